@@ -1,0 +1,2 @@
+//! Writes `abi/src` from `abi/facts`.
+fn main() {}

@@ -1,0 +1,2 @@
+//! WDDM structures, enums and callbacks under Microsoft's names.
+#![no_std]

@@ -1,0 +1,2 @@
+//! The one build script: WDK settings for `kmd` and `umd` on Windows; nothing elsewhere.
+fn main() {}

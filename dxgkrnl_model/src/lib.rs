@@ -1,0 +1,1 @@
+//! A model of Dxgkrnl, VidMm and VidSch that judges any WDDM driver.

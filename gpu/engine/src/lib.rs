@@ -1,0 +1,2 @@
+//! The Fencepost GPU: command processor, MMU, context management processor, fences, logs.
+#![no_std]

@@ -1,0 +1,2 @@
+//! The logic of Fencepost's display miniport driver.
+#![no_std]

@@ -1,0 +1,1 @@
+//! Fencepost's driver linked natively over the NT model.

@@ -1,0 +1,3 @@
+//! fencepost.sys: the NT shell. Built for Windows targets only.
+#![cfg(windows)]
+#![no_std]

@@ -1,0 +1,2 @@
+//! Recording, rings, doorbells and fences of Fencepost's user-mode driver.
+#![no_std]
