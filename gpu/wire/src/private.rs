@@ -1,0 +1,166 @@
+//! Private driver data: what travels through Dxgkrnl uninterpreted between the user-mode and the kernel-mode driver
+//! (SPEC §3).
+//!
+//! The kernel-mode driver reads a captured copy, checks [`MAGIC`], the version and every field, and refuses the call with
+//! `STATUS_INVALID_PARAMETER` (`STATUS_GRAPHICS_DRIVER_MISMATCH` for the version) when one is wrong.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// "FNCP", little-endian: first word of every block that has room for it.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"FNCP");
+
+/// What the adapter can do on this OS, decided once in `DxgkDdiStartDevice`. Each rung includes the ones below.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u32)]
+pub enum Rung {
+    /// Packet mode on every node, monitored fences.
+    Packet = 0,
+    /// Hardware queues on nodes 0 and 1, kernel-mode submission.
+    HardwareQueues = 1,
+    /// Native fences.
+    NativeFences = 2,
+    /// User-mode submission through doorbells.
+    UserModeSubmission = 3,
+}
+
+impl Rung {
+    /// The rung with this number.
+    pub const fn from_raw(raw: u32) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Packet),
+            1 => Some(Self::HardwareQueues),
+            2 => Some(Self::NativeFences),
+            3 => Some(Self::UserModeSubmission),
+            _ => None,
+        }
+    }
+
+    /// The number.
+    pub const fn raw(self) -> u32 {
+        self as u32
+    }
+
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Packet => "packet",
+            Self::HardwareQueues => "hardware queues",
+            Self::NativeFences => "native fences",
+            Self::UserModeSubmission => "user-mode submission",
+        }
+    }
+}
+
+macro_rules! block {
+    ($(#[$doc:meta])* $name:ident, $bytes:literal { $($(#[$fdoc:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C)]
+        pub struct $name { $($(#[$fdoc])* pub $field: $type,)* }
+
+        const _: () = assert!(size_of::<$name>() == $bytes);
+
+        impl $name {
+            /// The block in the first bytes of `bytes`, or `None` when there are too few.
+            pub fn read(bytes: &[u8]) -> Option<Self> {
+                Self::read_from_prefix(bytes).ok().map(|(block, _)| block)
+            }
+
+            /// The block's bytes.
+            pub fn bytes(&self) -> &[u8] {
+                self.as_bytes()
+            }
+        }
+    };
+}
+
+block! {
+    /// Answer to `UMDRIVERPRIVATE`: kernel-mode driver → user-mode driver.
+    AdapterInfo, 40 {
+        /// [`MAGIC`].
+        magic: u32,
+        /// [`crate::INTERFACE_VERSION`] of the kernel-mode driver.
+        interface_version: u32,
+        /// [`Rung`] the adapter runs on.
+        rung: u32,
+        /// [`crate::doorbell::Model`] in use.
+        doorbell_model: u32,
+        /// Physical doorbells in the pool.
+        physical_doorbells: u32,
+        /// Nodes.
+        node_count: u32,
+        /// Bytes of the local segment.
+        local_segment_size: u64,
+        /// Ticks of the GPU clock per second.
+        gpu_clock_frequency: u64,
+    }
+}
+block! {
+    /// In: `D3DKMTCreateHwContext` and `D3DKMTCreateContextVirtual`.
+    ContextData, 8 {
+        /// [`MAGIC`].
+        magic: u32,
+        /// [`crate::INTERFACE_VERSION`] of the user-mode driver.
+        interface_version: u32,
+    }
+}
+block! {
+    /// In: per allocation, `D3DKMTCreateAllocation2`.
+    AllocationData, 24 {
+        /// [`MAGIC`].
+        magic: u32,
+        /// One of [`allocation_kind`].
+        kind: u32,
+        /// Bytes, a multiple of the page size.
+        size: u64,
+        /// Zero.
+        reserved: u64,
+    }
+}
+block! {
+    /// In and out: `D3DKMTCreateDoorbell`, 16 bytes at most by the DDI.
+    ///
+    /// In: where the process has its ring mapped. Out: see [`DoorbellReply`].
+    DoorbellData, 16 {
+        /// GPU address of the ring.
+        ring: u64,
+        /// GPU address of the control page.
+        control: u64,
+    }
+}
+block! {
+    /// Out: what the kernel-mode driver writes over [`DoorbellData`].
+    DoorbellReply, 16 {
+        /// The queue's [`crate::doorbell::Token`].
+        token: u32,
+        /// [`crate::doorbell::Model`].
+        model: u32,
+        /// Bytes of the ring as the kernel-mode driver understood it.
+        ring_size: u64,
+    }
+}
+block! {
+    /// Out: the last 16 bytes of the 64-byte block of a native fence. The other 48 bytes are the user's and come back
+    /// unchanged.
+    FenceReply, 16 {
+        /// Number of the fence in debug blobs.
+        index: u32,
+        /// How often that number was used before.
+        generation: u32,
+        /// [`MAGIC`].
+        magic: u32,
+        /// How often the fence was opened so far, this time included; 0 from Create.
+        opens: u32,
+    }
+}
+
+/// Offset of [`FenceReply`] in the 64-byte private data of a native fence.
+pub const FENCE_REPLY_OFFSET: usize = 48;
+
+/// Values of [`AllocationData::kind`].
+pub mod allocation_kind {
+    /// System memory, visible to the CPU: rings, control pages, command buffers, staging.
+    pub const SYSTEM: u32 = 1;
+    /// The local segment; the CPU sees it through paging only.
+    pub const LOCAL: u32 = 2;
+}
