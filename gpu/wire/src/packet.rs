@@ -463,7 +463,7 @@ impl Header {
         let limit = if self.opcode == opcode::NOP { MAX_NOP_SIZE } else { MAX_SIZE as u32 };
         // CAST: MAX_SIZE is 256.
         if (self.length as usize) < HEADER_SIZE
-            || self.length % 8 != 0
+            || !self.length.is_multiple_of(8)
             || self.length > limit
             || u64::from(self.length) > available
         {

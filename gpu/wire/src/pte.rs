@@ -19,11 +19,10 @@ pub const TABLE_SIZE: u32 = ENTRIES * 8;
 const FRAME_SHIFT: u32 = 12;
 const FRAME_BITS: u32 = 40;
 const VALID: u64 = 1 << 0;
-const ZERO: u64 = 1 << 1;
 const READ_ONLY: u64 = 1 << 2;
 const LOCAL: u64 = 1 << 3;
 /// Bits that must be zero in a valid entry.
-const RESERVED: u64 = !(VALID | ZERO | READ_ONLY | LOCAL | (((1 << FRAME_BITS) - 1) << FRAME_SHIFT));
+const RESERVED: u64 = !(VALID | READ_ONLY | LOCAL | (((1 << FRAME_BITS) - 1) << FRAME_SHIFT));
 
 /// Where a page or a table lies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -51,8 +50,8 @@ impl Place {
 /// What a leaf entry allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leaf {
-    /// The page, or `None` for a page that reads as zero and drops stores (tiled resources).
-    pub place: Option<Place>,
+    /// The page.
+    pub place: Place,
     /// Stores fault.
     pub read_only: bool,
 }
@@ -74,11 +73,6 @@ impl Pte {
         }
     }
 
-    /// A leaf entry whose page reads as zero.
-    pub const fn zero() -> Self {
-        Self(VALID | ZERO)
-    }
-
     /// An entry of a level above 0: the table below lies at `place`. `None` when the frame does not fit.
     pub const fn table(place: Place) -> Option<Self> {
         let (frame, local) = match place {
@@ -93,16 +87,12 @@ impl Pte {
         if self.0 & VALID == 0 || self.0 & RESERVED != 0 {
             return None;
         }
-        let read_only = self.0 & READ_ONLY != 0;
-        if self.0 & ZERO != 0 {
-            return Some(Leaf { place: None, read_only });
-        }
-        Some(Leaf { place: Some(self.place()), read_only })
+        Some(Leaf { place: self.place(), read_only: self.0 & READ_ONLY != 0 })
     }
 
     /// The entry as a pointer to a table; `None` when it is invalid or is no such pointer.
     pub const fn as_table(self) -> Option<Place> {
-        if self.0 & VALID == 0 || self.0 & (RESERVED | ZERO) != 0 { None } else { Some(self.place()) }
+        if self.0 & VALID == 0 || self.0 & (RESERVED | READ_ONLY) != 0 { None } else { Some(self.place()) }
     }
 
     const fn place(self) -> Place {
@@ -126,7 +116,7 @@ mod tests {
         for place in [Place::System(0x1234_5678), Place::Local(7), Place::System((1 << 40) - 1)] {
             for read_only in [false, true] {
                 let leaf = Pte::leaf(place, read_only).unwrap().as_leaf().unwrap();
-                assert_eq!(leaf, Leaf { place: Some(place), read_only });
+                assert_eq!(leaf, Leaf { place, read_only });
             }
             assert_eq!(Pte::table(place).unwrap().as_table(), Some(place));
         }
@@ -137,9 +127,8 @@ mod tests {
     fn reserved_bits_and_invalid_entries_translate_nothing() {
         assert_eq!(Pte::INVALID.as_leaf(), None);
         assert_eq!(Pte(VALID | 1 << 4).as_leaf(), None);
+        assert_eq!(Pte(VALID | READ_ONLY).as_table(), None);
         assert_eq!(Pte(VALID | 1 << 63).as_table(), None);
-        assert_eq!(Pte::zero().as_leaf(), Some(Leaf { place: None, read_only: false }));
-        assert_eq!(Pte::zero().as_table(), None);
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Geometry {
     /// # Errors
     /// [`PointerError`] when no honest producer could have published that value.
     pub const fn pending(self, write_pointer: u64, consumed: u64) -> Result<u64, PointerError> {
-        if write_pointer % ALIGN != 0 {
+        if !write_pointer.is_multiple_of(ALIGN) {
             return Err(PointerError::Misaligned);
         }
         match write_pointer.checked_sub(consumed) {
