@@ -9,7 +9,7 @@ use std::env;
 type Error = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Error> {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=Cargo.toml"); // of each package; otherwise any of its files would count
     println!("cargo::rustc-check-cfg=cfg(displib)");
     if env::var_os("CARGO_CFG_WINDOWS").is_none() {
         return Ok(());

@@ -1,0 +1,60 @@
+//! What rustc and LLVM expect of a C runtime, for a .dll that has none: the entry point, memcpy and its kin, the stack
+//! probe, the floating-point marker, and what happens on a panic.
+//!
+//! The memory functions and the stack probe are imported from ntdll, as the driver imports them from ntoskrnl: the same
+//! five names on both sides, tuned for the processor, and no assembly here for two architectures.
+
+#![expect(unsafe_code, reason = "a runtime is made of unmangled names and instructions")]
+
+use core::arch::asm;
+use core::arch::global_asm;
+use core::ffi::c_void;
+use core::panic::PanicInfo;
+
+/// Called by code that LLVM generates, so nothing in Rust names them; the import library of a raw-dylib holds them all.
+#[expect(dead_code, reason = "called by generated code only")]
+mod imports {
+    use core::ffi::c_int;
+    use core::ffi::c_void;
+
+    #[link(name = "ntdll", kind = "raw-dylib")]
+    unsafe extern "C" {
+        fn memcpy(to: *mut c_void, from: *const c_void, count: usize) -> *mut c_void;
+        fn memmove(to: *mut c_void, from: *const c_void, count: usize) -> *mut c_void;
+        fn memset(to: *mut c_void, byte: c_int, count: usize) -> *mut c_void;
+        fn memcmp(a: *const c_void, b: *const c_void, count: usize) -> c_int;
+        /// Touches each page of a large frame; takes its size in rax (x15 on ARM64) and keeps every other register.
+        fn __chkstk();
+    }
+}
+
+// LLVM refers to this name in every object that uses floating point; a C runtime would bring its own initialisation along
+// with it. It is defined here and not as a `static`, which a cdylib would export.
+global_asm!(".globl _fltused", ".set _fltused, 0x9875");
+
+/// The loader's entry point. There is nothing to set up and nothing to tear down: what a process leaves behind, Dxgkrnl
+/// cleans up.
+#[unsafe(no_mangle)]
+extern "system" fn DllMain(_module: *mut c_void, _reason: u32, _reserved: *mut c_void) -> i32 {
+    1
+}
+
+/// Ends the process at once, without unwinding through the caller's frames: `__fastfail(FAST_FAIL_FATAL_APP_EXIT)`, which
+/// Windows Error Reporting records. The address of the panic's message and place is left in a register (rdx, x1) for
+/// whoever opens the dump.
+///
+/// Source: "__fastfail" (MSVC intrinsics) and winnt.h's FAST_FAIL_FATAL_APP_EXIT = 7.
+#[panic_handler]
+fn panic(info: &PanicInfo<'_>) -> ! {
+    const FAST_FAIL_FATAL_APP_EXIT: usize = 7;
+    // SAFETY: does not return and touches no memory.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        asm!("int 0x29", in("rcx") FAST_FAIL_FATAL_APP_EXIT, in("rdx") info, options(noreturn, nostack));
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!("brk #0xf003", in("x0") FAST_FAIL_FATAL_APP_EXIT, in("x1") info, options(noreturn, nostack));
+    }
+}
