@@ -4,6 +4,7 @@
 llvm=${LLVM_ROOT:-/usr/lib/llvm-19}
 mingw=${MINGW_ROOT:-/usr/x86_64-w64-mingw32}
 oldest_rust=1.95 # rust-version in Cargo.toml
+locked=${CI:+--locked} # only CI insists on Cargo.lock; elsewhere cargo brings it up to date, as it always does
 
 # The one way out when something is missing or cannot be written: one sentence, exit 2.
 fail() {
@@ -69,8 +70,9 @@ fetch_crates() { # cargo root
     lock=$(cksum < "$2/Cargo.lock" | tr '\n' ' ')${CARGO_HOME-}
     [ "$(cat "$fetched" 2>/dev/null)" != "$lock" ] || return 0
     writable "$2/target"
-    answer=$(cd "$2" && "$1" fetch --quiet --locked 2>&1) || case $answer in
-        *--locked*) fail "Cargo.lock does not fit the Cargo.toml files: run 'cargo check' once" ;;
+    # shellcheck disable=SC2086 # $locked is a word or none
+    answer=$(cd "$2" && "$1" fetch --quiet $locked 2>&1) || case $answer in
+        *--locked*) fail "Cargo.lock does not fit the Cargo.toml files: run 'cargo check' and commit what it changes" ;;
         *) fail "cannot download the crates that Cargo.lock names (is there a network?): $(echo "$answer" | sed -n '$s/^ *//p')" ;;
         esac
     echo "$lock" > "$fetched"

@@ -36,17 +36,19 @@ pub unsafe fn dxgk_initialize(
     data: *mut InitializationData,
 ) -> NTSTATUS {
     #[cfg(displib)]
-    let initialize: DxgkInitialize = wdk_displib::DxgkInitialize;
+    // SAFETY: the caller's promise.
+    return unsafe { wdk_displib::DxgkInitialize(driver, registry_path.cast_mut(), data) };
     #[cfg(not(displib))]
-    let initialize: DxgkInitialize = match handshake::dxgk_initialize_of_dxgkrnl() {
-        Ok(function) => function,
-        Err(status) => return status,
-    };
-    // SAFETY: the caller's promise; the function is the one that Dxgkrnl has for this purpose.
-    unsafe { initialize(driver, registry_path.cast_mut(), data) }
+    match handshake::Dxgkrnl::open() {
+        // SAFETY: the caller's promise; the function is the one that Dxgkrnl has for this purpose, and Dxgkrnl's device is
+        // referenced until it returns.
+        Ok(dxgkrnl) => unsafe { (dxgkrnl.initialize)(driver, registry_path.cast_mut(), data) },
+        Err(status) => status,
+    }
 }
 
-/// The function's type, in displib.lib and in Dxgkrnl. Source: dispmprt.h, `DxgkInitialize`.
+/// The function in Dxgkrnl, of the type that dispmprt.h gives the one in displib.lib.
+#[cfg(not(displib))]
 type DxgkInitialize =
     unsafe extern "C" fn(PDRIVER_OBJECT, *mut wdk_sys::UNICODE_STRING, *mut InitializationData) -> NTSTATUS;
 
@@ -103,13 +105,20 @@ mod handshake {
     /// is, and Dxgkrnl stores the address of its `DxgkInitialize` there.
     const IOCTL_GET_DXGK_INITIALIZE: u32 = 0x0023_003F;
 
-    /// Dxgkrnl's `DxgkInitialize`.
-    pub fn dxgk_initialize_of_dxgkrnl() -> Result<DxgkInitialize, NTSTATUS> {
-        load_service()?;
-        let device = Device::open()?;
-        let function = device.ask_for_function()?;
-        // The reference to the file object goes here; the table that the caller registers next keeps Dxgkrnl loaded.
-        function.ok_or(STATUS_PROCEDURE_NOT_FOUND)
+    /// Dxgkrnl, loaded, with its control device referenced.
+    pub struct Dxgkrnl {
+        /// Its `DxgkInitialize`.
+        pub initialize: DxgkInitialize,
+        _device: Device,
+    }
+
+    impl Dxgkrnl {
+        pub fn open() -> Result<Self, NTSTATUS> {
+            load_service()?;
+            let device = Device::open()?;
+            let initialize = device.ask_for_function()?.ok_or(STATUS_PROCEDURE_NOT_FOUND)?;
+            Ok(Self { initialize, _device: device })
+        }
     }
 
     /// Windows loads Dxgkrnl on demand, and the first display driver is the demand.

@@ -1,0 +1,184 @@
+//! Copies of an image, each broken in one place, to show that the properties can fail.
+
+use crate::image::Image;
+use crate::image::Kind;
+use object::LittleEndian as LE;
+use object::Object;
+use object::pe;
+use std::mem::offset_of;
+
+pub struct Mutant {
+    /// Completes "a copy with … is caught".
+    pub what: &'static str,
+    /// The property that must fail, alone.
+    pub breaks: &'static str,
+    /// None: both images.
+    only: Option<Kind>,
+    change: fn(&mut Image) -> Result<(), String>,
+}
+
+impl Mutant {
+    pub fn applies(&self, kind: Kind) -> bool {
+        self.only.is_none_or(|only| only == kind)
+    }
+
+    /// The broken copy. Its checksum is right, unless the checksum is what is broken.
+    pub fn make(&self, image: &Image) -> Result<Image, String> {
+        let mut copy = image.clone();
+        (self.change)(&mut copy)?;
+        if copy.bytes == image.bytes && copy.pdb == image.pdb {
+            return Err("the mutant is the image".into());
+        }
+        if self.breaks != "checksum" {
+            let place = copy.checksum_place()?;
+            let sum = copy.computed_checksum()?;
+            put(&mut copy, place, &sum.to_le_bytes());
+        }
+        Ok(copy)
+    }
+
+    const fn both(what: &'static str, breaks: &'static str, change: fn(&mut Image) -> Result<(), String>) -> Self {
+        Self { what, breaks, only: None, change }
+    }
+
+    const fn driver(what: &'static str, breaks: &'static str, change: fn(&mut Image) -> Result<(), String>) -> Self {
+        Self { what, breaks, only: Some(Kind::Driver), change }
+    }
+}
+
+pub const MUTANTS: &[Mutant] = &[
+    Mutant::both("another machine", "x86-64", |image| {
+        let place = file_header(image)? + offset_of!(pe::ImageFileHeader, machine);
+        put(image, place, &pe::IMAGE_FILE_MACHINE_ARM64.0.to_le_bytes());
+        Ok(())
+    }),
+    Mutant::both("another subsystem", "subsystem", |image| {
+        let place = image.optional_header()? + offset_of!(pe::ImageOptionalHeader64, subsystem);
+        put(image, place, &pe::IMAGE_SUBSYSTEM_WINDOWS_CUI.0.to_le_bytes());
+        Ok(())
+    }),
+    Mutant::both("a moved entry point", "entry point", |image| {
+        let entry = image.parse()?.nt_headers().optional_header.address_of_entry_point.get(LE);
+        let place = image.optional_header()? + offset_of!(pe::ImageOptionalHeader64, address_of_entry_point);
+        put(image, place, &(entry + 16).to_le_bytes());
+        Ok(())
+    }),
+    Mutant::both("a wrong checksum", "checksum", |image| {
+        let place = image.checksum_place()?;
+        image.bytes[place] ^= 1;
+        Ok(())
+    }),
+    Mutant::driver("an import that the fact table lacks", "imports", |image| rename(image, "DbgPrint", "DbgPrinz")),
+    Mutant::driver("a library that is not the kernel", "imports", |image| {
+        rename(image, "ntoskrnl.exe", "netskrnl.exe")
+    }),
+    Mutant::driver("an unlisted export", "exports", |image| rename(image, "_fltused", "_fltusee")),
+    Mutant {
+        only: Some(Kind::UserMode),
+        ..Mutant::both("an unlisted export", "exports", |image| {
+            rename(image, "fp_interface_version", "xp_interface_version")
+        })
+    },
+    Mutant::both("the .pdb's name in a folder", "symbol file", |image| {
+        let name = image.kind.pdb_name();
+        rename(image, name, &format!("\\{}", &name[1..]))
+    }),
+    Mutant::both("another .pdb", "symbol file", |image| {
+        let guid = image.parse()?.pdb_info().map_err(crate::image::words)?.ok_or("no record of a .pdb")?.guid();
+        let places: Vec<usize> =
+            (0..image.pdb.len() - guid.len()).filter(|&i| image.pdb[i..].starts_with(&guid)).collect();
+        for place in places {
+            image.pdb[place] ^= 1;
+        }
+        Ok(())
+    }),
+    Mutant::both("a path of the build machine", "no build path", |image| {
+        put(image, DOS_STUB, b"/home/builder/fencepost");
+        Ok(())
+    }),
+    Mutant::both("a path of the build machine in UTF-16", "no build path", |image| {
+        let path: Vec<u8> = "/root".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        put(image, DOS_STUB, &path);
+        Ok(())
+    }),
+    Mutant::both("a TLS directory", "no thread-local storage", |image| {
+        set_directory(image, pe::IMAGE_DIRECTORY_ENTRY_TLS, (0x2000, 40))
+    }),
+    Mutant::both("a read of the thread block", "no gs or fs access", |image| {
+        let entry = image.export(image.kind.entry_point())?;
+        let place = image.file_offset(entry)?;
+        put(image, place, &[0x65, 0x8b, 0x00]); // mov eax, gs:[rax]
+        Ok(())
+    }),
+    Mutant::both("a fixed base", "relocatable", |image| {
+        clear_dll_characteristic(image, pe::IMAGE_DLLCHARACTERISTICS_DYNAMIC_BASE)
+    }),
+    Mutant::both("relocations stripped", "relocatable", |image| {
+        let place = file_header(image)? + offset_of!(pe::ImageFileHeader, characteristics);
+        image.bytes[place] |= 1; // IMAGE_FILE_RELOCS_STRIPPED
+        Ok(())
+    }),
+    Mutant::driver("no relocation directory", "relocatable", |image| {
+        set_directory(image, pe::IMAGE_DIRECTORY_ENTRY_BASERELOC, (0, 0))
+    }),
+    Mutant::both("executable data", "no-execute compatible", |image| {
+        clear_dll_characteristic(image, pe::IMAGE_DLLCHARACTERISTICS_NX_COMPAT)
+    }),
+    Mutant::both("a writable code section", "sections writable or executable, not both", |image| {
+        // The first section is .text; its flags are the last field of the section header.
+        let headers = image.parse()?.nt_headers().file_header.size_of_optional_header.get(LE);
+        let section = image.optional_header()? + usize::from(headers);
+        let place = section + offset_of!(pe::ImageSectionHeader, characteristics) + 3;
+        image.bytes[place] |= 0x80; // IMAGE_SCN_MEM_WRITE
+        Ok(())
+    }),
+    Mutant::both("a claim of control-flow guard", "control-flow guard", |image| {
+        let flags = image.dll_characteristics()? | pe::IMAGE_DLLCHARACTERISTICS_GUARD_CF;
+        set_dll_characteristics(image, flags)
+    }),
+    Mutant::driver("integrity not forced", "forced integrity", |image| {
+        clear_dll_characteristic(image, pe::IMAGE_DLLCHARACTERISTICS_FORCE_INTEGRITY)
+    }),
+];
+
+/// Bytes of the MS-DOS program that nothing looks at.
+const DOS_STUB: usize = 0x40;
+
+fn put(image: &mut Image, place: usize, bytes: &[u8]) {
+    image.bytes[place..place + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Overwrites every zero-terminated string `from` with one of the same length.
+fn rename(image: &mut Image, from: &str, to: &str) -> Result<(), String> {
+    assert_eq!(from.len(), to.len(), "a name is renamed in place");
+    let pattern = [b"", from.as_bytes(), b"\0"].concat();
+    let places: Vec<usize> =
+        (0..image.bytes.len() - pattern.len()).filter(|&i| image.bytes[i..].starts_with(&pattern)).collect();
+    for place in &places {
+        put(image, *place, to.as_bytes());
+    }
+    if places.is_empty() { Err(format!("{from} is not in the image")) } else { Ok(()) }
+}
+
+fn file_header(image: &Image) -> Result<usize, String> {
+    Ok(image.optional_header()? - size_of::<pe::ImageFileHeader>())
+}
+
+fn clear_dll_characteristic(image: &mut Image, flag: pe::DllFlags) -> Result<(), String> {
+    let flags = pe::DllFlags(image.dll_characteristics()?.0 & !flag.0);
+    set_dll_characteristics(image, flags)
+}
+
+fn set_dll_characteristics(image: &mut Image, flags: pe::DllFlags) -> Result<(), String> {
+    let place = image.optional_header()? + offset_of!(pe::ImageOptionalHeader64, dll_characteristics);
+    put(image, place, &flags.0.to_le_bytes());
+    Ok(())
+}
+
+fn set_directory(image: &mut Image, index: usize, (address, size): (u32, u32)) -> Result<(), String> {
+    let directories = image.optional_header()? + size_of::<pe::ImageOptionalHeader64>();
+    let place = directories + index * size_of::<pe::ImageDataDirectory>();
+    put(image, place, &address.to_le_bytes());
+    put(image, place + 4, &size.to_le_bytes());
+    Ok(())
+}
