@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2034 # some variables are for the scripts that read this
 # What the scripts here and ../x share; read by them (`. tools.sh`). No work is done on reading.
 #
 # LLVM_ROOT and MINGW_ROOT, when set, name other places than Debian's.
@@ -6,15 +7,15 @@ mingw=${MINGW_ROOT:-/usr/x86_64-w64-mingw32}
 oldest_rust=1.95 # rust-version in Cargo.toml
 locked=${CI:+--locked} # only CI insists on Cargo.lock; elsewhere cargo brings it up to date, as it always does
 
-# The one way out when something is missing or cannot be written: one sentence, exit 2.
-fail() {
-    printf '%s: %s\n' "${0##*/}" "$*" >&2
-    exit 2
-}
-
 # A progress line.
 say() {
-    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    printf '%s: %s\n' "${speaker:-${0##*/}}" "$*" >&2
+}
+
+# The one way out when something is missing or cannot be written: one sentence, exit 2.
+fail() {
+    say "$*"
+    exit 2
 }
 
 # Makes the folder, and makes sure that files can be made in it.
@@ -23,17 +24,36 @@ writable() {
     rm -f "$probe"
 }
 
-# The Debian packages whose tools are not there, on one line. rustc and cargo aside: see find_image_toolchain.
-missing_tools() {
-    packages=
+# Whether anything in these files and folders is newer than the file. Only says whether to print a progress line: what has to
+# be built, cargo decides.
+changed_since() { # file path...
+    reference=$1
+    shift
+    [ -n "$(find "$@" -type f -newer "$reference" 2>&1 | head -n 1)" ]
+}
+
+# Where cargo keeps what it downloads.
+cargo_home() {
+    echo "${CARGO_HOME:-${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}/.cargo}"
+}
+
+# The Debian packages that programs of this machine need to be built and are not there, on one line; rustc and cargo aside.
+missing_host_tools() {
+    packages=''
+    command -v cc >/dev/null || packages="$packages gcc libc6-dev"
+    [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -n "${SSL_CERT_FILE-}" ] || packages="$packages ca-certificates"
+    echo "${packages# }"
+}
+
+# The same for the images; rustc and cargo aside, see find_image_toolchain.
+missing_image_tools() {
+    packages=$(missing_host_tools)
     [ -x "$llvm/bin/lld-link" ] || packages="$packages lld-19"
-    { [ -x "$llvm/bin/llvm-dlltool" ] && [ -x "$llvm/bin/llvm-objdump" ]; } || packages="$packages llvm-19"
+    { [ -x "$llvm/bin/llvm-dlltool" ] && [ -x "$llvm/bin/llvm-ar" ]; } || packages="$packages llvm-19"
     set -- "$llvm"/lib/libclang*.so*
     [ -e "$1" ] || packages="$packages libclang1-19"
     [ -d "$llvm/lib/clang" ] || packages="$packages libclang-common-19-dev"
     [ -f "$mingw/include/ddk/wdm.h" ] || packages="$packages mingw-w64-x86-64-dev"
-    command -v cc >/dev/null || packages="$packages gcc libc6-dev"
-    [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -n "${SSL_CERT_FILE-}" ] || packages="$packages ca-certificates"
     echo "${packages# }"
 }
 
@@ -67,7 +87,7 @@ find_image_toolchain() {
 # crate in it, whatever the target, so all of them are wanted.
 fetch_crates() { # cargo root
     fetched=$2/target/fetched
-    lock=$(cksum < "$2/Cargo.lock" | tr '\n' ' ')${CARGO_HOME-}
+    lock="$(cksum < "$2/Cargo.lock") $(cargo_home)"
     [ "$(cat "$fetched" 2>/dev/null)" != "$lock" ] || return 0
     writable "$2/target"
     # shellcheck disable=SC2086 # $locked is a word or none

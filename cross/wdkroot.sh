@@ -10,6 +10,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 facts=$here/../nt_model/facts/routines.tsv
 root=${1:?usage: wdkroot.sh FOLDER}
+# shellcheck source=cross/tools.sh
 . "$here/tools.sh"
 
 # What the folder is made of, as one line.

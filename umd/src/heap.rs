@@ -47,8 +47,10 @@ fn allocate(flags: u32, layout: Layout) -> *mut u8 {
     let gap = layout.align() - (block.addr() & (layout.align() - 1));
     // SAFETY: `gap <= align`, and the block is `align` bytes longer than what was asked for.
     let aligned = unsafe { block.add(gap) };
-    // SAFETY: `gap >= 16`, so the word lies within the block; `aligned` is a multiple of 32 at least, so it is aligned.
-    unsafe { aligned.cast::<*mut u8>().sub(1).write(block) };
+    // SAFETY: `gap >= 16`, so the word before it lies within the block.
+    let word = unsafe { aligned.cast::<*mut u8>().sub(1) };
+    // SAFETY: `aligned` is a multiple of 32 at least, so the word is aligned; nobody else has the block yet.
+    unsafe { word.write(block) };
     aligned
 }
 
@@ -60,8 +62,10 @@ unsafe fn heap_block(pointer: *mut u8, layout: Layout) -> *mut u8 {
     if layout.align() <= HEAP_ALIGNMENT {
         return pointer;
     }
-    // SAFETY: `allocate` left the word before every over-aligned block.
-    unsafe { pointer.cast::<*mut u8>().sub(1).read() }
+    // SAFETY: there is a word before every over-aligned block, within the heap's block.
+    let word = unsafe { pointer.cast::<*mut u8>().sub(1) };
+    // SAFETY: `allocate` wrote it.
+    unsafe { word.read() }
 }
 
 // SAFETY: blocks come from the process heap, which is thread-safe; sizes and alignments are those of the layouts; nothing
