@@ -1,2 +1,65 @@
-//! The Fencepost GPU: command processor, MMU, context management processor, fences, logs.
+//! The Fencepost GPU.
+//!
+//! A set of nodes, each one engine thread that advances by [`engine::Engine::step`]; the thread loop belongs to the
+//! shell. Nodes 0 and 1 run hardware queues, node 2 runs packets and paging. Stages 4 to 7 of the flow live here:
+//!
+//! | stage | file |
+//! |---|---|
+//! | 3 doorbell, seen from the GPU | [`doorbell`] |
+//! | 4 execute | [`engine`], [`command_processor`], [`ops`] |
+//! | 5 write | [`tlb`], [`address_space`], [`memory`], [`fence`] |
+//! | 6 log | [`fence_log`] |
+//! | 7 decide | [`fence`], [`notice`] |
+//!
+//! The context management processor of the documents is not a thread of its own: its state is the parked queues of each
+//! [`fence::Fence`] and the ready lists of each [`node::Node`], and whoever makes a wait true moves the queue.
+//!
+//! What this crate does not know: NTSTATUS, any DDI, any thread, any handle of the operating system except as opaque
+//! numbers that it passes on. What it needs from its surroundings is [`host::Host`].
+//!
+//! `unsafe` is in [`memory`] and [`shared`] only. Nothing here panics on what user mode or the ring supplies: a bad packet
+//! is a [`fault::Fault`] of its queue.
 #![no_std]
+
+extern crate alloc;
+
+pub mod address_space;
+pub mod command_processor;
+pub mod context;
+pub mod counters;
+pub mod doorbell;
+pub mod engine;
+pub mod fault;
+pub mod fence;
+pub mod fence_log;
+pub mod fence_table;
+pub mod gpu;
+pub mod host;
+pub mod memory;
+pub mod mutation;
+pub mod node;
+pub mod notice;
+pub mod ops;
+pub mod packet_node;
+pub mod queue;
+pub mod shared;
+pub mod slots;
+pub mod tlb;
+pub mod trace;
+pub mod word;
+
+/// The allocator has no memory left. Every object of the GPU is created fallibly; nothing aborts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoMemory;
+
+impl From<alloc::collections::TryReserveError> for NoMemory {
+    fn from(_: alloc::collections::TryReserveError) -> Self {
+        Self
+    }
+}
+
+impl From<hashbrown::TryReserveError> for NoMemory {
+    fn from(_: hashbrown::TryReserveError) -> Self {
+        Self
+    }
+}

@@ -1,0 +1,630 @@
+//! Stage 4 of 8: fetch, decode, execute.
+//!
+//! A packet is copied to private memory, decoded, and the copy is executed; what user mode does to the ring meanwhile
+//! changes nothing. The processor can be taken off a queue between packets of the ring and inside long operations there;
+//! inside a command buffer it cannot, since it remembers one position and has no stack. So the preemption granularity is
+//! the command buffer, and an endless INDIRECT loop is ended by a reset and by nothing else.
+
+use crate::context::Process;
+use crate::counters::{add, bump};
+use crate::engine::Core;
+use crate::fault::{Fault, Injected};
+use crate::fence::{self, Fence, Park};
+use crate::fence_log::Entry;
+use crate::fence_table::OpenFence;
+use crate::gpu::Gpu;
+use crate::host::{Host, Lock};
+use crate::memory::SharedWord;
+use crate::mutation::Mutation;
+use crate::node::attention;
+use crate::notice::Notice;
+use crate::ops::{Advance, Long};
+use crate::queue::{Binding, Queue, State};
+use crate::shared::Shared;
+use crate::slots::SlotId;
+use crate::trace::Event;
+use crate::word::{Ordering, Word};
+use gpu_wire::packet::{self, FaultKind, HEADER_SIZE, Header, MAX_SIZE, Packet, log_operation};
+use gpu_wire::{GpuVa, ring};
+
+/// A command buffer being executed.
+#[derive(Clone, Copy, Debug)]
+struct Buffer {
+    next: GpuVa,
+    end: u64,
+}
+
+/// A fence wait that was not met.
+struct Wait<H: Host> {
+    open: OpenFence<H>,
+    address: GpuVa,
+    value: u64,
+    ticket: u64,
+    observed: u64,
+}
+
+/// What a LOG packet may describe.
+#[derive(Clone, Copy)]
+enum Synced {
+    Signal,
+    /// When the wait was seen and when it ended; `None`: it was met at once.
+    Wait(Option<(u64, u64)>),
+}
+
+/// A signal whose consequences are not drawn yet.
+struct Pending<H: Host> {
+    fence: Shared<Fence<H>>,
+    monitored: GpuVa,
+    value: u64,
+}
+
+/// Where a queue is in its stream.
+pub struct Exec<H: Host> {
+    bindings: u64,
+    binding: Option<Binding>,
+    /// Bytes of the ring consumed.
+    consumed: u64,
+    /// Write pointer that was read and believed.
+    published: u64,
+    /// Read pointer that was stored.
+    reported: u64,
+    buffer: Option<Buffer>,
+    long: Option<Long>,
+    wait: Option<Wait<H>>,
+    synced: Option<Synced>,
+    pending: Option<Pending<H>>,
+}
+
+impl<H: Host> Exec<H> {
+    /// At the start of nothing.
+    pub(crate) fn new() -> Self {
+        Self {
+            bindings: 0,
+            binding: None,
+            consumed: 0,
+            published: 0,
+            reported: 0,
+            buffer: None,
+            long: None,
+            wait: None,
+            synced: None,
+            pending: None,
+        }
+    }
+
+    /// Starts a command buffer.
+    pub(crate) fn begin(&mut self, address: GpuVa, length: u64) -> Result<(), Fault> {
+        self.buffer = Some(buffer(address, length)?);
+        Ok(())
+    }
+
+    /// Lets go of everything that it refers to.
+    pub(crate) fn abandon(&mut self) {
+        if let Some(wait) = self.wait.take() {
+            wait.open.fence.parked.remove(wait.ticket);
+        }
+        self.buffer = None;
+        self.long = None;
+        self.pending = None;
+        self.synced = None;
+    }
+
+    /// Whether the queue can come off the engine here and go on later.
+    fn is_preemptible(&self) -> bool {
+        self.buffer.is_none()
+    }
+
+    /// Whether it is in the middle of something that a reset destroys.
+    pub(crate) fn is_mid_work(&self) -> bool {
+        self.buffer.is_some() || self.long.is_some()
+    }
+}
+
+/// Whose stream it is.
+pub(crate) struct Job<'a, H: Host> {
+    /// The process.
+    pub process: &'a Shared<Process<H>>,
+    /// The hardware queue; `None` for a packet.
+    pub queue: Option<&'a Shared<Queue<H>>>,
+}
+
+/// Why execution came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// Nothing is left.
+    Drained,
+    /// Another queue's turn.
+    Budget,
+    /// Parked on a fence.
+    Parked,
+    /// A suspension or preemption asks for the engine.
+    Preempted,
+    /// Reset or stop.
+    Controlled,
+    /// Waits for other engines; ask again soon.
+    Waiting,
+    /// The queue was stopped or destroyed.
+    Gone,
+    /// It did something wrong.
+    Faulted(Fault),
+}
+
+fn buffer(address: GpuVa, length: u64) -> Result<Buffer, Fault> {
+    if !address.is_aligned(ring::ALIGN) || !length.is_multiple_of(ring::ALIGN) || length > packet::MAX_INDIRECT_SIZE {
+        return Err(FaultKind::BadOperand.into());
+    }
+    let end = address.checked_add(length).ok_or(FaultKind::BadOperand)?;
+    Ok(Buffer { next: address, end: end.0 })
+}
+
+/// Work units of a turn: packets count [`PACKET_COST`], long operations one per 64 bytes.
+const TURN: u64 = 1 << 16;
+/// Work units of a packet.
+const PACKET_COST: u64 = 16;
+
+impl<H: Host> Core<H> {
+    /// Executes until something else must happen. Everything that a signal brings about has happened when it returns.
+    pub(crate) fn execute(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> Outcome {
+        let outcome = match self.stream(gpu, job, exec) {
+            Ok(outcome) => outcome,
+            Err(fault) => Outcome::Faulted(fault),
+        };
+        // Before anything else happens: ring empty, preemption, fault (design: a missing LOG never loses a wake).
+        self.resolve(gpu, job, exec);
+        self.report(gpu, job, exec);
+        outcome
+    }
+
+    fn stream(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> Result<Outcome, Fault> {
+        let node = &gpu.nodes[self.node];
+        let mut turn = TURN;
+        // The private copy: what is decoded and executed, whatever becomes of the ring meanwhile.
+        let mut copy = [0; MAX_SIZE];
+        if let Some(queue) = job.queue {
+            let bindings = queue.bindings.load(Ordering::Acquire);
+            if bindings != exec.bindings {
+                *exec = Exec { bindings, binding: queue.binding(), ..Exec::new() };
+            }
+        }
+        loop {
+            let bits = node.attention.load(Ordering::Relaxed);
+            if bits != 0 {
+                if bits & attention::FLUSH != 0 {
+                    self.serve_flushes(gpu);
+                }
+                if bits & attention::CONTROL != 0 {
+                    return Ok(Outcome::Controlled);
+                }
+                if bits & (attention::SUSPEND | attention::PREEMPT) != 0 && exec.is_preemptible() {
+                    return Ok(Outcome::Preempted);
+                }
+            }
+            if let Some(queue) = job.queue
+                && queue.state() != State::Active
+            {
+                return Ok(Outcome::Gone);
+            }
+            if turn == 0 {
+                if exec.is_preemptible() && self.others_wait(gpu) {
+                    return Ok(Outcome::Budget);
+                }
+                turn = TURN;
+            }
+            if let Some(long) = exec.long.take() {
+                match self.advance(gpu, &job.process.space, long)? {
+                    Advance::Done(bytes) => turn = self.charge(gpu, turn, bytes),
+                    Advance::More(bytes, long) => {
+                        exec.long = Some(long);
+                        turn = self.charge(gpu, turn, bytes);
+                    }
+                    Advance::NotYet(long) => {
+                        exec.long = Some(long);
+                        return Ok(Outcome::Waiting);
+                    }
+                }
+                continue;
+            }
+            if exec.wait.is_some() && !self.wait_over(gpu, job, exec)? {
+                return Ok(Outcome::Parked);
+            }
+            let Some((bytes, from)) = self.fetch(gpu, job, exec, &mut copy)? else {
+                return Ok(Outcome::Drained);
+            };
+            let decoded = Packet::decode(copy.get(..bytes).unwrap_or_default(), job.process.privilege);
+            // A notification that waits for its LOG waits for nothing else.
+            if exec.pending.is_some() && !matches!(decoded, Ok(Packet::Log(_))) {
+                self.resolve(gpu, job, exec);
+            }
+            let decoded = match gpu.faults.at_packet() {
+                None => decoded?,
+                Some(Injected::Corrupt) => {
+                    copy[HEADER_SIZE + 8] ^= 0x10;
+                    Packet::decode(copy.get(..bytes).unwrap_or_default(), job.process.privilege)?
+                }
+                Some(Injected::Wedge) => {
+                    self.wedge();
+                    decoded?
+                }
+            };
+            match from {
+                From::Buffer(next) => exec.buffer = exec.buffer.map(|b| Buffer { next, ..b }),
+                From::Ring(consumed) => exec.consumed = consumed,
+            }
+            bump(&node.counters.packets);
+            turn = turn.saturating_sub(PACKET_COST);
+            if let Some(queue) = job.queue {
+                add(&queue.packets, 1);
+            }
+            self.perform(gpu, job, exec, &decoded)?;
+        }
+    }
+
+    fn charge(&self, gpu: &Gpu<H>, turn: u64, bytes: u64) -> u64 {
+        add(&gpu.nodes[self.node].counters.bytes, bytes);
+        turn.saturating_sub(bytes / 64)
+    }
+
+    /// Copies the next packet to private memory. Bytes that are there, and where the stream goes on after it.
+    fn fetch(
+        &mut self,
+        gpu: &Gpu<H>,
+        job: &Job<'_, H>,
+        exec: &mut Exec<H>,
+        copy: &mut [u8; MAX_SIZE],
+    ) -> Result<Option<(usize, From)>, Fault> {
+        if let Some(buffer) = exec.buffer {
+            let left = buffer.end - buffer.next.0;
+            if left == 0 {
+                exec.buffer = None;
+            } else {
+                let (bytes, length) = self
+                    .fetch_packet(left, copy, |engine, at, to| engine.read(gpu, job, GpuVa(buffer.next.0 + at), to))?;
+                return Ok(Some((bytes, From::Buffer(GpuVa(buffer.next.0 + length)))));
+            }
+        }
+        let Some(binding) = exec.binding else { return Ok(None) };
+        if exec.published == exec.consumed {
+            // ORDERING[RING-1]: Acquire pairs with user mode's Release: the packets below it are written.
+            let control = self.word(gpu, job, binding.control, false)?;
+            let published = control.load(Ordering::Acquire);
+            let pending = binding.geometry.pending(published, exec.consumed);
+            if pending.map_err(|_| FaultKind::BadWritePointer)? == 0 {
+                return Ok(None);
+            }
+            exec.published = published;
+        }
+        let (bytes, length) = self.fetch_packet(exec.published - exec.consumed, copy, |engine, at, to| {
+            let spans = binding.geometry.spans(exec.consumed + at, to.len() as u64);
+            let (first, second) = to.split_at_mut(spans.first_len as usize);
+            engine.read(gpu, job, GpuVa(binding.ring.0 + spans.first), first)?;
+            engine.read(gpu, job, binding.ring, second)
+        })?;
+        Ok(Some((bytes, From::Ring(exec.consumed + length))))
+    }
+
+    /// Reads a header, checks its length, reads the rest. Bytes in the private copy, and the packet's length.
+    fn fetch_packet(
+        &mut self,
+        available: u64,
+        copy: &mut [u8; MAX_SIZE],
+        mut read: impl FnMut(&mut Self, u64, &mut [u8]) -> Result<(), Fault>,
+    ) -> Result<(usize, u64), Fault> {
+        if available < HEADER_SIZE as u64 {
+            return Err(FaultKind::BadLength.into());
+        }
+        let (head, body) = copy.split_at_mut(HEADER_SIZE);
+        read(self, 0, head)?;
+        let header = Header::read(head.first_chunk().ok_or(FaultKind::BadLength)?);
+        let length = header.check_length(available)?;
+        let bytes = if header.opcode == packet::opcode::NOP { HEADER_SIZE } else { length as usize };
+        let rest = body.get_mut(..bytes - HEADER_SIZE).ok_or(FaultKind::BadLength)?;
+        if !rest.is_empty() {
+            read(self, HEADER_SIZE as u64, rest)?;
+        }
+        Ok((bytes, length))
+    }
+
+    /// Stores the read pointer.
+    fn report(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) {
+        let Some(binding) = exec.binding else { return };
+        if exec.reported == exec.consumed {
+            return;
+        }
+        let consumed = exec.consumed;
+        if let Some(queue) = job.queue {
+            queue.consumed.store(consumed, Ordering::Relaxed);
+        }
+        // A control page that went away is noticed at the next fetch.
+        if let Ok(word) = self.word(gpu, job, GpuVa(binding.control.0 + ring::READ_POINTER as u64), true) {
+            // ORDERING[RING-1]: Release: the packets were copied out before user mode may write over them.
+            word.store(consumed, Ordering::Release);
+        }
+        exec.reported = consumed;
+    }
+
+    fn perform(
+        &mut self,
+        gpu: &Gpu<H>,
+        job: &Job<'_, H>,
+        exec: &mut Exec<H>,
+        packet: &Packet<'_>,
+    ) -> Result<(), Fault> {
+        let synced = exec.synced.take();
+        match *packet {
+            Packet::Nop => Ok(()),
+            Packet::Store(b) => {
+                let va = aligned(b.address, 8)?;
+                self.word(gpu, job, va, true)?.store(b.value, Ordering::Release);
+                Ok(())
+            }
+            Packet::Store32(b) => {
+                let va = aligned(b.address, 4)?;
+                let view = self.translate(gpu, job, va, 4, true)?;
+                // CAST: the low half is what SPEC says.
+                match self.tlb.span(view).map(|s| s.store_u32(0, b.value as u32)) {
+                    Some(true) => Ok(()),
+                    _ => Err(Fault::address(va, true)),
+                }
+            }
+            Packet::Timestamp(b) => {
+                let va = aligned(b.address, 8)?;
+                let now = gpu.host.clock();
+                self.word(gpu, job, va, true)?.store(now, Ordering::Release);
+                Ok(())
+            }
+            Packet::Indirect(b) => {
+                bump(&gpu.nodes[self.node].counters.indirects);
+                exec.buffer = Some(buffer(GpuVa(b.address), b.length)?);
+                Ok(())
+            }
+            Packet::FenceWait(b) => self.fence_wait(gpu, job, exec, aligned(b.fence, 8)?, b.value),
+            Packet::FenceSignal(b) => self.fence_signal(gpu, job, exec, aligned(b.fence, 8)?, b.value),
+            Packet::Log(b) => {
+                let queue = job.queue.ok_or(FaultKind::BadLog)?;
+                self.log(gpu, queue, synced.ok_or(FaultKind::BadLog)?, b)?;
+                self.resolve(gpu, job, exec);
+                Ok(())
+            }
+            Packet::MonitoredSignal(b) => {
+                let va = aligned(b.address, 8)?;
+                self.word(gpu, job, va, true)?.store(b.value, Ordering::Release);
+                self.notify_monitored(gpu);
+                Ok(())
+            }
+            Packet::Fill(b) => start(exec, Long::fill(b)?),
+            Packet::Copy(b) => start(exec, Long::copy(b)?),
+            Packet::CopyRect(b) => start(exec, Long::copy_rect(b)?),
+            Packet::FilterRect(b) => start(exec, Long::filter_rect(b)?),
+            Packet::TableWrite(head, entries) => self.table_write(gpu, head, &entries),
+            Packet::TlbFlush(b) => {
+                let number = gpu.flush(b.space, b.start, b.end);
+                start(exec, Long::Flush { number })
+            }
+        }
+    }
+
+    fn fence_wait(
+        &mut self,
+        gpu: &Gpu<H>,
+        job: &Job<'_, H>,
+        exec: &mut Exec<H>,
+        va: GpuVa,
+        value: u64,
+    ) -> Result<(), Fault> {
+        // A packet cannot park: the OS holds packets until their waits are met.
+        let queue = job.queue.ok_or(FaultKind::NotPermitted)?;
+        let open = self.find_fence(job.process, va)?;
+        let counters = &gpu.nodes[self.node].counters;
+        if open.fence.is_always_signaled() {
+            bump(&counters.waits_met);
+            exec.synced = Some(Synced::Wait(None));
+            return Ok(());
+        }
+        let current = self.word(gpu, job, va, false)?.load(Ordering::Acquire);
+        if current >= value {
+            bump(&gpu.nodes[self.node].counters.waits_met);
+            exec.synced = Some(Synced::Wait(None));
+            return Ok(());
+        }
+        let observed = gpu.host.clock();
+        let ticket = gpu.new_ticket();
+        exec.wait = Some(Wait { open, address: va, value, ticket, observed });
+        bump(&gpu.nodes[self.node].counters.waits_parked);
+        gpu.nodes[self.node].trace.push(Event::Park, queue.slot.pack());
+        self.park(gpu, job, exec)?;
+        Ok(())
+    }
+
+    /// Puts the queue into the fence's parking lot; it stays there unless the wait became true meanwhile.
+    fn park(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> Result<(), Fault> {
+        let (Some(wait), Some(queue)) = (&exec.wait, job.queue) else { return Ok(()) };
+        let view = self.translate(gpu, job, wait.address, 8, false)?;
+        let word = self.tlb.span(view).and_then(|s| s.word(0)).ok_or(Fault::address(wait.address, false))?;
+        let unmet = || word.load(Ordering::Acquire) < wait.value && !wait.open.fence.is_always_signaled();
+        let parked = wait.open.fence.parked.park(wait.value, wait.ticket, queue.clone(), &gpu.mutation, unmet);
+        if parked != Ok(Park::Parked) {
+            // Met: go on. No memory: look again at the next turn, as if woken.
+            queue.wake(wait.ticket, parked == Ok(Park::Met));
+            self.again = true;
+        }
+        Ok(())
+    }
+
+    /// Whether the wait that the queue is in is over.
+    fn wait_over(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> Result<bool, Fault> {
+        let (Some(wait), Some(queue)) = (&exec.wait, job.queue) else { return Ok(true) };
+        let woken = queue.woken.load(Ordering::Acquire);
+        if !Queue::<H>::is_woken(woken, wait.ticket) {
+            return Ok(false);
+        }
+        let met = Queue::<H>::is_granted(woken)
+            || wait.open.fence.is_always_signaled()
+            || self.word(gpu, job, wait.address, false)?.load(Ordering::Acquire) >= wait.value;
+        if !met {
+            // Somebody looked on everyone's behalf, and it is not time yet.
+            queue.woken.store(0, Ordering::Relaxed);
+            self.park(gpu, job, exec)?;
+            return Ok(false);
+        }
+        exec.synced = Some(Synced::Wait(Some((wait.observed, gpu.host.clock()))));
+        exec.wait = None;
+        Ok(true)
+    }
+
+    fn fence_signal(
+        &mut self,
+        gpu: &Gpu<H>,
+        job: &Job<'_, H>,
+        exec: &mut Exec<H>,
+        va: GpuVa,
+        value: u64,
+    ) -> Result<(), Fault> {
+        let open = self.find_fence(job.process, va)?;
+        bump(&gpu.nodes[self.node].counters.signals);
+        exec.synced = Some(Synced::Signal);
+        if open.fence.is_always_signaled() && !gpu.mutation.is(Mutation::WritesDeadFence) {
+            return Ok(());
+        }
+        exec.pending = Some(Pending { fence: open.fence, monitored: open.monitored, value });
+        if gpu.mutation.is(Mutation::NotifyBeforeValue) {
+            self.resolve(gpu, job, exec);
+        }
+        let word = self.word(gpu, job, va, true)?;
+        if fence::store_current(&word, value) {
+            bump(&gpu.nodes[self.node].counters.backwards);
+        }
+        Ok(())
+    }
+
+    fn log(&mut self, gpu: &Gpu<H>, queue: &Shared<Queue<H>>, synced: Synced, b: packet::Log) -> Result<(), Fault> {
+        let log = match (b.operation, synced) {
+            (log_operation::SIGNAL_EXECUTED, Synced::Signal) => &queue.signals,
+            (log_operation::WAIT_UNBLOCKED, Synced::Wait(_)) => &queue.waits,
+            _ => return Err(FaultKind::BadLog.into()),
+        };
+        let now = gpu.host.clock();
+        let (observed, end) = match synced {
+            Synced::Signal => (0, now),
+            Synced::Wait(None) => (now, now),
+            Synced::Wait(Some(times)) => times,
+        };
+        let entry = Entry { value: b.value, handle: b.fence_handle, operation: b.operation, observed, end };
+        log.with(|log| log.write(entry, b.index_hint, gpu.barriers, &gpu.mutation));
+        bump(&gpu.nodes[self.node].counters.log_entries);
+        Ok(())
+    }
+
+    /// Stage 7: draws the consequences of the last signal: queues that waited become ready, and the CPU is interrupted if it
+    /// waits for the value.
+    pub(crate) fn resolve(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) {
+        let Some(pending) = exec.pending.take() else { return };
+        let node = &gpu.nodes[self.node];
+        fence::resolve::<SharedWord<'_>>(&gpu.mutation);
+        let woken = pending.fence.parked.wake(pending.value, |queue, ticket| {
+            queue.wake(ticket, true);
+            gpu.make_ready(&queue);
+        });
+        add(&node.counters.wakes, woken.into());
+        // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
+        let wanted = match self.word(gpu, job, pending.monitored, false) {
+            Ok(word) => fence::wants_interrupt(&word, pending.value),
+            Err(_) => true,
+        };
+        node.trace.push(Event::Signal, pending.value);
+        let wanted =
+            (wanted || gpu.mutation.is(Mutation::AlwaysInterrupt)) && !gpu.mutation.is(Mutation::NeverInterrupt);
+        if !wanted {
+            bump(&node.counters.interrupts_suppressed);
+            return;
+        }
+        bump(&node.counters.interrupts_wanted);
+        let queue = job.queue.map_or(SlotId { index: u32::MAX, generation: 0 }, |q| q.slot);
+        self.notify_fence(gpu, pending.fence.slot, queue);
+    }
+
+    fn find_fence(&mut self, process: &Shared<Process<H>>, va: GpuVa) -> Result<OpenFence<H>, Fault> {
+        let changes = process.fences.changes();
+        // CAST: an index below the array's length.
+        let line = &mut self.fences[(va.0 / 8) as usize % crate::engine::FENCE_LINES];
+        if let Some(cached) = line
+            && cached.space == process.space.id
+            && cached.address == va
+            && cached.changes == changes
+        {
+            return Ok(cached.open.clone());
+        }
+        let open = process.fences.find(va).ok_or(FaultKind::UnknownFence)?;
+        *line = Some(crate::engine::FenceLine { space: process.space.id, address: va, changes, open: open.clone() });
+        Ok(open)
+    }
+
+    fn read(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, va: GpuVa, to: &mut [u8]) -> Result<(), Fault> {
+        self.tlb.read(&gpu.host, &job.process.space, va, to)
+    }
+
+    fn translate(
+        &mut self,
+        gpu: &Gpu<H>,
+        job: &Job<'_, H>,
+        va: GpuVa,
+        want: u64,
+        write: bool,
+    ) -> Result<crate::tlb::View, Fault> {
+        self.tlb.translate(&gpu.host, &job.process.space, va, want, write)
+    }
+
+    fn word(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, va: GpuVa, write: bool) -> Result<SharedWord<'_>, Fault> {
+        self.tlb.word(&gpu.host, &job.process.space, va, write)
+    }
+
+    /// Adds the fault to the node's notices and stops the queue.
+    pub(crate) fn fault_queue(
+        &mut self,
+        gpu: &Gpu<H>,
+        job: &Job<'_, H>,
+        exec: &Exec<H>,
+        queue: &Shared<Queue<H>>,
+        fault: Fault,
+    ) {
+        let node = &gpu.nodes[self.node];
+        if !queue.stop() {
+            return;
+        }
+        bump(&node.counters.faults);
+        node.trace.push(Event::Fault, fault.kind.raw().into());
+        let progress =
+            self.word(gpu, job, queue.progress, false).map_or(0, |w| w.load(Ordering::Acquire)).wrapping_add(1);
+        if let Some(binding) = exec.binding {
+            let report = [
+                (ring::FAULT_ADDRESS, fault.address.0),
+                (ring::FAULT_POSITION, exec.consumed),
+                (ring::FAULT_KIND, fault.kind.raw().into()),
+            ];
+            for (offset, value) in report {
+                if let Ok(word) = self.word(gpu, job, GpuVa(binding.control.0 + offset as u64), true) {
+                    word.store(value, Ordering::Release);
+                }
+            }
+        }
+        self.notify(gpu, Notice::QueueFaulted { queue: queue.slot, fault, progress });
+    }
+}
+
+/// Where the stream goes on.
+#[derive(Clone, Copy)]
+enum From {
+    Buffer(GpuVa),
+    Ring(u64),
+}
+
+fn start<H: Host>(exec: &mut Exec<H>, long: Long) -> Result<(), Fault> {
+    exec.long = Some(long);
+    Ok(())
+}
+
+fn aligned(address: u64, align: u64) -> Result<GpuVa, Fault> {
+    let va = GpuVa(address);
+    if va.is_aligned(align) && va.is_canonical() { Ok(va) } else { Err(FaultKind::BadOperand.into()) }
+}
+
+const _: () = assert!(MAX_SIZE >= HEADER_SIZE + 16);

@@ -1,0 +1,119 @@
+//! Processes and hardware contexts, as the GPU knows them.
+
+use crate::address_space::AddressSpace;
+use crate::fence_table::FenceTable;
+use crate::host::{Host, Lock};
+use crate::shared::Shared;
+use crate::slots::SlotId;
+use core::sync::atomic::{AtomicBool, Ordering};
+use gpu_wire::packet::Privilege;
+
+/// A process: an address space and the fences that it has open.
+pub struct Process<H: Host> {
+    /// What page fault notices name it by.
+    pub slot: SlotId,
+    /// Its addresses.
+    pub space: AddressSpace<H>,
+    /// Its fences.
+    pub fences: FenceTable<H>,
+    /// [`Privilege::Paging`] for the paging process.
+    pub privilege: Privilege,
+}
+
+/// Whether a context may run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scheduling {
+    /// Its queues run. Contexts start here.
+    Runnable,
+    /// The OS asked to suspend it; the engine has not answered. Its queues do not start any more.
+    Suspending {
+        /// The OS's number for this request.
+        fence: u64,
+    },
+    /// Off the engine: nothing of it is referenced until it is resumed.
+    Suspended,
+    /// Its state was lost in a reset; it never runs again.
+    Lost,
+}
+
+/// A hardware context.
+pub struct Context<H: Host> {
+    /// What notices name it by.
+    pub slot: SlotId,
+    /// Node index.
+    pub node: usize,
+    /// Whose it is.
+    pub process: Shared<Process<H>>,
+    scheduling: H::Lock<Scheduling>,
+    /// Mirrors `scheduling == Runnable`: what the engine looks at.
+    runnable: AtomicBool,
+}
+
+/// What [`Context::suspend`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Suspend {
+    /// It is suspended already.
+    Already,
+    /// The engine will answer with [`crate::notice::Notice::ContextSuspended`].
+    Pending,
+}
+
+impl<H: Host> Context<H> {
+    /// A runnable context.
+    pub fn new(slot: SlotId, node: usize, process: Shared<Process<H>>) -> Self {
+        Self { slot, node, process, scheduling: H::Lock::new(Scheduling::Runnable), runnable: AtomicBool::new(true) }
+    }
+
+    /// Whether its queues may run.
+    pub fn is_runnable(&self) -> bool {
+        self.runnable.load(Ordering::Acquire)
+    }
+
+    /// The state.
+    pub fn scheduling(&self) -> Scheduling {
+        self.scheduling.with(|s| *s)
+    }
+
+    /// Asks for suspension. A request that is already under way is replaced: only the newest fence is answered.
+    pub(crate) fn suspend(&self, fence: u64) -> Suspend {
+        self.scheduling.with(|s| match s {
+            Scheduling::Suspended | Scheduling::Lost => Suspend::Already,
+            Scheduling::Runnable | Scheduling::Suspending { .. } => {
+                *s = Scheduling::Suspending { fence };
+                self.runnable.store(false, Ordering::Release);
+                Suspend::Pending
+            }
+        })
+    }
+
+    /// Engine: the context is off; the fence to answer with, unless it was resumed meanwhile.
+    pub(crate) fn suspended(&self) -> Option<u64> {
+        self.scheduling.with(|s| match *s {
+            Scheduling::Suspending { fence } => {
+                *s = Scheduling::Suspended;
+                Some(fence)
+            }
+            _ => None,
+        })
+    }
+
+    /// Makes it runnable again; `false` when it is lost. The caller then makes its queues ready.
+    pub fn resume(&self) -> bool {
+        self.scheduling.with(|s| match s {
+            Scheduling::Lost => false,
+            _ => {
+                *s = Scheduling::Runnable;
+                self.runnable.store(true, Ordering::Release);
+                true
+            }
+        })
+    }
+
+    /// Its state is gone.
+    pub fn lose(&self) {
+        self.scheduling.with(|s| {
+            *s = Scheduling::Lost;
+            self.runnable.store(false, Ordering::Release);
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! What the engines counted. Each node counts for itself; readers add up.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters of one node. Only its engine and its interrupt routine write them.
+        #[derive(Default)]
+        pub struct Counters { $($(#[$doc])* pub $name: AtomicU64,)* }
+
+        /// A reading of [`Counters`], or a sum of several.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        pub struct Totals { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Counters {
+            /// Reads them all.
+            pub fn read(&self) -> Totals {
+                Totals { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+
+        impl core::ops::Add for Totals {
+            type Output = Self;
+            fn add(self, other: Self) -> Self {
+                Self { $($name: self.$name.wrapping_add(other.$name),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets executed.
+    packets,
+    /// Doorbell rings seen. Rings that came while an earlier one had not been looked at count once.
+    rings,
+    /// Native fence signals.
+    signals,
+    /// Signals that asked for an interrupt.
+    interrupts_wanted,
+    /// Signals that did not, since no CPU waiter needs the value.
+    interrupts_suppressed,
+    /// Interrupts raised.
+    interrupts_raised,
+    /// Interrupts that could not be raised, and were asked for again.
+    interrupts_failed,
+    /// Waits that were already met.
+    waits_met,
+    /// Waits that parked their queue.
+    waits_parked,
+    /// Queues taken out of parking by this node's signals.
+    wakes,
+    /// Signals that stored less than was there.
+    backwards,
+    /// Log entries written.
+    log_entries,
+    /// Faults.
+    faults,
+    /// Command buffers jumped to.
+    indirects,
+    /// Bytes filled, copied or filtered.
+    bytes,
+    /// Packets (of packet mode) completed.
+    completions,
+    /// Resets served.
+    resets,
+    /// Lookaside flushes served.
+    flushes,
+}
+
+/// Adds one.
+pub(crate) fn bump(counter: &AtomicU64) {
+    add(counter, 1);
+}
+
+/// Adds `n`. One writer per counter: a load and a store, no locked instruction.
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}

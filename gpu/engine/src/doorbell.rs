@@ -1,0 +1,173 @@
+//! Stage 3 of 8, seen from the GPU: physical doorbells.
+//!
+//! Each physical doorbell is a page of the driver's own; user mode gets it mapped writable, so whatever it holds is a
+//! hint. In the dedicated model a queue has one to itself, and a change of its value says "look at the write pointer". In
+//! the global model there is one; every ring is taken out of it by an exchange (two processes may store the same value),
+//! and every connected queue is looked at, the named one first.
+//!
+//! ORDERING[DB-1]: user mode publishes the write pointer before it stores the doorbell (Release), and fences fully before
+//! it reads the doorbell's status. The engine reads the doorbell before the write pointer (Acquire). So a ring that is seen
+//! shows its work; and a ring that lands on the dummy page is followed by a status that says so, or by a connect, which
+//! compares write pointer and consumed position itself.
+
+use crate::NoMemory;
+use crate::host::{Host, Lock};
+use crate::memory::{SharedWord, Span};
+use crate::queue::Queue;
+use crate::shared::Shared;
+use crate::word::{Ordering, Word};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use gpu_wire::doorbell::{DOORBELL_OFFSET, DOORBELL_SIZE, Model};
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+/// One physical doorbell.
+pub struct Physical<H: Host> {
+    page: Span<'static>,
+    /// Node of the queue, or [`NONE`].
+    node: AtomicU32,
+    /// Raised at every change of the queue.
+    changes: AtomicU64,
+    queue: H::Lock<Option<Shared<Queue<H>>>>,
+}
+
+impl<H: Host> Physical<H> {
+    fn word(&self) -> Option<SharedWord<'_>> {
+        self.page.word(DOORBELL_OFFSET as u64)
+    }
+}
+
+/// All physical doorbells of an adapter.
+pub struct Doorbells<H: Host> {
+    /// The model in use.
+    pub model: Model,
+    physical: Box<[Physical<H>]>,
+}
+
+// The pages are shared memory: see Span.
+impl<H: Host> Doorbells<H> {
+    /// Doorbells over `pages`, one each. In the global model only the first is used.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(model: Model, pages: &[Span<'static>]) -> Result<Self, NoMemory> {
+        let mut physical = Vec::new();
+        physical.try_reserve_exact(pages.len())?;
+        for page in pages {
+            let page = page.part(0, u64::from(DOORBELL_SIZE));
+            physical.push(Physical {
+                page,
+                node: AtomicU32::new(NONE),
+                changes: AtomicU64::new(1),
+                queue: H::Lock::new(None),
+            });
+        }
+        Ok(Self { model, physical: physical.into_boxed_slice() })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.physical.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.physical.is_empty()
+    }
+
+    /// Gives doorbell `index` to `queue`; what rang before is forgotten. The caller then makes the queue ready, which
+    /// compares its write pointer.
+    pub fn connect(&self, index: usize, queue: &Shared<Queue<H>>) {
+        let Some(physical) = self.physical.get(index) else { return };
+        if let Some(word) = physical.word() {
+            word.store(0, Ordering::Relaxed);
+        }
+        let old = physical.queue.with(|q| q.replace(queue.clone()));
+        // CAST: a node index is below NODE_COUNT.
+        physical.node.store(queue.context.node as u32, Ordering::Release);
+        physical.changes.fetch_add(1, Ordering::Release);
+        drop(old);
+    }
+
+    /// Takes doorbell `index` away. Whose it was.
+    pub fn disconnect(&self, index: usize) -> Option<Shared<Queue<H>>> {
+        let physical = self.physical.get(index)?;
+        physical.node.store(NONE, Ordering::Release);
+        let old = physical.queue.with(Option::take);
+        physical.changes.fetch_add(1, Ordering::Release);
+        old
+    }
+}
+
+struct Seen<H: Host> {
+    changes: u64,
+    value: u64,
+    queue: Option<Shared<Queue<H>>>,
+}
+
+/// What one engine remembers of the doorbells.
+pub struct Watch<H: Host> {
+    seen: Box<[Seen<H>]>,
+}
+
+impl<H: Host> Watch<H> {
+    /// Nothing seen.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(doorbells: &Doorbells<H>) -> Result<Self, NoMemory> {
+        let mut seen = Vec::new();
+        seen.try_reserve_exact(doorbells.len())?;
+        seen.resize_with(doorbells.len(), || Seen { changes: 0, value: 0, queue: None });
+        Ok(Self { seen: seen.into_boxed_slice() })
+    }
+
+    /// Forgets everything, and with it every reference to a queue.
+    pub fn clear(&mut self) {
+        for seen in &mut self.seen {
+            *seen = Seen { changes: 0, value: 0, queue: None };
+        }
+    }
+
+    /// Looks at the doorbells of `node`; calls `rung` for each queue that rang. Whether any doorbell is connected.
+    pub fn poll(&mut self, doorbells: &Doorbells<H>, node: usize, mut rung: impl FnMut(&Shared<Queue<H>>)) -> bool {
+        let mut connected = false;
+        for (physical, seen) in doorbells.physical.iter().zip(self.seen.iter_mut()) {
+            // CAST: a node index.
+            let mine = physical.node.load(Ordering::Acquire) == node as u32;
+            if !mine {
+                if seen.queue.is_some() {
+                    *seen = Seen { changes: 0, value: 0, queue: None };
+                }
+                continue;
+            }
+            connected = true;
+            let changes = physical.changes.load(Ordering::Acquire);
+            if changes != seen.changes {
+                *seen = Seen { changes, value: 0, queue: physical.queue.with(|q| q.clone()) };
+            }
+            // ORDERING[DB-1]: Acquire: the write pointer is read after this.
+            let value = physical.word().map_or(0, |w| w.load(Ordering::Acquire));
+            if value != seen.value {
+                seen.value = value;
+                if let Some(queue) = &seen.queue {
+                    rung(queue);
+                }
+            }
+        }
+        connected
+    }
+
+    /// The global doorbell's value, taken out of it; `None` when nobody rang. Any engine may take it: it serves all nodes.
+    pub fn poll_global(doorbells: &Doorbells<H>) -> Option<u64> {
+        let word = doorbells.physical.first()?.word()?;
+        if word.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        // ORDERING[DB-1]: the exchange, not the load, takes the ring: a second store of the same value is a ring of its own.
+        Some(word.swap(0, Ordering::AcqRel)).filter(|v| *v != 0)
+    }
+}

@@ -1,0 +1,470 @@
+//! Stage 4 of 8: one node's engine.
+//!
+//! [`Engine::step`] is one unit of progress and never waits; the thread loop around it belongs to the shell, and tests call
+//! it themselves. The engine owns what only it touches (lookaside buffer, private packet copy); everything shared lies in
+//! [`crate::node::Node`].
+
+use crate::NoMemory;
+use crate::command_processor::{Exec, Job, Outcome};
+use crate::counters::bump;
+use crate::doorbell::Watch;
+use crate::fence_table::OpenFence;
+use crate::gpu::Gpu;
+use crate::host::{Host, Lock};
+use crate::memory::Window;
+use crate::node::{Control, Phase, attention};
+use crate::notice::Notice;
+use crate::packet_node::{PacketQueue, PacketSubmission};
+use crate::queue::{Queue, State};
+use crate::shared::{Shared, try_box};
+use crate::slots::SlotId;
+use crate::tlb::Tlb;
+use crate::trace::Event;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::sync::atomic::Ordering;
+use gpu_wire::GpuVa;
+use gpu_wire::doorbell::{Model, token_of};
+use gpu_wire::pte::Place;
+
+/// Lines of the cache of fence lookups.
+pub(crate) const FENCE_LINES: usize = 16;
+
+/// A fence lookup that succeeded.
+pub(crate) struct FenceLine<H: Host> {
+    pub space: u64,
+    pub address: GpuVa,
+    pub changes: u64,
+    pub open: OpenFence<H>,
+}
+
+/// Notices that the engine holds while its mailbox is full. When they are that many, it runs nothing more.
+const BACKLOG: usize = 64;
+
+/// What a step did, and so what the thread should do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Something; there may be more.
+    Worked,
+    /// Nothing, but another engine or the interrupt must do something first: step again soon.
+    Waiting,
+    /// Nothing to do. With `connected`, doorbells may ring, which nobody announces: poll.
+    Idle {
+        /// Whether a doorbell of this node is connected, or a write pointer is being watched.
+        connected: bool,
+    },
+    /// A reset holds the engine.
+    Held,
+    /// The device stops: drop the engine, end the thread.
+    Stopped,
+}
+
+/// The packet on the engine.
+struct Running<H: Host> {
+    packet: PacketSubmission<H>,
+    exec: Box<Exec<H>>,
+}
+
+/// One node's engine.
+pub struct Engine<H: Host> {
+    gpu: Shared<Gpu<H>>,
+    core: Core<H>,
+}
+
+/// What only the engine's thread touches.
+pub(crate) struct Core<H: Host> {
+    pub(crate) node: usize,
+    pub(crate) tlb: Tlb<H>,
+    pub(crate) fences: [Option<FenceLine<H>>; FENCE_LINES],
+    /// The queue that just parked must be looked at again.
+    pub(crate) again: bool,
+    /// Page table that a paging packet writes, mapped until the packet completes.
+    pub(crate) table: Option<(Place, Window<H::Mapping>)>,
+    watch: Watch<H>,
+    backlog: VecDeque<Notice>,
+    running: Option<Running<H>>,
+    /// An execution state for the next packet.
+    spare: Option<Box<Exec<H>>>,
+    wedged: bool,
+}
+
+impl<H: Host> Engine<H> {
+    /// The engine of node `node`.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(gpu: Shared<Gpu<H>>, node: usize) -> Result<Self, NoMemory> {
+        let core = Core::new(&gpu, node)?;
+        Ok(Self { gpu, core })
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &Shared<Gpu<H>> {
+        &self.gpu
+    }
+
+    /// One unit of progress.
+    pub fn step(&mut self) -> Step {
+        self.core.step(&self.gpu)
+    }
+
+    /// About to sleep without polling: `true` when there is no work and every waker has been told.
+    pub fn prepare_sleep(&mut self) -> bool {
+        self.core.prepare_sleep(&self.gpu)
+    }
+}
+
+impl<H: Host> Core<H> {
+    fn new(gpu: &Gpu<H>, node: usize) -> Result<Self, NoMemory> {
+        let mut backlog = VecDeque::new();
+        backlog.try_reserve_exact(BACKLOG)?;
+        Ok(Self {
+            node,
+            tlb: Tlb::new()?,
+            fences: [const { None }; FENCE_LINES],
+            again: false,
+            table: None,
+            watch: Watch::new(&gpu.doorbells)?,
+            backlog,
+            running: None,
+            spare: Some(try_box(Exec::new())?),
+            wedged: false,
+        })
+    }
+
+    fn step(&mut self, gpu: &Gpu<H>) -> Step {
+        let node = &gpu.nodes[self.node];
+        node.awake();
+        if self.wedged {
+            if !gpu.faults.release.load(Ordering::Acquire) {
+                return Step::Waiting;
+            }
+            self.wedged = false;
+        }
+        if node.attention.load(Ordering::Acquire) != 0
+            && let Some(step) = self.attend(gpu)
+        {
+            return step;
+        }
+        self.deliver(gpu);
+        if self.backlog.len() >= BACKLOG {
+            return Step::Waiting;
+        }
+        let connected = self.poll(gpu);
+        if self.step_packets(gpu) {
+            return Step::Worked;
+        }
+        let Some(queue) = node.next_ready() else {
+            return if self.running.is_some() || !self.backlog.is_empty() || node.retry_interrupt.load(Ordering::Relaxed)
+            {
+                Step::Waiting
+            } else {
+                Step::Idle { connected }
+            };
+        };
+        self.run(gpu, &queue)
+    }
+
+    fn prepare_sleep(&mut self, gpu: &Gpu<H>) -> bool {
+        let node = &gpu.nodes[self.node];
+        node.prepare_sleep();
+        let busy = node.attention.load(Ordering::Acquire) != 0
+            || node.has_ready()
+            || node.packets.with(|p| p.is_busy() || p.is_preempting())
+            || !self.backlog.is_empty()
+            || node.retry_interrupt.load(Ordering::Relaxed);
+        if busy {
+            node.awake();
+        }
+        !busy
+    }
+
+    /// Serves what others asked for. `Some`: nothing else may happen in this step.
+    fn attend(&mut self, gpu: &Gpu<H>) -> Option<Step> {
+        let node = &gpu.nodes[self.node];
+        self.serve_flushes(gpu);
+        match node.control() {
+            Control::Stop => {
+                self.release(gpu);
+                node.set_phase(Phase::Stopped);
+                return Some(Step::Stopped);
+            }
+            Control::Hold => {
+                if node.phase() != Phase::Held {
+                    self.hold(gpu);
+                }
+                return Some(Step::Held);
+            }
+            Control::Run => {
+                if node.phase() == Phase::Held {
+                    node.set_phase(Phase::Running);
+                }
+            }
+        }
+        // Every request that set these bits is in its list already: set again means another step.
+        node.attention.fetch_and(!(attention::CONTROL | attention::SUSPEND | attention::PREEMPT), Ordering::AcqRel);
+        if node.control() != Control::Run {
+            node.attention.fetch_or(attention::CONTROL, Ordering::AcqRel);
+        }
+        while let Some(context) = node.next_suspending() {
+            if let Some(fence) = context.suspended() {
+                node.trace.push(Event::Suspend, context.slot.pack());
+                let fence =
+                    if gpu.mutation.is(crate::mutation::Mutation::WrongSuspendFence) { fence + 1000 } else { fence };
+                self.notify(gpu, Notice::ContextSuspended { context: context.slot, fence });
+            }
+        }
+        if self.running.is_none() {
+            self.answer_preempt(gpu);
+        }
+        None
+    }
+
+    /// Drops translations that others asked to drop, and says so.
+    pub(crate) fn serve_flushes(&mut self, gpu: &Gpu<H>) {
+        let node = &gpu.nodes[self.node];
+        if node.attention.fetch_and(!attention::FLUSH, Ordering::AcqRel) & attention::FLUSH == 0 {
+            return;
+        }
+        let seen = node.flushed.load(Ordering::Relaxed);
+        let mut everything = false;
+        let last = gpu.flushes.serve(seen, |space, start, end| self.tlb.flush(space, start, end), || everything = true);
+        if everything {
+            self.tlb.clear();
+        }
+        bump(&node.counters.flushes);
+        // Release: the mappings are gone before the flusher is told.
+        node.flushed.store(last, Ordering::Release);
+    }
+
+    /// A reset: lets go of what runs. Its queue is lost if it was in the middle of something.
+    fn hold(&mut self, gpu: &Gpu<H>) {
+        let node = &gpu.nodes[self.node];
+        self.running = None;
+        self.table = None;
+        if self.spare.is_none() {
+            self.spare = try_box(Exec::new()).ok();
+        }
+        self.watch.clear();
+        bump(&node.counters.resets);
+        node.trace.push(Event::Reset, 0);
+        node.set_phase(Phase::Held);
+    }
+
+    /// Lets go of everything.
+    fn release(&mut self, gpu: &Gpu<H>) {
+        self.running = None;
+        self.table = None;
+        self.tlb.clear();
+        self.watch.clear();
+        self.fences = [const { None }; FENCE_LINES];
+        while gpu.nodes[self.node].next_ready().is_some() {}
+        while gpu.nodes[self.node].next_suspending().is_some() {}
+        drop(gpu.nodes[self.node].take_interrupted());
+    }
+
+    /// Stops answering, as a broken engine would, until the fault plan releases it.
+    pub(crate) fn wedge(&mut self) {
+        self.wedged = true;
+    }
+
+    /// Looks at the doorbells. Whether any is connected.
+    fn poll(&mut self, gpu: &Gpu<H>) -> bool {
+        let node = &gpu.nodes[self.node];
+        let connected = match gpu.doorbells.model {
+            Model::Dedicated => self.watch.poll(&gpu.doorbells, self.node, |queue| {
+                bump(&node.counters.rings);
+                node.make_ready(queue);
+            }),
+            Model::Global => {
+                if let Some(value) = Watch::poll_global(&gpu.doorbells) {
+                    bump(&node.counters.rings);
+                    gpu.rang_global(token_of(value));
+                }
+                gpu.any_global()
+            }
+        };
+        node.rescan() || connected
+    }
+
+    /// Runs one queue for a turn.
+    fn run(&mut self, gpu: &Gpu<H>, queue: &Shared<Queue<H>>) -> Step {
+        let node = &gpu.nodes[self.node];
+        if queue.state() != State::Active || !queue.context.is_runnable() {
+            // A suspended context's queues become ready again when it is resumed.
+            return Step::Worked;
+        }
+        let Some(mut exec) = queue.exec.take() else { return Step::Worked };
+        node.trace.push(Event::Run, queue.slot.pack());
+        self.again = false;
+        let job = Job { process: &queue.context.process, queue: Some(queue) };
+        let outcome = loop {
+            let outcome = self.execute(gpu, &job, &mut exec);
+            if outcome != Outcome::Drained || queue.user_mode {
+                break outcome;
+            }
+            let Some(next) = queue.next_submission() else { break outcome };
+            bump(&queue.consumed);
+            if let Err(fault) = exec.begin(next.address, next.length) {
+                break Outcome::Faulted(fault);
+            }
+        };
+        let mut again = self.again;
+        match outcome {
+            Outcome::Drained | Outcome::Parked | Outcome::Gone => {}
+            Outcome::Budget | Outcome::Waiting | Outcome::Preempted => again = true,
+            Outcome::Controlled => {
+                if node.control() == Control::Hold && exec.is_mid_work() {
+                    exec.abandon();
+                    queue.stop();
+                    node.interrupted(queue.clone());
+                } else {
+                    again = true;
+                }
+            }
+            Outcome::Faulted(fault) => {
+                self.fault_queue(gpu, &job, &exec, queue, fault);
+                exec.abandon();
+            }
+        }
+        if queue.state() != State::Active {
+            exec.abandon();
+        }
+        queue.exec.put(exec);
+        if again || (!queue.user_mode && queue.has_submissions() && outcome == Outcome::Drained) {
+            node.make_ready(queue);
+        }
+        if outcome == Outcome::Waiting { Step::Waiting } else { Step::Worked }
+    }
+
+    /// Whether another queue or packet waits for this engine.
+    pub(crate) fn others_wait(&self, gpu: &Gpu<H>) -> bool {
+        gpu.nodes[self.node].has_ready()
+    }
+
+    /// Packet mode: goes on with the running packet or begins the next. Whether anything happened.
+    fn step_packets(&mut self, gpu: &Gpu<H>) -> bool {
+        let node = &gpu.nodes[self.node];
+        let (mut running, began) = match self.running.take() {
+            Some(running) => (running, false),
+            None => {
+                let Some(mut exec) = self.spare.take() else { return false };
+                let Some(packet) = node.packets.with(PacketQueue::begin) else {
+                    self.spare = Some(exec);
+                    return false;
+                };
+                *exec = Exec::new();
+                (Running { packet, exec }, true)
+            }
+        };
+        if began && let Err(fault) = running.exec.begin(running.packet.address, running.packet.length) {
+            self.finish_packet(gpu, running, Some(fault));
+            return true;
+        }
+        let job = Job { process: &running.packet.process, queue: None };
+        match self.execute(gpu, &job, &mut running.exec) {
+            Outcome::Drained => self.finish_packet(gpu, running, None),
+            Outcome::Faulted(fault) => self.finish_packet(gpu, running, Some(fault)),
+            Outcome::Waiting => {
+                self.running = Some(running);
+                return false;
+            }
+            Outcome::Controlled | Outcome::Budget | Outcome::Preempted | Outcome::Parked | Outcome::Gone => {
+                self.running = Some(running);
+            }
+        }
+        true
+    }
+
+    fn finish_packet(&mut self, gpu: &Gpu<H>, running: Running<H>, fault: Option<crate::fault::Fault>) {
+        let node = &gpu.nodes[self.node];
+        // Unmapped before the OS hears of the completion.
+        self.table = None;
+        let Running { packet, exec } = running;
+        self.spare = Some(exec);
+        let Some(fence) = node.packets.with(PacketQueue::complete) else { return };
+        bump(&node.counters.completions);
+        node.trace.push(Event::Complete, fence.into());
+        match fault {
+            None => self.notify(gpu, Notice::PacketCompleted { fence }),
+            Some(fault) => {
+                bump(&node.counters.faults);
+                node.trace.push(Event::Fault, fault.kind.raw().into());
+                self.notify(gpu, Notice::PacketFaulted { fence, fault, process: packet.process.slot });
+            }
+        }
+        self.answer_preempt(gpu);
+    }
+
+    fn answer_preempt(&mut self, gpu: &Gpu<H>) {
+        let answer = gpu.nodes[self.node].packets.with(PacketQueue::answer_preempt);
+        if let Some((request, completed)) = answer {
+            self.notify(gpu, Notice::PacketPreempted { request, completed });
+        }
+    }
+
+    /// Adds a notice that must not be lost, and asks for the interrupt.
+    pub(crate) fn notify(&mut self, gpu: &Gpu<H>, notice: Notice) {
+        if self.backlog.len() < self.backlog.capacity() {
+            self.backlog.push_back(notice);
+        } else {
+            // The step that fills the backlog is the last that runs anything, and one step adds few; so there is room.
+            debug_assert!(false, "notice backlog overflow");
+        }
+        self.deliver(gpu);
+    }
+
+    /// A fence passed its MonitoredValue. Coalesced with a notice that nobody has read: for the same fence, or, where the
+    /// interrupt names queues, for the same queue. When the mailbox is full, the OS is asked to scan everything instead.
+    pub(crate) fn notify_fence(&mut self, gpu: &Gpu<H>, fence: SlotId, queue: SlotId) {
+        let node = &gpu.nodes[self.node];
+        let key = if gpu.names_queues { queue } else { fence };
+        if gpu.slots.notice_pending(key) && !node.mailbox.push(Notice::FenceSignaled { fence, queue }) {
+            gpu.slots.notice_taken(key);
+            if !gpu.mutation.is(crate::mutation::Mutation::DropOnOverflow) {
+                node.scan.fetch_or(crate::node::scan::NATIVE, Ordering::AcqRel);
+            }
+        }
+        self.raise(gpu);
+    }
+
+    /// A monitored fence was signaled.
+    pub(crate) fn notify_monitored(&mut self, gpu: &Gpu<H>) {
+        gpu.nodes[self.node].scan.fetch_or(crate::node::scan::MONITORED, Ordering::AcqRel);
+        self.raise(gpu);
+    }
+
+    /// Moves what the mailbox had no room for into it, and asks again for an interrupt that could not be raised.
+    fn deliver(&mut self, gpu: &Gpu<H>) {
+        let node = &gpu.nodes[self.node];
+        let mut moved = false;
+        while let Some(notice) = self.backlog.front() {
+            if !node.mailbox.push(*notice) {
+                break;
+            }
+            self.backlog.pop_front();
+            moved = true;
+        }
+        if moved || node.retry_interrupt.load(Ordering::Relaxed) {
+            self.raise(gpu);
+        }
+    }
+
+    fn raise(&mut self, gpu: &Gpu<H>) {
+        let node = &gpu.nodes[self.node];
+        if !node.mailbox.request() {
+            return;
+        }
+        // CAST: a node index.
+        let ordinal = gpu_wire::NodeOrdinal(self.node as u32);
+        if !gpu.faults.interrupt_fails() && gpu.host.raise_interrupt(ordinal) {
+            bump(&node.counters.interrupts_raised);
+            node.trace.push(Event::Interrupt, 0);
+            node.retry_interrupt.store(false, Ordering::Relaxed);
+        } else {
+            bump(&node.counters.interrupts_failed);
+            node.mailbox.withdraw();
+            node.retry_interrupt.store(true, Ordering::Relaxed);
+        }
+    }
+}

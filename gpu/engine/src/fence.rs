@@ -1,0 +1,260 @@
+//! Stages 5 and 7 of 8: native fences.
+//!
+//! A fence is two 64-bit words of the OS's memory and a list of parked queues of ours.
+//!
+//! | word | written by | read by |
+//! |---|---|---|
+//! | CurrentValue | engines (FENCE_SIGNAL), the kernel-mode driver for the CPU | everyone |
+//! | MonitoredValue | the kernel-mode driver, in `DxgkDdiUpdateMonitoredValues` | engines |
+//! | `waiting` (ours) | whoever parks or wakes | whoever signals |
+//!
+//! ORDERING[FENCE-1]: a signal stores CurrentValue, then a full fence, then loads MonitoredValue. The CPU stores
+//! MonitoredValue, then a full fence, then (the OS) loads CurrentValue. At least one of them sees the other's store, so a
+//! wait that is being added while its value is being signaled is noticed by the interrupt or by the re-read. Take either
+//! fence out and both loads may miss: a wake is lost for ever.
+//!
+//! ORDERING[PARK-1]: the same between a queue that parks (`waiting` raised, full fence, CurrentValue read again) and a
+//! signal (CurrentValue stored, full fence, `waiting` read). One fence in [`resolve`] serves both.
+//!
+//! Source: *Native GPU fence object*, "Synchronization issues" and "GPU to CPU synchronization".
+
+use crate::NoMemory;
+use crate::host::{Host, Lock};
+use crate::mutation::{Chosen, Mutation};
+use crate::queue::Queue;
+use crate::shared::Shared;
+use crate::slots::SlotId;
+use crate::word::{Ordering, Word};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64};
+
+/// Engine, stage 5: writes CurrentValue. `true` when the value went backwards, which is allowed and counted.
+pub fn store_current<W: Word>(current: &W, value: u64) -> bool {
+    let backwards = current.load(Ordering::Relaxed) > value;
+    // ORDERING[FENCE-1]: Release: what the queue wrote before is visible to whoever sees the value.
+    current.store(value, Ordering::Release);
+    backwards
+}
+
+/// Engine, stage 7: the fence between the stores of a signal (value, log entry, index) and the loads that decide about
+/// wakes. Once per signal.
+pub fn resolve<W: Word>(mutation: &Chosen) {
+    if mutation.is(Mutation::NoSignalBarrier) {
+        return;
+    }
+    // ORDERING[FENCE-1], ORDERING[PARK-1]: pairs with `store_monitored` and with `ParkingLot::park`.
+    W::fence(Ordering::SeqCst);
+}
+
+/// Engine, stage 7: whether the CPU has a waiter that `value` satisfies. After [`resolve`].
+pub fn wants_interrupt<W: Word>(monitored: &W, value: u64) -> bool {
+    value > monitored.load(Ordering::Acquire)
+}
+
+/// CPU: writes MonitoredValue so that a CurrentValue read after this returned was either written by an engine that saw
+/// the new MonitoredValue, or is seen by that read.
+pub fn store_monitored<W: Word>(monitored: &W, value: u64, mutation: &Chosen) {
+    monitored.store(value, Ordering::Release);
+    if mutation.is(Mutation::NoMonitoredBarrier) {
+        return;
+    }
+    // ORDERING[FENCE-1]: pairs with `resolve`.
+    W::fence(Ordering::SeqCst);
+}
+
+/// A queue that waits.
+struct Parked<Q> {
+    value: u64,
+    ticket: u64,
+    queue: Q,
+}
+
+/// What became of an attempt to park.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Park {
+    /// The queue is parked; whoever makes the wait true wakes it.
+    Parked,
+    /// The wait became true meanwhile; go on.
+    Met,
+}
+
+/// Queues parked on one fence, least value first: a signal costs the number of queues that it wakes.
+pub struct ParkingLot<H: Host, Q: Send> {
+    /// How many are parked: what a signal looks at first.
+    waiting: H::Word,
+    heap: H::Lock<Vec<Parked<Q>>>,
+}
+
+impl<H: Host, Q: Send> ParkingLot<H, Q> {
+    /// Nobody parked.
+    pub fn new() -> Self {
+        Self { waiting: H::word(0), heap: H::Lock::new(Vec::new()) }
+    }
+
+    /// Parks `queue` until `value`. `unmet` re-reads CurrentValue.
+    ///
+    /// # Errors
+    /// [`NoMemory`]: the list could not grow; the caller tries again later.
+    pub fn park(
+        &self,
+        value: u64,
+        ticket: u64,
+        queue: Q,
+        mutation: &Chosen,
+        unmet: impl FnOnce() -> bool,
+    ) -> Result<Park, NoMemory> {
+        self.heap.with(|heap| {
+            heap.try_reserve(1)?;
+            heap.push(Parked { value, ticket, queue });
+            let last = heap.len() - 1;
+            sift_up(heap, last);
+            self.waiting.store(heap.len() as u64, Ordering::Relaxed);
+            Ok::<(), NoMemory>(())
+        })?;
+        if mutation.is(Mutation::NoParkRecheck) {
+            return Ok(Park::Parked);
+        }
+        // ORDERING[PARK-1]: pairs with `resolve`: either the signal sees `waiting`, or this read sees its value.
+        H::Word::fence(Ordering::SeqCst);
+        if unmet() || !self.remove(ticket) {
+            // Not removed: a signal took it out already and is making it ready.
+            return Ok(Park::Parked);
+        }
+        Ok(Park::Met)
+    }
+
+    /// Takes out every queue whose value `current` reaches, with its ticket. After [`resolve`]. How many.
+    pub fn wake(&self, current: u64, mut f: impl FnMut(Q, u64)) -> u32 {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut n = 0;
+        while let Some(parked) = self.heap.with(|heap| {
+            if heap.first()?.value > current {
+                return None;
+            }
+            Some(self.take(heap, 0))
+        }) {
+            f(parked.queue, parked.ticket);
+            n += 1;
+        }
+        n
+    }
+
+    /// Takes out everyone, for a look at values that only they can read. How many.
+    pub fn wake_all(&self, f: impl FnMut(Q, u64)) -> u32 {
+        self.wake(u64::MAX, f)
+    }
+
+    /// Takes `ticket` out; `false` when it is not there.
+    pub fn remove(&self, ticket: u64) -> bool {
+        let taken = self.heap.with(|heap| {
+            let at = heap.iter().position(|p| p.ticket == ticket)?;
+            Some(self.take(heap, at))
+        });
+        // Dropped here, outside the lock.
+        taken.is_some()
+    }
+
+    /// How many are parked. A hint.
+    pub fn len(&self) -> u64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Whether nobody is. A hint.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn take(&self, heap: &mut Vec<Parked<Q>>, at: usize) -> Parked<Q> {
+        let taken = heap.swap_remove(at);
+        self.waiting.store(heap.len() as u64, Ordering::Relaxed);
+        if at < heap.len() {
+            sift_down(heap, at);
+            sift_up(heap, at);
+        }
+        taken
+    }
+}
+
+impl<H: Host, Q: Send> Default for ParkingLot<H, Q> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn sift_up<Q>(heap: &mut [Parked<Q>], mut at: usize) {
+    while at > 0 {
+        let parent = (at - 1) / 2;
+        if heap[parent].value <= heap[at].value {
+            return;
+        }
+        heap.swap(parent, at);
+        at = parent;
+    }
+}
+
+fn sift_down<Q>(heap: &mut [Parked<Q>], mut at: usize) {
+    loop {
+        let mut least = at;
+        for child in [2 * at + 1, 2 * at + 2] {
+            if child < heap.len() && heap[child].value < heap[least].value {
+                least = child;
+            }
+        }
+        if least == at {
+            return;
+        }
+        heap.swap(least, at);
+        at = least;
+    }
+}
+
+/// A native fence, as created once per adapter (`DxgkDdiCreateNativeFence`).
+pub struct Fence<H: Host> {
+    /// What interrupts name it by.
+    pub slot: SlotId,
+    /// Queues that wait.
+    pub parked: ParkingLot<H, Shared<Queue<H>>>,
+    /// The device is in error (`AlwaysSignaled`): waits pass, signals do nothing, the storage is not touched any more.
+    always_signaled: AtomicBool,
+    /// Signals that stored less than was there.
+    pub backwards: AtomicU64,
+}
+
+impl<H: Host> Fence<H> {
+    /// A fence that interrupts name by `slot`.
+    pub fn new(slot: SlotId) -> Self {
+        Self { slot, parked: ParkingLot::new(), always_signaled: AtomicBool::new(false), backwards: AtomicU64::new(0) }
+    }
+
+    /// Whether waits pass and signals do nothing.
+    pub fn is_always_signaled(&self) -> bool {
+        self.always_signaled.load(Ordering::Acquire)
+    }
+
+    /// Makes every wait pass from now on and wakes whoever is parked.
+    pub fn set_always_signaled(&self, f: impl FnMut(Shared<Queue<H>>, u64)) {
+        self.always_signaled.store(true, Ordering::Release);
+        H::Word::fence(Ordering::SeqCst);
+        self.parked.wake_all(f);
+    }
+
+    /// A signal from the CPU: writes CurrentValue through the address that the OS gave for this call, wakes who waits.
+    pub fn signal_from_cpu<W: Word>(
+        &self,
+        current: &W,
+        value: u64,
+        mutation: &Chosen,
+        f: impl FnMut(Shared<Queue<H>>, u64),
+    ) -> u32 {
+        if store_current(current, value) {
+            self.backwards.fetch_add(1, Ordering::Relaxed);
+        }
+        resolve::<W>(mutation);
+        if mutation.is(Mutation::NoWakeFromCpu) {
+            return 0;
+        }
+        self.parked.wake(value, f)
+    }
+}

@@ -1,0 +1,119 @@
+//! Which fences a process may name: by the GPU address of CurrentValue.
+//!
+//! A FENCE_WAIT or FENCE_SIGNAL packet names an address. It is looked up here, in the table of the process that owns the
+//! queue, so that user mode can reach only fences that the OS opened for it. Two opens in one process share addresses and
+//! count.
+
+use crate::NoMemory;
+use crate::fence::Fence;
+use crate::host::{Host, Lock};
+use crate::shared::Shared;
+use core::sync::atomic::{AtomicU64, Ordering};
+use gpu_wire::GpuVa;
+use hashbrown::HashMap;
+
+/// A fence as one process sees it.
+pub struct OpenFence<H: Host> {
+    /// The fence.
+    pub fence: Shared<Fence<H>>,
+    /// Where the process has MonitoredValue mapped, read-only.
+    pub monitored: GpuVa,
+}
+
+impl<H: Host> Clone for OpenFence<H> {
+    fn clone(&self) -> Self {
+        Self { fence: self.fence.clone(), monitored: self.monitored }
+    }
+}
+
+struct Entry<H: Host> {
+    open: OpenFence<H>,
+    opens: u32,
+}
+
+/// Why a fence cannot be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenError {
+    /// No memory.
+    NoMemory,
+    /// Another fence lives at that address.
+    AddressTaken,
+}
+
+impl From<NoMemory> for OpenError {
+    fn from(_: NoMemory) -> Self {
+        Self::NoMemory
+    }
+}
+
+/// The fences that a process has open.
+pub struct FenceTable<H: Host> {
+    entries: H::Lock<HashMap<u64, Entry<H>>>,
+    /// Raised whenever an entry goes away, so that caches of lookups know.
+    changes: AtomicU64,
+}
+
+impl<H: Host> FenceTable<H> {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self { entries: H::Lock::new(HashMap::new()), changes: AtomicU64::new(1) }
+    }
+
+    /// Opens `fence` at `current`. How often it is open there now.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(&self, current: GpuVa, monitored: GpuVa, fence: &Shared<Fence<H>>) -> Result<u32, OpenError> {
+        self.entries.with(|entries| {
+            if let Some(entry) = entries.get_mut(&current.0) {
+                if !Shared::ptr_eq(&entry.open.fence, fence) {
+                    return Err(OpenError::AddressTaken);
+                }
+                entry.opens += 1;
+                return Ok(entry.opens);
+            }
+            entries.try_reserve(1).map_err(NoMemory::from)?;
+            let open = OpenFence { fence: fence.clone(), monitored };
+            entries.insert(current.0, Entry { open, opens: 1 });
+            Ok(1)
+        })
+    }
+
+    /// Closes one open of the fence at `current`.
+    pub fn close(&self, current: GpuVa) {
+        let gone = self.entries.with(|entries| {
+            let entry = entries.get_mut(&current.0)?;
+            entry.opens -= 1;
+            if entry.opens == 0 { entries.remove(&current.0) } else { None }
+        });
+        if gone.is_some() {
+            self.changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// The fence at `current`.
+    pub fn find(&self, current: GpuVa) -> Option<OpenFence<H>> {
+        self.entries.with(|entries| entries.get(&current.0).map(|e| e.open.clone()))
+    }
+
+    /// Changes whenever a lookup that succeeded before may fail now.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Fences open.
+    pub fn len(&self) -> usize {
+        self.entries.with(|entries| entries.len())
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<H: Host> Default for FenceTable<H> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

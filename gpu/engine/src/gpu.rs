@@ -1,0 +1,326 @@
+//! The GPU as one object: its nodes, its doorbells, its slots. Drivers call it; engines run on it.
+
+use crate::NoMemory;
+use crate::context::{Context, Process, Suspend};
+use crate::counters::Totals;
+use crate::doorbell::Doorbells;
+use crate::fault::FaultPlan;
+use crate::fence_log::Barriers;
+use crate::host::{Host, Lock};
+use crate::memory::Span;
+use crate::mutation::Chosen;
+use crate::node::{Control, Node, Phase, attention, scan};
+use crate::notice::Notice;
+use crate::queue::Queue;
+use crate::shared::Shared;
+use crate::slots::{SlotId, SlotTable};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
+use gpu_wire::doorbell::{Model, Token};
+use gpu_wire::{NODE_COUNT, NodeOrdinal};
+
+/// How a GPU is set up.
+pub struct Setup<'a> {
+    /// Doorbell model.
+    pub model: Model,
+    /// One page per physical doorbell.
+    pub doorbells: &'a [Span<'static>],
+    /// Where the log's barriers are.
+    pub barriers: Barriers,
+    /// Fence interrupts name the queue and not the fence (`OptimizedNativeFenceSignaledInterrupt`).
+    pub names_queues: bool,
+}
+
+/// The GPU.
+pub struct Gpu<H: Host> {
+    /// The surroundings.
+    pub host: H,
+    /// The nodes.
+    pub nodes: [Node<H>; NODE_COUNT],
+    /// What interrupts name things by.
+    pub slots: SlotTable<H>,
+    /// Physical doorbells.
+    pub doorbells: Doorbells<H>,
+    /// Pending lookaside flushes.
+    pub flushes: FlushBoard<H>,
+    /// What a test makes go wrong.
+    pub faults: FaultPlan,
+    /// What a test leaves out.
+    pub mutation: Chosen,
+    /// Where the log's barriers are.
+    pub barriers: Barriers,
+    /// Fence interrupts name the queue and not the fence.
+    pub names_queues: bool,
+    /// Global model: every connected queue.
+    connected: H::Lock<Vec<Shared<Queue<H>>>>,
+    next_space: AtomicU64,
+    next_ticket: AtomicU64,
+}
+
+impl<H: Host> Gpu<H> {
+    /// A GPU with idle nodes. The shell then starts one engine thread per node.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(host: H, setup: &Setup<'_>) -> Result<Self, NoMemory> {
+        Ok(Self {
+            host,
+            nodes: [Node::new(0)?, Node::new(1)?, Node::new(2)?],
+            slots: SlotTable::new()?,
+            doorbells: Doorbells::new(setup.model, setup.doorbells)?,
+            flushes: FlushBoard::new()?,
+            faults: FaultPlan::default(),
+            mutation: Chosen::none(),
+            barriers: setup.barriers,
+            names_queues: setup.names_queues,
+            connected: H::Lock::new(Vec::new()),
+            next_space: AtomicU64::new(1),
+            next_ticket: AtomicU64::new(1),
+        })
+    }
+
+    /// The node with this ordinal.
+    pub fn node(&self, ordinal: NodeOrdinal) -> Option<&Node<H>> {
+        self.nodes.get(ordinal.0 as usize)
+    }
+
+    /// A number for an address space, never given before.
+    pub fn new_space_id(&self) -> u64 {
+        self.next_space.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A number for a wait, never given before.
+    pub(crate) fn new_ticket(&self) -> u64 {
+        self.next_ticket.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counters of all nodes.
+    pub fn totals(&self) -> Totals {
+        self.nodes.iter().fold(Totals::default(), |sum, node| sum + node.counters.read())
+    }
+
+    /// Wakes an engine.
+    pub(crate) fn kick(&self, node: usize) {
+        // CAST: a node index.
+        self.host.kick(NodeOrdinal(node as u32));
+    }
+
+    /// Puts `queue` in its node's ready list: its write pointer and its command buffers are looked at. Up to
+    /// `DISPATCH_LEVEL`.
+    pub fn make_ready(&self, queue: &Shared<Queue<H>>) {
+        let node = queue.context.node;
+        if self.nodes[node].make_ready(queue) {
+            self.kick(node);
+        }
+    }
+
+    /// Admits a queue to its node. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn admit(&self, node: usize) -> Result<(), NoMemory> {
+        self.nodes[node].admit()
+    }
+
+    /// Takes back [`Self::admit`].
+    pub fn expel(&self, node: usize) {
+        self.nodes[node].expel();
+    }
+
+    /// Asks for a context's suspension; [`Suspend::Pending`] is answered by a notice.
+    pub fn suspend(&self, context: &Shared<Context<H>>, fence: u64) -> Suspend {
+        let answer = context.suspend(fence);
+        if answer == Suspend::Pending && self.nodes[context.node].ask_suspend(context) {
+            self.kick(context.node);
+        }
+        answer
+    }
+
+    /// Destroys a queue: it leaves every list. The engine lets go of it between packets.
+    pub fn destroy_queue(&self, queue: &Shared<Queue<H>>) {
+        queue.destroy();
+        self.nodes[queue.context.node].stop_scanning(queue);
+        self.disconnect_global(queue);
+        if let Some(mut exec) = queue.exec.take() {
+            exec.abandon();
+            queue.exec.put(exec);
+        }
+    }
+
+    /// Goes on watching the write pointer of a queue that the OS disconnected, until [`Self::stop_scanning`].
+    pub fn scan(&self, queue: &Shared<Queue<H>>) {
+        let node = &self.nodes[queue.context.node];
+        node.scan(queue);
+        if node.must_kick() {
+            self.kick(queue.context.node);
+        }
+    }
+
+    /// The queue's page was rotated away from the physical doorbell. Its write pointer is looked at once more.
+    pub fn stop_scanning(&self, queue: &Shared<Queue<H>>) {
+        self.nodes[queue.context.node].stop_scanning(queue);
+        self.make_ready(queue);
+    }
+
+    /// Connects a queue in the global model.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn connect_global(&self, queue: &Shared<Queue<H>>) -> Result<(), NoMemory> {
+        self.connected.with(|l| {
+            if !l.iter().any(|q| Shared::ptr_eq(q, queue)) {
+                l.try_reserve(1)?;
+                l.push(queue.clone());
+            }
+            Ok(())
+        })
+    }
+
+    /// Disconnects it.
+    pub fn disconnect_global(&self, queue: &Shared<Queue<H>>) {
+        let found = self.connected.with(|l| {
+            let at = l.iter().position(|q| Shared::ptr_eq(q, queue))?;
+            Some(l.swap_remove(at))
+        });
+        drop(found);
+    }
+
+    /// Somebody rang the global doorbell: every connected queue is looked at, the named one first.
+    pub(crate) fn rang_global(&self, named: Option<Token>) {
+        let mut kick = [false; NODE_COUNT];
+        self.connected.with(|l| {
+            let name = |q: &Shared<Queue<H>>| named.is_some_and(|t| t.get() == token_of(q.slot));
+            for queue in l.iter().filter(|q| name(q)).chain(l.iter().filter(|q| !name(q))) {
+                kick[queue.context.node] |= self.nodes[queue.context.node].make_ready(queue);
+            }
+        });
+        for (node, _) in kick.iter().enumerate().filter(|(_, k)| **k) {
+            self.kick(node);
+        }
+    }
+
+    /// Whether any queue is connected to the global doorbell.
+    pub(crate) fn any_global(&self) -> bool {
+        self.connected.with(|l| !l.is_empty())
+    }
+
+    /// Asks every engine to drop translations; the number to wait for with [`Self::flush_done`].
+    pub fn flush(&self, space: u64, start: u64, end: u64) -> u64 {
+        let n = self.flushes.post(space, start, end);
+        for node in &self.nodes {
+            if node.attend(attention::FLUSH) {
+                self.kick(node.index);
+            }
+        }
+        n
+    }
+
+    /// Whether every engine has served flush `n`.
+    pub fn flush_done(&self, n: u64) -> bool {
+        self.nodes.iter().all(|node| node.flushed.load(Ordering::Acquire) >= n || node.phase() == Phase::Stopped)
+    }
+
+    /// Tells an engine to run, hold or stop.
+    pub fn command(&self, node: usize, control: Control) {
+        if self.nodes[node].command(control) {
+            self.kick(node);
+        }
+        // Whatever it waits for on the host's side, it must look.
+        self.kick(node);
+    }
+
+    /// Interrupt routine: everything that node `node` has to report, in order. Any IRQL, one caller at a time.
+    pub fn drain(&self, node: usize, mut f: impl FnMut(Notice)) -> u64 {
+        let node = &self.nodes[node];
+        let mut n = node.mailbox.drain(|notice| {
+            if let Notice::FenceSignaled { fence, queue } = notice {
+                // ORDERING[IRQ-1]: before the OS is told: a signal from now on makes a notice of its own.
+                self.slots.notice_taken(if self.names_queues { queue } else { fence });
+            }
+            f(notice);
+        });
+        // After the request was withdrawn in the drain: a bit set from now on comes with an interrupt of its own.
+        let scan = node.scan.swap(0, Ordering::AcqRel);
+        if scan & scan::NATIVE != 0 {
+            f(Notice::FencesSignaled);
+            n += 1;
+        }
+        if scan & scan::MONITORED != 0 {
+            f(Notice::MonitoredFenceSignaled);
+            n += 1;
+        }
+        n
+    }
+}
+
+/// The doorbell token of a queue's slot: the index, moved up so that it is not zero, within 24 bits.
+pub fn token_of(slot: SlotId) -> u32 {
+    (slot.index & (Token::MAX >> 1)) + 1
+}
+
+/// A request to drop translations.
+#[derive(Clone, Copy)]
+struct Flush {
+    number: u64,
+    space: u64,
+    start: u64,
+    end: u64,
+}
+
+/// Flushes that some engine has not served yet.
+pub struct FlushBoard<H: Host> {
+    pending: H::Lock<(u64, Vec<Flush>)>,
+}
+
+/// Flushes the board holds; more make every engine drop everything.
+const BOARD: usize = 64;
+
+impl<H: Host> FlushBoard<H> {
+    fn new() -> Result<Self, NoMemory> {
+        let mut list = Vec::new();
+        list.try_reserve_exact(BOARD)?;
+        Ok(Self { pending: H::Lock::new((0, list)) })
+    }
+
+    fn post(&self, space: u64, start: u64, end: u64) -> u64 {
+        self.pending.with(|(last, list)| {
+            *last += 1;
+            if list.len() == BOARD {
+                // The oldest goes; whoever has not served it sees a gap and drops everything.
+                list.remove(0);
+            }
+            list.push(Flush { number: *last, space, start, end });
+            *last
+        })
+    }
+
+    /// Serves every flush after `seen`: `range` for each, or `all` when some are lost. The last number.
+    pub(crate) fn serve(&self, seen: u64, mut range: impl FnMut(u64, u64, u64), all: impl FnOnce()) -> u64 {
+        let mut copy = [Flush { number: 0, space: 0, start: 0, end: 0 }; 8];
+        let (last, n, lost) = self.pending.with(|(last, list)| {
+            let mut n = 0;
+            let mut lost = list.first().is_some_and(|f| f.number > seen + 1) && *last > seen;
+            for flush in list.iter().filter(|f| f.number > seen) {
+                match copy.get_mut(n) {
+                    Some(slot) => *slot = *flush,
+                    None => lost = true,
+                }
+                n += 1;
+            }
+            (*last, n.min(8), lost)
+        });
+        if lost {
+            all();
+        } else {
+            for flush in &copy[..n] {
+                range(flush.space, flush.start, flush.end);
+            }
+        }
+        last
+    }
+}
+
+/// Marks a process as the owner of faults.
+pub fn is_paging<H: Host>(process: &Process<H>) -> bool {
+    process.privilege == gpu_wire::packet::Privilege::Paging
+}

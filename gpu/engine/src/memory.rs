@@ -1,0 +1,307 @@
+//! Stage 5 of 8: the only door to backing pages.
+//!
+//! Everything here is memory that other agents (user mode, other engines, the OS) read and write at the same time. It is
+//! reached by 64-bit and 32-bit atomics and by bulk copies through raw pointers; no `&[u8]` on it ever exists. The bytes
+//! that a bulk copy reads from a page that user mode writes meanwhile are unspecified, and treated so by everyone.
+#![expect(unsafe_code, reason = "raw access to shared pages is concentrated here")]
+
+use crate::word::{Ordering, Word};
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// A host mapping of pages. Dropping it unmaps.
+///
+/// # Safety
+/// `base()..base() + len()` is mapped readable and writable, page-aligned, until the value is dropped, and `base` and
+/// `len` never change. Nothing holds a Rust reference into the pages.
+pub unsafe trait Mapping: Send + 'static {
+    /// First byte.
+    fn base(&self) -> *mut u8;
+    /// Bytes mapped, a multiple of the page size, at least one page.
+    fn len(&self) -> u64;
+    /// Whether nothing is mapped. Never true.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Bytes somewhere in mapped memory, valid as long as `'m`: the borrow of whoever keeps the mapping alive.
+#[derive(Clone, Copy)]
+pub struct Span<'m> {
+    base: *mut u8,
+    len: u64,
+    _mapping: PhantomData<&'m ()>,
+}
+
+// SAFETY: a span is an address of memory that every thread may access, atomically or as raw bytes.
+unsafe impl Send for Span<'_> {}
+// SAFETY: as above; a span has no state of its own.
+unsafe impl Sync for Span<'_> {}
+
+impl<'m> Span<'m> {
+    /// The `len` bytes at `base`.
+    ///
+    /// # Safety
+    /// The bytes are mapped readable, and writable if anything is stored through the span, for all of `'m`; nothing holds a
+    /// Rust reference into them.
+    pub unsafe fn new(base: *mut u8, len: u64) -> Self {
+        Self { base, len, _mapping: PhantomData }
+    }
+
+    /// Bytes.
+    pub fn len(self) -> u64 {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// The part from `offset`, at most `len` bytes; empty beyond the end.
+    pub fn part(self, offset: u64, len: u64) -> Self {
+        let offset = offset.min(self.len);
+        // SAFETY: offset is at most len, so the pointer stays inside or one past the mapped bytes.
+        let base = unsafe { self.base.add(offset as usize) };
+        Self { base, len: len.min(self.len - offset), _mapping: PhantomData }
+    }
+
+    /// The 64-bit word at `offset`; `None` when it does not lie inside or is not aligned.
+    pub fn word(self, offset: u64) -> Option<SharedWord<'m>> {
+        let end = offset.checked_add(8)?;
+        // SAFETY: checked just below before the pointer is used; wrapping_add itself cannot be undefined.
+        let at = self.base.wrapping_add(offset as usize);
+        if end > self.len || !at.addr().is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: 8 aligned bytes inside the span, mapped for 'm; everyone accesses them atomically or as raw bytes.
+        Some(SharedWord(unsafe { AtomicU64::from_ptr(at.cast()) }))
+    }
+
+    /// Stores 4 bytes at `offset`; `false` when they do not lie inside or are not aligned.
+    pub fn store_u32(self, offset: u64, value: u32) -> bool {
+        let at = self.base.wrapping_add(offset as usize);
+        if offset.checked_add(4).is_none_or(|end| end > self.len) || !at.addr().is_multiple_of(4) {
+            return false;
+        }
+        // SAFETY: 4 aligned bytes inside the span, mapped for 'm.
+        let word = unsafe { AtomicU32::from_ptr(at.cast()) };
+        word.store(value, Ordering::Release);
+        true
+    }
+
+    /// Copies the span's first bytes into `to`, as many as both have; the count.
+    pub fn read(self, to: &mut [u8]) -> usize {
+        let n = to.len().min(self.len as usize);
+        // SAFETY: n bytes are mapped at base for 'm, `to` holds n bytes and is ours alone, so they do not overlap.
+        unsafe { core::ptr::copy_nonoverlapping(self.base, to.as_mut_ptr(), n) };
+        n
+    }
+
+    /// Copies `from` to the span's first bytes, as many as both have; the count.
+    pub fn write(self, from: &[u8]) -> usize {
+        let n = from.len().min(self.len as usize);
+        // SAFETY: n bytes are mapped writable at base for 'm; `from` is Rust memory, which no span covers.
+        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), self.base, n) };
+        n
+    }
+
+    /// Copies bytes between spans, as many as both have; the count. Overlapping host ranges (two GPU addresses of one
+    /// page) give unspecified bytes, nothing worse.
+    pub fn copy_from(self, from: Span<'_>) -> u64 {
+        let n = self.len.min(from.len);
+        // SAFETY: both spans are mapped for n bytes; `copy` allows overlap.
+        unsafe { core::ptr::copy(from.base, self.base, n as usize) };
+        n
+    }
+
+    /// Fills the whole span with a 32-bit pattern whose first byte falls on the span's first byte.
+    pub fn fill(self, pattern: u32) {
+        let bytes = pattern.to_le_bytes();
+        if bytes == [bytes[0]; 4] {
+            // SAFETY: len bytes are mapped writable for 'm.
+            unsafe { core::ptr::write_bytes(self.base, bytes[0], self.len as usize) };
+            return;
+        }
+        // Whole pattern into a small block, then blocks: the copy is what the platform does fastest.
+        const BLOCK: usize = 4096;
+        let mut block = [0u8; 256];
+        for chunk in block.chunks_exact_mut(4) {
+            chunk.copy_from_slice(&bytes);
+        }
+        let mut at = self;
+        let mut seeded = 0;
+        while seeded < BLOCK as u64 && !at.is_empty() {
+            let n = at.write(&block) as u64;
+            seeded += n;
+            at = at.part(n, u64::MAX);
+        }
+        let head = self.part(0, seeded);
+        while !at.is_empty() {
+            let n = at.copy_from(head);
+            at = at.part(n, u64::MAX);
+        }
+    }
+}
+
+/// Pages that a translation leads to: mapped for this window alone, or a part of the local segment.
+pub enum Window<M: Mapping> {
+    /// System pages; unmapped when the window is dropped.
+    System(M),
+    /// Pages of the local segment.
+    Local(Span<'static>),
+}
+
+impl<M: Mapping> Window<M> {
+    /// The window's bytes.
+    pub fn span(&self) -> Span<'_> {
+        match self {
+            // SAFETY: Mapping's contract: mapped while the mapping lives, and the span borrows it.
+            Self::System(mapping) => unsafe { Span::new(mapping.base(), mapping.len()) },
+            Self::Local(span) => *span,
+        }
+    }
+}
+
+/// A 64-bit word in a shared page.
+#[derive(Clone, Copy)]
+pub struct SharedWord<'m>(&'m AtomicU64);
+
+impl<'m> SharedWord<'m> {
+    /// A word in memory of our own, seen as if it were shared.
+    pub fn of(word: &'m AtomicU64) -> Self {
+        Self(word)
+    }
+
+    /// The word at `at`, for the duration `'m`.
+    ///
+    /// # Safety
+    /// `at` is 8-byte aligned and mapped readable and writable for all of `'m`, and everyone accesses it atomically or as
+    /// raw bytes.
+    pub unsafe fn from_ptr(at: *mut u64) -> Self {
+        // SAFETY: the caller's promise is from_ptr's.
+        Self(unsafe { AtomicU64::from_ptr(at) })
+    }
+}
+
+#[cfg(feature = "explore")]
+pub mod hooks {
+    //! Where the schedule explorer takes over the access to shared words.
+    use core::sync::atomic::{AtomicPtr, Ordering};
+
+    /// What the explorer implements. Addresses are host addresses of aligned words.
+    pub struct Hooks {
+        /// Loads the word; `None`: not exploring on this thread.
+        pub load: fn(*const u64, Ordering) -> Option<u64>,
+        /// Stores the word; `false`: not exploring on this thread.
+        pub store: fn(*mut u64, u64, Ordering) -> bool,
+        /// A full barrier of this thread.
+        pub fence: fn(Ordering),
+    }
+
+    static INSTALLED: AtomicPtr<Hooks> = AtomicPtr::new(core::ptr::null_mut());
+
+    /// Installs hooks for the whole process.
+    pub fn install(hooks: &'static Hooks) {
+        INSTALLED.store(core::ptr::from_ref(hooks).cast_mut(), Ordering::Release);
+    }
+
+    pub(super) fn get() -> Option<&'static Hooks> {
+        let raw = INSTALLED.load(Ordering::Acquire);
+        // SAFETY: only install stores here, and it stores a &'static.
+        unsafe { raw.as_ref() }
+    }
+}
+
+impl Word for SharedWord<'_> {
+    fn load(&self, order: Ordering) -> u64 {
+        #[cfg(feature = "explore")]
+        if let Some(v) = hooks::get().and_then(|h| (h.load)(self.0.as_ptr(), order)) {
+            return v;
+        }
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        #[cfg(feature = "explore")]
+        if hooks::get().is_some_and(|h| (h.store)(self.0.as_ptr(), value, order)) {
+            return;
+        }
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        Self::fence_for_rmw();
+        self.0.swap(value, order)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        Self::fence_for_rmw();
+        self.0.fetch_add(value, order)
+    }
+    fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+        Self::fence_for_rmw();
+        self.0.fetch_sub(value, order)
+    }
+    fn fence(order: Ordering) {
+        #[cfg(feature = "explore")]
+        if let Some(h) = hooks::get() {
+            (h.fence)(order);
+        }
+        core::sync::atomic::fence(order);
+    }
+}
+
+impl SharedWord<'_> {
+    /// A read-modify-write drains the store buffer on the machines that the explorer models.
+    fn fence_for_rmw() {
+        #[cfg(feature = "explore")]
+        if let Some(h) = hooks::get() {
+            (h.fence)(Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::vec;
+    use std::vec::Vec;
+
+    fn span(bytes: &mut Vec<u64>) -> Span<'_> {
+        let len = bytes.len() as u64 * 8;
+        // SAFETY: the vector outlives the span, which borrows it mutably.
+        unsafe { Span::new(bytes.as_mut_ptr().cast(), len) }
+    }
+
+    #[test]
+    fn words_outside_or_misaligned_are_refused() {
+        let mut m = vec![0u64; 4];
+        let s = span(&mut m);
+        assert!(s.word(24).is_some());
+        assert!(s.word(25).is_none() && s.word(32).is_none() && s.word(u64::MAX).is_none());
+        assert!(!s.store_u32(30, 1) && !s.store_u32(32, 1) && s.store_u32(28, 1));
+    }
+
+    #[test]
+    fn fills_keep_the_pattern_in_phase() {
+        for len in [4u64, 8, 252, 256, 4096, 4100, 12_288, 40_000] {
+            let mut m = vec![0u64; 6000];
+            span(&mut m).part(4, len).fill(0x0403_0201);
+            let bytes: Vec<u8> = m.iter().flat_map(|w| w.to_le_bytes()).collect();
+            assert_eq!(&bytes[..4], &[0; 4]);
+            for (i, b) in bytes[4..4 + len as usize].iter().enumerate() {
+                assert_eq!(*b, (i % 4) as u8 + 1, "byte {i} of {len}");
+            }
+            assert_eq!(&bytes[4 + len as usize..4 + len as usize + 4], &[0; 4]);
+        }
+    }
+
+    #[test]
+    fn parts_never_leave_the_span() {
+        let mut m = vec![7u64; 2];
+        let s = span(&mut m);
+        assert_eq!(s.part(8, 100).len(), 8);
+        assert_eq!(s.part(100, 1).len(), 0);
+        let mut out = [0u8; 32];
+        assert_eq!(s.read(&mut out), 16);
+    }
+}

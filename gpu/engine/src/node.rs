@@ -1,0 +1,310 @@
+//! One node: what its engine thread shares with everyone else.
+
+use crate::NoMemory;
+use crate::context::Context;
+use crate::counters::Counters;
+use crate::host::{Host, Lock};
+use crate::notice::{CAPACITY, Mailbox};
+use crate::packet_node::PacketQueue;
+use crate::queue::{Queue, State};
+use crate::shared::Shared;
+use crate::trace::Trace;
+use crate::word::Word;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Bits of [`Node::attention`]: what the engine must look at before it goes on.
+pub mod attention {
+    /// A lookaside flush.
+    pub const FLUSH: u32 = 1;
+    /// A context to suspend.
+    pub const SUSPEND: u32 = 2;
+    /// Stop executing: reset, stop of the device.
+    pub const CONTROL: u32 = 4;
+    /// Packet mode: a preemption request.
+    pub const PREEMPT: u32 = 8;
+}
+
+/// Bits of [`Node::scan`]: what the interrupt routine reports beside the mailbox, coalesced.
+pub mod scan {
+    /// Native fences passed their MonitoredValues, and there was no room to say which.
+    pub const NATIVE: u32 = 1;
+    /// A monitored fence was signaled.
+    pub const MONITORED: u32 = 2;
+}
+
+/// What the engine is told to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Control {
+    /// Run.
+    Run = 0,
+    /// Let go of what runs, and hold. Set by a reset.
+    Hold = 1,
+    /// Let go of everything; the thread ends.
+    Stop = 2,
+}
+
+/// What the engine says that it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Phase {
+    /// Executing or idle.
+    Running = 0,
+    /// Held: executes nothing, still serves flushes.
+    Held = 1,
+    /// Gone.
+    Stopped = 2,
+}
+
+/// One node.
+pub struct Node<H: Host> {
+    /// Its index.
+    pub index: usize,
+    /// Counters.
+    pub counters: Counters,
+    /// Trace.
+    pub trace: Trace,
+    /// What the interrupt routine will report.
+    pub mailbox: Mailbox<H::Word>,
+    pub(crate) scan: AtomicU32,
+    /// Packet mode.
+    pub packets: H::Lock<PacketQueue<H>>,
+    pub(crate) attention: AtomicU32,
+    control: AtomicU32,
+    phase: AtomicU32,
+    /// ORDERING[WAKE-1]: set before the last look for work; whoever adds work fences, then reads it.
+    sleeping: H::Word,
+    ready: H::Lock<VecDeque<Shared<Queue<H>>>>,
+    /// Entries of `ready`. A hint for the engine's own loop.
+    ready_len: AtomicU32,
+    suspending: H::Lock<VecDeque<Shared<Context<H>>>>,
+    /// Queues that were disconnected by the OS and whose write pointer must still be watched.
+    scanning: H::Lock<Vec<Shared<Queue<H>>>>,
+    scanning_len: AtomicU32,
+    /// The queue that a reset took off the engine in the middle of its work.
+    interrupted: H::Lock<Option<Shared<Queue<H>>>>,
+    /// Queues of this node: room that the lists must have.
+    members: AtomicU32,
+    /// Highest flush that this engine served.
+    pub(crate) flushed: AtomicU64,
+    /// The interrupt could not be raised: try again.
+    pub(crate) retry_interrupt: AtomicBool,
+}
+
+impl<H: Host> Node<H> {
+    /// An idle node.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(index: usize) -> Result<Self, NoMemory> {
+        Ok(Self {
+            index,
+            counters: Counters::default(),
+            trace: Trace::new(),
+            mailbox: Mailbox::new(CAPACITY, H::word)?,
+            scan: AtomicU32::new(0),
+            packets: H::Lock::new(PacketQueue::new()?),
+            attention: AtomicU32::new(0),
+            control: AtomicU32::new(Control::Run as u32),
+            phase: AtomicU32::new(Phase::Running as u32),
+            sleeping: H::word(0),
+            ready: H::Lock::new(VecDeque::new()),
+            ready_len: AtomicU32::new(0),
+            suspending: H::Lock::new(VecDeque::new()),
+            scanning: H::Lock::new(Vec::new()),
+            scanning_len: AtomicU32::new(0),
+            interrupted: H::Lock::new(None),
+            members: AtomicU32::new(0),
+            flushed: AtomicU64::new(0),
+            retry_interrupt: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes room for one more queue and context in every list, so that no list ever grows above `PASSIVE_LEVEL` or in
+    /// the engine.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub(crate) fn admit(&self) -> Result<(), NoMemory> {
+        let members = self.members.fetch_add(1, Ordering::Relaxed) as usize + 1;
+        let room = || {
+            self.ready.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
+            self.suspending.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
+            self.scanning.with(|l| l.try_reserve(members.saturating_sub(l.len())))
+        };
+        room().inspect_err(|_| self.expel()).map_err(NoMemory::from)
+    }
+
+    /// Takes back [`Self::admit`].
+    pub(crate) fn expel(&self) {
+        self.members.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Puts `queue` in the ready list, once; `true` when the engine sleeps and must be kicked.
+    pub(crate) fn make_ready(&self, queue: &Shared<Queue<H>>) -> bool {
+        if queue.state() != State::Active || queue.ready.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let queue = queue.clone();
+        let refused = self.ready.with(|l| {
+            if l.len() == l.capacity() {
+                return Some(queue);
+            }
+            l.push_back(queue);
+            // CAST: as many as there are queues.
+            self.ready_len.store(l.len() as u32, Ordering::Release);
+            None
+        });
+        // `admit` made room for every queue, and a queue stands here once; so this is for a queue of another node.
+        debug_assert!(refused.is_none());
+        self.must_kick()
+    }
+
+    /// ORDERING[WAKE-1]: after work was added: whether the engine sleeps. Pairs with [`Self::prepare_sleep`].
+    pub(crate) fn must_kick(&self) -> bool {
+        H::Word::fence(Ordering::SeqCst);
+        self.sleeping.load(Ordering::Relaxed) != 0
+    }
+
+    /// Engine: about to sleep; the caller looks for work once more before it does.
+    pub(crate) fn prepare_sleep(&self) {
+        self.sleeping.store(1, Ordering::Relaxed);
+        // ORDERING[WAKE-1]: pairs with `must_kick`: either the adder sees `sleeping`, or this engine sees the work.
+        H::Word::fence(Ordering::SeqCst);
+    }
+
+    /// Engine: awake.
+    pub(crate) fn awake(&self) {
+        self.sleeping.store(0, Ordering::Relaxed);
+    }
+
+    /// Engine: the next ready queue.
+    pub(crate) fn next_ready(&self) -> Option<Shared<Queue<H>>> {
+        if self.ready_len.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let queue = self.ready.with(|l| {
+            let queue = l.pop_front();
+            // CAST: as many as there are queues.
+            self.ready_len.store(l.len() as u32, Ordering::Release);
+            queue
+        })?;
+        // From here on a ring puts the queue back in the list: what it published is looked at again.
+        queue.ready.store(false, Ordering::Release);
+        Some(queue)
+    }
+
+    /// Whether another queue waits for the engine. A hint.
+    pub(crate) fn has_ready(&self) -> bool {
+        self.ready_len.load(Ordering::Relaxed) != 0
+    }
+
+    /// Asks the engine to take `context` off. `true`: kick it.
+    pub(crate) fn ask_suspend(&self, context: &Shared<Context<H>>) -> bool {
+        let context = context.clone();
+        let refused = self.suspending.with(|l| {
+            if l.iter().any(|c| Shared::ptr_eq(c, &context)) || l.len() == l.capacity() {
+                return Some(context);
+            }
+            l.push_back(context);
+            None
+        });
+        drop(refused);
+        self.attend(attention::SUSPEND)
+    }
+
+    /// Engine: the next context to take off.
+    pub(crate) fn next_suspending(&self) -> Option<Shared<Context<H>>> {
+        self.suspending.with(VecDeque::pop_front)
+    }
+
+    /// Sets bits of `attention`. `true`: kick.
+    pub(crate) fn attend(&self, bits: u32) -> bool {
+        self.attention.fetch_or(bits, Ordering::AcqRel);
+        self.must_kick()
+    }
+
+    /// Goes on watching a disconnected queue's write pointer.
+    pub(crate) fn scan(&self, queue: &Shared<Queue<H>>) {
+        let queue = queue.clone();
+        let refused = self.scanning.with(|l| {
+            if l.iter().any(|q| Shared::ptr_eq(q, &queue)) || l.len() == l.capacity() {
+                return Some(queue);
+            }
+            l.push(queue);
+            // CAST: as many as there are queues.
+            self.scanning_len.store(l.len() as u32, Ordering::Release);
+            None
+        });
+        drop(refused);
+    }
+
+    /// The page was rotated: no ring can come from before any more.
+    pub(crate) fn stop_scanning(&self, queue: &Shared<Queue<H>>) {
+        let found = self.scanning.with(|l| {
+            let at = l.iter().position(|q| Shared::ptr_eq(q, queue))?;
+            let queue = l.swap_remove(at);
+            // CAST: as many as there are queues.
+            self.scanning_len.store(l.len() as u32, Ordering::Release);
+            Some(queue)
+        });
+        drop(found);
+    }
+
+    /// Engine: makes every watched queue ready; whether there is any.
+    pub(crate) fn rescan(&self) -> bool {
+        if self.scanning_len.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        self.scanning.with(|l| {
+            for queue in l.iter() {
+                self.make_ready(queue);
+            }
+            !l.is_empty()
+        })
+    }
+
+    /// What the engine is told to be.
+    pub fn control(&self) -> Control {
+        match self.control.load(Ordering::Acquire) {
+            0 => Control::Run,
+            1 => Control::Hold,
+            _ => Control::Stop,
+        }
+    }
+
+    /// Tells the engine. `true`: kick it. A stop is not taken back.
+    pub(crate) fn command(&self, control: Control) -> bool {
+        let _ = self
+            .control
+            .try_update(Ordering::AcqRel, Ordering::Acquire, |c| (c != Control::Stop as u32).then_some(control as u32));
+        self.attend(attention::CONTROL)
+    }
+
+    /// What the engine says that it is.
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Running,
+            1 => Phase::Held,
+            _ => Phase::Stopped,
+        }
+    }
+
+    /// Engine: says what it is.
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u32, Ordering::Release);
+    }
+
+    /// Engine: a reset took this queue off in the middle of its work.
+    pub(crate) fn interrupted(&self, queue: Shared<Queue<H>>) {
+        let old = self.interrupted.with(|i| i.replace(queue));
+        drop(old);
+    }
+
+    /// Whose work the reset interrupted.
+    pub fn take_interrupted(&self) -> Option<Shared<Queue<H>>> {
+        self.interrupted.with(Option::take)
+    }
+}

@@ -1,0 +1,196 @@
+//! Hardware queues.
+//!
+//! A queue's execution state ([`Exec`]) is touched by exactly one thread: the engine of its node takes it out of the
+//! queue, runs, and puts it back. Everything else here is safe from any thread.
+
+use crate::NoMemory;
+use crate::command_processor::Exec;
+use crate::context::Context;
+use crate::fence_log::Log;
+use crate::host::{Host, Lock};
+use crate::shared::{Handover, Shared, try_box};
+use crate::slots::SlotId;
+use alloc::collections::VecDeque;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use gpu_wire::GpuVa;
+use gpu_wire::ring::Geometry;
+
+/// Where a user-mode queue's ring lies. Set when the doorbell is created, gone when it is destroyed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Binding {
+    /// The ring, in the process's address space.
+    pub ring: GpuVa,
+    /// The control page.
+    pub control: GpuVa,
+    /// The ring's size.
+    pub geometry: Geometry,
+}
+
+/// A command buffer that the kernel submitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Submission {
+    /// Where it lies, in the process's address space.
+    pub address: GpuVa,
+    /// Bytes, a multiple of 8.
+    pub length: u64,
+    /// Its progress fence value.
+    pub progress: u64,
+}
+
+/// Command buffers that a kernel-mode queue holds at most. `HwQueuePacketCap` and `MaxInFlightHwQueueBuffers` report less.
+pub const KERNEL_QUEUE_DEPTH: usize = 64;
+
+/// Where a queue is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum State {
+    /// It runs when it has work.
+    Active = 0,
+    /// It faulted or was lost in a reset; what it holds is never looked at again.
+    Stopped = 1,
+    /// The OS destroyed it.
+    Destroyed = 2,
+}
+
+/// A hardware queue.
+pub struct Queue<H: Host> {
+    /// What notices name it by.
+    pub slot: SlotId,
+    /// Its context.
+    pub context: Shared<Context<H>>,
+    /// Whether it submits from user mode.
+    pub user_mode: bool,
+    /// GPU address of the progress fence.
+    pub progress: GpuVa,
+    /// Wait log.
+    pub waits: H::Lock<Log>,
+    /// Signal log.
+    pub signals: H::Lock<Log>,
+    pub(crate) exec: Handover<Exec<H>>,
+    /// Ticket of the wait that somebody took it out of, and whether the value was reached: see [`Self::woken_word`].
+    pub(crate) woken: AtomicU64,
+    /// Whether it stands in the node's ready list.
+    pub(crate) ready: AtomicBool,
+    state: AtomicU32,
+    binding: H::Lock<Option<Binding>>,
+    /// Raised when the binding changes.
+    pub(crate) bindings: AtomicU64,
+    kernel: H::Lock<VecDeque<Submission>>,
+    /// Bytes of the ring consumed, or command buffers run: for debug blobs.
+    pub consumed: AtomicU64,
+    /// Packets executed.
+    pub packets: AtomicU64,
+}
+
+impl<H: Host> Queue<H> {
+    /// An idle queue.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(slot: SlotId, context: Shared<Context<H>>, user_mode: bool, progress: GpuVa) -> Result<Self, NoMemory> {
+        let mut kernel = VecDeque::new();
+        if !user_mode {
+            kernel.try_reserve_exact(KERNEL_QUEUE_DEPTH)?;
+        }
+        Ok(Self {
+            slot,
+            context,
+            user_mode,
+            progress,
+            waits: H::Lock::new(Log::new()),
+            signals: H::Lock::new(Log::new()),
+            exec: Handover::new(try_box(Exec::new())?),
+            woken: AtomicU64::new(0),
+            ready: AtomicBool::new(false),
+            state: AtomicU32::new(State::Active as u32),
+            binding: H::Lock::new(None),
+            bindings: AtomicU64::new(0),
+            kernel: H::Lock::new(kernel),
+            consumed: AtomicU64::new(0),
+            packets: AtomicU64::new(0),
+        })
+    }
+
+    /// What a waker stores: the ticket, and whether a signal reached the value (otherwise the queue looks for itself).
+    pub fn woken_word(ticket: u64, granted: bool) -> u64 {
+        ticket << 1 | u64::from(granted)
+    }
+
+    pub(crate) fn is_woken(word: u64, ticket: u64) -> bool {
+        word >> 1 == ticket
+    }
+
+    pub(crate) fn is_granted(word: u64) -> bool {
+        word & 1 != 0
+    }
+
+    /// Ends the wait `ticket` that a signal took it out of. The caller then makes it ready.
+    pub fn wake(&self, ticket: u64, granted: bool) {
+        self.woken.store(Self::woken_word(ticket, granted), Ordering::Release);
+    }
+
+    /// The state.
+    pub fn state(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            0 => State::Active,
+            1 => State::Stopped,
+            _ => State::Destroyed,
+        }
+    }
+
+    /// Stops it for good; `false` when it was not active.
+    pub(crate) fn stop(&self) -> bool {
+        self.state
+            .compare_exchange(State::Active as u32, State::Stopped as u32, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// Marks it destroyed. The engine that runs it notices between packets.
+    pub(crate) fn destroy(&self) {
+        self.state.store(State::Destroyed as u32, Ordering::Release);
+    }
+
+    /// The ring, if it has one.
+    pub fn binding(&self) -> Option<Binding> {
+        self.binding.with(|b| *b)
+    }
+
+    /// Binds or unbinds the ring. A new ring starts at position 0.
+    pub fn bind(&self, binding: Option<Binding>) {
+        self.binding.with(|b| *b = binding);
+        self.bindings.fetch_add(1, Ordering::Release);
+    }
+
+    /// Adds a command buffer; `false` when the queue is full. The caller then makes the queue ready. Up to
+    /// `DISPATCH_LEVEL`; allocates nothing.
+    pub fn submit(&self, submission: Submission) -> bool {
+        self.kernel.with(|queue| {
+            if queue.len() >= KERNEL_QUEUE_DEPTH {
+                return false;
+            }
+            queue.push_back(submission);
+            true
+        })
+    }
+
+    /// The next command buffer.
+    pub(crate) fn next_submission(&self) -> Option<Submission> {
+        self.kernel.with(VecDeque::pop_front)
+    }
+
+    /// Whether command buffers wait. A hint.
+    pub(crate) fn has_submissions(&self) -> bool {
+        self.kernel.with(|queue| !queue.is_empty())
+    }
+
+    /// Whether the engine has it out at the moment. A hint.
+    pub fn is_running(&self) -> bool {
+        match self.exec.take() {
+            Some(exec) => {
+                self.exec.put(exec);
+                false
+            }
+            None => true,
+        }
+    }
+}

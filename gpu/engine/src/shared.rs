@@ -1,0 +1,373 @@
+//! Fallible ownership: a reference-counted pointer and a hand-over cell.
+//!
+//! `alloc::sync::Arc` aborts when memory runs out, and a kernel driver must refuse instead. [`Shared`] is the part of Arc
+//! that the GPU needs, allocated fallibly. [`Handover`] holds one box that exactly one thread at a time takes out.
+#![expect(
+    unsafe_code,
+    reason = "reference counting and pointer hand-over are built here so that nothing else needs unsafe"
+)]
+
+use crate::NoMemory;
+use alloc::alloc::{Layout, alloc};
+use alloc::boxed::Box;
+use core::ops::Deref;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
+
+/// A box, or the value's absence when memory runs out.
+///
+/// # Errors
+/// [`NoMemory`]; `value` is dropped.
+pub fn try_box<T>(value: T) -> Result<Box<T>, NoMemory> {
+    const { assert!(size_of::<T>() != 0) };
+    let layout = Layout::new::<T>();
+    // SAFETY: the layout's size is not zero (asserted above).
+    let raw = unsafe { alloc(layout) }.cast::<T>();
+    if raw.is_null() {
+        return Err(NoMemory);
+    }
+    // SAFETY: raw is a fresh allocation of T's layout.
+    unsafe { raw.write(value) };
+    // SAFETY: raw came from the global allocator with T's layout and holds a T.
+    Ok(unsafe { Box::from_raw(raw) })
+}
+
+struct Inner<T> {
+    count: AtomicUsize,
+    value: T,
+}
+
+/// A counted reference. Like `Arc` without weak references and without a panicking constructor.
+pub struct Shared<T> {
+    inner: NonNull<Inner<T>>,
+}
+
+// SAFETY: a Shared gives out only &T, and drops T on whichever thread is last: both need T: Send + Sync.
+unsafe impl<T: Send + Sync> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// Moves `value` to the heap.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; `value` is dropped.
+    pub fn try_new(value: T) -> Result<Self, NoMemory> {
+        let inner = try_box(Inner { count: AtomicUsize::new(1), value })?;
+        Ok(Self { inner: NonNull::from(Box::leak(inner)) })
+    }
+
+    /// Whether both name the same object.
+    pub fn ptr_eq(a: &Self, b: &Self) -> bool {
+        a.inner == b.inner
+    }
+
+    /// Gives the reference away as a number for an OS structure to hold. [`Self::from_raw`] takes it back.
+    pub fn into_raw(self) -> *const T {
+        let inner = self.inner;
+        core::mem::forget(self);
+        // SAFETY: the allocation is alive: this reference's count was not given back.
+        unsafe { &raw const (*inner.as_ptr()).value }
+    }
+
+    /// Takes back what [`Self::into_raw`] gave.
+    ///
+    /// # Safety
+    /// `raw` came from `into_raw` of the same `T`, and is taken back once.
+    pub unsafe fn from_raw(raw: *const T) -> Self {
+        let offset = core::mem::offset_of!(Inner<T>, value);
+        let start = raw.cast::<u8>().cast_mut();
+        // SAFETY: raw points at `value` inside an Inner (the caller's promise), so the Inner starts `offset` before it.
+        let inner = unsafe { start.sub(offset) }.cast::<Inner<T>>();
+        // SAFETY: derived from a live allocation, so not null.
+        Self { inner: unsafe { NonNull::new_unchecked(inner) } }
+    }
+
+    /// Another reference to what [`Self::into_raw`] gave, which stays given.
+    ///
+    /// # Safety
+    /// `raw` came from `into_raw` of the same `T` and has not been taken back.
+    pub unsafe fn clone_raw(raw: *const T) -> Self {
+        // SAFETY: the caller's promise; the reference is forgotten below, so the given one is not consumed.
+        let given = core::mem::ManuallyDrop::new(unsafe { Self::from_raw(raw) });
+        Self::clone(&given)
+    }
+
+    fn counter(&self) -> &AtomicUsize {
+        // SAFETY: the allocation lives while any reference does, and self is one.
+        unsafe { &(*self.inner.as_ptr()).count }
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        // A count can not overflow: each reference takes at least 8 bytes of memory somewhere.
+        self.counter().fetch_add(1, Ordering::Relaxed);
+        Self { inner: self.inner }
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the allocation lives while any reference does, and self is one.
+        unsafe { &(*self.inner.as_ptr()).value }
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // ORDERING: Release so that this thread's uses happen before the drop; Acquire below so that the last sees all.
+        if self.counter().fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            // SAFETY: the count reached zero, so this is the only pointer left to an allocation made by try_box.
+            drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
+        }
+    }
+}
+
+/// Holds a box that one thread at a time takes out, uses, and puts back.
+pub struct Handover<T> {
+    held: AtomicPtr<T>,
+}
+
+// SAFETY: the box moves between threads whole, and is never aliased: T: Send suffices for both.
+unsafe impl<T: Send> Send for Handover<T> {}
+// SAFETY: as above; &Handover gives no &T.
+unsafe impl<T: Send> Sync for Handover<T> {}
+
+impl<T> Handover<T> {
+    /// Holds `value`.
+    pub fn new(value: Box<T>) -> Self {
+        Self { held: AtomicPtr::new(Box::into_raw(value)) }
+    }
+
+    /// Takes the box out; `None` while another thread has it.
+    pub fn take(&self) -> Option<Box<T>> {
+        let raw = self.held.swap(ptr::null_mut(), Ordering::AcqRel);
+        if raw.is_null() {
+            return None;
+        }
+        // SAFETY: raw came from Box::into_raw in `new` or `put`, and the swap made this the only holder.
+        Some(unsafe { Box::from_raw(raw) })
+    }
+
+    /// Puts the box back. What was put by mistake in between is dropped.
+    pub fn put(&self, value: Box<T>) {
+        let raw = self.held.swap(Box::into_raw(value), Ordering::AcqRel);
+        if !raw.is_null() {
+            // SAFETY: raw came from Box::into_raw, and the swap made this the only holder.
+            drop(unsafe { Box::from_raw(raw) });
+        }
+    }
+}
+
+impl<T> Drop for Handover<T> {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
+}
+
+/// Entries of a [`GrowOnly`] chunk.
+const CHUNK: usize = 1024;
+/// Chunks of a [`GrowOnly`].
+const CHUNKS: usize = 4096;
+
+/// An array that only grows: entries never move, so readers need no lock, at any IRQL.
+pub struct GrowOnly<T> {
+    directory: Box<[AtomicPtr<Slot<T>>]>,
+    /// Entries pushed or being pushed.
+    next: AtomicUsize,
+}
+
+/// A place in a chunk: written once, before `ready` is set.
+struct Slot<T> {
+    ready: AtomicUsize,
+    value: core::cell::UnsafeCell<core::mem::MaybeUninit<T>>,
+}
+
+// SAFETY: entries are handed out as &T and dropped with the array: both need T: Send + Sync.
+unsafe impl<T: Send + Sync> Send for GrowOnly<T> {}
+// SAFETY: as above; a slot is written only before `ready` is released.
+unsafe impl<T: Send + Sync> Sync for GrowOnly<T> {}
+
+impl<T> GrowOnly<T> {
+    const LAYOUT: Layout = Layout::new::<[Slot<T>; CHUNK]>();
+
+    /// An empty array: one allocation for the directory.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new() -> Result<Self, NoMemory> {
+        let mut directory = alloc::vec::Vec::new();
+        directory.try_reserve_exact(CHUNKS)?;
+        directory.resize_with(CHUNKS, || AtomicPtr::new(ptr::null_mut()));
+        Ok(Self { directory: directory.into_boxed_slice(), next: AtomicUsize::new(0) })
+    }
+
+    /// Adds an entry and returns its index.
+    ///
+    /// # Errors
+    /// [`NoMemory`], also when the array is full; the index that was taken stays empty.
+    pub fn push(&self, value: T) -> Result<u32, NoMemory> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        if index >= CHUNK * CHUNKS {
+            self.next.fetch_sub(1, Ordering::Relaxed);
+            return Err(NoMemory);
+        }
+        let slot = self.chunk(index / CHUNK)?.wrapping_add(index % CHUNK);
+        // SAFETY: slot lies inside a live chunk; only this thread was given this index, so nobody else writes it.
+        let slot = unsafe { &*slot };
+        // SAFETY: `ready` is still 0, so no reader looks at the value.
+        unsafe { (*slot.value.get()).write(value) };
+        slot.ready.store(1, Ordering::Release);
+        // CAST: below CHUNK * CHUNKS, four million.
+        Ok(index as u32)
+    }
+
+    /// The entry at `index`, if it was pushed.
+    pub fn get(&self, index: u32) -> Option<&T> {
+        let index = index as usize;
+        let chunk = self.directory.get(index / CHUNK)?.load(Ordering::Acquire);
+        if chunk.is_null() {
+            return None;
+        }
+        // SAFETY: chunks are CHUNK slots long and live as long as self.
+        let slot = unsafe { &*chunk.wrapping_add(index % CHUNK) };
+        if slot.ready.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        // SAFETY: `ready` was seen, so the value is written and never written again.
+        let value = unsafe { &*slot.value.get() };
+        // SAFETY: as above: initialised.
+        Some(unsafe { value.assume_init_ref() })
+    }
+
+    /// The chunk's first slot, allocated zeroed on first use.
+    fn chunk(&self, n: usize) -> Result<*mut Slot<T>, NoMemory> {
+        let entry = self.directory.get(n).ok_or(NoMemory)?;
+        let seen = entry.load(Ordering::Acquire);
+        if !seen.is_null() {
+            return Ok(seen);
+        }
+        // SAFETY: the layout is CHUNK slots with an AtomicUsize each, so not empty. Zeroed, every `ready` is 0.
+        let fresh = unsafe { alloc::alloc::alloc_zeroed(Self::LAYOUT) }.cast::<Slot<T>>();
+        if fresh.is_null() {
+            return Err(NoMemory);
+        }
+        match entry.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(fresh),
+            Err(other) => {
+                // SAFETY: fresh was allocated above with this layout and published to nobody.
+                unsafe { alloc::alloc::dealloc(fresh.cast(), Self::LAYOUT) };
+                Ok(other)
+            }
+        }
+    }
+}
+
+impl<T> Drop for GrowOnly<T> {
+    fn drop(&mut self) {
+        for entry in &self.directory {
+            let chunk = entry.load(Ordering::Acquire);
+            if chunk.is_null() {
+                continue;
+            }
+            for i in 0..CHUNK {
+                // SAFETY: i is inside the chunk; &mut self excludes readers.
+                let slot = unsafe { &mut *chunk.wrapping_add(i) };
+                if *slot.ready.get_mut() != 0 {
+                    // SAFETY: `ready` says the value was written; it is dropped once, here.
+                    unsafe { slot.value.get_mut().assume_init_drop() };
+                }
+            }
+            // SAFETY: allocated in `chunk` with this layout, and no longer referenced.
+            unsafe { alloc::alloc::dealloc(chunk.cast(), Self::LAYOUT) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    extern crate std;
+    use std::thread;
+
+    struct Counted<'a>(&'a AtomicUsize);
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn the_last_reference_drops_the_value_once() {
+        let drops = AtomicUsize::new(0);
+        let a = Shared::try_new(Counted(&drops)).unwrap();
+        thread::scope(|s| {
+            for _ in 0..4 {
+                let b = a.clone();
+                s.spawn(move || {
+                    for _ in 0..1000 {
+                        drop(b.clone());
+                    }
+                });
+            }
+        });
+        assert_eq!(drops.load(Ordering::Relaxed), 0);
+        drop(a);
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_raw_reference_comes_back() {
+        let a = Shared::try_new(41u64).unwrap();
+        let raw = a.clone().into_raw();
+        // SAFETY: raw came from into_raw just above and is not yet taken back.
+        let b = unsafe { Shared::clone_raw(raw) };
+        // SAFETY: raw came from into_raw, taken back here once.
+        let c = unsafe { Shared::from_raw(raw) };
+        assert!(Shared::ptr_eq(&a, &b) && Shared::ptr_eq(&b, &c));
+        assert_eq!(*c, 41);
+    }
+
+    #[test]
+    fn entries_stay_where_they_were_pushed() {
+        let drops = AtomicUsize::new(0);
+        let array = GrowOnly::new().unwrap();
+        thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    for _ in 0..1000 {
+                        let i = array.push(Counted(&drops)).unwrap();
+                        assert!(array.get(i).is_some());
+                    }
+                });
+            }
+        });
+        assert!(array.get(3999).is_some() && array.get(4000).is_none() && array.get(u32::MAX).is_none());
+        drop(array);
+        assert_eq!(drops.load(Ordering::Relaxed), 4000);
+    }
+
+    #[test]
+    fn only_one_thread_holds_the_box() {
+        let cell = Handover::new(Box::new(0u64));
+        thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    let mut mine = 0;
+                    while mine < 1000 {
+                        if let Some(mut b) = cell.take() {
+                            *b += 1;
+                            mine += 1;
+                            cell.put(b);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(*cell.take().unwrap(), 2000);
+        assert!(cell.take().is_none());
+    }
+}

@@ -1,0 +1,124 @@
+//! Generation-checked numbers for what interrupts name.
+//!
+//! An interrupt must carry the OS's handle of a live object: a destroyed native fence in the array is a bug check. So the
+//! engine never stores such handles. It stores a [`SlotId`]; the interrupt routine turns it into the handle at the moment
+//! of notifying, and only if the slot still has that generation. [`SlotTable::kill`] runs under the interrupt lock
+//! (`DxgkCbSynchronizeExecution`), so after it returned no interrupt can name the object.
+//!
+//! Source: *Native GPU fence object*, "Native fence signaled interrupt".
+
+use crate::NoMemory;
+use crate::host::{Host, Lock};
+use crate::shared::GrowOnly;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Names a slot and one generation of its use.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SlotId {
+    /// Index in the table.
+    pub index: u32,
+    /// Generation, odd while alive.
+    pub generation: u32,
+}
+
+impl SlotId {
+    /// As one word.
+    pub const fn pack(self) -> u64 {
+        (self.generation as u64) << 32 | self.index as u64
+    }
+
+    /// From one word.
+    pub const fn unpack(raw: u64) -> Self {
+        // CAST: the two halves.
+        Self { index: raw as u32, generation: (raw >> 32) as u32 }
+    }
+}
+
+#[derive(Default)]
+struct Slot {
+    /// Odd: alive. Raised by one at allocate and at kill.
+    generation: AtomicU32,
+    /// Whether a notice for the object is in a mailbox.
+    pending: AtomicU32,
+    /// The OS's handle while alive.
+    handle: AtomicU64,
+}
+
+/// The table. Reads are lock-free and safe at any IRQL.
+pub struct SlotTable<H: Host> {
+    slots: GrowOnly<Slot>,
+    free: H::Lock<Vec<u32>>,
+}
+
+impl<H: Host> SlotTable<H> {
+    /// An empty table.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new() -> Result<Self, NoMemory> {
+        Ok(Self { slots: GrowOnly::new()?, free: H::Lock::new(Vec::new()) })
+    }
+
+    /// A slot that names `handle`. Up to `DISPATCH_LEVEL`.
+    ///
+    /// # Errors
+    /// [`NoMemory`], also when four million slots are in use.
+    pub fn allocate(&self, handle: u64) -> Result<SlotId, NoMemory> {
+        let index = match self.free.with(Vec::pop) {
+            Some(index) => index,
+            None => {
+                let index = self.slots.push(Slot::default())?;
+                // Room for the slot's way back, so that kill never allocates.
+                self.free.with(|free| free.try_reserve(index as usize + 1 - free.len()))?;
+                index
+            }
+        };
+        let slot = self.slots.get(index).ok_or(NoMemory)?;
+        slot.handle.store(handle, Ordering::Relaxed);
+        slot.pending.store(0, Ordering::Relaxed);
+        let generation = slot.generation.fetch_add(1, Ordering::Release).wrapping_add(1);
+        Ok(SlotId { index, generation })
+    }
+
+    /// Ends the generation. The caller holds the interrupt lock, or nothing can interrupt any more.
+    pub fn kill(&self, id: SlotId) {
+        let Some(slot) = self.slots.get(id.index) else { return };
+        if slot.generation.load(Ordering::Relaxed) == id.generation {
+            slot.handle.store(0, Ordering::Relaxed);
+            slot.generation.store(id.generation.wrapping_add(1), Ordering::Release);
+        }
+    }
+
+    /// Gives a killed slot back for reuse. Up to `DISPATCH_LEVEL`.
+    pub fn free(&self, id: SlotId) {
+        self.free.with(|free| {
+            if free.len() < free.capacity() {
+                free.push(id.index);
+            }
+        });
+    }
+
+    /// The OS's handle, if that generation is alive. Any IRQL.
+    pub fn handle(&self, id: SlotId) -> Option<u64> {
+        let slot = self.slots.get(id.index)?;
+        if slot.generation.load(Ordering::Acquire) == id.generation && id.generation & 1 == 1 {
+            Some(slot.handle.load(Ordering::Relaxed))
+        } else {
+            None
+        }
+    }
+
+    /// Marks a notice as on its way; `true` when none was. ORDERING[IRQ-1]: AcqRel, so that the skipped notice's fence
+    /// value is visible to whoever [`Self::notice_taken`] runs for.
+    pub fn notice_pending(&self, id: SlotId) -> bool {
+        self.slots.get(id.index).is_some_and(|s| s.pending.swap(1, Ordering::AcqRel) == 0)
+    }
+
+    /// The notice is being reported: a later signal needs one of its own.
+    pub fn notice_taken(&self, id: SlotId) {
+        if let Some(slot) = self.slots.get(id.index) {
+            slot.pending.swap(0, Ordering::AcqRel);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Stage 5 of 8: translation, one lookaside buffer per engine thread.
+//!
+//! A miss walks the page table and maps the run of valid pages around the address, inside one leaf table, into the host:
+//! a *window*. The engine owns its windows; nobody else sees them. A flush reaches the engine as a request
+//! ([`crate::gpu::FlushBoard`]) that it serves between packets and between the chunks of long operations; it drops the
+//! windows, which unmaps them, and only then acknowledges. So a host mapping never outlives the paging operation that
+//! took the page away.
+//!
+//! Invalid entries are never cached (`InvalidTlbEntriesNotCached`).
+
+use crate::NoMemory;
+use crate::address_space::AddressSpace;
+use crate::fault::Fault;
+use crate::host::Host;
+use crate::memory::{Span, Window};
+use crate::word::{Ordering, Word};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use gpu_wire::pte::{self, Leaf, Place, Pte};
+use gpu_wire::{GpuVa, PAGE_SIZE};
+use hashbrown::HashMap;
+
+/// Windows that an engine keeps at most. Beyond, it starts afresh.
+const MAX_WINDOWS: usize = 4096;
+/// Lines of the page cache in front of the tables.
+const LINES: usize = 64;
+
+/// Bytes behind a GPU address, as long as the buffer they came from was not flushed. [`Tlb::span`] gives access.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    window: u32,
+    offset: u64,
+    /// Bytes from the address to the end of what was asked for or of the window.
+    pub len: u64,
+    stamp: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Line {
+    space: u64,
+    page: u64,
+    stamp: u64,
+    window: u32,
+}
+
+struct Entry<H: Host> {
+    space: u64,
+    /// First address.
+    start: u64,
+    len: u64,
+    writable: bool,
+    window: Window<H::Mapping>,
+}
+
+/// One engine's lookaside buffer.
+pub struct Tlb<H: Host> {
+    entries: Vec<Entry<H>>,
+    /// Windows by space and 2 MiB region.
+    regions: HashMap<(u64, u64), Vec<u32>>,
+    /// Table pages, by space and place.
+    tables: HashMap<(u64, Place), Window<H::Mapping>>,
+    lines: [Line; LINES],
+    /// Raised whenever a window goes; a view with another stamp is stale.
+    stamp: u64,
+    /// Frames of the run being mapped. Here and not on the stack: kernel stacks are small.
+    frames: Box<[u64; pte::ENTRIES as usize]>,
+    /// Misses, for counters.
+    pub misses: u64,
+}
+
+const REGION_SHIFT: u32 = 12 + pte::INDEX_BITS;
+
+impl<H: Host> Tlb<H> {
+    /// An empty buffer.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new() -> Result<Self, NoMemory> {
+        Ok(Self {
+            entries: Vec::new(),
+            regions: HashMap::new(),
+            tables: HashMap::new(),
+            lines: [Line { space: 0, page: 0, stamp: 0, window: 0 }; LINES],
+            stamp: 1,
+            frames: crate::shared::try_box([0; pte::ENTRIES as usize])?,
+            misses: 0,
+        })
+    }
+
+    /// The bytes of a view, or `None` when it is stale: translate again.
+    pub fn span(&self, view: View) -> Option<Span<'_>> {
+        if view.stamp != self.stamp {
+            return None;
+        }
+        Some(self.entries.get(view.window as usize)?.window.span().part(view.offset, view.len))
+    }
+
+    /// Translates `va` for reading, or for writing: at least one byte, at most `want`, contiguous in the host.
+    ///
+    /// # Errors
+    /// The fault of the access. [`NoMemory`] of the host is a fault of the same address: the queue cannot go on.
+    pub fn translate(
+        &mut self,
+        host: &H,
+        space: &AddressSpace<H>,
+        va: GpuVa,
+        want: u64,
+        write: bool,
+    ) -> Result<View, Fault> {
+        if !va.is_canonical() {
+            return Err(Fault::address(va, write));
+        }
+        let page = va.0 / PAGE_SIZE;
+        let slot = (page ^ space.id.wrapping_mul(37)) as usize % LINES;
+        let line = self.lines[slot];
+        let window = if line.space == space.id && line.page == page && line.stamp == self.stamp {
+            line.window
+        } else {
+            let window = self.look_up(host, space, va, write)?;
+            self.lines[slot] = Line { space: space.id, page, stamp: self.stamp, window };
+            window
+        };
+        let entry = self.entries.get(window as usize).ok_or(Fault::address(va, write))?;
+        if write && !entry.writable {
+            return Err(Fault::address(va, true));
+        }
+        let offset = va.0 - entry.start;
+        Ok(View { window, offset, len: want.min(entry.len - offset), stamp: self.stamp })
+    }
+
+    /// A 64-bit word at `va`, which must be aligned.
+    ///
+    /// # Errors
+    /// The fault of the access.
+    pub fn word(
+        &mut self,
+        host: &H,
+        space: &AddressSpace<H>,
+        va: GpuVa,
+        write: bool,
+    ) -> Result<crate::memory::SharedWord<'_>, Fault> {
+        let view = self.translate(host, space, va, 8, write)?;
+        self.span(view).and_then(|s| s.word(0)).ok_or(Fault::address(va, write))
+    }
+
+    /// Copies bytes out of the address space, across pages.
+    ///
+    /// # Errors
+    /// The fault of the first byte that cannot be read.
+    pub fn read(&mut self, host: &H, space: &AddressSpace<H>, mut va: GpuVa, mut to: &mut [u8]) -> Result<(), Fault> {
+        while !to.is_empty() {
+            let view = self.translate(host, space, va, to.len() as u64, false)?;
+            let n = self.span(view).map_or(0, |s| s.read(to));
+            if n == 0 {
+                return Err(Fault::address(va, false));
+            }
+            to = to.get_mut(n..).unwrap_or_default();
+            va = GpuVa(va.0 + n as u64);
+        }
+        Ok(())
+    }
+
+    /// Drops what translates `start..end` of `space` (everything of it when both are 0), and its table pages.
+    pub fn flush(&mut self, space: u64, start: u64, end: u64) {
+        let whole = start == 0 && end == 0;
+        let hit = |e: &Entry<H>| e.space == space && (whole || (e.start < end && start < e.start + e.len));
+        self.tables.retain(|(s, _), _| *s != space);
+        if !self.entries.iter().any(hit) {
+            return;
+        }
+        self.stamp += 1;
+        self.entries.retain(|e| !hit(e));
+        self.index();
+    }
+
+    /// Drops everything.
+    pub fn clear(&mut self) {
+        self.stamp += 1;
+        self.entries.clear();
+        self.regions.clear();
+        self.tables.clear();
+    }
+
+    /// Whether nothing is mapped.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.tables.is_empty()
+    }
+
+    /// Rebuilds the index after windows went. Growing it can fail; then the windows go as well.
+    fn index(&mut self) {
+        self.regions.clear();
+        for i in 0..self.entries.len() {
+            if self.index_one(i).is_err() {
+                self.clear();
+                return;
+            }
+        }
+    }
+
+    fn index_one(&mut self, i: usize) -> Result<(), NoMemory> {
+        let key = (self.entries[i].space, self.entries[i].start >> REGION_SHIFT);
+        self.regions.try_reserve(1)?;
+        let list = self.regions.entry(key).or_default();
+        list.try_reserve(1)?;
+        // CAST: at most MAX_WINDOWS.
+        list.push(i as u32);
+        Ok(())
+    }
+
+    fn look_up(&mut self, host: &H, space: &AddressSpace<H>, va: GpuVa, write: bool) -> Result<u32, Fault> {
+        let fault = Fault::address(va, write);
+        if let Some(list) = self.regions.get(&(space.id, va.0 >> REGION_SHIFT)) {
+            let hit = list.iter().find(|i| {
+                let e = &self.entries[**i as usize];
+                e.start <= va.0 && va.0 - e.start < e.len
+            });
+            if let Some(i) = hit {
+                return Ok(*i);
+            }
+        }
+        self.misses += 1;
+        space.walked();
+        if self.entries.len() >= MAX_WINDOWS {
+            self.clear();
+        }
+        let leaf_table = self.walk(host, space, va).map_err(|()| fault)?;
+        let entry = self.fill(host, space, va, leaf_table).map_err(|()| fault)?;
+        self.entries.try_reserve(1).map_err(|_| fault)?;
+        self.entries.push(entry);
+        let i = self.entries.len() - 1;
+        if self.index_one(i).is_err() {
+            self.entries.pop();
+            return Err(fault);
+        }
+        // CAST: at most MAX_WINDOWS.
+        Ok(i as u32)
+    }
+
+    /// The leaf table that translates `va`.
+    fn walk(&mut self, host: &H, space: &AddressSpace<H>, va: GpuVa) -> Result<Place, ()> {
+        let root = space.root().ok_or(())?;
+        if pte::index(va, pte::LEVELS - 1) >= root.entries {
+            return Err(());
+        }
+        let mut place = root.place;
+        for level in (1..pte::LEVELS).rev() {
+            place = self.table_entry(host, space, place, pte::index(va, level))?.as_table().ok_or(())?;
+        }
+        Ok(place)
+    }
+
+    fn table_entry(&mut self, host: &H, space: &AddressSpace<H>, table: Place, index: u32) -> Result<Pte, ()> {
+        let key = (space.id, table);
+        if !self.tables.contains_key(&key) {
+            self.tables.try_reserve(1).map_err(|_| ())?;
+            let window = map_page(host, table).ok_or(())?;
+            self.tables.insert(key, window);
+        }
+        let span = self.tables.get(&key).ok_or(())?.span();
+        Ok(Pte(span.word(u64::from(index) * 8).ok_or(())?.load(Ordering::Acquire)))
+    }
+
+    /// Maps the run of like pages around `va` in its leaf table.
+    fn fill(&mut self, host: &H, space: &AddressSpace<H>, va: GpuVa, table: Place) -> Result<Entry<H>, ()> {
+        let at = pte::index(va, 0);
+        let here = self.table_entry(host, space, table, at)?.as_leaf().ok_or(())?;
+        let mut first = at;
+        let mut last = at;
+        let mut leaf = here;
+        while first > 0 {
+            match self.table_entry(host, space, table, first - 1)?.as_leaf() {
+                Some(before) if follows(before, leaf) => (first, leaf) = (first - 1, before),
+                _ => break,
+            }
+        }
+        leaf = here;
+        while last + 1 < pte::ENTRIES {
+            match self.table_entry(host, space, table, last + 1)?.as_leaf() {
+                Some(after) if follows(leaf, after) => (last, leaf) = (last + 1, after),
+                _ => break,
+            }
+        }
+        let region = va.0 >> REGION_SHIFT << REGION_SHIFT;
+        // First the whole run; where the host maps only a part that misses the page, the run from the page on.
+        for first in [first, at] {
+            let window = match here.place {
+                Place::System(_) => {
+                    for (frame, i) in self.frames.iter_mut().zip(first..=last) {
+                        *frame = 0;
+                        let key = (space.id, table);
+                        let entry = self.tables.get(&key).and_then(|w| w.span().word(u64::from(i) * 8));
+                        match entry.and_then(|w| Pte(w.load(Ordering::Relaxed)).as_leaf()) {
+                            Some(Leaf { place: Place::System(n), read_only }) if read_only == here.read_only => {
+                                *frame = n
+                            }
+                            // The table changed under us: the OS changes entries only with a flush to follow.
+                            _ => return Err(()),
+                        }
+                    }
+                    let count = (last - first + 1) as usize;
+                    Window::System(host.map_system(self.frames.get(..count).ok_or(())?).map_err(|_| ())?)
+                }
+                Place::Local(page) => {
+                    let back = u64::from(at - first);
+                    let span = host.local(page - back).ok_or(())?;
+                    Window::Local(span.part(0, u64::from(last - first + 1) * PAGE_SIZE))
+                }
+            };
+            let len = window.span().len();
+            if len > u64::from(at - first) * PAGE_SIZE {
+                let start = region + u64::from(first) * PAGE_SIZE;
+                return Ok(Entry { space: space.id, start, len, writable: !here.read_only, window });
+            }
+        }
+        Err(())
+    }
+}
+
+/// Whether `b`'s page may stand behind `a`'s in one window.
+fn follows(a: Leaf, b: Leaf) -> bool {
+    a.read_only == b.read_only
+        && match (a.place, b.place) {
+            (Place::System(_), Place::System(_)) => true,
+            (Place::Local(x), Place::Local(y)) => x + 1 == y,
+            _ => false,
+        }
+}
+
+/// Maps one page, for a table.
+pub(crate) fn map_page<H: Host>(host: &H, place: Place) -> Option<Window<H::Mapping>> {
+    match place {
+        Place::System(frame) => Some(Window::System(host.map_system(&[frame]).ok()?)),
+        Place::Local(page) => Some(Window::Local(host.local(page)?.part(0, PAGE_SIZE))),
+    }
+}

@@ -1,0 +1,404 @@
+//! A host of vectors, page tables built by hand, and engines that the test steps.
+#![expect(unsafe_code, reason = "the test host hands out memory as the real ones do")]
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use gpu_engine::NoMemory;
+use gpu_engine::context::{Context, Process};
+use gpu_engine::engine::{Engine, Step};
+use gpu_engine::fence::Fence;
+use gpu_engine::fence_log::{Barriers, HEADER_SIZE};
+use gpu_engine::gpu::{Gpu, Setup};
+use gpu_engine::host::{Host, Lock};
+use gpu_engine::memory::{Mapping, SharedWord, Span};
+use gpu_engine::notice::Notice;
+use gpu_engine::queue::{Binding, Queue};
+use gpu_engine::shared::Shared;
+use gpu_engine::slots::SlotId;
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::doorbell::Model;
+use gpu_wire::packet::{Encoded, Privilege};
+use gpu_wire::pte::{self, Place, Pte};
+use gpu_wire::ring::Geometry;
+use gpu_wire::{GpuVa, NodeOrdinal, PAGE_SIZE};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+pub struct TestLock<T>(Mutex<T>);
+impl<T: Send> Lock<T> for TestLock<T> {
+    fn new(value: T) -> Self {
+        Self(Mutex::new(value))
+    }
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Pages: a leaked, page-aligned block.
+struct Pages {
+    base: *mut u8,
+    count: u64,
+}
+// SAFETY: raw shared memory.
+unsafe impl Send for Pages {}
+// SAFETY: raw shared memory.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    fn new(count: u64) -> Self {
+        let layout = std::alloc::Layout::from_size_align((count * PAGE_SIZE) as usize, PAGE_SIZE as usize).unwrap();
+        // SAFETY: the layout is not empty; the block is never freed.
+        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        Self { base, count }
+    }
+    fn span(&self, page: u64) -> Option<Span<'static>> {
+        let left = self.count.checked_sub(page).filter(|n| *n > 0)?;
+        // SAFETY: inside the leaked block.
+        Some(unsafe { Span::new(self.base.add((page * PAGE_SIZE) as usize), left * PAGE_SIZE) })
+    }
+}
+
+pub struct TestMapping {
+    base: *mut u8,
+    len: u64,
+    live: Arc<AtomicU64>,
+}
+// SAFETY: raw shared memory.
+unsafe impl Send for TestMapping {}
+// SAFETY: the block is leaked, so mapped for ever.
+unsafe impl Mapping for TestMapping {
+    fn base(&self) -> *mut u8 {
+        self.base
+    }
+    fn len(&self) -> u64 {
+        self.len
+    }
+}
+impl Drop for TestMapping {
+    fn drop(&mut self) {
+        self.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The host.
+pub struct TestHost {
+    system: Pages,
+    local: Pages,
+    clock: AtomicU64,
+    pub mappings: Arc<AtomicU64>,
+    pub interrupts: Arc<AtomicU64>,
+    pub refuse_interrupts: Arc<AtomicBool>,
+    pub kicks: Arc<AtomicU64>,
+}
+
+impl Host for TestHost {
+    type Lock<T: Send> = TestLock<T>;
+    type Word = AtomicU64;
+    type Mapping = TestMapping;
+    fn word(value: u64) -> AtomicU64 {
+        AtomicU64::new(value)
+    }
+    fn map_system(&self, frames: &[u64]) -> Result<TestMapping, NoMemory> {
+        let run = frames.windows(2).take_while(|w| w[1] == w[0] + 1).count() as u64 + 1;
+        let span = self.system.span(frames[0]).ok_or(NoMemory)?;
+        let len = (run * PAGE_SIZE).min(span.len());
+        self.mappings.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: inside the leaked block.
+        let base = unsafe { self.system.base.add((frames[0] * PAGE_SIZE) as usize) };
+        Ok(TestMapping { base, len, live: self.mappings.clone() })
+    }
+    fn local(&self, page: u64) -> Option<Span<'static>> {
+        self.local.span(page)
+    }
+    fn clock(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+    fn clock_frequency(&self) -> u64 {
+        10_000_000
+    }
+    fn kick(&self, _node: NodeOrdinal) {
+        self.kicks.fetch_add(1, Ordering::Relaxed);
+    }
+    fn raise_interrupt(&self, _node: NodeOrdinal) -> bool {
+        if self.refuse_interrupts.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.interrupts.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+/// A GPU with stepped engines, one user process, and a frame allocator.
+pub struct Rig {
+    pub gpu: Shared<Gpu<TestHost>>,
+    pub engines: Vec<Engine<TestHost>>,
+    pub process: Shared<Process<TestHost>>,
+    pub paging: Shared<Process<TestHost>>,
+    next_frame: u64,
+    next_va: u64,
+}
+
+/// A mapped range: its GPU address and its bytes.
+#[derive(Clone, Copy)]
+pub struct Range {
+    pub va: GpuVa,
+    pub bytes: Span<'static>,
+}
+
+impl Range {
+    pub fn word(&self, offset: u64) -> SharedWord<'static> {
+        self.bytes.word(offset).unwrap()
+    }
+    pub fn read(&self, offset: u64) -> u64 {
+        self.word(offset).load(Ordering::SeqCst)
+    }
+    pub fn at(&self, offset: u64) -> GpuVa {
+        GpuVa(self.va.0 + offset)
+    }
+}
+
+/// A fence with both values mapped.
+pub struct TestFence {
+    pub current: Range,
+    pub monitored: Range,
+    pub fence: Shared<Fence<TestHost>>,
+}
+
+/// A user-mode queue with its ring.
+pub struct TestQueue {
+    pub queue: Shared<Queue<TestHost>>,
+    pub ring: Range,
+    pub control: Range,
+    pub geometry: Geometry,
+    pub doorbell: usize,
+    pub doorbell_page: Span<'static>,
+    pub wp: u64,
+    pub waits: Span<'static>,
+    pub signals: Span<'static>,
+}
+
+impl TestQueue {
+    /// Appends packets and publishes, without ringing.
+    pub fn publish(&mut self, packets: &[Encoded]) {
+        for p in packets {
+            let bytes = p.as_bytes();
+            let spans = self.geometry.spans(self.wp, bytes.len() as u64);
+            let (a, b) = bytes.split_at(spans.first_len as usize);
+            self.ring.bytes.part(spans.first, u64::MAX).write(a);
+            self.ring.bytes.write(b);
+            self.wp += bytes.len() as u64;
+        }
+        self.control.word(0).store(self.wp, Ordering::Release);
+    }
+    pub fn ring(&self) {
+        let token = gpu_wire::doorbell::Token::new(gpu_engine::gpu::token_of(self.queue.slot)).unwrap();
+        let value = gpu_wire::doorbell::value(token, self.wp);
+        self.doorbell_page.word(0).unwrap().store(value, Ordering::Release);
+    }
+    pub fn submit(&mut self, packets: &[Encoded]) {
+        self.publish(packets);
+        self.ring();
+    }
+    pub fn read_pointer(&self) -> u64 {
+        self.control.read(gpu_wire::ring::READ_POINTER as u64)
+    }
+    pub fn fault(&self) -> Option<gpu_wire::packet::FaultKind> {
+        gpu_wire::packet::FaultKind::from_raw(self.control.read(gpu_wire::ring::FAULT_KIND as u64) as u32)
+    }
+}
+
+pub const DOORBELLS: usize = 4;
+
+impl Rig {
+    pub fn new() -> Self {
+        Self::with(Model::Dedicated, false)
+    }
+
+    pub fn with(model: Model, names_queues: bool) -> Self {
+        let host = TestHost {
+            system: Pages::new(8192),
+            local: Pages::new(1024),
+            clock: AtomicU64::new(1),
+            mappings: Arc::default(),
+            interrupts: Arc::default(),
+            refuse_interrupts: Arc::default(),
+            kicks: Arc::default(),
+        };
+        let doorbells: Vec<_> = (1..=DOORBELLS as u64).map(|p| host.system.span(p).unwrap()).collect();
+        let setup = Setup { model, doorbells: &doorbells, barriers: Barriers::Two, names_queues };
+        let gpu = Shared::try_new(Gpu::new(host, &setup).unwrap()).unwrap();
+        let engines = (0..3).map(|n| Engine::new(gpu.clone(), n).unwrap()).collect();
+        let process = |privilege| {
+            let slot = gpu.slots.allocate(0x1000).unwrap();
+            let space = gpu_engine::address_space::AddressSpace::new(gpu.new_space_id());
+            let fences = gpu_engine::fence_table::FenceTable::new();
+            Shared::try_new(Process { slot, space, fences, privilege }).unwrap()
+        };
+        let (user, paging) = (process(Privilege::User), process(Privilege::Paging));
+        let mut rig = Self { gpu, engines, process: user, paging, next_frame: 16, next_va: 0x10_0000 };
+        for p in [rig.process.clone(), rig.paging.clone()] {
+            let root = rig.frame();
+            let root = gpu_engine::address_space::Root { place: Place::System(root), entries: pte::ENTRIES };
+            p.space.set_root(root);
+        }
+        rig
+    }
+
+    pub fn frame(&mut self) -> u64 {
+        self.next_frame += 1;
+        self.next_frame
+    }
+
+    pub fn entry(&self, table: Place, index: u32) -> SharedWord<'static> {
+        let Place::System(frame) = table else { panic!("tables are in system memory") };
+        self.gpu.host.system.span(frame).unwrap().word(u64::from(index) * 8).unwrap()
+    }
+
+    /// The leaf table for `va`, made if need be.
+    pub fn leaf_table(&mut self, process: &Shared<Process<TestHost>>, va: GpuVa) -> Place {
+        let mut place = process.space.root().unwrap().place;
+        for level in (1..pte::LEVELS).rev() {
+            let word = self.entry(place, pte::index(va, level));
+            place = match Pte(word.load(Ordering::SeqCst)).as_table() {
+                Some(next) => next,
+                None => {
+                    let next = Place::System(self.frame());
+                    word.store(Pte::table(next).unwrap().0, Ordering::SeqCst);
+                    next
+                }
+            };
+        }
+        place
+    }
+
+    pub fn map_at(&mut self, process: &Shared<Process<TestHost>>, va: GpuVa, place: Place, read_only: bool) {
+        let table = self.leaf_table(process, va);
+        let word = self.entry(table, pte::index(va, 0));
+        word.store(Pte::leaf(place, read_only).unwrap().0, Ordering::SeqCst);
+    }
+
+    /// Maps `pages` fresh system pages.
+    pub fn map(&mut self, pages: u64, read_only: bool) -> Range {
+        let process = self.process.clone();
+        let va = GpuVa(self.next_va);
+        self.next_va += (pages + 1) * PAGE_SIZE;
+        let first = self.next_frame + 1;
+        self.next_frame += pages;
+        for i in 0..pages {
+            self.map_at(&process, GpuVa(va.0 + i * PAGE_SIZE), Place::System(first + i), read_only);
+        }
+        let bytes = self.gpu.host.system.span(first).unwrap().part(0, pages * PAGE_SIZE);
+        Range { va, bytes }
+    }
+
+    /// Maps `pages` of the local segment from page `first`.
+    pub fn map_local(&mut self, first: u64, pages: u64) -> Range {
+        let process = self.process.clone();
+        let va = GpuVa(self.next_va);
+        self.next_va += (pages + 1) * PAGE_SIZE;
+        for i in 0..pages {
+            self.map_at(&process, GpuVa(va.0 + i * PAGE_SIZE), Place::Local(first + i), false);
+        }
+        let bytes = self.gpu.host.local.span(first).unwrap().part(0, pages * PAGE_SIZE);
+        Range { va, bytes }
+    }
+
+    pub fn fence(&mut self) -> TestFence {
+        let (current, monitored) = (self.map(1, false), self.map(1, true));
+        monitored.word(0).store(u64::MAX, Ordering::SeqCst);
+        let slot = self.gpu.slots.allocate(0xF000 + u64::from(self.next_frame as u32)).unwrap();
+        let fence = Shared::try_new(Fence::new(slot)).unwrap();
+        self.process.fences.open(current.va, monitored.va, &fence).unwrap();
+        TestFence { current, monitored, fence }
+    }
+
+    pub fn context(&self, node: usize) -> Shared<Context<TestHost>> {
+        self.gpu.admit(node).unwrap();
+        let slot = self.gpu.slots.allocate(0xC000).unwrap();
+        Shared::try_new(Context::new(slot, node, self.process.clone())).unwrap()
+    }
+
+    /// A connected user-mode queue on `node`, on doorbell `doorbell`.
+    pub fn queue(&mut self, node: usize, doorbell: usize) -> TestQueue {
+        let context = self.context(node);
+        self.queue_of(&context, doorbell)
+    }
+
+    pub fn queue_of(&mut self, context: &Shared<Context<TestHost>>, doorbell: usize) -> TestQueue {
+        self.gpu.admit(context.node).unwrap();
+        let slot = self.gpu.slots.allocate(0xA000).unwrap();
+        let (ring, control) = (self.map(1, false), self.map(1, false));
+        let progress = self.map(1, false);
+        let queue = Shared::try_new(Queue::new(slot, context.clone(), true, progress.va).unwrap()).unwrap();
+        let geometry = Geometry::new(4096).unwrap();
+        queue.bind(Some(Binding { ring: ring.va, control: control.va, geometry }));
+        let logs = [self.frame(), self.frame()].map(|f| self.gpu.host.system.span(f).unwrap().part(0, PAGE_SIZE));
+        queue.waits.with(|l| l.set(logs[0], 84, &self.gpu.mutation)).unwrap();
+        queue.signals.with(|l| l.set(logs[1], 84, &self.gpu.mutation)).unwrap();
+        let page = self.gpu.host.system.span(doorbell as u64 + 1).unwrap().part(0, PAGE_SIZE);
+        match self.gpu.doorbells.model {
+            Model::Dedicated => self.gpu.doorbells.connect(doorbell, &queue),
+            Model::Global => self.gpu.connect_global(&queue).unwrap(),
+        }
+        self.gpu.make_ready(&queue);
+        TestQueue {
+            queue,
+            ring,
+            control,
+            geometry,
+            doorbell,
+            doorbell_page: page,
+            wp: 0,
+            waits: logs[0],
+            signals: logs[1],
+        }
+    }
+
+    /// Steps every engine until all are idle; the number of steps.
+    pub fn settle(&mut self) -> u32 {
+        let mut n = 0;
+        loop {
+            let mut worked = false;
+            for engine in &mut self.engines {
+                match engine.step() {
+                    Step::Worked | Step::Waiting => worked = true,
+                    _ => {}
+                }
+            }
+            n += 1;
+            if !worked {
+                return n;
+            }
+            assert!(n < 100_000, "engines never settle");
+        }
+    }
+
+    /// Plays the interrupt routine: what is reported, by node.
+    pub fn drain(&self) -> Vec<(usize, Notice)> {
+        let mut all = Vec::new();
+        for node in 0..3 {
+            self.gpu.drain(node, |n| all.push((node, n)));
+        }
+        all
+    }
+
+    pub fn interrupts(&self) -> u64 {
+        self.gpu.host.interrupts.load(Ordering::Relaxed)
+    }
+}
+
+/// Position word, then entry `i`: value, handle|operation, observed, end.
+pub fn log_entry(log: Span<'static>, i: u64) -> [u64; 4] {
+    let at = HEADER_SIZE + i * 48;
+    [0, 8, 24, 40].map(|o| log.word(at + o).unwrap().load(Ordering::SeqCst))
+}
+
+pub fn log_position(log: Span<'static>) -> (u32, u32) {
+    let w = log.word(0).unwrap().load(Ordering::SeqCst);
+    (w as u32, (w >> 32) as u32)
+}
+
+pub fn log(operation: u32, value: u64, hint: u32) -> Encoded {
+    gpu_wire::packet::Log { fence_handle: 0x40, operation, value, index_hint: hint, reserved: 0 }.to_packet()
+}
+
+pub const NO_SLOT: SlotId = SlotId { index: u32::MAX, generation: 0 };
