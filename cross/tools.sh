@@ -41,7 +41,7 @@ cargo_home() {
 missing_host_tools() {
     packages=''
     command -v cc >/dev/null || packages="$packages gcc libc6-dev"
-    [ -e /etc/ssl/certs/ca-certificates.crt ] || [ -n "${SSL_CERT_FILE-}" ] || packages="$packages ca-certificates"
+    [ -e "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" ] || packages="$packages ca-certificates"
     echo "${packages# }"
 }
 
