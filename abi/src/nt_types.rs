@@ -11,8 +11,7 @@ use crate::D3DKMT_TRIMNOTIFICATION;
 use crate::NTSTATUS;
 use crate::open_enum::open_enum;
 use crate::plain::Padding;
-use crate::plain::assert_layout;
-use crate::plain::plain_types;
+use crate::plain::plain_struct;
 use crate::winfn;
 
 /// A kernel or driver handle: an opaque pointer. Handles of the kernel-mode thunks are [`crate::D3DKMT_HANDLE`].
@@ -98,8 +97,7 @@ macro_rules! nt_structs {
         #[derive(Clone, Copy, Debug)]
         pub struct $name { $($(#[$member_meta])* pub $member: $type,)* }
 
-        assert_layout! { $name, $size, $align, $($member $offset),* }
-        plain_types! { $name }
+        plain_struct! { $name, $size, $align, $($member: $type = $offset),* }
 
         impl $name {
             /// All bytes zero.
@@ -351,8 +349,7 @@ pub struct GUID {
     pub Data4: [u8; 8],
 }
 
-assert_layout! { GUID, 16, 4, Data1 0, Data2 4, Data3 6, Data4 8 }
-plain_types! { GUID }
+plain_struct! { GUID, 16, 4, Data1: u32 = 0, Data2: u16 = 4, Data3: u16 = 6, Data4: [u8; 8] = 8 }
 
 impl GUID {
     /// All bytes zero.

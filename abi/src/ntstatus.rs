@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::plain::plain_types;
+use crate::plain::plain_integer;
 
 pub use crate::generated::ntstatus::*;
 
@@ -12,7 +12,7 @@ pub use crate::generated::ntstatus::*;
 #[must_use = "a status says whether the call worked"]
 pub struct NTSTATUS(pub i32);
 
-plain_types! { NTSTATUS }
+plain_integer! { NTSTATUS }
 
 impl NTSTATUS {
     /// `NT_SUCCESS`: success (0…) or information (0x4…).

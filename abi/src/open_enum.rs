@@ -28,7 +28,7 @@ macro_rules! open_enum {
             }
         }
 
-        $crate::plain::plain_types! { $name }
+        $crate::plain::plain_integer! { $name }
     };
 }
 pub(crate) use open_enum;

@@ -9,6 +9,9 @@ use core::mem;
 use core::ptr;
 use core::slice;
 
+use crate::UnknownSignature;
+use crate::winfn;
+
 /// Types whose values are exactly their bytes.
 ///
 /// All structures and unions of this crate are; so are the integers, floats, raw pointers and arrays they are made of.
@@ -39,31 +42,88 @@ pub unsafe trait Plain: Copy + 'static {
     }
 }
 
-/// Implements [`Plain`] for types of this crate.
-macro_rules! plain_types {
-    ($($name:ident),* $(,)?) => {$(
-        // SAFETY: a structure of plain members without padding between or behind them (padding is a member, and
-        // `assert_layout!` has the size), or a union one of whose members is all its bytes.
-        #[expect(unsafe_code, reason = "asserts what the generator made sure of")]
-        unsafe impl $crate::Plain for $name {}
-    )*};
-}
-pub(crate) use plain_types;
+/// Implements [`Plain`] for a structure, which must have this size, this alignment and these members, of these types,
+/// at these offsets; the build fails if it has not, if a member is not plain, or if there is padding.
+macro_rules! plain_struct {
+    ($name:ident, $size:literal, $align:literal $(, $member:ident: $type:ty = $offset:literal)* $(,)?) => {
+        const _: () = {
+            assert!(size_of::<$name>() == $size && align_of::<$name>() == $align);
+            assert!(true $(&& core::mem::offset_of!($name, $member) == $offset)*);
+            assert!(0 $(+ $crate::plain::size_of_plain::<$type>())* == $size);
+        };
 
-macro_rules! plain_integers {
+        // SAFETY: the members are plain, and together they are as large as the structure: it has no padding. Both are
+        // asserted above.
+        #[expect(unsafe_code, reason = "what it asserts is checked above")]
+        unsafe impl $crate::Plain for $name {}
+    };
+}
+pub(crate) use plain_struct;
+
+/// Implements [`Plain`] for a union, which must have this size, this alignment and members of these types, one of them
+/// all its bytes; the build fails if it has not, or if a member is not plain.
+macro_rules! plain_union {
+    ($name:ident, $size:literal, $align:literal $(, $type:ty)* $(,)?) => {
+        const _: () = {
+            assert!(size_of::<$name>() == $size && align_of::<$name>() == $align);
+            assert!(true $(&& $crate::plain::size_of_plain::<$type>() <= $size)*);
+            assert!(core::mem::offset_of!($name, _bytes) == 0 && size_of::<[u8; $size]>() == $size);
+        };
+
+        // SAFETY: the members are plain, and one of them is an array of all bytes, so none of them is ever padding: a copy
+        // of the union copies them all. Outside this crate a value comes from other values, from zeros or from bytes, so
+        // all bytes are initialised. The rest is asserted above.
+        #[expect(unsafe_code, reason = "what it asserts is checked above")]
+        unsafe impl $crate::Plain for $name {}
+    };
+}
+pub(crate) use plain_union;
+
+/// The size of a plain type.
+pub(crate) const fn size_of_plain<T: Plain>() -> usize {
+    size_of::<T>()
+}
+
+/// Implements [`Plain`] for a number with a name: a `repr(transparent)` structure.
+macro_rules! plain_integer {
+    ($name:ident) => {
+        // SAFETY: an integer in a transparent structure has no padding, and every bit pattern is one.
+        #[expect(unsafe_code, reason = "a number is plain")]
+        unsafe impl $crate::Plain for $name {}
+    };
+}
+pub(crate) use plain_integer;
+
+macro_rules! plain_numbers {
     ($($name:ty),*) => {$(
         // SAFETY: a number of the machine has no padding, and every bit pattern is one.
         unsafe impl Plain for $name {}
     )*};
 }
 
-plain_integers!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
+plain_numbers!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, f32, f64);
 
 // SAFETY: a thin pointer has no padding; any address is a valid raw pointer, which nothing can follow safely.
 unsafe impl<T: 'static> Plain for *const T {}
 
 // SAFETY: as for `*const T`.
 unsafe impl<T: 'static> Plain for *mut T {}
+
+macro_rules! plain_functions {
+    ($(($($parameter:ident),*))*) => {$(
+        // SAFETY: zero is `None`; any other address is a function pointer as far as its type goes, which only unsafe code can
+        // call. A pointer has no padding.
+        unsafe impl<R: 'static, $($parameter: 'static),*> Plain for Option<winfn!(fn($($parameter),*) -> R)> {}
+    )*};
+}
+
+plain_functions! {
+    () (A) (A, B) (A, B, C) (A, B, C, D) (A, B, C, D, E) (A, B, C, D, E, F) (A, B, C, D, E, F, G)
+    (A, B, C, D, E, F, G, H) (A, B, C, D, E, F, G, H, I)
+}
+
+// SAFETY: as for other function pointers.
+unsafe impl Plain for Option<UnknownSignature> {}
 
 // SAFETY: elements follow each other without gaps, and each is plain.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
@@ -126,15 +186,3 @@ pub(crate) const fn put<U: Plain, M: Plain>(union: &mut U, value: M) {
 pub(crate) fn debug_union(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     f.debug_struct(name).finish_non_exhaustive()
 }
-
-/// Fails the build unless a type has this size, this alignment and its members at these offsets.
-macro_rules! assert_layout {
-    ($name:ident, $size:literal, $align:literal $(, $member:ident $offset:literal)* $(,)?) => {
-        const _: () = assert!(
-            size_of::<$name>() == $size
-                && align_of::<$name>() == $align
-                $(&& core::mem::offset_of!($name, $member) == $offset)*
-        );
-    };
-}
-pub(crate) use assert_layout;

@@ -32,7 +32,7 @@ use crate::facts::Facts;
 use crate::tsv::Error;
 
 /// The directories, relative to the crate `wddm_abi`, whose `.rs` files are all generated.
-pub const GENERATED: [&str; 2] = ["src/generated", "tests/generated"];
+pub const GENERATED: [&str; 2] = ["src/generated", "tests/against_facts/generated"];
 
 /// Generated files: path relative to the crate `wddm_abi`, and text.
 pub type Files = BTreeMap<PathBuf, String>;

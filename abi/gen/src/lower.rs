@@ -703,8 +703,8 @@ impl Lowering<'_> {
         let enumeration = matches!(rust.class, Class::Enum { .. }).then_some(rust);
         let (load, store) = match &enumeration {
             Some(rust) => (".0 as u64", format!("{}(v as _)", rust.text)),
-            None if width == 1 => (" as u64", "v != 0".to_owned()),
-            None => (" as u64", "v as _".to_owned()),
+            None if width == 1 => ("", "v != 0".to_owned()),
+            None => ("", "v as _".to_owned()),
         };
         let how = Reach::Bits {
             enumeration: enumeration.as_ref().map(|rust| rust.text.clone()),

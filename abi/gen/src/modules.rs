@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::path::PathBuf;
 
 use crate::Files;
@@ -106,6 +107,8 @@ pub fn files(facts: &Facts) -> Result<Files, Error> {
     data(facts, &mut output)?;
     variants(facts, &main, &mut output)?;
     kit_28000(facts, &main, &mut output)?;
+    output.add("tests/against_facts/generated/names.rs", &probes::names(facts));
+    output.test_index();
     output.index();
     match output.clashes.first() {
         Some(clash) => Err(Error::new(clash)),
@@ -169,6 +172,16 @@ impl Output {
         self.module(name, &index);
     }
 
+    fn test_index(&mut self) {
+        let mut index = Source::new("Rows for everything that the tables name.");
+        index.line("");
+        let directory = Path::new("tests/against_facts/generated");
+        for module in self.files.keys().filter_map(|path| path.strip_prefix(directory).ok()) {
+            index.line(format!("pub mod {};", module.with_extension("").display()));
+        }
+        self.add("tests/against_facts/generated/mod.rs", &index);
+    }
+
     fn index(&mut self) {
         let mut root = Source::new("What the fact tables say, as Rust.");
         root.line("");
@@ -182,6 +195,7 @@ impl Output {
 
 fn main_records(facts: &Facts, main: &Scope, output: &mut Output) -> Result<(), Error> {
     let mut rows = probes::begin("Rows for the main layout table.");
+    let mut count = 0;
     for &(header, module, what) in HEADERS {
         let mut parts: Vec<(&str, Source)> = Vec::new();
         let records = facts.records.iter().filter(|record| record.header == header);
@@ -194,7 +208,8 @@ fn main_records(facts: &Facts, main: &Scope, output: &mut Output) -> Result<(), 
             });
             let lowered = lower::lower(record, main)?;
             records::emit(&mut parts[position].1, &lowered, &about(facts, record));
-            probes::add(&mut rows, "", &lowered);
+            probes::add(&mut rows, count, "", &lowered);
+            count += 1;
         }
         match parts.as_slice() {
             [(_, only)] => output.root_module(module, only),
@@ -204,8 +219,8 @@ fn main_records(facts: &Facts, main: &Scope, output: &mut Output) -> Result<(), 
     if let Some(lost) = facts.records.iter().find(|record| !HEADERS.iter().any(|known| known.0 == record.header)) {
         return Err(Error::new(format!("unknown header `{}`", lost.header)).at(&lost.place));
     }
-    probes::end(&mut rows);
-    output.add("tests/generated/wddm3_2_26100.rs", &rows);
+    probes::end(&mut rows, count);
+    output.add("tests/against_facts/generated/wddm3_2_26100.rs", &rows);
     Ok(())
 }
 
@@ -363,7 +378,7 @@ fn variants(facts: &Facts, main: &Scope, output: &mut Output) -> Result<(), Erro
         for callback in &redeclared {
             items::callback(&mut source, &scope, callback)?;
         }
-        for record in &records {
+        for (index, record) in records.iter().enumerate() {
             if let Some(newer) = facts.records.iter().find(|main| main.name == record.name) {
                 common_bytes(&mut source, record, newer);
             }
@@ -371,11 +386,11 @@ fn variants(facts: &Facts, main: &Scope, output: &mut Output) -> Result<(), Erro
             let docs =
                 vec![format!("`{}` in {group}: {} bytes, aligned to {}.", record.name, record.size, record.align)];
             records::emit(&mut source, &lowered, &About { docs, members: BTreeMap::new() });
-            probes::add(&mut rows, group, &lowered);
+            probes::add(&mut rows, index, group, &lowered);
         }
-        probes::end(&mut rows);
+        probes::end(&mut rows, records.len());
         rows.import_from(&format!("wddm_abi::variants::{module}"), source.definitions().clone());
-        output.add(&format!("tests/generated/{module}.rs"), &rows);
+        output.add(&format!("tests/against_facts/generated/{module}.rs"), &rows);
         output.add(&format!("src/generated/variants/{module}.rs"), &source);
         index.line(format!("pub mod {module};"));
     }
@@ -470,16 +485,16 @@ fn kit_28000(facts: &Facts, main: &Scope, output: &mut Output) -> Result<(), Err
         items::unknown_signature(&mut source, name);
     }
     let mut rows = probes::begin("Rows for the records of the 28000 kits.");
-    for record in &facts.records_28000 {
+    for (index, record) in facts.records_28000.iter().enumerate() {
         let lowered = lower::lower(record, &scope)?;
         let docs = vec![format!(
             "`{}`, {}, {} in 28000: {} bytes, aligned to {}. Source: {}.",
             record.name, record.header, record.group, record.size, record.align, record.sources
         )];
         records::emit(&mut source, &lowered, &About { docs, members: BTreeMap::new() });
-        probes::add(&mut rows, &record.group, &lowered);
+        probes::add(&mut rows, index, &record.group, &lowered);
     }
-    probes::end(&mut rows);
+    probes::end(&mut rows, facts.records_28000.len());
     for enumeration in &facts.enums_28000 {
         if new_enums.contains(&enumeration.name.as_str()) {
             items::enumeration(&mut source, enumeration, "i32");
@@ -493,7 +508,7 @@ fn kit_28000(facts: &Facts, main: &Scope, output: &mut Output) -> Result<(), Err
         items::macro_constant(&mut source, constant);
     }
     rows.import_from("wddm_abi::kit_28000", source.definitions().clone());
-    output.add("tests/generated/kit_28000.rs", &rows);
+    output.add("tests/against_facts/generated/kit_28000.rs", &rows);
     output.module("kit_28000", &source);
     Ok(())
 }

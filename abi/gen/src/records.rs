@@ -23,14 +23,10 @@ pub struct About {
 
 /// Emits `record`, lowered, with all types declared inside it.
 pub fn emit(source: &mut Source, record: &Lowered, about: &About) {
-    let names: Vec<&str> = record.types.iter().map(|def| def.name.as_str()).collect();
+    let name = &record.types[0].name;
     for def in &record.types {
-        emit_type(source, names[0], def, about);
+        emit_type(source, name, def, about);
     }
-    source.mention("plain");
-    source.mention("plain_types");
-    let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-    source.list("plain_types! {", &names, "}");
 }
 
 fn emit_type(source: &mut Source, record: &str, def: &TypeDef, about: &About) {
@@ -54,7 +50,7 @@ fn emit_type(source: &mut Source, record: &str, def: &TypeDef, about: &About) {
     } else {
         emit_struct(source, def, about);
     }
-    emit_assertion(source, def);
+    emit_plain(source, def);
     emit_methods(source, def);
     emit_debug(source, def);
 }
@@ -100,20 +96,30 @@ fn emit_union(source: &mut Source, def: &TypeDef) {
     source.line("}");
 }
 
-fn emit_assertion(source: &mut Source, def: &TypeDef) {
-    source.mention("assert_layout");
+/// The assertion that the type is as tabled, and what follows from it.
+fn emit_plain(source: &mut Source, def: &TypeDef) {
     let mut facts = vec![def.name.clone(), def.size.to_string(), def.align.to_string()];
-    if !def.union {
-        facts.extend(def.members.iter().map(|member| format!("{} {}", member.name, member.offset)));
-    }
-    source.list("assert_layout! {", &facts, "}");
+    let begin = if def.union {
+        facts.extend(def.members.iter().map(|member| member.rust.text.clone()));
+        "plain_union! {"
+    } else {
+        let member = |member: &Member| format!("{}: {} = {}", member.name, member.rust.text, member.offset);
+        facts.extend(def.members.iter().map(member));
+        "plain_struct! {"
+    };
+    source.mention(begin.trim_end_matches("! {"));
+    source.mention("plain");
+    source.line("");
+    source.list(begin, &facts, "}");
 }
 
 fn emit_methods(source: &mut Source, def: &TypeDef) {
+    source.line("");
     source.line(format!("impl {} {{", def.name));
     source.doc(4, "All bytes zero: what Windows passes where nothing else is said.");
     source.method("zeroed() -> Self", "plain::zeroed()");
     for accessor in &def.accessors {
+        source.line("");
         emit_accessor(source, def, accessor);
     }
     source.line("}");
@@ -252,6 +258,7 @@ fn emit_debug(source: &mut Source, def: &TypeDef) {
         return;
     }
     source.mention("fmt");
+    source.line("");
     source.line(format!("impl fmt::Debug for {} {{", def.name));
     source.line("    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {");
     if def.union {

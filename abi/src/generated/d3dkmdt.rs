@@ -20,7 +20,7 @@ use crate::{
     D3DKMDT_VIDPN_PRESENT_PATH_ROTATION, D3DKMDT_VIDPN_PRESENT_PATH_SCALING, D3DKMDT_VIDPN_SOURCE_MODE_TYPE,
     D3DKMT_HANDLE, DXGKMDT_OPM_INTERLEAVE_FORMAT, DXGKMDT_OPM_VIDEO_OUTPUT_SEMANTICS,
     DXGK_CHILD_DEVICE_HPD_AWARENESS, DXGK_ENGINE_TYPE, DXGK_GENERAL_ERROR_CODE, GUID, LUID, PHYSICAL_ADDRESS, POINT,
-    Padding, RECT, WCHAR, assert_layout, bits, plain, plain_types,
+    Padding, RECT, WCHAR, bits, plain, plain_struct, plain_union,
 };
 
 /// `D3DKMDT_2DREGION`, d3dkmdt.h: 8 bytes, aligned to 4. Source: NDRC.
@@ -32,13 +32,14 @@ pub struct D3DKMDT_2DREGION {
     /// Offset 4, 4 bytes: `UINT`.
     pub cy: u32,
 }
-assert_layout! { D3DKMDT_2DREGION, 8, 4, cx 0, cy 4 }
+
+plain_struct! { D3DKMDT_2DREGION, 8, 4, cx: u32 = 0, cy: u32 = 4 }
+
 impl D3DKMDT_2DREGION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_2DREGION }
 
 /// `D3DKMDT_COLOR_COEFF_DYNAMIC_RANGES`, d3dkmdt.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -53,15 +54,17 @@ pub struct D3DKMDT_COLOR_COEFF_DYNAMIC_RANGES {
     /// Offset 12, 4 bytes: `UINT`.
     pub FourthChannel: u32,
 }
-assert_layout! {
-    D3DKMDT_COLOR_COEFF_DYNAMIC_RANGES, 16, 4, FirstChannel 0, SecondChannel 4, ThirdChannel 8, FourthChannel 12,
+
+plain_struct! {
+    D3DKMDT_COLOR_COEFF_DYNAMIC_RANGES, 16, 4, FirstChannel: u32 = 0, SecondChannel: u32 = 4, ThirdChannel: u32 = 8,
+    FourthChannel: u32 = 12,
 }
+
 impl D3DKMDT_COLOR_COEFF_DYNAMIC_RANGES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_COLOR_COEFF_DYNAMIC_RANGES }
 
 /// `D3DKMDT_FREQUENCY_RANGE`, d3dkmdt.h: 32 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -76,13 +79,17 @@ pub struct D3DKMDT_FREQUENCY_RANGE {
     /// Offset 24, 8 bytes: `D3DDDI_RATIONAL`.
     pub MaxHSyncFreq: D3DDDI_RATIONAL,
 }
-assert_layout! { D3DKMDT_FREQUENCY_RANGE, 32, 4, MinVSyncFreq 0, MaxVSyncFreq 8, MinHSyncFreq 16, MaxHSyncFreq 24 }
+
+plain_struct! {
+    D3DKMDT_FREQUENCY_RANGE, 32, 4, MinVSyncFreq: D3DDDI_RATIONAL = 0, MaxVSyncFreq: D3DDDI_RATIONAL = 8,
+    MinHSyncFreq: D3DDDI_RATIONAL = 16, MaxHSyncFreq: D3DDDI_RATIONAL = 24,
+}
+
 impl D3DKMDT_FREQUENCY_RANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_FREQUENCY_RANGE }
 
 /// `D3DKMDT_GAMMA_RAMP`, d3dkmdt.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -97,7 +104,12 @@ pub struct D3DKMDT_GAMMA_RAMP {
     /// Offset 16, 8 bytes: `union`.
     pub Data: D3DKMDT_GAMMA_RAMP_Data,
 }
-assert_layout! { D3DKMDT_GAMMA_RAMP, 24, 8, Type 0, _padding4 4, DataSize 8, Data 16 }
+
+plain_struct! {
+    D3DKMDT_GAMMA_RAMP, 24, 8, Type: D3DDDI_GAMMARAMP_TYPE = 0, _padding4: Padding<4> = 4, DataSize: usize = 8,
+    Data: D3DKMDT_GAMMA_RAMP_Data = 16,
+}
+
 impl D3DKMDT_GAMMA_RAMP {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -115,29 +127,38 @@ pub union D3DKMDT_GAMMA_RAMP_Data {
     pub(crate) pRaw: *mut c_void,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMDT_GAMMA_RAMP_Data, 8, 8 }
+
+plain_union! {
+    D3DKMDT_GAMMA_RAMP_Data, 8, 8, *mut D3DDDI_GAMMA_RAMP_RGB256x3x16, *mut D3DDDI_GAMMA_RAMP_DXGI_1,
+    *mut D3DKMDT_3x4_COLORSPACE_TRANSFORM, *mut D3DKMDT_COLORSPACE_TRANSFORM_MATRIX_V2, *mut c_void, [u8; 8],
+}
+
 impl D3DKMDT_GAMMA_RAMP_Data {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `pRgb256x3x16` at offset 16, 8 bytes: `D3DDDI_GAMMA_RAMP_RGB256x3x16 *`.
     #[inline]
     pub const fn pRgb256x3x16(&self) -> *mut D3DDDI_GAMMA_RAMP_RGB256x3x16 { plain::get(self) }
     /// Stores `pRgb256x3x16`.
     #[inline]
     pub const fn set_pRgb256x3x16(&mut self, value: *mut D3DDDI_GAMMA_RAMP_RGB256x3x16) { plain::put(self, value); }
+
     /// `pDxgi1` at offset 16, 8 bytes: `D3DDDI_GAMMA_RAMP_DXGI_1 *`.
     #[inline]
     pub const fn pDxgi1(&self) -> *mut D3DDDI_GAMMA_RAMP_DXGI_1 { plain::get(self) }
     /// Stores `pDxgi1`.
     #[inline]
     pub const fn set_pDxgi1(&mut self, value: *mut D3DDDI_GAMMA_RAMP_DXGI_1) { plain::put(self, value); }
+
     /// `p3x4` at offset 16, 8 bytes: `D3DKMDT_3x4_COLORSPACE_TRANSFORM *`.
     #[inline]
     pub const fn p3x4(&self) -> *mut D3DKMDT_3x4_COLORSPACE_TRANSFORM { plain::get(self) }
     /// Stores `p3x4`.
     #[inline]
     pub const fn set_p3x4(&mut self, value: *mut D3DKMDT_3x4_COLORSPACE_TRANSFORM) { plain::put(self, value); }
+
     /// `pMatrixV2` at offset 16, 8 bytes: `D3DKMDT_COLORSPACE_TRANSFORM_MATRIX_V2 *`.
     #[inline]
     pub const fn pMatrixV2(&self) -> *mut D3DKMDT_COLORSPACE_TRANSFORM_MATRIX_V2 { plain::get(self) }
@@ -146,6 +167,7 @@ impl D3DKMDT_GAMMA_RAMP_Data {
     pub const fn set_pMatrixV2(&mut self, value: *mut D3DKMDT_COLORSPACE_TRANSFORM_MATRIX_V2) {
         plain::put(self, value);
     }
+
     /// `pRaw` at offset 16, 8 bytes: `VOID *`.
     #[inline]
     pub const fn pRaw(&self) -> *mut c_void { plain::get(self) }
@@ -153,12 +175,12 @@ impl D3DKMDT_GAMMA_RAMP_Data {
     #[inline]
     pub const fn set_pRaw(&mut self, value: *mut c_void) { plain::put(self, value); }
 }
+
 impl fmt::Debug for D3DKMDT_GAMMA_RAMP_Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMDT_GAMMA_RAMP_Data")
     }
 }
-plain_types! { D3DKMDT_GAMMA_RAMP, D3DKMDT_GAMMA_RAMP_Data }
 
 /// `D3DKMDT_GDISURFACEDATA`, d3dkmdt.h: 24 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -177,13 +199,17 @@ pub struct D3DKMDT_GDISURFACEDATA {
     /// Offset 20, 4 bytes: `UINT`.
     pub Pitch: u32,
 }
-assert_layout! { D3DKMDT_GDISURFACEDATA, 24, 4, Width 0, Height 4, Format 8, Type 12, Flags 16, Pitch 20 }
+
+plain_struct! {
+    D3DKMDT_GDISURFACEDATA, 24, 4, Width: u32 = 0, Height: u32 = 4, Format: D3DDDIFORMAT = 8,
+    Type: D3DKMDT_GDISURFACETYPE = 12, Flags: D3DKMDT_GDISURFACEFLAGS = 16, Pitch: u32 = 20,
+}
+
 impl D3DKMDT_GDISURFACEDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_GDISURFACEDATA }
 
 /// `D3DKMDT_GDISURFACEFLAGS`, d3dkmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -192,11 +218,14 @@ pub struct D3DKMDT_GDISURFACEFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMDT_GDISURFACEFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMDT_GDISURFACEFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMDT_GDISURFACEFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -208,6 +237,7 @@ impl D3DKMDT_GDISURFACEFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMDT_GDISURFACEFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMDT_GDISURFACEFLAGS", u64::from(self.Value), &[
@@ -215,7 +245,6 @@ impl fmt::Debug for D3DKMDT_GDISURFACEFLAGS {
         ])
     }
 }
-plain_types! { D3DKMDT_GDISURFACEFLAGS }
 
 /// `D3DKMDT_GRAPHICS_RENDERING_FORMAT`, d3dkmdt.h: 32 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -234,16 +263,18 @@ pub struct D3DKMDT_GRAPHICS_RENDERING_FORMAT {
     /// Offset 28, 4 bytes: `D3DKMDT_PIXEL_VALUE_ACCESS_MODE`.
     pub PixelValueAccessMode: D3DKMDT_PIXEL_VALUE_ACCESS_MODE,
 }
-assert_layout! {
-    D3DKMDT_GRAPHICS_RENDERING_FORMAT, 32, 4, PrimSurfSize 0, VisibleRegionSize 8, Stride 16, PixelFormat 20,
-    ColorBasis 24, PixelValueAccessMode 28,
+
+plain_struct! {
+    D3DKMDT_GRAPHICS_RENDERING_FORMAT, 32, 4, PrimSurfSize: D3DKMDT_2DREGION = 0,
+    VisibleRegionSize: D3DKMDT_2DREGION = 8, Stride: u32 = 16, PixelFormat: D3DDDIFORMAT = 20,
+    ColorBasis: D3DKMDT_COLOR_BASIS = 24, PixelValueAccessMode: D3DKMDT_PIXEL_VALUE_ACCESS_MODE = 28,
 }
+
 impl D3DKMDT_GRAPHICS_RENDERING_FORMAT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_GRAPHICS_RENDERING_FORMAT }
 
 /// `D3DKMDT_MONITOR_DESCRIPTOR`, d3dkmdt.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -262,13 +293,18 @@ pub struct D3DKMDT_MONITOR_DESCRIPTOR {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! { D3DKMDT_MONITOR_DESCRIPTOR, 32, 8, Id 0, Type 4, DataSize 8, pData 16, Origin 24, _padding28 28 }
+
+plain_struct! {
+    D3DKMDT_MONITOR_DESCRIPTOR, 32, 8, Id: D3DKMDT_MONITOR_DESCRIPTOR_ID = 0,
+    Type: D3DKMDT_MONITOR_DESCRIPTOR_TYPE = 4, DataSize: usize = 8, pData: *mut c_void = 16,
+    Origin: D3DKMDT_MONITOR_CAPABILITIES_ORIGIN = 24, _padding28: Padding<4> = 28,
+}
+
 impl D3DKMDT_MONITOR_DESCRIPTOR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_MONITOR_DESCRIPTOR }
 
 /// `D3DKMDT_MONITOR_FREQUENCY_RANGE`, d3dkmdt.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -283,7 +319,13 @@ pub struct D3DKMDT_MONITOR_FREQUENCY_RANGE {
     /// Offset 40, 8 bytes: `union`.
     pub Constraint: D3DKMDT_MONITOR_FREQUENCY_RANGE_Constraint,
 }
-assert_layout! { D3DKMDT_MONITOR_FREQUENCY_RANGE, 48, 8, Origin 0, RangeLimits 4, ConstraintType 36, Constraint 40 }
+
+plain_struct! {
+    D3DKMDT_MONITOR_FREQUENCY_RANGE, 48, 8, Origin: D3DKMDT_MONITOR_CAPABILITIES_ORIGIN = 0,
+    RangeLimits: D3DKMDT_FREQUENCY_RANGE = 4, ConstraintType: D3DKMDT_MONITOR_FREQUENCY_RANGE_CONSTRAINT = 36,
+    Constraint: D3DKMDT_MONITOR_FREQUENCY_RANGE_Constraint = 40,
+}
+
 impl D3DKMDT_MONITOR_FREQUENCY_RANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -298,11 +340,14 @@ pub union D3DKMDT_MONITOR_FREQUENCY_RANGE_Constraint {
     pub(crate) MaxPixelRate: usize,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMDT_MONITOR_FREQUENCY_RANGE_Constraint, 8, 8 }
+
+plain_union! { D3DKMDT_MONITOR_FREQUENCY_RANGE_Constraint, 8, 8, D3DKMDT_2DREGION, usize, [u8; 8] }
+
 impl D3DKMDT_MONITOR_FREQUENCY_RANGE_Constraint {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ActiveSize` at offset 40, 8 bytes: `D3DKMDT_2DREGION`.
     #[inline]
     pub const fn ActiveSize(&self) -> &D3DKMDT_2DREGION { plain::view(self) }
@@ -312,6 +357,7 @@ impl D3DKMDT_MONITOR_FREQUENCY_RANGE_Constraint {
     /// Stores `ActiveSize`.
     #[inline]
     pub const fn set_ActiveSize(&mut self, value: D3DKMDT_2DREGION) { plain::put(self, value); }
+
     /// `MaxPixelRate` at offset 40, 8 bytes: `SIZE_T`.
     #[inline]
     pub const fn MaxPixelRate(&self) -> usize { plain::get(self) }
@@ -319,12 +365,12 @@ impl D3DKMDT_MONITOR_FREQUENCY_RANGE_Constraint {
     #[inline]
     pub const fn set_MaxPixelRate(&mut self, value: usize) { plain::put(self, value); }
 }
+
 impl fmt::Debug for D3DKMDT_MONITOR_FREQUENCY_RANGE_Constraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMDT_MONITOR_FREQUENCY_RANGE_Constraint")
     }
 }
-plain_types! { D3DKMDT_MONITOR_FREQUENCY_RANGE, D3DKMDT_MONITOR_FREQUENCY_RANGE_Constraint }
 
 /// `D3DKMDT_MONITOR_SOURCE_MODE`, d3dkmdt.h: 96 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -347,16 +393,20 @@ pub struct D3DKMDT_MONITOR_SOURCE_MODE {
     #[doc(hidden)]
     pub _padding92: Padding<4>,
 }
-assert_layout! {
-    D3DKMDT_MONITOR_SOURCE_MODE, 96, 8, Id 0, _padding4 4, VideoSignalInfo 8, ColorBasis 64,
-    ColorCoeffDynamicRanges 68, Origin 84, Preference 88, _padding92 92,
+
+plain_struct! {
+    D3DKMDT_MONITOR_SOURCE_MODE, 96, 8, Id: D3DKMDT_MONITOR_SOURCE_MODE_ID = 0, _padding4: Padding<4> = 4,
+    VideoSignalInfo: D3DKMDT_VIDEO_SIGNAL_INFO = 8, ColorBasis: D3DKMDT_COLOR_BASIS = 64,
+    ColorCoeffDynamicRanges: D3DKMDT_COLOR_COEFF_DYNAMIC_RANGES = 68,
+    Origin: D3DKMDT_MONITOR_CAPABILITIES_ORIGIN = 84, Preference: D3DKMDT_MODE_PREFERENCE = 88,
+    _padding92: Padding<4> = 92,
 }
+
 impl D3DKMDT_MONITOR_SOURCE_MODE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_MONITOR_SOURCE_MODE }
 
 /// `D3DKMDT_PALETTEDATA`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C)]
@@ -371,13 +421,14 @@ pub struct D3DKMDT_PALETTEDATA {
     /// Offset 3, 1 byte: `BYTE`.
     pub Unused: u8,
 }
-assert_layout! { D3DKMDT_PALETTEDATA, 4, 1, Red 0, Green 1, Blue 2, Unused 3 }
+
+plain_struct! { D3DKMDT_PALETTEDATA, 4, 1, Red: u8 = 0, Green: u8 = 1, Blue: u8 = 2, Unused: u8 = 3 }
+
 impl D3DKMDT_PALETTEDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_PALETTEDATA }
 
 /// `D3DKMDT_PREEMPTION_CAPS`, d3dkmdt.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -388,13 +439,17 @@ pub struct D3DKMDT_PREEMPTION_CAPS {
     /// Offset 4, 4 bytes: `D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY`.
     pub ComputePreemptionGranularity: D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY,
 }
-assert_layout! { D3DKMDT_PREEMPTION_CAPS, 8, 4, GraphicsPreemptionGranularity 0, ComputePreemptionGranularity 4 }
+
+plain_struct! {
+    D3DKMDT_PREEMPTION_CAPS, 8, 4, GraphicsPreemptionGranularity: D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY = 0,
+    ComputePreemptionGranularity: D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY = 4,
+}
+
 impl D3DKMDT_PREEMPTION_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_PREEMPTION_CAPS }
 
 /// `D3DKMDT_SHADOWSURFACEDATA`, d3dkmdt.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -409,13 +464,16 @@ pub struct D3DKMDT_SHADOWSURFACEDATA {
     /// Offset 12, 4 bytes: `UINT`.
     pub Pitch: u32,
 }
-assert_layout! { D3DKMDT_SHADOWSURFACEDATA, 16, 4, Width 0, Height 4, Format 8, Pitch 12 }
+
+plain_struct! {
+    D3DKMDT_SHADOWSURFACEDATA, 16, 4, Width: u32 = 0, Height: u32 = 4, Format: D3DDDIFORMAT = 8, Pitch: u32 = 12,
+}
+
 impl D3DKMDT_SHADOWSURFACEDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_SHADOWSURFACEDATA }
 
 /// `D3DKMDT_SHAREDPRIMARYSURFACEDATA`, d3dkmdt.h: 24 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -432,15 +490,17 @@ pub struct D3DKMDT_SHAREDPRIMARYSURFACEDATA {
     /// Offset 20, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     pub VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID,
 }
-assert_layout! {
-    D3DKMDT_SHAREDPRIMARYSURFACEDATA, 24, 4, Width 0, Height 4, Format 8, RefreshRate 12, VidPnSourceId 20,
+
+plain_struct! {
+    D3DKMDT_SHAREDPRIMARYSURFACEDATA, 24, 4, Width: u32 = 0, Height: u32 = 4, Format: D3DDDIFORMAT = 8,
+    RefreshRate: D3DDDI_RATIONAL = 12, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 20,
 }
+
 impl D3DKMDT_SHAREDPRIMARYSURFACEDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_SHAREDPRIMARYSURFACEDATA }
 
 /// `D3DKMDT_STAGINGSURFACEDATA`, d3dkmdt.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -453,13 +513,14 @@ pub struct D3DKMDT_STAGINGSURFACEDATA {
     /// Offset 8, 4 bytes: `UINT`.
     pub Pitch: u32,
 }
-assert_layout! { D3DKMDT_STAGINGSURFACEDATA, 12, 4, Width 0, Height 4, Pitch 8 }
+
+plain_struct! { D3DKMDT_STAGINGSURFACEDATA, 12, 4, Width: u32 = 0, Height: u32 = 4, Pitch: u32 = 8 }
+
 impl D3DKMDT_STAGINGSURFACEDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_STAGINGSURFACEDATA }
 
 /// `D3DKMDT_VIDEO_PRESENT_SOURCE`, d3dkmdt.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -470,13 +531,14 @@ pub struct D3DKMDT_VIDEO_PRESENT_SOURCE {
     /// Offset 4, 4 bytes: `DWORD`.
     pub dwReserved: u32,
 }
-assert_layout! { D3DKMDT_VIDEO_PRESENT_SOURCE, 8, 4, Id 0, dwReserved 4 }
+
+plain_struct! { D3DKMDT_VIDEO_PRESENT_SOURCE, 8, 4, Id: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, dwReserved: u32 = 4 }
+
 impl D3DKMDT_VIDEO_PRESENT_SOURCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_VIDEO_PRESENT_SOURCE }
 
 /// `D3DKMDT_VIDEO_PRESENT_TARGET`, d3dkmdt.h: 20 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -495,16 +557,20 @@ pub struct D3DKMDT_VIDEO_PRESENT_TARGET {
     #[doc(hidden)]
     pub _padding17: Padding<3>,
 }
-assert_layout! {
-    D3DKMDT_VIDEO_PRESENT_TARGET, 20, 4, Id 0, VideoOutputTechnology 4, VideoOutputHpdAwareness 8,
-    MonitorOrientationAwareness 12, SupportsSdtvModes 16, _padding17 17,
+
+plain_struct! {
+    D3DKMDT_VIDEO_PRESENT_TARGET, 20, 4, Id: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    VideoOutputTechnology: D3DKMDT_VIDEO_OUTPUT_TECHNOLOGY = 4,
+    VideoOutputHpdAwareness: DXGK_CHILD_DEVICE_HPD_AWARENESS = 8,
+    MonitorOrientationAwareness: D3DKMDT_MONITOR_ORIENTATION_AWARENESS = 12, SupportsSdtvModes: BOOLEAN = 16,
+    _padding17: Padding<3> = 17,
 }
+
 impl D3DKMDT_VIDEO_PRESENT_TARGET {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_VIDEO_PRESENT_TARGET }
 
 /// `D3DKMDT_VIDEO_SIGNAL_INFO`, d3dkmdt.h: 56 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -529,14 +595,19 @@ pub struct D3DKMDT_VIDEO_SIGNAL_INFO {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    D3DKMDT_VIDEO_SIGNAL_INFO, 56, 8, VideoStandard 0, TotalSize 4, ActiveSize 12, VSyncFreq 20, HSyncFreq 28,
-    _padding36 36, PixelRate 40, u0 48, _padding52 52,
+
+plain_struct! {
+    D3DKMDT_VIDEO_SIGNAL_INFO, 56, 8, VideoStandard: D3DKMDT_VIDEO_SIGNAL_STANDARD = 0,
+    TotalSize: D3DKMDT_2DREGION = 4, ActiveSize: D3DKMDT_2DREGION = 12, VSyncFreq: D3DDDI_RATIONAL = 20,
+    HSyncFreq: D3DDDI_RATIONAL = 28, _padding36: Padding<4> = 36, PixelRate: usize = 40,
+    u0: D3DKMDT_VIDEO_SIGNAL_INFO_u0 = 48, _padding52: Padding<4> = 52,
 }
+
 impl D3DKMDT_VIDEO_SIGNAL_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AdditionalSignalInfo` at offset 48, 4 bytes: `struct`.
     #[inline]
     pub const fn AdditionalSignalInfo(&self) -> &D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo {
@@ -552,6 +623,7 @@ impl D3DKMDT_VIDEO_SIGNAL_INFO {
     pub const fn set_AdditionalSignalInfo(&mut self, value: D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo) {
         plain::put(&mut self.u0, value);
     }
+
     /// `ScanLineOrdering` at offset 48, 4 bytes: `D3DDDI_VIDEO_SIGNAL_SCANLINE_ORDERING`.
     #[inline]
     pub const fn ScanLineOrdering(&self) -> D3DDDI_VIDEO_SIGNAL_SCANLINE_ORDERING { plain::get(&self.u0) }
@@ -569,11 +641,14 @@ pub struct D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo {
     /// Offset 48, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ScanLineOrdering`: bits 0 to 2 at offset 48.
     #[inline]
     pub const fn ScanLineOrdering(self) -> D3DDDI_VIDEO_SIGNAL_SCANLINE_ORDERING {
@@ -590,6 +665,7 @@ impl D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo {
     pub const fn with_ScanLineOrdering(mut self, value: D3DDDI_VIDEO_SIGNAL_SCANLINE_ORDERING) -> Self {
         self.set_ScanLineOrdering(value); self
     }
+
     /// `VSyncFreqDivider`: bits 3 to 8 at offset 48.
     #[inline]
     pub const fn VSyncFreqDivider(self) -> u32 { (self.bits0 >> 3) & 0x3f }
@@ -602,6 +678,7 @@ impl D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo {
     #[must_use]
     #[inline]
     pub const fn with_VSyncFreqDivider(mut self, value: u32) -> Self { self.set_VSyncFreqDivider(value); self }
+
     /// `Reserved`: bits 9 to 31 at offset 48.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 9) & 0x7fffff }
@@ -615,6 +692,7 @@ impl D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo", u64::from(self.bits0), &[
@@ -631,18 +709,23 @@ pub union D3DKMDT_VIDEO_SIGNAL_INFO_u0 {
     pub(crate) ScanLineOrdering: D3DDDI_VIDEO_SIGNAL_SCANLINE_ORDERING,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMDT_VIDEO_SIGNAL_INFO_u0, 4, 4 }
+
+plain_union! {
+    D3DKMDT_VIDEO_SIGNAL_INFO_u0, 4, 4, D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo,
+    D3DDDI_VIDEO_SIGNAL_SCANLINE_ORDERING, [u8; 4],
+}
+
 impl D3DKMDT_VIDEO_SIGNAL_INFO_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMDT_VIDEO_SIGNAL_INFO_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMDT_VIDEO_SIGNAL_INFO_u0")
     }
 }
-plain_types! { D3DKMDT_VIDEO_SIGNAL_INFO, D3DKMDT_VIDEO_SIGNAL_INFO_AdditionalSignalInfo, D3DKMDT_VIDEO_SIGNAL_INFO_u0 }
 
 /// `D3DKMDT_VIDPN_HW_CAPABILITY`, d3dkmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -651,11 +734,14 @@ pub struct D3DKMDT_VIDPN_HW_CAPABILITY {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMDT_VIDPN_HW_CAPABILITY, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMDT_VIDPN_HW_CAPABILITY, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMDT_VIDPN_HW_CAPABILITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DriverRotation`: bit 0 at offset 0.
     #[inline]
     pub const fn DriverRotation(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -666,6 +752,7 @@ impl D3DKMDT_VIDPN_HW_CAPABILITY {
     #[must_use]
     #[inline]
     pub const fn with_DriverRotation(mut self, value: bool) -> Self { self.set_DriverRotation(value); self }
+
     /// `DriverScaling`: bit 1 at offset 0.
     #[inline]
     pub const fn DriverScaling(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -676,6 +763,7 @@ impl D3DKMDT_VIDPN_HW_CAPABILITY {
     #[must_use]
     #[inline]
     pub const fn with_DriverScaling(mut self, value: bool) -> Self { self.set_DriverScaling(value); self }
+
     /// `DriverCloning`: bit 2 at offset 0.
     #[inline]
     pub const fn DriverCloning(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -686,6 +774,7 @@ impl D3DKMDT_VIDPN_HW_CAPABILITY {
     #[must_use]
     #[inline]
     pub const fn with_DriverCloning(mut self, value: bool) -> Self { self.set_DriverCloning(value); self }
+
     /// `DriverColorConvert`: bit 3 at offset 0.
     #[inline]
     pub const fn DriverColorConvert(self) -> bool { self.bits0 & 0x8 != 0 }
@@ -698,6 +787,7 @@ impl D3DKMDT_VIDPN_HW_CAPABILITY {
     #[must_use]
     #[inline]
     pub const fn with_DriverColorConvert(mut self, value: bool) -> Self { self.set_DriverColorConvert(value); self }
+
     /// `DriverLinkedAdapaterOutput`: bit 4 at offset 0.
     #[inline]
     pub const fn DriverLinkedAdapaterOutput(self) -> bool { self.bits0 & 0x10 != 0 }
@@ -712,6 +802,7 @@ impl D3DKMDT_VIDPN_HW_CAPABILITY {
     pub const fn with_DriverLinkedAdapaterOutput(mut self, value: bool) -> Self {
         self.set_DriverLinkedAdapaterOutput(value); self
     }
+
     /// `DriverRemoteDisplay`: bit 5 at offset 0.
     #[inline]
     pub const fn DriverRemoteDisplay(self) -> bool { self.bits0 & 0x20 != 0 }
@@ -724,6 +815,7 @@ impl D3DKMDT_VIDPN_HW_CAPABILITY {
     #[must_use]
     #[inline]
     pub const fn with_DriverRemoteDisplay(mut self, value: bool) -> Self { self.set_DriverRemoteDisplay(value); self }
+
     /// `Reserved`: bits 6 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 6) & 0x3ffffff }
@@ -737,6 +829,7 @@ impl D3DKMDT_VIDPN_HW_CAPABILITY {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMDT_VIDPN_HW_CAPABILITY {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMDT_VIDPN_HW_CAPABILITY", u64::from(self.bits0), &[
@@ -745,7 +838,6 @@ impl fmt::Debug for D3DKMDT_VIDPN_HW_CAPABILITY {
         ])
     }
 }
-plain_types! { D3DKMDT_VIDPN_HW_CAPABILITY }
 
 /// `D3DKMDT_VIDPN_PRESENT_PATH`, d3dkmdt.h: 360 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -774,17 +866,23 @@ pub struct D3DKMDT_VIDPN_PRESENT_PATH {
     /// Offset 336, 24 bytes: `D3DKMDT_GAMMA_RAMP`.
     pub GammaRamp: D3DKMDT_GAMMA_RAMP,
 }
-assert_layout! {
-    D3DKMDT_VIDPN_PRESENT_PATH, 360, 8, VidPnSourceId 0, VidPnTargetId 4, ImportanceOrdinal 8,
-    ContentTransformation 12, VisibleFromActiveTLOffset 28, VisibleFromActiveBROffset 36, VidPnTargetColorBasis 44,
-    VidPnTargetColorCoeffDynamicRanges 48, Content 64, CopyProtection 68, GammaRamp 336,
+
+plain_struct! {
+    D3DKMDT_VIDPN_PRESENT_PATH, 360, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 4, ImportanceOrdinal: D3DKMDT_VIDPN_PRESENT_PATH_IMPORTANCE = 8,
+    ContentTransformation: D3DKMDT_VIDPN_PRESENT_PATH_TRANSFORMATION = 12,
+    VisibleFromActiveTLOffset: D3DKMDT_2DOFFSET = 28, VisibleFromActiveBROffset: D3DKMDT_2DOFFSET = 36,
+    VidPnTargetColorBasis: D3DKMDT_COLOR_BASIS = 44,
+    VidPnTargetColorCoeffDynamicRanges: D3DKMDT_COLOR_COEFF_DYNAMIC_RANGES = 48,
+    Content: D3DKMDT_VIDPN_PRESENT_PATH_CONTENT = 64, CopyProtection: D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION = 68,
+    GammaRamp: D3DKMDT_GAMMA_RAMP = 336,
 }
+
 impl D3DKMDT_VIDPN_PRESENT_PATH {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_VIDPN_PRESENT_PATH }
 
 /// `D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION`, d3dkmdt.h: 268 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -799,16 +897,18 @@ pub struct D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION {
     /// Offset 264, 4 bytes: `D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT`.
     pub CopyProtectionSupport: D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT,
 }
-assert_layout! {
-    D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION, 268, 4, CopyProtectionType 0, APSTriggerBits 4, OEMCopyProtection 8,
-    CopyProtectionSupport 264,
+
+plain_struct! {
+    D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION, 268, 4,
+    CopyProtectionType: D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_TYPE = 0, APSTriggerBits: u32 = 4,
+    OEMCopyProtection: [u8; 256] = 8, CopyProtectionSupport: D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT = 264,
 }
+
 impl D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION }
 
 /// `D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT`, d3dkmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -817,11 +917,14 @@ pub struct D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NoProtection`: bit 0 at offset 0.
     #[inline]
     pub const fn NoProtection(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -832,6 +935,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_NoProtection(mut self, value: bool) -> Self { self.set_NoProtection(value); self }
+
     /// `MacroVisionApsTrigger`: bit 1 at offset 0.
     #[inline]
     pub const fn MacroVisionApsTrigger(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -846,6 +950,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT {
     pub const fn with_MacroVisionApsTrigger(mut self, value: bool) -> Self {
         self.set_MacroVisionApsTrigger(value); self
     }
+
     /// `MacroVisionFull`: bit 2 at offset 0.
     #[inline]
     pub const fn MacroVisionFull(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -858,6 +963,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_MacroVisionFull(mut self, value: bool) -> Self { self.set_MacroVisionFull(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 3) & 0x1fffffff }
@@ -871,6 +977,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT", u64::from(self.bits0), &[
@@ -878,7 +985,6 @@ impl fmt::Debug for D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT {
         ])
     }
 }
-plain_types! { D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT }
 
 /// `D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT`, d3dkmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -887,11 +993,14 @@ pub struct D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Identity`: bit 0 at offset 0.
     #[inline]
     pub const fn Identity(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -902,6 +1011,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_Identity(mut self, value: bool) -> Self { self.set_Identity(value); self }
+
     /// `Rotate90`: bit 1 at offset 0.
     #[inline]
     pub const fn Rotate90(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -912,6 +1022,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_Rotate90(mut self, value: bool) -> Self { self.set_Rotate90(value); self }
+
     /// `Rotate180`: bit 2 at offset 0.
     #[inline]
     pub const fn Rotate180(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -922,6 +1033,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_Rotate180(mut self, value: bool) -> Self { self.set_Rotate180(value); self }
+
     /// `Rotate270`: bit 3 at offset 0.
     #[inline]
     pub const fn Rotate270(self) -> bool { self.bits0 & 0x8 != 0 }
@@ -932,6 +1044,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_Rotate270(mut self, value: bool) -> Self { self.set_Rotate270(value); self }
+
     /// `Offset0`: bit 4 at offset 0.
     #[inline]
     pub const fn Offset0(self) -> bool { self.bits0 & 0x10 != 0 }
@@ -942,6 +1055,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_Offset0(mut self, value: bool) -> Self { self.set_Offset0(value); self }
+
     /// `Offset90`: bit 5 at offset 0.
     #[inline]
     pub const fn Offset90(self) -> bool { self.bits0 & 0x20 != 0 }
@@ -952,6 +1066,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_Offset90(mut self, value: bool) -> Self { self.set_Offset90(value); self }
+
     /// `Offset180`: bit 6 at offset 0.
     #[inline]
     pub const fn Offset180(self) -> bool { self.bits0 & 0x40 != 0 }
@@ -962,6 +1077,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_Offset180(mut self, value: bool) -> Self { self.set_Offset180(value); self }
+
     /// `Offset270`: bit 7 at offset 0.
     #[inline]
     pub const fn Offset270(self) -> bool { self.bits0 & 0x80 != 0 }
@@ -973,6 +1089,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
     #[inline]
     pub const fn with_Offset270(mut self, value: bool) -> Self { self.set_Offset270(value); self }
 }
+
 impl fmt::Debug for D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT", u64::from(self.bits0), &[
@@ -981,7 +1098,6 @@ impl fmt::Debug for D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT {
         ])
     }
 }
-plain_types! { D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT }
 
 /// `D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT`, d3dkmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -990,11 +1106,14 @@ pub struct D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Identity`: bit 0 at offset 0.
     #[inline]
     pub const fn Identity(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -1005,6 +1124,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_Identity(mut self, value: bool) -> Self { self.set_Identity(value); self }
+
     /// `Centered`: bit 1 at offset 0.
     #[inline]
     pub const fn Centered(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -1015,6 +1135,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_Centered(mut self, value: bool) -> Self { self.set_Centered(value); self }
+
     /// `Stretched`: bit 2 at offset 0.
     #[inline]
     pub const fn Stretched(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -1025,6 +1146,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT {
     #[must_use]
     #[inline]
     pub const fn with_Stretched(mut self, value: bool) -> Self { self.set_Stretched(value); self }
+
     /// `AspectRatioCenteredMax`: bit 3 at offset 0.
     #[inline]
     pub const fn AspectRatioCenteredMax(self) -> bool { self.bits0 & 0x8 != 0 }
@@ -1039,6 +1161,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT {
     pub const fn with_AspectRatioCenteredMax(mut self, value: bool) -> Self {
         self.set_AspectRatioCenteredMax(value); self
     }
+
     /// `Custom`: bit 4 at offset 0.
     #[inline]
     pub const fn Custom(self) -> bool { self.bits0 & 0x10 != 0 }
@@ -1050,6 +1173,7 @@ impl D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT {
     #[inline]
     pub const fn with_Custom(mut self, value: bool) -> Self { self.set_Custom(value); self }
 }
+
 impl fmt::Debug for D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT", u64::from(self.bits0), &[
@@ -1058,7 +1182,6 @@ impl fmt::Debug for D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT {
         ])
     }
 }
-plain_types! { D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT }
 
 /// `D3DKMDT_VIDPN_PRESENT_PATH_TRANSFORMATION`, d3dkmdt.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1073,15 +1196,19 @@ pub struct D3DKMDT_VIDPN_PRESENT_PATH_TRANSFORMATION {
     /// Offset 12, 4 bytes: `D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT`.
     pub RotationSupport: D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT,
 }
-assert_layout! {
-    D3DKMDT_VIDPN_PRESENT_PATH_TRANSFORMATION, 16, 4, Scaling 0, ScalingSupport 4, Rotation 8, RotationSupport 12,
+
+plain_struct! {
+    D3DKMDT_VIDPN_PRESENT_PATH_TRANSFORMATION, 16, 4, Scaling: D3DKMDT_VIDPN_PRESENT_PATH_SCALING = 0,
+    ScalingSupport: D3DKMDT_VIDPN_PRESENT_PATH_SCALING_SUPPORT = 4,
+    Rotation: D3DKMDT_VIDPN_PRESENT_PATH_ROTATION = 8,
+    RotationSupport: D3DKMDT_VIDPN_PRESENT_PATH_ROTATION_SUPPORT = 12,
 }
+
 impl D3DKMDT_VIDPN_PRESENT_PATH_TRANSFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_VIDPN_PRESENT_PATH_TRANSFORMATION }
 
 /// `D3DKMDT_VIDPN_SOURCE_MODE`, d3dkmdt.h: 40 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1094,7 +1221,12 @@ pub struct D3DKMDT_VIDPN_SOURCE_MODE {
     /// Offset 8, 32 bytes: `union`.
     pub Format: D3DKMDT_VIDPN_SOURCE_MODE_Format,
 }
-assert_layout! { D3DKMDT_VIDPN_SOURCE_MODE, 40, 4, Id 0, Type 4, Format 8 }
+
+plain_struct! {
+    D3DKMDT_VIDPN_SOURCE_MODE, 40, 4, Id: D3DKMDT_VIDEO_PRESENT_SOURCE_MODE_ID = 0,
+    Type: D3DKMDT_VIDPN_SOURCE_MODE_TYPE = 4, Format: D3DKMDT_VIDPN_SOURCE_MODE_Format = 8,
+}
+
 impl D3DKMDT_VIDPN_SOURCE_MODE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1109,11 +1241,17 @@ pub union D3DKMDT_VIDPN_SOURCE_MODE_Format {
     pub(crate) Text: D3DKMDT_TEXT_RENDERING_FORMAT,
     pub(crate) _bytes: [u8; 32],
 }
-assert_layout! { D3DKMDT_VIDPN_SOURCE_MODE_Format, 32, 4 }
+
+plain_union! {
+    D3DKMDT_VIDPN_SOURCE_MODE_Format, 32, 4, D3DKMDT_GRAPHICS_RENDERING_FORMAT, D3DKMDT_TEXT_RENDERING_FORMAT,
+    [u8; 32],
+}
+
 impl D3DKMDT_VIDPN_SOURCE_MODE_Format {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Graphics` at offset 8, 32 bytes: `D3DKMDT_GRAPHICS_RENDERING_FORMAT`.
     #[inline]
     pub const fn Graphics(&self) -> &D3DKMDT_GRAPHICS_RENDERING_FORMAT { plain::view(self) }
@@ -1123,6 +1261,7 @@ impl D3DKMDT_VIDPN_SOURCE_MODE_Format {
     /// Stores `Graphics`.
     #[inline]
     pub const fn set_Graphics(&mut self, value: D3DKMDT_GRAPHICS_RENDERING_FORMAT) { plain::put(self, value); }
+
     /// `Text` at offset 8, 4 bytes: `D3DKMDT_TEXT_RENDERING_FORMAT`.
     #[inline]
     pub const fn Text(&self) -> D3DKMDT_TEXT_RENDERING_FORMAT { plain::get(self) }
@@ -1130,12 +1269,12 @@ impl D3DKMDT_VIDPN_SOURCE_MODE_Format {
     #[inline]
     pub const fn set_Text(&mut self, value: D3DKMDT_TEXT_RENDERING_FORMAT) { plain::put(self, value); }
 }
+
 impl fmt::Debug for D3DKMDT_VIDPN_SOURCE_MODE_Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMDT_VIDPN_SOURCE_MODE_Format")
     }
 }
-plain_types! { D3DKMDT_VIDPN_SOURCE_MODE, D3DKMDT_VIDPN_SOURCE_MODE_Format }
 
 /// `D3DKMDT_VIDPN_TARGET_MODE`, d3dkmdt.h: 80 bytes, aligned to 8. Source: NRC.
 #[repr(C)]
@@ -1154,14 +1293,18 @@ pub struct D3DKMDT_VIDPN_TARGET_MODE {
     #[doc(hidden)]
     pub _padding76: Padding<4>,
 }
-assert_layout! {
-    D3DKMDT_VIDPN_TARGET_MODE, 80, 8, Id 0, _padding4 4, VideoSignalInfo 8, u0 64, MinimumVSyncFreq 68,
-    _padding76 76,
+
+plain_struct! {
+    D3DKMDT_VIDPN_TARGET_MODE, 80, 8, Id: D3DKMDT_VIDEO_PRESENT_TARGET_MODE_ID = 0, _padding4: Padding<4> = 4,
+    VideoSignalInfo: D3DKMDT_VIDEO_SIGNAL_INFO = 8, u0: D3DKMDT_VIDPN_TARGET_MODE_u0 = 64,
+    MinimumVSyncFreq: D3DDDI_RATIONAL = 68, _padding76: Padding<4> = 76,
 }
+
 impl D3DKMDT_VIDPN_TARGET_MODE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `WireFormatAndPreference` at offset 64, 4 bytes: `D3DKMDT_WIRE_FORMAT_AND_PREFERENCE`.
     #[inline]
     pub const fn WireFormatAndPreference(&self) -> &D3DKMDT_WIRE_FORMAT_AND_PREFERENCE { plain::view(&self.u0) }
@@ -1175,6 +1318,7 @@ impl D3DKMDT_VIDPN_TARGET_MODE {
     pub const fn set_WireFormatAndPreference(&mut self, value: D3DKMDT_WIRE_FORMAT_AND_PREFERENCE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Preference`: bits 0 to 1 at offset 64.
     #[inline]
     pub const fn Preference(&self) -> D3DKMDT_MODE_PREFERENCE {
@@ -1195,18 +1339,20 @@ pub union D3DKMDT_VIDPN_TARGET_MODE_u0 {
     pub(crate) bits0: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMDT_VIDPN_TARGET_MODE_u0, 4, 4 }
+
+plain_union! { D3DKMDT_VIDPN_TARGET_MODE_u0, 4, 4, D3DKMDT_WIRE_FORMAT_AND_PREFERENCE, u32, [u8; 4] }
+
 impl D3DKMDT_VIDPN_TARGET_MODE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMDT_VIDPN_TARGET_MODE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMDT_VIDPN_TARGET_MODE_u0")
     }
 }
-plain_types! { D3DKMDT_VIDPN_TARGET_MODE, D3DKMDT_VIDPN_TARGET_MODE_u0 }
 
 /// `D3DKMDT_VIRTUALGPUSURFACEDATA`, d3dkmdt.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1223,16 +1369,17 @@ pub struct D3DKMDT_VIRTUALGPUSURFACEDATA {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    D3DKMDT_VIRTUALGPUSURFACEDATA, 24, 8, Size 0, Alignment 8, DriverSegmentId 12, PrivateDriverData 16,
-    _padding20 20,
+
+plain_struct! {
+    D3DKMDT_VIRTUALGPUSURFACEDATA, 24, 8, Size: u64 = 0, Alignment: u32 = 8, DriverSegmentId: u32 = 12,
+    PrivateDriverData: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl D3DKMDT_VIRTUALGPUSURFACEDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_VIRTUALGPUSURFACEDATA }
 
 /// `D3DKMDT_WIRE_FORMAT_AND_PREFERENCE`, d3dkmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1241,11 +1388,14 @@ pub struct D3DKMDT_WIRE_FORMAT_AND_PREFERENCE {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMDT_WIRE_FORMAT_AND_PREFERENCE, 4, 4, Value 0 }
+
+plain_struct! { D3DKMDT_WIRE_FORMAT_AND_PREFERENCE, 4, 4, Value: u32 = 0 }
+
 impl D3DKMDT_WIRE_FORMAT_AND_PREFERENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Preference`: bits 0 to 1 at offset 0.
     #[inline]
     pub const fn Preference(self) -> D3DKMDT_MODE_PREFERENCE { D3DKMDT_MODE_PREFERENCE((self.Value & 0x3) as i32) }
@@ -1258,6 +1408,7 @@ impl D3DKMDT_WIRE_FORMAT_AND_PREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Preference(mut self, value: D3DKMDT_MODE_PREFERENCE) -> Self { self.set_Preference(value); self }
+
     /// `Rgb`: bits 2 to 7 at offset 0.
     #[inline]
     pub const fn Rgb(self) -> u32 { (self.Value >> 2) & 0x3f }
@@ -1268,6 +1419,7 @@ impl D3DKMDT_WIRE_FORMAT_AND_PREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Rgb(mut self, value: u32) -> Self { self.set_Rgb(value); self }
+
     /// `YCbCr444`: bits 8 to 13 at offset 0.
     #[inline]
     pub const fn YCbCr444(self) -> u32 { (self.Value >> 8) & 0x3f }
@@ -1278,6 +1430,7 @@ impl D3DKMDT_WIRE_FORMAT_AND_PREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_YCbCr444(mut self, value: u32) -> Self { self.set_YCbCr444(value); self }
+
     /// `YCbCr422`: bits 14 to 19 at offset 0.
     #[inline]
     pub const fn YCbCr422(self) -> u32 { (self.Value >> 14) & 0x3f }
@@ -1288,6 +1441,7 @@ impl D3DKMDT_WIRE_FORMAT_AND_PREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_YCbCr422(mut self, value: u32) -> Self { self.set_YCbCr422(value); self }
+
     /// `YCbCr420`: bits 20 to 25 at offset 0.
     #[inline]
     pub const fn YCbCr420(self) -> u32 { (self.Value >> 20) & 0x3f }
@@ -1300,6 +1454,7 @@ impl D3DKMDT_WIRE_FORMAT_AND_PREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_YCbCr420(mut self, value: u32) -> Self { self.set_YCbCr420(value); self }
+
     /// `Intensity`: bits 26 to 31 at offset 0.
     #[inline]
     pub const fn Intensity(self) -> u32 { (self.Value >> 26) & 0x3f }
@@ -1313,6 +1468,7 @@ impl D3DKMDT_WIRE_FORMAT_AND_PREFERENCE {
     #[inline]
     pub const fn with_Intensity(mut self, value: u32) -> Self { self.set_Intensity(value); self }
 }
+
 impl fmt::Debug for D3DKMDT_WIRE_FORMAT_AND_PREFERENCE {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMDT_WIRE_FORMAT_AND_PREFERENCE", u64::from(self.Value), &[
@@ -1321,7 +1477,6 @@ impl fmt::Debug for D3DKMDT_WIRE_FORMAT_AND_PREFERENCE {
         ])
     }
 }
-plain_types! { D3DKMDT_WIRE_FORMAT_AND_PREFERENCE }
 
 /// `D3DKMT_DISPLAY_CAPS`, d3dkmdt.h: 8 bytes, aligned to 1. Source: N.
 #[repr(C, packed)]
@@ -1330,11 +1485,14 @@ pub struct D3DKMT_DISPLAY_CAPS {
     /// Offset 0, 8 bytes: `UINT64`.
     pub Value: u64,
 }
-assert_layout! { D3DKMT_DISPLAY_CAPS, 8, 1, Value 0 }
+
+plain_struct! { D3DKMT_DISPLAY_CAPS, 8, 1, Value: u64 = 0 }
+
 impl D3DKMT_DISPLAY_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PreferPhysicallyContiguous`: bit 0 at offset 0.
     #[inline]
     pub const fn PreferPhysicallyContiguous(self) -> bool { self.Value & 0x1 != 0 }
@@ -1349,6 +1507,7 @@ impl D3DKMT_DISPLAY_CAPS {
     pub const fn with_PreferPhysicallyContiguous(mut self, value: bool) -> Self {
         self.set_PreferPhysicallyContiguous(value); self
     }
+
     /// `CursorScaledWithMultiPlaneOverlayPlane0`: bit 1 at offset 0.
     #[inline]
     pub const fn CursorScaledWithMultiPlaneOverlayPlane0(self) -> bool { self.Value & 0x2 != 0 }
@@ -1363,6 +1522,7 @@ impl D3DKMT_DISPLAY_CAPS {
     pub const fn with_CursorScaledWithMultiPlaneOverlayPlane0(mut self, value: bool) -> Self {
         self.set_CursorScaledWithMultiPlaneOverlayPlane0(value); self
     }
+
     /// `CursorDoesNotSupportXorBlendWithMultiPlaneOverlay`: bit 2 at offset 0.
     #[inline]
     pub const fn CursorDoesNotSupportXorBlendWithMultiPlaneOverlay(self) -> bool { self.Value & 0x4 != 0 }
@@ -1377,6 +1537,7 @@ impl D3DKMT_DISPLAY_CAPS {
     pub const fn with_CursorDoesNotSupportXorBlendWithMultiPlaneOverlay(mut self, value: bool) -> Self {
         self.set_CursorDoesNotSupportXorBlendWithMultiPlaneOverlay(value); self
     }
+
     /// `Reserved`: bits 3 to 63 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u64 { (self.Value >> 3) & 0x1fffffffffffffff }
@@ -1390,6 +1551,7 @@ impl D3DKMT_DISPLAY_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u64) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_DISPLAY_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_DISPLAY_CAPS", self.Value, &[
@@ -1398,7 +1560,6 @@ impl fmt::Debug for D3DKMT_DISPLAY_CAPS {
         ])
     }
 }
-plain_types! { D3DKMT_DISPLAY_CAPS }
 
 /// `D3DKMT_DRIVERCAPS_EXT`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -1407,11 +1568,14 @@ pub struct D3DKMT_DRIVERCAPS_EXT {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_DRIVERCAPS_EXT, 4, 1, Value 0 }
+
+plain_struct! { D3DKMT_DRIVERCAPS_EXT, 4, 1, Value: u32 = 0 }
+
 impl D3DKMT_DRIVERCAPS_EXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VirtualModeSupport`: bit 0 at offset 0.
     #[inline]
     pub const fn VirtualModeSupport(self) -> bool { self.Value & 0x1 != 0 }
@@ -1422,6 +1586,7 @@ impl D3DKMT_DRIVERCAPS_EXT {
     #[must_use]
     #[inline]
     pub const fn with_VirtualModeSupport(mut self, value: bool) -> Self { self.set_VirtualModeSupport(value); self }
+
     /// `Usb4MonitorSupport`: bit 1 at offset 0.
     #[inline]
     pub const fn Usb4MonitorSupport(self) -> bool { self.Value & 0x2 != 0 }
@@ -1434,6 +1599,7 @@ impl D3DKMT_DRIVERCAPS_EXT {
     #[must_use]
     #[inline]
     pub const fn with_Usb4MonitorSupport(mut self, value: bool) -> Self { self.set_Usb4MonitorSupport(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -1447,6 +1613,7 @@ impl D3DKMT_DRIVERCAPS_EXT {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_DRIVERCAPS_EXT {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_DRIVERCAPS_EXT", u64::from(self.Value), &[
@@ -1454,7 +1621,6 @@ impl fmt::Debug for D3DKMT_DRIVERCAPS_EXT {
         ])
     }
 }
-plain_types! { D3DKMT_DRIVERCAPS_EXT }
 
 /// `D3DKMT_MOVE_RECT`, d3dkmdt.h: 24 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1465,13 +1631,14 @@ pub struct D3DKMT_MOVE_RECT {
     /// Offset 8, 16 bytes: `RECT`.
     pub DestRect: RECT,
 }
-assert_layout! { D3DKMT_MOVE_RECT, 24, 4, SourcePoint 0, DestRect 8 }
+
+plain_struct! { D3DKMT_MOVE_RECT, 24, 4, SourcePoint: POINT = 0, DestRect: RECT = 8 }
+
 impl D3DKMT_MOVE_RECT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MOVE_RECT }
 
 /// `D3DKMT_NODEMETADATA`, d3dkmdt.h: 78 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -1482,13 +1649,14 @@ pub struct D3DKMT_NODEMETADATA {
     /// Offset 4, 74 bytes: `DXGK_NODEMETADATA`.
     pub NodeData: DXGK_NODEMETADATA,
 }
-assert_layout! { D3DKMT_NODEMETADATA, 78, 1, NodeOrdinalAndAdapterIndex 0, NodeData 4 }
+
+plain_struct! { D3DKMT_NODEMETADATA, 78, 1, NodeOrdinalAndAdapterIndex: u32 = 0, NodeData: DXGK_NODEMETADATA = 4 }
+
 impl D3DKMT_NODEMETADATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_NODEMETADATA }
 
 /// `D3DKMT_QUERYCLOCKCALIBRATION`, d3dkmdt.h: 40 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -1503,13 +1671,17 @@ pub struct D3DKMT_QUERYCLOCKCALIBRATION {
     /// Offset 12, 28 bytes: `DXGK_GPUCLOCKDATA`.
     pub ClockData: DXGK_GPUCLOCKDATA,
 }
-assert_layout! { D3DKMT_QUERYCLOCKCALIBRATION, 40, 1, hAdapter 0, NodeOrdinal 4, PhysicalAdapterIndex 8, ClockData 12 }
+
+plain_struct! {
+    D3DKMT_QUERYCLOCKCALIBRATION, 40, 1, hAdapter: D3DKMT_HANDLE = 0, NodeOrdinal: u32 = 4,
+    PhysicalAdapterIndex: u32 = 8, ClockData: DXGK_GPUCLOCKDATA = 12,
+}
+
 impl D3DKMT_QUERYCLOCKCALIBRATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYCLOCKCALIBRATION }
 
 /// `D3DKMT_TRACKEDWORKLOAD_SUPPORT`, d3dkmdt.h: 12 bytes, aligned to 1. Source: NRC.
 #[repr(C, packed)]
@@ -1522,13 +1694,17 @@ pub struct D3DKMT_TRACKEDWORKLOAD_SUPPORT {
     /// Offset 8, 4 bytes: `BOOL`.
     pub Support: BOOL,
 }
-assert_layout! { D3DKMT_TRACKEDWORKLOAD_SUPPORT, 12, 1, PhysicalAdapterIndex 0, EngineType 4, Support 8 }
+
+plain_struct! {
+    D3DKMT_TRACKEDWORKLOAD_SUPPORT, 12, 1, PhysicalAdapterIndex: u32 = 0, EngineType: DXGK_ENGINE_TYPE = 4,
+    Support: BOOL = 8,
+}
+
 impl D3DKMT_TRACKEDWORKLOAD_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_TRACKEDWORKLOAD_SUPPORT }
 
 /// `D3DKMT_WDDM_1_2_CAPS`, d3dkmdt.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1539,17 +1715,21 @@ pub struct D3DKMT_WDDM_1_2_CAPS {
     /// Offset 8, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_WDDM_1_2_CAPS, 12, 4, PreemptionCaps 0, Value 8 }
+
+plain_struct! { D3DKMT_WDDM_1_2_CAPS, 12, 4, PreemptionCaps: D3DKMDT_PREEMPTION_CAPS = 0, Value: u32 = 8 }
+
 impl D3DKMT_WDDM_1_2_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SupportNonVGA`: bit 0 at offset 8.
     #[inline]
     pub const fn SupportNonVGA(&self) -> bool { self.Value & 0x1 != 0 }
     /// Stores `SupportNonVGA`.
     #[inline]
     pub const fn set_SupportNonVGA(&mut self, value: bool) { self.Value = (self.Value & !0x1) | (value as u32); }
+
     /// `SupportSmoothRotation`: bit 1 at offset 8.
     #[inline]
     pub const fn SupportSmoothRotation(&self) -> bool { self.Value & 0x2 != 0 }
@@ -1558,6 +1738,7 @@ impl D3DKMT_WDDM_1_2_CAPS {
     pub const fn set_SupportSmoothRotation(&mut self, value: bool) {
         self.Value = (self.Value & !0x2) | ((value as u32) << 1);
     }
+
     /// `SupportPerEngineTDR`: bit 2 at offset 8.
     #[inline]
     pub const fn SupportPerEngineTDR(&self) -> bool { self.Value & 0x4 != 0 }
@@ -1566,6 +1747,7 @@ impl D3DKMT_WDDM_1_2_CAPS {
     pub const fn set_SupportPerEngineTDR(&mut self, value: bool) {
         self.Value = (self.Value & !0x4) | ((value as u32) << 2);
     }
+
     /// `SupportKernelModeCommandBuffer`: bit 3 at offset 8.
     #[inline]
     pub const fn SupportKernelModeCommandBuffer(&self) -> bool { self.Value & 0x8 != 0 }
@@ -1574,12 +1756,14 @@ impl D3DKMT_WDDM_1_2_CAPS {
     pub const fn set_SupportKernelModeCommandBuffer(&mut self, value: bool) {
         self.Value = (self.Value & !0x8) | ((value as u32) << 3);
     }
+
     /// `SupportCCD`: bit 4 at offset 8.
     #[inline]
     pub const fn SupportCCD(&self) -> bool { self.Value & 0x10 != 0 }
     /// Stores `SupportCCD`.
     #[inline]
     pub const fn set_SupportCCD(&mut self, value: bool) { self.Value = (self.Value & !0x10) | ((value as u32) << 4); }
+
     /// `SupportSoftwareDeviceBitmaps`: bit 5 at offset 8.
     #[inline]
     pub const fn SupportSoftwareDeviceBitmaps(&self) -> bool { self.Value & 0x20 != 0 }
@@ -1588,6 +1772,7 @@ impl D3DKMT_WDDM_1_2_CAPS {
     pub const fn set_SupportSoftwareDeviceBitmaps(&mut self, value: bool) {
         self.Value = (self.Value & !0x20) | ((value as u32) << 5);
     }
+
     /// `SupportGammaRamp`: bit 6 at offset 8.
     #[inline]
     pub const fn SupportGammaRamp(&self) -> bool { self.Value & 0x40 != 0 }
@@ -1596,6 +1781,7 @@ impl D3DKMT_WDDM_1_2_CAPS {
     pub const fn set_SupportGammaRamp(&mut self, value: bool) {
         self.Value = (self.Value & !0x40) | ((value as u32) << 6);
     }
+
     /// `SupportHWCursor`: bit 7 at offset 8.
     #[inline]
     pub const fn SupportHWCursor(&self) -> bool { self.Value & 0x80 != 0 }
@@ -1604,6 +1790,7 @@ impl D3DKMT_WDDM_1_2_CAPS {
     pub const fn set_SupportHWCursor(&mut self, value: bool) {
         self.Value = (self.Value & !0x80) | ((value as u32) << 7);
     }
+
     /// `SupportHWVSync`: bit 8 at offset 8.
     #[inline]
     pub const fn SupportHWVSync(&self) -> bool { self.Value & 0x100 != 0 }
@@ -1612,6 +1799,7 @@ impl D3DKMT_WDDM_1_2_CAPS {
     pub const fn set_SupportHWVSync(&mut self, value: bool) {
         self.Value = (self.Value & !0x100) | ((value as u32) << 8);
     }
+
     /// `SupportSurpriseRemovalInHibernation`: bit 9 at offset 8.
     #[inline]
     pub const fn SupportSurpriseRemovalInHibernation(&self) -> bool { self.Value & 0x200 != 0 }
@@ -1620,6 +1808,7 @@ impl D3DKMT_WDDM_1_2_CAPS {
     pub const fn set_SupportSurpriseRemovalInHibernation(&mut self, value: bool) {
         self.Value = (self.Value & !0x200) | ((value as u32) << 9);
     }
+
     /// `Reserved`: bits 10 to 31 at offset 8.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.Value >> 10) & 0x3fffff }
@@ -1629,7 +1818,6 @@ impl D3DKMT_WDDM_1_2_CAPS {
         self.Value = (self.Value & !0xfffffc00) | ((value & 0x3fffff) << 10);
     }
 }
-plain_types! { D3DKMT_WDDM_1_2_CAPS }
 
 /// `D3DKMT_WDDM_1_3_CAPS`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -1638,11 +1826,14 @@ pub struct D3DKMT_WDDM_1_3_CAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_WDDM_1_3_CAPS, 4, 1, Value 0 }
+
+plain_struct! { D3DKMT_WDDM_1_3_CAPS, 4, 1, Value: u32 = 0 }
+
 impl D3DKMT_WDDM_1_3_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SupportMiracast`: bit 0 at offset 0.
     #[inline]
     pub const fn SupportMiracast(self) -> bool { self.Value & 0x1 != 0 }
@@ -1653,6 +1844,7 @@ impl D3DKMT_WDDM_1_3_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_SupportMiracast(mut self, value: bool) -> Self { self.set_SupportMiracast(value); self }
+
     /// `IsHybridIntegratedGPU`: bit 1 at offset 0.
     #[inline]
     pub const fn IsHybridIntegratedGPU(self) -> bool { self.Value & 0x2 != 0 }
@@ -1667,6 +1859,7 @@ impl D3DKMT_WDDM_1_3_CAPS {
     pub const fn with_IsHybridIntegratedGPU(mut self, value: bool) -> Self {
         self.set_IsHybridIntegratedGPU(value); self
     }
+
     /// `IsHybridDiscreteGPU`: bit 2 at offset 0.
     #[inline]
     pub const fn IsHybridDiscreteGPU(self) -> bool { self.Value & 0x4 != 0 }
@@ -1679,6 +1872,7 @@ impl D3DKMT_WDDM_1_3_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_IsHybridDiscreteGPU(mut self, value: bool) -> Self { self.set_IsHybridDiscreteGPU(value); self }
+
     /// `SupportPowerManagementPStates`: bit 3 at offset 0.
     #[inline]
     pub const fn SupportPowerManagementPStates(self) -> bool { self.Value & 0x8 != 0 }
@@ -1693,6 +1887,7 @@ impl D3DKMT_WDDM_1_3_CAPS {
     pub const fn with_SupportPowerManagementPStates(mut self, value: bool) -> Self {
         self.set_SupportPowerManagementPStates(value); self
     }
+
     /// `SupportVirtualModes`: bit 4 at offset 0.
     #[inline]
     pub const fn SupportVirtualModes(self) -> bool { self.Value & 0x10 != 0 }
@@ -1705,6 +1900,7 @@ impl D3DKMT_WDDM_1_3_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_SupportVirtualModes(mut self, value: bool) -> Self { self.set_SupportVirtualModes(value); self }
+
     /// `SupportCrossAdapterResource`: bit 5 at offset 0.
     #[inline]
     pub const fn SupportCrossAdapterResource(self) -> bool { self.Value & 0x20 != 0 }
@@ -1719,6 +1915,7 @@ impl D3DKMT_WDDM_1_3_CAPS {
     pub const fn with_SupportCrossAdapterResource(mut self, value: bool) -> Self {
         self.set_SupportCrossAdapterResource(value); self
     }
+
     /// `Reserved`: bits 6 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 6) & 0x3ffffff }
@@ -1732,6 +1929,7 @@ impl D3DKMT_WDDM_1_3_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_WDDM_1_3_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_WDDM_1_3_CAPS", u64::from(self.Value), &[
@@ -1741,7 +1939,6 @@ impl fmt::Debug for D3DKMT_WDDM_1_3_CAPS {
         ])
     }
 }
-plain_types! { D3DKMT_WDDM_1_3_CAPS }
 
 /// `D3DKMT_WDDM_2_0_CAPS`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -1750,11 +1947,14 @@ pub struct D3DKMT_WDDM_2_0_CAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_WDDM_2_0_CAPS, 4, 1, Value 0 }
+
+plain_struct! { D3DKMT_WDDM_2_0_CAPS, 4, 1, Value: u32 = 0 }
+
 impl D3DKMT_WDDM_2_0_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Support64BitAtomics`: bit 0 at offset 0.
     #[inline]
     pub const fn Support64BitAtomics(self) -> bool { self.Value & 0x1 != 0 }
@@ -1765,6 +1965,7 @@ impl D3DKMT_WDDM_2_0_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_Support64BitAtomics(mut self, value: bool) -> Self { self.set_Support64BitAtomics(value); self }
+
     /// `GpuMmuSupported`: bit 1 at offset 0.
     #[inline]
     pub const fn GpuMmuSupported(self) -> bool { self.Value & 0x2 != 0 }
@@ -1777,6 +1978,7 @@ impl D3DKMT_WDDM_2_0_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_GpuMmuSupported(mut self, value: bool) -> Self { self.set_GpuMmuSupported(value); self }
+
     /// `IoMmuSupported`: bit 2 at offset 0.
     #[inline]
     pub const fn IoMmuSupported(self) -> bool { self.Value & 0x4 != 0 }
@@ -1789,6 +1991,7 @@ impl D3DKMT_WDDM_2_0_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_IoMmuSupported(mut self, value: bool) -> Self { self.set_IoMmuSupported(value); self }
+
     /// `FlipOverwriteSupported`: bit 3 at offset 0.
     #[inline]
     pub const fn FlipOverwriteSupported(self) -> bool { self.Value & 0x8 != 0 }
@@ -1803,6 +2006,7 @@ impl D3DKMT_WDDM_2_0_CAPS {
     pub const fn with_FlipOverwriteSupported(mut self, value: bool) -> Self {
         self.set_FlipOverwriteSupported(value); self
     }
+
     /// `SupportContextlessPresent`: bit 4 at offset 0.
     #[inline]
     pub const fn SupportContextlessPresent(self) -> bool { self.Value & 0x10 != 0 }
@@ -1817,6 +2021,7 @@ impl D3DKMT_WDDM_2_0_CAPS {
     pub const fn with_SupportContextlessPresent(mut self, value: bool) -> Self {
         self.set_SupportContextlessPresent(value); self
     }
+
     /// `SupportSurpriseRemoval`: bit 5 at offset 0.
     #[inline]
     pub const fn SupportSurpriseRemoval(self) -> bool { self.Value & 0x20 != 0 }
@@ -1831,6 +2036,7 @@ impl D3DKMT_WDDM_2_0_CAPS {
     pub const fn with_SupportSurpriseRemoval(mut self, value: bool) -> Self {
         self.set_SupportSurpriseRemoval(value); self
     }
+
     /// `Reserved`: bits 6 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 6) & 0x3ffffff }
@@ -1844,6 +2050,7 @@ impl D3DKMT_WDDM_2_0_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_WDDM_2_0_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_WDDM_2_0_CAPS", u64::from(self.Value), &[
@@ -1853,7 +2060,6 @@ impl fmt::Debug for D3DKMT_WDDM_2_0_CAPS {
         ])
     }
 }
-plain_types! { D3DKMT_WDDM_2_0_CAPS }
 
 /// `D3DKMT_WDDM_2_7_CAPS`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -1862,11 +2068,14 @@ pub struct D3DKMT_WDDM_2_7_CAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_WDDM_2_7_CAPS, 4, 1, Value 0 }
+
+plain_struct! { D3DKMT_WDDM_2_7_CAPS, 4, 1, Value: u32 = 0 }
+
 impl D3DKMT_WDDM_2_7_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `HwSchSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn HwSchSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -1877,6 +2086,7 @@ impl D3DKMT_WDDM_2_7_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_HwSchSupported(mut self, value: bool) -> Self { self.set_HwSchSupported(value); self }
+
     /// `HwSchEnabled`: bit 1 at offset 0.
     #[inline]
     pub const fn HwSchEnabled(self) -> bool { self.Value & 0x2 != 0 }
@@ -1887,6 +2097,7 @@ impl D3DKMT_WDDM_2_7_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_HwSchEnabled(mut self, value: bool) -> Self { self.set_HwSchEnabled(value); self }
+
     /// `HwSchEnabledByDefault`: bit 2 at offset 0.
     #[inline]
     pub const fn HwSchEnabledByDefault(self) -> bool { self.Value & 0x4 != 0 }
@@ -1901,6 +2112,7 @@ impl D3DKMT_WDDM_2_7_CAPS {
     pub const fn with_HwSchEnabledByDefault(mut self, value: bool) -> Self {
         self.set_HwSchEnabledByDefault(value); self
     }
+
     /// `IndependentVidPnVSyncControl`: bit 3 at offset 0.
     #[inline]
     pub const fn IndependentVidPnVSyncControl(self) -> bool { self.Value & 0x8 != 0 }
@@ -1915,6 +2127,7 @@ impl D3DKMT_WDDM_2_7_CAPS {
     pub const fn with_IndependentVidPnVSyncControl(mut self, value: bool) -> Self {
         self.set_IndependentVidPnVSyncControl(value); self
     }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -1928,6 +2141,7 @@ impl D3DKMT_WDDM_2_7_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_WDDM_2_7_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_WDDM_2_7_CAPS", u64::from(self.Value), &[
@@ -1936,7 +2150,6 @@ impl fmt::Debug for D3DKMT_WDDM_2_7_CAPS {
         ])
     }
 }
-plain_types! { D3DKMT_WDDM_2_7_CAPS }
 
 /// `D3DKMT_WDDM_2_9_CAPS`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -1945,11 +2158,14 @@ pub struct D3DKMT_WDDM_2_9_CAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_WDDM_2_9_CAPS, 4, 1, Value 0 }
+
+plain_struct! { D3DKMT_WDDM_2_9_CAPS, 4, 1, Value: u32 = 0 }
+
 impl D3DKMT_WDDM_2_9_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `HwSchSupportState`: bits 0 to 1 at offset 0.
     #[inline]
     pub const fn HwSchSupportState(self) -> u32 { self.Value & 0x3 }
@@ -1960,6 +2176,7 @@ impl D3DKMT_WDDM_2_9_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_HwSchSupportState(mut self, value: u32) -> Self { self.set_HwSchSupportState(value); self }
+
     /// `HwSchEnabled`: bit 2 at offset 0.
     #[inline]
     pub const fn HwSchEnabled(self) -> bool { self.Value & 0x4 != 0 }
@@ -1970,6 +2187,7 @@ impl D3DKMT_WDDM_2_9_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_HwSchEnabled(mut self, value: bool) -> Self { self.set_HwSchEnabled(value); self }
+
     /// `SelfRefreshMemorySupported`: bit 3 at offset 0.
     #[inline]
     pub const fn SelfRefreshMemorySupported(self) -> bool { self.Value & 0x8 != 0 }
@@ -1984,6 +2202,7 @@ impl D3DKMT_WDDM_2_9_CAPS {
     pub const fn with_SelfRefreshMemorySupported(mut self, value: bool) -> Self {
         self.set_SelfRefreshMemorySupported(value); self
     }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -1997,6 +2216,7 @@ impl D3DKMT_WDDM_2_9_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_WDDM_2_9_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_WDDM_2_9_CAPS", u64::from(self.Value), &[
@@ -2005,7 +2225,6 @@ impl fmt::Debug for D3DKMT_WDDM_2_9_CAPS {
         ])
     }
 }
-plain_types! { D3DKMT_WDDM_2_9_CAPS }
 
 /// `D3DKMT_WDDM_3_0_CAPS`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2014,11 +2233,14 @@ pub struct D3DKMT_WDDM_3_0_CAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_WDDM_3_0_CAPS, 4, 1, Value 0 }
+
+plain_struct! { D3DKMT_WDDM_3_0_CAPS, 4, 1, Value: u32 = 0 }
+
 impl D3DKMT_WDDM_3_0_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `HwFlipQueueSupportState`: bits 0 to 1 at offset 0.
     #[inline]
     pub const fn HwFlipQueueSupportState(self) -> u32 { self.Value & 0x3 }
@@ -2033,6 +2255,7 @@ impl D3DKMT_WDDM_3_0_CAPS {
     pub const fn with_HwFlipQueueSupportState(mut self, value: u32) -> Self {
         self.set_HwFlipQueueSupportState(value); self
     }
+
     /// `HwFlipQueueEnabled`: bit 2 at offset 0.
     #[inline]
     pub const fn HwFlipQueueEnabled(self) -> bool { self.Value & 0x4 != 0 }
@@ -2045,6 +2268,7 @@ impl D3DKMT_WDDM_3_0_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_HwFlipQueueEnabled(mut self, value: bool) -> Self { self.set_HwFlipQueueEnabled(value); self }
+
     /// `DisplayableSupported`: bit 3 at offset 0.
     #[inline]
     pub const fn DisplayableSupported(self) -> bool { self.Value & 0x8 != 0 }
@@ -2057,6 +2281,7 @@ impl D3DKMT_WDDM_3_0_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_DisplayableSupported(mut self, value: bool) -> Self { self.set_DisplayableSupported(value); self }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -2070,6 +2295,7 @@ impl D3DKMT_WDDM_3_0_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_WDDM_3_0_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_WDDM_3_0_CAPS", u64::from(self.Value), &[
@@ -2078,7 +2304,6 @@ impl fmt::Debug for D3DKMT_WDDM_3_0_CAPS {
         ])
     }
 }
-plain_types! { D3DKMT_WDDM_3_0_CAPS }
 
 /// `D3DKMT_WDDM_3_1_CAPS`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2087,11 +2312,14 @@ pub struct D3DKMT_WDDM_3_1_CAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_WDDM_3_1_CAPS, 4, 1, Value 0 }
+
+plain_struct! { D3DKMT_WDDM_3_1_CAPS, 4, 1, Value: u32 = 0 }
+
 impl D3DKMT_WDDM_3_1_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NativeGpuFenceSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn NativeGpuFenceSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -2106,6 +2334,7 @@ impl D3DKMT_WDDM_3_1_CAPS {
     pub const fn with_NativeGpuFenceSupported(mut self, value: bool) -> Self {
         self.set_NativeGpuFenceSupported(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -2119,6 +2348,7 @@ impl D3DKMT_WDDM_3_1_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_WDDM_3_1_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_WDDM_3_1_CAPS", u64::from(self.Value), &[
@@ -2126,7 +2356,6 @@ impl fmt::Debug for D3DKMT_WDDM_3_1_CAPS {
         ])
     }
 }
-plain_types! { D3DKMT_WDDM_3_1_CAPS }
 
 /// `DISPLAYID_DETAILED_TIMING_TYPE_I`, d3dkmdt.h: 20 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2151,20 +2380,25 @@ pub struct DISPLAYID_DETAILED_TIMING_TYPE_I {
     /// Offset 18, 2 bytes: `USHORT`.
     pub VerticalSyncWidth: u16,
 }
-assert_layout! {
-    DISPLAYID_DETAILED_TIMING_TYPE_I, 20, 1, bits0 0, HorizontalActivePixels 4, HorizontalBlankPixels 6, bits1 8,
-    HorizontalSyncWidth 10, VerticalActiveLines 12, VerticalBlankLines 14, bits2 16, VerticalSyncWidth 18,
+
+plain_struct! {
+    DISPLAYID_DETAILED_TIMING_TYPE_I, 20, 1, bits0: u32 = 0, HorizontalActivePixels: u16 = 4,
+    HorizontalBlankPixels: u16 = 6, bits1: u16 = 8, HorizontalSyncWidth: u16 = 10, VerticalActiveLines: u16 = 12,
+    VerticalBlankLines: u16 = 14, bits2: u16 = 16, VerticalSyncWidth: u16 = 18,
 }
+
 impl DISPLAYID_DETAILED_TIMING_TYPE_I {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PixelClock`: bits 0 to 23 at offset 0.
     #[inline]
     pub const fn PixelClock(&self) -> u32 { self.bits0 & 0xffffff }
     /// Stores `PixelClock`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_PixelClock(&mut self, value: u32) { self.bits0 = (self.bits0 & !0xffffff) | (value & 0xffffff); }
+
     /// `AspectRatio`: bits 24 to 26 at offset 0.
     #[inline]
     pub const fn AspectRatio(&self) -> u32 { (self.bits0 >> 24) & 0x7 }
@@ -2173,6 +2407,7 @@ impl DISPLAYID_DETAILED_TIMING_TYPE_I {
     pub const fn set_AspectRatio(&mut self, value: u32) {
         self.bits0 = (self.bits0 & !0x7000000) | ((value & 0x7) << 24);
     }
+
     /// `Reserved`: bit 27 at offset 0.
     #[inline]
     pub const fn Reserved(&self) -> bool { self.bits0 & 0x8000000 != 0 }
@@ -2181,6 +2416,7 @@ impl DISPLAYID_DETAILED_TIMING_TYPE_I {
     pub const fn set_Reserved(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x8000000) | ((value as u32) << 27);
     }
+
     /// `ScanningType`: bit 28 at offset 0.
     #[inline]
     pub const fn ScanningType(&self) -> bool { self.bits0 & 0x10000000 != 0 }
@@ -2189,6 +2425,7 @@ impl DISPLAYID_DETAILED_TIMING_TYPE_I {
     pub const fn set_ScanningType(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x10000000) | ((value as u32) << 28);
     }
+
     /// `StereoMode`: bits 29 to 30 at offset 0.
     #[inline]
     pub const fn StereoMode(&self) -> u32 { (self.bits0 >> 29) & 0x3 }
@@ -2197,6 +2434,7 @@ impl DISPLAYID_DETAILED_TIMING_TYPE_I {
     pub const fn set_StereoMode(&mut self, value: u32) {
         self.bits0 = (self.bits0 & !0x60000000) | ((value & 0x3) << 29);
     }
+
     /// `PreferredTiming`: bit 31 at offset 0.
     #[inline]
     pub const fn PreferredTiming(&self) -> bool { self.bits0 & 0x80000000 != 0 }
@@ -2205,6 +2443,7 @@ impl DISPLAYID_DETAILED_TIMING_TYPE_I {
     pub const fn set_PreferredTiming(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x80000000) | ((value as u32) << 31);
     }
+
     /// `HorizontalFrontPorch`: bits 0 to 14 at offset 8.
     #[inline]
     pub const fn HorizontalFrontPorch(&self) -> u16 { self.bits1 & 0x7fff }
@@ -2213,6 +2452,7 @@ impl DISPLAYID_DETAILED_TIMING_TYPE_I {
     pub const fn set_HorizontalFrontPorch(&mut self, value: u16) {
         self.bits1 = (self.bits1 & !0x7fff) | (value & 0x7fff);
     }
+
     /// `HorizontalSyncPolarity`: bit 15 at offset 8.
     #[inline]
     pub const fn HorizontalSyncPolarity(&self) -> bool { self.bits1 & 0x8000 != 0 }
@@ -2221,6 +2461,7 @@ impl DISPLAYID_DETAILED_TIMING_TYPE_I {
     pub const fn set_HorizontalSyncPolarity(&mut self, value: bool) {
         self.bits1 = (self.bits1 & !0x8000) | ((value as u16) << 15);
     }
+
     /// `VerticalFrontPorch`: bits 0 to 14 at offset 16.
     #[inline]
     pub const fn VerticalFrontPorch(&self) -> u16 { self.bits2 & 0x7fff }
@@ -2229,6 +2470,7 @@ impl DISPLAYID_DETAILED_TIMING_TYPE_I {
     pub const fn set_VerticalFrontPorch(&mut self, value: u16) {
         self.bits2 = (self.bits2 & !0x7fff) | (value & 0x7fff);
     }
+
     /// `VerticalSyncPolarity`: bit 15 at offset 16.
     #[inline]
     pub const fn VerticalSyncPolarity(&self) -> bool { self.bits2 & 0x8000 != 0 }
@@ -2238,7 +2480,6 @@ impl DISPLAYID_DETAILED_TIMING_TYPE_I {
         self.bits2 = (self.bits2 & !0x8000) | ((value as u16) << 15);
     }
 }
-plain_types! { DISPLAYID_DETAILED_TIMING_TYPE_I }
 
 /// `DXGKARG_SETPALETTE`, d3dkmdt.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2255,15 +2496,17 @@ pub struct DXGKARG_SETPALETTE {
     /// Offset 16, 8 bytes: `D3DKMDT_PALETTEDATA *`.
     pub pLookupTable: *mut D3DKMDT_PALETTEDATA,
 }
-assert_layout! {
-    DXGKARG_SETPALETTE, 24, 8, VidPnSourceId 0, FirstEntry 4, NumEntries 8, _padding12 12, pLookupTable 16,
+
+plain_struct! {
+    DXGKARG_SETPALETTE, 24, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, FirstEntry: u32 = 4,
+    NumEntries: u32 = 8, _padding12: Padding<4> = 12, pLookupTable: *mut D3DKMDT_PALETTEDATA = 16,
 }
+
 impl DXGKARG_SETPALETTE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETPALETTE }
 
 /// `DXGKMDT_OPM_ACP_AND_CGMSA_SIGNALING`, d3dkmdt.h: 88 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2296,18 +2539,20 @@ pub struct DXGKMDT_OPM_ACP_AND_CGMSA_SIGNALING {
     /// Offset 72, 16 bytes: `ULONG[4]`.
     pub ulReserved3: [u32; 4],
 }
-assert_layout! {
-    DXGKMDT_OPM_ACP_AND_CGMSA_SIGNALING, 88, 1, rnRandomNumber 0, ulStatusFlags 16,
-    ulAvailableTVProtectionStandards 20, ulActiveTVProtectionStandard 24, ulReserved 28, ulAspectRatioValidMask1 32,
-    ulAspectRatioData1 36, ulAspectRatioValidMask2 40, ulAspectRatioData2 44, ulAspectRatioValidMask3 48,
-    ulAspectRatioData3 52, ulReserved2 56, ulReserved3 72,
+
+plain_struct! {
+    DXGKMDT_OPM_ACP_AND_CGMSA_SIGNALING, 88, 1, rnRandomNumber: DXGKMDT_OPM_RANDOM_NUMBER = 0,
+    ulStatusFlags: u32 = 16, ulAvailableTVProtectionStandards: u32 = 20, ulActiveTVProtectionStandard: u32 = 24,
+    ulReserved: u32 = 28, ulAspectRatioValidMask1: u32 = 32, ulAspectRatioData1: u32 = 36,
+    ulAspectRatioValidMask2: u32 = 40, ulAspectRatioData2: u32 = 44, ulAspectRatioValidMask3: u32 = 48,
+    ulAspectRatioData3: u32 = 52, ulReserved2: [u32; 4] = 56, ulReserved3: [u32; 4] = 72,
 }
+
 impl DXGKMDT_OPM_ACP_AND_CGMSA_SIGNALING {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_ACP_AND_CGMSA_SIGNALING }
 
 /// `DXGKMDT_OPM_ACTUAL_OUTPUT_FORMAT`, d3dkmdt.h: 44 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2330,16 +2575,18 @@ pub struct DXGKMDT_OPM_ACTUAL_OUTPUT_FORMAT {
     /// Offset 40, 4 bytes: `ULONG`.
     pub ulFrequencyDenominator: u32,
 }
-assert_layout! {
-    DXGKMDT_OPM_ACTUAL_OUTPUT_FORMAT, 44, 1, rnRandomNumber 0, ulStatusFlags 16, ulDisplayWidth 20,
-    ulDisplayHeight 24, ifInterleaveFormat 28, d3dFormat 32, ulFrequencyNumerator 36, ulFrequencyDenominator 40,
+
+plain_struct! {
+    DXGKMDT_OPM_ACTUAL_OUTPUT_FORMAT, 44, 1, rnRandomNumber: DXGKMDT_OPM_RANDOM_NUMBER = 0, ulStatusFlags: u32 = 16,
+    ulDisplayWidth: u32 = 20, ulDisplayHeight: u32 = 24, ifInterleaveFormat: DXGKMDT_OPM_INTERLEAVE_FORMAT = 28,
+    d3dFormat: u32 = 32, ulFrequencyNumerator: u32 = 36, ulFrequencyDenominator: u32 = 40,
 }
+
 impl DXGKMDT_OPM_ACTUAL_OUTPUT_FORMAT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_ACTUAL_OUTPUT_FORMAT }
 
 /// `DXGKMDT_OPM_CONFIGURE_PARAMETERS`, d3dkmdt.h: 4096 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2356,16 +2603,17 @@ pub struct DXGKMDT_OPM_CONFIGURE_PARAMETERS {
     /// Offset 40, 4056 bytes: `BYTE[4056]`.
     pub abParameters: [u8; 4056],
 }
-assert_layout! {
-    DXGKMDT_OPM_CONFIGURE_PARAMETERS, 4096, 1, omac 0, guidSetting 16, ulSequenceNumber 32, cbParametersSize 36,
-    abParameters 40,
+
+plain_struct! {
+    DXGKMDT_OPM_CONFIGURE_PARAMETERS, 4096, 1, omac: DXGKMDT_OPM_OMAC = 0, guidSetting: GUID = 16,
+    ulSequenceNumber: u32 = 32, cbParametersSize: u32 = 36, abParameters: [u8; 4056] = 40,
 }
+
 impl DXGKMDT_OPM_CONFIGURE_PARAMETERS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_CONFIGURE_PARAMETERS }
 
 /// `DXGKMDT_OPM_CONNECTED_HDCP_DEVICE_INFORMATION`, d3dkmdt.h: 72 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2386,16 +2634,18 @@ pub struct DXGKMDT_OPM_CONNECTED_HDCP_DEVICE_INFORMATION {
     /// Offset 56, 16 bytes: `BYTE[16]`.
     pub Reserved3: [u8; 16],
 }
-assert_layout! {
-    DXGKMDT_OPM_CONNECTED_HDCP_DEVICE_INFORMATION, 72, 1, rnRandomNumber 0, ulStatusFlags 16, ulHDCPFlags 20,
-    ksvB 24, Reserved 29, Reserved2 40, Reserved3 56,
+
+plain_struct! {
+    DXGKMDT_OPM_CONNECTED_HDCP_DEVICE_INFORMATION, 72, 1, rnRandomNumber: DXGKMDT_OPM_RANDOM_NUMBER = 0,
+    ulStatusFlags: u32 = 16, ulHDCPFlags: u32 = 20, ksvB: DXGKMDT_OPM_HDCP_KEY_SELECTION_VECTOR = 24,
+    Reserved: [u8; 11] = 29, Reserved2: [u8; 16] = 40, Reserved3: [u8; 16] = 56,
 }
+
 impl DXGKMDT_OPM_CONNECTED_HDCP_DEVICE_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_CONNECTED_HDCP_DEVICE_INFORMATION }
 
 /// `DXGKMDT_OPM_COPP_COMPATIBLE_GET_INFO_PARAMETERS`, d3dkmdt.h: 4096 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2412,16 +2662,18 @@ pub struct DXGKMDT_OPM_COPP_COMPATIBLE_GET_INFO_PARAMETERS {
     /// Offset 40, 4056 bytes: `BYTE[4056]`.
     pub abParameters: [u8; 4056],
 }
-assert_layout! {
-    DXGKMDT_OPM_COPP_COMPATIBLE_GET_INFO_PARAMETERS, 4096, 1, rnRandomNumber 0, guidInformation 16,
-    ulSequenceNumber 32, cbParametersSize 36, abParameters 40,
+
+plain_struct! {
+    DXGKMDT_OPM_COPP_COMPATIBLE_GET_INFO_PARAMETERS, 4096, 1, rnRandomNumber: DXGKMDT_OPM_RANDOM_NUMBER = 0,
+    guidInformation: GUID = 16, ulSequenceNumber: u32 = 32, cbParametersSize: u32 = 36,
+    abParameters: [u8; 4056] = 40,
 }
+
 impl DXGKMDT_OPM_COPP_COMPATIBLE_GET_INFO_PARAMETERS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_COPP_COMPATIBLE_GET_INFO_PARAMETERS }
 
 /// `DXGKMDT_OPM_CREATE_VIDEO_OUTPUT_FOR_TARGET_PARAMETERS`, d3dkmdt.h: 16 bytes, aligned to 1. Source: NRC.
 #[repr(C, packed)]
@@ -2434,13 +2686,17 @@ pub struct DXGKMDT_OPM_CREATE_VIDEO_OUTPUT_FOR_TARGET_PARAMETERS {
     /// Offset 12, 4 bytes: `DXGKMDT_OPM_VIDEO_OUTPUT_SEMANTICS`.
     pub Vos: DXGKMDT_OPM_VIDEO_OUTPUT_SEMANTICS,
 }
-assert_layout! { DXGKMDT_OPM_CREATE_VIDEO_OUTPUT_FOR_TARGET_PARAMETERS, 16, 1, AdapterLuid 0, TargetId 8, Vos 12 }
+
+plain_struct! {
+    DXGKMDT_OPM_CREATE_VIDEO_OUTPUT_FOR_TARGET_PARAMETERS, 16, 1, AdapterLuid: LUID = 0,
+    TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 8, Vos: DXGKMDT_OPM_VIDEO_OUTPUT_SEMANTICS = 12,
+}
+
 impl DXGKMDT_OPM_CREATE_VIDEO_OUTPUT_FOR_TARGET_PARAMETERS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_CREATE_VIDEO_OUTPUT_FOR_TARGET_PARAMETERS }
 
 /// `DXGKMDT_OPM_ENCRYPTED_PARAMETERS`, d3dkmdt.h: 256 bytes, aligned to 1. Source: NDRC.
 #[repr(C)]
@@ -2449,13 +2705,14 @@ pub struct DXGKMDT_OPM_ENCRYPTED_PARAMETERS {
     /// Offset 0, 256 bytes: `BYTE[256]`.
     pub abEncryptedParameters: [u8; 256],
 }
-assert_layout! { DXGKMDT_OPM_ENCRYPTED_PARAMETERS, 256, 1, abEncryptedParameters 0 }
+
+plain_struct! { DXGKMDT_OPM_ENCRYPTED_PARAMETERS, 256, 1, abEncryptedParameters: [u8; 256] = 0 }
+
 impl DXGKMDT_OPM_ENCRYPTED_PARAMETERS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_ENCRYPTED_PARAMETERS }
 
 /// `DXGKMDT_OPM_GET_INFO_PARAMETERS`, d3dkmdt.h: 4112 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2474,16 +2731,18 @@ pub struct DXGKMDT_OPM_GET_INFO_PARAMETERS {
     /// Offset 56, 4056 bytes: `BYTE[4056]`.
     pub abParameters: [u8; 4056],
 }
-assert_layout! {
-    DXGKMDT_OPM_GET_INFO_PARAMETERS, 4112, 1, omac 0, rnRandomNumber 16, guidInformation 32, ulSequenceNumber 48,
-    cbParametersSize 52, abParameters 56,
+
+plain_struct! {
+    DXGKMDT_OPM_GET_INFO_PARAMETERS, 4112, 1, omac: DXGKMDT_OPM_OMAC = 0,
+    rnRandomNumber: DXGKMDT_OPM_RANDOM_NUMBER = 16, guidInformation: GUID = 32, ulSequenceNumber: u32 = 48,
+    cbParametersSize: u32 = 52, abParameters: [u8; 4056] = 56,
 }
+
 impl DXGKMDT_OPM_GET_INFO_PARAMETERS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_GET_INFO_PARAMETERS }
 
 /// `DXGKMDT_OPM_HDCP_KEY_SELECTION_VECTOR`, d3dkmdt.h: 5 bytes, aligned to 1. Source: NDRC.
 #[repr(C)]
@@ -2492,13 +2751,14 @@ pub struct DXGKMDT_OPM_HDCP_KEY_SELECTION_VECTOR {
     /// Offset 0, 5 bytes: `BYTE[5]`.
     pub abKeySelectionVector: [u8; 5],
 }
-assert_layout! { DXGKMDT_OPM_HDCP_KEY_SELECTION_VECTOR, 5, 1, abKeySelectionVector 0 }
+
+plain_struct! { DXGKMDT_OPM_HDCP_KEY_SELECTION_VECTOR, 5, 1, abKeySelectionVector: [u8; 5] = 0 }
+
 impl DXGKMDT_OPM_HDCP_KEY_SELECTION_VECTOR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_HDCP_KEY_SELECTION_VECTOR }
 
 /// `DXGKMDT_OPM_OMAC`, d3dkmdt.h: 16 bytes, aligned to 1. Source: NDRC.
 #[repr(C)]
@@ -2507,13 +2767,14 @@ pub struct DXGKMDT_OPM_OMAC {
     /// Offset 0, 16 bytes: `BYTE[16]`.
     pub abOMAC: [u8; 16],
 }
-assert_layout! { DXGKMDT_OPM_OMAC, 16, 1, abOMAC 0 }
+
+plain_struct! { DXGKMDT_OPM_OMAC, 16, 1, abOMAC: [u8; 16] = 0 }
+
 impl DXGKMDT_OPM_OMAC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_OMAC }
 
 /// `DXGKMDT_OPM_OUTPUT_ID`, d3dkmdt.h: 28 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2526,13 +2787,17 @@ pub struct DXGKMDT_OPM_OUTPUT_ID {
     /// Offset 20, 8 bytes: `UINT64`.
     pub OutputId: u64,
 }
-assert_layout! { DXGKMDT_OPM_OUTPUT_ID, 28, 1, rnRandomNumber 0, ulStatusFlags 16, OutputId 20 }
+
+plain_struct! {
+    DXGKMDT_OPM_OUTPUT_ID, 28, 1, rnRandomNumber: DXGKMDT_OPM_RANDOM_NUMBER = 0, ulStatusFlags: u32 = 16,
+    OutputId: u64 = 20,
+}
+
 impl DXGKMDT_OPM_OUTPUT_ID {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_OUTPUT_ID }
 
 /// `DXGKMDT_OPM_RANDOM_NUMBER`, d3dkmdt.h: 16 bytes, aligned to 1. Source: NDRC.
 #[repr(C)]
@@ -2541,13 +2806,14 @@ pub struct DXGKMDT_OPM_RANDOM_NUMBER {
     /// Offset 0, 16 bytes: `BYTE[16]`.
     pub abRandomNumber: [u8; 16],
 }
-assert_layout! { DXGKMDT_OPM_RANDOM_NUMBER, 16, 1, abRandomNumber 0 }
+
+plain_struct! { DXGKMDT_OPM_RANDOM_NUMBER, 16, 1, abRandomNumber: [u8; 16] = 0 }
+
 impl DXGKMDT_OPM_RANDOM_NUMBER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_RANDOM_NUMBER }
 
 /// `DXGKMDT_OPM_REQUESTED_INFORMATION`, d3dkmdt.h: 4096 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2560,15 +2826,17 @@ pub struct DXGKMDT_OPM_REQUESTED_INFORMATION {
     /// Offset 20, 4076 bytes: `BYTE[4076]`.
     pub abRequestedInformation: [u8; 4076],
 }
-assert_layout! {
-    DXGKMDT_OPM_REQUESTED_INFORMATION, 4096, 1, omac 0, cbRequestedInformationSize 16, abRequestedInformation 20,
+
+plain_struct! {
+    DXGKMDT_OPM_REQUESTED_INFORMATION, 4096, 1, omac: DXGKMDT_OPM_OMAC = 0, cbRequestedInformationSize: u32 = 16,
+    abRequestedInformation: [u8; 4076] = 20,
 }
+
 impl DXGKMDT_OPM_REQUESTED_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_REQUESTED_INFORMATION }
 
 /// `DXGKMDT_OPM_SET_ACP_AND_CGMSA_SIGNALING_PARAMETERS`, d3dkmdt.h: 64 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2595,17 +2863,19 @@ pub struct DXGKMDT_OPM_SET_ACP_AND_CGMSA_SIGNALING_PARAMETERS {
     /// Offset 60, 4 bytes: `ULONG`.
     pub ulReserved3: u32,
 }
-assert_layout! {
-    DXGKMDT_OPM_SET_ACP_AND_CGMSA_SIGNALING_PARAMETERS, 64, 1, ulNewTVProtectionStandard 0,
-    ulAspectRatioChangeMask1 4, ulAspectRatioData1 8, ulAspectRatioChangeMask2 12, ulAspectRatioData2 16,
-    ulAspectRatioChangeMask3 20, ulAspectRatioData3 24, ulReserved 28, ulReserved2 44, ulReserved3 60,
+
+plain_struct! {
+    DXGKMDT_OPM_SET_ACP_AND_CGMSA_SIGNALING_PARAMETERS, 64, 1, ulNewTVProtectionStandard: u32 = 0,
+    ulAspectRatioChangeMask1: u32 = 4, ulAspectRatioData1: u32 = 8, ulAspectRatioChangeMask2: u32 = 12,
+    ulAspectRatioData2: u32 = 16, ulAspectRatioChangeMask3: u32 = 20, ulAspectRatioData3: u32 = 24,
+    ulReserved: [u32; 4] = 28, ulReserved2: [u32; 4] = 44, ulReserved3: u32 = 60,
 }
+
 impl DXGKMDT_OPM_SET_ACP_AND_CGMSA_SIGNALING_PARAMETERS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_SET_ACP_AND_CGMSA_SIGNALING_PARAMETERS }
 
 /// `DXGKMDT_OPM_SET_HDCP_SRM_PARAMETERS`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2614,13 +2884,14 @@ pub struct DXGKMDT_OPM_SET_HDCP_SRM_PARAMETERS {
     /// Offset 0, 4 bytes: `ULONG`.
     pub ulSRMVersion: u32,
 }
-assert_layout! { DXGKMDT_OPM_SET_HDCP_SRM_PARAMETERS, 4, 1, ulSRMVersion 0 }
+
+plain_struct! { DXGKMDT_OPM_SET_HDCP_SRM_PARAMETERS, 4, 1, ulSRMVersion: u32 = 0 }
+
 impl DXGKMDT_OPM_SET_HDCP_SRM_PARAMETERS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_SET_HDCP_SRM_PARAMETERS }
 
 /// `DXGKMDT_OPM_SET_PROTECTION_LEVEL_PARAMETERS`, d3dkmdt.h: 16 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2635,16 +2906,17 @@ pub struct DXGKMDT_OPM_SET_PROTECTION_LEVEL_PARAMETERS {
     /// Offset 12, 4 bytes: `ULONG`.
     pub Reserved2: u32,
 }
-assert_layout! {
-    DXGKMDT_OPM_SET_PROTECTION_LEVEL_PARAMETERS, 16, 1, ulProtectionType 0, ulProtectionLevel 4, Reserved 8,
-    Reserved2 12,
+
+plain_struct! {
+    DXGKMDT_OPM_SET_PROTECTION_LEVEL_PARAMETERS, 16, 1, ulProtectionType: u32 = 0, ulProtectionLevel: u32 = 4,
+    Reserved: u32 = 8, Reserved2: u32 = 12,
 }
+
 impl DXGKMDT_OPM_SET_PROTECTION_LEVEL_PARAMETERS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_SET_PROTECTION_LEVEL_PARAMETERS }
 
 /// `DXGKMDT_OPM_STANDARD_INFORMATION`, d3dkmdt.h: 32 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2661,16 +2933,17 @@ pub struct DXGKMDT_OPM_STANDARD_INFORMATION {
     /// Offset 28, 4 bytes: `ULONG`.
     pub ulReserved2: u32,
 }
-assert_layout! {
-    DXGKMDT_OPM_STANDARD_INFORMATION, 32, 1, rnRandomNumber 0, ulStatusFlags 16, ulInformation 20, ulReserved 24,
-    ulReserved2 28,
+
+plain_struct! {
+    DXGKMDT_OPM_STANDARD_INFORMATION, 32, 1, rnRandomNumber: DXGKMDT_OPM_RANDOM_NUMBER = 0, ulStatusFlags: u32 = 16,
+    ulInformation: u32 = 20, ulReserved: u32 = 24, ulReserved2: u32 = 28,
 }
+
 impl DXGKMDT_OPM_STANDARD_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKMDT_OPM_STANDARD_INFORMATION }
 
 /// `DXGK_ADAPTER_PERFDATA`, d3dkmdt.h: 53 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2695,16 +2968,18 @@ pub struct DXGK_ADAPTER_PERFDATA {
     /// Offset 52, 1 byte: `UCHAR`.
     pub PowerStateOverride: u8,
 }
-assert_layout! {
-    DXGK_ADAPTER_PERFDATA, 53, 1, MemoryFrequency 0, MaxMemoryFrequency 8, MaxMemoryFrequencyOC 16,
-    MemoryBandwidth 24, PCIEBandwidth 32, FanRPM 40, Power 44, Temperature 48, PowerStateOverride 52,
+
+plain_struct! {
+    DXGK_ADAPTER_PERFDATA, 53, 1, MemoryFrequency: u64 = 0, MaxMemoryFrequency: u64 = 8,
+    MaxMemoryFrequencyOC: u64 = 16, MemoryBandwidth: u64 = 24, PCIEBandwidth: u64 = 32, FanRPM: u32 = 40,
+    Power: u32 = 44, Temperature: u32 = 48, PowerStateOverride: u8 = 52,
 }
+
 impl DXGK_ADAPTER_PERFDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_ADAPTER_PERFDATA }
 
 /// `DXGK_ADAPTER_PERFDATACAPS`, d3dkmdt.h: 28 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2721,16 +2996,17 @@ pub struct DXGK_ADAPTER_PERFDATACAPS {
     /// Offset 24, 4 bytes: `ULONG`.
     pub TemperatureWarning: u32,
 }
-assert_layout! {
-    DXGK_ADAPTER_PERFDATACAPS, 28, 1, MaxMemoryBandwidth 0, MaxPCIEBandwidth 8, MaxFanRPM 16, TemperatureMax 20,
-    TemperatureWarning 24,
+
+plain_struct! {
+    DXGK_ADAPTER_PERFDATACAPS, 28, 1, MaxMemoryBandwidth: u64 = 0, MaxPCIEBandwidth: u64 = 8, MaxFanRPM: u32 = 16,
+    TemperatureMax: u32 = 20, TemperatureWarning: u32 = 24,
 }
+
 impl DXGK_ADAPTER_PERFDATACAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_ADAPTER_PERFDATACAPS }
 
 /// `DXGK_BACKLIGHT_INFO`, d3dkmdt.h: 1540 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2743,13 +3019,17 @@ pub struct DXGK_BACKLIGHT_INFO {
     /// Offset 4, 1536 bytes: `D3DDDI_GAMMA_RAMP_RGB256x3x16`.
     pub GammaRamp: D3DDDI_GAMMA_RAMP_RGB256x3x16,
 }
-assert_layout! { DXGK_BACKLIGHT_INFO, 1540, 1, BacklightUsersetting 0, BacklightEffective 2, GammaRamp 4 }
+
+plain_struct! {
+    DXGK_BACKLIGHT_INFO, 1540, 1, BacklightUsersetting: u16 = 0, BacklightEffective: u16 = 2,
+    GammaRamp: D3DDDI_GAMMA_RAMP_RGB256x3x16 = 4,
+}
+
 impl DXGK_BACKLIGHT_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BACKLIGHT_INFO }
 
 /// `DXGK_BRIGHTNESS_CAPS`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2758,11 +3038,14 @@ pub struct DXGK_BRIGHTNESS_CAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_BRIGHTNESS_CAPS, 4, 1, Value 0 }
+
+plain_struct! { DXGK_BRIGHTNESS_CAPS, 4, 1, Value: u32 = 0 }
+
 impl DXGK_BRIGHTNESS_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SmoothBrightness`: bit 0 at offset 0.
     #[inline]
     pub const fn SmoothBrightness(self) -> bool { self.Value & 0x1 != 0 }
@@ -2773,6 +3056,7 @@ impl DXGK_BRIGHTNESS_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_SmoothBrightness(mut self, value: bool) -> Self { self.set_SmoothBrightness(value); self }
+
     /// `AdaptiveBrightness`: bit 1 at offset 0.
     #[inline]
     pub const fn AdaptiveBrightness(self) -> bool { self.Value & 0x2 != 0 }
@@ -2785,6 +3069,7 @@ impl DXGK_BRIGHTNESS_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_AdaptiveBrightness(mut self, value: bool) -> Self { self.set_AdaptiveBrightness(value); self }
+
     /// `NitsBrightness`: bit 2 at offset 0.
     #[inline]
     pub const fn NitsBrightness(self) -> bool { self.Value & 0x4 != 0 }
@@ -2797,6 +3082,7 @@ impl DXGK_BRIGHTNESS_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_NitsBrightness(mut self, value: bool) -> Self { self.set_NitsBrightness(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -2810,6 +3096,7 @@ impl DXGK_BRIGHTNESS_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_BRIGHTNESS_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_BRIGHTNESS_CAPS", u64::from(self.Value), &[
@@ -2817,7 +3104,6 @@ impl fmt::Debug for DXGK_BRIGHTNESS_CAPS {
         ])
     }
 }
-plain_types! { DXGK_BRIGHTNESS_CAPS }
 
 /// `DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT`, d3dkmdt.h: 204 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2832,16 +3118,17 @@ pub struct DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT {
     /// Offset 12, 192 bytes: `DXGK_BRIGHTNESS_NIT_RANGE[16]`.
     pub SupportedRanges: [DXGK_BRIGHTNESS_NIT_RANGE; 16],
 }
-assert_layout! {
-    DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT, 204, 1, NormalRangeCount 0, RangeCount 4, PreferredMaximumBrightness 8,
-    SupportedRanges 12,
+
+plain_struct! {
+    DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT, 204, 1, NormalRangeCount: u32 = 0, RangeCount: u32 = 4,
+    PreferredMaximumBrightness: u32 = 8, SupportedRanges: [DXGK_BRIGHTNESS_NIT_RANGE; 16] = 12,
 }
+
 impl DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT }
 
 /// `DXGK_BRIGHTNESS_GET_OUT`, d3dkmdt.h: 8 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2852,13 +3139,14 @@ pub struct DXGK_BRIGHTNESS_GET_OUT {
     /// Offset 4, 4 bytes: `UINT32`.
     pub TargetBrightnessMillinits: u32,
 }
-assert_layout! { DXGK_BRIGHTNESS_GET_OUT, 8, 1, CurrentBrightnessMillinits 0, TargetBrightnessMillinits 4 }
+
+plain_struct! { DXGK_BRIGHTNESS_GET_OUT, 8, 1, CurrentBrightnessMillinits: u32 = 0, TargetBrightnessMillinits: u32 = 4 }
+
 impl DXGK_BRIGHTNESS_GET_OUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BRIGHTNESS_GET_OUT }
 
 /// `DXGK_BRIGHTNESS_NIT_RANGE`, d3dkmdt.h: 12 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2871,13 +3159,17 @@ pub struct DXGK_BRIGHTNESS_NIT_RANGE {
     /// Offset 8, 4 bytes: `UINT32`.
     pub StepSizeMillinit: u32,
 }
-assert_layout! { DXGK_BRIGHTNESS_NIT_RANGE, 12, 1, MinimumLevelMillinit 0, MaximumLevelMillinit 4, StepSizeMillinit 8 }
+
+plain_struct! {
+    DXGK_BRIGHTNESS_NIT_RANGE, 12, 1, MinimumLevelMillinit: u32 = 0, MaximumLevelMillinit: u32 = 4,
+    StepSizeMillinit: u32 = 8,
+}
+
 impl DXGK_BRIGHTNESS_NIT_RANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BRIGHTNESS_NIT_RANGE }
 
 /// `DXGK_BRIGHTNESS_SENSOR_DATA`, d3dkmdt.h: 24 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -2894,11 +3186,17 @@ pub struct DXGK_BRIGHTNESS_SENSOR_DATA {
     /// Offset 20, 4 bytes: `float`.
     pub ColorTemperature: f32,
 }
-assert_layout! { DXGK_BRIGHTNESS_SENSOR_DATA, 24, 1, Size 0, u0 4, AlsReading 8, Chromaticity 12, ColorTemperature 20 }
+
+plain_struct! {
+    DXGK_BRIGHTNESS_SENSOR_DATA, 24, 1, Size: u32 = 0, u0: DXGK_BRIGHTNESS_SENSOR_DATA_u0 = 4, AlsReading: f32 = 8,
+    Chromaticity: DXGK_BRIGHTNESS_SENSOR_DATA_CHROMATICITY = 12, ColorTemperature: f32 = 20,
+}
+
 impl DXGK_BRIGHTNESS_SENSOR_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Flags` at offset 4, 4 bytes: `struct`.
     #[inline]
     pub const fn Flags(&self) -> &DXGK_BRIGHTNESS_SENSOR_DATA_Flags { plain::view(&self.u0) }
@@ -2908,6 +3206,7 @@ impl DXGK_BRIGHTNESS_SENSOR_DATA {
     /// Stores `Flags`.
     #[inline]
     pub const fn set_Flags(&mut self, value: DXGK_BRIGHTNESS_SENSOR_DATA_Flags) { plain::put(&mut self.u0, value); }
+
     /// `ValidSensorValues` at offset 4, 4 bytes: `UINT`.
     #[inline]
     pub const fn ValidSensorValues(&self) -> u32 { plain::get(&self.u0) }
@@ -2923,11 +3222,14 @@ pub struct DXGK_BRIGHTNESS_SENSOR_DATA_Flags {
     /// Offset 4, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { DXGK_BRIGHTNESS_SENSOR_DATA_Flags, 4, 1, bits0 0 }
+
+plain_struct! { DXGK_BRIGHTNESS_SENSOR_DATA_Flags, 4, 1, bits0: u32 = 0 }
+
 impl DXGK_BRIGHTNESS_SENSOR_DATA_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AlsReadingValid`: bit 0 at offset 4.
     #[inline]
     pub const fn AlsReadingValid(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -2938,6 +3240,7 @@ impl DXGK_BRIGHTNESS_SENSOR_DATA_Flags {
     #[must_use]
     #[inline]
     pub const fn with_AlsReadingValid(mut self, value: bool) -> Self { self.set_AlsReadingValid(value); self }
+
     /// `ChromaticityValid`: bit 1 at offset 4.
     #[inline]
     pub const fn ChromaticityValid(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -2950,6 +3253,7 @@ impl DXGK_BRIGHTNESS_SENSOR_DATA_Flags {
     #[must_use]
     #[inline]
     pub const fn with_ChromaticityValid(mut self, value: bool) -> Self { self.set_ChromaticityValid(value); self }
+
     /// `ColorTemperatureValid`: bit 2 at offset 4.
     #[inline]
     pub const fn ColorTemperatureValid(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -2964,6 +3268,7 @@ impl DXGK_BRIGHTNESS_SENSOR_DATA_Flags {
     pub const fn with_ColorTemperatureValid(mut self, value: bool) -> Self {
         self.set_ColorTemperatureValid(value); self
     }
+
     /// `Reserved`: bits 3 to 31 at offset 4.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 3) & 0x1fffffff }
@@ -2977,6 +3282,7 @@ impl DXGK_BRIGHTNESS_SENSOR_DATA_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_BRIGHTNESS_SENSOR_DATA_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_BRIGHTNESS_SENSOR_DATA_Flags", u64::from(self.bits0), &[
@@ -2994,18 +3300,20 @@ pub union DXGK_BRIGHTNESS_SENSOR_DATA_u0 {
     pub(crate) ValidSensorValues: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_BRIGHTNESS_SENSOR_DATA_u0, 4, 1 }
+
+plain_union! { DXGK_BRIGHTNESS_SENSOR_DATA_u0, 4, 1, DXGK_BRIGHTNESS_SENSOR_DATA_Flags, u32, [u8; 4] }
+
 impl DXGK_BRIGHTNESS_SENSOR_DATA_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_BRIGHTNESS_SENSOR_DATA_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_BRIGHTNESS_SENSOR_DATA_u0")
     }
 }
-plain_types! { DXGK_BRIGHTNESS_SENSOR_DATA, DXGK_BRIGHTNESS_SENSOR_DATA_Flags, DXGK_BRIGHTNESS_SENSOR_DATA_u0 }
 
 /// `DXGK_BRIGHTNESS_SENSOR_DATA_CHROMATICITY`, d3dkmdt.h: 8 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -3016,13 +3324,14 @@ pub struct DXGK_BRIGHTNESS_SENSOR_DATA_CHROMATICITY {
     /// Offset 4, 4 bytes: `float`.
     pub ChromaticityY: f32,
 }
-assert_layout! { DXGK_BRIGHTNESS_SENSOR_DATA_CHROMATICITY, 8, 1, ChromaticityX 0, ChromaticityY 4 }
+
+plain_struct! { DXGK_BRIGHTNESS_SENSOR_DATA_CHROMATICITY, 8, 1, ChromaticityX: f32 = 0, ChromaticityY: f32 = 4 }
+
 impl DXGK_BRIGHTNESS_SENSOR_DATA_CHROMATICITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BRIGHTNESS_SENSOR_DATA_CHROMATICITY }
 
 /// `DXGK_BRIGHTNESS_SET_IN`, d3dkmdt.h: 32 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -3035,13 +3344,17 @@ pub struct DXGK_BRIGHTNESS_SET_IN {
     /// Offset 8, 24 bytes: `DXGK_BRIGHTNESS_SENSOR_DATA`.
     pub SensorReadings: DXGK_BRIGHTNESS_SENSOR_DATA,
 }
-assert_layout! { DXGK_BRIGHTNESS_SET_IN, 32, 1, BrightnessMillinits 0, TransitionTimeMs 4, SensorReadings 8 }
+
+plain_struct! {
+    DXGK_BRIGHTNESS_SET_IN, 32, 1, BrightnessMillinits: u32 = 0, TransitionTimeMs: u32 = 4,
+    SensorReadings: DXGK_BRIGHTNESS_SENSOR_DATA = 8,
+}
+
 impl DXGK_BRIGHTNESS_SET_IN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BRIGHTNESS_SET_IN }
 
 /// `DXGK_BRIGHTNESS_STATE`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -3050,11 +3363,14 @@ pub struct DXGK_BRIGHTNESS_STATE {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_BRIGHTNESS_STATE, 4, 1, Value 0 }
+
+plain_struct! { DXGK_BRIGHTNESS_STATE, 4, 1, Value: u32 = 0 }
+
 impl DXGK_BRIGHTNESS_STATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SmoothBrightness`: bit 0 at offset 0.
     #[inline]
     pub const fn SmoothBrightness(self) -> bool { self.Value & 0x1 != 0 }
@@ -3065,6 +3381,7 @@ impl DXGK_BRIGHTNESS_STATE {
     #[must_use]
     #[inline]
     pub const fn with_SmoothBrightness(mut self, value: bool) -> Self { self.set_SmoothBrightness(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -3078,6 +3395,7 @@ impl DXGK_BRIGHTNESS_STATE {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_BRIGHTNESS_STATE {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_BRIGHTNESS_STATE", u64::from(self.Value), &[
@@ -3085,7 +3403,6 @@ impl fmt::Debug for DXGK_BRIGHTNESS_STATE {
         ])
     }
 }
-plain_types! { DXGK_BRIGHTNESS_STATE }
 
 /// `DXGK_DISPLAYMUX_SET_INTERNAL_PANEL_INFO`, d3dkmdt.h: 209 bytes, aligned to 1. Source: NDC.
 #[repr(C)]
@@ -3098,15 +3415,17 @@ pub struct DXGK_DISPLAYMUX_SET_INTERNAL_PANEL_INFO {
     /// Offset 5, 204 bytes: `DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT`.
     pub Bridgtness3Ranges: DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT,
 }
-assert_layout! {
-    DXGK_DISPLAYMUX_SET_INTERNAL_PANEL_INFO, 209, 1, Brightness3Supported 0, Brightness3Caps 1, Bridgtness3Ranges 5,
+
+plain_struct! {
+    DXGK_DISPLAYMUX_SET_INTERNAL_PANEL_INFO, 209, 1, Brightness3Supported: BOOLEAN = 0,
+    Brightness3Caps: DXGK_BRIGHTNESS_CAPS = 1, Bridgtness3Ranges: DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT = 5,
 }
+
 impl DXGK_DISPLAYMUX_SET_INTERNAL_PANEL_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DISPLAYMUX_SET_INTERNAL_PANEL_INFO }
 
 /// `DXGK_DISPLAY_INFORMATION`, d3dkmdt.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3127,16 +3446,17 @@ pub struct DXGK_DISPLAY_INFORMATION {
     /// Offset 28, 4 bytes: `ULONG`.
     pub AcpiId: u32,
 }
-assert_layout! {
-    DXGK_DISPLAY_INFORMATION, 32, 8, Width 0, Height 4, Pitch 8, ColorFormat 12, PhysicAddress 16, TargetId 24,
-    AcpiId 28,
+
+plain_struct! {
+    DXGK_DISPLAY_INFORMATION, 32, 8, Width: u32 = 0, Height: u32 = 4, Pitch: u32 = 8, ColorFormat: D3DDDIFORMAT = 12,
+    PhysicAddress: PHYSICAL_ADDRESS = 16, TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 24, AcpiId: u32 = 28,
 }
+
 impl DXGK_DISPLAY_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DISPLAY_INFORMATION }
 
 /// `DXGK_FAULT_ERROR_CODE`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -3145,11 +3465,14 @@ pub struct DXGK_FAULT_ERROR_CODE {
     /// Offset 0, 4 bytes: anonymous union.
     pub u0: DXGK_FAULT_ERROR_CODE_u0,
 }
-assert_layout! { DXGK_FAULT_ERROR_CODE, 4, 1, u0 0 }
+
+plain_struct! { DXGK_FAULT_ERROR_CODE, 4, 1, u0: DXGK_FAULT_ERROR_CODE_u0 = 0 }
+
 impl DXGK_FAULT_ERROR_CODE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `IsDeviceSpecificCode`: bit 0 at offset 0.
     #[inline]
     pub const fn IsDeviceSpecificCode(&self) -> bool { plain::get::<_, u32>(&self.u0) & 0x1 != 0 }
@@ -3158,6 +3481,7 @@ impl DXGK_FAULT_ERROR_CODE {
     pub const fn set_IsDeviceSpecificCode(&mut self, value: bool) {
         let bits = (plain::get::<_, u32>(&self.u0) & !0x1) | (value as u32); plain::put(&mut self.u0, bits);
     }
+
     /// `GeneralErrorCode`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn GeneralErrorCode(&self) -> DXGK_GENERAL_ERROR_CODE {
@@ -3168,6 +3492,7 @@ impl DXGK_FAULT_ERROR_CODE {
     pub const fn set_GeneralErrorCode(&mut self, value: DXGK_GENERAL_ERROR_CODE) {
         let bits = (plain::get::<_, u32>(&self.u0) & !0xfffffffe) | (((value.0 as u32) & 0x7fffffff) << 1); plain::put(&mut self.u0, bits);
     }
+
     /// `IsDeviceSpecificCodeReservedBit`: bit 0 at offset 0.
     #[inline]
     pub const fn IsDeviceSpecificCodeReservedBit(&self) -> bool { plain::get::<_, u32>(&self.u0) & 0x1 != 0 }
@@ -3176,6 +3501,7 @@ impl DXGK_FAULT_ERROR_CODE {
     pub const fn set_IsDeviceSpecificCodeReservedBit(&mut self, value: bool) {
         let bits = (plain::get::<_, u32>(&self.u0) & !0x1) | (value as u32); plain::put(&mut self.u0, bits);
     }
+
     /// `DeviceSpecificCode`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn DeviceSpecificCode(&self) -> u32 { (plain::get::<_, u32>(&self.u0) >> 1) & 0x7fffffff }
@@ -3194,18 +3520,20 @@ pub union DXGK_FAULT_ERROR_CODE_u0 {
     pub(crate) bits1: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_FAULT_ERROR_CODE_u0, 4, 1 }
+
+plain_union! { DXGK_FAULT_ERROR_CODE_u0, 4, 1, u32, u32, [u8; 4] }
+
 impl DXGK_FAULT_ERROR_CODE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_FAULT_ERROR_CODE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_FAULT_ERROR_CODE_u0")
     }
 }
-plain_types! { DXGK_FAULT_ERROR_CODE, DXGK_FAULT_ERROR_CODE_u0 }
 
 /// `DXGK_GPUCLOCKDATA`, d3dkmdt.h: 28 bytes, aligned to 1. Source: NRC.
 #[repr(C, packed)]
@@ -3220,13 +3548,17 @@ pub struct DXGK_GPUCLOCKDATA {
     /// Offset 24, 4 bytes: `DXGK_GPUCLOCKDATA_FLAGS`.
     pub Flags: DXGK_GPUCLOCKDATA_FLAGS,
 }
-assert_layout! { DXGK_GPUCLOCKDATA, 28, 1, GpuFrequency 0, GpuClockCounter 8, CpuClockCounter 16, Flags 24 }
+
+plain_struct! {
+    DXGK_GPUCLOCKDATA, 28, 1, GpuFrequency: u64 = 0, GpuClockCounter: u64 = 8, CpuClockCounter: u64 = 16,
+    Flags: DXGK_GPUCLOCKDATA_FLAGS = 24,
+}
+
 impl DXGK_GPUCLOCKDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GPUCLOCKDATA }
 
 /// `DXGK_GPUCLOCKDATA_FLAGS`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -3235,11 +3567,14 @@ pub struct DXGK_GPUCLOCKDATA_FLAGS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { DXGK_GPUCLOCKDATA_FLAGS, 4, 1, Value 0 }
+
+plain_struct! { DXGK_GPUCLOCKDATA_FLAGS, 4, 1, Value: u32 = 0 }
+
 impl DXGK_GPUCLOCKDATA_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ContextManagementProcessor`: bit 0 at offset 0.
     #[inline]
     pub const fn ContextManagementProcessor(self) -> bool { self.Value & 0x1 != 0 }
@@ -3254,6 +3589,7 @@ impl DXGK_GPUCLOCKDATA_FLAGS {
     pub const fn with_ContextManagementProcessor(mut self, value: bool) -> Self {
         self.set_ContextManagementProcessor(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -3267,6 +3603,7 @@ impl DXGK_GPUCLOCKDATA_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_GPUCLOCKDATA_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_GPUCLOCKDATA_FLAGS", u64::from(self.Value), &[
@@ -3274,7 +3611,6 @@ impl fmt::Debug for DXGK_GPUCLOCKDATA_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_GPUCLOCKDATA_FLAGS }
 
 /// `DXGK_GPUVERSION`, d3dkmdt.h: 128 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -3285,13 +3621,14 @@ pub struct DXGK_GPUVERSION {
     /// Offset 64, 64 bytes: `WCHAR[32]`.
     pub GpuArchitecture: [WCHAR; 32],
 }
-assert_layout! { DXGK_GPUVERSION, 128, 1, BiosVersion 0, GpuArchitecture 64 }
+
+plain_struct! { DXGK_GPUVERSION, 128, 1, BiosVersion: [WCHAR; 32] = 0, GpuArchitecture: [WCHAR; 32] = 64 }
+
 impl DXGK_GPUVERSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GPUVERSION }
 
 /// `DXGK_MONITORLINKINFO_CAPABILITIES`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -3300,11 +3637,14 @@ pub struct DXGK_MONITORLINKINFO_CAPABILITIES {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_MONITORLINKINFO_CAPABILITIES, 4, 1, Value 0 }
+
+plain_struct! { DXGK_MONITORLINKINFO_CAPABILITIES, 4, 1, Value: u32 = 0 }
+
 impl DXGK_MONITORLINKINFO_CAPABILITIES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Stereo`: bit 0 at offset 0.
     #[inline]
     pub const fn Stereo(self) -> bool { self.Value & 0x1 != 0 }
@@ -3315,6 +3655,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     #[must_use]
     #[inline]
     pub const fn with_Stereo(mut self, value: bool) -> Self { self.set_Stereo(value); self }
+
     /// `WideColorSpace`: bit 1 at offset 0.
     #[inline]
     pub const fn WideColorSpace(self) -> bool { self.Value & 0x2 != 0 }
@@ -3327,6 +3668,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     #[must_use]
     #[inline]
     pub const fn with_WideColorSpace(mut self, value: bool) -> Self { self.set_WideColorSpace(value); self }
+
     /// `HighColorSpace`: bit 2 at offset 0.
     #[inline]
     pub const fn HighColorSpace(self) -> bool { self.Value & 0x4 != 0 }
@@ -3339,6 +3681,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     #[must_use]
     #[inline]
     pub const fn with_HighColorSpace(mut self, value: bool) -> Self { self.set_HighColorSpace(value); self }
+
     /// `DynamicColorSpace`: bit 3 at offset 0.
     #[inline]
     pub const fn DynamicColorSpace(self) -> bool { self.Value & 0x8 != 0 }
@@ -3351,6 +3694,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     #[must_use]
     #[inline]
     pub const fn with_DynamicColorSpace(mut self, value: bool) -> Self { self.set_DynamicColorSpace(value); self }
+
     /// `DynamicBitsPerColorChannel`: bit 4 at offset 0.
     #[inline]
     pub const fn DynamicBitsPerColorChannel(self) -> bool { self.Value & 0x10 != 0 }
@@ -3365,6 +3709,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     pub const fn with_DynamicBitsPerColorChannel(mut self, value: bool) -> Self {
         self.set_DynamicBitsPerColorChannel(value); self
     }
+
     /// `DynamicColorEncodingFormat`: bit 5 at offset 0.
     #[inline]
     pub const fn DynamicColorEncodingFormat(self) -> bool { self.Value & 0x20 != 0 }
@@ -3379,6 +3724,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     pub const fn with_DynamicColorEncodingFormat(mut self, value: bool) -> Self {
         self.set_DynamicColorEncodingFormat(value); self
     }
+
     /// `DedicatedTimingGeneration`: bit 6 at offset 0.
     #[inline]
     pub const fn DedicatedTimingGeneration(self) -> bool { self.Value & 0x40 != 0 }
@@ -3393,6 +3739,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     pub const fn with_DedicatedTimingGeneration(mut self, value: bool) -> Self {
         self.set_DedicatedTimingGeneration(value); self
     }
+
     /// `TargetIndependentPrimary`: bit 7 at offset 0.
     #[inline]
     pub const fn TargetIndependentPrimary(self) -> bool { self.Value & 0x80 != 0 }
@@ -3407,6 +3754,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     pub const fn with_TargetIndependentPrimary(mut self, value: bool) -> Self {
         self.set_TargetIndependentPrimary(value); self
     }
+
     /// `SyncLockIdentical`: bit 8 at offset 0.
     #[inline]
     pub const fn SyncLockIdentical(self) -> bool { self.Value & 0x100 != 0 }
@@ -3419,6 +3767,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     #[must_use]
     #[inline]
     pub const fn with_SyncLockIdentical(mut self, value: bool) -> Self { self.set_SyncLockIdentical(value); self }
+
     /// `Hdr10Plus`: bit 9 at offset 0.
     #[inline]
     pub const fn Hdr10Plus(self) -> bool { self.Value & 0x200 != 0 }
@@ -3429,6 +3778,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     #[must_use]
     #[inline]
     pub const fn with_Hdr10Plus(mut self, value: bool) -> Self { self.set_Hdr10Plus(value); self }
+
     /// `DolbyVisionLowLatency`: bit 10 at offset 0.
     #[inline]
     pub const fn DolbyVisionLowLatency(self) -> bool { self.Value & 0x400 != 0 }
@@ -3443,6 +3793,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     pub const fn with_DolbyVisionLowLatency(mut self, value: bool) -> Self {
         self.set_DolbyVisionLowLatency(value); self
     }
+
     /// `VariableRefresh`: bit 11 at offset 0.
     #[inline]
     pub const fn VariableRefresh(self) -> bool { self.Value & 0x800 != 0 }
@@ -3455,6 +3806,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     #[must_use]
     #[inline]
     pub const fn with_VariableRefresh(mut self, value: bool) -> Self { self.set_VariableRefresh(value); self }
+
     /// `Reserved`: bits 12 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 12) & 0xfffff }
@@ -3468,6 +3820,7 @@ impl DXGK_MONITORLINKINFO_CAPABILITIES {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_MONITORLINKINFO_CAPABILITIES {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MONITORLINKINFO_CAPABILITIES", u64::from(self.Value), &[
@@ -3478,7 +3831,6 @@ impl fmt::Debug for DXGK_MONITORLINKINFO_CAPABILITIES {
         ])
     }
 }
-plain_types! { DXGK_MONITORLINKINFO_CAPABILITIES }
 
 /// `DXGK_MONITORLINKINFO_USAGEHINTS`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NDC.
 #[repr(C, packed)]
@@ -3487,11 +3839,14 @@ pub struct DXGK_MONITORLINKINFO_USAGEHINTS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_MONITORLINKINFO_USAGEHINTS, 4, 1, Value 0 }
+
+plain_struct! { DXGK_MONITORLINKINFO_USAGEHINTS, 4, 1, Value: u32 = 0 }
+
 impl DXGK_MONITORLINKINFO_USAGEHINTS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Hidden`: bit 0 at offset 0.
     #[inline]
     pub const fn Hidden(self) -> bool { self.Value & 0x1 != 0 }
@@ -3502,6 +3857,7 @@ impl DXGK_MONITORLINKINFO_USAGEHINTS {
     #[must_use]
     #[inline]
     pub const fn with_Hidden(mut self, value: bool) -> Self { self.set_Hidden(value); self }
+
     /// `HeadMounted`: bit 1 at offset 0.
     #[inline]
     pub const fn HeadMounted(self) -> bool { self.Value & 0x2 != 0 }
@@ -3512,6 +3868,7 @@ impl DXGK_MONITORLINKINFO_USAGEHINTS {
     #[must_use]
     #[inline]
     pub const fn with_HeadMounted(mut self, value: bool) -> Self { self.set_HeadMounted(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -3525,6 +3882,7 @@ impl DXGK_MONITORLINKINFO_USAGEHINTS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_MONITORLINKINFO_USAGEHINTS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MONITORLINKINFO_USAGEHINTS", u64::from(self.Value), &[
@@ -3532,7 +3890,6 @@ impl fmt::Debug for DXGK_MONITORLINKINFO_USAGEHINTS {
         ])
     }
 }
-plain_types! { DXGK_MONITORLINKINFO_USAGEHINTS }
 
 /// `DXGK_NODEMETADATA`, d3dkmdt.h: 74 bytes, aligned to 1. Source: NRC.
 #[repr(C, packed)]
@@ -3549,15 +3906,17 @@ pub struct DXGK_NODEMETADATA {
     /// Offset 73, 1 byte: `BOOLEAN`.
     pub IoMmuSupported: BOOLEAN,
 }
-assert_layout! {
-    DXGK_NODEMETADATA, 74, 1, EngineType 0, FriendlyName 4, Flags 68, GpuMmuSupported 72, IoMmuSupported 73,
+
+plain_struct! {
+    DXGK_NODEMETADATA, 74, 1, EngineType: DXGK_ENGINE_TYPE = 0, FriendlyName: [WCHAR; 32] = 4,
+    Flags: DXGK_NODEMETADATA_FLAGS = 68, GpuMmuSupported: BOOLEAN = 72, IoMmuSupported: BOOLEAN = 73,
 }
+
 impl DXGK_NODEMETADATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_NODEMETADATA }
 
 /// `DXGK_NODEMETADATA_FLAGS`, d3dkmdt.h: 4 bytes, aligned to 1. Source: NC.
 #[repr(C, packed)]
@@ -3566,11 +3925,14 @@ pub struct DXGK_NODEMETADATA_FLAGS {
     /// Offset 0, 4 bytes: `UINT`, type approximate.
     pub Value: u32,
 }
-assert_layout! { DXGK_NODEMETADATA_FLAGS, 4, 1, Value 0 }
+
+plain_struct! { DXGK_NODEMETADATA_FLAGS, 4, 1, Value: u32 = 0 }
+
 impl DXGK_NODEMETADATA_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ContextSchedulingSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn ContextSchedulingSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -3585,6 +3947,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     pub const fn with_ContextSchedulingSupported(mut self, value: bool) -> Self {
         self.set_ContextSchedulingSupported(value); self
     }
+
     /// `RingBufferFenceRelease`: bit 1 at offset 0.
     #[inline]
     pub const fn RingBufferFenceRelease(self) -> bool { self.Value & 0x2 != 0 }
@@ -3599,6 +3962,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     pub const fn with_RingBufferFenceRelease(mut self, value: bool) -> Self {
         self.set_RingBufferFenceRelease(value); self
     }
+
     /// `SupportTrackedWorkload`: bit 2 at offset 0.
     #[inline]
     pub const fn SupportTrackedWorkload(self) -> bool { self.Value & 0x4 != 0 }
@@ -3613,6 +3977,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     pub const fn with_SupportTrackedWorkload(mut self, value: bool) -> Self {
         self.set_SupportTrackedWorkload(value); self
     }
+
     /// `UserModeSubmission`: bit 3 at offset 0.
     #[inline]
     pub const fn UserModeSubmission(self) -> bool { self.Value & 0x8 != 0 }
@@ -3625,6 +3990,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UserModeSubmission(mut self, value: bool) -> Self { self.set_UserModeSubmission(value); self }
+
     /// `SupportBuildTestCommandBuffer`: bit 4 at offset 0.
     #[inline]
     pub const fn SupportBuildTestCommandBuffer(self) -> bool { self.Value & 0x10 != 0 }
@@ -3639,6 +4005,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     pub const fn with_SupportBuildTestCommandBuffer(mut self, value: bool) -> Self {
         self.set_SupportBuildTestCommandBuffer(value); self
     }
+
     /// `Reserved`: bits 5 to 15 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 5) & 0x7ff }
@@ -3649,6 +4016,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
+
     /// `MaxInFlightHwQueueBuffers`: bits 16 to 31 at offset 0.
     #[inline]
     pub const fn MaxInFlightHwQueueBuffers(self) -> u32 { (self.Value >> 16) & 0xffff }
@@ -3664,6 +4032,7 @@ impl DXGK_NODEMETADATA_FLAGS {
         self.set_MaxInFlightHwQueueBuffers(value); self
     }
 }
+
 impl fmt::Debug for DXGK_NODEMETADATA_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_NODEMETADATA_FLAGS", u64::from(self.Value), &[
@@ -3673,7 +4042,6 @@ impl fmt::Debug for DXGK_NODEMETADATA_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_NODEMETADATA_FLAGS }
 
 /// `DXGK_NODE_PERFDATA`, d3dkmdt.h: 44 bytes, aligned to 1. Source: NDRC.
 #[repr(C, packed)]
@@ -3694,16 +4062,17 @@ pub struct DXGK_NODE_PERFDATA {
     /// Offset 36, 8 bytes: `ULONGLONG`.
     pub MaxTransitionLatency: u64,
 }
-assert_layout! {
-    DXGK_NODE_PERFDATA, 44, 1, Frequency 0, MaxFrequency 8, MaxFrequencyOC 16, Voltage 24, VoltageMax 28,
-    VoltageMaxOC 32, MaxTransitionLatency 36,
+
+plain_struct! {
+    DXGK_NODE_PERFDATA, 44, 1, Frequency: u64 = 0, MaxFrequency: u64 = 8, MaxFrequencyOC: u64 = 16,
+    Voltage: u32 = 24, VoltageMax: u32 = 28, VoltageMaxOC: u32 = 32, MaxTransitionLatency: u64 = 36,
 }
+
 impl DXGK_NODE_PERFDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_NODE_PERFDATA }
 
 /// `DXGK_TARGETMODE_DETAIL_TIMING`, d3dkmdt.h: 28 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3716,10 +4085,14 @@ pub struct DXGK_TARGETMODE_DETAIL_TIMING {
     /// Offset 8, 20 bytes: `DISPLAYID_DETAILED_TIMING_TYPE_I`.
     pub DetailTiming: DISPLAYID_DETAILED_TIMING_TYPE_I,
 }
-assert_layout! { DXGK_TARGETMODE_DETAIL_TIMING, 28, 4, VideoStandard 0, TimingId 4, DetailTiming 8 }
+
+plain_struct! {
+    DXGK_TARGETMODE_DETAIL_TIMING, 28, 4, VideoStandard: D3DKMDT_VIDEO_SIGNAL_STANDARD = 0, TimingId: u32 = 4,
+    DetailTiming: DISPLAYID_DETAILED_TIMING_TYPE_I = 8,
+}
+
 impl DXGK_TARGETMODE_DETAIL_TIMING {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_TARGETMODE_DETAIL_TIMING }

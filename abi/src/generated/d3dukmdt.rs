@@ -12,7 +12,7 @@ use crate::{
     D3DDDI_VIDEO_PRESENT_SOURCE_ID, D3DDDI_VIDEO_PRESENT_TARGET_ID, D3DGPU_SIZE_T, D3DGPU_VIRTUAL_ADDRESS,
     D3DKMDT_COLORSPACE_TRANSFORM_STAGE_CONTROL, D3DKMT_HANDLE, DXGKVGPU_ESCAPE_TYPE, DXGK_FEATURE_ID,
     DXGK_FEATURE_VERSION, DXGK_MIRACAST_CHUNK_TYPE, DXGK_NATIVE_FENCE_LOG_TYPE, GUID, HANDLE, LUID, Padding,
-    ULARGE_INTEGER, WCHAR, assert_layout, bits, plain, plain_types,
+    ULARGE_INTEGER, WCHAR, bits, plain, plain_struct, plain_union,
 };
 
 /// `D3DDDIARG_CREATERESOURCE`, d3dukmdt.h: 64 bytes, aligned to 8. Source: NDRC.
@@ -46,16 +46,20 @@ pub struct D3DDDIARG_CREATERESOURCE {
     /// Offset 60, 4 bytes: `D3DDDI_ROTATION`.
     pub Rotation: D3DDDI_ROTATION,
 }
-assert_layout! {
-    D3DDDIARG_CREATERESOURCE, 64, 8, Format 0, Pool 4, MultisampleType 8, MultisampleQuality 12, pSurfList 16,
-    SurfCount 24, MipLevels 28, Fvf 32, VidPnSourceId 36, RefreshRate 40, hResource 48, Flags 56, Rotation 60,
+
+plain_struct! {
+    D3DDDIARG_CREATERESOURCE, 64, 8, Format: D3DDDIFORMAT = 0, Pool: D3DDDI_POOL = 4,
+    MultisampleType: D3DDDIMULTISAMPLE_TYPE = 8, MultisampleQuality: u32 = 12,
+    pSurfList: *const D3DDDI_SURFACEINFO = 16, SurfCount: u32 = 24, MipLevels: u32 = 28, Fvf: u32 = 32,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 36, RefreshRate: D3DDDI_RATIONAL = 40, hResource: HANDLE = 48,
+    Flags: D3DDDI_RESOURCEFLAGS = 56, Rotation: D3DDDI_ROTATION = 60,
 }
+
 impl D3DDDIARG_CREATERESOURCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDIARG_CREATERESOURCE }
 
 /// `D3DDDIARG_CREATERESOURCE2`, d3dukmdt.h: 72 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -92,17 +96,21 @@ pub struct D3DDDIARG_CREATERESOURCE2 {
     #[doc(hidden)]
     pub _padding68: Padding<4>,
 }
-assert_layout! {
-    D3DDDIARG_CREATERESOURCE2, 72, 8, Format 0, Pool 4, MultisampleType 8, MultisampleQuality 12, pSurfList 16,
-    SurfCount 24, MipLevels 28, Fvf 32, VidPnSourceId 36, RefreshRate 40, hResource 48, Flags 56, Rotation 60,
-    Flags2 64, _padding68 68,
+
+plain_struct! {
+    D3DDDIARG_CREATERESOURCE2, 72, 8, Format: D3DDDIFORMAT = 0, Pool: D3DDDI_POOL = 4,
+    MultisampleType: D3DDDIMULTISAMPLE_TYPE = 8, MultisampleQuality: u32 = 12,
+    pSurfList: *const D3DDDI_SURFACEINFO = 16, SurfCount: u32 = 24, MipLevels: u32 = 28, Fvf: u32 = 32,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 36, RefreshRate: D3DDDI_RATIONAL = 40, hResource: HANDLE = 48,
+    Flags: D3DDDI_RESOURCEFLAGS = 56, Rotation: D3DDDI_ROTATION = 60, Flags2: D3DDDI_RESOURCEFLAGS2 = 64,
+    _padding68: Padding<4> = 68,
 }
+
 impl D3DDDIARG_CREATERESOURCE2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDIARG_CREATERESOURCE2 }
 
 /// `D3DDDICB_DESTROYALLOCATION2FLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -111,11 +119,14 @@ pub struct D3DDDICB_DESTROYALLOCATION2FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDICB_DESTROYALLOCATION2FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDICB_DESTROYALLOCATION2FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDICB_DESTROYALLOCATION2FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AssumeNotInUse`: bit 0 at offset 0.
     #[inline]
     pub const fn AssumeNotInUse(self) -> bool { self.Value & 0x1 != 0 }
@@ -126,6 +137,7 @@ impl D3DDDICB_DESTROYALLOCATION2FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AssumeNotInUse(mut self, value: bool) -> Self { self.set_AssumeNotInUse(value); self }
+
     /// `SynchronousDestroy`: bit 1 at offset 0.
     #[inline]
     pub const fn SynchronousDestroy(self) -> bool { self.Value & 0x2 != 0 }
@@ -138,6 +150,7 @@ impl D3DDDICB_DESTROYALLOCATION2FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SynchronousDestroy(mut self, value: bool) -> Self { self.set_SynchronousDestroy(value); self }
+
     /// `Reserved`: bits 2 to 30 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x1fffffff }
@@ -150,6 +163,7 @@ impl D3DDDICB_DESTROYALLOCATION2FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
+
     /// `SystemUseOnly`: bit 31 at offset 0.
     #[inline]
     pub const fn SystemUseOnly(self) -> bool { self.Value & 0x80000000 != 0 }
@@ -163,6 +177,7 @@ impl D3DDDICB_DESTROYALLOCATION2FLAGS {
     #[inline]
     pub const fn with_SystemUseOnly(mut self, value: bool) -> Self { self.set_SystemUseOnly(value); self }
 }
+
 impl fmt::Debug for D3DDDICB_DESTROYALLOCATION2FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDICB_DESTROYALLOCATION2FLAGS", u64::from(self.Value), &[
@@ -170,7 +185,6 @@ impl fmt::Debug for D3DDDICB_DESTROYALLOCATION2FLAGS {
         ])
     }
 }
-plain_types! { D3DDDICB_DESTROYALLOCATION2FLAGS }
 
 /// `D3DDDICB_LOCK2FLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -179,11 +193,14 @@ pub struct D3DDDICB_LOCK2FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDICB_LOCK2FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDICB_LOCK2FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDICB_LOCK2FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -195,6 +212,7 @@ impl D3DDDICB_LOCK2FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDICB_LOCK2FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDICB_LOCK2FLAGS", u64::from(self.Value), &[
@@ -202,7 +220,6 @@ impl fmt::Debug for D3DDDICB_LOCK2FLAGS {
         ])
     }
 }
-plain_types! { D3DDDICB_LOCK2FLAGS }
 
 /// `D3DDDICB_LOCKFLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -211,11 +228,14 @@ pub struct D3DDDICB_LOCKFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDICB_LOCKFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDICB_LOCKFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDICB_LOCKFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ReadOnly`: bit 0 at offset 0.
     #[inline]
     pub const fn ReadOnly(self) -> bool { self.Value & 0x1 != 0 }
@@ -226,6 +246,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ReadOnly(mut self, value: bool) -> Self { self.set_ReadOnly(value); self }
+
     /// `WriteOnly`: bit 1 at offset 0.
     #[inline]
     pub const fn WriteOnly(self) -> bool { self.Value & 0x2 != 0 }
@@ -236,6 +257,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_WriteOnly(mut self, value: bool) -> Self { self.set_WriteOnly(value); self }
+
     /// `DonotWait`: bit 2 at offset 0.
     #[inline]
     pub const fn DonotWait(self) -> bool { self.Value & 0x4 != 0 }
@@ -246,6 +268,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DonotWait(mut self, value: bool) -> Self { self.set_DonotWait(value); self }
+
     /// `IgnoreSync`: bit 3 at offset 0.
     #[inline]
     pub const fn IgnoreSync(self) -> bool { self.Value & 0x8 != 0 }
@@ -256,6 +279,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_IgnoreSync(mut self, value: bool) -> Self { self.set_IgnoreSync(value); self }
+
     /// `LockEntire`: bit 4 at offset 0.
     #[inline]
     pub const fn LockEntire(self) -> bool { self.Value & 0x10 != 0 }
@@ -266,6 +290,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_LockEntire(mut self, value: bool) -> Self { self.set_LockEntire(value); self }
+
     /// `DonotEvict`: bit 5 at offset 0.
     #[inline]
     pub const fn DonotEvict(self) -> bool { self.Value & 0x20 != 0 }
@@ -276,6 +301,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DonotEvict(mut self, value: bool) -> Self { self.set_DonotEvict(value); self }
+
     /// `AcquireAperture`: bit 6 at offset 0.
     #[inline]
     pub const fn AcquireAperture(self) -> bool { self.Value & 0x40 != 0 }
@@ -288,6 +314,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AcquireAperture(mut self, value: bool) -> Self { self.set_AcquireAperture(value); self }
+
     /// `Discard`: bit 7 at offset 0.
     #[inline]
     pub const fn Discard(self) -> bool { self.Value & 0x80 != 0 }
@@ -298,6 +325,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Discard(mut self, value: bool) -> Self { self.set_Discard(value); self }
+
     /// `NoExistingReference`: bit 8 at offset 0.
     #[inline]
     pub const fn NoExistingReference(self) -> bool { self.Value & 0x100 != 0 }
@@ -310,6 +338,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoExistingReference(mut self, value: bool) -> Self { self.set_NoExistingReference(value); self }
+
     /// `UseAlternateVA`: bit 9 at offset 0.
     #[inline]
     pub const fn UseAlternateVA(self) -> bool { self.Value & 0x200 != 0 }
@@ -322,6 +351,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UseAlternateVA(mut self, value: bool) -> Self { self.set_UseAlternateVA(value); self }
+
     /// `IgnoreReadSync`: bit 10 at offset 0.
     #[inline]
     pub const fn IgnoreReadSync(self) -> bool { self.Value & 0x400 != 0 }
@@ -334,6 +364,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_IgnoreReadSync(mut self, value: bool) -> Self { self.set_IgnoreReadSync(value); self }
+
     /// `Reserved`: bits 11 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 11) & 0x1fffff }
@@ -347,6 +378,7 @@ impl D3DDDICB_LOCKFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDICB_LOCKFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDICB_LOCKFLAGS", u64::from(self.Value), &[
@@ -356,7 +388,6 @@ impl fmt::Debug for D3DDDICB_LOCKFLAGS {
         ])
     }
 }
-plain_types! { D3DDDICB_LOCKFLAGS }
 
 /// `D3DDDICB_SIGNALFLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -365,11 +396,14 @@ pub struct D3DDDICB_SIGNALFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDICB_SIGNALFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDICB_SIGNALFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDICB_SIGNALFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SignalAtSubmission`: bit 0 at offset 0.
     #[inline]
     pub const fn SignalAtSubmission(self) -> bool { self.Value & 0x1 != 0 }
@@ -380,6 +414,7 @@ impl D3DDDICB_SIGNALFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SignalAtSubmission(mut self, value: bool) -> Self { self.set_SignalAtSubmission(value); self }
+
     /// `EnqueueCpuEvent`: bit 1 at offset 0.
     #[inline]
     pub const fn EnqueueCpuEvent(self) -> bool { self.Value & 0x2 != 0 }
@@ -392,6 +427,7 @@ impl D3DDDICB_SIGNALFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_EnqueueCpuEvent(mut self, value: bool) -> Self { self.set_EnqueueCpuEvent(value); self }
+
     /// `AllowFenceRewind`: bit 2 at offset 0.
     #[inline]
     pub const fn AllowFenceRewind(self) -> bool { self.Value & 0x4 != 0 }
@@ -404,6 +440,7 @@ impl D3DDDICB_SIGNALFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AllowFenceRewind(mut self, value: bool) -> Self { self.set_AllowFenceRewind(value); self }
+
     /// `Reserved`: bits 3 to 30 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0xfffffff }
@@ -416,6 +453,7 @@ impl D3DDDICB_SIGNALFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
+
     /// `DXGK_SIGNAL_FLAG_INTERNAL0`: bit 31 at offset 0.
     #[inline]
     pub const fn DXGK_SIGNAL_FLAG_INTERNAL0(self) -> bool { self.Value & 0x80000000 != 0 }
@@ -431,6 +469,7 @@ impl D3DDDICB_SIGNALFLAGS {
         self.set_DXGK_SIGNAL_FLAG_INTERNAL0(value); self
     }
 }
+
 impl fmt::Debug for D3DDDICB_SIGNALFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDICB_SIGNALFLAGS", u64::from(self.Value), &[
@@ -439,7 +478,6 @@ impl fmt::Debug for D3DDDICB_SIGNALFLAGS {
         ])
     }
 }
-plain_types! { D3DDDICB_SIGNALFLAGS }
 
 /// `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`, d3dukmdt.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -448,11 +486,14 @@ pub struct D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE {
     /// Offset 0, 8 bytes: `UINT64`.
     pub Value: u64,
 }
-assert_layout! { D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE, 8, 8, Value 0 }
+
+plain_struct! { D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE, 8, 8, Value: u64 = 0 }
+
 impl D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Write`: bit 0 at offset 0.
     #[inline]
     pub const fn Write(self) -> bool { self.Value & 0x1 != 0 }
@@ -463,6 +504,7 @@ impl D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE {
     #[must_use]
     #[inline]
     pub const fn with_Write(mut self, value: bool) -> Self { self.set_Write(value); self }
+
     /// `Execute`: bit 1 at offset 0.
     #[inline]
     pub const fn Execute(self) -> bool { self.Value & 0x2 != 0 }
@@ -473,6 +515,7 @@ impl D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE {
     #[must_use]
     #[inline]
     pub const fn with_Execute(mut self, value: bool) -> Self { self.set_Execute(value); self }
+
     /// `Zero`: bit 2 at offset 0.
     #[inline]
     pub const fn Zero(self) -> bool { self.Value & 0x4 != 0 }
@@ -483,6 +526,7 @@ impl D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE {
     #[must_use]
     #[inline]
     pub const fn with_Zero(mut self, value: bool) -> Self { self.set_Zero(value); self }
+
     /// `NoAccess`: bit 3 at offset 0.
     #[inline]
     pub const fn NoAccess(self) -> bool { self.Value & 0x8 != 0 }
@@ -493,6 +537,7 @@ impl D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE {
     #[must_use]
     #[inline]
     pub const fn with_NoAccess(mut self, value: bool) -> Self { self.set_NoAccess(value); self }
+
     /// `SystemUseOnly`: bit 4 at offset 0.
     #[inline]
     pub const fn SystemUseOnly(self) -> bool { self.Value & 0x10 != 0 }
@@ -505,6 +550,7 @@ impl D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE {
     #[must_use]
     #[inline]
     pub const fn with_SystemUseOnly(mut self, value: bool) -> Self { self.set_SystemUseOnly(value); self }
+
     /// `Reserved`: bits 5 to 63 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u64 { (self.Value >> 5) & 0x7ffffffffffffff }
@@ -518,6 +564,7 @@ impl D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE {
     #[inline]
     pub const fn with_Reserved(mut self, value: u64) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE", self.Value, &[
@@ -526,7 +573,6 @@ impl fmt::Debug for D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE {
         ])
     }
 }
-plain_types! { D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE }
 
 /// `D3DDDIRECT`, d3dukmdt.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -541,13 +587,14 @@ pub struct D3DDDIRECT {
     /// Offset 12, 4 bytes: `LONG`.
     pub bottom: i32,
 }
-assert_layout! { D3DDDIRECT, 16, 4, left 0, top 4, right 8, bottom 12 }
+
+plain_struct! { D3DDDIRECT, 16, 4, left: i32 = 0, top: i32 = 4, right: i32 = 8, bottom: i32 = 12 }
+
 impl D3DDDIRECT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDIRECT }
 
 /// `D3DDDI_ALLOCATIONINFO`, d3dukmdt.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -570,10 +617,14 @@ pub struct D3DDDI_ALLOCATIONINFO {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DDDI_ALLOCATIONINFO, 40, 8, hAllocation 0, _padding4 4, pSystemMem 8, pPrivateDriverData 16,
-    PrivateDriverDataSize 24, VidPnSourceId 28, Flags 32, _padding36 36,
+
+plain_struct! {
+    D3DDDI_ALLOCATIONINFO, 40, 8, hAllocation: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    pSystemMem: *const c_void = 8, pPrivateDriverData: *mut c_void = 16, PrivateDriverDataSize: u32 = 24,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 28, Flags: D3DDDI_ALLOCATIONINFO_Flags = 32,
+    _padding36: Padding<4> = 36,
 }
+
 impl D3DDDI_ALLOCATIONINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -587,11 +638,14 @@ pub struct D3DDDI_ALLOCATIONINFO_Flags {
     /// Offset 32, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_ALLOCATIONINFO_Flags, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_ALLOCATIONINFO_Flags, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_ALLOCATIONINFO_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Primary`: bit 0 at offset 32.
     #[inline]
     pub const fn Primary(self) -> bool { self.Value & 0x1 != 0 }
@@ -602,6 +656,7 @@ impl D3DDDI_ALLOCATIONINFO_Flags {
     #[must_use]
     #[inline]
     pub const fn with_Primary(mut self, value: bool) -> Self { self.set_Primary(value); self }
+
     /// `Stereo`: bit 1 at offset 32.
     #[inline]
     pub const fn Stereo(self) -> bool { self.Value & 0x2 != 0 }
@@ -612,6 +667,7 @@ impl D3DDDI_ALLOCATIONINFO_Flags {
     #[must_use]
     #[inline]
     pub const fn with_Stereo(mut self, value: bool) -> Self { self.set_Stereo(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 32.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -625,6 +681,7 @@ impl D3DDDI_ALLOCATIONINFO_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_ALLOCATIONINFO_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_ALLOCATIONINFO_Flags", u64::from(self.Value), &[
@@ -632,7 +689,6 @@ impl fmt::Debug for D3DDDI_ALLOCATIONINFO_Flags {
         ])
     }
 }
-plain_types! { D3DDDI_ALLOCATIONINFO, D3DDDI_ALLOCATIONINFO_Flags }
 
 /// `D3DDDI_ALLOCATIONINFO2`, d3dukmdt.h: 96 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -661,32 +717,41 @@ pub struct D3DDDI_ALLOCATIONINFO2 {
     /// Offset 56, 40 bytes: `ULONG_PTR[5]`.
     pub Reserved: [usize; 5],
 }
-assert_layout! {
-    D3DDDI_ALLOCATIONINFO2, 96, 8, hAllocation 0, _padding4 4, u0 8, pPrivateDriverData 16, PrivateDriverDataSize 24,
-    VidPnSourceId 28, Flags 32, _padding36 36, GpuVirtualAddress 40, u1 48, Reserved 56,
+
+plain_struct! {
+    D3DDDI_ALLOCATIONINFO2, 96, 8, hAllocation: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    u0: D3DDDI_ALLOCATIONINFO2_u0 = 8, pPrivateDriverData: *mut c_void = 16, PrivateDriverDataSize: u32 = 24,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 28, Flags: D3DDDI_ALLOCATIONINFO2_Flags = 32,
+    _padding36: Padding<4> = 36, GpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 40, u1: D3DDDI_ALLOCATIONINFO2_u1 = 48,
+    Reserved: [usize; 5] = 56,
 }
+
 impl D3DDDI_ALLOCATIONINFO2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `hSection` at offset 8, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn hSection(&self) -> HANDLE { plain::get(&self.u0) }
     /// Stores `hSection`.
     #[inline]
     pub const fn set_hSection(&mut self, value: HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `pSystemMem` at offset 8, 8 bytes: `const VOID *`.
     #[inline]
     pub const fn pSystemMem(&self) -> *const c_void { plain::get(&self.u0) }
     /// Stores `pSystemMem`.
     #[inline]
     pub const fn set_pSystemMem(&mut self, value: *const c_void) { plain::put(&mut self.u0, value); }
+
     /// `Priority` at offset 48, 4 bytes: `UINT`.
     #[inline]
     pub const fn Priority(&self) -> u32 { plain::get(&self.u1) }
     /// Stores `Priority`.
     #[inline]
     pub const fn set_Priority(&mut self, value: u32) { plain::put(&mut self.u1, value); }
+
     /// `Unused` at offset 48, 8 bytes: `ULONG_PTR`.
     #[inline]
     pub const fn Unused(&self) -> usize { plain::get(&self.u1) }
@@ -703,12 +768,15 @@ pub union D3DDDI_ALLOCATIONINFO2_u0 {
     pub(crate) pSystemMem: *const c_void,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DDDI_ALLOCATIONINFO2_u0, 8, 8 }
+
+plain_union! { D3DDDI_ALLOCATIONINFO2_u0, 8, 8, HANDLE, *const c_void, [u8; 8] }
+
 impl D3DDDI_ALLOCATIONINFO2_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DDDI_ALLOCATIONINFO2_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DDDI_ALLOCATIONINFO2_u0")
@@ -722,11 +790,14 @@ pub struct D3DDDI_ALLOCATIONINFO2_Flags {
     /// Offset 32, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_ALLOCATIONINFO2_Flags, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_ALLOCATIONINFO2_Flags, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_ALLOCATIONINFO2_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Primary`: bit 0 at offset 32.
     #[inline]
     pub const fn Primary(self) -> bool { self.Value & 0x1 != 0 }
@@ -737,6 +808,7 @@ impl D3DDDI_ALLOCATIONINFO2_Flags {
     #[must_use]
     #[inline]
     pub const fn with_Primary(mut self, value: bool) -> Self { self.set_Primary(value); self }
+
     /// `Stereo`: bit 1 at offset 32.
     #[inline]
     pub const fn Stereo(self) -> bool { self.Value & 0x2 != 0 }
@@ -747,6 +819,7 @@ impl D3DDDI_ALLOCATIONINFO2_Flags {
     #[must_use]
     #[inline]
     pub const fn with_Stereo(mut self, value: bool) -> Self { self.set_Stereo(value); self }
+
     /// `OverridePriority`: bit 2 at offset 32.
     #[inline]
     pub const fn OverridePriority(self) -> bool { self.Value & 0x4 != 0 }
@@ -759,6 +832,7 @@ impl D3DDDI_ALLOCATIONINFO2_Flags {
     #[must_use]
     #[inline]
     pub const fn with_OverridePriority(mut self, value: bool) -> Self { self.set_OverridePriority(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 32.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -772,6 +846,7 @@ impl D3DDDI_ALLOCATIONINFO2_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_ALLOCATIONINFO2_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_ALLOCATIONINFO2_Flags", u64::from(self.Value), &[
@@ -788,19 +863,19 @@ pub union D3DDDI_ALLOCATIONINFO2_u1 {
     pub(crate) Unused: usize,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DDDI_ALLOCATIONINFO2_u1, 8, 8 }
+
+plain_union! { D3DDDI_ALLOCATIONINFO2_u1, 8, 8, u32, usize, [u8; 8] }
+
 impl D3DDDI_ALLOCATIONINFO2_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DDDI_ALLOCATIONINFO2_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DDDI_ALLOCATIONINFO2_u1")
     }
-}
-plain_types! {
-    D3DDDI_ALLOCATIONINFO2, D3DDDI_ALLOCATIONINFO2_u0, D3DDDI_ALLOCATIONINFO2_Flags, D3DDDI_ALLOCATIONINFO2_u1,
 }
 
 /// `D3DDDI_ALLOCATIONLIST`, d3dukmdt.h: 8 bytes, aligned to 4. Source: NDRC.
@@ -812,17 +887,21 @@ pub struct D3DDDI_ALLOCATIONLIST {
     /// Offset 4, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_ALLOCATIONLIST, 8, 4, hAllocation 0, Value 4 }
+
+plain_struct! { D3DDDI_ALLOCATIONLIST, 8, 4, hAllocation: D3DKMT_HANDLE = 0, Value: u32 = 4 }
+
 impl D3DDDI_ALLOCATIONLIST {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `WriteOperation`: bit 0 at offset 4.
     #[inline]
     pub const fn WriteOperation(&self) -> bool { self.Value & 0x1 != 0 }
     /// Stores `WriteOperation`.
     #[inline]
     pub const fn set_WriteOperation(&mut self, value: bool) { self.Value = (self.Value & !0x1) | (value as u32); }
+
     /// `DoNotRetireInstance`: bit 1 at offset 4.
     #[inline]
     pub const fn DoNotRetireInstance(&self) -> bool { self.Value & 0x2 != 0 }
@@ -831,12 +910,14 @@ impl D3DDDI_ALLOCATIONLIST {
     pub const fn set_DoNotRetireInstance(&mut self, value: bool) {
         self.Value = (self.Value & !0x2) | ((value as u32) << 1);
     }
+
     /// `OfferPriority`: bits 2 to 4 at offset 4.
     #[inline]
     pub const fn OfferPriority(&self) -> u32 { (self.Value >> 2) & 0x7 }
     /// Stores `OfferPriority`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_OfferPriority(&mut self, value: u32) { self.Value = (self.Value & !0x1c) | ((value & 0x7) << 2); }
+
     /// `Reserved`: bits 5 to 31 at offset 4.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.Value >> 5) & 0x7ffffff }
@@ -846,7 +927,6 @@ impl D3DDDI_ALLOCATIONLIST {
         self.Value = (self.Value & !0xffffffe0) | ((value & 0x7ffffff) << 5);
     }
 }
-plain_types! { D3DDDI_ALLOCATIONLIST }
 
 /// `D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDC.
 #[repr(C)]
@@ -855,11 +935,14 @@ pub struct D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `HardwareQueue`: bit 0 at offset 0.
     #[inline]
     pub const fn HardwareQueue(self) -> bool { self.Value & 0x1 != 0 }
@@ -870,6 +953,7 @@ impl D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HardwareQueue(mut self, value: bool) -> Self { self.set_HardwareQueue(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -883,6 +967,7 @@ impl D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS", u64::from(self.Value), &[
@@ -890,7 +975,6 @@ impl fmt::Debug for D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS }
 
 /// `D3DDDI_CREATECONTEXTFLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDC.
 #[repr(C)]
@@ -899,11 +983,14 @@ pub struct D3DDDI_CREATECONTEXTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_CREATECONTEXTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_CREATECONTEXTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_CREATECONTEXTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NullRendering`: bit 0 at offset 0.
     #[inline]
     pub const fn NullRendering(self) -> bool { self.Value & 0x1 != 0 }
@@ -914,6 +1001,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NullRendering(mut self, value: bool) -> Self { self.set_NullRendering(value); self }
+
     /// `InitialData`: bit 1 at offset 0.
     #[inline]
     pub const fn InitialData(self) -> bool { self.Value & 0x2 != 0 }
@@ -924,6 +1012,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_InitialData(mut self, value: bool) -> Self { self.set_InitialData(value); self }
+
     /// `DisableGpuTimeout`: bit 2 at offset 0.
     #[inline]
     pub const fn DisableGpuTimeout(self) -> bool { self.Value & 0x4 != 0 }
@@ -936,6 +1025,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DisableGpuTimeout(mut self, value: bool) -> Self { self.set_DisableGpuTimeout(value); self }
+
     /// `SynchronizationOnly`: bit 3 at offset 0.
     #[inline]
     pub const fn SynchronizationOnly(self) -> bool { self.Value & 0x8 != 0 }
@@ -948,6 +1038,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SynchronizationOnly(mut self, value: bool) -> Self { self.set_SynchronizationOnly(value); self }
+
     /// `HwQueueSupported`: bit 4 at offset 0.
     #[inline]
     pub const fn HwQueueSupported(self) -> bool { self.Value & 0x10 != 0 }
@@ -960,6 +1051,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HwQueueSupported(mut self, value: bool) -> Self { self.set_HwQueueSupported(value); self }
+
     /// `NoKmdAccess`: bit 5 at offset 0.
     #[inline]
     pub const fn NoKmdAccess(self) -> bool { self.Value & 0x20 != 0 }
@@ -970,6 +1062,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoKmdAccess(mut self, value: bool) -> Self { self.set_NoKmdAccess(value); self }
+
     /// `TestContext`: bit 6 at offset 0.
     #[inline]
     pub const fn TestContext(self) -> bool { self.Value & 0x40 != 0 }
@@ -980,6 +1073,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TestContext(mut self, value: bool) -> Self { self.set_TestContext(value); self }
+
     /// `Reserved`: bits 7 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 7) & 0x1ffffff }
@@ -993,6 +1087,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_CREATECONTEXTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_CREATECONTEXTFLAGS", u64::from(self.Value), &[
@@ -1002,7 +1097,6 @@ impl fmt::Debug for D3DDDI_CREATECONTEXTFLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_CREATECONTEXTFLAGS }
 
 /// `D3DDDI_CREATEHWCONTEXTFLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1011,11 +1105,14 @@ pub struct D3DDDI_CREATEHWCONTEXTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_CREATEHWCONTEXTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_CREATEHWCONTEXTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_CREATEHWCONTEXTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -1027,6 +1124,7 @@ impl D3DDDI_CREATEHWCONTEXTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_CREATEHWCONTEXTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_CREATEHWCONTEXTFLAGS", u64::from(self.Value), &[
@@ -1034,7 +1132,6 @@ impl fmt::Debug for D3DDDI_CREATEHWCONTEXTFLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_CREATEHWCONTEXTFLAGS }
 
 /// `D3DDDI_CREATEHWQUEUEFLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDC.
 #[repr(C)]
@@ -1043,11 +1140,14 @@ pub struct D3DDDI_CREATEHWQUEUEFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_CREATEHWQUEUEFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_CREATEHWQUEUEFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_CREATEHWQUEUEFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DisableGpuTimeout`: bit 0 at offset 0.
     #[inline]
     pub const fn DisableGpuTimeout(self) -> bool { self.Value & 0x1 != 0 }
@@ -1058,6 +1158,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DisableGpuTimeout(mut self, value: bool) -> Self { self.set_DisableGpuTimeout(value); self }
+
     /// `NoBroadcastSignal`: bit 1 at offset 0.
     #[inline]
     pub const fn NoBroadcastSignal(self) -> bool { self.Value & 0x2 != 0 }
@@ -1070,6 +1171,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoBroadcastSignal(mut self, value: bool) -> Self { self.set_NoBroadcastSignal(value); self }
+
     /// `NoBroadcastWait`: bit 2 at offset 0.
     #[inline]
     pub const fn NoBroadcastWait(self) -> bool { self.Value & 0x4 != 0 }
@@ -1082,6 +1184,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoBroadcastWait(mut self, value: bool) -> Self { self.set_NoBroadcastWait(value); self }
+
     /// `NoKmdAccess`: bit 3 at offset 0.
     #[inline]
     pub const fn NoKmdAccess(self) -> bool { self.Value & 0x8 != 0 }
@@ -1092,6 +1195,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoKmdAccess(mut self, value: bool) -> Self { self.set_NoKmdAccess(value); self }
+
     /// `UserModeSubmission`: bit 4 at offset 0.
     #[inline]
     pub const fn UserModeSubmission(self) -> bool { self.Value & 0x10 != 0 }
@@ -1104,6 +1208,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UserModeSubmission(mut self, value: bool) -> Self { self.set_UserModeSubmission(value); self }
+
     /// `NativeProgressFence`: bit 5 at offset 0.
     #[inline]
     pub const fn NativeProgressFence(self) -> bool { self.Value & 0x20 != 0 }
@@ -1116,6 +1221,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NativeProgressFence(mut self, value: bool) -> Self { self.set_NativeProgressFence(value); self }
+
     /// `TestQueue`: bit 6 at offset 0.
     #[inline]
     pub const fn TestQueue(self) -> bool { self.Value & 0x40 != 0 }
@@ -1126,6 +1232,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TestQueue(mut self, value: bool) -> Self { self.set_TestQueue(value); self }
+
     /// `Reserved`: bits 7 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 7) & 0x1ffffff }
@@ -1139,6 +1246,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_CREATEHWQUEUEFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_CREATEHWQUEUEFLAGS", u64::from(self.Value), &[
@@ -1148,7 +1256,6 @@ impl fmt::Debug for D3DDDI_CREATEHWQUEUEFLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_CREATEHWQUEUEFLAGS }
 
 /// `D3DDDI_DESTROYPAGINGQUEUE`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1157,13 +1264,14 @@ pub struct D3DDDI_DESTROYPAGINGQUEUE {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hPagingQueue: D3DKMT_HANDLE,
 }
-assert_layout! { D3DDDI_DESTROYPAGINGQUEUE, 4, 4, hPagingQueue 0 }
+
+plain_struct! { D3DDDI_DESTROYPAGINGQUEUE, 4, 4, hPagingQueue: D3DKMT_HANDLE = 0 }
+
 impl D3DDDI_DESTROYPAGINGQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_DESTROYPAGINGQUEUE }
 
 /// `D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER`, d3dukmdt.h: 112 bytes, aligned to 8. Source: ND.
 #[repr(C)]
@@ -1188,16 +1296,19 @@ pub struct D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER {
     /// Offset 108, 4 bytes: `UINT`.
     pub DmaBufferPrivateDataSize: u32,
 }
-assert_layout! {
-    D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER, 112, 8, EscapeType 0, hDevice 4, hContext 8, Flags 12, Command 16,
-    pDmaBuffer 88, pDmaBufferPrivateData 96, DmaBufferSize 104, DmaBufferPrivateDataSize 108,
+
+plain_struct! {
+    D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER, 112, 8, EscapeType: D3DDDI_DRIVERESCAPETYPE = 0,
+    hDevice: D3DKMT_HANDLE = 4, hContext: D3DKMT_HANDLE = 8, Flags: D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS = 12,
+    Command: D3DDDI_TESTCOMMANDBUFFER = 16, pDmaBuffer: *mut c_void = 88, pDmaBufferPrivateData: *mut c_void = 96,
+    DmaBufferSize: u32 = 104, DmaBufferPrivateDataSize: u32 = 108,
 }
+
 impl D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER }
 
 /// `D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE`, d3dukmdt.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1212,13 +1323,17 @@ pub struct D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE {
     /// Offset 16, 32 bytes: `UINT[8]`.
     pub Usage: [u32; 8],
 }
-assert_layout! { D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE, 48, 8, EscapeType 0, hSyncObject 4, hKmdCpuEvent 8, Usage 16 }
+
+plain_struct! {
+    D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE, 48, 8, EscapeType: D3DDDI_DRIVERESCAPETYPE = 0,
+    hSyncObject: D3DKMT_HANDLE = 4, hKmdCpuEvent: u64 = 8, Usage: [u32; 8] = 16,
+}
+
 impl D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_DRIVERESCAPE_CPUEVENTUSAGE }
 
 /// `D3DDDI_DRIVERESCAPE_TRANSLATEALLOCATIONEHANDLE`, d3dukmdt.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1229,13 +1344,17 @@ pub struct D3DDDI_DRIVERESCAPE_TRANSLATEALLOCATIONEHANDLE {
     /// Offset 4, 4 bytes: `D3DKMT_HANDLE`.
     pub hAllocation: D3DKMT_HANDLE,
 }
-assert_layout! { D3DDDI_DRIVERESCAPE_TRANSLATEALLOCATIONEHANDLE, 8, 4, EscapeType 0, hAllocation 4 }
+
+plain_struct! {
+    D3DDDI_DRIVERESCAPE_TRANSLATEALLOCATIONEHANDLE, 8, 4, EscapeType: D3DDDI_DRIVERESCAPETYPE = 0,
+    hAllocation: D3DKMT_HANDLE = 4,
+}
+
 impl D3DDDI_DRIVERESCAPE_TRANSLATEALLOCATIONEHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_DRIVERESCAPE_TRANSLATEALLOCATIONEHANDLE }
 
 /// `D3DDDI_DRIVERESCAPE_TRANSLATERESOURCEHANDLE`, d3dukmdt.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1246,13 +1365,17 @@ pub struct D3DDDI_DRIVERESCAPE_TRANSLATERESOURCEHANDLE {
     /// Offset 4, 4 bytes: `D3DKMT_HANDLE`.
     pub hResource: D3DKMT_HANDLE,
 }
-assert_layout! { D3DDDI_DRIVERESCAPE_TRANSLATERESOURCEHANDLE, 8, 4, EscapeType 0, hResource 4 }
+
+plain_struct! {
+    D3DDDI_DRIVERESCAPE_TRANSLATERESOURCEHANDLE, 8, 4, EscapeType: D3DDDI_DRIVERESCAPETYPE = 0,
+    hResource: D3DKMT_HANDLE = 4,
+}
+
 impl D3DDDI_DRIVERESCAPE_TRANSLATERESOURCEHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_DRIVERESCAPE_TRANSLATERESOURCEHANDLE }
 
 /// `D3DDDI_DXGI_RGB`, d3dukmdt.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1265,13 +1388,14 @@ pub struct D3DDDI_DXGI_RGB {
     /// Offset 8, 4 bytes: `float`.
     pub Blue: f32,
 }
-assert_layout! { D3DDDI_DXGI_RGB, 12, 4, Red 0, Green 4, Blue 8 }
+
+plain_struct! { D3DDDI_DXGI_RGB, 12, 4, Red: f32 = 0, Green: f32 = 4, Blue: f32 = 8 }
+
 impl D3DDDI_DXGI_RGB {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_DXGI_RGB }
 
 /// `D3DDDI_ESCAPEFLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1280,11 +1404,14 @@ pub struct D3DDDI_ESCAPEFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_ESCAPEFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_ESCAPEFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_ESCAPEFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `HardwareAccess`: bit 0 at offset 0.
     #[inline]
     pub const fn HardwareAccess(self) -> bool { self.Value & 0x1 != 0 }
@@ -1295,6 +1422,7 @@ impl D3DDDI_ESCAPEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HardwareAccess(mut self, value: bool) -> Self { self.set_HardwareAccess(value); self }
+
     /// `DeviceStatusQuery`: bit 1 at offset 0.
     #[inline]
     pub const fn DeviceStatusQuery(self) -> bool { self.Value & 0x2 != 0 }
@@ -1307,6 +1435,7 @@ impl D3DDDI_ESCAPEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DeviceStatusQuery(mut self, value: bool) -> Self { self.set_DeviceStatusQuery(value); self }
+
     /// `ChangeFrameLatency`: bit 2 at offset 0.
     #[inline]
     pub const fn ChangeFrameLatency(self) -> bool { self.Value & 0x4 != 0 }
@@ -1319,6 +1448,7 @@ impl D3DDDI_ESCAPEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ChangeFrameLatency(mut self, value: bool) -> Self { self.set_ChangeFrameLatency(value); self }
+
     /// `NoAdapterSynchronization`: bit 3 at offset 0.
     #[inline]
     pub const fn NoAdapterSynchronization(self) -> bool { self.Value & 0x8 != 0 }
@@ -1333,6 +1463,7 @@ impl D3DDDI_ESCAPEFLAGS {
     pub const fn with_NoAdapterSynchronization(mut self, value: bool) -> Self {
         self.set_NoAdapterSynchronization(value); self
     }
+
     /// `Reserved`: bit 4 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> bool { self.Value & 0x10 != 0 }
@@ -1343,6 +1474,7 @@ impl D3DDDI_ESCAPEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved(mut self, value: bool) -> Self { self.set_Reserved(value); self }
+
     /// `VirtualMachineData`: bit 5 at offset 0.
     #[inline]
     pub const fn VirtualMachineData(self) -> bool { self.Value & 0x20 != 0 }
@@ -1355,6 +1487,7 @@ impl D3DDDI_ESCAPEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_VirtualMachineData(mut self, value: bool) -> Self { self.set_VirtualMachineData(value); self }
+
     /// `DriverKnownEscape`: bit 6 at offset 0.
     #[inline]
     pub const fn DriverKnownEscape(self) -> bool { self.Value & 0x40 != 0 }
@@ -1367,6 +1500,7 @@ impl D3DDDI_ESCAPEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DriverKnownEscape(mut self, value: bool) -> Self { self.set_DriverKnownEscape(value); self }
+
     /// `DriverCommonEscape`: bit 7 at offset 0.
     #[inline]
     pub const fn DriverCommonEscape(self) -> bool { self.Value & 0x80 != 0 }
@@ -1379,6 +1513,7 @@ impl D3DDDI_ESCAPEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DriverCommonEscape(mut self, value: bool) -> Self { self.set_DriverCommonEscape(value); self }
+
     /// `Reserved2`: bits 8 to 31 at offset 0.
     #[inline]
     pub const fn Reserved2(self) -> u32 { (self.Value >> 8) & 0xffffff }
@@ -1392,6 +1527,7 @@ impl D3DDDI_ESCAPEFLAGS {
     #[inline]
     pub const fn with_Reserved2(mut self, value: u32) -> Self { self.set_Reserved2(value); self }
 }
+
 impl fmt::Debug for D3DDDI_ESCAPEFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_ESCAPEFLAGS", u64::from(self.Value), &[
@@ -1401,7 +1537,6 @@ impl fmt::Debug for D3DDDI_ESCAPEFLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_ESCAPEFLAGS }
 
 /// `D3DDDI_EVICT_FLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1410,11 +1545,14 @@ pub struct D3DDDI_EVICT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_EVICT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_EVICT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_EVICT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `EvictOnlyIfNecessary`: bit 0 at offset 0.
     #[inline]
     pub const fn EvictOnlyIfNecessary(self) -> bool { self.Value & 0x1 != 0 }
@@ -1425,6 +1563,7 @@ impl D3DDDI_EVICT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_EvictOnlyIfNecessary(mut self, value: bool) -> Self { self.set_EvictOnlyIfNecessary(value); self }
+
     /// `NotWrittenTo`: bit 1 at offset 0.
     #[inline]
     pub const fn NotWrittenTo(self) -> bool { self.Value & 0x2 != 0 }
@@ -1435,6 +1574,7 @@ impl D3DDDI_EVICT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NotWrittenTo(mut self, value: bool) -> Self { self.set_NotWrittenTo(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -1448,6 +1588,7 @@ impl D3DDDI_EVICT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_EVICT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_EVICT_FLAGS", u64::from(self.Value), &[
@@ -1455,7 +1596,6 @@ impl fmt::Debug for D3DDDI_EVICT_FLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_EVICT_FLAGS }
 
 /// `D3DDDI_GAMMA_RAMP_DXGI_1`, d3dukmdt.h: 12324 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1468,13 +1608,17 @@ pub struct D3DDDI_GAMMA_RAMP_DXGI_1 {
     /// Offset 24, 12300 bytes: `D3DDDI_DXGI_RGB[1025]`.
     pub GammaCurve: [D3DDDI_DXGI_RGB; 1025],
 }
-assert_layout! { D3DDDI_GAMMA_RAMP_DXGI_1, 12324, 4, Scale 0, Offset 12, GammaCurve 24 }
+
+plain_struct! {
+    D3DDDI_GAMMA_RAMP_DXGI_1, 12324, 4, Scale: D3DDDI_DXGI_RGB = 0, Offset: D3DDDI_DXGI_RGB = 12,
+    GammaCurve: [D3DDDI_DXGI_RGB; 1025] = 24,
+}
+
 impl D3DDDI_GAMMA_RAMP_DXGI_1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_GAMMA_RAMP_DXGI_1 }
 
 /// `D3DDDI_GAMMA_RAMP_RGB256x3x16`, d3dukmdt.h: 1536 bytes, aligned to 2. Source: NDRC.
 #[repr(C)]
@@ -1487,13 +1631,16 @@ pub struct D3DDDI_GAMMA_RAMP_RGB256x3x16 {
     /// Offset 1024, 512 bytes: `USHORT[256]`.
     pub Blue: [u16; 256],
 }
-assert_layout! { D3DDDI_GAMMA_RAMP_RGB256x3x16, 1536, 2, Red 0, Green 512, Blue 1024 }
+
+plain_struct! {
+    D3DDDI_GAMMA_RAMP_RGB256x3x16, 1536, 2, Red: [u16; 256] = 0, Green: [u16; 256] = 512, Blue: [u16; 256] = 1024,
+}
+
 impl D3DDDI_GAMMA_RAMP_RGB256x3x16 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_GAMMA_RAMP_RGB256x3x16 }
 
 /// `D3DDDI_GETRESOURCEPRESENTPRIVATEDRIVERDATA`, d3dukmdt.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1506,15 +1653,17 @@ pub struct D3DDDI_GETRESOURCEPRESENTPRIVATEDRIVERDATA {
     /// Offset 8, 8 bytes: `PVOID`.
     pub pPrivateDriverData: *mut c_void,
 }
-assert_layout! {
-    D3DDDI_GETRESOURCEPRESENTPRIVATEDRIVERDATA, 16, 8, hResource 0, PrivateDriverDataSize 4, pPrivateDriverData 8,
+
+plain_struct! {
+    D3DDDI_GETRESOURCEPRESENTPRIVATEDRIVERDATA, 16, 8, hResource: D3DKMT_HANDLE = 0, PrivateDriverDataSize: u32 = 4,
+    pPrivateDriverData: *mut c_void = 8,
 }
+
 impl D3DDDI_GETRESOURCEPRESENTPRIVATEDRIVERDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_GETRESOURCEPRESENTPRIVATEDRIVERDATA }
 
 /// `D3DDDI_HDR_METADATA_HDR10`, d3dukmdt.h: 28 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1537,16 +1686,18 @@ pub struct D3DDDI_HDR_METADATA_HDR10 {
     /// Offset 26, 2 bytes: `UINT16`.
     pub MaxFrameAverageLightLevel: u16,
 }
-assert_layout! {
-    D3DDDI_HDR_METADATA_HDR10, 28, 4, RedPrimary 0, GreenPrimary 4, BluePrimary 8, WhitePoint 12,
-    MaxMasteringLuminance 16, MinMasteringLuminance 20, MaxContentLightLevel 24, MaxFrameAverageLightLevel 26,
+
+plain_struct! {
+    D3DDDI_HDR_METADATA_HDR10, 28, 4, RedPrimary: [u16; 2] = 0, GreenPrimary: [u16; 2] = 4,
+    BluePrimary: [u16; 2] = 8, WhitePoint: [u16; 2] = 12, MaxMasteringLuminance: u32 = 16,
+    MinMasteringLuminance: u32 = 20, MaxContentLightLevel: u16 = 24, MaxFrameAverageLightLevel: u16 = 26,
 }
+
 impl D3DDDI_HDR_METADATA_HDR10 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_HDR_METADATA_HDR10 }
 
 /// `D3DDDI_HDR_METADATA_HDR10PLUS`, d3dukmdt.h: 72 bytes, aligned to 1. Source: NDRC.
 #[repr(C)]
@@ -1555,13 +1706,14 @@ pub struct D3DDDI_HDR_METADATA_HDR10PLUS {
     /// Offset 0, 72 bytes: `BYTE[72]`.
     pub Data: [u8; 72],
 }
-assert_layout! { D3DDDI_HDR_METADATA_HDR10PLUS, 72, 1, Data 0 }
+
+plain_struct! { D3DDDI_HDR_METADATA_HDR10PLUS, 72, 1, Data: [u8; 72] = 0 }
+
 impl D3DDDI_HDR_METADATA_HDR10PLUS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_HDR_METADATA_HDR10PLUS }
 
 /// `D3DDDI_KERNELOVERLAYINFO`, d3dukmdt.h: 56 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1582,16 +1734,18 @@ pub struct D3DDDI_KERNELOVERLAYINFO {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    D3DDDI_KERNELOVERLAYINFO, 56, 8, hAllocation 0, DstRect 4, SrcRect 20, _padding36 36, pPrivateDriverData 40,
-    PrivateDriverDataSize 48, _padding52 52,
+
+plain_struct! {
+    D3DDDI_KERNELOVERLAYINFO, 56, 8, hAllocation: D3DKMT_HANDLE = 0, DstRect: D3DDDIRECT = 4,
+    SrcRect: D3DDDIRECT = 20, _padding36: Padding<4> = 36, pPrivateDriverData: *mut c_void = 40,
+    PrivateDriverDataSize: u32 = 48, _padding52: Padding<4> = 52,
 }
+
 impl D3DDDI_KERNELOVERLAYINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_KERNELOVERLAYINFO }
 
 /// `D3DDDI_MAKERESIDENT`, d3dukmdt.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1614,16 +1768,18 @@ pub struct D3DDDI_MAKERESIDENT {
     /// Offset 40, 8 bytes: `UINT64`.
     pub NumBytesToTrim: u64,
 }
-assert_layout! {
-    D3DDDI_MAKERESIDENT, 48, 8, hPagingQueue 0, NumAllocations 4, AllocationList 8, PriorityList 16, Flags 24,
-    _padding28 28, PagingFenceValue 32, NumBytesToTrim 40,
+
+plain_struct! {
+    D3DDDI_MAKERESIDENT, 48, 8, hPagingQueue: D3DKMT_HANDLE = 0, NumAllocations: u32 = 4,
+    AllocationList: *const D3DKMT_HANDLE = 8, PriorityList: *const u32 = 16, Flags: D3DDDI_MAKERESIDENT_FLAGS = 24,
+    _padding28: Padding<4> = 28, PagingFenceValue: u64 = 32, NumBytesToTrim: u64 = 40,
 }
+
 impl D3DDDI_MAKERESIDENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_MAKERESIDENT }
 
 /// `D3DDDI_MAKERESIDENT_FLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1632,11 +1788,14 @@ pub struct D3DDDI_MAKERESIDENT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_MAKERESIDENT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_MAKERESIDENT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_MAKERESIDENT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CantTrimFurther`: bit 0 at offset 0.
     #[inline]
     pub const fn CantTrimFurther(self) -> bool { self.Value & 0x1 != 0 }
@@ -1647,6 +1806,7 @@ impl D3DDDI_MAKERESIDENT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CantTrimFurther(mut self, value: bool) -> Self { self.set_CantTrimFurther(value); self }
+
     /// `MustSucceed`: bit 1 at offset 0.
     #[inline]
     pub const fn MustSucceed(self) -> bool { self.Value & 0x2 != 0 }
@@ -1657,6 +1817,7 @@ impl D3DDDI_MAKERESIDENT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_MustSucceed(mut self, value: bool) -> Self { self.set_MustSucceed(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -1670,6 +1831,7 @@ impl D3DDDI_MAKERESIDENT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_MAKERESIDENT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_MAKERESIDENT_FLAGS", u64::from(self.Value), &[
@@ -1677,7 +1839,6 @@ impl fmt::Debug for D3DDDI_MAKERESIDENT_FLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_MAKERESIDENT_FLAGS }
 
 /// `D3DDDI_MAPGPUVIRTUALADDRESS`, d3dukmdt.h: 104 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1716,17 +1877,22 @@ pub struct D3DDDI_MAPGPUVIRTUALADDRESS {
     /// Offset 96, 8 bytes: `UINT64`.
     pub PagingFenceValue: u64,
 }
-assert_layout! {
-    D3DDDI_MAPGPUVIRTUALADDRESS, 104, 8, hPagingQueue 0, _padding4 4, BaseAddress 8, MinimumAddress 16,
-    MaximumAddress 24, hAllocation 32, _padding36 36, OffsetInPages 40, SizeInPages 48, Protection 56,
-    DriverProtection 64, Reserved0 72, _padding76 76, Reserved1 80, VirtualAddress 88, PagingFenceValue 96,
+
+plain_struct! {
+    D3DDDI_MAPGPUVIRTUALADDRESS, 104, 8, hPagingQueue: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    BaseAddress: D3DGPU_VIRTUAL_ADDRESS = 8, MinimumAddress: D3DGPU_VIRTUAL_ADDRESS = 16,
+    MaximumAddress: D3DGPU_VIRTUAL_ADDRESS = 24, hAllocation: D3DKMT_HANDLE = 32, _padding36: Padding<4> = 36,
+    OffsetInPages: D3DGPU_SIZE_T = 40, SizeInPages: D3DGPU_SIZE_T = 48,
+    Protection: D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE = 56, DriverProtection: u64 = 64, Reserved0: u32 = 72,
+    _padding76: Padding<4> = 76, Reserved1: u64 = 80, VirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 88,
+    PagingFenceValue: u64 = 96,
 }
+
 impl D3DDDI_MAPGPUVIRTUALADDRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_MAPGPUVIRTUALADDRESS }
 
 /// `D3DDDI_MULTISAMPLINGMETHOD`, d3dukmdt.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1737,13 +1903,14 @@ pub struct D3DDDI_MULTISAMPLINGMETHOD {
     /// Offset 4, 4 bytes: `UINT`.
     pub NumQualityLevels: u32,
 }
-assert_layout! { D3DDDI_MULTISAMPLINGMETHOD, 8, 4, NumSamples 0, NumQualityLevels 4 }
+
+plain_struct! { D3DDDI_MULTISAMPLINGMETHOD, 8, 4, NumSamples: u32 = 0, NumQualityLevels: u32 = 4 }
+
 impl D3DDDI_MULTISAMPLINGMETHOD {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_MULTISAMPLINGMETHOD }
 
 /// `D3DDDI_NATIVEFENCEINFO`, d3dukmdt.h: 112 bytes, aligned to 8. Source: NDC.
 #[repr(C)]
@@ -1766,16 +1933,18 @@ pub struct D3DDDI_NATIVEFENCEINFO {
     #[doc(hidden)]
     pub _padding108: Padding<4>,
 }
-assert_layout! {
-    D3DDDI_NATIVEFENCEINFO, 112, 8, InitialFenceValue 0, EngineAffinity 8, Type 12, Flags 16, _padding20 20,
-    NativeFenceMapping 24, Reserved 80, _padding108 108,
+
+plain_struct! {
+    D3DDDI_NATIVEFENCEINFO, 112, 8, InitialFenceValue: u64 = 0, EngineAffinity: u32 = 8,
+    Type: D3DDDI_NATIVEFENCE_TYPE = 12, Flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS = 16, _padding20: Padding<4> = 20,
+    NativeFenceMapping: D3DDDI_NATIVEFENCEMAPPING = 24, Reserved: [u8; 28] = 80, _padding108: Padding<4> = 108,
 }
+
 impl D3DDDI_NATIVEFENCEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_NATIVEFENCEINFO }
 
 /// `D3DDDI_NATIVEFENCEMAPPING`, d3dukmdt.h: 56 bytes, aligned to 8. Source: NDC.
 #[repr(C)]
@@ -1790,15 +1959,18 @@ pub struct D3DDDI_NATIVEFENCEMAPPING {
     /// Offset 24, 32 bytes: `BYTE[32]`.
     pub Reserved: [u8; 32],
 }
-assert_layout! {
-    D3DDDI_NATIVEFENCEMAPPING, 56, 8, CurrentValueCpuVa 0, CurrentValueGpuVa 8, MonitoredValueGpuVa 16, Reserved 24,
+
+plain_struct! {
+    D3DDDI_NATIVEFENCEMAPPING, 56, 8, CurrentValueCpuVa: *mut c_void = 0,
+    CurrentValueGpuVa: D3DGPU_VIRTUAL_ADDRESS = 8, MonitoredValueGpuVa: D3DGPU_VIRTUAL_ADDRESS = 16,
+    Reserved: [u8; 32] = 24,
 }
+
 impl D3DDDI_NATIVEFENCEMAPPING {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_NATIVEFENCEMAPPING }
 
 /// `D3DDDI_OFFER_FLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1807,11 +1979,14 @@ pub struct D3DDDI_OFFER_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_OFFER_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_OFFER_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_OFFER_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AllowDecommit`: bit 0 at offset 0.
     #[inline]
     pub const fn AllowDecommit(self) -> bool { self.Value & 0x1 != 0 }
@@ -1822,6 +1997,7 @@ impl D3DDDI_OFFER_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AllowDecommit(mut self, value: bool) -> Self { self.set_AllowDecommit(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1835,6 +2011,7 @@ impl D3DDDI_OFFER_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_OFFER_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_OFFER_FLAGS", u64::from(self.Value), &[
@@ -1842,7 +2019,6 @@ impl fmt::Debug for D3DDDI_OFFER_FLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_OFFER_FLAGS }
 
 /// `D3DDDI_OPENALLOCATIONINFO`, d3dukmdt.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1859,16 +2035,17 @@ pub struct D3DDDI_OPENALLOCATIONINFO {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    D3DDDI_OPENALLOCATIONINFO, 24, 8, hAllocation 0, _padding4 4, pPrivateDriverData 8, PrivateDriverDataSize 16,
-    _padding20 20,
+
+plain_struct! {
+    D3DDDI_OPENALLOCATIONINFO, 24, 8, hAllocation: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    pPrivateDriverData: *const c_void = 8, PrivateDriverDataSize: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl D3DDDI_OPENALLOCATIONINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_OPENALLOCATIONINFO }
 
 /// `D3DDDI_OPENALLOCATIONINFO2`, d3dukmdt.h: 80 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1889,16 +2066,18 @@ pub struct D3DDDI_OPENALLOCATIONINFO2 {
     /// Offset 32, 48 bytes: `ULONG_PTR[6]`.
     pub Reserved: [usize; 6],
 }
-assert_layout! {
-    D3DDDI_OPENALLOCATIONINFO2, 80, 8, hAllocation 0, _padding4 4, pPrivateDriverData 8, PrivateDriverDataSize 16,
-    _padding20 20, GpuVirtualAddress 24, Reserved 32,
+
+plain_struct! {
+    D3DDDI_OPENALLOCATIONINFO2, 80, 8, hAllocation: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    pPrivateDriverData: *const c_void = 8, PrivateDriverDataSize: u32 = 16, _padding20: Padding<4> = 20,
+    GpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 24, Reserved: [usize; 6] = 32,
 }
+
 impl D3DDDI_OPENALLOCATIONINFO2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_OPENALLOCATIONINFO2 }
 
 /// `D3DDDI_PATCHLOCATIONLIST`, d3dukmdt.h: 24 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1917,20 +2096,24 @@ pub struct D3DDDI_PATCHLOCATIONLIST {
     /// Offset 20, 4 bytes: `UINT`.
     pub SplitOffset: u32,
 }
-assert_layout! {
-    D3DDDI_PATCHLOCATIONLIST, 24, 4, AllocationIndex 0, Value 4, DriverId 8, AllocationOffset 12, PatchOffset 16,
-    SplitOffset 20,
+
+plain_struct! {
+    D3DDDI_PATCHLOCATIONLIST, 24, 4, AllocationIndex: u32 = 0, Value: u32 = 4, DriverId: u32 = 8,
+    AllocationOffset: u32 = 12, PatchOffset: u32 = 16, SplitOffset: u32 = 20,
 }
+
 impl D3DDDI_PATCHLOCATIONLIST {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SlotId`: bits 0 to 23 at offset 4.
     #[inline]
     pub const fn SlotId(&self) -> u32 { self.Value & 0xffffff }
     /// Stores `SlotId`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_SlotId(&mut self, value: u32) { self.Value = (self.Value & !0xffffff) | (value & 0xffffff); }
+
     /// `Reserved`: bits 24 to 31 at offset 4.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.Value >> 24) & 0xff }
@@ -1940,7 +2123,6 @@ impl D3DDDI_PATCHLOCATIONLIST {
         self.Value = (self.Value & !0xff000000) | ((value & 0xff) << 24);
     }
 }
-plain_types! { D3DDDI_PATCHLOCATIONLIST }
 
 /// `D3DDDI_QUERYREGISTRY_FLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1949,11 +2131,14 @@ pub struct D3DDDI_QUERYREGISTRY_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_QUERYREGISTRY_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_QUERYREGISTRY_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_QUERYREGISTRY_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `TranslatePath`: bit 0 at offset 0.
     #[inline]
     pub const fn TranslatePath(self) -> bool { self.Value & 0x1 != 0 }
@@ -1964,6 +2149,7 @@ impl D3DDDI_QUERYREGISTRY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TranslatePath(mut self, value: bool) -> Self { self.set_TranslatePath(value); self }
+
     /// `MutableValue`: bit 1 at offset 0.
     #[inline]
     pub const fn MutableValue(self) -> bool { self.Value & 0x2 != 0 }
@@ -1974,6 +2160,7 @@ impl D3DDDI_QUERYREGISTRY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_MutableValue(mut self, value: bool) -> Self { self.set_MutableValue(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -1987,6 +2174,7 @@ impl D3DDDI_QUERYREGISTRY_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_QUERYREGISTRY_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_QUERYREGISTRY_FLAGS", u64::from(self.Value), &[
@@ -1994,7 +2182,6 @@ impl fmt::Debug for D3DDDI_QUERYREGISTRY_FLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_QUERYREGISTRY_FLAGS }
 
 /// `D3DDDI_QUERYREGISTRY_INFO`, d3dukmdt.h: 552 bytes, aligned to 8. Source: NDR.
 #[repr(C)]
@@ -2017,26 +2204,33 @@ pub struct D3DDDI_QUERYREGISTRY_INFO {
     /// Offset 544, 8 bytes: anonymous union.
     pub u0: D3DDDI_QUERYREGISTRY_INFO_u0,
 }
-assert_layout! {
-    D3DDDI_QUERYREGISTRY_INFO, 552, 8, QueryType 0, QueryFlags 4, ValueName 8, ValueType 528,
-    PhysicalAdapterIndex 532, OutputValueSize 536, Status 540, u0 544,
+
+plain_struct! {
+    D3DDDI_QUERYREGISTRY_INFO, 552, 8, QueryType: D3DDDI_QUERYREGISTRY_TYPE = 0,
+    QueryFlags: D3DDDI_QUERYREGISTRY_FLAGS = 4, ValueName: [WCHAR; 260] = 8, ValueType: u32 = 528,
+    PhysicalAdapterIndex: u32 = 532, OutputValueSize: u32 = 536, Status: D3DDDI_QUERYREGISTRY_STATUS = 540,
+    u0: D3DDDI_QUERYREGISTRY_INFO_u0 = 544,
 }
+
 impl D3DDDI_QUERYREGISTRY_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `OutputDword` at offset 544, 4 bytes: `DWORD`.
     #[inline]
     pub const fn OutputDword(&self) -> u32 { plain::get(&self.u0) }
     /// Stores `OutputDword`.
     #[inline]
     pub const fn set_OutputDword(&mut self, value: u32) { plain::put(&mut self.u0, value); }
+
     /// `OutputQword` at offset 544, 8 bytes: `UINT64`.
     #[inline]
     pub const fn OutputQword(&self) -> u64 { plain::get(&self.u0) }
     /// Stores `OutputQword`.
     #[inline]
     pub const fn set_OutputQword(&mut self, value: u64) { plain::put(&mut self.u0, value); }
+
     /// `OutputString` at offset 544, 2 bytes: `WCHAR[1]`.
     #[inline]
     pub const fn OutputString(&self) -> &[WCHAR; 1] { plain::view(&self.u0) }
@@ -2046,6 +2240,7 @@ impl D3DDDI_QUERYREGISTRY_INFO {
     /// Stores `OutputString`.
     #[inline]
     pub const fn set_OutputString(&mut self, value: [WCHAR; 1]) { plain::put(&mut self.u0, value); }
+
     /// `OutputBinary` at offset 544, 1 byte: `BYTE[1]`.
     #[inline]
     pub const fn OutputBinary(&self) -> &[u8; 1] { plain::view(&self.u0) }
@@ -2067,18 +2262,20 @@ pub union D3DDDI_QUERYREGISTRY_INFO_u0 {
     pub(crate) OutputBinary: [u8; 1],
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DDDI_QUERYREGISTRY_INFO_u0, 8, 8 }
+
+plain_union! { D3DDDI_QUERYREGISTRY_INFO_u0, 8, 8, u32, u64, [WCHAR; 1], [u8; 1], [u8; 8] }
+
 impl D3DDDI_QUERYREGISTRY_INFO_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DDDI_QUERYREGISTRY_INFO_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DDDI_QUERYREGISTRY_INFO_u0")
     }
 }
-plain_types! { D3DDDI_QUERYREGISTRY_INFO, D3DDDI_QUERYREGISTRY_INFO_u0 }
 
 /// `D3DDDI_RATIONAL`, d3dukmdt.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2089,13 +2286,14 @@ pub struct D3DDDI_RATIONAL {
     /// Offset 4, 4 bytes: `UINT`.
     pub Denominator: u32,
 }
-assert_layout! { D3DDDI_RATIONAL, 8, 4, Numerator 0, Denominator 4 }
+
+plain_struct! { D3DDDI_RATIONAL, 8, 4, Numerator: u32 = 0, Denominator: u32 = 4 }
+
 impl D3DDDI_RATIONAL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_RATIONAL }
 
 /// `D3DDDI_RESERVEGPUVIRTUALADDRESS`, d3dukmdt.h: 72 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2124,26 +2322,35 @@ pub struct D3DDDI_RESERVEGPUVIRTUALADDRESS {
     /// Offset 64, 8 bytes: anonymous union.
     pub u3: D3DDDI_RESERVEGPUVIRTUALADDRESS_u3,
 }
-assert_layout! {
-    D3DDDI_RESERVEGPUVIRTUALADDRESS, 72, 8, u0 0, _padding4 4, BaseAddress 8, MinimumAddress 16, MaximumAddress 24,
-    Size 32, u1 40, _padding44 44, u2 48, VirtualAddress 56, u3 64,
+
+plain_struct! {
+    D3DDDI_RESERVEGPUVIRTUALADDRESS, 72, 8, u0: D3DDDI_RESERVEGPUVIRTUALADDRESS_u0 = 0, _padding4: Padding<4> = 4,
+    BaseAddress: D3DGPU_VIRTUAL_ADDRESS = 8, MinimumAddress: D3DGPU_VIRTUAL_ADDRESS = 16,
+    MaximumAddress: D3DGPU_VIRTUAL_ADDRESS = 24, Size: D3DGPU_SIZE_T = 32,
+    u1: D3DDDI_RESERVEGPUVIRTUALADDRESS_u1 = 40, _padding44: Padding<4> = 44,
+    u2: D3DDDI_RESERVEGPUVIRTUALADDRESS_u2 = 48, VirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 56,
+    u3: D3DDDI_RESERVEGPUVIRTUALADDRESS_u3 = 64,
 }
+
 impl D3DDDI_RESERVEGPUVIRTUALADDRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `hPagingQueue` at offset 0, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hPagingQueue(&self) -> D3DKMT_HANDLE { plain::get(&self.u0) }
     /// Stores `hPagingQueue`.
     #[inline]
     pub const fn set_hPagingQueue(&mut self, value: D3DKMT_HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `hAdapter` at offset 0, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hAdapter(&self) -> D3DKMT_HANDLE { plain::get(&self.u0) }
     /// Stores `hAdapter`.
     #[inline]
     pub const fn set_hAdapter(&mut self, value: D3DKMT_HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `ReservationType` at offset 40, 4 bytes: `D3DDDIGPUVIRTUALADDRESS_RESERVATION_TYPE`.
     #[inline]
     pub const fn ReservationType(&self) -> D3DDDIGPUVIRTUALADDRESS_RESERVATION_TYPE { plain::get(&self.u1) }
@@ -2152,30 +2359,35 @@ impl D3DDDI_RESERVEGPUVIRTUALADDRESS {
     pub const fn set_ReservationType(&mut self, value: D3DDDIGPUVIRTUALADDRESS_RESERVATION_TYPE) {
         plain::put(&mut self.u1, value);
     }
+
     /// `Reserved0` at offset 40, 4 bytes: `UINT`.
     #[inline]
     pub const fn Reserved0(&self) -> u32 { plain::get(&self.u1) }
     /// Stores `Reserved0`.
     #[inline]
     pub const fn set_Reserved0(&mut self, value: u32) { plain::put(&mut self.u1, value); }
+
     /// `DriverProtection` at offset 48, 8 bytes: `UINT64`.
     #[inline]
     pub const fn DriverProtection(&self) -> u64 { plain::get(&self.u2) }
     /// Stores `DriverProtection`.
     #[inline]
     pub const fn set_DriverProtection(&mut self, value: u64) { plain::put(&mut self.u2, value); }
+
     /// `Reserved1` at offset 48, 8 bytes: `UINT64`.
     #[inline]
     pub const fn Reserved1(&self) -> u64 { plain::get(&self.u2) }
     /// Stores `Reserved1`.
     #[inline]
     pub const fn set_Reserved1(&mut self, value: u64) { plain::put(&mut self.u2, value); }
+
     /// `PagingFenceValue` at offset 64, 8 bytes: `UINT64`.
     #[inline]
     pub const fn PagingFenceValue(&self) -> u64 { plain::get(&self.u3) }
     /// Stores `PagingFenceValue`.
     #[inline]
     pub const fn set_PagingFenceValue(&mut self, value: u64) { plain::put(&mut self.u3, value); }
+
     /// `Reserved2` at offset 64, 8 bytes: `UINT64`.
     #[inline]
     pub const fn Reserved2(&self) -> u64 { plain::get(&self.u3) }
@@ -2192,12 +2404,15 @@ pub union D3DDDI_RESERVEGPUVIRTUALADDRESS_u0 {
     pub(crate) hAdapter: D3DKMT_HANDLE,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DDDI_RESERVEGPUVIRTUALADDRESS_u0, 4, 4 }
+
+plain_union! { D3DDDI_RESERVEGPUVIRTUALADDRESS_u0, 4, 4, D3DKMT_HANDLE, D3DKMT_HANDLE, [u8; 4] }
+
 impl D3DDDI_RESERVEGPUVIRTUALADDRESS_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DDDI_RESERVEGPUVIRTUALADDRESS_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DDDI_RESERVEGPUVIRTUALADDRESS_u0")
@@ -2212,12 +2427,15 @@ pub union D3DDDI_RESERVEGPUVIRTUALADDRESS_u1 {
     pub(crate) Reserved0: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DDDI_RESERVEGPUVIRTUALADDRESS_u1, 4, 4 }
+
+plain_union! { D3DDDI_RESERVEGPUVIRTUALADDRESS_u1, 4, 4, D3DDDIGPUVIRTUALADDRESS_RESERVATION_TYPE, u32, [u8; 4] }
+
 impl D3DDDI_RESERVEGPUVIRTUALADDRESS_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DDDI_RESERVEGPUVIRTUALADDRESS_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DDDI_RESERVEGPUVIRTUALADDRESS_u1")
@@ -2232,12 +2450,15 @@ pub union D3DDDI_RESERVEGPUVIRTUALADDRESS_u2 {
     pub(crate) Reserved1: u64,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DDDI_RESERVEGPUVIRTUALADDRESS_u2, 8, 8 }
+
+plain_union! { D3DDDI_RESERVEGPUVIRTUALADDRESS_u2, 8, 8, u64, u64, [u8; 8] }
+
 impl D3DDDI_RESERVEGPUVIRTUALADDRESS_u2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DDDI_RESERVEGPUVIRTUALADDRESS_u2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DDDI_RESERVEGPUVIRTUALADDRESS_u2")
@@ -2252,20 +2473,19 @@ pub union D3DDDI_RESERVEGPUVIRTUALADDRESS_u3 {
     pub(crate) Reserved2: u64,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DDDI_RESERVEGPUVIRTUALADDRESS_u3, 8, 8 }
+
+plain_union! { D3DDDI_RESERVEGPUVIRTUALADDRESS_u3, 8, 8, u64, u64, [u8; 8] }
+
 impl D3DDDI_RESERVEGPUVIRTUALADDRESS_u3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DDDI_RESERVEGPUVIRTUALADDRESS_u3 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DDDI_RESERVEGPUVIRTUALADDRESS_u3")
     }
-}
-plain_types! {
-    D3DDDI_RESERVEGPUVIRTUALADDRESS, D3DDDI_RESERVEGPUVIRTUALADDRESS_u0, D3DDDI_RESERVEGPUVIRTUALADDRESS_u1,
-    D3DDDI_RESERVEGPUVIRTUALADDRESS_u2, D3DDDI_RESERVEGPUVIRTUALADDRESS_u3,
 }
 
 /// `D3DDDI_RESOURCEFLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
@@ -2275,11 +2495,14 @@ pub struct D3DDDI_RESOURCEFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_RESOURCEFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_RESOURCEFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_RESOURCEFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `RenderTarget`: bit 0 at offset 0.
     #[inline]
     pub const fn RenderTarget(self) -> bool { self.Value & 0x1 != 0 }
@@ -2290,6 +2513,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RenderTarget(mut self, value: bool) -> Self { self.set_RenderTarget(value); self }
+
     /// `ZBuffer`: bit 1 at offset 0.
     #[inline]
     pub const fn ZBuffer(self) -> bool { self.Value & 0x2 != 0 }
@@ -2300,6 +2524,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ZBuffer(mut self, value: bool) -> Self { self.set_ZBuffer(value); self }
+
     /// `Dynamic`: bit 2 at offset 0.
     #[inline]
     pub const fn Dynamic(self) -> bool { self.Value & 0x4 != 0 }
@@ -2310,6 +2535,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Dynamic(mut self, value: bool) -> Self { self.set_Dynamic(value); self }
+
     /// `HintStatic`: bit 3 at offset 0.
     #[inline]
     pub const fn HintStatic(self) -> bool { self.Value & 0x8 != 0 }
@@ -2320,6 +2546,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HintStatic(mut self, value: bool) -> Self { self.set_HintStatic(value); self }
+
     /// `AutogenMipmap`: bit 4 at offset 0.
     #[inline]
     pub const fn AutogenMipmap(self) -> bool { self.Value & 0x10 != 0 }
@@ -2332,6 +2559,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AutogenMipmap(mut self, value: bool) -> Self { self.set_AutogenMipmap(value); self }
+
     /// `DMap`: bit 5 at offset 0.
     #[inline]
     pub const fn DMap(self) -> bool { self.Value & 0x20 != 0 }
@@ -2342,6 +2570,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DMap(mut self, value: bool) -> Self { self.set_DMap(value); self }
+
     /// `WriteOnly`: bit 6 at offset 0.
     #[inline]
     pub const fn WriteOnly(self) -> bool { self.Value & 0x40 != 0 }
@@ -2352,6 +2581,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_WriteOnly(mut self, value: bool) -> Self { self.set_WriteOnly(value); self }
+
     /// `NotLockable`: bit 7 at offset 0.
     #[inline]
     pub const fn NotLockable(self) -> bool { self.Value & 0x80 != 0 }
@@ -2362,6 +2592,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NotLockable(mut self, value: bool) -> Self { self.set_NotLockable(value); self }
+
     /// `Points`: bit 8 at offset 0.
     #[inline]
     pub const fn Points(self) -> bool { self.Value & 0x100 != 0 }
@@ -2372,6 +2603,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Points(mut self, value: bool) -> Self { self.set_Points(value); self }
+
     /// `RtPatches`: bit 9 at offset 0.
     #[inline]
     pub const fn RtPatches(self) -> bool { self.Value & 0x200 != 0 }
@@ -2382,6 +2614,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RtPatches(mut self, value: bool) -> Self { self.set_RtPatches(value); self }
+
     /// `NPatches`: bit 10 at offset 0.
     #[inline]
     pub const fn NPatches(self) -> bool { self.Value & 0x400 != 0 }
@@ -2392,6 +2625,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NPatches(mut self, value: bool) -> Self { self.set_NPatches(value); self }
+
     /// `SharedResource`: bit 11 at offset 0.
     #[inline]
     pub const fn SharedResource(self) -> bool { self.Value & 0x800 != 0 }
@@ -2404,6 +2638,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SharedResource(mut self, value: bool) -> Self { self.set_SharedResource(value); self }
+
     /// `DiscardRenderTarget`: bit 12 at offset 0.
     #[inline]
     pub const fn DiscardRenderTarget(self) -> bool { self.Value & 0x1000 != 0 }
@@ -2416,6 +2651,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DiscardRenderTarget(mut self, value: bool) -> Self { self.set_DiscardRenderTarget(value); self }
+
     /// `Video`: bit 13 at offset 0.
     #[inline]
     pub const fn Video(self) -> bool { self.Value & 0x2000 != 0 }
@@ -2426,6 +2662,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Video(mut self, value: bool) -> Self { self.set_Video(value); self }
+
     /// `CaptureBuffer`: bit 14 at offset 0.
     #[inline]
     pub const fn CaptureBuffer(self) -> bool { self.Value & 0x4000 != 0 }
@@ -2438,6 +2675,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CaptureBuffer(mut self, value: bool) -> Self { self.set_CaptureBuffer(value); self }
+
     /// `Primary`: bit 15 at offset 0.
     #[inline]
     pub const fn Primary(self) -> bool { self.Value & 0x8000 != 0 }
@@ -2448,6 +2686,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Primary(mut self, value: bool) -> Self { self.set_Primary(value); self }
+
     /// `Texture`: bit 16 at offset 0.
     #[inline]
     pub const fn Texture(self) -> bool { self.Value & 0x10000 != 0 }
@@ -2458,6 +2697,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Texture(mut self, value: bool) -> Self { self.set_Texture(value); self }
+
     /// `CubeMap`: bit 17 at offset 0.
     #[inline]
     pub const fn CubeMap(self) -> bool { self.Value & 0x20000 != 0 }
@@ -2468,6 +2708,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CubeMap(mut self, value: bool) -> Self { self.set_CubeMap(value); self }
+
     /// `Volume`: bit 18 at offset 0.
     #[inline]
     pub const fn Volume(self) -> bool { self.Value & 0x40000 != 0 }
@@ -2478,6 +2719,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Volume(mut self, value: bool) -> Self { self.set_Volume(value); self }
+
     /// `VertexBuffer`: bit 19 at offset 0.
     #[inline]
     pub const fn VertexBuffer(self) -> bool { self.Value & 0x80000 != 0 }
@@ -2490,6 +2732,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_VertexBuffer(mut self, value: bool) -> Self { self.set_VertexBuffer(value); self }
+
     /// `IndexBuffer`: bit 20 at offset 0.
     #[inline]
     pub const fn IndexBuffer(self) -> bool { self.Value & 0x100000 != 0 }
@@ -2502,6 +2745,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_IndexBuffer(mut self, value: bool) -> Self { self.set_IndexBuffer(value); self }
+
     /// `DecodeRenderTarget`: bit 21 at offset 0.
     #[inline]
     pub const fn DecodeRenderTarget(self) -> bool { self.Value & 0x200000 != 0 }
@@ -2514,6 +2758,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DecodeRenderTarget(mut self, value: bool) -> Self { self.set_DecodeRenderTarget(value); self }
+
     /// `DecodeCompressedBuffer`: bit 22 at offset 0.
     #[inline]
     pub const fn DecodeCompressedBuffer(self) -> bool { self.Value & 0x400000 != 0 }
@@ -2528,6 +2773,7 @@ impl D3DDDI_RESOURCEFLAGS {
     pub const fn with_DecodeCompressedBuffer(mut self, value: bool) -> Self {
         self.set_DecodeCompressedBuffer(value); self
     }
+
     /// `VideoProcessRenderTarget`: bit 23 at offset 0.
     #[inline]
     pub const fn VideoProcessRenderTarget(self) -> bool { self.Value & 0x800000 != 0 }
@@ -2542,6 +2788,7 @@ impl D3DDDI_RESOURCEFLAGS {
     pub const fn with_VideoProcessRenderTarget(mut self, value: bool) -> Self {
         self.set_VideoProcessRenderTarget(value); self
     }
+
     /// `CpuOptimized`: bit 24 at offset 0.
     #[inline]
     pub const fn CpuOptimized(self) -> bool { self.Value & 0x1000000 != 0 }
@@ -2554,6 +2801,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CpuOptimized(mut self, value: bool) -> Self { self.set_CpuOptimized(value); self }
+
     /// `MightDrawFromLocked`: bit 25 at offset 0.
     #[inline]
     pub const fn MightDrawFromLocked(self) -> bool { self.Value & 0x2000000 != 0 }
@@ -2566,6 +2814,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_MightDrawFromLocked(mut self, value: bool) -> Self { self.set_MightDrawFromLocked(value); self }
+
     /// `Overlay`: bit 26 at offset 0.
     #[inline]
     pub const fn Overlay(self) -> bool { self.Value & 0x4000000 != 0 }
@@ -2578,6 +2827,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Overlay(mut self, value: bool) -> Self { self.set_Overlay(value); self }
+
     /// `MatchGdiPrimary`: bit 27 at offset 0.
     #[inline]
     pub const fn MatchGdiPrimary(self) -> bool { self.Value & 0x8000000 != 0 }
@@ -2590,6 +2840,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_MatchGdiPrimary(mut self, value: bool) -> Self { self.set_MatchGdiPrimary(value); self }
+
     /// `InterlacedRefresh`: bit 28 at offset 0.
     #[inline]
     pub const fn InterlacedRefresh(self) -> bool { self.Value & 0x10000000 != 0 }
@@ -2602,6 +2853,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_InterlacedRefresh(mut self, value: bool) -> Self { self.set_InterlacedRefresh(value); self }
+
     /// `TextApi`: bit 29 at offset 0.
     #[inline]
     pub const fn TextApi(self) -> bool { self.Value & 0x20000000 != 0 }
@@ -2614,6 +2866,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TextApi(mut self, value: bool) -> Self { self.set_TextApi(value); self }
+
     /// `RestrictedContent`: bit 30 at offset 0.
     #[inline]
     pub const fn RestrictedContent(self) -> bool { self.Value & 0x40000000 != 0 }
@@ -2626,6 +2879,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RestrictedContent(mut self, value: bool) -> Self { self.set_RestrictedContent(value); self }
+
     /// `RestrictSharedAccess`: bit 31 at offset 0.
     #[inline]
     pub const fn RestrictSharedAccess(self) -> bool { self.Value & 0x80000000 != 0 }
@@ -2639,6 +2893,7 @@ impl D3DDDI_RESOURCEFLAGS {
     #[inline]
     pub const fn with_RestrictSharedAccess(mut self, value: bool) -> Self { self.set_RestrictSharedAccess(value); self }
 }
+
 impl fmt::Debug for D3DDDI_RESOURCEFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_RESOURCEFLAGS", u64::from(self.Value), &[
@@ -2654,7 +2909,6 @@ impl fmt::Debug for D3DDDI_RESOURCEFLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_RESOURCEFLAGS }
 
 /// `D3DDDI_RESOURCEFLAGS2`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2663,11 +2917,14 @@ pub struct D3DDDI_RESOURCEFLAGS2 {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_RESOURCEFLAGS2, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_RESOURCEFLAGS2, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_RESOURCEFLAGS2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VideoEncoder`: bit 0 at offset 0.
     #[inline]
     pub const fn VideoEncoder(self) -> bool { self.Value & 0x1 != 0 }
@@ -2678,6 +2935,7 @@ impl D3DDDI_RESOURCEFLAGS2 {
     #[must_use]
     #[inline]
     pub const fn with_VideoEncoder(mut self, value: bool) -> Self { self.set_VideoEncoder(value); self }
+
     /// `UserMemory`: bit 1 at offset 0.
     #[inline]
     pub const fn UserMemory(self) -> bool { self.Value & 0x2 != 0 }
@@ -2688,6 +2946,7 @@ impl D3DDDI_RESOURCEFLAGS2 {
     #[must_use]
     #[inline]
     pub const fn with_UserMemory(mut self, value: bool) -> Self { self.set_UserMemory(value); self }
+
     /// `CrossAdapter`: bit 2 at offset 0.
     #[inline]
     pub const fn CrossAdapter(self) -> bool { self.Value & 0x4 != 0 }
@@ -2698,6 +2957,7 @@ impl D3DDDI_RESOURCEFLAGS2 {
     #[must_use]
     #[inline]
     pub const fn with_CrossAdapter(mut self, value: bool) -> Self { self.set_CrossAdapter(value); self }
+
     /// `IsDisplayable`: bit 3 at offset 0.
     #[inline]
     pub const fn IsDisplayable(self) -> bool { self.Value & 0x8 != 0 }
@@ -2708,6 +2968,7 @@ impl D3DDDI_RESOURCEFLAGS2 {
     #[must_use]
     #[inline]
     pub const fn with_IsDisplayable(mut self, value: bool) -> Self { self.set_IsDisplayable(value); self }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -2721,6 +2982,7 @@ impl D3DDDI_RESOURCEFLAGS2 {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_RESOURCEFLAGS2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_RESOURCEFLAGS2", u64::from(self.Value), &[
@@ -2729,7 +2991,6 @@ impl fmt::Debug for D3DDDI_RESOURCEFLAGS2 {
         ])
     }
 }
-plain_types! { D3DDDI_RESOURCEFLAGS2 }
 
 /// `D3DDDI_SEGMENTPREFERENCE`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2738,11 +2999,14 @@ pub struct D3DDDI_SEGMENTPREFERENCE {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_SEGMENTPREFERENCE, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_SEGMENTPREFERENCE, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_SEGMENTPREFERENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentId0`: bits 0 to 4 at offset 0.
     #[inline]
     pub const fn SegmentId0(self) -> u32 { self.Value & 0x1f }
@@ -2753,6 +3017,7 @@ impl D3DDDI_SEGMENTPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_SegmentId0(mut self, value: u32) -> Self { self.set_SegmentId0(value); self }
+
     /// `Direction0`: bit 5 at offset 0.
     #[inline]
     pub const fn Direction0(self) -> bool { self.Value & 0x20 != 0 }
@@ -2763,6 +3028,7 @@ impl D3DDDI_SEGMENTPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Direction0(mut self, value: bool) -> Self { self.set_Direction0(value); self }
+
     /// `SegmentId1`: bits 6 to 10 at offset 0.
     #[inline]
     pub const fn SegmentId1(self) -> u32 { (self.Value >> 6) & 0x1f }
@@ -2773,6 +3039,7 @@ impl D3DDDI_SEGMENTPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_SegmentId1(mut self, value: u32) -> Self { self.set_SegmentId1(value); self }
+
     /// `Direction1`: bit 11 at offset 0.
     #[inline]
     pub const fn Direction1(self) -> bool { self.Value & 0x800 != 0 }
@@ -2783,6 +3050,7 @@ impl D3DDDI_SEGMENTPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Direction1(mut self, value: bool) -> Self { self.set_Direction1(value); self }
+
     /// `SegmentId2`: bits 12 to 16 at offset 0.
     #[inline]
     pub const fn SegmentId2(self) -> u32 { (self.Value >> 12) & 0x1f }
@@ -2795,6 +3063,7 @@ impl D3DDDI_SEGMENTPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_SegmentId2(mut self, value: u32) -> Self { self.set_SegmentId2(value); self }
+
     /// `Direction2`: bit 17 at offset 0.
     #[inline]
     pub const fn Direction2(self) -> bool { self.Value & 0x20000 != 0 }
@@ -2807,6 +3076,7 @@ impl D3DDDI_SEGMENTPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Direction2(mut self, value: bool) -> Self { self.set_Direction2(value); self }
+
     /// `SegmentId3`: bits 18 to 22 at offset 0.
     #[inline]
     pub const fn SegmentId3(self) -> u32 { (self.Value >> 18) & 0x1f }
@@ -2819,6 +3089,7 @@ impl D3DDDI_SEGMENTPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_SegmentId3(mut self, value: u32) -> Self { self.set_SegmentId3(value); self }
+
     /// `Direction3`: bit 23 at offset 0.
     #[inline]
     pub const fn Direction3(self) -> bool { self.Value & 0x800000 != 0 }
@@ -2831,6 +3102,7 @@ impl D3DDDI_SEGMENTPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Direction3(mut self, value: bool) -> Self { self.set_Direction3(value); self }
+
     /// `SegmentId4`: bits 24 to 28 at offset 0.
     #[inline]
     pub const fn SegmentId4(self) -> u32 { (self.Value >> 24) & 0x1f }
@@ -2843,6 +3115,7 @@ impl D3DDDI_SEGMENTPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_SegmentId4(mut self, value: u32) -> Self { self.set_SegmentId4(value); self }
+
     /// `Direction4`: bit 29 at offset 0.
     #[inline]
     pub const fn Direction4(self) -> bool { self.Value & 0x20000000 != 0 }
@@ -2855,6 +3128,7 @@ impl D3DDDI_SEGMENTPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Direction4(mut self, value: bool) -> Self { self.set_Direction4(value); self }
+
     /// `Reserved`: bits 30 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 30) & 0x3 }
@@ -2868,6 +3142,7 @@ impl D3DDDI_SEGMENTPREFERENCE {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_SEGMENTPREFERENCE {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_SEGMENTPREFERENCE", u64::from(self.Value), &[
@@ -2877,7 +3152,6 @@ impl fmt::Debug for D3DDDI_SEGMENTPREFERENCE {
         ])
     }
 }
-plain_types! { D3DDDI_SEGMENTPREFERENCE }
 
 /// `D3DDDI_SURFACEINFO`, d3dukmdt.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2898,16 +3172,17 @@ pub struct D3DDDI_SURFACEINFO {
     /// Offset 28, 4 bytes: `UINT`.
     pub SysMemSlicePitch: u32,
 }
-assert_layout! {
-    D3DDDI_SURFACEINFO, 32, 8, Width 0, Height 4, Depth 8, _padding12 12, pSysMem 16, SysMemPitch 24,
-    SysMemSlicePitch 28,
+
+plain_struct! {
+    D3DDDI_SURFACEINFO, 32, 8, Width: u32 = 0, Height: u32 = 4, Depth: u32 = 8, _padding12: Padding<4> = 12,
+    pSysMem: *const c_void = 16, SysMemPitch: u32 = 24, SysMemSlicePitch: u32 = 28,
 }
+
 impl D3DDDI_SURFACEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_SURFACEINFO }
 
 /// `D3DDDI_SYNCHRONIZATIONOBJECTINFO`, d3dukmdt.h: 68 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2918,11 +3193,17 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO {
     /// Offset 4, 64 bytes: anonymous union.
     pub u0: D3DDDI_SYNCHRONIZATIONOBJECTINFO_u0,
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO, 68, 4, Type 0, u0 4 }
+
+plain_struct! {
+    D3DDDI_SYNCHRONIZATIONOBJECTINFO, 68, 4, Type: D3DDDI_SYNCHRONIZATIONOBJECT_TYPE = 0,
+    u0: D3DDDI_SYNCHRONIZATIONOBJECTINFO_u0 = 4,
+}
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SynchronizationMutex` at offset 4, 4 bytes: `struct`.
     #[inline]
     pub const fn SynchronizationMutex(&self) -> &D3DDDI_SYNCHRONIZATIONOBJECTINFO_SynchronizationMutex {
@@ -2938,6 +3219,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECTINFO {
     pub const fn set_SynchronizationMutex(&mut self, value: D3DDDI_SYNCHRONIZATIONOBJECTINFO_SynchronizationMutex) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Semaphore` at offset 4, 8 bytes: `struct`.
     #[inline]
     pub const fn Semaphore(&self) -> &D3DDDI_SYNCHRONIZATIONOBJECTINFO_Semaphore { plain::view(&self.u0) }
@@ -2951,6 +3233,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECTINFO {
     pub const fn set_Semaphore(&mut self, value: D3DDDI_SYNCHRONIZATIONOBJECTINFO_Semaphore) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Reserved` at offset 4, 64 bytes: `struct`.
     #[inline]
     pub const fn Reserved(&self) -> &D3DDDI_SYNCHRONIZATIONOBJECTINFO_Reserved { plain::view(&self.u0) }
@@ -2973,7 +3256,9 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO_SynchronizationMutex {
     /// Offset 4, 4 bytes: `BOOL`.
     pub InitialState: BOOL,
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO_SynchronizationMutex, 4, 4, InitialState 0 }
+
+plain_struct! { D3DDDI_SYNCHRONIZATIONOBJECTINFO_SynchronizationMutex, 4, 4, InitialState: BOOL = 0 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO_SynchronizationMutex {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2989,7 +3274,9 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO_Semaphore {
     /// Offset 8, 4 bytes: `UINT`.
     pub InitialCount: u32,
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO_Semaphore, 8, 4, MaxCount 0, InitialCount 4 }
+
+plain_struct! { D3DDDI_SYNCHRONIZATIONOBJECTINFO_Semaphore, 8, 4, MaxCount: u32 = 0, InitialCount: u32 = 4 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO_Semaphore {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3003,7 +3290,9 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO_Reserved {
     /// Offset 4, 64 bytes: `UINT[16]`.
     pub Reserved: [u32; 16],
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO_Reserved, 64, 4, Reserved 0 }
+
+plain_struct! { D3DDDI_SYNCHRONIZATIONOBJECTINFO_Reserved, 64, 4, Reserved: [u32; 16] = 0 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO_Reserved {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3019,21 +3308,22 @@ pub union D3DDDI_SYNCHRONIZATIONOBJECTINFO_u0 {
     pub(crate) Reserved: D3DDDI_SYNCHRONIZATIONOBJECTINFO_Reserved,
     pub(crate) _bytes: [u8; 64],
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO_u0, 64, 4 }
+
+plain_union! {
+    D3DDDI_SYNCHRONIZATIONOBJECTINFO_u0, 64, 4, D3DDDI_SYNCHRONIZATIONOBJECTINFO_SynchronizationMutex,
+    D3DDDI_SYNCHRONIZATIONOBJECTINFO_Semaphore, D3DDDI_SYNCHRONIZATIONOBJECTINFO_Reserved, [u8; 64],
+}
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DDDI_SYNCHRONIZATIONOBJECTINFO_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DDDI_SYNCHRONIZATIONOBJECTINFO_u0")
     }
-}
-plain_types! {
-    D3DDDI_SYNCHRONIZATIONOBJECTINFO, D3DDDI_SYNCHRONIZATIONOBJECTINFO_SynchronizationMutex,
-    D3DDDI_SYNCHRONIZATIONOBJECTINFO_Semaphore, D3DDDI_SYNCHRONIZATIONOBJECTINFO_Reserved,
-    D3DDDI_SYNCHRONIZATIONOBJECTINFO_u0,
 }
 
 /// `D3DDDI_SYNCHRONIZATIONOBJECTINFO2`, d3dukmdt.h: 80 bytes, aligned to 8. Source: NDRC.
@@ -3051,11 +3341,18 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO2 {
     #[doc(hidden)]
     pub _padding76: Padding<4>,
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2, 80, 8, Type 0, Flags 4, u0 8, SharedHandle 72, _padding76 76 }
+
+plain_struct! {
+    D3DDDI_SYNCHRONIZATIONOBJECTINFO2, 80, 8, Type: D3DDDI_SYNCHRONIZATIONOBJECT_TYPE = 0,
+    Flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS = 4, u0: D3DDDI_SYNCHRONIZATIONOBJECTINFO2_u0 = 8,
+    SharedHandle: D3DKMT_HANDLE = 72, _padding76: Padding<4> = 76,
+}
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SynchronizationMutex` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn SynchronizationMutex(&self) -> &D3DDDI_SYNCHRONIZATIONOBJECTINFO2_SynchronizationMutex {
@@ -3071,6 +3368,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2 {
     pub const fn set_SynchronizationMutex(&mut self, value: D3DDDI_SYNCHRONIZATIONOBJECTINFO2_SynchronizationMutex) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Semaphore` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn Semaphore(&self) -> &D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Semaphore { plain::view(&self.u0) }
@@ -3084,6 +3382,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2 {
     pub const fn set_Semaphore(&mut self, value: D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Semaphore) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Fence` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn Fence(&self) -> &D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Fence { plain::view(&self.u0) }
@@ -3095,6 +3394,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2 {
     pub const fn set_Fence(&mut self, value: D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Fence) {
         plain::put(&mut self.u0, value);
     }
+
     /// `CPUNotification` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn CPUNotification(&self) -> &D3DDDI_SYNCHRONIZATIONOBJECTINFO2_CPUNotification { plain::view(&self.u0) }
@@ -3108,6 +3408,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2 {
     pub const fn set_CPUNotification(&mut self, value: D3DDDI_SYNCHRONIZATIONOBJECTINFO2_CPUNotification) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MonitoredFence` at offset 8, 32 bytes: `struct`.
     #[inline]
     pub const fn MonitoredFence(&self) -> &D3DDDI_SYNCHRONIZATIONOBJECTINFO2_MonitoredFence { plain::view(&self.u0) }
@@ -3121,6 +3422,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2 {
     pub const fn set_MonitoredFence(&mut self, value: D3DDDI_SYNCHRONIZATIONOBJECTINFO2_MonitoredFence) {
         plain::put(&mut self.u0, value);
     }
+
     /// `PeriodicMonitoredFence` at offset 8, 40 bytes: `struct`.
     #[inline]
     pub const fn PeriodicMonitoredFence(&self) -> &D3DDDI_SYNCHRONIZATIONOBJECTINFO2_PeriodicMonitoredFence {
@@ -3136,6 +3438,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2 {
     pub const fn set_PeriodicMonitoredFence(&mut self, value: D3DDDI_SYNCHRONIZATIONOBJECTINFO2_PeriodicMonitoredFence) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Reserved` at offset 8, 64 bytes: `struct`.
     #[inline]
     pub const fn Reserved(&self) -> &D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Reserved { plain::view(&self.u0) }
@@ -3158,7 +3461,9 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO2_SynchronizationMutex {
     /// Offset 8, 4 bytes: `BOOL`.
     pub InitialState: BOOL,
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2_SynchronizationMutex, 4, 4, InitialState 0 }
+
+plain_struct! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2_SynchronizationMutex, 4, 4, InitialState: BOOL = 0 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2_SynchronizationMutex {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3174,7 +3479,9 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Semaphore {
     /// Offset 12, 4 bytes: `UINT`.
     pub InitialCount: u32,
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Semaphore, 8, 4, MaxCount 0, InitialCount 4 }
+
+plain_struct! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Semaphore, 8, 4, MaxCount: u32 = 0, InitialCount: u32 = 4 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Semaphore {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3188,7 +3495,9 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Fence {
     /// Offset 8, 8 bytes: `UINT64`.
     pub FenceValue: u64,
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Fence, 8, 8, FenceValue 0 }
+
+plain_struct! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Fence, 8, 8, FenceValue: u64 = 0 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Fence {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3202,7 +3511,9 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO2_CPUNotification {
     /// Offset 8, 8 bytes: `HANDLE`.
     pub Event: HANDLE,
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2_CPUNotification, 8, 8, Event 0 }
+
+plain_struct! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2_CPUNotification, 8, 8, Event: HANDLE = 0 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2_CPUNotification {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3224,10 +3535,13 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO2_MonitoredFence {
     /// Offset 36, 4 bytes: `UINT`.
     pub Padding: u32,
 }
-assert_layout! {
-    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_MonitoredFence, 32, 8, InitialFenceValue 0, FenceValueCPUVirtualAddress 8,
-    FenceValueGPUVirtualAddress 16, EngineAffinity 24, Padding 28,
+
+plain_struct! {
+    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_MonitoredFence, 32, 8, InitialFenceValue: u64 = 0,
+    FenceValueCPUVirtualAddress: *mut c_void = 8, FenceValueGPUVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 16,
+    EngineAffinity: u32 = 24, Padding: u32 = 28,
 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2_MonitoredFence {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3253,10 +3567,13 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO2_PeriodicMonitoredFence {
     /// Offset 44, 4 bytes: `UINT`.
     pub Padding: u32,
 }
-assert_layout! {
-    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_PeriodicMonitoredFence, 40, 8, hAdapter 0, VidPnTargetId 4, Time 8,
-    FenceValueCPUVirtualAddress 16, FenceValueGPUVirtualAddress 24, EngineAffinity 32, Padding 36,
+
+plain_struct! {
+    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_PeriodicMonitoredFence, 40, 8, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 4, Time: u64 = 8, FenceValueCPUVirtualAddress: *mut c_void = 16,
+    FenceValueGPUVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 24, EngineAffinity: u32 = 32, Padding: u32 = 36,
 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2_PeriodicMonitoredFence {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3270,7 +3587,9 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Reserved {
     /// Offset 8, 64 bytes: `UINT64[8]`.
     pub Reserved: [u64; 8],
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Reserved, 64, 8, Reserved 0 }
+
+plain_struct! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Reserved, 64, 8, Reserved: [u64; 8] = 0 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Reserved {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3290,23 +3609,24 @@ pub union D3DDDI_SYNCHRONIZATIONOBJECTINFO2_u0 {
     pub(crate) Reserved: D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Reserved,
     pub(crate) _bytes: [u8; 64],
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECTINFO2_u0, 64, 8 }
+
+plain_union! {
+    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_u0, 64, 8, D3DDDI_SYNCHRONIZATIONOBJECTINFO2_SynchronizationMutex,
+    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Semaphore, D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Fence,
+    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_CPUNotification, D3DDDI_SYNCHRONIZATIONOBJECTINFO2_MonitoredFence,
+    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_PeriodicMonitoredFence, D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Reserved, [u8; 64],
+}
+
 impl D3DDDI_SYNCHRONIZATIONOBJECTINFO2_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DDDI_SYNCHRONIZATIONOBJECTINFO2_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DDDI_SYNCHRONIZATIONOBJECTINFO2_u0")
     }
-}
-plain_types! {
-    D3DDDI_SYNCHRONIZATIONOBJECTINFO2, D3DDDI_SYNCHRONIZATIONOBJECTINFO2_SynchronizationMutex,
-    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Semaphore, D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Fence,
-    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_CPUNotification, D3DDDI_SYNCHRONIZATIONOBJECTINFO2_MonitoredFence,
-    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_PeriodicMonitoredFence, D3DDDI_SYNCHRONIZATIONOBJECTINFO2_Reserved,
-    D3DDDI_SYNCHRONIZATIONOBJECTINFO2_u0,
 }
 
 /// `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDC.
@@ -3316,11 +3636,14 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Shared`: bit 0 at offset 0.
     #[inline]
     pub const fn Shared(self) -> bool { self.Value & 0x1 != 0 }
@@ -3331,6 +3654,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Shared(mut self, value: bool) -> Self { self.set_Shared(value); self }
+
     /// `NtSecuritySharing`: bit 1 at offset 0.
     #[inline]
     pub const fn NtSecuritySharing(self) -> bool { self.Value & 0x2 != 0 }
@@ -3343,6 +3667,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NtSecuritySharing(mut self, value: bool) -> Self { self.set_NtSecuritySharing(value); self }
+
     /// `CrossAdapter`: bit 2 at offset 0.
     #[inline]
     pub const fn CrossAdapter(self) -> bool { self.Value & 0x4 != 0 }
@@ -3353,6 +3678,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CrossAdapter(mut self, value: bool) -> Self { self.set_CrossAdapter(value); self }
+
     /// `TopOfPipeline`: bit 3 at offset 0.
     #[inline]
     pub const fn TopOfPipeline(self) -> bool { self.Value & 0x8 != 0 }
@@ -3363,6 +3689,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TopOfPipeline(mut self, value: bool) -> Self { self.set_TopOfPipeline(value); self }
+
     /// `NoSignal`: bit 4 at offset 0.
     #[inline]
     pub const fn NoSignal(self) -> bool { self.Value & 0x10 != 0 }
@@ -3373,6 +3700,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoSignal(mut self, value: bool) -> Self { self.set_NoSignal(value); self }
+
     /// `NoWait`: bit 5 at offset 0.
     #[inline]
     pub const fn NoWait(self) -> bool { self.Value & 0x20 != 0 }
@@ -3383,6 +3711,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoWait(mut self, value: bool) -> Self { self.set_NoWait(value); self }
+
     /// `NoSignalMaxValueOnTdr`: bit 6 at offset 0.
     #[inline]
     pub const fn NoSignalMaxValueOnTdr(self) -> bool { self.Value & 0x40 != 0 }
@@ -3397,6 +3726,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     pub const fn with_NoSignalMaxValueOnTdr(mut self, value: bool) -> Self {
         self.set_NoSignalMaxValueOnTdr(value); self
     }
+
     /// `NoGPUAccess`: bit 7 at offset 0.
     #[inline]
     pub const fn NoGPUAccess(self) -> bool { self.Value & 0x80 != 0 }
@@ -3407,6 +3737,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoGPUAccess(mut self, value: bool) -> Self { self.set_NoGPUAccess(value); self }
+
     /// `SignalByKmd`: bit 8 at offset 0.
     #[inline]
     pub const fn SignalByKmd(self) -> bool { self.Value & 0x100 != 0 }
@@ -3417,6 +3748,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SignalByKmd(mut self, value: bool) -> Self { self.set_SignalByKmd(value); self }
+
     /// `Unused`: bit 9 at offset 0.
     #[inline]
     pub const fn Unused(self) -> bool { self.Value & 0x200 != 0 }
@@ -3427,6 +3759,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Unused(mut self, value: bool) -> Self { self.set_Unused(value); self }
+
     /// `UnwaitCpuWaitersOnlyOnDestroy`: bit 10 at offset 0.
     #[inline]
     pub const fn UnwaitCpuWaitersOnlyOnDestroy(self) -> bool { self.Value & 0x400 != 0 }
@@ -3441,6 +3774,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     pub const fn with_UnwaitCpuWaitersOnlyOnDestroy(mut self, value: bool) -> Self {
         self.set_UnwaitCpuWaitersOnlyOnDestroy(value); self
     }
+
     /// `Reserved`: bits 11 to 30 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 11) & 0xfffff }
@@ -3453,6 +3787,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
+
     /// `Reserved0`: bit 31 at offset 0.
     #[inline]
     pub const fn Reserved0(self) -> bool { self.Value & 0x80000000 != 0 }
@@ -3466,6 +3801,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[inline]
     pub const fn with_Reserved0(mut self, value: bool) -> Self { self.set_Reserved0(value); self }
 }
+
 impl fmt::Debug for D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS", u64::from(self.Value), &[
@@ -3476,7 +3812,6 @@ impl fmt::Debug for D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS }
 
 /// `D3DDDI_TESTCOMMANDBUFFER`, d3dukmdt.h: 72 bytes, aligned to 8. Source: ND.
 #[repr(C)]
@@ -3489,11 +3824,17 @@ pub struct D3DDDI_TESTCOMMANDBUFFER {
     /// Offset 68, 4 bytes: `UINT`.
     pub Reserved1: u32,
 }
-assert_layout! { D3DDDI_TESTCOMMANDBUFFER, 72, 8, u0 0, Operation 64, Reserved1 68 }
+
+plain_struct! {
+    D3DDDI_TESTCOMMANDBUFFER, 72, 8, u0: D3DDDI_TESTCOMMANDBUFFER_u0 = 0, Operation: D3DDDI_TESTCOMMANDBUFFEROP = 64,
+    Reserved1: u32 = 68,
+}
+
 impl D3DDDI_TESTCOMMANDBUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Copy` at offset 0, 24 bytes: `D3DDDI_TESTCOMMANDBUFFER_COPY`.
     #[inline]
     pub const fn Copy(&self) -> &D3DDDI_TESTCOMMANDBUFFER_COPY { plain::view(&self.u0) }
@@ -3503,6 +3844,7 @@ impl D3DDDI_TESTCOMMANDBUFFER {
     /// Stores `Copy`.
     #[inline]
     pub const fn set_Copy(&mut self, value: D3DDDI_TESTCOMMANDBUFFER_COPY) { plain::put(&mut self.u0, value); }
+
     /// `Fill` at offset 0, 16 bytes: `D3DDDI_TESTCOMMANDBUFFER_FILL`.
     #[inline]
     pub const fn Fill(&self) -> &D3DDDI_TESTCOMMANDBUFFER_FILL { plain::view(&self.u0) }
@@ -3512,6 +3854,7 @@ impl D3DDDI_TESTCOMMANDBUFFER {
     /// Stores `Fill`.
     #[inline]
     pub const fn set_Fill(&mut self, value: D3DDDI_TESTCOMMANDBUFFER_FILL) { plain::put(&mut self.u0, value); }
+
     /// `Reserved` at offset 0, 64 bytes: `char[64]`.
     #[inline]
     pub const fn Reserved(&self) -> &[i8; 64] { plain::view(&self.u0) }
@@ -3532,18 +3875,23 @@ pub union D3DDDI_TESTCOMMANDBUFFER_u0 {
     pub(crate) Reserved: [i8; 64],
     pub(crate) _bytes: [u8; 64],
 }
-assert_layout! { D3DDDI_TESTCOMMANDBUFFER_u0, 64, 8 }
+
+plain_union! {
+    D3DDDI_TESTCOMMANDBUFFER_u0, 64, 8, D3DDDI_TESTCOMMANDBUFFER_COPY, D3DDDI_TESTCOMMANDBUFFER_FILL, [i8; 64],
+    [u8; 64],
+}
+
 impl D3DDDI_TESTCOMMANDBUFFER_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DDDI_TESTCOMMANDBUFFER_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DDDI_TESTCOMMANDBUFFER_u0")
     }
 }
-plain_types! { D3DDDI_TESTCOMMANDBUFFER, D3DDDI_TESTCOMMANDBUFFER_u0 }
 
 /// `D3DDDI_TESTCOMMANDBUFFER_COPY`, d3dukmdt.h: 24 bytes, aligned to 8. Source: NDC.
 #[repr(C)]
@@ -3558,13 +3906,17 @@ pub struct D3DDDI_TESTCOMMANDBUFFER_COPY {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! { D3DDDI_TESTCOMMANDBUFFER_COPY, 24, 8, SrcAddress 0, DstAddress 8, NumBytes 16, _padding20 20 }
+
+plain_struct! {
+    D3DDDI_TESTCOMMANDBUFFER_COPY, 24, 8, SrcAddress: D3DGPU_VIRTUAL_ADDRESS = 0,
+    DstAddress: D3DGPU_VIRTUAL_ADDRESS = 8, NumBytes: u32 = 16, _padding20: Padding<4> = 20,
+}
+
 impl D3DDDI_TESTCOMMANDBUFFER_COPY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_TESTCOMMANDBUFFER_COPY }
 
 /// `D3DDDI_TESTCOMMANDBUFFER_FILL`, d3dukmdt.h: 16 bytes, aligned to 8. Source: NDC.
 #[repr(C)]
@@ -3577,13 +3929,17 @@ pub struct D3DDDI_TESTCOMMANDBUFFER_FILL {
     /// Offset 12, 4 bytes: `UINT`.
     pub Pattern: u32,
 }
-assert_layout! { D3DDDI_TESTCOMMANDBUFFER_FILL, 16, 8, DstAddress 0, NumBytes 8, Pattern 12 }
+
+plain_struct! {
+    D3DDDI_TESTCOMMANDBUFFER_FILL, 16, 8, DstAddress: D3DGPU_VIRTUAL_ADDRESS = 0, NumBytes: u32 = 8,
+    Pattern: u32 = 12,
+}
+
 impl D3DDDI_TESTCOMMANDBUFFER_FILL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_TESTCOMMANDBUFFER_FILL }
 
 /// `D3DDDI_TRIMRESIDENCYSET_FLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3592,11 +3948,14 @@ pub struct D3DDDI_TRIMRESIDENCYSET_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_TRIMRESIDENCYSET_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_TRIMRESIDENCYSET_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_TRIMRESIDENCYSET_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PeriodicTrim`: bit 0 at offset 0.
     #[inline]
     pub const fn PeriodicTrim(self) -> bool { self.Value & 0x1 != 0 }
@@ -3607,6 +3966,7 @@ impl D3DDDI_TRIMRESIDENCYSET_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PeriodicTrim(mut self, value: bool) -> Self { self.set_PeriodicTrim(value); self }
+
     /// `RestartPeriodicTrim`: bit 1 at offset 0.
     #[inline]
     pub const fn RestartPeriodicTrim(self) -> bool { self.Value & 0x2 != 0 }
@@ -3619,6 +3979,7 @@ impl D3DDDI_TRIMRESIDENCYSET_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RestartPeriodicTrim(mut self, value: bool) -> Self { self.set_RestartPeriodicTrim(value); self }
+
     /// `TrimToBudget`: bit 2 at offset 0.
     #[inline]
     pub const fn TrimToBudget(self) -> bool { self.Value & 0x4 != 0 }
@@ -3629,6 +3990,7 @@ impl D3DDDI_TRIMRESIDENCYSET_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TrimToBudget(mut self, value: bool) -> Self { self.set_TrimToBudget(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -3642,6 +4004,7 @@ impl D3DDDI_TRIMRESIDENCYSET_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_TRIMRESIDENCYSET_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_TRIMRESIDENCYSET_FLAGS", u64::from(self.Value), &[
@@ -3649,7 +4012,6 @@ impl fmt::Debug for D3DDDI_TRIMRESIDENCYSET_FLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_TRIMRESIDENCYSET_FLAGS }
 
 /// `D3DDDI_UPDATEALLOCPROPERTY`, d3dukmdt.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3674,14 +4036,19 @@ pub struct D3DDDI_UPDATEALLOCPROPERTY {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DDDI_UPDATEALLOCPROPERTY, 40, 8, hPagingQueue 0, hAllocation 4, SupportedSegmentSet 8, PreferredSegment 12,
-    Flags 16, _padding20 20, PagingFenceValue 24, PropertyMaskValue 32, _padding36 36,
+
+plain_struct! {
+    D3DDDI_UPDATEALLOCPROPERTY, 40, 8, hPagingQueue: D3DKMT_HANDLE = 0, hAllocation: D3DKMT_HANDLE = 4,
+    SupportedSegmentSet: u32 = 8, PreferredSegment: D3DDDI_SEGMENTPREFERENCE = 12,
+    Flags: D3DDDI_UPDATEALLOCPROPERTY_FLAGS = 16, _padding20: Padding<4> = 20, PagingFenceValue: u64 = 24,
+    PropertyMaskValue: u32 = 32, _padding36: Padding<4> = 36,
 }
+
 impl D3DDDI_UPDATEALLOCPROPERTY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SetAccessedPhysically`: bit 0 at offset 32.
     #[inline]
     pub const fn SetAccessedPhysically(&self) -> bool { self.PropertyMaskValue & 0x1 != 0 }
@@ -3690,6 +4057,7 @@ impl D3DDDI_UPDATEALLOCPROPERTY {
     pub const fn set_SetAccessedPhysically(&mut self, value: bool) {
         self.PropertyMaskValue = (self.PropertyMaskValue & !0x1) | (value as u32);
     }
+
     /// `SetSupportedSegmentSet`: bit 1 at offset 32.
     #[inline]
     pub const fn SetSupportedSegmentSet(&self) -> bool { self.PropertyMaskValue & 0x2 != 0 }
@@ -3698,6 +4066,7 @@ impl D3DDDI_UPDATEALLOCPROPERTY {
     pub const fn set_SetSupportedSegmentSet(&mut self, value: bool) {
         self.PropertyMaskValue = (self.PropertyMaskValue & !0x2) | ((value as u32) << 1);
     }
+
     /// `SetPreferredSegment`: bit 2 at offset 32.
     #[inline]
     pub const fn SetPreferredSegment(&self) -> bool { self.PropertyMaskValue & 0x4 != 0 }
@@ -3706,6 +4075,7 @@ impl D3DDDI_UPDATEALLOCPROPERTY {
     pub const fn set_SetPreferredSegment(&mut self, value: bool) {
         self.PropertyMaskValue = (self.PropertyMaskValue & !0x4) | ((value as u32) << 2);
     }
+
     /// `SetUnmoveable`: bit 3 at offset 32.
     #[inline]
     pub const fn SetUnmoveable(&self) -> bool { self.PropertyMaskValue & 0x8 != 0 }
@@ -3714,6 +4084,7 @@ impl D3DDDI_UPDATEALLOCPROPERTY {
     pub const fn set_SetUnmoveable(&mut self, value: bool) {
         self.PropertyMaskValue = (self.PropertyMaskValue & !0x8) | ((value as u32) << 3);
     }
+
     /// `Reserved`: bits 4 to 31 at offset 32.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.PropertyMaskValue >> 4) & 0xfffffff }
@@ -3723,7 +4094,6 @@ impl D3DDDI_UPDATEALLOCPROPERTY {
         self.PropertyMaskValue = (self.PropertyMaskValue & !0xfffffff0) | ((value & 0xfffffff) << 4);
     }
 }
-plain_types! { D3DDDI_UPDATEALLOCPROPERTY }
 
 /// `D3DDDI_UPDATEALLOCPROPERTY_FLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3732,11 +4102,14 @@ pub struct D3DDDI_UPDATEALLOCPROPERTY_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_UPDATEALLOCPROPERTY_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_UPDATEALLOCPROPERTY_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_UPDATEALLOCPROPERTY_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AccessedPhysically`: bit 0 at offset 0.
     #[inline]
     pub const fn AccessedPhysically(self) -> bool { self.Value & 0x1 != 0 }
@@ -3747,6 +4120,7 @@ impl D3DDDI_UPDATEALLOCPROPERTY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AccessedPhysically(mut self, value: bool) -> Self { self.set_AccessedPhysically(value); self }
+
     /// `Unmoveable`: bit 1 at offset 0.
     #[inline]
     pub const fn Unmoveable(self) -> bool { self.Value & 0x2 != 0 }
@@ -3757,6 +4131,7 @@ impl D3DDDI_UPDATEALLOCPROPERTY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Unmoveable(mut self, value: bool) -> Self { self.set_Unmoveable(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -3770,6 +4145,7 @@ impl D3DDDI_UPDATEALLOCPROPERTY_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_UPDATEALLOCPROPERTY_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_UPDATEALLOCPROPERTY_FLAGS", u64::from(self.Value), &[
@@ -3777,7 +4153,6 @@ impl fmt::Debug for D3DDDI_UPDATEALLOCPROPERTY_FLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_UPDATEALLOCPROPERTY_FLAGS }
 
 /// `D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION`, d3dukmdt.h: 64 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3790,11 +4165,18 @@ pub struct D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION {
     /// Offset 8, 56 bytes: anonymous union.
     pub u0: D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_u0,
 }
-assert_layout! { D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION, 64, 8, OperationType 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION, 64, 8,
+    OperationType: D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE = 0, _padding4: Padding<4> = 4,
+    u0: D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_u0 = 8,
+}
+
 impl D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Map` at offset 8, 40 bytes: `struct`.
     #[inline]
     pub const fn Map(&self) -> &D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Map { plain::view(&self.u0) }
@@ -3808,6 +4190,7 @@ impl D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION {
     pub const fn set_Map(&mut self, value: D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Map) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MapProtect` at offset 8, 56 bytes: `struct`.
     #[inline]
     pub const fn MapProtect(&self) -> &D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_MapProtect { plain::view(&self.u0) }
@@ -3821,6 +4204,7 @@ impl D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION {
     pub const fn set_MapProtect(&mut self, value: D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_MapProtect) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Unmap` at offset 8, 24 bytes: `struct`.
     #[inline]
     pub const fn Unmap(&self) -> &D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Unmap { plain::view(&self.u0) }
@@ -3834,6 +4218,7 @@ impl D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION {
     pub const fn set_Unmap(&mut self, value: D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Unmap) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Copy` at offset 8, 24 bytes: `struct`.
     #[inline]
     pub const fn Copy(&self) -> &D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Copy { plain::view(&self.u0) }
@@ -3866,10 +4251,13 @@ pub struct D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Map {
     /// Offset 40, 8 bytes: `D3DGPU_SIZE_T`.
     pub AllocationSizeInBytes: D3DGPU_SIZE_T,
 }
-assert_layout! {
-    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Map, 40, 8, BaseAddress 0, SizeInBytes 8, hAllocation 16, _padding20 20,
-    AllocationOffsetInBytes 24, AllocationSizeInBytes 32,
+
+plain_struct! {
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Map, 40, 8, BaseAddress: D3DGPU_VIRTUAL_ADDRESS = 0,
+    SizeInBytes: D3DGPU_SIZE_T = 8, hAllocation: D3DKMT_HANDLE = 16, _padding20: Padding<4> = 20,
+    AllocationOffsetInBytes: D3DGPU_SIZE_T = 24, AllocationSizeInBytes: D3DGPU_SIZE_T = 32,
 }
+
 impl D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Map {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3897,10 +4285,14 @@ pub struct D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_MapProtect {
     /// Offset 56, 8 bytes: `UINT64`.
     pub DriverProtection: u64,
 }
-assert_layout! {
-    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_MapProtect, 56, 8, BaseAddress 0, SizeInBytes 8, hAllocation 16,
-    _padding20 20, AllocationOffsetInBytes 24, AllocationSizeInBytes 32, Protection 40, DriverProtection 48,
+
+plain_struct! {
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_MapProtect, 56, 8, BaseAddress: D3DGPU_VIRTUAL_ADDRESS = 0,
+    SizeInBytes: D3DGPU_SIZE_T = 8, hAllocation: D3DKMT_HANDLE = 16, _padding20: Padding<4> = 20,
+    AllocationOffsetInBytes: D3DGPU_SIZE_T = 24, AllocationSizeInBytes: D3DGPU_SIZE_T = 32,
+    Protection: D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE = 40, DriverProtection: u64 = 48,
 }
+
 impl D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_MapProtect {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3918,7 +4310,12 @@ pub struct D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Unmap {
     /// Offset 24, 8 bytes: `D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE`.
     pub Protection: D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE,
 }
-assert_layout! { D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Unmap, 24, 8, BaseAddress 0, SizeInBytes 8, Protection 16 }
+
+plain_struct! {
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Unmap, 24, 8, BaseAddress: D3DGPU_VIRTUAL_ADDRESS = 0,
+    SizeInBytes: D3DGPU_SIZE_T = 8, Protection: D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE = 16,
+}
+
 impl D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Unmap {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3936,7 +4333,12 @@ pub struct D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Copy {
     /// Offset 24, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub DestAddress: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! { D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Copy, 24, 8, SourceAddress 0, SizeInBytes 8, DestAddress 16 }
+
+plain_struct! {
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Copy, 24, 8, SourceAddress: D3DGPU_VIRTUAL_ADDRESS = 0,
+    SizeInBytes: D3DGPU_SIZE_T = 8, DestAddress: D3DGPU_VIRTUAL_ADDRESS = 16,
+}
+
 impl D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Copy {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3953,21 +4355,23 @@ pub union D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_u0 {
     pub(crate) Copy: D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Copy,
     pub(crate) _bytes: [u8; 56],
 }
-assert_layout! { D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_u0, 56, 8 }
+
+plain_union! {
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_u0, 56, 8, D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Map,
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_MapProtect, D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Unmap,
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Copy, [u8; 56],
+}
+
 impl D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_u0")
     }
-}
-plain_types! {
-    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION, D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Map,
-    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_MapProtect, D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Unmap,
-    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Copy, D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_u0,
 }
 
 /// `D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS`, d3dukmdt.h: 4 bytes, aligned to 4. Source: NDRC.
@@ -3977,11 +4381,14 @@ pub struct D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `WaitAny`: bit 0 at offset 0.
     #[inline]
     pub const fn WaitAny(self) -> bool { self.Value & 0x1 != 0 }
@@ -3992,6 +4399,7 @@ impl D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_WaitAny(mut self, value: bool) -> Self { self.set_WaitAny(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -4005,6 +4413,7 @@ impl D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS", u64::from(self.Value), &[
@@ -4012,7 +4421,6 @@ impl fmt::Debug for D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS }
 
 /// `D3DGPU_PHYSICAL_ADDRESS`, d3dukmdt.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4025,13 +4433,14 @@ pub struct D3DGPU_PHYSICAL_ADDRESS {
     /// Offset 8, 8 bytes: `UINT64`.
     pub SegmentOffset: u64,
 }
-assert_layout! { D3DGPU_PHYSICAL_ADDRESS, 16, 8, SegmentId 0, Padding 4, SegmentOffset 8 }
+
+plain_struct! { D3DGPU_PHYSICAL_ADDRESS, 16, 8, SegmentId: u32 = 0, Padding: u32 = 4, SegmentOffset: u64 = 8 }
+
 impl D3DGPU_PHYSICAL_ADDRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DGPU_PHYSICAL_ADDRESS }
 
 /// `D3DKMDT_3x4_COLORSPACE_TRANSFORM`, d3dukmdt.h: 49204 bytes, aligned to 4. Source: NDR.
 #[repr(C)]
@@ -4044,13 +4453,17 @@ pub struct D3DKMDT_3x4_COLORSPACE_TRANSFORM {
     /// Offset 52, 49152 bytes: `D3DDDI_DXGI_RGB[4096]`.
     pub LookupTable1D: [D3DDDI_DXGI_RGB; 4096],
 }
-assert_layout! { D3DKMDT_3x4_COLORSPACE_TRANSFORM, 49204, 4, ColorMatrix3x4 0, ScalarMultiplier 48, LookupTable1D 52 }
+
+plain_struct! {
+    D3DKMDT_3x4_COLORSPACE_TRANSFORM, 49204, 4, ColorMatrix3x4: [[f32; 4]; 3] = 0, ScalarMultiplier: f32 = 48,
+    LookupTable1D: [D3DDDI_DXGI_RGB; 4096] = 52,
+}
+
 impl D3DKMDT_3x4_COLORSPACE_TRANSFORM {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_3x4_COLORSPACE_TRANSFORM }
 
 /// `D3DKMDT_COLORSPACE_TRANSFORM_MATRIX_V2`, d3dukmdt.h: 98352 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4069,17 +4482,22 @@ pub struct D3DKMDT_COLORSPACE_TRANSFORM_MATRIX_V2 {
     /// Offset 49200, 49152 bytes: `D3DDDI_DXGI_RGB[4096]`.
     pub LookupTable1DRegamma: [D3DDDI_DXGI_RGB; 4096],
 }
-assert_layout! {
-    D3DKMDT_COLORSPACE_TRANSFORM_MATRIX_V2, 98352, 4, StageControlLookupTable1DDegamma 0, LookupTable1DDegamma 4,
-    StageControlColorMatrix3x3 49156, ColorMatrix3x3 49160, StageControlLookupTable1DRegamma 49196,
-    LookupTable1DRegamma 49200,
+
+plain_struct! {
+    D3DKMDT_COLORSPACE_TRANSFORM_MATRIX_V2, 98352, 4,
+    StageControlLookupTable1DDegamma: D3DKMDT_COLORSPACE_TRANSFORM_STAGE_CONTROL = 0,
+    LookupTable1DDegamma: [D3DDDI_DXGI_RGB; 4096] = 4,
+    StageControlColorMatrix3x3: D3DKMDT_COLORSPACE_TRANSFORM_STAGE_CONTROL = 49156,
+    ColorMatrix3x3: [[f32; 3]; 3] = 49160,
+    StageControlLookupTable1DRegamma: D3DKMDT_COLORSPACE_TRANSFORM_STAGE_CONTROL = 49196,
+    LookupTable1DRegamma: [D3DDDI_DXGI_RGB; 4096] = 49200,
 }
+
 impl D3DKMDT_COLORSPACE_TRANSFORM_MATRIX_V2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_COLORSPACE_TRANSFORM_MATRIX_V2 }
 
 /// `DXGKVGPU_ESCAPE_HEAD`, d3dukmdt.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4090,13 +4508,14 @@ pub struct DXGKVGPU_ESCAPE_HEAD {
     /// Offset 8, 4 bytes: `DXGKVGPU_ESCAPE_TYPE`.
     pub Type: DXGKVGPU_ESCAPE_TYPE,
 }
-assert_layout! { DXGKVGPU_ESCAPE_HEAD, 12, 4, Luid 0, Type 8 }
+
+plain_struct! { DXGKVGPU_ESCAPE_HEAD, 12, 4, Luid: GPUP_DRIVER_ESCAPE_INPUT = 0, Type: DXGKVGPU_ESCAPE_TYPE = 8 }
+
 impl DXGKVGPU_ESCAPE_HEAD {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKVGPU_ESCAPE_HEAD }
 
 /// `DXGKVGPU_ESCAPE_INITIALIZE`, d3dukmdt.h: 28 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4107,13 +4526,14 @@ pub struct DXGKVGPU_ESCAPE_INITIALIZE {
     /// Offset 12, 16 bytes: `GUID`.
     pub VmGuid: GUID,
 }
-assert_layout! { DXGKVGPU_ESCAPE_INITIALIZE, 28, 4, Header 0, VmGuid 12 }
+
+plain_struct! { DXGKVGPU_ESCAPE_INITIALIZE, 28, 4, Header: DXGKVGPU_ESCAPE_HEAD = 0, VmGuid: GUID = 12 }
+
 impl DXGKVGPU_ESCAPE_INITIALIZE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKVGPU_ESCAPE_INITIALIZE }
 
 /// `DXGKVGPU_ESCAPE_PAUSE`, d3dukmdt.h: 24 bytes, aligned to 4. Source: NC.
 #[repr(C)]
@@ -4126,11 +4546,14 @@ pub struct DXGKVGPU_ESCAPE_PAUSE {
     /// Offset 20, 4 bytes: `UINT`, type approximate.
     pub Flags: u32,
 }
-assert_layout! { DXGKVGPU_ESCAPE_PAUSE, 24, 4, Header 0, DeviceLuid 12, Flags 20 }
+
+plain_struct! { DXGKVGPU_ESCAPE_PAUSE, 24, 4, Header: DXGKVGPU_ESCAPE_HEAD = 0, DeviceLuid: LUID = 12, Flags: u32 = 20 }
+
 impl DXGKVGPU_ESCAPE_PAUSE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `GuestVmRunning`: bit 0 at offset 20.
     #[inline]
     pub const fn GuestVmRunning(&self) -> bool { self.Flags & 0x1 != 0 }
@@ -4138,7 +4561,6 @@ impl DXGKVGPU_ESCAPE_PAUSE {
     #[inline]
     pub const fn set_GuestVmRunning(&mut self, value: bool) { self.Flags = (self.Flags & !0x1) | (value as u32); }
 }
-plain_types! { DXGKVGPU_ESCAPE_PAUSE }
 
 /// `DXGKVGPU_ESCAPE_POWERTRANSITIONCOMPLETE`, d3dukmdt.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4149,13 +4571,14 @@ pub struct DXGKVGPU_ESCAPE_POWERTRANSITIONCOMPLETE {
     /// Offset 12, 4 bytes: `UINT`.
     pub PowerState: u32,
 }
-assert_layout! { DXGKVGPU_ESCAPE_POWERTRANSITIONCOMPLETE, 16, 4, Header 0, PowerState 12 }
+
+plain_struct! { DXGKVGPU_ESCAPE_POWERTRANSITIONCOMPLETE, 16, 4, Header: DXGKVGPU_ESCAPE_HEAD = 0, PowerState: u32 = 12 }
+
 impl DXGKVGPU_ESCAPE_POWERTRANSITIONCOMPLETE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKVGPU_ESCAPE_POWERTRANSITIONCOMPLETE }
 
 /// `DXGKVGPU_ESCAPE_READ_PCI_CONFIG`, d3dukmdt.h: 20 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4168,13 +4591,16 @@ pub struct DXGKVGPU_ESCAPE_READ_PCI_CONFIG {
     /// Offset 16, 4 bytes: `UINT`.
     pub Size: u32,
 }
-assert_layout! { DXGKVGPU_ESCAPE_READ_PCI_CONFIG, 20, 4, Header 0, Offset 12, Size 16 }
+
+plain_struct! {
+    DXGKVGPU_ESCAPE_READ_PCI_CONFIG, 20, 4, Header: DXGKVGPU_ESCAPE_HEAD = 0, Offset: u32 = 12, Size: u32 = 16,
+}
+
 impl DXGKVGPU_ESCAPE_READ_PCI_CONFIG {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKVGPU_ESCAPE_READ_PCI_CONFIG }
 
 /// `DXGKVGPU_ESCAPE_READ_VGPU_TYPE`, d3dukmdt.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4183,13 +4609,14 @@ pub struct DXGKVGPU_ESCAPE_READ_VGPU_TYPE {
     /// Offset 0, 12 bytes: `DXGKVGPU_ESCAPE_HEAD`.
     pub Header: DXGKVGPU_ESCAPE_HEAD,
 }
-assert_layout! { DXGKVGPU_ESCAPE_READ_VGPU_TYPE, 12, 4, Header 0 }
+
+plain_struct! { DXGKVGPU_ESCAPE_READ_VGPU_TYPE, 12, 4, Header: DXGKVGPU_ESCAPE_HEAD = 0 }
+
 impl DXGKVGPU_ESCAPE_READ_VGPU_TYPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKVGPU_ESCAPE_READ_VGPU_TYPE }
 
 /// `DXGKVGPU_ESCAPE_RELEASE`, d3dukmdt.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4198,13 +4625,14 @@ pub struct DXGKVGPU_ESCAPE_RELEASE {
     /// Offset 0, 12 bytes: `DXGKVGPU_ESCAPE_HEAD`.
     pub Header: DXGKVGPU_ESCAPE_HEAD,
 }
-assert_layout! { DXGKVGPU_ESCAPE_RELEASE, 12, 4, Header 0 }
+
+plain_struct! { DXGKVGPU_ESCAPE_RELEASE, 12, 4, Header: DXGKVGPU_ESCAPE_HEAD = 0 }
+
 impl DXGKVGPU_ESCAPE_RELEASE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKVGPU_ESCAPE_RELEASE }
 
 /// `DXGKVGPU_ESCAPE_RESUME`, d3dukmdt.h: 24 bytes, aligned to 4. Source: NRC.
 #[repr(C)]
@@ -4217,13 +4645,16 @@ pub struct DXGKVGPU_ESCAPE_RESUME {
     /// Offset 20, 4 bytes: `UINT`.
     pub Flags: u32,
 }
-assert_layout! { DXGKVGPU_ESCAPE_RESUME, 24, 4, Header 0, DeviceLuid 12, Flags 20 }
+
+plain_struct! {
+    DXGKVGPU_ESCAPE_RESUME, 24, 4, Header: DXGKVGPU_ESCAPE_HEAD = 0, DeviceLuid: LUID = 12, Flags: u32 = 20,
+}
+
 impl DXGKVGPU_ESCAPE_RESUME {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKVGPU_ESCAPE_RESUME }
 
 /// `DXGKVGPU_ESCAPE_WRITE_PCI_CONFIG`, d3dukmdt.h: 20 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4236,13 +4667,16 @@ pub struct DXGKVGPU_ESCAPE_WRITE_PCI_CONFIG {
     /// Offset 16, 4 bytes: `UINT`.
     pub Size: u32,
 }
-assert_layout! { DXGKVGPU_ESCAPE_WRITE_PCI_CONFIG, 20, 4, Header 0, Offset 12, Size 16 }
+
+plain_struct! {
+    DXGKVGPU_ESCAPE_WRITE_PCI_CONFIG, 20, 4, Header: DXGKVGPU_ESCAPE_HEAD = 0, Offset: u32 = 12, Size: u32 = 16,
+}
+
 impl DXGKVGPU_ESCAPE_WRITE_PCI_CONFIG {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKVGPU_ESCAPE_WRITE_PCI_CONFIG }
 
 /// `DXGK_DETAILED_FEATURE_ID`, d3dukmdt.h: 4 bytes, aligned to 4. Source: N.
 #[repr(C)]
@@ -4252,11 +4686,14 @@ pub union DXGK_DETAILED_FEATURE_ID {
     pub(crate) Value: DXGK_FEATURE_ID,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_DETAILED_FEATURE_ID, 4, 4 }
+
+plain_union! { DXGK_DETAILED_FEATURE_ID, 4, 4, u32, DXGK_FEATURE_ID, [u8; 4] }
+
 impl DXGK_DETAILED_FEATURE_ID {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Feature`: bits 0 to 27 at offset 0.
     #[inline]
     pub const fn Feature(&self) -> u32 { plain::get::<_, u32>(self) & 0xfffffff }
@@ -4265,6 +4702,7 @@ impl DXGK_DETAILED_FEATURE_ID {
     pub const fn set_Feature(&mut self, value: u32) {
         let bits = (plain::get::<_, u32>(self) & !0xfffffff) | (value & 0xfffffff); plain::put(self, bits);
     }
+
     /// `Category`: bits 28 to 31 at offset 0.
     #[inline]
     pub const fn Category(&self) -> u32 { (plain::get::<_, u32>(self) >> 28) & 0xf }
@@ -4273,6 +4711,7 @@ impl DXGK_DETAILED_FEATURE_ID {
     pub const fn set_Category(&mut self, value: u32) {
         let bits = (plain::get::<_, u32>(self) & !0xf0000000) | ((value & 0xf) << 28); plain::put(self, bits);
     }
+
     /// `Value` at offset 0, 4 bytes: `DXGK_FEATURE_ID`.
     #[inline]
     pub const fn Value(&self) -> DXGK_FEATURE_ID { plain::get(self) }
@@ -4280,12 +4719,12 @@ impl DXGK_DETAILED_FEATURE_ID {
     #[inline]
     pub const fn set_Value(&mut self, value: DXGK_FEATURE_ID) { plain::put(self, value); }
 }
+
 impl fmt::Debug for DXGK_DETAILED_FEATURE_ID {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_DETAILED_FEATURE_ID")
     }
 }
-plain_types! { DXGK_DETAILED_FEATURE_ID }
 
 /// `DXGK_ISFEATUREENABLED_RESULT`, d3dukmdt.h: 4 bytes, aligned to 2. Source: N.
 #[repr(C)]
@@ -4296,23 +4735,28 @@ pub struct DXGK_ISFEATUREENABLED_RESULT {
     /// Offset 2, 2 bytes: `DXGK_FEATURE_VERSION`.
     pub Value: DXGK_FEATURE_VERSION,
 }
-assert_layout! { DXGK_ISFEATUREENABLED_RESULT, 4, 2, Version 0, Value 2 }
+
+plain_struct! { DXGK_ISFEATUREENABLED_RESULT, 4, 2, Version: u16 = 0, Value: DXGK_FEATURE_VERSION = 2 }
+
 impl DXGK_ISFEATUREENABLED_RESULT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Enabled`: bit 0 at offset 2.
     #[inline]
     pub const fn Enabled(&self) -> bool { self.Value & 0x1 != 0 }
     /// Stores `Enabled`.
     #[inline]
     pub const fn set_Enabled(&mut self, value: bool) { self.Value = (self.Value & !0x1) | (value as u16); }
+
     /// `KnownFeature`: bit 1 at offset 2.
     #[inline]
     pub const fn KnownFeature(&self) -> bool { self.Value & 0x2 != 0 }
     /// Stores `KnownFeature`.
     #[inline]
     pub const fn set_KnownFeature(&mut self, value: bool) { self.Value = (self.Value & !0x2) | ((value as u16) << 1); }
+
     /// `SupportedByDriver`: bit 2 at offset 2.
     #[inline]
     pub const fn SupportedByDriver(&self) -> bool { self.Value & 0x4 != 0 }
@@ -4321,6 +4765,7 @@ impl DXGK_ISFEATUREENABLED_RESULT {
     pub const fn set_SupportedByDriver(&mut self, value: bool) {
         self.Value = (self.Value & !0x4) | ((value as u16) << 2);
     }
+
     /// `SupportedOnCurrentConfig`: bit 3 at offset 2.
     #[inline]
     pub const fn SupportedOnCurrentConfig(&self) -> bool { self.Value & 0x8 != 0 }
@@ -4329,18 +4774,21 @@ impl DXGK_ISFEATUREENABLED_RESULT {
     pub const fn set_SupportedOnCurrentConfig(&mut self, value: bool) {
         self.Value = (self.Value & !0x8) | ((value as u16) << 3);
     }
+
     /// `Available`: bit 4 at offset 2.
     #[inline]
     pub const fn Available(&self) -> bool { self.Value & 0x10 != 0 }
     /// Stores `Available`.
     #[inline]
     pub const fn set_Available(&mut self, value: bool) { self.Value = (self.Value & !0x10) | ((value as u16) << 4); }
+
     /// `Experimental`: bit 5 at offset 2.
     #[inline]
     pub const fn Experimental(&self) -> bool { self.Value & 0x20 != 0 }
     /// Stores `Experimental`.
     #[inline]
     pub const fn set_Experimental(&mut self, value: bool) { self.Value = (self.Value & !0x20) | ((value as u16) << 5); }
+
     /// `Reserved`: bits 6 to 15 at offset 2.
     #[inline]
     pub const fn Reserved(&self) -> u16 { (self.Value >> 6) & 0x3ff }
@@ -4348,7 +4796,6 @@ impl DXGK_ISFEATUREENABLED_RESULT {
     #[inline]
     pub const fn set_Reserved(&mut self, value: u16) { self.Value = (self.Value & !0xffc0) | ((value & 0x3ff) << 6); }
 }
-plain_types! { DXGK_ISFEATUREENABLED_RESULT }
 
 /// `DXGK_MIRACAST_CHUNK_ID`, d3dukmdt.h: 8 bytes, aligned to 8. Source: NDR.
 #[repr(C)]
@@ -4357,11 +4804,14 @@ pub struct DXGK_MIRACAST_CHUNK_ID {
     /// Offset 0, 8 bytes: `UINT64`.
     pub Value: u64,
 }
-assert_layout! { DXGK_MIRACAST_CHUNK_ID, 8, 8, Value 0 }
+
+plain_struct! { DXGK_MIRACAST_CHUNK_ID, 8, 8, Value: u64 = 0 }
+
 impl DXGK_MIRACAST_CHUNK_ID {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FrameNumber`: bits 0 to 39 at offset 0.
     #[inline]
     pub const fn FrameNumber(self) -> u64 { self.Value & 0xffffffffff }
@@ -4374,6 +4824,7 @@ impl DXGK_MIRACAST_CHUNK_ID {
     #[must_use]
     #[inline]
     pub const fn with_FrameNumber(mut self, value: u64) -> Self { self.set_FrameNumber(value); self }
+
     /// `PartNumber`: bits 40 to 63 at offset 0.
     #[inline]
     pub const fn PartNumber(self) -> u64 { (self.Value >> 40) & 0xffffff }
@@ -4387,6 +4838,7 @@ impl DXGK_MIRACAST_CHUNK_ID {
     #[inline]
     pub const fn with_PartNumber(mut self, value: u64) -> Self { self.set_PartNumber(value); self }
 }
+
 impl fmt::Debug for DXGK_MIRACAST_CHUNK_ID {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MIRACAST_CHUNK_ID", self.Value, &[
@@ -4394,7 +4846,6 @@ impl fmt::Debug for DXGK_MIRACAST_CHUNK_ID {
         ])
     }
 }
-plain_types! { DXGK_MIRACAST_CHUNK_ID }
 
 /// `DXGK_MIRACAST_CHUNK_INFO`, d3dukmdt.h: 24 bytes, aligned to 8. Source: NDR.
 #[repr(C)]
@@ -4411,15 +4862,17 @@ pub struct DXGK_MIRACAST_CHUNK_INFO {
     /// Offset 20, 4 bytes: `UINT`.
     pub EncodeRate: u32,
 }
-assert_layout! {
-    DXGK_MIRACAST_CHUNK_INFO, 24, 8, ChunkType 0, _padding4 4, ChunkId 8, ProcessingTime 16, EncodeRate 20,
+
+plain_struct! {
+    DXGK_MIRACAST_CHUNK_INFO, 24, 8, ChunkType: DXGK_MIRACAST_CHUNK_TYPE = 0, _padding4: Padding<4> = 4,
+    ChunkId: DXGK_MIRACAST_CHUNK_ID = 8, ProcessingTime: u32 = 16, EncodeRate: u32 = 20,
 }
+
 impl DXGK_MIRACAST_CHUNK_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MIRACAST_CHUNK_INFO }
 
 /// `DXGK_NATIVE_FENCE_LOG_BUFFER`, d3dukmdt.h: 88 bytes, aligned to 8. Source: NDC.
 #[repr(C)]
@@ -4430,13 +4883,17 @@ pub struct DXGK_NATIVE_FENCE_LOG_BUFFER {
     /// Offset 40, 48 bytes: `DXGK_NATIVE_FENCE_LOG_ENTRY[1]`.
     pub Entries: [DXGK_NATIVE_FENCE_LOG_ENTRY; 1],
 }
-assert_layout! { DXGK_NATIVE_FENCE_LOG_BUFFER, 88, 8, Header 0, Entries 40 }
+
+plain_struct! {
+    DXGK_NATIVE_FENCE_LOG_BUFFER, 88, 8, Header: DXGK_NATIVE_FENCE_LOG_HEADER = 0,
+    Entries: [DXGK_NATIVE_FENCE_LOG_ENTRY; 1] = 40,
+}
+
 impl DXGK_NATIVE_FENCE_LOG_BUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_NATIVE_FENCE_LOG_BUFFER }
 
 /// `DXGK_NATIVE_FENCE_LOG_ENTRY`, d3dukmdt.h: 48 bytes, aligned to 8. Source: NDC.
 #[repr(C)]
@@ -4457,16 +4914,18 @@ pub struct DXGK_NATIVE_FENCE_LOG_ENTRY {
     /// Offset 40, 8 bytes: `UINT64`.
     pub FenceEndGpuTimestamp: u64,
 }
-assert_layout! {
-    DXGK_NATIVE_FENCE_LOG_ENTRY, 48, 8, FenceValue 0, hNativeFence 8, OperationType 12, Reserved0 16,
-    FenceObservedGpuTimestamp 24, Reserved1 32, FenceEndGpuTimestamp 40,
+
+plain_struct! {
+    DXGK_NATIVE_FENCE_LOG_ENTRY, 48, 8, FenceValue: u64 = 0, hNativeFence: D3DKMT_HANDLE = 8,
+    OperationType: u32 = 12, Reserved0: u64 = 16, FenceObservedGpuTimestamp: u64 = 24, Reserved1: u64 = 32,
+    FenceEndGpuTimestamp: u64 = 40,
 }
+
 impl DXGK_NATIVE_FENCE_LOG_ENTRY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_NATIVE_FENCE_LOG_ENTRY }
 
 /// `DXGK_NATIVE_FENCE_LOG_HEADER`, d3dukmdt.h: 40 bytes, aligned to 8. Source: NDC.
 #[repr(C)]
@@ -4483,11 +4942,18 @@ pub struct DXGK_NATIVE_FENCE_LOG_HEADER {
     /// Offset 24, 16 bytes: `UINT64[2]`.
     pub Reserved: [u64; 2],
 }
-assert_layout! { DXGK_NATIVE_FENCE_LOG_HEADER, 40, 8, u0 0, Type 8, _padding12 12, NumberOfEntries 16, Reserved 24 }
+
+plain_struct! {
+    DXGK_NATIVE_FENCE_LOG_HEADER, 40, 8, u0: DXGK_NATIVE_FENCE_LOG_HEADER_u0 = 0,
+    Type: DXGK_NATIVE_FENCE_LOG_TYPE = 8, _padding12: Padding<4> = 12, NumberOfEntries: u64 = 16,
+    Reserved: [u64; 2] = 24,
+}
+
 impl DXGK_NATIVE_FENCE_LOG_HEADER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FirstFreeEntryIndex` at offset 0, 4 bytes: `UINT32`.
     #[inline]
     pub const fn FirstFreeEntryIndex(&self) -> u32 {
@@ -4498,6 +4964,7 @@ impl DXGK_NATIVE_FENCE_LOG_HEADER {
     pub const fn set_FirstFreeEntryIndex(&mut self, value: u32) {
         plain::view_mut::<_, DXGK_NATIVE_FENCE_LOG_HEADER_u0_s0>(&mut self.u0).FirstFreeEntryIndex = value;
     }
+
     /// `WraparoundCount` at offset 4, 4 bytes: `UINT32`.
     #[inline]
     pub const fn WraparoundCount(&self) -> u32 {
@@ -4508,6 +4975,7 @@ impl DXGK_NATIVE_FENCE_LOG_HEADER {
     pub const fn set_WraparoundCount(&mut self, value: u32) {
         plain::view_mut::<_, DXGK_NATIVE_FENCE_LOG_HEADER_u0_s0>(&mut self.u0).WraparoundCount = value;
     }
+
     /// `AtomicWraparoundAndEntryIndex` at offset 0, 8 bytes: `ULARGE_INTEGER`.
     #[inline]
     pub const fn AtomicWraparoundAndEntryIndex(&self) -> &ULARGE_INTEGER { plain::view(&self.u0) }
@@ -4530,7 +4998,9 @@ pub struct DXGK_NATIVE_FENCE_LOG_HEADER_u0_s0 {
     /// Offset 4, 4 bytes: `UINT32`.
     pub WraparoundCount: u32,
 }
-assert_layout! { DXGK_NATIVE_FENCE_LOG_HEADER_u0_s0, 8, 4, FirstFreeEntryIndex 0, WraparoundCount 4 }
+
+plain_struct! { DXGK_NATIVE_FENCE_LOG_HEADER_u0_s0, 8, 4, FirstFreeEntryIndex: u32 = 0, WraparoundCount: u32 = 4 }
+
 impl DXGK_NATIVE_FENCE_LOG_HEADER_u0_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4545,18 +5015,20 @@ pub union DXGK_NATIVE_FENCE_LOG_HEADER_u0 {
     pub(crate) AtomicWraparoundAndEntryIndex: ULARGE_INTEGER,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGK_NATIVE_FENCE_LOG_HEADER_u0, 8, 8 }
+
+plain_union! { DXGK_NATIVE_FENCE_LOG_HEADER_u0, 8, 8, DXGK_NATIVE_FENCE_LOG_HEADER_u0_s0, ULARGE_INTEGER, [u8; 8] }
+
 impl DXGK_NATIVE_FENCE_LOG_HEADER_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_NATIVE_FENCE_LOG_HEADER_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_NATIVE_FENCE_LOG_HEADER_u0")
     }
 }
-plain_types! { DXGK_NATIVE_FENCE_LOG_HEADER, DXGK_NATIVE_FENCE_LOG_HEADER_u0_s0, DXGK_NATIVE_FENCE_LOG_HEADER_u0 }
 
 /// `DXGK_PTE`, d3dukmdt.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4567,53 +5039,63 @@ pub struct DXGK_PTE {
     /// Offset 8, 8 bytes: anonymous union.
     pub u1: DXGK_PTE_u1,
 }
-assert_layout! { DXGK_PTE, 16, 8, Flags 0, u1 8 }
+
+plain_struct! { DXGK_PTE, 16, 8, Flags: u64 = 0, u1: DXGK_PTE_u1 = 8 }
+
 impl DXGK_PTE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Valid`: bit 0 at offset 0.
     #[inline]
     pub const fn Valid(&self) -> bool { self.Flags & 0x1 != 0 }
     /// Stores `Valid`.
     #[inline]
     pub const fn set_Valid(&mut self, value: bool) { self.Flags = (self.Flags & !0x1) | (value as u64); }
+
     /// `Zero`: bit 1 at offset 0.
     #[inline]
     pub const fn Zero(&self) -> bool { self.Flags & 0x2 != 0 }
     /// Stores `Zero`.
     #[inline]
     pub const fn set_Zero(&mut self, value: bool) { self.Flags = (self.Flags & !0x2) | ((value as u64) << 1); }
+
     /// `CacheCoherent`: bit 2 at offset 0.
     #[inline]
     pub const fn CacheCoherent(&self) -> bool { self.Flags & 0x4 != 0 }
     /// Stores `CacheCoherent`.
     #[inline]
     pub const fn set_CacheCoherent(&mut self, value: bool) { self.Flags = (self.Flags & !0x4) | ((value as u64) << 2); }
+
     /// `ReadOnly`: bit 3 at offset 0.
     #[inline]
     pub const fn ReadOnly(&self) -> bool { self.Flags & 0x8 != 0 }
     /// Stores `ReadOnly`.
     #[inline]
     pub const fn set_ReadOnly(&mut self, value: bool) { self.Flags = (self.Flags & !0x8) | ((value as u64) << 3); }
+
     /// `NoExecute`: bit 4 at offset 0.
     #[inline]
     pub const fn NoExecute(&self) -> bool { self.Flags & 0x10 != 0 }
     /// Stores `NoExecute`.
     #[inline]
     pub const fn set_NoExecute(&mut self, value: bool) { self.Flags = (self.Flags & !0x10) | ((value as u64) << 4); }
+
     /// `Segment`: bits 5 to 9 at offset 0.
     #[inline]
     pub const fn Segment(&self) -> u64 { (self.Flags >> 5) & 0x1f }
     /// Stores `Segment`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_Segment(&mut self, value: u64) { self.Flags = (self.Flags & !0x3e0) | ((value & 0x1f) << 5); }
+
     /// `LargePage`: bit 10 at offset 0.
     #[inline]
     pub const fn LargePage(&self) -> bool { self.Flags & 0x400 != 0 }
     /// Stores `LargePage`.
     #[inline]
     pub const fn set_LargePage(&mut self, value: bool) { self.Flags = (self.Flags & !0x400) | ((value as u64) << 10); }
+
     /// `PhysicalAdapterIndex`: bits 11 to 16 at offset 0.
     #[inline]
     pub const fn PhysicalAdapterIndex(&self) -> u64 { (self.Flags >> 11) & 0x3f }
@@ -4622,6 +5104,7 @@ impl DXGK_PTE {
     pub const fn set_PhysicalAdapterIndex(&mut self, value: u64) {
         self.Flags = (self.Flags & !0x1f800) | ((value & 0x3f) << 11);
     }
+
     /// `PageTablePageSize`: bits 17 to 18 at offset 0.
     #[inline]
     pub const fn PageTablePageSize(&self) -> u64 { (self.Flags >> 17) & 0x3 }
@@ -4630,6 +5113,7 @@ impl DXGK_PTE {
     pub const fn set_PageTablePageSize(&mut self, value: u64) {
         self.Flags = (self.Flags & !0x60000) | ((value & 0x3) << 17);
     }
+
     /// `SystemReserved0`: bit 19 at offset 0.
     #[inline]
     pub const fn SystemReserved0(&self) -> bool { self.Flags & 0x80000 != 0 }
@@ -4638,6 +5122,7 @@ impl DXGK_PTE {
     pub const fn set_SystemReserved0(&mut self, value: bool) {
         self.Flags = (self.Flags & !0x80000) | ((value as u64) << 19);
     }
+
     /// `Reserved`: bits 20 to 63 at offset 0.
     #[inline]
     pub const fn Reserved(&self) -> u64 { (self.Flags >> 20) & 0xfffffffffff }
@@ -4646,12 +5131,14 @@ impl DXGK_PTE {
     pub const fn set_Reserved(&mut self, value: u64) {
         self.Flags = (self.Flags & !0xfffffffffff00000) | ((value & 0xfffffffffff) << 20);
     }
+
     /// `PageAddress` at offset 8, 8 bytes: `ULONGLONG`.
     #[inline]
     pub const fn PageAddress(&self) -> u64 { plain::get(&self.u1) }
     /// Stores `PageAddress`.
     #[inline]
     pub const fn set_PageAddress(&mut self, value: u64) { plain::put(&mut self.u1, value); }
+
     /// `PageTableAddress` at offset 8, 8 bytes: `ULONGLONG`.
     #[inline]
     pub const fn PageTableAddress(&self) -> u64 { plain::get(&self.u1) }
@@ -4668,18 +5155,20 @@ pub union DXGK_PTE_u1 {
     pub(crate) PageTableAddress: u64,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGK_PTE_u1, 8, 8 }
+
+plain_union! { DXGK_PTE_u1, 8, 8, u64, u64, [u8; 8] }
+
 impl DXGK_PTE_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_PTE_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_PTE_u1")
     }
 }
-plain_types! { DXGK_PTE, DXGK_PTE_u1 }
 
 /// `GPUP_DRIVER_ESCAPE_INPUT`, d3dukmdt.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4688,10 +5177,11 @@ pub struct GPUP_DRIVER_ESCAPE_INPUT {
     /// Offset 0, 8 bytes: `LUID`.
     pub vfLUID: LUID,
 }
-assert_layout! { GPUP_DRIVER_ESCAPE_INPUT, 8, 4, vfLUID 0 }
+
+plain_struct! { GPUP_DRIVER_ESCAPE_INPUT, 8, 4, vfLUID: LUID = 0 }
+
 impl GPUP_DRIVER_ESCAPE_INPUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { GPUP_DRIVER_ESCAPE_INPUT }

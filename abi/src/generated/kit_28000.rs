@@ -19,8 +19,8 @@ use crate::{
     D3DKMT_VERIFIER_OPTION_MODE, D3DKMT_VIDMMESCAPETYPE, DXGKDDI_I2C_RECEIVE_DATA_FROM_DISPLAY,
     DXGKDDI_I2C_TRANSMIT_DATA_TO_DISPLAY, DXGK_DRIVER_FEATURE, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID, DXGK_OS_FEATURE,
     DXGK_PAGE_FAULT_FLAGS, HANDLE, NTSTATUS, PDXGKDDI_QUERYFEATUREINTERFACE, PDXGKDDI_QUERYFEATURESUPPORT,
-    PINTERFACE_DEREFERENCE, PINTERFACE_REFERENCE, Padding, UnknownSignature, assert_layout, bits, open_enum, plain,
-    plain_types,
+    PINTERFACE_DEREFERENCE, PINTERFACE_REFERENCE, Padding, UnknownSignature, bits, open_enum, plain, plain_struct,
+    plain_union,
 };
 
 /// `DXGKDDI_I2C_TRANSMIT_AND_RECEIVE_DATA_FROM_DISPLAY`: no table has its signature, so it cannot be called as it is.
@@ -65,53 +65,63 @@ pub struct DXGK_PTE {
     /// Offset 8, 8 bytes: anonymous union.
     pub u1: DXGK_PTE_u1,
 }
-assert_layout! { DXGK_PTE, 16, 8, Flags 0, u1 8 }
+
+plain_struct! { DXGK_PTE, 16, 8, Flags: u64 = 0, u1: DXGK_PTE_u1 = 8 }
+
 impl DXGK_PTE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Valid`: bit 0 at offset 0.
     #[inline]
     pub const fn Valid(&self) -> bool { self.Flags & 0x1 != 0 }
     /// Stores `Valid`.
     #[inline]
     pub const fn set_Valid(&mut self, value: bool) { self.Flags = (self.Flags & !0x1) | (value as u64); }
+
     /// `Zero`: bit 1 at offset 0.
     #[inline]
     pub const fn Zero(&self) -> bool { self.Flags & 0x2 != 0 }
     /// Stores `Zero`.
     #[inline]
     pub const fn set_Zero(&mut self, value: bool) { self.Flags = (self.Flags & !0x2) | ((value as u64) << 1); }
+
     /// `CacheCoherent`: bit 2 at offset 0.
     #[inline]
     pub const fn CacheCoherent(&self) -> bool { self.Flags & 0x4 != 0 }
     /// Stores `CacheCoherent`.
     #[inline]
     pub const fn set_CacheCoherent(&mut self, value: bool) { self.Flags = (self.Flags & !0x4) | ((value as u64) << 2); }
+
     /// `ReadOnly`: bit 3 at offset 0.
     #[inline]
     pub const fn ReadOnly(&self) -> bool { self.Flags & 0x8 != 0 }
     /// Stores `ReadOnly`.
     #[inline]
     pub const fn set_ReadOnly(&mut self, value: bool) { self.Flags = (self.Flags & !0x8) | ((value as u64) << 3); }
+
     /// `NoExecute`: bit 4 at offset 0.
     #[inline]
     pub const fn NoExecute(&self) -> bool { self.Flags & 0x10 != 0 }
     /// Stores `NoExecute`.
     #[inline]
     pub const fn set_NoExecute(&mut self, value: bool) { self.Flags = (self.Flags & !0x10) | ((value as u64) << 4); }
+
     /// `Segment`: bits 5 to 9 at offset 0.
     #[inline]
     pub const fn Segment(&self) -> u64 { (self.Flags >> 5) & 0x1f }
     /// Stores `Segment`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_Segment(&mut self, value: u64) { self.Flags = (self.Flags & !0x3e0) | ((value & 0x1f) << 5); }
+
     /// `LargePage`: bit 10 at offset 0.
     #[inline]
     pub const fn LargePage(&self) -> bool { self.Flags & 0x400 != 0 }
     /// Stores `LargePage`.
     #[inline]
     pub const fn set_LargePage(&mut self, value: bool) { self.Flags = (self.Flags & !0x400) | ((value as u64) << 10); }
+
     /// `PhysicalAdapterIndex`: bits 11 to 16 at offset 0.
     #[inline]
     pub const fn PhysicalAdapterIndex(&self) -> u64 { (self.Flags >> 11) & 0x3f }
@@ -120,6 +130,7 @@ impl DXGK_PTE {
     pub const fn set_PhysicalAdapterIndex(&mut self, value: u64) {
         self.Flags = (self.Flags & !0x1f800) | ((value & 0x3f) << 11);
     }
+
     /// `PageTablePageSize`: bits 17 to 18 at offset 0.
     #[inline]
     pub const fn PageTablePageSize(&self) -> u64 { (self.Flags >> 17) & 0x3 }
@@ -128,6 +139,7 @@ impl DXGK_PTE {
     pub const fn set_PageTablePageSize(&mut self, value: u64) {
         self.Flags = (self.Flags & !0x60000) | ((value & 0x3) << 17);
     }
+
     /// `SystemReserved0`: bit 19 at offset 0.
     #[inline]
     pub const fn SystemReserved0(&self) -> bool { self.Flags & 0x80000 != 0 }
@@ -136,6 +148,7 @@ impl DXGK_PTE {
     pub const fn set_SystemReserved0(&mut self, value: bool) {
         self.Flags = (self.Flags & !0x80000) | ((value as u64) << 19);
     }
+
     /// `BlockAccessMode`: bits 20 to 21 at offset 0.
     #[inline]
     pub const fn BlockAccessMode(&self) -> u64 { (self.Flags >> 20) & 0x3 }
@@ -144,6 +157,7 @@ impl DXGK_PTE {
     pub const fn set_BlockAccessMode(&mut self, value: u64) {
         self.Flags = (self.Flags & !0x300000) | ((value & 0x3) << 20);
     }
+
     /// `Reserved`: bits 22 to 63 at offset 0.
     #[inline]
     pub const fn Reserved(&self) -> u64 { (self.Flags >> 22) & 0x3ffffffffff }
@@ -152,12 +166,14 @@ impl DXGK_PTE {
     pub const fn set_Reserved(&mut self, value: u64) {
         self.Flags = (self.Flags & !0xffffffffffc00000) | ((value & 0x3ffffffffff) << 22);
     }
+
     /// `PageAddress` at offset 8, 8 bytes: `ULONGLONG`.
     #[inline]
     pub const fn PageAddress(&self) -> u64 { plain::get(&self.u1) }
     /// Stores `PageAddress`.
     #[inline]
     pub const fn set_PageAddress(&mut self, value: u64) { plain::put(&mut self.u1, value); }
+
     /// `PageTableAddress` at offset 8, 8 bytes: `ULONGLONG`.
     #[inline]
     pub const fn PageTableAddress(&self) -> u64 { plain::get(&self.u1) }
@@ -174,18 +190,20 @@ pub union DXGK_PTE_u1 {
     pub(crate) PageTableAddress: u64,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGK_PTE_u1, 8, 8 }
+
+plain_union! { DXGK_PTE_u1, 8, 8, u64, u64, [u8; 8] }
+
 impl DXGK_PTE_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_PTE_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_PTE_u1")
     }
 }
-plain_types! { DXGK_PTE, DXGK_PTE_u1 }
 
 /// `D3DDDI_SEGMENTPREFERENCE2`, d3dukmdt.h, new in 28000: 4 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -194,11 +212,14 @@ pub struct D3DDDI_SEGMENTPREFERENCE2 {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_SEGMENTPREFERENCE2, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_SEGMENTPREFERENCE2, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_SEGMENTPREFERENCE2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentId0`: bits 0 to 3 at offset 0.
     #[inline]
     pub const fn SegmentId0(self) -> u32 { self.Value & 0xf }
@@ -209,6 +230,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_SegmentId0(mut self, value: u32) -> Self { self.set_SegmentId0(value); self }
+
     /// `PagePreference0`: bit 4 at offset 0.
     #[inline]
     pub const fn PagePreference0(self) -> bool { self.Value & 0x10 != 0 }
@@ -221,6 +243,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_PagePreference0(mut self, value: bool) -> Self { self.set_PagePreference0(value); self }
+
     /// `Direction0`: bit 5 at offset 0.
     #[inline]
     pub const fn Direction0(self) -> bool { self.Value & 0x20 != 0 }
@@ -231,6 +254,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_Direction0(mut self, value: bool) -> Self { self.set_Direction0(value); self }
+
     /// `SegmentId1`: bits 6 to 9 at offset 0.
     #[inline]
     pub const fn SegmentId1(self) -> u32 { (self.Value >> 6) & 0xf }
@@ -241,6 +265,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_SegmentId1(mut self, value: u32) -> Self { self.set_SegmentId1(value); self }
+
     /// `PagePreference1`: bit 10 at offset 0.
     #[inline]
     pub const fn PagePreference1(self) -> bool { self.Value & 0x400 != 0 }
@@ -253,6 +278,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_PagePreference1(mut self, value: bool) -> Self { self.set_PagePreference1(value); self }
+
     /// `Direction1`: bit 11 at offset 0.
     #[inline]
     pub const fn Direction1(self) -> bool { self.Value & 0x800 != 0 }
@@ -263,6 +289,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_Direction1(mut self, value: bool) -> Self { self.set_Direction1(value); self }
+
     /// `SegmentId2`: bits 12 to 15 at offset 0.
     #[inline]
     pub const fn SegmentId2(self) -> u32 { (self.Value >> 12) & 0xf }
@@ -273,6 +300,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_SegmentId2(mut self, value: u32) -> Self { self.set_SegmentId2(value); self }
+
     /// `PagePreference2`: bit 16 at offset 0.
     #[inline]
     pub const fn PagePreference2(self) -> bool { self.Value & 0x10000 != 0 }
@@ -285,6 +313,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_PagePreference2(mut self, value: bool) -> Self { self.set_PagePreference2(value); self }
+
     /// `Direction2`: bit 17 at offset 0.
     #[inline]
     pub const fn Direction2(self) -> bool { self.Value & 0x20000 != 0 }
@@ -297,6 +326,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_Direction2(mut self, value: bool) -> Self { self.set_Direction2(value); self }
+
     /// `SegmentId3`: bits 18 to 21 at offset 0.
     #[inline]
     pub const fn SegmentId3(self) -> u32 { (self.Value >> 18) & 0xf }
@@ -309,6 +339,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_SegmentId3(mut self, value: u32) -> Self { self.set_SegmentId3(value); self }
+
     /// `PagePreference3`: bit 22 at offset 0.
     #[inline]
     pub const fn PagePreference3(self) -> bool { self.Value & 0x400000 != 0 }
@@ -321,6 +352,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_PagePreference3(mut self, value: bool) -> Self { self.set_PagePreference3(value); self }
+
     /// `Direction3`: bit 23 at offset 0.
     #[inline]
     pub const fn Direction3(self) -> bool { self.Value & 0x800000 != 0 }
@@ -333,6 +365,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_Direction3(mut self, value: bool) -> Self { self.set_Direction3(value); self }
+
     /// `SegmentId4`: bits 24 to 27 at offset 0.
     #[inline]
     pub const fn SegmentId4(self) -> u32 { (self.Value >> 24) & 0xf }
@@ -345,6 +378,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_SegmentId4(mut self, value: u32) -> Self { self.set_SegmentId4(value); self }
+
     /// `PagePreference4`: bit 28 at offset 0.
     #[inline]
     pub const fn PagePreference4(self) -> bool { self.Value & 0x10000000 != 0 }
@@ -357,6 +391,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_PagePreference4(mut self, value: bool) -> Self { self.set_PagePreference4(value); self }
+
     /// `Direction4`: bit 29 at offset 0.
     #[inline]
     pub const fn Direction4(self) -> bool { self.Value & 0x20000000 != 0 }
@@ -369,6 +404,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[must_use]
     #[inline]
     pub const fn with_Direction4(mut self, value: bool) -> Self { self.set_Direction4(value); self }
+
     /// `Reserved`: bits 30 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 30) & 0x3 }
@@ -382,6 +418,7 @@ impl D3DDDI_SEGMENTPREFERENCE2 {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_SEGMENTPREFERENCE2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_SEGMENTPREFERENCE2", u64::from(self.Value), &[
@@ -392,7 +429,6 @@ impl fmt::Debug for D3DDDI_SEGMENTPREFERENCE2 {
         ])
     }
 }
-plain_types! { D3DDDI_SEGMENTPREFERENCE2 }
 
 /// `D3DDDI_NATIVEFENCEINFO`, d3dukmdt.h, changed in 28000: 112 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -417,16 +453,19 @@ pub struct D3DDDI_NATIVEFENCEINFO {
     #[doc(hidden)]
     pub _padding108: Padding<4>,
 }
-assert_layout! {
-    D3DDDI_NATIVEFENCEINFO, 112, 8, InitialFenceValue 0, EngineAffinity 8, Type 12, Flags 16, _padding20 20,
-    NativeFenceMapping 24, PhysicalAdapterIndex 80, Reserved 84, _padding108 108,
+
+plain_struct! {
+    D3DDDI_NATIVEFENCEINFO, 112, 8, InitialFenceValue: u64 = 0, EngineAffinity: u32 = 8,
+    Type: D3DDDI_NATIVEFENCE_TYPE = 12, Flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS = 16, _padding20: Padding<4> = 20,
+    NativeFenceMapping: D3DDDI_NATIVEFENCEMAPPING = 24, PhysicalAdapterIndex: u32 = 80, Reserved: [u8; 24] = 84,
+    _padding108: Padding<4> = 108,
 }
+
 impl D3DDDI_NATIVEFENCEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_NATIVEFENCEINFO }
 
 /// `D3DDDI_NATIVEFENCELOGDETAIL`, d3dukmdt.h, new in 28000: 88 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -443,16 +482,18 @@ pub struct D3DDDI_NATIVEFENCELOGDETAIL {
     /// Offset 24, 64 bytes: `BYTE[64]`.
     pub Reserved: [u8; 64],
 }
-assert_layout! {
-    D3DDDI_NATIVEFENCELOGDETAIL, 88, 8, WaitLogNumberOfEntries 0, SignalLogNumberOfEntries 4,
-    WaitLogGpuBaseAddress 8, SignalLogGpuBaseAddress 16, Reserved 24,
+
+plain_struct! {
+    D3DDDI_NATIVEFENCELOGDETAIL, 88, 8, WaitLogNumberOfEntries: u32 = 0, SignalLogNumberOfEntries: u32 = 4,
+    WaitLogGpuBaseAddress: D3DGPU_VIRTUAL_ADDRESS = 8, SignalLogGpuBaseAddress: D3DGPU_VIRTUAL_ADDRESS = 16,
+    Reserved: [u8; 64] = 24,
 }
+
 impl D3DDDI_NATIVEFENCELOGDETAIL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_NATIVEFENCELOGDETAIL }
 
 /// `D3DDDI_DOORBELLMAPPING`, d3dukmdt.h, new in 28000: 16 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -463,13 +504,14 @@ pub struct D3DDDI_DOORBELLMAPPING {
     /// Offset 8, 8 bytes: `VOID *`.
     pub SecondaryCpuVa: *mut c_void,
 }
-assert_layout! { D3DDDI_DOORBELLMAPPING, 16, 8, CpuVa 0, SecondaryCpuVa 8 }
+
+plain_struct! { D3DDDI_DOORBELLMAPPING, 16, 8, CpuVa: *mut c_void = 0, SecondaryCpuVa: *mut c_void = 8 }
+
 impl D3DDDI_DOORBELLMAPPING {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_DOORBELLMAPPING }
 
 /// `D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS`, d3dukmdt.h, new in 28000: 4 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -478,11 +520,14 @@ pub struct D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DisableGpuTimeout`: bit 0 at offset 0.
     #[inline]
     pub const fn DisableGpuTimeout(self) -> bool { self.Value & 0x1 != 0 }
@@ -493,6 +538,7 @@ impl D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DisableGpuTimeout(mut self, value: bool) -> Self { self.set_DisableGpuTimeout(value); self }
+
     /// `NoBroadcastSignal`: bit 1 at offset 0.
     #[inline]
     pub const fn NoBroadcastSignal(self) -> bool { self.Value & 0x2 != 0 }
@@ -505,6 +551,7 @@ impl D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoBroadcastSignal(mut self, value: bool) -> Self { self.set_NoBroadcastSignal(value); self }
+
     /// `NoBroadcastWait`: bit 2 at offset 0.
     #[inline]
     pub const fn NoBroadcastWait(self) -> bool { self.Value & 0x4 != 0 }
@@ -517,6 +564,7 @@ impl D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoBroadcastWait(mut self, value: bool) -> Self { self.set_NoBroadcastWait(value); self }
+
     /// `NoKmdAccess`: bit 3 at offset 0.
     #[inline]
     pub const fn NoKmdAccess(self) -> bool { self.Value & 0x8 != 0 }
@@ -527,6 +575,7 @@ impl D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoKmdAccess(mut self, value: bool) -> Self { self.set_NoKmdAccess(value); self }
+
     /// `TestQueue`: bit 4 at offset 0.
     #[inline]
     pub const fn TestQueue(self) -> bool { self.Value & 0x10 != 0 }
@@ -537,6 +586,7 @@ impl D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TestQueue(mut self, value: bool) -> Self { self.set_TestQueue(value); self }
+
     /// `DoorbellRequiresSecondaryCpuVA`: bit 5 at offset 0.
     #[inline]
     pub const fn DoorbellRequiresSecondaryCpuVA(self) -> bool { self.Value & 0x20 != 0 }
@@ -551,6 +601,7 @@ impl D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS {
     pub const fn with_DoorbellRequiresSecondaryCpuVA(mut self, value: bool) -> Self {
         self.set_DoorbellRequiresSecondaryCpuVA(value); self
     }
+
     /// `Reserved`: bits 6 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 6) & 0x3ffffff }
@@ -564,6 +615,7 @@ impl D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS", u64::from(self.Value), &[
@@ -573,7 +625,6 @@ impl fmt::Debug for D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS }
 
 /// `D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER`, d3dukmdt.h, changed in 28000: 128 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -602,17 +653,20 @@ pub struct D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER {
     /// Offset 120, 8 bytes: `UINT64`.
     pub HardwareProgressFenceGpuVa: u64,
 }
-assert_layout! {
-    D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER, 128, 8, EscapeType 0, hDevice 4, hContext 8, Flags 12, Command 16,
-    pDmaBuffer 88, pDmaBufferPrivateData 96, DmaBufferSize 104, DmaBufferPrivateDataSize 108,
-    HardwareProgressFenceId 112, HardwareProgressFenceGpuVa 120,
+
+plain_struct! {
+    D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER, 128, 8, EscapeType: D3DDDI_DRIVERESCAPETYPE = 0,
+    hDevice: D3DKMT_HANDLE = 4, hContext: D3DKMT_HANDLE = 8, Flags: D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS = 12,
+    Command: D3DDDI_TESTCOMMANDBUFFER = 16, pDmaBuffer: *mut c_void = 88, pDmaBufferPrivateData: *mut c_void = 96,
+    DmaBufferSize: u32 = 104, DmaBufferPrivateDataSize: u32 = 108, HardwareProgressFenceId: u64 = 112,
+    HardwareProgressFenceGpuVa: u64 = 120,
 }
+
 impl D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER }
 
 /// `DXGK_NODEMETADATA_FLAGS`, d3dkmdt.h, changed in 28000: 4 bytes, aligned to 1. Source: N28.
 #[repr(C, packed)]
@@ -621,11 +675,14 @@ pub struct DXGK_NODEMETADATA_FLAGS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { DXGK_NODEMETADATA_FLAGS, 4, 1, Value 0 }
+
+plain_struct! { DXGK_NODEMETADATA_FLAGS, 4, 1, Value: u32 = 0 }
+
 impl DXGK_NODEMETADATA_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ContextSchedulingSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn ContextSchedulingSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -640,6 +697,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     pub const fn with_ContextSchedulingSupported(mut self, value: bool) -> Self {
         self.set_ContextSchedulingSupported(value); self
     }
+
     /// `RingBufferFenceRelease`: bit 1 at offset 0.
     #[inline]
     pub const fn RingBufferFenceRelease(self) -> bool { self.Value & 0x2 != 0 }
@@ -654,6 +712,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     pub const fn with_RingBufferFenceRelease(mut self, value: bool) -> Self {
         self.set_RingBufferFenceRelease(value); self
     }
+
     /// `SupportTrackedWorkload`: bit 2 at offset 0.
     #[inline]
     pub const fn SupportTrackedWorkload(self) -> bool { self.Value & 0x4 != 0 }
@@ -668,6 +727,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     pub const fn with_SupportTrackedWorkload(mut self, value: bool) -> Self {
         self.set_SupportTrackedWorkload(value); self
     }
+
     /// `UserModeSubmission`: bit 3 at offset 0.
     #[inline]
     pub const fn UserModeSubmission(self) -> bool { self.Value & 0x8 != 0 }
@@ -680,6 +740,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UserModeSubmission(mut self, value: bool) -> Self { self.set_UserModeSubmission(value); self }
+
     /// `SupportBuildTestCommandBuffer`: bit 4 at offset 0.
     #[inline]
     pub const fn SupportBuildTestCommandBuffer(self) -> bool { self.Value & 0x10 != 0 }
@@ -694,6 +755,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     pub const fn with_SupportBuildTestCommandBuffer(mut self, value: bool) -> Self {
         self.set_SupportBuildTestCommandBuffer(value); self
     }
+
     /// `SupportFaultAndStall`: bit 5 at offset 0.
     #[inline]
     pub const fn SupportFaultAndStall(self) -> bool { self.Value & 0x20 != 0 }
@@ -706,6 +768,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SupportFaultAndStall(mut self, value: bool) -> Self { self.set_SupportFaultAndStall(value); self }
+
     /// `Reserved`: bits 6 to 15 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 6) & 0x3ff }
@@ -716,6 +779,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
+
     /// `MaxInFlightHwQueueBuffers`: bits 16 to 31 at offset 0.
     #[inline]
     pub const fn MaxInFlightHwQueueBuffers(self) -> u32 { (self.Value >> 16) & 0xffff }
@@ -731,6 +795,7 @@ impl DXGK_NODEMETADATA_FLAGS {
         self.set_MaxInFlightHwQueueBuffers(value); self
     }
 }
+
 impl fmt::Debug for DXGK_NODEMETADATA_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_NODEMETADATA_FLAGS", u64::from(self.Value), &[
@@ -740,7 +805,6 @@ impl fmt::Debug for DXGK_NODEMETADATA_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_NODEMETADATA_FLAGS }
 
 /// `D3DKMT_CONNECT_DOORBELL`, d3dkmthk.h, changed in 28000: 88 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -755,13 +819,17 @@ pub struct D3DKMT_CONNECT_DOORBELL {
     /// Offset 24, 64 bytes: `BYTE[64]`.
     pub Reserved: [u8; 64],
 }
-assert_layout! { D3DKMT_CONNECT_DOORBELL, 88, 8, hHwQueue 0, Flags 4, DoorbellMapping 8, Reserved 24 }
+
+plain_struct! {
+    D3DKMT_CONNECT_DOORBELL, 88, 8, hHwQueue: D3DKMT_HANDLE = 0, Flags: D3DKMT_CONNECT_DOORBELL_FLAGS = 4,
+    DoorbellMapping: D3DDDI_DOORBELLMAPPING = 8, Reserved: [u8; 64] = 24,
+}
+
 impl D3DKMT_CONNECT_DOORBELL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CONNECT_DOORBELL }
 
 /// `D3DKMT_NOTIFY_WORK_SUBMISSION`, d3dkmthk.h, changed in 28000: 72 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -774,13 +842,17 @@ pub struct D3DKMT_NOTIFY_WORK_SUBMISSION {
     /// Offset 8, 64 bytes: `BYTE[64]`.
     pub PrivateDriverData: [u8; 64],
 }
-assert_layout! { D3DKMT_NOTIFY_WORK_SUBMISSION, 72, 4, hHwQueue 0, Flags 4, PrivateDriverData 8 }
+
+plain_struct! {
+    D3DKMT_NOTIFY_WORK_SUBMISSION, 72, 4, hHwQueue: D3DKMT_HANDLE = 0,
+    Flags: D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS = 4, PrivateDriverData: [u8; 64] = 8,
+}
+
 impl D3DKMT_NOTIFY_WORK_SUBMISSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_NOTIFY_WORK_SUBMISSION }
 
 /// `D3DKMT_RESIZERINGBUFFER_FLAGS`, d3dkmthk.h, new in 28000: 4 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -789,11 +861,14 @@ pub struct D3DKMT_RESIZERINGBUFFER_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_RESIZERINGBUFFER_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_RESIZERINGBUFFER_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_RESIZERINGBUFFER_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -805,6 +880,7 @@ impl D3DKMT_RESIZERINGBUFFER_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_RESIZERINGBUFFER_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_RESIZERINGBUFFER_FLAGS", u64::from(self.Value), &[
@@ -812,7 +888,6 @@ impl fmt::Debug for D3DKMT_RESIZERINGBUFFER_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_RESIZERINGBUFFER_FLAGS }
 
 /// `D3DKMT_RESIZERINGBUFFER`, d3dkmthk.h, new in 28000: 144 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -831,16 +906,18 @@ pub struct D3DKMT_RESIZERINGBUFFER {
     /// Offset 80, 64 bytes: `BYTE[64]`.
     pub Reserved: [u8; 64],
 }
-assert_layout! {
-    D3DKMT_RESIZERINGBUFFER, 144, 4, hHwQueue 0, hRingBuffer 4, hRingBufferControl 8, Flags 12, PrivateDriverData 16,
-    Reserved 80,
+
+plain_struct! {
+    D3DKMT_RESIZERINGBUFFER, 144, 4, hHwQueue: D3DKMT_HANDLE = 0, hRingBuffer: D3DKMT_HANDLE = 4,
+    hRingBufferControl: D3DKMT_HANDLE = 8, Flags: D3DKMT_RESIZERINGBUFFER_FLAGS = 12,
+    PrivateDriverData: [u8; 64] = 16, Reserved: [u8; 64] = 80,
 }
+
 impl D3DKMT_RESIZERINGBUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_RESIZERINGBUFFER }
 
 /// `D3DKMT_CREATEHWQUEUEFORUSERMODESUBMISSION`, d3dkmthk.h, new in 28000: 320 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -875,17 +952,22 @@ pub struct D3DKMT_CREATEHWQUEUEFORUSERMODESUBMISSION {
     /// Offset 256, 64 bytes: `BYTE[64]`.
     pub Reserved: [u8; 64],
 }
-assert_layout! {
-    D3DKMT_CREATEHWQUEUEFORUSERMODESUBMISSION, 320, 8, hHwContext 0, Flags 4, hRingBuffer 8, hRingBufferControl 12,
-    PrivateDriverData 16, hHwQueue 80, _padding84 84, DoorbellStatusCpuVa 88, hProgressFence 96, _padding100 100,
-    ProgressFenceMapping 104, ProgressFenceLastQueuedValueCpuVa 160, LogBufferInfo 168, Reserved 256,
+
+plain_struct! {
+    D3DKMT_CREATEHWQUEUEFORUSERMODESUBMISSION, 320, 8, hHwContext: D3DKMT_HANDLE = 0,
+    Flags: D3DDDI_CREATEHWQUEUEFORUSERMODESUBMISSION_FLAGS = 4, hRingBuffer: D3DKMT_HANDLE = 8,
+    hRingBufferControl: D3DKMT_HANDLE = 12, PrivateDriverData: [u8; 64] = 16, hHwQueue: D3DKMT_HANDLE = 80,
+    _padding84: Padding<4> = 84, DoorbellStatusCpuVa: *mut c_void = 88, hProgressFence: D3DKMT_HANDLE = 96,
+    _padding100: Padding<4> = 100, ProgressFenceMapping: D3DDDI_NATIVEFENCEMAPPING = 104,
+    ProgressFenceLastQueuedValueCpuVa: *mut c_void = 160, LogBufferInfo: D3DDDI_NATIVEFENCELOGDETAIL = 168,
+    Reserved: [u8; 64] = 256,
 }
+
 impl D3DKMT_CREATEHWQUEUEFORUSERMODESUBMISSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATEHWQUEUEFORUSERMODESUBMISSION }
 
 /// `D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS`, d3dkmthk.h, new in 28000: 4 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -894,11 +976,14 @@ pub struct D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SetExistingDevicesToError`: bit 0 at offset 0.
     #[inline]
     pub const fn SetExistingDevicesToError(self) -> bool { self.Value & 0x1 != 0 }
@@ -913,6 +998,7 @@ impl D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS {
     pub const fn with_SetExistingDevicesToError(mut self, value: bool) -> Self {
         self.set_SetExistingDevicesToError(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -926,6 +1012,7 @@ impl D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS", u64::from(self.Value), &[
@@ -933,7 +1020,6 @@ impl fmt::Debug for D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS }
 
 /// `D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS`, d3dkmthk.h, new in 28000: 24 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -950,15 +1036,17 @@ pub struct D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS, 24, 8, hAdapter 0, EngineType 4, hProcess 8, Flags 16, _padding20 20,
+
+plain_struct! {
+    D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS, 24, 8, hAdapter: D3DKMT_HANDLE = 0, EngineType: DXGK_ENGINE_TYPE = 4,
+    hProcess: HANDLE = 8, Flags: D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS_FLAGS = 16, _padding20: Padding<4> = 20,
 }
+
 impl D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ACQUIREEXCLUSIVEENGINEACCESS }
 
 /// `D3DKMT_CHECKENGINEACCESS`, d3dkmthk.h, new in 28000: 12 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -971,13 +1059,17 @@ pub struct D3DKMT_CHECKENGINEACCESS {
     /// Offset 8, 4 bytes: `D3DKMT_ENGINE_ACCESS`.
     pub EngineAccess: D3DKMT_ENGINE_ACCESS,
 }
-assert_layout! { D3DKMT_CHECKENGINEACCESS, 12, 4, hAdapter 0, EngineType 4, EngineAccess 8 }
+
+plain_struct! {
+    D3DKMT_CHECKENGINEACCESS, 12, 4, hAdapter: D3DKMT_HANDLE = 0, EngineType: DXGK_ENGINE_TYPE = 4,
+    EngineAccess: D3DKMT_ENGINE_ACCESS = 8,
+}
+
 impl D3DKMT_CHECKENGINEACCESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHECKENGINEACCESS }
 
 /// `D3DKMT_ADAPTERTYPE`, d3dkmthk.h, changed in 28000: 4 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -986,11 +1078,14 @@ pub struct D3DKMT_ADAPTERTYPE {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_ADAPTERTYPE, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_ADAPTERTYPE, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_ADAPTERTYPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `RenderSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn RenderSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -1001,6 +1096,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_RenderSupported(mut self, value: bool) -> Self { self.set_RenderSupported(value); self }
+
     /// `DisplaySupported`: bit 1 at offset 0.
     #[inline]
     pub const fn DisplaySupported(self) -> bool { self.Value & 0x2 != 0 }
@@ -1013,6 +1109,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_DisplaySupported(mut self, value: bool) -> Self { self.set_DisplaySupported(value); self }
+
     /// `SoftwareDevice`: bit 2 at offset 0.
     #[inline]
     pub const fn SoftwareDevice(self) -> bool { self.Value & 0x4 != 0 }
@@ -1025,6 +1122,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_SoftwareDevice(mut self, value: bool) -> Self { self.set_SoftwareDevice(value); self }
+
     /// `PostDevice`: bit 3 at offset 0.
     #[inline]
     pub const fn PostDevice(self) -> bool { self.Value & 0x8 != 0 }
@@ -1035,6 +1133,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_PostDevice(mut self, value: bool) -> Self { self.set_PostDevice(value); self }
+
     /// `HybridDiscrete`: bit 4 at offset 0.
     #[inline]
     pub const fn HybridDiscrete(self) -> bool { self.Value & 0x10 != 0 }
@@ -1047,6 +1146,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_HybridDiscrete(mut self, value: bool) -> Self { self.set_HybridDiscrete(value); self }
+
     /// `HybridIntegrated`: bit 5 at offset 0.
     #[inline]
     pub const fn HybridIntegrated(self) -> bool { self.Value & 0x20 != 0 }
@@ -1059,6 +1159,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_HybridIntegrated(mut self, value: bool) -> Self { self.set_HybridIntegrated(value); self }
+
     /// `IndirectDisplayDevice`: bit 6 at offset 0.
     #[inline]
     pub const fn IndirectDisplayDevice(self) -> bool { self.Value & 0x40 != 0 }
@@ -1073,6 +1174,7 @@ impl D3DKMT_ADAPTERTYPE {
     pub const fn with_IndirectDisplayDevice(mut self, value: bool) -> Self {
         self.set_IndirectDisplayDevice(value); self
     }
+
     /// `Paravirtualized`: bit 7 at offset 0.
     #[inline]
     pub const fn Paravirtualized(self) -> bool { self.Value & 0x80 != 0 }
@@ -1085,6 +1187,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_Paravirtualized(mut self, value: bool) -> Self { self.set_Paravirtualized(value); self }
+
     /// `ACGSupported`: bit 8 at offset 0.
     #[inline]
     pub const fn ACGSupported(self) -> bool { self.Value & 0x100 != 0 }
@@ -1097,6 +1200,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_ACGSupported(mut self, value: bool) -> Self { self.set_ACGSupported(value); self }
+
     /// `SupportSetTimingsFromVidPn`: bit 9 at offset 0.
     #[inline]
     pub const fn SupportSetTimingsFromVidPn(self) -> bool { self.Value & 0x200 != 0 }
@@ -1111,6 +1215,7 @@ impl D3DKMT_ADAPTERTYPE {
     pub const fn with_SupportSetTimingsFromVidPn(mut self, value: bool) -> Self {
         self.set_SupportSetTimingsFromVidPn(value); self
     }
+
     /// `Detachable`: bit 10 at offset 0.
     #[inline]
     pub const fn Detachable(self) -> bool { self.Value & 0x400 != 0 }
@@ -1121,6 +1226,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_Detachable(mut self, value: bool) -> Self { self.set_Detachable(value); self }
+
     /// `ComputeOnly`: bit 11 at offset 0.
     #[inline]
     pub const fn ComputeOnly(self) -> bool { self.Value & 0x800 != 0 }
@@ -1133,6 +1239,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_ComputeOnly(mut self, value: bool) -> Self { self.set_ComputeOnly(value); self }
+
     /// `Prototype`: bit 12 at offset 0.
     #[inline]
     pub const fn Prototype(self) -> bool { self.Value & 0x1000 != 0 }
@@ -1143,6 +1250,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_Prototype(mut self, value: bool) -> Self { self.set_Prototype(value); self }
+
     /// `RuntimePowerManagement`: bit 13 at offset 0.
     #[inline]
     pub const fn RuntimePowerManagement(self) -> bool { self.Value & 0x2000 != 0 }
@@ -1157,6 +1265,7 @@ impl D3DKMT_ADAPTERTYPE {
     pub const fn with_RuntimePowerManagement(mut self, value: bool) -> Self {
         self.set_RuntimePowerManagement(value); self
     }
+
     /// `TestOnly`: bit 14 at offset 0.
     #[inline]
     pub const fn TestOnly(self) -> bool { self.Value & 0x4000 != 0 }
@@ -1167,6 +1276,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_TestOnly(mut self, value: bool) -> Self { self.set_TestOnly(value); self }
+
     /// `SingleAdapterHybridMode`: bit 15 at offset 0.
     #[inline]
     pub const fn SingleAdapterHybridMode(self) -> bool { self.Value & 0x8000 != 0 }
@@ -1181,6 +1291,7 @@ impl D3DKMT_ADAPTERTYPE {
     pub const fn with_SingleAdapterHybridMode(mut self, value: bool) -> Self {
         self.set_SingleAdapterHybridMode(value); self
     }
+
     /// `Reserved`: bits 16 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 16) & 0xffff }
@@ -1194,6 +1305,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_ADAPTERTYPE {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_ADAPTERTYPE", u64::from(self.Value), &[
@@ -1205,7 +1317,6 @@ impl fmt::Debug for D3DKMT_ADAPTERTYPE {
         ])
     }
 }
-plain_types! { D3DKMT_ADAPTERTYPE }
 
 /// `D3DKMT_ENUMADAPTERS_FILTER`, d3dkmthk.h, changed in 28000: 8 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -1214,11 +1325,14 @@ pub struct D3DKMT_ENUMADAPTERS_FILTER {
     /// Offset 0, 8 bytes: `ULONGLONG`.
     pub Value: u64,
 }
-assert_layout! { D3DKMT_ENUMADAPTERS_FILTER, 8, 8, Value 0 }
+
+plain_struct! { D3DKMT_ENUMADAPTERS_FILTER, 8, 8, Value: u64 = 0 }
+
 impl D3DKMT_ENUMADAPTERS_FILTER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `IncludeComputeOnly`: bit 0 at offset 0.
     #[inline]
     pub const fn IncludeComputeOnly(self) -> bool { self.Value & 0x1 != 0 }
@@ -1229,6 +1343,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     #[must_use]
     #[inline]
     pub const fn with_IncludeComputeOnly(mut self, value: bool) -> Self { self.set_IncludeComputeOnly(value); self }
+
     /// `IncludeDisplayOnly`: bit 1 at offset 0.
     #[inline]
     pub const fn IncludeDisplayOnly(self) -> bool { self.Value & 0x2 != 0 }
@@ -1241,6 +1356,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     #[must_use]
     #[inline]
     pub const fn with_IncludeDisplayOnly(mut self, value: bool) -> Self { self.set_IncludeDisplayOnly(value); self }
+
     /// `IncludeVirtualGpuOnly`: bit 2 at offset 0.
     #[inline]
     pub const fn IncludeVirtualGpuOnly(self) -> bool { self.Value & 0x4 != 0 }
@@ -1255,6 +1371,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     pub const fn with_IncludeVirtualGpuOnly(mut self, value: bool) -> Self {
         self.set_IncludeVirtualGpuOnly(value); self
     }
+
     /// `IncludeTestOnly`: bit 3 at offset 0.
     #[inline]
     pub const fn IncludeTestOnly(self) -> bool { self.Value & 0x8 != 0 }
@@ -1267,6 +1384,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     #[must_use]
     #[inline]
     pub const fn with_IncludeTestOnly(mut self, value: bool) -> Self { self.set_IncludeTestOnly(value); self }
+
     /// `Reserved`: bits 4 to 63 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u64 { (self.Value >> 4) & 0xfffffffffffffff }
@@ -1280,6 +1398,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     #[inline]
     pub const fn with_Reserved(mut self, value: u64) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_ENUMADAPTERS_FILTER {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_ENUMADAPTERS_FILTER", self.Value, &[
@@ -1288,7 +1407,6 @@ impl fmt::Debug for D3DKMT_ENUMADAPTERS_FILTER {
         ])
     }
 }
-plain_types! { D3DKMT_ENUMADAPTERS_FILTER }
 
 /// `D3DKMT_SEGMENT_CAPS`, d3dkmthk.h, changed in 28000: 24 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -1305,13 +1423,17 @@ pub struct D3DKMT_SEGMENT_CAPS {
     /// Offset 20, 4 bytes: `UINT`.
     pub SegmentType: u32,
 }
-assert_layout! { D3DKMT_SEGMENT_CAPS, 24, 8, Size 0, PageSize 8, SegmentId 12, BudgetGroup 16, SegmentType 20 }
+
+plain_struct! {
+    D3DKMT_SEGMENT_CAPS, 24, 8, Size: u64 = 0, PageSize: u32 = 8, SegmentId: u32 = 12,
+    BudgetGroup: D3DKMT_MEMORY_SEGMENT_GROUP = 16, SegmentType: u32 = 20,
+}
+
 impl D3DKMT_SEGMENT_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SEGMENT_CAPS }
 
 /// `D3DKMT_VIDMM_ESCAPE`, d3dkmthk.h, changed in 28000: 2112 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -1324,11 +1446,17 @@ pub struct D3DKMT_VIDMM_ESCAPE {
     /// Offset 8, 2104 bytes: anonymous union.
     pub u0: D3DKMT_VIDMM_ESCAPE_u0,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE, 2112, 8, Type 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE, 2112, 8, Type: D3DKMT_VIDMMESCAPETYPE = 0, _padding4: Padding<4> = 4,
+    u0: D3DKMT_VIDMM_ESCAPE_u0 = 8,
+}
+
 impl D3DKMT_VIDMM_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SetFault` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn SetFault(&self) -> &D3DKMT_VIDMM_ESCAPE_SetFault { plain::view(&self.u0) }
@@ -1338,6 +1466,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `SetFault`.
     #[inline]
     pub const fn set_SetFault(&mut self, value: D3DKMT_VIDMM_ESCAPE_SetFault) { plain::put(&mut self.u0, value); }
+
     /// `Debug` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn Debug(&self) -> &D3DKMT_VIDMM_ESCAPE_Debug { plain::view(&self.u0) }
@@ -1347,6 +1476,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `Debug`.
     #[inline]
     pub const fn set_Debug(&mut self, value: D3DKMT_VIDMM_ESCAPE_Debug) { plain::put(&mut self.u0, value); }
+
     /// `Evict` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn Evict(&self) -> &D3DKMT_VIDMM_ESCAPE_Evict { plain::view(&self.u0) }
@@ -1356,6 +1486,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `Evict`.
     #[inline]
     pub const fn set_Evict(&mut self, value: D3DKMT_VIDMM_ESCAPE_Evict) { plain::put(&mut self.u0, value); }
+
     /// `EvictByNtHandle` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn EvictByNtHandle(&self) -> &D3DKMT_VIDMM_ESCAPE_EvictByNtHandle { plain::view(&self.u0) }
@@ -1369,6 +1500,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_EvictByNtHandle(&mut self, value: D3DKMT_VIDMM_ESCAPE_EvictByNtHandle) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GetVads` at offset 8, 2104 bytes: `struct`.
     #[inline]
     pub const fn GetVads(&self) -> &D3DKMT_VIDMM_ESCAPE_GetVads { plain::view(&self.u0) }
@@ -1378,6 +1510,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `GetVads`.
     #[inline]
     pub const fn set_GetVads(&mut self, value: D3DKMT_VIDMM_ESCAPE_GetVads) { plain::put(&mut self.u0, value); }
+
     /// `SetBudget` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn SetBudget(&self) -> &D3DKMT_VIDMM_ESCAPE_SetBudget { plain::view(&self.u0) }
@@ -1387,6 +1520,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `SetBudget`.
     #[inline]
     pub const fn set_SetBudget(&mut self, value: D3DKMT_VIDMM_ESCAPE_SetBudget) { plain::put(&mut self.u0, value); }
+
     /// `SuspendProcess` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn SuspendProcess(&self) -> &D3DKMT_VIDMM_ESCAPE_SuspendProcess { plain::view(&self.u0) }
@@ -1400,6 +1534,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_SuspendProcess(&mut self, value: D3DKMT_VIDMM_ESCAPE_SuspendProcess) {
         plain::put(&mut self.u0, value);
     }
+
     /// `ResumeProcess` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn ResumeProcess(&self) -> &D3DKMT_VIDMM_ESCAPE_ResumeProcess { plain::view(&self.u0) }
@@ -1413,6 +1548,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_ResumeProcess(&mut self, value: D3DKMT_VIDMM_ESCAPE_ResumeProcess) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GetBudget` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn GetBudget(&self) -> &D3DKMT_VIDMM_ESCAPE_GetBudget { plain::view(&self.u0) }
@@ -1422,6 +1558,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `GetBudget`.
     #[inline]
     pub const fn set_GetBudget(&mut self, value: D3DKMT_VIDMM_ESCAPE_GetBudget) { plain::put(&mut self.u0, value); }
+
     /// `SetTrimIntervals` at offset 8, 12 bytes: `struct`.
     #[inline]
     pub const fn SetTrimIntervals(&self) -> &D3DKMT_VIDMM_ESCAPE_SetTrimIntervals { plain::view(&self.u0) }
@@ -1435,6 +1572,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_SetTrimIntervals(&mut self, value: D3DKMT_VIDMM_ESCAPE_SetTrimIntervals) {
         plain::put(&mut self.u0, value);
     }
+
     /// `EvictByCriteria` at offset 8, 24 bytes: `D3DKMT_EVICTION_CRITERIA`.
     #[inline]
     pub const fn EvictByCriteria(&self) -> &D3DKMT_EVICTION_CRITERIA { plain::view(&self.u0) }
@@ -1444,6 +1582,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `EvictByCriteria`.
     #[inline]
     pub const fn set_EvictByCriteria(&mut self, value: D3DKMT_EVICTION_CRITERIA) { plain::put(&mut self.u0, value); }
+
     /// `Wake` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn Wake(&self) -> &D3DKMT_VIDMM_ESCAPE_Wake { plain::view(&self.u0) }
@@ -1453,6 +1592,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `Wake`.
     #[inline]
     pub const fn set_Wake(&mut self, value: D3DKMT_VIDMM_ESCAPE_Wake) { plain::put(&mut self.u0, value); }
+
     /// `Defrag` at offset 8, 40 bytes: `struct`.
     #[inline]
     pub const fn Defrag(&self) -> &D3DKMT_VIDMM_ESCAPE_Defrag { plain::view(&self.u0) }
@@ -1462,6 +1602,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `Defrag`.
     #[inline]
     pub const fn set_Defrag(&mut self, value: D3DKMT_VIDMM_ESCAPE_Defrag) { plain::put(&mut self.u0, value); }
+
     /// `DelayExecution` at offset 8, 24 bytes: `struct`.
     #[inline]
     pub const fn DelayExecution(&self) -> &D3DKMT_VIDMM_ESCAPE_DelayExecution { plain::view(&self.u0) }
@@ -1475,6 +1616,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_DelayExecution(&mut self, value: D3DKMT_VIDMM_ESCAPE_DelayExecution) {
         plain::put(&mut self.u0, value);
     }
+
     /// `VerifyIntegrity` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn VerifyIntegrity(&self) -> &D3DKMT_VIDMM_ESCAPE_VerifyIntegrity { plain::view(&self.u0) }
@@ -1488,6 +1630,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_VerifyIntegrity(&mut self, value: D3DKMT_VIDMM_ESCAPE_VerifyIntegrity) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DelayedEvictionConfig` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn DelayedEvictionConfig(&self) -> &D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig { plain::view(&self.u0) }
@@ -1501,6 +1644,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_DelayedEvictionConfig(&mut self, value: D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig) {
         plain::put(&mut self.u0, value);
     }
+
     /// `CopyContent` at offset 8, 32 bytes: `struct`.
     #[inline]
     pub const fn CopyContent(&self) -> &D3DKMT_VIDMM_ESCAPE_CopyContent { plain::view(&self.u0) }
@@ -1510,6 +1654,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `CopyContent`.
     #[inline]
     pub const fn set_CopyContent(&mut self, value: D3DKMT_VIDMM_ESCAPE_CopyContent) { plain::put(&mut self.u0, value); }
+
     /// `QuerySection` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn QuerySection(&self) -> &D3DKMT_VIDMM_ESCAPE_QuerySection { plain::view(&self.u0) }
@@ -1530,11 +1675,14 @@ pub struct D3DKMT_VIDMM_ESCAPE_SetFault {
     /// Offset 8, 4 bytes: `ULONG`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SetFault, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_SetFault, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_SetFault {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ProbeAndLock`: bit 0 at offset 8.
     #[inline]
     pub const fn ProbeAndLock(self) -> bool { self.Value & 0x1 != 0 }
@@ -1545,6 +1693,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_ProbeAndLock(mut self, value: bool) -> Self { self.set_ProbeAndLock(value); self }
+
     /// `SplitPoint`: bit 1 at offset 8.
     #[inline]
     pub const fn SplitPoint(self) -> bool { self.Value & 0x2 != 0 }
@@ -1555,6 +1704,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_SplitPoint(mut self, value: bool) -> Self { self.set_SplitPoint(value); self }
+
     /// `NoDemotion`: bit 2 at offset 8.
     #[inline]
     pub const fn NoDemotion(self) -> bool { self.Value & 0x4 != 0 }
@@ -1565,6 +1715,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_NoDemotion(mut self, value: bool) -> Self { self.set_NoDemotion(value); self }
+
     /// `SwizzlingAperture`: bit 3 at offset 8.
     #[inline]
     pub const fn SwizzlingAperture(self) -> bool { self.Value & 0x8 != 0 }
@@ -1577,6 +1728,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_SwizzlingAperture(mut self, value: bool) -> Self { self.set_SwizzlingAperture(value); self }
+
     /// `PagingPathLockSubRange`: bit 4 at offset 8.
     #[inline]
     pub const fn PagingPathLockSubRange(self) -> bool { self.Value & 0x10 != 0 }
@@ -1591,6 +1743,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_PagingPathLockSubRange(mut self, value: bool) -> Self {
         self.set_PagingPathLockSubRange(value); self
     }
+
     /// `PagingPathLockMinRange`: bit 5 at offset 8.
     #[inline]
     pub const fn PagingPathLockMinRange(self) -> bool { self.Value & 0x20 != 0 }
@@ -1605,6 +1758,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_PagingPathLockMinRange(mut self, value: bool) -> Self {
         self.set_PagingPathLockMinRange(value); self
     }
+
     /// `ComplexLock`: bit 6 at offset 8.
     #[inline]
     pub const fn ComplexLock(self) -> bool { self.Value & 0x40 != 0 }
@@ -1615,6 +1769,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_ComplexLock(mut self, value: bool) -> Self { self.set_ComplexLock(value); self }
+
     /// `FailVARotation`: bit 7 at offset 8.
     #[inline]
     pub const fn FailVARotation(self) -> bool { self.Value & 0x80 != 0 }
@@ -1627,6 +1782,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_FailVARotation(mut self, value: bool) -> Self { self.set_FailVARotation(value); self }
+
     /// `NoWriteCombined`: bit 8 at offset 8.
     #[inline]
     pub const fn NoWriteCombined(self) -> bool { self.Value & 0x100 != 0 }
@@ -1639,6 +1795,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_NoWriteCombined(mut self, value: bool) -> Self { self.set_NoWriteCombined(value); self }
+
     /// `NoPrePatching`: bit 9 at offset 8.
     #[inline]
     pub const fn NoPrePatching(self) -> bool { self.Value & 0x200 != 0 }
@@ -1651,6 +1808,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_NoPrePatching(mut self, value: bool) -> Self { self.set_NoPrePatching(value); self }
+
     /// `AlwaysRepatch`: bit 10 at offset 8.
     #[inline]
     pub const fn AlwaysRepatch(self) -> bool { self.Value & 0x400 != 0 }
@@ -1663,6 +1821,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysRepatch(mut self, value: bool) -> Self { self.set_AlwaysRepatch(value); self }
+
     /// `ExpectPreparationFailure`: bit 11 at offset 8.
     #[inline]
     pub const fn ExpectPreparationFailure(self) -> bool { self.Value & 0x800 != 0 }
@@ -1677,6 +1836,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_ExpectPreparationFailure(mut self, value: bool) -> Self {
         self.set_ExpectPreparationFailure(value); self
     }
+
     /// `FailUserModeVAMapping`: bit 12 at offset 8.
     #[inline]
     pub const fn FailUserModeVAMapping(self) -> bool { self.Value & 0x1000 != 0 }
@@ -1691,6 +1851,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_FailUserModeVAMapping(mut self, value: bool) -> Self {
         self.set_FailUserModeVAMapping(value); self
     }
+
     /// `NeverDiscardOfferedAllocation`: bit 13 at offset 8.
     #[inline]
     pub const fn NeverDiscardOfferedAllocation(self) -> bool { self.Value & 0x2000 != 0 }
@@ -1705,6 +1866,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_NeverDiscardOfferedAllocation(mut self, value: bool) -> Self {
         self.set_NeverDiscardOfferedAllocation(value); self
     }
+
     /// `AlwaysDiscardOfferedAllocation`: bit 14 at offset 8.
     #[inline]
     pub const fn AlwaysDiscardOfferedAllocation(self) -> bool { self.Value & 0x4000 != 0 }
@@ -1719,6 +1881,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_AlwaysDiscardOfferedAllocation(mut self, value: bool) -> Self {
         self.set_AlwaysDiscardOfferedAllocation(value); self
     }
+
     /// `Reserved`: bits 15 to 31 at offset 8.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 15) & 0x1ffff }
@@ -1732,6 +1895,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_SetFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_VIDMM_ESCAPE_SetFault", u64::from(self.Value), &[
@@ -1752,11 +1916,14 @@ pub struct D3DKMT_VIDMM_ESCAPE_Debug {
     /// Offset 8, 4 bytes: `ULONG`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_Debug, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_Debug, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_Debug {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `TestNativeFence`: bit 0 at offset 8.
     #[inline]
     pub const fn TestNativeFence(self) -> bool { self.Value & 0x1 != 0 }
@@ -1767,6 +1934,7 @@ impl D3DKMT_VIDMM_ESCAPE_Debug {
     #[must_use]
     #[inline]
     pub const fn with_TestNativeFence(mut self, value: bool) -> Self { self.set_TestNativeFence(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 8.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1780,6 +1948,7 @@ impl D3DKMT_VIDMM_ESCAPE_Debug {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_Debug {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_VIDMM_ESCAPE_Debug", u64::from(self.Value), &[
@@ -1799,7 +1968,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_Evict {
     /// Offset 16, 8 bytes: `HANDLE`.
     pub hProcess: HANDLE,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_Evict, 16, 8, ResourceHandle 0, AllocationHandle 4, hProcess 8 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_Evict, 16, 8, ResourceHandle: D3DKMT_HANDLE = 0, AllocationHandle: D3DKMT_HANDLE = 4,
+    hProcess: HANDLE = 8,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_Evict {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1813,7 +1987,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_EvictByNtHandle {
     /// Offset 8, 8 bytes: `UINT64`.
     pub NtHandle: u64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, 8, 8, NtHandle 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, 8, 8, NtHandle: u64 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_EvictByNtHandle {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1827,7 +2003,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads {
     /// Offset 8, 4 bytes: `UINT`.
     pub NumVads: u32,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, 4, 4, NumVads 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, 4, 4, NumVads: u32 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1846,12 +2024,18 @@ pub union D3DKMT_VIDMM_ESCAPE_GetVads_u0 {
     pub(crate) GetSegmentCaps: D3DKMT_GET_SEGMENT_CAPS,
     pub(crate) _bytes: [u8; 1072],
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetVads_u0, 1072, 8 }
+
+plain_union! {
+    D3DKMT_VIDMM_ESCAPE_GetVads_u0, 1072, 8, D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, D3DKMT_VAD_DESC,
+    D3DKMT_VA_RANGE_DESC, D3DKMT_GET_GPUMMU_CAPS, D3DKMT_GET_PTE, D3DKMT_GET_SEGMENT_CAPS, [u8; 1072],
+}
+
 impl D3DKMT_VIDMM_ESCAPE_GetVads_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_GetVads_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_VIDMM_ESCAPE_GetVads_u0")
@@ -1865,12 +2049,15 @@ pub union D3DKMT_VIDMM_ESCAPE_GetVads_u1 {
     pub(crate) GetPteExt: D3DKMT_GET_PTE_EXT,
     pub(crate) _bytes: [u8; 1024],
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetVads_u1, 1024, 8 }
+
+plain_union! { D3DKMT_VIDMM_ESCAPE_GetVads_u1, 1024, 8, D3DKMT_GET_PTE_EXT, [u8; 1024] }
+
 impl D3DKMT_VIDMM_ESCAPE_GetVads_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_GetVads_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_VIDMM_ESCAPE_GetVads_u1")
@@ -1890,11 +2077,17 @@ pub struct D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Offset 1088, 1024 bytes: anonymous union.
     pub u1: D3DKMT_VIDMM_ESCAPE_GetVads_u1,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetVads, 2104, 8, u0 0, Command 1072, Status 1076, u1 1080 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_GetVads, 2104, 8, u0: D3DKMT_VIDMM_ESCAPE_GetVads_u0 = 0,
+    Command: D3DKMT_VAD_ESCAPE_COMMAND = 1072, Status: NTSTATUS = 1076, u1: D3DKMT_VIDMM_ESCAPE_GetVads_u1 = 1080,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `GetNumVads` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn GetNumVads(&self) -> &D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads { plain::view(&self.u0) }
@@ -1908,6 +2101,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     pub const fn set_GetNumVads(&mut self, value: D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GetVad` at offset 8, 40 bytes: `D3DKMT_VAD_DESC`.
     #[inline]
     pub const fn GetVad(&self) -> &D3DKMT_VAD_DESC { plain::view(&self.u0) }
@@ -1917,6 +2111,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetVad`.
     #[inline]
     pub const fn set_GetVad(&mut self, value: D3DKMT_VAD_DESC) { plain::put(&mut self.u0, value); }
+
     /// `GetVadRange` at offset 8, 72 bytes: `D3DKMT_VA_RANGE_DESC`.
     #[inline]
     pub const fn GetVadRange(&self) -> &D3DKMT_VA_RANGE_DESC { plain::view(&self.u0) }
@@ -1926,6 +2121,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetVadRange`.
     #[inline]
     pub const fn set_GetVadRange(&mut self, value: D3DKMT_VA_RANGE_DESC) { plain::put(&mut self.u0, value); }
+
     /// `GetGpuMmuCaps` at offset 8, 264 bytes: `D3DKMT_GET_GPUMMU_CAPS`.
     #[inline]
     pub const fn GetGpuMmuCaps(&self) -> &D3DKMT_GET_GPUMMU_CAPS { plain::view(&self.u0) }
@@ -1935,6 +2131,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetGpuMmuCaps`.
     #[inline]
     pub const fn set_GetGpuMmuCaps(&mut self, value: D3DKMT_GET_GPUMMU_CAPS) { plain::put(&mut self.u0, value); }
+
     /// `GetPte` at offset 8, 1072 bytes: `D3DKMT_GET_PTE`.
     #[inline]
     pub const fn GetPte(&self) -> &D3DKMT_GET_PTE { plain::view(&self.u0) }
@@ -1944,6 +2141,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetPte`.
     #[inline]
     pub const fn set_GetPte(&mut self, value: D3DKMT_GET_PTE) { plain::put(&mut self.u0, value); }
+
     /// `GetSegmentCaps` at offset 8, 776 bytes: `D3DKMT_GET_SEGMENT_CAPS`.
     #[inline]
     pub const fn GetSegmentCaps(&self) -> &D3DKMT_GET_SEGMENT_CAPS { plain::view(&self.u0) }
@@ -1953,6 +2151,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetSegmentCaps`.
     #[inline]
     pub const fn set_GetSegmentCaps(&mut self, value: D3DKMT_GET_SEGMENT_CAPS) { plain::put(&mut self.u0, value); }
+
     /// `GetPteExt` at offset 1088, 1024 bytes: `D3DKMT_GET_PTE_EXT`.
     #[inline]
     pub const fn GetPteExt(&self) -> &D3DKMT_GET_PTE_EXT { plain::view(&self.u1) }
@@ -1973,7 +2172,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_SetBudget {
     /// Offset 16, 8 bytes: `ULONGLONG`.
     pub SystemMemoryBudget: u64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SetBudget, 16, 8, LocalMemoryBudget 0, SystemMemoryBudget 8 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_SetBudget, 16, 8, LocalMemoryBudget: u64 = 0, SystemMemoryBudget: u64 = 8 }
+
 impl D3DKMT_VIDMM_ESCAPE_SetBudget {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1991,7 +2192,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_SuspendProcess {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SuspendProcess, 16, 8, hProcess 0, bAllowWakeOnSubmission 8, _padding12 12 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_SuspendProcess, 16, 8, hProcess: HANDLE = 0, bAllowWakeOnSubmission: BOOL = 8,
+    _padding12: Padding<4> = 12,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_SuspendProcess {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2005,7 +2211,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_ResumeProcess {
     /// Offset 8, 8 bytes: `HANDLE`.
     pub hProcess: HANDLE,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_ResumeProcess, 8, 8, hProcess 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_ResumeProcess, 8, 8, hProcess: HANDLE = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_ResumeProcess {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2019,7 +2227,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_GetBudget {
     /// Offset 8, 8 bytes: `UINT64`.
     pub NumBytesToTrim: u64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetBudget, 8, 8, NumBytesToTrim 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_GetBudget, 8, 8, NumBytesToTrim: u64 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_GetBudget {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2037,7 +2247,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_SetTrimIntervals {
     /// Offset 16, 4 bytes: `ULONG`.
     pub IdleTrimInterval: u32,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SetTrimIntervals, 12, 4, MinTrimInterval 0, MaxTrimInterval 4, IdleTrimInterval 8 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_SetTrimIntervals, 12, 4, MinTrimInterval: u32 = 0, MaxTrimInterval: u32 = 4,
+    IdleTrimInterval: u32 = 8,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_SetTrimIntervals {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2051,7 +2266,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_Wake {
     /// Offset 8, 4 bytes: `BOOL`.
     pub bFlush: BOOL,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_Wake, 4, 4, bFlush 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_Wake, 4, 4, bFlush: BOOL = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_Wake {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2075,10 +2292,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_Defrag {
     /// Offset 40, 8 bytes: `ULONGLONG`.
     pub LargestGapAfter: u64,
 }
-assert_layout! {
-    D3DKMT_VIDMM_ESCAPE_Defrag, 40, 8, Operation 0, SegmentId 4, TotalCommitted 8, TotalFree 16, LargestGapBefore 24,
-    LargestGapAfter 32,
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_Defrag, 40, 8, Operation: D3DKMT_DEFRAG_ESCAPE_OPERATION = 0, SegmentId: u32 = 4,
+    TotalCommitted: u64 = 8, TotalFree: u64 = 16, LargestGapBefore: u64 = 24, LargestGapAfter: u64 = 32,
 }
+
 impl D3DKMT_VIDMM_ESCAPE_Defrag {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2100,10 +2319,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_DelayExecution {
     /// Offset 24, 8 bytes: `ULONGLONG`.
     pub PagingFenceValue: u64,
 }
-assert_layout! {
-    D3DKMT_VIDMM_ESCAPE_DelayExecution, 24, 8, hPagingQueue 0, PhysicalAdapterIndex 4, Milliseconds 8, _padding12 12,
-    PagingFenceValue 16,
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_DelayExecution, 24, 8, hPagingQueue: D3DKMT_HANDLE = 0, PhysicalAdapterIndex: u32 = 4,
+    Milliseconds: u32 = 8, _padding12: Padding<4> = 12, PagingFenceValue: u64 = 16,
 }
+
 impl D3DKMT_VIDMM_ESCAPE_DelayExecution {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2119,7 +2340,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_VerifyIntegrity {
     /// Offset 10, 2 bytes: `UINT16`.
     pub SegmentId: u16,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_VerifyIntegrity, 4, 2, PhysicalAdapterIndex 0, SegmentId 2 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_VerifyIntegrity, 4, 2, PhysicalAdapterIndex: u16 = 0, SegmentId: u16 = 2 }
+
 impl D3DKMT_VIDMM_ESCAPE_VerifyIntegrity {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2133,7 +2356,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig {
     /// Offset 8, 8 bytes: `LONGLONG`.
     pub TimerValue: i64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, 8, 8, TimerValue 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, 8, 8, TimerValue: i64 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2155,7 +2380,13 @@ pub struct D3DKMT_VIDMM_ESCAPE_CopyContent {
     /// Offset 32, 8 bytes: `UINT64`.
     pub Size: u64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_CopyContent, 32, 8, UserBuffer 0, Direction 8, hAllocation 12, Offset 16, Size 24 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_CopyContent, 32, 8, UserBuffer: *mut c_void = 0,
+    Direction: D3DKMT_ESCAPE_COPY_CONTENT_DIRECTION = 8, hAllocation: D3DKMT_HANDLE = 12, Offset: u64 = 16,
+    Size: u64 = 24,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_CopyContent {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2173,7 +2404,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_QuerySection {
     /// Offset 16, 8 bytes: `HANDLE`.
     pub hSection: HANDLE,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_QuerySection, 16, 8, hAllocation 0, _padding4 4, hSection 8 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_QuerySection, 16, 8, hAllocation: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    hSection: HANDLE = 8,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_QuerySection {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2204,26 +2440,27 @@ pub union D3DKMT_VIDMM_ESCAPE_u0 {
     pub(crate) QuerySection: D3DKMT_VIDMM_ESCAPE_QuerySection,
     pub(crate) _bytes: [u8; 2104],
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_u0, 2104, 8 }
+
+plain_union! {
+    D3DKMT_VIDMM_ESCAPE_u0, 2104, 8, D3DKMT_VIDMM_ESCAPE_SetFault, D3DKMT_VIDMM_ESCAPE_Debug,
+    D3DKMT_VIDMM_ESCAPE_Evict, D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, D3DKMT_VIDMM_ESCAPE_GetVads,
+    D3DKMT_VIDMM_ESCAPE_SetBudget, D3DKMT_VIDMM_ESCAPE_SuspendProcess, D3DKMT_VIDMM_ESCAPE_ResumeProcess,
+    D3DKMT_VIDMM_ESCAPE_GetBudget, D3DKMT_VIDMM_ESCAPE_SetTrimIntervals, D3DKMT_EVICTION_CRITERIA,
+    D3DKMT_VIDMM_ESCAPE_Wake, D3DKMT_VIDMM_ESCAPE_Defrag, D3DKMT_VIDMM_ESCAPE_DelayExecution,
+    D3DKMT_VIDMM_ESCAPE_VerifyIntegrity, D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, D3DKMT_VIDMM_ESCAPE_CopyContent,
+    D3DKMT_VIDMM_ESCAPE_QuerySection, [u8; 2104],
+}
+
 impl D3DKMT_VIDMM_ESCAPE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_VIDMM_ESCAPE_u0")
     }
-}
-plain_types! {
-    D3DKMT_VIDMM_ESCAPE, D3DKMT_VIDMM_ESCAPE_SetFault, D3DKMT_VIDMM_ESCAPE_Debug, D3DKMT_VIDMM_ESCAPE_Evict,
-    D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, D3DKMT_VIDMM_ESCAPE_GetVads_u0,
-    D3DKMT_VIDMM_ESCAPE_GetVads_u1, D3DKMT_VIDMM_ESCAPE_GetVads, D3DKMT_VIDMM_ESCAPE_SetBudget,
-    D3DKMT_VIDMM_ESCAPE_SuspendProcess, D3DKMT_VIDMM_ESCAPE_ResumeProcess, D3DKMT_VIDMM_ESCAPE_GetBudget,
-    D3DKMT_VIDMM_ESCAPE_SetTrimIntervals, D3DKMT_VIDMM_ESCAPE_Wake, D3DKMT_VIDMM_ESCAPE_Defrag,
-    D3DKMT_VIDMM_ESCAPE_DelayExecution, D3DKMT_VIDMM_ESCAPE_VerifyIntegrity,
-    D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, D3DKMT_VIDMM_ESCAPE_CopyContent, D3DKMT_VIDMM_ESCAPE_QuerySection,
-    D3DKMT_VIDMM_ESCAPE_u0,
 }
 
 /// `D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS`, d3dkmthk.h, changed in 28000: 4 bytes, aligned to 4. Source: N28.
@@ -2233,11 +2470,14 @@ pub struct D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ForceSynchronousEvict`: bit 0 at offset 0.
     #[inline]
     pub const fn ForceSynchronousEvict(self) -> bool { self.Value & 0x1 != 0 }
@@ -2252,6 +2492,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_ForceSynchronousEvict(mut self, value: bool) -> Self {
         self.set_ForceSynchronousEvict(value); self
     }
+
     /// `NeverDeferEvictions`: bit 1 at offset 0.
     #[inline]
     pub const fn NeverDeferEvictions(self) -> bool { self.Value & 0x2 != 0 }
@@ -2264,6 +2505,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverDeferEvictions(mut self, value: bool) -> Self { self.set_NeverDeferEvictions(value); self }
+
     /// `AlwaysFailCommitOnReclaim`: bit 2 at offset 0.
     #[inline]
     pub const fn AlwaysFailCommitOnReclaim(self) -> bool { self.Value & 0x4 != 0 }
@@ -2278,6 +2520,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysFailCommitOnReclaim(mut self, value: bool) -> Self {
         self.set_AlwaysFailCommitOnReclaim(value); self
     }
+
     /// `AlwaysPlaceInDemotedLocation`: bit 3 at offset 0.
     #[inline]
     pub const fn AlwaysPlaceInDemotedLocation(self) -> bool { self.Value & 0x8 != 0 }
@@ -2292,6 +2535,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysPlaceInDemotedLocation(mut self, value: bool) -> Self {
         self.set_AlwaysPlaceInDemotedLocation(value); self
     }
+
     /// `IgnoreBudgetCap`: bit 4 at offset 0.
     #[inline]
     pub const fn IgnoreBudgetCap(self) -> bool { self.Value & 0x10 != 0 }
@@ -2304,6 +2548,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_IgnoreBudgetCap(mut self, value: bool) -> Self { self.set_IgnoreBudgetCap(value); self }
+
     /// `AlwaysCreateLocalAlloc`: bit 5 at offset 0.
     #[inline]
     pub const fn AlwaysCreateLocalAlloc(self) -> bool { self.Value & 0x20 != 0 }
@@ -2318,6 +2563,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysCreateLocalAlloc(mut self, value: bool) -> Self {
         self.set_AlwaysCreateLocalAlloc(value); self
     }
+
     /// `DisablePermanentUmVaUpgrade`: bit 6 at offset 0.
     #[inline]
     pub const fn DisablePermanentUmVaUpgrade(self) -> bool { self.Value & 0x40 != 0 }
@@ -2332,6 +2578,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_DisablePermanentUmVaUpgrade(mut self, value: bool) -> Self {
         self.set_DisablePermanentUmVaUpgrade(value); self
     }
+
     /// `AlwaysUseSystemHeap`: bit 7 at offset 0.
     #[inline]
     pub const fn AlwaysUseSystemHeap(self) -> bool { self.Value & 0x80 != 0 }
@@ -2344,6 +2591,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysUseSystemHeap(mut self, value: bool) -> Self { self.set_AlwaysUseSystemHeap(value); self }
+
     /// `SynchronousDeferredCommands`: bit 8 at offset 0.
     #[inline]
     pub const fn SynchronousDeferredCommands(self) -> bool { self.Value & 0x100 != 0 }
@@ -2358,6 +2606,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_SynchronousDeferredCommands(mut self, value: bool) -> Self {
         self.set_SynchronousDeferredCommands(value); self
     }
+
     /// `Reserved`: bits 9 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 9) & 0x7fffff }
@@ -2371,6 +2620,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS", u64::from(self.Value), &[
@@ -2381,7 +2631,6 @@ impl fmt::Debug for D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS }
 
 /// `D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS`, d3dkmthk.h, changed in 28000: 4 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -2390,11 +2639,14 @@ pub struct D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AlwaysRepatch`: bit 0 at offset 0.
     #[inline]
     pub const fn AlwaysRepatch(self) -> bool { self.Value & 0x1 != 0 }
@@ -2405,6 +2657,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysRepatch(mut self, value: bool) -> Self { self.set_AlwaysRepatch(value); self }
+
     /// `FailSharedPrimary`: bit 1 at offset 0.
     #[inline]
     pub const fn FailSharedPrimary(self) -> bool { self.Value & 0x2 != 0 }
@@ -2417,6 +2670,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailSharedPrimary(mut self, value: bool) -> Self { self.set_FailSharedPrimary(value); self }
+
     /// `FailProbeAndLock`: bit 2 at offset 0.
     #[inline]
     pub const fn FailProbeAndLock(self) -> bool { self.Value & 0x4 != 0 }
@@ -2429,6 +2683,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailProbeAndLock(mut self, value: bool) -> Self { self.set_FailProbeAndLock(value); self }
+
     /// `AlwaysDiscardOffer`: bit 3 at offset 0.
     #[inline]
     pub const fn AlwaysDiscardOffer(self) -> bool { self.Value & 0x8 != 0 }
@@ -2441,6 +2696,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysDiscardOffer(mut self, value: bool) -> Self { self.set_AlwaysDiscardOffer(value); self }
+
     /// `NeverDiscardOffer`: bit 4 at offset 0.
     #[inline]
     pub const fn NeverDiscardOffer(self) -> bool { self.Value & 0x10 != 0 }
@@ -2453,6 +2709,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverDiscardOffer(mut self, value: bool) -> Self { self.set_NeverDiscardOffer(value); self }
+
     /// `ForceComplexLock`: bit 5 at offset 0.
     #[inline]
     pub const fn ForceComplexLock(self) -> bool { self.Value & 0x20 != 0 }
@@ -2465,6 +2722,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ForceComplexLock(mut self, value: bool) -> Self { self.set_ForceComplexLock(value); self }
+
     /// `NeverPrepatch`: bit 6 at offset 0.
     #[inline]
     pub const fn NeverPrepatch(self) -> bool { self.Value & 0x40 != 0 }
@@ -2477,6 +2735,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverPrepatch(mut self, value: bool) -> Self { self.set_NeverPrepatch(value); self }
+
     /// `ExpectPreparationFailure`: bit 7 at offset 0.
     #[inline]
     pub const fn ExpectPreparationFailure(self) -> bool { self.Value & 0x80 != 0 }
@@ -2491,6 +2750,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_ExpectPreparationFailure(mut self, value: bool) -> Self {
         self.set_ExpectPreparationFailure(value); self
     }
+
     /// `TakeSplitPoint`: bit 8 at offset 0.
     #[inline]
     pub const fn TakeSplitPoint(self) -> bool { self.Value & 0x100 != 0 }
@@ -2503,6 +2763,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TakeSplitPoint(mut self, value: bool) -> Self { self.set_TakeSplitPoint(value); self }
+
     /// `FailAcquireSwizzlingRange`: bit 9 at offset 0.
     #[inline]
     pub const fn FailAcquireSwizzlingRange(self) -> bool { self.Value & 0x200 != 0 }
@@ -2517,6 +2778,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_FailAcquireSwizzlingRange(mut self, value: bool) -> Self {
         self.set_FailAcquireSwizzlingRange(value); self
     }
+
     /// `PagingPathLockSubrange`: bit 10 at offset 0.
     #[inline]
     pub const fn PagingPathLockSubrange(self) -> bool { self.Value & 0x400 != 0 }
@@ -2531,6 +2793,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_PagingPathLockSubrange(mut self, value: bool) -> Self {
         self.set_PagingPathLockSubrange(value); self
     }
+
     /// `PagingPathLockMinrange`: bit 11 at offset 0.
     #[inline]
     pub const fn PagingPathLockMinrange(self) -> bool { self.Value & 0x800 != 0 }
@@ -2545,6 +2808,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_PagingPathLockMinrange(mut self, value: bool) -> Self {
         self.set_PagingPathLockMinrange(value); self
     }
+
     /// `FailVaRotation`: bit 12 at offset 0.
     #[inline]
     pub const fn FailVaRotation(self) -> bool { self.Value & 0x1000 != 0 }
@@ -2557,6 +2821,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailVaRotation(mut self, value: bool) -> Self { self.set_FailVaRotation(value); self }
+
     /// `NoDemotion`: bit 13 at offset 0.
     #[inline]
     pub const fn NoDemotion(self) -> bool { self.Value & 0x2000 != 0 }
@@ -2569,6 +2834,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoDemotion(mut self, value: bool) -> Self { self.set_NoDemotion(value); self }
+
     /// `FailDefragPass`: bit 14 at offset 0.
     #[inline]
     pub const fn FailDefragPass(self) -> bool { self.Value & 0x4000 != 0 }
@@ -2581,6 +2847,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailDefragPass(mut self, value: bool) -> Self { self.set_FailDefragPass(value); self }
+
     /// `AlwaysProcessOfferList`: bit 15 at offset 0.
     #[inline]
     pub const fn AlwaysProcessOfferList(self) -> bool { self.Value & 0x8000 != 0 }
@@ -2595,6 +2862,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysProcessOfferList(mut self, value: bool) -> Self {
         self.set_AlwaysProcessOfferList(value); self
     }
+
     /// `AlwaysDecommitOffer`: bit 16 at offset 0.
     #[inline]
     pub const fn AlwaysDecommitOffer(self) -> bool { self.Value & 0x10000 != 0 }
@@ -2607,6 +2875,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysDecommitOffer(mut self, value: bool) -> Self { self.set_AlwaysDecommitOffer(value); self }
+
     /// `NeverMoveDefrag`: bit 17 at offset 0.
     #[inline]
     pub const fn NeverMoveDefrag(self) -> bool { self.Value & 0x20000 != 0 }
@@ -2619,6 +2888,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverMoveDefrag(mut self, value: bool) -> Self { self.set_NeverMoveDefrag(value); self }
+
     /// `AlwaysRelocateDisplayableResources`: bit 18 at offset 0.
     #[inline]
     pub const fn AlwaysRelocateDisplayableResources(self) -> bool { self.Value & 0x40000 != 0 }
@@ -2633,6 +2903,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysRelocateDisplayableResources(mut self, value: bool) -> Self {
         self.set_AlwaysRelocateDisplayableResources(value); self
     }
+
     /// `AlwaysFailGrowVPRMoves`: bit 19 at offset 0.
     #[inline]
     pub const fn AlwaysFailGrowVPRMoves(self) -> bool { self.Value & 0x80000 != 0 }
@@ -2647,6 +2918,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysFailGrowVPRMoves(mut self, value: bool) -> Self {
         self.set_AlwaysFailGrowVPRMoves(value); self
     }
+
     /// `NeverFlushTemporaryResources`: bit 20 at offset 0.
     #[inline]
     pub const fn NeverFlushTemporaryResources(self) -> bool { self.Value & 0x100000 != 0 }
@@ -2661,6 +2933,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_NeverFlushTemporaryResources(mut self, value: bool) -> Self {
         self.set_NeverFlushTemporaryResources(value); self
     }
+
     /// `AllocateTemporaryResourcesInAperture`: bit 21 at offset 0.
     #[inline]
     pub const fn AllocateTemporaryResourcesInAperture(self) -> bool { self.Value & 0x200000 != 0 }
@@ -2675,6 +2948,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AllocateTemporaryResourcesInAperture(mut self, value: bool) -> Self {
         self.set_AllocateTemporaryResourcesInAperture(value); self
     }
+
     /// `AlwaysUseAperture`: bit 22 at offset 0.
     #[inline]
     pub const fn AlwaysUseAperture(self) -> bool { self.Value & 0x400000 != 0 }
@@ -2687,6 +2961,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysUseAperture(mut self, value: bool) -> Self { self.set_AlwaysUseAperture(value); self }
+
     /// `DisableMigration`: bit 23 at offset 0.
     #[inline]
     pub const fn DisableMigration(self) -> bool { self.Value & 0x800000 != 0 }
@@ -2699,6 +2974,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DisableMigration(mut self, value: bool) -> Self { self.set_DisableMigration(value); self }
+
     /// `ForceDiscardCpuHostApertureRange`: bit 24 at offset 0.
     #[inline]
     pub const fn ForceDiscardCpuHostApertureRange(self) -> bool { self.Value & 0x1000000 != 0 }
@@ -2713,6 +2989,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_ForceDiscardCpuHostApertureRange(mut self, value: bool) -> Self {
         self.set_ForceDiscardCpuHostApertureRange(value); self
     }
+
     /// `PeriodicTrimNeverIdle`: bit 25 at offset 0.
     #[inline]
     pub const fn PeriodicTrimNeverIdle(self) -> bool { self.Value & 0x2000000 != 0 }
@@ -2727,6 +3004,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_PeriodicTrimNeverIdle(mut self, value: bool) -> Self {
         self.set_PeriodicTrimNeverIdle(value); self
     }
+
     /// `ExplicitAllocationPreference`: bit 26 at offset 0.
     #[inline]
     pub const fn ExplicitAllocationPreference(self) -> bool { self.Value & 0x4000000 != 0 }
@@ -2741,6 +3019,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_ExplicitAllocationPreference(mut self, value: bool) -> Self {
         self.set_ExplicitAllocationPreference(value); self
     }
+
     /// `Reserved`: bits 27 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 27) & 0x1f }
@@ -2754,6 +3033,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS", u64::from(self.Value), &[
@@ -2771,7 +3051,6 @@ impl fmt::Debug for D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS }
 
 /// `D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL`, d3dkmthk.h, changed in 28000: 40 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -2790,16 +3069,18 @@ pub struct D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL {
     /// Offset 36, 4 bytes: `UINT32`.
     pub CriticalPeriodicTrimThreshold: u32,
 }
-assert_layout! {
-    D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL, 40, 8, MinimumTrimInterval 0, MaximumTrimInterval 8,
-    IdleTrimInterval 16, ForegroundTrimInterval 24, StartPeriodicTrimThreshold 32, CriticalPeriodicTrimThreshold 36,
+
+plain_struct! {
+    D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL, 40, 8, MinimumTrimInterval: u64 = 0, MaximumTrimInterval: u64 = 8,
+    IdleTrimInterval: u64 = 16, ForegroundTrimInterval: u64 = 24, StartPeriodicTrimThreshold: u32 = 32,
+    CriticalPeriodicTrimThreshold: u32 = 36,
 }
+
 impl D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL }
 
 /// `D3DKMT_ADAPTER_VERIFIER_VIDMM_PAGING_INFO`, d3dkmthk.h, new in 28000: 8 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -2810,13 +3091,14 @@ pub struct D3DKMT_ADAPTER_VERIFIER_VIDMM_PAGING_INFO {
     /// Offset 4, 4 bytes: `UINT32`.
     pub MaxTransferChunkSize: u32,
 }
-assert_layout! { D3DKMT_ADAPTER_VERIFIER_VIDMM_PAGING_INFO, 8, 4, FillPattern 0, MaxTransferChunkSize 4 }
+
+plain_struct! { D3DKMT_ADAPTER_VERIFIER_VIDMM_PAGING_INFO, 8, 4, FillPattern: u32 = 0, MaxTransferChunkSize: u32 = 4 }
+
 impl D3DKMT_ADAPTER_VERIFIER_VIDMM_PAGING_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ADAPTER_VERIFIER_VIDMM_PAGING_INFO }
 
 /// `D3DKMT_ADAPTER_VERIFIER_OPTION_DATA`, d3dkmthk.h, changed in 28000: 40 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -2827,11 +3109,17 @@ pub union D3DKMT_ADAPTER_VERIFIER_OPTION_DATA {
     pub(crate) VidMmPagingInfo: D3DKMT_ADAPTER_VERIFIER_VIDMM_PAGING_INFO,
     pub(crate) _bytes: [u8; 40],
 }
-assert_layout! { D3DKMT_ADAPTER_VERIFIER_OPTION_DATA, 40, 8 }
+
+plain_union! {
+    D3DKMT_ADAPTER_VERIFIER_OPTION_DATA, 40, 8, D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS,
+    D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL, D3DKMT_ADAPTER_VERIFIER_VIDMM_PAGING_INFO, [u8; 40],
+}
+
 impl D3DKMT_ADAPTER_VERIFIER_OPTION_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VidMmFlags` at offset 0, 4 bytes: `D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS`.
     #[inline]
     pub const fn VidMmFlags(&self) -> &D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS { plain::view(self) }
@@ -2841,6 +3129,7 @@ impl D3DKMT_ADAPTER_VERIFIER_OPTION_DATA {
     /// Stores `VidMmFlags`.
     #[inline]
     pub const fn set_VidMmFlags(&mut self, value: D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS) { plain::put(self, value); }
+
     /// `VidMmTrimInterval` at offset 0, 40 bytes: `D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL`.
     #[inline]
     pub const fn VidMmTrimInterval(&self) -> &D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL { plain::view(self) }
@@ -2854,6 +3143,7 @@ impl D3DKMT_ADAPTER_VERIFIER_OPTION_DATA {
     pub const fn set_VidMmTrimInterval(&mut self, value: D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL) {
         plain::put(self, value);
     }
+
     /// `VidMmPagingInfo` at offset 0, 8 bytes: `D3DKMT_ADAPTER_VERIFIER_VIDMM_PAGING_INFO`.
     #[inline]
     pub const fn VidMmPagingInfo(&self) -> &D3DKMT_ADAPTER_VERIFIER_VIDMM_PAGING_INFO { plain::view(self) }
@@ -2868,12 +3158,12 @@ impl D3DKMT_ADAPTER_VERIFIER_OPTION_DATA {
         plain::put(self, value);
     }
 }
+
 impl fmt::Debug for D3DKMT_ADAPTER_VERIFIER_OPTION_DATA {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_ADAPTER_VERIFIER_OPTION_DATA")
     }
 }
-plain_types! { D3DKMT_ADAPTER_VERIFIER_OPTION_DATA }
 
 /// `D3DKMT_ADAPTER_VERIFIER_OPTION`, d3dkmthk.h, changed in 28000: 48 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -2886,13 +3176,17 @@ pub struct D3DKMT_ADAPTER_VERIFIER_OPTION {
     /// Offset 8, 40 bytes: `D3DKMT_ADAPTER_VERIFIER_OPTION_DATA`.
     pub Data: D3DKMT_ADAPTER_VERIFIER_OPTION_DATA,
 }
-assert_layout! { D3DKMT_ADAPTER_VERIFIER_OPTION, 48, 8, Type 0, Mode 4, Data 8 }
+
+plain_struct! {
+    D3DKMT_ADAPTER_VERIFIER_OPTION, 48, 8, Type: D3DKMT_ADAPTER_VERIFIER_OPTION_TYPE = 0,
+    Mode: D3DKMT_VERIFIER_OPTION_MODE = 4, Data: D3DKMT_ADAPTER_VERIFIER_OPTION_DATA = 8,
+}
+
 impl D3DKMT_ADAPTER_VERIFIER_OPTION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ADAPTER_VERIFIER_OPTION }
 
 /// `D3DKMT_QUERY_PHYSICAL_ADAPTER`, d3dkmthk.h, new in 28000: 12 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -2905,13 +3199,17 @@ pub struct D3DKMT_QUERY_PHYSICAL_ADAPTER {
     /// Offset 8, 4 bytes: `UINT`.
     pub PagingNodeIndex: u32,
 }
-assert_layout! { D3DKMT_QUERY_PHYSICAL_ADAPTER, 12, 4, PhysicalAdapterIndex 0, NumExecutionNodes 4, PagingNodeIndex 8 }
+
+plain_struct! {
+    D3DKMT_QUERY_PHYSICAL_ADAPTER, 12, 4, PhysicalAdapterIndex: u32 = 0, NumExecutionNodes: u32 = 4,
+    PagingNodeIndex: u32 = 8,
+}
+
 impl D3DKMT_QUERY_PHYSICAL_ADAPTER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERY_PHYSICAL_ADAPTER }
 
 /// `D3DKMT_QUERY_PHYSICAL_ADAPTER_1`, d3dkmthk.h, new in 28000: 16 bytes, aligned to 4. Source: N28.
 #[repr(C)]
@@ -2926,16 +3224,17 @@ pub struct D3DKMT_QUERY_PHYSICAL_ADAPTER_1 {
     /// Offset 12, 4 bytes: `UINT`.
     pub GdiNodeIndex: u32,
 }
-assert_layout! {
-    D3DKMT_QUERY_PHYSICAL_ADAPTER_1, 16, 4, PhysicalAdapterIndex 0, NumExecutionNodes 4, PagingNodeIndex 8,
-    GdiNodeIndex 12,
+
+plain_struct! {
+    D3DKMT_QUERY_PHYSICAL_ADAPTER_1, 16, 4, PhysicalAdapterIndex: u32 = 0, NumExecutionNodes: u32 = 4,
+    PagingNodeIndex: u32 = 8, GdiNodeIndex: u32 = 12,
 }
+
 impl D3DKMT_QUERY_PHYSICAL_ADAPTER_1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERY_PHYSICAL_ADAPTER_1 }
 
 /// `DXGK_FEATURE_EXCLUSIVE_ENGINE_ACCESS_INTERFACE_V1`, d3dkmthk.h, new in 28000: 16 bytes, aligned to 8. Source: N28.
 #[repr(C)]
@@ -2946,16 +3245,18 @@ pub struct DXGK_FEATURE_EXCLUSIVE_ENGINE_ACCESS_INTERFACE_V1 {
     /// Offset 8, 8 bytes: `PFND3DKMT_CHECKENGINEACCESS`.
     pub pfnCheckEngineAccess: PFND3DKMT_CHECKENGINEACCESS,
 }
-assert_layout! {
-    DXGK_FEATURE_EXCLUSIVE_ENGINE_ACCESS_INTERFACE_V1, 16, 8, pfnAcquireExclusiveEngineAccess 0,
-    pfnCheckEngineAccess 8,
+
+plain_struct! {
+    DXGK_FEATURE_EXCLUSIVE_ENGINE_ACCESS_INTERFACE_V1, 16, 8,
+    pfnAcquireExclusiveEngineAccess: PFND3DKMT_ACQUIREEXCLUSIVEENGINEACCESS = 0,
+    pfnCheckEngineAccess: PFND3DKMT_CHECKENGINEACCESS = 8,
 }
+
 impl DXGK_FEATURE_EXCLUSIVE_ENGINE_ACCESS_INTERFACE_V1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_FEATURE_EXCLUSIVE_ENGINE_ACCESS_INTERFACE_V1 }
 
 /// `DXGK_I2C_INTERFACE_2`, dispmprt.h, new in 28000: 56 bytes, aligned to 8. Source: K.
 #[repr(C)]
@@ -2980,17 +3281,21 @@ pub struct DXGK_I2C_INTERFACE_2 {
     /// Offset 48, 8 bytes: `DXGKDDI_I2C_TRANSMIT_AND_RECEIVE_DATA_FROM_DISPLAY`.
     pub DxgkDdiI2CTransmitAndReceiveDataFromDisplay: DXGKDDI_I2C_TRANSMIT_AND_RECEIVE_DATA_FROM_DISPLAY,
 }
-assert_layout! {
-    DXGK_I2C_INTERFACE_2, 56, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiI2CTransmitDataToDisplay 32, DxgkDdiI2CReceiveDataFromDisplay 40,
-    DxgkDdiI2CTransmitAndReceiveDataFromDisplay 48,
+
+plain_struct! {
+    DXGK_I2C_INTERFACE_2, 56, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiI2CTransmitDataToDisplay: DXGKDDI_I2C_TRANSMIT_DATA_TO_DISPLAY = 32,
+    DxgkDdiI2CReceiveDataFromDisplay: DXGKDDI_I2C_RECEIVE_DATA_FROM_DISPLAY = 40,
+    DxgkDdiI2CTransmitAndReceiveDataFromDisplay: DXGKDDI_I2C_TRANSMIT_AND_RECEIVE_DATA_FROM_DISPLAY = 48,
 }
+
 impl DXGK_I2C_INTERFACE_2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_I2C_INTERFACE_2 }
 
 /// `DXGKDDI_FEATURE_INTERFACE_2`, dispmprt.h, new in 28000: 56 bytes, aligned to 8. Source: K.
 #[repr(C)]
@@ -3015,16 +3320,20 @@ pub struct DXGKDDI_FEATURE_INTERFACE_2 {
     /// Offset 48, 8 bytes: `PDXGKDDI_QUERYFEATURESUPPORT2`.
     pub QueryFeatureSupport2: PDXGKDDI_QUERYFEATURESUPPORT2,
 }
-assert_layout! {
-    DXGKDDI_FEATURE_INTERFACE_2, 56, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, QueryFeatureSupport 32, QueryFeatureInterface 40, QueryFeatureSupport2 48,
+
+plain_struct! {
+    DXGKDDI_FEATURE_INTERFACE_2, 56, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24, QueryFeatureSupport: PDXGKDDI_QUERYFEATURESUPPORT = 32,
+    QueryFeatureInterface: PDXGKDDI_QUERYFEATUREINTERFACE = 40,
+    QueryFeatureSupport2: PDXGKDDI_QUERYFEATURESUPPORT2 = 48,
 }
+
 impl DXGKDDI_FEATURE_INTERFACE_2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKDDI_FEATURE_INTERFACE_2 }
 
 /// `DXGK_DISPLAY_CORE_INTERFACE`, dispmprt.h, new in 28000: 40 bytes, aligned to 8. Source: K.
 #[repr(C)]
@@ -3045,16 +3354,19 @@ pub struct DXGK_DISPLAY_CORE_INTERFACE {
     /// Offset 32, 8 bytes: `PDXGKDDI_QUERY_MONITOR_DESCRIPTOR`.
     pub DxgkDdiQueryMonitorDescriptor: PDXGKDDI_QUERY_MONITOR_DESCRIPTOR,
 }
-assert_layout! {
-    DXGK_DISPLAY_CORE_INTERFACE, 40, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiQueryMonitorDescriptor 32,
+
+plain_struct! {
+    DXGK_DISPLAY_CORE_INTERFACE, 40, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiQueryMonitorDescriptor: PDXGKDDI_QUERY_MONITOR_DESCRIPTOR = 32,
 }
+
 impl DXGK_DISPLAY_CORE_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DISPLAY_CORE_INTERFACE }
 
 /// `DXGK_WAITWAKE_INTERFACE`, dispmprt.h, new in 28000: 48 bytes, aligned to 8. Source: K.
 #[repr(C)]
@@ -3077,16 +3389,19 @@ pub struct DXGK_WAITWAKE_INTERFACE {
     /// Offset 40, 8 bytes: `DXGKDDI_WAITWAKE_DISARMING`.
     pub DxgkDdiWaitWakeDisarming: DXGKDDI_WAITWAKE_DISARMING,
 }
-assert_layout! {
-    DXGK_WAITWAKE_INTERFACE, 48, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiWaitWakeArming 32, DxgkDdiWaitWakeDisarming 40,
+
+plain_struct! {
+    DXGK_WAITWAKE_INTERFACE, 48, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24, DxgkDdiWaitWakeArming: DXGKDDI_WAITWAKE_ARMING = 32,
+    DxgkDdiWaitWakeDisarming: DXGKDDI_WAITWAKE_DISARMING = 40,
 }
+
 impl DXGK_WAITWAKE_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_WAITWAKE_INTERFACE }
 
 /// `DXGK_PANEL_BUFFER_CONTROL_INTERFACE_1`, dispmprt.h, new in 28000: 64 bytes, aligned to 8. Source: K.
 #[repr(C)]
@@ -3113,17 +3428,22 @@ pub struct DXGK_PANEL_BUFFER_CONTROL_INTERFACE_1 {
     /// Offset 56, 8 bytes: `DXGKDDI_PANEL_BUFFER_CONTROL_SET_AUTOMATIC_POLICY`.
     pub DxgkDdiSetAutomaticPolicy: DXGKDDI_PANEL_BUFFER_CONTROL_SET_AUTOMATIC_POLICY,
 }
-assert_layout! {
-    DXGK_PANEL_BUFFER_CONTROL_INTERFACE_1, 64, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiGetCapabilities 32, DxgkDdiSetOverrideState 40, DxgkDdiGetOverrideResult 48,
-    DxgkDdiSetAutomaticPolicy 56,
+
+plain_struct! {
+    DXGK_PANEL_BUFFER_CONTROL_INTERFACE_1, 64, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiGetCapabilities: DXGKDDI_PANEL_BUFFER_CONTROL_GET_CAPABILITIES = 32,
+    DxgkDdiSetOverrideState: DXGKDDI_PANEL_BUFFER_CONTROL_SET_OVERRIDE_STATE = 40,
+    DxgkDdiGetOverrideResult: DXGKDDI_PANEL_BUFFER_CONTROL_GET_OVERRIDE_RESULT = 48,
+    DxgkDdiSetAutomaticPolicy: DXGKDDI_PANEL_BUFFER_CONTROL_SET_AUTOMATIC_POLICY = 56,
 }
+
 impl DXGK_PANEL_BUFFER_CONTROL_INTERFACE_1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_PANEL_BUFFER_CONTROL_INTERFACE_1 }
 
 open_enum! {
     /// `enum DXGK_PTE_BLOCK_ACCESS_MODE`: 3 values, 4 bytes.

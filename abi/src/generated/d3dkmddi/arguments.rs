@@ -48,7 +48,7 @@ use crate::{
     DXGK_SET_TIMING_PATH_INFO, DXGK_SUBMITCOMMANDFLAGS, DXGK_TDR_TYPE, DXGK_TRACKEDWORKLOAD_STATE_FLAGS,
     DXGK_TRANSFERFLAGS, DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS, DXGK_UPDATEHWCONTEXTSTATE_FLAGS,
     DXGK_VALIDATESUBMITCOMMANDFLAGS, DXGK_VIRTUALMACHINEDATAFLAGS, GUID, HANDLE, LARGE_INTEGER, MDL,
-    PDXGK_SET_TIMING_RESULTS, PHYSICAL_ADDRESS, Padding, RECT, WCHAR, assert_layout, bits, plain, plain_types,
+    PDXGK_SET_TIMING_RESULTS, PHYSICAL_ADDRESS, Padding, RECT, WCHAR, bits, plain, plain_struct, plain_union,
 };
 
 /// `DXGKARG_ACQUIRESWIZZLINGRANGE`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
@@ -70,16 +70,18 @@ pub struct DXGKARG_ACQUIRESWIZZLINGRANGE {
     /// Offset 32, 8 bytes: `PHYSICAL_ADDRESS`.
     pub CPUTranslatedAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! {
-    DXGKARG_ACQUIRESWIZZLINGRANGE, 40, 8, hAllocation 0, PrivateDriverData 8, RangeId 12, SegmentId 16,
-    _padding20 20, RangeSize 24, CPUTranslatedAddress 32,
+
+plain_struct! {
+    DXGKARG_ACQUIRESWIZZLINGRANGE, 40, 8, hAllocation: HANDLE = 0, PrivateDriverData: u32 = 8, RangeId: u32 = 12,
+    SegmentId: u32 = 16, _padding20: Padding<4> = 20, RangeSize: usize = 24,
+    CPUTranslatedAddress: PHYSICAL_ADDRESS = 32,
 }
+
 impl DXGKARG_ACQUIRESWIZZLINGRANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_ACQUIRESWIZZLINGRANGE }
 
 /// `DXGKARG_BEGINEXCLUSIVEACCESS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -88,13 +90,14 @@ pub struct DXGKARG_BEGINEXCLUSIVEACCESS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Reserved: u32,
 }
-assert_layout! { DXGKARG_BEGINEXCLUSIVEACCESS, 4, 4, Reserved 0 }
+
+plain_struct! { DXGKARG_BEGINEXCLUSIVEACCESS, 4, 4, Reserved: u32 = 0 }
+
 impl DXGKARG_BEGINEXCLUSIVEACCESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_BEGINEXCLUSIVEACCESS }
 
 /// `DXGKARG_BUILDPAGINGBUFFER`, d3dkmddi.h: 320 bytes, aligned to 8. Source: D.
 #[repr(C)]
@@ -127,15 +130,21 @@ pub struct DXGKARG_BUILDPAGINGBUFFER {
     #[doc(hidden)]
     pub _padding316: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER, 320, 8, pDmaBuffer 0, DmaSize 8, _padding12 12, pDmaBufferPrivateData 16,
-    DmaBufferPrivateDataSize 24, Operation 28, MultipassOffset 32, _padding36 36, u0 40, hSystemContext 296,
-    DmaBufferGpuVirtualAddress 304, DmaBufferWriteOffset 312, _padding316 316,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER, 320, 8, pDmaBuffer: *mut c_void = 0, DmaSize: u32 = 8, _padding12: Padding<4> = 12,
+    pDmaBufferPrivateData: *mut c_void = 16, DmaBufferPrivateDataSize: u32 = 24,
+    Operation: DXGK_BUILDPAGINGBUFFER_OPERATION = 28, MultipassOffset: u32 = 32, _padding36: Padding<4> = 36,
+    u0: DXGKARG_BUILDPAGINGBUFFER_u0 = 40, hSystemContext: HANDLE = 296,
+    DmaBufferGpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 304, DmaBufferWriteOffset: u32 = 312,
+    _padding316: Padding<4> = 316,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Transfer` at offset 40, 64 bytes: `struct`.
     #[inline]
     pub const fn Transfer(&self) -> &DXGKARG_BUILDPAGINGBUFFER_Transfer { plain::view(&self.u0) }
@@ -145,6 +154,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     /// Stores `Transfer`.
     #[inline]
     pub const fn set_Transfer(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_Transfer) { plain::put(&mut self.u0, value); }
+
     /// `Fill` at offset 40, 40 bytes: `struct`.
     #[inline]
     pub const fn Fill(&self) -> &DXGKARG_BUILDPAGINGBUFFER_Fill { plain::view(&self.u0) }
@@ -154,6 +164,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     /// Stores `Fill`.
     #[inline]
     pub const fn set_Fill(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_Fill) { plain::put(&mut self.u0, value); }
+
     /// `DiscardContent` at offset 40, 24 bytes: `struct`.
     #[inline]
     pub const fn DiscardContent(&self) -> &DXGKARG_BUILDPAGINGBUFFER_DiscardContent { plain::view(&self.u0) }
@@ -167,6 +178,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_DiscardContent(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_DiscardContent) {
         plain::put(&mut self.u0, value);
     }
+
     /// `ReadPhysical` at offset 40, 16 bytes: `struct`.
     #[inline]
     pub const fn ReadPhysical(&self) -> &DXGKARG_BUILDPAGINGBUFFER_ReadPhysical { plain::view(&self.u0) }
@@ -180,6 +192,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_ReadPhysical(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_ReadPhysical) {
         plain::put(&mut self.u0, value);
     }
+
     /// `WritePhysical` at offset 40, 16 bytes: `struct`.
     #[inline]
     pub const fn WritePhysical(&self) -> &DXGKARG_BUILDPAGINGBUFFER_WritePhysical { plain::view(&self.u0) }
@@ -193,6 +206,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_WritePhysical(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_WritePhysical) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MapApertureSegment` at offset 40, 56 bytes: `struct`.
     #[inline]
     pub const fn MapApertureSegment(&self) -> &DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment { plain::view(&self.u0) }
@@ -206,6 +220,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_MapApertureSegment(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment) {
         plain::put(&mut self.u0, value);
     }
+
     /// `UnmapApertureSegment` at offset 40, 48 bytes: `struct`.
     #[inline]
     pub const fn UnmapApertureSegment(&self) -> &DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment {
@@ -221,6 +236,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_UnmapApertureSegment(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SpecialLockTransfer` at offset 40, 72 bytes: `struct`.
     #[inline]
     pub const fn SpecialLockTransfer(&self) -> &DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer { plain::view(&self.u0) }
@@ -234,6 +250,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_SpecialLockTransfer(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer) {
         plain::put(&mut self.u0, value);
     }
+
     /// `InitContextResource` at offset 40, 40 bytes: `struct`.
     #[inline]
     pub const fn InitContextResource(&self) -> &DXGKARG_BUILDPAGINGBUFFER_InitContextResource { plain::view(&self.u0) }
@@ -247,6 +264,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_InitContextResource(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_InitContextResource) {
         plain::put(&mut self.u0, value);
     }
+
     /// `TransferVirtual` at offset 40, 64 bytes: `DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL`.
     #[inline]
     pub const fn TransferVirtual(&self) -> &DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL { plain::view(&self.u0) }
@@ -260,6 +278,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_TransferVirtual(&mut self, value: DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL) {
         plain::put(&mut self.u0, value);
     }
+
     /// `FillVirtual` at offset 40, 40 bytes: `DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL`.
     #[inline]
     pub const fn FillVirtual(&self) -> &DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL { plain::view(&self.u0) }
@@ -271,6 +290,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_FillVirtual(&mut self, value: DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL) {
         plain::put(&mut self.u0, value);
     }
+
     /// `UpdatePageTable` at offset 40, 104 bytes: `DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE`.
     #[inline]
     pub const fn UpdatePageTable(&self) -> &DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE { plain::view(&self.u0) }
@@ -284,6 +304,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_UpdatePageTable(&mut self, value: DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `FlushTlb` at offset 40, 40 bytes: `DXGK_BUILDPAGINGBUFFER_FLUSHTLB`.
     #[inline]
     pub const fn FlushTlb(&self) -> &DXGK_BUILDPAGINGBUFFER_FLUSHTLB { plain::view(&self.u0) }
@@ -293,6 +314,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     /// Stores `FlushTlb`.
     #[inline]
     pub const fn set_FlushTlb(&mut self, value: DXGK_BUILDPAGINGBUFFER_FLUSHTLB) { plain::put(&mut self.u0, value); }
+
     /// `CopyPageTableEntries` at offset 40, 16 bytes: `DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES`.
     #[inline]
     pub const fn CopyPageTableEntries(&self) -> &DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES { plain::view(&self.u0) }
@@ -306,6 +328,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_CopyPageTableEntries(&mut self, value: DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES) {
         plain::put(&mut self.u0, value);
     }
+
     /// `UpdateContextAllocation` at offset 40, 32 bytes: `DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION`.
     #[inline]
     pub const fn UpdateContextAllocation(&self) -> &DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION {
@@ -321,6 +344,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_UpdateContextAllocation(&mut self, value: DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION) {
         plain::put(&mut self.u0, value);
     }
+
     /// `NotifyResidency` at offset 40, 32 bytes: `DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY`.
     #[inline]
     pub const fn NotifyResidency(&self) -> &DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY { plain::view(&self.u0) }
@@ -334,6 +358,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_NotifyResidency(&mut self, value: DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SignalMonitoredFence` at offset 40, 16 bytes: `DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE`.
     #[inline]
     pub const fn SignalMonitoredFence(&self) -> &DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE { plain::view(&self.u0) }
@@ -347,6 +372,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_SignalMonitoredFence(&mut self, value: DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MapApertureSegment2` at offset 40, 72 bytes: `struct`.
     #[inline]
     pub const fn MapApertureSegment2(&self) -> &DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2 { plain::view(&self.u0) }
@@ -360,6 +386,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_MapApertureSegment2(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `NotifyFenceResidency` at offset 40, 16 bytes: `DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY`.
     #[inline]
     pub const fn NotifyFenceResidency(&self) -> &DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY { plain::view(&self.u0) }
@@ -373,6 +400,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_NotifyFenceResidency(&mut self, value: DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MmapMmu` at offset 40, 40 bytes: `DXGK_BUILDPAGINGBUFFER_MAPMMU`.
     #[inline]
     pub const fn MmapMmu(&self) -> &DXGK_BUILDPAGINGBUFFER_MAPMMU { plain::view(&self.u0) }
@@ -382,6 +410,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     /// Stores `MmapMmu`.
     #[inline]
     pub const fn set_MmapMmu(&mut self, value: DXGK_BUILDPAGINGBUFFER_MAPMMU) { plain::put(&mut self.u0, value); }
+
     /// `UnmapMmu` at offset 40, 32 bytes: `DXGK_BUILDPAGINGBUFFER_UNMAPMMU`.
     #[inline]
     pub const fn UnmapMmu(&self) -> &DXGK_BUILDPAGINGBUFFER_UNMAPMMU { plain::view(&self.u0) }
@@ -391,6 +420,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     /// Stores `UnmapMmu`.
     #[inline]
     pub const fn set_UnmapMmu(&mut self, value: DXGK_BUILDPAGINGBUFFER_UNMAPMMU) { plain::put(&mut self.u0, value); }
+
     /// `NotifyResidency2` at offset 40, 48 bytes: `DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2`.
     #[inline]
     pub const fn NotifyResidency2(&self) -> &DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2 { plain::view(&self.u0) }
@@ -404,6 +434,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_NotifyResidency2(&mut self, value: DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `NotifyAllocation` at offset 40, 48 bytes: `DXGK_BUILDPAGINGBUFFER_NOTIFYALLOC`.
     #[inline]
     pub const fn NotifyAllocation(&self) -> &DXGK_BUILDPAGINGBUFFER_NOTIFYALLOC { plain::view(&self.u0) }
@@ -417,6 +448,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_NotifyAllocation(&mut self, value: DXGK_BUILDPAGINGBUFFER_NOTIFYALLOC) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Reserved` at offset 40, 256 bytes: `struct`.
     #[inline]
     pub const fn Reserved(&self) -> &DXGKARG_BUILDPAGINGBUFFER_Reserved { plain::view(&self.u0) }
@@ -436,12 +468,15 @@ pub union DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0 {
     pub(crate) pMdl: *mut MDL,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0, 8, 8 }
+
+plain_union! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0, 8, 8, LARGE_INTEGER, *mut MDL, [u8; 8] }
+
 impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0")
@@ -459,11 +494,17 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Transfer_Source {
     /// Offset 72, 8 bytes: anonymous union.
     pub u0: DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Source, 16, 8, SegmentId 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_Transfer_Source, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0 = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Source {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentAddress` at offset 72, 8 bytes: `LARGE_INTEGER`.
     #[inline]
     pub const fn SegmentAddress(&self) -> &LARGE_INTEGER { plain::view(&self.u0) }
@@ -473,6 +514,7 @@ impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Source {
     /// Stores `SegmentAddress`.
     #[inline]
     pub const fn set_SegmentAddress(&mut self, value: LARGE_INTEGER) { plain::put(&mut self.u0, value); }
+
     /// `pMdl` at offset 72, 8 bytes: `MDL *`.
     #[inline]
     pub const fn pMdl(&self) -> *mut MDL { plain::get(&self.u0) }
@@ -489,12 +531,15 @@ pub union DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0 {
     pub(crate) pMdl: *mut MDL,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0, 8, 8 }
+
+plain_union! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0, 8, 8, LARGE_INTEGER, *mut MDL, [u8; 8] }
+
 impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0")
@@ -512,11 +557,17 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination {
     /// Offset 88, 8 bytes: anonymous union.
     pub u0: DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination, 16, 8, SegmentId 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0 = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentAddress` at offset 88, 8 bytes: `LARGE_INTEGER`.
     #[inline]
     pub const fn SegmentAddress(&self) -> &LARGE_INTEGER { plain::view(&self.u0) }
@@ -526,6 +577,7 @@ impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination {
     /// Stores `SegmentAddress`.
     #[inline]
     pub const fn set_SegmentAddress(&mut self, value: LARGE_INTEGER) { plain::put(&mut self.u0, value); }
+
     /// `pMdl` at offset 88, 8 bytes: `MDL *`.
     #[inline]
     pub const fn pMdl(&self) -> *mut MDL { plain::get(&self.u0) }
@@ -555,10 +607,14 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Transfer {
     /// Offset 100, 4 bytes: `UINT`.
     pub MdlOffset: u32,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_Transfer, 64, 8, hAllocation 0, TransferOffset 8, _padding12 12, TransferSize 16,
-    Source 24, Destination 40, Flags 56, MdlOffset 60,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_Transfer, 64, 8, hAllocation: HANDLE = 0, TransferOffset: u32 = 8,
+    _padding12: Padding<4> = 12, TransferSize: usize = 16, Source: DXGKARG_BUILDPAGINGBUFFER_Transfer_Source = 24,
+    Destination: DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination = 40, Flags: DXGK_TRANSFERFLAGS = 56,
+    MdlOffset: u32 = 60,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_Transfer {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -576,7 +632,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Fill_Destination {
     /// Offset 72, 8 bytes: `LARGE_INTEGER`.
     pub SegmentAddress: LARGE_INTEGER,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Fill_Destination, 16, 8, SegmentId 0, _padding4 4, SegmentAddress 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_Fill_Destination, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    SegmentAddress: LARGE_INTEGER = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_Fill_Destination {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -598,9 +659,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Fill {
     /// Offset 64, 16 bytes: `struct`.
     pub Destination: DXGKARG_BUILDPAGINGBUFFER_Fill_Destination,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_Fill, 40, 8, hAllocation 0, FillSize 8, FillPattern 16, _padding20 20, Destination 24,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_Fill, 40, 8, hAllocation: HANDLE = 0, FillSize: usize = 8, FillPattern: u32 = 16,
+    _padding20: Padding<4> = 20, Destination: DXGKARG_BUILDPAGINGBUFFER_Fill_Destination = 24,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_Fill {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -620,9 +684,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_DiscardContent {
     /// Offset 56, 8 bytes: `PHYSICAL_ADDRESS`.
     pub SegmentAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_DiscardContent, 24, 8, hAllocation 0, Flags 8, SegmentId 12, SegmentAddress 16,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_DiscardContent, 24, 8, hAllocation: HANDLE = 0, Flags: DXGK_DISCARDCONTENTFLAGS = 8,
+    SegmentId: u32 = 12, SegmentAddress: PHYSICAL_ADDRESS = 16,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_DiscardContent {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -640,7 +707,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_ReadPhysical {
     /// Offset 48, 8 bytes: `PHYSICAL_ADDRESS`.
     pub PhysicalAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_ReadPhysical, 16, 8, SegmentId 0, _padding4 4, PhysicalAddress 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_ReadPhysical, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    PhysicalAddress: PHYSICAL_ADDRESS = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_ReadPhysical {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -658,7 +730,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_WritePhysical {
     /// Offset 48, 8 bytes: `PHYSICAL_ADDRESS`.
     pub PhysicalAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_WritePhysical, 16, 8, SegmentId 0, _padding4 4, PhysicalAddress 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_WritePhysical, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    PhysicalAddress: PHYSICAL_ADDRESS = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_WritePhysical {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -688,10 +765,13 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment {
     /// Offset 92, 4 bytes: `ULONG`.
     pub MdlOffset: u32,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment, 56, 8, hDevice 0, hAllocation 8, SegmentId 16, _padding20 20,
-    OffsetInPages 24, NumberOfPages 32, pMdl 40, Flags 48, MdlOffset 52,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment, 56, 8, hDevice: HANDLE = 0, hAllocation: HANDLE = 8,
+    SegmentId: u32 = 16, _padding20: Padding<4> = 20, OffsetInPages: usize = 24, NumberOfPages: usize = 32,
+    pMdl: *mut MDL = 40, Flags: DXGK_MAPAPERTUREFLAGS = 48, MdlOffset: u32 = 52,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -717,10 +797,13 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment {
     /// Offset 80, 8 bytes: `PHYSICAL_ADDRESS`.
     pub DummyPage: PHYSICAL_ADDRESS,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment, 48, 8, hDevice 0, hAllocation 8, SegmentId 16, _padding20 20,
-    OffsetInPages 24, NumberOfPages 32, DummyPage 40,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment, 48, 8, hDevice: HANDLE = 0, hAllocation: HANDLE = 8,
+    SegmentId: u32 = 16, _padding20: Padding<4> = 20, OffsetInPages: usize = 24, NumberOfPages: usize = 32,
+    DummyPage: PHYSICAL_ADDRESS = 40,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -735,12 +818,15 @@ pub union DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0 {
     pub(crate) pMdl: *mut MDL,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0, 8, 8 }
+
+plain_union! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0, 8, 8, LARGE_INTEGER, *mut MDL, [u8; 8] }
+
 impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0")
@@ -758,11 +844,17 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source {
     /// Offset 72, 8 bytes: anonymous union.
     pub u0: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source, 16, 8, SegmentId 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0 = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentAddress` at offset 72, 8 bytes: `LARGE_INTEGER`.
     #[inline]
     pub const fn SegmentAddress(&self) -> &LARGE_INTEGER { plain::view(&self.u0) }
@@ -772,6 +864,7 @@ impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source {
     /// Stores `SegmentAddress`.
     #[inline]
     pub const fn set_SegmentAddress(&mut self, value: LARGE_INTEGER) { plain::put(&mut self.u0, value); }
+
     /// `pMdl` at offset 72, 8 bytes: `MDL *`.
     #[inline]
     pub const fn pMdl(&self) -> *mut MDL { plain::get(&self.u0) }
@@ -788,12 +881,15 @@ pub union DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0 {
     pub(crate) pMdl: *mut MDL,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0, 8, 8 }
+
+plain_union! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0, 8, 8, LARGE_INTEGER, *mut MDL, [u8; 8] }
+
 impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0")
@@ -811,11 +907,17 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination {
     /// Offset 88, 8 bytes: anonymous union.
     pub u0: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination, 16, 8, SegmentId 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0 = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentAddress` at offset 88, 8 bytes: `LARGE_INTEGER`.
     #[inline]
     pub const fn SegmentAddress(&self) -> &LARGE_INTEGER { plain::view(&self.u0) }
@@ -825,6 +927,7 @@ impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination {
     /// Stores `SegmentAddress`.
     #[inline]
     pub const fn set_SegmentAddress(&mut self, value: LARGE_INTEGER) { plain::put(&mut self.u0, value); }
+
     /// `pMdl` at offset 88, 8 bytes: `MDL *`.
     #[inline]
     pub const fn pMdl(&self) -> *mut MDL { plain::get(&self.u0) }
@@ -858,10 +961,15 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer {
     #[doc(hidden)]
     pub _padding68: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer, 72, 8, hAllocation 0, TransferOffset 8, _padding12 12,
-    TransferSize 16, Source 24, Destination 40, Flags 56, SwizzlingRangeId 60, SwizzlingRangeData 64, _padding68 68,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer, 72, 8, hAllocation: HANDLE = 0, TransferOffset: u32 = 8,
+    _padding12: Padding<4> = 12, TransferSize: usize = 16,
+    Source: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source = 24,
+    Destination: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination = 40, Flags: DXGK_TRANSFERFLAGS = 56,
+    SwizzlingRangeId: u32 = 60, SwizzlingRangeData: u32 = 64, _padding68: Padding<4> = 68,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -876,12 +984,15 @@ pub union DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0 {
     pub(crate) pMdl: *mut MDL,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0, 8, 8 }
+
+plain_union! { DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0, 8, 8, LARGE_INTEGER, *mut MDL, [u8; 8] }
+
 impl DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0")
@@ -903,14 +1014,18 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination {
     /// Offset 72, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub GpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination, 32, 8, SegmentId 0, _padding4 4, u0 8,
-    VirtualAddress 16, GpuVirtualAddress 24,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination, 32, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0 = 8, VirtualAddress: *mut c_void = 16,
+    GpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 24,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentAddress` at offset 56, 8 bytes: `LARGE_INTEGER`.
     #[inline]
     pub const fn SegmentAddress(&self) -> &LARGE_INTEGER { plain::view(&self.u0) }
@@ -920,6 +1035,7 @@ impl DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination {
     /// Stores `SegmentAddress`.
     #[inline]
     pub const fn set_SegmentAddress(&mut self, value: LARGE_INTEGER) { plain::put(&mut self.u0, value); }
+
     /// `pMdl` at offset 56, 8 bytes: `MDL *`.
     #[inline]
     pub const fn pMdl(&self) -> *mut MDL { plain::get(&self.u0) }
@@ -937,7 +1053,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_InitContextResource {
     /// Offset 48, 32 bytes: `struct`.
     pub Destination: DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_InitContextResource, 40, 8, hAllocation 0, Destination 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_InitContextResource, 40, 8, hAllocation: HANDLE = 0,
+    Destination: DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_InitContextResource {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -969,10 +1090,13 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2 {
     /// Offset 104, 8 bytes: `PVOID`.
     pub CpuVisibleAddress: *mut c_void,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2, 72, 8, hDevice 0, hAllocation 8, SegmentId 16, _padding20 20,
-    OffsetInPages 24, NumberOfPages 32, Adl 40, Flags 56, AdlOffset 60, CpuVisibleAddress 64,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2, 72, 8, hDevice: HANDLE = 0, hAllocation: HANDLE = 8,
+    SegmentId: u32 = 16, _padding20: Padding<4> = 20, OffsetInPages: usize = 24, NumberOfPages: usize = 32,
+    Adl: DXGK_ADL = 40, Flags: DXGK_MAPAPERTUREFLAGS = 56, AdlOffset: u32 = 60, CpuVisibleAddress: *mut c_void = 64,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -986,7 +1110,9 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Reserved {
     /// Offset 40, 256 bytes: `UINT[64]`.
     pub Reserved: [u32; 64],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Reserved, 256, 4, Reserved 0 }
+
+plain_struct! { DXGKARG_BUILDPAGINGBUFFER_Reserved, 256, 4, Reserved: [u32; 64] = 0 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_Reserved {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1023,31 +1149,31 @@ pub union DXGKARG_BUILDPAGINGBUFFER_u0 {
     pub(crate) Reserved: DXGKARG_BUILDPAGINGBUFFER_Reserved,
     pub(crate) _bytes: [u8; 256],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_u0, 256, 8 }
+
+plain_union! {
+    DXGKARG_BUILDPAGINGBUFFER_u0, 256, 8, DXGKARG_BUILDPAGINGBUFFER_Transfer, DXGKARG_BUILDPAGINGBUFFER_Fill,
+    DXGKARG_BUILDPAGINGBUFFER_DiscardContent, DXGKARG_BUILDPAGINGBUFFER_ReadPhysical,
+    DXGKARG_BUILDPAGINGBUFFER_WritePhysical, DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment,
+    DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment, DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer,
+    DXGKARG_BUILDPAGINGBUFFER_InitContextResource, DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL,
+    DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL, DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, DXGK_BUILDPAGINGBUFFER_FLUSHTLB,
+    DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES, DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION,
+    DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY, DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE,
+    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2, DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY,
+    DXGK_BUILDPAGINGBUFFER_MAPMMU, DXGK_BUILDPAGINGBUFFER_UNMAPMMU, DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2,
+    DXGK_BUILDPAGINGBUFFER_NOTIFYALLOC, DXGKARG_BUILDPAGINGBUFFER_Reserved, [u8; 256],
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_u0")
     }
-}
-plain_types! {
-    DXGKARG_BUILDPAGINGBUFFER, DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0,
-    DXGKARG_BUILDPAGINGBUFFER_Transfer_Source, DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0,
-    DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination, DXGKARG_BUILDPAGINGBUFFER_Transfer,
-    DXGKARG_BUILDPAGINGBUFFER_Fill_Destination, DXGKARG_BUILDPAGINGBUFFER_Fill,
-    DXGKARG_BUILDPAGINGBUFFER_DiscardContent, DXGKARG_BUILDPAGINGBUFFER_ReadPhysical,
-    DXGKARG_BUILDPAGINGBUFFER_WritePhysical, DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment,
-    DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment, DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0,
-    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source,
-    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0,
-    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination, DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer,
-    DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0,
-    DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination, DXGKARG_BUILDPAGINGBUFFER_InitContextResource,
-    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2, DXGKARG_BUILDPAGINGBUFFER_Reserved, DXGKARG_BUILDPAGINGBUFFER_u0,
 }
 
 /// `DXGKARG_BUILDTESTCOMMANDBUFFER`, d3dkmddi.h: 112 bytes, aligned to 8. Source: D.
@@ -1071,16 +1197,19 @@ pub struct DXGKARG_BUILDTESTCOMMANDBUFFER {
     #[doc(hidden)]
     pub _padding108: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_BUILDTESTCOMMANDBUFFER, 112, 8, hContext 0, Command 8, pDmaBuffer 80, pDmaBufferPrivateData 88,
-    DmaBufferSize 96, DmaBufferPrivateDataSize 100, Flags 104, _padding108 108,
+
+plain_struct! {
+    DXGKARG_BUILDTESTCOMMANDBUFFER, 112, 8, hContext: HANDLE = 0, Command: D3DDDI_TESTCOMMANDBUFFER = 8,
+    pDmaBuffer: *mut c_void = 80, pDmaBufferPrivateData: *mut c_void = 88, DmaBufferSize: u32 = 96,
+    DmaBufferPrivateDataSize: u32 = 100, Flags: D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS = 104,
+    _padding108: Padding<4> = 108,
 }
+
 impl DXGKARG_BUILDTESTCOMMANDBUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_BUILDTESTCOMMANDBUFFER }
 
 /// `DXGKARG_CANCELCOMMAND`, d3dkmddi.h: 112 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1131,20 +1260,25 @@ pub struct DXGKARG_CANCELCOMMAND {
     #[doc(hidden)]
     pub _padding108: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_CANCELCOMMAND, 112, 8, hContext 0, pDmaBuffer 8, DmaBufferSize 16, DmaBufferSubmissionStartOffset 20,
-    DmaBufferSubmissionEndOffset 24, _padding28 28, pDmaBufferPrivateData 32, DmaBufferPrivateDataSize 40,
-    DmaBufferPrivateDataSubmissionStartOffset 44, DmaBufferPrivateDataSubmissionEndOffset 48, _padding52 52,
-    pAllocationList 56, AllocationListSize 64, _padding68 68, pPatchLocationList 72, PatchLocationListSize 80,
-    PatchLocationListSubmissionStart 84, PatchLocationListSubmissionLength 88, _padding92 92,
-    DmaBufferVirtualAddress 96, DmaBufferUmdPrivateDataSize 104, _padding108 108,
+
+plain_struct! {
+    DXGKARG_CANCELCOMMAND, 112, 8, hContext: HANDLE = 0, pDmaBuffer: *mut c_void = 8, DmaBufferSize: u32 = 16,
+    DmaBufferSubmissionStartOffset: u32 = 20, DmaBufferSubmissionEndOffset: u32 = 24, _padding28: Padding<4> = 28,
+    pDmaBufferPrivateData: *mut c_void = 32, DmaBufferPrivateDataSize: u32 = 40,
+    DmaBufferPrivateDataSubmissionStartOffset: u32 = 44, DmaBufferPrivateDataSubmissionEndOffset: u32 = 48,
+    _padding52: Padding<4> = 52, pAllocationList: *const DXGK_ALLOCATIONLIST = 56, AllocationListSize: u32 = 64,
+    _padding68: Padding<4> = 68, pPatchLocationList: *const D3DDDI_PATCHLOCATIONLIST = 72,
+    PatchLocationListSize: u32 = 80, PatchLocationListSubmissionStart: u32 = 84,
+    PatchLocationListSubmissionLength: u32 = 88, _padding92: Padding<4> = 92,
+    DmaBufferVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 96, DmaBufferUmdPrivateDataSize: u32 = 104,
+    _padding108: Padding<4> = 108,
 }
+
 impl DXGKARG_CANCELCOMMAND {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CANCELCOMMAND }
 
 /// `DXGKARG_CANCELFLIPS`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1157,13 +1291,17 @@ pub struct DXGKARG_CANCELFLIPS {
     /// Offset 8, 8 bytes: `DXGK_CANCELFLIPS_PLANE **`.
     pub ppPlanes: *mut *mut DXGK_CANCELFLIPS_PLANE,
 }
-assert_layout! { DXGKARG_CANCELFLIPS, 16, 8, VidPnSourceId 0, PlaneCount 4, ppPlanes 8 }
+
+plain_struct! {
+    DXGKARG_CANCELFLIPS, 16, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, PlaneCount: u32 = 4,
+    ppPlanes: *mut *mut DXGK_CANCELFLIPS_PLANE = 8,
+}
+
 impl DXGKARG_CANCELFLIPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CANCELFLIPS }
 
 /// `DXGKARG_CANCELQUEUEDFLIPS`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1178,16 +1316,17 @@ pub struct DXGKARG_CANCELQUEUEDFLIPS {
     /// Offset 16, 8 bytes: `ULONGLONG`.
     pub PresentIdCancelled: u64,
 }
-assert_layout! {
-    DXGKARG_CANCELQUEUEDFLIPS, 24, 8, VidPnSourceId 0, LayerIndex 4, PresentIdCancelRequested 8,
-    PresentIdCancelled 16,
+
+plain_struct! {
+    DXGKARG_CANCELQUEUEDFLIPS, 24, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, LayerIndex: u32 = 4,
+    PresentIdCancelRequested: u64 = 8, PresentIdCancelled: u64 = 16,
 }
+
 impl DXGKARG_CANCELQUEUEDFLIPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CANCELQUEUEDFLIPS }
 
 /// `DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1204,15 +1343,18 @@ pub struct DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT {
     /// Offset 20, 4 bytes: `DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO`.
     pub ReturnInfo: DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO,
 }
-assert_layout! {
-    DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT, 24, 8, PlaneCount 0, _padding4 4, pPlanes 8, Supported 16, ReturnInfo 20,
+
+plain_struct! {
+    DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT, 24, 8, PlaneCount: u32 = 0, _padding4: Padding<4> = 4,
+    pPlanes: *mut DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_PLANE = 8, Supported: BOOL = 16,
+    ReturnInfo: DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO = 20,
 }
+
 impl DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT }
 
 /// `DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT2`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1229,15 +1371,18 @@ pub struct DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT2 {
     /// Offset 20, 4 bytes: `DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO`.
     pub ReturnInfo: DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO,
 }
-assert_layout! {
-    DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT2, 24, 8, PlaneCount 0, _padding4 4, pPlanes 8, Supported 16, ReturnInfo 20,
+
+plain_struct! {
+    DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT2, 24, 8, PlaneCount: u32 = 0, _padding4: Padding<4> = 4,
+    pPlanes: *mut DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE = 8, Supported: BOOL = 16,
+    ReturnInfo: DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO = 20,
 }
+
 impl DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT2 }
 
 /// `DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT3`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1260,16 +1405,20 @@ pub struct DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT3 {
     /// Offset 36, 4 bytes: `DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO`.
     pub ReturnInfo: DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO,
 }
-assert_layout! {
-    DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT3, 40, 8, PlaneCount 0, _padding4 4, ppPlanes 8, PostCompositionCount 16,
-    _padding20 20, ppPostComposition 24, Supported 32, ReturnInfo 36,
+
+plain_struct! {
+    DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT3, 40, 8, PlaneCount: u32 = 0, _padding4: Padding<4> = 4,
+    ppPlanes: *mut *mut DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE2 = 8, PostCompositionCount: u32 = 16,
+    _padding20: Padding<4> = 20,
+    ppPostComposition: *mut *mut DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE = 24, Supported: BOOL = 32,
+    ReturnInfo: DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO = 36,
 }
+
 impl DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CHECKMULTIPLANEOVERLAYSUPPORT3 }
 
 /// `DXGKARG_CLOSEALLOCATION`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1282,13 +1431,17 @@ pub struct DXGKARG_CLOSEALLOCATION {
     /// Offset 8, 8 bytes: `const HANDLE *`.
     pub pOpenHandleList: *const HANDLE,
 }
-assert_layout! { DXGKARG_CLOSEALLOCATION, 16, 8, NumAllocations 0, _padding4 4, pOpenHandleList 8 }
+
+plain_struct! {
+    DXGKARG_CLOSEALLOCATION, 16, 8, NumAllocations: u32 = 0, _padding4: Padding<4> = 4,
+    pOpenHandleList: *const HANDLE = 8,
+}
+
 impl DXGKARG_CLOSEALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CLOSEALLOCATION }
 
 /// `DXGKARG_CLOSENATIVEFENCE`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -1303,13 +1456,17 @@ pub struct DXGKARG_CLOSENATIVEFENCE {
     #[doc(hidden)]
     pub _padding44: Padding<4>,
 }
-assert_layout! { DXGKARG_CLOSENATIVEFENCE, 48, 8, hLocalNativeFence 0, Flags 8, Reserved 12, _padding44 44 }
+
+plain_struct! {
+    DXGKARG_CLOSENATIVEFENCE, 48, 8, hLocalNativeFence: HANDLE = 0, Flags: DXGK_CLOSENATIVEFENCE_FLAGS = 8,
+    Reserved: [u8; 32] = 12, _padding44: Padding<4> = 44,
+}
+
 impl DXGKARG_CLOSENATIVEFENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CLOSENATIVEFENCE }
 
 /// `DXGKARG_COLLECTDBGINFO`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1326,13 +1483,17 @@ pub struct DXGKARG_COLLECTDBGINFO {
     /// Offset 24, 8 bytes: `DXGKARG_COLLECTDBGINFO_EXT *`.
     pub pExtension: *mut DXGKARG_COLLECTDBGINFO_EXT,
 }
-assert_layout! { DXGKARG_COLLECTDBGINFO, 32, 8, Reason 0, _padding4 4, pBuffer 8, BufferSize 16, pExtension 24 }
+
+plain_struct! {
+    DXGKARG_COLLECTDBGINFO, 32, 8, Reason: u32 = 0, _padding4: Padding<4> = 4, pBuffer: *mut c_void = 8,
+    BufferSize: usize = 16, pExtension: *mut DXGKARG_COLLECTDBGINFO_EXT = 24,
+}
+
 impl DXGKARG_COLLECTDBGINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_COLLECTDBGINFO }
 
 /// `DXGKARG_COLLECTDBGINFO2`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -1355,16 +1516,18 @@ pub struct DXGKARG_COLLECTDBGINFO2 {
     /// Offset 40, 8 bytes: `VOID *`.
     pub TdrPayload: *mut c_void,
 }
-assert_layout! {
-    DXGKARG_COLLECTDBGINFO2, 48, 8, Reason 0, _padding4 4, pBuffer 8, BufferSize 16, pExtension 24, TdrType 32,
-    TdrPayloadSize 36, TdrPayload 40,
+
+plain_struct! {
+    DXGKARG_COLLECTDBGINFO2, 48, 8, Reason: u32 = 0, _padding4: Padding<4> = 4, pBuffer: *mut c_void = 8,
+    BufferSize: usize = 16, pExtension: *mut DXGKARG_COLLECTDBGINFO_EXT = 24, TdrType: DXGK_TDR_TYPE = 32,
+    TdrPayloadSize: u32 = 36, TdrPayload: *mut c_void = 40,
 }
+
 impl DXGKARG_COLLECTDBGINFO2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_COLLECTDBGINFO2 }
 
 /// `DXGKARG_COLLECTDBGINFO_EXT`, d3dkmddi.h: 32 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1387,16 +1550,17 @@ pub struct DXGKARG_COLLECTDBGINFO_EXT {
     /// Offset 28, 4 bytes: `UINT`.
     pub Reserved7: u32,
 }
-assert_layout! {
-    DXGKARG_COLLECTDBGINFO_EXT, 32, 4, BucketingKey 0, CurrentDmaBufferOffset 4, Reserved2 8, Reserved3 12,
-    Reserved4 16, Reserved5 20, Reserved6 24, Reserved7 28,
+
+plain_struct! {
+    DXGKARG_COLLECTDBGINFO_EXT, 32, 4, BucketingKey: u32 = 0, CurrentDmaBufferOffset: u32 = 4, Reserved2: u32 = 8,
+    Reserved3: u32 = 12, Reserved4: u32 = 16, Reserved5: u32 = 20, Reserved6: u32 = 24, Reserved7: u32 = 28,
 }
+
 impl DXGKARG_COLLECTDBGINFO_EXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_COLLECTDBGINFO_EXT }
 
 /// `DXGKARG_COMMITVIDPN`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1415,16 +1579,19 @@ pub struct DXGKARG_COMMITVIDPN {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_COMMITVIDPN, 32, 8, hFunctionalVidPn 0, AffectedVidPnSourceId 8, MonitorConnectivityChecks 12,
-    hPrimaryAllocation 16, Flags 24, _padding28 28,
+
+plain_struct! {
+    DXGKARG_COMMITVIDPN, 32, 8, hFunctionalVidPn: D3DKMDT_HVIDPN = 0,
+    AffectedVidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8,
+    MonitorConnectivityChecks: D3DKMDT_MONITOR_CONNECTIVITY_CHECKS = 12, hPrimaryAllocation: HANDLE = 16,
+    Flags: DXGKARG_COMMITVIDPN_FLAGS = 24, _padding28: Padding<4> = 28,
 }
+
 impl DXGKARG_COMMITVIDPN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_COMMITVIDPN }
 
 /// `DXGKARG_COMMITVIDPN_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1433,11 +1600,14 @@ pub struct DXGKARG_COMMITVIDPN_FLAGS {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { DXGKARG_COMMITVIDPN_FLAGS, 4, 4, bits0 0 }
+
+plain_struct! { DXGKARG_COMMITVIDPN_FLAGS, 4, 4, bits0: u32 = 0 }
+
 impl DXGKARG_COMMITVIDPN_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PathPowerTransition`: bit 0 at offset 0.
     #[inline]
     pub const fn PathPowerTransition(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -1448,6 +1618,7 @@ impl DXGKARG_COMMITVIDPN_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PathPowerTransition(mut self, value: bool) -> Self { self.set_PathPowerTransition(value); self }
+
     /// `PathPoweredOff`: bit 1 at offset 0.
     #[inline]
     pub const fn PathPoweredOff(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -1460,6 +1631,7 @@ impl DXGKARG_COMMITVIDPN_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PathPoweredOff(mut self, value: bool) -> Self { self.set_PathPoweredOff(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 2) & 0x3fffffff }
@@ -1473,6 +1645,7 @@ impl DXGKARG_COMMITVIDPN_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_COMMITVIDPN_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_COMMITVIDPN_FLAGS", u64::from(self.bits0), &[
@@ -1480,7 +1653,6 @@ impl fmt::Debug for DXGKARG_COMMITVIDPN_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARG_COMMITVIDPN_FLAGS }
 
 /// `DXGKARG_CONNECTDOORBELL`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1501,16 +1673,19 @@ pub struct DXGKARG_CONNECTDOORBELL {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_CONNECTDOORBELL, 40, 8, hDoorbell 0, Flags 8, _padding12 12, KernelCpuVirtualAddress 16,
-    SecondaryKernelCpuVirtualAddress 24, Status 32, _padding36 36,
+
+plain_struct! {
+    DXGKARG_CONNECTDOORBELL, 40, 8, hDoorbell: HANDLE = 0, Flags: DXGKARG_CONNECTDOORBELL_FLAGS = 8,
+    _padding12: Padding<4> = 12, KernelCpuVirtualAddress: *mut c_void = 16,
+    SecondaryKernelCpuVirtualAddress: *mut c_void = 24, Status: D3DDDI_DOORBELLSTATUS = 32,
+    _padding36: Padding<4> = 36,
 }
+
 impl DXGKARG_CONNECTDOORBELL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CONNECTDOORBELL }
 
 /// `DXGKARG_CONNECTDOORBELL_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1519,11 +1694,14 @@ pub struct DXGKARG_CONNECTDOORBELL_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARG_CONNECTDOORBELL_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARG_CONNECTDOORBELL_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARG_CONNECTDOORBELL_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `RequireSecondaryAddress`: bit 0 at offset 0.
     #[inline]
     pub const fn RequireSecondaryAddress(self) -> bool { self.Value & 0x1 != 0 }
@@ -1538,6 +1716,7 @@ impl DXGKARG_CONNECTDOORBELL_FLAGS {
     pub const fn with_RequireSecondaryAddress(mut self, value: bool) -> Self {
         self.set_RequireSecondaryAddress(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1551,6 +1730,7 @@ impl DXGKARG_CONNECTDOORBELL_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_CONNECTDOORBELL_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_CONNECTDOORBELL_FLAGS", u64::from(self.Value), &[
@@ -1558,7 +1738,6 @@ impl fmt::Debug for DXGKARG_CONNECTDOORBELL_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARG_CONNECTDOORBELL_FLAGS }
 
 /// `DXGKARG_CONTROLINTERRUPT2`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1569,17 +1748,23 @@ pub struct DXGKARG_CONTROLINTERRUPT2 {
     /// Offset 4, 4 bytes: anonymous union.
     pub u0: DXGKARG_CONTROLINTERRUPT2_u0,
 }
-assert_layout! { DXGKARG_CONTROLINTERRUPT2, 8, 4, InterruptType 0, u0 4 }
+
+plain_struct! {
+    DXGKARG_CONTROLINTERRUPT2, 8, 4, InterruptType: DXGK_INTERRUPT_TYPE = 0, u0: DXGKARG_CONTROLINTERRUPT2_u0 = 4,
+}
+
 impl DXGKARG_CONTROLINTERRUPT2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `InterruptState` at offset 4, 4 bytes: `DXGK_INTERRUPT_STATE`.
     #[inline]
     pub const fn InterruptState(&self) -> DXGK_INTERRUPT_STATE { plain::get(&self.u0) }
     /// Stores `InterruptState`.
     #[inline]
     pub const fn set_InterruptState(&mut self, value: DXGK_INTERRUPT_STATE) { plain::put(&mut self.u0, value); }
+
     /// `CrtcVsyncState` at offset 4, 4 bytes: `DXGK_CRTC_VSYNC_STATE`.
     #[inline]
     pub const fn CrtcVsyncState(&self) -> DXGK_CRTC_VSYNC_STATE { plain::get(&self.u0) }
@@ -1596,18 +1781,20 @@ pub union DXGKARG_CONTROLINTERRUPT2_u0 {
     pub(crate) CrtcVsyncState: DXGK_CRTC_VSYNC_STATE,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGKARG_CONTROLINTERRUPT2_u0, 4, 4 }
+
+plain_union! { DXGKARG_CONTROLINTERRUPT2_u0, 4, 4, DXGK_INTERRUPT_STATE, DXGK_CRTC_VSYNC_STATE, [u8; 4] }
+
 impl DXGKARG_CONTROLINTERRUPT2_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_CONTROLINTERRUPT2_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_CONTROLINTERRUPT2_u0")
     }
 }
-plain_types! { DXGKARG_CONTROLINTERRUPT2, DXGKARG_CONTROLINTERRUPT2_u0 }
 
 /// `DXGKARG_CONTROLINTERRUPT3`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1620,17 +1807,24 @@ pub struct DXGKARG_CONTROLINTERRUPT3 {
     /// Offset 8, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     pub VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID,
 }
-assert_layout! { DXGKARG_CONTROLINTERRUPT3, 12, 4, InterruptType 0, u0 4, VidPnSourceId 8 }
+
+plain_struct! {
+    DXGKARG_CONTROLINTERRUPT3, 12, 4, InterruptType: DXGK_INTERRUPT_TYPE = 0, u0: DXGKARG_CONTROLINTERRUPT3_u0 = 4,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8,
+}
+
 impl DXGKARG_CONTROLINTERRUPT3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `InterruptState` at offset 4, 4 bytes: `DXGK_INTERRUPT_STATE`.
     #[inline]
     pub const fn InterruptState(&self) -> DXGK_INTERRUPT_STATE { plain::get(&self.u0) }
     /// Stores `InterruptState`.
     #[inline]
     pub const fn set_InterruptState(&mut self, value: DXGK_INTERRUPT_STATE) { plain::put(&mut self.u0, value); }
+
     /// `CrtcVsyncState` at offset 4, 4 bytes: `DXGK_CRTC_VSYNC_STATE`.
     #[inline]
     pub const fn CrtcVsyncState(&self) -> DXGK_CRTC_VSYNC_STATE { plain::get(&self.u0) }
@@ -1647,18 +1841,20 @@ pub union DXGKARG_CONTROLINTERRUPT3_u0 {
     pub(crate) CrtcVsyncState: DXGK_CRTC_VSYNC_STATE,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGKARG_CONTROLINTERRUPT3_u0, 4, 4 }
+
+plain_union! { DXGKARG_CONTROLINTERRUPT3_u0, 4, 4, DXGK_INTERRUPT_STATE, DXGK_CRTC_VSYNC_STATE, [u8; 4] }
+
 impl DXGKARG_CONTROLINTERRUPT3_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_CONTROLINTERRUPT3_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_CONTROLINTERRUPT3_u0")
     }
 }
-plain_types! { DXGKARG_CONTROLINTERRUPT3, DXGKARG_CONTROLINTERRUPT3_u0 }
 
 /// `DXGKARG_CONTROLMODEBEHAVIOR`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1671,13 +1867,17 @@ pub struct DXGKARG_CONTROLMODEBEHAVIOR {
     /// Offset 8, 4 bytes: `DXGK_MODE_BEHAVIOR_FLAGS`.
     pub NotSatisfied: DXGK_MODE_BEHAVIOR_FLAGS,
 }
-assert_layout! { DXGKARG_CONTROLMODEBEHAVIOR, 12, 4, Request 0, Satisfied 4, NotSatisfied 8 }
+
+plain_struct! {
+    DXGKARG_CONTROLMODEBEHAVIOR, 12, 4, Request: DXGK_MODE_BEHAVIOR_FLAGS = 0,
+    Satisfied: DXGK_MODE_BEHAVIOR_FLAGS = 4, NotSatisfied: DXGK_MODE_BEHAVIOR_FLAGS = 8,
+}
+
 impl DXGKARG_CONTROLMODEBEHAVIOR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CONTROLMODEBEHAVIOR }
 
 /// `DXGKARG_CREATEALLOCATION`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1698,16 +1898,18 @@ pub struct DXGKARG_CREATEALLOCATION {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_CREATEALLOCATION, 40, 8, pPrivateDriverData 0, PrivateDriverDataSize 8, NumAllocations 12,
-    pAllocationInfo 16, hResource 24, Flags 32, _padding36 36,
+
+plain_struct! {
+    DXGKARG_CREATEALLOCATION, 40, 8, pPrivateDriverData: *const c_void = 0, PrivateDriverDataSize: u32 = 8,
+    NumAllocations: u32 = 12, pAllocationInfo: *mut DXGK_ALLOCATIONINFO = 16, hResource: HANDLE = 24,
+    Flags: DXGK_CREATEALLOCATIONFLAGS = 32, _padding36: Padding<4> = 36,
 }
+
 impl DXGKARG_CREATEALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATEALLOCATION }
 
 /// `DXGKARG_CREATECONTEXT`, d3dkmddi.h: 72 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1732,16 +1934,18 @@ pub struct DXGKARG_CREATECONTEXT {
     #[doc(hidden)]
     pub _padding68: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_CREATECONTEXT, 72, 8, hContext 0, NodeOrdinal 8, EngineAffinity 12, Flags 16, _padding20 20,
-    pPrivateDriverData 24, PrivateDriverDataSize 32, ContextInfo 36, _padding68 68,
+
+plain_struct! {
+    DXGKARG_CREATECONTEXT, 72, 8, hContext: HANDLE = 0, NodeOrdinal: u32 = 8, EngineAffinity: u32 = 12,
+    Flags: DXGK_CREATECONTEXTFLAGS = 16, _padding20: Padding<4> = 20, pPrivateDriverData: *mut c_void = 24,
+    PrivateDriverDataSize: u32 = 32, ContextInfo: DXGK_CONTEXTINFO = 36, _padding68: Padding<4> = 68,
 }
+
 impl DXGKARG_CREATECONTEXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATECONTEXT }
 
 /// `DXGKARG_CREATECPUEVENT`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1758,13 +1962,17 @@ pub struct DXGKARG_CREATECPUEVENT {
     /// Offset 24, 8 bytes: `HANDLE`.
     pub hKmdCpuEvent: HANDLE,
 }
-assert_layout! { DXGKARG_CREATECPUEVENT, 32, 8, hKmdDevice 0, hDxgCpuEvent 8, Flags 16, _padding20 20, hKmdCpuEvent 24 }
+
+plain_struct! {
+    DXGKARG_CREATECPUEVENT, 32, 8, hKmdDevice: HANDLE = 0, hDxgCpuEvent: HANDLE = 8,
+    Flags: DXGK_CREATECPUEVENTFLAGS = 16, _padding20: Padding<4> = 20, hKmdCpuEvent: HANDLE = 24,
+}
+
 impl DXGKARG_CREATECPUEVENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATECPUEVENT }
 
 /// `DXGKARG_CREATEDEVICE`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1781,11 +1989,17 @@ pub struct DXGKARG_CREATEDEVICE {
     /// Offset 24, 8 bytes: `HANDLE`.
     pub hKmdProcess: HANDLE,
 }
-assert_layout! { DXGKARG_CREATEDEVICE, 32, 8, hDevice 0, u0 8, Pasid 16, _padding20 20, hKmdProcess 24 }
+
+plain_struct! {
+    DXGKARG_CREATEDEVICE, 32, 8, hDevice: HANDLE = 0, u0: DXGKARG_CREATEDEVICE_u0 = 8, Pasid: u32 = 16,
+    _padding20: Padding<4> = 20, hKmdProcess: HANDLE = 24,
+}
+
 impl DXGKARG_CREATEDEVICE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Flags` at offset 8, 4 bytes: `DXGK_CREATEDEVICEFLAGS`.
     #[inline]
     pub const fn Flags(&self) -> &DXGK_CREATEDEVICEFLAGS { plain::view(&self.u0) }
@@ -1795,6 +2009,7 @@ impl DXGKARG_CREATEDEVICE {
     /// Stores `Flags`.
     #[inline]
     pub const fn set_Flags(&mut self, value: DXGK_CREATEDEVICEFLAGS) { plain::put(&mut self.u0, value); }
+
     /// `pInfo` at offset 8, 8 bytes: `DXGK_DEVICEINFO *`.
     #[inline]
     pub const fn pInfo(&self) -> *mut DXGK_DEVICEINFO { plain::get(&self.u0) }
@@ -1811,18 +2026,20 @@ pub union DXGKARG_CREATEDEVICE_u0 {
     pub(crate) pInfo: *mut DXGK_DEVICEINFO,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_CREATEDEVICE_u0, 8, 8 }
+
+plain_union! { DXGKARG_CREATEDEVICE_u0, 8, 8, DXGK_CREATEDEVICEFLAGS, *mut DXGK_DEVICEINFO, [u8; 8] }
+
 impl DXGKARG_CREATEDEVICE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_CREATEDEVICE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_CREATEDEVICE_u0")
     }
 }
-plain_types! { DXGKARG_CREATEDEVICE, DXGKARG_CREATEDEVICE_u0 }
 
 /// `DXGKARG_CREATEDOORBELL`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1847,16 +2064,18 @@ pub struct DXGKARG_CREATEDOORBELL {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_CREATEDOORBELL, 56, 8, hHwQueue 0, hDoorbell 8, PrivateDriverDataSize 16, _padding20 20,
-    PrivateDriverData 24, hRingBuffer 32, hRingBufferControl 40, Flags 48, _padding52 52,
+
+plain_struct! {
+    DXGKARG_CREATEDOORBELL, 56, 8, hHwQueue: HANDLE = 0, hDoorbell: HANDLE = 8, PrivateDriverDataSize: u32 = 16,
+    _padding20: Padding<4> = 20, PrivateDriverData: *mut c_void = 24, hRingBuffer: HANDLE = 32,
+    hRingBufferControl: HANDLE = 40, Flags: DXGKARG_CREATEDOORBELL_FLAGS = 48, _padding52: Padding<4> = 52,
 }
+
 impl DXGKARG_CREATEDOORBELL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATEDOORBELL }
 
 /// `DXGKARG_CREATEDOORBELL_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1865,11 +2084,14 @@ pub struct DXGKARG_CREATEDOORBELL_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARG_CREATEDOORBELL_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARG_CREATEDOORBELL_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARG_CREATEDOORBELL_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ResizeRingBufferOperation`: bit 0 at offset 0.
     #[inline]
     pub const fn ResizeRingBufferOperation(self) -> bool { self.Value & 0x1 != 0 }
@@ -1884,6 +2106,7 @@ impl DXGKARG_CREATEDOORBELL_FLAGS {
     pub const fn with_ResizeRingBufferOperation(mut self, value: bool) -> Self {
         self.set_ResizeRingBufferOperation(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1897,6 +2120,7 @@ impl DXGKARG_CREATEDOORBELL_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_CREATEDOORBELL_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_CREATEDOORBELL_FLAGS", u64::from(self.Value), &[
@@ -1904,7 +2128,6 @@ impl fmt::Debug for DXGKARG_CREATEDOORBELL_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARG_CREATEDOORBELL_FLAGS }
 
 /// `DXGKARG_CREATEHWCONTEXT`, d3dkmddi.h: 40 bytes, aligned to 8. Source: RC.
 #[repr(C)]
@@ -1927,16 +2150,18 @@ pub struct DXGKARG_CREATEHWCONTEXT {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_CREATEHWCONTEXT, 40, 8, hHwContext 0, NodeOrdinal 8, EngineAffinity 12, Flags 16,
-    PrivateDriverDataSize 20, pPrivateDriverData 24, ContextCaps 32, _padding36 36,
+
+plain_struct! {
+    DXGKARG_CREATEHWCONTEXT, 40, 8, hHwContext: HANDLE = 0, NodeOrdinal: u32 = 8, EngineAffinity: u32 = 12,
+    Flags: D3DDDI_CREATEHWCONTEXTFLAGS = 16, PrivateDriverDataSize: u32 = 20, pPrivateDriverData: *mut c_void = 24,
+    ContextCaps: DXGK_HWCONTEXT_CAPS = 32, _padding36: Padding<4> = 36,
 }
+
 impl DXGKARG_CREATEHWCONTEXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATEHWCONTEXT }
 
 /// `DXGKARG_CREATEHWQUEUE`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1959,17 +2184,19 @@ pub struct DXGKARG_CREATEHWQUEUE {
     /// Offset 40, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub HwQueueProgressFenceGPUVirtualAddress: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! {
-    DXGKARG_CREATEHWQUEUE, 48, 8, hHwQueue 0, Flags 8, PrivateDriverDataSize 12, pPrivateDriverData 16,
-    hHwQueueProgressFence 24, _padding28 28, HwQueueProgressFenceCPUVirtualAddress 32,
-    HwQueueProgressFenceGPUVirtualAddress 40,
+
+plain_struct! {
+    DXGKARG_CREATEHWQUEUE, 48, 8, hHwQueue: HANDLE = 0, Flags: D3DDDI_CREATEHWQUEUEFLAGS = 8,
+    PrivateDriverDataSize: u32 = 12, pPrivateDriverData: *mut c_void = 16, hHwQueueProgressFence: D3DKMT_HANDLE = 24,
+    _padding28: Padding<4> = 28, HwQueueProgressFenceCPUVirtualAddress: *mut c_void = 32,
+    HwQueueProgressFenceGPUVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 40,
 }
+
 impl DXGKARG_CREATEHWQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATEHWQUEUE }
 
 /// `DXGKARG_CREATEMEMORYBASIS`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -1984,13 +2211,17 @@ pub struct DXGKARG_CREATEMEMORYBASIS {
     /// Offset 16, 16 bytes: `DXGK_MEMORYRANGE[1]`.
     pub Ranges: [DXGK_MEMORYRANGE; 1],
 }
-assert_layout! { DXGKARG_CREATEMEMORYBASIS, 32, 8, SegmentId 0, _padding4 4, RangeCount 8, Ranges 16 }
+
+plain_struct! {
+    DXGKARG_CREATEMEMORYBASIS, 32, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4, RangeCount: u64 = 8,
+    Ranges: [DXGK_MEMORYRANGE; 1] = 16,
+}
+
 impl DXGKARG_CREATEMEMORYBASIS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATEMEMORYBASIS }
 
 /// `DXGKARG_CREATENATIVEFENCE`, d3dkmddi.h: 136 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -2015,17 +2246,19 @@ pub struct DXGKARG_CREATENATIVEFENCE {
     #[doc(hidden)]
     pub _padding132: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_CREATENATIVEFENCE, 136, 8, hGlobalNativeFence 0, Type 8, _padding12 12,
-    CurrentValueSystemProcessGpuVa 16, MonitoredValueSystemProcessGpuVa 24, pPrivateDriverData 32, Flags 96,
-    Reserved 100, _padding132 132,
+
+plain_struct! {
+    DXGKARG_CREATENATIVEFENCE, 136, 8, hGlobalNativeFence: HANDLE = 0, Type: D3DDDI_NATIVEFENCE_TYPE = 8,
+    _padding12: Padding<4> = 12, CurrentValueSystemProcessGpuVa: D3DGPU_VIRTUAL_ADDRESS = 16,
+    MonitoredValueSystemProcessGpuVa: D3DGPU_VIRTUAL_ADDRESS = 24, pPrivateDriverData: [u8; 64] = 32,
+    Flags: DXGKARG_CREATENATIVEFENCE_FLAGS = 96, Reserved: [u8; 32] = 100, _padding132: Padding<4> = 132,
 }
+
 impl DXGKARG_CREATENATIVEFENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATENATIVEFENCE }
 
 /// `DXGKARG_CREATENATIVEFENCE_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -2034,11 +2267,14 @@ pub struct DXGKARG_CREATENATIVEFENCE_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARG_CREATENATIVEFENCE_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARG_CREATENATIVEFENCE_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARG_CREATENATIVEFENCE_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -2050,6 +2286,7 @@ impl DXGKARG_CREATENATIVEFENCE_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_CREATENATIVEFENCE_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_CREATENATIVEFENCE_FLAGS", u64::from(self.Value), &[
@@ -2057,7 +2294,6 @@ impl fmt::Debug for DXGKARG_CREATENATIVEFENCE_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARG_CREATENATIVEFENCE_FLAGS }
 
 /// `DXGKARG_CREATEOVERLAY`, d3dkmddi.h: 88 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2072,13 +2308,17 @@ pub struct DXGKARG_CREATEOVERLAY {
     /// Offset 80, 8 bytes: `HANDLE`.
     pub hOverlay: HANDLE,
 }
-assert_layout! { DXGKARG_CREATEOVERLAY, 88, 8, VidPnSourceId 0, _padding4 4, OverlayInfo 8, hOverlay 80 }
+
+plain_struct! {
+    DXGKARG_CREATEOVERLAY, 88, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, _padding4: Padding<4> = 4,
+    OverlayInfo: DXGK_OVERLAYINFO = 8, hOverlay: HANDLE = 80,
+}
+
 impl DXGKARG_CREATEOVERLAY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATEOVERLAY }
 
 /// `DXGKARG_CREATEPERIODICFRAMENOTIFICATION`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2099,16 +2339,18 @@ pub struct DXGKARG_CREATEPERIODICFRAMENOTIFICATION {
     /// Offset 32, 8 bytes: `HANDLE`.
     pub hNotification: HANDLE,
 }
-assert_layout! {
-    DXGKARG_CREATEPERIODICFRAMENOTIFICATION, 40, 8, hAdapter 0, VidPnTargetId 8, _padding12 12, Time 16,
-    NotificationID 24, _padding28 28, hNotification 32,
+
+plain_struct! {
+    DXGKARG_CREATEPERIODICFRAMENOTIFICATION, 40, 8, hAdapter: HANDLE = 0,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, _padding12: Padding<4> = 12, Time: u64 = 16,
+    NotificationID: u32 = 24, _padding28: Padding<4> = 28, hNotification: HANDLE = 32,
 }
+
 impl DXGKARG_CREATEPERIODICFRAMENOTIFICATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATEPERIODICFRAMENOTIFICATION }
 
 /// `DXGKARG_CREATEPROCESS`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2133,16 +2375,18 @@ pub struct DXGKARG_CREATEPROCESS {
     /// Offset 48, 8 bytes: `WCHAR *`.
     pub pProcessName: *mut WCHAR,
 }
-assert_layout! {
-    DXGKARG_CREATEPROCESS, 56, 8, hDxgkProcess 0, hKmdProcess 8, Flags 16, NumPasid 20, pPasid 24,
-    hKmdVmWorkerProcess 32, ProcessNameLength 40, _padding44 44, pProcessName 48,
+
+plain_struct! {
+    DXGKARG_CREATEPROCESS, 56, 8, hDxgkProcess: HANDLE = 0, hKmdProcess: HANDLE = 8,
+    Flags: DXGK_CREATEPROCESSFLAGS = 16, NumPasid: u32 = 20, pPasid: *mut u32 = 24, hKmdVmWorkerProcess: HANDLE = 32,
+    ProcessNameLength: u32 = 40, _padding44: Padding<4> = 44, pProcessName: *mut WCHAR = 48,
 }
+
 impl DXGKARG_CREATEPROCESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATEPROCESS }
 
 /// `DXGKARG_CREATEPROTECTEDSESSION`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2157,16 +2401,17 @@ pub struct DXGKARG_CREATEPROTECTEDSESSION {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_CREATEPROTECTEDSESSION, 24, 8, hProtectedSession 0, pPrivateDriverData 8, PrivateDriverDataSize 16,
-    _padding20 20,
+
+plain_struct! {
+    DXGKARG_CREATEPROTECTEDSESSION, 24, 8, hProtectedSession: HANDLE = 0, pPrivateDriverData: *mut c_void = 8,
+    PrivateDriverDataSize: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl DXGKARG_CREATEPROTECTEDSESSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATEPROTECTEDSESSION }
 
 /// `DXGKARG_DESCRIBEALLOCATION`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2191,16 +2436,18 @@ pub struct DXGKARG_DESCRIBEALLOCATION {
     /// Offset 44, 4 bytes: `D3DDDI_ROTATION`.
     pub Rotation: D3DDDI_ROTATION,
 }
-assert_layout! {
-    DXGKARG_DESCRIBEALLOCATION, 48, 8, hAllocation 0, Width 8, Height 12, Format 16, MultisampleMethod 20,
-    RefreshRate 28, PrivateDriverFormatAttribute 36, Flags 40, Rotation 44,
+
+plain_struct! {
+    DXGKARG_DESCRIBEALLOCATION, 48, 8, hAllocation: HANDLE = 0, Width: u32 = 8, Height: u32 = 12,
+    Format: D3DDDIFORMAT = 16, MultisampleMethod: D3DDDI_MULTISAMPLINGMETHOD = 20, RefreshRate: D3DDDI_RATIONAL = 28,
+    PrivateDriverFormatAttribute: u32 = 36, Flags: DXGK_DESCRIBEALLOCATIONFLAGS = 40, Rotation: D3DDDI_ROTATION = 44,
 }
+
 impl DXGKARG_DESCRIBEALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_DESCRIBEALLOCATION }
 
 /// `DXGKARG_DESTROYALLOCATION`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2219,16 +2466,18 @@ pub struct DXGKARG_DESTROYALLOCATION {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_DESTROYALLOCATION, 32, 8, NumAllocations 0, _padding4 4, pAllocationList 8, hResource 16, Flags 24,
-    _padding28 28,
+
+plain_struct! {
+    DXGKARG_DESTROYALLOCATION, 32, 8, NumAllocations: u32 = 0, _padding4: Padding<4> = 4,
+    pAllocationList: *const HANDLE = 8, hResource: HANDLE = 16, Flags: DXGK_DESTROYALLOCATIONFLAGS = 24,
+    _padding28: Padding<4> = 28,
 }
+
 impl DXGKARG_DESTROYALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_DESTROYALLOCATION }
 
 /// `DXGKARG_DESTROYDOORBELL`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2237,13 +2486,14 @@ pub struct DXGKARG_DESTROYDOORBELL {
     /// Offset 0, 8 bytes: `HANDLE`.
     pub hDoorbell: HANDLE,
 }
-assert_layout! { DXGKARG_DESTROYDOORBELL, 8, 8, hDoorbell 0 }
+
+plain_struct! { DXGKARG_DESTROYDOORBELL, 8, 8, hDoorbell: HANDLE = 0 }
+
 impl DXGKARG_DESTROYDOORBELL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_DESTROYDOORBELL }
 
 /// `DXGKARG_DESTROYNATIVEFENCE`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -2258,13 +2508,17 @@ pub struct DXGKARG_DESTROYNATIVEFENCE {
     #[doc(hidden)]
     pub _padding44: Padding<4>,
 }
-assert_layout! { DXGKARG_DESTROYNATIVEFENCE, 48, 8, hGlobalNativeFence 0, Flags 8, Reserved 12, _padding44 44 }
+
+plain_struct! {
+    DXGKARG_DESTROYNATIVEFENCE, 48, 8, hGlobalNativeFence: HANDLE = 0, Flags: DXGK_DESTROYNATIVEFENCE_FLAGS = 8,
+    Reserved: [u8; 32] = 12, _padding44: Padding<4> = 44,
+}
+
 impl DXGKARG_DESTROYNATIVEFENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_DESTROYNATIVEFENCE }
 
 /// `DXGKARG_DESTROYPERIODICFRAMENOTIFICATION`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2275,13 +2529,14 @@ pub struct DXGKARG_DESTROYPERIODICFRAMENOTIFICATION {
     /// Offset 8, 8 bytes: `HANDLE`.
     pub hAdapter: HANDLE,
 }
-assert_layout! { DXGKARG_DESTROYPERIODICFRAMENOTIFICATION, 16, 8, hNotification 0, hAdapter 8 }
+
+plain_struct! { DXGKARG_DESTROYPERIODICFRAMENOTIFICATION, 16, 8, hNotification: HANDLE = 0, hAdapter: HANDLE = 8 }
+
 impl DXGKARG_DESTROYPERIODICFRAMENOTIFICATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_DESTROYPERIODICFRAMENOTIFICATION }
 
 /// `DXGKARG_DISCONNECTDOORBELL`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2294,13 +2549,17 @@ pub struct DXGKARG_DISCONNECTDOORBELL {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { DXGKARG_DISCONNECTDOORBELL, 16, 8, hDoorbell 0, Flags 8, _padding12 12 }
+
+plain_struct! {
+    DXGKARG_DISCONNECTDOORBELL, 16, 8, hDoorbell: HANDLE = 0, Flags: DXGKARG_DISCONNECTDOORBELL_FLAGS = 8,
+    _padding12: Padding<4> = 12,
+}
+
 impl DXGKARG_DISCONNECTDOORBELL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_DISCONNECTDOORBELL }
 
 /// `DXGKARG_DISCONNECTDOORBELL_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2309,11 +2568,14 @@ pub struct DXGKARG_DISCONNECTDOORBELL_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARG_DISCONNECTDOORBELL_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARG_DISCONNECTDOORBELL_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARG_DISCONNECTDOORBELL_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -2325,6 +2587,7 @@ impl DXGKARG_DISCONNECTDOORBELL_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_DISCONNECTDOORBELL_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_DISCONNECTDOORBELL_FLAGS", u64::from(self.Value), &[
@@ -2332,7 +2595,6 @@ impl fmt::Debug for DXGKARG_DISCONNECTDOORBELL_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARG_DISCONNECTDOORBELL_FLAGS }
 
 /// `DXGKARG_DISPLAYDETECTCONTROL`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2341,11 +2603,14 @@ pub struct DXGKARG_DISPLAYDETECTCONTROL {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { DXGKARG_DISPLAYDETECTCONTROL, 4, 4, bits0 0 }
+
+plain_struct! { DXGKARG_DISPLAYDETECTCONTROL, 4, 4, bits0: u32 = 0 }
+
 impl DXGKARG_DISPLAYDETECTCONTROL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `TargetId`: bits 0 to 23 at offset 0.
     #[inline]
     pub const fn TargetId(self) -> u32 { self.bits0 & 0xffffff }
@@ -2356,6 +2621,7 @@ impl DXGKARG_DISPLAYDETECTCONTROL {
     #[must_use]
     #[inline]
     pub const fn with_TargetId(mut self, value: u32) -> Self { self.set_TargetId(value); self }
+
     /// `Type`: bits 24 to 27 at offset 0.
     #[inline]
     pub const fn Type(self) -> DXGK_DISPLAYDETECTCONTROLTYPE { DXGK_DISPLAYDETECTCONTROLTYPE((self.bits0 >> 24) & 0xf) }
@@ -2368,6 +2634,7 @@ impl DXGKARG_DISPLAYDETECTCONTROL {
     #[must_use]
     #[inline]
     pub const fn with_Type(mut self, value: DXGK_DISPLAYDETECTCONTROLTYPE) -> Self { self.set_Type(value); self }
+
     /// `NonDestructiveOnly`: bit 28 at offset 0.
     #[inline]
     pub const fn NonDestructiveOnly(self) -> bool { self.bits0 & 0x10000000 != 0 }
@@ -2380,6 +2647,7 @@ impl DXGKARG_DISPLAYDETECTCONTROL {
     #[must_use]
     #[inline]
     pub const fn with_NonDestructiveOnly(mut self, value: bool) -> Self { self.set_NonDestructiveOnly(value); self }
+
     /// `Reserved`: bits 29 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 29) & 0x7 }
@@ -2393,6 +2661,7 @@ impl DXGKARG_DISPLAYDETECTCONTROL {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_DISPLAYDETECTCONTROL {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_DISPLAYDETECTCONTROL", u64::from(self.bits0), &[
@@ -2400,7 +2669,6 @@ impl fmt::Debug for DXGKARG_DISPLAYDETECTCONTROL {
         ])
     }
 }
-plain_types! { DXGKARG_DISPLAYDETECTCONTROL }
 
 /// `DXGKARG_ENDEXCLUSIVEACCESS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2409,13 +2677,14 @@ pub struct DXGKARG_ENDEXCLUSIVEACCESS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Reserved: u32,
 }
-assert_layout! { DXGKARG_ENDEXCLUSIVEACCESS, 4, 4, Reserved 0 }
+
+plain_struct! { DXGKARG_ENDEXCLUSIVEACCESS, 4, 4, Reserved: u32 = 0 }
+
 impl DXGKARG_ENDEXCLUSIVEACCESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_ENDEXCLUSIVEACCESS }
 
 /// `DXGKARG_ENUMVIDPNCOFUNCMODALITY`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2430,15 +2699,18 @@ pub struct DXGKARG_ENUMVIDPNCOFUNCMODALITY {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_ENUMVIDPNCOFUNCMODALITY, 24, 8, hConstrainingVidPn 0, EnumPivotType 8, EnumPivot 12, _padding20 20,
+
+plain_struct! {
+    DXGKARG_ENUMVIDPNCOFUNCMODALITY, 24, 8, hConstrainingVidPn: D3DKMDT_HVIDPN = 0,
+    EnumPivotType: D3DKMDT_ENUMCOFUNCMODALITY_PIVOT_TYPE = 8, EnumPivot: DXGK_ENUM_PIVOT = 12,
+    _padding20: Padding<4> = 20,
 }
+
 impl DXGKARG_ENUMVIDPNCOFUNCMODALITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_ENUMVIDPNCOFUNCMODALITY }
 
 /// `DXGKARG_ESCAPE`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2461,16 +2733,18 @@ pub struct DXGKARG_ESCAPE {
     /// Offset 40, 8 bytes: `HANDLE`.
     pub hKmdProcessHandle: HANDLE,
 }
-assert_layout! {
-    DXGKARG_ESCAPE, 48, 8, hDevice 0, Flags 8, _padding12 12, pPrivateDriverData 16, PrivateDriverDataSize 24,
-    _padding28 28, hContext 32, hKmdProcessHandle 40,
+
+plain_struct! {
+    DXGKARG_ESCAPE, 48, 8, hDevice: HANDLE = 0, Flags: D3DDDI_ESCAPEFLAGS = 8, _padding12: Padding<4> = 12,
+    pPrivateDriverData: *mut c_void = 16, PrivateDriverDataSize: u32 = 24, _padding28: Padding<4> = 28,
+    hContext: HANDLE = 32, hKmdProcessHandle: HANDLE = 40,
 }
+
 impl DXGKARG_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_ESCAPE }
 
 /// `DXGKARG_FEATURE_SAMPLE_ADDVALUE`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -2482,13 +2756,14 @@ pub struct DXGKARG_FEATURE_SAMPLE_ADDVALUE {
     /// Offset 4, 4 bytes: `UINT`, type approximate.
     pub OutputValue: u32,
 }
-assert_layout! { DXGKARG_FEATURE_SAMPLE_ADDVALUE, 8, 4, InputValue 0, OutputValue 4 }
+
+plain_struct! { DXGKARG_FEATURE_SAMPLE_ADDVALUE, 8, 4, InputValue: u32 = 0, OutputValue: u32 = 4 }
+
 impl DXGKARG_FEATURE_SAMPLE_ADDVALUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_FEATURE_SAMPLE_ADDVALUE }
 
 /// `DXGKARG_FEATURE_SAMPLE_SUBTRACTVALUE`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -2500,13 +2775,14 @@ pub struct DXGKARG_FEATURE_SAMPLE_SUBTRACTVALUE {
     /// Offset 4, 4 bytes: `UINT`, type approximate.
     pub OutputValue: u32,
 }
-assert_layout! { DXGKARG_FEATURE_SAMPLE_SUBTRACTVALUE, 8, 4, InputValue 0, OutputValue 4 }
+
+plain_struct! { DXGKARG_FEATURE_SAMPLE_SUBTRACTVALUE, 8, 4, InputValue: u32 = 0, OutputValue: u32 = 4 }
+
 impl DXGKARG_FEATURE_SAMPLE_SUBTRACTVALUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_FEATURE_SAMPLE_SUBTRACTVALUE }
 
 /// `DXGKARG_FENCESTORAGEFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -2515,13 +2791,14 @@ pub struct DXGKARG_FENCESTORAGEFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Reserved: u32,
 }
-assert_layout! { DXGKARG_FENCESTORAGEFLAGS, 4, 4, Reserved 0 }
+
+plain_struct! { DXGKARG_FENCESTORAGEFLAGS, 4, 4, Reserved: u32 = 0 }
+
 impl DXGKARG_FENCESTORAGEFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_FENCESTORAGEFLAGS }
 
 /// `DXGKARG_FLIPOVERLAY`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2542,16 +2819,18 @@ pub struct DXGKARG_FLIPOVERLAY {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_FLIPOVERLAY, 40, 8, hSource 0, SrcPhysicalAddress 8, SrcSegmentId 16, _padding20 20,
-    pPrivateDriverData 24, PrivateDriverDataSize 32, _padding36 36,
+
+plain_struct! {
+    DXGKARG_FLIPOVERLAY, 40, 8, hSource: HANDLE = 0, SrcPhysicalAddress: PHYSICAL_ADDRESS = 8,
+    SrcSegmentId: u32 = 16, _padding20: Padding<4> = 20, pPrivateDriverData: *mut c_void = 24,
+    PrivateDriverDataSize: u32 = 32, _padding36: Padding<4> = 36,
 }
+
 impl DXGKARG_FLIPOVERLAY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_FLIPOVERLAY }
 
 /// `DXGKARG_FORMATHISTORYBUFFER`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2574,16 +2853,18 @@ pub struct DXGKARG_FORMATHISTORYBUFFER {
     /// Offset 36, 4 bytes: `UINT32`.
     pub Offset: u32,
 }
-assert_layout! {
-    DXGKARG_FORMATHISTORYBUFFER, 40, 8, pHistoryBuffer 0, HistoryBufferSize 8, _padding12 12, pFormattedBuffer 16,
-    FormattedBufferSize 24, NumTimestamps 28, Precision 32, Offset 36,
+
+plain_struct! {
+    DXGKARG_FORMATHISTORYBUFFER, 40, 8, pHistoryBuffer: *mut DXGK_HISTORY_BUFFER = 0, HistoryBufferSize: u32 = 8,
+    _padding12: Padding<4> = 12, pFormattedBuffer: *mut c_void = 16, FormattedBufferSize: u32 = 24,
+    NumTimestamps: u32 = 28, Precision: DXGKARG_HISTORYBUFFERPRECISION = 32, Offset: u32 = 36,
 }
+
 impl DXGKARG_FORMATHISTORYBUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_FORMATHISTORYBUFFER }
 
 /// `DXGKARG_GETMULTIPLANEOVERLAYCAPS`, d3dkmddi.h: 28 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2604,16 +2885,18 @@ pub struct DXGKARG_GETMULTIPLANEOVERLAYCAPS {
     /// Offset 24, 4 bytes: `float`.
     pub MaxShrinkFactor: f32,
 }
-assert_layout! {
-    DXGKARG_GETMULTIPLANEOVERLAYCAPS, 28, 4, VidPnSourceId 0, MaxPlanes 4, MaxRGBPlanes 8, MaxYUVPlanes 12,
-    OverlayCaps 16, MaxStretchFactor 20, MaxShrinkFactor 24,
+
+plain_struct! {
+    DXGKARG_GETMULTIPLANEOVERLAYCAPS, 28, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, MaxPlanes: u32 = 4,
+    MaxRGBPlanes: u32 = 8, MaxYUVPlanes: u32 = 12, OverlayCaps: DXGK_MULTIPLANEOVERLAYCAPS = 16,
+    MaxStretchFactor: f32 = 20, MaxShrinkFactor: f32 = 24,
 }
+
 impl DXGKARG_GETMULTIPLANEOVERLAYCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETMULTIPLANEOVERLAYCAPS }
 
 /// `DXGKARG_GETPOSTCOMPOSITIONCAPS`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2626,13 +2909,17 @@ pub struct DXGKARG_GETPOSTCOMPOSITIONCAPS {
     /// Offset 8, 4 bytes: `float`.
     pub MaxShrinkFactor: f32,
 }
-assert_layout! { DXGKARG_GETPOSTCOMPOSITIONCAPS, 12, 4, VidPnSourceId 0, MaxStretchFactor 4, MaxShrinkFactor 8 }
+
+plain_struct! {
+    DXGKARG_GETPOSTCOMPOSITIONCAPS, 12, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    MaxStretchFactor: f32 = 4, MaxShrinkFactor: f32 = 8,
+}
+
 impl DXGKARG_GETPOSTCOMPOSITIONCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETPOSTCOMPOSITIONCAPS }
 
 /// `DXGKARG_GETROOTPAGETABLESIZE`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2643,13 +2930,14 @@ pub struct DXGKARG_GETROOTPAGETABLESIZE {
     /// Offset 4, 4 bytes: `UINT`.
     pub PhysicalAdapterIndex: u32,
 }
-assert_layout! { DXGKARG_GETROOTPAGETABLESIZE, 8, 4, NumberOfPte 0, PhysicalAdapterIndex 4 }
+
+plain_struct! { DXGKARG_GETROOTPAGETABLESIZE, 8, 4, NumberOfPte: u32 = 0, PhysicalAdapterIndex: u32 = 4 }
+
 impl DXGKARG_GETROOTPAGETABLESIZE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETROOTPAGETABLESIZE }
 
 /// `DXGKARG_GETSCANLINE`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2664,13 +2952,17 @@ pub struct DXGKARG_GETSCANLINE {
     /// Offset 8, 4 bytes: `UINT`.
     pub ScanLine: u32,
 }
-assert_layout! { DXGKARG_GETSCANLINE, 12, 4, VidPnTargetId 0, InVerticalBlank 4, _padding5 5, ScanLine 8 }
+
+plain_struct! {
+    DXGKARG_GETSCANLINE, 12, 4, VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, InVerticalBlank: BOOLEAN = 4,
+    _padding5: Padding<3> = 5, ScanLine: u32 = 8,
+}
+
 impl DXGKARG_GETSCANLINE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETSCANLINE }
 
 /// `DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -2695,15 +2987,20 @@ pub struct DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     /// Offset 44, 4 bytes: `UINT`.
     pub PhysicalAdapterIndex: u32,
 }
-assert_layout! {
-    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, 48, 8, StandardAllocationType 0, _padding4 4, u0 8,
-    pAllocationPrivateDriverData 16, AllocationPrivateDriverDataSize 24, _padding28 28,
-    pResourcePrivateDriverData 32, ResourcePrivateDriverDataSize 40, PhysicalAdapterIndex 44,
+
+plain_struct! {
+    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, 48, 8, StandardAllocationType: D3DKMDT_STANDARDALLOCATION_TYPE = 0,
+    _padding4: Padding<4> = 4, u0: DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0 = 8,
+    pAllocationPrivateDriverData: *mut c_void = 16, AllocationPrivateDriverDataSize: u32 = 24,
+    _padding28: Padding<4> = 28, pResourcePrivateDriverData: *mut c_void = 32,
+    ResourcePrivateDriverDataSize: u32 = 40, PhysicalAdapterIndex: u32 = 44,
 }
+
 impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `pCreateSharedPrimarySurfaceData` at offset 8, 8 bytes: `D3DKMDT_SHAREDPRIMARYSURFACEDATA *`.
     #[inline]
     pub const fn pCreateSharedPrimarySurfaceData(&self) -> *mut D3DKMDT_SHAREDPRIMARYSURFACEDATA {
@@ -2714,6 +3011,7 @@ impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     pub const fn set_pCreateSharedPrimarySurfaceData(&mut self, value: *mut D3DKMDT_SHAREDPRIMARYSURFACEDATA) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pCreateShadowSurfaceData` at offset 8, 8 bytes: `D3DKMDT_SHADOWSURFACEDATA *`.
     #[inline]
     pub const fn pCreateShadowSurfaceData(&self) -> *mut D3DKMDT_SHADOWSURFACEDATA { plain::get(&self.u0) }
@@ -2722,6 +3020,7 @@ impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     pub const fn set_pCreateShadowSurfaceData(&mut self, value: *mut D3DKMDT_SHADOWSURFACEDATA) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pCreateStagingSurfaceData` at offset 8, 8 bytes: `D3DKMDT_STAGINGSURFACEDATA *`.
     #[inline]
     pub const fn pCreateStagingSurfaceData(&self) -> *mut D3DKMDT_STAGINGSURFACEDATA { plain::get(&self.u0) }
@@ -2730,6 +3029,7 @@ impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     pub const fn set_pCreateStagingSurfaceData(&mut self, value: *mut D3DKMDT_STAGINGSURFACEDATA) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pCreateGdiSurfaceData` at offset 8, 8 bytes: `D3DKMDT_GDISURFACEDATA *`.
     #[inline]
     pub const fn pCreateGdiSurfaceData(&self) -> *mut D3DKMDT_GDISURFACEDATA { plain::get(&self.u0) }
@@ -2738,6 +3038,7 @@ impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     pub const fn set_pCreateGdiSurfaceData(&mut self, value: *mut D3DKMDT_GDISURFACEDATA) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pCreateVirtualGpuSurfaceData` at offset 8, 8 bytes: `D3DKMDT_VIRTUALGPUSURFACEDATA *`.
     #[inline]
     pub const fn pCreateVirtualGpuSurfaceData(&self) -> *mut D3DKMDT_VIRTUALGPUSURFACEDATA { plain::get(&self.u0) }
@@ -2746,6 +3047,7 @@ impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     pub const fn set_pCreateVirtualGpuSurfaceData(&mut self, value: *mut D3DKMDT_VIRTUALGPUSURFACEDATA) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pCreateFenceStorageData` at offset 8, 8 bytes: `D3DKMDT_FENCESTORAGESURFACEDATA *`.
     #[inline]
     pub const fn pCreateFenceStorageData(&self) -> *mut D3DKMDT_FENCESTORAGESURFACEDATA { plain::get(&self.u0) }
@@ -2768,18 +3070,24 @@ pub union DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0 {
     pub(crate) pCreateFenceStorageData: *mut D3DKMDT_FENCESTORAGESURFACEDATA,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0, 8, 8 }
+
+plain_union! {
+    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0, 8, 8, *mut D3DKMDT_SHAREDPRIMARYSURFACEDATA,
+    *mut D3DKMDT_SHADOWSURFACEDATA, *mut D3DKMDT_STAGINGSURFACEDATA, *mut D3DKMDT_GDISURFACEDATA,
+    *mut D3DKMDT_VIRTUALGPUSURFACEDATA, *mut D3DKMDT_FENCESTORAGESURFACEDATA, [u8; 8],
+}
+
 impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0")
     }
 }
-plain_types! { DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0 }
 
 /// `DXGKARG_GPUP_PREPARE_LIVE_MIGRATION`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -2790,13 +3098,16 @@ pub struct DXGKARG_GPUP_PREPARE_LIVE_MIGRATION {
     /// Offset 4, 4 bytes: `DXGK_GPUP_MIGRATIONTYPE`.
     pub MigrationType: DXGK_GPUP_MIGRATIONTYPE,
 }
-assert_layout! { DXGKARG_GPUP_PREPARE_LIVE_MIGRATION, 8, 4, vfIndex 0, MigrationType 4 }
+
+plain_struct! {
+    DXGKARG_GPUP_PREPARE_LIVE_MIGRATION, 8, 4, vfIndex: u32 = 0, MigrationType: DXGK_GPUP_MIGRATIONTYPE = 4,
+}
+
 impl DXGKARG_GPUP_PREPARE_LIVE_MIGRATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GPUP_PREPARE_LIVE_MIGRATION }
 
 /// `DXGKARG_GPUP_RESTORE_IMMUTABLE_MIGRATION_DATA`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -2811,13 +3122,17 @@ pub struct DXGKARG_GPUP_RESTORE_IMMUTABLE_MIGRATION_DATA {
     /// Offset 16, 8 bytes: `BYTE *`.
     pub Data: *mut u8,
 }
-assert_layout! { DXGKARG_GPUP_RESTORE_IMMUTABLE_MIGRATION_DATA, 24, 8, vfIndex 0, _padding4 4, DataSize 8, Data 16 }
+
+plain_struct! {
+    DXGKARG_GPUP_RESTORE_IMMUTABLE_MIGRATION_DATA, 24, 8, vfIndex: u32 = 0, _padding4: Padding<4> = 4,
+    DataSize: u64 = 8, Data: *mut u8 = 16,
+}
+
 impl DXGKARG_GPUP_RESTORE_IMMUTABLE_MIGRATION_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GPUP_RESTORE_IMMUTABLE_MIGRATION_DATA }
 
 /// `DXGKARG_GPUP_RESTORE_MUTABLE_MIGRATION_DATA`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -2832,13 +3147,17 @@ pub struct DXGKARG_GPUP_RESTORE_MUTABLE_MIGRATION_DATA {
     /// Offset 16, 8 bytes: `BYTE *`.
     pub Data: *mut u8,
 }
-assert_layout! { DXGKARG_GPUP_RESTORE_MUTABLE_MIGRATION_DATA, 24, 8, vfIndex 0, _padding4 4, DataSize 8, Data 16 }
+
+plain_struct! {
+    DXGKARG_GPUP_RESTORE_MUTABLE_MIGRATION_DATA, 24, 8, vfIndex: u32 = 0, _padding4: Padding<4> = 4,
+    DataSize: u64 = 8, Data: *mut u8 = 16,
+}
+
 impl DXGKARG_GPUP_RESTORE_MUTABLE_MIGRATION_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GPUP_RESTORE_MUTABLE_MIGRATION_DATA }
 
 /// `DXGKARG_GPUP_SAVE_IMMUTABLE_MIGRATION_DATA`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -2853,13 +3172,17 @@ pub struct DXGKARG_GPUP_SAVE_IMMUTABLE_MIGRATION_DATA {
     /// Offset 16, 8 bytes: `BYTE *`.
     pub Data: *mut u8,
 }
-assert_layout! { DXGKARG_GPUP_SAVE_IMMUTABLE_MIGRATION_DATA, 24, 8, vfIndex 0, _padding4 4, DataSize 8, Data 16 }
+
+plain_struct! {
+    DXGKARG_GPUP_SAVE_IMMUTABLE_MIGRATION_DATA, 24, 8, vfIndex: u32 = 0, _padding4: Padding<4> = 4,
+    DataSize: *mut u64 = 8, Data: *mut u8 = 16,
+}
+
 impl DXGKARG_GPUP_SAVE_IMMUTABLE_MIGRATION_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GPUP_SAVE_IMMUTABLE_MIGRATION_DATA }
 
 /// `DXGKARG_GPUP_SAVE_MUTABLE_MIGRATION_DATA`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -2874,13 +3197,17 @@ pub struct DXGKARG_GPUP_SAVE_MUTABLE_MIGRATION_DATA {
     /// Offset 16, 8 bytes: `BYTE *`.
     pub Data: *mut u8,
 }
-assert_layout! { DXGKARG_GPUP_SAVE_MUTABLE_MIGRATION_DATA, 24, 8, vfIndex 0, _padding4 4, DataSize 8, Data 16 }
+
+plain_struct! {
+    DXGKARG_GPUP_SAVE_MUTABLE_MIGRATION_DATA, 24, 8, vfIndex: u32 = 0, _padding4: Padding<4> = 4,
+    DataSize: *mut u64 = 8, Data: *mut u8 = 16,
+}
+
 impl DXGKARG_GPUP_SAVE_MUTABLE_MIGRATION_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GPUP_SAVE_MUTABLE_MIGRATION_DATA }
 
 /// `DXGKARG_GPUP_WRITE_VIRTUALIZED_MSIX`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -2895,15 +3222,17 @@ pub struct DXGKARG_GPUP_WRITE_VIRTUALIZED_MSIX {
     /// Offset 8, 16 bytes: `DXGK_INTERRUPT_TABLE_ENTRY`.
     pub WriteValue: DXGK_INTERRUPT_TABLE_ENTRY,
 }
-assert_layout! {
-    DXGKARG_GPUP_WRITE_VIRTUALIZED_MSIX, 24, 8, vfIndex 0, InterruptTableIndex 4, _padding6 6, WriteValue 8,
+
+plain_struct! {
+    DXGKARG_GPUP_WRITE_VIRTUALIZED_MSIX, 24, 8, vfIndex: u32 = 0, InterruptTableIndex: i16 = 4,
+    _padding6: Padding<2> = 6, WriteValue: DXGK_INTERRUPT_TABLE_ENTRY = 8,
 }
+
 impl DXGKARG_GPUP_WRITE_VIRTUALIZED_MSIX {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GPUP_WRITE_VIRTUALIZED_MSIX }
 
 /// `DXGKARG_HISTORYBUFFERPRECISION`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2912,13 +3241,14 @@ pub struct DXGKARG_HISTORYBUFFERPRECISION {
     /// Offset 0, 4 bytes: `UINT32`.
     pub PrecisionBits: u32,
 }
-assert_layout! { DXGKARG_HISTORYBUFFERPRECISION, 4, 4, PrecisionBits 0 }
+
+plain_struct! { DXGKARG_HISTORYBUFFERPRECISION, 4, 4, PrecisionBits: u32 = 0 }
+
 impl DXGKARG_HISTORYBUFFERPRECISION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_HISTORYBUFFERPRECISION }
 
 /// `DXGKARG_ISSUPPORTEDVIDPN`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2931,13 +3261,17 @@ pub struct DXGKARG_ISSUPPORTEDVIDPN {
     #[doc(hidden)]
     pub _padding9: Padding<7>,
 }
-assert_layout! { DXGKARG_ISSUPPORTEDVIDPN, 16, 8, hDesiredVidPn 0, IsVidPnSupported 8, _padding9 9 }
+
+plain_struct! {
+    DXGKARG_ISSUPPORTEDVIDPN, 16, 8, hDesiredVidPn: D3DKMDT_HVIDPN = 0, IsVidPnSupported: BOOLEAN = 8,
+    _padding9: Padding<7> = 9,
+}
+
 impl DXGKARG_ISSUPPORTEDVIDPN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_ISSUPPORTEDVIDPN }
 
 /// `DXGKARG_MAPCPUHOSTAPERTURE`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2958,16 +3292,18 @@ pub struct DXGKARG_MAPCPUHOSTAPERTURE {
     /// Offset 32, 8 bytes: `UINT64 *`.
     pub pMemorySegmentPages: *mut u64,
 }
-assert_layout! {
-    DXGKARG_MAPCPUHOSTAPERTURE, 40, 8, hAllocation 0, SegmentId 8, PhysicalAdapterIndex 10, _padding12 12,
-    NumberOfPages 16, pCpuHostAperturePages 24, pMemorySegmentPages 32,
+
+plain_struct! {
+    DXGKARG_MAPCPUHOSTAPERTURE, 40, 8, hAllocation: HANDLE = 0, SegmentId: u16 = 8, PhysicalAdapterIndex: u16 = 10,
+    _padding12: Padding<4> = 12, NumberOfPages: u64 = 16, pCpuHostAperturePages: *mut u32 = 24,
+    pMemorySegmentPages: *mut u64 = 32,
 }
+
 impl DXGKARG_MAPCPUHOSTAPERTURE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_MAPCPUHOSTAPERTURE }
 
 /// `DXGKARG_NOTIFYCONTEXTPRIORITYCHANGE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -2981,13 +3317,17 @@ pub struct DXGKARG_NOTIFYCONTEXTPRIORITYCHANGE {
     /// Offset 12, 4 bytes: `INT`.
     pub InProcessPriority: i32,
 }
-assert_layout! { DXGKARG_NOTIFYCONTEXTPRIORITYCHANGE, 16, 8, hContext 0, SchedulingPriority 8, InProcessPriority 12 }
+
+plain_struct! {
+    DXGKARG_NOTIFYCONTEXTPRIORITYCHANGE, 16, 8, hContext: *mut c_void = 0, SchedulingPriority: i32 = 8,
+    InProcessPriority: i32 = 12,
+}
+
 impl DXGKARG_NOTIFYCONTEXTPRIORITYCHANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_NOTIFYCONTEXTPRIORITYCHANGE }
 
 /// `DXGKARG_NOTIFYWORKSUBMISSION`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3000,13 +3340,17 @@ pub struct DXGKARG_NOTIFYWORKSUBMISSION {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { DXGKARG_NOTIFYWORKSUBMISSION, 16, 8, hHwQueue 0, Flags 8, _padding12 12 }
+
+plain_struct! {
+    DXGKARG_NOTIFYWORKSUBMISSION, 16, 8, hHwQueue: HANDLE = 0, Flags: DXGKARG_NOTIFYWORKSUBMISSION_FLAGS = 8,
+    _padding12: Padding<4> = 12,
+}
+
 impl DXGKARG_NOTIFYWORKSUBMISSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_NOTIFYWORKSUBMISSION }
 
 /// `DXGKARG_NOTIFYWORKSUBMISSION_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3015,11 +3359,14 @@ pub struct DXGKARG_NOTIFYWORKSUBMISSION_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARG_NOTIFYWORKSUBMISSION_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARG_NOTIFYWORKSUBMISSION_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARG_NOTIFYWORKSUBMISSION_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -3031,6 +3378,7 @@ impl DXGKARG_NOTIFYWORKSUBMISSION_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_NOTIFYWORKSUBMISSION_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_NOTIFYWORKSUBMISSION_FLAGS", u64::from(self.Value), &[
@@ -3038,7 +3386,6 @@ impl fmt::Debug for DXGKARG_NOTIFYWORKSUBMISSION_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARG_NOTIFYWORKSUBMISSION_FLAGS }
 
 /// `DXGKARG_OPENALLOCATION`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3067,17 +3414,19 @@ pub struct DXGKARG_OPENALLOCATION {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_OPENALLOCATION, 56, 8, NumAllocations 0, _padding4 4, pOpenAllocation 8, pPrivateDriverData 16,
-    PrivateDriverSize 24, Flags 28, SubresourceIndex 32, _padding36 36, SubresourceOffset 40, Pitch 48,
-    _padding52 52,
+
+plain_struct! {
+    DXGKARG_OPENALLOCATION, 56, 8, NumAllocations: u32 = 0, _padding4: Padding<4> = 4,
+    pOpenAllocation: *mut DXGK_OPENALLOCATIONINFO = 8, pPrivateDriverData: *mut c_void = 16,
+    PrivateDriverSize: u32 = 24, Flags: DXGK_OPENALLOCATIONFLAGS = 28, SubresourceIndex: u32 = 32,
+    _padding36: Padding<4> = 36, SubresourceOffset: usize = 40, Pitch: u32 = 48, _padding52: Padding<4> = 52,
 }
+
 impl DXGKARG_OPENALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_OPENALLOCATION }
 
 /// `DXGKARG_OPENNATIVEFENCE`, d3dkmddi.h: 144 bytes, aligned to 8. Source: D.
 #[repr(C)]
@@ -3102,16 +3451,19 @@ pub struct DXGKARG_OPENNATIVEFENCE {
     #[doc(hidden)]
     pub _padding140: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_OPENNATIVEFENCE, 144, 8, hGlobalNativeFence 0, hLocalNativeFence 8, hDevice 16, CurrentValueGpuVa 24,
-    MonitoredValueGpuVa 32, Flags 40, pPrivateDriverData 44, Reserved 108, _padding140 140,
+
+plain_struct! {
+    DXGKARG_OPENNATIVEFENCE, 144, 8, hGlobalNativeFence: HANDLE = 0, hLocalNativeFence: HANDLE = 8,
+    hDevice: HANDLE = 16, CurrentValueGpuVa: D3DGPU_VIRTUAL_ADDRESS = 24,
+    MonitoredValueGpuVa: D3DGPU_VIRTUAL_ADDRESS = 32, Flags: DXGK_OPENNATIVEFENCE_FLAGS = 40,
+    pPrivateDriverData: [u8; 64] = 44, Reserved: [u8; 32] = 108, _padding140: Padding<4> = 140,
 }
+
 impl DXGKARG_OPENNATIVEFENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_OPENNATIVEFENCE }
 
 /// `DXGKARG_PATCH`, d3dkmddi.h: 120 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3166,24 +3518,32 @@ pub struct DXGKARG_PATCH {
     /// Offset 116, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! {
-    DXGKARG_PATCH, 120, 8, u0 0, DmaBufferSegmentId 8, _padding12 12, DmaBufferPhysicalAddress 16, pDmaBuffer 24,
-    DmaBufferSize 32, DmaBufferSubmissionStartOffset 36, DmaBufferSubmissionEndOffset 40, _padding44 44,
-    pDmaBufferPrivateData 48, DmaBufferPrivateDataSize 56, DmaBufferPrivateDataSubmissionStartOffset 60,
-    DmaBufferPrivateDataSubmissionEndOffset 64, _padding68 68, pAllocationList 72, AllocationListSize 80,
-    _padding84 84, pPatchLocationList 88, PatchLocationListSize 96, PatchLocationListSubmissionStart 100,
-    PatchLocationListSubmissionLength 104, SubmissionFenceId 108, Flags 112, EngineOrdinal 116,
+
+plain_struct! {
+    DXGKARG_PATCH, 120, 8, u0: DXGKARG_PATCH_u0 = 0, DmaBufferSegmentId: u32 = 8, _padding12: Padding<4> = 12,
+    DmaBufferPhysicalAddress: PHYSICAL_ADDRESS = 16, pDmaBuffer: *mut c_void = 24, DmaBufferSize: u32 = 32,
+    DmaBufferSubmissionStartOffset: u32 = 36, DmaBufferSubmissionEndOffset: u32 = 40, _padding44: Padding<4> = 44,
+    pDmaBufferPrivateData: *mut c_void = 48, DmaBufferPrivateDataSize: u32 = 56,
+    DmaBufferPrivateDataSubmissionStartOffset: u32 = 60, DmaBufferPrivateDataSubmissionEndOffset: u32 = 64,
+    _padding68: Padding<4> = 68, pAllocationList: *const DXGK_ALLOCATIONLIST = 72, AllocationListSize: u32 = 80,
+    _padding84: Padding<4> = 84, pPatchLocationList: *const D3DDDI_PATCHLOCATIONLIST = 88,
+    PatchLocationListSize: u32 = 96, PatchLocationListSubmissionStart: u32 = 100,
+    PatchLocationListSubmissionLength: u32 = 104, SubmissionFenceId: u32 = 108, Flags: DXGK_PATCHFLAGS = 112,
+    EngineOrdinal: u32 = 116,
 }
+
 impl DXGKARG_PATCH {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `hDevice` at offset 0, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn hDevice(&self) -> HANDLE { plain::get(&self.u0) }
     /// Stores `hDevice`.
     #[inline]
     pub const fn set_hDevice(&mut self, value: HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `hContext` at offset 0, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn hContext(&self) -> HANDLE { plain::get(&self.u0) }
@@ -3200,18 +3560,20 @@ pub union DXGKARG_PATCH_u0 {
     pub(crate) hContext: HANDLE,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_PATCH_u0, 8, 8 }
+
+plain_union! { DXGKARG_PATCH_u0, 8, 8, HANDLE, HANDLE, [u8; 8] }
+
 impl DXGKARG_PATCH_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_PATCH_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_PATCH_u0")
     }
 }
-plain_types! { DXGKARG_PATCH, DXGKARG_PATCH_u0 }
 
 /// `DXGKARG_POSTMULTIPLANEOVERLAYPRESENT`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3228,16 +3590,17 @@ pub struct DXGKARG_POSTMULTIPLANEOVERLAYPRESENT {
     /// Offset 16, 8 bytes: `ULONGLONG`.
     pub PresentID: u64,
 }
-assert_layout! {
-    DXGKARG_POSTMULTIPLANEOVERLAYPRESENT, 24, 8, VidPnTargetId 0, PhysicalAdapterMask 4, LayerIndex 8, _padding12 12,
-    PresentID 16,
+
+plain_struct! {
+    DXGKARG_POSTMULTIPLANEOVERLAYPRESENT, 24, 8, VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    PhysicalAdapterMask: u32 = 4, LayerIndex: u32 = 8, _padding12: Padding<4> = 12, PresentID: u64 = 16,
 }
+
 impl DXGKARG_POSTMULTIPLANEOVERLAYPRESENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_POSTMULTIPLANEOVERLAYPRESENT }
 
 /// `DXGKARG_PREEMPTCOMMAND`, d3dkmddi.h: 16 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3252,13 +3615,17 @@ pub struct DXGKARG_PREEMPTCOMMAND {
     /// Offset 12, 4 bytes: `DXGK_PREEMPTCOMMANDFLAGS`.
     pub Flags: DXGK_PREEMPTCOMMANDFLAGS,
 }
-assert_layout! { DXGKARG_PREEMPTCOMMAND, 16, 4, PreemptionFenceId 0, NodeOrdinal 4, EngineOrdinal 8, Flags 12 }
+
+plain_struct! {
+    DXGKARG_PREEMPTCOMMAND, 16, 4, PreemptionFenceId: u32 = 0, NodeOrdinal: u32 = 4, EngineOrdinal: u32 = 8,
+    Flags: DXGK_PREEMPTCOMMANDFLAGS = 12,
+}
+
 impl DXGKARG_PREEMPTCOMMAND {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_PREEMPTCOMMAND }
 
 /// `DXGKARG_PRESENT`, d3dkmddi.h: 168 bytes, aligned to 8. Source: RC.
 #[repr(C)]
@@ -3321,24 +3688,32 @@ pub struct DXGKARG_PRESENT {
     /// Offset 160, 8 bytes: `PVOID`.
     pub pPrivateDriverData: *mut c_void,
 }
-assert_layout! {
-    DXGKARG_PRESENT, 168, 8, pDmaBuffer 0, DmaSize 8, _padding12 12, pDmaBufferPrivateData 16,
-    DmaBufferPrivateDataSize 24, _padding28 28, u0 32, pPatchLocationListOut 40, PatchLocationListOutSize 48,
-    MultipassOffset 52, Color 56, DstRect 60, SrcRect 76, SubRectCnt 92, pDstSubRects 96, FlipInterval 104,
-    Flags 108, DmaBufferSegmentId 112, _padding116 116, DmaBufferPhysicalAddress 120, Reserved 128, _padding132 132,
-    DmaBufferGpuVirtualAddress 136, NumSrcAllocations 144, NumDstAllocations 148, PrivateDriverDataSize 152,
-    _padding156 156, pPrivateDriverData 160,
+
+plain_struct! {
+    DXGKARG_PRESENT, 168, 8, pDmaBuffer: *mut c_void = 0, DmaSize: u32 = 8, _padding12: Padding<4> = 12,
+    pDmaBufferPrivateData: *mut c_void = 16, DmaBufferPrivateDataSize: u32 = 24, _padding28: Padding<4> = 28,
+    u0: DXGKARG_PRESENT_u0 = 32, pPatchLocationListOut: *mut D3DDDI_PATCHLOCATIONLIST = 40,
+    PatchLocationListOutSize: u32 = 48, MultipassOffset: u32 = 52, Color: u32 = 56, DstRect: RECT = 60,
+    SrcRect: RECT = 76, SubRectCnt: u32 = 92, pDstSubRects: *const RECT = 96,
+    FlipInterval: D3DDDI_FLIPINTERVAL_TYPE = 104, Flags: DXGK_PRESENTFLAGS = 108, DmaBufferSegmentId: u32 = 112,
+    _padding116: Padding<4> = 116, DmaBufferPhysicalAddress: PHYSICAL_ADDRESS = 120, Reserved: u32 = 128,
+    _padding132: Padding<4> = 132, DmaBufferGpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 136,
+    NumSrcAllocations: u32 = 144, NumDstAllocations: u32 = 148, PrivateDriverDataSize: u32 = 152,
+    _padding156: Padding<4> = 156, pPrivateDriverData: *mut c_void = 160,
 }
+
 impl DXGKARG_PRESENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `pAllocationList` at offset 32, 8 bytes: `DXGK_ALLOCATIONLIST *`.
     #[inline]
     pub const fn pAllocationList(&self) -> *mut DXGK_ALLOCATIONLIST { plain::get(&self.u0) }
     /// Stores `pAllocationList`.
     #[inline]
     pub const fn set_pAllocationList(&mut self, value: *mut DXGK_ALLOCATIONLIST) { plain::put(&mut self.u0, value); }
+
     /// `pAllocationInfo` at offset 32, 8 bytes: `DXGK_PRESENTALLOCATIONINFO *`.
     #[inline]
     pub const fn pAllocationInfo(&self) -> *mut DXGK_PRESENTALLOCATIONINFO { plain::get(&self.u0) }
@@ -3347,6 +3722,7 @@ impl DXGKARG_PRESENT {
     pub const fn set_pAllocationInfo(&mut self, value: *mut DXGK_PRESENTALLOCATIONINFO) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pPresentMultiPlaneOverlayInfo` at offset 32, 8 bytes: `DXGK_PRESENTMULTIPLANEOVERLAYINFO *`.
     #[inline]
     pub const fn pPresentMultiPlaneOverlayInfo(&self) -> *mut DXGK_PRESENTMULTIPLANEOVERLAYINFO { plain::get(&self.u0) }
@@ -3366,18 +3742,23 @@ pub union DXGKARG_PRESENT_u0 {
     pub(crate) pPresentMultiPlaneOverlayInfo: *mut DXGK_PRESENTMULTIPLANEOVERLAYINFO,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_PRESENT_u0, 8, 8 }
+
+plain_union! {
+    DXGKARG_PRESENT_u0, 8, 8, *mut DXGK_ALLOCATIONLIST, *mut DXGK_PRESENTALLOCATIONINFO,
+    *mut DXGK_PRESENTMULTIPLANEOVERLAYINFO, [u8; 8],
+}
+
 impl DXGKARG_PRESENT_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_PRESENT_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_PRESENT_u0")
     }
 }
-plain_types! { DXGKARG_PRESENT, DXGKARG_PRESENT_u0 }
 
 /// `DXGKARG_PRESENT_DISPLAYONLY`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3408,17 +3789,20 @@ pub struct DXGKARG_PRESENT_DISPLAYONLY {
     /// Offset 56, 8 bytes: `DXGKCB_PRESENT_DISPLAYONLY_PROGRESS`.
     pub pfnPresentDisplayOnlyProgress: DXGKCB_PRESENT_DISPLAYONLY_PROGRESS,
 }
-assert_layout! {
-    DXGKARG_PRESENT_DISPLAYONLY, 64, 8, VidPnSourceId 0, _padding4 4, pSource 8, BytesPerPixel 16, Pitch 20,
-    Flags 24, NumMoves 28, pMoves 32, NumDirtyRects 40, _padding44 44, pDirtyRect 48,
-    pfnPresentDisplayOnlyProgress 56,
+
+plain_struct! {
+    DXGKARG_PRESENT_DISPLAYONLY, 64, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, _padding4: Padding<4> = 4,
+    pSource: *mut c_void = 8, BytesPerPixel: u32 = 16, Pitch: i32 = 20,
+    Flags: D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS = 24, NumMoves: u32 = 28, pMoves: *mut D3DKMT_MOVE_RECT = 32,
+    NumDirtyRects: u32 = 40, _padding44: Padding<4> = 44, pDirtyRect: *mut RECT = 48,
+    pfnPresentDisplayOnlyProgress: DXGKCB_PRESENT_DISPLAYONLY_PROGRESS = 56,
 }
+
 impl DXGKARG_PRESENT_DISPLAYONLY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_PRESENT_DISPLAYONLY }
 
 /// `DXGKARG_QUERYADAPTERINFO`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3443,16 +3827,18 @@ pub struct DXGKARG_QUERYADAPTERINFO {
     /// Offset 40, 8 bytes: `HANDLE`.
     pub hKmdProcessHandle: HANDLE,
 }
-assert_layout! {
-    DXGKARG_QUERYADAPTERINFO, 48, 8, Type 0, _padding4 4, pInputData 8, InputDataSize 16, _padding20 20,
-    pOutputData 24, OutputDataSize 32, Flags 36, hKmdProcessHandle 40,
+
+plain_struct! {
+    DXGKARG_QUERYADAPTERINFO, 48, 8, Type: DXGK_QUERYADAPTERINFOTYPE = 0, _padding4: Padding<4> = 4,
+    pInputData: *mut c_void = 8, InputDataSize: u32 = 16, _padding20: Padding<4> = 20, pOutputData: *mut c_void = 24,
+    OutputDataSize: u32 = 32, Flags: DXGK_QUERYADAPTERINFOFLAGS = 36, hKmdProcessHandle: HANDLE = 40,
 }
+
 impl DXGKARG_QUERYADAPTERINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYADAPTERINFO }
 
 /// `DXGKARG_QUERYCONNECTIONCHANGE`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3463,13 +3849,17 @@ pub struct DXGKARG_QUERYCONNECTIONCHANGE {
     /// Offset 24, 16 bytes: `DXGK_CONNECTION_USB4_INFO`.
     pub Usb4MonitorInfo: DXGK_CONNECTION_USB4_INFO,
 }
-assert_layout! { DXGKARG_QUERYCONNECTIONCHANGE, 40, 8, ConnectionChange 0, Usb4MonitorInfo 24 }
+
+plain_struct! {
+    DXGKARG_QUERYCONNECTIONCHANGE, 40, 8, ConnectionChange: DXGK_CONNECTION_CHANGE = 0,
+    Usb4MonitorInfo: DXGK_CONNECTION_USB4_INFO = 24,
+}
+
 impl DXGKARG_QUERYCONNECTIONCHANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYCONNECTIONCHANGE }
 
 /// `DXGKARG_QUERYCURRENTFENCE`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3482,13 +3872,14 @@ pub struct DXGKARG_QUERYCURRENTFENCE {
     /// Offset 8, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! { DXGKARG_QUERYCURRENTFENCE, 12, 4, CurrentFence 0, NodeOrdinal 4, EngineOrdinal 8 }
+
+plain_struct! { DXGKARG_QUERYCURRENTFENCE, 12, 4, CurrentFence: u32 = 0, NodeOrdinal: u32 = 4, EngineOrdinal: u32 = 8 }
+
 impl DXGKARG_QUERYCURRENTFENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYCURRENTFENCE }
 
 /// `DXGKARG_QUERYDEPENDENTENGINEGROUP`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3501,13 +3892,17 @@ pub struct DXGKARG_QUERYDEPENDENTENGINEGROUP {
     /// Offset 8, 8 bytes: `ULONGLONG`.
     pub DependentNodeOrdinalMask: u64,
 }
-assert_layout! { DXGKARG_QUERYDEPENDENTENGINEGROUP, 16, 8, NodeOrdinal 0, EngineOrdinal 4, DependentNodeOrdinalMask 8 }
+
+plain_struct! {
+    DXGKARG_QUERYDEPENDENTENGINEGROUP, 16, 8, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4,
+    DependentNodeOrdinalMask: u64 = 8,
+}
+
 impl DXGKARG_QUERYDEPENDENTENGINEGROUP {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYDEPENDENTENGINEGROUP }
 
 /// `DXGKARG_QUERYDIRTYBITDATA`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -3530,16 +3925,18 @@ pub struct DXGKARG_QUERYDIRTYBITDATA {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_QUERYDIRTYBITDATA, 56, 8, MemoryBasis 0, SubrangeIndex 8, SubrangeOffset 16, SubrangeSize 24, Buffer 32,
-    BufferSize 40, Flags 48, _padding52 52,
+
+plain_struct! {
+    DXGKARG_QUERYDIRTYBITDATA, 56, 8, MemoryBasis: HANDLE = 0, SubrangeIndex: u64 = 8, SubrangeOffset: u64 = 16,
+    SubrangeSize: u64 = 24, Buffer: *mut c_void = 32, BufferSize: usize = 40, Flags: u32 = 48,
+    _padding52: Padding<4> = 52,
 }
+
 impl DXGKARG_QUERYDIRTYBITDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYDIRTYBITDATA }
 
 /// `DXGKARG_QUERYENGINESTATUS`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3552,13 +3949,17 @@ pub struct DXGKARG_QUERYENGINESTATUS {
     /// Offset 8, 4 bytes: `DXGK_ENGINESTATUS`.
     pub EngineStatus: DXGK_ENGINESTATUS,
 }
-assert_layout! { DXGKARG_QUERYENGINESTATUS, 12, 4, NodeOrdinal 0, EngineOrdinal 4, EngineStatus 8 }
+
+plain_struct! {
+    DXGKARG_QUERYENGINESTATUS, 12, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4,
+    EngineStatus: DXGK_ENGINESTATUS = 8,
+}
+
 impl DXGKARG_QUERYENGINESTATUS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYENGINESTATUS }
 
 /// `DXGKARG_QUERYFEATUREINTERFACE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -3573,13 +3974,17 @@ pub struct DXGKARG_QUERYFEATUREINTERFACE {
     /// Offset 8, 8 bytes: `void *`.
     pub Interface: *mut c_void,
 }
-assert_layout! { DXGKARG_QUERYFEATUREINTERFACE, 16, 8, FeatureId 0, Version 4, InterfaceSize 6, Interface 8 }
+
+plain_struct! {
+    DXGKARG_QUERYFEATUREINTERFACE, 16, 8, FeatureId: DXGK_FEATURE_ID = 0, Version: DXGK_FEATURE_VERSION = 4,
+    InterfaceSize: u16 = 6, Interface: *mut c_void = 8,
+}
+
 impl DXGKARG_QUERYFEATUREINTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYFEATUREINTERFACE }
 
 /// `DXGKARG_QUERYFEATURESUPPORT`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -3600,16 +4005,19 @@ pub struct DXGKARG_QUERYFEATURESUPPORT {
     #[doc(hidden)]
     pub _padding11: Padding<1>,
 }
-assert_layout! {
-    DXGKARG_QUERYFEATURESUPPORT, 12, 4, FeatureId 0, MinSupportedVersion 4, MaxSupportedVersion 6,
-    AllowExperimental 8, SupportedByDriver 9, SupportedOnCurrentConfig 10, _padding11 11,
+
+plain_struct! {
+    DXGKARG_QUERYFEATURESUPPORT, 12, 4, FeatureId: DXGK_FEATURE_ID = 0,
+    MinSupportedVersion: DXGK_FEATURE_VERSION = 4, MaxSupportedVersion: DXGK_FEATURE_VERSION = 6,
+    AllowExperimental: BOOLEAN = 8, SupportedByDriver: BOOLEAN = 9, SupportedOnCurrentConfig: BOOLEAN = 10,
+    _padding11: Padding<1> = 11,
 }
+
 impl DXGKARG_QUERYFEATURESUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYFEATURESUPPORT }
 
 /// `DXGKARG_QUERYVIDPNHWCAPABILITY`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3626,16 +4034,18 @@ pub struct DXGKARG_QUERYVIDPNHWCAPABILITY {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_QUERYVIDPNHWCAPABILITY, 24, 8, hFunctionalVidPn 0, SourceId 8, TargetId 12, VidPnHWCaps 16,
-    _padding20 20,
+
+plain_struct! {
+    DXGKARG_QUERYVIDPNHWCAPABILITY, 24, 8, hFunctionalVidPn: D3DKMDT_HVIDPN = 0,
+    SourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 12,
+    VidPnHWCaps: D3DKMDT_VIDPN_HW_CAPABILITY = 16, _padding20: Padding<4> = 20,
 }
+
 impl DXGKARG_QUERYVIDPNHWCAPABILITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYVIDPNHWCAPABILITY }
 
 /// `DXGKARG_RECOMMENDFUNCTIONALVIDPN`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3660,17 +4070,20 @@ pub struct DXGKARG_RECOMMENDFUNCTIONALVIDPN {
     #[doc(hidden)]
     pub _padding44: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_RECOMMENDFUNCTIONALVIDPN, 48, 8, NumberOfVidPnTargets 0, _padding4 4, pVidPnTargetPrioritizationVector 8,
-    hRecommendedFunctionalVidPn 16, RequestReason 24, _padding28 28, pPrivateDriverData 32, PrivateDriverDataSize 40,
-    _padding44 44,
+
+plain_struct! {
+    DXGKARG_RECOMMENDFUNCTIONALVIDPN, 48, 8, NumberOfVidPnTargets: u32 = 0, _padding4: Padding<4> = 4,
+    pVidPnTargetPrioritizationVector: *const D3DDDI_VIDEO_PRESENT_TARGET_ID = 8,
+    hRecommendedFunctionalVidPn: D3DKMDT_HVIDPN = 16, RequestReason: DXGK_RECOMMENDFUNCTIONALVIDPN_REASON = 24,
+    _padding28: Padding<4> = 28, pPrivateDriverData: *mut c_void = 32, PrivateDriverDataSize: u32 = 40,
+    _padding44: Padding<4> = 44,
 }
+
 impl DXGKARG_RECOMMENDFUNCTIONALVIDPN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RECOMMENDFUNCTIONALVIDPN }
 
 /// `DXGKARG_RECOMMENDMONITORMODES`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3685,16 +4098,18 @@ pub struct DXGKARG_RECOMMENDMONITORMODES {
     /// Offset 16, 8 bytes: `const DXGK_MONITORSOURCEMODESET_INTERFACE *`.
     pub pMonitorSourceModeSetInterface: *const DXGK_MONITORSOURCEMODESET_INTERFACE,
 }
-assert_layout! {
-    DXGKARG_RECOMMENDMONITORMODES, 24, 8, VideoPresentTargetId 0, _padding4 4, hMonitorSourceModeSet 8,
-    pMonitorSourceModeSetInterface 16,
+
+plain_struct! {
+    DXGKARG_RECOMMENDMONITORMODES, 24, 8, VideoPresentTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    _padding4: Padding<4> = 4, hMonitorSourceModeSet: D3DKMDT_HMONITORSOURCEMODESET = 8,
+    pMonitorSourceModeSetInterface: *const DXGK_MONITORSOURCEMODESET_INTERFACE = 16,
 }
+
 impl DXGKARG_RECOMMENDMONITORMODES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RECOMMENDMONITORMODES }
 
 /// `DXGKARG_RECOMMENDVIDPNTOPOLOGY`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3709,15 +4124,18 @@ pub struct DXGKARG_RECOMMENDVIDPNTOPOLOGY {
     /// Offset 16, 8 bytes: `D3DKMDT_HVIDPNTOPOLOGY`.
     pub hFallbackTopology: D3DKMDT_HVIDPNTOPOLOGY,
 }
-assert_layout! {
-    DXGKARG_RECOMMENDVIDPNTOPOLOGY, 24, 8, hVidPn 0, VidPnSourceId 8, RequestReason 12, hFallbackTopology 16,
+
+plain_struct! {
+    DXGKARG_RECOMMENDVIDPNTOPOLOGY, 24, 8, hVidPn: D3DKMDT_HVIDPN = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, RequestReason: DXGK_RECOMMENDVIDPNTOPOLOGY_REASON = 12,
+    hFallbackTopology: D3DKMDT_HVIDPNTOPOLOGY = 16,
 }
+
 impl DXGKARG_RECOMMENDVIDPNTOPOLOGY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RECOMMENDVIDPNTOPOLOGY }
 
 /// `DXGKARG_RELEASESWIZZLINGRANGE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3730,13 +4148,16 @@ pub struct DXGKARG_RELEASESWIZZLINGRANGE {
     /// Offset 12, 4 bytes: `UINT`.
     pub RangeId: u32,
 }
-assert_layout! { DXGKARG_RELEASESWIZZLINGRANGE, 16, 8, hAllocation 0, PrivateDriverData 8, RangeId 12 }
+
+plain_struct! {
+    DXGKARG_RELEASESWIZZLINGRANGE, 16, 8, hAllocation: HANDLE = 0, PrivateDriverData: u32 = 8, RangeId: u32 = 12,
+}
+
 impl DXGKARG_RELEASESWIZZLINGRANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RELEASESWIZZLINGRANGE }
 
 /// `DXGKARG_RENDER`, d3dkmddi.h: 112 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3785,19 +4206,23 @@ pub struct DXGKARG_RENDER {
     /// Offset 104, 8 bytes: `PHYSICAL_ADDRESS`.
     pub DmaBufferPhysicalAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! {
-    DXGKARG_RENDER, 112, 8, pCommand 0, CommandLength 8, _padding12 12, pDmaBuffer 16, DmaSize 24, _padding28 28,
-    pDmaBufferPrivateData 32, DmaBufferPrivateDataSize 40, _padding44 44, pAllocationList 48, AllocationListSize 56,
-    _padding60 60, pPatchLocationListIn 64, PatchLocationListInSize 72, _padding76 76, pPatchLocationListOut 80,
-    PatchLocationListOutSize 88, MultipassOffset 92, DmaBufferSegmentId 96, _padding100 100,
-    DmaBufferPhysicalAddress 104,
+
+plain_struct! {
+    DXGKARG_RENDER, 112, 8, pCommand: *const c_void = 0, CommandLength: u32 = 8, _padding12: Padding<4> = 12,
+    pDmaBuffer: *mut c_void = 16, DmaSize: u32 = 24, _padding28: Padding<4> = 28,
+    pDmaBufferPrivateData: *mut c_void = 32, DmaBufferPrivateDataSize: u32 = 40, _padding44: Padding<4> = 44,
+    pAllocationList: *mut DXGK_ALLOCATIONLIST = 48, AllocationListSize: u32 = 56, _padding60: Padding<4> = 60,
+    pPatchLocationListIn: *mut D3DDDI_PATCHLOCATIONLIST = 64, PatchLocationListInSize: u32 = 72,
+    _padding76: Padding<4> = 76, pPatchLocationListOut: *mut D3DDDI_PATCHLOCATIONLIST = 80,
+    PatchLocationListOutSize: u32 = 88, MultipassOffset: u32 = 92, DmaBufferSegmentId: u32 = 96,
+    _padding100: Padding<4> = 100, DmaBufferPhysicalAddress: PHYSICAL_ADDRESS = 104,
 }
+
 impl DXGKARG_RENDER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RENDER }
 
 /// `DXGKARG_RENDERGDI`, d3dkmddi.h: 72 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3830,17 +4255,20 @@ pub struct DXGKARG_RENDERGDI {
     /// Offset 68, 4 bytes: `UINT`.
     pub MultipassOffset: u32,
 }
-assert_layout! {
-    DXGKARG_RENDERGDI, 72, 8, pCommand 0, CommandLength 8, _padding12 12, pDmaBuffer 16,
-    DmaBufferGpuVirtualAddress 24, DmaSize 32, _padding36 36, pDmaBufferPrivateData 40, DmaBufferPrivateDataSize 48,
-    _padding52 52, pAllocationList 56, AllocationListSize 64, MultipassOffset 68,
+
+plain_struct! {
+    DXGKARG_RENDERGDI, 72, 8, pCommand: *const c_void = 0, CommandLength: u32 = 8, _padding12: Padding<4> = 12,
+    pDmaBuffer: *mut c_void = 16, DmaBufferGpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 24, DmaSize: u32 = 32,
+    _padding36: Padding<4> = 36, pDmaBufferPrivateData: *mut c_void = 40, DmaBufferPrivateDataSize: u32 = 48,
+    _padding52: Padding<4> = 52, pAllocationList: *mut DXGK_ALLOCATIONLIST = 56, AllocationListSize: u32 = 64,
+    MultipassOffset: u32 = 68,
 }
+
 impl DXGKARG_RENDERGDI {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RENDERGDI }
 
 /// `DXGKARG_RESETDISPLAYENGINE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -3852,13 +4280,14 @@ pub struct DXGKARG_RESETDISPLAYENGINE {
     /// Offset 8, 8 bytes: `ULONGLONG`, type approximate.
     pub OutputFlags: u64,
 }
-assert_layout! { DXGKARG_RESETDISPLAYENGINE, 16, 8, InputFlags 0, OutputFlags 8 }
+
+plain_struct! { DXGKARG_RESETDISPLAYENGINE, 16, 8, InputFlags: u64 = 0, OutputFlags: u64 = 8 }
+
 impl DXGKARG_RESETDISPLAYENGINE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RESETDISPLAYENGINE }
 
 /// `DXGKARG_RESETENGINE`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3871,13 +4300,14 @@ pub struct DXGKARG_RESETENGINE {
     /// Offset 8, 4 bytes: `UINT`.
     pub LastAbortedFenceId: u32,
 }
-assert_layout! { DXGKARG_RESETENGINE, 12, 4, NodeOrdinal 0, EngineOrdinal 4, LastAbortedFenceId 8 }
+
+plain_struct! { DXGKARG_RESETENGINE, 12, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4, LastAbortedFenceId: u32 = 8 }
+
 impl DXGKARG_RESETENGINE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RESETENGINE }
 
 /// `DXGKARG_RESETHWENGINE`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3888,13 +4318,14 @@ pub struct DXGKARG_RESETHWENGINE {
     /// Offset 4, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! { DXGKARG_RESETHWENGINE, 8, 4, NodeOrdinal 0, EngineOrdinal 4 }
+
+plain_struct! { DXGKARG_RESETHWENGINE, 8, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4 }
+
 impl DXGKARG_RESETHWENGINE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RESETHWENGINE }
 
 /// `DXGKARG_RESTOREMEMORYFORHOTUPDATE`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DR.
 #[repr(C)]
@@ -3913,16 +4344,18 @@ pub struct DXGKARG_RESTOREMEMORYFORHOTUPDATE {
     /// Offset 24, 8 bytes: `PVOID`.
     pub pMetaData: *mut c_void,
 }
-assert_layout! {
-    DXGKARG_RESTOREMEMORYFORHOTUPDATE, 32, 8, Flags 0, _padding4 4, pDataMdl 8, MetaDataSize 16, _padding20 20,
-    pMetaData 24,
+
+plain_struct! {
+    DXGKARG_RESTOREMEMORYFORHOTUPDATE, 32, 8, Flags: DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS = 0,
+    _padding4: Padding<4> = 4, pDataMdl: *mut MDL = 8, MetaDataSize: u32 = 16, _padding20: Padding<4> = 20,
+    pMetaData: *mut c_void = 24,
 }
+
 impl DXGKARG_RESTOREMEMORYFORHOTUPDATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RESTOREMEMORYFORHOTUPDATE }
 
 /// `DXGKARG_RESUMECONTEXT`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3931,13 +4364,14 @@ pub struct DXGKARG_RESUMECONTEXT {
     /// Offset 0, 8 bytes: `HANDLE`.
     pub hContext: HANDLE,
 }
-assert_layout! { DXGKARG_RESUMECONTEXT, 8, 8, hContext 0 }
+
+plain_struct! { DXGKARG_RESUMECONTEXT, 8, 8, hContext: HANDLE = 0 }
+
 impl DXGKARG_RESUMECONTEXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RESUMECONTEXT }
 
 /// `DXGKARG_RESUMEHWENGINE`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3948,13 +4382,14 @@ pub struct DXGKARG_RESUMEHWENGINE {
     /// Offset 4, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! { DXGKARG_RESUMEHWENGINE, 8, 4, NodeOrdinal 0, EngineOrdinal 4 }
+
+plain_struct! { DXGKARG_RESUMEHWENGINE, 8, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4 }
+
 impl DXGKARG_RESUMEHWENGINE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RESUMEHWENGINE }
 
 /// `DXGKARG_SAVEMEMORYFORHOTUPDATE`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3963,13 +4398,14 @@ pub struct DXGKARG_SAVEMEMORYFORHOTUPDATE {
     /// Offset 0, 4 bytes: `DXGK_SAVEMEMORYFORHOTUPDATEFLAGS`.
     pub Flags: DXGK_SAVEMEMORYFORHOTUPDATEFLAGS,
 }
-assert_layout! { DXGKARG_SAVEMEMORYFORHOTUPDATE, 4, 4, Flags 0 }
+
+plain_struct! { DXGKARG_SAVEMEMORYFORHOTUPDATE, 4, 4, Flags: DXGK_SAVEMEMORYFORHOTUPDATEFLAGS = 0 }
+
 impl DXGKARG_SAVEMEMORYFORHOTUPDATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SAVEMEMORYFORHOTUPDATE }
 
 /// `DXGKARG_SETALLOCATIONBACKINGSTORE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3980,13 +4416,16 @@ pub struct DXGKARG_SETALLOCATIONBACKINGSTORE {
     /// Offset 8, 8 bytes: `VOID *`.
     pub pBackingStore: *mut c_void,
 }
-assert_layout! { DXGKARG_SETALLOCATIONBACKINGSTORE, 16, 8, hDriverAllocation 0, pBackingStore 8 }
+
+plain_struct! {
+    DXGKARG_SETALLOCATIONBACKINGSTORE, 16, 8, hDriverAllocation: HANDLE = 0, pBackingStore: *mut c_void = 8,
+}
+
 impl DXGKARG_SETALLOCATIONBACKINGSTORE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETALLOCATIONBACKINGSTORE }
 
 /// `DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4009,16 +4448,19 @@ pub struct DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES {
     /// Offset 40, 8 bytes: `UINT64`.
     pub gracePeriodLowerPriority: u64,
 }
-assert_layout! {
-    DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, 48, 8, hContext 0, priorityBand 8, realtimeBandPriorityLevel 12,
-    inProcessPriority 16, _padding20 20, quantum 24, gracePeriodSamePriority 32, gracePeriodLowerPriority 40,
+
+plain_struct! {
+    DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, 48, 8, hContext: HANDLE = 0,
+    priorityBand: DXGK_SCHEDULING_PRIORITY_BAND = 8, realtimeBandPriorityLevel: i32 = 12,
+    inProcessPriority: i32 = 16, _padding20: Padding<4> = 20, quantum: u64 = 24, gracePeriodSamePriority: u64 = 32,
+    gracePeriodLowerPriority: u64 = 40,
 }
+
 impl DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES }
 
 /// `DXGKARG_SETDISPLAYPRIVATEDRIVERFORMAT`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4035,16 +4477,18 @@ pub struct DXGKARG_SETDISPLAYPRIVATEDRIVERFORMAT {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_SETDISPLAYPRIVATEDRIVERFORMAT, 24, 8, VidPnSourceId 0, _padding4 4, PrimaryAllocation 8,
-    PrivateDriverFormatAttribute 16, _padding20 20,
+
+plain_struct! {
+    DXGKARG_SETDISPLAYPRIVATEDRIVERFORMAT, 24, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    _padding4: Padding<4> = 4, PrimaryAllocation: HANDLE = 8, PrivateDriverFormatAttribute: u32 = 16,
+    _padding20: Padding<4> = 20,
 }
+
 impl DXGKARG_SETDISPLAYPRIVATEDRIVERFORMAT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETDISPLAYPRIVATEDRIVERFORMAT }
 
 /// `DXGKARG_SETFLIPQUEUELOGBUFFER`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4061,16 +4505,17 @@ pub struct DXGKARG_SETFLIPQUEUELOGBUFFER {
     /// Offset 16, 8 bytes: `DXGK_FLIPQUEUE_LOG_ENTRY *`.
     pub LogBufferAddress: *mut DXGK_FLIPQUEUE_LOG_ENTRY,
 }
-assert_layout! {
-    DXGKARG_SETFLIPQUEUELOGBUFFER, 24, 8, VidPnSourceId 0, LayerIndex 4, NumberOfEntries 8, _padding12 12,
-    LogBufferAddress 16,
+
+plain_struct! {
+    DXGKARG_SETFLIPQUEUELOGBUFFER, 24, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, LayerIndex: u32 = 4,
+    NumberOfEntries: u32 = 8, _padding12: Padding<4> = 12, LogBufferAddress: *mut DXGK_FLIPQUEUE_LOG_ENTRY = 16,
 }
+
 impl DXGKARG_SETFLIPQUEUELOGBUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETFLIPQUEUELOGBUFFER }
 
 /// `DXGKARG_SETINTERRUPTTARGETPRESENTID`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4083,13 +4528,17 @@ pub struct DXGKARG_SETINTERRUPTTARGETPRESENTID {
     /// Offset 8, 8 bytes: `ULONGLONG`.
     pub InterruptTargetPresentId: u64,
 }
-assert_layout! { DXGKARG_SETINTERRUPTTARGETPRESENTID, 16, 8, VidPnSourceId 0, LayerIndex 4, InterruptTargetPresentId 8 }
+
+plain_struct! {
+    DXGKARG_SETINTERRUPTTARGETPRESENTID, 16, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    LayerIndex: u32 = 4, InterruptTargetPresentId: u64 = 8,
+}
+
 impl DXGKARG_SETINTERRUPTTARGETPRESENTID {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETINTERRUPTTARGETPRESENTID }
 
 /// `DXGKARG_SETNATIVEFENCELOGBUFFER`, d3dkmddi.h: 80 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -4114,16 +4563,19 @@ pub struct DXGKARG_SETNATIVEFENCELOGBUFFER {
     #[doc(hidden)]
     pub _padding76: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_SETNATIVEFENCELOGBUFFER, 80, 8, hHwQueue 0, NumberOfEntries 8, _padding12 12, LogBufferCpuVa 16,
-    LogBufferGpuVa 24, LogBufferSystemProcessGpuVa 32, Flags 40, Reserved 44, _padding76 76,
+
+plain_struct! {
+    DXGKARG_SETNATIVEFENCELOGBUFFER, 80, 8, hHwQueue: HANDLE = 0, NumberOfEntries: u32 = 8,
+    _padding12: Padding<4> = 12, LogBufferCpuVa: *mut DXGK_NATIVE_FENCE_LOG_BUFFER = 16,
+    LogBufferGpuVa: D3DGPU_VIRTUAL_ADDRESS = 24, LogBufferSystemProcessGpuVa: D3DGPU_VIRTUAL_ADDRESS = 32,
+    Flags: DXGKARG_SETNATIVEFENCELOGBUFFER_FLAGS = 40, Reserved: [u8; 32] = 44, _padding76: Padding<4> = 76,
 }
+
 impl DXGKARG_SETNATIVEFENCELOGBUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETNATIVEFENCELOGBUFFER }
 
 /// `DXGKARG_SETNATIVEFENCELOGBUFFER_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -4132,11 +4584,14 @@ pub struct DXGKARG_SETNATIVEFENCELOGBUFFER_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARG_SETNATIVEFENCELOGBUFFER_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARG_SETNATIVEFENCELOGBUFFER_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARG_SETNATIVEFENCELOGBUFFER_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -4148,6 +4603,7 @@ impl DXGKARG_SETNATIVEFENCELOGBUFFER_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_SETNATIVEFENCELOGBUFFER_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_SETNATIVEFENCELOGBUFFER_FLAGS", u64::from(self.Value), &[
@@ -4155,7 +4611,6 @@ impl fmt::Debug for DXGKARG_SETNATIVEFENCELOGBUFFER_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARG_SETNATIVEFENCELOGBUFFER_FLAGS }
 
 /// `DXGKARG_SETPOINTERPOSITION`, d3dkmddi.h: 16 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4170,13 +4625,17 @@ pub struct DXGKARG_SETPOINTERPOSITION {
     /// Offset 12, 4 bytes: `DXGK_SETPOINTERPOSITIONFLAGS`.
     pub Flags: DXGK_SETPOINTERPOSITIONFLAGS,
 }
-assert_layout! { DXGKARG_SETPOINTERPOSITION, 16, 4, VidPnSourceId 0, X 4, Y 8, Flags 12 }
+
+plain_struct! {
+    DXGKARG_SETPOINTERPOSITION, 16, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, X: i32 = 4, Y: i32 = 8,
+    Flags: DXGK_SETPOINTERPOSITIONFLAGS = 12,
+}
+
 impl DXGKARG_SETPOINTERPOSITION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETPOINTERPOSITION }
 
 /// `DXGKARG_SETPOINTERSHAPE`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4201,16 +4660,18 @@ pub struct DXGKARG_SETPOINTERSHAPE {
     /// Offset 36, 4 bytes: `UINT`.
     pub YHot: u32,
 }
-assert_layout! {
-    DXGKARG_SETPOINTERSHAPE, 40, 8, Flags 0, Width 4, Height 8, Pitch 12, VidPnSourceId 16, _padding20 20,
-    pPixels 24, XHot 32, YHot 36,
+
+plain_struct! {
+    DXGKARG_SETPOINTERSHAPE, 40, 8, Flags: DXGK_POINTERFLAGS = 0, Width: u32 = 4, Height: u32 = 8, Pitch: u32 = 12,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 16, _padding20: Padding<4> = 20, pPixels: *const c_void = 24,
+    XHot: u32 = 32, YHot: u32 = 36,
 }
+
 impl DXGKARG_SETPOINTERSHAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETPOINTERSHAPE }
 
 /// `DXGKARG_SETROOTPAGETABLE`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4225,13 +4686,17 @@ pub struct DXGKARG_SETROOTPAGETABLE {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! { DXGKARG_SETROOTPAGETABLE, 32, 8, hContext 0, Address 8, NumEntries 24, _padding28 28 }
+
+plain_struct! {
+    DXGKARG_SETROOTPAGETABLE, 32, 8, hContext: HANDLE = 0, Address: D3DGPU_PHYSICAL_ADDRESS = 8,
+    NumEntries: u32 = 24, _padding28: Padding<4> = 28,
+}
+
 impl DXGKARG_SETROOTPAGETABLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETROOTPAGETABLE }
 
 /// `DXGKARG_SETSCHEDULINGLOGBUFFER`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4254,16 +4719,18 @@ pub struct DXGKARG_SETSCHEDULINGLOGBUFFER {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_SETSCHEDULINGLOGBUFFER, 40, 8, NodeOrdinal 0, EngineOrdinal 4, NumberOfEntries 8, _padding12 12,
-    LogBufferCpuVa 16, LogBufferGpuVa 24, InterruptEntry 32, _padding36 36,
+
+plain_struct! {
+    DXGKARG_SETSCHEDULINGLOGBUFFER, 40, 8, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4, NumberOfEntries: u32 = 8,
+    _padding12: Padding<4> = 12, LogBufferCpuVa: *mut DXGK_SCHEDULING_LOG_BUFFER = 16,
+    LogBufferGpuVa: D3DGPU_VIRTUAL_ADDRESS = 24, InterruptEntry: u32 = 32, _padding36: Padding<4> = 36,
 }
+
 impl DXGKARG_SETSCHEDULINGLOGBUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETSCHEDULINGLOGBUFFER }
 
 /// `DXGKARG_SETSTABLEPOWERSTATE`, d3dkmddi.h: 4 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -4272,13 +4739,14 @@ pub struct DXGKARG_SETSTABLEPOWERSTATE {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Enabled: BOOL,
 }
-assert_layout! { DXGKARG_SETSTABLEPOWERSTATE, 4, 4, Enabled 0 }
+
+plain_struct! { DXGKARG_SETSTABLEPOWERSTATE, 4, 4, Enabled: BOOL = 0 }
+
 impl DXGKARG_SETSTABLEPOWERSTATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETSTABLEPOWERSTATE }
 
 /// `DXGKARG_SETTARGETANALOGCOPYPROTECTION`, d3dkmddi.h: 16 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4293,16 +4761,18 @@ pub struct DXGKARG_SETTARGETANALOGCOPYPROTECTION {
     /// Offset 12, 4 bytes: `D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT`.
     pub CopyProtectionSupport: D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT,
 }
-assert_layout! {
-    DXGKARG_SETTARGETANALOGCOPYPROTECTION, 16, 4, TargetId 0, CopyProtectionType 4, APSTriggerBits 8,
-    CopyProtectionSupport 12,
+
+plain_struct! {
+    DXGKARG_SETTARGETANALOGCOPYPROTECTION, 16, 4, TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    CopyProtectionType: D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_TYPE = 4, APSTriggerBits: u32 = 8,
+    CopyProtectionSupport: D3DKMDT_VIDPN_PRESENT_PATH_COPYPROTECTION_SUPPORT = 12,
 }
+
 impl DXGKARG_SETTARGETANALOGCOPYPROTECTION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETTARGETANALOGCOPYPROTECTION }
 
 /// `DXGKARG_SETTARGETCONTENTTYPE`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4313,13 +4783,17 @@ pub struct DXGKARG_SETTARGETCONTENTTYPE {
     /// Offset 4, 4 bytes: `D3DKMDT_VIDPN_PRESENT_PATH_CONTENT`.
     pub ContentType: D3DKMDT_VIDPN_PRESENT_PATH_CONTENT,
 }
-assert_layout! { DXGKARG_SETTARGETCONTENTTYPE, 8, 4, TargetId 0, ContentType 4 }
+
+plain_struct! {
+    DXGKARG_SETTARGETCONTENTTYPE, 8, 4, TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    ContentType: D3DKMDT_VIDPN_PRESENT_PATH_CONTENT = 4,
+}
+
 impl DXGKARG_SETTARGETCONTENTTYPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETTARGETCONTENTTYPE }
 
 /// `DXGKARG_SETTARGETGAMMA`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4332,13 +4806,17 @@ pub struct DXGKARG_SETTARGETGAMMA {
     /// Offset 8, 24 bytes: `D3DKMDT_GAMMA_RAMP`.
     pub GammaRamp: D3DKMDT_GAMMA_RAMP,
 }
-assert_layout! { DXGKARG_SETTARGETGAMMA, 32, 8, TargetId 0, _padding4 4, GammaRamp 8 }
+
+plain_struct! {
+    DXGKARG_SETTARGETGAMMA, 32, 8, TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, _padding4: Padding<4> = 4,
+    GammaRamp: D3DKMDT_GAMMA_RAMP = 8,
+}
+
 impl DXGKARG_SETTARGETGAMMA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETTARGETGAMMA }
 
 /// `DXGKARG_SETTIMINGSFROMVIDPN`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4359,16 +4837,18 @@ pub struct DXGKARG_SETTIMINGSFROMVIDPN {
     /// Offset 32, 8 bytes: `DXGK_SET_TIMING_PATH_INFO *`.
     pub pSetTimingPathInfo: *mut DXGK_SET_TIMING_PATH_INFO,
 }
-assert_layout! {
-    DXGKARG_SETTIMINGSFROMVIDPN, 40, 8, hFunctionalVidPn 0, SetFlags 8, _padding12 12, pResultsFlags 16,
-    PathCount 24, _padding28 28, pSetTimingPathInfo 32,
+
+plain_struct! {
+    DXGKARG_SETTIMINGSFROMVIDPN, 40, 8, hFunctionalVidPn: D3DKMDT_HVIDPN = 0, SetFlags: DXGK_SET_TIMING_FLAGS = 8,
+    _padding12: Padding<4> = 12, pResultsFlags: PDXGK_SET_TIMING_RESULTS = 16, PathCount: u32 = 24,
+    _padding28: Padding<4> = 28, pSetTimingPathInfo: *mut DXGK_SET_TIMING_PATH_INFO = 32,
 }
+
 impl DXGKARG_SETTIMINGSFROMVIDPN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETTIMINGSFROMVIDPN }
 
 /// `DXGKARG_SETTRACKEDWORKLOADPOWERLEVEL`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4381,13 +4861,17 @@ pub struct DXGKARG_SETTRACKEDWORKLOADPOWERLEVEL {
     /// Offset 8, 4 bytes: `DXGK_TRACKEDWORKLOAD_STATE_FLAGS`.
     pub Flags: DXGK_TRACKEDWORKLOAD_STATE_FLAGS,
 }
-assert_layout! { DXGKARG_SETTRACKEDWORKLOADPOWERLEVEL, 12, 4, PowerLevel 0, EffectivePowerLevel 4, Flags 8 }
+
+plain_struct! {
+    DXGKARG_SETTRACKEDWORKLOADPOWERLEVEL, 12, 4, PowerLevel: u32 = 0, EffectivePowerLevel: u32 = 4,
+    Flags: DXGK_TRACKEDWORKLOAD_STATE_FLAGS = 8,
+}
+
 impl DXGKARG_SETTRACKEDWORKLOADPOWERLEVEL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETTRACKEDWORKLOADPOWERLEVEL }
 
 /// `DXGKARG_SETUPPRIORITYBANDS`, d3dkmddi.h: 104 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4404,16 +4888,17 @@ pub struct DXGKARG_SETUPPRIORITYBANDS {
     #[doc(hidden)]
     pub _padding100: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_SETUPPRIORITYBANDS, 104, 8, gracePeriodForBand 0, processQuantumForBand 32, processGracePeriodForBand 64,
-    targetNormalBandPercentage 96, _padding100 100,
+
+plain_struct! {
+    DXGKARG_SETUPPRIORITYBANDS, 104, 8, gracePeriodForBand: [u64; 4] = 0, processQuantumForBand: [u64; 4] = 32,
+    processGracePeriodForBand: [u64; 4] = 64, targetNormalBandPercentage: u32 = 96, _padding100: Padding<4> = 100,
 }
+
 impl DXGKARG_SETUPPRIORITYBANDS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETUPPRIORITYBANDS }
 
 /// `DXGKARG_SETVIDEOPROTECTEDREGION`, d3dkmddi.h: 48 bytes, aligned to 8. Source: RC.
 #[repr(C)]
@@ -4436,16 +4921,18 @@ pub struct DXGKARG_SETVIDEOPROTECTEDREGION {
     /// Offset 40, 8 bytes: `SIZE_T`.
     pub NewSize: usize,
 }
-assert_layout! {
-    DXGKARG_SETVIDEOPROTECTEDREGION, 48, 8, PhysicalAdapterIndex 0, SegmentIndex 4, VprIndex 8, _padding12 12,
-    CurrentStartOffset 16, CurrentSize 24, NewStartOffset 32, NewSize 40,
+
+plain_struct! {
+    DXGKARG_SETVIDEOPROTECTEDREGION, 48, 8, PhysicalAdapterIndex: u32 = 0, SegmentIndex: u32 = 4, VprIndex: u32 = 8,
+    _padding12: Padding<4> = 12, CurrentStartOffset: usize = 16, CurrentSize: usize = 24, NewStartOffset: usize = 32,
+    NewSize: usize = 40,
 }
+
 impl DXGKARG_SETVIDEOPROTECTEDREGION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIDEOPROTECTEDREGION }
 
 /// `DXGKARG_SETVIDPNSOURCEADDRESS`, d3dkmddi.h: 2112 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4478,17 +4965,20 @@ pub struct DXGKARG_SETVIDPNSOURCEADDRESS {
     /// Offset 2104, 8 bytes: `PVOID`.
     pub pDriverPrivateData: *mut c_void,
 }
-assert_layout! {
-    DXGKARG_SETVIDPNSOURCEADDRESS, 2112, 8, VidPnSourceId 0, PrimarySegment 4, PrimaryAddress 8, hAllocation 16,
-    ContextCount 24, _padding28 28, Context 32, Flags 552, Duration 556, PrimaryData 560, DriverPrivateDataSize 2096,
-    _padding2100 2100, pDriverPrivateData 2104,
+
+plain_struct! {
+    DXGKARG_SETVIDPNSOURCEADDRESS, 2112, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    PrimarySegment: u32 = 4, PrimaryAddress: PHYSICAL_ADDRESS = 8, hAllocation: HANDLE = 16, ContextCount: u32 = 24,
+    _padding28: Padding<4> = 28, Context: [HANDLE; 65] = 32, Flags: DXGK_SETVIDPNSOURCEADDRESS_FLAGS = 552,
+    Duration: u32 = 556, PrimaryData: [DXGK_PRIMARYDATA; 64] = 560, DriverPrivateDataSize: u32 = 2096,
+    _padding2100: Padding<4> = 2100, pDriverPrivateData: *mut c_void = 2104,
 }
+
 impl DXGKARG_SETVIDPNSOURCEADDRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIDPNSOURCEADDRESS }
 
 /// `DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY`, d3dkmddi.h: 560 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4515,16 +5005,19 @@ pub struct DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY {
     #[doc(hidden)]
     pub _padding556: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY, 560, 8, ContextCount 0, _padding4 4, Context 8, Flags 528,
-    VidPnSourceId 532, PlaneCount 536, _padding540 540, pPlanes 544, Duration 552, _padding556 556,
+
+plain_struct! {
+    DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY, 560, 8, ContextCount: u32 = 0, _padding4: Padding<4> = 4,
+    Context: [HANDLE; 65] = 8, Flags: DXGK_SETVIDPNSOURCEADDRESS_FLAGS = 528,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 532, PlaneCount: u32 = 536, _padding540: Padding<4> = 540,
+    pPlanes: *mut DXGK_MULTIPLANE_OVERLAY_PLANE = 544, Duration: u32 = 552, _padding556: Padding<4> = 556,
 }
+
 impl DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY }
 
 /// `DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY2`, d3dkmddi.h: 560 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4551,16 +5044,19 @@ pub struct DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY2 {
     #[doc(hidden)]
     pub _padding556: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY2, 560, 8, ContextCount 0, _padding4 4, Context 8, Flags 528,
-    VidPnSourceId 532, PlaneCount 536, _padding540 540, pPlanes 544, Duration 552, _padding556 556,
+
+plain_struct! {
+    DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY2, 560, 8, ContextCount: u32 = 0, _padding4: Padding<4> = 4,
+    Context: [HANDLE; 65] = 8, Flags: DXGK_SETVIDPNSOURCEADDRESS_FLAGS = 528,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 532, PlaneCount: u32 = 536, _padding540: Padding<4> = 540,
+    pPlanes: *mut DXGK_MULTIPLANE_OVERLAY_PLANE2 = 544, Duration: u32 = 552, _padding556: Padding<4> = 556,
 }
+
 impl DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY2 }
 
 /// `DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY3`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4587,16 +5083,20 @@ pub struct DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY3 {
     /// Offset 48, 8 bytes: `UINT64`.
     pub TargetFlipTime: u64,
 }
-assert_layout! {
-    DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY3, 56, 8, VidPnSourceId 0, InputFlags 4, OutputFlags 8,
-    PlaneCount 12, ppPlanes 16, pPostComposition 24, Duration 32, _padding36 36, pHDRMetaData 40, TargetFlipTime 48,
+
+plain_struct! {
+    DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY3, 56, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    InputFlags: DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS = 4, OutputFlags: DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS = 8,
+    PlaneCount: u32 = 12, ppPlanes: *mut *mut DXGK_MULTIPLANE_OVERLAY_PLANE3 = 16,
+    pPostComposition: *mut DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION = 24, Duration: u32 = 32,
+    _padding36: Padding<4> = 36, pHDRMetaData: *mut DXGK_HDR_METADATA = 40, TargetFlipTime: u64 = 48,
 }
+
 impl DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY3 }
 
 /// `DXGKARG_SETVIDPNSOURCEVISIBILITY`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4609,13 +5109,17 @@ pub struct DXGKARG_SETVIDPNSOURCEVISIBILITY {
     #[doc(hidden)]
     pub _padding5: Padding<3>,
 }
-assert_layout! { DXGKARG_SETVIDPNSOURCEVISIBILITY, 8, 4, VidPnSourceId 0, Visible 4, _padding5 5 }
+
+plain_struct! {
+    DXGKARG_SETVIDPNSOURCEVISIBILITY, 8, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, Visible: BOOLEAN = 4,
+    _padding5: Padding<3> = 5,
+}
+
 impl DXGKARG_SETVIDPNSOURCEVISIBILITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIDPNSOURCEVISIBILITY }
 
 /// `DXGKARG_SETVIRTUALFUNCTIONPAUSESTATE`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -4629,13 +5133,16 @@ pub struct DXGKARG_SETVIRTUALFUNCTIONPAUSESTATE {
     #[doc(hidden)]
     pub _padding5: Padding<3>,
 }
-assert_layout! { DXGKARG_SETVIRTUALFUNCTIONPAUSESTATE, 8, 4, vfIndex 0, bPause 4, _padding5 5 }
+
+plain_struct! {
+    DXGKARG_SETVIRTUALFUNCTIONPAUSESTATE, 8, 4, vfIndex: u32 = 0, bPause: u8 = 4, _padding5: Padding<3> = 5,
+}
+
 impl DXGKARG_SETVIRTUALFUNCTIONPAUSESTATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIRTUALFUNCTIONPAUSESTATE }
 
 /// `DXGKARG_SETVIRTUALGPURESOURCES2`, d3dkmddi.h: 24 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -4649,13 +5156,17 @@ pub struct DXGKARG_SETVIRTUALGPURESOURCES2 {
     /// Offset 8, 16 bytes: `DXGK_GPU_PHYSICAL_RESERVE_DESCRIPTOR[1]`.
     pub SegmentDescriptors: [DXGK_GPU_PHYSICAL_RESERVE_DESCRIPTOR; 1],
 }
-assert_layout! { DXGKARG_SETVIRTUALGPURESOURCES2, 24, 8, vfIndex 0, SegmentCount 4, SegmentDescriptors 8 }
+
+plain_struct! {
+    DXGKARG_SETVIRTUALGPURESOURCES2, 24, 8, vfIndex: u32 = 0, SegmentCount: u32 = 4,
+    SegmentDescriptors: [DXGK_GPU_PHYSICAL_RESERVE_DESCRIPTOR; 1] = 8,
+}
+
 impl DXGKARG_SETVIRTUALGPURESOURCES2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIRTUALGPURESOURCES2 }
 
 /// `DXGKARG_SETVIRTUALMACHINEDATA`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4670,13 +5181,17 @@ pub struct DXGKARG_SETVIRTUALMACHINEDATA {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! { DXGKARG_SETVIRTUALMACHINEDATA, 24, 8, hKmdVmWorkerProcess 0, pVmGuid 8, Flags 16, _padding20 20 }
+
+plain_struct! {
+    DXGKARG_SETVIRTUALMACHINEDATA, 24, 8, hKmdVmWorkerProcess: HANDLE = 0, pVmGuid: *mut GUID = 8,
+    Flags: DXGK_VIRTUALMACHINEDATAFLAGS = 16, _padding20: Padding<4> = 20,
+}
+
 impl DXGKARG_SETVIRTUALMACHINEDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIRTUALMACHINEDATA }
 
 /// `DXGKARG_SIGNALMONITOREDFENCE`, d3dkmddi.h: 80 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4709,17 +5224,20 @@ pub struct DXGKARG_SIGNALMONITOREDFENCE {
     /// Offset 72, 8 bytes: `HANDLE`.
     pub hHwQueue: HANDLE,
 }
-assert_layout! {
-    DXGKARG_SIGNALMONITOREDFENCE, 80, 8, KernelSubmissionType 0, _padding4 4, pDmaBuffer 8,
-    DmaBufferGpuVirtualAddress 16, DmaSize 24, _padding28 28, pDmaBufferPrivateData 32, DmaBufferPrivateDataSize 40,
-    MultipassOffset 44, MonitoredFenceGpuVa 48, MonitoredFenceValue 56, MonitoredFenceCpuVa 64, hHwQueue 72,
+
+plain_struct! {
+    DXGKARG_SIGNALMONITOREDFENCE, 80, 8, KernelSubmissionType: DXGK_KERNEL_SUBMISSION_TYPE = 0,
+    _padding4: Padding<4> = 4, pDmaBuffer: *mut c_void = 8, DmaBufferGpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 16,
+    DmaSize: u32 = 24, _padding28: Padding<4> = 28, pDmaBufferPrivateData: *mut c_void = 32,
+    DmaBufferPrivateDataSize: u32 = 40, MultipassOffset: u32 = 44, MonitoredFenceGpuVa: D3DGPU_VIRTUAL_ADDRESS = 48,
+    MonitoredFenceValue: u64 = 56, MonitoredFenceCpuVa: *mut c_void = 64, hHwQueue: HANDLE = 72,
 }
+
 impl DXGKARG_SIGNALMONITOREDFENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SIGNALMONITOREDFENCE }
 
 /// `DXGKARG_STOPCAPTURE`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4728,13 +5246,14 @@ pub struct DXGKARG_STOPCAPTURE {
     /// Offset 0, 8 bytes: `HANDLE`.
     pub hAllocation: HANDLE,
 }
-assert_layout! { DXGKARG_STOPCAPTURE, 8, 8, hAllocation 0 }
+
+plain_struct! { DXGKARG_STOPCAPTURE, 8, 8, hAllocation: HANDLE = 0 }
+
 impl DXGKARG_STOPCAPTURE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_STOPCAPTURE }
 
 /// `DXGKARG_SUBMITCOMMAND`, d3dkmddi.h: 96 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4781,23 +5300,30 @@ pub struct DXGKARG_SUBMITCOMMAND {
     #[doc(hidden)]
     pub _padding92: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_SUBMITCOMMAND, 96, 8, u0 0, DmaBufferSegmentId 8, _padding12 12, DmaBufferPhysicalAddress 16,
-    DmaBufferSize 24, DmaBufferSubmissionStartOffset 28, DmaBufferSubmissionEndOffset 32, _padding36 36,
-    pDmaBufferPrivateData 40, DmaBufferPrivateDataSize 48, DmaBufferPrivateDataSubmissionStartOffset 52,
-    DmaBufferPrivateDataSubmissionEndOffset 56, SubmissionFenceId 60, VidPnSourceId 64, FlipInterval 68, Flags 72,
-    EngineOrdinal 76, DmaBufferVirtualAddress 80, NodeOrdinal 88, _padding92 92,
+
+plain_struct! {
+    DXGKARG_SUBMITCOMMAND, 96, 8, u0: DXGKARG_SUBMITCOMMAND_u0 = 0, DmaBufferSegmentId: u32 = 8,
+    _padding12: Padding<4> = 12, DmaBufferPhysicalAddress: PHYSICAL_ADDRESS = 16, DmaBufferSize: u32 = 24,
+    DmaBufferSubmissionStartOffset: u32 = 28, DmaBufferSubmissionEndOffset: u32 = 32, _padding36: Padding<4> = 36,
+    pDmaBufferPrivateData: *mut c_void = 40, DmaBufferPrivateDataSize: u32 = 48,
+    DmaBufferPrivateDataSubmissionStartOffset: u32 = 52, DmaBufferPrivateDataSubmissionEndOffset: u32 = 56,
+    SubmissionFenceId: u32 = 60, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 64,
+    FlipInterval: D3DDDI_FLIPINTERVAL_TYPE = 68, Flags: DXGK_SUBMITCOMMANDFLAGS = 72, EngineOrdinal: u32 = 76,
+    DmaBufferVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 80, NodeOrdinal: u32 = 88, _padding92: Padding<4> = 92,
 }
+
 impl DXGKARG_SUBMITCOMMAND {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `hDevice` at offset 0, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn hDevice(&self) -> HANDLE { plain::get(&self.u0) }
     /// Stores `hDevice`.
     #[inline]
     pub const fn set_hDevice(&mut self, value: HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `hContext` at offset 0, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn hContext(&self) -> HANDLE { plain::get(&self.u0) }
@@ -4814,18 +5340,20 @@ pub union DXGKARG_SUBMITCOMMAND_u0 {
     pub(crate) hContext: HANDLE,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_SUBMITCOMMAND_u0, 8, 8 }
+
+plain_union! { DXGKARG_SUBMITCOMMAND_u0, 8, 8, HANDLE, HANDLE, [u8; 8] }
+
 impl DXGKARG_SUBMITCOMMAND_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_SUBMITCOMMAND_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_SUBMITCOMMAND_u0")
     }
 }
-plain_types! { DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMMAND_u0 }
 
 /// `DXGKARG_SUBMITCOMMANDTOHWQUEUE`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4852,17 +5380,20 @@ pub struct DXGKARG_SUBMITCOMMANDTOHWQUEUE {
     /// Offset 56, 8 bytes: `VOID *`.
     pub HwQueueProgressFenceCpuVa: *mut c_void,
 }
-assert_layout! {
-    DXGKARG_SUBMITCOMMANDTOHWQUEUE, 64, 8, hHwQueue 0, HwQueueProgressFenceId 8, DmaBufferVirtualAddress 16,
-    DmaBufferSize 24, DmaBufferPrivateDataSize 28, pDmaBufferPrivateData 32, Flags 40, _padding44 44,
-    HwQueueProgressFenceGpuVa 48, HwQueueProgressFenceCpuVa 56,
+
+plain_struct! {
+    DXGKARG_SUBMITCOMMANDTOHWQUEUE, 64, 8, hHwQueue: HANDLE = 0, HwQueueProgressFenceId: u64 = 8,
+    DmaBufferVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 16, DmaBufferSize: u32 = 24,
+    DmaBufferPrivateDataSize: u32 = 28, pDmaBufferPrivateData: *mut c_void = 32, Flags: DXGK_SUBMITCOMMANDFLAGS = 40,
+    _padding44: Padding<4> = 44, HwQueueProgressFenceGpuVa: D3DGPU_VIRTUAL_ADDRESS = 48,
+    HwQueueProgressFenceCpuVa: *mut c_void = 56,
 }
+
 impl DXGKARG_SUBMITCOMMANDTOHWQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SUBMITCOMMANDTOHWQUEUE }
 
 /// `DXGKARG_SUBMITCOMMANDVIRTUAL`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4895,17 +5426,20 @@ pub struct DXGKARG_SUBMITCOMMANDVIRTUAL {
     /// Offset 60, 4 bytes: `UINT`.
     pub NodeOrdinal: u32,
 }
-assert_layout! {
-    DXGKARG_SUBMITCOMMANDVIRTUAL, 64, 8, hContext 0, DmaBufferVirtualAddress 8, DmaBufferSize 16, _padding20 20,
-    pDmaBufferPrivateData 24, DmaBufferPrivateDataSize 32, DmaBufferUmdPrivateDataSize 36, SubmissionFenceId 40,
-    VidPnSourceId 44, FlipInterval 48, Flags 52, EngineOrdinal 56, NodeOrdinal 60,
+
+plain_struct! {
+    DXGKARG_SUBMITCOMMANDVIRTUAL, 64, 8, hContext: HANDLE = 0, DmaBufferVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 8,
+    DmaBufferSize: u32 = 16, _padding20: Padding<4> = 20, pDmaBufferPrivateData: *mut c_void = 24,
+    DmaBufferPrivateDataSize: u32 = 32, DmaBufferUmdPrivateDataSize: u32 = 36, SubmissionFenceId: u32 = 40,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 44, FlipInterval: D3DDDI_FLIPINTERVAL_TYPE = 48,
+    Flags: DXGK_SUBMITCOMMANDFLAGS = 52, EngineOrdinal: u32 = 56, NodeOrdinal: u32 = 60,
 }
+
 impl DXGKARG_SUBMITCOMMANDVIRTUAL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SUBMITCOMMANDVIRTUAL }
 
 /// `DXGKARG_SUSPENDCONTEXT`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4916,13 +5450,14 @@ pub struct DXGKARG_SUSPENDCONTEXT {
     /// Offset 8, 8 bytes: `UINT64`.
     pub contextSuspendFence: u64,
 }
-assert_layout! { DXGKARG_SUSPENDCONTEXT, 16, 8, hContext 0, contextSuspendFence 8 }
+
+plain_struct! { DXGKARG_SUSPENDCONTEXT, 16, 8, hContext: HANDLE = 0, contextSuspendFence: u64 = 8 }
+
 impl DXGKARG_SUSPENDCONTEXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SUSPENDCONTEXT }
 
 /// `DXGKARG_SWITCHTOHWCONTEXTLIST`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4937,15 +5472,17 @@ pub struct DXGKARG_SWITCHTOHWCONTEXTLIST {
     /// Offset 20, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! {
-    DXGKARG_SWITCHTOHWCONTEXTLIST, 24, 8, hHwContextFirst 0, hHwContextSecond 8, NodeOrdinal 16, EngineOrdinal 20,
+
+plain_struct! {
+    DXGKARG_SWITCHTOHWCONTEXTLIST, 24, 8, hHwContextFirst: HANDLE = 0, hHwContextSecond: HANDLE = 8,
+    NodeOrdinal: u32 = 16, EngineOrdinal: u32 = 20,
 }
+
 impl DXGKARG_SWITCHTOHWCONTEXTLIST {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SWITCHTOHWCONTEXTLIST }
 
 /// `DXGKARG_UNMAPCPUHOSTAPERTURE`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4962,16 +5499,17 @@ pub struct DXGKARG_UNMAPCPUHOSTAPERTURE {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_UNMAPCPUHOSTAPERTURE, 24, 8, NumberOfPages 0, pCpuHostAperturePages 8, SegmentId 16,
-    PhysicalAdapterIndex 18, _padding20 20,
+
+plain_struct! {
+    DXGKARG_UNMAPCPUHOSTAPERTURE, 24, 8, NumberOfPages: u64 = 0, pCpuHostAperturePages: *mut u32 = 8,
+    SegmentId: u16 = 16, PhysicalAdapterIndex: u16 = 18, _padding20: Padding<4> = 20,
 }
+
 impl DXGKARG_UNMAPCPUHOSTAPERTURE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_UNMAPCPUHOSTAPERTURE }
 
 /// `DXGKARG_UPDATEACTIVEVIDPNPRESENTPATH`, d3dkmddi.h: 360 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4980,13 +5518,14 @@ pub struct DXGKARG_UPDATEACTIVEVIDPNPRESENTPATH {
     /// Offset 0, 360 bytes: `D3DKMDT_VIDPN_PRESENT_PATH`.
     pub VidPnPresentPathInfo: D3DKMDT_VIDPN_PRESENT_PATH,
 }
-assert_layout! { DXGKARG_UPDATEACTIVEVIDPNPRESENTPATH, 360, 8, VidPnPresentPathInfo 0 }
+
+plain_struct! { DXGKARG_UPDATEACTIVEVIDPNPRESENTPATH, 360, 8, VidPnPresentPathInfo: D3DKMDT_VIDPN_PRESENT_PATH = 0 }
+
 impl DXGKARG_UPDATEACTIVEVIDPNPRESENTPATH {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_UPDATEACTIVEVIDPNPRESENTPATH }
 
 /// `DXGKARG_UPDATECURRENTVALUESFROMCPU`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -5007,16 +5546,18 @@ pub struct DXGKARG_UPDATECURRENTVALUESFROMCPU {
     #[doc(hidden)]
     pub _padding60: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_UPDATECURRENTVALUESFROMCPU, 64, 8, NativeFenceArray 0, UpdatedValueArray 8, CurrentValueKernelCpuVa 16,
-    NumFences 24, Flags 28, Reserved 32, _padding60 60,
+
+plain_struct! {
+    DXGKARG_UPDATECURRENTVALUESFROMCPU, 64, 8, NativeFenceArray: *mut HANDLE = 0, UpdatedValueArray: *mut u64 = 8,
+    CurrentValueKernelCpuVa: *mut *mut c_void = 16, NumFences: u32 = 24,
+    Flags: DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS = 28, Reserved: [u8; 28] = 32, _padding60: Padding<4> = 60,
 }
+
 impl DXGKARG_UPDATECURRENTVALUESFROMCPU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_UPDATECURRENTVALUESFROMCPU }
 
 /// `DXGKARG_UPDATEFLIPQUEUELOG`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -5029,13 +5570,17 @@ pub struct DXGKARG_UPDATEFLIPQUEUELOG {
     /// Offset 8, 4 bytes: `ULONG`.
     pub FirstFreeFlipQueueLogEntryIndex: u32,
 }
-assert_layout! { DXGKARG_UPDATEFLIPQUEUELOG, 12, 4, VidPnSourceId 0, LayerIndex 4, FirstFreeFlipQueueLogEntryIndex 8 }
+
+plain_struct! {
+    DXGKARG_UPDATEFLIPQUEUELOG, 12, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, LayerIndex: u32 = 4,
+    FirstFreeFlipQueueLogEntryIndex: u32 = 8,
+}
+
 impl DXGKARG_UPDATEFLIPQUEUELOG {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_UPDATEFLIPQUEUELOG }
 
 /// `DXGKARG_UPDATEHWCONTEXTSTATE`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -5050,13 +5595,17 @@ pub struct DXGKARG_UPDATEHWCONTEXTSTATE {
     /// Offset 20, 4 bytes: `DXGK_UPDATEHWCONTEXTSTATE_FLAGS`.
     pub Flags: DXGK_UPDATEHWCONTEXTSTATE_FLAGS,
 }
-assert_layout! { DXGKARG_UPDATEHWCONTEXTSTATE, 24, 8, hHwContext 0, ContextSwitchFence 8, Priority 16, Flags 20 }
+
+plain_struct! {
+    DXGKARG_UPDATEHWCONTEXTSTATE, 24, 8, hHwContext: HANDLE = 0, ContextSwitchFence: u64 = 8, Priority: u32 = 16,
+    Flags: DXGK_UPDATEHWCONTEXTSTATE_FLAGS = 20,
+}
+
 impl DXGKARG_UPDATEHWCONTEXTSTATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_UPDATEHWCONTEXTSTATE }
 
 /// `DXGKARG_UPDATEMONITOREDVALUES`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -5077,16 +5626,18 @@ pub struct DXGKARG_UPDATEMONITOREDVALUES {
     #[doc(hidden)]
     pub _padding60: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_UPDATEMONITOREDVALUES, 64, 8, NativeFenceArray 0, UpdatedValueArray 8, MonitoredValueKernelCpuVa 16,
-    NumFences 24, Flags 28, Reserved 32, _padding60 60,
+
+plain_struct! {
+    DXGKARG_UPDATEMONITOREDVALUES, 64, 8, NativeFenceArray: *mut HANDLE = 0, UpdatedValueArray: *mut u64 = 8,
+    MonitoredValueKernelCpuVa: *mut *mut c_void = 16, NumFences: u32 = 24,
+    Flags: DXGKARG_UPDATEMONITOREDVALUES_FLAGS = 28, Reserved: [u8; 28] = 32, _padding60: Padding<4> = 60,
 }
+
 impl DXGKARG_UPDATEMONITOREDVALUES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_UPDATEMONITOREDVALUES }
 
 /// `DXGKARG_UPDATEMONITOREDVALUES_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -5095,11 +5646,14 @@ pub struct DXGKARG_UPDATEMONITOREDVALUES_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARG_UPDATEMONITOREDVALUES_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARG_UPDATEMONITOREDVALUES_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARG_UPDATEMONITOREDVALUES_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -5111,6 +5665,7 @@ impl DXGKARG_UPDATEMONITOREDVALUES_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_UPDATEMONITOREDVALUES_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_UPDATEMONITOREDVALUES_FLAGS", u64::from(self.Value), &[
@@ -5118,7 +5673,6 @@ impl fmt::Debug for DXGKARG_UPDATEMONITOREDVALUES_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARG_UPDATEMONITOREDVALUES_FLAGS }
 
 /// `DXGKARG_UPDATEMONITORLINKINFO`, d3dkmddi.h: 16 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -5129,13 +5683,17 @@ pub struct DXGKARG_UPDATEMONITORLINKINFO {
     /// Offset 4, 12 bytes: `DXGK_MONITORLINKINFO`.
     pub MonitorLinkInfo: DXGK_MONITORLINKINFO,
 }
-assert_layout! { DXGKARG_UPDATEMONITORLINKINFO, 16, 4, VideoPresentTargetId 0, MonitorLinkInfo 4 }
+
+plain_struct! {
+    DXGKARG_UPDATEMONITORLINKINFO, 16, 4, VideoPresentTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    MonitorLinkInfo: DXGK_MONITORLINKINFO = 4,
+}
+
 impl DXGKARG_UPDATEMONITORLINKINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_UPDATEMONITORLINKINFO }
 
 /// `DXGKARG_UPDATENATIVEFENCELOGS`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -5154,16 +5712,18 @@ pub struct DXGKARG_UPDATENATIVEFENCELOGS {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_UPDATENATIVEFENCELOGS, 56, 8, NumberOfQueues 0, _padding4 4, hHWQueue 8, Flags 16, Reserved 20,
-    _padding52 52,
+
+plain_struct! {
+    DXGKARG_UPDATENATIVEFENCELOGS, 56, 8, NumberOfQueues: u32 = 0, _padding4: Padding<4> = 4,
+    hHWQueue: *mut HANDLE = 8, Flags: DXGKARG_UPDATENATIVEFENCELOGS_FLAGS = 16, Reserved: [u8; 32] = 20,
+    _padding52: Padding<4> = 52,
 }
+
 impl DXGKARG_UPDATENATIVEFENCELOGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_UPDATENATIVEFENCELOGS }
 
 /// `DXGKARG_UPDATENATIVEFENCELOGS_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -5172,11 +5732,14 @@ pub struct DXGKARG_UPDATENATIVEFENCELOGS_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARG_UPDATENATIVEFENCELOGS_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARG_UPDATENATIVEFENCELOGS_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARG_UPDATENATIVEFENCELOGS_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -5188,6 +5751,7 @@ impl DXGKARG_UPDATENATIVEFENCELOGS_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_UPDATENATIVEFENCELOGS_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_UPDATENATIVEFENCELOGS_FLAGS", u64::from(self.Value), &[
@@ -5195,7 +5759,6 @@ impl fmt::Debug for DXGKARG_UPDATENATIVEFENCELOGS_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARG_UPDATENATIVEFENCELOGS_FLAGS }
 
 /// `DXGKARG_UPDATEOVERLAY`, d3dkmddi.h: 72 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -5204,13 +5767,14 @@ pub struct DXGKARG_UPDATEOVERLAY {
     /// Offset 0, 72 bytes: `DXGK_OVERLAYINFO`.
     pub OverlayInfo: DXGK_OVERLAYINFO,
 }
-assert_layout! { DXGKARG_UPDATEOVERLAY, 72, 8, OverlayInfo 0 }
+
+plain_struct! { DXGKARG_UPDATEOVERLAY, 72, 8, OverlayInfo: DXGK_OVERLAYINFO = 0 }
+
 impl DXGKARG_UPDATEOVERLAY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_UPDATEOVERLAY }
 
 /// `DXGKARG_VALIDATESUBMITCOMMAND`, d3dkmddi.h: 560 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -5237,17 +5801,19 @@ pub struct DXGKARG_VALIDATESUBMITCOMMAND {
     /// Offset 552, 8 bytes: `UINT64`.
     pub HwQueueProgressFenceId: u64,
 }
-assert_layout! {
-    DXGKARG_VALIDATESUBMITCOMMAND, 560, 8, Commands 0, CommandLength 8, Flags 12, ContextCount 16, _padding20 20,
-    Context 24, pPrivateDriverData 536, PrivateDriverDataSize 544, UmdPrivateDataSize 548,
-    HwQueueProgressFenceId 552,
+
+plain_struct! {
+    DXGKARG_VALIDATESUBMITCOMMAND, 560, 8, Commands: D3DGPU_VIRTUAL_ADDRESS = 0, CommandLength: u32 = 8,
+    Flags: DXGK_VALIDATESUBMITCOMMANDFLAGS = 12, ContextCount: u32 = 16, _padding20: Padding<4> = 20,
+    Context: [HANDLE; 64] = 24, pPrivateDriverData: *mut c_void = 536, PrivateDriverDataSize: u32 = 544,
+    UmdPrivateDataSize: u32 = 548, HwQueueProgressFenceId: u64 = 552,
 }
+
 impl DXGKARG_VALIDATESUBMITCOMMAND {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_VALIDATESUBMITCOMMAND }
 
 /// `DXGKARG_VALIDATEUPDATEALLOCPROPERTY`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -5264,14 +5830,18 @@ pub struct DXGKARG_VALIDATEUPDATEALLOCPROPERTY {
     /// Offset 20, 4 bytes: `UINT`.
     pub PropertyMaskValue: u32,
 }
-assert_layout! {
-    DXGKARG_VALIDATEUPDATEALLOCPROPERTY, 24, 8, hAllocation 0, SupportedSegmentSet 8, PreferredSegment 12, Flags 16,
-    PropertyMaskValue 20,
+
+plain_struct! {
+    DXGKARG_VALIDATEUPDATEALLOCPROPERTY, 24, 8, hAllocation: HANDLE = 0, SupportedSegmentSet: u32 = 8,
+    PreferredSegment: D3DDDI_SEGMENTPREFERENCE = 12, Flags: D3DDDI_UPDATEALLOCPROPERTY_FLAGS = 16,
+    PropertyMaskValue: u32 = 20,
 }
+
 impl DXGKARG_VALIDATEUPDATEALLOCPROPERTY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SetAccessedPhysically`: bit 0 at offset 20.
     #[inline]
     pub const fn SetAccessedPhysically(&self) -> bool { self.PropertyMaskValue & 0x1 != 0 }
@@ -5280,6 +5850,7 @@ impl DXGKARG_VALIDATEUPDATEALLOCPROPERTY {
     pub const fn set_SetAccessedPhysically(&mut self, value: bool) {
         self.PropertyMaskValue = (self.PropertyMaskValue & !0x1) | (value as u32);
     }
+
     /// `SetSupportedSegmentSet`: bit 1 at offset 20.
     #[inline]
     pub const fn SetSupportedSegmentSet(&self) -> bool { self.PropertyMaskValue & 0x2 != 0 }
@@ -5288,6 +5859,7 @@ impl DXGKARG_VALIDATEUPDATEALLOCPROPERTY {
     pub const fn set_SetSupportedSegmentSet(&mut self, value: bool) {
         self.PropertyMaskValue = (self.PropertyMaskValue & !0x2) | ((value as u32) << 1);
     }
+
     /// `SetPreferredSegment`: bit 2 at offset 20.
     #[inline]
     pub const fn SetPreferredSegment(&self) -> bool { self.PropertyMaskValue & 0x4 != 0 }
@@ -5296,6 +5868,7 @@ impl DXGKARG_VALIDATEUPDATEALLOCPROPERTY {
     pub const fn set_SetPreferredSegment(&mut self, value: bool) {
         self.PropertyMaskValue = (self.PropertyMaskValue & !0x4) | ((value as u32) << 2);
     }
+
     /// `Reserved`: bits 3 to 31 at offset 20.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.PropertyMaskValue >> 3) & 0x1fffffff }
@@ -5305,4 +5878,3 @@ impl DXGKARG_VALIDATEUPDATEALLOCPROPERTY {
         self.PropertyMaskValue = (self.PropertyMaskValue & !0xfffffff8) | ((value & 0x1fffffff) << 3);
     }
 }
-plain_types! { DXGKARG_VALIDATEUPDATEALLOCPROPERTY }

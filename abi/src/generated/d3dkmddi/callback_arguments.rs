@@ -15,7 +15,7 @@ use crate::{
     DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO, DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO2, DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO3,
     DXGK_PAGE_FAULT_FLAGS, DXGK_PHYSICAL_MEMORY_TYPE, DXGK_PRESENT_DISPLAY_ONLY_PROGRESS_ID,
     DXGK_PROTECTED_SESSION_STATUS, DXGK_RENDER_PIPELINE_STAGE, DXGK_SEGMENTBANKPREFERENCE, DXGK_SEGMENTPREFERENCE,
-    HANDLE, MDL, NTSTATUS, PHYSICAL_ADDRESS, POBJECT_ATTRIBUTES, Padding, assert_layout, bits, plain, plain_types,
+    HANDLE, MDL, NTSTATUS, PHYSICAL_ADDRESS, POBJECT_ATTRIBUTES, Padding, bits, plain, plain_struct, plain_union,
 };
 
 /// `DXGKARGCB_ALLOCATECONTIGUOUSMEMORY`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DRC.
@@ -39,17 +39,19 @@ pub struct DXGKARGCB_ALLOCATECONTIGUOUSMEMORY {
     /// Offset 48, 8 bytes: `PVOID`.
     pub pMemory: *mut c_void,
 }
-assert_layout! {
-    DXGKARGCB_ALLOCATECONTIGUOUSMEMORY, 56, 8, NumberOfBytes 0, LowestAcceptableAddress 8,
-    HighestAcceptableAddress 16, BoundaryAddressMultiple 24, CacheType 32, _padding36 36, hMemoryHandle 40,
-    pMemory 48,
+
+plain_struct! {
+    DXGKARGCB_ALLOCATECONTIGUOUSMEMORY, 56, 8, NumberOfBytes: usize = 0,
+    LowestAcceptableAddress: PHYSICAL_ADDRESS = 8, HighestAcceptableAddress: PHYSICAL_ADDRESS = 16,
+    BoundaryAddressMultiple: PHYSICAL_ADDRESS = 24, CacheType: DXGK_MEMORY_CACHING_TYPE = 32,
+    _padding36: Padding<4> = 36, hMemoryHandle: HANDLE = 40, pMemory: *mut c_void = 48,
 }
+
 impl DXGKARGCB_ALLOCATECONTIGUOUSMEMORY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_ALLOCATECONTIGUOUSMEMORY }
 
 /// `DXGKARGCB_ALLOCATEPAGESFORMDL`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DR.
 #[repr(C)]
@@ -72,16 +74,18 @@ pub struct DXGKARGCB_ALLOCATEPAGESFORMDL {
     /// Offset 48, 8 bytes: `PMDL`.
     pub pMdl: *mut MDL,
 }
-assert_layout! {
-    DXGKARGCB_ALLOCATEPAGESFORMDL, 56, 8, LowAddress 0, HighAddress 8, SkipBytes 16, TotalBytes 24, CacheType 32,
-    Flags 36, hMemoryHandle 40, pMdl 48,
+
+plain_struct! {
+    DXGKARGCB_ALLOCATEPAGESFORMDL, 56, 8, LowAddress: PHYSICAL_ADDRESS = 0, HighAddress: PHYSICAL_ADDRESS = 8,
+    SkipBytes: PHYSICAL_ADDRESS = 16, TotalBytes: usize = 24, CacheType: DXGK_MEMORY_CACHING_TYPE = 32,
+    Flags: u32 = 36, hMemoryHandle: HANDLE = 40, pMdl: *mut MDL = 48,
 }
+
 impl DXGKARGCB_ALLOCATEPAGESFORMDL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_ALLOCATEPAGESFORMDL }
 
 /// `DXGKARGCB_ALLOCATE_ADL`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -100,9 +104,12 @@ pub struct DXGKARGCB_ALLOCATE_ADL {
     /// Offset 32, 8 bytes: `DXGK_ADL *`.
     pub pAdl: *mut DXGK_ADL,
 }
-assert_layout! {
-    DXGKARGCB_ALLOCATE_ADL, 40, 8, hAdapterMemoryObject 0, Offset 8, Size 16, Flags 24, _padding28 28, pAdl 32,
+
+plain_struct! {
+    DXGKARGCB_ALLOCATE_ADL, 40, 8, hAdapterMemoryObject: HANDLE = 0, Offset: usize = 8, Size: usize = 16,
+    Flags: DXGKARGCB_ALLOCATE_ADL_Flags = 24, _padding28: Padding<4> = 28, pAdl: *mut DXGK_ADL = 32,
 }
+
 impl DXGKARGCB_ALLOCATE_ADL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -116,11 +123,14 @@ pub struct DXGKARGCB_ALLOCATE_ADL_Flags {
     /// Offset 24, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { DXGKARGCB_ALLOCATE_ADL_Flags, 4, 4, Value 0 }
+
+plain_struct! { DXGKARGCB_ALLOCATE_ADL_Flags, 4, 4, Value: u32 = 0 }
+
 impl DXGKARGCB_ALLOCATE_ADL_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `RequireContiguous`: bit 0 at offset 24.
     #[inline]
     pub const fn RequireContiguous(self) -> bool { self.Value & 0x1 != 0 }
@@ -131,6 +141,7 @@ impl DXGKARGCB_ALLOCATE_ADL_Flags {
     #[must_use]
     #[inline]
     pub const fn with_RequireContiguous(mut self, value: bool) -> Self { self.set_RequireContiguous(value); self }
+
     /// `PreferContiguous`: bit 1 at offset 24.
     #[inline]
     pub const fn PreferContiguous(self) -> bool { self.Value & 0x2 != 0 }
@@ -143,6 +154,7 @@ impl DXGKARGCB_ALLOCATE_ADL_Flags {
     #[must_use]
     #[inline]
     pub const fn with_PreferContiguous(mut self, value: bool) -> Self { self.set_PreferContiguous(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 24.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -156,6 +168,7 @@ impl DXGKARGCB_ALLOCATE_ADL_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARGCB_ALLOCATE_ADL_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARGCB_ALLOCATE_ADL_Flags", u64::from(self.Value), &[
@@ -163,7 +176,6 @@ impl fmt::Debug for DXGKARGCB_ALLOCATE_ADL_Flags {
         ])
     }
 }
-plain_types! { DXGKARGCB_ALLOCATE_ADL, DXGKARGCB_ALLOCATE_ADL_Flags }
 
 /// `DXGKARGCB_CLOSE_PHYSICAL_MEMORY_OBJECT`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -172,13 +184,14 @@ pub struct DXGKARGCB_CLOSE_PHYSICAL_MEMORY_OBJECT {
     /// Offset 0, 8 bytes: `HANDLE`.
     pub hAdapterMemoryObject: HANDLE,
 }
-assert_layout! { DXGKARGCB_CLOSE_PHYSICAL_MEMORY_OBJECT, 8, 8, hAdapterMemoryObject 0 }
+
+plain_struct! { DXGKARGCB_CLOSE_PHYSICAL_MEMORY_OBJECT, 8, 8, hAdapterMemoryObject: HANDLE = 0 }
+
 impl DXGKARGCB_CLOSE_PHYSICAL_MEMORY_OBJECT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_CLOSE_PHYSICAL_MEMORY_OBJECT }
 
 /// `DXGKARGCB_CREATECONTEXTALLOCATION`, d3dkmddi.h: 88 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -217,17 +230,21 @@ pub struct DXGKARGCB_CREATECONTEXTALLOCATION {
     #[doc(hidden)]
     pub _padding84: Padding<4>,
 }
-assert_layout! {
-    DXGKARGCB_CREATECONTEXTALLOCATION, 88, 8, ContextAllocationFlags 0, _padding4 4, hAdapter 8, hDevice 16,
-    hContext 24, hDriverAllocation 32, Size 40, Alignment 48, SupportedSegmentSet 52, EvictionSegmentSet 56,
-    PreferredSegment 60, HintedBank 64, Flags 68, hAllocation 72, PhysicalAdapterIndex 80, _padding84 84,
+
+plain_struct! {
+    DXGKARGCB_CREATECONTEXTALLOCATION, 88, 8, ContextAllocationFlags: DXGK_CREATECONTEXTALLOCATIONFLAGS = 0,
+    _padding4: Padding<4> = 4, hAdapter: HANDLE = 8, hDevice: HANDLE = 16, hContext: HANDLE = 24,
+    hDriverAllocation: HANDLE = 32, Size: usize = 40, Alignment: u32 = 48, SupportedSegmentSet: u32 = 52,
+    EvictionSegmentSet: u32 = 56, PreferredSegment: DXGK_SEGMENTPREFERENCE = 60,
+    HintedBank: DXGK_SEGMENTBANKPREFERENCE = 64, Flags: DXGK_ALLOCATIONINFOFLAGS = 68, hAllocation: HANDLE = 72,
+    PhysicalAdapterIndex: u32 = 80, _padding84: Padding<4> = 84,
 }
+
 impl DXGKARGCB_CREATECONTEXTALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_CREATECONTEXTALLOCATION }
 
 /// `DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT`, d3dkmddi.h: 80 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -250,14 +267,19 @@ pub struct DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT {
     /// Offset 72, 8 bytes: `HANDLE`.
     pub hAdapterMemoryObject: HANDLE,
 }
-assert_layout! {
-    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT, 80, 8, hAdapter 0, Size 8, Context 16, Type 24, CacheType 28, u0 32,
-    hPhysicalMemoryObject 64, hAdapterMemoryObject 72,
+
+plain_struct! {
+    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT, 80, 8, hAdapter: HANDLE = 0, Size: usize = 8, Context: usize = 16,
+    Type: DXGK_PHYSICAL_MEMORY_TYPE = 24, CacheType: DXGK_MEMORY_CACHING_TYPE = 28,
+    u0: DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_u0 = 32, hPhysicalMemoryObject: HANDLE = 64,
+    hAdapterMemoryObject: HANDLE = 72,
 }
+
 impl DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Mdl` at offset 32, 32 bytes: `struct`.
     #[inline]
     pub const fn Mdl(&self) -> &DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Mdl { plain::view(&self.u0) }
@@ -271,6 +293,7 @@ impl DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT {
     pub const fn set_Mdl(&mut self, value: DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Mdl) {
         plain::put(&mut self.u0, value);
     }
+
     /// `ContiguousMemory` at offset 32, 24 bytes: `struct`.
     #[inline]
     pub const fn ContiguousMemory(&self) -> &DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_ContiguousMemory {
@@ -286,6 +309,7 @@ impl DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT {
     pub const fn set_ContiguousMemory(&mut self, value: DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_ContiguousMemory) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Section` at offset 32, 24 bytes: `struct`.
     #[inline]
     pub const fn Section(&self) -> &DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Section { plain::view(&self.u0) }
@@ -299,6 +323,7 @@ impl DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT {
     pub const fn set_Section(&mut self, value: DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Section) {
         plain::put(&mut self.u0, value);
     }
+
     /// `IOSpace` at offset 32, 8 bytes: `struct`.
     #[inline]
     pub const fn IOSpace(&self) -> &DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_IOSpace { plain::view(&self.u0) }
@@ -329,10 +354,13 @@ pub struct DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Mdl {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Mdl, 32, 8, LowAddress 0, HighAddress 8, SkipBytes 16, Flags 24,
-    _padding28 28,
+
+plain_struct! {
+    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Mdl, 32, 8, LowAddress: PHYSICAL_ADDRESS = 0,
+    HighAddress: PHYSICAL_ADDRESS = 8, SkipBytes: PHYSICAL_ADDRESS = 16, Flags: u32 = 24,
+    _padding28: Padding<4> = 28,
 }
+
 impl DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Mdl {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -350,10 +378,12 @@ pub struct DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_ContiguousMemory {
     /// Offset 48, 8 bytes: `PHYSICAL_ADDRESS`.
     pub BoundaryAddressMultiple: PHYSICAL_ADDRESS,
 }
-assert_layout! {
-    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_ContiguousMemory, 24, 8, LowestAcceptableAddress 0,
-    HighestAcceptableAddress 8, BoundaryAddressMultiple 16,
+
+plain_struct! {
+    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_ContiguousMemory, 24, 8, LowestAcceptableAddress: PHYSICAL_ADDRESS = 0,
+    HighestAcceptableAddress: PHYSICAL_ADDRESS = 8, BoundaryAddressMultiple: PHYSICAL_ADDRESS = 16,
 }
+
 impl DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_ContiguousMemory {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -375,10 +405,13 @@ pub struct DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Section {
     /// Offset 52, 4 bytes: `ULONG`.
     pub AllocationAttributes: u32,
 }
-assert_layout! {
-    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Section, 24, 8, DesiredAccess 0, _padding4 4, ObjectAttributes 8,
-    PageProtection 16, AllocationAttributes 20,
+
+plain_struct! {
+    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Section, 24, 8, DesiredAccess: ACCESS_MASK = 0,
+    _padding4: Padding<4> = 4, ObjectAttributes: POBJECT_ATTRIBUTES = 8, PageProtection: u32 = 16,
+    AllocationAttributes: u32 = 20,
 }
+
 impl DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Section {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -392,7 +425,9 @@ pub struct DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_IOSpace {
     /// Offset 32, 8 bytes: `PHYSICAL_ADDRESS`.
     pub BaseAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! { DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_IOSpace, 8, 8, BaseAddress 0 }
+
+plain_struct! { DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_IOSpace, 8, 8, BaseAddress: PHYSICAL_ADDRESS = 0 }
+
 impl DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_IOSpace {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -409,21 +444,23 @@ pub union DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_u0 {
     pub(crate) IOSpace: DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_IOSpace,
     pub(crate) _bytes: [u8; 32],
 }
-assert_layout! { DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_u0, 32, 8 }
+
+plain_union! {
+    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_u0, 32, 8, DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Mdl,
+    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_ContiguousMemory, DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Section,
+    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_IOSpace, [u8; 32],
+}
+
 impl DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_u0")
     }
-}
-plain_types! {
-    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT, DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Mdl,
-    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_ContiguousMemory, DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_Section,
-    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_IOSpace, DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT_u0,
 }
 
 /// `DXGKARGCB_DESTROY_PHYSICAL_MEMORY_OBJECT`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
@@ -435,13 +472,17 @@ pub struct DXGKARGCB_DESTROY_PHYSICAL_MEMORY_OBJECT {
     /// Offset 8, 8 bytes: `HANDLE`.
     pub hAdapterMemoryObject: HANDLE,
 }
-assert_layout! { DXGKARGCB_DESTROY_PHYSICAL_MEMORY_OBJECT, 16, 8, hPhysicalMemoryObject 0, hAdapterMemoryObject 8 }
+
+plain_struct! {
+    DXGKARGCB_DESTROY_PHYSICAL_MEMORY_OBJECT, 16, 8, hPhysicalMemoryObject: HANDLE = 0,
+    hAdapterMemoryObject: HANDLE = 8,
+}
+
 impl DXGKARGCB_DESTROY_PHYSICAL_MEMORY_OBJECT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_DESTROY_PHYSICAL_MEMORY_OBJECT }
 
 /// `DXGKARGCB_DISCONNECTDOORBELL`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -456,13 +497,17 @@ pub struct DXGKARGCB_DISCONNECTDOORBELL {
     /// Offset 20, 4 bytes: `D3DDDI_DOORBELLSTATUS`.
     pub DisconnectReason: D3DDDI_DOORBELLSTATUS,
 }
-assert_layout! { DXGKARGCB_DISCONNECTDOORBELL, 24, 8, hHwQueue 0, hDoorbell 8, Flags 16, DisconnectReason 20 }
+
+plain_struct! {
+    DXGKARGCB_DISCONNECTDOORBELL, 24, 8, hHwQueue: HANDLE = 0, hDoorbell: HANDLE = 8,
+    Flags: DXGKARGCB_DISCONNECTDOORBELL_FLAGS = 16, DisconnectReason: D3DDDI_DOORBELLSTATUS = 20,
+}
+
 impl DXGKARGCB_DISCONNECTDOORBELL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_DISCONNECTDOORBELL }
 
 /// `DXGKARGCB_DISCONNECTDOORBELL_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -471,11 +516,14 @@ pub struct DXGKARGCB_DISCONNECTDOORBELL_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARGCB_DISCONNECTDOORBELL_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARGCB_DISCONNECTDOORBELL_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARGCB_DISCONNECTDOORBELL_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -487,6 +535,7 @@ impl DXGKARGCB_DISCONNECTDOORBELL_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARGCB_DISCONNECTDOORBELL_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARGCB_DISCONNECTDOORBELL_FLAGS", u64::from(self.Value), &[
@@ -494,7 +543,6 @@ impl fmt::Debug for DXGKARGCB_DISCONNECTDOORBELL_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARGCB_DISCONNECTDOORBELL_FLAGS }
 
 /// `DXGKARGCB_ENUMHANDLECHILDREN`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -505,13 +553,14 @@ pub struct DXGKARGCB_ENUMHANDLECHILDREN {
     /// Offset 4, 4 bytes: `UINT`.
     pub Index: u32,
 }
-assert_layout! { DXGKARGCB_ENUMHANDLECHILDREN, 8, 4, hObject 0, Index 4 }
+
+plain_struct! { DXGKARGCB_ENUMHANDLECHILDREN, 8, 4, hObject: D3DKMT_HANDLE = 0, Index: u32 = 4 }
+
 impl DXGKARGCB_ENUMHANDLECHILDREN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_ENUMHANDLECHILDREN }
 
 /// `DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -520,11 +569,14 @@ pub struct DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1, 4, 4, bits0 0 }
+
+plain_struct! { DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1, 4, 4, bits0: u32 = 0 }
+
 impl DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SupportOptimizedDefaultFenceType`: bit 0 at offset 0.
     #[inline]
     pub const fn SupportOptimizedDefaultFenceType(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -539,6 +591,7 @@ impl DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 {
     pub const fn with_SupportOptimizedDefaultFenceType(mut self, value: bool) -> Self {
         self.set_SupportOptimizedDefaultFenceType(value); self
     }
+
     /// `SupportIntraGpuFenceType`: bit 1 at offset 0.
     #[inline]
     pub const fn SupportIntraGpuFenceType(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -554,6 +607,7 @@ impl DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 {
         self.set_SupportIntraGpuFenceType(value); self
     }
 }
+
 impl fmt::Debug for DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1", u64::from(self.bits0), &[
@@ -561,7 +615,6 @@ impl fmt::Debug for DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 {
         ])
     }
 }
-plain_types! { DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 }
 
 /// `DXGKARGCB_FEATURE_SAMPLE_GETVALUE`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -571,13 +624,14 @@ pub struct DXGKARGCB_FEATURE_SAMPLE_GETVALUE {
     /// Offset 0, 4 bytes: `UINT`, type approximate.
     pub Value: u32,
 }
-assert_layout! { DXGKARGCB_FEATURE_SAMPLE_GETVALUE, 4, 4, Value 0 }
+
+plain_struct! { DXGKARGCB_FEATURE_SAMPLE_GETVALUE, 4, 4, Value: u32 = 0 }
+
 impl DXGKARGCB_FEATURE_SAMPLE_GETVALUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_FEATURE_SAMPLE_GETVALUE }
 
 /// `DXGKARGCB_FREECONTIGUOUSMEMORY`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -586,13 +640,14 @@ pub struct DXGKARGCB_FREECONTIGUOUSMEMORY {
     /// Offset 0, 8 bytes: `HANDLE`.
     pub hMemoryHandle: HANDLE,
 }
-assert_layout! { DXGKARGCB_FREECONTIGUOUSMEMORY, 8, 8, hMemoryHandle 0 }
+
+plain_struct! { DXGKARGCB_FREECONTIGUOUSMEMORY, 8, 8, hMemoryHandle: HANDLE = 0 }
+
 impl DXGKARGCB_FREECONTIGUOUSMEMORY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_FREECONTIGUOUSMEMORY }
 
 /// `DXGKARGCB_FREEPAGESFROMMDL`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -601,13 +656,14 @@ pub struct DXGKARGCB_FREEPAGESFROMMDL {
     /// Offset 0, 8 bytes: `HANDLE`.
     pub hMemoryHandle: HANDLE,
 }
-assert_layout! { DXGKARGCB_FREEPAGESFROMMDL, 8, 8, hMemoryHandle 0 }
+
+plain_struct! { DXGKARGCB_FREEPAGESFROMMDL, 8, 8, hMemoryHandle: HANDLE = 0 }
+
 impl DXGKARGCB_FREEPAGESFROMMDL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_FREEPAGESFROMMDL }
 
 /// `DXGKARGCB_FREE_ADL`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -618,13 +674,14 @@ pub struct DXGKARGCB_FREE_ADL {
     /// Offset 8, 8 bytes: `DXGK_ADL *`.
     pub pAdl: *mut DXGK_ADL,
 }
-assert_layout! { DXGKARGCB_FREE_ADL, 16, 8, hAdapterMemoryObject 0, pAdl 8 }
+
+plain_struct! { DXGKARGCB_FREE_ADL, 16, 8, hAdapterMemoryObject: HANDLE = 0, pAdl: *mut DXGK_ADL = 8 }
+
 impl DXGKARGCB_FREE_ADL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_FREE_ADL }
 
 /// `DXGKARGCB_GETCAPTUREADDRESS`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -637,13 +694,17 @@ pub struct DXGKARGCB_GETCAPTUREADDRESS {
     /// Offset 8, 8 bytes: `PHYSICAL_ADDRESS`.
     pub PhysicalAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! { DXGKARGCB_GETCAPTUREADDRESS, 16, 8, hAllocation 0, SegmentId 4, PhysicalAddress 8 }
+
+plain_struct! {
+    DXGKARGCB_GETCAPTUREADDRESS, 16, 8, hAllocation: D3DKMT_HANDLE = 0, SegmentId: u32 = 4,
+    PhysicalAddress: PHYSICAL_ADDRESS = 8,
+}
+
 impl DXGKARGCB_GETCAPTUREADDRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_GETCAPTUREADDRESS }
 
 /// `DXGKARGCB_GETHANDLEDATA`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -656,13 +717,17 @@ pub struct DXGKARGCB_GETHANDLEDATA {
     /// Offset 8, 4 bytes: `DXGKCB_GETHANDLEDATAFLAGS`.
     pub Flags: DXGKCB_GETHANDLEDATAFLAGS,
 }
-assert_layout! { DXGKARGCB_GETHANDLEDATA, 12, 4, hObject 0, Type 4, Flags 8 }
+
+plain_struct! {
+    DXGKARGCB_GETHANDLEDATA, 12, 4, hObject: D3DKMT_HANDLE = 0, Type: DXGK_HANDLE_TYPE = 4,
+    Flags: DXGKCB_GETHANDLEDATAFLAGS = 8,
+}
+
 impl DXGKARGCB_GETHANDLEDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_GETHANDLEDATA }
 
 /// `DXGKARGCB_INVALIDATEHWCONTEXT`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -677,13 +742,17 @@ pub struct DXGKARGCB_INVALIDATEHWCONTEXT {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! { DXGKARGCB_INVALIDATEHWCONTEXT, 24, 8, hAdapter 0, hHwContext 8, Flags 16, _padding20 20 }
+
+plain_struct! {
+    DXGKARGCB_INVALIDATEHWCONTEXT, 24, 8, hAdapter: HANDLE = 0, hHwContext: HANDLE = 8,
+    Flags: DXGK_INVALIDATEHWCONTEXTFLAGS = 16, _padding20: Padding<4> = 20,
+}
+
 impl DXGKARGCB_INVALIDATEHWCONTEXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_INVALIDATEHWCONTEXT }
 
 /// `DXGKARGCB_ISFEATUREENABLED`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -698,13 +767,17 @@ pub struct DXGKARGCB_ISFEATUREENABLED {
     #[doc(hidden)]
     pub _padding13: Padding<3>,
 }
-assert_layout! { DXGKARGCB_ISFEATUREENABLED, 16, 8, DeviceHandle 0, FeatureId 8, Enabled 12, _padding13 13 }
+
+plain_struct! {
+    DXGKARGCB_ISFEATUREENABLED, 16, 8, DeviceHandle: HANDLE = 0, FeatureId: DXGK_FEATURE_ID = 8,
+    Enabled: BOOLEAN = 12, _padding13: Padding<3> = 13,
+}
+
 impl DXGKARGCB_ISFEATUREENABLED {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_ISFEATUREENABLED }
 
 /// `DXGKARGCB_ISFEATUREENABLED2`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -717,13 +790,17 @@ pub struct DXGKARGCB_ISFEATUREENABLED2 {
     /// Offset 8, 4 bytes: `DXGK_ISFEATUREENABLED_RESULT`.
     pub Result: DXGK_ISFEATUREENABLED_RESULT,
 }
-assert_layout! { DXGKARGCB_ISFEATUREENABLED2, 12, 4, FeatureId 0, Flags 4, Result 8 }
+
+plain_struct! {
+    DXGKARGCB_ISFEATUREENABLED2, 12, 4, FeatureId: DXGK_FEATURE_ID = 0, Flags: DXGKARGCB_ISFEATUREENABLED2_FLAGS = 4,
+    Result: DXGK_ISFEATUREENABLED_RESULT = 8,
+}
+
 impl DXGKARGCB_ISFEATUREENABLED2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_ISFEATUREENABLED2 }
 
 /// `DXGKARGCB_ISFEATUREENABLED2_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -732,11 +809,14 @@ pub struct DXGKARGCB_ISFEATUREENABLED2_FLAGS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { DXGKARGCB_ISFEATUREENABLED2_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARGCB_ISFEATUREENABLED2_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARGCB_ISFEATUREENABLED2_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -748,6 +828,7 @@ impl DXGKARGCB_ISFEATUREENABLED2_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARGCB_ISFEATUREENABLED2_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARGCB_ISFEATUREENABLED2_FLAGS", u64::from(self.Value), &[
@@ -755,7 +836,6 @@ impl fmt::Debug for DXGKARGCB_ISFEATUREENABLED2_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARGCB_ISFEATUREENABLED2_FLAGS }
 
 /// `DXGKARGCB_MAPCONTEXTALLOCATION`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -778,16 +858,19 @@ pub struct DXGKARGCB_MAPCONTEXTALLOCATION {
     /// Offset 56, 8 bytes: `UINT64`.
     pub DriverProtection: u64,
 }
-assert_layout! {
-    DXGKARGCB_MAPCONTEXTALLOCATION, 64, 8, BaseAddress 0, MinimumAddress 8, MaximumAddress 16, hAllocation 24,
-    OffsetInPages 32, SizeInPages 40, Protection 48, DriverProtection 56,
+
+plain_struct! {
+    DXGKARGCB_MAPCONTEXTALLOCATION, 64, 8, BaseAddress: D3DGPU_VIRTUAL_ADDRESS = 0,
+    MinimumAddress: D3DGPU_VIRTUAL_ADDRESS = 8, MaximumAddress: D3DGPU_VIRTUAL_ADDRESS = 16,
+    hAllocation: HANDLE = 24, OffsetInPages: D3DGPU_SIZE_T = 32, SizeInPages: D3DGPU_SIZE_T = 40,
+    Protection: D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE = 48, DriverProtection: u64 = 56,
 }
+
 impl DXGKARGCB_MAPCONTEXTALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_MAPCONTEXTALLOCATION }
 
 /// `DXGKARGCB_MAPFRAMEBUFFERPOINTER`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -804,15 +887,17 @@ pub struct DXGKARGCB_MAPFRAMEBUFFERPOINTER {
     /// Offset 24, 8 bytes: `PVOID`.
     pub pBaseAddress: *mut c_void,
 }
-assert_layout! {
-    DXGKARGCB_MAPFRAMEBUFFERPOINTER, 32, 8, PhysicalAdapterIndex 0, _padding4 4, Size 8, Offset 16, pBaseAddress 24,
+
+plain_struct! {
+    DXGKARGCB_MAPFRAMEBUFFERPOINTER, 32, 8, PhysicalAdapterIndex: u32 = 0, _padding4: Padding<4> = 4,
+    Size: usize = 8, Offset: usize = 16, pBaseAddress: *mut c_void = 24,
 }
+
 impl DXGKARGCB_MAPFRAMEBUFFERPOINTER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_MAPFRAMEBUFFERPOINTER }
 
 /// `DXGKARGCB_MAPMDLTOIOMMU`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DR.
 #[repr(C)]
@@ -823,13 +908,14 @@ pub struct DXGKARGCB_MAPMDLTOIOMMU {
     /// Offset 8, 8 bytes: `HANDLE`.
     pub hMemoryHandle: HANDLE,
 }
-assert_layout! { DXGKARGCB_MAPMDLTOIOMMU, 16, 8, pMdl 0, hMemoryHandle 8 }
+
+plain_struct! { DXGKARGCB_MAPMDLTOIOMMU, 16, 8, pMdl: *mut MDL = 0, hMemoryHandle: HANDLE = 8 }
+
 impl DXGKARGCB_MAPMDLTOIOMMU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_MAPMDLTOIOMMU }
 
 /// `DXGKARGCB_MAP_PHYSICAL_MEMORY`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -848,16 +934,17 @@ pub struct DXGKARGCB_MAP_PHYSICAL_MEMORY {
     /// Offset 32, 8 bytes: `void *`.
     pub pMappedAddress: *mut c_void,
 }
-assert_layout! {
-    DXGKARGCB_MAP_PHYSICAL_MEMORY, 40, 8, hPhysicalMemoryObject 0, AccessMode 8, _padding12 12, Offset 16, Size 24,
-    pMappedAddress 32,
+
+plain_struct! {
+    DXGKARGCB_MAP_PHYSICAL_MEMORY, 40, 8, hPhysicalMemoryObject: HANDLE = 0, AccessMode: DXGK_ACCESS_MODE = 8,
+    _padding12: Padding<4> = 12, Offset: usize = 16, Size: usize = 24, pMappedAddress: *mut c_void = 32,
 }
+
 impl DXGKARGCB_MAP_PHYSICAL_MEMORY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_MAP_PHYSICAL_MEMORY }
 
 /// `DXGKARGCB_NOTIFYCURSORSUPPORTCHANGE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -870,13 +957,17 @@ pub struct DXGKARGCB_NOTIFYCURSORSUPPORTCHANGE {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { DXGKARGCB_NOTIFYCURSORSUPPORTCHANGE, 16, 8, DeviceHandle 0, VidPnSourceId 8, _padding12 12 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFYCURSORSUPPORTCHANGE, 16, 8, DeviceHandle: HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, _padding12: Padding<4> = 12,
+}
+
 impl DXGKARGCB_NOTIFYCURSORSUPPORTCHANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_NOTIFYCURSORSUPPORTCHANGE }
 
 /// `DXGKARGCB_NOTIFY_INTERRUPT_DATA`, d3dkmddi.h: 80 bytes, aligned to 8. Source: D.
 #[repr(C)]
@@ -893,11 +984,18 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     #[doc(hidden)]
     pub _padding76: Padding<4>,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA, 80, 8, InterruptType 0, _padding4 4, u0 8, Flags 72, _padding76 76 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA, 80, 8, InterruptType: DXGK_INTERRUPT_TYPE = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 = 8, Flags: DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS = 72,
+    _padding76: Padding<4> = 76,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DmaCompleted` at offset 8, 12 bytes: `struct`.
     #[inline]
     pub const fn DmaCompleted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted { plain::view(&self.u0) }
@@ -911,6 +1009,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DmaCompleted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DmaPreempted` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn DmaPreempted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted { plain::view(&self.u0) }
@@ -924,6 +1023,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DmaPreempted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DmaFaulted` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn DmaFaulted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted { plain::view(&self.u0) }
@@ -937,6 +1037,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DmaFaulted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `CrtcVsync` at offset 8, 24 bytes: `struct`.
     #[inline]
     pub const fn CrtcVsync(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync { plain::view(&self.u0) }
@@ -950,6 +1051,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_CrtcVsync(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DisplayOnlyVsync` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn DisplayOnlyVsync(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync { plain::view(&self.u0) }
@@ -963,6 +1065,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DisplayOnlyVsync(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync) {
         plain::put(&mut self.u0, value);
     }
+
     /// `CrtcVsyncWithMultiPlaneOverlay` at offset 8, 24 bytes: `struct`.
     #[inline]
     pub const fn CrtcVsyncWithMultiPlaneOverlay(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay {
@@ -978,6 +1081,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_CrtcVsyncWithMultiPlaneOverlay(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DisplayOnlyPresentProgress` at offset 8, 8 bytes: `DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS`.
     #[inline]
     pub const fn DisplayOnlyPresentProgress(&self) -> &DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS { plain::view(&self.u0) }
@@ -991,6 +1095,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DisplayOnlyPresentProgress(&mut self, value: DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MiracastEncodeChunkCompleted` at offset 8, 48 bytes: `struct`.
     #[inline]
     pub const fn MiracastEncodeChunkCompleted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted {
@@ -1006,6 +1111,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_MiracastEncodeChunkCompleted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DmaPageFaulted` at offset 8, 64 bytes: `struct`.
     #[inline]
     pub const fn DmaPageFaulted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted { plain::view(&self.u0) }
@@ -1019,6 +1125,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DmaPageFaulted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `CrtcVsyncWithMultiPlaneOverlay2` at offset 8, 40 bytes: `struct`.
     #[inline]
     pub const fn CrtcVsyncWithMultiPlaneOverlay2(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2 {
@@ -1034,6 +1141,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_CrtcVsyncWithMultiPlaneOverlay2(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MonitoredFenceSignaled` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn MonitoredFenceSignaled(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled {
@@ -1049,6 +1157,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_MonitoredFenceSignaled(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled) {
         plain::put(&mut self.u0, value);
     }
+
     /// `HwContextListSwitchCompleted` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn HwContextListSwitchCompleted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted {
@@ -1064,6 +1173,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_HwContextListSwitchCompleted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `HwQueuePageFaulted` at offset 8, 64 bytes: `struct`.
     #[inline]
     pub const fn HwQueuePageFaulted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted {
@@ -1079,6 +1189,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_HwQueuePageFaulted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `PeriodicMonitoredFenceSignaled` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn PeriodicMonitoredFenceSignaled(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled {
@@ -1094,6 +1205,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_PeriodicMonitoredFenceSignaled(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SchedulingLogInterrupt` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn SchedulingLogInterrupt(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt {
@@ -1109,6 +1221,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_SchedulingLogInterrupt(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GpuEngineTimeout` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn GpuEngineTimeout(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout { plain::view(&self.u0) }
@@ -1122,6 +1235,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_GpuEngineTimeout(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SuspendContextCompleted` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn SuspendContextCompleted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted {
@@ -1137,6 +1251,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_SuspendContextCompleted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `CrtcVsyncWithMultiPlaneOverlay3` at offset 8, 40 bytes: `struct`.
     #[inline]
     pub const fn CrtcVsyncWithMultiPlaneOverlay3(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3 {
@@ -1152,6 +1267,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_CrtcVsyncWithMultiPlaneOverlay3(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3) {
         plain::put(&mut self.u0, value);
     }
+
     /// `NativeFenceSignaled` at offset 8, 32 bytes: `struct`.
     #[inline]
     pub const fn NativeFenceSignaled(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled {
@@ -1167,6 +1283,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_NativeFenceSignaled(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled) {
         plain::put(&mut self.u0, value);
     }
+
     /// `EngineStateChange` at offset 8, 12 bytes: `struct`.
     #[inline]
     pub const fn EngineStateChange(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange {
@@ -1182,6 +1299,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_EngineStateChange(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Reserved` at offset 8, 64 bytes: `struct`.
     #[inline]
     pub const fn Reserved(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved { plain::view(&self.u0) }
@@ -1208,9 +1326,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted {
     /// Offset 16, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted, 12, 4, SubmissionFenceId 0, NodeOrdinal 4, EngineOrdinal 8,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted, 12, 4, SubmissionFenceId: u32 = 0, NodeOrdinal: u32 = 4,
+    EngineOrdinal: u32 = 8,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1230,10 +1351,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted {
     /// Offset 20, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted, 16, 4, PreemptionFenceId 0, LastCompletedFenceId 4, NodeOrdinal 8,
-    EngineOrdinal 12,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted, 16, 4, PreemptionFenceId: u32 = 0, LastCompletedFenceId: u32 = 4,
+    NodeOrdinal: u32 = 8, EngineOrdinal: u32 = 12,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1253,9 +1376,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted {
     /// Offset 20, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted, 16, 4, FaultedFenceId 0, Status 4, NodeOrdinal 8, EngineOrdinal 12,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted, 16, 4, FaultedFenceId: u32 = 0, Status: NTSTATUS = 4,
+    NodeOrdinal: u32 = 8, EngineOrdinal: u32 = 12,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1277,10 +1403,13 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync, 24, 8, VidPnTargetId 0, _padding4 4, PhysicalAddress 8,
-    PhysicalAdapterMask 16, _padding20 20,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync, 24, 8, VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    _padding4: Padding<4> = 4, PhysicalAddress: PHYSICAL_ADDRESS = 8, PhysicalAdapterMask: u32 = 16,
+    _padding20: Padding<4> = 20,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1294,7 +1423,11 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync {
     /// Offset 8, 4 bytes: `D3DDDI_VIDEO_PRESENT_TARGET_ID`.
     pub VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync, 4, 4, VidPnTargetId 0 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync, 4, 4, VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1316,10 +1449,14 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay {
     /// Offset 24, 8 bytes: `DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO *`.
     pub pMultiPlaneOverlayVsyncInfo: *mut DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay, 24, 8, VidPnTargetId 0, PhysicalAdapterMask 4,
-    MultiPlaneOverlayVsyncInfoCount 8, _padding12 12, pMultiPlaneOverlayVsyncInfo 16,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay, 24, 8,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, PhysicalAdapterMask: u32 = 4,
+    MultiPlaneOverlayVsyncInfoCount: u32 = 8, _padding12: Padding<4> = 12,
+    pMultiPlaneOverlayVsyncInfo: *mut DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO = 16,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1343,10 +1480,14 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted {
     /// Offset 52, 4 bytes: `NTSTATUS`.
     pub Status: NTSTATUS,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted, 48, 8, VidPnTargetId 0, _padding4 4, ChunkInfo 8,
-    pPrivateDriverData 32, PrivateDataDriverSize 40, Status 44,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted, 48, 8,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, _padding4: Padding<4> = 4,
+    ChunkInfo: DXGK_MIRACAST_CHUNK_INFO = 8, pPrivateDriverData: *mut c_void = 32, PrivateDataDriverSize: u32 = 40,
+    Status: NTSTATUS = 44,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1384,12 +1525,15 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted {
     /// Offset 64, 8 bytes: `HANDLE`.
     pub FaultedProcessHandle: HANDLE,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted, 64, 8, FaultedFenceId 0, _padding4 4,
-    FaultedPrimitiveAPISequenceNumber 8, FaultedPipelineStage 16, FaultedBindTableEntry 20, PageFaultFlags 24,
-    _padding28 28, FaultedVirtualAddress 32, NodeOrdinal 40, EngineOrdinal 44, PageTableLevel 48, FaultErrorCode 52,
-    FaultedProcessHandle 56,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted, 64, 8, FaultedFenceId: u32 = 0, _padding4: Padding<4> = 4,
+    FaultedPrimitiveAPISequenceNumber: u64 = 8, FaultedPipelineStage: DXGK_RENDER_PIPELINE_STAGE = 16,
+    FaultedBindTableEntry: u32 = 20, PageFaultFlags: DXGK_PAGE_FAULT_FLAGS = 24, _padding28: Padding<4> = 28,
+    FaultedVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 32, NodeOrdinal: u32 = 40, EngineOrdinal: u32 = 44,
+    PageTableLevel: u32 = 48, FaultErrorCode: DXGK_FAULT_ERROR_CODE = 52, FaultedProcessHandle: HANDLE = 56,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1415,11 +1559,15 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2 {
     /// Offset 40, 8 bytes: `ULONGLONG`.
     pub GpuClockCounter: u64,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2, 40, 8, VidPnTargetId 0, PhysicalAdapterMask 4,
-    MultiPlaneOverlayVsyncInfoCount 8, _padding12 12, pMultiPlaneOverlayVsyncInfo 16, GpuFrequency 24,
-    GpuClockCounter 32,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2, 40, 8,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, PhysicalAdapterMask: u32 = 4,
+    MultiPlaneOverlayVsyncInfoCount: u32 = 8, _padding12: Padding<4> = 12,
+    pMultiPlaneOverlayVsyncInfo: *mut DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO2 = 16, GpuFrequency: u64 = 24,
+    GpuClockCounter: u64 = 32,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1435,7 +1583,11 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled {
     /// Offset 12, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled, 8, 4, NodeOrdinal 0, EngineOrdinal 4 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled, 8, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1453,10 +1605,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted {
     /// Offset 16, 8 bytes: `UINT64`.
     pub ContextSwitchFence: u64,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted, 16, 8, NodeOrdinal 0, EngineOrdinal 4,
-    ContextSwitchFence 8,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted, 16, 8, NodeOrdinal: u32 = 0,
+    EngineOrdinal: u32 = 4, ContextSwitchFence: u64 = 8,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1472,12 +1626,15 @@ pub union DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0 {
     pub(crate) FaultedProcessHandle: HANDLE,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0, 8, 8 }
+
+plain_union! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0, 8, 8, HANDLE, HANDLE, HANDLE, [u8; 8] }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0")
@@ -1513,27 +1670,35 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted {
     #[doc(hidden)]
     pub _padding60: Padding<4>,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted, 64, 8, FaultedFenceId 0, FaultedVirtualAddress 8,
-    FaultedPrimitiveAPISequenceNumber 16, u0 24, NodeOrdinal 32, EngineOrdinal 36, FaultedPipelineStage 40,
-    FaultedBindTableEntry 44, PageFaultFlags 48, PageTableLevel 52, FaultErrorCode 56, _padding60 60,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted, 64, 8, FaultedFenceId: u64 = 0,
+    FaultedVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 8, FaultedPrimitiveAPISequenceNumber: u64 = 16,
+    u0: DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0 = 24, NodeOrdinal: u32 = 32, EngineOrdinal: u32 = 36,
+    FaultedPipelineStage: DXGK_RENDER_PIPELINE_STAGE = 40, FaultedBindTableEntry: u32 = 44,
+    PageFaultFlags: DXGK_PAGE_FAULT_FLAGS = 48, PageTableLevel: u32 = 52, FaultErrorCode: DXGK_FAULT_ERROR_CODE = 56,
+    _padding60: Padding<4> = 60,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FaultedHwQueue` at offset 32, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn FaultedHwQueue(&self) -> HANDLE { plain::get(&self.u0) }
     /// Stores `FaultedHwQueue`.
     #[inline]
     pub const fn set_FaultedHwQueue(&mut self, value: HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `FaultedHwContext` at offset 32, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn FaultedHwContext(&self) -> HANDLE { plain::get(&self.u0) }
     /// Stores `FaultedHwContext`.
     #[inline]
     pub const fn set_FaultedHwContext(&mut self, value: HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `FaultedProcessHandle` at offset 32, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn FaultedProcessHandle(&self) -> HANDLE { plain::get(&self.u0) }
@@ -1551,9 +1716,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled {
     /// Offset 12, 4 bytes: `UINT`.
     pub NotificationID: u32,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled, 8, 4, VidPnTargetId 0, NotificationID 4,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled, 8, 4,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, NotificationID: u32 = 4,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1569,7 +1737,11 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt {
     /// Offset 12, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt, 8, 4, NodeOrdinal 0, EngineOrdinal 4 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt, 8, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1585,7 +1757,9 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout {
     /// Offset 12, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout, 8, 4, NodeOrdinal 0, EngineOrdinal 4 }
+
+plain_struct! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout, 8, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1601,7 +1775,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted {
     /// Offset 16, 8 bytes: `UINT64`.
     pub ContextSuspendFence: u64,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted, 16, 8, hContext 0, ContextSuspendFence 8 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted, 16, 8, hContext: HANDLE = 0,
+    ContextSuspendFence: u64 = 8,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1627,11 +1806,15 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3 {
     /// Offset 40, 8 bytes: `ULONGLONG`.
     pub GpuClockCounter: u64,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3, 40, 8, VidPnTargetId 0, PhysicalAdapterMask 4,
-    MultiPlaneOverlayVsyncInfoCount 8, _padding12 12, pMultiPlaneOverlayVsyncInfo 16, GpuFrequency 24,
-    GpuClockCounter 32,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3, 40, 8,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, PhysicalAdapterMask: u32 = 4,
+    MultiPlaneOverlayVsyncInfoCount: u32 = 8, _padding12: Padding<4> = 12,
+    pMultiPlaneOverlayVsyncInfo: *mut DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO3 = 16, GpuFrequency: u64 = 24,
+    GpuClockCounter: u64 = 32,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1655,10 +1838,13 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled {
     /// Offset 32, 8 bytes: `HANDLE`.
     pub hHWQueue: HANDLE,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled, 32, 8, NodeOrdinal 0, EngineOrdinal 4,
-    SignaledNativeFenceCount 8, _padding12 12, pSignaledNativeFenceArray 16, hHWQueue 24,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled, 32, 8, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4,
+    SignaledNativeFenceCount: u32 = 8, _padding12: Padding<4> = 12, pSignaledNativeFenceArray: *mut HANDLE = 16,
+    hHWQueue: HANDLE = 24,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1676,7 +1862,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange {
     /// Offset 16, 4 bytes: `DXGK_ENGINE_STATE`.
     pub NewState: DXGK_ENGINE_STATE,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange, 12, 4, NodeOrdinal 0, EngineOrdinal 4, NewState 8 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange, 12, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4,
+    NewState: DXGK_ENGINE_STATE = 8,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1690,7 +1881,9 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved {
     /// Offset 8, 64 bytes: `UINT[16]`.
     pub Reserved: [u32; 16],
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved, 64, 4, Reserved 0 }
+
+plain_struct! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved, 64, 4, Reserved: [u32; 16] = 0 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1724,33 +1917,34 @@ pub union DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 {
     pub(crate) Reserved: DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved,
     pub(crate) _bytes: [u8; 64],
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0, 64, 8 }
-impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 {
-    /// All bytes zero: what Windows passes where nothing else is said.
-    #[inline]
-    pub const fn zeroed() -> Self { plain::zeroed() }
-}
-impl fmt::Debug for DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        plain::debug_union(f, "DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0")
-    }
-}
-plain_types! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA, DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted,
+
+plain_union! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0, 64, 8, DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted, DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync, DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync,
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay,
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay, DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted, DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled,
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted,
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0, DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted,
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted, DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt, DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled, DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange,
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved, DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0,
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved, [u8; 64],
+}
+
+impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 {
+    /// All bytes zero: what Windows passes where nothing else is said.
+    #[inline]
+    pub const fn zeroed() -> Self { plain::zeroed() }
+}
+
+impl fmt::Debug for DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        plain::debug_union(f, "DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0")
+    }
 }
 
 /// `DXGKARGCB_OPEN_PHYSICAL_MEMORY_OBJECT`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
@@ -1764,15 +1958,17 @@ pub struct DXGKARGCB_OPEN_PHYSICAL_MEMORY_OBJECT {
     /// Offset 16, 8 bytes: `HANDLE`.
     pub hAdapterMemoryObject: HANDLE,
 }
-assert_layout! {
-    DXGKARGCB_OPEN_PHYSICAL_MEMORY_OBJECT, 24, 8, hPhysicalMemoryObject 0, hAdapter 8, hAdapterMemoryObject 16,
+
+plain_struct! {
+    DXGKARGCB_OPEN_PHYSICAL_MEMORY_OBJECT, 24, 8, hPhysicalMemoryObject: HANDLE = 0, hAdapter: HANDLE = 8,
+    hAdapterMemoryObject: HANDLE = 16,
 }
+
 impl DXGKARGCB_OPEN_PHYSICAL_MEMORY_OBJECT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_OPEN_PHYSICAL_MEMORY_OBJECT }
 
 /// `DXGKARGCB_PINFRAMEBUFFERFORSAVE`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DR.
 #[repr(C)]
@@ -1787,13 +1983,17 @@ pub struct DXGKARGCB_PINFRAMEBUFFERFORSAVE {
     /// Offset 16, 8 bytes: `PMDL`.
     pub pMdl: *mut MDL,
 }
-assert_layout! { DXGKARGCB_PINFRAMEBUFFERFORSAVE, 24, 8, PhysicalAdapterIndex 0, _padding4 4, CommitSize 8, pMdl 16 }
+
+plain_struct! {
+    DXGKARGCB_PINFRAMEBUFFERFORSAVE, 24, 8, PhysicalAdapterIndex: u32 = 0, _padding4: Padding<4> = 4,
+    CommitSize: usize = 8, pMdl: *mut MDL = 16,
+}
+
 impl DXGKARGCB_PINFRAMEBUFFERFORSAVE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_PINFRAMEBUFFERFORSAVE }
 
 /// `DXGKARGCB_PINFRAMEBUFFERFORSAVE2`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1812,10 +2012,13 @@ pub struct DXGKARGCB_PINFRAMEBUFFERFORSAVE2 {
     /// Offset 24, 8 bytes: `DXGK_ADL *`.
     pub pAdl: *mut DXGK_ADL,
 }
-assert_layout! {
-    DXGKARGCB_PINFRAMEBUFFERFORSAVE2, 32, 8, PhysicalAdapterIndex 0, _padding4 4, CommitSize 8, Flags 16,
-    _padding20 20, pAdl 24,
+
+plain_struct! {
+    DXGKARGCB_PINFRAMEBUFFERFORSAVE2, 32, 8, PhysicalAdapterIndex: u32 = 0, _padding4: Padding<4> = 4,
+    CommitSize: usize = 8, Flags: DXGKARGCB_PINFRAMEBUFFERFORSAVE2_Flags = 16, _padding20: Padding<4> = 20,
+    pAdl: *mut DXGK_ADL = 24,
 }
+
 impl DXGKARGCB_PINFRAMEBUFFERFORSAVE2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1829,11 +2032,14 @@ pub struct DXGKARGCB_PINFRAMEBUFFERFORSAVE2_Flags {
     /// Offset 16, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARGCB_PINFRAMEBUFFERFORSAVE2_Flags, 4, 4, Value 0 }
+
+plain_struct! { DXGKARGCB_PINFRAMEBUFFERFORSAVE2_Flags, 4, 4, Value: u32 = 0 }
+
 impl DXGKARGCB_PINFRAMEBUFFERFORSAVE2_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PreferContiguous`: bit 0 at offset 16.
     #[inline]
     pub const fn PreferContiguous(self) -> bool { self.Value & 0x1 != 0 }
@@ -1844,6 +2050,7 @@ impl DXGKARGCB_PINFRAMEBUFFERFORSAVE2_Flags {
     #[must_use]
     #[inline]
     pub const fn with_PreferContiguous(mut self, value: bool) -> Self { self.set_PreferContiguous(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 16.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1857,6 +2064,7 @@ impl DXGKARGCB_PINFRAMEBUFFERFORSAVE2_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARGCB_PINFRAMEBUFFERFORSAVE2_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARGCB_PINFRAMEBUFFERFORSAVE2_Flags", u64::from(self.Value), &[
@@ -1864,7 +2072,6 @@ impl fmt::Debug for DXGKARGCB_PINFRAMEBUFFERFORSAVE2_Flags {
         ])
     }
 }
-plain_types! { DXGKARGCB_PINFRAMEBUFFERFORSAVE2, DXGKARGCB_PINFRAMEBUFFERFORSAVE2_Flags }
 
 /// `DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1875,13 +2082,17 @@ pub struct DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS {
     /// Offset 4, 4 bytes: `DXGK_PRESENT_DISPLAY_ONLY_PROGRESS_ID`.
     pub ProgressId: DXGK_PRESENT_DISPLAY_ONLY_PROGRESS_ID,
 }
-assert_layout! { DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS, 8, 4, VidPnSourceId 0, ProgressId 4 }
+
+plain_struct! {
+    DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS, 8, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    ProgressId: DXGK_PRESENT_DISPLAY_ONLY_PROGRESS_ID = 4,
+}
+
 impl DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS }
 
 /// `DXGKARGCB_PROTECTEDSESSIONSTATUS`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1894,13 +2105,17 @@ pub struct DXGKARGCB_PROTECTEDSESSIONSTATUS {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { DXGKARGCB_PROTECTEDSESSIONSTATUS, 16, 8, hProtectedSession 0, Status 8, _padding12 12 }
+
+plain_struct! {
+    DXGKARGCB_PROTECTEDSESSIONSTATUS, 16, 8, hProtectedSession: HANDLE = 0,
+    Status: DXGK_PROTECTED_SESSION_STATUS = 8, _padding12: Padding<4> = 12,
+}
+
 impl DXGKARGCB_PROTECTEDSESSIONSTATUS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_PROTECTEDSESSIONSTATUS }
 
 /// `DXGKARGCB_QUERYFEATUREINTERFACE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -1915,13 +2130,17 @@ pub struct DXGKARGCB_QUERYFEATUREINTERFACE {
     /// Offset 8, 8 bytes: `void *`.
     pub Interface: *mut c_void,
 }
-assert_layout! { DXGKARGCB_QUERYFEATUREINTERFACE, 16, 8, FeatureId 0, Version 4, InterfaceSize 6, Interface 8 }
+
+plain_struct! {
+    DXGKARGCB_QUERYFEATUREINTERFACE, 16, 8, FeatureId: DXGK_FEATURE_ID = 0, Version: DXGK_FEATURE_VERSION = 4,
+    InterfaceSize: u16 = 6, Interface: *mut c_void = 8,
+}
+
 impl DXGKARGCB_QUERYFEATUREINTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_QUERYFEATUREINTERFACE }
 
 /// `DXGKARGCB_QUERYFEATURESUPPORT`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1938,16 +2157,17 @@ pub struct DXGKARGCB_QUERYFEATURESUPPORT {
     #[doc(hidden)]
     pub _padding17: Padding<7>,
 }
-assert_layout! {
-    DXGKARGCB_QUERYFEATURESUPPORT, 24, 8, DeviceHandle 0, FeatureId 8, DriverSupportState 12, Enabled 16,
-    _padding17 17,
+
+plain_struct! {
+    DXGKARGCB_QUERYFEATURESUPPORT, 24, 8, DeviceHandle: HANDLE = 0, FeatureId: DXGK_FEATURE_ID = 8,
+    DriverSupportState: u32 = 12, Enabled: BOOLEAN = 16, _padding17: Padding<7> = 17,
 }
+
 impl DXGKARGCB_QUERYFEATURESUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_QUERYFEATURESUPPORT }
 
 /// `DXGKARGCB_RELEASEHANDLEDATA`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1960,13 +2180,17 @@ pub struct DXGKARGCB_RELEASEHANDLEDATA {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { DXGKARGCB_RELEASEHANDLEDATA, 16, 8, ReleaseHandle 0, Type 8, _padding12 12 }
+
+plain_struct! {
+    DXGKARGCB_RELEASEHANDLEDATA, 16, 8, ReleaseHandle: DXGKARG_RELEASE_HANDLE = 0, Type: DXGK_HANDLE_TYPE = 8,
+    _padding12: Padding<4> = 12,
+}
+
 impl DXGKARGCB_RELEASEHANDLEDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_RELEASEHANDLEDATA }
 
 /// `DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1989,14 +2213,18 @@ pub struct DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE {
     #[doc(hidden)]
     pub _padding44: Padding<4>,
 }
-assert_layout! {
-    DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE, 48, 8, hDxgkProcess 0, SizeInBytes 8, Alignment 16, _padding20 20,
-    StartVirtualAddress 24, BaseAddress 32, Flags 40, _padding44 44,
+
+plain_struct! {
+    DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE, 48, 8, hDxgkProcess: HANDLE = 0, SizeInBytes: u64 = 8,
+    Alignment: u32 = 16, _padding20: Padding<4> = 20, StartVirtualAddress: u64 = 24, BaseAddress: u64 = 32,
+    Flags: u32 = 40, _padding44: Padding<4> = 44,
 }
+
 impl DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AllowUserModeMapping`: bit 0 at offset 40.
     #[inline]
     pub const fn AllowUserModeMapping(&self) -> bool { self.Flags & 0x1 != 0 }
@@ -2004,7 +2232,6 @@ impl DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE {
     #[inline]
     pub const fn set_AllowUserModeMapping(&mut self, value: bool) { self.Flags = (self.Flags & !0x1) | (value as u32); }
 }
-plain_types! { DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE }
 
 /// `DXGKARGCB_SAVEMEMORYFORHOTUPDATE`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DR.
 #[repr(C)]
@@ -2031,16 +2258,19 @@ pub struct DXGKARGCB_SAVEMEMORYFORHOTUPDATE {
     /// Offset 48, 8 bytes: `BYTE *`.
     pub pMetaData: *mut u8,
 }
-assert_layout! {
-    DXGKARGCB_SAVEMEMORYFORHOTUPDATE, 56, 8, NumDataMemoryRanges 0, _padding4 4, pDataMemoryRanges 8, pDataMdl 16,
-    DataSize 24, _padding28 28, pData 32, MetaDataSize 40, _padding44 44, pMetaData 48,
+
+plain_struct! {
+    DXGKARGCB_SAVEMEMORYFORHOTUPDATE, 56, 8, NumDataMemoryRanges: u32 = 0, _padding4: Padding<4> = 4,
+    pDataMemoryRanges: *mut DXGK_KSR_MEMORY_RANGE = 8, pDataMdl: *mut MDL = 16, DataSize: u32 = 24,
+    _padding28: Padding<4> = 28, pData: *mut c_void = 32, MetaDataSize: u32 = 40, _padding44: Padding<4> = 44,
+    pMetaData: *mut u8 = 48,
 }
+
 impl DXGKARGCB_SAVEMEMORYFORHOTUPDATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_SAVEMEMORYFORHOTUPDATE }
 
 /// `DXGKARGCB_SIGNALEVENT`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2055,17 +2285,24 @@ pub struct DXGKARGCB_SIGNALEVENT {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! { DXGKARGCB_SIGNALEVENT, 24, 8, hDxgkProcess 0, hEvent 8, Flags 16, _padding20 20 }
+
+plain_struct! {
+    DXGKARGCB_SIGNALEVENT, 24, 8, hDxgkProcess: HANDLE = 0, hEvent: HANDLE = 8, Flags: u32 = 16,
+    _padding20: Padding<4> = 20,
+}
+
 impl DXGKARGCB_SIGNALEVENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CpuEventObject`: bit 0 at offset 16.
     #[inline]
     pub const fn CpuEventObject(&self) -> bool { self.Flags & 0x1 != 0 }
     /// Stores `CpuEventObject`.
     #[inline]
     pub const fn set_CpuEventObject(&mut self, value: bool) { self.Flags = (self.Flags & !0x1) | (value as u32); }
+
     /// `Reserved`: bits 1 to 31 at offset 16.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.Flags >> 1) & 0x7fffffff }
@@ -2075,7 +2312,6 @@ impl DXGKARGCB_SIGNALEVENT {
         self.Flags = (self.Flags & !0xfffffffe) | ((value & 0x7fffffff) << 1);
     }
 }
-plain_types! { DXGKARGCB_SIGNALEVENT }
 
 /// `DXGKARGCB_UNMAPFRAMEBUFFERPOINTER`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2088,13 +2324,17 @@ pub struct DXGKARGCB_UNMAPFRAMEBUFFERPOINTER {
     /// Offset 8, 8 bytes: `PVOID`.
     pub pBaseAddress: *mut c_void,
 }
-assert_layout! { DXGKARGCB_UNMAPFRAMEBUFFERPOINTER, 16, 8, PhysicalAdapterIndex 0, _padding4 4, pBaseAddress 8 }
+
+plain_struct! {
+    DXGKARGCB_UNMAPFRAMEBUFFERPOINTER, 16, 8, PhysicalAdapterIndex: u32 = 0, _padding4: Padding<4> = 4,
+    pBaseAddress: *mut c_void = 8,
+}
+
 impl DXGKARGCB_UNMAPFRAMEBUFFERPOINTER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_UNMAPFRAMEBUFFERPOINTER }
 
 /// `DXGKARGCB_UNMAPMDLFROMIOMMU`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2103,13 +2343,14 @@ pub struct DXGKARGCB_UNMAPMDLFROMIOMMU {
     /// Offset 0, 8 bytes: `HANDLE`.
     pub hMemoryHandle: HANDLE,
 }
-assert_layout! { DXGKARGCB_UNMAPMDLFROMIOMMU, 8, 8, hMemoryHandle 0 }
+
+plain_struct! { DXGKARGCB_UNMAPMDLFROMIOMMU, 8, 8, hMemoryHandle: HANDLE = 0 }
+
 impl DXGKARGCB_UNMAPMDLFROMIOMMU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_UNMAPMDLFROMIOMMU }
 
 /// `DXGKARGCB_UNMAP_PHYSICAL_MEMORY`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2122,13 +2363,17 @@ pub struct DXGKARGCB_UNMAP_PHYSICAL_MEMORY {
     /// Offset 16, 8 bytes: `SIZE_T`.
     pub Size: usize,
 }
-assert_layout! { DXGKARGCB_UNMAP_PHYSICAL_MEMORY, 24, 8, hPhysicalMemoryObject 0, pBaseAddress 8, Size 16 }
+
+plain_struct! {
+    DXGKARGCB_UNMAP_PHYSICAL_MEMORY, 24, 8, hPhysicalMemoryObject: HANDLE = 0, pBaseAddress: *mut c_void = 8,
+    Size: usize = 16,
+}
+
 impl DXGKARGCB_UNMAP_PHYSICAL_MEMORY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_UNMAP_PHYSICAL_MEMORY }
 
 /// `DXGKARGCB_UNPINFRAMEBUFFERFORSAVE`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2137,13 +2382,14 @@ pub struct DXGKARGCB_UNPINFRAMEBUFFERFORSAVE {
     /// Offset 0, 4 bytes: `UINT`.
     pub PhysicalAdapterIndex: u32,
 }
-assert_layout! { DXGKARGCB_UNPINFRAMEBUFFERFORSAVE, 4, 4, PhysicalAdapterIndex 0 }
+
+plain_struct! { DXGKARGCB_UNPINFRAMEBUFFERFORSAVE, 4, 4, PhysicalAdapterIndex: u32 = 0 }
+
 impl DXGKARGCB_UNPINFRAMEBUFFERFORSAVE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_UNPINFRAMEBUFFERFORSAVE }
 
 /// `DXGKARGCB_UPDATECONTEXTALLOCATION`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2158,16 +2404,17 @@ pub struct DXGKARGCB_UPDATECONTEXTALLOCATION {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARGCB_UPDATECONTEXTALLOCATION, 24, 8, hAllocation 0, pPrivateDriverData 8, PrivateDriverDataSize 16,
-    _padding20 20,
+
+plain_struct! {
+    DXGKARGCB_UPDATECONTEXTALLOCATION, 24, 8, hAllocation: HANDLE = 0, pPrivateDriverData: *mut c_void = 8,
+    PrivateDriverDataSize: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl DXGKARGCB_UPDATECONTEXTALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_UPDATECONTEXTALLOCATION }
 
 /// `DXGKCBINT_FEATURE_NATIVEFENCE_1`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -2176,13 +2423,14 @@ pub struct DXGKCBINT_FEATURE_NATIVEFENCE_1 {
     /// Offset 0, 8 bytes: `DXGKCB_FEATURE_NATIVEFENCE_CAPS_1`. Slot 0.
     pub GetOSCaps: DXGKCB_FEATURE_NATIVEFENCE_CAPS_1,
 }
-assert_layout! { DXGKCBINT_FEATURE_NATIVEFENCE_1, 8, 8, GetOSCaps 0 }
+
+plain_struct! { DXGKCBINT_FEATURE_NATIVEFENCE_1, 8, 8, GetOSCaps: DXGKCB_FEATURE_NATIVEFENCE_CAPS_1 = 0 }
+
 impl DXGKCBINT_FEATURE_NATIVEFENCE_1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKCBINT_FEATURE_NATIVEFENCE_1 }
 
 /// `DXGKCBINT_FEATURE_SAMPLE_4`, d3dkmddi.h: 8 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -2192,13 +2440,14 @@ pub struct DXGKCBINT_FEATURE_SAMPLE_4 {
     /// Offset 0, 8 bytes: `PVOID`, type approximate.
     pub GetValue: *mut c_void,
 }
-assert_layout! { DXGKCBINT_FEATURE_SAMPLE_4, 8, 8, GetValue 0 }
+
+plain_struct! { DXGKCBINT_FEATURE_SAMPLE_4, 8, 8, GetValue: *mut c_void = 0 }
+
 impl DXGKCBINT_FEATURE_SAMPLE_4 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKCBINT_FEATURE_SAMPLE_4 }
 
 /// `DXGKCB_GETHANDLEDATAFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2207,11 +2456,14 @@ pub struct DXGKCB_GETHANDLEDATAFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKCB_GETHANDLEDATAFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKCB_GETHANDLEDATAFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKCB_GETHANDLEDATAFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DeviceSpecific`: bit 0 at offset 0.
     #[inline]
     pub const fn DeviceSpecific(self) -> bool { self.Value & 0x1 != 0 }
@@ -2222,6 +2474,7 @@ impl DXGKCB_GETHANDLEDATAFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DeviceSpecific(mut self, value: bool) -> Self { self.set_DeviceSpecific(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -2235,6 +2488,7 @@ impl DXGKCB_GETHANDLEDATAFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKCB_GETHANDLEDATAFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKCB_GETHANDLEDATAFLAGS", u64::from(self.Value), &[
@@ -2242,7 +2496,6 @@ impl fmt::Debug for DXGKCB_GETHANDLEDATAFLAGS {
         ])
     }
 }
-plain_types! { DXGKCB_GETHANDLEDATAFLAGS }
 
 /// `DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -2251,11 +2504,14 @@ pub struct DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ValidPhysicalAdapterMask`: bit 0 at offset 0.
     #[inline]
     pub const fn ValidPhysicalAdapterMask(self) -> bool { self.Value & 0x1 != 0 }
@@ -2270,6 +2526,7 @@ impl DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     pub const fn with_ValidPhysicalAdapterMask(mut self, value: bool) -> Self {
         self.set_ValidPhysicalAdapterMask(value); self
     }
+
     /// `HsyncFlipCompletion`: bit 1 at offset 0.
     #[inline]
     pub const fn HsyncFlipCompletion(self) -> bool { self.Value & 0x2 != 0 }
@@ -2282,6 +2539,7 @@ impl DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HsyncFlipCompletion(mut self, value: bool) -> Self { self.set_HsyncFlipCompletion(value); self }
+
     /// `EvaluateLegacyMonitoredFences`: bit 2 at offset 0.
     #[inline]
     pub const fn EvaluateLegacyMonitoredFences(self) -> bool { self.Value & 0x4 != 0 }
@@ -2296,6 +2554,7 @@ impl DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     pub const fn with_EvaluateLegacyMonitoredFences(mut self, value: bool) -> Self {
         self.set_EvaluateLegacyMonitoredFences(value); self
     }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -2309,6 +2568,7 @@ impl DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS", u64::from(self.Value), &[
@@ -2317,7 +2577,6 @@ impl fmt::Debug for DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
         ])
     }
 }
-plain_types! { DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS }
 
 /// `DXGKCB_NOTIFY_MPO_VSYNC_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2326,11 +2585,14 @@ pub struct DXGKCB_NOTIFY_MPO_VSYNC_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKCB_NOTIFY_MPO_VSYNC_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKCB_NOTIFY_MPO_VSYNC_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKCB_NOTIFY_MPO_VSYNC_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PostPresentNeeded`: bit 0 at offset 0.
     #[inline]
     pub const fn PostPresentNeeded(self) -> bool { self.Value & 0x1 != 0 }
@@ -2341,6 +2603,7 @@ impl DXGKCB_NOTIFY_MPO_VSYNC_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PostPresentNeeded(mut self, value: bool) -> Self { self.set_PostPresentNeeded(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -2354,6 +2617,7 @@ impl DXGKCB_NOTIFY_MPO_VSYNC_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKCB_NOTIFY_MPO_VSYNC_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKCB_NOTIFY_MPO_VSYNC_FLAGS", u64::from(self.Value), &[
@@ -2361,4 +2625,3 @@ impl fmt::Debug for DXGKCB_NOTIFY_MPO_VSYNC_FLAGS {
         ])
     }
 }
-plain_types! { DXGKCB_NOTIFY_MPO_VSYNC_FLAGS }

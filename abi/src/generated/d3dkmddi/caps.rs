@@ -7,8 +7,8 @@ use core::fmt;
 use crate::{
     BOOLEAN, D3DGPU_VIRTUAL_ADDRESS, D3DKMDT_PREEMPTION_CAPS, DXGK_GAMMA_1DLUT_CAP, DXGK_GAMMA_MATRIX_CAP,
     DXGK_GPUENGINETOPOLOGY, DXGK_PAGETABLEUPDATEMODE, DXGK_PHYSICALADAPTERFLAGS, DXGK_POINTERFLAGS,
-    DXGK_TARGET_GAMMA_CAPS_VERSION, DXGK_WDDMVERSION, HANDLE, PHYSICAL_ADDRESS, Padding, assert_layout, bits, plain,
-    plain_types,
+    DXGK_TARGET_GAMMA_CAPS_VERSION, DXGK_WDDMVERSION, HANDLE, PHYSICAL_ADDRESS, Padding, bits, plain, plain_struct,
+    plain_union,
 };
 
 /// `DXGK_64_BIT_ONLY_CAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
@@ -19,11 +19,14 @@ pub struct DXGK_64_BIT_ONLY_CAPS {
     /// Offset 0, 4 bytes: `UINT`, type approximate.
     pub Value: u32,
 }
-assert_layout! { DXGK_64_BIT_ONLY_CAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_64_BIT_ONLY_CAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_64_BIT_ONLY_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SupportsOnly64Bit`: bit 0 at offset 0.
     #[inline]
     pub const fn SupportsOnly64Bit(self) -> bool { self.Value & 0x1 != 0 }
@@ -34,6 +37,7 @@ impl DXGK_64_BIT_ONLY_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_SupportsOnly64Bit(mut self, value: bool) -> Self { self.set_SupportsOnly64Bit(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -47,6 +51,7 @@ impl DXGK_64_BIT_ONLY_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_64_BIT_ONLY_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_64_BIT_ONLY_CAPS", u64::from(self.Value), &[
@@ -54,7 +59,6 @@ impl fmt::Debug for DXGK_64_BIT_ONLY_CAPS {
         ])
     }
 }
-plain_types! { DXGK_64_BIT_ONLY_CAPS }
 
 /// `DXGK_COLORTRANSFORMCAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -63,11 +67,14 @@ pub struct DXGK_COLORTRANSFORMCAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_COLORTRANSFORMCAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_COLORTRANSFORMCAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_COLORTRANSFORMCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Gamma_Rgb256x3x16`: bit 0 at offset 0.
     #[inline]
     pub const fn Gamma_Rgb256x3x16(self) -> bool { self.Value & 0x1 != 0 }
@@ -78,6 +85,7 @@ impl DXGK_COLORTRANSFORMCAPS {
     #[must_use]
     #[inline]
     pub const fn with_Gamma_Rgb256x3x16(mut self, value: bool) -> Self { self.set_Gamma_Rgb256x3x16(value); self }
+
     /// `Gamma_Dxgi1`: bit 1 at offset 0.
     #[inline]
     pub const fn Gamma_Dxgi1(self) -> bool { self.Value & 0x2 != 0 }
@@ -88,6 +96,7 @@ impl DXGK_COLORTRANSFORMCAPS {
     #[must_use]
     #[inline]
     pub const fn with_Gamma_Dxgi1(mut self, value: bool) -> Self { self.set_Gamma_Dxgi1(value); self }
+
     /// `Transform_3x4Matrix`: bit 2 at offset 0.
     #[inline]
     pub const fn Transform_3x4Matrix(self) -> bool { self.Value & 0x4 != 0 }
@@ -100,6 +109,7 @@ impl DXGK_COLORTRANSFORMCAPS {
     #[must_use]
     #[inline]
     pub const fn with_Transform_3x4Matrix(mut self, value: bool) -> Self { self.set_Transform_3x4Matrix(value); self }
+
     /// `Transform_3x4Matrix_WideColor`: bit 3 at offset 0.
     #[inline]
     pub const fn Transform_3x4Matrix_WideColor(self) -> bool { self.Value & 0x8 != 0 }
@@ -114,6 +124,7 @@ impl DXGK_COLORTRANSFORMCAPS {
     pub const fn with_Transform_3x4Matrix_WideColor(mut self, value: bool) -> Self {
         self.set_Transform_3x4Matrix_WideColor(value); self
     }
+
     /// `Transform_3x4Matrix_HighColor`: bit 4 at offset 0.
     #[inline]
     pub const fn Transform_3x4Matrix_HighColor(self) -> bool { self.Value & 0x10 != 0 }
@@ -128,6 +139,7 @@ impl DXGK_COLORTRANSFORMCAPS {
     pub const fn with_Transform_3x4Matrix_HighColor(mut self, value: bool) -> Self {
         self.set_Transform_3x4Matrix_HighColor(value); self
     }
+
     /// `Transform_Matrix_V2`: bit 5 at offset 0.
     #[inline]
     pub const fn Transform_Matrix_V2(self) -> bool { self.Value & 0x20 != 0 }
@@ -140,6 +152,7 @@ impl DXGK_COLORTRANSFORMCAPS {
     #[must_use]
     #[inline]
     pub const fn with_Transform_Matrix_V2(mut self, value: bool) -> Self { self.set_Transform_Matrix_V2(value); self }
+
     /// `Reserved`: bits 6 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 6) & 0x3ffffff }
@@ -153,6 +166,7 @@ impl DXGK_COLORTRANSFORMCAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_COLORTRANSFORMCAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_COLORTRANSFORMCAPS", u64::from(self.Value), &[
@@ -162,7 +176,6 @@ impl fmt::Debug for DXGK_COLORTRANSFORMCAPS {
         ])
     }
 }
-plain_types! { DXGK_COLORTRANSFORMCAPS }
 
 /// `DXGK_CONTEXTINFO_CAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -171,11 +184,14 @@ pub struct DXGK_CONTEXTINFO_CAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CONTEXTINFO_CAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CONTEXTINFO_CAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CONTEXTINFO_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NoPatchingRequired`: bit 0 at offset 0.
     #[inline]
     pub const fn NoPatchingRequired(self) -> bool { self.Value & 0x1 != 0 }
@@ -186,6 +202,7 @@ impl DXGK_CONTEXTINFO_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_NoPatchingRequired(mut self, value: bool) -> Self { self.set_NoPatchingRequired(value); self }
+
     /// `DriverManagesResidency`: bit 1 at offset 0.
     #[inline]
     pub const fn DriverManagesResidency(self) -> bool { self.Value & 0x2 != 0 }
@@ -200,6 +217,7 @@ impl DXGK_CONTEXTINFO_CAPS {
     pub const fn with_DriverManagesResidency(mut self, value: bool) -> Self {
         self.set_DriverManagesResidency(value); self
     }
+
     /// `UseIoMmu`: bit 2 at offset 0.
     #[inline]
     pub const fn UseIoMmu(self) -> bool { self.Value & 0x4 != 0 }
@@ -210,6 +228,7 @@ impl DXGK_CONTEXTINFO_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_UseIoMmu(mut self, value: bool) -> Self { self.set_UseIoMmu(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -223,6 +242,7 @@ impl DXGK_CONTEXTINFO_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_CONTEXTINFO_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CONTEXTINFO_CAPS", u64::from(self.Value), &[
@@ -230,7 +250,6 @@ impl fmt::Debug for DXGK_CONTEXTINFO_CAPS {
         ])
     }
 }
-plain_types! { DXGK_CONTEXTINFO_CAPS }
 
 /// `DXGK_DEVICE_TYPE_CAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -239,11 +258,14 @@ pub struct DXGK_DEVICE_TYPE_CAPS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DEVICE_TYPE_CAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DEVICE_TYPE_CAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DEVICE_TYPE_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Discrete`: bit 0 at offset 0.
     #[inline]
     pub const fn Discrete(self) -> bool { self.Value & 0x1 != 0 }
@@ -254,6 +276,7 @@ impl DXGK_DEVICE_TYPE_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_Discrete(mut self, value: bool) -> Self { self.set_Discrete(value); self }
+
     /// `Detachable`: bit 1 at offset 0.
     #[inline]
     pub const fn Detachable(self) -> bool { self.Value & 0x2 != 0 }
@@ -264,6 +287,7 @@ impl DXGK_DEVICE_TYPE_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_Detachable(mut self, value: bool) -> Self { self.set_Detachable(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -277,6 +301,7 @@ impl DXGK_DEVICE_TYPE_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DEVICE_TYPE_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DEVICE_TYPE_CAPS", u64::from(self.Value), &[
@@ -284,7 +309,6 @@ impl fmt::Debug for DXGK_DEVICE_TYPE_CAPS {
         ])
     }
 }
-plain_types! { DXGK_DEVICE_TYPE_CAPS }
 
 /// `DXGK_DIRTY_BIT_TRACKING_CAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -293,11 +317,14 @@ pub struct DXGK_DIRTY_BIT_TRACKING_CAPS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DIRTY_BIT_TRACKING_CAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DIRTY_BIT_TRACKING_CAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DIRTY_BIT_TRACKING_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DirtyBitTrackingSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn DirtyBitTrackingSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -312,6 +339,7 @@ impl DXGK_DIRTY_BIT_TRACKING_CAPS {
     pub const fn with_DirtyBitTrackingSupported(mut self, value: bool) -> Self {
         self.set_DirtyBitTrackingSupported(value); self
     }
+
     /// `DirtyBitTrackingPerformant`: bit 1 at offset 0.
     #[inline]
     pub const fn DirtyBitTrackingPerformant(self) -> bool { self.Value & 0x2 != 0 }
@@ -326,6 +354,7 @@ impl DXGK_DIRTY_BIT_TRACKING_CAPS {
     pub const fn with_DirtyBitTrackingPerformant(mut self, value: bool) -> Self {
         self.set_DirtyBitTrackingPerformant(value); self
     }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -339,6 +368,7 @@ impl DXGK_DIRTY_BIT_TRACKING_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DIRTY_BIT_TRACKING_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DIRTY_BIT_TRACKING_CAPS", u64::from(self.Value), &[
@@ -346,7 +376,6 @@ impl fmt::Debug for DXGK_DIRTY_BIT_TRACKING_CAPS {
         ])
     }
 }
-plain_types! { DXGK_DIRTY_BIT_TRACKING_CAPS }
 
 /// `DXGK_DIRTY_BIT_TRACKING_SEGMENT_CAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -355,13 +384,14 @@ pub struct DXGK_DIRTY_BIT_TRACKING_SEGMENT_CAPS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub PageSize: u32,
 }
-assert_layout! { DXGK_DIRTY_BIT_TRACKING_SEGMENT_CAPS, 4, 4, PageSize 0 }
+
+plain_struct! { DXGK_DIRTY_BIT_TRACKING_SEGMENT_CAPS, 4, 4, PageSize: u32 = 0 }
+
 impl DXGK_DIRTY_BIT_TRACKING_SEGMENT_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DIRTY_BIT_TRACKING_SEGMENT_CAPS }
 
 /// `DXGK_DISPLAY_DRIVERCAPS_EXTENSION`, d3dkmddi.h: 4 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -370,11 +400,14 @@ pub struct DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DISPLAY_DRIVERCAPS_EXTENSION, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DISPLAY_DRIVERCAPS_EXTENSION, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SecureDisplaySupport`: bit 0 at offset 0.
     #[inline]
     pub const fn SecureDisplaySupport(self) -> bool { self.Value & 0x1 != 0 }
@@ -385,6 +418,7 @@ impl DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
     #[must_use]
     #[inline]
     pub const fn with_SecureDisplaySupport(mut self, value: bool) -> Self { self.set_SecureDisplaySupport(value); self }
+
     /// `VirtualModeSupport`: bit 1 at offset 0.
     #[inline]
     pub const fn VirtualModeSupport(self) -> bool { self.Value & 0x2 != 0 }
@@ -397,6 +431,7 @@ impl DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
     #[must_use]
     #[inline]
     pub const fn with_VirtualModeSupport(mut self, value: bool) -> Self { self.set_VirtualModeSupport(value); self }
+
     /// `HdrFP16ScanoutSupport`: bit 2 at offset 0.
     #[inline]
     pub const fn HdrFP16ScanoutSupport(self) -> bool { self.Value & 0x4 != 0 }
@@ -411,6 +446,7 @@ impl DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
     pub const fn with_HdrFP16ScanoutSupport(mut self, value: bool) -> Self {
         self.set_HdrFP16ScanoutSupport(value); self
     }
+
     /// `HdrARGB10ScanoutSupport`: bit 3 at offset 0.
     #[inline]
     pub const fn HdrARGB10ScanoutSupport(self) -> bool { self.Value & 0x8 != 0 }
@@ -425,6 +461,7 @@ impl DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
     pub const fn with_HdrARGB10ScanoutSupport(mut self, value: bool) -> Self {
         self.set_HdrARGB10ScanoutSupport(value); self
     }
+
     /// `Hdr10MetadataSupport`: bit 4 at offset 0.
     #[inline]
     pub const fn Hdr10MetadataSupport(self) -> bool { self.Value & 0x10 != 0 }
@@ -437,6 +474,7 @@ impl DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
     #[must_use]
     #[inline]
     pub const fn with_Hdr10MetadataSupport(mut self, value: bool) -> Self { self.set_Hdr10MetadataSupport(value); self }
+
     /// `VirtualRefreshRateSupport`: bit 5 at offset 0.
     #[inline]
     pub const fn VirtualRefreshRateSupport(self) -> bool { self.Value & 0x20 != 0 }
@@ -451,6 +489,7 @@ impl DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
     pub const fn with_VirtualRefreshRateSupport(mut self, value: bool) -> Self {
         self.set_VirtualRefreshRateSupport(value); self
     }
+
     /// `SupportUsb4Targets`: bit 6 at offset 0.
     #[inline]
     pub const fn SupportUsb4Targets(self) -> bool { self.Value & 0x40 != 0 }
@@ -463,6 +502,7 @@ impl DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
     #[must_use]
     #[inline]
     pub const fn with_SupportUsb4Targets(mut self, value: bool) -> Self { self.set_SupportUsb4Targets(value); self }
+
     /// `Reserved`: bits 7 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 7) & 0x1ffffff }
@@ -476,6 +516,7 @@ impl DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DISPLAY_DRIVERCAPS_EXTENSION", u64::from(self.Value), &[
@@ -485,7 +526,6 @@ impl fmt::Debug for DXGK_DISPLAY_DRIVERCAPS_EXTENSION {
         ])
     }
 }
-plain_types! { DXGK_DISPLAY_DRIVERCAPS_EXTENSION }
 
 /// `DXGK_DMABUFFERCAPS_DEPRECATED`, d3dkmddi.h: 160 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -496,7 +536,12 @@ pub struct DXGK_DMABUFFERCAPS_DEPRECATED {
     /// Offset 80, 80 bytes: `struct`.
     pub PagingDmaBuffer: DXGK_DMABUFFERCAPS_DEPRECATED_PagingDmaBuffer,
 }
-assert_layout! { DXGK_DMABUFFERCAPS_DEPRECATED, 160, 4, PresentDmaBuffer 0, PagingDmaBuffer 80 }
+
+plain_struct! {
+    DXGK_DMABUFFERCAPS_DEPRECATED, 160, 4, PresentDmaBuffer: DXGK_DMABUFFERCAPS_DEPRECATED_PresentDmaBuffer = 0,
+    PagingDmaBuffer: DXGK_DMABUFFERCAPS_DEPRECATED_PagingDmaBuffer = 80,
+}
+
 impl DXGK_DMABUFFERCAPS_DEPRECATED {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -518,10 +563,12 @@ pub struct DXGK_DMABUFFERCAPS_DEPRECATED_PresentDmaBuffer {
     /// Offset 16, 64 bytes: `UINT[16]`.
     pub Reserved: [u32; 16],
 }
-assert_layout! {
-    DXGK_DMABUFFERCAPS_DEPRECATED_PresentDmaBuffer, 80, 4, Size 0, PrivateDriverDataSize 4, SegmentId 8,
-    Reserved1 12, Reserved 16,
+
+plain_struct! {
+    DXGK_DMABUFFERCAPS_DEPRECATED_PresentDmaBuffer, 80, 4, Size: u32 = 0, PrivateDriverDataSize: u32 = 4,
+    SegmentId: u32 = 8, Reserved1: u32 = 12, Reserved: [u32; 16] = 16,
 }
+
 impl DXGK_DMABUFFERCAPS_DEPRECATED_PresentDmaBuffer {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -543,18 +590,16 @@ pub struct DXGK_DMABUFFERCAPS_DEPRECATED_PagingDmaBuffer {
     /// Offset 96, 64 bytes: `UINT[16]`.
     pub Reserved: [u32; 16],
 }
-assert_layout! {
-    DXGK_DMABUFFERCAPS_DEPRECATED_PagingDmaBuffer, 80, 4, Size 0, PrivateDriverDataSize 4, SegmentId 8, Reserved1 12,
-    Reserved 16,
+
+plain_struct! {
+    DXGK_DMABUFFERCAPS_DEPRECATED_PagingDmaBuffer, 80, 4, Size: u32 = 0, PrivateDriverDataSize: u32 = 4,
+    SegmentId: u32 = 8, Reserved1: u32 = 12, Reserved: [u32; 16] = 16,
 }
+
 impl DXGK_DMABUFFERCAPS_DEPRECATED_PagingDmaBuffer {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
-}
-plain_types! {
-    DXGK_DMABUFFERCAPS_DEPRECATED, DXGK_DMABUFFERCAPS_DEPRECATED_PresentDmaBuffer,
-    DXGK_DMABUFFERCAPS_DEPRECATED_PagingDmaBuffer,
 }
 
 /// `DXGK_DRIVERCAPS`, d3dkmddi.h: 592 bytes, aligned to 8. Source: DC.
@@ -648,24 +693,34 @@ pub struct DXGK_DRIVERCAPS {
     #[doc(hidden)]
     pub _padding588: Padding<4>,
 }
-assert_layout! {
-    DXGK_DRIVERCAPS, 592, 8, HighestAcceptableAddress 0, MaxAllocationListSlotId 8, _padding12 12,
-    ApertureSegmentCommitLimit 16, MaxPointerWidth 24, MaxPointerHeight 28, PointerCaps 32,
-    InterruptMessageNumber 36, NumberOfSwizzlingRanges 40, MaxOverlays 44, u0 48, PresentationCaps 52,
-    MaxQueuedFlipOnVSync 56, FlipCaps 60, SchedulingCaps 64, MemoryManagementCaps 68, GpuEngineTopology 76,
-    WDDMVersion 336, Reserved 340, Reserved1 368, PreemptionCaps 528, SupportNonVGA 536, SupportSmoothRotation 537,
-    SupportPerEngineTDR 538, SupportDirectFlip 539, SupportMultiPlaneOverlay 540, SupportRuntimePowerManagement 541,
-    SupportSurpriseRemovalInHibernation 542, HybridDiscrete 543, MaxOverlayPlanes 544, HybridIntegrated 548,
-    _padding549 549, InternalGpuVirtualAddressRangeStart 552, InternalGpuVirtualAddressRangeEnd 560,
-    SupportSurpriseRemoval 568, SupportMultiPlaneOverlayImmediateFlip 569,
-    CursorScaledWithMultiPlaneOverlayPlane0 570, HybridAcpiChainingRequired 571,
-    MaxQueuedMultiPlaneOverlayFlipVSync 572, MiscCaps 576, MaxHwQueuedFlips 580, HwQueuedFlipCaps 584,
-    _padding588 588,
+
+plain_struct! {
+    DXGK_DRIVERCAPS, 592, 8, HighestAcceptableAddress: PHYSICAL_ADDRESS = 0, MaxAllocationListSlotId: u32 = 8,
+    _padding12: Padding<4> = 12, ApertureSegmentCommitLimit: usize = 16, MaxPointerWidth: u32 = 24,
+    MaxPointerHeight: u32 = 28, PointerCaps: DXGK_POINTERFLAGS = 32, InterruptMessageNumber: u32 = 36,
+    NumberOfSwizzlingRanges: u32 = 40, MaxOverlays: u32 = 44, u0: DXGK_DRIVERCAPS_u0 = 48,
+    PresentationCaps: DXGK_PRESENTATIONCAPS = 52, MaxQueuedFlipOnVSync: u32 = 56, FlipCaps: DXGK_FLIPCAPS = 60,
+    SchedulingCaps: DXGK_VIDSCHCAPS = 64, MemoryManagementCaps: DXGK_VIDMMCAPS = 68,
+    GpuEngineTopology: DXGK_GPUENGINETOPOLOGY = 76, WDDMVersion: DXGK_WDDMVERSION = 336,
+    Reserved: DXGK_VIRTUALADDRESSCAPS_DEPRECATED = 340, Reserved1: DXGK_DMABUFFERCAPS_DEPRECATED = 368,
+    PreemptionCaps: D3DKMDT_PREEMPTION_CAPS = 528, SupportNonVGA: BOOLEAN = 536,
+    SupportSmoothRotation: BOOLEAN = 537, SupportPerEngineTDR: BOOLEAN = 538, SupportDirectFlip: BOOLEAN = 539,
+    SupportMultiPlaneOverlay: BOOLEAN = 540, SupportRuntimePowerManagement: BOOLEAN = 541,
+    SupportSurpriseRemovalInHibernation: BOOLEAN = 542, HybridDiscrete: BOOLEAN = 543, MaxOverlayPlanes: u32 = 544,
+    HybridIntegrated: BOOLEAN = 548, _padding549: Padding<3> = 549,
+    InternalGpuVirtualAddressRangeStart: D3DGPU_VIRTUAL_ADDRESS = 552,
+    InternalGpuVirtualAddressRangeEnd: D3DGPU_VIRTUAL_ADDRESS = 560, SupportSurpriseRemoval: BOOLEAN = 568,
+    SupportMultiPlaneOverlayImmediateFlip: BOOLEAN = 569, CursorScaledWithMultiPlaneOverlayPlane0: BOOLEAN = 570,
+    HybridAcpiChainingRequired: BOOLEAN = 571, MaxQueuedMultiPlaneOverlayFlipVSync: u32 = 572,
+    MiscCaps: DXGK_DRIVERCAPS_MiscCaps = 576, MaxHwQueuedFlips: u32 = 580,
+    HwQueuedFlipCaps: DXGK_HWQUEUEDFLIP_CAPS = 584, _padding588: Padding<4> = 588,
 }
+
 impl DXGK_DRIVERCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `GammaRampCaps` at offset 48, 4 bytes: `DXGK_GAMMARAMPCAPS`.
     #[inline]
     pub const fn GammaRampCaps(&self) -> &DXGK_GAMMARAMPCAPS { plain::view(&self.u0) }
@@ -675,6 +730,7 @@ impl DXGK_DRIVERCAPS {
     /// Stores `GammaRampCaps`.
     #[inline]
     pub const fn set_GammaRampCaps(&mut self, value: DXGK_GAMMARAMPCAPS) { plain::put(&mut self.u0, value); }
+
     /// `ColorTransformCaps` at offset 48, 4 bytes: `DXGK_COLORTRANSFORMCAPS`.
     #[inline]
     pub const fn ColorTransformCaps(&self) -> &DXGK_COLORTRANSFORMCAPS { plain::view(&self.u0) }
@@ -694,12 +750,15 @@ pub union DXGK_DRIVERCAPS_u0 {
     pub(crate) ColorTransformCaps: DXGK_COLORTRANSFORMCAPS,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_DRIVERCAPS_u0, 4, 4 }
+
+plain_union! { DXGK_DRIVERCAPS_u0, 4, 4, DXGK_GAMMARAMPCAPS, DXGK_COLORTRANSFORMCAPS, [u8; 4] }
+
 impl DXGK_DRIVERCAPS_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_DRIVERCAPS_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_DRIVERCAPS_u0")
@@ -713,11 +772,14 @@ pub struct DXGK_DRIVERCAPS_MiscCaps {
     /// Offset 576, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DRIVERCAPS_MiscCaps, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DRIVERCAPS_MiscCaps, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DRIVERCAPS_MiscCaps {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SupportContextlessPresent`: bit 0 at offset 576.
     #[inline]
     pub const fn SupportContextlessPresent(self) -> bool { self.Value & 0x1 != 0 }
@@ -732,6 +794,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     pub const fn with_SupportContextlessPresent(mut self, value: bool) -> Self {
         self.set_SupportContextlessPresent(value); self
     }
+
     /// `Detachable`: bit 1 at offset 576.
     #[inline]
     pub const fn Detachable(self) -> bool { self.Value & 0x2 != 0 }
@@ -742,6 +805,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     #[must_use]
     #[inline]
     pub const fn with_Detachable(mut self, value: bool) -> Self { self.set_Detachable(value); self }
+
     /// `VirtualGpuOnly`: bit 2 at offset 576.
     #[inline]
     pub const fn VirtualGpuOnly(self) -> bool { self.Value & 0x4 != 0 }
@@ -754,6 +818,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     #[must_use]
     #[inline]
     pub const fn with_VirtualGpuOnly(mut self, value: bool) -> Self { self.set_VirtualGpuOnly(value); self }
+
     /// `ComputeOnly`: bit 3 at offset 576.
     #[inline]
     pub const fn ComputeOnly(self) -> bool { self.Value & 0x8 != 0 }
@@ -764,6 +829,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     #[must_use]
     #[inline]
     pub const fn with_ComputeOnly(mut self, value: bool) -> Self { self.set_ComputeOnly(value); self }
+
     /// `IndependentVidPnVSyncControl`: bit 4 at offset 576.
     #[inline]
     pub const fn IndependentVidPnVSyncControl(self) -> bool { self.Value & 0x10 != 0 }
@@ -778,6 +844,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     pub const fn with_IndependentVidPnVSyncControl(mut self, value: bool) -> Self {
         self.set_IndependentVidPnVSyncControl(value); self
     }
+
     /// `NoHybridDiscreteDListDllSupport`: bit 5 at offset 576.
     #[inline]
     pub const fn NoHybridDiscreteDListDllSupport(self) -> bool { self.Value & 0x20 != 0 }
@@ -792,6 +859,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     pub const fn with_NoHybridDiscreteDListDllSupport(mut self, value: bool) -> Self {
         self.set_NoHybridDiscreteDListDllSupport(value); self
     }
+
     /// `DisplayableSupport`: bit 6 at offset 576.
     #[inline]
     pub const fn DisplayableSupport(self) -> bool { self.Value & 0x40 != 0 }
@@ -804,6 +872,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     #[must_use]
     #[inline]
     pub const fn with_DisplayableSupport(mut self, value: bool) -> Self { self.set_DisplayableSupport(value); self }
+
     /// `NoHybridDiscreteDListDllMuxSupport`: bit 7 at offset 576.
     #[inline]
     pub const fn NoHybridDiscreteDListDllMuxSupport(self) -> bool { self.Value & 0x80 != 0 }
@@ -818,6 +887,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     pub const fn with_NoHybridDiscreteDListDllMuxSupport(mut self, value: bool) -> Self {
         self.set_NoHybridDiscreteDListDllMuxSupport(value); self
     }
+
     /// `CursorDoesNotSupportXorBlendWithMultiPlaneOverlay`: bit 8 at offset 576.
     #[inline]
     pub const fn CursorDoesNotSupportXorBlendWithMultiPlaneOverlay(self) -> bool { self.Value & 0x100 != 0 }
@@ -832,6 +902,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     pub const fn with_CursorDoesNotSupportXorBlendWithMultiPlaneOverlay(mut self, value: bool) -> Self {
         self.set_CursorDoesNotSupportXorBlendWithMultiPlaneOverlay(value); self
     }
+
     /// `Reserved`: bits 9 to 31 at offset 576.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 9) & 0x7fffff }
@@ -845,6 +916,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DRIVERCAPS_MiscCaps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DRIVERCAPS_MiscCaps", u64::from(self.Value), &[
@@ -855,7 +927,6 @@ impl fmt::Debug for DXGK_DRIVERCAPS_MiscCaps {
         ])
     }
 }
-plain_types! { DXGK_DRIVERCAPS, DXGK_DRIVERCAPS_u0, DXGK_DRIVERCAPS_MiscCaps }
 
 /// `DXGK_DSI2_CAPS`, d3dkmddi.h: 16 bytes, aligned to 2. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -893,17 +964,19 @@ pub struct DXGK_DSI2_CAPS {
     /// Offset 15, 1 byte: `UCHAR`, type approximate.
     pub LengthLo: u8,
 }
-assert_layout! {
-    DXGK_DSI2_CAPS, 16, 2, DSI2VersionMajor 0, DSI2VersionMinor 1, TargetMaximumReturnPacketSize 2,
-    ResultCodeFlags 4, ResultCodeStatus 5, Revision 6, Level 7, DeviceClassHi 8, DeviceClassLo 9, ManufacturerHi 10,
-    ManufacturerLo 11, ProductHi 12, ProductLo 13, LengthHi 14, LengthLo 15,
+
+plain_struct! {
+    DXGK_DSI2_CAPS, 16, 2, DSI2VersionMajor: u8 = 0, DSI2VersionMinor: u8 = 1,
+    TargetMaximumReturnPacketSize: u16 = 2, ResultCodeFlags: u8 = 4, ResultCodeStatus: u8 = 5, Revision: u8 = 6,
+    Level: u8 = 7, DeviceClassHi: u8 = 8, DeviceClassLo: u8 = 9, ManufacturerHi: u8 = 10, ManufacturerLo: u8 = 11,
+    ProductHi: u8 = 12, ProductLo: u8 = 13, LengthHi: u8 = 14, LengthLo: u8 = 15,
 }
+
 impl DXGK_DSI2_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DSI2_CAPS }
 
 /// `DXGK_FLIPCAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -912,11 +985,14 @@ pub struct DXGK_FLIPCAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_FLIPCAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_FLIPCAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_FLIPCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FlipOnVSyncWithNoWait`: bit 0 at offset 0.
     #[inline]
     pub const fn FlipOnVSyncWithNoWait(self) -> bool { self.Value & 0x1 != 0 }
@@ -931,6 +1007,7 @@ impl DXGK_FLIPCAPS {
     pub const fn with_FlipOnVSyncWithNoWait(mut self, value: bool) -> Self {
         self.set_FlipOnVSyncWithNoWait(value); self
     }
+
     /// `FlipOnVSyncMmIo`: bit 1 at offset 0.
     #[inline]
     pub const fn FlipOnVSyncMmIo(self) -> bool { self.Value & 0x2 != 0 }
@@ -943,6 +1020,7 @@ impl DXGK_FLIPCAPS {
     #[must_use]
     #[inline]
     pub const fn with_FlipOnVSyncMmIo(mut self, value: bool) -> Self { self.set_FlipOnVSyncMmIo(value); self }
+
     /// `FlipInterval`: bit 2 at offset 0.
     #[inline]
     pub const fn FlipInterval(self) -> bool { self.Value & 0x4 != 0 }
@@ -953,6 +1031,7 @@ impl DXGK_FLIPCAPS {
     #[must_use]
     #[inline]
     pub const fn with_FlipInterval(mut self, value: bool) -> Self { self.set_FlipInterval(value); self }
+
     /// `FlipImmediateMmIo`: bit 3 at offset 0.
     #[inline]
     pub const fn FlipImmediateMmIo(self) -> bool { self.Value & 0x8 != 0 }
@@ -965,6 +1044,7 @@ impl DXGK_FLIPCAPS {
     #[must_use]
     #[inline]
     pub const fn with_FlipImmediateMmIo(mut self, value: bool) -> Self { self.set_FlipImmediateMmIo(value); self }
+
     /// `FlipIndependent`: bit 4 at offset 0.
     #[inline]
     pub const fn FlipIndependent(self) -> bool { self.Value & 0x10 != 0 }
@@ -977,6 +1057,7 @@ impl DXGK_FLIPCAPS {
     #[must_use]
     #[inline]
     pub const fn with_FlipIndependent(mut self, value: bool) -> Self { self.set_FlipIndependent(value); self }
+
     /// `DdiPresentForIFlip`: bit 5 at offset 0.
     #[inline]
     pub const fn DdiPresentForIFlip(self) -> bool { self.Value & 0x20 != 0 }
@@ -989,6 +1070,7 @@ impl DXGK_FLIPCAPS {
     #[must_use]
     #[inline]
     pub const fn with_DdiPresentForIFlip(mut self, value: bool) -> Self { self.set_DdiPresentForIFlip(value); self }
+
     /// `FlipImmediateOnHSync`: bit 6 at offset 0.
     #[inline]
     pub const fn FlipImmediateOnHSync(self) -> bool { self.Value & 0x40 != 0 }
@@ -1001,6 +1083,7 @@ impl DXGK_FLIPCAPS {
     #[must_use]
     #[inline]
     pub const fn with_FlipImmediateOnHSync(mut self, value: bool) -> Self { self.set_FlipImmediateOnHSync(value); self }
+
     /// `Reserved`: bits 7 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 7) & 0x1ffffff }
@@ -1014,6 +1097,7 @@ impl DXGK_FLIPCAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_FLIPCAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_FLIPCAPS", u64::from(self.Value), &[
@@ -1023,7 +1107,6 @@ impl fmt::Debug for DXGK_FLIPCAPS {
         ])
     }
 }
-plain_types! { DXGK_FLIPCAPS }
 
 /// `DXGK_GAMMARAMPCAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1032,11 +1115,14 @@ pub struct DXGK_GAMMARAMPCAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_GAMMARAMPCAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_GAMMARAMPCAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_GAMMARAMPCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Gamma_Rgb256x3x16`: bit 0 at offset 0.
     #[inline]
     pub const fn Gamma_Rgb256x3x16(self) -> bool { self.Value & 0x1 != 0 }
@@ -1047,6 +1133,7 @@ impl DXGK_GAMMARAMPCAPS {
     #[must_use]
     #[inline]
     pub const fn with_Gamma_Rgb256x3x16(mut self, value: bool) -> Self { self.set_Gamma_Rgb256x3x16(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1060,6 +1147,7 @@ impl DXGK_GAMMARAMPCAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_GAMMARAMPCAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_GAMMARAMPCAPS", u64::from(self.Value), &[
@@ -1067,7 +1155,6 @@ impl fmt::Debug for DXGK_GAMMARAMPCAPS {
         ])
     }
 }
-plain_types! { DXGK_GAMMARAMPCAPS }
 
 /// `DXGK_GPUMMUCAPS`, d3dkmddi.h: 24 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1086,14 +1173,18 @@ pub struct DXGK_GPUMMUCAPS {
     /// Offset 20, 4 bytes: `struct`.
     pub LegacyBehaviors: DXGK_GPUMMUCAPS_LegacyBehaviors,
 }
-assert_layout! {
-    DXGK_GPUMMUCAPS, 24, 4, Value 0, PageTableUpdateMode 4, VirtualAddressBitCount 8,
-    LeafPageTableSizeFor64KPagesInBytes 12, PageTableLevelCount 16, LegacyBehaviors 20,
+
+plain_struct! {
+    DXGK_GPUMMUCAPS, 24, 4, Value: u32 = 0, PageTableUpdateMode: DXGK_PAGETABLEUPDATEMODE = 4,
+    VirtualAddressBitCount: u32 = 8, LeafPageTableSizeFor64KPagesInBytes: u32 = 12, PageTableLevelCount: u32 = 16,
+    LegacyBehaviors: DXGK_GPUMMUCAPS_LegacyBehaviors = 20,
 }
+
 impl DXGK_GPUMMUCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ReadOnlyMemorySupported`: bit 0 at offset 0.
     #[inline]
     pub const fn ReadOnlyMemorySupported(&self) -> bool { self.Value & 0x1 != 0 }
@@ -1102,6 +1193,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_ReadOnlyMemorySupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x1) | (value as u32);
     }
+
     /// `NoExecuteMemorySupported`: bit 1 at offset 0.
     #[inline]
     pub const fn NoExecuteMemorySupported(&self) -> bool { self.Value & 0x2 != 0 }
@@ -1110,6 +1202,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_NoExecuteMemorySupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x2) | ((value as u32) << 1);
     }
+
     /// `ZeroInPteSupported`: bit 2 at offset 0.
     #[inline]
     pub const fn ZeroInPteSupported(&self) -> bool { self.Value & 0x4 != 0 }
@@ -1118,6 +1211,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_ZeroInPteSupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x4) | ((value as u32) << 2);
     }
+
     /// `ExplicitPageTableInvalidation`: bit 3 at offset 0.
     #[inline]
     pub const fn ExplicitPageTableInvalidation(&self) -> bool { self.Value & 0x8 != 0 }
@@ -1126,6 +1220,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_ExplicitPageTableInvalidation(&mut self, value: bool) {
         self.Value = (self.Value & !0x8) | ((value as u32) << 3);
     }
+
     /// `CacheCoherentMemorySupported`: bit 4 at offset 0.
     #[inline]
     pub const fn CacheCoherentMemorySupported(&self) -> bool { self.Value & 0x10 != 0 }
@@ -1134,6 +1229,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_CacheCoherentMemorySupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x10) | ((value as u32) << 4);
     }
+
     /// `PageTableUpdateRequireAddressSpaceIdle`: bit 5 at offset 0.
     #[inline]
     pub const fn PageTableUpdateRequireAddressSpaceIdle(&self) -> bool { self.Value & 0x20 != 0 }
@@ -1142,6 +1238,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_PageTableUpdateRequireAddressSpaceIdle(&mut self, value: bool) {
         self.Value = (self.Value & !0x20) | ((value as u32) << 5);
     }
+
     /// `LargePageSupported`: bit 6 at offset 0.
     #[inline]
     pub const fn LargePageSupported(&self) -> bool { self.Value & 0x40 != 0 }
@@ -1150,6 +1247,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_LargePageSupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x40) | ((value as u32) << 6);
     }
+
     /// `DualPteSupported`: bit 7 at offset 0.
     #[inline]
     pub const fn DualPteSupported(&self) -> bool { self.Value & 0x80 != 0 }
@@ -1158,6 +1256,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_DualPteSupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x80) | ((value as u32) << 7);
     }
+
     /// `AllowNonAlignedLargePageAddress`: bit 8 at offset 0.
     #[inline]
     pub const fn AllowNonAlignedLargePageAddress(&self) -> bool { self.Value & 0x100 != 0 }
@@ -1166,6 +1265,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_AllowNonAlignedLargePageAddress(&mut self, value: bool) {
         self.Value = (self.Value & !0x100) | ((value as u32) << 8);
     }
+
     /// `SysMem64KBPageSupported`: bit 9 at offset 0.
     #[inline]
     pub const fn SysMem64KBPageSupported(&self) -> bool { self.Value & 0x200 != 0 }
@@ -1174,6 +1274,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_SysMem64KBPageSupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x200) | ((value as u32) << 9);
     }
+
     /// `InvalidTlbEntriesNotCached`: bit 10 at offset 0.
     #[inline]
     pub const fn InvalidTlbEntriesNotCached(&self) -> bool { self.Value & 0x400 != 0 }
@@ -1182,6 +1283,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_InvalidTlbEntriesNotCached(&mut self, value: bool) {
         self.Value = (self.Value & !0x400) | ((value as u32) << 10);
     }
+
     /// `SysMemLargePageSupported`: bit 11 at offset 0.
     #[inline]
     pub const fn SysMemLargePageSupported(&self) -> bool { self.Value & 0x800 != 0 }
@@ -1190,6 +1292,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_SysMemLargePageSupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x800) | ((value as u32) << 11);
     }
+
     /// `CachedPageTables`: bit 12 at offset 0.
     #[inline]
     pub const fn CachedPageTables(&self) -> bool { self.Value & 0x1000 != 0 }
@@ -1198,6 +1301,7 @@ impl DXGK_GPUMMUCAPS {
     pub const fn set_CachedPageTables(&mut self, value: bool) {
         self.Value = (self.Value & !0x1000) | ((value as u32) << 12);
     }
+
     /// `Reserved`: bits 13 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.Value >> 13) & 0x7ffff }
@@ -1215,11 +1319,14 @@ pub struct DXGK_GPUMMUCAPS_LegacyBehaviors {
     /// Offset 20, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { DXGK_GPUMMUCAPS_LegacyBehaviors, 4, 4, bits0 0 }
+
+plain_struct! { DXGK_GPUMMUCAPS_LegacyBehaviors, 4, 4, bits0: u32 = 0 }
+
 impl DXGK_GPUMMUCAPS_LegacyBehaviors {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SourcePageTableVaInTransfer`: bit 0 at offset 20.
     #[inline]
     pub const fn SourcePageTableVaInTransfer(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -1234,6 +1341,7 @@ impl DXGK_GPUMMUCAPS_LegacyBehaviors {
     pub const fn with_SourcePageTableVaInTransfer(mut self, value: bool) -> Self {
         self.set_SourcePageTableVaInTransfer(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 20.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 1) & 0x7fffffff }
@@ -1247,6 +1355,7 @@ impl DXGK_GPUMMUCAPS_LegacyBehaviors {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_GPUMMUCAPS_LegacyBehaviors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_GPUMMUCAPS_LegacyBehaviors", u64::from(self.bits0), &[
@@ -1254,7 +1363,6 @@ impl fmt::Debug for DXGK_GPUMMUCAPS_LegacyBehaviors {
         ])
     }
 }
-plain_types! { DXGK_GPUMMUCAPS, DXGK_GPUMMUCAPS_LegacyBehaviors }
 
 /// `DXGK_GPUPCAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -1263,7 +1371,9 @@ pub struct DXGK_GPUPCAPS {
     /// Offset 0, 4 bytes: `union`.
     pub Caps: DXGK_GPUPCAPS_Caps,
 }
-assert_layout! { DXGK_GPUPCAPS, 4, 4, Caps 0 }
+
+plain_struct! { DXGK_GPUPCAPS, 4, 4, Caps: DXGK_GPUPCAPS_Caps = 0 }
+
 impl DXGK_GPUPCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1277,11 +1387,14 @@ pub struct DXGK_GPUPCAPS_Caps {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_GPUPCAPS_Caps, 4, 4, Value 0 }
+
+plain_struct! { DXGK_GPUPCAPS_Caps, 4, 4, Value: u32 = 0 }
+
 impl DXGK_GPUPCAPS_Caps {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VirtualMachineHibernation`: bit 0 at offset 0.
     #[inline]
     pub const fn VirtualMachineHibernation(self) -> bool { self.Value & 0x1 != 0 }
@@ -1296,6 +1409,7 @@ impl DXGK_GPUPCAPS_Caps {
     pub const fn with_VirtualMachineHibernation(mut self, value: bool) -> Self {
         self.set_VirtualMachineHibernation(value); self
     }
+
     /// `HotDriverUpdate`: bit 1 at offset 0.
     #[inline]
     pub const fn HotDriverUpdate(self) -> bool { self.Value & 0x2 != 0 }
@@ -1308,6 +1422,7 @@ impl DXGK_GPUPCAPS_Caps {
     #[must_use]
     #[inline]
     pub const fn with_HotDriverUpdate(mut self, value: bool) -> Self { self.set_HotDriverUpdate(value); self }
+
     /// `LiveMigration`: bit 2 at offset 0.
     #[inline]
     pub const fn LiveMigration(self) -> bool { self.Value & 0x4 != 0 }
@@ -1318,6 +1433,7 @@ impl DXGK_GPUPCAPS_Caps {
     #[must_use]
     #[inline]
     pub const fn with_LiveMigration(mut self, value: bool) -> Self { self.set_LiveMigration(value); self }
+
     /// `ScatterMapReserve`: bit 3 at offset 0.
     #[inline]
     pub const fn ScatterMapReserve(self) -> bool { self.Value & 0x8 != 0 }
@@ -1330,6 +1446,7 @@ impl DXGK_GPUPCAPS_Caps {
     #[must_use]
     #[inline]
     pub const fn with_ScatterMapReserve(mut self, value: bool) -> Self { self.set_ScatterMapReserve(value); self }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -1343,6 +1460,7 @@ impl DXGK_GPUPCAPS_Caps {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_GPUPCAPS_Caps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_GPUPCAPS_Caps", u64::from(self.Value), &[
@@ -1351,7 +1469,6 @@ impl fmt::Debug for DXGK_GPUPCAPS_Caps {
         ])
     }
 }
-plain_types! { DXGK_GPUPCAPS, DXGK_GPUPCAPS_Caps }
 
 /// `DXGK_HWCONTEXT_CAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -1360,11 +1477,14 @@ pub struct DXGK_HWCONTEXT_CAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_HWCONTEXT_CAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_HWCONTEXT_CAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_HWCONTEXT_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `UseIoMmu`: bit 0 at offset 0.
     #[inline]
     pub const fn UseIoMmu(self) -> bool { self.Value & 0x1 != 0 }
@@ -1375,6 +1495,7 @@ impl DXGK_HWCONTEXT_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_UseIoMmu(mut self, value: bool) -> Self { self.set_UseIoMmu(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1388,6 +1509,7 @@ impl DXGK_HWCONTEXT_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_HWCONTEXT_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_HWCONTEXT_CAPS", u64::from(self.Value), &[
@@ -1395,7 +1517,6 @@ impl fmt::Debug for DXGK_HWCONTEXT_CAPS {
         ])
     }
 }
-plain_types! { DXGK_HWCONTEXT_CAPS }
 
 /// `DXGK_HWQUEUEDFLIP_CAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1404,11 +1525,14 @@ pub struct DXGK_HWQUEUEDFLIP_CAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_HWQUEUEDFLIP_CAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_HWQUEUEDFLIP_CAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_HWQUEUEDFLIP_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -1420,6 +1544,7 @@ impl DXGK_HWQUEUEDFLIP_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_HWQUEUEDFLIP_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_HWQUEUEDFLIP_CAPS", u64::from(self.Value), &[
@@ -1427,7 +1552,6 @@ impl fmt::Debug for DXGK_HWQUEUEDFLIP_CAPS {
         ])
     }
 }
-plain_types! { DXGK_HWQUEUEDFLIP_CAPS }
 
 /// `DXGK_IOMMU_CAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -1436,11 +1560,14 @@ pub struct DXGK_IOMMU_CAPS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { DXGK_IOMMU_CAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_IOMMU_CAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_IOMMU_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `IommuIsolationSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn IommuIsolationSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -1455,6 +1582,7 @@ impl DXGK_IOMMU_CAPS {
     pub const fn with_IommuIsolationSupported(mut self, value: bool) -> Self {
         self.set_IommuIsolationSupported(value); self
     }
+
     /// `IommuIsolationRequired`: bit 1 at offset 0.
     #[inline]
     pub const fn IommuIsolationRequired(self) -> bool { self.Value & 0x2 != 0 }
@@ -1469,6 +1597,7 @@ impl DXGK_IOMMU_CAPS {
     pub const fn with_IommuIsolationRequired(mut self, value: bool) -> Self {
         self.set_IommuIsolationRequired(value); self
     }
+
     /// `DmaRemappingSupported`: bit 2 at offset 0.
     #[inline]
     pub const fn DmaRemappingSupported(self) -> bool { self.Value & 0x4 != 0 }
@@ -1483,6 +1612,7 @@ impl DXGK_IOMMU_CAPS {
     pub const fn with_DmaRemappingSupported(mut self, value: bool) -> Self {
         self.set_DmaRemappingSupported(value); self
     }
+
     /// `GpuVaIommuRequired`: bit 3 at offset 0.
     #[inline]
     pub const fn GpuVaIommuRequired(self) -> bool { self.Value & 0x8 != 0 }
@@ -1495,6 +1625,7 @@ impl DXGK_IOMMU_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_GpuVaIommuRequired(mut self, value: bool) -> Self { self.set_GpuVaIommuRequired(value); self }
+
     /// `GpuVaIommuGlobalRequired`: bit 4 at offset 0.
     #[inline]
     pub const fn GpuVaIommuGlobalRequired(self) -> bool { self.Value & 0x10 != 0 }
@@ -1509,6 +1640,7 @@ impl DXGK_IOMMU_CAPS {
     pub const fn with_GpuVaIommuGlobalRequired(mut self, value: bool) -> Self {
         self.set_GpuVaIommuGlobalRequired(value); self
     }
+
     /// `Reserved`: bits 5 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 5) & 0x7ffffff }
@@ -1522,6 +1654,7 @@ impl DXGK_IOMMU_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_IOMMU_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_IOMMU_CAPS", u64::from(self.Value), &[
@@ -1530,7 +1663,6 @@ impl fmt::Debug for DXGK_IOMMU_CAPS {
         ])
     }
 }
-plain_types! { DXGK_IOMMU_CAPS }
 
 /// `DXGK_MULTIPLANEOVERLAYCAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1539,11 +1671,14 @@ pub struct DXGK_MULTIPLANEOVERLAYCAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_MULTIPLANEOVERLAYCAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_MULTIPLANEOVERLAYCAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_MULTIPLANEOVERLAYCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Rotation`: bit 0 at offset 0.
     #[inline]
     pub const fn Rotation(self) -> bool { self.Value & 0x1 != 0 }
@@ -1554,6 +1689,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     #[must_use]
     #[inline]
     pub const fn with_Rotation(mut self, value: bool) -> Self { self.set_Rotation(value); self }
+
     /// `RotationWithoutIndependentFlip`: bit 1 at offset 0.
     #[inline]
     pub const fn RotationWithoutIndependentFlip(self) -> bool { self.Value & 0x2 != 0 }
@@ -1568,6 +1704,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     pub const fn with_RotationWithoutIndependentFlip(mut self, value: bool) -> Self {
         self.set_RotationWithoutIndependentFlip(value); self
     }
+
     /// `VerticalFlip`: bit 2 at offset 0.
     #[inline]
     pub const fn VerticalFlip(self) -> bool { self.Value & 0x4 != 0 }
@@ -1578,6 +1715,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     #[must_use]
     #[inline]
     pub const fn with_VerticalFlip(mut self, value: bool) -> Self { self.set_VerticalFlip(value); self }
+
     /// `HorizontalFlip`: bit 3 at offset 0.
     #[inline]
     pub const fn HorizontalFlip(self) -> bool { self.Value & 0x8 != 0 }
@@ -1590,6 +1728,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     #[must_use]
     #[inline]
     pub const fn with_HorizontalFlip(mut self, value: bool) -> Self { self.set_HorizontalFlip(value); self }
+
     /// `StretchRGB`: bit 4 at offset 0.
     #[inline]
     pub const fn StretchRGB(self) -> bool { self.Value & 0x10 != 0 }
@@ -1600,6 +1739,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     #[must_use]
     #[inline]
     pub const fn with_StretchRGB(mut self, value: bool) -> Self { self.set_StretchRGB(value); self }
+
     /// `StretchYUV`: bit 5 at offset 0.
     #[inline]
     pub const fn StretchYUV(self) -> bool { self.Value & 0x20 != 0 }
@@ -1610,6 +1750,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     #[must_use]
     #[inline]
     pub const fn with_StretchYUV(mut self, value: bool) -> Self { self.set_StretchYUV(value); self }
+
     /// `BilinearFilter`: bit 6 at offset 0.
     #[inline]
     pub const fn BilinearFilter(self) -> bool { self.Value & 0x40 != 0 }
@@ -1622,6 +1763,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     #[must_use]
     #[inline]
     pub const fn with_BilinearFilter(mut self, value: bool) -> Self { self.set_BilinearFilter(value); self }
+
     /// `HighFilter`: bit 7 at offset 0.
     #[inline]
     pub const fn HighFilter(self) -> bool { self.Value & 0x80 != 0 }
@@ -1632,6 +1774,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     #[must_use]
     #[inline]
     pub const fn with_HighFilter(mut self, value: bool) -> Self { self.set_HighFilter(value); self }
+
     /// `Shared`: bit 8 at offset 0.
     #[inline]
     pub const fn Shared(self) -> bool { self.Value & 0x100 != 0 }
@@ -1642,6 +1785,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     #[must_use]
     #[inline]
     pub const fn with_Shared(mut self, value: bool) -> Self { self.set_Shared(value); self }
+
     /// `Immediate`: bit 9 at offset 0.
     #[inline]
     pub const fn Immediate(self) -> bool { self.Value & 0x200 != 0 }
@@ -1652,6 +1796,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     #[must_use]
     #[inline]
     pub const fn with_Immediate(mut self, value: bool) -> Self { self.set_Immediate(value); self }
+
     /// `Plane0ForVirtualModeOnly`: bit 10 at offset 0.
     #[inline]
     pub const fn Plane0ForVirtualModeOnly(self) -> bool { self.Value & 0x400 != 0 }
@@ -1666,6 +1811,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     pub const fn with_Plane0ForVirtualModeOnly(mut self, value: bool) -> Self {
         self.set_Plane0ForVirtualModeOnly(value); self
     }
+
     /// `Reserved`: bits 11 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 11) & 0x1fffff }
@@ -1679,6 +1825,7 @@ impl DXGK_MULTIPLANEOVERLAYCAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_MULTIPLANEOVERLAYCAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MULTIPLANEOVERLAYCAPS", u64::from(self.Value), &[
@@ -1689,7 +1836,6 @@ impl fmt::Debug for DXGK_MULTIPLANEOVERLAYCAPS {
         ])
     }
 }
-plain_types! { DXGK_MULTIPLANEOVERLAYCAPS }
 
 /// `DXGK_NATIVE_FENCE_CAPS`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -1710,16 +1856,18 @@ pub struct DXGK_NATIVE_FENCE_CAPS {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    DXGK_NATIVE_FENCE_CAPS, 56, 8, MonitoredValueStride 0, MapToGpuSystemProcess 4, _padding5 5, MinimumAddress 8,
-    MaximumAddress 16, Reserved 24, _padding52 52,
+
+plain_struct! {
+    DXGK_NATIVE_FENCE_CAPS, 56, 8, MonitoredValueStride: u32 = 0, MapToGpuSystemProcess: BOOLEAN = 4,
+    _padding5: Padding<3> = 5, MinimumAddress: D3DGPU_VIRTUAL_ADDRESS = 8,
+    MaximumAddress: D3DGPU_VIRTUAL_ADDRESS = 16, Reserved: [u8; 28] = 24, _padding52: Padding<4> = 52,
 }
+
 impl DXGK_NATIVE_FENCE_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_NATIVE_FENCE_CAPS }
 
 /// `DXGK_PHYSICALADAPTERCAPS`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1742,16 +1890,18 @@ pub struct DXGK_PHYSICALADAPTERCAPS {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    DXGK_PHYSICALADAPTERCAPS, 32, 8, NumExecutionNodes 0, PagingNodeIndex 2, _padding4 4,
-    DxgkPhysicalAdapterHandle 8, Flags 16, VPRPagingNode 20, VirtualCopyNodeIndex 24, _padding28 28,
+
+plain_struct! {
+    DXGK_PHYSICALADAPTERCAPS, 32, 8, NumExecutionNodes: u16 = 0, PagingNodeIndex: u16 = 2, _padding4: Padding<4> = 4,
+    DxgkPhysicalAdapterHandle: HANDLE = 8, Flags: DXGK_PHYSICALADAPTERFLAGS = 16, VPRPagingNode: u32 = 20,
+    VirtualCopyNodeIndex: u32 = 24, _padding28: Padding<4> = 28,
 }
+
 impl DXGK_PHYSICALADAPTERCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_PHYSICALADAPTERCAPS }
 
 /// `DXGK_PHYSICAL_MEMORY_CAPS`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1760,13 +1910,14 @@ pub struct DXGK_PHYSICAL_MEMORY_CAPS {
     /// Offset 0, 8 bytes: `PHYSICAL_ADDRESS`.
     pub HighestVisibleAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! { DXGK_PHYSICAL_MEMORY_CAPS, 8, 8, HighestVisibleAddress 0 }
+
+plain_struct! { DXGK_PHYSICAL_MEMORY_CAPS, 8, 8, HighestVisibleAddress: PHYSICAL_ADDRESS = 0 }
+
 impl DXGK_PHYSICAL_MEMORY_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_PHYSICAL_MEMORY_CAPS }
 
 /// `DXGK_PRESENTATIONCAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1775,11 +1926,14 @@ pub struct DXGK_PRESENTATIONCAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_PRESENTATIONCAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_PRESENTATIONCAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_PRESENTATIONCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NoScreenToScreenBlt`: bit 0 at offset 0.
     #[inline]
     pub const fn NoScreenToScreenBlt(self) -> bool { self.Value & 0x1 != 0 }
@@ -1790,6 +1944,7 @@ impl DXGK_PRESENTATIONCAPS {
     #[must_use]
     #[inline]
     pub const fn with_NoScreenToScreenBlt(mut self, value: bool) -> Self { self.set_NoScreenToScreenBlt(value); self }
+
     /// `NoOverlapScreenBlt`: bit 1 at offset 0.
     #[inline]
     pub const fn NoOverlapScreenBlt(self) -> bool { self.Value & 0x2 != 0 }
@@ -1802,6 +1957,7 @@ impl DXGK_PRESENTATIONCAPS {
     #[must_use]
     #[inline]
     pub const fn with_NoOverlapScreenBlt(mut self, value: bool) -> Self { self.set_NoOverlapScreenBlt(value); self }
+
     /// `SupportKernelModeCommandBuffer`: bit 2 at offset 0.
     #[inline]
     pub const fn SupportKernelModeCommandBuffer(self) -> bool { self.Value & 0x4 != 0 }
@@ -1816,6 +1972,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_SupportKernelModeCommandBuffer(mut self, value: bool) -> Self {
         self.set_SupportKernelModeCommandBuffer(value); self
     }
+
     /// `NoSameBitmapAlphaBlend`: bit 3 at offset 0.
     #[inline]
     pub const fn NoSameBitmapAlphaBlend(self) -> bool { self.Value & 0x8 != 0 }
@@ -1830,6 +1987,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_NoSameBitmapAlphaBlend(mut self, value: bool) -> Self {
         self.set_NoSameBitmapAlphaBlend(value); self
     }
+
     /// `NoSameBitmapStretchBlt`: bit 4 at offset 0.
     #[inline]
     pub const fn NoSameBitmapStretchBlt(self) -> bool { self.Value & 0x10 != 0 }
@@ -1844,6 +2002,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_NoSameBitmapStretchBlt(mut self, value: bool) -> Self {
         self.set_NoSameBitmapStretchBlt(value); self
     }
+
     /// `NoSameBitmapTransparentBlt`: bit 5 at offset 0.
     #[inline]
     pub const fn NoSameBitmapTransparentBlt(self) -> bool { self.Value & 0x20 != 0 }
@@ -1858,6 +2017,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_NoSameBitmapTransparentBlt(mut self, value: bool) -> Self {
         self.set_NoSameBitmapTransparentBlt(value); self
     }
+
     /// `NoSameBitmapOverlappedAlphaBlend`: bit 6 at offset 0.
     #[inline]
     pub const fn NoSameBitmapOverlappedAlphaBlend(self) -> bool { self.Value & 0x40 != 0 }
@@ -1872,6 +2032,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_NoSameBitmapOverlappedAlphaBlend(mut self, value: bool) -> Self {
         self.set_NoSameBitmapOverlappedAlphaBlend(value); self
     }
+
     /// `NoSameBitmapOverlappedStretchBlt`: bit 7 at offset 0.
     #[inline]
     pub const fn NoSameBitmapOverlappedStretchBlt(self) -> bool { self.Value & 0x80 != 0 }
@@ -1886,6 +2047,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_NoSameBitmapOverlappedStretchBlt(mut self, value: bool) -> Self {
         self.set_NoSameBitmapOverlappedStretchBlt(value); self
     }
+
     /// `DriverSupportsCddDwmInterop`: bit 8 at offset 0.
     #[inline]
     pub const fn DriverSupportsCddDwmInterop(self) -> bool { self.Value & 0x100 != 0 }
@@ -1900,6 +2062,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_DriverSupportsCddDwmInterop(mut self, value: bool) -> Self {
         self.set_DriverSupportsCddDwmInterop(value); self
     }
+
     /// `Reserved0`: bit 9 at offset 0.
     #[inline]
     pub const fn Reserved0(self) -> bool { self.Value & 0x200 != 0 }
@@ -1910,6 +2073,7 @@ impl DXGK_PRESENTATIONCAPS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved0(mut self, value: bool) -> Self { self.set_Reserved0(value); self }
+
     /// `AlignmentShift`: bits 10 to 13 at offset 0.
     #[inline]
     pub const fn AlignmentShift(self) -> u32 { (self.Value >> 10) & 0xf }
@@ -1922,6 +2086,7 @@ impl DXGK_PRESENTATIONCAPS {
     #[must_use]
     #[inline]
     pub const fn with_AlignmentShift(mut self, value: u32) -> Self { self.set_AlignmentShift(value); self }
+
     /// `MaxTextureWidthShift`: bits 14 to 16 at offset 0.
     #[inline]
     pub const fn MaxTextureWidthShift(self) -> u32 { (self.Value >> 14) & 0x7 }
@@ -1934,6 +2099,7 @@ impl DXGK_PRESENTATIONCAPS {
     #[must_use]
     #[inline]
     pub const fn with_MaxTextureWidthShift(mut self, value: u32) -> Self { self.set_MaxTextureWidthShift(value); self }
+
     /// `MaxTextureHeightShift`: bits 17 to 19 at offset 0.
     #[inline]
     pub const fn MaxTextureHeightShift(self) -> u32 { (self.Value >> 17) & 0x7 }
@@ -1948,6 +2114,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_MaxTextureHeightShift(mut self, value: u32) -> Self {
         self.set_MaxTextureHeightShift(value); self
     }
+
     /// `SupportAllBltRops`: bit 20 at offset 0.
     #[inline]
     pub const fn SupportAllBltRops(self) -> bool { self.Value & 0x100000 != 0 }
@@ -1960,6 +2127,7 @@ impl DXGK_PRESENTATIONCAPS {
     #[must_use]
     #[inline]
     pub const fn with_SupportAllBltRops(mut self, value: bool) -> Self { self.set_SupportAllBltRops(value); self }
+
     /// `SupportMirrorStretchBlt`: bit 21 at offset 0.
     #[inline]
     pub const fn SupportMirrorStretchBlt(self) -> bool { self.Value & 0x200000 != 0 }
@@ -1974,6 +2142,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_SupportMirrorStretchBlt(mut self, value: bool) -> Self {
         self.set_SupportMirrorStretchBlt(value); self
     }
+
     /// `SupportMonoStretchBltModes`: bit 22 at offset 0.
     #[inline]
     pub const fn SupportMonoStretchBltModes(self) -> bool { self.Value & 0x400000 != 0 }
@@ -1988,6 +2157,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_SupportMonoStretchBltModes(mut self, value: bool) -> Self {
         self.set_SupportMonoStretchBltModes(value); self
     }
+
     /// `StagingRectStartPitchAligned`: bit 23 at offset 0.
     #[inline]
     pub const fn StagingRectStartPitchAligned(self) -> bool { self.Value & 0x800000 != 0 }
@@ -2002,6 +2172,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_StagingRectStartPitchAligned(mut self, value: bool) -> Self {
         self.set_StagingRectStartPitchAligned(value); self
     }
+
     /// `NoSameBitmapBitBlt`: bit 24 at offset 0.
     #[inline]
     pub const fn NoSameBitmapBitBlt(self) -> bool { self.Value & 0x1000000 != 0 }
@@ -2014,6 +2185,7 @@ impl DXGK_PRESENTATIONCAPS {
     #[must_use]
     #[inline]
     pub const fn with_NoSameBitmapBitBlt(mut self, value: bool) -> Self { self.set_NoSameBitmapBitBlt(value); self }
+
     /// `NoSameBitmapOverlappedBitBlt`: bit 25 at offset 0.
     #[inline]
     pub const fn NoSameBitmapOverlappedBitBlt(self) -> bool { self.Value & 0x2000000 != 0 }
@@ -2028,6 +2200,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_NoSameBitmapOverlappedBitBlt(mut self, value: bool) -> Self {
         self.set_NoSameBitmapOverlappedBitBlt(value); self
     }
+
     /// `Reserved1`: bit 26 at offset 0.
     #[inline]
     pub const fn Reserved1(self) -> bool { self.Value & 0x4000000 != 0 }
@@ -2040,6 +2213,7 @@ impl DXGK_PRESENTATIONCAPS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved1(mut self, value: bool) -> Self { self.set_Reserved1(value); self }
+
     /// `NoTempSurfaceForClearTypeBlend`: bit 27 at offset 0.
     #[inline]
     pub const fn NoTempSurfaceForClearTypeBlend(self) -> bool { self.Value & 0x8000000 != 0 }
@@ -2054,6 +2228,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_NoTempSurfaceForClearTypeBlend(mut self, value: bool) -> Self {
         self.set_NoTempSurfaceForClearTypeBlend(value); self
     }
+
     /// `SupportSoftwareDeviceBitmaps`: bit 28 at offset 0.
     #[inline]
     pub const fn SupportSoftwareDeviceBitmaps(self) -> bool { self.Value & 0x10000000 != 0 }
@@ -2068,6 +2243,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_SupportSoftwareDeviceBitmaps(mut self, value: bool) -> Self {
         self.set_SupportSoftwareDeviceBitmaps(value); self
     }
+
     /// `NoCacheCoherentApertureMemory`: bit 29 at offset 0.
     #[inline]
     pub const fn NoCacheCoherentApertureMemory(self) -> bool { self.Value & 0x20000000 != 0 }
@@ -2082,6 +2258,7 @@ impl DXGK_PRESENTATIONCAPS {
     pub const fn with_NoCacheCoherentApertureMemory(mut self, value: bool) -> Self {
         self.set_NoCacheCoherentApertureMemory(value); self
     }
+
     /// `SupportLinearHeap`: bit 30 at offset 0.
     #[inline]
     pub const fn SupportLinearHeap(self) -> bool { self.Value & 0x40000000 != 0 }
@@ -2094,6 +2271,7 @@ impl DXGK_PRESENTATIONCAPS {
     #[must_use]
     #[inline]
     pub const fn with_SupportLinearHeap(mut self, value: bool) -> Self { self.set_SupportLinearHeap(value); self }
+
     /// `Reserved`: bit 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> bool { self.Value & 0x80000000 != 0 }
@@ -2107,6 +2285,7 @@ impl DXGK_PRESENTATIONCAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: bool) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_PRESENTATIONCAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_PRESENTATIONCAPS", u64::from(self.Value), &[
@@ -2123,7 +2302,6 @@ impl fmt::Debug for DXGK_PRESENTATIONCAPS {
         ])
     }
 }
-plain_types! { DXGK_PRESENTATIONCAPS }
 
 /// `DXGK_QUERY_SCANOUT_CAPS_OUT`, d3dkmddi.h: 4 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -2132,13 +2310,14 @@ pub struct DXGK_QUERY_SCANOUT_CAPS_OUT {
     /// Offset 0, 4 bytes: `UINT`.
     pub Caps: u32,
 }
-assert_layout! { DXGK_QUERY_SCANOUT_CAPS_OUT, 4, 4, Caps 0 }
+
+plain_struct! { DXGK_QUERY_SCANOUT_CAPS_OUT, 4, 4, Caps: u32 = 0 }
+
 impl DXGK_QUERY_SCANOUT_CAPS_OUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERY_SCANOUT_CAPS_OUT }
 
 /// `DXGK_TARGET_GAMMA_CAPS`, d3dkmddi.h: 64 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2153,16 +2332,18 @@ pub struct DXGK_TARGET_GAMMA_CAPS {
     /// Offset 44, 20 bytes: `DXGK_GAMMA_1DLUT_CAP`.
     pub LookupTable1DRegammaCap: DXGK_GAMMA_1DLUT_CAP,
 }
-assert_layout! {
-    DXGK_TARGET_GAMMA_CAPS, 64, 4, Version 0, LookupTable1DDegammaCap 4, ColorMatrix3x3Cap 24,
-    LookupTable1DRegammaCap 44,
+
+plain_struct! {
+    DXGK_TARGET_GAMMA_CAPS, 64, 4, Version: DXGK_TARGET_GAMMA_CAPS_VERSION = 0,
+    LookupTable1DDegammaCap: DXGK_GAMMA_1DLUT_CAP = 4, ColorMatrix3x3Cap: DXGK_GAMMA_MATRIX_CAP = 24,
+    LookupTable1DRegammaCap: DXGK_GAMMA_1DLUT_CAP = 44,
 }
+
 impl DXGK_TARGET_GAMMA_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_TARGET_GAMMA_CAPS }
 
 /// `DXGK_USERMODESUBMISSION_CAPS`, d3dkmddi.h: 28 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2177,9 +2358,12 @@ pub struct DXGK_USERMODESUBMISSION_CAPS {
     /// Offset 12, 16 bytes: `UCHAR[16]`.
     pub Reserved: [u8; 16],
 }
-assert_layout! {
-    DXGK_USERMODESUBMISSION_CAPS, 28, 4, Flags 0, DoorbellSizeInBytes 4, SecondaryDoorbellSizeInBytes 8, Reserved 12,
+
+plain_struct! {
+    DXGK_USERMODESUBMISSION_CAPS, 28, 4, Flags: DXGK_USERMODESUBMISSION_CAPS_Flags = 0, DoorbellSizeInBytes: u32 = 4,
+    SecondaryDoorbellSizeInBytes: u32 = 8, Reserved: [u8; 16] = 12,
 }
+
 impl DXGK_USERMODESUBMISSION_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2193,11 +2377,14 @@ pub struct DXGK_USERMODESUBMISSION_CAPS_Flags {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_USERMODESUBMISSION_CAPS_Flags, 4, 4, Value 0 }
+
+plain_struct! { DXGK_USERMODESUBMISSION_CAPS_Flags, 4, 4, Value: u32 = 0 }
+
 impl DXGK_USERMODESUBMISSION_CAPS_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SecondaryDoorbellSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn SecondaryDoorbellSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -2212,6 +2399,7 @@ impl DXGK_USERMODESUBMISSION_CAPS_Flags {
     pub const fn with_SecondaryDoorbellSupported(mut self, value: bool) -> Self {
         self.set_SecondaryDoorbellSupported(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -2225,6 +2413,7 @@ impl DXGK_USERMODESUBMISSION_CAPS_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_USERMODESUBMISSION_CAPS_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_USERMODESUBMISSION_CAPS_Flags", u64::from(self.Value), &[
@@ -2232,7 +2421,6 @@ impl fmt::Debug for DXGK_USERMODESUBMISSION_CAPS_Flags {
         ])
     }
 }
-plain_types! { DXGK_USERMODESUBMISSION_CAPS, DXGK_USERMODESUBMISSION_CAPS_Flags }
 
 /// `DXGK_VIDMMCAPS`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2243,17 +2431,21 @@ pub struct DXGK_VIDMMCAPS {
     /// Offset 4, 4 bytes: `UINT`.
     pub PagingNode: u32,
 }
-assert_layout! { DXGK_VIDMMCAPS, 8, 4, Value 0, PagingNode 4 }
+
+plain_struct! { DXGK_VIDMMCAPS, 8, 4, Value: u32 = 0, PagingNode: u32 = 4 }
+
 impl DXGK_VIDMMCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `OutOfOrderLock`: bit 0 at offset 0.
     #[inline]
     pub const fn OutOfOrderLock(&self) -> bool { self.Value & 0x1 != 0 }
     /// Stores `OutOfOrderLock`.
     #[inline]
     pub const fn set_OutOfOrderLock(&mut self, value: bool) { self.Value = (self.Value & !0x1) | (value as u32); }
+
     /// `DedicatedPagingEngine`: bit 1 at offset 0.
     #[inline]
     pub const fn DedicatedPagingEngine(&self) -> bool { self.Value & 0x2 != 0 }
@@ -2262,6 +2454,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_DedicatedPagingEngine(&mut self, value: bool) {
         self.Value = (self.Value & !0x2) | ((value as u32) << 1);
     }
+
     /// `PagingEngineCanSwizzle`: bit 2 at offset 0.
     #[inline]
     pub const fn PagingEngineCanSwizzle(&self) -> bool { self.Value & 0x4 != 0 }
@@ -2270,6 +2463,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_PagingEngineCanSwizzle(&mut self, value: bool) {
         self.Value = (self.Value & !0x4) | ((value as u32) << 2);
     }
+
     /// `SectionBackedPrimary`: bit 3 at offset 0.
     #[inline]
     pub const fn SectionBackedPrimary(&self) -> bool { self.Value & 0x8 != 0 }
@@ -2278,6 +2472,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_SectionBackedPrimary(&mut self, value: bool) {
         self.Value = (self.Value & !0x8) | ((value as u32) << 3);
     }
+
     /// `CrossAdapterResource`: bit 4 at offset 0.
     #[inline]
     pub const fn CrossAdapterResource(&self) -> bool { self.Value & 0x10 != 0 }
@@ -2286,6 +2481,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_CrossAdapterResource(&mut self, value: bool) {
         self.Value = (self.Value & !0x10) | ((value as u32) << 4);
     }
+
     /// `VirtualAddressingSupported`: bit 5 at offset 0.
     #[inline]
     pub const fn VirtualAddressingSupported(&self) -> bool { self.Value & 0x20 != 0 }
@@ -2294,6 +2490,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_VirtualAddressingSupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x20) | ((value as u32) << 5);
     }
+
     /// `GpuMmuSupported`: bit 6 at offset 0.
     #[inline]
     pub const fn GpuMmuSupported(&self) -> bool { self.Value & 0x40 != 0 }
@@ -2302,6 +2499,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_GpuMmuSupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x40) | ((value as u32) << 6);
     }
+
     /// `IoMmuSupported`: bit 7 at offset 0.
     #[inline]
     pub const fn IoMmuSupported(&self) -> bool { self.Value & 0x80 != 0 }
@@ -2310,6 +2508,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_IoMmuSupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x80) | ((value as u32) << 7);
     }
+
     /// `ReplicateGdiContent`: bit 8 at offset 0.
     #[inline]
     pub const fn ReplicateGdiContent(&self) -> bool { self.Value & 0x100 != 0 }
@@ -2318,6 +2517,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_ReplicateGdiContent(&mut self, value: bool) {
         self.Value = (self.Value & !0x100) | ((value as u32) << 8);
     }
+
     /// `NonCpuVisiblePrimary`: bit 9 at offset 0.
     #[inline]
     pub const fn NonCpuVisiblePrimary(&self) -> bool { self.Value & 0x200 != 0 }
@@ -2326,6 +2526,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_NonCpuVisiblePrimary(&mut self, value: bool) {
         self.Value = (self.Value & !0x200) | ((value as u32) << 9);
     }
+
     /// `ParavirtualizationSupported`: bit 10 at offset 0.
     #[inline]
     pub const fn ParavirtualizationSupported(&self) -> bool { self.Value & 0x400 != 0 }
@@ -2334,6 +2535,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_ParavirtualizationSupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x400) | ((value as u32) << 10);
     }
+
     /// `IoMmuSecureModeSupported`: bit 11 at offset 0.
     #[inline]
     pub const fn IoMmuSecureModeSupported(&self) -> bool { self.Value & 0x800 != 0 }
@@ -2342,6 +2544,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_IoMmuSecureModeSupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x800) | ((value as u32) << 11);
     }
+
     /// `DisableSelfRefreshVRAMInS3`: bit 12 at offset 0.
     #[inline]
     pub const fn DisableSelfRefreshVRAMInS3(&self) -> bool { self.Value & 0x1000 != 0 }
@@ -2350,6 +2553,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_DisableSelfRefreshVRAMInS3(&mut self, value: bool) {
         self.Value = (self.Value & !0x1000) | ((value as u32) << 12);
     }
+
     /// `IoMmuSecureModeRequired`: bit 13 at offset 0.
     #[inline]
     pub const fn IoMmuSecureModeRequired(&self) -> bool { self.Value & 0x2000 != 0 }
@@ -2358,6 +2562,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_IoMmuSecureModeRequired(&mut self, value: bool) {
         self.Value = (self.Value & !0x2000) | ((value as u32) << 13);
     }
+
     /// `MapAperture2Supported`: bit 14 at offset 0.
     #[inline]
     pub const fn MapAperture2Supported(&self) -> bool { self.Value & 0x4000 != 0 }
@@ -2366,6 +2571,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_MapAperture2Supported(&mut self, value: bool) {
         self.Value = (self.Value & !0x4000) | ((value as u32) << 14);
     }
+
     /// `CrossAdapterResourceTexture`: bit 15 at offset 0.
     #[inline]
     pub const fn CrossAdapterResourceTexture(&self) -> bool { self.Value & 0x8000 != 0 }
@@ -2374,6 +2580,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_CrossAdapterResourceTexture(&mut self, value: bool) {
         self.Value = (self.Value & !0x8000) | ((value as u32) << 15);
     }
+
     /// `CrossAdapterResourceScanout`: bit 16 at offset 0.
     #[inline]
     pub const fn CrossAdapterResourceScanout(&self) -> bool { self.Value & 0x10000 != 0 }
@@ -2382,6 +2589,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_CrossAdapterResourceScanout(&mut self, value: bool) {
         self.Value = (self.Value & !0x10000) | ((value as u32) << 16);
     }
+
     /// `AlwaysPoweredVRAM`: bit 17 at offset 0.
     #[inline]
     pub const fn AlwaysPoweredVRAM(&self) -> bool { self.Value & 0x20000 != 0 }
@@ -2390,6 +2598,7 @@ impl DXGK_VIDMMCAPS {
     pub const fn set_AlwaysPoweredVRAM(&mut self, value: bool) {
         self.Value = (self.Value & !0x20000) | ((value as u32) << 17);
     }
+
     /// `Reserved`: bits 18 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.Value >> 18) & 0x3fff }
@@ -2399,7 +2608,6 @@ impl DXGK_VIDMMCAPS {
         self.Value = (self.Value & !0xfffc0000) | ((value & 0x3fff) << 18);
     }
 }
-plain_types! { DXGK_VIDMMCAPS }
 
 /// `DXGK_VIDSCHCAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -2408,11 +2616,14 @@ pub struct DXGK_VIDSCHCAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_VIDSCHCAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_VIDSCHCAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_VIDSCHCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `MultiEngineAware`: bit 0 at offset 0.
     #[inline]
     pub const fn MultiEngineAware(self) -> bool { self.Value & 0x1 != 0 }
@@ -2423,6 +2634,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_MultiEngineAware(mut self, value: bool) -> Self { self.set_MultiEngineAware(value); self }
+
     /// `VSyncPowerSaveAware`: bit 1 at offset 0.
     #[inline]
     pub const fn VSyncPowerSaveAware(self) -> bool { self.Value & 0x2 != 0 }
@@ -2435,6 +2647,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_VSyncPowerSaveAware(mut self, value: bool) -> Self { self.set_VSyncPowerSaveAware(value); self }
+
     /// `PreemptionAware`: bit 2 at offset 0.
     #[inline]
     pub const fn PreemptionAware(self) -> bool { self.Value & 0x4 != 0 }
@@ -2447,6 +2660,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_PreemptionAware(mut self, value: bool) -> Self { self.set_PreemptionAware(value); self }
+
     /// `NoDmaPatching`: bit 3 at offset 0.
     #[inline]
     pub const fn NoDmaPatching(self) -> bool { self.Value & 0x8 != 0 }
@@ -2457,6 +2671,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_NoDmaPatching(mut self, value: bool) -> Self { self.set_NoDmaPatching(value); self }
+
     /// `CancelCommandAware`: bit 4 at offset 0.
     #[inline]
     pub const fn CancelCommandAware(self) -> bool { self.Value & 0x10 != 0 }
@@ -2469,6 +2684,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_CancelCommandAware(mut self, value: bool) -> Self { self.set_CancelCommandAware(value); self }
+
     /// `No64BitAtomics`: bit 5 at offset 0.
     #[inline]
     pub const fn No64BitAtomics(self) -> bool { self.Value & 0x20 != 0 }
@@ -2481,6 +2697,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_No64BitAtomics(mut self, value: bool) -> Self { self.set_No64BitAtomics(value); self }
+
     /// `LowIrqlPreemptCommand`: bit 6 at offset 0.
     #[inline]
     pub const fn LowIrqlPreemptCommand(self) -> bool { self.Value & 0x40 != 0 }
@@ -2495,6 +2712,7 @@ impl DXGK_VIDSCHCAPS {
     pub const fn with_LowIrqlPreemptCommand(mut self, value: bool) -> Self {
         self.set_LowIrqlPreemptCommand(value); self
     }
+
     /// `HwQueuePacketCap`: bits 7 to 10 at offset 0.
     #[inline]
     pub const fn HwQueuePacketCap(self) -> u32 { (self.Value >> 7) & 0xf }
@@ -2507,6 +2725,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_HwQueuePacketCap(mut self, value: u32) -> Self { self.set_HwQueuePacketCap(value); self }
+
     /// `NativeGpuFence`: bit 11 at offset 0.
     #[inline]
     pub const fn NativeGpuFence(self) -> bool { self.Value & 0x800 != 0 }
@@ -2519,6 +2738,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_NativeGpuFence(mut self, value: bool) -> Self { self.set_NativeGpuFence(value); self }
+
     /// `OptimizedNativeFenceSignaledInterrupt`: bit 12 at offset 0.
     #[inline]
     pub const fn OptimizedNativeFenceSignaledInterrupt(self) -> bool { self.Value & 0x1000 != 0 }
@@ -2533,6 +2753,7 @@ impl DXGK_VIDSCHCAPS {
     pub const fn with_OptimizedNativeFenceSignaledInterrupt(mut self, value: bool) -> Self {
         self.set_OptimizedNativeFenceSignaledInterrupt(value); self
     }
+
     /// `Reserved`: bits 13 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 13) & 0x7ffff }
@@ -2546,6 +2767,7 @@ impl DXGK_VIDSCHCAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_VIDSCHCAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_VIDSCHCAPS", u64::from(self.Value), &[
@@ -2556,7 +2778,6 @@ impl fmt::Debug for DXGK_VIDSCHCAPS {
         ])
     }
 }
-plain_types! { DXGK_VIDSCHCAPS }
 
 /// `DXGK_VIRTUALADDRESSCAPS_DEPRECATED`, d3dkmddi.h: 28 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -2577,14 +2798,18 @@ pub struct DXGK_VIRTUALADDRESSCAPS_DEPRECATED {
     /// Offset 24, 4 bytes: `UINT`.
     pub IdealGPUPageSize: u32,
 }
-assert_layout! {
-    DXGK_VIRTUALADDRESSCAPS_DEPRECATED, 28, 4, Value 0, VirtualAddressBitCount 4, PageTableCoverageBitCount 8,
-    PageDirectoryEntrySize 12, PageDirectorySegment 16, PageTableSegment 20, IdealGPUPageSize 24,
+
+plain_struct! {
+    DXGK_VIRTUALADDRESSCAPS_DEPRECATED, 28, 4, Value: u32 = 0, VirtualAddressBitCount: u32 = 4,
+    PageTableCoverageBitCount: u32 = 8, PageDirectoryEntrySize: u32 = 12, PageDirectorySegment: u32 = 16,
+    PageTableSegment: u32 = 20, IdealGPUPageSize: u32 = 24,
 }
+
 impl DXGK_VIRTUALADDRESSCAPS_DEPRECATED {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PrivilegedMemorySupported`: bit 0 at offset 0.
     #[inline]
     pub const fn PrivilegedMemorySupported(&self) -> bool { self.Value & 0x1 != 0 }
@@ -2593,6 +2818,7 @@ impl DXGK_VIRTUALADDRESSCAPS_DEPRECATED {
     pub const fn set_PrivilegedMemorySupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x1) | (value as u32);
     }
+
     /// `ReadOnlyMemorySupported`: bit 1 at offset 0.
     #[inline]
     pub const fn ReadOnlyMemorySupported(&self) -> bool { self.Value & 0x2 != 0 }
@@ -2601,6 +2827,7 @@ impl DXGK_VIRTUALADDRESSCAPS_DEPRECATED {
     pub const fn set_ReadOnlyMemorySupported(&mut self, value: bool) {
         self.Value = (self.Value & !0x2) | ((value as u32) << 1);
     }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -2610,7 +2837,6 @@ impl DXGK_VIRTUALADDRESSCAPS_DEPRECATED {
         self.Value = (self.Value & !0xfffffffc) | ((value & 0x3fffffff) << 2);
     }
 }
-plain_types! { DXGK_VIRTUALADDRESSCAPS_DEPRECATED }
 
 /// `DXGK_WDDMDEVICECAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2619,10 +2845,11 @@ pub struct DXGK_WDDMDEVICECAPS {
     /// Offset 0, 4 bytes: `DXGK_WDDMVERSION`.
     pub WDDMVersion: DXGK_WDDMVERSION,
 }
-assert_layout! { DXGK_WDDMDEVICECAPS, 4, 4, WDDMVersion 0 }
+
+plain_struct! { DXGK_WDDMDEVICECAPS, 4, 4, WDDMVersion: DXGK_WDDMVERSION = 0 }
+
 impl DXGK_WDDMDEVICECAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_WDDMDEVICECAPS }

@@ -5,7 +5,7 @@
 use core::fmt;
 
 use crate::{
-    DXGK_DISPLAYPANELORIENTATION, assert_layout, bits, plain, plain_types,
+    DXGK_DISPLAYPANELORIENTATION, bits, plain, plain_struct, plain_union,
 };
 
 /// `D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
@@ -15,11 +15,14 @@ pub struct D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Rotate`: bit 0 at offset 0.
     #[inline]
     pub const fn Rotate(self) -> bool { self.Value & 0x1 != 0 }
@@ -30,6 +33,7 @@ impl D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Rotate(mut self, value: bool) -> Self { self.set_Rotate(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -43,6 +47,7 @@ impl D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS", u64::from(self.Value), &[
@@ -50,7 +55,6 @@ impl fmt::Debug for D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_PRESENT_DISPLAY_ONLY_FLAGS }
 
 /// `D3DKM_TRANSPARENTBLTFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -59,11 +63,14 @@ pub struct D3DKM_TRANSPARENTBLTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKM_TRANSPARENTBLTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKM_TRANSPARENTBLTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKM_TRANSPARENTBLTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `HonorAlpha`: bit 0 at offset 0.
     #[inline]
     pub const fn HonorAlpha(self) -> bool { self.Value & 0x1 != 0 }
@@ -75,6 +82,7 @@ impl D3DKM_TRANSPARENTBLTFLAGS {
     #[inline]
     pub const fn with_HonorAlpha(mut self, value: bool) -> Self { self.set_HonorAlpha(value); self }
 }
+
 impl fmt::Debug for D3DKM_TRANSPARENTBLTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKM_TRANSPARENTBLTFLAGS", u64::from(self.Value), &[
@@ -82,7 +90,6 @@ impl fmt::Debug for D3DKM_TRANSPARENTBLTFLAGS {
         ])
     }
 }
-plain_types! { D3DKM_TRANSPARENTBLTFLAGS }
 
 /// `DXGK_ADL_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -91,11 +98,14 @@ pub struct DXGK_ADL_FLAGS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { DXGK_ADL_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_ADL_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_ADL_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Contiguous`: bit 0 at offset 0.
     #[inline]
     pub const fn Contiguous(self) -> bool { self.Value & 0x1 != 0 }
@@ -106,6 +116,7 @@ impl DXGK_ADL_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Contiguous(mut self, value: bool) -> Self { self.set_Contiguous(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -119,6 +130,7 @@ impl DXGK_ADL_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_ADL_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_ADL_FLAGS", u64::from(self.Value), &[
@@ -126,7 +138,6 @@ impl fmt::Debug for DXGK_ADL_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_ADL_FLAGS }
 
 /// `DXGK_ALLOCATIONINFOFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -135,11 +146,14 @@ pub struct DXGK_ALLOCATIONINFOFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_ALLOCATIONINFOFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_ALLOCATIONINFOFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_ALLOCATIONINFOFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CpuVisible`: bit 0 at offset 0.
     #[inline]
     pub const fn CpuVisible(self) -> bool { self.Value & 0x1 != 0 }
@@ -150,6 +164,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CpuVisible(mut self, value: bool) -> Self { self.set_CpuVisible(value); self }
+
     /// `PermanentSysMem`: bit 1 at offset 0.
     #[inline]
     pub const fn PermanentSysMem(self) -> bool { self.Value & 0x2 != 0 }
@@ -162,6 +177,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PermanentSysMem(mut self, value: bool) -> Self { self.set_PermanentSysMem(value); self }
+
     /// `Cached`: bit 2 at offset 0.
     #[inline]
     pub const fn Cached(self) -> bool { self.Value & 0x4 != 0 }
@@ -172,6 +188,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Cached(mut self, value: bool) -> Self { self.set_Cached(value); self }
+
     /// `Protected`: bit 3 at offset 0.
     #[inline]
     pub const fn Protected(self) -> bool { self.Value & 0x8 != 0 }
@@ -182,6 +199,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Protected(mut self, value: bool) -> Self { self.set_Protected(value); self }
+
     /// `ExistingSysMem`: bit 4 at offset 0.
     #[inline]
     pub const fn ExistingSysMem(self) -> bool { self.Value & 0x10 != 0 }
@@ -194,6 +212,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ExistingSysMem(mut self, value: bool) -> Self { self.set_ExistingSysMem(value); self }
+
     /// `ExistingKernelSysMem`: bit 5 at offset 0.
     #[inline]
     pub const fn ExistingKernelSysMem(self) -> bool { self.Value & 0x20 != 0 }
@@ -206,6 +225,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ExistingKernelSysMem(mut self, value: bool) -> Self { self.set_ExistingKernelSysMem(value); self }
+
     /// `FromEndOfSegment`: bit 6 at offset 0.
     #[inline]
     pub const fn FromEndOfSegment(self) -> bool { self.Value & 0x40 != 0 }
@@ -218,6 +238,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FromEndOfSegment(mut self, value: bool) -> Self { self.set_FromEndOfSegment(value); self }
+
     /// `Swizzled`: bit 7 at offset 0.
     #[inline]
     pub const fn Swizzled(self) -> bool { self.Value & 0x80 != 0 }
@@ -228,6 +249,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Swizzled(mut self, value: bool) -> Self { self.set_Swizzled(value); self }
+
     /// `Overlay`: bit 8 at offset 0.
     #[inline]
     pub const fn Overlay(self) -> bool { self.Value & 0x100 != 0 }
@@ -238,6 +260,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Overlay(mut self, value: bool) -> Self { self.set_Overlay(value); self }
+
     /// `Capture`: bit 9 at offset 0.
     #[inline]
     pub const fn Capture(self) -> bool { self.Value & 0x200 != 0 }
@@ -248,6 +271,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Capture(mut self, value: bool) -> Self { self.set_Capture(value); self }
+
     /// `UseAlternateVA`: bit 10 at offset 0.
     #[inline]
     pub const fn UseAlternateVA(self) -> bool { self.Value & 0x400 != 0 }
@@ -260,6 +284,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UseAlternateVA(mut self, value: bool) -> Self { self.set_UseAlternateVA(value); self }
+
     /// `SynchronousPaging`: bit 11 at offset 0.
     #[inline]
     pub const fn SynchronousPaging(self) -> bool { self.Value & 0x800 != 0 }
@@ -272,6 +297,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SynchronousPaging(mut self, value: bool) -> Self { self.set_SynchronousPaging(value); self }
+
     /// `LinkMirrored`: bit 12 at offset 0.
     #[inline]
     pub const fn LinkMirrored(self) -> bool { self.Value & 0x1000 != 0 }
@@ -284,6 +310,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_LinkMirrored(mut self, value: bool) -> Self { self.set_LinkMirrored(value); self }
+
     /// `LinkInstanced`: bit 13 at offset 0.
     #[inline]
     pub const fn LinkInstanced(self) -> bool { self.Value & 0x2000 != 0 }
@@ -296,6 +323,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_LinkInstanced(mut self, value: bool) -> Self { self.set_LinkInstanced(value); self }
+
     /// `HistoryBuffer`: bit 14 at offset 0.
     #[inline]
     pub const fn HistoryBuffer(self) -> bool { self.Value & 0x4000 != 0 }
@@ -308,6 +336,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HistoryBuffer(mut self, value: bool) -> Self { self.set_HistoryBuffer(value); self }
+
     /// `AccessedPhysically`: bit 15 at offset 0.
     #[inline]
     pub const fn AccessedPhysically(self) -> bool { self.Value & 0x8000 != 0 }
@@ -320,6 +349,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AccessedPhysically(mut self, value: bool) -> Self { self.set_AccessedPhysically(value); self }
+
     /// `ExplicitResidencyNotification`: bit 16 at offset 0.
     #[inline]
     pub const fn ExplicitResidencyNotification(self) -> bool { self.Value & 0x10000 != 0 }
@@ -334,6 +364,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     pub const fn with_ExplicitResidencyNotification(mut self, value: bool) -> Self {
         self.set_ExplicitResidencyNotification(value); self
     }
+
     /// `HardwareProtected`: bit 17 at offset 0.
     #[inline]
     pub const fn HardwareProtected(self) -> bool { self.Value & 0x20000 != 0 }
@@ -346,6 +377,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HardwareProtected(mut self, value: bool) -> Self { self.set_HardwareProtected(value); self }
+
     /// `CpuVisibleOnDemand`: bit 18 at offset 0.
     #[inline]
     pub const fn CpuVisibleOnDemand(self) -> bool { self.Value & 0x40000 != 0 }
@@ -358,6 +390,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CpuVisibleOnDemand(mut self, value: bool) -> Self { self.set_CpuVisibleOnDemand(value); self }
+
     /// `DXGK_ALLOC_RESERVED16`: bit 19 at offset 0.
     #[inline]
     pub const fn DXGK_ALLOC_RESERVED16(self) -> bool { self.Value & 0x80000 != 0 }
@@ -372,6 +405,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     pub const fn with_DXGK_ALLOC_RESERVED16(mut self, value: bool) -> Self {
         self.set_DXGK_ALLOC_RESERVED16(value); self
     }
+
     /// `Reserved15`: bit 20 at offset 0.
     #[inline]
     pub const fn Reserved15(self) -> bool { self.Value & 0x100000 != 0 }
@@ -384,6 +418,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved15(mut self, value: bool) -> Self { self.set_Reserved15(value); self }
+
     /// `Reserved14`: bit 21 at offset 0.
     #[inline]
     pub const fn Reserved14(self) -> bool { self.Value & 0x200000 != 0 }
@@ -396,6 +431,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved14(mut self, value: bool) -> Self { self.set_Reserved14(value); self }
+
     /// `Reserved13`: bit 22 at offset 0.
     #[inline]
     pub const fn Reserved13(self) -> bool { self.Value & 0x400000 != 0 }
@@ -408,6 +444,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved13(mut self, value: bool) -> Self { self.set_Reserved13(value); self }
+
     /// `Reserved12`: bit 23 at offset 0.
     #[inline]
     pub const fn Reserved12(self) -> bool { self.Value & 0x800000 != 0 }
@@ -420,6 +457,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved12(mut self, value: bool) -> Self { self.set_Reserved12(value); self }
+
     /// `Reserved11`: bit 24 at offset 0.
     #[inline]
     pub const fn Reserved11(self) -> bool { self.Value & 0x1000000 != 0 }
@@ -432,6 +470,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved11(mut self, value: bool) -> Self { self.set_Reserved11(value); self }
+
     /// `Reserved10`: bit 25 at offset 0.
     #[inline]
     pub const fn Reserved10(self) -> bool { self.Value & 0x2000000 != 0 }
@@ -444,6 +483,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved10(mut self, value: bool) -> Self { self.set_Reserved10(value); self }
+
     /// `Reserved9`: bit 26 at offset 0.
     #[inline]
     pub const fn Reserved9(self) -> bool { self.Value & 0x4000000 != 0 }
@@ -456,6 +496,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved9(mut self, value: bool) -> Self { self.set_Reserved9(value); self }
+
     /// `Reserved4`: bit 27 at offset 0.
     #[inline]
     pub const fn Reserved4(self) -> bool { self.Value & 0x8000000 != 0 }
@@ -468,6 +509,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved4(mut self, value: bool) -> Self { self.set_Reserved4(value); self }
+
     /// `Reserved3`: bit 28 at offset 0.
     #[inline]
     pub const fn Reserved3(self) -> bool { self.Value & 0x10000000 != 0 }
@@ -480,6 +522,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved3(mut self, value: bool) -> Self { self.set_Reserved3(value); self }
+
     /// `Reserved2`: bit 29 at offset 0.
     #[inline]
     pub const fn Reserved2(self) -> bool { self.Value & 0x20000000 != 0 }
@@ -492,6 +535,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved2(mut self, value: bool) -> Self { self.set_Reserved2(value); self }
+
     /// `Reserved1`: bit 30 at offset 0.
     #[inline]
     pub const fn Reserved1(self) -> bool { self.Value & 0x40000000 != 0 }
@@ -504,6 +548,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved1(mut self, value: bool) -> Self { self.set_Reserved1(value); self }
+
     /// `Reserved0`: bit 31 at offset 0.
     #[inline]
     pub const fn Reserved0(self) -> bool { self.Value & 0x80000000 != 0 }
@@ -517,6 +562,7 @@ impl DXGK_ALLOCATIONINFOFLAGS {
     #[inline]
     pub const fn with_Reserved0(mut self, value: bool) -> Self { self.set_Reserved0(value); self }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONINFOFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_ALLOCATIONINFOFLAGS", u64::from(self.Value), &[
@@ -532,7 +578,6 @@ impl fmt::Debug for DXGK_ALLOCATIONINFOFLAGS {
         ])
     }
 }
-plain_types! { DXGK_ALLOCATIONINFOFLAGS }
 
 /// `DXGK_ALLOCATIONINFOFLAGS2`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -541,11 +586,14 @@ pub struct DXGK_ALLOCATIONINFOFLAGS2 {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_ALLOCATIONINFOFLAGS2, 4, 4, Value 0 }
+
+plain_struct! { DXGK_ALLOCATIONINFOFLAGS2, 4, 4, Value: u32 = 0 }
+
 impl DXGK_ALLOCATIONINFOFLAGS2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ShareBackingStoreWithKmd`: bit 0 at offset 0.
     #[inline]
     pub const fn ShareBackingStoreWithKmd(self) -> bool { self.Value & 0x1 != 0 }
@@ -560,6 +608,7 @@ impl DXGK_ALLOCATIONINFOFLAGS2 {
     pub const fn with_ShareBackingStoreWithKmd(mut self, value: bool) -> Self {
         self.set_ShareBackingStoreWithKmd(value); self
     }
+
     /// `NoImplicitSynchronization`: bit 1 at offset 0.
     #[inline]
     pub const fn NoImplicitSynchronization(self) -> bool { self.Value & 0x2 != 0 }
@@ -574,6 +623,7 @@ impl DXGK_ALLOCATIONINFOFLAGS2 {
     pub const fn with_NoImplicitSynchronization(mut self, value: bool) -> Self {
         self.set_NoImplicitSynchronization(value); self
     }
+
     /// `DisablePartialResidency`: bit 2 at offset 0.
     #[inline]
     pub const fn DisablePartialResidency(self) -> bool { self.Value & 0x4 != 0 }
@@ -588,6 +638,7 @@ impl DXGK_ALLOCATIONINFOFLAGS2 {
     pub const fn with_DisablePartialResidency(mut self, value: bool) -> Self {
         self.set_DisablePartialResidency(value); self
     }
+
     /// `RestrictedToSingleSegment`: bit 3 at offset 0.
     #[inline]
     pub const fn RestrictedToSingleSegment(self) -> bool { self.Value & 0x8 != 0 }
@@ -602,6 +653,7 @@ impl DXGK_ALLOCATIONINFOFLAGS2 {
     pub const fn with_RestrictedToSingleSegment(mut self, value: bool) -> Self {
         self.set_RestrictedToSingleSegment(value); self
     }
+
     /// `NotifyEviction`: bit 4 at offset 0.
     #[inline]
     pub const fn NotifyEviction(self) -> bool { self.Value & 0x10 != 0 }
@@ -614,6 +666,7 @@ impl DXGK_ALLOCATIONINFOFLAGS2 {
     #[must_use]
     #[inline]
     pub const fn with_NotifyEviction(mut self, value: bool) -> Self { self.set_NotifyEviction(value); self }
+
     /// `NotifyIoMmuUnmap`: bit 5 at offset 0.
     #[inline]
     pub const fn NotifyIoMmuUnmap(self) -> bool { self.Value & 0x20 != 0 }
@@ -626,6 +679,7 @@ impl DXGK_ALLOCATIONINFOFLAGS2 {
     #[must_use]
     #[inline]
     pub const fn with_NotifyIoMmuUnmap(mut self, value: bool) -> Self { self.set_NotifyIoMmuUnmap(value); self }
+
     /// `Reserved`: bits 6 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 6) & 0x3ffffff }
@@ -639,6 +693,7 @@ impl DXGK_ALLOCATIONINFOFLAGS2 {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONINFOFLAGS2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_ALLOCATIONINFOFLAGS2", u64::from(self.Value), &[
@@ -648,7 +703,6 @@ impl fmt::Debug for DXGK_ALLOCATIONINFOFLAGS2 {
         ])
     }
 }
-plain_types! { DXGK_ALLOCATIONINFOFLAGS2 }
 
 /// `DXGK_ALLOCATIONINFOFLAGS_WDDM2_0`, d3dkmddi.h: 4 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -657,11 +711,14 @@ pub struct DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, 4, 4, Value 0 }
+
+plain_struct! { DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, 4, 4, Value: u32 = 0 }
+
 impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CpuVisible`: bit 0 at offset 0.
     #[inline]
     pub const fn CpuVisible(self) -> bool { self.Value & 0x1 != 0 }
@@ -672,6 +729,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_CpuVisible(mut self, value: bool) -> Self { self.set_CpuVisible(value); self }
+
     /// `PermanentSysMem`: bit 1 at offset 0.
     #[inline]
     pub const fn PermanentSysMem(self) -> bool { self.Value & 0x2 != 0 }
@@ -684,6 +742,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_PermanentSysMem(mut self, value: bool) -> Self { self.set_PermanentSysMem(value); self }
+
     /// `Cached`: bit 2 at offset 0.
     #[inline]
     pub const fn Cached(self) -> bool { self.Value & 0x4 != 0 }
@@ -694,6 +753,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Cached(mut self, value: bool) -> Self { self.set_Cached(value); self }
+
     /// `Protected`: bit 3 at offset 0.
     #[inline]
     pub const fn Protected(self) -> bool { self.Value & 0x8 != 0 }
@@ -704,6 +764,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Protected(mut self, value: bool) -> Self { self.set_Protected(value); self }
+
     /// `ExistingSysMem`: bit 4 at offset 0.
     #[inline]
     pub const fn ExistingSysMem(self) -> bool { self.Value & 0x10 != 0 }
@@ -716,6 +777,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_ExistingSysMem(mut self, value: bool) -> Self { self.set_ExistingSysMem(value); self }
+
     /// `ExistingKernelSysMem`: bit 5 at offset 0.
     #[inline]
     pub const fn ExistingKernelSysMem(self) -> bool { self.Value & 0x20 != 0 }
@@ -728,6 +790,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_ExistingKernelSysMem(mut self, value: bool) -> Self { self.set_ExistingKernelSysMem(value); self }
+
     /// `FromEndOfSegment`: bit 6 at offset 0.
     #[inline]
     pub const fn FromEndOfSegment(self) -> bool { self.Value & 0x40 != 0 }
@@ -740,6 +803,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_FromEndOfSegment(mut self, value: bool) -> Self { self.set_FromEndOfSegment(value); self }
+
     /// `DisableLargePageMapping`: bit 7 at offset 0.
     #[inline]
     pub const fn DisableLargePageMapping(self) -> bool { self.Value & 0x80 != 0 }
@@ -754,6 +818,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     pub const fn with_DisableLargePageMapping(mut self, value: bool) -> Self {
         self.set_DisableLargePageMapping(value); self
     }
+
     /// `Overlay`: bit 8 at offset 0.
     #[inline]
     pub const fn Overlay(self) -> bool { self.Value & 0x100 != 0 }
@@ -764,6 +829,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Overlay(mut self, value: bool) -> Self { self.set_Overlay(value); self }
+
     /// `Capture`: bit 9 at offset 0.
     #[inline]
     pub const fn Capture(self) -> bool { self.Value & 0x200 != 0 }
@@ -774,6 +840,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Capture(mut self, value: bool) -> Self { self.set_Capture(value); self }
+
     /// `CreateInVpr`: bit 10 at offset 0.
     #[inline]
     pub const fn CreateInVpr(self) -> bool { self.Value & 0x400 != 0 }
@@ -786,6 +853,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_CreateInVpr(mut self, value: bool) -> Self { self.set_CreateInVpr(value); self }
+
     /// `DXGK_ALLOC_RESERVED17`: bit 11 at offset 0.
     #[inline]
     pub const fn DXGK_ALLOC_RESERVED17(self) -> bool { self.Value & 0x800 != 0 }
@@ -800,6 +868,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     pub const fn with_DXGK_ALLOC_RESERVED17(mut self, value: bool) -> Self {
         self.set_DXGK_ALLOC_RESERVED17(value); self
     }
+
     /// `Reserved02`: bit 12 at offset 0.
     #[inline]
     pub const fn Reserved02(self) -> bool { self.Value & 0x1000 != 0 }
@@ -812,6 +881,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved02(mut self, value: bool) -> Self { self.set_Reserved02(value); self }
+
     /// `MapApertureCpuVisible`: bit 13 at offset 0.
     #[inline]
     pub const fn MapApertureCpuVisible(self) -> bool { self.Value & 0x2000 != 0 }
@@ -826,6 +896,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     pub const fn with_MapApertureCpuVisible(mut self, value: bool) -> Self {
         self.set_MapApertureCpuVisible(value); self
     }
+
     /// `HistoryBuffer`: bit 14 at offset 0.
     #[inline]
     pub const fn HistoryBuffer(self) -> bool { self.Value & 0x4000 != 0 }
@@ -838,6 +909,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_HistoryBuffer(mut self, value: bool) -> Self { self.set_HistoryBuffer(value); self }
+
     /// `AccessedPhysically`: bit 15 at offset 0.
     #[inline]
     pub const fn AccessedPhysically(self) -> bool { self.Value & 0x8000 != 0 }
@@ -850,6 +922,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_AccessedPhysically(mut self, value: bool) -> Self { self.set_AccessedPhysically(value); self }
+
     /// `ExplicitResidencyNotification`: bit 16 at offset 0.
     #[inline]
     pub const fn ExplicitResidencyNotification(self) -> bool { self.Value & 0x10000 != 0 }
@@ -864,6 +937,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     pub const fn with_ExplicitResidencyNotification(mut self, value: bool) -> Self {
         self.set_ExplicitResidencyNotification(value); self
     }
+
     /// `HardwareProtected`: bit 17 at offset 0.
     #[inline]
     pub const fn HardwareProtected(self) -> bool { self.Value & 0x20000 != 0 }
@@ -876,6 +950,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_HardwareProtected(mut self, value: bool) -> Self { self.set_HardwareProtected(value); self }
+
     /// `CpuVisibleOnDemand`: bit 18 at offset 0.
     #[inline]
     pub const fn CpuVisibleOnDemand(self) -> bool { self.Value & 0x40000 != 0 }
@@ -888,6 +963,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_CpuVisibleOnDemand(mut self, value: bool) -> Self { self.set_CpuVisibleOnDemand(value); self }
+
     /// `DXGK_ALLOC_RESERVED16`: bit 19 at offset 0.
     #[inline]
     pub const fn DXGK_ALLOC_RESERVED16(self) -> bool { self.Value & 0x80000 != 0 }
@@ -902,6 +978,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     pub const fn with_DXGK_ALLOC_RESERVED16(mut self, value: bool) -> Self {
         self.set_DXGK_ALLOC_RESERVED16(value); self
     }
+
     /// `Reserved15`: bit 20 at offset 0.
     #[inline]
     pub const fn Reserved15(self) -> bool { self.Value & 0x100000 != 0 }
@@ -914,6 +991,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved15(mut self, value: bool) -> Self { self.set_Reserved15(value); self }
+
     /// `Reserved14`: bit 21 at offset 0.
     #[inline]
     pub const fn Reserved14(self) -> bool { self.Value & 0x200000 != 0 }
@@ -926,6 +1004,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved14(mut self, value: bool) -> Self { self.set_Reserved14(value); self }
+
     /// `Reserved13`: bit 22 at offset 0.
     #[inline]
     pub const fn Reserved13(self) -> bool { self.Value & 0x400000 != 0 }
@@ -938,6 +1017,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved13(mut self, value: bool) -> Self { self.set_Reserved13(value); self }
+
     /// `Reserved12`: bit 23 at offset 0.
     #[inline]
     pub const fn Reserved12(self) -> bool { self.Value & 0x800000 != 0 }
@@ -950,6 +1030,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved12(mut self, value: bool) -> Self { self.set_Reserved12(value); self }
+
     /// `Reserved11`: bit 24 at offset 0.
     #[inline]
     pub const fn Reserved11(self) -> bool { self.Value & 0x1000000 != 0 }
@@ -962,6 +1043,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved11(mut self, value: bool) -> Self { self.set_Reserved11(value); self }
+
     /// `Reserved10`: bit 25 at offset 0.
     #[inline]
     pub const fn Reserved10(self) -> bool { self.Value & 0x2000000 != 0 }
@@ -974,6 +1056,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved10(mut self, value: bool) -> Self { self.set_Reserved10(value); self }
+
     /// `Reserved9`: bit 26 at offset 0.
     #[inline]
     pub const fn Reserved9(self) -> bool { self.Value & 0x4000000 != 0 }
@@ -986,6 +1069,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved9(mut self, value: bool) -> Self { self.set_Reserved9(value); self }
+
     /// `Reserved4`: bit 27 at offset 0.
     #[inline]
     pub const fn Reserved4(self) -> bool { self.Value & 0x8000000 != 0 }
@@ -998,6 +1082,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved4(mut self, value: bool) -> Self { self.set_Reserved4(value); self }
+
     /// `Reserved3`: bit 28 at offset 0.
     #[inline]
     pub const fn Reserved3(self) -> bool { self.Value & 0x10000000 != 0 }
@@ -1010,6 +1095,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved3(mut self, value: bool) -> Self { self.set_Reserved3(value); self }
+
     /// `Reserved2`: bit 29 at offset 0.
     #[inline]
     pub const fn Reserved2(self) -> bool { self.Value & 0x20000000 != 0 }
@@ -1022,6 +1108,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved2(mut self, value: bool) -> Self { self.set_Reserved2(value); self }
+
     /// `Reserved1`: bit 30 at offset 0.
     #[inline]
     pub const fn Reserved1(self) -> bool { self.Value & 0x40000000 != 0 }
@@ -1034,6 +1121,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[must_use]
     #[inline]
     pub const fn with_Reserved1(mut self, value: bool) -> Self { self.set_Reserved1(value); self }
+
     /// `Reserved0`: bit 31 at offset 0.
     #[inline]
     pub const fn Reserved0(self) -> bool { self.Value & 0x80000000 != 0 }
@@ -1047,6 +1135,7 @@ impl DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     #[inline]
     pub const fn with_Reserved0(mut self, value: bool) -> Self { self.set_Reserved0(value); self }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_ALLOCATIONINFOFLAGS_WDDM2_0", u64::from(self.Value), &[
@@ -1062,7 +1151,6 @@ impl fmt::Debug for DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 {
         ])
     }
 }
-plain_types! { DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 }
 
 /// `DXGK_CLOSENATIVEFENCE_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -1071,11 +1159,14 @@ pub struct DXGK_CLOSENATIVEFENCE_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CLOSENATIVEFENCE_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CLOSENATIVEFENCE_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CLOSENATIVEFENCE_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -1087,6 +1178,7 @@ impl DXGK_CLOSENATIVEFENCE_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_CLOSENATIVEFENCE_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CLOSENATIVEFENCE_FLAGS", u64::from(self.Value), &[
@@ -1094,7 +1186,6 @@ impl fmt::Debug for DXGK_CLOSENATIVEFENCE_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_CLOSENATIVEFENCE_FLAGS }
 
 /// `DXGK_CONNECTION_MONITOR_CONNECT_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -1103,11 +1194,14 @@ pub struct DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CONNECTION_MONITOR_CONNECT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CONNECTION_MONITOR_CONNECT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Usb4DisplayPortMonitor`: bit 0 at offset 0.
     #[inline]
     pub const fn Usb4DisplayPortMonitor(self) -> bool { self.Value & 0x1 != 0 }
@@ -1122,6 +1216,7 @@ impl DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
     pub const fn with_Usb4DisplayPortMonitor(mut self, value: bool) -> Self {
         self.set_Usb4DisplayPortMonitor(value); self
     }
+
     /// `DisplayMuxConnectionChange`: bit 1 at offset 0.
     #[inline]
     pub const fn DisplayMuxConnectionChange(self) -> bool { self.Value & 0x2 != 0 }
@@ -1136,6 +1231,7 @@ impl DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
     pub const fn with_DisplayMuxConnectionChange(mut self, value: bool) -> Self {
         self.set_DisplayMuxConnectionChange(value); self
     }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -1149,6 +1245,7 @@ impl DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CONNECTION_MONITOR_CONNECT_FLAGS", u64::from(self.Value), &[
@@ -1156,7 +1253,6 @@ impl fmt::Debug for DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_CONNECTION_MONITOR_CONNECT_FLAGS }
 
 /// `DXGK_CREATEALLOCATIONFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1165,11 +1261,14 @@ pub struct DXGK_CREATEALLOCATIONFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CREATEALLOCATIONFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CREATEALLOCATIONFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CREATEALLOCATIONFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Resource`: bit 0 at offset 0.
     #[inline]
     pub const fn Resource(self) -> bool { self.Value & 0x1 != 0 }
@@ -1180,6 +1279,7 @@ impl DXGK_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Resource(mut self, value: bool) -> Self { self.set_Resource(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1193,6 +1293,7 @@ impl DXGK_CREATEALLOCATIONFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_CREATEALLOCATIONFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CREATEALLOCATIONFLAGS", u64::from(self.Value), &[
@@ -1200,7 +1301,6 @@ impl fmt::Debug for DXGK_CREATEALLOCATIONFLAGS {
         ])
     }
 }
-plain_types! { DXGK_CREATEALLOCATIONFLAGS }
 
 /// `DXGK_CREATECONTEXTALLOCATIONFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1209,11 +1309,14 @@ pub struct DXGK_CREATECONTEXTALLOCATIONFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CREATECONTEXTALLOCATIONFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CREATECONTEXTALLOCATIONFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CREATECONTEXTALLOCATIONFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SharedAcrossContexts`: bit 0 at offset 0.
     #[inline]
     pub const fn SharedAcrossContexts(self) -> bool { self.Value & 0x1 != 0 }
@@ -1224,6 +1327,7 @@ impl DXGK_CREATECONTEXTALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SharedAcrossContexts(mut self, value: bool) -> Self { self.set_SharedAcrossContexts(value); self }
+
     /// `MapGpuVirtualAddress`: bit 1 at offset 0.
     #[inline]
     pub const fn MapGpuVirtualAddress(self) -> bool { self.Value & 0x2 != 0 }
@@ -1236,6 +1340,7 @@ impl DXGK_CREATECONTEXTALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_MapGpuVirtualAddress(mut self, value: bool) -> Self { self.set_MapGpuVirtualAddress(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -1249,6 +1354,7 @@ impl DXGK_CREATECONTEXTALLOCATIONFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_CREATECONTEXTALLOCATIONFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CREATECONTEXTALLOCATIONFLAGS", u64::from(self.Value), &[
@@ -1256,7 +1362,6 @@ impl fmt::Debug for DXGK_CREATECONTEXTALLOCATIONFLAGS {
         ])
     }
 }
-plain_types! { DXGK_CREATECONTEXTALLOCATIONFLAGS }
 
 /// `DXGK_CREATECONTEXTFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -1265,11 +1370,14 @@ pub struct DXGK_CREATECONTEXTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CREATECONTEXTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CREATECONTEXTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CREATECONTEXTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SystemContext`: bit 0 at offset 0.
     #[inline]
     pub const fn SystemContext(self) -> bool { self.Value & 0x1 != 0 }
@@ -1280,6 +1388,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SystemContext(mut self, value: bool) -> Self { self.set_SystemContext(value); self }
+
     /// `GdiContext`: bit 1 at offset 0.
     #[inline]
     pub const fn GdiContext(self) -> bool { self.Value & 0x2 != 0 }
@@ -1290,6 +1399,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_GdiContext(mut self, value: bool) -> Self { self.set_GdiContext(value); self }
+
     /// `VirtualAddressing`: bit 2 at offset 0.
     #[inline]
     pub const fn VirtualAddressing(self) -> bool { self.Value & 0x4 != 0 }
@@ -1302,6 +1412,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_VirtualAddressing(mut self, value: bool) -> Self { self.set_VirtualAddressing(value); self }
+
     /// `SystemProtectedContext`: bit 3 at offset 0.
     #[inline]
     pub const fn SystemProtectedContext(self) -> bool { self.Value & 0x8 != 0 }
@@ -1316,6 +1427,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     pub const fn with_SystemProtectedContext(mut self, value: bool) -> Self {
         self.set_SystemProtectedContext(value); self
     }
+
     /// `HwQueueSupported`: bit 4 at offset 0.
     #[inline]
     pub const fn HwQueueSupported(self) -> bool { self.Value & 0x10 != 0 }
@@ -1328,6 +1440,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HwQueueSupported(mut self, value: bool) -> Self { self.set_HwQueueSupported(value); self }
+
     /// `TestContext`: bit 5 at offset 0.
     #[inline]
     pub const fn TestContext(self) -> bool { self.Value & 0x20 != 0 }
@@ -1338,6 +1451,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TestContext(mut self, value: bool) -> Self { self.set_TestContext(value); self }
+
     /// `Reserved`: bits 6 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 6) & 0x3ffffff }
@@ -1351,6 +1465,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_CREATECONTEXTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CREATECONTEXTFLAGS", u64::from(self.Value), &[
@@ -1359,7 +1474,6 @@ impl fmt::Debug for DXGK_CREATECONTEXTFLAGS {
         ])
     }
 }
-plain_types! { DXGK_CREATECONTEXTFLAGS }
 
 /// `DXGK_CREATECPUEVENTFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1368,11 +1482,14 @@ pub struct DXGK_CREATECPUEVENTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CREATECPUEVENTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CREATECPUEVENTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CREATECPUEVENTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -1384,6 +1501,7 @@ impl DXGK_CREATECPUEVENTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_CREATECPUEVENTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CREATECPUEVENTFLAGS", u64::from(self.Value), &[
@@ -1391,7 +1509,6 @@ impl fmt::Debug for DXGK_CREATECPUEVENTFLAGS {
         ])
     }
 }
-plain_types! { DXGK_CREATECPUEVENTFLAGS }
 
 /// `DXGK_CREATEDEVICEFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1400,11 +1517,14 @@ pub struct DXGK_CREATEDEVICEFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CREATEDEVICEFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CREATEDEVICEFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CREATEDEVICEFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SystemDevice`: bit 0 at offset 0.
     #[inline]
     pub const fn SystemDevice(self) -> bool { self.Value & 0x1 != 0 }
@@ -1415,6 +1535,7 @@ impl DXGK_CREATEDEVICEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SystemDevice(mut self, value: bool) -> Self { self.set_SystemDevice(value); self }
+
     /// `GdiDevice`: bit 1 at offset 0.
     #[inline]
     pub const fn GdiDevice(self) -> bool { self.Value & 0x2 != 0 }
@@ -1425,6 +1546,7 @@ impl DXGK_CREATEDEVICEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_GdiDevice(mut self, value: bool) -> Self { self.set_GdiDevice(value); self }
+
     /// `Reserved`: bits 2 to 30 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x1fffffff }
@@ -1437,6 +1559,7 @@ impl DXGK_CREATEDEVICEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
+
     /// `Reserved0`: bit 31 at offset 0.
     #[inline]
     pub const fn Reserved0(self) -> bool { self.Value & 0x80000000 != 0 }
@@ -1450,6 +1573,7 @@ impl DXGK_CREATEDEVICEFLAGS {
     #[inline]
     pub const fn with_Reserved0(mut self, value: bool) -> Self { self.set_Reserved0(value); self }
 }
+
 impl fmt::Debug for DXGK_CREATEDEVICEFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CREATEDEVICEFLAGS", u64::from(self.Value), &[
@@ -1457,7 +1581,6 @@ impl fmt::Debug for DXGK_CREATEDEVICEFLAGS {
         ])
     }
 }
-plain_types! { DXGK_CREATEDEVICEFLAGS }
 
 /// `DXGK_CREATEPROCESSFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1466,11 +1589,14 @@ pub struct DXGK_CREATEPROCESSFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CREATEPROCESSFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CREATEPROCESSFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CREATEPROCESSFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SystemProcess`: bit 0 at offset 0.
     #[inline]
     pub const fn SystemProcess(self) -> bool { self.Value & 0x1 != 0 }
@@ -1481,6 +1607,7 @@ impl DXGK_CREATEPROCESSFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SystemProcess(mut self, value: bool) -> Self { self.set_SystemProcess(value); self }
+
     /// `GdiProcess`: bit 1 at offset 0.
     #[inline]
     pub const fn GdiProcess(self) -> bool { self.Value & 0x2 != 0 }
@@ -1491,6 +1618,7 @@ impl DXGK_CREATEPROCESSFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_GdiProcess(mut self, value: bool) -> Self { self.set_GdiProcess(value); self }
+
     /// `VirtualMachineProcess`: bit 2 at offset 0.
     #[inline]
     pub const fn VirtualMachineProcess(self) -> bool { self.Value & 0x4 != 0 }
@@ -1505,6 +1633,7 @@ impl DXGK_CREATEPROCESSFLAGS {
     pub const fn with_VirtualMachineProcess(mut self, value: bool) -> Self {
         self.set_VirtualMachineProcess(value); self
     }
+
     /// `VirtualMachineWorkerProcess`: bit 3 at offset 0.
     #[inline]
     pub const fn VirtualMachineWorkerProcess(self) -> bool { self.Value & 0x8 != 0 }
@@ -1519,6 +1648,7 @@ impl DXGK_CREATEPROCESSFLAGS {
     pub const fn with_VirtualMachineWorkerProcess(mut self, value: bool) -> Self {
         self.set_VirtualMachineWorkerProcess(value); self
     }
+
     /// `SessionIsolatedContainer`: bit 4 at offset 0.
     #[inline]
     pub const fn SessionIsolatedContainer(self) -> bool { self.Value & 0x10 != 0 }
@@ -1533,6 +1663,7 @@ impl DXGK_CREATEPROCESSFLAGS {
     pub const fn with_SessionIsolatedContainer(mut self, value: bool) -> Self {
         self.set_SessionIsolatedContainer(value); self
     }
+
     /// `Reserved`: bits 5 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 5) & 0x7ffffff }
@@ -1546,6 +1677,7 @@ impl DXGK_CREATEPROCESSFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_CREATEPROCESSFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CREATEPROCESSFLAGS", u64::from(self.Value), &[
@@ -1554,7 +1686,6 @@ impl fmt::Debug for DXGK_CREATEPROCESSFLAGS {
         ])
     }
 }
-plain_types! { DXGK_CREATEPROCESSFLAGS }
 
 /// `DXGK_DESCRIBEALLOCATIONFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1563,11 +1694,14 @@ pub struct DXGK_DESCRIBEALLOCATIONFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DESCRIBEALLOCATIONFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DESCRIBEALLOCATIONFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DESCRIBEALLOCATIONFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CheckDisplayMode`: bit 0 at offset 0.
     #[inline]
     pub const fn CheckDisplayMode(self) -> bool { self.Value & 0x1 != 0 }
@@ -1578,6 +1712,7 @@ impl DXGK_DESCRIBEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CheckDisplayMode(mut self, value: bool) -> Self { self.set_CheckDisplayMode(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1591,6 +1726,7 @@ impl DXGK_DESCRIBEALLOCATIONFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DESCRIBEALLOCATIONFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DESCRIBEALLOCATIONFLAGS", u64::from(self.Value), &[
@@ -1598,7 +1734,6 @@ impl fmt::Debug for DXGK_DESCRIBEALLOCATIONFLAGS {
         ])
     }
 }
-plain_types! { DXGK_DESCRIBEALLOCATIONFLAGS }
 
 /// `DXGK_DESTROYALLOCATIONFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1607,11 +1742,14 @@ pub struct DXGK_DESTROYALLOCATIONFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DESTROYALLOCATIONFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DESTROYALLOCATIONFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DESTROYALLOCATIONFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DestroyResource`: bit 0 at offset 0.
     #[inline]
     pub const fn DestroyResource(self) -> bool { self.Value & 0x1 != 0 }
@@ -1622,6 +1760,7 @@ impl DXGK_DESTROYALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DestroyResource(mut self, value: bool) -> Self { self.set_DestroyResource(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1635,6 +1774,7 @@ impl DXGK_DESTROYALLOCATIONFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DESTROYALLOCATIONFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DESTROYALLOCATIONFLAGS", u64::from(self.Value), &[
@@ -1642,7 +1782,6 @@ impl fmt::Debug for DXGK_DESTROYALLOCATIONFLAGS {
         ])
     }
 }
-plain_types! { DXGK_DESTROYALLOCATIONFLAGS }
 
 /// `DXGK_DESTROYNATIVEFENCE_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -1651,11 +1790,14 @@ pub struct DXGK_DESTROYNATIVEFENCE_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DESTROYNATIVEFENCE_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DESTROYNATIVEFENCE_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DESTROYNATIVEFENCE_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -1667,6 +1809,7 @@ impl DXGK_DESTROYNATIVEFENCE_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DESTROYNATIVEFENCE_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DESTROYNATIVEFENCE_FLAGS", u64::from(self.Value), &[
@@ -1674,7 +1817,6 @@ impl fmt::Debug for DXGK_DESTROYNATIVEFENCE_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_DESTROYNATIVEFENCE_FLAGS }
 
 /// `DXGK_DEVICEINFOFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1683,11 +1825,14 @@ pub struct DXGK_DEVICEINFOFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DEVICEINFOFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DEVICEINFOFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DEVICEINFOFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `GuaranteedDmaBufferContract`: bit 0 at offset 0.
     #[inline]
     pub const fn GuaranteedDmaBufferContract(self) -> bool { self.Value & 0x1 != 0 }
@@ -1702,6 +1847,7 @@ impl DXGK_DEVICEINFOFLAGS {
     pub const fn with_GuaranteedDmaBufferContract(mut self, value: bool) -> Self {
         self.set_GuaranteedDmaBufferContract(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1715,6 +1861,7 @@ impl DXGK_DEVICEINFOFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DEVICEINFOFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DEVICEINFOFLAGS", u64::from(self.Value), &[
@@ -1722,7 +1869,6 @@ impl fmt::Debug for DXGK_DEVICEINFOFLAGS {
         ])
     }
 }
-plain_types! { DXGK_DEVICEINFOFLAGS }
 
 /// `DXGK_DISCARDCONTENTFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1731,11 +1877,14 @@ pub struct DXGK_DISCARDCONTENTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DISCARDCONTENTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DISCARDCONTENTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DISCARDCONTENTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AllocationIsIdle`: bit 0 at offset 0.
     #[inline]
     pub const fn AllocationIsIdle(self) -> bool { self.Value & 0x1 != 0 }
@@ -1746,6 +1895,7 @@ impl DXGK_DISCARDCONTENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AllocationIsIdle(mut self, value: bool) -> Self { self.set_AllocationIsIdle(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1759,6 +1909,7 @@ impl DXGK_DISCARDCONTENTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DISCARDCONTENTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DISCARDCONTENTFLAGS", u64::from(self.Value), &[
@@ -1766,7 +1917,6 @@ impl fmt::Debug for DXGK_DISCARDCONTENTFLAGS {
         ])
     }
 }
-plain_types! { DXGK_DISCARDCONTENTFLAGS }
 
 /// `DXGK_INTEGRATEDDISPLAYFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1775,11 +1925,14 @@ pub struct DXGK_INTEGRATEDDISPLAYFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_INTEGRATEDDISPLAYFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_INTEGRATEDDISPLAYFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_INTEGRATEDDISPLAYFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `UndockedOrientation`: bits 0 to 1 at offset 0.
     #[inline]
     pub const fn UndockedOrientation(self) -> DXGK_DISPLAYPANELORIENTATION {
@@ -1796,6 +1949,7 @@ impl DXGK_INTEGRATEDDISPLAYFLAGS {
     pub const fn with_UndockedOrientation(mut self, value: DXGK_DISPLAYPANELORIENTATION) -> Self {
         self.set_UndockedOrientation(value); self
     }
+
     /// `DockedOrientation`: bits 2 to 3 at offset 0.
     #[inline]
     pub const fn DockedOrientation(self) -> DXGK_DISPLAYPANELORIENTATION {
@@ -1812,6 +1966,7 @@ impl DXGK_INTEGRATEDDISPLAYFLAGS {
     pub const fn with_DockedOrientation(mut self, value: DXGK_DISPLAYPANELORIENTATION) -> Self {
         self.set_DockedOrientation(value); self
     }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -1825,6 +1980,7 @@ impl DXGK_INTEGRATEDDISPLAYFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_INTEGRATEDDISPLAYFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_INTEGRATEDDISPLAYFLAGS", u64::from(self.Value), &[
@@ -1832,7 +1988,6 @@ impl fmt::Debug for DXGK_INTEGRATEDDISPLAYFLAGS {
         ])
     }
 }
-plain_types! { DXGK_INTEGRATEDDISPLAYFLAGS }
 
 /// `DXGK_INVALIDATEHWCONTEXTFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1841,11 +1996,14 @@ pub struct DXGK_INVALIDATEHWCONTEXTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_INVALIDATEHWCONTEXTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_INVALIDATEHWCONTEXTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_INVALIDATEHWCONTEXTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CollateralDamage`: bit 0 at offset 0.
     #[inline]
     pub const fn CollateralDamage(self) -> bool { self.Value & 0x1 != 0 }
@@ -1856,6 +2014,7 @@ impl DXGK_INVALIDATEHWCONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CollateralDamage(mut self, value: bool) -> Self { self.set_CollateralDamage(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1869,6 +2028,7 @@ impl DXGK_INVALIDATEHWCONTEXTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_INVALIDATEHWCONTEXTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_INVALIDATEHWCONTEXTFLAGS", u64::from(self.Value), &[
@@ -1876,7 +2036,6 @@ impl fmt::Debug for DXGK_INVALIDATEHWCONTEXTFLAGS {
         ])
     }
 }
-plain_types! { DXGK_INVALIDATEHWCONTEXTFLAGS }
 
 /// `DXGK_MAPAPERTUREFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1885,11 +2044,14 @@ pub struct DXGK_MAPAPERTUREFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_MAPAPERTUREFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_MAPAPERTUREFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_MAPAPERTUREFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CacheCoherent`: bit 0 at offset 0.
     #[inline]
     pub const fn CacheCoherent(self) -> bool { self.Value & 0x1 != 0 }
@@ -1900,6 +2062,7 @@ impl DXGK_MAPAPERTUREFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CacheCoherent(mut self, value: bool) -> Self { self.set_CacheCoherent(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1913,6 +2076,7 @@ impl DXGK_MAPAPERTUREFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_MAPAPERTUREFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MAPAPERTUREFLAGS", u64::from(self.Value), &[
@@ -1920,7 +2084,6 @@ impl fmt::Debug for DXGK_MAPAPERTUREFLAGS {
         ])
     }
 }
-plain_types! { DXGK_MAPAPERTUREFLAGS }
 
 /// `DXGK_MMUFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -1931,17 +2094,21 @@ pub union DXGK_MMUFLAGS {
     pub(crate) Value: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_MMUFLAGS, 4, 4 }
+
+plain_union! { DXGK_MMUFLAGS, 4, 4, DXGK_MMUFLAGS_s0, u32, [u8; 4] }
+
 impl DXGK_MMUFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved` at offset 0, 4 bytes: `UINT`, type approximate.
     #[inline]
     pub const fn Reserved(&self) -> u32 { plain::view::<_, DXGK_MMUFLAGS_s0>(self).Reserved }
     /// Stores `Reserved`.
     #[inline]
     pub const fn set_Reserved(&mut self, value: u32) { plain::view_mut::<_, DXGK_MMUFLAGS_s0>(self).Reserved = value; }
+
     /// `Value` at offset 0, 4 bytes: `UINT`, type approximate.
     #[inline]
     pub const fn Value(&self) -> u32 { plain::get(self) }
@@ -1949,6 +2116,7 @@ impl DXGK_MMUFLAGS {
     #[inline]
     pub const fn set_Value(&mut self, value: u32) { plain::put(self, value); }
 }
+
 impl fmt::Debug for DXGK_MMUFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_MMUFLAGS")
@@ -1962,13 +2130,14 @@ pub struct DXGK_MMUFLAGS_s0 {
     /// Offset 0, 4 bytes: `UINT`, type approximate.
     pub Reserved: u32,
 }
-assert_layout! { DXGK_MMUFLAGS_s0, 4, 4, Reserved 0 }
+
+plain_struct! { DXGK_MMUFLAGS_s0, 4, 4, Reserved: u32 = 0 }
+
 impl DXGK_MMUFLAGS_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MMUFLAGS, DXGK_MMUFLAGS_s0 }
 
 /// `DXGK_MODE_BEHAVIOR_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1977,11 +2146,14 @@ pub struct DXGK_MODE_BEHAVIOR_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_MODE_BEHAVIOR_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_MODE_BEHAVIOR_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_MODE_BEHAVIOR_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PrioritizeHDR`: bit 0 at offset 0.
     #[inline]
     pub const fn PrioritizeHDR(self) -> bool { self.Value & 0x1 != 0 }
@@ -1992,6 +2164,7 @@ impl DXGK_MODE_BEHAVIOR_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PrioritizeHDR(mut self, value: bool) -> Self { self.set_PrioritizeHDR(value); self }
+
     /// `ColorimetricControl`: bit 1 at offset 0.
     #[inline]
     pub const fn ColorimetricControl(self) -> bool { self.Value & 0x2 != 0 }
@@ -2004,6 +2177,7 @@ impl DXGK_MODE_BEHAVIOR_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ColorimetricControl(mut self, value: bool) -> Self { self.set_ColorimetricControl(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -2017,6 +2191,7 @@ impl DXGK_MODE_BEHAVIOR_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_MODE_BEHAVIOR_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MODE_BEHAVIOR_FLAGS", u64::from(self.Value), &[
@@ -2024,7 +2199,6 @@ impl fmt::Debug for DXGK_MODE_BEHAVIOR_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_MODE_BEHAVIOR_FLAGS }
 
 /// `DXGK_MULTIPLANE_OVERLAY_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2033,11 +2207,14 @@ pub struct DXGK_MULTIPLANE_OVERLAY_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_MULTIPLANE_OVERLAY_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_MULTIPLANE_OVERLAY_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_MULTIPLANE_OVERLAY_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VerticalFlip`: bit 0 at offset 0.
     #[inline]
     pub const fn VerticalFlip(self) -> bool { self.Value & 0x1 != 0 }
@@ -2048,6 +2225,7 @@ impl DXGK_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_VerticalFlip(mut self, value: bool) -> Self { self.set_VerticalFlip(value); self }
+
     /// `HorizontalFlip`: bit 1 at offset 0.
     #[inline]
     pub const fn HorizontalFlip(self) -> bool { self.Value & 0x2 != 0 }
@@ -2060,6 +2238,7 @@ impl DXGK_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HorizontalFlip(mut self, value: bool) -> Self { self.set_HorizontalFlip(value); self }
+
     /// `StaticCheck`: bit 2 at offset 0.
     #[inline]
     pub const fn StaticCheck(self) -> bool { self.Value & 0x4 != 0 }
@@ -2070,6 +2249,7 @@ impl DXGK_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_StaticCheck(mut self, value: bool) -> Self { self.set_StaticCheck(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -2083,6 +2263,7 @@ impl DXGK_MULTIPLANE_OVERLAY_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_MULTIPLANE_OVERLAY_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MULTIPLANE_OVERLAY_FLAGS", u64::from(self.Value), &[
@@ -2090,7 +2271,6 @@ impl fmt::Debug for DXGK_MULTIPLANE_OVERLAY_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_FLAGS }
 
 /// `DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2099,11 +2279,14 @@ pub struct DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VerticalFlip`: bit 0 at offset 0.
     #[inline]
     pub const fn VerticalFlip(self) -> bool { self.Value & 0x1 != 0 }
@@ -2114,6 +2297,7 @@ impl DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_VerticalFlip(mut self, value: bool) -> Self { self.set_VerticalFlip(value); self }
+
     /// `HorizontalFlip`: bit 1 at offset 0.
     #[inline]
     pub const fn HorizontalFlip(self) -> bool { self.Value & 0x2 != 0 }
@@ -2126,6 +2310,7 @@ impl DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HorizontalFlip(mut self, value: bool) -> Self { self.set_HorizontalFlip(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -2139,6 +2324,7 @@ impl DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS", u64::from(self.Value), &[
@@ -2146,7 +2332,6 @@ impl fmt::Debug for DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS }
 
 /// `DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2155,11 +2340,14 @@ pub struct DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NominalRange`: bit 0 at offset 0.
     #[inline]
     pub const fn NominalRange(self) -> bool { self.Value & 0x1 != 0 }
@@ -2170,6 +2358,7 @@ impl DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NominalRange(mut self, value: bool) -> Self { self.set_NominalRange(value); self }
+
     /// `Bt709`: bit 1 at offset 0.
     #[inline]
     pub const fn Bt709(self) -> bool { self.Value & 0x2 != 0 }
@@ -2180,6 +2369,7 @@ impl DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Bt709(mut self, value: bool) -> Self { self.set_Bt709(value); self }
+
     /// `xvYCC`: bit 2 at offset 0.
     #[inline]
     pub const fn xvYCC(self) -> bool { self.Value & 0x4 != 0 }
@@ -2190,6 +2380,7 @@ impl DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_xvYCC(mut self, value: bool) -> Self { self.set_xvYCC(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -2203,6 +2394,7 @@ impl DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS", u64::from(self.Value), &[
@@ -2210,7 +2402,6 @@ impl fmt::Debug for DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS }
 
 /// `DXGK_NOTIFYALLOCFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -2219,11 +2410,14 @@ pub struct DXGK_NOTIFYALLOCFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_NOTIFYALLOCFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_NOTIFYALLOCFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_NOTIFYALLOCFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Eviction`: bit 0 at offset 0.
     #[inline]
     pub const fn Eviction(self) -> bool { self.Value & 0x1 != 0 }
@@ -2234,6 +2428,7 @@ impl DXGK_NOTIFYALLOCFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Eviction(mut self, value: bool) -> Self { self.set_Eviction(value); self }
+
     /// `IoMmuUnmap`: bit 1 at offset 0.
     #[inline]
     pub const fn IoMmuUnmap(self) -> bool { self.Value & 0x2 != 0 }
@@ -2244,6 +2439,7 @@ impl DXGK_NOTIFYALLOCFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_IoMmuUnmap(mut self, value: bool) -> Self { self.set_IoMmuUnmap(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -2257,6 +2453,7 @@ impl DXGK_NOTIFYALLOCFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_NOTIFYALLOCFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_NOTIFYALLOCFLAGS", u64::from(self.Value), &[
@@ -2264,7 +2461,6 @@ impl fmt::Debug for DXGK_NOTIFYALLOCFLAGS {
         ])
     }
 }
-plain_types! { DXGK_NOTIFYALLOCFLAGS }
 
 /// `DXGK_OPENALLOCATIONFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2273,11 +2469,14 @@ pub struct DXGK_OPENALLOCATIONFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_OPENALLOCATIONFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_OPENALLOCATIONFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_OPENALLOCATIONFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Create`: bit 0 at offset 0.
     #[inline]
     pub const fn Create(self) -> bool { self.Value & 0x1 != 0 }
@@ -2288,6 +2487,7 @@ impl DXGK_OPENALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Create(mut self, value: bool) -> Self { self.set_Create(value); self }
+
     /// `ReadOnly`: bit 1 at offset 0.
     #[inline]
     pub const fn ReadOnly(self) -> bool { self.Value & 0x2 != 0 }
@@ -2298,6 +2498,7 @@ impl DXGK_OPENALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ReadOnly(mut self, value: bool) -> Self { self.set_ReadOnly(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -2311,6 +2512,7 @@ impl DXGK_OPENALLOCATIONFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_OPENALLOCATIONFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_OPENALLOCATIONFLAGS", u64::from(self.Value), &[
@@ -2318,7 +2520,6 @@ impl fmt::Debug for DXGK_OPENALLOCATIONFLAGS {
         ])
     }
 }
-plain_types! { DXGK_OPENALLOCATIONFLAGS }
 
 /// `DXGK_OPENNATIVEFENCE_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -2327,11 +2528,14 @@ pub struct DXGK_OPENNATIVEFENCE_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_OPENNATIVEFENCE_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_OPENNATIVEFENCE_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_OPENNATIVEFENCE_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -2343,6 +2547,7 @@ impl DXGK_OPENNATIVEFENCE_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_OPENNATIVEFENCE_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_OPENNATIVEFENCE_FLAGS", u64::from(self.Value), &[
@@ -2350,7 +2555,6 @@ impl fmt::Debug for DXGK_OPENNATIVEFENCE_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_OPENNATIVEFENCE_FLAGS }
 
 /// `DXGK_PATCHFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2359,11 +2563,14 @@ pub struct DXGK_PATCHFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_PATCHFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_PATCHFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_PATCHFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Paging`: bit 0 at offset 0.
     #[inline]
     pub const fn Paging(self) -> bool { self.Value & 0x1 != 0 }
@@ -2374,6 +2581,7 @@ impl DXGK_PATCHFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Paging(mut self, value: bool) -> Self { self.set_Paging(value); self }
+
     /// `Present`: bit 1 at offset 0.
     #[inline]
     pub const fn Present(self) -> bool { self.Value & 0x2 != 0 }
@@ -2384,6 +2592,7 @@ impl DXGK_PATCHFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Present(mut self, value: bool) -> Self { self.set_Present(value); self }
+
     /// `RedirectedPresent`: bit 2 at offset 0.
     #[inline]
     pub const fn RedirectedPresent(self) -> bool { self.Value & 0x4 != 0 }
@@ -2396,6 +2605,7 @@ impl DXGK_PATCHFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RedirectedPresent(mut self, value: bool) -> Self { self.set_RedirectedPresent(value); self }
+
     /// `NullRendering`: bit 3 at offset 0.
     #[inline]
     pub const fn NullRendering(self) -> bool { self.Value & 0x8 != 0 }
@@ -2406,6 +2616,7 @@ impl DXGK_PATCHFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NullRendering(mut self, value: bool) -> Self { self.set_NullRendering(value); self }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -2419,6 +2630,7 @@ impl DXGK_PATCHFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_PATCHFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_PATCHFLAGS", u64::from(self.Value), &[
@@ -2427,7 +2639,6 @@ impl fmt::Debug for DXGK_PATCHFLAGS {
         ])
     }
 }
-plain_types! { DXGK_PATCHFLAGS }
 
 /// `DXGK_PHYSICALADAPTERFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -2436,11 +2647,14 @@ pub struct DXGK_PHYSICALADAPTERFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_PHYSICALADAPTERFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_PHYSICALADAPTERFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_PHYSICALADAPTERFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `IoMmuSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn IoMmuSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -2451,6 +2665,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_IoMmuSupported(mut self, value: bool) -> Self { self.set_IoMmuSupported(value); self }
+
     /// `GpuMmuSupported`: bit 1 at offset 0.
     #[inline]
     pub const fn GpuMmuSupported(self) -> bool { self.Value & 0x2 != 0 }
@@ -2463,6 +2678,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_GpuMmuSupported(mut self, value: bool) -> Self { self.set_GpuMmuSupported(value); self }
+
     /// `MovePagingSupported`: bit 2 at offset 0.
     #[inline]
     pub const fn MovePagingSupported(self) -> bool { self.Value & 0x4 != 0 }
@@ -2475,6 +2691,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_MovePagingSupported(mut self, value: bool) -> Self { self.set_MovePagingSupported(value); self }
+
     /// `VPRPagingContextRequired`: bit 3 at offset 0.
     #[inline]
     pub const fn VPRPagingContextRequired(self) -> bool { self.Value & 0x8 != 0 }
@@ -2489,6 +2706,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     pub const fn with_VPRPagingContextRequired(mut self, value: bool) -> Self {
         self.set_VPRPagingContextRequired(value); self
     }
+
     /// `AllowHardwareProtectedNoVpr`: bit 4 at offset 0.
     #[inline]
     pub const fn AllowHardwareProtectedNoVpr(self) -> bool { self.Value & 0x10 != 0 }
@@ -2503,6 +2721,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     pub const fn with_AllowHardwareProtectedNoVpr(mut self, value: bool) -> Self {
         self.set_AllowHardwareProtectedNoVpr(value); self
     }
+
     /// `VirtualCopyEngineSupported`: bit 5 at offset 0.
     #[inline]
     pub const fn VirtualCopyEngineSupported(self) -> bool { self.Value & 0x20 != 0 }
@@ -2517,6 +2736,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     pub const fn with_VirtualCopyEngineSupported(mut self, value: bool) -> Self {
         self.set_VirtualCopyEngineSupported(value); self
     }
+
     /// `GpuVaIommuRequired`: bit 6 at offset 0.
     #[inline]
     pub const fn GpuVaIommuRequired(self) -> bool { self.Value & 0x40 != 0 }
@@ -2529,6 +2749,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_GpuVaIommuRequired(mut self, value: bool) -> Self { self.set_GpuVaIommuRequired(value); self }
+
     /// `GpuVaIommuGlobalRequired`: bit 7 at offset 0.
     #[inline]
     pub const fn GpuVaIommuGlobalRequired(self) -> bool { self.Value & 0x80 != 0 }
@@ -2543,6 +2764,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     pub const fn with_GpuVaIommuGlobalRequired(mut self, value: bool) -> Self {
         self.set_GpuVaIommuGlobalRequired(value); self
     }
+
     /// `GpuVaIommuCacheCoherent`: bit 8 at offset 0.
     #[inline]
     pub const fn GpuVaIommuCacheCoherent(self) -> bool { self.Value & 0x100 != 0 }
@@ -2557,6 +2779,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     pub const fn with_GpuVaIommuCacheCoherent(mut self, value: bool) -> Self {
         self.set_GpuVaIommuCacheCoherent(value); self
     }
+
     /// `Reserved`: bits 9 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 9) & 0x7fffff }
@@ -2570,6 +2793,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_PHYSICALADAPTERFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_PHYSICALADAPTERFLAGS", u64::from(self.Value), &[
@@ -2580,7 +2804,6 @@ impl fmt::Debug for DXGK_PHYSICALADAPTERFLAGS {
         ])
     }
 }
-plain_types! { DXGK_PHYSICALADAPTERFLAGS }
 
 /// `DXGK_PLANE_SPECIFIC_INPUT_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2589,11 +2812,14 @@ pub struct DXGK_PLANE_SPECIFIC_INPUT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_PLANE_SPECIFIC_INPUT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_PLANE_SPECIFIC_INPUT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_PLANE_SPECIFIC_INPUT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Enabled`: bit 0 at offset 0.
     #[inline]
     pub const fn Enabled(self) -> bool { self.Value & 0x1 != 0 }
@@ -2604,6 +2830,7 @@ impl DXGK_PLANE_SPECIFIC_INPUT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Enabled(mut self, value: bool) -> Self { self.set_Enabled(value); self }
+
     /// `FlipImmediate`: bit 1 at offset 0.
     #[inline]
     pub const fn FlipImmediate(self) -> bool { self.Value & 0x2 != 0 }
@@ -2614,6 +2841,7 @@ impl DXGK_PLANE_SPECIFIC_INPUT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipImmediate(mut self, value: bool) -> Self { self.set_FlipImmediate(value); self }
+
     /// `FlipOnNextVSync`: bit 2 at offset 0.
     #[inline]
     pub const fn FlipOnNextVSync(self) -> bool { self.Value & 0x4 != 0 }
@@ -2626,6 +2854,7 @@ impl DXGK_PLANE_SPECIFIC_INPUT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipOnNextVSync(mut self, value: bool) -> Self { self.set_FlipOnNextVSync(value); self }
+
     /// `SharedPrimaryTransition`: bit 3 at offset 0.
     #[inline]
     pub const fn SharedPrimaryTransition(self) -> bool { self.Value & 0x8 != 0 }
@@ -2640,6 +2869,7 @@ impl DXGK_PLANE_SPECIFIC_INPUT_FLAGS {
     pub const fn with_SharedPrimaryTransition(mut self, value: bool) -> Self {
         self.set_SharedPrimaryTransition(value); self
     }
+
     /// `IndependentFlipExclusive`: bit 4 at offset 0.
     #[inline]
     pub const fn IndependentFlipExclusive(self) -> bool { self.Value & 0x10 != 0 }
@@ -2654,6 +2884,7 @@ impl DXGK_PLANE_SPECIFIC_INPUT_FLAGS {
     pub const fn with_IndependentFlipExclusive(mut self, value: bool) -> Self {
         self.set_IndependentFlipExclusive(value); self
     }
+
     /// `FlipImmediateNoTearing`: bit 5 at offset 0.
     #[inline]
     pub const fn FlipImmediateNoTearing(self) -> bool { self.Value & 0x20 != 0 }
@@ -2668,6 +2899,7 @@ impl DXGK_PLANE_SPECIFIC_INPUT_FLAGS {
     pub const fn with_FlipImmediateNoTearing(mut self, value: bool) -> Self {
         self.set_FlipImmediateNoTearing(value); self
     }
+
     /// `Reserved`: bits 6 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 6) & 0x3ffffff }
@@ -2681,6 +2913,7 @@ impl DXGK_PLANE_SPECIFIC_INPUT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_PLANE_SPECIFIC_INPUT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_PLANE_SPECIFIC_INPUT_FLAGS", u64::from(self.Value), &[
@@ -2689,7 +2922,6 @@ impl fmt::Debug for DXGK_PLANE_SPECIFIC_INPUT_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_PLANE_SPECIFIC_INPUT_FLAGS }
 
 /// `DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2698,11 +2930,14 @@ pub struct DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FlipConvertedToImmediate`: bit 0 at offset 0.
     #[inline]
     pub const fn FlipConvertedToImmediate(self) -> bool { self.Value & 0x1 != 0 }
@@ -2717,6 +2952,7 @@ impl DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS {
     pub const fn with_FlipConvertedToImmediate(mut self, value: bool) -> Self {
         self.set_FlipConvertedToImmediate(value); self
     }
+
     /// `PostPresentNeeded`: bit 1 at offset 0.
     #[inline]
     pub const fn PostPresentNeeded(self) -> bool { self.Value & 0x2 != 0 }
@@ -2729,6 +2965,7 @@ impl DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PostPresentNeeded(mut self, value: bool) -> Self { self.set_PostPresentNeeded(value); self }
+
     /// `HsyncInterruptCompletion`: bit 2 at offset 0.
     #[inline]
     pub const fn HsyncInterruptCompletion(self) -> bool { self.Value & 0x4 != 0 }
@@ -2743,6 +2980,7 @@ impl DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS {
     pub const fn with_HsyncInterruptCompletion(mut self, value: bool) -> Self {
         self.set_HsyncInterruptCompletion(value); self
     }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -2756,6 +2994,7 @@ impl DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS", u64::from(self.Value), &[
@@ -2764,7 +3003,6 @@ impl fmt::Debug for DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS }
 
 /// `DXGK_POINTERFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2773,11 +3011,14 @@ pub struct DXGK_POINTERFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_POINTERFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_POINTERFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_POINTERFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Monochrome`: bit 0 at offset 0.
     #[inline]
     pub const fn Monochrome(self) -> bool { self.Value & 0x1 != 0 }
@@ -2788,6 +3029,7 @@ impl DXGK_POINTERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Monochrome(mut self, value: bool) -> Self { self.set_Monochrome(value); self }
+
     /// `Color`: bit 1 at offset 0.
     #[inline]
     pub const fn Color(self) -> bool { self.Value & 0x2 != 0 }
@@ -2798,6 +3040,7 @@ impl DXGK_POINTERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Color(mut self, value: bool) -> Self { self.set_Color(value); self }
+
     /// `MaskedColor`: bit 2 at offset 0.
     #[inline]
     pub const fn MaskedColor(self) -> bool { self.Value & 0x4 != 0 }
@@ -2808,6 +3051,7 @@ impl DXGK_POINTERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_MaskedColor(mut self, value: bool) -> Self { self.set_MaskedColor(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -2821,6 +3065,7 @@ impl DXGK_POINTERFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_POINTERFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_POINTERFLAGS", u64::from(self.Value), &[
@@ -2828,7 +3073,6 @@ impl fmt::Debug for DXGK_POINTERFLAGS {
         ])
     }
 }
-plain_types! { DXGK_POINTERFLAGS }
 
 /// `DXGK_POWER_COMPONENT_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2837,11 +3081,14 @@ pub struct DXGK_POWER_COMPONENT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_POWER_COMPONENT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_POWER_COMPONENT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved0`: bit 0 at offset 0.
     #[inline]
     pub const fn Reserved0(self) -> bool { self.Value & 0x1 != 0 }
@@ -2852,6 +3099,7 @@ impl DXGK_POWER_COMPONENT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved0(mut self, value: bool) -> Self { self.set_Reserved0(value); self }
+
     /// `DriverCompletesFStateTransition`: bit 1 at offset 0.
     #[inline]
     pub const fn DriverCompletesFStateTransition(self) -> bool { self.Value & 0x2 != 0 }
@@ -2866,6 +3114,7 @@ impl DXGK_POWER_COMPONENT_FLAGS {
     pub const fn with_DriverCompletesFStateTransition(mut self, value: bool) -> Self {
         self.set_DriverCompletesFStateTransition(value); self
     }
+
     /// `TransitionTo_F0_OnDx`: bit 2 at offset 0.
     #[inline]
     pub const fn TransitionTo_F0_OnDx(self) -> bool { self.Value & 0x4 != 0 }
@@ -2878,6 +3127,7 @@ impl DXGK_POWER_COMPONENT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TransitionTo_F0_OnDx(mut self, value: bool) -> Self { self.set_TransitionTo_F0_OnDx(value); self }
+
     /// `NoDebounce`: bit 3 at offset 0.
     #[inline]
     pub const fn NoDebounce(self) -> bool { self.Value & 0x8 != 0 }
@@ -2888,6 +3138,7 @@ impl DXGK_POWER_COMPONENT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoDebounce(mut self, value: bool) -> Self { self.set_NoDebounce(value); self }
+
     /// `ActiveInD3`: bit 4 at offset 0.
     #[inline]
     pub const fn ActiveInD3(self) -> bool { self.Value & 0x10 != 0 }
@@ -2898,6 +3149,7 @@ impl DXGK_POWER_COMPONENT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ActiveInD3(mut self, value: bool) -> Self { self.set_ActiveInD3(value); self }
+
     /// `Reserved`: bits 5 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 5) & 0x7ffffff }
@@ -2911,6 +3163,7 @@ impl DXGK_POWER_COMPONENT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_POWER_COMPONENT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_POWER_COMPONENT_FLAGS", u64::from(self.Value), &[
@@ -2919,7 +3172,6 @@ impl fmt::Debug for DXGK_POWER_COMPONENT_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_POWER_COMPONENT_FLAGS }
 
 /// `DXGK_POWER_COMPONENT_P_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2928,11 +3180,14 @@ pub struct DXGK_POWER_COMPONENT_P_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_POWER_COMPONENT_P_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_P_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_POWER_COMPONENT_P_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -2944,6 +3199,7 @@ impl DXGK_POWER_COMPONENT_P_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_POWER_COMPONENT_P_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_POWER_COMPONENT_P_FLAGS", u64::from(self.Value), &[
@@ -2951,7 +3207,6 @@ impl fmt::Debug for DXGK_POWER_COMPONENT_P_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_POWER_COMPONENT_P_FLAGS }
 
 /// `DXGK_PREEMPTCOMMANDFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2960,11 +3215,14 @@ pub struct DXGK_PREEMPTCOMMANDFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_PREEMPTCOMMANDFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_PREEMPTCOMMANDFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_PREEMPTCOMMANDFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -2976,6 +3234,7 @@ impl DXGK_PREEMPTCOMMANDFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_PREEMPTCOMMANDFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_PREEMPTCOMMANDFLAGS", u64::from(self.Value), &[
@@ -2983,7 +3242,6 @@ impl fmt::Debug for DXGK_PREEMPTCOMMANDFLAGS {
         ])
     }
 }
-plain_types! { DXGK_PREEMPTCOMMANDFLAGS }
 
 /// `DXGK_PRESENTFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2992,11 +3250,14 @@ pub struct DXGK_PRESENTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_PRESENTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_PRESENTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_PRESENTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Blt`: bit 0 at offset 0.
     #[inline]
     pub const fn Blt(self) -> bool { self.Value & 0x1 != 0 }
@@ -3007,6 +3268,7 @@ impl DXGK_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Blt(mut self, value: bool) -> Self { self.set_Blt(value); self }
+
     /// `ColorFill`: bit 1 at offset 0.
     #[inline]
     pub const fn ColorFill(self) -> bool { self.Value & 0x2 != 0 }
@@ -3017,6 +3279,7 @@ impl DXGK_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ColorFill(mut self, value: bool) -> Self { self.set_ColorFill(value); self }
+
     /// `Flip`: bit 2 at offset 0.
     #[inline]
     pub const fn Flip(self) -> bool { self.Value & 0x4 != 0 }
@@ -3027,6 +3290,7 @@ impl DXGK_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Flip(mut self, value: bool) -> Self { self.set_Flip(value); self }
+
     /// `FlipWithNoWait`: bit 3 at offset 0.
     #[inline]
     pub const fn FlipWithNoWait(self) -> bool { self.Value & 0x8 != 0 }
@@ -3039,6 +3303,7 @@ impl DXGK_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipWithNoWait(mut self, value: bool) -> Self { self.set_FlipWithNoWait(value); self }
+
     /// `SrcColorKey`: bit 4 at offset 0.
     #[inline]
     pub const fn SrcColorKey(self) -> bool { self.Value & 0x10 != 0 }
@@ -3049,6 +3314,7 @@ impl DXGK_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SrcColorKey(mut self, value: bool) -> Self { self.set_SrcColorKey(value); self }
+
     /// `DstColorKey`: bit 5 at offset 0.
     #[inline]
     pub const fn DstColorKey(self) -> bool { self.Value & 0x20 != 0 }
@@ -3059,6 +3325,7 @@ impl DXGK_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DstColorKey(mut self, value: bool) -> Self { self.set_DstColorKey(value); self }
+
     /// `LinearToSrgb`: bit 6 at offset 0.
     #[inline]
     pub const fn LinearToSrgb(self) -> bool { self.Value & 0x40 != 0 }
@@ -3069,6 +3336,7 @@ impl DXGK_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_LinearToSrgb(mut self, value: bool) -> Self { self.set_LinearToSrgb(value); self }
+
     /// `Rotate`: bit 7 at offset 0.
     #[inline]
     pub const fn Rotate(self) -> bool { self.Value & 0x80 != 0 }
@@ -3079,6 +3347,7 @@ impl DXGK_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Rotate(mut self, value: bool) -> Self { self.set_Rotate(value); self }
+
     /// `FlipStereo`: bit 8 at offset 0.
     #[inline]
     pub const fn FlipStereo(self) -> bool { self.Value & 0x100 != 0 }
@@ -3089,6 +3358,7 @@ impl DXGK_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipStereo(mut self, value: bool) -> Self { self.set_FlipStereo(value); self }
+
     /// `FlipStereoTemporaryMono`: bit 9 at offset 0.
     #[inline]
     pub const fn FlipStereoTemporaryMono(self) -> bool { self.Value & 0x200 != 0 }
@@ -3103,6 +3373,7 @@ impl DXGK_PRESENTFLAGS {
     pub const fn with_FlipStereoTemporaryMono(mut self, value: bool) -> Self {
         self.set_FlipStereoTemporaryMono(value); self
     }
+
     /// `FlipStereoPreferRight`: bit 10 at offset 0.
     #[inline]
     pub const fn FlipStereoPreferRight(self) -> bool { self.Value & 0x400 != 0 }
@@ -3117,6 +3388,7 @@ impl DXGK_PRESENTFLAGS {
     pub const fn with_FlipStereoPreferRight(mut self, value: bool) -> Self {
         self.set_FlipStereoPreferRight(value); self
     }
+
     /// `BltStereoUseRight`: bit 11 at offset 0.
     #[inline]
     pub const fn BltStereoUseRight(self) -> bool { self.Value & 0x800 != 0 }
@@ -3129,6 +3401,7 @@ impl DXGK_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_BltStereoUseRight(mut self, value: bool) -> Self { self.set_BltStereoUseRight(value); self }
+
     /// `FlipWithMultiPlaneOverlay`: bit 12 at offset 0.
     #[inline]
     pub const fn FlipWithMultiPlaneOverlay(self) -> bool { self.Value & 0x1000 != 0 }
@@ -3143,6 +3416,7 @@ impl DXGK_PRESENTFLAGS {
     pub const fn with_FlipWithMultiPlaneOverlay(mut self, value: bool) -> Self {
         self.set_FlipWithMultiPlaneOverlay(value); self
     }
+
     /// `RedirectedFlip`: bit 13 at offset 0.
     #[inline]
     pub const fn RedirectedFlip(self) -> bool { self.Value & 0x2000 != 0 }
@@ -3155,6 +3429,7 @@ impl DXGK_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RedirectedFlip(mut self, value: bool) -> Self { self.set_RedirectedFlip(value); self }
+
     /// `Reserved`: bits 14 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 14) & 0x3ffff }
@@ -3168,6 +3443,7 @@ impl DXGK_PRESENTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_PRESENTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_PRESENTFLAGS", u64::from(self.Value), &[
@@ -3178,7 +3454,6 @@ impl fmt::Debug for DXGK_PRESENTFLAGS {
         ])
     }
 }
-plain_types! { DXGK_PRESENTFLAGS }
 
 /// `DXGK_QUERYADAPTERINFOFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3187,11 +3462,14 @@ pub struct DXGK_QUERYADAPTERINFOFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_QUERYADAPTERINFOFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_QUERYADAPTERINFOFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_QUERYADAPTERINFOFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VirtualMachineData`: bit 0 at offset 0.
     #[inline]
     pub const fn VirtualMachineData(self) -> bool { self.Value & 0x1 != 0 }
@@ -3202,6 +3480,7 @@ impl DXGK_QUERYADAPTERINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_VirtualMachineData(mut self, value: bool) -> Self { self.set_VirtualMachineData(value); self }
+
     /// `SecureVirtualMachine`: bit 1 at offset 0.
     #[inline]
     pub const fn SecureVirtualMachine(self) -> bool { self.Value & 0x2 != 0 }
@@ -3214,6 +3493,7 @@ impl DXGK_QUERYADAPTERINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SecureVirtualMachine(mut self, value: bool) -> Self { self.set_SecureVirtualMachine(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -3227,6 +3507,7 @@ impl DXGK_QUERYADAPTERINFOFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_QUERYADAPTERINFOFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_QUERYADAPTERINFOFLAGS", u64::from(self.Value), &[
@@ -3234,7 +3515,6 @@ impl fmt::Debug for DXGK_QUERYADAPTERINFOFLAGS {
         ])
     }
 }
-plain_types! { DXGK_QUERYADAPTERINFOFLAGS }
 
 /// `DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3243,11 +3523,14 @@ pub struct DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `RestoreComplete`: bit 0 at offset 0.
     #[inline]
     pub const fn RestoreComplete(self) -> bool { self.Value & 0x1 != 0 }
@@ -3258,6 +3541,7 @@ impl DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RestoreComplete(mut self, value: bool) -> Self { self.set_RestoreComplete(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -3271,6 +3555,7 @@ impl DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS", u64::from(self.Value), &[
@@ -3278,7 +3563,6 @@ impl fmt::Debug for DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS {
         ])
     }
 }
-plain_types! { DXGK_RESTOREMEMORYFORHOTUPDATEFLAGS }
 
 /// `DXGK_SAVEMEMORYFORHOTUPDATEFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3287,11 +3571,14 @@ pub struct DXGK_SAVEMEMORYFORHOTUPDATEFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_SAVEMEMORYFORHOTUPDATEFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_SAVEMEMORYFORHOTUPDATEFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_SAVEMEMORYFORHOTUPDATEFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CancelHotUpdate`: bit 0 at offset 0.
     #[inline]
     pub const fn CancelHotUpdate(self) -> bool { self.Value & 0x1 != 0 }
@@ -3302,6 +3589,7 @@ impl DXGK_SAVEMEMORYFORHOTUPDATEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CancelHotUpdate(mut self, value: bool) -> Self { self.set_CancelHotUpdate(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -3315,6 +3603,7 @@ impl DXGK_SAVEMEMORYFORHOTUPDATEFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_SAVEMEMORYFORHOTUPDATEFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SAVEMEMORYFORHOTUPDATEFLAGS", u64::from(self.Value), &[
@@ -3322,7 +3611,6 @@ impl fmt::Debug for DXGK_SAVEMEMORYFORHOTUPDATEFLAGS {
         ])
     }
 }
-plain_types! { DXGK_SAVEMEMORYFORHOTUPDATEFLAGS }
 
 /// `DXGK_SEGMENTFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3331,11 +3619,14 @@ pub struct DXGK_SEGMENTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_SEGMENTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_SEGMENTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_SEGMENTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Aperture`: bit 0 at offset 0.
     #[inline]
     pub const fn Aperture(self) -> bool { self.Value & 0x1 != 0 }
@@ -3346,6 +3637,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Aperture(mut self, value: bool) -> Self { self.set_Aperture(value); self }
+
     /// `Agp`: bit 1 at offset 0.
     #[inline]
     pub const fn Agp(self) -> bool { self.Value & 0x2 != 0 }
@@ -3356,6 +3648,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Agp(mut self, value: bool) -> Self { self.set_Agp(value); self }
+
     /// `CpuVisible`: bit 2 at offset 0.
     #[inline]
     pub const fn CpuVisible(self) -> bool { self.Value & 0x4 != 0 }
@@ -3366,6 +3659,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CpuVisible(mut self, value: bool) -> Self { self.set_CpuVisible(value); self }
+
     /// `UseBanking`: bit 3 at offset 0.
     #[inline]
     pub const fn UseBanking(self) -> bool { self.Value & 0x8 != 0 }
@@ -3376,6 +3670,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UseBanking(mut self, value: bool) -> Self { self.set_UseBanking(value); self }
+
     /// `CacheCoherent`: bit 4 at offset 0.
     #[inline]
     pub const fn CacheCoherent(self) -> bool { self.Value & 0x10 != 0 }
@@ -3388,6 +3683,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CacheCoherent(mut self, value: bool) -> Self { self.set_CacheCoherent(value); self }
+
     /// `PitchAlignment`: bit 5 at offset 0.
     #[inline]
     pub const fn PitchAlignment(self) -> bool { self.Value & 0x20 != 0 }
@@ -3400,6 +3696,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PitchAlignment(mut self, value: bool) -> Self { self.set_PitchAlignment(value); self }
+
     /// `PopulatedFromSystemMemory`: bit 6 at offset 0.
     #[inline]
     pub const fn PopulatedFromSystemMemory(self) -> bool { self.Value & 0x40 != 0 }
@@ -3414,6 +3711,7 @@ impl DXGK_SEGMENTFLAGS {
     pub const fn with_PopulatedFromSystemMemory(mut self, value: bool) -> Self {
         self.set_PopulatedFromSystemMemory(value); self
     }
+
     /// `PreservedDuringStandby`: bit 7 at offset 0.
     #[inline]
     pub const fn PreservedDuringStandby(self) -> bool { self.Value & 0x80 != 0 }
@@ -3428,6 +3726,7 @@ impl DXGK_SEGMENTFLAGS {
     pub const fn with_PreservedDuringStandby(mut self, value: bool) -> Self {
         self.set_PreservedDuringStandby(value); self
     }
+
     /// `PreservedDuringHibernate`: bit 8 at offset 0.
     #[inline]
     pub const fn PreservedDuringHibernate(self) -> bool { self.Value & 0x100 != 0 }
@@ -3442,6 +3741,7 @@ impl DXGK_SEGMENTFLAGS {
     pub const fn with_PreservedDuringHibernate(mut self, value: bool) -> Self {
         self.set_PreservedDuringHibernate(value); self
     }
+
     /// `PartiallyPreservedDuringHibernate`: bit 9 at offset 0.
     #[inline]
     pub const fn PartiallyPreservedDuringHibernate(self) -> bool { self.Value & 0x200 != 0 }
@@ -3456,6 +3756,7 @@ impl DXGK_SEGMENTFLAGS {
     pub const fn with_PartiallyPreservedDuringHibernate(mut self, value: bool) -> Self {
         self.set_PartiallyPreservedDuringHibernate(value); self
     }
+
     /// `DirectFlip`: bit 10 at offset 0.
     #[inline]
     pub const fn DirectFlip(self) -> bool { self.Value & 0x400 != 0 }
@@ -3466,6 +3767,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DirectFlip(mut self, value: bool) -> Self { self.set_DirectFlip(value); self }
+
     /// `Use64KBPages`: bit 11 at offset 0.
     #[inline]
     pub const fn Use64KBPages(self) -> bool { self.Value & 0x800 != 0 }
@@ -3478,6 +3780,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Use64KBPages(mut self, value: bool) -> Self { self.set_Use64KBPages(value); self }
+
     /// `ReservedSysMem`: bit 12 at offset 0.
     #[inline]
     pub const fn ReservedSysMem(self) -> bool { self.Value & 0x1000 != 0 }
@@ -3490,6 +3793,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ReservedSysMem(mut self, value: bool) -> Self { self.set_ReservedSysMem(value); self }
+
     /// `SupportsCpuHostAperture`: bit 13 at offset 0.
     #[inline]
     pub const fn SupportsCpuHostAperture(self) -> bool { self.Value & 0x2000 != 0 }
@@ -3504,6 +3808,7 @@ impl DXGK_SEGMENTFLAGS {
     pub const fn with_SupportsCpuHostAperture(mut self, value: bool) -> Self {
         self.set_SupportsCpuHostAperture(value); self
     }
+
     /// `SupportsCachedCpuHostAperture`: bit 14 at offset 0.
     #[inline]
     pub const fn SupportsCachedCpuHostAperture(self) -> bool { self.Value & 0x4000 != 0 }
@@ -3518,6 +3823,7 @@ impl DXGK_SEGMENTFLAGS {
     pub const fn with_SupportsCachedCpuHostAperture(mut self, value: bool) -> Self {
         self.set_SupportsCachedCpuHostAperture(value); self
     }
+
     /// `ApplicationTarget`: bit 15 at offset 0.
     #[inline]
     pub const fn ApplicationTarget(self) -> bool { self.Value & 0x8000 != 0 }
@@ -3530,6 +3836,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ApplicationTarget(mut self, value: bool) -> Self { self.set_ApplicationTarget(value); self }
+
     /// `VprSupported`: bit 16 at offset 0.
     #[inline]
     pub const fn VprSupported(self) -> bool { self.Value & 0x10000 != 0 }
@@ -3542,6 +3849,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_VprSupported(mut self, value: bool) -> Self { self.set_VprSupported(value); self }
+
     /// `VprPreservedDuringStandby`: bit 17 at offset 0.
     #[inline]
     pub const fn VprPreservedDuringStandby(self) -> bool { self.Value & 0x20000 != 0 }
@@ -3556,6 +3864,7 @@ impl DXGK_SEGMENTFLAGS {
     pub const fn with_VprPreservedDuringStandby(mut self, value: bool) -> Self {
         self.set_VprPreservedDuringStandby(value); self
     }
+
     /// `EncryptedPagingSupported`: bit 18 at offset 0.
     #[inline]
     pub const fn EncryptedPagingSupported(self) -> bool { self.Value & 0x40000 != 0 }
@@ -3570,6 +3879,7 @@ impl DXGK_SEGMENTFLAGS {
     pub const fn with_EncryptedPagingSupported(mut self, value: bool) -> Self {
         self.set_EncryptedPagingSupported(value); self
     }
+
     /// `LocalBudgetGroup`: bit 19 at offset 0.
     #[inline]
     pub const fn LocalBudgetGroup(self) -> bool { self.Value & 0x80000 != 0 }
@@ -3582,6 +3892,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_LocalBudgetGroup(mut self, value: bool) -> Self { self.set_LocalBudgetGroup(value); self }
+
     /// `NonLocalBudgetGroup`: bit 20 at offset 0.
     #[inline]
     pub const fn NonLocalBudgetGroup(self) -> bool { self.Value & 0x100000 != 0 }
@@ -3594,6 +3905,7 @@ impl DXGK_SEGMENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NonLocalBudgetGroup(mut self, value: bool) -> Self { self.set_NonLocalBudgetGroup(value); self }
+
     /// `PopulatedByReservedDDRByFirmware`: bit 21 at offset 0.
     #[inline]
     pub const fn PopulatedByReservedDDRByFirmware(self) -> bool { self.Value & 0x200000 != 0 }
@@ -3608,6 +3920,7 @@ impl DXGK_SEGMENTFLAGS {
     pub const fn with_PopulatedByReservedDDRByFirmware(mut self, value: bool) -> Self {
         self.set_PopulatedByReservedDDRByFirmware(value); self
     }
+
     /// `Reserved`: bits 22 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 22) & 0x3ff }
@@ -3621,6 +3934,7 @@ impl DXGK_SEGMENTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_SEGMENTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SEGMENTFLAGS", u64::from(self.Value), &[
@@ -3634,7 +3948,6 @@ impl fmt::Debug for DXGK_SEGMENTFLAGS {
         ])
     }
 }
-plain_types! { DXGK_SEGMENTFLAGS }
 
 /// `DXGK_SEGMENTFLAGS2`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3643,11 +3956,14 @@ pub struct DXGK_SEGMENTFLAGS2 {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_SEGMENTFLAGS2, 4, 4, Value 0 }
+
+plain_struct! { DXGK_SEGMENTFLAGS2, 4, 4, Value: u32 = 0 }
+
 impl DXGK_SEGMENTFLAGS2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Aperture`: bit 0 at offset 0.
     #[inline]
     pub const fn Aperture(self) -> bool { self.Value & 0x1 != 0 }
@@ -3658,6 +3974,7 @@ impl DXGK_SEGMENTFLAGS2 {
     #[must_use]
     #[inline]
     pub const fn with_Aperture(mut self, value: bool) -> Self { self.set_Aperture(value); self }
+
     /// `PopulatedFromSystemMemory`: bit 1 at offset 0.
     #[inline]
     pub const fn PopulatedFromSystemMemory(self) -> bool { self.Value & 0x2 != 0 }
@@ -3672,6 +3989,7 @@ impl DXGK_SEGMENTFLAGS2 {
     pub const fn with_PopulatedFromSystemMemory(mut self, value: bool) -> Self {
         self.set_PopulatedFromSystemMemory(value); self
     }
+
     /// `SystemMemoryReservedByBios`: bit 2 at offset 0.
     #[inline]
     pub const fn SystemMemoryReservedByBios(self) -> bool { self.Value & 0x4 != 0 }
@@ -3686,6 +4004,7 @@ impl DXGK_SEGMENTFLAGS2 {
     pub const fn with_SystemMemoryReservedByBios(mut self, value: bool) -> Self {
         self.set_SystemMemoryReservedByBios(value); self
     }
+
     /// `CpuVisible`: bit 3 at offset 0.
     #[inline]
     pub const fn CpuVisible(self) -> bool { self.Value & 0x8 != 0 }
@@ -3696,6 +4015,7 @@ impl DXGK_SEGMENTFLAGS2 {
     #[must_use]
     #[inline]
     pub const fn with_CpuVisible(mut self, value: bool) -> Self { self.set_CpuVisible(value); self }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -3709,6 +4029,7 @@ impl DXGK_SEGMENTFLAGS2 {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_SEGMENTFLAGS2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SEGMENTFLAGS2", u64::from(self.Value), &[
@@ -3717,7 +4038,6 @@ impl fmt::Debug for DXGK_SEGMENTFLAGS2 {
         ])
     }
 }
-plain_types! { DXGK_SEGMENTFLAGS2 }
 
 /// `DXGK_SETPOINTERPOSITIONFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3726,11 +4046,14 @@ pub struct DXGK_SETPOINTERPOSITIONFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_SETPOINTERPOSITIONFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_SETPOINTERPOSITIONFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_SETPOINTERPOSITIONFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Visible`: bit 0 at offset 0.
     #[inline]
     pub const fn Visible(self) -> bool { self.Value & 0x1 != 0 }
@@ -3741,6 +4064,7 @@ impl DXGK_SETPOINTERPOSITIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Visible(mut self, value: bool) -> Self { self.set_Visible(value); self }
+
     /// `Procedural`: bit 1 at offset 0.
     #[inline]
     pub const fn Procedural(self) -> bool { self.Value & 0x2 != 0 }
@@ -3751,6 +4075,7 @@ impl DXGK_SETPOINTERPOSITIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Procedural(mut self, value: bool) -> Self { self.set_Procedural(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -3764,6 +4089,7 @@ impl DXGK_SETPOINTERPOSITIONFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_SETPOINTERPOSITIONFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SETPOINTERPOSITIONFLAGS", u64::from(self.Value), &[
@@ -3771,7 +4097,6 @@ impl fmt::Debug for DXGK_SETPOINTERPOSITIONFLAGS {
         ])
     }
 }
-plain_types! { DXGK_SETPOINTERPOSITIONFLAGS }
 
 /// `DXGK_SETVIDPNSOURCEADDRESS_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3780,11 +4105,14 @@ pub struct DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_SETVIDPNSOURCEADDRESS_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_SETVIDPNSOURCEADDRESS_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ModeChange`: bit 0 at offset 0.
     #[inline]
     pub const fn ModeChange(self) -> bool { self.Value & 0x1 != 0 }
@@ -3795,6 +4123,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ModeChange(mut self, value: bool) -> Self { self.set_ModeChange(value); self }
+
     /// `FlipImmediate`: bit 1 at offset 0.
     #[inline]
     pub const fn FlipImmediate(self) -> bool { self.Value & 0x2 != 0 }
@@ -3805,6 +4134,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipImmediate(mut self, value: bool) -> Self { self.set_FlipImmediate(value); self }
+
     /// `FlipOnNextVSync`: bit 2 at offset 0.
     #[inline]
     pub const fn FlipOnNextVSync(self) -> bool { self.Value & 0x4 != 0 }
@@ -3817,6 +4147,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipOnNextVSync(mut self, value: bool) -> Self { self.set_FlipOnNextVSync(value); self }
+
     /// `FlipStereo`: bit 3 at offset 0.
     #[inline]
     pub const fn FlipStereo(self) -> bool { self.Value & 0x8 != 0 }
@@ -3827,6 +4158,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipStereo(mut self, value: bool) -> Self { self.set_FlipStereo(value); self }
+
     /// `FlipStereoTemporaryMono`: bit 4 at offset 0.
     #[inline]
     pub const fn FlipStereoTemporaryMono(self) -> bool { self.Value & 0x10 != 0 }
@@ -3841,6 +4173,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     pub const fn with_FlipStereoTemporaryMono(mut self, value: bool) -> Self {
         self.set_FlipStereoTemporaryMono(value); self
     }
+
     /// `FlipStereoPreferRight`: bit 5 at offset 0.
     #[inline]
     pub const fn FlipStereoPreferRight(self) -> bool { self.Value & 0x20 != 0 }
@@ -3855,6 +4188,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     pub const fn with_FlipStereoPreferRight(mut self, value: bool) -> Self {
         self.set_FlipStereoPreferRight(value); self
     }
+
     /// `SharedPrimaryTransition`: bit 6 at offset 0.
     #[inline]
     pub const fn SharedPrimaryTransition(self) -> bool { self.Value & 0x40 != 0 }
@@ -3869,6 +4203,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     pub const fn with_SharedPrimaryTransition(mut self, value: bool) -> Self {
         self.set_SharedPrimaryTransition(value); self
     }
+
     /// `IndependentFlipExclusive`: bit 7 at offset 0.
     #[inline]
     pub const fn IndependentFlipExclusive(self) -> bool { self.Value & 0x80 != 0 }
@@ -3883,6 +4218,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     pub const fn with_IndependentFlipExclusive(mut self, value: bool) -> Self {
         self.set_IndependentFlipExclusive(value); self
     }
+
     /// `MoveFlip`: bit 8 at offset 0.
     #[inline]
     pub const fn MoveFlip(self) -> bool { self.Value & 0x100 != 0 }
@@ -3893,6 +4229,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_MoveFlip(mut self, value: bool) -> Self { self.set_MoveFlip(value); self }
+
     /// `Reserved`: bits 9 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 9) & 0x7fffff }
@@ -3906,6 +4243,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SETVIDPNSOURCEADDRESS_FLAGS", u64::from(self.Value), &[
@@ -3915,7 +4253,6 @@ impl fmt::Debug for DXGK_SETVIDPNSOURCEADDRESS_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_SETVIDPNSOURCEADDRESS_FLAGS }
 
 /// `DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3924,11 +4261,14 @@ pub struct DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FlipStereo`: bit 0 at offset 0.
     #[inline]
     pub const fn FlipStereo(self) -> bool { self.Value & 0x1 != 0 }
@@ -3939,6 +4279,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipStereo(mut self, value: bool) -> Self { self.set_FlipStereo(value); self }
+
     /// `FlipStereoTemporaryMono`: bit 1 at offset 0.
     #[inline]
     pub const fn FlipStereoTemporaryMono(self) -> bool { self.Value & 0x2 != 0 }
@@ -3953,6 +4294,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS {
     pub const fn with_FlipStereoTemporaryMono(mut self, value: bool) -> Self {
         self.set_FlipStereoTemporaryMono(value); self
     }
+
     /// `FlipStereoPreferRight`: bit 2 at offset 0.
     #[inline]
     pub const fn FlipStereoPreferRight(self) -> bool { self.Value & 0x4 != 0 }
@@ -3967,6 +4309,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS {
     pub const fn with_FlipStereoPreferRight(mut self, value: bool) -> Self {
         self.set_FlipStereoPreferRight(value); self
     }
+
     /// `RetryAtLowerIrql`: bit 3 at offset 0.
     #[inline]
     pub const fn RetryAtLowerIrql(self) -> bool { self.Value & 0x8 != 0 }
@@ -3979,6 +4322,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RetryAtLowerIrql(mut self, value: bool) -> Self { self.set_RetryAtLowerIrql(value); self }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -3992,6 +4336,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS", u64::from(self.Value), &[
@@ -4000,7 +4345,6 @@ impl fmt::Debug for DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_SETVIDPNSOURCEADDRESS_INPUT_FLAGS }
 
 /// `DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4009,11 +4353,14 @@ pub struct DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PrePresentNeeded`: bit 0 at offset 0.
     #[inline]
     pub const fn PrePresentNeeded(self) -> bool { self.Value & 0x1 != 0 }
@@ -4024,6 +4371,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PrePresentNeeded(mut self, value: bool) -> Self { self.set_PrePresentNeeded(value); self }
+
     /// `HwFlipQueueDrainNeeded`: bit 1 at offset 0.
     #[inline]
     pub const fn HwFlipQueueDrainNeeded(self) -> bool { self.Value & 0x2 != 0 }
@@ -4038,6 +4386,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS {
     pub const fn with_HwFlipQueueDrainNeeded(mut self, value: bool) -> Self {
         self.set_HwFlipQueueDrainNeeded(value); self
     }
+
     /// `HwFlipQueueDrainAllPlanes`: bit 2 at offset 0.
     #[inline]
     pub const fn HwFlipQueueDrainAllPlanes(self) -> bool { self.Value & 0x4 != 0 }
@@ -4052,6 +4401,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS {
     pub const fn with_HwFlipQueueDrainAllPlanes(mut self, value: bool) -> Self {
         self.set_HwFlipQueueDrainAllPlanes(value); self
     }
+
     /// `HwFlipQueueDrainAllSources`: bit 3 at offset 0.
     #[inline]
     pub const fn HwFlipQueueDrainAllSources(self) -> bool { self.Value & 0x8 != 0 }
@@ -4066,6 +4416,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS {
     pub const fn with_HwFlipQueueDrainAllSources(mut self, value: bool) -> Self {
         self.set_HwFlipQueueDrainAllSources(value); self
     }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -4079,6 +4430,7 @@ impl DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS", u64::from(self.Value), &[
@@ -4087,7 +4439,6 @@ impl fmt::Debug for DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_SETVIDPNSOURCEADDRESS_OUTPUT_FLAGS }
 
 /// `DXGK_SET_TIMING_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4096,11 +4447,14 @@ pub struct DXGK_SET_TIMING_FLAGS {
     /// Offset 0, 4 bytes: anonymous union.
     pub u0: DXGK_SET_TIMING_FLAGS_u0,
 }
-assert_layout! { DXGK_SET_TIMING_FLAGS, 4, 4, u0 0 }
+
+plain_struct! { DXGK_SET_TIMING_FLAGS, 4, 4, u0: DXGK_SET_TIMING_FLAGS_u0 = 0 }
+
 impl DXGK_SET_TIMING_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved` at offset 0, 4 bytes: `UINT`.
     #[inline]
     pub const fn Reserved(&self) -> u32 { plain::view::<_, DXGK_SET_TIMING_FLAGS_u0_s0>(&self.u0).Reserved }
@@ -4109,6 +4463,7 @@ impl DXGK_SET_TIMING_FLAGS {
     pub const fn set_Reserved(&mut self, value: u32) {
         plain::view_mut::<_, DXGK_SET_TIMING_FLAGS_u0_s0>(&mut self.u0).Reserved = value;
     }
+
     /// `Value` at offset 0, 4 bytes: `UINT`.
     #[inline]
     pub const fn Value(&self) -> u32 { plain::get(&self.u0) }
@@ -4124,7 +4479,9 @@ pub struct DXGK_SET_TIMING_FLAGS_u0_s0 {
     /// Offset 0, 4 bytes: `UINT`.
     pub Reserved: u32,
 }
-assert_layout! { DXGK_SET_TIMING_FLAGS_u0_s0, 4, 4, Reserved 0 }
+
+plain_struct! { DXGK_SET_TIMING_FLAGS_u0_s0, 4, 4, Reserved: u32 = 0 }
+
 impl DXGK_SET_TIMING_FLAGS_u0_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4139,18 +4496,20 @@ pub union DXGK_SET_TIMING_FLAGS_u0 {
     pub(crate) Value: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_SET_TIMING_FLAGS_u0, 4, 4 }
+
+plain_union! { DXGK_SET_TIMING_FLAGS_u0, 4, 4, DXGK_SET_TIMING_FLAGS_u0_s0, u32, [u8; 4] }
+
 impl DXGK_SET_TIMING_FLAGS_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_SET_TIMING_FLAGS_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_SET_TIMING_FLAGS_u0")
     }
 }
-plain_types! { DXGK_SET_TIMING_FLAGS, DXGK_SET_TIMING_FLAGS_u0_s0, DXGK_SET_TIMING_FLAGS_u0 }
 
 /// `DXGK_STANDARD_COLORIMETRY_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4159,11 +4518,14 @@ pub struct DXGK_STANDARD_COLORIMETRY_FLAGS {
     /// Offset 0, 4 bytes: `ULONG`.
     pub Value: u32,
 }
-assert_layout! { DXGK_STANDARD_COLORIMETRY_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_STANDARD_COLORIMETRY_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_STANDARD_COLORIMETRY_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `BT2020YCC`: bit 0 at offset 0.
     #[inline]
     pub const fn BT2020YCC(self) -> bool { self.Value & 0x1 != 0 }
@@ -4174,6 +4536,7 @@ impl DXGK_STANDARD_COLORIMETRY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_BT2020YCC(mut self, value: bool) -> Self { self.set_BT2020YCC(value); self }
+
     /// `BT2020RGB`: bit 1 at offset 0.
     #[inline]
     pub const fn BT2020RGB(self) -> bool { self.Value & 0x2 != 0 }
@@ -4184,6 +4547,7 @@ impl DXGK_STANDARD_COLORIMETRY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_BT2020RGB(mut self, value: bool) -> Self { self.set_BT2020RGB(value); self }
+
     /// `ST2084`: bit 2 at offset 0.
     #[inline]
     pub const fn ST2084(self) -> bool { self.Value & 0x4 != 0 }
@@ -4194,6 +4558,7 @@ impl DXGK_STANDARD_COLORIMETRY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ST2084(mut self, value: bool) -> Self { self.set_ST2084(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -4207,6 +4572,7 @@ impl DXGK_STANDARD_COLORIMETRY_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_STANDARD_COLORIMETRY_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_STANDARD_COLORIMETRY_FLAGS", u64::from(self.Value), &[
@@ -4214,7 +4580,6 @@ impl fmt::Debug for DXGK_STANDARD_COLORIMETRY_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_STANDARD_COLORIMETRY_FLAGS }
 
 /// `DXGK_SUBMITCOMMANDFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4223,11 +4588,14 @@ pub struct DXGK_SUBMITCOMMANDFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_SUBMITCOMMANDFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_SUBMITCOMMANDFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_SUBMITCOMMANDFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Paging`: bit 0 at offset 0.
     #[inline]
     pub const fn Paging(self) -> bool { self.Value & 0x1 != 0 }
@@ -4238,6 +4606,7 @@ impl DXGK_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Paging(mut self, value: bool) -> Self { self.set_Paging(value); self }
+
     /// `Present`: bit 1 at offset 0.
     #[inline]
     pub const fn Present(self) -> bool { self.Value & 0x2 != 0 }
@@ -4248,6 +4617,7 @@ impl DXGK_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Present(mut self, value: bool) -> Self { self.set_Present(value); self }
+
     /// `RedirectedPresent`: bit 2 at offset 0.
     #[inline]
     pub const fn RedirectedPresent(self) -> bool { self.Value & 0x4 != 0 }
@@ -4260,6 +4630,7 @@ impl DXGK_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RedirectedPresent(mut self, value: bool) -> Self { self.set_RedirectedPresent(value); self }
+
     /// `NullRendering`: bit 3 at offset 0.
     #[inline]
     pub const fn NullRendering(self) -> bool { self.Value & 0x8 != 0 }
@@ -4270,6 +4641,7 @@ impl DXGK_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NullRendering(mut self, value: bool) -> Self { self.set_NullRendering(value); self }
+
     /// `Flip`: bit 4 at offset 0.
     #[inline]
     pub const fn Flip(self) -> bool { self.Value & 0x10 != 0 }
@@ -4280,6 +4652,7 @@ impl DXGK_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Flip(mut self, value: bool) -> Self { self.set_Flip(value); self }
+
     /// `FlipWithNoWait`: bit 5 at offset 0.
     #[inline]
     pub const fn FlipWithNoWait(self) -> bool { self.Value & 0x20 != 0 }
@@ -4292,6 +4665,7 @@ impl DXGK_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipWithNoWait(mut self, value: bool) -> Self { self.set_FlipWithNoWait(value); self }
+
     /// `ContextSwitch`: bit 6 at offset 0.
     #[inline]
     pub const fn ContextSwitch(self) -> bool { self.Value & 0x40 != 0 }
@@ -4304,6 +4678,7 @@ impl DXGK_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ContextSwitch(mut self, value: bool) -> Self { self.set_ContextSwitch(value); self }
+
     /// `Resubmission`: bit 7 at offset 0.
     #[inline]
     pub const fn Resubmission(self) -> bool { self.Value & 0x80 != 0 }
@@ -4314,6 +4689,7 @@ impl DXGK_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Resubmission(mut self, value: bool) -> Self { self.set_Resubmission(value); self }
+
     /// `VirtualMachineData`: bit 8 at offset 0.
     #[inline]
     pub const fn VirtualMachineData(self) -> bool { self.Value & 0x100 != 0 }
@@ -4326,6 +4702,7 @@ impl DXGK_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_VirtualMachineData(mut self, value: bool) -> Self { self.set_VirtualMachineData(value); self }
+
     /// `Reserved`: bits 9 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 9) & 0x7fffff }
@@ -4339,6 +4716,7 @@ impl DXGK_SUBMITCOMMANDFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_SUBMITCOMMANDFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SUBMITCOMMANDFLAGS", u64::from(self.Value), &[
@@ -4348,7 +4726,6 @@ impl fmt::Debug for DXGK_SUBMITCOMMANDFLAGS {
         ])
     }
 }
-plain_types! { DXGK_SUBMITCOMMANDFLAGS }
 
 /// `DXGK_TRACKEDWORKLOAD_STATE_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4357,11 +4734,14 @@ pub struct DXGK_TRACKEDWORKLOAD_STATE_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_TRACKEDWORKLOAD_STATE_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_TRACKEDWORKLOAD_STATE_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_TRACKEDWORKLOAD_STATE_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Saturated`: bit 0 at offset 0.
     #[inline]
     pub const fn Saturated(self) -> bool { self.Value & 0x1 != 0 }
@@ -4372,6 +4752,7 @@ impl DXGK_TRACKEDWORKLOAD_STATE_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Saturated(mut self, value: bool) -> Self { self.set_Saturated(value); self }
+
     /// `OptimalLevel`: bit 1 at offset 0.
     #[inline]
     pub const fn OptimalLevel(self) -> bool { self.Value & 0x2 != 0 }
@@ -4382,6 +4763,7 @@ impl DXGK_TRACKEDWORKLOAD_STATE_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_OptimalLevel(mut self, value: bool) -> Self { self.set_OptimalLevel(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -4395,6 +4777,7 @@ impl DXGK_TRACKEDWORKLOAD_STATE_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_TRACKEDWORKLOAD_STATE_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_TRACKEDWORKLOAD_STATE_FLAGS", u64::from(self.Value), &[
@@ -4402,7 +4785,6 @@ impl fmt::Debug for DXGK_TRACKEDWORKLOAD_STATE_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_TRACKEDWORKLOAD_STATE_FLAGS }
 
 /// `DXGK_TRANSFERFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4411,11 +4793,14 @@ pub struct DXGK_TRANSFERFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_TRANSFERFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_TRANSFERFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_TRANSFERFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Swizzle`: bit 0 at offset 0.
     #[inline]
     pub const fn Swizzle(self) -> bool { self.Value & 0x1 != 0 }
@@ -4426,6 +4811,7 @@ impl DXGK_TRANSFERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Swizzle(mut self, value: bool) -> Self { self.set_Swizzle(value); self }
+
     /// `Unswizzle`: bit 1 at offset 0.
     #[inline]
     pub const fn Unswizzle(self) -> bool { self.Value & 0x2 != 0 }
@@ -4436,6 +4822,7 @@ impl DXGK_TRANSFERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Unswizzle(mut self, value: bool) -> Self { self.set_Unswizzle(value); self }
+
     /// `AllocationIsIdle`: bit 2 at offset 0.
     #[inline]
     pub const fn AllocationIsIdle(self) -> bool { self.Value & 0x4 != 0 }
@@ -4448,6 +4835,7 @@ impl DXGK_TRANSFERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AllocationIsIdle(mut self, value: bool) -> Self { self.set_AllocationIsIdle(value); self }
+
     /// `TransferStart`: bit 3 at offset 0.
     #[inline]
     pub const fn TransferStart(self) -> bool { self.Value & 0x8 != 0 }
@@ -4458,6 +4846,7 @@ impl DXGK_TRANSFERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TransferStart(mut self, value: bool) -> Self { self.set_TransferStart(value); self }
+
     /// `TransferEnd`: bit 4 at offset 0.
     #[inline]
     pub const fn TransferEnd(self) -> bool { self.Value & 0x10 != 0 }
@@ -4468,6 +4857,7 @@ impl DXGK_TRANSFERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TransferEnd(mut self, value: bool) -> Self { self.set_TransferEnd(value); self }
+
     /// `Reserved`: bits 5 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 5) & 0x7ffffff }
@@ -4481,6 +4871,7 @@ impl DXGK_TRANSFERFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_TRANSFERFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_TRANSFERFLAGS", u64::from(self.Value), &[
@@ -4489,7 +4880,6 @@ impl fmt::Debug for DXGK_TRANSFERFLAGS {
         ])
     }
 }
-plain_types! { DXGK_TRANSFERFLAGS }
 
 /// `DXGK_TRANSFERVIRTUALFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4498,11 +4888,14 @@ pub struct DXGK_TRANSFERVIRTUALFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Flags: u32,
 }
-assert_layout! { DXGK_TRANSFERVIRTUALFLAGS, 4, 4, Flags 0 }
+
+plain_struct! { DXGK_TRANSFERVIRTUALFLAGS, 4, 4, Flags: u32 = 0 }
+
 impl DXGK_TRANSFERVIRTUALFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Src64KBPages`: bit 0 at offset 0.
     #[inline]
     pub const fn Src64KBPages(self) -> bool { self.Flags & 0x1 != 0 }
@@ -4513,6 +4906,7 @@ impl DXGK_TRANSFERVIRTUALFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Src64KBPages(mut self, value: bool) -> Self { self.set_Src64KBPages(value); self }
+
     /// `Dst64KBPages`: bit 1 at offset 0.
     #[inline]
     pub const fn Dst64KBPages(self) -> bool { self.Flags & 0x2 != 0 }
@@ -4523,6 +4917,7 @@ impl DXGK_TRANSFERVIRTUALFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Dst64KBPages(mut self, value: bool) -> Self { self.set_Dst64KBPages(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Flags >> 2) & 0x3fffffff }
@@ -4536,6 +4931,7 @@ impl DXGK_TRANSFERVIRTUALFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_TRANSFERVIRTUALFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_TRANSFERVIRTUALFLAGS", u64::from(self.Flags), &[
@@ -4543,7 +4939,6 @@ impl fmt::Debug for DXGK_TRANSFERVIRTUALFLAGS {
         ])
     }
 }
-plain_types! { DXGK_TRANSFERVIRTUALFLAGS }
 
 /// `DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -4552,11 +4947,14 @@ pub struct DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AlwaysSignaled`: bit 0 at offset 0.
     #[inline]
     pub const fn AlwaysSignaled(self) -> bool { self.Value & 0x1 != 0 }
@@ -4567,6 +4965,7 @@ impl DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysSignaled(mut self, value: bool) -> Self { self.set_AlwaysSignaled(value); self }
+
     /// `NotificationOnly`: bit 1 at offset 0.
     #[inline]
     pub const fn NotificationOnly(self) -> bool { self.Value & 0x2 != 0 }
@@ -4579,6 +4978,7 @@ impl DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NotificationOnly(mut self, value: bool) -> Self { self.set_NotificationOnly(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -4592,6 +4992,7 @@ impl DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS", u64::from(self.Value), &[
@@ -4599,7 +5000,6 @@ impl fmt::Debug for DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS }
 
 /// `DXGK_UPDATEHWCONTEXTSTATE_FLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4608,11 +5008,14 @@ pub struct DXGK_UPDATEHWCONTEXTSTATE_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_UPDATEHWCONTEXTSTATE_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_UPDATEHWCONTEXTSTATE_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_UPDATEHWCONTEXTSTATE_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Suspended`: bit 0 at offset 0.
     #[inline]
     pub const fn Suspended(self) -> bool { self.Value & 0x1 != 0 }
@@ -4623,6 +5026,7 @@ impl DXGK_UPDATEHWCONTEXTSTATE_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Suspended(mut self, value: bool) -> Self { self.set_Suspended(value); self }
+
     /// `InterruptOnSwitchCompletion`: bit 1 at offset 0.
     #[inline]
     pub const fn InterruptOnSwitchCompletion(self) -> bool { self.Value & 0x2 != 0 }
@@ -4637,6 +5041,7 @@ impl DXGK_UPDATEHWCONTEXTSTATE_FLAGS {
     pub const fn with_InterruptOnSwitchCompletion(mut self, value: bool) -> Self {
         self.set_InterruptOnSwitchCompletion(value); self
     }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -4650,6 +5055,7 @@ impl DXGK_UPDATEHWCONTEXTSTATE_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_UPDATEHWCONTEXTSTATE_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_UPDATEHWCONTEXTSTATE_FLAGS", u64::from(self.Value), &[
@@ -4657,7 +5063,6 @@ impl fmt::Debug for DXGK_UPDATEHWCONTEXTSTATE_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_UPDATEHWCONTEXTSTATE_FLAGS }
 
 /// `DXGK_UPDATEPAGETABLEFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4666,11 +5071,14 @@ pub struct DXGK_UPDATEPAGETABLEFLAGS {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { DXGK_UPDATEPAGETABLEFLAGS, 4, 4, bits0 0 }
+
+plain_struct! { DXGK_UPDATEPAGETABLEFLAGS, 4, 4, bits0: u32 = 0 }
+
 impl DXGK_UPDATEPAGETABLEFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Repeat`: bit 0 at offset 0.
     #[inline]
     pub const fn Repeat(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -4681,6 +5089,7 @@ impl DXGK_UPDATEPAGETABLEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Repeat(mut self, value: bool) -> Self { self.set_Repeat(value); self }
+
     /// `InitialUpdate`: bit 1 at offset 0.
     #[inline]
     pub const fn InitialUpdate(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -4691,6 +5100,7 @@ impl DXGK_UPDATEPAGETABLEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_InitialUpdate(mut self, value: bool) -> Self { self.set_InitialUpdate(value); self }
+
     /// `NotifyEviction`: bit 2 at offset 0.
     #[inline]
     pub const fn NotifyEviction(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -4703,6 +5113,7 @@ impl DXGK_UPDATEPAGETABLEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NotifyEviction(mut self, value: bool) -> Self { self.set_NotifyEviction(value); self }
+
     /// `Use64KBPages`: bit 3 at offset 0.
     #[inline]
     pub const fn Use64KBPages(self) -> bool { self.bits0 & 0x8 != 0 }
@@ -4713,6 +5124,7 @@ impl DXGK_UPDATEPAGETABLEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Use64KBPages(mut self, value: bool) -> Self { self.set_Use64KBPages(value); self }
+
     /// `NativeFence`: bit 4 at offset 0.
     #[inline]
     pub const fn NativeFence(self) -> bool { self.bits0 & 0x10 != 0 }
@@ -4723,6 +5135,7 @@ impl DXGK_UPDATEPAGETABLEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NativeFence(mut self, value: bool) -> Self { self.set_NativeFence(value); self }
+
     /// `Reserved`: bits 5 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 5) & 0x7ffffff }
@@ -4736,6 +5149,7 @@ impl DXGK_UPDATEPAGETABLEFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_UPDATEPAGETABLEFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_UPDATEPAGETABLEFLAGS", u64::from(self.bits0), &[
@@ -4744,7 +5158,6 @@ impl fmt::Debug for DXGK_UPDATEPAGETABLEFLAGS {
         ])
     }
 }
-plain_types! { DXGK_UPDATEPAGETABLEFLAGS }
 
 /// `DXGK_VALIDATESUBMITCOMMANDFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4753,11 +5166,14 @@ pub struct DXGK_VALIDATESUBMITCOMMANDFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_VALIDATESUBMITCOMMANDFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_VALIDATESUBMITCOMMANDFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_VALIDATESUBMITCOMMANDFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `HardwareQueueSubmission`: bit 0 at offset 0.
     #[inline]
     pub const fn HardwareQueueSubmission(self) -> bool { self.Value & 0x1 != 0 }
@@ -4772,6 +5188,7 @@ impl DXGK_VALIDATESUBMITCOMMANDFLAGS {
     pub const fn with_HardwareQueueSubmission(mut self, value: bool) -> Self {
         self.set_HardwareQueueSubmission(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -4785,6 +5202,7 @@ impl DXGK_VALIDATESUBMITCOMMANDFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_VALIDATESUBMITCOMMANDFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_VALIDATESUBMITCOMMANDFLAGS", u64::from(self.Value), &[
@@ -4792,7 +5210,6 @@ impl fmt::Debug for DXGK_VALIDATESUBMITCOMMANDFLAGS {
         ])
     }
 }
-plain_types! { DXGK_VALIDATESUBMITCOMMANDFLAGS }
 
 /// `DXGK_VIRTUALMACHINEDATAFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4801,11 +5218,14 @@ pub struct DXGK_VIRTUALMACHINEDATAFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_VIRTUALMACHINEDATAFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_VIRTUALMACHINEDATAFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_VIRTUALMACHINEDATAFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SecureVirtualMachine`: bit 0 at offset 0.
     #[inline]
     pub const fn SecureVirtualMachine(self) -> bool { self.Value & 0x1 != 0 }
@@ -4816,6 +5236,7 @@ impl DXGK_VIRTUALMACHINEDATAFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SecureVirtualMachine(mut self, value: bool) -> Self { self.set_SecureVirtualMachine(value); self }
+
     /// `LinuxVirtualMachine`: bit 1 at offset 0.
     #[inline]
     pub const fn LinuxVirtualMachine(self) -> bool { self.Value & 0x2 != 0 }
@@ -4829,6 +5250,7 @@ impl DXGK_VIRTUALMACHINEDATAFLAGS {
     #[inline]
     pub const fn with_LinuxVirtualMachine(mut self, value: bool) -> Self { self.set_LinuxVirtualMachine(value); self }
 }
+
 impl fmt::Debug for DXGK_VIRTUALMACHINEDATAFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_VIRTUALMACHINEDATAFLAGS", u64::from(self.Value), &[
@@ -4836,4 +5258,3 @@ impl fmt::Debug for DXGK_VIRTUALMACHINEDATAFLAGS {
         ])
     }
 }
-plain_types! { DXGK_VIRTUALMACHINEDATAFLAGS }

@@ -38,7 +38,7 @@ use crate::{
     DXGKDDI_VIDPN_CREATENEWTARGETMODESET, DXGKDDI_VIDPN_GETTOPOLOGY, DXGKDDI_VIDPN_RELEASESOURCEMODESET,
     DXGKDDI_VIDPN_RELEASETARGETMODESET, DXGK_MONITOR_INTERFACE_VERSION, DXGK_VIDPN_INTERFACE_VERSION, HANDLE,
     PDXGKDDI_CREATECPUEVENT, PDXGKDDI_DESTROYCPUEVENT, PDXGKDDI_SETALLOCATIONBACKINGSTORE, PINTERFACE_DEREFERENCE,
-    PINTERFACE_REFERENCE, Padding, assert_layout, plain, plain_types,
+    PINTERFACE_REFERENCE, Padding, plain, plain_struct,
 };
 
 /// `DXGK_INTERFACESPECIFICDATA`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
@@ -62,17 +62,19 @@ pub struct DXGK_INTERFACESPECIFICDATA {
     /// Offset 56, 8 bytes: `DXGKCB_GETCAPTUREADDRESS`.
     pub pfnGetCaptureAddressCb: DXGKCB_GETCAPTUREADDRESS,
 }
-assert_layout! {
-    DXGK_INTERFACESPECIFICDATA, 64, 8, hAdapter 0, pfnGetHandleDataCb 8, pfnGetHandleParentCb 16,
-    pfnEnumHandleChildrenCb 24, pfnNotifyInterruptCb 32, pfnNotifyDpcCb 40, pfnQueryVidPnInterfaceCb 48,
-    pfnGetCaptureAddressCb 56,
+
+plain_struct! {
+    DXGK_INTERFACESPECIFICDATA, 64, 8, hAdapter: HANDLE = 0, pfnGetHandleDataCb: DXGKCB_GETHANDLEDATA = 8,
+    pfnGetHandleParentCb: DXGKCB_GETHANDLEPARENT = 16, pfnEnumHandleChildrenCb: DXGKCB_ENUMHANDLECHILDREN = 24,
+    pfnNotifyInterruptCb: DXGKCB_NOTIFY_INTERRUPT = 32, pfnNotifyDpcCb: DXGKCB_NOTIFY_DPC = 40,
+    pfnQueryVidPnInterfaceCb: DXGKCB_QUERYVIDPNINTERFACE = 48, pfnGetCaptureAddressCb: DXGKCB_GETCAPTUREADDRESS = 56,
 }
+
 impl DXGK_INTERFACESPECIFICDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_INTERFACESPECIFICDATA }
 
 /// `DXGK_MONITORDESCRIPTORSET_INTERFACE`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -87,16 +89,20 @@ pub struct DXGK_MONITORDESCRIPTORSET_INTERFACE {
     /// Offset 24, 8 bytes: `DXGKDDI_MONITORDESCRIPTORSET_RELEASEDESCRIPTORINFO`.
     pub pfnReleaseDescriptorInfo: DXGKDDI_MONITORDESCRIPTORSET_RELEASEDESCRIPTORINFO,
 }
-assert_layout! {
-    DXGK_MONITORDESCRIPTORSET_INTERFACE, 32, 8, pfnGetNumDescriptors 0, pfnAcquireFirstDescriptorInfo 8,
-    pfnAcquireNextDescriptorInfo 16, pfnReleaseDescriptorInfo 24,
+
+plain_struct! {
+    DXGK_MONITORDESCRIPTORSET_INTERFACE, 32, 8,
+    pfnGetNumDescriptors: DXGKDDI_MONITORDESCRIPTORSET_GETNUMDESCRIPTORS = 0,
+    pfnAcquireFirstDescriptorInfo: DXGKDDI_MONITORDESCRIPTORSET_ACQUIREFIRSTDESCRIPTORINFO = 8,
+    pfnAcquireNextDescriptorInfo: DXGKDDI_MONITORDESCRIPTORSET_ACQUIRENEXTDESCRIPTORINFO = 16,
+    pfnReleaseDescriptorInfo: DXGKDDI_MONITORDESCRIPTORSET_RELEASEDESCRIPTORINFO = 24,
 }
+
 impl DXGK_MONITORDESCRIPTORSET_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MONITORDESCRIPTORSET_INTERFACE }
 
 /// `DXGK_MONITORFREQUENCYRANGESET_INTERFACE`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -111,16 +117,20 @@ pub struct DXGK_MONITORFREQUENCYRANGESET_INTERFACE {
     /// Offset 24, 8 bytes: `DXGKDDI_MONITORFREQUENCYRANGESET_RELEASEFREQUENCYRANGEINFO`.
     pub pfnReleaseFrequencyRangeInfo: DXGKDDI_MONITORFREQUENCYRANGESET_RELEASEFREQUENCYRANGEINFO,
 }
-assert_layout! {
-    DXGK_MONITORFREQUENCYRANGESET_INTERFACE, 32, 8, pfnGetNumFrequencyRanges 0, pfnAcquireFirstFrequencyRangeInfo 8,
-    pfnAcquireNextFrequencyRangeInfo 16, pfnReleaseFrequencyRangeInfo 24,
+
+plain_struct! {
+    DXGK_MONITORFREQUENCYRANGESET_INTERFACE, 32, 8,
+    pfnGetNumFrequencyRanges: DXGKDDI_MONITORFREQUENCYRANGESET_GETNUMFREQUENCYRANGES = 0,
+    pfnAcquireFirstFrequencyRangeInfo: DXGKDDI_MONITORFREQUENCYRANGESET_ACQUIREFIRSTFREQUENCYRANGEINFO = 8,
+    pfnAcquireNextFrequencyRangeInfo: DXGKDDI_MONITORFREQUENCYRANGESET_ACQUIRENEXTFREQUENCYRANGEINFO = 16,
+    pfnReleaseFrequencyRangeInfo: DXGKDDI_MONITORFREQUENCYRANGESET_RELEASEFREQUENCYRANGEINFO = 24,
 }
+
 impl DXGK_MONITORFREQUENCYRANGESET_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MONITORFREQUENCYRANGESET_INTERFACE }
 
 /// `DXGK_MONITORSOURCEMODESET_INTERFACE`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -141,17 +151,22 @@ pub struct DXGK_MONITORSOURCEMODESET_INTERFACE {
     /// Offset 48, 8 bytes: `DXGKDDI_MONITORSOURCEMODESET_RELEASEMODEINFO`.
     pub pfnReleaseModeInfo: DXGKDDI_MONITORSOURCEMODESET_RELEASEMODEINFO,
 }
-assert_layout! {
-    DXGK_MONITORSOURCEMODESET_INTERFACE, 56, 8, pfnGetNumModes 0, pfnAcquirePreferredModeInfo 8,
-    pfnAcquireFirstModeInfo 16, pfnAcquireNextModeInfo 24, pfnCreateNewModeInfo 32, pfnAddMode 40,
-    pfnReleaseModeInfo 48,
+
+plain_struct! {
+    DXGK_MONITORSOURCEMODESET_INTERFACE, 56, 8, pfnGetNumModes: DXGKDDI_MONITORSOURCEMODESET_GETNUMMODES = 0,
+    pfnAcquirePreferredModeInfo: DXGKDDI_MONITORSOURCEMODESET_ACQUIREPREFERREDMODEINFO = 8,
+    pfnAcquireFirstModeInfo: DXGKDDI_MONITORSOURCEMODESET_ACQUIREFIRSTMODEINFO = 16,
+    pfnAcquireNextModeInfo: DXGKDDI_MONITORSOURCEMODESET_ACQUIRENEXTMODEINFO = 24,
+    pfnCreateNewModeInfo: DXGKDDI_MONITORSOURCEMODESET_CREATENEWMODEINFO = 32,
+    pfnAddMode: DXGKDDI_MONITORSOURCEMODESET_ADDMODE = 40,
+    pfnReleaseModeInfo: DXGKDDI_MONITORSOURCEMODESET_RELEASEMODEINFO = 48,
 }
+
 impl DXGK_MONITORSOURCEMODESET_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MONITORSOURCEMODESET_INTERFACE }
 
 /// `DXGK_MONITOR_INTERFACE`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -170,16 +185,20 @@ pub struct DXGK_MONITOR_INTERFACE {
     /// Offset 32, 8 bytes: `DXGKDDI_MONITOR_GETMONITORDESCRIPTORSET`.
     pub pfnGetMonitorDescriptorSet: DXGKDDI_MONITOR_GETMONITORDESCRIPTORSET,
 }
-assert_layout! {
-    DXGK_MONITOR_INTERFACE, 40, 8, Version 0, _padding4 4, pfnAcquireMonitorSourceModeSet 8,
-    pfnReleaseMonitorSourceModeSet 16, pfnGetMonitorFrequencyRangeSet 24, pfnGetMonitorDescriptorSet 32,
+
+plain_struct! {
+    DXGK_MONITOR_INTERFACE, 40, 8, Version: DXGK_MONITOR_INTERFACE_VERSION = 0, _padding4: Padding<4> = 4,
+    pfnAcquireMonitorSourceModeSet: DXGKDDI_MONITOR_ACQUIREMONITORSOURCEMODESET = 8,
+    pfnReleaseMonitorSourceModeSet: DXGKDDI_MONITOR_RELEASEMONITORSOURCEMODESET = 16,
+    pfnGetMonitorFrequencyRangeSet: DXGKDDI_MONITOR_GETMONITORFREQUENCYRANGESET = 24,
+    pfnGetMonitorDescriptorSet: DXGKDDI_MONITOR_GETMONITORDESCRIPTORSET = 32,
 }
+
 impl DXGK_MONITOR_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MONITOR_INTERFACE }
 
 /// `DXGK_MONITOR_INTERFACE_V2`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -202,17 +221,22 @@ pub struct DXGK_MONITOR_INTERFACE_V2 {
     /// Offset 48, 8 bytes: `DXGKDDI_MONITOR_RELEASEADDITIONALMONITORMODESET`.
     pub pfnReleaseAdditionalMonitorModeSet: DXGKDDI_MONITOR_RELEASEADDITIONALMONITORMODESET,
 }
-assert_layout! {
-    DXGK_MONITOR_INTERFACE_V2, 56, 8, Version 0, _padding4 4, pfnAcquireMonitorSourceModeSet 8,
-    pfnReleaseMonitorSourceModeSet 16, pfnGetMonitorFrequencyRangeSet 24, pfnGetMonitorDescriptorSet 32,
-    pfnGetAdditionalMonitorModeSet 40, pfnReleaseAdditionalMonitorModeSet 48,
+
+plain_struct! {
+    DXGK_MONITOR_INTERFACE_V2, 56, 8, Version: DXGK_MONITOR_INTERFACE_VERSION = 0, _padding4: Padding<4> = 4,
+    pfnAcquireMonitorSourceModeSet: DXGKDDI_MONITOR_ACQUIREMONITORSOURCEMODESET = 8,
+    pfnReleaseMonitorSourceModeSet: DXGKDDI_MONITOR_RELEASEMONITORSOURCEMODESET = 16,
+    pfnGetMonitorFrequencyRangeSet: DXGKDDI_MONITOR_GETMONITORFREQUENCYRANGESET = 24,
+    pfnGetMonitorDescriptorSet: DXGKDDI_MONITOR_GETMONITORDESCRIPTORSET = 32,
+    pfnGetAdditionalMonitorModeSet: DXGKDDI_MONITOR_GETADDITIONALMONITORMODESET = 40,
+    pfnReleaseAdditionalMonitorModeSet: DXGKDDI_MONITOR_RELEASEADDITIONALMONITORMODESET = 48,
 }
+
 impl DXGK_MONITOR_INTERFACE_V2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MONITOR_INTERFACE_V2 }
 
 /// `DXGK_VIDPNSOURCEMODESET_INTERFACE`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -235,16 +259,22 @@ pub struct DXGK_VIDPNSOURCEMODESET_INTERFACE {
     /// Offset 56, 8 bytes: `DXGKDDI_VIDPNSOURCEMODESET_PINMODE`.
     pub pfnPinMode: DXGKDDI_VIDPNSOURCEMODESET_PINMODE,
 }
-assert_layout! {
-    DXGK_VIDPNSOURCEMODESET_INTERFACE, 64, 8, pfnGetNumModes 0, pfnAcquireFirstModeInfo 8, pfnAcquireNextModeInfo 16,
-    pfnAcquirePinnedModeInfo 24, pfnReleaseModeInfo 32, pfnCreateNewModeInfo 40, pfnAddMode 48, pfnPinMode 56,
+
+plain_struct! {
+    DXGK_VIDPNSOURCEMODESET_INTERFACE, 64, 8, pfnGetNumModes: DXGKDDI_VIDPNSOURCEMODESET_GETNUMMODES = 0,
+    pfnAcquireFirstModeInfo: DXGKDDI_VIDPNSOURCEMODESET_ACQUIREFIRSTMODEINFO = 8,
+    pfnAcquireNextModeInfo: DXGKDDI_VIDPNSOURCEMODESET_ACQUIRENEXTMODEINFO = 16,
+    pfnAcquirePinnedModeInfo: DXGKDDI_VIDPNSOURCEMODESET_ACQUIREPINNEDMODEINFO = 24,
+    pfnReleaseModeInfo: DXGKDDI_VIDPNSOURCEMODESET_RELEASEMODEINFO = 32,
+    pfnCreateNewModeInfo: DXGKDDI_VIDPNSOURCEMODESET_CREATENEWMODEINFO = 40,
+    pfnAddMode: DXGKDDI_VIDPNSOURCEMODESET_ADDMODE = 48, pfnPinMode: DXGKDDI_VIDPNSOURCEMODESET_PINMODE = 56,
 }
+
 impl DXGK_VIDPNSOURCEMODESET_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VIDPNSOURCEMODESET_INTERFACE }
 
 /// `DXGK_VIDPNTARGETMODESET_INTERFACE`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -267,16 +297,22 @@ pub struct DXGK_VIDPNTARGETMODESET_INTERFACE {
     /// Offset 56, 8 bytes: `DXGKDDI_VIDPNTARGETMODESET_PINMODE`.
     pub pfnPinMode: DXGKDDI_VIDPNTARGETMODESET_PINMODE,
 }
-assert_layout! {
-    DXGK_VIDPNTARGETMODESET_INTERFACE, 64, 8, pfnGetNumModes 0, pfnAcquireFirstModeInfo 8, pfnAcquireNextModeInfo 16,
-    pfnAcquirePinnedModeInfo 24, pfnReleaseModeInfo 32, pfnCreateNewModeInfo 40, pfnAddMode 48, pfnPinMode 56,
+
+plain_struct! {
+    DXGK_VIDPNTARGETMODESET_INTERFACE, 64, 8, pfnGetNumModes: DXGKDDI_VIDPNTARGETMODESET_GETNUMMODES = 0,
+    pfnAcquireFirstModeInfo: DXGKDDI_VIDPNTARGETMODESET_ACQUIREFIRSTMODEINFO = 8,
+    pfnAcquireNextModeInfo: DXGKDDI_VIDPNTARGETMODESET_ACQUIRENEXTMODEINFO = 16,
+    pfnAcquirePinnedModeInfo: DXGKDDI_VIDPNTARGETMODESET_ACQUIREPINNEDMODEINFO = 24,
+    pfnReleaseModeInfo: DXGKDDI_VIDPNTARGETMODESET_RELEASEMODEINFO = 32,
+    pfnCreateNewModeInfo: DXGKDDI_VIDPNTARGETMODESET_CREATENEWMODEINFO = 40,
+    pfnAddMode: DXGKDDI_VIDPNTARGETMODESET_ADDMODE = 48, pfnPinMode: DXGKDDI_VIDPNTARGETMODESET_PINMODE = 56,
 }
+
 impl DXGK_VIDPNTARGETMODESET_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VIDPNTARGETMODESET_INTERFACE }
 
 /// `DXGK_VIDPNTOPOLOGY_INTERFACE`, d3dkmddi.h: 96 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -307,18 +343,26 @@ pub struct DXGK_VIDPNTOPOLOGY_INTERFACE {
     /// Offset 88, 8 bytes: `DXGKDDI_VIDPNTOPOLOGY_REMOVEPATH`.
     pub pfnRemovePath: DXGKDDI_VIDPNTOPOLOGY_REMOVEPATH,
 }
-assert_layout! {
-    DXGK_VIDPNTOPOLOGY_INTERFACE, 96, 8, pfnGetNumPaths 0, pfnGetNumPathsFromSource 8,
-    pfnEnumPathTargetsFromSource 16, pfnGetPathSourceFromTarget 24, pfnAcquirePathInfo 32,
-    pfnAcquireFirstPathInfo 40, pfnAcquireNextPathInfo 48, pfnUpdatePathSupportInfo 56, pfnReleasePathInfo 64,
-    pfnCreateNewPathInfo 72, pfnAddPath 80, pfnRemovePath 88,
+
+plain_struct! {
+    DXGK_VIDPNTOPOLOGY_INTERFACE, 96, 8, pfnGetNumPaths: DXGKDDI_VIDPNTOPOLOGY_GETNUMPATHS = 0,
+    pfnGetNumPathsFromSource: DXGKDDI_VIDPNTOPOLOGY_GETNUMPATHSFROMSOURCE = 8,
+    pfnEnumPathTargetsFromSource: DXGKDDI_VIDPNTOPOLOGY_ENUMPATHTARGETSFROMSOURCE = 16,
+    pfnGetPathSourceFromTarget: DXGKDDI_VIDPNTOPOLOGY_GETPATHSOURCEFROMTARGET = 24,
+    pfnAcquirePathInfo: DXGKDDI_VIDPNTOPOLOGY_ACQUIREPATHINFO = 32,
+    pfnAcquireFirstPathInfo: DXGKDDI_VIDPNTOPOLOGY_ACQUIREFIRSTPATHINFO = 40,
+    pfnAcquireNextPathInfo: DXGKDDI_VIDPNTOPOLOGY_ACQUIRENEXTPATHINFO = 48,
+    pfnUpdatePathSupportInfo: DXGKDDI_VIDPNTOPOLOGY_UPDATEPATHSUPPORTINFO = 56,
+    pfnReleasePathInfo: DXGKDDI_VIDPNTOPOLOGY_RELEASEPATHINFO = 64,
+    pfnCreateNewPathInfo: DXGKDDI_VIDPNTOPOLOGY_CREATENEWPATHINFO = 72,
+    pfnAddPath: DXGKDDI_VIDPNTOPOLOGY_ADDPATH = 80, pfnRemovePath: DXGKDDI_VIDPNTOPOLOGY_REMOVEPATH = 88,
 }
+
 impl DXGK_VIDPNTOPOLOGY_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VIDPNTOPOLOGY_INTERFACE }
 
 /// `DXGK_VIDPN_INTERFACE`, d3dkmddi.h: 88 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -349,18 +393,25 @@ pub struct DXGK_VIDPN_INTERFACE {
     /// Offset 80, 8 bytes: `DXGKDDI_VIDPN_ASSIGNTARGETMODESET`.
     pub pfnAssignTargetModeSet: DXGKDDI_VIDPN_ASSIGNTARGETMODESET,
 }
-assert_layout! {
-    DXGK_VIDPN_INTERFACE, 88, 8, Version 0, _padding4 4, pfnGetTopology 8, pfnAcquireSourceModeSet 16,
-    pfnReleaseSourceModeSet 24, pfnCreateNewSourceModeSet 32, pfnAssignSourceModeSet 40,
-    pfnAssignMultisamplingMethodSet 48, pfnAcquireTargetModeSet 56, pfnReleaseTargetModeSet 64,
-    pfnCreateNewTargetModeSet 72, pfnAssignTargetModeSet 80,
+
+plain_struct! {
+    DXGK_VIDPN_INTERFACE, 88, 8, Version: DXGK_VIDPN_INTERFACE_VERSION = 0, _padding4: Padding<4> = 4,
+    pfnGetTopology: DXGKDDI_VIDPN_GETTOPOLOGY = 8, pfnAcquireSourceModeSet: DXGKDDI_VIDPN_ACQUIRESOURCEMODESET = 16,
+    pfnReleaseSourceModeSet: DXGKDDI_VIDPN_RELEASESOURCEMODESET = 24,
+    pfnCreateNewSourceModeSet: DXGKDDI_VIDPN_CREATENEWSOURCEMODESET = 32,
+    pfnAssignSourceModeSet: DXGKDDI_VIDPN_ASSIGNSOURCEMODESET = 40,
+    pfnAssignMultisamplingMethodSet: DXGKDDI_VIDPN_ASSIGNMULTISAMPLINGMETHODSET = 48,
+    pfnAcquireTargetModeSet: DXGKDDI_VIDPN_ACQUIRETARGETMODESET = 56,
+    pfnReleaseTargetModeSet: DXGKDDI_VIDPN_RELEASETARGETMODESET = 64,
+    pfnCreateNewTargetModeSet: DXGKDDI_VIDPN_CREATENEWTARGETMODESET = 72,
+    pfnAssignTargetModeSet: DXGKDDI_VIDPN_ASSIGNTARGETMODESET = 80,
 }
+
 impl DXGK_VIDPN_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VIDPN_INTERFACE }
 
 /// `DXGK_WDDM3_ON_VB_INTERFACE`, d3dkmddi.h: 56 bytes, aligned to 8. Source: RC.
 #[repr(C)]
@@ -385,14 +436,17 @@ pub struct DXGK_WDDM3_ON_VB_INTERFACE {
     /// Offset 48, 8 bytes: `PDXGKDDI_DESTROYCPUEVENT`.
     pub DxgkDdiDestroyCpuEvent: PDXGKDDI_DESTROYCPUEVENT,
 }
-assert_layout! {
-    DXGK_WDDM3_ON_VB_INTERFACE, 56, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiSetAllocationBackingStore 32, DxgkDdiCreateCpuEvent 40,
-    DxgkDdiDestroyCpuEvent 48,
+
+plain_struct! {
+    DXGK_WDDM3_ON_VB_INTERFACE, 56, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiSetAllocationBackingStore: PDXGKDDI_SETALLOCATIONBACKINGSTORE = 32,
+    DxgkDdiCreateCpuEvent: PDXGKDDI_CREATECPUEVENT = 40, DxgkDdiDestroyCpuEvent: PDXGKDDI_DESTROYCPUEVENT = 48,
 }
+
 impl DXGK_WDDM3_ON_VB_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_WDDM3_ON_VB_INTERFACE }

@@ -26,7 +26,7 @@ use crate::{
     DXGK_SEGMENTFLAGS, DXGK_SEGMENTFLAGS2, DXGK_SEGMENTPREFERENCE, DXGK_SEGMENTTYPE,
     DXGK_STANDARD_COLORIMETRY_FLAGS, DXGK_SYNC_LOCK_STYLE, DXGK_TRANSFERVIRTUALFLAGS, DXGK_UPDATEPAGETABLEFLAGS,
     GUID, HANDLE, LARGE_INTEGER, MDL, PDXGKDDI_BUILDTESTCOMMANDBUFFER, PHYSICAL_ADDRESS, Padding, RECT,
-    ULARGE_INTEGER, WCHAR, assert_layout, bits, plain, plain_types,
+    ULARGE_INTEGER, WCHAR, bits, plain, plain_struct, plain_union,
 };
 
 /// `D3DKMDT_FENCESTORAGESURFACEDATA`, d3dkmddi.h: 120 bytes, aligned to 8. Source: DC.
@@ -50,16 +50,19 @@ pub struct D3DKMDT_FENCESTORAGESURFACEDATA {
     /// Offset 32, 88 bytes: `DXGK_ALLOCATIONINFO`.
     pub AllocationInfo: DXGK_ALLOCATIONINFO,
 }
-assert_layout! {
-    D3DKMDT_FENCESTORAGESURFACEDATA, 120, 8, PhysicalAdapterIndex 0, FenceStorageValueType 4, FenceStorageType 8,
-    PrivateDriverDataSize 12, pPrivateDriverData 16, Flags 24, Reserved 28, AllocationInfo 32,
+
+plain_struct! {
+    D3DKMDT_FENCESTORAGESURFACEDATA, 120, 8, PhysicalAdapterIndex: u32 = 0,
+    FenceStorageValueType: DXGKARG_FENCESTORAGEVALUETYPE = 4, FenceStorageType: D3DDDI_NATIVEFENCE_TYPE = 8,
+    PrivateDriverDataSize: u32 = 12, pPrivateDriverData: *mut u8 = 16, Flags: DXGKARG_FENCESTORAGEFLAGS = 24,
+    Reserved: u32 = 28, AllocationInfo: DXGK_ALLOCATIONINFO = 32,
 }
+
 impl D3DKMDT_FENCESTORAGESURFACEDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMDT_FENCESTORAGESURFACEDATA }
 
 /// `DKGK_GAMMA_DATA_CAP`, d3dkmddi.h: 16 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -74,17 +77,24 @@ pub struct DKGK_GAMMA_DATA_CAP {
     /// Offset 12, 4 bytes: `float`.
     pub NumericRangeMax: f32,
 }
-assert_layout! { DKGK_GAMMA_DATA_CAP, 16, 4, DataType 0, Value 4, NumericRangeMin 8, NumericRangeMax 12 }
+
+plain_struct! {
+    DKGK_GAMMA_DATA_CAP, 16, 4, DataType: DXGK_GAMMA_DATA_TYPE = 0, Value: u32 = 4, NumericRangeMin: f32 = 8,
+    NumericRangeMax: f32 = 12,
+}
+
 impl DKGK_GAMMA_DATA_CAP {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `BitCountOfInteger`: bits 0 to 5 at offset 4.
     #[inline]
     pub const fn BitCountOfInteger(&self) -> u32 { self.Value & 0x3f }
     /// Stores `BitCountOfInteger`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_BitCountOfInteger(&mut self, value: u32) { self.Value = (self.Value & !0x3f) | (value & 0x3f); }
+
     /// `BitCountOfFraction`: bits 6 to 11 at offset 4.
     #[inline]
     pub const fn BitCountOfFraction(&self) -> u32 { (self.Value >> 6) & 0x3f }
@@ -93,12 +103,14 @@ impl DKGK_GAMMA_DATA_CAP {
     pub const fn set_BitCountOfFraction(&mut self, value: u32) {
         self.Value = (self.Value & !0xfc0) | ((value & 0x3f) << 6);
     }
+
     /// `BitCountOfExponent`: bits 0 to 5 at offset 4.
     #[inline]
     pub const fn BitCountOfExponent(&self) -> u32 { self.Value & 0x3f }
     /// Stores `BitCountOfExponent`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_BitCountOfExponent(&mut self, value: u32) { self.Value = (self.Value & !0x3f) | (value & 0x3f); }
+
     /// `BitCountOfMantissa`: bits 6 to 11 at offset 4.
     #[inline]
     pub const fn BitCountOfMantissa(&self) -> u32 { (self.Value >> 6) & 0x3f }
@@ -108,7 +120,6 @@ impl DKGK_GAMMA_DATA_CAP {
         self.Value = (self.Value & !0xfc0) | ((value & 0x3f) << 6);
     }
 }
-plain_types! { DKGK_GAMMA_DATA_CAP }
 
 /// `DXGKDDICB_PARTITIONING_EVENT_NOTIFICATION`, d3dkmddi.h: 568 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -135,16 +146,19 @@ pub struct DXGKDDICB_PARTITIONING_EVENT_NOTIFICATION {
     /// Offset 560, 8 bytes: `UINT64`.
     pub EventData5: u64,
 }
-assert_layout! {
-    DXGKDDICB_PARTITIONING_EVENT_NOTIFICATION, 568, 8, hAdapter 0, EventType 8, PartitionId 12, EventDescription 16,
-    _padding526 526, EventData1 528, EventData2 536, EventData3 544, EventData4 552, EventData5 560,
+
+plain_struct! {
+    DXGKDDICB_PARTITIONING_EVENT_NOTIFICATION, 568, 8, hAdapter: HANDLE = 0,
+    EventType: DXGIDDI_PARTITIONING_EVENT_TYPE = 8, PartitionId: u32 = 12, EventDescription: [WCHAR; 255] = 16,
+    _padding526: Padding<2> = 526, EventData1: u64 = 528, EventData2: u64 = 536, EventData3: u64 = 544,
+    EventData4: u64 = 552, EventData5: u64 = 560,
 }
+
 impl DXGKDDICB_PARTITIONING_EVENT_NOTIFICATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKDDICB_PARTITIONING_EVENT_NOTIFICATION }
 
 /// `DXGKDDIINT_FEATURE_SAMPLE_4`, d3dkmddi.h: 8 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -154,13 +168,14 @@ pub struct DXGKDDIINT_FEATURE_SAMPLE_4 {
     /// Offset 0, 8 bytes: `PVOID`, type approximate.
     pub AddValue: *mut c_void,
 }
-assert_layout! { DXGKDDIINT_FEATURE_SAMPLE_4, 8, 8, AddValue 0 }
+
+plain_struct! { DXGKDDIINT_FEATURE_SAMPLE_4, 8, 8, AddValue: *mut c_void = 0 }
+
 impl DXGKDDIINT_FEATURE_SAMPLE_4 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKDDIINT_FEATURE_SAMPLE_4 }
 
 /// `DXGKDDIINT_FEATURE_SAMPLE_5`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -172,13 +187,14 @@ pub struct DXGKDDIINT_FEATURE_SAMPLE_5 {
     /// Offset 8, 8 bytes: `PVOID`, type approximate.
     pub SubtractValue: *mut c_void,
 }
-assert_layout! { DXGKDDIINT_FEATURE_SAMPLE_5, 16, 8, AddValue 0, SubtractValue 8 }
+
+plain_struct! { DXGKDDIINT_FEATURE_SAMPLE_5, 16, 8, AddValue: *mut c_void = 0, SubtractValue: *mut c_void = 8 }
+
 impl DXGKDDIINT_FEATURE_SAMPLE_5 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKDDIINT_FEATURE_SAMPLE_5 }
 
 /// `DXGKDDI_KERNELMODETESTINGINTERFACE`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -187,13 +203,16 @@ pub struct DXGKDDI_KERNELMODETESTINGINTERFACE {
     /// Offset 0, 8 bytes: `PDXGKDDI_BUILDTESTCOMMANDBUFFER`. Slot 0.
     pub pfnBuildTestCommandBuffer: PDXGKDDI_BUILDTESTCOMMANDBUFFER,
 }
-assert_layout! { DXGKDDI_KERNELMODETESTINGINTERFACE, 8, 8, pfnBuildTestCommandBuffer 0 }
+
+plain_struct! {
+    DXGKDDI_KERNELMODETESTINGINTERFACE, 8, 8, pfnBuildTestCommandBuffer: PDXGKDDI_BUILDTESTCOMMANDBUFFER = 0,
+}
+
 impl DXGKDDI_KERNELMODETESTINGINTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKDDI_KERNELMODETESTINGINTERFACE }
 
 /// `DXGKISFEATUREENABLED2IOCTL`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -205,13 +224,14 @@ pub struct DXGKISFEATUREENABLED2IOCTL {
     /// Offset 8, 8 bytes: `PVOID`, type approximate.
     pub pArgs: *mut c_void,
 }
-assert_layout! { DXGKISFEATUREENABLED2IOCTL, 16, 8, DriverObject 0, pArgs 8 }
+
+plain_struct! { DXGKISFEATUREENABLED2IOCTL, 16, 8, DriverObject: *mut c_void = 0, pArgs: *mut c_void = 8 }
+
 impl DXGKISFEATUREENABLED2IOCTL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKISFEATUREENABLED2IOCTL }
 
 /// `DXGK_ADL`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -224,17 +244,21 @@ pub struct DXGK_ADL {
     /// Offset 8, 8 bytes: anonymous union.
     pub u0: DXGK_ADL_u0,
 }
-assert_layout! { DXGK_ADL, 16, 8, PageCount 0, Flags 4, u0 8 }
+
+plain_struct! { DXGK_ADL, 16, 8, PageCount: u32 = 0, Flags: DXGK_ADL_FLAGS = 4, u0: DXGK_ADL_u0 = 8 }
+
 impl DXGK_ADL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `BasePageNumber` at offset 8, 8 bytes: `DXGK_PAGE_NUMBER`.
     #[inline]
     pub const fn BasePageNumber(&self) -> DXGK_PAGE_NUMBER { plain::get(&self.u0) }
     /// Stores `BasePageNumber`.
     #[inline]
     pub const fn set_BasePageNumber(&mut self, value: DXGK_PAGE_NUMBER) { plain::put(&mut self.u0, value); }
+
     /// `Pages` at offset 8, 8 bytes: `const DXGK_PAGE_NUMBER *`.
     #[inline]
     pub const fn Pages(&self) -> *const DXGK_PAGE_NUMBER { plain::get(&self.u0) }
@@ -251,18 +275,20 @@ pub union DXGK_ADL_u0 {
     pub(crate) Pages: *const DXGK_PAGE_NUMBER,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGK_ADL_u0, 8, 8 }
+
+plain_union! { DXGK_ADL_u0, 8, 8, DXGK_PAGE_NUMBER, *const DXGK_PAGE_NUMBER, [u8; 8] }
+
 impl DXGK_ADL_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_ADL_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_ADL_u0")
     }
 }
-plain_types! { DXGK_ADL, DXGK_ADL_u0 }
 
 /// `DXGK_ALLOCATIONINFO`, d3dkmddi.h: 88 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -303,21 +329,29 @@ pub struct DXGK_ALLOCATIONINFO {
     /// Offset 84, 4 bytes: `DXGK_ALLOCATIONINFOFLAGS2`.
     pub Flags2: DXGK_ALLOCATIONINFOFLAGS2,
 }
-assert_layout! {
-    DXGK_ALLOCATIONINFO, 88, 8, pPrivateDriverData 0, PrivateDriverDataSize 8, u0 12, Size 16, PitchAlignedSize 24,
-    HintedBank 32, PreferredSegment 36, u1 40, SupportedWriteSegmentSet 44, EvictionSegmentSet 48, u2 52,
-    hAllocation 56, u3 64, _padding68 68, pAllocationUsageHint 72, AllocationPriority 80, Flags2 84,
+
+plain_struct! {
+    DXGK_ALLOCATIONINFO, 88, 8, pPrivateDriverData: *mut c_void = 0, PrivateDriverDataSize: u32 = 8,
+    u0: DXGK_ALLOCATIONINFO_u0 = 12, Size: usize = 16, PitchAlignedSize: usize = 24,
+    HintedBank: DXGK_SEGMENTBANKPREFERENCE = 32, PreferredSegment: DXGK_SEGMENTPREFERENCE = 36,
+    u1: DXGK_ALLOCATIONINFO_u1 = 40, SupportedWriteSegmentSet: u32 = 44, EvictionSegmentSet: u32 = 48,
+    u2: DXGK_ALLOCATIONINFO_u2 = 52, hAllocation: HANDLE = 56, u3: DXGK_ALLOCATIONINFO_u3 = 64,
+    _padding68: Padding<4> = 68, pAllocationUsageHint: *mut DXGK_ALLOCATIONUSAGEHINT = 72,
+    AllocationPriority: u32 = 80, Flags2: DXGK_ALLOCATIONINFOFLAGS2 = 84,
 }
+
 impl DXGK_ALLOCATIONINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Alignment` at offset 12, 4 bytes: `UINT`.
     #[inline]
     pub const fn Alignment(&self) -> u32 { plain::get(&self.u0) }
     /// Stores `Alignment`.
     #[inline]
     pub const fn set_Alignment(&mut self, value: u32) { plain::put(&mut self.u0, value); }
+
     /// `MinimumPageSize` at offset 12, 2 bytes: `UINT16`.
     #[inline]
     pub const fn MinimumPageSize(&self) -> u16 { plain::view::<_, DXGK_ALLOCATIONINFO_u0_s0>(&self.u0).MinimumPageSize }
@@ -326,6 +360,7 @@ impl DXGK_ALLOCATIONINFO {
     pub const fn set_MinimumPageSize(&mut self, value: u16) {
         plain::view_mut::<_, DXGK_ALLOCATIONINFO_u0_s0>(&mut self.u0).MinimumPageSize = value;
     }
+
     /// `RecommendedPageSize` at offset 14, 2 bytes: `UINT16`.
     #[inline]
     pub const fn RecommendedPageSize(&self) -> u16 {
@@ -336,30 +371,35 @@ impl DXGK_ALLOCATIONINFO {
     pub const fn set_RecommendedPageSize(&mut self, value: u16) {
         plain::view_mut::<_, DXGK_ALLOCATIONINFO_u0_s0>(&mut self.u0).RecommendedPageSize = value;
     }
+
     /// `SupportedReadSegmentSet` at offset 40, 4 bytes: `UINT`.
     #[inline]
     pub const fn SupportedReadSegmentSet(&self) -> u32 { plain::get(&self.u1) }
     /// Stores `SupportedReadSegmentSet`.
     #[inline]
     pub const fn set_SupportedReadSegmentSet(&mut self, value: u32) { plain::put(&mut self.u1, value); }
+
     /// `MmuSet` at offset 40, 4 bytes: `UINT`.
     #[inline]
     pub const fn MmuSet(&self) -> u32 { plain::get(&self.u1) }
     /// Stores `MmuSet`.
     #[inline]
     pub const fn set_MmuSet(&mut self, value: u32) { plain::put(&mut self.u1, value); }
+
     /// `MaximumRenamingListLength` at offset 52, 4 bytes: `UINT`.
     #[inline]
     pub const fn MaximumRenamingListLength(&self) -> u32 { plain::get(&self.u2) }
     /// Stores `MaximumRenamingListLength`.
     #[inline]
     pub const fn set_MaximumRenamingListLength(&mut self, value: u32) { plain::put(&mut self.u2, value); }
+
     /// `PhysicalAdapterIndex` at offset 52, 4 bytes: `UINT`.
     #[inline]
     pub const fn PhysicalAdapterIndex(&self) -> u32 { plain::get(&self.u2) }
     /// Stores `PhysicalAdapterIndex`.
     #[inline]
     pub const fn set_PhysicalAdapterIndex(&mut self, value: u32) { plain::put(&mut self.u2, value); }
+
     /// `Flags` at offset 64, 4 bytes: `DXGK_ALLOCATIONINFOFLAGS`.
     #[inline]
     pub const fn Flags(&self) -> &DXGK_ALLOCATIONINFOFLAGS { plain::view(&self.u3) }
@@ -369,6 +409,7 @@ impl DXGK_ALLOCATIONINFO {
     /// Stores `Flags`.
     #[inline]
     pub const fn set_Flags(&mut self, value: DXGK_ALLOCATIONINFOFLAGS) { plain::put(&mut self.u3, value); }
+
     /// `FlagsWddm2` at offset 64, 4 bytes: `DXGK_ALLOCATIONINFOFLAGS_WDDM2_0`.
     #[inline]
     pub const fn FlagsWddm2(&self) -> &DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 { plain::view(&self.u3) }
@@ -389,7 +430,9 @@ pub struct DXGK_ALLOCATIONINFO_u0_s0 {
     /// Offset 14, 2 bytes: `UINT16`.
     pub RecommendedPageSize: u16,
 }
-assert_layout! { DXGK_ALLOCATIONINFO_u0_s0, 4, 2, MinimumPageSize 0, RecommendedPageSize 2 }
+
+plain_struct! { DXGK_ALLOCATIONINFO_u0_s0, 4, 2, MinimumPageSize: u16 = 0, RecommendedPageSize: u16 = 2 }
+
 impl DXGK_ALLOCATIONINFO_u0_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -404,12 +447,15 @@ pub union DXGK_ALLOCATIONINFO_u0 {
     pub(crate) s0: DXGK_ALLOCATIONINFO_u0_s0,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_ALLOCATIONINFO_u0, 4, 4 }
+
+plain_union! { DXGK_ALLOCATIONINFO_u0, 4, 4, u32, DXGK_ALLOCATIONINFO_u0_s0, [u8; 4] }
+
 impl DXGK_ALLOCATIONINFO_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONINFO_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_ALLOCATIONINFO_u0")
@@ -424,12 +470,15 @@ pub union DXGK_ALLOCATIONINFO_u1 {
     pub(crate) MmuSet: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_ALLOCATIONINFO_u1, 4, 4 }
+
+plain_union! { DXGK_ALLOCATIONINFO_u1, 4, 4, u32, u32, [u8; 4] }
+
 impl DXGK_ALLOCATIONINFO_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONINFO_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_ALLOCATIONINFO_u1")
@@ -444,12 +493,15 @@ pub union DXGK_ALLOCATIONINFO_u2 {
     pub(crate) PhysicalAdapterIndex: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_ALLOCATIONINFO_u2, 4, 4 }
+
+plain_union! { DXGK_ALLOCATIONINFO_u2, 4, 4, u32, u32, [u8; 4] }
+
 impl DXGK_ALLOCATIONINFO_u2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONINFO_u2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_ALLOCATIONINFO_u2")
@@ -464,20 +516,19 @@ pub union DXGK_ALLOCATIONINFO_u3 {
     pub(crate) FlagsWddm2: DXGK_ALLOCATIONINFOFLAGS_WDDM2_0,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_ALLOCATIONINFO_u3, 4, 4 }
+
+plain_union! { DXGK_ALLOCATIONINFO_u3, 4, 4, DXGK_ALLOCATIONINFOFLAGS, DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, [u8; 4] }
+
 impl DXGK_ALLOCATIONINFO_u3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONINFO_u3 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_ALLOCATIONINFO_u3")
     }
-}
-plain_types! {
-    DXGK_ALLOCATIONINFO, DXGK_ALLOCATIONINFO_u0_s0, DXGK_ALLOCATIONINFO_u0, DXGK_ALLOCATIONINFO_u1,
-    DXGK_ALLOCATIONINFO_u2, DXGK_ALLOCATIONINFO_u3,
 }
 
 /// `DXGK_ALLOCATIONINFO_TEST`, d3dkmddi.h: 64 bytes, aligned to 8. Source: RC.
@@ -513,17 +564,21 @@ pub struct DXGK_ALLOCATIONINFO_TEST {
     #[doc(hidden)]
     pub _padding60: Padding<4>,
 }
-assert_layout! {
-    DXGK_ALLOCATIONINFO_TEST, 64, 8, Alignment 0, _padding4 4, Size 8, PitchAlignedSize 16, HintedBank 24,
-    PreferredSegment 28, SupportedReadSegmentSet 32, SupportedWriteSegmentSet 36, EvictionSegmentSet 40,
-    PhysicalAdapterIndex 44, FlagsWddm2 48, AllocationPriority 52, Flags2 56, _padding60 60,
+
+plain_struct! {
+    DXGK_ALLOCATIONINFO_TEST, 64, 8, Alignment: u32 = 0, _padding4: Padding<4> = 4, Size: usize = 8,
+    PitchAlignedSize: usize = 16, HintedBank: DXGK_SEGMENTBANKPREFERENCE = 24,
+    PreferredSegment: DXGK_SEGMENTPREFERENCE = 28, SupportedReadSegmentSet: u32 = 32,
+    SupportedWriteSegmentSet: u32 = 36, EvictionSegmentSet: u32 = 40, PhysicalAdapterIndex: u32 = 44,
+    FlagsWddm2: DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 = 48, AllocationPriority: u32 = 52,
+    Flags2: DXGK_ALLOCATIONINFOFLAGS2 = 56, _padding60: Padding<4> = 60,
 }
+
 impl DXGK_ALLOCATIONINFO_TEST {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_ALLOCATIONINFO_TEST }
 
 /// `DXGK_ALLOCATIONLIST`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -538,23 +593,31 @@ pub struct DXGK_ALLOCATIONLIST {
     /// Offset 16, 8 bytes: anonymous union.
     pub u0: DXGK_ALLOCATIONLIST_u0,
 }
-assert_layout! { DXGK_ALLOCATIONLIST, 24, 8, hDeviceSpecificAllocation 0, bits0 8, _padding12 12, u0 16 }
+
+plain_struct! {
+    DXGK_ALLOCATIONLIST, 24, 8, hDeviceSpecificAllocation: HANDLE = 0, bits0: u32 = 8, _padding12: Padding<4> = 12,
+    u0: DXGK_ALLOCATIONLIST_u0 = 16,
+}
+
 impl DXGK_ALLOCATIONLIST {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `WriteOperation`: bit 0 at offset 8.
     #[inline]
     pub const fn WriteOperation(&self) -> bool { self.bits0 & 0x1 != 0 }
     /// Stores `WriteOperation`.
     #[inline]
     pub const fn set_WriteOperation(&mut self, value: bool) { self.bits0 = (self.bits0 & !0x1) | (value as u32); }
+
     /// `SegmentId`: bits 1 to 5 at offset 8.
     #[inline]
     pub const fn SegmentId(&self) -> u32 { (self.bits0 >> 1) & 0x1f }
     /// Stores `SegmentId`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_SegmentId(&mut self, value: u32) { self.bits0 = (self.bits0 & !0x3e) | ((value & 0x1f) << 1); }
+
     /// `Reserved`: bits 6 to 31 at offset 8.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.bits0 >> 6) & 0x3ffffff }
@@ -563,6 +626,7 @@ impl DXGK_ALLOCATIONLIST {
     pub const fn set_Reserved(&mut self, value: u32) {
         self.bits0 = (self.bits0 & !0xffffffc0) | ((value & 0x3ffffff) << 6);
     }
+
     /// `PhysicalAddress` at offset 16, 8 bytes: `PHYSICAL_ADDRESS`.
     #[inline]
     pub const fn PhysicalAddress(&self) -> &PHYSICAL_ADDRESS { plain::view(&self.u0) }
@@ -572,6 +636,7 @@ impl DXGK_ALLOCATIONLIST {
     /// Stores `PhysicalAddress`.
     #[inline]
     pub const fn set_PhysicalAddress(&mut self, value: PHYSICAL_ADDRESS) { plain::put(&mut self.u0, value); }
+
     /// `VirtualAddress` at offset 16, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     #[inline]
     pub const fn VirtualAddress(&self) -> D3DGPU_VIRTUAL_ADDRESS { plain::get(&self.u0) }
@@ -588,18 +653,20 @@ pub union DXGK_ALLOCATIONLIST_u0 {
     pub(crate) VirtualAddress: D3DGPU_VIRTUAL_ADDRESS,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGK_ALLOCATIONLIST_u0, 8, 8 }
+
+plain_union! { DXGK_ALLOCATIONLIST_u0, 8, 8, PHYSICAL_ADDRESS, D3DGPU_VIRTUAL_ADDRESS, [u8; 8] }
+
 impl DXGK_ALLOCATIONLIST_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONLIST_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_ALLOCATIONLIST_u0")
     }
 }
-plain_types! { DXGK_ALLOCATIONLIST, DXGK_ALLOCATIONLIST_u0 }
 
 /// `DXGK_ALLOCATIONUSAGEHINT`, d3dkmddi.h: 40 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -610,13 +677,14 @@ pub struct DXGK_ALLOCATIONUSAGEHINT {
     /// Offset 4, 36 bytes: `DXGK_ALLOCATIONUSAGEINFO1`.
     pub v1: DXGK_ALLOCATIONUSAGEINFO1,
 }
-assert_layout! { DXGK_ALLOCATIONUSAGEHINT, 40, 4, Version 0, v1 4 }
+
+plain_struct! { DXGK_ALLOCATIONUSAGEHINT, 40, 4, Version: u32 = 0, v1: DXGK_ALLOCATIONUSAGEINFO1 = 4 }
+
 impl DXGK_ALLOCATIONUSAGEHINT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_ALLOCATIONUSAGEHINT }
 
 /// `DXGK_ALLOCATIONUSAGEINFO1`, d3dkmddi.h: 36 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -641,20 +709,25 @@ pub struct DXGK_ALLOCATIONUSAGEINFO1 {
     /// Offset 32, 4 bytes: `UINT`.
     pub SlicePitch: u32,
 }
-assert_layout! {
-    DXGK_ALLOCATIONUSAGEINFO1, 36, 4, Flags 0, u0 4, SwizzledFormat 8, ByteOffset 12, Width 16, Height 20, Pitch 24,
-    Depth 28, SlicePitch 32,
+
+plain_struct! {
+    DXGK_ALLOCATIONUSAGEINFO1, 36, 4, Flags: DXGK_ALLOCATIONUSAGEINFO1_Flags = 0,
+    u0: DXGK_ALLOCATIONUSAGEINFO1_u0 = 4, SwizzledFormat: u32 = 8, ByteOffset: u32 = 12, Width: u32 = 16,
+    Height: u32 = 20, Pitch: u32 = 24, Depth: u32 = 28, SlicePitch: u32 = 32,
 }
+
 impl DXGK_ALLOCATIONUSAGEINFO1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Format` at offset 4, 4 bytes: `D3DDDIFORMAT`.
     #[inline]
     pub const fn Format(&self) -> D3DDDIFORMAT { plain::get(&self.u0) }
     /// Stores `Format`.
     #[inline]
     pub const fn set_Format(&mut self, value: D3DDDIFORMAT) { plain::put(&mut self.u0, value); }
+
     /// `PrivateFormat` at offset 4, 4 bytes: `UINT`.
     #[inline]
     pub const fn PrivateFormat(&self) -> u32 { plain::get(&self.u0) }
@@ -670,11 +743,14 @@ pub struct DXGK_ALLOCATIONUSAGEINFO1_Flags {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_ALLOCATIONUSAGEINFO1_Flags, 4, 4, Value 0 }
+
+plain_struct! { DXGK_ALLOCATIONUSAGEINFO1_Flags, 4, 4, Value: u32 = 0 }
+
 impl DXGK_ALLOCATIONUSAGEINFO1_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PrivateFormat`: bit 0 at offset 0.
     #[inline]
     pub const fn PrivateFormat(self) -> bool { self.Value & 0x1 != 0 }
@@ -685,6 +761,7 @@ impl DXGK_ALLOCATIONUSAGEINFO1_Flags {
     #[must_use]
     #[inline]
     pub const fn with_PrivateFormat(mut self, value: bool) -> Self { self.set_PrivateFormat(value); self }
+
     /// `Swizzled`: bit 1 at offset 0.
     #[inline]
     pub const fn Swizzled(self) -> bool { self.Value & 0x2 != 0 }
@@ -695,6 +772,7 @@ impl DXGK_ALLOCATIONUSAGEINFO1_Flags {
     #[must_use]
     #[inline]
     pub const fn with_Swizzled(mut self, value: bool) -> Self { self.set_Swizzled(value); self }
+
     /// `MipMap`: bit 2 at offset 0.
     #[inline]
     pub const fn MipMap(self) -> bool { self.Value & 0x4 != 0 }
@@ -705,6 +783,7 @@ impl DXGK_ALLOCATIONUSAGEINFO1_Flags {
     #[must_use]
     #[inline]
     pub const fn with_MipMap(mut self, value: bool) -> Self { self.set_MipMap(value); self }
+
     /// `Cube`: bit 3 at offset 0.
     #[inline]
     pub const fn Cube(self) -> bool { self.Value & 0x8 != 0 }
@@ -715,6 +794,7 @@ impl DXGK_ALLOCATIONUSAGEINFO1_Flags {
     #[must_use]
     #[inline]
     pub const fn with_Cube(mut self, value: bool) -> Self { self.set_Cube(value); self }
+
     /// `Volume`: bit 4 at offset 0.
     #[inline]
     pub const fn Volume(self) -> bool { self.Value & 0x10 != 0 }
@@ -725,6 +805,7 @@ impl DXGK_ALLOCATIONUSAGEINFO1_Flags {
     #[must_use]
     #[inline]
     pub const fn with_Volume(mut self, value: bool) -> Self { self.set_Volume(value); self }
+
     /// `Vertex`: bit 5 at offset 0.
     #[inline]
     pub const fn Vertex(self) -> bool { self.Value & 0x20 != 0 }
@@ -735,6 +816,7 @@ impl DXGK_ALLOCATIONUSAGEINFO1_Flags {
     #[must_use]
     #[inline]
     pub const fn with_Vertex(mut self, value: bool) -> Self { self.set_Vertex(value); self }
+
     /// `Index`: bit 6 at offset 0.
     #[inline]
     pub const fn Index(self) -> bool { self.Value & 0x40 != 0 }
@@ -745,6 +827,7 @@ impl DXGK_ALLOCATIONUSAGEINFO1_Flags {
     #[must_use]
     #[inline]
     pub const fn with_Index(mut self, value: bool) -> Self { self.set_Index(value); self }
+
     /// `Reserved`: bits 7 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 7) & 0x1ffffff }
@@ -758,6 +841,7 @@ impl DXGK_ALLOCATIONUSAGEINFO1_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONUSAGEINFO1_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_ALLOCATIONUSAGEINFO1_Flags", u64::from(self.Value), &[
@@ -775,18 +859,20 @@ pub union DXGK_ALLOCATIONUSAGEINFO1_u0 {
     pub(crate) PrivateFormat: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_ALLOCATIONUSAGEINFO1_u0, 4, 4 }
+
+plain_union! { DXGK_ALLOCATIONUSAGEINFO1_u0, 4, 4, D3DDDIFORMAT, u32, [u8; 4] }
+
 impl DXGK_ALLOCATIONUSAGEINFO1_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONUSAGEINFO1_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_ALLOCATIONUSAGEINFO1_u0")
     }
 }
-plain_types! { DXGK_ALLOCATIONUSAGEINFO1, DXGK_ALLOCATIONUSAGEINFO1_Flags, DXGK_ALLOCATIONUSAGEINFO1_u0 }
 
 /// `DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -799,13 +885,17 @@ pub struct DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES {
     /// Offset 8, 8 bytes: `DXGK_BUILDPAGINGBUFFER_COPY_RANGE *`.
     pub pRanges: *mut DXGK_BUILDPAGINGBUFFER_COPY_RANGE,
 }
-assert_layout! { DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES, 16, 8, NumRanges 0, _padding4 4, pRanges 8 }
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES, 16, 8, NumRanges: u32 = 0, _padding4: Padding<4> = 4,
+    pRanges: *mut DXGK_BUILDPAGINGBUFFER_COPY_RANGE = 8,
+}
+
 impl DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES }
 
 /// `DXGK_BUILDPAGINGBUFFER_COPY_RANGE`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -824,16 +914,18 @@ pub struct DXGK_BUILDPAGINGBUFFER_COPY_RANGE {
     /// Offset 28, 4 bytes: `UINT`.
     pub DstStartPteIndex: u32,
 }
-assert_layout! {
-    DXGK_BUILDPAGINGBUFFER_COPY_RANGE, 32, 8, NumPageTableEntries 0, _padding4 4, SrcPageTableAddress 8,
-    DstPageTableAddress 16, SrcStartPteIndex 24, DstStartPteIndex 28,
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_COPY_RANGE, 32, 8, NumPageTableEntries: u32 = 0, _padding4: Padding<4> = 4,
+    SrcPageTableAddress: D3DGPU_VIRTUAL_ADDRESS = 8, DstPageTableAddress: D3DGPU_VIRTUAL_ADDRESS = 16,
+    SrcStartPteIndex: u32 = 24, DstStartPteIndex: u32 = 28,
 }
+
 impl DXGK_BUILDPAGINGBUFFER_COPY_RANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_COPY_RANGE }
 
 /// `DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -852,16 +944,18 @@ pub struct DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL {
     /// Offset 32, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub DestinationVirtualAddress: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! {
-    DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL, 40, 8, hAllocation 0, AllocationOffsetInBytes 8, FillSizeInBytes 16,
-    FillPattern 24, _padding28 28, DestinationVirtualAddress 32,
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL, 40, 8, hAllocation: HANDLE = 0, AllocationOffsetInBytes: u64 = 8,
+    FillSizeInBytes: u64 = 16, FillPattern: u32 = 24, _padding28: Padding<4> = 28,
+    DestinationVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 32,
 }
+
 impl DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL }
 
 /// `DXGK_BUILDPAGINGBUFFER_FLUSHTLB`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -876,16 +970,17 @@ pub struct DXGK_BUILDPAGINGBUFFER_FLUSHTLB {
     /// Offset 32, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub EndVirtualAddress: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! {
-    DXGK_BUILDPAGINGBUFFER_FLUSHTLB, 40, 8, RootPageTableAddress 0, hProcess 16, StartVirtualAddress 24,
-    EndVirtualAddress 32,
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_FLUSHTLB, 40, 8, RootPageTableAddress: D3DGPU_PHYSICAL_ADDRESS = 0, hProcess: HANDLE = 16,
+    StartVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 24, EndVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 32,
 }
+
 impl DXGK_BUILDPAGINGBUFFER_FLUSHTLB {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_FLUSHTLB }
 
 /// `DXGK_BUILDPAGINGBUFFER_MAPMMU`, d3dkmddi.h: 40 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -905,16 +1000,17 @@ pub struct DXGK_BUILDPAGINGBUFFER_MAPMMU {
     /// Offset 24, 16 bytes: `DXGK_ADL`.
     pub Adl: DXGK_ADL,
 }
-assert_layout! {
-    DXGK_BUILDPAGINGBUFFER_MAPMMU, 40, 8, hAllocation 0, VirtualAddress 8, MmuId 16, SegmentId 18,
-    AllocationOffsetInPages 20, Adl 24,
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_MAPMMU, 40, 8, hAllocation: *mut c_void = 0, VirtualAddress: u64 = 8, MmuId: u16 = 16,
+    SegmentId: u16 = 18, AllocationOffsetInPages: u32 = 20, Adl: DXGK_ADL = 24,
 }
+
 impl DXGK_BUILDPAGINGBUFFER_MAPMMU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_MAPMMU }
 
 /// `DXGK_BUILDPAGINGBUFFER_NOTIFYALLOC`, d3dkmddi.h: 48 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -935,16 +1031,18 @@ pub struct DXGK_BUILDPAGINGBUFFER_NOTIFYALLOC {
     /// Offset 40, 8 bytes: `UINT64`.
     pub GpuVirtualAddressAtOffset: u64,
 }
-assert_layout! {
-    DXGK_BUILDPAGINGBUFFER_NOTIFYALLOC, 48, 8, hAllocation 0, hKmdProcessHandle 8, Flags 16, _padding20 20,
-    OffsetInBytes 24, SizeInBytes 32, GpuVirtualAddressAtOffset 40,
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_NOTIFYALLOC, 48, 8, hAllocation: HANDLE = 0, hKmdProcessHandle: HANDLE = 8,
+    Flags: DXGK_NOTIFYALLOCFLAGS = 16, _padding20: Padding<4> = 20, OffsetInBytes: u64 = 24, SizeInBytes: u64 = 32,
+    GpuVirtualAddressAtOffset: u64 = 40,
 }
+
 impl DXGK_BUILDPAGINGBUFFER_NOTIFYALLOC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_NOTIFYALLOC }
 
 /// `DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -959,11 +1057,18 @@ pub struct DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! { DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY, 32, 8, hAllocation 0, PhysicalAddress 8, u0 24, _padding28 28 }
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY, 32, 8, hAllocation: HANDLE = 0,
+    PhysicalAddress: D3DGPU_PHYSICAL_ADDRESS = 8, u0: DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY_u0 = 24,
+    _padding28: Padding<4> = 28,
+}
+
 impl DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Resident`: bit 0 at offset 24.
     #[inline]
     pub const fn Resident(&self) -> bool { plain::get::<_, u32>(&self.u0) & 0x1 != 0 }
@@ -972,6 +1077,7 @@ impl DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY {
     pub const fn set_Resident(&mut self, value: bool) {
         let bits = (plain::get::<_, u32>(&self.u0) & !0x1) | (value as u32); plain::put(&mut self.u0, bits);
     }
+
     /// `Reserved`: bits 0 to 30 at offset 24.
     #[inline]
     pub const fn Reserved(&self) -> u32 { plain::get::<_, u32>(&self.u0) & 0x7fffffff }
@@ -990,18 +1096,20 @@ pub union DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY_u0 {
     pub(crate) bits1: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY_u0, 4, 4 }
+
+plain_union! { DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY_u0, 4, 4, u32, u32, [u8; 4] }
+
 impl DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY_u0")
     }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY, DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY_u0 }
 
 /// `DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2`, d3dkmddi.h: 48 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -1027,14 +1135,18 @@ pub struct DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2 {
     #[doc(hidden)]
     pub _padding44: Padding<4>,
 }
-assert_layout! {
-    DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2, 48, 8, hAllocation 0, AllocationOffsetInPages 8, SizeInPages 12,
-    SegmentId 16, Padding0 18, _padding20 20, u0 24, bits0 40, _padding44 44,
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2, 48, 8, hAllocation: *mut c_void = 0, AllocationOffsetInPages: u32 = 8,
+    SizeInPages: u32 = 12, SegmentId: u16 = 16, Padding0: u16 = 18, _padding20: Padding<4> = 20,
+    u0: DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2_u0 = 24, bits0: u32 = 40, _padding44: Padding<4> = 44,
 }
+
 impl DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PhysicalAddress` at offset 24, 16 bytes: `D3DGPU_PHYSICAL_ADDRESS`.
     #[inline]
     pub const fn PhysicalAddress(&self) -> &D3DGPU_PHYSICAL_ADDRESS { plain::view(&self.u0) }
@@ -1044,18 +1156,21 @@ impl DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2 {
     /// Stores `PhysicalAddress`.
     #[inline]
     pub const fn set_PhysicalAddress(&mut self, value: D3DGPU_PHYSICAL_ADDRESS) { plain::put(&mut self.u0, value); }
+
     /// `Mdl` at offset 24, 8 bytes: `PVOID`, type approximate.
     #[inline]
     pub const fn Mdl(&self) -> *mut c_void { plain::get(&self.u0) }
     /// Stores `Mdl`.
     #[inline]
     pub const fn set_Mdl(&mut self, value: *mut c_void) { plain::put(&mut self.u0, value); }
+
     /// `Resident`: bit 0 at offset 40.
     #[inline]
     pub const fn Resident(&self) -> bool { self.bits0 & 0x1 != 0 }
     /// Stores `Resident`.
     #[inline]
     pub const fn set_Resident(&mut self, value: bool) { self.bits0 = (self.bits0 & !0x1) | (value as u32); }
+
     /// `Reserved`: bits 1 to 31 at offset 40.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.bits0 >> 1) & 0x7fffffff }
@@ -1074,18 +1189,20 @@ pub union DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2_u0 {
     pub(crate) Mdl: *mut c_void,
     pub(crate) _bytes: [u8; 16],
 }
-assert_layout! { DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2_u0, 16, 8 }
+
+plain_union! { DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2_u0, 16, 8, D3DGPU_PHYSICAL_ADDRESS, *mut c_void, [u8; 16] }
+
 impl DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2_u0")
     }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2, DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2_u0 }
 
 /// `DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -1099,7 +1216,12 @@ pub struct DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY {
     /// Offset 8, 8 bytes: `PVOID`, type approximate.
     pub FenceResidencyInfo: *mut c_void,
 }
-assert_layout! { DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY, 16, 8, NumFences 0, Flags 4, FenceResidencyInfo 8 }
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY, 16, 8, NumFences: u32 = 0,
+    Flags: DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY_Flags = 4, FenceResidencyInfo: *mut c_void = 8,
+}
+
 impl DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1113,11 +1235,14 @@ pub union DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY_Flags {
     pub(crate) Reserved: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY_Flags, 4, 4 }
+
+plain_union! { DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY_Flags, 4, 4, u32, [u8; 4] }
+
 impl DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved` at offset 4, 4 bytes: `UINT`, type approximate.
     #[inline]
     pub const fn Reserved(&self) -> u32 { plain::get(self) }
@@ -1125,12 +1250,12 @@ impl DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY_Flags {
     #[inline]
     pub const fn set_Reserved(&mut self, value: u32) { plain::put(self, value); }
 }
+
 impl fmt::Debug for DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY_Flags")
     }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY, DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY_Flags }
 
 /// `DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: RC.
 #[repr(C)]
@@ -1141,13 +1266,17 @@ pub struct DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE {
     /// Offset 8, 8 bytes: `UINT64`.
     pub MonitoredFenceValue: u64,
 }
-assert_layout! { DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE, 16, 8, MonitoredFenceGpuVa 0, MonitoredFenceValue 8 }
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE, 16, 8, MonitoredFenceGpuVa: D3DGPU_VIRTUAL_ADDRESS = 0,
+    MonitoredFenceValue: u64 = 8,
+}
+
 impl DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE }
 
 /// `DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1172,17 +1301,20 @@ pub struct DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL {
     /// Offset 56, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub DestinationPageTable: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! {
-    DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL, 64, 8, hAllocation 0, AllocationOffsetInBytes 8, TransferSizeInBytes 16,
-    SourceVirtualAddress 24, DestinationVirtualAddress 32, SourcePageTable 40, TransferDirection 48, Flags 52,
-    DestinationPageTable 56,
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL, 64, 8, hAllocation: HANDLE = 0, AllocationOffsetInBytes: u64 = 8,
+    TransferSizeInBytes: u64 = 16, SourceVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 24,
+    DestinationVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 32, SourcePageTable: D3DGPU_VIRTUAL_ADDRESS = 40,
+    TransferDirection: DXGK_MEMORY_TRANSFER_DIRECTION = 48, Flags: DXGK_TRANSFERVIRTUALFLAGS = 52,
+    DestinationPageTable: D3DGPU_VIRTUAL_ADDRESS = 56,
 }
+
 impl DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL }
 
 /// `DXGK_BUILDPAGINGBUFFER_UNMAPMMU`, d3dkmddi.h: 32 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -1204,16 +1336,17 @@ pub struct DXGK_BUILDPAGINGBUFFER_UNMAPMMU {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    DXGK_BUILDPAGINGBUFFER_UNMAPMMU, 32, 8, hAllocation 0, VirtualAddress 8, MmuId 16, Reserved0 18,
-    AllocationOffset 20, NumberOfPages 24, _padding28 28,
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_UNMAPMMU, 32, 8, hAllocation: *mut c_void = 0, VirtualAddress: u64 = 8, MmuId: u16 = 16,
+    Reserved0: u16 = 18, AllocationOffset: u32 = 20, NumberOfPages: u32 = 24, _padding28: Padding<4> = 28,
 }
+
 impl DXGK_BUILDPAGINGBUFFER_UNMAPMMU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_UNMAPMMU }
 
 /// `DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1230,16 +1363,18 @@ pub struct DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION, 32, 8, ContextAllocation 0, ContextAllocationSize 8,
-    pDriverPrivateData 16, DriverPrivateDataSize 24, _padding28 28,
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION, 32, 8, ContextAllocation: D3DGPU_VIRTUAL_ADDRESS = 0,
+    ContextAllocationSize: u64 = 8, pDriverPrivateData: *mut c_void = 16, DriverPrivateDataSize: u32 = 24,
+    _padding28: Padding<4> = 28,
 }
+
 impl DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION }
 
 /// `DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE`, d3dkmddi.h: 104 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1278,18 +1413,21 @@ pub struct DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE {
     /// Offset 96, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub FirstPteVirtualAddress: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! {
-    DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, 104, 8, PageTableLevel 0, _padding4 4, hAllocation 8,
-    PageTableAddress 16, pPageTableEntries 32, StartIndex 40, NumPageTableEntries 44, Reserved0 48, Flags 52,
-    DriverProtection 56, AllocationOffsetInBytes 64, hProcess 72, UpdateMode 80, _padding84 84,
-    pPageTableEntries64KB 88, FirstPteVirtualAddress 96,
+
+plain_struct! {
+    DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, 104, 8, PageTableLevel: u32 = 0, _padding4: Padding<4> = 4,
+    hAllocation: HANDLE = 8, PageTableAddress: DXGK_PAGETABLEUPDATEADDRESS = 16,
+    pPageTableEntries: *mut DXGK_PTE = 32, StartIndex: u32 = 40, NumPageTableEntries: u32 = 44, Reserved0: u32 = 48,
+    Flags: DXGK_UPDATEPAGETABLEFLAGS = 52, DriverProtection: u64 = 56, AllocationOffsetInBytes: u64 = 64,
+    hProcess: HANDLE = 72, UpdateMode: DXGK_PAGETABLEUPDATEMODE = 80, _padding84: Padding<4> = 84,
+    pPageTableEntries64KB: *mut DXGK_PTE = 88, FirstPteVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 96,
 }
+
 impl DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE }
 
 /// `DXGK_CANCELFLIPS_PLANE`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1304,15 +1442,17 @@ pub struct DXGK_CANCELFLIPS_PLANE {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGK_CANCELFLIPS_PLANE, 24, 8, PresentIdCancelRequested 0, PresentIdCancelled 8, LayerIndex 16, _padding20 20,
+
+plain_struct! {
+    DXGK_CANCELFLIPS_PLANE, 24, 8, PresentIdCancelRequested: u64 = 0, PresentIdCancelled: u64 = 8,
+    LayerIndex: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl DXGK_CANCELFLIPS_PLANE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_CANCELFLIPS_PLANE }
 
 /// `DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_PLANE`, d3dkmddi.h: 104 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1327,16 +1467,18 @@ pub struct DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_PLANE {
     #[doc(hidden)]
     pub _padding100: Padding<4>,
 }
-assert_layout! {
-    DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_PLANE, 104, 8, hAllocation 0, VidPnSourceId 8, PlaneAttributes 12,
-    _padding100 100,
+
+plain_struct! {
+    DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_PLANE, 104, 8, hAllocation: HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, PlaneAttributes: DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES = 12,
+    _padding100: Padding<4> = 100,
 }
+
 impl DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_PLANE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_PLANE }
 
 /// `DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1345,11 +1487,14 @@ pub struct DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FailingPlane`: bits 0 to 3 at offset 0.
     #[inline]
     pub const fn FailingPlane(self) -> u32 { self.Value & 0xf }
@@ -1360,6 +1505,7 @@ impl DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     #[must_use]
     #[inline]
     pub const fn with_FailingPlane(mut self, value: u32) -> Self { self.set_FailingPlane(value); self }
+
     /// `TryAgain`: bit 4 at offset 0.
     #[inline]
     pub const fn TryAgain(self) -> bool { self.Value & 0x10 != 0 }
@@ -1370,6 +1516,7 @@ impl DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     #[must_use]
     #[inline]
     pub const fn with_TryAgain(mut self, value: bool) -> Self { self.set_TryAgain(value); self }
+
     /// `Reserved`: bits 5 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 5) & 0x7ffffff }
@@ -1383,6 +1530,7 @@ impl DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO", u64::from(self.Value), &[
@@ -1390,7 +1538,6 @@ impl fmt::Debug for DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
         ])
     }
 }
-plain_types! { DXGK_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO }
 
 /// `DXGK_COLORIMETRY`, d3dkmddi.h: 52 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1415,16 +1562,20 @@ pub struct DXGK_COLORIMETRY {
     /// Offset 48, 4 bytes: `DXGK_STANDARD_COLORIMETRY_FLAGS`.
     pub StandardColorimetryFlags: DXGK_STANDARD_COLORIMETRY_FLAGS,
 }
-assert_layout! {
-    DXGK_COLORIMETRY, 52, 4, RedPoint 0, GreenPoint 8, BluePoint 16, WhitePoint 24, MinLuminance 32, MaxLuminance 36,
-    MaxFullFrameLuminance 40, FormatBitDepths 44, StandardColorimetryFlags 48,
+
+plain_struct! {
+    DXGK_COLORIMETRY, 52, 4, RedPoint: D3DKMDT_2DOFFSET = 0, GreenPoint: D3DKMDT_2DOFFSET = 8,
+    BluePoint: D3DKMDT_2DOFFSET = 16, WhitePoint: D3DKMDT_2DOFFSET = 24, MinLuminance: u32 = 32,
+    MaxLuminance: u32 = 36, MaxFullFrameLuminance: u32 = 40,
+    FormatBitDepths: D3DKMDT_WIRE_FORMAT_AND_PREFERENCE = 44,
+    StandardColorimetryFlags: DXGK_STANDARD_COLORIMETRY_FLAGS = 48,
 }
+
 impl DXGK_COLORIMETRY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_COLORIMETRY }
 
 /// `DXGK_CONNECTION_CHANGE`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1439,17 +1590,24 @@ pub struct DXGK_CONNECTION_CHANGE {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! { DXGK_CONNECTION_CHANGE, 24, 8, ConnectionChangeId 0, bits0 8, u0 12, _padding20 20 }
+
+plain_struct! {
+    DXGK_CONNECTION_CHANGE, 24, 8, ConnectionChangeId: u64 = 0, bits0: u32 = 8, u0: DXGK_CONNECTION_CHANGE_u0 = 12,
+    _padding20: Padding<4> = 20,
+}
+
 impl DXGK_CONNECTION_CHANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `TargetId`: bits 0 to 23 at offset 8.
     #[inline]
     pub const fn TargetId(&self) -> u32 { self.bits0 & 0xffffff }
     /// Stores `TargetId`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_TargetId(&mut self, value: u32) { self.bits0 = (self.bits0 & !0xffffff) | (value & 0xffffff); }
+
     /// `ConnectionStatus`: bits 24 to 27 at offset 8.
     #[inline]
     pub const fn ConnectionStatus(&self) -> DXGK_CONNECTION_STATUS { DXGK_CONNECTION_STATUS((self.bits0 >> 24) & 0xf) }
@@ -1458,6 +1616,7 @@ impl DXGK_CONNECTION_CHANGE {
     pub const fn set_ConnectionStatus(&mut self, value: DXGK_CONNECTION_STATUS) {
         self.bits0 = (self.bits0 & !0xf000000) | ((value.0 & 0xf) << 24);
     }
+
     /// `Reserved`: bits 28 to 31 at offset 8.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.bits0 >> 28) & 0xf }
@@ -1466,6 +1625,7 @@ impl DXGK_CONNECTION_CHANGE {
     pub const fn set_Reserved(&mut self, value: u32) {
         self.bits0 = (self.bits0 & !0xf0000000) | ((value & 0xf) << 28);
     }
+
     /// `MonitorConnect` at offset 12, 8 bytes: `struct`.
     #[inline]
     pub const fn MonitorConnect(&self) -> &DXGK_CONNECTION_CHANGE_MonitorConnect { plain::view(&self.u0) }
@@ -1479,6 +1639,7 @@ impl DXGK_CONNECTION_CHANGE {
     pub const fn set_MonitorConnect(&mut self, value: DXGK_CONNECTION_CHANGE_MonitorConnect) {
         plain::put(&mut self.u0, value);
     }
+
     /// `TargetConnect` at offset 12, 8 bytes: `struct`.
     #[inline]
     pub const fn TargetConnect(&self) -> &DXGK_CONNECTION_CHANGE_TargetConnect { plain::view(&self.u0) }
@@ -1492,6 +1653,7 @@ impl DXGK_CONNECTION_CHANGE {
     pub const fn set_TargetConnect(&mut self, value: DXGK_CONNECTION_CHANGE_TargetConnect) {
         plain::put(&mut self.u0, value);
     }
+
     /// `TargetJoin` at offset 12, 8 bytes: `struct`.
     #[inline]
     pub const fn TargetJoin(&self) -> &DXGK_CONNECTION_CHANGE_TargetJoin { plain::view(&self.u0) }
@@ -1514,7 +1676,12 @@ pub struct DXGK_CONNECTION_CHANGE_MonitorConnect {
     /// Offset 16, 4 bytes: `DXGK_CONNECTION_MONITOR_CONNECT_FLAGS`.
     pub MonitorConnectFlags: DXGK_CONNECTION_MONITOR_CONNECT_FLAGS,
 }
-assert_layout! { DXGK_CONNECTION_CHANGE_MonitorConnect, 8, 4, LinkTargetType 0, MonitorConnectFlags 4 }
+
+plain_struct! {
+    DXGK_CONNECTION_CHANGE_MonitorConnect, 8, 4, LinkTargetType: D3DKMDT_VIDEO_OUTPUT_TECHNOLOGY = 0,
+    MonitorConnectFlags: DXGK_CONNECTION_MONITOR_CONNECT_FLAGS = 4,
+}
+
 impl DXGK_CONNECTION_CHANGE_MonitorConnect {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1530,7 +1697,12 @@ pub struct DXGK_CONNECTION_CHANGE_TargetConnect {
     /// Offset 16, 4 bytes: `D3DDDI_VIDEO_PRESENT_TARGET_ID`.
     pub NewTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID,
 }
-assert_layout! { DXGK_CONNECTION_CHANGE_TargetConnect, 8, 4, BaseTargetType 0, NewTargetId 4 }
+
+plain_struct! {
+    DXGK_CONNECTION_CHANGE_TargetConnect, 8, 4, BaseTargetType: D3DKMDT_VIDEO_OUTPUT_TECHNOLOGY = 0,
+    NewTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 4,
+}
+
 impl DXGK_CONNECTION_CHANGE_TargetConnect {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1546,7 +1718,12 @@ pub struct DXGK_CONNECTION_CHANGE_TargetJoin {
     /// Offset 16, 4 bytes: `D3DDDI_VIDEO_PRESENT_TARGET_ID`.
     pub NewTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID,
 }
-assert_layout! { DXGK_CONNECTION_CHANGE_TargetJoin, 8, 4, BaseTargetType 0, NewTargetId 4 }
+
+plain_struct! {
+    DXGK_CONNECTION_CHANGE_TargetJoin, 8, 4, BaseTargetType: D3DKMDT_VIDEO_OUTPUT_TECHNOLOGY = 0,
+    NewTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 4,
+}
+
 impl DXGK_CONNECTION_CHANGE_TargetJoin {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1562,20 +1739,22 @@ pub union DXGK_CONNECTION_CHANGE_u0 {
     pub(crate) TargetJoin: DXGK_CONNECTION_CHANGE_TargetJoin,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGK_CONNECTION_CHANGE_u0, 8, 4 }
+
+plain_union! {
+    DXGK_CONNECTION_CHANGE_u0, 8, 4, DXGK_CONNECTION_CHANGE_MonitorConnect, DXGK_CONNECTION_CHANGE_TargetConnect,
+    DXGK_CONNECTION_CHANGE_TargetJoin, [u8; 8],
+}
+
 impl DXGK_CONNECTION_CHANGE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_CONNECTION_CHANGE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_CONNECTION_CHANGE_u0")
     }
-}
-plain_types! {
-    DXGK_CONNECTION_CHANGE, DXGK_CONNECTION_CHANGE_MonitorConnect, DXGK_CONNECTION_CHANGE_TargetConnect,
-    DXGK_CONNECTION_CHANGE_TargetJoin, DXGK_CONNECTION_CHANGE_u0,
 }
 
 /// `DXGK_CONNECTION_USB4_INFO`, d3dkmddi.h: 16 bytes, aligned to 4. Source: DRC.
@@ -1591,16 +1770,17 @@ pub struct DXGK_CONNECTION_USB4_INFO {
     #[doc(hidden)]
     pub _padding13: Padding<3>,
 }
-assert_layout! {
-    DXGK_CONNECTION_USB4_INFO, 16, 4, Dpcd_DP_IN_Adapter_Number 0, Dpcd_USB4_Driver_ID 4,
-    Dpcd_USB4_ROUTER_TOPOLOGY_ID 8, _padding13 13,
+
+plain_struct! {
+    DXGK_CONNECTION_USB4_INFO, 16, 4, Dpcd_DP_IN_Adapter_Number: u32 = 0, Dpcd_USB4_Driver_ID: u32 = 4,
+    Dpcd_USB4_ROUTER_TOPOLOGY_ID: [u8; 5] = 8, _padding13: Padding<3> = 13,
 }
+
 impl DXGK_CONNECTION_USB4_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_CONNECTION_USB4_INFO }
 
 /// `DXGK_CONTEXTINFO`, d3dkmddi.h: 32 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1623,16 +1803,18 @@ pub struct DXGK_CONTEXTINFO {
     /// Offset 28, 4 bytes: `ULONG`.
     pub PagingCompanionNodeId: u32,
 }
-assert_layout! {
-    DXGK_CONTEXTINFO, 32, 4, DmaBufferSize 0, DmaBufferSegmentSet 4, DmaBufferPrivateDataSize 8,
-    AllocationListSize 12, PatchLocationListSize 16, Reserved 20, Caps 24, PagingCompanionNodeId 28,
+
+plain_struct! {
+    DXGK_CONTEXTINFO, 32, 4, DmaBufferSize: u32 = 0, DmaBufferSegmentSet: u32 = 4, DmaBufferPrivateDataSize: u32 = 8,
+    AllocationListSize: u32 = 12, PatchLocationListSize: u32 = 16, Reserved: u32 = 20,
+    Caps: DXGK_CONTEXTINFO_CAPS = 24, PagingCompanionNodeId: u32 = 28,
 }
+
 impl DXGK_CONTEXTINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_CONTEXTINFO }
 
 /// `DXGK_CPUHOSTAPERTURE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1645,13 +1827,16 @@ pub struct DXGK_CPUHOSTAPERTURE {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { DXGK_CPUHOSTAPERTURE, 16, 8, PhysicalAddress 0, SizeInPages 8, _padding12 12 }
+
+plain_struct! {
+    DXGK_CPUHOSTAPERTURE, 16, 8, PhysicalAddress: u64 = 0, SizeInPages: u32 = 8, _padding12: Padding<4> = 12,
+}
+
 impl DXGK_CPUHOSTAPERTURE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_CPUHOSTAPERTURE }
 
 /// `DXGK_DEVICEINFO`, d3dkmddi.h: 24 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1670,16 +1855,17 @@ pub struct DXGK_DEVICEINFO {
     /// Offset 20, 4 bytes: `DXGK_DEVICEINFOFLAGS`.
     pub Flags: DXGK_DEVICEINFOFLAGS,
 }
-assert_layout! {
-    DXGK_DEVICEINFO, 24, 4, DmaBufferSize 0, DmaBufferSegmentSet 4, DmaBufferPrivateDataSize 8,
-    AllocationListSize 12, PatchLocationListSize 16, Flags 20,
+
+plain_struct! {
+    DXGK_DEVICEINFO, 24, 4, DmaBufferSize: u32 = 0, DmaBufferSegmentSet: u32 = 4, DmaBufferPrivateDataSize: u32 = 8,
+    AllocationListSize: u32 = 12, PatchLocationListSize: u32 = 16, Flags: DXGK_DEVICEINFOFLAGS = 20,
 }
+
 impl DXGK_DEVICEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DEVICEINFO }
 
 /// `DXGK_DSI2_PACKET`, d3dkmddi.h: 20 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -1695,11 +1881,17 @@ pub struct DXGK_DSI2_PACKET {
     /// Offset 12, 8 bytes: `UCHAR[8]`.
     pub Payload: [u8; 8],
 }
-assert_layout! { DXGK_DSI2_PACKET, 20, 4, u0 0, u1 4, bits0 8, Payload 12 }
+
+plain_struct! {
+    DXGK_DSI2_PACKET, 20, 4, u0: DXGK_DSI2_PACKET_u0 = 0, u1: DXGK_DSI2_PACKET_u1 = 4, bits0: u32 = 8,
+    Payload: [u8; 8] = 12,
+}
+
 impl DXGK_DSI2_PACKET {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DataId`: bits 0 to 7 at offset 0.
     #[inline]
     pub const fn DataId(&self) -> u32 { plain::get::<_, u32>(&self.u0) & 0xff }
@@ -1708,6 +1900,7 @@ impl DXGK_DSI2_PACKET {
     pub const fn set_DataId(&mut self, value: u32) {
         let bits = (plain::get::<_, u32>(&self.u0) & !0xff) | (value & 0xff); plain::put(&mut self.u0, bits);
     }
+
     /// `DataType`: bits 0 to 5 at offset 0.
     #[inline]
     pub const fn DataType(&self) -> u32 { plain::get::<_, u32>(&self.u0) & 0x3f }
@@ -1716,6 +1909,7 @@ impl DXGK_DSI2_PACKET {
     pub const fn set_DataType(&mut self, value: u32) {
         let bits = (plain::get::<_, u32>(&self.u0) & !0x3f) | (value & 0x3f); plain::put(&mut self.u0, bits);
     }
+
     /// `VirtualChannel`: bits 6 to 7 at offset 0.
     #[inline]
     pub const fn VirtualChannel(&self) -> u32 { (plain::get::<_, u32>(&self.u0) >> 6) & 0x3 }
@@ -1724,6 +1918,7 @@ impl DXGK_DSI2_PACKET {
     pub const fn set_VirtualChannel(&mut self, value: u32) {
         let bits = (plain::get::<_, u32>(&self.u0) & !0xc0) | ((value & 0x3) << 6); plain::put(&mut self.u0, bits);
     }
+
     /// `Data0`: bits 0 to 7 at offset 4.
     #[inline]
     pub const fn Data0(&self) -> u32 { plain::get::<_, u32>(&self.u1) & 0xff }
@@ -1732,6 +1927,7 @@ impl DXGK_DSI2_PACKET {
     pub const fn set_Data0(&mut self, value: u32) {
         let bits = (plain::get::<_, u32>(&self.u1) & !0xff) | (value & 0xff); plain::put(&mut self.u1, bits);
     }
+
     /// `Data1`: bits 8 to 15 at offset 4.
     #[inline]
     pub const fn Data1(&self) -> u32 { (plain::get::<_, u32>(&self.u1) >> 8) & 0xff }
@@ -1740,6 +1936,7 @@ impl DXGK_DSI2_PACKET {
     pub const fn set_Data1(&mut self, value: u32) {
         let bits = (plain::get::<_, u32>(&self.u1) & !0xff00) | ((value & 0xff) << 8); plain::put(&mut self.u1, bits);
     }
+
     /// `LongWriteWordCount`: bits 0 to 15 at offset 4.
     #[inline]
     pub const fn LongWriteWordCount(&self) -> u32 { plain::get::<_, u32>(&self.u1) & 0xffff }
@@ -1748,6 +1945,7 @@ impl DXGK_DSI2_PACKET {
     pub const fn set_LongWriteWordCount(&mut self, value: u32) {
         let bits = (plain::get::<_, u32>(&self.u1) & !0xffff) | (value & 0xffff); plain::put(&mut self.u1, bits);
     }
+
     /// `EccFiller`: bits 0 to 7 at offset 8.
     #[inline]
     pub const fn EccFiller(&self) -> u32 { self.bits0 & 0xff }
@@ -1763,12 +1961,15 @@ pub union DXGK_DSI2_PACKET_u0 {
     pub(crate) bits0: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_DSI2_PACKET_u0, 4, 4 }
+
+plain_union! { DXGK_DSI2_PACKET_u0, 4, 4, u32, [u8; 4] }
+
 impl DXGK_DSI2_PACKET_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_DSI2_PACKET_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_DSI2_PACKET_u0")
@@ -1783,18 +1984,20 @@ pub union DXGK_DSI2_PACKET_u1 {
     pub(crate) bits1: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_DSI2_PACKET_u1, 4, 4 }
+
+plain_union! { DXGK_DSI2_PACKET_u1, 4, 4, u32, u32, [u8; 4] }
+
 impl DXGK_DSI2_PACKET_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_DSI2_PACKET_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_DSI2_PACKET_u1")
     }
 }
-plain_types! { DXGK_DSI2_PACKET, DXGK_DSI2_PACKET_u0, DXGK_DSI2_PACKET_u1 }
 
 /// `DXGK_DSI2_TRANSMISSION`, d3dkmddi.h: 36 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -1816,20 +2019,25 @@ pub struct DXGK_DSI2_TRANSMISSION {
     /// Offset 16, 20 bytes: `DXGK_DSI2_PACKET[1]`.
     pub Packets: [DXGK_DSI2_PACKET; 1],
 }
-assert_layout! {
-    DXGK_DSI2_TRANSMISSION, 36, 4, TotalBufferSize 0, bits0 4, ReadWordCount 8, FinalCommandExtraPayload 10,
-    MipiErrors 12, HostErrors 14, Packets 16,
+
+plain_struct! {
+    DXGK_DSI2_TRANSMISSION, 36, 4, TotalBufferSize: u32 = 0, bits0: u32 = 4, ReadWordCount: u16 = 8,
+    FinalCommandExtraPayload: u16 = 10, MipiErrors: u16 = 12, HostErrors: u16 = 14,
+    Packets: [DXGK_DSI2_PACKET; 1] = 16,
 }
+
 impl DXGK_DSI2_TRANSMISSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PacketCount`: bits 0 to 7 at offset 4.
     #[inline]
     pub const fn PacketCount(&self) -> u32 { self.bits0 & 0xff }
     /// Stores `PacketCount`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_PacketCount(&mut self, value: u32) { self.bits0 = (self.bits0 & !0xff) | (value & 0xff); }
+
     /// `FailedPacket`: bits 8 to 15 at offset 4.
     #[inline]
     pub const fn FailedPacket(&self) -> u32 { (self.bits0 >> 8) & 0xff }
@@ -1838,6 +2046,7 @@ impl DXGK_DSI2_TRANSMISSION {
     pub const fn set_FailedPacket(&mut self, value: u32) {
         self.bits0 = (self.bits0 & !0xff00) | ((value & 0xff) << 8);
     }
+
     /// `TransmissionMode`: bits 16 to 17 at offset 4.
     #[inline]
     pub const fn TransmissionMode(&self) -> u32 { (self.bits0 >> 16) & 0x3 }
@@ -1846,6 +2055,7 @@ impl DXGK_DSI2_TRANSMISSION {
     pub const fn set_TransmissionMode(&mut self, value: u32) {
         self.bits0 = (self.bits0 & !0x30000) | ((value & 0x3) << 16);
     }
+
     /// `ReportMipiErrors`: bit 18 at offset 4.
     #[inline]
     pub const fn ReportMipiErrors(&self) -> bool { self.bits0 & 0x40000 != 0 }
@@ -1854,6 +2064,7 @@ impl DXGK_DSI2_TRANSMISSION {
     pub const fn set_ReportMipiErrors(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x40000) | ((value as u32) << 18);
     }
+
     /// `ClearMipiErrors`: bit 19 at offset 4.
     #[inline]
     pub const fn ClearMipiErrors(&self) -> bool { self.bits0 & 0x80000 != 0 }
@@ -1862,6 +2073,7 @@ impl DXGK_DSI2_TRANSMISSION {
     pub const fn set_ClearMipiErrors(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x80000) | ((value as u32) << 19);
     }
+
     /// `SecondaryPort`: bit 20 at offset 4.
     #[inline]
     pub const fn SecondaryPort(&self) -> bool { self.bits0 & 0x100000 != 0 }
@@ -1870,6 +2082,7 @@ impl DXGK_DSI2_TRANSMISSION {
     pub const fn set_SecondaryPort(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x100000) | ((value as u32) << 20);
     }
+
     /// `Reserved`: bits 21 to 31 at offset 4.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.bits0 >> 21) & 0x7ff }
@@ -1879,7 +2092,6 @@ impl DXGK_DSI2_TRANSMISSION {
         self.bits0 = (self.bits0 & !0xffe00000) | ((value & 0x7ff) << 21);
     }
 }
-plain_types! { DXGK_DSI2_TRANSMISSION }
 
 /// `DXGK_ENGINESTATUS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1888,11 +2100,14 @@ pub struct DXGK_ENGINESTATUS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_ENGINESTATUS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_ENGINESTATUS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_ENGINESTATUS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Responsive`: bit 0 at offset 0.
     #[inline]
     pub const fn Responsive(self) -> bool { self.Value & 0x1 != 0 }
@@ -1903,6 +2118,7 @@ impl DXGK_ENGINESTATUS {
     #[must_use]
     #[inline]
     pub const fn with_Responsive(mut self, value: bool) -> Self { self.set_Responsive(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1916,6 +2132,7 @@ impl DXGK_ENGINESTATUS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_ENGINESTATUS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_ENGINESTATUS", u64::from(self.Value), &[
@@ -1923,7 +2140,6 @@ impl fmt::Debug for DXGK_ENGINESTATUS {
         ])
     }
 }
-plain_types! { DXGK_ENGINESTATUS }
 
 /// `DXGK_ENUM_PIVOT`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -1934,13 +2150,17 @@ pub struct DXGK_ENUM_PIVOT {
     /// Offset 4, 4 bytes: `D3DDDI_VIDEO_PRESENT_TARGET_ID`.
     pub VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID,
 }
-assert_layout! { DXGK_ENUM_PIVOT, 8, 4, VidPnSourceId 0, VidPnTargetId 4 }
+
+plain_struct! {
+    DXGK_ENUM_PIVOT, 8, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 4,
+}
+
 impl DXGK_ENUM_PIVOT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_ENUM_PIVOT }
 
 /// `DXGK_FENCE_RESIDENCY_INFO`, d3dkmddi.h: 56 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -1958,16 +2178,19 @@ pub struct DXGK_FENCE_RESIDENCY_INFO {
     /// Offset 48, 8 bytes: `PVOID`, type approximate.
     pub MonitoredValueKernelCpuVa: *mut c_void,
 }
-assert_layout! {
-    DXGK_FENCE_RESIDENCY_INFO, 56, 8, hGlobalNativeFence 0, CurrentValuePhysicalAddress 8,
-    MonitoredValuePhysicalAddress 24, CurrentValueKernelCpuVa 40, MonitoredValueKernelCpuVa 48,
+
+plain_struct! {
+    DXGK_FENCE_RESIDENCY_INFO, 56, 8, hGlobalNativeFence: *mut c_void = 0,
+    CurrentValuePhysicalAddress: D3DGPU_PHYSICAL_ADDRESS = 8,
+    MonitoredValuePhysicalAddress: D3DGPU_PHYSICAL_ADDRESS = 24, CurrentValueKernelCpuVa: *mut c_void = 40,
+    MonitoredValueKernelCpuVa: *mut c_void = 48,
 }
+
 impl DXGK_FENCE_RESIDENCY_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_FENCE_RESIDENCY_INFO }
 
 /// `DXGK_FLIPQUEUE_LOG_ENTRY`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1978,13 +2201,14 @@ pub struct DXGK_FLIPQUEUE_LOG_ENTRY {
     /// Offset 8, 8 bytes: `ULONGLONG`.
     pub PresentTimestamp: u64,
 }
-assert_layout! { DXGK_FLIPQUEUE_LOG_ENTRY, 16, 8, PresentId 0, PresentTimestamp 8 }
+
+plain_struct! { DXGK_FLIPQUEUE_LOG_ENTRY, 16, 8, PresentId: u64 = 0, PresentTimestamp: u64 = 8 }
+
 impl DXGK_FLIPQUEUE_LOG_ENTRY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_FLIPQUEUE_LOG_ENTRY }
 
 /// `DXGK_FRAMEBUFFERSAVEAREA`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -1993,13 +2217,14 @@ pub struct DXGK_FRAMEBUFFERSAVEAREA {
     /// Offset 0, 8 bytes: `SIZE_T`.
     pub MaximumSize: usize,
 }
-assert_layout! { DXGK_FRAMEBUFFERSAVEAREA, 8, 8, MaximumSize 0 }
+
+plain_struct! { DXGK_FRAMEBUFFERSAVEAREA, 8, 8, MaximumSize: usize = 0 }
+
 impl DXGK_FRAMEBUFFERSAVEAREA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_FRAMEBUFFERSAVEAREA }
 
 /// `DXGK_GAMMA_1DLUT_CAP`, d3dkmddi.h: 20 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2010,13 +2235,14 @@ pub struct DXGK_GAMMA_1DLUT_CAP {
     /// Offset 4, 16 bytes: `DKGK_GAMMA_DATA_CAP`.
     pub GammaDataCap: DKGK_GAMMA_DATA_CAP,
 }
-assert_layout! { DXGK_GAMMA_1DLUT_CAP, 20, 4, NumberOfLUTEntries 0, GammaDataCap 4 }
+
+plain_struct! { DXGK_GAMMA_1DLUT_CAP, 20, 4, NumberOfLUTEntries: u32 = 0, GammaDataCap: DKGK_GAMMA_DATA_CAP = 4 }
+
 impl DXGK_GAMMA_1DLUT_CAP {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GAMMA_1DLUT_CAP }
 
 /// `DXGK_GAMMA_MATRIX_CAP`, d3dkmddi.h: 20 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2027,17 +2253,21 @@ pub struct DXGK_GAMMA_MATRIX_CAP {
     /// Offset 4, 16 bytes: `DKGK_GAMMA_DATA_CAP`.
     pub GammaDataCap: DKGK_GAMMA_DATA_CAP,
 }
-assert_layout! { DXGK_GAMMA_MATRIX_CAP, 20, 4, Value 0, GammaDataCap 4 }
+
+plain_struct! { DXGK_GAMMA_MATRIX_CAP, 20, 4, Value: u32 = 0, GammaDataCap: DKGK_GAMMA_DATA_CAP = 4 }
+
 impl DXGK_GAMMA_MATRIX_CAP {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `MatrixSizeX`: bits 0 to 9 at offset 0.
     #[inline]
     pub const fn MatrixSizeX(&self) -> u32 { self.Value & 0x3ff }
     /// Stores `MatrixSizeX`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_MatrixSizeX(&mut self, value: u32) { self.Value = (self.Value & !0x3ff) | (value & 0x3ff); }
+
     /// `MatrixSizeY`: bits 10 to 19 at offset 0.
     #[inline]
     pub const fn MatrixSizeY(&self) -> u32 { (self.Value >> 10) & 0x3ff }
@@ -2047,7 +2277,6 @@ impl DXGK_GAMMA_MATRIX_CAP {
         self.Value = (self.Value & !0xffc00) | ((value & 0x3ff) << 10);
     }
 }
-plain_types! { DXGK_GAMMA_MATRIX_CAP }
 
 /// `DXGK_GDIARG_ALPHABLEND`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2076,17 +2305,18 @@ pub struct DXGK_GDIARG_ALPHABLEND {
     /// Offset 60, 4 bytes: `UINT`.
     pub SrcPitch: u32,
 }
-assert_layout! {
-    DXGK_GDIARG_ALPHABLEND, 64, 8, SrcRect 0, DstRect 16, SrcAllocationIndex 32, DstAllocationIndex 36,
-    NumSubRects 40, _padding44 44, pSubRects 48, SourceConstantAlpha 56, SourceHasAlpha 57, _padding58 58,
-    SrcPitch 60,
+
+plain_struct! {
+    DXGK_GDIARG_ALPHABLEND, 64, 8, SrcRect: RECT = 0, DstRect: RECT = 16, SrcAllocationIndex: u32 = 32,
+    DstAllocationIndex: u32 = 36, NumSubRects: u32 = 40, _padding44: Padding<4> = 44, pSubRects: *mut RECT = 48,
+    SourceConstantAlpha: u8 = 56, SourceHasAlpha: BOOLEAN = 57, _padding58: Padding<2> = 58, SrcPitch: u32 = 60,
 }
+
 impl DXGK_GDIARG_ALPHABLEND {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GDIARG_ALPHABLEND }
 
 /// `DXGK_GDIARG_BITBLT`, d3dkmddi.h: 72 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2117,16 +2347,18 @@ pub struct DXGK_GDIARG_BITBLT {
     #[doc(hidden)]
     pub _padding68: Padding<4>,
 }
-assert_layout! {
-    DXGK_GDIARG_BITBLT, 72, 8, SrcRect 0, DstRect 16, SrcAllocationIndex 32, DstAllocationIndex 36, NumSubRects 40,
-    _padding44 44, pSubRects 48, Rop 56, Rop3 58, SrcPitch 60, DstPitch 64, _padding68 68,
+
+plain_struct! {
+    DXGK_GDIARG_BITBLT, 72, 8, SrcRect: RECT = 0, DstRect: RECT = 16, SrcAllocationIndex: u32 = 32,
+    DstAllocationIndex: u32 = 36, NumSubRects: u32 = 40, _padding44: Padding<4> = 44, pSubRects: *mut RECT = 48,
+    Rop: u16 = 56, Rop3: u16 = 58, SrcPitch: u32 = 60, DstPitch: u32 = 64, _padding68: Padding<4> = 68,
 }
+
 impl DXGK_GDIARG_BITBLT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GDIARG_BITBLT }
 
 /// `DXGK_GDIARG_CLEARTYPEBLEND`, d3dkmddi.h: 72 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2161,17 +2393,20 @@ pub struct DXGK_GDIARG_CLEARTYPEBLEND {
     /// Offset 68, 4 bytes: `UINT`.
     pub Color2: u32,
 }
-assert_layout! {
-    DXGK_GDIARG_CLEARTYPEBLEND, 72, 8, DstRect 0, TmpSurfAllocationIndex 16, GammaSurfAllocationIndex 20,
-    AlphaSurfAllocationIndex 24, DstAllocationIndex 28, DstToAlphaOffsetX 32, DstToAlphaOffsetY 36, Color 40,
-    Gamma 44, NumSubRects 48, _padding52 52, pSubRects 56, AlphaSurfPitch 64, Color2 68,
+
+plain_struct! {
+    DXGK_GDIARG_CLEARTYPEBLEND, 72, 8, DstRect: RECT = 0, TmpSurfAllocationIndex: u32 = 16,
+    GammaSurfAllocationIndex: u32 = 20, AlphaSurfAllocationIndex: u32 = 24, DstAllocationIndex: u32 = 28,
+    DstToAlphaOffsetX: i32 = 32, DstToAlphaOffsetY: i32 = 36, Color: u32 = 40, Gamma: u32 = 44,
+    NumSubRects: u32 = 48, _padding52: Padding<4> = 52, pSubRects: *mut RECT = 56, AlphaSurfPitch: u32 = 64,
+    Color2: u32 = 68,
 }
+
 impl DXGK_GDIARG_CLEARTYPEBLEND {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GDIARG_CLEARTYPEBLEND }
 
 /// `DXGK_GDIARG_COLORFILL`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2192,16 +2427,17 @@ pub struct DXGK_GDIARG_COLORFILL {
     /// Offset 38, 2 bytes: `WORD`.
     pub Rop3: u16,
 }
-assert_layout! {
-    DXGK_GDIARG_COLORFILL, 40, 8, DstRect 0, DstAllocationIndex 16, NumSubRects 20, pSubRects 24, Color 32, Rop 36,
-    Rop3 38,
+
+plain_struct! {
+    DXGK_GDIARG_COLORFILL, 40, 8, DstRect: RECT = 0, DstAllocationIndex: u32 = 16, NumSubRects: u32 = 20,
+    pSubRects: *mut RECT = 24, Color: u32 = 32, Rop: u16 = 36, Rop3: u16 = 38,
 }
+
 impl DXGK_GDIARG_COLORFILL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GDIARG_COLORFILL }
 
 /// `DXGK_GDIARG_STRETCHBLT`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2226,26 +2462,32 @@ pub struct DXGK_GDIARG_STRETCHBLT {
     /// Offset 60, 4 bytes: `UINT`.
     pub SrcPitch: u32,
 }
-assert_layout! {
-    DXGK_GDIARG_STRETCHBLT, 64, 8, SrcRect 0, DstRect 16, DstAllocationIndex 32, SrcAllocationIndex 36,
-    NumSubRects 40, _padding44 44, pSubRects 48, Flags 56, SrcPitch 60,
+
+plain_struct! {
+    DXGK_GDIARG_STRETCHBLT, 64, 8, SrcRect: RECT = 0, DstRect: RECT = 16, DstAllocationIndex: u32 = 32,
+    SrcAllocationIndex: u32 = 36, NumSubRects: u32 = 40, _padding44: Padding<4> = 44, pSubRects: *mut RECT = 48,
+    Flags: u32 = 56, SrcPitch: u32 = 60,
 }
+
 impl DXGK_GDIARG_STRETCHBLT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Mode`: bits 0 to 15 at offset 56.
     #[inline]
     pub const fn Mode(&self) -> u32 { self.Flags & 0xffff }
     /// Stores `Mode`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_Mode(&mut self, value: u32) { self.Flags = (self.Flags & !0xffff) | (value & 0xffff); }
+
     /// `MirrorX`: bit 16 at offset 56.
     #[inline]
     pub const fn MirrorX(&self) -> bool { self.Flags & 0x10000 != 0 }
     /// Stores `MirrorX`.
     #[inline]
     pub const fn set_MirrorX(&mut self, value: bool) { self.Flags = (self.Flags & !0x10000) | ((value as u32) << 16); }
+
     /// `MirrorY`: bit 17 at offset 56.
     #[inline]
     pub const fn MirrorY(&self) -> bool { self.Flags & 0x20000 != 0 }
@@ -2253,7 +2495,6 @@ impl DXGK_GDIARG_STRETCHBLT {
     #[inline]
     pub const fn set_MirrorY(&mut self, value: bool) { self.Flags = (self.Flags & !0x20000) | ((value as u32) << 17); }
 }
-plain_types! { DXGK_GDIARG_STRETCHBLT }
 
 /// `DXGK_GDIARG_TRANSPARENTBLT`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2278,16 +2519,18 @@ pub struct DXGK_GDIARG_TRANSPARENTBLT {
     /// Offset 60, 4 bytes: `UINT`.
     pub SrcPitch: u32,
 }
-assert_layout! {
-    DXGK_GDIARG_TRANSPARENTBLT, 64, 8, SrcRect 0, DstRect 16, SrcAllocationIndex 32, DstAllocationIndex 36, Color 40,
-    NumSubRects 44, pSubRects 48, Flags 56, SrcPitch 60,
+
+plain_struct! {
+    DXGK_GDIARG_TRANSPARENTBLT, 64, 8, SrcRect: RECT = 0, DstRect: RECT = 16, SrcAllocationIndex: u32 = 32,
+    DstAllocationIndex: u32 = 36, Color: u32 = 40, NumSubRects: u32 = 44, pSubRects: *mut RECT = 48,
+    Flags: D3DKM_TRANSPARENTBLTFLAGS = 56, SrcPitch: u32 = 60,
 }
+
 impl DXGK_GDIARG_TRANSPARENTBLT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GDIARG_TRANSPARENTBLT }
 
 /// `DXGK_GPUENGINETOPOLOGY`, d3dkmddi.h: 260 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2298,13 +2541,14 @@ pub struct DXGK_GPUENGINETOPOLOGY {
     /// Offset 4, 256 bytes: `UINT[64]`.
     pub Reserved: [u32; 64],
 }
-assert_layout! { DXGK_GPUENGINETOPOLOGY, 260, 4, NbAsymetricProcessingNodes 0, Reserved 4 }
+
+plain_struct! { DXGK_GPUENGINETOPOLOGY, 260, 4, NbAsymetricProcessingNodes: u32 = 0, Reserved: [u32; 64] = 4 }
+
 impl DXGK_GPUENGINETOPOLOGY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GPUENGINETOPOLOGY }
 
 /// `DXGK_GPU_PHYSICAL_RESERVE_DESCRIPTOR`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -2316,13 +2560,17 @@ pub struct DXGK_GPU_PHYSICAL_RESERVE_DESCRIPTOR {
     /// Offset 8, 8 bytes: `PVOID`, type approximate.
     pub MemoryBasis: *mut c_void,
 }
-assert_layout! { DXGK_GPU_PHYSICAL_RESERVE_DESCRIPTOR, 16, 8, DriverAllocationHandle 0, MemoryBasis 8 }
+
+plain_struct! {
+    DXGK_GPU_PHYSICAL_RESERVE_DESCRIPTOR, 16, 8, DriverAllocationHandle: *mut c_void = 0,
+    MemoryBasis: *mut c_void = 8,
+}
+
 impl DXGK_GPU_PHYSICAL_RESERVE_DESCRIPTOR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GPU_PHYSICAL_RESERVE_DESCRIPTOR }
 
 /// `DXGK_HARDWARERESERVEDRANGES`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2335,13 +2583,17 @@ pub struct DXGK_HARDWARERESERVEDRANGES {
     /// Offset 8, 8 bytes: `DXGK_PHYSICAL_MEMORY_RANGE *`.
     pub pPhysicalRanges: *mut DXGK_PHYSICAL_MEMORY_RANGE,
 }
-assert_layout! { DXGK_HARDWARERESERVEDRANGES, 16, 8, NumRanges 0, _padding4 4, pPhysicalRanges 8 }
+
+plain_struct! {
+    DXGK_HARDWARERESERVEDRANGES, 16, 8, NumRanges: u32 = 0, _padding4: Padding<4> = 4,
+    pPhysicalRanges: *mut DXGK_PHYSICAL_MEMORY_RANGE = 8,
+}
+
 impl DXGK_HARDWARERESERVEDRANGES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_HARDWARERESERVEDRANGES }
 
 /// `DXGK_HDR_METADATA`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2354,13 +2606,16 @@ pub struct DXGK_HDR_METADATA {
     /// Offset 8, 8 bytes: `VOID *`.
     pub pMetaData: *mut c_void,
 }
-assert_layout! { DXGK_HDR_METADATA, 16, 8, Type 0, Size 4, pMetaData 8 }
+
+plain_struct! {
+    DXGK_HDR_METADATA, 16, 8, Type: D3DDDI_HDR_METADATA_TYPE = 0, Size: u32 = 4, pMetaData: *mut c_void = 8,
+}
+
 impl DXGK_HDR_METADATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_HDR_METADATA }
 
 /// `DXGK_HISTORY_BUFFER`, d3dkmddi.h: 20 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2373,13 +2628,17 @@ pub struct DXGK_HISTORY_BUFFER {
     #[doc(hidden)]
     pub _padding17: Padding<3>,
 }
-assert_layout! { DXGK_HISTORY_BUFFER, 20, 4, Header 0, DriverPrivateData 16, _padding17 17 }
+
+plain_struct! {
+    DXGK_HISTORY_BUFFER, 20, 4, Header: DXGK_HISTORY_BUFFER_HEADER = 0, DriverPrivateData: [u8; 1] = 16,
+    _padding17: Padding<3> = 17,
+}
+
 impl DXGK_HISTORY_BUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_HISTORY_BUFFER }
 
 /// `DXGK_HISTORY_BUFFER_HEADER`, d3dkmddi.h: 16 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2394,15 +2653,17 @@ pub struct DXGK_HISTORY_BUFFER_HEADER {
     /// Offset 12, 4 bytes: `UINT32`.
     pub Reserved: u32,
 }
-assert_layout! {
-    DXGK_HISTORY_BUFFER_HEADER, 16, 4, RenderCbSequence 0, NumTimestamps 4, PrivateDataSize 8, Reserved 12,
+
+plain_struct! {
+    DXGK_HISTORY_BUFFER_HEADER, 16, 4, RenderCbSequence: u32 = 0, NumTimestamps: u32 = 4, PrivateDataSize: u32 = 8,
+    Reserved: u32 = 12,
 }
+
 impl DXGK_HISTORY_BUFFER_HEADER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_HISTORY_BUFFER_HEADER }
 
 /// `DXGK_INHERITED_TIMING_INFO`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DR.
 #[repr(C)]
@@ -2415,17 +2676,24 @@ pub struct DXGK_INHERITED_TIMING_INFO {
     /// Offset 8, 4 bytes: anonymous union.
     pub u1: DXGK_INHERITED_TIMING_INFO_u1,
 }
-assert_layout! { DXGK_INHERITED_TIMING_INFO, 12, 4, u0 0, SelectedWireFormat 4, u1 8 }
+
+plain_struct! {
+    DXGK_INHERITED_TIMING_INFO, 12, 4, u0: DXGK_INHERITED_TIMING_INFO_u0 = 0,
+    SelectedWireFormat: D3DKMDT_WIRE_FORMAT_AND_PREFERENCE = 4, u1: DXGK_INHERITED_TIMING_INFO_u1 = 8,
+}
+
 impl DXGK_INHERITED_TIMING_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `OutputColorSpace` at offset 0, 4 bytes: `D3DDDI_COLOR_SPACE_TYPE`.
     #[inline]
     pub const fn OutputColorSpace(&self) -> D3DDDI_COLOR_SPACE_TYPE { plain::get(&self.u0) }
     /// Stores `OutputColorSpace`.
     #[inline]
     pub const fn set_OutputColorSpace(&mut self, value: D3DDDI_COLOR_SPACE_TYPE) { plain::put(&mut self.u0, value); }
+
     /// `OutputWireColorSpace` at offset 0, 4 bytes: `D3DDDI_OUTPUT_WIRE_COLOR_SPACE_TYPE`.
     #[inline]
     pub const fn OutputWireColorSpace(&self) -> D3DDDI_OUTPUT_WIRE_COLOR_SPACE_TYPE { plain::get(&self.u0) }
@@ -2434,6 +2702,7 @@ impl DXGK_INHERITED_TIMING_INFO {
     pub const fn set_OutputWireColorSpace(&mut self, value: D3DDDI_OUTPUT_WIRE_COLOR_SPACE_TYPE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GlitchCause` at offset 8, 1 byte: `DXGK_GLITCH_CAUSE`.
     #[inline]
     pub const fn GlitchCause(&self) -> DXGK_GLITCH_CAUSE {
@@ -2444,6 +2713,7 @@ impl DXGK_INHERITED_TIMING_INFO {
     pub const fn set_GlitchCause(&mut self, value: DXGK_GLITCH_CAUSE) {
         plain::view_mut::<_, DXGK_INHERITED_TIMING_INFO_u1_s0>(&mut self.u1).GlitchCause = value;
     }
+
     /// `GlitchEffect` at offset 9, 1 byte: `DXGK_GLITCH_EFFECT`.
     #[inline]
     pub const fn GlitchEffect(&self) -> DXGK_GLITCH_EFFECT {
@@ -2454,6 +2724,7 @@ impl DXGK_INHERITED_TIMING_INFO {
     pub const fn set_GlitchEffect(&mut self, value: DXGK_GLITCH_EFFECT) {
         plain::view_mut::<_, DXGK_INHERITED_TIMING_INFO_u1_s0>(&mut self.u1).GlitchEffect = value;
     }
+
     /// `GlitchDuration` at offset 10, 1 byte: `DXGK_GLITCH_DURATION`.
     #[inline]
     pub const fn GlitchDuration(&self) -> DXGK_GLITCH_DURATION {
@@ -2464,6 +2735,7 @@ impl DXGK_INHERITED_TIMING_INFO {
     pub const fn set_GlitchDuration(&mut self, value: DXGK_GLITCH_DURATION) {
         plain::view_mut::<_, DXGK_INHERITED_TIMING_INFO_u1_s0>(&mut self.u1).GlitchDuration = value;
     }
+
     /// `Reserved` at offset 11, 1 byte: `UINT8`.
     #[inline]
     pub const fn Reserved(&self) -> u8 { plain::view::<_, DXGK_INHERITED_TIMING_INFO_u1_s0>(&self.u1).Reserved }
@@ -2472,6 +2744,7 @@ impl DXGK_INHERITED_TIMING_INFO {
     pub const fn set_Reserved(&mut self, value: u8) {
         plain::view_mut::<_, DXGK_INHERITED_TIMING_INFO_u1_s0>(&mut self.u1).Reserved = value;
     }
+
     /// `DiagnosticInfo` at offset 8, 4 bytes: `UINT`.
     #[inline]
     pub const fn DiagnosticInfo(&self) -> u32 { plain::get(&self.u1) }
@@ -2488,12 +2761,17 @@ pub union DXGK_INHERITED_TIMING_INFO_u0 {
     pub(crate) OutputWireColorSpace: D3DDDI_OUTPUT_WIRE_COLOR_SPACE_TYPE,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_INHERITED_TIMING_INFO_u0, 4, 4 }
+
+plain_union! {
+    DXGK_INHERITED_TIMING_INFO_u0, 4, 4, D3DDDI_COLOR_SPACE_TYPE, D3DDDI_OUTPUT_WIRE_COLOR_SPACE_TYPE, [u8; 4],
+}
+
 impl DXGK_INHERITED_TIMING_INFO_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_INHERITED_TIMING_INFO_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_INHERITED_TIMING_INFO_u0")
@@ -2513,7 +2791,12 @@ pub struct DXGK_INHERITED_TIMING_INFO_u1_s0 {
     /// Offset 11, 1 byte: `UINT8`.
     pub Reserved: u8,
 }
-assert_layout! { DXGK_INHERITED_TIMING_INFO_u1_s0, 4, 1, GlitchCause 0, GlitchEffect 1, GlitchDuration 2, Reserved 3 }
+
+plain_struct! {
+    DXGK_INHERITED_TIMING_INFO_u1_s0, 4, 1, GlitchCause: DXGK_GLITCH_CAUSE = 0, GlitchEffect: DXGK_GLITCH_EFFECT = 1,
+    GlitchDuration: DXGK_GLITCH_DURATION = 2, Reserved: u8 = 3,
+}
+
 impl DXGK_INHERITED_TIMING_INFO_u1_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2528,20 +2811,19 @@ pub union DXGK_INHERITED_TIMING_INFO_u1 {
     pub(crate) DiagnosticInfo: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_INHERITED_TIMING_INFO_u1, 4, 4 }
+
+plain_union! { DXGK_INHERITED_TIMING_INFO_u1, 4, 4, DXGK_INHERITED_TIMING_INFO_u1_s0, u32, [u8; 4] }
+
 impl DXGK_INHERITED_TIMING_INFO_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_INHERITED_TIMING_INFO_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_INHERITED_TIMING_INFO_u1")
     }
-}
-plain_types! {
-    DXGK_INHERITED_TIMING_INFO, DXGK_INHERITED_TIMING_INFO_u0, DXGK_INHERITED_TIMING_INFO_u1_s0,
-    DXGK_INHERITED_TIMING_INFO_u1,
 }
 
 /// `DXGK_INTERRUPT_TABLE_ENTRY`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DC.
@@ -2555,13 +2837,16 @@ pub struct DXGK_INTERRUPT_TABLE_ENTRY {
     /// Offset 12, 4 bytes: `UINT32`.
     pub VectorControl: u32,
 }
-assert_layout! { DXGK_INTERRUPT_TABLE_ENTRY, 16, 8, MessageAddress 0, MessageData 8, VectorControl 12 }
+
+plain_struct! {
+    DXGK_INTERRUPT_TABLE_ENTRY, 16, 8, MessageAddress: u64 = 0, MessageData: u32 = 8, VectorControl: u32 = 12,
+}
+
 impl DXGK_INTERRUPT_TABLE_ENTRY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_INTERRUPT_TABLE_ENTRY }
 
 /// `DXGK_KSR_MEMORY_RANGE`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2570,13 +2855,14 @@ pub struct DXGK_KSR_MEMORY_RANGE {
     /// Offset 0, 8 bytes: `ULONGLONG`.
     pub MemoryRangeDesc: u64,
 }
-assert_layout! { DXGK_KSR_MEMORY_RANGE, 8, 8, MemoryRangeDesc 0 }
+
+plain_struct! { DXGK_KSR_MEMORY_RANGE, 8, 8, MemoryRangeDesc: u64 = 0 }
+
 impl DXGK_KSR_MEMORY_RANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_KSR_MEMORY_RANGE }
 
 /// `DXGK_MEMORYRANGE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2587,13 +2873,14 @@ pub struct DXGK_MEMORYRANGE {
     /// Offset 8, 8 bytes: `UINT64`.
     pub SizeInBytes: u64,
 }
-assert_layout! { DXGK_MEMORYRANGE, 16, 8, SegmentOffset 0, SizeInBytes 8 }
+
+plain_struct! { DXGK_MEMORYRANGE, 16, 8, SegmentOffset: u64 = 0, SizeInBytes: u64 = 8 }
+
 impl DXGK_MEMORYRANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MEMORYRANGE }
 
 /// `DXGK_MMUDESCRIPTOR`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -2607,13 +2894,14 @@ pub struct DXGK_MMUDESCRIPTOR {
     /// Offset 8, 8 bytes: `ULONGLONG`, type approximate.
     pub Size: u64,
 }
-assert_layout! { DXGK_MMUDESCRIPTOR, 16, 8, Flags 0, _padding4 4, Size 8 }
+
+plain_struct! { DXGK_MMUDESCRIPTOR, 16, 8, Flags: DXGK_MMUFLAGS = 0, _padding4: Padding<4> = 4, Size: u64 = 8 }
+
 impl DXGK_MMUDESCRIPTOR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MMUDESCRIPTOR }
 
 /// `DXGK_MONITORLINKINFO`, d3dkmddi.h: 12 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2626,13 +2914,17 @@ pub struct DXGK_MONITORLINKINFO {
     /// Offset 8, 4 bytes: `D3DKMDT_WIRE_FORMAT_AND_PREFERENCE`.
     pub DitheringSupport: D3DKMDT_WIRE_FORMAT_AND_PREFERENCE,
 }
-assert_layout! { DXGK_MONITORLINKINFO, 12, 4, UsageHints 0, Capabilities 4, DitheringSupport 8 }
+
+plain_struct! {
+    DXGK_MONITORLINKINFO, 12, 4, UsageHints: DXGK_MONITORLINKINFO_USAGEHINTS = 0,
+    Capabilities: DXGK_MONITORLINKINFO_CAPABILITIES = 4, DitheringSupport: D3DKMDT_WIRE_FORMAT_AND_PREFERENCE = 8,
+}
+
 impl DXGK_MONITORLINKINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MONITORLINKINFO }
 
 /// `DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES`, d3dkmddi.h: 88 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -2665,17 +2957,22 @@ pub struct DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES {
     /// Offset 84, 4 bytes: `DXGK_MULTIPLANE_OVERLAY_STRETCH_QUALITY`.
     pub StretchQuality: DXGK_MULTIPLANE_OVERLAY_STRETCH_QUALITY,
 }
-assert_layout! {
-    DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES, 88, 4, Flags 0, SrcRect 4, DstRect 20, ClipRect 36, Rotation 52, Blend 56,
-    VideoFrameFormat 60, YCbCrFlags 64, StereoFormat 68, StereoLeftViewFrame0 72, StereoBaseViewFrame0 76,
-    StereoFlipMode 80, StretchQuality 84,
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES, 88, 4, Flags: DXGK_MULTIPLANE_OVERLAY_FLAGS = 0, SrcRect: RECT = 4,
+    DstRect: RECT = 20, ClipRect: RECT = 36, Rotation: D3DDDI_ROTATION = 52,
+    Blend: DXGK_MULTIPLANE_OVERLAY_BLEND = 56, VideoFrameFormat: DXGK_MULTIPLANE_OVERLAY_VIDEO_FRAME_FORMAT = 60,
+    YCbCrFlags: DXGK_MULTIPLANE_OVERLAY_YCbCr_FLAGS = 64, StereoFormat: DXGK_MULTIPLANE_OVERLAY_STEREO_FORMAT = 68,
+    StereoLeftViewFrame0: BOOL = 72, StereoBaseViewFrame0: BOOL = 76,
+    StereoFlipMode: DXGK_MULTIPLANE_OVERLAY_STEREO_FLIP_MODE = 80,
+    StretchQuality: DXGK_MULTIPLANE_OVERLAY_STRETCH_QUALITY = 84,
 }
+
 impl DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES }
 
 /// `DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES2`, d3dkmddi.h: 92 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2710,17 +3007,22 @@ pub struct DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES2 {
     /// Offset 88, 4 bytes: `UINT`.
     pub Reserved1: u32,
 }
-assert_layout! {
-    DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES2, 92, 4, Flags 0, SrcRect 4, DstRect 20, ClipRect 36, Rotation 52, Blend 56,
-    VideoFrameFormat 60, ColorSpaceType 64, StereoFormat 68, StereoLeftViewFrame0 72, StereoBaseViewFrame0 76,
-    StereoFlipMode 80, StretchQuality 84, Reserved1 88,
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES2, 92, 4, Flags: DXGK_MULTIPLANE_OVERLAY_FLAGS = 0, SrcRect: RECT = 4,
+    DstRect: RECT = 20, ClipRect: RECT = 36, Rotation: D3DDDI_ROTATION = 52,
+    Blend: DXGK_MULTIPLANE_OVERLAY_BLEND = 56, VideoFrameFormat: DXGK_MULTIPLANE_OVERLAY_VIDEO_FRAME_FORMAT = 60,
+    ColorSpaceType: D3DDDI_COLOR_SPACE_TYPE = 64, StereoFormat: DXGK_MULTIPLANE_OVERLAY_STEREO_FORMAT = 68,
+    StereoLeftViewFrame0: BOOL = 72, StereoBaseViewFrame0: BOOL = 76,
+    StereoFlipMode: DXGK_MULTIPLANE_OVERLAY_STEREO_FLIP_MODE = 80,
+    StretchQuality: DXGK_MULTIPLANE_OVERLAY_STRETCH_QUALITY = 84, Reserved1: u32 = 88,
 }
+
 impl DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES2 }
 
 /// `DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3`, d3dkmddi.h: 88 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2751,16 +3053,20 @@ pub struct DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3 {
     /// Offset 80, 8 bytes: `const RECT *`.
     pub pDirtyRects: *const RECT,
 }
-assert_layout! {
-    DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3, 88, 8, Flags 0, SrcRect 4, DstRect 20, ClipRect 36, Rotation 52, Blend 56,
-    ColorSpaceType 60, StretchQuality 64, SDRWhiteLevel 68, DirtyRectCnt 72, _padding76 76, pDirtyRects 80,
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3, 88, 8, Flags: DXGK_MULTIPLANE_OVERLAY_FLAGS = 0, SrcRect: RECT = 4,
+    DstRect: RECT = 20, ClipRect: RECT = 36, Rotation: D3DDDI_ROTATION = 52,
+    Blend: DXGK_MULTIPLANE_OVERLAY_BLEND = 56, ColorSpaceType: D3DDDI_COLOR_SPACE_TYPE = 60,
+    StretchQuality: DXGK_MULTIPLANE_OVERLAY_STRETCH_QUALITY = 64, SDRWhiteLevel: u32 = 68, DirtyRectCnt: u32 = 72,
+    _padding76: Padding<4> = 76, pDirtyRects: *const RECT = 80,
 }
+
 impl DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3 }
 
 /// `DXGK_MULTIPLANE_OVERLAY_BLEND`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2769,11 +3075,14 @@ pub struct DXGK_MULTIPLANE_OVERLAY_BLEND {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_MULTIPLANE_OVERLAY_BLEND, 4, 4, Value 0 }
+
+plain_struct! { DXGK_MULTIPLANE_OVERLAY_BLEND, 4, 4, Value: u32 = 0 }
+
 impl DXGK_MULTIPLANE_OVERLAY_BLEND {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AlphaBlend`: bit 0 at offset 0.
     #[inline]
     pub const fn AlphaBlend(self) -> bool { self.Value & 0x1 != 0 }
@@ -2784,6 +3093,7 @@ impl DXGK_MULTIPLANE_OVERLAY_BLEND {
     #[must_use]
     #[inline]
     pub const fn with_AlphaBlend(mut self, value: bool) -> Self { self.set_AlphaBlend(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -2797,6 +3107,7 @@ impl DXGK_MULTIPLANE_OVERLAY_BLEND {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_MULTIPLANE_OVERLAY_BLEND {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MULTIPLANE_OVERLAY_BLEND", u64::from(self.Value), &[
@@ -2804,7 +3115,6 @@ impl fmt::Debug for DXGK_MULTIPLANE_OVERLAY_BLEND {
         ])
     }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_BLEND }
 
 /// `DXGK_MULTIPLANE_OVERLAY_PLANE`, d3dkmddi.h: 120 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2825,16 +3135,18 @@ pub struct DXGK_MULTIPLANE_OVERLAY_PLANE {
     /// Offset 32, 88 bytes: `DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES`.
     pub PlaneAttributes: DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES,
 }
-assert_layout! {
-    DXGK_MULTIPLANE_OVERLAY_PLANE, 120, 8, LayerIndex 0, Enabled 4, AllocationSegment 8, _padding12 12,
-    AllocationAddress 16, hAllocation 24, PlaneAttributes 32,
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_PLANE, 120, 8, LayerIndex: u32 = 0, Enabled: BOOL = 4, AllocationSegment: u32 = 8,
+    _padding12: Padding<4> = 12, AllocationAddress: PHYSICAL_ADDRESS = 16, hAllocation: HANDLE = 24,
+    PlaneAttributes: DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES = 32,
 }
+
 impl DXGK_MULTIPLANE_OVERLAY_PLANE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_PLANE }
 
 /// `DXGK_MULTIPLANE_OVERLAY_PLANE2`, d3dkmddi.h: 128 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2857,16 +3169,18 @@ pub struct DXGK_MULTIPLANE_OVERLAY_PLANE2 {
     #[doc(hidden)]
     pub _padding124: Padding<4>,
 }
-assert_layout! {
-    DXGK_MULTIPLANE_OVERLAY_PLANE2, 128, 8, LayerIndex 0, Enabled 4, AllocationSegment 8, _padding12 12,
-    AllocationAddress 16, hAllocation 24, PlaneAttributes 32, _padding124 124,
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_PLANE2, 128, 8, LayerIndex: u32 = 0, Enabled: BOOL = 4, AllocationSegment: u32 = 8,
+    _padding12: Padding<4> = 12, AllocationAddress: PHYSICAL_ADDRESS = 16, hAllocation: HANDLE = 24,
+    PlaneAttributes: DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES2 = 32, _padding124: Padding<4> = 124,
 }
+
 impl DXGK_MULTIPLANE_OVERLAY_PLANE2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_PLANE2 }
 
 /// `DXGK_MULTIPLANE_OVERLAY_PLANE3`, d3dkmddi.h: 144 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2897,17 +3211,20 @@ pub struct DXGK_MULTIPLANE_OVERLAY_PLANE3 {
     /// Offset 56, 88 bytes: `DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3`.
     pub PlaneAttributes: DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3,
 }
-assert_layout! {
-    DXGK_MULTIPLANE_OVERLAY_PLANE3, 144, 8, LayerIndex 0, _padding4 4, PresentId 8, InputFlags 16, OutputFlags 20,
-    MaxImmediateFlipLine 24, ContextCount 28, ppContextData 32, DriverPrivateDataSize 40, _padding44 44,
-    pDriverPrivateData 48, PlaneAttributes 56,
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_PLANE3, 144, 8, LayerIndex: u32 = 0, _padding4: Padding<4> = 4, PresentId: u64 = 8,
+    InputFlags: DXGK_PLANE_SPECIFIC_INPUT_FLAGS = 16, OutputFlags: DXGK_PLANE_SPECIFIC_OUTPUT_FLAGS = 20,
+    MaxImmediateFlipLine: u32 = 24, ContextCount: u32 = 28, ppContextData: *mut *mut DXGK_PRIMARYCONTEXTDATA = 32,
+    DriverPrivateDataSize: u32 = 40, _padding44: Padding<4> = 44, pDriverPrivateData: *mut c_void = 48,
+    PlaneAttributes: DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3 = 56,
 }
+
 impl DXGK_MULTIPLANE_OVERLAY_PLANE3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_PLANE3 }
 
 /// `DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE`, d3dkmddi.h: 112 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2924,16 +3241,18 @@ pub struct DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE {
     #[doc(hidden)]
     pub _padding108: Padding<4>,
 }
-assert_layout! {
-    DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE, 112, 8, hAllocation 0, VidPnSourceId 8, LayerIndex 12,
-    PlaneAttributes 16, _padding108 108,
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE, 112, 8, hAllocation: HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, LayerIndex: u32 = 12,
+    PlaneAttributes: DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES2 = 16, _padding108: Padding<4> = 108,
 }
+
 impl DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE }
 
 /// `DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE2`, d3dkmddi.h: 104 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -2948,16 +3267,18 @@ pub struct DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE2 {
     /// Offset 16, 88 bytes: `DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3`.
     pub PlaneAttributes: DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3,
 }
-assert_layout! {
-    DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE2, 104, 8, hAllocation 0, VidPnSourceId 8, LayerIndex 12,
-    PlaneAttributes 16,
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE2, 104, 8, hAllocation: HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, LayerIndex: u32 = 12,
+    PlaneAttributes: DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES3 = 16,
 }
+
 impl DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_PLANE_WITH_SOURCE2 }
 
 /// `DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION`, d3dkmddi.h: 40 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2972,13 +3293,17 @@ pub struct DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION {
     /// Offset 36, 4 bytes: `D3DDDI_ROTATION`.
     pub Rotation: D3DDDI_ROTATION,
 }
-assert_layout! { DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION, 40, 4, Flags 0, SrcRect 4, DstRect 20, Rotation 36 }
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION, 40, 4, Flags: DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS = 0,
+    SrcRect: RECT = 4, DstRect: RECT = 20, Rotation: D3DDDI_ROTATION = 36,
+}
+
 impl DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION }
 
 /// `DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE`, d3dkmddi.h: 44 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -2989,13 +3314,17 @@ pub struct DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE {
     /// Offset 4, 40 bytes: `DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION`.
     pub PostComposition: DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION,
 }
-assert_layout! { DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE, 44, 4, VidPnSourceId 0, PostComposition 4 }
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE, 44, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    PostComposition: DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION = 4,
+}
+
 impl DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE }
 
 /// `DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO`, d3dkmddi.h: 104 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3010,15 +3339,17 @@ pub struct DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO {
     /// Offset 16, 88 bytes: `DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES`.
     pub PlaneAttributes: DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES,
 }
-assert_layout! {
-    DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO, 104, 8, LayerIndex 0, Enabled 4, PhysicalAddress 8, PlaneAttributes 16,
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO, 104, 8, LayerIndex: u32 = 0, Enabled: BOOL = 4,
+    PhysicalAddress: PHYSICAL_ADDRESS = 8, PlaneAttributes: DXGK_MULTIPLANE_OVERLAY_ATTRIBUTES = 16,
 }
+
 impl DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO }
 
 /// `DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO2`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3035,15 +3366,17 @@ pub struct DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO2 {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO2, 24, 8, LayerIndex 0, _padding4 4, PresentId 8, Flags 16, _padding20 20,
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO2, 24, 8, LayerIndex: u32 = 0, _padding4: Padding<4> = 4, PresentId: u64 = 8,
+    Flags: DXGKCB_NOTIFY_MPO_VSYNC_FLAGS = 16, _padding20: Padding<4> = 20,
 }
+
 impl DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO2 }
 
 /// `DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO3`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3054,13 +3387,16 @@ pub struct DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO3 {
     /// Offset 4, 4 bytes: `ULONG`.
     pub FirstFreeFlipQueueLogEntryIndex: u32,
 }
-assert_layout! { DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO3, 8, 4, LayerIndex 0, FirstFreeFlipQueueLogEntryIndex 4 }
+
+plain_struct! {
+    DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO3, 8, 4, LayerIndex: u32 = 0, FirstFreeFlipQueueLogEntryIndex: u32 = 4,
+}
+
 impl DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO3 }
 
 /// `DXGK_OPENALLOCATIONINFO`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3079,16 +3415,18 @@ pub struct DXGK_OPENALLOCATIONINFO {
     /// Offset 24, 8 bytes: `HANDLE`.
     pub hDeviceSpecificAllocation: HANDLE,
 }
-assert_layout! {
-    DXGK_OPENALLOCATIONINFO, 32, 8, hAllocation 0, _padding4 4, pPrivateDriverData 8, PrivateDriverDataSize 16,
-    _padding20 20, hDeviceSpecificAllocation 24,
+
+plain_struct! {
+    DXGK_OPENALLOCATIONINFO, 32, 8, hAllocation: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    pPrivateDriverData: *mut c_void = 8, PrivateDriverDataSize: u32 = 16, _padding20: Padding<4> = 20,
+    hDeviceSpecificAllocation: HANDLE = 24,
 }
+
 impl DXGK_OPENALLOCATIONINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_OPENALLOCATIONINFO }
 
 /// `DXGK_OVERLAYINFO`, d3dkmddi.h: 72 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3113,16 +3451,18 @@ pub struct DXGK_OVERLAYINFO {
     #[doc(hidden)]
     pub _padding68: Padding<4>,
 }
-assert_layout! {
-    DXGK_OVERLAYINFO, 72, 8, hAllocation 0, PhysicalAddress 8, SegmentId 16, DstRect 20, SrcRect 36, _padding52 52,
-    pPrivateDriverData 56, PrivateDriverDataSize 64, _padding68 68,
+
+plain_struct! {
+    DXGK_OVERLAYINFO, 72, 8, hAllocation: HANDLE = 0, PhysicalAddress: PHYSICAL_ADDRESS = 8, SegmentId: u32 = 16,
+    DstRect: RECT = 20, SrcRect: RECT = 36, _padding52: Padding<4> = 52, pPrivateDriverData: *mut c_void = 56,
+    PrivateDriverDataSize: u32 = 64, _padding68: Padding<4> = 68,
 }
+
 impl DXGK_OVERLAYINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_OVERLAYINFO }
 
 /// `DXGK_PAGETABLEUPDATEADDRESS`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3131,17 +3471,21 @@ pub struct DXGK_PAGETABLEUPDATEADDRESS {
     /// Offset 0, 16 bytes: anonymous union.
     pub u0: DXGK_PAGETABLEUPDATEADDRESS_u0,
 }
-assert_layout! { DXGK_PAGETABLEUPDATEADDRESS, 16, 8, u0 0 }
+
+plain_struct! { DXGK_PAGETABLEUPDATEADDRESS, 16, 8, u0: DXGK_PAGETABLEUPDATEADDRESS_u0 = 0 }
+
 impl DXGK_PAGETABLEUPDATEADDRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CpuVirtual` at offset 0, 8 bytes: `PVOID`.
     #[inline]
     pub const fn CpuVirtual(&self) -> *mut c_void { plain::get(&self.u0) }
     /// Stores `CpuVirtual`.
     #[inline]
     pub const fn set_CpuVirtual(&mut self, value: *mut c_void) { plain::put(&mut self.u0, value); }
+
     /// `GpuPhysical` at offset 0, 16 bytes: `D3DGPU_PHYSICAL_ADDRESS`.
     #[inline]
     pub const fn GpuPhysical(&self) -> &D3DGPU_PHYSICAL_ADDRESS { plain::view(&self.u0) }
@@ -3151,6 +3495,7 @@ impl DXGK_PAGETABLEUPDATEADDRESS {
     /// Stores `GpuPhysical`.
     #[inline]
     pub const fn set_GpuPhysical(&mut self, value: D3DGPU_PHYSICAL_ADDRESS) { plain::put(&mut self.u0, value); }
+
     /// `GpuVirtual` at offset 0, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     #[inline]
     pub const fn GpuVirtual(&self) -> D3DGPU_VIRTUAL_ADDRESS { plain::get(&self.u0) }
@@ -3168,18 +3513,22 @@ pub union DXGK_PAGETABLEUPDATEADDRESS_u0 {
     pub(crate) GpuVirtual: D3DGPU_VIRTUAL_ADDRESS,
     pub(crate) _bytes: [u8; 16],
 }
-assert_layout! { DXGK_PAGETABLEUPDATEADDRESS_u0, 16, 8 }
+
+plain_union! {
+    DXGK_PAGETABLEUPDATEADDRESS_u0, 16, 8, *mut c_void, D3DGPU_PHYSICAL_ADDRESS, D3DGPU_VIRTUAL_ADDRESS, [u8; 16],
+}
+
 impl DXGK_PAGETABLEUPDATEADDRESS_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_PAGETABLEUPDATEADDRESS_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_PAGETABLEUPDATEADDRESS_u0")
     }
 }
-plain_types! { DXGK_PAGETABLEUPDATEADDRESS, DXGK_PAGETABLEUPDATEADDRESS_u0 }
 
 /// `DXGK_PAGE_TABLE_LEVEL_DESC`, d3dkmddi.h: 20 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3196,16 +3545,17 @@ pub struct DXGK_PAGE_TABLE_LEVEL_DESC {
     /// Offset 16, 4 bytes: `UINT`.
     pub PageTableAlignmentInBytes: u32,
 }
-assert_layout! {
-    DXGK_PAGE_TABLE_LEVEL_DESC, 20, 4, PageTableIndexBitCount 0, PageTableSegmentId 4,
-    PagingProcessPageTableSegmentId 8, PageTableSizeInBytes 12, PageTableAlignmentInBytes 16,
+
+plain_struct! {
+    DXGK_PAGE_TABLE_LEVEL_DESC, 20, 4, PageTableIndexBitCount: u32 = 0, PageTableSegmentId: u32 = 4,
+    PagingProcessPageTableSegmentId: u32 = 8, PageTableSizeInBytes: u32 = 12, PageTableAlignmentInBytes: u32 = 16,
 }
+
 impl DXGK_PAGE_TABLE_LEVEL_DESC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_PAGE_TABLE_LEVEL_DESC }
 
 /// `DXGK_PHYSICAL_MEMORY_RANGE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3216,13 +3566,14 @@ pub struct DXGK_PHYSICAL_MEMORY_RANGE {
     /// Offset 8, 8 bytes: `LARGE_INTEGER`.
     pub NumberOfBytes: LARGE_INTEGER,
 }
-assert_layout! { DXGK_PHYSICAL_MEMORY_RANGE, 16, 8, BaseAddress 0, NumberOfBytes 8 }
+
+plain_struct! { DXGK_PHYSICAL_MEMORY_RANGE, 16, 8, BaseAddress: PHYSICAL_ADDRESS = 0, NumberOfBytes: LARGE_INTEGER = 8 }
+
 impl DXGK_PHYSICAL_MEMORY_RANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_PHYSICAL_MEMORY_RANGE }
 
 /// `DXGK_POWER_COMPONENT_ENGINE_DESC`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -3232,13 +3583,14 @@ pub struct DXGK_POWER_COMPONENT_ENGINE_DESC {
     /// Offset 0, 4 bytes: `UINT`, type approximate.
     pub NodeIndex: u32,
 }
-assert_layout! { DXGK_POWER_COMPONENT_ENGINE_DESC, 4, 4, NodeIndex 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_ENGINE_DESC, 4, 4, NodeIndex: u32 = 0 }
+
 impl DXGK_POWER_COMPONENT_ENGINE_DESC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_POWER_COMPONENT_ENGINE_DESC }
 
 /// `DXGK_POWER_COMPONENT_INDEX`, d3dkmddi.h: 4 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -3247,11 +3599,14 @@ pub struct DXGK_POWER_COMPONENT_INDEX {
     /// Offset 0, 4 bytes: anonymous union.
     pub u0: DXGK_POWER_COMPONENT_INDEX_u0,
 }
-assert_layout! { DXGK_POWER_COMPONENT_INDEX, 4, 4, u0 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_INDEX, 4, 4, u0: DXGK_POWER_COMPONENT_INDEX_u0 = 0 }
+
 impl DXGK_POWER_COMPONENT_INDEX {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PhysicalAdapterComponentIndex` at offset 0, 2 bytes: `WORD`.
     #[inline]
     pub const fn PhysicalAdapterComponentIndex(&self) -> u16 {
@@ -3262,6 +3617,7 @@ impl DXGK_POWER_COMPONENT_INDEX {
     pub const fn set_PhysicalAdapterComponentIndex(&mut self, value: u16) {
         plain::view_mut::<_, DXGK_POWER_COMPONENT_INDEX_u0_s0>(&mut self.u0).PhysicalAdapterComponentIndex = value;
     }
+
     /// `PhysicalAdapterIndex` at offset 2, 2 bytes: `WORD`.
     #[inline]
     pub const fn PhysicalAdapterIndex(&self) -> u16 {
@@ -3272,6 +3628,7 @@ impl DXGK_POWER_COMPONENT_INDEX {
     pub const fn set_PhysicalAdapterIndex(&mut self, value: u16) {
         plain::view_mut::<_, DXGK_POWER_COMPONENT_INDEX_u0_s0>(&mut self.u0).PhysicalAdapterIndex = value;
     }
+
     /// `Value` at offset 0, 4 bytes: `UINT`.
     #[inline]
     pub const fn Value(&self) -> u32 { plain::get(&self.u0) }
@@ -3289,7 +3646,11 @@ pub struct DXGK_POWER_COMPONENT_INDEX_u0_s0 {
     /// Offset 2, 2 bytes: `WORD`.
     pub PhysicalAdapterIndex: u16,
 }
-assert_layout! { DXGK_POWER_COMPONENT_INDEX_u0_s0, 4, 2, PhysicalAdapterComponentIndex 0, PhysicalAdapterIndex 2 }
+
+plain_struct! {
+    DXGK_POWER_COMPONENT_INDEX_u0_s0, 4, 2, PhysicalAdapterComponentIndex: u16 = 0, PhysicalAdapterIndex: u16 = 2,
+}
+
 impl DXGK_POWER_COMPONENT_INDEX_u0_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3304,18 +3665,20 @@ pub union DXGK_POWER_COMPONENT_INDEX_u0 {
     pub(crate) Value: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_POWER_COMPONENT_INDEX_u0, 4, 4 }
+
+plain_union! { DXGK_POWER_COMPONENT_INDEX_u0, 4, 4, DXGK_POWER_COMPONENT_INDEX_u0_s0, u32, [u8; 4] }
+
 impl DXGK_POWER_COMPONENT_INDEX_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_POWER_COMPONENT_INDEX_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_POWER_COMPONENT_INDEX_u0")
     }
 }
-plain_types! { DXGK_POWER_COMPONENT_INDEX, DXGK_POWER_COMPONENT_INDEX_u0_s0, DXGK_POWER_COMPONENT_INDEX_u0 }
 
 /// `DXGK_POWER_COMPONENT_MAPPING`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3326,11 +3689,17 @@ pub struct DXGK_POWER_COMPONENT_MAPPING {
     /// Offset 4, 4 bytes: anonymous union.
     pub u0: DXGK_POWER_COMPONENT_MAPPING_u0,
 }
-assert_layout! { DXGK_POWER_COMPONENT_MAPPING, 8, 4, ComponentType 0, u0 4 }
+
+plain_struct! {
+    DXGK_POWER_COMPONENT_MAPPING, 8, 4, ComponentType: DXGK_POWER_COMPONENT_TYPE = 0,
+    u0: DXGK_POWER_COMPONENT_MAPPING_u0 = 4,
+}
+
 impl DXGK_POWER_COMPONENT_MAPPING {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `EngineDesc` at offset 4, 4 bytes: `struct`.
     #[inline]
     pub const fn EngineDesc(&self) -> &DXGK_POWER_COMPONENT_MAPPING_EngineDesc { plain::view(&self.u0) }
@@ -3344,6 +3713,7 @@ impl DXGK_POWER_COMPONENT_MAPPING {
     pub const fn set_EngineDesc(&mut self, value: DXGK_POWER_COMPONENT_MAPPING_EngineDesc) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MonitorRefreshDesc` at offset 4, 4 bytes: `struct`.
     #[inline]
     pub const fn MonitorRefreshDesc(&self) -> &DXGK_POWER_COMPONENT_MAPPING_MonitorRefreshDesc { plain::view(&self.u0) }
@@ -3357,6 +3727,7 @@ impl DXGK_POWER_COMPONENT_MAPPING {
     pub const fn set_MonitorRefreshDesc(&mut self, value: DXGK_POWER_COMPONENT_MAPPING_MonitorRefreshDesc) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MonitorDesc` at offset 4, 4 bytes: `struct`.
     #[inline]
     pub const fn MonitorDesc(&self) -> &DXGK_POWER_COMPONENT_MAPPING_MonitorDesc { plain::view(&self.u0) }
@@ -3370,6 +3741,7 @@ impl DXGK_POWER_COMPONENT_MAPPING {
     pub const fn set_MonitorDesc(&mut self, value: DXGK_POWER_COMPONENT_MAPPING_MonitorDesc) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MemoryDesc` at offset 4, 4 bytes: `struct`.
     #[inline]
     pub const fn MemoryDesc(&self) -> &DXGK_POWER_COMPONENT_MAPPING_MemoryDesc { plain::view(&self.u0) }
@@ -3383,6 +3755,7 @@ impl DXGK_POWER_COMPONENT_MAPPING {
     pub const fn set_MemoryDesc(&mut self, value: DXGK_POWER_COMPONENT_MAPPING_MemoryDesc) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SharedDesc` at offset 4, 4 bytes: `struct`.
     #[inline]
     pub const fn SharedDesc(&self) -> &DXGK_POWER_COMPONENT_MAPPING_SharedDesc { plain::view(&self.u0) }
@@ -3405,7 +3778,9 @@ pub struct DXGK_POWER_COMPONENT_MAPPING_EngineDesc {
     /// Offset 4, 4 bytes: `UINT`.
     pub NodeIndex: u32,
 }
-assert_layout! { DXGK_POWER_COMPONENT_MAPPING_EngineDesc, 4, 4, NodeIndex 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_MAPPING_EngineDesc, 4, 4, NodeIndex: u32 = 0 }
+
 impl DXGK_POWER_COMPONENT_MAPPING_EngineDesc {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3419,7 +3794,9 @@ pub struct DXGK_POWER_COMPONENT_MAPPING_MonitorRefreshDesc {
     /// Offset 4, 4 bytes: `UINT`.
     pub VidPnSourceID: u32,
 }
-assert_layout! { DXGK_POWER_COMPONENT_MAPPING_MonitorRefreshDesc, 4, 4, VidPnSourceID 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_MAPPING_MonitorRefreshDesc, 4, 4, VidPnSourceID: u32 = 0 }
+
 impl DXGK_POWER_COMPONENT_MAPPING_MonitorRefreshDesc {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3433,7 +3810,9 @@ pub struct DXGK_POWER_COMPONENT_MAPPING_MonitorDesc {
     /// Offset 4, 4 bytes: `UINT`.
     pub VidPnTargetID: u32,
 }
-assert_layout! { DXGK_POWER_COMPONENT_MAPPING_MonitorDesc, 4, 4, VidPnTargetID 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_MAPPING_MonitorDesc, 4, 4, VidPnTargetID: u32 = 0 }
+
 impl DXGK_POWER_COMPONENT_MAPPING_MonitorDesc {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3447,7 +3826,9 @@ pub struct DXGK_POWER_COMPONENT_MAPPING_MemoryDesc {
     /// Offset 4, 4 bytes: `UINT`.
     pub SegmentID: u32,
 }
-assert_layout! { DXGK_POWER_COMPONENT_MAPPING_MemoryDesc, 4, 4, SegmentID 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_MAPPING_MemoryDesc, 4, 4, SegmentID: u32 = 0 }
+
 impl DXGK_POWER_COMPONENT_MAPPING_MemoryDesc {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3463,7 +3844,11 @@ pub struct DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0_s0 {
     /// Offset 6, 2 bytes: `WORD`.
     pub DriverCustomValueSet: u16,
 }
-assert_layout! { DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0_s0, 4, 2, SharedTypeFlag 0, DriverCustomValueSet 2 }
+
+plain_struct! {
+    DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0_s0, 4, 2, SharedTypeFlag: u16 = 0, DriverCustomValueSet: u16 = 2,
+}
+
 impl DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3478,12 +3863,17 @@ pub union DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0 {
     pub(crate) SharedType: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0, 4, 4 }
+
+plain_union! {
+    DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0, 4, 4, DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0_s0, u32, [u8; 4],
+}
+
 impl DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0")
@@ -3497,11 +3887,14 @@ pub struct DXGK_POWER_COMPONENT_MAPPING_SharedDesc {
     /// Offset 4, 4 bytes: anonymous union.
     pub u0: DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0,
 }
-assert_layout! { DXGK_POWER_COMPONENT_MAPPING_SharedDesc, 4, 4, u0 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_MAPPING_SharedDesc, 4, 4, u0: DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0 = 0 }
+
 impl DXGK_POWER_COMPONENT_MAPPING_SharedDesc {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SharedTypeFlag` at offset 4, 2 bytes: `WORD`.
     #[inline]
     pub const fn SharedTypeFlag(&self) -> u16 {
@@ -3512,6 +3905,7 @@ impl DXGK_POWER_COMPONENT_MAPPING_SharedDesc {
     pub const fn set_SharedTypeFlag(&mut self, value: u16) {
         plain::view_mut::<_, DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0_s0>(&mut self.u0).SharedTypeFlag = value;
     }
+
     /// `DriverCustomValueSet` at offset 6, 2 bytes: `WORD`.
     #[inline]
     pub const fn DriverCustomValueSet(&self) -> u16 {
@@ -3522,6 +3916,7 @@ impl DXGK_POWER_COMPONENT_MAPPING_SharedDesc {
     pub const fn set_DriverCustomValueSet(&mut self, value: u16) {
         plain::view_mut::<_, DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0_s0>(&mut self.u0).DriverCustomValueSet = value;
     }
+
     /// `SharedType` at offset 4, 4 bytes: `UINT`.
     #[inline]
     pub const fn SharedType(&self) -> u32 { plain::get(&self.u0) }
@@ -3541,23 +3936,23 @@ pub union DXGK_POWER_COMPONENT_MAPPING_u0 {
     pub(crate) SharedDesc: DXGK_POWER_COMPONENT_MAPPING_SharedDesc,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_POWER_COMPONENT_MAPPING_u0, 4, 4 }
+
+plain_union! {
+    DXGK_POWER_COMPONENT_MAPPING_u0, 4, 4, DXGK_POWER_COMPONENT_MAPPING_EngineDesc,
+    DXGK_POWER_COMPONENT_MAPPING_MonitorRefreshDesc, DXGK_POWER_COMPONENT_MAPPING_MonitorDesc,
+    DXGK_POWER_COMPONENT_MAPPING_MemoryDesc, DXGK_POWER_COMPONENT_MAPPING_SharedDesc, [u8; 4],
+}
+
 impl DXGK_POWER_COMPONENT_MAPPING_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_POWER_COMPONENT_MAPPING_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_POWER_COMPONENT_MAPPING_u0")
     }
-}
-plain_types! {
-    DXGK_POWER_COMPONENT_MAPPING, DXGK_POWER_COMPONENT_MAPPING_EngineDesc,
-    DXGK_POWER_COMPONENT_MAPPING_MonitorRefreshDesc, DXGK_POWER_COMPONENT_MAPPING_MonitorDesc,
-    DXGK_POWER_COMPONENT_MAPPING_MemoryDesc, DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0_s0,
-    DXGK_POWER_COMPONENT_MAPPING_SharedDesc_u0, DXGK_POWER_COMPONENT_MAPPING_SharedDesc,
-    DXGK_POWER_COMPONENT_MAPPING_u0,
 }
 
 /// `DXGK_POWER_COMPONENT_MEMORY_DESC`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
@@ -3568,13 +3963,14 @@ pub struct DXGK_POWER_COMPONENT_MEMORY_DESC {
     /// Offset 0, 4 bytes: `UINT`, type approximate.
     pub SegmentID: u32,
 }
-assert_layout! { DXGK_POWER_COMPONENT_MEMORY_DESC, 4, 4, SegmentID 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_MEMORY_DESC, 4, 4, SegmentID: u32 = 0 }
+
 impl DXGK_POWER_COMPONENT_MEMORY_DESC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_POWER_COMPONENT_MEMORY_DESC }
 
 /// `DXGK_POWER_COMPONENT_MONITOR_DESC`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -3584,13 +3980,14 @@ pub struct DXGK_POWER_COMPONENT_MONITOR_DESC {
     /// Offset 0, 4 bytes: `UINT`, type approximate.
     pub VidPnTargetID: u32,
 }
-assert_layout! { DXGK_POWER_COMPONENT_MONITOR_DESC, 4, 4, VidPnTargetID 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_MONITOR_DESC, 4, 4, VidPnTargetID: u32 = 0 }
+
 impl DXGK_POWER_COMPONENT_MONITOR_DESC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_POWER_COMPONENT_MONITOR_DESC }
 
 /// `DXGK_POWER_COMPONENT_MONITOR_REFRESH_DESC`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -3600,13 +3997,14 @@ pub struct DXGK_POWER_COMPONENT_MONITOR_REFRESH_DESC {
     /// Offset 0, 4 bytes: `UINT`, type approximate.
     pub VidPnSourceID: u32,
 }
-assert_layout! { DXGK_POWER_COMPONENT_MONITOR_REFRESH_DESC, 4, 4, VidPnSourceID 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_MONITOR_REFRESH_DESC, 4, 4, VidPnSourceID: u32 = 0 }
+
 impl DXGK_POWER_COMPONENT_MONITOR_REFRESH_DESC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_POWER_COMPONENT_MONITOR_REFRESH_DESC }
 
 /// `DXGK_POWER_COMPONENT_SHARED_DESC`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -3616,11 +4014,14 @@ pub struct DXGK_POWER_COMPONENT_SHARED_DESC {
     /// Offset 0, 4 bytes: anonymous union.
     pub u0: DXGK_POWER_COMPONENT_SHARED_DESC_u0,
 }
-assert_layout! { DXGK_POWER_COMPONENT_SHARED_DESC, 4, 4, u0 0 }
+
+plain_struct! { DXGK_POWER_COMPONENT_SHARED_DESC, 4, 4, u0: DXGK_POWER_COMPONENT_SHARED_DESC_u0 = 0 }
+
 impl DXGK_POWER_COMPONENT_SHARED_DESC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SharedTypeFlag` at offset 0, 2 bytes: `USHORT`.
     #[inline]
     pub const fn SharedTypeFlag(&self) -> u16 {
@@ -3631,6 +4032,7 @@ impl DXGK_POWER_COMPONENT_SHARED_DESC {
     pub const fn set_SharedTypeFlag(&mut self, value: u16) {
         plain::view_mut::<_, DXGK_POWER_COMPONENT_SHARED_DESC_u0_s0>(&mut self.u0).SharedTypeFlag = value;
     }
+
     /// `DriverCustomValueSet` at offset 2, 2 bytes: `USHORT`.
     #[inline]
     pub const fn DriverCustomValueSet(&self) -> u16 {
@@ -3641,6 +4043,7 @@ impl DXGK_POWER_COMPONENT_SHARED_DESC {
     pub const fn set_DriverCustomValueSet(&mut self, value: u16) {
         plain::view_mut::<_, DXGK_POWER_COMPONENT_SHARED_DESC_u0_s0>(&mut self.u0).DriverCustomValueSet = value;
     }
+
     /// `SharedType` at offset 0, 4 bytes: `UINT`, type approximate.
     #[inline]
     pub const fn SharedType(&self) -> u32 { plain::get(&self.u0) }
@@ -3658,7 +4061,9 @@ pub struct DXGK_POWER_COMPONENT_SHARED_DESC_u0_s0 {
     /// Offset 2, 2 bytes: `USHORT`.
     pub DriverCustomValueSet: u16,
 }
-assert_layout! { DXGK_POWER_COMPONENT_SHARED_DESC_u0_s0, 4, 2, SharedTypeFlag 0, DriverCustomValueSet 2 }
+
+plain_struct! { DXGK_POWER_COMPONENT_SHARED_DESC_u0_s0, 4, 2, SharedTypeFlag: u16 = 0, DriverCustomValueSet: u16 = 2 }
+
 impl DXGK_POWER_COMPONENT_SHARED_DESC_u0_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3673,19 +4078,19 @@ pub union DXGK_POWER_COMPONENT_SHARED_DESC_u0 {
     pub(crate) SharedType: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_POWER_COMPONENT_SHARED_DESC_u0, 4, 4 }
+
+plain_union! { DXGK_POWER_COMPONENT_SHARED_DESC_u0, 4, 4, DXGK_POWER_COMPONENT_SHARED_DESC_u0_s0, u32, [u8; 4] }
+
 impl DXGK_POWER_COMPONENT_SHARED_DESC_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_POWER_COMPONENT_SHARED_DESC_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_POWER_COMPONENT_SHARED_DESC_u0")
     }
-}
-plain_types! {
-    DXGK_POWER_COMPONENT_SHARED_DESC, DXGK_POWER_COMPONENT_SHARED_DESC_u0_s0, DXGK_POWER_COMPONENT_SHARED_DESC_u0,
 }
 
 /// `DXGK_POWER_P_COMPONENT`, d3dkmddi.h: 136 bytes, aligned to 4. Source: DRC.
@@ -3699,13 +4104,17 @@ pub struct DXGK_POWER_P_COMPONENT {
     /// Offset 132, 4 bytes: `DXGK_POWER_COMPONENT_P_FLAGS`.
     pub Flags: DXGK_POWER_COMPONENT_P_FLAGS,
 }
-assert_layout! { DXGK_POWER_P_COMPONENT, 136, 4, StateCount 0, States 4, Flags 132 }
+
+plain_struct! {
+    DXGK_POWER_P_COMPONENT, 136, 4, StateCount: u32 = 0, States: [DXGK_POWER_P_STATE; 32] = 4,
+    Flags: DXGK_POWER_COMPONENT_P_FLAGS = 132,
+}
+
 impl DXGK_POWER_P_COMPONENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_POWER_P_COMPONENT }
 
 /// `DXGK_POWER_P_STATE`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3714,13 +4123,14 @@ pub struct DXGK_POWER_P_STATE {
     /// Offset 0, 4 bytes: `ULONG`.
     pub OperatingFrequency: u32,
 }
-assert_layout! { DXGK_POWER_P_STATE, 4, 4, OperatingFrequency 0 }
+
+plain_struct! { DXGK_POWER_P_STATE, 4, 4, OperatingFrequency: u32 = 0 }
+
 impl DXGK_POWER_P_STATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_POWER_P_STATE }
 
 /// `DXGK_POWER_RUNTIME_COMPONENT`, d3dkmddi.h: 336 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3745,16 +4155,19 @@ pub struct DXGK_POWER_RUNTIME_COMPONENT {
     /// Offset 272, 64 bytes: `ULONG[16]`.
     pub Providers: [u32; 16],
 }
-assert_layout! {
-    DXGK_POWER_RUNTIME_COMPONENT, 336, 8, StateCount 0, _padding4 4, States 8, ComponentMapping 200, Flags 208,
-    ComponentGuid 212, ComponentName 228, ProviderCount 268, Providers 272,
+
+plain_struct! {
+    DXGK_POWER_RUNTIME_COMPONENT, 336, 8, StateCount: u32 = 0, _padding4: Padding<4> = 4,
+    States: [DXGK_POWER_RUNTIME_STATE; 8] = 8, ComponentMapping: DXGK_POWER_COMPONENT_MAPPING = 200,
+    Flags: DXGK_POWER_COMPONENT_FLAGS = 208, ComponentGuid: GUID = 212, ComponentName: [u8; 40] = 228,
+    ProviderCount: u32 = 268, Providers: [u32; 16] = 272,
 }
+
 impl DXGK_POWER_RUNTIME_COMPONENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_POWER_RUNTIME_COMPONENT }
 
 /// `DXGK_POWER_RUNTIME_STATE`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3769,15 +4182,17 @@ pub struct DXGK_POWER_RUNTIME_STATE {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGK_POWER_RUNTIME_STATE, 24, 8, TransitionLatency 0, ResidencyRequirement 8, NominalPower 16, _padding20 20,
+
+plain_struct! {
+    DXGK_POWER_RUNTIME_STATE, 24, 8, TransitionLatency: u64 = 0, ResidencyRequirement: u64 = 8,
+    NominalPower: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl DXGK_POWER_RUNTIME_STATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_POWER_RUNTIME_STATE }
 
 /// `DXGK_PRESENTALLOCATIONINFO`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3796,16 +4211,18 @@ pub struct DXGK_PRESENTALLOCATIONINFO {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    DXGK_PRESENTALLOCATIONINFO, 32, 8, hDeviceSpecificAllocation 0, AllocationVirtualAddress 8, PhysicalAddress 16,
-    SegmentId 24, PhysicalAdapterIndex 26, _padding28 28,
+
+plain_struct! {
+    DXGK_PRESENTALLOCATIONINFO, 32, 8, hDeviceSpecificAllocation: HANDLE = 0,
+    AllocationVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 8, PhysicalAddress: PHYSICAL_ADDRESS = 16,
+    SegmentId: u16 = 24, PhysicalAdapterIndex: u16 = 26, _padding28: Padding<4> = 28,
 }
+
 impl DXGK_PRESENTALLOCATIONINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_PRESENTALLOCATIONINFO }
 
 /// `DXGK_PRESENTMULTIPLANEOVERLAYINFO`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3818,13 +4235,17 @@ pub struct DXGK_PRESENTMULTIPLANEOVERLAYINFO {
     /// Offset 8, 8 bytes: `DXGK_PRESENTMULTIPLANEOVERLAYLIST *`.
     pub pPlaneList: *mut DXGK_PRESENTMULTIPLANEOVERLAYLIST,
 }
-assert_layout! { DXGK_PRESENTMULTIPLANEOVERLAYINFO, 16, 8, VidPnSourceId 0, PlaneListCount 4, pPlaneList 8 }
+
+plain_struct! {
+    DXGK_PRESENTMULTIPLANEOVERLAYINFO, 16, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    PlaneListCount: u32 = 4, pPlaneList: *mut DXGK_PRESENTMULTIPLANEOVERLAYLIST = 8,
+}
+
 impl DXGK_PRESENTMULTIPLANEOVERLAYINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_PRESENTMULTIPLANEOVERLAYINFO }
 
 /// `DXGK_PRESENTMULTIPLANEOVERLAYLIST`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -3843,20 +4264,25 @@ pub struct DXGK_PRESENTMULTIPLANEOVERLAYLIST {
     /// Offset 24, 8 bytes: `PHYSICAL_ADDRESS`.
     pub PhysicalAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! {
-    DXGK_PRESENTMULTIPLANEOVERLAYLIST, 32, 8, LayerIndex 0, Enabled 4, hDeviceSpecificAllocation 8, bits0 16,
-    _padding20 20, PhysicalAddress 24,
+
+plain_struct! {
+    DXGK_PRESENTMULTIPLANEOVERLAYLIST, 32, 8, LayerIndex: u32 = 0, Enabled: BOOL = 4,
+    hDeviceSpecificAllocation: HANDLE = 8, bits0: u32 = 16, _padding20: Padding<4> = 20,
+    PhysicalAddress: PHYSICAL_ADDRESS = 24,
 }
+
 impl DXGK_PRESENTMULTIPLANEOVERLAYLIST {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentId`: bits 0 to 4 at offset 16.
     #[inline]
     pub const fn SegmentId(&self) -> u32 { self.bits0 & 0x1f }
     /// Stores `SegmentId`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_SegmentId(&mut self, value: u32) { self.bits0 = (self.bits0 & !0x1f) | (value & 0x1f); }
+
     /// `Reserved`: bits 5 to 31 at offset 16.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.bits0 >> 5) & 0x7ffffff }
@@ -3866,7 +4292,6 @@ impl DXGK_PRESENTMULTIPLANEOVERLAYLIST {
         self.bits0 = (self.bits0 & !0xffffffe0) | ((value & 0x7ffffff) << 5);
     }
 }
-plain_types! { DXGK_PRESENTMULTIPLANEOVERLAYLIST }
 
 /// `DXGK_PRIMARYCONTEXTDATA`, d3dkmddi.h: 32 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -3884,29 +4309,38 @@ pub struct DXGK_PRIMARYCONTEXTDATA {
     /// Offset 24, 8 bytes: anonymous union.
     pub u1: DXGK_PRIMARYCONTEXTDATA_u1,
 }
-assert_layout! { DXGK_PRIMARYCONTEXTDATA, 32, 8, hContext 0, hAllocation 8, u0 16, _padding18 18, u1 24 }
+
+plain_struct! {
+    DXGK_PRIMARYCONTEXTDATA, 32, 8, hContext: *mut c_void = 0, hAllocation: *mut c_void = 8,
+    u0: DXGK_PRIMARYCONTEXTDATA_u0 = 16, _padding18: Padding<6> = 18, u1: DXGK_PRIMARYCONTEXTDATA_u1 = 24,
+}
+
 impl DXGK_PRIMARYCONTEXTDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentId` at offset 16, 2 bytes: `USHORT`.
     #[inline]
     pub const fn SegmentId(&self) -> u16 { plain::get(&self.u0) }
     /// Stores `SegmentId`.
     #[inline]
     pub const fn set_SegmentId(&mut self, value: u16) { plain::put(&mut self.u0, value); }
+
     /// `MmuId` at offset 16, 2 bytes: `USHORT`.
     #[inline]
     pub const fn MmuId(&self) -> u16 { plain::get(&self.u0) }
     /// Stores `MmuId`.
     #[inline]
     pub const fn set_MmuId(&mut self, value: u16) { plain::put(&mut self.u0, value); }
+
     /// `SegmentAddress` at offset 24, 8 bytes: `LONGLONG`, type approximate.
     #[inline]
     pub const fn SegmentAddress(&self) -> i64 { plain::get(&self.u1) }
     /// Stores `SegmentAddress`.
     #[inline]
     pub const fn set_SegmentAddress(&mut self, value: i64) { plain::put(&mut self.u1, value); }
+
     /// `VirtualAddress` at offset 24, 8 bytes: `ULONGLONG`, type approximate.
     #[inline]
     pub const fn VirtualAddress(&self) -> u64 { plain::get(&self.u1) }
@@ -3923,12 +4357,15 @@ pub union DXGK_PRIMARYCONTEXTDATA_u0 {
     pub(crate) MmuId: u16,
     pub(crate) _bytes: [u8; 2],
 }
-assert_layout! { DXGK_PRIMARYCONTEXTDATA_u0, 2, 2 }
+
+plain_union! { DXGK_PRIMARYCONTEXTDATA_u0, 2, 2, u16, u16, [u8; 2] }
+
 impl DXGK_PRIMARYCONTEXTDATA_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_PRIMARYCONTEXTDATA_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_PRIMARYCONTEXTDATA_u0")
@@ -3943,18 +4380,20 @@ pub union DXGK_PRIMARYCONTEXTDATA_u1 {
     pub(crate) VirtualAddress: u64,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGK_PRIMARYCONTEXTDATA_u1, 8, 8 }
+
+plain_union! { DXGK_PRIMARYCONTEXTDATA_u1, 8, 8, i64, u64, [u8; 8] }
+
 impl DXGK_PRIMARYCONTEXTDATA_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_PRIMARYCONTEXTDATA_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_PRIMARYCONTEXTDATA_u1")
     }
 }
-plain_types! { DXGK_PRIMARYCONTEXTDATA, DXGK_PRIMARYCONTEXTDATA_u0, DXGK_PRIMARYCONTEXTDATA_u1 }
 
 /// `DXGK_PRIMARYDATA`, d3dkmddi.h: 24 bytes, aligned to 8. Source: RC.
 #[repr(C)]
@@ -3969,13 +4408,17 @@ pub struct DXGK_PRIMARYDATA {
     /// Offset 16, 8 bytes: `PHYSICAL_ADDRESS`.
     pub SegmentAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! { DXGK_PRIMARYDATA, 24, 8, hAllocation 0, SegmentId 8, _padding10 10, SegmentAddress 16 }
+
+plain_struct! {
+    DXGK_PRIMARYDATA, 24, 8, hAllocation: HANDLE = 0, SegmentId: u16 = 8, _padding10: Padding<6> = 10,
+    SegmentAddress: PHYSICAL_ADDRESS = 16,
+}
+
 impl DXGK_PRIMARYDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_PRIMARYDATA }
 
 /// `DXGK_QAISOURCEIN`, d3dkmddi.h: 4 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -3984,13 +4427,14 @@ pub struct DXGK_QAISOURCEIN {
     /// Offset 0, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     pub Source: D3DDDI_VIDEO_PRESENT_SOURCE_ID,
 }
-assert_layout! { DXGK_QAISOURCEIN, 4, 4, Source 0 }
+
+plain_struct! { DXGK_QAISOURCEIN, 4, 4, Source: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0 }
+
 impl DXGK_QAISOURCEIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QAISOURCEIN }
 
 /// `DXGK_QAITARGETIN`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -3999,13 +4443,14 @@ pub struct DXGK_QAITARGETIN {
     /// Offset 0, 4 bytes: `D3DDDI_VIDEO_PRESENT_TARGET_ID`.
     pub TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID,
 }
-assert_layout! { DXGK_QAITARGETIN, 4, 4, TargetId 0 }
+
+plain_struct! { DXGK_QAITARGETIN, 4, 4, TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0 }
+
 impl DXGK_QAITARGETIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QAITARGETIN }
 
 /// `DXGK_QUERYDISPLAYIDIN`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4014,13 +4459,14 @@ pub struct DXGK_QUERYDISPLAYIDIN {
     /// Offset 0, 4 bytes: `D3DDDI_VIDEO_PRESENT_TARGET_ID`.
     pub TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID,
 }
-assert_layout! { DXGK_QUERYDISPLAYIDIN, 4, 4, TargetId 0 }
+
+plain_struct! { DXGK_QUERYDISPLAYIDIN, 4, 4, TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0 }
+
 impl DXGK_QUERYDISPLAYIDIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYDISPLAYIDIN }
 
 /// `DXGK_QUERYDISPLAYIDOUT`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4033,13 +4479,14 @@ pub struct DXGK_QUERYDISPLAYIDOUT {
     /// Offset 8, 8 bytes: `BYTE *`.
     pub pDescriptor: *mut u8,
 }
-assert_layout! { DXGK_QUERYDISPLAYIDOUT, 16, 8, Length 0, _padding4 4, pDescriptor 8 }
+
+plain_struct! { DXGK_QUERYDISPLAYIDOUT, 16, 8, Length: u32 = 0, _padding4: Padding<4> = 4, pDescriptor: *mut u8 = 8 }
+
 impl DXGK_QUERYDISPLAYIDOUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYDISPLAYIDOUT }
 
 /// `DXGK_QUERYGPUMMUCAPSIN`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4048,13 +4495,14 @@ pub struct DXGK_QUERYGPUMMUCAPSIN {
     /// Offset 0, 4 bytes: `UINT`.
     pub PhysicalAdapterIndex: u32,
 }
-assert_layout! { DXGK_QUERYGPUMMUCAPSIN, 4, 4, PhysicalAdapterIndex 0 }
+
+plain_struct! { DXGK_QUERYGPUMMUCAPSIN, 4, 4, PhysicalAdapterIndex: u32 = 0 }
+
 impl DXGK_QUERYGPUMMUCAPSIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYGPUMMUCAPSIN }
 
 /// `DXGK_QUERYHISTORYBUFFERPRECISIONIN`, d3dkmddi.h: 4 bytes, aligned to 4. Source: RC.
 #[repr(C)]
@@ -4063,13 +4511,14 @@ pub struct DXGK_QUERYHISTORYBUFFERPRECISIONIN {
     /// Offset 0, 4 bytes: `UINT`.
     pub PhysicalAdapterIndex: u32,
 }
-assert_layout! { DXGK_QUERYHISTORYBUFFERPRECISIONIN, 4, 4, PhysicalAdapterIndex 0 }
+
+plain_struct! { DXGK_QUERYHISTORYBUFFERPRECISIONIN, 4, 4, PhysicalAdapterIndex: u32 = 0 }
+
 impl DXGK_QUERYHISTORYBUFFERPRECISIONIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYHISTORYBUFFERPRECISIONIN }
 
 /// `DXGK_QUERYINTEGRATEDDISPLAYOUT`, d3dkmddi.h: 128 bytes, aligned to 8. Source: DR.
 #[repr(C)]
@@ -4098,17 +4547,20 @@ pub struct DXGK_QUERYINTEGRATEDDISPLAYOUT {
     #[doc(hidden)]
     pub _padding125: Padding<3>,
 }
-assert_layout! {
-    DXGK_QUERYINTEGRATEDDISPLAYOUT, 128, 8, Flags 0, _padding4 4, NativeTiming 8, LinkCapabilities 64,
-    Colorimetry 68, DisplayTechnology 120, IntendedUsage 121, Instance 122, DescriptorType 123, Descriptor 124,
-    _padding125 125,
+
+plain_struct! {
+    DXGK_QUERYINTEGRATEDDISPLAYOUT, 128, 8, Flags: DXGK_INTEGRATEDDISPLAYFLAGS = 0, _padding4: Padding<4> = 4,
+    NativeTiming: D3DKMDT_VIDEO_SIGNAL_INFO = 8, LinkCapabilities: DXGK_MONITORLINKINFO_CAPABILITIES = 64,
+    Colorimetry: DXGK_COLORIMETRY = 68, DisplayTechnology: DXGK_DISPLAY_TECHNOLOGY = 120,
+    IntendedUsage: DXGK_DISPLAY_USAGE = 121, Instance: u8 = 122, DescriptorType: DXGK_DISPLAY_DESCRIPTOR_TYPE = 123,
+    Descriptor: [u8; 1] = 124, _padding125: Padding<3> = 125,
 }
+
 impl DXGK_QUERYINTEGRATEDDISPLAYOUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYINTEGRATEDDISPLAYOUT }
 
 /// `DXGK_QUERYINTEGRATEDDISPLAYOUT2`, d3dkmddi.h: 128 bytes, aligned to 8. Source: DR.
 #[repr(C)]
@@ -4135,16 +4587,20 @@ pub struct DXGK_QUERYINTEGRATEDDISPLAYOUT2 {
     /// Offset 124, 4 bytes: `D3DKMDT_WIRE_FORMAT_AND_PREFERENCE`.
     pub DitheringSupport: D3DKMDT_WIRE_FORMAT_AND_PREFERENCE,
 }
-assert_layout! {
-    DXGK_QUERYINTEGRATEDDISPLAYOUT2, 128, 8, Flags 0, _padding4 4, NativeTiming 8, LinkCapabilities 64,
-    Colorimetry 68, DisplayTechnology 120, IntendedUsage 121, Instance 122, DescriptorType 123, DitheringSupport 124,
+
+plain_struct! {
+    DXGK_QUERYINTEGRATEDDISPLAYOUT2, 128, 8, Flags: DXGK_INTEGRATEDDISPLAYFLAGS = 0, _padding4: Padding<4> = 4,
+    NativeTiming: D3DKMDT_VIDEO_SIGNAL_INFO = 8, LinkCapabilities: DXGK_MONITORLINKINFO_CAPABILITIES = 64,
+    Colorimetry: DXGK_COLORIMETRY = 68, DisplayTechnology: DXGK_DISPLAY_TECHNOLOGY = 120,
+    IntendedUsage: DXGK_DISPLAY_USAGE = 121, Instance: u8 = 122, DescriptorType: DXGK_DISPLAY_DESCRIPTOR_TYPE = 123,
+    DitheringSupport: D3DKMDT_WIRE_FORMAT_AND_PREFERENCE = 124,
 }
+
 impl DXGK_QUERYINTEGRATEDDISPLAYOUT2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYINTEGRATEDDISPLAYOUT2 }
 
 /// `DXGK_QUERYMMUCOUNTIN`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -4158,13 +4614,14 @@ pub struct DXGK_QUERYMMUCOUNTIN {
     /// Offset 4, 4 bytes: `UINT`, type approximate.
     pub Reserved: u32,
 }
-assert_layout! { DXGK_QUERYMMUCOUNTIN, 8, 4, PhysicalAdapterIndex 0, Padding 2, Reserved 4 }
+
+plain_struct! { DXGK_QUERYMMUCOUNTIN, 8, 4, PhysicalAdapterIndex: u16 = 0, Padding: u16 = 2, Reserved: u32 = 4 }
+
 impl DXGK_QUERYMMUCOUNTIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYMMUCOUNTIN }
 
 /// `DXGK_QUERYMMUCOUNTOUT`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -4178,13 +4635,14 @@ pub struct DXGK_QUERYMMUCOUNTOUT {
     /// Offset 4, 4 bytes: `UINT`, type approximate.
     pub Reserved: u32,
 }
-assert_layout! { DXGK_QUERYMMUCOUNTOUT, 8, 4, MmuCount 0, Padding 2, Reserved 4 }
+
+plain_struct! { DXGK_QUERYMMUCOUNTOUT, 8, 4, MmuCount: u16 = 0, Padding: u16 = 2, Reserved: u32 = 4 }
+
 impl DXGK_QUERYMMUCOUNTOUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYMMUCOUNTOUT }
 
 /// `DXGK_QUERYMMUSIN`, d3dkmddi.h: 2 bytes, aligned to 2. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -4194,13 +4652,14 @@ pub struct DXGK_QUERYMMUSIN {
     /// Offset 0, 2 bytes: `USHORT`.
     pub PhysicalAdapterIndex: u16,
 }
-assert_layout! { DXGK_QUERYMMUSIN, 2, 2, PhysicalAdapterIndex 0 }
+
+plain_struct! { DXGK_QUERYMMUSIN, 2, 2, PhysicalAdapterIndex: u16 = 0 }
+
 impl DXGK_QUERYMMUSIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYMMUSIN }
 
 /// `DXGK_QUERYMMUSOUT`, d3dkmddi.h: 32 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -4218,13 +4677,17 @@ pub struct DXGK_QUERYMMUSOUT {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! { DXGK_QUERYMMUSOUT, 32, 8, MmuDescriptors 0, DisplayMmuId 8, Reserved0 10, Reserved 12, _padding28 28 }
+
+plain_struct! {
+    DXGK_QUERYMMUSOUT, 32, 8, MmuDescriptors: *mut c_void = 0, DisplayMmuId: u16 = 8, Reserved0: u16 = 10,
+    Reserved: [u32; 4] = 12, _padding28: Padding<4> = 28,
+}
+
 impl DXGK_QUERYMMUSOUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYMMUSOUT }
 
 /// `DXGK_QUERYPAGETABLELEVELDESCIN`, d3dkmddi.h: 4 bytes, aligned to 2. Source: DRC.
 #[repr(C)]
@@ -4235,13 +4698,14 @@ pub struct DXGK_QUERYPAGETABLELEVELDESCIN {
     /// Offset 2, 2 bytes: `WORD`.
     pub PhysicalAdapterIndex: u16,
 }
-assert_layout! { DXGK_QUERYPAGETABLELEVELDESCIN, 4, 2, LevelIndex 0, PhysicalAdapterIndex 2 }
+
+plain_struct! { DXGK_QUERYPAGETABLELEVELDESCIN, 4, 2, LevelIndex: u16 = 0, PhysicalAdapterIndex: u16 = 2 }
+
 impl DXGK_QUERYPAGETABLELEVELDESCIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYPAGETABLELEVELDESCIN }
 
 /// `DXGK_QUERYPAGINGBUFFERINFOIN`, d3dkmddi.h: 4 bytes, aligned to 2. Source: DC.
 #[repr(C)]
@@ -4252,13 +4716,14 @@ pub struct DXGK_QUERYPAGINGBUFFERINFOIN {
     /// Offset 2, 2 bytes: `UINT16`.
     pub Reserved: u16,
 }
-assert_layout! { DXGK_QUERYPAGINGBUFFERINFOIN, 4, 2, PhysicalAdapterIndex 0, Reserved 2 }
+
+plain_struct! { DXGK_QUERYPAGINGBUFFERINFOIN, 4, 2, PhysicalAdapterIndex: u16 = 0, Reserved: u16 = 2 }
+
 impl DXGK_QUERYPAGINGBUFFERINFOIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYPAGINGBUFFERINFOIN }
 
 /// `DXGK_QUERYPAGINGBUFFERINFOOUT`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -4269,13 +4734,14 @@ pub struct DXGK_QUERYPAGINGBUFFERINFOOUT {
     /// Offset 4, 4 bytes: `UINT32`.
     pub PagingBufferPrivateDataSize: u32,
 }
-assert_layout! { DXGK_QUERYPAGINGBUFFERINFOOUT, 8, 4, PagingBufferSize 0, PagingBufferPrivateDataSize 4 }
+
+plain_struct! { DXGK_QUERYPAGINGBUFFERINFOOUT, 8, 4, PagingBufferSize: u32 = 0, PagingBufferPrivateDataSize: u32 = 4 }
+
 impl DXGK_QUERYPAGINGBUFFERINFOOUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYPAGINGBUFFERINFOOUT }
 
 /// `DXGK_QUERYPHYSICALADAPTERCAPSIN`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4284,13 +4750,14 @@ pub struct DXGK_QUERYPHYSICALADAPTERCAPSIN {
     /// Offset 0, 4 bytes: `UINT`.
     pub PhysicalAdapterIndex: u32,
 }
-assert_layout! { DXGK_QUERYPHYSICALADAPTERCAPSIN, 4, 4, PhysicalAdapterIndex 0 }
+
+plain_struct! { DXGK_QUERYPHYSICALADAPTERCAPSIN, 4, 4, PhysicalAdapterIndex: u32 = 0 }
+
 impl DXGK_QUERYPHYSICALADAPTERCAPSIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYPHYSICALADAPTERCAPSIN }
 
 /// `DXGK_QUERYSCATTERRESERVEIN`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -4299,13 +4766,14 @@ pub struct DXGK_QUERYSCATTERRESERVEIN {
     /// Offset 0, 4 bytes: `UINT`.
     pub SegmentId: u32,
 }
-assert_layout! { DXGK_QUERYSCATTERRESERVEIN, 4, 4, SegmentId 0 }
+
+plain_struct! { DXGK_QUERYSCATTERRESERVEIN, 4, 4, SegmentId: u32 = 0 }
+
 impl DXGK_QUERYSCATTERRESERVEIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSCATTERRESERVEIN }
 
 /// `DXGK_QUERYSCATTERRESERVEOUT`, d3dkmddi.h: 8 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -4314,13 +4782,14 @@ pub struct DXGK_QUERYSCATTERRESERVEOUT {
     /// Offset 0, 8 bytes: `UINT64`.
     pub SetVGPUResourcesPageSize: u64,
 }
-assert_layout! { DXGK_QUERYSCATTERRESERVEOUT, 8, 8, SetVGPUResourcesPageSize 0 }
+
+plain_struct! { DXGK_QUERYSCATTERRESERVEOUT, 8, 8, SetVGPUResourcesPageSize: u64 = 0 }
+
 impl DXGK_QUERYSCATTERRESERVEOUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSCATTERRESERVEOUT }
 
 /// `DXGK_QUERYSEGMENTCOUNTIN`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -4333,13 +4802,14 @@ pub struct DXGK_QUERYSEGMENTCOUNTIN {
     /// Offset 4, 4 bytes: `UINT32`.
     pub Reserved: u32,
 }
-assert_layout! { DXGK_QUERYSEGMENTCOUNTIN, 8, 4, PhysicalAdapterIndex 0, Padding 2, Reserved 4 }
+
+plain_struct! { DXGK_QUERYSEGMENTCOUNTIN, 8, 4, PhysicalAdapterIndex: u16 = 0, Padding: u16 = 2, Reserved: u32 = 4 }
+
 impl DXGK_QUERYSEGMENTCOUNTIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSEGMENTCOUNTIN }
 
 /// `DXGK_QUERYSEGMENTCOUNTOUT`, d3dkmddi.h: 8 bytes, aligned to 4. Source: DC.
 #[repr(C)]
@@ -4352,13 +4822,14 @@ pub struct DXGK_QUERYSEGMENTCOUNTOUT {
     /// Offset 4, 4 bytes: `UINT32`.
     pub Reserved: u32,
 }
-assert_layout! { DXGK_QUERYSEGMENTCOUNTOUT, 8, 4, SegmentCount 0, Padding 2, Reserved 4 }
+
+plain_struct! { DXGK_QUERYSEGMENTCOUNTOUT, 8, 4, SegmentCount: u16 = 0, Padding: u16 = 2, Reserved: u32 = 4 }
+
 impl DXGK_QUERYSEGMENTCOUNTOUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSEGMENTCOUNTOUT }
 
 /// `DXGK_QUERYSEGMENTIN`, d3dkmddi.h: 24 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4373,13 +4844,17 @@ pub struct DXGK_QUERYSEGMENTIN {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! { DXGK_QUERYSEGMENTIN, 24, 8, AgpApertureBase 0, AgpApertureSize 8, AgpFlags 16, _padding20 20 }
+
+plain_struct! {
+    DXGK_QUERYSEGMENTIN, 24, 8, AgpApertureBase: PHYSICAL_ADDRESS = 0, AgpApertureSize: LARGE_INTEGER = 8,
+    AgpFlags: DXGK_SEGMENTFLAGS = 16, _padding20: Padding<4> = 20,
+}
+
 impl DXGK_QUERYSEGMENTIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSEGMENTIN }
 
 /// `DXGK_QUERYSEGMENTIN4`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4388,13 +4863,14 @@ pub struct DXGK_QUERYSEGMENTIN4 {
     /// Offset 0, 4 bytes: `UINT`.
     pub PhysicalAdapterIndex: u32,
 }
-assert_layout! { DXGK_QUERYSEGMENTIN4, 4, 4, PhysicalAdapterIndex 0 }
+
+plain_struct! { DXGK_QUERYSEGMENTIN4, 4, 4, PhysicalAdapterIndex: u32 = 0 }
+
 impl DXGK_QUERYSEGMENTIN4 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSEGMENTIN4 }
 
 /// `DXGK_QUERYSEGMENTIN5`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -4408,13 +4884,14 @@ pub struct DXGK_QUERYSEGMENTIN5 {
     /// Offset 4, 4 bytes: `UINT`, type approximate.
     pub Reserved: u32,
 }
-assert_layout! { DXGK_QUERYSEGMENTIN5, 8, 4, PhysicalAdapterIndex 0, Padding 2, Reserved 4 }
+
+plain_struct! { DXGK_QUERYSEGMENTIN5, 8, 4, PhysicalAdapterIndex: u16 = 0, Padding: u16 = 2, Reserved: u32 = 4 }
+
 impl DXGK_QUERYSEGMENTIN5 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSEGMENTIN5 }
 
 /// `DXGK_QUERYSEGMENTMEMORYSTATE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: RC.
 #[repr(C)]
@@ -4429,17 +4906,24 @@ pub struct DXGK_QUERYSEGMENTMEMORYSTATE {
     /// Offset 8, 8 bytes: `DXGK_MEMORYRANGE *`.
     pub pMemoryRanges: *mut DXGK_MEMORYRANGE,
 }
-assert_layout! { DXGK_QUERYSEGMENTMEMORYSTATE, 16, 8, DriverSegmentId 0, PhysicalAdapterIndex 2, u0 4, pMemoryRanges 8 }
+
+plain_struct! {
+    DXGK_QUERYSEGMENTMEMORYSTATE, 16, 8, DriverSegmentId: u16 = 0, PhysicalAdapterIndex: u16 = 2,
+    u0: DXGK_QUERYSEGMENTMEMORYSTATE_u0 = 4, pMemoryRanges: *mut DXGK_MEMORYRANGE = 8,
+}
+
 impl DXGK_QUERYSEGMENTMEMORYSTATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NumInvalidMemoryRanges` at offset 4, 4 bytes: `UINT`.
     #[inline]
     pub const fn NumInvalidMemoryRanges(&self) -> u32 { plain::get(&self.u0) }
     /// Stores `NumInvalidMemoryRanges`.
     #[inline]
     pub const fn set_NumInvalidMemoryRanges(&mut self, value: u32) { plain::put(&mut self.u0, value); }
+
     /// `NumUEFIFrameBufferRanges` at offset 4, 4 bytes: `UINT`.
     #[inline]
     pub const fn NumUEFIFrameBufferRanges(&self) -> u32 { plain::get(&self.u0) }
@@ -4456,18 +4940,20 @@ pub union DXGK_QUERYSEGMENTMEMORYSTATE_u0 {
     pub(crate) NumUEFIFrameBufferRanges: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_QUERYSEGMENTMEMORYSTATE_u0, 4, 4 }
+
+plain_union! { DXGK_QUERYSEGMENTMEMORYSTATE_u0, 4, 4, u32, u32, [u8; 4] }
+
 impl DXGK_QUERYSEGMENTMEMORYSTATE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_QUERYSEGMENTMEMORYSTATE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_QUERYSEGMENTMEMORYSTATE_u0")
     }
 }
-plain_types! { DXGK_QUERYSEGMENTMEMORYSTATE, DXGK_QUERYSEGMENTMEMORYSTATE_u0 }
 
 /// `DXGK_QUERYSEGMENTOUT`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4488,16 +4974,18 @@ pub struct DXGK_QUERYSEGMENTOUT {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    DXGK_QUERYSEGMENTOUT, 32, 8, NbSegment 0, _padding4 4, pSegmentDescriptor 8, PagingBufferSegmentId 16,
-    PagingBufferSize 20, PagingBufferPrivateDataSize 24, _padding28 28,
+
+plain_struct! {
+    DXGK_QUERYSEGMENTOUT, 32, 8, NbSegment: u32 = 0, _padding4: Padding<4> = 4,
+    pSegmentDescriptor: *mut DXGK_SEGMENTDESCRIPTOR = 8, PagingBufferSegmentId: u32 = 16, PagingBufferSize: u32 = 20,
+    PagingBufferPrivateDataSize: u32 = 24, _padding28: Padding<4> = 28,
 }
+
 impl DXGK_QUERYSEGMENTOUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSEGMENTOUT }
 
 /// `DXGK_QUERYSEGMENTOUT2`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4510,13 +4998,17 @@ pub struct DXGK_QUERYSEGMENTOUT2 {
     /// Offset 8, 8 bytes: `DXGK_SEGMENTDESCRIPTOR2 *`.
     pub pSegmentDescriptor: *mut DXGK_SEGMENTDESCRIPTOR2,
 }
-assert_layout! { DXGK_QUERYSEGMENTOUT2, 16, 8, SegmentCount 0, _padding4 4, pSegmentDescriptor 8 }
+
+plain_struct! {
+    DXGK_QUERYSEGMENTOUT2, 16, 8, SegmentCount: u32 = 0, _padding4: Padding<4> = 4,
+    pSegmentDescriptor: *mut DXGK_SEGMENTDESCRIPTOR2 = 8,
+}
+
 impl DXGK_QUERYSEGMENTOUT2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSEGMENTOUT2 }
 
 /// `DXGK_QUERYSEGMENTOUT3`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4537,16 +5029,18 @@ pub struct DXGK_QUERYSEGMENTOUT3 {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    DXGK_QUERYSEGMENTOUT3, 32, 8, NbSegment 0, _padding4 4, pSegmentDescriptor 8, PagingBufferSegmentId 16,
-    PagingBufferSize 20, PagingBufferPrivateDataSize 24, _padding28 28,
+
+plain_struct! {
+    DXGK_QUERYSEGMENTOUT3, 32, 8, NbSegment: u32 = 0, _padding4: Padding<4> = 4,
+    pSegmentDescriptor: *mut DXGK_SEGMENTDESCRIPTOR3 = 8, PagingBufferSegmentId: u32 = 16,
+    PagingBufferSize: u32 = 20, PagingBufferPrivateDataSize: u32 = 24, _padding28: Padding<4> = 28,
 }
+
 impl DXGK_QUERYSEGMENTOUT3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSEGMENTOUT3 }
 
 /// `DXGK_QUERYSEGMENTOUT4`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4569,16 +5063,18 @@ pub struct DXGK_QUERYSEGMENTOUT4 {
     /// Offset 32, 8 bytes: `SIZE_T`.
     pub SegmentDescriptorStride: usize,
 }
-assert_layout! {
-    DXGK_QUERYSEGMENTOUT4, 40, 8, NbSegment 0, _padding4 4, pSegmentDescriptor 8, PagingBufferSegmentId 16,
-    PagingBufferSize 20, PagingBufferPrivateDataSize 24, _padding28 28, SegmentDescriptorStride 32,
+
+plain_struct! {
+    DXGK_QUERYSEGMENTOUT4, 40, 8, NbSegment: u32 = 0, _padding4: Padding<4> = 4, pSegmentDescriptor: *mut u8 = 8,
+    PagingBufferSegmentId: u32 = 16, PagingBufferSize: u32 = 20, PagingBufferPrivateDataSize: u32 = 24,
+    _padding28: Padding<4> = 28, SegmentDescriptorStride: usize = 32,
 }
+
 impl DXGK_QUERYSEGMENTOUT4 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSEGMENTOUT4 }
 
 /// `DXGK_QUERYSEGMENTOUT5`, d3dkmddi.h: 24 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -4590,13 +5086,14 @@ pub struct DXGK_QUERYSEGMENTOUT5 {
     /// Offset 8, 16 bytes: `UINT[4]`.
     pub Reserved: [u32; 4],
 }
-assert_layout! { DXGK_QUERYSEGMENTOUT5, 24, 8, SegmentDescriptors 0, Reserved 8 }
+
+plain_struct! { DXGK_QUERYSEGMENTOUT5, 24, 8, SegmentDescriptors: *mut c_void = 0, Reserved: [u32; 4] = 8 }
+
 impl DXGK_QUERYSEGMENTOUT5 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_QUERYSEGMENTOUT5 }
 
 /// `DXGK_RENDERKM_COMMAND`, d3dkmddi.h: 80 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4609,7 +5106,12 @@ pub struct DXGK_RENDERKM_COMMAND {
     /// Offset 8, 72 bytes: `union`.
     pub Command: DXGK_RENDERKM_COMMAND_Command,
 }
-assert_layout! { DXGK_RENDERKM_COMMAND, 80, 8, OpCode 0, CommandSize 4, Command 8 }
+
+plain_struct! {
+    DXGK_RENDERKM_COMMAND, 80, 8, OpCode: DXGK_RENDERKM_OPERATION = 0, CommandSize: u32 = 4,
+    Command: DXGK_RENDERKM_COMMAND_Command = 8,
+}
+
 impl DXGK_RENDERKM_COMMAND {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4628,11 +5130,17 @@ pub union DXGK_RENDERKM_COMMAND_Command {
     pub(crate) ClearTypeBlend: DXGK_GDIARG_CLEARTYPEBLEND,
     pub(crate) _bytes: [u8; 72],
 }
-assert_layout! { DXGK_RENDERKM_COMMAND_Command, 72, 8 }
+
+plain_union! {
+    DXGK_RENDERKM_COMMAND_Command, 72, 8, DXGK_GDIARG_BITBLT, DXGK_GDIARG_COLORFILL, DXGK_GDIARG_ALPHABLEND,
+    DXGK_GDIARG_STRETCHBLT, DXGK_GDIARG_TRANSPARENTBLT, DXGK_GDIARG_CLEARTYPEBLEND, [u8; 72],
+}
+
 impl DXGK_RENDERKM_COMMAND_Command {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `BitBlt` at offset 8, 72 bytes: `DXGK_GDIARG_BITBLT`.
     #[inline]
     pub const fn BitBlt(&self) -> &DXGK_GDIARG_BITBLT { plain::view(self) }
@@ -4642,6 +5150,7 @@ impl DXGK_RENDERKM_COMMAND_Command {
     /// Stores `BitBlt`.
     #[inline]
     pub const fn set_BitBlt(&mut self, value: DXGK_GDIARG_BITBLT) { plain::put(self, value); }
+
     /// `ColorFill` at offset 8, 40 bytes: `DXGK_GDIARG_COLORFILL`.
     #[inline]
     pub const fn ColorFill(&self) -> &DXGK_GDIARG_COLORFILL { plain::view(self) }
@@ -4651,6 +5160,7 @@ impl DXGK_RENDERKM_COMMAND_Command {
     /// Stores `ColorFill`.
     #[inline]
     pub const fn set_ColorFill(&mut self, value: DXGK_GDIARG_COLORFILL) { plain::put(self, value); }
+
     /// `AlphaBlend` at offset 8, 64 bytes: `DXGK_GDIARG_ALPHABLEND`.
     #[inline]
     pub const fn AlphaBlend(&self) -> &DXGK_GDIARG_ALPHABLEND { plain::view(self) }
@@ -4660,6 +5170,7 @@ impl DXGK_RENDERKM_COMMAND_Command {
     /// Stores `AlphaBlend`.
     #[inline]
     pub const fn set_AlphaBlend(&mut self, value: DXGK_GDIARG_ALPHABLEND) { plain::put(self, value); }
+
     /// `StretchBlt` at offset 8, 64 bytes: `DXGK_GDIARG_STRETCHBLT`.
     #[inline]
     pub const fn StretchBlt(&self) -> &DXGK_GDIARG_STRETCHBLT { plain::view(self) }
@@ -4669,6 +5180,7 @@ impl DXGK_RENDERKM_COMMAND_Command {
     /// Stores `StretchBlt`.
     #[inline]
     pub const fn set_StretchBlt(&mut self, value: DXGK_GDIARG_STRETCHBLT) { plain::put(self, value); }
+
     /// `TransparentBlt` at offset 8, 64 bytes: `DXGK_GDIARG_TRANSPARENTBLT`.
     #[inline]
     pub const fn TransparentBlt(&self) -> &DXGK_GDIARG_TRANSPARENTBLT { plain::view(self) }
@@ -4678,6 +5190,7 @@ impl DXGK_RENDERKM_COMMAND_Command {
     /// Stores `TransparentBlt`.
     #[inline]
     pub const fn set_TransparentBlt(&mut self, value: DXGK_GDIARG_TRANSPARENTBLT) { plain::put(self, value); }
+
     /// `ClearTypeBlend` at offset 8, 72 bytes: `DXGK_GDIARG_CLEARTYPEBLEND`.
     #[inline]
     pub const fn ClearTypeBlend(&self) -> &DXGK_GDIARG_CLEARTYPEBLEND { plain::view(self) }
@@ -4688,12 +5201,12 @@ impl DXGK_RENDERKM_COMMAND_Command {
     #[inline]
     pub const fn set_ClearTypeBlend(&mut self, value: DXGK_GDIARG_CLEARTYPEBLEND) { plain::put(self, value); }
 }
+
 impl fmt::Debug for DXGK_RENDERKM_COMMAND_Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_RENDERKM_COMMAND_Command")
     }
 }
-plain_types! { DXGK_RENDERKM_COMMAND, DXGK_RENDERKM_COMMAND_Command }
 
 /// `DXGK_SCHEDULING_LOG_BUFFER`, d3dkmddi.h: 64 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4704,13 +5217,17 @@ pub struct DXGK_SCHEDULING_LOG_BUFFER {
     /// Offset 32, 32 bytes: `DXGK_SCHEDULING_LOG_ENTRY[1]`.
     pub Entries: [DXGK_SCHEDULING_LOG_ENTRY; 1],
 }
-assert_layout! { DXGK_SCHEDULING_LOG_BUFFER, 64, 8, Header 0, Entries 32 }
+
+plain_struct! {
+    DXGK_SCHEDULING_LOG_BUFFER, 64, 8, Header: DXGK_SCHEDULING_LOG_HEADER = 0,
+    Entries: [DXGK_SCHEDULING_LOG_ENTRY; 1] = 32,
+}
+
 impl DXGK_SCHEDULING_LOG_BUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_SCHEDULING_LOG_BUFFER }
 
 /// `DXGK_SCHEDULING_LOG_CONTEXT_STATE_CHANGE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4723,13 +5240,17 @@ pub struct DXGK_SCHEDULING_LOG_CONTEXT_STATE_CHANGE {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { DXGK_SCHEDULING_LOG_CONTEXT_STATE_CHANGE, 16, 8, hKmdContext 0, newContextState 8, _padding12 12 }
+
+plain_struct! {
+    DXGK_SCHEDULING_LOG_CONTEXT_STATE_CHANGE, 16, 8, hKmdContext: HANDLE = 0,
+    newContextState: DXGK_SCHEDULING_LOG_CONTEXT_STATE = 8, _padding12: Padding<4> = 12,
+}
+
 impl DXGK_SCHEDULING_LOG_CONTEXT_STATE_CHANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_SCHEDULING_LOG_CONTEXT_STATE_CHANGE }
 
 /// `DXGK_SCHEDULING_LOG_ENTRY`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4744,23 +5265,31 @@ pub struct DXGK_SCHEDULING_LOG_ENTRY {
     /// Offset 16, 16 bytes: anonymous union.
     pub u0: DXGK_SCHEDULING_LOG_ENTRY_u0,
 }
-assert_layout! { DXGK_SCHEDULING_LOG_ENTRY, 32, 8, GpuTimeStamp 0, bits0 8, bits1 12, u0 16 }
+
+plain_struct! {
+    DXGK_SCHEDULING_LOG_ENTRY, 32, 8, GpuTimeStamp: u64 = 0, bits0: u32 = 8, bits1: u32 = 12,
+    u0: DXGK_SCHEDULING_LOG_ENTRY_u0 = 16,
+}
+
 impl DXGK_SCHEDULING_LOG_ENTRY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `OperationType`: bits 0 to 31 at offset 8.
     #[inline]
     pub const fn OperationType(&self) -> u32 { self.bits0 }
     /// Stores `OperationType`.
     #[inline]
     pub const fn set_OperationType(&mut self, value: u32) { self.bits0 = value; }
+
     /// `ReservedOperationTypeBits`: bits 0 to 31 at offset 12.
     #[inline]
     pub const fn ReservedOperationTypeBits(&self) -> u32 { self.bits1 }
     /// Stores `ReservedOperationTypeBits`.
     #[inline]
     pub const fn set_ReservedOperationTypeBits(&mut self, value: u32) { self.bits1 = value; }
+
     /// `ContextStateChange` at offset 16, 16 bytes: `DXGK_SCHEDULING_LOG_CONTEXT_STATE_CHANGE`.
     #[inline]
     pub const fn ContextStateChange(&self) -> &DXGK_SCHEDULING_LOG_CONTEXT_STATE_CHANGE { plain::view(&self.u0) }
@@ -4774,6 +5303,7 @@ impl DXGK_SCHEDULING_LOG_ENTRY {
     pub const fn set_ContextStateChange(&mut self, value: DXGK_SCHEDULING_LOG_CONTEXT_STATE_CHANGE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `ReservedOperationData` at offset 16, 16 bytes: `UINT64[2]`.
     #[inline]
     pub const fn ReservedOperationData(&self) -> &[u64; 2] { plain::view(&self.u0) }
@@ -4793,18 +5323,20 @@ pub union DXGK_SCHEDULING_LOG_ENTRY_u0 {
     pub(crate) ReservedOperationData: [u64; 2],
     pub(crate) _bytes: [u8; 16],
 }
-assert_layout! { DXGK_SCHEDULING_LOG_ENTRY_u0, 16, 8 }
+
+plain_union! { DXGK_SCHEDULING_LOG_ENTRY_u0, 16, 8, DXGK_SCHEDULING_LOG_CONTEXT_STATE_CHANGE, [u64; 2], [u8; 16] }
+
 impl DXGK_SCHEDULING_LOG_ENTRY_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_SCHEDULING_LOG_ENTRY_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_SCHEDULING_LOG_ENTRY_u0")
     }
 }
-plain_types! { DXGK_SCHEDULING_LOG_ENTRY, DXGK_SCHEDULING_LOG_ENTRY_u0 }
 
 /// `DXGK_SCHEDULING_LOG_HEADER`, d3dkmddi.h: 32 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -4817,11 +5349,17 @@ pub struct DXGK_SCHEDULING_LOG_HEADER {
     /// Offset 16, 16 bytes: `UINT64[2]`.
     pub Reserved: [u64; 2],
 }
-assert_layout! { DXGK_SCHEDULING_LOG_HEADER, 32, 8, u0 0, NumberOfEntries 8, Reserved 16 }
+
+plain_struct! {
+    DXGK_SCHEDULING_LOG_HEADER, 32, 8, u0: DXGK_SCHEDULING_LOG_HEADER_u0 = 0, NumberOfEntries: u64 = 8,
+    Reserved: [u64; 2] = 16,
+}
+
 impl DXGK_SCHEDULING_LOG_HEADER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FirstFreeEntryIndex` at offset 0, 4 bytes: `UINT32`.
     #[inline]
     pub const fn FirstFreeEntryIndex(&self) -> u32 {
@@ -4832,6 +5370,7 @@ impl DXGK_SCHEDULING_LOG_HEADER {
     pub const fn set_FirstFreeEntryIndex(&mut self, value: u32) {
         plain::view_mut::<_, DXGK_SCHEDULING_LOG_HEADER_u0_s0>(&mut self.u0).FirstFreeEntryIndex = value;
     }
+
     /// `WraparoundCount` at offset 4, 4 bytes: `UINT32`.
     #[inline]
     pub const fn WraparoundCount(&self) -> u32 {
@@ -4842,6 +5381,7 @@ impl DXGK_SCHEDULING_LOG_HEADER {
     pub const fn set_WraparoundCount(&mut self, value: u32) {
         plain::view_mut::<_, DXGK_SCHEDULING_LOG_HEADER_u0_s0>(&mut self.u0).WraparoundCount = value;
     }
+
     /// `AtomicWraparoundAndEntryIndex` at offset 0, 8 bytes: `ULARGE_INTEGER`.
     #[inline]
     pub const fn AtomicWraparoundAndEntryIndex(&self) -> &ULARGE_INTEGER { plain::view(&self.u0) }
@@ -4864,7 +5404,9 @@ pub struct DXGK_SCHEDULING_LOG_HEADER_u0_s0 {
     /// Offset 4, 4 bytes: `UINT32`.
     pub WraparoundCount: u32,
 }
-assert_layout! { DXGK_SCHEDULING_LOG_HEADER_u0_s0, 8, 4, FirstFreeEntryIndex 0, WraparoundCount 4 }
+
+plain_struct! { DXGK_SCHEDULING_LOG_HEADER_u0_s0, 8, 4, FirstFreeEntryIndex: u32 = 0, WraparoundCount: u32 = 4 }
+
 impl DXGK_SCHEDULING_LOG_HEADER_u0_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4879,18 +5421,20 @@ pub union DXGK_SCHEDULING_LOG_HEADER_u0 {
     pub(crate) AtomicWraparoundAndEntryIndex: ULARGE_INTEGER,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGK_SCHEDULING_LOG_HEADER_u0, 8, 8 }
+
+plain_union! { DXGK_SCHEDULING_LOG_HEADER_u0, 8, 8, DXGK_SCHEDULING_LOG_HEADER_u0_s0, ULARGE_INTEGER, [u8; 8] }
+
 impl DXGK_SCHEDULING_LOG_HEADER_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_SCHEDULING_LOG_HEADER_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_SCHEDULING_LOG_HEADER_u0")
     }
 }
-plain_types! { DXGK_SCHEDULING_LOG_HEADER, DXGK_SCHEDULING_LOG_HEADER_u0_s0, DXGK_SCHEDULING_LOG_HEADER_u0 }
 
 /// `DXGK_SEGMENTBANKPREFERENCE`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -4899,11 +5443,14 @@ pub struct DXGK_SEGMENTBANKPREFERENCE {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_SEGMENTBANKPREFERENCE, 4, 4, Value 0 }
+
+plain_struct! { DXGK_SEGMENTBANKPREFERENCE, 4, 4, Value: u32 = 0 }
+
 impl DXGK_SEGMENTBANKPREFERENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Bank0`: bits 0 to 6 at offset 0.
     #[inline]
     pub const fn Bank0(self) -> u32 { self.Value & 0x7f }
@@ -4914,6 +5461,7 @@ impl DXGK_SEGMENTBANKPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Bank0(mut self, value: u32) -> Self { self.set_Bank0(value); self }
+
     /// `Direction0`: bit 7 at offset 0.
     #[inline]
     pub const fn Direction0(self) -> bool { self.Value & 0x80 != 0 }
@@ -4924,6 +5472,7 @@ impl DXGK_SEGMENTBANKPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Direction0(mut self, value: bool) -> Self { self.set_Direction0(value); self }
+
     /// `Bank1`: bits 8 to 14 at offset 0.
     #[inline]
     pub const fn Bank1(self) -> u32 { (self.Value >> 8) & 0x7f }
@@ -4934,6 +5483,7 @@ impl DXGK_SEGMENTBANKPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Bank1(mut self, value: u32) -> Self { self.set_Bank1(value); self }
+
     /// `Direction1`: bit 15 at offset 0.
     #[inline]
     pub const fn Direction1(self) -> bool { self.Value & 0x8000 != 0 }
@@ -4946,6 +5496,7 @@ impl DXGK_SEGMENTBANKPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Direction1(mut self, value: bool) -> Self { self.set_Direction1(value); self }
+
     /// `Bank2`: bits 16 to 22 at offset 0.
     #[inline]
     pub const fn Bank2(self) -> u32 { (self.Value >> 16) & 0x7f }
@@ -4956,6 +5507,7 @@ impl DXGK_SEGMENTBANKPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Bank2(mut self, value: u32) -> Self { self.set_Bank2(value); self }
+
     /// `Direction2`: bit 23 at offset 0.
     #[inline]
     pub const fn Direction2(self) -> bool { self.Value & 0x800000 != 0 }
@@ -4968,6 +5520,7 @@ impl DXGK_SEGMENTBANKPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Direction2(mut self, value: bool) -> Self { self.set_Direction2(value); self }
+
     /// `Bank3`: bits 24 to 30 at offset 0.
     #[inline]
     pub const fn Bank3(self) -> u32 { (self.Value >> 24) & 0x7f }
@@ -4978,6 +5531,7 @@ impl DXGK_SEGMENTBANKPREFERENCE {
     #[must_use]
     #[inline]
     pub const fn with_Bank3(mut self, value: u32) -> Self { self.set_Bank3(value); self }
+
     /// `Direction3`: bit 31 at offset 0.
     #[inline]
     pub const fn Direction3(self) -> bool { self.Value & 0x80000000 != 0 }
@@ -4991,6 +5545,7 @@ impl DXGK_SEGMENTBANKPREFERENCE {
     #[inline]
     pub const fn with_Direction3(mut self, value: bool) -> Self { self.set_Direction3(value); self }
 }
+
 impl fmt::Debug for DXGK_SEGMENTBANKPREFERENCE {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SEGMENTBANKPREFERENCE", u64::from(self.Value), &[
@@ -4999,7 +5554,6 @@ impl fmt::Debug for DXGK_SEGMENTBANKPREFERENCE {
         ])
     }
 }
-plain_types! { DXGK_SEGMENTBANKPREFERENCE }
 
 /// `DXGK_SEGMENTDESCRIPTOR`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -5024,16 +5578,18 @@ pub struct DXGK_SEGMENTDESCRIPTOR {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    DXGK_SEGMENTDESCRIPTOR, 56, 8, BaseAddress 0, CpuTranslatedAddress 8, Size 16, NbOfBanks 24, _padding28 28,
-    pBankRangeTable 32, CommitLimit 40, Flags 48, _padding52 52,
+
+plain_struct! {
+    DXGK_SEGMENTDESCRIPTOR, 56, 8, BaseAddress: PHYSICAL_ADDRESS = 0, CpuTranslatedAddress: PHYSICAL_ADDRESS = 8,
+    Size: usize = 16, NbOfBanks: u32 = 24, _padding28: Padding<4> = 28, pBankRangeTable: *mut usize = 32,
+    CommitLimit: usize = 40, Flags: DXGK_SEGMENTFLAGS = 48, _padding52: Padding<4> = 52,
 }
+
 impl DXGK_SEGMENTDESCRIPTOR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_SEGMENTDESCRIPTOR }
 
 /// `DXGK_SEGMENTDESCRIPTOR2`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DR.
 #[repr(C)]
@@ -5052,15 +5608,17 @@ pub struct DXGK_SEGMENTDESCRIPTOR2 {
     /// Offset 32, 8 bytes: `PHYSICAL_ADDRESS`.
     pub CpuTranslatedAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! {
-    DXGK_SEGMENTDESCRIPTOR2, 40, 8, Flags 0, _padding4 4, Size 8, pMdl 16, BaseAddress 24, CpuTranslatedAddress 32,
+
+plain_struct! {
+    DXGK_SEGMENTDESCRIPTOR2, 40, 8, Flags: DXGK_SEGMENTFLAGS2 = 0, _padding4: Padding<4> = 4, Size: usize = 8,
+    pMdl: *mut MDL = 16, BaseAddress: PHYSICAL_ADDRESS = 24, CpuTranslatedAddress: PHYSICAL_ADDRESS = 32,
 }
+
 impl DXGK_SEGMENTDESCRIPTOR2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_SEGMENTDESCRIPTOR2 }
 
 /// `DXGK_SEGMENTDESCRIPTOR3`, d3dkmddi.h: 72 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -5089,16 +5647,19 @@ pub struct DXGK_SEGMENTDESCRIPTOR3 {
     /// Offset 64, 8 bytes: `SIZE_T`.
     pub Reserved: usize,
 }
-assert_layout! {
-    DXGK_SEGMENTDESCRIPTOR3, 72, 8, Flags 0, _padding4 4, BaseAddress 8, CpuTranslatedAddress 16, Size 24,
-    NbOfBanks 32, _padding36 36, pBankRangeTable 40, CommitLimit 48, SystemMemoryEndAddress 56, Reserved 64,
+
+plain_struct! {
+    DXGK_SEGMENTDESCRIPTOR3, 72, 8, Flags: DXGK_SEGMENTFLAGS = 0, _padding4: Padding<4> = 4,
+    BaseAddress: PHYSICAL_ADDRESS = 8, CpuTranslatedAddress: PHYSICAL_ADDRESS = 16, Size: usize = 24,
+    NbOfBanks: u32 = 32, _padding36: Padding<4> = 36, pBankRangeTable: *mut usize = 40, CommitLimit: usize = 48,
+    SystemMemoryEndAddress: usize = 56, Reserved: usize = 64,
 }
+
 impl DXGK_SEGMENTDESCRIPTOR3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_SEGMENTDESCRIPTOR3 }
 
 /// `DXGK_SEGMENTDESCRIPTOR4`, d3dkmddi.h: 96 bytes, aligned to 8. Source: DRC.
 #[repr(C)]
@@ -5135,15 +5696,20 @@ pub struct DXGK_SEGMENTDESCRIPTOR4 {
     /// Offset 92, 4 bytes: `UINT`.
     pub NumUEFIFrameBufferRanges: u32,
 }
-assert_layout! {
-    DXGK_SEGMENTDESCRIPTOR4, 96, 8, Flags 0, _padding4 4, BaseAddress 8, Size 16, CommitLimit 24,
-    SystemMemoryEndAddress 32, u0 40, NumInvalidMemoryRanges 56, _padding60 60, VprRangeStartOffset 64,
-    VprRangeSize 72, VprAlignment 80, NumVprSupported 84, VprReserveSize 88, NumUEFIFrameBufferRanges 92,
+
+plain_struct! {
+    DXGK_SEGMENTDESCRIPTOR4, 96, 8, Flags: DXGK_SEGMENTFLAGS = 0, _padding4: Padding<4> = 4,
+    BaseAddress: PHYSICAL_ADDRESS = 8, Size: usize = 16, CommitLimit: usize = 24, SystemMemoryEndAddress: usize = 32,
+    u0: DXGK_SEGMENTDESCRIPTOR4_u0 = 40, NumInvalidMemoryRanges: u32 = 56, _padding60: Padding<4> = 60,
+    VprRangeStartOffset: usize = 64, VprRangeSize: usize = 72, VprAlignment: u32 = 80, NumVprSupported: u32 = 84,
+    VprReserveSize: u32 = 88, NumUEFIFrameBufferRanges: u32 = 92,
 }
+
 impl DXGK_SEGMENTDESCRIPTOR4 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CpuTranslatedAddress` at offset 40, 8 bytes: `PHYSICAL_ADDRESS`.
     #[inline]
     pub const fn CpuTranslatedAddress(&self) -> &PHYSICAL_ADDRESS { plain::view(&self.u0) }
@@ -5153,6 +5719,7 @@ impl DXGK_SEGMENTDESCRIPTOR4 {
     /// Stores `CpuTranslatedAddress`.
     #[inline]
     pub const fn set_CpuTranslatedAddress(&mut self, value: PHYSICAL_ADDRESS) { plain::put(&mut self.u0, value); }
+
     /// `CpuHostAperture` at offset 40, 16 bytes: `DXGK_CPUHOSTAPERTURE`.
     #[inline]
     pub const fn CpuHostAperture(&self) -> &DXGK_CPUHOSTAPERTURE { plain::view(&self.u0) }
@@ -5172,18 +5739,20 @@ pub union DXGK_SEGMENTDESCRIPTOR4_u0 {
     pub(crate) CpuHostAperture: DXGK_CPUHOSTAPERTURE,
     pub(crate) _bytes: [u8; 16],
 }
-assert_layout! { DXGK_SEGMENTDESCRIPTOR4_u0, 16, 8 }
+
+plain_union! { DXGK_SEGMENTDESCRIPTOR4_u0, 16, 8, PHYSICAL_ADDRESS, DXGK_CPUHOSTAPERTURE, [u8; 16] }
+
 impl DXGK_SEGMENTDESCRIPTOR4_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_SEGMENTDESCRIPTOR4_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_SEGMENTDESCRIPTOR4_u0")
     }
 }
-plain_types! { DXGK_SEGMENTDESCRIPTOR4, DXGK_SEGMENTDESCRIPTOR4_u0 }
 
 /// `DXGK_SEGMENTDESCRIPTOR5`, d3dkmddi.h: 88 bytes, aligned to 8. Source: C.
 /// Undocumented: offsets are certain, types are approximate.
@@ -5219,21 +5788,27 @@ pub struct DXGK_SEGMENTDESCRIPTOR5 {
     /// Offset 84, 4 bytes: `DXGK_PAGESIZE`.
     pub SlabSize: DXGK_PAGESIZE,
 }
-assert_layout! {
-    DXGK_SEGMENTDESCRIPTOR5, 88, 8, SegmentType 0, Flags 4, BaseAddress 8, Size 16, SystemMemoryEndAddress 24, u0 32,
-    VprRangeStartOffset 48, VprRangeSize 56, VprAlignment 64, NumInvalidMemoryRanges 68, NumVprSupported 72,
-    VprReserveSize 76, NumUEFIFrameBufferRanges 80, SlabSize 84,
+
+plain_struct! {
+    DXGK_SEGMENTDESCRIPTOR5, 88, 8, SegmentType: DXGK_SEGMENTTYPE = 0, Flags: DXGK_SEGMENTFLAGS = 4,
+    BaseAddress: i64 = 8, Size: u64 = 16, SystemMemoryEndAddress: *mut c_void = 24,
+    u0: DXGK_SEGMENTDESCRIPTOR5_u0 = 32, VprRangeStartOffset: *mut c_void = 48, VprRangeSize: *mut c_void = 56,
+    VprAlignment: u32 = 64, NumInvalidMemoryRanges: u32 = 68, NumVprSupported: u32 = 72, VprReserveSize: u32 = 76,
+    NumUEFIFrameBufferRanges: u32 = 80, SlabSize: DXGK_PAGESIZE = 84,
 }
+
 impl DXGK_SEGMENTDESCRIPTOR5 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CpuTranslatedAddress` at offset 32, 8 bytes: `LONGLONG`, type approximate.
     #[inline]
     pub const fn CpuTranslatedAddress(&self) -> i64 { plain::get(&self.u0) }
     /// Stores `CpuTranslatedAddress`.
     #[inline]
     pub const fn set_CpuTranslatedAddress(&mut self, value: i64) { plain::put(&mut self.u0, value); }
+
     /// `CpuHostAperture` at offset 32, 16 bytes: `DXGK_CPUHOSTAPERTURE`.
     #[inline]
     pub const fn CpuHostAperture(&self) -> &DXGK_CPUHOSTAPERTURE { plain::view(&self.u0) }
@@ -5253,18 +5828,20 @@ pub union DXGK_SEGMENTDESCRIPTOR5_u0 {
     pub(crate) CpuHostAperture: DXGK_CPUHOSTAPERTURE,
     pub(crate) _bytes: [u8; 16],
 }
-assert_layout! { DXGK_SEGMENTDESCRIPTOR5_u0, 16, 8 }
+
+plain_union! { DXGK_SEGMENTDESCRIPTOR5_u0, 16, 8, i64, DXGK_CPUHOSTAPERTURE, [u8; 16] }
+
 impl DXGK_SEGMENTDESCRIPTOR5_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_SEGMENTDESCRIPTOR5_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_SEGMENTDESCRIPTOR5_u0")
     }
 }
-plain_types! { DXGK_SEGMENTDESCRIPTOR5, DXGK_SEGMENTDESCRIPTOR5_u0 }
 
 /// `DXGK_SET_TIMING_PATH_INFO`, d3dkmddi.h: 56 bytes, aligned to 8. Source: DR.
 #[repr(C)]
@@ -5289,20 +5866,26 @@ pub struct DXGK_SET_TIMING_PATH_INFO {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    DXGK_SET_TIMING_PATH_INFO, 56, 8, VidPnTargetId 0, u0 4, SelectedWireFormat 8, u1 12, u2 16, _padding20 20,
-    TargetState 24, u3 48, _padding52 52,
+
+plain_struct! {
+    DXGK_SET_TIMING_PATH_INFO, 56, 8, VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    u0: DXGK_SET_TIMING_PATH_INFO_u0 = 4, SelectedWireFormat: D3DKMDT_WIRE_FORMAT_AND_PREFERENCE = 8,
+    u1: DXGK_SET_TIMING_PATH_INFO_u1 = 12, u2: DXGK_SET_TIMING_PATH_INFO_u2 = 16, _padding20: Padding<4> = 20,
+    TargetState: DXGK_CONNECTION_CHANGE = 24, u3: DXGK_SET_TIMING_PATH_INFO_u3 = 48, _padding52: Padding<4> = 52,
 }
+
 impl DXGK_SET_TIMING_PATH_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `OutputColorSpace` at offset 4, 4 bytes: `D3DDDI_COLOR_SPACE_TYPE`.
     #[inline]
     pub const fn OutputColorSpace(&self) -> D3DDDI_COLOR_SPACE_TYPE { plain::get(&self.u0) }
     /// Stores `OutputColorSpace`.
     #[inline]
     pub const fn set_OutputColorSpace(&mut self, value: D3DDDI_COLOR_SPACE_TYPE) { plain::put(&mut self.u0, value); }
+
     /// `OutputWireColorSpace` at offset 4, 4 bytes: `D3DDDI_OUTPUT_WIRE_COLOR_SPACE_TYPE`.
     #[inline]
     pub const fn OutputWireColorSpace(&self) -> D3DDDI_OUTPUT_WIRE_COLOR_SPACE_TYPE { plain::get(&self.u0) }
@@ -5311,6 +5894,7 @@ impl DXGK_SET_TIMING_PATH_INFO {
     pub const fn set_OutputWireColorSpace(&mut self, value: D3DDDI_OUTPUT_WIRE_COLOR_SPACE_TYPE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Input` at offset 12, 4 bytes: `struct`.
     #[inline]
     pub const fn Input(&self) -> &DXGK_SET_TIMING_PATH_INFO_Input { plain::view(&self.u1) }
@@ -5320,12 +5904,14 @@ impl DXGK_SET_TIMING_PATH_INFO {
     /// Stores `Input`.
     #[inline]
     pub const fn set_Input(&mut self, value: DXGK_SET_TIMING_PATH_INFO_Input) { plain::put(&mut self.u1, value); }
+
     /// `InputFlags` at offset 12, 4 bytes: `UINT`.
     #[inline]
     pub const fn InputFlags(&self) -> u32 { plain::get(&self.u1) }
     /// Stores `InputFlags`.
     #[inline]
     pub const fn set_InputFlags(&mut self, value: u32) { plain::put(&mut self.u1, value); }
+
     /// `Output` at offset 16, 4 bytes: `struct`.
     #[inline]
     pub const fn Output(&self) -> &DXGK_SET_TIMING_PATH_INFO_Output { plain::view(&self.u2) }
@@ -5335,12 +5921,14 @@ impl DXGK_SET_TIMING_PATH_INFO {
     /// Stores `Output`.
     #[inline]
     pub const fn set_Output(&mut self, value: DXGK_SET_TIMING_PATH_INFO_Output) { plain::put(&mut self.u2, value); }
+
     /// `OutputFlags` at offset 16, 4 bytes: `UINT`.
     #[inline]
     pub const fn OutputFlags(&self) -> u32 { plain::get(&self.u2) }
     /// Stores `OutputFlags`.
     #[inline]
     pub const fn set_OutputFlags(&mut self, value: u32) { plain::put(&mut self.u2, value); }
+
     /// `GlitchCause` at offset 48, 1 byte: `DXGK_GLITCH_CAUSE`.
     #[inline]
     pub const fn GlitchCause(&self) -> DXGK_GLITCH_CAUSE {
@@ -5351,6 +5939,7 @@ impl DXGK_SET_TIMING_PATH_INFO {
     pub const fn set_GlitchCause(&mut self, value: DXGK_GLITCH_CAUSE) {
         plain::view_mut::<_, DXGK_SET_TIMING_PATH_INFO_u3_s0>(&mut self.u3).GlitchCause = value;
     }
+
     /// `GlitchEffect` at offset 49, 1 byte: `DXGK_GLITCH_EFFECT`.
     #[inline]
     pub const fn GlitchEffect(&self) -> DXGK_GLITCH_EFFECT {
@@ -5361,6 +5950,7 @@ impl DXGK_SET_TIMING_PATH_INFO {
     pub const fn set_GlitchEffect(&mut self, value: DXGK_GLITCH_EFFECT) {
         plain::view_mut::<_, DXGK_SET_TIMING_PATH_INFO_u3_s0>(&mut self.u3).GlitchEffect = value;
     }
+
     /// `GlitchDuration` at offset 50, 1 byte: `DXGK_GLITCH_DURATION`.
     #[inline]
     pub const fn GlitchDuration(&self) -> DXGK_GLITCH_DURATION {
@@ -5371,6 +5961,7 @@ impl DXGK_SET_TIMING_PATH_INFO {
     pub const fn set_GlitchDuration(&mut self, value: DXGK_GLITCH_DURATION) {
         plain::view_mut::<_, DXGK_SET_TIMING_PATH_INFO_u3_s0>(&mut self.u3).GlitchDuration = value;
     }
+
     /// `Reserved` at offset 51, 1 byte: `UINT8`.
     #[inline]
     pub const fn Reserved(&self) -> u8 { plain::view::<_, DXGK_SET_TIMING_PATH_INFO_u3_s0>(&self.u3).Reserved }
@@ -5379,6 +5970,7 @@ impl DXGK_SET_TIMING_PATH_INFO {
     pub const fn set_Reserved(&mut self, value: u8) {
         plain::view_mut::<_, DXGK_SET_TIMING_PATH_INFO_u3_s0>(&mut self.u3).Reserved = value;
     }
+
     /// `DiagnosticInfo` at offset 48, 4 bytes: `UINT`.
     #[inline]
     pub const fn DiagnosticInfo(&self) -> u32 { plain::get(&self.u3) }
@@ -5395,12 +5987,17 @@ pub union DXGK_SET_TIMING_PATH_INFO_u0 {
     pub(crate) OutputWireColorSpace: D3DDDI_OUTPUT_WIRE_COLOR_SPACE_TYPE,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_SET_TIMING_PATH_INFO_u0, 4, 4 }
+
+plain_union! {
+    DXGK_SET_TIMING_PATH_INFO_u0, 4, 4, D3DDDI_COLOR_SPACE_TYPE, D3DDDI_OUTPUT_WIRE_COLOR_SPACE_TYPE, [u8; 4],
+}
+
 impl DXGK_SET_TIMING_PATH_INFO_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_SET_TIMING_PATH_INFO_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_SET_TIMING_PATH_INFO_u0")
@@ -5414,11 +6011,14 @@ pub struct DXGK_SET_TIMING_PATH_INFO_Input {
     /// Offset 12, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { DXGK_SET_TIMING_PATH_INFO_Input, 4, 4, bits0 0 }
+
+plain_struct! { DXGK_SET_TIMING_PATH_INFO_Input, 4, 4, bits0: u32 = 0 }
+
 impl DXGK_SET_TIMING_PATH_INFO_Input {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VidPnPathUpdates`: bits 0 to 1 at offset 12.
     #[inline]
     pub const fn VidPnPathUpdates(self) -> DXGK_PATH_UPDATE { DXGK_PATH_UPDATE(self.bits0 & 0x3) }
@@ -5433,6 +6033,7 @@ impl DXGK_SET_TIMING_PATH_INFO_Input {
     pub const fn with_VidPnPathUpdates(mut self, value: DXGK_PATH_UPDATE) -> Self {
         self.set_VidPnPathUpdates(value); self
     }
+
     /// `Active`: bit 2 at offset 12.
     #[inline]
     pub const fn Active(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -5443,6 +6044,7 @@ impl DXGK_SET_TIMING_PATH_INFO_Input {
     #[must_use]
     #[inline]
     pub const fn with_Active(mut self, value: bool) -> Self { self.set_Active(value); self }
+
     /// `IgnoreConnectivity`: bit 3 at offset 12.
     #[inline]
     pub const fn IgnoreConnectivity(self) -> bool { self.bits0 & 0x8 != 0 }
@@ -5455,6 +6057,7 @@ impl DXGK_SET_TIMING_PATH_INFO_Input {
     #[must_use]
     #[inline]
     pub const fn with_IgnoreConnectivity(mut self, value: bool) -> Self { self.set_IgnoreConnectivity(value); self }
+
     /// `PreserveInherited`: bit 4 at offset 12.
     #[inline]
     pub const fn PreserveInherited(self) -> bool { self.bits0 & 0x10 != 0 }
@@ -5467,6 +6070,7 @@ impl DXGK_SET_TIMING_PATH_INFO_Input {
     #[must_use]
     #[inline]
     pub const fn with_PreserveInherited(mut self, value: bool) -> Self { self.set_PreserveInherited(value); self }
+
     /// `SyncLockGroup`: bits 5 to 7 at offset 12.
     #[inline]
     pub const fn SyncLockGroup(self) -> u32 { (self.bits0 >> 5) & 0x7 }
@@ -5477,6 +6081,7 @@ impl DXGK_SET_TIMING_PATH_INFO_Input {
     #[must_use]
     #[inline]
     pub const fn with_SyncLockGroup(mut self, value: u32) -> Self { self.set_SyncLockGroup(value); self }
+
     /// `SyncLockStyle`: bits 8 to 11 at offset 12.
     #[inline]
     pub const fn SyncLockStyle(self) -> DXGK_SYNC_LOCK_STYLE { DXGK_SYNC_LOCK_STYLE((self.bits0 >> 8) & 0xf) }
@@ -5491,6 +6096,7 @@ impl DXGK_SET_TIMING_PATH_INFO_Input {
     pub const fn with_SyncLockStyle(mut self, value: DXGK_SYNC_LOCK_STYLE) -> Self {
         self.set_SyncLockStyle(value); self
     }
+
     /// `Reserved`: bits 12 to 31 at offset 12.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 12) & 0xfffff }
@@ -5504,6 +6110,7 @@ impl DXGK_SET_TIMING_PATH_INFO_Input {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_SET_TIMING_PATH_INFO_Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SET_TIMING_PATH_INFO_Input", u64::from(self.bits0), &[
@@ -5521,12 +6128,15 @@ pub union DXGK_SET_TIMING_PATH_INFO_u1 {
     pub(crate) InputFlags: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_SET_TIMING_PATH_INFO_u1, 4, 4 }
+
+plain_union! { DXGK_SET_TIMING_PATH_INFO_u1, 4, 4, DXGK_SET_TIMING_PATH_INFO_Input, u32, [u8; 4] }
+
 impl DXGK_SET_TIMING_PATH_INFO_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_SET_TIMING_PATH_INFO_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_SET_TIMING_PATH_INFO_u1")
@@ -5540,11 +6150,14 @@ pub struct DXGK_SET_TIMING_PATH_INFO_Output {
     /// Offset 16, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { DXGK_SET_TIMING_PATH_INFO_Output, 4, 4, bits0 0 }
+
+plain_struct! { DXGK_SET_TIMING_PATH_INFO_Output, 4, 4, bits0: u32 = 0 }
+
 impl DXGK_SET_TIMING_PATH_INFO_Output {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `RecheckMPO`: bit 0 at offset 16.
     #[inline]
     pub const fn RecheckMPO(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -5555,6 +6168,7 @@ impl DXGK_SET_TIMING_PATH_INFO_Output {
     #[must_use]
     #[inline]
     pub const fn with_RecheckMPO(mut self, value: bool) -> Self { self.set_RecheckMPO(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 16.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 1) & 0x7fffffff }
@@ -5568,6 +6182,7 @@ impl DXGK_SET_TIMING_PATH_INFO_Output {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_SET_TIMING_PATH_INFO_Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SET_TIMING_PATH_INFO_Output", u64::from(self.bits0), &[
@@ -5584,12 +6199,15 @@ pub union DXGK_SET_TIMING_PATH_INFO_u2 {
     pub(crate) OutputFlags: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_SET_TIMING_PATH_INFO_u2, 4, 4 }
+
+plain_union! { DXGK_SET_TIMING_PATH_INFO_u2, 4, 4, DXGK_SET_TIMING_PATH_INFO_Output, u32, [u8; 4] }
+
 impl DXGK_SET_TIMING_PATH_INFO_u2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_SET_TIMING_PATH_INFO_u2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_SET_TIMING_PATH_INFO_u2")
@@ -5609,7 +6227,12 @@ pub struct DXGK_SET_TIMING_PATH_INFO_u3_s0 {
     /// Offset 51, 1 byte: `UINT8`.
     pub Reserved: u8,
 }
-assert_layout! { DXGK_SET_TIMING_PATH_INFO_u3_s0, 4, 1, GlitchCause 0, GlitchEffect 1, GlitchDuration 2, Reserved 3 }
+
+plain_struct! {
+    DXGK_SET_TIMING_PATH_INFO_u3_s0, 4, 1, GlitchCause: DXGK_GLITCH_CAUSE = 0, GlitchEffect: DXGK_GLITCH_EFFECT = 1,
+    GlitchDuration: DXGK_GLITCH_DURATION = 2, Reserved: u8 = 3,
+}
+
 impl DXGK_SET_TIMING_PATH_INFO_u3_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5624,21 +6247,19 @@ pub union DXGK_SET_TIMING_PATH_INFO_u3 {
     pub(crate) DiagnosticInfo: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_SET_TIMING_PATH_INFO_u3, 4, 4 }
+
+plain_union! { DXGK_SET_TIMING_PATH_INFO_u3, 4, 4, DXGK_SET_TIMING_PATH_INFO_u3_s0, u32, [u8; 4] }
+
 impl DXGK_SET_TIMING_PATH_INFO_u3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_SET_TIMING_PATH_INFO_u3 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_SET_TIMING_PATH_INFO_u3")
     }
-}
-plain_types! {
-    DXGK_SET_TIMING_PATH_INFO, DXGK_SET_TIMING_PATH_INFO_u0, DXGK_SET_TIMING_PATH_INFO_Input,
-    DXGK_SET_TIMING_PATH_INFO_u1, DXGK_SET_TIMING_PATH_INFO_Output, DXGK_SET_TIMING_PATH_INFO_u2,
-    DXGK_SET_TIMING_PATH_INFO_u3_s0, DXGK_SET_TIMING_PATH_INFO_u3,
 }
 
 /// `DXGK_SET_TIMING_RESULTS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
@@ -5648,11 +6269,14 @@ pub struct DXGK_SET_TIMING_RESULTS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_SET_TIMING_RESULTS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_SET_TIMING_RESULTS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_SET_TIMING_RESULTS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ConnectionStatusChanges`: bit 0 at offset 0.
     #[inline]
     pub const fn ConnectionStatusChanges(self) -> bool { self.Value & 0x1 != 0 }
@@ -5667,6 +6291,7 @@ impl DXGK_SET_TIMING_RESULTS {
     pub const fn with_ConnectionStatusChanges(mut self, value: bool) -> Self {
         self.set_ConnectionStatusChanges(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -5680,6 +6305,7 @@ impl DXGK_SET_TIMING_RESULTS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_SET_TIMING_RESULTS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_SET_TIMING_RESULTS", u64::from(self.Value), &[
@@ -5687,7 +6313,6 @@ impl fmt::Debug for DXGK_SET_TIMING_RESULTS {
         ])
     }
 }
-plain_types! { DXGK_SET_TIMING_RESULTS }
 
 /// `DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT`, d3dkmddi.h: 40 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -5708,16 +6333,18 @@ pub struct DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT {
     /// Offset 32, 8 bytes: `HANDLE`.
     pub hContext: HANDLE,
 }
-assert_layout! {
-    DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, 40, 8, NodeOrdinal 0, EngineOrdinal 4, LastHwCompletedFenceId 8,
-    LastHwSubmittedFenceId 16, NumberOfPendingSuspendRequests 24, NumberOfReadyInteractiveHwQueues 28, hContext 32,
+
+plain_struct! {
+    DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, 40, 8, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4,
+    LastHwCompletedFenceId: u64 = 8, LastHwSubmittedFenceId: u64 = 16, NumberOfPendingSuspendRequests: u32 = 24,
+    NumberOfReadyInteractiveHwQueues: u32 = 28, hContext: HANDLE = 32,
 }
+
 impl DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT }
 
 /// `DXGK_TDR_PAYLOAD_VSYNC_TIMEOUT`, d3dkmddi.h: 16 bytes, aligned to 8. Source: DC.
 #[repr(C)]
@@ -5730,13 +6357,17 @@ pub struct DXGK_TDR_PAYLOAD_VSYNC_TIMEOUT {
     /// Offset 8, 8 bytes: `ULONGLONG`.
     pub PresentId: u64,
 }
-assert_layout! { DXGK_TDR_PAYLOAD_VSYNC_TIMEOUT, 16, 8, VidPnSourceId 0, LayerIndex 4, PresentId 8 }
+
+plain_struct! {
+    DXGK_TDR_PAYLOAD_VSYNC_TIMEOUT, 16, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, LayerIndex: u32 = 4,
+    PresentId: u64 = 8,
+}
+
 impl DXGK_TDR_PAYLOAD_VSYNC_TIMEOUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_TDR_PAYLOAD_VSYNC_TIMEOUT }
 
 /// `DXGK_WDDMDEVICECAPSIN`, d3dkmddi.h: 4 bytes, aligned to 4. Source: DRC.
 #[repr(C)]
@@ -5745,10 +6376,11 @@ pub struct DXGK_WDDMDEVICECAPSIN {
     /// Offset 0, 4 bytes: `ULONG`.
     pub DxgkrnlInterfaceVersion: u32,
 }
-assert_layout! { DXGK_WDDMDEVICECAPSIN, 4, 4, DxgkrnlInterfaceVersion 0 }
+
+plain_struct! { DXGK_WDDMDEVICECAPSIN, 4, 4, DxgkrnlInterfaceVersion: u32 = 0 }
+
 impl DXGK_WDDMDEVICECAPSIN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_WDDMDEVICECAPSIN }

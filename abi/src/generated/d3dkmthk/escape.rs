@@ -13,7 +13,7 @@ use crate::{
     D3DKMT_GET_PTE_EXT, D3DKMT_GET_SEGMENT_CAPS, D3DKMT_HANDLE, D3DKMT_PAGE_TABLE_LEVEL_DESC,
     D3DKMT_PROCESS_VERIFIER_OPTION_TYPE, D3DKMT_SIZE_T, D3DKMT_TDRDBGCTRLTYPE, D3DKMT_ULONG_PTR, D3DKMT_VAD_DESC,
     D3DKMT_VAD_ESCAPE_COMMAND, D3DKMT_VA_RANGE_DESC, D3DKMT_VERIFIER_OPTION_MODE, D3DKMT_VIDMMESCAPETYPE,
-    D3DKMT_VIDSCHESCAPETYPE, HANDLE, NTSTATUS, Padding, assert_layout, bits, plain, plain_types,
+    D3DKMT_VIDSCHESCAPETYPE, HANDLE, NTSTATUS, Padding, bits, plain, plain_struct, plain_union,
 };
 
 /// `D3DKMT_ACTIVATE_SPECIFIC_DIAG_ESCAPE`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
@@ -25,13 +25,16 @@ pub struct D3DKMT_ACTIVATE_SPECIFIC_DIAG_ESCAPE {
     /// Offset 4, 4 bytes: `BOOL`.
     pub Activate: BOOL,
 }
-assert_layout! { D3DKMT_ACTIVATE_SPECIFIC_DIAG_ESCAPE, 8, 4, Type 0, Activate 4 }
+
+plain_struct! {
+    D3DKMT_ACTIVATE_SPECIFIC_DIAG_ESCAPE, 8, 4, Type: D3DKMT_ACTIVATE_SPECIFIC_DIAG_TYPE = 0, Activate: BOOL = 4,
+}
+
 impl D3DKMT_ACTIVATE_SPECIFIC_DIAG_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ACTIVATE_SPECIFIC_DIAG_ESCAPE }
 
 /// `D3DKMT_ADAPTER_VERIFIER_OPTION`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -44,13 +47,17 @@ pub struct D3DKMT_ADAPTER_VERIFIER_OPTION {
     /// Offset 8, 24 bytes: `D3DKMT_ADAPTER_VERIFIER_OPTION_DATA`.
     pub Data: D3DKMT_ADAPTER_VERIFIER_OPTION_DATA,
 }
-assert_layout! { D3DKMT_ADAPTER_VERIFIER_OPTION, 32, 8, Type 0, Mode 4, Data 8 }
+
+plain_struct! {
+    D3DKMT_ADAPTER_VERIFIER_OPTION, 32, 8, Type: D3DKMT_ADAPTER_VERIFIER_OPTION_TYPE = 0,
+    Mode: D3DKMT_VERIFIER_OPTION_MODE = 4, Data: D3DKMT_ADAPTER_VERIFIER_OPTION_DATA = 8,
+}
+
 impl D3DKMT_ADAPTER_VERIFIER_OPTION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ADAPTER_VERIFIER_OPTION }
 
 /// `D3DKMT_ADAPTER_VERIFIER_OPTION_DATA`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -60,11 +67,17 @@ pub union D3DKMT_ADAPTER_VERIFIER_OPTION_DATA {
     pub(crate) VidMmTrimInterval: D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL,
     pub(crate) _bytes: [u8; 24],
 }
-assert_layout! { D3DKMT_ADAPTER_VERIFIER_OPTION_DATA, 24, 8 }
+
+plain_union! {
+    D3DKMT_ADAPTER_VERIFIER_OPTION_DATA, 24, 8, D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS,
+    D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL, [u8; 24],
+}
+
 impl D3DKMT_ADAPTER_VERIFIER_OPTION_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VidMmFlags` at offset 0, 4 bytes: `D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS`.
     #[inline]
     pub const fn VidMmFlags(&self) -> &D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS { plain::view(self) }
@@ -74,6 +87,7 @@ impl D3DKMT_ADAPTER_VERIFIER_OPTION_DATA {
     /// Stores `VidMmFlags`.
     #[inline]
     pub const fn set_VidMmFlags(&mut self, value: D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS) { plain::put(self, value); }
+
     /// `VidMmTrimInterval` at offset 0, 24 bytes: `D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL`.
     #[inline]
     pub const fn VidMmTrimInterval(&self) -> &D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL { plain::view(self) }
@@ -88,12 +102,12 @@ impl D3DKMT_ADAPTER_VERIFIER_OPTION_DATA {
         plain::put(self, value);
     }
 }
+
 impl fmt::Debug for D3DKMT_ADAPTER_VERIFIER_OPTION_DATA {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_ADAPTER_VERIFIER_OPTION_DATA")
     }
 }
-plain_types! { D3DKMT_ADAPTER_VERIFIER_OPTION_DATA }
 
 /// `D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDC.
 #[repr(C)]
@@ -102,11 +116,14 @@ pub struct D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AlwaysRepatch`: bit 0 at offset 0.
     #[inline]
     pub const fn AlwaysRepatch(self) -> bool { self.Value & 0x1 != 0 }
@@ -117,6 +134,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysRepatch(mut self, value: bool) -> Self { self.set_AlwaysRepatch(value); self }
+
     /// `FailSharedPrimary`: bit 1 at offset 0.
     #[inline]
     pub const fn FailSharedPrimary(self) -> bool { self.Value & 0x2 != 0 }
@@ -129,6 +147,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailSharedPrimary(mut self, value: bool) -> Self { self.set_FailSharedPrimary(value); self }
+
     /// `FailProbeAndLock`: bit 2 at offset 0.
     #[inline]
     pub const fn FailProbeAndLock(self) -> bool { self.Value & 0x4 != 0 }
@@ -141,6 +160,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailProbeAndLock(mut self, value: bool) -> Self { self.set_FailProbeAndLock(value); self }
+
     /// `AlwaysDiscardOffer`: bit 3 at offset 0.
     #[inline]
     pub const fn AlwaysDiscardOffer(self) -> bool { self.Value & 0x8 != 0 }
@@ -153,6 +173,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysDiscardOffer(mut self, value: bool) -> Self { self.set_AlwaysDiscardOffer(value); self }
+
     /// `NeverDiscardOffer`: bit 4 at offset 0.
     #[inline]
     pub const fn NeverDiscardOffer(self) -> bool { self.Value & 0x10 != 0 }
@@ -165,6 +186,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverDiscardOffer(mut self, value: bool) -> Self { self.set_NeverDiscardOffer(value); self }
+
     /// `ForceComplexLock`: bit 5 at offset 0.
     #[inline]
     pub const fn ForceComplexLock(self) -> bool { self.Value & 0x20 != 0 }
@@ -177,6 +199,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ForceComplexLock(mut self, value: bool) -> Self { self.set_ForceComplexLock(value); self }
+
     /// `NeverPrepatch`: bit 6 at offset 0.
     #[inline]
     pub const fn NeverPrepatch(self) -> bool { self.Value & 0x40 != 0 }
@@ -189,6 +212,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverPrepatch(mut self, value: bool) -> Self { self.set_NeverPrepatch(value); self }
+
     /// `ExpectPreparationFailure`: bit 7 at offset 0.
     #[inline]
     pub const fn ExpectPreparationFailure(self) -> bool { self.Value & 0x80 != 0 }
@@ -203,6 +227,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_ExpectPreparationFailure(mut self, value: bool) -> Self {
         self.set_ExpectPreparationFailure(value); self
     }
+
     /// `TakeSplitPoint`: bit 8 at offset 0.
     #[inline]
     pub const fn TakeSplitPoint(self) -> bool { self.Value & 0x100 != 0 }
@@ -215,6 +240,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TakeSplitPoint(mut self, value: bool) -> Self { self.set_TakeSplitPoint(value); self }
+
     /// `FailAcquireSwizzlingRange`: bit 9 at offset 0.
     #[inline]
     pub const fn FailAcquireSwizzlingRange(self) -> bool { self.Value & 0x200 != 0 }
@@ -229,6 +255,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_FailAcquireSwizzlingRange(mut self, value: bool) -> Self {
         self.set_FailAcquireSwizzlingRange(value); self
     }
+
     /// `PagingPathLockSubrange`: bit 10 at offset 0.
     #[inline]
     pub const fn PagingPathLockSubrange(self) -> bool { self.Value & 0x400 != 0 }
@@ -243,6 +270,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_PagingPathLockSubrange(mut self, value: bool) -> Self {
         self.set_PagingPathLockSubrange(value); self
     }
+
     /// `PagingPathLockMinrange`: bit 11 at offset 0.
     #[inline]
     pub const fn PagingPathLockMinrange(self) -> bool { self.Value & 0x800 != 0 }
@@ -257,6 +285,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_PagingPathLockMinrange(mut self, value: bool) -> Self {
         self.set_PagingPathLockMinrange(value); self
     }
+
     /// `FailVaRotation`: bit 12 at offset 0.
     #[inline]
     pub const fn FailVaRotation(self) -> bool { self.Value & 0x1000 != 0 }
@@ -269,6 +298,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailVaRotation(mut self, value: bool) -> Self { self.set_FailVaRotation(value); self }
+
     /// `NoDemotion`: bit 13 at offset 0.
     #[inline]
     pub const fn NoDemotion(self) -> bool { self.Value & 0x2000 != 0 }
@@ -281,6 +311,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoDemotion(mut self, value: bool) -> Self { self.set_NoDemotion(value); self }
+
     /// `FailDefragPass`: bit 14 at offset 0.
     #[inline]
     pub const fn FailDefragPass(self) -> bool { self.Value & 0x4000 != 0 }
@@ -293,6 +324,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailDefragPass(mut self, value: bool) -> Self { self.set_FailDefragPass(value); self }
+
     /// `AlwaysProcessOfferList`: bit 15 at offset 0.
     #[inline]
     pub const fn AlwaysProcessOfferList(self) -> bool { self.Value & 0x8000 != 0 }
@@ -307,6 +339,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysProcessOfferList(mut self, value: bool) -> Self {
         self.set_AlwaysProcessOfferList(value); self
     }
+
     /// `AlwaysDecommitOffer`: bit 16 at offset 0.
     #[inline]
     pub const fn AlwaysDecommitOffer(self) -> bool { self.Value & 0x10000 != 0 }
@@ -319,6 +352,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysDecommitOffer(mut self, value: bool) -> Self { self.set_AlwaysDecommitOffer(value); self }
+
     /// `NeverMoveDefrag`: bit 17 at offset 0.
     #[inline]
     pub const fn NeverMoveDefrag(self) -> bool { self.Value & 0x20000 != 0 }
@@ -331,6 +365,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverMoveDefrag(mut self, value: bool) -> Self { self.set_NeverMoveDefrag(value); self }
+
     /// `AlwaysRelocateDisplayableResources`: bit 18 at offset 0.
     #[inline]
     pub const fn AlwaysRelocateDisplayableResources(self) -> bool { self.Value & 0x40000 != 0 }
@@ -345,6 +380,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysRelocateDisplayableResources(mut self, value: bool) -> Self {
         self.set_AlwaysRelocateDisplayableResources(value); self
     }
+
     /// `AlwaysFailGrowVPRMoves`: bit 19 at offset 0.
     #[inline]
     pub const fn AlwaysFailGrowVPRMoves(self) -> bool { self.Value & 0x80000 != 0 }
@@ -359,6 +395,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysFailGrowVPRMoves(mut self, value: bool) -> Self {
         self.set_AlwaysFailGrowVPRMoves(value); self
     }
+
     /// `NeverFlushTemporaryResources`: bit 20 at offset 0.
     #[inline]
     pub const fn NeverFlushTemporaryResources(self) -> bool { self.Value & 0x100000 != 0 }
@@ -373,6 +410,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_NeverFlushTemporaryResources(mut self, value: bool) -> Self {
         self.set_NeverFlushTemporaryResources(value); self
     }
+
     /// `AllocateTemporaryResourcesInAperture`: bit 21 at offset 0.
     #[inline]
     pub const fn AllocateTemporaryResourcesInAperture(self) -> bool { self.Value & 0x200000 != 0 }
@@ -387,6 +425,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AllocateTemporaryResourcesInAperture(mut self, value: bool) -> Self {
         self.set_AllocateTemporaryResourcesInAperture(value); self
     }
+
     /// `Reserved`: bits 22 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 22) & 0x3ff }
@@ -400,6 +439,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS", u64::from(self.Value), &[
@@ -415,7 +455,6 @@ impl fmt::Debug for D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS }
 
 /// `D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -428,16 +467,17 @@ pub struct D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL {
     /// Offset 16, 8 bytes: `UINT64`.
     pub IdleTrimInterval: u64,
 }
-assert_layout! {
-    D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL, 24, 8, MinimumTrimInterval 0, MaximumTrimInterval 8,
-    IdleTrimInterval 16,
+
+plain_struct! {
+    D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL, 24, 8, MinimumTrimInterval: u64 = 0, MaximumTrimInterval: u64 = 8,
+    IdleTrimInterval: u64 = 16,
 }
+
 impl D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ADAPTER_VERIFIER_VIDMM_TRIM_INTERVAL }
 
 /// `D3DKMT_DEBUG_SNAPSHOT_ESCAPE`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -450,13 +490,14 @@ pub struct D3DKMT_DEBUG_SNAPSHOT_ESCAPE {
     #[doc(hidden)]
     pub _padding5: Padding<3>,
 }
-assert_layout! { D3DKMT_DEBUG_SNAPSHOT_ESCAPE, 8, 4, Length 0, Buffer 4, _padding5 5 }
+
+plain_struct! { D3DKMT_DEBUG_SNAPSHOT_ESCAPE, 8, 4, Length: u32 = 0, Buffer: [u8; 1] = 4, _padding5: Padding<3> = 5 }
+
 impl D3DKMT_DEBUG_SNAPSHOT_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DEBUG_SNAPSHOT_ESCAPE }
 
 /// `D3DKMT_DEVICE_ESCAPE`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -467,11 +508,14 @@ pub struct D3DKMT_DEVICE_ESCAPE {
     /// Offset 4, 8 bytes: anonymous union.
     pub u0: D3DKMT_DEVICE_ESCAPE_u0,
 }
-assert_layout! { D3DKMT_DEVICE_ESCAPE, 12, 4, Type 0, u0 4 }
+
+plain_struct! { D3DKMT_DEVICE_ESCAPE, 12, 4, Type: D3DKMT_DEVICEESCAPE_TYPE = 0, u0: D3DKMT_DEVICE_ESCAPE_u0 = 4 }
+
 impl D3DKMT_DEVICE_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VidPnFromAllocation` at offset 4, 8 bytes: `struct`.
     #[inline]
     pub const fn VidPnFromAllocation(&self) -> &D3DKMT_DEVICE_ESCAPE_VidPnFromAllocation { plain::view(&self.u0) }
@@ -496,7 +540,12 @@ pub struct D3DKMT_DEVICE_ESCAPE_VidPnFromAllocation {
     /// Offset 8, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     pub VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID,
 }
-assert_layout! { D3DKMT_DEVICE_ESCAPE_VidPnFromAllocation, 8, 4, hPrimaryAllocation 0, VidPnSourceId 4 }
+
+plain_struct! {
+    D3DKMT_DEVICE_ESCAPE_VidPnFromAllocation, 8, 4, hPrimaryAllocation: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4,
+}
+
 impl D3DKMT_DEVICE_ESCAPE_VidPnFromAllocation {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -510,18 +559,20 @@ pub union D3DKMT_DEVICE_ESCAPE_u0 {
     pub(crate) VidPnFromAllocation: D3DKMT_DEVICE_ESCAPE_VidPnFromAllocation,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMT_DEVICE_ESCAPE_u0, 8, 4 }
+
+plain_union! { D3DKMT_DEVICE_ESCAPE_u0, 8, 4, D3DKMT_DEVICE_ESCAPE_VidPnFromAllocation, [u8; 8] }
+
 impl D3DKMT_DEVICE_ESCAPE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_DEVICE_ESCAPE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_DEVICE_ESCAPE_u0")
     }
 }
-plain_types! { D3DKMT_DEVICE_ESCAPE, D3DKMT_DEVICE_ESCAPE_VidPnFromAllocation, D3DKMT_DEVICE_ESCAPE_u0 }
 
 /// `D3DKMT_DMM_ESCAPE`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -540,16 +591,18 @@ pub struct D3DKMT_DMM_ESCAPE {
     #[doc(hidden)]
     pub _padding25: Padding<7>,
 }
-assert_layout! {
-    D3DKMT_DMM_ESCAPE, 32, 8, Type 0, _padding4 4, ProvidedBufferSize 8, MinRequiredBufferSize 16, Data 24,
-    _padding25 25,
+
+plain_struct! {
+    D3DKMT_DMM_ESCAPE, 32, 8, Type: D3DKMT_DMMESCAPETYPE = 0, _padding4: Padding<4> = 4,
+    ProvidedBufferSize: D3DKMT_SIZE_T = 8, MinRequiredBufferSize: D3DKMT_SIZE_T = 16, Data: [u8; 1] = 24,
+    _padding25: Padding<7> = 25,
 }
+
 impl D3DKMT_DMM_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DMM_ESCAPE }
 
 /// `D3DKMT_ESCAPE`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -570,16 +623,18 @@ pub struct D3DKMT_ESCAPE {
     /// Offset 28, 4 bytes: `D3DKMT_HANDLE`.
     pub hContext: D3DKMT_HANDLE,
 }
-assert_layout! {
-    D3DKMT_ESCAPE, 32, 8, hAdapter 0, hDevice 4, Type 8, Flags 12, pPrivateDriverData 16, PrivateDriverDataSize 24,
-    hContext 28,
+
+plain_struct! {
+    D3DKMT_ESCAPE, 32, 8, hAdapter: D3DKMT_HANDLE = 0, hDevice: D3DKMT_HANDLE = 4, Type: D3DKMT_ESCAPETYPE = 8,
+    Flags: D3DDDI_ESCAPEFLAGS = 12, pPrivateDriverData: *mut c_void = 16, PrivateDriverDataSize: u32 = 24,
+    hContext: D3DKMT_HANDLE = 28,
 }
+
 impl D3DKMT_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ESCAPE }
 
 /// `D3DKMT_ESCAPE_VIRTUAL_REFRESH_RATE`, d3dkmthk.h: 36 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -600,16 +655,18 @@ pub struct D3DKMT_ESCAPE_VIRTUAL_REFRESH_RATE {
     /// Offset 20, 16 bytes: `UCHAR[16]`.
     pub Reserved: [u8; 16],
 }
-assert_layout! {
-    D3DKMT_ESCAPE_VIRTUAL_REFRESH_RATE, 36, 4, Type 0, VidPnSourceId 4, ProcessBoostEligible 8, _padding9 9,
-    VSyncMultiplier 12, BaseDesktopDuration 16, Reserved 20,
+
+plain_struct! {
+    D3DKMT_ESCAPE_VIRTUAL_REFRESH_RATE, 36, 4, Type: D3DKMT_ESCAPE_VIRTUAL_REFRESH_RATE_TYPE = 0,
+    VidPnSourceId: u32 = 4, ProcessBoostEligible: BOOLEAN = 8, _padding9: Padding<3> = 9, VSyncMultiplier: u32 = 12,
+    BaseDesktopDuration: u32 = 16, Reserved: [u8; 16] = 20,
 }
+
 impl D3DKMT_ESCAPE_VIRTUAL_REFRESH_RATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ESCAPE_VIRTUAL_REFRESH_RATE }
 
 /// `D3DKMT_PROCESS_VERIFIER_OPTION`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -624,13 +681,17 @@ pub struct D3DKMT_PROCESS_VERIFIER_OPTION {
     /// Offset 16, 16 bytes: `D3DKMT_PROCESS_VERIFIER_OPTION_DATA`.
     pub Data: D3DKMT_PROCESS_VERIFIER_OPTION_DATA,
 }
-assert_layout! { D3DKMT_PROCESS_VERIFIER_OPTION, 32, 8, hProcess 0, Type 8, Mode 12, Data 16 }
+
+plain_struct! {
+    D3DKMT_PROCESS_VERIFIER_OPTION, 32, 8, hProcess: HANDLE = 0, Type: D3DKMT_PROCESS_VERIFIER_OPTION_TYPE = 8,
+    Mode: D3DKMT_VERIFIER_OPTION_MODE = 12, Data: D3DKMT_PROCESS_VERIFIER_OPTION_DATA = 16,
+}
+
 impl D3DKMT_PROCESS_VERIFIER_OPTION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PROCESS_VERIFIER_OPTION }
 
 /// `D3DKMT_PROCESS_VERIFIER_OPTION_DATA`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -640,11 +701,17 @@ pub union D3DKMT_PROCESS_VERIFIER_OPTION_DATA {
     pub(crate) VidMmRestrictBudget: D3DKMT_PROCESS_VERIFIER_VIDMM_RESTRICT_BUDGET,
     pub(crate) _bytes: [u8; 16],
 }
-assert_layout! { D3DKMT_PROCESS_VERIFIER_OPTION_DATA, 16, 8 }
+
+plain_union! {
+    D3DKMT_PROCESS_VERIFIER_OPTION_DATA, 16, 8, D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS,
+    D3DKMT_PROCESS_VERIFIER_VIDMM_RESTRICT_BUDGET, [u8; 16],
+}
+
 impl D3DKMT_PROCESS_VERIFIER_OPTION_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VidMmFlags` at offset 0, 4 bytes: `D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS`.
     #[inline]
     pub const fn VidMmFlags(&self) -> &D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS { plain::view(self) }
@@ -654,6 +721,7 @@ impl D3DKMT_PROCESS_VERIFIER_OPTION_DATA {
     /// Stores `VidMmFlags`.
     #[inline]
     pub const fn set_VidMmFlags(&mut self, value: D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS) { plain::put(self, value); }
+
     /// `VidMmRestrictBudget` at offset 0, 16 bytes: `D3DKMT_PROCESS_VERIFIER_VIDMM_RESTRICT_BUDGET`.
     #[inline]
     pub const fn VidMmRestrictBudget(&self) -> &D3DKMT_PROCESS_VERIFIER_VIDMM_RESTRICT_BUDGET { plain::view(self) }
@@ -668,12 +736,12 @@ impl D3DKMT_PROCESS_VERIFIER_OPTION_DATA {
         plain::put(self, value);
     }
 }
+
 impl fmt::Debug for D3DKMT_PROCESS_VERIFIER_OPTION_DATA {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_PROCESS_VERIFIER_OPTION_DATA")
     }
 }
-plain_types! { D3DKMT_PROCESS_VERIFIER_OPTION_DATA }
 
 /// `D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDC.
 #[repr(C)]
@@ -682,11 +750,14 @@ pub struct D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ForceSynchronousEvict`: bit 0 at offset 0.
     #[inline]
     pub const fn ForceSynchronousEvict(self) -> bool { self.Value & 0x1 != 0 }
@@ -701,6 +772,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_ForceSynchronousEvict(mut self, value: bool) -> Self {
         self.set_ForceSynchronousEvict(value); self
     }
+
     /// `NeverDeferEvictions`: bit 1 at offset 0.
     #[inline]
     pub const fn NeverDeferEvictions(self) -> bool { self.Value & 0x2 != 0 }
@@ -713,6 +785,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverDeferEvictions(mut self, value: bool) -> Self { self.set_NeverDeferEvictions(value); self }
+
     /// `AlwaysFailCommitOnReclaim`: bit 2 at offset 0.
     #[inline]
     pub const fn AlwaysFailCommitOnReclaim(self) -> bool { self.Value & 0x4 != 0 }
@@ -727,6 +800,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysFailCommitOnReclaim(mut self, value: bool) -> Self {
         self.set_AlwaysFailCommitOnReclaim(value); self
     }
+
     /// `AlwaysPlaceInDemotedLocation`: bit 3 at offset 0.
     #[inline]
     pub const fn AlwaysPlaceInDemotedLocation(self) -> bool { self.Value & 0x8 != 0 }
@@ -741,6 +815,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysPlaceInDemotedLocation(mut self, value: bool) -> Self {
         self.set_AlwaysPlaceInDemotedLocation(value); self
     }
+
     /// `IgnoreBudgetCap`: bit 4 at offset 0.
     #[inline]
     pub const fn IgnoreBudgetCap(self) -> bool { self.Value & 0x10 != 0 }
@@ -753,6 +828,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_IgnoreBudgetCap(mut self, value: bool) -> Self { self.set_IgnoreBudgetCap(value); self }
+
     /// `Reserved`: bits 5 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 5) & 0x7ffffff }
@@ -766,6 +842,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS", u64::from(self.Value), &[
@@ -774,7 +851,6 @@ impl fmt::Debug for D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS }
 
 /// `D3DKMT_PROCESS_VERIFIER_VIDMM_RESTRICT_BUDGET`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -785,13 +861,14 @@ pub struct D3DKMT_PROCESS_VERIFIER_VIDMM_RESTRICT_BUDGET {
     /// Offset 8, 8 bytes: `UINT64`.
     pub NonLocalBudget: u64,
 }
-assert_layout! { D3DKMT_PROCESS_VERIFIER_VIDMM_RESTRICT_BUDGET, 16, 8, LocalBudget 0, NonLocalBudget 8 }
+
+plain_struct! { D3DKMT_PROCESS_VERIFIER_VIDMM_RESTRICT_BUDGET, 16, 8, LocalBudget: u64 = 0, NonLocalBudget: u64 = 8 }
+
 impl D3DKMT_PROCESS_VERIFIER_VIDMM_RESTRICT_BUDGET {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PROCESS_VERIFIER_VIDMM_RESTRICT_BUDGET }
 
 /// `D3DKMT_REQUEST_MACHINE_CRASH_ESCAPE`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -804,13 +881,17 @@ pub struct D3DKMT_REQUEST_MACHINE_CRASH_ESCAPE {
     /// Offset 16, 8 bytes: `D3DKMT_ULONG_PTR`.
     pub Param3: D3DKMT_ULONG_PTR,
 }
-assert_layout! { D3DKMT_REQUEST_MACHINE_CRASH_ESCAPE, 24, 8, Param1 0, Param2 8, Param3 16 }
+
+plain_struct! {
+    D3DKMT_REQUEST_MACHINE_CRASH_ESCAPE, 24, 8, Param1: D3DKMT_ULONG_PTR = 0, Param2: D3DKMT_ULONG_PTR = 8,
+    Param3: D3DKMT_ULONG_PTR = 16,
+}
+
 impl D3DKMT_REQUEST_MACHINE_CRASH_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_REQUEST_MACHINE_CRASH_ESCAPE }
 
 /// `D3DKMT_TDRDBGCTRL_ESCAPE`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -821,11 +902,16 @@ pub struct D3DKMT_TDRDBGCTRL_ESCAPE {
     /// Offset 4, 4 bytes: anonymous union.
     pub u0: D3DKMT_TDRDBGCTRL_ESCAPE_u0,
 }
-assert_layout! { D3DKMT_TDRDBGCTRL_ESCAPE, 8, 4, TdrControl 0, u0 4 }
+
+plain_struct! {
+    D3DKMT_TDRDBGCTRL_ESCAPE, 8, 4, TdrControl: D3DKMT_TDRDBGCTRLTYPE = 0, u0: D3DKMT_TDRDBGCTRL_ESCAPE_u0 = 4,
+}
+
 impl D3DKMT_TDRDBGCTRL_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NodeOrdinal` at offset 4, 4 bytes: `ULONG`.
     #[inline]
     pub const fn NodeOrdinal(&self) -> u32 { plain::get(&self.u0) }
@@ -841,18 +927,20 @@ pub union D3DKMT_TDRDBGCTRL_ESCAPE_u0 {
     pub(crate) NodeOrdinal: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMT_TDRDBGCTRL_ESCAPE_u0, 4, 4 }
+
+plain_union! { D3DKMT_TDRDBGCTRL_ESCAPE_u0, 4, 4, u32, [u8; 4] }
+
 impl D3DKMT_TDRDBGCTRL_ESCAPE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_TDRDBGCTRL_ESCAPE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_TDRDBGCTRL_ESCAPE_u0")
     }
 }
-plain_types! { D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRL_ESCAPE_u0 }
 
 /// `D3DKMT_VIDMM_ESCAPE`, d3dkmthk.h: 2112 bytes, aligned to 8. Source: NDC.
 #[repr(C)]
@@ -865,11 +953,17 @@ pub struct D3DKMT_VIDMM_ESCAPE {
     /// Offset 8, 2104 bytes: anonymous union.
     pub u0: D3DKMT_VIDMM_ESCAPE_u0,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE, 2112, 8, Type 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE, 2112, 8, Type: D3DKMT_VIDMMESCAPETYPE = 0, _padding4: Padding<4> = 4,
+    u0: D3DKMT_VIDMM_ESCAPE_u0 = 8,
+}
+
 impl D3DKMT_VIDMM_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SetFault` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn SetFault(&self) -> &D3DKMT_VIDMM_ESCAPE_SetFault { plain::view(&self.u0) }
@@ -879,6 +973,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `SetFault`.
     #[inline]
     pub const fn set_SetFault(&mut self, value: D3DKMT_VIDMM_ESCAPE_SetFault) { plain::put(&mut self.u0, value); }
+
     /// `Evict` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn Evict(&self) -> &D3DKMT_VIDMM_ESCAPE_Evict { plain::view(&self.u0) }
@@ -888,6 +983,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `Evict`.
     #[inline]
     pub const fn set_Evict(&mut self, value: D3DKMT_VIDMM_ESCAPE_Evict) { plain::put(&mut self.u0, value); }
+
     /// `EvictByNtHandle` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn EvictByNtHandle(&self) -> &D3DKMT_VIDMM_ESCAPE_EvictByNtHandle { plain::view(&self.u0) }
@@ -901,6 +997,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_EvictByNtHandle(&mut self, value: D3DKMT_VIDMM_ESCAPE_EvictByNtHandle) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GetVads` at offset 8, 2104 bytes: `struct`.
     #[inline]
     pub const fn GetVads(&self) -> &D3DKMT_VIDMM_ESCAPE_GetVads { plain::view(&self.u0) }
@@ -910,6 +1007,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `GetVads`.
     #[inline]
     pub const fn set_GetVads(&mut self, value: D3DKMT_VIDMM_ESCAPE_GetVads) { plain::put(&mut self.u0, value); }
+
     /// `SetBudget` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn SetBudget(&self) -> &D3DKMT_VIDMM_ESCAPE_SetBudget { plain::view(&self.u0) }
@@ -919,6 +1017,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `SetBudget`.
     #[inline]
     pub const fn set_SetBudget(&mut self, value: D3DKMT_VIDMM_ESCAPE_SetBudget) { plain::put(&mut self.u0, value); }
+
     /// `SuspendProcess` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn SuspendProcess(&self) -> &D3DKMT_VIDMM_ESCAPE_SuspendProcess { plain::view(&self.u0) }
@@ -932,6 +1031,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_SuspendProcess(&mut self, value: D3DKMT_VIDMM_ESCAPE_SuspendProcess) {
         plain::put(&mut self.u0, value);
     }
+
     /// `ResumeProcess` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn ResumeProcess(&self) -> &D3DKMT_VIDMM_ESCAPE_ResumeProcess { plain::view(&self.u0) }
@@ -945,6 +1045,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_ResumeProcess(&mut self, value: D3DKMT_VIDMM_ESCAPE_ResumeProcess) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GetBudget` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn GetBudget(&self) -> &D3DKMT_VIDMM_ESCAPE_GetBudget { plain::view(&self.u0) }
@@ -954,6 +1055,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `GetBudget`.
     #[inline]
     pub const fn set_GetBudget(&mut self, value: D3DKMT_VIDMM_ESCAPE_GetBudget) { plain::put(&mut self.u0, value); }
+
     /// `SetTrimIntervals` at offset 8, 12 bytes: `struct`.
     #[inline]
     pub const fn SetTrimIntervals(&self) -> &D3DKMT_VIDMM_ESCAPE_SetTrimIntervals { plain::view(&self.u0) }
@@ -967,6 +1069,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_SetTrimIntervals(&mut self, value: D3DKMT_VIDMM_ESCAPE_SetTrimIntervals) {
         plain::put(&mut self.u0, value);
     }
+
     /// `EvictByCriteria` at offset 8, 24 bytes: `D3DKMT_EVICTION_CRITERIA`.
     #[inline]
     pub const fn EvictByCriteria(&self) -> &D3DKMT_EVICTION_CRITERIA { plain::view(&self.u0) }
@@ -976,6 +1079,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `EvictByCriteria`.
     #[inline]
     pub const fn set_EvictByCriteria(&mut self, value: D3DKMT_EVICTION_CRITERIA) { plain::put(&mut self.u0, value); }
+
     /// `Wake` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn Wake(&self) -> &D3DKMT_VIDMM_ESCAPE_Wake { plain::view(&self.u0) }
@@ -985,6 +1089,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `Wake`.
     #[inline]
     pub const fn set_Wake(&mut self, value: D3DKMT_VIDMM_ESCAPE_Wake) { plain::put(&mut self.u0, value); }
+
     /// `Defrag` at offset 8, 40 bytes: `struct`.
     #[inline]
     pub const fn Defrag(&self) -> &D3DKMT_VIDMM_ESCAPE_Defrag { plain::view(&self.u0) }
@@ -994,6 +1099,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `Defrag`.
     #[inline]
     pub const fn set_Defrag(&mut self, value: D3DKMT_VIDMM_ESCAPE_Defrag) { plain::put(&mut self.u0, value); }
+
     /// `DelayExecution` at offset 8, 24 bytes: `struct`.
     #[inline]
     pub const fn DelayExecution(&self) -> &D3DKMT_VIDMM_ESCAPE_DelayExecution { plain::view(&self.u0) }
@@ -1007,6 +1113,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_DelayExecution(&mut self, value: D3DKMT_VIDMM_ESCAPE_DelayExecution) {
         plain::put(&mut self.u0, value);
     }
+
     /// `VerifyIntegrity` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn VerifyIntegrity(&self) -> &D3DKMT_VIDMM_ESCAPE_VerifyIntegrity { plain::view(&self.u0) }
@@ -1020,6 +1127,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_VerifyIntegrity(&mut self, value: D3DKMT_VIDMM_ESCAPE_VerifyIntegrity) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DelayedEvictionConfig` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn DelayedEvictionConfig(&self) -> &D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig { plain::view(&self.u0) }
@@ -1042,11 +1150,14 @@ pub struct D3DKMT_VIDMM_ESCAPE_SetFault {
     /// Offset 8, 4 bytes: `ULONG`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SetFault, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_SetFault, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_SetFault {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ProbeAndLock`: bit 0 at offset 8.
     #[inline]
     pub const fn ProbeAndLock(self) -> bool { self.Value & 0x1 != 0 }
@@ -1057,6 +1168,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_ProbeAndLock(mut self, value: bool) -> Self { self.set_ProbeAndLock(value); self }
+
     /// `SplitPoint`: bit 1 at offset 8.
     #[inline]
     pub const fn SplitPoint(self) -> bool { self.Value & 0x2 != 0 }
@@ -1067,6 +1179,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_SplitPoint(mut self, value: bool) -> Self { self.set_SplitPoint(value); self }
+
     /// `NoDemotion`: bit 2 at offset 8.
     #[inline]
     pub const fn NoDemotion(self) -> bool { self.Value & 0x4 != 0 }
@@ -1077,6 +1190,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_NoDemotion(mut self, value: bool) -> Self { self.set_NoDemotion(value); self }
+
     /// `SwizzlingAperture`: bit 3 at offset 8.
     #[inline]
     pub const fn SwizzlingAperture(self) -> bool { self.Value & 0x8 != 0 }
@@ -1089,6 +1203,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_SwizzlingAperture(mut self, value: bool) -> Self { self.set_SwizzlingAperture(value); self }
+
     /// `PagingPathLockSubRange`: bit 4 at offset 8.
     #[inline]
     pub const fn PagingPathLockSubRange(self) -> bool { self.Value & 0x10 != 0 }
@@ -1103,6 +1218,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_PagingPathLockSubRange(mut self, value: bool) -> Self {
         self.set_PagingPathLockSubRange(value); self
     }
+
     /// `PagingPathLockMinRange`: bit 5 at offset 8.
     #[inline]
     pub const fn PagingPathLockMinRange(self) -> bool { self.Value & 0x20 != 0 }
@@ -1117,6 +1233,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_PagingPathLockMinRange(mut self, value: bool) -> Self {
         self.set_PagingPathLockMinRange(value); self
     }
+
     /// `ComplexLock`: bit 6 at offset 8.
     #[inline]
     pub const fn ComplexLock(self) -> bool { self.Value & 0x40 != 0 }
@@ -1127,6 +1244,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_ComplexLock(mut self, value: bool) -> Self { self.set_ComplexLock(value); self }
+
     /// `FailVARotation`: bit 7 at offset 8.
     #[inline]
     pub const fn FailVARotation(self) -> bool { self.Value & 0x80 != 0 }
@@ -1139,6 +1257,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_FailVARotation(mut self, value: bool) -> Self { self.set_FailVARotation(value); self }
+
     /// `NoWriteCombined`: bit 8 at offset 8.
     #[inline]
     pub const fn NoWriteCombined(self) -> bool { self.Value & 0x100 != 0 }
@@ -1151,6 +1270,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_NoWriteCombined(mut self, value: bool) -> Self { self.set_NoWriteCombined(value); self }
+
     /// `NoPrePatching`: bit 9 at offset 8.
     #[inline]
     pub const fn NoPrePatching(self) -> bool { self.Value & 0x200 != 0 }
@@ -1163,6 +1283,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_NoPrePatching(mut self, value: bool) -> Self { self.set_NoPrePatching(value); self }
+
     /// `AlwaysRepatch`: bit 10 at offset 8.
     #[inline]
     pub const fn AlwaysRepatch(self) -> bool { self.Value & 0x400 != 0 }
@@ -1175,6 +1296,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysRepatch(mut self, value: bool) -> Self { self.set_AlwaysRepatch(value); self }
+
     /// `ExpectPreparationFailure`: bit 11 at offset 8.
     #[inline]
     pub const fn ExpectPreparationFailure(self) -> bool { self.Value & 0x800 != 0 }
@@ -1189,6 +1311,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_ExpectPreparationFailure(mut self, value: bool) -> Self {
         self.set_ExpectPreparationFailure(value); self
     }
+
     /// `FailUserModeVAMapping`: bit 12 at offset 8.
     #[inline]
     pub const fn FailUserModeVAMapping(self) -> bool { self.Value & 0x1000 != 0 }
@@ -1203,6 +1326,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_FailUserModeVAMapping(mut self, value: bool) -> Self {
         self.set_FailUserModeVAMapping(value); self
     }
+
     /// `NeverDiscardOfferedAllocation`: bit 13 at offset 8.
     #[inline]
     pub const fn NeverDiscardOfferedAllocation(self) -> bool { self.Value & 0x2000 != 0 }
@@ -1217,6 +1341,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_NeverDiscardOfferedAllocation(mut self, value: bool) -> Self {
         self.set_NeverDiscardOfferedAllocation(value); self
     }
+
     /// `AlwaysDiscardOfferedAllocation`: bit 14 at offset 8.
     #[inline]
     pub const fn AlwaysDiscardOfferedAllocation(self) -> bool { self.Value & 0x4000 != 0 }
@@ -1231,6 +1356,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_AlwaysDiscardOfferedAllocation(mut self, value: bool) -> Self {
         self.set_AlwaysDiscardOfferedAllocation(value); self
     }
+
     /// `Reserved`: bits 15 to 31 at offset 8.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 15) & 0x1ffff }
@@ -1244,6 +1370,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_SetFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_VIDMM_ESCAPE_SetFault", u64::from(self.Value), &[
@@ -1268,7 +1395,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_Evict {
     /// Offset 16, 8 bytes: `HANDLE`.
     pub hProcess: HANDLE,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_Evict, 16, 8, ResourceHandle 0, AllocationHandle 4, hProcess 8 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_Evict, 16, 8, ResourceHandle: D3DKMT_HANDLE = 0, AllocationHandle: D3DKMT_HANDLE = 4,
+    hProcess: HANDLE = 8,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_Evict {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1282,7 +1414,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_EvictByNtHandle {
     /// Offset 8, 8 bytes: `UINT64`.
     pub NtHandle: u64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, 8, 8, NtHandle 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, 8, 8, NtHandle: u64 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_EvictByNtHandle {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1296,7 +1430,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads {
     /// Offset 8, 4 bytes: `UINT`.
     pub NumVads: u32,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, 4, 4, NumVads 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, 4, 4, NumVads: u32 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1315,12 +1451,18 @@ pub union D3DKMT_VIDMM_ESCAPE_GetVads_u0 {
     pub(crate) GetSegmentCaps: D3DKMT_GET_SEGMENT_CAPS,
     pub(crate) _bytes: [u8; 1072],
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetVads_u0, 1072, 8 }
+
+plain_union! {
+    D3DKMT_VIDMM_ESCAPE_GetVads_u0, 1072, 8, D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, D3DKMT_VAD_DESC,
+    D3DKMT_VA_RANGE_DESC, D3DKMT_GET_GPUMMU_CAPS, D3DKMT_GET_PTE, D3DKMT_GET_SEGMENT_CAPS, [u8; 1072],
+}
+
 impl D3DKMT_VIDMM_ESCAPE_GetVads_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_GetVads_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_VIDMM_ESCAPE_GetVads_u0")
@@ -1334,12 +1476,15 @@ pub union D3DKMT_VIDMM_ESCAPE_GetVads_u1 {
     pub(crate) GetPteExt: D3DKMT_GET_PTE_EXT,
     pub(crate) _bytes: [u8; 1024],
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetVads_u1, 1024, 8 }
+
+plain_union! { D3DKMT_VIDMM_ESCAPE_GetVads_u1, 1024, 8, D3DKMT_GET_PTE_EXT, [u8; 1024] }
+
 impl D3DKMT_VIDMM_ESCAPE_GetVads_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_GetVads_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_VIDMM_ESCAPE_GetVads_u1")
@@ -1359,11 +1504,17 @@ pub struct D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Offset 1088, 1024 bytes: anonymous union.
     pub u1: D3DKMT_VIDMM_ESCAPE_GetVads_u1,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetVads, 2104, 8, u0 0, Command 1072, Status 1076, u1 1080 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_GetVads, 2104, 8, u0: D3DKMT_VIDMM_ESCAPE_GetVads_u0 = 0,
+    Command: D3DKMT_VAD_ESCAPE_COMMAND = 1072, Status: NTSTATUS = 1076, u1: D3DKMT_VIDMM_ESCAPE_GetVads_u1 = 1080,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `GetNumVads` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn GetNumVads(&self) -> &D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads { plain::view(&self.u0) }
@@ -1377,6 +1528,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     pub const fn set_GetNumVads(&mut self, value: D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GetVad` at offset 8, 40 bytes: `D3DKMT_VAD_DESC`.
     #[inline]
     pub const fn GetVad(&self) -> &D3DKMT_VAD_DESC { plain::view(&self.u0) }
@@ -1386,6 +1538,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetVad`.
     #[inline]
     pub const fn set_GetVad(&mut self, value: D3DKMT_VAD_DESC) { plain::put(&mut self.u0, value); }
+
     /// `GetVadRange` at offset 8, 72 bytes: `D3DKMT_VA_RANGE_DESC`.
     #[inline]
     pub const fn GetVadRange(&self) -> &D3DKMT_VA_RANGE_DESC { plain::view(&self.u0) }
@@ -1395,6 +1548,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetVadRange`.
     #[inline]
     pub const fn set_GetVadRange(&mut self, value: D3DKMT_VA_RANGE_DESC) { plain::put(&mut self.u0, value); }
+
     /// `GetGpuMmuCaps` at offset 8, 264 bytes: `D3DKMT_GET_GPUMMU_CAPS`.
     #[inline]
     pub const fn GetGpuMmuCaps(&self) -> &D3DKMT_GET_GPUMMU_CAPS { plain::view(&self.u0) }
@@ -1404,6 +1558,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetGpuMmuCaps`.
     #[inline]
     pub const fn set_GetGpuMmuCaps(&mut self, value: D3DKMT_GET_GPUMMU_CAPS) { plain::put(&mut self.u0, value); }
+
     /// `GetPte` at offset 8, 1072 bytes: `D3DKMT_GET_PTE`.
     #[inline]
     pub const fn GetPte(&self) -> &D3DKMT_GET_PTE { plain::view(&self.u0) }
@@ -1413,6 +1568,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetPte`.
     #[inline]
     pub const fn set_GetPte(&mut self, value: D3DKMT_GET_PTE) { plain::put(&mut self.u0, value); }
+
     /// `GetSegmentCaps` at offset 8, 776 bytes: `D3DKMT_GET_SEGMENT_CAPS`.
     #[inline]
     pub const fn GetSegmentCaps(&self) -> &D3DKMT_GET_SEGMENT_CAPS { plain::view(&self.u0) }
@@ -1422,6 +1578,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetSegmentCaps`.
     #[inline]
     pub const fn set_GetSegmentCaps(&mut self, value: D3DKMT_GET_SEGMENT_CAPS) { plain::put(&mut self.u0, value); }
+
     /// `GetPteExt` at offset 1088, 1024 bytes: `D3DKMT_GET_PTE_EXT`.
     #[inline]
     pub const fn GetPteExt(&self) -> &D3DKMT_GET_PTE_EXT { plain::view(&self.u1) }
@@ -1442,7 +1599,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_SetBudget {
     /// Offset 16, 8 bytes: `ULONGLONG`.
     pub SystemMemoryBudget: u64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SetBudget, 16, 8, LocalMemoryBudget 0, SystemMemoryBudget 8 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_SetBudget, 16, 8, LocalMemoryBudget: u64 = 0, SystemMemoryBudget: u64 = 8 }
+
 impl D3DKMT_VIDMM_ESCAPE_SetBudget {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1460,7 +1619,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_SuspendProcess {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SuspendProcess, 16, 8, hProcess 0, bAllowWakeOnSubmission 8, _padding12 12 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_SuspendProcess, 16, 8, hProcess: HANDLE = 0, bAllowWakeOnSubmission: BOOL = 8,
+    _padding12: Padding<4> = 12,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_SuspendProcess {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1474,7 +1638,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_ResumeProcess {
     /// Offset 8, 8 bytes: `HANDLE`.
     pub hProcess: HANDLE,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_ResumeProcess, 8, 8, hProcess 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_ResumeProcess, 8, 8, hProcess: HANDLE = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_ResumeProcess {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1488,7 +1654,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_GetBudget {
     /// Offset 8, 8 bytes: `UINT64`.
     pub NumBytesToTrim: u64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetBudget, 8, 8, NumBytesToTrim 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_GetBudget, 8, 8, NumBytesToTrim: u64 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_GetBudget {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1506,7 +1674,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_SetTrimIntervals {
     /// Offset 16, 4 bytes: `ULONG`.
     pub IdleTrimInterval: u32,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SetTrimIntervals, 12, 4, MinTrimInterval 0, MaxTrimInterval 4, IdleTrimInterval 8 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_SetTrimIntervals, 12, 4, MinTrimInterval: u32 = 0, MaxTrimInterval: u32 = 4,
+    IdleTrimInterval: u32 = 8,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_SetTrimIntervals {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1520,7 +1693,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_Wake {
     /// Offset 8, 4 bytes: `BOOL`.
     pub bFlush: BOOL,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_Wake, 4, 4, bFlush 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_Wake, 4, 4, bFlush: BOOL = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_Wake {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1544,10 +1719,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_Defrag {
     /// Offset 40, 8 bytes: `ULONGLONG`.
     pub LargestGapAfter: u64,
 }
-assert_layout! {
-    D3DKMT_VIDMM_ESCAPE_Defrag, 40, 8, Operation 0, SegmentId 4, TotalCommitted 8, TotalFree 16, LargestGapBefore 24,
-    LargestGapAfter 32,
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_Defrag, 40, 8, Operation: D3DKMT_DEFRAG_ESCAPE_OPERATION = 0, SegmentId: u32 = 4,
+    TotalCommitted: u64 = 8, TotalFree: u64 = 16, LargestGapBefore: u64 = 24, LargestGapAfter: u64 = 32,
 }
+
 impl D3DKMT_VIDMM_ESCAPE_Defrag {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1569,10 +1746,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_DelayExecution {
     /// Offset 24, 8 bytes: `ULONGLONG`.
     pub PagingFenceValue: u64,
 }
-assert_layout! {
-    D3DKMT_VIDMM_ESCAPE_DelayExecution, 24, 8, hPagingQueue 0, PhysicalAdapterIndex 4, Milliseconds 8, _padding12 12,
-    PagingFenceValue 16,
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_DelayExecution, 24, 8, hPagingQueue: D3DKMT_HANDLE = 0, PhysicalAdapterIndex: u32 = 4,
+    Milliseconds: u32 = 8, _padding12: Padding<4> = 12, PagingFenceValue: u64 = 16,
 }
+
 impl D3DKMT_VIDMM_ESCAPE_DelayExecution {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1588,7 +1767,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_VerifyIntegrity {
     /// Offset 10, 2 bytes: `UINT16`.
     pub SegmentId: u16,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_VerifyIntegrity, 4, 2, PhysicalAdapterIndex 0, SegmentId 2 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_VerifyIntegrity, 4, 2, PhysicalAdapterIndex: u16 = 0, SegmentId: u16 = 2 }
+
 impl D3DKMT_VIDMM_ESCAPE_VerifyIntegrity {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1602,7 +1783,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig {
     /// Offset 8, 8 bytes: `LONGLONG`.
     pub TimerValue: i64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, 8, 8, TimerValue 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, 8, 8, TimerValue: i64 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1630,25 +1813,26 @@ pub union D3DKMT_VIDMM_ESCAPE_u0 {
     pub(crate) DelayedEvictionConfig: D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig,
     pub(crate) _bytes: [u8; 2104],
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_u0, 2104, 8 }
+
+plain_union! {
+    D3DKMT_VIDMM_ESCAPE_u0, 2104, 8, D3DKMT_VIDMM_ESCAPE_SetFault, D3DKMT_VIDMM_ESCAPE_Evict,
+    D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, D3DKMT_VIDMM_ESCAPE_GetVads, D3DKMT_VIDMM_ESCAPE_SetBudget,
+    D3DKMT_VIDMM_ESCAPE_SuspendProcess, D3DKMT_VIDMM_ESCAPE_ResumeProcess, D3DKMT_VIDMM_ESCAPE_GetBudget,
+    D3DKMT_VIDMM_ESCAPE_SetTrimIntervals, D3DKMT_EVICTION_CRITERIA, D3DKMT_VIDMM_ESCAPE_Wake,
+    D3DKMT_VIDMM_ESCAPE_Defrag, D3DKMT_VIDMM_ESCAPE_DelayExecution, D3DKMT_VIDMM_ESCAPE_VerifyIntegrity,
+    D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, [u8; 2104],
+}
+
 impl D3DKMT_VIDMM_ESCAPE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_VIDMM_ESCAPE_u0")
     }
-}
-plain_types! {
-    D3DKMT_VIDMM_ESCAPE, D3DKMT_VIDMM_ESCAPE_SetFault, D3DKMT_VIDMM_ESCAPE_Evict,
-    D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, D3DKMT_VIDMM_ESCAPE_GetVads_u0,
-    D3DKMT_VIDMM_ESCAPE_GetVads_u1, D3DKMT_VIDMM_ESCAPE_GetVads, D3DKMT_VIDMM_ESCAPE_SetBudget,
-    D3DKMT_VIDMM_ESCAPE_SuspendProcess, D3DKMT_VIDMM_ESCAPE_ResumeProcess, D3DKMT_VIDMM_ESCAPE_GetBudget,
-    D3DKMT_VIDMM_ESCAPE_SetTrimIntervals, D3DKMT_VIDMM_ESCAPE_Wake, D3DKMT_VIDMM_ESCAPE_Defrag,
-    D3DKMT_VIDMM_ESCAPE_DelayExecution, D3DKMT_VIDMM_ESCAPE_VerifyIntegrity,
-    D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, D3DKMT_VIDMM_ESCAPE_u0,
 }
 
 /// `D3DKMT_VIDSCH_ESCAPE`, d3dkmthk.h: 48 bytes, aligned to 4. Source: NDRC.
@@ -1662,23 +1846,31 @@ pub struct D3DKMT_VIDSCH_ESCAPE {
     /// Offset 12, 36 bytes: `D3DKMT_ESCAPE_VIRTUAL_REFRESH_RATE`.
     pub VirtualRefreshRateControl: D3DKMT_ESCAPE_VIRTUAL_REFRESH_RATE,
 }
-assert_layout! { D3DKMT_VIDSCH_ESCAPE, 48, 4, Type 0, u0 4, VirtualRefreshRateControl 12 }
+
+plain_struct! {
+    D3DKMT_VIDSCH_ESCAPE, 48, 4, Type: D3DKMT_VIDSCHESCAPETYPE = 0, u0: D3DKMT_VIDSCH_ESCAPE_u0 = 4,
+    VirtualRefreshRateControl: D3DKMT_ESCAPE_VIRTUAL_REFRESH_RATE = 12,
+}
+
 impl D3DKMT_VIDSCH_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PreemptionControl` at offset 4, 4 bytes: `BOOL`.
     #[inline]
     pub const fn PreemptionControl(&self) -> BOOL { plain::get(&self.u0) }
     /// Stores `PreemptionControl`.
     #[inline]
     pub const fn set_PreemptionControl(&mut self, value: BOOL) { plain::put(&mut self.u0, value); }
+
     /// `EnableContextDelay` at offset 4, 4 bytes: `BOOL`.
     #[inline]
     pub const fn EnableContextDelay(&self) -> BOOL { plain::get(&self.u0) }
     /// Stores `EnableContextDelay`.
     #[inline]
     pub const fn set_EnableContextDelay(&mut self, value: BOOL) { plain::put(&mut self.u0, value); }
+
     /// `TdrControl2` at offset 4, 8 bytes: `struct`.
     #[inline]
     pub const fn TdrControl2(&self) -> &D3DKMT_VIDSCH_ESCAPE_TdrControl2 { plain::view(&self.u0) }
@@ -1690,24 +1882,28 @@ impl D3DKMT_VIDSCH_ESCAPE {
     pub const fn set_TdrControl2(&mut self, value: D3DKMT_VIDSCH_ESCAPE_TdrControl2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SuspendScheduler` at offset 4, 4 bytes: `BOOL`.
     #[inline]
     pub const fn SuspendScheduler(&self) -> BOOL { plain::get(&self.u0) }
     /// Stores `SuspendScheduler`.
     #[inline]
     pub const fn set_SuspendScheduler(&mut self, value: BOOL) { plain::put(&mut self.u0, value); }
+
     /// `TdrControl` at offset 4, 4 bytes: `ULONG`.
     #[inline]
     pub const fn TdrControl(&self) -> u32 { plain::get(&self.u0) }
     /// Stores `TdrControl`.
     #[inline]
     pub const fn set_TdrControl(&mut self, value: u32) { plain::put(&mut self.u0, value); }
+
     /// `SuspendTime` at offset 4, 4 bytes: `ULONG`.
     #[inline]
     pub const fn SuspendTime(&self) -> u32 { plain::get(&self.u0) }
     /// Stores `SuspendTime`.
     #[inline]
     pub const fn set_SuspendTime(&mut self, value: u32) { plain::put(&mut self.u0, value); }
+
     /// `TdrLimit` at offset 4, 8 bytes: `struct`.
     #[inline]
     pub const fn TdrLimit(&self) -> &D3DKMT_VIDSCH_ESCAPE_TdrLimit { plain::view(&self.u0) }
@@ -1717,6 +1913,7 @@ impl D3DKMT_VIDSCH_ESCAPE {
     /// Stores `TdrLimit`.
     #[inline]
     pub const fn set_TdrLimit(&mut self, value: D3DKMT_VIDSCH_ESCAPE_TdrLimit) { plain::put(&mut self.u0, value); }
+
     /// `PfnControl` at offset 4, 4 bytes: `D3DKMT_ESCAPE_PFN_CONTROL_COMMAND`.
     #[inline]
     pub const fn PfnControl(&self) -> D3DKMT_ESCAPE_PFN_CONTROL_COMMAND { plain::get(&self.u0) }
@@ -1734,12 +1931,15 @@ pub union D3DKMT_VIDSCH_ESCAPE_TdrControl2_u0 {
     pub(crate) NodeOrdinal: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMT_VIDSCH_ESCAPE_TdrControl2_u0, 4, 4 }
+
+plain_union! { D3DKMT_VIDSCH_ESCAPE_TdrControl2_u0, 4, 4, u32, [u8; 4] }
+
 impl D3DKMT_VIDSCH_ESCAPE_TdrControl2_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_VIDSCH_ESCAPE_TdrControl2_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_VIDSCH_ESCAPE_TdrControl2_u0")
@@ -1755,11 +1955,16 @@ pub struct D3DKMT_VIDSCH_ESCAPE_TdrControl2 {
     /// Offset 8, 4 bytes: anonymous union.
     pub u0: D3DKMT_VIDSCH_ESCAPE_TdrControl2_u0,
 }
-assert_layout! { D3DKMT_VIDSCH_ESCAPE_TdrControl2, 8, 4, TdrControl 0, u0 4 }
+
+plain_struct! {
+    D3DKMT_VIDSCH_ESCAPE_TdrControl2, 8, 4, TdrControl: u32 = 0, u0: D3DKMT_VIDSCH_ESCAPE_TdrControl2_u0 = 4,
+}
+
 impl D3DKMT_VIDSCH_ESCAPE_TdrControl2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NodeOrdinal` at offset 8, 4 bytes: `ULONG`.
     #[inline]
     pub const fn NodeOrdinal(&self) -> u32 { plain::get(&self.u0) }
@@ -1777,7 +1982,9 @@ pub struct D3DKMT_VIDSCH_ESCAPE_TdrLimit {
     /// Offset 8, 4 bytes: `UINT`.
     pub Time: u32,
 }
-assert_layout! { D3DKMT_VIDSCH_ESCAPE_TdrLimit, 8, 4, Count 0, Time 4 }
+
+plain_struct! { D3DKMT_VIDSCH_ESCAPE_TdrLimit, 8, 4, Count: u32 = 0, Time: u32 = 4 }
+
 impl D3DKMT_VIDSCH_ESCAPE_TdrLimit {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1798,20 +2005,22 @@ pub union D3DKMT_VIDSCH_ESCAPE_u0 {
     pub(crate) PfnControl: D3DKMT_ESCAPE_PFN_CONTROL_COMMAND,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMT_VIDSCH_ESCAPE_u0, 8, 4 }
+
+plain_union! {
+    D3DKMT_VIDSCH_ESCAPE_u0, 8, 4, BOOL, BOOL, D3DKMT_VIDSCH_ESCAPE_TdrControl2, BOOL, u32, u32,
+    D3DKMT_VIDSCH_ESCAPE_TdrLimit, D3DKMT_ESCAPE_PFN_CONTROL_COMMAND, [u8; 8],
+}
+
 impl D3DKMT_VIDSCH_ESCAPE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_VIDSCH_ESCAPE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_VIDSCH_ESCAPE_u0")
     }
-}
-plain_types! {
-    D3DKMT_VIDSCH_ESCAPE, D3DKMT_VIDSCH_ESCAPE_TdrControl2_u0, D3DKMT_VIDSCH_ESCAPE_TdrControl2,
-    D3DKMT_VIDSCH_ESCAPE_TdrLimit, D3DKMT_VIDSCH_ESCAPE_u0,
 }
 
 /// `DXGK_ESCAPE_GPUMMUCAPS`, d3dkmthk.h: 256 bytes, aligned to 8. Source: NDC.
@@ -1841,21 +2050,27 @@ pub struct DXGK_ESCAPE_GPUMMUCAPS {
     /// Offset 16, 240 bytes: `D3DKMT_PAGE_TABLE_LEVEL_DESC[6]`.
     pub PageTableLevelDesk: [D3DKMT_PAGE_TABLE_LEVEL_DESC; 6],
 }
-assert_layout! {
-    DXGK_ESCAPE_GPUMMUCAPS, 256, 8, ReadOnlyMemorySupported 0, NoExecuteMemorySupported 1, ZeroInPteSupported 2,
-    CacheCoherentMemorySupported 3, LargePageSupported 4, DualPteSupported 5, AllowNonAlignedLargePageAddress 6,
-    bits0 7, VirtualAddressBitCount 8, PageTableLevelCount 12, PageTableLevelDesk 16,
+
+plain_struct! {
+    DXGK_ESCAPE_GPUMMUCAPS, 256, 8, ReadOnlyMemorySupported: BOOLEAN = 0, NoExecuteMemorySupported: BOOLEAN = 1,
+    ZeroInPteSupported: BOOLEAN = 2, CacheCoherentMemorySupported: BOOLEAN = 3, LargePageSupported: BOOLEAN = 4,
+    DualPteSupported: BOOLEAN = 5, AllowNonAlignedLargePageAddress: BOOLEAN = 6, bits0: u8 = 7,
+    VirtualAddressBitCount: u32 = 8, PageTableLevelCount: u32 = 12,
+    PageTableLevelDesk: [D3DKMT_PAGE_TABLE_LEVEL_DESC; 6] = 16,
 }
+
 impl DXGK_ESCAPE_GPUMMUCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PageTable64KSupported`: bit 0 at offset 7.
     #[inline]
     pub const fn PageTable64KSupported(&self) -> bool { self.bits0 & 0x1 != 0 }
     /// Stores `PageTable64KSupported`.
     #[inline]
     pub const fn set_PageTable64KSupported(&mut self, value: bool) { self.bits0 = (self.bits0 & !0x1) | (value as u8); }
+
     /// `Reserved`: bits 1 to 7 at offset 7.
     #[inline]
     pub const fn Reserved(&self) -> u8 { (self.bits0 >> 1) & 0x7f }
@@ -1863,4 +2078,3 @@ impl DXGK_ESCAPE_GPUMMUCAPS {
     #[inline]
     pub const fn set_Reserved(&mut self, value: u8) { self.bits0 = (self.bits0 & !0xfe) | ((value & 0x7f) << 1); }
 }
-plain_types! { DXGK_ESCAPE_GPUMMUCAPS }

@@ -14,8 +14,8 @@ use crate::{
     D3DKMT_MULTIPLANE_OVERLAY_VIDEO_FRAME_FORMAT, D3DKMT_OUTDUPL_POINTER_SHAPE_INFO, D3DKMT_OUTPUTDUPL_METADATATYPE,
     D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS, D3DKMT_PRESENT_MODEL, D3DKMT_SCATTERBLTS, D3DKMT_UINT_PTR,
     DXGKMT_MULTIPLANE_OVERLAY_STEREO_FLIP_MODE, DXGKMT_MULTIPLANE_OVERLAY_STRETCH_QUALITY, HANDLE, HWND,
-    LARGE_INTEGER, LUID, OUTPUTDUPL_CONTEXT_DEBUG_STATUS, POINT, Padding, RECT, assert_layout, bits, plain,
-    plain_types,
+    LARGE_INTEGER, LUID, OUTPUTDUPL_CONTEXT_DEBUG_STATUS, POINT, Padding, RECT, bits, plain, plain_struct,
+    plain_union,
 };
 
 /// `D3DKMT_AUXILIARYPRESENTINFO`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NRC.
@@ -27,13 +27,14 @@ pub struct D3DKMT_AUXILIARYPRESENTINFO {
     /// Offset 4, 4 bytes: `D3DKMT_AUXILIARYPRESENTINFO_TYPE`.
     pub r#type: D3DKMT_AUXILIARYPRESENTINFO_TYPE,
 }
-assert_layout! { D3DKMT_AUXILIARYPRESENTINFO, 8, 4, size 0, r#type 4 }
+
+plain_struct! { D3DKMT_AUXILIARYPRESENTINFO, 8, 4, size: u32 = 0, r#type: D3DKMT_AUXILIARYPRESENTINFO_TYPE = 4 }
+
 impl D3DKMT_AUXILIARYPRESENTINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_AUXILIARYPRESENTINFO }
 
 /// `D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN`, d3dkmthk.h: 288 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -50,16 +51,17 @@ pub struct D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN {
     #[doc(hidden)]
     pub _padding284: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN, 288, 8, hLogicalSurface 0, hPhysicalSurface 8, EventId 16, DirtyRegions 24,
-    _padding284 284,
+
+plain_struct! {
+    D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN, 288, 8, hLogicalSurface: u64 = 0, hPhysicalSurface: u64 = 8,
+    EventId: u64 = 16, DirtyRegions: D3DKMT_DIRTYREGIONS = 24, _padding284: Padding<4> = 284,
 }
+
 impl D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN }
 
 /// `D3DKMT_CANCEL_PRESENTS`, d3dkmthk.h: 48 bytes, aligned to 8. Source: N.
 #[repr(C)]
@@ -82,16 +84,19 @@ pub struct D3DKMT_CANCEL_PRESENTS {
     /// Offset 40, 8 bytes: `HANDLE`.
     pub hFlipManagerProcessedEvent: HANDLE,
 }
-assert_layout! {
-    D3DKMT_CANCEL_PRESENTS, 48, 8, cbSize 0, hDevice 4, Flags 8, Operation 12, CancelFromPresentId 16,
-    CompSurfaceLuid 24, BindId 32, hFlipManagerProcessedEvent 40,
+
+plain_struct! {
+    D3DKMT_CANCEL_PRESENTS, 48, 8, cbSize: u32 = 0, hDevice: D3DKMT_HANDLE = 4,
+    Flags: D3DKMT_CANCEL_PRESENTS_FLAGS = 8, Operation: D3DKMT_CANCEL_PRESENTS_OPERATION = 12,
+    CancelFromPresentId: u64 = 16, CompSurfaceLuid: LUID = 24, BindId: u64 = 32,
+    hFlipManagerProcessedEvent: HANDLE = 40,
 }
+
 impl D3DKMT_CANCEL_PRESENTS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CANCEL_PRESENTS }
 
 /// `D3DKMT_CANCEL_PRESENTS_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NRC.
 #[repr(C)]
@@ -100,11 +105,14 @@ pub struct D3DKMT_CANCEL_PRESENTS_FLAGS {
     /// Offset 0, 4 bytes: anonymous union.
     pub u0: D3DKMT_CANCEL_PRESENTS_FLAGS_u0,
 }
-assert_layout! { D3DKMT_CANCEL_PRESENTS_FLAGS, 4, 4, u0 0 }
+
+plain_struct! { D3DKMT_CANCEL_PRESENTS_FLAGS, 4, 4, u0: D3DKMT_CANCEL_PRESENTS_FLAGS_u0 = 0 }
+
 impl D3DKMT_CANCEL_PRESENTS_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ReprogramInterrupt` at offset 0, 4 bytes: `struct`.
     #[inline]
     pub const fn ReprogramInterrupt(&self) -> &D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt { plain::view(&self.u0) }
@@ -118,6 +126,7 @@ impl D3DKMT_CANCEL_PRESENTS_FLAGS {
     pub const fn set_ReprogramInterrupt(&mut self, value: D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Value` at offset 0, 4 bytes: `UINT`.
     #[inline]
     pub const fn Value(&self) -> u32 { plain::get(&self.u0) }
@@ -133,11 +142,14 @@ pub struct D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NewVSyncInterruptState`: bit 0 at offset 0.
     #[inline]
     pub const fn NewVSyncInterruptState(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -152,6 +164,7 @@ impl D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt {
     pub const fn with_NewVSyncInterruptState(mut self, value: bool) -> Self {
         self.set_NewVSyncInterruptState(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 1) & 0x7fffffff }
@@ -165,6 +178,7 @@ impl D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt", u64::from(self.bits0), &[
@@ -181,19 +195,19 @@ pub union D3DKMT_CANCEL_PRESENTS_FLAGS_u0 {
     pub(crate) Value: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMT_CANCEL_PRESENTS_FLAGS_u0, 4, 4 }
+
+plain_union! { D3DKMT_CANCEL_PRESENTS_FLAGS_u0, 4, 4, D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt, u32, [u8; 4] }
+
 impl D3DKMT_CANCEL_PRESENTS_FLAGS_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_CANCEL_PRESENTS_FLAGS_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_CANCEL_PRESENTS_FLAGS_u0")
     }
-}
-plain_types! {
-    D3DKMT_CANCEL_PRESENTS_FLAGS, D3DKMT_CANCEL_PRESENTS_FLAGS_ReprogramInterrupt, D3DKMT_CANCEL_PRESENTS_FLAGS_u0,
 }
 
 /// `D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
@@ -211,16 +225,18 @@ pub struct D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT {
     /// Offset 20, 4 bytes: `D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO`.
     pub ReturnInfo: D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO,
 }
-assert_layout! {
-    D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT, 24, 8, hDevice 0, PlaneCount 4, pOverlayPlanes 8, Supported 16,
-    ReturnInfo 20,
+
+plain_struct! {
+    D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT, 24, 8, hDevice: D3DKMT_HANDLE = 0, PlaneCount: u32 = 4,
+    pOverlayPlanes: *mut D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE = 8, Supported: BOOL = 16,
+    ReturnInfo: D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO = 20,
 }
+
 impl D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT }
 
 /// `D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT2`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -241,16 +257,19 @@ pub struct D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT2 {
     /// Offset 28, 4 bytes: `D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO`.
     pub ReturnInfo: D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO,
 }
-assert_layout! {
-    D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT2, 32, 8, hAdapter 0, hDevice 4, PlaneCount 8, _padding12 12,
-    pOverlayPlanes 16, Supported 24, ReturnInfo 28,
+
+plain_struct! {
+    D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT2, 32, 8, hAdapter: D3DKMT_HANDLE = 0, hDevice: D3DKMT_HANDLE = 4,
+    PlaneCount: u32 = 8, _padding12: Padding<4> = 12,
+    pOverlayPlanes: *mut D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE2 = 16, Supported: BOOL = 24,
+    ReturnInfo: D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO = 28,
 }
+
 impl D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT2 }
 
 /// `D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT3`, d3dkmthk.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -277,16 +296,21 @@ pub struct D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT3 {
     /// Offset 44, 4 bytes: `D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO`.
     pub ReturnInfo: D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO,
 }
-assert_layout! {
-    D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT3, 48, 8, hAdapter 0, hDevice 4, PlaneCount 8, _padding12 12,
-    ppOverlayPlanes 16, PostCompositionCount 24, _padding28 28, ppPostComposition 32, Supported 40, ReturnInfo 44,
+
+plain_struct! {
+    D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT3, 48, 8, hAdapter: D3DKMT_HANDLE = 0, hDevice: D3DKMT_HANDLE = 4,
+    PlaneCount: u32 = 8, _padding12: Padding<4> = 12,
+    ppOverlayPlanes: *mut *mut D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE3 = 16, PostCompositionCount: u32 = 24,
+    _padding28: Padding<4> = 28,
+    ppPostComposition: *mut *mut D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE = 32, Supported: BOOL = 40,
+    ReturnInfo: D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO = 44,
 }
+
 impl D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHECKMULTIPLANEOVERLAYSUPPORT3 }
 
 /// `D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE`, d3dkmthk.h: 120 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -301,16 +325,17 @@ pub struct D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE {
     /// Offset 16, 104 bytes: `D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES`.
     pub PlaneAttributes: D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES,
 }
-assert_layout! {
-    D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE, 120, 8, hResource 0, CompSurfaceLuid 4, VidPnSourceId 12,
-    PlaneAttributes 16,
+
+plain_struct! {
+    D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE, 120, 8, hResource: D3DKMT_HANDLE = 0, CompSurfaceLuid: LUID = 4,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 12, PlaneAttributes: D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES = 16,
 }
+
 impl D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE }
 
 /// `D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE2`, d3dkmthk.h: 128 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -329,16 +354,18 @@ pub struct D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE2 {
     /// Offset 24, 104 bytes: `D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2`.
     pub PlaneAttributes: D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2,
 }
-assert_layout! {
-    D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE2, 128, 8, LayerIndex 0, hResource 4, CompSurfaceLuid 8, VidPnSourceId 16,
-    _padding20 20, PlaneAttributes 24,
+
+plain_struct! {
+    D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE2, 128, 8, LayerIndex: u32 = 0, hResource: D3DKMT_HANDLE = 4,
+    CompSurfaceLuid: LUID = 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 16, _padding20: Padding<4> = 20,
+    PlaneAttributes: D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2 = 24,
 }
+
 impl D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE2 }
 
 /// `D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE3`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -357,16 +384,18 @@ pub struct D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE3 {
     /// Offset 24, 8 bytes: `D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES3 *`.
     pub pPlaneAttributes: *mut D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES3,
 }
-assert_layout! {
-    D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE3, 32, 8, LayerIndex 0, hResource 4, CompSurfaceLuid 8, VidPnSourceId 16,
-    _padding20 20, pPlaneAttributes 24,
+
+plain_struct! {
+    D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE3, 32, 8, LayerIndex: u32 = 0, hResource: D3DKMT_HANDLE = 4,
+    CompSurfaceLuid: LUID = 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 16, _padding20: Padding<4> = 20,
+    pPlaneAttributes: *mut D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES3 = 24,
 }
+
 impl D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHECK_MULTIPLANE_OVERLAY_PLANE3 }
 
 /// `D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -375,11 +404,14 @@ pub struct D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FailingPlane`: bits 0 to 3 at offset 0.
     #[inline]
     pub const fn FailingPlane(self) -> u32 { self.Value & 0xf }
@@ -390,6 +422,7 @@ impl D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     #[must_use]
     #[inline]
     pub const fn with_FailingPlane(mut self, value: u32) -> Self { self.set_FailingPlane(value); self }
+
     /// `TryAgain`: bit 4 at offset 0.
     #[inline]
     pub const fn TryAgain(self) -> bool { self.Value & 0x10 != 0 }
@@ -400,6 +433,7 @@ impl D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     #[must_use]
     #[inline]
     pub const fn with_TryAgain(mut self, value: bool) -> Self { self.set_TryAgain(value); self }
+
     /// `Reserved`: bits 5 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 5) & 0x7ffffff }
@@ -413,6 +447,7 @@ impl D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO", u64::from(self.Value), &[
@@ -420,7 +455,6 @@ impl fmt::Debug for D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO {
         ])
     }
 }
-plain_types! { D3DKMT_CHECK_MULTIPLANE_OVERLAY_SUPPORT_RETURN_INFO }
 
 /// `D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -429,13 +463,14 @@ pub struct D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN {
     /// Offset 0, 8 bytes: `ULONG64`.
     pub hPrivateData: u64,
 }
-assert_layout! { D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN, 8, 8, hPrivateData 0 }
+
+plain_struct! { D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN, 8, 8, hPrivateData: u64 = 0 }
+
 impl D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN }
 
 /// `D3DKMT_CREATEOVERLAY`, d3dkmthk.h: 72 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -452,13 +487,17 @@ pub struct D3DKMT_CREATEOVERLAY {
     #[doc(hidden)]
     pub _padding68: Padding<4>,
 }
-assert_layout! { D3DKMT_CREATEOVERLAY, 72, 8, VidPnSourceId 0, hDevice 4, OverlayInfo 8, hOverlay 64, _padding68 68 }
+
+plain_struct! {
+    D3DKMT_CREATEOVERLAY, 72, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, hDevice: D3DKMT_HANDLE = 4,
+    OverlayInfo: D3DDDI_KERNELOVERLAYINFO = 8, hOverlay: D3DKMT_HANDLE = 64, _padding68: Padding<4> = 68,
+}
+
 impl D3DKMT_CREATEOVERLAY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATEOVERLAY }
 
 /// `D3DKMT_CREATE_OUTPUTDUPL`, d3dkmthk.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -479,16 +518,18 @@ pub struct D3DKMT_CREATE_OUTPUTDUPL {
     #[doc(hidden)]
     pub _padding44: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_CREATE_OUTPUTDUPL, 48, 8, hAdapter 0, VidPnSourceId 4, KeyedMutexCount 8, RequiredKeyedMutexCount 12,
-    KeyedMutexs 16, Flags 40, _padding44 44,
+
+plain_struct! {
+    D3DKMT_CREATE_OUTPUTDUPL, 48, 8, hAdapter: D3DKMT_HANDLE = 0, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4,
+    KeyedMutexCount: u32 = 8, RequiredKeyedMutexCount: u32 = 12, KeyedMutexs: [D3DKMT_OUTPUTDUPL_KEYEDMUTEX; 3] = 16,
+    Flags: D3DKMT_OUTPUTDUPLCREATIONFLAGS = 40, _padding44: Padding<4> = 44,
 }
+
 impl D3DKMT_CREATE_OUTPUTDUPL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATE_OUTPUTDUPL }
 
 /// `D3DKMT_DESTROYOVERLAY`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -499,13 +540,14 @@ pub struct D3DKMT_DESTROYOVERLAY {
     /// Offset 4, 4 bytes: `D3DKMT_HANDLE`.
     pub hOverlay: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_DESTROYOVERLAY, 8, 4, hDevice 0, hOverlay 4 }
+
+plain_struct! { D3DKMT_DESTROYOVERLAY, 8, 4, hDevice: D3DKMT_HANDLE = 0, hOverlay: D3DKMT_HANDLE = 4 }
+
 impl D3DKMT_DESTROYOVERLAY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROYOVERLAY }
 
 /// `D3DKMT_DESTROY_OUTPUTDUPL`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -518,13 +560,17 @@ pub struct D3DKMT_DESTROY_OUTPUTDUPL {
     /// Offset 8, 4 bytes: `BOOL`.
     pub bDestroyAllContexts: BOOL,
 }
-assert_layout! { D3DKMT_DESTROY_OUTPUTDUPL, 12, 4, hAdapter 0, VidPnSourceId 4, bDestroyAllContexts 8 }
+
+plain_struct! {
+    D3DKMT_DESTROY_OUTPUTDUPL, 12, 4, hAdapter: D3DKMT_HANDLE = 0, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4,
+    bDestroyAllContexts: BOOL = 8,
+}
+
 impl D3DKMT_DESTROY_OUTPUTDUPL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROY_OUTPUTDUPL }
 
 /// `D3DKMT_DEVICEPRESENT_QUEUE_STATE`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -537,13 +583,17 @@ pub struct D3DKMT_DEVICEPRESENT_QUEUE_STATE {
     #[doc(hidden)]
     pub _padding5: Padding<3>,
 }
-assert_layout! { D3DKMT_DEVICEPRESENT_QUEUE_STATE, 8, 4, VidPnSourceId 0, bQueuedPresentLimitReached 4, _padding5 5 }
+
+plain_struct! {
+    D3DKMT_DEVICEPRESENT_QUEUE_STATE, 8, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    bQueuedPresentLimitReached: BOOLEAN = 4, _padding5: Padding<3> = 5,
+}
+
 impl D3DKMT_DEVICEPRESENT_QUEUE_STATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DEVICEPRESENT_QUEUE_STATE }
 
 /// `D3DKMT_DEVICEPRESENT_STATE`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -556,13 +606,17 @@ pub struct D3DKMT_DEVICEPRESENT_STATE {
     /// Offset 8, 32 bytes: `D3DKMT_PRESENT_STATS`.
     pub PresentStats: D3DKMT_PRESENT_STATS,
 }
-assert_layout! { D3DKMT_DEVICEPRESENT_STATE, 40, 8, VidPnSourceId 0, _padding4 4, PresentStats 8 }
+
+plain_struct! {
+    D3DKMT_DEVICEPRESENT_STATE, 40, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, _padding4: Padding<4> = 4,
+    PresentStats: D3DKMT_PRESENT_STATS = 8,
+}
+
 impl D3DKMT_DEVICEPRESENT_STATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DEVICEPRESENT_STATE }
 
 /// `D3DKMT_DEVICEPRESENT_STATE_DWM`, d3dkmthk.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -575,13 +629,17 @@ pub struct D3DKMT_DEVICEPRESENT_STATE_DWM {
     /// Offset 8, 40 bytes: `D3DKMT_PRESENT_STATS_DWM`.
     pub PresentStatsDWM: D3DKMT_PRESENT_STATS_DWM,
 }
-assert_layout! { D3DKMT_DEVICEPRESENT_STATE_DWM, 48, 8, VidPnSourceId 0, _padding4 4, PresentStatsDWM 8 }
+
+plain_struct! {
+    D3DKMT_DEVICEPRESENT_STATE_DWM, 48, 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    _padding4: Padding<4> = 4, PresentStatsDWM: D3DKMT_PRESENT_STATS_DWM = 8,
+}
+
 impl D3DKMT_DEVICEPRESENT_STATE_DWM {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DEVICEPRESENT_STATE_DWM }
 
 /// `D3DKMT_DIRECTFLIP_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -590,13 +648,14 @@ pub struct D3DKMT_DIRECTFLIP_SUPPORT {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_DIRECTFLIP_SUPPORT, 4, 4, Supported 0 }
+
+plain_struct! { D3DKMT_DIRECTFLIP_SUPPORT, 4, 4, Supported: BOOL = 0 }
+
 impl D3DKMT_DIRECTFLIP_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DIRECTFLIP_SUPPORT }
 
 /// `D3DKMT_FENCE_PRESENTHISTORYTOKEN`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -605,13 +664,14 @@ pub struct D3DKMT_FENCE_PRESENTHISTORYTOKEN {
     /// Offset 0, 8 bytes: `UINT64`.
     pub Key: u64,
 }
-assert_layout! { D3DKMT_FENCE_PRESENTHISTORYTOKEN, 8, 8, Key 0 }
+
+plain_struct! { D3DKMT_FENCE_PRESENTHISTORYTOKEN, 8, 8, Key: u64 = 0 }
+
 impl D3DKMT_FENCE_PRESENTHISTORYTOKEN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_FENCE_PRESENTHISTORYTOKEN }
 
 /// `D3DKMT_FLIPINFOFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -620,11 +680,14 @@ pub struct D3DKMT_FLIPINFOFLAGS {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMT_FLIPINFOFLAGS, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMT_FLIPINFOFLAGS, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMT_FLIPINFOFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FlipInterval`: bit 0 at offset 0.
     #[inline]
     pub const fn FlipInterval(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -635,6 +698,7 @@ impl D3DKMT_FLIPINFOFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipInterval(mut self, value: bool) -> Self { self.set_FlipInterval(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 1) & 0x7fffffff }
@@ -648,6 +712,7 @@ impl D3DKMT_FLIPINFOFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_FLIPINFOFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_FLIPINFOFLAGS", u64::from(self.bits0), &[
@@ -655,7 +720,6 @@ impl fmt::Debug for D3DKMT_FLIPINFOFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_FLIPINFOFLAGS }
 
 /// `D3DKMT_FLIPMANAGER_AUXILIARYPRESENTINFO`, d3dkmthk.h: 64 bytes, aligned to 8. Source: N.
 #[repr(C)]
@@ -686,18 +750,21 @@ pub struct D3DKMT_FLIPMANAGER_AUXILIARYPRESENTINFO {
     #[doc(hidden)]
     pub _padding60: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_FLIPMANAGER_AUXILIARYPRESENTINFO, 64, 8, auxiliaryPresentInfo 0, flipManagerTracingId 8,
-    customDurationChanged 12, pFlipManagerProcessedEvent 16, FlipAdapterLuid 24, VidPnSourceId 32,
-    independentFlipStage 36, FlipCompletedQpc 40, HwPresentDurationQpc 48, WasCanceled 52, ConvertedToNonIFlip 56,
-    _padding60 60,
+
+plain_struct! {
+    D3DKMT_FLIPMANAGER_AUXILIARYPRESENTINFO, 64, 8, auxiliaryPresentInfo: D3DKMT_AUXILIARYPRESENTINFO = 0,
+    flipManagerTracingId: u32 = 8, customDurationChanged: BOOL = 12, pFlipManagerProcessedEvent: *mut c_void = 16,
+    FlipAdapterLuid: LUID = 24, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 32,
+    independentFlipStage: D3DKMT_FLIPMODEL_INDEPENDENT_FLIP_STAGE = 36, FlipCompletedQpc: u64 = 40,
+    HwPresentDurationQpc: u32 = 48, WasCanceled: BOOL = 52, ConvertedToNonIFlip: BOOL = 56,
+    _padding60: Padding<4> = 60,
 }
+
 impl D3DKMT_FLIPMANAGER_AUXILIARYPRESENTINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_FLIPMANAGER_AUXILIARYPRESENTINFO }
 
 /// `D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -712,9 +779,12 @@ pub struct D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN, 24, 8, hPrivateData 0, PresentAtQpc 8, Flags 16, _padding20 20,
+
+plain_struct! {
+    D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN, 24, 8, hPrivateData: u64 = 0, PresentAtQpc: u64 = 8,
+    Flags: D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags = 16, _padding20: Padding<4> = 20,
 }
+
 impl D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -728,11 +798,14 @@ pub struct D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags {
     /// Offset 16, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Discard`: bit 0 at offset 16.
     #[inline]
     pub const fn Discard(self) -> bool { self.Value & 0x1 != 0 }
@@ -743,6 +816,7 @@ impl D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags {
     #[must_use]
     #[inline]
     pub const fn with_Discard(mut self, value: bool) -> Self { self.set_Discard(value); self }
+
     /// `PresentAt`: bit 1 at offset 16.
     #[inline]
     pub const fn PresentAt(self) -> bool { self.Value & 0x2 != 0 }
@@ -753,6 +827,7 @@ impl D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags {
     #[must_use]
     #[inline]
     pub const fn with_PresentAt(mut self, value: bool) -> Self { self.set_PresentAt(value); self }
+
     /// `hPrivateDataIsPointer`: bit 2 at offset 16.
     #[inline]
     pub const fn hPrivateDataIsPointer(self) -> bool { self.Value & 0x4 != 0 }
@@ -767,6 +842,7 @@ impl D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags {
     pub const fn with_hPrivateDataIsPointer(mut self, value: bool) -> Self {
         self.set_hPrivateDataIsPointer(value); self
     }
+
     /// `Reserved`: bits 3 to 31 at offset 16.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -780,6 +856,7 @@ impl D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags", u64::from(self.Value), &[
@@ -787,7 +864,6 @@ impl fmt::Debug for D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags {
         ])
     }
 }
-plain_types! { D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN, D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN_Flags }
 
 /// `D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN`, d3dkmthk.h: 1056 bytes, aligned to 8. Source: N.
 #[repr(C)]
@@ -852,18 +928,25 @@ pub struct D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     /// Offset 796, 260 bytes: `D3DKMT_DIRTYREGIONS`.
     pub DirtyRegions: D3DKMT_DIRTYREGIONS,
 }
-assert_layout! {
-    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN, 1056, 8, FenceValue 0, hLogicalSurface 8, dxgContext 16, VidPnSourceId 24,
-    SwapChainIndex 28, PresentLimitSemaphoreId 32, FlipInterval 40, Flags 44, hCompSurf 48, compSurfLuid 56,
-    confirmationCookie 64, CompositionSyncKey 72, ScrollRect 80, ScrollOffset 96, PresentCount 104, RevealColor 108,
-    Rotation 124, u0 128, InkCookie 712, SourceRect 716, DestWidth 732, DestHeight 736, TargetRect 740,
-    Transform 756, CustomDuration 780, CustomDurationFlipInterval 784, PlaneIndex 788, ColorSpace 792,
-    DirtyRegions 796,
+
+plain_struct! {
+    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN, 1056, 8, FenceValue: u64 = 0, hLogicalSurface: u64 = 8,
+    dxgContext: D3DKMT_UINT_PTR = 16, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 24, SwapChainIndex: u32 = 28,
+    PresentLimitSemaphoreId: u64 = 32, FlipInterval: D3DDDI_FLIPINTERVAL_TYPE = 40,
+    Flags: D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS = 44, hCompSurf: i64 = 48, compSurfLuid: LUID = 56,
+    confirmationCookie: u64 = 64, CompositionSyncKey: u64 = 72, ScrollRect: RECT = 80, ScrollOffset: POINT = 96,
+    PresentCount: u32 = 104, RevealColor: [f32; 4] = 108, Rotation: D3DDDI_ROTATION = 124,
+    u0: D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0 = 128, InkCookie: u32 = 712, SourceRect: RECT = 716,
+    DestWidth: u32 = 732, DestHeight: u32 = 736, TargetRect: RECT = 740, Transform: [f32; 6] = 756,
+    CustomDuration: u32 = 780, CustomDurationFlipInterval: D3DDDI_FLIPINTERVAL_TYPE = 784, PlaneIndex: u32 = 788,
+    ColorSpace: D3DDDI_COLOR_SPACE_TYPE = 792, DirtyRegions: D3DKMT_DIRTYREGIONS = 796,
 }
+
 impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ScatterBlts` at offset 128, 584 bytes: `D3DKMT_SCATTERBLTS`.
     #[inline]
     pub const fn ScatterBlts(&self) -> &D3DKMT_SCATTERBLTS { plain::view(&self.u0) }
@@ -873,6 +956,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     /// Stores `ScatterBlts`.
     #[inline]
     pub const fn set_ScatterBlts(&mut self, value: D3DKMT_SCATTERBLTS) { plain::put(&mut self.u0, value); }
+
     /// `hSyncObject` at offset 128, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn hSyncObject(&self) -> HANDLE {
@@ -883,6 +967,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     pub const fn set_hSyncObject(&mut self, value: HANDLE) {
         plain::view_mut::<_, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0>(&mut self.u0).hSyncObject = value;
     }
+
     /// `hLayoutSyncObject` at offset 136, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn hLayoutSyncObject(&self) -> HANDLE {
@@ -893,6 +978,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     pub const fn set_hLayoutSyncObject(&mut self, value: HANDLE) {
         plain::view_mut::<_, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0>(&mut self.u0).hLayoutSyncObject = value;
     }
+
     /// `HDRMetaDataType` at offset 144, 4 bytes: `D3DDDI_HDR_METADATA_TYPE`.
     #[inline]
     pub const fn HDRMetaDataType(&self) -> D3DDDI_HDR_METADATA_TYPE {
@@ -903,6 +989,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     pub const fn set_HDRMetaDataType(&mut self, value: D3DDDI_HDR_METADATA_TYPE) {
         plain::view_mut::<_, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0>(&mut self.u0).HDRMetaDataType = value;
     }
+
     /// `HDRMetaDataHDR10` at offset 148, 28 bytes: `D3DDDI_HDR_METADATA_HDR10`.
     #[inline]
     pub const fn HDRMetaDataHDR10(&self) -> &D3DDDI_HDR_METADATA_HDR10 {
@@ -918,6 +1005,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     pub const fn set_HDRMetaDataHDR10(&mut self, value: D3DDDI_HDR_METADATA_HDR10) {
         plain::put(&mut plain::view_mut::<_, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0>(&mut self.u0).u0, value);
     }
+
     /// `HDRMetaDataHDR10Plus` at offset 148, 72 bytes: `D3DDDI_HDR_METADATA_HDR10PLUS`.
     #[inline]
     pub const fn HDRMetaDataHDR10Plus(&self) -> &D3DDDI_HDR_METADATA_HDR10PLUS {
@@ -943,12 +1031,18 @@ pub union D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0 {
     pub(crate) HDRMetaDataHDR10Plus: D3DDDI_HDR_METADATA_HDR10PLUS,
     pub(crate) _bytes: [u8; 72],
 }
-assert_layout! { D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0, 72, 4 }
+
+plain_union! {
+    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0, 72, 4, D3DDDI_HDR_METADATA_HDR10, D3DDDI_HDR_METADATA_HDR10PLUS,
+    [u8; 72],
+}
+
 impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0")
@@ -970,10 +1064,13 @@ pub struct D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0 {
     #[doc(hidden)]
     pub _padding92: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0, 96, 8, hSyncObject 0, hLayoutSyncObject 8, HDRMetaDataType 16, u0 20,
-    _padding92 92,
+
+plain_struct! {
+    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0, 96, 8, hSyncObject: HANDLE = 0, hLayoutSyncObject: HANDLE = 8,
+    HDRMetaDataType: D3DDDI_HDR_METADATA_TYPE = 16, u0: D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0 = 20,
+    _padding92: Padding<4> = 92,
 }
+
 impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -988,20 +1085,22 @@ pub union D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0 {
     pub(crate) s0: D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0,
     pub(crate) _bytes: [u8; 584],
 }
-assert_layout! { D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0, 584, 8 }
+
+plain_union! {
+    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0, 584, 8, D3DKMT_SCATTERBLTS, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0,
+    [u8; 584],
+}
+
 impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0")
     }
-}
-plain_types! {
-    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0,
-    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0,
 }
 
 /// `D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDC.
@@ -1011,11 +1110,14 @@ pub struct D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Video`: bit 0 at offset 0.
     #[inline]
     pub const fn Video(self) -> bool { self.Value & 0x1 != 0 }
@@ -1026,6 +1128,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Video(mut self, value: bool) -> Self { self.set_Video(value); self }
+
     /// `RestrictedContent`: bit 1 at offset 0.
     #[inline]
     pub const fn RestrictedContent(self) -> bool { self.Value & 0x2 != 0 }
@@ -1038,6 +1141,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RestrictedContent(mut self, value: bool) -> Self { self.set_RestrictedContent(value); self }
+
     /// `ClipToView`: bit 2 at offset 0.
     #[inline]
     pub const fn ClipToView(self) -> bool { self.Value & 0x4 != 0 }
@@ -1048,6 +1152,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ClipToView(mut self, value: bool) -> Self { self.set_ClipToView(value); self }
+
     /// `StereoPreferRight`: bit 3 at offset 0.
     #[inline]
     pub const fn StereoPreferRight(self) -> bool { self.Value & 0x8 != 0 }
@@ -1060,6 +1165,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_StereoPreferRight(mut self, value: bool) -> Self { self.set_StereoPreferRight(value); self }
+
     /// `TemporaryMono`: bit 4 at offset 0.
     #[inline]
     pub const fn TemporaryMono(self) -> bool { self.Value & 0x10 != 0 }
@@ -1072,6 +1178,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TemporaryMono(mut self, value: bool) -> Self { self.set_TemporaryMono(value); self }
+
     /// `FlipRestart`: bit 5 at offset 0.
     #[inline]
     pub const fn FlipRestart(self) -> bool { self.Value & 0x20 != 0 }
@@ -1082,6 +1189,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipRestart(mut self, value: bool) -> Self { self.set_FlipRestart(value); self }
+
     /// `HDRMetaDataChanged`: bit 6 at offset 0.
     #[inline]
     pub const fn HDRMetaDataChanged(self) -> bool { self.Value & 0x40 != 0 }
@@ -1094,6 +1202,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HDRMetaDataChanged(mut self, value: bool) -> Self { self.set_HDRMetaDataChanged(value); self }
+
     /// `AlphaMode`: bits 7 to 8 at offset 0.
     #[inline]
     pub const fn AlphaMode(self) -> u32 { (self.Value >> 7) & 0x3 }
@@ -1104,6 +1213,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlphaMode(mut self, value: u32) -> Self { self.set_AlphaMode(value); self }
+
     /// `SignalLimitOnTokenCompletion`: bit 9 at offset 0.
     #[inline]
     pub const fn SignalLimitOnTokenCompletion(self) -> bool { self.Value & 0x200 != 0 }
@@ -1118,6 +1228,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_SignalLimitOnTokenCompletion(mut self, value: bool) -> Self {
         self.set_SignalLimitOnTokenCompletion(value); self
     }
+
     /// `YCbCrFlags`: bits 10 to 12 at offset 0.
     #[inline]
     pub const fn YCbCrFlags(self) -> u32 { (self.Value >> 10) & 0x7 }
@@ -1128,6 +1239,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_YCbCrFlags(mut self, value: u32) -> Self { self.set_YCbCrFlags(value); self }
+
     /// `IndependentFlip`: bit 13 at offset 0.
     #[inline]
     pub const fn IndependentFlip(self) -> bool { self.Value & 0x2000 != 0 }
@@ -1140,6 +1252,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_IndependentFlip(mut self, value: bool) -> Self { self.set_IndependentFlip(value); self }
+
     /// `IndependentFlipStage`: bits 14 to 15 at offset 0.
     #[inline]
     pub const fn IndependentFlipStage(self) -> D3DKMT_FLIPMODEL_INDEPENDENT_FLIP_STAGE {
@@ -1156,6 +1269,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipStage(mut self, value: D3DKMT_FLIPMODEL_INDEPENDENT_FLIP_STAGE) -> Self {
         self.set_IndependentFlipStage(value); self
     }
+
     /// `IndependentFlipReleaseCount`: bits 16 to 17 at offset 0.
     #[inline]
     pub const fn IndependentFlipReleaseCount(self) -> u32 { (self.Value >> 16) & 0x3 }
@@ -1170,6 +1284,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipReleaseCount(mut self, value: u32) -> Self {
         self.set_IndependentFlipReleaseCount(value); self
     }
+
     /// `IndependentFlipForceNotifyDwm`: bit 18 at offset 0.
     #[inline]
     pub const fn IndependentFlipForceNotifyDwm(self) -> bool { self.Value & 0x40000 != 0 }
@@ -1184,6 +1299,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipForceNotifyDwm(mut self, value: bool) -> Self {
         self.set_IndependentFlipForceNotifyDwm(value); self
     }
+
     /// `UseCustomDuration`: bit 19 at offset 0.
     #[inline]
     pub const fn UseCustomDuration(self) -> bool { self.Value & 0x80000 != 0 }
@@ -1196,6 +1312,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UseCustomDuration(mut self, value: bool) -> Self { self.set_UseCustomDuration(value); self }
+
     /// `IndependentFlipRequestDwmConfirm`: bit 20 at offset 0.
     #[inline]
     pub const fn IndependentFlipRequestDwmConfirm(self) -> bool { self.Value & 0x100000 != 0 }
@@ -1210,6 +1327,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipRequestDwmConfirm(mut self, value: bool) -> Self {
         self.set_IndependentFlipRequestDwmConfirm(value); self
     }
+
     /// `IndependentFlipCandidate`: bit 21 at offset 0.
     #[inline]
     pub const fn IndependentFlipCandidate(self) -> bool { self.Value & 0x200000 != 0 }
@@ -1224,6 +1342,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipCandidate(mut self, value: bool) -> Self {
         self.set_IndependentFlipCandidate(value); self
     }
+
     /// `IndependentFlipCheckNeeded`: bit 22 at offset 0.
     #[inline]
     pub const fn IndependentFlipCheckNeeded(self) -> bool { self.Value & 0x400000 != 0 }
@@ -1238,6 +1357,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipCheckNeeded(mut self, value: bool) -> Self {
         self.set_IndependentFlipCheckNeeded(value); self
     }
+
     /// `IndependentFlipTrueImmediate`: bit 23 at offset 0.
     #[inline]
     pub const fn IndependentFlipTrueImmediate(self) -> bool { self.Value & 0x800000 != 0 }
@@ -1252,6 +1372,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipTrueImmediate(mut self, value: bool) -> Self {
         self.set_IndependentFlipTrueImmediate(value); self
     }
+
     /// `IndependentFlipRequestDwmExit`: bit 24 at offset 0.
     #[inline]
     pub const fn IndependentFlipRequestDwmExit(self) -> bool { self.Value & 0x1000000 != 0 }
@@ -1266,6 +1387,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipRequestDwmExit(mut self, value: bool) -> Self {
         self.set_IndependentFlipRequestDwmExit(value); self
     }
+
     /// `CompSurfaceNotifiedEarly`: bit 25 at offset 0.
     #[inline]
     pub const fn CompSurfaceNotifiedEarly(self) -> bool { self.Value & 0x2000000 != 0 }
@@ -1280,6 +1402,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_CompSurfaceNotifiedEarly(mut self, value: bool) -> Self {
         self.set_CompSurfaceNotifiedEarly(value); self
     }
+
     /// `IndependentFlipDoNotFlip`: bit 26 at offset 0.
     #[inline]
     pub const fn IndependentFlipDoNotFlip(self) -> bool { self.Value & 0x4000000 != 0 }
@@ -1294,6 +1417,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipDoNotFlip(mut self, value: bool) -> Self {
         self.set_IndependentFlipDoNotFlip(value); self
     }
+
     /// `RequirePairedToken`: bit 27 at offset 0.
     #[inline]
     pub const fn RequirePairedToken(self) -> bool { self.Value & 0x8000000 != 0 }
@@ -1306,6 +1430,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RequirePairedToken(mut self, value: bool) -> Self { self.set_RequirePairedToken(value); self }
+
     /// `VariableRefreshOverrideEligible`: bit 28 at offset 0.
     #[inline]
     pub const fn VariableRefreshOverrideEligible(self) -> bool { self.Value & 0x10000000 != 0 }
@@ -1320,6 +1445,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_VariableRefreshOverrideEligible(mut self, value: bool) -> Self {
         self.set_VariableRefreshOverrideEligible(value); self
     }
+
     /// `VailToken`: bit 29 at offset 0.
     #[inline]
     pub const fn VailToken(self) -> bool { self.Value & 0x20000000 != 0 }
@@ -1332,6 +1458,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_VailToken(mut self, value: bool) -> Self { self.set_VailToken(value); self }
+
     /// `Reserved`: bits 30 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 30) & 0x3 }
@@ -1345,6 +1472,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS", u64::from(self.Value), &[
@@ -1361,7 +1489,6 @@ impl fmt::Debug for D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS }
 
 /// `D3DKMT_FLIPOVERLAY`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1382,16 +1509,18 @@ pub struct D3DKMT_FLIPOVERLAY {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_FLIPOVERLAY, 32, 8, hDevice 0, hOverlay 4, hSource 8, _padding12 12, pPrivateDriverData 16,
-    PrivateDriverDataSize 24, _padding28 28,
+
+plain_struct! {
+    D3DKMT_FLIPOVERLAY, 32, 8, hDevice: D3DKMT_HANDLE = 0, hOverlay: D3DKMT_HANDLE = 4, hSource: D3DKMT_HANDLE = 8,
+    _padding12: Padding<4> = 12, pPrivateDriverData: *mut c_void = 16, PrivateDriverDataSize: u32 = 24,
+    _padding28: Padding<4> = 28,
 }
+
 impl D3DKMT_FLIPOVERLAY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_FLIPOVERLAY }
 
 /// `D3DKMT_FLIPQUEUEINFO`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1404,13 +1533,17 @@ pub struct D3DKMT_FLIPQUEUEINFO {
     /// Offset 8, 4 bytes: `D3DKMT_FLIPINFOFLAGS`.
     pub FlipFlags: D3DKMT_FLIPINFOFLAGS,
 }
-assert_layout! { D3DKMT_FLIPQUEUEINFO, 12, 4, MaxHardwareFlipQueueLength 0, MaxSoftwareFlipQueueLength 4, FlipFlags 8 }
+
+plain_struct! {
+    D3DKMT_FLIPQUEUEINFO, 12, 4, MaxHardwareFlipQueueLength: u32 = 0, MaxSoftwareFlipQueueLength: u32 = 4,
+    FlipFlags: D3DKMT_FLIPINFOFLAGS = 8,
+}
+
 impl D3DKMT_FLIPQUEUEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_FLIPQUEUEINFO }
 
 /// `D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN`, d3dkmthk.h: 304 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1429,16 +1562,18 @@ pub struct D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN {
     #[doc(hidden)]
     pub _padding300: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN, 304, 8, hLogicalSurface 0, hPhysicalSurface 8, ScrollRect 16,
-    ScrollOffset 32, DirtyRegions 40, _padding300 300,
+
+plain_struct! {
+    D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN, 304, 8, hLogicalSurface: u64 = 0, hPhysicalSurface: u64 = 8,
+    ScrollRect: RECT = 16, ScrollOffset: POINT = 32, DirtyRegions: D3DKMT_DIRTYREGIONS = 40,
+    _padding300: Padding<4> = 300,
 }
+
 impl D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN }
 
 /// `D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1453,15 +1588,17 @@ pub struct D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN {
     /// Offset 16, 8 bytes: `UINT64`.
     pub uiCookie: u64,
 }
-assert_layout! {
-    D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN, 24, 8, hlsurf 0, dwDirtyFlags 8, _padding12 12, uiCookie 16,
+
+plain_struct! {
+    D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN, 24, 8, hlsurf: u64 = 0, dwDirtyFlags: u32 = 8,
+    _padding12: Padding<4> = 12, uiCookie: u64 = 16,
 }
+
 impl D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN }
 
 /// `D3DKMT_GETOVERLAYSTATE`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1476,13 +1613,17 @@ pub struct D3DKMT_GETOVERLAYSTATE {
     #[doc(hidden)]
     pub _padding9: Padding<3>,
 }
-assert_layout! { D3DKMT_GETOVERLAYSTATE, 12, 4, hDevice 0, hOverlay 4, OverlayEnabled 8, _padding9 9 }
+
+plain_struct! {
+    D3DKMT_GETOVERLAYSTATE, 12, 4, hDevice: D3DKMT_HANDLE = 0, hOverlay: D3DKMT_HANDLE = 4,
+    OverlayEnabled: BOOLEAN = 8, _padding9: Padding<3> = 9,
+}
+
 impl D3DKMT_GETOVERLAYSTATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETOVERLAYSTATE }
 
 /// `D3DKMT_GETPRESENTHISTORY`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1503,16 +1644,18 @@ pub struct D3DKMT_GETPRESENTHISTORY {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_GETPRESENTHISTORY, 32, 8, hAdapter 0, ProvidedSize 4, WrittenSize 8, _padding12 12, pTokens 16,
-    NumTokens 24, _padding28 28,
+
+plain_struct! {
+    D3DKMT_GETPRESENTHISTORY, 32, 8, hAdapter: D3DKMT_HANDLE = 0, ProvidedSize: u32 = 4, WrittenSize: u32 = 8,
+    _padding12: Padding<4> = 12, pTokens: *mut D3DKMT_PRESENTHISTORYTOKEN = 16, NumTokens: u32 = 24,
+    _padding28: Padding<4> = 28,
 }
+
 impl D3DKMT_GETPRESENTHISTORY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETPRESENTHISTORY }
 
 /// `D3DKMT_GET_MULTIPLANE_OVERLAY_CAPS`, d3dkmthk.h: 32 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1535,16 +1678,19 @@ pub struct D3DKMT_GET_MULTIPLANE_OVERLAY_CAPS {
     /// Offset 28, 4 bytes: `float`.
     pub MaxShrinkFactor: f32,
 }
-assert_layout! {
-    D3DKMT_GET_MULTIPLANE_OVERLAY_CAPS, 32, 4, hAdapter 0, VidPnSourceId 4, MaxPlanes 8, MaxRGBPlanes 12,
-    MaxYUVPlanes 16, OverlayCaps 20, MaxStretchFactor 24, MaxShrinkFactor 28,
+
+plain_struct! {
+    D3DKMT_GET_MULTIPLANE_OVERLAY_CAPS, 32, 4, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, MaxPlanes: u32 = 8, MaxRGBPlanes: u32 = 12,
+    MaxYUVPlanes: u32 = 16, OverlayCaps: D3DKMT_MULTIPLANE_OVERLAY_CAPS = 20, MaxStretchFactor: f32 = 24,
+    MaxShrinkFactor: f32 = 28,
 }
+
 impl D3DKMT_GET_MULTIPLANE_OVERLAY_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GET_MULTIPLANE_OVERLAY_CAPS }
 
 /// `D3DKMT_INDEPENDENTFLIP_SECONDARY_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1553,13 +1699,14 @@ pub struct D3DKMT_INDEPENDENTFLIP_SECONDARY_SUPPORT {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_INDEPENDENTFLIP_SECONDARY_SUPPORT, 4, 4, Supported 0 }
+
+plain_struct! { D3DKMT_INDEPENDENTFLIP_SECONDARY_SUPPORT, 4, 4, Supported: BOOL = 0 }
+
 impl D3DKMT_INDEPENDENTFLIP_SECONDARY_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_INDEPENDENTFLIP_SECONDARY_SUPPORT }
 
 /// `D3DKMT_INDEPENDENTFLIP_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1568,13 +1715,14 @@ pub struct D3DKMT_INDEPENDENTFLIP_SUPPORT {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_INDEPENDENTFLIP_SUPPORT, 4, 4, Supported 0 }
+
+plain_struct! { D3DKMT_INDEPENDENTFLIP_SUPPORT, 4, 4, Supported: BOOL = 0 }
+
 impl D3DKMT_INDEPENDENTFLIP_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_INDEPENDENTFLIP_SUPPORT }
 
 /// `D3DKMT_MULTIPLANEOVERLAY_DECODE_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1583,13 +1731,14 @@ pub struct D3DKMT_MULTIPLANEOVERLAY_DECODE_SUPPORT {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_MULTIPLANEOVERLAY_DECODE_SUPPORT, 4, 4, Supported 0 }
+
+plain_struct! { D3DKMT_MULTIPLANEOVERLAY_DECODE_SUPPORT, 4, 4, Supported: BOOL = 0 }
+
 impl D3DKMT_MULTIPLANEOVERLAY_DECODE_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANEOVERLAY_DECODE_SUPPORT }
 
 /// `D3DKMT_MULTIPLANEOVERLAY_HUD_SUPPORT`, d3dkmthk.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1604,15 +1753,17 @@ pub struct D3DKMT_MULTIPLANEOVERLAY_HUD_SUPPORT {
     /// Offset 12, 4 bytes: `BOOL`.
     pub HudSupported: BOOL,
 }
-assert_layout! {
-    D3DKMT_MULTIPLANEOVERLAY_HUD_SUPPORT, 16, 4, VidPnSourceId 0, Update 4, KernelSupported 8, HudSupported 12,
+
+plain_struct! {
+    D3DKMT_MULTIPLANEOVERLAY_HUD_SUPPORT, 16, 4, VidPnSourceId: u32 = 0, Update: BOOL = 4, KernelSupported: BOOL = 8,
+    HudSupported: BOOL = 12,
 }
+
 impl D3DKMT_MULTIPLANEOVERLAY_HUD_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANEOVERLAY_HUD_SUPPORT }
 
 /// `D3DKMT_MULTIPLANEOVERLAY_SECONDARY_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1621,13 +1772,14 @@ pub struct D3DKMT_MULTIPLANEOVERLAY_SECONDARY_SUPPORT {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_MULTIPLANEOVERLAY_SECONDARY_SUPPORT, 4, 4, Supported 0 }
+
+plain_struct! { D3DKMT_MULTIPLANEOVERLAY_SECONDARY_SUPPORT, 4, 4, Supported: BOOL = 0 }
+
 impl D3DKMT_MULTIPLANEOVERLAY_SECONDARY_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANEOVERLAY_SECONDARY_SUPPORT }
 
 /// `D3DKMT_MULTIPLANEOVERLAY_STRETCH_SUPPORT`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1640,13 +1792,16 @@ pub struct D3DKMT_MULTIPLANEOVERLAY_STRETCH_SUPPORT {
     /// Offset 8, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_MULTIPLANEOVERLAY_STRETCH_SUPPORT, 12, 4, VidPnSourceId 0, Update 4, Supported 8 }
+
+plain_struct! {
+    D3DKMT_MULTIPLANEOVERLAY_STRETCH_SUPPORT, 12, 4, VidPnSourceId: u32 = 0, Update: BOOL = 4, Supported: BOOL = 8,
+}
+
 impl D3DKMT_MULTIPLANEOVERLAY_STRETCH_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANEOVERLAY_STRETCH_SUPPORT }
 
 /// `D3DKMT_MULTIPLANEOVERLAY_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1655,13 +1810,14 @@ pub struct D3DKMT_MULTIPLANEOVERLAY_SUPPORT {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_MULTIPLANEOVERLAY_SUPPORT, 4, 4, Supported 0 }
+
+plain_struct! { D3DKMT_MULTIPLANEOVERLAY_SUPPORT, 4, 4, Supported: BOOL = 0 }
+
 impl D3DKMT_MULTIPLANEOVERLAY_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANEOVERLAY_SUPPORT }
 
 /// `D3DKMT_MULTIPLANE_OVERLAY`, d3dkmthk.h: 120 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1678,15 +1834,17 @@ pub struct D3DKMT_MULTIPLANE_OVERLAY {
     /// Offset 16, 104 bytes: `D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES`.
     pub PlaneAttributes: D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES,
 }
-assert_layout! {
-    D3DKMT_MULTIPLANE_OVERLAY, 120, 8, LayerIndex 0, Enabled 4, hAllocation 8, _padding12 12, PlaneAttributes 16,
+
+plain_struct! {
+    D3DKMT_MULTIPLANE_OVERLAY, 120, 8, LayerIndex: u32 = 0, Enabled: BOOL = 4, hAllocation: D3DKMT_HANDLE = 8,
+    _padding12: Padding<4> = 12, PlaneAttributes: D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES = 16,
 }
+
 impl D3DKMT_MULTIPLANE_OVERLAY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANE_OVERLAY }
 
 /// `D3DKMT_MULTIPLANE_OVERLAY2`, d3dkmthk.h: 120 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1703,15 +1861,17 @@ pub struct D3DKMT_MULTIPLANE_OVERLAY2 {
     /// Offset 16, 104 bytes: `D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2`.
     pub PlaneAttributes: D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2,
 }
-assert_layout! {
-    D3DKMT_MULTIPLANE_OVERLAY2, 120, 8, LayerIndex 0, Enabled 4, hAllocation 8, _padding12 12, PlaneAttributes 16,
+
+plain_struct! {
+    D3DKMT_MULTIPLANE_OVERLAY2, 120, 8, LayerIndex: u32 = 0, Enabled: BOOL = 4, hAllocation: D3DKMT_HANDLE = 8,
+    _padding12: Padding<4> = 12, PlaneAttributes: D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2 = 16,
 }
+
 impl D3DKMT_MULTIPLANE_OVERLAY2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANE_OVERLAY2 }
 
 /// `D3DKMT_MULTIPLANE_OVERLAY3`, d3dkmthk.h: 80 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1748,18 +1908,21 @@ pub struct D3DKMT_MULTIPLANE_OVERLAY3 {
     /// Offset 72, 8 bytes: `UINT64`.
     pub FlipAwayFenceValue: u64,
 }
-assert_layout! {
-    D3DKMT_MULTIPLANE_OVERLAY3, 80, 8, LayerIndex 0, InputFlags 4, FlipInterval 8, MaxImmediateFlipLine 12,
-    AllocationCount 16, _padding20 20, pAllocationList 24, DriverPrivateDataSize 32, _padding36 36,
-    pDriverPrivateData 40, pPlaneAttributes 48, hFlipToFence 56, hFlipAwayFence 60, FlipToFenceValue 64,
-    FlipAwayFenceValue 72,
+
+plain_struct! {
+    D3DKMT_MULTIPLANE_OVERLAY3, 80, 8, LayerIndex: u32 = 0, InputFlags: D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS = 4,
+    FlipInterval: D3DDDI_FLIPINTERVAL_TYPE = 8, MaxImmediateFlipLine: u32 = 12, AllocationCount: u32 = 16,
+    _padding20: Padding<4> = 20, pAllocationList: *mut D3DKMT_HANDLE = 24, DriverPrivateDataSize: u32 = 32,
+    _padding36: Padding<4> = 36, pDriverPrivateData: *mut c_void = 40,
+    pPlaneAttributes: *const D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES3 = 48, hFlipToFence: D3DKMT_HANDLE = 56,
+    hFlipAwayFence: D3DKMT_HANDLE = 60, FlipToFenceValue: u64 = 64, FlipAwayFenceValue: u64 = 72,
 }
+
 impl D3DKMT_MULTIPLANE_OVERLAY3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANE_OVERLAY3 }
 
 /// `D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES`, d3dkmthk.h: 104 bytes, aligned to 8. Source: NRC.
 #[repr(C)]
@@ -1798,17 +1961,22 @@ pub struct D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES {
     #[doc(hidden)]
     pub _padding100: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES, 104, 8, Flags 0, SrcRect 4, DstRect 20, ClipRect 36, Rotation 52, Blend 56,
-    DirtyRectCount 60, pDirtyRects 64, VideoFrameFormat 72, YCbCrFlags 76, StereoFormat 80, StereoLeftViewFrame0 84,
-    StereoBaseViewFrame0 88, StereoFlipMode 92, StretchQuality 96, _padding100 100,
+
+plain_struct! {
+    D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES, 104, 8, Flags: u32 = 0, SrcRect: RECT = 4, DstRect: RECT = 20,
+    ClipRect: RECT = 36, Rotation: D3DDDI_ROTATION = 52, Blend: D3DKMT_MULTIPLANE_OVERLAY_BLEND = 56,
+    DirtyRectCount: u32 = 60, pDirtyRects: *mut RECT = 64,
+    VideoFrameFormat: D3DKMT_MULTIPLANE_OVERLAY_VIDEO_FRAME_FORMAT = 72, YCbCrFlags: u32 = 76,
+    StereoFormat: D3DKMT_MULTIPLANE_OVERLAY_STEREO_FORMAT = 80, StereoLeftViewFrame0: BOOL = 84,
+    StereoBaseViewFrame0: BOOL = 88, StereoFlipMode: DXGKMT_MULTIPLANE_OVERLAY_STEREO_FLIP_MODE = 92,
+    StretchQuality: DXGKMT_MULTIPLANE_OVERLAY_STRETCH_QUALITY = 96, _padding100: Padding<4> = 100,
 }
+
 impl D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES }
 
 /// `D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2`, d3dkmthk.h: 104 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1847,17 +2015,22 @@ pub struct D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2 {
     /// Offset 100, 4 bytes: `UINT`.
     pub Reserved1: u32,
 }
-assert_layout! {
-    D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2, 104, 8, Flags 0, SrcRect 4, DstRect 20, ClipRect 36, Rotation 52,
-    Blend 56, DirtyRectCount 60, pDirtyRects 64, VideoFrameFormat 72, ColorSpace 76, StereoFormat 80,
-    StereoLeftViewFrame0 84, StereoBaseViewFrame0 88, StereoFlipMode 92, StretchQuality 96, Reserved1 100,
+
+plain_struct! {
+    D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2, 104, 8, Flags: u32 = 0, SrcRect: RECT = 4, DstRect: RECT = 20,
+    ClipRect: RECT = 36, Rotation: D3DDDI_ROTATION = 52, Blend: D3DKMT_MULTIPLANE_OVERLAY_BLEND = 56,
+    DirtyRectCount: u32 = 60, pDirtyRects: *mut RECT = 64,
+    VideoFrameFormat: D3DKMT_MULTIPLANE_OVERLAY_VIDEO_FRAME_FORMAT = 72, ColorSpace: D3DDDI_COLOR_SPACE_TYPE = 76,
+    StereoFormat: D3DKMT_MULTIPLANE_OVERLAY_STEREO_FORMAT = 80, StereoLeftViewFrame0: BOOL = 84,
+    StereoBaseViewFrame0: BOOL = 88, StereoFlipMode: DXGKMT_MULTIPLANE_OVERLAY_STEREO_FLIP_MODE = 92,
+    StretchQuality: DXGKMT_MULTIPLANE_OVERLAY_STRETCH_QUALITY = 96, Reserved1: u32 = 100,
 }
+
 impl D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES2 }
 
 /// `D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES3`, d3dkmthk.h: 88 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1888,16 +2061,20 @@ pub struct D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES3 {
     #[doc(hidden)]
     pub _padding84: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES3, 88, 8, Flags 0, SrcRect 4, DstRect 20, ClipRect 36, Rotation 52, Blend 56,
-    DirtyRectCount 60, pDirtyRects 64, ColorSpace 72, StretchQuality 76, SDRWhiteLevel 80, _padding84 84,
+
+plain_struct! {
+    D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES3, 88, 8, Flags: u32 = 0, SrcRect: RECT = 4, DstRect: RECT = 20,
+    ClipRect: RECT = 36, Rotation: D3DDDI_ROTATION = 52, Blend: D3DKMT_MULTIPLANE_OVERLAY_BLEND = 56,
+    DirtyRectCount: u32 = 60, pDirtyRects: *mut RECT = 64, ColorSpace: D3DDDI_COLOR_SPACE_TYPE = 72,
+    StretchQuality: DXGKMT_MULTIPLANE_OVERLAY_STRETCH_QUALITY = 76, SDRWhiteLevel: u32 = 80,
+    _padding84: Padding<4> = 84,
 }
+
 impl D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANE_OVERLAY_ATTRIBUTES3 }
 
 /// `D3DKMT_MULTIPLANE_OVERLAY_CAPS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1906,11 +2083,14 @@ pub struct D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_MULTIPLANE_OVERLAY_CAPS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_MULTIPLANE_OVERLAY_CAPS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Rotation`: bit 0 at offset 0.
     #[inline]
     pub const fn Rotation(self) -> bool { self.Value & 0x1 != 0 }
@@ -1921,6 +2101,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_Rotation(mut self, value: bool) -> Self { self.set_Rotation(value); self }
+
     /// `RotationWithoutIndependentFlip`: bit 1 at offset 0.
     #[inline]
     pub const fn RotationWithoutIndependentFlip(self) -> bool { self.Value & 0x2 != 0 }
@@ -1935,6 +2116,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     pub const fn with_RotationWithoutIndependentFlip(mut self, value: bool) -> Self {
         self.set_RotationWithoutIndependentFlip(value); self
     }
+
     /// `VerticalFlip`: bit 2 at offset 0.
     #[inline]
     pub const fn VerticalFlip(self) -> bool { self.Value & 0x4 != 0 }
@@ -1945,6 +2127,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_VerticalFlip(mut self, value: bool) -> Self { self.set_VerticalFlip(value); self }
+
     /// `HorizontalFlip`: bit 3 at offset 0.
     #[inline]
     pub const fn HorizontalFlip(self) -> bool { self.Value & 0x8 != 0 }
@@ -1957,6 +2140,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_HorizontalFlip(mut self, value: bool) -> Self { self.set_HorizontalFlip(value); self }
+
     /// `StretchRGB`: bit 4 at offset 0.
     #[inline]
     pub const fn StretchRGB(self) -> bool { self.Value & 0x10 != 0 }
@@ -1967,6 +2151,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_StretchRGB(mut self, value: bool) -> Self { self.set_StretchRGB(value); self }
+
     /// `StretchYUV`: bit 5 at offset 0.
     #[inline]
     pub const fn StretchYUV(self) -> bool { self.Value & 0x20 != 0 }
@@ -1977,6 +2162,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_StretchYUV(mut self, value: bool) -> Self { self.set_StretchYUV(value); self }
+
     /// `BilinearFilter`: bit 6 at offset 0.
     #[inline]
     pub const fn BilinearFilter(self) -> bool { self.Value & 0x40 != 0 }
@@ -1989,6 +2175,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_BilinearFilter(mut self, value: bool) -> Self { self.set_BilinearFilter(value); self }
+
     /// `HighFilter`: bit 7 at offset 0.
     #[inline]
     pub const fn HighFilter(self) -> bool { self.Value & 0x80 != 0 }
@@ -1999,6 +2186,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_HighFilter(mut self, value: bool) -> Self { self.set_HighFilter(value); self }
+
     /// `Shared`: bit 8 at offset 0.
     #[inline]
     pub const fn Shared(self) -> bool { self.Value & 0x100 != 0 }
@@ -2009,6 +2197,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_Shared(mut self, value: bool) -> Self { self.set_Shared(value); self }
+
     /// `Immediate`: bit 9 at offset 0.
     #[inline]
     pub const fn Immediate(self) -> bool { self.Value & 0x200 != 0 }
@@ -2019,6 +2208,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_Immediate(mut self, value: bool) -> Self { self.set_Immediate(value); self }
+
     /// `Plane0ForVirtualModeOnly`: bit 10 at offset 0.
     #[inline]
     pub const fn Plane0ForVirtualModeOnly(self) -> bool { self.Value & 0x400 != 0 }
@@ -2033,6 +2223,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     pub const fn with_Plane0ForVirtualModeOnly(mut self, value: bool) -> Self {
         self.set_Plane0ForVirtualModeOnly(value); self
     }
+
     /// `Version3DDISupport`: bit 11 at offset 0.
     #[inline]
     pub const fn Version3DDISupport(self) -> bool { self.Value & 0x800 != 0 }
@@ -2045,6 +2236,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     #[must_use]
     #[inline]
     pub const fn with_Version3DDISupport(mut self, value: bool) -> Self { self.set_Version3DDISupport(value); self }
+
     /// `Reserved`: bits 12 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 12) & 0xfffff }
@@ -2058,6 +2250,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_MULTIPLANE_OVERLAY_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_MULTIPLANE_OVERLAY_CAPS", u64::from(self.Value), &[
@@ -2068,7 +2261,6 @@ impl fmt::Debug for D3DKMT_MULTIPLANE_OVERLAY_CAPS {
         ])
     }
 }
-plain_types! { D3DKMT_MULTIPLANE_OVERLAY_CAPS }
 
 /// `D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION`, d3dkmthk.h: 40 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2083,13 +2275,17 @@ pub struct D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION {
     /// Offset 36, 4 bytes: `D3DDDI_ROTATION`.
     pub Rotation: D3DDDI_ROTATION,
 }
-assert_layout! { D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION, 40, 4, Flags 0, SrcRect 4, DstRect 20, Rotation 36 }
+
+plain_struct! {
+    D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION, 40, 4, Flags: D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS = 0,
+    SrcRect: RECT = 4, DstRect: RECT = 20, Rotation: D3DDDI_ROTATION = 36,
+}
+
 impl D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION }
 
 /// `D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2098,11 +2294,14 @@ pub struct D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VerticalFlip`: bit 0 at offset 0.
     #[inline]
     pub const fn VerticalFlip(self) -> bool { self.Value & 0x1 != 0 }
@@ -2113,6 +2312,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_VerticalFlip(mut self, value: bool) -> Self { self.set_VerticalFlip(value); self }
+
     /// `HorizontalFlip`: bit 1 at offset 0.
     #[inline]
     pub const fn HorizontalFlip(self) -> bool { self.Value & 0x2 != 0 }
@@ -2125,6 +2325,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HorizontalFlip(mut self, value: bool) -> Self { self.set_HorizontalFlip(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -2138,6 +2339,7 @@ impl D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS", u64::from(self.Value), &[
@@ -2145,7 +2347,6 @@ impl fmt::Debug for D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_FLAGS }
 
 /// `D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE`, d3dkmthk.h: 44 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2156,13 +2357,17 @@ pub struct D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE {
     /// Offset 4, 40 bytes: `D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION`.
     pub PostComposition: D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION,
 }
-assert_layout! { D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE, 44, 4, VidPnSourceId 0, PostComposition 4 }
+
+plain_struct! {
+    D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE, 44, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    PostComposition: D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION = 4,
+}
+
 impl D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION_WITH_SOURCE }
 
 /// `D3DKMT_OUTPUTDUPLCONTEXTSCOUNT`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2173,13 +2378,17 @@ pub struct D3DKMT_OUTPUTDUPLCONTEXTSCOUNT {
     /// Offset 4, 4 bytes: `UINT`.
     pub OutputDuplicationCount: u32,
 }
-assert_layout! { D3DKMT_OUTPUTDUPLCONTEXTSCOUNT, 8, 4, VidPnSourceId 0, OutputDuplicationCount 4 }
+
+plain_struct! {
+    D3DKMT_OUTPUTDUPLCONTEXTSCOUNT, 8, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    OutputDuplicationCount: u32 = 4,
+}
+
 impl D3DKMT_OUTPUTDUPLCONTEXTSCOUNT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTPUTDUPLCONTEXTSCOUNT }
 
 /// `D3DKMT_OUTPUTDUPLCREATIONFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2188,11 +2397,14 @@ pub struct D3DKMT_OUTPUTDUPLCREATIONFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_OUTPUTDUPLCREATIONFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_OUTPUTDUPLCREATIONFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_OUTPUTDUPLCREATIONFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CompositionUiCaptureOnly`: bit 0 at offset 0.
     #[inline]
     pub const fn CompositionUiCaptureOnly(self) -> bool { self.Value & 0x1 != 0 }
@@ -2207,6 +2419,7 @@ impl D3DKMT_OUTPUTDUPLCREATIONFLAGS {
     pub const fn with_CompositionUiCaptureOnly(mut self, value: bool) -> Self {
         self.set_CompositionUiCaptureOnly(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -2220,6 +2433,7 @@ impl D3DKMT_OUTPUTDUPLCREATIONFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_OUTPUTDUPLCREATIONFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_OUTPUTDUPLCREATIONFLAGS", u64::from(self.Value), &[
@@ -2227,7 +2441,6 @@ impl fmt::Debug for D3DKMT_OUTPUTDUPLCREATIONFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_OUTPUTDUPLCREATIONFLAGS }
 
 /// `D3DKMT_OUTPUTDUPLPRESENT`, d3dkmthk.h: 312 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2250,16 +2463,19 @@ pub struct D3DKMT_OUTPUTDUPLPRESENT {
     /// Offset 308, 4 bytes: `D3DKMT_HANDLE`.
     pub hIndirectContext: D3DKMT_HANDLE,
 }
-assert_layout! {
-    D3DKMT_OUTPUTDUPLPRESENT, 312, 8, hContext 0, hSource 4, VidPnSourceId 8, BroadcastContextCount 12,
-    BroadcastContext 16, PresentRegions 272, Flags 304, hIndirectContext 308,
+
+plain_struct! {
+    D3DKMT_OUTPUTDUPLPRESENT, 312, 8, hContext: D3DKMT_HANDLE = 0, hSource: D3DKMT_HANDLE = 4,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, BroadcastContextCount: u32 = 12,
+    BroadcastContext: [D3DKMT_HANDLE; 64] = 16, PresentRegions: D3DKMT_PRESENT_RGNS = 272,
+    Flags: D3DKMT_OUTPUTDUPLPRESENTFLAGS = 304, hIndirectContext: D3DKMT_HANDLE = 308,
 }
+
 impl D3DKMT_OUTPUTDUPLPRESENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTPUTDUPLPRESENT }
 
 /// `D3DKMT_OUTPUTDUPLPRESENTFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2268,11 +2484,14 @@ pub struct D3DKMT_OUTPUTDUPLPRESENTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_OUTPUTDUPLPRESENTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_OUTPUTDUPLPRESENTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_OUTPUTDUPLPRESENTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ProtectedContentBlankedOut`: bit 0 at offset 0.
     #[inline]
     pub const fn ProtectedContentBlankedOut(self) -> bool { self.Value & 0x1 != 0 }
@@ -2287,6 +2506,7 @@ impl D3DKMT_OUTPUTDUPLPRESENTFLAGS {
     pub const fn with_ProtectedContentBlankedOut(mut self, value: bool) -> Self {
         self.set_ProtectedContentBlankedOut(value); self
     }
+
     /// `RemoteSession`: bit 1 at offset 0.
     #[inline]
     pub const fn RemoteSession(self) -> bool { self.Value & 0x2 != 0 }
@@ -2297,6 +2517,7 @@ impl D3DKMT_OUTPUTDUPLPRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RemoteSession(mut self, value: bool) -> Self { self.set_RemoteSession(value); self }
+
     /// `FullScreenPresent`: bit 2 at offset 0.
     #[inline]
     pub const fn FullScreenPresent(self) -> bool { self.Value & 0x4 != 0 }
@@ -2309,6 +2530,7 @@ impl D3DKMT_OUTPUTDUPLPRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FullScreenPresent(mut self, value: bool) -> Self { self.set_FullScreenPresent(value); self }
+
     /// `PresentIndirect`: bit 3 at offset 0.
     #[inline]
     pub const fn PresentIndirect(self) -> bool { self.Value & 0x8 != 0 }
@@ -2321,6 +2543,7 @@ impl D3DKMT_OUTPUTDUPLPRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PresentIndirect(mut self, value: bool) -> Self { self.set_PresentIndirect(value); self }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -2334,6 +2557,7 @@ impl D3DKMT_OUTPUTDUPLPRESENTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_OUTPUTDUPLPRESENTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_OUTPUTDUPLPRESENTFLAGS", u64::from(self.Value), &[
@@ -2342,7 +2566,6 @@ impl fmt::Debug for D3DKMT_OUTPUTDUPLPRESENTFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_OUTPUTDUPLPRESENTFLAGS }
 
 /// `D3DKMT_OUTPUTDUPLPRESENTTOHWQUEUE`, d3dkmthk.h: 64 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2365,16 +2588,19 @@ pub struct D3DKMT_OUTPUTDUPLPRESENTTOHWQUEUE {
     /// Offset 60, 4 bytes: `D3DKMT_HANDLE`.
     pub hIndirectHwQueue: D3DKMT_HANDLE,
 }
-assert_layout! {
-    D3DKMT_OUTPUTDUPLPRESENTTOHWQUEUE, 64, 8, hSource 0, VidPnSourceId 4, BroadcastHwQueueCount 8, _padding12 12,
-    hHwQueues 16, PresentRegions 24, Flags 56, hIndirectHwQueue 60,
+
+plain_struct! {
+    D3DKMT_OUTPUTDUPLPRESENTTOHWQUEUE, 64, 8, hSource: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, BroadcastHwQueueCount: u32 = 8, _padding12: Padding<4> = 12,
+    hHwQueues: *mut D3DKMT_HANDLE = 16, PresentRegions: D3DKMT_PRESENT_RGNS = 24,
+    Flags: D3DKMT_OUTPUTDUPLPRESENTFLAGS = 56, hIndirectHwQueue: D3DKMT_HANDLE = 60,
 }
+
 impl D3DKMT_OUTPUTDUPLPRESENTTOHWQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTPUTDUPLPRESENTTOHWQUEUE }
 
 /// `D3DKMT_OUTPUTDUPL_FRAMEINFO`, d3dkmthk.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2397,17 +2623,19 @@ pub struct D3DKMT_OUTPUTDUPL_FRAMEINFO {
     /// Offset 44, 4 bytes: `UINT`.
     pub PointerShapeBufferSize: u32,
 }
-assert_layout! {
-    D3DKMT_OUTPUTDUPL_FRAMEINFO, 48, 8, LastPresentTime 0, LastMouseUpdateTime 8, AccumulatedFrames 16,
-    RectsCoalesced 20, ProtectedContentMaskedOut 24, PointerPosition 28, TotalMetadataBufferSize 40,
-    PointerShapeBufferSize 44,
+
+plain_struct! {
+    D3DKMT_OUTPUTDUPL_FRAMEINFO, 48, 8, LastPresentTime: LARGE_INTEGER = 0, LastMouseUpdateTime: LARGE_INTEGER = 8,
+    AccumulatedFrames: u32 = 16, RectsCoalesced: BOOL = 20, ProtectedContentMaskedOut: BOOL = 24,
+    PointerPosition: D3DKMT_OUTPUTDUPL_POINTER_POSITION = 28, TotalMetadataBufferSize: u32 = 40,
+    PointerShapeBufferSize: u32 = 44,
 }
+
 impl D3DKMT_OUTPUTDUPL_FRAMEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTPUTDUPL_FRAMEINFO }
 
 /// `D3DKMT_OUTPUTDUPL_GET_FRAMEINFO`, d3dkmthk.h: 56 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2420,13 +2648,17 @@ pub struct D3DKMT_OUTPUTDUPL_GET_FRAMEINFO {
     /// Offset 8, 48 bytes: `D3DKMT_OUTPUTDUPL_FRAMEINFO`.
     pub FrameInfo: D3DKMT_OUTPUTDUPL_FRAMEINFO,
 }
-assert_layout! { D3DKMT_OUTPUTDUPL_GET_FRAMEINFO, 56, 8, hAdapter 0, VidPnSourceId 4, FrameInfo 8 }
+
+plain_struct! {
+    D3DKMT_OUTPUTDUPL_GET_FRAMEINFO, 56, 8, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, FrameInfo: D3DKMT_OUTPUTDUPL_FRAMEINFO = 8,
+}
+
 impl D3DKMT_OUTPUTDUPL_GET_FRAMEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTPUTDUPL_GET_FRAMEINFO }
 
 /// `D3DKMT_OUTPUTDUPL_GET_POINTER_SHAPE_DATA`, d3dkmthk.h: 56 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2449,16 +2681,19 @@ pub struct D3DKMT_OUTPUTDUPL_GET_POINTER_SHAPE_DATA {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_OUTPUTDUPL_GET_POINTER_SHAPE_DATA, 56, 8, hAdapter 0, VidPnSourceId 4, BufferSizeSupplied 8,
-    _padding12 12, pShapeBuffer 16, BufferSizeRequired 24, ShapeInfo 28, _padding52 52,
+
+plain_struct! {
+    D3DKMT_OUTPUTDUPL_GET_POINTER_SHAPE_DATA, 56, 8, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, BufferSizeSupplied: u32 = 8, _padding12: Padding<4> = 12,
+    pShapeBuffer: *mut c_void = 16, BufferSizeRequired: u32 = 24, ShapeInfo: D3DKMT_OUTDUPL_POINTER_SHAPE_INFO = 28,
+    _padding52: Padding<4> = 52,
 }
+
 impl D3DKMT_OUTPUTDUPL_GET_POINTER_SHAPE_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTPUTDUPL_GET_POINTER_SHAPE_DATA }
 
 /// `D3DKMT_OUTPUTDUPL_KEYEDMUTEX`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2467,13 +2702,14 @@ pub struct D3DKMT_OUTPUTDUPL_KEYEDMUTEX {
     /// Offset 0, 8 bytes: `HANDLE`.
     pub hSharedSurfaceNt: HANDLE,
 }
-assert_layout! { D3DKMT_OUTPUTDUPL_KEYEDMUTEX, 8, 8, hSharedSurfaceNt 0 }
+
+plain_struct! { D3DKMT_OUTPUTDUPL_KEYEDMUTEX, 8, 8, hSharedSurfaceNt: HANDLE = 0 }
+
 impl D3DKMT_OUTPUTDUPL_KEYEDMUTEX {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTPUTDUPL_KEYEDMUTEX }
 
 /// `D3DKMT_OUTPUTDUPL_METADATA`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2494,16 +2730,19 @@ pub struct D3DKMT_OUTPUTDUPL_METADATA {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_OUTPUTDUPL_METADATA, 32, 8, hAdapter 0, VidPnSourceId 4, Type 8, BufferSizeSupplied 12, pBuffer 16,
-    BufferSizeRequired 24, _padding28 28,
+
+plain_struct! {
+    D3DKMT_OUTPUTDUPL_METADATA, 32, 8, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, Type: D3DKMT_OUTPUTDUPL_METADATATYPE = 8,
+    BufferSizeSupplied: u32 = 12, pBuffer: *mut c_void = 16, BufferSizeRequired: u32 = 24,
+    _padding28: Padding<4> = 28,
 }
+
 impl D3DKMT_OUTPUTDUPL_METADATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTPUTDUPL_METADATA }
 
 /// `D3DKMT_OUTPUTDUPL_POINTER_POSITION`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2514,13 +2753,14 @@ pub struct D3DKMT_OUTPUTDUPL_POINTER_POSITION {
     /// Offset 8, 4 bytes: `BOOL`.
     pub Visible: BOOL,
 }
-assert_layout! { D3DKMT_OUTPUTDUPL_POINTER_POSITION, 12, 4, Position 0, Visible 8 }
+
+plain_struct! { D3DKMT_OUTPUTDUPL_POINTER_POSITION, 12, 4, Position: POINT = 0, Visible: BOOL = 8 }
+
 impl D3DKMT_OUTPUTDUPL_POINTER_POSITION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTPUTDUPL_POINTER_POSITION }
 
 /// `D3DKMT_OUTPUTDUPL_RELEASE_FRAME`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2533,13 +2773,17 @@ pub struct D3DKMT_OUTPUTDUPL_RELEASE_FRAME {
     /// Offset 8, 4 bytes: `UINT`.
     pub NextKeyMutexIdx: u32,
 }
-assert_layout! { D3DKMT_OUTPUTDUPL_RELEASE_FRAME, 12, 4, hAdapter 0, VidPnSourceId 4, NextKeyMutexIdx 8 }
+
+plain_struct! {
+    D3DKMT_OUTPUTDUPL_RELEASE_FRAME, 12, 4, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, NextKeyMutexIdx: u32 = 8,
+}
+
 impl D3DKMT_OUTPUTDUPL_RELEASE_FRAME {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTPUTDUPL_RELEASE_FRAME }
 
 /// `D3DKMT_OUTPUTDUPL_SNAPSHOT`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDR.
 #[repr(C)]
@@ -2560,16 +2804,18 @@ pub struct D3DKMT_OUTPUTDUPL_SNAPSHOT {
     /// Offset 24, 0 bytes: `OUTPUTDUPL_CONTEXT_DEBUG_INFO[0]`.
     pub OutputDuplDebugInfos: [OUTPUTDUPL_CONTEXT_DEBUG_INFO; 0],
 }
-assert_layout! {
-    D3DKMT_OUTPUTDUPL_SNAPSHOT, 24, 8, Size 0, SessionProcessCount 4, SessionActiveConnectionsCount 8,
-    NumVidPnSources 12, NumOutputDuplContexts 16, Padding 20, OutputDuplDebugInfos 24,
+
+plain_struct! {
+    D3DKMT_OUTPUTDUPL_SNAPSHOT, 24, 8, Size: u32 = 0, SessionProcessCount: u32 = 4,
+    SessionActiveConnectionsCount: u32 = 8, NumVidPnSources: u32 = 12, NumOutputDuplContexts: u32 = 16,
+    Padding: u32 = 20, OutputDuplDebugInfos: [OUTPUTDUPL_CONTEXT_DEBUG_INFO; 0] = 24,
 }
+
 impl D3DKMT_OUTPUTDUPL_SNAPSHOT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTPUTDUPL_SNAPSHOT }
 
 /// `D3DKMT_PINDIRECTFLIPRESOURCES`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2582,13 +2828,17 @@ pub struct D3DKMT_PINDIRECTFLIPRESOURCES {
     /// Offset 8, 8 bytes: `D3DKMT_HANDLE *`.
     pub pResourceList: *mut D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_PINDIRECTFLIPRESOURCES, 16, 8, hDevice 0, ResourceCount 4, pResourceList 8 }
+
+plain_struct! {
+    D3DKMT_PINDIRECTFLIPRESOURCES, 16, 8, hDevice: D3DKMT_HANDLE = 0, ResourceCount: u32 = 4,
+    pResourceList: *mut D3DKMT_HANDLE = 8,
+}
+
 impl D3DKMT_PINDIRECTFLIPRESOURCES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PINDIRECTFLIPRESOURCES }
 
 /// `D3DKMT_PRESENT`, d3dkmthk.h: 1496 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2653,36 +2903,47 @@ pub struct D3DKMT_PRESENT {
     #[doc(hidden)]
     pub _padding1489: Padding<7>,
 }
-assert_layout! {
-    D3DKMT_PRESENT, 1496, 8, u0 0, _padding4 4, hWindow 8, VidPnSourceId 16, hSource 20, hDestination 24, Color 28,
-    DstRect 32, SrcRect 48, SubRectCnt 64, _padding68 68, pSrcSubRects 72, PresentCount 80, FlipInterval 84,
-    Flags 88, BroadcastContextCount 92, BroadcastContext 96, PresentLimitSemaphore 352, PresentHistoryToken 360,
-    pPresentRegions 1440, u1 1448, Duration 1452, BroadcastSrcAllocation 1456, BroadcastDstAllocation 1464,
-    PrivateDriverDataSize 1472, _padding1476 1476, pPrivateDriverData 1480, bOptimizeForComposition 1488,
-    _padding1489 1489,
+
+plain_struct! {
+    D3DKMT_PRESENT, 1496, 8, u0: D3DKMT_PRESENT_u0 = 0, _padding4: Padding<4> = 4, hWindow: HWND = 8,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 16, hSource: D3DKMT_HANDLE = 20,
+    hDestination: D3DKMT_HANDLE = 24, Color: u32 = 28, DstRect: RECT = 32, SrcRect: RECT = 48, SubRectCnt: u32 = 64,
+    _padding68: Padding<4> = 68, pSrcSubRects: *const RECT = 72, PresentCount: u32 = 80,
+    FlipInterval: D3DDDI_FLIPINTERVAL_TYPE = 84, Flags: D3DKMT_PRESENTFLAGS = 88, BroadcastContextCount: u32 = 92,
+    BroadcastContext: [D3DKMT_HANDLE; 64] = 96, PresentLimitSemaphore: HANDLE = 352,
+    PresentHistoryToken: D3DKMT_PRESENTHISTORYTOKEN = 360, pPresentRegions: *mut D3DKMT_PRESENT_RGNS = 1440,
+    u1: D3DKMT_PRESENT_u1 = 1448, Duration: u32 = 1452, BroadcastSrcAllocation: *mut D3DKMT_HANDLE = 1456,
+    BroadcastDstAllocation: *mut D3DKMT_HANDLE = 1464, PrivateDriverDataSize: u32 = 1472,
+    _padding1476: Padding<4> = 1476, pPrivateDriverData: *mut c_void = 1480, bOptimizeForComposition: BOOLEAN = 1488,
+    _padding1489: Padding<7> = 1489,
 }
+
 impl D3DKMT_PRESENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `hDevice` at offset 0, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hDevice(&self) -> D3DKMT_HANDLE { plain::get(&self.u0) }
     /// Stores `hDevice`.
     #[inline]
     pub const fn set_hDevice(&mut self, value: D3DKMT_HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `hContext` at offset 0, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hContext(&self) -> D3DKMT_HANDLE { plain::get(&self.u0) }
     /// Stores `hContext`.
     #[inline]
     pub const fn set_hContext(&mut self, value: D3DKMT_HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `hAdapter` at offset 1448, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hAdapter(&self) -> D3DKMT_HANDLE { plain::get(&self.u1) }
     /// Stores `hAdapter`.
     #[inline]
     pub const fn set_hAdapter(&mut self, value: D3DKMT_HANDLE) { plain::put(&mut self.u1, value); }
+
     /// `hIndirectContext` at offset 1448, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hIndirectContext(&self) -> D3DKMT_HANDLE { plain::get(&self.u1) }
@@ -2699,12 +2960,15 @@ pub union D3DKMT_PRESENT_u0 {
     pub(crate) hContext: D3DKMT_HANDLE,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMT_PRESENT_u0, 4, 4 }
+
+plain_union! { D3DKMT_PRESENT_u0, 4, 4, D3DKMT_HANDLE, D3DKMT_HANDLE, [u8; 4] }
+
 impl D3DKMT_PRESENT_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_PRESENT_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_PRESENT_u0")
@@ -2719,18 +2983,20 @@ pub union D3DKMT_PRESENT_u1 {
     pub(crate) hIndirectContext: D3DKMT_HANDLE,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMT_PRESENT_u1, 4, 4 }
+
+plain_union! { D3DKMT_PRESENT_u1, 4, 4, D3DKMT_HANDLE, D3DKMT_HANDLE, [u8; 4] }
+
 impl D3DKMT_PRESENT_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_PRESENT_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_PRESENT_u1")
     }
 }
-plain_types! { D3DKMT_PRESENT, D3DKMT_PRESENT_u0, D3DKMT_PRESENT_u1 }
 
 /// `D3DKMT_PRESENTFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2739,11 +3005,14 @@ pub struct D3DKMT_PRESENTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_PRESENTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_PRESENTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_PRESENTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Blt`: bit 0 at offset 0.
     #[inline]
     pub const fn Blt(self) -> bool { self.Value & 0x1 != 0 }
@@ -2754,6 +3023,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Blt(mut self, value: bool) -> Self { self.set_Blt(value); self }
+
     /// `ColorFill`: bit 1 at offset 0.
     #[inline]
     pub const fn ColorFill(self) -> bool { self.Value & 0x2 != 0 }
@@ -2764,6 +3034,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ColorFill(mut self, value: bool) -> Self { self.set_ColorFill(value); self }
+
     /// `Flip`: bit 2 at offset 0.
     #[inline]
     pub const fn Flip(self) -> bool { self.Value & 0x4 != 0 }
@@ -2774,6 +3045,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Flip(mut self, value: bool) -> Self { self.set_Flip(value); self }
+
     /// `FlipDoNotFlip`: bit 3 at offset 0.
     #[inline]
     pub const fn FlipDoNotFlip(self) -> bool { self.Value & 0x8 != 0 }
@@ -2784,6 +3056,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipDoNotFlip(mut self, value: bool) -> Self { self.set_FlipDoNotFlip(value); self }
+
     /// `FlipDoNotWait`: bit 4 at offset 0.
     #[inline]
     pub const fn FlipDoNotWait(self) -> bool { self.Value & 0x10 != 0 }
@@ -2796,6 +3069,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipDoNotWait(mut self, value: bool) -> Self { self.set_FlipDoNotWait(value); self }
+
     /// `FlipRestart`: bit 5 at offset 0.
     #[inline]
     pub const fn FlipRestart(self) -> bool { self.Value & 0x20 != 0 }
@@ -2806,6 +3080,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipRestart(mut self, value: bool) -> Self { self.set_FlipRestart(value); self }
+
     /// `DstRectValid`: bit 6 at offset 0.
     #[inline]
     pub const fn DstRectValid(self) -> bool { self.Value & 0x40 != 0 }
@@ -2816,6 +3091,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DstRectValid(mut self, value: bool) -> Self { self.set_DstRectValid(value); self }
+
     /// `SrcRectValid`: bit 7 at offset 0.
     #[inline]
     pub const fn SrcRectValid(self) -> bool { self.Value & 0x80 != 0 }
@@ -2826,6 +3102,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SrcRectValid(mut self, value: bool) -> Self { self.set_SrcRectValid(value); self }
+
     /// `RestrictVidPnSource`: bit 8 at offset 0.
     #[inline]
     pub const fn RestrictVidPnSource(self) -> bool { self.Value & 0x100 != 0 }
@@ -2838,6 +3115,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RestrictVidPnSource(mut self, value: bool) -> Self { self.set_RestrictVidPnSource(value); self }
+
     /// `SrcColorKey`: bit 9 at offset 0.
     #[inline]
     pub const fn SrcColorKey(self) -> bool { self.Value & 0x200 != 0 }
@@ -2848,6 +3126,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SrcColorKey(mut self, value: bool) -> Self { self.set_SrcColorKey(value); self }
+
     /// `DstColorKey`: bit 10 at offset 0.
     #[inline]
     pub const fn DstColorKey(self) -> bool { self.Value & 0x400 != 0 }
@@ -2860,6 +3139,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DstColorKey(mut self, value: bool) -> Self { self.set_DstColorKey(value); self }
+
     /// `LinearToSrgb`: bit 11 at offset 0.
     #[inline]
     pub const fn LinearToSrgb(self) -> bool { self.Value & 0x800 != 0 }
@@ -2872,6 +3152,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_LinearToSrgb(mut self, value: bool) -> Self { self.set_LinearToSrgb(value); self }
+
     /// `PresentCountValid`: bit 12 at offset 0.
     #[inline]
     pub const fn PresentCountValid(self) -> bool { self.Value & 0x1000 != 0 }
@@ -2884,6 +3165,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PresentCountValid(mut self, value: bool) -> Self { self.set_PresentCountValid(value); self }
+
     /// `Rotate`: bit 13 at offset 0.
     #[inline]
     pub const fn Rotate(self) -> bool { self.Value & 0x2000 != 0 }
@@ -2894,6 +3176,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Rotate(mut self, value: bool) -> Self { self.set_Rotate(value); self }
+
     /// `PresentToBitmap`: bit 14 at offset 0.
     #[inline]
     pub const fn PresentToBitmap(self) -> bool { self.Value & 0x4000 != 0 }
@@ -2906,6 +3189,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PresentToBitmap(mut self, value: bool) -> Self { self.set_PresentToBitmap(value); self }
+
     /// `RedirectedFlip`: bit 15 at offset 0.
     #[inline]
     pub const fn RedirectedFlip(self) -> bool { self.Value & 0x8000 != 0 }
@@ -2918,6 +3202,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RedirectedFlip(mut self, value: bool) -> Self { self.set_RedirectedFlip(value); self }
+
     /// `RedirectedBlt`: bit 16 at offset 0.
     #[inline]
     pub const fn RedirectedBlt(self) -> bool { self.Value & 0x10000 != 0 }
@@ -2930,6 +3215,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RedirectedBlt(mut self, value: bool) -> Self { self.set_RedirectedBlt(value); self }
+
     /// `FlipStereo`: bit 17 at offset 0.
     #[inline]
     pub const fn FlipStereo(self) -> bool { self.Value & 0x20000 != 0 }
@@ -2942,6 +3228,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipStereo(mut self, value: bool) -> Self { self.set_FlipStereo(value); self }
+
     /// `FlipStereoTemporaryMono`: bit 18 at offset 0.
     #[inline]
     pub const fn FlipStereoTemporaryMono(self) -> bool { self.Value & 0x40000 != 0 }
@@ -2956,6 +3243,7 @@ impl D3DKMT_PRESENTFLAGS {
     pub const fn with_FlipStereoTemporaryMono(mut self, value: bool) -> Self {
         self.set_FlipStereoTemporaryMono(value); self
     }
+
     /// `FlipStereoPreferRight`: bit 19 at offset 0.
     #[inline]
     pub const fn FlipStereoPreferRight(self) -> bool { self.Value & 0x80000 != 0 }
@@ -2970,6 +3258,7 @@ impl D3DKMT_PRESENTFLAGS {
     pub const fn with_FlipStereoPreferRight(mut self, value: bool) -> Self {
         self.set_FlipStereoPreferRight(value); self
     }
+
     /// `BltStereoUseRight`: bit 20 at offset 0.
     #[inline]
     pub const fn BltStereoUseRight(self) -> bool { self.Value & 0x100000 != 0 }
@@ -2982,6 +3271,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_BltStereoUseRight(mut self, value: bool) -> Self { self.set_BltStereoUseRight(value); self }
+
     /// `PresentHistoryTokenOnly`: bit 21 at offset 0.
     #[inline]
     pub const fn PresentHistoryTokenOnly(self) -> bool { self.Value & 0x200000 != 0 }
@@ -2996,6 +3286,7 @@ impl D3DKMT_PRESENTFLAGS {
     pub const fn with_PresentHistoryTokenOnly(mut self, value: bool) -> Self {
         self.set_PresentHistoryTokenOnly(value); self
     }
+
     /// `PresentRegionsValid`: bit 22 at offset 0.
     #[inline]
     pub const fn PresentRegionsValid(self) -> bool { self.Value & 0x400000 != 0 }
@@ -3008,6 +3299,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PresentRegionsValid(mut self, value: bool) -> Self { self.set_PresentRegionsValid(value); self }
+
     /// `PresentDDA`: bit 23 at offset 0.
     #[inline]
     pub const fn PresentDDA(self) -> bool { self.Value & 0x800000 != 0 }
@@ -3020,6 +3312,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PresentDDA(mut self, value: bool) -> Self { self.set_PresentDDA(value); self }
+
     /// `ProtectedContentBlankedOut`: bit 24 at offset 0.
     #[inline]
     pub const fn ProtectedContentBlankedOut(self) -> bool { self.Value & 0x1000000 != 0 }
@@ -3034,6 +3327,7 @@ impl D3DKMT_PRESENTFLAGS {
     pub const fn with_ProtectedContentBlankedOut(mut self, value: bool) -> Self {
         self.set_ProtectedContentBlankedOut(value); self
     }
+
     /// `RemoteSession`: bit 25 at offset 0.
     #[inline]
     pub const fn RemoteSession(self) -> bool { self.Value & 0x2000000 != 0 }
@@ -3046,6 +3340,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RemoteSession(mut self, value: bool) -> Self { self.set_RemoteSession(value); self }
+
     /// `CrossAdapter`: bit 26 at offset 0.
     #[inline]
     pub const fn CrossAdapter(self) -> bool { self.Value & 0x4000000 != 0 }
@@ -3058,6 +3353,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CrossAdapter(mut self, value: bool) -> Self { self.set_CrossAdapter(value); self }
+
     /// `DurationValid`: bit 27 at offset 0.
     #[inline]
     pub const fn DurationValid(self) -> bool { self.Value & 0x8000000 != 0 }
@@ -3070,6 +3366,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DurationValid(mut self, value: bool) -> Self { self.set_DurationValid(value); self }
+
     /// `PresentIndirect`: bit 28 at offset 0.
     #[inline]
     pub const fn PresentIndirect(self) -> bool { self.Value & 0x10000000 != 0 }
@@ -3082,6 +3379,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PresentIndirect(mut self, value: bool) -> Self { self.set_PresentIndirect(value); self }
+
     /// `PresentHMD`: bit 29 at offset 0.
     #[inline]
     pub const fn PresentHMD(self) -> bool { self.Value & 0x20000000 != 0 }
@@ -3094,6 +3392,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PresentHMD(mut self, value: bool) -> Self { self.set_PresentHMD(value); self }
+
     /// `Reserved`: bits 30 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 30) & 0x3 }
@@ -3107,6 +3406,7 @@ impl D3DKMT_PRESENTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_PRESENTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_PRESENTFLAGS", u64::from(self.Value), &[
@@ -3122,7 +3422,6 @@ impl fmt::Debug for D3DKMT_PRESENTFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_PRESENTFLAGS }
 
 /// `D3DKMT_PRESENTHISTORYTOKEN`, d3dkmthk.h: 1080 bytes, aligned to 8. Source: NC.
 #[repr(C)]
@@ -3137,7 +3436,12 @@ pub struct D3DKMT_PRESENTHISTORYTOKEN {
     /// Offset 16, 1064 bytes: `union`.
     pub Token: D3DKMT_PRESENTHISTORYTOKEN_Token,
 }
-assert_layout! { D3DKMT_PRESENTHISTORYTOKEN, 1080, 8, Model 0, TokenSize 4, CompositionBindingId 8, Token 16 }
+
+plain_struct! {
+    D3DKMT_PRESENTHISTORYTOKEN, 1080, 8, Model: D3DKMT_PRESENT_MODEL = 0, TokenSize: u32 = 4,
+    CompositionBindingId: u64 = 8, Token: D3DKMT_PRESENTHISTORYTOKEN_Token = 16,
+}
+
 impl D3DKMT_PRESENTHISTORYTOKEN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3160,11 +3464,19 @@ pub union D3DKMT_PRESENTHISTORYTOKEN_Token {
     pub(crate) SurfaceComplete: D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN,
     pub(crate) _bytes: [u8; 1064],
 }
-assert_layout! { D3DKMT_PRESENTHISTORYTOKEN_Token, 1064, 8 }
+
+plain_union! {
+    D3DKMT_PRESENTHISTORYTOKEN_Token, 1064, 8, [u8; 1064], D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN,
+    D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN, u64, D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN, D3DKMT_FENCE_PRESENTHISTORYTOKEN,
+    D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN, D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN,
+    D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN, D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN, [u8; 1064],
+}
+
 impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `MaxSize` at offset 16, 1064 bytes: `UCHAR[1064]`.
     #[inline]
     pub const fn MaxSize(&self) -> &[u8; 1064] { plain::view(self) }
@@ -3174,6 +3486,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `MaxSize`.
     #[inline]
     pub const fn set_MaxSize(&mut self, value: [u8; 1064]) { plain::put(self, value); }
+
     /// `Flip` at offset 16, 1056 bytes: `D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn Flip(&self) -> &D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -3183,6 +3496,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `Flip`.
     #[inline]
     pub const fn set_Flip(&mut self, value: D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `Blt` at offset 16, 288 bytes: `D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn Blt(&self) -> &D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -3192,12 +3506,14 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `Blt`.
     #[inline]
     pub const fn set_Blt(&mut self, value: D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `VistaBlt` at offset 16, 8 bytes: `ULONGLONG`, type approximate.
     #[inline]
     pub const fn VistaBlt(&self) -> u64 { plain::get(self) }
     /// Stores `VistaBlt`.
     #[inline]
     pub const fn set_VistaBlt(&mut self, value: u64) { plain::put(self, value); }
+
     /// `Gdi` at offset 16, 304 bytes: `D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn Gdi(&self) -> &D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -3207,6 +3523,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `Gdi`.
     #[inline]
     pub const fn set_Gdi(&mut self, value: D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `Fence` at offset 16, 8 bytes: `D3DKMT_FENCE_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn Fence(&self) -> &D3DKMT_FENCE_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -3216,6 +3533,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `Fence`.
     #[inline]
     pub const fn set_Fence(&mut self, value: D3DKMT_FENCE_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `GdiSysMem` at offset 16, 24 bytes: `D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn GdiSysMem(&self) -> &D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -3227,6 +3545,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     pub const fn set_GdiSysMem(&mut self, value: D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN) {
         plain::put(self, value);
     }
+
     /// `Composition` at offset 16, 8 bytes: `D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn Composition(&self) -> &D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -3236,6 +3555,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `Composition`.
     #[inline]
     pub const fn set_Composition(&mut self, value: D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `FlipManager` at offset 16, 24 bytes: `D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn FlipManager(&self) -> &D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -3245,6 +3565,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `FlipManager`.
     #[inline]
     pub const fn set_FlipManager(&mut self, value: D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `SurfaceComplete` at offset 16, 8 bytes: `D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn SurfaceComplete(&self) -> &D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -3259,12 +3580,12 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
         plain::put(self, value);
     }
 }
+
 impl fmt::Debug for D3DKMT_PRESENTHISTORYTOKEN_Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_PRESENTHISTORYTOKEN_Token")
     }
 }
-plain_types! { D3DKMT_PRESENTHISTORYTOKEN, D3DKMT_PRESENTHISTORYTOKEN_Token }
 
 /// `D3DKMT_PRESENT_MULTIPLANE_OVERLAY`, d3dkmthk.h: 304 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3295,21 +3616,28 @@ pub struct D3DKMT_PRESENT_MULTIPLANE_OVERLAY {
     #[doc(hidden)]
     pub _padding300: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_PRESENT_MULTIPLANE_OVERLAY, 304, 8, u0 0, BroadcastContextCount 4, BroadcastContext 8, VidPnSourceId 264,
-    PresentCount 268, FlipInterval 272, Flags 276, PresentPlaneCount 280, _padding284 284, pPresentPlanes 288,
-    Duration 296, _padding300 300,
+
+plain_struct! {
+    D3DKMT_PRESENT_MULTIPLANE_OVERLAY, 304, 8, u0: D3DKMT_PRESENT_MULTIPLANE_OVERLAY_u0 = 0,
+    BroadcastContextCount: u32 = 4, BroadcastContext: [D3DKMT_HANDLE; 64] = 8,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 264, PresentCount: u32 = 268,
+    FlipInterval: D3DDDI_FLIPINTERVAL_TYPE = 272, Flags: D3DKMT_PRESENTFLAGS = 276, PresentPlaneCount: u32 = 280,
+    _padding284: Padding<4> = 284, pPresentPlanes: *mut D3DKMT_MULTIPLANE_OVERLAY = 288, Duration: u32 = 296,
+    _padding300: Padding<4> = 300,
 }
+
 impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `hDevice` at offset 0, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hDevice(&self) -> D3DKMT_HANDLE { plain::get(&self.u0) }
     /// Stores `hDevice`.
     #[inline]
     pub const fn set_hDevice(&mut self, value: D3DKMT_HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `hContext` at offset 0, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hContext(&self) -> D3DKMT_HANDLE { plain::get(&self.u0) }
@@ -3326,18 +3654,20 @@ pub union D3DKMT_PRESENT_MULTIPLANE_OVERLAY_u0 {
     pub(crate) hContext: D3DKMT_HANDLE,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY_u0, 4, 4 }
+
+plain_union! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY_u0, 4, 4, D3DKMT_HANDLE, D3DKMT_HANDLE, [u8; 4] }
+
 impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_PRESENT_MULTIPLANE_OVERLAY_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_PRESENT_MULTIPLANE_OVERLAY_u0")
     }
 }
-plain_types! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY, D3DKMT_PRESENT_MULTIPLANE_OVERLAY_u0 }
 
 /// `D3DKMT_PRESENT_MULTIPLANE_OVERLAY2`, d3dkmthk.h: 304 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3368,21 +3698,28 @@ pub struct D3DKMT_PRESENT_MULTIPLANE_OVERLAY2 {
     #[doc(hidden)]
     pub _padding300: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_PRESENT_MULTIPLANE_OVERLAY2, 304, 8, hAdapter 0, u0 4, BroadcastContextCount 8, BroadcastContext 12,
-    VidPnSourceId 268, PresentCount 272, FlipInterval 276, Flags 280, PresentPlaneCount 284, pPresentPlanes 288,
-    Duration 296, _padding300 300,
+
+plain_struct! {
+    D3DKMT_PRESENT_MULTIPLANE_OVERLAY2, 304, 8, hAdapter: D3DKMT_HANDLE = 0,
+    u0: D3DKMT_PRESENT_MULTIPLANE_OVERLAY2_u0 = 4, BroadcastContextCount: u32 = 8,
+    BroadcastContext: [D3DKMT_HANDLE; 64] = 12, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 268,
+    PresentCount: u32 = 272, FlipInterval: D3DDDI_FLIPINTERVAL_TYPE = 276, Flags: D3DKMT_PRESENTFLAGS = 280,
+    PresentPlaneCount: u32 = 284, pPresentPlanes: *mut D3DKMT_MULTIPLANE_OVERLAY2 = 288, Duration: u32 = 296,
+    _padding300: Padding<4> = 300,
 }
+
 impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `hDevice` at offset 4, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hDevice(&self) -> D3DKMT_HANDLE { plain::get(&self.u0) }
     /// Stores `hDevice`.
     #[inline]
     pub const fn set_hDevice(&mut self, value: D3DKMT_HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `hContext` at offset 4, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hContext(&self) -> D3DKMT_HANDLE { plain::get(&self.u0) }
@@ -3399,18 +3736,20 @@ pub union D3DKMT_PRESENT_MULTIPLANE_OVERLAY2_u0 {
     pub(crate) hContext: D3DKMT_HANDLE,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY2_u0, 4, 4 }
+
+plain_union! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY2_u0, 4, 4, D3DKMT_HANDLE, D3DKMT_HANDLE, [u8; 4] }
+
 impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY2_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_PRESENT_MULTIPLANE_OVERLAY2_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_PRESENT_MULTIPLANE_OVERLAY2_u0")
     }
 }
-plain_types! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY2, D3DKMT_PRESENT_MULTIPLANE_OVERLAY2_u0 }
 
 /// `D3DKMT_PRESENT_MULTIPLANE_OVERLAY3`, d3dkmthk.h: 80 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3449,18 +3788,22 @@ pub struct D3DKMT_PRESENT_MULTIPLANE_OVERLAY3 {
     #[doc(hidden)]
     pub _padding76: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_PRESENT_MULTIPLANE_OVERLAY3, 80, 8, hAdapter 0, ContextCount 4, pContextList 8, VidPnSourceId 16,
-    PresentCount 20, Flags 24, PresentPlaneCount 28, ppPresentPlanes 32, pPostComposition 40, Duration 48,
-    HDRMetaDataType 52, HDRMetaDataSize 56, _padding60 60, pHDRMetaData 64, BoostRefreshRateMultiplier 72,
-    _padding76 76,
+
+plain_struct! {
+    D3DKMT_PRESENT_MULTIPLANE_OVERLAY3, 80, 8, hAdapter: D3DKMT_HANDLE = 0, ContextCount: u32 = 4,
+    pContextList: *mut D3DKMT_HANDLE = 8, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 16, PresentCount: u32 = 20,
+    Flags: D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS = 24, PresentPlaneCount: u32 = 28,
+    ppPresentPlanes: *mut *mut D3DKMT_MULTIPLANE_OVERLAY3 = 32,
+    pPostComposition: *mut D3DKMT_MULTIPLANE_OVERLAY_POST_COMPOSITION = 40, Duration: u32 = 48,
+    HDRMetaDataType: D3DDDI_HDR_METADATA_TYPE = 52, HDRMetaDataSize: u32 = 56, _padding60: Padding<4> = 60,
+    pHDRMetaData: *const c_void = 64, BoostRefreshRateMultiplier: u32 = 72, _padding76: Padding<4> = 76,
 }
+
 impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY3 }
 
 /// `D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDC.
 #[repr(C)]
@@ -3469,11 +3812,14 @@ pub struct D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FlipStereo`: bit 0 at offset 0.
     #[inline]
     pub const fn FlipStereo(self) -> bool { self.Value & 0x1 != 0 }
@@ -3484,6 +3830,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipStereo(mut self, value: bool) -> Self { self.set_FlipStereo(value); self }
+
     /// `FlipStereoTemporaryMono`: bit 1 at offset 0.
     #[inline]
     pub const fn FlipStereoTemporaryMono(self) -> bool { self.Value & 0x2 != 0 }
@@ -3498,6 +3845,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     pub const fn with_FlipStereoTemporaryMono(mut self, value: bool) -> Self {
         self.set_FlipStereoTemporaryMono(value); self
     }
+
     /// `FlipStereoPreferRight`: bit 2 at offset 0.
     #[inline]
     pub const fn FlipStereoPreferRight(self) -> bool { self.Value & 0x4 != 0 }
@@ -3512,6 +3860,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     pub const fn with_FlipStereoPreferRight(mut self, value: bool) -> Self {
         self.set_FlipStereoPreferRight(value); self
     }
+
     /// `FlipDoNotWait`: bit 3 at offset 0.
     #[inline]
     pub const fn FlipDoNotWait(self) -> bool { self.Value & 0x8 != 0 }
@@ -3522,6 +3871,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipDoNotWait(mut self, value: bool) -> Self { self.set_FlipDoNotWait(value); self }
+
     /// `FlipDoNotFlip`: bit 4 at offset 0.
     #[inline]
     pub const fn FlipDoNotFlip(self) -> bool { self.Value & 0x10 != 0 }
@@ -3534,6 +3884,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipDoNotFlip(mut self, value: bool) -> Self { self.set_FlipDoNotFlip(value); self }
+
     /// `FlipRestart`: bit 5 at offset 0.
     #[inline]
     pub const fn FlipRestart(self) -> bool { self.Value & 0x20 != 0 }
@@ -3544,6 +3895,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipRestart(mut self, value: bool) -> Self { self.set_FlipRestart(value); self }
+
     /// `DurationValid`: bit 6 at offset 0.
     #[inline]
     pub const fn DurationValid(self) -> bool { self.Value & 0x40 != 0 }
@@ -3556,6 +3908,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DurationValid(mut self, value: bool) -> Self { self.set_DurationValid(value); self }
+
     /// `HDRMetaDataValid`: bit 7 at offset 0.
     #[inline]
     pub const fn HDRMetaDataValid(self) -> bool { self.Value & 0x80 != 0 }
@@ -3568,6 +3921,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HDRMetaDataValid(mut self, value: bool) -> Self { self.set_HDRMetaDataValid(value); self }
+
     /// `HMD`: bit 8 at offset 0.
     #[inline]
     pub const fn HMD(self) -> bool { self.Value & 0x100 != 0 }
@@ -3578,6 +3932,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HMD(mut self, value: bool) -> Self { self.set_HMD(value); self }
+
     /// `TrueImmediate`: bit 9 at offset 0.
     #[inline]
     pub const fn TrueImmediate(self) -> bool { self.Value & 0x200 != 0 }
@@ -3590,6 +3945,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TrueImmediate(mut self, value: bool) -> Self { self.set_TrueImmediate(value); self }
+
     /// `FromDDisplay`: bit 10 at offset 0.
     #[inline]
     pub const fn FromDDisplay(self) -> bool { self.Value & 0x400 != 0 }
@@ -3602,6 +3958,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FromDDisplay(mut self, value: bool) -> Self { self.set_FromDDisplay(value); self }
+
     /// `IndirectDisplay`: bit 11 at offset 0.
     #[inline]
     pub const fn IndirectDisplay(self) -> bool { self.Value & 0x800 != 0 }
@@ -3614,6 +3971,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_IndirectDisplay(mut self, value: bool) -> Self { self.set_IndirectDisplay(value); self }
+
     /// `Reserved`: bits 12 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 12) & 0xfffff }
@@ -3627,6 +3985,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS", u64::from(self.Value), &[
@@ -3637,7 +3996,6 @@ impl fmt::Debug for D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS }
 
 /// `D3DKMT_PRESENT_REDIRECTED`, d3dkmthk.h: 1120 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3662,16 +4020,19 @@ pub struct D3DKMT_PRESENT_REDIRECTED {
     /// Offset 1112, 8 bytes: `PVOID`.
     pub pPrivateDriverData: *mut c_void,
 }
-assert_layout! {
-    D3DKMT_PRESENT_REDIRECTED, 1120, 8, hSyncObj 0, hDevice 4, WaitedFenceValue 8, PresentHistoryToken 16,
-    Flags 1096, hSource 1100, PrivateDriverDataSize 1104, _padding1108 1108, pPrivateDriverData 1112,
+
+plain_struct! {
+    D3DKMT_PRESENT_REDIRECTED, 1120, 8, hSyncObj: D3DKMT_HANDLE = 0, hDevice: D3DKMT_HANDLE = 4,
+    WaitedFenceValue: u64 = 8, PresentHistoryToken: D3DKMT_PRESENTHISTORYTOKEN = 16,
+    Flags: D3DKMT_PRESENT_REDIRECTED_FLAGS = 1096, hSource: D3DKMT_HANDLE = 1100, PrivateDriverDataSize: u32 = 1104,
+    _padding1108: Padding<4> = 1108, pPrivateDriverData: *mut c_void = 1112,
 }
+
 impl D3DKMT_PRESENT_REDIRECTED {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PRESENT_REDIRECTED }
 
 /// `D3DKMT_PRESENT_REDIRECTED_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDR.
 #[repr(C)]
@@ -3680,11 +4041,14 @@ pub struct D3DKMT_PRESENT_REDIRECTED_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_PRESENT_REDIRECTED_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_PRESENT_REDIRECTED_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_PRESENT_REDIRECTED_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -3696,6 +4060,7 @@ impl D3DKMT_PRESENT_REDIRECTED_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_PRESENT_REDIRECTED_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_PRESENT_REDIRECTED_FLAGS", u64::from(self.Value), &[
@@ -3703,7 +4068,6 @@ impl fmt::Debug for D3DKMT_PRESENT_REDIRECTED_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_PRESENT_REDIRECTED_FLAGS }
 
 /// `D3DKMT_PRESENT_RGNS`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3722,16 +4086,17 @@ pub struct D3DKMT_PRESENT_RGNS {
     /// Offset 24, 8 bytes: `const D3DKMT_MOVE_RECT *`.
     pub pMoveRects: *const D3DKMT_MOVE_RECT,
 }
-assert_layout! {
-    D3DKMT_PRESENT_RGNS, 32, 8, DirtyRectCount 0, _padding4 4, pDirtyRects 8, MoveRectCount 16, _padding20 20,
-    pMoveRects 24,
+
+plain_struct! {
+    D3DKMT_PRESENT_RGNS, 32, 8, DirtyRectCount: u32 = 0, _padding4: Padding<4> = 4, pDirtyRects: *const RECT = 8,
+    MoveRectCount: u32 = 16, _padding20: Padding<4> = 20, pMoveRects: *const D3DKMT_MOVE_RECT = 24,
 }
+
 impl D3DKMT_PRESENT_RGNS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PRESENT_RGNS }
 
 /// `D3DKMT_PRESENT_STATS`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3750,16 +4115,17 @@ pub struct D3DKMT_PRESENT_STATS {
     /// Offset 24, 8 bytes: `LARGE_INTEGER`.
     pub SyncGPUTime: LARGE_INTEGER,
 }
-assert_layout! {
-    D3DKMT_PRESENT_STATS, 32, 8, PresentCount 0, PresentRefreshCount 4, SyncRefreshCount 8, _padding12 12,
-    SyncQPCTime 16, SyncGPUTime 24,
+
+plain_struct! {
+    D3DKMT_PRESENT_STATS, 32, 8, PresentCount: u32 = 0, PresentRefreshCount: u32 = 4, SyncRefreshCount: u32 = 8,
+    _padding12: Padding<4> = 12, SyncQPCTime: LARGE_INTEGER = 16, SyncGPUTime: LARGE_INTEGER = 24,
 }
+
 impl D3DKMT_PRESENT_STATS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PRESENT_STATS }
 
 /// `D3DKMT_PRESENT_STATS_DWM`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3782,16 +4148,18 @@ pub struct D3DKMT_PRESENT_STATS_DWM {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_PRESENT_STATS_DWM, 40, 8, PresentCount 0, PresentRefreshCount 4, PresentQPCTime 8, SyncRefreshCount 16,
-    _padding20 20, SyncQPCTime 24, CustomPresentDuration 32, _padding36 36,
+
+plain_struct! {
+    D3DKMT_PRESENT_STATS_DWM, 40, 8, PresentCount: u32 = 0, PresentRefreshCount: u32 = 4,
+    PresentQPCTime: LARGE_INTEGER = 8, SyncRefreshCount: u32 = 16, _padding20: Padding<4> = 20,
+    SyncQPCTime: LARGE_INTEGER = 24, CustomPresentDuration: u32 = 32, _padding36: Padding<4> = 36,
 }
+
 impl D3DKMT_PRESENT_STATS_DWM {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PRESENT_STATS_DWM }
 
 /// `D3DKMT_PRESENT_STATS_DWM2`, d3dkmthk.h: 80 bytes, aligned to 8. Source: NC.
 #[repr(C)]
@@ -3828,18 +4196,20 @@ pub struct D3DKMT_PRESENT_STATS_DWM2 {
     /// Offset 72, 8 bytes: `LONGLONG`, type approximate.
     pub VirtualPresentQPCTime: i64,
 }
-assert_layout! {
-    D3DKMT_PRESENT_STATS_DWM2, 80, 8, cbSize 0, PresentCount 4, PresentRefreshCount 8, _padding12 12,
-    PresentQPCTime 16, SyncRefreshCount 24, _padding28 28, SyncQPCTime 32, CustomPresentDuration 40,
-    VirtualSyncRefreshCount 44, VirtualSyncQPCTime 48, VSyncDurationQPCTime 56, VSyncMultiplier 64,
-    VirtualPresentRefreshCount 68, VirtualPresentQPCTime 72,
+
+plain_struct! {
+    D3DKMT_PRESENT_STATS_DWM2, 80, 8, cbSize: u32 = 0, PresentCount: u32 = 4, PresentRefreshCount: u32 = 8,
+    _padding12: Padding<4> = 12, PresentQPCTime: i64 = 16, SyncRefreshCount: u32 = 24, _padding28: Padding<4> = 28,
+    SyncQPCTime: i64 = 32, CustomPresentDuration: u32 = 40, VirtualSyncRefreshCount: u32 = 44,
+    VirtualSyncQPCTime: i64 = 48, VSyncDurationQPCTime: i64 = 56, VSyncMultiplier: u32 = 64,
+    VirtualPresentRefreshCount: u32 = 68, VirtualPresentQPCTime: i64 = 72,
 }
+
 impl D3DKMT_PRESENT_STATS_DWM2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PRESENT_STATS_DWM2 }
 
 /// `D3DKMT_SUBMITPRESENTBLTTOHWQUEUE`, d3dkmthk.h: 1512 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3854,16 +4224,17 @@ pub struct D3DKMT_SUBMITPRESENTBLTTOHWQUEUE {
     /// Offset 16, 1496 bytes: `D3DKMT_PRESENT`.
     pub PrivatePresentData: D3DKMT_PRESENT,
 }
-assert_layout! {
-    D3DKMT_SUBMITPRESENTBLTTOHWQUEUE, 1512, 8, hHwQueue 0, _padding4 4, HwQueueProgressFenceId 8,
-    PrivatePresentData 16,
+
+plain_struct! {
+    D3DKMT_SUBMITPRESENTBLTTOHWQUEUE, 1512, 8, hHwQueue: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    HwQueueProgressFenceId: u64 = 8, PrivatePresentData: D3DKMT_PRESENT = 16,
 }
+
 impl D3DKMT_SUBMITPRESENTBLTTOHWQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SUBMITPRESENTBLTTOHWQUEUE }
 
 /// `D3DKMT_SUBMITPRESENTTOHWQUEUE`, d3dkmthk.h: 1504 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3874,13 +4245,17 @@ pub struct D3DKMT_SUBMITPRESENTTOHWQUEUE {
     /// Offset 8, 1496 bytes: `D3DKMT_PRESENT`.
     pub PrivatePresentData: D3DKMT_PRESENT,
 }
-assert_layout! { D3DKMT_SUBMITPRESENTTOHWQUEUE, 1504, 8, hHwQueues 0, PrivatePresentData 8 }
+
+plain_struct! {
+    D3DKMT_SUBMITPRESENTTOHWQUEUE, 1504, 8, hHwQueues: *mut D3DKMT_HANDLE = 0,
+    PrivatePresentData: D3DKMT_PRESENT = 8,
+}
+
 impl D3DKMT_SUBMITPRESENTTOHWQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SUBMITPRESENTTOHWQUEUE }
 
 /// `D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3889,13 +4264,14 @@ pub struct D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN {
     /// Offset 0, 8 bytes: `ULONG64`.
     pub hLogicalSurface: u64,
 }
-assert_layout! { D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN, 8, 8, hLogicalSurface 0 }
+
+plain_struct! { D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN, 8, 8, hLogicalSurface: u64 = 0 }
+
 impl D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN }
 
 /// `D3DKMT_UNPINDIRECTFLIPRESOURCES`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3908,13 +4284,17 @@ pub struct D3DKMT_UNPINDIRECTFLIPRESOURCES {
     /// Offset 8, 8 bytes: `D3DKMT_HANDLE *`.
     pub pResourceList: *mut D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_UNPINDIRECTFLIPRESOURCES, 16, 8, hDevice 0, ResourceCount 4, pResourceList 8 }
+
+plain_struct! {
+    D3DKMT_UNPINDIRECTFLIPRESOURCES, 16, 8, hDevice: D3DKMT_HANDLE = 0, ResourceCount: u32 = 4,
+    pResourceList: *mut D3DKMT_HANDLE = 8,
+}
+
 impl D3DKMT_UNPINDIRECTFLIPRESOURCES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_UNPINDIRECTFLIPRESOURCES }
 
 /// `D3DKMT_UPDATEOVERLAY`, d3dkmthk.h: 64 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3927,13 +4307,17 @@ pub struct D3DKMT_UPDATEOVERLAY {
     /// Offset 8, 56 bytes: `D3DDDI_KERNELOVERLAYINFO`.
     pub OverlayInfo: D3DDDI_KERNELOVERLAYINFO,
 }
-assert_layout! { D3DKMT_UPDATEOVERLAY, 64, 8, hDevice 0, hOverlay 4, OverlayInfo 8 }
+
+plain_struct! {
+    D3DKMT_UPDATEOVERLAY, 64, 8, hDevice: D3DKMT_HANDLE = 0, hOverlay: D3DKMT_HANDLE = 4,
+    OverlayInfo: D3DDDI_KERNELOVERLAYINFO = 8,
+}
+
 impl D3DKMT_UPDATEOVERLAY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_UPDATEOVERLAY }
 
 /// `OUTPUTDUPL_CONTEXT_DEBUG_INFO`, d3dkmthk.h: 56 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3956,13 +4340,15 @@ pub struct OUTPUTDUPL_CONTEXT_DEBUG_INFO {
     /// Offset 40, 16 bytes: `CHAR[16]`.
     pub ProcessName: [i8; 16],
 }
-assert_layout! {
-    OUTPUTDUPL_CONTEXT_DEBUG_INFO, 56, 8, Status 0, _padding4 4, ProcessID 8, AccumulatedPresents 16, _padding20 20,
-    LastPresentTime 24, LastMouseTime 32, ProcessName 40,
+
+plain_struct! {
+    OUTPUTDUPL_CONTEXT_DEBUG_INFO, 56, 8, Status: OUTPUTDUPL_CONTEXT_DEBUG_STATUS = 0, _padding4: Padding<4> = 4,
+    ProcessID: HANDLE = 8, AccumulatedPresents: u32 = 16, _padding20: Padding<4> = 20,
+    LastPresentTime: LARGE_INTEGER = 24, LastMouseTime: LARGE_INTEGER = 32, ProcessName: [i8; 16] = 40,
 }
+
 impl OUTPUTDUPL_CONTEXT_DEBUG_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { OUTPUTDUPL_CONTEXT_DEBUG_INFO }

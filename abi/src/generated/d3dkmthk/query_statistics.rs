@@ -11,7 +11,7 @@ use crate::{
     D3DKMT_QUERYSTATSTICS_PAGING_TRANSFER, D3DKMT_QUERYSTATSTICS_PREPRATION,
     D3DKMT_QUERYSTATSTICS_REFERENCE_DMA_BUFFER, D3DKMT_QUERYSTATSTICS_RENAMING,
     D3DKMT_QUERYSTATSTICS_SWIZZLING_RANGE, D3DKMT_QUERYSTATSTICS_TERMINATIONS, HANDLE, LARGE_INTEGER, LUID, Padding,
-    assert_layout, bits, plain, plain_types,
+    bits, plain, plain_struct, plain_union,
 };
 
 /// `D3DKMT_QUERYSTATISTICS`, d3dkmthk.h: 808 bytes, aligned to 8. Source: NDRC.
@@ -33,14 +33,18 @@ pub struct D3DKMT_QUERYSTATISTICS {
     #[doc(hidden)]
     pub _padding804: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS, 808, 8, Type 0, AdapterLuid 4, _padding12 12, hProcess 16, QueryResult 24, u0 800,
-    _padding804 804,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS, 808, 8, Type: D3DKMT_QUERYSTATISTICS_TYPE = 0, AdapterLuid: LUID = 4,
+    _padding12: Padding<4> = 12, hProcess: HANDLE = 16, QueryResult: D3DKMT_QUERYSTATISTICS_RESULT = 24,
+    u0: D3DKMT_QUERYSTATISTICS_u0 = 800, _padding804: Padding<4> = 804,
 }
+
 impl D3DKMT_QUERYSTATISTICS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `QuerySegment` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT`.
     #[inline]
     pub const fn QuerySegment(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT { plain::view(&self.u0) }
@@ -54,6 +58,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QuerySegment(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryProcessSegment` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT`.
     #[inline]
     pub const fn QueryProcessSegment(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT { plain::view(&self.u0) }
@@ -67,6 +72,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QueryProcessSegment(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryProcessSegmentGroup` at offset 800, 4 bytes: `D3DKMT_MEMORY_SEGMENT_GROUP`.
     #[inline]
     pub const fn QueryProcessSegmentGroup(&self) -> D3DKMT_MEMORY_SEGMENT_GROUP { plain::get(&self.u0) }
@@ -75,6 +81,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QueryProcessSegmentGroup(&mut self, value: D3DKMT_MEMORY_SEGMENT_GROUP) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryNode` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_NODE`.
     #[inline]
     pub const fn QueryNode(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_NODE { plain::view(&self.u0) }
@@ -84,6 +91,7 @@ impl D3DKMT_QUERYSTATISTICS {
     /// Stores `QueryNode`.
     #[inline]
     pub const fn set_QueryNode(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_NODE) { plain::put(&mut self.u0, value); }
+
     /// `QueryProcessNode` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_NODE`.
     #[inline]
     pub const fn QueryProcessNode(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_NODE { plain::view(&self.u0) }
@@ -97,6 +105,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QueryProcessNode(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_NODE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryVidPnSource` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE`.
     #[inline]
     pub const fn QueryVidPnSource(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE { plain::view(&self.u0) }
@@ -110,6 +119,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QueryVidPnSource(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryProcessVidPnSource` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE`.
     #[inline]
     pub const fn QueryProcessVidPnSource(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE { plain::view(&self.u0) }
@@ -123,6 +133,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QueryProcessVidPnSource(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryPhysAdapter` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_PHYSICAL_ADAPTER`.
     #[inline]
     pub const fn QueryPhysAdapter(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_PHYSICAL_ADAPTER { plain::view(&self.u0) }
@@ -136,6 +147,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QueryPhysAdapter(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_PHYSICAL_ADAPTER) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryAdapter2` at offset 800, 2 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2`.
     #[inline]
     pub const fn QueryAdapter2(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2 { plain::view(&self.u0) }
@@ -149,6 +161,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QueryAdapter2(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QuerySegment2` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2`.
     #[inline]
     pub const fn QuerySegment2(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2 { plain::view(&self.u0) }
@@ -162,6 +175,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QuerySegment2(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryProcessAdapter2` at offset 800, 2 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2`.
     #[inline]
     pub const fn QueryProcessAdapter2(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2 { plain::view(&self.u0) }
@@ -175,6 +189,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QueryProcessAdapter2(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryProcessSegment2` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2`.
     #[inline]
     pub const fn QueryProcessSegment2(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2 { plain::view(&self.u0) }
@@ -188,6 +203,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QueryProcessSegment2(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryProcessSegmentGroup2` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2`.
     #[inline]
     pub const fn QueryProcessSegmentGroup2(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2 {
@@ -203,6 +219,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QueryProcessSegmentGroup2(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QuerySegmentUsage` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE`.
     #[inline]
     pub const fn QuerySegmentUsage(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE { plain::view(&self.u0) }
@@ -216,6 +233,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QuerySegmentUsage(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QuerySegmentGroupUsage` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE`.
     #[inline]
     pub const fn QuerySegmentGroupUsage(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE {
@@ -231,6 +249,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QuerySegmentGroupUsage(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryNode2` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_NODE2`.
     #[inline]
     pub const fn QueryNode2(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_NODE2 { plain::view(&self.u0) }
@@ -242,6 +261,7 @@ impl D3DKMT_QUERYSTATISTICS {
     pub const fn set_QueryNode2(&mut self, value: D3DKMT_QUERYSTATISTICS_QUERY_NODE2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `QueryProcessNode2` at offset 800, 4 bytes: `D3DKMT_QUERYSTATISTICS_QUERY_NODE2`.
     #[inline]
     pub const fn QueryProcessNode2(&self) -> &D3DKMT_QUERYSTATISTICS_QUERY_NODE2 { plain::view(&self.u0) }
@@ -280,18 +300,29 @@ pub union D3DKMT_QUERYSTATISTICS_u0 {
     pub(crate) QueryProcessNode2: D3DKMT_QUERYSTATISTICS_QUERY_NODE2,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_u0, 4, 4 }
+
+plain_union! {
+    D3DKMT_QUERYSTATISTICS_u0, 4, 4, D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT, D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT,
+    D3DKMT_MEMORY_SEGMENT_GROUP, D3DKMT_QUERYSTATISTICS_QUERY_NODE, D3DKMT_QUERYSTATISTICS_QUERY_NODE,
+    D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE, D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE,
+    D3DKMT_QUERYSTATISTICS_QUERY_PHYSICAL_ADAPTER, D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2,
+    D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2, D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2,
+    D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2, D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2,
+    D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE, D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE,
+    D3DKMT_QUERYSTATISTICS_QUERY_NODE2, D3DKMT_QUERYSTATISTICS_QUERY_NODE2, [u8; 4],
+}
+
 impl D3DKMT_QUERYSTATISTICS_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_QUERYSTATISTICS_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_QUERYSTATISTICS_u0")
     }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS, D3DKMT_QUERYSTATISTICS_u0 }
 
 /// `D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION`, d3dkmthk.h: 776 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -340,18 +371,26 @@ pub struct D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION {
     /// Offset 720, 56 bytes: `UINT64[7]`.
     pub Reserved: [u64; 7],
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION, 776, 8, NbSegments 0, NodeCount 4, VidPnSourceCount 8,
-    VSyncEnabled 12, TdrDetectedCount 16, _padding20 20, ZeroLengthDmaBuffers 24, RestartedPeriod 32,
-    ReferenceDmaBuffer 40, Renaming 96, _padding132 132, Preparation 136, PagingFault 168, PagingTransfer 432,
-    SwizzlingRange 496, Locks 504, _padding532 532, Allocations 536, Terminations 648, Flags 712, Reserved 720,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION, 776, 8, NbSegments: u32 = 0, NodeCount: u32 = 4,
+    VidPnSourceCount: u32 = 8, VSyncEnabled: u32 = 12, TdrDetectedCount: u32 = 16, _padding20: Padding<4> = 20,
+    ZeroLengthDmaBuffers: i64 = 24, RestartedPeriod: u64 = 32,
+    ReferenceDmaBuffer: D3DKMT_QUERYSTATSTICS_REFERENCE_DMA_BUFFER = 40,
+    Renaming: D3DKMT_QUERYSTATSTICS_RENAMING = 96, _padding132: Padding<4> = 132,
+    Preparation: D3DKMT_QUERYSTATSTICS_PREPRATION = 136, PagingFault: D3DKMT_QUERYSTATSTICS_PAGING_FAULT = 168,
+    PagingTransfer: D3DKMT_QUERYSTATSTICS_PAGING_TRANSFER = 432,
+    SwizzlingRange: D3DKMT_QUERYSTATSTICS_SWIZZLING_RANGE = 496, Locks: D3DKMT_QUERYSTATSTICS_LOCKS = 504,
+    _padding532: Padding<4> = 532, Allocations: D3DKMT_QUERYSTATSTICS_ALLOCATIONS = 536,
+    Terminations: D3DKMT_QUERYSTATSTICS_TERMINATIONS = 648,
+    Flags: D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS = 712, Reserved: [u64; 7] = 720,
 }
+
 impl D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -360,11 +399,14 @@ pub struct D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS {
     /// Offset 0, 8 bytes: `UINT64`.
     pub Value: u64,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS, 8, 8, Value 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS, 8, 8, Value: u64 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NumberOfMemoryGroups`: bits 0 to 1 at offset 0.
     #[inline]
     pub const fn NumberOfMemoryGroups(self) -> u64 { self.Value & 0x3 }
@@ -375,6 +417,7 @@ impl D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NumberOfMemoryGroups(mut self, value: u64) -> Self { self.set_NumberOfMemoryGroups(value); self }
+
     /// `SupportsDemotion`: bit 2 at offset 0.
     #[inline]
     pub const fn SupportsDemotion(self) -> bool { self.Value & 0x4 != 0 }
@@ -387,6 +430,7 @@ impl D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SupportsDemotion(mut self, value: bool) -> Self { self.set_SupportsDemotion(value); self }
+
     /// `Reserved`: bits 3 to 63 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u64 { (self.Value >> 3) & 0x1fffffffffffffff }
@@ -400,6 +444,7 @@ impl D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u64) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS", self.Value, &[
@@ -407,7 +452,6 @@ impl fmt::Debug for D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION_FLAGS }
 
 /// `D3DKMT_QUERYSTATISTICS_COMMITMENT_DATA`, d3dkmthk.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -418,15 +462,17 @@ pub struct D3DKMT_QUERYSTATISTICS_COMMITMENT_DATA {
     /// Offset 8, 40 bytes: `UINT64[5]`.
     pub BytesBySegmentPreference: [u64; 5],
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_COMMITMENT_DATA, 48, 8, TotalBytesEvictedFromProcess 0, BytesBySegmentPreference 8,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_COMMITMENT_DATA, 48, 8, TotalBytesEvictedFromProcess: u64 = 0,
+    BytesBySegmentPreference: [u64; 5] = 8,
 }
+
 impl D3DKMT_QUERYSTATISTICS_COMMITMENT_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_COMMITMENT_DATA }
 
 /// `D3DKMT_QUERYSTATISTICS_COUNTER`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -439,13 +485,14 @@ pub struct D3DKMT_QUERYSTATISTICS_COUNTER {
     /// Offset 8, 8 bytes: `ULONGLONG`.
     pub Bytes: u64,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_COUNTER, 16, 8, Count 0, _padding4 4, Bytes 8 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_COUNTER, 16, 8, Count: u32 = 0, _padding4: Padding<4> = 4, Bytes: u64 = 8 }
+
 impl D3DKMT_QUERYSTATISTICS_COUNTER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_COUNTER }
 
 /// `D3DKMT_QUERYSTATISTICS_DMA_BUFFER`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -458,13 +505,17 @@ pub struct D3DKMT_QUERYSTATISTICS_DMA_BUFFER {
     /// Offset 20, 4 bytes: `ULONG`.
     pub PatchLocationListBytes: u32,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_DMA_BUFFER, 24, 8, Size 0, AllocationListBytes 16, PatchLocationListBytes 20 }
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_DMA_BUFFER, 24, 8, Size: D3DKMT_QUERYSTATISTICS_COUNTER = 0,
+    AllocationListBytes: u32 = 16, PatchLocationListBytes: u32 = 20,
+}
+
 impl D3DKMT_QUERYSTATISTICS_DMA_BUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_DMA_BUFFER }
 
 /// `D3DKMT_QUERYSTATISTICS_DMA_PACKET_TYPE_INFORMATION`, d3dkmthk.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -479,16 +530,17 @@ pub struct D3DKMT_QUERYSTATISTICS_DMA_PACKET_TYPE_INFORMATION {
     /// Offset 12, 4 bytes: `ULONG`.
     pub PacketFaulted: u32,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_DMA_PACKET_TYPE_INFORMATION, 16, 4, PacketSubmited 0, PacketCompleted 4,
-    PacketPreempted 8, PacketFaulted 12,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_DMA_PACKET_TYPE_INFORMATION, 16, 4, PacketSubmited: u32 = 0, PacketCompleted: u32 = 4,
+    PacketPreempted: u32 = 8, PacketFaulted: u32 = 12,
 }
+
 impl D3DKMT_QUERYSTATISTICS_DMA_PACKET_TYPE_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_DMA_PACKET_TYPE_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_MEMORY`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -501,13 +553,17 @@ pub struct D3DKMT_QUERYSTATISTICS_MEMORY {
     /// Offset 12, 4 bytes: `ULONG`.
     pub AllocsResident: u32,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_MEMORY, 16, 8, TotalBytesEvicted 0, AllocsCommitted 8, AllocsResident 12 }
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_MEMORY, 16, 8, TotalBytesEvicted: u64 = 0, AllocsCommitted: u32 = 8,
+    AllocsResident: u32 = 12,
+}
+
 impl D3DKMT_QUERYSTATISTICS_MEMORY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_MEMORY }
 
 /// `D3DKMT_QUERYSTATISTICS_MEMORY_USAGE`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NRC.
 #[repr(C)]
@@ -524,16 +580,17 @@ pub struct D3DKMT_QUERYSTATISTICS_MEMORY_USAGE {
     /// Offset 32, 8 bytes: `UINT64`.
     pub StandbyBytes: u64,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_MEMORY_USAGE, 40, 8, AllocatedBytes 0, FreeBytes 8, ZeroBytes 16, ModifiedBytes 24,
-    StandbyBytes 32,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_MEMORY_USAGE, 40, 8, AllocatedBytes: u64 = 0, FreeBytes: u64 = 8, ZeroBytes: u64 = 16,
+    ModifiedBytes: u64 = 24, StandbyBytes: u64 = 32,
 }
+
 impl D3DKMT_QUERYSTATISTICS_MEMORY_USAGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_MEMORY_USAGE }
 
 /// `D3DKMT_QUERYSTATISTICS_NODE_INFORMATION`, d3dkmthk.h: 616 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -550,16 +607,19 @@ pub struct D3DKMT_QUERYSTATISTICS_NODE_INFORMATION {
     #[doc(hidden)]
     pub _padding612: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_NODE_INFORMATION, 616, 8, GlobalInformation 0, SystemInformation 272, NodePerfData 544,
-    Reserved 600, _padding612 612,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_NODE_INFORMATION, 616, 8,
+    GlobalInformation: D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION = 0,
+    SystemInformation: D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION = 272,
+    NodePerfData: D3DKMT_NODE_PERFDATA = 544, Reserved: [u32; 3] = 600, _padding612: Padding<4> = 612,
 }
+
 impl D3DKMT_QUERYSTATISTICS_NODE_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_NODE_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_PACKET_INFORMATION`, d3dkmthk.h: 128 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -570,13 +630,18 @@ pub struct D3DKMT_QUERYSTATISTICS_PACKET_INFORMATION {
     /// Offset 64, 64 bytes: `D3DKMT_QUERYSTATISTICS_DMA_PACKET_TYPE_INFORMATION[4]`.
     pub DmaPacket: [D3DKMT_QUERYSTATISTICS_DMA_PACKET_TYPE_INFORMATION; 4],
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_PACKET_INFORMATION, 128, 4, QueuePacket 0, DmaPacket 64 }
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_PACKET_INFORMATION, 128, 4,
+    QueuePacket: [D3DKMT_QUERYSTATISTICS_QUEUE_PACKET_TYPE_INFORMATION; 8] = 0,
+    DmaPacket: [D3DKMT_QUERYSTATISTICS_DMA_PACKET_TYPE_INFORMATION; 4] = 64,
+}
+
 impl D3DKMT_QUERYSTATISTICS_PACKET_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_PACKET_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_PHYSICAL_ADAPTER_INFORMATION`, d3dkmthk.h: 240 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -591,16 +656,18 @@ pub struct D3DKMT_QUERYSTATISTICS_PHYSICAL_ADAPTER_INFORMATION {
     #[doc(hidden)]
     pub _padding236: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_PHYSICAL_ADAPTER_INFORMATION, 240, 8, AdapterPerfData 0, AdapterPerfDataCaps 64,
-    GpuVersion 104, _padding236 236,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_PHYSICAL_ADAPTER_INFORMATION, 240, 8, AdapterPerfData: D3DKMT_ADAPTER_PERFDATA = 0,
+    AdapterPerfDataCaps: D3DKMT_ADAPTER_PERFDATACAPS = 64, GpuVersion: D3DKMT_GPUVERSION = 104,
+    _padding236: Padding<4> = 236,
 }
+
 impl D3DKMT_QUERYSTATISTICS_PHYSICAL_ADAPTER_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_PHYSICAL_ADAPTER_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_POLICY`, d3dkmthk.h: 104 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -617,16 +684,17 @@ pub struct D3DKMT_QUERYSTATISTICS_POLICY {
     /// Offset 96, 8 bytes: `ULONGLONG`.
     pub MigrationEnabled: u64,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_POLICY, 104, 8, PreferApertureForRead 0, PreferAperture 40, MemResetOnPaging 80,
-    RemovePagesFromWorkingSetOnPaging 88, MigrationEnabled 96,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_POLICY, 104, 8, PreferApertureForRead: [u64; 5] = 0, PreferAperture: [u64; 5] = 40,
+    MemResetOnPaging: u64 = 80, RemovePagesFromWorkingSetOnPaging: u64 = 88, MigrationEnabled: u64 = 96,
 }
+
 impl D3DKMT_QUERYSTATISTICS_POLICY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_POLICY }
 
 /// `D3DKMT_QUERYSTATISTICS_PREEMPTION_INFORMATION`, d3dkmthk.h: 64 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -635,13 +703,14 @@ pub struct D3DKMT_QUERYSTATISTICS_PREEMPTION_INFORMATION {
     /// Offset 0, 64 bytes: `ULONG[16]`.
     pub PreemptionCounter: [u32; 16],
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_PREEMPTION_INFORMATION, 64, 4, PreemptionCounter 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_PREEMPTION_INFORMATION, 64, 4, PreemptionCounter: [u32; 16] = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_PREEMPTION_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_PREEMPTION_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION`, d3dkmthk.h: 272 bytes, aligned to 8. Source: NRC.
 #[repr(C)]
@@ -668,17 +737,20 @@ pub struct D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION {
     #[doc(hidden)]
     pub _padding268: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION, 272, 8, NbSegments 0, NodeCount 4, VidPnSourceCount 8,
-    VirtualMemoryUsage 12, DmaBuffer 16, CommitmentData 40, _Policy 88, ProcessInterferenceCounters 192,
-    ClientHint 264, _padding268 268,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION, 272, 8, NbSegments: u32 = 0, NodeCount: u32 = 4,
+    VidPnSourceCount: u32 = 8, VirtualMemoryUsage: u32 = 12, DmaBuffer: D3DKMT_QUERYSTATISTICS_DMA_BUFFER = 16,
+    CommitmentData: D3DKMT_QUERYSTATISTICS_COMMITMENT_DATA = 40, _Policy: D3DKMT_QUERYSTATISTICS_POLICY = 88,
+    ProcessInterferenceCounters: D3DKMT_QUERYSTATISTICS_PROCESS_INTERFERENCE_COUNTERS = 192,
+    ClientHint: D3DKMT_CLIENTHINT = 264, _padding268: Padding<4> = 268,
 }
+
 impl D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION`, d3dkmthk.h: 144 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -693,15 +765,17 @@ pub struct D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION {
     /// Offset 88, 56 bytes: `UINT64[7]`.
     pub Reserved: [u64; 7],
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION, 144, 8, NodeCount 0, VidPnSourceCount 4, SystemMemory 8, Reserved 88,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION, 144, 8, NodeCount: u32 = 0, VidPnSourceCount: u32 = 4,
+    SystemMemory: D3DKMT_QUERYSTATISTICS_SYSTEM_MEMORY = 8, Reserved: [u64; 7] = 88,
 }
+
 impl D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_PROCESS_INTERFERENCE_COUNTERS`, d3dkmthk.h: 72 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -710,13 +784,14 @@ pub struct D3DKMT_QUERYSTATISTICS_PROCESS_INTERFERENCE_COUNTERS {
     /// Offset 0, 72 bytes: `UINT64[9]`.
     pub InterferenceCount: [u64; 9],
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_PROCESS_INTERFERENCE_COUNTERS, 72, 8, InterferenceCount 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_PROCESS_INTERFERENCE_COUNTERS, 72, 8, InterferenceCount: [u64; 9] = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_PROCESS_INTERFERENCE_COUNTERS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_PROCESS_INTERFERENCE_COUNTERS }
 
 /// `D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION`, d3dkmthk.h: 272 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -735,16 +810,19 @@ pub struct D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION {
     /// Offset 208, 64 bytes: `UINT64[8]`.
     pub Reserved: [u64; 8],
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION, 272, 8, RunningTime 0, ContextSwitch 8, PreemptionStatistics 12,
-    PacketStatistics 76, _padding204 204, Reserved 208,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION, 272, 8, RunningTime: LARGE_INTEGER = 0, ContextSwitch: u32 = 8,
+    PreemptionStatistics: D3DKMT_QUERYSTATISTICS_PREEMPTION_INFORMATION = 12,
+    PacketStatistics: D3DKMT_QUERYSTATISTICS_PACKET_INFORMATION = 76, _padding204: Padding<4> = 204,
+    Reserved: [u64; 8] = 208,
 }
+
 impl D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION`, d3dkmthk.h: 64 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -759,15 +837,17 @@ pub struct D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION {
     /// Offset 24, 40 bytes: `UINT64[5]`.
     pub Demoted: [u64; 5],
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION, 64, 8, Budget 0, Requested 8, Usage 16, Demoted 24,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION, 64, 8, Budget: u64 = 0, Requested: u64 = 8,
+    Usage: u64 = 16, Demoted: [u64; 5] = 24,
 }
+
 impl D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION`, d3dkmthk.h: 216 bytes, aligned to 8. Source: NRC.
 #[repr(C)]
@@ -790,17 +870,19 @@ pub struct D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION {
     /// Offset 152, 64 bytes: `UINT64[8]`.
     pub Reserved: [u64; 8],
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION, 216, 8, BytesCommitted 0, MaximumWorkingSet 8,
-    MinimumWorkingSet 16, NbReferencedAllocationEvictedInPeriod 24, Padding 28, VideoMemory 32, _Policy 144,
-    Reserved 152,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION, 216, 8, BytesCommitted: u64 = 0, MaximumWorkingSet: u64 = 8,
+    MinimumWorkingSet: u64 = 16, NbReferencedAllocationEvictedInPeriod: u32 = 24, Padding: u32 = 28,
+    VideoMemory: D3DKMT_QUERYSTATISTICS_VIDEO_MEMORY = 32,
+    _Policy: D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_POLICY = 144, Reserved: [u64; 8] = 152,
 }
+
 impl D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_POLICY`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -809,13 +891,14 @@ pub struct D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_POLICY {
     /// Offset 0, 8 bytes: `ULONGLONG`.
     pub UseMRU: u64,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_POLICY, 8, 8, UseMRU 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_POLICY, 8, 8, UseMRU: u64 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_POLICY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_POLICY }
 
 /// `D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION`, d3dkmthk.h: 80 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -840,17 +923,18 @@ pub struct D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION {
     /// Offset 48, 32 bytes: `UINT64[4]`.
     pub Reserved: [u64; 4],
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION, 80, 8, Frame 0, CancelledFrame 4, QueuedPresent 8,
-    Padding 12, IsVSyncEnabled 16, VSyncOnTotalTimeMs 24, VSyncOffKeepPhaseTotalTimeMs 32,
-    VSyncOffNoPhaseTotalTimeMs 40, Reserved 48,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION, 80, 8, Frame: u32 = 0, CancelledFrame: u32 = 4,
+    QueuedPresent: u32 = 8, Padding: u32 = 12, IsVSyncEnabled: u64 = 16, VSyncOnTotalTimeMs: u64 = 24,
+    VSyncOffKeepPhaseTotalTimeMs: u64 = 32, VSyncOffNoPhaseTotalTimeMs: u64 = 40, Reserved: [u64; 4] = 48,
 }
+
 impl D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2`, d3dkmthk.h: 2 bytes, aligned to 2. Source: NRC.
 #[repr(C)]
@@ -859,13 +943,14 @@ pub struct D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2 {
     /// Offset 0, 2 bytes: `UINT16`.
     pub PhysicalAdapterIndex: u16,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2, 2, 2, PhysicalAdapterIndex 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2, 2, 2, PhysicalAdapterIndex: u16 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER2 }
 
 /// `D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER_INFORMATION2`, d3dkmthk.h: 2 bytes, aligned to 2. Source: NRC.
 #[repr(C)]
@@ -874,13 +959,14 @@ pub struct D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER_INFORMATION2 {
     /// Offset 0, 2 bytes: `UINT16`.
     pub PhysicalAdapterIndex: u16,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER_INFORMATION2, 2, 2, PhysicalAdapterIndex 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER_INFORMATION2, 2, 2, PhysicalAdapterIndex: u16 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER_INFORMATION2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUERY_ADAPTER_INFORMATION2 }
 
 /// `D3DKMT_QUERYSTATISTICS_QUERY_NODE`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -889,13 +975,14 @@ pub struct D3DKMT_QUERYSTATISTICS_QUERY_NODE {
     /// Offset 0, 4 bytes: `ULONG`.
     pub NodeId: u32,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUERY_NODE, 4, 4, NodeId 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_QUERY_NODE, 4, 4, NodeId: u32 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_QUERY_NODE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUERY_NODE }
 
 /// `D3DKMT_QUERYSTATISTICS_QUERY_NODE2`, d3dkmthk.h: 4 bytes, aligned to 2. Source: NRC.
 #[repr(C)]
@@ -906,13 +993,14 @@ pub struct D3DKMT_QUERYSTATISTICS_QUERY_NODE2 {
     /// Offset 2, 2 bytes: `UINT16`.
     pub NodeOrdinal: u16,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUERY_NODE2, 4, 2, PhysicalAdapterIndex 0, NodeOrdinal 2 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_QUERY_NODE2, 4, 2, PhysicalAdapterIndex: u16 = 0, NodeOrdinal: u16 = 2 }
+
 impl D3DKMT_QUERYSTATISTICS_QUERY_NODE2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUERY_NODE2 }
 
 /// `D3DKMT_QUERYSTATISTICS_QUERY_PHYSICAL_ADAPTER`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -921,13 +1009,14 @@ pub struct D3DKMT_QUERYSTATISTICS_QUERY_PHYSICAL_ADAPTER {
     /// Offset 0, 4 bytes: `ULONG`.
     pub PhysicalAdapterIndex: u32,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUERY_PHYSICAL_ADAPTER, 4, 4, PhysicalAdapterIndex 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_QUERY_PHYSICAL_ADAPTER, 4, 4, PhysicalAdapterIndex: u32 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_QUERY_PHYSICAL_ADAPTER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUERY_PHYSICAL_ADAPTER }
 
 /// `D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2`, d3dkmthk.h: 4 bytes, aligned to 2. Source: NRC.
 #[repr(C)]
@@ -938,13 +1027,16 @@ pub struct D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2 {
     /// Offset 2, 2 bytes: `UINT16`.
     pub SegmentGroup: u16,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2, 4, 2, PhysicalAdapterIndex 0, SegmentGroup 2 }
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2, 4, 2, PhysicalAdapterIndex: u16 = 0, SegmentGroup: u16 = 2,
+}
+
 impl D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2 }
 
 /// `D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -953,13 +1045,14 @@ pub struct D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT {
     /// Offset 0, 4 bytes: `ULONG`.
     pub SegmentId: u32,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT, 4, 4, SegmentId 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT, 4, 4, SegmentId: u32 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT }
 
 /// `D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2`, d3dkmthk.h: 4 bytes, aligned to 2. Source: NRC.
 #[repr(C)]
@@ -970,13 +1063,14 @@ pub struct D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2 {
     /// Offset 2, 2 bytes: `UINT16`.
     pub SegmentId: u16,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2, 4, 2, PhysicalAdapterIndex 0, SegmentId 2 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2, 4, 2, PhysicalAdapterIndex: u16 = 0, SegmentId: u16 = 2 }
+
 impl D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2 }
 
 /// `D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE`, d3dkmthk.h: 4 bytes, aligned to 2. Source: NRC.
 #[repr(C)]
@@ -987,13 +1081,16 @@ pub struct D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE {
     /// Offset 2, 2 bytes: `UINT16`.
     pub SegmentGroup: u16,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE, 4, 2, PhysicalAdapterIndex 0, SegmentGroup 2 }
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE, 4, 2, PhysicalAdapterIndex: u16 = 0, SegmentGroup: u16 = 2,
+}
+
 impl D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE }
 
 /// `D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE`, d3dkmthk.h: 4 bytes, aligned to 2. Source: NRC.
 #[repr(C)]
@@ -1004,13 +1101,14 @@ pub struct D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE {
     /// Offset 2, 2 bytes: `UINT16`.
     pub SegmentId: u16,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE, 4, 2, PhysicalAdapterIndex 0, SegmentId 2 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE, 4, 2, PhysicalAdapterIndex: u16 = 0, SegmentId: u16 = 2 }
+
 impl D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE }
 
 /// `D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1019,13 +1117,14 @@ pub struct D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE {
     /// Offset 0, 4 bytes: `ULONG`.
     pub VidPnSourceId: u32,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE, 4, 4, VidPnSourceId 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE, 4, 4, VidPnSourceId: u32 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUERY_VIDPNSOURCE }
 
 /// `D3DKMT_QUERYSTATISTICS_QUEUE_PACKET_TYPE_INFORMATION`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1036,13 +1135,16 @@ pub struct D3DKMT_QUERYSTATISTICS_QUEUE_PACKET_TYPE_INFORMATION {
     /// Offset 4, 4 bytes: `ULONG`.
     pub PacketCompleted: u32,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_QUEUE_PACKET_TYPE_INFORMATION, 8, 4, PacketSubmited 0, PacketCompleted 4 }
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_QUEUE_PACKET_TYPE_INFORMATION, 8, 4, PacketSubmited: u32 = 0, PacketCompleted: u32 = 4,
+}
+
 impl D3DKMT_QUERYSTATISTICS_QUEUE_PACKET_TYPE_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_QUEUE_PACKET_TYPE_INFORMATION }
 
 /// `D3DKMT_QUERYSTATISTICS_RESULT`, d3dkmthk.h: 776 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1063,11 +1165,22 @@ pub union D3DKMT_QUERYSTATISTICS_RESULT {
     pub(crate) SegmentGroupUsageInformation: D3DKMT_QUERYSTATISTICS_MEMORY_USAGE,
     pub(crate) _bytes: [u8; 776],
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_RESULT, 776, 8 }
+
+plain_union! {
+    D3DKMT_QUERYSTATISTICS_RESULT, 776, 8, D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION,
+    D3DKMT_QUERYSTATISTICS_PHYSICAL_ADAPTER_INFORMATION, D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION,
+    D3DKMT_QUERYSTATISTICS_NODE_INFORMATION, D3DKMT_QUERYSTATISTICS_VIDPNSOURCE_INFORMATION,
+    D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION, D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION,
+    D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION, D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION,
+    D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION, D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION,
+    D3DKMT_QUERYSTATISTICS_MEMORY_USAGE, D3DKMT_QUERYSTATISTICS_MEMORY_USAGE, [u8; 776],
+}
+
 impl D3DKMT_QUERYSTATISTICS_RESULT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AdapterInformation` at offset 0, 776 bytes: `D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION`.
     #[inline]
     pub const fn AdapterInformation(&self) -> &D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION { plain::view(self) }
@@ -1081,6 +1194,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_AdapterInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_ADAPTER_INFORMATION) {
         plain::put(self, value);
     }
+
     /// `PhysAdapterInformation` at offset 0, 240 bytes: `D3DKMT_QUERYSTATISTICS_PHYSICAL_ADAPTER_INFORMATION`.
     #[inline]
     pub const fn PhysAdapterInformation(&self) -> &D3DKMT_QUERYSTATISTICS_PHYSICAL_ADAPTER_INFORMATION {
@@ -1096,6 +1210,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_PhysAdapterInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_PHYSICAL_ADAPTER_INFORMATION) {
         plain::put(self, value);
     }
+
     /// `SegmentInformation` at offset 0, 152 bytes: `D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION`.
     #[inline]
     pub const fn SegmentInformation(&self) -> &D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION { plain::view(self) }
@@ -1109,6 +1224,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_SegmentInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION) {
         plain::put(self, value);
     }
+
     /// `NodeInformation` at offset 0, 616 bytes: `D3DKMT_QUERYSTATISTICS_NODE_INFORMATION`.
     #[inline]
     pub const fn NodeInformation(&self) -> &D3DKMT_QUERYSTATISTICS_NODE_INFORMATION { plain::view(self) }
@@ -1122,6 +1238,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_NodeInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_NODE_INFORMATION) {
         plain::put(self, value);
     }
+
     /// `VidPnSourceInformation` at offset 0, 224 bytes: `D3DKMT_QUERYSTATISTICS_VIDPNSOURCE_INFORMATION`.
     #[inline]
     pub const fn VidPnSourceInformation(&self) -> &D3DKMT_QUERYSTATISTICS_VIDPNSOURCE_INFORMATION { plain::view(self) }
@@ -1135,6 +1252,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_VidPnSourceInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_VIDPNSOURCE_INFORMATION) {
         plain::put(self, value);
     }
+
     /// `ProcessInformation` at offset 0, 144 bytes: `D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION`.
     #[inline]
     pub const fn ProcessInformation(&self) -> &D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION { plain::view(self) }
@@ -1148,6 +1266,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_ProcessInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_PROCESS_INFORMATION) {
         plain::put(self, value);
     }
+
     /// `ProcessAdapterInformation` at offset 0, 272 bytes: `D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION`.
     #[inline]
     pub const fn ProcessAdapterInformation(&self) -> &D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION {
@@ -1163,6 +1282,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_ProcessAdapterInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER_INFORMATION) {
         plain::put(self, value);
     }
+
     /// `ProcessSegmentInformation` at offset 0, 216 bytes: `D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION`.
     #[inline]
     pub const fn ProcessSegmentInformation(&self) -> &D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION {
@@ -1178,6 +1298,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_ProcessSegmentInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_INFORMATION) {
         plain::put(self, value);
     }
+
     /// `ProcessNodeInformation` at offset 0, 272 bytes: `D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION`.
     #[inline]
     pub const fn ProcessNodeInformation(&self) -> &D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION { plain::view(self) }
@@ -1191,6 +1312,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_ProcessNodeInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION) {
         plain::put(self, value);
     }
+
     /// `ProcessVidPnSourceInformation` at offset 0, 80 bytes: `D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION`.
     #[inline]
     pub const fn ProcessVidPnSourceInformation(&self) -> &D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION {
@@ -1206,6 +1328,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_ProcessVidPnSourceInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION) {
         plain::put(self, value);
     }
+
     /// `ProcessSegmentGroupInformation` at offset 0, 64 bytes: `D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION`.
     #[inline]
     pub const fn ProcessSegmentGroupInformation(&self) -> &D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION {
@@ -1221,6 +1344,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_ProcessSegmentGroupInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP_INFORMATION) {
         plain::put(self, value);
     }
+
     /// `SegmentUsageInformation` at offset 0, 40 bytes: `D3DKMT_QUERYSTATISTICS_MEMORY_USAGE`.
     #[inline]
     pub const fn SegmentUsageInformation(&self) -> &D3DKMT_QUERYSTATISTICS_MEMORY_USAGE { plain::view(self) }
@@ -1234,6 +1358,7 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
     pub const fn set_SegmentUsageInformation(&mut self, value: D3DKMT_QUERYSTATISTICS_MEMORY_USAGE) {
         plain::put(self, value);
     }
+
     /// `SegmentGroupUsageInformation` at offset 0, 40 bytes: `D3DKMT_QUERYSTATISTICS_MEMORY_USAGE`.
     #[inline]
     pub const fn SegmentGroupUsageInformation(&self) -> &D3DKMT_QUERYSTATISTICS_MEMORY_USAGE { plain::view(self) }
@@ -1248,12 +1373,12 @@ impl D3DKMT_QUERYSTATISTICS_RESULT {
         plain::put(self, value);
     }
 }
+
 impl fmt::Debug for D3DKMT_QUERYSTATISTICS_RESULT {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_QUERYSTATISTICS_RESULT")
     }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_RESULT }
 
 /// `D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION`, d3dkmthk.h: 152 bytes, aligned to 8. Source: NC.
 #[repr(C)]
@@ -1282,11 +1407,15 @@ pub struct D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION {
     /// Offset 112, 40 bytes: `ULONGLONG[5]`.
     pub Reserved: [u64; 5],
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION, 152, 8, CommitLimit 0, BytesCommitted 8, BytesResident 16, Memory 24,
-    Aperture 40, _padding44 44, TotalBytesEvictedByPriority 48, SystemMemoryEndAddress 88, PowerFlags 96,
-    SegmentProperties 104, Reserved 112,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION, 152, 8, CommitLimit: u64 = 0, BytesCommitted: u64 = 8,
+    BytesResident: u64 = 16, Memory: D3DKMT_QUERYSTATISTICS_MEMORY = 24, Aperture: u32 = 40,
+    _padding44: Padding<4> = 44, TotalBytesEvictedByPriority: [u64; 5] = 48, SystemMemoryEndAddress: u64 = 88,
+    PowerFlags: D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags = 96,
+    SegmentProperties: D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties = 104, Reserved: [u64; 5] = 112,
 }
+
 impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1300,11 +1429,14 @@ pub struct D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     /// Offset 96, 8 bytes: storage of bit-fields.
     pub bits0: u64,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags, 8, 8, bits0 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags, 8, 8, bits0: u64 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PreservedDuringStandby`: bit 0 at offset 96.
     #[inline]
     pub const fn PreservedDuringStandby(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -1319,6 +1451,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     pub const fn with_PreservedDuringStandby(mut self, value: bool) -> Self {
         self.set_PreservedDuringStandby(value); self
     }
+
     /// `PreservedDuringHibernate`: bit 1 at offset 96.
     #[inline]
     pub const fn PreservedDuringHibernate(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -1333,6 +1466,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     pub const fn with_PreservedDuringHibernate(mut self, value: bool) -> Self {
         self.set_PreservedDuringHibernate(value); self
     }
+
     /// `PartiallyPreservedDuringHibernate`: bit 2 at offset 96.
     #[inline]
     pub const fn PartiallyPreservedDuringHibernate(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -1347,6 +1481,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     pub const fn with_PartiallyPreservedDuringHibernate(mut self, value: bool) -> Self {
         self.set_PartiallyPreservedDuringHibernate(value); self
     }
+
     /// `Reserved`: bits 3 to 63 at offset 96.
     #[inline]
     pub const fn Reserved(self) -> u64 { (self.bits0 >> 3) & 0x1fffffffffffffff }
@@ -1360,6 +1495,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u64) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags", self.bits0, &[
@@ -1376,11 +1512,14 @@ pub struct D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     /// Offset 104, 8 bytes: storage of bit-fields.
     pub bits0: u64,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties, 8, 8, bits0 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties, 8, 8, bits0: u64 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SystemMemory`: bit 0 at offset 104.
     #[inline]
     pub const fn SystemMemory(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -1391,6 +1530,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     #[must_use]
     #[inline]
     pub const fn with_SystemMemory(mut self, value: bool) -> Self { self.set_SystemMemory(value); self }
+
     /// `PopulatedByReservedDDRByFirmware`: bit 1 at offset 104.
     #[inline]
     pub const fn PopulatedByReservedDDRByFirmware(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -1405,6 +1545,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     pub const fn with_PopulatedByReservedDDRByFirmware(mut self, value: bool) -> Self {
         self.set_PopulatedByReservedDDRByFirmware(value); self
     }
+
     /// `SegmentType`: bits 2 to 5 at offset 104.
     #[inline]
     pub const fn SegmentType(self) -> u64 { (self.bits0 >> 2) & 0xf }
@@ -1415,6 +1556,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     #[must_use]
     #[inline]
     pub const fn with_SegmentType(mut self, value: u64) -> Self { self.set_SegmentType(value); self }
+
     /// `SegmentGroup`: bits 6 to 7 at offset 104.
     #[inline]
     pub const fn SegmentGroup(self) -> u64 { (self.bits0 >> 6) & 0x3 }
@@ -1425,6 +1567,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     #[must_use]
     #[inline]
     pub const fn with_SegmentGroup(mut self, value: u64) -> Self { self.set_SegmentGroup(value); self }
+
     /// `FullyCPUVisible`: bit 8 at offset 104.
     #[inline]
     pub const fn FullyCPUVisible(self) -> bool { self.bits0 & 0x100 != 0 }
@@ -1437,6 +1580,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     #[must_use]
     #[inline]
     pub const fn with_FullyCPUVisible(mut self, value: bool) -> Self { self.set_FullyCPUVisible(value); self }
+
     /// `Reserved`: bits 9 to 63 at offset 104.
     #[inline]
     pub const fn Reserved(self) -> u64 { (self.bits0 >> 9) & 0x7fffffffffffff }
@@ -1450,6 +1594,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     #[inline]
     pub const fn with_Reserved(mut self, value: u64) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties", self.bits0, &[
@@ -1457,10 +1602,6 @@ impl fmt::Debug for D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties
             ("SegmentGroup", 6, 2), ("FullyCPUVisible", 8, 1), ("Reserved", 9, 55),
         ])
     }
-}
-plain_types! {
-    D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION, D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags,
-    D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties,
 }
 
 /// `D3DKMT_QUERYSTATISTICS_SYSTEM_MEMORY`, d3dkmthk.h: 80 bytes, aligned to 8. Source: NRC.
@@ -1490,17 +1631,19 @@ pub struct D3DKMT_QUERYSTATISTICS_SYSTEM_MEMORY {
     /// Offset 72, 8 bytes: `ULONGLONG`.
     pub BytesZeroed: u64,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_SYSTEM_MEMORY, 80, 8, BytesAllocated 0, BytesReserved 8, SmallAllocationBlocks 16,
-    LargeAllocationBlocks 20, WriteCombinedBytesAllocated 24, WriteCombinedBytesReserved 32, CachedBytesAllocated 40,
-    CachedBytesReserved 48, SectionBytesAllocated 56, SectionBytesReserved 64, BytesZeroed 72,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_SYSTEM_MEMORY, 80, 8, BytesAllocated: u64 = 0, BytesReserved: u64 = 8,
+    SmallAllocationBlocks: u32 = 16, LargeAllocationBlocks: u32 = 20, WriteCombinedBytesAllocated: u64 = 24,
+    WriteCombinedBytesReserved: u64 = 32, CachedBytesAllocated: u64 = 40, CachedBytesReserved: u64 = 48,
+    SectionBytesAllocated: u64 = 56, SectionBytesReserved: u64 = 64, BytesZeroed: u64 = 72,
 }
+
 impl D3DKMT_QUERYSTATISTICS_SYSTEM_MEMORY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_SYSTEM_MEMORY }
 
 /// `D3DKMT_QUERYSTATISTICS_VIDEO_MEMORY`, d3dkmthk.h: 112 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1517,16 +1660,18 @@ pub struct D3DKMT_QUERYSTATISTICS_VIDEO_MEMORY {
     /// Offset 104, 8 bytes: `ULONGLONG`.
     pub TotalBytesEvictedDueToPreparation: u64,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_VIDEO_MEMORY, 112, 8, AllocsCommitted 0, _padding4 4, AllocsResidentInP 8,
-    AllocsResidentInNonPreferred 88, TotalBytesEvictedDueToPreparation 104,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_VIDEO_MEMORY, 112, 8, AllocsCommitted: u32 = 0, _padding4: Padding<4> = 4,
+    AllocsResidentInP: [D3DKMT_QUERYSTATISTICS_COUNTER; 5] = 8,
+    AllocsResidentInNonPreferred: D3DKMT_QUERYSTATISTICS_COUNTER = 88, TotalBytesEvictedDueToPreparation: u64 = 104,
 }
+
 impl D3DKMT_QUERYSTATISTICS_VIDEO_MEMORY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_VIDEO_MEMORY }
 
 /// `D3DKMT_QUERYSTATISTICS_VIDPNSOURCE_INFORMATION`, d3dkmthk.h: 224 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1539,12 +1684,15 @@ pub struct D3DKMT_QUERYSTATISTICS_VIDPNSOURCE_INFORMATION {
     /// Offset 160, 64 bytes: `UINT64[8]`.
     pub Reserved: [u64; 8],
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_VIDPNSOURCE_INFORMATION, 224, 8, GlobalInformation 0, SystemInformation 80, Reserved 160,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_VIDPNSOURCE_INFORMATION, 224, 8,
+    GlobalInformation: D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION = 0,
+    SystemInformation: D3DKMT_QUERYSTATISTICS_PROCESS_VIDPNSOURCE_INFORMATION = 80, Reserved: [u64; 8] = 160,
 }
+
 impl D3DKMT_QUERYSTATISTICS_VIDPNSOURCE_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATISTICS_VIDPNSOURCE_INFORMATION }

@@ -20,8 +20,8 @@ use crate::{
     DXGK_BACKLIGHT_OPTIMIZATION_LEVEL, DXGK_BRIGHTNESS_CAPS, DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT,
     DXGK_BRIGHTNESS_GET_OUT, DXGK_BRIGHTNESS_SET_IN, DXGK_BRIGHTNESS_STATE, DXGK_ESCAPE_GPUMMUCAPS,
     DXGK_FAULT_ERROR_CODE, DXGK_PAGE_FAULT_FLAGS, DXGK_PTE, DXGK_RENDER_PIPELINE_STAGE, GUID, HANDLE, HDC, HWND,
-    KMT_DISPLAY_UMD_VERSION, LARGE_INTEGER, LUID, PALETTEENTRY, Padding, RECT, WCHAR, assert_layout, bits, plain,
-    plain_types,
+    KMT_DISPLAY_UMD_VERSION, LARGE_INTEGER, LUID, PALETTEENTRY, Padding, RECT, WCHAR, bits, plain, plain_struct,
+    plain_union,
 };
 
 /// `D3DKMDT_DISPLAYMODE_FLAGS`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NR.
@@ -33,11 +33,14 @@ pub struct D3DKMDT_DISPLAYMODE_FLAGS {
     /// Offset 4, 4 bytes: storage of bit-fields.
     pub bits1: u32,
 }
-assert_layout! { D3DKMDT_DISPLAYMODE_FLAGS, 8, 4, bits0 0, bits1 4 }
+
+plain_struct! { D3DKMDT_DISPLAYMODE_FLAGS, 8, 4, bits0: u32 = 0, bits1: u32 = 4 }
+
 impl D3DKMDT_DISPLAYMODE_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ValidatedAgainstMonitorCaps`: bit 0 at offset 0.
     #[inline]
     pub const fn ValidatedAgainstMonitorCaps(&self) -> bool { self.bits0 & 0x1 != 0 }
@@ -46,6 +49,7 @@ impl D3DKMDT_DISPLAYMODE_FLAGS {
     pub const fn set_ValidatedAgainstMonitorCaps(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x1) | (value as u32);
     }
+
     /// `RoundedFakeMode`: bit 1 at offset 0.
     #[inline]
     pub const fn RoundedFakeMode(&self) -> bool { self.bits0 & 0x2 != 0 }
@@ -54,6 +58,7 @@ impl D3DKMDT_DISPLAYMODE_FLAGS {
     pub const fn set_RoundedFakeMode(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x2) | ((value as u32) << 1);
     }
+
     /// `ModePruningReason`: bits 0 to 3 at offset 4.
     #[inline]
     pub const fn ModePruningReason(&self) -> D3DKMDT_MODE_PRUNING_REASON {
@@ -64,12 +69,14 @@ impl D3DKMDT_DISPLAYMODE_FLAGS {
     pub const fn set_ModePruningReason(&mut self, value: D3DKMDT_MODE_PRUNING_REASON) {
         self.bits1 = (self.bits1 & !0xf) | ((value.0 as u32) & 0xf);
     }
+
     /// `Stereo`: bit 4 at offset 4.
     #[inline]
     pub const fn Stereo(&self) -> bool { self.bits1 & 0x10 != 0 }
     /// Stores `Stereo`.
     #[inline]
     pub const fn set_Stereo(&mut self, value: bool) { self.bits1 = (self.bits1 & !0x10) | ((value as u32) << 4); }
+
     /// `AdvancedScanCapable`: bit 5 at offset 4.
     #[inline]
     pub const fn AdvancedScanCapable(&self) -> bool { self.bits1 & 0x20 != 0 }
@@ -78,6 +85,7 @@ impl D3DKMDT_DISPLAYMODE_FLAGS {
     pub const fn set_AdvancedScanCapable(&mut self, value: bool) {
         self.bits1 = (self.bits1 & !0x20) | ((value as u32) << 5);
     }
+
     /// `PreferredTiming`: bit 6 at offset 4.
     #[inline]
     pub const fn PreferredTiming(&self) -> bool { self.bits1 & 0x40 != 0 }
@@ -86,6 +94,7 @@ impl D3DKMDT_DISPLAYMODE_FLAGS {
     pub const fn set_PreferredTiming(&mut self, value: bool) {
         self.bits1 = (self.bits1 & !0x40) | ((value as u32) << 6);
     }
+
     /// `PhysicalModeSupported`: bit 7 at offset 4.
     #[inline]
     pub const fn PhysicalModeSupported(&self) -> bool { self.bits1 & 0x80 != 0 }
@@ -94,6 +103,7 @@ impl D3DKMDT_DISPLAYMODE_FLAGS {
     pub const fn set_PhysicalModeSupported(&mut self, value: bool) {
         self.bits1 = (self.bits1 & !0x80) | ((value as u32) << 7);
     }
+
     /// `VirtualRefreshRate`: bit 8 at offset 4.
     #[inline]
     pub const fn VirtualRefreshRate(&self) -> bool { self.bits1 & 0x100 != 0 }
@@ -102,6 +112,7 @@ impl D3DKMDT_DISPLAYMODE_FLAGS {
     pub const fn set_VirtualRefreshRate(&mut self, value: bool) {
         self.bits1 = (self.bits1 & !0x100) | ((value as u32) << 8);
     }
+
     /// `Reserved`: bits 9 to 31 at offset 4.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.bits1 >> 9) & 0x7fffff }
@@ -111,7 +122,6 @@ impl D3DKMDT_DISPLAYMODE_FLAGS {
         self.bits1 = (self.bits1 & !0xfffffe00) | ((value & 0x7fffff) << 9);
     }
 }
-plain_types! { D3DKMDT_DISPLAYMODE_FLAGS }
 
 /// `D3DKMT_ACQUIREKEYEDMUTEX`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -128,13 +138,17 @@ pub struct D3DKMT_ACQUIREKEYEDMUTEX {
     /// Offset 24, 8 bytes: `UINT64`.
     pub FenceValue: u64,
 }
-assert_layout! { D3DKMT_ACQUIREKEYEDMUTEX, 32, 8, hKeyedMutex 0, _padding4 4, Key 8, pTimeout 16, FenceValue 24 }
+
+plain_struct! {
+    D3DKMT_ACQUIREKEYEDMUTEX, 32, 8, hKeyedMutex: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4, Key: u64 = 8,
+    pTimeout: *mut LARGE_INTEGER = 16, FenceValue: u64 = 24,
+}
+
 impl D3DKMT_ACQUIREKEYEDMUTEX {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ACQUIREKEYEDMUTEX }
 
 /// `D3DKMT_ACQUIREKEYEDMUTEX2`, d3dkmthk.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -157,16 +171,18 @@ pub struct D3DKMT_ACQUIREKEYEDMUTEX2 {
     #[doc(hidden)]
     pub _padding44: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_ACQUIREKEYEDMUTEX2, 48, 8, hKeyedMutex 0, _padding4 4, Key 8, pTimeout 16, FenceValue 24,
-    pPrivateRuntimeData 32, PrivateRuntimeDataSize 40, _padding44 44,
+
+plain_struct! {
+    D3DKMT_ACQUIREKEYEDMUTEX2, 48, 8, hKeyedMutex: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4, Key: u64 = 8,
+    pTimeout: *mut LARGE_INTEGER = 16, FenceValue: u64 = 24, pPrivateRuntimeData: *mut c_void = 32,
+    PrivateRuntimeDataSize: u32 = 40, _padding44: Padding<4> = 44,
 }
+
 impl D3DKMT_ACQUIREKEYEDMUTEX2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ACQUIREKEYEDMUTEX2 }
 
 /// `D3DKMT_ADAPTERADDRESS`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -179,13 +195,14 @@ pub struct D3DKMT_ADAPTERADDRESS {
     /// Offset 8, 4 bytes: `UINT`.
     pub FunctionNumber: u32,
 }
-assert_layout! { D3DKMT_ADAPTERADDRESS, 12, 4, BusNumber 0, DeviceNumber 4, FunctionNumber 8 }
+
+plain_struct! { D3DKMT_ADAPTERADDRESS, 12, 4, BusNumber: u32 = 0, DeviceNumber: u32 = 4, FunctionNumber: u32 = 8 }
+
 impl D3DKMT_ADAPTERADDRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ADAPTERADDRESS }
 
 /// `D3DKMT_ADAPTERINFO`, d3dkmthk.h: 20 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -200,15 +217,17 @@ pub struct D3DKMT_ADAPTERINFO {
     /// Offset 16, 4 bytes: `BOOL`.
     pub bPrecisePresentRegionsPreferred: BOOL,
 }
-assert_layout! {
-    D3DKMT_ADAPTERINFO, 20, 4, hAdapter 0, AdapterLuid 4, NumOfSources 12, bPrecisePresentRegionsPreferred 16,
+
+plain_struct! {
+    D3DKMT_ADAPTERINFO, 20, 4, hAdapter: D3DKMT_HANDLE = 0, AdapterLuid: LUID = 4, NumOfSources: u32 = 12,
+    bPrecisePresentRegionsPreferred: BOOL = 16,
 }
+
 impl D3DKMT_ADAPTERINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ADAPTERINFO }
 
 /// `D3DKMT_ADAPTERREGISTRYINFO`, d3dkmthk.h: 2080 bytes, aligned to 2. Source: NDRC.
 #[repr(C)]
@@ -223,13 +242,17 @@ pub struct D3DKMT_ADAPTERREGISTRYINFO {
     /// Offset 1560, 520 bytes: `WCHAR[260]`.
     pub ChipType: [WCHAR; 260],
 }
-assert_layout! { D3DKMT_ADAPTERREGISTRYINFO, 2080, 2, AdapterString 0, BiosString 520, DacType 1040, ChipType 1560 }
+
+plain_struct! {
+    D3DKMT_ADAPTERREGISTRYINFO, 2080, 2, AdapterString: [WCHAR; 260] = 0, BiosString: [WCHAR; 260] = 520,
+    DacType: [WCHAR; 260] = 1040, ChipType: [WCHAR; 260] = 1560,
+}
+
 impl D3DKMT_ADAPTERREGISTRYINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ADAPTERREGISTRYINFO }
 
 /// `D3DKMT_ADAPTERTYPE`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -238,11 +261,14 @@ pub struct D3DKMT_ADAPTERTYPE {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_ADAPTERTYPE, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_ADAPTERTYPE, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_ADAPTERTYPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `RenderSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn RenderSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -253,6 +279,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_RenderSupported(mut self, value: bool) -> Self { self.set_RenderSupported(value); self }
+
     /// `DisplaySupported`: bit 1 at offset 0.
     #[inline]
     pub const fn DisplaySupported(self) -> bool { self.Value & 0x2 != 0 }
@@ -265,6 +292,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_DisplaySupported(mut self, value: bool) -> Self { self.set_DisplaySupported(value); self }
+
     /// `SoftwareDevice`: bit 2 at offset 0.
     #[inline]
     pub const fn SoftwareDevice(self) -> bool { self.Value & 0x4 != 0 }
@@ -277,6 +305,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_SoftwareDevice(mut self, value: bool) -> Self { self.set_SoftwareDevice(value); self }
+
     /// `PostDevice`: bit 3 at offset 0.
     #[inline]
     pub const fn PostDevice(self) -> bool { self.Value & 0x8 != 0 }
@@ -287,6 +316,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_PostDevice(mut self, value: bool) -> Self { self.set_PostDevice(value); self }
+
     /// `HybridDiscrete`: bit 4 at offset 0.
     #[inline]
     pub const fn HybridDiscrete(self) -> bool { self.Value & 0x10 != 0 }
@@ -299,6 +329,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_HybridDiscrete(mut self, value: bool) -> Self { self.set_HybridDiscrete(value); self }
+
     /// `HybridIntegrated`: bit 5 at offset 0.
     #[inline]
     pub const fn HybridIntegrated(self) -> bool { self.Value & 0x20 != 0 }
@@ -311,6 +342,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_HybridIntegrated(mut self, value: bool) -> Self { self.set_HybridIntegrated(value); self }
+
     /// `IndirectDisplayDevice`: bit 6 at offset 0.
     #[inline]
     pub const fn IndirectDisplayDevice(self) -> bool { self.Value & 0x40 != 0 }
@@ -325,6 +357,7 @@ impl D3DKMT_ADAPTERTYPE {
     pub const fn with_IndirectDisplayDevice(mut self, value: bool) -> Self {
         self.set_IndirectDisplayDevice(value); self
     }
+
     /// `Paravirtualized`: bit 7 at offset 0.
     #[inline]
     pub const fn Paravirtualized(self) -> bool { self.Value & 0x80 != 0 }
@@ -337,6 +370,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_Paravirtualized(mut self, value: bool) -> Self { self.set_Paravirtualized(value); self }
+
     /// `ACGSupported`: bit 8 at offset 0.
     #[inline]
     pub const fn ACGSupported(self) -> bool { self.Value & 0x100 != 0 }
@@ -349,6 +383,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_ACGSupported(mut self, value: bool) -> Self { self.set_ACGSupported(value); self }
+
     /// `SupportSetTimingsFromVidPn`: bit 9 at offset 0.
     #[inline]
     pub const fn SupportSetTimingsFromVidPn(self) -> bool { self.Value & 0x200 != 0 }
@@ -363,6 +398,7 @@ impl D3DKMT_ADAPTERTYPE {
     pub const fn with_SupportSetTimingsFromVidPn(mut self, value: bool) -> Self {
         self.set_SupportSetTimingsFromVidPn(value); self
     }
+
     /// `Detachable`: bit 10 at offset 0.
     #[inline]
     pub const fn Detachable(self) -> bool { self.Value & 0x400 != 0 }
@@ -373,6 +409,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_Detachable(mut self, value: bool) -> Self { self.set_Detachable(value); self }
+
     /// `ComputeOnly`: bit 11 at offset 0.
     #[inline]
     pub const fn ComputeOnly(self) -> bool { self.Value & 0x800 != 0 }
@@ -385,6 +422,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_ComputeOnly(mut self, value: bool) -> Self { self.set_ComputeOnly(value); self }
+
     /// `Prototype`: bit 12 at offset 0.
     #[inline]
     pub const fn Prototype(self) -> bool { self.Value & 0x1000 != 0 }
@@ -395,6 +433,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[must_use]
     #[inline]
     pub const fn with_Prototype(mut self, value: bool) -> Self { self.set_Prototype(value); self }
+
     /// `RuntimePowerManagement`: bit 13 at offset 0.
     #[inline]
     pub const fn RuntimePowerManagement(self) -> bool { self.Value & 0x2000 != 0 }
@@ -409,6 +448,7 @@ impl D3DKMT_ADAPTERTYPE {
     pub const fn with_RuntimePowerManagement(mut self, value: bool) -> Self {
         self.set_RuntimePowerManagement(value); self
     }
+
     /// `Reserved`: bits 14 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 14) & 0x3ffff }
@@ -422,6 +462,7 @@ impl D3DKMT_ADAPTERTYPE {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_ADAPTERTYPE {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_ADAPTERTYPE", u64::from(self.Value), &[
@@ -433,7 +474,6 @@ impl fmt::Debug for D3DKMT_ADAPTERTYPE {
         ])
     }
 }
-plain_types! { D3DKMT_ADAPTERTYPE }
 
 /// `D3DKMT_ADAPTER_PERFDATA`, d3dkmthk.h: 64 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -464,17 +504,19 @@ pub struct D3DKMT_ADAPTER_PERFDATA {
     #[doc(hidden)]
     pub _padding61: Padding<3>,
 }
-assert_layout! {
-    D3DKMT_ADAPTER_PERFDATA, 64, 8, PhysicalAdapterIndex 0, _padding4 4, MemoryFrequency 8, MaxMemoryFrequency 16,
-    MaxMemoryFrequencyOC 24, MemoryBandwidth 32, PCIEBandwidth 40, FanRPM 48, Power 52, Temperature 56,
-    PowerStateOverride 60, _padding61 61,
+
+plain_struct! {
+    D3DKMT_ADAPTER_PERFDATA, 64, 8, PhysicalAdapterIndex: u32 = 0, _padding4: Padding<4> = 4,
+    MemoryFrequency: u64 = 8, MaxMemoryFrequency: u64 = 16, MaxMemoryFrequencyOC: u64 = 24,
+    MemoryBandwidth: u64 = 32, PCIEBandwidth: u64 = 40, FanRPM: u32 = 48, Power: u32 = 52, Temperature: u32 = 56,
+    PowerStateOverride: u8 = 60, _padding61: Padding<3> = 61,
 }
+
 impl D3DKMT_ADAPTER_PERFDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ADAPTER_PERFDATA }
 
 /// `D3DKMT_ADAPTER_PERFDATACAPS`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -497,16 +539,18 @@ pub struct D3DKMT_ADAPTER_PERFDATACAPS {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_ADAPTER_PERFDATACAPS, 40, 8, PhysicalAdapterIndex 0, _padding4 4, MaxMemoryBandwidth 8,
-    MaxPCIEBandwidth 16, MaxFanRPM 24, TemperatureMax 28, TemperatureWarning 32, _padding36 36,
+
+plain_struct! {
+    D3DKMT_ADAPTER_PERFDATACAPS, 40, 8, PhysicalAdapterIndex: u32 = 0, _padding4: Padding<4> = 4,
+    MaxMemoryBandwidth: u64 = 8, MaxPCIEBandwidth: u64 = 16, MaxFanRPM: u32 = 24, TemperatureMax: u32 = 28,
+    TemperatureWarning: u32 = 32, _padding36: Padding<4> = 36,
 }
+
 impl D3DKMT_ADAPTER_PERFDATACAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ADAPTER_PERFDATACAPS }
 
 /// `D3DKMT_ADJUSTFULLSCREENGAMMA`, d3dkmthk.h: 32 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -521,13 +565,17 @@ pub struct D3DKMT_ADJUSTFULLSCREENGAMMA {
     /// Offset 20, 12 bytes: `D3DDDI_DXGI_RGB`.
     pub Offset: D3DDDI_DXGI_RGB,
 }
-assert_layout! { D3DKMT_ADJUSTFULLSCREENGAMMA, 32, 4, hAdapter 0, VidPnSourceId 4, Scale 8, Offset 20 }
+
+plain_struct! {
+    D3DKMT_ADJUSTFULLSCREENGAMMA, 32, 4, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, Scale: D3DDDI_DXGI_RGB = 8, Offset: D3DDDI_DXGI_RGB = 20,
+}
+
 impl D3DKMT_ADJUSTFULLSCREENGAMMA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ADJUSTFULLSCREENGAMMA }
 
 /// `D3DKMT_BDDFALLBACK_CTL`, d3dkmthk.h: 1 bytes, aligned to 1. Source: NDRC.
 #[repr(C)]
@@ -536,13 +584,14 @@ pub struct D3DKMT_BDDFALLBACK_CTL {
     /// Offset 0, 1 byte: `BOOLEAN`.
     pub ForceBddHeadlessNextFallback: BOOLEAN,
 }
-assert_layout! { D3DKMT_BDDFALLBACK_CTL, 1, 1, ForceBddHeadlessNextFallback 0 }
+
+plain_struct! { D3DKMT_BDDFALLBACK_CTL, 1, 1, ForceBddHeadlessNextFallback: BOOLEAN = 0 }
+
 impl D3DKMT_BDDFALLBACK_CTL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_BDDFALLBACK_CTL }
 
 /// `D3DKMT_BLOCKLIST_INFO`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -555,13 +604,14 @@ pub struct D3DKMT_BLOCKLIST_INFO {
     #[doc(hidden)]
     pub _padding6: Padding<2>,
 }
-assert_layout! { D3DKMT_BLOCKLIST_INFO, 8, 4, Size 0, BlockList 4, _padding6 6 }
+
+plain_struct! { D3DKMT_BLOCKLIST_INFO, 8, 4, Size: u32 = 0, BlockList: [WCHAR; 1] = 4, _padding6: Padding<2> = 6 }
+
 impl D3DKMT_BLOCKLIST_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_BLOCKLIST_INFO }
 
 /// `D3DKMT_BRIGHTNESS_INFO`, d3dkmthk.h: 1548 bytes, aligned to 4. Source: NDC.
 #[repr(C)]
@@ -574,11 +624,17 @@ pub struct D3DKMT_BRIGHTNESS_INFO {
     /// Offset 8, 1540 bytes: anonymous union.
     pub u0: D3DKMT_BRIGHTNESS_INFO_u0,
 }
-assert_layout! { D3DKMT_BRIGHTNESS_INFO, 1548, 4, Type 0, ChildUid 4, u0 8 }
+
+plain_struct! {
+    D3DKMT_BRIGHTNESS_INFO, 1548, 4, Type: D3DKMT_BRIGHTNESS_INFO_TYPE = 0, ChildUid: u32 = 4,
+    u0: D3DKMT_BRIGHTNESS_INFO_u0 = 8,
+}
+
 impl D3DKMT_BRIGHTNESS_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PossibleLevels` at offset 8, 257 bytes: `D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS`.
     #[inline]
     pub const fn PossibleLevels(&self) -> &D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS { plain::view(&self.u0) }
@@ -592,12 +648,14 @@ impl D3DKMT_BRIGHTNESS_INFO {
     pub const fn set_PossibleLevels(&mut self, value: D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Brightness` at offset 8, 1 byte: `UCHAR`.
     #[inline]
     pub const fn Brightness(&self) -> u8 { plain::get(&self.u0) }
     /// Stores `Brightness`.
     #[inline]
     pub const fn set_Brightness(&mut self, value: u8) { plain::put(&mut self.u0, value); }
+
     /// `BrightnessCaps` at offset 8, 4 bytes: `DXGK_BRIGHTNESS_CAPS`.
     #[inline]
     pub const fn BrightnessCaps(&self) -> &DXGK_BRIGHTNESS_CAPS { plain::view(&self.u0) }
@@ -607,6 +665,7 @@ impl D3DKMT_BRIGHTNESS_INFO {
     /// Stores `BrightnessCaps`.
     #[inline]
     pub const fn set_BrightnessCaps(&mut self, value: DXGK_BRIGHTNESS_CAPS) { plain::put(&mut self.u0, value); }
+
     /// `BrightnessState` at offset 8, 4 bytes: `DXGK_BRIGHTNESS_STATE`.
     #[inline]
     pub const fn BrightnessState(&self) -> &DXGK_BRIGHTNESS_STATE { plain::view(&self.u0) }
@@ -616,6 +675,7 @@ impl D3DKMT_BRIGHTNESS_INFO {
     /// Stores `BrightnessState`.
     #[inline]
     pub const fn set_BrightnessState(&mut self, value: DXGK_BRIGHTNESS_STATE) { plain::put(&mut self.u0, value); }
+
     /// `OptimizationLevel` at offset 8, 4 bytes: `DXGK_BACKLIGHT_OPTIMIZATION_LEVEL`.
     #[inline]
     pub const fn OptimizationLevel(&self) -> DXGK_BACKLIGHT_OPTIMIZATION_LEVEL { plain::get(&self.u0) }
@@ -624,6 +684,7 @@ impl D3DKMT_BRIGHTNESS_INFO {
     pub const fn set_OptimizationLevel(&mut self, value: DXGK_BACKLIGHT_OPTIMIZATION_LEVEL) {
         plain::put(&mut self.u0, value);
     }
+
     /// `ReductionInfo` at offset 8, 1540 bytes: `DXGK_BACKLIGHT_INFO`.
     #[inline]
     pub const fn ReductionInfo(&self) -> &DXGK_BACKLIGHT_INFO { plain::view(&self.u0) }
@@ -633,12 +694,14 @@ impl D3DKMT_BRIGHTNESS_INFO {
     /// Stores `ReductionInfo`.
     #[inline]
     pub const fn set_ReductionInfo(&mut self, value: DXGK_BACKLIGHT_INFO) { plain::put(&mut self.u0, value); }
+
     /// `VerboseLogging` at offset 8, 1 byte: `BOOLEAN`.
     #[inline]
     pub const fn VerboseLogging(&self) -> BOOLEAN { plain::get(&self.u0) }
     /// Stores `VerboseLogging`.
     #[inline]
     pub const fn set_VerboseLogging(&mut self, value: BOOLEAN) { plain::put(&mut self.u0, value); }
+
     /// `NitRanges` at offset 8, 204 bytes: `DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT`.
     #[inline]
     pub const fn NitRanges(&self) -> &DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT { plain::view(&self.u0) }
@@ -650,6 +713,7 @@ impl D3DKMT_BRIGHTNESS_INFO {
     pub const fn set_NitRanges(&mut self, value: DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GetBrightnessMillinits` at offset 8, 8 bytes: `DXGK_BRIGHTNESS_GET_OUT`.
     #[inline]
     pub const fn GetBrightnessMillinits(&self) -> &DXGK_BRIGHTNESS_GET_OUT { plain::view(&self.u0) }
@@ -661,6 +725,7 @@ impl D3DKMT_BRIGHTNESS_INFO {
     pub const fn set_GetBrightnessMillinits(&mut self, value: DXGK_BRIGHTNESS_GET_OUT) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SetBrightnessMillinits` at offset 8, 32 bytes: `DXGK_BRIGHTNESS_SET_IN`.
     #[inline]
     pub const fn SetBrightnessMillinits(&self) -> &DXGK_BRIGHTNESS_SET_IN { plain::view(&self.u0) }
@@ -672,6 +737,7 @@ impl D3DKMT_BRIGHTNESS_INFO {
     pub const fn set_SetBrightnessMillinits(&mut self, value: DXGK_BRIGHTNESS_SET_IN) {
         plain::put(&mut self.u0, value);
     }
+
     /// `BrightnessInterfaceSupported` at offset 8, 4 bytes: `D3DKMT_BRIGHTNESS_INTERFACE_VERSION`.
     #[inline]
     pub const fn BrightnessInterfaceSupported(&self) -> D3DKMT_BRIGHTNESS_INTERFACE_VERSION { plain::get(&self.u0) }
@@ -699,18 +765,25 @@ pub union D3DKMT_BRIGHTNESS_INFO_u0 {
     pub(crate) BrightnessInterfaceSupported: D3DKMT_BRIGHTNESS_INTERFACE_VERSION,
     pub(crate) _bytes: [u8; 1540],
 }
-assert_layout! { D3DKMT_BRIGHTNESS_INFO_u0, 1540, 4 }
+
+plain_union! {
+    D3DKMT_BRIGHTNESS_INFO_u0, 1540, 4, D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS, u8, DXGK_BRIGHTNESS_CAPS,
+    DXGK_BRIGHTNESS_STATE, DXGK_BACKLIGHT_OPTIMIZATION_LEVEL, DXGK_BACKLIGHT_INFO, BOOLEAN,
+    DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT, DXGK_BRIGHTNESS_GET_OUT, DXGK_BRIGHTNESS_SET_IN,
+    D3DKMT_BRIGHTNESS_INTERFACE_VERSION, [u8; 1540],
+}
+
 impl D3DKMT_BRIGHTNESS_INFO_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_BRIGHTNESS_INFO_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_BRIGHTNESS_INFO_u0")
     }
 }
-plain_types! { D3DKMT_BRIGHTNESS_INFO, D3DKMT_BRIGHTNESS_INFO_u0 }
 
 /// `D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS`, d3dkmthk.h: 257 bytes, aligned to 1. Source: NDRC.
 #[repr(C)]
@@ -721,13 +794,14 @@ pub struct D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS {
     /// Offset 1, 256 bytes: `UCHAR[256]`.
     pub BrightnessLevels: [u8; 256],
 }
-assert_layout! { D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS, 257, 1, LevelCount 0, BrightnessLevels 1 }
+
+plain_struct! { D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS, 257, 1, LevelCount: u8 = 0, BrightnessLevels: [u8; 256] = 1 }
+
 impl D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS }
 
 /// `D3DKMT_BUDGETCHANGENOTIFICATION`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -738,13 +812,14 @@ pub struct D3DKMT_BUDGETCHANGENOTIFICATION {
     /// Offset 8, 8 bytes: `UINT64`.
     pub Budget: u64,
 }
-assert_layout! { D3DKMT_BUDGETCHANGENOTIFICATION, 16, 8, Context 0, Budget 8 }
+
+plain_struct! { D3DKMT_BUDGETCHANGENOTIFICATION, 16, 8, Context: *mut c_void = 0, Budget: u64 = 8 }
+
 impl D3DKMT_BUDGETCHANGENOTIFICATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_BUDGETCHANGENOTIFICATION }
 
 /// `D3DKMT_CHANGESURFACEPOINTER`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -765,16 +840,17 @@ pub struct D3DKMT_CHANGESURFACEPOINTER {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_CHANGESURFACEPOINTER, 40, 8, hDC 0, hBitmap 8, pSurfacePointer 16, Width 24, Height 28, Pitch 32,
-    _padding36 36,
+
+plain_struct! {
+    D3DKMT_CHANGESURFACEPOINTER, 40, 8, hDC: HDC = 0, hBitmap: HANDLE = 8, pSurfacePointer: *mut c_void = 16,
+    Width: u32 = 24, Height: u32 = 28, Pitch: u32 = 32, _padding36: Padding<4> = 36,
 }
+
 impl D3DKMT_CHANGESURFACEPOINTER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHANGESURFACEPOINTER }
 
 /// `D3DKMT_CHANGEVIDEOMEMORYRESERVATION`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDR.
 #[repr(C)]
@@ -793,16 +869,18 @@ pub struct D3DKMT_CHANGEVIDEOMEMORYRESERVATION {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_CHANGEVIDEOMEMORYRESERVATION, 32, 8, hProcess 0, hAdapter 8, MemorySegmentGroup 12, Reservation 16,
-    PhysicalAdapterIndex 24, _padding28 28,
+
+plain_struct! {
+    D3DKMT_CHANGEVIDEOMEMORYRESERVATION, 32, 8, hProcess: HANDLE = 0, hAdapter: D3DKMT_HANDLE = 8,
+    MemorySegmentGroup: D3DKMT_MEMORY_SEGMENT_GROUP = 12, Reservation: u64 = 16, PhysicalAdapterIndex: u32 = 24,
+    _padding28: Padding<4> = 28,
 }
+
 impl D3DKMT_CHANGEVIDEOMEMORYRESERVATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHANGEVIDEOMEMORYRESERVATION }
 
 /// `D3DKMT_CHECKMONITORPOWERSTATE`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -813,13 +891,17 @@ pub struct D3DKMT_CHECKMONITORPOWERSTATE {
     /// Offset 4, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     pub VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID,
 }
-assert_layout! { D3DKMT_CHECKMONITORPOWERSTATE, 8, 4, hAdapter 0, VidPnSourceId 4 }
+
+plain_struct! {
+    D3DKMT_CHECKMONITORPOWERSTATE, 8, 4, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4,
+}
+
 impl D3DKMT_CHECKMONITORPOWERSTATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHECKMONITORPOWERSTATE }
 
 /// `D3DKMT_CHECKOCCLUSION`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -828,13 +910,14 @@ pub struct D3DKMT_CHECKOCCLUSION {
     /// Offset 0, 8 bytes: `HWND`.
     pub hWindow: HWND,
 }
-assert_layout! { D3DKMT_CHECKOCCLUSION, 8, 8, hWindow 0 }
+
+plain_struct! { D3DKMT_CHECKOCCLUSION, 8, 8, hWindow: HWND = 0 }
+
 impl D3DKMT_CHECKOCCLUSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHECKOCCLUSION }
 
 /// `D3DKMT_CHECKSHAREDRESOURCEACCESS`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -845,13 +928,14 @@ pub struct D3DKMT_CHECKSHAREDRESOURCEACCESS {
     /// Offset 4, 4 bytes: `UINT`.
     pub ClientPid: u32,
 }
-assert_layout! { D3DKMT_CHECKSHAREDRESOURCEACCESS, 8, 4, hResource 0, ClientPid 4 }
+
+plain_struct! { D3DKMT_CHECKSHAREDRESOURCEACCESS, 8, 4, hResource: D3DKMT_HANDLE = 0, ClientPid: u32 = 4 }
+
 impl D3DKMT_CHECKSHAREDRESOURCEACCESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHECKSHAREDRESOURCEACCESS }
 
 /// `D3DKMT_CHECKVIDPNEXCLUSIVEOWNERSHIP`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -862,13 +946,17 @@ pub struct D3DKMT_CHECKVIDPNEXCLUSIVEOWNERSHIP {
     /// Offset 4, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     pub VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID,
 }
-assert_layout! { D3DKMT_CHECKVIDPNEXCLUSIVEOWNERSHIP, 8, 4, hAdapter 0, VidPnSourceId 4 }
+
+plain_struct! {
+    D3DKMT_CHECKVIDPNEXCLUSIVEOWNERSHIP, 8, 4, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4,
+}
+
 impl D3DKMT_CHECKVIDPNEXCLUSIVEOWNERSHIP {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CHECKVIDPNEXCLUSIVEOWNERSHIP }
 
 /// `D3DKMT_CLOSEADAPTER`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -877,13 +965,14 @@ pub struct D3DKMT_CLOSEADAPTER {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hAdapter: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_CLOSEADAPTER, 4, 4, hAdapter 0 }
+
+plain_struct! { D3DKMT_CLOSEADAPTER, 4, 4, hAdapter: D3DKMT_HANDLE = 0 }
+
 impl D3DKMT_CLOSEADAPTER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CLOSEADAPTER }
 
 /// `D3DKMT_CONFIGURESHAREDRESOURCE`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -904,16 +993,18 @@ pub struct D3DKMT_CONFIGURESHAREDRESOURCE {
     #[doc(hidden)]
     pub _padding25: Padding<7>,
 }
-assert_layout! {
-    D3DKMT_CONFIGURESHAREDRESOURCE, 32, 8, hDevice 0, hResource 4, IsDwm 8, _padding9 9, hProcess 16, AllowAccess 24,
-    _padding25 25,
+
+plain_struct! {
+    D3DKMT_CONFIGURESHAREDRESOURCE, 32, 8, hDevice: D3DKMT_HANDLE = 0, hResource: D3DKMT_HANDLE = 4,
+    IsDwm: BOOLEAN = 8, _padding9: Padding<7> = 9, hProcess: HANDLE = 16, AllowAccess: BOOLEAN = 24,
+    _padding25: Padding<7> = 25,
 }
+
 impl D3DKMT_CONFIGURESHAREDRESOURCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CONFIGURESHAREDRESOURCE }
 
 /// `D3DKMT_CONNECT_DOORBELL`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -924,13 +1015,14 @@ pub struct D3DKMT_CONNECT_DOORBELL {
     /// Offset 4, 4 bytes: `D3DKMT_CONNECT_DOORBELL_FLAGS`.
     pub Flags: D3DKMT_CONNECT_DOORBELL_FLAGS,
 }
-assert_layout! { D3DKMT_CONNECT_DOORBELL, 8, 4, hDoorbell 0, Flags 4 }
+
+plain_struct! { D3DKMT_CONNECT_DOORBELL, 8, 4, hDoorbell: D3DKMT_HANDLE = 0, Flags: D3DKMT_CONNECT_DOORBELL_FLAGS = 4 }
+
 impl D3DKMT_CONNECT_DOORBELL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CONNECT_DOORBELL }
 
 /// `D3DKMT_CONNECT_DOORBELL_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -939,11 +1031,14 @@ pub struct D3DKMT_CONNECT_DOORBELL_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_CONNECT_DOORBELL_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_CONNECT_DOORBELL_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_CONNECT_DOORBELL_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -955,6 +1050,7 @@ impl D3DKMT_CONNECT_DOORBELL_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_CONNECT_DOORBELL_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_CONNECT_DOORBELL_FLAGS", u64::from(self.Value), &[
@@ -962,7 +1058,6 @@ impl fmt::Debug for D3DKMT_CONNECT_DOORBELL_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_CONNECT_DOORBELL_FLAGS }
 
 /// `D3DKMT_CPDRIVERNAME`, d3dkmthk.h: 520 bytes, aligned to 2. Source: NDRC.
 #[repr(C)]
@@ -971,13 +1066,14 @@ pub struct D3DKMT_CPDRIVERNAME {
     /// Offset 0, 520 bytes: `WCHAR[260]`.
     pub ContentProtectionFileName: [WCHAR; 260],
 }
-assert_layout! { D3DKMT_CPDRIVERNAME, 520, 2, ContentProtectionFileName 0 }
+
+plain_struct! { D3DKMT_CPDRIVERNAME, 520, 2, ContentProtectionFileName: [WCHAR; 260] = 0 }
+
 impl D3DKMT_CPDRIVERNAME {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CPDRIVERNAME }
 
 /// `D3DKMT_CREATEALLOCATION`, d3dkmthk.h: 72 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1012,15 +1108,21 @@ pub struct D3DKMT_CREATEALLOCATION {
     /// Offset 64, 8 bytes: `HANDLE`.
     pub hPrivateRuntimeResourceHandle: HANDLE,
 }
-assert_layout! {
-    D3DKMT_CREATEALLOCATION, 72, 8, hDevice 0, hResource 4, hGlobalShare 8, _padding12 12, pPrivateRuntimeData 16,
-    PrivateRuntimeDataSize 24, _padding28 28, u0 32, PrivateDriverDataSize 40, NumAllocations 44, u1 48, Flags 56,
-    _padding60 60, hPrivateRuntimeResourceHandle 64,
+
+plain_struct! {
+    D3DKMT_CREATEALLOCATION, 72, 8, hDevice: D3DKMT_HANDLE = 0, hResource: D3DKMT_HANDLE = 4,
+    hGlobalShare: D3DKMT_HANDLE = 8, _padding12: Padding<4> = 12, pPrivateRuntimeData: *const c_void = 16,
+    PrivateRuntimeDataSize: u32 = 24, _padding28: Padding<4> = 28, u0: D3DKMT_CREATEALLOCATION_u0 = 32,
+    PrivateDriverDataSize: u32 = 40, NumAllocations: u32 = 44, u1: D3DKMT_CREATEALLOCATION_u1 = 48,
+    Flags: D3DKMT_CREATEALLOCATIONFLAGS = 56, _padding60: Padding<4> = 60,
+    hPrivateRuntimeResourceHandle: HANDLE = 64,
 }
+
 impl D3DKMT_CREATEALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `pStandardAllocation` at offset 32, 8 bytes: `D3DKMT_CREATESTANDARDALLOCATION *`.
     #[inline]
     pub const fn pStandardAllocation(&self) -> *mut D3DKMT_CREATESTANDARDALLOCATION { plain::get(&self.u0) }
@@ -1029,18 +1131,21 @@ impl D3DKMT_CREATEALLOCATION {
     pub const fn set_pStandardAllocation(&mut self, value: *mut D3DKMT_CREATESTANDARDALLOCATION) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pPrivateDriverData` at offset 32, 8 bytes: `const VOID *`.
     #[inline]
     pub const fn pPrivateDriverData(&self) -> *const c_void { plain::get(&self.u0) }
     /// Stores `pPrivateDriverData`.
     #[inline]
     pub const fn set_pPrivateDriverData(&mut self, value: *const c_void) { plain::put(&mut self.u0, value); }
+
     /// `pAllocationInfo` at offset 48, 8 bytes: `D3DDDI_ALLOCATIONINFO *`.
     #[inline]
     pub const fn pAllocationInfo(&self) -> *mut D3DDDI_ALLOCATIONINFO { plain::get(&self.u1) }
     /// Stores `pAllocationInfo`.
     #[inline]
     pub const fn set_pAllocationInfo(&mut self, value: *mut D3DDDI_ALLOCATIONINFO) { plain::put(&mut self.u1, value); }
+
     /// `pAllocationInfo2` at offset 48, 8 bytes: `D3DDDI_ALLOCATIONINFO2 *`.
     #[inline]
     pub const fn pAllocationInfo2(&self) -> *mut D3DDDI_ALLOCATIONINFO2 { plain::get(&self.u1) }
@@ -1059,12 +1164,15 @@ pub union D3DKMT_CREATEALLOCATION_u0 {
     pub(crate) pPrivateDriverData: *const c_void,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMT_CREATEALLOCATION_u0, 8, 8 }
+
+plain_union! { D3DKMT_CREATEALLOCATION_u0, 8, 8, *mut D3DKMT_CREATESTANDARDALLOCATION, *const c_void, [u8; 8] }
+
 impl D3DKMT_CREATEALLOCATION_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_CREATEALLOCATION_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_CREATEALLOCATION_u0")
@@ -1079,18 +1187,20 @@ pub union D3DKMT_CREATEALLOCATION_u1 {
     pub(crate) pAllocationInfo2: *mut D3DDDI_ALLOCATIONINFO2,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMT_CREATEALLOCATION_u1, 8, 8 }
+
+plain_union! { D3DKMT_CREATEALLOCATION_u1, 8, 8, *mut D3DDDI_ALLOCATIONINFO, *mut D3DDDI_ALLOCATIONINFO2, [u8; 8] }
+
 impl D3DKMT_CREATEALLOCATION_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_CREATEALLOCATION_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_CREATEALLOCATION_u1")
     }
 }
-plain_types! { D3DKMT_CREATEALLOCATION, D3DKMT_CREATEALLOCATION_u0, D3DKMT_CREATEALLOCATION_u1 }
 
 /// `D3DKMT_CREATEALLOCATIONFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDC.
 #[repr(C)]
@@ -1099,11 +1209,14 @@ pub struct D3DKMT_CREATEALLOCATIONFLAGS {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMT_CREATEALLOCATIONFLAGS, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMT_CREATEALLOCATIONFLAGS, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMT_CREATEALLOCATIONFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CreateResource`: bit 0 at offset 0.
     #[inline]
     pub const fn CreateResource(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -1114,6 +1227,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CreateResource(mut self, value: bool) -> Self { self.set_CreateResource(value); self }
+
     /// `CreateShared`: bit 1 at offset 0.
     #[inline]
     pub const fn CreateShared(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -1124,6 +1238,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CreateShared(mut self, value: bool) -> Self { self.set_CreateShared(value); self }
+
     /// `NonSecure`: bit 2 at offset 0.
     #[inline]
     pub const fn NonSecure(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -1134,6 +1249,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NonSecure(mut self, value: bool) -> Self { self.set_NonSecure(value); self }
+
     /// `CreateProtected`: bit 3 at offset 0.
     #[inline]
     pub const fn CreateProtected(self) -> bool { self.bits0 & 0x8 != 0 }
@@ -1146,6 +1262,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CreateProtected(mut self, value: bool) -> Self { self.set_CreateProtected(value); self }
+
     /// `RestrictSharedAccess`: bit 4 at offset 0.
     #[inline]
     pub const fn RestrictSharedAccess(self) -> bool { self.bits0 & 0x10 != 0 }
@@ -1158,6 +1275,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RestrictSharedAccess(mut self, value: bool) -> Self { self.set_RestrictSharedAccess(value); self }
+
     /// `ExistingSysMem`: bit 5 at offset 0.
     #[inline]
     pub const fn ExistingSysMem(self) -> bool { self.bits0 & 0x20 != 0 }
@@ -1170,6 +1288,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ExistingSysMem(mut self, value: bool) -> Self { self.set_ExistingSysMem(value); self }
+
     /// `NtSecuritySharing`: bit 6 at offset 0.
     #[inline]
     pub const fn NtSecuritySharing(self) -> bool { self.bits0 & 0x40 != 0 }
@@ -1182,6 +1301,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NtSecuritySharing(mut self, value: bool) -> Self { self.set_NtSecuritySharing(value); self }
+
     /// `ReadOnly`: bit 7 at offset 0.
     #[inline]
     pub const fn ReadOnly(self) -> bool { self.bits0 & 0x80 != 0 }
@@ -1192,6 +1312,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ReadOnly(mut self, value: bool) -> Self { self.set_ReadOnly(value); self }
+
     /// `CreateWriteCombined`: bit 8 at offset 0.
     #[inline]
     pub const fn CreateWriteCombined(self) -> bool { self.bits0 & 0x100 != 0 }
@@ -1204,6 +1325,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CreateWriteCombined(mut self, value: bool) -> Self { self.set_CreateWriteCombined(value); self }
+
     /// `CreateCached`: bit 9 at offset 0.
     #[inline]
     pub const fn CreateCached(self) -> bool { self.bits0 & 0x200 != 0 }
@@ -1216,6 +1338,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CreateCached(mut self, value: bool) -> Self { self.set_CreateCached(value); self }
+
     /// `SwapChainBackBuffer`: bit 10 at offset 0.
     #[inline]
     pub const fn SwapChainBackBuffer(self) -> bool { self.bits0 & 0x400 != 0 }
@@ -1228,6 +1351,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SwapChainBackBuffer(mut self, value: bool) -> Self { self.set_SwapChainBackBuffer(value); self }
+
     /// `CrossAdapter`: bit 11 at offset 0.
     #[inline]
     pub const fn CrossAdapter(self) -> bool { self.bits0 & 0x800 != 0 }
@@ -1240,6 +1364,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CrossAdapter(mut self, value: bool) -> Self { self.set_CrossAdapter(value); self }
+
     /// `OpenCrossAdapter`: bit 12 at offset 0.
     #[inline]
     pub const fn OpenCrossAdapter(self) -> bool { self.bits0 & 0x1000 != 0 }
@@ -1252,6 +1377,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_OpenCrossAdapter(mut self, value: bool) -> Self { self.set_OpenCrossAdapter(value); self }
+
     /// `PartialSharedCreation`: bit 13 at offset 0.
     #[inline]
     pub const fn PartialSharedCreation(self) -> bool { self.bits0 & 0x2000 != 0 }
@@ -1266,6 +1392,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     pub const fn with_PartialSharedCreation(mut self, value: bool) -> Self {
         self.set_PartialSharedCreation(value); self
     }
+
     /// `Zeroed`: bit 14 at offset 0.
     #[inline]
     pub const fn Zeroed(self) -> bool { self.bits0 & 0x4000 != 0 }
@@ -1276,6 +1403,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Zeroed(mut self, value: bool) -> Self { self.set_Zeroed(value); self }
+
     /// `WriteWatch`: bit 15 at offset 0.
     #[inline]
     pub const fn WriteWatch(self) -> bool { self.bits0 & 0x8000 != 0 }
@@ -1288,6 +1416,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_WriteWatch(mut self, value: bool) -> Self { self.set_WriteWatch(value); self }
+
     /// `StandardAllocation`: bit 16 at offset 0.
     #[inline]
     pub const fn StandardAllocation(self) -> bool { self.bits0 & 0x10000 != 0 }
@@ -1300,6 +1429,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_StandardAllocation(mut self, value: bool) -> Self { self.set_StandardAllocation(value); self }
+
     /// `ExistingSection`: bit 17 at offset 0.
     #[inline]
     pub const fn ExistingSection(self) -> bool { self.bits0 & 0x20000 != 0 }
@@ -1312,6 +1442,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ExistingSection(mut self, value: bool) -> Self { self.set_ExistingSection(value); self }
+
     /// `AllowNotZeroed`: bit 18 at offset 0.
     #[inline]
     pub const fn AllowNotZeroed(self) -> bool { self.bits0 & 0x40000 != 0 }
@@ -1324,6 +1455,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AllowNotZeroed(mut self, value: bool) -> Self { self.set_AllowNotZeroed(value); self }
+
     /// `PhysicallyContiguous`: bit 19 at offset 0.
     #[inline]
     pub const fn PhysicallyContiguous(self) -> bool { self.bits0 & 0x80000 != 0 }
@@ -1336,6 +1468,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PhysicallyContiguous(mut self, value: bool) -> Self { self.set_PhysicallyContiguous(value); self }
+
     /// `NoKmdAccess`: bit 20 at offset 0.
     #[inline]
     pub const fn NoKmdAccess(self) -> bool { self.bits0 & 0x100000 != 0 }
@@ -1348,6 +1481,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoKmdAccess(mut self, value: bool) -> Self { self.set_NoKmdAccess(value); self }
+
     /// `SharedDisplayable`: bit 21 at offset 0.
     #[inline]
     pub const fn SharedDisplayable(self) -> bool { self.bits0 & 0x200000 != 0 }
@@ -1360,6 +1494,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SharedDisplayable(mut self, value: bool) -> Self { self.set_SharedDisplayable(value); self }
+
     /// `NoImplicitSynchronization`: bit 22 at offset 0.
     #[inline]
     pub const fn NoImplicitSynchronization(self) -> bool { self.bits0 & 0x400000 != 0 }
@@ -1374,6 +1509,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     pub const fn with_NoImplicitSynchronization(mut self, value: bool) -> Self {
         self.set_NoImplicitSynchronization(value); self
     }
+
     /// `Reserved`: bits 23 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 23) & 0x1ff }
@@ -1387,6 +1523,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_CREATEALLOCATIONFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_CREATEALLOCATIONFLAGS", u64::from(self.bits0), &[
@@ -1401,7 +1538,6 @@ impl fmt::Debug for D3DKMT_CREATEALLOCATIONFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_CREATEALLOCATIONFLAGS }
 
 /// `D3DKMT_CREATECONTEXT`, d3dkmthk.h: 96 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1446,18 +1582,22 @@ pub struct D3DKMT_CREATECONTEXT {
     /// Offset 88, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub CommandBuffer: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! {
-    D3DKMT_CREATECONTEXT, 96, 8, hDevice 0, NodeOrdinal 4, EngineAffinity 8, Flags 12, pPrivateDriverData 16,
-    PrivateDriverDataSize 24, ClientHint 28, hContext 32, _padding36 36, pCommandBuffer 40, CommandBufferSize 48,
-    _padding52 52, pAllocationList 56, AllocationListSize 64, _padding68 68, pPatchLocationList 72,
-    PatchLocationListSize 80, _padding84 84, CommandBuffer 88,
+
+plain_struct! {
+    D3DKMT_CREATECONTEXT, 96, 8, hDevice: D3DKMT_HANDLE = 0, NodeOrdinal: u32 = 4, EngineAffinity: u32 = 8,
+    Flags: D3DDDI_CREATECONTEXTFLAGS = 12, pPrivateDriverData: *mut c_void = 16, PrivateDriverDataSize: u32 = 24,
+    ClientHint: D3DKMT_CLIENTHINT = 28, hContext: D3DKMT_HANDLE = 32, _padding36: Padding<4> = 36,
+    pCommandBuffer: *mut c_void = 40, CommandBufferSize: u32 = 48, _padding52: Padding<4> = 52,
+    pAllocationList: *mut D3DDDI_ALLOCATIONLIST = 56, AllocationListSize: u32 = 64, _padding68: Padding<4> = 68,
+    pPatchLocationList: *mut D3DDDI_PATCHLOCATIONLIST = 72, PatchLocationListSize: u32 = 80,
+    _padding84: Padding<4> = 84, CommandBuffer: D3DGPU_VIRTUAL_ADDRESS = 88,
 }
+
 impl D3DKMT_CREATECONTEXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATECONTEXT }
 
 /// `D3DKMT_CREATECONTEXTVIRTUAL`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1482,16 +1622,18 @@ pub struct D3DKMT_CREATECONTEXTVIRTUAL {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_CREATECONTEXTVIRTUAL, 40, 8, hDevice 0, NodeOrdinal 4, EngineAffinity 8, Flags 12, pPrivateDriverData 16,
-    PrivateDriverDataSize 24, ClientHint 28, hContext 32, _padding36 36,
+
+plain_struct! {
+    D3DKMT_CREATECONTEXTVIRTUAL, 40, 8, hDevice: D3DKMT_HANDLE = 0, NodeOrdinal: u32 = 4, EngineAffinity: u32 = 8,
+    Flags: D3DDDI_CREATECONTEXTFLAGS = 12, pPrivateDriverData: *mut c_void = 16, PrivateDriverDataSize: u32 = 24,
+    ClientHint: D3DKMT_CLIENTHINT = 28, hContext: D3DKMT_HANDLE = 32, _padding36: Padding<4> = 36,
 }
+
 impl D3DKMT_CREATECONTEXTVIRTUAL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATECONTEXTVIRTUAL }
 
 /// `D3DKMT_CREATEDCFROMMEMORY`, d3dkmthk.h: 56 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1516,16 +1658,18 @@ pub struct D3DKMT_CREATEDCFROMMEMORY {
     /// Offset 48, 8 bytes: `HANDLE`.
     pub hBitmap: HANDLE,
 }
-assert_layout! {
-    D3DKMT_CREATEDCFROMMEMORY, 56, 8, pMemory 0, Format 8, Width 12, Height 16, Pitch 20, hDeviceDc 24,
-    pColorTable 32, hDc 40, hBitmap 48,
+
+plain_struct! {
+    D3DKMT_CREATEDCFROMMEMORY, 56, 8, pMemory: *mut c_void = 0, Format: D3DDDIFORMAT = 8, Width: u32 = 12,
+    Height: u32 = 16, Pitch: u32 = 20, hDeviceDc: HDC = 24, pColorTable: *mut PALETTEENTRY = 32, hDc: HDC = 40,
+    hBitmap: HANDLE = 48,
 }
+
 impl D3DKMT_CREATEDCFROMMEMORY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATEDCFROMMEMORY }
 
 /// `D3DKMT_CREATEDEVICE`, d3dkmthk.h: 64 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1556,21 +1700,27 @@ pub struct D3DKMT_CREATEDEVICE {
     #[doc(hidden)]
     pub _padding60: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_CREATEDEVICE, 64, 8, u0 0, Flags 8, hDevice 12, pCommandBuffer 16, CommandBufferSize 24, _padding28 28,
-    pAllocationList 32, AllocationListSize 40, _padding44 44, pPatchLocationList 48, PatchLocationListSize 56,
-    _padding60 60,
+
+plain_struct! {
+    D3DKMT_CREATEDEVICE, 64, 8, u0: D3DKMT_CREATEDEVICE_u0 = 0, Flags: D3DKMT_CREATEDEVICEFLAGS = 8,
+    hDevice: D3DKMT_HANDLE = 12, pCommandBuffer: *mut c_void = 16, CommandBufferSize: u32 = 24,
+    _padding28: Padding<4> = 28, pAllocationList: *mut D3DDDI_ALLOCATIONLIST = 32, AllocationListSize: u32 = 40,
+    _padding44: Padding<4> = 44, pPatchLocationList: *mut D3DDDI_PATCHLOCATIONLIST = 48,
+    PatchLocationListSize: u32 = 56, _padding60: Padding<4> = 60,
 }
+
 impl D3DKMT_CREATEDEVICE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `hAdapter` at offset 0, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hAdapter(&self) -> D3DKMT_HANDLE { plain::get(&self.u0) }
     /// Stores `hAdapter`.
     #[inline]
     pub const fn set_hAdapter(&mut self, value: D3DKMT_HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `pAdapter` at offset 0, 8 bytes: `VOID *`.
     #[inline]
     pub const fn pAdapter(&self) -> *mut c_void { plain::get(&self.u0) }
@@ -1587,18 +1737,20 @@ pub union D3DKMT_CREATEDEVICE_u0 {
     pub(crate) pAdapter: *mut c_void,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMT_CREATEDEVICE_u0, 8, 8 }
+
+plain_union! { D3DKMT_CREATEDEVICE_u0, 8, 8, D3DKMT_HANDLE, *mut c_void, [u8; 8] }
+
 impl D3DKMT_CREATEDEVICE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_CREATEDEVICE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_CREATEDEVICE_u0")
     }
 }
-plain_types! { D3DKMT_CREATEDEVICE, D3DKMT_CREATEDEVICE_u0 }
 
 /// `D3DKMT_CREATEDEVICEFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1607,11 +1759,14 @@ pub struct D3DKMT_CREATEDEVICEFLAGS {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMT_CREATEDEVICEFLAGS, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMT_CREATEDEVICEFLAGS, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMT_CREATEDEVICEFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `LegacyMode`: bit 0 at offset 0.
     #[inline]
     pub const fn LegacyMode(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -1622,6 +1777,7 @@ impl D3DKMT_CREATEDEVICEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_LegacyMode(mut self, value: bool) -> Self { self.set_LegacyMode(value); self }
+
     /// `RequestVSync`: bit 1 at offset 0.
     #[inline]
     pub const fn RequestVSync(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -1632,6 +1788,7 @@ impl D3DKMT_CREATEDEVICEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RequestVSync(mut self, value: bool) -> Self { self.set_RequestVSync(value); self }
+
     /// `DisableGpuTimeout`: bit 2 at offset 0.
     #[inline]
     pub const fn DisableGpuTimeout(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -1644,6 +1801,7 @@ impl D3DKMT_CREATEDEVICEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DisableGpuTimeout(mut self, value: bool) -> Self { self.set_DisableGpuTimeout(value); self }
+
     /// `TestDevice`: bit 3 at offset 0.
     #[inline]
     pub const fn TestDevice(self) -> bool { self.bits0 & 0x8 != 0 }
@@ -1654,6 +1812,7 @@ impl D3DKMT_CREATEDEVICEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TestDevice(mut self, value: bool) -> Self { self.set_TestDevice(value); self }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 4) & 0xfffffff }
@@ -1667,6 +1826,7 @@ impl D3DKMT_CREATEDEVICEFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_CREATEDEVICEFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_CREATEDEVICEFLAGS", u64::from(self.bits0), &[
@@ -1675,7 +1835,6 @@ impl fmt::Debug for D3DKMT_CREATEDEVICEFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_CREATEDEVICEFLAGS }
 
 /// `D3DKMT_CREATEHWCONTEXT`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1700,16 +1859,18 @@ pub struct D3DKMT_CREATEHWCONTEXT {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_CREATEHWCONTEXT, 40, 8, hDevice 0, NodeOrdinal 4, EngineAffinity 8, Flags 12, PrivateDriverDataSize 16,
-    _padding20 20, pPrivateDriverData 24, hHwContext 32, _padding36 36,
+
+plain_struct! {
+    D3DKMT_CREATEHWCONTEXT, 40, 8, hDevice: D3DKMT_HANDLE = 0, NodeOrdinal: u32 = 4, EngineAffinity: u32 = 8,
+    Flags: D3DDDI_CREATEHWCONTEXTFLAGS = 12, PrivateDriverDataSize: u32 = 16, _padding20: Padding<4> = 20,
+    pPrivateDriverData: *mut c_void = 24, hHwContext: D3DKMT_HANDLE = 32, _padding36: Padding<4> = 36,
 }
+
 impl D3DKMT_CREATEHWCONTEXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATEHWCONTEXT }
 
 /// `D3DKMT_CREATEHWQUEUE`, d3dkmthk.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1734,17 +1895,20 @@ pub struct D3DKMT_CREATEHWQUEUE {
     /// Offset 40, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub HwQueueProgressFenceGPUVirtualAddress: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! {
-    D3DKMT_CREATEHWQUEUE, 48, 8, hHwContext 0, Flags 4, PrivateDriverDataSize 8, _padding12 12,
-    pPrivateDriverData 16, hHwQueue 24, hHwQueueProgressFence 28, HwQueueProgressFenceCPUVirtualAddress 32,
-    HwQueueProgressFenceGPUVirtualAddress 40,
+
+plain_struct! {
+    D3DKMT_CREATEHWQUEUE, 48, 8, hHwContext: D3DKMT_HANDLE = 0, Flags: D3DDDI_CREATEHWQUEUEFLAGS = 4,
+    PrivateDriverDataSize: u32 = 8, _padding12: Padding<4> = 12, pPrivateDriverData: *mut c_void = 16,
+    hHwQueue: D3DKMT_HANDLE = 24, hHwQueueProgressFence: D3DKMT_HANDLE = 28,
+    HwQueueProgressFenceCPUVirtualAddress: *mut c_void = 32,
+    HwQueueProgressFenceGPUVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 40,
 }
+
 impl D3DKMT_CREATEHWQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATEHWQUEUE }
 
 /// `D3DKMT_CREATEKEYEDMUTEX`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1757,13 +1921,17 @@ pub struct D3DKMT_CREATEKEYEDMUTEX {
     /// Offset 12, 4 bytes: `D3DKMT_HANDLE`.
     pub hKeyedMutex: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_CREATEKEYEDMUTEX, 16, 8, InitialValue 0, hSharedHandle 8, hKeyedMutex 12 }
+
+plain_struct! {
+    D3DKMT_CREATEKEYEDMUTEX, 16, 8, InitialValue: u64 = 0, hSharedHandle: D3DKMT_HANDLE = 8,
+    hKeyedMutex: D3DKMT_HANDLE = 12,
+}
+
 impl D3DKMT_CREATEKEYEDMUTEX {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATEKEYEDMUTEX }
 
 /// `D3DKMT_CREATEKEYEDMUTEX2`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1782,16 +1950,18 @@ pub struct D3DKMT_CREATEKEYEDMUTEX2 {
     /// Offset 28, 4 bytes: `D3DKMT_CREATEKEYEDMUTEX2_FLAGS`.
     pub Flags: D3DKMT_CREATEKEYEDMUTEX2_FLAGS,
 }
-assert_layout! {
-    D3DKMT_CREATEKEYEDMUTEX2, 32, 8, InitialValue 0, hSharedHandle 8, hKeyedMutex 12, pPrivateRuntimeData 16,
-    PrivateRuntimeDataSize 24, Flags 28,
+
+plain_struct! {
+    D3DKMT_CREATEKEYEDMUTEX2, 32, 8, InitialValue: u64 = 0, hSharedHandle: D3DKMT_HANDLE = 8,
+    hKeyedMutex: D3DKMT_HANDLE = 12, pPrivateRuntimeData: *mut c_void = 16, PrivateRuntimeDataSize: u32 = 24,
+    Flags: D3DKMT_CREATEKEYEDMUTEX2_FLAGS = 28,
 }
+
 impl D3DKMT_CREATEKEYEDMUTEX2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATEKEYEDMUTEX2 }
 
 /// `D3DKMT_CREATEKEYEDMUTEX2_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1800,11 +1970,14 @@ pub struct D3DKMT_CREATEKEYEDMUTEX2_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_CREATEKEYEDMUTEX2_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_CREATEKEYEDMUTEX2_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_CREATEKEYEDMUTEX2_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NtSecuritySharing`: bit 0 at offset 0.
     #[inline]
     pub const fn NtSecuritySharing(self) -> bool { self.Value & 0x1 != 0 }
@@ -1815,6 +1988,7 @@ impl D3DKMT_CREATEKEYEDMUTEX2_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NtSecuritySharing(mut self, value: bool) -> Self { self.set_NtSecuritySharing(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1828,6 +2002,7 @@ impl D3DKMT_CREATEKEYEDMUTEX2_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_CREATEKEYEDMUTEX2_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_CREATEKEYEDMUTEX2_FLAGS", u64::from(self.Value), &[
@@ -1835,7 +2010,6 @@ impl fmt::Debug for D3DKMT_CREATEKEYEDMUTEX2_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_CREATEKEYEDMUTEX2_FLAGS }
 
 /// `D3DKMT_CREATENATIVEFENCE`, d3dkmthk.h: 216 bytes, aligned to 8. Source: NDC.
 #[repr(C)]
@@ -1854,16 +2028,18 @@ pub struct D3DKMT_CREATENATIVEFENCE {
     /// Offset 188, 28 bytes: `BYTE[28]`.
     pub Reserved: [u8; 28],
 }
-assert_layout! {
-    D3DKMT_CREATENATIVEFENCE, 216, 8, hDevice 0, hSyncObject 4, PrivateDriverData 8, Info 72, Flags 184,
-    Reserved 188,
+
+plain_struct! {
+    D3DKMT_CREATENATIVEFENCE, 216, 8, hDevice: D3DKMT_HANDLE = 0, hSyncObject: D3DKMT_HANDLE = 4,
+    PrivateDriverData: [u8; 64] = 8, Info: D3DDDI_NATIVEFENCEINFO = 72, Flags: D3DKMT_CREATENATIVEFENCE_FLAGS = 184,
+    Reserved: [u8; 28] = 188,
 }
+
 impl D3DKMT_CREATENATIVEFENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATENATIVEFENCE }
 
 /// `D3DKMT_CREATENATIVEFENCE_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDC.
 #[repr(C)]
@@ -1872,11 +2048,14 @@ pub struct D3DKMT_CREATENATIVEFENCE_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_CREATENATIVEFENCE_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_CREATENATIVEFENCE_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_CREATENATIVEFENCE_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -1888,6 +2067,7 @@ impl D3DKMT_CREATENATIVEFENCE_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_CREATENATIVEFENCE_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_CREATENATIVEFENCE_FLAGS", u64::from(self.Value), &[
@@ -1895,7 +2075,6 @@ impl fmt::Debug for D3DKMT_CREATENATIVEFENCE_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_CREATENATIVEFENCE_FLAGS }
 
 /// `D3DKMT_CREATEPAGINGQUEUE`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1916,16 +2095,18 @@ pub struct D3DKMT_CREATEPAGINGQUEUE {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_CREATEPAGINGQUEUE, 32, 8, hDevice 0, Priority 4, hPagingQueue 8, hSyncObject 12,
-    FenceValueCPUVirtualAddress 16, PhysicalAdapterIndex 24, _padding28 28,
+
+plain_struct! {
+    D3DKMT_CREATEPAGINGQUEUE, 32, 8, hDevice: D3DKMT_HANDLE = 0, Priority: D3DDDI_PAGINGQUEUE_PRIORITY = 4,
+    hPagingQueue: D3DKMT_HANDLE = 8, hSyncObject: D3DKMT_HANDLE = 12, FenceValueCPUVirtualAddress: *mut c_void = 16,
+    PhysicalAdapterIndex: u32 = 24, _padding28: Padding<4> = 28,
 }
+
 impl D3DKMT_CREATEPAGINGQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATEPAGINGQUEUE }
 
 /// `D3DKMT_CREATEPROTECTEDSESSION`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1948,16 +2129,18 @@ pub struct D3DKMT_CREATEPROTECTEDSESSION {
     /// Offset 36, 4 bytes: `D3DKMT_HANDLE`.
     pub hHandle: D3DKMT_HANDLE,
 }
-assert_layout! {
-    D3DKMT_CREATEPROTECTEDSESSION, 40, 8, hDevice 0, hSyncObject 4, pPrivateDriverData 8, PrivateDriverDataSize 16,
-    _padding20 20, pPrivateRuntimeData 24, PrivateRuntimeDataSize 32, hHandle 36,
+
+plain_struct! {
+    D3DKMT_CREATEPROTECTEDSESSION, 40, 8, hDevice: D3DKMT_HANDLE = 0, hSyncObject: D3DKMT_HANDLE = 4,
+    pPrivateDriverData: *const c_void = 8, PrivateDriverDataSize: u32 = 16, _padding20: Padding<4> = 20,
+    pPrivateRuntimeData: *const c_void = 24, PrivateRuntimeDataSize: u32 = 32, hHandle: D3DKMT_HANDLE = 36,
 }
+
 impl D3DKMT_CREATEPROTECTEDSESSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATEPROTECTEDSESSION }
 
 /// `D3DKMT_CREATESTANDARDALLOCATION`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1974,11 +2157,18 @@ pub struct D3DKMT_CREATESTANDARDALLOCATION {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! { D3DKMT_CREATESTANDARDALLOCATION, 24, 8, Type 0, _padding4 4, u0 8, Flags 16, _padding20 20 }
+
+plain_struct! {
+    D3DKMT_CREATESTANDARDALLOCATION, 24, 8, Type: D3DKMT_STANDARDALLOCATIONTYPE = 0, _padding4: Padding<4> = 4,
+    u0: D3DKMT_CREATESTANDARDALLOCATION_u0 = 8, Flags: D3DKMT_CREATESTANDARDALLOCATIONFLAGS = 16,
+    _padding20: Padding<4> = 20,
+}
+
 impl D3DKMT_CREATESTANDARDALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ExistingHeapData` at offset 8, 8 bytes: `D3DKMT_STANDARDALLOCATION_EXISTINGHEAP`.
     #[inline]
     pub const fn ExistingHeapData(&self) -> &D3DKMT_STANDARDALLOCATION_EXISTINGHEAP { plain::view(&self.u0) }
@@ -2001,18 +2191,20 @@ pub union D3DKMT_CREATESTANDARDALLOCATION_u0 {
     pub(crate) ExistingHeapData: D3DKMT_STANDARDALLOCATION_EXISTINGHEAP,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMT_CREATESTANDARDALLOCATION_u0, 8, 8 }
+
+plain_union! { D3DKMT_CREATESTANDARDALLOCATION_u0, 8, 8, D3DKMT_STANDARDALLOCATION_EXISTINGHEAP, [u8; 8] }
+
 impl D3DKMT_CREATESTANDARDALLOCATION_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_CREATESTANDARDALLOCATION_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_CREATESTANDARDALLOCATION_u0")
     }
 }
-plain_types! { D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_CREATESTANDARDALLOCATION_u0 }
 
 /// `D3DKMT_CREATESTANDARDALLOCATIONFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2021,11 +2213,14 @@ pub struct D3DKMT_CREATESTANDARDALLOCATIONFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_CREATESTANDARDALLOCATIONFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_CREATESTANDARDALLOCATIONFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_CREATESTANDARDALLOCATIONFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -2037,6 +2232,7 @@ impl D3DKMT_CREATESTANDARDALLOCATIONFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_CREATESTANDARDALLOCATIONFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_CREATESTANDARDALLOCATIONFLAGS", u64::from(self.Value), &[
@@ -2044,7 +2240,6 @@ impl fmt::Debug for D3DKMT_CREATESTANDARDALLOCATIONFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_CREATESTANDARDALLOCATIONFLAGS }
 
 /// `D3DKMT_CREATESYNCFILE`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NRC.
 #[repr(C)]
@@ -2059,13 +2254,17 @@ pub struct D3DKMT_CREATESYNCFILE {
     /// Offset 16, 8 bytes: `UINT64`.
     pub hSyncFile: u64,
 }
-assert_layout! { D3DKMT_CREATESYNCFILE, 24, 8, hDevice 0, hMonitoredFence 4, FenceValue 8, hSyncFile 16 }
+
+plain_struct! {
+    D3DKMT_CREATESYNCFILE, 24, 8, hDevice: D3DKMT_HANDLE = 0, hMonitoredFence: D3DKMT_HANDLE = 4,
+    FenceValue: u64 = 8, hSyncFile: u64 = 16,
+}
+
 impl D3DKMT_CREATESYNCFILE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATESYNCFILE }
 
 /// `D3DKMT_CREATESYNCHRONIZATIONOBJECT`, d3dkmthk.h: 76 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2078,13 +2277,17 @@ pub struct D3DKMT_CREATESYNCHRONIZATIONOBJECT {
     /// Offset 72, 4 bytes: `D3DKMT_HANDLE`.
     pub hSyncObject: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_CREATESYNCHRONIZATIONOBJECT, 76, 4, hDevice 0, Info 4, hSyncObject 72 }
+
+plain_struct! {
+    D3DKMT_CREATESYNCHRONIZATIONOBJECT, 76, 4, hDevice: D3DKMT_HANDLE = 0,
+    Info: D3DDDI_SYNCHRONIZATIONOBJECTINFO = 4, hSyncObject: D3DKMT_HANDLE = 72,
+}
+
 impl D3DKMT_CREATESYNCHRONIZATIONOBJECT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATESYNCHRONIZATIONOBJECT }
 
 /// `D3DKMT_CREATESYNCHRONIZATIONOBJECT2`, d3dkmthk.h: 96 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2101,15 +2304,17 @@ pub struct D3DKMT_CREATESYNCHRONIZATIONOBJECT2 {
     #[doc(hidden)]
     pub _padding92: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_CREATESYNCHRONIZATIONOBJECT2, 96, 8, hDevice 0, _padding4 4, Info 8, hSyncObject 88, _padding92 92,
+
+plain_struct! {
+    D3DKMT_CREATESYNCHRONIZATIONOBJECT2, 96, 8, hDevice: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    Info: D3DDDI_SYNCHRONIZATIONOBJECTINFO2 = 8, hSyncObject: D3DKMT_HANDLE = 88, _padding92: Padding<4> = 92,
 }
+
 impl D3DKMT_CREATESYNCHRONIZATIONOBJECT2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATESYNCHRONIZATIONOBJECT2 }
 
 /// `D3DKMT_CREATE_DOORBELL`, d3dkmthk.h: 72 bytes, aligned to 8. Source: NDC.
 #[repr(C)]
@@ -2142,18 +2347,21 @@ pub struct D3DKMT_CREATE_DOORBELL {
     #[doc(hidden)]
     pub _padding68: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_CREATE_DOORBELL, 72, 8, hHwQueue 0, hRingBuffer 4, hRingBufferControl 8, Flags 12,
-    PrivateDriverDataSize 16, _padding20 20, PrivateDriverData 24, DoorbellCPUVirtualAddress 32,
-    DoorbellSecondaryCPUVirtualAddress 40, DoorbellStatusCPUVirtualAddress 48,
-    HwQueueProgressFenceLastQueuedValueCPUVirtualAddress 56, hDoorbell 64, _padding68 68,
+
+plain_struct! {
+    D3DKMT_CREATE_DOORBELL, 72, 8, hHwQueue: D3DKMT_HANDLE = 0, hRingBuffer: D3DKMT_HANDLE = 4,
+    hRingBufferControl: D3DKMT_HANDLE = 8, Flags: D3DKMT_CREATE_DOORBELL_FLAGS = 12, PrivateDriverDataSize: u32 = 16,
+    _padding20: Padding<4> = 20, PrivateDriverData: *mut c_void = 24, DoorbellCPUVirtualAddress: *mut c_void = 32,
+    DoorbellSecondaryCPUVirtualAddress: *mut c_void = 40, DoorbellStatusCPUVirtualAddress: *mut c_void = 48,
+    HwQueueProgressFenceLastQueuedValueCPUVirtualAddress: *mut c_void = 56, hDoorbell: D3DKMT_HANDLE = 64,
+    _padding68: Padding<4> = 68,
 }
+
 impl D3DKMT_CREATE_DOORBELL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATE_DOORBELL }
 
 /// `D3DKMT_CREATE_DOORBELL_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2162,11 +2370,14 @@ pub struct D3DKMT_CREATE_DOORBELL_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_CREATE_DOORBELL_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_CREATE_DOORBELL_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_CREATE_DOORBELL_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `RequireSecondaryCpuVA`: bit 0 at offset 0.
     #[inline]
     pub const fn RequireSecondaryCpuVA(self) -> bool { self.Value & 0x1 != 0 }
@@ -2181,6 +2392,7 @@ impl D3DKMT_CREATE_DOORBELL_FLAGS {
     pub const fn with_RequireSecondaryCpuVA(mut self, value: bool) -> Self {
         self.set_RequireSecondaryCpuVA(value); self
     }
+
     /// `ResizeRingBufferOperation`: bit 1 at offset 0.
     #[inline]
     pub const fn ResizeRingBufferOperation(self) -> bool { self.Value & 0x2 != 0 }
@@ -2195,6 +2407,7 @@ impl D3DKMT_CREATE_DOORBELL_FLAGS {
     pub const fn with_ResizeRingBufferOperation(mut self, value: bool) -> Self {
         self.set_ResizeRingBufferOperation(value); self
     }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -2208,6 +2421,7 @@ impl D3DKMT_CREATE_DOORBELL_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_CREATE_DOORBELL_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_CREATE_DOORBELL_FLAGS", u64::from(self.Value), &[
@@ -2215,7 +2429,6 @@ impl fmt::Debug for D3DKMT_CREATE_DOORBELL_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_CREATE_DOORBELL_FLAGS }
 
 /// `D3DKMT_CROSSADAPTERRESOURCE_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2224,13 +2437,14 @@ pub struct D3DKMT_CROSSADAPTERRESOURCE_SUPPORT {
     /// Offset 0, 4 bytes: `D3DKMT_CROSSADAPTERRESOURCE_SUPPORT_TIER`.
     pub SupportTier: D3DKMT_CROSSADAPTERRESOURCE_SUPPORT_TIER,
 }
-assert_layout! { D3DKMT_CROSSADAPTERRESOURCE_SUPPORT, 4, 4, SupportTier 0 }
+
+plain_struct! { D3DKMT_CROSSADAPTERRESOURCE_SUPPORT, 4, 4, SupportTier: D3DKMT_CROSSADAPTERRESOURCE_SUPPORT_TIER = 0 }
+
 impl D3DKMT_CROSSADAPTERRESOURCE_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CROSSADAPTERRESOURCE_SUPPORT }
 
 /// `D3DKMT_CURRENTDISPLAYMODE`, d3dkmthk.h: 48 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2241,13 +2455,17 @@ pub struct D3DKMT_CURRENTDISPLAYMODE {
     /// Offset 4, 44 bytes: `D3DKMT_DISPLAYMODE`.
     pub DisplayMode: D3DKMT_DISPLAYMODE,
 }
-assert_layout! { D3DKMT_CURRENTDISPLAYMODE, 48, 4, VidPnSourceId 0, DisplayMode 4 }
+
+plain_struct! {
+    D3DKMT_CURRENTDISPLAYMODE, 48, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    DisplayMode: D3DKMT_DISPLAYMODE = 4,
+}
+
 impl D3DKMT_CURRENTDISPLAYMODE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CURRENTDISPLAYMODE }
 
 /// `D3DKMT_DESTROYALLOCATION`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2264,15 +2482,17 @@ pub struct D3DKMT_DESTROYALLOCATION {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_DESTROYALLOCATION, 24, 8, hDevice 0, hResource 4, phAllocationList 8, AllocationCount 16, _padding20 20,
+
+plain_struct! {
+    D3DKMT_DESTROYALLOCATION, 24, 8, hDevice: D3DKMT_HANDLE = 0, hResource: D3DKMT_HANDLE = 4,
+    phAllocationList: *const D3DKMT_HANDLE = 8, AllocationCount: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl D3DKMT_DESTROYALLOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROYALLOCATION }
 
 /// `D3DKMT_DESTROYALLOCATION2`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2289,15 +2509,18 @@ pub struct D3DKMT_DESTROYALLOCATION2 {
     /// Offset 20, 4 bytes: `D3DDDICB_DESTROYALLOCATION2FLAGS`.
     pub Flags: D3DDDICB_DESTROYALLOCATION2FLAGS,
 }
-assert_layout! {
-    D3DKMT_DESTROYALLOCATION2, 24, 8, hDevice 0, hResource 4, phAllocationList 8, AllocationCount 16, Flags 20,
+
+plain_struct! {
+    D3DKMT_DESTROYALLOCATION2, 24, 8, hDevice: D3DKMT_HANDLE = 0, hResource: D3DKMT_HANDLE = 4,
+    phAllocationList: *const D3DKMT_HANDLE = 8, AllocationCount: u32 = 16,
+    Flags: D3DDDICB_DESTROYALLOCATION2FLAGS = 20,
 }
+
 impl D3DKMT_DESTROYALLOCATION2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROYALLOCATION2 }
 
 /// `D3DKMT_DESTROYCONTEXT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2306,13 +2529,14 @@ pub struct D3DKMT_DESTROYCONTEXT {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hContext: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_DESTROYCONTEXT, 4, 4, hContext 0 }
+
+plain_struct! { D3DKMT_DESTROYCONTEXT, 4, 4, hContext: D3DKMT_HANDLE = 0 }
+
 impl D3DKMT_DESTROYCONTEXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROYCONTEXT }
 
 /// `D3DKMT_DESTROYDCFROMMEMORY`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2323,13 +2547,14 @@ pub struct D3DKMT_DESTROYDCFROMMEMORY {
     /// Offset 8, 8 bytes: `HANDLE`.
     pub hBitmap: HANDLE,
 }
-assert_layout! { D3DKMT_DESTROYDCFROMMEMORY, 16, 8, hDc 0, hBitmap 8 }
+
+plain_struct! { D3DKMT_DESTROYDCFROMMEMORY, 16, 8, hDc: HDC = 0, hBitmap: HANDLE = 8 }
+
 impl D3DKMT_DESTROYDCFROMMEMORY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROYDCFROMMEMORY }
 
 /// `D3DKMT_DESTROYDEVICE`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2338,13 +2563,14 @@ pub struct D3DKMT_DESTROYDEVICE {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hDevice: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_DESTROYDEVICE, 4, 4, hDevice 0 }
+
+plain_struct! { D3DKMT_DESTROYDEVICE, 4, 4, hDevice: D3DKMT_HANDLE = 0 }
+
 impl D3DKMT_DESTROYDEVICE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROYDEVICE }
 
 /// `D3DKMT_DESTROYHWCONTEXT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2353,13 +2579,14 @@ pub struct D3DKMT_DESTROYHWCONTEXT {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hHwContext: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_DESTROYHWCONTEXT, 4, 4, hHwContext 0 }
+
+plain_struct! { D3DKMT_DESTROYHWCONTEXT, 4, 4, hHwContext: D3DKMT_HANDLE = 0 }
+
 impl D3DKMT_DESTROYHWCONTEXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROYHWCONTEXT }
 
 /// `D3DKMT_DESTROYHWQUEUE`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2368,13 +2595,14 @@ pub struct D3DKMT_DESTROYHWQUEUE {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hHwQueue: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_DESTROYHWQUEUE, 4, 4, hHwQueue 0 }
+
+plain_struct! { D3DKMT_DESTROYHWQUEUE, 4, 4, hHwQueue: D3DKMT_HANDLE = 0 }
+
 impl D3DKMT_DESTROYHWQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROYHWQUEUE }
 
 /// `D3DKMT_DESTROYKEYEDMUTEX`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2383,13 +2611,14 @@ pub struct D3DKMT_DESTROYKEYEDMUTEX {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hKeyedMutex: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_DESTROYKEYEDMUTEX, 4, 4, hKeyedMutex 0 }
+
+plain_struct! { D3DKMT_DESTROYKEYEDMUTEX, 4, 4, hKeyedMutex: D3DKMT_HANDLE = 0 }
+
 impl D3DKMT_DESTROYKEYEDMUTEX {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROYKEYEDMUTEX }
 
 /// `D3DKMT_DESTROYPROTECTEDSESSION`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2398,13 +2627,14 @@ pub struct D3DKMT_DESTROYPROTECTEDSESSION {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hHandle: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_DESTROYPROTECTEDSESSION, 4, 4, hHandle 0 }
+
+plain_struct! { D3DKMT_DESTROYPROTECTEDSESSION, 4, 4, hHandle: D3DKMT_HANDLE = 0 }
+
 impl D3DKMT_DESTROYPROTECTEDSESSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROYPROTECTEDSESSION }
 
 /// `D3DKMT_DESTROYSYNCHRONIZATIONOBJECT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2413,13 +2643,14 @@ pub struct D3DKMT_DESTROYSYNCHRONIZATIONOBJECT {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hSyncObject: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, 4, 4, hSyncObject 0 }
+
+plain_struct! { D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, 4, 4, hSyncObject: D3DKMT_HANDLE = 0 }
+
 impl D3DKMT_DESTROYSYNCHRONIZATIONOBJECT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROYSYNCHRONIZATIONOBJECT }
 
 /// `D3DKMT_DESTROY_DOORBELL`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2428,13 +2659,14 @@ pub struct D3DKMT_DESTROY_DOORBELL {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hDoorbell: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_DESTROY_DOORBELL, 4, 4, hDoorbell 0 }
+
+plain_struct! { D3DKMT_DESTROY_DOORBELL, 4, 4, hDoorbell: D3DKMT_HANDLE = 0 }
+
 impl D3DKMT_DESTROY_DOORBELL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DESTROY_DOORBELL }
 
 /// `D3DKMT_DEVICEPAGEFAULT_STATE`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2453,16 +2685,19 @@ pub struct D3DKMT_DEVICEPAGEFAULT_STATE {
     /// Offset 24, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub FaultedVirtualAddress: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! {
-    D3DKMT_DEVICEPAGEFAULT_STATE, 32, 8, FaultedPrimitiveAPISequenceNumber 0, FaultedPipelineStage 8,
-    FaultedBindTableEntry 12, PageFaultFlags 16, FaultErrorCode 20, FaultedVirtualAddress 24,
+
+plain_struct! {
+    D3DKMT_DEVICEPAGEFAULT_STATE, 32, 8, FaultedPrimitiveAPISequenceNumber: u64 = 0,
+    FaultedPipelineStage: DXGK_RENDER_PIPELINE_STAGE = 8, FaultedBindTableEntry: u32 = 12,
+    PageFaultFlags: DXGK_PAGE_FAULT_FLAGS = 16, FaultErrorCode: DXGK_FAULT_ERROR_CODE = 20,
+    FaultedVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 24,
 }
+
 impl D3DKMT_DEVICEPAGEFAULT_STATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DEVICEPAGEFAULT_STATE }
 
 /// `D3DKMT_DEVICERESET_STATE`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2471,11 +2706,14 @@ pub struct D3DKMT_DEVICERESET_STATE {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_DEVICERESET_STATE, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_DEVICERESET_STATE, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_DEVICERESET_STATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DesktopSwitched`: bit 0 at offset 0.
     #[inline]
     pub const fn DesktopSwitched(self) -> bool { self.Value & 0x1 != 0 }
@@ -2486,6 +2724,7 @@ impl D3DKMT_DEVICERESET_STATE {
     #[must_use]
     #[inline]
     pub const fn with_DesktopSwitched(mut self, value: bool) -> Self { self.set_DesktopSwitched(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -2499,6 +2738,7 @@ impl D3DKMT_DEVICERESET_STATE {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_DEVICERESET_STATE {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_DEVICERESET_STATE", u64::from(self.Value), &[
@@ -2506,7 +2746,6 @@ impl fmt::Debug for D3DKMT_DEVICERESET_STATE {
         ])
     }
 }
-plain_types! { D3DKMT_DEVICERESET_STATE }
 
 /// `D3DKMT_DEVICE_IDS`, d3dkmthk.h: 24 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2525,15 +2764,17 @@ pub struct D3DKMT_DEVICE_IDS {
     /// Offset 20, 4 bytes: `UINT`.
     pub BusType: u32,
 }
-assert_layout! {
-    D3DKMT_DEVICE_IDS, 24, 4, VendorID 0, DeviceID 4, SubVendorID 8, SubSystemID 12, RevisionID 16, BusType 20,
+
+plain_struct! {
+    D3DKMT_DEVICE_IDS, 24, 4, VendorID: u32 = 0, DeviceID: u32 = 4, SubVendorID: u32 = 8, SubSystemID: u32 = 12,
+    RevisionID: u32 = 16, BusType: u32 = 20,
 }
+
 impl D3DKMT_DEVICE_IDS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DEVICE_IDS }
 
 /// `D3DKMT_DEVICE_MARKED_AS_ERROR_INFO`, d3dkmthk.h: 24 bytes, aligned to 4. Source: N.
 #[repr(C)]
@@ -2546,13 +2787,17 @@ pub struct D3DKMT_DEVICE_MARKED_AS_ERROR_INFO {
     /// Offset 20, 4 bytes: `D3DKMT_DEVICE_MARKED_AS_ERROR_FAILURE_CODE`.
     pub FailureCode: D3DKMT_DEVICE_MARKED_AS_ERROR_FAILURE_CODE,
 }
-assert_layout! { D3DKMT_DEVICE_MARKED_AS_ERROR_INFO, 24, 4, hDevice 0, DumpAssociationGUID 4, FailureCode 20 }
+
+plain_struct! {
+    D3DKMT_DEVICE_MARKED_AS_ERROR_INFO, 24, 4, hDevice: D3DKMT_HANDLE = 0, DumpAssociationGUID: GUID = 4,
+    FailureCode: D3DKMT_DEVICE_MARKED_AS_ERROR_FAILURE_CODE = 20,
+}
+
 impl D3DKMT_DEVICE_MARKED_AS_ERROR_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DEVICE_MARKED_AS_ERROR_INFO }
 
 /// `D3DKMT_DIRTYREGIONS`, d3dkmthk.h: 260 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2563,13 +2808,14 @@ pub struct D3DKMT_DIRTYREGIONS {
     /// Offset 4, 256 bytes: `RECT[16]`.
     pub Rects: [RECT; 16],
 }
-assert_layout! { D3DKMT_DIRTYREGIONS, 260, 4, NumRects 0, Rects 4 }
+
+plain_struct! { D3DKMT_DIRTYREGIONS, 260, 4, NumRects: u32 = 0, Rects: [RECT; 16] = 4 }
+
 impl D3DKMT_DIRTYREGIONS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DIRTYREGIONS }
 
 /// `D3DKMT_DISPLAYMODE`, d3dkmthk.h: 44 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2594,16 +2840,19 @@ pub struct D3DKMT_DISPLAYMODE {
     /// Offset 36, 8 bytes: `D3DKMDT_DISPLAYMODE_FLAGS`.
     pub Flags: D3DKMDT_DISPLAYMODE_FLAGS,
 }
-assert_layout! {
-    D3DKMT_DISPLAYMODE, 44, 4, Width 0, Height 4, Format 8, IntegerRefreshRate 12, RefreshRate 16,
-    ScanLineOrdering 24, DisplayOrientation 28, DisplayFixedOutput 32, Flags 36,
+
+plain_struct! {
+    D3DKMT_DISPLAYMODE, 44, 4, Width: u32 = 0, Height: u32 = 4, Format: D3DDDIFORMAT = 8,
+    IntegerRefreshRate: u32 = 12, RefreshRate: D3DDDI_RATIONAL = 16,
+    ScanLineOrdering: D3DDDI_VIDEO_SIGNAL_SCANLINE_ORDERING = 24, DisplayOrientation: D3DDDI_ROTATION = 28,
+    DisplayFixedOutput: u32 = 32, Flags: D3DKMDT_DISPLAYMODE_FLAGS = 36,
 }
+
 impl D3DKMT_DISPLAYMODE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DISPLAYMODE }
 
 /// `D3DKMT_DISPLAYMODELIST`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDR.
 #[repr(C)]
@@ -2616,13 +2865,17 @@ pub struct D3DKMT_DISPLAYMODELIST {
     /// Offset 8, 0 bytes: `D3DKMT_DISPLAYMODE[0]`.
     pub pModeList: [D3DKMT_DISPLAYMODE; 0],
 }
-assert_layout! { D3DKMT_DISPLAYMODELIST, 8, 4, VidPnSourceId 0, ModeCount 4, pModeList 8 }
+
+plain_struct! {
+    D3DKMT_DISPLAYMODELIST, 8, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, ModeCount: u32 = 4,
+    pModeList: [D3DKMT_DISPLAYMODE; 0] = 8,
+}
+
 impl D3DKMT_DISPLAYMODELIST {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DISPLAYMODELIST }
 
 /// `D3DKMT_DISPLAY_UMD_FILENAMEINFO`, d3dkmthk.h: 524 bytes, aligned to 4. Source: NRC.
 #[repr(C)]
@@ -2633,13 +2886,16 @@ pub struct D3DKMT_DISPLAY_UMD_FILENAMEINFO {
     /// Offset 4, 520 bytes: `WCHAR[260]`.
     pub UmdFileName: [WCHAR; 260],
 }
-assert_layout! { D3DKMT_DISPLAY_UMD_FILENAMEINFO, 524, 4, Version 0, UmdFileName 4 }
+
+plain_struct! {
+    D3DKMT_DISPLAY_UMD_FILENAMEINFO, 524, 4, Version: KMT_DISPLAY_UMD_VERSION = 0, UmdFileName: [WCHAR; 260] = 4,
+}
+
 impl D3DKMT_DISPLAY_UMD_FILENAMEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DISPLAY_UMD_FILENAMEINFO }
 
 /// `D3DKMT_DLIST_DRIVER_NAME`, d3dkmthk.h: 520 bytes, aligned to 2. Source: NDRC.
 #[repr(C)]
@@ -2648,13 +2904,14 @@ pub struct D3DKMT_DLIST_DRIVER_NAME {
     /// Offset 0, 520 bytes: `WCHAR[260]`.
     pub DListFileName: [WCHAR; 260],
 }
-assert_layout! { D3DKMT_DLIST_DRIVER_NAME, 520, 2, DListFileName 0 }
+
+plain_struct! { D3DKMT_DLIST_DRIVER_NAME, 520, 2, DListFileName: [WCHAR; 260] = 0 }
+
 impl D3DKMT_DLIST_DRIVER_NAME {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DLIST_DRIVER_NAME }
 
 /// `D3DKMT_DOD_SET_DIRTYRECT_MODE`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2663,13 +2920,14 @@ pub struct D3DKMT_DOD_SET_DIRTYRECT_MODE {
     /// Offset 0, 4 bytes: `BOOL`.
     pub bForceFullScreenDirty: BOOL,
 }
-assert_layout! { D3DKMT_DOD_SET_DIRTYRECT_MODE, 4, 4, bForceFullScreenDirty 0 }
+
+plain_struct! { D3DKMT_DOD_SET_DIRTYRECT_MODE, 4, 4, bForceFullScreenDirty: BOOL = 0 }
+
 impl D3DKMT_DOD_SET_DIRTYRECT_MODE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DOD_SET_DIRTYRECT_MODE }
 
 /// `D3DKMT_DRIVER_DESCRIPTION`, d3dkmthk.h: 8192 bytes, aligned to 2. Source: NDRC.
 #[repr(C)]
@@ -2678,13 +2936,14 @@ pub struct D3DKMT_DRIVER_DESCRIPTION {
     /// Offset 0, 8192 bytes: `WCHAR[4096]`.
     pub DriverDescription: [WCHAR; 4096],
 }
-assert_layout! { D3DKMT_DRIVER_DESCRIPTION, 8192, 2, DriverDescription 0 }
+
+plain_struct! { D3DKMT_DRIVER_DESCRIPTION, 8192, 2, DriverDescription: [WCHAR; 4096] = 0 }
+
 impl D3DKMT_DRIVER_DESCRIPTION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_DRIVER_DESCRIPTION }
 
 /// `D3DKMT_ENUMADAPTERS`, d3dkmthk.h: 324 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2695,13 +2954,14 @@ pub struct D3DKMT_ENUMADAPTERS {
     /// Offset 4, 320 bytes: `D3DKMT_ADAPTERINFO[16]`.
     pub Adapters: [D3DKMT_ADAPTERINFO; 16],
 }
-assert_layout! { D3DKMT_ENUMADAPTERS, 324, 4, NumAdapters 0, Adapters 4 }
+
+plain_struct! { D3DKMT_ENUMADAPTERS, 324, 4, NumAdapters: u32 = 0, Adapters: [D3DKMT_ADAPTERINFO; 16] = 4 }
+
 impl D3DKMT_ENUMADAPTERS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ENUMADAPTERS }
 
 /// `D3DKMT_ENUMADAPTERS2`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2714,13 +2974,17 @@ pub struct D3DKMT_ENUMADAPTERS2 {
     /// Offset 8, 8 bytes: `D3DKMT_ADAPTERINFO *`.
     pub pAdapters: *mut D3DKMT_ADAPTERINFO,
 }
-assert_layout! { D3DKMT_ENUMADAPTERS2, 16, 8, NumAdapters 0, _padding4 4, pAdapters 8 }
+
+plain_struct! {
+    D3DKMT_ENUMADAPTERS2, 16, 8, NumAdapters: u32 = 0, _padding4: Padding<4> = 4,
+    pAdapters: *mut D3DKMT_ADAPTERINFO = 8,
+}
+
 impl D3DKMT_ENUMADAPTERS2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ENUMADAPTERS2 }
 
 /// `D3DKMT_ENUMADAPTERS3`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2735,13 +2999,17 @@ pub struct D3DKMT_ENUMADAPTERS3 {
     /// Offset 16, 8 bytes: `D3DKMT_ADAPTERINFO *`.
     pub pAdapters: *mut D3DKMT_ADAPTERINFO,
 }
-assert_layout! { D3DKMT_ENUMADAPTERS3, 24, 8, Filter 0, NumAdapters 8, _padding12 12, pAdapters 16 }
+
+plain_struct! {
+    D3DKMT_ENUMADAPTERS3, 24, 8, Filter: D3DKMT_ENUMADAPTERS_FILTER = 0, NumAdapters: u32 = 8,
+    _padding12: Padding<4> = 12, pAdapters: *mut D3DKMT_ADAPTERINFO = 16,
+}
+
 impl D3DKMT_ENUMADAPTERS3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ENUMADAPTERS3 }
 
 /// `D3DKMT_ENUMADAPTERS_FILTER`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NC.
 #[repr(C)]
@@ -2750,11 +3018,14 @@ pub struct D3DKMT_ENUMADAPTERS_FILTER {
     /// Offset 0, 8 bytes: `ULONGLONG`, type approximate.
     pub Value: u64,
 }
-assert_layout! { D3DKMT_ENUMADAPTERS_FILTER, 8, 8, Value 0 }
+
+plain_struct! { D3DKMT_ENUMADAPTERS_FILTER, 8, 8, Value: u64 = 0 }
+
 impl D3DKMT_ENUMADAPTERS_FILTER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `IncludeComputeOnly`: bit 0 at offset 0.
     #[inline]
     pub const fn IncludeComputeOnly(self) -> bool { self.Value & 0x1 != 0 }
@@ -2765,6 +3036,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     #[must_use]
     #[inline]
     pub const fn with_IncludeComputeOnly(mut self, value: bool) -> Self { self.set_IncludeComputeOnly(value); self }
+
     /// `IncludeDisplayOnly`: bit 1 at offset 0.
     #[inline]
     pub const fn IncludeDisplayOnly(self) -> bool { self.Value & 0x2 != 0 }
@@ -2777,6 +3049,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     #[must_use]
     #[inline]
     pub const fn with_IncludeDisplayOnly(mut self, value: bool) -> Self { self.set_IncludeDisplayOnly(value); self }
+
     /// `IncludeVirtualGpuOnly`: bit 2 at offset 0.
     #[inline]
     pub const fn IncludeVirtualGpuOnly(self) -> bool { self.Value & 0x4 != 0 }
@@ -2791,6 +3064,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     pub const fn with_IncludeVirtualGpuOnly(mut self, value: bool) -> Self {
         self.set_IncludeVirtualGpuOnly(value); self
     }
+
     /// `Reserved`: bits 3 to 63 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u64 { (self.Value >> 3) & 0x1fffffffffffffff }
@@ -2804,6 +3078,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     #[inline]
     pub const fn with_Reserved(mut self, value: u64) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_ENUMADAPTERS_FILTER {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_ENUMADAPTERS_FILTER", self.Value, &[
@@ -2812,7 +3087,6 @@ impl fmt::Debug for D3DKMT_ENUMADAPTERS_FILTER {
         ])
     }
 }
-plain_types! { D3DKMT_ENUMADAPTERS_FILTER }
 
 /// `D3DKMT_EVICT`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2831,15 +3105,18 @@ pub struct D3DKMT_EVICT {
     /// Offset 24, 8 bytes: `UINT64`.
     pub NumBytesToTrim: u64,
 }
-assert_layout! {
-    D3DKMT_EVICT, 32, 8, hDevice 0, NumAllocations 4, AllocationList 8, Flags 16, _padding20 20, NumBytesToTrim 24,
+
+plain_struct! {
+    D3DKMT_EVICT, 32, 8, hDevice: D3DKMT_HANDLE = 0, NumAllocations: u32 = 4,
+    AllocationList: *const D3DKMT_HANDLE = 8, Flags: D3DDDI_EVICT_FLAGS = 16, _padding20: Padding<4> = 20,
+    NumBytesToTrim: u64 = 24,
 }
+
 impl D3DKMT_EVICT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_EVICT }
 
 /// `D3DKMT_EVICTION_CRITERIA`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2854,11 +3131,17 @@ pub struct D3DKMT_EVICTION_CRITERIA {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! { D3DKMT_EVICTION_CRITERIA, 24, 8, MinimumSize 0, MaximumSize 8, s0_u0 16, _padding20 20 }
+
+plain_struct! {
+    D3DKMT_EVICTION_CRITERIA, 24, 8, MinimumSize: u64 = 0, MaximumSize: u64 = 8,
+    s0_u0: D3DKMT_EVICTION_CRITERIA_s0_u0 = 16, _padding20: Padding<4> = 20,
+}
+
 impl D3DKMT_EVICTION_CRITERIA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Flags` at offset 16, 4 bytes: `struct`.
     #[inline]
     pub const fn Flags(&self) -> &D3DKMT_EVICTION_CRITERIA_Flags { plain::view(&self.s0_u0) }
@@ -2868,6 +3151,7 @@ impl D3DKMT_EVICTION_CRITERIA {
     /// Stores `Flags`.
     #[inline]
     pub const fn set_Flags(&mut self, value: D3DKMT_EVICTION_CRITERIA_Flags) { plain::put(&mut self.s0_u0, value); }
+
     /// `Value` at offset 16, 4 bytes: `UINT`.
     #[inline]
     pub const fn Value(&self) -> u32 { plain::get(&self.s0_u0) }
@@ -2883,11 +3167,14 @@ pub struct D3DKMT_EVICTION_CRITERIA_Flags {
     /// Offset 16, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMT_EVICTION_CRITERIA_Flags, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMT_EVICTION_CRITERIA_Flags, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMT_EVICTION_CRITERIA_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Primary`: bit 0 at offset 16.
     #[inline]
     pub const fn Primary(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -2898,6 +3185,7 @@ impl D3DKMT_EVICTION_CRITERIA_Flags {
     #[must_use]
     #[inline]
     pub const fn with_Primary(mut self, value: bool) -> Self { self.set_Primary(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 16.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 1) & 0x7fffffff }
@@ -2911,6 +3199,7 @@ impl D3DKMT_EVICTION_CRITERIA_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_EVICTION_CRITERIA_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_EVICTION_CRITERIA_Flags", u64::from(self.bits0), &[
@@ -2927,18 +3216,20 @@ pub union D3DKMT_EVICTION_CRITERIA_s0_u0 {
     pub(crate) Value: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMT_EVICTION_CRITERIA_s0_u0, 4, 4 }
+
+plain_union! { D3DKMT_EVICTION_CRITERIA_s0_u0, 4, 4, D3DKMT_EVICTION_CRITERIA_Flags, u32, [u8; 4] }
+
 impl D3DKMT_EVICTION_CRITERIA_s0_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_EVICTION_CRITERIA_s0_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_EVICTION_CRITERIA_s0_u0")
     }
 }
-plain_types! { D3DKMT_EVICTION_CRITERIA, D3DKMT_EVICTION_CRITERIA_Flags, D3DKMT_EVICTION_CRITERIA_s0_u0 }
 
 /// `D3DKMT_FLUSHHEAPTRANSITIONS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2947,13 +3238,14 @@ pub struct D3DKMT_FLUSHHEAPTRANSITIONS {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hAdapter: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_FLUSHHEAPTRANSITIONS, 4, 4, hAdapter 0 }
+
+plain_struct! { D3DKMT_FLUSHHEAPTRANSITIONS, 4, 4, hAdapter: D3DKMT_HANDLE = 0 }
+
 impl D3DKMT_FLUSHHEAPTRANSITIONS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_FLUSHHEAPTRANSITIONS }
 
 /// `D3DKMT_FREEGPUVIRTUALADDRESS`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2968,13 +3260,17 @@ pub struct D3DKMT_FREEGPUVIRTUALADDRESS {
     /// Offset 16, 8 bytes: `D3DGPU_SIZE_T`.
     pub Size: D3DGPU_SIZE_T,
 }
-assert_layout! { D3DKMT_FREEGPUVIRTUALADDRESS, 24, 8, hAdapter 0, _padding4 4, BaseAddress 8, Size 16 }
+
+plain_struct! {
+    D3DKMT_FREEGPUVIRTUALADDRESS, 24, 8, hAdapter: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    BaseAddress: D3DGPU_VIRTUAL_ADDRESS = 8, Size: D3DGPU_SIZE_T = 16,
+}
+
 impl D3DKMT_FREEGPUVIRTUALADDRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_FREEGPUVIRTUALADDRESS }
 
 /// `D3DKMT_GETALLOCATIONPRIORITY`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2993,16 +3289,18 @@ pub struct D3DKMT_GETALLOCATIONPRIORITY {
     /// Offset 24, 8 bytes: `UINT *`.
     pub pPriorities: *mut u32,
 }
-assert_layout! {
-    D3DKMT_GETALLOCATIONPRIORITY, 32, 8, hDevice 0, hResource 4, phAllocationList 8, AllocationCount 16,
-    _padding20 20, pPriorities 24,
+
+plain_struct! {
+    D3DKMT_GETALLOCATIONPRIORITY, 32, 8, hDevice: D3DKMT_HANDLE = 0, hResource: D3DKMT_HANDLE = 4,
+    phAllocationList: *const D3DKMT_HANDLE = 8, AllocationCount: u32 = 16, _padding20: Padding<4> = 20,
+    pPriorities: *mut u32 = 24,
 }
+
 impl D3DKMT_GETALLOCATIONPRIORITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETALLOCATIONPRIORITY }
 
 /// `D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3013,13 +3311,14 @@ pub struct D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY {
     /// Offset 4, 4 bytes: `INT`.
     pub Priority: i32,
 }
-assert_layout! { D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY, 8, 4, hContext 0, Priority 4 }
+
+plain_struct! { D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY, 8, 4, hContext: D3DKMT_HANDLE = 0, Priority: i32 = 4 }
+
 impl D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY }
 
 /// `D3DKMT_GETCONTEXTSCHEDULINGPRIORITY`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3030,13 +3329,14 @@ pub struct D3DKMT_GETCONTEXTSCHEDULINGPRIORITY {
     /// Offset 4, 4 bytes: `INT`.
     pub Priority: i32,
 }
-assert_layout! { D3DKMT_GETCONTEXTSCHEDULINGPRIORITY, 8, 4, hContext 0, Priority 4 }
+
+plain_struct! { D3DKMT_GETCONTEXTSCHEDULINGPRIORITY, 8, 4, hContext: D3DKMT_HANDLE = 0, Priority: i32 = 4 }
+
 impl D3DKMT_GETCONTEXTSCHEDULINGPRIORITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETCONTEXTSCHEDULINGPRIORITY }
 
 /// `D3DKMT_GETDEVICESTATE`, d3dkmthk.h: 56 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3049,17 +3349,24 @@ pub struct D3DKMT_GETDEVICESTATE {
     /// Offset 8, 48 bytes: anonymous union.
     pub u0: D3DKMT_GETDEVICESTATE_u0,
 }
-assert_layout! { D3DKMT_GETDEVICESTATE, 56, 8, hDevice 0, StateType 4, u0 8 }
+
+plain_struct! {
+    D3DKMT_GETDEVICESTATE, 56, 8, hDevice: D3DKMT_HANDLE = 0, StateType: D3DKMT_DEVICESTATE_TYPE = 4,
+    u0: D3DKMT_GETDEVICESTATE_u0 = 8,
+}
+
 impl D3DKMT_GETDEVICESTATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ExecutionState` at offset 8, 4 bytes: `D3DKMT_DEVICEEXECUTION_STATE`.
     #[inline]
     pub const fn ExecutionState(&self) -> D3DKMT_DEVICEEXECUTION_STATE { plain::get(&self.u0) }
     /// Stores `ExecutionState`.
     #[inline]
     pub const fn set_ExecutionState(&mut self, value: D3DKMT_DEVICEEXECUTION_STATE) { plain::put(&mut self.u0, value); }
+
     /// `PresentState` at offset 8, 40 bytes: `D3DKMT_DEVICEPRESENT_STATE`.
     #[inline]
     pub const fn PresentState(&self) -> &D3DKMT_DEVICEPRESENT_STATE { plain::view(&self.u0) }
@@ -3069,6 +3376,7 @@ impl D3DKMT_GETDEVICESTATE {
     /// Stores `PresentState`.
     #[inline]
     pub const fn set_PresentState(&mut self, value: D3DKMT_DEVICEPRESENT_STATE) { plain::put(&mut self.u0, value); }
+
     /// `ResetState` at offset 8, 4 bytes: `D3DKMT_DEVICERESET_STATE`.
     #[inline]
     pub const fn ResetState(&self) -> &D3DKMT_DEVICERESET_STATE { plain::view(&self.u0) }
@@ -3078,6 +3386,7 @@ impl D3DKMT_GETDEVICESTATE {
     /// Stores `ResetState`.
     #[inline]
     pub const fn set_ResetState(&mut self, value: D3DKMT_DEVICERESET_STATE) { plain::put(&mut self.u0, value); }
+
     /// `PresentStateDWM` at offset 8, 48 bytes: `D3DKMT_DEVICEPRESENT_STATE_DWM`.
     #[inline]
     pub const fn PresentStateDWM(&self) -> &D3DKMT_DEVICEPRESENT_STATE_DWM { plain::view(&self.u0) }
@@ -3089,6 +3398,7 @@ impl D3DKMT_GETDEVICESTATE {
     pub const fn set_PresentStateDWM(&mut self, value: D3DKMT_DEVICEPRESENT_STATE_DWM) {
         plain::put(&mut self.u0, value);
     }
+
     /// `PageFaultState` at offset 8, 32 bytes: `D3DKMT_DEVICEPAGEFAULT_STATE`.
     #[inline]
     pub const fn PageFaultState(&self) -> &D3DKMT_DEVICEPAGEFAULT_STATE { plain::view(&self.u0) }
@@ -3098,6 +3408,7 @@ impl D3DKMT_GETDEVICESTATE {
     /// Stores `PageFaultState`.
     #[inline]
     pub const fn set_PageFaultState(&mut self, value: D3DKMT_DEVICEPAGEFAULT_STATE) { plain::put(&mut self.u0, value); }
+
     /// `PresentQueueState` at offset 8, 8 bytes: `D3DKMT_DEVICEPRESENT_QUEUE_STATE`.
     #[inline]
     pub const fn PresentQueueState(&self) -> &D3DKMT_DEVICEPRESENT_QUEUE_STATE { plain::view(&self.u0) }
@@ -3125,18 +3436,24 @@ pub union D3DKMT_GETDEVICESTATE_u0 {
     pub(crate) PresentQueueState: D3DKMT_DEVICEPRESENT_QUEUE_STATE,
     pub(crate) _bytes: [u8; 48],
 }
-assert_layout! { D3DKMT_GETDEVICESTATE_u0, 48, 8 }
+
+plain_union! {
+    D3DKMT_GETDEVICESTATE_u0, 48, 8, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICEPRESENT_STATE,
+    D3DKMT_DEVICERESET_STATE, D3DKMT_DEVICEPRESENT_STATE_DWM, D3DKMT_DEVICEPAGEFAULT_STATE,
+    D3DKMT_DEVICEPRESENT_QUEUE_STATE, [u8; 48],
+}
+
 impl D3DKMT_GETDEVICESTATE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_GETDEVICESTATE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_GETDEVICESTATE_u0")
     }
 }
-plain_types! { D3DKMT_GETDEVICESTATE, D3DKMT_GETDEVICESTATE_u0 }
 
 /// `D3DKMT_GETDISPLAYMODELIST`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3153,15 +3470,17 @@ pub struct D3DKMT_GETDISPLAYMODELIST {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_GETDISPLAYMODELIST, 24, 8, hAdapter 0, VidPnSourceId 4, pModeList 8, ModeCount 16, _padding20 20,
+
+plain_struct! {
+    D3DKMT_GETDISPLAYMODELIST, 24, 8, hAdapter: D3DKMT_HANDLE = 0, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4,
+    pModeList: *mut D3DKMT_DISPLAYMODE = 8, ModeCount: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl D3DKMT_GETDISPLAYMODELIST {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETDISPLAYMODELIST }
 
 /// `D3DKMT_GETMULTISAMPLEMETHODLIST`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3186,16 +3505,19 @@ pub struct D3DKMT_GETMULTISAMPLEMETHODLIST {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_GETMULTISAMPLEMETHODLIST, 40, 8, hAdapter 0, VidPnSourceId 4, Width 8, Height 12, Format 16,
-    _padding20 20, pMethodList 24, MethodCount 32, _padding36 36,
+
+plain_struct! {
+    D3DKMT_GETMULTISAMPLEMETHODLIST, 40, 8, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, Width: u32 = 8, Height: u32 = 12, Format: D3DDDIFORMAT = 16,
+    _padding20: Padding<4> = 20, pMethodList: *mut D3DKMT_MULTISAMPLEMETHOD = 24, MethodCount: u32 = 32,
+    _padding36: Padding<4> = 36,
 }
+
 impl D3DKMT_GETMULTISAMPLEMETHODLIST {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETMULTISAMPLEMETHODLIST }
 
 /// `D3DKMT_GETNATIVEFENCELOGDETAIL`, d3dkmthk.h: 96 bytes, aligned to 8. Source: NDC.
 #[repr(C)]
@@ -3216,16 +3538,19 @@ pub struct D3DKMT_GETNATIVEFENCELOGDETAIL {
     /// Offset 32, 64 bytes: `BYTE[64]`.
     pub Reserved: [u8; 64],
 }
-assert_layout! {
-    D3DKMT_GETNATIVEFENCELOGDETAIL, 96, 8, hHwQueue 0, Flags 4, WaitLogNumberOfEntries 8,
-    SignalLogNumberOfEntries 12, WaitLogGpuBaseAddress 16, SignalLogGpuBaseAddress 24, Reserved 32,
+
+plain_struct! {
+    D3DKMT_GETNATIVEFENCELOGDETAIL, 96, 8, hHwQueue: D3DKMT_HANDLE = 0,
+    Flags: D3DKMT_GETNATIVEFENCELOGDETAIL_FLAGS = 4, WaitLogNumberOfEntries: u32 = 8,
+    SignalLogNumberOfEntries: u32 = 12, WaitLogGpuBaseAddress: D3DGPU_VIRTUAL_ADDRESS = 16,
+    SignalLogGpuBaseAddress: D3DGPU_VIRTUAL_ADDRESS = 24, Reserved: [u8; 64] = 32,
 }
+
 impl D3DKMT_GETNATIVEFENCELOGDETAIL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETNATIVEFENCELOGDETAIL }
 
 /// `D3DKMT_GETNATIVEFENCELOGDETAIL_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDC.
 #[repr(C)]
@@ -3234,11 +3559,14 @@ pub struct D3DKMT_GETNATIVEFENCELOGDETAIL_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_GETNATIVEFENCELOGDETAIL_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_GETNATIVEFENCELOGDETAIL_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_GETNATIVEFENCELOGDETAIL_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -3250,6 +3578,7 @@ impl D3DKMT_GETNATIVEFENCELOGDETAIL_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_GETNATIVEFENCELOGDETAIL_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_GETNATIVEFENCELOGDETAIL_FLAGS", u64::from(self.Value), &[
@@ -3257,7 +3586,6 @@ impl fmt::Debug for D3DKMT_GETNATIVEFENCELOGDETAIL_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_GETNATIVEFENCELOGDETAIL_FLAGS }
 
 /// `D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3272,13 +3600,17 @@ pub struct D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT {
     #[doc(hidden)]
     pub _padding17: Padding<7>,
 }
-assert_layout! { D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT, 24, 8, hProcess 0, AdapterLuid 8, Support 16, _padding17 17 }
+
+plain_struct! {
+    D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT, 24, 8, hProcess: HANDLE = 0, AdapterLuid: LUID = 8, Support: BOOLEAN = 16,
+    _padding17: Padding<7> = 17,
+}
+
 impl D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETPROCESSDEVICEREMOVALSUPPORT }
 
 /// `D3DKMT_GETRUNTIMEDATA`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3295,15 +3627,17 @@ pub struct D3DKMT_GETRUNTIMEDATA {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_GETRUNTIMEDATA, 24, 8, hAdapter 0, hGlobalShare 4, pRuntimeData 8, RuntimeDataSize 16, _padding20 20,
+
+plain_struct! {
+    D3DKMT_GETRUNTIMEDATA, 24, 8, hAdapter: D3DKMT_HANDLE = 0, hGlobalShare: D3DKMT_HANDLE = 4,
+    pRuntimeData: *mut c_void = 8, RuntimeDataSize: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl D3DKMT_GETRUNTIMEDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETRUNTIMEDATA }
 
 /// `D3DKMT_GETSCANLINE`, d3dkmthk.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3320,13 +3654,17 @@ pub struct D3DKMT_GETSCANLINE {
     /// Offset 12, 4 bytes: `UINT`.
     pub ScanLine: u32,
 }
-assert_layout! { D3DKMT_GETSCANLINE, 16, 4, hAdapter 0, VidPnSourceId 4, InVerticalBlank 8, _padding9 9, ScanLine 12 }
+
+plain_struct! {
+    D3DKMT_GETSCANLINE, 16, 4, hAdapter: D3DKMT_HANDLE = 0, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4,
+    InVerticalBlank: BOOLEAN = 8, _padding9: Padding<3> = 9, ScanLine: u32 = 12,
+}
+
 impl D3DKMT_GETSCANLINE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETSCANLINE }
 
 /// `D3DKMT_GETSHAREDPRIMARYHANDLE`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3339,13 +3677,17 @@ pub struct D3DKMT_GETSHAREDPRIMARYHANDLE {
     /// Offset 8, 4 bytes: `D3DKMT_HANDLE`.
     pub hSharedPrimary: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_GETSHAREDPRIMARYHANDLE, 12, 4, hAdapter 0, VidPnSourceId 4, hSharedPrimary 8 }
+
+plain_struct! {
+    D3DKMT_GETSHAREDPRIMARYHANDLE, 12, 4, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, hSharedPrimary: D3DKMT_HANDLE = 8,
+}
+
 impl D3DKMT_GETSHAREDPRIMARYHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETSHAREDPRIMARYHANDLE }
 
 /// `D3DKMT_GETSHAREDRESOURCEADAPTERLUID`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3360,13 +3702,17 @@ pub struct D3DKMT_GETSHAREDRESOURCEADAPTERLUID {
     /// Offset 16, 8 bytes: `LUID`.
     pub AdapterLuid: LUID,
 }
-assert_layout! { D3DKMT_GETSHAREDRESOURCEADAPTERLUID, 24, 8, hGlobalShare 0, _padding4 4, hNtHandle 8, AdapterLuid 16 }
+
+plain_struct! {
+    D3DKMT_GETSHAREDRESOURCEADAPTERLUID, 24, 8, hGlobalShare: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    hNtHandle: HANDLE = 8, AdapterLuid: LUID = 16,
+}
+
 impl D3DKMT_GETSHAREDRESOURCEADAPTERLUID {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETSHAREDRESOURCEADAPTERLUID }
 
 /// `D3DKMT_GETVERTICALBLANKEVENT`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3383,15 +3729,18 @@ pub struct D3DKMT_GETVERTICALBLANKEVENT {
     /// Offset 16, 8 bytes: `D3DKMT_PTR_TYPE *`.
     pub phEvent: *mut D3DKMT_PTR_TYPE,
 }
-assert_layout! {
-    D3DKMT_GETVERTICALBLANKEVENT, 24, 8, hAdapter 0, hDevice 4, VidPnSourceId 8, _padding12 12, phEvent 16,
+
+plain_struct! {
+    D3DKMT_GETVERTICALBLANKEVENT, 24, 8, hAdapter: D3DKMT_HANDLE = 0, hDevice: D3DKMT_HANDLE = 4,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, _padding12: Padding<4> = 12,
+    phEvent: *mut D3DKMT_PTR_TYPE = 16,
 }
+
 impl D3DKMT_GETVERTICALBLANKEVENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GETVERTICALBLANKEVENT }
 
 /// `D3DKMT_GET_DEVICE_VIDPN_OWNERSHIP_INFO`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3404,13 +3753,17 @@ pub struct D3DKMT_GET_DEVICE_VIDPN_OWNERSHIP_INFO {
     #[doc(hidden)]
     pub _padding5: Padding<3>,
 }
-assert_layout! { D3DKMT_GET_DEVICE_VIDPN_OWNERSHIP_INFO, 8, 4, hDevice 0, bFailedDwmAcquireVidPn 4, _padding5 5 }
+
+plain_struct! {
+    D3DKMT_GET_DEVICE_VIDPN_OWNERSHIP_INFO, 8, 4, hDevice: D3DKMT_HANDLE = 0, bFailedDwmAcquireVidPn: BOOLEAN = 4,
+    _padding5: Padding<3> = 5,
+}
+
 impl D3DKMT_GET_DEVICE_VIDPN_OWNERSHIP_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GET_DEVICE_VIDPN_OWNERSHIP_INFO }
 
 /// `D3DKMT_GET_GPUMMU_CAPS`, d3dkmthk.h: 264 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3423,13 +3776,17 @@ pub struct D3DKMT_GET_GPUMMU_CAPS {
     /// Offset 8, 256 bytes: `DXGK_ESCAPE_GPUMMUCAPS`.
     pub GpuMmuCaps: DXGK_ESCAPE_GPUMMUCAPS,
 }
-assert_layout! { D3DKMT_GET_GPUMMU_CAPS, 264, 8, PhysicalAdapterIndex 0, _padding4 4, GpuMmuCaps 8 }
+
+plain_struct! {
+    D3DKMT_GET_GPUMMU_CAPS, 264, 8, PhysicalAdapterIndex: u32 = 0, _padding4: Padding<4> = 4,
+    GpuMmuCaps: DXGK_ESCAPE_GPUMMUCAPS = 8,
+}
+
 impl D3DKMT_GET_GPUMMU_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GET_GPUMMU_CAPS }
 
 /// `D3DKMT_GET_POST_COMPOSITION_CAPS`, d3dkmthk.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3444,15 +3801,17 @@ pub struct D3DKMT_GET_POST_COMPOSITION_CAPS {
     /// Offset 12, 4 bytes: `float`.
     pub MaxShrinkFactor: f32,
 }
-assert_layout! {
-    D3DKMT_GET_POST_COMPOSITION_CAPS, 16, 4, hAdapter 0, VidPnSourceId 4, MaxStretchFactor 8, MaxShrinkFactor 12,
+
+plain_struct! {
+    D3DKMT_GET_POST_COMPOSITION_CAPS, 16, 4, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, MaxStretchFactor: f32 = 8, MaxShrinkFactor: f32 = 12,
 }
+
 impl D3DKMT_GET_POST_COMPOSITION_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GET_POST_COMPOSITION_CAPS }
 
 /// `D3DKMT_GET_PTE`, d3dkmthk.h: 1072 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3477,16 +3836,18 @@ pub struct D3DKMT_GET_PTE {
     #[doc(hidden)]
     pub _padding1068: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_GET_PTE, 1072, 8, PhysicalAdapterIndex 0, PageTableLevel 4, PageTableIndex 8, b64KBPte 32, _padding33 33,
-    NumPtes 36, Pte 40, NumValidEntries 1064, _padding1068 1068,
+
+plain_struct! {
+    D3DKMT_GET_PTE, 1072, 8, PhysicalAdapterIndex: u32 = 0, PageTableLevel: u32 = 4, PageTableIndex: [u32; 6] = 8,
+    b64KBPte: BOOLEAN = 32, _padding33: Padding<3> = 33, NumPtes: u32 = 36, Pte: [DXGK_PTE; 64] = 40,
+    NumValidEntries: u32 = 1064, _padding1068: Padding<4> = 1068,
 }
+
 impl D3DKMT_GET_PTE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GET_PTE }
 
 /// `D3DKMT_GET_PTE_EXT`, d3dkmthk.h: 1024 bytes, aligned to 8. Source: NC.
 #[repr(C)]
@@ -3497,13 +3858,14 @@ pub struct D3DKMT_GET_PTE_EXT {
     /// Offset 512, 512 bytes: `ULONGLONG[64]`.
     pub AllocationData: [u64; 64],
 }
-assert_layout! { D3DKMT_GET_PTE_EXT, 1024, 8, DriverProtection 0, AllocationData 512 }
+
+plain_struct! { D3DKMT_GET_PTE_EXT, 1024, 8, DriverProtection: [u64; 64] = 0, AllocationData: [u64; 64] = 512 }
+
 impl D3DKMT_GET_PTE_EXT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GET_PTE_EXT }
 
 /// `D3DKMT_GET_SEGMENT_CAPS`, d3dkmthk.h: 776 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3516,13 +3878,17 @@ pub struct D3DKMT_GET_SEGMENT_CAPS {
     /// Offset 8, 768 bytes: `D3DKMT_SEGMENT_CAPS[32]`.
     pub SegmentCaps: [D3DKMT_SEGMENT_CAPS; 32],
 }
-assert_layout! { D3DKMT_GET_SEGMENT_CAPS, 776, 8, PhysicalAdapterIndex 0, NumSegments 4, SegmentCaps 8 }
+
+plain_struct! {
+    D3DKMT_GET_SEGMENT_CAPS, 776, 8, PhysicalAdapterIndex: u32 = 0, NumSegments: u32 = 4,
+    SegmentCaps: [D3DKMT_SEGMENT_CAPS; 32] = 8,
+}
+
 impl D3DKMT_GET_SEGMENT_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GET_SEGMENT_CAPS }
 
 /// `D3DKMT_GPUMMU_CAPS`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3533,7 +3899,9 @@ pub struct D3DKMT_GPUMMU_CAPS {
     /// Offset 4, 4 bytes: `UINT`.
     pub VirtualAddressBitCount: u32,
 }
-assert_layout! { D3DKMT_GPUMMU_CAPS, 8, 4, Flags 0, VirtualAddressBitCount 4 }
+
+plain_struct! { D3DKMT_GPUMMU_CAPS, 8, 4, Flags: D3DKMT_GPUMMU_CAPS_Flags = 0, VirtualAddressBitCount: u32 = 4 }
+
 impl D3DKMT_GPUMMU_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3547,11 +3915,14 @@ pub struct D3DKMT_GPUMMU_CAPS_Flags {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_GPUMMU_CAPS_Flags, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_GPUMMU_CAPS_Flags, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_GPUMMU_CAPS_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ReadOnlyMemorySupported`: bit 0 at offset 0.
     #[inline]
     pub const fn ReadOnlyMemorySupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -3566,6 +3937,7 @@ impl D3DKMT_GPUMMU_CAPS_Flags {
     pub const fn with_ReadOnlyMemorySupported(mut self, value: bool) -> Self {
         self.set_ReadOnlyMemorySupported(value); self
     }
+
     /// `NoExecuteMemorySupported`: bit 1 at offset 0.
     #[inline]
     pub const fn NoExecuteMemorySupported(self) -> bool { self.Value & 0x2 != 0 }
@@ -3580,6 +3952,7 @@ impl D3DKMT_GPUMMU_CAPS_Flags {
     pub const fn with_NoExecuteMemorySupported(mut self, value: bool) -> Self {
         self.set_NoExecuteMemorySupported(value); self
     }
+
     /// `CacheCoherentMemorySupported`: bit 2 at offset 0.
     #[inline]
     pub const fn CacheCoherentMemorySupported(self) -> bool { self.Value & 0x4 != 0 }
@@ -3594,6 +3967,7 @@ impl D3DKMT_GPUMMU_CAPS_Flags {
     pub const fn with_CacheCoherentMemorySupported(mut self, value: bool) -> Self {
         self.set_CacheCoherentMemorySupported(value); self
     }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -3607,6 +3981,7 @@ impl D3DKMT_GPUMMU_CAPS_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_GPUMMU_CAPS_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_GPUMMU_CAPS_Flags", u64::from(self.Value), &[
@@ -3615,7 +3990,6 @@ impl fmt::Debug for D3DKMT_GPUMMU_CAPS_Flags {
         ])
     }
 }
-plain_types! { D3DKMT_GPUMMU_CAPS, D3DKMT_GPUMMU_CAPS_Flags }
 
 /// `D3DKMT_GPUVERSION`, d3dkmthk.h: 132 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3628,10 +4002,14 @@ pub struct D3DKMT_GPUVERSION {
     /// Offset 68, 64 bytes: `WCHAR[32]`.
     pub GpuArchitecture: [WCHAR; 32],
 }
-assert_layout! { D3DKMT_GPUVERSION, 132, 4, PhysicalAdapterIndex 0, BiosVersion 4, GpuArchitecture 68 }
+
+plain_struct! {
+    D3DKMT_GPUVERSION, 132, 4, PhysicalAdapterIndex: u32 = 0, BiosVersion: [WCHAR; 32] = 4,
+    GpuArchitecture: [WCHAR; 32] = 68,
+}
+
 impl D3DKMT_GPUVERSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_GPUVERSION }

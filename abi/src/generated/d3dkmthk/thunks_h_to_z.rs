@@ -24,7 +24,7 @@ use crate::{
     PDXGK_SET_SHARED_POWER_COMPONENT_STATE, PFND3DKMT_BUDGETCHANGENOTIFICATIONCALLBACK,
     PFND3DKMT_DISABLEPROCESSDEBUGBLOBCOLLECTION, PFND3DKMT_ENABLEPROCESSDEBUGBLOBCOLLECTION,
     PFND3DKMT_MAPPROCESSDEBUGBLOB, PFND3DKMT_TRIMNOTIFICATIONCALLBACK, PFND3DKMT_UNMAPPROCESSDEBUGBLOB, POINT,
-    Padding, RECT, RECTL, WCHAR, assert_layout, bits, plain, plain_types,
+    Padding, RECT, RECTL, WCHAR, bits, plain, plain_struct, plain_union,
 };
 
 /// `D3DKMT_HISTORY_BUFFER_STATUS`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
@@ -38,13 +38,14 @@ pub struct D3DKMT_HISTORY_BUFFER_STATUS {
     /// Offset 4, 4 bytes: `UINT`.
     pub Reserved: u32,
 }
-assert_layout! { D3DKMT_HISTORY_BUFFER_STATUS, 8, 4, Enabled 0, _padding1 1, Reserved 4 }
+
+plain_struct! { D3DKMT_HISTORY_BUFFER_STATUS, 8, 4, Enabled: BOOLEAN = 0, _padding1: Padding<3> = 1, Reserved: u32 = 4 }
+
 impl D3DKMT_HISTORY_BUFFER_STATUS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_HISTORY_BUFFER_STATUS }
 
 /// `D3DKMT_HWDRM_SUPPORT`, d3dkmthk.h: 1 bytes, aligned to 1. Source: NDRC.
 #[repr(C)]
@@ -53,13 +54,14 @@ pub struct D3DKMT_HWDRM_SUPPORT {
     /// Offset 0, 1 byte: `BOOLEAN`.
     pub Supported: BOOLEAN,
 }
-assert_layout! { D3DKMT_HWDRM_SUPPORT, 1, 1, Supported 0 }
+
+plain_struct! { D3DKMT_HWDRM_SUPPORT, 1, 1, Supported: BOOLEAN = 0 }
+
 impl D3DKMT_HWDRM_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_HWDRM_SUPPORT }
 
 /// `D3DKMT_HYBRID_DLIST_DLL_MUX_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NC.
 #[repr(C)]
@@ -68,13 +70,14 @@ pub struct D3DKMT_HYBRID_DLIST_DLL_MUX_SUPPORT {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_HYBRID_DLIST_DLL_MUX_SUPPORT, 4, 4, Supported 0 }
+
+plain_struct! { D3DKMT_HYBRID_DLIST_DLL_MUX_SUPPORT, 4, 4, Supported: BOOL = 0 }
+
 impl D3DKMT_HYBRID_DLIST_DLL_MUX_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_HYBRID_DLIST_DLL_MUX_SUPPORT }
 
 /// `D3DKMT_HYBRID_DLIST_DLL_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -83,13 +86,14 @@ pub struct D3DKMT_HYBRID_DLIST_DLL_SUPPORT {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_HYBRID_DLIST_DLL_SUPPORT, 4, 4, Supported 0 }
+
+plain_struct! { D3DKMT_HYBRID_DLIST_DLL_SUPPORT, 4, 4, Supported: BOOL = 0 }
+
 impl D3DKMT_HYBRID_DLIST_DLL_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_HYBRID_DLIST_DLL_SUPPORT }
 
 /// `D3DKMT_HYBRID_LIST`, d3dkmthk.h: 20 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -104,13 +108,17 @@ pub struct D3DKMT_HYBRID_LIST {
     /// Offset 16, 4 bytes: `D3DKMT_GPU_PREFERENCE_QUERY_TYPE`.
     pub QueryType: D3DKMT_GPU_PREFERENCE_QUERY_TYPE,
 }
-assert_layout! { D3DKMT_HYBRID_LIST, 20, 4, State 0, AdapterLuid 4, bUserPreferenceQuery 12, QueryType 16 }
+
+plain_struct! {
+    D3DKMT_HYBRID_LIST, 20, 4, State: D3DKMT_GPU_PREFERENCE_QUERY_STATE = 0, AdapterLuid: LUID = 4,
+    bUserPreferenceQuery: BOOL = 12, QueryType: D3DKMT_GPU_PREFERENCE_QUERY_TYPE = 16,
+}
+
 impl D3DKMT_HYBRID_LIST {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_HYBRID_LIST }
 
 /// `D3DKMT_INVALIDATEACTIVEVIDPN`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -127,16 +135,17 @@ pub struct D3DKMT_INVALIDATEACTIVEVIDPN {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_INVALIDATEACTIVEVIDPN, 24, 8, hAdapter 0, _padding4 4, pPrivateDriverData 8, PrivateDriverDataSize 16,
-    _padding20 20,
+
+plain_struct! {
+    D3DKMT_INVALIDATEACTIVEVIDPN, 24, 8, hAdapter: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    pPrivateDriverData: *mut c_void = 8, PrivateDriverDataSize: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl D3DKMT_INVALIDATEACTIVEVIDPN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_INVALIDATEACTIVEVIDPN }
 
 /// `D3DKMT_INVALIDATECACHE`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -151,13 +160,17 @@ pub struct D3DKMT_INVALIDATECACHE {
     /// Offset 16, 8 bytes: `D3DKMT_SIZE_T`.
     pub Length: D3DKMT_SIZE_T,
 }
-assert_layout! { D3DKMT_INVALIDATECACHE, 24, 8, hDevice 0, hAllocation 4, Offset 8, Length 16 }
+
+plain_struct! {
+    D3DKMT_INVALIDATECACHE, 24, 8, hDevice: D3DKMT_HANDLE = 0, hAllocation: D3DKMT_HANDLE = 4,
+    Offset: D3DKMT_SIZE_T = 8, Length: D3DKMT_SIZE_T = 16,
+}
+
 impl D3DKMT_INVALIDATECACHE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_INVALIDATECACHE }
 
 /// `D3DKMT_ISBADDRIVERFORHWPROTECTIONDISABLED`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -166,13 +179,14 @@ pub struct D3DKMT_ISBADDRIVERFORHWPROTECTIONDISABLED {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Disabled: BOOL,
 }
-assert_layout! { D3DKMT_ISBADDRIVERFORHWPROTECTIONDISABLED, 4, 4, Disabled 0 }
+
+plain_struct! { D3DKMT_ISBADDRIVERFORHWPROTECTIONDISABLED, 4, 4, Disabled: BOOL = 0 }
+
 impl D3DKMT_ISBADDRIVERFORHWPROTECTIONDISABLED {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ISBADDRIVERFORHWPROTECTIONDISABLED }
 
 /// `D3DKMT_ISFEATUREENABLED`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDC.
 #[repr(C)]
@@ -185,13 +199,17 @@ pub struct D3DKMT_ISFEATUREENABLED {
     /// Offset 8, 4 bytes: `DXGK_ISFEATUREENABLED_RESULT`.
     pub Result: DXGK_ISFEATUREENABLED_RESULT,
 }
-assert_layout! { D3DKMT_ISFEATUREENABLED, 12, 4, hAdapter 0, FeatureId 4, Result 8 }
+
+plain_struct! {
+    D3DKMT_ISFEATUREENABLED, 12, 4, hAdapter: D3DKMT_HANDLE = 0, FeatureId: DXGK_FEATURE_ID = 4,
+    Result: DXGK_ISFEATUREENABLED_RESULT = 8,
+}
+
 impl D3DKMT_ISFEATUREENABLED {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_ISFEATUREENABLED }
 
 /// `D3DKMT_KMD_DRIVER_VERSION`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -200,13 +218,14 @@ pub struct D3DKMT_KMD_DRIVER_VERSION {
     /// Offset 0, 8 bytes: `LARGE_INTEGER`.
     pub DriverVersion: LARGE_INTEGER,
 }
-assert_layout! { D3DKMT_KMD_DRIVER_VERSION, 8, 8, DriverVersion 0 }
+
+plain_struct! { D3DKMT_KMD_DRIVER_VERSION, 8, 8, DriverVersion: LARGE_INTEGER = 0 }
+
 impl D3DKMT_KMD_DRIVER_VERSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_KMD_DRIVER_VERSION }
 
 /// `D3DKMT_LOCK`, d3dkmthk.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -231,16 +250,18 @@ pub struct D3DKMT_LOCK {
     /// Offset 40, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub GpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! {
-    D3DKMT_LOCK, 48, 8, hDevice 0, hAllocation 4, PrivateDriverData 8, NumPages 12, pPages 16, pData 24, Flags 32,
-    _padding36 36, GpuVirtualAddress 40,
+
+plain_struct! {
+    D3DKMT_LOCK, 48, 8, hDevice: D3DKMT_HANDLE = 0, hAllocation: D3DKMT_HANDLE = 4, PrivateDriverData: u32 = 8,
+    NumPages: u32 = 12, pPages: *const u32 = 16, pData: *mut c_void = 24, Flags: D3DDDICB_LOCKFLAGS = 32,
+    _padding36: Padding<4> = 36, GpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 40,
 }
+
 impl D3DKMT_LOCK {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_LOCK }
 
 /// `D3DKMT_LOCK2`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -257,13 +278,17 @@ pub struct D3DKMT_LOCK2 {
     /// Offset 16, 8 bytes: `PVOID`.
     pub pData: *mut c_void,
 }
-assert_layout! { D3DKMT_LOCK2, 24, 8, hDevice 0, hAllocation 4, Flags 8, _padding12 12, pData 16 }
+
+plain_struct! {
+    D3DKMT_LOCK2, 24, 8, hDevice: D3DKMT_HANDLE = 0, hAllocation: D3DKMT_HANDLE = 4, Flags: D3DDDICB_LOCK2FLAGS = 8,
+    _padding12: Padding<4> = 12, pData: *mut c_void = 16,
+}
+
 impl D3DKMT_LOCK2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_LOCK2 }
 
 /// `D3DKMT_MAPPROCESSDEBUGBLOB`, d3dkmthk.h: 24 bytes, aligned to 8. Source: N.
 #[repr(C)]
@@ -278,13 +303,17 @@ pub struct D3DKMT_MAPPROCESSDEBUGBLOB {
     /// Offset 16, 8 bytes: `PVOID`.
     pub pBuffer: *mut c_void,
 }
-assert_layout! { D3DKMT_MAPPROCESSDEBUGBLOB, 24, 8, hDevice 0, Flags 4, BufferSize 8, pBuffer 16 }
+
+plain_struct! {
+    D3DKMT_MAPPROCESSDEBUGBLOB, 24, 8, hDevice: D3DKMT_HANDLE = 0, Flags: D3DKMT_MAPPROCESSDEBUGBLOB_FLAGS = 4,
+    BufferSize: usize = 8, pBuffer: *mut c_void = 16,
+}
+
 impl D3DKMT_MAPPROCESSDEBUGBLOB {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MAPPROCESSDEBUGBLOB }
 
 /// `D3DKMT_MAPPROCESSDEBUGBLOB_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: N.
 #[repr(C)]
@@ -293,11 +322,14 @@ pub struct D3DKMT_MAPPROCESSDEBUGBLOB_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_MAPPROCESSDEBUGBLOB_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_MAPPROCESSDEBUGBLOB_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_MAPPROCESSDEBUGBLOB_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -309,6 +341,7 @@ impl D3DKMT_MAPPROCESSDEBUGBLOB_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_MAPPROCESSDEBUGBLOB_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_MAPPROCESSDEBUGBLOB_FLAGS", u64::from(self.Value), &[
@@ -316,7 +349,6 @@ impl fmt::Debug for D3DKMT_MAPPROCESSDEBUGBLOB_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_MAPPROCESSDEBUGBLOB_FLAGS }
 
 /// `D3DKMT_MARKDEVICEASERROR`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -327,13 +359,14 @@ pub struct D3DKMT_MARKDEVICEASERROR {
     /// Offset 4, 4 bytes: `D3DKMT_DEVICE_ERROR_REASON`.
     pub Reason: D3DKMT_DEVICE_ERROR_REASON,
 }
-assert_layout! { D3DKMT_MARKDEVICEASERROR, 8, 4, hDevice 0, Reason 4 }
+
+plain_struct! { D3DKMT_MARKDEVICEASERROR, 8, 4, hDevice: D3DKMT_HANDLE = 0, Reason: D3DKMT_DEVICE_ERROR_REASON = 4 }
+
 impl D3DKMT_MARKDEVICEASERROR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MARKDEVICEASERROR }
 
 /// `D3DKMT_MIRACASTCOMPANIONDRIVERNAME`, d3dkmthk.h: 520 bytes, aligned to 2. Source: NDRC.
 #[repr(C)]
@@ -342,13 +375,14 @@ pub struct D3DKMT_MIRACASTCOMPANIONDRIVERNAME {
     /// Offset 0, 520 bytes: `WCHAR[260]`.
     pub MiracastCompanionDriverName: [WCHAR; 260],
 }
-assert_layout! { D3DKMT_MIRACASTCOMPANIONDRIVERNAME, 520, 2, MiracastCompanionDriverName 0 }
+
+plain_struct! { D3DKMT_MIRACASTCOMPANIONDRIVERNAME, 520, 2, MiracastCompanionDriverName: [WCHAR; 260] = 0 }
+
 impl D3DKMT_MIRACASTCOMPANIONDRIVERNAME {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MIRACASTCOMPANIONDRIVERNAME }
 
 /// `D3DKMT_MIRACAST_CHUNK_DATA`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDR.
 #[repr(C)]
@@ -363,15 +397,17 @@ pub struct D3DKMT_MIRACAST_CHUNK_DATA {
     #[doc(hidden)]
     pub _padding29: Padding<3>,
 }
-assert_layout! {
-    D3DKMT_MIRACAST_CHUNK_DATA, 32, 8, ChunkInfo 0, PrivateDriverDataSize 24, PrivateDriverData 28, _padding29 29,
+
+plain_struct! {
+    D3DKMT_MIRACAST_CHUNK_DATA, 32, 8, ChunkInfo: DXGK_MIRACAST_CHUNK_INFO = 0, PrivateDriverDataSize: u32 = 24,
+    PrivateDriverData: [u8; 1] = 28, _padding29: Padding<3> = 29,
 }
+
 impl D3DKMT_MIRACAST_CHUNK_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MIRACAST_CHUNK_DATA }
 
 /// `D3DKMT_MIRACAST_DISPLAY_DEVICE_CAPS`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -388,16 +424,17 @@ pub struct D3DKMT_MIRACAST_DISPLAY_DEVICE_CAPS {
     #[doc(hidden)]
     pub _padding9: Padding<3>,
 }
-assert_layout! {
-    D3DKMT_MIRACAST_DISPLAY_DEVICE_CAPS, 12, 4, HdcpSupported 0, _padding1 1, DefaultControlPort 4,
-    UsesIhvSolution 8, _padding9 9,
+
+plain_struct! {
+    D3DKMT_MIRACAST_DISPLAY_DEVICE_CAPS, 12, 4, HdcpSupported: BOOLEAN = 0, _padding1: Padding<3> = 1,
+    DefaultControlPort: u32 = 4, UsesIhvSolution: BOOLEAN = 8, _padding9: Padding<3> = 9,
 }
+
 impl D3DKMT_MIRACAST_DISPLAY_DEVICE_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MIRACAST_DISPLAY_DEVICE_CAPS }
 
 /// `D3DKMT_MIRACAST_DISPLAY_DEVICE_STATUS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -406,13 +443,14 @@ pub struct D3DKMT_MIRACAST_DISPLAY_DEVICE_STATUS {
     /// Offset 0, 4 bytes: `D3DKMT_MIRACAST_DISPLAY_DEVICE_STATE`.
     pub State: D3DKMT_MIRACAST_DISPLAY_DEVICE_STATE,
 }
-assert_layout! { D3DKMT_MIRACAST_DISPLAY_DEVICE_STATUS, 4, 4, State 0 }
+
+plain_struct! { D3DKMT_MIRACAST_DISPLAY_DEVICE_STATUS, 4, 4, State: D3DKMT_MIRACAST_DISPLAY_DEVICE_STATE = 0 }
+
 impl D3DKMT_MIRACAST_DISPLAY_DEVICE_STATUS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MIRACAST_DISPLAY_DEVICE_STATUS }
 
 /// `D3DKMT_MIRACAST_DISPLAY_STOP_SESSIONS`, d3dkmthk.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -425,13 +463,17 @@ pub struct D3DKMT_MIRACAST_DISPLAY_STOP_SESSIONS {
     /// Offset 12, 4 bytes: `UINT`.
     pub StopReason: u32,
 }
-assert_layout! { D3DKMT_MIRACAST_DISPLAY_STOP_SESSIONS, 16, 4, AdapterLuid 0, TargetId 8, StopReason 12 }
+
+plain_struct! {
+    D3DKMT_MIRACAST_DISPLAY_STOP_SESSIONS, 16, 4, AdapterLuid: LUID = 0,
+    TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 8, StopReason: u32 = 12,
+}
+
 impl D3DKMT_MIRACAST_DISPLAY_STOP_SESSIONS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MIRACAST_DISPLAY_STOP_SESSIONS }
 
 /// `D3DKMT_MPO3DDI_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -440,13 +482,14 @@ pub struct D3DKMT_MPO3DDI_SUPPORT {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_MPO3DDI_SUPPORT, 4, 4, Supported 0 }
+
+plain_struct! { D3DKMT_MPO3DDI_SUPPORT, 4, 4, Supported: BOOL = 0 }
+
 impl D3DKMT_MPO3DDI_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MPO3DDI_SUPPORT }
 
 /// `D3DKMT_MPOKERNELCAPS_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -455,13 +498,14 @@ pub struct D3DKMT_MPOKERNELCAPS_SUPPORT {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_MPOKERNELCAPS_SUPPORT, 4, 4, Supported 0 }
+
+plain_struct! { D3DKMT_MPOKERNELCAPS_SUPPORT, 4, 4, Supported: BOOL = 0 }
+
 impl D3DKMT_MPOKERNELCAPS_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MPOKERNELCAPS_SUPPORT }
 
 /// `D3DKMT_MULTISAMPLEMETHOD`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -474,13 +518,14 @@ pub struct D3DKMT_MULTISAMPLEMETHOD {
     /// Offset 8, 4 bytes: `UINT`.
     pub Reserved: u32,
 }
-assert_layout! { D3DKMT_MULTISAMPLEMETHOD, 12, 4, NumSamples 0, NumQualityLevels 4, Reserved 8 }
+
+plain_struct! { D3DKMT_MULTISAMPLEMETHOD, 12, 4, NumSamples: u32 = 0, NumQualityLevels: u32 = 4, Reserved: u32 = 8 }
+
 impl D3DKMT_MULTISAMPLEMETHOD {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_MULTISAMPLEMETHOD }
 
 /// `D3DKMT_NODE_PERFDATA`, d3dkmthk.h: 56 bytes, aligned to 8. Source: NRC.
 #[repr(C)]
@@ -507,16 +552,18 @@ pub struct D3DKMT_NODE_PERFDATA {
     /// Offset 48, 8 bytes: `ULONGLONG`.
     pub MaxTransitionLatency: u64,
 }
-assert_layout! {
-    D3DKMT_NODE_PERFDATA, 56, 8, NodeOrdinal 0, PhysicalAdapterIndex 4, Frequency 8, MaxFrequency 16,
-    MaxFrequencyOC 24, Voltage 32, VoltageMax 36, VoltageMaxOC 40, _padding44 44, MaxTransitionLatency 48,
+
+plain_struct! {
+    D3DKMT_NODE_PERFDATA, 56, 8, NodeOrdinal: u32 = 0, PhysicalAdapterIndex: u32 = 4, Frequency: u64 = 8,
+    MaxFrequency: u64 = 16, MaxFrequencyOC: u64 = 24, Voltage: u32 = 32, VoltageMax: u32 = 36,
+    VoltageMaxOC: u32 = 40, _padding44: Padding<4> = 44, MaxTransitionLatency: u64 = 48,
 }
+
 impl D3DKMT_NODE_PERFDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_NODE_PERFDATA }
 
 /// `D3DKMT_NOTIFY_WORK_SUBMISSION`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -527,13 +574,17 @@ pub struct D3DKMT_NOTIFY_WORK_SUBMISSION {
     /// Offset 4, 4 bytes: `D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS`.
     pub Flags: D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS,
 }
-assert_layout! { D3DKMT_NOTIFY_WORK_SUBMISSION, 8, 4, hDoorbell 0, Flags 4 }
+
+plain_struct! {
+    D3DKMT_NOTIFY_WORK_SUBMISSION, 8, 4, hDoorbell: D3DKMT_HANDLE = 0,
+    Flags: D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS = 4,
+}
+
 impl D3DKMT_NOTIFY_WORK_SUBMISSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_NOTIFY_WORK_SUBMISSION }
 
 /// `D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -542,11 +593,14 @@ pub struct D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -558,6 +612,7 @@ impl D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS", u64::from(self.Value), &[
@@ -565,7 +620,6 @@ impl fmt::Debug for D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_NOTIFY_WORK_SUBMISSION_FLAGS }
 
 /// `D3DKMT_OFFERALLOCATIONS`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -588,16 +642,18 @@ pub struct D3DKMT_OFFERALLOCATIONS {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_OFFERALLOCATIONS, 40, 8, hDevice 0, _padding4 4, pResources 8, HandleList 16, NumAllocations 24,
-    Priority 28, Flags 32, _padding36 36,
+
+plain_struct! {
+    D3DKMT_OFFERALLOCATIONS, 40, 8, hDevice: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    pResources: *mut D3DKMT_HANDLE = 8, HandleList: *const D3DKMT_HANDLE = 16, NumAllocations: u32 = 24,
+    Priority: D3DKMT_OFFER_PRIORITY = 28, Flags: D3DKMT_OFFER_FLAGS = 32, _padding36: Padding<4> = 36,
 }
+
 impl D3DKMT_OFFERALLOCATIONS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OFFERALLOCATIONS }
 
 /// `D3DKMT_OFFER_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -606,11 +662,14 @@ pub struct D3DKMT_OFFER_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_OFFER_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_OFFER_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_OFFER_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `OfferImmediately`: bit 0 at offset 0.
     #[inline]
     pub const fn OfferImmediately(self) -> bool { self.Value & 0x1 != 0 }
@@ -621,6 +680,7 @@ impl D3DKMT_OFFER_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_OfferImmediately(mut self, value: bool) -> Self { self.set_OfferImmediately(value); self }
+
     /// `AllowDecommit`: bit 1 at offset 0.
     #[inline]
     pub const fn AllowDecommit(self) -> bool { self.Value & 0x2 != 0 }
@@ -631,6 +691,7 @@ impl D3DKMT_OFFER_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AllowDecommit(mut self, value: bool) -> Self { self.set_AllowDecommit(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -644,6 +705,7 @@ impl D3DKMT_OFFER_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_OFFER_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_OFFER_FLAGS", u64::from(self.Value), &[
@@ -651,7 +713,6 @@ impl fmt::Debug for D3DKMT_OFFER_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_OFFER_FLAGS }
 
 /// `D3DKMT_OPENADAPTERFROMDEVICENAME`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDR.
 #[repr(C)]
@@ -666,13 +727,17 @@ pub struct D3DKMT_OPENADAPTERFROMDEVICENAME {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! { D3DKMT_OPENADAPTERFROMDEVICENAME, 24, 8, pDeviceName 0, hAdapter 8, AdapterLuid 12, _padding20 20 }
+
+plain_struct! {
+    D3DKMT_OPENADAPTERFROMDEVICENAME, 24, 8, pDeviceName: *const WCHAR = 0, hAdapter: D3DKMT_HANDLE = 8,
+    AdapterLuid: LUID = 12, _padding20: Padding<4> = 20,
+}
+
 impl D3DKMT_OPENADAPTERFROMDEVICENAME {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENADAPTERFROMDEVICENAME }
 
 /// `D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME`, d3dkmthk.h: 80 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -687,15 +752,17 @@ pub struct D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME {
     /// Offset 76, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     pub VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID,
 }
-assert_layout! {
-    D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME, 80, 4, DeviceName 0, hAdapter 64, AdapterLuid 68, VidPnSourceId 76,
+
+plain_struct! {
+    D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME, 80, 4, DeviceName: [WCHAR; 32] = 0, hAdapter: D3DKMT_HANDLE = 64,
+    AdapterLuid: LUID = 68, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 76,
 }
+
 impl D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENADAPTERFROMGDIDISPLAYNAME }
 
 /// `D3DKMT_OPENADAPTERFROMHDC`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -710,13 +777,17 @@ pub struct D3DKMT_OPENADAPTERFROMHDC {
     /// Offset 20, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     pub VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID,
 }
-assert_layout! { D3DKMT_OPENADAPTERFROMHDC, 24, 8, hDc 0, hAdapter 8, AdapterLuid 12, VidPnSourceId 20 }
+
+plain_struct! {
+    D3DKMT_OPENADAPTERFROMHDC, 24, 8, hDc: HDC = 0, hAdapter: D3DKMT_HANDLE = 8, AdapterLuid: LUID = 12,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 20,
+}
+
 impl D3DKMT_OPENADAPTERFROMHDC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENADAPTERFROMHDC }
 
 /// `D3DKMT_OPENADAPTERFROMLUID`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -727,13 +798,14 @@ pub struct D3DKMT_OPENADAPTERFROMLUID {
     /// Offset 8, 4 bytes: `D3DKMT_HANDLE`.
     pub hAdapter: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_OPENADAPTERFROMLUID, 12, 4, AdapterLuid 0, hAdapter 8 }
+
+plain_struct! { D3DKMT_OPENADAPTERFROMLUID, 12, 4, AdapterLuid: LUID = 0, hAdapter: D3DKMT_HANDLE = 8 }
+
 impl D3DKMT_OPENADAPTERFROMLUID {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENADAPTERFROMLUID }
 
 /// `D3DKMT_OPENGLINFO`, d3dkmthk.h: 528 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -746,13 +818,16 @@ pub struct D3DKMT_OPENGLINFO {
     /// Offset 524, 4 bytes: `ULONG`.
     pub Flags: u32,
 }
-assert_layout! { D3DKMT_OPENGLINFO, 528, 4, UmdOpenGlIcdFileName 0, Version 520, Flags 524 }
+
+plain_struct! {
+    D3DKMT_OPENGLINFO, 528, 4, UmdOpenGlIcdFileName: [WCHAR; 260] = 0, Version: u32 = 520, Flags: u32 = 524,
+}
+
 impl D3DKMT_OPENGLINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENGLINFO }
 
 /// `D3DKMT_OPENKEYEDMUTEX`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -763,13 +838,14 @@ pub struct D3DKMT_OPENKEYEDMUTEX {
     /// Offset 4, 4 bytes: `D3DKMT_HANDLE`.
     pub hKeyedMutex: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_OPENKEYEDMUTEX, 8, 4, hSharedHandle 0, hKeyedMutex 4 }
+
+plain_struct! { D3DKMT_OPENKEYEDMUTEX, 8, 4, hSharedHandle: D3DKMT_HANDLE = 0, hKeyedMutex: D3DKMT_HANDLE = 4 }
+
 impl D3DKMT_OPENKEYEDMUTEX {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENKEYEDMUTEX }
 
 /// `D3DKMT_OPENKEYEDMUTEX2`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -786,16 +862,17 @@ pub struct D3DKMT_OPENKEYEDMUTEX2 {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_OPENKEYEDMUTEX2, 24, 8, hSharedHandle 0, hKeyedMutex 4, pPrivateRuntimeData 8, PrivateRuntimeDataSize 16,
-    _padding20 20,
+
+plain_struct! {
+    D3DKMT_OPENKEYEDMUTEX2, 24, 8, hSharedHandle: D3DKMT_HANDLE = 0, hKeyedMutex: D3DKMT_HANDLE = 4,
+    pPrivateRuntimeData: *mut c_void = 8, PrivateRuntimeDataSize: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl D3DKMT_OPENKEYEDMUTEX2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENKEYEDMUTEX2 }
 
 /// `D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -814,16 +891,18 @@ pub struct D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE, 32, 8, hNtHandle 0, hKeyedMutex 8, _padding12 12, pPrivateRuntimeData 16,
-    PrivateRuntimeDataSize 24, _padding28 28,
+
+plain_struct! {
+    D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE, 32, 8, hNtHandle: HANDLE = 0, hKeyedMutex: D3DKMT_HANDLE = 8,
+    _padding12: Padding<4> = 12, pPrivateRuntimeData: *mut c_void = 16, PrivateRuntimeDataSize: u32 = 24,
+    _padding28: Padding<4> = 28,
 }
+
 impl D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE }
 
 /// `D3DKMT_OPENNATIVEFENCEFROMNTHANDLE`, d3dkmthk.h: 176 bytes, aligned to 8. Source: ND.
 #[repr(C)]
@@ -846,16 +925,18 @@ pub struct D3DKMT_OPENNATIVEFENCEFROMNTHANDLE {
     /// Offset 144, 32 bytes: `BYTE[32]`.
     pub Reserved: [u8; 32],
 }
-assert_layout! {
-    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, 176, 8, hNtHandle 0, hDevice 8, EngineAffinity 12, Flags 16, hSyncObject 20,
-    NativeFenceMapping 24, PrivateDriverData 80, Reserved 144,
+
+plain_struct! {
+    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, 176, 8, hNtHandle: HANDLE = 0, hDevice: D3DKMT_HANDLE = 8,
+    EngineAffinity: u32 = 12, Flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS = 16, hSyncObject: D3DKMT_HANDLE = 20,
+    NativeFenceMapping: D3DDDI_NATIVEFENCEMAPPING = 24, PrivateDriverData: [u8; 64] = 80, Reserved: [u8; 32] = 144,
 }
+
 impl D3DKMT_OPENNATIVEFENCEFROMNTHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENNATIVEFENCEFROMNTHANDLE }
 
 /// `D3DKMT_OPENNTHANDLEFROMNAME`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -870,13 +951,17 @@ pub struct D3DKMT_OPENNTHANDLEFROMNAME {
     /// Offset 16, 8 bytes: `HANDLE`.
     pub hNtHandle: HANDLE,
 }
-assert_layout! { D3DKMT_OPENNTHANDLEFROMNAME, 24, 8, dwDesiredAccess 0, _padding4 4, pObjAttrib 8, hNtHandle 16 }
+
+plain_struct! {
+    D3DKMT_OPENNTHANDLEFROMNAME, 24, 8, dwDesiredAccess: u32 = 0, _padding4: Padding<4> = 4,
+    pObjAttrib: *mut OBJECT_ATTRIBUTES = 8, hNtHandle: HANDLE = 16,
+}
+
 impl D3DKMT_OPENNTHANDLEFROMNAME {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENNTHANDLEFROMNAME }
 
 /// `D3DKMT_OPENPROTECTEDSESSIONFROMNTHANDLE`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -889,13 +974,17 @@ pub struct D3DKMT_OPENPROTECTEDSESSIONFROMNTHANDLE {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { D3DKMT_OPENPROTECTEDSESSIONFROMNTHANDLE, 16, 8, hNtHandle 0, hHandle 8, _padding12 12 }
+
+plain_struct! {
+    D3DKMT_OPENPROTECTEDSESSIONFROMNTHANDLE, 16, 8, hNtHandle: HANDLE = 0, hHandle: D3DKMT_HANDLE = 8,
+    _padding12: Padding<4> = 12,
+}
+
 impl D3DKMT_OPENPROTECTEDSESSIONFROMNTHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENPROTECTEDSESSIONFROMNTHANDLE }
 
 /// `D3DKMT_OPENRESOURCE`, d3dkmthk.h: 72 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -930,16 +1019,21 @@ pub struct D3DKMT_OPENRESOURCE {
     /// Offset 68, 4 bytes: `D3DKMT_HANDLE`.
     pub hResource: D3DKMT_HANDLE,
 }
-assert_layout! {
-    D3DKMT_OPENRESOURCE, 72, 8, hDevice 0, hGlobalShare 4, NumAllocations 8, _padding12 12, u0 16,
-    pPrivateRuntimeData 24, PrivateRuntimeDataSize 32, _padding36 36, pResourcePrivateDriverData 40,
-    ResourcePrivateDriverDataSize 48, _padding52 52, pTotalPrivateDriverDataBuffer 56,
-    TotalPrivateDriverDataBufferSize 64, hResource 68,
+
+plain_struct! {
+    D3DKMT_OPENRESOURCE, 72, 8, hDevice: D3DKMT_HANDLE = 0, hGlobalShare: D3DKMT_HANDLE = 4, NumAllocations: u32 = 8,
+    _padding12: Padding<4> = 12, u0: D3DKMT_OPENRESOURCE_u0 = 16, pPrivateRuntimeData: *mut c_void = 24,
+    PrivateRuntimeDataSize: u32 = 32, _padding36: Padding<4> = 36, pResourcePrivateDriverData: *mut c_void = 40,
+    ResourcePrivateDriverDataSize: u32 = 48, _padding52: Padding<4> = 52,
+    pTotalPrivateDriverDataBuffer: *mut c_void = 56, TotalPrivateDriverDataBufferSize: u32 = 64,
+    hResource: D3DKMT_HANDLE = 68,
 }
+
 impl D3DKMT_OPENRESOURCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `pOpenAllocationInfo` at offset 16, 8 bytes: `D3DDDI_OPENALLOCATIONINFO *`.
     #[inline]
     pub const fn pOpenAllocationInfo(&self) -> *mut D3DDDI_OPENALLOCATIONINFO { plain::get(&self.u0) }
@@ -948,6 +1042,7 @@ impl D3DKMT_OPENRESOURCE {
     pub const fn set_pOpenAllocationInfo(&mut self, value: *mut D3DDDI_OPENALLOCATIONINFO) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pOpenAllocationInfo2` at offset 16, 8 bytes: `D3DDDI_OPENALLOCATIONINFO2 *`.
     #[inline]
     pub const fn pOpenAllocationInfo2(&self) -> *mut D3DDDI_OPENALLOCATIONINFO2 { plain::get(&self.u0) }
@@ -966,18 +1061,20 @@ pub union D3DKMT_OPENRESOURCE_u0 {
     pub(crate) pOpenAllocationInfo2: *mut D3DDDI_OPENALLOCATIONINFO2,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMT_OPENRESOURCE_u0, 8, 8 }
+
+plain_union! { D3DKMT_OPENRESOURCE_u0, 8, 8, *mut D3DDDI_OPENALLOCATIONINFO, *mut D3DDDI_OPENALLOCATIONINFO2, [u8; 8] }
+
 impl D3DKMT_OPENRESOURCE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_OPENRESOURCE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_OPENRESOURCE_u0")
     }
 }
-plain_types! { D3DKMT_OPENRESOURCE, D3DKMT_OPENRESOURCE_u0 }
 
 /// `D3DKMT_OPENRESOURCEFROMNTHANDLE`, d3dkmthk.h: 104 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1024,19 +1121,24 @@ pub struct D3DKMT_OPENRESOURCEFROMNTHANDLE {
     /// Offset 100, 4 bytes: `D3DKMT_HANDLE`.
     pub hSyncObject: D3DKMT_HANDLE,
 }
-assert_layout! {
-    D3DKMT_OPENRESOURCEFROMNTHANDLE, 104, 8, hDevice 0, _padding4 4, hNtHandle 8, NumAllocations 16, _padding20 20,
-    pOpenAllocationInfo2 24, PrivateRuntimeDataSize 32, _padding36 36, pPrivateRuntimeData 40,
-    ResourcePrivateDriverDataSize 48, _padding52 52, pResourcePrivateDriverData 56,
-    TotalPrivateDriverDataBufferSize 64, _padding68 68, pTotalPrivateDriverDataBuffer 72, hResource 80,
-    hKeyedMutex 84, pKeyedMutexPrivateRuntimeData 88, KeyedMutexPrivateRuntimeDataSize 96, hSyncObject 100,
+
+plain_struct! {
+    D3DKMT_OPENRESOURCEFROMNTHANDLE, 104, 8, hDevice: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    hNtHandle: HANDLE = 8, NumAllocations: u32 = 16, _padding20: Padding<4> = 20,
+    pOpenAllocationInfo2: *mut D3DDDI_OPENALLOCATIONINFO2 = 24, PrivateRuntimeDataSize: u32 = 32,
+    _padding36: Padding<4> = 36, pPrivateRuntimeData: *mut c_void = 40, ResourcePrivateDriverDataSize: u32 = 48,
+    _padding52: Padding<4> = 52, pResourcePrivateDriverData: *mut c_void = 56,
+    TotalPrivateDriverDataBufferSize: u32 = 64, _padding68: Padding<4> = 68,
+    pTotalPrivateDriverDataBuffer: *mut c_void = 72, hResource: D3DKMT_HANDLE = 80, hKeyedMutex: D3DKMT_HANDLE = 84,
+    pKeyedMutexPrivateRuntimeData: *mut c_void = 88, KeyedMutexPrivateRuntimeDataSize: u32 = 96,
+    hSyncObject: D3DKMT_HANDLE = 100,
 }
+
 impl D3DKMT_OPENRESOURCEFROMNTHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENRESOURCEFROMNTHANDLE }
 
 /// `D3DKMT_OPENSYNCHRONIZATIONOBJECT`, d3dkmthk.h: 72 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1049,13 +1151,17 @@ pub struct D3DKMT_OPENSYNCHRONIZATIONOBJECT {
     /// Offset 8, 64 bytes: `UINT64[8]`.
     pub Reserved: [u64; 8],
 }
-assert_layout! { D3DKMT_OPENSYNCHRONIZATIONOBJECT, 72, 8, hSharedHandle 0, hSyncObject 4, Reserved 8 }
+
+plain_struct! {
+    D3DKMT_OPENSYNCHRONIZATIONOBJECT, 72, 8, hSharedHandle: D3DKMT_HANDLE = 0, hSyncObject: D3DKMT_HANDLE = 4,
+    Reserved: [u64; 8] = 8,
+}
+
 impl D3DKMT_OPENSYNCHRONIZATIONOBJECT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENSYNCHRONIZATIONOBJECT }
 
 /// `D3DKMT_OPENSYNCOBJECTFROMNTHANDLE`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1068,13 +1174,17 @@ pub struct D3DKMT_OPENSYNCOBJECTFROMNTHANDLE {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { D3DKMT_OPENSYNCOBJECTFROMNTHANDLE, 16, 8, hNtHandle 0, hSyncObject 8, _padding12 12 }
+
+plain_struct! {
+    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE, 16, 8, hNtHandle: HANDLE = 0, hSyncObject: D3DKMT_HANDLE = 8,
+    _padding12: Padding<4> = 12,
+}
+
 impl D3DKMT_OPENSYNCOBJECTFROMNTHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENSYNCOBJECTFROMNTHANDLE }
 
 /// `D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2`, d3dkmthk.h: 88 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1093,14 +1203,18 @@ pub struct D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 {
     /// Offset 24, 64 bytes: anonymous union.
     pub u0: D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_u0,
 }
-assert_layout! {
-    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, 88, 8, hNtHandle 0, hDevice 8, Flags 12, hSyncObject 16, _padding20 20,
-    u0 24,
+
+plain_struct! {
+    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, 88, 8, hNtHandle: HANDLE = 0, hDevice: D3DKMT_HANDLE = 8,
+    Flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS = 12, hSyncObject: D3DKMT_HANDLE = 16, _padding20: Padding<4> = 20,
+    u0: D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_u0 = 24,
 }
+
 impl D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `MonitoredFence` at offset 24, 24 bytes: `struct`.
     #[inline]
     pub const fn MonitoredFence(&self) -> &D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_MonitoredFence { plain::view(&self.u0) }
@@ -1114,6 +1228,7 @@ impl D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 {
     pub const fn set_MonitoredFence(&mut self, value: D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_MonitoredFence) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Reserved` at offset 24, 64 bytes: `UINT64[8]`.
     #[inline]
     pub const fn Reserved(&self) -> &[u64; 8] { plain::view(&self.u0) }
@@ -1138,10 +1253,12 @@ pub struct D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_MonitoredFence {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_MonitoredFence, 24, 8, FenceValueCPUVirtualAddress 0,
-    FenceValueGPUVirtualAddress 8, EngineAffinity 16, _padding20 20,
+
+plain_struct! {
+    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_MonitoredFence, 24, 8, FenceValueCPUVirtualAddress: *mut c_void = 0,
+    FenceValueGPUVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 8, EngineAffinity: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_MonitoredFence {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1156,20 +1273,22 @@ pub union D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_u0 {
     pub(crate) Reserved: [u64; 8],
     pub(crate) _bytes: [u8; 64],
 }
-assert_layout! { D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_u0, 64, 8 }
+
+plain_union! {
+    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_u0, 64, 8, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_MonitoredFence, [u64; 8],
+    [u8; 64],
+}
+
 impl D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_u0")
     }
-}
-plain_types! {
-    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_MonitoredFence,
-    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2_u0,
 }
 
 /// `D3DKMT_OPENSYNCOBJECTFROMSYNCFILE`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NC.
@@ -1189,16 +1308,17 @@ pub struct D3DKMT_OPENSYNCOBJECTFROMSYNCFILE {
     /// Offset 32, 8 bytes: `ULONGLONG`, type approximate.
     pub FenceValueGPUVirtualAddress: u64,
 }
-assert_layout! {
-    D3DKMT_OPENSYNCOBJECTFROMSYNCFILE, 40, 8, hSyncFile 0, hDevice 8, hSyncObject 12, FenceValue 16,
-    FenceValueCPUVirtualAddress 24, FenceValueGPUVirtualAddress 32,
+
+plain_struct! {
+    D3DKMT_OPENSYNCOBJECTFROMSYNCFILE, 40, 8, hSyncFile: u64 = 0, hDevice: u32 = 8, hSyncObject: u32 = 12,
+    FenceValue: u64 = 16, FenceValueCPUVirtualAddress: *mut c_void = 24, FenceValueGPUVirtualAddress: u64 = 32,
 }
+
 impl D3DKMT_OPENSYNCOBJECTFROMSYNCFILE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENSYNCOBJECTFROMSYNCFILE }
 
 /// `D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1213,15 +1333,17 @@ pub struct D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME {
     /// Offset 16, 8 bytes: `HANDLE`.
     pub hNtHandle: HANDLE,
 }
-assert_layout! {
-    D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME, 24, 8, dwDesiredAccess 0, _padding4 4, pObjAttrib 8, hNtHandle 16,
+
+plain_struct! {
+    D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME, 24, 8, dwDesiredAccess: u32 = 0, _padding4: Padding<4> = 4,
+    pObjAttrib: *mut OBJECT_ATTRIBUTES = 8, hNtHandle: HANDLE = 16,
 }
+
 impl D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME }
 
 /// `D3DKMT_OUTDUPL_POINTER_SHAPE_INFO`, d3dkmthk.h: 24 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1238,13 +1360,17 @@ pub struct D3DKMT_OUTDUPL_POINTER_SHAPE_INFO {
     /// Offset 16, 8 bytes: `POINT`.
     pub HotSpot: POINT,
 }
-assert_layout! { D3DKMT_OUTDUPL_POINTER_SHAPE_INFO, 24, 4, Type 0, Width 4, Height 8, Pitch 12, HotSpot 16 }
+
+plain_struct! {
+    D3DKMT_OUTDUPL_POINTER_SHAPE_INFO, 24, 4, Type: D3DKMT_OUTDUPL_POINTER_SHAPE_TYPE = 0, Width: u32 = 4,
+    Height: u32 = 8, Pitch: u32 = 12, HotSpot: POINT = 16,
+}
+
 impl D3DKMT_OUTDUPL_POINTER_SHAPE_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OUTDUPL_POINTER_SHAPE_INFO }
 
 /// `D3DKMT_PAGE_TABLE_LEVEL_DESC`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1263,16 +1389,17 @@ pub struct D3DKMT_PAGE_TABLE_LEVEL_DESC {
     /// Offset 32, 8 bytes: `UINT64`.
     pub EntryCoverageInPages: u64,
 }
-assert_layout! {
-    D3DKMT_PAGE_TABLE_LEVEL_DESC, 40, 8, IndexBitCount 0, _padding4 4, IndexMask 8, IndexShift 16,
-    LowerLevelsMask 24, EntryCoverageInPages 32,
+
+plain_struct! {
+    D3DKMT_PAGE_TABLE_LEVEL_DESC, 40, 8, IndexBitCount: u32 = 0, _padding4: Padding<4> = 4, IndexMask: u64 = 8,
+    IndexShift: u64 = 16, LowerLevelsMask: u64 = 24, EntryCoverageInPages: u64 = 32,
 }
+
 impl D3DKMT_PAGE_TABLE_LEVEL_DESC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PAGE_TABLE_LEVEL_DESC }
 
 /// `D3DKMT_PANELFITTER_SUPPORT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1281,13 +1408,14 @@ pub struct D3DKMT_PANELFITTER_SUPPORT {
     /// Offset 0, 4 bytes: `BOOL`.
     pub Supported: BOOL,
 }
-assert_layout! { D3DKMT_PANELFITTER_SUPPORT, 4, 4, Supported 0 }
+
+plain_struct! { D3DKMT_PANELFITTER_SUPPORT, 4, 4, Supported: BOOL = 0 }
+
 impl D3DKMT_PANELFITTER_SUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PANELFITTER_SUPPORT }
 
 /// `D3DKMT_PARAVIRTUALIZATION`, d3dkmthk.h: 1 bytes, aligned to 1. Source: NRC.
 #[repr(C)]
@@ -1296,13 +1424,14 @@ pub struct D3DKMT_PARAVIRTUALIZATION {
     /// Offset 0, 1 byte: `BOOLEAN`.
     pub SecureContainer: BOOLEAN,
 }
-assert_layout! { D3DKMT_PARAVIRTUALIZATION, 1, 1, SecureContainer 0 }
+
+plain_struct! { D3DKMT_PARAVIRTUALIZATION, 1, 1, SecureContainer: BOOLEAN = 0 }
+
 impl D3DKMT_PARAVIRTUALIZATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PARAVIRTUALIZATION }
 
 /// `D3DKMT_PHYSICAL_ADAPTER_COUNT`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1311,13 +1440,14 @@ pub struct D3DKMT_PHYSICAL_ADAPTER_COUNT {
     /// Offset 0, 4 bytes: `UINT`.
     pub Count: u32,
 }
-assert_layout! { D3DKMT_PHYSICAL_ADAPTER_COUNT, 4, 4, Count 0 }
+
+plain_struct! { D3DKMT_PHYSICAL_ADAPTER_COUNT, 4, 4, Count: u32 = 0 }
+
 impl D3DKMT_PHYSICAL_ADAPTER_COUNT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PHYSICAL_ADAPTER_COUNT }
 
 /// `D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1326,11 +1456,14 @@ pub struct D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Enabled`: bit 0 at offset 0.
     #[inline]
     pub const fn Enabled(self) -> bool { self.Value & 0x1 != 0 }
@@ -1341,6 +1474,7 @@ impl D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Enabled(mut self, value: bool) -> Self { self.set_Enabled(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1354,6 +1488,7 @@ impl D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS", u64::from(self.Value), &[
@@ -1361,7 +1496,6 @@ impl fmt::Debug for D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_PLANE_SPECIFIC_INPUT_FLAGS }
 
 /// `D3DKMT_PLANE_SPECIFIC_OUTPUT_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1370,11 +1504,14 @@ pub struct D3DKMT_PLANE_SPECIFIC_OUTPUT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_PLANE_SPECIFIC_OUTPUT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_PLANE_SPECIFIC_OUTPUT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_PLANE_SPECIFIC_OUTPUT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FlipConvertedToImmediate`: bit 0 at offset 0.
     #[inline]
     pub const fn FlipConvertedToImmediate(self) -> bool { self.Value & 0x1 != 0 }
@@ -1389,6 +1526,7 @@ impl D3DKMT_PLANE_SPECIFIC_OUTPUT_FLAGS {
     pub const fn with_FlipConvertedToImmediate(mut self, value: bool) -> Self {
         self.set_FlipConvertedToImmediate(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1402,6 +1540,7 @@ impl D3DKMT_PLANE_SPECIFIC_OUTPUT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_PLANE_SPECIFIC_OUTPUT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_PLANE_SPECIFIC_OUTPUT_FLAGS", u64::from(self.Value), &[
@@ -1409,7 +1548,6 @@ impl fmt::Debug for D3DKMT_PLANE_SPECIFIC_OUTPUT_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_PLANE_SPECIFIC_OUTPUT_FLAGS }
 
 /// `D3DKMT_POLLDISPLAYCHILDREN`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1420,17 +1558,21 @@ pub struct D3DKMT_POLLDISPLAYCHILDREN {
     /// Offset 4, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMT_POLLDISPLAYCHILDREN, 8, 4, hAdapter 0, bits0 4 }
+
+plain_struct! { D3DKMT_POLLDISPLAYCHILDREN, 8, 4, hAdapter: D3DKMT_HANDLE = 0, bits0: u32 = 4 }
+
 impl D3DKMT_POLLDISPLAYCHILDREN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NonDestructiveOnly`: bit 0 at offset 4.
     #[inline]
     pub const fn NonDestructiveOnly(&self) -> bool { self.bits0 & 0x1 != 0 }
     /// Stores `NonDestructiveOnly`.
     #[inline]
     pub const fn set_NonDestructiveOnly(&mut self, value: bool) { self.bits0 = (self.bits0 & !0x1) | (value as u32); }
+
     /// `SynchronousPolling`: bit 1 at offset 4.
     #[inline]
     pub const fn SynchronousPolling(&self) -> bool { self.bits0 & 0x2 != 0 }
@@ -1439,6 +1581,7 @@ impl D3DKMT_POLLDISPLAYCHILDREN {
     pub const fn set_SynchronousPolling(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x2) | ((value as u32) << 1);
     }
+
     /// `DisableModeReset`: bit 2 at offset 4.
     #[inline]
     pub const fn DisableModeReset(&self) -> bool { self.bits0 & 0x4 != 0 }
@@ -1447,6 +1590,7 @@ impl D3DKMT_POLLDISPLAYCHILDREN {
     pub const fn set_DisableModeReset(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x4) | ((value as u32) << 2);
     }
+
     /// `PollAllAdapters`: bit 3 at offset 4.
     #[inline]
     pub const fn PollAllAdapters(&self) -> bool { self.bits0 & 0x8 != 0 }
@@ -1455,6 +1599,7 @@ impl D3DKMT_POLLDISPLAYCHILDREN {
     pub const fn set_PollAllAdapters(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x8) | ((value as u32) << 3);
     }
+
     /// `PollInterruptible`: bit 4 at offset 4.
     #[inline]
     pub const fn PollInterruptible(&self) -> bool { self.bits0 & 0x10 != 0 }
@@ -1463,6 +1608,7 @@ impl D3DKMT_POLLDISPLAYCHILDREN {
     pub const fn set_PollInterruptible(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x10) | ((value as u32) << 4);
     }
+
     /// `Reserved`: bits 5 to 31 at offset 4.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.bits0 >> 5) & 0x7ffffff }
@@ -1472,7 +1618,6 @@ impl D3DKMT_POLLDISPLAYCHILDREN {
         self.bits0 = (self.bits0 & !0xffffffe0) | ((value & 0x7ffffff) << 5);
     }
 }
-plain_types! { D3DKMT_POLLDISPLAYCHILDREN }
 
 /// `D3DKMT_QUERYADAPTERINFO`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1489,16 +1634,17 @@ pub struct D3DKMT_QUERYADAPTERINFO {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_QUERYADAPTERINFO, 24, 8, hAdapter 0, Type 4, pPrivateDriverData 8, PrivateDriverDataSize 16,
-    _padding20 20,
+
+plain_struct! {
+    D3DKMT_QUERYADAPTERINFO, 24, 8, hAdapter: D3DKMT_HANDLE = 0, Type: KMTQUERYADAPTERINFOTYPE = 4,
+    pPrivateDriverData: *mut c_void = 8, PrivateDriverDataSize: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl D3DKMT_QUERYADAPTERINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYADAPTERINFO }
 
 /// `D3DKMT_QUERYALLOCATIONRESIDENCY`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1517,16 +1663,18 @@ pub struct D3DKMT_QUERYALLOCATIONRESIDENCY {
     /// Offset 24, 8 bytes: `D3DKMT_ALLOCATIONRESIDENCYSTATUS *`.
     pub pResidencyStatus: *mut D3DKMT_ALLOCATIONRESIDENCYSTATUS,
 }
-assert_layout! {
-    D3DKMT_QUERYALLOCATIONRESIDENCY, 32, 8, hDevice 0, hResource 4, phAllocationList 8, AllocationCount 16,
-    _padding20 20, pResidencyStatus 24,
+
+plain_struct! {
+    D3DKMT_QUERYALLOCATIONRESIDENCY, 32, 8, hDevice: D3DKMT_HANDLE = 0, hResource: D3DKMT_HANDLE = 4,
+    phAllocationList: *const D3DKMT_HANDLE = 8, AllocationCount: u32 = 16, _padding20: Padding<4> = 20,
+    pResidencyStatus: *mut D3DKMT_ALLOCATIONRESIDENCYSTATUS = 24,
 }
+
 impl D3DKMT_QUERYALLOCATIONRESIDENCY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYALLOCATIONRESIDENCY }
 
 /// `D3DKMT_QUERYFEATUREINTERFACE`, d3dkmthk.h: 24 bytes, aligned to 8. Source: N.
 #[repr(C)]
@@ -1543,15 +1691,17 @@ pub struct D3DKMT_QUERYFEATUREINTERFACE {
     /// Offset 16, 8 bytes: `FARPROC const *`.
     pub InterfaceTable: *const FARPROC,
 }
-assert_layout! {
-    D3DKMT_QUERYFEATUREINTERFACE, 24, 8, hAdapter 0, FeatureId 4, Result 8, InterfaceTableSize 12, InterfaceTable 16,
+
+plain_struct! {
+    D3DKMT_QUERYFEATUREINTERFACE, 24, 8, hAdapter: D3DKMT_HANDLE = 0, FeatureId: DXGK_FEATURE_ID = 4,
+    Result: DXGK_ISFEATUREENABLED_RESULT = 8, InterfaceTableSize: u32 = 12, InterfaceTable: *const FARPROC = 16,
 }
+
 impl D3DKMT_QUERYFEATUREINTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYFEATUREINTERFACE }
 
 /// `D3DKMT_QUERYFSEBLOCK`, d3dkmthk.h: 20 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1566,13 +1716,17 @@ pub struct D3DKMT_QUERYFSEBLOCK {
     /// Offset 16, 4 bytes: `D3DKMT_QUERYFSEBLOCKFLAGS`.
     pub Flags: D3DKMT_QUERYFSEBLOCKFLAGS,
 }
-assert_layout! { D3DKMT_QUERYFSEBLOCK, 20, 4, AdapterLuid 0, hAdapter 8, VidPnSourceId 12, Flags 16 }
+
+plain_struct! {
+    D3DKMT_QUERYFSEBLOCK, 20, 4, AdapterLuid: LUID = 0, hAdapter: D3DKMT_HANDLE = 8,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 12, Flags: D3DKMT_QUERYFSEBLOCKFLAGS = 16,
+}
+
 impl D3DKMT_QUERYFSEBLOCK {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYFSEBLOCK }
 
 /// `D3DKMT_QUERYFSEBLOCKFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDR.
 #[repr(C)]
@@ -1581,11 +1735,14 @@ pub struct D3DKMT_QUERYFSEBLOCKFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_QUERYFSEBLOCKFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_QUERYFSEBLOCKFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_QUERYFSEBLOCKFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Blocked`: bit 0 at offset 0.
     #[inline]
     pub const fn Blocked(self) -> bool { self.Value & 0x1 != 0 }
@@ -1596,6 +1753,7 @@ impl D3DKMT_QUERYFSEBLOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Blocked(mut self, value: bool) -> Self { self.set_Blocked(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1609,6 +1767,7 @@ impl D3DKMT_QUERYFSEBLOCKFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_QUERYFSEBLOCKFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_QUERYFSEBLOCKFLAGS", u64::from(self.Value), &[
@@ -1616,7 +1775,6 @@ impl fmt::Debug for D3DKMT_QUERYFSEBLOCKFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_QUERYFSEBLOCKFLAGS }
 
 /// `D3DKMT_QUERYPROCESSOFFERINFO`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1633,16 +1791,17 @@ pub struct D3DKMT_QUERYPROCESSOFFERINFO {
     /// Offset 24, 8 bytes: `UINT64`.
     pub DecommittableBytes: u64,
 }
-assert_layout! {
-    D3DKMT_QUERYPROCESSOFFERINFO, 32, 8, cbSize 0, _padding4 4, hProcess 8, DecommitUniqueness 16,
-    DecommittableBytes 24,
+
+plain_struct! {
+    D3DKMT_QUERYPROCESSOFFERINFO, 32, 8, cbSize: u32 = 0, _padding4: Padding<4> = 4, hProcess: HANDLE = 8,
+    DecommitUniqueness: u64 = 16, DecommittableBytes: u64 = 24,
 }
+
 impl D3DKMT_QUERYPROCESSOFFERINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYPROCESSOFFERINFO }
 
 /// `D3DKMT_QUERYPROTECTEDSESSIONINFOFROMNTHANDLE`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1663,16 +1822,18 @@ pub struct D3DKMT_QUERYPROTECTEDSESSIONINFOFROMNTHANDLE {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_QUERYPROTECTEDSESSIONINFOFROMNTHANDLE, 40, 8, hNtHandle 0, pPrivateDriverData 8, PrivateDriverDataSize 16,
-    _padding20 20, pPrivateRuntimeData 24, PrivateRuntimeDataSize 32, _padding36 36,
+
+plain_struct! {
+    D3DKMT_QUERYPROTECTEDSESSIONINFOFROMNTHANDLE, 40, 8, hNtHandle: HANDLE = 0,
+    pPrivateDriverData: *const c_void = 8, PrivateDriverDataSize: u32 = 16, _padding20: Padding<4> = 20,
+    pPrivateRuntimeData: *const c_void = 24, PrivateRuntimeDataSize: u32 = 32, _padding36: Padding<4> = 36,
 }
+
 impl D3DKMT_QUERYPROTECTEDSESSIONINFOFROMNTHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYPROTECTEDSESSIONINFOFROMNTHANDLE }
 
 /// `D3DKMT_QUERYPROTECTEDSESSIONSTATUS`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1683,13 +1844,17 @@ pub struct D3DKMT_QUERYPROTECTEDSESSIONSTATUS {
     /// Offset 4, 4 bytes: `D3DKMT_PROTECTED_SESSION_STATUS`.
     pub Status: D3DKMT_PROTECTED_SESSION_STATUS,
 }
-assert_layout! { D3DKMT_QUERYPROTECTEDSESSIONSTATUS, 8, 4, hHandle 0, Status 4 }
+
+plain_struct! {
+    D3DKMT_QUERYPROTECTEDSESSIONSTATUS, 8, 4, hHandle: D3DKMT_HANDLE = 0,
+    Status: D3DKMT_PROTECTED_SESSION_STATUS = 4,
+}
+
 impl D3DKMT_QUERYPROTECTEDSESSIONSTATUS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYPROTECTEDSESSIONSTATUS }
 
 /// `D3DKMT_QUERYREMOTEVIDPNSOURCEFROMGDIDISPLAYNAME`, d3dkmthk.h: 68 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1700,13 +1865,17 @@ pub struct D3DKMT_QUERYREMOTEVIDPNSOURCEFROMGDIDISPLAYNAME {
     /// Offset 64, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     pub VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID,
 }
-assert_layout! { D3DKMT_QUERYREMOTEVIDPNSOURCEFROMGDIDISPLAYNAME, 68, 4, DeviceName 0, VidPnSourceId 64 }
+
+plain_struct! {
+    D3DKMT_QUERYREMOTEVIDPNSOURCEFROMGDIDISPLAYNAME, 68, 4, DeviceName: [WCHAR; 32] = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 64,
+}
+
 impl D3DKMT_QUERYREMOTEVIDPNSOURCEFROMGDIDISPLAYNAME {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYREMOTEVIDPNSOURCEFROMGDIDISPLAYNAME }
 
 /// `D3DKMT_QUERYRESOURCEINFO`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1727,16 +1896,18 @@ pub struct D3DKMT_QUERYRESOURCEINFO {
     /// Offset 28, 4 bytes: `UINT`.
     pub NumAllocations: u32,
 }
-assert_layout! {
-    D3DKMT_QUERYRESOURCEINFO, 32, 8, hDevice 0, hGlobalShare 4, pPrivateRuntimeData 8, PrivateRuntimeDataSize 16,
-    TotalPrivateDriverDataSize 20, ResourcePrivateDriverDataSize 24, NumAllocations 28,
+
+plain_struct! {
+    D3DKMT_QUERYRESOURCEINFO, 32, 8, hDevice: D3DKMT_HANDLE = 0, hGlobalShare: D3DKMT_HANDLE = 4,
+    pPrivateRuntimeData: *mut c_void = 8, PrivateRuntimeDataSize: u32 = 16, TotalPrivateDriverDataSize: u32 = 20,
+    ResourcePrivateDriverDataSize: u32 = 24, NumAllocations: u32 = 28,
 }
+
 impl D3DKMT_QUERYRESOURCEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYRESOURCEINFO }
 
 /// `D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1759,16 +1930,18 @@ pub struct D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE {
     /// Offset 36, 4 bytes: `UINT`.
     pub NumAllocations: u32,
 }
-assert_layout! {
-    D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE, 40, 8, hDevice 0, _padding4 4, hNtHandle 8, pPrivateRuntimeData 16,
-    PrivateRuntimeDataSize 24, TotalPrivateDriverDataSize 28, ResourcePrivateDriverDataSize 32, NumAllocations 36,
+
+plain_struct! {
+    D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE, 40, 8, hDevice: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    hNtHandle: HANDLE = 8, pPrivateRuntimeData: *mut c_void = 16, PrivateRuntimeDataSize: u32 = 24,
+    TotalPrivateDriverDataSize: u32 = 28, ResourcePrivateDriverDataSize: u32 = 32, NumAllocations: u32 = 36,
 }
+
 impl D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE }
 
 /// `D3DKMT_QUERYSTATSTICS_ALLOCATIONS`, d3dkmthk.h: 112 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1789,16 +1962,19 @@ pub struct D3DKMT_QUERYSTATSTICS_ALLOCATIONS {
     /// Offset 96, 16 bytes: `D3DKMT_QUERYSTATISTICS_COUNTER`.
     pub MigratedAbandoned: D3DKMT_QUERYSTATISTICS_COUNTER,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATSTICS_ALLOCATIONS, 112, 8, Created 0, Destroyed 16, Opened 32, Closed 48, MigratedSuccess 64,
-    MigratedFail 80, MigratedAbandoned 96,
+
+plain_struct! {
+    D3DKMT_QUERYSTATSTICS_ALLOCATIONS, 112, 8, Created: D3DKMT_QUERYSTATISTICS_COUNTER = 0,
+    Destroyed: D3DKMT_QUERYSTATISTICS_COUNTER = 16, Opened: D3DKMT_QUERYSTATISTICS_COUNTER = 32,
+    Closed: D3DKMT_QUERYSTATISTICS_COUNTER = 48, MigratedSuccess: D3DKMT_QUERYSTATISTICS_COUNTER = 64,
+    MigratedFail: D3DKMT_QUERYSTATISTICS_COUNTER = 80, MigratedAbandoned: D3DKMT_QUERYSTATISTICS_COUNTER = 96,
 }
+
 impl D3DKMT_QUERYSTATSTICS_ALLOCATIONS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATSTICS_ALLOCATIONS }
 
 /// `D3DKMT_QUERYSTATSTICS_LOCKS`, d3dkmthk.h: 28 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1819,16 +1995,18 @@ pub struct D3DKMT_QUERYSTATSTICS_LOCKS {
     /// Offset 24, 4 bytes: `ULONG`.
     pub NbComplexLocks: u32,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATSTICS_LOCKS, 28, 4, NbLocks 0, NbLocksWaitFlag 4, NbLocksDiscardFlag 8, NbLocksNoOverwrite 12,
-    NbLocksNoReadSync 16, NbLocksLinearization 20, NbComplexLocks 24,
+
+plain_struct! {
+    D3DKMT_QUERYSTATSTICS_LOCKS, 28, 4, NbLocks: u32 = 0, NbLocksWaitFlag: u32 = 4, NbLocksDiscardFlag: u32 = 8,
+    NbLocksNoOverwrite: u32 = 12, NbLocksNoReadSync: u32 = 16, NbLocksLinearization: u32 = 20,
+    NbComplexLocks: u32 = 24,
 }
+
 impl D3DKMT_QUERYSTATSTICS_LOCKS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATSTICS_LOCKS }
 
 /// `D3DKMT_QUERYSTATSTICS_PAGING_FAULT`, d3dkmthk.h: 264 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1871,19 +2049,29 @@ pub struct D3DKMT_QUERYSTATSTICS_PAGING_FAULT {
     /// Offset 248, 16 bytes: `D3DKMT_QUERYSTATISTICS_COUNTER`.
     pub EvictionsDueToSuspendCPUAccess: D3DKMT_QUERYSTATISTICS_COUNTER,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATSTICS_PAGING_FAULT, 264, 8, Faults 0, FaultsFirstTimeAccess 16, FaultsReclaimed 32,
-    FaultsMigration 48, FaultsIncorrectResource 64, FaultsLostContent 80, FaultsEvicted 96, AllocationsMEM_RESET 112,
-    AllocationsUnresetSuccess 128, AllocationsUnresetFail 144, AllocationsUnresetSuccessRead 160,
-    AllocationsUnresetFailRead 164, Evictions 168, EvictionsDueToPreparation 184, EvictionsDueToLock 200,
-    EvictionsDueToClose 216, EvictionsDueToPurge 232, EvictionsDueToSuspendCPUAccess 248,
+
+plain_struct! {
+    D3DKMT_QUERYSTATSTICS_PAGING_FAULT, 264, 8, Faults: D3DKMT_QUERYSTATISTICS_COUNTER = 0,
+    FaultsFirstTimeAccess: D3DKMT_QUERYSTATISTICS_COUNTER = 16, FaultsReclaimed: D3DKMT_QUERYSTATISTICS_COUNTER = 32,
+    FaultsMigration: D3DKMT_QUERYSTATISTICS_COUNTER = 48,
+    FaultsIncorrectResource: D3DKMT_QUERYSTATISTICS_COUNTER = 64,
+    FaultsLostContent: D3DKMT_QUERYSTATISTICS_COUNTER = 80, FaultsEvicted: D3DKMT_QUERYSTATISTICS_COUNTER = 96,
+    AllocationsMEM_RESET: D3DKMT_QUERYSTATISTICS_COUNTER = 112,
+    AllocationsUnresetSuccess: D3DKMT_QUERYSTATISTICS_COUNTER = 128,
+    AllocationsUnresetFail: D3DKMT_QUERYSTATISTICS_COUNTER = 144, AllocationsUnresetSuccessRead: u32 = 160,
+    AllocationsUnresetFailRead: u32 = 164, Evictions: D3DKMT_QUERYSTATISTICS_COUNTER = 168,
+    EvictionsDueToPreparation: D3DKMT_QUERYSTATISTICS_COUNTER = 184,
+    EvictionsDueToLock: D3DKMT_QUERYSTATISTICS_COUNTER = 200,
+    EvictionsDueToClose: D3DKMT_QUERYSTATISTICS_COUNTER = 216,
+    EvictionsDueToPurge: D3DKMT_QUERYSTATISTICS_COUNTER = 232,
+    EvictionsDueToSuspendCPUAccess: D3DKMT_QUERYSTATISTICS_COUNTER = 248,
 }
+
 impl D3DKMT_QUERYSTATSTICS_PAGING_FAULT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATSTICS_PAGING_FAULT }
 
 /// `D3DKMT_QUERYSTATSTICS_PAGING_TRANSFER`, d3dkmthk.h: 64 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1906,17 +2094,19 @@ pub struct D3DKMT_QUERYSTATSTICS_PAGING_TRANSFER {
     /// Offset 56, 8 bytes: `ULONGLONG`.
     pub BytesTransferredFromMemoryToAperture: u64,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATSTICS_PAGING_TRANSFER, 64, 8, BytesFilled 0, BytesDiscarded 8, BytesMappedIntoAperture 16,
-    BytesUnmappedFromAperture 24, BytesTransferredFromMdlToMemory 32, BytesTransferredFromMemoryToMdl 40,
-    BytesTransferredFromApertureToMemory 48, BytesTransferredFromMemoryToAperture 56,
+
+plain_struct! {
+    D3DKMT_QUERYSTATSTICS_PAGING_TRANSFER, 64, 8, BytesFilled: u64 = 0, BytesDiscarded: u64 = 8,
+    BytesMappedIntoAperture: u64 = 16, BytesUnmappedFromAperture: u64 = 24,
+    BytesTransferredFromMdlToMemory: u64 = 32, BytesTransferredFromMemoryToMdl: u64 = 40,
+    BytesTransferredFromApertureToMemory: u64 = 48, BytesTransferredFromMemoryToAperture: u64 = 56,
 }
+
 impl D3DKMT_QUERYSTATSTICS_PAGING_TRANSFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATSTICS_PAGING_TRANSFER }
 
 /// `D3DKMT_QUERYSTATSTICS_PREPRATION`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -1933,16 +2123,18 @@ pub struct D3DKMT_QUERYSTATSTICS_PREPRATION {
     /// Offset 16, 16 bytes: `D3DKMT_QUERYSTATISTICS_COUNTER`.
     pub AllocationsTrimmed: D3DKMT_QUERYSTATISTICS_COUNTER,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATSTICS_PREPRATION, 32, 8, BroadcastStall 0, NbDMAPrepared 4, NbDMAPreparedLongPath 8,
-    ImmediateHighestPreparationPass 12, AllocationsTrimmed 16,
+
+plain_struct! {
+    D3DKMT_QUERYSTATSTICS_PREPRATION, 32, 8, BroadcastStall: u32 = 0, NbDMAPrepared: u32 = 4,
+    NbDMAPreparedLongPath: u32 = 8, ImmediateHighestPreparationPass: u32 = 12,
+    AllocationsTrimmed: D3DKMT_QUERYSTATISTICS_COUNTER = 16,
 }
+
 impl D3DKMT_QUERYSTATSTICS_PREPRATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATSTICS_PREPRATION }
 
 /// `D3DKMT_QUERYSTATSTICS_REFERENCE_DMA_BUFFER`, d3dkmthk.h: 56 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -1977,20 +2169,22 @@ pub struct D3DKMT_QUERYSTATSTICS_REFERENCE_DMA_BUFFER {
     /// Offset 52, 4 bytes: `ULONG`.
     pub NbAllocationInsertedInMigrationTable: u32,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATSTICS_REFERENCE_DMA_BUFFER, 56, 4, NbCall 0, NbAllocationsReferenced 4,
-    MaxNbAllocationsReferenced 8, NbNULLReference 12, NbWriteReference 16, NbRenamedAllocationsReferenced 20,
-    NbIterationSearchingRenamedAllocation 24, NbLockedAllocationReferenced 28,
-    NbAllocationWithValidPrepatchingInfoReferenced 32, NbAllocationWithInvalidPrepatchingInfoReferenced 36,
-    NbDMABufferSuccessfullyPrePatched 40, NbPrimariesReferencesOverflow 44, NbAllocationWithNonPreferredResources 48,
-    NbAllocationInsertedInMigrationTable 52,
+
+plain_struct! {
+    D3DKMT_QUERYSTATSTICS_REFERENCE_DMA_BUFFER, 56, 4, NbCall: u32 = 0, NbAllocationsReferenced: u32 = 4,
+    MaxNbAllocationsReferenced: u32 = 8, NbNULLReference: u32 = 12, NbWriteReference: u32 = 16,
+    NbRenamedAllocationsReferenced: u32 = 20, NbIterationSearchingRenamedAllocation: u32 = 24,
+    NbLockedAllocationReferenced: u32 = 28, NbAllocationWithValidPrepatchingInfoReferenced: u32 = 32,
+    NbAllocationWithInvalidPrepatchingInfoReferenced: u32 = 36, NbDMABufferSuccessfullyPrePatched: u32 = 40,
+    NbPrimariesReferencesOverflow: u32 = 44, NbAllocationWithNonPreferredResources: u32 = 48,
+    NbAllocationInsertedInMigrationTable: u32 = 52,
 }
+
 impl D3DKMT_QUERYSTATSTICS_REFERENCE_DMA_BUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATSTICS_REFERENCE_DMA_BUFFER }
 
 /// `D3DKMT_QUERYSTATSTICS_RENAMING`, d3dkmthk.h: 36 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2015,17 +2209,19 @@ pub struct D3DKMT_QUERYSTATSTICS_RENAMING {
     /// Offset 32, 4 bytes: `ULONG`.
     pub NbFailuresDueToNonRetiredLimit: u32,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATSTICS_RENAMING, 36, 4, NbAllocationsRenamed 0, NbAllocationsShrinked 4, NbRenamedBuffer 8,
-    MaxRenamingListLength 12, NbFailuresDueToRenamingLimit 16, NbFailuresDueToCreateAllocation 20,
-    NbFailuresDueToOpenAllocation 24, NbFailuresDueToLowResource 28, NbFailuresDueToNonRetiredLimit 32,
+
+plain_struct! {
+    D3DKMT_QUERYSTATSTICS_RENAMING, 36, 4, NbAllocationsRenamed: u32 = 0, NbAllocationsShrinked: u32 = 4,
+    NbRenamedBuffer: u32 = 8, MaxRenamingListLength: u32 = 12, NbFailuresDueToRenamingLimit: u32 = 16,
+    NbFailuresDueToCreateAllocation: u32 = 20, NbFailuresDueToOpenAllocation: u32 = 24,
+    NbFailuresDueToLowResource: u32 = 28, NbFailuresDueToNonRetiredLimit: u32 = 32,
 }
+
 impl D3DKMT_QUERYSTATSTICS_RENAMING {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATSTICS_RENAMING }
 
 /// `D3DKMT_QUERYSTATSTICS_SWIZZLING_RANGE`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2036,13 +2232,14 @@ pub struct D3DKMT_QUERYSTATSTICS_SWIZZLING_RANGE {
     /// Offset 4, 4 bytes: `ULONG`.
     pub NbRangesReleased: u32,
 }
-assert_layout! { D3DKMT_QUERYSTATSTICS_SWIZZLING_RANGE, 8, 4, NbRangesAcquired 0, NbRangesReleased 4 }
+
+plain_struct! { D3DKMT_QUERYSTATSTICS_SWIZZLING_RANGE, 8, 4, NbRangesAcquired: u32 = 0, NbRangesReleased: u32 = 4 }
+
 impl D3DKMT_QUERYSTATSTICS_SWIZZLING_RANGE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATSTICS_SWIZZLING_RANGE }
 
 /// `D3DKMT_QUERYSTATSTICS_TERMINATIONS`, d3dkmthk.h: 64 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2057,16 +2254,18 @@ pub struct D3DKMT_QUERYSTATSTICS_TERMINATIONS {
     /// Offset 48, 16 bytes: `D3DKMT_QUERYSTATISTICS_COUNTER`.
     pub DestroyedNonShared: D3DKMT_QUERYSTATISTICS_COUNTER,
 }
-assert_layout! {
-    D3DKMT_QUERYSTATSTICS_TERMINATIONS, 64, 8, TerminatedShared 0, TerminatedNonShared 16, DestroyedShared 32,
-    DestroyedNonShared 48,
+
+plain_struct! {
+    D3DKMT_QUERYSTATSTICS_TERMINATIONS, 64, 8, TerminatedShared: D3DKMT_QUERYSTATISTICS_COUNTER = 0,
+    TerminatedNonShared: D3DKMT_QUERYSTATISTICS_COUNTER = 16, DestroyedShared: D3DKMT_QUERYSTATISTICS_COUNTER = 32,
+    DestroyedNonShared: D3DKMT_QUERYSTATISTICS_COUNTER = 48,
 }
+
 impl D3DKMT_QUERYSTATSTICS_TERMINATIONS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYSTATSTICS_TERMINATIONS }
 
 /// `D3DKMT_QUERYVIDEOMEMORYINFO`, d3dkmthk.h: 56 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2091,16 +2290,19 @@ pub struct D3DKMT_QUERYVIDEOMEMORYINFO {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_QUERYVIDEOMEMORYINFO, 56, 8, hProcess 0, hAdapter 8, MemorySegmentGroup 12, Budget 16, CurrentUsage 24,
-    CurrentReservation 32, AvailableForReservation 40, PhysicalAdapterIndex 48, _padding52 52,
+
+plain_struct! {
+    D3DKMT_QUERYVIDEOMEMORYINFO, 56, 8, hProcess: HANDLE = 0, hAdapter: D3DKMT_HANDLE = 8,
+    MemorySegmentGroup: D3DKMT_MEMORY_SEGMENT_GROUP = 12, Budget: u64 = 16, CurrentUsage: u64 = 24,
+    CurrentReservation: u64 = 32, AvailableForReservation: u64 = 40, PhysicalAdapterIndex: u32 = 48,
+    _padding52: Padding<4> = 52,
 }
+
 impl D3DKMT_QUERYVIDEOMEMORYINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYVIDEOMEMORYINFO }
 
 /// `D3DKMT_QUERYVIDPNEXCLUSIVEOWNERSHIP`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2117,16 +2319,18 @@ pub struct D3DKMT_QUERYVIDPNEXCLUSIVEOWNERSHIP {
     /// Offset 28, 4 bytes: `D3DKMT_VIDPNSOURCEOWNER_TYPE`.
     pub OwnerType: D3DKMT_VIDPNSOURCEOWNER_TYPE,
 }
-assert_layout! {
-    D3DKMT_QUERYVIDPNEXCLUSIVEOWNERSHIP, 32, 8, hProcess 0, hWindow 8, VidPnSourceId 16, AdapterLuid 20,
-    OwnerType 28,
+
+plain_struct! {
+    D3DKMT_QUERYVIDPNEXCLUSIVEOWNERSHIP, 32, 8, hProcess: HANDLE = 0, hWindow: HWND = 8,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 16, AdapterLuid: LUID = 20,
+    OwnerType: D3DKMT_VIDPNSOURCEOWNER_TYPE = 28,
 }
+
 impl D3DKMT_QUERYVIDPNEXCLUSIVEOWNERSHIP {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERYVIDPNEXCLUSIVEOWNERSHIP }
 
 /// `D3DKMT_QUERY_ADAPTER_UNIQUE_GUID`, d3dkmthk.h: 80 bytes, aligned to 2. Source: NDRC.
 #[repr(C)]
@@ -2135,13 +2339,14 @@ pub struct D3DKMT_QUERY_ADAPTER_UNIQUE_GUID {
     /// Offset 0, 80 bytes: `WCHAR[40]`.
     pub AdapterUniqueGUID: [WCHAR; 40],
 }
-assert_layout! { D3DKMT_QUERY_ADAPTER_UNIQUE_GUID, 80, 2, AdapterUniqueGUID 0 }
+
+plain_struct! { D3DKMT_QUERY_ADAPTER_UNIQUE_GUID, 80, 2, AdapterUniqueGUID: [WCHAR; 40] = 0 }
+
 impl D3DKMT_QUERY_ADAPTER_UNIQUE_GUID {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERY_ADAPTER_UNIQUE_GUID }
 
 /// `D3DKMT_QUERY_DEVICE_IDS`, d3dkmthk.h: 28 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2152,13 +2357,14 @@ pub struct D3DKMT_QUERY_DEVICE_IDS {
     /// Offset 4, 24 bytes: `D3DKMT_DEVICE_IDS`.
     pub DeviceIds: D3DKMT_DEVICE_IDS,
 }
-assert_layout! { D3DKMT_QUERY_DEVICE_IDS, 28, 4, PhysicalAdapterIndex 0, DeviceIds 4 }
+
+plain_struct! { D3DKMT_QUERY_DEVICE_IDS, 28, 4, PhysicalAdapterIndex: u32 = 0, DeviceIds: D3DKMT_DEVICE_IDS = 4 }
+
 impl D3DKMT_QUERY_DEVICE_IDS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERY_DEVICE_IDS }
 
 /// `D3DKMT_QUERY_GPUMMU_CAPS`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2169,13 +2375,14 @@ pub struct D3DKMT_QUERY_GPUMMU_CAPS {
     /// Offset 4, 8 bytes: `D3DKMT_GPUMMU_CAPS`.
     pub Caps: D3DKMT_GPUMMU_CAPS,
 }
-assert_layout! { D3DKMT_QUERY_GPUMMU_CAPS, 12, 4, PhysicalAdapterIndex 0, Caps 4 }
+
+plain_struct! { D3DKMT_QUERY_GPUMMU_CAPS, 12, 4, PhysicalAdapterIndex: u32 = 0, Caps: D3DKMT_GPUMMU_CAPS = 4 }
+
 impl D3DKMT_QUERY_GPUMMU_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERY_GPUMMU_CAPS }
 
 /// `D3DKMT_QUERY_MIRACAST_DRIVER_TYPE`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2184,13 +2391,14 @@ pub struct D3DKMT_QUERY_MIRACAST_DRIVER_TYPE {
     /// Offset 0, 4 bytes: `D3DKMT_MIRACAST_DRIVER_TYPE`.
     pub MiracastDriverType: D3DKMT_MIRACAST_DRIVER_TYPE,
 }
-assert_layout! { D3DKMT_QUERY_MIRACAST_DRIVER_TYPE, 4, 4, MiracastDriverType 0 }
+
+plain_struct! { D3DKMT_QUERY_MIRACAST_DRIVER_TYPE, 4, 4, MiracastDriverType: D3DKMT_MIRACAST_DRIVER_TYPE = 0 }
+
 impl D3DKMT_QUERY_MIRACAST_DRIVER_TYPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERY_MIRACAST_DRIVER_TYPE }
 
 /// `D3DKMT_QUERY_PHYSICAL_ADAPTER_PNP_KEY`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2205,15 +2413,17 @@ pub struct D3DKMT_QUERY_PHYSICAL_ADAPTER_PNP_KEY {
     /// Offset 16, 8 bytes: `UINT *`.
     pub pCchDest: *mut u32,
 }
-assert_layout! {
-    D3DKMT_QUERY_PHYSICAL_ADAPTER_PNP_KEY, 24, 8, PhysicalAdapterIndex 0, PnPKeyType 4, pDest 8, pCchDest 16,
+
+plain_struct! {
+    D3DKMT_QUERY_PHYSICAL_ADAPTER_PNP_KEY, 24, 8, PhysicalAdapterIndex: u32 = 0, PnPKeyType: D3DKMT_PNP_KEY_TYPE = 4,
+    pDest: *mut WCHAR = 8, pCchDest: *mut u32 = 16,
 }
+
 impl D3DKMT_QUERY_PHYSICAL_ADAPTER_PNP_KEY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERY_PHYSICAL_ADAPTER_PNP_KEY }
 
 /// `D3DKMT_QUERY_SCANOUT_CAPS`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NRC.
 #[repr(C)]
@@ -2224,13 +2434,14 @@ pub struct D3DKMT_QUERY_SCANOUT_CAPS {
     /// Offset 4, 4 bytes: `UINT`.
     pub Caps: u32,
 }
-assert_layout! { D3DKMT_QUERY_SCANOUT_CAPS, 8, 4, VidPnSourceId 0, Caps 4 }
+
+plain_struct! { D3DKMT_QUERY_SCANOUT_CAPS, 8, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0, Caps: u32 = 4 }
+
 impl D3DKMT_QUERY_SCANOUT_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_QUERY_SCANOUT_CAPS }
 
 /// `D3DKMT_RECLAIMALLOCATIONS`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2251,16 +2462,18 @@ pub struct D3DKMT_RECLAIMALLOCATIONS {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_RECLAIMALLOCATIONS, 40, 8, hDevice 0, _padding4 4, pResources 8, HandleList 16, pDiscarded 24,
-    NumAllocations 32, _padding36 36,
+
+plain_struct! {
+    D3DKMT_RECLAIMALLOCATIONS, 40, 8, hDevice: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    pResources: *mut D3DKMT_HANDLE = 8, HandleList: *const D3DKMT_HANDLE = 16, pDiscarded: *mut BOOL = 24,
+    NumAllocations: u32 = 32, _padding36: Padding<4> = 36,
 }
+
 impl D3DKMT_RECLAIMALLOCATIONS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_RECLAIMALLOCATIONS }
 
 /// `D3DKMT_RECLAIMALLOCATIONS2`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NRC.
 #[repr(C)]
@@ -2279,20 +2492,25 @@ pub struct D3DKMT_RECLAIMALLOCATIONS2 {
     /// Offset 32, 8 bytes: `UINT64`.
     pub PagingFenceValue: u64,
 }
-assert_layout! {
-    D3DKMT_RECLAIMALLOCATIONS2, 40, 8, hPagingQueue 0, NumAllocations 4, pResources 8, HandleList 16, u0 24,
-    PagingFenceValue 32,
+
+plain_struct! {
+    D3DKMT_RECLAIMALLOCATIONS2, 40, 8, hPagingQueue: D3DKMT_HANDLE = 0, NumAllocations: u32 = 4,
+    pResources: *mut D3DKMT_HANDLE = 8, HandleList: *const D3DKMT_HANDLE = 16,
+    u0: D3DKMT_RECLAIMALLOCATIONS2_u0 = 24, PagingFenceValue: u64 = 32,
 }
+
 impl D3DKMT_RECLAIMALLOCATIONS2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `pDiscarded` at offset 24, 8 bytes: `BOOL *`.
     #[inline]
     pub const fn pDiscarded(&self) -> *mut BOOL { plain::get(&self.u0) }
     /// Stores `pDiscarded`.
     #[inline]
     pub const fn set_pDiscarded(&mut self, value: *mut BOOL) { plain::put(&mut self.u0, value); }
+
     /// `pResults` at offset 24, 8 bytes: `D3DDDI_RECLAIM_RESULT *`.
     #[inline]
     pub const fn pResults(&self) -> *mut D3DDDI_RECLAIM_RESULT { plain::get(&self.u0) }
@@ -2309,18 +2527,20 @@ pub union D3DKMT_RECLAIMALLOCATIONS2_u0 {
     pub(crate) pResults: *mut D3DDDI_RECLAIM_RESULT,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMT_RECLAIMALLOCATIONS2_u0, 8, 8 }
+
+plain_union! { D3DKMT_RECLAIMALLOCATIONS2_u0, 8, 8, *mut BOOL, *mut D3DDDI_RECLAIM_RESULT, [u8; 8] }
+
 impl D3DKMT_RECLAIMALLOCATIONS2_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_RECLAIMALLOCATIONS2_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_RECLAIMALLOCATIONS2_u0")
     }
 }
-plain_types! { D3DKMT_RECLAIMALLOCATIONS2, D3DKMT_RECLAIMALLOCATIONS2_u0 }
 
 /// `D3DKMT_REGISTERBUDGETCHANGENOTIFICATION`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2337,15 +2557,17 @@ pub struct D3DKMT_REGISTERBUDGETCHANGENOTIFICATION {
     /// Offset 24, 8 bytes: `VOID *`.
     pub Handle: *mut c_void,
 }
-assert_layout! {
-    D3DKMT_REGISTERBUDGETCHANGENOTIFICATION, 32, 8, hDevice 0, _padding4 4, Callback 8, Context 16, Handle 24,
+
+plain_struct! {
+    D3DKMT_REGISTERBUDGETCHANGENOTIFICATION, 32, 8, hDevice: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    Callback: PFND3DKMT_BUDGETCHANGENOTIFICATIONCALLBACK = 8, Context: *mut c_void = 16, Handle: *mut c_void = 24,
 }
+
 impl D3DKMT_REGISTERBUDGETCHANGENOTIFICATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_REGISTERBUDGETCHANGENOTIFICATION }
 
 /// `D3DKMT_REGISTERTRIMNOTIFICATION`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2364,16 +2586,18 @@ pub struct D3DKMT_REGISTERTRIMNOTIFICATION {
     /// Offset 32, 8 bytes: `VOID *`.
     pub Handle: *mut c_void,
 }
-assert_layout! {
-    D3DKMT_REGISTERTRIMNOTIFICATION, 40, 8, AdapterLuid 0, hDevice 8, _padding12 12, Callback 16, Context 24,
-    Handle 32,
+
+plain_struct! {
+    D3DKMT_REGISTERTRIMNOTIFICATION, 40, 8, AdapterLuid: LUID = 0, hDevice: D3DKMT_HANDLE = 8,
+    _padding12: Padding<4> = 12, Callback: PFND3DKMT_TRIMNOTIFICATIONCALLBACK = 16, Context: *mut c_void = 24,
+    Handle: *mut c_void = 32,
 }
+
 impl D3DKMT_REGISTERTRIMNOTIFICATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_REGISTERTRIMNOTIFICATION }
 
 /// `D3DKMT_RELEASEKEYEDMUTEX`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2388,13 +2612,17 @@ pub struct D3DKMT_RELEASEKEYEDMUTEX {
     /// Offset 16, 8 bytes: `UINT64`.
     pub FenceValue: u64,
 }
-assert_layout! { D3DKMT_RELEASEKEYEDMUTEX, 24, 8, hKeyedMutex 0, _padding4 4, Key 8, FenceValue 16 }
+
+plain_struct! {
+    D3DKMT_RELEASEKEYEDMUTEX, 24, 8, hKeyedMutex: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4, Key: u64 = 8,
+    FenceValue: u64 = 16,
+}
+
 impl D3DKMT_RELEASEKEYEDMUTEX {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_RELEASEKEYEDMUTEX }
 
 /// `D3DKMT_RELEASEKEYEDMUTEX2`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2415,16 +2643,18 @@ pub struct D3DKMT_RELEASEKEYEDMUTEX2 {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_RELEASEKEYEDMUTEX2, 40, 8, hKeyedMutex 0, _padding4 4, Key 8, FenceValue 16, pPrivateRuntimeData 24,
-    PrivateRuntimeDataSize 32, _padding36 36,
+
+plain_struct! {
+    D3DKMT_RELEASEKEYEDMUTEX2, 40, 8, hKeyedMutex: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4, Key: u64 = 8,
+    FenceValue: u64 = 16, pPrivateRuntimeData: *mut c_void = 24, PrivateRuntimeDataSize: u32 = 32,
+    _padding36: Padding<4> = 36,
 }
+
 impl D3DKMT_RELEASEKEYEDMUTEX2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_RELEASEKEYEDMUTEX2 }
 
 /// `D3DKMT_RENDER`, d3dkmthk.h: 368 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2477,23 +2707,31 @@ pub struct D3DKMT_RENDER {
     #[doc(hidden)]
     pub _padding364: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_RENDER, 368, 8, u0 0, CommandOffset 4, CommandLength 8, AllocationCount 12, PatchLocationCount 16,
-    _padding20 20, pNewCommandBuffer 24, NewCommandBufferSize 32, _padding36 36, pNewAllocationList 40,
-    NewAllocationListSize 48, _padding52 52, pNewPatchLocationList 56, NewPatchLocationListSize 64, Flags 68,
-    PresentHistoryToken 72, BroadcastContextCount 80, BroadcastContext 84, QueuedBufferCount 340,
-    NewCommandBuffer 344, pPrivateDriverData 352, PrivateDriverDataSize 360, _padding364 364,
+
+plain_struct! {
+    D3DKMT_RENDER, 368, 8, u0: D3DKMT_RENDER_u0 = 0, CommandOffset: u32 = 4, CommandLength: u32 = 8,
+    AllocationCount: u32 = 12, PatchLocationCount: u32 = 16, _padding20: Padding<4> = 20,
+    pNewCommandBuffer: *mut c_void = 24, NewCommandBufferSize: u32 = 32, _padding36: Padding<4> = 36,
+    pNewAllocationList: *mut D3DDDI_ALLOCATIONLIST = 40, NewAllocationListSize: u32 = 48,
+    _padding52: Padding<4> = 52, pNewPatchLocationList: *mut D3DDDI_PATCHLOCATIONLIST = 56,
+    NewPatchLocationListSize: u32 = 64, Flags: D3DKMT_RENDERFLAGS = 68, PresentHistoryToken: u64 = 72,
+    BroadcastContextCount: u32 = 80, BroadcastContext: [D3DKMT_HANDLE; 64] = 84, QueuedBufferCount: u32 = 340,
+    NewCommandBuffer: D3DGPU_VIRTUAL_ADDRESS = 344, pPrivateDriverData: *mut c_void = 352,
+    PrivateDriverDataSize: u32 = 360, _padding364: Padding<4> = 364,
 }
+
 impl D3DKMT_RENDER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `hDevice` at offset 0, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hDevice(&self) -> D3DKMT_HANDLE { plain::get(&self.u0) }
     /// Stores `hDevice`.
     #[inline]
     pub const fn set_hDevice(&mut self, value: D3DKMT_HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `hContext` at offset 0, 4 bytes: `D3DKMT_HANDLE`.
     #[inline]
     pub const fn hContext(&self) -> D3DKMT_HANDLE { plain::get(&self.u0) }
@@ -2510,18 +2748,20 @@ pub union D3DKMT_RENDER_u0 {
     pub(crate) hContext: D3DKMT_HANDLE,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { D3DKMT_RENDER_u0, 4, 4 }
+
+plain_union! { D3DKMT_RENDER_u0, 4, 4, D3DKMT_HANDLE, D3DKMT_HANDLE, [u8; 4] }
+
 impl D3DKMT_RENDER_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_RENDER_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_RENDER_u0")
     }
 }
-plain_types! { D3DKMT_RENDER, D3DKMT_RENDER_u0 }
 
 /// `D3DKMT_RENDERFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2530,11 +2770,14 @@ pub struct D3DKMT_RENDERFLAGS {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMT_RENDERFLAGS, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMT_RENDERFLAGS, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMT_RENDERFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ResizeCommandBuffer`: bit 0 at offset 0.
     #[inline]
     pub const fn ResizeCommandBuffer(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -2545,6 +2788,7 @@ impl D3DKMT_RENDERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ResizeCommandBuffer(mut self, value: bool) -> Self { self.set_ResizeCommandBuffer(value); self }
+
     /// `ResizeAllocationList`: bit 1 at offset 0.
     #[inline]
     pub const fn ResizeAllocationList(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -2557,6 +2801,7 @@ impl D3DKMT_RENDERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ResizeAllocationList(mut self, value: bool) -> Self { self.set_ResizeAllocationList(value); self }
+
     /// `ResizePatchLocationList`: bit 2 at offset 0.
     #[inline]
     pub const fn ResizePatchLocationList(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -2571,6 +2816,7 @@ impl D3DKMT_RENDERFLAGS {
     pub const fn with_ResizePatchLocationList(mut self, value: bool) -> Self {
         self.set_ResizePatchLocationList(value); self
     }
+
     /// `NullRendering`: bit 3 at offset 0.
     #[inline]
     pub const fn NullRendering(self) -> bool { self.bits0 & 0x8 != 0 }
@@ -2581,6 +2827,7 @@ impl D3DKMT_RENDERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NullRendering(mut self, value: bool) -> Self { self.set_NullRendering(value); self }
+
     /// `PresentRedirected`: bit 4 at offset 0.
     #[inline]
     pub const fn PresentRedirected(self) -> bool { self.bits0 & 0x10 != 0 }
@@ -2593,6 +2840,7 @@ impl D3DKMT_RENDERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PresentRedirected(mut self, value: bool) -> Self { self.set_PresentRedirected(value); self }
+
     /// `RenderKm`: bit 5 at offset 0.
     #[inline]
     pub const fn RenderKm(self) -> bool { self.bits0 & 0x20 != 0 }
@@ -2603,6 +2851,7 @@ impl D3DKMT_RENDERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RenderKm(mut self, value: bool) -> Self { self.set_RenderKm(value); self }
+
     /// `RenderKmReadback`: bit 6 at offset 0.
     #[inline]
     pub const fn RenderKmReadback(self) -> bool { self.bits0 & 0x40 != 0 }
@@ -2615,6 +2864,7 @@ impl D3DKMT_RENDERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RenderKmReadback(mut self, value: bool) -> Self { self.set_RenderKmReadback(value); self }
+
     /// `Reserved`: bits 7 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 7) & 0x1ffffff }
@@ -2628,6 +2878,7 @@ impl D3DKMT_RENDERFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_RENDERFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_RENDERFLAGS", u64::from(self.bits0), &[
@@ -2637,7 +2888,6 @@ impl fmt::Debug for D3DKMT_RENDERFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_RENDERFLAGS }
 
 /// `D3DKMT_SCATTERBLT`, d3dkmthk.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2654,16 +2904,17 @@ pub struct D3DKMT_SCATTERBLT {
     /// Offset 40, 8 bytes: `POINT`.
     pub DestinationOffset: POINT,
 }
-assert_layout! {
-    D3DKMT_SCATTERBLT, 48, 8, hLogicalSurfaceDestination 0, hDestinationCompSurfDWM 8,
-    DestinationCompositionBindingId 16, SourceRect 24, DestinationOffset 40,
+
+plain_struct! {
+    D3DKMT_SCATTERBLT, 48, 8, hLogicalSurfaceDestination: u64 = 0, hDestinationCompSurfDWM: i64 = 8,
+    DestinationCompositionBindingId: u64 = 16, SourceRect: RECT = 24, DestinationOffset: POINT = 40,
 }
+
 impl D3DKMT_SCATTERBLT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SCATTERBLT }
 
 /// `D3DKMT_SCATTERBLTS`, d3dkmthk.h: 584 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2676,13 +2927,16 @@ pub struct D3DKMT_SCATTERBLTS {
     /// Offset 8, 576 bytes: `D3DKMT_SCATTERBLT[12]`.
     pub Blts: [D3DKMT_SCATTERBLT; 12],
 }
-assert_layout! { D3DKMT_SCATTERBLTS, 584, 8, NumBlts 0, _padding4 4, Blts 8 }
+
+plain_struct! {
+    D3DKMT_SCATTERBLTS, 584, 8, NumBlts: u32 = 0, _padding4: Padding<4> = 4, Blts: [D3DKMT_SCATTERBLT; 12] = 8,
+}
+
 impl D3DKMT_SCATTERBLTS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SCATTERBLTS }
 
 /// `D3DKMT_SEGMENTGROUPSIZEINFO`, d3dkmthk.h: 56 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2701,16 +2955,18 @@ pub struct D3DKMT_SEGMENTGROUPSIZEINFO {
     /// Offset 48, 8 bytes: `ULONGLONG`.
     pub NonBudgetMemory: u64,
 }
-assert_layout! {
-    D3DKMT_SEGMENTGROUPSIZEINFO, 56, 8, PhysicalAdapterIndex 0, _padding4 4, LegacyInfo 8, LocalMemory 32,
-    NonLocalMemory 40, NonBudgetMemory 48,
+
+plain_struct! {
+    D3DKMT_SEGMENTGROUPSIZEINFO, 56, 8, PhysicalAdapterIndex: u32 = 0, _padding4: Padding<4> = 4,
+    LegacyInfo: D3DKMT_SEGMENTSIZEINFO = 8, LocalMemory: u64 = 32, NonLocalMemory: u64 = 40,
+    NonBudgetMemory: u64 = 48,
 }
+
 impl D3DKMT_SEGMENTGROUPSIZEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SEGMENTGROUPSIZEINFO }
 
 /// `D3DKMT_SEGMENTSIZEINFO`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2723,16 +2979,17 @@ pub struct D3DKMT_SEGMENTSIZEINFO {
     /// Offset 16, 8 bytes: `ULONGLONG`.
     pub SharedSystemMemorySize: u64,
 }
-assert_layout! {
-    D3DKMT_SEGMENTSIZEINFO, 24, 8, DedicatedVideoMemorySize 0, DedicatedSystemMemorySize 8,
-    SharedSystemMemorySize 16,
+
+plain_struct! {
+    D3DKMT_SEGMENTSIZEINFO, 24, 8, DedicatedVideoMemorySize: u64 = 0, DedicatedSystemMemorySize: u64 = 8,
+    SharedSystemMemorySize: u64 = 16,
 }
+
 impl D3DKMT_SEGMENTSIZEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SEGMENTSIZEINFO }
 
 /// `D3DKMT_SEGMENT_CAPS`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2753,16 +3010,17 @@ pub struct D3DKMT_SEGMENT_CAPS {
     /// Offset 20, 4 bytes: `D3DKMT_MEMORY_SEGMENT_GROUP`.
     pub BudgetGroup: D3DKMT_MEMORY_SEGMENT_GROUP,
 }
-assert_layout! {
-    D3DKMT_SEGMENT_CAPS, 24, 8, Size 0, PageSize 8, SegmentId 12, bAperture 16, bReservedSysMem 17, _padding18 18,
-    BudgetGroup 20,
+
+plain_struct! {
+    D3DKMT_SEGMENT_CAPS, 24, 8, Size: u64 = 0, PageSize: u32 = 8, SegmentId: u32 = 12, bAperture: BOOLEAN = 16,
+    bReservedSysMem: BOOLEAN = 17, _padding18: Padding<2> = 18, BudgetGroup: D3DKMT_MEMORY_SEGMENT_GROUP = 20,
 }
+
 impl D3DKMT_SEGMENT_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SEGMENT_CAPS }
 
 /// `D3DKMT_SETALLOCATIONPRIORITY`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2781,16 +3039,18 @@ pub struct D3DKMT_SETALLOCATIONPRIORITY {
     /// Offset 24, 8 bytes: `const UINT *`.
     pub pPriorities: *const u32,
 }
-assert_layout! {
-    D3DKMT_SETALLOCATIONPRIORITY, 32, 8, hDevice 0, hResource 4, phAllocationList 8, AllocationCount 16,
-    _padding20 20, pPriorities 24,
+
+plain_struct! {
+    D3DKMT_SETALLOCATIONPRIORITY, 32, 8, hDevice: D3DKMT_HANDLE = 0, hResource: D3DKMT_HANDLE = 4,
+    phAllocationList: *const D3DKMT_HANDLE = 8, AllocationCount: u32 = 16, _padding20: Padding<4> = 20,
+    pPriorities: *const u32 = 24,
 }
+
 impl D3DKMT_SETALLOCATIONPRIORITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETALLOCATIONPRIORITY }
 
 /// `D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2801,13 +3061,14 @@ pub struct D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY {
     /// Offset 4, 4 bytes: `INT`.
     pub Priority: i32,
 }
-assert_layout! { D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY, 8, 4, hContext 0, Priority 4 }
+
+plain_struct! { D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY, 8, 4, hContext: D3DKMT_HANDLE = 0, Priority: i32 = 4 }
+
 impl D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY }
 
 /// `D3DKMT_SETCONTEXTSCHEDULINGPRIORITY`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2818,13 +3079,14 @@ pub struct D3DKMT_SETCONTEXTSCHEDULINGPRIORITY {
     /// Offset 4, 4 bytes: `INT`.
     pub Priority: i32,
 }
-assert_layout! { D3DKMT_SETCONTEXTSCHEDULINGPRIORITY, 8, 4, hContext 0, Priority 4 }
+
+plain_struct! { D3DKMT_SETCONTEXTSCHEDULINGPRIORITY, 8, 4, hContext: D3DKMT_HANDLE = 0, Priority: i32 = 4 }
+
 impl D3DKMT_SETCONTEXTSCHEDULINGPRIORITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETCONTEXTSCHEDULINGPRIORITY }
 
 /// `D3DKMT_SETDISPLAYMODE`, d3dkmthk.h: 28 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2843,16 +3105,18 @@ pub struct D3DKMT_SETDISPLAYMODE {
     /// Offset 20, 8 bytes: `D3DKMT_SETDISPLAYMODE_FLAGS`.
     pub Flags: D3DKMT_SETDISPLAYMODE_FLAGS,
 }
-assert_layout! {
-    D3DKMT_SETDISPLAYMODE, 28, 4, hDevice 0, hPrimaryAllocation 4, ScanLineOrdering 8, DisplayOrientation 12,
-    PrivateDriverFormatAttribute 16, Flags 20,
+
+plain_struct! {
+    D3DKMT_SETDISPLAYMODE, 28, 4, hDevice: D3DKMT_HANDLE = 0, hPrimaryAllocation: D3DKMT_HANDLE = 4,
+    ScanLineOrdering: D3DDDI_VIDEO_SIGNAL_SCANLINE_ORDERING = 8, DisplayOrientation: D3DDDI_ROTATION = 12,
+    PrivateDriverFormatAttribute: u32 = 16, Flags: D3DKMT_SETDISPLAYMODE_FLAGS = 20,
 }
+
 impl D3DKMT_SETDISPLAYMODE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETDISPLAYMODE }
 
 /// `D3DKMT_SETDISPLAYMODE_FLAGS`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2865,17 +3129,21 @@ pub struct D3DKMT_SETDISPLAYMODE_FLAGS {
     /// Offset 4, 4 bytes: storage of bit-fields.
     pub bits1: u32,
 }
-assert_layout! { D3DKMT_SETDISPLAYMODE_FLAGS, 8, 4, bits0 0, _padding1 1, bits1 4 }
+
+plain_struct! { D3DKMT_SETDISPLAYMODE_FLAGS, 8, 4, bits0: u8 = 0, _padding1: Padding<3> = 1, bits1: u32 = 4 }
+
 impl D3DKMT_SETDISPLAYMODE_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PreserveVidPn`: bit 0 at offset 0.
     #[inline]
     pub const fn PreserveVidPn(&self) -> bool { self.bits0 & 0x1 != 0 }
     /// Stores `PreserveVidPn`.
     #[inline]
     pub const fn set_PreserveVidPn(&mut self, value: bool) { self.bits0 = (self.bits0 & !0x1) | (value as u8); }
+
     /// `Reserved`: bits 0 to 30 at offset 4.
     #[inline]
     pub const fn Reserved(&self) -> u32 { self.bits1 & 0x7fffffff }
@@ -2883,7 +3151,6 @@ impl D3DKMT_SETDISPLAYMODE_FLAGS {
     #[inline]
     pub const fn set_Reserved(&mut self, value: u32) { self.bits1 = (self.bits1 & !0x7fffffff) | (value & 0x7fffffff); }
 }
-plain_types! { D3DKMT_SETDISPLAYMODE_FLAGS }
 
 /// `D3DKMT_SETDISPLAYPRIVATEDRIVERFORMAT`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2896,15 +3163,17 @@ pub struct D3DKMT_SETDISPLAYPRIVATEDRIVERFORMAT {
     /// Offset 8, 4 bytes: `UINT`.
     pub PrivateDriverFormatAttribute: u32,
 }
-assert_layout! {
-    D3DKMT_SETDISPLAYPRIVATEDRIVERFORMAT, 12, 4, hDevice 0, VidPnSourceId 4, PrivateDriverFormatAttribute 8,
+
+plain_struct! {
+    D3DKMT_SETDISPLAYPRIVATEDRIVERFORMAT, 12, 4, hDevice: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, PrivateDriverFormatAttribute: u32 = 8,
 }
+
 impl D3DKMT_SETDISPLAYPRIVATEDRIVERFORMAT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETDISPLAYPRIVATEDRIVERFORMAT }
 
 /// `D3DKMT_SETFSEBLOCK`, d3dkmthk.h: 20 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2919,13 +3188,17 @@ pub struct D3DKMT_SETFSEBLOCK {
     /// Offset 16, 4 bytes: `D3DKMT_SETFSEBLOCKFLAGS`.
     pub Flags: D3DKMT_SETFSEBLOCKFLAGS,
 }
-assert_layout! { D3DKMT_SETFSEBLOCK, 20, 4, AdapterLuid 0, hAdapter 8, VidPnSourceId 12, Flags 16 }
+
+plain_struct! {
+    D3DKMT_SETFSEBLOCK, 20, 4, AdapterLuid: LUID = 0, hAdapter: D3DKMT_HANDLE = 8,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 12, Flags: D3DKMT_SETFSEBLOCKFLAGS = 16,
+}
+
 impl D3DKMT_SETFSEBLOCK {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETFSEBLOCK }
 
 /// `D3DKMT_SETFSEBLOCKFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -2934,11 +3207,14 @@ pub struct D3DKMT_SETFSEBLOCKFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_SETFSEBLOCKFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_SETFSEBLOCKFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_SETFSEBLOCKFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Block`: bit 0 at offset 0.
     #[inline]
     pub const fn Block(self) -> bool { self.Value & 0x1 != 0 }
@@ -2949,6 +3225,7 @@ impl D3DKMT_SETFSEBLOCKFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Block(mut self, value: bool) -> Self { self.set_Block(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -2962,6 +3239,7 @@ impl D3DKMT_SETFSEBLOCKFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_SETFSEBLOCKFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_SETFSEBLOCKFLAGS", u64::from(self.Value), &[
@@ -2969,7 +3247,6 @@ impl fmt::Debug for D3DKMT_SETFSEBLOCKFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_SETFSEBLOCKFLAGS }
 
 /// `D3DKMT_SETGAMMARAMP`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -2990,13 +3267,18 @@ pub struct D3DKMT_SETGAMMARAMP {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_SETGAMMARAMP, 32, 8, hDevice 0, VidPnSourceId 4, Type 8, _padding12 12, u0 16, Size 24, _padding28 28,
+
+plain_struct! {
+    D3DKMT_SETGAMMARAMP, 32, 8, hDevice: D3DKMT_HANDLE = 0, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4,
+    Type: D3DDDI_GAMMARAMP_TYPE = 8, _padding12: Padding<4> = 12, u0: D3DKMT_SETGAMMARAMP_u0 = 16, Size: u32 = 24,
+    _padding28: Padding<4> = 28,
 }
+
 impl D3DKMT_SETGAMMARAMP {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `pGammaRampRgb256x3x16` at offset 16, 8 bytes: `D3DDDI_GAMMA_RAMP_RGB256x3x16 *`.
     #[inline]
     pub const fn pGammaRampRgb256x3x16(&self) -> *mut D3DDDI_GAMMA_RAMP_RGB256x3x16 { plain::get(&self.u0) }
@@ -3005,6 +3287,7 @@ impl D3DKMT_SETGAMMARAMP {
     pub const fn set_pGammaRampRgb256x3x16(&mut self, value: *mut D3DDDI_GAMMA_RAMP_RGB256x3x16) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pGammaRampDXGI1` at offset 16, 8 bytes: `D3DDDI_GAMMA_RAMP_DXGI_1 *`.
     #[inline]
     pub const fn pGammaRampDXGI1(&self) -> *mut D3DDDI_GAMMA_RAMP_DXGI_1 { plain::get(&self.u0) }
@@ -3023,18 +3306,22 @@ pub union D3DKMT_SETGAMMARAMP_u0 {
     pub(crate) pGammaRampDXGI1: *mut D3DDDI_GAMMA_RAMP_DXGI_1,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMT_SETGAMMARAMP_u0, 8, 8 }
+
+plain_union! {
+    D3DKMT_SETGAMMARAMP_u0, 8, 8, *mut D3DDDI_GAMMA_RAMP_RGB256x3x16, *mut D3DDDI_GAMMA_RAMP_DXGI_1, [u8; 8],
+}
+
 impl D3DKMT_SETGAMMARAMP_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_SETGAMMARAMP_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_SETGAMMARAMP_u0")
     }
 }
-plain_types! { D3DKMT_SETGAMMARAMP, D3DKMT_SETGAMMARAMP_u0 }
 
 /// `D3DKMT_SETHWPROTECTIONTEARDOWNRECOVERY`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3045,13 +3332,14 @@ pub struct D3DKMT_SETHWPROTECTIONTEARDOWNRECOVERY {
     /// Offset 4, 4 bytes: `BOOL`.
     pub Recovered: BOOL,
 }
-assert_layout! { D3DKMT_SETHWPROTECTIONTEARDOWNRECOVERY, 8, 4, hAdapter 0, Recovered 4 }
+
+plain_struct! { D3DKMT_SETHWPROTECTIONTEARDOWNRECOVERY, 8, 4, hAdapter: D3DKMT_HANDLE = 0, Recovered: BOOL = 4 }
+
 impl D3DKMT_SETHWPROTECTIONTEARDOWNRECOVERY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETHWPROTECTIONTEARDOWNRECOVERY }
 
 /// `D3DKMT_SETQUEUEDLIMIT`, d3dkmthk.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3064,17 +3352,24 @@ pub struct D3DKMT_SETQUEUEDLIMIT {
     /// Offset 8, 8 bytes: anonymous union.
     pub u0: D3DKMT_SETQUEUEDLIMIT_u0,
 }
-assert_layout! { D3DKMT_SETQUEUEDLIMIT, 16, 4, hDevice 0, Type 4, u0 8 }
+
+plain_struct! {
+    D3DKMT_SETQUEUEDLIMIT, 16, 4, hDevice: D3DKMT_HANDLE = 0, Type: D3DKMT_QUEUEDLIMIT_TYPE = 4,
+    u0: D3DKMT_SETQUEUEDLIMIT_u0 = 8,
+}
+
 impl D3DKMT_SETQUEUEDLIMIT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `QueuedPresentLimit` at offset 8, 4 bytes: `UINT`.
     #[inline]
     pub const fn QueuedPresentLimit(&self) -> u32 { plain::get(&self.u0) }
     /// Stores `QueuedPresentLimit`.
     #[inline]
     pub const fn set_QueuedPresentLimit(&mut self, value: u32) { plain::put(&mut self.u0, value); }
+
     /// `VidPnSourceId` at offset 8, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     #[inline]
     pub const fn VidPnSourceId(&self) -> D3DDDI_VIDEO_PRESENT_SOURCE_ID {
@@ -3085,6 +3380,7 @@ impl D3DKMT_SETQUEUEDLIMIT {
     pub const fn set_VidPnSourceId(&mut self, value: D3DDDI_VIDEO_PRESENT_SOURCE_ID) {
         plain::view_mut::<_, D3DKMT_SETQUEUEDLIMIT_u0_s0>(&mut self.u0).VidPnSourceId = value;
     }
+
     /// `QueuedPendingFlipLimit` at offset 12, 4 bytes: `UINT`.
     #[inline]
     pub const fn QueuedPendingFlipLimit(&self) -> u32 {
@@ -3106,7 +3402,12 @@ pub struct D3DKMT_SETQUEUEDLIMIT_u0_s0 {
     /// Offset 12, 4 bytes: `UINT`.
     pub QueuedPendingFlipLimit: u32,
 }
-assert_layout! { D3DKMT_SETQUEUEDLIMIT_u0_s0, 8, 4, VidPnSourceId 0, QueuedPendingFlipLimit 4 }
+
+plain_struct! {
+    D3DKMT_SETQUEUEDLIMIT_u0_s0, 8, 4, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 0,
+    QueuedPendingFlipLimit: u32 = 4,
+}
+
 impl D3DKMT_SETQUEUEDLIMIT_u0_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3121,18 +3422,20 @@ pub union D3DKMT_SETQUEUEDLIMIT_u0 {
     pub(crate) s0: D3DKMT_SETQUEUEDLIMIT_u0_s0,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMT_SETQUEUEDLIMIT_u0, 8, 4 }
+
+plain_union! { D3DKMT_SETQUEUEDLIMIT_u0, 8, 4, u32, D3DKMT_SETQUEUEDLIMIT_u0_s0, [u8; 8] }
+
 impl D3DKMT_SETQUEUEDLIMIT_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_SETQUEUEDLIMIT_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_SETQUEUEDLIMIT_u0")
     }
 }
-plain_types! { D3DKMT_SETQUEUEDLIMIT, D3DKMT_SETQUEUEDLIMIT_u0_s0, D3DKMT_SETQUEUEDLIMIT_u0 }
 
 /// `D3DKMT_SETSTABLEPOWERSTATE`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3143,13 +3446,14 @@ pub struct D3DKMT_SETSTABLEPOWERSTATE {
     /// Offset 4, 4 bytes: `BOOL`.
     pub Enabled: BOOL,
 }
-assert_layout! { D3DKMT_SETSTABLEPOWERSTATE, 8, 4, hAdapter 0, Enabled 4 }
+
+plain_struct! { D3DKMT_SETSTABLEPOWERSTATE, 8, 4, hAdapter: D3DKMT_HANDLE = 0, Enabled: BOOL = 4 }
+
 impl D3DKMT_SETSTABLEPOWERSTATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETSTABLEPOWERSTATE }
 
 /// `D3DKMT_SETSYNCREFRESHCOUNTWAITTARGET`, d3dkmthk.h: 16 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3164,15 +3468,17 @@ pub struct D3DKMT_SETSYNCREFRESHCOUNTWAITTARGET {
     /// Offset 12, 4 bytes: `UINT`.
     pub TargetSyncRefreshCount: u32,
 }
-assert_layout! {
-    D3DKMT_SETSYNCREFRESHCOUNTWAITTARGET, 16, 4, hAdapter 0, hDevice 4, VidPnSourceId 8, TargetSyncRefreshCount 12,
+
+plain_struct! {
+    D3DKMT_SETSYNCREFRESHCOUNTWAITTARGET, 16, 4, hAdapter: D3DKMT_HANDLE = 0, hDevice: D3DKMT_HANDLE = 4,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, TargetSyncRefreshCount: u32 = 12,
 }
+
 impl D3DKMT_SETSYNCREFRESHCOUNTWAITTARGET {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETSYNCREFRESHCOUNTWAITTARGET }
 
 /// `D3DKMT_SETVIDPNSOURCEHWPROTECTION`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3185,13 +3491,17 @@ pub struct D3DKMT_SETVIDPNSOURCEHWPROTECTION {
     /// Offset 8, 4 bytes: `BOOL`.
     pub HwProtected: BOOL,
 }
-assert_layout! { D3DKMT_SETVIDPNSOURCEHWPROTECTION, 12, 4, hAdapter 0, VidPnSourceId 4, HwProtected 8 }
+
+plain_struct! {
+    D3DKMT_SETVIDPNSOURCEHWPROTECTION, 12, 4, hAdapter: D3DKMT_HANDLE = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 4, HwProtected: BOOL = 8,
+}
+
 impl D3DKMT_SETVIDPNSOURCEHWPROTECTION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETVIDPNSOURCEHWPROTECTION }
 
 /// `D3DKMT_SETVIDPNSOURCEOWNER`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3210,16 +3520,18 @@ pub struct D3DKMT_SETVIDPNSOURCEOWNER {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_SETVIDPNSOURCEOWNER, 32, 8, hDevice 0, _padding4 4, pType 8, pVidPnSourceId 16, VidPnSourceCount 24,
-    _padding28 28,
+
+plain_struct! {
+    D3DKMT_SETVIDPNSOURCEOWNER, 32, 8, hDevice: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    pType: *const D3DKMT_VIDPNSOURCEOWNER_TYPE = 8, pVidPnSourceId: *const D3DDDI_VIDEO_PRESENT_SOURCE_ID = 16,
+    VidPnSourceCount: u32 = 24, _padding28: Padding<4> = 28,
 }
+
 impl D3DKMT_SETVIDPNSOURCEOWNER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETVIDPNSOURCEOWNER }
 
 /// `D3DKMT_SETVIDPNSOURCEOWNER1`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3232,13 +3544,17 @@ pub struct D3DKMT_SETVIDPNSOURCEOWNER1 {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! { D3DKMT_SETVIDPNSOURCEOWNER1, 40, 8, Version0 0, Flags 32, _padding36 36 }
+
+plain_struct! {
+    D3DKMT_SETVIDPNSOURCEOWNER1, 40, 8, Version0: D3DKMT_SETVIDPNSOURCEOWNER = 0,
+    Flags: D3DKMT_VIDPNSOURCEOWNER_FLAGS = 32, _padding36: Padding<4> = 36,
+}
+
 impl D3DKMT_SETVIDPNSOURCEOWNER1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETVIDPNSOURCEOWNER1 }
 
 /// `D3DKMT_SETVIDPNSOURCEOWNER2`, d3dkmthk.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3249,13 +3565,17 @@ pub struct D3DKMT_SETVIDPNSOURCEOWNER2 {
     /// Offset 40, 8 bytes: `const D3DKMT_PTR_TYPE *`.
     pub pVidPnSourceNtHandles: *const D3DKMT_PTR_TYPE,
 }
-assert_layout! { D3DKMT_SETVIDPNSOURCEOWNER2, 48, 8, Version1 0, pVidPnSourceNtHandles 40 }
+
+plain_struct! {
+    D3DKMT_SETVIDPNSOURCEOWNER2, 48, 8, Version1: D3DKMT_SETVIDPNSOURCEOWNER1 = 0,
+    pVidPnSourceNtHandles: *const D3DKMT_PTR_TYPE = 40,
+}
+
 impl D3DKMT_SETVIDPNSOURCEOWNER2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SETVIDPNSOURCEOWNER2 }
 
 /// `D3DKMT_SET_COLORSPACE_TRANSFORM`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3274,13 +3594,18 @@ pub struct D3DKMT_SET_COLORSPACE_TRANSFORM {
     /// Offset 24, 8 bytes: anonymous union.
     pub u0: D3DKMT_SET_COLORSPACE_TRANSFORM_u0,
 }
-assert_layout! {
-    D3DKMT_SET_COLORSPACE_TRANSFORM, 32, 8, AdapterLuid 0, VidPnTargetId 8, Type 12, Size 16, _padding20 20, u0 24,
+
+plain_struct! {
+    D3DKMT_SET_COLORSPACE_TRANSFORM, 32, 8, AdapterLuid: LUID = 0, VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 8,
+    Type: D3DDDI_GAMMARAMP_TYPE = 12, Size: u32 = 16, _padding20: Padding<4> = 20,
+    u0: D3DKMT_SET_COLORSPACE_TRANSFORM_u0 = 24,
 }
+
 impl D3DKMT_SET_COLORSPACE_TRANSFORM {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `pColorSpaceTransform` at offset 24, 8 bytes: `D3DKMDT_3x4_COLORSPACE_TRANSFORM *`.
     #[inline]
     pub const fn pColorSpaceTransform(&self) -> *mut D3DKMDT_3x4_COLORSPACE_TRANSFORM { plain::get(&self.u0) }
@@ -3298,18 +3623,20 @@ pub union D3DKMT_SET_COLORSPACE_TRANSFORM_u0 {
     pub(crate) pColorSpaceTransform: *mut D3DKMDT_3x4_COLORSPACE_TRANSFORM,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { D3DKMT_SET_COLORSPACE_TRANSFORM_u0, 8, 8 }
+
+plain_union! { D3DKMT_SET_COLORSPACE_TRANSFORM_u0, 8, 8, *mut D3DKMDT_3x4_COLORSPACE_TRANSFORM, [u8; 8] }
+
 impl D3DKMT_SET_COLORSPACE_TRANSFORM_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_SET_COLORSPACE_TRANSFORM_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_SET_COLORSPACE_TRANSFORM_u0")
     }
 }
-plain_types! { D3DKMT_SET_COLORSPACE_TRANSFORM, D3DKMT_SET_COLORSPACE_TRANSFORM_u0 }
 
 /// `D3DKMT_SHAREDPRIMARYLOCKNOTIFICATION`, d3dkmthk.h: 28 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3322,13 +3649,17 @@ pub struct D3DKMT_SHAREDPRIMARYLOCKNOTIFICATION {
     /// Offset 12, 16 bytes: `RECTL`.
     pub LockRect: RECTL,
 }
-assert_layout! { D3DKMT_SHAREDPRIMARYLOCKNOTIFICATION, 28, 4, AdapterLuid 0, VidPnSourceId 8, LockRect 12 }
+
+plain_struct! {
+    D3DKMT_SHAREDPRIMARYLOCKNOTIFICATION, 28, 4, AdapterLuid: LUID = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, LockRect: RECTL = 12,
+}
+
 impl D3DKMT_SHAREDPRIMARYLOCKNOTIFICATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SHAREDPRIMARYLOCKNOTIFICATION }
 
 /// `D3DKMT_SHAREDPRIMARYUNLOCKNOTIFICATION`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3339,13 +3670,17 @@ pub struct D3DKMT_SHAREDPRIMARYUNLOCKNOTIFICATION {
     /// Offset 8, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     pub VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID,
 }
-assert_layout! { D3DKMT_SHAREDPRIMARYUNLOCKNOTIFICATION, 12, 4, AdapterLuid 0, VidPnSourceId 8 }
+
+plain_struct! {
+    D3DKMT_SHAREDPRIMARYUNLOCKNOTIFICATION, 12, 4, AdapterLuid: LUID = 0,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8,
+}
+
 impl D3DKMT_SHAREDPRIMARYUNLOCKNOTIFICATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SHAREDPRIMARYUNLOCKNOTIFICATION }
 
 /// `D3DKMT_SHAREOBJECTWITHHOST`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3360,13 +3695,17 @@ pub struct D3DKMT_SHAREOBJECTWITHHOST {
     /// Offset 16, 8 bytes: `UINT64`.
     pub hVailProcessNtHandle: u64,
 }
-assert_layout! { D3DKMT_SHAREOBJECTWITHHOST, 24, 8, hDevice 0, hObject 4, Reserved 8, hVailProcessNtHandle 16 }
+
+plain_struct! {
+    D3DKMT_SHAREOBJECTWITHHOST, 24, 8, hDevice: D3DKMT_HANDLE = 0, hObject: D3DKMT_HANDLE = 4, Reserved: u64 = 8,
+    hVailProcessNtHandle: u64 = 16,
+}
+
 impl D3DKMT_SHAREOBJECTWITHHOST {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SHAREOBJECTWITHHOST }
 
 /// `D3DKMT_SIGNALSYNCHRONIZATIONOBJECT`, d3dkmthk.h: 140 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3381,13 +3720,17 @@ pub struct D3DKMT_SIGNALSYNCHRONIZATIONOBJECT {
     /// Offset 136, 4 bytes: `D3DDDICB_SIGNALFLAGS`.
     pub Flags: D3DDDICB_SIGNALFLAGS,
 }
-assert_layout! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECT, 140, 4, hContext 0, ObjectCount 4, ObjectHandleArray 8, Flags 136 }
+
+plain_struct! {
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECT, 140, 4, hContext: D3DKMT_HANDLE = 0, ObjectCount: u32 = 4,
+    ObjectHandleArray: [D3DKMT_HANDLE; 32] = 8, Flags: D3DDDICB_SIGNALFLAGS = 136,
+}
+
 impl D3DKMT_SIGNALSYNCHRONIZATIONOBJECT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECT }
 
 /// `D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2`, d3dkmthk.h: 464 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3408,14 +3751,18 @@ pub struct D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2 {
     /// Offset 400, 64 bytes: anonymous union.
     pub u0: D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_u0,
 }
-assert_layout! {
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2, 464, 8, hContext 0, ObjectCount 4, ObjectHandleArray 8, Flags 136,
-    BroadcastContextCount 140, BroadcastContext 144, u0 400,
+
+plain_struct! {
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2, 464, 8, hContext: D3DKMT_HANDLE = 0, ObjectCount: u32 = 4,
+    ObjectHandleArray: [D3DKMT_HANDLE; 32] = 8, Flags: D3DDDICB_SIGNALFLAGS = 136, BroadcastContextCount: u32 = 140,
+    BroadcastContext: [D3DKMT_HANDLE; 64] = 144, u0: D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_u0 = 400,
 }
+
 impl D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Fence` at offset 400, 8 bytes: `struct`.
     #[inline]
     pub const fn Fence(&self) -> &D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_Fence { plain::view(&self.u0) }
@@ -3429,12 +3776,14 @@ impl D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2 {
     pub const fn set_Fence(&mut self, value: D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_Fence) {
         plain::put(&mut self.u0, value);
     }
+
     /// `CpuEventHandle` at offset 400, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn CpuEventHandle(&self) -> HANDLE { plain::get(&self.u0) }
     /// Stores `CpuEventHandle`.
     #[inline]
     pub const fn set_CpuEventHandle(&mut self, value: HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `Reserved` at offset 400, 64 bytes: `UINT64[8]`.
     #[inline]
     pub const fn Reserved(&self) -> &[u64; 8] { plain::view(&self.u0) }
@@ -3453,7 +3802,9 @@ pub struct D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_Fence {
     /// Offset 400, 8 bytes: `UINT64`.
     pub FenceValue: u64,
 }
-assert_layout! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_Fence, 8, 8, FenceValue 0 }
+
+plain_struct! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_Fence, 8, 8, FenceValue: u64 = 0 }
+
 impl D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_Fence {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3469,20 +3820,22 @@ pub union D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_u0 {
     pub(crate) Reserved: [u64; 8],
     pub(crate) _bytes: [u8; 64],
 }
-assert_layout! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_u0, 64, 8 }
+
+plain_union! {
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_u0, 64, 8, D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_Fence, HANDLE, [u64; 8],
+    [u8; 64],
+}
+
 impl D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_u0")
     }
-}
-plain_types! {
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2, D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_Fence,
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECT2_u0,
 }
 
 /// `D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
@@ -3502,16 +3855,18 @@ pub struct D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU {
     #[doc(hidden)]
     pub _padding28: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, 32, 8, hDevice 0, ObjectCount 4, ObjectHandleArray 8,
-    FenceValueArray 16, Flags 24, _padding28 28,
+
+plain_struct! {
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, 32, 8, hDevice: D3DKMT_HANDLE = 0, ObjectCount: u32 = 4,
+    ObjectHandleArray: *const D3DKMT_HANDLE = 8, FenceValueArray: *const u64 = 16, Flags: D3DDDICB_SIGNALFLAGS = 24,
+    _padding28: Padding<4> = 28,
 }
+
 impl D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU }
 
 /// `D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU`, d3dkmthk.h: 80 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3526,19 +3881,24 @@ pub struct D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU {
     /// Offset 16, 64 bytes: anonymous union.
     pub u0: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU_u0,
 }
-assert_layout! {
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, 80, 8, hContext 0, ObjectCount 4, ObjectHandleArray 8, u0 16,
+
+plain_struct! {
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, 80, 8, hContext: D3DKMT_HANDLE = 0, ObjectCount: u32 = 4,
+    ObjectHandleArray: *const D3DKMT_HANDLE = 8, u0: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU_u0 = 16,
 }
+
 impl D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `MonitoredFenceValueArray` at offset 16, 8 bytes: `const UINT64 *`.
     #[inline]
     pub const fn MonitoredFenceValueArray(&self) -> *const u64 { plain::get(&self.u0) }
     /// Stores `MonitoredFenceValueArray`.
     #[inline]
     pub const fn set_MonitoredFenceValueArray(&mut self, value: *const u64) { plain::put(&mut self.u0, value); }
+
     /// `Reserved` at offset 16, 64 bytes: `UINT64[8]`.
     #[inline]
     pub const fn Reserved(&self) -> &[u64; 8] { plain::view(&self.u0) }
@@ -3558,18 +3918,20 @@ pub union D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU_u0 {
     pub(crate) Reserved: [u64; 8],
     pub(crate) _bytes: [u8; 64],
 }
-assert_layout! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU_u0, 64, 8 }
+
+plain_union! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU_u0, 64, 8, *const u64, [u64; 8], [u8; 64] }
+
 impl D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU_u0")
     }
 }
-plain_types! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU_u0 }
 
 /// `D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2`, d3dkmthk.h: 96 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3590,32 +3952,39 @@ pub struct D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2 {
     /// Offset 32, 64 bytes: anonymous union.
     pub u0: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2_u0,
 }
-assert_layout! {
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2, 96, 8, ObjectCount 0, _padding4 4, ObjectHandleArray 8, Flags 16,
-    BroadcastContextCount 20, BroadcastContextArray 24, u0 32,
+
+plain_struct! {
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2, 96, 8, ObjectCount: u32 = 0, _padding4: Padding<4> = 4,
+    ObjectHandleArray: *const D3DKMT_HANDLE = 8, Flags: D3DDDICB_SIGNALFLAGS = 16, BroadcastContextCount: u32 = 20,
+    BroadcastContextArray: *const D3DKMT_HANDLE = 24, u0: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2_u0 = 32,
 }
+
 impl D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FenceValue` at offset 32, 8 bytes: `UINT64`.
     #[inline]
     pub const fn FenceValue(&self) -> u64 { plain::get(&self.u0) }
     /// Stores `FenceValue`.
     #[inline]
     pub const fn set_FenceValue(&mut self, value: u64) { plain::put(&mut self.u0, value); }
+
     /// `CpuEventHandle` at offset 32, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn CpuEventHandle(&self) -> HANDLE { plain::get(&self.u0) }
     /// Stores `CpuEventHandle`.
     #[inline]
     pub const fn set_CpuEventHandle(&mut self, value: HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `MonitoredFenceValueArray` at offset 32, 8 bytes: `const UINT64 *`.
     #[inline]
     pub const fn MonitoredFenceValueArray(&self) -> *const u64 { plain::get(&self.u0) }
     /// Stores `MonitoredFenceValueArray`.
     #[inline]
     pub const fn set_MonitoredFenceValueArray(&mut self, value: *const u64) { plain::put(&mut self.u0, value); }
+
     /// `Reserved` at offset 32, 64 bytes: `UINT64[8]`.
     #[inline]
     pub const fn Reserved(&self) -> &[u64; 8] { plain::view(&self.u0) }
@@ -3637,18 +4006,20 @@ pub union D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2_u0 {
     pub(crate) Reserved: [u64; 8],
     pub(crate) _bytes: [u8; 64],
 }
-assert_layout! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2_u0, 64, 8 }
+
+plain_union! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2_u0, 64, 8, u64, HANDLE, *const u64, [u64; 8], [u8; 64] }
+
 impl D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2_u0")
     }
 }
-plain_types! { D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2_u0 }
 
 /// `D3DKMT_STANDARDALLOCATION_EXISTINGHEAP`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3657,13 +4028,14 @@ pub struct D3DKMT_STANDARDALLOCATION_EXISTINGHEAP {
     /// Offset 0, 8 bytes: `D3DKMT_SIZE_T`.
     pub Size: D3DKMT_SIZE_T,
 }
-assert_layout! { D3DKMT_STANDARDALLOCATION_EXISTINGHEAP, 8, 8, Size 0 }
+
+plain_struct! { D3DKMT_STANDARDALLOCATION_EXISTINGHEAP, 8, 8, Size: D3DKMT_SIZE_T = 0 }
+
 impl D3DKMT_STANDARDALLOCATION_EXISTINGHEAP {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_STANDARDALLOCATION_EXISTINGHEAP }
 
 /// `D3DKMT_SUBMITCOMMAND`, d3dkmthk.h: 384 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3698,18 +4070,20 @@ pub struct D3DKMT_SUBMITCOMMAND {
     /// Offset 376, 8 bytes: `D3DKMT_HANDLE *`.
     pub HistoryBufferArray: *mut D3DKMT_HANDLE,
 }
-assert_layout! {
-    D3DKMT_SUBMITCOMMAND, 384, 8, Commands 0, CommandLength 8, Flags 12, PresentHistoryToken 16,
-    BroadcastContextCount 24, BroadcastContext 28, _padding284 284, pPrivateDriverData 288,
-    PrivateDriverDataSize 296, NumPrimaries 300, WrittenPrimaries 304, NumHistoryBuffers 368, _padding372 372,
-    HistoryBufferArray 376,
+
+plain_struct! {
+    D3DKMT_SUBMITCOMMAND, 384, 8, Commands: D3DGPU_VIRTUAL_ADDRESS = 0, CommandLength: u32 = 8,
+    Flags: D3DKMT_SUBMITCOMMANDFLAGS = 12, PresentHistoryToken: u64 = 16, BroadcastContextCount: u32 = 24,
+    BroadcastContext: [D3DKMT_HANDLE; 64] = 28, _padding284: Padding<4> = 284, pPrivateDriverData: *mut c_void = 288,
+    PrivateDriverDataSize: u32 = 296, NumPrimaries: u32 = 300, WrittenPrimaries: [D3DKMT_HANDLE; 16] = 304,
+    NumHistoryBuffers: u32 = 368, _padding372: Padding<4> = 372, HistoryBufferArray: *mut D3DKMT_HANDLE = 376,
 }
+
 impl D3DKMT_SUBMITCOMMAND {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SUBMITCOMMAND }
 
 /// `D3DKMT_SUBMITCOMMANDFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3718,11 +4092,14 @@ pub struct D3DKMT_SUBMITCOMMANDFLAGS {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMT_SUBMITCOMMANDFLAGS, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMT_SUBMITCOMMANDFLAGS, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMT_SUBMITCOMMANDFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NullRendering`: bit 0 at offset 0.
     #[inline]
     pub const fn NullRendering(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -3733,6 +4110,7 @@ impl D3DKMT_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NullRendering(mut self, value: bool) -> Self { self.set_NullRendering(value); self }
+
     /// `PresentRedirected`: bit 1 at offset 0.
     #[inline]
     pub const fn PresentRedirected(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -3745,6 +4123,7 @@ impl D3DKMT_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PresentRedirected(mut self, value: bool) -> Self { self.set_PresentRedirected(value); self }
+
     /// `NoKmdAccess`: bit 2 at offset 0.
     #[inline]
     pub const fn NoKmdAccess(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -3755,6 +4134,7 @@ impl D3DKMT_SUBMITCOMMANDFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoKmdAccess(mut self, value: bool) -> Self { self.set_NoKmdAccess(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 3) & 0x1fffffff }
@@ -3768,6 +4148,7 @@ impl D3DKMT_SUBMITCOMMANDFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_SUBMITCOMMANDFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_SUBMITCOMMANDFLAGS", u64::from(self.bits0), &[
@@ -3775,7 +4156,6 @@ impl fmt::Debug for D3DKMT_SUBMITCOMMANDFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_SUBMITCOMMANDFLAGS }
 
 /// `D3DKMT_SUBMITCOMMANDTOHWQUEUE`, d3dkmthk.h: 56 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3802,17 +4182,19 @@ pub struct D3DKMT_SUBMITCOMMANDTOHWQUEUE {
     /// Offset 48, 8 bytes: `const D3DKMT_HANDLE *`.
     pub WrittenPrimaries: *const D3DKMT_HANDLE,
 }
-assert_layout! {
-    D3DKMT_SUBMITCOMMANDTOHWQUEUE, 56, 8, hHwQueue 0, _padding4 4, HwQueueProgressFenceId 8, CommandBuffer 16,
-    CommandLength 24, PrivateDriverDataSize 28, pPrivateDriverData 32, NumPrimaries 40, _padding44 44,
-    WrittenPrimaries 48,
+
+plain_struct! {
+    D3DKMT_SUBMITCOMMANDTOHWQUEUE, 56, 8, hHwQueue: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    HwQueueProgressFenceId: u64 = 8, CommandBuffer: D3DGPU_VIRTUAL_ADDRESS = 16, CommandLength: u32 = 24,
+    PrivateDriverDataSize: u32 = 28, pPrivateDriverData: *mut c_void = 32, NumPrimaries: u32 = 40,
+    _padding44: Padding<4> = 44, WrittenPrimaries: *const D3DKMT_HANDLE = 48,
 }
+
 impl D3DKMT_SUBMITCOMMANDTOHWQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SUBMITCOMMANDTOHWQUEUE }
 
 /// `D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3833,16 +4215,18 @@ pub struct D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE {
     /// Offset 32, 8 bytes: `const UINT64 *`.
     pub FenceValueArray: *const u64,
 }
-assert_layout! {
-    D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, 40, 8, Flags 0, BroadcastHwQueueCount 4, BroadcastHwQueueArray 8,
-    ObjectCount 16, _padding20 20, ObjectHandleArray 24, FenceValueArray 32,
+
+plain_struct! {
+    D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, 40, 8, Flags: D3DDDICB_SIGNALFLAGS = 0, BroadcastHwQueueCount: u32 = 4,
+    BroadcastHwQueueArray: *const D3DKMT_HANDLE = 8, ObjectCount: u32 = 16, _padding20: Padding<4> = 20,
+    ObjectHandleArray: *const D3DKMT_HANDLE = 24, FenceValueArray: *const u64 = 32,
 }
+
 impl D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE }
 
 /// `D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3857,16 +4241,17 @@ pub struct D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE {
     /// Offset 16, 8 bytes: `const UINT64 *`.
     pub FenceValueArray: *const u64,
 }
-assert_layout! {
-    D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE, 24, 8, hHwQueue 0, ObjectCount 4, ObjectHandleArray 8,
-    FenceValueArray 16,
+
+plain_struct! {
+    D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE, 24, 8, hHwQueue: D3DKMT_HANDLE = 0, ObjectCount: u32 = 4,
+    ObjectHandleArray: *const D3DKMT_HANDLE = 8, FenceValueArray: *const u64 = 16,
 }
+
 impl D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE }
 
 /// `D3DKMT_TRIMNOTIFICATION`, d3dkmthk.h: 24 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3881,13 +4266,17 @@ pub struct D3DKMT_TRIMNOTIFICATION {
     /// Offset 16, 8 bytes: `UINT64`.
     pub NumBytesToTrim: u64,
 }
-assert_layout! { D3DKMT_TRIMNOTIFICATION, 24, 8, Context 0, Flags 8, _padding12 12, NumBytesToTrim 16 }
+
+plain_struct! {
+    D3DKMT_TRIMNOTIFICATION, 24, 8, Context: *mut c_void = 0, Flags: D3DDDI_TRIMRESIDENCYSET_FLAGS = 8,
+    _padding12: Padding<4> = 12, NumBytesToTrim: u64 = 16,
+}
+
 impl D3DKMT_TRIMNOTIFICATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_TRIMNOTIFICATION }
 
 /// `D3DKMT_TRIMPROCESSCOMMITMENT`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3908,16 +4297,18 @@ pub struct D3DKMT_TRIMPROCESSCOMMITMENT {
     /// Offset 32, 8 bytes: `UINT64`.
     pub NumBytesDecommitted: u64,
 }
-assert_layout! {
-    D3DKMT_TRIMPROCESSCOMMITMENT, 40, 8, cbSize 0, _padding4 4, hProcess 8, Flags 16, _padding20 20,
-    DecommitRequested 24, NumBytesDecommitted 32,
+
+plain_struct! {
+    D3DKMT_TRIMPROCESSCOMMITMENT, 40, 8, cbSize: u32 = 0, _padding4: Padding<4> = 4, hProcess: HANDLE = 8,
+    Flags: D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS = 16, _padding20: Padding<4> = 20, DecommitRequested: u64 = 24,
+    NumBytesDecommitted: u64 = 32,
 }
+
 impl D3DKMT_TRIMPROCESSCOMMITMENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_TRIMPROCESSCOMMITMENT }
 
 /// `D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3926,11 +4317,14 @@ pub struct D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Lazy`: bit 0 at offset 0.
     #[inline]
     pub const fn Lazy(self) -> bool { self.Value & 0x1 != 0 }
@@ -3941,6 +4335,7 @@ impl D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Lazy(mut self, value: bool) -> Self { self.set_Lazy(value); self }
+
     /// `OnlyRepurposed`: bit 1 at offset 0.
     #[inline]
     pub const fn OnlyRepurposed(self) -> bool { self.Value & 0x2 != 0 }
@@ -3953,6 +4348,7 @@ impl D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_OnlyRepurposed(mut self, value: bool) -> Self { self.set_OnlyRepurposed(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -3966,6 +4362,7 @@ impl D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS", u64::from(self.Value), &[
@@ -3973,7 +4370,6 @@ impl fmt::Debug for D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_TRIMPROCESSCOMMITMENT_FLAGS }
 
 /// `D3DKMT_UMDFILENAMEINFO`, d3dkmthk.h: 524 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -3984,13 +4380,14 @@ pub struct D3DKMT_UMDFILENAMEINFO {
     /// Offset 4, 520 bytes: `WCHAR[260]`.
     pub UmdFileName: [WCHAR; 260],
 }
-assert_layout! { D3DKMT_UMDFILENAMEINFO, 524, 4, Version 0, UmdFileName 4 }
+
+plain_struct! { D3DKMT_UMDFILENAMEINFO, 524, 4, Version: KMTUMDVERSION = 0, UmdFileName: [WCHAR; 260] = 4 }
+
 impl D3DKMT_UMDFILENAMEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_UMDFILENAMEINFO }
 
 /// `D3DKMT_UMD_DRIVER_VERSION`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -3999,13 +4396,14 @@ pub struct D3DKMT_UMD_DRIVER_VERSION {
     /// Offset 0, 8 bytes: `LARGE_INTEGER`.
     pub DriverVersion: LARGE_INTEGER,
 }
-assert_layout! { D3DKMT_UMD_DRIVER_VERSION, 8, 8, DriverVersion 0 }
+
+plain_struct! { D3DKMT_UMD_DRIVER_VERSION, 8, 8, DriverVersion: LARGE_INTEGER = 0 }
+
 impl D3DKMT_UMD_DRIVER_VERSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_UMD_DRIVER_VERSION }
 
 /// `D3DKMT_UNLOCK`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4018,13 +4416,17 @@ pub struct D3DKMT_UNLOCK {
     /// Offset 8, 8 bytes: `const D3DKMT_HANDLE *`.
     pub phAllocations: *const D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_UNLOCK, 16, 8, hDevice 0, NumAllocations 4, phAllocations 8 }
+
+plain_struct! {
+    D3DKMT_UNLOCK, 16, 8, hDevice: D3DKMT_HANDLE = 0, NumAllocations: u32 = 4,
+    phAllocations: *const D3DKMT_HANDLE = 8,
+}
+
 impl D3DKMT_UNLOCK {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_UNLOCK }
 
 /// `D3DKMT_UNLOCK2`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4035,13 +4437,14 @@ pub struct D3DKMT_UNLOCK2 {
     /// Offset 4, 4 bytes: `D3DKMT_HANDLE`.
     pub hAllocation: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_UNLOCK2, 8, 4, hDevice 0, hAllocation 4 }
+
+plain_struct! { D3DKMT_UNLOCK2, 8, 4, hDevice: D3DKMT_HANDLE = 0, hAllocation: D3DKMT_HANDLE = 4 }
+
 impl D3DKMT_UNLOCK2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_UNLOCK2 }
 
 /// `D3DKMT_UNMAPPROCESSDEBUGBLOB`, d3dkmthk.h: 24 bytes, aligned to 8. Source: N.
 #[repr(C)]
@@ -4058,13 +4461,17 @@ pub struct D3DKMT_UNMAPPROCESSDEBUGBLOB {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! { D3DKMT_UNMAPPROCESSDEBUGBLOB, 24, 8, hDevice 0, _padding4 4, pBuffer 8, Flags 16, _padding20 20 }
+
+plain_struct! {
+    D3DKMT_UNMAPPROCESSDEBUGBLOB, 24, 8, hDevice: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    pBuffer: *mut c_void = 8, Flags: D3DKMT_UNMAPPROCESSDEBUGBLOB_FLAGS = 16, _padding20: Padding<4> = 20,
+}
+
 impl D3DKMT_UNMAPPROCESSDEBUGBLOB {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_UNMAPPROCESSDEBUGBLOB }
 
 /// `D3DKMT_UNMAPPROCESSDEBUGBLOB_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: N.
 #[repr(C)]
@@ -4073,11 +4480,14 @@ pub struct D3DKMT_UNMAPPROCESSDEBUGBLOB_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_UNMAPPROCESSDEBUGBLOB_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_UNMAPPROCESSDEBUGBLOB_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_UNMAPPROCESSDEBUGBLOB_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -4089,6 +4499,7 @@ impl D3DKMT_UNMAPPROCESSDEBUGBLOB_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_UNMAPPROCESSDEBUGBLOB_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_UNMAPPROCESSDEBUGBLOB_FLAGS", u64::from(self.Value), &[
@@ -4096,7 +4507,6 @@ impl fmt::Debug for D3DKMT_UNMAPPROCESSDEBUGBLOB_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_UNMAPPROCESSDEBUGBLOB_FLAGS }
 
 /// `D3DKMT_UNREGISTERBUDGETCHANGENOTIFICATION`, d3dkmthk.h: 8 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4105,13 +4515,14 @@ pub struct D3DKMT_UNREGISTERBUDGETCHANGENOTIFICATION {
     /// Offset 0, 8 bytes: `VOID *`.
     pub Handle: *mut c_void,
 }
-assert_layout! { D3DKMT_UNREGISTERBUDGETCHANGENOTIFICATION, 8, 8, Handle 0 }
+
+plain_struct! { D3DKMT_UNREGISTERBUDGETCHANGENOTIFICATION, 8, 8, Handle: *mut c_void = 0 }
+
 impl D3DKMT_UNREGISTERBUDGETCHANGENOTIFICATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_UNREGISTERBUDGETCHANGENOTIFICATION }
 
 /// `D3DKMT_UNREGISTERTRIMNOTIFICATION`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4122,13 +4533,17 @@ pub struct D3DKMT_UNREGISTERTRIMNOTIFICATION {
     /// Offset 8, 8 bytes: `PFND3DKMT_TRIMNOTIFICATIONCALLBACK`.
     pub Callback: PFND3DKMT_TRIMNOTIFICATIONCALLBACK,
 }
-assert_layout! { D3DKMT_UNREGISTERTRIMNOTIFICATION, 16, 8, Handle 0, Callback 8 }
+
+plain_struct! {
+    D3DKMT_UNREGISTERTRIMNOTIFICATION, 16, 8, Handle: *mut c_void = 0,
+    Callback: PFND3DKMT_TRIMNOTIFICATIONCALLBACK = 8,
+}
+
 impl D3DKMT_UNREGISTERTRIMNOTIFICATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_UNREGISTERTRIMNOTIFICATION }
 
 /// `D3DKMT_UPDATEGPUVIRTUALADDRESS`, d3dkmthk.h: 56 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4155,10 +4570,15 @@ pub struct D3DKMT_UPDATEGPUVIRTUALADDRESS {
     #[doc(hidden)]
     pub _padding52: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_UPDATEGPUVIRTUALADDRESS, 56, 8, hDevice 0, hContext 4, hFenceObject 8, NumOperations 12, Operations 16,
-    Reserved0 24, Reserved1 32, FenceValue 40, Flags 48, _padding52 52,
+
+plain_struct! {
+    D3DKMT_UPDATEGPUVIRTUALADDRESS, 56, 8, hDevice: D3DKMT_HANDLE = 0, hContext: D3DKMT_HANDLE = 4,
+    hFenceObject: D3DKMT_HANDLE = 8, NumOperations: u32 = 12,
+    Operations: *mut D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION = 16, Reserved0: D3DKMT_SIZE_T = 24,
+    Reserved1: u64 = 32, FenceValue: u64 = 40, Flags: D3DKMT_UPDATEGPUVIRTUALADDRESS_Flags = 48,
+    _padding52: Padding<4> = 52,
 }
+
 impl D3DKMT_UPDATEGPUVIRTUALADDRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4172,11 +4592,14 @@ pub struct D3DKMT_UPDATEGPUVIRTUALADDRESS_Flags {
     /// Offset 48, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_UPDATEGPUVIRTUALADDRESS_Flags, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_UPDATEGPUVIRTUALADDRESS_Flags, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_UPDATEGPUVIRTUALADDRESS_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DoNotWait`: bit 0 at offset 48.
     #[inline]
     pub const fn DoNotWait(self) -> bool { self.Value & 0x1 != 0 }
@@ -4187,6 +4610,7 @@ impl D3DKMT_UPDATEGPUVIRTUALADDRESS_Flags {
     #[must_use]
     #[inline]
     pub const fn with_DoNotWait(mut self, value: bool) -> Self { self.set_DoNotWait(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 48.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -4200,6 +4624,7 @@ impl D3DKMT_UPDATEGPUVIRTUALADDRESS_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_UPDATEGPUVIRTUALADDRESS_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_UPDATEGPUVIRTUALADDRESS_Flags", u64::from(self.Value), &[
@@ -4207,7 +4632,6 @@ impl fmt::Debug for D3DKMT_UPDATEGPUVIRTUALADDRESS_Flags {
         ])
     }
 }
-plain_types! { D3DKMT_UPDATEGPUVIRTUALADDRESS, D3DKMT_UPDATEGPUVIRTUALADDRESS_Flags }
 
 /// `D3DKMT_VAD_DESC`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4228,16 +4652,17 @@ pub struct D3DKMT_VAD_DESC {
     /// Offset 32, 8 bytes: `UINT64`.
     pub EndAddress: u64,
 }
-assert_layout! {
-    D3DKMT_VAD_DESC, 40, 8, VadIndex 0, _padding4 4, VadAddress 8, NumMappedRanges 16, VadType 20, StartAddress 24,
-    EndAddress 32,
+
+plain_struct! {
+    D3DKMT_VAD_DESC, 40, 8, VadIndex: u32 = 0, _padding4: Padding<4> = 4, VadAddress: u64 = 8,
+    NumMappedRanges: u32 = 16, VadType: u32 = 20, StartAddress: u64 = 24, EndAddress: u64 = 32,
 }
+
 impl D3DKMT_VAD_DESC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_VAD_DESC }
 
 /// `D3DKMT_VA_RANGE_DESC`, d3dkmthk.h: 72 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4268,17 +4693,19 @@ pub struct D3DKMT_VA_RANGE_DESC {
     #[doc(hidden)]
     pub _padding68: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_VA_RANGE_DESC, 72, 8, VadAddress 0, VaRangeIndex 8, PhysicalAdapterIndex 12, StartAddress 16,
-    EndAddress 24, DriverProtection 32, OwnerType 40, _padding44 44, pOwner 48, OwnerOffset 56, Protection 64,
-    _padding68 68,
+
+plain_struct! {
+    D3DKMT_VA_RANGE_DESC, 72, 8, VadAddress: u64 = 0, VaRangeIndex: u32 = 8, PhysicalAdapterIndex: u32 = 12,
+    StartAddress: u64 = 16, EndAddress: u64 = 24, DriverProtection: u64 = 32, OwnerType: u32 = 40,
+    _padding44: Padding<4> = 44, pOwner: u64 = 48, OwnerOffset: u64 = 56, Protection: u32 = 64,
+    _padding68: Padding<4> = 68,
 }
+
 impl D3DKMT_VA_RANGE_DESC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_VA_RANGE_DESC }
 
 /// `D3DKMT_VGPUINTERFACEID`, d3dkmthk.h: 520 bytes, aligned to 2. Source: NRC.
 #[repr(C)]
@@ -4287,13 +4714,14 @@ pub struct D3DKMT_VGPUINTERFACEID {
     /// Offset 0, 520 bytes: `WCHAR[260]`.
     pub VirtualGpuIntefaceId: [WCHAR; 260],
 }
-assert_layout! { D3DKMT_VGPUINTERFACEID, 520, 2, VirtualGpuIntefaceId 0 }
+
+plain_struct! { D3DKMT_VGPUINTERFACEID, 520, 2, VirtualGpuIntefaceId: [WCHAR; 260] = 0 }
+
 impl D3DKMT_VGPUINTERFACEID {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_VGPUINTERFACEID }
 
 /// `D3DKMT_VIDPNSOURCEOWNER_FLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4302,11 +4730,14 @@ pub struct D3DKMT_VIDPNSOURCEOWNER_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_VIDPNSOURCEOWNER_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_VIDPNSOURCEOWNER_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_VIDPNSOURCEOWNER_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AllowOutputDuplication`: bit 0 at offset 0.
     #[inline]
     pub const fn AllowOutputDuplication(self) -> bool { self.Value & 0x1 != 0 }
@@ -4321,6 +4752,7 @@ impl D3DKMT_VIDPNSOURCEOWNER_FLAGS {
     pub const fn with_AllowOutputDuplication(mut self, value: bool) -> Self {
         self.set_AllowOutputDuplication(value); self
     }
+
     /// `DisableDWMVirtualMode`: bit 1 at offset 0.
     #[inline]
     pub const fn DisableDWMVirtualMode(self) -> bool { self.Value & 0x2 != 0 }
@@ -4335,6 +4767,7 @@ impl D3DKMT_VIDPNSOURCEOWNER_FLAGS {
     pub const fn with_DisableDWMVirtualMode(mut self, value: bool) -> Self {
         self.set_DisableDWMVirtualMode(value); self
     }
+
     /// `UseNtHandles`: bit 2 at offset 0.
     #[inline]
     pub const fn UseNtHandles(self) -> bool { self.Value & 0x4 != 0 }
@@ -4345,6 +4778,7 @@ impl D3DKMT_VIDPNSOURCEOWNER_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UseNtHandles(mut self, value: bool) -> Self { self.set_UseNtHandles(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -4358,6 +4792,7 @@ impl D3DKMT_VIDPNSOURCEOWNER_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_VIDPNSOURCEOWNER_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_VIDPNSOURCEOWNER_FLAGS", u64::from(self.Value), &[
@@ -4366,7 +4801,6 @@ impl fmt::Debug for D3DKMT_VIDPNSOURCEOWNER_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_VIDPNSOURCEOWNER_FLAGS }
 
 /// `D3DKMT_VIRTUALADDRESSFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4375,11 +4809,14 @@ pub struct D3DKMT_VIRTUALADDRESSFLAGS {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMT_VIRTUALADDRESSFLAGS, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMT_VIRTUALADDRESSFLAGS, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMT_VIRTUALADDRESSFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VirtualAddressSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn VirtualAddressSupported(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -4394,6 +4831,7 @@ impl D3DKMT_VIRTUALADDRESSFLAGS {
     pub const fn with_VirtualAddressSupported(mut self, value: bool) -> Self {
         self.set_VirtualAddressSupported(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 1) & 0x7fffffff }
@@ -4407,6 +4845,7 @@ impl D3DKMT_VIRTUALADDRESSFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_VIRTUALADDRESSFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_VIRTUALADDRESSFLAGS", u64::from(self.bits0), &[
@@ -4414,7 +4853,6 @@ impl fmt::Debug for D3DKMT_VIRTUALADDRESSFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_VIRTUALADDRESSFLAGS }
 
 /// `D3DKMT_VIRTUALADDRESSINFO`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4423,13 +4861,14 @@ pub struct D3DKMT_VIRTUALADDRESSINFO {
     /// Offset 0, 4 bytes: `D3DKMT_VIRTUALADDRESSFLAGS`.
     pub VirtualAddressFlags: D3DKMT_VIRTUALADDRESSFLAGS,
 }
-assert_layout! { D3DKMT_VIRTUALADDRESSINFO, 4, 4, VirtualAddressFlags 0 }
+
+plain_struct! { D3DKMT_VIRTUALADDRESSINFO, 4, 4, VirtualAddressFlags: D3DKMT_VIRTUALADDRESSFLAGS = 0 }
+
 impl D3DKMT_VIRTUALADDRESSINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_VIRTUALADDRESSINFO }
 
 /// `D3DKMT_WAITFORIDLE`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4438,13 +4877,14 @@ pub struct D3DKMT_WAITFORIDLE {
     /// Offset 0, 4 bytes: `D3DKMT_HANDLE`.
     pub hDevice: D3DKMT_HANDLE,
 }
-assert_layout! { D3DKMT_WAITFORIDLE, 4, 4, hDevice 0 }
+
+plain_struct! { D3DKMT_WAITFORIDLE, 4, 4, hDevice: D3DKMT_HANDLE = 0 }
+
 impl D3DKMT_WAITFORIDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_WAITFORIDLE }
 
 /// `D3DKMT_WAITFORSYNCHRONIZATIONOBJECT`, d3dkmthk.h: 136 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4457,13 +4897,17 @@ pub struct D3DKMT_WAITFORSYNCHRONIZATIONOBJECT {
     /// Offset 8, 128 bytes: `D3DKMT_HANDLE[32]`.
     pub ObjectHandleArray: [D3DKMT_HANDLE; 32],
 }
-assert_layout! { D3DKMT_WAITFORSYNCHRONIZATIONOBJECT, 136, 4, hContext 0, ObjectCount 4, ObjectHandleArray 8 }
+
+plain_struct! {
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECT, 136, 4, hContext: D3DKMT_HANDLE = 0, ObjectCount: u32 = 4,
+    ObjectHandleArray: [D3DKMT_HANDLE; 32] = 8,
+}
+
 impl D3DKMT_WAITFORSYNCHRONIZATIONOBJECT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_WAITFORSYNCHRONIZATIONOBJECT }
 
 /// `D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2`, d3dkmthk.h: 200 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4478,11 +4922,17 @@ pub struct D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2 {
     /// Offset 136, 64 bytes: anonymous union.
     pub u0: D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_u0,
 }
-assert_layout! { D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2, 200, 8, hContext 0, ObjectCount 4, ObjectHandleArray 8, u0 136 }
+
+plain_struct! {
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2, 200, 8, hContext: D3DKMT_HANDLE = 0, ObjectCount: u32 = 4,
+    ObjectHandleArray: [D3DKMT_HANDLE; 32] = 8, u0: D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_u0 = 136,
+}
+
 impl D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Fence` at offset 136, 8 bytes: `struct`.
     #[inline]
     pub const fn Fence(&self) -> &D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_Fence { plain::view(&self.u0) }
@@ -4496,6 +4946,7 @@ impl D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2 {
     pub const fn set_Fence(&mut self, value: D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_Fence) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Reserved` at offset 136, 64 bytes: `UINT64[8]`.
     #[inline]
     pub const fn Reserved(&self) -> &[u64; 8] { plain::view(&self.u0) }
@@ -4514,7 +4965,9 @@ pub struct D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_Fence {
     /// Offset 136, 8 bytes: `UINT64`.
     pub FenceValue: u64,
 }
-assert_layout! { D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_Fence, 8, 8, FenceValue 0 }
+
+plain_struct! { D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_Fence, 8, 8, FenceValue: u64 = 0 }
+
 impl D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_Fence {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4529,20 +4982,21 @@ pub union D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_u0 {
     pub(crate) Reserved: [u64; 8],
     pub(crate) _bytes: [u8; 64],
 }
-assert_layout! { D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_u0, 64, 8 }
+
+plain_union! {
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_u0, 64, 8, D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_Fence, [u64; 8], [u8; 64],
+}
+
 impl D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_u0")
     }
-}
-plain_types! {
-    D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2, D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_Fence,
-    D3DKMT_WAITFORSYNCHRONIZATIONOBJECT2_u0,
 }
 
 /// `D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU`, d3dkmthk.h: 40 bytes, aligned to 8. Source: NDRC.
@@ -4564,16 +5018,18 @@ pub struct D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU {
     #[doc(hidden)]
     pub _padding36: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, 40, 8, hDevice 0, ObjectCount 4, ObjectHandleArray 8,
-    FenceValueArray 16, hAsyncEvent 24, Flags 32, _padding36 36,
+
+plain_struct! {
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, 40, 8, hDevice: D3DKMT_HANDLE = 0, ObjectCount: u32 = 4,
+    ObjectHandleArray: *const D3DKMT_HANDLE = 8, FenceValueArray: *const u64 = 16, hAsyncEvent: HANDLE = 24,
+    Flags: D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS = 32, _padding36: Padding<4> = 36,
 }
+
 impl D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU }
 
 /// `D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU`, d3dkmthk.h: 80 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4588,25 +5044,31 @@ pub struct D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU {
     /// Offset 16, 64 bytes: anonymous union.
     pub u0: D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU_u0,
 }
-assert_layout! {
-    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU, 80, 8, hContext 0, ObjectCount 4, ObjectHandleArray 8, u0 16,
+
+plain_struct! {
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU, 80, 8, hContext: D3DKMT_HANDLE = 0, ObjectCount: u32 = 4,
+    ObjectHandleArray: *const D3DKMT_HANDLE = 8, u0: D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU_u0 = 16,
 }
+
 impl D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `MonitoredFenceValueArray` at offset 16, 8 bytes: `const UINT64 *`.
     #[inline]
     pub const fn MonitoredFenceValueArray(&self) -> *const u64 { plain::get(&self.u0) }
     /// Stores `MonitoredFenceValueArray`.
     #[inline]
     pub const fn set_MonitoredFenceValueArray(&mut self, value: *const u64) { plain::put(&mut self.u0, value); }
+
     /// `FenceValue` at offset 16, 8 bytes: `UINT64`.
     #[inline]
     pub const fn FenceValue(&self) -> u64 { plain::get(&self.u0) }
     /// Stores `FenceValue`.
     #[inline]
     pub const fn set_FenceValue(&mut self, value: u64) { plain::put(&mut self.u0, value); }
+
     /// `Reserved` at offset 16, 64 bytes: `UINT64[8]`.
     #[inline]
     pub const fn Reserved(&self) -> &[u64; 8] { plain::view(&self.u0) }
@@ -4627,18 +5089,20 @@ pub union D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU_u0 {
     pub(crate) Reserved: [u64; 8],
     pub(crate) _bytes: [u8; 64],
 }
-assert_layout! { D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU_u0, 64, 8 }
+
+plain_union! { D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU_u0, 64, 8, *const u64, u64, [u64; 8], [u8; 64] }
+
 impl D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU_u0")
     }
 }
-plain_types! { D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU_u0 }
 
 /// `D3DKMT_WAITFORVERTICALBLANKEVENT`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4651,13 +5115,17 @@ pub struct D3DKMT_WAITFORVERTICALBLANKEVENT {
     /// Offset 8, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     pub VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID,
 }
-assert_layout! { D3DKMT_WAITFORVERTICALBLANKEVENT, 12, 4, hAdapter 0, hDevice 4, VidPnSourceId 8 }
+
+plain_struct! {
+    D3DKMT_WAITFORVERTICALBLANKEVENT, 12, 4, hAdapter: D3DKMT_HANDLE = 0, hDevice: D3DKMT_HANDLE = 4,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8,
+}
+
 impl D3DKMT_WAITFORVERTICALBLANKEVENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_WAITFORVERTICALBLANKEVENT }
 
 /// `D3DKMT_WAITFORVERTICALBLANKEVENT2`, d3dkmthk.h: 80 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4674,16 +5142,18 @@ pub struct D3DKMT_WAITFORVERTICALBLANKEVENT2 {
     /// Offset 16, 64 bytes: `D3DKMT_PTR_TYPE[8]`.
     pub ObjectHandleArray: [D3DKMT_PTR_TYPE; 8],
 }
-assert_layout! {
-    D3DKMT_WAITFORVERTICALBLANKEVENT2, 80, 8, hAdapter 0, hDevice 4, VidPnSourceId 8, NumObjects 12,
-    ObjectHandleArray 16,
+
+plain_struct! {
+    D3DKMT_WAITFORVERTICALBLANKEVENT2, 80, 8, hAdapter: D3DKMT_HANDLE = 0, hDevice: D3DKMT_HANDLE = 4,
+    VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 8, NumObjects: u32 = 12,
+    ObjectHandleArray: [D3DKMT_PTR_TYPE; 8] = 16,
 }
+
 impl D3DKMT_WAITFORVERTICALBLANKEVENT2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_WAITFORVERTICALBLANKEVENT2 }
 
 /// `D3DKMT_WAITSYNCFILE`, d3dkmthk.h: 16 bytes, aligned to 8. Source: NC.
 #[repr(C)]
@@ -4696,13 +5166,14 @@ pub struct D3DKMT_WAITSYNCFILE {
     /// Offset 12, 4 bytes: `UINT`, type approximate.
     pub Reserved: u32,
 }
-assert_layout! { D3DKMT_WAITSYNCFILE, 16, 8, hSyncFile 0, hContext 8, Reserved 12 }
+
+plain_struct! { D3DKMT_WAITSYNCFILE, 16, 8, hSyncFile: u64 = 0, hContext: u32 = 8, Reserved: u32 = 12 }
+
 impl D3DKMT_WAITSYNCFILE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_WAITSYNCFILE }
 
 /// `D3DKMT_WORKINGSETFLAGS`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4711,11 +5182,14 @@ pub struct D3DKMT_WORKINGSETFLAGS {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMT_WORKINGSETFLAGS, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMT_WORKINGSETFLAGS, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMT_WORKINGSETFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `UseDefault`: bit 0 at offset 0.
     #[inline]
     pub const fn UseDefault(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -4726,6 +5200,7 @@ impl D3DKMT_WORKINGSETFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UseDefault(mut self, value: bool) -> Self { self.set_UseDefault(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 1) & 0x7fffffff }
@@ -4739,6 +5214,7 @@ impl D3DKMT_WORKINGSETFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_WORKINGSETFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_WORKINGSETFLAGS", u64::from(self.bits0), &[
@@ -4746,7 +5222,6 @@ impl fmt::Debug for D3DKMT_WORKINGSETFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_WORKINGSETFLAGS }
 
 /// `D3DKMT_WORKINGSETINFO`, d3dkmthk.h: 12 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4759,13 +5234,17 @@ pub struct D3DKMT_WORKINGSETINFO {
     /// Offset 8, 4 bytes: `ULONG`.
     pub MaximumWorkingSetPercentile: u32,
 }
-assert_layout! { D3DKMT_WORKINGSETINFO, 12, 4, Flags 0, MinimumWorkingSetPercentile 4, MaximumWorkingSetPercentile 8 }
+
+plain_struct! {
+    D3DKMT_WORKINGSETINFO, 12, 4, Flags: D3DKMT_WORKINGSETFLAGS = 0, MinimumWorkingSetPercentile: u32 = 4,
+    MaximumWorkingSetPercentile: u32 = 8,
+}
+
 impl D3DKMT_WORKINGSETINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_WORKINGSETINFO }
 
 /// `D3DKMT_WSAUMDIMAGENAME`, d3dkmthk.h: 520 bytes, aligned to 2. Source: NDRC.
 #[repr(C)]
@@ -4774,13 +5253,14 @@ pub struct D3DKMT_WSAUMDIMAGENAME {
     /// Offset 0, 520 bytes: `WCHAR[260]`.
     pub WsaUmdImageName: [WCHAR; 260],
 }
-assert_layout! { D3DKMT_WSAUMDIMAGENAME, 520, 2, WsaUmdImageName 0 }
+
+plain_struct! { D3DKMT_WSAUMDIMAGENAME, 520, 2, WsaUmdImageName: [WCHAR; 260] = 0 }
+
 impl D3DKMT_WSAUMDIMAGENAME {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_WSAUMDIMAGENAME }
 
 /// `D3DKMT_XBOX`, d3dkmthk.h: 4 bytes, aligned to 4. Source: NDRC.
 #[repr(C)]
@@ -4789,13 +5269,14 @@ pub struct D3DKMT_XBOX {
     /// Offset 0, 4 bytes: `BOOL`.
     pub IsXBOX: BOOL,
 }
-assert_layout! { D3DKMT_XBOX, 4, 4, IsXBOX 0 }
+
+plain_struct! { D3DKMT_XBOX, 4, 4, IsXBOX: BOOL = 0 }
+
 impl D3DKMT_XBOX {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_XBOX }
 
 /// `DXGK_FEATURE_PROCESS_DEBUG_BLOB_COLLECTION_INTERFACE_V1`, d3dkmthk.h: 32 bytes, aligned to 8. Source: N.
 #[repr(C)]
@@ -4810,16 +5291,20 @@ pub struct DXGK_FEATURE_PROCESS_DEBUG_BLOB_COLLECTION_INTERFACE_V1 {
     /// Offset 24, 8 bytes: `PFND3DKMT_UNMAPPROCESSDEBUGBLOB`.
     pub pfnUnmapProcessDebugBlob: PFND3DKMT_UNMAPPROCESSDEBUGBLOB,
 }
-assert_layout! {
-    DXGK_FEATURE_PROCESS_DEBUG_BLOB_COLLECTION_INTERFACE_V1, 32, 8, pfnEnableProcessDebugBlobCollection 0,
-    pfnDisableProcessDebugBlobCollection 8, pfnMapProcessDebugBlob 16, pfnUnmapProcessDebugBlob 24,
+
+plain_struct! {
+    DXGK_FEATURE_PROCESS_DEBUG_BLOB_COLLECTION_INTERFACE_V1, 32, 8,
+    pfnEnableProcessDebugBlobCollection: PFND3DKMT_ENABLEPROCESSDEBUGBLOBCOLLECTION = 0,
+    pfnDisableProcessDebugBlobCollection: PFND3DKMT_DISABLEPROCESSDEBUGBLOBCOLLECTION = 8,
+    pfnMapProcessDebugBlob: PFND3DKMT_MAPPROCESSDEBUGBLOB = 16,
+    pfnUnmapProcessDebugBlob: PFND3DKMT_UNMAPPROCESSDEBUGBLOB = 24,
 }
+
 impl DXGK_FEATURE_PROCESS_DEBUG_BLOB_COLLECTION_INTERFACE_V1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_FEATURE_PROCESS_DEBUG_BLOB_COLLECTION_INTERFACE_V1 }
 
 /// `DXGK_GRAPHICSPOWER_REGISTER_INPUT_V_1_2`, d3dkmthk.h: 48 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4840,16 +5325,19 @@ pub struct DXGK_GRAPHICSPOWER_REGISTER_INPUT_V_1_2 {
     /// Offset 40, 8 bytes: `PDXGK_INITIAL_COMPONENT_STATE`.
     pub InitialComponentStateCb: PDXGK_INITIAL_COMPONENT_STATE,
 }
-assert_layout! {
-    DXGK_GRAPHICSPOWER_REGISTER_INPUT_V_1_2, 48, 8, Version 0, _padding4 4, PrivateHandle 8, PowerNotificationCb 16,
-    RemovalNotificationCb 24, FStateNotificationCb 32, InitialComponentStateCb 40,
+
+plain_struct! {
+    DXGK_GRAPHICSPOWER_REGISTER_INPUT_V_1_2, 48, 8, Version: u32 = 0, _padding4: Padding<4> = 4,
+    PrivateHandle: *mut c_void = 8, PowerNotificationCb: PDXGK_POWER_NOTIFICATION = 16,
+    RemovalNotificationCb: PDXGK_REMOVAL_NOTIFICATION = 24, FStateNotificationCb: PDXGK_FSTATE_NOTIFICATION = 32,
+    InitialComponentStateCb: PDXGK_INITIAL_COMPONENT_STATE = 40,
 }
+
 impl DXGK_GRAPHICSPOWER_REGISTER_INPUT_V_1_2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GRAPHICSPOWER_REGISTER_INPUT_V_1_2 }
 
 /// `DXGK_GRAPHICSPOWER_REGISTER_OUTPUT`, d3dkmthk.h: 32 bytes, aligned to 8. Source: NDRC.
 #[repr(C)]
@@ -4866,13 +5354,16 @@ pub struct DXGK_GRAPHICSPOWER_REGISTER_OUTPUT {
     /// Offset 24, 8 bytes: `PDXGK_GRAPHICSPOWER_UNREGISTER`.
     pub UnregisterCb: PDXGK_GRAPHICSPOWER_UNREGISTER,
 }
-assert_layout! {
-    DXGK_GRAPHICSPOWER_REGISTER_OUTPUT, 32, 8, DeviceHandle 0, InitialGrfxPowerState 8, _padding12 12,
-    SetSharedPowerComponentStateCb 16, UnregisterCb 24,
+
+plain_struct! {
+    DXGK_GRAPHICSPOWER_REGISTER_OUTPUT, 32, 8, DeviceHandle: *mut c_void = 0,
+    InitialGrfxPowerState: DEVICE_POWER_STATE = 8, _padding12: Padding<4> = 12,
+    SetSharedPowerComponentStateCb: PDXGK_SET_SHARED_POWER_COMPONENT_STATE = 16,
+    UnregisterCb: PDXGK_GRAPHICSPOWER_UNREGISTER = 24,
 }
+
 impl DXGK_GRAPHICSPOWER_REGISTER_OUTPUT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GRAPHICSPOWER_REGISTER_OUTPUT }

@@ -36,7 +36,7 @@ use crate::{
     PDXGKDDI_SETGPUPARTITIONCOUNT, PDXGKDDI_SETVIRTUALFUNCTIONPOWERSTATE, PDXGKDDI_SETVIRTUALGPURESOURCES,
     PDXGKDDI_SETVIRTUALGPUVMBUS, PDXGKDDI_SUSPENDVIRTUALGPU, PDXGKDDI_VIRTUALGPUDRIVERESCAPE,
     PDXGKDDI_WRITEVIRTUALFUNCTIONCONFIG, PDXGKDDI_WRITEVIRTUALFUNCTIONCONFIGBLOCK, PINTERFACE_DEREFERENCE,
-    PINTERFACE_REFERENCE, Padding, UNICODE_STRING, assert_layout, plain, plain_types, winfn,
+    PINTERFACE_REFERENCE, Padding, UNICODE_STRING, plain, plain_struct, winfn,
 };
 
 /// `DXGKDDI_FEATURE_INTERFACE`, dispmprt.h: 48 bytes, aligned to 8. Source: KD.
@@ -60,16 +60,19 @@ pub struct DXGKDDI_FEATURE_INTERFACE {
     /// Offset 40, 8 bytes: `PDXGKDDI_QUERYFEATUREINTERFACE`. Slot 6.
     pub QueryFeatureInterface: PDXGKDDI_QUERYFEATUREINTERFACE,
 }
-assert_layout! {
-    DXGKDDI_FEATURE_INTERFACE, 48, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, QueryFeatureSupport 32, QueryFeatureInterface 40,
+
+plain_struct! {
+    DXGKDDI_FEATURE_INTERFACE, 48, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24, QueryFeatureSupport: PDXGKDDI_QUERYFEATURESUPPORT = 32,
+    QueryFeatureInterface: PDXGKDDI_QUERYFEATUREINTERFACE = 40,
 }
+
 impl DXGKDDI_FEATURE_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKDDI_FEATURE_INTERFACE }
 
 /// `DXGKDDI_FLEXIOV_DEVICE_INTERFACE`, dispmprt.h: 56 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -94,16 +97,19 @@ pub struct DXGKDDI_FLEXIOV_DEVICE_INTERFACE {
     /// Offset 48, 8 bytes: `PDXGKDDI_GETMMIORANGES`.
     pub DxgkDdiGetMmioRanges: PDXGKDDI_GETMMIORANGES,
 }
-assert_layout! {
-    DXGKDDI_FLEXIOV_DEVICE_INTERFACE, 56, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiGetBackingResource 32, DxgkDdiGetMmioRangeCount 40, DxgkDdiGetMmioRanges 48,
+
+plain_struct! {
+    DXGKDDI_FLEXIOV_DEVICE_INTERFACE, 56, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24, DxgkDdiGetBackingResource: PDXGKDDI_GETBACKINGRESOURCE = 32,
+    DxgkDdiGetMmioRangeCount: PDXGKDDI_GETMMIORANGECOUNT = 40, DxgkDdiGetMmioRanges: PDXGKDDI_GETMMIORANGES = 48,
 }
+
 impl DXGKDDI_FLEXIOV_DEVICE_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKDDI_FLEXIOV_DEVICE_INTERFACE }
 
 /// `DXGKDDI_GPU_PARTITION_INTERFACE`, dispmprt.h: 128 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -146,19 +152,29 @@ pub struct DXGKDDI_GPU_PARTITION_INTERFACE {
     /// Offset 120, 8 bytes: `PDXGKDDI_SETVIRTUALGPUVMBUS`.
     pub DxgkDdiSetVirtualGpuVmBus: PDXGKDDI_SETVIRTUALGPUVMBUS,
 }
-assert_layout! {
-    DXGKDDI_GPU_PARTITION_INTERFACE, 128, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiGetGpuPartitionInfo 32, DxgkDdiSetGpuPartitionCount 40, DxgkDdiGetGpuEngines 48,
-    DxgkDdiGetVirtualGpuProfile 56, DxgkDdiCreateVirtualGpu 64, DxgkDdiGetVirtualGpuInfo 72,
-    DxgkDdiSetVirtualGpuResources 80, DxgkDdiDestroyVirtualGpu 88, DxgkDdiSuspendVirtualGpu 96,
-    DxgkDdiResumeVirtualGpu 104, DxgkDdiVirtualGpuDriverEscape 112, DxgkDdiSetVirtualGpuVmBus 120,
+
+plain_struct! {
+    DXGKDDI_GPU_PARTITION_INTERFACE, 128, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24, DxgkDdiGetGpuPartitionInfo: PDXGKDDI_GETGPUPARTITIONINFO = 32,
+    DxgkDdiSetGpuPartitionCount: PDXGKDDI_SETGPUPARTITIONCOUNT = 40,
+    DxgkDdiGetGpuEngines: PDXGKDDI_GETGPUENGINES = 48,
+    DxgkDdiGetVirtualGpuProfile: PDXGKDDI_GETVIRTUALGPUPROFILE = 56,
+    DxgkDdiCreateVirtualGpu: PDXGKDDI_CREATEVIRTUALGPU = 64,
+    DxgkDdiGetVirtualGpuInfo: PDXGKDDI_GETVIRTUALGPUINFO = 72,
+    DxgkDdiSetVirtualGpuResources: PDXGKDDI_SETVIRTUALGPURESOURCES = 80,
+    DxgkDdiDestroyVirtualGpu: PDXGKDDI_DESTROYVIRTUALGPU = 88,
+    DxgkDdiSuspendVirtualGpu: PDXGKDDI_SUSPENDVIRTUALGPU = 96,
+    DxgkDdiResumeVirtualGpu: PDXGKDDI_RESUMEVIRTUALGPU = 104,
+    DxgkDdiVirtualGpuDriverEscape: PDXGKDDI_VIRTUALGPUDRIVERESCAPE = 112,
+    DxgkDdiSetVirtualGpuVmBus: PDXGKDDI_SETVIRTUALGPUVMBUS = 120,
 }
+
 impl DXGKDDI_GPU_PARTITION_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKDDI_GPU_PARTITION_INTERFACE }
 
 /// `DXGKDDI_MITIGABLE_DEVICE_INTERFACE`, dispmprt.h: 48 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -181,16 +197,20 @@ pub struct DXGKDDI_MITIGABLE_DEVICE_INTERFACE {
     /// Offset 40, 8 bytes: `PDXGKDDI_QUERYMITIGATEDRANGES`.
     pub DxgkDdiQueryMitigatedRanges: PDXGKDDI_QUERYMITIGATEDRANGES,
 }
-assert_layout! {
-    DXGKDDI_MITIGABLE_DEVICE_INTERFACE, 48, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiQueryMitigatedRangeCount 32, DxgkDdiQueryMitigatedRanges 40,
+
+plain_struct! {
+    DXGKDDI_MITIGABLE_DEVICE_INTERFACE, 48, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiQueryMitigatedRangeCount: PDXGKDDI_QUERYMITIGATEDRANGECOUNT = 32,
+    DxgkDdiQueryMitigatedRanges: PDXGKDDI_QUERYMITIGATEDRANGES = 40,
 }
+
 impl DXGKDDI_MITIGABLE_DEVICE_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKDDI_MITIGABLE_DEVICE_INTERFACE }
 
 /// `DXGKDDI_SRIOV_INTERFACE`, dispmprt.h: 120 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -231,19 +251,29 @@ pub struct DXGKDDI_SRIOV_INTERFACE {
     /// Offset 112, 8 bytes: `PDXGKDDI_QUERYVIRTUALFUNCTIONLUID`.
     pub DxgkDdiQueryVirtualFunctionLuid: PDXGKDDI_QUERYVIRTUALFUNCTIONLUID,
 }
-assert_layout! {
-    DXGKDDI_SRIOV_INTERFACE, 120, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiReadVirtualFunctionConfig 32, DxgkDdiWriteVirtualFunctionConfig 40,
-    DxgkDdiReadVirtualFunctionConfigBlock 48, DxgkDdiWriteVirtualFunctionConfigBlock 56, DxgkDdiQueryProbedBars 64,
-    DxgkDdiGetVendorAndDevice 72, DxgkDdiGetDeviceLocation 80, DxgkDdiResetVirtualFunction 88,
-    DxgkDdiSetVirtualFunctionPowerState 96, DxgkDdiGetResourceForBar 104, DxgkDdiQueryVirtualFunctionLuid 112,
+
+plain_struct! {
+    DXGKDDI_SRIOV_INTERFACE, 120, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiReadVirtualFunctionConfig: PDXGKDDI_READVIRTUALFUNCTIONCONFIG = 32,
+    DxgkDdiWriteVirtualFunctionConfig: PDXGKDDI_WRITEVIRTUALFUNCTIONCONFIG = 40,
+    DxgkDdiReadVirtualFunctionConfigBlock: PDXGKDDI_READVIRTUALFUNCTIONCONFIGBLOCK = 48,
+    DxgkDdiWriteVirtualFunctionConfigBlock: PDXGKDDI_WRITEVIRTUALFUNCTIONCONFIGBLOCK = 56,
+    DxgkDdiQueryProbedBars: PDXGKDDI_QUERYPROBEDBARS = 64,
+    DxgkDdiGetVendorAndDevice: PDXGKDDI_GETVENDORANDDEVICE = 72,
+    DxgkDdiGetDeviceLocation: PDXGKDDI_GETDEVICELOCATION = 80,
+    DxgkDdiResetVirtualFunction: PDXGKDDI_RESETVIRTUALFUNCTION = 88,
+    DxgkDdiSetVirtualFunctionPowerState: PDXGKDDI_SETVIRTUALFUNCTIONPOWERSTATE = 96,
+    DxgkDdiGetResourceForBar: PDXGKDDI_GETRESOURCEFORBAR = 104,
+    DxgkDdiQueryVirtualFunctionLuid: PDXGKDDI_QUERYVIRTUALFUNCTIONLUID = 112,
 }
+
 impl DXGKDDI_SRIOV_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKDDI_SRIOV_INTERFACE }
 
 /// `DXGK_AGP_INTERFACE`, dispmprt.h: 56 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -268,16 +298,19 @@ pub struct DXGK_AGP_INTERFACE {
     /// Offset 48, 8 bytes: `DXGKCB_AGP_SET_COMMAND`.
     pub AgpSetCommand: DXGKCB_AGP_SET_COMMAND,
 }
-assert_layout! {
-    DXGK_AGP_INTERFACE, 56, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, AgpAllocatePool 32, AgpFreePool 40, AgpSetCommand 48,
+
+plain_struct! {
+    DXGK_AGP_INTERFACE, 56, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4, Context: *mut c_void = 8,
+    InterfaceReference: PINTERFACE_REFERENCE = 16, InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    AgpAllocatePool: DXGKCB_AGP_ALLOCATE_POOL = 32, AgpFreePool: DXGKCB_AGP_FREE_POOL = 40,
+    AgpSetCommand: DXGKCB_AGP_SET_COMMAND = 48,
 }
+
 impl DXGK_AGP_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_AGP_INTERFACE }
 
 /// `DXGK_BRIGHTNESS_INTERFACE`, dispmprt.h: 56 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -302,16 +335,19 @@ pub struct DXGK_BRIGHTNESS_INTERFACE {
     /// Offset 48, 8 bytes: `DXGK_BRIGHTNESS_GET`.
     pub GetBrightness: DXGK_BRIGHTNESS_GET,
 }
-assert_layout! {
-    DXGK_BRIGHTNESS_INTERFACE, 56, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, GetPossibleBrightness 32, SetBrightness 40, GetBrightness 48,
+
+plain_struct! {
+    DXGK_BRIGHTNESS_INTERFACE, 56, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24, GetPossibleBrightness: DXGK_BRIGHTNESS_GET_POSSIBLE = 32,
+    SetBrightness: DXGK_BRIGHTNESS_SET = 40, GetBrightness: DXGK_BRIGHTNESS_GET = 48,
 }
+
 impl DXGK_BRIGHTNESS_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BRIGHTNESS_INTERFACE }
 
 /// `DXGK_BRIGHTNESS_INTERFACE_2`, dispmprt.h: 88 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -344,17 +380,22 @@ pub struct DXGK_BRIGHTNESS_INTERFACE_2 {
     /// Offset 80, 8 bytes: `DXGK_BRIGHTNESS_GET_BACKLIGHT_REDUCTION`.
     pub GetBacklightReduction: DXGK_BRIGHTNESS_GET_BACKLIGHT_REDUCTION,
 }
-assert_layout! {
-    DXGK_BRIGHTNESS_INTERFACE_2, 88, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, GetPossibleBrightness 32, SetBrightness 40, GetBrightness 48, GetBrightnessCaps 56,
-    SetBrightnessState 64, SetBacklightOptimization 72, GetBacklightReduction 80,
+
+plain_struct! {
+    DXGK_BRIGHTNESS_INTERFACE_2, 88, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24, GetPossibleBrightness: DXGK_BRIGHTNESS_GET_POSSIBLE = 32,
+    SetBrightness: DXGK_BRIGHTNESS_SET = 40, GetBrightness: DXGK_BRIGHTNESS_GET = 48,
+    GetBrightnessCaps: DXGK_BRIGHTNESS_GET_CAPS = 56, SetBrightnessState: DXGK_BRIGHTNESS_SET_STATE = 64,
+    SetBacklightOptimization: DXGK_BRIGHTNESS_SET_BACKLIGHT_OPTIMIZATION = 72,
+    GetBacklightReduction: DXGK_BRIGHTNESS_GET_BACKLIGHT_REDUCTION = 80,
 }
+
 impl DXGK_BRIGHTNESS_INTERFACE_2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BRIGHTNESS_INTERFACE_2 }
 
 /// `DXGK_BRIGHTNESS_INTERFACE_3`, dispmprt.h: 72 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -383,17 +424,21 @@ pub struct DXGK_BRIGHTNESS_INTERFACE_3 {
     /// Offset 64, 8 bytes: `DXGK_BRIGHTNESS_SET_BACKLIGHT_OPTIMIZATION_3`.
     pub SetBacklightOptimization: DXGK_BRIGHTNESS_SET_BACKLIGHT_OPTIMIZATION_3,
 }
-assert_layout! {
-    DXGK_BRIGHTNESS_INTERFACE_3, 72, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, SetBrightness 32, GetBrightness 40, GetBrightnessCaps 48, GetNitRanges 56,
-    SetBacklightOptimization 64,
+
+plain_struct! {
+    DXGK_BRIGHTNESS_INTERFACE_3, 72, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24, SetBrightness: DXGK_BRIGHTNESS_SET_3 = 32,
+    GetBrightness: DXGK_BRIGHTNESS_GET_3 = 40, GetBrightnessCaps: DXGK_BRIGHTNESS_GET_CAPS_3 = 48,
+    GetNitRanges: DXGK_BRIGHTNESS_GET_NIT_RANGES = 56,
+    SetBacklightOptimization: DXGK_BRIGHTNESS_SET_BACKLIGHT_OPTIMIZATION_3 = 64,
 }
+
 impl DXGK_BRIGHTNESS_INTERFACE_3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_BRIGHTNESS_INTERFACE_3 }
 
 /// `DXGK_DEBUG_REPORT_INTERFACE`, dispmprt.h: 56 bytes, aligned to 8. Source: KR.
 #[repr(C)]
@@ -418,16 +463,21 @@ pub struct DXGK_DEBUG_REPORT_INTERFACE {
     /// Offset 48, 8 bytes: `VOID (*)(DXGK_DEBUG_REPORT_HANDLE)`.
     pub DbgReportComplete: Option<winfn!(fn(DXGK_DEBUG_REPORT_HANDLE))>,
 }
-assert_layout! {
-    DXGK_DEBUG_REPORT_INTERFACE, 56, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DbgReportCreate 32, DbgReportSecondaryData 40, DbgReportComplete 48,
+
+plain_struct! {
+    DXGK_DEBUG_REPORT_INTERFACE, 56, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DbgReportCreate: Option<winfn!(fn(HANDLE, u32, usize, usize, usize, usize) -> DXGK_DEBUG_REPORT_HANDLE)> = 32,
+    DbgReportSecondaryData: Option<winfn!(fn(DXGK_DEBUG_REPORT_HANDLE, *mut c_void, u32) -> BOOLEAN)> = 40,
+    DbgReportComplete: Option<winfn!(fn(DXGK_DEBUG_REPORT_HANDLE))> = 48,
 }
+
 impl DXGK_DEBUG_REPORT_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DEBUG_REPORT_INTERFACE }
 
 /// `DXGK_DISPLAYMUX_INTERFACE`, dispmprt.h: 120 bytes, aligned to 8. Source: KD.
 #[repr(C)]
@@ -468,20 +518,29 @@ pub struct DXGK_DISPLAYMUX_INTERFACE {
     /// Offset 112, 8 bytes: `DXGKDDI_DISPLAYMUX_REPORT_PRESENCE`.
     pub DxgkDdiDisplayMuxReportPresence: DXGKDDI_DISPLAYMUX_REPORT_PRESENCE,
 }
-assert_layout! {
-    DXGK_DISPLAYMUX_INTERFACE, 120, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiDisplayMuxGetDriverSupportLevel 32, DxgkDdiDisplayMuxGetRuntimeStatus 40,
-    DxgkDdiDisplayMuxPreSwitchAway 48, DxgkDdiDisplayMuxPreSwitchAwayGetPrivateData 56,
-    DxgkDdiDisplayMuxPreSwitchTo 64, DxgkDdiDisplayMuxSwitchCanceled 72, DxgkDdiDisplayMuxPostSwitchAway 80,
-    DxgkDdiDisplayMuxPostSwitchToPhase1 88, DxgkDdiDisplayMuxPostSwitchToPhase2 96, DxgkDdiDisplayMuxUpdateState 104,
-    DxgkDdiDisplayMuxReportPresence 112,
+
+plain_struct! {
+    DXGK_DISPLAYMUX_INTERFACE, 120, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiDisplayMuxGetDriverSupportLevel: DXGKDDI_DISPLAYMUX_GET_DRIVER_SUPPORT_LEVEL = 32,
+    DxgkDdiDisplayMuxGetRuntimeStatus: DXGKDDI_DISPLAYMUX_GET_RUNTIME_STATUS = 40,
+    DxgkDdiDisplayMuxPreSwitchAway: DXGKDDI_DISPLAYMUX_PRE_SWITCH_AWAY = 48,
+    DxgkDdiDisplayMuxPreSwitchAwayGetPrivateData: DXGKDDI_DISPLAYMUX_PRE_SWITCH_AWAY_GET_PRIVATE_DATA = 56,
+    DxgkDdiDisplayMuxPreSwitchTo: DXGKDDI_DISPLAYMUX_PRE_SWITCH_TO = 64,
+    DxgkDdiDisplayMuxSwitchCanceled: DXGKDDI_DISPLAYMUX_SWITCH_CANCELED = 72,
+    DxgkDdiDisplayMuxPostSwitchAway: DXGKDDI_DISPLAYMUX_POST_SWITCH_AWAY = 80,
+    DxgkDdiDisplayMuxPostSwitchToPhase1: DXGKDDI_DISPLAYMUX_POST_SWITCH_TO_PHASE1 = 88,
+    DxgkDdiDisplayMuxPostSwitchToPhase2: DXGKDDI_DISPLAYMUX_POST_SWITCH_TO_PHASE2 = 96,
+    DxgkDdiDisplayMuxUpdateState: DXGKDDI_DISPLAYMUX_UPDATE_STATE = 104,
+    DxgkDdiDisplayMuxReportPresence: DXGKDDI_DISPLAYMUX_REPORT_PRESENCE = 112,
 }
+
 impl DXGK_DISPLAYMUX_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DISPLAYMUX_INTERFACE }
 
 /// `DXGK_DISPLAYMUX_INTERFACE_2`, dispmprt.h: 128 bytes, aligned to 8. Source: KD.
 #[repr(C)]
@@ -524,20 +583,30 @@ pub struct DXGK_DISPLAYMUX_INTERFACE_2 {
     /// Offset 120, 8 bytes: `DXGKDDI_DISPLAYMUX_SET_INTERNAL_PANEL_INFO`.
     pub DxgkDdiDisplayMuxSetInternalPanelInfo: DXGKDDI_DISPLAYMUX_SET_INTERNAL_PANEL_INFO,
 }
-assert_layout! {
-    DXGK_DISPLAYMUX_INTERFACE_2, 128, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiDisplayMuxGetDriverSupportLevel 32, DxgkDdiDisplayMuxGetRuntimeStatus 40,
-    DxgkDdiDisplayMuxPreSwitchAway 48, DxgkDdiDisplayMuxPreSwitchAwayGetPrivateData 56,
-    DxgkDdiDisplayMuxPreSwitchTo 64, DxgkDdiDisplayMuxSwitchCanceled 72, DxgkDdiDisplayMuxPostSwitchAway 80,
-    DxgkDdiDisplayMuxPostSwitchToPhase1 88, DxgkDdiDisplayMuxPostSwitchToPhase2 96, DxgkDdiDisplayMuxUpdateState 104,
-    DxgkDdiDisplayMuxReportPresence 112, DxgkDdiDisplayMuxSetInternalPanelInfo 120,
+
+plain_struct! {
+    DXGK_DISPLAYMUX_INTERFACE_2, 128, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiDisplayMuxGetDriverSupportLevel: DXGKDDI_DISPLAYMUX_GET_DRIVER_SUPPORT_LEVEL = 32,
+    DxgkDdiDisplayMuxGetRuntimeStatus: DXGKDDI_DISPLAYMUX_GET_RUNTIME_STATUS = 40,
+    DxgkDdiDisplayMuxPreSwitchAway: DXGKDDI_DISPLAYMUX_PRE_SWITCH_AWAY = 48,
+    DxgkDdiDisplayMuxPreSwitchAwayGetPrivateData: DXGKDDI_DISPLAYMUX_PRE_SWITCH_AWAY_GET_PRIVATE_DATA = 56,
+    DxgkDdiDisplayMuxPreSwitchTo: DXGKDDI_DISPLAYMUX_PRE_SWITCH_TO = 64,
+    DxgkDdiDisplayMuxSwitchCanceled: DXGKDDI_DISPLAYMUX_SWITCH_CANCELED = 72,
+    DxgkDdiDisplayMuxPostSwitchAway: DXGKDDI_DISPLAYMUX_POST_SWITCH_AWAY = 80,
+    DxgkDdiDisplayMuxPostSwitchToPhase1: DXGKDDI_DISPLAYMUX_POST_SWITCH_TO_PHASE1 = 88,
+    DxgkDdiDisplayMuxPostSwitchToPhase2: DXGKDDI_DISPLAYMUX_POST_SWITCH_TO_PHASE2 = 96,
+    DxgkDdiDisplayMuxUpdateState: DXGKDDI_DISPLAYMUX_UPDATE_STATE = 104,
+    DxgkDdiDisplayMuxReportPresence: DXGKDDI_DISPLAYMUX_REPORT_PRESENCE = 112,
+    DxgkDdiDisplayMuxSetInternalPanelInfo: DXGKDDI_DISPLAYMUX_SET_INTERNAL_PANEL_INFO = 120,
 }
+
 impl DXGK_DISPLAYMUX_INTERFACE_2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DISPLAYMUX_INTERFACE_2 }
 
 /// `DXGK_DISPLAY_DIAGNOSTICS_INTERFACE`, dispmprt.h: 48 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -560,16 +629,20 @@ pub struct DXGK_DISPLAY_DIAGNOSTICS_INTERFACE {
     /// Offset 40, 8 bytes: `DXGKDDI_GETDISPLAYSTATEINTRUSIVE`.
     pub DxgkDdiGetDisplayStateIntrusive: DXGKDDI_GETDISPLAYSTATEINTRUSIVE,
 }
-assert_layout! {
-    DXGK_DISPLAY_DIAGNOSTICS_INTERFACE, 48, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiGetDisplayStateNonIntrusive 32, DxgkDdiGetDisplayStateIntrusive 40,
+
+plain_struct! {
+    DXGK_DISPLAY_DIAGNOSTICS_INTERFACE, 48, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiGetDisplayStateNonIntrusive: DXGKDDI_GETDISPLAYSTATENONINTRUSIVE = 32,
+    DxgkDdiGetDisplayStateIntrusive: DXGKDDI_GETDISPLAYSTATEINTRUSIVE = 40,
 }
+
 impl DXGK_DISPLAY_DIAGNOSTICS_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DISPLAY_DIAGNOSTICS_INTERFACE }
 
 /// `DXGK_DP_INTERFACE`, dispmprt.h: 72 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -598,17 +671,21 @@ pub struct DXGK_DP_INTERFACE {
     /// Offset 64, 8 bytes: `PDXGKDDI_DPSBMTRANSMISSION`.
     pub DxgkDdiDPSBMTransmission: PDXGKDDI_DPSBMTRANSMISSION,
 }
-assert_layout! {
-    DXGK_DP_INTERFACE, 72, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiQueryDPCaps 32, DxgkDdiGetDPAddress 40, DxgkDdiDPAuxIoTransmission 48,
-    DxgkDdiDPI2CIoTransmission 56, DxgkDdiDPSBMTransmission 64,
+
+plain_struct! {
+    DXGK_DP_INTERFACE, 72, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4, Context: *mut c_void = 8,
+    InterfaceReference: PINTERFACE_REFERENCE = 16, InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiQueryDPCaps: PDXGKDDI_QUERYDPCAPS = 32, DxgkDdiGetDPAddress: PDXGKDDI_GETDPADDRESS = 40,
+    DxgkDdiDPAuxIoTransmission: PDXGKDDI_DPAUXIOTRANSMISSION = 48,
+    DxgkDdiDPI2CIoTransmission: PDXGKDDI_DPI2CIOTRANSMISSION = 56,
+    DxgkDdiDPSBMTransmission: PDXGKDDI_DPSBMTRANSMISSION = 64,
 }
+
 impl DXGK_DP_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DP_INTERFACE }
 
 /// `DXGK_FEATURE_INTERFACE`, dispmprt.h: 48 bytes, aligned to 8. Source: KD.
 #[repr(C)]
@@ -631,16 +708,19 @@ pub struct DXGK_FEATURE_INTERFACE {
     /// Offset 40, 8 bytes: `DXGKCB_QUERYFEATUREINTERFACE`. Slot 6.
     pub QueryFeatureInterface: DXGKCB_QUERYFEATUREINTERFACE,
 }
-assert_layout! {
-    DXGK_FEATURE_INTERFACE, 48, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, IsFeatureEnabled 32, QueryFeatureInterface 40,
+
+plain_struct! {
+    DXGK_FEATURE_INTERFACE, 48, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24, IsFeatureEnabled: DXGKCB_ISFEATUREENABLED2 = 32,
+    QueryFeatureInterface: DXGKCB_QUERYFEATUREINTERFACE = 40,
 }
+
 impl DXGK_FEATURE_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_FEATURE_INTERFACE }
 
 /// `DXGK_FIRMWARE_TABLE_INTERFACE`, dispmprt.h: 48 bytes, aligned to 8. Source: KR.
 #[repr(C)]
@@ -663,16 +743,20 @@ pub struct DXGK_FIRMWARE_TABLE_INTERFACE {
     /// Offset 40, 8 bytes: `NTSTATUS (*)(VOID *, ULONG, ULONG, ULONG, VOID *, ULONG *)`.
     pub ReadSystemFirmwareTable: Option<winfn!(fn(*mut c_void, u32, u32, u32, *mut c_void, *mut u32) -> NTSTATUS)>,
 }
-assert_layout! {
-    DXGK_FIRMWARE_TABLE_INTERFACE, 48, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, EnumSystemFirmwareTables 32, ReadSystemFirmwareTable 40,
+
+plain_struct! {
+    DXGK_FIRMWARE_TABLE_INTERFACE, 48, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    EnumSystemFirmwareTables: Option<winfn!(fn(*mut c_void, u32, u32, *mut c_void, *mut u32) -> NTSTATUS)> = 32,
+    ReadSystemFirmwareTable: Option<winfn!(fn(*mut c_void, u32, u32, u32, *mut c_void, *mut u32) -> NTSTATUS)> = 40,
 }
+
 impl DXGK_FIRMWARE_TABLE_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_FIRMWARE_TABLE_INTERFACE }
 
 /// `DXGK_I2C_INTERFACE`, dispmprt.h: 48 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -695,16 +779,19 @@ pub struct DXGK_I2C_INTERFACE {
     /// Offset 40, 8 bytes: `DXGKDDI_I2C_RECEIVE_DATA_FROM_DISPLAY`.
     pub DxgkDdiI2CReceiveDataFromDisplay: DXGKDDI_I2C_RECEIVE_DATA_FROM_DISPLAY,
 }
-assert_layout! {
-    DXGK_I2C_INTERFACE, 48, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiI2CTransmitDataToDisplay 32, DxgkDdiI2CReceiveDataFromDisplay 40,
+
+plain_struct! {
+    DXGK_I2C_INTERFACE, 48, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4, Context: *mut c_void = 8,
+    InterfaceReference: PINTERFACE_REFERENCE = 16, InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiI2CTransmitDataToDisplay: DXGKDDI_I2C_TRANSMIT_DATA_TO_DISPLAY = 32,
+    DxgkDdiI2CReceiveDataFromDisplay: DXGKDDI_I2C_RECEIVE_DATA_FROM_DISPLAY = 40,
 }
+
 impl DXGK_I2C_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_I2C_INTERFACE }
 
 /// `DXGK_MIPI_DSI_INTERFACE`, dispmprt.h: 56 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -729,16 +816,19 @@ pub struct DXGK_MIPI_DSI_INTERFACE {
     /// Offset 48, 8 bytes: `PDXGKDDI_DSIRESET`.
     pub DxgkDdiDsiReset: PDXGKDDI_DSIRESET,
 }
-assert_layout! {
-    DXGK_MIPI_DSI_INTERFACE, 56, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiDsiCaps 32, DxgkDdiDsiTransmission 40, DxgkDdiDsiReset 48,
+
+plain_struct! {
+    DXGK_MIPI_DSI_INTERFACE, 56, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24, DxgkDdiDsiCaps: PDXGKDDI_DSICAPS = 32,
+    DxgkDdiDsiTransmission: PDXGKDDI_DSITRANSMISSION = 40, DxgkDdiDsiReset: PDXGKDDI_DSIRESET = 48,
 }
+
 impl DXGK_MIPI_DSI_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MIPI_DSI_INTERFACE }
 
 /// `DXGK_MIRACAST_DISPLAY_INTERFACE`, dispmprt.h: 64 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -765,17 +855,21 @@ pub struct DXGK_MIRACAST_DISPLAY_INTERFACE {
     /// Offset 56, 8 bytes: `DXGKDDI_MIRACAST_DESTROY_CONTEXT`.
     pub DxgkDdiMiracastDestroyContext: DXGKDDI_MIRACAST_DESTROY_CONTEXT,
 }
-assert_layout! {
-    DXGK_MIRACAST_DISPLAY_INTERFACE, 64, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiMiracastQueryCaps 32, DxgkDdiMiracastCreateContext 40,
-    DxgkDdiMiracastIoControl 48, DxgkDdiMiracastDestroyContext 56,
+
+plain_struct! {
+    DXGK_MIRACAST_DISPLAY_INTERFACE, 64, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24, DxgkDdiMiracastQueryCaps: DXGKDDI_MIRACAST_QUERY_CAPS = 32,
+    DxgkDdiMiracastCreateContext: DXGKDDI_MIRACAST_CREATE_CONTEXT = 40,
+    DxgkDdiMiracastIoControl: DXGKDDI_MIRACAST_HANDLE_IO_CONTROL = 48,
+    DxgkDdiMiracastDestroyContext: DXGKDDI_MIRACAST_DESTROY_CONTEXT = 56,
 }
+
 impl DXGK_MIRACAST_DISPLAY_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MIRACAST_DISPLAY_INTERFACE }
 
 /// `DXGK_OPM_INTERFACE`, dispmprt.h: 104 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -812,19 +906,26 @@ pub struct DXGK_OPM_INTERFACE {
     /// Offset 96, 8 bytes: `DXGKDDI_OPM_DESTROY_PROTECTED_OUTPUT`.
     pub DxgkDdiOPMDestroyProtectedOutput: DXGKDDI_OPM_DESTROY_PROTECTED_OUTPUT,
 }
-assert_layout! {
-    DXGK_OPM_INTERFACE, 104, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiOPMGetCertificateSize 32, DxgkDdiOPMGetCertificate 40,
-    DxgkDdiOPMCreateProtectedOutput 48, DxgkDdiOPMGetRandomNumber 56, DxgkDdiOPMSetSigningKeyAndSequenceNumbers 64,
-    DxgkDdiOPMGetInformation 72, DxgkDdiOPMGetCOPPCompatibleInformation 80, DxgkDdiOPMConfigureProtectedOutput 88,
-    DxgkDdiOPMDestroyProtectedOutput 96,
+
+plain_struct! {
+    DXGK_OPM_INTERFACE, 104, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4, Context: *mut c_void = 8,
+    InterfaceReference: PINTERFACE_REFERENCE = 16, InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiOPMGetCertificateSize: DXGKDDI_OPM_GET_CERTIFICATE_SIZE = 32,
+    DxgkDdiOPMGetCertificate: DXGKDDI_OPM_GET_CERTIFICATE = 40,
+    DxgkDdiOPMCreateProtectedOutput: DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT = 48,
+    DxgkDdiOPMGetRandomNumber: DXGKDDI_OPM_GET_RANDOM_NUMBER = 56,
+    DxgkDdiOPMSetSigningKeyAndSequenceNumbers: DXGKDDI_OPM_SET_SIGNING_KEY_AND_SEQUENCE_NUMBERS = 64,
+    DxgkDdiOPMGetInformation: DXGKDDI_OPM_GET_INFORMATION = 72,
+    DxgkDdiOPMGetCOPPCompatibleInformation: DXGKDDI_OPM_GET_COPP_COMPATIBLE_INFORMATION = 80,
+    DxgkDdiOPMConfigureProtectedOutput: DXGKDDI_OPM_CONFIGURE_PROTECTED_OUTPUT = 88,
+    DxgkDdiOPMDestroyProtectedOutput: DXGKDDI_OPM_DESTROY_PROTECTED_OUTPUT = 96,
 }
+
 impl DXGK_OPM_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_OPM_INTERFACE }
 
 /// `DXGK_OPM_INTERFACE_2`, dispmprt.h: 112 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -863,19 +964,28 @@ pub struct DXGK_OPM_INTERFACE_2 {
     /// Offset 104, 8 bytes: `DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT_NONLOCAL_DISPLAY`.
     pub DxgkDdiOPMCreateProtectedOutputNonLocalDisplay: DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT_NONLOCAL_DISPLAY,
 }
-assert_layout! {
-    DXGK_OPM_INTERFACE_2, 112, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiOPMGetCertificateSize 32, DxgkDdiOPMGetCertificate 40,
-    DxgkDdiOPMCreateProtectedOutput 48, DxgkDdiOPMGetRandomNumber 56, DxgkDdiOPMSetSigningKeyAndSequenceNumbers 64,
-    DxgkDdiOPMGetInformation 72, DxgkDdiOPMGetCOPPCompatibleInformation 80, DxgkDdiOPMConfigureProtectedOutput 88,
-    DxgkDdiOPMDestroyProtectedOutput 96, DxgkDdiOPMCreateProtectedOutputNonLocalDisplay 104,
+
+plain_struct! {
+    DXGK_OPM_INTERFACE_2, 112, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiOPMGetCertificateSize: DXGKDDI_OPM_GET_CERTIFICATE_SIZE = 32,
+    DxgkDdiOPMGetCertificate: DXGKDDI_OPM_GET_CERTIFICATE = 40,
+    DxgkDdiOPMCreateProtectedOutput: DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT = 48,
+    DxgkDdiOPMGetRandomNumber: DXGKDDI_OPM_GET_RANDOM_NUMBER = 56,
+    DxgkDdiOPMSetSigningKeyAndSequenceNumbers: DXGKDDI_OPM_SET_SIGNING_KEY_AND_SEQUENCE_NUMBERS = 64,
+    DxgkDdiOPMGetInformation: DXGKDDI_OPM_GET_INFORMATION = 72,
+    DxgkDdiOPMGetCOPPCompatibleInformation: DXGKDDI_OPM_GET_COPP_COMPATIBLE_INFORMATION = 80,
+    DxgkDdiOPMConfigureProtectedOutput: DXGKDDI_OPM_CONFIGURE_PROTECTED_OUTPUT = 88,
+    DxgkDdiOPMDestroyProtectedOutput: DXGKDDI_OPM_DESTROY_PROTECTED_OUTPUT = 96,
+    DxgkDdiOPMCreateProtectedOutputNonLocalDisplay: DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT_NONLOCAL_DISPLAY = 104,
 }
+
 impl DXGK_OPM_INTERFACE_2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_OPM_INTERFACE_2 }
 
 /// `DXGK_OPM_INTERFACE_2_JTP`, dispmprt.h: 120 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -916,20 +1026,29 @@ pub struct DXGK_OPM_INTERFACE_2_JTP {
     /// Offset 112, 8 bytes: `DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT_NONLOCAL_DISPLAY_JTP`.
     pub DxgkDdiOPMCreateProtectedOutputNonLocalDisplay: DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT_NONLOCAL_DISPLAY_JTP,
 }
-assert_layout! {
-    DXGK_OPM_INTERFACE_2_JTP, 120, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiOPMGetCertificateSize 32, DxgkDdiOPMGetCertificate 40,
-    DxgkDdiOPMCreateProtectedOutput 48, DxgkDdiOPMGetRandomNumber 56, DxgkDdiOPMSetSigningKeyAndSequenceNumbers 64,
-    DxgkDdiOPMGetInformation 72, DxgkDdiOPMGetCOPPCompatibleInformation 80, DxgkDdiOPMConfigureProtectedOutput 88,
-    DxgkDdiOPMDestroyProtectedOutput 96, DxgkDdiOPMCreateProtectedOutputVirtualMode 104,
-    DxgkDdiOPMCreateProtectedOutputNonLocalDisplay 112,
+
+plain_struct! {
+    DXGK_OPM_INTERFACE_2_JTP, 120, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiOPMGetCertificateSize: DXGKDDI_OPM_GET_CERTIFICATE_SIZE = 32,
+    DxgkDdiOPMGetCertificate: DXGKDDI_OPM_GET_CERTIFICATE = 40,
+    DxgkDdiOPMCreateProtectedOutput: DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT = 48,
+    DxgkDdiOPMGetRandomNumber: DXGKDDI_OPM_GET_RANDOM_NUMBER = 56,
+    DxgkDdiOPMSetSigningKeyAndSequenceNumbers: DXGKDDI_OPM_SET_SIGNING_KEY_AND_SEQUENCE_NUMBERS = 64,
+    DxgkDdiOPMGetInformation: DXGKDDI_OPM_GET_INFORMATION = 72,
+    DxgkDdiOPMGetCOPPCompatibleInformation: DXGKDDI_OPM_GET_COPP_COMPATIBLE_INFORMATION = 80,
+    DxgkDdiOPMConfigureProtectedOutput: DXGKDDI_OPM_CONFIGURE_PROTECTED_OUTPUT = 88,
+    DxgkDdiOPMDestroyProtectedOutput: DXGKDDI_OPM_DESTROY_PROTECTED_OUTPUT = 96,
+    DxgkDdiOPMCreateProtectedOutputVirtualMode: DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT_VIRTUAL_MODE_JTP = 104,
+    DxgkDdiOPMCreateProtectedOutputNonLocalDisplay: DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT_NONLOCAL_DISPLAY_JTP = 112,
 }
+
 impl DXGK_OPM_INTERFACE_2_JTP {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_OPM_INTERFACE_2_JTP }
 
 /// `DXGK_OPM_INTERFACE_3`, dispmprt.h: 128 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -972,20 +1091,30 @@ pub struct DXGK_OPM_INTERFACE_3 {
     /// Offset 120, 8 bytes: `DXGKDDI_OPM_GET_SRM_LIST_VERSION`.
     pub DxgkDdiOPMGetSrmListVersion: DXGKDDI_OPM_GET_SRM_LIST_VERSION,
 }
-assert_layout! {
-    DXGK_OPM_INTERFACE_3, 128, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, DxgkDdiOPMGetCertificateSize 32, DxgkDdiOPMGetCertificate 40,
-    DxgkDdiOPMCreateProtectedOutput 48, DxgkDdiOPMGetRandomNumber 56, DxgkDdiOPMSetSigningKeyAndSequenceNumbers 64,
-    DxgkDdiOPMGetInformation 72, DxgkDdiOPMGetCOPPCompatibleInformation 80, DxgkDdiOPMConfigureProtectedOutput 88,
-    DxgkDdiOPMDestroyProtectedOutput 96, DxgkDdiOPMCreateProtectedOutputNonLocalDisplay 104,
-    DxgkDdiOPMSetSrmList 112, DxgkDdiOPMGetSrmListVersion 120,
+
+plain_struct! {
+    DXGK_OPM_INTERFACE_3, 128, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    DxgkDdiOPMGetCertificateSize: DXGKDDI_OPM_GET_CERTIFICATE_SIZE = 32,
+    DxgkDdiOPMGetCertificate: DXGKDDI_OPM_GET_CERTIFICATE = 40,
+    DxgkDdiOPMCreateProtectedOutput: DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT = 48,
+    DxgkDdiOPMGetRandomNumber: DXGKDDI_OPM_GET_RANDOM_NUMBER = 56,
+    DxgkDdiOPMSetSigningKeyAndSequenceNumbers: DXGKDDI_OPM_SET_SIGNING_KEY_AND_SEQUENCE_NUMBERS = 64,
+    DxgkDdiOPMGetInformation: DXGKDDI_OPM_GET_INFORMATION = 72,
+    DxgkDdiOPMGetCOPPCompatibleInformation: DXGKDDI_OPM_GET_COPP_COMPATIBLE_INFORMATION = 80,
+    DxgkDdiOPMConfigureProtectedOutput: DXGKDDI_OPM_CONFIGURE_PROTECTED_OUTPUT = 88,
+    DxgkDdiOPMDestroyProtectedOutput: DXGKDDI_OPM_DESTROY_PROTECTED_OUTPUT = 96,
+    DxgkDdiOPMCreateProtectedOutputNonLocalDisplay: DXGKDDI_OPM_CREATE_PROTECTED_OUTPUT_NONLOCAL_DISPLAY = 104,
+    DxgkDdiOPMSetSrmList: DXGKDDI_OPM_SET_SRM_LIST = 112,
+    DxgkDdiOPMGetSrmListVersion: DXGKDDI_OPM_GET_SRM_LIST_VERSION = 120,
 }
+
 impl DXGK_OPM_INTERFACE_3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_OPM_INTERFACE_3 }
 
 /// `DXGK_SPB_INTERFACE`, dispmprt.h: 72 bytes, aligned to 8. Source: KR.
 #[repr(C)]
@@ -1014,17 +1143,22 @@ pub struct DXGK_SPB_INTERFACE {
     /// Offset 64, 8 bytes: `NTSTATUS (*)(HANDLE, VOID *, ULONG, ULONG, VOID *, ULONG, VOID *, HANDLE, IO_STATUS_BLOCK *)`.
     pub SpbResourceIoControl: Option<winfn!(fn(HANDLE, *mut c_void, u32, u32, *mut c_void, u32, *mut c_void, HANDLE, *mut IO_STATUS_BLOCK) -> NTSTATUS)>,
 }
-assert_layout! {
-    DXGK_SPB_INTERFACE, 72, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, OpenSpbResource 32, CloseSpbResource 40, ReadSpbResource 48, WriteSpbResource 56,
-    SpbResourceIoControl 64,
+
+plain_struct! {
+    DXGK_SPB_INTERFACE, 72, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4, Context: *mut c_void = 8,
+    InterfaceReference: PINTERFACE_REFERENCE = 16, InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    OpenSpbResource: Option<winfn!(fn(HANDLE, LARGE_INTEGER, *mut UNICODE_STRING, ACCESS_MASK, u32, u32, *mut *mut c_void) -> NTSTATUS)> = 32,
+    CloseSpbResource: Option<winfn!(fn(HANDLE, *mut c_void) -> NTSTATUS)> = 40,
+    ReadSpbResource: Option<winfn!(fn(HANDLE, *mut c_void, u32, *mut c_void, *mut LARGE_INTEGER, HANDLE, *mut IO_STATUS_BLOCK) -> NTSTATUS)> = 48,
+    WriteSpbResource: Option<winfn!(fn(HANDLE, *mut c_void, u32, *mut c_void, *mut LARGE_INTEGER, HANDLE, *mut IO_STATUS_BLOCK) -> NTSTATUS)> = 56,
+    SpbResourceIoControl: Option<winfn!(fn(HANDLE, *mut c_void, u32, u32, *mut c_void, u32, *mut c_void, HANDLE, *mut IO_STATUS_BLOCK) -> NTSTATUS)> = 64,
 }
+
 impl DXGK_SPB_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_SPB_INTERFACE }
 
 /// `DXGK_TIMED_OPERATION_INTERFACE`, dispmprt.h: 56 bytes, aligned to 8. Source: KR.
 #[repr(C)]
@@ -1049,13 +1183,18 @@ pub struct DXGK_TIMED_OPERATION_INTERFACE {
     /// Offset 48, 8 bytes: `NTSTATUS (*)(DXGK_TIMED_OPERATION *, PVOID, KWAIT_REASON, KPROCESSOR_MODE, BOOLEAN, const LARGE_INTEGER *)`.
     pub TimedOperationWaitForSingleObject: Option<winfn!(fn(*mut DXGK_TIMED_OPERATION, *mut c_void, KWAIT_REASON, KPROCESSOR_MODE, BOOLEAN, *const LARGE_INTEGER) -> NTSTATUS)>,
 }
-assert_layout! {
-    DXGK_TIMED_OPERATION_INTERFACE, 56, 8, Size 0, Version 2, _padding4 4, Context 8, InterfaceReference 16,
-    InterfaceDereference 24, TimedOperationStart 32, TimedOperationDelay 40, TimedOperationWaitForSingleObject 48,
+
+plain_struct! {
+    DXGK_TIMED_OPERATION_INTERFACE, 56, 8, Size: u16 = 0, Version: u16 = 2, _padding4: Padding<4> = 4,
+    Context: *mut c_void = 8, InterfaceReference: PINTERFACE_REFERENCE = 16,
+    InterfaceDereference: PINTERFACE_DEREFERENCE = 24,
+    TimedOperationStart: Option<winfn!(fn(*mut DXGK_TIMED_OPERATION, *const LARGE_INTEGER, BOOLEAN) -> NTSTATUS)> = 32,
+    TimedOperationDelay: Option<winfn!(fn(*mut DXGK_TIMED_OPERATION, KPROCESSOR_MODE, BOOLEAN, *const LARGE_INTEGER) -> NTSTATUS)> = 40,
+    TimedOperationWaitForSingleObject: Option<winfn!(fn(*mut DXGK_TIMED_OPERATION, *mut c_void, KWAIT_REASON, KPROCESSOR_MODE, BOOLEAN, *const LARGE_INTEGER) -> NTSTATUS)> = 48,
 }
+
 impl DXGK_TIMED_OPERATION_INTERFACE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_TIMED_OPERATION_INTERFACE }

@@ -15,7 +15,7 @@ use crate::{
     DXGK_DIAG_DISPLAY_LINK_STATE, DXGK_DIAG_DISPLAY_MODE_SET, DXGK_DIAG_DISPLAY_SCANOUT_BUFFER_CRC,
     DXGK_DIAG_DISPLAY_SCANOUT_STATE, DXGK_DIAG_MONITOR_STATE, DXGK_ENGINE_TYPE, DXGK_FRAMEBUFFER_STATE,
     EMULATOR_PORT_ACCESS_TYPE, GUID, HANDLE, LARGE_INTEGER, LUID, MDL, PDXGK_MITIGATEDRANGEINFO, PHYSICAL_ADDRESS,
-    Padding, UNICODE_STRING, WCHAR, assert_layout, bits, plain, plain_types,
+    Padding, UNICODE_STRING, WCHAR, bits, plain, plain_struct, plain_union,
 };
 
 /// `DXGKARG_COLLECTDIAGNOSTICINFO`, dispmprt.h: 232 bytes, aligned to 8. Source: KDR.
@@ -41,14 +41,19 @@ pub struct DXGKARG_COLLECTDIAGNOSTICINFO {
     /// Offset 224, 8 bytes: `PVOID`.
     pub pBuffer: *mut c_void,
 }
-assert_layout! {
-    DXGKARG_COLLECTDIAGNOSTICINFO, 232, 8, hAdapter 0, Type 8, BucketingString 12, DescriptionString 76,
-    _padding204 204, u0 208, BufferSizeIn 216, BufferSizeOut 220, pBuffer 224,
+
+plain_struct! {
+    DXGKARG_COLLECTDIAGNOSTICINFO, 232, 8, hAdapter: HANDLE = 0, Type: DXGK_DIAGNOSTICINFO_TYPE = 8,
+    BucketingString: [i8; 64] = 12, DescriptionString: [i8; 128] = 76, _padding204: Padding<4> = 204,
+    u0: DXGKARG_COLLECTDIAGNOSTICINFO_u0 = 208, BufferSizeIn: u32 = 216, BufferSizeOut: u32 = 220,
+    pBuffer: *mut c_void = 224,
 }
+
 impl DXGKARG_COLLECTDIAGNOSTICINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `pReserved` at offset 208, 8 bytes: `PVOID`.
     #[inline]
     pub const fn pReserved(&self) -> *mut c_void { plain::get(&self.u0) }
@@ -64,18 +69,20 @@ pub union DXGKARG_COLLECTDIAGNOSTICINFO_u0 {
     pub(crate) pReserved: *mut c_void,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_COLLECTDIAGNOSTICINFO_u0, 8, 8 }
+
+plain_union! { DXGKARG_COLLECTDIAGNOSTICINFO_u0, 8, 8, *mut c_void, [u8; 8] }
+
 impl DXGKARG_COLLECTDIAGNOSTICINFO_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_COLLECTDIAGNOSTICINFO_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_COLLECTDIAGNOSTICINFO_u0")
     }
 }
-plain_types! { DXGKARG_COLLECTDIAGNOSTICINFO, DXGKARG_COLLECTDIAGNOSTICINFO_u0 }
 
 /// `DXGKARG_CONTROLDIAGNOSTICREPORTING`, dispmprt.h: 8 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -86,13 +93,17 @@ pub struct DXGKARG_CONTROLDIAGNOSTICREPORTING {
     /// Offset 4, 4 bytes: `DXGK_DIAGNOSTIC_TYPES`.
     pub RequestedDiagnostics: DXGK_DIAGNOSTIC_TYPES,
 }
-assert_layout! { DXGKARG_CONTROLDIAGNOSTICREPORTING, 8, 4, DiagnosticCategory 0, RequestedDiagnostics 4 }
+
+plain_struct! {
+    DXGKARG_CONTROLDIAGNOSTICREPORTING, 8, 4, DiagnosticCategory: DXGK_DIAGNOSTIC_CATEGORIES = 0,
+    RequestedDiagnostics: DXGK_DIAGNOSTIC_TYPES = 4,
+}
+
 impl DXGKARG_CONTROLDIAGNOSTICREPORTING {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CONTROLDIAGNOSTICREPORTING }
 
 /// `DXGKARG_CREATEVIRTUALGPU`, dispmprt.h: 2448 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -121,17 +132,19 @@ pub struct DXGKARG_CREATEVIRTUALGPU {
     #[doc(hidden)]
     pub _padding2444: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_CREATEVIRTUALGPU, 2448, 8, PartitionId 0, _padding4 4, Profile 8, UserModeVirtualDeviceProvider 104,
-    VirtualGpuLuid 120, NumMemorySegments 128, _padding132 132, SegmentInfo 136, NumEngines 1672, EngineInfo 1676,
-    _padding2444 2444,
+
+plain_struct! {
+    DXGKARG_CREATEVIRTUALGPU, 2448, 8, PartitionId: u32 = 0, _padding4: Padding<4> = 4,
+    Profile: DXGK_VIRTUALGPUPROFILE = 8, UserModeVirtualDeviceProvider: CLSID = 104, VirtualGpuLuid: LUID = 120,
+    NumMemorySegments: u32 = 128, _padding132: Padding<4> = 132, SegmentInfo: [DXGK_VIRTUALGPUSEGMENTINFO; 32] = 136,
+    NumEngines: u32 = 1672, EngineInfo: [DXGK_VIRTUALGPUENGINEINFO; 64] = 1676, _padding2444: Padding<4> = 2444,
 }
+
 impl DXGKARG_CREATEVIRTUALGPU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATEVIRTUALGPU }
 
 /// `DXGKARG_DESTROYVIRTUALGPU`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -140,13 +153,14 @@ pub struct DXGKARG_DESTROYVIRTUALGPU {
     /// Offset 0, 4 bytes: `ULONG`.
     pub PartitionId: u32,
 }
-assert_layout! { DXGKARG_DESTROYVIRTUALGPU, 4, 4, PartitionId 0 }
+
+plain_struct! { DXGKARG_DESTROYVIRTUALGPU, 4, 4, PartitionId: u32 = 0 }
+
 impl DXGKARG_DESTROYVIRTUALGPU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_DESTROYVIRTUALGPU }
 
 /// `DXGKARG_DPAUXIOTRANSMISSION`, dispmprt.h: 40 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -171,20 +185,25 @@ pub struct DXGKARG_DPAUXIOTRANSMISSION {
     #[doc(hidden)]
     pub _padding37: Padding<3>,
 }
-assert_layout! {
-    DXGKARG_DPAUXIOTRANSMISSION, 40, 4, bits0 0, RootPortIndex 4, DPCDAddress 8, NumBytesRequested 12, _padding13 13,
-    DPNativeError 16, NumBytesDone 20, Data 21, _padding37 37,
+
+plain_struct! {
+    DXGKARG_DPAUXIOTRANSMISSION, 40, 4, bits0: u32 = 0, RootPortIndex: u32 = 4, DPCDAddress: u32 = 8,
+    NumBytesRequested: u8 = 12, _padding13: Padding<3> = 13, DPNativeError: u32 = 16, NumBytesDone: u8 = 20,
+    Data: [u8; 16] = 21, _padding37: Padding<3> = 37,
 }
+
 impl DXGKARG_DPAUXIOTRANSMISSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Write`: bit 0 at offset 0.
     #[inline]
     pub const fn Write(&self) -> bool { self.bits0 & 0x1 != 0 }
     /// Stores `Write`.
     #[inline]
     pub const fn set_Write(&mut self, value: bool) { self.bits0 = (self.bits0 & !0x1) | (value as u32); }
+
     /// `CanUseCachedData`: bit 1 at offset 0.
     #[inline]
     pub const fn CanUseCachedData(&self) -> bool { self.bits0 & 0x2 != 0 }
@@ -193,6 +212,7 @@ impl DXGKARG_DPAUXIOTRANSMISSION {
     pub const fn set_CanUseCachedData(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x2) | ((value as u32) << 1);
     }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.bits0 >> 2) & 0x3fffffff }
@@ -202,7 +222,6 @@ impl DXGKARG_DPAUXIOTRANSMISSION {
         self.bits0 = (self.bits0 & !0xfffffffc) | ((value & 0x3fffffff) << 2);
     }
 }
-plain_types! { DXGKARG_DPAUXIOTRANSMISSION }
 
 /// `DXGKARG_DPI2CIOTRANSMISSION`, dispmprt.h: 44 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -233,32 +252,40 @@ pub struct DXGKARG_DPI2CIOTRANSMISSION {
     #[doc(hidden)]
     pub _padding41: Padding<3>,
 }
-assert_layout! {
-    DXGKARG_DPI2CIOTRANSMISSION, 44, 4, bits0 0, RootPortIndex 4, I2CAddress 8, Offset 12, BufferSizeSupplied 16,
-    BytesToWrite 20, BytesToRead 24, DPNativeError 28, BytesWritten 32, BytesRead 36, Data 40, _padding41 41,
+
+plain_struct! {
+    DXGKARG_DPI2CIOTRANSMISSION, 44, 4, bits0: u32 = 0, RootPortIndex: u32 = 4, I2CAddress: u32 = 8,
+    Offset: u32 = 12, BufferSizeSupplied: u32 = 16, BytesToWrite: u32 = 20, BytesToRead: u32 = 24,
+    DPNativeError: u32 = 28, BytesWritten: u32 = 32, BytesRead: u32 = 36, Data: [u8; 1] = 40,
+    _padding41: Padding<3> = 41,
 }
+
 impl DXGKARG_DPI2CIOTRANSMISSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Read`: bit 0 at offset 0.
     #[inline]
     pub const fn Read(&self) -> bool { self.bits0 & 0x1 != 0 }
     /// Stores `Read`.
     #[inline]
     pub const fn set_Read(&mut self, value: bool) { self.bits0 = (self.bits0 & !0x1) | (value as u32); }
+
     /// `Write`: bit 1 at offset 0.
     #[inline]
     pub const fn Write(&self) -> bool { self.bits0 & 0x2 != 0 }
     /// Stores `Write`.
     #[inline]
     pub const fn set_Write(&mut self, value: bool) { self.bits0 = (self.bits0 & !0x2) | ((value as u32) << 1); }
+
     /// `EDDCMode`: bit 2 at offset 0.
     #[inline]
     pub const fn EDDCMode(&self) -> bool { self.bits0 & 0x4 != 0 }
     /// Stores `EDDCMode`.
     #[inline]
     pub const fn set_EDDCMode(&mut self, value: bool) { self.bits0 = (self.bits0 & !0x4) | ((value as u32) << 2); }
+
     /// `OffsetSizeInBytes`: bits 3 to 5 at offset 0.
     #[inline]
     pub const fn OffsetSizeInBytes(&self) -> u32 { (self.bits0 >> 3) & 0x7 }
@@ -267,6 +294,7 @@ impl DXGKARG_DPI2CIOTRANSMISSION {
     pub const fn set_OffsetSizeInBytes(&mut self, value: u32) {
         self.bits0 = (self.bits0 & !0x38) | ((value & 0x7) << 3);
     }
+
     /// `CanUseCachedData`: bit 6 at offset 0.
     #[inline]
     pub const fn CanUseCachedData(&self) -> bool { self.bits0 & 0x40 != 0 }
@@ -275,6 +303,7 @@ impl DXGKARG_DPI2CIOTRANSMISSION {
     pub const fn set_CanUseCachedData(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x40) | ((value as u32) << 6);
     }
+
     /// `Reserved`: bits 7 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.bits0 >> 7) & 0x1ffffff }
@@ -283,12 +312,14 @@ impl DXGKARG_DPI2CIOTRANSMISSION {
     pub const fn set_Reserved(&mut self, value: u32) {
         self.bits0 = (self.bits0 & !0xffffff80) | ((value & 0x1ffffff) << 7);
     }
+
     /// `WordOffset`: bits 0 to 7 at offset 12.
     #[inline]
     pub const fn WordOffset(&self) -> u32 { self.Offset & 0xff }
     /// Stores `WordOffset`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_WordOffset(&mut self, value: u32) { self.Offset = (self.Offset & !0xff) | (value & 0xff); }
+
     /// `SegmentPointer`: bits 8 to 14 at offset 12.
     #[inline]
     pub const fn SegmentPointer(&self) -> u32 { (self.Offset >> 8) & 0x7f }
@@ -297,6 +328,7 @@ impl DXGKARG_DPI2CIOTRANSMISSION {
     pub const fn set_SegmentPointer(&mut self, value: u32) {
         self.Offset = (self.Offset & !0x7f00) | ((value & 0x7f) << 8);
     }
+
     /// `Reserved1`: bits 15 to 31 at offset 12.
     #[inline]
     pub const fn Reserved1(&self) -> u32 { (self.Offset >> 15) & 0x1ffff }
@@ -306,7 +338,6 @@ impl DXGKARG_DPI2CIOTRANSMISSION {
         self.Offset = (self.Offset & !0xffff8000) | ((value & 0x1ffff) << 15);
     }
 }
-plain_types! { DXGKARG_DPI2CIOTRANSMISSION }
 
 /// `DXGKARG_DPSBMTRANSMISSION`, dispmprt.h: 32 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -331,20 +362,25 @@ pub struct DXGKARG_DPSBMTRANSMISSION {
     #[doc(hidden)]
     pub _padding29: Padding<3>,
 }
-assert_layout! {
-    DXGKARG_DPSBMTRANSMISSION, 32, 4, bits0 0, RootPortIndex 4, BufferSizeSupplied 8, RequestLength 12,
-    MaxReplyLength 16, DPNativeError 20, ActualReplyLength 24, Data 28, _padding29 29,
+
+plain_struct! {
+    DXGKARG_DPSBMTRANSMISSION, 32, 4, bits0: u32 = 0, RootPortIndex: u32 = 4, BufferSizeSupplied: u32 = 8,
+    RequestLength: u32 = 12, MaxReplyLength: u32 = 16, DPNativeError: u32 = 20, ActualReplyLength: u32 = 24,
+    Data: [u8; 1] = 28, _padding29: Padding<3> = 29,
 }
+
 impl DXGKARG_DPSBMTRANSMISSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CanUseCachedData`: bit 0 at offset 0.
     #[inline]
     pub const fn CanUseCachedData(&self) -> bool { self.bits0 & 0x1 != 0 }
     /// Stores `CanUseCachedData`.
     #[inline]
     pub const fn set_CanUseCachedData(&mut self, value: bool) { self.bits0 = (self.bits0 & !0x1) | (value as u32); }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.bits0 >> 1) & 0x7fffffff }
@@ -354,7 +390,6 @@ impl DXGKARG_DPSBMTRANSMISSION {
         self.bits0 = (self.bits0 & !0xfffffffe) | ((value & 0x7fffffff) << 1);
     }
 }
-plain_types! { DXGKARG_DPSBMTRANSMISSION }
 
 /// `DXGKARG_GETBACKINGRESOURCE`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -371,15 +406,17 @@ pub struct DXGKARG_GETBACKINGRESOURCE {
     /// Offset 16, 8 bytes: `PMDL`.
     pub pMdl: *mut MDL,
 }
-assert_layout! {
-    DXGKARG_GETBACKINGRESOURCE, 24, 8, VirtualFunctionIndex 0, ResourceIndex 4, _padding6 6, Resource 8, pMdl 16,
+
+plain_struct! {
+    DXGKARG_GETBACKINGRESOURCE, 24, 8, VirtualFunctionIndex: u32 = 0, ResourceIndex: u16 = 4,
+    _padding6: Padding<2> = 6, Resource: *mut CM_PARTIAL_RESOURCE_DESCRIPTOR = 8, pMdl: *mut MDL = 16,
 }
+
 impl DXGKARG_GETBACKINGRESOURCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETBACKINGRESOURCE }
 
 /// `DXGKARG_GETDEVICELOCATION`, dispmprt.h: 16 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -394,15 +431,17 @@ pub struct DXGKARG_GETDEVICELOCATION {
     /// Offset 12, 4 bytes: `ULONG`.
     pub FunctionNumber: u32,
 }
-assert_layout! {
-    DXGKARG_GETDEVICELOCATION, 16, 4, VirtualFunctionIndex 0, SegmentNumber 4, BusNumber 8, FunctionNumber 12,
+
+plain_struct! {
+    DXGKARG_GETDEVICELOCATION, 16, 4, VirtualFunctionIndex: u32 = 0, SegmentNumber: u32 = 4, BusNumber: u32 = 8,
+    FunctionNumber: u32 = 12,
 }
+
 impl DXGKARG_GETDEVICELOCATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETDEVICELOCATION }
 
 /// `DXGKARG_GETDISPLAYSTATEINTRUSIVE`, dispmprt.h: 16 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -415,16 +454,17 @@ pub struct DXGKARG_GETDISPLAYSTATEINTRUSIVE {
     /// Offset 8, 8 bytes: `DXGK_DISPLAYSTATE_INTRUSIVE **`.
     pub ppDisplayStateIntrusive: *mut *mut DXGK_DISPLAYSTATE_INTRUSIVE,
 }
-assert_layout! {
-    DXGKARG_GETDISPLAYSTATEINTRUSIVE, 16, 8, NumOfTargets 0, SizeOfDisplayStateIntrusiveElement 4,
-    ppDisplayStateIntrusive 8,
+
+plain_struct! {
+    DXGKARG_GETDISPLAYSTATEINTRUSIVE, 16, 8, NumOfTargets: u32 = 0, SizeOfDisplayStateIntrusiveElement: u32 = 4,
+    ppDisplayStateIntrusive: *mut *mut DXGK_DISPLAYSTATE_INTRUSIVE = 8,
 }
+
 impl DXGKARG_GETDISPLAYSTATEINTRUSIVE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETDISPLAYSTATEINTRUSIVE }
 
 /// `DXGKARG_GETDISPLAYSTATENONINTRUSIVE`, dispmprt.h: 16 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -437,16 +477,18 @@ pub struct DXGKARG_GETDISPLAYSTATENONINTRUSIVE {
     /// Offset 8, 8 bytes: `DXGK_DISPLAYSTATE_NONINTRUSIVE **`.
     pub ppDisplayStateNonIntrusive: *mut *mut DXGK_DISPLAYSTATE_NONINTRUSIVE,
 }
-assert_layout! {
-    DXGKARG_GETDISPLAYSTATENONINTRUSIVE, 16, 8, NumOfTargets 0, SizeOfDisplayStateNonIntrusiveElement 4,
-    ppDisplayStateNonIntrusive 8,
+
+plain_struct! {
+    DXGKARG_GETDISPLAYSTATENONINTRUSIVE, 16, 8, NumOfTargets: u32 = 0,
+    SizeOfDisplayStateNonIntrusiveElement: u32 = 4,
+    ppDisplayStateNonIntrusive: *mut *mut DXGK_DISPLAYSTATE_NONINTRUSIVE = 8,
 }
+
 impl DXGKARG_GETDISPLAYSTATENONINTRUSIVE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETDISPLAYSTATENONINTRUSIVE }
 
 /// `DXGKARG_GETDPADDRESS`, dispmprt.h: 28 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -463,13 +505,17 @@ pub struct DXGKARG_GETDPADDRESS {
     /// Offset 13, 15 bytes: `BYTE[15]`.
     pub RelAddress: [u8; 15],
 }
-assert_layout! { DXGKARG_GETDPADDRESS, 28, 4, TargetId 0, DPNativeError 4, RootPortIndex 8, NumLinks 12, RelAddress 13 }
+
+plain_struct! {
+    DXGKARG_GETDPADDRESS, 28, 4, TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, DPNativeError: u32 = 4,
+    RootPortIndex: u32 = 8, NumLinks: u8 = 12, RelAddress: [u8; 15] = 13,
+}
+
 impl DXGKARG_GETDPADDRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETDPADDRESS }
 
 /// `DXGKARG_GETGPUENGINES`, dispmprt.h: 76 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -480,13 +526,14 @@ pub struct DXGKARG_GETGPUENGINES {
     /// Offset 4, 72 bytes: `DXGK_GPUENGINE[1]`.
     pub EngineInfo: [DXGK_GPUENGINE; 1],
 }
-assert_layout! { DXGKARG_GETGPUENGINES, 76, 4, NumEngines 0, EngineInfo 4 }
+
+plain_struct! { DXGKARG_GETGPUENGINES, 76, 4, NumEngines: u32 = 0, EngineInfo: [DXGK_GPUENGINE; 1] = 4 }
+
 impl DXGKARG_GETGPUENGINES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETGPUENGINES }
 
 /// `DXGKARG_GETGPUPARTITIONINFO`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -503,16 +550,17 @@ pub struct DXGKARG_GETGPUPARTITIONINFO {
     #[doc(hidden)]
     pub _padding18: Padding<6>,
 }
-assert_layout! {
-    DXGKARG_GETGPUPARTITIONINFO, 24, 8, NumGpuPartitionOptions 0, _padding4 4, pGpuPartitionOptions 8,
-    CurrentGpuPartitionCount 16, _padding18 18,
+
+plain_struct! {
+    DXGKARG_GETGPUPARTITIONINFO, 24, 8, NumGpuPartitionOptions: u32 = 0, _padding4: Padding<4> = 4,
+    pGpuPartitionOptions: *mut u16 = 8, CurrentGpuPartitionCount: u16 = 16, _padding18: Padding<6> = 18,
 }
+
 impl DXGKARG_GETGPUPARTITIONINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETGPUPARTITIONINFO }
 
 /// `DXGKARG_GETMMIORANGECOUNT`, dispmprt.h: 28 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -523,13 +571,14 @@ pub struct DXGKARG_GETMMIORANGECOUNT {
     /// Offset 4, 24 bytes: `ULONG[6]`.
     pub RangeCount: [u32; 6],
 }
-assert_layout! { DXGKARG_GETMMIORANGECOUNT, 28, 4, VirtualFunctionIndex 0, RangeCount 4 }
+
+plain_struct! { DXGKARG_GETMMIORANGECOUNT, 28, 4, VirtualFunctionIndex: u32 = 0, RangeCount: [u32; 6] = 4 }
+
 impl DXGKARG_GETMMIORANGECOUNT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETMMIORANGECOUNT }
 
 /// `DXGKARG_GETMMIORANGES`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -546,15 +595,17 @@ pub struct DXGKARG_GETMMIORANGES {
     /// Offset 16, 8 bytes: `DXGK_MMIORANGEINFO *`.
     pub pMmioRanges: *mut DXGK_MMIORANGEINFO,
 }
-assert_layout! {
-    DXGKARG_GETMMIORANGES, 24, 8, VirtualFunctionIndex 0, BarIndex 4, NumRanges 8, _padding12 12, pMmioRanges 16,
+
+plain_struct! {
+    DXGKARG_GETMMIORANGES, 24, 8, VirtualFunctionIndex: u32 = 0, BarIndex: u32 = 4, NumRanges: u32 = 8,
+    _padding12: Padding<4> = 12, pMmioRanges: *mut DXGK_MMIORANGEINFO = 16,
 }
+
 impl DXGKARG_GETMMIORANGES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETMMIORANGES }
 
 /// `DXGKARG_GETRESOURCEFORBAR`, dispmprt.h: 16 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -567,13 +618,17 @@ pub struct DXGKARG_GETRESOURCEFORBAR {
     /// Offset 8, 8 bytes: `PCM_PARTIAL_RESOURCE_DESCRIPTOR`.
     pub pResource: *mut CM_PARTIAL_RESOURCE_DESCRIPTOR,
 }
-assert_layout! { DXGKARG_GETRESOURCEFORBAR, 16, 8, VirtualFunctionIndex 0, BarIndex 4, pResource 8 }
+
+plain_struct! {
+    DXGKARG_GETRESOURCEFORBAR, 16, 8, VirtualFunctionIndex: u32 = 0, BarIndex: u32 = 4,
+    pResource: *mut CM_PARTIAL_RESOURCE_DESCRIPTOR = 8,
+}
+
 impl DXGKARG_GETRESOURCEFORBAR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETRESOURCEFORBAR }
 
 /// `DXGKARG_GETVENDORANDDEVICE`, dispmprt.h: 8 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -586,13 +641,14 @@ pub struct DXGKARG_GETVENDORANDDEVICE {
     /// Offset 6, 2 bytes: `USHORT`.
     pub DeviceId: u16,
 }
-assert_layout! { DXGKARG_GETVENDORANDDEVICE, 8, 4, VirtualFunctionIndex 0, VendorId 4, DeviceId 6 }
+
+plain_struct! { DXGKARG_GETVENDORANDDEVICE, 8, 4, VirtualFunctionIndex: u32 = 0, VendorId: u16 = 4, DeviceId: u16 = 6 }
+
 impl DXGKARG_GETVENDORANDDEVICE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETVENDORANDDEVICE }
 
 /// `DXGKARG_GETVIRTUALGPUINFO`, dispmprt.h: 104 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -605,13 +661,17 @@ pub struct DXGKARG_GETVIRTUALGPUINFO {
     /// Offset 8, 96 bytes: `DXGK_VGPU_CAPABILITY[4]`.
     pub Capability: [DXGK_VGPU_CAPABILITY; 4],
 }
-assert_layout! { DXGKARG_GETVIRTUALGPUINFO, 104, 8, PartitionId 0, _padding4 4, Capability 8 }
+
+plain_struct! {
+    DXGKARG_GETVIRTUALGPUINFO, 104, 8, PartitionId: u32 = 0, _padding4: Padding<4> = 4,
+    Capability: [DXGK_VGPU_CAPABILITY; 4] = 8,
+}
+
 impl DXGKARG_GETVIRTUALGPUINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETVIRTUALGPUINFO }
 
 /// `DXGKARG_GETVIRTUALGPUPROFILE`, dispmprt.h: 168 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -624,13 +684,17 @@ pub struct DXGKARG_GETVIRTUALGPUPROFILE {
     /// Offset 8, 160 bytes: `DXGK_VGPU_PROFILE_CAPABILITY[4]`.
     pub ProfileCapability: [DXGK_VGPU_PROFILE_CAPABILITY; 4],
 }
-assert_layout! { DXGKARG_GETVIRTUALGPUPROFILE, 168, 8, PartitionCount 0, VirtualizationFlags 4, ProfileCapability 8 }
+
+plain_struct! {
+    DXGKARG_GETVIRTUALGPUPROFILE, 168, 8, PartitionCount: u32 = 0, VirtualizationFlags: u32 = 4,
+    ProfileCapability: [DXGK_VGPU_PROFILE_CAPABILITY; 4] = 8,
+}
+
 impl DXGKARG_GETVIRTUALGPUPROFILE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_GETVIRTUALGPUPROFILE }
 
 /// `DXGKARG_QUERYDIAGNOSTICTYPESSUPPORT`, dispmprt.h: 12 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -643,13 +707,17 @@ pub struct DXGKARG_QUERYDIAGNOSTICTYPESSUPPORT {
     /// Offset 8, 4 bytes: `DXGK_DIAGNOSTIC_TYPES`.
     pub InvasiveTypes: DXGK_DIAGNOSTIC_TYPES,
 }
-assert_layout! { DXGKARG_QUERYDIAGNOSTICTYPESSUPPORT, 12, 4, DiagnosticCategory 0, NoninvasiveTypes 4, InvasiveTypes 8 }
+
+plain_struct! {
+    DXGKARG_QUERYDIAGNOSTICTYPESSUPPORT, 12, 4, DiagnosticCategory: DXGK_DIAGNOSTIC_CATEGORIES = 0,
+    NoninvasiveTypes: DXGK_DIAGNOSTIC_TYPES = 4, InvasiveTypes: DXGK_DIAGNOSTIC_TYPES = 8,
+}
+
 impl DXGKARG_QUERYDIAGNOSTICTYPESSUPPORT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYDIAGNOSTICTYPESSUPPORT }
 
 /// `DXGKARG_QUERYDPCAPS`, dispmprt.h: 8 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -664,13 +732,17 @@ pub struct DXGKARG_QUERYDPCAPS {
     #[doc(hidden)]
     pub _padding6: Padding<2>,
 }
-assert_layout! { DXGKARG_QUERYDPCAPS, 8, 4, NumRootPorts 0, DPVersionMajor 4, DPVersionMinor 5, _padding6 6 }
+
+plain_struct! {
+    DXGKARG_QUERYDPCAPS, 8, 4, NumRootPorts: u32 = 0, DPVersionMajor: u8 = 4, DPVersionMinor: u8 = 5,
+    _padding6: Padding<2> = 6,
+}
+
 impl DXGKARG_QUERYDPCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYDPCAPS }
 
 /// `DXGKARG_QUERYMITIGATEDRANGECOUNT`, dispmprt.h: 28 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -681,13 +753,14 @@ pub struct DXGKARG_QUERYMITIGATEDRANGECOUNT {
     /// Offset 4, 24 bytes: `ULONG[6]`.
     pub RangeCount: [u32; 6],
 }
-assert_layout! { DXGKARG_QUERYMITIGATEDRANGECOUNT, 28, 4, VirtualFunctionIndex 0, RangeCount 4 }
+
+plain_struct! { DXGKARG_QUERYMITIGATEDRANGECOUNT, 28, 4, VirtualFunctionIndex: u32 = 0, RangeCount: [u32; 6] = 4 }
+
 impl DXGKARG_QUERYMITIGATEDRANGECOUNT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYMITIGATEDRANGECOUNT }
 
 /// `DXGKARG_QUERYMITIGATEDRANGES`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -704,16 +777,17 @@ pub struct DXGKARG_QUERYMITIGATEDRANGES {
     /// Offset 16, 8 bytes: `PDXGK_MITIGATEDRANGEINFO`.
     pub pMitigatedRange: PDXGK_MITIGATEDRANGEINFO,
 }
-assert_layout! {
-    DXGKARG_QUERYMITIGATEDRANGES, 24, 8, VirtualFunctionIndex 0, BarIndex 4, NumRanges 8, _padding12 12,
-    pMitigatedRange 16,
+
+plain_struct! {
+    DXGKARG_QUERYMITIGATEDRANGES, 24, 8, VirtualFunctionIndex: u32 = 0, BarIndex: u32 = 4, NumRanges: u32 = 8,
+    _padding12: Padding<4> = 12, pMitigatedRange: PDXGK_MITIGATEDRANGEINFO = 16,
 }
+
 impl DXGKARG_QUERYMITIGATEDRANGES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYMITIGATEDRANGES }
 
 /// `DXGKARG_QUERYPROBEDBARS`, dispmprt.h: 16 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -726,13 +800,17 @@ pub struct DXGKARG_QUERYPROBEDBARS {
     /// Offset 8, 8 bytes: `PULONG`.
     pub BaseRegisterValues: *mut u32,
 }
-assert_layout! { DXGKARG_QUERYPROBEDBARS, 16, 8, VirtualFunctionIndex 0, _padding4 4, BaseRegisterValues 8 }
+
+plain_struct! {
+    DXGKARG_QUERYPROBEDBARS, 16, 8, VirtualFunctionIndex: u32 = 0, _padding4: Padding<4> = 4,
+    BaseRegisterValues: *mut u32 = 8,
+}
+
 impl DXGKARG_QUERYPROBEDBARS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYPROBEDBARS }
 
 /// `DXGKARG_QUERYVIRTUALFUNCTIONLUID`, dispmprt.h: 16 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -745,13 +823,17 @@ pub struct DXGKARG_QUERYVIRTUALFUNCTIONLUID {
     /// Offset 8, 8 bytes: `PLUID`.
     pub pLuid: *mut LUID,
 }
-assert_layout! { DXGKARG_QUERYVIRTUALFUNCTIONLUID, 16, 8, VirtualFunctionIndex 0, _padding4 4, pLuid 8 }
+
+plain_struct! {
+    DXGKARG_QUERYVIRTUALFUNCTIONLUID, 16, 8, VirtualFunctionIndex: u32 = 0, _padding4: Padding<4> = 4,
+    pLuid: *mut LUID = 8,
+}
+
 impl DXGKARG_QUERYVIRTUALFUNCTIONLUID {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_QUERYVIRTUALFUNCTIONLUID }
 
 /// `DXGKARG_READVIRTUALFUNCTIONCONFIG`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -768,15 +850,17 @@ pub struct DXGKARG_READVIRTUALFUNCTIONCONFIG {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_READVIRTUALFUNCTIONCONFIG, 24, 8, Data 0, VirtualFunctionIndex 8, Offset 12, Length 16, _padding20 20,
+
+plain_struct! {
+    DXGKARG_READVIRTUALFUNCTIONCONFIG, 24, 8, Data: *mut c_void = 0, VirtualFunctionIndex: u32 = 8, Offset: u32 = 12,
+    Length: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl DXGKARG_READVIRTUALFUNCTIONCONFIG {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_READVIRTUALFUNCTIONCONFIG }
 
 /// `DXGKARG_READVIRTUALFUNCTIONCONFIGBLOCK`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -793,16 +877,17 @@ pub struct DXGKARG_READVIRTUALFUNCTIONCONFIGBLOCK {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_READVIRTUALFUNCTIONCONFIGBLOCK, 24, 8, Data 0, VirtualFunctionIndex 8, BlockId 12, Length 16,
-    _padding20 20,
+
+plain_struct! {
+    DXGKARG_READVIRTUALFUNCTIONCONFIGBLOCK, 24, 8, Data: *mut c_void = 0, VirtualFunctionIndex: u32 = 8,
+    BlockId: u32 = 12, Length: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl DXGKARG_READVIRTUALFUNCTIONCONFIGBLOCK {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_READVIRTUALFUNCTIONCONFIGBLOCK }
 
 /// `DXGKARG_RESETVIRTUALFUNCTION`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -811,13 +896,14 @@ pub struct DXGKARG_RESETVIRTUALFUNCTION {
     /// Offset 0, 4 bytes: `ULONG`.
     pub VirtualFunctionIndex: u32,
 }
-assert_layout! { DXGKARG_RESETVIRTUALFUNCTION, 4, 4, VirtualFunctionIndex 0 }
+
+plain_struct! { DXGKARG_RESETVIRTUALFUNCTION, 4, 4, VirtualFunctionIndex: u32 = 0 }
+
 impl DXGKARG_RESETVIRTUALFUNCTION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RESETVIRTUALFUNCTION }
 
 /// `DXGKARG_RESUMEVIRTUALGPU`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -826,13 +912,14 @@ pub struct DXGKARG_RESUMEVIRTUALGPU {
     /// Offset 0, 4 bytes: `ULONG`.
     pub PartitionId: u32,
 }
-assert_layout! { DXGKARG_RESUMEVIRTUALGPU, 4, 4, PartitionId 0 }
+
+plain_struct! { DXGKARG_RESUMEVIRTUALGPU, 4, 4, PartitionId: u32 = 0 }
+
 impl DXGKARG_RESUMEVIRTUALGPU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_RESUMEVIRTUALGPU }
 
 /// `DXGKARG_SETGPUPARTITIONCOUNT`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -841,13 +928,14 @@ pub struct DXGKARG_SETGPUPARTITIONCOUNT {
     /// Offset 0, 4 bytes: `ULONG`.
     pub PartitionCount: u32,
 }
-assert_layout! { DXGKARG_SETGPUPARTITIONCOUNT, 4, 4, PartitionCount 0 }
+
+plain_struct! { DXGKARG_SETGPUPARTITIONCOUNT, 4, 4, PartitionCount: u32 = 0 }
+
 impl DXGKARG_SETGPUPARTITIONCOUNT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETGPUPARTITIONCOUNT }
 
 /// `DXGKARG_SETTARGETADJUSTEDCOLORIMETRY2`, dispmprt.h: 60 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -860,13 +948,17 @@ pub struct DXGKARG_SETTARGETADJUSTEDCOLORIMETRY2 {
     /// Offset 56, 4 bytes: `UINT`.
     pub SdrWhiteLevel: u32,
 }
-assert_layout! { DXGKARG_SETTARGETADJUSTEDCOLORIMETRY2, 60, 4, TargetId 0, AdjustedColorimetry 4, SdrWhiteLevel 56 }
+
+plain_struct! {
+    DXGKARG_SETTARGETADJUSTEDCOLORIMETRY2, 60, 4, TargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    AdjustedColorimetry: DXGK_COLORIMETRY = 4, SdrWhiteLevel: u32 = 56,
+}
+
 impl DXGKARG_SETTARGETADJUSTEDCOLORIMETRY2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETTARGETADJUSTEDCOLORIMETRY2 }
 
 /// `DXGKARG_SETVIRTUALFUNCTIONPOWERSTATE`, dispmprt.h: 12 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -881,15 +973,17 @@ pub struct DXGKARG_SETVIRTUALFUNCTIONPOWERSTATE {
     #[doc(hidden)]
     pub _padding9: Padding<3>,
 }
-assert_layout! {
-    DXGKARG_SETVIRTUALFUNCTIONPOWERSTATE, 12, 4, VirtualFunctionIndex 0, PowerState 4, Wake 8, _padding9 9,
+
+plain_struct! {
+    DXGKARG_SETVIRTUALFUNCTIONPOWERSTATE, 12, 4, VirtualFunctionIndex: u32 = 0, PowerState: DEVICE_POWER_STATE = 4,
+    Wake: BOOLEAN = 8, _padding9: Padding<3> = 9,
 }
+
 impl DXGKARG_SETVIRTUALFUNCTIONPOWERSTATE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIRTUALFUNCTIONPOWERSTATE }
 
 /// `DXGKARG_SETVIRTUALGPURESOURCES`, dispmprt.h: 40 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -902,13 +996,17 @@ pub struct DXGKARG_SETVIRTUALGPURESOURCES {
     /// Offset 8, 32 bytes: `DXGK_VIRTUALGPUMEMORYRESOURCE[1]`.
     pub MemoryInfo: [DXGK_VIRTUALGPUMEMORYRESOURCE; 1],
 }
-assert_layout! { DXGKARG_SETVIRTUALGPURESOURCES, 40, 8, PartitionId 0, NumMemoryAllocations 4, MemoryInfo 8 }
+
+plain_struct! {
+    DXGKARG_SETVIRTUALGPURESOURCES, 40, 8, PartitionId: u32 = 0, NumMemoryAllocations: u32 = 4,
+    MemoryInfo: [DXGK_VIRTUALGPUMEMORYRESOURCE; 1] = 8,
+}
+
 impl DXGKARG_SETVIRTUALGPURESOURCES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIRTUALGPURESOURCES }
 
 /// `DXGKARG_SETVIRTUALGPUVMBUS`, dispmprt.h: 16 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -921,13 +1019,16 @@ pub struct DXGKARG_SETVIRTUALGPUVMBUS {
     /// Offset 8, 8 bytes: `HANDLE`.
     pub VmBusHandle: HANDLE,
 }
-assert_layout! { DXGKARG_SETVIRTUALGPUVMBUS, 16, 8, VirtualGpuIndex 0, _padding4 4, VmBusHandle 8 }
+
+plain_struct! {
+    DXGKARG_SETVIRTUALGPUVMBUS, 16, 8, VirtualGpuIndex: u32 = 0, _padding4: Padding<4> = 4, VmBusHandle: HANDLE = 8,
+}
+
 impl DXGKARG_SETVIRTUALGPUVMBUS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SETVIRTUALGPUVMBUS }
 
 /// `DXGKARG_SUSPENDVIRTUALGPU`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -936,13 +1037,14 @@ pub struct DXGKARG_SUSPENDVIRTUALGPU {
     /// Offset 0, 4 bytes: `ULONG`.
     pub PartitionId: u32,
 }
-assert_layout! { DXGKARG_SUSPENDVIRTUALGPU, 4, 4, PartitionId 0 }
+
+plain_struct! { DXGKARG_SUSPENDVIRTUALGPU, 4, 4, PartitionId: u32 = 0 }
+
 impl DXGKARG_SUSPENDVIRTUALGPU {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_SUSPENDVIRTUALGPU }
 
 /// `DXGKARG_SYSTEM_DISPLAY_ENABLE_FLAGS`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -951,11 +1053,14 @@ pub struct DXGKARG_SYSTEM_DISPLAY_ENABLE_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARG_SYSTEM_DISPLAY_ENABLE_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARG_SYSTEM_DISPLAY_ENABLE_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARG_SYSTEM_DISPLAY_ENABLE_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -967,6 +1072,7 @@ impl DXGKARG_SYSTEM_DISPLAY_ENABLE_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_SYSTEM_DISPLAY_ENABLE_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_SYSTEM_DISPLAY_ENABLE_FLAGS", u64::from(self.Value), &[
@@ -974,7 +1080,6 @@ impl fmt::Debug for DXGKARG_SYSTEM_DISPLAY_ENABLE_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARG_SYSTEM_DISPLAY_ENABLE_FLAGS }
 
 /// `DXGKARG_WRITEVIRTUALFUNCTIONCONFIG`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -991,15 +1096,17 @@ pub struct DXGKARG_WRITEVIRTUALFUNCTIONCONFIG {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_WRITEVIRTUALFUNCTIONCONFIG, 24, 8, Data 0, VirtualFunctionIndex 8, Offset 12, Length 16, _padding20 20,
+
+plain_struct! {
+    DXGKARG_WRITEVIRTUALFUNCTIONCONFIG, 24, 8, Data: *mut c_void = 0, VirtualFunctionIndex: u32 = 8,
+    Offset: u32 = 12, Length: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl DXGKARG_WRITEVIRTUALFUNCTIONCONFIG {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_WRITEVIRTUALFUNCTIONCONFIG }
 
 /// `DXGKARG_WRITEVIRTUALFUNCTIONCONFIGBLOCK`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -1016,16 +1123,17 @@ pub struct DXGKARG_WRITEVIRTUALFUNCTIONCONFIGBLOCK {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_WRITEVIRTUALFUNCTIONCONFIGBLOCK, 24, 8, Data 0, VirtualFunctionIndex 8, BlockId 12, Length 16,
-    _padding20 20,
+
+plain_struct! {
+    DXGKARG_WRITEVIRTUALFUNCTIONCONFIGBLOCK, 24, 8, Data: *mut c_void = 0, VirtualFunctionIndex: u32 = 8,
+    BlockId: u32 = 12, Length: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl DXGKARG_WRITEVIRTUALFUNCTIONCONFIGBLOCK {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_WRITEVIRTUALFUNCTIONCONFIGBLOCK }
 
 /// `DXGK_CHILD_CAPABILITIES`, dispmprt.h: 16 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1036,7 +1144,12 @@ pub struct DXGK_CHILD_CAPABILITIES {
     /// Offset 12, 4 bytes: `DXGK_CHILD_DEVICE_HPD_AWARENESS`.
     pub HpdAwareness: DXGK_CHILD_DEVICE_HPD_AWARENESS,
 }
-assert_layout! { DXGK_CHILD_CAPABILITIES, 16, 4, Type 0, HpdAwareness 12 }
+
+plain_struct! {
+    DXGK_CHILD_CAPABILITIES, 16, 4, Type: DXGK_CHILD_CAPABILITIES_Type = 0,
+    HpdAwareness: DXGK_CHILD_DEVICE_HPD_AWARENESS = 12,
+}
+
 impl DXGK_CHILD_CAPABILITIES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1050,7 +1163,9 @@ pub struct DXGK_CHILD_CAPABILITIES_Type_Other {
     /// Offset 0, 4 bytes: `UINT`.
     pub MustBeZero: u32,
 }
-assert_layout! { DXGK_CHILD_CAPABILITIES_Type_Other, 4, 4, MustBeZero 0 }
+
+plain_struct! { DXGK_CHILD_CAPABILITIES_Type_Other, 4, 4, MustBeZero: u32 = 0 }
+
 impl DXGK_CHILD_CAPABILITIES_Type_Other {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1066,11 +1181,17 @@ pub union DXGK_CHILD_CAPABILITIES_Type {
     pub(crate) IntegratedDisplayChild: DXGK_INTEGRATED_DISPLAY_CHILD,
     pub(crate) _bytes: [u8; 12],
 }
-assert_layout! { DXGK_CHILD_CAPABILITIES_Type, 12, 4 }
+
+plain_union! {
+    DXGK_CHILD_CAPABILITIES_Type, 12, 4, DXGK_VIDEO_OUTPUT_CAPABILITIES, DXGK_CHILD_CAPABILITIES_Type_Other,
+    DXGK_INTEGRATED_DISPLAY_CHILD, [u8; 12],
+}
+
 impl DXGK_CHILD_CAPABILITIES_Type {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VideoOutput` at offset 0, 12 bytes: `DXGK_VIDEO_OUTPUT_CAPABILITIES`.
     #[inline]
     pub const fn VideoOutput(&self) -> &DXGK_VIDEO_OUTPUT_CAPABILITIES { plain::view(self) }
@@ -1080,6 +1201,7 @@ impl DXGK_CHILD_CAPABILITIES_Type {
     /// Stores `VideoOutput`.
     #[inline]
     pub const fn set_VideoOutput(&mut self, value: DXGK_VIDEO_OUTPUT_CAPABILITIES) { plain::put(self, value); }
+
     /// `Other` at offset 0, 4 bytes: `struct`.
     #[inline]
     pub const fn Other(&self) -> &DXGK_CHILD_CAPABILITIES_Type_Other { plain::view(self) }
@@ -1089,6 +1211,7 @@ impl DXGK_CHILD_CAPABILITIES_Type {
     /// Stores `Other`.
     #[inline]
     pub const fn set_Other(&mut self, value: DXGK_CHILD_CAPABILITIES_Type_Other) { plain::put(self, value); }
+
     /// `IntegratedDisplayChild` at offset 0, 8 bytes: `DXGK_INTEGRATED_DISPLAY_CHILD`.
     #[inline]
     pub const fn IntegratedDisplayChild(&self) -> &DXGK_INTEGRATED_DISPLAY_CHILD { plain::view(self) }
@@ -1101,12 +1224,12 @@ impl DXGK_CHILD_CAPABILITIES_Type {
         plain::put(self, value);
     }
 }
+
 impl fmt::Debug for DXGK_CHILD_CAPABILITIES_Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_CHILD_CAPABILITIES_Type")
     }
 }
-plain_types! { DXGK_CHILD_CAPABILITIES, DXGK_CHILD_CAPABILITIES_Type_Other, DXGK_CHILD_CAPABILITIES_Type }
 
 /// `DXGK_CHILD_CONTAINER_ID`, dispmprt.h: 32 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -1117,7 +1240,9 @@ pub struct DXGK_CHILD_CONTAINER_ID {
     /// Offset 16, 16 bytes: `struct`.
     pub EldInfo: DXGK_CHILD_CONTAINER_ID_EldInfo,
 }
-assert_layout! { DXGK_CHILD_CONTAINER_ID, 32, 8, ContainerId 0, EldInfo 16 }
+
+plain_struct! { DXGK_CHILD_CONTAINER_ID, 32, 8, ContainerId: GUID = 0, EldInfo: DXGK_CHILD_CONTAINER_ID_EldInfo = 16 }
+
 impl DXGK_CHILD_CONTAINER_ID {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1137,13 +1262,17 @@ pub struct DXGK_CHILD_CONTAINER_ID_EldInfo {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { DXGK_CHILD_CONTAINER_ID_EldInfo, 16, 8, PortId 0, ManufacturerName 8, ProductCode 10, _padding12 12 }
+
+plain_struct! {
+    DXGK_CHILD_CONTAINER_ID_EldInfo, 16, 8, PortId: u64 = 0, ManufacturerName: u16 = 8, ProductCode: u16 = 10,
+    _padding12: Padding<4> = 12,
+}
+
 impl DXGK_CHILD_CONTAINER_ID_EldInfo {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_CHILD_CONTAINER_ID, DXGK_CHILD_CONTAINER_ID_EldInfo }
 
 /// `DXGK_CHILD_DESCRIPTOR`, dispmprt.h: 28 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1158,13 +1287,17 @@ pub struct DXGK_CHILD_DESCRIPTOR {
     /// Offset 24, 4 bytes: `ULONG`.
     pub ChildUid: u32,
 }
-assert_layout! { DXGK_CHILD_DESCRIPTOR, 28, 4, ChildDeviceType 0, ChildCapabilities 4, AcpiUid 20, ChildUid 24 }
+
+plain_struct! {
+    DXGK_CHILD_DESCRIPTOR, 28, 4, ChildDeviceType: DXGK_CHILD_DEVICE_TYPE = 0,
+    ChildCapabilities: DXGK_CHILD_CAPABILITIES = 4, AcpiUid: u32 = 20, ChildUid: u32 = 24,
+}
+
 impl DXGK_CHILD_DESCRIPTOR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_CHILD_DESCRIPTOR }
 
 /// `DXGK_CHILD_STATUS`, dispmprt.h: 16 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1177,11 +1310,16 @@ pub struct DXGK_CHILD_STATUS {
     /// Offset 8, 8 bytes: anonymous union.
     pub u0: DXGK_CHILD_STATUS_u0,
 }
-assert_layout! { DXGK_CHILD_STATUS, 16, 4, Type 0, ChildUid 4, u0 8 }
+
+plain_struct! {
+    DXGK_CHILD_STATUS, 16, 4, Type: DXGK_CHILD_STATUS_TYPE = 0, ChildUid: u32 = 4, u0: DXGK_CHILD_STATUS_u0 = 8,
+}
+
 impl DXGK_CHILD_STATUS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `HotPlug` at offset 8, 1 byte: `struct`.
     #[inline]
     pub const fn HotPlug(&self) -> &DXGK_CHILD_STATUS_HotPlug { plain::view(&self.u0) }
@@ -1191,6 +1329,7 @@ impl DXGK_CHILD_STATUS {
     /// Stores `HotPlug`.
     #[inline]
     pub const fn set_HotPlug(&mut self, value: DXGK_CHILD_STATUS_HotPlug) { plain::put(&mut self.u0, value); }
+
     /// `Rotation` at offset 8, 1 byte: `struct`.
     #[inline]
     pub const fn Rotation(&self) -> &DXGK_CHILD_STATUS_Rotation { plain::view(&self.u0) }
@@ -1200,6 +1339,7 @@ impl DXGK_CHILD_STATUS {
     /// Stores `Rotation`.
     #[inline]
     pub const fn set_Rotation(&mut self, value: DXGK_CHILD_STATUS_Rotation) { plain::put(&mut self.u0, value); }
+
     /// `Miracast` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn Miracast(&self) -> &DXGK_CHILD_STATUS_Miracast { plain::view(&self.u0) }
@@ -1218,7 +1358,9 @@ pub struct DXGK_CHILD_STATUS_HotPlug {
     /// Offset 8, 1 byte: `BOOLEAN`.
     pub Connected: BOOLEAN,
 }
-assert_layout! { DXGK_CHILD_STATUS_HotPlug, 1, 1, Connected 0 }
+
+plain_struct! { DXGK_CHILD_STATUS_HotPlug, 1, 1, Connected: BOOLEAN = 0 }
+
 impl DXGK_CHILD_STATUS_HotPlug {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1232,7 +1374,9 @@ pub struct DXGK_CHILD_STATUS_Rotation {
     /// Offset 8, 1 byte: `UCHAR`.
     pub Angle: u8,
 }
-assert_layout! { DXGK_CHILD_STATUS_Rotation, 1, 1, Angle 0 }
+
+plain_struct! { DXGK_CHILD_STATUS_Rotation, 1, 1, Angle: u8 = 0 }
+
 impl DXGK_CHILD_STATUS_Rotation {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1250,7 +1394,12 @@ pub struct DXGK_CHILD_STATUS_Miracast {
     /// Offset 12, 4 bytes: `D3DKMDT_VIDEO_OUTPUT_TECHNOLOGY`.
     pub MiracastMonitorType: D3DKMDT_VIDEO_OUTPUT_TECHNOLOGY,
 }
-assert_layout! { DXGK_CHILD_STATUS_Miracast, 8, 4, Connected 0, _padding1 1, MiracastMonitorType 4 }
+
+plain_struct! {
+    DXGK_CHILD_STATUS_Miracast, 8, 4, Connected: BOOLEAN = 0, _padding1: Padding<3> = 1,
+    MiracastMonitorType: D3DKMDT_VIDEO_OUTPUT_TECHNOLOGY = 4,
+}
+
 impl DXGK_CHILD_STATUS_Miracast {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1266,20 +1415,22 @@ pub union DXGK_CHILD_STATUS_u0 {
     pub(crate) Miracast: DXGK_CHILD_STATUS_Miracast,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGK_CHILD_STATUS_u0, 8, 4 }
+
+plain_union! {
+    DXGK_CHILD_STATUS_u0, 8, 4, DXGK_CHILD_STATUS_HotPlug, DXGK_CHILD_STATUS_Rotation, DXGK_CHILD_STATUS_Miracast,
+    [u8; 8],
+}
+
 impl DXGK_CHILD_STATUS_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_CHILD_STATUS_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_CHILD_STATUS_u0")
     }
-}
-plain_types! {
-    DXGK_CHILD_STATUS, DXGK_CHILD_STATUS_HotPlug, DXGK_CHILD_STATUS_Rotation, DXGK_CHILD_STATUS_Miracast,
-    DXGK_CHILD_STATUS_u0,
 }
 
 /// `DXGK_DEVICE_DESCRIPTOR`, dispmprt.h: 16 bytes, aligned to 8. Source: KDR.
@@ -1293,13 +1444,17 @@ pub struct DXGK_DEVICE_DESCRIPTOR {
     /// Offset 8, 8 bytes: `PVOID`.
     pub DescriptorBuffer: *mut c_void,
 }
-assert_layout! { DXGK_DEVICE_DESCRIPTOR, 16, 8, DescriptorOffset 0, DescriptorLength 4, DescriptorBuffer 8 }
+
+plain_struct! {
+    DXGK_DEVICE_DESCRIPTOR, 16, 8, DescriptorOffset: u32 = 0, DescriptorLength: u32 = 4,
+    DescriptorBuffer: *mut c_void = 8,
+}
+
 impl DXGK_DEVICE_DESCRIPTOR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DEVICE_DESCRIPTOR }
 
 /// `DXGK_DEVICE_INFO`, dispmprt.h: 80 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -1326,17 +1481,20 @@ pub struct DXGK_DEVICE_INFO {
     #[doc(hidden)]
     pub _padding76: Padding<4>,
 }
-assert_layout! {
-    DXGK_DEVICE_INFO, 80, 8, MiniportDeviceContext 0, PhysicalDeviceObject 8, DeviceRegistryPath 16,
-    TranslatedResourceList 32, SystemMemorySize 40, HighestPhysicalAddress 48, AgpApertureBase 56,
-    AgpApertureSize 64, DockingState 72, _padding76 76,
+
+plain_struct! {
+    DXGK_DEVICE_INFO, 80, 8, MiniportDeviceContext: *mut c_void = 0, PhysicalDeviceObject: *mut DEVICE_OBJECT = 8,
+    DeviceRegistryPath: UNICODE_STRING = 16, TranslatedResourceList: *mut CM_RESOURCE_LIST = 32,
+    SystemMemorySize: LARGE_INTEGER = 40, HighestPhysicalAddress: PHYSICAL_ADDRESS = 48,
+    AgpApertureBase: PHYSICAL_ADDRESS = 56, AgpApertureSize: usize = 64, DockingState: DOCKING_STATE = 72,
+    _padding76: Padding<4> = 76,
 }
+
 impl DXGK_DEVICE_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DEVICE_INFO }
 
 /// `DXGK_DIAGNOSTIC_CATEGORIES`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1345,11 +1503,14 @@ pub struct DXGK_DIAGNOSTIC_CATEGORIES {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DIAGNOSTIC_CATEGORIES, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DIAGNOSTIC_CATEGORIES, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DIAGNOSTIC_CATEGORIES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Notifications`: bit 0 at offset 0.
     #[inline]
     pub const fn Notifications(self) -> bool { self.Value & 0x1 != 0 }
@@ -1360,6 +1521,7 @@ impl DXGK_DIAGNOSTIC_CATEGORIES {
     #[must_use]
     #[inline]
     pub const fn with_Notifications(mut self, value: bool) -> Self { self.set_Notifications(value); self }
+
     /// `Progressions`: bit 1 at offset 0.
     #[inline]
     pub const fn Progressions(self) -> bool { self.Value & 0x2 != 0 }
@@ -1370,6 +1532,7 @@ impl DXGK_DIAGNOSTIC_CATEGORIES {
     #[must_use]
     #[inline]
     pub const fn with_Progressions(mut self, value: bool) -> Self { self.set_Progressions(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -1383,6 +1546,7 @@ impl DXGK_DIAGNOSTIC_CATEGORIES {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DIAGNOSTIC_CATEGORIES {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DIAGNOSTIC_CATEGORIES", u64::from(self.Value), &[
@@ -1390,7 +1554,6 @@ impl fmt::Debug for DXGK_DIAGNOSTIC_CATEGORIES {
         ])
     }
 }
-plain_types! { DXGK_DIAGNOSTIC_CATEGORIES }
 
 /// `DXGK_DIAGNOSTIC_HEADER`, dispmprt.h: 20 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1407,17 +1570,24 @@ pub struct DXGK_DIAGNOSTIC_HEADER {
     /// Offset 16, 4 bytes: anonymous union.
     pub u1: DXGK_DIAGNOSTIC_HEADER_u1,
 }
-assert_layout! { DXGK_DIAGNOSTIC_HEADER, 20, 4, Category 0, Type 4, Value 8, SequenceNumber 12, u1 16 }
+
+plain_struct! {
+    DXGK_DIAGNOSTIC_HEADER, 20, 4, Category: DXGK_DIAGNOSTIC_CATEGORIES = 0, Type: DXGK_DIAGNOSTIC_TYPES = 4,
+    Value: u32 = 8, SequenceNumber: u32 = 12, u1: DXGK_DIAGNOSTIC_HEADER_u1 = 16,
+}
+
 impl DXGK_DIAGNOSTIC_HEADER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Size`: bits 0 to 15 at offset 8.
     #[inline]
     pub const fn Size(&self) -> u32 { self.Value & 0xffff }
     /// Stores `Size`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_Size(&mut self, value: u32) { self.Value = (self.Value & !0xffff) | (value & 0xffff); }
+
     /// `Reserved`: bits 16 to 31 at offset 8.
     #[inline]
     pub const fn Reserved(&self) -> u32 { (self.Value >> 16) & 0xffff }
@@ -1426,18 +1596,21 @@ impl DXGK_DIAGNOSTIC_HEADER {
     pub const fn set_Reserved(&mut self, value: u32) {
         self.Value = (self.Value & !0xffff0000) | ((value & 0xffff) << 16);
     }
+
     /// `TargetId` at offset 16, 4 bytes: `D3DDDI_VIDEO_PRESENT_TARGET_ID`.
     #[inline]
     pub const fn TargetId(&self) -> D3DDDI_VIDEO_PRESENT_TARGET_ID { plain::get(&self.u1) }
     /// Stores `TargetId`.
     #[inline]
     pub const fn set_TargetId(&mut self, value: D3DDDI_VIDEO_PRESENT_TARGET_ID) { plain::put(&mut self.u1, value); }
+
     /// `SourceId` at offset 16, 4 bytes: `D3DDDI_VIDEO_PRESENT_SOURCE_ID`.
     #[inline]
     pub const fn SourceId(&self) -> D3DDDI_VIDEO_PRESENT_SOURCE_ID { plain::get(&self.u1) }
     /// Stores `SourceId`.
     #[inline]
     pub const fn set_SourceId(&mut self, value: D3DDDI_VIDEO_PRESENT_SOURCE_ID) { plain::put(&mut self.u1, value); }
+
     /// `Id` at offset 16, 4 bytes: `UINT`.
     #[inline]
     pub const fn Id(&self) -> u32 { plain::get(&self.u1) }
@@ -1455,18 +1628,22 @@ pub union DXGK_DIAGNOSTIC_HEADER_u1 {
     pub(crate) Id: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_DIAGNOSTIC_HEADER_u1, 4, 4 }
+
+plain_union! {
+    DXGK_DIAGNOSTIC_HEADER_u1, 4, 4, D3DDDI_VIDEO_PRESENT_TARGET_ID, D3DDDI_VIDEO_PRESENT_SOURCE_ID, u32, [u8; 4],
+}
+
 impl DXGK_DIAGNOSTIC_HEADER_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_DIAGNOSTIC_HEADER_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_DIAGNOSTIC_HEADER_u1")
     }
 }
-plain_types! { DXGK_DIAGNOSTIC_HEADER, DXGK_DIAGNOSTIC_HEADER_u1 }
 
 /// `DXGK_DIAGNOSTIC_PSR`, dispmprt.h: 24 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1477,11 +1654,14 @@ pub struct DXGK_DIAGNOSTIC_PSR {
     /// Offset 20, 4 bytes: anonymous union.
     pub u0: DXGK_DIAGNOSTIC_PSR_u0,
 }
-assert_layout! { DXGK_DIAGNOSTIC_PSR, 24, 4, Header 0, u0 20 }
+
+plain_struct! { DXGK_DIAGNOSTIC_PSR, 24, 4, Header: DXGK_DIAGNOSTIC_HEADER = 0, u0: DXGK_DIAGNOSTIC_PSR_u0 = 20 }
+
 impl DXGK_DIAGNOSTIC_PSR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `RefreshReason` at offset 20, 4 bytes: `DXGK_DIAGNOSTIC_PSR_REFRESH_REASON`.
     #[inline]
     pub const fn RefreshReason(&self) -> &DXGK_DIAGNOSTIC_PSR_REFRESH_REASON { plain::view(&self.u0) }
@@ -1495,6 +1675,7 @@ impl DXGK_DIAGNOSTIC_PSR {
     pub const fn set_RefreshReason(&mut self, value: DXGK_DIAGNOSTIC_PSR_REFRESH_REASON) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Value` at offset 20, 4 bytes: `UINT`.
     #[inline]
     pub const fn Value(&self) -> u32 { plain::get(&self.u0) }
@@ -1511,18 +1692,20 @@ pub union DXGK_DIAGNOSTIC_PSR_u0 {
     pub(crate) Value: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_DIAGNOSTIC_PSR_u0, 4, 4 }
+
+plain_union! { DXGK_DIAGNOSTIC_PSR_u0, 4, 4, DXGK_DIAGNOSTIC_PSR_REFRESH_REASON, u32, [u8; 4] }
+
 impl DXGK_DIAGNOSTIC_PSR_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_DIAGNOSTIC_PSR_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_DIAGNOSTIC_PSR_u0")
     }
 }
-plain_types! { DXGK_DIAGNOSTIC_PSR, DXGK_DIAGNOSTIC_PSR_u0 }
 
 /// `DXGK_DIAGNOSTIC_PSR_REFRESH_REASON`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1531,11 +1714,14 @@ pub struct DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DIAGNOSTIC_PSR_REFRESH_REASON, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DIAGNOSTIC_PSR_REFRESH_REASON, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Present`: bit 0 at offset 0.
     #[inline]
     pub const fn Present(self) -> bool { self.Value & 0x1 != 0 }
@@ -1546,6 +1732,7 @@ impl DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
     #[must_use]
     #[inline]
     pub const fn with_Present(mut self, value: bool) -> Self { self.set_Present(value); self }
+
     /// `CursorUpdate`: bit 1 at offset 0.
     #[inline]
     pub const fn CursorUpdate(self) -> bool { self.Value & 0x2 != 0 }
@@ -1556,6 +1743,7 @@ impl DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
     #[must_use]
     #[inline]
     pub const fn with_CursorUpdate(mut self, value: bool) -> Self { self.set_CursorUpdate(value); self }
+
     /// `VSyncEnabled`: bit 2 at offset 0.
     #[inline]
     pub const fn VSyncEnabled(self) -> bool { self.Value & 0x4 != 0 }
@@ -1566,6 +1754,7 @@ impl DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
     #[must_use]
     #[inline]
     pub const fn with_VSyncEnabled(mut self, value: bool) -> Self { self.set_VSyncEnabled(value); self }
+
     /// `ColorTransformationChange`: bit 3 at offset 0.
     #[inline]
     pub const fn ColorTransformationChange(self) -> bool { self.Value & 0x8 != 0 }
@@ -1580,6 +1769,7 @@ impl DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
     pub const fn with_ColorTransformationChange(mut self, value: bool) -> Self {
         self.set_ColorTransformationChange(value); self
     }
+
     /// `BrightnessChange`: bit 4 at offset 0.
     #[inline]
     pub const fn BrightnessChange(self) -> bool { self.Value & 0x10 != 0 }
@@ -1592,6 +1782,7 @@ impl DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
     #[must_use]
     #[inline]
     pub const fn with_BrightnessChange(mut self, value: bool) -> Self { self.set_BrightnessChange(value); self }
+
     /// `SinkRequest`: bit 5 at offset 0.
     #[inline]
     pub const fn SinkRequest(self) -> bool { self.Value & 0x20 != 0 }
@@ -1602,6 +1793,7 @@ impl DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
     #[must_use]
     #[inline]
     pub const fn with_SinkRequest(mut self, value: bool) -> Self { self.set_SinkRequest(value); self }
+
     /// `Other`: bit 6 at offset 0.
     #[inline]
     pub const fn Other(self) -> bool { self.Value & 0x40 != 0 }
@@ -1612,6 +1804,7 @@ impl DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
     #[must_use]
     #[inline]
     pub const fn with_Other(mut self, value: bool) -> Self { self.set_Other(value); self }
+
     /// `Reserved`: bits 7 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 7) & 0x1ffffff }
@@ -1625,6 +1818,7 @@ impl DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DIAGNOSTIC_PSR_REFRESH_REASON", u64::from(self.Value), &[
@@ -1633,7 +1827,6 @@ impl fmt::Debug for DXGK_DIAGNOSTIC_PSR_REFRESH_REASON {
         ])
     }
 }
-plain_types! { DXGK_DIAGNOSTIC_PSR_REFRESH_REASON }
 
 /// `DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC`, dispmprt.h: 24 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1644,11 +1837,17 @@ pub struct DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC {
     /// Offset 20, 4 bytes: anonymous union.
     pub u0: DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_u0,
 }
-assert_layout! { DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC, 24, 4, Header 0, u0 20 }
+
+plain_struct! {
+    DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC, 24, 4, Header: DXGK_DIAGNOSTIC_HEADER = 0,
+    u0: DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_u0 = 20,
+}
+
 impl DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SyncLockEnableSync` at offset 20, 4 bytes: `struct`.
     #[inline]
     pub const fn SyncLockEnableSync(&self) -> &DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync {
@@ -1664,6 +1863,7 @@ impl DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC {
     pub const fn set_SyncLockEnableSync(&mut self, value: DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Value` at offset 20, 4 bytes: `UINT`.
     #[inline]
     pub const fn Value(&self) -> u32 { plain::get(&self.u0) }
@@ -1679,11 +1879,14 @@ pub struct DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync {
     /// Offset 20, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync, 4, 4, bits0 0 }
+
+plain_struct! { DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync, 4, 4, bits0: u32 = 0 }
+
 impl DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DuringSetTiming`: bit 0 at offset 20.
     #[inline]
     pub const fn DuringSetTiming(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -1694,6 +1897,7 @@ impl DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync {
     #[must_use]
     #[inline]
     pub const fn with_DuringSetTiming(mut self, value: bool) -> Self { self.set_DuringSetTiming(value); self }
+
     /// `EnableSyncStart`: bit 1 at offset 20.
     #[inline]
     pub const fn EnableSyncStart(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -1706,6 +1910,7 @@ impl DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync {
     #[must_use]
     #[inline]
     pub const fn with_EnableSyncStart(mut self, value: bool) -> Self { self.set_EnableSyncStart(value); self }
+
     /// `EnableSyncEnd`: bit 2 at offset 20.
     #[inline]
     pub const fn EnableSyncEnd(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -1716,6 +1921,7 @@ impl DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync {
     #[must_use]
     #[inline]
     pub const fn with_EnableSyncEnd(mut self, value: bool) -> Self { self.set_EnableSyncEnd(value); self }
+
     /// `Reserved`: bits 3 to 31 at offset 20.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 3) & 0x1fffffff }
@@ -1729,6 +1935,7 @@ impl DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync", u64::from(self.bits0), &[
@@ -1745,20 +1952,22 @@ pub union DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_u0 {
     pub(crate) Value: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_u0, 4, 4 }
+
+plain_union! {
+    DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_u0, 4, 4, DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync, u32,
+    [u8; 4],
+}
+
 impl DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_u0")
     }
-}
-plain_types! {
-    DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC, DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_SyncLockEnableSync,
-    DXGK_DIAGNOSTIC_SYNCLOCK_ENABLESYNC_u0,
 }
 
 /// `DXGK_DIAGNOSTIC_TYPES`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
@@ -1768,11 +1977,14 @@ pub struct DXGK_DIAGNOSTIC_TYPES {
     /// Offset 0, 4 bytes: anonymous union.
     pub u0: DXGK_DIAGNOSTIC_TYPES_u0,
 }
-assert_layout! { DXGK_DIAGNOSTIC_TYPES, 4, 4, u0 0 }
+
+plain_struct! { DXGK_DIAGNOSTIC_TYPES, 4, 4, u0: DXGK_DIAGNOSTIC_TYPES_u0 = 0 }
+
 impl DXGK_DIAGNOSTIC_TYPES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Notifications` at offset 0, 4 bytes: `DXGK_DIAGTYPE_NOTIFICATIONS`.
     #[inline]
     pub const fn Notifications(&self) -> &DXGK_DIAGTYPE_NOTIFICATIONS { plain::view(&self.u0) }
@@ -1782,6 +1994,7 @@ impl DXGK_DIAGNOSTIC_TYPES {
     /// Stores `Notifications`.
     #[inline]
     pub const fn set_Notifications(&mut self, value: DXGK_DIAGTYPE_NOTIFICATIONS) { plain::put(&mut self.u0, value); }
+
     /// `Progressions` at offset 0, 4 bytes: `DXGK_DIAGTYPE_PROGRESSIONS`.
     #[inline]
     pub const fn Progressions(&self) -> &DXGK_DIAGTYPE_PROGRESSIONS { plain::view(&self.u0) }
@@ -1791,6 +2004,7 @@ impl DXGK_DIAGNOSTIC_TYPES {
     /// Stores `Progressions`.
     #[inline]
     pub const fn set_Progressions(&mut self, value: DXGK_DIAGTYPE_PROGRESSIONS) { plain::put(&mut self.u0, value); }
+
     /// `Value` at offset 0, 4 bytes: `UINT`.
     #[inline]
     pub const fn Value(&self) -> u32 { plain::get(&self.u0) }
@@ -1808,18 +2022,20 @@ pub union DXGK_DIAGNOSTIC_TYPES_u0 {
     pub(crate) Value: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_DIAGNOSTIC_TYPES_u0, 4, 4 }
+
+plain_union! { DXGK_DIAGNOSTIC_TYPES_u0, 4, 4, DXGK_DIAGTYPE_NOTIFICATIONS, DXGK_DIAGTYPE_PROGRESSIONS, u32, [u8; 4] }
+
 impl DXGK_DIAGNOSTIC_TYPES_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_DIAGNOSTIC_TYPES_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_DIAGNOSTIC_TYPES_u0")
     }
 }
-plain_types! { DXGK_DIAGNOSTIC_TYPES, DXGK_DIAGNOSTIC_TYPES_u0 }
 
 /// `DXGK_DIAGTYPE_NOTIFICATIONS`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1828,11 +2044,14 @@ pub struct DXGK_DIAGTYPE_NOTIFICATIONS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DIAGTYPE_NOTIFICATIONS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DIAGTYPE_NOTIFICATIONS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DIAGTYPE_NOTIFICATIONS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PanelSelfRefreshSoftware`: bit 0 at offset 0.
     #[inline]
     pub const fn PanelSelfRefreshSoftware(self) -> bool { self.Value & 0x1 != 0 }
@@ -1847,6 +2066,7 @@ impl DXGK_DIAGTYPE_NOTIFICATIONS {
     pub const fn with_PanelSelfRefreshSoftware(mut self, value: bool) -> Self {
         self.set_PanelSelfRefreshSoftware(value); self
     }
+
     /// `PanelSelfRefreshHardware`: bit 1 at offset 0.
     #[inline]
     pub const fn PanelSelfRefreshHardware(self) -> bool { self.Value & 0x2 != 0 }
@@ -1861,6 +2081,7 @@ impl DXGK_DIAGTYPE_NOTIFICATIONS {
     pub const fn with_PanelSelfRefreshHardware(mut self, value: bool) -> Self {
         self.set_PanelSelfRefreshHardware(value); self
     }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -1874,6 +2095,7 @@ impl DXGK_DIAGTYPE_NOTIFICATIONS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DIAGTYPE_NOTIFICATIONS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DIAGTYPE_NOTIFICATIONS", u64::from(self.Value), &[
@@ -1881,7 +2103,6 @@ impl fmt::Debug for DXGK_DIAGTYPE_NOTIFICATIONS {
         ])
     }
 }
-plain_types! { DXGK_DIAGTYPE_NOTIFICATIONS }
 
 /// `DXGK_DIAGTYPE_PROGRESSIONS`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1890,11 +2111,14 @@ pub struct DXGK_DIAGTYPE_PROGRESSIONS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DIAGTYPE_PROGRESSIONS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DIAGTYPE_PROGRESSIONS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DIAGTYPE_PROGRESSIONS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SyncLockEnableSync`: bit 0 at offset 0.
     #[inline]
     pub const fn SyncLockEnableSync(self) -> bool { self.Value & 0x1 != 0 }
@@ -1905,6 +2129,7 @@ impl DXGK_DIAGTYPE_PROGRESSIONS {
     #[must_use]
     #[inline]
     pub const fn with_SyncLockEnableSync(mut self, value: bool) -> Self { self.set_SyncLockEnableSync(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -1918,6 +2143,7 @@ impl DXGK_DIAGTYPE_PROGRESSIONS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DIAGTYPE_PROGRESSIONS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DIAGTYPE_PROGRESSIONS", u64::from(self.Value), &[
@@ -1925,7 +2151,6 @@ impl fmt::Debug for DXGK_DIAGTYPE_PROGRESSIONS {
         ])
     }
 }
-plain_types! { DXGK_DIAGTYPE_PROGRESSIONS }
 
 /// `DXGK_DIAG_DISPLAY_SAMPLED_GAMMA`, dispmprt.h: 228 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1940,13 +2165,17 @@ pub struct DXGK_DIAG_DISPLAY_SAMPLED_GAMMA {
     /// Offset 192, 36 bytes: `float[3][3]`.
     pub ColorMatrix: [[f32; 3]; 3],
 }
-assert_layout! { DXGK_DIAG_DISPLAY_SAMPLED_GAMMA, 228, 4, Red 0, Green 64, Blue 128, ColorMatrix 192 }
+
+plain_struct! {
+    DXGK_DIAG_DISPLAY_SAMPLED_GAMMA, 228, 4, Red: [f32; 16] = 0, Green: [f32; 16] = 64, Blue: [f32; 16] = 128,
+    ColorMatrix: [[f32; 3]; 3] = 192,
+}
+
 impl DXGK_DIAG_DISPLAY_SAMPLED_GAMMA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DIAG_DISPLAY_SAMPLED_GAMMA }
 
 /// `DXGK_DIAG_DISPLAY_SCANOUT_BUFFER_HISTOGRAM`, dispmprt.h: 8 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1957,13 +2186,14 @@ pub struct DXGK_DIAG_DISPLAY_SCANOUT_BUFFER_HISTOGRAM {
     /// Offset 4, 4 bytes: `INT`.
     pub MaxPixelValue: i32,
 }
-assert_layout! { DXGK_DIAG_DISPLAY_SCANOUT_BUFFER_HISTOGRAM, 8, 4, MinPixelValue 0, MaxPixelValue 4 }
+
+plain_struct! { DXGK_DIAG_DISPLAY_SCANOUT_BUFFER_HISTOGRAM, 8, 4, MinPixelValue: i32 = 0, MaxPixelValue: i32 = 4 }
+
 impl DXGK_DIAG_DISPLAY_SCANOUT_BUFFER_HISTOGRAM {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DIAG_DISPLAY_SCANOUT_BUFFER_HISTOGRAM }
 
 /// `DXGK_DIAG_SCANOUT_BUFFER_CONTENT`, dispmprt.h: 12 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -1974,13 +2204,17 @@ pub struct DXGK_DIAG_SCANOUT_BUFFER_CONTENT {
     /// Offset 4, 8 bytes: `DXGK_DIAG_DISPLAY_SCANOUT_BUFFER_HISTOGRAM`.
     pub ScanoutBufferHistogram: DXGK_DIAG_DISPLAY_SCANOUT_BUFFER_HISTOGRAM,
 }
-assert_layout! { DXGK_DIAG_SCANOUT_BUFFER_CONTENT, 12, 4, ScanoutBufferCrc 0, ScanoutBufferHistogram 4 }
+
+plain_struct! {
+    DXGK_DIAG_SCANOUT_BUFFER_CONTENT, 12, 4, ScanoutBufferCrc: DXGK_DIAG_DISPLAY_SCANOUT_BUFFER_CRC = 0,
+    ScanoutBufferHistogram: DXGK_DIAG_DISPLAY_SCANOUT_BUFFER_HISTOGRAM = 4,
+}
+
 impl DXGK_DIAG_SCANOUT_BUFFER_CONTENT {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DIAG_SCANOUT_BUFFER_CONTENT }
 
 /// `DXGK_DISPLAYSTATE_INTRUSIVE`, dispmprt.h: 264 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2003,17 +2237,21 @@ pub struct DXGK_DISPLAYSTATE_INTRUSIVE {
     /// Offset 260, 4 bytes: `UINT`.
     pub ReturnSubStatus: u32,
 }
-assert_layout! {
-    DXGK_DISPLAYSTATE_INTRUSIVE, 264, 4, VidPnTargetId 0, MonitorState 4, DisplayScanoutState 8,
-    DisplaySampledGamma 12, DisplayBufferContent 240, DisplayErrorState 252, DisplayBandwidth 256,
-    ReturnSubStatus 260,
+
+plain_struct! {
+    DXGK_DISPLAYSTATE_INTRUSIVE, 264, 4, VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    MonitorState: DXGK_DIAG_MONITOR_STATE = 4, DisplayScanoutState: DXGK_DIAG_DISPLAY_SCANOUT_STATE = 8,
+    DisplaySampledGamma: DXGK_DIAG_DISPLAY_SAMPLED_GAMMA = 12,
+    DisplayBufferContent: DXGK_DIAG_SCANOUT_BUFFER_CONTENT = 240,
+    DisplayErrorState: DXGK_DIAG_DISPLAY_HARDWARE_ERROR_STATE = 252,
+    DisplayBandwidth: DXGK_DIAG_DISPLAY_HARDWARE_BANDWIDTH = 256, ReturnSubStatus: u32 = 260,
 }
+
 impl DXGK_DISPLAYSTATE_INTRUSIVE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DISPLAYSTATE_INTRUSIVE }
 
 /// `DXGK_DISPLAYSTATE_NONINTRUSIVE`, dispmprt.h: 28 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2034,16 +2272,19 @@ pub struct DXGK_DISPLAYSTATE_NONINTRUSIVE {
     /// Offset 24, 4 bytes: `UINT`.
     pub ReturnSubStatus: u32,
 }
-assert_layout! {
-    DXGK_DISPLAYSTATE_NONINTRUSIVE, 28, 4, VidPnTargetId 0, DisplayConnectivity 4, DisplayLidState 8,
-    DisplayTopology 12, DisplayLinkState 16, DisplayModeSet 20, ReturnSubStatus 24,
+
+plain_struct! {
+    DXGK_DISPLAYSTATE_NONINTRUSIVE, 28, 4, VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    DisplayConnectivity: DXGK_DIAG_DISPLAY_CONNECTIVITY = 4, DisplayLidState: DXGK_DIAG_DISPLAY_LID_STATE = 8,
+    DisplayTopology: DXGK_DIAG_BASIC_DISPLAY_TOPOLOGY = 12, DisplayLinkState: DXGK_DIAG_DISPLAY_LINK_STATE = 16,
+    DisplayModeSet: DXGK_DIAG_DISPLAY_MODE_SET = 20, ReturnSubStatus: u32 = 24,
 }
+
 impl DXGK_DISPLAYSTATE_NONINTRUSIVE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DISPLAYSTATE_NONINTRUSIVE }
 
 /// `DXGK_DISPLAY_OWNERSHIP_FLAGS`, dispmprt.h: 4 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2052,11 +2293,14 @@ pub struct DXGK_DISPLAY_OWNERSHIP_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DISPLAY_OWNERSHIP_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DISPLAY_OWNERSHIP_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DISPLAY_OWNERSHIP_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FrameBufferState`: bits 0 to 3 at offset 0.
     #[inline]
     pub const fn FrameBufferState(self) -> DXGK_FRAMEBUFFER_STATE { DXGK_FRAMEBUFFER_STATE((self.Value & 0xf) as i32) }
@@ -2072,6 +2316,7 @@ impl DXGK_DISPLAY_OWNERSHIP_FLAGS {
         self.set_FrameBufferState(value); self
     }
 }
+
 impl fmt::Debug for DXGK_DISPLAY_OWNERSHIP_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DISPLAY_OWNERSHIP_FLAGS", u64::from(self.Value), &[
@@ -2079,7 +2324,6 @@ impl fmt::Debug for DXGK_DISPLAY_OWNERSHIP_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_DISPLAY_OWNERSHIP_FLAGS }
 
 /// `DXGK_DSI_CAPS`, dispmprt.h: 20 bytes, aligned to 2. Source: KDR.
 #[repr(C)]
@@ -2124,18 +2368,20 @@ pub struct DXGK_DSI_CAPS {
     /// Offset 19, 1 byte: `BYTE`.
     pub LengthLo: u8,
 }
-assert_layout! {
-    DXGK_DSI_CAPS, 20, 2, DSITypeMajor 0, DSITypeMinor 1, SpecVersionMajor 2, SpecVersionMinor 3, SpecVersionPatch 4,
-    _padding5 5, TargetMaximumReturnPacketSize 6, ResultCodeFlags 8, ResultCodeStatus 9, Revision 10, Level 11,
-    DeviceClassHi 12, DeviceClassLo 13, ManufacturerHi 14, ManufacturerLo 15, ProductHi 16, ProductLo 17,
-    LengthHi 18, LengthLo 19,
+
+plain_struct! {
+    DXGK_DSI_CAPS, 20, 2, DSITypeMajor: u8 = 0, DSITypeMinor: u8 = 1, SpecVersionMajor: u8 = 2,
+    SpecVersionMinor: u8 = 3, SpecVersionPatch: u8 = 4, _padding5: Padding<1> = 5,
+    TargetMaximumReturnPacketSize: u16 = 6, ResultCodeFlags: u8 = 8, ResultCodeStatus: u8 = 9, Revision: u8 = 10,
+    Level: u8 = 11, DeviceClassHi: u8 = 12, DeviceClassLo: u8 = 13, ManufacturerHi: u8 = 14, ManufacturerLo: u8 = 15,
+    ProductHi: u8 = 16, ProductLo: u8 = 17, LengthHi: u8 = 18, LengthLo: u8 = 19,
 }
+
 impl DXGK_DSI_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_DSI_CAPS }
 
 /// `DXGK_DSI_PACKET`, dispmprt.h: 14 bytes, aligned to 2. Source: KDR.
 #[repr(C)]
@@ -2154,17 +2400,24 @@ pub struct DXGK_DSI_PACKET {
     #[doc(hidden)]
     pub _padding13: Padding<1>,
 }
-assert_layout! { DXGK_DSI_PACKET, 14, 2, DataId 0, _padding1 1, u1 2, EccFiller 4, Payload 5, _padding13 13 }
+
+plain_struct! {
+    DXGK_DSI_PACKET, 14, 2, DataId: u8 = 0, _padding1: Padding<1> = 1, u1: DXGK_DSI_PACKET_u1 = 2, EccFiller: u8 = 4,
+    Payload: [u8; 8] = 5, _padding13: Padding<1> = 13,
+}
+
 impl DXGK_DSI_PACKET {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DataType`: bits 0 to 5 at offset 0.
     #[inline]
     pub const fn DataType(&self) -> u8 { self.DataId & 0x3f }
     /// Stores `DataType`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_DataType(&mut self, value: u8) { self.DataId = (self.DataId & !0x3f) | (value & 0x3f); }
+
     /// `VirtualChannel`: bits 6 to 7 at offset 0.
     #[inline]
     pub const fn VirtualChannel(&self) -> u8 { (self.DataId >> 6) & 0x3 }
@@ -2173,6 +2426,7 @@ impl DXGK_DSI_PACKET {
     pub const fn set_VirtualChannel(&mut self, value: u8) {
         self.DataId = (self.DataId & !0xc0) | ((value & 0x3) << 6);
     }
+
     /// `Data0` at offset 2, 1 byte: `BYTE`.
     #[inline]
     pub const fn Data0(&self) -> u8 { plain::view::<_, DXGK_DSI_PACKET_u1_s0>(&self.u1).Data0 }
@@ -2181,6 +2435,7 @@ impl DXGK_DSI_PACKET {
     pub const fn set_Data0(&mut self, value: u8) {
         plain::view_mut::<_, DXGK_DSI_PACKET_u1_s0>(&mut self.u1).Data0 = value;
     }
+
     /// `Data1` at offset 3, 1 byte: `BYTE`.
     #[inline]
     pub const fn Data1(&self) -> u8 { plain::view::<_, DXGK_DSI_PACKET_u1_s0>(&self.u1).Data1 }
@@ -2189,6 +2444,7 @@ impl DXGK_DSI_PACKET {
     pub const fn set_Data1(&mut self, value: u8) {
         plain::view_mut::<_, DXGK_DSI_PACKET_u1_s0>(&mut self.u1).Data1 = value;
     }
+
     /// `LongWriteWordCount` at offset 2, 2 bytes: `WORD`.
     #[inline]
     pub const fn LongWriteWordCount(&self) -> u16 { plain::get(&self.u1) }
@@ -2206,7 +2462,9 @@ pub struct DXGK_DSI_PACKET_u1_s0 {
     /// Offset 3, 1 byte: `BYTE`.
     pub Data1: u8,
 }
-assert_layout! { DXGK_DSI_PACKET_u1_s0, 2, 1, Data0 0, Data1 1 }
+
+plain_struct! { DXGK_DSI_PACKET_u1_s0, 2, 1, Data0: u8 = 0, Data1: u8 = 1 }
+
 impl DXGK_DSI_PACKET_u1_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2221,18 +2479,20 @@ pub union DXGK_DSI_PACKET_u1 {
     pub(crate) LongWriteWordCount: u16,
     pub(crate) _bytes: [u8; 2],
 }
-assert_layout! { DXGK_DSI_PACKET_u1, 2, 2 }
+
+plain_union! { DXGK_DSI_PACKET_u1, 2, 2, DXGK_DSI_PACKET_u1_s0, u16, [u8; 2] }
+
 impl DXGK_DSI_PACKET_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_DSI_PACKET_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_DSI_PACKET_u1")
     }
 }
-plain_types! { DXGK_DSI_PACKET, DXGK_DSI_PACKET_u1_s0, DXGK_DSI_PACKET_u1 }
 
 /// `DXGK_DSI_RESET`, dispmprt.h: 8 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2243,17 +2503,21 @@ pub struct DXGK_DSI_RESET {
     /// Offset 4, 4 bytes: `UINT`.
     pub Results: u32,
 }
-assert_layout! { DXGK_DSI_RESET, 8, 4, Flags 0, Results 4 }
+
+plain_struct! { DXGK_DSI_RESET, 8, 4, Flags: u32 = 0, Results: u32 = 4 }
+
 impl DXGK_DSI_RESET {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `MipiErrors`: bits 0 to 15 at offset 4.
     #[inline]
     pub const fn MipiErrors(&self) -> u32 { self.Results & 0xffff }
     /// Stores `MipiErrors`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_MipiErrors(&mut self, value: u32) { self.Results = (self.Results & !0xffff) | (value & 0xffff); }
+
     /// `ResetFailed`: bit 16 at offset 4.
     #[inline]
     pub const fn ResetFailed(&self) -> bool { self.Results & 0x10000 != 0 }
@@ -2262,6 +2526,7 @@ impl DXGK_DSI_RESET {
     pub const fn set_ResetFailed(&mut self, value: bool) {
         self.Results = (self.Results & !0x10000) | ((value as u32) << 16);
     }
+
     /// `NeedModeSet`: bit 17 at offset 4.
     #[inline]
     pub const fn NeedModeSet(&self) -> bool { self.Results & 0x20000 != 0 }
@@ -2271,7 +2536,6 @@ impl DXGK_DSI_RESET {
         self.Results = (self.Results & !0x20000) | ((value as u32) << 17);
     }
 }
-plain_types! { DXGK_DSI_RESET }
 
 /// `DXGK_DSI_TRANSMISSION`, dispmprt.h: 32 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2298,20 +2562,25 @@ pub struct DXGK_DSI_TRANSMISSION {
     #[doc(hidden)]
     pub _padding30: Padding<2>,
 }
-assert_layout! {
-    DXGK_DSI_TRANSMISSION, 32, 4, TotalBufferSize 0, PacketCount 4, FailedPacket 5, bits0 6, ReadWordCount 8,
-    FinalCommandExtraPayload 10, MipiErrors 12, HostErrors 14, Packets 16, _padding30 30,
+
+plain_struct! {
+    DXGK_DSI_TRANSMISSION, 32, 4, TotalBufferSize: u32 = 0, PacketCount: u8 = 4, FailedPacket: u8 = 5,
+    bits0: u16 = 6, ReadWordCount: u16 = 8, FinalCommandExtraPayload: u16 = 10, MipiErrors: u16 = 12,
+    HostErrors: u16 = 14, Packets: [DXGK_DSI_PACKET; 1] = 16, _padding30: Padding<2> = 30,
 }
+
 impl DXGK_DSI_TRANSMISSION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `TransmissionMode`: bits 0 to 1 at offset 6.
     #[inline]
     pub const fn TransmissionMode(&self) -> u16 { self.bits0 & 0x3 }
     /// Stores `TransmissionMode`. Higher bits of `value` are dropped.
     #[inline]
     pub const fn set_TransmissionMode(&mut self, value: u16) { self.bits0 = (self.bits0 & !0x3) | (value & 0x3); }
+
     /// `ReportMipiErrors`: bit 2 at offset 6.
     #[inline]
     pub const fn ReportMipiErrors(&self) -> bool { self.bits0 & 0x4 != 0 }
@@ -2320,6 +2589,7 @@ impl DXGK_DSI_TRANSMISSION {
     pub const fn set_ReportMipiErrors(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x4) | ((value as u16) << 2);
     }
+
     /// `ClearMipiErrors`: bit 3 at offset 6.
     #[inline]
     pub const fn ClearMipiErrors(&self) -> bool { self.bits0 & 0x8 != 0 }
@@ -2328,6 +2598,7 @@ impl DXGK_DSI_TRANSMISSION {
     pub const fn set_ClearMipiErrors(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x8) | ((value as u16) << 3);
     }
+
     /// `SecondaryPort`: bit 4 at offset 6.
     #[inline]
     pub const fn SecondaryPort(&self) -> bool { self.bits0 & 0x10 != 0 }
@@ -2336,6 +2607,7 @@ impl DXGK_DSI_TRANSMISSION {
     pub const fn set_SecondaryPort(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x10) | ((value as u16) << 4);
     }
+
     /// `ManufacturingMode`: bit 5 at offset 6.
     #[inline]
     pub const fn ManufacturingMode(&self) -> bool { self.bits0 & 0x20 != 0 }
@@ -2344,6 +2616,7 @@ impl DXGK_DSI_TRANSMISSION {
     pub const fn set_ManufacturingMode(&mut self, value: bool) {
         self.bits0 = (self.bits0 & !0x20) | ((value as u16) << 5);
     }
+
     /// `Reserved`: bits 6 to 15 at offset 6.
     #[inline]
     pub const fn Reserved(&self) -> u16 { (self.bits0 >> 6) & 0x3ff }
@@ -2351,7 +2624,6 @@ impl DXGK_DSI_TRANSMISSION {
     #[inline]
     pub const fn set_Reserved(&mut self, value: u16) { self.bits0 = (self.bits0 & !0xffc0) | ((value & 0x3ff) << 6); }
 }
-plain_types! { DXGK_DSI_TRANSMISSION }
 
 /// `DXGK_GENERIC_DESCRIPTOR`, dispmprt.h: 408 bytes, aligned to 2. Source: KDR.
 #[repr(C)]
@@ -2366,13 +2638,17 @@ pub struct DXGK_GENERIC_DESCRIPTOR {
     /// Offset 306, 102 bytes: `WCHAR[51]`.
     pub DeviceText: [WCHAR; 51],
 }
-assert_layout! { DXGK_GENERIC_DESCRIPTOR, 408, 2, HardwareId 0, InstanceId 102, CompatibleId 204, DeviceText 306 }
+
+plain_struct! {
+    DXGK_GENERIC_DESCRIPTOR, 408, 2, HardwareId: [WCHAR; 51] = 0, InstanceId: [WCHAR; 51] = 102,
+    CompatibleId: [WCHAR; 51] = 204, DeviceText: [WCHAR; 51] = 306,
+}
+
 impl DXGK_GENERIC_DESCRIPTOR {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GENERIC_DESCRIPTOR }
 
 /// `DXGK_GPUENGINE`, dispmprt.h: 72 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2385,13 +2661,16 @@ pub struct DXGK_GPUENGINE {
     /// Offset 68, 4 bytes: `ULONG`.
     pub NumPartitionUnits: u32,
 }
-assert_layout! { DXGK_GPUENGINE, 72, 4, EngineType 0, Name 4, NumPartitionUnits 68 }
+
+plain_struct! {
+    DXGK_GPUENGINE, 72, 4, EngineType: DXGK_ENGINE_TYPE = 0, Name: [WCHAR; 32] = 4, NumPartitionUnits: u32 = 68,
+}
+
 impl DXGK_GPUENGINE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GPUENGINE }
 
 /// `DXGK_GPU_PHYSICAL_ADDRESS`, dispmprt.h: 16 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2404,13 +2683,17 @@ pub struct DXGK_GPU_PHYSICAL_ADDRESS {
     /// Offset 8, 8 bytes: `UINT64`.
     pub MemorySegmentOffset: u64,
 }
-assert_layout! { DXGK_GPU_PHYSICAL_ADDRESS, 16, 8, MemorySegmentId 0, _padding4 4, MemorySegmentOffset 8 }
+
+plain_struct! {
+    DXGK_GPU_PHYSICAL_ADDRESS, 16, 8, MemorySegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    MemorySegmentOffset: u64 = 8,
+}
+
 impl DXGK_GPU_PHYSICAL_ADDRESS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_GPU_PHYSICAL_ADDRESS }
 
 /// `DXGK_INTEGRATED_DISPLAY_CHILD`, dispmprt.h: 8 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2423,13 +2706,17 @@ pub struct DXGK_INTEGRATED_DISPLAY_CHILD {
     #[doc(hidden)]
     pub _padding6: Padding<2>,
 }
-assert_layout! { DXGK_INTEGRATED_DISPLAY_CHILD, 8, 4, InterfaceTechnology 0, DescriptorLength 4, _padding6 6 }
+
+plain_struct! {
+    DXGK_INTEGRATED_DISPLAY_CHILD, 8, 4, InterfaceTechnology: D3DKMDT_VIDEO_OUTPUT_TECHNOLOGY = 0,
+    DescriptorLength: u16 = 4, _padding6: Padding<2> = 6,
+}
+
 impl DXGK_INTEGRATED_DISPLAY_CHILD {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_INTEGRATED_DISPLAY_CHILD }
 
 /// `DXGK_MIRACAST_CAPS`, dispmprt.h: 8 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2440,7 +2727,9 @@ pub struct DXGK_MIRACAST_CAPS {
     /// Offset 4, 4 bytes: `union`.
     pub Flags: DXGK_MIRACAST_CAPS_Flags,
 }
-assert_layout! { DXGK_MIRACAST_CAPS, 8, 4, MaxChunkPrivateDriverDataSize 0, Flags 4 }
+
+plain_struct! { DXGK_MIRACAST_CAPS, 8, 4, MaxChunkPrivateDriverDataSize: u32 = 0, Flags: DXGK_MIRACAST_CAPS_Flags = 4 }
+
 impl DXGK_MIRACAST_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2454,11 +2743,14 @@ pub struct DXGK_MIRACAST_CAPS_Flags {
     /// Offset 4, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_MIRACAST_CAPS_Flags, 4, 4, Value 0 }
+
+plain_struct! { DXGK_MIRACAST_CAPS_Flags, 4, 4, Value: u32 = 0 }
+
 impl DXGK_MIRACAST_CAPS_Flags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `HdcpSupport`: bit 0 at offset 4.
     #[inline]
     pub const fn HdcpSupport(self) -> bool { self.Value & 0x1 != 0 }
@@ -2469,6 +2761,7 @@ impl DXGK_MIRACAST_CAPS_Flags {
     #[must_use]
     #[inline]
     pub const fn with_HdcpSupport(mut self, value: bool) -> Self { self.set_HdcpSupport(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 4.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -2482,6 +2775,7 @@ impl DXGK_MIRACAST_CAPS_Flags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_MIRACAST_CAPS_Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MIRACAST_CAPS_Flags", u64::from(self.Value), &[
@@ -2489,7 +2783,6 @@ impl fmt::Debug for DXGK_MIRACAST_CAPS_Flags {
         ])
     }
 }
-plain_types! { DXGK_MIRACAST_CAPS, DXGK_MIRACAST_CAPS_Flags }
 
 /// `DXGK_MIRACAST_DISPLAY_CALLBACKS`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2502,15 +2795,18 @@ pub struct DXGK_MIRACAST_DISPLAY_CALLBACKS {
     /// Offset 16, 8 bytes: `DXGKCB_MIRACAST_REPORT_CHUNK_INFO`.
     pub DxgkCbReportChunkInfo: DXGKCB_MIRACAST_REPORT_CHUNK_INFO,
 }
-assert_layout! {
-    DXGK_MIRACAST_DISPLAY_CALLBACKS, 24, 8, MiracastHandle 0, DxgkCbMiracastSendMessage 8, DxgkCbReportChunkInfo 16,
+
+plain_struct! {
+    DXGK_MIRACAST_DISPLAY_CALLBACKS, 24, 8, MiracastHandle: HANDLE = 0,
+    DxgkCbMiracastSendMessage: DXGKCB_MIRACAST_SEND_MESSAGE = 8,
+    DxgkCbReportChunkInfo: DXGKCB_MIRACAST_REPORT_CHUNK_INFO = 16,
 }
+
 impl DXGK_MIRACAST_DISPLAY_CALLBACKS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MIRACAST_DISPLAY_CALLBACKS }
 
 /// `DXGK_MITIGATEDRANGEINFO`, dispmprt.h: 16 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2527,16 +2823,17 @@ pub struct DXGK_MITIGATEDRANGEINFO {
     #[doc(hidden)]
     pub _padding14: Padding<2>,
 }
-assert_layout! {
-    DXGK_MITIGATEDRANGEINFO, 16, 8, BasePageNumber 0, PageCount 8, InterceptReads 12, InterceptWrites 13,
-    _padding14 14,
+
+plain_struct! {
+    DXGK_MITIGATEDRANGEINFO, 16, 8, BasePageNumber: u64 = 0, PageCount: u32 = 8, InterceptReads: BOOLEAN = 12,
+    InterceptWrites: BOOLEAN = 13, _padding14: Padding<2> = 14,
 }
+
 impl DXGK_MITIGATEDRANGEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MITIGATEDRANGEINFO }
 
 /// `DXGK_MMIORANGEINFO`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2557,16 +2854,18 @@ pub struct DXGK_MMIORANGEINFO {
     /// Offset 20, 4 bytes: `ULONG`.
     pub PageCount: u32,
 }
-assert_layout! {
-    DXGK_MMIORANGEINFO, 24, 8, BasePageNumber 0, BasePhysicalPageNumber 8, BasePhysicalResourceNumber 16,
-    InterceptReads 17, InterceptWrites 18, _padding19 19, PageCount 20,
+
+plain_struct! {
+    DXGK_MMIORANGEINFO, 24, 8, BasePageNumber: u64 = 0, BasePhysicalPageNumber: u64 = 8,
+    BasePhysicalResourceNumber: u8 = 16, InterceptReads: BOOLEAN = 17, InterceptWrites: BOOLEAN = 18,
+    _padding19: Padding<1> = 19, PageCount: u32 = 20,
 }
+
 impl DXGK_MMIORANGEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_MMIORANGEINFO }
 
 /// `DXGK_PRE_START_INFO`, dispmprt.h: 8 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2577,11 +2876,14 @@ pub struct DXGK_PRE_START_INFO {
     /// Offset 4, 4 bytes: `UINT`.
     pub Output: u32,
 }
-assert_layout! { DXGK_PRE_START_INFO, 8, 4, u0 0, Output 4 }
+
+plain_struct! { DXGK_PRE_START_INFO, 8, 4, u0: DXGK_PRE_START_INFO_u0 = 0, Output: u32 = 4 }
+
 impl DXGK_PRE_START_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ReservedIn` at offset 0, 4 bytes: `UINT`.
     #[inline]
     pub const fn ReservedIn(&self) -> u32 { plain::view::<_, DXGK_PRE_START_INFO_u0_s0>(&self.u0).ReservedIn }
@@ -2590,12 +2892,14 @@ impl DXGK_PRE_START_INFO {
     pub const fn set_ReservedIn(&mut self, value: u32) {
         plain::view_mut::<_, DXGK_PRE_START_INFO_u0_s0>(&mut self.u0).ReservedIn = value;
     }
+
     /// `Input` at offset 0, 4 bytes: `UINT`.
     #[inline]
     pub const fn Input(&self) -> u32 { plain::get(&self.u0) }
     /// Stores `Input`.
     #[inline]
     pub const fn set_Input(&mut self, value: u32) { plain::put(&mut self.u0, value); }
+
     /// `SupportPreserveBootDisplay`: bit 0 at offset 4.
     #[inline]
     pub const fn SupportPreserveBootDisplay(&self) -> bool { self.Output & 0x1 != 0 }
@@ -2604,6 +2908,7 @@ impl DXGK_PRE_START_INFO {
     pub const fn set_SupportPreserveBootDisplay(&mut self, value: bool) {
         self.Output = (self.Output & !0x1) | (value as u32);
     }
+
     /// `IsUEFIFrameBufferCpuAccessibleDuringStartup`: bit 1 at offset 4.
     #[inline]
     pub const fn IsUEFIFrameBufferCpuAccessibleDuringStartup(&self) -> bool { self.Output & 0x2 != 0 }
@@ -2612,6 +2917,7 @@ impl DXGK_PRE_START_INFO {
     pub const fn set_IsUEFIFrameBufferCpuAccessibleDuringStartup(&mut self, value: bool) {
         self.Output = (self.Output & !0x2) | ((value as u32) << 1);
     }
+
     /// `ReservedOut`: bits 2 to 31 at offset 4.
     #[inline]
     pub const fn ReservedOut(&self) -> u32 { (self.Output >> 2) & 0x3fffffff }
@@ -2629,7 +2935,9 @@ pub struct DXGK_PRE_START_INFO_u0_s0 {
     /// Offset 0, 4 bytes: `UINT`.
     pub ReservedIn: u32,
 }
-assert_layout! { DXGK_PRE_START_INFO_u0_s0, 4, 4, ReservedIn 0 }
+
+plain_struct! { DXGK_PRE_START_INFO_u0_s0, 4, 4, ReservedIn: u32 = 0 }
+
 impl DXGK_PRE_START_INFO_u0_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2644,18 +2952,20 @@ pub union DXGK_PRE_START_INFO_u0 {
     pub(crate) Input: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_PRE_START_INFO_u0, 4, 4 }
+
+plain_union! { DXGK_PRE_START_INFO_u0, 4, 4, DXGK_PRE_START_INFO_u0_s0, u32, [u8; 4] }
+
 impl DXGK_PRE_START_INFO_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_PRE_START_INFO_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_PRE_START_INFO_u0")
     }
 }
-plain_types! { DXGK_PRE_START_INFO, DXGK_PRE_START_INFO_u0_s0, DXGK_PRE_START_INFO_u0 }
 
 /// `DXGK_START_INFO`, dispmprt.h: 28 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2668,13 +2978,14 @@ pub struct DXGK_START_INFO {
     /// Offset 20, 8 bytes: `LUID`.
     pub AdapterLuid: LUID,
 }
-assert_layout! { DXGK_START_INFO, 28, 4, RequiredDmaQueueEntry 0, AdapterGuid 4, AdapterLuid 20 }
+
+plain_struct! { DXGK_START_INFO, 28, 4, RequiredDmaQueueEntry: u32 = 0, AdapterGuid: GUID = 4, AdapterLuid: LUID = 20 }
+
 impl DXGK_START_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_START_INFO }
 
 /// `DXGK_TIMED_OPERATION`, dispmprt.h: 40 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2697,16 +3008,18 @@ pub struct DXGK_TIMED_OPERATION {
     /// Offset 32, 8 bytes: `LARGE_INTEGER`.
     pub StartTick: LARGE_INTEGER,
 }
-assert_layout! {
-    DXGK_TIMED_OPERATION, 40, 8, Size 0, _padding2 2, OwnerTag 8, OsHandled 16, TimeoutTriggered 17, _padding18 18,
-    Timeout 24, StartTick 32,
+
+plain_struct! {
+    DXGK_TIMED_OPERATION, 40, 8, Size: u16 = 0, _padding2: Padding<6> = 2, OwnerTag: usize = 8,
+    OsHandled: BOOLEAN = 16, TimeoutTriggered: BOOLEAN = 17, _padding18: Padding<6> = 18,
+    Timeout: LARGE_INTEGER = 24, StartTick: LARGE_INTEGER = 32,
 }
+
 impl DXGK_TIMED_OPERATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_TIMED_OPERATION }
 
 /// `DXGK_VGPU_CAPABILITY`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2719,13 +3032,14 @@ pub struct DXGK_VGPU_CAPABILITY {
     /// Offset 16, 8 bytes: `UINT64`.
     pub CurrentValue: u64,
 }
-assert_layout! { DXGK_VGPU_CAPABILITY, 24, 8, MinValue 0, MaxValue 8, CurrentValue 16 }
+
+plain_struct! { DXGK_VGPU_CAPABILITY, 24, 8, MinValue: u64 = 0, MaxValue: u64 = 8, CurrentValue: u64 = 16 }
+
 impl DXGK_VGPU_CAPABILITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VGPU_CAPABILITY }
 
 /// `DXGK_VGPU_PROFILE_CAPABILITY`, dispmprt.h: 40 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2742,16 +3056,17 @@ pub struct DXGK_VGPU_PROFILE_CAPABILITY {
     /// Offset 32, 8 bytes: `UINT64`.
     pub OptimalPartitionValue: u64,
 }
-assert_layout! {
-    DXGK_VGPU_PROFILE_CAPABILITY, 40, 8, TotalValue 0, AvailableValue 8, MinPartitionValue 16, MaxPartitionValue 24,
-    OptimalPartitionValue 32,
+
+plain_struct! {
+    DXGK_VGPU_PROFILE_CAPABILITY, 40, 8, TotalValue: u64 = 0, AvailableValue: u64 = 8, MinPartitionValue: u64 = 16,
+    MaxPartitionValue: u64 = 24, OptimalPartitionValue: u64 = 32,
 }
+
 impl DXGK_VGPU_PROFILE_CAPABILITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VGPU_PROFILE_CAPABILITY }
 
 /// `DXGK_VIDEO_OUTPUT_CAPABILITIES`, dispmprt.h: 12 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2766,16 +3081,18 @@ pub struct DXGK_VIDEO_OUTPUT_CAPABILITIES {
     #[doc(hidden)]
     pub _padding9: Padding<3>,
 }
-assert_layout! {
-    DXGK_VIDEO_OUTPUT_CAPABILITIES, 12, 4, InterfaceTechnology 0, MonitorOrientationAwareness 4, SupportsSdtvModes 8,
-    _padding9 9,
+
+plain_struct! {
+    DXGK_VIDEO_OUTPUT_CAPABILITIES, 12, 4, InterfaceTechnology: D3DKMDT_VIDEO_OUTPUT_TECHNOLOGY = 0,
+    MonitorOrientationAwareness: D3DKMDT_MONITOR_ORIENTATION_AWARENESS = 4, SupportsSdtvModes: BOOLEAN = 8,
+    _padding9: Padding<3> = 9,
 }
+
 impl DXGK_VIDEO_OUTPUT_CAPABILITIES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VIDEO_OUTPUT_CAPABILITIES }
 
 /// `DXGK_VIRTUALGPUCAPABILITY`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2788,13 +3105,14 @@ pub struct DXGK_VIRTUALGPUCAPABILITY {
     /// Offset 16, 8 bytes: `UINT64`.
     pub OptimalValue: u64,
 }
-assert_layout! { DXGK_VIRTUALGPUCAPABILITY, 24, 8, MinValue 0, MaxValue 8, OptimalValue 16 }
+
+plain_struct! { DXGK_VIRTUALGPUCAPABILITY, 24, 8, MinValue: u64 = 0, MaxValue: u64 = 8, OptimalValue: u64 = 16 }
+
 impl DXGK_VIRTUALGPUCAPABILITY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VIRTUALGPUCAPABILITY }
 
 /// `DXGK_VIRTUALGPUDRIVERESCAPE`, dispmprt.h: 32 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2813,16 +3131,17 @@ pub struct DXGK_VIRTUALGPUDRIVERESCAPE {
     /// Offset 24, 8 bytes: `PVOID`.
     pub pOutputBuffer: *mut c_void,
 }
-assert_layout! {
-    DXGK_VIRTUALGPUDRIVERESCAPE, 32, 8, PartitionId 0, InputBufferSize 4, OutputBufferSize 8, _padding12 12,
-    pInputBuffer 16, pOutputBuffer 24,
+
+plain_struct! {
+    DXGK_VIRTUALGPUDRIVERESCAPE, 32, 8, PartitionId: u32 = 0, InputBufferSize: u32 = 4, OutputBufferSize: u32 = 8,
+    _padding12: Padding<4> = 12, pInputBuffer: *mut c_void = 16, pOutputBuffer: *mut c_void = 24,
 }
+
 impl DXGK_VIRTUALGPUDRIVERESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VIRTUALGPUDRIVERESCAPE }
 
 /// `DXGK_VIRTUALGPUENGINEINFO`, dispmprt.h: 12 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2835,13 +3154,16 @@ pub struct DXGK_VIRTUALGPUENGINEINFO {
     /// Offset 8, 4 bytes: `ULONG`.
     pub EngineId: u32,
 }
-assert_layout! { DXGK_VIRTUALGPUENGINEINFO, 12, 4, MinPartitionUnits 0, MaxPartitionUnits 4, EngineId 8 }
+
+plain_struct! {
+    DXGK_VIRTUALGPUENGINEINFO, 12, 4, MinPartitionUnits: u32 = 0, MaxPartitionUnits: u32 = 4, EngineId: u32 = 8,
+}
+
 impl DXGK_VIRTUALGPUENGINEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VIRTUALGPUENGINEINFO }
 
 /// `DXGK_VIRTUALGPUMEMORYRESOURCE`, dispmprt.h: 32 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2854,15 +3176,17 @@ pub struct DXGK_VIRTUALGPUMEMORYRESOURCE {
     /// Offset 24, 8 bytes: `UINT64`.
     pub AllocationSize: u64,
 }
-assert_layout! {
-    DXGK_VIRTUALGPUMEMORYRESOURCE, 32, 8, DriverAllocationHandle 0, AllocationAddress 8, AllocationSize 24,
+
+plain_struct! {
+    DXGK_VIRTUALGPUMEMORYRESOURCE, 32, 8, DriverAllocationHandle: HANDLE = 0,
+    AllocationAddress: DXGK_GPU_PHYSICAL_ADDRESS = 8, AllocationSize: u64 = 24,
 }
+
 impl DXGK_VIRTUALGPUMEMORYRESOURCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VIRTUALGPUMEMORYRESOURCE }
 
 /// `DXGK_VIRTUALGPUPROFILE`, dispmprt.h: 96 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2871,13 +3195,14 @@ pub struct DXGK_VIRTUALGPUPROFILE {
     /// Offset 0, 96 bytes: `DXGK_VIRTUALGPUCAPABILITY[4]`.
     pub Capability: [DXGK_VIRTUALGPUCAPABILITY; 4],
 }
-assert_layout! { DXGK_VIRTUALGPUPROFILE, 96, 8, Capability 0 }
+
+plain_struct! { DXGK_VIRTUALGPUPROFILE, 96, 8, Capability: [DXGK_VIRTUALGPUCAPABILITY; 4] = 0 }
+
 impl DXGK_VIRTUALGPUPROFILE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VIRTUALGPUPROFILE }
 
 /// `DXGK_VIRTUALGPUSEGMENTINFO`, dispmprt.h: 48 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2902,16 +3227,18 @@ pub struct DXGK_VIRTUALGPUSEGMENTINFO {
     #[doc(hidden)]
     pub _padding44: Padding<4>,
 }
-assert_layout! {
-    DXGK_VIRTUALGPUSEGMENTINFO, 48, 8, DriverSegmentId 0, _padding4 4, Size 8, Alignment 16, _padding20 20,
-    MinSegmentOffset 24, MaxSegmentOffset 32, PrivateDriverData 40, _padding44 44,
+
+plain_struct! {
+    DXGK_VIRTUALGPUSEGMENTINFO, 48, 8, DriverSegmentId: u32 = 0, _padding4: Padding<4> = 4, Size: u64 = 8,
+    Alignment: u32 = 16, _padding20: Padding<4> = 20, MinSegmentOffset: u64 = 24, MaxSegmentOffset: u64 = 32,
+    PrivateDriverData: u32 = 40, _padding44: Padding<4> = 44,
 }
+
 impl DXGK_VIRTUALGPUSEGMENTINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_VIRTUALGPUSEGMENTINFO }
 
 /// `EMULATOR_ACCESS_ENTRY`, dispmprt.h: 24 bytes, aligned to 8. Source: KDR.
 #[repr(C)]
@@ -2932,16 +3259,18 @@ pub struct EMULATOR_ACCESS_ENTRY {
     /// Offset 16, 8 bytes: `PVOID`.
     pub Routine: *mut c_void,
 }
-assert_layout! {
-    EMULATOR_ACCESS_ENTRY, 24, 8, BasePort 0, NumConsecutivePorts 4, AccessType 8, AccessMode 12, StringSupport 13,
-    _padding14 14, Routine 16,
+
+plain_struct! {
+    EMULATOR_ACCESS_ENTRY, 24, 8, BasePort: u32 = 0, NumConsecutivePorts: u32 = 4,
+    AccessType: EMULATOR_PORT_ACCESS_TYPE = 8, AccessMode: u8 = 12, StringSupport: u8 = 13,
+    _padding14: Padding<2> = 14, Routine: *mut c_void = 16,
 }
+
 impl EMULATOR_ACCESS_ENTRY {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { EMULATOR_ACCESS_ENTRY }
 
 /// `LINKED_DEVICE`, dispmprt.h: 12 bytes, aligned to 4. Source: KDR.
 #[repr(C)]
@@ -2956,10 +3285,14 @@ pub struct LINKED_DEVICE {
     #[doc(hidden)]
     pub _padding9: Padding<3>,
 }
-assert_layout! { LINKED_DEVICE, 12, 4, ChainUid 0, NumberOfLinksInChain 4, LeadLink 8, _padding9 9 }
+
+plain_struct! {
+    LINKED_DEVICE, 12, 4, ChainUid: u32 = 0, NumberOfLinksInChain: u32 = 4, LeadLink: BOOLEAN = 8,
+    _padding9: Padding<3> = 9,
+}
+
 impl LINKED_DEVICE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { LINKED_DEVICE }

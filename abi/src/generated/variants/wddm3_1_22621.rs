@@ -82,7 +82,7 @@ use crate::{
     PDXGKDDI_UNMAPCPUHOSTAPERTURE, PDXGKDDI_UPDATEACTIVEVIDPNPRESENTPATH, PDXGKDDI_UPDATEFLIPQUEUELOG,
     PDXGKDDI_UPDATEHWCONTEXTSTATE, PDXGKDDI_UPDATEMONITORLINKINFO, PDXGKDDI_UPDATEOVERLAY,
     PDXGKDDI_VALIDATESUBMITCOMMAND, PDXGKDDI_VALIDATEUPDATEALLOCATIONPROPERTY, PHYSICAL_ADDRESS, POINT, Padding,
-    RECT, assert_layout, bits, plain, plain_types, winfn,
+    RECT, bits, plain, plain_struct, plain_union, winfn,
 };
 
 /// The type of a function `DXGKDDI_BUILDPAGINGBUFFER`: a pointer that is never NULL.
@@ -144,11 +144,14 @@ pub struct D3DDDI_CREATECONTEXTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_CREATECONTEXTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_CREATECONTEXTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_CREATECONTEXTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `NullRendering`: bit 0 at offset 0.
     #[inline]
     pub const fn NullRendering(self) -> bool { self.Value & 0x1 != 0 }
@@ -159,6 +162,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NullRendering(mut self, value: bool) -> Self { self.set_NullRendering(value); self }
+
     /// `InitialData`: bit 1 at offset 0.
     #[inline]
     pub const fn InitialData(self) -> bool { self.Value & 0x2 != 0 }
@@ -169,6 +173,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_InitialData(mut self, value: bool) -> Self { self.set_InitialData(value); self }
+
     /// `DisableGpuTimeout`: bit 2 at offset 0.
     #[inline]
     pub const fn DisableGpuTimeout(self) -> bool { self.Value & 0x4 != 0 }
@@ -181,6 +186,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DisableGpuTimeout(mut self, value: bool) -> Self { self.set_DisableGpuTimeout(value); self }
+
     /// `SynchronizationOnly`: bit 3 at offset 0.
     #[inline]
     pub const fn SynchronizationOnly(self) -> bool { self.Value & 0x8 != 0 }
@@ -193,6 +199,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SynchronizationOnly(mut self, value: bool) -> Self { self.set_SynchronizationOnly(value); self }
+
     /// `HwQueueSupported`: bit 4 at offset 0.
     #[inline]
     pub const fn HwQueueSupported(self) -> bool { self.Value & 0x10 != 0 }
@@ -205,6 +212,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HwQueueSupported(mut self, value: bool) -> Self { self.set_HwQueueSupported(value); self }
+
     /// `NoKmdAccess`: bit 5 at offset 0.
     #[inline]
     pub const fn NoKmdAccess(self) -> bool { self.Value & 0x20 != 0 }
@@ -215,6 +223,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoKmdAccess(mut self, value: bool) -> Self { self.set_NoKmdAccess(value); self }
+
     /// `Reserved`: bits 6 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 6) & 0x3ffffff }
@@ -228,6 +237,7 @@ impl D3DDDI_CREATECONTEXTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_CREATECONTEXTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_CREATECONTEXTFLAGS", u64::from(self.Value), &[
@@ -236,7 +246,6 @@ impl fmt::Debug for D3DDDI_CREATECONTEXTFLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_CREATECONTEXTFLAGS }
 
 /// Leading bytes of [`D3DDDI_CREATEHWQUEUEFLAGS`] that are the same in [`crate::D3DDDI_CREATEHWQUEUEFLAGS`].
 pub const D3DDDI_CREATEHWQUEUEFLAGS_COMMON_BYTES: usize = 0;
@@ -248,11 +257,14 @@ pub struct D3DDDI_CREATEHWQUEUEFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_CREATEHWQUEUEFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_CREATEHWQUEUEFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_CREATEHWQUEUEFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DisableGpuTimeout`: bit 0 at offset 0.
     #[inline]
     pub const fn DisableGpuTimeout(self) -> bool { self.Value & 0x1 != 0 }
@@ -263,6 +275,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DisableGpuTimeout(mut self, value: bool) -> Self { self.set_DisableGpuTimeout(value); self }
+
     /// `NoBroadcastSignal`: bit 1 at offset 0.
     #[inline]
     pub const fn NoBroadcastSignal(self) -> bool { self.Value & 0x2 != 0 }
@@ -275,6 +288,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoBroadcastSignal(mut self, value: bool) -> Self { self.set_NoBroadcastSignal(value); self }
+
     /// `NoBroadcastWait`: bit 2 at offset 0.
     #[inline]
     pub const fn NoBroadcastWait(self) -> bool { self.Value & 0x4 != 0 }
@@ -287,6 +301,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoBroadcastWait(mut self, value: bool) -> Self { self.set_NoBroadcastWait(value); self }
+
     /// `NoKmdAccess`: bit 3 at offset 0.
     #[inline]
     pub const fn NoKmdAccess(self) -> bool { self.Value & 0x8 != 0 }
@@ -297,6 +312,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoKmdAccess(mut self, value: bool) -> Self { self.set_NoKmdAccess(value); self }
+
     /// `UserModeSubmission`: bit 4 at offset 0.
     #[inline]
     pub const fn UserModeSubmission(self) -> bool { self.Value & 0x10 != 0 }
@@ -309,6 +325,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UserModeSubmission(mut self, value: bool) -> Self { self.set_UserModeSubmission(value); self }
+
     /// `Reserved`: bits 5 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 5) & 0x7ffffff }
@@ -322,6 +339,7 @@ impl D3DDDI_CREATEHWQUEUEFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DDDI_CREATEHWQUEUEFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_CREATEHWQUEUEFLAGS", u64::from(self.Value), &[
@@ -330,7 +348,6 @@ impl fmt::Debug for D3DDDI_CREATEHWQUEUEFLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_CREATEHWQUEUEFLAGS }
 
 /// `D3DDDI_CREATENATIVEFENCEINFO` in WDDM3.1/WDK22621: 56 bytes, aligned to 8.
 #[repr(C)]
@@ -351,16 +368,18 @@ pub struct D3DDDI_CREATENATIVEFENCEINFO {
     /// Offset 32, 24 bytes: `D3DDDI_NATIVEFENCEMAPPING`.
     pub NativeFenceMapping: D3DDDI_NATIVEFENCEMAPPING,
 }
-assert_layout! {
-    D3DDDI_CREATENATIVEFENCEINFO, 56, 8, InitialFenceValue 0, pPrivateDriverData 8, PrivateDriverDataSize 16,
-    EngineAffinity 20, Flags 24, hSyncObject 28, NativeFenceMapping 32,
+
+plain_struct! {
+    D3DDDI_CREATENATIVEFENCEINFO, 56, 8, InitialFenceValue: u64 = 0, pPrivateDriverData: *mut c_void = 8,
+    PrivateDriverDataSize: u32 = 16, EngineAffinity: u32 = 20, Flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS = 24,
+    hSyncObject: D3DKMT_HANDLE = 28, NativeFenceMapping: D3DDDI_NATIVEFENCEMAPPING = 32,
 }
+
 impl D3DDDI_CREATENATIVEFENCEINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_CREATENATIVEFENCEINFO }
 
 /// Leading bytes of [`D3DDDI_NATIVEFENCEMAPPING`] that are the same in [`crate::D3DDDI_NATIVEFENCEMAPPING`].
 pub const D3DDDI_NATIVEFENCEMAPPING_COMMON_BYTES: usize = 24;
@@ -376,13 +395,17 @@ pub struct D3DDDI_NATIVEFENCEMAPPING {
     /// Offset 16, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub MonitoredValueGpuVa: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! { D3DDDI_NATIVEFENCEMAPPING, 24, 8, CurrentValueCpuVa 0, CurrentValueGpuVa 8, MonitoredValueGpuVa 16 }
+
+plain_struct! {
+    D3DDDI_NATIVEFENCEMAPPING, 24, 8, CurrentValueCpuVa: *mut c_void = 0,
+    CurrentValueGpuVa: D3DGPU_VIRTUAL_ADDRESS = 8, MonitoredValueGpuVa: D3DGPU_VIRTUAL_ADDRESS = 16,
+}
+
 impl D3DDDI_NATIVEFENCEMAPPING {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DDDI_NATIVEFENCEMAPPING }
 
 /// Leading bytes of [`D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS`] that are the same in [`crate::D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS`].
 pub const D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS_COMMON_BYTES: usize = 0;
@@ -394,11 +417,14 @@ pub struct D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Shared`: bit 0 at offset 0.
     #[inline]
     pub const fn Shared(self) -> bool { self.Value & 0x1 != 0 }
@@ -409,6 +435,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Shared(mut self, value: bool) -> Self { self.set_Shared(value); self }
+
     /// `NtSecuritySharing`: bit 1 at offset 0.
     #[inline]
     pub const fn NtSecuritySharing(self) -> bool { self.Value & 0x2 != 0 }
@@ -421,6 +448,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NtSecuritySharing(mut self, value: bool) -> Self { self.set_NtSecuritySharing(value); self }
+
     /// `CrossAdapter`: bit 2 at offset 0.
     #[inline]
     pub const fn CrossAdapter(self) -> bool { self.Value & 0x4 != 0 }
@@ -431,6 +459,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CrossAdapter(mut self, value: bool) -> Self { self.set_CrossAdapter(value); self }
+
     /// `TopOfPipeline`: bit 3 at offset 0.
     #[inline]
     pub const fn TopOfPipeline(self) -> bool { self.Value & 0x8 != 0 }
@@ -441,6 +470,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TopOfPipeline(mut self, value: bool) -> Self { self.set_TopOfPipeline(value); self }
+
     /// `NoSignal`: bit 4 at offset 0.
     #[inline]
     pub const fn NoSignal(self) -> bool { self.Value & 0x10 != 0 }
@@ -451,6 +481,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoSignal(mut self, value: bool) -> Self { self.set_NoSignal(value); self }
+
     /// `NoWait`: bit 5 at offset 0.
     #[inline]
     pub const fn NoWait(self) -> bool { self.Value & 0x20 != 0 }
@@ -461,6 +492,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoWait(mut self, value: bool) -> Self { self.set_NoWait(value); self }
+
     /// `NoSignalMaxValueOnTdr`: bit 6 at offset 0.
     #[inline]
     pub const fn NoSignalMaxValueOnTdr(self) -> bool { self.Value & 0x40 != 0 }
@@ -475,6 +507,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     pub const fn with_NoSignalMaxValueOnTdr(mut self, value: bool) -> Self {
         self.set_NoSignalMaxValueOnTdr(value); self
     }
+
     /// `NoGPUAccess`: bit 7 at offset 0.
     #[inline]
     pub const fn NoGPUAccess(self) -> bool { self.Value & 0x80 != 0 }
@@ -485,6 +518,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoGPUAccess(mut self, value: bool) -> Self { self.set_NoGPUAccess(value); self }
+
     /// `SignalByKmd`: bit 8 at offset 0.
     #[inline]
     pub const fn SignalByKmd(self) -> bool { self.Value & 0x100 != 0 }
@@ -495,6 +529,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SignalByKmd(mut self, value: bool) -> Self { self.set_SignalByKmd(value); self }
+
     /// `LocalMemoryPreferred`: bit 9 at offset 0.
     #[inline]
     pub const fn LocalMemoryPreferred(self) -> bool { self.Value & 0x200 != 0 }
@@ -507,6 +542,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_LocalMemoryPreferred(mut self, value: bool) -> Self { self.set_LocalMemoryPreferred(value); self }
+
     /// `Reserved`: bits 10 to 30 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 10) & 0x1fffff }
@@ -519,6 +555,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
+
     /// `Reserved0`: bit 31 at offset 0.
     #[inline]
     pub const fn Reserved0(self) -> bool { self.Value & 0x80000000 != 0 }
@@ -532,6 +569,7 @@ impl D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     #[inline]
     pub const fn with_Reserved0(mut self, value: bool) -> Self { self.set_Reserved0(value); self }
 }
+
 impl fmt::Debug for D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS", u64::from(self.Value), &[
@@ -541,7 +579,6 @@ impl fmt::Debug for D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
         ])
     }
 }
-plain_types! { D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS }
 
 /// Leading bytes of [`D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS`] that are the same in [`crate::D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS`].
 pub const D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS_COMMON_BYTES: usize = 0;
@@ -553,11 +590,14 @@ pub struct D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `AlwaysRepatch`: bit 0 at offset 0.
     #[inline]
     pub const fn AlwaysRepatch(self) -> bool { self.Value & 0x1 != 0 }
@@ -568,6 +608,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysRepatch(mut self, value: bool) -> Self { self.set_AlwaysRepatch(value); self }
+
     /// `FailSharedPrimary`: bit 1 at offset 0.
     #[inline]
     pub const fn FailSharedPrimary(self) -> bool { self.Value & 0x2 != 0 }
@@ -580,6 +621,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailSharedPrimary(mut self, value: bool) -> Self { self.set_FailSharedPrimary(value); self }
+
     /// `FailProbeAndLock`: bit 2 at offset 0.
     #[inline]
     pub const fn FailProbeAndLock(self) -> bool { self.Value & 0x4 != 0 }
@@ -592,6 +634,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailProbeAndLock(mut self, value: bool) -> Self { self.set_FailProbeAndLock(value); self }
+
     /// `AlwaysDiscardOffer`: bit 3 at offset 0.
     #[inline]
     pub const fn AlwaysDiscardOffer(self) -> bool { self.Value & 0x8 != 0 }
@@ -604,6 +647,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysDiscardOffer(mut self, value: bool) -> Self { self.set_AlwaysDiscardOffer(value); self }
+
     /// `NeverDiscardOffer`: bit 4 at offset 0.
     #[inline]
     pub const fn NeverDiscardOffer(self) -> bool { self.Value & 0x10 != 0 }
@@ -616,6 +660,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverDiscardOffer(mut self, value: bool) -> Self { self.set_NeverDiscardOffer(value); self }
+
     /// `ForceComplexLock`: bit 5 at offset 0.
     #[inline]
     pub const fn ForceComplexLock(self) -> bool { self.Value & 0x20 != 0 }
@@ -628,6 +673,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ForceComplexLock(mut self, value: bool) -> Self { self.set_ForceComplexLock(value); self }
+
     /// `NeverPrepatch`: bit 6 at offset 0.
     #[inline]
     pub const fn NeverPrepatch(self) -> bool { self.Value & 0x40 != 0 }
@@ -640,6 +686,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverPrepatch(mut self, value: bool) -> Self { self.set_NeverPrepatch(value); self }
+
     /// `ExpectPreparationFailure`: bit 7 at offset 0.
     #[inline]
     pub const fn ExpectPreparationFailure(self) -> bool { self.Value & 0x80 != 0 }
@@ -654,6 +701,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_ExpectPreparationFailure(mut self, value: bool) -> Self {
         self.set_ExpectPreparationFailure(value); self
     }
+
     /// `TakeSplitPoint`: bit 8 at offset 0.
     #[inline]
     pub const fn TakeSplitPoint(self) -> bool { self.Value & 0x100 != 0 }
@@ -666,6 +714,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TakeSplitPoint(mut self, value: bool) -> Self { self.set_TakeSplitPoint(value); self }
+
     /// `FailAcquireSwizzlingRange`: bit 9 at offset 0.
     #[inline]
     pub const fn FailAcquireSwizzlingRange(self) -> bool { self.Value & 0x200 != 0 }
@@ -680,6 +729,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_FailAcquireSwizzlingRange(mut self, value: bool) -> Self {
         self.set_FailAcquireSwizzlingRange(value); self
     }
+
     /// `PagingPathLockSubrange`: bit 10 at offset 0.
     #[inline]
     pub const fn PagingPathLockSubrange(self) -> bool { self.Value & 0x400 != 0 }
@@ -694,6 +744,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_PagingPathLockSubrange(mut self, value: bool) -> Self {
         self.set_PagingPathLockSubrange(value); self
     }
+
     /// `PagingPathLockMinrange`: bit 11 at offset 0.
     #[inline]
     pub const fn PagingPathLockMinrange(self) -> bool { self.Value & 0x800 != 0 }
@@ -708,6 +759,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_PagingPathLockMinrange(mut self, value: bool) -> Self {
         self.set_PagingPathLockMinrange(value); self
     }
+
     /// `FailVaRotation`: bit 12 at offset 0.
     #[inline]
     pub const fn FailVaRotation(self) -> bool { self.Value & 0x1000 != 0 }
@@ -720,6 +772,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailVaRotation(mut self, value: bool) -> Self { self.set_FailVaRotation(value); self }
+
     /// `NoDemotion`: bit 13 at offset 0.
     #[inline]
     pub const fn NoDemotion(self) -> bool { self.Value & 0x2000 != 0 }
@@ -732,6 +785,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoDemotion(mut self, value: bool) -> Self { self.set_NoDemotion(value); self }
+
     /// `FailDefragPass`: bit 14 at offset 0.
     #[inline]
     pub const fn FailDefragPass(self) -> bool { self.Value & 0x4000 != 0 }
@@ -744,6 +798,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FailDefragPass(mut self, value: bool) -> Self { self.set_FailDefragPass(value); self }
+
     /// `AlwaysProcessOfferList`: bit 15 at offset 0.
     #[inline]
     pub const fn AlwaysProcessOfferList(self) -> bool { self.Value & 0x8000 != 0 }
@@ -758,6 +813,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysProcessOfferList(mut self, value: bool) -> Self {
         self.set_AlwaysProcessOfferList(value); self
     }
+
     /// `AlwaysDecommitOffer`: bit 16 at offset 0.
     #[inline]
     pub const fn AlwaysDecommitOffer(self) -> bool { self.Value & 0x10000 != 0 }
@@ -770,6 +826,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysDecommitOffer(mut self, value: bool) -> Self { self.set_AlwaysDecommitOffer(value); self }
+
     /// `NeverMoveDefrag`: bit 17 at offset 0.
     #[inline]
     pub const fn NeverMoveDefrag(self) -> bool { self.Value & 0x20000 != 0 }
@@ -782,6 +839,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverMoveDefrag(mut self, value: bool) -> Self { self.set_NeverMoveDefrag(value); self }
+
     /// `AlwaysRelocateDisplayableResources`: bit 18 at offset 0.
     #[inline]
     pub const fn AlwaysRelocateDisplayableResources(self) -> bool { self.Value & 0x40000 != 0 }
@@ -796,6 +854,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysRelocateDisplayableResources(mut self, value: bool) -> Self {
         self.set_AlwaysRelocateDisplayableResources(value); self
     }
+
     /// `AlwaysFailGrowVPRMoves`: bit 19 at offset 0.
     #[inline]
     pub const fn AlwaysFailGrowVPRMoves(self) -> bool { self.Value & 0x80000 != 0 }
@@ -810,6 +869,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysFailGrowVPRMoves(mut self, value: bool) -> Self {
         self.set_AlwaysFailGrowVPRMoves(value); self
     }
+
     /// `Reserved`: bits 20 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 20) & 0xfff }
@@ -823,6 +883,7 @@ impl D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS", u64::from(self.Value), &[
@@ -837,7 +898,6 @@ impl fmt::Debug for D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_ADAPTER_VERIFIER_VIDMM_FLAGS }
 
 /// Leading bytes of [`D3DKMT_BRIGHTNESS_INFO`] that are the same in [`crate::D3DKMT_BRIGHTNESS_INFO`].
 pub const D3DKMT_BRIGHTNESS_INFO_COMMON_BYTES: usize = 8;
@@ -853,11 +913,17 @@ pub struct D3DKMT_BRIGHTNESS_INFO {
     /// Offset 8, 1540 bytes: anonymous union.
     pub u0: D3DKMT_BRIGHTNESS_INFO_u0,
 }
-assert_layout! { D3DKMT_BRIGHTNESS_INFO, 1548, 4, Type 0, ChildUid 4, u0 8 }
+
+plain_struct! {
+    D3DKMT_BRIGHTNESS_INFO, 1548, 4, Type: D3DKMT_BRIGHTNESS_INFO_TYPE = 0, ChildUid: u32 = 4,
+    u0: D3DKMT_BRIGHTNESS_INFO_u0 = 8,
+}
+
 impl D3DKMT_BRIGHTNESS_INFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PossibleLevels` at offset 8, 257 bytes: `D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS`.
     #[inline]
     pub const fn PossibleLevels(&self) -> &D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS { plain::view(&self.u0) }
@@ -871,12 +937,14 @@ impl D3DKMT_BRIGHTNESS_INFO {
     pub const fn set_PossibleLevels(&mut self, value: D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Brightness` at offset 8, 1 byte: `UCHAR`.
     #[inline]
     pub const fn Brightness(&self) -> u8 { plain::get(&self.u0) }
     /// Stores `Brightness`.
     #[inline]
     pub const fn set_Brightness(&mut self, value: u8) { plain::put(&mut self.u0, value); }
+
     /// `BrightnessCaps` at offset 8, 4 bytes: `DXGK_BRIGHTNESS_CAPS`.
     #[inline]
     pub const fn BrightnessCaps(&self) -> &DXGK_BRIGHTNESS_CAPS { plain::view(&self.u0) }
@@ -886,6 +954,7 @@ impl D3DKMT_BRIGHTNESS_INFO {
     /// Stores `BrightnessCaps`.
     #[inline]
     pub const fn set_BrightnessCaps(&mut self, value: DXGK_BRIGHTNESS_CAPS) { plain::put(&mut self.u0, value); }
+
     /// `BrightnessState` at offset 8, 4 bytes: `DXGK_BRIGHTNESS_STATE`.
     #[inline]
     pub const fn BrightnessState(&self) -> &DXGK_BRIGHTNESS_STATE { plain::view(&self.u0) }
@@ -895,6 +964,7 @@ impl D3DKMT_BRIGHTNESS_INFO {
     /// Stores `BrightnessState`.
     #[inline]
     pub const fn set_BrightnessState(&mut self, value: DXGK_BRIGHTNESS_STATE) { plain::put(&mut self.u0, value); }
+
     /// `OptimizationLevel` at offset 8, 4 bytes: `DXGK_BACKLIGHT_OPTIMIZATION_LEVEL`.
     #[inline]
     pub const fn OptimizationLevel(&self) -> DXGK_BACKLIGHT_OPTIMIZATION_LEVEL { plain::get(&self.u0) }
@@ -903,6 +973,7 @@ impl D3DKMT_BRIGHTNESS_INFO {
     pub const fn set_OptimizationLevel(&mut self, value: DXGK_BACKLIGHT_OPTIMIZATION_LEVEL) {
         plain::put(&mut self.u0, value);
     }
+
     /// `ReductionInfo` at offset 8, 1540 bytes: `DXGK_BACKLIGHT_INFO`.
     #[inline]
     pub const fn ReductionInfo(&self) -> &DXGK_BACKLIGHT_INFO { plain::view(&self.u0) }
@@ -912,12 +983,14 @@ impl D3DKMT_BRIGHTNESS_INFO {
     /// Stores `ReductionInfo`.
     #[inline]
     pub const fn set_ReductionInfo(&mut self, value: DXGK_BACKLIGHT_INFO) { plain::put(&mut self.u0, value); }
+
     /// `VerboseLogging` at offset 8, 1 byte: `BOOLEAN`.
     #[inline]
     pub const fn VerboseLogging(&self) -> BOOLEAN { plain::get(&self.u0) }
     /// Stores `VerboseLogging`.
     #[inline]
     pub const fn set_VerboseLogging(&mut self, value: BOOLEAN) { plain::put(&mut self.u0, value); }
+
     /// `NitRanges` at offset 8, 204 bytes: `DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT`.
     #[inline]
     pub const fn NitRanges(&self) -> &DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT { plain::view(&self.u0) }
@@ -929,6 +1002,7 @@ impl D3DKMT_BRIGHTNESS_INFO {
     pub const fn set_NitRanges(&mut self, value: DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GetBrightnessMillinits` at offset 8, 8 bytes: `DXGK_BRIGHTNESS_GET_OUT`.
     #[inline]
     pub const fn GetBrightnessMillinits(&self) -> &DXGK_BRIGHTNESS_GET_OUT { plain::view(&self.u0) }
@@ -940,6 +1014,7 @@ impl D3DKMT_BRIGHTNESS_INFO {
     pub const fn set_GetBrightnessMillinits(&mut self, value: DXGK_BRIGHTNESS_GET_OUT) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SetBrightnessMillinits` at offset 8, 32 bytes: `DXGK_BRIGHTNESS_SET_IN`.
     #[inline]
     pub const fn SetBrightnessMillinits(&self) -> &DXGK_BRIGHTNESS_SET_IN { plain::view(&self.u0) }
@@ -969,18 +1044,24 @@ pub union D3DKMT_BRIGHTNESS_INFO_u0 {
     pub(crate) SetBrightnessMillinits: DXGK_BRIGHTNESS_SET_IN,
     pub(crate) _bytes: [u8; 1540],
 }
-assert_layout! { D3DKMT_BRIGHTNESS_INFO_u0, 1540, 4 }
+
+plain_union! {
+    D3DKMT_BRIGHTNESS_INFO_u0, 1540, 4, D3DKMT_BRIGHTNESS_POSSIBLE_LEVELS, u8, DXGK_BRIGHTNESS_CAPS,
+    DXGK_BRIGHTNESS_STATE, DXGK_BACKLIGHT_OPTIMIZATION_LEVEL, DXGK_BACKLIGHT_INFO, BOOLEAN,
+    DXGK_BRIGHTNESS_GET_NIT_RANGES_OUT, DXGK_BRIGHTNESS_GET_OUT, DXGK_BRIGHTNESS_SET_IN, [u8; 1540],
+}
+
 impl D3DKMT_BRIGHTNESS_INFO_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_BRIGHTNESS_INFO_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_BRIGHTNESS_INFO_u0")
     }
 }
-plain_types! { D3DKMT_BRIGHTNESS_INFO, D3DKMT_BRIGHTNESS_INFO_u0 }
 
 /// Leading bytes of [`D3DKMT_CREATEALLOCATIONFLAGS`] that are the same in [`crate::D3DKMT_CREATEALLOCATIONFLAGS`].
 pub const D3DKMT_CREATEALLOCATIONFLAGS_COMMON_BYTES: usize = 0;
@@ -992,11 +1073,14 @@ pub struct D3DKMT_CREATEALLOCATIONFLAGS {
     /// Offset 0, 4 bytes: storage of bit-fields.
     pub bits0: u32,
 }
-assert_layout! { D3DKMT_CREATEALLOCATIONFLAGS, 4, 4, bits0 0 }
+
+plain_struct! { D3DKMT_CREATEALLOCATIONFLAGS, 4, 4, bits0: u32 = 0 }
+
 impl D3DKMT_CREATEALLOCATIONFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `CreateResource`: bit 0 at offset 0.
     #[inline]
     pub const fn CreateResource(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -1007,6 +1091,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CreateResource(mut self, value: bool) -> Self { self.set_CreateResource(value); self }
+
     /// `CreateShared`: bit 1 at offset 0.
     #[inline]
     pub const fn CreateShared(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -1017,6 +1102,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CreateShared(mut self, value: bool) -> Self { self.set_CreateShared(value); self }
+
     /// `NonSecure`: bit 2 at offset 0.
     #[inline]
     pub const fn NonSecure(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -1027,6 +1113,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NonSecure(mut self, value: bool) -> Self { self.set_NonSecure(value); self }
+
     /// `CreateProtected`: bit 3 at offset 0.
     #[inline]
     pub const fn CreateProtected(self) -> bool { self.bits0 & 0x8 != 0 }
@@ -1039,6 +1126,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CreateProtected(mut self, value: bool) -> Self { self.set_CreateProtected(value); self }
+
     /// `RestrictSharedAccess`: bit 4 at offset 0.
     #[inline]
     pub const fn RestrictSharedAccess(self) -> bool { self.bits0 & 0x10 != 0 }
@@ -1051,6 +1139,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RestrictSharedAccess(mut self, value: bool) -> Self { self.set_RestrictSharedAccess(value); self }
+
     /// `ExistingSysMem`: bit 5 at offset 0.
     #[inline]
     pub const fn ExistingSysMem(self) -> bool { self.bits0 & 0x20 != 0 }
@@ -1063,6 +1152,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ExistingSysMem(mut self, value: bool) -> Self { self.set_ExistingSysMem(value); self }
+
     /// `NtSecuritySharing`: bit 6 at offset 0.
     #[inline]
     pub const fn NtSecuritySharing(self) -> bool { self.bits0 & 0x40 != 0 }
@@ -1075,6 +1165,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NtSecuritySharing(mut self, value: bool) -> Self { self.set_NtSecuritySharing(value); self }
+
     /// `ReadOnly`: bit 7 at offset 0.
     #[inline]
     pub const fn ReadOnly(self) -> bool { self.bits0 & 0x80 != 0 }
@@ -1085,6 +1176,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ReadOnly(mut self, value: bool) -> Self { self.set_ReadOnly(value); self }
+
     /// `CreateWriteCombined`: bit 8 at offset 0.
     #[inline]
     pub const fn CreateWriteCombined(self) -> bool { self.bits0 & 0x100 != 0 }
@@ -1097,6 +1189,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CreateWriteCombined(mut self, value: bool) -> Self { self.set_CreateWriteCombined(value); self }
+
     /// `CreateCached`: bit 9 at offset 0.
     #[inline]
     pub const fn CreateCached(self) -> bool { self.bits0 & 0x200 != 0 }
@@ -1109,6 +1202,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CreateCached(mut self, value: bool) -> Self { self.set_CreateCached(value); self }
+
     /// `SwapChainBackBuffer`: bit 10 at offset 0.
     #[inline]
     pub const fn SwapChainBackBuffer(self) -> bool { self.bits0 & 0x400 != 0 }
@@ -1121,6 +1215,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SwapChainBackBuffer(mut self, value: bool) -> Self { self.set_SwapChainBackBuffer(value); self }
+
     /// `CrossAdapter`: bit 11 at offset 0.
     #[inline]
     pub const fn CrossAdapter(self) -> bool { self.bits0 & 0x800 != 0 }
@@ -1133,6 +1228,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_CrossAdapter(mut self, value: bool) -> Self { self.set_CrossAdapter(value); self }
+
     /// `OpenCrossAdapter`: bit 12 at offset 0.
     #[inline]
     pub const fn OpenCrossAdapter(self) -> bool { self.bits0 & 0x1000 != 0 }
@@ -1145,6 +1241,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_OpenCrossAdapter(mut self, value: bool) -> Self { self.set_OpenCrossAdapter(value); self }
+
     /// `PartialSharedCreation`: bit 13 at offset 0.
     #[inline]
     pub const fn PartialSharedCreation(self) -> bool { self.bits0 & 0x2000 != 0 }
@@ -1159,6 +1256,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     pub const fn with_PartialSharedCreation(mut self, value: bool) -> Self {
         self.set_PartialSharedCreation(value); self
     }
+
     /// `Zeroed`: bit 14 at offset 0.
     #[inline]
     pub const fn Zeroed(self) -> bool { self.bits0 & 0x4000 != 0 }
@@ -1169,6 +1267,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Zeroed(mut self, value: bool) -> Self { self.set_Zeroed(value); self }
+
     /// `WriteWatch`: bit 15 at offset 0.
     #[inline]
     pub const fn WriteWatch(self) -> bool { self.bits0 & 0x8000 != 0 }
@@ -1181,6 +1280,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_WriteWatch(mut self, value: bool) -> Self { self.set_WriteWatch(value); self }
+
     /// `StandardAllocation`: bit 16 at offset 0.
     #[inline]
     pub const fn StandardAllocation(self) -> bool { self.bits0 & 0x10000 != 0 }
@@ -1193,6 +1293,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_StandardAllocation(mut self, value: bool) -> Self { self.set_StandardAllocation(value); self }
+
     /// `ExistingSection`: bit 17 at offset 0.
     #[inline]
     pub const fn ExistingSection(self) -> bool { self.bits0 & 0x20000 != 0 }
@@ -1205,6 +1306,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ExistingSection(mut self, value: bool) -> Self { self.set_ExistingSection(value); self }
+
     /// `AllowNotZeroed`: bit 18 at offset 0.
     #[inline]
     pub const fn AllowNotZeroed(self) -> bool { self.bits0 & 0x40000 != 0 }
@@ -1217,6 +1319,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AllowNotZeroed(mut self, value: bool) -> Self { self.set_AllowNotZeroed(value); self }
+
     /// `PhysicallyContiguous`: bit 19 at offset 0.
     #[inline]
     pub const fn PhysicallyContiguous(self) -> bool { self.bits0 & 0x80000 != 0 }
@@ -1229,6 +1332,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_PhysicallyContiguous(mut self, value: bool) -> Self { self.set_PhysicallyContiguous(value); self }
+
     /// `NoKmdAccess`: bit 20 at offset 0.
     #[inline]
     pub const fn NoKmdAccess(self) -> bool { self.bits0 & 0x100000 != 0 }
@@ -1241,6 +1345,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NoKmdAccess(mut self, value: bool) -> Self { self.set_NoKmdAccess(value); self }
+
     /// `SharedDisplayable`: bit 21 at offset 0.
     #[inline]
     pub const fn SharedDisplayable(self) -> bool { self.bits0 & 0x200000 != 0 }
@@ -1253,6 +1358,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SharedDisplayable(mut self, value: bool) -> Self { self.set_SharedDisplayable(value); self }
+
     /// `Reserved`: bits 22 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.bits0 >> 22) & 0x3ff }
@@ -1266,6 +1372,7 @@ impl D3DKMT_CREATEALLOCATIONFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_CREATEALLOCATIONFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_CREATEALLOCATIONFLAGS", u64::from(self.bits0), &[
@@ -1280,7 +1387,6 @@ impl fmt::Debug for D3DKMT_CREATEALLOCATIONFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_CREATEALLOCATIONFLAGS }
 
 /// Leading bytes of [`D3DKMT_CREATENATIVEFENCE`] that are the same in [`crate::D3DKMT_CREATENATIVEFENCE`].
 pub const D3DKMT_CREATENATIVEFENCE_COMMON_BYTES: usize = 4;
@@ -1296,13 +1402,17 @@ pub struct D3DKMT_CREATENATIVEFENCE {
     /// Offset 8, 56 bytes: `D3DDDI_CREATENATIVEFENCEINFO`.
     pub Info: D3DDDI_CREATENATIVEFENCEINFO,
 }
-assert_layout! { D3DKMT_CREATENATIVEFENCE, 64, 8, hDevice 0, _padding4 4, Info 8 }
+
+plain_struct! {
+    D3DKMT_CREATENATIVEFENCE, 64, 8, hDevice: D3DKMT_HANDLE = 0, _padding4: Padding<4> = 4,
+    Info: D3DDDI_CREATENATIVEFENCEINFO = 8,
+}
+
 impl D3DKMT_CREATENATIVEFENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATENATIVEFENCE }
 
 /// Leading bytes of [`D3DKMT_CREATE_DOORBELL`] that are the same in [`crate::D3DKMT_CREATE_DOORBELL`].
 pub const D3DKMT_CREATE_DOORBELL_COMMON_BYTES: usize = 56;
@@ -1332,17 +1442,19 @@ pub struct D3DKMT_CREATE_DOORBELL {
     /// Offset 48, 8 bytes: `VOID *`.
     pub DoorbellStatusCPUVirtualAddress: *mut c_void,
 }
-assert_layout! {
-    D3DKMT_CREATE_DOORBELL, 56, 8, hHwQueue 0, hRingBuffer 4, hRingBufferControl 8, Flags 12,
-    PrivateDriverDataSize 16, _padding20 20, PrivateDriverData 24, DoorbellCPUVirtualAddress 32,
-    DoorbellSecondaryCPUVirtualAddress 40, DoorbellStatusCPUVirtualAddress 48,
+
+plain_struct! {
+    D3DKMT_CREATE_DOORBELL, 56, 8, hHwQueue: D3DKMT_HANDLE = 0, hRingBuffer: D3DKMT_HANDLE = 4,
+    hRingBufferControl: D3DKMT_HANDLE = 8, Flags: D3DKMT_CREATE_DOORBELL_FLAGS = 12, PrivateDriverDataSize: u32 = 16,
+    _padding20: Padding<4> = 20, PrivateDriverData: *mut c_void = 24, DoorbellCPUVirtualAddress: *mut c_void = 32,
+    DoorbellSecondaryCPUVirtualAddress: *mut c_void = 40, DoorbellStatusCPUVirtualAddress: *mut c_void = 48,
 }
+
 impl D3DKMT_CREATE_DOORBELL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_CREATE_DOORBELL }
 
 /// Leading bytes of [`D3DKMT_ENUMADAPTERS_FILTER`] that are the same in [`crate::D3DKMT_ENUMADAPTERS_FILTER`].
 pub const D3DKMT_ENUMADAPTERS_FILTER_COMMON_BYTES: usize = 0;
@@ -1354,11 +1466,14 @@ pub struct D3DKMT_ENUMADAPTERS_FILTER {
     /// Offset 0, 8 bytes: `ULONGLONG`.
     pub Value: u64,
 }
-assert_layout! { D3DKMT_ENUMADAPTERS_FILTER, 8, 8, Value 0 }
+
+plain_struct! { D3DKMT_ENUMADAPTERS_FILTER, 8, 8, Value: u64 = 0 }
+
 impl D3DKMT_ENUMADAPTERS_FILTER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `IncludeComputeOnly`: bit 0 at offset 0.
     #[inline]
     pub const fn IncludeComputeOnly(self) -> bool { self.Value & 0x1 != 0 }
@@ -1369,6 +1484,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     #[must_use]
     #[inline]
     pub const fn with_IncludeComputeOnly(mut self, value: bool) -> Self { self.set_IncludeComputeOnly(value); self }
+
     /// `IncludeDisplayOnly`: bit 1 at offset 0.
     #[inline]
     pub const fn IncludeDisplayOnly(self) -> bool { self.Value & 0x2 != 0 }
@@ -1381,6 +1497,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     #[must_use]
     #[inline]
     pub const fn with_IncludeDisplayOnly(mut self, value: bool) -> Self { self.set_IncludeDisplayOnly(value); self }
+
     /// `Reserved`: bits 2 to 63 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u64 { (self.Value >> 2) & 0x3fffffffffffffff }
@@ -1394,6 +1511,7 @@ impl D3DKMT_ENUMADAPTERS_FILTER {
     #[inline]
     pub const fn with_Reserved(mut self, value: u64) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_ENUMADAPTERS_FILTER {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_ENUMADAPTERS_FILTER", self.Value, &[
@@ -1401,7 +1519,6 @@ impl fmt::Debug for D3DKMT_ENUMADAPTERS_FILTER {
         ])
     }
 }
-plain_types! { D3DKMT_ENUMADAPTERS_FILTER }
 
 /// Leading bytes of [`D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN`] that are the same in [`crate::D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN`].
 pub const D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_COMMON_BYTES: usize = 80;
@@ -1473,18 +1590,25 @@ pub struct D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     /// Offset 804, 260 bytes: `D3DKMT_DIRTYREGIONS`.
     pub DirtyRegions: D3DKMT_DIRTYREGIONS,
 }
-assert_layout! {
-    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN, 1064, 8, FenceValue 0, hLogicalSurface 8, dxgContext 16, VidPnSourceId 24,
-    SwapChainIndex 28, PresentLimitSemaphoreId 32, FlipInterval 40, Flags 44, hCompSurf 48, compSurfLuid 56,
-    confirmationCookie 64, CompositionSyncKey 72, RemainingTokens 80, ScrollRect 84, ScrollOffset 100,
-    PresentCount 108, RevealColor 112, Rotation 128, _padding132 132, u0 136, InkCookie 720, SourceRect 724,
-    DestWidth 740, DestHeight 744, TargetRect 748, Transform 764, CustomDuration 788, CustomDurationFlipInterval 792,
-    PlaneIndex 796, ColorSpace 800, DirtyRegions 804,
+
+plain_struct! {
+    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN, 1064, 8, FenceValue: u64 = 0, hLogicalSurface: u64 = 8,
+    dxgContext: D3DKMT_UINT_PTR = 16, VidPnSourceId: D3DDDI_VIDEO_PRESENT_SOURCE_ID = 24, SwapChainIndex: u32 = 28,
+    PresentLimitSemaphoreId: u64 = 32, FlipInterval: D3DDDI_FLIPINTERVAL_TYPE = 40,
+    Flags: D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS = 44, hCompSurf: i64 = 48, compSurfLuid: LUID = 56,
+    confirmationCookie: u64 = 64, CompositionSyncKey: u64 = 72, RemainingTokens: u32 = 80, ScrollRect: RECT = 84,
+    ScrollOffset: POINT = 100, PresentCount: u32 = 108, RevealColor: [f32; 4] = 112, Rotation: D3DDDI_ROTATION = 128,
+    _padding132: Padding<4> = 132, u0: D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0 = 136, InkCookie: u32 = 720,
+    SourceRect: RECT = 724, DestWidth: u32 = 740, DestHeight: u32 = 744, TargetRect: RECT = 748,
+    Transform: [f32; 6] = 764, CustomDuration: u32 = 788, CustomDurationFlipInterval: D3DDDI_FLIPINTERVAL_TYPE = 792,
+    PlaneIndex: u32 = 796, ColorSpace: D3DDDI_COLOR_SPACE_TYPE = 800, DirtyRegions: D3DKMT_DIRTYREGIONS = 804,
 }
+
 impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ScatterBlts` at offset 136, 584 bytes: `D3DKMT_SCATTERBLTS`.
     #[inline]
     pub const fn ScatterBlts(&self) -> &D3DKMT_SCATTERBLTS { plain::view(&self.u0) }
@@ -1494,6 +1618,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     /// Stores `ScatterBlts`.
     #[inline]
     pub const fn set_ScatterBlts(&mut self, value: D3DKMT_SCATTERBLTS) { plain::put(&mut self.u0, value); }
+
     /// `hSyncObject` at offset 136, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn hSyncObject(&self) -> HANDLE {
@@ -1504,6 +1629,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     pub const fn set_hSyncObject(&mut self, value: HANDLE) {
         plain::view_mut::<_, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0>(&mut self.u0).hSyncObject = value;
     }
+
     /// `HDRMetaDataType` at offset 144, 4 bytes: `D3DDDI_HDR_METADATA_TYPE`.
     #[inline]
     pub const fn HDRMetaDataType(&self) -> D3DDDI_HDR_METADATA_TYPE {
@@ -1514,6 +1640,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     pub const fn set_HDRMetaDataType(&mut self, value: D3DDDI_HDR_METADATA_TYPE) {
         plain::view_mut::<_, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0>(&mut self.u0).HDRMetaDataType = value;
     }
+
     /// `HDRMetaDataHDR10` at offset 148, 28 bytes: `D3DDDI_HDR_METADATA_HDR10`.
     #[inline]
     pub const fn HDRMetaDataHDR10(&self) -> &D3DDDI_HDR_METADATA_HDR10 {
@@ -1529,6 +1656,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN {
     pub const fn set_HDRMetaDataHDR10(&mut self, value: D3DDDI_HDR_METADATA_HDR10) {
         plain::put(&mut plain::view_mut::<_, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0>(&mut self.u0).u0, value);
     }
+
     /// `HDRMetaDataHDR10Plus` at offset 148, 72 bytes: `D3DDDI_HDR_METADATA_HDR10PLUS`.
     #[inline]
     pub const fn HDRMetaDataHDR10Plus(&self) -> &D3DDDI_HDR_METADATA_HDR10PLUS {
@@ -1554,12 +1682,18 @@ pub union D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0 {
     pub(crate) HDRMetaDataHDR10Plus: D3DDDI_HDR_METADATA_HDR10PLUS,
     pub(crate) _bytes: [u8; 72],
 }
-assert_layout! { D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0, 72, 4 }
+
+plain_union! {
+    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0, 72, 4, D3DDDI_HDR_METADATA_HDR10, D3DDDI_HDR_METADATA_HDR10PLUS,
+    [u8; 72],
+}
+
 impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0")
@@ -1579,9 +1713,13 @@ pub struct D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0 {
     #[doc(hidden)]
     pub _padding84: Padding<4>,
 }
-assert_layout! {
-    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0, 88, 8, hSyncObject 0, HDRMetaDataType 8, u0 12, _padding84 84,
+
+plain_struct! {
+    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0, 88, 8, hSyncObject: HANDLE = 0,
+    HDRMetaDataType: D3DDDI_HDR_METADATA_TYPE = 8, u0: D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0 = 12,
+    _padding84: Padding<4> = 84,
 }
+
 impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -1596,20 +1734,22 @@ pub union D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0 {
     pub(crate) s0: D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0,
     pub(crate) _bytes: [u8; 584],
 }
-assert_layout! { D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0, 584, 8 }
+
+plain_union! {
+    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0, 584, 8, D3DKMT_SCATTERBLTS, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0,
+    [u8; 584],
+}
+
 impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0")
     }
-}
-plain_types! {
-    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0_u0,
-    D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0_s0, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN_u0,
 }
 
 /// Leading bytes of [`D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS`] that are the same in [`crate::D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS`].
@@ -1622,11 +1762,14 @@ pub struct D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Video`: bit 0 at offset 0.
     #[inline]
     pub const fn Video(self) -> bool { self.Value & 0x1 != 0 }
@@ -1637,6 +1780,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Video(mut self, value: bool) -> Self { self.set_Video(value); self }
+
     /// `RestrictedContent`: bit 1 at offset 0.
     #[inline]
     pub const fn RestrictedContent(self) -> bool { self.Value & 0x2 != 0 }
@@ -1649,6 +1793,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RestrictedContent(mut self, value: bool) -> Self { self.set_RestrictedContent(value); self }
+
     /// `ClipToView`: bit 2 at offset 0.
     #[inline]
     pub const fn ClipToView(self) -> bool { self.Value & 0x4 != 0 }
@@ -1659,6 +1804,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_ClipToView(mut self, value: bool) -> Self { self.set_ClipToView(value); self }
+
     /// `StereoPreferRight`: bit 3 at offset 0.
     #[inline]
     pub const fn StereoPreferRight(self) -> bool { self.Value & 0x8 != 0 }
@@ -1671,6 +1817,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_StereoPreferRight(mut self, value: bool) -> Self { self.set_StereoPreferRight(value); self }
+
     /// `TemporaryMono`: bit 4 at offset 0.
     #[inline]
     pub const fn TemporaryMono(self) -> bool { self.Value & 0x10 != 0 }
@@ -1683,6 +1830,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TemporaryMono(mut self, value: bool) -> Self { self.set_TemporaryMono(value); self }
+
     /// `FlipRestart`: bit 5 at offset 0.
     #[inline]
     pub const fn FlipRestart(self) -> bool { self.Value & 0x20 != 0 }
@@ -1693,6 +1841,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipRestart(mut self, value: bool) -> Self { self.set_FlipRestart(value); self }
+
     /// `HDRMetaDataChanged`: bit 6 at offset 0.
     #[inline]
     pub const fn HDRMetaDataChanged(self) -> bool { self.Value & 0x40 != 0 }
@@ -1705,6 +1854,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HDRMetaDataChanged(mut self, value: bool) -> Self { self.set_HDRMetaDataChanged(value); self }
+
     /// `AlphaMode`: bits 7 to 8 at offset 0.
     #[inline]
     pub const fn AlphaMode(self) -> u32 { (self.Value >> 7) & 0x3 }
@@ -1715,6 +1865,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_AlphaMode(mut self, value: u32) -> Self { self.set_AlphaMode(value); self }
+
     /// `SignalLimitOnTokenCompletion`: bit 9 at offset 0.
     #[inline]
     pub const fn SignalLimitOnTokenCompletion(self) -> bool { self.Value & 0x200 != 0 }
@@ -1729,6 +1880,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_SignalLimitOnTokenCompletion(mut self, value: bool) -> Self {
         self.set_SignalLimitOnTokenCompletion(value); self
     }
+
     /// `YCbCrFlags`: bits 10 to 12 at offset 0.
     #[inline]
     pub const fn YCbCrFlags(self) -> u32 { (self.Value >> 10) & 0x7 }
@@ -1739,6 +1891,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_YCbCrFlags(mut self, value: u32) -> Self { self.set_YCbCrFlags(value); self }
+
     /// `IndependentFlip`: bit 13 at offset 0.
     #[inline]
     pub const fn IndependentFlip(self) -> bool { self.Value & 0x2000 != 0 }
@@ -1751,6 +1904,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_IndependentFlip(mut self, value: bool) -> Self { self.set_IndependentFlip(value); self }
+
     /// `IndependentFlipStage`: bits 14 to 15 at offset 0.
     #[inline]
     pub const fn IndependentFlipStage(self) -> D3DKMT_FLIPMODEL_INDEPENDENT_FLIP_STAGE {
@@ -1767,6 +1921,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipStage(mut self, value: D3DKMT_FLIPMODEL_INDEPENDENT_FLIP_STAGE) -> Self {
         self.set_IndependentFlipStage(value); self
     }
+
     /// `IndependentFlipReleaseCount`: bits 16 to 17 at offset 0.
     #[inline]
     pub const fn IndependentFlipReleaseCount(self) -> u32 { (self.Value >> 16) & 0x3 }
@@ -1781,6 +1936,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipReleaseCount(mut self, value: u32) -> Self {
         self.set_IndependentFlipReleaseCount(value); self
     }
+
     /// `IndependentFlipForceNotifyDwm`: bit 18 at offset 0.
     #[inline]
     pub const fn IndependentFlipForceNotifyDwm(self) -> bool { self.Value & 0x40000 != 0 }
@@ -1795,6 +1951,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipForceNotifyDwm(mut self, value: bool) -> Self {
         self.set_IndependentFlipForceNotifyDwm(value); self
     }
+
     /// `UseCustomDuration`: bit 19 at offset 0.
     #[inline]
     pub const fn UseCustomDuration(self) -> bool { self.Value & 0x80000 != 0 }
@@ -1807,6 +1964,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UseCustomDuration(mut self, value: bool) -> Self { self.set_UseCustomDuration(value); self }
+
     /// `IndependentFlipRequestDwmConfirm`: bit 20 at offset 0.
     #[inline]
     pub const fn IndependentFlipRequestDwmConfirm(self) -> bool { self.Value & 0x100000 != 0 }
@@ -1821,6 +1979,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipRequestDwmConfirm(mut self, value: bool) -> Self {
         self.set_IndependentFlipRequestDwmConfirm(value); self
     }
+
     /// `IndependentFlipCandidate`: bit 21 at offset 0.
     #[inline]
     pub const fn IndependentFlipCandidate(self) -> bool { self.Value & 0x200000 != 0 }
@@ -1835,6 +1994,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipCandidate(mut self, value: bool) -> Self {
         self.set_IndependentFlipCandidate(value); self
     }
+
     /// `IndependentFlipCheckNeeded`: bit 22 at offset 0.
     #[inline]
     pub const fn IndependentFlipCheckNeeded(self) -> bool { self.Value & 0x400000 != 0 }
@@ -1849,6 +2009,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipCheckNeeded(mut self, value: bool) -> Self {
         self.set_IndependentFlipCheckNeeded(value); self
     }
+
     /// `IndependentFlipTrueImmediate`: bit 23 at offset 0.
     #[inline]
     pub const fn IndependentFlipTrueImmediate(self) -> bool { self.Value & 0x800000 != 0 }
@@ -1863,6 +2024,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipTrueImmediate(mut self, value: bool) -> Self {
         self.set_IndependentFlipTrueImmediate(value); self
     }
+
     /// `IndependentFlipRequestDwmExit`: bit 24 at offset 0.
     #[inline]
     pub const fn IndependentFlipRequestDwmExit(self) -> bool { self.Value & 0x1000000 != 0 }
@@ -1877,6 +2039,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipRequestDwmExit(mut self, value: bool) -> Self {
         self.set_IndependentFlipRequestDwmExit(value); self
     }
+
     /// `CompSurfaceNotifiedEarly`: bit 25 at offset 0.
     #[inline]
     pub const fn CompSurfaceNotifiedEarly(self) -> bool { self.Value & 0x2000000 != 0 }
@@ -1891,6 +2054,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_CompSurfaceNotifiedEarly(mut self, value: bool) -> Self {
         self.set_CompSurfaceNotifiedEarly(value); self
     }
+
     /// `IndependentFlipDoNotFlip`: bit 26 at offset 0.
     #[inline]
     pub const fn IndependentFlipDoNotFlip(self) -> bool { self.Value & 0x4000000 != 0 }
@@ -1905,6 +2069,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_IndependentFlipDoNotFlip(mut self, value: bool) -> Self {
         self.set_IndependentFlipDoNotFlip(value); self
     }
+
     /// `RequirePairedToken`: bit 27 at offset 0.
     #[inline]
     pub const fn RequirePairedToken(self) -> bool { self.Value & 0x8000000 != 0 }
@@ -1917,6 +2082,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_RequirePairedToken(mut self, value: bool) -> Self { self.set_RequirePairedToken(value); self }
+
     /// `VariableRefreshOverrideEligible`: bit 28 at offset 0.
     #[inline]
     pub const fn VariableRefreshOverrideEligible(self) -> bool { self.Value & 0x10000000 != 0 }
@@ -1931,6 +2097,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     pub const fn with_VariableRefreshOverrideEligible(mut self, value: bool) -> Self {
         self.set_VariableRefreshOverrideEligible(value); self
     }
+
     /// `Reserved`: bits 29 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 29) & 0x7 }
@@ -1944,6 +2111,7 @@ impl D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS", u64::from(self.Value), &[
@@ -1960,7 +2128,6 @@ impl fmt::Debug for D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_FLIPMODEL_PRESENTHISTORYTOKENFLAGS }
 
 /// Leading bytes of [`D3DKMT_OPENNATIVEFENCEFROMNTHANDLE`] that are the same in [`crate::D3DKMT_OPENNATIVEFENCEFROMNTHANDLE`].
 pub const D3DKMT_OPENNATIVEFENCEFROMNTHANDLE_COMMON_BYTES: usize = 24;
@@ -1982,16 +2149,18 @@ pub struct D3DKMT_OPENNATIVEFENCEFROMNTHANDLE {
     /// Offset 24, 24 bytes: `D3DDDI_NATIVEFENCEMAPPING`.
     pub NativeFenceMapping: D3DDDI_NATIVEFENCEMAPPING,
 }
-assert_layout! {
-    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, 48, 8, hNtHandle 0, hDevice 8, EngineAffinity 12, Flags 16, hSyncObject 20,
-    NativeFenceMapping 24,
+
+plain_struct! {
+    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, 48, 8, hNtHandle: HANDLE = 0, hDevice: D3DKMT_HANDLE = 8,
+    EngineAffinity: u32 = 12, Flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS = 16, hSyncObject: D3DKMT_HANDLE = 20,
+    NativeFenceMapping: D3DDDI_NATIVEFENCEMAPPING = 24,
 }
+
 impl D3DKMT_OPENNATIVEFENCEFROMNTHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENNATIVEFENCEFROMNTHANDLE }
 
 /// Leading bytes of [`D3DKMT_PRESENTHISTORYTOKEN`] that are the same in [`crate::D3DKMT_PRESENTHISTORYTOKEN`].
 pub const D3DKMT_PRESENTHISTORYTOKEN_COMMON_BYTES: usize = 16;
@@ -2009,7 +2178,12 @@ pub struct D3DKMT_PRESENTHISTORYTOKEN {
     /// Offset 16, 1064 bytes: `union`.
     pub Token: D3DKMT_PRESENTHISTORYTOKEN_Token,
 }
-assert_layout! { D3DKMT_PRESENTHISTORYTOKEN, 1080, 8, Model 0, TokenSize 4, CompositionBindingId 8, Token 16 }
+
+plain_struct! {
+    D3DKMT_PRESENTHISTORYTOKEN, 1080, 8, Model: D3DKMT_PRESENT_MODEL = 0, TokenSize: u32 = 4,
+    CompositionBindingId: u64 = 8, Token: D3DKMT_PRESENTHISTORYTOKEN_Token = 16,
+}
+
 impl D3DKMT_PRESENTHISTORYTOKEN {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2031,11 +2205,20 @@ pub union D3DKMT_PRESENTHISTORYTOKEN_Token {
     pub(crate) SurfaceComplete: D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN,
     pub(crate) _bytes: [u8; 1064],
 }
-assert_layout! { D3DKMT_PRESENTHISTORYTOKEN_Token, 1064, 8 }
+
+plain_union! {
+    D3DKMT_PRESENTHISTORYTOKEN_Token, 1064, 8, D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN,
+    D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN, D3DKMT_VISTABLTMODEL_PRESENTHISTORYTOKEN,
+    D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN, D3DKMT_FENCE_PRESENTHISTORYTOKEN,
+    D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN, D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN,
+    D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN, D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN, [u8; 1064],
+}
+
 impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Flip` at offset 16, 1064 bytes: `D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn Flip(&self) -> &D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -2045,6 +2228,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `Flip`.
     #[inline]
     pub const fn set_Flip(&mut self, value: D3DKMT_FLIPMODEL_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `Blt` at offset 16, 288 bytes: `D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn Blt(&self) -> &D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -2054,12 +2238,14 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `Blt`.
     #[inline]
     pub const fn set_Blt(&mut self, value: D3DKMT_BLTMODEL_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `VistaBlt` at offset 16, 8 bytes: `D3DKMT_VISTABLTMODEL_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn VistaBlt(&self) -> D3DKMT_VISTABLTMODEL_PRESENTHISTORYTOKEN { plain::get(self) }
     /// Stores `VistaBlt`.
     #[inline]
     pub const fn set_VistaBlt(&mut self, value: D3DKMT_VISTABLTMODEL_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `Gdi` at offset 16, 304 bytes: `D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn Gdi(&self) -> &D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -2069,6 +2255,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `Gdi`.
     #[inline]
     pub const fn set_Gdi(&mut self, value: D3DKMT_GDIMODEL_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `Fence` at offset 16, 8 bytes: `D3DKMT_FENCE_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn Fence(&self) -> &D3DKMT_FENCE_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -2078,6 +2265,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `Fence`.
     #[inline]
     pub const fn set_Fence(&mut self, value: D3DKMT_FENCE_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `GdiSysMem` at offset 16, 24 bytes: `D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn GdiSysMem(&self) -> &D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -2089,6 +2277,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     pub const fn set_GdiSysMem(&mut self, value: D3DKMT_GDIMODEL_SYSMEM_PRESENTHISTORYTOKEN) {
         plain::put(self, value);
     }
+
     /// `Composition` at offset 16, 8 bytes: `D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn Composition(&self) -> &D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -2098,6 +2287,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `Composition`.
     #[inline]
     pub const fn set_Composition(&mut self, value: D3DKMT_COMPOSITION_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `FlipManager` at offset 16, 24 bytes: `D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn FlipManager(&self) -> &D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -2107,6 +2297,7 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
     /// Stores `FlipManager`.
     #[inline]
     pub const fn set_FlipManager(&mut self, value: D3DKMT_FLIPMANAGER_PRESENTHISTORYTOKEN) { plain::put(self, value); }
+
     /// `SurfaceComplete` at offset 16, 8 bytes: `D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN`.
     #[inline]
     pub const fn SurfaceComplete(&self) -> &D3DKMT_SURFACECOMPLETE_PRESENTHISTORYTOKEN { plain::view(self) }
@@ -2121,12 +2312,12 @@ impl D3DKMT_PRESENTHISTORYTOKEN_Token {
         plain::put(self, value);
     }
 }
+
 impl fmt::Debug for D3DKMT_PRESENTHISTORYTOKEN_Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_PRESENTHISTORYTOKEN_Token")
     }
 }
-plain_types! { D3DKMT_PRESENTHISTORYTOKEN, D3DKMT_PRESENTHISTORYTOKEN_Token }
 
 /// Leading bytes of [`D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS`] that are the same in [`crate::D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS`].
 pub const D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS_COMMON_BYTES: usize = 0;
@@ -2138,11 +2329,14 @@ pub struct D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FlipStereo`: bit 0 at offset 0.
     #[inline]
     pub const fn FlipStereo(self) -> bool { self.Value & 0x1 != 0 }
@@ -2153,6 +2347,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipStereo(mut self, value: bool) -> Self { self.set_FlipStereo(value); self }
+
     /// `FlipStereoTemporaryMono`: bit 1 at offset 0.
     #[inline]
     pub const fn FlipStereoTemporaryMono(self) -> bool { self.Value & 0x2 != 0 }
@@ -2167,6 +2362,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     pub const fn with_FlipStereoTemporaryMono(mut self, value: bool) -> Self {
         self.set_FlipStereoTemporaryMono(value); self
     }
+
     /// `FlipStereoPreferRight`: bit 2 at offset 0.
     #[inline]
     pub const fn FlipStereoPreferRight(self) -> bool { self.Value & 0x4 != 0 }
@@ -2181,6 +2377,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     pub const fn with_FlipStereoPreferRight(mut self, value: bool) -> Self {
         self.set_FlipStereoPreferRight(value); self
     }
+
     /// `FlipDoNotWait`: bit 3 at offset 0.
     #[inline]
     pub const fn FlipDoNotWait(self) -> bool { self.Value & 0x8 != 0 }
@@ -2191,6 +2388,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipDoNotWait(mut self, value: bool) -> Self { self.set_FlipDoNotWait(value); self }
+
     /// `FlipDoNotFlip`: bit 4 at offset 0.
     #[inline]
     pub const fn FlipDoNotFlip(self) -> bool { self.Value & 0x10 != 0 }
@@ -2203,6 +2401,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipDoNotFlip(mut self, value: bool) -> Self { self.set_FlipDoNotFlip(value); self }
+
     /// `FlipRestart`: bit 5 at offset 0.
     #[inline]
     pub const fn FlipRestart(self) -> bool { self.Value & 0x20 != 0 }
@@ -2213,6 +2412,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FlipRestart(mut self, value: bool) -> Self { self.set_FlipRestart(value); self }
+
     /// `DurationValid`: bit 6 at offset 0.
     #[inline]
     pub const fn DurationValid(self) -> bool { self.Value & 0x40 != 0 }
@@ -2225,6 +2425,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_DurationValid(mut self, value: bool) -> Self { self.set_DurationValid(value); self }
+
     /// `HDRMetaDataValid`: bit 7 at offset 0.
     #[inline]
     pub const fn HDRMetaDataValid(self) -> bool { self.Value & 0x80 != 0 }
@@ -2237,6 +2438,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HDRMetaDataValid(mut self, value: bool) -> Self { self.set_HDRMetaDataValid(value); self }
+
     /// `HMD`: bit 8 at offset 0.
     #[inline]
     pub const fn HMD(self) -> bool { self.Value & 0x100 != 0 }
@@ -2247,6 +2449,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HMD(mut self, value: bool) -> Self { self.set_HMD(value); self }
+
     /// `TrueImmediate`: bit 9 at offset 0.
     #[inline]
     pub const fn TrueImmediate(self) -> bool { self.Value & 0x200 != 0 }
@@ -2259,6 +2462,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_TrueImmediate(mut self, value: bool) -> Self { self.set_TrueImmediate(value); self }
+
     /// `FromDDisplay`: bit 10 at offset 0.
     #[inline]
     pub const fn FromDDisplay(self) -> bool { self.Value & 0x400 != 0 }
@@ -2271,6 +2475,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_FromDDisplay(mut self, value: bool) -> Self { self.set_FromDDisplay(value); self }
+
     /// `Reserved`: bits 11 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 11) & 0x1fffff }
@@ -2284,6 +2489,7 @@ impl D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS", u64::from(self.Value), &[
@@ -2294,7 +2500,6 @@ impl fmt::Debug for D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_PRESENT_MULTIPLANE_OVERLAY_FLAGS }
 
 /// Leading bytes of [`D3DKMT_PRESENT_STATS_DWM2`] that are the same in [`crate::D3DKMT_PRESENT_STATS_DWM2`].
 pub const D3DKMT_PRESENT_STATS_DWM2_COMMON_BYTES: usize = 56;
@@ -2326,17 +2531,19 @@ pub struct D3DKMT_PRESENT_STATS_DWM2 {
     /// Offset 48, 8 bytes: `LARGE_INTEGER`.
     pub VirtualSyncQPCTime: LARGE_INTEGER,
 }
-assert_layout! {
-    D3DKMT_PRESENT_STATS_DWM2, 56, 8, cbSize 0, PresentCount 4, PresentRefreshCount 8, _padding12 12,
-    PresentQPCTime 16, SyncRefreshCount 24, _padding28 28, SyncQPCTime 32, CustomPresentDuration 40,
-    VirtualSyncRefreshCount 44, VirtualSyncQPCTime 48,
+
+plain_struct! {
+    D3DKMT_PRESENT_STATS_DWM2, 56, 8, cbSize: u32 = 0, PresentCount: u32 = 4, PresentRefreshCount: u32 = 8,
+    _padding12: Padding<4> = 12, PresentQPCTime: LARGE_INTEGER = 16, SyncRefreshCount: u32 = 24,
+    _padding28: Padding<4> = 28, SyncQPCTime: LARGE_INTEGER = 32, CustomPresentDuration: u32 = 40,
+    VirtualSyncRefreshCount: u32 = 44, VirtualSyncQPCTime: LARGE_INTEGER = 48,
 }
+
 impl D3DKMT_PRESENT_STATS_DWM2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_PRESENT_STATS_DWM2 }
 
 /// Leading bytes of [`D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS`] that are the same in [`crate::D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS`].
 pub const D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS_COMMON_BYTES: usize = 0;
@@ -2348,11 +2555,14 @@ pub struct D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ForceSynchronousEvict`: bit 0 at offset 0.
     #[inline]
     pub const fn ForceSynchronousEvict(self) -> bool { self.Value & 0x1 != 0 }
@@ -2367,6 +2577,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_ForceSynchronousEvict(mut self, value: bool) -> Self {
         self.set_ForceSynchronousEvict(value); self
     }
+
     /// `NeverDeferEvictions`: bit 1 at offset 0.
     #[inline]
     pub const fn NeverDeferEvictions(self) -> bool { self.Value & 0x2 != 0 }
@@ -2379,6 +2590,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_NeverDeferEvictions(mut self, value: bool) -> Self { self.set_NeverDeferEvictions(value); self }
+
     /// `AlwaysFailCommitOnReclaim`: bit 2 at offset 0.
     #[inline]
     pub const fn AlwaysFailCommitOnReclaim(self) -> bool { self.Value & 0x4 != 0 }
@@ -2393,6 +2605,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysFailCommitOnReclaim(mut self, value: bool) -> Self {
         self.set_AlwaysFailCommitOnReclaim(value); self
     }
+
     /// `AlwaysPlaceInDemotedLocation`: bit 3 at offset 0.
     #[inline]
     pub const fn AlwaysPlaceInDemotedLocation(self) -> bool { self.Value & 0x8 != 0 }
@@ -2407,6 +2620,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     pub const fn with_AlwaysPlaceInDemotedLocation(mut self, value: bool) -> Self {
         self.set_AlwaysPlaceInDemotedLocation(value); self
     }
+
     /// `Reserved`: bits 4 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfffffff }
@@ -2420,6 +2634,7 @@ impl D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS", u64::from(self.Value), &[
@@ -2428,7 +2643,6 @@ impl fmt::Debug for D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS {
         ])
     }
 }
-plain_types! { D3DKMT_PROCESS_VERIFIER_VIDMM_FLAGS }
 
 /// Leading bytes of [`D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION`] that are the same in [`crate::D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION`].
 pub const D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_COMMON_BYTES: usize = 104;
@@ -2460,11 +2674,15 @@ pub struct D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION {
     /// Offset 112, 40 bytes: `UINT64[5]`.
     pub Reserved: [u64; 5],
 }
-assert_layout! {
-    D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION, 152, 8, CommitLimit 0, BytesCommitted 8, BytesResident 16, Memory 24,
-    Aperture 40, _padding44 44, TotalBytesEvictedByPriority 48, SystemMemoryEndAddress 88, PowerFlags 96,
-    SegmentProperties 104, Reserved 112,
+
+plain_struct! {
+    D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION, 152, 8, CommitLimit: u64 = 0, BytesCommitted: u64 = 8,
+    BytesResident: u64 = 16, Memory: D3DKMT_QUERYSTATISTICS_MEMORY = 24, Aperture: u32 = 40,
+    _padding44: Padding<4> = 44, TotalBytesEvictedByPriority: [u64; 5] = 48, SystemMemoryEndAddress: u64 = 88,
+    PowerFlags: D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags = 96,
+    SegmentProperties: D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties = 104, Reserved: [u64; 5] = 112,
 }
+
 impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -2478,11 +2696,14 @@ pub struct D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     /// Offset 96, 8 bytes: storage of bit-fields.
     pub bits0: u64,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags, 8, 8, bits0 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags, 8, 8, bits0: u64 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `PreservedDuringStandby`: bit 0 at offset 96.
     #[inline]
     pub const fn PreservedDuringStandby(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -2497,6 +2718,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     pub const fn with_PreservedDuringStandby(mut self, value: bool) -> Self {
         self.set_PreservedDuringStandby(value); self
     }
+
     /// `PreservedDuringHibernate`: bit 1 at offset 96.
     #[inline]
     pub const fn PreservedDuringHibernate(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -2511,6 +2733,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     pub const fn with_PreservedDuringHibernate(mut self, value: bool) -> Self {
         self.set_PreservedDuringHibernate(value); self
     }
+
     /// `PartiallyPreservedDuringHibernate`: bit 2 at offset 96.
     #[inline]
     pub const fn PartiallyPreservedDuringHibernate(self) -> bool { self.bits0 & 0x4 != 0 }
@@ -2525,6 +2748,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     pub const fn with_PartiallyPreservedDuringHibernate(mut self, value: bool) -> Self {
         self.set_PartiallyPreservedDuringHibernate(value); self
     }
+
     /// `Reserved`: bits 3 to 63 at offset 96.
     #[inline]
     pub const fn Reserved(self) -> u64 { (self.bits0 >> 3) & 0x1fffffffffffffff }
@@ -2538,6 +2762,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     #[inline]
     pub const fn with_Reserved(mut self, value: u64) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags", self.bits0, &[
@@ -2554,11 +2779,14 @@ pub struct D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     /// Offset 104, 8 bytes: storage of bit-fields.
     pub bits0: u64,
 }
-assert_layout! { D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties, 8, 8, bits0 0 }
+
+plain_struct! { D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties, 8, 8, bits0: u64 = 0 }
+
 impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SystemMemory`: bit 0 at offset 104.
     #[inline]
     pub const fn SystemMemory(self) -> bool { self.bits0 & 0x1 != 0 }
@@ -2569,6 +2797,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     #[must_use]
     #[inline]
     pub const fn with_SystemMemory(mut self, value: bool) -> Self { self.set_SystemMemory(value); self }
+
     /// `PopulatedByReservedDDRByFirmware`: bit 1 at offset 104.
     #[inline]
     pub const fn PopulatedByReservedDDRByFirmware(self) -> bool { self.bits0 & 0x2 != 0 }
@@ -2583,6 +2812,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     pub const fn with_PopulatedByReservedDDRByFirmware(mut self, value: bool) -> Self {
         self.set_PopulatedByReservedDDRByFirmware(value); self
     }
+
     /// `SegmentType`: bits 2 to 5 at offset 104.
     #[inline]
     pub const fn SegmentType(self) -> u64 { (self.bits0 >> 2) & 0xf }
@@ -2593,6 +2823,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     #[must_use]
     #[inline]
     pub const fn with_SegmentType(mut self, value: u64) -> Self { self.set_SegmentType(value); self }
+
     /// `Reserved`: bits 6 to 63 at offset 104.
     #[inline]
     pub const fn Reserved(self) -> u64 { (self.bits0 >> 6) & 0x3ffffffffffffff }
@@ -2606,6 +2837,7 @@ impl D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     #[inline]
     pub const fn with_Reserved(mut self, value: u64) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties", self.bits0, &[
@@ -2613,10 +2845,6 @@ impl fmt::Debug for D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties
             ("Reserved", 6, 58),
         ])
     }
-}
-plain_types! {
-    D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION, D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_PowerFlags,
-    D3DKMT_QUERYSTATISTICS_SEGMENT_INFORMATION_SegmentProperties,
 }
 
 /// Leading bytes of [`D3DKMT_VIDMM_ESCAPE`] that are the same in [`crate::D3DKMT_VIDMM_ESCAPE`].
@@ -2633,11 +2861,17 @@ pub struct D3DKMT_VIDMM_ESCAPE {
     /// Offset 8, 1080 bytes: anonymous union.
     pub u0: D3DKMT_VIDMM_ESCAPE_u0,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE, 1088, 8, Type 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE, 1088, 8, Type: D3DKMT_VIDMMESCAPETYPE = 0, _padding4: Padding<4> = 4,
+    u0: D3DKMT_VIDMM_ESCAPE_u0 = 8,
+}
+
 impl D3DKMT_VIDMM_ESCAPE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SetFault` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn SetFault(&self) -> &D3DKMT_VIDMM_ESCAPE_SetFault { plain::view(&self.u0) }
@@ -2647,6 +2881,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `SetFault`.
     #[inline]
     pub const fn set_SetFault(&mut self, value: D3DKMT_VIDMM_ESCAPE_SetFault) { plain::put(&mut self.u0, value); }
+
     /// `Evict` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn Evict(&self) -> &D3DKMT_VIDMM_ESCAPE_Evict { plain::view(&self.u0) }
@@ -2656,6 +2891,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `Evict`.
     #[inline]
     pub const fn set_Evict(&mut self, value: D3DKMT_VIDMM_ESCAPE_Evict) { plain::put(&mut self.u0, value); }
+
     /// `EvictByNtHandle` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn EvictByNtHandle(&self) -> &D3DKMT_VIDMM_ESCAPE_EvictByNtHandle { plain::view(&self.u0) }
@@ -2669,6 +2905,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_EvictByNtHandle(&mut self, value: D3DKMT_VIDMM_ESCAPE_EvictByNtHandle) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GetVads` at offset 8, 1080 bytes: `struct`.
     #[inline]
     pub const fn GetVads(&self) -> &D3DKMT_VIDMM_ESCAPE_GetVads { plain::view(&self.u0) }
@@ -2678,6 +2915,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `GetVads`.
     #[inline]
     pub const fn set_GetVads(&mut self, value: D3DKMT_VIDMM_ESCAPE_GetVads) { plain::put(&mut self.u0, value); }
+
     /// `SetBudget` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn SetBudget(&self) -> &D3DKMT_VIDMM_ESCAPE_SetBudget { plain::view(&self.u0) }
@@ -2687,6 +2925,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `SetBudget`.
     #[inline]
     pub const fn set_SetBudget(&mut self, value: D3DKMT_VIDMM_ESCAPE_SetBudget) { plain::put(&mut self.u0, value); }
+
     /// `SuspendProcess` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn SuspendProcess(&self) -> &D3DKMT_VIDMM_ESCAPE_SuspendProcess { plain::view(&self.u0) }
@@ -2700,6 +2939,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_SuspendProcess(&mut self, value: D3DKMT_VIDMM_ESCAPE_SuspendProcess) {
         plain::put(&mut self.u0, value);
     }
+
     /// `ResumeProcess` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn ResumeProcess(&self) -> &D3DKMT_VIDMM_ESCAPE_ResumeProcess { plain::view(&self.u0) }
@@ -2713,6 +2953,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_ResumeProcess(&mut self, value: D3DKMT_VIDMM_ESCAPE_ResumeProcess) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GetBudget` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn GetBudget(&self) -> &D3DKMT_VIDMM_ESCAPE_GetBudget { plain::view(&self.u0) }
@@ -2722,6 +2963,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `GetBudget`.
     #[inline]
     pub const fn set_GetBudget(&mut self, value: D3DKMT_VIDMM_ESCAPE_GetBudget) { plain::put(&mut self.u0, value); }
+
     /// `SetTrimIntervals` at offset 8, 12 bytes: `struct`.
     #[inline]
     pub const fn SetTrimIntervals(&self) -> &D3DKMT_VIDMM_ESCAPE_SetTrimIntervals { plain::view(&self.u0) }
@@ -2735,6 +2977,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_SetTrimIntervals(&mut self, value: D3DKMT_VIDMM_ESCAPE_SetTrimIntervals) {
         plain::put(&mut self.u0, value);
     }
+
     /// `EvictByCriteria` at offset 8, 24 bytes: `D3DKMT_EVICTION_CRITERIA`.
     #[inline]
     pub const fn EvictByCriteria(&self) -> &D3DKMT_EVICTION_CRITERIA { plain::view(&self.u0) }
@@ -2744,6 +2987,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `EvictByCriteria`.
     #[inline]
     pub const fn set_EvictByCriteria(&mut self, value: D3DKMT_EVICTION_CRITERIA) { plain::put(&mut self.u0, value); }
+
     /// `Wake` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn Wake(&self) -> &D3DKMT_VIDMM_ESCAPE_Wake { plain::view(&self.u0) }
@@ -2753,6 +2997,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `Wake`.
     #[inline]
     pub const fn set_Wake(&mut self, value: D3DKMT_VIDMM_ESCAPE_Wake) { plain::put(&mut self.u0, value); }
+
     /// `Defrag` at offset 8, 40 bytes: `struct`.
     #[inline]
     pub const fn Defrag(&self) -> &D3DKMT_VIDMM_ESCAPE_Defrag { plain::view(&self.u0) }
@@ -2762,6 +3007,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     /// Stores `Defrag`.
     #[inline]
     pub const fn set_Defrag(&mut self, value: D3DKMT_VIDMM_ESCAPE_Defrag) { plain::put(&mut self.u0, value); }
+
     /// `DelayExecution` at offset 8, 24 bytes: `struct`.
     #[inline]
     pub const fn DelayExecution(&self) -> &D3DKMT_VIDMM_ESCAPE_DelayExecution { plain::view(&self.u0) }
@@ -2775,6 +3021,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_DelayExecution(&mut self, value: D3DKMT_VIDMM_ESCAPE_DelayExecution) {
         plain::put(&mut self.u0, value);
     }
+
     /// `VerifyIntegrity` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn VerifyIntegrity(&self) -> &D3DKMT_VIDMM_ESCAPE_VerifyIntegrity { plain::view(&self.u0) }
@@ -2788,6 +3035,7 @@ impl D3DKMT_VIDMM_ESCAPE {
     pub const fn set_VerifyIntegrity(&mut self, value: D3DKMT_VIDMM_ESCAPE_VerifyIntegrity) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DelayedEvictionConfig` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn DelayedEvictionConfig(&self) -> &D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig { plain::view(&self.u0) }
@@ -2810,11 +3058,14 @@ pub struct D3DKMT_VIDMM_ESCAPE_SetFault {
     /// Offset 8, 4 bytes: `ULONG`.
     pub Value: u32,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SetFault, 4, 4, Value 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_SetFault, 4, 4, Value: u32 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_SetFault {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ProbeAndLock`: bit 0 at offset 8.
     #[inline]
     pub const fn ProbeAndLock(self) -> bool { self.Value & 0x1 != 0 }
@@ -2825,6 +3076,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_ProbeAndLock(mut self, value: bool) -> Self { self.set_ProbeAndLock(value); self }
+
     /// `SplitPoint`: bit 1 at offset 8.
     #[inline]
     pub const fn SplitPoint(self) -> bool { self.Value & 0x2 != 0 }
@@ -2835,6 +3087,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_SplitPoint(mut self, value: bool) -> Self { self.set_SplitPoint(value); self }
+
     /// `NoDemotion`: bit 2 at offset 8.
     #[inline]
     pub const fn NoDemotion(self) -> bool { self.Value & 0x4 != 0 }
@@ -2845,6 +3098,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_NoDemotion(mut self, value: bool) -> Self { self.set_NoDemotion(value); self }
+
     /// `SwizzlingAperture`: bit 3 at offset 8.
     #[inline]
     pub const fn SwizzlingAperture(self) -> bool { self.Value & 0x8 != 0 }
@@ -2857,6 +3111,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_SwizzlingAperture(mut self, value: bool) -> Self { self.set_SwizzlingAperture(value); self }
+
     /// `PagingPathLockSubRange`: bit 4 at offset 8.
     #[inline]
     pub const fn PagingPathLockSubRange(self) -> bool { self.Value & 0x10 != 0 }
@@ -2871,6 +3126,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_PagingPathLockSubRange(mut self, value: bool) -> Self {
         self.set_PagingPathLockSubRange(value); self
     }
+
     /// `PagingPathLockMinRange`: bit 5 at offset 8.
     #[inline]
     pub const fn PagingPathLockMinRange(self) -> bool { self.Value & 0x20 != 0 }
@@ -2885,6 +3141,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_PagingPathLockMinRange(mut self, value: bool) -> Self {
         self.set_PagingPathLockMinRange(value); self
     }
+
     /// `ComplexLock`: bit 6 at offset 8.
     #[inline]
     pub const fn ComplexLock(self) -> bool { self.Value & 0x40 != 0 }
@@ -2895,6 +3152,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_ComplexLock(mut self, value: bool) -> Self { self.set_ComplexLock(value); self }
+
     /// `FailVARotation`: bit 7 at offset 8.
     #[inline]
     pub const fn FailVARotation(self) -> bool { self.Value & 0x80 != 0 }
@@ -2907,6 +3165,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_FailVARotation(mut self, value: bool) -> Self { self.set_FailVARotation(value); self }
+
     /// `NoWriteCombined`: bit 8 at offset 8.
     #[inline]
     pub const fn NoWriteCombined(self) -> bool { self.Value & 0x100 != 0 }
@@ -2919,6 +3178,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_NoWriteCombined(mut self, value: bool) -> Self { self.set_NoWriteCombined(value); self }
+
     /// `NoPrePatching`: bit 9 at offset 8.
     #[inline]
     pub const fn NoPrePatching(self) -> bool { self.Value & 0x200 != 0 }
@@ -2931,6 +3191,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_NoPrePatching(mut self, value: bool) -> Self { self.set_NoPrePatching(value); self }
+
     /// `AlwaysRepatch`: bit 10 at offset 8.
     #[inline]
     pub const fn AlwaysRepatch(self) -> bool { self.Value & 0x400 != 0 }
@@ -2943,6 +3204,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[must_use]
     #[inline]
     pub const fn with_AlwaysRepatch(mut self, value: bool) -> Self { self.set_AlwaysRepatch(value); self }
+
     /// `ExpectPreparationFailure`: bit 11 at offset 8.
     #[inline]
     pub const fn ExpectPreparationFailure(self) -> bool { self.Value & 0x800 != 0 }
@@ -2957,6 +3219,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_ExpectPreparationFailure(mut self, value: bool) -> Self {
         self.set_ExpectPreparationFailure(value); self
     }
+
     /// `FailUserModeVAMapping`: bit 12 at offset 8.
     #[inline]
     pub const fn FailUserModeVAMapping(self) -> bool { self.Value & 0x1000 != 0 }
@@ -2971,6 +3234,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_FailUserModeVAMapping(mut self, value: bool) -> Self {
         self.set_FailUserModeVAMapping(value); self
     }
+
     /// `NeverDiscardOfferedAllocation`: bit 13 at offset 8.
     #[inline]
     pub const fn NeverDiscardOfferedAllocation(self) -> bool { self.Value & 0x2000 != 0 }
@@ -2985,6 +3249,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_NeverDiscardOfferedAllocation(mut self, value: bool) -> Self {
         self.set_NeverDiscardOfferedAllocation(value); self
     }
+
     /// `AlwaysDiscardOfferedAllocation`: bit 14 at offset 8.
     #[inline]
     pub const fn AlwaysDiscardOfferedAllocation(self) -> bool { self.Value & 0x4000 != 0 }
@@ -2999,6 +3264,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     pub const fn with_AlwaysDiscardOfferedAllocation(mut self, value: bool) -> Self {
         self.set_AlwaysDiscardOfferedAllocation(value); self
     }
+
     /// `Reserved`: bits 15 to 31 at offset 8.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 15) & 0x1ffff }
@@ -3012,6 +3278,7 @@ impl D3DKMT_VIDMM_ESCAPE_SetFault {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_SetFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "D3DKMT_VIDMM_ESCAPE_SetFault", u64::from(self.Value), &[
@@ -3036,7 +3303,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_Evict {
     /// Offset 16, 8 bytes: `HANDLE`.
     pub hProcess: HANDLE,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_Evict, 16, 8, ResourceHandle 0, AllocationHandle 4, hProcess 8 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_Evict, 16, 8, ResourceHandle: D3DKMT_HANDLE = 0, AllocationHandle: D3DKMT_HANDLE = 4,
+    hProcess: HANDLE = 8,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_Evict {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3050,7 +3322,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_EvictByNtHandle {
     /// Offset 8, 8 bytes: `UINT64`.
     pub NtHandle: u64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, 8, 8, NtHandle 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, 8, 8, NtHandle: u64 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_EvictByNtHandle {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3064,7 +3338,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads {
     /// Offset 8, 4 bytes: `UINT`.
     pub NumVads: u32,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, 4, 4, NumVads 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, 4, 4, NumVads: u32 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3083,12 +3359,18 @@ pub union D3DKMT_VIDMM_ESCAPE_GetVads_u0 {
     pub(crate) GetSegmentCaps: D3DKMT_GET_SEGMENT_CAPS,
     pub(crate) _bytes: [u8; 1072],
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetVads_u0, 1072, 8 }
+
+plain_union! {
+    D3DKMT_VIDMM_ESCAPE_GetVads_u0, 1072, 8, D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, D3DKMT_VAD_DESC,
+    D3DKMT_VA_RANGE_DESC, D3DKMT_GET_GPUMMU_CAPS, D3DKMT_GET_PTE, D3DKMT_GET_SEGMENT_CAPS, [u8; 1072],
+}
+
 impl D3DKMT_VIDMM_ESCAPE_GetVads_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_GetVads_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_VIDMM_ESCAPE_GetVads_u0")
@@ -3106,11 +3388,17 @@ pub struct D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Offset 1084, 4 bytes: `NTSTATUS`.
     pub Status: NTSTATUS,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetVads, 1080, 8, u0 0, Command 1072, Status 1076 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_GetVads, 1080, 8, u0: D3DKMT_VIDMM_ESCAPE_GetVads_u0 = 0,
+    Command: D3DKMT_VAD_ESCAPE_COMMAND = 1072, Status: NTSTATUS = 1076,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `GetNumVads` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn GetNumVads(&self) -> &D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads { plain::view(&self.u0) }
@@ -3124,6 +3412,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     pub const fn set_GetNumVads(&mut self, value: D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GetVad` at offset 8, 40 bytes: `D3DKMT_VAD_DESC`.
     #[inline]
     pub const fn GetVad(&self) -> &D3DKMT_VAD_DESC { plain::view(&self.u0) }
@@ -3133,6 +3422,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetVad`.
     #[inline]
     pub const fn set_GetVad(&mut self, value: D3DKMT_VAD_DESC) { plain::put(&mut self.u0, value); }
+
     /// `GetVadRange` at offset 8, 72 bytes: `D3DKMT_VA_RANGE_DESC`.
     #[inline]
     pub const fn GetVadRange(&self) -> &D3DKMT_VA_RANGE_DESC { plain::view(&self.u0) }
@@ -3142,6 +3432,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetVadRange`.
     #[inline]
     pub const fn set_GetVadRange(&mut self, value: D3DKMT_VA_RANGE_DESC) { plain::put(&mut self.u0, value); }
+
     /// `GetGpuMmuCaps` at offset 8, 264 bytes: `D3DKMT_GET_GPUMMU_CAPS`.
     #[inline]
     pub const fn GetGpuMmuCaps(&self) -> &D3DKMT_GET_GPUMMU_CAPS { plain::view(&self.u0) }
@@ -3151,6 +3442,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetGpuMmuCaps`.
     #[inline]
     pub const fn set_GetGpuMmuCaps(&mut self, value: D3DKMT_GET_GPUMMU_CAPS) { plain::put(&mut self.u0, value); }
+
     /// `GetPte` at offset 8, 1072 bytes: `D3DKMT_GET_PTE`.
     #[inline]
     pub const fn GetPte(&self) -> &D3DKMT_GET_PTE { plain::view(&self.u0) }
@@ -3160,6 +3452,7 @@ impl D3DKMT_VIDMM_ESCAPE_GetVads {
     /// Stores `GetPte`.
     #[inline]
     pub const fn set_GetPte(&mut self, value: D3DKMT_GET_PTE) { plain::put(&mut self.u0, value); }
+
     /// `GetSegmentCaps` at offset 8, 776 bytes: `D3DKMT_GET_SEGMENT_CAPS`.
     #[inline]
     pub const fn GetSegmentCaps(&self) -> &D3DKMT_GET_SEGMENT_CAPS { plain::view(&self.u0) }
@@ -3180,7 +3473,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_SetBudget {
     /// Offset 16, 8 bytes: `ULONGLONG`.
     pub SystemMemoryBudget: u64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SetBudget, 16, 8, LocalMemoryBudget 0, SystemMemoryBudget 8 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_SetBudget, 16, 8, LocalMemoryBudget: u64 = 0, SystemMemoryBudget: u64 = 8 }
+
 impl D3DKMT_VIDMM_ESCAPE_SetBudget {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3198,7 +3493,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_SuspendProcess {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SuspendProcess, 16, 8, hProcess 0, bAllowWakeOnSubmission 8, _padding12 12 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_SuspendProcess, 16, 8, hProcess: HANDLE = 0, bAllowWakeOnSubmission: BOOL = 8,
+    _padding12: Padding<4> = 12,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_SuspendProcess {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3212,7 +3512,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_ResumeProcess {
     /// Offset 8, 8 bytes: `HANDLE`.
     pub hProcess: HANDLE,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_ResumeProcess, 8, 8, hProcess 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_ResumeProcess, 8, 8, hProcess: HANDLE = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_ResumeProcess {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3226,7 +3528,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_GetBudget {
     /// Offset 8, 8 bytes: `UINT64`.
     pub NumBytesToTrim: u64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_GetBudget, 8, 8, NumBytesToTrim 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_GetBudget, 8, 8, NumBytesToTrim: u64 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_GetBudget {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3244,7 +3548,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_SetTrimIntervals {
     /// Offset 16, 4 bytes: `ULONG`.
     pub IdleTrimInterval: u32,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_SetTrimIntervals, 12, 4, MinTrimInterval 0, MaxTrimInterval 4, IdleTrimInterval 8 }
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_SetTrimIntervals, 12, 4, MinTrimInterval: u32 = 0, MaxTrimInterval: u32 = 4,
+    IdleTrimInterval: u32 = 8,
+}
+
 impl D3DKMT_VIDMM_ESCAPE_SetTrimIntervals {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3258,7 +3567,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_Wake {
     /// Offset 8, 4 bytes: `BOOL`.
     pub bFlush: BOOL,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_Wake, 4, 4, bFlush 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_Wake, 4, 4, bFlush: BOOL = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_Wake {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3282,10 +3593,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_Defrag {
     /// Offset 40, 8 bytes: `ULONGLONG`.
     pub LargestGapAfter: u64,
 }
-assert_layout! {
-    D3DKMT_VIDMM_ESCAPE_Defrag, 40, 8, Operation 0, SegmentId 4, TotalCommitted 8, TotalFree 16, LargestGapBefore 24,
-    LargestGapAfter 32,
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_Defrag, 40, 8, Operation: D3DKMT_DEFRAG_ESCAPE_OPERATION = 0, SegmentId: u32 = 4,
+    TotalCommitted: u64 = 8, TotalFree: u64 = 16, LargestGapBefore: u64 = 24, LargestGapAfter: u64 = 32,
 }
+
 impl D3DKMT_VIDMM_ESCAPE_Defrag {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3307,10 +3620,12 @@ pub struct D3DKMT_VIDMM_ESCAPE_DelayExecution {
     /// Offset 24, 8 bytes: `ULONGLONG`.
     pub PagingFenceValue: u64,
 }
-assert_layout! {
-    D3DKMT_VIDMM_ESCAPE_DelayExecution, 24, 8, hPagingQueue 0, PhysicalAdapterIndex 4, Milliseconds 8, _padding12 12,
-    PagingFenceValue 16,
+
+plain_struct! {
+    D3DKMT_VIDMM_ESCAPE_DelayExecution, 24, 8, hPagingQueue: D3DKMT_HANDLE = 0, PhysicalAdapterIndex: u32 = 4,
+    Milliseconds: u32 = 8, _padding12: Padding<4> = 12, PagingFenceValue: u64 = 16,
 }
+
 impl D3DKMT_VIDMM_ESCAPE_DelayExecution {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3324,7 +3639,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_VerifyIntegrity {
     /// Offset 8, 4 bytes: `UINT`.
     pub SegmentId: u32,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_VerifyIntegrity, 4, 4, SegmentId 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_VerifyIntegrity, 4, 4, SegmentId: u32 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_VerifyIntegrity {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3338,7 +3655,9 @@ pub struct D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig {
     /// Offset 8, 8 bytes: `LONGLONG`.
     pub TimerValue: i64,
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, 8, 8, TimerValue 0 }
+
+plain_struct! { D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, 8, 8, TimerValue: i64 = 0 }
+
 impl D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -3366,24 +3685,26 @@ pub union D3DKMT_VIDMM_ESCAPE_u0 {
     pub(crate) DelayedEvictionConfig: D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig,
     pub(crate) _bytes: [u8; 1080],
 }
-assert_layout! { D3DKMT_VIDMM_ESCAPE_u0, 1080, 8 }
+
+plain_union! {
+    D3DKMT_VIDMM_ESCAPE_u0, 1080, 8, D3DKMT_VIDMM_ESCAPE_SetFault, D3DKMT_VIDMM_ESCAPE_Evict,
+    D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, D3DKMT_VIDMM_ESCAPE_GetVads, D3DKMT_VIDMM_ESCAPE_SetBudget,
+    D3DKMT_VIDMM_ESCAPE_SuspendProcess, D3DKMT_VIDMM_ESCAPE_ResumeProcess, D3DKMT_VIDMM_ESCAPE_GetBudget,
+    D3DKMT_VIDMM_ESCAPE_SetTrimIntervals, D3DKMT_EVICTION_CRITERIA, D3DKMT_VIDMM_ESCAPE_Wake,
+    D3DKMT_VIDMM_ESCAPE_Defrag, D3DKMT_VIDMM_ESCAPE_DelayExecution, D3DKMT_VIDMM_ESCAPE_VerifyIntegrity,
+    D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, [u8; 1080],
+}
+
 impl D3DKMT_VIDMM_ESCAPE_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for D3DKMT_VIDMM_ESCAPE_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "D3DKMT_VIDMM_ESCAPE_u0")
     }
-}
-plain_types! {
-    D3DKMT_VIDMM_ESCAPE, D3DKMT_VIDMM_ESCAPE_SetFault, D3DKMT_VIDMM_ESCAPE_Evict,
-    D3DKMT_VIDMM_ESCAPE_EvictByNtHandle, D3DKMT_VIDMM_ESCAPE_GetVads_GetNumVads, D3DKMT_VIDMM_ESCAPE_GetVads_u0,
-    D3DKMT_VIDMM_ESCAPE_GetVads, D3DKMT_VIDMM_ESCAPE_SetBudget, D3DKMT_VIDMM_ESCAPE_SuspendProcess,
-    D3DKMT_VIDMM_ESCAPE_ResumeProcess, D3DKMT_VIDMM_ESCAPE_GetBudget, D3DKMT_VIDMM_ESCAPE_SetTrimIntervals,
-    D3DKMT_VIDMM_ESCAPE_Wake, D3DKMT_VIDMM_ESCAPE_Defrag, D3DKMT_VIDMM_ESCAPE_DelayExecution,
-    D3DKMT_VIDMM_ESCAPE_VerifyIntegrity, D3DKMT_VIDMM_ESCAPE_DelayedEvictionConfig, D3DKMT_VIDMM_ESCAPE_u0,
 }
 
 /// Leading bytes of [`DRIVER_INITIALIZATION_DATA`] that are the same in [`crate::DRIVER_INITIALIZATION_DATA`].
@@ -3740,69 +4061,152 @@ pub struct DRIVER_INITIALIZATION_DATA {
     /// Offset 1368, 8 bytes: `PDXGKDDI_FLUSHHWQUEUE`.
     pub DxgkDdiFlushHwQueue: PDXGKDDI_FLUSHHWQUEUE,
 }
-assert_layout! {
-    DRIVER_INITIALIZATION_DATA, 1376, 8, Version 0, _padding4 4, DxgkDdiAddDevice 8, DxgkDdiStartDevice 16,
-    DxgkDdiStopDevice 24, DxgkDdiRemoveDevice 32, DxgkDdiDispatchIoRequest 40, DxgkDdiInterruptRoutine 48,
-    DxgkDdiDpcRoutine 56, DxgkDdiQueryChildRelations 64, DxgkDdiQueryChildStatus 72, DxgkDdiQueryDeviceDescriptor 80,
-    DxgkDdiSetPowerState 88, DxgkDdiNotifyAcpiEvent 96, DxgkDdiResetDevice 104, DxgkDdiUnload 112,
-    DxgkDdiQueryInterface 120, DxgkDdiControlEtwLogging 128, DxgkDdiQueryAdapterInfo 136, DxgkDdiCreateDevice 144,
-    DxgkDdiCreateAllocation 152, DxgkDdiDestroyAllocation 160, DxgkDdiDescribeAllocation 168,
-    DxgkDdiGetStandardAllocationDriverData 176, DxgkDdiAcquireSwizzlingRange 184, DxgkDdiReleaseSwizzlingRange 192,
-    DxgkDdiPatch 200, DxgkDdiSubmitCommand 208, DxgkDdiPreemptCommand 216, DxgkDdiBuildPagingBuffer 224,
-    DxgkDdiSetPalette 232, DxgkDdiSetPointerPosition 240, DxgkDdiSetPointerShape 248, DxgkDdiResetFromTimeout 256,
-    DxgkDdiRestartFromTimeout 264, DxgkDdiEscape 272, DxgkDdiCollectDbgInfo 280, DxgkDdiQueryCurrentFence 288,
-    DxgkDdiIsSupportedVidPn 296, DxgkDdiRecommendFunctionalVidPn 304, DxgkDdiEnumVidPnCofuncModality 312,
-    DxgkDdiSetVidPnSourceAddress 320, DxgkDdiSetVidPnSourceVisibility 328, DxgkDdiCommitVidPn 336,
-    DxgkDdiUpdateActiveVidPnPresentPath 344, DxgkDdiRecommendMonitorModes 352, DxgkDdiRecommendVidPnTopology 360,
-    DxgkDdiGetScanLine 368, DxgkDdiStopCapture 376, DxgkDdiControlInterrupt 384, DxgkDdiCreateOverlay 392,
-    DxgkDdiDestroyDevice 400, DxgkDdiOpenAllocation 408, DxgkDdiCloseAllocation 416, DxgkDdiRender 424,
-    DxgkDdiPresent 432, DxgkDdiUpdateOverlay 440, DxgkDdiFlipOverlay 448, DxgkDdiDestroyOverlay 456,
-    DxgkDdiCreateContext 464, DxgkDdiDestroyContext 472, DxgkDdiLinkDevice 480,
-    DxgkDdiSetDisplayPrivateDriverFormat 488, DxgkDdiDescribePageTable 496, DxgkDdiUpdatePageTable 504,
-    DxgkDdiUpdatePageDirectory 512, DxgkDdiMovePageDirectory 520, DxgkDdiSubmitRender 528,
-    DxgkDdiCreateAllocation2 536, DxgkDdiRenderKm 544, Reserved 552, DxgkDdiQueryVidPnHWCapability 560,
-    DxgkDdiSetPowerComponentFState 568, DxgkDdiQueryDependentEngineGroup 576, DxgkDdiQueryEngineStatus 584,
-    DxgkDdiResetEngine 592, DxgkDdiStopDeviceAndReleasePostDisplayOwnership 600, DxgkDdiSystemDisplayEnable 608,
-    DxgkDdiSystemDisplayWrite 616, DxgkDdiCancelCommand 624, DxgkDdiGetChildContainerId 632,
-    DxgkDdiPowerRuntimeControlRequest 640, DxgkDdiSetVidPnSourceAddressWithMultiPlaneOverlay 648,
-    DxgkDdiNotifySurpriseRemoval 656, DxgkDdiGetNodeMetadata 664, DxgkDdiSetPowerPState 672,
-    DxgkDdiControlInterrupt2 680, DxgkDdiCheckMultiPlaneOverlaySupport 688, DxgkDdiCalibrateGpuClock 696,
-    DxgkDdiFormatHistoryBuffer 704, DxgkDdiRenderGdi 712, DxgkDdiSubmitCommandVirtual 720,
-    DxgkDdiSetRootPageTable 728, DxgkDdiGetRootPageTableSize 736, DxgkDdiMapCpuHostAperture 744,
-    DxgkDdiUnmapCpuHostAperture 752, DxgkDdiCheckMultiPlaneOverlaySupport2 760, DxgkDdiCreateProcess 768,
-    DxgkDdiDestroyProcess 776, DxgkDdiSetVidPnSourceAddressWithMultiPlaneOverlay2 784, Reserved1 792, Reserved2 800,
-    DxgkDdiPowerRuntimeSetDeviceHandle 808, DxgkDdiSetStablePowerState 816, DxgkDdiSetVideoProtectedRegion 824,
-    DxgkDdiCheckMultiPlaneOverlaySupport3 832, DxgkDdiSetVidPnSourceAddressWithMultiPlaneOverlay3 840,
-    DxgkDdiPostMultiPlaneOverlayPresent 848, DxgkDdiValidateUpdateAllocationProperty 856,
-    DxgkDdiControlModeBehavior 864, DxgkDdiUpdateMonitorLinkInfo 872, DxgkDdiCreateHwContext 880,
-    DxgkDdiDestroyHwContext 888, DxgkDdiCreateHwQueue 896, DxgkDdiDestroyHwQueue 904,
-    DxgkDdiSubmitCommandToHwQueue 912, DxgkDdiSwitchToHwContextList 920, DxgkDdiResetHwEngine 928,
-    DxgkDdiCreatePeriodicFrameNotification 936, DxgkDdiDestroyPeriodicFrameNotification 944,
-    DxgkDdiSetTimingsFromVidPn 952, DxgkDdiSetTargetGamma 960, DxgkDdiSetTargetContentType 968,
-    DxgkDdiSetTargetAnalogCopyProtection 976, DxgkDdiSetTargetAdjustedColorimetry 984,
-    DxgkDdiDisplayDetectControl 992, DxgkDdiQueryConnectionChange 1000, DxgkDdiExchangePreStartInfo 1008,
-    DxgkDdiGetMultiPlaneOverlayCaps 1016, DxgkDdiGetPostCompositionCaps 1024, DxgkDdiUpdateHwContextState 1032,
-    DxgkDdiCreateProtectedSession 1040, DxgkDdiDestroyProtectedSession 1048, DxgkDdiSetSchedulingLogBuffer 1056,
-    DxgkDdiSetupPriorityBands 1064, DxgkDdiNotifyFocusPresent 1072, DxgkDdiSetContextSchedulingProperties 1080,
-    DxgkDdiSuspendContext 1088, DxgkDdiResumeContext 1096, DxgkDdiSetVirtualMachineData 1104,
-    DxgkDdiBeginExclusiveAccess 1112, DxgkDdiEndExclusiveAccess 1120, DxgkDdiQueryDiagnosticTypesSupport 1128,
-    DxgkDdiControlDiagnosticReporting 1136, DxgkDdiResumeHwEngine 1144, DxgkDdiSignalMonitoredFence 1152,
-    DxgkDdiPresentToHwQueue 1160, DxgkDdiValidateSubmitCommand 1168, DxgkDdiSetTargetAdjustedColorimetry2 1176,
-    DxgkDdiSetTrackedWorkloadPowerLevel 1184, DxgkDdiSaveMemoryForHotUpdate 1192,
-    DxgkDdiRestoreMemoryForHotUpdate 1200, DxgkDdiCollectDiagnosticInfo 1208, Reserved3 1216,
-    DxgkDdiControlInterrupt3 1224, DxgkDdiSetFlipQueueLogBuffer 1232, DxgkDdiUpdateFlipQueueLog 1240,
-    DxgkDdiCancelQueuedFlips 1248, DxgkDdiSetInterruptTargetPresentId 1256, DxgkDdiSetAllocationBackingStore 1264,
-    DxgkDdiCreateCpuEvent 1272, DxgkDdiDestroyCpuEvent 1280, DxgkDdiCancelFlips 1288, DxgkDdiCreateNativeFence 1296,
-    DxgkDdiDestroyNativeFence 1304, DxgkDdiUpdateMonitoredValues 1312, DxgkDdiNotifyCurrentValueUpdates 1320,
-    DxgkDdiCreateDoorbell 1328, DxgkDdiConnectDoorbell 1336, DxgkDdiDisconnectDoorbell 1344,
-    DxgkDdiDestroyDoorbell 1352, DxgkDdiNotifyWorkSubmission 1360, DxgkDdiFlushHwQueue 1368,
+
+plain_struct! {
+    DRIVER_INITIALIZATION_DATA, 1376, 8, Version: u32 = 0, _padding4: Padding<4> = 4,
+    DxgkDdiAddDevice: PDXGKDDI_ADD_DEVICE = 8, DxgkDdiStartDevice: PDXGKDDI_START_DEVICE = 16,
+    DxgkDdiStopDevice: PDXGKDDI_STOP_DEVICE = 24, DxgkDdiRemoveDevice: PDXGKDDI_REMOVE_DEVICE = 32,
+    DxgkDdiDispatchIoRequest: PDXGKDDI_DISPATCH_IO_REQUEST = 40,
+    DxgkDdiInterruptRoutine: PDXGKDDI_INTERRUPT_ROUTINE = 48, DxgkDdiDpcRoutine: PDXGKDDI_DPC_ROUTINE = 56,
+    DxgkDdiQueryChildRelations: PDXGKDDI_QUERY_CHILD_RELATIONS = 64,
+    DxgkDdiQueryChildStatus: PDXGKDDI_QUERY_CHILD_STATUS = 72,
+    DxgkDdiQueryDeviceDescriptor: PDXGKDDI_QUERY_DEVICE_DESCRIPTOR = 80,
+    DxgkDdiSetPowerState: PDXGKDDI_SET_POWER_STATE = 88, DxgkDdiNotifyAcpiEvent: PDXGKDDI_NOTIFY_ACPI_EVENT = 96,
+    DxgkDdiResetDevice: PDXGKDDI_RESET_DEVICE = 104, DxgkDdiUnload: PDXGKDDI_UNLOAD = 112,
+    DxgkDdiQueryInterface: PDXGKDDI_QUERY_INTERFACE = 120,
+    DxgkDdiControlEtwLogging: PDXGKDDI_CONTROL_ETW_LOGGING = 128,
+    DxgkDdiQueryAdapterInfo: PDXGKDDI_QUERYADAPTERINFO = 136, DxgkDdiCreateDevice: PDXGKDDI_CREATEDEVICE = 144,
+    DxgkDdiCreateAllocation: PDXGKDDI_CREATEALLOCATION = 152,
+    DxgkDdiDestroyAllocation: PDXGKDDI_DESTROYALLOCATION = 160,
+    DxgkDdiDescribeAllocation: PDXGKDDI_DESCRIBEALLOCATION = 168,
+    DxgkDdiGetStandardAllocationDriverData: PDXGKDDI_GETSTANDARDALLOCATIONDRIVERDATA = 176,
+    DxgkDdiAcquireSwizzlingRange: PDXGKDDI_ACQUIRESWIZZLINGRANGE = 184,
+    DxgkDdiReleaseSwizzlingRange: PDXGKDDI_RELEASESWIZZLINGRANGE = 192, DxgkDdiPatch: PDXGKDDI_PATCH = 200,
+    DxgkDdiSubmitCommand: PDXGKDDI_SUBMITCOMMAND = 208, DxgkDdiPreemptCommand: PDXGKDDI_PREEMPTCOMMAND = 216,
+    DxgkDdiBuildPagingBuffer: PDXGKDDI_BUILDPAGINGBUFFER = 224, DxgkDdiSetPalette: PDXGKDDI_SETPALETTE = 232,
+    DxgkDdiSetPointerPosition: PDXGKDDI_SETPOINTERPOSITION = 240,
+    DxgkDdiSetPointerShape: PDXGKDDI_SETPOINTERSHAPE = 248, DxgkDdiResetFromTimeout: PDXGKDDI_RESETFROMTIMEOUT = 256,
+    DxgkDdiRestartFromTimeout: PDXGKDDI_RESTARTFROMTIMEOUT = 264, DxgkDdiEscape: PDXGKDDI_ESCAPE = 272,
+    DxgkDdiCollectDbgInfo: PDXGKDDI_COLLECTDBGINFO = 280, DxgkDdiQueryCurrentFence: PDXGKDDI_QUERYCURRENTFENCE = 288,
+    DxgkDdiIsSupportedVidPn: PDXGKDDI_ISSUPPORTEDVIDPN = 296,
+    DxgkDdiRecommendFunctionalVidPn: PDXGKDDI_RECOMMENDFUNCTIONALVIDPN = 304,
+    DxgkDdiEnumVidPnCofuncModality: PDXGKDDI_ENUMVIDPNCOFUNCMODALITY = 312,
+    DxgkDdiSetVidPnSourceAddress: PDXGKDDI_SETVIDPNSOURCEADDRESS = 320,
+    DxgkDdiSetVidPnSourceVisibility: PDXGKDDI_SETVIDPNSOURCEVISIBILITY = 328,
+    DxgkDdiCommitVidPn: PDXGKDDI_COMMITVIDPN = 336,
+    DxgkDdiUpdateActiveVidPnPresentPath: PDXGKDDI_UPDATEACTIVEVIDPNPRESENTPATH = 344,
+    DxgkDdiRecommendMonitorModes: PDXGKDDI_RECOMMENDMONITORMODES = 352,
+    DxgkDdiRecommendVidPnTopology: PDXGKDDI_RECOMMENDVIDPNTOPOLOGY = 360,
+    DxgkDdiGetScanLine: PDXGKDDI_GETSCANLINE = 368, DxgkDdiStopCapture: PDXGKDDI_STOPCAPTURE = 376,
+    DxgkDdiControlInterrupt: PDXGKDDI_CONTROLINTERRUPT = 384, DxgkDdiCreateOverlay: PDXGKDDI_CREATEOVERLAY = 392,
+    DxgkDdiDestroyDevice: PDXGKDDI_DESTROYDEVICE = 400, DxgkDdiOpenAllocation: PDXGKDDI_OPENALLOCATIONINFO = 408,
+    DxgkDdiCloseAllocation: PDXGKDDI_CLOSEALLOCATION = 416, DxgkDdiRender: PDXGKDDI_RENDER = 424,
+    DxgkDdiPresent: PDXGKDDI_PRESENT = 432, DxgkDdiUpdateOverlay: PDXGKDDI_UPDATEOVERLAY = 440,
+    DxgkDdiFlipOverlay: PDXGKDDI_FLIPOVERLAY = 448, DxgkDdiDestroyOverlay: PDXGKDDI_DESTROYOVERLAY = 456,
+    DxgkDdiCreateContext: PDXGKDDI_CREATECONTEXT = 464, DxgkDdiDestroyContext: PDXGKDDI_DESTROYCONTEXT = 472,
+    DxgkDdiLinkDevice: PDXGKDDI_LINK_DEVICE = 480,
+    DxgkDdiSetDisplayPrivateDriverFormat: PDXGKDDI_SETDISPLAYPRIVATEDRIVERFORMAT = 488,
+    DxgkDdiDescribePageTable: *mut c_void = 496, DxgkDdiUpdatePageTable: *mut c_void = 504,
+    DxgkDdiUpdatePageDirectory: *mut c_void = 512, DxgkDdiMovePageDirectory: *mut c_void = 520,
+    DxgkDdiSubmitRender: *mut c_void = 528, DxgkDdiCreateAllocation2: *mut c_void = 536,
+    DxgkDdiRenderKm: PDXGKDDI_RENDER = 544, Reserved: *mut c_void = 552,
+    DxgkDdiQueryVidPnHWCapability: PDXGKDDI_QUERYVIDPNHWCAPABILITY = 560,
+    DxgkDdiSetPowerComponentFState: PDXGKDDISETPOWERCOMPONENTFSTATE = 568,
+    DxgkDdiQueryDependentEngineGroup: PDXGKDDI_QUERYDEPENDENTENGINEGROUP = 576,
+    DxgkDdiQueryEngineStatus: PDXGKDDI_QUERYENGINESTATUS = 584, DxgkDdiResetEngine: PDXGKDDI_RESETENGINE = 592,
+    DxgkDdiStopDeviceAndReleasePostDisplayOwnership: PDXGKDDI_STOP_DEVICE_AND_RELEASE_POST_DISPLAY_OWNERSHIP = 600,
+    DxgkDdiSystemDisplayEnable: PDXGKDDI_SYSTEM_DISPLAY_ENABLE = 608,
+    DxgkDdiSystemDisplayWrite: PDXGKDDI_SYSTEM_DISPLAY_WRITE = 616,
+    DxgkDdiCancelCommand: PDXGKDDI_CANCELCOMMAND = 624,
+    DxgkDdiGetChildContainerId: PDXGKDDI_GET_CHILD_CONTAINER_ID = 632,
+    DxgkDdiPowerRuntimeControlRequest: PDXGKDDIPOWERRUNTIMECONTROLREQUEST = 640,
+    DxgkDdiSetVidPnSourceAddressWithMultiPlaneOverlay: PDXGKDDI_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY = 648,
+    DxgkDdiNotifySurpriseRemoval: PDXGKDDI_NOTIFY_SURPRISE_REMOVAL = 656,
+    DxgkDdiGetNodeMetadata: PDXGKDDI_GETNODEMETADATA = 664, DxgkDdiSetPowerPState: PDXGKDDISETPOWERPSTATE = 672,
+    DxgkDdiControlInterrupt2: PDXGKDDI_CONTROLINTERRUPT2 = 680,
+    DxgkDdiCheckMultiPlaneOverlaySupport: PDXGKDDI_CHECKMULTIPLANEOVERLAYSUPPORT = 688,
+    DxgkDdiCalibrateGpuClock: PDXGKDDI_CALIBRATEGPUCLOCK = 696,
+    DxgkDdiFormatHistoryBuffer: PDXGKDDI_FORMATHISTORYBUFFER = 704, DxgkDdiRenderGdi: PDXGKDDI_RENDERGDI = 712,
+    DxgkDdiSubmitCommandVirtual: PDXGKDDI_SUBMITCOMMANDVIRTUAL = 720,
+    DxgkDdiSetRootPageTable: PDXGKDDI_SETROOTPAGETABLE = 728,
+    DxgkDdiGetRootPageTableSize: PDXGKDDI_GETROOTPAGETABLESIZE = 736,
+    DxgkDdiMapCpuHostAperture: PDXGKDDI_MAPCPUHOSTAPERTURE = 744,
+    DxgkDdiUnmapCpuHostAperture: PDXGKDDI_UNMAPCPUHOSTAPERTURE = 752,
+    DxgkDdiCheckMultiPlaneOverlaySupport2: PDXGKDDI_CHECKMULTIPLANEOVERLAYSUPPORT2 = 760,
+    DxgkDdiCreateProcess: PDXGKDDI_CREATEPROCESS = 768, DxgkDdiDestroyProcess: PDXGKDDI_DESTROYPROCESS = 776,
+    DxgkDdiSetVidPnSourceAddressWithMultiPlaneOverlay2: PDXGKDDI_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY2 = 784,
+    Reserved1: *mut c_void = 792, Reserved2: *mut c_void = 800,
+    DxgkDdiPowerRuntimeSetDeviceHandle: PDXGKDDI_POWERRUNTIMESETDEVICEHANDLE = 808,
+    DxgkDdiSetStablePowerState: PDXGKDDI_SETSTABLEPOWERSTATE = 816,
+    DxgkDdiSetVideoProtectedRegion: PDXGKDDI_SETVIDEOPROTECTEDREGION = 824,
+    DxgkDdiCheckMultiPlaneOverlaySupport3: PDXGKDDI_CHECKMULTIPLANEOVERLAYSUPPORT3 = 832,
+    DxgkDdiSetVidPnSourceAddressWithMultiPlaneOverlay3: PDXGKDDI_SETVIDPNSOURCEADDRESSWITHMULTIPLANEOVERLAY3 = 840,
+    DxgkDdiPostMultiPlaneOverlayPresent: PDXGKDDI_POSTMULTIPLANEOVERLAYPRESENT = 848,
+    DxgkDdiValidateUpdateAllocationProperty: PDXGKDDI_VALIDATEUPDATEALLOCATIONPROPERTY = 856,
+    DxgkDdiControlModeBehavior: PDXGKDDI_CONTROLMODEBEHAVIOR = 864,
+    DxgkDdiUpdateMonitorLinkInfo: PDXGKDDI_UPDATEMONITORLINKINFO = 872,
+    DxgkDdiCreateHwContext: PDXGKDDI_CREATEHWCONTEXT = 880, DxgkDdiDestroyHwContext: PDXGKDDI_DESTROYHWCONTEXT = 888,
+    DxgkDdiCreateHwQueue: PDXGKDDI_CREATEHWQUEUE = 896, DxgkDdiDestroyHwQueue: PDXGKDDI_DESTROYHWQUEUE = 904,
+    DxgkDdiSubmitCommandToHwQueue: PDXGKDDI_SUBMITCOMMANDTOHWQUEUE = 912,
+    DxgkDdiSwitchToHwContextList: PDXGKDDI_SWITCHTOHWCONTEXTLIST = 920,
+    DxgkDdiResetHwEngine: PDXGKDDI_RESETHWENGINE = 928,
+    DxgkDdiCreatePeriodicFrameNotification: PDXGKDDI_CREATEPERIODICFRAMENOTIFICATION = 936,
+    DxgkDdiDestroyPeriodicFrameNotification: PDXGKDDI_DESTROYPERIODICFRAMENOTIFICATION = 944,
+    DxgkDdiSetTimingsFromVidPn: PDXGKDDI_SETTIMINGSFROMVIDPN = 952,
+    DxgkDdiSetTargetGamma: PDXGKDDI_SETTARGETGAMMA = 960,
+    DxgkDdiSetTargetContentType: PDXGKDDI_SETTARGETCONTENTTYPE = 968,
+    DxgkDdiSetTargetAnalogCopyProtection: PDXGKDDI_SETTARGETANALOGCOPYPROTECTION = 976,
+    DxgkDdiSetTargetAdjustedColorimetry: PDXGKDDI_SETTARGETADJUSTEDCOLORIMETRY = 984,
+    DxgkDdiDisplayDetectControl: PDXGKDDI_DISPLAYDETECTCONTROL = 992,
+    DxgkDdiQueryConnectionChange: PDXGKDDI_QUERYCONNECTIONCHANGE = 1000,
+    DxgkDdiExchangePreStartInfo: PDXGKDDI_EXCHANGEPRESTARTINFO = 1008,
+    DxgkDdiGetMultiPlaneOverlayCaps: PDXGKDDI_GETMULTIPLANEOVERLAYCAPS = 1016,
+    DxgkDdiGetPostCompositionCaps: PDXGKDDI_GETPOSTCOMPOSITIONCAPS = 1024,
+    DxgkDdiUpdateHwContextState: PDXGKDDI_UPDATEHWCONTEXTSTATE = 1032,
+    DxgkDdiCreateProtectedSession: PDXGKDDI_CREATEPROTECTEDSESSION = 1040,
+    DxgkDdiDestroyProtectedSession: PDXGKDDI_DESTROYPROTECTEDSESSION = 1048,
+    DxgkDdiSetSchedulingLogBuffer: PDXGKDDI_SETSCHEDULINGLOGBUFFER = 1056,
+    DxgkDdiSetupPriorityBands: PDXGKDDI_SETUPPRIORITYBANDS = 1064,
+    DxgkDdiNotifyFocusPresent: PDXGKDDI_NOTIFYFOCUSPRESENT = 1072,
+    DxgkDdiSetContextSchedulingProperties: PDXGKDDI_SETCONTEXTSCHEDULINGPROPERTIES = 1080,
+    DxgkDdiSuspendContext: PDXGKDDI_SUSPENDCONTEXT = 1088, DxgkDdiResumeContext: PDXGKDDI_RESUMECONTEXT = 1096,
+    DxgkDdiSetVirtualMachineData: PDXGKDDI_SETVIRTUALMACHINEDATA = 1104,
+    DxgkDdiBeginExclusiveAccess: PDXGKDDI_BEGINEXCLUSIVEACCESS = 1112,
+    DxgkDdiEndExclusiveAccess: PDXGKDDI_ENDEXCLUSIVEACCESS = 1120,
+    DxgkDdiQueryDiagnosticTypesSupport: PDXGKDDI_QUERYDIAGNOSTICTYPESSUPPORT = 1128,
+    DxgkDdiControlDiagnosticReporting: PDXGKDDI_CONTROLDIAGNOSTICREPORTING = 1136,
+    DxgkDdiResumeHwEngine: PDXGKDDI_RESUMEHWENGINE = 1144,
+    DxgkDdiSignalMonitoredFence: PDXGKDDI_SIGNALMONITOREDFENCE = 1152,
+    DxgkDdiPresentToHwQueue: PDXGKDDI_PRESENTTOHWQUEUE = 1160,
+    DxgkDdiValidateSubmitCommand: PDXGKDDI_VALIDATESUBMITCOMMAND = 1168,
+    DxgkDdiSetTargetAdjustedColorimetry2: PDXGKDDI_SETTARGETADJUSTEDCOLORIMETRY2 = 1176,
+    DxgkDdiSetTrackedWorkloadPowerLevel: PDXGKDDI_SETTRACKEDWORKLOADPOWERLEVEL = 1184,
+    DxgkDdiSaveMemoryForHotUpdate: PDXGKDDI_SAVEMEMORYFORHOTUPDATE = 1192,
+    DxgkDdiRestoreMemoryForHotUpdate: PDXGKDDI_RESTOREMEMORYFORHOTUPDATE = 1200,
+    DxgkDdiCollectDiagnosticInfo: PDXGKDDI_COLLECTDIAGNOSTICINFO = 1208, Reserved3: *mut c_void = 1216,
+    DxgkDdiControlInterrupt3: PDXGKDDI_CONTROLINTERRUPT3 = 1224,
+    DxgkDdiSetFlipQueueLogBuffer: PDXGKDDI_SETFLIPQUEUELOGBUFFER = 1232,
+    DxgkDdiUpdateFlipQueueLog: PDXGKDDI_UPDATEFLIPQUEUELOG = 1240,
+    DxgkDdiCancelQueuedFlips: PDXGKDDI_CANCELQUEUEDFLIPS = 1248,
+    DxgkDdiSetInterruptTargetPresentId: PDXGKDDI_SETINTERRUPTTARGETPRESENTID = 1256,
+    DxgkDdiSetAllocationBackingStore: PDXGKDDI_SETALLOCATIONBACKINGSTORE = 1264,
+    DxgkDdiCreateCpuEvent: PDXGKDDI_CREATECPUEVENT = 1272, DxgkDdiDestroyCpuEvent: PDXGKDDI_DESTROYCPUEVENT = 1280,
+    DxgkDdiCancelFlips: PDXGKDDI_CANCELFLIPS = 1288, DxgkDdiCreateNativeFence: PDXGKDDI_CREATENATIVEFENCE = 1296,
+    DxgkDdiDestroyNativeFence: PDXGKDDI_DESTROYNATIVEFENCE = 1304,
+    DxgkDdiUpdateMonitoredValues: PDXGKDDI_UPDATEMONITOREDVALUES = 1312,
+    DxgkDdiNotifyCurrentValueUpdates: PDXGKDDI_NOTIFYCURRENTVALUEUPDATES = 1320,
+    DxgkDdiCreateDoorbell: PDXGKDDI_CREATEDOORBELL = 1328, DxgkDdiConnectDoorbell: PDXGKDDI_CONNECTDOORBELL = 1336,
+    DxgkDdiDisconnectDoorbell: PDXGKDDI_DISCONNECTDOORBELL = 1344,
+    DxgkDdiDestroyDoorbell: PDXGKDDI_DESTROYDOORBELL = 1352,
+    DxgkDdiNotifyWorkSubmission: PDXGKDDI_NOTIFYWORKSUBMISSION = 1360,
+    DxgkDdiFlushHwQueue: PDXGKDDI_FLUSHHWQUEUE = 1368,
 }
+
 impl DRIVER_INITIALIZATION_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DRIVER_INITIALIZATION_DATA }
 
 /// Leading bytes of [`DXGKARGCB_DISCONNECTDOORBELL`] that are the same in [`crate::DXGKARGCB_DISCONNECTDOORBELL`].
 pub const DXGKARGCB_DISCONNECTDOORBELL_COMMON_BYTES: usize = 8;
@@ -3818,13 +4222,17 @@ pub struct DXGKARGCB_DISCONNECTDOORBELL {
     /// Offset 12, 4 bytes: `D3DDDI_DOORBELLSTATUS`.
     pub DisconnectReason: D3DDDI_DOORBELLSTATUS,
 }
-assert_layout! { DXGKARGCB_DISCONNECTDOORBELL, 16, 8, hHwQueue 0, Flags 8, DisconnectReason 12 }
+
+plain_struct! {
+    DXGKARGCB_DISCONNECTDOORBELL, 16, 8, hHwQueue: HANDLE = 0, Flags: DXGKARGCB_DISCONNECTDOORBELL_FLAGS = 8,
+    DisconnectReason: D3DDDI_DOORBELLSTATUS = 12,
+}
+
 impl DXGKARGCB_DISCONNECTDOORBELL {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARGCB_DISCONNECTDOORBELL }
 
 /// Leading bytes of [`DXGKARGCB_NOTIFY_INTERRUPT_DATA`] that are the same in [`crate::DXGKARGCB_NOTIFY_INTERRUPT_DATA`].
 pub const DXGKARGCB_NOTIFY_INTERRUPT_DATA_COMMON_BYTES: usize = 32;
@@ -3844,11 +4252,18 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     #[doc(hidden)]
     pub _padding76: Padding<4>,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA, 80, 8, InterruptType 0, _padding4 4, u0 8, Flags 72, _padding76 76 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA, 80, 8, InterruptType: DXGK_INTERRUPT_TYPE = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 = 8, Flags: DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS = 72,
+    _padding76: Padding<4> = 76,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `DmaCompleted` at offset 8, 12 bytes: `struct`.
     #[inline]
     pub const fn DmaCompleted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted { plain::view(&self.u0) }
@@ -3862,6 +4277,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DmaCompleted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DmaPreempted` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn DmaPreempted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted { plain::view(&self.u0) }
@@ -3875,6 +4291,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DmaPreempted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DmaFaulted` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn DmaFaulted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted { plain::view(&self.u0) }
@@ -3888,6 +4305,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DmaFaulted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `CrtcVsync` at offset 8, 24 bytes: `struct`.
     #[inline]
     pub const fn CrtcVsync(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync { plain::view(&self.u0) }
@@ -3901,6 +4319,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_CrtcVsync(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DisplayOnlyVsync` at offset 8, 4 bytes: `struct`.
     #[inline]
     pub const fn DisplayOnlyVsync(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync { plain::view(&self.u0) }
@@ -3914,6 +4333,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DisplayOnlyVsync(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync) {
         plain::put(&mut self.u0, value);
     }
+
     /// `CrtcVsyncWithMultiPlaneOverlay` at offset 8, 24 bytes: `struct`.
     #[inline]
     pub const fn CrtcVsyncWithMultiPlaneOverlay(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay {
@@ -3929,6 +4349,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_CrtcVsyncWithMultiPlaneOverlay(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DisplayOnlyPresentProgress` at offset 8, 8 bytes: `DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS`.
     #[inline]
     pub const fn DisplayOnlyPresentProgress(&self) -> &DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS { plain::view(&self.u0) }
@@ -3942,6 +4363,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DisplayOnlyPresentProgress(&mut self, value: DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MiracastEncodeChunkCompleted` at offset 8, 48 bytes: `struct`.
     #[inline]
     pub const fn MiracastEncodeChunkCompleted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted {
@@ -3957,6 +4379,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_MiracastEncodeChunkCompleted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `DmaPageFaulted` at offset 8, 64 bytes: `struct`.
     #[inline]
     pub const fn DmaPageFaulted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted { plain::view(&self.u0) }
@@ -3970,6 +4393,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_DmaPageFaulted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `CrtcVsyncWithMultiPlaneOverlay2` at offset 8, 40 bytes: `struct`.
     #[inline]
     pub const fn CrtcVsyncWithMultiPlaneOverlay2(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2 {
@@ -3985,6 +4409,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_CrtcVsyncWithMultiPlaneOverlay2(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MonitoredFenceSignaled` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn MonitoredFenceSignaled(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled {
@@ -4000,6 +4425,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_MonitoredFenceSignaled(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled) {
         plain::put(&mut self.u0, value);
     }
+
     /// `HwContextListSwitchCompleted` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn HwContextListSwitchCompleted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted {
@@ -4015,6 +4441,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_HwContextListSwitchCompleted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `HwQueuePageFaulted` at offset 8, 64 bytes: `struct`.
     #[inline]
     pub const fn HwQueuePageFaulted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted {
@@ -4030,6 +4457,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_HwQueuePageFaulted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `PeriodicMonitoredFenceSignaled` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn PeriodicMonitoredFenceSignaled(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled {
@@ -4045,6 +4473,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_PeriodicMonitoredFenceSignaled(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SchedulingLogInterrupt` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn SchedulingLogInterrupt(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt {
@@ -4060,6 +4489,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_SchedulingLogInterrupt(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt) {
         plain::put(&mut self.u0, value);
     }
+
     /// `GpuEngineTimeout` at offset 8, 8 bytes: `struct`.
     #[inline]
     pub const fn GpuEngineTimeout(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout { plain::view(&self.u0) }
@@ -4073,6 +4503,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_GpuEngineTimeout(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SuspendContextCompleted` at offset 8, 16 bytes: `struct`.
     #[inline]
     pub const fn SuspendContextCompleted(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted {
@@ -4088,6 +4519,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_SuspendContextCompleted(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted) {
         plain::put(&mut self.u0, value);
     }
+
     /// `CrtcVsyncWithMultiPlaneOverlay3` at offset 8, 40 bytes: `struct`.
     #[inline]
     pub const fn CrtcVsyncWithMultiPlaneOverlay3(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3 {
@@ -4103,6 +4535,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_CrtcVsyncWithMultiPlaneOverlay3(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3) {
         plain::put(&mut self.u0, value);
     }
+
     /// `NativeFenceSignaled` at offset 8, 24 bytes: `struct`.
     #[inline]
     pub const fn NativeFenceSignaled(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled {
@@ -4118,6 +4551,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_NativeFenceSignaled(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled) {
         plain::put(&mut self.u0, value);
     }
+
     /// `EngineStateChange` at offset 8, 12 bytes: `struct`.
     #[inline]
     pub const fn EngineStateChange(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange {
@@ -4133,6 +4567,7 @@ impl DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     pub const fn set_EngineStateChange(&mut self, value: DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Reserved` at offset 8, 64 bytes: `struct`.
     #[inline]
     pub const fn Reserved(&self) -> &DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved { plain::view(&self.u0) }
@@ -4159,9 +4594,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted {
     /// Offset 16, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted, 12, 4, SubmissionFenceId 0, NodeOrdinal 4, EngineOrdinal 8,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted, 12, 4, SubmissionFenceId: u32 = 0, NodeOrdinal: u32 = 4,
+    EngineOrdinal: u32 = 8,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4181,10 +4619,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted {
     /// Offset 20, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted, 16, 4, PreemptionFenceId 0, LastCompletedFenceId 4, NodeOrdinal 8,
-    EngineOrdinal 12,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted, 16, 4, PreemptionFenceId: u32 = 0, LastCompletedFenceId: u32 = 4,
+    NodeOrdinal: u32 = 8, EngineOrdinal: u32 = 12,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4204,9 +4644,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted {
     /// Offset 20, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted, 16, 4, FaultedFenceId 0, Status 4, NodeOrdinal 8, EngineOrdinal 12,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted, 16, 4, FaultedFenceId: u32 = 0, Status: NTSTATUS = 4,
+    NodeOrdinal: u32 = 8, EngineOrdinal: u32 = 12,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4228,10 +4671,13 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync, 24, 8, VidPnTargetId 0, _padding4 4, PhysicalAddress 8,
-    PhysicalAdapterMask 16, _padding20 20,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync, 24, 8, VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+    _padding4: Padding<4> = 4, PhysicalAddress: PHYSICAL_ADDRESS = 8, PhysicalAdapterMask: u32 = 16,
+    _padding20: Padding<4> = 20,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4245,7 +4691,11 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync {
     /// Offset 8, 4 bytes: `D3DDDI_VIDEO_PRESENT_TARGET_ID`.
     pub VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync, 4, 4, VidPnTargetId 0 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync, 4, 4, VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4267,10 +4717,14 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay {
     /// Offset 24, 8 bytes: `DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO *`.
     pub pMultiPlaneOverlayVsyncInfo: *mut DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay, 24, 8, VidPnTargetId 0, PhysicalAdapterMask 4,
-    MultiPlaneOverlayVsyncInfoCount 8, _padding12 12, pMultiPlaneOverlayVsyncInfo 16,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay, 24, 8,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, PhysicalAdapterMask: u32 = 4,
+    MultiPlaneOverlayVsyncInfoCount: u32 = 8, _padding12: Padding<4> = 12,
+    pMultiPlaneOverlayVsyncInfo: *mut DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO = 16,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4294,10 +4748,14 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted {
     /// Offset 52, 4 bytes: `NTSTATUS`.
     pub Status: NTSTATUS,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted, 48, 8, VidPnTargetId 0, _padding4 4, ChunkInfo 8,
-    pPrivateDriverData 32, PrivateDataDriverSize 40, Status 44,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted, 48, 8,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, _padding4: Padding<4> = 4,
+    ChunkInfo: DXGK_MIRACAST_CHUNK_INFO = 8, pPrivateDriverData: *mut c_void = 32, PrivateDataDriverSize: u32 = 40,
+    Status: NTSTATUS = 44,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4335,12 +4793,15 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted {
     /// Offset 64, 8 bytes: `HANDLE`.
     pub FaultedProcessHandle: HANDLE,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted, 64, 8, FaultedFenceId 0, _padding4 4,
-    FaultedPrimitiveAPISequenceNumber 8, FaultedPipelineStage 16, FaultedBindTableEntry 20, PageFaultFlags 24,
-    _padding28 28, FaultedVirtualAddress 32, NodeOrdinal 40, EngineOrdinal 44, PageTableLevel 48, FaultErrorCode 52,
-    FaultedProcessHandle 56,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted, 64, 8, FaultedFenceId: u32 = 0, _padding4: Padding<4> = 4,
+    FaultedPrimitiveAPISequenceNumber: u64 = 8, FaultedPipelineStage: DXGK_RENDER_PIPELINE_STAGE = 16,
+    FaultedBindTableEntry: u32 = 20, PageFaultFlags: DXGK_PAGE_FAULT_FLAGS = 24, _padding28: Padding<4> = 28,
+    FaultedVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 32, NodeOrdinal: u32 = 40, EngineOrdinal: u32 = 44,
+    PageTableLevel: u32 = 48, FaultErrorCode: DXGK_FAULT_ERROR_CODE = 52, FaultedProcessHandle: HANDLE = 56,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4366,11 +4827,15 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2 {
     /// Offset 40, 8 bytes: `ULONGLONG`.
     pub GpuClockCounter: u64,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2, 40, 8, VidPnTargetId 0, PhysicalAdapterMask 4,
-    MultiPlaneOverlayVsyncInfoCount 8, _padding12 12, pMultiPlaneOverlayVsyncInfo 16, GpuFrequency 24,
-    GpuClockCounter 32,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2, 40, 8,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, PhysicalAdapterMask: u32 = 4,
+    MultiPlaneOverlayVsyncInfoCount: u32 = 8, _padding12: Padding<4> = 12,
+    pMultiPlaneOverlayVsyncInfo: *mut DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO2 = 16, GpuFrequency: u64 = 24,
+    GpuClockCounter: u64 = 32,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4386,7 +4851,11 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled {
     /// Offset 12, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled, 8, 4, NodeOrdinal 0, EngineOrdinal 4 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled, 8, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4404,10 +4873,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted {
     /// Offset 16, 8 bytes: `UINT64`.
     pub ContextSwitchFence: u64,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted, 16, 8, NodeOrdinal 0, EngineOrdinal 4,
-    ContextSwitchFence 8,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted, 16, 8, NodeOrdinal: u32 = 0,
+    EngineOrdinal: u32 = 4, ContextSwitchFence: u64 = 8,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4423,12 +4894,15 @@ pub union DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0 {
     pub(crate) FaultedProcessHandle: HANDLE,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0, 8, 8 }
+
+plain_union! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0, 8, 8, HANDLE, HANDLE, HANDLE, [u8; 8] }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0")
@@ -4464,27 +4938,35 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted {
     #[doc(hidden)]
     pub _padding60: Padding<4>,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted, 64, 8, FaultedFenceId 0, FaultedVirtualAddress 8,
-    FaultedPrimitiveAPISequenceNumber 16, u0 24, NodeOrdinal 32, EngineOrdinal 36, FaultedPipelineStage 40,
-    FaultedBindTableEntry 44, PageFaultFlags 48, PageTableLevel 52, FaultErrorCode 56, _padding60 60,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted, 64, 8, FaultedFenceId: u64 = 0,
+    FaultedVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 8, FaultedPrimitiveAPISequenceNumber: u64 = 16,
+    u0: DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0 = 24, NodeOrdinal: u32 = 32, EngineOrdinal: u32 = 36,
+    FaultedPipelineStage: DXGK_RENDER_PIPELINE_STAGE = 40, FaultedBindTableEntry: u32 = 44,
+    PageFaultFlags: DXGK_PAGE_FAULT_FLAGS = 48, PageTableLevel: u32 = 52, FaultErrorCode: DXGK_FAULT_ERROR_CODE = 56,
+    _padding60: Padding<4> = 60,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `FaultedHwQueue` at offset 32, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn FaultedHwQueue(&self) -> HANDLE { plain::get(&self.u0) }
     /// Stores `FaultedHwQueue`.
     #[inline]
     pub const fn set_FaultedHwQueue(&mut self, value: HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `FaultedHwContext` at offset 32, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn FaultedHwContext(&self) -> HANDLE { plain::get(&self.u0) }
     /// Stores `FaultedHwContext`.
     #[inline]
     pub const fn set_FaultedHwContext(&mut self, value: HANDLE) { plain::put(&mut self.u0, value); }
+
     /// `FaultedProcessHandle` at offset 32, 8 bytes: `HANDLE`.
     #[inline]
     pub const fn FaultedProcessHandle(&self) -> HANDLE { plain::get(&self.u0) }
@@ -4502,9 +4984,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled {
     /// Offset 12, 4 bytes: `UINT`.
     pub NotificationID: u32,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled, 8, 4, VidPnTargetId 0, NotificationID 4,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled, 8, 4,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, NotificationID: u32 = 4,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4520,7 +5005,11 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt {
     /// Offset 12, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt, 8, 4, NodeOrdinal 0, EngineOrdinal 4 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt, 8, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4536,7 +5025,9 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout {
     /// Offset 12, 4 bytes: `UINT`.
     pub EngineOrdinal: u32,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout, 8, 4, NodeOrdinal 0, EngineOrdinal 4 }
+
+plain_struct! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout, 8, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4552,7 +5043,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted {
     /// Offset 16, 8 bytes: `UINT64`.
     pub ContextSuspendFence: u64,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted, 16, 8, hContext 0, ContextSuspendFence 8 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted, 16, 8, hContext: HANDLE = 0,
+    ContextSuspendFence: u64 = 8,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4578,11 +5074,15 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3 {
     /// Offset 40, 8 bytes: `ULONGLONG`.
     pub GpuClockCounter: u64,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3, 40, 8, VidPnTargetId 0, PhysicalAdapterMask 4,
-    MultiPlaneOverlayVsyncInfoCount 8, _padding12 12, pMultiPlaneOverlayVsyncInfo 16, GpuFrequency 24,
-    GpuClockCounter 32,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3, 40, 8,
+    VidPnTargetId: D3DDDI_VIDEO_PRESENT_TARGET_ID = 0, PhysicalAdapterMask: u32 = 4,
+    MultiPlaneOverlayVsyncInfoCount: u32 = 8, _padding12: Padding<4> = 12,
+    pMultiPlaneOverlayVsyncInfo: *mut DXGK_MULTIPLANE_OVERLAY_VSYNC_INFO3 = 16, GpuFrequency: u64 = 24,
+    GpuClockCounter: u64 = 32,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4604,10 +5104,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled {
     /// Offset 24, 8 bytes: `HANDLE *`.
     pub pSignaledNativeFenceArray: *mut HANDLE,
 }
-assert_layout! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled, 24, 8, NodeOrdinal 0, EngineOrdinal 4,
-    SignaledNativeFenceCount 8, _padding12 12, pSignaledNativeFenceArray 16,
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled, 24, 8, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4,
+    SignaledNativeFenceCount: u32 = 8, _padding12: Padding<4> = 12, pSignaledNativeFenceArray: *mut HANDLE = 16,
 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4625,7 +5127,12 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange {
     /// Offset 16, 4 bytes: `DXGK_ENGINE_STATE`.
     pub NewState: DXGK_ENGINE_STATE,
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange, 12, 4, NodeOrdinal 0, EngineOrdinal 4, NewState 8 }
+
+plain_struct! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange, 12, 4, NodeOrdinal: u32 = 0, EngineOrdinal: u32 = 4,
+    NewState: DXGK_ENGINE_STATE = 8,
+}
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4639,7 +5146,9 @@ pub struct DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved {
     /// Offset 8, 64 bytes: `UINT[16]`.
     pub Reserved: [u32; 16],
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved, 64, 4, Reserved 0 }
+
+plain_struct! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved, 64, 4, Reserved: [u32; 16] = 0 }
+
 impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -4673,33 +5182,34 @@ pub union DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 {
     pub(crate) Reserved: DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved,
     pub(crate) _bytes: [u8; 64],
 }
-assert_layout! { DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0, 64, 8 }
-impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 {
-    /// All bytes zero: what Windows passes where nothing else is said.
-    #[inline]
-    pub const fn zeroed() -> Self { plain::zeroed() }
-}
-impl fmt::Debug for DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        plain::debug_union(f, "DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0")
-    }
-}
-plain_types! {
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA, DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted,
+
+plain_union! {
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0, 64, 8, DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaCompleted,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPreempted, DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaFaulted,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsync, DXGKARGCB_NOTIFY_INTERRUPT_DATA_DisplayOnlyVsync,
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay,
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay, DXGKARGCB_PRESENT_DISPLAYONLY_PROGRESS,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_MiracastEncodeChunkCompleted, DXGKARGCB_NOTIFY_INTERRUPT_DATA_DmaPageFaulted,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay2,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_MonitoredFenceSignaled,
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted,
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted_u0, DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted,
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwContextListSwitchCompleted, DXGKARGCB_NOTIFY_INTERRUPT_DATA_HwQueuePageFaulted,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_PeriodicMonitoredFenceSignaled,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_SchedulingLogInterrupt, DXGKARGCB_NOTIFY_INTERRUPT_DATA_GpuEngineTimeout,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_SuspendContextCompleted,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_CrtcVsyncWithMultiPlaneOverlay3,
     DXGKARGCB_NOTIFY_INTERRUPT_DATA_NativeFenceSignaled, DXGKARGCB_NOTIFY_INTERRUPT_DATA_EngineStateChange,
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved, DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0,
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA_Reserved, [u8; 64],
+}
+
+impl DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 {
+    /// All bytes zero: what Windows passes where nothing else is said.
+    #[inline]
+    pub const fn zeroed() -> Self { plain::zeroed() }
+}
+
+impl fmt::Debug for DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        plain::debug_union(f, "DXGKARGCB_NOTIFY_INTERRUPT_DATA_u0")
+    }
 }
 
 /// Leading bytes of [`DXGKARG_BUILDPAGINGBUFFER`] that are the same in [`crate::DXGKARG_BUILDPAGINGBUFFER`].
@@ -4736,15 +5246,21 @@ pub struct DXGKARG_BUILDPAGINGBUFFER {
     #[doc(hidden)]
     pub _padding316: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER, 320, 8, pDmaBuffer 0, DmaSize 8, _padding12 12, pDmaBufferPrivateData 16,
-    DmaBufferPrivateDataSize 24, Operation 28, MultipassOffset 32, _padding36 36, u0 40, hSystemContext 296,
-    DmaBufferGpuVirtualAddress 304, DmaBufferWriteOffset 312, _padding316 316,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER, 320, 8, pDmaBuffer: *mut c_void = 0, DmaSize: u32 = 8, _padding12: Padding<4> = 12,
+    pDmaBufferPrivateData: *mut c_void = 16, DmaBufferPrivateDataSize: u32 = 24,
+    Operation: DXGK_BUILDPAGINGBUFFER_OPERATION = 28, MultipassOffset: u32 = 32, _padding36: Padding<4> = 36,
+    u0: DXGKARG_BUILDPAGINGBUFFER_u0 = 40, hSystemContext: HANDLE = 296,
+    DmaBufferGpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 304, DmaBufferWriteOffset: u32 = 312,
+    _padding316: Padding<4> = 316,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Transfer` at offset 40, 64 bytes: `struct`.
     #[inline]
     pub const fn Transfer(&self) -> &DXGKARG_BUILDPAGINGBUFFER_Transfer { plain::view(&self.u0) }
@@ -4754,6 +5270,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     /// Stores `Transfer`.
     #[inline]
     pub const fn set_Transfer(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_Transfer) { plain::put(&mut self.u0, value); }
+
     /// `Fill` at offset 40, 40 bytes: `struct`.
     #[inline]
     pub const fn Fill(&self) -> &DXGKARG_BUILDPAGINGBUFFER_Fill { plain::view(&self.u0) }
@@ -4763,6 +5280,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     /// Stores `Fill`.
     #[inline]
     pub const fn set_Fill(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_Fill) { plain::put(&mut self.u0, value); }
+
     /// `DiscardContent` at offset 40, 24 bytes: `struct`.
     #[inline]
     pub const fn DiscardContent(&self) -> &DXGKARG_BUILDPAGINGBUFFER_DiscardContent { plain::view(&self.u0) }
@@ -4776,6 +5294,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_DiscardContent(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_DiscardContent) {
         plain::put(&mut self.u0, value);
     }
+
     /// `ReadPhysical` at offset 40, 16 bytes: `struct`.
     #[inline]
     pub const fn ReadPhysical(&self) -> &DXGKARG_BUILDPAGINGBUFFER_ReadPhysical { plain::view(&self.u0) }
@@ -4789,6 +5308,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_ReadPhysical(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_ReadPhysical) {
         plain::put(&mut self.u0, value);
     }
+
     /// `WritePhysical` at offset 40, 16 bytes: `struct`.
     #[inline]
     pub const fn WritePhysical(&self) -> &DXGKARG_BUILDPAGINGBUFFER_WritePhysical { plain::view(&self.u0) }
@@ -4802,6 +5322,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_WritePhysical(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_WritePhysical) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MapApertureSegment` at offset 40, 56 bytes: `struct`.
     #[inline]
     pub const fn MapApertureSegment(&self) -> &DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment { plain::view(&self.u0) }
@@ -4815,6 +5336,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_MapApertureSegment(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment) {
         plain::put(&mut self.u0, value);
     }
+
     /// `UnmapApertureSegment` at offset 40, 48 bytes: `struct`.
     #[inline]
     pub const fn UnmapApertureSegment(&self) -> &DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment {
@@ -4830,6 +5352,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_UnmapApertureSegment(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SpecialLockTransfer` at offset 40, 72 bytes: `struct`.
     #[inline]
     pub const fn SpecialLockTransfer(&self) -> &DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer { plain::view(&self.u0) }
@@ -4843,6 +5366,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_SpecialLockTransfer(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer) {
         plain::put(&mut self.u0, value);
     }
+
     /// `InitContextResource` at offset 40, 40 bytes: `struct`.
     #[inline]
     pub const fn InitContextResource(&self) -> &DXGKARG_BUILDPAGINGBUFFER_InitContextResource { plain::view(&self.u0) }
@@ -4856,6 +5380,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_InitContextResource(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_InitContextResource) {
         plain::put(&mut self.u0, value);
     }
+
     /// `TransferVirtual` at offset 40, 64 bytes: `DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL`.
     #[inline]
     pub const fn TransferVirtual(&self) -> &DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL { plain::view(&self.u0) }
@@ -4869,6 +5394,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_TransferVirtual(&mut self, value: DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL) {
         plain::put(&mut self.u0, value);
     }
+
     /// `FillVirtual` at offset 40, 40 bytes: `DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL`.
     #[inline]
     pub const fn FillVirtual(&self) -> &DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL { plain::view(&self.u0) }
@@ -4880,6 +5406,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_FillVirtual(&mut self, value: DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL) {
         plain::put(&mut self.u0, value);
     }
+
     /// `UpdatePageTable` at offset 40, 104 bytes: `DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE`.
     #[inline]
     pub const fn UpdatePageTable(&self) -> &DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE { plain::view(&self.u0) }
@@ -4893,6 +5420,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_UpdatePageTable(&mut self, value: DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `FlushTlb` at offset 40, 40 bytes: `DXGK_BUILDPAGINGBUFFER_FLUSHTLB`.
     #[inline]
     pub const fn FlushTlb(&self) -> &DXGK_BUILDPAGINGBUFFER_FLUSHTLB { plain::view(&self.u0) }
@@ -4902,6 +5430,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     /// Stores `FlushTlb`.
     #[inline]
     pub const fn set_FlushTlb(&mut self, value: DXGK_BUILDPAGINGBUFFER_FLUSHTLB) { plain::put(&mut self.u0, value); }
+
     /// `CopyPageTableEntries` at offset 40, 16 bytes: `DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES`.
     #[inline]
     pub const fn CopyPageTableEntries(&self) -> &DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES { plain::view(&self.u0) }
@@ -4915,6 +5444,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_CopyPageTableEntries(&mut self, value: DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES) {
         plain::put(&mut self.u0, value);
     }
+
     /// `UpdateContextAllocation` at offset 40, 32 bytes: `DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION`.
     #[inline]
     pub const fn UpdateContextAllocation(&self) -> &DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION {
@@ -4930,6 +5460,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_UpdateContextAllocation(&mut self, value: DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION) {
         plain::put(&mut self.u0, value);
     }
+
     /// `NotifyResidency` at offset 40, 32 bytes: `DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY`.
     #[inline]
     pub const fn NotifyResidency(&self) -> &DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY { plain::view(&self.u0) }
@@ -4943,6 +5474,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_NotifyResidency(&mut self, value: DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY) {
         plain::put(&mut self.u0, value);
     }
+
     /// `SignalMonitoredFence` at offset 40, 16 bytes: `DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE`.
     #[inline]
     pub const fn SignalMonitoredFence(&self) -> &DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE { plain::view(&self.u0) }
@@ -4956,6 +5488,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_SignalMonitoredFence(&mut self, value: DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE) {
         plain::put(&mut self.u0, value);
     }
+
     /// `MapApertureSegment2` at offset 40, 72 bytes: `struct`.
     #[inline]
     pub const fn MapApertureSegment2(&self) -> &DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2 { plain::view(&self.u0) }
@@ -4969,6 +5502,7 @@ impl DXGKARG_BUILDPAGINGBUFFER {
     pub const fn set_MapApertureSegment2(&mut self, value: DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2) {
         plain::put(&mut self.u0, value);
     }
+
     /// `Reserved` at offset 40, 256 bytes: `struct`.
     #[inline]
     pub const fn Reserved(&self) -> &DXGKARG_BUILDPAGINGBUFFER_Reserved { plain::view(&self.u0) }
@@ -4988,12 +5522,15 @@ pub union DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0 {
     pub(crate) pMdl: *mut MDL,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0, 8, 8 }
+
+plain_union! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0, 8, 8, LARGE_INTEGER, *mut MDL, [u8; 8] }
+
 impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0")
@@ -5011,11 +5548,17 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Transfer_Source {
     /// Offset 72, 8 bytes: anonymous union.
     pub u0: DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Source, 16, 8, SegmentId 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_Transfer_Source, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0 = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Source {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentAddress` at offset 72, 8 bytes: `LARGE_INTEGER`.
     #[inline]
     pub const fn SegmentAddress(&self) -> &LARGE_INTEGER { plain::view(&self.u0) }
@@ -5025,6 +5568,7 @@ impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Source {
     /// Stores `SegmentAddress`.
     #[inline]
     pub const fn set_SegmentAddress(&mut self, value: LARGE_INTEGER) { plain::put(&mut self.u0, value); }
+
     /// `pMdl` at offset 72, 8 bytes: `MDL *`.
     #[inline]
     pub const fn pMdl(&self) -> *mut MDL { plain::get(&self.u0) }
@@ -5041,12 +5585,15 @@ pub union DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0 {
     pub(crate) pMdl: *mut MDL,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0, 8, 8 }
+
+plain_union! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0, 8, 8, LARGE_INTEGER, *mut MDL, [u8; 8] }
+
 impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0")
@@ -5064,11 +5611,17 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination {
     /// Offset 88, 8 bytes: anonymous union.
     pub u0: DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination, 16, 8, SegmentId 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0 = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentAddress` at offset 88, 8 bytes: `LARGE_INTEGER`.
     #[inline]
     pub const fn SegmentAddress(&self) -> &LARGE_INTEGER { plain::view(&self.u0) }
@@ -5078,6 +5631,7 @@ impl DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination {
     /// Stores `SegmentAddress`.
     #[inline]
     pub const fn set_SegmentAddress(&mut self, value: LARGE_INTEGER) { plain::put(&mut self.u0, value); }
+
     /// `pMdl` at offset 88, 8 bytes: `MDL *`.
     #[inline]
     pub const fn pMdl(&self) -> *mut MDL { plain::get(&self.u0) }
@@ -5107,10 +5661,14 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Transfer {
     /// Offset 100, 4 bytes: `UINT`.
     pub MdlOffset: u32,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_Transfer, 64, 8, hAllocation 0, TransferOffset 8, _padding12 12, TransferSize 16,
-    Source 24, Destination 40, Flags 56, MdlOffset 60,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_Transfer, 64, 8, hAllocation: HANDLE = 0, TransferOffset: u32 = 8,
+    _padding12: Padding<4> = 12, TransferSize: usize = 16, Source: DXGKARG_BUILDPAGINGBUFFER_Transfer_Source = 24,
+    Destination: DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination = 40, Flags: DXGK_TRANSFERFLAGS = 56,
+    MdlOffset: u32 = 60,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_Transfer {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5128,7 +5686,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Fill_Destination {
     /// Offset 72, 8 bytes: `LARGE_INTEGER`.
     pub SegmentAddress: LARGE_INTEGER,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Fill_Destination, 16, 8, SegmentId 0, _padding4 4, SegmentAddress 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_Fill_Destination, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    SegmentAddress: LARGE_INTEGER = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_Fill_Destination {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5150,9 +5713,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Fill {
     /// Offset 64, 16 bytes: `struct`.
     pub Destination: DXGKARG_BUILDPAGINGBUFFER_Fill_Destination,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_Fill, 40, 8, hAllocation 0, FillSize 8, FillPattern 16, _padding20 20, Destination 24,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_Fill, 40, 8, hAllocation: HANDLE = 0, FillSize: usize = 8, FillPattern: u32 = 16,
+    _padding20: Padding<4> = 20, Destination: DXGKARG_BUILDPAGINGBUFFER_Fill_Destination = 24,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_Fill {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5172,9 +5738,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_DiscardContent {
     /// Offset 56, 8 bytes: `PHYSICAL_ADDRESS`.
     pub SegmentAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_DiscardContent, 24, 8, hAllocation 0, Flags 8, SegmentId 12, SegmentAddress 16,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_DiscardContent, 24, 8, hAllocation: HANDLE = 0, Flags: DXGK_DISCARDCONTENTFLAGS = 8,
+    SegmentId: u32 = 12, SegmentAddress: PHYSICAL_ADDRESS = 16,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_DiscardContent {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5192,7 +5761,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_ReadPhysical {
     /// Offset 48, 8 bytes: `PHYSICAL_ADDRESS`.
     pub PhysicalAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_ReadPhysical, 16, 8, SegmentId 0, _padding4 4, PhysicalAddress 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_ReadPhysical, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    PhysicalAddress: PHYSICAL_ADDRESS = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_ReadPhysical {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5210,7 +5784,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_WritePhysical {
     /// Offset 48, 8 bytes: `PHYSICAL_ADDRESS`.
     pub PhysicalAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_WritePhysical, 16, 8, SegmentId 0, _padding4 4, PhysicalAddress 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_WritePhysical, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    PhysicalAddress: PHYSICAL_ADDRESS = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_WritePhysical {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5240,10 +5819,13 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment {
     /// Offset 92, 4 bytes: `ULONG`.
     pub MdlOffset: u32,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment, 56, 8, hDevice 0, hAllocation 8, SegmentId 16, _padding20 20,
-    OffsetInPages 24, NumberOfPages 32, pMdl 40, Flags 48, MdlOffset 52,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment, 56, 8, hDevice: HANDLE = 0, hAllocation: HANDLE = 8,
+    SegmentId: u32 = 16, _padding20: Padding<4> = 20, OffsetInPages: usize = 24, NumberOfPages: usize = 32,
+    pMdl: *mut MDL = 40, Flags: DXGK_MAPAPERTUREFLAGS = 48, MdlOffset: u32 = 52,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5269,10 +5851,13 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment {
     /// Offset 80, 8 bytes: `PHYSICAL_ADDRESS`.
     pub DummyPage: PHYSICAL_ADDRESS,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment, 48, 8, hDevice 0, hAllocation 8, SegmentId 16, _padding20 20,
-    OffsetInPages 24, NumberOfPages 32, DummyPage 40,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment, 48, 8, hDevice: HANDLE = 0, hAllocation: HANDLE = 8,
+    SegmentId: u32 = 16, _padding20: Padding<4> = 20, OffsetInPages: usize = 24, NumberOfPages: usize = 32,
+    DummyPage: PHYSICAL_ADDRESS = 40,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5287,12 +5872,15 @@ pub union DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0 {
     pub(crate) pMdl: *mut MDL,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0, 8, 8 }
+
+plain_union! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0, 8, 8, LARGE_INTEGER, *mut MDL, [u8; 8] }
+
 impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0")
@@ -5310,11 +5898,17 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source {
     /// Offset 72, 8 bytes: anonymous union.
     pub u0: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source, 16, 8, SegmentId 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0 = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentAddress` at offset 72, 8 bytes: `LARGE_INTEGER`.
     #[inline]
     pub const fn SegmentAddress(&self) -> &LARGE_INTEGER { plain::view(&self.u0) }
@@ -5324,6 +5918,7 @@ impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source {
     /// Stores `SegmentAddress`.
     #[inline]
     pub const fn set_SegmentAddress(&mut self, value: LARGE_INTEGER) { plain::put(&mut self.u0, value); }
+
     /// `pMdl` at offset 72, 8 bytes: `MDL *`.
     #[inline]
     pub const fn pMdl(&self) -> *mut MDL { plain::get(&self.u0) }
@@ -5340,12 +5935,15 @@ pub union DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0 {
     pub(crate) pMdl: *mut MDL,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0, 8, 8 }
+
+plain_union! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0, 8, 8, LARGE_INTEGER, *mut MDL, [u8; 8] }
+
 impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0")
@@ -5363,11 +5961,17 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination {
     /// Offset 88, 8 bytes: anonymous union.
     pub u0: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination, 16, 8, SegmentId 0, _padding4 4, u0 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination, 16, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0 = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentAddress` at offset 88, 8 bytes: `LARGE_INTEGER`.
     #[inline]
     pub const fn SegmentAddress(&self) -> &LARGE_INTEGER { plain::view(&self.u0) }
@@ -5377,6 +5981,7 @@ impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination {
     /// Stores `SegmentAddress`.
     #[inline]
     pub const fn set_SegmentAddress(&mut self, value: LARGE_INTEGER) { plain::put(&mut self.u0, value); }
+
     /// `pMdl` at offset 88, 8 bytes: `MDL *`.
     #[inline]
     pub const fn pMdl(&self) -> *mut MDL { plain::get(&self.u0) }
@@ -5410,10 +6015,15 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer {
     #[doc(hidden)]
     pub _padding68: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer, 72, 8, hAllocation 0, TransferOffset 8, _padding12 12,
-    TransferSize 16, Source 24, Destination 40, Flags 56, SwizzlingRangeId 60, SwizzlingRangeData 64, _padding68 68,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer, 72, 8, hAllocation: HANDLE = 0, TransferOffset: u32 = 8,
+    _padding12: Padding<4> = 12, TransferSize: usize = 16,
+    Source: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source = 24,
+    Destination: DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination = 40, Flags: DXGK_TRANSFERFLAGS = 56,
+    SwizzlingRangeId: u32 = 60, SwizzlingRangeData: u32 = 64, _padding68: Padding<4> = 68,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5428,12 +6038,15 @@ pub union DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0 {
     pub(crate) pMdl: *mut MDL,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0, 8, 8 }
+
+plain_union! { DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0, 8, 8, LARGE_INTEGER, *mut MDL, [u8; 8] }
+
 impl DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0")
@@ -5455,14 +6068,18 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination {
     /// Offset 72, 8 bytes: `D3DGPU_VIRTUAL_ADDRESS`.
     pub GpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination, 32, 8, SegmentId 0, _padding4 4, u0 8,
-    VirtualAddress 16, GpuVirtualAddress 24,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination, 32, 8, SegmentId: u32 = 0, _padding4: Padding<4> = 4,
+    u0: DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0 = 8, VirtualAddress: *mut c_void = 16,
+    GpuVirtualAddress: D3DGPU_VIRTUAL_ADDRESS = 24,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SegmentAddress` at offset 56, 8 bytes: `LARGE_INTEGER`.
     #[inline]
     pub const fn SegmentAddress(&self) -> &LARGE_INTEGER { plain::view(&self.u0) }
@@ -5472,6 +6089,7 @@ impl DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination {
     /// Stores `SegmentAddress`.
     #[inline]
     pub const fn set_SegmentAddress(&mut self, value: LARGE_INTEGER) { plain::put(&mut self.u0, value); }
+
     /// `pMdl` at offset 56, 8 bytes: `MDL *`.
     #[inline]
     pub const fn pMdl(&self) -> *mut MDL { plain::get(&self.u0) }
@@ -5489,7 +6107,12 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_InitContextResource {
     /// Offset 48, 32 bytes: `struct`.
     pub Destination: DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination,
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_InitContextResource, 40, 8, hAllocation 0, Destination 8 }
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_InitContextResource, 40, 8, hAllocation: HANDLE = 0,
+    Destination: DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination = 8,
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_InitContextResource {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5521,10 +6144,13 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2 {
     /// Offset 104, 8 bytes: `PVOID`.
     pub CpuVisibleAddress: *mut c_void,
 }
-assert_layout! {
-    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2, 72, 8, hDevice 0, hAllocation 8, SegmentId 16, _padding20 20,
-    OffsetInPages 24, NumberOfPages 32, Adl 40, Flags 56, AdlOffset 60, CpuVisibleAddress 64,
+
+plain_struct! {
+    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2, 72, 8, hDevice: HANDLE = 0, hAllocation: HANDLE = 8,
+    SegmentId: u32 = 16, _padding20: Padding<4> = 20, OffsetInPages: usize = 24, NumberOfPages: usize = 32,
+    Adl: DXGK_ADL = 40, Flags: DXGK_MAPAPERTUREFLAGS = 56, AdlOffset: u32 = 60, CpuVisibleAddress: *mut c_void = 64,
 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5538,7 +6164,9 @@ pub struct DXGKARG_BUILDPAGINGBUFFER_Reserved {
     /// Offset 40, 256 bytes: `UINT[64]`.
     pub Reserved: [u32; 64],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_Reserved, 256, 4, Reserved 0 }
+
+plain_struct! { DXGKARG_BUILDPAGINGBUFFER_Reserved, 256, 4, Reserved: [u32; 64] = 0 }
+
 impl DXGKARG_BUILDPAGINGBUFFER_Reserved {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -5570,31 +6198,29 @@ pub union DXGKARG_BUILDPAGINGBUFFER_u0 {
     pub(crate) Reserved: DXGKARG_BUILDPAGINGBUFFER_Reserved,
     pub(crate) _bytes: [u8; 256],
 }
-assert_layout! { DXGKARG_BUILDPAGINGBUFFER_u0, 256, 8 }
+
+plain_union! {
+    DXGKARG_BUILDPAGINGBUFFER_u0, 256, 8, DXGKARG_BUILDPAGINGBUFFER_Transfer, DXGKARG_BUILDPAGINGBUFFER_Fill,
+    DXGKARG_BUILDPAGINGBUFFER_DiscardContent, DXGKARG_BUILDPAGINGBUFFER_ReadPhysical,
+    DXGKARG_BUILDPAGINGBUFFER_WritePhysical, DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment,
+    DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment, DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer,
+    DXGKARG_BUILDPAGINGBUFFER_InitContextResource, DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL,
+    DXGK_BUILDPAGINGBUFFER_FILLVIRTUAL, DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, DXGK_BUILDPAGINGBUFFER_FLUSHTLB,
+    DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES, DXGK_BUILDPAGINGBUFFER_UPDATECONTEXTALLOCATION,
+    DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY, DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE,
+    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2, DXGKARG_BUILDPAGINGBUFFER_Reserved, [u8; 256],
+}
+
 impl DXGKARG_BUILDPAGINGBUFFER_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_BUILDPAGINGBUFFER_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_BUILDPAGINGBUFFER_u0")
     }
-}
-plain_types! {
-    DXGKARG_BUILDPAGINGBUFFER, DXGKARG_BUILDPAGINGBUFFER_Transfer_Source_u0,
-    DXGKARG_BUILDPAGINGBUFFER_Transfer_Source, DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination_u0,
-    DXGKARG_BUILDPAGINGBUFFER_Transfer_Destination, DXGKARG_BUILDPAGINGBUFFER_Transfer,
-    DXGKARG_BUILDPAGINGBUFFER_Fill_Destination, DXGKARG_BUILDPAGINGBUFFER_Fill,
-    DXGKARG_BUILDPAGINGBUFFER_DiscardContent, DXGKARG_BUILDPAGINGBUFFER_ReadPhysical,
-    DXGKARG_BUILDPAGINGBUFFER_WritePhysical, DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment,
-    DXGKARG_BUILDPAGINGBUFFER_UnmapApertureSegment, DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source_u0,
-    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Source,
-    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination_u0,
-    DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer_Destination, DXGKARG_BUILDPAGINGBUFFER_SpecialLockTransfer,
-    DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination_u0,
-    DXGKARG_BUILDPAGINGBUFFER_InitContextResource_Destination, DXGKARG_BUILDPAGINGBUFFER_InitContextResource,
-    DXGKARG_BUILDPAGINGBUFFER_MapApertureSegment2, DXGKARG_BUILDPAGINGBUFFER_Reserved, DXGKARG_BUILDPAGINGBUFFER_u0,
 }
 
 /// Leading bytes of [`DXGKARG_CREATENATIVEFENCE`] that are the same in [`crate::DXGKARG_CREATENATIVEFENCE`].
@@ -5619,16 +6245,19 @@ pub struct DXGKARG_CREATENATIVEFENCE {
     #[doc(hidden)]
     pub _padding60: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_CREATENATIVEFENCE, 64, 8, hNativeFence 0, NativeFenceMapping 8, CurrentValueGpuVaInCmpAddressSpace 32,
-    MonitoredValueGpuVaInCmpAddressSpace 40, pPrivateDriverData 48, PrivateDriverDataSize 56, _padding60 60,
+
+plain_struct! {
+    DXGKARG_CREATENATIVEFENCE, 64, 8, hNativeFence: HANDLE = 0, NativeFenceMapping: D3DDDI_NATIVEFENCEMAPPING = 8,
+    CurrentValueGpuVaInCmpAddressSpace: D3DGPU_VIRTUAL_ADDRESS = 32,
+    MonitoredValueGpuVaInCmpAddressSpace: D3DGPU_VIRTUAL_ADDRESS = 40, pPrivateDriverData: *mut c_void = 48,
+    PrivateDriverDataSize: u32 = 56, _padding60: Padding<4> = 60,
 }
+
 impl DXGKARG_CREATENATIVEFENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_CREATENATIVEFENCE }
 
 /// `DXGKARG_FLUSHHWQUEUE` in WDDM3.1/WDK22621: 24 bytes, aligned to 8.
 #[repr(C)]
@@ -5643,13 +6272,17 @@ pub struct DXGKARG_FLUSHHWQUEUE {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! { DXGKARG_FLUSHHWQUEUE, 24, 8, hHwQueue 0, Event 8, Flags 16, _padding20 20 }
+
+plain_struct! {
+    DXGKARG_FLUSHHWQUEUE, 24, 8, hHwQueue: HANDLE = 0, Event: HANDLE = 8, Flags: DXGKARG_FLUSHHWQUEUE_FLAGS = 16,
+    _padding20: Padding<4> = 20,
+}
+
 impl DXGKARG_FLUSHHWQUEUE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_FLUSHHWQUEUE }
 
 /// `DXGKARG_FLUSHHWQUEUE_FLAGS` in WDDM3.1/WDK22621: 4 bytes, aligned to 4.
 #[repr(C)]
@@ -5658,11 +6291,14 @@ pub struct DXGKARG_FLUSHHWQUEUE_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKARG_FLUSHHWQUEUE_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKARG_FLUSHHWQUEUE_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKARG_FLUSHHWQUEUE_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Reserved`: bits 0 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { self.Value }
@@ -5674,6 +6310,7 @@ impl DXGKARG_FLUSHHWQUEUE_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKARG_FLUSHHWQUEUE_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKARG_FLUSHHWQUEUE_FLAGS", u64::from(self.Value), &[
@@ -5681,7 +6318,6 @@ impl fmt::Debug for DXGKARG_FLUSHHWQUEUE_FLAGS {
         ])
     }
 }
-plain_types! { DXGKARG_FLUSHHWQUEUE_FLAGS }
 
 /// Leading bytes of [`DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA`] that are the same in [`crate::DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA`].
 pub const DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_COMMON_BYTES: usize = 8;
@@ -5709,15 +6345,20 @@ pub struct DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     /// Offset 44, 4 bytes: `UINT`.
     pub PhysicalAdapterIndex: u32,
 }
-assert_layout! {
-    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, 48, 8, StandardAllocationType 0, _padding4 4, u0 8,
-    pAllocationPrivateDriverData 16, AllocationPrivateDriverDataSize 24, _padding28 28,
-    pResourcePrivateDriverData 32, ResourcePrivateDriverDataSize 40, PhysicalAdapterIndex 44,
+
+plain_struct! {
+    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, 48, 8, StandardAllocationType: D3DKMDT_STANDARDALLOCATION_TYPE = 0,
+    _padding4: Padding<4> = 4, u0: DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0 = 8,
+    pAllocationPrivateDriverData: *mut c_void = 16, AllocationPrivateDriverDataSize: u32 = 24,
+    _padding28: Padding<4> = 28, pResourcePrivateDriverData: *mut c_void = 32,
+    ResourcePrivateDriverDataSize: u32 = 40, PhysicalAdapterIndex: u32 = 44,
 }
+
 impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `pCreateSharedPrimarySurfaceData` at offset 8, 8 bytes: `D3DKMDT_SHAREDPRIMARYSURFACEDATA *`.
     #[inline]
     pub const fn pCreateSharedPrimarySurfaceData(&self) -> *mut D3DKMDT_SHAREDPRIMARYSURFACEDATA {
@@ -5728,6 +6369,7 @@ impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     pub const fn set_pCreateSharedPrimarySurfaceData(&mut self, value: *mut D3DKMDT_SHAREDPRIMARYSURFACEDATA) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pCreateShadowSurfaceData` at offset 8, 8 bytes: `D3DKMDT_SHADOWSURFACEDATA *`.
     #[inline]
     pub const fn pCreateShadowSurfaceData(&self) -> *mut D3DKMDT_SHADOWSURFACEDATA { plain::get(&self.u0) }
@@ -5736,6 +6378,7 @@ impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     pub const fn set_pCreateShadowSurfaceData(&mut self, value: *mut D3DKMDT_SHADOWSURFACEDATA) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pCreateStagingSurfaceData` at offset 8, 8 bytes: `D3DKMDT_STAGINGSURFACEDATA *`.
     #[inline]
     pub const fn pCreateStagingSurfaceData(&self) -> *mut D3DKMDT_STAGINGSURFACEDATA { plain::get(&self.u0) }
@@ -5744,6 +6387,7 @@ impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     pub const fn set_pCreateStagingSurfaceData(&mut self, value: *mut D3DKMDT_STAGINGSURFACEDATA) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pCreateGdiSurfaceData` at offset 8, 8 bytes: `D3DKMDT_GDISURFACEDATA *`.
     #[inline]
     pub const fn pCreateGdiSurfaceData(&self) -> *mut D3DKMDT_GDISURFACEDATA { plain::get(&self.u0) }
@@ -5752,6 +6396,7 @@ impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA {
     pub const fn set_pCreateGdiSurfaceData(&mut self, value: *mut D3DKMDT_GDISURFACEDATA) {
         plain::put(&mut self.u0, value);
     }
+
     /// `pCreateVirtualGpuSurfaceData` at offset 8, 8 bytes: `D3DKMDT_VIRTUALGPUSURFACEDATA *`.
     #[inline]
     pub const fn pCreateVirtualGpuSurfaceData(&self) -> *mut D3DKMDT_VIRTUALGPUSURFACEDATA { plain::get(&self.u0) }
@@ -5773,18 +6418,24 @@ pub union DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0 {
     pub(crate) pCreateVirtualGpuSurfaceData: *mut D3DKMDT_VIRTUALGPUSURFACEDATA,
     pub(crate) _bytes: [u8; 8],
 }
-assert_layout! { DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0, 8, 8 }
+
+plain_union! {
+    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0, 8, 8, *mut D3DKMDT_SHAREDPRIMARYSURFACEDATA,
+    *mut D3DKMDT_SHADOWSURFACEDATA, *mut D3DKMDT_STAGINGSURFACEDATA, *mut D3DKMDT_GDISURFACEDATA,
+    *mut D3DKMDT_VIRTUALGPUSURFACEDATA, [u8; 8],
+}
+
 impl DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0")
     }
 }
-plain_types! { DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA_u0 }
 
 /// `DXGKARG_NOTIFYCURRENTVALUEUPDATES` in WDDM3.1/WDK22621: 16 bytes, aligned to 8.
 #[repr(C)]
@@ -5797,13 +6448,17 @@ pub struct DXGKARG_NOTIFYCURRENTVALUEUPDATES {
     #[doc(hidden)]
     pub _padding12: Padding<4>,
 }
-assert_layout! { DXGKARG_NOTIFYCURRENTVALUEUPDATES, 16, 8, NativeFenceArray 0, UpdatedValueCount 8, _padding12 12 }
+
+plain_struct! {
+    DXGKARG_NOTIFYCURRENTVALUEUPDATES, 16, 8, NativeFenceArray: *mut HANDLE = 0, UpdatedValueCount: u32 = 8,
+    _padding12: Padding<4> = 12,
+}
+
 impl DXGKARG_NOTIFYCURRENTVALUEUPDATES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_NOTIFYCURRENTVALUEUPDATES }
 
 /// Leading bytes of [`DXGKARG_UPDATEMONITOREDVALUES`] that are the same in [`crate::DXGKARG_UPDATEMONITOREDVALUES`].
 pub const DXGKARG_UPDATEMONITOREDVALUES_COMMON_BYTES: usize = 16;
@@ -5821,16 +6476,17 @@ pub struct DXGKARG_UPDATEMONITOREDVALUES {
     #[doc(hidden)]
     pub _padding20: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_UPDATEMONITOREDVALUES, 24, 8, NativeFenceArray 0, UpdatedValueArray 8, UpdatedValueCount 16,
-    _padding20 20,
+
+plain_struct! {
+    DXGKARG_UPDATEMONITOREDVALUES, 24, 8, NativeFenceArray: *mut HANDLE = 0, UpdatedValueArray: *mut u64 = 8,
+    UpdatedValueCount: u32 = 16, _padding20: Padding<4> = 20,
 }
+
 impl DXGKARG_UPDATEMONITOREDVALUES {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_UPDATEMONITOREDVALUES }
 
 /// Leading bytes of [`DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS`] that are the same in [`crate::DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS`].
 pub const DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS_COMMON_BYTES: usize = 0;
@@ -5842,11 +6498,14 @@ pub struct DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ValidPhysicalAdapterMask`: bit 0 at offset 0.
     #[inline]
     pub const fn ValidPhysicalAdapterMask(self) -> bool { self.Value & 0x1 != 0 }
@@ -5861,6 +6520,7 @@ impl DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     pub const fn with_ValidPhysicalAdapterMask(mut self, value: bool) -> Self {
         self.set_ValidPhysicalAdapterMask(value); self
     }
+
     /// `HsyncFlipCompletion`: bit 1 at offset 0.
     #[inline]
     pub const fn HsyncFlipCompletion(self) -> bool { self.Value & 0x2 != 0 }
@@ -5873,6 +6533,7 @@ impl DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HsyncFlipCompletion(mut self, value: bool) -> Self { self.set_HsyncFlipCompletion(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -5886,6 +6547,7 @@ impl DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS", u64::from(self.Value), &[
@@ -5893,7 +6555,6 @@ impl fmt::Debug for DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS {
         ])
     }
 }
-plain_types! { DXGKCB_NOTIFY_INTERRUPT_DATA_FLAGS }
 
 /// Leading bytes of [`DXGKVGPU_ESCAPE_PAUSE`] that are the same in [`crate::DXGKVGPU_ESCAPE_PAUSE`].
 pub const DXGKVGPU_ESCAPE_PAUSE_COMMON_BYTES: usize = 20;
@@ -5909,13 +6570,14 @@ pub struct DXGKVGPU_ESCAPE_PAUSE {
     /// Offset 20, 4 bytes: `UINT`.
     pub Flags: u32,
 }
-assert_layout! { DXGKVGPU_ESCAPE_PAUSE, 24, 4, Header 0, DeviceLuid 12, Flags 20 }
+
+plain_struct! { DXGKVGPU_ESCAPE_PAUSE, 24, 4, Header: DXGKVGPU_ESCAPE_HEAD = 0, DeviceLuid: LUID = 12, Flags: u32 = 20 }
+
 impl DXGKVGPU_ESCAPE_PAUSE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKVGPU_ESCAPE_PAUSE }
 
 /// Leading bytes of [`DXGK_ALLOCATIONINFO`] that are the same in [`crate::DXGK_ALLOCATIONINFO`].
 pub const DXGK_ALLOCATIONINFO_COMMON_BYTES: usize = 12;
@@ -5959,28 +6621,36 @@ pub struct DXGK_ALLOCATIONINFO {
     #[doc(hidden)]
     pub _padding84: Padding<4>,
 }
-assert_layout! {
-    DXGK_ALLOCATIONINFO, 88, 8, pPrivateDriverData 0, PrivateDriverDataSize 8, Alignment 12, Size 16,
-    PitchAlignedSize 24, HintedBank 32, PreferredSegment 36, SupportedReadSegmentSet 40, SupportedWriteSegmentSet 44,
-    EvictionSegmentSet 48, u0 52, hAllocation 56, u1 64, _padding68 68, pAllocationUsageHint 72,
-    AllocationPriority 80, _padding84 84,
+
+plain_struct! {
+    DXGK_ALLOCATIONINFO, 88, 8, pPrivateDriverData: *mut c_void = 0, PrivateDriverDataSize: u32 = 8,
+    Alignment: u32 = 12, Size: usize = 16, PitchAlignedSize: usize = 24, HintedBank: DXGK_SEGMENTBANKPREFERENCE = 32,
+    PreferredSegment: DXGK_SEGMENTPREFERENCE = 36, SupportedReadSegmentSet: u32 = 40,
+    SupportedWriteSegmentSet: u32 = 44, EvictionSegmentSet: u32 = 48, u0: DXGK_ALLOCATIONINFO_u0 = 52,
+    hAllocation: HANDLE = 56, u1: DXGK_ALLOCATIONINFO_u1 = 64, _padding68: Padding<4> = 68,
+    pAllocationUsageHint: *mut DXGK_ALLOCATIONUSAGEHINT = 72, AllocationPriority: u32 = 80,
+    _padding84: Padding<4> = 84,
 }
+
 impl DXGK_ALLOCATIONINFO {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `MaximumRenamingListLength` at offset 52, 4 bytes: `UINT`.
     #[inline]
     pub const fn MaximumRenamingListLength(&self) -> u32 { plain::get(&self.u0) }
     /// Stores `MaximumRenamingListLength`.
     #[inline]
     pub const fn set_MaximumRenamingListLength(&mut self, value: u32) { plain::put(&mut self.u0, value); }
+
     /// `PhysicalAdapterIndex` at offset 52, 4 bytes: `UINT`.
     #[inline]
     pub const fn PhysicalAdapterIndex(&self) -> u32 { plain::get(&self.u0) }
     /// Stores `PhysicalAdapterIndex`.
     #[inline]
     pub const fn set_PhysicalAdapterIndex(&mut self, value: u32) { plain::put(&mut self.u0, value); }
+
     /// `Flags` at offset 64, 4 bytes: `DXGK_ALLOCATIONINFOFLAGS`.
     #[inline]
     pub const fn Flags(&self) -> &DXGK_ALLOCATIONINFOFLAGS { plain::view(&self.u1) }
@@ -5990,6 +6660,7 @@ impl DXGK_ALLOCATIONINFO {
     /// Stores `Flags`.
     #[inline]
     pub const fn set_Flags(&mut self, value: DXGK_ALLOCATIONINFOFLAGS) { plain::put(&mut self.u1, value); }
+
     /// `FlagsWddm2` at offset 64, 4 bytes: `DXGK_ALLOCATIONINFOFLAGS_WDDM2_0`.
     #[inline]
     pub const fn FlagsWddm2(&self) -> &DXGK_ALLOCATIONINFOFLAGS_WDDM2_0 { plain::view(&self.u1) }
@@ -6009,12 +6680,15 @@ pub union DXGK_ALLOCATIONINFO_u0 {
     pub(crate) PhysicalAdapterIndex: u32,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_ALLOCATIONINFO_u0, 4, 4 }
+
+plain_union! { DXGK_ALLOCATIONINFO_u0, 4, 4, u32, u32, [u8; 4] }
+
 impl DXGK_ALLOCATIONINFO_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONINFO_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_ALLOCATIONINFO_u0")
@@ -6029,18 +6703,20 @@ pub union DXGK_ALLOCATIONINFO_u1 {
     pub(crate) FlagsWddm2: DXGK_ALLOCATIONINFOFLAGS_WDDM2_0,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_ALLOCATIONINFO_u1, 4, 4 }
+
+plain_union! { DXGK_ALLOCATIONINFO_u1, 4, 4, DXGK_ALLOCATIONINFOFLAGS, DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, [u8; 4] }
+
 impl DXGK_ALLOCATIONINFO_u1 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONINFO_u1 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_ALLOCATIONINFO_u1")
     }
 }
-plain_types! { DXGK_ALLOCATIONINFO, DXGK_ALLOCATIONINFO_u0, DXGK_ALLOCATIONINFO_u1 }
 
 /// Leading bytes of [`DXGK_ALLOCATIONINFOFLAGS2`] that are the same in [`crate::DXGK_ALLOCATIONINFOFLAGS2`].
 pub const DXGK_ALLOCATIONINFOFLAGS2_COMMON_BYTES: usize = 0;
@@ -6052,11 +6728,14 @@ pub struct DXGK_ALLOCATIONINFOFLAGS2 {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_ALLOCATIONINFOFLAGS2, 4, 4, Value 0 }
+
+plain_struct! { DXGK_ALLOCATIONINFOFLAGS2, 4, 4, Value: u32 = 0 }
+
 impl DXGK_ALLOCATIONINFOFLAGS2 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ShareBackingStoreWithKmd`: bit 0 at offset 0.
     #[inline]
     pub const fn ShareBackingStoreWithKmd(self) -> bool { self.Value & 0x1 != 0 }
@@ -6071,6 +6750,7 @@ impl DXGK_ALLOCATIONINFOFLAGS2 {
     pub const fn with_ShareBackingStoreWithKmd(mut self, value: bool) -> Self {
         self.set_ShareBackingStoreWithKmd(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -6084,6 +6764,7 @@ impl DXGK_ALLOCATIONINFOFLAGS2 {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_ALLOCATIONINFOFLAGS2 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_ALLOCATIONINFOFLAGS2", u64::from(self.Value), &[
@@ -6091,7 +6772,6 @@ impl fmt::Debug for DXGK_ALLOCATIONINFOFLAGS2 {
         ])
     }
 }
-plain_types! { DXGK_ALLOCATIONINFOFLAGS2 }
 
 /// Leading bytes of [`DXGK_CONNECTION_MONITOR_CONNECT_FLAGS`] that are the same in [`crate::DXGK_CONNECTION_MONITOR_CONNECT_FLAGS`].
 pub const DXGK_CONNECTION_MONITOR_CONNECT_FLAGS_COMMON_BYTES: usize = 0;
@@ -6103,11 +6783,14 @@ pub struct DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CONNECTION_MONITOR_CONNECT_FLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CONNECTION_MONITOR_CONNECT_FLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Usb4DisplayPortMonitor`: bit 0 at offset 0.
     #[inline]
     pub const fn Usb4DisplayPortMonitor(self) -> bool { self.Value & 0x1 != 0 }
@@ -6122,6 +6805,7 @@ impl DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
     pub const fn with_Usb4DisplayPortMonitor(mut self, value: bool) -> Self {
         self.set_Usb4DisplayPortMonitor(value); self
     }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -6135,6 +6819,7 @@ impl DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CONNECTION_MONITOR_CONNECT_FLAGS", u64::from(self.Value), &[
@@ -6142,7 +6827,6 @@ impl fmt::Debug for DXGK_CONNECTION_MONITOR_CONNECT_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_CONNECTION_MONITOR_CONNECT_FLAGS }
 
 /// Leading bytes of [`DXGK_CREATECONTEXTFLAGS`] that are the same in [`crate::DXGK_CREATECONTEXTFLAGS`].
 pub const DXGK_CREATECONTEXTFLAGS_COMMON_BYTES: usize = 0;
@@ -6154,11 +6838,14 @@ pub struct DXGK_CREATECONTEXTFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_CREATECONTEXTFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_CREATECONTEXTFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_CREATECONTEXTFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SystemContext`: bit 0 at offset 0.
     #[inline]
     pub const fn SystemContext(self) -> bool { self.Value & 0x1 != 0 }
@@ -6169,6 +6856,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_SystemContext(mut self, value: bool) -> Self { self.set_SystemContext(value); self }
+
     /// `GdiContext`: bit 1 at offset 0.
     #[inline]
     pub const fn GdiContext(self) -> bool { self.Value & 0x2 != 0 }
@@ -6179,6 +6867,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_GdiContext(mut self, value: bool) -> Self { self.set_GdiContext(value); self }
+
     /// `VirtualAddressing`: bit 2 at offset 0.
     #[inline]
     pub const fn VirtualAddressing(self) -> bool { self.Value & 0x4 != 0 }
@@ -6191,6 +6880,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_VirtualAddressing(mut self, value: bool) -> Self { self.set_VirtualAddressing(value); self }
+
     /// `SystemProtectedContext`: bit 3 at offset 0.
     #[inline]
     pub const fn SystemProtectedContext(self) -> bool { self.Value & 0x8 != 0 }
@@ -6205,6 +6895,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     pub const fn with_SystemProtectedContext(mut self, value: bool) -> Self {
         self.set_SystemProtectedContext(value); self
     }
+
     /// `HwQueueSupported`: bit 4 at offset 0.
     #[inline]
     pub const fn HwQueueSupported(self) -> bool { self.Value & 0x10 != 0 }
@@ -6217,6 +6908,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_HwQueueSupported(mut self, value: bool) -> Self { self.set_HwQueueSupported(value); self }
+
     /// `Reserved`: bits 5 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 5) & 0x7ffffff }
@@ -6230,6 +6922,7 @@ impl DXGK_CREATECONTEXTFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_CREATECONTEXTFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_CREATECONTEXTFLAGS", u64::from(self.Value), &[
@@ -6238,7 +6931,6 @@ impl fmt::Debug for DXGK_CREATECONTEXTFLAGS {
         ])
     }
 }
-plain_types! { DXGK_CREATECONTEXTFLAGS }
 
 /// Leading bytes of [`DXGK_DRIVERCAPS`] that are the same in [`crate::DXGK_DRIVERCAPS`].
 pub const DXGK_DRIVERCAPS_COMMON_BYTES: usize = 576;
@@ -6334,24 +7026,34 @@ pub struct DXGK_DRIVERCAPS {
     #[doc(hidden)]
     pub _padding588: Padding<4>,
 }
-assert_layout! {
-    DXGK_DRIVERCAPS, 592, 8, HighestAcceptableAddress 0, MaxAllocationListSlotId 8, _padding12 12,
-    ApertureSegmentCommitLimit 16, MaxPointerWidth 24, MaxPointerHeight 28, PointerCaps 32,
-    InterruptMessageNumber 36, NumberOfSwizzlingRanges 40, MaxOverlays 44, u0 48, PresentationCaps 52,
-    MaxQueuedFlipOnVSync 56, FlipCaps 60, SchedulingCaps 64, MemoryManagementCaps 68, GpuEngineTopology 76,
-    WDDMVersion 336, Reserved 340, Reserved1 368, PreemptionCaps 528, SupportNonVGA 536, SupportSmoothRotation 537,
-    SupportPerEngineTDR 538, SupportDirectFlip 539, SupportMultiPlaneOverlay 540, SupportRuntimePowerManagement 541,
-    SupportSurpriseRemovalInHibernation 542, HybridDiscrete 543, MaxOverlayPlanes 544, HybridIntegrated 548,
-    _padding549 549, InternalGpuVirtualAddressRangeStart 552, InternalGpuVirtualAddressRangeEnd 560,
-    SupportSurpriseRemoval 568, SupportMultiPlaneOverlayImmediateFlip 569,
-    CursorScaledWithMultiPlaneOverlayPlane0 570, HybridAcpiChainingRequired 571,
-    MaxQueuedMultiPlaneOverlayFlipVSync 572, MiscCaps 576, MaxHwQueuedFlips 580, HwQueuedFlipCaps 584,
-    _padding588 588,
+
+plain_struct! {
+    DXGK_DRIVERCAPS, 592, 8, HighestAcceptableAddress: PHYSICAL_ADDRESS = 0, MaxAllocationListSlotId: u32 = 8,
+    _padding12: Padding<4> = 12, ApertureSegmentCommitLimit: usize = 16, MaxPointerWidth: u32 = 24,
+    MaxPointerHeight: u32 = 28, PointerCaps: DXGK_POINTERFLAGS = 32, InterruptMessageNumber: u32 = 36,
+    NumberOfSwizzlingRanges: u32 = 40, MaxOverlays: u32 = 44, u0: DXGK_DRIVERCAPS_u0 = 48,
+    PresentationCaps: DXGK_PRESENTATIONCAPS = 52, MaxQueuedFlipOnVSync: u32 = 56, FlipCaps: DXGK_FLIPCAPS = 60,
+    SchedulingCaps: DXGK_VIDSCHCAPS = 64, MemoryManagementCaps: DXGK_VIDMMCAPS = 68,
+    GpuEngineTopology: DXGK_GPUENGINETOPOLOGY = 76, WDDMVersion: DXGK_WDDMVERSION = 336,
+    Reserved: DXGK_VIRTUALADDRESSCAPS_DEPRECATED = 340, Reserved1: DXGK_DMABUFFERCAPS_DEPRECATED = 368,
+    PreemptionCaps: D3DKMDT_PREEMPTION_CAPS = 528, SupportNonVGA: BOOLEAN = 536,
+    SupportSmoothRotation: BOOLEAN = 537, SupportPerEngineTDR: BOOLEAN = 538, SupportDirectFlip: BOOLEAN = 539,
+    SupportMultiPlaneOverlay: BOOLEAN = 540, SupportRuntimePowerManagement: BOOLEAN = 541,
+    SupportSurpriseRemovalInHibernation: BOOLEAN = 542, HybridDiscrete: BOOLEAN = 543, MaxOverlayPlanes: u32 = 544,
+    HybridIntegrated: BOOLEAN = 548, _padding549: Padding<3> = 549,
+    InternalGpuVirtualAddressRangeStart: D3DGPU_VIRTUAL_ADDRESS = 552,
+    InternalGpuVirtualAddressRangeEnd: D3DGPU_VIRTUAL_ADDRESS = 560, SupportSurpriseRemoval: BOOLEAN = 568,
+    SupportMultiPlaneOverlayImmediateFlip: BOOLEAN = 569, CursorScaledWithMultiPlaneOverlayPlane0: BOOLEAN = 570,
+    HybridAcpiChainingRequired: BOOLEAN = 571, MaxQueuedMultiPlaneOverlayFlipVSync: u32 = 572,
+    MiscCaps: DXGK_DRIVERCAPS_MiscCaps = 576, MaxHwQueuedFlips: u32 = 580,
+    HwQueuedFlipCaps: DXGK_HWQUEUEDFLIP_CAPS = 584, _padding588: Padding<4> = 588,
 }
+
 impl DXGK_DRIVERCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `GammaRampCaps` at offset 48, 4 bytes: `DXGK_GAMMARAMPCAPS`.
     #[inline]
     pub const fn GammaRampCaps(&self) -> &DXGK_GAMMARAMPCAPS { plain::view(&self.u0) }
@@ -6361,6 +7063,7 @@ impl DXGK_DRIVERCAPS {
     /// Stores `GammaRampCaps`.
     #[inline]
     pub const fn set_GammaRampCaps(&mut self, value: DXGK_GAMMARAMPCAPS) { plain::put(&mut self.u0, value); }
+
     /// `ColorTransformCaps` at offset 48, 4 bytes: `DXGK_COLORTRANSFORMCAPS`.
     #[inline]
     pub const fn ColorTransformCaps(&self) -> &DXGK_COLORTRANSFORMCAPS { plain::view(&self.u0) }
@@ -6380,12 +7083,15 @@ pub union DXGK_DRIVERCAPS_u0 {
     pub(crate) ColorTransformCaps: DXGK_COLORTRANSFORMCAPS,
     pub(crate) _bytes: [u8; 4],
 }
-assert_layout! { DXGK_DRIVERCAPS_u0, 4, 4 }
+
+plain_union! { DXGK_DRIVERCAPS_u0, 4, 4, DXGK_GAMMARAMPCAPS, DXGK_COLORTRANSFORMCAPS, [u8; 4] }
+
 impl DXGK_DRIVERCAPS_u0 {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
+
 impl fmt::Debug for DXGK_DRIVERCAPS_u0 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         plain::debug_union(f, "DXGK_DRIVERCAPS_u0")
@@ -6399,11 +7105,14 @@ pub struct DXGK_DRIVERCAPS_MiscCaps {
     /// Offset 576, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_DRIVERCAPS_MiscCaps, 4, 4, Value 0 }
+
+plain_struct! { DXGK_DRIVERCAPS_MiscCaps, 4, 4, Value: u32 = 0 }
+
 impl DXGK_DRIVERCAPS_MiscCaps {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `SupportContextlessPresent`: bit 0 at offset 576.
     #[inline]
     pub const fn SupportContextlessPresent(self) -> bool { self.Value & 0x1 != 0 }
@@ -6418,6 +7127,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     pub const fn with_SupportContextlessPresent(mut self, value: bool) -> Self {
         self.set_SupportContextlessPresent(value); self
     }
+
     /// `Detachable`: bit 1 at offset 576.
     #[inline]
     pub const fn Detachable(self) -> bool { self.Value & 0x2 != 0 }
@@ -6428,6 +7138,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     #[must_use]
     #[inline]
     pub const fn with_Detachable(mut self, value: bool) -> Self { self.set_Detachable(value); self }
+
     /// `VirtualGpuOnly`: bit 2 at offset 576.
     #[inline]
     pub const fn VirtualGpuOnly(self) -> bool { self.Value & 0x4 != 0 }
@@ -6440,6 +7151,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     #[must_use]
     #[inline]
     pub const fn with_VirtualGpuOnly(mut self, value: bool) -> Self { self.set_VirtualGpuOnly(value); self }
+
     /// `ComputeOnly`: bit 3 at offset 576.
     #[inline]
     pub const fn ComputeOnly(self) -> bool { self.Value & 0x8 != 0 }
@@ -6450,6 +7162,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     #[must_use]
     #[inline]
     pub const fn with_ComputeOnly(mut self, value: bool) -> Self { self.set_ComputeOnly(value); self }
+
     /// `IndependentVidPnVSyncControl`: bit 4 at offset 576.
     #[inline]
     pub const fn IndependentVidPnVSyncControl(self) -> bool { self.Value & 0x10 != 0 }
@@ -6464,6 +7177,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     pub const fn with_IndependentVidPnVSyncControl(mut self, value: bool) -> Self {
         self.set_IndependentVidPnVSyncControl(value); self
     }
+
     /// `NoHybridDiscreteDListDllSupport`: bit 5 at offset 576.
     #[inline]
     pub const fn NoHybridDiscreteDListDllSupport(self) -> bool { self.Value & 0x20 != 0 }
@@ -6478,6 +7192,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     pub const fn with_NoHybridDiscreteDListDllSupport(mut self, value: bool) -> Self {
         self.set_NoHybridDiscreteDListDllSupport(value); self
     }
+
     /// `DisplayableSupport`: bit 6 at offset 576.
     #[inline]
     pub const fn DisplayableSupport(self) -> bool { self.Value & 0x40 != 0 }
@@ -6490,6 +7205,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     #[must_use]
     #[inline]
     pub const fn with_DisplayableSupport(mut self, value: bool) -> Self { self.set_DisplayableSupport(value); self }
+
     /// `Reserved`: bits 7 to 31 at offset 576.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 7) & 0x1ffffff }
@@ -6503,6 +7219,7 @@ impl DXGK_DRIVERCAPS_MiscCaps {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_DRIVERCAPS_MiscCaps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_DRIVERCAPS_MiscCaps", u64::from(self.Value), &[
@@ -6512,7 +7229,6 @@ impl fmt::Debug for DXGK_DRIVERCAPS_MiscCaps {
         ])
     }
 }
-plain_types! { DXGK_DRIVERCAPS, DXGK_DRIVERCAPS_u0, DXGK_DRIVERCAPS_MiscCaps }
 
 /// Leading bytes of [`DXGK_ESCAPE_GPUMMUCAPS`] that are the same in [`crate::DXGK_ESCAPE_GPUMMUCAPS`].
 pub const DXGK_ESCAPE_GPUMMUCAPS_COMMON_BYTES: usize = 7;
@@ -6544,17 +7260,20 @@ pub struct DXGK_ESCAPE_GPUMMUCAPS {
     /// Offset 16, 240 bytes: `D3DKMT_PAGE_TABLE_LEVEL_DESC[6]`.
     pub PageTableLevelDesk: [D3DKMT_PAGE_TABLE_LEVEL_DESC; 6],
 }
-assert_layout! {
-    DXGK_ESCAPE_GPUMMUCAPS, 256, 8, ReadOnlyMemorySupported 0, NoExecuteMemorySupported 1, ZeroInPteSupported 2,
-    CacheCoherentMemorySupported 3, LargePageSupported 4, DualPteSupported 5, AllowNonAlignedLargePageAddress 6,
-    _padding7 7, VirtualAddressBitCount 8, PageTableLevelCount 12, PageTableLevelDesk 16,
+
+plain_struct! {
+    DXGK_ESCAPE_GPUMMUCAPS, 256, 8, ReadOnlyMemorySupported: BOOLEAN = 0, NoExecuteMemorySupported: BOOLEAN = 1,
+    ZeroInPteSupported: BOOLEAN = 2, CacheCoherentMemorySupported: BOOLEAN = 3, LargePageSupported: BOOLEAN = 4,
+    DualPteSupported: BOOLEAN = 5, AllowNonAlignedLargePageAddress: BOOLEAN = 6, _padding7: Padding<1> = 7,
+    VirtualAddressBitCount: u32 = 8, PageTableLevelCount: u32 = 12,
+    PageTableLevelDesk: [D3DKMT_PAGE_TABLE_LEVEL_DESC; 6] = 16,
 }
+
 impl DXGK_ESCAPE_GPUMMUCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_ESCAPE_GPUMMUCAPS }
 
 /// Leading bytes of [`DXGK_GPUPCAPS`] that are the same in [`crate::DXGK_GPUPCAPS`].
 pub const DXGK_GPUPCAPS_COMMON_BYTES: usize = 0;
@@ -6566,7 +7285,9 @@ pub struct DXGK_GPUPCAPS {
     /// Offset 0, 4 bytes: `union`.
     pub Caps: DXGK_GPUPCAPS_Caps,
 }
-assert_layout! { DXGK_GPUPCAPS, 4, 4, Caps 0 }
+
+plain_struct! { DXGK_GPUPCAPS, 4, 4, Caps: DXGK_GPUPCAPS_Caps = 0 }
+
 impl DXGK_GPUPCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
@@ -6580,11 +7301,14 @@ pub struct DXGK_GPUPCAPS_Caps {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_GPUPCAPS_Caps, 4, 4, Value 0 }
+
+plain_struct! { DXGK_GPUPCAPS_Caps, 4, 4, Value: u32 = 0 }
+
 impl DXGK_GPUPCAPS_Caps {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `VirtualMachineHibernation`: bit 0 at offset 0.
     #[inline]
     pub const fn VirtualMachineHibernation(self) -> bool { self.Value & 0x1 != 0 }
@@ -6599,6 +7323,7 @@ impl DXGK_GPUPCAPS_Caps {
     pub const fn with_VirtualMachineHibernation(mut self, value: bool) -> Self {
         self.set_VirtualMachineHibernation(value); self
     }
+
     /// `HotDriverUpdate`: bit 1 at offset 0.
     #[inline]
     pub const fn HotDriverUpdate(self) -> bool { self.Value & 0x2 != 0 }
@@ -6611,6 +7336,7 @@ impl DXGK_GPUPCAPS_Caps {
     #[must_use]
     #[inline]
     pub const fn with_HotDriverUpdate(mut self, value: bool) -> Self { self.set_HotDriverUpdate(value); self }
+
     /// `Reserved`: bits 2 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 2) & 0x3fffffff }
@@ -6624,6 +7350,7 @@ impl DXGK_GPUPCAPS_Caps {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_GPUPCAPS_Caps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_GPUPCAPS_Caps", u64::from(self.Value), &[
@@ -6631,7 +7358,6 @@ impl fmt::Debug for DXGK_GPUPCAPS_Caps {
         ])
     }
 }
-plain_types! { DXGK_GPUPCAPS, DXGK_GPUPCAPS_Caps }
 
 /// Leading bytes of [`DXGK_IOMMU_CAPS`] that are the same in [`crate::DXGK_IOMMU_CAPS`].
 pub const DXGK_IOMMU_CAPS_COMMON_BYTES: usize = 0;
@@ -6643,11 +7369,14 @@ pub struct DXGK_IOMMU_CAPS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { DXGK_IOMMU_CAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_IOMMU_CAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_IOMMU_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `IommuIsolationSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn IommuIsolationSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -6662,6 +7391,7 @@ impl DXGK_IOMMU_CAPS {
     pub const fn with_IommuIsolationSupported(mut self, value: bool) -> Self {
         self.set_IommuIsolationSupported(value); self
     }
+
     /// `IommuIsolationRequired`: bit 1 at offset 0.
     #[inline]
     pub const fn IommuIsolationRequired(self) -> bool { self.Value & 0x2 != 0 }
@@ -6676,6 +7406,7 @@ impl DXGK_IOMMU_CAPS {
     pub const fn with_IommuIsolationRequired(mut self, value: bool) -> Self {
         self.set_IommuIsolationRequired(value); self
     }
+
     /// `DmaRemappingSupported`: bit 2 at offset 0.
     #[inline]
     pub const fn DmaRemappingSupported(self) -> bool { self.Value & 0x4 != 0 }
@@ -6690,6 +7421,7 @@ impl DXGK_IOMMU_CAPS {
     pub const fn with_DmaRemappingSupported(mut self, value: bool) -> Self {
         self.set_DmaRemappingSupported(value); self
     }
+
     /// `Reserved`: bits 3 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 3) & 0x1fffffff }
@@ -6703,6 +7435,7 @@ impl DXGK_IOMMU_CAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_IOMMU_CAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_IOMMU_CAPS", u64::from(self.Value), &[
@@ -6711,7 +7444,6 @@ impl fmt::Debug for DXGK_IOMMU_CAPS {
         ])
     }
 }
-plain_types! { DXGK_IOMMU_CAPS }
 
 /// Leading bytes of [`DXGK_MONITORLINKINFO_USAGEHINTS`] that are the same in [`crate::DXGK_MONITORLINKINFO_USAGEHINTS`].
 pub const DXGK_MONITORLINKINFO_USAGEHINTS_COMMON_BYTES: usize = 0;
@@ -6723,11 +7455,14 @@ pub struct DXGK_MONITORLINKINFO_USAGEHINTS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_MONITORLINKINFO_USAGEHINTS, 4, 1, Value 0 }
+
+plain_struct! { DXGK_MONITORLINKINFO_USAGEHINTS, 4, 1, Value: u32 = 0 }
+
 impl DXGK_MONITORLINKINFO_USAGEHINTS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `Hidden`: bit 0 at offset 0.
     #[inline]
     pub const fn Hidden(self) -> bool { self.Value & 0x1 != 0 }
@@ -6738,6 +7473,7 @@ impl DXGK_MONITORLINKINFO_USAGEHINTS {
     #[must_use]
     #[inline]
     pub const fn with_Hidden(mut self, value: bool) -> Self { self.set_Hidden(value); self }
+
     /// `Reserved`: bits 1 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 1) & 0x7fffffff }
@@ -6751,6 +7487,7 @@ impl DXGK_MONITORLINKINFO_USAGEHINTS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_MONITORLINKINFO_USAGEHINTS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_MONITORLINKINFO_USAGEHINTS", u64::from(self.Value), &[
@@ -6758,7 +7495,6 @@ impl fmt::Debug for DXGK_MONITORLINKINFO_USAGEHINTS {
         ])
     }
 }
-plain_types! { DXGK_MONITORLINKINFO_USAGEHINTS }
 
 /// Leading bytes of [`DXGK_NATIVE_FENCE_CAPS`] that are the same in [`crate::DXGK_NATIVE_FENCE_CAPS`].
 pub const DXGK_NATIVE_FENCE_CAPS_COMMON_BYTES: usize = 0;
@@ -6780,16 +7516,18 @@ pub struct DXGK_NATIVE_FENCE_CAPS {
     #[doc(hidden)]
     pub _padding17: Padding<3>,
 }
-assert_layout! {
-    DXGK_NATIVE_FENCE_CAPS, 20, 4, PreferredSegmentForCurrentValue 0, PreferredSegmentForMonitoredValue 4,
-    CurrentValueStride 8, MonitoredValueStride 12, MapToCmpAddressSpace 16, _padding17 17,
+
+plain_struct! {
+    DXGK_NATIVE_FENCE_CAPS, 20, 4, PreferredSegmentForCurrentValue: DXGK_SEGMENTPREFERENCE = 0,
+    PreferredSegmentForMonitoredValue: DXGK_SEGMENTPREFERENCE = 4, CurrentValueStride: u32 = 8,
+    MonitoredValueStride: u32 = 12, MapToCmpAddressSpace: BOOLEAN = 16, _padding17: Padding<3> = 17,
 }
+
 impl DXGK_NATIVE_FENCE_CAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_NATIVE_FENCE_CAPS }
 
 /// Leading bytes of [`DXGK_NODEMETADATA_FLAGS`] that are the same in [`crate::DXGK_NODEMETADATA_FLAGS`].
 pub const DXGK_NODEMETADATA_FLAGS_COMMON_BYTES: usize = 0;
@@ -6801,11 +7539,14 @@ pub struct DXGK_NODEMETADATA_FLAGS {
     /// Offset 0, 4 bytes: `UINT32`.
     pub Value: u32,
 }
-assert_layout! { DXGK_NODEMETADATA_FLAGS, 4, 1, Value 0 }
+
+plain_struct! { DXGK_NODEMETADATA_FLAGS, 4, 1, Value: u32 = 0 }
+
 impl DXGK_NODEMETADATA_FLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `ContextSchedulingSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn ContextSchedulingSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -6820,6 +7561,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     pub const fn with_ContextSchedulingSupported(mut self, value: bool) -> Self {
         self.set_ContextSchedulingSupported(value); self
     }
+
     /// `RingBufferFenceRelease`: bit 1 at offset 0.
     #[inline]
     pub const fn RingBufferFenceRelease(self) -> bool { self.Value & 0x2 != 0 }
@@ -6834,6 +7576,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     pub const fn with_RingBufferFenceRelease(mut self, value: bool) -> Self {
         self.set_RingBufferFenceRelease(value); self
     }
+
     /// `SupportTrackedWorkload`: bit 2 at offset 0.
     #[inline]
     pub const fn SupportTrackedWorkload(self) -> bool { self.Value & 0x4 != 0 }
@@ -6848,6 +7591,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     pub const fn with_SupportTrackedWorkload(mut self, value: bool) -> Self {
         self.set_SupportTrackedWorkload(value); self
     }
+
     /// `UserModeSubmission`: bit 3 at offset 0.
     #[inline]
     pub const fn UserModeSubmission(self) -> bool { self.Value & 0x8 != 0 }
@@ -6860,6 +7604,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_UserModeSubmission(mut self, value: bool) -> Self { self.set_UserModeSubmission(value); self }
+
     /// `Reserved`: bits 4 to 15 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 4) & 0xfff }
@@ -6870,6 +7615,7 @@ impl DXGK_NODEMETADATA_FLAGS {
     #[must_use]
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
+
     /// `MaxInFlightHwQueueBuffers`: bits 16 to 31 at offset 0.
     #[inline]
     pub const fn MaxInFlightHwQueueBuffers(self) -> u32 { (self.Value >> 16) & 0xffff }
@@ -6885,6 +7631,7 @@ impl DXGK_NODEMETADATA_FLAGS {
         self.set_MaxInFlightHwQueueBuffers(value); self
     }
 }
+
 impl fmt::Debug for DXGK_NODEMETADATA_FLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_NODEMETADATA_FLAGS", u64::from(self.Value), &[
@@ -6893,7 +7640,6 @@ impl fmt::Debug for DXGK_NODEMETADATA_FLAGS {
         ])
     }
 }
-plain_types! { DXGK_NODEMETADATA_FLAGS }
 
 /// Leading bytes of [`DXGK_PHYSICALADAPTERFLAGS`] that are the same in [`crate::DXGK_PHYSICALADAPTERFLAGS`].
 pub const DXGK_PHYSICALADAPTERFLAGS_COMMON_BYTES: usize = 0;
@@ -6905,11 +7651,14 @@ pub struct DXGK_PHYSICALADAPTERFLAGS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_PHYSICALADAPTERFLAGS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_PHYSICALADAPTERFLAGS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_PHYSICALADAPTERFLAGS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `IoMmuSupported`: bit 0 at offset 0.
     #[inline]
     pub const fn IoMmuSupported(self) -> bool { self.Value & 0x1 != 0 }
@@ -6920,6 +7669,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_IoMmuSupported(mut self, value: bool) -> Self { self.set_IoMmuSupported(value); self }
+
     /// `GpuMmuSupported`: bit 1 at offset 0.
     #[inline]
     pub const fn GpuMmuSupported(self) -> bool { self.Value & 0x2 != 0 }
@@ -6932,6 +7682,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_GpuMmuSupported(mut self, value: bool) -> Self { self.set_GpuMmuSupported(value); self }
+
     /// `MovePagingSupported`: bit 2 at offset 0.
     #[inline]
     pub const fn MovePagingSupported(self) -> bool { self.Value & 0x4 != 0 }
@@ -6944,6 +7695,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     #[must_use]
     #[inline]
     pub const fn with_MovePagingSupported(mut self, value: bool) -> Self { self.set_MovePagingSupported(value); self }
+
     /// `VPRPagingContextRequired`: bit 3 at offset 0.
     #[inline]
     pub const fn VPRPagingContextRequired(self) -> bool { self.Value & 0x8 != 0 }
@@ -6958,6 +7710,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     pub const fn with_VPRPagingContextRequired(mut self, value: bool) -> Self {
         self.set_VPRPagingContextRequired(value); self
     }
+
     /// `AllowHardwareProtectedNoVpr`: bit 4 at offset 0.
     #[inline]
     pub const fn AllowHardwareProtectedNoVpr(self) -> bool { self.Value & 0x10 != 0 }
@@ -6972,6 +7725,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     pub const fn with_AllowHardwareProtectedNoVpr(mut self, value: bool) -> Self {
         self.set_AllowHardwareProtectedNoVpr(value); self
     }
+
     /// `VirtualCopyEngineSupported`: bit 5 at offset 0.
     #[inline]
     pub const fn VirtualCopyEngineSupported(self) -> bool { self.Value & 0x20 != 0 }
@@ -6986,6 +7740,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     pub const fn with_VirtualCopyEngineSupported(mut self, value: bool) -> Self {
         self.set_VirtualCopyEngineSupported(value); self
     }
+
     /// `Reserved`: bits 6 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 6) & 0x3ffffff }
@@ -6999,6 +7754,7 @@ impl DXGK_PHYSICALADAPTERFLAGS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_PHYSICALADAPTERFLAGS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_PHYSICALADAPTERFLAGS", u64::from(self.Value), &[
@@ -7008,7 +7764,6 @@ impl fmt::Debug for DXGK_PHYSICALADAPTERFLAGS {
         ])
     }
 }
-plain_types! { DXGK_PHYSICALADAPTERFLAGS }
 
 /// Leading bytes of [`DXGK_PRIMARYCONTEXTDATA`] that are the same in [`crate::DXGK_PRIMARYCONTEXTDATA`].
 pub const DXGK_PRIMARYCONTEXTDATA_COMMON_BYTES: usize = 16;
@@ -7028,15 +7783,17 @@ pub struct DXGK_PRIMARYCONTEXTDATA {
     /// Offset 24, 8 bytes: `PHYSICAL_ADDRESS`.
     pub SegmentAddress: PHYSICAL_ADDRESS,
 }
-assert_layout! {
-    DXGK_PRIMARYCONTEXTDATA, 32, 8, hContext 0, hAllocation 8, SegmentId 16, _padding18 18, SegmentAddress 24,
+
+plain_struct! {
+    DXGK_PRIMARYCONTEXTDATA, 32, 8, hContext: HANDLE = 0, hAllocation: HANDLE = 8, SegmentId: u16 = 16,
+    _padding18: Padding<6> = 18, SegmentAddress: PHYSICAL_ADDRESS = 24,
 }
+
 impl DXGK_PRIMARYCONTEXTDATA {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGK_PRIMARYCONTEXTDATA }
 
 /// Leading bytes of [`DXGK_VIDSCHCAPS`] that are the same in [`crate::DXGK_VIDSCHCAPS`].
 pub const DXGK_VIDSCHCAPS_COMMON_BYTES: usize = 0;
@@ -7048,11 +7805,14 @@ pub struct DXGK_VIDSCHCAPS {
     /// Offset 0, 4 bytes: `UINT`.
     pub Value: u32,
 }
-assert_layout! { DXGK_VIDSCHCAPS, 4, 4, Value 0 }
+
+plain_struct! { DXGK_VIDSCHCAPS, 4, 4, Value: u32 = 0 }
+
 impl DXGK_VIDSCHCAPS {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
+
     /// `MultiEngineAware`: bit 0 at offset 0.
     #[inline]
     pub const fn MultiEngineAware(self) -> bool { self.Value & 0x1 != 0 }
@@ -7063,6 +7823,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_MultiEngineAware(mut self, value: bool) -> Self { self.set_MultiEngineAware(value); self }
+
     /// `VSyncPowerSaveAware`: bit 1 at offset 0.
     #[inline]
     pub const fn VSyncPowerSaveAware(self) -> bool { self.Value & 0x2 != 0 }
@@ -7075,6 +7836,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_VSyncPowerSaveAware(mut self, value: bool) -> Self { self.set_VSyncPowerSaveAware(value); self }
+
     /// `PreemptionAware`: bit 2 at offset 0.
     #[inline]
     pub const fn PreemptionAware(self) -> bool { self.Value & 0x4 != 0 }
@@ -7087,6 +7849,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_PreemptionAware(mut self, value: bool) -> Self { self.set_PreemptionAware(value); self }
+
     /// `NoDmaPatching`: bit 3 at offset 0.
     #[inline]
     pub const fn NoDmaPatching(self) -> bool { self.Value & 0x8 != 0 }
@@ -7097,6 +7860,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_NoDmaPatching(mut self, value: bool) -> Self { self.set_NoDmaPatching(value); self }
+
     /// `CancelCommandAware`: bit 4 at offset 0.
     #[inline]
     pub const fn CancelCommandAware(self) -> bool { self.Value & 0x10 != 0 }
@@ -7109,6 +7873,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_CancelCommandAware(mut self, value: bool) -> Self { self.set_CancelCommandAware(value); self }
+
     /// `No64BitAtomics`: bit 5 at offset 0.
     #[inline]
     pub const fn No64BitAtomics(self) -> bool { self.Value & 0x20 != 0 }
@@ -7121,6 +7886,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_No64BitAtomics(mut self, value: bool) -> Self { self.set_No64BitAtomics(value); self }
+
     /// `LowIrqlPreemptCommand`: bit 6 at offset 0.
     #[inline]
     pub const fn LowIrqlPreemptCommand(self) -> bool { self.Value & 0x40 != 0 }
@@ -7135,6 +7901,7 @@ impl DXGK_VIDSCHCAPS {
     pub const fn with_LowIrqlPreemptCommand(mut self, value: bool) -> Self {
         self.set_LowIrqlPreemptCommand(value); self
     }
+
     /// `HwQueuePacketCap`: bits 7 to 10 at offset 0.
     #[inline]
     pub const fn HwQueuePacketCap(self) -> u32 { (self.Value >> 7) & 0xf }
@@ -7147,6 +7914,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_HwQueuePacketCap(mut self, value: u32) -> Self { self.set_HwQueuePacketCap(value); self }
+
     /// `NativeGpuFence`: bit 11 at offset 0.
     #[inline]
     pub const fn NativeGpuFence(self) -> bool { self.Value & 0x800 != 0 }
@@ -7159,6 +7927,7 @@ impl DXGK_VIDSCHCAPS {
     #[must_use]
     #[inline]
     pub const fn with_NativeGpuFence(mut self, value: bool) -> Self { self.set_NativeGpuFence(value); self }
+
     /// `Reserved`: bits 12 to 31 at offset 0.
     #[inline]
     pub const fn Reserved(self) -> u32 { (self.Value >> 12) & 0xfffff }
@@ -7172,6 +7941,7 @@ impl DXGK_VIDSCHCAPS {
     #[inline]
     pub const fn with_Reserved(mut self, value: u32) -> Self { self.set_Reserved(value); self }
 }
+
 impl fmt::Debug for DXGK_VIDSCHCAPS {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         bits::debug(f, "DXGK_VIDSCHCAPS", u64::from(self.Value), &[
@@ -7182,4 +7952,3 @@ impl fmt::Debug for DXGK_VIDSCHCAPS {
         ])
     }
 }
-plain_types! { DXGK_VIDSCHCAPS }

@@ -5,8 +5,8 @@
 use core::ffi::c_void;
 
 use crate::{
-    D3DDDI_NATIVEFENCEMAPPING, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, DXGK_OPENNATIVEFENCE_FLAGS, Padding,
-    assert_layout, plain, plain_types,
+    D3DDDI_NATIVEFENCEMAPPING, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, DXGK_OPENNATIVEFENCE_FLAGS, Padding, plain,
+    plain_struct,
 };
 
 /// Leading bytes of [`DXGKARG_OPENNATIVEFENCE`] that are the same in [`crate::DXGKARG_OPENNATIVEFENCE`].
@@ -33,16 +33,18 @@ pub struct DXGKARG_OPENNATIVEFENCE {
     #[doc(hidden)]
     pub _padding76: Padding<4>,
 }
-assert_layout! {
-    DXGKARG_OPENNATIVEFENCE, 80, 8, hGlobalNativeFence 0, hLocalNativeFence 8, hDevice 16, CurrentValueGpuVa 24,
-    MonitoredValueGpuVa 32, Flags 40, Reserved 44, _padding76 76,
+
+plain_struct! {
+    DXGKARG_OPENNATIVEFENCE, 80, 8, hGlobalNativeFence: *mut c_void = 0, hLocalNativeFence: *mut c_void = 8,
+    hDevice: *mut c_void = 16, CurrentValueGpuVa: u64 = 24, MonitoredValueGpuVa: u64 = 32,
+    Flags: DXGK_OPENNATIVEFENCE_FLAGS = 40, Reserved: [u8; 32] = 44, _padding76: Padding<4> = 76,
 }
+
 impl DXGKARG_OPENNATIVEFENCE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { DXGKARG_OPENNATIVEFENCE }
 
 /// Leading bytes of [`D3DKMT_OPENNATIVEFENCEFROMNTHANDLE`] that are the same in [`crate::D3DKMT_OPENNATIVEFENCEFROMNTHANDLE`].
 pub const D3DKMT_OPENNATIVEFENCEFROMNTHANDLE_COMMON_BYTES: usize = 80;
@@ -66,13 +68,15 @@ pub struct D3DKMT_OPENNATIVEFENCEFROMNTHANDLE {
     /// Offset 80, 32 bytes: `UCHAR[32]`.
     pub Reserved: [u8; 32],
 }
-assert_layout! {
-    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, 112, 8, hNtHandle 0, hDevice 8, EngineAffinity 12, Flags 16, hSyncObject 20,
-    NativeFenceMapping 24, Reserved 80,
+
+plain_struct! {
+    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, 112, 8, hNtHandle: *mut c_void = 0, hDevice: u32 = 8,
+    EngineAffinity: u32 = 12, Flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS = 16, hSyncObject: u32 = 20,
+    NativeFenceMapping: D3DDDI_NATIVEFENCEMAPPING = 24, Reserved: [u8; 32] = 80,
 }
+
 impl D3DKMT_OPENNATIVEFENCEFROMNTHANDLE {
     /// All bytes zero: what Windows passes where nothing else is said.
     #[inline]
     pub const fn zeroed() -> Self { plain::zeroed() }
 }
-plain_types! { D3DKMT_OPENNATIVEFENCEFROMNTHANDLE }

@@ -2,14 +2,19 @@
 
 //! Rows for the records of WDDM3.2/SDK26100-2024-10.
 
-use crate::probe::RecordProbe;
+use crate::probe::{
+    RecordProbe, field,
+};
 use wddm_abi::variants::wddm3_2_26100_2024_10::{
     D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, DXGKARG_OPENNATIVEFENCE,
 };
 
-/// How to reach every line of the table, record by record.
-pub const RECORDS: &[RecordProbe] = &[
-    record!("WDDM3.2/SDK26100-2024-10", DXGKARG_OPENNATIVEFENCE, [
+const R0: RecordProbe = RecordProbe {
+    group: "WDDM3.2/SDK26100-2024-10",
+    name: "DXGKARG_OPENNATIVEFENCE",
+    size: size_of::<DXGKARG_OPENNATIVEFENCE>(),
+    align: align_of::<DXGKARG_OPENNATIVEFENCE>(),
+    rows: &[
         field!(DXGKARG_OPENNATIVEFENCE, "hGlobalNativeFence", hGlobalNativeFence),
         field!(DXGKARG_OPENNATIVEFENCE, "hLocalNativeFence", hLocalNativeFence),
         field!(DXGKARG_OPENNATIVEFENCE, "hDevice", hDevice),
@@ -17,8 +22,16 @@ pub const RECORDS: &[RecordProbe] = &[
         field!(DXGKARG_OPENNATIVEFENCE, "MonitoredValueGpuVa", MonitoredValueGpuVa),
         field!(DXGKARG_OPENNATIVEFENCE, "Flags", Flags),
         field!(DXGKARG_OPENNATIVEFENCE, "Reserved", Reserved),
-    ]),
-    record!("WDDM3.2/SDK26100-2024-10", D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, [
+    ],
+    access: |_, _, _| {},
+};
+
+const R1: RecordProbe = RecordProbe {
+    group: "WDDM3.2/SDK26100-2024-10",
+    name: "D3DKMT_OPENNATIVEFENCEFROMNTHANDLE",
+    size: size_of::<D3DKMT_OPENNATIVEFENCEFROMNTHANDLE>(),
+    align: align_of::<D3DKMT_OPENNATIVEFENCEFROMNTHANDLE>(),
+    rows: &[
         field!(D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, "hNtHandle", hNtHandle),
         field!(D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, "hDevice", hDevice),
         field!(D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, "EngineAffinity", EngineAffinity),
@@ -26,5 +39,12 @@ pub const RECORDS: &[RecordProbe] = &[
         field!(D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, "hSyncObject", hSyncObject),
         field!(D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, "NativeFenceMapping", NativeFenceMapping),
         field!(D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, "Reserved", Reserved),
-    ]),
+    ],
+    access: |_, _, _| {},
+};
+
+/// How to reach every line of the table, record by record.
+pub const RECORDS: &[RecordProbe] = &[
+    R0,
+    R1,
 ];
