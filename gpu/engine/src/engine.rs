@@ -386,6 +386,7 @@ impl<H: Host> Core<H> {
         bump(&node.counters.completions);
         node.trace.push(Event::Complete, fence.into());
         match fault {
+            None if packet.silent => {}
             None => self.notify(gpu, Notice::PacketCompleted { fence }),
             Some(fault) => {
                 bump(&node.counters.faults);

@@ -229,6 +229,37 @@ impl<H: Host> Gpu<H> {
         self.kick(node);
     }
 
+    /// Wakes an engine after packets were added.
+    pub fn wake(&self, node: usize) {
+        if self.nodes[node].must_kick() {
+            self.kick(node);
+        }
+    }
+
+    /// Asks for the answer to a preemption.
+    pub fn ask_preempt(&self, node: usize) {
+        if self.nodes[node].attend(attention::PREEMPT) {
+            self.kick(node);
+        }
+    }
+
+    /// After a reset: an interrupt for what could not be reported meanwhile.
+    pub fn raise_again(&self, node: usize) {
+        let shared = &self.nodes[node];
+        if !shared.mailbox.is_empty() || shared.scan.load(Ordering::Acquire) != 0 {
+            shared.mailbox.withdraw();
+            shared.retry_interrupt.store(true, Ordering::Release);
+            self.kick(node);
+        }
+    }
+
+    /// A test: makes the node want an interrupt although it is held.
+    pub fn pretend_fence_overflow(&self, node: usize) {
+        self.nodes[node].scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
+        // CAST: a node index.
+        self.host.raise_interrupt(NodeOrdinal(node as u32));
+    }
+
     /// Interrupt routine: everything that node `node` has to report, in order. Any IRQL, one caller at a time.
     pub fn drain(&self, node: usize, mut f: impl FnMut(Notice)) -> u64 {
         let node = &self.nodes[node];

@@ -58,6 +58,11 @@ impl<'m> Span<'m> {
         self.len == 0
     }
 
+    /// Where it starts, for someone who maps it elsewhere.
+    pub fn as_ptr(self) -> *mut u8 {
+        self.base
+    }
+
     /// The part from `offset`, at most `len` bytes; empty beyond the end.
     pub fn part(self, offset: u64, len: u64) -> Self {
         let offset = offset.min(self.len);

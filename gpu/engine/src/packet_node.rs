@@ -22,6 +22,8 @@ pub struct PacketSubmission<H: Host> {
     pub address: GpuVa,
     /// Bytes; 0 for a packet that only completes (a NULL packet, or one that was refused).
     pub length: u64,
+    /// It was refused: the OS counts its fence by itself, so nothing is reported.
+    pub silent: bool,
 }
 
 /// A node's packets.

@@ -43,6 +43,8 @@ struct Slot {
     pending: AtomicU32,
     /// The OS's handle while alive.
     handle: AtomicU64,
+    /// The driver's own handle, once it is known.
+    driver: AtomicU64,
 }
 
 /// The table. Reads are lock-free and safe at any IRQL.
@@ -76,6 +78,7 @@ impl<H: Host> SlotTable<H> {
         };
         let slot = self.slots.get(index).ok_or(NoMemory)?;
         slot.handle.store(handle, Ordering::Relaxed);
+        slot.driver.store(0, Ordering::Relaxed);
         slot.pending.store(0, Ordering::Relaxed);
         let generation = slot.generation.fetch_add(1, Ordering::Release).wrapping_add(1);
         Ok(SlotId { index, generation })
@@ -107,6 +110,19 @@ impl<H: Host> SlotTable<H> {
         } else {
             None
         }
+    }
+
+    /// Remembers the driver's own handle of the object.
+    pub fn set_driver_handle(&self, id: SlotId, handle: u64) {
+        if let Some(slot) = self.slots.get(id.index) {
+            slot.driver.store(handle, Ordering::Relaxed);
+        }
+    }
+
+    /// The driver's own handle, if that generation is alive. Any IRQL.
+    pub fn driver_handle(&self, id: SlotId) -> Option<u64> {
+        self.handle(id)?;
+        Some(self.slots.get(id.index)?.driver.load(Ordering::Relaxed))
     }
 
     /// Marks a notice as on its way; `true` when none was. ORDERING[IRQ-1]: AcqRel, so that the skipped notice's fence

@@ -590,7 +590,7 @@ fn packet_of(rig: &mut Rig, fence: u32, paging: bool, packets: &[Encoded]) -> Pa
     }
     let bytes: Vec<u8> = packets.iter().flat_map(|p| p.as_bytes().to_vec()).collect();
     code.bytes.write(&bytes);
-    PacketSubmission { fence, process, address: code.va, length: bytes.len() as u64 }
+    PacketSubmission { fence, process, address: code.va, length: bytes.len() as u64, silent: false }
 }
 
 fn rig_frame(rig: &mut Rig, va: GpuVa) -> Place {

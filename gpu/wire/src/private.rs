@@ -164,3 +164,62 @@ pub mod allocation_kind {
     /// The local segment; the CPU sees it through paging only.
     pub const LOCAL: u32 = 2;
 }
+
+block! {
+    /// In and out: `D3DKMTEscape` with driver private data. The reply overwrites the block.
+    EscapeHeader, 16 {
+        /// [`MAGIC`].
+        magic: u32,
+        /// [`crate::INTERFACE_VERSION`].
+        interface_version: u32,
+        /// One of [`escape_command`].
+        command: u32,
+        /// Bytes of the whole block, header included.
+        size: u32,
+    }
+}
+block! {
+    /// Reply to [`escape_command::COUNTERS`]: what all engines counted since start.
+    EscapeCounters, 144 {
+        /// The header, with the size of the reply.
+        header: EscapeHeader,
+        /// Packets executed.
+        packets: u64,
+        /// Doorbell rings seen.
+        rings: u64,
+        /// Native fence signals.
+        signals: u64,
+        /// Signals that asked for an interrupt.
+        interrupts_wanted: u64,
+        /// Signals that did not.
+        interrupts_suppressed: u64,
+        /// Interrupts raised.
+        interrupts_raised: u64,
+        /// Interrupts that could not be raised and were asked for again.
+        interrupts_failed: u64,
+        /// Waits met at once.
+        waits_met: u64,
+        /// Waits that parked.
+        waits_parked: u64,
+        /// Queues woken by signals of engines.
+        wakes: u64,
+        /// Signals that stored less than was there.
+        backwards: u64,
+        /// Log entries written.
+        log_entries: u64,
+        /// Faults.
+        faults: u64,
+        /// Bytes moved.
+        bytes: u64,
+        /// Packets of packet mode completed.
+        completions: u64,
+        /// Resets served.
+        resets: u64,
+    }
+}
+
+/// Values of [`EscapeHeader::command`].
+pub mod escape_command {
+    /// Reads the counters.
+    pub const COUNTERS: u32 = 1;
+}

@@ -1,2 +1,46 @@
 //! The logic of Fencepost's display miniport driver.
+//!
+//! One file per WDDM object; [`adapter::Adapter`] holds them and forwards. What differs between NT and the NT model is
+//! behind [`platform::Platform`]; what Dxgkrnl provides is behind [`dxgkrnl::Dxgkrnl`]. The thunks that Dxgkrnl calls are
+//! in `kmd_ddi`: they turn handles and pointers into references, mint the IRQL token and map [`status::Error`].
+//!
+//! `unsafe` is in [`handle`] (a handle becomes a reference), [`irql`] (a token is minted), [`dxgkrnl`] (calls out) and
+//! [`registers`] (device registers).
+//!
+//! What this crate does not do: it names no NT routine, starts no thread by itself, and trusts nothing that user mode can
+//! write.
 #![no_std]
+
+extern crate alloc;
+
+pub mod adapter;
+pub mod allocation;
+pub mod caps;
+pub mod clock;
+pub mod context;
+pub mod debug;
+pub mod device;
+pub mod doorbell;
+pub mod dxgkrnl;
+pub mod engine_thread;
+pub mod escape;
+pub mod features;
+pub mod fence_log;
+pub mod handle;
+pub mod hw_context;
+pub mod hw_queue;
+pub mod interrupt;
+pub mod irql;
+pub mod native_fence;
+pub mod nodes;
+pub mod paging;
+pub mod plan;
+pub mod platform;
+pub mod process;
+pub mod registers;
+pub mod reset;
+pub mod segments;
+pub mod settings;
+pub mod start;
+pub mod status;
+pub mod submit;

@@ -1,0 +1,265 @@
+//! The adapter: what exists from AddDevice to RemoveDevice, and what exists from StartDevice to StopDevice.
+//!
+//! [`Adapter`] is little more than the platform and a place for [`Started`]; every other object holds a reference to the
+//! `Started` that it was made under. Objects do not know each other through the adapter: they hold what they need.
+
+use crate::doorbell::Pool;
+use crate::dxgkrnl::Dxgkrnl;
+use crate::handle::Handle;
+use crate::plan::Plan;
+use crate::platform::{Event, Pages, Platform};
+use crate::registers::Registers;
+use crate::settings::Settings;
+use crate::status::{Error, Result};
+use alloc::vec::Vec;
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering};
+use gpu_engine::NoMemory;
+use gpu_engine::host::Host;
+use gpu_engine::memory::Span;
+use gpu_engine::shared::Shared;
+use gpu_wire::{NODE_COUNT, NodeOrdinal, PAGE_SIZE};
+use wddm_abi::PKSYNCHRONIZE_ROUTINE;
+
+/// The GPU of an adapter on platform `P`.
+pub type Gpu<P> = gpu_engine::gpu::Gpu<EngineHost<P>>;
+
+/// From AddDevice to RemoveDevice.
+pub struct Adapter<P: Platform> {
+    /// The kernel.
+    pub platform: P,
+    /// Handle of the [`Started`], 0 while stopped. Not the object itself: the interrupt routine looks it up lock-free.
+    started: AtomicU64,
+}
+
+impl<P: Platform> Adapter<P> {
+    /// An adapter that is not started.
+    pub fn new(platform: P) -> Self {
+        Self { platform, started: AtomicU64::new(0) }
+    }
+
+    /// What it is while started. Any IRQL.
+    ///
+    /// # Errors
+    /// [`Error::DeviceNotReady`] while it is not.
+    pub fn started(&self) -> Result<Shared<Started<P>>> {
+        let handle = Handle::from_raw(self.started.load(Ordering::Acquire));
+        handle.get().map_err(|_| Error::DeviceNotReady)
+    }
+
+    /// Publishes the started part.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub(crate) fn publish(&self, started: Shared<Started<P>>) -> Result<()> {
+        let handle = Handle::create(started)?;
+        self.started.store(handle.raw(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes it back; from here on nobody finds it.
+    pub(crate) fn withdraw(&self) -> Result<Shared<Started<P>>> {
+        let handle = Handle::from_raw(self.started.swap(0, Ordering::AcqRel));
+        handle.take().map_err(|_| Error::DeviceNotReady)
+    }
+}
+
+/// From StartDevice to StopDevice.
+pub struct Started<P: Platform> {
+    /// The kernel.
+    pub platform: P,
+    /// What the adapter is on this OS.
+    pub plan: Plan,
+    /// What the registry says.
+    pub settings: Settings,
+    /// The OS.
+    pub dxgkrnl: Dxgkrnl,
+    /// What runs at the device's level.
+    pub routines: crate::interrupt::Routines,
+    /// The GPU.
+    pub gpu: Shared<Gpu<P>>,
+    /// Physical doorbells and who has them.
+    pub doorbells: Pool<P>,
+    /// The paging process, once it was created.
+    pub system_process: P::Lock<Option<Shared<gpu_engine::context::Process<EngineHost<P>>>>>,
+    /// Highest physical address that the OS said exists.
+    pub highest_physical_address: u64,
+    /// Objects alive, by kind: what debug blobs and leak checks show.
+    pub census: Census,
+    /// Engine threads, taken at stop.
+    pub(crate) threads: P::Lock<Vec<P::Thread>>,
+    /// Doorbell pages: after `gpu`, which refers to them.
+    pub(crate) _doorbell_pages: P::Pages,
+}
+
+/// Objects alive.
+#[derive(Default)]
+pub struct Census {
+    /// Processes.
+    pub processes: AtomicU64,
+    /// Devices.
+    pub devices: AtomicU64,
+    /// Packet contexts.
+    pub contexts: AtomicU64,
+    /// Hardware contexts.
+    pub hw_contexts: AtomicU64,
+    /// Hardware queues.
+    pub hw_queues: AtomicU64,
+    /// Doorbells.
+    pub doorbells: AtomicU64,
+    /// Native fences.
+    pub fences: AtomicU64,
+    /// Opens of native fences.
+    pub local_fences: AtomicU64,
+    /// Allocations.
+    pub allocations: AtomicU64,
+}
+
+/// Counts an object while it is alive.
+pub struct Counted<P: Platform> {
+    /// Where it was made.
+    pub started: Shared<Started<P>>,
+    which: fn(&Census) -> &AtomicU64,
+}
+
+impl<P: Platform> Counted<P> {
+    /// One more.
+    pub fn new(started: Shared<Started<P>>, which: fn(&Census) -> &AtomicU64) -> Self {
+        which(&started.census).fetch_add(1, Ordering::Relaxed);
+        Self { started, which }
+    }
+}
+
+impl<P: Platform> Drop for Counted<P> {
+    fn drop(&mut self) {
+        (self.which)(&self.started.census).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How an engine gets the attention of the OS.
+pub enum InterruptSource {
+    /// A PCI function that owns a real interrupt: the reference.
+    Registers(Registers),
+    /// No interrupt: the report is made at the device's level through `DxgkCbSynchronizeExecution`. The documents say that
+    /// this may fail when no interrupt is connected; then the engine asks again.
+    Synchronize {
+        /// The OS.
+        dxgkrnl: Dxgkrnl,
+        /// What runs at the device's level.
+        routine: PKSYNCHRONIZE_ROUTINE,
+        /// Its argument: the adapter's handle.
+        adapter: Handle,
+    },
+}
+
+/// The GPU's surroundings inside this driver.
+pub struct EngineHost<P: Platform> {
+    platform: P,
+    local: LocalMemory<P>,
+    wake: [P::Event; NODE_COUNT],
+    /// How interrupts are raised.
+    pub interrupt: InterruptSource,
+}
+
+impl<P: Platform> EngineHost<P> {
+    pub(crate) fn new(
+        platform: P,
+        local: LocalMemory<P>,
+        wake: [P::Event; NODE_COUNT],
+        interrupt: InterruptSource,
+    ) -> Self {
+        Self { platform, local, wake, interrupt }
+    }
+
+    /// The event that wakes a node's engine.
+    pub fn wake(&self, node: usize) -> &P::Event {
+        &self.wake[node]
+    }
+
+    /// Bytes of the local segment.
+    pub fn local_size(&self) -> u64 {
+        self.local.size()
+    }
+}
+
+impl<P: Platform> Host for EngineHost<P> {
+    type Lock<T: Send> = P::Lock<T>;
+    type Word = P::Word;
+    type Mapping = P::Mapping;
+
+    fn word(value: u64) -> P::Word {
+        P::word(value)
+    }
+    fn map_system(&self, frames: &[u64]) -> core::result::Result<P::Mapping, NoMemory> {
+        self.platform.map_system(frames)
+    }
+    fn local(&self, page: u64) -> Option<Span<'static>> {
+        self.local.pages(page)
+    }
+    fn clock(&self) -> u64 {
+        self.platform.clock()
+    }
+    fn clock_frequency(&self) -> u64 {
+        self.platform.clock_frequency()
+    }
+    fn kick(&self, node: NodeOrdinal) {
+        if let Some(event) = self.wake.get(node.0 as usize) {
+            event.set();
+        }
+    }
+    fn raise_interrupt(&self, node: NodeOrdinal) -> bool {
+        match &self.interrupt {
+            InterruptSource::Registers(registers) => {
+                registers.raise(node.0);
+                true
+            }
+            InterruptSource::Synchronize { dxgkrnl, routine, adapter } => {
+                dxgkrnl.synchronize(*routine, adapter.as_ptr())
+            }
+        }
+    }
+}
+
+/// Bytes of one block of the local segment.
+const BLOCK: u64 = 4 << 20;
+
+/// The local segment: blocks of non-paged memory of our own.
+pub struct LocalMemory<P: Platform> {
+    blocks: Vec<P::Pages>,
+}
+
+impl<P: Platform> LocalMemory<P> {
+    /// Allocates `size` bytes, rounded down to whole blocks; less when memory runs out, but at least one block.
+    ///
+    /// # Errors
+    /// [`NoMemory`] when not even one block is to be had.
+    pub fn allocate(irql: &crate::irql::Passive, platform: &P, size: u64) -> core::result::Result<Self, NoMemory> {
+        let want = (size / BLOCK).max(1);
+        let mut blocks = Vec::new();
+        // CAST: at most 16 GiB of blocks.
+        blocks.try_reserve_exact(want as usize)?;
+        for _ in 0..want {
+            match platform.allocate_pages(irql, BLOCK / PAGE_SIZE) {
+                Ok(pages) => blocks.push(pages),
+                Err(NoMemory) if blocks.is_empty() => return Err(NoMemory),
+                Err(NoMemory) => break,
+            }
+        }
+        Ok(Self { blocks })
+    }
+
+    fn size(&self) -> u64 {
+        self.blocks.len() as u64 * BLOCK
+    }
+
+    fn pages(&self, page: u64) -> Option<Span<'static>> {
+        let offset = page.checked_mul(PAGE_SIZE)?;
+        let block = self.blocks.get(usize::try_from(offset / BLOCK).ok()?)?;
+        Some(block.span().part(offset % BLOCK, BLOCK))
+    }
+}
+
+/// `MiniportDeviceContext` as the OS hands it to a routine at the device's level.
+pub fn from_context<P: Platform>(context: *mut c_void) -> Result<Shared<Adapter<P>>> {
+    Handle::from_ptr(context).get()
+}

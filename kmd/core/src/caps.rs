@@ -1,0 +1,220 @@
+//! `DxgkDdiQueryAdapterInfo`: every answer is a function of the plan.
+//!
+//! Output buffers are versioned and may be shorter than the record that this driver knows; only `OutputDataSize` bytes are
+//! written, and the rest of the buffer is zeroed. A type that means nothing here is `STATUS_INVALID_PARAMETER`, which is
+//! quiet on Windows; `STATUS_NOT_SUPPORTED` is logged hundreds of times a boot.
+
+use crate::adapter::{Adapter, Started};
+use crate::context::PRIVATE_DATA_SIZE;
+use crate::nodes;
+use crate::plan::Plan;
+use crate::platform::Platform;
+use crate::segments;
+use crate::status::{Error, Result};
+use core::mem::size_of;
+use gpu_engine::mutation::Mutation;
+use gpu_wire::doorbell::DOORBELL_SIZE;
+use gpu_wire::private::{AdapterInfo, MAGIC};
+use gpu_wire::{GpuVa, INTERFACE_VERSION, pte};
+use wddm_abi::{
+    D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DXGK_DEVICE_TYPE_CAPS,
+    DXGK_DRIVERCAPS, DXGK_GPUMMUCAPS, DXGK_IOMMU_CAPS, DXGK_NATIVE_FENCE_CAPS, DXGK_PAGE_TABLE_LEVEL_DESC,
+    DXGK_PAGETABLEUPDATEMODE, DXGK_PHYSICAL_MEMORY_CAPS, DXGK_PHYSICALADAPTERCAPS, DXGK_QUERYADAPTERINFOTYPE,
+    DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMDEVICECAPS, DXGK_WDDMVERSION, DXGKARG_HISTORYBUFFERPRECISION, Plain,
+};
+
+/// The WDDM version of the init table, the caps and the device caps: one place, so that they agree.
+pub const VERSION: DXGK_WDDMVERSION = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2;
+
+/// The answer's buffer: zeroed when made, written within bounds.
+pub struct Output<'a>(&'a mut [u8]);
+
+impl<'a> Output<'a> {
+    /// Zeroes the buffer.
+    pub fn new(buffer: &'a mut [u8]) -> Self {
+        buffer.fill(0);
+        Self(buffer)
+    }
+
+    /// Writes as much of `record` as the buffer has room for, and no less than `least` bytes.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`].
+    pub fn put<T: Plain>(&mut self, record: &T, least: usize) -> Result<()> {
+        let bytes = record.as_bytes();
+        let n = bytes.len().min(self.0.len());
+        if n < least {
+            return Err(Error::BufferTooSmall);
+        }
+        self.0[..n].copy_from_slice(&bytes[..n]);
+        Ok(())
+    }
+
+    /// Writes all of `record`.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`].
+    pub fn put_whole<T: Plain>(&mut self, record: &T) -> Result<()> {
+        self.put(record, size_of::<T>())
+    }
+
+    /// Writes as many bytes as there is room for.
+    pub fn put_bytes(&mut self, bytes: &[u8]) {
+        let n = bytes.len().min(self.0.len());
+        self.0[..n].copy_from_slice(&bytes[..n]);
+    }
+}
+
+/// What Dxgkrnl asks before and after StartDevice alike.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for types that mean nothing here; [`Error::DeviceNotReady`] for what is only known once
+/// started; [`Error::BufferTooSmall`].
+pub fn answer<P: Platform>(
+    adapter: &Adapter<P>,
+    kind: DXGK_QUERYADAPTERINFOTYPE,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<()> {
+    use DXGK_QUERYADAPTERINFOTYPE as Q;
+    let started = adapter.started();
+    let plan = || started.as_ref().map(|s| s.plan).map_err(|e| *e);
+    let mut out = Output::new(output);
+    match kind {
+        Q::DXGKQAITYPE_WDDMDEVICECAPS => {
+            let mut caps = DXGK_WDDMDEVICECAPS::zeroed();
+            caps.WDDMVersion = VERSION;
+            out.put_whole(&caps)
+        }
+        Q::DXGKQAITYPE_PHYSICAL_MEMORY_CAPS => {
+            let mut caps = DXGK_PHYSICAL_MEMORY_CAPS::zeroed();
+            // The engines reach whatever the processor reaches.
+            caps.HighestVisibleAddress.QuadPart = i64::MAX;
+            out.put_whole(&caps)
+        }
+        // No logical remapping: the engines are the processor, and there is no bus between them and memory.
+        Q::DXGKQAITYPE_IOMMU_CAPS => out.put_whole(&DXGK_IOMMU_CAPS::zeroed()),
+        Q::DXGKQAITYPE_DEVICE_TYPE_CAPS => out.put_whole(&DXGK_DEVICE_TYPE_CAPS::zeroed()),
+        Q::DXGKQAITYPE_UMDRIVERPRIVATE => {
+            if let Ok(started) = &started {
+                out.put_bytes(adapter_info(started).bytes());
+            }
+            Ok(())
+        }
+        Q::DXGKQAITYPE_DRIVERCAPS => out.put(&driver_caps(&*started?), 540),
+        Q::DXGKQAITYPE_GPUMMUCAPS => out.put_whole(&gpu_mmu_caps()),
+        Q::DXGKQAITYPE_PAGETABLELEVELDESC => {
+            let level = input.first_chunk::<2>().map(|b| u16::from_le_bytes(*b)).ok_or(Error::InvalidParameter)?;
+            out.put_whole(&page_table_level(level.into())?)
+        }
+        Q::DXGKQAITYPE_PHYSICALADAPTERCAPS => {
+            let mut caps = DXGK_PHYSICALADAPTERCAPS::zeroed();
+            // CAST: three nodes.
+            caps.NumExecutionNodes = nodes::COUNT as u16;
+            caps.PagingNodeIndex = gpu_wire::NODE_PAGING.0 as u16;
+            caps.DxgkPhysicalAdapterHandle = started?.dxgkrnl.device();
+            caps.Flags.set_GpuMmuSupported(true);
+            out.put_whole(&caps)
+        }
+        Q::DXGKQAITYPE_HISTORYBUFFERPRECISION => {
+            let mut precision = DXGKARG_HISTORYBUFFERPRECISION::zeroed();
+            precision.PrecisionBits = 64;
+            out.put_whole(&precision)
+        }
+        // No power components: a software engine has no power to save but its thread's.
+        Q::DXGKQAITYPE_NUMPOWERCOMPONENTS => out.put_whole(&0u32),
+        Q::DXGKQAITYPE_NATIVE_FENCE_CAPS if plan()?.native_fences() => {
+            let started = started?;
+            let mut caps = DXGK_NATIVE_FENCE_CAPS::zeroed();
+            // 0 is right under both readings of this member (stride in 26100, padding in 28000).
+            caps.MonitoredValueStride = started.settings.monitored_value_stride;
+            caps.MapToGpuSystemProcess = started.plan.map_to_system_process.into();
+            out.put_whole(&caps)
+        }
+        Q::DXGKQAITYPE_USERMODESUBMISSION_CAPS if plan()?.user_mode_submission() => {
+            let mut caps = DXGK_USERMODESUBMISSION_CAPS::zeroed();
+            caps.DoorbellSizeInBytes = DOORBELL_SIZE;
+            out.put_whole(&caps)
+        }
+        _ => Err(Error::InvalidParameter),
+    }
+}
+
+fn adapter_info<P: Platform>(started: &Started<P>) -> AdapterInfo {
+    AdapterInfo {
+        magic: MAGIC,
+        interface_version: INTERFACE_VERSION,
+        rung: started.plan.rung.raw(),
+        doorbell_model: started.settings.doorbell_model.raw(),
+        // CAST: at most 256.
+        physical_doorbells: started.settings.physical_doorbells as u32,
+        node_count: nodes::COUNT,
+        local_segment_size: started.gpu.host.local_size(),
+        gpu_clock_frequency: started.platform.clock_frequency(),
+    }
+}
+
+fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
+    let plan: &Plan = &started.plan;
+    let mutation = &started.gpu.mutation;
+    let mut caps = DXGK_DRIVERCAPS::zeroed();
+    caps.HighestAcceptableAddress.QuadPart = i64::MAX;
+    caps.WDDMVersion = match mutation.is(Mutation::WrongWddmVersion) {
+        true => DXGK_WDDMVERSION::DXGKDDI_WDDMv3_1,
+        false => VERSION,
+    };
+    let s = &mut caps.SchedulingCaps;
+    s.set_MultiEngineAware(true);
+    s.set_PreemptionAware(true);
+    s.set_NoDmaPatching(true);
+    s.set_CancelCommandAware(true);
+    s.set_LowIrqlPreemptCommand(true);
+    if plan.hardware_queues() {
+        s.set_HwQueuePacketCap(8);
+    }
+    s.set_NativeGpuFence(plan.native_fences() || mutation.is(Mutation::AdvertisesDisabledFence));
+    s.set_OptimizedNativeFenceSignaledInterrupt(plan.optimized_interrupt);
+    let m = &mut caps.MemoryManagementCaps;
+    m.set_VirtualAddressingSupported(true);
+    m.set_GpuMmuSupported(true);
+    m.set_CrossAdapterResource(true);
+    m.PagingNode = gpu_wire::NODE_PAGING.0;
+    caps.GpuEngineTopology.NbAsymetricProcessingNodes = nodes::COUNT;
+    caps.PreemptionCaps.GraphicsPreemptionGranularity =
+        D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY::D3DKMDT_GRAPHICS_PREEMPTION_DMA_BUFFER_BOUNDARY;
+    caps.PreemptionCaps.ComputePreemptionGranularity =
+        D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY::D3DKMDT_COMPUTE_PREEMPTION_DMA_BUFFER_BOUNDARY;
+    caps.SupportNonVGA = 1;
+    caps.SupportPerEngineTDR = 1;
+    caps.SupportSurpriseRemoval = 1;
+    caps
+}
+
+fn gpu_mmu_caps() -> DXGK_GPUMMUCAPS {
+    let mut caps = DXGK_GPUMMUCAPS::zeroed();
+    caps.set_ReadOnlyMemorySupported(true);
+    caps.set_CacheCoherentMemorySupported(true);
+    caps.set_InvalidTlbEntriesNotCached(true);
+    caps.PageTableUpdateMode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL;
+    caps.VirtualAddressBitCount = GpuVa::BITS;
+    caps.LeafPageTableSizeFor64KPagesInBytes = pte::TABLE_SIZE;
+    caps.PageTableLevelCount = pte::LEVELS;
+    caps
+}
+
+fn page_table_level(level: u32) -> Result<DXGK_PAGE_TABLE_LEVEL_DESC> {
+    if level >= pte::LEVELS {
+        return Err(Error::InvalidParameter);
+    }
+    let mut desc = DXGK_PAGE_TABLE_LEVEL_DESC::zeroed();
+    desc.PageTableIndexBitCount = pte::INDEX_BITS;
+    // Segment 0 is system memory.
+    desc.PageTableSizeInBytes = pte::TABLE_SIZE;
+    desc.PageTableAlignmentInBytes = pte::TABLE_SIZE;
+    Ok(desc)
+}
+
+/// What QUERYSEGMENT4 says beside the descriptors: segment of paging buffers, their size, their private data.
+pub const fn paging_buffer() -> (u32, u32, u32) {
+    (segments::APERTURE, segments::PAGING_BUFFER_SIZE, PRIVATE_DATA_SIZE)
+}

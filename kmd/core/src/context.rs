@@ -1,0 +1,105 @@
+//! Packet contexts: those of packet-mode nodes, and of every node on the lowest rung. Source: `DxgkDdiCreateContext`.
+
+use crate::adapter::Counted;
+use crate::device::Device;
+use crate::handle::Handle;
+use crate::irql::Passive;
+use crate::nodes;
+use crate::platform::Platform;
+use crate::process::EngineProcess;
+use crate::status::{Error, Result};
+use gpu_engine::address_space::Root;
+use gpu_engine::host::Lock;
+use gpu_engine::shared::Shared;
+use gpu_wire::INTERFACE_VERSION;
+use gpu_wire::private::{ContextData, MAGIC};
+
+/// Bytes of private data per DMA buffer. Zero would disable anything carried there; we carry nothing, but a record that
+/// travels with a packet is worth having in a dump.
+pub const PRIVATE_DATA_SIZE: u32 = 64;
+/// Bytes of a DMA buffer that the OS allocates for a context.
+pub const DMA_BUFFER_SIZE: u32 = 64 << 10;
+
+/// `NodeOrdinal` of a system context that names no node.
+const NO_NODE: u32 = 0x7fff;
+
+/// A packet context.
+pub struct Context<P: Platform> {
+    /// Node index.
+    pub node: usize,
+    /// Whose address space it runs in.
+    pub process: Shared<EngineProcess<P>>,
+    /// Counted in the census, and a reference to the adapter.
+    pub counted: Counted<P>,
+}
+
+impl<P: Platform> Context<P> {
+    /// Creates a context on `node` for `device`. `system`: VidMm's or VidSch's own.
+    ///
+    /// # Errors
+    /// [`Error::DriverMismatch`] when the user-mode driver speaks another version; [`Error::InvalidParameter`] for an engine or
+    /// node that does not exist; [`Error::NoMemory`].
+    pub fn create(
+        _irql: &Passive,
+        device: &Shared<Device<P>>,
+        node: u32,
+        affinity: u32,
+        system: bool,
+        private: &[u8],
+    ) -> Result<Handle> {
+        let started = &device.counted.started;
+        let index = match node {
+            NO_NODE if system => gpu_wire::NODE_PAGING.0,
+            n if n < nodes::COUNT => n,
+            _ => return Err(Error::InvalidParameter),
+        };
+        // EngineAffinity is 1 << EngineOrdinal, and there is one engine.
+        if affinity > 1 {
+            return Err(Error::InvalidParameter);
+        }
+        if !system {
+            check_version(private)?;
+        }
+        let process = match system {
+            // The system device may belong to no process of ours: the paging process is its address space.
+            true => started.system_process.with(|s| s.clone()).unwrap_or_else(|| device.process.engine.clone()),
+            false => device.process.engine.clone(),
+        };
+        let counted = Counted::new(started.clone(), |c| &c.contexts);
+        // CAST: below COUNT.
+        let context = Self { node: index as usize, process, counted };
+        Ok(Handle::create(Shared::try_new(context)?)?)
+    }
+
+    /// Destroys it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`].
+    pub fn destroy(_irql: &Passive, handle: Handle) -> Result<()> {
+        handle.take::<Self>().map(drop)
+    }
+}
+
+/// Checks the private data of a context: who made it, and whether it speaks our version.
+///
+/// # Errors
+/// [`Error::DriverMismatch`].
+pub fn check_version(private: &[u8]) -> Result<()> {
+    match ContextData::read(private) {
+        Some(data) if data.magic == MAGIC && data.interface_version == INTERFACE_VERSION => Ok(()),
+        _ => Err(Error::DriverMismatch),
+    }
+}
+
+/// Moves the root page table of the address space that a context runs in. Returns nothing: the DDI cannot fail.
+pub fn set_root<P: Platform>(
+    _irql: &Passive,
+    started: &crate::adapter::Started<P>,
+    process: &EngineProcess<P>,
+    root: Root,
+) {
+    if process.space.set_root(root) {
+        // The context is idle, by the DDI's contract; other contexts of the process may not be.
+        started.gpu.flush(process.space.id, 0, 0);
+    }
+}

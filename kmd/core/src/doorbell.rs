@@ -1,0 +1,311 @@
+//! Stage 3 of 8: doorbells, and the pool of physical ones.
+//!
+//! A doorbell object belongs to one queue for life. Connecting gives it a physical doorbell; in the dedicated model those
+//! are few, and the least recently used one is taken from its queue when none is free. After `DxgkCbDisconnectDoorbell`
+//! returned, user mode no longer has the page, and the physical doorbell is free. After `DxgkDdiDisconnectDoorbell`
+//! returned, Dxgkrnl has *yet to* rotate the page and write RETRY: a ring in between still reads CONNECTED. So such a
+//! physical doorbell is not reused until a later call about the same doorbell proves that the rotation is over, and until
+//! then the engine goes on watching the queue's write pointer.
+//!
+//! Whatever connects, resumes or notifies compares the published write pointer with what was consumed, so no ring is lost
+//! and a repeated ring runs nothing twice.
+//!
+//! Source: *User-mode work submission*; `DxgkDdiConnectDoorbell`, `DxgkDdiDisconnectDoorbell`,
+//! `DxgkCbDisconnectDoorbell`.
+
+use crate::adapter::{Counted, Started};
+use crate::allocation::RingMemory;
+use crate::handle::Handle;
+use crate::hw_queue::HwQueue;
+use crate::irql::Passive;
+use crate::platform::Platform;
+use crate::status::{Error, Result};
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use gpu_engine::NoMemory;
+use gpu_engine::host::Lock;
+use gpu_engine::memory::Span;
+use gpu_engine::mutation::Mutation;
+use gpu_engine::queue::Binding;
+use gpu_engine::shared::Shared;
+use gpu_wire::GpuVa;
+use gpu_wire::doorbell::{DOORBELL_SIZE, Model};
+use gpu_wire::private::{DoorbellData, DoorbellReply};
+use gpu_wire::ring::{self, Geometry};
+use wddm_abi::D3DDDI_DOORBELLSTATUS;
+
+/// A doorbell.
+pub struct Doorbell<P: Platform> {
+    /// Its queue.
+    pub queue: Shared<HwQueue<P>>,
+    /// The runtime's handle, which callbacks name.
+    pub os: u64,
+    /// Which physical doorbell it has, in the dedicated model.
+    place: P::Lock<Option<usize>>,
+    /// Counted in the census, and a reference to the adapter.
+    pub counted: Counted<P>,
+}
+
+/// What a connect gives back.
+#[derive(Clone, Copy, Debug)]
+pub struct Connection {
+    /// Kernel address of the physical doorbell's page.
+    pub address: *mut u8,
+    /// CONNECTED or CONNECTED_NOTIFY_KMD.
+    pub status: D3DDDI_DOORBELLSTATUS,
+}
+
+/// A physical doorbell's use.
+enum Use<P: Platform> {
+    Free,
+    /// Being taken or given; nobody else may.
+    Changing,
+    Connected {
+        doorbell: Shared<Doorbell<P>>,
+        /// Packets the queue had executed when it was last seen, and when that changed.
+        packets: u64,
+        stamp: u64,
+    },
+    /// The OS disconnected it, and nothing proves yet that user mode lost the page.
+    Draining(Shared<Doorbell<P>>),
+}
+
+/// The physical doorbells of an adapter.
+pub struct Pool<P: Platform> {
+    pages: Span<'static>,
+    uses: P::Lock<Vec<Use<P>>>,
+}
+
+/// What [`Pool::pick`] decided.
+enum Pick<P: Platform> {
+    Free(usize),
+    Take(usize, Shared<Doorbell<P>>),
+}
+
+impl<P: Platform> Pool<P> {
+    /// A pool over `pages`, one physical doorbell each.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(pages: Span<'static>) -> core::result::Result<Self, NoMemory> {
+        let n = (pages.len() / u64::from(DOORBELL_SIZE)) as usize;
+        let mut uses = Vec::new();
+        uses.try_reserve_exact(n)?;
+        uses.resize_with(n, || Use::Free);
+        Ok(Self { pages, uses: P::Lock::new(uses) })
+    }
+
+    /// The page of physical doorbell `index`.
+    pub fn page(&self, index: usize) -> Span<'static> {
+        self.pages.part(index as u64 * u64::from(DOORBELL_SIZE), u64::from(DOORBELL_SIZE))
+    }
+
+    /// A free one, or the least recently used, now marked as changing.
+    fn pick(&self, now: u64) -> Option<Pick<P>> {
+        self.uses.with(|uses| {
+            if let Some(index) = uses.iter().position(|u| matches!(u, Use::Free)) {
+                uses[index] = Use::Changing;
+                return Some(Pick::Free(index));
+            }
+            for u in uses.iter_mut() {
+                if let Use::Connected { doorbell, packets, stamp } = u {
+                    let seen = doorbell.queue.engine.packets.load(Ordering::Relaxed);
+                    if seen != *packets {
+                        (*packets, *stamp) = (seen, now);
+                    }
+                }
+            }
+            let oldest = uses
+                .iter()
+                .enumerate()
+                .filter_map(|(i, u)| match u {
+                    Use::Connected { stamp, .. } => Some((*stamp, i)),
+                    // Nobody rings it; its rotation only has to be proved, which the callback does.
+                    Use::Draining(_) => Some((0, i)),
+                    Use::Free | Use::Changing => None,
+                })
+                .min()?
+                .1;
+            match core::mem::replace(&mut uses[oldest], Use::Changing) {
+                Use::Connected { doorbell, .. } | Use::Draining(doorbell) => Some(Pick::Take(oldest, doorbell)),
+                Use::Free | Use::Changing => None,
+            }
+        })
+    }
+
+    fn set(&self, index: usize, new: Use<P>) {
+        let old = self.uses.with(|uses| uses.get_mut(index).map(|u| core::mem::replace(u, new)));
+        drop(old);
+    }
+}
+
+impl<P: Platform> Doorbell<P> {
+    /// Creates a doorbell for `queue`, without a physical one. `private` holds [`DoorbellData`] and receives
+    /// [`DoorbellReply`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`]: no user-mode queue, a second doorbell, no control allocation (this GPU needs one), a ring
+    /// that is no power of two or out of range, private data of another size than 16 bytes; [`Error::NoMemory`].
+    pub fn create(
+        _irql: &Passive,
+        queue: &Shared<HwQueue<P>>,
+        os: u64,
+        ring_memory: RingMemory,
+        control_memory: Option<RingMemory>,
+        private: &mut [u8],
+    ) -> Result<Handle> {
+        let started = &queue.counted.started;
+        let data = DoorbellData::read(private).ok_or(Error::InvalidParameter)?;
+        let control = control_memory.ok_or(Error::InvalidParameter)?;
+        let geometry = Geometry::new(ring_memory.size).map_err(|_| Error::InvalidParameter)?;
+        let binding = Binding { ring: GpuVa(data.ring), control: GpuVa(data.control), geometry };
+        let placed = |va: GpuVa, size: u64| {
+            va.is_aligned(gpu_wire::PAGE_SIZE) && va.checked_add(size).is_some_and(GpuVa::is_canonical)
+        };
+        let sane = queue.engine.user_mode
+            && private.len() == size_of::<DoorbellData>()
+            && control.size >= ring::CONTROL_SIZE
+            && !ring_memory.local
+            && !control.local
+            && placed(binding.ring, geometry.size())
+            && placed(binding.control, ring::CONTROL_SIZE);
+        if !sane {
+            return Err(Error::InvalidParameter);
+        }
+        if queue.has_doorbell.with(|has| core::mem::replace(has, true)) {
+            return Err(Error::InvalidParameter);
+        }
+        let made = (|| {
+            let counted = Counted::new(started.clone(), |c| &c.doorbells);
+            let doorbell = Self { queue: queue.clone(), os, place: P::Lock::new(None), counted };
+            let doorbell = Shared::try_new(doorbell)?;
+            Handle::create(doorbell.clone()).map(|handle| (handle, doorbell))
+        })();
+        let (handle, doorbell) = made.map_err(|e| {
+            queue.has_doorbell.with(|has| *has = false);
+            Error::from(e)
+        })?;
+        queue.engine.bind(Some(binding));
+        let reply = DoorbellReply {
+            token: gpu_engine::gpu::token_of(queue.engine.slot),
+            model: started.settings.doorbell_model.raw(),
+            ring_size: geometry.size(),
+        };
+        if let Some(to) = private.get_mut(..reply.bytes().len()) {
+            to.copy_from_slice(reply.bytes());
+        }
+        if started.gpu.mutation.is(Mutation::BindsAtCreate) {
+            let _connection = doorbell.connect(_irql, &doorbell);
+        }
+        Ok(handle)
+    }
+
+    /// Connects. `this` is the doorbell itself, counted.
+    ///
+    /// # Errors
+    /// [`Error::DoorbellsExhausted`] when every physical doorbell is being changed at this moment; a callback's.
+    pub fn connect(&self, irql: &Passive, this: &Shared<Self>) -> Result<Connection> {
+        let started = &self.counted.started;
+        let queue = &self.queue.engine;
+        let status = if started.settings.connect_notify {
+            D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED_NOTIFY_KMD
+        } else {
+            D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED
+        };
+        let index = match started.settings.doorbell_model {
+            Model::Global => {
+                started.gpu.connect_global(queue)?;
+                0
+            }
+            Model::Dedicated => {
+                let index = match self.place.with(|p| *p) {
+                    // Still its own: connected already, or drained and this call proves the rotation.
+                    Some(index) => index,
+                    None => {
+                        let index = self.take_physical(irql, started)?;
+                        self.place.with(|p| *p = Some(index));
+                        index
+                    }
+                };
+                let (packets, stamp) = (queue.packets.load(Ordering::Relaxed), started.platform.clock());
+                started.doorbells.set(index, Use::Connected { doorbell: this.clone(), packets, stamp });
+                started.gpu.doorbells.connect(index, queue);
+                index
+            }
+        };
+        if !started.gpu.mutation.is(Mutation::NoScanAtConnect) {
+            // Rings that landed on the dummy page meanwhile: their work is found here.
+            started.gpu.stop_scanning(queue);
+        }
+        let page =
+            started.doorbells.page(if started.gpu.mutation.is(Mutation::SharesDoorbellPage) { 0 } else { index });
+        Ok(Connection { address: page.as_ptr(), status })
+    }
+
+    /// A physical doorbell that nobody has.
+    fn take_physical(&self, irql: &Passive, started: &Started<P>) -> Result<usize> {
+        match started.doorbells.pick(started.platform.clock()).ok_or(Error::DoorbellsExhausted)? {
+            Pick::Free(index) => Ok(index),
+            Pick::Take(index, victim) => {
+                if started.gpu.mutation.is(Mutation::ReusesDoorbellEarly) {
+                    victim.place.with(|p| *p = None);
+                    started.gpu.doorbells.disconnect(index);
+                    return Ok(index);
+                }
+                let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
+                let queue = core::ptr::without_provenance_mut(victim.queue.os as usize);
+                let doorbell = core::ptr::without_provenance_mut(victim.os as usize);
+                let asked = started.dxgkrnl.disconnect_doorbell(irql, queue, doorbell, retry);
+                if let Err(error) = asked {
+                    let (packets, stamp) = (0, started.platform.clock());
+                    started.doorbells.set(index, Use::Connected { doorbell: victim, packets, stamp });
+                    return Err(error);
+                }
+                // User mode lost the page: from here on its rings land elsewhere. What it published before is looked at.
+                victim.place.with(|p| *p = None);
+                drop(started.gpu.doorbells.disconnect(index));
+                started.gpu.stop_scanning(&victim.queue.engine);
+                Ok(index)
+            }
+        }
+    }
+
+    /// The OS disconnects; it rotates the page after this returned. Must succeed.
+    pub fn disconnect(&self, _irql: &Passive, this: &Shared<Self>) {
+        let started = &self.counted.started;
+        match started.settings.doorbell_model {
+            Model::Global => started.gpu.disconnect_global(&self.queue.engine),
+            Model::Dedicated => {
+                if let Some(index) = self.place.with(|p| *p) {
+                    drop(started.gpu.doorbells.disconnect(index));
+                    started.doorbells.set(index, Use::Draining(this.clone()));
+                }
+            }
+        }
+        started.gpu.scan(&self.queue.engine);
+    }
+
+    /// Destroys it. Dxgkrnl disconnected it before, and by calling this shows that the rotation is over.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`].
+    pub fn destroy(_irql: &Passive, handle: Handle) -> Result<()> {
+        let doorbell = handle.take::<Self>()?;
+        let started = &doorbell.counted.started;
+        let engine = &doorbell.queue.engine;
+        if let Some(index) = doorbell.place.with(Option::take) {
+            drop(started.gpu.doorbells.disconnect(index));
+            started.doorbells.set(index, Use::Free);
+        }
+        started.gpu.disconnect_global(engine);
+        engine.bind(None);
+        started.gpu.stop_scanning(engine);
+        doorbell.queue.has_doorbell.with(|has| *has = false);
+        Ok(())
+    }
+}
+
+/// User mode says that there is work on `queue`. Must succeed.
+pub fn notify_work<P: Platform>(_irql: &Passive, queue: &HwQueue<P>) {
+    queue.counted.started.gpu.make_ready(&queue.engine);
+}

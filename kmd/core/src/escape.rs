@@ -1,0 +1,55 @@
+//! Private escapes: what our own tools ask. Source: `DxgkDdiEscape`.
+//!
+//! The buffer is Dxgkrnl's copy of user mode's; it is read whole, checked, and written whole.
+
+use crate::adapter::Started;
+use crate::irql::Passive;
+use crate::platform::Platform;
+use crate::status::{Error, Result};
+use gpu_wire::INTERFACE_VERSION;
+use gpu_wire::private::{EscapeCounters, EscapeHeader, MAGIC, escape_command};
+
+/// Answers an escape in place.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a block that is not ours, too small, or of an unknown command;
+/// [`Error::DriverMismatch`] for another version.
+pub fn answer<P: Platform>(_irql: &Passive, started: &Started<P>, block: &mut [u8]) -> Result<()> {
+    let header = EscapeHeader::read(block).ok_or(Error::InvalidParameter)?;
+    if header.magic != MAGIC {
+        return Err(Error::InvalidParameter);
+    }
+    if header.interface_version != INTERFACE_VERSION {
+        return Err(Error::DriverMismatch);
+    }
+    match header.command {
+        escape_command::COUNTERS => {
+            let t = started.gpu.totals();
+            // CAST: 144 bytes.
+            let header = EscapeHeader { size: size_of::<EscapeCounters>() as u32, ..header };
+            let reply = EscapeCounters {
+                header,
+                packets: t.packets,
+                rings: t.rings,
+                signals: t.signals,
+                interrupts_wanted: t.interrupts_wanted,
+                interrupts_suppressed: t.interrupts_suppressed,
+                interrupts_raised: t.interrupts_raised,
+                interrupts_failed: t.interrupts_failed,
+                waits_met: t.waits_met,
+                waits_parked: t.waits_parked,
+                wakes: t.wakes,
+                backwards: t.backwards,
+                log_entries: t.log_entries,
+                faults: t.faults,
+                bytes: t.bytes,
+                completions: t.completions,
+                resets: t.resets,
+            };
+            let to = block.get_mut(..reply.bytes().len()).ok_or(Error::InvalidParameter)?;
+            to.copy_from_slice(reply.bytes());
+            Ok(())
+        }
+        _ => Err(Error::InvalidParameter),
+    }
+}

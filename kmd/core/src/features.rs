@@ -1,0 +1,26 @@
+//! The driver's side of the feature interface: what it supports, asked by the OS before it enables anything.
+//! Source: *Querying WDDM feature support and enablement*; `DXGKDDI_FEATURE_INTERFACE`.
+
+use crate::settings::Settings;
+use gpu_wire::private::Rung;
+use wddm_abi::DXGK_FEATURE_ID;
+
+/// Versions of a feature that the driver supports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Support {
+    /// Lowest version.
+    pub min: u16,
+    /// Highest version.
+    pub max: u16,
+}
+
+/// What the driver supports of `feature`; `None` for nothing. A setting that holds the driver down holds the answer down.
+pub fn support(settings: &Settings, feature: DXGK_FEATURE_ID) -> Option<Support> {
+    let needs = match feature {
+        DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH => Rung::HardwareQueues,
+        DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE => Rung::NativeFences,
+        DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION => Rung::UserModeSubmission,
+        _ => return None,
+    };
+    (settings.max_rung >= needs).then_some(Support { min: 1, max: 1 })
+}

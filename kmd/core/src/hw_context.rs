@@ -1,0 +1,128 @@
+//! Hardware contexts. Source: `DxgkDdiCreateHwContext`, `DxgkDdiSuspendContext`, `DxgkDdiResumeContext`.
+
+use crate::adapter::{Counted, EngineHost};
+use crate::context::check_version;
+use crate::device::Device;
+use crate::handle::Handle;
+use crate::hw_queue::HwQueue;
+use crate::irql::Passive;
+use crate::nodes;
+use crate::platform::Platform;
+use crate::status::{Error, Result};
+use alloc::vec::Vec;
+use gpu_engine::context::Suspend;
+use gpu_engine::host::Lock;
+use gpu_engine::shared::Shared;
+
+/// The engine's side.
+pub type EngineContext<P> = gpu_engine::context::Context<EngineHost<P>>;
+
+/// A hardware context.
+pub struct HwContext<P: Platform> {
+    /// What the engine knows of it.
+    pub engine: Shared<EngineContext<P>>,
+    /// Its device.
+    pub device: Shared<Device<P>>,
+    /// Dxgkrnl's handle.
+    pub os: u64,
+    /// Its queues, for resume.
+    queues: P::Lock<Vec<Shared<HwQueue<P>>>>,
+    /// Counted in the census, and a reference to the adapter.
+    pub counted: Counted<P>,
+}
+
+impl<P: Platform> HwContext<P> {
+    /// Creates a context on `node`, runnable.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for a node that is not hardware-scheduled; [`Error::DriverMismatch`]; [`Error::NoMemory`].
+    pub fn create(
+        _irql: &Passive,
+        device: &Shared<Device<P>>,
+        os: u64,
+        node: u32,
+        affinity: u32,
+        private: &[u8],
+    ) -> Result<Handle> {
+        let started = &device.counted.started;
+        if !nodes::is_hardware_scheduled(&started.plan, node) || affinity > 1 {
+            return Err(Error::InvalidParameter);
+        }
+        check_version(private)?;
+        let gpu = &started.gpu;
+        // CAST: below NODE_COUNT, checked above.
+        let node = node as usize;
+        gpu.admit(node)?;
+        let slot = match gpu.slots.allocate(os) {
+            Ok(slot) => slot,
+            Err(e) => {
+                gpu.expel(node);
+                return Err(e.into());
+            }
+        };
+        let made =
+            Shared::try_new(EngineContext::<P>::new(slot, node, device.process.engine.clone())).and_then(|engine| {
+                let counted = Counted::new(started.clone(), |c| &c.hw_contexts);
+                let queues = P::Lock::new(Vec::new());
+                Handle::create(Shared::try_new(Self { engine, device: device.clone(), os, queues, counted })?)
+            });
+        made.map_err(|e| {
+            gpu.slots.kill(slot);
+            gpu.slots.free(slot);
+            gpu.expel(node);
+            e.into()
+        })
+    }
+
+    /// Destroys it. Its queues are destroyed before.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`].
+    pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
+        let context = handle.take::<Self>()?;
+        let started = &context.counted.started;
+        context.engine.lose();
+        crate::interrupt::retire(irql, started, context.engine.slot);
+        started.gpu.expel(context.engine.node);
+        Ok(())
+    }
+
+    /// Adds a queue to the list that resume goes through.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub(crate) fn adopt(&self, queue: &Shared<HwQueue<P>>) -> Result<()> {
+        self.queues.with(|l| {
+            l.try_reserve(1).map_err(|_| Error::NoMemory)?;
+            l.push(queue.clone());
+            Ok(())
+        })
+    }
+
+    /// Takes it out again.
+    pub(crate) fn disown(&self, queue: &Shared<HwQueue<P>>) {
+        let found = self.queues.with(|l| {
+            let at = l.iter().position(|q| Shared::ptr_eq(q, queue))?;
+            Some(l.swap_remove(at))
+        });
+        drop(found);
+    }
+
+    /// Asks for suspension. `true`: it is suspended already; `false`: the answer comes as an interrupt with `fence`.
+    pub fn suspend(&self, _irql: &Passive, fence: u64) -> bool {
+        self.counted.started.gpu.suspend(&self.engine, fence) == Suspend::Already
+    }
+
+    /// Makes it runnable: what was published meanwhile is looked at, whatever became of the rings.
+    pub fn resume(&self, _irql: &Passive) {
+        if !self.engine.resume() {
+            return;
+        }
+        let gpu = &self.counted.started.gpu;
+        self.queues.with(|l| {
+            for queue in l.iter() {
+                gpu.make_ready(&queue.engine);
+            }
+        });
+    }
+}

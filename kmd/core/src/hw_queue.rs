@@ -1,0 +1,125 @@
+//! Hardware queues. Source: `DxgkDdiCreateHwQueue`, `DxgkDdiSubmitCommandToHwQueue`.
+
+use crate::adapter::{Counted, EngineHost};
+use crate::handle::Handle;
+use crate::hw_context::HwContext;
+use crate::irql::{AtMostDispatch, Passive};
+use crate::nodes;
+use crate::platform::Platform;
+use crate::status::{Error, Result};
+use gpu_engine::host::Lock;
+use gpu_engine::queue::Submission;
+use gpu_engine::shared::Shared;
+use gpu_wire::GpuVa;
+
+/// The engine's side.
+pub type EngineQueue<P> = gpu_engine::queue::Queue<EngineHost<P>>;
+
+/// A hardware queue.
+pub struct HwQueue<P: Platform> {
+    /// What the engine knows of it.
+    pub engine: Shared<EngineQueue<P>>,
+    /// Its context.
+    pub context: Shared<HwContext<P>>,
+    /// Dxgkrnl's handle.
+    pub os: u64,
+    /// Whether it has a doorbell: at most one.
+    pub(crate) has_doorbell: P::Lock<bool>,
+    /// Counted in the census, and a reference to the adapter.
+    pub counted: Counted<P>,
+}
+
+/// What CreateHwQueue asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewQueue {
+    /// Dxgkrnl's handle.
+    pub os: u64,
+    /// `UserModeSubmission`.
+    pub user_mode: bool,
+    /// `NativeProgressFence`.
+    pub native_progress_fence: bool,
+    /// `HwQueueProgressFenceGPUVirtualAddress`.
+    pub progress: GpuVa,
+}
+
+impl<P: Platform> HwQueue<P> {
+    /// Creates a queue of `context`. With `NativeProgressFence` the progress fence is found by its address among the fences
+    /// that the process has open, not by the handle: no public header shows where the native handle is.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for user-mode submission on a node without it, or a native progress fence that is not open;
+    /// [`Error::NoMemory`].
+    pub fn create(_irql: &Passive, context: &Shared<HwContext<P>>, new: &NewQueue) -> Result<Handle> {
+        let started = &context.counted.started;
+        // CAST: a node index.
+        if new.user_mode && !nodes::takes_doorbells(&started.plan, context.engine.node as u32) {
+            return Err(Error::InvalidParameter);
+        }
+        if !new.progress.is_aligned(8) {
+            return Err(Error::InvalidParameter);
+        }
+        if new.native_progress_fence && context.engine.process.fences.find(new.progress).is_none() {
+            return Err(Error::InvalidParameter);
+        }
+        let gpu = &started.gpu;
+        let node = context.engine.node;
+        gpu.admit(node)?;
+        let slot = match gpu.slots.allocate(new.os) {
+            Ok(slot) => slot,
+            Err(e) => {
+                gpu.expel(node);
+                return Err(e.into());
+            }
+        };
+        let made = (|| {
+            let engine = EngineQueue::<P>::new(slot, context.engine.clone(), new.user_mode, new.progress)?;
+            let engine = Shared::try_new(engine)?;
+            let counted = Counted::new(started.clone(), |c| &c.hw_queues);
+            let has_doorbell = P::Lock::new(false);
+            let queue = Self { engine, context: context.clone(), os: new.os, has_doorbell, counted };
+            let queue = Shared::try_new(queue)?;
+            context.adopt(&queue)?;
+            Handle::create(queue.clone()).map_err(|e| {
+                context.disown(&queue);
+                Error::from(e)
+            })
+        })();
+        let handle = made.inspect_err(|_| {
+            gpu.slots.kill(slot);
+            gpu.slots.free(slot);
+            gpu.expel(node);
+        })?;
+        gpu.slots.set_driver_handle(slot, handle.raw());
+        Ok(handle)
+    }
+
+    /// Destroys it. Its doorbell was destroyed before; work that is left is dropped.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`].
+    pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
+        let queue = handle.take::<Self>()?;
+        let started = &queue.counted.started;
+        started.gpu.destroy_queue(&queue.engine);
+        queue.engine.bind(None);
+        queue.engine.waits.with(gpu_engine::fence_log::Log::clear);
+        queue.engine.signals.with(gpu_engine::fence_log::Log::clear);
+        crate::interrupt::retire(irql, started, queue.engine.slot);
+        queue.context.disown(&queue);
+        started.gpu.expel(queue.engine.context.node);
+        Ok(())
+    }
+
+    /// A command buffer from the kernel. Up to `DISPATCH_LEVEL`; allocates nothing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] on a user-mode queue, for a misaligned buffer, or beyond the depth that was reported.
+    pub fn submit(&self, _irql: &impl AtMostDispatch, submission: Submission) -> Result<()> {
+        let aligned = submission.address.is_aligned(8) && submission.length.is_multiple_of(8);
+        if self.engine.user_mode || !aligned || !self.engine.submit(submission) {
+            return Err(Error::InvalidParameter);
+        }
+        self.counted.started.gpu.make_ready(&self.engine);
+        Ok(())
+    }
+}

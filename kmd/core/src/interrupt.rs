@@ -1,0 +1,244 @@
+//! Stage 8 of 8: the interrupt routine, the DPC, and the end of a slot.
+//!
+//! The routine runs at the device's interrupt level, one at a time, on any processor; it takes no lock and allocates
+//! nothing. It turns the nodes' notices into `DXGKARGCB_NOTIFY_INTERRUPT_DATA` records, each on its own stack, and queues
+//! the DPC. A slot whose generation ended names nothing, so an interrupt for a destroyed object cannot be made.
+//!
+//! Source: `DxgkCbNotifyInterrupt`; *Native GPU fence object*, "Native fence signaled interrupt" and "Optimized native
+//! fence signaled interrupt".
+
+use crate::adapter::{Adapter, InterruptSource, Started};
+use crate::irql::{Dirql, Dispatch, Passive};
+use crate::platform::Platform;
+use core::ffi::c_void;
+use gpu_engine::fault::Fault;
+use gpu_engine::mutation::Mutation;
+use gpu_engine::node::Control;
+use gpu_engine::notice::Notice;
+use gpu_engine::slots::SlotId;
+use gpu_wire::packet::FaultKind;
+use wddm_abi::{
+    DXGK_ENGINE_STATE, DXGK_FAULT_ERROR_CODE, DXGK_GENERAL_ERROR_CODE, DXGK_INTERRUPT_TYPE, DXGK_PAGE_FAULT_FLAGS,
+    DXGK_RENDER_PIPELINE_STAGE, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE,
+};
+
+/// Fences that one interrupt names at most; more make another one.
+const BATCH: usize = 32;
+
+/// What runs at the device's level on the OS's behalf: `kmd_ddi` supplies the function pointers.
+#[derive(Clone, Copy)]
+pub struct Routines {
+    /// Runs [`report_all`] with the adapter's handle.
+    pub report: wddm_abi::PKSYNCHRONIZE_ROUTINE,
+    /// Runs [`Retire::run`] with a pointer to a [`Retire`].
+    pub retire: wddm_abi::PKSYNCHRONIZE_ROUTINE,
+}
+
+/// The interrupt routine. `true` when the interrupt was ours.
+pub fn routine<P: Platform>(irql: &Dirql, adapter: &Adapter<P>) -> bool {
+    let Ok(started) = adapter.started() else { return false };
+    let InterruptSource::Registers(registers) = &started.gpu.host.interrupt else { return false };
+    let raised = registers.status();
+    if raised == 0 {
+        return false;
+    }
+    // Acknowledged before the mailboxes are read: a raise from now on interrupts again.
+    registers.acknowledge(raised);
+    report_all(irql, &started);
+    true
+}
+
+/// Reports what every node has to say. Whether there was anything.
+pub fn report_all<P: Platform>(irql: &Dirql, started: &Started<P>) -> bool {
+    let mut any = false;
+    for node in 0..started.gpu.nodes.len() {
+        // Between ResetHwEngine and ResumeHwEngine an interrupt from the engine is a bug check. It waits.
+        let held = started.gpu.nodes[node].control() == Control::Hold;
+        if held && !started.gpu.mutation.is(Mutation::InterruptBeforeResume) {
+            continue;
+        }
+        any |= report(irql, started, node);
+    }
+    if any {
+        started.dxgkrnl.queue_dpc();
+    }
+    any
+}
+
+fn report<P: Platform>(irql: &Dirql, started: &Started<P>, node: usize) -> bool {
+    let mut batch = [core::ptr::null_mut::<c_void>(); BATCH];
+    let mut fences = 0;
+    // CAST: a node index.
+    let ordinal = node as u32;
+    let count = started.gpu.drain(node, |notice| match notice {
+        Notice::FenceSignaled { fence, queue } if started.plan.optimized_interrupt => {
+            let _ = fence;
+            let queue = started.gpu.slots.driver_handle(queue);
+            native_fences(irql, started, ordinal, &mut [], queue.map_or(core::ptr::null_mut(), pointer));
+        }
+        Notice::FenceSignaled { fence, .. } if !started.settings.null_fence_array => {
+            let named = match started.gpu.mutation.is(Mutation::DriverHandleInInterrupt) {
+                true => started.gpu.slots.driver_handle(fence),
+                false => started.gpu.slots.handle(fence),
+            };
+            // A fence that died meanwhile has no waiters left.
+            let Some(handle) = named else { return };
+            if fences == BATCH {
+                native_fences(irql, started, ordinal, &mut batch, core::ptr::null_mut());
+                fences = 0;
+            }
+            batch[fences] = pointer(handle);
+            fences += 1;
+        }
+        Notice::FenceSignaled { .. } | Notice::FencesSignaled => {
+            native_fences(irql, started, ordinal, &mut [], core::ptr::null_mut());
+        }
+        other => notify(irql, started, ordinal, other),
+    });
+    if fences != 0 {
+        native_fences(irql, started, ordinal, batch.get_mut(..fences).unwrap_or_default(), core::ptr::null_mut());
+    }
+    count != 0
+}
+
+fn pointer(handle: u64) -> HANDLE {
+    core::ptr::without_provenance_mut(handle as usize)
+}
+
+/// `DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED`: an array, or nothing for "scan all".
+fn native_fences<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, fences: &mut [HANDLE], queue: HANDLE) {
+    let mut data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
+    data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED;
+    let d = data.NativeFenceSignaled_mut();
+    d.NodeOrdinal = node;
+    d.EngineOrdinal = 0;
+    // CAST: at most BATCH.
+    d.SignaledNativeFenceCount = fences.len() as u32;
+    d.pSignaledNativeFenceArray = if fences.is_empty() { core::ptr::null_mut() } else { fences.as_mut_ptr() };
+    d.hHWQueue = queue;
+    started.dxgkrnl.notify_interrupt(irql, &mut data);
+}
+
+fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: Notice) {
+    let slots = &started.gpu.slots;
+    let mut data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
+    match notice {
+        // Gathered by the caller.
+        Notice::FenceSignaled { .. } | Notice::FencesSignaled => return,
+        Notice::MonitoredFenceSignaled => {
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED;
+            data.MonitoredFenceSignaled_mut().NodeOrdinal = node;
+        }
+        Notice::QueueFaulted { queue, fault, progress } => {
+            let Some(handle) = slots.handle(queue) else { return };
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_HWQUEUE_PAGE_FAULTED;
+            let d = data.HwQueuePageFaulted_mut();
+            d.FaultedFenceId = progress;
+            d.FaultedVirtualAddress = fault.address.0;
+            d.FaultedPrimitiveAPISequenceNumber = u64::MAX;
+            d.set_FaultedHwQueue(pointer(handle));
+            d.NodeOrdinal = node;
+            d.FaultedPipelineStage = DXGK_RENDER_PIPELINE_STAGE::DXGK_RENDER_PIPELINE_STAGE_UNKNOWN;
+            d.FaultedBindTableEntry = u32::MAX;
+            d.PageFaultFlags = page_fault_flags(fault);
+            d.FaultErrorCode = error_code(fault);
+        }
+        Notice::ContextSuspended { context, fence } => {
+            let Some(handle) = slots.handle(context) else { return };
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED;
+            let d = data.SuspendContextCompleted_mut();
+            d.hContext = pointer(handle);
+            d.ContextSuspendFence = fence;
+        }
+        Notice::PacketCompleted { fence } => {
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_DMA_COMPLETED;
+            let d = data.DmaCompleted_mut();
+            d.SubmissionFenceId = fence;
+            d.NodeOrdinal = node;
+        }
+        Notice::PacketPreempted { request, completed } => {
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_DMA_PREEMPTED;
+            let d = data.DmaPreempted_mut();
+            d.PreemptionFenceId = request;
+            d.LastCompletedFenceId = completed;
+            d.NodeOrdinal = node;
+        }
+        Notice::PacketFaulted { fence, fault, process } => {
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_DMA_PAGE_FAULTED;
+            let d = data.DmaPageFaulted_mut();
+            d.FaultedFenceId = fence;
+            d.FaultedPrimitiveAPISequenceNumber = u64::MAX;
+            d.FaultedPipelineStage = DXGK_RENDER_PIPELINE_STAGE::DXGK_RENDER_PIPELINE_STAGE_UNKNOWN;
+            d.FaultedBindTableEntry = u32::MAX;
+            d.PageFaultFlags = page_fault_flags(fault);
+            d.FaultedVirtualAddress = fault.address.0;
+            d.NodeOrdinal = node;
+            d.FaultErrorCode = error_code(fault);
+            d.FaultedProcessHandle = slots.handle(process).map_or(core::ptr::null_mut(), pointer);
+        }
+        Notice::EngineState { state } => {
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE;
+            let d = data.EngineStateChange_mut();
+            d.NodeOrdinal = node;
+            // CAST: a small enumerator.
+            d.NewState = DXGK_ENGINE_STATE(state as i32);
+        }
+    }
+    started.dxgkrnl.notify_interrupt(irql, &mut data);
+}
+
+/// A write is said to be one. The fence is known, and neither engine nor adapter needs a reset: the queue stopped by itself.
+fn page_fault_flags(fault: Fault) -> DXGK_PAGE_FAULT_FLAGS {
+    match fault.write {
+        true => DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_WRITE,
+        false => DXGK_PAGE_FAULT_FLAGS(0),
+    }
+}
+
+/// A bad packet is an invalid instruction, with the address 0; an address is a page fault.
+fn error_code(fault: Fault) -> DXGK_FAULT_ERROR_CODE {
+    let code = match fault.kind {
+        FaultKind::Address => DXGK_GENERAL_ERROR_CODE::DXGK_GENERAL_ERROR_PAGE_FAULT,
+        _ => DXGK_GENERAL_ERROR_CODE::DXGK_GENERAL_ERROR_INVALID_INSTRUCTION,
+    };
+    let mut out = DXGK_FAULT_ERROR_CODE::zeroed();
+    out.set_IsDeviceSpecificCode(false);
+    out.set_GeneralErrorCode(code);
+    out
+}
+
+/// The DPC: the scheduler's half of what was reported.
+pub fn dpc<P: Platform>(irql: &Dispatch, adapter: &Adapter<P>) {
+    if let Ok(started) = adapter.started() {
+        started.dxgkrnl.notify_dpc(irql);
+    }
+}
+
+/// A slot to be killed at the device's level.
+pub struct Retire<'a, P: Platform> {
+    started: &'a Started<P>,
+    slot: SlotId,
+}
+
+impl<P: Platform> Retire<'_, P> {
+    /// Kills the slot: the caller is at the device's level, exclusive with the interrupt routine.
+    pub fn run(&self, _irql: &Dirql) {
+        self.started.gpu.slots.kill(self.slot);
+    }
+}
+
+/// A slot that never was: retiring it only waits until nobody is in the interrupt routine.
+pub const fn nothing_slot() -> SlotId {
+    SlotId { index: u32::MAX, generation: 0 }
+}
+
+/// Ends a slot's generation so that no interrupt after this names its object.
+pub fn retire<P: Platform>(_irql: &Passive, started: &Started<P>, slot: SlotId) {
+    let request = Retire { started, slot };
+    let context = (&raw const request).cast_mut().cast::<c_void>();
+    if !started.dxgkrnl.synchronize(started.routines.retire, context) {
+        // No interrupt is connected, or it is no more: nobody can be in the routine.
+        started.gpu.slots.kill(slot);
+    }
+    started.gpu.slots.free(slot);
+}

@@ -1,0 +1,55 @@
+//! Node metadata. Source: `DxgkDdiGetNodeMetadata`; *User-mode work submission*, "DXGK_NODEMETADATA_FLAGS".
+
+use crate::plan::Plan;
+use crate::status::{Error, Result};
+use gpu_engine::queue::KERNEL_QUEUE_DEPTH;
+use gpu_wire::{NODE_COMPUTE, NODE_COPY, NODE_COUNT, NODE_PAGING};
+use wddm_abi::{DXGK_ENGINE_TYPE, DXGK_NODEMETADATA};
+
+/// Command buffers in flight on a kernel-mode hardware queue, as reported. Less than what a queue holds.
+pub const MAX_IN_FLIGHT: u32 = KERNEL_QUEUE_DEPTH as u32 / 2;
+
+/// Whether a node is hardware-scheduled under `plan`.
+pub fn is_hardware_scheduled(plan: &Plan, node: u32) -> bool {
+    plan.hardware_queues() && (node == NODE_COMPUTE.0 || node == NODE_COPY.0)
+}
+
+/// Whether a node takes user-mode submission under `plan`.
+pub fn takes_doorbells(plan: &Plan, node: u32) -> bool {
+    plan.user_mode_submission() && is_hardware_scheduled(plan, node)
+}
+
+/// The metadata of node `node`.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a node that does not exist.
+pub fn metadata(plan: &Plan, node: u32) -> Result<DXGK_NODEMETADATA> {
+    let (kind, name) = match node {
+        n if n == NODE_COMPUTE.0 => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_3D, "3D and compute"),
+        n if n == NODE_COPY.0 => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY, "Copy"),
+        n if n == NODE_PAGING.0 => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY, "Paging"),
+        _ => return Err(Error::InvalidParameter),
+    };
+    let mut data = DXGK_NODEMETADATA::zeroed();
+    data.EngineType = kind;
+    // Packed record: the name is written as a whole.
+    let mut friendly = [0u16; 32];
+    for (to, c) in friendly.iter_mut().zip(name.encode_utf16()) {
+        *to = c;
+    }
+    data.FriendlyName = friendly;
+    let mut flags = data.Flags;
+    flags.set_ContextSchedulingSupported(is_hardware_scheduled(plan, node));
+    // The user-mode driver ends a command buffer with the progress fence itself.
+    flags.set_RingBufferFenceRelease(false);
+    flags.set_UserModeSubmission(takes_doorbells(plan, node));
+    if is_hardware_scheduled(plan, node) {
+        flags.set_MaxInFlightHwQueueBuffers(MAX_IN_FLIGHT);
+    }
+    data.Flags = flags;
+    data.GpuMmuSupported = 1;
+    Ok(data)
+}
+
+/// Number of nodes.
+pub const COUNT: u32 = NODE_COUNT as u32;

@@ -1,0 +1,212 @@
+//! `DxgkDdiBuildPagingBuffer`: VidMm's operations as packets for the paging node.
+//!
+//! Only three statuses are allowed: success, "busy" and "more buffer". So running out of memory cannot be an answer, and
+//! nothing here allocates. An operation that does not fit goes on where `MultipassOffset` says.
+//!
+//! Source: `DxgkDdiBuildPagingBuffer`; *System paging process*.
+
+use crate::irql::Passive;
+use crate::status::{Error, Result};
+use gpu_engine::memory::Span;
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::GpuVa;
+use gpu_wire::packet::{self, Encoded, MAX_TABLE_ENTRIES};
+use gpu_wire::pte::{ENTRIES, Place, Pte};
+use wddm_abi::{D3DGPU_PHYSICAL_ADDRESS, DXGK_PTE};
+
+/// An operation, its pointers made references by the thunk.
+pub enum Operation<'a> {
+    /// Entries of a page table, by the GPU.
+    Update {
+        /// Where the table is.
+        table: D3DGPU_PHYSICAL_ADDRESS,
+        /// Its level; 0 is the leaf.
+        level: u32,
+        /// The entries.
+        entries: TableEntries<'a>,
+    },
+    /// Entries of a page table of the paging process, by the CPU, now.
+    UpdateNow {
+        /// The table's page.
+        table: Span<'a>,
+        /// Its level.
+        level: u32,
+        /// The entries.
+        entries: TableEntries<'a>,
+    },
+    /// Translations of an address space.
+    Flush {
+        /// The engine's number of the space.
+        space: u64,
+        /// First address.
+        start: u64,
+        /// Address after the last; both 0 for everything.
+        end: u64,
+    },
+    /// Copy between addresses of the paging process.
+    Transfer {
+        /// Source.
+        source: GpuVa,
+        /// Destination.
+        destination: GpuVa,
+        /// Bytes.
+        size: u64,
+    },
+    /// Fill of addresses of the paging process.
+    Fill {
+        /// Destination.
+        destination: GpuVa,
+        /// Bytes.
+        size: u64,
+        /// Pattern.
+        pattern: u32,
+    },
+    /// Signal of a monitored fence.
+    Signal {
+        /// Where its value is, in the paging process.
+        fence: GpuVa,
+        /// The value.
+        value: u64,
+    },
+    /// An operation that needs nothing: residency notices, aperture mappings under GpuMmu.
+    Nothing,
+}
+
+/// Consecutive page table entries.
+#[derive(Clone, Copy)]
+pub struct TableEntries<'a> {
+    /// The OS's entries; one of them when `repeat`.
+    pub from: &'a [DXGK_PTE],
+    /// Index of the first entry in the table.
+    pub first: u32,
+    /// Entries.
+    pub count: u32,
+    /// All are the first.
+    pub repeat: bool,
+}
+
+/// The DMA buffer being built.
+pub struct Buffer<'a> {
+    bytes: &'a mut [u8],
+    /// Bytes written.
+    pub used: usize,
+}
+
+impl<'a> Buffer<'a> {
+    /// Nothing written.
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        Self { bytes, used: 0 }
+    }
+
+    fn push(&mut self, packet: &Encoded) -> Result<()> {
+        let bytes = packet.as_bytes();
+        let to = self.bytes.get_mut(self.used..self.used + bytes.len()).ok_or(Error::InsufficientDmaBuffer)?;
+        to.copy_from_slice(bytes);
+        self.used += bytes.len();
+        Ok(())
+    }
+}
+
+/// Builds `operation` from where `multipass` says; `multipass` is where to go on after "more buffer".
+///
+/// # Errors
+/// [`Error::InsufficientDmaBuffer`], and nothing else for operations that VidMm may ask for.
+pub fn build(_irql: &Passive, operation: &Operation<'_>, buffer: &mut Buffer<'_>, multipass: &mut u32) -> Result<()> {
+    match operation {
+        Operation::Nothing => Ok(()),
+        Operation::Flush { space, start, end } => {
+            buffer.push(&packet::TlbFlush { space: *space, start: *start, end: *end }.to_packet())
+        }
+        Operation::Transfer { source, destination, size } => {
+            buffer.push(&packet::Copy { source: source.0, destination: destination.0, length: *size }.to_packet())
+        }
+        Operation::Fill { destination, size, pattern } => {
+            // Sizes are whole pages.
+            let fill = packet::Fill { address: destination.0, length: *size, pattern: *pattern, reserved: 0 };
+            buffer.push(&fill.to_packet())
+        }
+        Operation::Signal { fence, value } => {
+            buffer.push(&packet::MonitoredSignal { address: fence.0, value: *value }.to_packet())
+        }
+        Operation::UpdateNow { table, level, entries } => {
+            for i in 0..entries.count {
+                if let Some(word) = table.word(u64::from(entries.first + i) * 8) {
+                    word.store(entries.get(i, *level).0, Ordering::Release);
+                }
+            }
+            Ok(())
+        }
+        Operation::Update { table, level, entries } => {
+            let Some(table) = place_of(table.SegmentId, table.SegmentOffset).and_then(Pte::table) else {
+                // An address that no entry can hold: VidMm never has one.
+                return Ok(());
+            };
+            if entries.repeat {
+                return buffer.push(&Encoded::table_repeat(
+                    table,
+                    entries.first,
+                    entries.count,
+                    entries.get(0, *level),
+                ));
+            }
+            while *multipass < entries.count {
+                let n = (entries.count - *multipass).min(MAX_TABLE_ENTRIES as u32);
+                let mut chunk = [Pte::INVALID; MAX_TABLE_ENTRIES];
+                for (to, i) in chunk.iter_mut().zip(*multipass..*multipass + n) {
+                    *to = entries.get(i, *level);
+                }
+                let chunk = chunk.get(..n as usize).unwrap_or_default();
+                buffer.push(&Encoded::table_write(table, entries.first + *multipass, chunk))?;
+                *multipass += n;
+            }
+            Ok(())
+        }
+    }
+}
+
+impl<'a> TableEntries<'a> {
+    /// Entries within one table, or `None` when they leave it or the array is too short.
+    pub fn new(from: &'a [DXGK_PTE], first: u32, count: u32, repeat: bool) -> Option<Self> {
+        let fits = first.checked_add(count).is_some_and(|end| end <= ENTRIES);
+        let enough = from.len() >= if repeat { 1 } else { count as usize };
+        (fits && enough).then_some(Self { from, first, count, repeat })
+    }
+
+    /// Our entry for the `i`-th.
+    fn get(&self, i: u32, level: u32) -> Pte {
+        self.from.get(if self.repeat { 0 } else { i as usize }).map_or(Pte::INVALID, |e| translate(e, level))
+    }
+}
+
+/// Our form of the OS's entry.
+pub fn translate(entry: &DXGK_PTE, level: u32) -> Pte {
+    if !entry.Valid() {
+        return Pte::INVALID;
+    }
+    // CAST: five bits.
+    let segment = entry.Segment() as u32;
+    let place = if level == 0 { entry.PageAddress() } else { entry.PageTableAddress() };
+    // The member holds the upper 52 bits of the address: a page number.
+    let place = frame_of(segment, place);
+    let made = match level {
+        0 => place.and_then(|p| Pte::leaf(p, entry.ReadOnly())),
+        _ => place.and_then(Pte::table),
+    };
+    made.unwrap_or(Pte::INVALID)
+}
+
+fn frame_of(segment: u32, frame: u64) -> Option<Place> {
+    match segment {
+        // Documented: zero is system memory. One peer saw the number after the last segment used for it.
+        0 => Some(Place::System(frame)),
+        crate::segments::APERTURE => Some(Place::System(frame)),
+        crate::segments::LOCAL => Some(Place::Local(frame)),
+        s if s == crate::segments::COUNT + 1 => Some(Place::System(frame)),
+        _ => None,
+    }
+}
+
+/// Where a GPU physical address points.
+pub fn place_of(segment: u32, offset: u64) -> Option<Place> {
+    frame_of(segment, offset / gpu_wire::PAGE_SIZE)
+}

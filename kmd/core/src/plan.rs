@@ -1,0 +1,117 @@
+//! The capability plan: what this adapter is on this OS.
+//!
+//! Decided once, in `DxgkDdiStartDevice`, from what the OS enabled; every cap, node flag and size is a function of it.
+//! Advertising what the OS did not enable fails the adapter, so nothing is advertised that the plan does not say.
+//!
+//! Source: *Native GPU fence object*, "Querying the OS for native fence enablement"; *Querying WDDM feature support*.
+
+use crate::dxgkrnl::{Dxgkrnl, FeatureState};
+use crate::irql::Passive;
+use crate::settings::Settings;
+use gpu_wire::private::Rung;
+use wddm_abi::DXGK_FEATURE_ID;
+
+/// What the adapter is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// How far up it goes.
+    pub rung: Rung,
+    /// The OS lets drivers have INTRA_GPU fences and fence values in local memory (never on 24H2).
+    pub intra_gpu_fences: bool,
+    /// Fence interrupts name the hardware queue.
+    pub optimized_interrupt: bool,
+    /// `MapToGpuSystemProcess`.
+    pub map_to_system_process: bool,
+    /// `DXGK_FEATURE_KERNEL_MODE_TESTING` is enabled.
+    pub kernel_mode_testing: bool,
+}
+
+impl Plan {
+    /// The lowest rung: what every OS accepts.
+    pub const PACKET: Self = Self {
+        rung: Rung::Packet,
+        intra_gpu_fences: false,
+        optimized_interrupt: false,
+        map_to_system_process: false,
+        kernel_mode_testing: false,
+    };
+
+    /// Asks the OS.
+    pub fn negotiate(irql: &Passive, dxgkrnl: &Dxgkrnl, settings: &Settings) -> Self {
+        let Some(features) = dxgkrnl.features(irql) else { return Self::PACKET };
+        let hwsch = features.state(irql, DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH);
+        let fence = features.state(irql, DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE);
+        let submission = features.state(irql, DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION);
+        let testing = features.state(irql, DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING);
+        let mut rung = Self::rung(hwsch, fence, submission);
+        if rung == Rung::UserModeSubmission && !dxgkrnl.has_disconnect_doorbell() {
+            // An interface that is too short: doorbells could never be victimised.
+            rung = Rung::NativeFences;
+        }
+        let rung = rung.min(settings.max_rung);
+        let caps = (rung >= Rung::NativeFences).then(|| features.native_fence_caps(irql, fence.version));
+        let (rung, intra) = match caps {
+            None => (rung, false),
+            Some(Ok(caps)) => (rung, caps.SupportIntraGpuFenceType()),
+            // The documents say that this cannot fail; without the OS's caps, better no native fences.
+            Some(Err(_)) => (Rung::HardwareQueues, false),
+        };
+        let fences = rung >= Rung::NativeFences;
+        Self {
+            rung,
+            intra_gpu_fences: intra,
+            optimized_interrupt: fences && settings.optimized_interrupt,
+            map_to_system_process: fences && settings.map_to_system_process,
+            kernel_mode_testing: testing.enabled && rung >= Rung::HardwareQueues,
+        }
+    }
+
+    /// The rung that three answers give. User-mode queues cannot use monitored fences, so each rung needs the one below.
+    pub fn rung(hwsch: FeatureState, fence: FeatureState, submission: FeatureState) -> Rung {
+        match (hwsch.enabled, fence.enabled && fence.version >= 1, submission.enabled) {
+            (true, true, true) => Rung::UserModeSubmission,
+            (true, true, false) => Rung::NativeFences,
+            (true, false, _) => Rung::HardwareQueues,
+            (false, _, _) => Rung::Packet,
+        }
+    }
+
+    /// Whether nodes 0 and 1 are hardware-scheduled.
+    pub fn hardware_queues(&self) -> bool {
+        self.rung >= Rung::HardwareQueues
+    }
+
+    /// Whether native fences are on.
+    pub fn native_fences(&self) -> bool {
+        self.rung >= Rung::NativeFences
+    }
+
+    /// Whether doorbells are.
+    pub fn user_mode_submission(&self) -> bool {
+        self.rung >= Rung::UserModeSubmission
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ST-03, ST-04: a missing feature, or a missing dependency, lowers the rung.
+    #[test]
+    fn every_combination_of_features_gives_the_highest_rung_whose_dependencies_hold() {
+        let on = FeatureState { enabled: true, version: 1 };
+        let off = FeatureState::default();
+        let cases = [
+            (off, off, off, Rung::Packet),
+            (off, on, on, Rung::Packet),
+            (on, off, off, Rung::HardwareQueues),
+            (on, off, on, Rung::HardwareQueues),
+            (on, on, off, Rung::NativeFences),
+            (on, on, on, Rung::UserModeSubmission),
+            (on, FeatureState { enabled: true, version: 0 }, on, Rung::HardwareQueues),
+        ];
+        for (h, f, u, want) in cases {
+            assert_eq!(Plan::rung(h, f, u), want, "{h:?} {f:?} {u:?}");
+        }
+    }
+}

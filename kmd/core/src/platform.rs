@@ -1,0 +1,96 @@
+//! What the driver needs from the kernel that it runs on: NT (`kmd`), or the NT model (`kmd_native`).
+
+use crate::irql::Passive;
+use alloc::boxed::Box;
+use core::fmt::Arguments;
+use gpu_engine::NoMemory;
+use gpu_engine::host::Lock;
+use gpu_engine::memory::{Mapping, Span};
+use gpu_engine::word::Word;
+
+/// A dispatcher object that wakes one waiter per set (a synchronization event).
+pub trait Event: Send + Sync + 'static {
+    /// Sets it. Up to `DISPATCH_LEVEL`.
+    fn set(&self);
+    /// Waits until it is set, at most `timeout` units of 100 ns; `None` for ever. Whether it was set. `PASSIVE_LEVEL`, no
+    /// lock held.
+    fn wait(&self, timeout: Option<u64>) -> bool;
+}
+
+/// Non-paged pages that stay where they are, mapped readable and writable, until dropped.
+///
+/// # Safety
+/// `span()` covers memory that stays mapped and page-aligned until the value is dropped, and that holds nothing but these
+/// pages (they are mapped to user mode).
+#[expect(unsafe_code, reason = "a promise about memory")]
+pub unsafe trait Pages: Send + Sync + 'static {
+    /// The pages.
+    fn span(&self) -> Span<'static>;
+}
+
+/// What a system thread runs.
+pub type Body = Box<dyn FnOnce(&Passive) + Send>;
+
+/// The kernel.
+pub trait Platform: Clone + Send + Sync + Sized + 'static {
+    /// A spin lock that raises to `DISPATCH_LEVEL`.
+    type Lock<T: Send>: Lock<T>;
+    /// A word of our own that several processors use.
+    type Word: Word + Send + Sync;
+    /// A mapping of system pages.
+    type Mapping: Mapping;
+    /// An event.
+    type Event: Event;
+    /// A system thread; dropping it does not end it.
+    type Thread: Send + Sync + 'static;
+    /// Pages.
+    type Pages: Pages;
+
+    /// A word that holds `value`.
+    fn word(value: u64) -> Self::Word;
+
+    /// An event that is not set. It lives in non-paged memory and does not move.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    fn event(&self, irql: &Passive) -> Result<Self::Event, NoMemory>;
+
+    /// Starts a system thread at `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// [`NoMemory`], whatever the kernel's reason.
+    fn spawn(&self, irql: &Passive, body: Body) -> Result<Self::Thread, NoMemory>;
+
+    /// Waits until the thread has ended.
+    fn join(&self, irql: &Passive, thread: Self::Thread);
+
+    /// `count` fresh zeroed pages, contiguous in kernel addresses.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    fn allocate_pages(&self, irql: &Passive, count: u64) -> Result<Self::Pages, NoMemory>;
+
+    /// Maps locked system pages by frame number; see [`gpu_engine::host::Host::map_system`].
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    fn map_system(&self, frames: &[u64]) -> Result<Self::Mapping, NoMemory>;
+
+    /// The performance counter, which is the GPU clock. Any IRQL.
+    fn clock(&self) -> u64;
+
+    /// Ticks per second of [`Self::clock`].
+    fn clock_frequency(&self) -> u64;
+
+    /// Lets others run for about `units` of 100 ns.
+    fn delay(&self, irql: &Passive, units: u64);
+
+    /// A pause in a spin loop. Any IRQL.
+    fn relax(&self);
+
+    /// The DWORD or QWORD value `name` under the registry path of the device's settings.
+    fn setting(&self, irql: &Passive, path: &[u16], name: &str) -> Option<u64>;
+
+    /// A line for the debugger.
+    fn print(&self, line: Arguments<'_>);
+}

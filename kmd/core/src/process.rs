@@ -1,0 +1,85 @@
+//! Processes: one GPU address space and one table of fences each. Source: `DxgkDdiCreateProcess`.
+
+use crate::adapter::{Counted, EngineHost, Started};
+use crate::handle::Handle;
+use crate::irql::Passive;
+use crate::platform::Platform;
+use crate::status::{Error, Result};
+use gpu_engine::address_space::AddressSpace;
+use gpu_engine::fence_table::FenceTable;
+use gpu_engine::host::Lock;
+use gpu_engine::shared::Shared;
+use gpu_wire::packet::Privilege;
+
+/// The engine's side of a process.
+pub type EngineProcess<P> = gpu_engine::context::Process<EngineHost<P>>;
+
+/// A process.
+pub struct Process<P: Platform> {
+    /// What the engines know of it.
+    pub engine: Shared<EngineProcess<P>>,
+    /// Counted in the census, and a reference to the adapter.
+    pub counted: Counted<P>,
+}
+
+impl<P: Platform> Process<P> {
+    /// Creates a process; `os` is Dxgkrnl's handle, `system` whether it is the paging process.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    pub fn create(_irql: &Passive, started: &Shared<Started<P>>, os: u64, system: bool) -> Result<Handle> {
+        let gpu = &started.gpu;
+        let slot = gpu.slots.allocate(os)?;
+        let privilege = if system { Privilege::Paging } else { Privilege::User };
+        let engine = EngineProcess::<P> {
+            slot,
+            space: AddressSpace::new(gpu.new_space_id()),
+            fences: FenceTable::new(),
+            privilege,
+        };
+        let made = Shared::try_new(engine).and_then(|engine| {
+            let counted = Counted::new(started.clone(), |c| &c.processes);
+            let handle = Handle::create(Shared::try_new(Self { engine: engine.clone(), counted })?)?;
+            Ok((engine, handle))
+        });
+        match made {
+            Ok((engine, handle)) => {
+                if system {
+                    started.system_process.with(|s| s.replace(engine));
+                }
+                Ok(handle)
+            }
+            Err(no_memory) => {
+                // No notice can name it yet: no interrupt lock is needed.
+                gpu.slots.kill(slot);
+                gpu.slots.free(slot);
+                Err(no_memory.into())
+            }
+        }
+    }
+
+    /// Destroys it. Dxgkrnl has destroyed its devices before.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`].
+    pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
+        let process = handle.take::<Self>()?;
+        let started = &process.counted.started;
+        let same = |s: &mut Option<Shared<EngineProcess<P>>>| {
+            if s.as_ref().is_some_and(|e| Shared::ptr_eq(e, &process.engine)) { s.take() } else { None }
+        };
+        drop(started.system_process.with(same));
+        crate::interrupt::retire(irql, started, process.engine.slot);
+        // Whatever engines still cache of the space goes; the page tables are the OS's to free.
+        started.gpu.flush(process.engine.space.id, 0, 0);
+        Ok(())
+    }
+
+    /// The process behind `handle`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`].
+    pub fn get(handle: Handle) -> Result<Shared<Self>> {
+        handle.get().map_err(|_| Error::InvalidParameter)
+    }
+}

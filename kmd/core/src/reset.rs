@@ -1,0 +1,118 @@
+//! Resets: engine and adapter. Source: `DxgkDdiResetHwEngine`, `DxgkDdiResumeHwEngine`, `DxgkDdiResetEngine`,
+//! `DxgkDdiQueryDependentEngineGroup`, `DxgkDdiQueryEngineStatus`; *TDR changes in Windows 8 and later*.
+//!
+//! The engine thread lets go of what runs and says so ([`Phase::Held`]). One that does not answer within [`PATIENCE`] fails
+//! the reset, and the OS goes one rung up.
+
+use crate::adapter::Started;
+use crate::irql::Passive;
+use crate::platform::Platform;
+use crate::status::{Error, Result};
+use gpu_engine::host::Lock;
+use gpu_engine::mutation::Mutation;
+use gpu_engine::node::{Control, Phase};
+
+/// How long an engine may take to let go, in units of 100 ns. TIMEOUT: half a second; it looks every 50 µs of work.
+const PATIENCE: u64 = 5_000_000;
+/// Between two looks, in units of 100 ns.
+const LOOK: u64 = 1_000;
+
+fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<()> {
+    if node >= started.gpu.nodes.len() {
+        return Err(Error::InvalidParameter);
+    }
+    started.gpu.command(node, Control::Hold);
+    let frequency = started.platform.clock_frequency();
+    let deadline = started.platform.clock() + frequency * PATIENCE / 10_000_000;
+    while started.gpu.nodes[node].phase() == Phase::Running {
+        if started.platform.clock() > deadline {
+            return Err(Error::Timeout);
+        }
+        started.platform.delay(irql, LOOK);
+    }
+    Ok(())
+}
+
+/// Resets a hardware-scheduled engine: it stays stopped until [`resume_hw_engine`]. The context whose work was cut off is
+/// reported lost; the others have lost nothing.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a node that does not exist; [`Error::Timeout`] when the engine does not answer; a
+/// callback's.
+pub fn reset_hw_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<()> {
+    hold(irql, started, node)?;
+    if let Some(queue) = started.gpu.nodes[node].take_interrupted() {
+        let context = &queue.context;
+        context.lose();
+        if let Some(handle) = started.gpu.slots.handle(context.slot)
+            && !started.gpu.mutation.is(Mutation::ResetWithoutInvalidate)
+        {
+            started.dxgkrnl.invalidate_hw_context(irql, core::ptr::without_provenance_mut(handle as usize))?;
+        }
+    }
+    if started.gpu.mutation.is(Mutation::InterruptBeforeResume) {
+        started.gpu.pretend_fence_overflow(node);
+    }
+    Ok(())
+}
+
+/// Lets a reset engine go on with every context that was not lost.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a node that does not exist.
+pub fn resume_hw_engine<P: Platform>(_irql: &Passive, started: &Started<P>, node: usize) -> Result<()> {
+    if node >= started.gpu.nodes.len() {
+        return Err(Error::InvalidParameter);
+    }
+    started.gpu.command(node, Control::Run);
+    // What could not be reported while the engine was held.
+    started.gpu.raise_again(node);
+    Ok(())
+}
+
+/// Resets a packet node: returns the last aborted fence id once the queue is empty and the node ready.
+///
+/// # Errors
+/// As for [`reset_hw_engine`].
+pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<u32> {
+    hold(irql, started, node)?;
+    let (aborted, gone) = started.gpu.nodes[node].packets.with(gpu_engine::packet_node::PacketQueue::reset);
+    drop(gone);
+    started.gpu.command(node, Control::Run);
+    Ok(aborted)
+}
+
+/// Nodes that a reset of `node` takes down with it: itself. The engines share nothing.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a node that does not exist.
+pub fn dependent_nodes<P: Platform>(started: &Started<P>, node: usize) -> Result<u64> {
+    if node >= started.gpu.nodes.len() { Err(Error::InvalidParameter) } else { Ok(1 << node) }
+}
+
+/// Whether the engine answers: it has no preemption that it has not answered, and no request to hold.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a node that does not exist.
+pub fn is_responsive<P: Platform>(started: &Started<P>, node: usize) -> Result<bool> {
+    let node = started.gpu.nodes.get(node).ok_or(Error::InvalidParameter)?;
+    Ok(!node.packets.with(|p| p.is_preempting() && p.is_busy()))
+}
+
+/// Adapter reset, first half: everything stops. Must succeed; an engine that does not answer is left behind.
+pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
+    for node in 0..started.gpu.nodes.len() {
+        let _held = hold(irql, started, node);
+        drop(started.gpu.nodes[node].take_interrupted().inspect(|queue| queue.context.lose()));
+        let gone = started.gpu.nodes[node].packets.with(gpu_engine::packet_node::PacketQueue::reset_adapter);
+        drop(gone);
+    }
+}
+
+/// Adapter reset, second half: everything runs again.
+pub fn restart_adapter<P: Platform>(_irql: &Passive, started: &Started<P>) {
+    for node in 0..started.gpu.nodes.len() {
+        started.gpu.command(node, Control::Run);
+        started.gpu.raise_again(node);
+    }
+}

@@ -1,0 +1,47 @@
+//! Memory segments, and which an allocation may use.
+//!
+//! Segment 1 is an aperture over system memory (page-in target and home of everything that the CPU sees). Segment 2 is
+//! local memory of our own, not visible to the CPU: its contents move by paging. Where the documents disagree whether the
+//! first segment must be an aperture, bring-up reports say that a system without one faulted at start.
+//!
+//! Source: `DXGK_SEGMENTDESCRIPTOR4`, `DXGK_QUERYSEGMENTOUT4`.
+
+use wddm_abi::DXGK_SEGMENTDESCRIPTOR4;
+
+/// The aperture's segment identifier.
+pub const APERTURE: u32 = 1;
+/// The local segment's.
+pub const LOCAL: u32 = 2;
+/// Segments.
+pub const COUNT: u32 = 2;
+
+/// Bytes of a paging buffer.
+pub const PAGING_BUFFER_SIZE: u32 = 64 << 10;
+/// Bytes of address space of the aperture.
+const APERTURE_SIZE: usize = 4 << 30;
+
+/// Bit of a segment in a segment set.
+pub const fn set_of(segment: u32) -> u32 {
+    1 << (segment - 1)
+}
+
+/// Descriptor of segment `index + 1`.
+pub fn describe(index: u32, local_size: u64) -> Option<DXGK_SEGMENTDESCRIPTOR4> {
+    let mut d = DXGK_SEGMENTDESCRIPTOR4::zeroed();
+    match index + 1 {
+        APERTURE => {
+            d.Flags.set_Aperture(true);
+            d.Flags.set_CacheCoherent(true);
+            d.Size = APERTURE_SIZE;
+            d.CommitLimit = APERTURE_SIZE;
+        }
+        LOCAL => {
+            // CAST: the image is 64-bit.
+            d.Size = local_size as usize;
+            d.CommitLimit = local_size as usize;
+            d.Flags.set_PreservedDuringStandby(true);
+        }
+        _ => return None,
+    }
+    Some(d)
+}

@@ -1,0 +1,174 @@
+//! StartDevice and StopDevice. Source: `DxgkDdiStartDevice`, `DxgkDdiStopDevice`; bring-up order: `peers` B2–B6 in the
+//! documents of this project.
+
+use crate::adapter::{Adapter, Census, EngineHost, Gpu, InterruptSource, LocalMemory, Started};
+use crate::doorbell::Pool;
+use crate::dxgkrnl::Dxgkrnl;
+use crate::engine_thread;
+use crate::handle::Handle;
+use crate::interrupt::Routines;
+use crate::irql::Passive;
+use crate::plan::Plan;
+use crate::platform::{Pages, Platform};
+use crate::registers::Registers;
+use crate::settings::Settings;
+use crate::status::{Error, Result};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+use gpu_engine::engine::Engine;
+use gpu_engine::gpu::Setup;
+use gpu_engine::host::Lock;
+use gpu_engine::node::Control;
+use gpu_engine::shared::Shared;
+use gpu_wire::NODE_COUNT;
+use gpu_wire::doorbell::{DOORBELL_SIZE, Model};
+
+/// A memory resource of the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryResource {
+    /// Physical address.
+    pub address: i64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// What StartDevice learnt from the OS's records.
+pub struct StartInfo<'a> {
+    /// The OS.
+    pub dxgkrnl: Dxgkrnl,
+    /// The adapter's own handle, for routines at the device's level.
+    pub adapter: Handle,
+    /// What runs at the device's level.
+    pub routines: Routines,
+    /// Registry path of the device, UTF-16.
+    pub registry_path: &'a [u16],
+    /// The first memory resource, if the device has one.
+    pub memory: Option<MemoryResource>,
+    /// Whether the device has an interrupt.
+    pub interrupt: bool,
+    /// `HighestPhysicalAddress`.
+    pub highest_physical_address: u64,
+}
+
+/// Starts the adapter.
+///
+/// # Errors
+/// [`Error::NoMemory`], a callback's, or [`Error::InvalidParameter`] when it is started already. Nothing is left behind.
+pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo<'_>) -> Result<()> {
+    if adapter.started().is_ok() {
+        return Err(Error::InvalidParameter);
+    }
+    let platform = adapter.platform.clone();
+    let settings = Settings::read(irql, &platform, info.registry_path);
+    let plan = Plan::negotiate(irql, &info.dxgkrnl, &settings);
+    let count = match settings.doorbell_model {
+        Model::Dedicated => settings.physical_doorbells,
+        Model::Global => 1,
+    };
+    let doorbell_pages = platform.allocate_pages(irql, count * u64::from(DOORBELL_SIZE) / gpu_wire::PAGE_SIZE)?;
+    let doorbells = Pool::new(doorbell_pages.span())?;
+    let local = LocalMemory::allocate(irql, &platform, settings.local_segment_size)?;
+    let wake = [platform.event(irql)?, platform.event(irql)?, platform.event(irql)?];
+    let registers = match info.memory {
+        Some(memory) if info.interrupt => Some(Registers::map(irql, &info.dxgkrnl, memory.address, memory.length)?),
+        _ => None,
+    };
+    let interrupt = match registers {
+        Some(registers) => InterruptSource::Registers(registers),
+        None => {
+            InterruptSource::Synchronize { dxgkrnl: info.dxgkrnl, routine: info.routines.report, adapter: info.adapter }
+        }
+    };
+    let host = EngineHost::new(platform.clone(), local, wake, interrupt);
+    let mut pages = Vec::new();
+    pages.try_reserve_exact(count as usize).map_err(|_| Error::NoMemory)?;
+    for i in 0..count as usize {
+        pages.push(doorbells.page(i));
+    }
+    let setup = Setup {
+        model: settings.doorbell_model,
+        doorbells: &pages,
+        barriers: settings.log_barriers,
+        names_queues: plan.optimized_interrupt,
+    };
+    let gpu = Shared::try_new(Gpu::<P>::new(host, &setup)?)?;
+    gpu.mutation.set(settings.mutant);
+    arm_faults(&gpu, &settings);
+    let started = Started {
+        platform: platform.clone(),
+        plan,
+        settings,
+        dxgkrnl: info.dxgkrnl,
+        routines: info.routines,
+        gpu: gpu.clone(),
+        doorbells,
+        system_process: P::Lock::new(None),
+        highest_physical_address: info.highest_physical_address,
+        census: Census::default(),
+        threads: P::Lock::new(Vec::new()),
+        _doorbell_pages: doorbell_pages,
+    };
+    let started = Shared::try_new(started)?;
+    let running = start_engines(irql, &platform, &gpu, &started).and_then(|()| adapter.publish(started.clone()));
+    if let Err(error) = running {
+        tear_down(irql, &started);
+        return Err(error);
+    }
+    platform.print(format_args!(
+        "fencepost: started on the rung '{}', interface {} bytes, {} MiB local, {} doorbells\n",
+        plan.rung.name(),
+        info.dxgkrnl.size(),
+        gpu.host.local_size() >> 20,
+        count,
+    ));
+    Ok(())
+}
+
+fn arm_faults<P: Platform>(gpu: &Gpu<P>, settings: &Settings) {
+    gpu.faults.corrupt_packet.store(settings.fault_corrupt_packet, Ordering::Relaxed);
+    gpu.faults.fail_interrupts.store(settings.fault_interrupts, Ordering::Relaxed);
+    gpu.faults.wedge_at.store(settings.fault_wedge_at, Ordering::Relaxed);
+    if settings.fault_corrupt_packet != 0 || settings.fault_interrupts != 0 || settings.fault_wedge_at != 0 {
+        gpu.faults.arm();
+    }
+}
+
+fn start_engines<P: Platform>(irql: &Passive, platform: &P, gpu: &Shared<Gpu<P>>, started: &Started<P>) -> Result<()> {
+    started.threads.with(|t| t.try_reserve_exact(NODE_COUNT)).map_err(|_| Error::NoMemory)?;
+    for node in 0..NODE_COUNT {
+        let engine = Engine::new(gpu.clone(), node)?;
+        let (gpu, inside) = (gpu.clone(), platform.clone());
+        let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node);
+        let thread = platform.spawn(irql, Box::new(body))?;
+        started.threads.with(|t| t.push(thread));
+    }
+    Ok(())
+}
+
+/// Stops the adapter: engines end, registers are unmapped. Objects that the OS forgot keep what they refer to alive.
+///
+/// # Errors
+/// [`Error::DeviceNotReady`] when it is not started.
+pub fn stop<P: Platform>(irql: &Passive, adapter: &Adapter<P>) -> Result<()> {
+    let started = adapter.withdraw()?;
+    tear_down(irql, &started);
+    Ok(())
+}
+
+fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
+    for node in 0..started.gpu.nodes.len() {
+        started.gpu.command(node, Control::Stop);
+    }
+    let threads = started.threads.with(core::mem::take);
+    for thread in threads {
+        started.platform.join(irql, thread);
+    }
+    if let InterruptSource::Registers(registers) = &started.gpu.host.interrupt {
+        registers.acknowledge(u32::MAX);
+    }
+    // Whoever is in the interrupt routine leaves it before the registers go.
+    let barrier = crate::interrupt::nothing_slot();
+    crate::interrupt::retire(irql, started, barrier);
+    drop(started.system_process.with(Option::take));
+}

@@ -1,0 +1,62 @@
+//! Packet mode: submission and preemption. Source: `DxgkDdiSubmitCommandVirtual`, `DxgkDdiPreemptCommand`; *TDR changes in
+//! Windows 8 and later*.
+
+use crate::adapter::Started;
+use crate::irql::AtMostDispatch;
+use crate::platform::Platform;
+use crate::process::EngineProcess;
+use crate::status::{Error, Result};
+use gpu_engine::host::Lock;
+use gpu_engine::packet_node::PacketSubmission;
+use gpu_engine::shared::Shared;
+use gpu_wire::GpuVa;
+
+/// A packet as the OS submits it.
+pub struct Packet<P: Platform> {
+    /// Node index.
+    pub node: usize,
+    /// `SubmissionFenceId`.
+    pub fence: u32,
+    /// Whose address space.
+    pub process: Shared<EngineProcess<P>>,
+    /// The command buffer.
+    pub address: GpuVa,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Queues a packet. Up to `DISPATCH_LEVEL`.
+///
+/// A packet that is refused still completes: the OS counts its fence as completed after those before it, and so do we.
+///
+/// # Errors
+/// [`Error::InvalidParameter`]: the one that the DDI allows. Dxgkrnl puts the device in error.
+pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, packet: Packet<P>) -> Result<()> {
+    let node = started.gpu.nodes.get(packet.node).ok_or(Error::InvalidParameter)?;
+    let sane = packet.address.is_aligned(8) && packet.length.is_multiple_of(8);
+    let submission = PacketSubmission {
+        fence: packet.fence,
+        process: packet.process,
+        address: packet.address,
+        length: if sane { packet.length } else { 0 },
+        silent: !sane,
+    };
+    let taken = node.packets.with(|q| q.submit(submission)).map_err(|_| Error::InvalidParameter);
+    started.gpu.wake(packet.node);
+    match (taken, sane) {
+        (Ok(()), true) => Ok(()),
+        _ => Err(Error::InvalidParameter),
+    }
+}
+
+/// Takes back everything that has not started on `node`. The engine answers at interrupt level.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a node that does not exist.
+pub fn preempt<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, node: usize, fence: u32) -> Result<()> {
+    let shared = started.gpu.nodes.get(node).ok_or(Error::InvalidParameter)?;
+    let dropped = shared.packets.with(|q| q.preempt(fence));
+    started.gpu.ask_preempt(node);
+    drop(dropped);
+    Ok(())
+}
