@@ -41,6 +41,27 @@ pub struct Facts {
     pub exports: Vec<Row>,
     /// `ntstatus.tsv`.
     pub ntstatus: Vec<Row>,
+    /// `remarks.tsv`.
+    pub remarks: Remarks,
+}
+
+/// What is doubtful about a name, or about a member or enumerator of it.
+#[derive(Debug, Default)]
+pub struct Remarks {
+    /// Name, member (none for the name itself), remark, place in the table.
+    rows: Vec<(String, Option<String>, String, String)>,
+}
+
+impl Remarks {
+    /// The remark on `name`.
+    pub fn on(&self, name: &str) -> Option<&str> {
+        self.rows.iter().find(|row| row.0 == name && row.1.is_none()).map(|row| row.2.as_str())
+    }
+
+    /// The remark on the member or enumerator `member` of `name`.
+    pub fn on_member(&self, name: &str, member: &str) -> Option<&str> {
+        self.rows.iter().find(|row| row.0 == name && row.1.as_deref() == Some(member)).map(|row| row.2.as_str())
+    }
 }
 
 /// A structure or union with its members in the order of the table.
@@ -204,9 +225,15 @@ impl Facts {
     pub fn read(directory: &Path) -> Result<Self, Error> {
         let table = |name: &str, columns| tsv::read(&directory.join(name), columns);
         let (enums, macros) = read_enums(&table("enums.tsv", 4)?, |row| Ok((0, row.text(3).to_owned())))?;
+        let remarks = table("remarks.tsv", 3)?
+            .iter()
+            .map(|row| {
+                (row.text(0).to_owned(), row.optional(1).map(str::to_owned), row.text(2).to_owned(), row.place.clone())
+            })
+            .collect();
         let (enums_28000, macros_28000) =
             read_enums(&table("enums_28000.tsv", 4)?, |row| Ok((1, row.text(0).to_owned())))?;
-        Ok(Self {
+        let facts = Self {
             records: read_records(&table("layout.tsv", 7)?, false)?,
             variants: read_records(&table("layout_variants.tsv", 8)?, true)?,
             records_28000: read_records(&table("layout_28000.tsv", 8)?, true)?,
@@ -222,7 +249,33 @@ impl Facts {
             bugcodes: table("bugcodes.tsv", 2)?,
             exports: table("d3dkmt_exports.tsv", 5)?,
             ntstatus: table("ntstatus.tsv", 2)?,
-        })
+            remarks: Remarks { rows: remarks },
+        };
+        facts.check_remarks()?;
+        Ok(facts)
+    }
+
+    /// A remark on something that is not there would be lost silently.
+    fn check_remarks(&self) -> Result<(), Error> {
+        for (name, member, _, place) in &self.remarks.rows {
+            let record = self.records.iter().find(|record| record.name == *name);
+            let enumeration = self.enums.iter().find(|enumeration| enumeration.name == *name);
+            let found = match member {
+                None => {
+                    record.is_some()
+                        || self.macros.iter().any(|constant| constant.name == *name)
+                        || self.callbacks.iter().any(|callback| callback.name == *name)
+                }
+                Some(member) => {
+                    record.is_some_and(|record| record.members.iter().any(|row| row.path == *member))
+                        || enumeration.is_some_and(|all| all.values.iter().any(|value| value.name == *member))
+                }
+            };
+            if !found {
+                return Err(Error::new(format!("`{name}` is in no table, or has no such member")).at(place));
+            }
+        }
+        Ok(())
     }
 }
 

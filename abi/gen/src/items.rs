@@ -7,6 +7,7 @@ use crate::facts::Callback;
 use crate::facts::CallbackKind;
 use crate::facts::Constant;
 use crate::facts::Enum;
+use crate::facts::Remarks;
 use crate::facts::SlotTable;
 use crate::lower::field_name;
 use crate::scope::Scope;
@@ -16,7 +17,7 @@ use crate::tsv::Error;
 use crate::tsv::Row;
 
 /// Emits an enumeration over the integer `base`.
-pub fn enumeration(source: &mut Source, enumeration: &Enum, base: &str) {
+pub fn enumeration(source: &mut Source, remarks: &Remarks, enumeration: &Enum, base: &str) {
     let Enum { name, values } = enumeration;
     source.define(name);
     source.mention("open_enum");
@@ -27,7 +28,8 @@ pub fn enumeration(source: &mut Source, enumeration: &Enum, base: &str) {
     source.doc(4, format!("`enum {name}`: {values_text}, {bytes}."));
     source.line(format!("    pub enum {name}: {base} {{"));
     for value in values {
-        source.doc(8, format!("{}. Source: {}.", number_words(value.value), value.source));
+        let remark = sentence(remarks.on_member(name, &value.name));
+        source.doc(8, format!("{}.{remark} Source: {}.", number_words(value.value), value.source));
         source.line(format!("        {} = {},", value.name, value.value));
     }
     source.line("    }");
@@ -35,7 +37,7 @@ pub fn enumeration(source: &mut Source, enumeration: &Enum, base: &str) {
 }
 
 /// Emits a macro as a constant.
-pub fn macro_constant(source: &mut Source, constant: &Constant) {
+pub fn macro_constant(source: &mut Source, remarks: &Remarks, constant: &Constant) {
     let value = constant.value;
     let rust = match value {
         ..0 => "i32",
@@ -43,7 +45,8 @@ pub fn macro_constant(source: &mut Source, constant: &Constant) {
         _ => "u64",
     };
     source.define(&constant.name);
-    source.doc(0, format!("`#define`, {}. Source: {}.", number_words(value), constant.source));
+    let remark = sentence(remarks.on(&constant.name));
+    source.doc(0, format!("`#define`, {}.{remark} Source: {}.", number_words(value), constant.source));
     source.line(format!("pub const {}: {rust} = {};", constant.name, literal(value)));
 }
 
@@ -55,6 +58,11 @@ pub fn added_enumerator(source: &mut Source, enumeration: &str, constant: &Const
     source.line(format!("pub const {}: {enumeration} = {enumeration}({});", constant.name, constant.value));
 }
 
+/// A remark as one more sentence.
+fn sentence(remark: Option<&str>) -> String {
+    remark.map(|text| format!(" {text}")).unwrap_or_default()
+}
+
 fn literal(value: i128) -> String {
     if value > 0xffff { format!("{value:#x}") } else { value.to_string() }
 }
@@ -64,7 +72,7 @@ fn number_words(value: i128) -> String {
 }
 
 /// Emits a callback's types.
-pub fn callback(source: &mut Source, scope: &Scope, callback: &Callback) -> Result<(), Error> {
+pub fn callback(source: &mut Source, scope: &Scope, remarks: &Remarks, callback: &Callback) -> Result<(), Error> {
     let at = |error: Error| error.at(&callback.place);
     let mut parameters = Vec::new();
     for parameter in &callback.parameters {
@@ -84,13 +92,13 @@ pub fn callback(source: &mut Source, scope: &Scope, callback: &Callback) -> Resu
     match callback.kind {
         CallbackKind::Pointer => {
             source.doc(0, format!("`{name}`, a function pointer that may be NULL."));
-            callback_facts(source, callback);
+            callback_facts(source, remarks, callback);
             source.line(format!("pub type {name} = Option<{function}>;"));
         }
         CallbackKind::Function | CallbackKind::Export => {
             let what = if callback.kind == CallbackKind::Export { "the exported function" } else { "a function" };
             source.doc(0, format!("The type of {what} `{name}`: a pointer that is never NULL."));
-            callback_facts(source, callback);
+            callback_facts(source, remarks, callback);
             source.line(format!("pub type {name} = {function};"));
             for pointer in pointers {
                 source.define(&pointer);
@@ -111,8 +119,8 @@ pub fn unknown_signature(source: &mut Source, name: &str) {
     source.line(format!("pub type {name} = Option<UnknownSignature>;"));
 }
 
-fn callback_facts(source: &mut Source, callback: &Callback) {
-    source.line("///");
+fn callback_facts(source: &mut Source, remarks: &Remarks, callback: &Callback) {
+    source.doc(0, "");
     let mut facts = Vec::new();
     match (&callback.irql_docs, &callback.irql_header) {
         (None, None) => facts.push("IRQL: not stated.".to_owned()),
@@ -129,6 +137,10 @@ fn callback_facts(source: &mut Source, callback: &Callback) {
     }
     facts.push(format!("Source: {}.", callback.source));
     source.doc(0, facts.join(" "));
+    if let Some(remark) = remarks.on(&callback.name) {
+        source.doc(0, "");
+        source.doc(0, remark);
+    }
 }
 
 /// Emits a typedef.

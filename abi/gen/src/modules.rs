@@ -10,6 +10,7 @@ use crate::facts::Callback;
 use crate::facts::CallbackKind;
 use crate::facts::Facts;
 use crate::facts::Record;
+use crate::facts::Remarks;
 use crate::facts::Slot;
 use crate::items;
 use crate::lower;
@@ -234,9 +235,18 @@ fn about(facts: &Facts, record: &Record) -> About {
         docs.push(String::new());
         docs.push("Undocumented: offsets are certain, types are approximate.".to_owned());
     }
+    if let Some(remark) = facts.remarks.on(&record.name) {
+        docs.extend([String::new(), remark.to_owned()]);
+    }
     let table = facts.tables.iter().find(|table| table.name == record.name);
     let slots = table.iter().flat_map(|table| &table.slots);
-    About { docs, members: slots.map(|slot| (slot.member.clone(), slot_words(slot))).collect() }
+    let mut members: BTreeMap<String, String> = slots.map(|slot| (slot.member.clone(), slot_words(slot))).collect();
+    for row in &record.members {
+        if let Some(remark) = facts.remarks.on_member(&record.name, &row.path) {
+            members.insert(row.path.clone(), remark.to_owned());
+        }
+    }
+    About { docs, members }
 }
 
 fn slot_words(slot: &Slot) -> String {
@@ -258,12 +268,12 @@ fn main_enums(facts: &Facts, output: &mut Output) -> Result<(), Error> {
     for enumeration in &facts.enums {
         let position = ENUM_TOPICS.iter().position(|topic| topic.1(&enumeration.name)).unwrap_or_default();
         let (_, base) = scope::enum_base(facts, &enumeration.name)?;
-        items::enumeration(&mut parts[position].1, enumeration, base);
+        items::enumeration(&mut parts[position].1, &facts.remarks, enumeration, base);
     }
     output.directory("enums", "The enumerations of all five headers, open: any value is representable.", &parts);
     let mut macros = Source::new("The macros of all five headers that are numbers.");
     for constant in &facts.macros {
-        items::macro_constant(&mut macros, constant);
+        items::macro_constant(&mut macros, &facts.remarks, constant);
     }
     output.root_module("macros", &macros);
     Ok(())
@@ -283,7 +293,7 @@ fn main_callbacks(facts: &Facts, main: &Scope, output: &mut Output) -> Result<()
             _ if callback.name.starts_with("DXGKCB_") => &mut cb,
             _ => &mut ddi,
         };
-        items::callback(source, main, callback)?;
+        items::callback(source, main, &facts.remarks, callback)?;
     }
     for &name in scope::UNKNOWN_SIGNATURES {
         items::unknown_signature(&mut thunks, name);
@@ -376,7 +386,7 @@ fn variants(facts: &Facts, main: &Scope, output: &mut Output) -> Result<(), Erro
         let mut scope = main.with(&records, &[]);
         let redeclared = redeclare_callbacks(facts, &records, &mut scope);
         for callback in &redeclared {
-            items::callback(&mut source, &scope, callback)?;
+            items::callback(&mut source, &scope, &Remarks::default(), callback)?;
         }
         for (index, record) in records.iter().enumerate() {
             if let Some(newer) = facts.records.iter().find(|main| main.name == record.name) {
@@ -497,7 +507,7 @@ fn kit_28000(facts: &Facts, main: &Scope, output: &mut Output) -> Result<(), Err
     probes::end(&mut rows, facts.records_28000.len());
     for enumeration in &facts.enums_28000 {
         if new_enums.contains(&enumeration.name.as_str()) {
-            items::enumeration(&mut source, enumeration, "i32");
+            items::enumeration(&mut source, &Remarks::default(), enumeration, "i32");
         } else {
             for constant in &enumeration.values {
                 items::added_enumerator(&mut source, &enumeration.name, constant);
@@ -505,7 +515,7 @@ fn kit_28000(facts: &Facts, main: &Scope, output: &mut Output) -> Result<(), Err
         }
     }
     for constant in &facts.macros_28000 {
-        items::macro_constant(&mut source, constant);
+        items::macro_constant(&mut source, &Remarks::default(), constant);
     }
     rows.import_from("wddm_abi::kit_28000", source.definitions().clone());
     output.add("tests/against_facts/generated/kit_28000.rs", &rows);

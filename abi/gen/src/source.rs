@@ -46,7 +46,7 @@ impl Source {
     /// Appends a documentation line.
     pub fn doc(&mut self, indent: usize, text: impl AsRef<str>) {
         let indent = " ".repeat(indent);
-        for line in text.as_ref().lines() {
+        for line in text.as_ref().split('\n') {
             let line = format!("{indent}/// {line}");
             self.line(line.trim_end());
         }

@@ -662,7 +662,7 @@ pub const DXGK_FEATURE_TARGET_PROPERTY_MAP_VERSION_INITIAL: u32 = 1;
 pub const DXGK_QUERYFEATURESUPPORT2_VERSION: u32 = 0;
 /// `#define`, 63 (0x3f). Source: 26100.9169.
 pub const DXGK_MAX_GPU_VA_BIT_COUNT: u32 = 63;
-/// `#define`, 50 (0x32). Source: 26100.9169.
+/// `#define`, 50 (0x32). Differs per build: never compare with it. Source: 26100.9169.
 pub const DXGK_DRIVER_FEATURE_MAX_VALUE: u32 = 50;
 /// `#define`, 1080 (0x438). Source: 26100.9169.
 pub const D3DKMT_PRESENTHISTORYTOKEN_SIZE: u32 = 1080;

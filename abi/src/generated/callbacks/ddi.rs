@@ -449,6 +449,8 @@ pub type PDXGKDDI_DESTROYMEMORYBASIS = Option<DXGKDDI_DESTROYMEMORYBASIS>;
 /// The type of a function `DXGKDDI_DESTROYNATIVEFENCE`: a pointer that is never NULL.
 ///
 /// IRQL: PASSIVE_LEVEL (documentation); requires(PASSIVE_LEVEL) (header annotation). Since: Windows 11, version 24H2. Source: docs+public driver (22621 took const HANDLE hNativeFence).
+///
+/// It has no adapter parameter. In 22621 it took the handle itself.
 pub type DXGKDDI_DESTROYNATIVEFENCE = winfn!(fn(pDestroyNativeFence: *mut DXGKARG_DESTROYNATIVEFENCE) -> NTSTATUS);
 /// Pointer to a [`DXGKDDI_DESTROYNATIVEFENCE`]; may be NULL.
 pub type PDXGKDDI_DESTROYNATIVEFENCE = Option<DXGKDDI_DESTROYNATIVEFENCE>;
@@ -969,6 +971,8 @@ pub type DXGKDDI_MONITOR_RELEASEMONITORSOURCEMODESET = Option<winfn!(fn(hAdapter
 /// The type of a function `DXGKDDI_NOTIFYCONTEXTPRIORITYCHANGE`: a pointer that is never NULL.
 ///
 /// IRQL: not stated. Since: WDDM 3.2 (undocumented). Source: public driver source compiled with 24H2+ WDK.
+///
+/// Undocumented: name and slot are certain, the signature is a public driver's.
 pub type DXGKDDI_NOTIFYCONTEXTPRIORITYCHANGE = winfn!(fn(hAdapter: HANDLE, pNotifyContextPriorityChange: *const DXGKARG_NOTIFYCONTEXTPRIORITYCHANGE) -> NTSTATUS);
 /// Pointer to a [`DXGKDDI_NOTIFYCONTEXTPRIORITYCHANGE`]; may be NULL.
 pub type PDXGKDDI_NOTIFYCONTEXTPRIORITYCHANGE = Option<DXGKDDI_NOTIFYCONTEXTPRIORITYCHANGE>;
@@ -1352,6 +1356,8 @@ pub type PDXGKDDI_RENDERKM = Option<DXGKDDI_RENDERKM>;
 /// The type of a function `DXGKDDI_RESETDISPLAYENGINE`: a pointer that is never NULL.
 ///
 /// IRQL: not stated. Since: WDDM 3.2 (undocumented). Source: public driver source compiled with 24H2+ WDK.
+///
+/// Undocumented: name and slot are certain, the signature is a public driver's.
 pub type DXGKDDI_RESETDISPLAYENGINE = winfn!(fn(hAdapter: HANDLE, pResetDisplayEngine: *mut DXGKARG_RESETDISPLAYENGINE) -> NTSTATUS);
 /// Pointer to a [`DXGKDDI_RESETDISPLAYENGINE`]; may be NULL.
 pub type PDXGKDDI_RESETDISPLAYENGINE = Option<DXGKDDI_RESETDISPLAYENGINE>;
@@ -1506,6 +1512,8 @@ pub type PDXGKDDI_SETINTERRUPTTARGETPRESENTID = Option<DXGKDDI_SETINTERRUPTTARGE
 /// The type of a function `DXGKDDI_SETNATIVEFENCELOGBUFFER`: a pointer that is never NULL.
 ///
 /// IRQL: DISPATCH_LEVEL (documentation). Since: Windows 11, version 24H2. Source: docs.
+///
+/// The IRQL is from the documentation only. It has no adapter parameter.
 pub type DXGKDDI_SETNATIVEFENCELOGBUFFER = winfn!(fn(pSetNativeFenceLogBuffer: *const DXGKARG_SETNATIVEFENCELOGBUFFER) -> NTSTATUS);
 /// Pointer to a [`DXGKDDI_SETNATIVEFENCELOGBUFFER`]; may be NULL.
 pub type PDXGKDDI_SETNATIVEFENCELOGBUFFER = Option<DXGKDDI_SETNATIVEFENCELOGBUFFER>;
@@ -1653,6 +1661,8 @@ pub type PDXGKDDI_SETVIDPNSOURCEVISIBILITY = Option<DXGKDDI_SETVIDPNSOURCEVISIBI
 /// The type of a function `DXGKDDI_SETVIRTUALFUNCTIONPAUSESTATE`: a pointer that is never NULL.
 ///
 /// IRQL: not stated. Since: WDDM 3.2 (undocumented). Source: public driver source compiled with 24H2+ WDK.
+///
+/// Undocumented: name and slot are certain, the signature is a public driver's.
 pub type DXGKDDI_SETVIRTUALFUNCTIONPAUSESTATE = winfn!(fn(hAdapter: HANDLE, pArgs: *const DXGKARG_SETVIRTUALFUNCTIONPAUSESTATE) -> NTSTATUS);
 /// Pointer to a [`DXGKDDI_SETVIRTUALFUNCTIONPAUSESTATE`]; may be NULL.
 pub type PDXGKDDI_SETVIRTUALFUNCTIONPAUSESTATE = Option<DXGKDDI_SETVIRTUALFUNCTIONPAUSESTATE>;
@@ -1674,6 +1684,8 @@ pub type PDXGKDDI_SETVIRTUALGPURESOURCES = Option<DXGKDDI_SETVIRTUALGPURESOURCES
 /// The type of a function `DXGKDDI_SETVIRTUALGPURESOURCES2`: a pointer that is never NULL.
 ///
 /// IRQL: not stated. Since: WDDM 3.2 (undocumented). Source: public driver source compiled with 24H2+ WDK.
+///
+/// Undocumented: name and slot are certain, the signature is a public driver's.
 pub type DXGKDDI_SETVIRTUALGPURESOURCES2 = winfn!(fn(hAdapter: HANDLE, pArgs: *const DXGKARG_SETVIRTUALGPURESOURCES2) -> NTSTATUS);
 /// Pointer to a [`DXGKDDI_SETVIRTUALGPURESOURCES2`]; may be NULL.
 pub type PDXGKDDI_SETVIRTUALGPURESOURCES2 = Option<DXGKDDI_SETVIRTUALGPURESOURCES2>;
@@ -1765,6 +1777,8 @@ pub type PDXGKDDI_SUBMITCOMMANDTOHWQUEUE = Option<DXGKDDI_SUBMITCOMMANDTOHWQUEUE
 /// The type of a function `DXGKDDI_SUBMITCOMMANDVIRTUAL`: a pointer that is never NULL.
 ///
 /// IRQL: requires(PASSIVE_LEVEL) (header annotation). Since: Windows 10. Source: 22621+docs.
+///
+/// The documentation states no IRQL, and `DXGKDDI_SUBMITCOMMAND` is called at DISPATCH_LEVEL: be safe at DISPATCH_LEVEL.
 pub type DXGKDDI_SUBMITCOMMANDVIRTUAL = winfn!(fn(hAdapter: HANDLE, pSubmitCommand: *const DXGKARG_SUBMITCOMMANDVIRTUAL) -> NTSTATUS);
 /// Pointer to a [`DXGKDDI_SUBMITCOMMANDVIRTUAL`]; may be NULL.
 pub type PDXGKDDI_SUBMITCOMMANDVIRTUAL = Option<DXGKDDI_SUBMITCOMMANDVIRTUAL>;
@@ -1828,6 +1842,8 @@ pub type PDXGKDDI_UPDATEACTIVEVIDPNPRESENTPATH = Option<DXGKDDI_UPDATEACTIVEVIDP
 /// The type of a function `DXGKDDI_UPDATECURRENTVALUESFROMCPU`: a pointer that is never NULL.
 ///
 /// IRQL: DISPATCH_LEVEL (documentation). Since: Windows 11, version 24H2. Source: docs.
+///
+/// The IRQL is from the documentation only. It has no adapter parameter.
 pub type DXGKDDI_UPDATECURRENTVALUESFROMCPU = winfn!(fn(pUpdateCurrentValuesFromCpu: *const DXGKARG_UPDATECURRENTVALUESFROMCPU) -> NTSTATUS);
 /// Pointer to a [`DXGKDDI_UPDATECURRENTVALUESFROMCPU`]; may be NULL.
 pub type PDXGKDDI_UPDATECURRENTVALUESFROMCPU = Option<DXGKDDI_UPDATECURRENTVALUESFROMCPU>;
@@ -1849,6 +1865,8 @@ pub type PDXGKDDI_UPDATEHWCONTEXTSTATE = Option<DXGKDDI_UPDATEHWCONTEXTSTATE>;
 /// The type of a function `DXGKDDI_UPDATEMONITOREDVALUES`: a pointer that is never NULL.
 ///
 /// IRQL: PROFILE_LEVEL-1 (documentation); requires(DISPATCH_LEVEL) (header annotation). Since: Windows 11, version 24H2. Source: 22621+docs.
+///
+/// The sources disagree on the IRQL; the fence documentation says device interrupt level. Treat it as synchronised with the interrupt routine. It has no adapter parameter.
 pub type DXGKDDI_UPDATEMONITOREDVALUES = winfn!(fn(pUpdateMonitoredValues: *const DXGKARG_UPDATEMONITOREDVALUES) -> NTSTATUS);
 /// Pointer to a [`DXGKDDI_UPDATEMONITOREDVALUES`]; may be NULL.
 pub type PDXGKDDI_UPDATEMONITOREDVALUES = Option<DXGKDDI_UPDATEMONITOREDVALUES>;
@@ -1863,6 +1881,8 @@ pub type PDXGKDDI_UPDATEMONITORLINKINFO = Option<DXGKDDI_UPDATEMONITORLINKINFO>;
 /// The type of a function `DXGKDDI_UPDATENATIVEFENCELOGS`: a pointer that is never NULL.
 ///
 /// IRQL: DISPATCH_LEVEL (documentation). Since: Windows 11, version 24H2. Source: docs.
+///
+/// The IRQL is from the documentation only. It has no adapter parameter.
 pub type DXGKDDI_UPDATENATIVEFENCELOGS = winfn!(fn(pUpdateNativeFenceLog: *const DXGKARG_UPDATENATIVEFENCELOGS) -> NTSTATUS);
 /// Pointer to a [`DXGKDDI_UPDATENATIVEFENCELOGS`]; may be NULL.
 pub type PDXGKDDI_UPDATENATIVEFENCELOGS = Option<DXGKDDI_UPDATENATIVEFENCELOGS>;

@@ -2175,7 +2175,7 @@ pub struct DXGKARG_CREATEHWQUEUE {
     pub PrivateDriverDataSize: u32,
     /// Offset 16, 8 bytes: `VOID *`.
     pub pPrivateDriverData: *mut c_void,
-    /// Offset 24, 4 bytes: `D3DKMT_HANDLE`.
+    /// Offset 24, 4 bytes: `D3DKMT_HANDLE`. The documentation speaks of a driver handle of the native fence, `hHwQueueNativeProgressFence`; no public header has it. Find the fence by its GPU address instead.
     pub hHwQueueProgressFence: D3DKMT_HANDLE,
     #[doc(hidden)]
     pub _padding28: Padding<4>,
@@ -2747,6 +2747,7 @@ impl DXGKARG_ESCAPE {
 }
 
 /// `DXGKARG_FEATURE_SAMPLE_ADDVALUE`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -2766,6 +2767,7 @@ impl DXGKARG_FEATURE_SAMPLE_ADDVALUE {
 }
 
 /// `DXGKARG_FEATURE_SAMPLE_SUBTRACTVALUE`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -3306,6 +3308,7 @@ impl DXGKARG_MAPCPUHOSTAPERTURE {
 }
 
 /// `DXGKARG_NOTIFYCONTEXTPRIORITYCHANGE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -3429,6 +3432,8 @@ impl DXGKARG_OPENALLOCATION {
 }
 
 /// `DXGKARG_OPENNATIVEFENCE`, d3dkmddi.h: 144 bytes, aligned to 8. Source: D.
+///
+/// Changed inside the 26100 line: the 2024-10 kit has 80 bytes (`variants::wddm3_2_26100_2024_10`), the documentation this form; the kit's header of this form was not seen. The first 44 bytes are common: a driver that does not know the OS build must not touch the others.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DXGKARG_OPENNATIVEFENCE {
@@ -4271,6 +4276,7 @@ impl DXGKARG_RENDERGDI {
 }
 
 /// `DXGKARG_RESETDISPLAYENGINE`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -5122,6 +5128,7 @@ impl DXGKARG_SETVIDPNSOURCEVISIBILITY {
 }
 
 /// `DXGKARG_SETVIRTUALFUNCTIONPAUSESTATE`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -5145,6 +5152,7 @@ impl DXGKARG_SETVIRTUALFUNCTIONPAUSESTATE {
 }
 
 /// `DXGKARG_SETVIRTUALGPURESOURCES2`, d3dkmddi.h: 24 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -617,6 +617,7 @@ impl fmt::Debug for DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 {
 }
 
 /// `DXGKARGCB_FEATURE_SAMPLE_GETVALUE`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -2433,6 +2434,7 @@ impl DXGKCBINT_FEATURE_NATIVEFENCE_1 {
 }
 
 /// `DXGKCBINT_FEATURE_SAMPLE_4`, d3dkmddi.h: 8 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

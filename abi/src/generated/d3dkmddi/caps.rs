@@ -12,6 +12,7 @@ use crate::{
 };
 
 /// `DXGK_64_BIT_ONLY_CAPS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -929,6 +930,7 @@ impl fmt::Debug for DXGK_DRIVERCAPS_MiscCaps {
 }
 
 /// `DXGK_DSI2_CAPS`, d3dkmddi.h: 16 bytes, aligned to 2. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -1841,7 +1843,7 @@ impl fmt::Debug for DXGK_MULTIPLANEOVERLAYCAPS {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DXGK_NATIVE_FENCE_CAPS {
-    /// Offset 0, 4 bytes: `UINT`.
+    /// Offset 0, 4 bytes: `UINT`. Said to be `MonitoredValuePadding` (bytes beyond the standard 8) in the 28000 kit: 0 is right under both names.
     pub MonitoredValueStride: u32,
     /// Offset 4, 1 byte: `BOOLEAN`.
     pub MapToGpuSystemProcess: BOOLEAN,

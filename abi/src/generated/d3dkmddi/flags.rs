@@ -2086,6 +2086,7 @@ impl fmt::Debug for DXGK_MAPAPERTUREFLAGS {
 }
 
 /// `DXGK_MMUFLAGS`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy)]

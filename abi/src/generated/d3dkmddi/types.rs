@@ -161,6 +161,7 @@ impl DXGKDDICB_PARTITIONING_EVENT_NOTIFICATION {
 }
 
 /// `DXGKDDIINT_FEATURE_SAMPLE_4`, d3dkmddi.h: 8 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -178,6 +179,7 @@ impl DXGKDDIINT_FEATURE_SAMPLE_4 {
 }
 
 /// `DXGKDDIINT_FEATURE_SAMPLE_5`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -215,6 +217,7 @@ impl DXGKDDI_KERNELMODETESTINGINTERFACE {
 }
 
 /// `DXGKISFEATUREENABLED2IOCTL`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -983,6 +986,7 @@ impl DXGK_BUILDPAGINGBUFFER_FLUSHTLB {
 }
 
 /// `DXGK_BUILDPAGINGBUFFER_MAPMMU`, d3dkmddi.h: 40 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -1112,6 +1116,7 @@ impl fmt::Debug for DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY_u0 {
 }
 
 /// `DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2`, d3dkmddi.h: 48 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -1205,6 +1210,7 @@ impl fmt::Debug for DXGK_BUILDPAGINGBUFFER_NOTIFYRESIDENCY2_u0 {
 }
 
 /// `DXGK_BUILDPAGINGBUFFER_NOTIFY_FENCE_RESIDENCY`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -1317,6 +1323,7 @@ impl DXGK_BUILDPAGINGBUFFER_TRANSFERVIRTUAL {
 }
 
 /// `DXGK_BUILDPAGINGBUFFER_UNMAPMMU`, d3dkmddi.h: 32 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -1868,6 +1875,7 @@ impl DXGK_DEVICEINFO {
 }
 
 /// `DXGK_DSI2_PACKET`, d3dkmddi.h: 20 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -2000,6 +2008,7 @@ impl fmt::Debug for DXGK_DSI2_PACKET_u1 {
 }
 
 /// `DXGK_DSI2_TRANSMISSION`, d3dkmddi.h: 36 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -2163,6 +2172,7 @@ impl DXGK_ENUM_PIVOT {
 }
 
 /// `DXGK_FENCE_RESIDENCY_INFO`, d3dkmddi.h: 56 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -2551,6 +2561,7 @@ impl DXGK_GPUENGINETOPOLOGY {
 }
 
 /// `DXGK_GPU_PHYSICAL_RESERVE_DESCRIPTOR`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -2883,6 +2894,7 @@ impl DXGK_MEMORYRANGE {
 }
 
 /// `DXGK_MMUDESCRIPTOR`, d3dkmddi.h: 16 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -3576,6 +3588,7 @@ impl DXGK_PHYSICAL_MEMORY_RANGE {
 }
 
 /// `DXGK_POWER_COMPONENT_ENGINE_DESC`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -3956,6 +3969,7 @@ impl fmt::Debug for DXGK_POWER_COMPONENT_MAPPING_u0 {
 }
 
 /// `DXGK_POWER_COMPONENT_MEMORY_DESC`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -3973,6 +3987,7 @@ impl DXGK_POWER_COMPONENT_MEMORY_DESC {
 }
 
 /// `DXGK_POWER_COMPONENT_MONITOR_DESC`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -3990,6 +4005,7 @@ impl DXGK_POWER_COMPONENT_MONITOR_DESC {
 }
 
 /// `DXGK_POWER_COMPONENT_MONITOR_REFRESH_DESC`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -4007,6 +4023,7 @@ impl DXGK_POWER_COMPONENT_MONITOR_REFRESH_DESC {
 }
 
 /// `DXGK_POWER_COMPONENT_SHARED_DESC`, d3dkmddi.h: 4 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -4294,6 +4311,7 @@ impl DXGK_PRESENTMULTIPLANEOVERLAYLIST {
 }
 
 /// `DXGK_PRIMARYCONTEXTDATA`, d3dkmddi.h: 32 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -4603,6 +4621,7 @@ impl DXGK_QUERYINTEGRATEDDISPLAYOUT2 {
 }
 
 /// `DXGK_QUERYMMUCOUNTIN`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -4624,6 +4643,7 @@ impl DXGK_QUERYMMUCOUNTIN {
 }
 
 /// `DXGK_QUERYMMUCOUNTOUT`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -4645,6 +4665,7 @@ impl DXGK_QUERYMMUCOUNTOUT {
 }
 
 /// `DXGK_QUERYMMUSIN`, d3dkmddi.h: 2 bytes, aligned to 2. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -4662,6 +4683,7 @@ impl DXGK_QUERYMMUSIN {
 }
 
 /// `DXGK_QUERYMMUSOUT`, d3dkmddi.h: 32 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -4873,6 +4895,7 @@ impl DXGK_QUERYSEGMENTIN4 {
 }
 
 /// `DXGK_QUERYSEGMENTIN5`, d3dkmddi.h: 8 bytes, aligned to 4. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -5077,6 +5100,7 @@ impl DXGK_QUERYSEGMENTOUT4 {
 }
 
 /// `DXGK_QUERYSEGMENTOUT5`, d3dkmddi.h: 24 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -5755,6 +5779,7 @@ impl fmt::Debug for DXGK_SEGMENTDESCRIPTOR4_u0 {
 }
 
 /// `DXGK_SEGMENTDESCRIPTOR5`, d3dkmddi.h: 88 bytes, aligned to 8. Source: C.
+///
 /// Undocumented: offsets are certain, types are approximate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

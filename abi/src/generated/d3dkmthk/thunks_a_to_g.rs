@@ -1007,6 +1007,8 @@ impl D3DKMT_CONFIGURESHAREDRESOURCE {
 }
 
 /// `D3DKMT_CONNECT_DOORBELL`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
+///
+/// The same export takes 88 bytes in the 28000 kit (`kit_28000`): where `gdi32` exports `D3DKMTCreateHwQueueForUserModeSubmission`, do not use this.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct D3DKMT_CONNECT_DOORBELL {
@@ -2317,6 +2319,8 @@ impl D3DKMT_CREATESYNCHRONIZATIONOBJECT2 {
 }
 
 /// `D3DKMT_CREATE_DOORBELL`, d3dkmthk.h: 72 bytes, aligned to 8. Source: NDC.
+///
+/// User-mode submission changed after 24H2: where `gdi32` exports `D3DKMTCreateHwQueueForUserModeSubmission`, do not use this (`kit_28000`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct D3DKMT_CREATE_DOORBELL {

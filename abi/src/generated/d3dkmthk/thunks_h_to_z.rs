@@ -566,6 +566,8 @@ impl D3DKMT_NODE_PERFDATA {
 }
 
 /// `D3DKMT_NOTIFY_WORK_SUBMISSION`, d3dkmthk.h: 8 bytes, aligned to 4. Source: NDRC.
+///
+/// The same export takes 72 bytes in the 28000 kit (`kit_28000`): where `gdi32` exports `D3DKMTCreateHwQueueForUserModeSubmission`, do not use this.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct D3DKMT_NOTIFY_WORK_SUBMISSION {
@@ -905,6 +907,8 @@ impl D3DKMT_OPENKEYEDMUTEXFROMNTHANDLE {
 }
 
 /// `D3DKMT_OPENNATIVEFENCEFROMNTHANDLE`, d3dkmthk.h: 176 bytes, aligned to 8. Source: ND.
+///
+/// Changed inside the 26100 line: the 2024-10 kit has 112 bytes (`variants::wddm3_2_26100_2024_10`), later ones this form. The first 80 bytes are common: a caller passes a zeroed record of this size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct D3DKMT_OPENNATIVEFENCEFROMNTHANDLE {

@@ -87,6 +87,8 @@ use crate::{
 };
 
 /// `DRIVER_INITIALIZATION_DATA`, dispmprt.h: 1544 bytes, aligned to 8. Source: KD.
+///
+/// A 24H2 driver sets `Version` to `DXGKDDI_INTERFACE_VERSION_WDDM3_2`. The 28000 kit has another value for that macro and the same 1544 bytes. How Dxgkrnl treats an unknown version is not documented.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct DRIVER_INITIALIZATION_DATA {

@@ -293,7 +293,7 @@ open_enum! {
         TypeOther = 2,
         /// 3. Source: 22621.
         TypeIntegratedDisplay = 3,
-        /// 4. Source: dispmprt.h 28000.
+        /// 4. The value follows from its position in the 28000 header. Source: dispmprt.h 28000.
         TypeLogicalGpu = 4,
     }
 }
@@ -731,7 +731,7 @@ open_enum! {
         DXGK_DRIVER_FEATURE_GPUVAIOMMU = 36,
         /// 37 (0x25). Source: 26100.9169+26100GA.
         DXGK_DRIVER_FEATURE_NATIVE_FENCE = 37,
-        /// 50 (0x32). Source: 26100.9169+26100GA.
+        /// 50 (0x32). Differs per build: never compare with it. Source: 26100.9169+26100GA.
         DXGK_DRIVER_FEATURE_MAX = 50,
         /// 38 (0x26). Source: 26100.9169+26100.6584(pascal).
         DXGK_DRIVER_FEATURE_EXTENDED_SEGMENT_FLAGS = 38,
@@ -785,7 +785,7 @@ open_enum! {
         DXGK_ENGINE_STATE_TRANSITION_TO_F1 = 1,
         /// 2. Source: 26100GA+22621.
         DXGK_ENGINE_STATE_HUNG = 2,
-        /// 1. Source: 22621-only.
+        /// 1. What 22621 called the value; use `DXGK_ENGINE_STATE_TRANSITION_TO_F1`. Source: 22621-only.
         DXGK_ENGINE_STATE_IDLE = 1,
     }
 }
@@ -1221,7 +1221,7 @@ open_enum! {
         DXGK_MONITOR_INTERFACE_VERSION_V1 = 1,
         /// 2. Source: 26100GA+22621.
         DXGK_MONITOR_INTERFACE_VERSION_V2 = 2,
-        /// 3. Source: docs-inferred-sequential.
+        /// 3. The value is inferred. Source: docs-inferred-sequential.
         DXGK_MONITOR_INTERFACE_VERSION_V3 = 3,
     }
 }
@@ -1307,7 +1307,7 @@ open_enum! {
     pub enum DXGK_OS_FEATURE: i32 {
         /// 0. Source: 26100.9169+26100GA.
         DXGK_OS_FEATURE_QUERYSTATISTICS_EXTENSIONS = 0,
-        /// 7. Source: 26100.9169+26100GA.
+        /// 7. Differs per build: never compare with it. Source: 26100.9169+26100GA.
         DXGK_OS_FEATURE_MAX = 7,
         /// 1. Source: 26100.9169+26100.6584(pascal).
         DXGK_OS_FEATURE_RESERVE_GPUVA_ZERO_BASE_ADDRESS = 1,
@@ -1717,7 +1717,7 @@ open_enum! {
         DxgkServicesFirmwareTable = 5,
         /// 6. Source: 22621.
         DxgkServicesIDD = 6,
-        /// 7. Source: dispmprt.h 28000.
+        /// 7. The value follows from its position in the 28000 header. Source: dispmprt.h 28000.
         DxgkServicesFeature = 7,
     }
 }
