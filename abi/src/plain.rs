@@ -67,7 +67,8 @@ macro_rules! plain_union {
         const _: () = {
             assert!(size_of::<$name>() == $size && align_of::<$name>() == $align);
             assert!(true $(&& $crate::plain::size_of_plain::<$type>() <= $size)*);
-            assert!(core::mem::offset_of!($name, _bytes) == 0 && size_of::<[u8; $size]>() == $size);
+            // Compiles only if `_bytes` is an array of exactly all bytes.
+            let _all = $name { _bytes: [0; $size] };
         };
 
         // SAFETY: the members are plain, and one of them is an array of all bytes, so none of them is ever padding: a copy

@@ -5,7 +5,8 @@
 //!
 //! * [`facts`] reads the tables ([`tsv`]) and their C types ([`ctype`]).
 //! * [`scope`] says what each C name is in Rust, and how large.
-//! * [`tree`] and [`lower`] turn a record into Rust types; [`lower`] says how C and Rust differ and what is done about it.
+//! * [`tree`] and [`lower`] turn a record into Rust types ([`shape`]); [`lower`] says how C and Rust differ and what is
+//!   done about it.
 //! * [`records`], [`items`] and [`probes`] write them down ([`source`]); [`modules`] decides what goes into which file.
 //!
 //! Whatever does not fit (a type nobody knows, a size that contradicts the table, two members at one place) stops the
@@ -19,6 +20,7 @@ pub mod modules;
 pub mod probes;
 pub mod records;
 pub mod scope;
+pub mod shape;
 pub mod source;
 pub mod tree;
 pub mod tsv;

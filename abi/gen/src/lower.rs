@@ -24,209 +24,21 @@ use crate::facts::Record;
 use crate::scope::Class;
 use crate::scope::RustType;
 use crate::scope::Scope;
+use crate::shape::Access;
+use crate::shape::Accessor;
+use crate::shape::Lowered;
+use crate::shape::Member;
+use crate::shape::Place;
+use crate::shape::Probe;
+use crate::shape::Reach;
+use crate::shape::Role;
+use crate::shape::Step;
+use crate::shape::TypeDef;
+use crate::shape::field_name;
 use crate::tree;
 use crate::tree::Aggregate;
 use crate::tree::Node;
 use crate::tsv::Error;
-
-/// A Rust structure or union to emit.
-#[derive(Debug)]
-pub struct TypeDef {
-    /// Its name.
-    pub name: String,
-    /// The path in the record of what was declared in place; empty for the record itself.
-    pub path: String,
-    /// `true` for a union.
-    pub union: bool,
-    /// `packed(N)`.
-    pub packed: Option<u32>,
-    /// Size in bytes.
-    pub size: u32,
-    /// Alignment in bytes.
-    pub align: u32,
-    /// Its members, padding included.
-    pub members: Vec<Member>,
-    /// Its methods.
-    pub accessors: Vec<Accessor>,
-}
-
-impl TypeDef {
-    /// `true` for a structure that is one integer with bit-fields: it is passed by value and printed bit by bit.
-    pub fn is_flags(&self) -> bool {
-        !self.union
-            && self.members.len() == 1
-            && matches!(self.members[0].rust.class, Class::Integer { signed: false })
-            && !self.accessors.is_empty()
-    }
-}
-
-/// A member of a Rust structure or union.
-#[derive(Debug)]
-pub struct Member {
-    /// Its name.
-    pub name: String,
-    /// Its offset in the type that holds it.
-    pub offset: u32,
-    /// Its type.
-    pub rust: RustType,
-    /// What it is.
-    pub role: Role,
-}
-
-/// What a member of a Rust type is in C.
-#[derive(Debug, Clone)]
-pub enum Role {
-    /// A member; with its offset in the record and its spelling there.
-    Named {
-        /// Offset in the record.
-        offset: u32,
-        /// The type as the table spells it.
-        spelling: String,
-    },
-    /// A storage unit of bit-fields; with its offset in the record.
-    Unit(u32),
-    /// An anonymous union; with its offset in the record.
-    Anonymous(u32),
-    /// Padding, or the bytes of a union.
-    Filler,
-}
-
-/// A getter and what goes with it.
-#[derive(Debug)]
-pub struct Accessor {
-    /// The member's name.
-    pub name: String,
-    /// Its offset in the record.
-    pub offset: u32,
-    /// How the value is reached.
-    pub kind: Access,
-}
-
-/// How an accessor reaches its value.
-#[derive(Debug)]
-pub enum Access {
-    /// A member.
-    Whole {
-        /// Where it is.
-        place: Place,
-        /// Whether `place` is the union that holds it rather than the member itself.
-        in_union: bool,
-        /// Its type.
-        rust: RustType,
-        /// Whether it can be borrowed.
-        by_reference: bool,
-        /// The type as the table spells it.
-        spelling: String,
-    },
-    /// A bit-field.
-    Bits {
-        /// Where its storage unit is.
-        place: Place,
-        /// Whether `place` is the union that holds the unit rather than the unit itself.
-        in_union: bool,
-        /// Bytes of the unit.
-        unit: u32,
-        /// Lowest bit.
-        shift: u32,
-        /// Number of bits.
-        width: u32,
-        /// The enumeration it holds, if it is one.
-        enumeration: Option<RustType>,
-    },
-}
-
-/// A way from `self` to a place inside it.
-#[derive(Debug, Clone, Default)]
-pub struct Place(Vec<Step>);
-
-#[derive(Debug, Clone)]
-enum Step {
-    Field(String),
-    View(String),
-}
-
-impl Place {
-    fn then(&self, step: Step) -> Self {
-        let mut steps = self.0.clone();
-        steps.push(step);
-        Self(steps)
-    }
-
-    fn expression(&self, view: &str, borrow: &str) -> String {
-        self.0.iter().fold("self".to_owned(), |place, step| match step {
-            Step::Field(name) => format!("{place}.{name}"),
-            Step::View(rust) if place == "self" => format!("plain::{view}::<_, {rust}>(self)"),
-            Step::View(rust) => format!("plain::{view}::<_, {rust}>({borrow}{place})"),
-        })
-    }
-
-    /// The place as an expression, for reading.
-    pub fn read(&self) -> String {
-        self.expression("view", "&")
-    }
-
-    /// The place as an expression, for writing.
-    pub fn write(&self) -> String {
-        self.expression("view_mut", "&mut ")
-    }
-
-    /// A shared reference to the place.
-    pub fn borrow(&self) -> String {
-        if self.0.is_empty() { "self".to_owned() } else { format!("&{}", self.read()) }
-    }
-
-    /// An exclusive reference to the place.
-    pub fn borrow_mut(&self) -> String {
-        if self.0.is_empty() { "self".to_owned() } else { format!("&mut {}", self.write()) }
-    }
-}
-
-/// How a test reaches one line of the table.
-#[derive(Debug)]
-pub struct Probe {
-    /// The path of the line.
-    pub path: String,
-    /// How to reach it.
-    pub how: Reach,
-}
-
-/// How a test reaches one member.
-#[derive(Debug)]
-pub enum Reach {
-    /// `offset_of!(Record, expression)`.
-    Direct(String),
-    /// By a setter and a getter on `r`, with the member's type.
-    Accessors {
-        /// The type.
-        rust: String,
-        /// A statement that stores `v`.
-        set: String,
-        /// An expression that loads the value.
-        get: String,
-    },
-    /// A bit-field, by a statement that stores `v` and an expression that loads it, both as `u64`.
-    Bits {
-        /// The enumeration that both need, if it is one.
-        enumeration: Option<String>,
-        /// A statement that stores `v`.
-        set: String,
-        /// An expression that loads the value.
-        get: String,
-    },
-    /// Declared in place, with a Rust type of its own.
-    Type(String),
-    /// Declared in place, dissolved into what is around it.
-    Dissolved,
-}
-
-/// A record in Rust.
-#[derive(Debug)]
-pub struct Lowered {
-    /// The types: the record first, then what was declared inside it.
-    pub types: Vec<TypeDef>,
-    /// How to reach each line of the table.
-    pub probes: Vec<Probe>,
-}
 
 /// Lowers `record` with the names of `scope`.
 pub fn lower(record: &Record, scope: &Scope) -> Result<Lowered, Error> {
@@ -418,7 +230,7 @@ impl Lowering<'_> {
                 Node::Leaf(name, row) => {
                     let rust = leaf_type(row, self.scope)?;
                     let member = place.then(Step::Field(field_name(name)));
-                    self.leaf(name, row, member, !place.0.is_empty(), rust.clone(), host)?;
+                    self.leaf(name, row, member, !place.is_self(), rust.clone(), host)?;
                     body.push(field_name(name), row.offset, rust, named(row));
                 }
                 Node::Aggregate(child) if child.anonymous && !child.union => {
@@ -440,8 +252,8 @@ impl Lowering<'_> {
                 }
                 Node::Aggregate(child) => {
                     let member = place.then(Step::Field(field_name(child.name)));
-                    let rust = self.nested(child, host, !place.0.is_empty())?;
-                    if !place.0.is_empty() {
+                    let rust = self.nested(child, host, !place.is_self())?;
+                    if !place.is_self() {
                         self.whole(child.name, child.offset, member, false, rust.clone(), child.spelling(), host);
                     }
                     let spelling = child.spelling().to_owned();
@@ -596,7 +408,7 @@ impl Lowering<'_> {
                 }
             }
         }
-        self.leaf(name, row, member, !place.0.is_empty(), rust.clone(), host)?;
+        self.leaf(name, row, member, !place.is_self(), rust.clone(), host)?;
         body.push(field_name(name), row.offset, rust, named(row));
         Ok(())
     }
@@ -743,15 +555,4 @@ fn padding(from: u32, to: u32) -> Option<Member> {
         let rust = RustType { text: format!("Padding<{size}>"), size, align: 1, class: Class::Aggregate };
         Member { name: format!("_padding{from}"), offset: from, rust, role: Role::Filler }
     })
-}
-
-/// A member name as a Rust identifier.
-pub fn field_name(name: &str) -> String {
-    const KEYWORDS: &[&str] = &[
-        "as", "async", "await", "box", "break", "const", "continue", "do", "dyn", "else", "enum", "extern", "final",
-        "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod", "move", "mut", "override",
-        "priv", "pub", "ref", "return", "static", "struct", "trait", "try", "type", "typeof", "unsafe", "unsized",
-        "use", "virtual", "where", "while", "yield",
-    ];
-    if KEYWORDS.contains(&name) { format!("r#{name}") } else { name.to_owned() }
 }

@@ -2,9 +2,9 @@
 
 use crate::facts::CallbackKind;
 use crate::facts::Facts;
-use crate::lower::Lowered;
-use crate::lower::Reach;
 use crate::scope;
+use crate::shape::Lowered;
+use crate::shape::Reach;
 use crate::source::Source;
 
 /// Begins a file of rows for the tests.

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::lower::Access;
-use crate::lower::Accessor;
-use crate::lower::Lowered;
-use crate::lower::Member;
-use crate::lower::Role;
-use crate::lower::TypeDef;
-use crate::lower::field_name;
 use crate::scope::Class;
 use crate::scope::RustType;
+use crate::shape::Access;
+use crate::shape::Accessor;
+use crate::shape::Lowered;
+use crate::shape::Member;
+use crate::shape::Role;
+use crate::shape::TypeDef;
+use crate::shape::field_name;
 use crate::source::Source;
 
 /// What the caller knows about a record beyond its layout.
