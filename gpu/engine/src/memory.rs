@@ -74,7 +74,7 @@ impl<'m> Span<'m> {
     /// The 64-bit word at `offset`; `None` when it does not lie inside or is not aligned.
     pub fn word(self, offset: u64) -> Option<SharedWord<'m>> {
         let end = offset.checked_add(8)?;
-        // SAFETY: checked just below before the pointer is used; wrapping_add itself cannot be undefined.
+        // Checked just below, before the pointer is used.
         let at = self.base.wrapping_add(offset as usize);
         if end > self.len || !at.addr().is_multiple_of(8) {
             return None;

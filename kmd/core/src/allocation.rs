@@ -3,7 +3,7 @@
 
 use crate::adapter::{Counted, Started};
 use crate::device::Device;
-use crate::handle::Handle;
+use crate::handle::{Handle, Tag};
 use crate::irql::Passive;
 use crate::platform::Platform;
 use crate::segments;
@@ -114,7 +114,9 @@ impl<P: Platform> OpenAllocation<P> {
             }
             _ => RingMemory { size: 0, local: true },
         };
-        Ok(Handle::create(Shared::try_new(Self { device: device.clone(), os, memory })?)?)
+        let handle = Handle::create(Shared::try_new(Self { device: device.clone(), os, memory })?)?;
+        device.adopt(Tag::OpenAllocation, handle).inspect_err(|_| drop(handle.take::<Self>()))?;
+        Ok(handle)
     }
 
     /// Closes it. Waits for nothing: a process may have died without destroying its contexts.
@@ -122,6 +124,8 @@ impl<P: Platform> OpenAllocation<P> {
     /// # Errors
     /// [`Error::InvalidParameter`].
     pub fn close(_irql: &Passive, handle: Handle) -> Result<()> {
-        handle.take::<Self>().map(drop)
+        let open = handle.take::<Self>()?;
+        open.device.disown(handle);
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::adapter::Counted;
 use crate::device::Device;
-use crate::handle::Handle;
+use crate::handle::{Handle, Tag};
 use crate::irql::Passive;
 use crate::nodes;
 use crate::platform::Platform;
@@ -29,6 +29,7 @@ pub struct Context<P: Platform> {
     pub node: usize,
     /// Whose address space it runs in.
     pub process: Shared<EngineProcess<P>>,
+    device: Shared<Device<P>>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
@@ -67,8 +68,10 @@ impl<P: Platform> Context<P> {
         };
         let counted = Counted::new(started.clone(), |c| &c.contexts);
         // CAST: below COUNT.
-        let context = Self { node: index as usize, process, counted };
-        Ok(Handle::create(Shared::try_new(context)?)?)
+        let context = Self { node: index as usize, process, device: device.clone(), counted };
+        let handle = Handle::create(Shared::try_new(context)?)?;
+        device.adopt(Tag::Context, handle).inspect_err(|_| drop(handle.take::<Self>()))?;
+        Ok(handle)
     }
 
     /// Destroys it.
@@ -76,7 +79,9 @@ impl<P: Platform> Context<P> {
     /// # Errors
     /// [`Error::InvalidParameter`].
     pub fn destroy(_irql: &Passive, handle: Handle) -> Result<()> {
-        handle.take::<Self>().map(drop)
+        let context = handle.take::<Self>()?;
+        context.device.disown(handle);
+        Ok(())
     }
 }
 

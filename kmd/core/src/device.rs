@@ -1,11 +1,23 @@
 //! Devices. Source: `DxgkDdiCreateDevice`, `DxgkDdiDestroyDevice`.
+//!
+//! A device remembers what was made on it. A process that dies abruptly may get DestroyDevice without a destroy call for
+//! everything else; then the device runs down what is left, and a destroy call that comes late finds a dead handle.
 
 use crate::adapter::{Counted, Started};
-use crate::handle::Handle;
+use crate::allocation::OpenAllocation;
+use crate::context::Context;
+use crate::doorbell::Doorbell;
+use crate::handle::{Handle, Tag};
+use crate::hw_context::HwContext;
+use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
+use crate::native_fence::LocalFence;
 use crate::platform::Platform;
 use crate::process::Process;
-use crate::status::Result;
+use crate::status::{Error, Result};
+use alloc::vec::Vec;
+use gpu_engine::host::Lock;
+use gpu_engine::mutation::Mutation;
 use gpu_engine::shared::Shared;
 
 /// A device of a process.
@@ -14,15 +26,21 @@ pub struct Device<P: Platform> {
     pub process: Shared<Process<P>>,
     /// Dxgkrnl's handle.
     pub os: u64,
+    /// What was made on it and not destroyed yet.
+    children: P::Lock<Vec<(Tag, Handle)>>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
+
+/// In which order a device runs down its objects: users before what they use.
+const RUN_DOWN: [Tag; 6] =
+    [Tag::Doorbell, Tag::HwQueue, Tag::HwContext, Tag::Context, Tag::LocalFence, Tag::OpenAllocation];
 
 impl<P: Platform> Device<P> {
     /// Creates a device of `process`.
     ///
     /// # Errors
-    /// [`crate::status::Error::NoMemory`] is the only one that the DDI lists besides success.
+    /// [`Error::NoMemory`] is the only one that the DDI lists besides success.
     pub fn create(
         _irql: &Passive,
         started: &Shared<Started<P>>,
@@ -30,15 +48,55 @@ impl<P: Platform> Device<P> {
         os: u64,
     ) -> Result<Handle> {
         let counted = Counted::new(started.clone(), |c| &c.devices);
-        Ok(Handle::create(Shared::try_new(Self { process, os, counted })?)?)
+        let children = P::Lock::new(Vec::new());
+        let device = Shared::try_new(Self { process, os, children, counted })?;
+        if started.gpu.mutation.is(Mutation::LeaksWithDevice) {
+            core::mem::forget(device.clone());
+        }
+        Ok(Handle::create(device)?)
     }
 
-    /// Destroys it. What it owned and nobody destroyed (a process that died) holds references of its own and goes when its
-    /// own destroy call comes.
+    /// Remembers an object that was just made.
     ///
     /// # Errors
-    /// [`crate::status::Error::InvalidParameter`].
-    pub fn destroy(_irql: &Passive, handle: Handle) -> Result<()> {
-        handle.take::<Self>().map(drop)
+    /// [`Error::NoMemory`]; the caller destroys the object.
+    pub(crate) fn adopt(&self, tag: Tag, handle: Handle) -> Result<()> {
+        self.children.with(|l| {
+            l.try_reserve(1).map_err(|_| Error::NoMemory)?;
+            l.push((tag, handle));
+            Ok(())
+        })
+    }
+
+    /// Forgets an object that is being destroyed.
+    pub(crate) fn disown(&self, handle: Handle) {
+        self.children.with(|l| {
+            if let Some(at) = l.iter().position(|(_, h)| *h == handle) {
+                l.swap_remove(at);
+            }
+        });
+    }
+
+    /// Destroys the device and whatever of it nobody destroyed.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`].
+    pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
+        let device = handle.take::<Self>()?;
+        let left = device.children.with(core::mem::take);
+        for tag in RUN_DOWN {
+            for (_, child) in left.iter().filter(|(t, _)| *t == tag) {
+                // A handle that died meanwhile is refused, which is what is wanted.
+                let _gone = match tag {
+                    Tag::Doorbell => Doorbell::<P>::destroy(irql, *child),
+                    Tag::HwQueue => HwQueue::<P>::destroy(irql, *child),
+                    Tag::HwContext => HwContext::<P>::destroy(irql, *child),
+                    Tag::Context => Context::<P>::destroy(irql, *child),
+                    Tag::LocalFence => LocalFence::<P>::close(irql, *child),
+                    _ => OpenAllocation::<P>::close(irql, *child),
+                };
+            }
+        }
+        Ok(())
     }
 }

@@ -15,7 +15,7 @@
 
 use crate::adapter::{Counted, Started};
 use crate::allocation::RingMemory;
-use crate::handle::Handle;
+use crate::handle::{Handle, Tag};
 use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
 use crate::platform::Platform;
@@ -147,7 +147,7 @@ impl<P: Platform> Doorbell<P> {
     /// [`Error::InvalidParameter`]: no user-mode queue, a second doorbell, no control allocation (this GPU needs one), a ring
     /// that is no power of two or out of range, private data of another size than 16 bytes; [`Error::NoMemory`].
     pub fn create(
-        _irql: &Passive,
+        irql: &Passive,
         queue: &Shared<HwQueue<P>>,
         os: u64,
         ring_memory: RingMemory,
@@ -179,11 +179,13 @@ impl<P: Platform> Doorbell<P> {
             let counted = Counted::new(started.clone(), |c| &c.doorbells);
             let doorbell = Self { queue: queue.clone(), os, place: P::Lock::new(None), counted };
             let doorbell = Shared::try_new(doorbell)?;
-            Handle::create(doorbell.clone()).map(|handle| (handle, doorbell))
+            let handle = Handle::create(doorbell.clone())?;
+            let device = &queue.context.device;
+            device.adopt(Tag::Doorbell, handle).inspect_err(|_| drop(handle.take::<Self>()))?;
+            Ok::<_, Error>((handle, doorbell))
         })();
-        let (handle, doorbell) = made.map_err(|e| {
+        let (handle, doorbell) = made.inspect_err(|_| {
             queue.has_doorbell.with(|has| *has = false);
-            Error::from(e)
         })?;
         queue.engine.bind(Some(binding));
         let reply = DoorbellReply {
@@ -195,7 +197,7 @@ impl<P: Platform> Doorbell<P> {
             to.copy_from_slice(reply.bytes());
         }
         if started.gpu.mutation.is(Mutation::BindsAtCreate) {
-            let _connection = doorbell.connect(_irql, &doorbell);
+            let _connection = doorbell.connect(irql, &doorbell);
         }
         Ok(handle)
     }
@@ -291,6 +293,7 @@ impl<P: Platform> Doorbell<P> {
     /// [`Error::InvalidParameter`].
     pub fn destroy(_irql: &Passive, handle: Handle) -> Result<()> {
         let doorbell = handle.take::<Self>()?;
+        doorbell.queue.context.device.disown(handle);
         let started = &doorbell.counted.started;
         let engine = &doorbell.queue.engine;
         if let Some(index) = doorbell.place.with(Option::take) {

@@ -51,7 +51,7 @@ impl Dxgkrnl {
     pub unsafe fn copy(table: *const DXGKRNL_INTERFACE) -> Self {
         let mut copy = DXGKRNL_INTERFACE::zeroed();
         // SAFETY: Size is the first member, which every version has.
-        let size = unsafe { (&raw const (*table).Size).read() } as usize;
+        let size = unsafe { table.cast::<u32>().read() } as usize;
         let n = size.min(size_of::<DXGKRNL_INTERFACE>());
         // SAFETY: `n` bytes are readable at `table` (the caller's promise) and writable in the local copy; a member that is
         // not copied stays zero, which is None.
@@ -99,10 +99,10 @@ impl Dxgkrnl {
     }
 
     /// Runs `routine` at the device's interrupt level, exclusive with the interrupt routine. Whether it ran.
-    pub fn synchronize(&self, routine: PKSYNCHRONIZE_ROUTINE, context: *mut c_void) -> bool {
+    pub(crate) fn synchronize(&self, routine: PKSYNCHRONIZE_ROUTINE, context: *mut c_void) -> bool {
         let Some(f) = self.table.DxgkCbSynchronizeExecution else { return false };
         let mut returned = 0;
-        // SAFETY: `routine` accepts `context` (the two are always passed together, in interrupt.rs of the thunks); message 0
+        // SAFETY: `routine` accepts `context` (the two are paired in `Routines` and `interrupt::retire`); message 0
         // is the only one this device has.
         let status = unsafe { f(self.table.DeviceHandle, routine, context, 0, &raw mut returned) };
         status.is_success()
@@ -135,7 +135,7 @@ impl Dxgkrnl {
     }
 
     /// Unmaps them.
-    pub fn unmap_registers(&self, _irql: &Passive, va: *mut c_void) {
+    pub(crate) fn unmap_registers(&self, _irql: &Passive, va: *mut c_void) {
         if let Some(f) = self.table.DxgkCbUnmapMemory {
             // SAFETY: `va` came from map_registers and is given back once (registers.rs).
             let _status = unsafe { f(self.table.DeviceHandle, va) };

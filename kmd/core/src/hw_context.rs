@@ -3,7 +3,7 @@
 use crate::adapter::{Counted, EngineHost};
 use crate::context::check_version;
 use crate::device::Device;
-use crate::handle::Handle;
+use crate::handle::{Handle, Tag};
 use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
 use crate::nodes;
@@ -37,7 +37,7 @@ impl<P: Platform> HwContext<P> {
     /// # Errors
     /// [`Error::InvalidParameter`] for a node that is not hardware-scheduled; [`Error::DriverMismatch`]; [`Error::NoMemory`].
     pub fn create(
-        _irql: &Passive,
+        irql: &Passive,
         device: &Shared<Device<P>>,
         os: u64,
         node: u32,
@@ -66,12 +66,17 @@ impl<P: Platform> HwContext<P> {
                 let queues = P::Lock::new(Vec::new());
                 Handle::create(Shared::try_new(Self { engine, device: device.clone(), os, queues, counted })?)
             });
-        made.map_err(|e| {
+        let handle = made.map_err(|e| {
             gpu.slots.kill(slot);
             gpu.slots.free(slot);
             gpu.expel(node);
-            e.into()
-        })
+            Error::from(e)
+        })?;
+        gpu.slots.set_driver_handle(slot, handle.raw());
+        device.adopt(Tag::HwContext, handle).inspect_err(|_| {
+            let _gone = Self::destroy(irql, handle);
+        })?;
+        Ok(handle)
     }
 
     /// Destroys it. Its queues are destroyed before.
@@ -80,6 +85,7 @@ impl<P: Platform> HwContext<P> {
     /// [`Error::InvalidParameter`].
     pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
         let context = handle.take::<Self>()?;
+        context.device.disown(handle);
         let started = &context.counted.started;
         context.engine.lose();
         crate::interrupt::retire(irql, started, context.engine.slot);

@@ -1,7 +1,7 @@
 //! Hardware queues. Source: `DxgkDdiCreateHwQueue`, `DxgkDdiSubmitCommandToHwQueue`.
 
 use crate::adapter::{Counted, EngineHost};
-use crate::handle::Handle;
+use crate::handle::{Handle, Tag};
 use crate::hw_context::HwContext;
 use crate::irql::{AtMostDispatch, Passive};
 use crate::nodes;
@@ -49,7 +49,7 @@ impl<P: Platform> HwQueue<P> {
     /// # Errors
     /// [`Error::InvalidParameter`] for user-mode submission on a node without it, or a native progress fence that is not open;
     /// [`Error::NoMemory`].
-    pub fn create(_irql: &Passive, context: &Shared<HwContext<P>>, new: &NewQueue) -> Result<Handle> {
+    pub fn create(irql: &Passive, context: &Shared<HwContext<P>>, new: &NewQueue) -> Result<Handle> {
         let started = &context.counted.started;
         // CAST: a node index.
         if new.user_mode && !nodes::takes_doorbells(&started.plan, context.engine.node as u32) {
@@ -90,6 +90,9 @@ impl<P: Platform> HwQueue<P> {
             gpu.expel(node);
         })?;
         gpu.slots.set_driver_handle(slot, handle.raw());
+        context.device.adopt(Tag::HwQueue, handle).inspect_err(|_| {
+            let _gone = Self::destroy(irql, handle);
+        })?;
         Ok(handle)
     }
 
@@ -99,6 +102,7 @@ impl<P: Platform> HwQueue<P> {
     /// [`Error::InvalidParameter`].
     pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
         let queue = handle.take::<Self>()?;
+        queue.context.device.disown(handle);
         let started = &queue.counted.started;
         started.gpu.destroy_queue(&queue.engine);
         queue.engine.bind(None);

@@ -3,7 +3,7 @@
 
 use crate::adapter::{Counted, EngineHost, Started};
 use crate::device::Device;
-use crate::handle::Handle;
+use crate::handle::{Handle, Tag};
 use crate::irql::{AtMostDispatch, Dirql, Passive};
 use crate::platform::Platform;
 use crate::status::{Error, Result};
@@ -123,7 +123,7 @@ impl<P: Platform> LocalFence<P> {
     /// # Errors
     /// [`Error::InvalidParameter`] for addresses that are misaligned or taken by another fence; [`Error::NoMemory`].
     pub fn open(
-        _irql: &Passive,
+        irql: &Passive,
         device: &Shared<Device<P>>,
         global: &Shared<NativeFence<P>>,
         open: Open,
@@ -147,6 +147,9 @@ impl<P: Platform> LocalFence<P> {
             table.close(open.current);
             Error::from(e)
         })?;
+        device.adopt(Tag::LocalFence, handle).inspect_err(|_| {
+            let _gone = Self::close(irql, handle);
+        })?;
         let opens = global.opens.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(private) = private {
             reply(started, private, global.engine.slot, opens);
@@ -160,6 +163,7 @@ impl<P: Platform> LocalFence<P> {
     /// [`Error::InvalidParameter`].
     pub fn close(_irql: &Passive, handle: Handle) -> Result<()> {
         let local = handle.take::<Self>()?;
+        local.device.disown(handle);
         local.device.process.engine.fences.close(local.current);
         Ok(())
     }

@@ -46,6 +46,9 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// Pages.
     type Pages: Pages;
 
+    /// The kernel that the calling thread runs on: where AddDevice gets its platform.
+    fn current() -> Self;
+
     /// A word that holds `value`.
     fn word(value: u64) -> Self::Word;
 

@@ -52,8 +52,10 @@ impl Pages {
     }
     fn span(&self, page: u64) -> Option<Span<'static>> {
         let left = self.count.checked_sub(page).filter(|n| *n > 0)?;
+        // SAFETY: `page` is below the block's number of pages.
+        let at = unsafe { self.base.add((page * PAGE_SIZE) as usize) };
         // SAFETY: inside the leaked block.
-        Some(unsafe { Span::new(self.base.add((page * PAGE_SIZE) as usize), left * PAGE_SIZE) })
+        Some(unsafe { Span::new(at, left * PAGE_SIZE) })
     }
 }
 

@@ -1,0 +1,211 @@
+//! AddDevice to RemoveDevice, the interrupt routine, the DPC, power.
+
+use crate::arguments::{array, object, record, record_mut, started};
+use core::ffi::c_void;
+use gpu_engine::shared::Shared;
+use kmd_core::adapter::Adapter;
+use kmd_core::dxgkrnl::Dxgkrnl;
+use kmd_core::handle::Handle;
+use kmd_core::interrupt::{self, Retire, Routines};
+use kmd_core::irql::{Dirql, Dispatch, Passive};
+use kmd_core::platform::Platform;
+use kmd_core::reset;
+use kmd_core::start::{self, MemoryResource, StartInfo};
+use kmd_core::status::{Result, of};
+use wddm_abi::ntstatus::STATUS_SUCCESS;
+use wddm_abi::{
+    BOOLEAN, CM_PARTIAL_RESOURCE_DESCRIPTOR, CM_RESOURCE_LIST, DEVICE_OBJECT, DEVICE_POWER_STATE, DXGK_START_INFO,
+    DXGKRNL_INTERFACE, HANDLE, NTSTATUS, PDXGK_CHILD_DESCRIPTOR, POWER_ACTION, win_extern,
+};
+
+/// `CmResourceTypeInterrupt`.
+const RESOURCE_INTERRUPT: u8 = 2;
+/// `CmResourceTypeMemory`.
+const RESOURCE_MEMORY: u8 = 3;
+
+win_extern! {
+    /// `DxgkDdiAddDevice`, `PASSIVE_LEVEL`.
+    pub(crate) fn add_device[P: Platform](_pdo: *mut DEVICE_OBJECT, context: *mut *mut c_void) -> NTSTATUS {
+        // SAFETY: Dxgkrnl passes a pointer to a variable of its own.
+        of(unsafe { record_mut(context) }.and_then(|context| {
+            let adapter = Shared::try_new(Adapter::new(P::current()))?;
+            *context = Handle::create(adapter)?.as_ptr();
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiStartDevice`, `PASSIVE_LEVEL`.
+    pub(crate) fn start_device[P: Platform](
+        context: *mut c_void,
+        _info: *mut DXGK_START_INFO,
+        interface: *mut DXGKRNL_INTERFACE,
+        sources: *mut u32,
+        children: *mut u32,
+    ) -> NTSTATUS {
+        // SAFETY: StartDevice is called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        // SAFETY: Dxgkrnl passes pointers to its own records and variables, valid for the call.
+        of(unsafe { start::<P>(&irql, context, interface, sources, children) })
+    }
+
+    /// `DxgkDdiStopDevice`, `PASSIVE_LEVEL`.
+    pub(crate) fn stop_device[P: Platform](context: *mut c_void) -> NTSTATUS {
+        // SAFETY: StopDevice is called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(object::<Adapter<P>>(context).and_then(|adapter| start::stop(&irql, &adapter)))
+    }
+
+    /// `DxgkDdiRemoveDevice`, `PASSIVE_LEVEL`.
+    pub(crate) fn remove_device[P: Platform](context: *mut c_void) -> NTSTATUS {
+        of(Handle::from_ptr(context).take::<Adapter<P>>().map(drop))
+    }
+
+    /// `DxgkDdiUnload`, `PASSIVE_LEVEL`.
+    pub(crate) fn unload() {
+        // SAFETY: the last DDI of this driver's life: no other thread is in it.
+        unsafe { kmd_core::handle::free_table() };
+    }
+
+    /// `DxgkDdiInterruptRoutine`, device interrupt level.
+    pub(crate) fn interrupt_routine[P: Platform](context: *mut c_void, _message: u32) -> BOOLEAN {
+        // SAFETY: the interrupt routine runs at the device's level, under its lock.
+        let irql = unsafe { Dirql::assume() };
+        object::<Adapter<P>>(context).is_ok_and(|adapter| interrupt::routine(&irql, &adapter)).into()
+    }
+
+    /// `DxgkDdiDpcRoutine`, `DISPATCH_LEVEL`.
+    pub(crate) fn dpc_routine[P: Platform](context: *mut c_void) {
+        // SAFETY: DPCs run at DISPATCH_LEVEL.
+        let irql = unsafe { Dispatch::assume() };
+        if let Ok(adapter) = object::<Adapter<P>>(context) {
+            interrupt::dpc(&irql, &adapter);
+        }
+    }
+
+    /// Runs at the device's level through `DxgkCbSynchronizeExecution`: reports for a device that has no interrupt.
+    fn synchronized_report[P: Platform](context: *mut c_void) -> BOOLEAN {
+        // SAFETY: Dxgkrnl runs synchronized routines at the device's level, under its lock.
+        let irql = unsafe { Dirql::assume() };
+        let reported = started::<P>(context).map(|started| interrupt::report_all(&irql, &started));
+        reported.is_ok().into()
+    }
+
+    /// Runs at the device's level: ends a slot.
+    fn synchronized_retire[P: Platform](context: *mut c_void) -> BOOLEAN {
+        // SAFETY: as above.
+        let irql = unsafe { Dirql::assume() };
+        // SAFETY: `interrupt::retire` passes a pointer to a Retire on its stack and waits until this returned.
+        if let Ok(request) = unsafe { record(context.cast_const().cast::<Retire<'_, P>>()) } {
+            request.run(&irql);
+        }
+        1
+    }
+
+    /// `DxgkDdiQueryChildRelations`, `PASSIVE_LEVEL`: there are no children.
+    pub(crate) fn query_child_relations(_context: *mut c_void, _relations: PDXGK_CHILD_DESCRIPTOR, _size: u32) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// `DxgkDdiSetPowerState`, `PASSIVE_LEVEL`: an engine thread has no power state of its own; contexts are suspended and
+    /// doorbells disconnected before.
+    pub(crate) fn set_power_state(
+        _context: *mut c_void,
+        _device: u32,
+        _state: DEVICE_POWER_STATE,
+        _action: POWER_ACTION,
+    ) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// `DxgkDdiResetDevice`, any level: there is no display to hand back.
+    pub(crate) fn reset_device(_context: *mut c_void) {}
+
+    /// `DxgkDdiControlEtwLogging`.
+    pub(crate) fn control_etw_logging(_enable: BOOLEAN, _flags: u32, _level: u8) {}
+
+    /// `DxgkDdiResetFromTimeout`, `PASSIVE_LEVEL`. Must succeed.
+    pub(crate) fn reset_from_timeout[P: Platform](adapter: HANDLE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        if let Ok(started) = started::<P>(adapter) {
+            reset::reset_adapter(&irql, &started);
+        }
+        STATUS_SUCCESS
+    }
+
+    /// `DxgkDdiRestartFromTimeout`, `PASSIVE_LEVEL`. Must succeed.
+    pub(crate) fn restart_from_timeout[P: Platform](adapter: HANDLE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        if let Ok(started) = started::<P>(adapter) {
+            reset::restart_adapter(&irql, &started);
+        }
+        STATUS_SUCCESS
+    }
+}
+
+/// The body of StartDevice.
+///
+/// # Safety
+/// The pointers are NULL or valid for the call.
+unsafe fn start<P: Platform>(
+    irql: &Passive,
+    context: *mut c_void,
+    interface: *mut DXGKRNL_INTERFACE,
+    sources: *mut u32,
+    children: *mut u32,
+) -> Result<()> {
+    let adapter = object::<Adapter<P>>(context)?;
+    // SAFETY: valid for the call, or NULL, which is refused.
+    let sources = unsafe { record_mut(sources) }?;
+    // SAFETY: as above.
+    let children = unsafe { record_mut(children) }?;
+    // SAFETY: as above; only to refuse NULL.
+    let _there = unsafe { record(interface.cast_const()) }?;
+    // SAFETY: an interface of Size bytes, whose functions live until the device is stopped.
+    let dxgkrnl = unsafe { Dxgkrnl::copy(interface) };
+    let device = dxgkrnl.device_information(irql)?;
+    // SAFETY: Dxgkrnl's string lives as long as the device.
+    let registry_path =
+        unsafe { array(device.DeviceRegistryPath.Buffer, usize::from(device.DeviceRegistryPath.Length) / 2) }?;
+    // SAFETY: Dxgkrnl's resource list lives as long as the device.
+    let (memory, interrupt) = unsafe { resources(device.TranslatedResourceList) };
+    let info = StartInfo {
+        dxgkrnl,
+        adapter: Handle::from_ptr(context),
+        routines: Routines { report: Some(synchronized_report::<P>), retire: Some(synchronized_retire::<P>) },
+        registry_path,
+        memory,
+        interrupt,
+        // CAST: a physical address is not negative.
+        highest_physical_address: device.HighestPhysicalAddress.QuadPart as u64,
+    };
+    start::start(irql, &adapter, &info)?;
+    // Render and compute only: no sources, no children.
+    *sources = 0;
+    *children = 0;
+    Ok(())
+}
+
+/// The first memory resource, and whether there is an interrupt.
+///
+/// # Safety
+/// `list` is NULL or points at a resource list whose counts are true.
+unsafe fn resources(list: *const CM_RESOURCE_LIST) -> (Option<MemoryResource>, bool) {
+    // SAFETY: the caller's promise.
+    let Ok(list) = (unsafe { record(list) }) else { return (None, false) };
+    if list.Count == 0 {
+        return (None, false);
+    }
+    let partial = &list.List[0].PartialResourceList;
+    let first = partial.PartialDescriptors.as_ptr();
+    // SAFETY: `Count` descriptors follow one another from the first (the caller's promise).
+    let descriptors =
+        unsafe { array::<CM_PARTIAL_RESOURCE_DESCRIPTOR>(first, partial.Count as usize) }.unwrap_or_default();
+    let memory = descriptors.iter().find(|d| d.Type == RESOURCE_MEMORY).map(|d| MemoryResource {
+        // CAST: a physical address is not negative.
+        address: (u64::from(d.u[0]) | u64::from(d.u[1]) << 32) as i64,
+        length: d.u[2].into(),
+    });
+    (memory, descriptors.iter().any(|d| d.Type == RESOURCE_INTERRUPT))
+}

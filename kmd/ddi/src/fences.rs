@@ -1,0 +1,182 @@
+//! Native fences and their logs.
+
+use crate::arguments::{array, object, os, record, record_mut, started};
+use core::ffi::c_void;
+use gpu_engine::memory::{SharedWord, Span};
+use gpu_wire::GpuVa;
+use kmd_core::device::Device;
+use kmd_core::fence_log;
+use kmd_core::handle::Handle;
+use kmd_core::hw_queue::HwQueue;
+use kmd_core::irql::{Dirql, Dispatch, Passive};
+use kmd_core::native_fence::{self, CurrentUpdate, LocalFence, NativeFence, Open, Update};
+use kmd_core::platform::Platform;
+use kmd_core::status::{Error, Result, of};
+use wddm_abi::{
+    DXGK_NATIVE_FENCE_LOG_BUFFER, DXGK_NATIVE_FENCE_LOG_HEADER, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CREATENATIVEFENCE,
+    DXGKARG_DESTROYNATIVEFENCE, DXGKARG_OPENNATIVEFENCE, DXGKARG_SETNATIVEFENCELOGBUFFER,
+    DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS,
+    win_extern,
+};
+
+win_extern! {
+    /// `DxgkDdiCreateNativeFence`, `PASSIVE_LEVEL`.
+    pub(crate) fn create_native_fence[P: Platform](adapter: HANDLE, args: *mut DXGKARG_CREATENATIVEFENCE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            // In and out in one field: Dxgkrnl's handle is kept before ours overwrites it.
+            let theirs = os(args.hGlobalNativeFence);
+            let ours = NativeFence::create(&irql, &started, args.Type, theirs, &mut args.pPrivateDriverData)?;
+            args.hGlobalNativeFence = ours.as_ptr();
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiDestroyNativeFence`, `PASSIVE_LEVEL`.
+    pub(crate) fn destroy_native_fence[P: Platform](args: *mut DXGKARG_DESTROYNATIVEFENCE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record(args.cast_const()) }
+            .and_then(|args| NativeFence::<P>::destroy(&irql, Handle::from_ptr(args.hGlobalNativeFence))))
+    }
+
+    /// `DxgkDdiOpenNativeFence`, `PASSIVE_LEVEL`. The record's first 44 bytes are common to all builds; the private data
+    /// behind them exists in the later form only, so it is neither read nor written.
+    pub(crate) fn open_native_fence[P: Platform](_adapter: HANDLE, args: *mut DXGKARG_OPENNATIVEFENCE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call; its common part is as long as the fields used here.
+        of(unsafe { open::<P>(&irql, args) })
+    }
+
+    /// `DxgkDdiCloseNativeFence`, `PASSIVE_LEVEL`.
+    pub(crate) fn close_native_fence[P: Platform](_adapter: HANDLE, args: *mut DXGKARG_CLOSENATIVEFENCE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record(args.cast_const()) }
+            .and_then(|args| LocalFence::<P>::close(&irql, Handle::from_ptr(args.hLocalNativeFence))))
+    }
+
+    /// `DxgkDdiUpdateMonitoredValues`, device interrupt level.
+    pub(crate) fn update_monitored_values[P: Platform](args: *const DXGKARG_UPDATEMONITOREDVALUES) -> NTSTATUS {
+        // SAFETY: called at the device's interrupt level, synchronized with the interrupt routine.
+        let irql = unsafe { Dirql::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record(args) }.and_then(|args| {
+            let (fences, values, words) = (args.NativeFenceArray, args.UpdatedValueArray, args.MonitoredValueKernelCpuVa);
+            // SAFETY: three arrays of NumFences elements, and addresses that are mapped for the duration of the call.
+            let updates = unsafe { updates(fences, values, words, args.NumFences) }?;
+            native_fence::update_monitored::<P>(&irql, updates)
+        }))
+    }
+
+    /// `DxgkDdiUpdateCurrentValuesFromCpu`, `DISPATCH_LEVEL`.
+    pub(crate) fn update_current_values[P: Platform](args: *const DXGKARG_UPDATECURRENTVALUESFROMCPU) -> NTSTATUS {
+        // SAFETY: called at DISPATCH_LEVEL at most.
+        let irql = unsafe { Dispatch::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record(args) }.and_then(|args| {
+            let how = match (args.Flags.AlwaysSignaled(), args.Flags.NotificationOnly()) {
+                (true, _) => CurrentUpdate::AlwaysSignaled,
+                (false, true) => CurrentUpdate::NotificationOnly,
+                (false, false) => CurrentUpdate::Write,
+            };
+            let (fences, values, words) = (args.NativeFenceArray, args.UpdatedValueArray, args.CurrentValueKernelCpuVa);
+            // SAFETY: three arrays of NumFences elements, and addresses that are mapped for the duration of the call.
+            let updates = unsafe { updates(fences, values, words, args.NumFences) }?;
+            native_fence::update_current::<P>(&irql, how, updates)
+        }))
+    }
+
+    /// `DxgkDdiSetNativeFenceLogBuffer`, `DISPATCH_LEVEL`.
+    pub(crate) fn set_native_fence_log_buffer[P: Platform](args: *const DXGKARG_SETNATIVEFENCELOGBUFFER) -> NTSTATUS {
+        // SAFETY: called at DISPATCH_LEVEL at most.
+        let irql = unsafe { Dispatch::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record(args) }.and_then(|args| {
+            let queue = object::<HwQueue<P>>(args.hHwQueue)?;
+            // SAFETY: the buffer begins with its header.
+            let header = unsafe { record(args.LogBufferCpuVa.cast_const().cast::<DXGK_NATIVE_FENCE_LOG_HEADER>()) }?;
+            let kind = header.Type;
+            let first = core::mem::offset_of!(DXGK_NATIVE_FENCE_LOG_BUFFER, Entries) as u64;
+            let len = first + u64::from(args.NumberOfEntries) * gpu_engine::fence_log::ENTRY_SIZE;
+            // SAFETY: a buffer of that many entries, mapped until it is replaced or the queue is destroyed.
+            let buffer = unsafe { Span::new(args.LogBufferCpuVa.cast(), len) };
+            fence_log::set(&irql, &queue, kind, buffer, args.NumberOfEntries)
+        }))
+    }
+
+    /// `DxgkDdiUpdateNativeFenceLogs`, `DISPATCH_LEVEL`.
+    pub(crate) fn update_native_fence_logs[P: Platform](args: *const DXGKARG_UPDATENATIVEFENCELOGS) -> NTSTATUS {
+        // SAFETY: called at DISPATCH_LEVEL at most.
+        let irql = unsafe { Dispatch::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record(args) }.and_then(|args| {
+            // SAFETY: Dxgkrnl's array, of that many elements.
+            let queues = unsafe { array(args.hHWQueue.cast_const(), args.NumberOfQueues as usize) }?;
+            fence_log::flush::<P>(&irql, queues.iter().map(|h| Handle::from_ptr(*h)))
+        }))
+    }
+}
+
+/// The body of OpenNativeFence.
+///
+/// # Safety
+/// `args` is NULL or points at a record at least as long as the part that all builds share.
+unsafe fn open<P: Platform>(irql: &Passive, args: *mut DXGKARG_OPENNATIVEFENCE) -> Result<()> {
+    if args.is_null() {
+        return Err(Error::InvalidParameter);
+    }
+    // Field by field: a reference to the whole record would claim the private data of the later form.
+    // SAFETY: inside the common part.
+    let global = unsafe { (*args).hGlobalNativeFence };
+    // SAFETY: inside the common part.
+    let device = unsafe { (*args).hDevice };
+    // SAFETY: inside the common part.
+    let current = unsafe { (*args).CurrentValueGpuVa };
+    // SAFETY: inside the common part.
+    let monitored = unsafe { (*args).MonitoredValueGpuVa };
+    let device = object::<Device<P>>(device)?;
+    let global = object::<NativeFence<P>>(global)?;
+    let open = Open { current: GpuVa(current), monitored: GpuVa(monitored) };
+    let local = LocalFence::open(irql, &device, &global, open, None)?;
+    // SAFETY: inside the common part.
+    unsafe { (*args).hLocalNativeFence = local.as_ptr() };
+    Ok(())
+}
+
+/// The entries of an update batch.
+///
+/// # Safety
+/// The arrays have `count` elements; each address is NULL or that of an aligned 64-bit word that is mapped for `'a`.
+unsafe fn updates<'a>(
+    fences: *const HANDLE,
+    values: *const u64,
+    words: *const *mut c_void,
+    count: u32,
+) -> Result<impl Iterator<Item = Update<'a>>> {
+    // SAFETY: the caller's promise.
+    let fences = unsafe { array(fences, count as usize) }?;
+    // SAFETY: the caller's promise.
+    let values = unsafe { array(values, count as usize) }?;
+    // SAFETY: the caller's promise.
+    let words = unsafe { array(words, count as usize) }?;
+    let word = |at: *mut c_void| {
+        let at = at.cast::<u64>();
+        if at.is_null() || !at.is_aligned() {
+            return None;
+        }
+        // SAFETY: aligned, and mapped for 'a (the caller's promise).
+        Some(unsafe { SharedWord::from_ptr(at) })
+    };
+    Ok(fences.iter().zip(values).zip(words).map(move |((fence, value), at)| Update {
+        fence: Handle::from_ptr(*fence),
+        value: *value,
+        word: word(*at),
+    }))
+}

@@ -1,0 +1,245 @@
+//! Allocations and paging buffers.
+
+use crate::arguments::{array, array_mut, bytes, bytes_mut, object, record, record_mut, started};
+use gpu_engine::memory::Span;
+use gpu_engine::mutation::Mutation;
+use gpu_wire::GpuVa;
+use kmd_core::allocation::{Allocation, OpenAllocation};
+use kmd_core::device::Device;
+use kmd_core::handle::Handle;
+use kmd_core::irql::Passive;
+use kmd_core::paging::{self, Buffer, Operation, TableEntries};
+use kmd_core::platform::Platform;
+use kmd_core::process::Process;
+use kmd_core::status::{Error, Result, of};
+use wddm_abi::ntstatus::{STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER, STATUS_INSUFFICIENT_RESOURCES, STATUS_SUCCESS};
+use wddm_abi::{
+    D3DGPU_PHYSICAL_ADDRESS, DXGK_ALLOCATIONINFO, DXGK_BUILDPAGINGBUFFER_OPERATION,
+    DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, DXGK_PAGETABLEUPDATEMODE, DXGKARG_BUILDPAGINGBUFFER,
+    DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION, DXGKARG_DESTROYALLOCATION, DXGKARG_OPENALLOCATION, HANDLE,
+    NTSTATUS, win_extern,
+};
+
+/// `D3DDDI_ALLOCATIONPRIORITY_NORMAL`.
+const PRIORITY_NORMAL: u32 = 0x7800_0000;
+
+win_extern! {
+    /// `DxgkDdiCreateAllocation`, `PASSIVE_LEVEL`.
+    pub(crate) fn create_allocation[P: Platform](adapter: HANDLE, args: *mut DXGKARG_CREATEALLOCATION) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            // SAFETY: Dxgkrnl's array, of that many elements.
+            let infos = unsafe { array_mut(args.pAllocationInfo, args.NumAllocations as usize) }?;
+            let mut made = 0;
+            let mut result = Ok(());
+            for info in infos.iter_mut() {
+                // SAFETY: Dxgkrnl's copy of the private data, of that size.
+                let private = unsafe { bytes(info.pPrivateDriverData.cast_const(), info.PrivateDriverDataSize) };
+                match private.and_then(|private| Allocation::create(&irql, &started, private)) {
+                    Ok((handle, placement)) => {
+                        place(info, handle, &placement);
+                        made += 1;
+                    }
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
+                }
+            }
+            if result.is_err() {
+                // All or none: what was made before is taken back.
+                for info in infos.iter_mut().take(made) {
+                    let _gone = Allocation::<P>::destroy(&irql, Handle::from_ptr(info.hAllocation));
+                    info.hAllocation = core::ptr::null_mut();
+                }
+            }
+            result
+        }))
+    }
+
+    /// `DxgkDdiDestroyAllocation`, `PASSIVE_LEVEL`.
+    pub(crate) fn destroy_allocation[P: Platform](_adapter: HANDLE, args: *const DXGKARG_DESTROYALLOCATION) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record(args) }.and_then(|args| {
+            // SAFETY: Dxgkrnl's array, of that many elements.
+            let handles = unsafe { array(args.pAllocationList, args.NumAllocations as usize) }?;
+            handles.iter().try_for_each(|h| Allocation::<P>::destroy(&irql, Handle::from_ptr(*h)))
+        }))
+    }
+
+    /// `DxgkDdiOpenAllocation`, `PASSIVE_LEVEL`.
+    pub(crate) fn open_allocation[P: Platform](device: HANDLE, args: *const DXGKARG_OPENALLOCATION) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(object::<Device<P>>(device).and_then(|device| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record(args) }?;
+            // SAFETY: Dxgkrnl's array, of that many elements, to be filled.
+            let infos = unsafe { array_mut(args.pOpenAllocation, args.NumAllocations as usize) }?;
+            for i in 0..infos.len() {
+                // SAFETY: Dxgkrnl's copy of the private data, of that size.
+                let private = unsafe { bytes(infos[i].pPrivateDriverData.cast_const(), infos[i].PrivateDriverDataSize) };
+                let opened = private.and_then(|private| OpenAllocation::open(&irql, &device, infos[i].hAllocation, private));
+                match opened {
+                    Ok(handle) => infos[i].hDeviceSpecificAllocation = handle.as_ptr(),
+                    Err(error) => {
+                        for info in infos.iter_mut().take(i) {
+                            let handle = Handle::from_ptr(info.hDeviceSpecificAllocation);
+                            let _gone = OpenAllocation::<P>::close(&irql, handle);
+                            info.hDeviceSpecificAllocation = core::ptr::null_mut();
+                        }
+                        return Err(error);
+                    }
+                }
+            }
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiCloseAllocation`, `PASSIVE_LEVEL`.
+    pub(crate) fn close_allocation[P: Platform](_device: HANDLE, args: *const DXGKARG_CLOSEALLOCATION) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record(args) }.and_then(|args| {
+            // SAFETY: Dxgkrnl's array, of that many elements.
+            let handles = unsafe { array(args.pOpenHandleList, args.NumAllocations as usize) }?;
+            handles.iter().try_for_each(|h| OpenAllocation::<P>::close(&irql, Handle::from_ptr(*h)))
+        }))
+    }
+
+    /// `DxgkDdiBuildPagingBuffer`, `PASSIVE_LEVEL`. Three statuses, no others.
+    pub(crate) fn build_paging_buffer[P: Platform](adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        if started::<P>(adapter).is_ok_and(|s| s.gpu.mutation.is(Mutation::BadPagingStatus)) {
+            return STATUS_INSUFFICIENT_RESOURCES;
+        }
+        // SAFETY: Dxgkrnl's record, whose buffers and arrays have the sizes that it says.
+        match unsafe { build::<P>(&irql, args) } {
+            Err(Error::InsufficientDmaBuffer) => STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER,
+            // Nothing else may be said; an operation that names a dead object has nothing left to do.
+            _ => STATUS_SUCCESS,
+        }
+    }
+}
+
+fn place(info: &mut DXGK_ALLOCATIONINFO, handle: Handle, placement: &kmd_core::allocation::Placement) {
+    // CAST: the image is 64-bit.
+    info.Size = placement.size as usize;
+    info.PitchAlignedSize = 0;
+    info.HintedBank.Value = 0;
+    info.PreferredSegment.Value = 0;
+    info.PreferredSegment.set_SegmentId0(placement.preferred);
+    info.set_SupportedReadSegmentSet(placement.segments);
+    info.SupportedWriteSegmentSet = placement.segments;
+    info.EvictionSegmentSet = 0;
+    info.set_PhysicalAdapterIndex(0);
+    info.set_Alignment(0);
+    info.hAllocation = handle.as_ptr();
+    let mut flags = *info.FlagsWddm2();
+    flags.Value = 0;
+    flags.set_CpuVisible(placement.cpu_visible);
+    flags.set_Cached(placement.cpu_visible);
+    info.set_FlagsWddm2(flags);
+    info.pAllocationUsageHint = core::ptr::null_mut();
+    info.AllocationPriority = PRIORITY_NORMAL;
+}
+
+/// The body of BuildPagingBuffer.
+///
+/// # Safety
+/// `args` is NULL or points at a record whose buffers and arrays have the sizes that it says.
+unsafe fn build<P: Platform>(irql: &Passive, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> Result<()> {
+    // SAFETY: the caller's promise.
+    let args = unsafe { record_mut(args) }?;
+    // SAFETY: the caller's promise.
+    let operation = unsafe { operation::<P>(args) }?;
+    // SAFETY: the caller's promise; NULL with the paging process's own page tables, which write no packet.
+    let bytes = match args.pDmaBuffer.is_null() {
+        true => &mut [],
+        // SAFETY: as above.
+        false => unsafe { bytes_mut(args.pDmaBuffer, args.DmaSize) }?,
+    };
+    let mut buffer = Buffer::new(bytes);
+    let mut multipass = args.MultipassOffset;
+    let result = paging::build(irql, &operation, &mut buffer, &mut multipass);
+    args.MultipassOffset = multipass;
+    if !args.pDmaBuffer.is_null() {
+        args.pDmaBuffer = args.pDmaBuffer.wrapping_byte_add(buffer.used);
+    }
+    result
+}
+
+/// The operation that a record describes.
+///
+/// # Safety
+/// The record's arrays have the sizes that it says.
+unsafe fn operation<'a, P: Platform>(args: &'a DXGKARG_BUILDPAGINGBUFFER) -> Result<Operation<'a>> {
+    use DXGK_BUILDPAGINGBUFFER_OPERATION as O;
+    Ok(match args.Operation {
+        O::DXGK_OPERATION_UPDATE_PAGE_TABLE => {
+            // SAFETY: the caller's promise.
+            unsafe { update(args.UpdatePageTable()) }?
+        }
+        O::DXGK_OPERATION_FLUSH_TLB => {
+            let flush = args.FlushTlb();
+            let process = object::<Process<P>>(flush.hProcess)?;
+            Operation::Flush {
+                space: process.engine.space.id,
+                start: flush.StartVirtualAddress,
+                end: flush.EndVirtualAddress,
+            }
+        }
+        O::DXGK_OPERATION_VIRTUAL_TRANSFER => {
+            let transfer = args.TransferVirtual();
+            Operation::Transfer {
+                source: GpuVa(transfer.SourceVirtualAddress),
+                destination: GpuVa(transfer.DestinationVirtualAddress),
+                size: transfer.TransferSizeInBytes,
+            }
+        }
+        O::DXGK_OPERATION_VIRTUAL_FILL => {
+            let fill = args.FillVirtual();
+            Operation::Fill {
+                destination: GpuVa(fill.DestinationVirtualAddress),
+                size: fill.FillSizeInBytes,
+                pattern: fill.FillPattern,
+            }
+        }
+        O::DXGK_OPERATION_SIGNAL_MONITORED_FENCE => {
+            let signal = args.SignalMonitoredFence();
+            Operation::Signal { fence: GpuVa(signal.MonitoredFenceGpuVa), value: signal.MonitoredFenceValue }
+        }
+        // Under GpuMmu the page tables say where things are; the aperture has none of its own, and nobody caches residency.
+        _ => Operation::Nothing,
+    })
+}
+
+/// # Safety
+/// The record's array has the size that it says, and a CPU address is that of a page table that stays mapped.
+unsafe fn update<'a>(update: &'a DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE) -> Result<Operation<'a>> {
+    let repeat = update.Flags.Repeat();
+    let count = if repeat { 1 } else { update.NumPageTableEntries as usize };
+    // SAFETY: the caller's promise.
+    let from = unsafe { array(update.pPageTableEntries.cast_const(), count) }?;
+    let entries = TableEntries::new(from, update.StartIndex, update.NumPageTableEntries, repeat);
+    let entries = entries.ok_or(Error::InvalidParameter)?;
+    let level = update.PageTableLevel;
+    if update.UpdateMode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL {
+        let table = update.PageTableAddress.CpuVirtual();
+        if table.is_null() {
+            return Err(Error::InvalidParameter);
+        }
+        // SAFETY: a page table of the paging process, mapped for the call (the caller's promise).
+        let table = unsafe { Span::new(table.cast(), u64::from(gpu_wire::pte::TABLE_SIZE)) };
+        return Ok(Operation::UpdateNow { table, level, entries });
+    }
+    let table: D3DGPU_PHYSICAL_ADDRESS = *update.PageTableAddress.GpuPhysical();
+    Ok(Operation::Update { table, level, entries })
+}

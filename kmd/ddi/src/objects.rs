@@ -1,0 +1,130 @@
+//! Processes, devices, packet contexts.
+
+use crate::arguments::{bytes, object, os, record_mut, started};
+use core::ffi::c_void;
+use gpu_engine::address_space::Root;
+use gpu_engine::shared::Shared;
+use kmd_core::context::{self, Context, DMA_BUFFER_SIZE, PRIVATE_DATA_SIZE};
+use kmd_core::device::Device;
+use kmd_core::handle::Handle;
+use kmd_core::hw_context::HwContext;
+use kmd_core::irql::Passive;
+use kmd_core::paging::place_of;
+use kmd_core::platform::Platform;
+use kmd_core::process::{EngineProcess, Process};
+use kmd_core::segments;
+use kmd_core::status::{Error, Result, of};
+use wddm_abi::ntstatus::{STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_NO_MEMORY, STATUS_SUCCESS};
+use wddm_abi::{
+    DXGKARG_CREATECONTEXT, DXGKARG_CREATEDEVICE, DXGKARG_CREATEPROCESS, DXGKARG_GETROOTPAGETABLESIZE,
+    DXGKARG_SETROOTPAGETABLE, HANDLE, NTSTATUS, win_extern,
+};
+
+/// `STATUS_NO_MEMORY` is the only refusal that CreateDevice and CreateContext list, beside a driver mismatch.
+fn listed(result: Result<()>) -> NTSTATUS {
+    match result {
+        Ok(()) => STATUS_SUCCESS,
+        Err(Error::DriverMismatch) => STATUS_GRAPHICS_DRIVER_MISMATCH,
+        Err(Error::NoMemory) => STATUS_NO_MEMORY,
+        Err(other) => other.status(),
+    }
+}
+
+win_extern! {
+    /// `DxgkDdiCreateProcess`, `PASSIVE_LEVEL`.
+    pub(crate) fn create_process[P: Platform](adapter: HANDLE, args: *mut DXGKARG_CREATEPROCESS) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            let handle = Process::create(&irql, &started, os(args.hDxgkProcess), args.Flags.SystemProcess())?;
+            args.hKmdProcess = handle.as_ptr();
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiDestroyProcess`, `PASSIVE_LEVEL`.
+    pub(crate) fn destroy_process[P: Platform](_adapter: HANDLE, process: HANDLE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(Process::<P>::destroy(&irql, Handle::from_ptr(process)))
+    }
+
+    /// `DxgkDdiCreateDevice`, `PASSIVE_LEVEL`.
+    pub(crate) fn create_device[P: Platform](adapter: HANDLE, args: *mut DXGKARG_CREATEDEVICE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        listed(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            let process = object::<Process<P>>(args.hKmdProcess)?;
+            args.hDevice = Device::create(&irql, &started, process, os(args.hDevice))?.as_ptr();
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiDestroyDevice`, `PASSIVE_LEVEL`.
+    pub(crate) fn destroy_device[P: Platform](device: HANDLE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(Device::<P>::destroy(&irql, Handle::from_ptr(device)))
+    }
+
+    /// `DxgkDdiCreateContext`, `PASSIVE_LEVEL`.
+    pub(crate) fn create_context[P: Platform](device: HANDLE, args: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        listed(object::<Device<P>>(device).and_then(|device| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            // SAFETY: Dxgkrnl's copy of the private data, of that size.
+            let private = unsafe { bytes(args.pPrivateDriverData.cast_const(), args.PrivateDriverDataSize) }?;
+            let system = args.Flags.SystemContext();
+            let context = Context::create(&irql, &device, args.NodeOrdinal, args.EngineAffinity, system, private)?;
+            args.hContext = context.as_ptr();
+            let info = &mut args.ContextInfo;
+            info.DmaBufferSize = DMA_BUFFER_SIZE;
+            info.DmaBufferSegmentSet = segments::set_of(segments::APERTURE);
+            info.DmaBufferPrivateDataSize = PRIVATE_DATA_SIZE;
+            info.Caps.set_NoPatchingRequired(true);
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiDestroyContext`, `PASSIVE_LEVEL`.
+    pub(crate) fn destroy_context[P: Platform](context: HANDLE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(Context::<P>::destroy(&irql, Handle::from_ptr(context)))
+    }
+
+    /// `DxgkDdiSetRootPageTable`, `PASSIVE_LEVEL`. Cannot fail.
+    pub(crate) fn set_root_page_table[P: Platform](adapter: HANDLE, args: *const DXGKARG_SETROOTPAGETABLE) {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        let (Ok(started), Ok(args)) = (started::<P>(adapter), unsafe { crate::arguments::record(args) }) else { return };
+        let Ok(process) = process_of::<P>(args.hContext) else { return };
+        if let Some(place) = place_of(args.Address.SegmentId, args.Address.SegmentOffset) {
+            context::set_root(&irql, &started, &process, Root { place, entries: args.NumEntries });
+        }
+    }
+
+    /// `DxgkDdiGetRootPageTableSize`, `PASSIVE_LEVEL`: fixed, since there are more than two levels.
+    pub(crate) fn get_root_page_table_size(_adapter: HANDLE, args: *mut DXGKARG_GETROOTPAGETABLESIZE) -> usize {
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        if let Ok(args) = unsafe { record_mut(args) } {
+            args.NumberOfPte = gpu_wire::pte::ENTRIES;
+        }
+        gpu_wire::pte::TABLE_SIZE as usize
+    }
+}
+
+/// The process that a packet context or a hardware context runs in.
+fn process_of<P: Platform>(context: *mut c_void) -> Result<Shared<EngineProcess<P>>> {
+    if let Ok(context) = object::<Context<P>>(context) {
+        return Ok(context.process.clone());
+    }
+    object::<HwContext<P>>(context).map(|context| context.engine.process.clone())
+}

@@ -1,0 +1,134 @@
+//! Packet mode: submission, preemption, reset.
+
+use crate::arguments::{object, record, record_mut, started};
+use gpu_engine::host::Lock;
+use gpu_wire::GpuVa;
+use kmd_core::context::Context;
+use kmd_core::irql::{Dispatch, Passive};
+use kmd_core::platform::Platform;
+use kmd_core::reset;
+use kmd_core::status::{Error, of};
+use kmd_core::submit::{self, Packet};
+use wddm_abi::ntstatus::STATUS_SUCCESS;
+use wddm_abi::{
+    DXGKARG_CANCELCOMMAND, DXGKARG_PATCH, DXGKARG_PREEMPTCOMMAND, DXGKARG_QUERYCURRENTFENCE,
+    DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, DXGKARG_SUBMITCOMMAND,
+    DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS, win_extern,
+};
+
+win_extern! {
+    /// `DxgkDdiSubmitCommandVirtual`: coded for `DISPATCH_LEVEL`, since sources disagree. Success or
+    /// `STATUS_INVALID_PARAMETER`.
+    pub(crate) fn submit_command_virtual[P: Platform](
+        adapter: HANDLE,
+        args: *const DXGKARG_SUBMITCOMMANDVIRTUAL,
+    ) -> NTSTATUS {
+        // SAFETY: called at DISPATCH_LEVEL at most.
+        let irql = unsafe { Dispatch::assume() };
+        let submitted = started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record(args) }?;
+            let (node, process) = match object::<Context<P>>(args.hContext) {
+                Ok(context) => (context.node, context.process.clone()),
+                Err(_) => {
+                    let process = started.system_process.with(|s| s.clone()).ok_or(Error::InvalidParameter)?;
+                    (args.NodeOrdinal as usize, process)
+                }
+            };
+            let packet = Packet {
+                node,
+                fence: args.SubmissionFenceId,
+                process,
+                address: GpuVa(args.DmaBufferVirtualAddress),
+                length: args.DmaBufferSize.into(),
+            };
+            submit::submit(&irql, &started, packet)
+        });
+        of(submitted.map_err(|_| Error::InvalidParameter))
+    }
+
+    /// `DxgkDdiSubmitCommand`, `DISPATCH_LEVEL`. Must succeed. With GpuMmu every packet comes through the virtual form; one
+    /// that comes here has no address to run, and completes.
+    pub(crate) fn submit_command[P: Platform](adapter: HANDLE, args: *const DXGKARG_SUBMITCOMMAND) -> NTSTATUS {
+        // SAFETY: called at DISPATCH_LEVEL.
+        let irql = unsafe { Dispatch::assume() };
+        let _done = started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record(args) }?;
+            let process = started.system_process.with(|s| s.clone()).ok_or(Error::InvalidParameter)?;
+            let node = args.NodeOrdinal as usize;
+            let packet = Packet { node, fence: args.SubmissionFenceId, process, address: GpuVa(0), length: 0 };
+            submit::submit(&irql, &started, packet)
+        });
+        STATUS_SUCCESS
+    }
+
+    /// `DxgkDdiPatch`, `PASSIVE_LEVEL`. Must succeed: buffers hold virtual addresses.
+    pub(crate) fn patch(_adapter: HANDLE, _args: *const DXGKARG_PATCH) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// `DxgkDdiPreemptCommand`, up to `DISPATCH_LEVEL`. Must succeed.
+    pub(crate) fn preempt_command[P: Platform](adapter: HANDLE, args: *const DXGKARG_PREEMPTCOMMAND) -> NTSTATUS {
+        // SAFETY: called at DISPATCH_LEVEL at most.
+        let irql = unsafe { Dispatch::assume() };
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record(args) }?;
+            submit::preempt(&irql, &started, args.NodeOrdinal as usize, args.PreemptionFenceId)
+        }))
+    }
+
+    /// `DxgkDdiCancelCommand`. Must succeed: a command that was not submitted holds nothing of ours.
+    pub(crate) fn cancel_command(_adapter: HANDLE, _args: *const DXGKARG_CANCELCOMMAND) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// `DxgkDdiQueryCurrentFence`, `PASSIVE_LEVEL`.
+    pub(crate) fn query_current_fence[P: Platform](adapter: HANDLE, args: *mut DXGKARG_QUERYCURRENTFENCE) -> NTSTATUS {
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            let node = started.gpu.nodes.get(args.NodeOrdinal as usize).ok_or(Error::InvalidParameter)?;
+            args.CurrentFence = node.packets.with(|p| p.fences().0);
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiQueryDependentEngineGroup`, `PASSIVE_LEVEL`. Must succeed for every node that exists.
+    pub(crate) fn query_dependent_engine_group[P: Platform](
+        adapter: HANDLE,
+        args: *mut DXGKARG_QUERYDEPENDENTENGINEGROUP,
+    ) -> NTSTATUS {
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            args.DependentNodeOrdinalMask = reset::dependent_nodes(&started, args.NodeOrdinal as usize)?;
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiQueryEngineStatus`, `PASSIVE_LEVEL`.
+    pub(crate) fn query_engine_status[P: Platform](adapter: HANDLE, args: *mut DXGKARG_QUERYENGINESTATUS) -> NTSTATUS {
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            let responsive = reset::is_responsive(&started, args.NodeOrdinal as usize)?;
+            args.EngineStatus.Value = 0;
+            args.EngineStatus.set_Responsive(responsive);
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiResetEngine`, `PASSIVE_LEVEL`. A failure makes the OS reset the adapter.
+    pub(crate) fn reset_engine[P: Platform](adapter: HANDLE, args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            args.LastAbortedFenceId = reset::reset_engine(&irql, &started, args.NodeOrdinal as usize)?;
+            Ok(())
+        }))
+    }
+}

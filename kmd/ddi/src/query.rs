@@ -1,0 +1,217 @@
+//! Queries: adapter information, nodes, clock, features, escapes, debug information.
+
+use crate::arguments::{array_mut, bytes, bytes_mut, object, record, record_mut, started};
+use core::ffi::c_void;
+use kmd_core::adapter::Adapter;
+use kmd_core::irql::Passive;
+use kmd_core::platform::Platform;
+use kmd_core::settings::Settings;
+use kmd_core::status::{Error, Result, of};
+use kmd_core::{caps, clock, debug, escape, features, nodes, segments};
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
+use wddm_abi::{
+    DXGK_NODEMETADATA, DXGK_QUERYADAPTERINFOTYPE, DXGK_QUERYSEGMENTOUT4, DXGK_SEGMENTDESCRIPTOR4,
+    DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_COLLECTDBGINFO, DXGKARG_COLLECTDBGINFO2, DXGKARG_ESCAPE,
+    DXGKARG_FORMATHISTORYBUFFER, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATUREINTERFACE, DXGKARG_QUERYFEATURESUPPORT,
+    DXGKDDI_FEATURE_INTERFACE, GUID_WDDM_INTERFACE_FEATURE, HANDLE, NTSTATUS, Plain, QUERY_INTERFACE, win_extern,
+};
+
+win_extern! {
+    /// `DxgkDdiQueryAdapterInfo`, `PASSIVE_LEVEL`.
+    pub(crate) fn query_adapter_info[P: Platform](adapter: HANDLE, args: *const DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
+        // SAFETY: Dxgkrnl's record, with buffers of the sizes that it says.
+        of(unsafe { query::<P>(adapter, args) })
+    }
+
+    /// `DxgkDdiGetNodeMetadata`, `PASSIVE_LEVEL`.
+    pub(crate) fn get_node_metadata[P: Platform](
+        adapter: HANDLE,
+        node_and_adapter: u32,
+        metadata: *mut DXGK_NODEMETADATA,
+    ) -> NTSTATUS {
+        // The physical adapter's index is in the upper half; there is one.
+        let (node, physical) = (node_and_adapter & 0xffff, node_and_adapter >> 16);
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call. It is packed, so it is written unaligned.
+            let to = unsafe { record_mut(metadata.cast::<[u8; size_of::<DXGK_NODEMETADATA>()]>()) }?;
+            let hidden = started.gpu.mutation.is(gpu_engine::mutation::Mutation::HidesNode) && node + 1 == nodes::COUNT;
+            if physical != 0 || hidden {
+                return Err(Error::InvalidParameter);
+            }
+            to.copy_from_slice(nodes::metadata(&started.plan, node)?.as_bytes());
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiCalibrateGpuClock`, up to `DISPATCH_LEVEL`.
+    pub(crate) fn calibrate_gpu_clock[P: Platform](
+        adapter: HANDLE,
+        node: u32,
+        engine: u32,
+        data: *mut DXGKARG_CALIBRATEGPUCLOCK,
+    ) -> NTSTATUS {
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call. It is packed, so it is written unaligned.
+            let to = unsafe { record_mut(data.cast::<[u8; size_of::<DXGKARG_CALIBRATEGPUCLOCK>()]>()) }?;
+            if node >= nodes::COUNT || engine != 0 {
+                return Err(Error::InvalidParameter);
+            }
+            to.copy_from_slice(clock::calibrate(&started.platform).as_bytes());
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiFormatHistoryBuffer`, `DISPATCH_LEVEL`: no history buffers are kept, so there is nothing to format.
+    pub(crate) fn format_history_buffer(_context: HANDLE, args: *mut DXGKARG_FORMATHISTORYBUFFER) -> NTSTATUS {
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record_mut(args) }.map(|args| args.NumTimestamps = 0))
+    }
+
+    /// `DxgkDdiEscape`, `PASSIVE_LEVEL`.
+    pub(crate) fn escape[P: Platform](adapter: HANDLE, args: *const DXGKARG_ESCAPE) -> NTSTATUS {
+        // SAFETY: Escape is called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record(args) }?;
+            // SAFETY: Dxgkrnl's copy of the caller's buffer, of that size.
+            let block = unsafe { bytes_mut(args.pPrivateDriverData, args.PrivateDriverDataSize) }?;
+            escape::answer(&irql, &started, block)
+        }))
+    }
+
+    /// `DxgkDdiCollectDbgInfo`, any level. Success or `STATUS_UNSUCCESSFUL`.
+    pub(crate) fn collect_dbg_info[P: Platform](adapter: HANDLE, args: *const DXGKARG_COLLECTDBGINFO) -> NTSTATUS {
+        let collected = started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record(args) }?;
+            // SAFETY: Dxgkrnl's buffer, of that size.
+            let buffer = unsafe { array_mut(args.pBuffer.cast::<u8>(), args.BufferSize) }?;
+            Ok(debug::collect(&started, args.Reason, buffer))
+        });
+        if collected.is_ok() { STATUS_SUCCESS } else { STATUS_UNSUCCESSFUL }
+    }
+
+    /// `DxgkDdiCollectDbgInfo2`, as above; the payload is not looked at and not kept.
+    pub(crate) fn collect_dbg_info2[P: Platform](adapter: HANDLE, args: *mut DXGKARG_COLLECTDBGINFO2) -> NTSTATUS {
+        let collected = started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record(args.cast_const()) }?;
+            // SAFETY: Dxgkrnl's buffer, of that size.
+            let buffer = unsafe { array_mut(args.pBuffer.cast::<u8>(), args.BufferSize) }?;
+            Ok(debug::collect(&started, args.Reason, buffer))
+        });
+        if collected.is_ok() { STATUS_SUCCESS } else { STATUS_UNSUCCESSFUL }
+    }
+
+    /// `DxgkDdiQueryInterface`, `PASSIVE_LEVEL`: the feature interface, and nothing else.
+    pub(crate) fn query_interface[P: Platform](_context: *mut c_void, query: *mut QUERY_INTERFACE) -> NTSTATUS {
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        let Ok(query) = (unsafe { record(query.cast_const()) }) else { return STATUS_INVALID_PARAMETER };
+        // SAFETY: points at a GUID, valid for the call.
+        let Ok(kind) = (unsafe { record(query.InterfaceType) }) else { return STATUS_INVALID_PARAMETER };
+        if *kind != GUID_WDDM_INTERFACE_FEATURE || usize::from(query.Size) < size_of::<DXGKDDI_FEATURE_INTERFACE>() {
+            return STATUS_NOT_SUPPORTED;
+        }
+        // SAFETY: an interface of at least that size, to be filled.
+        let Ok(interface) = (unsafe { record_mut(query.Interface.cast::<DXGKDDI_FEATURE_INTERFACE>()) }) else {
+            return STATUS_INVALID_PARAMETER;
+        };
+        *interface = DXGKDDI_FEATURE_INTERFACE::zeroed();
+        // CAST: 48 bytes, version 1.
+        interface.Size = size_of::<DXGKDDI_FEATURE_INTERFACE>() as u16;
+        interface.Version = 1;
+        interface.InterfaceReference = Some(reference);
+        interface.InterfaceDereference = Some(reference);
+        interface.QueryFeatureSupport = Some(query_feature_support::<P>);
+        interface.QueryFeatureInterface = Some(query_feature_interface);
+        STATUS_SUCCESS
+    }
+
+    /// The interface is functions only: there is nothing to count.
+    fn reference(_context: *mut c_void) {}
+
+    /// `DxgkDdiQueryFeatureSupport`, `PASSIVE_LEVEL`.
+    fn query_feature_support[P: Platform](adapter: HANDLE, args: *mut DXGKARG_QUERYFEATURESUPPORT) -> NTSTATUS {
+        of((|| {
+            // Asked before the device is started too: then the settings are not read yet.
+            let settings = started::<P>(adapter).map_or_else(|_| Settings::default(), |s| s.settings);
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            let support = features::support(&settings, args.FeatureId);
+            args.MinSupportedVersion = support.map_or(0, |s| s.min);
+            args.MaxSupportedVersion = support.map_or(0, |s| s.max);
+            args.AllowExperimental = 1;
+            args.SupportedByDriver = support.is_some().into();
+            args.SupportedOnCurrentConfig = support.is_some().into();
+            Ok(())
+        })())
+    }
+
+    /// `DxgkDdiQueryFeatureInterface`: none of our features has an interface of the driver's.
+    fn query_feature_interface(_adapter: HANDLE, _args: *mut DXGKARG_QUERYFEATUREINTERFACE) -> NTSTATUS {
+        STATUS_NOT_SUPPORTED
+    }
+}
+
+/// The body of QueryAdapterInfo.
+///
+/// # Safety
+/// `args` is NULL or points at a record whose buffers have the sizes that it says.
+unsafe fn query<P: Platform>(adapter: HANDLE, args: *const DXGKARG_QUERYADAPTERINFO) -> Result<()> {
+    let adapter = object::<Adapter<P>>(adapter)?;
+    // SAFETY: the caller's promise.
+    let args = unsafe { record(args) }?;
+    // SAFETY: the caller's promise.
+    let input = unsafe { bytes(args.pInputData, args.InputDataSize) }?;
+    if args.Type == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_QUERYSEGMENT4 {
+        // SAFETY: the output is this record; its size is checked before it is used.
+        return unsafe { query_segments(&adapter, args) };
+    }
+    // SAFETY: the caller's promise.
+    let output = unsafe { bytes_mut(args.pOutputData, args.OutputDataSize) }?;
+    caps::answer(&adapter, args.Type, input, output)
+}
+
+/// QUERYSEGMENT4: asked twice, first with `NbSegment` 0 for the count alone, then with room for the descriptors, which are
+/// walked by the stride that the OS gives.
+///
+/// # Safety
+/// As for [`query`].
+unsafe fn query_segments<P: Platform>(adapter: &Adapter<P>, args: &DXGKARG_QUERYADAPTERINFO) -> Result<()> {
+    let started = adapter.started()?;
+    if (args.OutputDataSize as usize) < size_of::<DXGK_QUERYSEGMENTOUT4>() {
+        return Err(Error::BufferTooSmall);
+    }
+    // SAFETY: large enough, checked above.
+    let out = unsafe { record_mut(args.pOutputData.cast::<DXGK_QUERYSEGMENTOUT4>()) }?;
+    if out.NbSegment == 0 {
+        if started.gpu.mutation.is(gpu_engine::mutation::Mutation::RefusesSegmentProbe) {
+            return Err(Error::InvalidParameter);
+        }
+        out.NbSegment = segments::COUNT;
+        return Ok(());
+    }
+    let stride = out.SegmentDescriptorStride;
+    let n = out.NbSegment.min(segments::COUNT) as usize;
+    // SAFETY: `NbSegment` elements of `SegmentDescriptorStride` bytes (the caller's promise).
+    let all = unsafe { array_mut(out.pSegmentDescriptor, n.checked_mul(stride).ok_or(Error::InvalidParameter)?) }?;
+    if stride == 0 {
+        return Err(Error::InvalidParameter);
+    }
+    let local = started.gpu.host.local_size();
+    for (index, element) in (0u32..).zip(all.chunks_exact_mut(stride)) {
+        let descriptor = segments::describe(index, local).ok_or(Error::InvalidParameter)?;
+        let bytes = descriptor.as_bytes();
+        let n = bytes.len().min(stride);
+        element.fill(0);
+        element[..n].copy_from_slice(&bytes[..n]);
+    }
+    let (segment, size, private) = caps::paging_buffer();
+    out.PagingBufferSegmentId = segment;
+    out.PagingBufferSize = size;
+    out.PagingBufferPrivateDataSize = private;
+    Ok(())
+}
+
+const _: () = assert!(size_of::<DXGK_SEGMENTDESCRIPTOR4>() == 96);

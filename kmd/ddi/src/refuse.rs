@@ -1,0 +1,66 @@
+//! Slots that must not be NULL although the adapter does nothing there: each refuses with a status that its documentation
+//! lists. `docs/wddm_map.md` says why.
+
+use core::ffi::c_void;
+use wddm_abi::ntstatus::{
+    STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_PRIVILEGED_INSTRUCTION, STATUS_SUCCESS,
+};
+use wddm_abi::{
+    BOOLEAN, DXGK_EVENT_TYPE, DXGK_SURPRISE_REMOVAL_TYPE, DXGKARG_DESCRIBEALLOCATION,
+    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_PRESENT, DXGKARG_RENDER, DXGKARG_RENDERGDI,
+    DXGKARG_SETSTABLEPOWERSTATE, DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS, PDXGK_CHILD_STATUS,
+    PDXGK_DEVICE_DESCRIPTOR, VIDEO_REQUEST_PACKET, win_extern,
+};
+
+win_extern! {
+    /// `DxgkDdiDispatchIoRequest`: no video requests.
+    pub(crate) fn dispatch_io_request(_c: *mut c_void, _source: u32, _packet: *mut VIDEO_REQUEST_PACKET) -> NTSTATUS {
+        STATUS_NOT_SUPPORTED
+    }
+    /// `DxgkDdiQueryChildStatus`: there are no children.
+    pub(crate) fn query_child_status(_c: *mut c_void, _status: PDXGK_CHILD_STATUS, _quiet: BOOLEAN) -> NTSTATUS {
+        STATUS_INVALID_PARAMETER
+    }
+    /// `DxgkDdiQueryDeviceDescriptor`: there are no children.
+    pub(crate) fn query_device_descriptor(_c: *mut c_void, _child: u32, _descriptor: PDXGK_DEVICE_DESCRIPTOR) -> NTSTATUS {
+        STATUS_INVALID_PARAMETER
+    }
+    /// `DxgkDdiNotifyAcpiEvent`: none concern this device.
+    pub(crate) fn notify_acpi_event(_c: *mut c_void, _kind: DXGK_EVENT_TYPE, _event: u32, _arg: *mut c_void, flags: *mut u32) -> NTSTATUS {
+        if !flags.is_null() {
+            // SAFETY: Dxgkrnl's variable, valid for the call.
+            unsafe { flags.write(0) };
+        }
+        STATUS_SUCCESS
+    }
+    /// `DxgkDdiNotifySurpriseRemoval`: the engines stop at StopDevice, which follows.
+    pub(crate) fn notify_surprise_removal(_c: *mut c_void, _kind: DXGK_SURPRISE_REMOVAL_TYPE) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+    /// `DxgkDdiDescribeAllocation`: for allocations that are displayed.
+    pub(crate) fn describe_allocation(_a: HANDLE, _args: *mut DXGKARG_DESCRIBEALLOCATION) -> NTSTATUS {
+        STATUS_INVALID_PARAMETER
+    }
+    /// `DxgkDdiGetStandardAllocationDriverData`: no primaries, shadows or staging surfaces of the OS's.
+    pub(crate) fn get_standard_allocation(_a: HANDLE, _args: *mut DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA) -> NTSTATUS {
+        STATUS_NOT_SUPPORTED
+    }
+    /// `DxgkDdiRender`: command buffers are submitted by address; a copy of user memory is never made here.
+    pub(crate) fn render(_context: HANDLE, _args: *mut DXGKARG_RENDER) -> NTSTATUS {
+        STATUS_PRIVILEGED_INSTRUCTION
+    }
+    /// `DxgkDdiRenderGdi`: no GDI acceleration.
+    pub(crate) fn render_gdi(_context: HANDLE, _args: *mut DXGKARG_RENDERGDI) -> NTSTATUS {
+        STATUS_NOT_SUPPORTED
+    }
+    /// `DxgkDdiPresent` and `DxgkDdiPresentToHwQueue`: no presents.
+    pub(crate) fn present(_context: HANDLE, _args: *mut DXGKARG_PRESENT) -> NTSTATUS {
+        STATUS_NOT_SUPPORTED
+    }
+    /// `DxgkDdiUpdateMonitorLinkInfo`: seen called on render-only adapters; there is no link.
+    pub(crate) fn update_monitor_link_info(_a: HANDLE, _args: *mut DXGKARG_UPDATEMONITORLINKINFO) -> NTSTATUS {
+        STATUS_NOT_SUPPORTED
+    }
+    /// `DxgkDdiSetStablePowerState`: the engines always run at the processor's speed.
+    pub(crate) fn set_stable_power_state(_a: HANDLE, _args: *const DXGKARG_SETSTABLEPOWERSTATE) {}
+}

@@ -1,0 +1,184 @@
+//! Hardware contexts and queues, suspension, engine reset.
+
+use crate::arguments::{bytes, bytes_mut, object, os, record, record_mut, started};
+use gpu_engine::queue::Submission;
+use gpu_wire::GpuVa;
+use kmd_core::device::Device;
+use kmd_core::handle::Handle;
+use kmd_core::hw_context::HwContext;
+use kmd_core::hw_queue::{HwQueue, NewQueue};
+use kmd_core::irql::{Dispatch, Passive};
+use kmd_core::paging::{self, Buffer, Operation};
+use kmd_core::platform::Platform;
+use kmd_core::reset;
+use kmd_core::status::of;
+use wddm_abi::ntstatus::{STATUS_PENDING, STATUS_SUCCESS};
+use wddm_abi::{
+    DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_RESETHWENGINE, DXGKARG_RESUMECONTEXT,
+    DXGKARG_RESUMEHWENGINE, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SETSCHEDULINGLOGBUFFER,
+    DXGKARG_SETUPPRIORITYBANDS, DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT,
+    DXGKARG_SWITCHTOHWCONTEXTLIST, DXGKARG_UPDATEHWCONTEXTSTATE, HANDLE, NTSTATUS, win_extern,
+};
+
+win_extern! {
+    /// `DxgkDdiCreateHwContext`, `PASSIVE_LEVEL`.
+    pub(crate) fn create_hw_context[P: Platform](device: HANDLE, args: *mut DXGKARG_CREATEHWCONTEXT) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(object::<Device<P>>(device).and_then(|device| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            // SAFETY: Dxgkrnl's copy of the private data, of that size.
+            let private = unsafe { bytes(args.pPrivateDriverData.cast_const(), args.PrivateDriverDataSize) }?;
+            let (node, affinity) = (args.NodeOrdinal, args.EngineAffinity);
+            let handle = HwContext::create(&irql, &device, os(args.hHwContext), node, affinity, private)?;
+            args.hHwContext = handle.as_ptr();
+            args.ContextCaps.Value = 0;
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiDestroyHwContext`, `PASSIVE_LEVEL`.
+    pub(crate) fn destroy_hw_context[P: Platform](context: HANDLE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(HwContext::<P>::destroy(&irql, Handle::from_ptr(context)))
+    }
+
+    /// `DxgkDdiCreateHwQueue`, `PASSIVE_LEVEL`.
+    pub(crate) fn create_hw_queue[P: Platform](context: HANDLE, args: *mut DXGKARG_CREATEHWQUEUE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(object::<HwContext<P>>(context).and_then(|context| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            let new = NewQueue {
+                os: os(args.hHwQueue),
+                user_mode: args.Flags.UserModeSubmission(),
+                native_progress_fence: args.Flags.NativeProgressFence(),
+                progress: GpuVa(args.HwQueueProgressFenceGPUVirtualAddress),
+            };
+            args.hHwQueue = HwQueue::create(&irql, &context, &new)?.as_ptr();
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiDestroyHwQueue`, `PASSIVE_LEVEL`.
+    pub(crate) fn destroy_hw_queue[P: Platform](queue: HANDLE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(HwQueue::<P>::destroy(&irql, Handle::from_ptr(queue)))
+    }
+
+    /// `DxgkDdiSubmitCommandToHwQueue`, up to `DISPATCH_LEVEL`.
+    pub(crate) fn submit_command_to_hw_queue[P: Platform](
+        _adapter: HANDLE,
+        args: *const DXGKARG_SUBMITCOMMANDTOHWQUEUE,
+    ) -> NTSTATUS {
+        // SAFETY: called at DISPATCH_LEVEL at most.
+        let irql = unsafe { Dispatch::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record(args) }.and_then(|args| {
+            let queue = object::<HwQueue<P>>(args.hHwQueue)?;
+            let submission = Submission {
+                address: GpuVa(args.DmaBufferVirtualAddress),
+                length: args.DmaBufferSize.into(),
+                progress: args.HwQueueProgressFenceId,
+            };
+            queue.submit(&irql, submission)
+        }))
+    }
+
+    /// `DxgkDdiSuspendContext`, `PASSIVE_LEVEL`: success when suspended already, else pending, and an interrupt.
+    pub(crate) fn suspend_context[P: Platform](_adapter: HANDLE, args: *const DXGKARG_SUSPENDCONTEXT) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        let suspended = unsafe { record(args) }.and_then(|args| {
+            Ok(object::<HwContext<P>>(args.hContext)?.suspend(&irql, args.contextSuspendFence))
+        });
+        match suspended {
+            Ok(true) => STATUS_SUCCESS,
+            Ok(false) => STATUS_PENDING,
+            Err(error) => error.status(),
+        }
+    }
+
+    /// `DxgkDdiResumeContext`, `PASSIVE_LEVEL`.
+    pub(crate) fn resume_context[P: Platform](_adapter: HANDLE, args: *const DXGKARG_RESUMECONTEXT) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record(args) }.and_then(|args| {
+            object::<HwContext<P>>(args.hContext)?.resume(&irql);
+            Ok(())
+        }))
+    }
+
+    /// `DxgkDdiResetHwEngine`, `PASSIVE_LEVEL`.
+    pub(crate) fn reset_hw_engine[P: Platform](adapter: HANDLE, args: *mut DXGKARG_RESETHWENGINE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record(args.cast_const()) }?;
+            reset::reset_hw_engine(&irql, &started, args.NodeOrdinal as usize)
+        }))
+    }
+
+    /// `DxgkDdiResumeHwEngine`, `PASSIVE_LEVEL`.
+    pub(crate) fn resume_hw_engine[P: Platform](adapter: HANDLE, args: *mut DXGKARG_RESUMEHWENGINE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record(args.cast_const()) }?;
+            reset::resume_hw_engine(&irql, &started, args.NodeOrdinal as usize)
+        }))
+    }
+
+    /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`: queues of a node take turns; bands change nothing yet.
+    pub(crate) fn setup_priority_bands(_adapter: HANDLE, _args: *const DXGKARG_SETUPPRIORITYBANDS) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`: as above.
+    pub(crate) fn set_context_scheduling_properties(
+        _adapter: HANDLE,
+        _args: *const DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,
+    ) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// `DxgkDdiSetSchedulingLogBuffer`, `PASSIVE_LEVEL`: the engines make no context switches worth a log yet; an empty log
+    /// is a true one.
+    pub(crate) fn set_scheduling_log_buffer(_adapter: HANDLE, _args: *const DXGKARG_SETSCHEDULINGLOGBUFFER) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// `DxgkDdiSwitchToHwContextList`, `PASSIVE_LEVEL`: the older scheduling model, in which the OS gives lists.
+    pub(crate) fn switch_to_hw_context_list(_adapter: HANDLE, _args: *const DXGKARG_SWITCHTOHWCONTEXTLIST) -> NTSTATUS {
+        wddm_abi::ntstatus::STATUS_NOT_SUPPORTED
+    }
+
+    /// `DxgkDdiUpdateHwContextState`, `PASSIVE_LEVEL`: nothing of a context's state depends on it.
+    pub(crate) fn update_hw_context_state(_adapter: HANDLE, _args: *const DXGKARG_UPDATEHWCONTEXTSTATE) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// `DxgkDdiSignalMonitoredFence`: adds the signal to a DMA buffer of the kernel's.
+    pub(crate) fn signal_monitored_fence(_context: HANDLE, args: *mut DXGKARG_SIGNALMONITOREDFENCE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL, from a worker or an application's thread.
+        let irql = unsafe { Passive::assume() };
+        // SAFETY: Dxgkrnl's record, valid for the call.
+        of(unsafe { record_mut(args) }.and_then(|args| {
+            // SAFETY: Dxgkrnl's buffer, of that size.
+            let bytes = unsafe { bytes_mut(args.pDmaBuffer, args.DmaSize) }?;
+            let mut buffer = Buffer::new(bytes);
+            let signal = Operation::Signal { fence: GpuVa(args.MonitoredFenceGpuVa), value: args.MonitoredFenceValue };
+            paging::build(&irql, &signal, &mut buffer, &mut args.MultipassOffset)?;
+            args.pDmaBuffer = args.pDmaBuffer.wrapping_byte_add(buffer.used);
+            Ok(())
+        }))
+    }
+}
