@@ -13,6 +13,7 @@ use wdk_sys::PDRIVER_OBJECT;
 use wdk_sys::STATUS_NOT_SUPPORTED;
 
 pub mod displib;
+mod nt_layout;
 
 #[global_allocator]
 static ALLOCATOR: WdkAllocator = WdkAllocator;

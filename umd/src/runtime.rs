@@ -28,9 +28,19 @@ mod imports {
     }
 }
 
-// LLVM refers to this name in every object that uses floating point; a C runtime would bring its own initialisation along
-// with it. It is defined here and not as a `static`, which a cdylib would export.
+// Names that generated code refers to and that a C runtime would define. They are written as assembly because a cdylib
+// exports whatever Rust defines under a plain name.
+//
+// `_fltused`: LLVM's mark that floating point is used.
 global_asm!(".globl _fltused", ".set _fltused, 0x9875");
+
+// `__CxxFrameHandler3`: the handler that precompiled core and alloc name in their unwind tables (a build-std build with
+// panic=abort names none). Nothing unwinds here, but Windows asks each frame's handler when an exception such as an access
+// violation looks for one: the answer is ExceptionContinueSearch, not mine.
+#[cfg(target_arch = "x86_64")]
+global_asm!(".globl __CxxFrameHandler3", "__CxxFrameHandler3:", "mov eax, 1", "ret");
+#[cfg(target_arch = "aarch64")]
+global_asm!(".globl __CxxFrameHandler3", "__CxxFrameHandler3:", "mov w0, #1", "ret");
 
 /// The loader's entry point. There is nothing to set up and nothing to tear down: what a process leaves behind, Dxgkrnl
 /// cleans up.
