@@ -1,0 +1,393 @@
+//! Stage 1 of 8: recording.
+//!
+//! A command list is packets in private memory, and notes about some of them: where LOG packets are (their index hints are
+//! filled in when the list is submitted), which fence operations there are (for the trace), and where the kernel-mode paths
+//! must cut. One list serves every path; it can be submitted again and again, to any queue of its device that it fits.
+//!
+//! After every native fence wait and signal stands the LOG packet that describes it: handle, value, operation. "Directly
+//! after the command that waits or signals, the UMD inserts the command to write the payload" (*Native GPU fence object*,
+//! "Log buffer mechanism", 2).
+//!
+//! What recording does not do: check addresses. The engine does, and a bad one is a fault of the queue.
+#![forbid(unsafe_code)]
+
+mod notes;
+
+pub(crate) use notes::Cut;
+pub use notes::{FenceOperation, Operation};
+
+use crate::error::UmdError;
+use crate::fence::Fence;
+use crate::hw_queue::ProgressFence;
+use crate::mutation::{Chosen, Mutation};
+use crate::thunks::Thunks;
+use alloc::vec::Vec;
+use core::mem::offset_of;
+use gpu_wire::packet::{
+    self, CopyRect, Encoded, Fill, FilterRect, HEADER_SIZE, Indirect, Log, MAX_INDIRECT_SIZE, MAX_NOP_SIZE,
+    MonitoredSignal, Store, Timestamp, log_operation,
+};
+use gpu_wire::ring::ALIGN;
+use gpu_wire::GpuVa;
+use notes::{LogSlot, Notes};
+use wddm_abi::{D3DKMT_HANDLE, DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER};
+
+/// Bytes of a log buffer. Source: *Native GPU fence object*, "Log buffer mechanism", 1: two dedicated 4 KB buffers.
+const LOG_BUFFER: usize = 4096;
+/// Entries of a log buffer: what index hints count modulo. The OS may use a longer buffer (it "can increase the size while
+/// tracing"); then hints are wrong, which costs nothing, since the engine's own count decides.
+pub const LOG_ENTRIES: u64 =
+    ((LOG_BUFFER - size_of::<DXGK_NATIVE_FENCE_LOG_HEADER>()) / size_of::<DXGK_NATIVE_FENCE_LOG_ENTRY>()) as u64;
+
+/// Bytes of the longest end of a submission: FENCE_SIGNAL and LOG.
+pub const MAX_TAIL: u64 = (HEADER_SIZE * 2 + size_of::<gpu_wire::packet::Fence>() + size_of::<Log>()) as u64;
+
+/// How many LOG packets a queue has executed or will: what index hints continue from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogCounts {
+    /// Of waits.
+    pub waits: u64,
+    /// Of signals.
+    pub signals: u64,
+}
+
+/// Recorded packets.
+pub struct CommandList {
+    bytes: Vec<u8>,
+    limit: u64,
+    notes: Notes,
+}
+
+impl CommandList {
+    /// An empty list that never holds more than `limit` bytes.
+    pub const fn new(limit: u64) -> Self {
+        Self { bytes: Vec::new(), limit, notes: Notes::new() }
+    }
+
+    /// Forgets what was recorded; keeps the memory.
+    pub fn reset(&mut self) {
+        self.bytes.clear();
+        self.notes.clear();
+    }
+
+    /// The packets. Index hints are those of the last submission, or start at 0.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bytes recorded.
+    pub fn len(&self) -> u64 {
+        // CAST: usize is 64 bits wide.
+        self.bytes.len() as u64
+    }
+
+    /// Whether nothing is recorded. A software wait counts as something.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.notes.cuts.is_empty()
+    }
+
+    /// Bytes that it may hold.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Fence operations, in order.
+    pub fn fence_operations(&self) -> &[FenceOperation] {
+        &self.notes.operations
+    }
+
+    /// Whether a native fence is waited for or signaled.
+    pub fn uses_native_fences(&self) -> bool {
+        self.notes.native
+    }
+
+    /// Whether a monitored fence is waited for or signaled.
+    pub fn uses_monitored_fences(&self) -> bool {
+        self.notes.monitored
+    }
+
+    /// LOG packets recorded.
+    pub fn log_counts(&self) -> LogCounts {
+        self.notes.counts
+    }
+
+    /// LOG packets between two offsets.
+    pub(crate) fn log_counts_in(&self, from: u64, to: u64) -> LogCounts {
+        let mut counts = LogCounts::default();
+        // CAST: usize is 64 bits wide.
+        for slot in self.notes.logs.iter().filter(|slot| (from..to).contains(&(slot.at as u64))) {
+            match slot.operation {
+                Operation::Wait => counts.waits += 1,
+                Operation::Signal => counts.signals += 1,
+            }
+        }
+        counts
+    }
+
+    pub(crate) fn cuts(&self) -> &[Cut] {
+        &self.notes.cuts
+    }
+
+    /// Makes room for `len` more bytes.
+    fn grow(&mut self, len: u64) -> Result<(), UmdError> {
+        let bytes = self.len() + len;
+        if bytes > self.limit {
+            return Err(UmdError::ListTooLarge { bytes, limit: self.limit });
+        }
+        // CAST: at most the limit.
+        self.bytes.try_reserve(len as usize)?;
+        Ok(())
+    }
+
+    fn push(&mut self, packet: &Encoded) -> Result<(), UmdError> {
+        self.raw(packet.as_bytes())
+    }
+
+    /// Bytes as they are: packets that nobody checks, for tests of what the engine does with them.
+    ///
+    /// # Errors
+    /// [`UmdError::InvalidArgument`] when the length is no multiple of 8; [`UmdError::ListTooLarge`]; [`UmdError::NoMemory`].
+    pub fn raw(&mut self, bytes: &[u8]) -> Result<(), UmdError> {
+        // CAST: usize is 64 bits wide.
+        let len = bytes.len() as u64;
+        if !len.is_multiple_of(ALIGN) {
+            return Err(UmdError::InvalidArgument("packet length"));
+        }
+        self.grow(len)?;
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// NOP of `len` bytes, a multiple of 8 from 8 on.
+    ///
+    /// # Errors
+    /// As [`Self::raw`].
+    pub fn nop(&mut self, len: u32) -> Result<(), UmdError> {
+        if !(8..=MAX_NOP_SIZE).contains(&len) || !u64::from(len).is_multiple_of(ALIGN) {
+            return Err(UmdError::InvalidArgument("packet length"));
+        }
+        self.grow(len.into())?;
+        self.push(&Encoded::nop(len))?;
+        let end = self.bytes.len() - HEADER_SIZE + len as usize;
+        self.bytes.resize(end, 0);
+        Ok(())
+    }
+
+    /// STORE of 8 bytes at an address that is a multiple of 8. Notifies nobody.
+    ///
+    /// # Errors
+    /// [`UmdError::ListTooLarge`], [`UmdError::NoMemory`]; so for all that follow.
+    pub fn store(&mut self, address: GpuVa, value: u64) -> Result<(), UmdError> {
+        self.push(&Store { address: address.0, value }.to_packet())
+    }
+
+    /// STORE of 4 bytes at an address that is a multiple of 4.
+    ///
+    /// # Errors
+    /// As [`Self::store`].
+    pub fn store32(&mut self, address: GpuVa, value: u32) -> Result<(), UmdError> {
+        self.push(&Encoded::store32(address, value))
+    }
+
+    /// FILL of `length` bytes with a pattern, both the address and the length multiples of 4.
+    ///
+    /// # Errors
+    /// As [`Self::store`].
+    pub fn fill(&mut self, address: GpuVa, length: u64, pattern: u32) -> Result<(), UmdError> {
+        self.push(&Fill { address: address.0, length, pattern, reserved: 0 }.to_packet())
+    }
+
+    /// COPY of `length` bytes between ranges that do not overlap.
+    ///
+    /// # Errors
+    /// As [`Self::store`].
+    pub fn copy(&mut self, source: GpuVa, destination: GpuVa, length: u64) -> Result<(), UmdError> {
+        self.push(&packet::Copy { source: source.0, destination: destination.0, length }.to_packet())
+    }
+
+    /// COPY_RECT.
+    ///
+    /// # Errors
+    /// As [`Self::store`].
+    pub fn copy_rect(&mut self, rect: CopyRect) -> Result<(), UmdError> {
+        self.push(&rect.to_packet())
+    }
+
+    /// FILTER_RECT.
+    ///
+    /// # Errors
+    /// As [`Self::store`].
+    pub fn filter_rect(&mut self, rect: FilterRect) -> Result<(), UmdError> {
+        self.push(&rect.to_packet())
+    }
+
+    /// TIMESTAMP: the GPU clock at an address that is a multiple of 8.
+    ///
+    /// # Errors
+    /// As [`Self::store`].
+    pub fn timestamp(&mut self, address: GpuVa) -> Result<(), UmdError> {
+        self.push(&Timestamp { address: address.0 }.to_packet())
+    }
+
+    /// INDIRECT: executes the command buffer of `length` bytes at `address`, then goes on.
+    ///
+    /// # Errors
+    /// [`UmdError::InvalidArgument`] for what no engine would take; those of [`Self::store`].
+    pub fn indirect(&mut self, address: GpuVa, length: u64) -> Result<(), UmdError> {
+        if !address.is_aligned(ALIGN) || !length.is_multiple_of(ALIGN) || length == 0 || length > MAX_INDIRECT_SIZE {
+            return Err(UmdError::InvalidArgument("command buffer"));
+        }
+        let at = self.len();
+        self.notes.cuts.try_reserve(1)?;
+        self.push(&Indirect { address: address.0, length }.to_packet())?;
+        self.notes.cuts.push(Cut::Indirect { from: at, to: self.len(), address, length });
+        Ok(())
+    }
+
+    /// Waits until the fence is at least `value`. A native fence parks the queue; for a monitored one the list is cut here,
+    /// and the OS holds back the rest.
+    ///
+    /// # Errors
+    /// As [`Self::store`].
+    pub fn fence_wait<T: Thunks>(&mut self, fence: &Fence<T>, value: u64) -> Result<(), UmdError> {
+        let os = fence.device().os();
+        let operation = self.notes.begin(Operation::Wait, fence.handle(), value, os.thunks().timestamp())?;
+        match fence {
+            Fence::Native(native) => {
+                let packet = Encoded::fence_wait(native.gpu_va(), value);
+                self.logged(&packet, operation, &os.mutation)
+            }
+            Fence::Monitored(_) => {
+                let at = self.len();
+                self.notes.cuts.push(Cut::Wait { at, handle: operation.fence, value });
+                self.notes.monitored = true;
+                self.notes.operations.push(operation);
+                Ok(())
+            }
+        }
+    }
+
+    /// Stores `value` in the fence and wakes who waits for it.
+    ///
+    /// # Errors
+    /// As [`Self::store`].
+    pub fn fence_signal<T: Thunks>(&mut self, fence: &Fence<T>, value: u64) -> Result<(), UmdError> {
+        let os = fence.device().os();
+        let operation = self.notes.begin(Operation::Signal, fence.handle(), value, os.thunks().timestamp())?;
+        match fence {
+            Fence::Native(native) => {
+                let packet = Encoded::fence_signal(native.gpu_va(), value);
+                self.logged(&packet, operation, &os.mutation)
+            }
+            Fence::Monitored(monitored) => {
+                self.push(&MonitoredSignal { address: monitored.gpu_va().0, value }.to_packet())?;
+                self.notes.monitored = true;
+                self.notes.operations.push(operation);
+                Ok(())
+            }
+        }
+    }
+
+    /// A native fence operation and its LOG, both or none.
+    fn logged(&mut self, packet: &Encoded, operation: FenceOperation, mutation: &Chosen) -> Result<(), UmdError> {
+        let index = self.notes.next_index(operation.operation);
+        let log = log_packet(operation.operation, operation.fence, operation.value, index);
+        // CAST: packets are at most 256 bytes.
+        self.grow((packet.as_bytes().len() + log.as_bytes().len()) as u64)?;
+        if mutation.is(Mutation::NoLog) {
+            self.push(packet)?;
+        } else if mutation.is(Mutation::LogBeforeOperation) {
+            self.push_log(&log, operation.operation)?;
+            self.push(packet)?;
+        } else {
+            self.push(packet)?;
+            self.push_log(&log, operation.operation)?;
+        }
+        self.notes.native = true;
+        self.notes.operations.push(operation);
+        Ok(())
+    }
+
+    fn push_log(&mut self, log: &Encoded, operation: Operation) -> Result<(), UmdError> {
+        let at = self.bytes.len() + HEADER_SIZE + offset_of!(Log, index_hint);
+        self.push(log)?;
+        self.notes.add_log(at, operation);
+        Ok(())
+    }
+
+    /// Fills in the index hints of a list whose first LOG packets follow `executed` others.
+    pub(crate) fn set_index_hints(&mut self, executed: LogCounts) {
+        for LogSlot { at, operation, index } in &self.notes.logs {
+            let hint = index_hint(*operation, executed, *index);
+            if let Some(bytes) = self.bytes.get_mut(*at..*at + 4) {
+                bytes.copy_from_slice(&hint.to_le_bytes());
+            }
+        }
+    }
+}
+
+/// The hint of the `index`-th LOG packet of its kind after `executed` others.
+fn index_hint(operation: Operation, executed: LogCounts, index: u64) -> u32 {
+    let executed = match operation {
+        Operation::Wait => executed.waits,
+        Operation::Signal => executed.signals,
+    };
+    // CAST: below LOG_ENTRIES.
+    ((executed + index) % LOG_ENTRIES) as u32
+}
+
+fn log_packet(operation: Operation, fence: D3DKMT_HANDLE, value: u64, index: u64) -> Encoded {
+    let code = match operation {
+        Operation::Wait => log_operation::WAIT_UNBLOCKED,
+        Operation::Signal => log_operation::SIGNAL_EXECUTED,
+    };
+    // CAST: below LOG_ENTRIES.
+    let index_hint = (index % LOG_ENTRIES) as u32;
+    Log { fence_handle: fence, operation: code, value, index_hint, reserved: 0 }.to_packet()
+}
+
+/// The end of a submission: the packet that says that everything before it is done.
+#[derive(Clone, Copy)]
+pub(crate) struct Tail {
+    bytes: [u8; MAX_TAIL as usize],
+    len: usize,
+    /// LOG packets in it: 1 or 0, always of a signal.
+    pub logs: u64,
+}
+
+impl Tail {
+    /// `value` to the progress fence, and the LOG of that if it is a native one. `executed` counts the LOG packets before.
+    pub fn new(progress: &ProgressFence, value: u64, executed: LogCounts, mutation: &Chosen) -> Self {
+        let mut tail = Self { bytes: [0; MAX_TAIL as usize], len: 0, logs: 0 };
+        if mutation.is(Mutation::NoProgressSignal) {
+            return tail;
+        }
+        if !progress.native {
+            tail.push(&MonitoredSignal { address: progress.gpu_va.0, value }.to_packet());
+            return tail;
+        }
+        tail.push(&Encoded::fence_signal(progress.gpu_va, value));
+        if !mutation.is(Mutation::NoLog) {
+            let index = u64::from(index_hint(Operation::Signal, executed, 0));
+            tail.push(&log_packet(Operation::Signal, progress.handle, value, index));
+            tail.logs = 1;
+        }
+        tail
+    }
+
+    fn push(&mut self, packet: &Encoded) {
+        let bytes = packet.as_bytes();
+        let end = self.len + bytes.len();
+        // MAX_TAIL is the sum of both packets.
+        self.bytes[self.len..end].copy_from_slice(bytes);
+        self.len = end;
+    }
+
+    /// The packets.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Hardware queues and the fence that tells how far a queue has come.
+//!
+//! Assumes:
+//! - On an adapter with native fences the progress fence of every hardware queue is a native fence, so FENCE_SIGNAL on its
+//!   GPU address is the way to write it; below that rung it is a monitored fence, and MONITORED_SIGNAL is. Source: *Native GPU
+//!   fence object*, "Signal native hardware queue progress fence": "on supported systems the OS updates the progress fence to a
+//!   native fence". NativeProgressFence is the OS's flag towards the KMD and is not set here.
+//! - The UMD writes the progress fence, as the last packet of every submission, on user-mode and kernel-mode queues alike
+//!   (node flag RingBufferFenceRelease is 0). Source: *User-mode work submission*, "HW queue progress fence changes";
+//!   `DXGK_NODEMETADATA_FLAGS`.
+//! - A new queue's progress fence holds the last value that was reached: the next submission is one more. Source: the article
+//!   assumes "the last completed buffer's value is N".
+//! - `D3DKMTDestroyHwQueue` of a queue with work waits until the last queued value is reached. Source: *User-mode work
+//!   submission*, "Normal process termination".
+#![forbid(unsafe_code)]
+
+use crate::context::HwContext;
+use crate::device::Device;
+use crate::error::UmdError;
+use crate::memory::MappedWord;
+use crate::thunks::{Padded, Thunk, Thunks};
+use crate::wait;
+use crate::word::{Ordering, Word};
+use alloc::sync::Arc;
+use gpu_wire::{GpuVa, NodeOrdinal};
+use wddm_abi::{D3DDDI_CREATEHWQUEUEFLAGS, D3DKMT_CREATEHWQUEUE, D3DKMT_DESTROYHWQUEUE, D3DKMT_HANDLE};
+
+/// The fence that counts what a queue has done.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgressFence {
+    /// Its handle: what log entries name it by.
+    pub handle: D3DKMT_HANDLE,
+    /// Its value: the last submission that is done. Written by the GPU; read-only here.
+    pub value: MappedWord,
+    /// Where the GPU writes it.
+    pub gpu_va: GpuVa,
+    /// Whether FENCE_SIGNAL (and not MONITORED_SIGNAL) writes it.
+    pub native: bool,
+}
+
+impl ProgressFence {
+    /// The last submission that is done.
+    pub fn completed(&self) -> u64 {
+        self.value.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn object(&self, device: D3DKMT_HANDLE) -> wait::Object {
+        wait::Object { device, handle: self.handle, word: self.value }
+    }
+}
+
+/// What to create.
+#[derive(Clone, Copy, Debug)]
+pub struct Create {
+    /// Where.
+    pub node: NodeOrdinal,
+    /// Whether work comes by ring and doorbell.
+    pub user_mode: bool,
+    /// Whether the queue is exempt from the two seconds of TDR.
+    pub no_timeout: bool,
+}
+
+/// A hardware queue in a context of its own. Dropping it destroys both.
+pub struct HwQueue<T: Thunks> {
+    context: HwContext<T>,
+    handle: D3DKMT_HANDLE,
+    progress: ProgressFence,
+}
+
+impl<T: Thunks> HwQueue<T> {
+    /// Creates a context and a queue.
+    ///
+    /// # Errors
+    /// [`UmdError::Thunk`], [`UmdError::BadReply`].
+    pub fn create(device: &Arc<Device<T>>, create: Create) -> Result<Self, UmdError> {
+        let context = HwContext::create(device, create.node)?;
+        let mut argument = Padded::new(D3DKMT_CREATEHWQUEUE {
+            hHwContext: context.handle(),
+            Flags: D3DDDI_CREATEHWQUEUEFLAGS::zeroed()
+                .with_UserModeSubmission(create.user_mode)
+                .with_DisableGpuTimeout(create.no_timeout),
+            ..D3DKMT_CREATEHWQUEUE::zeroed()
+        });
+        device.os().create_hw_queue(&mut argument)?;
+        let handle = argument.hHwQueue;
+        let gpu_va = GpuVa(argument.HwQueueProgressFenceGPUVirtualAddress);
+        let value = MappedWord::new(argument.HwQueueProgressFenceCPUVirtualAddress);
+        let (Some(value), true) = (value, gpu_va.0 != 0 && gpu_va.is_aligned(8) && gpu_va.is_canonical()) else {
+            destroy(device, handle);
+            return Err(UmdError::BadReply { thunk: Thunk::CreateHwQueue });
+        };
+        let native = device.adapter().has_native_fences();
+        let progress = ProgressFence { handle: argument.hHwQueueProgressFence, value, gpu_va, native };
+        Ok(Self { context, handle, progress })
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> D3DKMT_HANDLE {
+        self.handle
+    }
+
+    /// Its context.
+    pub fn context(&self) -> &HwContext<T> {
+        &self.context
+    }
+
+    /// How far it has come.
+    pub fn progress(&self) -> ProgressFence {
+        self.progress
+    }
+}
+
+fn destroy<T: Thunks>(device: &Device<T>, handle: D3DKMT_HANDLE) {
+    let _ = device.os().destroy_hw_queue(&mut Padded::new(D3DKMT_DESTROYHWQUEUE { hHwQueue: handle }));
+}
+
+impl<T: Thunks> Drop for HwQueue<T> {
+    fn drop(&mut self) {
+        destroy(self.context.device(), self.handle);
+    }
+}

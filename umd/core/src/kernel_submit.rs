@@ -1,0 +1,232 @@
+//! Submission through the kernel, for the rungs below user-mode submission and for queues that want it: the same command
+//! lists, cut where a command buffer has to end.
+//!
+//! | path | a command buffer | a wait for a monitored fence | progress |
+//! |---|---|---|---|
+//! | hardware queue | `D3DKMTSubmitCommandToHwQueue` | `D3DKMTSubmitWaitForSyncObjectsToHwQueue` | the queue's progress fence |
+//! | packet context | `D3DKMTSubmitCommand` | `D3DKMTWaitForSynchronizationObjectFromGpu` | a monitored fence of our own |
+//!
+//! An INDIRECT packet ends a command buffer, too: inside one there is no way back (SPEC §5). What it names is submitted by
+//! itself; it does not write the progress fence, the command buffer behind it does.
+//!
+//! Assumes:
+//! - Submissions to one queue or context execute in order. Source: *Context monitoring*; `D3DKMT_SUBMITCOMMANDTOHWQUEUE`.
+//! - `HwQueueProgressFenceId` may be one that a later submission signals: the fence then jumps over it. Source: none; the fence
+//!   is monotonic, and OS and waiters compare with "at least".
+//! - No private driver data is needed, and no allocation is listed: everything is resident. Source: `D3DKMTSubmitCommand`,
+//!   Remarks.
+#![forbid(unsafe_code)]
+
+use crate::command_list::{CommandList, Cut, LogCounts, Tail};
+use crate::command_pool::{CommandBuffer, CommandPool, Full};
+use crate::context::PacketContext;
+use crate::device::Device;
+use crate::error::{UmdError, Unsupported};
+use crate::hw_queue::{self, HwQueue, ProgressFence};
+use crate::monitored_fence::MonitoredFence;
+use crate::submit::{Submitted, Turn};
+use crate::thunks::{Padded, Thunks};
+use crate::wait::{self, Timeout};
+use alloc::sync::Arc;
+use wddm_abi::{
+    D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND, D3DKMT_SUBMITCOMMANDTOHWQUEUE, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
+};
+
+/// What command buffers are submitted to.
+pub(crate) enum Target<T: Thunks> {
+    /// A hardware queue.
+    Queue(Arc<HwQueue<T>>),
+    /// A packet context, and the fence that counts for it.
+    Context(PacketContext<T>, Arc<MonitoredFence<T>>),
+}
+
+/// A queue whose work goes through the kernel.
+pub(crate) struct KernelLane<T: Thunks> {
+    // Drop order: queue or context before the command buffers that it may be reading.
+    pub target: Target<T>,
+    pool: CommandPool<T>,
+    device: Arc<Device<T>>,
+}
+
+impl<T: Thunks> KernelLane<T> {
+    /// A hardware queue with a pool of `pool_size` bytes of command buffers.
+    ///
+    /// # Errors
+    /// Those of the parts.
+    pub fn create_queue(device: &Arc<Device<T>>, create: hw_queue::Create, pool_size: u64) -> Result<Self, UmdError> {
+        let target = Target::Queue(Arc::new(HwQueue::create(device, create)?));
+        Ok(Self { target, pool: CommandPool::create(device, pool_size)?, device: device.clone() })
+    }
+
+    /// A packet context with a pool of `pool_size` bytes of command buffers.
+    ///
+    /// # Errors
+    /// Those of the parts.
+    pub fn create_context(device: &Arc<Device<T>>, create: hw_queue::Create, pool_size: u64) -> Result<Self, UmdError> {
+        let fence = Arc::new(MonitoredFence::create(device, 0, false)?);
+        let target = Target::Context(PacketContext::create(device, create.node, create.no_timeout)?, fence);
+        Ok(Self { target, pool: CommandPool::create(device, pool_size)?, device: device.clone() })
+    }
+
+    /// Bytes that a command list may have.
+    pub fn list_limit(&self) -> u64 {
+        self.pool.limit() - crate::command_list::MAX_TAIL
+    }
+
+    /// What counts submissions.
+    pub fn progress(&self) -> ProgressFence {
+        match &self.target {
+            Target::Queue(queue) => queue.progress(),
+            Target::Context(_, fence) => {
+                ProgressFence { handle: fence.handle(), value: fence.object().word, gpu_va: fence.gpu_va(), native: false }
+            }
+        }
+    }
+
+    /// Submits the list, in as many pieces as it takes. `published` hears of each piece that was.
+    ///
+    /// # Errors
+    /// [`UmdError::NotSupported`]; [`UmdError::ListTooLarge`]; [`UmdError::Timeout`] when the pool is full and `may_wait` is
+    /// off; [`UmdError::DeviceLost`]; [`UmdError::Thunk`]. Pieces before the one that failed are submitted.
+    pub fn submit(
+        &mut self,
+        list: &mut CommandList,
+        turn: &mut Turn<'_>,
+        mut published: impl FnMut(Submitted),
+    ) -> Result<(), UmdError> {
+        if list.uses_native_fences() && matches!(self.target, Target::Context(..)) {
+            return Err(UmdError::NotSupported(Unsupported::NativeFenceOnPacketContext));
+        }
+        if list.len() > self.list_limit() {
+            return Err(UmdError::ListTooLarge { bytes: list.len(), limit: self.list_limit() });
+        }
+        let mut start = 0;
+        for index in 0..list.cuts().len() {
+            let Some(cut) = list.cuts().get(index).copied() else { break };
+            match cut {
+                Cut::Wait { at, handle, value } => {
+                    if at > start {
+                        self.piece(list, start, at, turn, &mut published)?;
+                    }
+                    self.wait(handle, value)?;
+                    start = at;
+                }
+                Cut::Indirect { from, to, address, length } => {
+                    if from > start {
+                        self.piece(list, start, from, turn, &mut published)?;
+                    }
+                    let progress = turn.last + 1;
+                    self.launch(CommandBuffer { gpu_va: address, len: length }, progress)?;
+                    turn.last = progress;
+                    published(Submitted { progress, logs: LogCounts::default() });
+                    start = to;
+                }
+            }
+        }
+        self.piece(list, start, list.len(), turn, &mut published)
+    }
+
+    /// Submits a part of the list, followed by the progress fence's signal.
+    fn piece(
+        &mut self,
+        list: &mut CommandList,
+        from: u64,
+        to: u64,
+        turn: &mut Turn<'_>,
+        published: &mut impl FnMut(Submitted),
+    ) -> Result<(), UmdError> {
+        let progress = turn.last + 1;
+        list.set_index_hints(turn.executed);
+        let in_part = list.log_counts_in(from, to);
+        let before = LogCounts {
+            waits: turn.executed.waits + list.log_counts_in(0, to).waits,
+            signals: turn.executed.signals + list.log_counts_in(0, to).signals,
+        };
+        let fence = self.progress();
+        let tail = Tail::new(&fence, progress, before, &self.device.os().mutation);
+        // CAST: offsets in the list.
+        let part = list.bytes().get(from as usize..to as usize).unwrap_or_default();
+        // A LOG behind the signal is proved executed by the next value only (command_pool.rs).
+        let free_at = progress + tail.logs;
+        let buffer = loop {
+            match self.pool.write([part, tail.bytes()], free_at, fence.completed()) {
+                Ok(buffer) => break buffer,
+                Err(_) if !turn.may_wait => return Err(UmdError::Timeout),
+                Err(Full { until }) => {
+                    turn.effort.stalls += 1;
+                    let device = &self.device;
+                    wait::sliced(device.os(), fence.object(device.handle()), until, Timeout::INFINITE, || {
+                        if device.is_alive() { Ok(()) } else { Err(UmdError::DeviceLost { state: device.state() }) }
+                    })?;
+                }
+            }
+        };
+        self.launch(buffer, progress)?;
+        turn.last = progress;
+        // The tail's LOG comes between those of the list.
+        turn.executed.signals += tail.logs;
+        published(Submitted { progress, logs: LogCounts { signals: in_part.signals + tail.logs, ..in_part } });
+        Ok(())
+    }
+
+    /// Hands a command buffer to the OS.
+    fn launch(&self, buffer: CommandBuffer, progress: u64) -> Result<(), UmdError> {
+        // CAST: at most MAX_INDIRECT_SIZE, 16 MiB.
+        let length = buffer.len as u32;
+        let os = self.device.os();
+        let answer = match &self.target {
+            Target::Queue(queue) => os.submit_command_to_hw_queue(&mut Padded::new(D3DKMT_SUBMITCOMMANDTOHWQUEUE {
+                hHwQueue: queue.handle(),
+                HwQueueProgressFenceId: progress,
+                CommandBuffer: buffer.gpu_va.0,
+                CommandLength: length,
+                ..D3DKMT_SUBMITCOMMANDTOHWQUEUE::zeroed()
+            })),
+            Target::Context(context, _) => {
+                let mut argument = Padded::new(D3DKMT_SUBMITCOMMAND {
+                    Commands: buffer.gpu_va.0,
+                    CommandLength: length,
+                    BroadcastContextCount: 1,
+                    ..D3DKMT_SUBMITCOMMAND::zeroed()
+                });
+                argument.BroadcastContext[0] = context.handle();
+                os.submit_command(&mut argument)
+            }
+        };
+        answer.map(|_| ()).map_err(|error| self.blame(error))
+    }
+
+    /// Has the OS hold back what is submitted from now on.
+    fn wait(&self, fence: D3DKMT_HANDLE, value: u64) -> Result<(), UmdError> {
+        let os = self.device.os();
+        let answer = match &self.target {
+            Target::Queue(queue) => {
+                os.submit_wait_for_sync_objects_to_hw_queue(&mut Padded::new(D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE {
+                    hHwQueue: queue.handle(),
+                    ObjectCount: 1,
+                    ObjectHandleArray: &raw const fence,
+                    FenceValueArray: &raw const value,
+                }))
+            }
+            Target::Context(context, _) => {
+                let mut argument = Padded::new(D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU {
+                    hContext: context.handle(),
+                    ObjectCount: 1,
+                    ObjectHandleArray: &raw const fence,
+                    ..D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU::zeroed()
+                });
+                argument.set_MonitoredFenceValueArray(&raw const value);
+                os.wait_for_synchronization_object_from_gpu(&mut argument)
+            }
+        };
+        answer.map(|_| ()).map_err(|error| self.blame(error))
+    }
+
+    /// The device's error, if it is in one, in place of the thunk's.
+    fn blame(&self, error: UmdError) -> UmdError {
+        let state = self.device.state();
+        let alive = wddm_abi::D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE;
+        if state == alive { error } else { UmdError::DeviceLost { state } }
+    }
+}

@@ -1,0 +1,106 @@
+//! Locks without a C runtime: a count with an auto-reset event, and a cell for a few instructions.
+//!
+//! The image imports no lock of the system, so that the model needs to offer none; events it needs anyway.
+
+use crate::error::UmdError;
+use crate::thunks::{EventWait, NtHandle, Os, Thunks};
+use core::cell::UnsafeCell;
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// How often a taken lock is looked at before its event is waited for.
+const SPINS: u32 = 200;
+
+/// A value that one thread at a time uses. Not reentrant.
+///
+/// `count` is the number of threads that hold or wait for the lock; whoever lets go while others wait sets the event, which
+/// hands the lock to one of them.
+pub(crate) struct Lock<V> {
+    count: AtomicU32,
+    event: NtHandle,
+    value: UnsafeCell<V>,
+}
+
+// SAFETY: the value moves between threads and is used by one at a time: V: Send suffices.
+unsafe impl<V: Send> Send for Lock<V> {}
+// SAFETY: as above; &Lock gives &mut V to one thread at a time.
+unsafe impl<V: Send> Sync for Lock<V> {}
+
+impl<V> Lock<V> {
+    /// An unlocked value.
+    ///
+    /// # Errors
+    /// [`UmdError::NoMemory`]: there is no event to be had.
+    pub fn new<T: Thunks>(os: &Os<T>, value: V) -> Result<Self, UmdError> {
+        Ok(Self { count: AtomicU32::new(0), event: os.create_event()?, value: UnsafeCell::new(value) })
+    }
+
+    /// Uses the value while nobody else does.
+    pub fn with<T: Thunks, R>(&self, os: &Os<T>, use_it: impl FnOnce(&mut V) -> R) -> R {
+        self.acquire(os);
+        // SAFETY: this thread holds the lock until `release`, so nobody else has a reference to the value.
+        let value = unsafe { &mut *self.value.get() };
+        let result = use_it(value);
+        self.release(os);
+        result
+    }
+
+    /// Closes the event. The lock must not be used afterwards; called when its owner is dropped.
+    pub fn close<T: Thunks>(&self, os: &Os<T>) {
+        os.thunks().close_handle(self.event);
+    }
+
+    fn acquire<T: Thunks>(&self, os: &Os<T>) {
+        for _ in 0..SPINS {
+            // ORDERING: Acquire pairs with the Release of `release`: what the last holder wrote is seen.
+            if self.count.compare_exchange_weak(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return;
+            }
+            spin_loop();
+        }
+        if self.count.fetch_add(1, Ordering::Acquire) == 0 {
+            return;
+        }
+        // Handed over by `release`. A wait that fails or returns for another reason changes nothing about that.
+        while os.wait_event(self.event, u32::MAX) != EventWait::Set {
+            spin_loop();
+        }
+        // ORDERING: Acquire pairs with the Release of the holder that set the event; its store is in this word's history.
+        self.count.load(Ordering::Acquire);
+    }
+
+    fn release<T: Thunks>(&self, os: &Os<T>) {
+        if self.count.fetch_sub(1, Ordering::Release) > 1 {
+            os.thunks().set_event(self.event);
+        }
+    }
+}
+
+/// A value under a spin lock that is held for a few instructions only: no call, no wait, nothing that can take long.
+pub(crate) struct SpinCell<V> {
+    busy: AtomicBool,
+    value: UnsafeCell<V>,
+}
+
+// SAFETY: the value moves between threads and is used by one at a time: V: Send suffices.
+unsafe impl<V: Send> Sync for SpinCell<V> {}
+
+impl<V> SpinCell<V> {
+    /// Holds `value`.
+    pub const fn new(value: V) -> Self {
+        Self { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Uses the value while nobody else does.
+    pub fn with<R>(&self, use_it: impl FnOnce(&mut V) -> R) -> R {
+        // ORDERING: Acquire pairs with the Release below: what the last user wrote is seen.
+        while self.busy.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            spin_loop();
+        }
+        // SAFETY: `busy` was false and is ours now, so nobody else has a reference to the value.
+        let value = unsafe { &mut *self.value.get() };
+        let result = use_it(value);
+        self.busy.store(false, Ordering::Release);
+        result
+    }
+}

@@ -1,0 +1,96 @@
+//! Wrong on purpose: the steps that a test leaves out or swaps to see that something notices.
+//!
+//! Compiled away unless the feature `mutants` is on; then one number per adapter, set by `fp_adapter_set_mutant`, chooses.
+//! What ships has no such feature.
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+macro_rules! mutations {
+    ($($(#[$doc:meta])* $name:ident = $n:literal,)*) => {
+        /// One way to be wrong.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u32)]
+        pub enum Mutation { $($(#[$doc])* $name = $n,)* }
+        impl Mutation {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+            /// Name, as tests and messages print it.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+        }
+    };
+}
+
+mutations! {
+    /// Step 4 before step 3: the write pointer is published before the last queued progress value is stored.
+    PublishBeforeLastQueued = 1,
+    /// DB-1: no barrier between the ring and the read of the status.
+    NoStatusBarrier = 2,
+    /// The submission is appended again when the status says RETRY.
+    AppendTwiceOnRetry = 3,
+    /// Step 5 before step 4: the doorbell is rung before the write pointer is published.
+    RingBeforePublish = 4,
+    /// What lies behind a thunk's argument is not zero, as behind an argument of the 26100 size.
+    TightThunkBuffers = 5,
+    /// RING-1: the write pointer is published without Release.
+    PublishRelaxed = 6,
+    /// Step 2: the last packet of a submission is not the progress fence's signal.
+    NoProgressSignal = 7,
+    /// No LOG packet follows a wait or signal.
+    NoLog = 8,
+    /// The LOG packet stands before the operation that it describes.
+    LogBeforeOperation = 9,
+    /// RETRY is taken for success.
+    IgnoresRetry = 10,
+    /// CONNECTED_NOTIFY is taken for CONNECTED.
+    IgnoresNotify = 11,
+    /// ABORT is taken for success.
+    IgnoresAbort = 12,
+    /// Free space in the ring is not looked at.
+    OverrunsRing = 13,
+    /// Step 1: the progress value of the submission before is used again.
+    ReusesProgressValue = 14,
+    /// The doorbell is connected before every submission.
+    ConnectsAlways = 15,
+    /// The doorbell is created before the rings are resident.
+    DoorbellBeforeResidency = 16,
+    /// Paging fences are not waited for.
+    SkipsPagingWait = 17,
+    /// The 24H2 doorbell calls are used although gdi32 has the newer ones.
+    IgnoresNewerDoorbells = 18,
+    /// A shared object is created without NtSecuritySharing.
+    SharesWithoutNtSecurity = 19,
+    /// The kernel-mode driver's interface version is not looked at.
+    IgnoresInterfaceVersion = 20,
+    /// Index hints start at zero with every command list.
+    RestartsIndexHints = 21,
+    /// Space of the command buffer pool is reused before the GPU has executed what lies there.
+    ReusesCommandBuffersEarly = 22,
+}
+
+/// Which mutation is on, if any.
+pub struct Chosen(AtomicU32);
+
+impl Chosen {
+    /// None.
+    pub const fn none() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Switches to the mutation with this number; 0 and unknown numbers switch it off. `false`, and nothing happens,
+    /// without the feature `mutants`.
+    pub fn set(&self, raw: u32) -> bool {
+        if cfg!(feature = "mutants") {
+            self.0.store(raw, Ordering::Relaxed);
+        }
+        cfg!(feature = "mutants")
+    }
+
+    /// Whether `mutation` is on. Always false without the feature `mutants`.
+    #[inline]
+    pub fn is(&self, mutation: Mutation) -> bool {
+        cfg!(feature = "mutants") && self.0.load(Ordering::Relaxed) == mutation as u32
+    }
+}

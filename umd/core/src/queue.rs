@@ -1,0 +1,310 @@
+//! Queues, as an application sees them: something that takes command lists and says how far it has come. Behind it is a
+//! user-mode queue, a kernel-mode hardware queue or a packet context, as adapter and node allow.
+//!
+//! Any thread may use a queue. Submissions take a lock of the queue, so lists of several threads go in one after the other,
+//! whole; a submission that waits for space holds it. Looking at progress and waiting for it do not take it.
+#![forbid(unsafe_code)]
+
+mod info;
+
+pub use info::{Addresses, Info};
+
+use crate::adapter::Mode;
+use crate::command_list::{CommandList, LogCounts};
+use crate::device::Device;
+use crate::error::{UmdError, Unsupported};
+use crate::hw_queue::{self, HwQueue, ProgressFence};
+use crate::kernel_submit::{KernelLane, Target};
+use crate::memory::lock::{Lock, SpinCell};
+use crate::monitored_fence::MonitoredFence;
+use crate::submit::{Effort, Submitted, Turn, UserLane};
+use crate::thunks::Thunks;
+use crate::trace::{Event, Trace};
+use crate::wait::{self, Timeout};
+use alloc::sync::Arc;
+use core::sync::atomic::{AtomicU64, Ordering};
+use gpu_wire::NodeOrdinal;
+
+/// What to create.
+#[derive(Clone, Copy, Debug)]
+pub struct Create {
+    /// Where.
+    pub node: NodeOrdinal,
+    /// Bytes of the ring, a power of two; of the command buffer pool on the kernel-mode paths.
+    pub ring_size: u64,
+    /// Kernel-mode submission even where user-mode submission is there.
+    pub kernel_mode: bool,
+    /// Whether the queue is exempt from the two seconds of TDR.
+    pub no_timeout: bool,
+    /// Fence operations that the trace keeps; 0 for no trace.
+    pub trace_events: usize,
+}
+
+/// What is behind a queue.
+enum Lane<T: Thunks> {
+    User(UserLane<T>),
+    Kernel(KernelLane<T>),
+    /// Lost while it was being recreated.
+    Gone,
+}
+
+/// What keeps the progress fence's mapping alive while somebody waits for it.
+enum ProgressOwner<T: Thunks> {
+    Queue(Arc<HwQueue<T>>),
+    Fence(Arc<MonitoredFence<T>>),
+}
+
+impl<T: Thunks> Clone for ProgressOwner<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Queue(queue) => Self::Queue(queue.clone()),
+            Self::Fence(fence) => Self::Fence(fence.clone()),
+        }
+    }
+}
+
+/// The progress fence and what keeps it mapped.
+type Progress<T> = (ProgressFence, ProgressOwner<T>);
+
+struct State<T: Thunks> {
+    lane: Lane<T>,
+    executed: LogCounts,
+    submissions: u64,
+    effort: Effort,
+    trace: Trace,
+}
+
+/// A queue. Dropping it destroys everything behind it; the OS first waits for what was submitted.
+pub struct Queue<T: Thunks> {
+    state: Lock<State<T>>,
+    /// The lane's progress fence, for those who do not hold `state`.
+    progress: SpinCell<Option<Progress<T>>>,
+    /// Progress value of the last submission. Written with `state` held.
+    last: AtomicU64,
+    device: Arc<Device<T>>,
+    number: u32,
+    create: Create,
+}
+
+/// What a queue has counted since it was created, recreations included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Command lists submitted.
+    pub submissions: u64,
+    /// See [`Effort`].
+    pub effort: Effort,
+}
+
+impl<T: Thunks> Lane<T> {
+    fn create(device: &Arc<Device<T>>, create: &Create) -> Result<Self, UmdError> {
+        let mut mode = device.adapter().node(create.node)?.mode;
+        if create.kernel_mode {
+            mode = mode.min(Mode::KernelMode);
+        }
+        let parts = hw_queue::Create {
+            node: create.node,
+            user_mode: mode == Mode::UserMode,
+            no_timeout: create.no_timeout,
+        };
+        Ok(match mode {
+            Mode::UserMode => Self::User(UserLane::create(device, parts, create.ring_size)?),
+            Mode::KernelMode => Self::Kernel(KernelLane::create_queue(device, parts, create.ring_size)?),
+            Mode::Packet => Self::Kernel(KernelLane::create_context(device, parts, create.ring_size)?),
+        })
+    }
+
+    fn mode(&self) -> Option<Mode> {
+        match self {
+            Self::User(_) => Some(Mode::UserMode),
+            Self::Kernel(KernelLane { target: Target::Queue(_), .. }) => Some(Mode::KernelMode),
+            Self::Kernel(_) => Some(Mode::Packet),
+            Self::Gone => None,
+        }
+    }
+
+    fn progress(&self) -> Option<Progress<T>> {
+        match self {
+            Self::User(lane) => Some((lane.queue.progress(), ProgressOwner::Queue(lane.queue.clone()))),
+            Self::Kernel(lane) => {
+                let owner = match &lane.target {
+                    Target::Queue(queue) => ProgressOwner::Queue(queue.clone()),
+                    Target::Context(_, fence) => ProgressOwner::Fence(fence.clone()),
+                };
+                Some((lane.progress(), owner))
+            }
+            Self::Gone => None,
+        }
+    }
+
+    fn list_limit(&self) -> u64 {
+        match self {
+            Self::User(lane) => lane.list_limit(),
+            Self::Kernel(lane) => lane.list_limit(),
+            Self::Gone => 0,
+        }
+    }
+}
+
+/// The value of the progress fence.
+fn completed<T: Thunks>(progress: &Option<Progress<T>>) -> u64 {
+    progress.as_ref().map_or(0, |(fence, _)| fence.completed())
+}
+
+impl<T: Thunks> Queue<T> {
+    /// Creates a queue on a node.
+    ///
+    /// # Errors
+    /// [`UmdError::InvalidArgument`]; those of the parts.
+    pub fn create(device: &Arc<Device<T>>, create: Create) -> Result<Self, UmdError> {
+        let os = device.os();
+        let lane = Lane::create(device, &create)?;
+        let progress = lane.progress();
+        let last = completed(&progress);
+        let trace = Trace::new(create.trace_events)?;
+        let executed = LogCounts::default();
+        let state = State { lane, executed, submissions: 0, effort: Effort::default(), trace };
+        Ok(Self {
+            state: Lock::new(os, state)?,
+            progress: SpinCell::new(progress),
+            last: AtomicU64::new(last),
+            device: device.clone(),
+            number: device.new_queue_number(),
+            create,
+        })
+    }
+
+    /// Its device.
+    pub fn device(&self) -> &Arc<Device<T>> {
+        &self.device
+    }
+
+    /// Its number within the device.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// An empty command list that fits this queue.
+    pub fn new_list(&self) -> CommandList {
+        CommandList::new(self.with(|state| state.lane.list_limit()))
+    }
+
+    fn with<R>(&self, use_it: impl FnOnce(&mut State<T>) -> R) -> R {
+        self.state.with(self.device.os(), use_it)
+    }
+
+    fn lost(&self) -> UmdError {
+        UmdError::QueueLost { state: self.device.state(), fault: None }
+    }
+
+    /// Submits a command list; its progress value. With `may_wait` off, a full ring is [`UmdError::Timeout`] and nothing is
+    /// submitted.
+    ///
+    /// # Errors
+    /// [`UmdError::NotSupported`] for fences that do not go with the queue; [`UmdError::ListTooLarge`];
+    /// [`UmdError::QueueLost`]; [`UmdError::DeviceLost`]; [`UmdError::RetryLimit`]; [`UmdError::Thunk`].
+    pub fn submit(&self, list: &mut CommandList, may_wait: bool) -> Result<u64, UmdError> {
+        self.with(|state| {
+            let State { lane, executed, submissions, effort, trace } = state;
+            let os = self.device.os();
+            let last = self.last.load(Ordering::Relaxed);
+            let mut turn = Turn { last, executed: *executed, may_wait, effort };
+            let mut newest = None;
+            // From here on the GPU may see it: the state moves on, whatever the doorbell says.
+            let published = |submitted: Submitted| {
+                self.last.store(submitted.progress, Ordering::Release);
+                executed.waits += submitted.logs.waits;
+                executed.signals += submitted.logs.signals;
+                newest = Some(submitted);
+            };
+            let result = match lane {
+                Lane::User(_) if list.uses_monitored_fences() => {
+                    Err(UmdError::NotSupported(Unsupported::MonitoredFenceOnUserQueue))
+                }
+                Lane::User(user) => user.submit(list, &mut turn, published),
+                Lane::Kernel(kernel) => kernel.submit(list, &mut turn, published),
+                Lane::Gone => Err(self.lost()),
+            };
+            if let Some(Submitted { progress, .. }) = newest {
+                *submissions += 1;
+                if trace.is_on() {
+                    let queued = os.thunks().timestamp();
+                    list.fence_operations().iter().for_each(|operation| trace.push(operation, queued, progress));
+                    if let Some((fence, _)) = lane.progress().filter(|(fence, _)| fence.native) {
+                        trace.push_progress(fence.handle, queued, progress);
+                    }
+                }
+            }
+            result.map(|()| newest.map_or(last, |submitted| submitted.progress))
+        })
+    }
+
+    /// The last submission that is done, and the last that was made.
+    pub fn progress(&self) -> (u64, u64) {
+        (completed(&self.progress.with(|progress| progress.clone())), self.last.load(Ordering::Acquire))
+    }
+
+    /// Waits until submission `progress` is done (0: the last that was made).
+    ///
+    /// # Errors
+    /// [`UmdError::Timeout`]; [`UmdError::DeviceLost`], within half a second of the loss; [`UmdError::QueueLost`].
+    pub fn wait(&self, progress: u64, timeout: Timeout) -> Result<(), UmdError> {
+        let value = if progress == 0 { self.last.load(Ordering::Acquire) } else { progress };
+        // `_owner` keeps the fence's page mapped when another thread recreates the queue meanwhile.
+        let Some((fence, _owner)) = self.progress.with(|progress| progress.clone()) else { return Err(self.lost()) };
+        let device = &self.device;
+        let alive = || if device.is_alive() { Ok(()) } else { Err(UmdError::DeviceLost { state: device.state() }) };
+        wait::sliced(device.os(), fence.object(device.handle()), value, timeout, alive)?;
+        // A reset signals the fence with its largest value; that is no progress.
+        if fence.completed() == u64::MAX && value != u64::MAX { alive() } else { Ok(()) }
+    }
+
+    /// Destroys what is behind the queue and makes it anew: what an application does after [`UmdError::QueueLost`]. With
+    /// `kernel_mode`, by kernel-mode submission from now on, as the article's fallback does. Progress values start again.
+    ///
+    /// Source: *User-mode work submission*, residency model: "user mode is responsible for destroying HWQueue, doorbell and
+    /// ring buffer, and for creating them again"; pseudo code, `cleanup_fallback`.
+    ///
+    /// # Errors
+    /// [`UmdError::DeviceLost`]: then the device must be created again, too, and the queue stays lost; those of
+    /// [`Self::create`].
+    pub fn recreate(&self, kernel_mode: bool) -> Result<(), UmdError> {
+        let state = self.device.state();
+        if state != wddm_abi::D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE {
+            return Err(UmdError::DeviceLost { state });
+        }
+        self.with(|state| {
+            state.lane = Lane::Gone;
+            drop(self.progress.with(Option::take));
+            let create = Create { kernel_mode: kernel_mode || self.create.kernel_mode, ..self.create };
+            state.lane = Lane::create(&self.device, &create)?;
+            state.executed = LogCounts::default();
+            let progress = state.lane.progress();
+            self.last.store(completed(&progress), Ordering::Release);
+            self.progress.with(|shown| *shown = progress);
+            Ok(())
+        })
+    }
+
+    /// What it has counted.
+    pub fn counters(&self) -> Counters {
+        self.with(|state| Counters { submissions: state.submissions, effort: state.effort })
+    }
+
+    /// Takes fence events out, oldest first, until `take` refuses one; how many were lost before the first.
+    pub fn read_trace(&self, take: impl FnMut(Event) -> bool) -> u64 {
+        self.with(|state| state.trace.drain(take))
+    }
+
+    /// What it is and where its words are.
+    pub fn info(&self) -> Info {
+        self.with(|state| info::of(self.number, &self.create, &state.lane))
+    }
+}
+
+impl<T: Thunks> Drop for Queue<T> {
+    fn drop(&mut self) {
+        // The lane holds the last reference then, and destroys its parts in order.
+        drop(self.progress.with(Option::take));
+        self.state.close(self.device.os());
+    }
+}

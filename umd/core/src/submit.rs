@@ -1,0 +1,273 @@
+//! Stages 2 and 3 of 8: user-mode submission, the article's five steps in the article's order ([`UserLane::submit`]).
+//!
+//! 1. A new progress value, one more than the last.
+//! 2. The packets are written into ring space that nobody sees; the last of them signal the progress fence with that value.
+//! 3. The value is stored to `HwQueueProgressFenceLastQueuedValue`: the OS knows that there is work.
+//! 4. The write pointer is published: the GPU may see the work.
+//! 5. The doorbell is rung; a full fence; the status is read.
+//!
+//! Then, and only if the status says so: RETRY — connect and ring again (the write pointer is a count, so nothing is appended
+//! twice); NOTIFY — tell the KMD; ABORT — the queue is lost. The pseudo code of the article connects before every submission
+//! and appends again after RETRY; this driver connects before the first submission and after RETRY only, so that a submission
+//! costs no call into the kernel, and appends once.
+//!
+//! Source: *User-mode work submission*, "HW queue progress fence changes" and "UMD work submission pseudo code".
+#![forbid(unsafe_code)]
+
+use crate::command_list::{CommandList, LogCounts, MAX_TAIL, Tail};
+use crate::device::Device;
+use crate::doorbell::{Doorbell, Status};
+use crate::error::UmdError;
+use crate::hw_queue::{self, HwQueue};
+use crate::mutation::{Chosen, Mutation};
+use crate::publish::{Publication, Words, publish, ring};
+use crate::ring::Ring;
+use crate::thunks::{EventWait, Thunk, Thunks};
+use crate::wait::{self, Timeout};
+use alloc::sync::Arc;
+use core::hint::spin_loop;
+
+/// Connects in a row after which a submission gives up. TIMEOUT: each needs another queue to take the doorbell away between
+/// our connect and our ring.
+const MAX_CONNECTS: u32 = 1000;
+/// How often the read pointer is looked at before the OS is asked to wait.
+const SPACE_SPINS: u32 = 4000;
+/// Looks at a read pointer that lags behind a queue whose every submission is done. TIMEOUT: at a millisecond each, an
+/// engine that does not report within ten seconds is gone.
+const LAG_LOOKS: u32 = 10_000;
+
+/// What happened in a submission besides the ring, for counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Effort {
+    /// Doorbell stores.
+    pub rings: u64,
+    /// Connects because of RETRY.
+    pub reconnects: u64,
+    /// Calls of `D3DKMTNotifyWorkSubmission`.
+    pub notifies: u64,
+    /// Times that the ring was full.
+    pub stalls: u64,
+}
+
+/// What a lane says of a submission.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Submitted {
+    /// Its progress value.
+    pub progress: u64,
+    /// LOG packets in it, the progress fence's included.
+    pub logs: LogCounts,
+}
+
+/// What of a queue's state a submission needs and changes.
+pub(crate) struct Turn<'a> {
+    /// Progress value of the last submission.
+    pub last: u64,
+    /// LOG packets of all submissions so far.
+    pub executed: LogCounts,
+    /// Whether to wait when there is no room.
+    pub may_wait: bool,
+    /// Counts up.
+    pub effort: &'a mut Effort,
+}
+
+/// A user-mode queue: hardware queue, doorbell, ring.
+pub(crate) struct UserLane<T: Thunks> {
+    // Drop order: doorbell, queue, ring.
+    pub doorbell: Doorbell<T>,
+    pub queue: Arc<HwQueue<T>>,
+    pub ring: Ring<T>,
+}
+
+impl<T: Thunks> UserLane<T> {
+    /// Creates context, queue, ring and doorbell.
+    ///
+    /// # Errors
+    /// Those of the parts.
+    pub fn create(device: &Arc<Device<T>>, create: hw_queue::Create, ring_size: u64) -> Result<Self, UmdError> {
+        let late = device.os().mutation.is(Mutation::DoorbellBeforeResidency);
+        let queue = Arc::new(HwQueue::create(device, create)?);
+        let ring = Ring::create(device, ring_size, late)?;
+        let doorbell = Doorbell::create(&queue, ring.allocation(), ring.control())?;
+        if late {
+            ring.make_resident()?;
+        }
+        Ok(Self { doorbell, queue, ring })
+    }
+
+    fn device(&self) -> &Arc<Device<T>> {
+        self.queue.context().device()
+    }
+
+    /// Bytes that a command list may have.
+    pub fn list_limit(&self) -> u64 {
+        self.ring.producer.geometry().size() - MAX_TAIL
+    }
+
+    /// The five steps. Nothing has happened when an error says that there was no room.
+    ///
+    /// # Errors
+    /// [`UmdError::ListTooLarge`]; [`UmdError::Timeout`] when the ring is full and `may_wait` is off;
+    /// [`UmdError::QueueLost`]; [`UmdError::RetryLimit`].
+    pub fn submit(
+        &mut self,
+        list: &mut CommandList,
+        turn: &mut Turn<'_>,
+        published: impl FnOnce(Submitted),
+    ) -> Result<(), UmdError> {
+        let device = self.device().clone();
+        let mutation = &device.os().mutation;
+        // The pseudo code's "first connect the doorbell and read status", once in the doorbell's life.
+        if !self.doorbell.was_connected() || mutation.is(Mutation::ConnectsAlways) {
+            self.connect()?;
+        }
+        // Step 1.
+        let progress = if mutation.is(Mutation::ReusesProgressValue) { turn.last.max(1) } else { turn.last + 1 };
+        // Step 2.
+        let (write_pointer, logs) = self.fill(list, progress, turn, mutation)?;
+        // Steps 3, 4 and 5.
+        let publication = Publication { progress, write_pointer, ring: self.doorbell.ring_value(write_pointer) };
+        let status = publish(self.words(), publication, mutation);
+        turn.effort.rings += 1;
+        published(Submitted { progress, logs });
+        if status == raw_retry() && mutation.is(Mutation::AppendTwiceOnRetry) {
+            self.connect()?;
+            let (write_pointer, _) = self.fill(list, progress, turn, mutation)?;
+            let publication = Publication { progress, write_pointer, ring: self.doorbell.ring_value(write_pointer) };
+            publish(self.words(), publication, mutation);
+            return Ok(());
+        }
+        self.settle(status, publication.ring, turn.effort)
+    }
+
+    /// Step 2: writes the list and the progress fence's signal behind the write pointer. The write pointer to publish.
+    fn fill(
+        &mut self,
+        list: &mut CommandList,
+        progress: u64,
+        turn: &mut Turn<'_>,
+        mutation: &Chosen,
+    ) -> Result<(u64, LogCounts), UmdError> {
+        let executed = if mutation.is(Mutation::RestartsIndexHints) { LogCounts::default() } else { turn.executed };
+        list.set_index_hints(executed);
+        let in_list = list.log_counts();
+        let before_tail =
+            LogCounts { waits: executed.waits + in_list.waits, signals: executed.signals + in_list.signals };
+        let tail = Tail::new(&self.queue.progress(), progress, before_tail, mutation);
+        // CAST: usize is 64 bits wide.
+        let bytes = list.len() + tail.bytes().len() as u64;
+        let limit = self.ring.producer.geometry().size();
+        if bytes > limit {
+            return Err(UmdError::ListTooLarge { bytes: list.len(), limit: self.list_limit() });
+        }
+        self.make_room(bytes, turn)?;
+        let at = self.ring.producer.reserve(bytes, mutation).ok_or(UmdError::InvalidArgument("packet length"))?;
+        self.ring.write(at, list.bytes());
+        self.ring.write(at + list.len(), tail.bytes());
+        Ok((at + bytes, LogCounts { waits: in_list.waits, signals: in_list.signals + tail.logs }))
+    }
+
+    fn words(&self) -> Words<'_, crate::memory::MappedWord> {
+        Words {
+            last_queued: &self.doorbell.last_queued,
+            write_pointer: self.ring.write_pointer(),
+            doorbell: &self.doorbell.doorbell,
+            status: &self.doorbell.status,
+        }
+    }
+
+    /// Does what the status that was read after a ring asks for.
+    fn settle(&mut self, mut status: u64, ring_value: u64, effort: &mut Effort) -> Result<(), UmdError> {
+        let device = self.device().clone();
+        let mutation = &device.os().mutation;
+        for _ in 0..MAX_CONNECTS {
+            match Status::from_raw(status) {
+                Status::Connected => return Ok(()),
+                Status::ConnectedNotify if mutation.is(Mutation::IgnoresNotify) => return Ok(()),
+                Status::ConnectedNotify => {
+                    effort.notifies += 1;
+                    return self.doorbell.notify();
+                }
+                Status::Retry if mutation.is(Mutation::IgnoresRetry) => return Ok(()),
+                Status::Retry => {
+                    effort.reconnects += 1;
+                    self.connect()?;
+                    effort.rings += 1;
+                    status = ring(self.words(), ring_value, mutation);
+                }
+                Status::Abort if mutation.is(Mutation::IgnoresAbort) => return Ok(()),
+                Status::Abort => return Err(self.lost()),
+                Status::Unknown(_) => return Err(UmdError::BadReply { thunk: Thunk::ConnectDoorbell }),
+            }
+        }
+        Err(UmdError::RetryLimit { attempts: MAX_CONNECTS })
+    }
+
+    /// Connects the doorbell; a connect that fails means that the queue is lost.
+    fn connect(&mut self) -> Result<(), UmdError> {
+        self.doorbell.connect().map_err(|_| self.lost())
+    }
+
+    /// The error that says that the queue is gone, and what is known about why.
+    pub fn lost(&self) -> UmdError {
+        UmdError::QueueLost { state: self.device().state(), fault: self.ring.fault() }
+    }
+
+    /// Waits until `needed` bytes of the ring are free: looks at the read pointer for a while, then waits for the progress
+    /// fence, and looks again.
+    fn make_room(&mut self, needed: u64, turn: &mut Turn<'_>) -> Result<(), UmdError> {
+        let device = self.device().clone();
+        if device.os().mutation.is(Mutation::OverrunsRing) || self.ring.producer.free() >= needed {
+            return Ok(());
+        }
+        if self.ring.look() >= needed {
+            return Ok(());
+        }
+        if !turn.may_wait {
+            return Err(UmdError::Timeout);
+        }
+        turn.effort.stalls += 1;
+        let mut lag = 0;
+        loop {
+            for _ in 0..SPACE_SPINS {
+                if self.ring.look() >= needed {
+                    return Ok(());
+                }
+                spin_loop();
+            }
+            if self.doorbell.current_status() == Status::Abort {
+                return Err(self.lost());
+            }
+            let progress = self.queue.progress();
+            let completed = progress.completed();
+            if completed < turn.last {
+                // The next submission that is done frees something.
+                let object = progress.object(device.handle());
+                wait::sliced(device.os(), object, completed + 1, Timeout::INFINITE, || {
+                    if device.is_alive() { Ok(()) } else { Err(UmdError::DeviceLost { state: device.state() }) }
+                })?;
+            } else {
+                // Everything is done, and the engine has yet to say so; or a reset signaled the fence.
+                lag += 1;
+                if lag > LAG_LOOKS || !device.is_alive() {
+                    return Err(self.lost());
+                }
+                pause(&device)?;
+            }
+        }
+    }
+}
+
+/// RETRY, as the status word has it.
+fn raw_retry() -> u64 {
+    // CAST: 2.
+    wddm_abi::D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY.0 as u64
+}
+
+/// Gives up the processor for about a millisecond.
+fn pause<T: Thunks>(device: &Device<T>) -> Result<(), UmdError> {
+    let event = device.os().create_event()?;
+    let waited = device.os().wait_event(event, 1);
+    device.os().thunks().close_handle(event);
+    // Nobody sets this event.
+    if waited == EventWait::Failed { Err(UmdError::NoMemory) } else { Ok(()) }
+}
