@@ -1,0 +1,175 @@
+//! What a driver left behind: looked for when it is unloaded, or when a native driver's host asks.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::cpu::Site;
+use crate::image::Image;
+use crate::kernel::Machine;
+use crate::memory::regions::Purpose;
+use crate::memory::PageKind;
+use crate::pool::{PoolUse, tag_text};
+use crate::rules::{Details, Rule};
+use crate::rules_memory::{NT_MAP_LEAKED, NT_MDL_LEAKED, NT_PAGES_LEAKED};
+use crate::rules_nt::{
+    NT_DPC_LEAKED, NT_HANDLE_LEAKED, NT_POOL_LEAKED, NT_THREAD_LEAKED, NT_TIMER_LEAKED,
+};
+use crate::thread::ThreadKind;
+
+/// Whose leftovers to look for.
+#[derive(Clone, Debug)]
+enum Scope {
+    /// Everything that native code made.
+    Native,
+    /// What this image made.
+    Image(Range<usize>),
+}
+
+impl Scope {
+    fn has(&self, site: &Site) -> bool {
+        match self {
+            Self::Native => site.is_native_driver(),
+            Self::Image(range) => range.contains(&site.address),
+        }
+    }
+}
+
+/// One thing left behind.
+#[derive(Clone, Debug)]
+pub struct Leak {
+    /// The rule that it breaks.
+    pub rule: &'static Rule,
+    /// What, and who made it.
+    pub text: String,
+}
+
+impl fmt::Display for Leak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Machine {
+    /// Looks for everything that native driver code made and did not take back; breaks the rule of each. Call it when a
+    /// native driver has been stopped. Driver code is what runs inside [`call_driver`](Self::call_driver), system threads
+    /// and DPCs included.
+    pub fn check_native_leaks(&self) -> Vec<Leak> {
+        self.check_leaks(&Scope::Native)
+    }
+
+    fn check_leaks(&self, scope: &Scope) -> Vec<Leak> {
+        self.check_freed_pool();
+        let mut leaks = Vec::new();
+        self.pool_leaks(scope, &mut leaks);
+        self.thread_leaks(scope, &mut leaks);
+        self.queue_leaks(scope, &mut leaks);
+        self.memory_leaks(scope, &mut leaks);
+        for (handle, kind, opened_by) in self.objects.open_handles() {
+            if scope.has(&opened_by) {
+                let text = format!("{kind} handle {handle:#x}, by {}", opened_by.describe(self));
+                leaks.push(Leak { rule: &NT_HANDLE_LEAKED, text });
+            }
+        }
+        for rule in LEAK_RULES {
+            let found: Vec<_> = leaks.iter().filter(|leak| std::ptr::eq(leak.rule, *rule)).collect();
+            self.rules.check(rule, found.is_empty(), || {
+                let list: Vec<_> = found.iter().take(10).map(|leak| leak.text.as_str()).collect();
+                let more = found.len().saturating_sub(list.len());
+                let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+                Details::new(format!("{} left: {}{more}", found.len(), list.join("; ")))
+                    .params([0, 0, found.len() as u64])
+            });
+        }
+        leaks
+    }
+
+    fn pool_leaks(&self, scope: &Scope, leaks: &mut Vec<Leak>) {
+        for leak in self.pool.outstanding(self).into_iter().filter(|leak| scope.has(&leak.at)) {
+            let (rule, what): (&'static Rule, _) = match leak.used_as {
+                PoolUse::Driver => (&NT_POOL_LEAKED, format!("tag '{}'", tag_text(leak.tag))),
+                PoolUse::Service("an MDL") => (&NT_MDL_LEAKED, "an MDL".to_owned()),
+                PoolUse::PagesMdl => (&NT_MDL_LEAKED, "an MDL of MmAllocatePagesForMdlEx".to_owned()),
+                PoolUse::Service(what) => (&NT_POOL_LEAKED, what.to_owned()),
+            };
+            let text = format!("{:#x} bytes at {:#x}, {what}, by {}", leak.size, leak.address, leak.site);
+            leaks.push(Leak { rule, text });
+        }
+    }
+
+    fn thread_leaks(&self, scope: &Scope, leaks: &mut Vec<Leak>) {
+        for thread in self.objects.threads() {
+            let ours = match scope {
+                Scope::Native => thread.kind() == ThreadKind::NativeSystem && scope.has(&thread.creator()),
+                Scope::Image(range) => range.contains(&thread.start_address()),
+            };
+            if ours && !thread.has_ended() {
+                let creator = thread.creator();
+                let text = format!("thread {} ({}), by {}", thread.id(), thread.name(), creator.describe(self));
+                leaks.push(Leak { rule: &NT_THREAD_LEAKED, text });
+            }
+        }
+    }
+
+    fn queue_leaks(&self, scope: &Scope, leaks: &mut Vec<Leak>) {
+        for (address, set_by) in self.timers.set() {
+            if scope.has(&set_by) {
+                let text = format!("the timer at {address:#x}, by {}", set_by.describe(self));
+                leaks.push(Leak { rule: &NT_TIMER_LEAKED, text });
+            }
+        }
+        for (address, routine) in self.dpcs.queued() {
+            let ours = match scope {
+                Scope::Native => !self.images.contains(routine),
+                Scope::Image(range) => range.contains(&routine),
+            };
+            if ours {
+                leaks.push(Leak { rule: &NT_DPC_LEAKED, text: format!("the DPC at {address:#x}") });
+            }
+        }
+    }
+
+    fn memory_leaks(&self, scope: &Scope, leaks: &mut Vec<Leak>) {
+        for object in self.memory.physical.objects() {
+            let kind = object.kind();
+            if matches!(kind, PageKind::Contiguous | PageKind::MdlPages) && scope.has(&object.site()) {
+                let text = format!("{} pages ({kind:?}), by {}", object.pages(), object.site().describe(self));
+                leaks.push(Leak { rule: &NT_PAGES_LEAKED, text });
+            }
+        }
+        let mapping = |purpose: Purpose| {
+            matches!(purpose, Purpose::MdlMapping(_) | Purpose::IoSpace | Purpose::MappingAddress(_))
+        };
+        for region in self.memory.regions.select(|region| mapping(region.purpose) && scope.has(&region.site)) {
+            let text = format!("{region:?}, by {}", region.site.describe(self));
+            leaks.push(Leak { rule: &NT_MAP_LEAKED, text });
+        }
+    }
+
+    /// Unmaps a driver whose entry point was not called, or failed, or has been unloaded. What it left behind breaks a
+    /// rule each; an image that a thread still runs in stays mapped.
+    ///
+    /// Returns whether it was unmapped.
+    pub fn unload_image(&self, image: &Arc<Image>) -> bool {
+        let range = image.base()..image.base() + image.size();
+        let leaks = self.check_leaks(&Scope::Image(range));
+        let in_use = [&NT_THREAD_LEAKED, &NT_TIMER_LEAKED, &NT_DPC_LEAKED];
+        let busy = leaks.iter().any(|leak| in_use.iter().any(|rule| std::ptr::eq(*rule, leak.rule)));
+        if busy || !self.images.remove(image) {
+            return false;
+        }
+        image.mapped.unmap(self);
+        true
+    }
+}
+
+static LEAK_RULES: &[&Rule] = &[
+    &NT_POOL_LEAKED,
+    &NT_THREAD_LEAKED,
+    &NT_TIMER_LEAKED,
+    &NT_DPC_LEAKED,
+    &NT_HANDLE_LEAKED,
+    &NT_PAGES_LEAKED,
+    &NT_MDL_LEAKED,
+    &NT_MAP_LEAKED,
+];

@@ -1,0 +1,195 @@
+//! Memory: physical pages, kernel mappings, MDLs, device ranges.
+//!
+//! A page is real: it belongs to a [`PageObject`] with a memfd, has a frame number in a fake physical space, and can be
+//! mapped any number of times, into the kernel, into a process of the model ([`crate::Process`]) or into another Linux
+//! process. Drivers see addresses, MDLs and physical addresses as on Windows; self-built MDLs (a driver that fills in
+//! frame numbers and sets `MDL_PAGES_LOCKED`) work.
+//!
+//! What is checked, beside each routine's own preconditions: a frame that is mapped must be RAM that is allocated and
+//! resident at that moment; all mappings of a page have one cache type; no mapping is left when a page is freed; a
+//! mapping is removed once.
+
+pub(crate) mod contiguous;
+pub(crate) mod host;
+pub(crate) mod io_space;
+pub(crate) mod mapping;
+pub(crate) mod mdl;
+mod mdl_header;
+pub(crate) mod physical;
+mod pin;
+pub(crate) mod regions;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use host::{PAGE_SIZE, Rights};
+pub use mdl::Mdl;
+pub use physical::{CacheType, PageKind, PageObject};
+
+use crate::cpu::Site;
+use crate::kernel::Machine;
+use crate::rules::Details;
+use crate::rules_memory::NT_MAP_LEFT;
+use physical::{PageRequest, PhysicalMemory};
+use regions::{Backing, PageRun, Purpose, Region, Regions};
+
+/// Memory of one machine.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) physical: PhysicalMemory,
+    pub(crate) regions: Regions,
+    pub(crate) mdls: mdl::MdlTable,
+    /// Allocations until one fails; 0: none will.
+    fail_in: AtomicU64,
+}
+
+impl Memory {
+    pub(crate) fn new(ram: u64) -> Self {
+        Self {
+            physical: PhysicalMemory::new(ram),
+            regions: Regions::default(),
+            mdls: mdl::MdlTable::default(),
+            fail_in: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn allocate_device_memory(&self, base: u64, pages: usize) -> Option<Arc<PageObject>> {
+        self.physical.allocate(&PageRequest {
+            pages,
+            kind: PageKind::DeviceRam,
+            contiguous: true,
+            highest: u64::MAX,
+            lowest: 0,
+            cache: None,
+            tag: 0,
+            site: Site::here(),
+            fixed: Some(base / PAGE_SIZE as u64),
+        })
+    }
+
+    /// Whether the allocation that is about to be made must fail.
+    pub(crate) fn must_fail(&self) -> bool {
+        if self.fail_in.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let count = |left: u64| left.checked_sub(1);
+        self.fail_in.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) == Ok(1)
+    }
+
+    /// Maps a whole object for the model or for a service and enters it in the table.
+    pub(crate) fn map_object(&self, object: &Arc<PageObject>, purpose: Purpose, cache: CacheType) -> Option<usize> {
+        let runs = vec![PageRun { object: object.clone(), first: 0, count: object.pages() }];
+        let start = regions::map_runs(&runs, Rights::ReadWrite).ok()?;
+        self.regions.insert(Region {
+            start,
+            bytes: object.pages() * PAGE_SIZE,
+            backing: Backing::Pages(runs),
+            purpose,
+            rights: Rights::ReadWrite,
+            cache,
+            site: Site::here(),
+        });
+        Some(start)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        for region in self.regions.select(|_| true) {
+            host::unmap(region.start, region.bytes);
+        }
+    }
+}
+
+impl Machine {
+    /// Lets the `nth` allocation from now on fail: pool, contiguous memory, pages, MDLs, mappings alike. 1 is the next
+    /// one; 0 switches it off.
+    pub fn fail_allocation(&self, nth: u64) {
+        self.memory.fail_in.store(nth, Ordering::Relaxed);
+    }
+
+    /// Allocations left until the injected failure; 0 when it has happened or was not asked for.
+    pub fn allocations_until_failure(&self) -> u64 {
+        self.memory.fail_in.load(Ordering::Relaxed)
+    }
+
+    /// Allocates pages for the model itself or for processes: zeroed, not mapped anywhere.
+    ///
+    /// Returns `None` when the machine has no memory left.
+    pub fn allocate_pages(&self, pages: usize, kind: PageKind, tag: u32) -> Option<Arc<PageObject>> {
+        self.memory.physical.allocate(&PageRequest {
+            pages,
+            kind,
+            contiguous: false,
+            highest: u64::MAX,
+            lowest: 0,
+            cache: None,
+            tag,
+            site: Site::here(),
+            fixed: None,
+        })
+    }
+
+    /// Frees pages from [`allocate_pages`](Self::allocate_pages). Mappings that are left break NT-MAP-LEFT.
+    pub fn free_pages(&self, object: &Arc<PageObject>) {
+        self.check_unmapped(object, 0);
+        self.memory.physical.free(object);
+    }
+
+    /// Maps pages for the model itself; the mapping does not count as a driver's.
+    ///
+    /// Returns `None` when the host has no address space or descriptor left.
+    pub fn map_for_model(&self, object: &Arc<PageObject>) -> Option<usize> {
+        self.memory.map_object(object, Purpose::Model, CacheType::Cached)
+    }
+
+    /// Removes a mapping that [`map_for_model`](Self::map_for_model) made.
+    pub fn unmap_for_model(&self, address: usize) {
+        if let Some(region) = self.memory.regions.at(address).filter(|region| region.purpose == Purpose::Model) {
+            self.memory.regions.remove(address);
+            host::unmap(region.start, region.bytes);
+        }
+    }
+
+    /// The page under a kernel or user address: object, page index, offset in the page.
+    pub fn page_at(&self, address: usize) -> Option<(Arc<PageObject>, usize, usize)> {
+        self.memory.regions.find(address)?.page(address)
+    }
+
+    /// The page with frame number `frame`: object and page index. `None` when it is no allocated page.
+    pub fn page_of_frame(&self, frame: u64) -> Option<(Arc<PageObject>, usize)> {
+        match self.memory.physical.frame(frame)? {
+            physical::Frame::Page(object, index) => Some((object, index)),
+            physical::Frame::Register(..) => None,
+        }
+    }
+
+    /// A page that is freed must not be mapped any more. `own`: mappings that the allocation itself made.
+    pub(crate) fn check_unmapped(&self, object: &Arc<PageObject>, own: u32) {
+        let left = (0..object.pages()).find(|index| {
+            let state = object.state(*index);
+            state.maps.load(Ordering::Relaxed) > own || state.locks.load(Ordering::Relaxed) != 0
+        });
+        self.rules.check(&NT_MAP_LEFT, left.is_none(), || {
+            let index = left.unwrap_or_default();
+            let users: Vec<_> = self
+                .memory
+                .regions
+                .select(|region| !matches!(region.purpose, Purpose::Pool | Purpose::Contiguous | Purpose::Model))
+                .into_iter()
+                .filter(|region| region.pages().iter().any(|(other, at)| Arc::ptr_eq(other, object) && *at == index))
+                .map(|region| format!("{:#x} ({})", region.start, region.site.describe(self)))
+                .collect();
+            Details::new(format!(
+                "page frame {:#x}, allocated by {}, is freed while it is mapped at [{}] and locked {} times",
+                object.frame(index),
+                object.site().describe(self),
+                users.join(", "),
+                object.state(index).locks.load(Ordering::Relaxed)
+            ))
+            .params([object.frame(index), 0, 0])
+        });
+    }
+}

@@ -1,0 +1,595 @@
+//! Rules with names: what a driver must do, where that is written, and what happened when it did not.
+//!
+//! A [`Rule`] is a static, declared with [`rules!`](crate::rules!) in the crate that enforces it and gathered there in a
+//! [`RuleList`]. A [`Rulebook`] (one per simulated machine) counts every evaluation, so that a report can say which
+//! rules *held*, which were *broken* and which were *not reached*; "no violation" alone proves nothing.
+//!
+//! ```
+//! use nt_model::{Details, Policy, Rulebook, rules};
+//!
+//! rules! {
+//!     /// The rules of this example.
+//!     pub list EXAMPLE_RULES;
+//!     /// A box is closed before it is shipped.
+//!     BOX_CLOSED = "EX-BOX-CLOSED" {
+//!         title: "a box is closed before it is shipped",
+//!         source: "Packing handbook, section 3",
+//!         bugcheck: (0xC4, 0x100),
+//!         fix: "close the box first",
+//!     }
+//! }
+//!
+//! let book = Rulebook::new(Policy::Collect, &[&EXAMPLE_RULES]);
+//! let open = true;
+//! let held = book.check(&BOX_CLOSED, !open, || Details::new("the lid is open").params([1, 2, 3]));
+//! assert!(!held);
+//! assert_eq!(book.violations()[0].rule.name, "EX-BOX-CLOSED");
+//! assert_eq!(book.rules_run(), 1);
+//! ```
+//!
+//! An evaluation that holds costs one increment of a counter that belongs to the calling thread: no lock, no allocation,
+//! no shared cache line.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::cpu;
+
+/// How many distinct rules one process may register.
+pub const MAX_RULES: usize = 512;
+/// How many violations a rulebook keeps; further ones are counted only.
+pub const MAX_VIOLATIONS: usize = 1000;
+
+/// A rule that a driver must keep.
+#[derive(Debug)]
+pub struct Rule {
+    /// Unique name, upper case with hyphens, beginning with the area: `NT-IRQL-MAX`.
+    pub name: &'static str,
+    /// What the rule demands, as one sentence without a full stop.
+    pub title: &'static str,
+    /// Document and section that the demand was read in.
+    pub source: &'static str,
+    /// Bug check code and first parameter that Windows (or Driver Verifier) raises for this; `None` where it raises none.
+    pub bugcheck: Option<(u32, u64)>,
+    /// What the driver's author should do, in one sentence.
+    pub fix: &'static str,
+    /// Process-wide number plus one; 0 until registered.
+    id: AtomicU32,
+}
+
+impl Rule {
+    /// For [`rules!`](crate::rules!).
+    pub const fn new(
+        name: &'static str,
+        title: &'static str,
+        source: &'static str,
+        bugcheck: Option<(u32, u64)>,
+        fix: &'static str,
+    ) -> Self {
+        Self { name, title, source, bugcheck, fix, id: AtomicU32::new(0) }
+    }
+
+    /// Index into counter arrays. Registers the rule when nobody has.
+    #[inline]
+    fn index(&self) -> usize {
+        match self.id.load(Ordering::Relaxed) {
+            0 => self.register(),
+            id => id as usize - 1,
+        }
+    }
+
+    #[cold]
+    fn register(&self) -> usize {
+        static LAST: Mutex<u32> = Mutex::new(0);
+        let mut last = LAST.lock();
+        if self.id.load(Ordering::Relaxed) == 0 {
+            assert!((*last as usize) < MAX_RULES, "more than {MAX_RULES} rules");
+            *last += 1;
+            self.id.store(*last, Ordering::Relaxed);
+        }
+        self.id.load(Ordering::Relaxed) as usize - 1
+    }
+}
+
+/// The rules of one crate or area.
+#[derive(Debug)]
+pub struct RuleList(pub &'static [&'static Rule]);
+
+/// Declares rules as statics, and a [`RuleList`] of them. See the module's example.
+#[macro_export]
+macro_rules! rules {
+    (
+        $(#[$lm:meta])* $lv:vis list $list:ident;
+        $(
+            $(#[$m:meta])*
+            $id:ident = $name:literal {
+                title: $title:literal,
+                source: $source:literal,
+                bugcheck: $bugcheck:tt,
+                fix: $fix:literal $(,)?
+            }
+        )*
+    ) => {
+        $(
+            $(#[$m])*
+            pub static $id: $crate::Rule =
+                $crate::Rule::new($name, $title, $source, $crate::rules!(@bugcheck $bugcheck), $fix);
+        )*
+        $(#[$lm])*
+        $lv static $list: $crate::RuleList = $crate::RuleList(&[$(&$id),*]);
+    };
+    (@bugcheck none) => { None };
+    (@bugcheck ($code:literal, $param:literal)) => { Some(($code, $param)) };
+}
+
+/// What a rulebook does with a violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// The first violation is printed like a bug check and stops the machine: waits end, driver code is left at its next
+    /// call of a service. The process lives on; a runner asks [`Rulebook::stopped`] and exits 1. The default of tools.
+    Stop,
+    /// Violations are recorded and the call goes on with a defined value. For tests that break rules on purpose.
+    Collect,
+}
+
+/// What a check found, in numbers and words.
+#[derive(Clone, Debug, Default)]
+pub struct Details {
+    text: String,
+    code: Option<u32>,
+    param1: Option<u64>,
+    params: [u64; 3],
+}
+
+impl Details {
+    /// `text`: what happened, one sentence without a full stop.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// Parameters two to four of the bug check.
+    #[must_use]
+    pub fn params(mut self, params: [u64; 3]) -> Self {
+        self.params = params;
+        self
+    }
+
+    /// Another bug check code than the rule's own.
+    #[must_use]
+    pub fn code(mut self, code: u32) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// Parameter one, where the rule's own is not precise enough.
+    #[must_use]
+    pub fn param1(mut self, param1: u64) -> Self {
+        self.param1 = Some(param1);
+        self
+    }
+}
+
+impl From<String> for Details {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<&str> for Details {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+/// Where the call that broke a rule came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Code of a loaded image: its name and the return address relative to its base (what a disassembler or
+    /// `llvm-symbolizer` takes, less the preferred base).
+    Image {
+        /// File name of the image.
+        image: String,
+        /// Return address less the image's base.
+        rva: u64,
+    },
+    /// Natively linked code.
+    Native {
+        /// Source file.
+        file: &'static str,
+        /// Line in it.
+        line: u32,
+    },
+    /// An address in no image.
+    Address(u64),
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Image { image, rva } => write!(f, "{image}+{rva:#x}"),
+            Self::Native { file, line } => write!(f, "{file}:{line}"),
+            Self::Address(address) => write!(f, "{address:#x}"),
+        }
+    }
+}
+
+/// The service call during which a rule was broken.
+#[derive(Clone, Debug)]
+pub struct CallRecord {
+    /// Routine or DDI, by Microsoft's name.
+    pub routine: &'static str,
+    /// Argument names and values.
+    pub arguments: Vec<(&'static str, u64)>,
+    /// Who called.
+    pub caller: Caller,
+}
+
+/// What the calling thread was doing.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// The service that the driver was in, if any.
+    pub call: Option<CallRecord>,
+    /// The driver entry points that the thread is in, outermost first: `["DxgkDdiSubmitCommand"]`.
+    pub entries: Vec<&'static str>,
+    /// Thread number in its machine; 0 for a thread that is in none.
+    pub thread: u64,
+    /// Thread name.
+    pub thread_name: String,
+    /// IRQL at the time.
+    pub irql: u8,
+}
+
+/// A broken rule.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// Which.
+    pub rule: &'static Rule,
+    /// Bug check code; 0 where Windows has none for this.
+    pub code: u32,
+    /// Its four parameters.
+    pub params: [u64; 4],
+    /// What happened.
+    pub detail: String,
+    /// Who did it.
+    pub context: Context,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p1, p2, p3, p4] = self.params;
+        writeln!(f, "*** STOP: 0x{:08X} (0x{p1:X}, 0x{p2:X}, 0x{p3:X}, 0x{p4:X})", self.code)?;
+        writeln!(f, "    rule    {}: {}", self.rule.name, self.rule.title)?;
+        writeln!(f, "    found   {}", self.detail)?;
+        writeln!(f, "    source  {}", self.rule.source)?;
+        if let Some(call) = &self.context.call {
+            write!(f, "    call    {}(", call.routine)?;
+            for (i, (name, value)) in call.arguments.iter().enumerate() {
+                write!(f, "{}{name}={value:#x}", if i == 0 { "" } else { ", " })?;
+            }
+            writeln!(f, ") from {}", call.caller)?;
+        }
+        if !self.context.entries.is_empty() {
+            writeln!(f, "    in      {}", self.context.entries.join(" > "))?;
+        }
+        writeln!(
+            f,
+            "    thread  {} {:?}, IRQL {}",
+            self.context.thread, self.context.thread_name, self.context.irql
+        )?;
+        write!(f, "    fix     {}", self.rule.fix)
+    }
+}
+
+/// One rule's line in a report.
+#[derive(Clone, Debug)]
+pub struct RuleReport {
+    /// Which.
+    pub rule: &'static Rule,
+    /// How often it was evaluated.
+    pub evaluations: u64,
+    /// How often it was broken.
+    pub broken: u64,
+}
+
+/// Counters of one thread. Only that thread writes them.
+#[derive(Debug)]
+pub(crate) struct Counts(Box<[AtomicU64; MAX_RULES]>);
+
+impl Counts {
+    fn new() -> Self {
+        Self(Box::new([const { AtomicU64::new(0) }; MAX_RULES]))
+    }
+
+    /// Adds one, on the owning thread.
+    #[inline]
+    pub(crate) fn count_own(&self, index: usize) {
+        // A plain load and store: nobody else writes, and a reader that misses the last one reports one less.
+        let counter = &self.0[index];
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+type Sink = Arc<dyn Fn(&Violation) + Send + Sync>;
+
+/// What is known about every rule on one machine.
+pub struct Rulebook {
+    policy: Policy,
+    rules: Mutex<Vec<&'static Rule>>,
+    /// Evaluations by threads that have ended or never had counters of their own.
+    base: Counts,
+    threads: Mutex<Vec<Arc<Counts>>>,
+    broken: Counts,
+    violations: Mutex<Vec<Violation>>,
+    halted: AtomicBool,
+    stop: OnceLock<Violation>,
+    sink: Mutex<Option<Sink>>,
+    on_stop: Mutex<Option<Box<dyn Fn() + Send + Sync>>>,
+}
+
+impl fmt::Debug for Rulebook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rulebook")
+            .field("policy", &self.policy)
+            .field("rules_run", &self.rules_run())
+            .field("violations", &self.violations.lock().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Rulebook {
+    /// A book with the rules of `lists`.
+    pub fn new(policy: Policy, lists: &[&RuleList]) -> Self {
+        let book = Self {
+            policy,
+            rules: Mutex::new(Vec::new()),
+            base: Counts::new(),
+            threads: Mutex::new(Vec::new()),
+            broken: Counts::new(),
+            violations: Mutex::new(Vec::new()),
+            halted: AtomicBool::new(false),
+            stop: OnceLock::new(),
+            sink: Mutex::new(None),
+            on_stop: Mutex::new(None),
+        };
+        for list in lists {
+            book.register(list);
+        }
+        book
+    }
+
+    /// Adds rules, so that a report shows them as "not reached" when nothing evaluates them.
+    pub fn register(&self, list: &RuleList) {
+        let mut rules = self.rules.lock();
+        for rule in list.0 {
+            rule.index();
+            if !rules.iter().any(|known| std::ptr::eq(*known, *rule)) {
+                rules.push(rule);
+            }
+        }
+    }
+
+    /// What happens at a violation.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Called for every recorded violation, on the thread that broke the rule. Without a sink, [`Policy::Stop`] prints
+    /// the first one to standard error.
+    pub fn set_sink(&self, sink: impl Fn(&Violation) + Send + Sync + 'static) {
+        *self.sink.lock() = Some(Arc::new(sink));
+    }
+
+    pub(crate) fn set_on_stop(&self, hook: impl Fn() + Send + Sync + 'static) {
+        *self.on_stop.lock() = Some(Box::new(hook));
+    }
+
+    /// Evaluates `rule`: counts, and records a violation when `holds` is false. Returns `holds`.
+    ///
+    /// IRQL: any. Cost when it holds: one or two nanoseconds.
+    #[inline]
+    #[track_caller]
+    pub fn check<D: Into<Details>>(&self, rule: &'static Rule, holds: bool, details: impl FnOnce() -> D) -> bool {
+        self.count(rule);
+        if !holds {
+            self.record(rule, details().into(), false);
+        }
+        holds
+    }
+
+    /// Counts an evaluation of `rule` that held.
+    #[inline]
+    pub fn count(&self, rule: &'static Rule) {
+        let index = rule.index();
+        if !cpu::count_rule(self, index) {
+            self.base.0[index].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Records a violation of `rule` that was found in another way than by [`check`](Self::check).
+    pub fn broken(&self, rule: &'static Rule, details: impl Into<Details>) {
+        self.count(rule);
+        self.record(rule, details.into(), false);
+    }
+
+    /// Records a violation after which the machine cannot go on, whatever the policy.
+    #[track_caller]
+    pub(crate) fn broken_fatally(&self, rule: &'static Rule, details: impl Into<Details>) {
+        self.count(rule);
+        self.record(rule, details.into(), true);
+    }
+
+    /// Stops the machine without a violation: it is being dropped.
+    pub(crate) fn halt_quietly(&self) {
+        self.halted.store(true, Ordering::SeqCst);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(&self, rule: &'static Rule, details: Details, fatal: bool) {
+        let (code, param1) = rule.bugcheck.unwrap_or((0, 0));
+        let [p2, p3, p4] = details.params;
+        let violation = Violation {
+            rule,
+            code: details.code.unwrap_or(code),
+            params: [details.param1.unwrap_or(param1), p2, p3, p4],
+            detail: details.text,
+            context: cpu::context(),
+        };
+        let stops = fatal || self.policy == Policy::Stop;
+        let first = stops && self.stop.set(violation.clone()).is_ok();
+        {
+            let mut violations = self.violations.lock();
+            // After a stop nothing that driver code does is its own fault any more.
+            if self.is_stopped() && !first {
+                return;
+            }
+            self.broken.0[rule.index()].fetch_add(1, Ordering::Relaxed);
+            if violations.len() >= MAX_VIOLATIONS {
+                return;
+            }
+            violations.push(violation.clone());
+        }
+        let sink = self.sink.lock().clone();
+        match sink {
+            Some(sink) => sink(&violation),
+            None if first && self.policy == Policy::Stop => eprintln!("{violation}"),
+            None => (),
+        }
+        if first {
+            self.halted.store(true, Ordering::SeqCst);
+            if let Some(hook) = &*self.on_stop.lock() {
+                hook();
+            }
+        }
+    }
+
+    /// Whether the machine has stopped.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.halted.load(Ordering::Relaxed)
+    }
+
+    /// The violation that stopped the machine.
+    pub fn stopped(&self) -> Option<&Violation> {
+        self.stop.get()
+    }
+
+    /// Every recorded violation, oldest first.
+    pub fn violations(&self) -> Vec<Violation> {
+        self.violations.lock().clone()
+    }
+
+    /// Takes the recorded violations, so that the next look sees only new ones.
+    pub fn take_violations(&self) -> Vec<Violation> {
+        std::mem::take(&mut *self.violations.lock())
+    }
+
+    /// Whether `rule` was broken at least once.
+    pub fn was_broken(&self, rule: &'static Rule) -> bool {
+        self.broken.0[rule.index()].load(Ordering::Relaxed) != 0
+    }
+
+    /// How often `rule` was evaluated.
+    pub fn evaluations(&self, rule: &'static Rule) -> u64 {
+        let index = rule.index();
+        let threads = self.threads.lock();
+        let own = self.base.0[index].load(Ordering::Relaxed);
+        threads.iter().fold(own, |sum, counts| sum + counts.0[index].load(Ordering::Relaxed))
+    }
+
+    /// How many distinct rules were evaluated at least once.
+    pub fn rules_run(&self) -> usize {
+        let rules = self.rules.lock().clone();
+        rules.into_iter().filter(|rule| self.evaluations(rule) != 0).count()
+    }
+
+    /// Every registered rule, with its counts.
+    pub fn report(&self) -> Vec<RuleReport> {
+        let rules = self.rules.lock().clone();
+        let report = |rule: &'static Rule| RuleReport {
+            rule,
+            evaluations: self.evaluations(rule),
+            broken: self.broken.0[rule.index()].load(Ordering::Relaxed),
+        };
+        rules.into_iter().map(report).collect()
+    }
+
+    /// Gives a thread counters of its own.
+    pub(crate) fn add_counts(&self) -> Arc<Counts> {
+        let counts = Arc::new(Counts::new());
+        self.threads.lock().push(counts.clone());
+        counts
+    }
+
+    /// Adds a thread's counters to the base when the thread ends.
+    pub(crate) fn retire_counts(&self, counts: &Arc<Counts>) {
+        let mut threads = self.threads.lock();
+        let Some(at) = threads.iter().position(|known| Arc::ptr_eq(known, counts)) else { return };
+        threads.swap_remove(at);
+        for (sum, count) in self.base.0.iter().zip(counts.0.iter()) {
+            sum.fetch_add(count.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    rules! {
+        list TEST_RULES;
+        /// For these tests.
+        FIRST = "TEST-FIRST" { title: "one", source: "here", bugcheck: (0xC4, 0x1), fix: "none" }
+        /// For these tests.
+        SECOND = "TEST-SECOND" { title: "two", source: "here", bugcheck: none, fix: "none" }
+    }
+
+    #[test]
+    fn collect_records_and_goes_on() {
+        let book = Rulebook::new(Policy::Collect, &[&TEST_RULES]);
+        assert!(book.check(&FIRST, true, || ""));
+        assert!(!book.check(&FIRST, false, || Details::new("no").params([2, 3, 4])));
+        assert!(!book.check(&SECOND, false, || "no either"));
+        assert_eq!(book.evaluations(&FIRST), 2);
+        assert!(!book.is_stopped());
+        let violations = book.violations();
+        assert_eq!((violations[0].code, violations[0].params), (0xC4, [1, 2, 3, 4]));
+        assert_eq!(violations[1].code, 0);
+        assert_eq!(book.rules_run(), 2);
+    }
+
+    #[test]
+    fn stop_keeps_the_first_violation_only() {
+        let book = Rulebook::new(Policy::Stop, &[&TEST_RULES]);
+        let seen = Arc::new(AtomicU32::new(0));
+        let counter = seen.clone();
+        book.set_sink(move |_| _ = counter.fetch_add(1, Ordering::Relaxed));
+        book.broken(&FIRST, "first");
+        book.broken(&SECOND, "second");
+        assert!(book.is_stopped());
+        assert_eq!(book.stopped().map(|v| v.rule.name), Some("TEST-FIRST"));
+        assert_eq!(book.violations().len(), 1);
+        assert_eq!(seen.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_rule_that_nobody_evaluates_is_in_the_report() {
+        let book = Rulebook::new(Policy::Collect, &[&TEST_RULES]);
+        book.count(&FIRST);
+        let report = book.report();
+        assert_eq!(report.iter().map(|r| r.evaluations).collect::<Vec<_>>(), [1, 0]);
+    }
+
+    #[test]
+    fn counts_of_ended_threads_stay() {
+        let book = Rulebook::new(Policy::Collect, &[&TEST_RULES]);
+        let counts = book.add_counts();
+        counts.count_own(FIRST.index());
+        assert_eq!(book.evaluations(&FIRST), 1);
+        book.retire_counts(&counts);
+        assert_eq!(book.evaluations(&FIRST), 1);
+    }
+}

@@ -1,0 +1,42 @@
+//! The kernel's exports as images import them: thin win64 wrappers over the services of [`Machine`](crate::Machine).
+//!
+//! One file per family. A wrapper turns pointers into references, NT's encodings into ours, and nothing else.
+
+pub(crate) mod chkstk;
+pub(crate) mod crt;
+pub(crate) mod data;
+pub(crate) mod debug;
+pub(crate) mod etw;
+pub(crate) mod io;
+pub(crate) mod memory;
+pub(crate) mod pool;
+pub(crate) mod process;
+pub(crate) mod registry;
+pub(crate) mod rtl;
+pub(crate) mod sync;
+pub(crate) mod wait;
+
+use crate::shim::{In, ShimEntry};
+
+/// Every table of the kernel's exports.
+pub(crate) static TABLES: &[&[ShimEntry]] = &[
+    chkstk::CHKSTK,
+    crt::CRT,
+    crt::CRT_ALIASES,
+    debug::DEBUG,
+    debug::DEBUG_VARIADIC,
+    etw::ETW,
+    io::IO,
+    memory::MEMORY,
+    pool::POOL,
+    process::PROCESS,
+    registry::REGISTRY,
+    rtl::RTL,
+    sync::SYNC,
+    wait::WAIT,
+];
+
+/// A pointer by address, as if driver code had passed it.
+pub(crate) fn pointer<T>(address: usize) -> In<T> {
+    crate::shim::in_from_address(address)
+}

@@ -1,0 +1,150 @@
+//! The I/O manager.
+
+use crate::records::{UnicodeString, status, status::NtStatus};
+use crate::records_io::IRP;
+use crate::rules::Details;
+use crate::rules_nt::NT_UNICODE_STRING;
+use crate::shim::{In, Out};
+use crate::shims;
+
+/// A name that a driver passed.
+pub(crate) fn name(m: &crate::kernel::Machine, string: In<UnicodeString>) -> String {
+    let Some(string) = string.get_opt() else { return String::new() };
+    let good = string.length.is_multiple_of(2)
+        && string.length <= string.maximum_length
+        && (string.length == 0 || !string.buffer.is_null());
+    let found = m.rules.check(&NT_UNICODE_STRING, good, || {
+        Details::new(format!(
+            "length {}, maximum {}, buffer {:p}",
+            string.length, string.maximum_length, string.buffer
+        ))
+    });
+    if found { string.text() } else { String::new() }
+}
+
+shims! {
+    pub(crate) table IO;
+
+    fn IoCreateDevice(
+        m, driver: usize, extension: u32, device_name: In<UnicodeString>, kind: u32, characteristics: u32,
+        _exclusive: u8, device: Out<usize>,
+    ) -> NtStatus {
+        match m.create_device(driver, extension, &name(m, device_name), kind, characteristics) {
+            Ok(address) => {
+                device.set(address);
+                status::SUCCESS
+            }
+            Err(status) => status,
+        }
+    }
+
+    fn IoCreateDeviceSecure(
+        m, driver: usize, extension: u32, device_name: In<UnicodeString>, kind: u32, characteristics: u32,
+        _exclusive: u8, _sddl: usize, _guid: usize, device: Out<usize>,
+    ) -> NtStatus {
+        match m.create_device(driver, extension, &name(m, device_name), kind, characteristics) {
+            Ok(address) => {
+                device.set(address);
+                status::SUCCESS
+            }
+            Err(status) => status,
+        }
+    }
+
+    fn IoDeleteDevice(m, device: usize) {
+        m.delete_device(device);
+    }
+
+    fn IoCreateSymbolicLink(m, link: In<UnicodeString>, target: In<UnicodeString>) -> NtStatus {
+        m.create_symbolic_link(&name(m, link), &name(m, target)).err().unwrap_or(status::SUCCESS)
+    }
+
+    fn IoDeleteSymbolicLink(m, link: In<UnicodeString>) -> NtStatus {
+        m.delete_symbolic_link(&name(m, link)).err().unwrap_or(status::SUCCESS)
+    }
+
+    fn IoGetDeviceObjectPointer(
+        m, object_name: In<UnicodeString>, _access: u32, file: Out<usize>, device: Out<usize>,
+    ) -> NtStatus {
+        match m.device_object_pointer(&name(m, object_name)) {
+            Ok((file_object, device_object)) => {
+                file.set(file_object);
+                device.set(device_object);
+                status::SUCCESS
+            }
+            Err(status) => status,
+        }
+    }
+
+    fn IoAttachDeviceToDeviceStack(m, source: usize, target: usize) -> usize {
+        m.attach_device(source, target)
+    }
+
+    fn IoDetachDevice(m, target: usize) {
+        m.detach_device(target);
+    }
+
+    fn IoBuildDeviceIoControlRequest(
+        m, code: u32, device: usize, input: usize, input_length: u32, output: usize, output_length: u32, internal: u8,
+        event: usize, iosb: usize,
+    ) -> usize {
+        let request = crate::io::ControlRequest {
+            code,
+            device,
+            input: (input, input_length as usize),
+            output: (output, output_length as usize),
+            internal: internal != 0,
+            event,
+            iosb,
+        };
+        m.build_control_request(&request).unwrap_or(0)
+    }
+
+    fn IoAllocateIrp(m, locations: i8, _charge: u8) -> usize {
+        m.allocate_irp(locations).unwrap_or(0)
+    }
+
+    fn IoFreeIrp(m, irp: usize) {
+        m.free_irp(irp);
+    }
+
+    fn IofCallDriver(m, device: usize, irp: usize) -> NtStatus {
+        m.call_device(device, irp)
+    }
+
+    fn IofCompleteRequest(m, irp: In<IRP>, _boost: i8) {
+        m.complete_request(irp.address());
+    }
+
+    fn IoAllocateWorkItem(m, device: usize) -> usize {
+        m.allocate_work_item(device)
+    }
+
+    fn IoFreeWorkItem(m, item: usize) {
+        m.free_work_item(item);
+    }
+
+    fn IoQueueWorkItem(m, item: usize, routine: usize, _queue: u32, context: usize) {
+        m.queue_work_item(item, routine, context, false);
+    }
+
+    fn IoQueueWorkItemEx(m, item: usize, routine: usize, _queue: u32, context: usize) {
+        m.queue_work_item(item, routine, context, true);
+    }
+
+    // WORK_QUEUE_ITEM: list entry, routine at 0x10, parameter at 0x18.
+    fn ExQueueWorkItem(m, item: In<[usize; 4]>, _queue: u32) {
+        let [_, _, routine, parameter] = *item.get();
+        m.queue_work(0, routine, [parameter, 0, 0]);
+    }
+
+    // The dispatch routine of functions that a driver does not serve.
+    fn IopInvalidDeviceRequest(m, _device: usize, irp: usize) -> NtStatus {
+        crate::io::refuse(m, irp)
+    }
+}
+
+/// Address of the dispatch routine that a fresh driver object is filled with.
+pub(crate) fn invalid_request_address() -> usize {
+    IopInvalidDeviceRequest::thunk as *const () as usize
+}

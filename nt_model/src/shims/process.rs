@@ -1,0 +1,183 @@
+//! Threads, processes, objects, handles, and stopping the machine.
+
+use crate::callback;
+use crate::object::Object;
+use crate::records::{status, status::NtStatus};
+use crate::routines;
+use crate::rules::Details;
+use crate::rules_nt::{NT_BUGCHECK, NT_HANDLE};
+use crate::shim::{In, Out};
+use crate::shims;
+use crate::thread::{Thread, ThreadKind};
+
+shims! {
+    pub(crate) table PROCESS;
+
+    fn PsCreateSystemThread(
+        m, handle: Out<u64>, access: u32, _attributes: usize, _process: usize, _client: usize, start: usize,
+        context: usize,
+    ) -> NtStatus {
+        let arguments = [handle.address() as u64, access.into(), 0, 0, 0, start as u64];
+        let _service = m.service(&routines::PS_CREATE_SYSTEM_THREAD, arguments);
+        if m.memory.must_fail() {
+            return status::INSUFFICIENT_RESOURCES;
+        }
+        // The handle is there before the thread runs: the driver may use it at once.
+        let thread = m.start_thread("system", ThreadKind::System, start, move || {
+            callback::invoke(start, [context]);
+        });
+        handle.set(m.open_handle(Object::Thread(thread)));
+        status::SUCCESS
+    }
+
+    fn PsTerminateSystemThread(m, status: NtStatus) -> NtStatus {
+        m.terminate_system_thread(status);
+        status::INVALID_PARAMETER
+    }
+
+    fn ObReferenceObjectByHandle(
+        m, handle: u64, _access: u32, object_type: usize, _mode: u8, object: Out<usize>, _information: usize,
+    ) -> NtStatus {
+        // The pseudo handles of the current process and thread.
+        if handle == u64::MAX - 1 {
+            let address = m.with_current_thread(Thread::address);
+            m.reference_object(address);
+            object.set(address);
+            return status::SUCCESS;
+        }
+        let Some(found) = m.reference_object_by_handle(handle) else {
+            object.set(0);
+            return status::INVALID_HANDLE;
+        };
+        let wanted = shims::data::object_type_name(object_type);
+        let matches = wanted.is_none_or(|wanted| wanted == found.kind());
+        m.rules.check(&NT_HANDLE, matches, || {
+            Details::new(format!("handle {handle:#x} is of type {}, not {}", found.kind(), wanted.unwrap_or_default()))
+                .params([handle, object_type as u64, 0])
+        });
+        if !matches {
+            m.dereference_object(found.address());
+            return status::OBJECT_TYPE_MISMATCH;
+        }
+        object.set(found.address());
+        status::SUCCESS
+    }
+
+    fn ObfReferenceObject(m, object: usize) -> u64 {
+        m.reference_object(object)
+    }
+
+    fn ObfDereferenceObject(m, object: usize) -> u64 {
+        m.dereference_object(object)
+    }
+
+    fn ObfReferenceObjectWithTag(m, object: usize, _tag: u32) -> u64 {
+        m.reference_object(object)
+    }
+
+    fn ObfDereferenceObjectWithTag(m, object: usize, _tag: u32) -> u64 {
+        m.dereference_object(object)
+    }
+
+    fn ObDereferenceObjectDeferDelete(m, object: usize) -> u64 {
+        m.dereference_object(object)
+    }
+
+    fn ObReferenceObjectByPointer(m, object: usize, _access: u32, _kind: usize, _mode: u8) -> NtStatus {
+        if m.reference_object(object) == 0 { status::INVALID_PARAMETER } else { status::SUCCESS }
+    }
+
+    fn ZwClose(m, handle: u64) -> NtStatus {
+        if m.close_handle(handle) { status::SUCCESS } else { status::INVALID_HANDLE }
+    }
+
+    fn ZwWaitForSingleObject(m, handle: u64, _alertable: u8, timeout: In<i64>) -> NtStatus {
+        match m.object_of_handle(handle) {
+            Some(object) => match object.header() {
+                Some(header) => m.wait_for_object(header, timeout.get_opt().copied()),
+                None => status::OBJECT_TYPE_MISMATCH,
+            },
+            None => status::INVALID_HANDLE,
+        }
+    }
+
+    fn KeSetPriorityThread(m, thread: usize, priority: i32) -> i32 {
+        match m.objects.find(thread) {
+            Some(Object::Thread(thread)) => m.set_priority(&thread, priority),
+            _ => m.with_current_thread(|thread| m.set_priority(thread, priority)),
+        }
+    }
+
+    fn KeQueryPriorityThread(_m, _thread: usize) -> i32 {
+        8
+    }
+
+    fn KeGetCurrentThread(m) -> usize {
+        m.with_current_thread(Thread::address)
+    }
+
+    fn PsGetCurrentThread(m) -> usize {
+        m.with_current_thread(Thread::address)
+    }
+
+    fn PsGetCurrentThreadId(m) -> u64 {
+        4 * m.current_thread_id()
+    }
+
+    fn PsGetThreadId(m, thread: usize) -> u64 {
+        match m.objects.find(thread) {
+            Some(Object::Thread(thread)) => 4 * thread.id(),
+            _ => 4 * m.current_thread_id(),
+        }
+    }
+
+    fn PsIsSystemThread(_m, _thread: usize) -> u8 {
+        1
+    }
+
+    fn PsGetCurrentProcessId(m) -> u64 {
+        m.current_process_id()
+    }
+
+    fn IoGetCurrentProcess(m) -> usize {
+        m.current_process_address()
+    }
+
+    fn PsGetCurrentProcess(m) -> usize {
+        m.current_process_address()
+    }
+
+    fn PsGetProcessId(m, process: usize) -> u64 {
+        m.process_id_of(process)
+    }
+
+    fn KeBugCheck(m, code: u32) {
+        let _service = m.service(&routines::KE_BUG_CHECK, [code.into()]);
+        bug_check(m, code, [0; 4])
+    }
+
+    fn KeBugCheckEx(m, code: u32, p1: u64, p2: u64, p3: u64, p4: u64) {
+        let _service = m.service(&routines::KE_BUG_CHECK_EX, [code.into(), p1, p2, p3, p4]);
+        bug_check(m, code, [p1, p2, p3, p4])
+    }
+}
+
+fn bug_check(m: &crate::kernel::Machine, code: u32, params: [u64; 4]) {
+    m.bug_check(code, params)
+}
+
+impl crate::kernel::Machine {
+    /// Stops the machine on a driver's request, and leaves driver code.
+    ///
+    /// IRQL: any.
+    ///
+    /// # Panics
+    /// Outside driver code.
+    #[doc(alias = "KeBugCheckEx")]
+    #[track_caller]
+    pub fn bug_check(&self, code: u32, params: [u64; 4]) -> ! {
+        let [p1, p2, p3, p4] = params;
+        let text = format!("bug check {code:#x} ({p1:#x}, {p2:#x}, {p3:#x}, {p4:#x})");
+        self.fatal(&NT_BUGCHECK, Details::new(text).code(code).param1(p1).params([p2, p3, p4]))
+    }
+}

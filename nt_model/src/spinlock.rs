@@ -1,0 +1,630 @@
+//! Spin locks, and who holds which.
+//!
+//! The lock word is the driver's own and behaves as on Windows: 0 is free. While it is held the word contains the owning
+//! thread's object address with bit 0 set, so recursion and foreign releases are seen without a table. Each thread lists
+//! what it holds; from that the model builds, per machine, the order in which locks follow each other, and reports the
+//! first cycle.
+//!
+//! Uncontended acquire and release are a compare-and-swap, a store and a few thread-local accesses.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::arch;
+use crate::cpu::{self, HeldLock};
+use crate::kernel::Machine;
+use crate::records::{LockQueueHandle, SpinLockWord};
+use crate::routines::{self, DISPATCH_LEVEL, Routine};
+use crate::rules::Details;
+use crate::rules_nt::{
+    NT_IRQL_LOWER_LOCKED, NT_SPIN_KIND, NT_SPIN_NOT_OWNED, NT_SPIN_OLD_IRQL, NT_SPIN_ORDER, NT_SPIN_RECURSIVE,
+    NT_SPIN_STUCK,
+};
+use crate::sched::YieldPoint;
+use crate::thread::Thread;
+
+/// Exclusive owner of an `EX_SPIN_LOCK`.
+const EX_EXCLUSIVE: u32 = 0x8000_0000;
+
+fn key(word: &SpinLockWord) -> usize {
+    core::ptr::from_ref(word).addr()
+}
+
+fn details(word: usize, text: String) -> Details {
+    Details::new(text).params([word as u64, 0, 0])
+}
+
+impl Machine {
+    /// Raises to DISPATCH_LEVEL and takes `word`. Returns the level before.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    #[doc(alias = "KeAcquireSpinLockRaiseToDpc")]
+    #[doc(alias = "KeAcquireSpinLock")]
+    #[track_caller]
+    #[inline]
+    pub fn acquire_spin_lock(&self, word: &SpinLockWord) -> u8 {
+        let _service = self.service(&routines::KE_ACQUIRE_SPIN_LOCK_RAISE_TO_DPC, [key(word) as u64]);
+        let old = cpu::with(|cpu| cpu.irql.get());
+        if old < DISPATCH_LEVEL {
+            cpu::with(|cpu| cpu.irql.set(DISPATCH_LEVEL));
+        }
+        self.take_word(word);
+        old
+    }
+
+    /// Releases `word` and goes back to `old_irql`, then runs what waited for that.
+    ///
+    /// IRQL: DISPATCH_LEVEL.
+    #[doc(alias = "KeReleaseSpinLock")]
+    #[track_caller]
+    #[inline]
+    pub fn release_spin_lock(&self, word: &SpinLockWord, old_irql: u8) {
+        let _service = self.service(&routines::KE_RELEASE_SPIN_LOCK, [key(word) as u64, old_irql.into()]);
+        self.drop_word(word);
+        self.return_to(old_irql);
+    }
+
+    /// Takes `word` at the current level.
+    ///
+    /// IRQL: at least DISPATCH_LEVEL.
+    #[doc(alias = "KeAcquireSpinLockAtDpcLevel")]
+    #[track_caller]
+    #[inline]
+    pub fn acquire_spin_lock_at_dpc(&self, word: &SpinLockWord) {
+        let _service = self.service(&routines::KE_ACQUIRE_SPIN_LOCK_AT_DPC_LEVEL, [key(word) as u64]);
+        self.take_word(word);
+    }
+
+    /// Releases `word` and stays at the current level.
+    ///
+    /// IRQL: at least DISPATCH_LEVEL.
+    #[doc(alias = "KeReleaseSpinLockFromDpcLevel")]
+    #[track_caller]
+    #[inline]
+    pub fn release_spin_lock_from_dpc(&self, word: &SpinLockWord) {
+        let _service = self.service(&routines::KE_RELEASE_SPIN_LOCK_FROM_DPC_LEVEL, [key(word) as u64]);
+        self.drop_word(word);
+    }
+
+    /// Takes `word` if it is free.
+    ///
+    /// IRQL: at least DISPATCH_LEVEL.
+    #[doc(alias = "KeTryToAcquireSpinLockAtDpcLevel")]
+    #[track_caller]
+    pub fn try_acquire_spin_lock_at_dpc(&self, word: &SpinLockWord) -> bool {
+        let _service = self.service(&routines::KE_TRY_TO_ACQUIRE_SPIN_LOCK_AT_DPC_LEVEL, [key(word) as u64]);
+        let taken = word.compare_exchange(0, self.own_mark(), Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if taken {
+            self.note_held(key(word));
+        }
+        taken
+    }
+
+    /// Whether `word` is free.
+    ///
+    /// IRQL: any.
+    #[doc(alias = "KeTestSpinLock")]
+    #[track_caller]
+    pub fn test_spin_lock(&self, word: &SpinLockWord) -> bool {
+        let _service = self.service(&routines::KE_TEST_SPIN_LOCK, [key(word) as u64]);
+        word.load(Ordering::Acquire) == 0
+    }
+
+    /// Takes the queued lock `word`, remembering the old level in `handle`. `raise`: raise to DISPATCH_LEVEL first.
+    #[doc(alias = "KeAcquireInStackQueuedSpinLock")]
+    #[track_caller]
+    pub fn acquire_queued_lock(&self, word: &SpinLockWord, handle: &LockQueueHandle, raise: bool) {
+        let routine: &'static Routine = if raise {
+            &routines::KE_ACQUIRE_IN_STACK_QUEUED_SPIN_LOCK
+        } else {
+            &routines::KE_ACQUIRE_IN_STACK_QUEUED_SPIN_LOCK_AT_DPC_LEVEL
+        };
+        let _service = self.service(routine, [key(word) as u64, core::ptr::from_ref(handle).addr() as u64]);
+        let old = cpu::with(|cpu| cpu.irql.get());
+        if raise && old < DISPATCH_LEVEL {
+            cpu::with(|cpu| cpu.irql.set(DISPATCH_LEVEL));
+        }
+        self.take_word(word);
+        handle.lock.store(key(word), Ordering::Relaxed);
+        handle.old_irql.store(old, Ordering::Relaxed);
+    }
+
+    /// Releases the queued lock `word`, which `handle` was used to take. `lower`: go back to the level in it.
+    #[doc(alias = "KeReleaseInStackQueuedSpinLock")]
+    #[track_caller]
+    pub fn release_queued_lock(&self, word: &SpinLockWord, handle: &LockQueueHandle, lower: bool) {
+        let routine: &'static Routine = if lower {
+            &routines::KE_RELEASE_IN_STACK_QUEUED_SPIN_LOCK
+        } else {
+            &routines::KE_RELEASE_IN_STACK_QUEUED_SPIN_LOCK_FROM_DPC_LEVEL
+        };
+        let _service = self.service(routine, [core::ptr::from_ref(handle).addr() as u64]);
+        self.drop_word(word);
+        if lower {
+            self.return_to(handle.old_irql.load(Ordering::Relaxed));
+        }
+    }
+
+    /// Raises to DISPATCH_LEVEL and takes a reader-writer spin lock. Returns the level before.
+    #[doc(alias = "ExAcquireSpinLockExclusive")]
+    #[doc(alias = "ExAcquireSpinLockShared")]
+    #[track_caller]
+    pub fn acquire_ex_spin_lock(&self, word: &std::sync::atomic::AtomicU32, exclusive: bool) -> u8 {
+        let routine: &'static Routine = if exclusive {
+            &routines::EX_ACQUIRE_SPIN_LOCK_EXCLUSIVE
+        } else {
+            &routines::EX_ACQUIRE_SPIN_LOCK_SHARED
+        };
+        let at = core::ptr::from_ref(word).addr();
+        let _service = self.service(routine, [at as u64]);
+        let old = cpu::with(|cpu| cpu.irql.get());
+        if old < DISPATCH_LEVEL {
+            cpu::with(|cpu| cpu.irql.set(DISPATCH_LEVEL));
+        }
+        let recursive = exclusive && cpu::with(|cpu| cpu.held().any(|lock| lock.word == at));
+        if !self.rules.check(&NT_SPIN_RECURSIVE, !recursive, || details(at, format!("{at:#x} is held already"))) {
+            return old;
+        }
+        let mut round = 0;
+        let claim = |value: u32| match (exclusive, value) {
+            (true, 0) => Some(EX_EXCLUSIVE),
+            (false, value) if value & EX_EXCLUSIVE == 0 => Some(value + 1),
+            _ => None,
+        };
+        while word.fetch_update(Ordering::Acquire, Ordering::Relaxed, claim).is_err() {
+            if !self.spin_once(at, &mut round) {
+                break;
+            }
+        }
+        self.note_held(at);
+        old
+    }
+
+    /// Releases a reader-writer spin lock and goes back to `old_irql`.
+    #[doc(alias = "ExReleaseSpinLockExclusive")]
+    #[doc(alias = "ExReleaseSpinLockShared")]
+    #[track_caller]
+    pub fn release_ex_spin_lock(&self, word: &std::sync::atomic::AtomicU32, exclusive: bool, old_irql: u8) {
+        let routine: &'static Routine = if exclusive {
+            &routines::EX_RELEASE_SPIN_LOCK_EXCLUSIVE
+        } else {
+            &routines::EX_RELEASE_SPIN_LOCK_SHARED
+        };
+        let at = core::ptr::from_ref(word).addr();
+        let _service = self.service(routine, [at as u64, old_irql.into()]);
+        let held = cpu::with(|cpu| cpu.remove_held(at));
+        if self.rules.check(&NT_SPIN_NOT_OWNED, held, || details(at, format!("{at:#x} is not held by this thread"))) {
+            if exclusive {
+                word.store(0, Ordering::Release);
+            } else {
+                word.fetch_sub(1, Ordering::Release);
+            }
+            self.after_release(at);
+        }
+        self.return_to(old_irql);
+    }
+
+    /// What the calling thread writes into a lock word.
+    #[inline]
+    fn own_mark(&self) -> u64 {
+        cpu::with(|cpu| cpu.thread().map_or(1, |thread| thread.address() as u64 | 1))
+    }
+
+    #[inline]
+    pub(crate) fn take_word(&self, word: &SpinLockWord) {
+        let mark = self.own_mark();
+        self.rules.count(&NT_SPIN_RECURSIVE);
+        if word.compare_exchange(0, mark, Ordering::Acquire, Ordering::Relaxed).is_err() && !self.contend(word, mark) {
+            return;
+        }
+        self.note_held(key(word));
+    }
+
+    /// The word was not free. True once it is taken; false when it never will be.
+    #[cold]
+    fn contend(&self, word: &SpinLockWord, mark: u64) -> bool {
+        let at = key(word);
+        let mut round = 0;
+        loop {
+            let value = word.load(Ordering::Relaxed);
+            if value == mark {
+                self.rules.broken(&NT_SPIN_RECURSIVE, details(at, format!("the lock at {at:#x} is held already")));
+                return false;
+            }
+            let is_mark = value == 0 || value & 1 == 1;
+            let text = || details(at, format!("the lock word at {at:#x} is {value:#x}, which no lock routine wrote"));
+            if !self.rules.check(&NT_SPIN_KIND, is_mark, text) {
+                word.store(mark, Ordering::Relaxed);
+                return true;
+            }
+            if value == 0 && word.compare_exchange(0, mark, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return true;
+            }
+            if !self.spin_once(at, &mut round) {
+                word.store(mark, Ordering::Relaxed);
+                return true;
+            }
+        }
+    }
+
+    /// One more look at a taken lock. False: give up and steal it, the machine has stopped or the lock is stuck.
+    fn spin_once(&self, word: usize, round: &mut u32) -> bool {
+        thread_local! {
+            static SINCE: Cell<u64> = const { Cell::new(0) };
+        }
+        if self.rules.is_stopped() {
+            self.leave_image();
+            self.in_stopped_machine();
+            return false;
+        }
+        if *round == 0 {
+            SINCE.set(self.now());
+        } else if *round % 64 == 0 {
+            let limit = self.config().spin_limit;
+            let waited = self.now().saturating_sub(SINCE.get());
+            let text = || details(word, format!("the lock at {word:#x} was not to be had for {} ms", waited / 10_000));
+            if !self.rules.check(&NT_SPIN_STUCK, waited < limit, text) {
+                return false;
+            }
+        }
+        self.with_current_thread(|thread: &Thread| self.sched.spin(&thread.slot, word, *round));
+        *round += 1;
+        true
+    }
+
+    #[inline]
+    fn note_held(&self, word: usize) {
+        cpu::with(|cpu| {
+            if self.config().lock_order && cpu.held_count() != 0 {
+                self.note_order(word);
+            }
+            let site = match cpu.shim_frame() {
+                0 => 0,
+                frame => arch::return_address(frame),
+            };
+            cpu.push_held(HeldLock { word, site });
+            if cpu.interposed.get() {
+                self.yield_point(YieldPoint::Lock);
+            }
+        });
+    }
+
+    #[inline]
+    pub(crate) fn drop_word(&self, word: &SpinLockWord) {
+        let at = key(word);
+        let mark = self.own_mark();
+        let value = word.load(Ordering::Relaxed);
+        let held = self.rules.check(&NT_SPIN_NOT_OWNED, value == mark, || {
+            let (param1, who) = if value == 0 { (0x1007, "nobody") } else { (0x1004, "another thread") };
+            details(at, format!("the lock at {at:#x} is held by {who}")).param1(param1)
+        });
+        if held {
+            cpu::with(|cpu| cpu.remove_held(at));
+            word.store(0, Ordering::Release);
+            self.after_release(at);
+        }
+    }
+
+    #[inline]
+    fn after_release(&self, word: usize) {
+        if cpu::with(|cpu| cpu.interposed.get()) {
+            self.sched.released(word);
+            self.yield_point(YieldPoint::Lock);
+        }
+    }
+
+    /// Lowers after a release.
+    #[inline]
+    fn return_to(&self, old_irql: u8) {
+        let holds = self.rules.check(&NT_SPIN_OLD_IRQL, old_irql <= DISPATCH_LEVEL, || {
+            Details::new(format!("the level to go back to is {old_irql}"))
+        });
+        if !holds {
+            return;
+        }
+        let (held, current) = cpu::with(|cpu| (cpu.held_count(), cpu.irql.get()));
+        self.rules.check(&NT_IRQL_LOWER_LOCKED, held == 0 || old_irql >= DISPATCH_LEVEL, || {
+            Details::new(format!("a release lowers to {old_irql} with {held} spin locks still held"))
+        });
+        if old_irql < current {
+            self.set_irql(old_irql);
+        }
+    }
+
+    fn note_order(&self, word: usize) {
+        let epoch = self.lock_order.epoch.load(Ordering::Relaxed);
+        let held: Vec<HeldLock> = cpu::with(|cpu| {
+            let known = |lock: &HeldLock| cache::is_known(epoch, lock.word, word);
+            cpu.held().filter(|lock| !known(lock)).collect()
+        });
+        self.rules.count(&NT_SPIN_ORDER);
+        for lock in held {
+            let cycle = self.lock_order.add(lock, word);
+            cache::set_known(epoch, lock.word, word);
+            if let Some(path) = cycle {
+                let path: Vec<_> = path.iter().map(|word| format!("{word:#x}")).collect();
+                let site = cpu::with(|cpu| cpu::locate(cpu, lock.site));
+                self.rules.broken(
+                    &NT_SPIN_ORDER,
+                    details(
+                        word,
+                        format!(
+                            "{word:#x} is taken while {:#x} (taken at {site}) is held, but elsewhere the order is {}",
+                            lock.word,
+                            path.join(" then ")
+                        ),
+                    ),
+                );
+            }
+        }
+    }
+
+    /// Memory that may contain lock words is given back: forget their order.
+    pub(crate) fn forget_locks(&self, range: &Range<usize>) {
+        self.lock_order.forget(range);
+    }
+}
+
+/// "Taken while the other was held", per machine.
+pub(crate) struct LockOrder {
+    /// Changes whenever edges are forgotten, which voids the threads' caches. Unique in the process.
+    epoch: AtomicU64,
+    after: Mutex<HashMap<usize, Vec<usize>>>,
+}
+
+impl Default for LockOrder {
+    fn default() -> Self {
+        Self { epoch: AtomicU64::new(next_epoch()), after: Mutex::default() }
+    }
+}
+
+fn next_epoch() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl LockOrder {
+    /// Adds "`word` after `held`". Returns the path from `word` to `held` when there was one already.
+    fn add(&self, held: HeldLock, word: usize) -> Option<Vec<usize>> {
+        let mut after = self.after.lock();
+        let next = after.entry(held.word).or_default();
+        if next.contains(&word) {
+            return None;
+        }
+        next.push(word);
+        let mut path = vec![word];
+        find(&after, word, held.word, &mut path).then_some(path)
+    }
+
+    fn forget(&self, range: &Range<usize>) {
+        let mut after = self.after.lock();
+        let before = after.len();
+        after.retain(|word, _| !range.contains(word));
+        let mut changed = after.len() != before;
+        for next in after.values_mut() {
+            let count = next.len();
+            next.retain(|word| !range.contains(word));
+            changed |= next.len() != count;
+        }
+        if changed {
+            self.epoch.store(next_epoch(), Ordering::Relaxed);
+        }
+    }
+}
+
+fn find(after: &HashMap<usize, Vec<usize>>, from: usize, to: usize, path: &mut Vec<usize>) -> bool {
+    for next in after.get(&from).into_iter().flatten() {
+        if path.contains(next) {
+            continue;
+        }
+        path.push(*next);
+        if *next == to || find(after, *next, to, path) {
+            return true;
+        }
+        path.pop();
+    }
+    false
+}
+
+/// Orders that a thread has reported already.
+mod cache {
+    use std::cell::Cell;
+
+    const SLOTS: usize = 64;
+
+    struct Known {
+        epoch: Cell<u64>,
+        pairs: [Cell<(usize, usize)>; SLOTS],
+    }
+
+    thread_local! {
+        static KNOWN: Known =
+            const { Known { epoch: Cell::new(0), pairs: [const { Cell::new((0, 0)) }; SLOTS] } };
+    }
+
+    fn slot(first: usize, second: usize) -> usize {
+        (first ^ second.rotate_left(17)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58
+    }
+
+    pub(super) fn is_known(epoch: u64, first: usize, second: usize) -> bool {
+        KNOWN.with(|known| known.epoch.get() == epoch && known.pairs[slot(first, second)].get() == (first, second))
+    }
+
+    pub(super) fn set_known(epoch: u64, first: usize, second: usize) {
+        KNOWN.with(|known| {
+            if known.epoch.replace(epoch) != epoch {
+                for pair in &known.pairs {
+                    pair.set((0, 0));
+                }
+            }
+            known.pairs[slot(first, second)].set((first, second));
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{Kernel, KernelConfig};
+    use crate::rules_nt::NT_IRQL;
+    use crate::sched::TICKS_PER_MS;
+    use std::sync::Arc;
+
+    fn word() -> SpinLockWord {
+        SpinLockWord::new(0)
+    }
+
+    #[test]
+    fn a_lock_excludes() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let lock = Arc::new(word());
+        let count = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (inside, lock, count) = (kernel.clone(), lock.clone(), count.clone());
+                kernel.spawn_system_thread("adder", move || {
+                    for _ in 0..500 {
+                        let old = inside.acquire_spin_lock(&lock);
+                        let value = count.load(Ordering::Relaxed);
+                        std::hint::spin_loop();
+                        count.store(value + 1, Ordering::Relaxed);
+                        inside.release_spin_lock(&lock, old);
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            kernel.wait_for_object(thread.header(), None);
+        }
+        assert_eq!(count.load(Ordering::Relaxed), 2000);
+        assert_eq!(lock.load(Ordering::Relaxed), 0);
+        assert!(kernel.rules.violations().is_empty());
+    }
+
+    #[test]
+    fn taking_a_lock_twice_is_caught() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let lock = word();
+        let old = kernel.acquire_spin_lock(&lock);
+        kernel.acquire_spin_lock(&lock);
+        assert!(kernel.rules.was_broken(&NT_SPIN_RECURSIVE));
+        kernel.release_spin_lock(&lock, old);
+        assert_eq!(lock.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn releasing_a_free_lock_is_caught() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let lock = word();
+        kernel.raise_irql(DISPATCH_LEVEL);
+        kernel.release_spin_lock(&lock, 0);
+        let violation = &kernel.rules.violations()[0];
+        assert_eq!((violation.rule.name, violation.params[0]), (NT_SPIN_NOT_OWNED.name, 0x1007));
+    }
+
+    #[test]
+    fn releasing_at_passive_level_is_caught() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let lock = word();
+        kernel.acquire_spin_lock(&lock);
+        kernel.lower_irql(0);
+        assert!(kernel.rules.was_broken(&NT_IRQL_LOWER_LOCKED));
+        kernel.release_spin_lock(&lock, 0);
+        assert!(kernel.rules.was_broken(&NT_IRQL));
+    }
+
+    #[test]
+    fn acquiring_at_dpc_level_from_passive_is_caught() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let lock = word();
+        kernel.acquire_spin_lock_at_dpc(&lock);
+        assert_eq!(kernel.rules.violations()[0].params[0], 0x40);
+        kernel.release_spin_lock_from_dpc(&lock);
+    }
+
+    #[test]
+    fn an_impossible_old_level_is_caught() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let lock = word();
+        kernel.acquire_spin_lock(&lock);
+        kernel.release_spin_lock(&lock, 0xCC);
+        assert!(kernel.rules.was_broken(&NT_SPIN_OLD_IRQL));
+    }
+
+    #[test]
+    fn two_orders_are_caught_once() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let (a, b) = (word(), word());
+        let both = |first: &SpinLockWord, second: &SpinLockWord| {
+            let old = kernel.acquire_spin_lock(first);
+            kernel.acquire_spin_lock_at_dpc(second);
+            kernel.release_spin_lock_from_dpc(second);
+            kernel.release_spin_lock(first, old);
+        };
+        both(&a, &b);
+        both(&a, &b);
+        assert!(kernel.rules.violations().is_empty());
+        both(&b, &a);
+        both(&b, &a);
+        assert_eq!(kernel.rules.violations().len(), 1);
+        assert!(kernel.rules.was_broken(&NT_SPIN_ORDER));
+    }
+
+    #[test]
+    fn a_lock_word_with_garbage_is_caught() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let lock = SpinLockWord::new(0xCDCD_CDC0);
+        let old = kernel.acquire_spin_lock(&lock);
+        assert!(kernel.rules.was_broken(&NT_SPIN_KIND));
+        kernel.release_spin_lock(&lock, old);
+    }
+
+    #[test]
+    fn a_stuck_lock_is_caught() {
+        let kernel = Kernel::new(KernelConfig { spin_limit: TICKS_PER_MS, ..KernelConfig::collecting() });
+        let _in = kernel.enter();
+        let lock = SpinLockWord::new(0x1001);
+        let old = kernel.acquire_spin_lock(&lock);
+        assert!(kernel.rules.was_broken(&NT_SPIN_STUCK));
+        kernel.release_spin_lock(&lock, old);
+    }
+
+    #[test]
+    fn shared_holders_share_and_an_exclusive_one_does_not() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let lock = std::sync::atomic::AtomicU32::new(0);
+        let first = kernel.acquire_ex_spin_lock(&lock, false);
+        let second = kernel.acquire_ex_spin_lock(&lock, false);
+        assert_eq!(lock.load(Ordering::Relaxed), 2);
+        kernel.release_ex_spin_lock(&lock, false, second);
+        kernel.release_ex_spin_lock(&lock, false, first);
+        let old = kernel.acquire_ex_spin_lock(&lock, true);
+        kernel.release_ex_spin_lock(&lock, true, old);
+        assert!(kernel.rules.violations().is_empty());
+        assert_eq!(kernel.irql(), 0);
+    }
+
+    #[test]
+    fn a_queued_lock_remembers_the_level() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let (lock, handle) = (word(), LockQueueHandle::default());
+        kernel.acquire_queued_lock(&lock, &handle, true);
+        assert_eq!(kernel.irql(), DISPATCH_LEVEL);
+        kernel.release_queued_lock(&lock, &handle, true);
+        assert_eq!((kernel.irql(), lock.load(Ordering::Relaxed)), (0, 0));
+    }
+}

@@ -1,0 +1,408 @@
+//! Processes: identity, user address space, handles.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::cpu::{self, Site};
+use crate::kernel::Machine;
+use crate::memory::physical::CacheType;
+use crate::memory::regions::{self, Backing, PageRun, Purpose, Region};
+use crate::memory::{PAGE_SIZE, PageKind, PageObject, Rights, host};
+use crate::object::Object;
+use crate::rules::Details;
+use crate::rules_memory::NT_PROCESS_LOCKED_PAGES;
+
+/// Process id of the system process.
+pub const SYSTEM_PROCESS_ID: u64 = 4;
+
+type Entry = Arc<dyn Any + Send + Sync>;
+
+/// A simulated process.
+pub struct Process {
+    /// What drivers see the address of (`PEPROCESS`).
+    body: Box<[AtomicU64; 32]>,
+    id: u64,
+    name: String,
+    handles: Mutex<(u64, HashMap<u64, Entry>)>,
+    ended: AtomicBool,
+    hidden: AtomicBool,
+    /// State of user-mode DLLs: heap, modules.
+    pub(crate) runtime: super::runtime::Runtime,
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} ({})", self.id, self.name)
+    }
+}
+
+impl Process {
+    fn new(id: u64, name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            body: Box::new([const { AtomicU64::new(0) }; 32]),
+            id,
+            name: name.to_owned(),
+            handles: Mutex::new((0, HashMap::new())),
+            ended: AtomicBool::new(false),
+            hidden: AtomicBool::new(false),
+            runtime: super::runtime::Runtime::default(),
+        })
+    }
+
+    /// `PsGetProcessId`.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// For reports.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The address that drivers know it by.
+    pub fn address(&self) -> usize {
+        self.body.as_ptr().expose_provenance()
+    }
+
+    /// Whether [`Machine::end_process`] was called.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Opens an NT handle to anything. Values are multiples of four, from 4 on, never used twice.
+    pub fn insert_handle(&self, object: Entry) -> u64 {
+        let mut handles = self.handles.lock();
+        handles.0 += 4;
+        let value = handles.0;
+        handles.1.insert(value, object);
+        value
+    }
+
+    /// What a handle leads to, if it is a `T`.
+    pub fn handle<T: Any + Send + Sync>(&self, handle: u64) -> Option<Arc<T>> {
+        self.handles.lock().1.get(&handle).cloned()?.downcast().ok()
+    }
+
+    /// What a handle leads to, whatever it is.
+    pub fn handle_any(&self, handle: u64) -> Option<Entry> {
+        self.handles.lock().1.get(&handle).cloned()
+    }
+
+    /// Closes a handle; the object is returned so that the caller drops it. `None`: not open.
+    pub fn close_handle(&self, handle: u64) -> Option<Entry> {
+        self.handles.lock().1.remove(&handle)
+    }
+
+    /// Handles that are open.
+    pub fn open_handles(&self) -> usize {
+        self.handles.lock().1.len()
+    }
+}
+
+/// The processes of one machine.
+pub(crate) struct Processes {
+    map: Mutex<HashMap<u64, Arc<Process>>>,
+    last_id: AtomicU64,
+    system: Arc<Process>,
+}
+
+impl fmt::Debug for Processes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Processes").finish_non_exhaustive()
+    }
+}
+
+impl Default for Processes {
+    fn default() -> Self {
+        let system = Process::new(SYSTEM_PROCESS_ID, "System");
+        Self {
+            map: Mutex::new(HashMap::from([(SYSTEM_PROCESS_ID, system.clone())])),
+            last_id: AtomicU64::new(1000),
+            system,
+        }
+    }
+}
+
+/// Why user memory could not be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// Something is at the address asked for.
+    #[error("the address is in use")]
+    InUse,
+    /// The range is not within the object, or not page-aligned.
+    #[error("the range is not within the object")]
+    Range,
+    /// Nothing of this process is there.
+    #[error("no mapping of the process is there")]
+    NotMapped,
+    /// The host has no address space or descriptors left.
+    #[error("the host refused the mapping")]
+    Host,
+}
+
+/// Pages to show to a process.
+#[derive(Clone, Debug)]
+pub struct UserMapping {
+    /// Whose pages.
+    pub object: Arc<PageObject>,
+    /// First page.
+    pub first: usize,
+    /// How many.
+    pub pages: usize,
+    /// What the process may do.
+    pub rights: Rights,
+    /// Cache type, which must agree with the other mappings.
+    pub cache: CacheType,
+}
+
+impl UserMapping {
+    /// All pages of `object`, cached.
+    pub fn whole(object: &Arc<PageObject>, rights: Rights) -> Self {
+        Self { object: object.clone(), first: 0, pages: object.pages(), rights, cache: CacheType::Cached }
+    }
+
+    fn is_valid(&self) -> bool {
+        self.pages != 0 && self.first.checked_add(self.pages).is_some_and(|end| end <= self.object.pages())
+    }
+
+    fn runs(&self) -> Vec<PageRun> {
+        vec![PageRun { object: self.object.clone(), first: self.first, count: self.pages }]
+    }
+}
+
+/// The calling thread is in a process while this lives. See [`Machine::enter_process`].
+#[derive(Debug)]
+#[must_use = "the thread leaves the process when the guard is dropped"]
+pub struct InProcess {
+    old: u64,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        cpu::with(|cpu| cpu.process.set(self.old));
+    }
+}
+
+impl Machine {
+    /// Makes a process.
+    pub fn create_process(&self, name: &str) -> Arc<Process> {
+        let id = self.processes.last_id.fetch_add(4, Ordering::Relaxed) + 4;
+        let process = Process::new(id, name);
+        self.processes.map.lock().insert(id, process.clone());
+        process
+    }
+
+    /// The system process.
+    pub fn system_process(&self) -> &Arc<Process> {
+        &self.processes.system
+    }
+
+    /// The process with this id.
+    pub fn process(&self, id: u64) -> Option<Arc<Process>> {
+        self.processes.map.lock().get(&id).cloned()
+    }
+
+    /// Puts the calling thread into `process` until the guard is dropped. It must have entered the machine as well before
+    /// it calls services.
+    pub fn enter_process(&self, process: &Process) -> InProcess {
+        InProcess { old: cpu::with(|cpu| cpu.process.replace(process.id)), not_send: PhantomData }
+    }
+
+    /// The process that the calling thread is in; the system process when it is in none.
+    pub fn current_process(&self) -> Arc<Process> {
+        self.process(cpu::with(|cpu| cpu.process.get())).unwrap_or_else(|| self.processes.system.clone())
+    }
+
+    /// `PsGetCurrentProcessId`.
+    pub fn current_process_id(&self) -> u64 {
+        match cpu::with(|cpu| cpu.process.get()) {
+            0 => SYSTEM_PROCESS_ID,
+            id => id,
+        }
+    }
+
+    pub(crate) fn current_process_address(&self) -> usize {
+        self.current_process().address()
+    }
+
+    pub(crate) fn process_id_of(&self, address: usize) -> u64 {
+        let processes = self.processes.map.lock();
+        processes.values().find(|process| process.address() == address).map_or(0, |process| process.id)
+    }
+
+    /// Maps pages into a process, at `at` or anywhere. Returns the user address.
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub fn map_user(&self, process: &Process, mapping: &UserMapping, at: Option<usize>) -> Result<usize, MapError> {
+        let bytes = mapping.pages * PAGE_SIZE;
+        if !mapping.is_valid() || at.is_some_and(|at| !at.is_multiple_of(PAGE_SIZE)) {
+            return Err(MapError::Range);
+        }
+        let runs = mapping.runs();
+        let start = match at {
+            None => regions::map_runs(&runs, mapping.rights).map_err(|_| MapError::Host)?,
+            Some(at) => {
+                host::reserve_at(at, bytes).map_err(|_| MapError::InUse)?;
+                regions::map_runs_at(at, &runs, mapping.rights).map_err(|_| MapError::Host)?;
+                at
+            }
+        };
+        let region = Region {
+            start,
+            bytes,
+            backing: Backing::Pages(runs),
+            purpose: Purpose::Process(process.id),
+            rights: mapping.rights,
+            cache: mapping.cache,
+            site: Site::here(),
+        };
+        self.count_mappings(&region);
+        self.memory.regions.insert(region);
+        Ok(start)
+    }
+
+    /// Replaces what a user mapping shows, in one step: a concurrent access goes to the old page or the new one. This is
+    /// how Dxgkrnl rotates a doorbell to a dummy page. `mapping` has as many pages as the mapping at `address`.
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub fn remap_user(&self, process: &Process, address: usize, mapping: &UserMapping) -> Result<(), MapError> {
+        let old = self.user_region(process, address)?;
+        if !mapping.is_valid() || mapping.pages * PAGE_SIZE != old.bytes {
+            return Err(MapError::Range);
+        }
+        let runs = mapping.runs();
+        let shown = if process.hidden.load(Ordering::Acquire) { Rights::None } else { mapping.rights };
+        let region = Region {
+            backing: Backing::Pages(runs.clone()),
+            rights: mapping.rights,
+            cache: mapping.cache,
+            site: Site::here(),
+            ..Region::clone(&old)
+        };
+        // Counted before it is visible, so that a page is never mapped and uncounted.
+        self.count_mappings(&region);
+        regions::map_runs_at(address, &runs, shown).map_err(|_| MapError::Host)?;
+        self.memory.regions.insert(region);
+        for (object, index) in old.pages() {
+            object.remove_mapping(index);
+        }
+        Ok(())
+    }
+
+    /// Changes what the process may do with a mapping.
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub fn protect_user(&self, process: &Process, address: usize, rights: Rights) -> Result<(), MapError> {
+        let old = self.user_region(process, address)?;
+        if !process.hidden.load(Ordering::Acquire) {
+            host::protect(old.start, old.bytes, rights).map_err(|_| MapError::Host)?;
+        }
+        self.memory.regions.insert(Region { rights, ..Region::clone(&old) });
+        Ok(())
+    }
+
+    /// Removes a user mapping.
+    ///
+    /// # Errors
+    /// [`MapError::NotMapped`].
+    pub fn unmap_user(&self, process: &Process, address: usize) -> Result<(), MapError> {
+        self.user_region(process, address)?;
+        self.remove_mapping_at(address);
+        Ok(())
+    }
+
+    fn user_region(&self, process: &Process, address: usize) -> Result<Arc<Region>, MapError> {
+        let region = self.memory.regions.at(address);
+        region.filter(|region| region.purpose == Purpose::Process(process.id)).ok_or(MapError::NotMapped)
+    }
+
+    /// Allocates pageable memory in a process, read and write. Returns its address.
+    ///
+    /// # Errors
+    /// [`MapError::Host`] when the machine has no memory left.
+    pub fn allocate_user(&self, process: &Process, pages: usize) -> Result<usize, MapError> {
+        let object = self.allocate_pages(pages, PageKind::User, 0).ok_or(MapError::Host)?;
+        self.map_user(process, &UserMapping::whole(&object, Rights::ReadWrite), None)
+    }
+
+    /// Frees memory of [`allocate_user`](Self::allocate_user). Pages that are locked or mapped elsewhere break NT-MAP-LEFT.
+    ///
+    /// # Errors
+    /// [`MapError::NotMapped`].
+    pub fn free_user(&self, process: &Process, address: usize) -> Result<(), MapError> {
+        let region = self.user_region(process, address)?;
+        let object = region.page(address).map(|(object, ..)| object).ok_or(MapError::NotMapped)?;
+        self.remove_mapping_at(address);
+        self.free_pages(&object);
+        Ok(())
+    }
+
+    /// Makes all memory of `process` inaccessible until [`reveal_process`](Self::reveal_process): a driver that touches it
+    /// meanwhile breaks NT-USER-TOUCH (and is let through, page by page).
+    pub fn hide_process(&self, process: &Process) {
+        process.hidden.store(true, Ordering::Release);
+        for region in self.regions_of(process) {
+            let _ = host::protect(region.start, region.bytes, Rights::None);
+        }
+    }
+
+    /// Undoes [`hide_process`](Self::hide_process).
+    pub fn reveal_process(&self, process: &Process) {
+        process.hidden.store(false, Ordering::Release);
+        for region in self.regions_of(process) {
+            let _ = host::protect(region.start, region.bytes, region.rights);
+        }
+    }
+
+    fn regions_of(&self, process: &Process) -> Vec<Arc<Region>> {
+        self.memory.regions.select(|region| region.purpose == Purpose::Process(process.id))
+    }
+
+    /// Ends a process: handles are closed (their objects are returned, for whoever must act on that), mappings removed,
+    /// its memory freed. Pages that a driver still has locked break NT-PROCESS-LOCKED-PAGES.
+    pub fn end_process(&self, process: &Arc<Process>) -> Vec<Arc<dyn Any + Send + Sync>> {
+        if process.ended.swap(true, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        let objects: Vec<_> = process.handles.lock().1.drain().map(|(_, object)| object).collect();
+        let regions = self.regions_of(process);
+        let own = |region: &Arc<Region>| region.pages().into_iter().filter(|(object, _)| object.kind() == PageKind::User);
+        let locked = regions.iter().flat_map(own).find(|(object, index)| {
+            object.state(*index).locks.load(Ordering::Relaxed) != 0
+        });
+        self.rules.check(&NT_PROCESS_LOCKED_PAGES, locked.is_none(), || {
+            let frame = locked.as_ref().map_or(0, |(object, index)| object.frame(*index));
+            Details::new(format!("{process:?} ends while its page frame {frame:#x} is locked")).params([
+                process.address() as u64,
+                frame,
+                0,
+            ])
+        });
+        for region in regions {
+            let user = region.page(region.start).map(|(object, ..)| object).filter(|o| o.kind() == PageKind::User);
+            self.remove_mapping_at(region.start);
+            if let Some(object) = user
+                && (0..object.pages()).all(|index| object.mappings(index) == 0)
+            {
+                self.memory.physical.free(&object);
+            }
+        }
+        self.processes.map.lock().remove(&process.id);
+        objects
+    }
+
+    /// A kernel handle's object opened in a process (`ObOpenObjectByPointer` for the calling process).
+    pub fn duplicate_to_process(&self, process: &Process, object: Object) -> u64 {
+        process.insert_handle(Arc::new(object))
+    }
+}
