@@ -10,14 +10,13 @@
 
 #![expect(unsafe_code, reason = "calls ntoskrnl and a function whose address another driver hands over")]
 
-use core::ffi::c_void;
-
+use wddm_abi::DRIVER_INITIALIZATION_DATA;
 use wdk_sys::NTSTATUS;
 use wdk_sys::PCUNICODE_STRING;
 use wdk_sys::PDRIVER_OBJECT;
 
-/// `DRIVER_INITIALIZATION_DATA`, until `wddm_abi` has it.
-pub type InitializationData = c_void;
+/// The table that Dxgkrnl gets.
+pub type InitializationData = DRIVER_INITIALIZATION_DATA;
 
 /// Registers the driver's table with Dxgkrnl.
 ///

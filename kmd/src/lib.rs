@@ -1,18 +1,22 @@
 //! fencepost.sys: the NT shell. Built for Windows targets only.
+//!
+//! What the driver does is in `kmd_core`; how Dxgkrnl calls it, in `kmd_ddi`. Here is what only NT has: the entry point, the
+//! registration, and the kernel routines behind [`kmd_core::platform::Platform`].
 #![cfg(windows)]
 #![no_std]
-#![expect(unsafe_code, reason = "the entry point is an unmangled name")]
+#![expect(unsafe_code, reason = "the entry point is an unmangled name and passes Windows' pointers on")]
 
+extern crate alloc;
 extern crate wdk_panic; // brings the panic handler: KeBugCheckEx with the panic's place
 
-use wdk::println;
+use nt::Nt;
 use wdk_alloc::WdkAllocator;
 use wdk_sys::NTSTATUS;
 use wdk_sys::PCUNICODE_STRING;
 use wdk_sys::PDRIVER_OBJECT;
-use wdk_sys::STATUS_NOT_SUPPORTED;
 
 pub mod displib;
+mod nt;
 mod nt_layout;
 
 #[global_allocator]
@@ -22,10 +26,14 @@ static ALLOCATOR: WdkAllocator = WdkAllocator;
 ///
 /// IRQL: PASSIVE_LEVEL.
 ///
+/// # Errors
+/// What [`displib::dxgk_initialize`] returns.
+///
 /// # Safety
 /// Called by the I/O manager, once, with its driver object and the path of the driver's service key.
 #[unsafe(export_name = "DriverEntry")]
-pub unsafe extern "system" fn driver_entry(_driver: PDRIVER_OBJECT, _registry_path: PCUNICODE_STRING) -> NTSTATUS {
-    println!("fencepost: this build has no display driver in it yet");
-    STATUS_NOT_SUPPORTED
+pub unsafe extern "system" fn driver_entry(driver: PDRIVER_OBJECT, registry_path: PCUNICODE_STRING) -> NTSTATUS {
+    let mut table = kmd_ddi::table::<Nt>();
+    // SAFETY: these are DriverEntry's arguments; the table states its version and outlives the call.
+    unsafe { displib::dxgk_initialize(driver, registry_path, &raw mut table) }
 }

@@ -1,0 +1,111 @@
+//! The kernel routines behind [`Platform`].
+
+mod event;
+mod lock;
+mod mapping;
+mod pages;
+mod registry;
+mod thread;
+
+use alloc::boxed::Box;
+use core::fmt::Arguments;
+use core::ptr;
+use core::sync::atomic::AtomicU64;
+use event::SynchronizationEvent;
+use gpu_engine::NoMemory;
+use kmd_core::irql::Passive;
+use kmd_core::platform::Body;
+use kmd_core::platform::Platform;
+use lock::SpinLock;
+use mapping::FrameMapping;
+use pages::NonPagedPages;
+use thread::SystemThread;
+use wdk_sys::_MODE::KernelMode;
+use wdk_sys::LARGE_INTEGER;
+use wdk_sys::ntddk::KeDelayExecutionThread;
+use wdk_sys::ntddk::KeQueryPerformanceCounter;
+
+/// NT.
+#[derive(Clone, Copy)]
+pub struct Nt;
+
+/// `units` of 100 ns from now, as NT's timeouts say it: negative.
+fn relative(units: u64) -> LARGE_INTEGER {
+    LARGE_INTEGER { QuadPart: -i64::try_from(units).unwrap_or(i64::MAX) }
+}
+
+impl Platform for Nt {
+    type Lock<T: Send> = SpinLock<T>;
+    type Word = AtomicU64;
+    type Mapping = FrameMapping;
+    type Event = SynchronizationEvent;
+    type Thread = SystemThread;
+    type Pages = NonPagedPages;
+
+    fn current() -> Self {
+        Self
+    }
+
+    fn word(value: u64) -> AtomicU64 {
+        AtomicU64::new(value)
+    }
+
+    fn event(&self, _irql: &Passive) -> Result<SynchronizationEvent, NoMemory> {
+        SynchronizationEvent::new()
+    }
+
+    fn spawn(&self, irql: &Passive, body: Body) -> Result<SystemThread, NoMemory> {
+        SystemThread::start(irql, body)
+    }
+
+    fn join(&self, irql: &Passive, thread: SystemThread) {
+        thread.join(irql);
+    }
+
+    fn allocate_pages(&self, irql: &Passive, count: u64) -> Result<NonPagedPages, NoMemory> {
+        NonPagedPages::allocate(irql, count)
+    }
+
+    fn map_system(&self, frames: &[u64]) -> Result<FrameMapping, NoMemory> {
+        FrameMapping::map(frames)
+    }
+
+    fn clock(&self) -> u64 {
+        // SAFETY: any IRQL; the frequency is optional.
+        let now = unsafe { KeQueryPerformanceCounter(ptr::null_mut()) };
+        // SAFETY: every variant of the union is the same 64 bits. CAST: the counter is not negative.
+        unsafe { now.QuadPart as u64 }
+    }
+
+    fn clock_frequency(&self) -> u64 {
+        let mut frequency = LARGE_INTEGER::default();
+        // SAFETY: any IRQL; the frequency goes to this stack, which is resident.
+        let _now = unsafe { KeQueryPerformanceCounter(&raw mut frequency) };
+        // SAFETY: every variant of the union is the same 64 bits. CAST: a frequency is positive.
+        unsafe { frequency.QuadPart as u64 }
+    }
+
+    fn delay(&self, _irql: &Passive, units: u64) {
+        let mut interval = relative(units);
+        // CAST: an enumerator, 0.
+        // SAFETY: PASSIVE_LEVEL (the token); the interval is on this stack.
+        let _status = unsafe { KeDelayExecutionThread(KernelMode as i8, 0, &raw mut interval) };
+    }
+
+    fn relax(&self) {
+        core::hint::spin_loop();
+    }
+
+    fn setting(&self, irql: &Passive, path: &[u16], name: &str) -> Option<u64> {
+        registry::number(irql, path, name)
+    }
+
+    fn print(&self, line: Arguments<'_>) {
+        wdk::print!("{line}");
+    }
+}
+
+/// A box, or a refusal: the driver never asks the allocator for what it cannot do without.
+fn try_box<T>(value: T) -> Result<Box<T>, NoMemory> {
+    gpu_engine::shared::try_box(value)
+}

@@ -1,0 +1,99 @@
+//! Numbers from the registry.
+
+use core::mem::size_of_val;
+use core::ptr;
+use kmd_core::irql::Passive;
+use wdk_sys::_KEY_VALUE_INFORMATION_CLASS::KeyValuePartialInformation;
+use wdk_sys::HANDLE;
+use wdk_sys::KEY_QUERY_VALUE;
+use wdk_sys::NT_SUCCESS;
+use wdk_sys::OBJ_CASE_INSENSITIVE;
+use wdk_sys::OBJ_KERNEL_HANDLE;
+use wdk_sys::OBJECT_ATTRIBUTES;
+use wdk_sys::REG_DWORD;
+use wdk_sys::REG_QWORD;
+use wdk_sys::UNICODE_STRING;
+use wdk_sys::ntddk::ZwClose;
+use wdk_sys::ntddk::ZwOpenKey;
+use wdk_sys::ntddk::ZwQueryValueKey;
+
+/// Longest name of a value.
+const LONGEST_NAME: usize = 64;
+
+/// `KEY_VALUE_PARTIAL_INFORMATION` with room for a QWORD.
+#[repr(C, align(8))]
+#[derive(Default)]
+struct Information {
+    title_index: u32,
+    kind: u32,
+    length: u32,
+    data: [u8; 8],
+}
+
+/// A DWORD or QWORD; `None` when it is absent or of another type.
+pub fn number(_irql: &Passive, path: &[u16], name: &str) -> Option<u64> {
+    let key = Key::open(path)?;
+    let mut units = [0u16; LONGEST_NAME];
+    let mut length = 0;
+    for (to, from) in units.iter_mut().zip(name.encode_utf16()) {
+        *to = from;
+        length += 1;
+    }
+    let mut name = unicode_string(units.get(..length)?)?;
+    let mut information = Information::default();
+    let mut written = 0;
+    // CAST: 24 bytes.
+    // SAFETY: PASSIVE_LEVEL (the token); an open key, a name and a buffer that live across the call.
+    let status = unsafe {
+        ZwQueryValueKey(
+            key.0,
+            &raw mut name,
+            KeyValuePartialInformation,
+            (&raw mut information).cast(),
+            size_of_val(&information) as u32,
+            &raw mut written,
+        )
+    };
+    if !NT_SUCCESS(status) {
+        return None;
+    }
+    let [a, b, c, d, ..] = information.data;
+    match (information.kind, information.length) {
+        (REG_DWORD, 4) => Some(u32::from_le_bytes([a, b, c, d]).into()),
+        (REG_QWORD, 8) => Some(u64::from_le_bytes(information.data)),
+        _ => None,
+    }
+}
+
+struct Key(HANDLE);
+
+impl Key {
+    fn open(path: &[u16]) -> Option<Self> {
+        let mut path = unicode_string(path)?;
+        // CAST: 48 bytes.
+        let mut attributes = OBJECT_ATTRIBUTES {
+            Length: size_of::<OBJECT_ATTRIBUTES>() as u32,
+            ObjectName: &raw mut path,
+            Attributes: OBJ_KERNEL_HANDLE | OBJ_CASE_INSENSITIVE,
+            ..OBJECT_ATTRIBUTES::default()
+        };
+        let mut key: HANDLE = ptr::null_mut();
+        // SAFETY: PASSIVE_LEVEL (the caller's token); everything that is pointed at lives across the call.
+        let status = unsafe { ZwOpenKey(&raw mut key, KEY_QUERY_VALUE, &raw mut attributes) };
+        NT_SUCCESS(status).then_some(Self(key))
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        // SAFETY: our handle, closed once.
+        let _status = unsafe { ZwClose(self.0) };
+    }
+}
+
+/// A counted string; `None` when it is longer than such a string can be.
+fn unicode_string(text: &[u16]) -> Option<UNICODE_STRING> {
+    let bytes = u16::try_from(size_of_val(text)).ok()?;
+    // Nothing writes through the buffer of a name that is passed in.
+    Some(UNICODE_STRING { Length: bytes, MaximumLength: bytes, Buffer: text.as_ptr().cast_mut() })
+}
