@@ -1,1 +1,31 @@
-//! A model of Dxgkrnl, VidMm and VidSch that judges any WDDM driver.
+//! A model of Dxgkrnl, VidMm and VidSch that loads a WDDM display miniport driver as it ships, on Linux, and judges it by
+//! Microsoft's published rules.
+
+pub mod adapter;
+mod context;
+mod ddi;
+mod device;
+mod doorbell;
+pub mod driver;
+mod edu;
+pub mod features;
+mod fence;
+pub mod handle;
+mod hw_queue;
+mod interface;
+mod interrupt;
+mod memory;
+pub mod os;
+pub mod pci;
+pub mod personality;
+mod power;
+pub mod process;
+mod raw;
+pub mod report;
+pub mod rules;
+mod sharing;
+pub mod sync;
+mod tdr;
+pub mod thunks;
+pub mod transcript;
+mod vidsch;

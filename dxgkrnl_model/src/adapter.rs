@@ -1,0 +1,381 @@
+//! An adapter: one device of one driver, from AddDevice to RemoveDevice.
+//!
+//! This file is the object and the way into its driver. What happens to it is in the submodules: [`start`] and [`stop`],
+//! [`query`] (asking the driver), [`caps`] (what it answered), [`judge`] (whether that is consistent).
+
+pub(crate) mod caps;
+pub(crate) mod judge;
+pub(crate) mod nodes;
+pub(crate) mod query;
+pub(crate) mod segments;
+pub(crate) mod start;
+pub(crate) mod stop;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+
+use nt_model::registry::RegistryValue;
+use nt_model::{Kernel, Rulebook};
+use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGK_FEATURE_ID, HANDLE, LUID, NTSTATUS};
+
+use crate::ddi::{self, At, Ddi, Level, NoCall};
+use crate::driver::LoadedDriver;
+use crate::features::{FeatureState, Features};
+use crate::handle::{self, KernelHandle};
+use crate::interrupt::Interrupts;
+use crate::memory::VidMm;
+use crate::os::Shared;
+use crate::pci::Device;
+use crate::personality::{FeatureSetting, FeatureSettings, Personality};
+use crate::power::Power;
+use crate::rules::paging::DDI_TIME;
+use crate::sync::{Admission, Gate, Lock, Rank};
+use crate::tdr::Tdr;
+use crate::transcript::Line;
+use crate::vidsch::VidSch;
+use caps::Caps;
+
+pub use start::StartError;
+
+/// How the adapter is attached and what its registry says.
+#[derive(Clone, Debug, Default)]
+pub struct AdapterConfig {
+    /// The function on the bus that it is.
+    pub device: crate::pci::DeviceConfig,
+    /// Feature settings of this adapter; those of the personality hold for the rest.
+    pub features: FeatureSettings,
+    /// Values under the adapter's software key, by name.
+    pub registry: BTreeMap<String, RegistryValue>,
+}
+
+/// Where in its life an adapter is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AdapterState {
+    /// `DxgkDdiAddDevice` has not been called, or `DxgkDdiRemoveDevice` has.
+    Absent,
+    /// Added, not started.
+    Added,
+    /// Inside `DxgkDdiStartDevice` or the queries around it.
+    Starting,
+    /// Working.
+    Started,
+    /// Inside `DxgkDdiStopDevice`.
+    Stopping,
+    /// Stopped, not removed.
+    Stopped,
+}
+
+impl AdapterState {
+    fn from_raw(raw: u8) -> Self {
+        match raw {
+            1 => Self::Added,
+            2 => Self::Starting,
+            3 => Self::Started,
+            4 => Self::Stopping,
+            5 => Self::Stopped,
+            _ => Self::Absent,
+        }
+    }
+}
+
+/// An adapter.
+pub struct Adapter {
+    shared: Arc<Shared>,
+    driver: Arc<LoadedDriver>,
+    config: AdapterConfig,
+    /// `DXGKRNL_INTERFACE.DeviceHandle`, fresh at each start.
+    handle: Lock<Option<KernelHandle>>,
+    /// What `DxgkDdiAddDevice` returned.
+    context: AtomicUsize,
+    /// Fresh at each start.
+    luid: AtomicU64,
+    state: AtomicU8,
+    caps: Lock<Option<Arc<Caps>>>,
+    pub(crate) device: Device,
+    pub(crate) features: Features,
+    pub(crate) interrupts: Interrupts,
+    pub(crate) memory: VidMm,
+    pub(crate) scheduler: VidSch,
+    pub(crate) tdr: Tdr,
+    pub(crate) power: Power,
+    pub(crate) resources: crate::interface::memory::DriverMemory,
+    /// Everybody who is in the driver, against level three.
+    admission: Gate,
+    scheduler_class: Gate,
+    memory_class: Gate,
+    transcript: Lock<Vec<Line>>,
+    calls: Lock<Calls>,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    ddis: BTreeMap<&'static str, u64>,
+    callbacks: BTreeMap<&'static str, u64>,
+}
+
+impl fmt::Debug for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adapter").field("luid", &self.luid_number()).field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
+impl Adapter {
+    pub(crate) fn new(shared: &Arc<Shared>, driver: &Arc<LoadedDriver>, config: AdapterConfig) -> Arc<Self> {
+        let device = Device::new(shared, &config.device);
+        let resources = crate::interface::memory::DriverMemory::new(device.index());
+        let registry = shared.kernel().registry();
+        registry.create(&resources.key());
+        registry.set_device_key(resources.device_object(), &resources.key());
+        for (name, value) in &config.registry {
+            registry.set(&resources.key(), name, value.clone());
+        }
+        Arc::new(Self {
+            shared: shared.clone(),
+            driver: driver.clone(),
+            config,
+            handle: Lock::new(Rank::Log, None),
+            context: AtomicUsize::new(0),
+            luid: AtomicU64::new(0),
+            state: AtomicU8::new(AdapterState::Absent as u8),
+            caps: Lock::new(Rank::Log, None),
+            device,
+            features: Features::new(),
+            interrupts: Interrupts::new(),
+            memory: VidMm::new(),
+            scheduler: VidSch::new(),
+            tdr: Tdr::new(),
+            power: Power::new(),
+            resources,
+            admission: Gate::new(),
+            scheduler_class: Gate::new(),
+            memory_class: Gate::new(),
+            transcript: Lock::new(Rank::Log, Vec::new()),
+            calls: Lock::new(Rank::Log, Calls::default()),
+        })
+    }
+
+    /// The machine.
+    pub fn kernel(&self) -> &Kernel {
+        self.shared.kernel()
+    }
+
+    /// What is judged on that machine.
+    pub fn rules(&self) -> &Rulebook {
+        &self.shared.kernel().rules
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Which Windows.
+    pub fn personality(&self) -> &Personality {
+        self.shared.personality()
+    }
+
+    /// How it is attached.
+    pub fn config(&self) -> &AdapterConfig {
+        &self.config
+    }
+
+    pub(crate) fn driver(&self) -> &Arc<LoadedDriver> {
+        &self.driver
+    }
+
+    /// The driver's table, as `DxgkInitialize` copied it.
+    pub(crate) fn table(&self) -> &DRIVER_INITIALIZATION_DATA {
+        self.driver.table()
+    }
+
+    /// The driver's context block.
+    pub(crate) fn context(&self) -> HANDLE {
+        core::ptr::with_exposed_provenance_mut(self.context.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_context(&self, context: HANDLE) {
+        self.context.store(context.expose_provenance(), Ordering::Release);
+    }
+
+    /// `DXGKRNL_INTERFACE.DeviceHandle`; NULL before start.
+    pub(crate) fn device_handle(&self) -> HANDLE {
+        self.handle.lock().as_ref().map_or(core::ptr::null_mut(), KernelHandle::raw)
+    }
+
+    pub(crate) fn set_handle(&self, new: Option<KernelHandle>) {
+        let old = std::mem::replace(&mut *self.handle.lock(), new);
+        drop(old);
+    }
+
+    /// Locally unique identifier; a new one at each start.
+    ///
+    /// Source: B158 (restarting the device gives a new LUID).
+    pub fn luid(&self) -> LUID {
+        let number = self.luid_number();
+        let mut luid = LUID::zeroed();
+        // CAST: low and high half.
+        luid.LowPart = number as u32;
+        luid.HighPart = (number >> 32) as i32;
+        luid
+    }
+
+    /// [`luid`](Self::luid) as one number; 0 before the first start.
+    pub fn luid_number(&self) -> u64 {
+        self.luid.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_luid(&self, luid: u64) {
+        self.luid.store(luid, Ordering::Release);
+    }
+
+    /// Where in its life it is.
+    pub fn state(&self) -> AdapterState {
+        AdapterState::from_raw(self.state.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_state(&self, state: AdapterState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Whether it takes new work.
+    pub(crate) fn is_started(&self) -> bool {
+        self.state() == AdapterState::Started
+    }
+
+    /// What the driver reported at the last start; nothing before the queries.
+    pub fn caps(&self) -> Option<Arc<Caps>> {
+        self.caps.lock().clone()
+    }
+
+    /// [`caps`](Self::caps) of a started adapter.
+    pub(crate) fn known_caps(&self) -> Arc<Caps> {
+        self.caps().unwrap_or_default()
+    }
+
+    pub(crate) fn set_caps(&self, caps: Option<Caps>) {
+        *self.caps.lock() = caps.map(Arc::new);
+    }
+
+    /// The registry's or the personality's word on a feature.
+    pub(crate) fn feature_setting(&self, id: DXGK_FEATURE_ID) -> Option<FeatureSetting> {
+        // CAST: the identifier as the 32 bits that it is.
+        let id = id.0 as u32;
+        self.config.features.get(&id).or_else(|| self.personality().features.get(&id)).copied()
+    }
+
+    /// The state of a feature. Asks the driver when nobody has yet.
+    pub fn feature(&self, id: DXGK_FEATURE_ID) -> FeatureState {
+        self.features.query(self, id)
+    }
+
+    /// What was asked and answered at the last start.
+    pub fn transcript(&self) -> Vec<Line> {
+        self.transcript.lock().clone()
+    }
+
+    pub(crate) fn note(&self, step: impl Into<String>, answer: impl Into<String>) {
+        self.transcript.lock().push(Line { step: step.into(), answer: answer.into() });
+    }
+
+    pub(crate) fn clear_transcript(&self) {
+        self.transcript.lock().clear();
+    }
+
+    /// How often each DDI was called.
+    pub fn ddi_calls(&self) -> BTreeMap<&'static str, u64> {
+        self.calls.lock().ddis.clone()
+    }
+
+    /// How often the driver called each callback.
+    pub fn callback_calls(&self) -> BTreeMap<&'static str, u64> {
+        self.calls.lock().callbacks.clone()
+    }
+
+    pub(crate) fn count_callback(&self, name: &'static str) {
+        *self.calls.lock().callbacks.entry(name).or_default() += 1;
+    }
+
+    /// What the fault plan says about this call of a callback.
+    pub(crate) fn injected_failure(&self, name: &'static str) -> Option<NTSTATUS> {
+        let plan = &self.personality().faults.callbacks;
+        let fault = plan.iter().find(|fault| fault.callback == name)?;
+        let count = self.calls.lock().callbacks.get(name).copied().unwrap_or(0);
+        (fault.nth == 0 || fault.nth == count).then_some(fault.status)
+    }
+
+    /// Calls the driver: see [`crate::ddi`].
+    ///
+    /// # Errors
+    /// [`NoCall::Stopped`].
+    pub(crate) fn call<R>(&self, ddi: &'static Ddi, f: impl FnOnce() -> R) -> Result<R, NoCall> {
+        *self.calls.lock().ddis.entry(ddi.name).or_default() += 1;
+        let kernel = self.kernel();
+        let begun = kernel.now();
+        let result = {
+            let _admission = self.admit(ddi);
+            ddi::enter(kernel, ddi, f)
+        };
+        let took = kernel.now().saturating_sub(begun);
+        let limit = self.personality().police_ddi;
+        if limit != 0 {
+            self.rules().check(&DDI_TIME, !ddi::over_limit(limit, took), || {
+                format!("{} took {} ms", ddi.name, took / crate::personality::MS)
+            });
+        }
+        result
+    }
+
+    /// Calls a function that is not in the table, at level zero and PASSIVE_LEVEL.
+    ///
+    /// # Errors
+    /// [`NoCall::Stopped`].
+    pub(crate) fn call_named<R>(&self, name: &'static str, f: impl FnOnce() -> R) -> Result<R, NoCall> {
+        *self.calls.lock().ddis.entry(name).or_default() += 1;
+        crate::sync::assert_free(name);
+        let _admission = self.admission.shared(self.kernel());
+        let _inside = crate::sync::InDriver::new();
+        self.kernel().call_driver(name, f).map_err(|_| NoCall::Stopped)
+    }
+
+    fn admit(&self, ddi: &'static Ddi) -> (Option<Admission<'_>>, Option<Admission<'_>>) {
+        let kernel = self.kernel();
+        // Above PASSIVE_LEVEL nobody waits: DPCs and what they call run during a reset as well.
+        if ddi.at == At::Caller || ddi.level == Level::Free || kernel.irql() != 0 {
+            return (None, None);
+        }
+        match ddi.level {
+            Level::Third => (Some(self.admission.exclusive(kernel)), None),
+            // The class first: who waits for it is not inside yet and does not hold up level three.
+            Level::Scheduler => {
+                let class = self.scheduler_class.exclusive(kernel);
+                (Some(self.admission.shared(kernel)), Some(class))
+            }
+            Level::Memory => {
+                let class = self.memory_class.exclusive(kernel);
+                (Some(self.admission.shared(kernel)), Some(class))
+            }
+            Level::Zero | Level::Free => (Some(self.admission.shared(kernel)), None),
+        }
+    }
+
+    /// Keeps everybody else out of the driver, waiting for those inside at most `timeout`.
+    pub(crate) fn quiesce(&self, timeout: nt_model::sched::Ticks) -> Option<Admission<'_>> {
+        self.admission.exclusive_within(self.kernel(), timeout)
+    }
+
+    /// Threads inside the driver by gated calls.
+    pub(crate) fn threads_inside(&self) -> u32 {
+        self.admission.inside()
+    }
+
+    /// Binds the device handle to this adapter.
+    pub(crate) fn bind_handle(self: &Arc<Self>) -> HANDLE {
+        let new = KernelHandle::reserve();
+        new.bind(handle::KernelObject::Adapter(Arc::downgrade(self)));
+        let raw = new.raw();
+        self.set_handle(Some(new));
+        raw
+    }
+}

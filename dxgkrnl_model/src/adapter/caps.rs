@@ -1,0 +1,228 @@
+//! What a driver reported when it was started, kept as it came.
+
+use wddm_abi::{
+    DXGK_DRIVERCAPS, DXGK_ENGINE_TYPE, DXGK_GPUMMUCAPS, DXGK_NATIVE_FENCE_CAPS, DXGK_NODEMETADATA,
+    DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_PAGETABLEUPDATEMODE, DXGK_PHYSICALADAPTERCAPS, DXGK_POWER_RUNTIME_COMPONENT,
+    DXGK_SEGMENTDESCRIPTOR4, DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMVERSION,
+};
+
+/// A memory segment, numbered from 1.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// Its number; 0 is system memory and not in the list.
+    pub id: u32,
+    /// As the driver described it.
+    pub descriptor: DXGK_SEGMENTDESCRIPTOR4,
+}
+
+impl Segment {
+    /// Whether it is an aperture: allocations in it are in system memory.
+    pub fn is_aperture(&self) -> bool {
+        self.descriptor.Flags.Aperture()
+    }
+
+    /// Whether the CPU reaches it directly.
+    pub fn is_cpu_visible(&self) -> bool {
+        self.descriptor.Flags.CpuVisible() && !self.descriptor.Flags.SupportsCpuHostAperture()
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.descriptor.Size as u64
+    }
+
+    /// Granularity of allocations in it, in bytes.
+    pub fn page_size(&self) -> u64 {
+        if self.descriptor.Flags.Use64KBPages() { 0x1_0000 } else { 0x1000 }
+    }
+}
+
+/// A node.
+#[derive(Clone, Debug)]
+pub struct NodeInfo {
+    /// Its number.
+    pub ordinal: u32,
+    /// As the driver described it.
+    pub metadata: DXGK_NODEMETADATA,
+}
+
+impl NodeInfo {
+    /// What kind of engine.
+    pub fn engine_type(&self) -> DXGK_ENGINE_TYPE {
+        self.metadata.EngineType
+    }
+
+    /// Whether the GPU schedules contexts itself.
+    pub fn is_hardware_scheduled(&self) -> bool {
+        self.metadata.Flags.ContextSchedulingSupported()
+    }
+
+    /// Whether queues on it may take work from user mode.
+    pub fn takes_user_mode_work(&self) -> bool {
+        self.metadata.Flags.UserModeSubmission()
+    }
+
+    /// Whether the GPU or driver writes progress fences after a buffer retires, instead of its last instruction.
+    pub fn releases_ring_fence(&self) -> bool {
+        self.metadata.Flags.RingBufferFenceRelease()
+    }
+
+    /// Buffers that may be in flight per queue; 0: no limit.
+    pub fn max_in_flight(&self) -> u32 {
+        self.metadata.Flags.MaxInFlightHwQueueBuffers()
+    }
+}
+
+/// GPU virtual addressing.
+#[derive(Clone, Debug)]
+pub struct Mmu {
+    /// As the driver described it.
+    pub caps: DXGK_GPUMMUCAPS,
+    /// Levels, leaf first.
+    pub levels: Vec<DXGK_PAGE_TABLE_LEVEL_DESC>,
+}
+
+impl Mmu {
+    /// How page tables are addressed in updates.
+    pub fn update_mode(&self) -> DXGK_PAGETABLEUPDATEMODE {
+        self.caps.PageTableUpdateMode
+    }
+
+    /// Entries of a table at `level`.
+    pub fn entries(&self, level: usize) -> u64 {
+        self.levels.get(level).map_or(0, |level| 1 << level.PageTableIndexBitCount.min(32))
+    }
+
+    /// Lowest address bit that a table at `level` translates.
+    pub fn shift(&self, level: usize) -> u32 {
+        12 + self.levels.iter().take(level).map(|level| level.PageTableIndexBitCount).sum::<u32>()
+    }
+}
+
+/// Everything that a driver reported.
+#[derive(Clone, Debug)]
+pub struct Caps {
+    /// `DRIVERCAPS`.
+    pub driver: DXGK_DRIVERCAPS,
+    /// `WDDMDEVICECAPS`.
+    pub device_version: DXGK_WDDMVERSION,
+    /// `PHYSICAL_MEMORY_CAPS.HighestVisibleAddress`, where it was answered.
+    pub highest_visible: Option<u64>,
+    /// `HISTORYBUFFERPRECISION`.
+    pub history_bits: u32,
+    /// Segments, from 1.
+    pub segments: Vec<Segment>,
+    /// `QUERYSEGMENT4.PagingBufferSegmentId`.
+    pub paging_buffer_segment: u32,
+    /// `QUERYSEGMENT4.PagingBufferSize`, bytes.
+    pub paging_buffer_size: u32,
+    /// `QUERYSEGMENT4.PagingBufferPrivateDataSize`, bytes.
+    pub paging_private_size: u32,
+    /// GPU virtual addressing, where it is supported.
+    pub mmu: Option<Mmu>,
+    /// `PHYSICALADAPTERCAPS`.
+    pub physical: DXGK_PHYSICALADAPTERCAPS,
+    /// Nodes.
+    pub nodes: Vec<NodeInfo>,
+    /// `NATIVE_FENCE_CAPS`, where native fences are advertised.
+    pub native_fence: Option<DXGK_NATIVE_FENCE_CAPS>,
+    /// `USERMODESUBMISSION_CAPS`, where a node has user-mode submission.
+    pub user_mode: Option<DXGK_USERMODESUBMISSION_CAPS>,
+    /// Power components.
+    pub power_components: Vec<DXGK_POWER_RUNTIME_COMPONENT>,
+    /// Video present sources and children.
+    pub sources: u32,
+    /// Children.
+    pub children: u32,
+}
+
+#[expect(unsafe_code, reason = "records of the driver with raw pointers in them, which nobody follows")]
+// SAFETY: plain data; the pointers in it are the driver's and are only compared or printed.
+unsafe impl Send for Caps {}
+#[expect(unsafe_code, reason = "as above")]
+// SAFETY: as above; it never changes once it is made.
+unsafe impl Sync for Caps {}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self {
+            driver: DXGK_DRIVERCAPS::zeroed(),
+            device_version: DXGK_WDDMVERSION(0),
+            highest_visible: None,
+            history_bits: 0,
+            segments: Vec::new(),
+            paging_buffer_segment: 0,
+            paging_buffer_size: 0,
+            paging_private_size: 0,
+            mmu: None,
+            physical: DXGK_PHYSICALADAPTERCAPS::zeroed(),
+            nodes: Vec::new(),
+            native_fence: None,
+            user_mode: None,
+            power_components: Vec::new(),
+            sources: 0,
+            children: 0,
+        }
+    }
+}
+
+impl Caps {
+    /// Whether native fences are advertised.
+    pub fn has_native_fences(&self) -> bool {
+        self.driver.SchedulingCaps.NativeGpuFence()
+    }
+
+    /// Whether native fence interrupts name queues instead of fences.
+    pub fn has_optimized_interrupt(&self) -> bool {
+        self.driver.SchedulingCaps.OptimizedNativeFenceSignaledInterrupt()
+    }
+
+    /// Whether any node takes work from user mode.
+    pub fn has_user_mode_submission(&self) -> bool {
+        self.nodes.iter().any(NodeInfo::takes_user_mode_work)
+    }
+
+    /// Whether any node schedules in hardware.
+    pub fn has_hardware_scheduling(&self) -> bool {
+        self.nodes.iter().any(NodeInfo::is_hardware_scheduled)
+    }
+
+    /// Whether engines can be reset one by one.
+    pub fn has_engine_reset(&self) -> bool {
+        self.driver.SupportPerEngineTDR != 0
+    }
+
+    /// Whether GPU virtual addresses are translated by the GPU's own page tables.
+    pub fn is_gpu_mmu(&self) -> bool {
+        self.driver.MemoryManagementCaps.GpuMmuSupported()
+    }
+
+    /// Whether it has no display part.
+    pub fn is_render_only(&self) -> bool {
+        self.sources == 0
+    }
+
+    /// A segment by number.
+    pub fn segment(&self, id: u32) -> Option<&Segment> {
+        self.segments.iter().find(|segment| segment.id == id)
+    }
+
+    /// A node by number.
+    pub fn node(&self, ordinal: u32) -> Option<&NodeInfo> {
+        self.nodes.get(ordinal as usize)
+    }
+
+    /// The node that paging runs on.
+    pub fn paging_node(&self) -> u32 {
+        u32::from(self.physical.PagingNodeIndex)
+    }
+
+    /// Distance of fences packed into one page, in bytes.
+    ///
+    /// Chosen: `MonitoredValueStride` holds for both values (the remarks name a `CurrentValueStride` that the structure
+    /// does not have); 0 means eight bytes. In the 28000 kit the same member is padding beyond eight bytes.
+    pub fn fence_stride(&self, counts_padding: bool) -> u64 {
+        let said = self.native_fence.map_or(0, |caps| u64::from(caps.MonitoredValueStride));
+        if counts_padding { said.saturating_add(8) } else { said.max(8) }
+    }
+}

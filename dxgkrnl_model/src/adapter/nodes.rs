@@ -1,0 +1,58 @@
+//! `DxgkDdiGetNodeMetadata`: every node, and one beyond the last.
+
+use wddm_abi::{DXGK_ENGINE_TYPE, DXGK_NODEMETADATA, NTSTATUS, ntstatus};
+
+use super::Adapter;
+use super::caps::NodeInfo;
+use crate::ddi::{self, call_ddi};
+use crate::rules::start::{NODE_METADATA, NODE_NAME};
+
+/// More nodes than this are not asked for.
+const MAX_NODES: u32 = 64;
+
+impl Adapter {
+    /// Asks for the metadata of `count` nodes and of one that is not there.
+    pub(super) fn query_nodes(&self, count: u32) -> Vec<NodeInfo> {
+        let mut nodes = Vec::new();
+        for ordinal in 0..count.min(MAX_NODES) {
+            let (status, metadata) = self.query_node(ordinal);
+            self.note(format!("GetNodeMetadata {ordinal}"), describe(status, &metadata));
+            let held = self.rules().check(&NODE_METADATA, status.is_success(), || {
+                format!("node {ordinal} of {count}: {status:?}")
+            });
+            if held {
+                self.judge_name(ordinal, &metadata);
+                nodes.push(NodeInfo { ordinal, metadata });
+            }
+        }
+        if count > 0 {
+            let (status, _) = self.query_node(count);
+            let refused = matches!(status, ntstatus::STATUS_INVALID_PARAMETER | ntstatus::STATUS_SYSTEM_SHUTDOWN);
+            self.rules().check(&NODE_METADATA, refused, || format!("node {count} of {count}: {status:?}"));
+        }
+        nodes
+    }
+
+    fn query_node(&self, ordinal: u32) -> (NTSTATUS, DXGK_NODEMETADATA) {
+        let mut metadata = DXGK_NODEMETADATA::zeroed();
+        let context = self.context();
+        let pointer = &raw mut metadata;
+        let status = ddi::status(call_ddi!(self, DxgkDdiGetNodeMetadata(context, ordinal, pointer)));
+        (status, metadata)
+    }
+
+    fn judge_name(&self, ordinal: u32, metadata: &DXGK_NODEMETADATA) {
+        let name = metadata.FriendlyName;
+        let kind = metadata.EngineType;
+        let other = kind == DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_OTHER;
+        let terminated = name.contains(&0);
+        self.rules().check(&NODE_NAME, terminated && (!other || name[0] != 0), || {
+            format!("node {ordinal}: {:?}", String::from_utf16_lossy(&name))
+        });
+    }
+}
+
+fn describe(status: NTSTATUS, metadata: &DXGK_NODEMETADATA) -> String {
+    let (kind, flags) = (metadata.EngineType, metadata.Flags);
+    format!("{status:?}, {kind:?}, {flags:?}, GpuMmu {}", metadata.GpuMmuSupported)
+}

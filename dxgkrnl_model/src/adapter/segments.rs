@@ -1,0 +1,83 @@
+//! `QUERYSEGMENT4`, asked twice: how many segments there are, then what they are.
+
+use wddm_abi::{
+    DXGK_QUERYADAPTERINFOTYPE, DXGK_QUERYSEGMENTIN4, DXGK_QUERYSEGMENTOUT4, DXGK_SEGMENTDESCRIPTOR4, Plain,
+};
+
+use super::Adapter;
+use super::caps::{Caps, Segment};
+use super::query::{Buffer, Query};
+use crate::rules::start::{QAI_REQUIRED, SEGMENT_PROBE, SEGMENT_STRIDE};
+
+/// Distance of descriptors: larger than the structure, so that a driver that walks by sizeof is seen.
+const STRIDE: usize = size_of::<DXGK_SEGMENTDESCRIPTOR4>() + 40;
+/// What descriptors are filled with before the driver writes them.
+const FILL: u8 = 0x5C;
+/// More segments than this are not asked for: a segment set has 32 bits.
+const MAX_SEGMENTS: u32 = 32;
+
+impl Adapter {
+    /// Asks for the segments. False when the driver cannot say.
+    pub(super) fn query_segments(&self, caps: &mut Caps) -> bool {
+        let Some(count) = self.probe_segments() else { return false };
+        let mut descriptors = Buffer::new(STRIDE * count as usize, FILL);
+        let mut out = DXGK_QUERYSEGMENTOUT4::zeroed();
+        out.NbSegment = count;
+        out.pSegmentDescriptor = descriptors.pointer();
+        out.SegmentDescriptorStride = STRIDE;
+        let (status, answer) = self.query_segment(out);
+        self.note(format!("query QUERYSEGMENT4 ({count} segments)"), format!("{status:?}"));
+        let held = self.rules().check(&QAI_REQUIRED, status.is_success(), || format!("QUERYSEGMENT4: {status:?}"));
+        if !held {
+            return false;
+        }
+        self.judge_stride(&descriptors, count);
+        caps.paging_buffer_segment = answer.PagingBufferSegmentId;
+        caps.paging_buffer_size = answer.PagingBufferSize;
+        caps.paging_private_size = answer.PagingBufferPrivateDataSize;
+        let at = |index: u32| DXGK_SEGMENTDESCRIPTOR4::from_bytes(&descriptors.bytes()[index as usize * STRIDE..]);
+        let segments = (0..count).filter_map(|index| Some(Segment { id: index + 1, descriptor: at(index)? }));
+        caps.segments = segments.collect();
+        true
+    }
+
+    /// The first call: only the count.
+    fn probe_segments(&self) -> Option<u32> {
+        let mut out = DXGK_QUERYSEGMENTOUT4::zeroed();
+        out.as_bytes_mut().fill(FILL);
+        out.NbSegment = 0;
+        let (status, answer) = self.query_segment(out);
+        self.note("query QUERYSEGMENT4 (count)", format!("{status:?}, {} segments", answer.NbSegment));
+        // The count and the four bytes of padding behind it are the driver's; nothing else is.
+        let rest = answer.as_bytes()[8..].iter().all(|byte| *byte == FILL);
+        let held = self.rules().check(&SEGMENT_PROBE, status.is_success() && rest, || {
+            format!("{status:?}, {}", if rest { "only the count written" } else { "more than the count written" })
+        });
+        (held || status.is_success()).then_some(answer.NbSegment.min(MAX_SEGMENTS)).filter(|count| *count != 0)
+    }
+
+    fn query_segment(&self, out: DXGK_QUERYSEGMENTOUT4) -> (wddm_abi::NTSTATUS, DXGK_QUERYSEGMENTOUT4) {
+        let input = DXGK_QUERYSEGMENTIN4::zeroed();
+        let mut output = Buffer::new(size_of::<DXGK_QUERYSEGMENTOUT4>(), 0);
+        output.bytes_mut().copy_from_slice(out.as_bytes());
+        let kind = DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_QUERYSEGMENT4;
+        let query = Query { kind, input: input.as_bytes(), process: core::ptr::null_mut() };
+        let status = self.query(&query, &mut output);
+        (status, output.record().unwrap_or(out))
+    }
+
+    fn judge_stride(&self, descriptors: &Buffer, count: u32) {
+        let size = size_of::<DXGK_SEGMENTDESCRIPTOR4>();
+        let untouched = |range: core::ops::Range<usize>| descriptors.bytes()[range].iter().all(|byte| *byte == FILL);
+        let wrong = (0..count as usize).find(|index| {
+            let start = index * STRIDE;
+            !untouched(start + size..start + STRIDE) || untouched(start..start + size)
+        });
+        self.rules().check(&SEGMENT_STRIDE, wrong.is_none() && descriptors.overrun().is_none(), || {
+            match (wrong, descriptors.overrun()) {
+                (Some(index), _) => format!("descriptor {index} is not {STRIDE} bytes behind the one before it"),
+                (None, at) => format!("bytes behind the last descriptor were written, at {at:?}"),
+            }
+        });
+    }
+}

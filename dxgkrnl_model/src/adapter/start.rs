@@ -1,0 +1,353 @@
+//! Starting an adapter, step by step as the transcript says.
+
+use nt_model::Rule;
+use wddm_abi::{
+    DXGK_CHILD_DESCRIPTOR, DXGK_FEATURE_ID, DXGK_GPUMMUCAPS, DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_POWER_RUNTIME_COMPONENT,
+    DXGK_QUERYADAPTERINFOTYPE, DXGK_START_INFO, DXGK_WDDMVERSION, GUID, NTSTATUS, Plain, ntstatus,
+};
+
+use super::caps::{Caps, Mmu};
+use super::query::{Buffer, Query, type_by_name};
+use super::{Adapter, AdapterState};
+use crate::ddi::{self, call_ddi};
+use crate::interface::InterfaceTable;
+use crate::rules::caps::CAPS_CHILDREN;
+use crate::rules::start::{ADD_CONTEXT, QAI_PRIVATE, QAI_REQUIRED, START_STATUS};
+use crate::transcript::{Need, Step};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A type that no Windows asks for.
+const UNKNOWN_TYPE: DXGK_QUERYADAPTERINFOTYPE = DXGK_QUERYADAPTERINFOTYPE(0x7E57);
+/// More children or components than this are not asked for.
+const MAX_CHILDREN: u32 = 256;
+
+/// Why an adapter did not start.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StartError {
+    /// The driver refused.
+    #[error("{step} returned {status:?}")]
+    Driver {
+        /// DDI or query.
+        step: String,
+        /// What it returned.
+        status: NTSTATUS,
+    },
+    /// The system refuses the driver, for a rule that it broke.
+    #[error("the adapter is refused: {} ({})", rule.name, rule.title)]
+    Refused {
+        /// Which.
+        rule: &'static Rule,
+    },
+    /// It is started or being started already, or its driver is gone.
+    #[error("the adapter is {0:?}")]
+    State(AdapterState),
+    /// The machine has stopped.
+    #[error("the machine has stopped")]
+    Stopped,
+}
+
+impl StartError {
+    /// As the device manager shows it.
+    pub fn status(&self) -> NTSTATUS {
+        match self {
+            Self::Driver { status, .. } => *status,
+            Self::Refused { rule } if rule.name == "DXG-VERSION-AGREES" => ntstatus::STATUS_REVISION_MISMATCH,
+            Self::Refused { .. } => ntstatus::STATUS_UNSUCCESSFUL,
+            Self::State(_) => ntstatus::STATUS_INVALID_DEVICE_STATE,
+            Self::Stopped => ntstatus::STATUS_SYSTEM_SHUTDOWN,
+        }
+    }
+}
+
+impl Adapter {
+    /// Adds (when it is absent) and starts the adapter. On failure it is stopped and removed again.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub(crate) fn start(self: &Arc<Self>) -> Result<(), StartError> {
+        if !matches!(self.state(), AdapterState::Absent | AdapterState::Stopped) {
+            return Err(StartError::State(self.state()));
+        }
+        self.clear_transcript();
+        let mut caps = Caps::default();
+        let was_added = self.state() == AdapterState::Stopped;
+        let steps = self.shared().start_steps();
+        let result = steps.iter().try_for_each(|step| {
+            if self.rules().is_stopped() {
+                return Err(StartError::Stopped);
+            }
+            match step {
+                Step::AddDevice if was_added => Ok(()),
+                step => self.step(step, &mut caps),
+            }
+        });
+        match result {
+            Ok(()) => {
+                self.set_state(AdapterState::Started);
+                crate::interrupt::probe_foreign_interrupt(self);
+                Ok(())
+            }
+            Err(error) => {
+                self.abandon_start();
+                Err(error)
+            }
+        }
+    }
+
+    fn step(self: &Arc<Self>, step: &Step, caps: &mut Caps) -> Result<(), StartError> {
+        match step {
+            Step::AddDevice => self.add_device(),
+            Step::Query { name, size, need } => self.run_query(name, *size, *need, caps),
+            Step::StartDevice => self.start_device(caps),
+            Step::Children => self.query_children(caps),
+            Step::Features => {
+                self.negotiate_features();
+                Ok(())
+            }
+            Step::Nodes => {
+                caps.nodes = self.query_nodes(caps.driver.GpuEngineTopology.NbAsymetricProcessingNodes);
+                Ok(())
+            }
+            Step::PowerComponents => self.query_power_components(caps),
+            Step::Segments if self.query_segments(caps) => Ok(()),
+            Step::Segments => Err(StartError::Refused { rule: &QAI_REQUIRED }),
+            Step::PageTableLevels => self.query_levels(caps),
+            Step::PhysicalAdapter => self.query_physical(caps),
+            Step::QueryInterfaceProbe => {
+                self.features.probe_query_interface(self);
+                Ok(())
+            }
+            Step::QueryUnknown => {
+                self.query_unknown();
+                Ok(())
+            }
+            Step::Judge => {
+                self.judge(caps).map_err(|rule| StartError::Refused { rule })?;
+                self.set_caps(Some(caps.clone()));
+                Ok(())
+            }
+            Step::SystemDevice => self.start_engines(),
+            Step::PriorityBands => {
+                self.scheduler.set_priority_bands(self);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_device(self: &Arc<Self>) -> Result<(), StartError> {
+        let mut context = core::ptr::null_mut();
+        let pointer = &raw mut context;
+        let device_object = self.driver().physical_device_object(self);
+        let status = ddi::status(call_ddi!(self, DxgkDdiAddDevice(device_object, pointer)));
+        self.note("AddDevice", format!("{status:?}"));
+        if !status.is_success() {
+            return Err(StartError::Driver { step: "DxgkDdiAddDevice".into(), status });
+        }
+        if !self.rules().check(&ADD_CONTEXT, !context.is_null(), || "success with a NULL context".to_owned()) {
+            return Err(StartError::Refused { rule: &ADD_CONTEXT });
+        }
+        self.set_context(context);
+        self.set_state(AdapterState::Added);
+        Ok(())
+    }
+
+    fn start_device(self: &Arc<Self>, caps: &mut Caps) -> Result<(), StartError> {
+        static LUIDS: AtomicU64 = AtomicU64::new(0x1_0000);
+        self.set_state(AdapterState::Starting);
+        self.set_luid(LUIDS.fetch_add(0x11, Ordering::Relaxed));
+        let handle = self.bind_handle();
+        let mut interface = InterfaceTable::new(self, handle);
+        let mut info = DXGK_START_INFO::zeroed();
+        info.RequiredDmaQueueEntry = 64;
+        info.AdapterGuid = GUID { Data1: self.luid_number() as u32, ..GUID::zeroed() };
+        info.AdapterLuid = self.luid();
+        self.interrupts.connect(self);
+        let (context, info, table) = (self.context(), &raw mut info, interface.pointer());
+        let (sources, children) = (&raw mut caps.sources, &raw mut caps.children);
+        let status = ddi::status(call_ddi!(self, DxgkDdiStartDevice(context, info, table, sources, children)));
+        // The table was the driver's to copy during the call.
+        drop(interface);
+        self.note("StartDevice", format!("{status:?}, {} sources, {} children", caps.sources, caps.children));
+        let excused = self.personality().faults != crate::personality::FaultPlan::default();
+        if !excused {
+            self.rules().check(&START_STATUS, status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN, || {
+                format!("{status:?}")
+            });
+        }
+        if status.is_success() { Ok(()) } else { Err(StartError::Driver { step: "DxgkDdiStartDevice".into(), status }) }
+    }
+
+    fn query_children(&self, caps: &Caps) -> Result<(), StartError> {
+        let count = caps.children.min(MAX_CHILDREN) as usize + 1;
+        let size = count * size_of::<DXGK_CHILD_DESCRIPTOR>();
+        let mut array = Buffer::new(size, 0);
+        let (context, pointer) = (self.context(), array.pointer().cast());
+        // CAST: at most 257 descriptors.
+        let status = ddi::status(call_ddi!(self, DxgkDdiQueryChildRelations(context, pointer, size as u32)));
+        self.note("QueryChildRelations", format!("{status:?}"));
+        let last = &array.bytes()[size - size_of::<DXGK_CHILD_DESCRIPTOR>()..];
+        let untouched = last.iter().all(|byte| *byte == 0) && array.overrun().is_none();
+        self.rules().check(&CAPS_CHILDREN, untouched, || "the last descriptor was written".to_owned());
+        // A render-only driver may leave the slot NULL.
+        let missing = status == ntstatus::STATUS_NOT_SUPPORTED && caps.children == 0;
+        if status.is_success() || missing {
+            return Ok(());
+        }
+        Err(StartError::Driver { step: "DxgkDdiQueryChildRelations".into(), status })
+    }
+
+    fn negotiate_features(&self) {
+        for id in [
+            DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH,
+            DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE,
+            DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION,
+            DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING,
+        ] {
+            let state = self.feature(id);
+            self.note(format!("feature {id:?}"), format!("{state:?}"));
+        }
+    }
+
+    fn run_query(&self, name: &str, size: usize, need: Need, caps: &mut Caps) -> Result<(), StartError> {
+        let made = match need {
+            Need::Required | Need::Optional => true,
+            Need::Mmu => caps.is_gpu_mmu(),
+            Need::NativeFence => caps.has_native_fences(),
+            Need::UserMode => caps.has_user_mode_submission(),
+        };
+        let Some(kind) = type_by_name(name).filter(|_| made) else { return Ok(()) };
+        let mut output = Buffer::new(size, 0);
+        let query = Query { kind, input: input_of(kind), process: core::ptr::null_mut() };
+        let status = self.query(&query, &mut output);
+        self.note(format!("query {name} ({size} bytes)"), format!("{status:?}"));
+        if need != Need::Optional {
+            let held = self.rules().check(&QAI_REQUIRED, status.is_success(), || format!("{name}: {status:?}"));
+            if !held {
+                return Err(StartError::Driver { step: name.to_owned(), status });
+            }
+        }
+        if status.is_success() {
+            keep(caps, kind, &output);
+        }
+        Ok(())
+    }
+
+    fn query_power_components(&self, caps: &mut Caps) -> Result<(), StartError> {
+        let kind = DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_NUMPOWERCOMPONENTS;
+        let (status, count) = self.query_record::<u32>(kind, &[]);
+        self.note("query NUMPOWERCOMPONENTS", format!("{status:?}, {count:?}"));
+        let held = self.rules().check(&QAI_REQUIRED, count.is_some(), || format!("NUMPOWERCOMPONENTS: {status:?}"));
+        if !held {
+            return Err(StartError::Driver { step: "NUMPOWERCOMPONENTS".into(), status });
+        }
+        for index in 0..count.unwrap_or(0).min(MAX_CHILDREN) {
+            let kind = DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_POWERCOMPONENTINFO;
+            let (status, component) = self.query_record::<DXGK_POWER_RUNTIME_COMPONENT>(kind, &index.to_le_bytes());
+            self.note(format!("query POWERCOMPONENTINFO {index}"), format!("{status:?}"));
+            let held = self.rules().check(&QAI_REQUIRED, component.is_some(), || {
+                format!("POWERCOMPONENTINFO {index}: {status:?}")
+            });
+            if !held {
+                return Err(StartError::Driver { step: "POWERCOMPONENTINFO".into(), status });
+            }
+            caps.power_components.extend(component);
+        }
+        Ok(())
+    }
+
+    fn query_levels(&self, caps: &mut Caps) -> Result<(), StartError> {
+        let Some(mmu) = &mut caps.mmu else { return Ok(()) };
+        for level in 0..mmu.caps.PageTableLevelCount.min(16) {
+            // DXGK_QUERYPAGETABLELEVELDESCIN: the level, and the physical adapter's index behind it, 16 bits each.
+            let input = level.to_le_bytes();
+            let kind = DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_PAGETABLELEVELDESC;
+            let (status, description) = self.query_record::<DXGK_PAGE_TABLE_LEVEL_DESC>(kind, &input);
+            self.note(format!("query PAGETABLELEVELDESC {level}"), format!("{status:?}"));
+            let held = self.rules().check(&QAI_REQUIRED, description.is_some(), || {
+                format!("PAGETABLELEVELDESC {level}: {status:?}")
+            });
+            if !held {
+                return Err(StartError::Driver { step: "PAGETABLELEVELDESC".into(), status });
+            }
+            mmu.levels.extend(description);
+        }
+        Ok(())
+    }
+
+    fn query_physical(&self, caps: &mut Caps) -> Result<(), StartError> {
+        let kind = DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_PHYSICALADAPTERCAPS;
+        let (status, physical) = self.query_record(kind, &[0; 4]);
+        self.note("query PHYSICALADAPTERCAPS", format!("{status:?}"));
+        let held = self.rules().check(&QAI_REQUIRED, physical.is_some(), || format!("PHYSICALADAPTERCAPS: {status:?}"));
+        match physical {
+            Some(physical) if held => {
+                caps.physical = physical;
+                Ok(())
+            }
+            _ => Err(StartError::Driver { step: "PHYSICALADAPTERCAPS".into(), status }),
+        }
+    }
+
+    /// A type that nobody knows must be refused as the page says; private data of any size is answered.
+    fn query_unknown(&self) {
+        let mut output = Buffer::new(16, 0);
+        let status = self.query(&Query::of(UNKNOWN_TYPE), &mut output);
+        self.note("query of an unknown type", format!("{status:?}"));
+        for size in [0, 4, 256] {
+            let mut output = Buffer::new(size, 0);
+            let query = Query::of(DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_UMDRIVERPRIVATE);
+            let status = self.query_unjudged(&query, &mut output);
+            let excused = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+            self.rules().check(&QAI_PRIVATE, status.is_success() || excused, || format!("{size} bytes: {status:?}"));
+        }
+    }
+
+    /// Nodes, segments, the paging process, the system device and the workers.
+    fn start_engines(self: &Arc<Self>) -> Result<(), StartError> {
+        let caps = self.known_caps();
+        self.interrupts.set_nodes(caps.nodes.len());
+        self.scheduler.start(self, &caps);
+        self.power.start(self, &caps);
+        self.memory
+            .start(self, &caps)
+            .map_err(|status| StartError::Driver { step: "the system paging process".into(), status })
+    }
+}
+
+/// The input of a query: the physical adapter's index where there is an input structure, otherwise none.
+fn input_of(kind: DXGK_QUERYADAPTERINFOTYPE) -> &'static [u8] {
+    match kind {
+        DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_GPUMMUCAPS
+        | DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_HISTORYBUFFERPRECISION => &[0; 4],
+        _ => &[],
+    }
+}
+
+/// Puts an answer where it belongs.
+fn keep(caps: &mut Caps, kind: DXGK_QUERYADAPTERINFOTYPE, output: &Buffer) {
+    match kind {
+        DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_WDDMDEVICECAPS => {
+            caps.device_version = output.record().unwrap_or(DXGK_WDDMVERSION(0));
+        }
+        DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_PHYSICAL_MEMORY_CAPS => caps.highest_visible = output.record(),
+        DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_DRIVERCAPS => {
+            // A shorter structure than ours is complete up to its end.
+            let mut driver = wddm_abi::DXGK_DRIVERCAPS::zeroed();
+            let size = output.bytes().len().min(size_of_val(&driver));
+            driver.as_bytes_mut()[..size].copy_from_slice(&output.bytes()[..size]);
+            caps.driver = driver;
+        }
+        DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_HISTORYBUFFERPRECISION => {
+            caps.history_bits = output.record().unwrap_or(0);
+        }
+        DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_GPUMMUCAPS => {
+            caps.mmu = output.record::<DXGK_GPUMMUCAPS>().map(|caps| Mmu { caps, levels: Vec::new() });
+        }
+        DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_NATIVE_FENCE_CAPS => caps.native_fence = output.record(),
+        DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_USERMODESUBMISSION_CAPS => caps.user_mode = output.record(),
+        _ => (),
+    }
+}

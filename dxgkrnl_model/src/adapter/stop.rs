@@ -1,0 +1,98 @@
+//! Stopping and removing an adapter.
+//!
+//! The system's own objects go first, through the driver's ordinary destruction DDIs, while everything still works; then
+//! `DxgkDdiStopDevice`, then the interrupt is disconnected, then what the driver left is named and taken back.
+//!
+//! Chosen: devices of user processes that are still open when an adapter is stopped are put into the error state and
+//! destroyed first, as on a surprise removal; their handles stay behind and answer STATUS_DEVICE_REMOVED.
+
+use std::sync::Arc;
+
+use wddm_abi::{NTSTATUS, ntstatus};
+
+use super::{Adapter, AdapterState};
+use crate::ddi::{self, call_ddi};
+use crate::rules::start::STOP_STATUS;
+
+impl Adapter {
+    /// Stops a started adapter. Does nothing to one that is not.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn stop(self: &Arc<Self>) {
+        if self.state() != AdapterState::Started {
+            return;
+        }
+        self.set_state(AdapterState::Stopping);
+        for process in self.shared().processes() {
+            process.leave_adapter(self);
+        }
+        self.scheduler.stop_watch(self);
+        self.memory.stop(self);
+        self.scheduler.stop(self);
+        self.power.stop(self);
+        self.stop_device();
+    }
+
+    /// `DxgkDdiStopDevice` and what follows it.
+    fn stop_device(self: &Arc<Self>) {
+        let context = self.context();
+        self.features.reset(self);
+        let status = ddi::status(call_ddi!(self, DxgkDdiStopDevice(context)));
+        self.note("StopDevice", format!("{status:?}"));
+        self.judge_stop("DxgkDdiStopDevice", status);
+        self.interrupts.disconnect(self);
+        self.resources.reclaim(self);
+        self.set_handle(None);
+        self.set_caps(None);
+        self.set_state(AdapterState::Stopped);
+    }
+
+    /// Removes a stopped adapter.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn remove(self: &Arc<Self>) {
+        if !matches!(self.state(), AdapterState::Stopped | AdapterState::Added) {
+            return;
+        }
+        let context = self.context();
+        let status = ddi::status(call_ddi!(self, DxgkDdiRemoveDevice(context)));
+        self.note("RemoveDevice", format!("{status:?}"));
+        self.judge_stop("DxgkDdiRemoveDevice", status);
+        self.resources.judge_references(self);
+        self.set_context(core::ptr::null_mut());
+        self.set_state(AdapterState::Absent);
+    }
+
+    fn judge_stop(&self, ddi: &str, status: NTSTATUS) {
+        let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+        self.rules().check(&STOP_STATUS, fine, || format!("{ddi}: {status:?}"));
+    }
+
+    /// Undoes what a failed start has done.
+    ///
+    /// Chosen: an adapter that the system refuses after `DxgkDdiStartDevice` succeeded is stopped; one whose
+    /// `DxgkDdiStartDevice` failed is not. Either is removed.
+    pub(super) fn abandon_start(self: &Arc<Self>) {
+        let started = self.transcript().iter().any(|line| {
+            line.step == "StartDevice" && line.answer.starts_with(&format!("{:?}", ntstatus::STATUS_SUCCESS))
+        });
+        if started {
+            self.scheduler.stop_watch(self);
+            self.memory.stop(self);
+            self.scheduler.stop(self);
+            self.power.stop(self);
+            self.stop_device();
+        } else {
+            self.features.reset(self);
+            self.interrupts.disconnect(self);
+            self.resources.reclaim(self);
+            self.set_handle(None);
+        }
+        self.set_caps(None);
+        if !self.context().is_null() {
+            self.set_state(AdapterState::Stopped);
+            self.remove();
+        }
+        self.set_state(AdapterState::Absent);
+    }
+}

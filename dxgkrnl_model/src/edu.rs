@@ -1,0 +1,141 @@
+//! QEMU's educational PCI function, as far as a driver uses it to interrupt.
+//!
+//! BAR 0: 0x00 reads 0x010000ed; 0x04 complements what was written; 0x20 is a status word; a store to 0x60 sets bits in
+//! 0x24 and raises the interrupt; a store to 0x64 clears them. The line is high while 0x24 is not zero; under MSI each
+//! store to 0x60 sends a message, acknowledged or not. Everything else reads as ones.
+//!
+//! Source: `cross/NOTES.md`, "edu" (measured on QEMU 7.2).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use nt_model::mmio::Registers;
+use nt_model::{InterruptLine, Trigger};
+
+/// 0x00 identification.
+const IDENTIFICATION: u64 = 0x0100_00ED;
+
+/// The function.
+#[derive(Debug)]
+pub(crate) struct Edu {
+    line: Option<Arc<InterruptLine>>,
+    liveness: AtomicU32,
+    status: AtomicU32,
+    interrupt: AtomicU32,
+    raised: AtomicU64,
+}
+
+impl Edu {
+    pub(crate) fn new(line: Option<Arc<InterruptLine>>) -> Self {
+        Self {
+            line,
+            liveness: AtomicU32::new(0),
+            status: AtomicU32::new(0),
+            interrupt: AtomicU32::new(0),
+            raised: AtomicU64::new(0),
+        }
+    }
+
+    /// The interrupt status register.
+    pub(crate) fn interrupt_status(&self) -> u32 {
+        self.interrupt.load(Ordering::Acquire)
+    }
+
+    /// Interrupts raised so far.
+    pub(crate) fn raised(&self) -> u64 {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    /// Forgets pending interrupts: the function was reset.
+    pub(crate) fn reset(&self) {
+        self.interrupt.store(0, Ordering::Release);
+        if let Some(line) = self.line.as_ref().filter(|line| line.trigger() == Trigger::Level) {
+            line.deassert();
+        }
+    }
+
+    fn raise(&self, bits: u32) {
+        self.interrupt.fetch_or(bits, Ordering::AcqRel);
+        self.raised.fetch_add(1, Ordering::AcqRel);
+        let Some(line) = &self.line else { return };
+        nt_model::Machine::with_current(|machine| {
+            let Some(machine) = machine else { return };
+            match line.trigger() {
+                Trigger::Level if self.interrupt_status() != 0 => machine.assert_interrupt(line),
+                Trigger::Level => (),
+                Trigger::Message => machine.signal_interrupt(line),
+            }
+        });
+    }
+
+    fn acknowledge(&self, bits: u32) {
+        let left = self.interrupt.fetch_and(!bits, Ordering::AcqRel) & !bits;
+        if left == 0
+            && let Some(line) = self.line.as_ref().filter(|line| line.trigger() == Trigger::Level)
+        {
+            line.deassert();
+            // A bit that another thread set meanwhile keeps the line high.
+            if self.interrupt_status() != 0 {
+                self.raise(0);
+            }
+        }
+    }
+}
+
+/// The registers, as the bus sees them.
+pub(crate) struct EduRegisters(pub(crate) Arc<Edu>);
+
+impl Registers for EduRegisters {
+    fn read(&self, offset: u64, size: u8) -> u64 {
+        if size != 4 {
+            return u64::MAX;
+        }
+        match offset {
+            0x00 => IDENTIFICATION,
+            0x04 => u64::from(self.0.liveness.load(Ordering::Relaxed)),
+            0x20 => u64::from(self.0.status.load(Ordering::Relaxed)),
+            0x24 => u64::from(self.0.interrupt_status()),
+            _ => u64::MAX,
+        }
+    }
+
+    fn write(&self, offset: u64, size: u8, value: u64) {
+        if size != 4 {
+            return;
+        }
+        // CAST: the low four bytes.
+        let value = value as u32;
+        match offset {
+            0x04 => self.0.liveness.store(!value, Ordering::Relaxed),
+            0x20 => self.0.status.store(value, Ordering::Relaxed),
+            0x60 => self.0.raise(value),
+            0x64 => self.0.acknowledge(value),
+            _ => (),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nt_model::Kernel;
+
+    #[test]
+    fn the_line_follows_the_status_register() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let line = InterruptLine::new("edu", Trigger::Level, 0);
+        let registers = EduRegisters(Arc::new(Edu::new(Some(line.clone()))));
+        assert_eq!(registers.read(0, 4), IDENTIFICATION);
+        registers.write(0x04, 4, 0x1234);
+        assert_eq!(registers.read(0x04, 4), u64::from(!0x1234_u32));
+        registers.write(0x60, 4, 5);
+        assert!(line.is_asserted());
+        registers.write(0x64, 4, 1);
+        assert!(line.is_asserted());
+        assert_eq!(registers.read(0x24, 4), 4);
+        registers.write(0x64, 4, 4);
+        assert!(!line.is_asserted());
+        assert_eq!(registers.read(0x30, 4), u64::MAX);
+    }
+}

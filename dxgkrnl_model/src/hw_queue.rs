@@ -1,0 +1,2 @@
+#[derive(Debug)] pub(crate) struct HwContext;
+#[derive(Debug)] pub(crate) struct HwQueue;

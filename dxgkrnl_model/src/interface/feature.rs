@@ -1,0 +1,185 @@
+//! Callbacks about features: the interface of 24H2, and the two callbacks that it replaced.
+//!
+//! Chosen: `IsFeatureEnabled` and `QueryFeatureInterface` take `DXGKRNL_INTERFACE.DeviceHandle`, as the samples of both
+//! articles do; the page of the latter names the driver's own context block, which is accepted too. Global features take
+//! NULL.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nt_model::{CodeAddress, In, ShimEntry, shims};
+use wddm_abi::{
+    DXGK_FEATURE_ID, DXGK_FEATURE_INTERFACE, DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1, DXGKARGCB_ISFEATUREENABLED,
+    DXGKARGCB_ISFEATUREENABLED2, DXGKARGCB_QUERYFEATUREINTERFACE, DXGKARGCB_QUERYFEATURESUPPORT, HANDLE, NTSTATUS, Plain,
+    ntstatus,
+};
+
+use super::{callback, callback_of, record, routines, store_record};
+use crate::adapter::Adapter;
+use crate::handle::{self, raw};
+
+routines! {
+    IS_ENABLED = "DxgkCbIsFeatureEnabled"("pArgs") 0..=0;
+    QUERY_SUPPORT = "DxgkCbQueryFeatureSupport"("pArgs") 0..=0;
+    IS_ENABLED2 = "DXGKCB_ISFEATUREENABLED2"("hAdapter", "pArgs") 0..=0;
+    QUERY_INTERFACE = "DXGKCB_QUERYFEATUREINTERFACE"("hAdapter", "pArgs") 0..=0;
+    OS_CAPS = "DXGKCB_FEATURE_NATIVEFENCE_CAPS_1"("pArgs") 0..=0;
+}
+
+fn address(table: &[ShimEntry], name: &str) -> CodeAddress {
+    let found = table.iter().find(|entry| entry.name == name).map(|entry| entry.address);
+    found.unwrap_or(CodeAddress(core::ptr::null()))
+}
+
+/// The interface for `adapter`. Every query counts as a reference that the driver may drop.
+pub(super) fn interface(adapter: &Adapter) -> DXGK_FEATURE_INTERFACE {
+    let mut table = DXGK_FEATURE_INTERFACE::zeroed();
+    // CAST: 48 bytes.
+    table.Size = size_of::<DXGK_FEATURE_INTERFACE>() as u16;
+    table.Version = 1;
+    table.Context = adapter.device_handle();
+    let slots: [(usize, &str); 4] = [
+        (core::mem::offset_of!(DXGK_FEATURE_INTERFACE, InterfaceReference), "InterfaceReference"),
+        (core::mem::offset_of!(DXGK_FEATURE_INTERFACE, InterfaceDereference), "InterfaceDereference"),
+        (core::mem::offset_of!(DXGK_FEATURE_INTERFACE, IsFeatureEnabled), "IsFeatureEnabled2"),
+        (core::mem::offset_of!(DXGK_FEATURE_INTERFACE, QueryFeatureInterface), "QueryFeatureInterface"),
+    ];
+    for (offset, name) in slots {
+        let bytes = (address(INTERFACE, name).get() as u64).to_le_bytes();
+        table.as_bytes_mut()[offset..offset + 8].copy_from_slice(&bytes);
+    }
+    table
+}
+
+/// The adapter behind what a driver passes for `hAdapter`.
+fn adapter_of(machine: &nt_model::Machine, handle: HANDLE) -> Option<Arc<Adapter>> {
+    handle::adapter(handle).or_else(|| {
+        let shared = crate::os::shared_of(machine)?;
+        shared.adapters().into_iter().find(|adapter| adapter.context() == handle && !handle.is_null())
+    })
+}
+
+shims! {
+    /// Functions of `DXGK_FEATURE_INTERFACE` and of feature interfaces.
+    table INTERFACE;
+
+    fn InterfaceReference(_machine, context: usize) {
+        if let Some(adapter) = handle::adapter(raw(context as u64)) {
+            adapter.resources.interface_references.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn InterfaceDereference(_machine, context: usize) {
+        if let Some(adapter) = handle::adapter(raw(context as u64)) {
+            adapter.resources.interface_references.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn IsFeatureEnabled2(machine, adapter: usize, args: In<[u8; size_of::<DXGKARGCB_ISFEATUREENABLED2>()]>) -> NTSTATUS {
+        let handle = raw(adapter as u64);
+        let run = |adapter: &Arc<Adapter>| {
+            let mut arguments: DXGKARGCB_ISFEATUREENABLED2 = record(args);
+            arguments.Result = adapter.feature(arguments.FeatureId).result();
+            store_record(args, &arguments);
+            ntstatus::STATUS_SUCCESS
+        };
+        let numbers = [adapter as u64, args.address() as u64];
+        let status = match adapter_of(machine, handle) {
+            Some(adapter) => callback_of(&adapter, &IS_ENABLED2, numbers, run),
+            // A global feature: no adapter, and none of them is on here.
+            None if handle.is_null() => {
+                let mut arguments: DXGKARGCB_ISFEATUREENABLED2 = record(args);
+                let known = arguments.FeatureId == DXGK_FEATURE_ID::DXGK_FEATURE_GPUVAIOMMU;
+                arguments.Result = crate::features::FeatureState { known, ..Default::default() }.result();
+                store_record(args, &arguments);
+                Ok(ntstatus::STATUS_SUCCESS)
+            }
+            None => callback(handle, &IS_ENABLED2, numbers, run),
+        };
+        status.unwrap_or_else(|status| status)
+    }
+
+    fn QueryFeatureInterface(
+        machine,
+        adapter: usize,
+        args: In<[u8; size_of::<DXGKARGCB_QUERYFEATUREINTERFACE>()]>,
+    ) -> NTSTATUS {
+        let handle = raw(adapter as u64);
+        let run = |adapter: &Arc<Adapter>| {
+            let mut arguments: DXGKARGCB_QUERYFEATUREINTERFACE = record(args);
+            let (status, size) = query(adapter, &arguments);
+            arguments.InterfaceSize = size;
+            store_record(args, &arguments);
+            status
+        };
+        let numbers = [adapter as u64, args.address() as u64];
+        let status = match adapter_of(machine, handle) {
+            Some(adapter) => callback_of(&adapter, &QUERY_INTERFACE, numbers, run),
+            None => callback(handle, &QUERY_INTERFACE, numbers, run),
+        };
+        status.unwrap_or_else(|status| status)
+    }
+
+    fn GetOSCaps(machine, args: In<[u8; size_of::<DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1>()]>) -> NTSTATUS {
+        let _service = machine.service(&OS_CAPS, [args.address() as u64]);
+        let mut caps: DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 = record(args);
+        let Some(shared) = crate::os::shared_of(machine) else { return ntstatus::STATUS_UNSUCCESSFUL };
+        let offered = shared.personality().native_fence_os_caps;
+        caps.set_SupportOptimizedDefaultFenceType(offered.optimized_default.into());
+        caps.set_SupportIntraGpuFenceType(offered.intra_gpu.into());
+        store_record(args, &caps);
+        ntstatus::STATUS_SUCCESS
+    }
+}
+
+/// Interface table of a feature: only native fences have one.
+fn query(adapter: &Adapter, arguments: &DXGKARGCB_QUERYFEATUREINTERFACE) -> (NTSTATUS, u16) {
+    const SIZE: u16 = 8;
+    let state = adapter.feature(arguments.FeatureId);
+    if !state.known {
+        return (ntstatus::STATUS_INVALID_PARAMETER, 0);
+    }
+    if !state.enabled || arguments.Version != state.version {
+        return (ntstatus::STATUS_UNSUCCESSFUL, 0);
+    }
+    if arguments.FeatureId != DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE {
+        return (ntstatus::STATUS_INVALID_PARAMETER, 0);
+    }
+    if arguments.InterfaceSize < SIZE {
+        return (ntstatus::STATUS_BUFFER_TOO_SMALL, SIZE);
+    }
+    let mut bytes = vec![0; usize::from(arguments.InterfaceSize)];
+    bytes[..8].copy_from_slice(&(address(INTERFACE, "GetOSCaps").get() as u64).to_le_bytes());
+    if arguments.Interface.is_null() {
+        return (ntstatus::STATUS_INVALID_PARAMETER, 0);
+    }
+    crate::raw::copy_to(arguments.Interface.expose_provenance(), &bytes);
+    (ntstatus::STATUS_SUCCESS, SIZE)
+}
+
+shims! {
+    /// Feature callbacks of `DXGKRNL_INTERFACE`.
+    pub(crate) table CALLBACKS;
+
+    fn DxgkCbIsFeatureEnabled(_machine, args: In<[u8; size_of::<DXGKARGCB_ISFEATUREENABLED>()]>) -> NTSTATUS {
+        let mut arguments: DXGKARGCB_ISFEATUREENABLED = record(args);
+        let status = callback(arguments.DeviceHandle, &IS_ENABLED, [args.address() as u64], |adapter| {
+            arguments.Enabled = adapter.features.legacy_enabled(adapter, arguments.FeatureId).into();
+            store_record(args, &arguments);
+            ntstatus::STATUS_SUCCESS
+        });
+        status.unwrap_or_else(|status| status)
+    }
+
+    fn DxgkCbQueryFeatureSupport(_machine, args: In<[u8; size_of::<DXGKARGCB_QUERYFEATURESUPPORT>()]>) -> NTSTATUS {
+        let mut arguments: DXGKARGCB_QUERYFEATURESUPPORT = record(args);
+        let status = callback(arguments.DeviceHandle, &QUERY_SUPPORT, [args.address() as u64], |adapter| {
+            let enabled =
+                adapter.features.legacy_support(adapter, arguments.FeatureId, arguments.DriverSupportState);
+            arguments.Enabled = enabled.into();
+            store_record(args, &arguments);
+            ntstatus::STATUS_SUCCESS
+        });
+        status.unwrap_or_else(|status| status)
+    }
+}

@@ -1,0 +1,289 @@
+//! Memory that a driver has from callbacks: register mappings, contiguous memory, pages of an MDL.
+//!
+//! [`DriverMemory`] remembers it all, so that what is left at stop is named (leak rules) and a wrong handle refused.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use nt_model::memory::ContiguousRequest;
+use nt_model::{CacheType, In, Mdl, PageObject, shims};
+use std::sync::Arc;
+use wddm_abi::{
+    DXGK_DEVICE_INFO, DXGKARGCB_ALLOCATECONTIGUOUSMEMORY, DXGKARGCB_ALLOCATEPAGESFORMDL,
+    DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKARGCB_FREEPAGESFROMMDL, NTSTATUS, UNICODE_STRING, ntstatus,
+};
+
+use super::{callback, record, routines, store_record};
+use crate::adapter::Adapter;
+use crate::handle::{self, raw};
+use crate::rules::interface::CB_FREE;
+use crate::rules::leak::{LEAK_INTERFACE, LEAK_MAPPING, LEAK_MEMORY};
+use crate::sync::{Lock, Rank};
+
+routines! {
+    ALLOCATE_CONTIGUOUS = "DxgkCbAllocateContiguousMemory"("hAdapter", "pArgs") 0..=0;
+    FREE_CONTIGUOUS = "DxgkCbFreeContiguousMemory"("hAdapter", "pArgs") 0..=0;
+    ALLOCATE_PAGES = "DxgkCbAllocatePagesForMdl"("hAdapter", "pArgs") 0..=0;
+    FREE_PAGES = "DxgkCbFreePagesFromMdl"("hAdapter", "pArgs") 0..=0;
+}
+
+/// `MM_ALLOCATE_FULLY_REQUIRED`.
+const FULLY_REQUIRED: u32 = 4;
+/// Handles of driver memory count from here, away from everything else.
+const FIRST_HANDLE: u64 = 0xFFFF_C200_0000_0000;
+
+/// Something a callback allocated.
+#[derive(Clone, Debug)]
+pub(crate) enum Memory {
+    /// `DxgkCbAllocateContiguousMemory`: address, size, how it is cached.
+    Contiguous(usize, usize, CacheType),
+    /// `DxgkCbAllocatePagesForMdl`.
+    Pages(Mdl),
+    /// `DxgkCbCreatePhysicalMemoryObject`.
+    Physical(Arc<super::physical::PhysicalObject>),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    registers: BTreeMap<usize, usize>,
+    memory: BTreeMap<u64, Memory>,
+    next: u64,
+    mappings: BTreeMap<usize, (usize, Option<Arc<PageObject>>)>,
+}
+
+/// What the driver of one adapter has from callbacks.
+#[derive(Debug)]
+pub(crate) struct DriverMemory {
+    state: Lock<State>,
+    /// References on the feature interface beyond those dropped.
+    pub(crate) interface_references: AtomicI64,
+    /// Characters of the device's registry path, kept in place for the driver's pointer.
+    path: Vec<u16>,
+    /// Stands for the physical device object.
+    pdo: Box<[u64; 64]>,
+}
+
+/// Where the software key of display adapters is.
+const CLASS_KEY: &str =
+    "\\Registry\\Machine\\System\\CurrentControlSet\\Control\\Class\\{4d36e968-e325-11ce-bfc1-08002be10318}";
+
+impl DriverMemory {
+    pub(crate) fn new(index: usize) -> Self {
+        Self {
+            state: Lock::new(Rank::Log, State::default()),
+            interface_references: AtomicI64::new(0),
+            path: format!("{CLASS_KEY}\\{index:04}").encode_utf16().collect(),
+            pdo: Box::new([0; 64]),
+        }
+    }
+
+    /// The adapter's software key.
+    pub(crate) fn key(&self) -> String {
+        String::from_utf16_lossy(&self.path)
+    }
+
+    /// Address of what stands for the physical device object.
+    pub(crate) fn device_object(&self) -> usize {
+        core::ptr::from_ref(&*self.pdo).expose_provenance()
+    }
+
+    /// `DXGK_DEVICE_INFO`.
+    pub(crate) fn device_info(&self, adapter: &Adapter) -> DXGK_DEVICE_INFO {
+        let mut info = DXGK_DEVICE_INFO::zeroed();
+        info.MiniportDeviceContext = adapter.context();
+        info.PhysicalDeviceObject = core::ptr::with_exposed_provenance_mut(self.device_object());
+        // CAST: a path of a hundred characters.
+        let length = (self.path.len() * 2) as u16;
+        let mut path = UNICODE_STRING::zeroed();
+        path.Length = length;
+        path.MaximumLength = length;
+        path.Buffer = self.path.as_ptr().cast_mut();
+        info.DeviceRegistryPath = path;
+        info.TranslatedResourceList = adapter.device.resources();
+        let memory = adapter.kernel().installed_memory();
+        info.SystemMemorySize.QuadPart = memory.cast_signed();
+        let highest = adapter.kernel().highest_physical_address();
+        info.HighestPhysicalAddress.QuadPart = highest.cast_signed();
+        info
+    }
+
+    pub(super) fn add_register_mapping(&self, address: usize, length: usize) {
+        self.state.lock().registers.insert(address, length);
+    }
+
+    pub(super) fn take_register_mapping(&self, address: usize) -> Option<usize> {
+        self.state.lock().registers.remove(&address)
+    }
+
+    /// Remembers something and gives it a handle.
+    pub(super) fn add(&self, memory: Memory) -> u64 {
+        let mut state = self.state.lock();
+        state.next += 0x10;
+        let handle = FIRST_HANDLE + state.next;
+        state.memory.insert(handle, memory);
+        handle
+    }
+
+    pub(super) fn get(&self, handle: u64) -> Option<Memory> {
+        self.state.lock().memory.get(&handle).cloned()
+    }
+
+    /// Takes out what `wanted` says it is.
+    pub(super) fn take(&self, handle: u64, wanted: impl Fn(&Memory) -> bool) -> Option<Memory> {
+        let mut state = self.state.lock();
+        if !state.memory.get(&handle).is_some_and(wanted) {
+            return None;
+        }
+        state.memory.remove(&handle)
+    }
+
+    pub(super) fn add_mapping(&self, address: usize, bytes: usize, object: Option<Arc<PageObject>>) {
+        self.state.lock().mappings.insert(address, (bytes, object));
+    }
+
+    pub(super) fn take_mapping(&self, address: usize) -> Option<(usize, Option<Arc<PageObject>>)> {
+        self.state.lock().mappings.remove(&address)
+    }
+
+    /// The adapter was stopped: whatever is left is the driver's leak, and taken back.
+    pub(crate) fn reclaim(&self, adapter: &Adapter) {
+        let (registers, memory, mappings) = {
+            let mut state = self.state.lock();
+            (
+                std::mem::take(&mut state.registers),
+                std::mem::take(&mut state.memory),
+                std::mem::take(&mut state.mappings),
+            )
+        };
+        adapter.rules().check(&LEAK_MAPPING, registers.is_empty(), || format!("mapped at {registers:#x?}"));
+        let left = memory.is_empty() && mappings.is_empty();
+        adapter.rules().check(&LEAK_MEMORY, left, || format!("{memory:#x?}, mapped at {:#x?}", mappings.keys()));
+        for (address, length) in registers {
+            adapter.kernel().unmap_io_space(address, length);
+        }
+        for (address, (bytes, object)) in mappings {
+            super::physical::unmap(adapter, address, bytes, object.as_ref());
+        }
+        for memory in memory.into_values() {
+            free(adapter, &memory);
+        }
+    }
+
+    /// The adapter is being removed.
+    pub(crate) fn judge_references(&self, adapter: &Adapter) {
+        let left = self.interface_references.swap(0, Ordering::Relaxed);
+        adapter.rules().check(&LEAK_INTERFACE, left <= 0, || format!("{left} references on DXGK_FEATURE_INTERFACE"));
+    }
+}
+
+/// Frees what a callback allocated.
+pub(super) fn free(adapter: &Adapter, memory: &Memory) {
+    let kernel = adapter.kernel();
+    match memory {
+        Memory::Contiguous(address, bytes, cache) => kernel.free_contiguous(*address, Some((*bytes, *cache))),
+        Memory::Pages(mdl) => {
+            kernel.free_pages_from_mdl(*mdl);
+            kernel.free_mdl(*mdl);
+        }
+        Memory::Physical(object) => object.free(adapter),
+    }
+}
+
+/// `DXGK_MEMORY_CACHING_TYPE` has the numbers of `MEMORY_CACHING_TYPE`.
+pub(super) fn cache_type(raw: i32) -> Option<CacheType> {
+    CacheType::from_raw(u32::try_from(raw).ok()?)
+}
+
+shims! {
+    /// Memory callbacks.
+    pub(crate) table CALLBACKS;
+
+    fn DxgkCbAllocateContiguousMemory(
+        _machine,
+        adapter: usize,
+        args: In<[u8; size_of::<DXGKARGCB_ALLOCATECONTIGUOUSMEMORY>()]>,
+    ) -> NTSTATUS {
+        let numbers = [adapter as u64, args.address() as u64];
+        let status = callback(raw(adapter as u64), &ALLOCATE_CONTIGUOUS, numbers, |adapter| {
+            let mut arguments: DXGKARGCB_ALLOCATECONTIGUOUSMEMORY = record(args);
+            let Some(cache) = cache_type(arguments.CacheType.0) else { return ntstatus::STATUS_INVALID_PARAMETER };
+            let request = ContiguousRequest {
+                bytes: arguments.NumberOfBytes,
+                lowest: arguments.LowestAcceptableAddress.QuadPart.cast_unsigned(),
+                highest: arguments.HighestAcceptableAddress.QuadPart.cast_unsigned(),
+                boundary: arguments.BoundaryAddressMultiple.QuadPart.cast_unsigned(),
+                cache,
+            };
+            let Some(address) = adapter.kernel().allocate_contiguous(&request) else {
+                return ntstatus::STATUS_NO_MEMORY;
+            };
+            let handle = adapter.resources.add(Memory::Contiguous(address, request.bytes, cache));
+            arguments.hMemoryHandle = raw(handle);
+            arguments.pMemory = core::ptr::with_exposed_provenance_mut(address);
+            store_record(args, &arguments);
+            ntstatus::STATUS_SUCCESS
+        });
+        status.unwrap_or_else(|status| status)
+    }
+
+    fn DxgkCbFreeContiguousMemory(
+        _machine,
+        adapter: usize,
+        args: In<[u8; size_of::<DXGKARGCB_FREECONTIGUOUSMEMORY>()]>,
+    ) -> NTSTATUS {
+        let numbers = [adapter as u64, args.address() as u64];
+        let status = callback(raw(adapter as u64), &FREE_CONTIGUOUS, numbers, |adapter| {
+            let arguments: DXGKARGCB_FREECONTIGUOUSMEMORY = record(args);
+            free_handle(adapter, handle::value(arguments.hMemoryHandle), |memory| matches!(memory, Memory::Contiguous(..)))
+        });
+        status.unwrap_or_else(|status| status)
+    }
+
+    fn DxgkCbAllocatePagesForMdl(
+        _machine,
+        adapter: usize,
+        args: In<[u8; size_of::<DXGKARGCB_ALLOCATEPAGESFORMDL>()]>,
+    ) -> NTSTATUS {
+        let numbers = [adapter as u64, args.address() as u64];
+        let status = callback(raw(adapter as u64), &ALLOCATE_PAGES, numbers, |adapter| {
+            let mut arguments: DXGKARGCB_ALLOCATEPAGESFORMDL = record(args);
+            let Some(cache) = cache_type(arguments.CacheType.0) else { return ntstatus::STATUS_INVALID_PARAMETER };
+            let low = arguments.LowAddress.QuadPart.cast_unsigned();
+            let high = arguments.HighAddress.QuadPart.cast_unsigned();
+            let fully = arguments.Flags & FULLY_REQUIRED != 0;
+            let mdl = adapter.kernel().allocate_pages_for_mdl(low..=high, arguments.TotalBytes, cache, fully);
+            let Some(mdl) = mdl else { return ntstatus::STATUS_NO_MEMORY };
+            arguments.hMemoryHandle = raw(adapter.resources.add(Memory::Pages(mdl)));
+            arguments.pMdl = core::ptr::with_exposed_provenance_mut(mdl.address());
+            store_record(args, &arguments);
+            ntstatus::STATUS_SUCCESS
+        });
+        status.unwrap_or_else(|status| status)
+    }
+
+    fn DxgkCbFreePagesFromMdl(
+        _machine,
+        adapter: usize,
+        args: In<[u8; size_of::<DXGKARGCB_FREEPAGESFROMMDL>()]>,
+    ) -> NTSTATUS {
+        let numbers = [adapter as u64, args.address() as u64];
+        let status = callback(raw(adapter as u64), &FREE_PAGES, numbers, |adapter| {
+            let arguments: DXGKARGCB_FREEPAGESFROMMDL = record(args);
+            free_handle(adapter, handle::value(arguments.hMemoryHandle), |memory| matches!(memory, Memory::Pages(_)))
+        });
+        status.unwrap_or_else(|status| status)
+    }
+}
+
+/// Frees by handle, or breaks DXG-CB-FREE.
+pub(super) fn free_handle(adapter: &Adapter, handle: u64, wanted: impl Fn(&Memory) -> bool) -> NTSTATUS {
+    let memory = adapter.resources.take(handle, wanted);
+    adapter.rules().check(&CB_FREE, memory.is_some(), || format!("{handle:#x} is no such allocation"));
+    match memory {
+        Some(memory) => {
+            free(adapter, &memory);
+            ntstatus::STATUS_SUCCESS
+        }
+        None => ntstatus::STATUS_INVALID_PARAMETER,
+    }
+}

@@ -1,0 +1,302 @@
+//! Interrupts: from the device's line through the driver's routine to the list that the DPC works off.
+//!
+//! `DxgkDdiInterruptRoutine` runs at the device's level under the interrupt's lock, and so does everything that
+//! `DxgkCbSynchronizeExecution` runs and `DxgkDdiUpdateMonitoredValues`. `DxgkCbNotifyInterrupt` copies what it is given
+//! (arrays too), judges it at once, and appends it to a bounded list per node; the list is worked off inside
+//! `DxgkCbNotifyDpc`.
+//!
+//! Chosen: a list that is full folds further signals into "scan everything on this node", and completions into the latest
+//! one; nothing else is ever dropped (that the list is bounded is inferred from ETW event 556, B97). Work found by
+//! `DxgkCbNotifyDpc` is done inside that call, at DISPATCH_LEVEL, before it returns; a driver that holds a lock of its own
+//! across the call therefore meets its own DDIs there.
+
+pub(crate) mod callbacks;
+mod classify;
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nt_model::{Dpc, Machine};
+use wddm_abi::DXGKARGCB_NOTIFY_INTERRUPT_DATA;
+
+use crate::adapter::Adapter;
+use crate::ddi::call_ddi;
+use crate::pci::DEVICE_IRQL;
+use crate::rules::interrupt::{DPC_NOTIFY, INT_DPC, INT_LEVEL, INT_REENTRANT, ISR_CLAIM, ISR_DISMISS};
+use crate::sync::{Lock, Rank};
+pub(crate) use classify::Notice;
+
+/// What the calling thread is doing at the device's level.
+#[derive(Clone, Copy, Debug, Default)]
+struct Section {
+    /// Address of the adapter whose interrupt lock the thread holds.
+    adapter: usize,
+    /// Inside `DxgkDdiInterruptRoutine`, as opposed to a synchronized routine.
+    in_isr: bool,
+    /// DxgkCbNotifyInterrupt was called and no DPC was queued since.
+    owes_dpc: bool,
+}
+
+thread_local! {
+    static SECTION: Cell<Section> = const { Cell::new(Section { adapter: 0, in_isr: false, owes_dpc: false }) };
+}
+
+/// Whether the calling thread is inside a driver's interrupt routine.
+pub(crate) fn in_isr() -> bool {
+    SECTION.with(|section| section.get().in_isr)
+}
+
+/// What one node's interrupts have reported and no DPC has worked off.
+#[derive(Debug, Default)]
+pub(crate) struct NodeList {
+    pub(crate) notices: Vec<Notice>,
+    /// Signals were folded: scan every waiter of a native fence.
+    pub(crate) scan_native: bool,
+    /// And of a monitored one.
+    pub(crate) scan_monitored: bool,
+}
+
+impl NodeList {
+    fn is_empty(&self) -> bool {
+        self.notices.is_empty() && !self.scan_native && !self.scan_monitored
+    }
+}
+
+/// Interrupt state of one adapter.
+#[derive(Debug)]
+pub(crate) struct Interrupts {
+    lists: Lock<Vec<NodeList>>,
+    dpc: Lock<Option<Arc<Dpc>>>,
+    notifying: AtomicBool,
+    /// DxgkCbNotifyDpc was called in the DPC that runs.
+    notified_dpc: AtomicBool,
+    /// Interrupts, notifications, DPCs, lists that were full.
+    pub(crate) interrupts: AtomicU64,
+    pub(crate) notifications: AtomicU64,
+    pub(crate) dpcs: AtomicU64,
+    pub(crate) overflows: AtomicU64,
+}
+
+impl Interrupts {
+    pub(crate) fn new() -> Self {
+        Self {
+            lists: Lock::new(Rank::Interrupt, Vec::new()),
+            dpc: Lock::new(Rank::Log, None),
+            notifying: AtomicBool::new(false),
+            notified_dpc: AtomicBool::new(false),
+            interrupts: AtomicU64::new(0),
+            notifications: AtomicU64::new(0),
+            dpcs: AtomicU64::new(0),
+            overflows: AtomicU64::new(0),
+        }
+    }
+
+    /// Connects the driver's routine and prepares the DPC. Called before `DxgkDdiStartDevice`: the driver enables its
+    /// interrupts inside.
+    pub(crate) fn connect(&self, adapter: &Arc<Adapter>) {
+        let weak = Arc::downgrade(adapter);
+        let dpc = Dpc::new(adapter.kernel(), move |_, _| {
+            if let Some(adapter) = weak.upgrade() {
+                run_dpc(&adapter);
+            }
+        });
+        *self.dpc.lock() = Some(Arc::new(dpc));
+        let weak = Arc::downgrade(adapter);
+        adapter.device.connect(adapter.shared(), move |message| {
+            weak.upgrade().is_some_and(|adapter| run_isr(&adapter, message))
+        });
+    }
+
+    /// Disconnects and waits until neither routine nor DPC runs.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn disconnect(&self, adapter: &Adapter) {
+        adapter.device.disconnect(adapter.shared());
+        adapter.kernel().flush_queued_dpcs();
+        let dpc = self.dpc.lock().take();
+        drop(dpc);
+        self.lists.lock().clear();
+    }
+
+    /// One list per node.
+    pub(crate) fn set_nodes(&self, count: usize) {
+        self.lists.lock().resize_with(count, NodeList::default);
+    }
+
+    /// Takes what is pending.
+    pub(crate) fn take(&self) -> Vec<(usize, NodeList)> {
+        let mut lists = self.lists.lock();
+        let taken = lists.iter_mut().enumerate().filter(|(_, list)| !list.is_empty());
+        taken.map(|(node, list)| (node, std::mem::take(list))).collect()
+    }
+
+    /// Drops what is pending for one node: its engine was reset.
+    pub(crate) fn forget_node(&self, node: usize) {
+        if let Some(list) = self.lists.lock().get_mut(node) {
+            *list = NodeList::default();
+        }
+    }
+
+    fn has_pending(&self) -> bool {
+        self.lists.lock().iter().any(|list| !list.is_empty())
+    }
+
+    fn push(&self, node: usize, notice: Notice, limit: usize) {
+        let mut lists = self.lists.lock();
+        let Some(list) = lists.get_mut(node) else { return };
+        if list.notices.len() < limit || !notice.can_be_folded() {
+            list.notices.push(notice);
+            return;
+        }
+        self.overflows.fetch_add(1, Ordering::Relaxed);
+        match notice {
+            Notice::Native { legacy, .. } => {
+                list.scan_native = true;
+                list.scan_monitored |= legacy;
+            }
+            Notice::Monitored => list.scan_monitored = true,
+            // A later completion says all that earlier ones say.
+            completed => list.notices.push(completed),
+        }
+    }
+
+    /// `DxgkCbQueueDpc`: false when one is queued already.
+    fn queue_dpc(&self, kernel: &Machine) -> bool {
+        SECTION.with(|section| section.set(Section { owes_dpc: false, ..section.get() }));
+        let dpc = self.dpc.lock().clone();
+        dpc.is_some_and(|dpc| kernel.insert_queue_dpc(dpc.as_kdpc(), 0, 0))
+    }
+}
+
+/// The calling thread holds the adapter's interrupt lock while `f` runs.
+fn in_section<R>(adapter: &Adapter, in_isr: bool, f: impl FnOnce() -> R) -> R {
+    let address = core::ptr::from_ref(adapter).addr();
+    let old = SECTION.with(|section| section.replace(Section { adapter: address, in_isr, owes_dpc: false }));
+    let result = f();
+    let now = SECTION.with(|section| section.replace(old));
+    adapter.rules().check(&INT_DPC, !now.owes_dpc, || {
+        let routine = if in_isr { "DxgkDdiInterruptRoutine" } else { "the synchronized routine" };
+        format!("{routine} returned after DxgkCbNotifyInterrupt without DxgkCbQueueDpc")
+    });
+    result
+}
+
+/// Runs `f` at the device's level, excluding the interrupt routine.
+///
+/// IRQL: at most DISPATCH_LEVEL. `None`: no interrupt is connected.
+pub(crate) fn synchronize<R>(adapter: &Adapter, f: impl FnOnce() -> R) -> Option<R> {
+    let interrupt = adapter.device.connection()?;
+    crate::sync::assert_free("KeSynchronizeExecution");
+    Some(adapter.kernel().synchronize(&interrupt, || in_section(adapter, false, f)))
+}
+
+/// Whether the calling thread runs at the device's level under the adapter's interrupt lock.
+fn is_synchronized(adapter: &Adapter) -> bool {
+    SECTION.with(|section| section.get().adapter) == core::ptr::from_ref(adapter).addr()
+}
+
+fn run_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
+    adapter.interrupts.interrupts.fetch_add(1, Ordering::Relaxed);
+    let edu = adapter.device.edu();
+    let before = edu.map(|edu| (edu.interrupt_status(), edu.raised()));
+    let claimed = call_isr(adapter, message);
+    if let (Some(edu), Some((status, raised))) = (edu, before) {
+        let untouched = edu.raised() == raised;
+        let own = status != 0;
+        // A message is always the device's own, and one may be left over from a raise that is acknowledged already.
+        let right = if adapter.device.shares_line() { claimed == own || !untouched } else { claimed || !own };
+        adapter.rules().check(&ISR_CLAIM, right, || {
+            format!("interrupt status {status:#x}, message {message}: returned {claimed}")
+        });
+        let dismissed = !claimed || !untouched || edu.interrupt_status() == 0;
+        adapter.rules().check(&ISR_DISMISS, dismissed, || {
+            format!("the interrupt status register is {:#x} after the routine claimed the interrupt", edu.interrupt_status())
+        });
+        return own || claimed;
+    }
+    claimed
+}
+
+fn call_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
+    let Some(function) = adapter.table().DxgkDdiInterruptRoutine else { return false };
+    let context = adapter.context();
+    in_section(adapter, true, || {
+        let _inside = crate::sync::InDriver::new();
+        adapter.kernel().call_interrupt_routine("DxgkDdiInterruptRoutine", || {
+            // SAFETY: the slot holds a function of this type; the context is what the driver gave for it.
+            #[expect(unsafe_code, reason = "a driver's function is called")]
+            let claimed = unsafe { function(context, message) };
+            claimed != 0
+        })
+    })
+}
+
+/// Lets the routine see an interrupt of another device on the same line: it must not claim it.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn probe_foreign_interrupt(adapter: &Arc<Adapter>) {
+    if !adapter.device.shares_line() {
+        return;
+    }
+    let Some(interrupt) = adapter.device.connection() else { return };
+    adapter.kernel().synchronize(&interrupt, || {
+        let Some(edu) = adapter.device.edu() else { return };
+        let raised = edu.raised();
+        if edu.interrupt_status() != 0 {
+            return;
+        }
+        let claimed = call_isr(adapter, 0);
+        adapter.rules().check(&ISR_CLAIM, !claimed || edu.raised() != raised, || {
+            "an interrupt of another device on the line was claimed".to_owned()
+        });
+    });
+}
+
+fn run_dpc(adapter: &Arc<Adapter>) {
+    adapter.interrupts.dpcs.fetch_add(1, Ordering::Relaxed);
+    let had_pending = adapter.interrupts.has_pending();
+    adapter.interrupts.notified_dpc.store(false, Ordering::Relaxed);
+    let context = adapter.context();
+    let called = call_ddi!(adapter, DxgkDdiDpcRoutine(context));
+    let notified = adapter.interrupts.notified_dpc.load(Ordering::Relaxed);
+    let owed = had_pending && called.is_ok();
+    if owed {
+        adapter.rules().check(&DPC_NOTIFY, notified, || {
+            "DxgkDdiDpcRoutine returned without DxgkCbNotifyDpc while notifications were pending".to_owned()
+        });
+    }
+    if owed && !notified {
+        work_off(adapter);
+    }
+}
+
+/// Works off what interrupts reported.
+///
+/// IRQL: DISPATCH_LEVEL.
+fn work_off(adapter: &Arc<Adapter>) {
+    for (node, list) in adapter.interrupts.take() {
+        crate::vidsch::dpc::work_off(adapter, node, list);
+    }
+}
+
+/// `DxgkCbNotifyInterrupt`.
+///
+/// IRQL: the device's.
+fn notify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
+    adapter.interrupts.notifications.fetch_add(1, Ordering::Relaxed);
+    let kernel = adapter.kernel();
+    let synchronized = is_synchronized(adapter) && kernel.irql() >= DEVICE_IRQL;
+    adapter.rules().check(&INT_LEVEL, synchronized, || {
+        format!("called at IRQL {}, not from the interrupt routine or a synchronized one", kernel.irql())
+    });
+    SECTION.with(|section| section.set(Section { owes_dpc: synchronized, ..section.get() }));
+    let alone = !adapter.interrupts.notifying.swap(true, Ordering::AcqRel);
+    adapter.rules().check(&INT_REENTRANT, alone, || "called while another call runs for this adapter".to_owned());
+    if let Some((node, notice)) = classify::classify(adapter, data) {
+        adapter.interrupts.push(node, notice, adapter.personality().notification_list);
+    }
+    if alone {
+        adapter.interrupts.notifying.store(false, Ordering::Release);
+    }
+}

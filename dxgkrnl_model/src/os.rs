@@ -1,0 +1,285 @@
+//! A machine with Windows' graphics kernel in it.
+//!
+//! [`Os`] is what tools and tests hold: boot, load drivers, add adapters, make processes, ask for the report, shut down.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use nt_model::sched::seeded::SeededScheduler;
+use nt_model::{Kernel, KernelConfig, Machine};
+use parking_lot::RwLock;
+
+use crate::adapter::{Adapter, AdapterConfig, StartError};
+use crate::driver::{self, Driver, DriverError, LoadedDriver};
+use crate::personality::{Clock, Personality};
+use crate::process::{Process, ProcessInner};
+use crate::report::{Counters, Report};
+use crate::sync::{Lock, Rank};
+use crate::transcript::{self, BadTranscript, START_26100, Step};
+
+/// Machines by address, so that a function without any handle finds its own.
+static MACHINES: RwLock<Vec<(usize, Weak<Shared>)>> = RwLock::new(Vec::new());
+
+/// What every object of one machine shares.
+pub(crate) struct Shared {
+    kernel: Kernel,
+    personality: Personality,
+    steps: Vec<Step>,
+    drivers: Lock<Vec<Arc<LoadedDriver>>>,
+    adapters: Lock<Vec<Arc<Adapter>>>,
+    processes: Lock<Vec<Arc<ProcessInner>>>,
+    pub(crate) counters: Counters,
+    pub(crate) objects: crate::sharing::SharedObjects,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("build", &self.personality.build).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    pub(crate) fn personality(&self) -> &Personality {
+        &self.personality
+    }
+
+    pub(crate) fn start_steps(&self) -> Vec<Step> {
+        self.steps.clone()
+    }
+
+    pub(crate) fn add_driver(&self, driver: &Arc<LoadedDriver>) {
+        self.drivers.lock().push(driver.clone());
+    }
+
+    pub(crate) fn remove_driver(&self, driver: &Arc<LoadedDriver>) {
+        self.drivers.lock().retain(|other| !Arc::ptr_eq(other, driver));
+    }
+
+    /// The driver whose entry point runs: the one with this object, or the image that has none yet.
+    pub(crate) fn loading_driver(&self, object: usize) -> Option<Arc<LoadedDriver>> {
+        let drivers = self.drivers.lock();
+        let by_object = drivers.iter().find(|driver| driver.object() == object);
+        by_object.or_else(|| drivers.iter().rev().find(|driver| driver.adopt_object(object))).cloned()
+    }
+
+    pub(crate) fn driver_by_object(&self, object: usize) -> Option<Arc<LoadedDriver>> {
+        self.drivers.lock().iter().find(|driver| driver.object() == object).cloned()
+    }
+
+    pub(crate) fn adapters(&self) -> Vec<Arc<Adapter>> {
+        self.adapters.lock().clone()
+    }
+
+    /// The started adapter with this LUID.
+    pub(crate) fn adapter_by_luid(&self, luid: u64) -> Option<Arc<Adapter>> {
+        self.adapters().into_iter().find(|adapter| adapter.is_started() && adapter.luid_number() == luid)
+    }
+
+    pub(crate) fn processes(&self) -> Vec<Arc<ProcessInner>> {
+        self.processes.lock().clone()
+    }
+
+    pub(crate) fn add_process(&self, process: &Arc<ProcessInner>) {
+        self.processes.lock().push(process.clone());
+    }
+
+    pub(crate) fn remove_process(&self, process: &ProcessInner) {
+        let gone = {
+            let mut processes = self.processes.lock();
+            let at = processes.iter().position(|other| core::ptr::eq(&raw const **other, process));
+            at.map(|at| processes.swap_remove(at))
+        };
+        drop(gone);
+    }
+}
+
+/// The shared part of the machine.
+pub(crate) fn shared_of(machine: &Machine) -> Option<Arc<Shared>> {
+    let address = core::ptr::from_ref(machine).addr();
+    MACHINES.read().iter().find(|(at, _)| *at == address).and_then(|(_, shared)| shared.upgrade())
+}
+
+/// A simulated machine that runs Windows' graphics kernel. Dropping it shuts it down.
+pub struct Os {
+    shared: Arc<Shared>,
+    scheduler: Option<Arc<SeededScheduler>>,
+}
+
+impl fmt::Debug for Os {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.fmt(f)
+    }
+}
+
+impl Os {
+    /// Boots a machine.
+    ///
+    /// # Errors
+    /// [`BadTranscript`] when the personality's start transcript is not understood.
+    pub fn boot(personality: Personality) -> Result<Self, BadTranscript> {
+        let steps = transcript::parse(personality.start_transcript.as_deref().unwrap_or(START_26100))?;
+        let scheduler = match &personality.clock {
+            Clock::Real => None,
+            Clock::Seeded(options) => Some(SeededScheduler::new(options.clone())),
+        };
+        let config = KernelConfig {
+            policy: personality.policy,
+            scheduler: scheduler.clone().map(|scheduler| scheduler as _),
+            rules: crate::rules::ALL.to_vec(),
+            echo_debug_print: personality.echo_debug_print,
+            interrupt_delivery: personality.interrupt_delivery,
+            ..KernelConfig::default()
+        };
+        let kernel = Kernel::new(config);
+        let shared = Arc::new(Shared {
+            kernel,
+            personality,
+            steps,
+            drivers: Lock::new(Rank::Os, Vec::new()),
+            adapters: Lock::new(Rank::Os, Vec::new()),
+            processes: Lock::new(Rank::Os, Vec::new()),
+            counters: Counters::new(),
+            objects: crate::sharing::SharedObjects::new(),
+        });
+        let address = core::ptr::from_ref::<Machine>(&shared.kernel).addr();
+        let mut machines = MACHINES.write();
+        machines.retain(|(_, shared)| shared.strong_count() != 0);
+        machines.push((address, Arc::downgrade(&shared)));
+        drop(machines);
+        let os = Self { shared, scheduler };
+        {
+            let _inside = os.kernel().enter();
+            driver::register(&os.shared);
+            crate::thunks::register(&os.shared);
+        }
+        Ok(os)
+    }
+
+    /// The machine under it.
+    pub fn kernel(&self) -> &Kernel {
+        self.shared.kernel()
+    }
+
+    /// Which Windows it is.
+    pub fn personality(&self) -> &Personality {
+        self.shared.personality()
+    }
+
+    /// The scheduler that picks the interleaving, when the clock is virtual.
+    pub fn seeded_scheduler(&self) -> Option<&Arc<SeededScheduler>> {
+        self.scheduler.as_ref()
+    }
+
+    /// Loads a driver and calls its `DriverEntry`.
+    ///
+    /// # Errors
+    /// See [`DriverError`].
+    pub fn load_driver(&self, driver: &Driver) -> Result<Arc<LoadedDriver>, DriverError> {
+        let _inside = self.kernel().enter();
+        driver::load(&self.shared, driver)
+    }
+
+    /// Unloads a driver whose adapters are removed: `DxgkDdiUnload`, then the image, then a look for leftovers.
+    pub fn unload_driver(&self, driver: &Arc<LoadedDriver>) {
+        let _inside = self.kernel().enter();
+        for adapter in self.adapters().iter().filter(|adapter| Arc::ptr_eq(adapter.driver(), driver)) {
+            self.remove_adapter(adapter);
+        }
+        driver::unload(&self.shared, driver);
+    }
+
+    /// Adds and starts an adapter.
+    ///
+    /// # Errors
+    /// See [`StartError`]; the adapter is removed again.
+    pub fn add_adapter(&self, driver: &Arc<LoadedDriver>, config: AdapterConfig) -> Result<Arc<Adapter>, StartError> {
+        let _inside = self.kernel().enter();
+        let adapter = Adapter::new(&self.shared, driver, config);
+        self.shared.adapters.lock().push(adapter.clone());
+        match adapter.start() {
+            Ok(()) => Ok(adapter),
+            Err(error) => {
+                self.forget_adapter(&adapter);
+                Err(error)
+            }
+        }
+    }
+
+    /// Stops an adapter and keeps it: what disabling the device does, up to its removal.
+    pub fn stop_adapter(&self, adapter: &Arc<Adapter>) {
+        let _inside = self.kernel().enter();
+        adapter.stop();
+    }
+
+    /// Starts a stopped adapter again, with a new LUID.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn restart_adapter(&self, adapter: &Arc<Adapter>) -> Result<(), StartError> {
+        let _inside = self.kernel().enter();
+        adapter.start()
+    }
+
+    /// Stops and removes an adapter.
+    pub fn remove_adapter(&self, adapter: &Arc<Adapter>) {
+        let _inside = self.kernel().enter();
+        adapter.stop();
+        adapter.remove();
+        self.forget_adapter(adapter);
+    }
+
+    fn forget_adapter(&self, adapter: &Arc<Adapter>) {
+        adapter.device.unplug(&self.shared);
+        self.shared.adapters.lock().retain(|other| !Arc::ptr_eq(other, adapter));
+    }
+
+    /// The adapters.
+    pub fn adapters(&self) -> Vec<Arc<Adapter>> {
+        self.shared.adapters()
+    }
+
+    /// Makes a process.
+    pub fn create_process(&self, name: &str) -> Process {
+        let _inside = self.kernel().enter();
+        Process::new(&self.shared, name)
+    }
+
+    /// Rules, counters and records so far.
+    pub fn report(&self) -> Report {
+        Report::of(&self.shared)
+    }
+
+    /// Runs `f` as a thread of the machine, in the system process.
+    pub fn run<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _inside = self.kernel().enter();
+        f()
+    }
+
+    /// Ends processes, stops and removes adapters, unloads drivers; every leak rule is evaluated. Further calls do
+    /// nothing.
+    pub fn shut_down(&self) {
+        let _inside = self.kernel().enter();
+        for process in self.shared.processes() {
+            process.end(crate::process::End::Normal);
+        }
+        for adapter in self.adapters() {
+            self.remove_adapter(&adapter);
+        }
+        let drivers = self.shared.drivers.lock().clone();
+        for loaded in drivers {
+            driver::unload(&self.shared, &loaded);
+        }
+    }
+}
+
+impl Drop for Os {
+    fn drop(&mut self) {
+        self.shut_down();
+        let address = core::ptr::from_ref::<Machine>(self.kernel()).addr();
+        MACHINES.write().retain(|(at, _)| *at != address);
+    }
+}

@@ -1,0 +1,242 @@
+//! The function on the bus that an adapter is: its resources, its configuration space, its interrupt.
+//!
+//! Chosen: a device without resources (root-enumerated) has a NULL `TranslatedResourceList` and no configuration space.
+//! Without a connected interrupt `DxgkCbSynchronizeExecution` fails with STATUS_UNSUCCESSFUL, as its page says it may; the
+//! model then runs `DxgkDdiUpdateMonitoredValues` under a lock of its own at the same device level.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nt_model::mmio::DeviceRange;
+use nt_model::{Interrupt, InterruptLine, Trigger};
+use wddm_abi::{CM_FULL_RESOURCE_DESCRIPTOR, CM_PARTIAL_RESOURCE_DESCRIPTOR, CM_RESOURCE_LIST, Plain};
+
+use crate::edu::{Edu, EduRegisters};
+use crate::os::Shared;
+use crate::sync::{Lock, Rank};
+
+/// What stands on the bus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// QEMU's educational PCI function, 1234:11e8.
+    #[default]
+    Edu,
+    /// A root-enumerated device: no registers.
+    Root,
+}
+
+/// How the device interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InterruptModel {
+    /// A level-triggered line that other devices share.
+    #[default]
+    Line,
+    /// One message.
+    Message,
+    /// None: synchronized execution fails.
+    None,
+    /// None, but synchronized execution works: the other reading of the documents (B4).
+    SynchronizedOnly,
+}
+
+/// Where and how the adapter is attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceConfig {
+    /// What it is.
+    pub kind: DeviceKind,
+    /// How it interrupts. A root-enumerated device has no line and no message.
+    pub interrupts: InterruptModel,
+}
+
+/// Bytes of BAR 0 of the educational function.
+const BAR0_BYTES: u64 = 1 << 20;
+/// First BAR that is given out; each adapter of the process takes the next one.
+const BAR0_FIRST: u64 = 0xE000_0000;
+/// The device IRQL of every adapter.
+pub(crate) const DEVICE_IRQL: u8 = 7;
+/// Vector in the translated resources; only printed.
+const VECTOR: u32 = 0x51;
+
+/// `CmResourceTypeInterrupt`.
+const TYPE_INTERRUPT: u8 = 2;
+/// `CmResourceTypeMemory`.
+const TYPE_MEMORY: u8 = 3;
+/// `CmResourceShareDeviceExclusive`.
+const EXCLUSIVE: u8 = 1;
+/// `CmResourceShareShared`.
+const SHARED: u8 = 3;
+/// `CM_RESOURCE_INTERRUPT_LATCHED | CM_RESOURCE_INTERRUPT_MESSAGE`.
+const FLAGS_MESSAGE: u16 = 3;
+/// `PCIBus`.
+const PCI_BUS: i32 = 5;
+
+/// The device of one adapter.
+#[derive(Debug)]
+pub(crate) struct Device {
+    index: usize,
+    config: DeviceConfig,
+    bar0: u64,
+    edu: Option<Arc<Edu>>,
+    range: Lock<Option<Arc<DeviceRange>>>,
+    line: Option<Arc<InterruptLine>>,
+    connection: Lock<Option<Arc<Interrupt>>>,
+    /// `CM_RESOURCE_LIST`, kept in place for the driver's pointer.
+    resources: Option<Box<ResourceList>>,
+}
+
+/// A resource list of up to two descriptors behind a full one.
+#[repr(C, align(8))]
+#[derive(Debug)]
+struct ResourceList {
+    bytes: [u8; 64],
+}
+
+impl Device {
+    pub(crate) fn new(shared: &Arc<Shared>, config: &DeviceConfig) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let index = NEXT.fetch_add(1, Ordering::Relaxed) % 256;
+        let bar0 = BAR0_FIRST + index * BAR0_BYTES;
+        let trigger = match (config.kind, config.interrupts) {
+            (DeviceKind::Edu, InterruptModel::Line) => Some(Trigger::Level),
+            (DeviceKind::Edu, InterruptModel::Message) => Some(Trigger::Message),
+            _ => None,
+        };
+        let line = trigger.map(|trigger| InterruptLine::new("edu", trigger, 0));
+        let edu = (config.kind == DeviceKind::Edu).then(|| Arc::new(Edu::new(line.clone())));
+        let range = edu.as_ref().and_then(|edu| {
+            let registers = EduRegisters(edu.clone());
+            shared.kernel().add_device_registers("edu BAR0", bar0, BAR0_BYTES, registers).ok()
+        });
+        let resources = (config.kind == DeviceKind::Edu).then(|| Box::new(resource_list(bar0, trigger)));
+        Self {
+            // CAST: below 256.
+            index: index as usize,
+            config: config.clone(),
+            bar0,
+            edu,
+            range: Lock::new(Rank::Log, range),
+            line,
+            connection: Lock::new(Rank::Log, None),
+            resources,
+        }
+    }
+
+    /// Which adapter of the Linux process it is.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// How it was configured.
+    pub(crate) fn config(&self) -> &DeviceConfig {
+        &self.config
+    }
+
+    /// The educational function.
+    pub(crate) fn edu(&self) -> Option<&Arc<Edu>> {
+        self.edu.as_ref()
+    }
+
+    /// The interrupt, while it is connected.
+    pub(crate) fn connection(&self) -> Option<Arc<Interrupt>> {
+        self.connection.lock().clone()
+    }
+
+    /// Connects the driver's routine, or the model's own lock where there is no line.
+    pub(crate) fn connect(&self, shared: &Shared, routine: impl Fn(u32) -> bool + Send + Sync + 'static) {
+        let line = match &self.line {
+            Some(line) => line.clone(),
+            None => InterruptLine::new("none", Trigger::Level, 0),
+        };
+        let connected = shared.kernel().connect_interrupt(&line, DEVICE_IRQL, routine);
+        *self.connection.lock() = connected;
+    }
+
+    /// Disconnects it.
+    pub(crate) fn disconnect(&self, shared: &Shared) {
+        let old = self.connection.lock().take();
+        if let Some(interrupt) = old {
+            shared.kernel().disconnect_interrupt(&interrupt);
+        }
+        if let Some(edu) = &self.edu {
+            edu.reset();
+        }
+    }
+
+    /// Whether a driver can synchronize with an interrupt.
+    pub(crate) fn can_synchronize(&self) -> bool {
+        self.line.is_some() || self.config.interrupts == InterruptModel::SynchronizedOnly
+    }
+
+    /// Whether the line is shared with other devices.
+    pub(crate) fn shares_line(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.trigger() == Trigger::Level)
+    }
+
+    /// Takes the registers off the bus.
+    pub(crate) fn unplug(&self, shared: &Shared) {
+        let old = self.range.lock().take();
+        if let Some(range) = old {
+            shared.kernel().remove_device_registers(&range);
+        }
+    }
+
+    /// `TranslatedResourceList`, or NULL.
+    pub(crate) fn resources(&self) -> *mut CM_RESOURCE_LIST {
+        self.resources.as_ref().map_or(core::ptr::null_mut(), |list| list.bytes.as_ptr().cast_mut().cast())
+    }
+
+    /// Whether the range is one of the resources.
+    pub(crate) fn owns(&self, base: u64, length: u64) -> bool {
+        let end = base.checked_add(length);
+        self.edu.is_some() && length != 0 && base >= self.bar0 && end.is_some_and(|end| end <= self.bar0 + BAR0_BYTES)
+    }
+
+    /// A byte of PCI configuration space; `None` beyond it or without one.
+    pub(crate) fn config_byte(&self, offset: u32) -> Option<u8> {
+        self.edu.as_ref()?;
+        let word = match offset & !3 {
+            0x00 => 0x11E8_1234,
+            0x04 => 0x0010_0006,
+            // Revision 0x10, class "unclassified device".
+            0x08 => 0x00FF_0010,
+            // CAST: BAR 0 lies below 4 GiB.
+            0x10 => self.bar0 as u32,
+            0x2C => 0x1100_1AF4,
+            0x34 => 0x40,
+            0x3C => 0x0100 | 10,
+            // MSI, 64-bit, one message.
+            0x40 => 0x0080_0005,
+            offset if offset < 0x100 => 0,
+            _ => return None,
+        };
+        Some(word.to_le_bytes()[(offset & 3) as usize])
+    }
+}
+
+fn resource_list(bar0: u64, trigger: Option<Trigger>) -> ResourceList {
+    let mut list = CM_RESOURCE_LIST::zeroed();
+    list.Count = 1;
+    let full: &mut CM_FULL_RESOURCE_DESCRIPTOR = &mut list.List[0];
+    full.InterfaceType = PCI_BUS;
+    full.PartialResourceList.Version = 1;
+    full.PartialResourceList.Revision = 1;
+    full.PartialResourceList.Count = 1 + u32::from(trigger.is_some());
+    let mut memory = CM_PARTIAL_RESOURCE_DESCRIPTOR::zeroed();
+    memory.Type = TYPE_MEMORY;
+    memory.ShareDisposition = EXCLUSIVE;
+    // CAST: low and high half; the length is 1 MiB.
+    memory.u = [bar0 as u32, (bar0 >> 32) as u32, BAR0_BYTES as u32, 0];
+    full.PartialResourceList.PartialDescriptors[0] = memory;
+    let mut bytes = [0; 64];
+    let head = size_of::<CM_RESOURCE_LIST>();
+    bytes[..head].copy_from_slice(list.as_bytes());
+    if let Some(trigger) = trigger {
+        let mut interrupt = CM_PARTIAL_RESOURCE_DESCRIPTOR::zeroed();
+        interrupt.Type = TYPE_INTERRUPT;
+        interrupt.ShareDisposition = if trigger == Trigger::Level { SHARED } else { EXCLUSIVE };
+        interrupt.Flags = if trigger == Trigger::Level { 0 } else { FLAGS_MESSAGE };
+        interrupt.u = [DEVICE_IRQL.into(), VECTOR, 3, 0];
+        bytes[head..head + size_of::<CM_PARTIAL_RESOURCE_DESCRIPTOR>()].copy_from_slice(interrupt.as_bytes());
+    }
+    ResourceList { bytes }
+}

@@ -1,0 +1,330 @@
+//! Which Windows the model is, and where the documents leave Windows a choice, which one it makes.
+//!
+//! Every "Chosen:" in this crate that a real Windows may decide otherwise is a member here, with the model's choice as
+//! the default. A driver that runs on several personalities does not rest on one reading.
+
+use std::collections::BTreeMap;
+
+use nt_model::sched::Ticks;
+use nt_model::sched::seeded::SeededOptions;
+use nt_model::{InterruptDelivery, Policy};
+use wddm_abi::{DXGK_FEATURE_ID, NTSTATUS};
+
+/// Ticks (100 ns) in a millisecond.
+pub const MS: Ticks = 10_000;
+/// Ticks (100 ns) in a second.
+pub const SECOND: Ticks = 10_000_000;
+
+/// A Windows build, as far as it differs for a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Build {
+    /// 24H2 as first shipped (2024-10): `DXGKARG_OPENNATIVEFENCE` has 80 bytes. Source: `wddm/NOTES.md`, doubt 1.
+    W26100Ga,
+    /// 24H2 of the SDK 10.0.26100.9169: `DXGKARG_OPENNATIVEFENCE` has 144 bytes.
+    W26100Update,
+    /// The 28000 line: interface selector 0x11008, and other user-mode submission thunks under old names.
+    /// Source: `wddm/NOTES.md`, doubts 2 and 17.
+    W28000,
+}
+
+impl Build {
+    /// `DXGKDDI_INTERFACE_VERSION` of this build's kit: the version that `DXGKRNL_INTERFACE` names.
+    pub fn interface_version(self) -> u32 {
+        match self {
+            Self::W26100Ga | Self::W26100Update => 0x1_1007,
+            Self::W28000 => 0x1_1008,
+        }
+    }
+
+    /// Bytes of `DXGKARG_OPENNATIVEFENCE`.
+    pub fn open_native_fence_size(self) -> usize {
+        match self {
+            Self::W26100Ga => 80,
+            Self::W26100Update | Self::W28000 => 144,
+        }
+    }
+
+    /// Whether `D3DKMTConnectDoorbell` takes 88 bytes and the queue owns the doorbell.
+    pub fn has_queue_doorbells(self) -> bool {
+        self == Self::W28000
+    }
+}
+
+/// What this Windows says about one feature, before the driver is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeatureSetting {
+    /// The OS supports it here: a build's default, or the registry override `Enabled`.
+    pub supported: bool,
+    /// Lowest version on offer.
+    pub min_version: u16,
+    /// Highest version on offer.
+    pub max_version: u16,
+    /// A driver whose support is experimental is taken: the registry override `AllowExperimental`.
+    pub allow_experimental: bool,
+}
+
+impl FeatureSetting {
+    /// Supported in version 1.
+    pub const ON: Self = Self { supported: true, min_version: 1, max_version: 1, allow_experimental: true };
+    /// Not supported.
+    pub const OFF: Self = Self { supported: false, min_version: 1, max_version: 1, allow_experimental: false };
+}
+
+/// Per-feature settings; a feature that is not named has the build's default ([`crate::features`]).
+pub type FeatureSettings = BTreeMap<u32, FeatureSetting>;
+
+/// What `GetOSCaps` of the native fence feature answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NativeFenceOsCaps {
+    /// `SupportOptimizedDefaultFenceType`.
+    pub optimized_default: bool,
+    /// `SupportIntraGpuFenceType`: without it `D3DKMTCreateNativeFence` refuses that type.
+    pub intra_gpu: bool,
+}
+
+/// Timeout detection and recovery, by the registry names.
+///
+/// Source: `display/tdr-registry-keys`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TdrSettings {
+    /// `TdrDelay`: how long an engine may show no progress, and how long it may take to preempt or suspend.
+    pub delay: Ticks,
+    /// `TdrDdiDelay`: how long threads may take to leave the driver before an adapter reset; then 0x116.
+    pub ddi_delay: Ticks,
+    /// `TdrLimitCount`: adapter resets allowed in [`limit_time`](Self::limit_time); one more is 0x116.
+    pub limit_count: u32,
+    /// `TdrLimitTime`.
+    pub limit_time: Ticks,
+    /// `TdrLevel` 3 (recover) or 0 (off).
+    pub enabled: bool,
+    /// How long the scheduler waits for dependent engines to preempt. Source: `DxgkDdiQueryDependentEngineGroup`.
+    pub dependents_delay: Ticks,
+}
+
+impl Default for TdrSettings {
+    fn default() -> Self {
+        Self {
+            delay: 2 * SECOND,
+            ddi_delay: 5 * SECOND,
+            limit_count: 5,
+            limit_time: 60 * SECOND,
+            enabled: true,
+            dependents_delay: 500 * MS,
+        }
+    }
+}
+
+/// Where `DXGKARG_CREATEHWQUEUE` names the native progress fence. No public header shows `hHwQueueNativeProgressFence`
+/// (`wddm/NOTES.md`, doubt 10), so a driver must work with each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProgressFenceHandle {
+    /// The driver's 64-bit handle in the eight bytes at offset 24, over `hHwQueueProgressFence` and its padding.
+    #[default]
+    At24,
+    /// The driver's handle in eight bytes appended at offset 48; offset 24 holds the `D3DKMT_HANDLE`.
+    At48,
+    /// Nowhere: only the addresses tell which fence it is.
+    Nowhere,
+}
+
+/// Whose handle a driver puts where the document says only "the handle".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandleReading {
+    /// The value that Dxgkrnl passed in when the object was created.
+    Dxgkrnl,
+    /// The value that the driver returned.
+    Driver,
+    /// Both are accepted.
+    Either,
+}
+
+impl HandleReading {
+    /// Whether Dxgkrnl's value is accepted.
+    pub fn takes_dxgkrnl(self) -> bool {
+        self != Self::Driver
+    }
+
+    /// Whether the driver's value is accepted.
+    pub fn takes_driver(self) -> bool {
+        self != Self::Dxgkrnl
+    }
+}
+
+/// The readings of each place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HandleReadings {
+    /// `NativeFenceSignaled.hHWQueue`. The page says "KMD handle of the HWQueue": the driver's.
+    pub interrupt_queue: HandleReading,
+    /// `HwQueuePageFaulted.FaultedHwQueue`, `.FaultedHwContext`, `.FaultedProcessHandle`. The page says "the handle";
+    /// chosen: Dxgkrnl's, as for everything else that a driver hands to a callback ("the handle that the driver should
+    /// use when it calls back", `DXGKARG_CREATEDEVICE`), and as `DmaPageFaulted.FaultedProcessHandle` says outright.
+    pub faulted: HandleReading,
+    /// `SuspendContextCompleted.hContext`. The page says "hardware context that the acknowledgment is for"; chosen as above.
+    pub suspended_context: HandleReading,
+    /// `DXGKARGCB_DISCONNECTDOORBELL.hHwQueue` and `.hDoorbell`. The page says "previously created using DxgkDdiCreate…";
+    /// chosen: Dxgkrnl's, since `DXGKARG_CREATEDOORBELL` says of its input "KMD can store the input handle".
+    pub disconnect_doorbell: HandleReading,
+}
+
+impl Default for HandleReadings {
+    fn default() -> Self {
+        Self {
+            interrupt_queue: HandleReading::Driver,
+            faulted: HandleReading::Dxgkrnl,
+            suspended_context: HandleReading::Dxgkrnl,
+            disconnect_doorbell: HandleReading::Dxgkrnl,
+        }
+    }
+}
+
+impl HandleReadings {
+    /// Every place takes either.
+    pub const LENIENT: Self = Self {
+        interrupt_queue: HandleReading::Either,
+        faulted: HandleReading::Either,
+        suspended_context: HandleReading::Either,
+        disconnect_doorbell: HandleReading::Either,
+    };
+}
+
+/// What `DXGK_PTE::PageAddress` counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PteAddress {
+    /// A byte address with twelve zero bits at its end. Source: `DXGK_PTE` ("the high 52 bits …, the low 12 bits are zero").
+    #[default]
+    Bytes,
+    /// A page number.
+    Frames,
+}
+
+/// A call of a named callback that must fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallbackFault {
+    /// Member name in `DXGKRNL_INTERFACE`.
+    pub callback: &'static str,
+    /// Which call fails, from 1; 0: every one.
+    pub nth: u64,
+    /// With what.
+    pub status: NTSTATUS,
+}
+
+/// Faults that are injected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultPlan {
+    /// The nth allocation of kernel memory from the start of the driver on fails; 0: none.
+    pub allocation: u64,
+    /// Callbacks that fail.
+    pub callbacks: Vec<CallbackFault>,
+    /// Bytes of every paging buffer, instead of what the driver asked for: small ones force several passes.
+    pub paging_buffer_size: Option<u32>,
+    /// The kernel reads a fence as unsignalled this many times before it looks: widens the race of wait and signal.
+    pub slow_resample: u32,
+}
+
+/// Whose time it is.
+#[derive(Clone, Debug, Default)]
+pub enum Clock {
+    /// Threads and time of the operating system.
+    #[default]
+    Real,
+    /// One thread at a time, chosen from a seed; time is virtual.
+    Seeded(SeededOptions),
+}
+
+/// One Windows. [`Personality::default`] is 24H2 as updated, with hardware scheduling, native fences and user-mode
+/// submission on.
+#[derive(Clone, Debug)]
+pub struct Personality {
+    /// Which build.
+    pub build: Build,
+    /// Feature settings that differ from the build's defaults, for every adapter.
+    pub features: FeatureSettings,
+    /// OS capabilities of the native fence feature.
+    pub native_fence_os_caps: NativeFenceOsCaps,
+    /// `DXGKRNL_INTERFACE.Size` and the number of bytes that exist behind the pointer; the rest is unmapped or poisoned.
+    pub interface_size: u32,
+    /// A driver that advertises hardware scheduling or user-mode submission that the OS did not enable fails to start.
+    /// The documents say so of native fences only.
+    pub strict_advertising: bool,
+    /// Timeouts.
+    pub tdr: TdrSettings,
+    /// Physical pages that belong together are consecutive (a driver must not rely on it).
+    pub contiguous_pages: bool,
+    /// Where the native progress fence is named.
+    pub progress_fence_handle: ProgressFenceHandle,
+    /// Whose handle goes where.
+    pub handles: HandleReadings,
+    /// What a page table entry's address counts.
+    pub pte_address: PteAddress,
+    /// Notifications that Dxgkrnl keeps per node between interrupt and DPC; more are folded into a full scan. The number
+    /// is the model's; that there is one is inferred from ETW event 556.
+    pub notification_list: usize,
+    /// Entries of each fence log buffer that the first set of buffers has; 0: as many as fit 4 KiB.
+    pub log_entries: u32,
+    /// A DDI may take this long, 0: no limit (HLK PoliceDdi uses 250 ms).
+    pub police_ddi: Ticks,
+    /// What is made to fail.
+    pub faults: FaultPlan,
+    /// Whose time.
+    pub clock: Clock,
+    /// What a broken rule does: stop the machine, or be collected.
+    pub policy: Policy,
+    /// Print what drivers print.
+    pub echo_debug_print: bool,
+    /// Where interrupts are delivered.
+    pub interrupt_delivery: InterruptDelivery,
+    /// The order of queries at start; `None`: [`crate::transcript::START_26100`].
+    pub start_transcript: Option<String>,
+    /// Test signing is on: kernel-mode testing may be enabled.
+    pub test_signing: bool,
+}
+
+impl Default for Personality {
+    fn default() -> Self {
+        Self {
+            build: Build::W26100Update,
+            features: FeatureSettings::new(),
+            native_fence_os_caps: NativeFenceOsCaps::default(),
+            interface_size: 576,
+            strict_advertising: true,
+            tdr: TdrSettings::default(),
+            contiguous_pages: false,
+            progress_fence_handle: ProgressFenceHandle::default(),
+            handles: HandleReadings::default(),
+            pte_address: PteAddress::default(),
+            notification_list: 16,
+            log_entries: 0,
+            police_ddi: 0,
+            faults: FaultPlan::default(),
+            clock: Clock::Real,
+            policy: Policy::Stop,
+            echo_debug_print: false,
+            interrupt_delivery: InterruptDelivery::Inline,
+            start_transcript: None,
+            test_signing: true,
+        }
+    }
+}
+
+impl Personality {
+    /// The default with broken rules collected instead of stopping the machine: for tests.
+    pub fn collecting() -> Self {
+        Self { policy: Policy::Collect, ..Self::default() }
+    }
+
+    /// This with `feature` supported by the OS, or not.
+    #[must_use]
+    pub fn with_feature(mut self, feature: DXGK_FEATURE_ID, on: bool) -> Self {
+        // CAST: the identifier as the 32 bits that it is.
+        let id = feature.0 as u32;
+        self.features.insert(id, if on { FeatureSetting::ON } else { FeatureSetting::OFF });
+        self
+    }
+
+    /// This with virtual time and the interleaving of `seed`.
+    #[must_use]
+    pub fn seeded(mut self, seed: u64) -> Self {
+        self.clock = Clock::Seeded(SeededOptions::new(seed));
+        self
+    }
+}

@@ -1,0 +1,30 @@
+//! Every rule that this crate enforces, by area. Each has a mutant of the toy driver that breaks it and nothing else
+//! (`tests/mutants`), except where the rule's comment says that a unit test stands in.
+//!
+//! "B n" and "D" in a source name the bring-up facts and design notes of `peers.md`; "DDI page" is the reference page of
+//! the function or record that is named; "article" is a page of windows-driver-docs.
+
+pub mod caps;
+pub mod fence;
+pub mod interface;
+pub mod interrupt;
+pub mod leak;
+pub mod paging;
+pub mod queue;
+pub mod start;
+pub mod tdr;
+
+use nt_model::RuleList;
+
+/// All lists.
+pub static ALL: &[&RuleList] = &[
+    &start::START_RULES,
+    &caps::CAPS_RULES,
+    &interface::INTERFACE_RULES,
+    &interrupt::INTERRUPT_RULES,
+    &paging::PAGING_RULES,
+    &fence::FENCE_RULES,
+    &queue::QUEUE_RULES,
+    &tdr::TDR_RULES,
+    &leak::LEAK_RULES,
+];

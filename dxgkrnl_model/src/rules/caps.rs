@@ -1,0 +1,170 @@
+//! Rules of capabilities that must agree with each other.
+
+use nt_model::rules;
+
+rules! {
+    /// Consistency of capabilities.
+    pub list CAPS_RULES;
+
+    /// Preemption.
+    CAPS_PREEMPTION = "DXG-CAPS-PREEMPTION" {
+        title: "PreemptionAware requires MultiEngineAware",
+        source: "DDI page DXGK_VIDSCHCAPS, PreemptionAware; B34",
+        bugcheck: none,
+        fix: "set MultiEngineAware as well",
+    }
+    /// Patching.
+    CAPS_PATCHING = "DXG-CAPS-PATCHING" {
+        title: "NoDmaPatching requires PreemptionAware and MultiEngineAware",
+        source: "DDI page DXGK_VIDSCHCAPS, NoDmaPatching; B34",
+        bugcheck: none,
+        fix: "set both as well",
+    }
+    /// Cancel.
+    CAPS_CANCEL = "DXG-CAPS-CANCEL" {
+        title: "CancelCommandAware requires MultiEngineAware",
+        source: "DDI page DXGK_VIDSCHCAPS, CancelCommandAware; B34",
+        bugcheck: none,
+        fix: "set MultiEngineAware as well",
+    }
+    /// Granularity.
+    CAPS_GRANULARITY = "DXG-CAPS-GRANULARITY" {
+        title: "a preemption-aware driver reports non-zero preemption granularities",
+        source: "B37; HLK \"Preempt - Validate non-zero preemption values\"",
+        bugcheck: none,
+        fix: "report D3DKMDT_GRAPHICS_PREEMPTION_DMA_BUFFER_BOUNDARY and the compute value at least",
+    }
+    /// Per-engine TDR.
+    CAPS_PER_ENGINE_TDR = "DXG-CAPS-PER-ENGINE-TDR" {
+        title: "SupportPerEngineTDR comes with QueryDependentEngineGroup, QueryEngineStatus, ResetEngine and CollectDbgInfo",
+        source: "article tdr-changes-in-windows-8; B38",
+        bugcheck: none,
+        fix: "implement all of them or none",
+    }
+    /// GPU virtual addressing.
+    CAPS_VIRTUAL = "DXG-CAPS-VIRTUAL" {
+        title: "VirtualAddressingSupported comes with exactly one of GpuMmuSupported and IoMmuSupported",
+        source: "DDI page DXGK_VIDMMCAPS; B42",
+        bugcheck: none,
+        fix: "set one of them",
+    }
+    /// Cross-adapter tiers.
+    CAPS_CROSS_ADAPTER = "DXG-CAPS-CROSS-ADAPTER" {
+        title: "CrossAdapterResourceScanout requires CrossAdapterResourceTexture, which requires CrossAdapterResource",
+        source: "DDI page DXGK_VIDMMCAPS",
+        bugcheck: none,
+        fix: "set the lower tiers as well",
+    }
+    /// Optimized native fence interrupt.
+    CAPS_OPTIMIZED = "DXG-CAPS-OPTIMIZED" {
+        title: "OptimizedNativeFenceSignaledInterrupt requires NativeGpuFence",
+        source: "article native-gpu-fence-objects (an optional addition to the native fence signaled interrupt)",
+        bugcheck: none,
+        fix: "set it only together with NativeGpuFence",
+    }
+    /// Hardware needed by user-mode submission.
+    CAPS_USER_MODE = "DXG-CAPS-USER-MODE" {
+        title: "a node with UserModeSubmission has ContextSchedulingSupported, and the adapter NativeGpuFence",
+        source: "article native-gpu-fence-objects (user-mode queues cannot use monitored fences); article querying-wddm-feature-support-and-enablement (dependencies)",
+        bugcheck: none,
+        fix: "advertise the rungs in order",
+    }
+    /// Addresses.
+    CAPS_HIGHEST_ADDRESS = "DXG-CAPS-HIGHEST-ADDRESS" {
+        title: "HighestVisibleAddress and HighestAcceptableAddress cover the installed memory",
+        source: "DDI page DXGK_PHYSICAL_MEMORY_CAPS; article mcdm-implementation-guidelines; B25 (zero led to RemoveDevice)",
+        bugcheck: none,
+        fix: "report the highest address that the device can reach; all ones for a software device",
+    }
+    /// Number of nodes.
+    CAPS_NODES = "DXG-CAPS-NODES" {
+        title: "GpuEngineTopology.NbAsymetricProcessingNodes equals PHYSICALADAPTERCAPS.NumExecutionNodes and is not zero",
+        source: "article tdr-changes-in-windows-8, Nodes; DDI page DXGK_PHYSICALADAPTERCAPS; B31",
+        bugcheck: none,
+        fix: "report the same number of nodes in both",
+    }
+    /// Paging node.
+    CAPS_PAGING_NODE = "DXG-CAPS-PAGING-NODE" {
+        title: "PagingNodeIndex names an existing copy node",
+        source: "DDI page DXGK_PHYSICALADAPTERCAPS; B31, B47",
+        bugcheck: none,
+        fix: "give the adapter a copy node and name it",
+    }
+    /// History buffers.
+    CAPS_HISTORY = "DXG-CAPS-HISTORY" {
+        title: "HISTORYBUFFERPRECISION is 32 to 64 bits",
+        source: "B30",
+        bugcheck: none,
+        fix: "report 64",
+    }
+    /// Page table levels.
+    MMU_LEVELS = "DXG-MMU-LEVELS" {
+        title: "page tables have 2 to 6 levels whose index bits and 12 bits of offset add up to VirtualAddressBitCount",
+        source: "DDI pages DXGK_GPUMMUCAPS, DXGK_PAGE_TABLE_LEVEL_DESC; article gpu-virtual-address; macro DXGK_MAX_PAGE_TABLE_LEVEL_COUNT",
+        bugcheck: none,
+        fix: "describe every level; the root's bits too when there are more than two",
+    }
+    /// Page table sizes.
+    MMU_TABLE_SIZE = "DXG-MMU-TABLE-SIZE" {
+        title: "a page table's size is a multiple of 4096 bytes, and 4096 in system memory (segment 0)",
+        source: "DDI page DXGK_PAGE_TABLE_LEVEL_DESC; B59",
+        bugcheck: none,
+        fix: "correct PageTableSizeInBytes or the segment",
+    }
+    /// Page table segments.
+    MMU_TABLE_SEGMENT = "DXG-MMU-TABLE-SEGMENT" {
+        title: "page table segments exist and are memory segments or system memory (0)",
+        source: "DDI page DXGK_PAGE_TABLE_LEVEL_DESC; B63 (page tables in an aperture segment hung)",
+        bugcheck: none,
+        fix: "name an existing memory segment or 0",
+    }
+    /// Update mode.
+    MMU_UPDATE_MODE = "DXG-MMU-UPDATE-MODE" {
+        title: "PageTableUpdateMode is one of three, and not CPU_VIRTUAL with page directories in a local memory segment",
+        source: "DDI page DXGK_GPUMMUCAPS, PageTableUpdateMode; B58",
+        bugcheck: (0x10E, 0x49),
+        fix: "use GPU_PHYSICAL or GPU_VIRTUAL, or put the tables in system memory",
+    }
+    /// 64 KB leaf tables.
+    MMU_LARGE_LEAF = "DXG-MMU-LARGE-LEAF" {
+        title: "LeafPageTableSizeFor64KPagesInBytes is a multiple of 4096",
+        source: "DDI page DXGK_GPUMMUCAPS",
+        bugcheck: none,
+        fix: "round it up",
+    }
+    /// Segments.
+    SEGMENT_SHAPE = "DXG-SEGMENT-SHAPE" {
+        title: "segments have a size; CPU-visible ones have a translated address; one with a CPU host aperture is the last",
+        source: "DDI page DXGK_SEGMENTDESCRIPTOR4; B54, B152",
+        bugcheck: none,
+        fix: "correct the descriptor",
+    }
+    /// Paging buffers.
+    SEGMENT_PAGING_BUFFER = "DXG-SEGMENT-PAGING-BUFFER" {
+        title: "PagingBufferSegmentId is 0 or an existing segment, and PagingBufferSize is not zero",
+        source: "DDI page DXGK_QUERYSEGMENTOUT4; B52",
+        bugcheck: none,
+        fix: "name a segment and a size",
+    }
+    /// Native fence caps.
+    NATIVE_FENCE_CAPS = "DXG-NATIVE-FENCE-CAPS" {
+        title: "MonitoredValueStride keeps 64-bit values aligned within a page, and MinimumAddress does not exceed MaximumAddress",
+        source: "DDI page DXGK_NATIVE_FENCE_CAPS; article native-gpu-fence-objects (64-bit writes are atomic)",
+        bugcheck: none,
+        fix: "report 0 (no preference) or a multiple of 8 up to 4096",
+    }
+    /// User-mode submission caps.
+    USER_MODE_CAPS = "DXG-USER-MODE-CAPS" {
+        title: "DoorbellSizeInBytes is 1 to 16384, and so is SecondaryDoorbellSizeInBytes where secondary doorbells are supported",
+        source: "article user-mode-work-submission (the size is needed to map); macro DXGK_MAX_DOORBELL_SIZE_BYTES; B46",
+        bugcheck: none,
+        fix: "report the size of one doorbell",
+    }
+    /// Children of a render-only adapter.
+    CAPS_CHILDREN = "DXG-CAPS-CHILDREN" {
+        title: "DxgkDdiQueryChildRelations fills all elements but the last, which stays zero",
+        source: "DDI page DxgkDdiQueryChildRelations",
+        bugcheck: none,
+        fix: "leave the array alone when there are no children",
+    }
+}

@@ -1,0 +1,156 @@
+//! Rules of objects, memory and packet submission.
+
+use nt_model::rules;
+
+rules! {
+    /// Memory, paging, packets.
+    pub list PAGING_RULES;
+
+    /// Statuses of object creation.
+    OBJECT_STATUS = "DXG-OBJECT-STATUS" {
+        title: "creation DDIs fail with the listed statuses only: device, context NO_MEMORY (context: DRIVER_MISMATCH too); allocation and open INVALID_PARAMETER, NO_MEMORY, DRIVER_MISMATCH",
+        source: "DDI pages DxgkDdiCreateDevice, DxgkDdiCreateContext, DxgkDdiCreateAllocation, DxgkDdiOpenAllocation",
+        bugcheck: none,
+        fix: "map the error to one of the listed statuses",
+    }
+    /// Handles.
+    OBJECT_HANDLE = "DXG-OBJECT-HANDLE" {
+        title: "a creation DDI that succeeds has stored its handle",
+        source: "DDI pages of the DXGKARG_CREATE structures (hDevice, hContext, hAllocation, hHwContext, hHwQueue, hDoorbell, hKmdProcess)",
+        bugcheck: none,
+        fix: "store a non-NULL handle before returning STATUS_SUCCESS",
+    }
+    /// Destruction.
+    OBJECT_DESTROY = "DXG-OBJECT-DESTROY" {
+        title: "destroying and closing DDIs succeed",
+        source: "DDI pages DxgkDdiDestroyDevice, DxgkDdiDestroyContext, DxgkDdiDestroyAllocation, DxgkDdiCloseAllocation, DxgkDdiDestroyHwContext, DxgkDdiDestroyHwQueue, DxgkDdiDestroyProcess; B163 (nobody can repeat the call)",
+        bugcheck: none,
+        fix: "free without failing",
+    }
+    /// Sizes of allocations.
+    ALLOC_SIZE = "DXG-ALLOC-SIZE" {
+        title: "an allocation has a size, and a priority other than 0",
+        source: "DDI page DXGK_ALLOCATIONINFO (Size, AllocationPriority)",
+        bugcheck: none,
+        fix: "store both in DxgkDdiCreateAllocation",
+    }
+    /// Segments of allocations.
+    ALLOC_SEGMENT = "DXG-ALLOC-SEGMENT" {
+        title: "SupportedWriteSegmentSet names existing segments, PreferredSegment only supported ones, EvictionSegmentSet only apertures",
+        source: "DDI page DXGK_ALLOCATIONINFO",
+        bugcheck: none,
+        fix: "correct the sets; bit 0 is segment 1",
+    }
+    /// CPU visibility.
+    ALLOC_CPU_VISIBLE = "DXG-ALLOC-CPU-VISIBLE" {
+        title: "a CPU-visible allocation can be placed in an aperture or a CPU-visible segment",
+        source: "B163, B164; article gpu-segments",
+        bugcheck: none,
+        fix: "add the aperture segment to the set",
+    }
+    /// Flags of allocations.
+    ALLOC_FLAGS = "DXG-ALLOC-FLAGS" {
+        title: "ExplicitResidencyNotification requires AccessedPhysically, and MapApertureCpuVisible requires MapAperture2Supported",
+        source: "DDI page DXGK_ALLOCATIONINFOFLAGS_WDDM2_0",
+        bugcheck: none,
+        fix: "set both flags, or neither",
+    }
+    /// DMA buffers of contexts.
+    CONTEXT_INFO = "DXG-CONTEXT-INFO" {
+        title: "DmaBufferSegmentSet of a context names aperture segments only",
+        source: "DDI page DXGK_CONTEXTINFO, remarks",
+        bugcheck: none,
+        fix: "use 0 or an aperture segment",
+    }
+    /// Root page table sizes.
+    ROOT_TABLE_SIZE = "DXG-ROOT-TABLE-SIZE" {
+        title: "DxgkDdiGetRootPageTableSize returns a page multiple that holds the entries",
+        source: "DDI page DxgkDdiGetRootPageTableSize",
+        bugcheck: none,
+        fix: "round up to the page size of the segment",
+    }
+    /// Status of BuildPagingBuffer.
+    PAGING_STATUS = "DXG-PAGING-STATUS" {
+        title: "DxgkDdiBuildPagingBuffer returns STATUS_SUCCESS, STATUS_GRAPHICS_ALLOCATION_BUSY or STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER",
+        source: "DDI page DxgkDdiBuildPagingBuffer, return value; bug check 0x10E/0xB; B65, B148",
+        bugcheck: (0x10E, 0xB),
+        fix: "handle everything else inside; ask for more buffer when there is none",
+    }
+    /// Overrun of the DMA buffer.
+    PAGING_OVERRUN = "DXG-PAGING-OVERRUN" {
+        title: "DxgkDdiBuildPagingBuffer writes within DmaSize and leaves pDmaBuffer within the buffer",
+        source: "bug check 0x10E/0x12; DDI page DxgkDdiBuildPagingBuffer",
+        bugcheck: (0x10E, 0x12),
+        fix: "check the space that is left first",
+    }
+    /// Overrun of the private data.
+    PAGING_PRIVATE = "DXG-PAGING-PRIVATE" {
+        title: "DxgkDdiBuildPagingBuffer writes within DmaBufferPrivateDataSize",
+        source: "bug check 0x10E/0x13; DDI page DXGKARG_BUILDPAGINGBUFFER",
+        bugcheck: (0x10E, 0x13),
+        fix: "check the space that is left first",
+    }
+    /// Progress.
+    PAGING_PROGRESS = "DXG-PAGING-PROGRESS" {
+        title: "DxgkDdiBuildPagingBuffer asks for a further buffer only after progress in this one",
+        source: "DDI page DxgkDdiBuildPagingBuffer, remarks (MultipassOffset)",
+        bugcheck: none,
+        fix: "write what fits, remember the rest in MultipassOffset",
+    }
+    /// Immediate updates of the paging process.
+    PAGING_IMMEDIATE = "DXG-PAGING-IMMEDIATE" {
+        title: "page table updates with a NULL pDmaBuffer are done at once, without a paging buffer",
+        source: "article system-paging-process; DDI page DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, UpdateMode",
+        bugcheck: (0x10E, 0xB),
+        fix: "write the entries through PageTableAddress.CpuVirtual and return STATUS_SUCCESS",
+    }
+    /// Busy although idle.
+    PAGING_BUSY = "DXG-PAGING-BUSY" {
+        title: "STATUS_GRAPHICS_ALLOCATION_BUSY is returned only for operations with an AllocationIsIdle flag, and not when it is set",
+        source: "DDI page DxgkDdiBuildPagingBuffer, remarks",
+        bugcheck: (0x10E, 0xB),
+        fix: "when AllocationIsIdle is set the allocation is idle",
+    }
+    /// Status of packet submission.
+    SUBMIT_STATUS = "DXG-SUBMIT-STATUS" {
+        title: "DxgkDdiSubmitCommandVirtual returns STATUS_SUCCESS or STATUS_INVALID_PARAMETER, and STATUS_SUCCESS for paging",
+        source: "DDI page DxgkDdiSubmitCommandVirtual, return value; bug check 0x119/0x2; B73, B74",
+        bugcheck: (0x119, 0x2),
+        fix: "accept, queue, and fail later",
+    }
+    /// Status of preemption.
+    PREEMPT_STATUS = "DXG-PREEMPT-STATUS" {
+        title: "DxgkDdiPreemptCommand succeeds",
+        source: "DDI page DxgkDdiPreemptCommand; bug check 0x119/0x2",
+        bugcheck: (0x119, 0x2),
+        fix: "always succeed; report the preemption by interrupt",
+    }
+    /// Status of cancelling.
+    CANCEL_STATUS = "DXG-CANCEL-STATUS" {
+        title: "DxgkDdiCancelCommand succeeds",
+        source: "bug check 0x119/0x9; DDI page DxgkDdiCancelCommand",
+        bugcheck: (0x119, 0x9),
+        fix: "always succeed",
+    }
+    /// Status of hardware queue submission.
+    HW_SUBMIT_STATUS = "DXG-HW-SUBMIT-STATUS" {
+        title: "DxgkDdiSubmitCommandToHwQueue accepts a well-formed submission",
+        source: "bug check 0x119/0x2 (driver failed upon the submission of a command); DDI page DxgkDdiSubmitCommandToHwQueue",
+        bugcheck: (0x119, 0x2),
+        fix: "accept, queue, and report a fault by interrupt",
+    }
+    /// Statuses of Escape.
+    ESCAPE_STATUS = "DXG-ESCAPE-STATUS" {
+        title: "DxgkDdiEscape fails with INVALID_PARAMETER, NO_MEMORY, PRIVILEGED_INSTRUCTION, ILLEGAL_INSTRUCTION or DRIVER_MISMATCH",
+        source: "DDI page DxgkDdiEscape, return value",
+        bugcheck: none,
+        fix: "map the error to one of the listed statuses",
+    }
+    /// Time in a DDI.
+    DDI_TIME = "DXG-DDI-TIME" {
+        title: "a DDI returns within the limit that the personality sets",
+        source: "HLK PoliceDdi (250 ms); BI-19",
+        bugcheck: none,
+        fix: "queue the work",
+    }
+}

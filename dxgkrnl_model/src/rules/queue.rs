@@ -1,0 +1,86 @@
+//! Rules of hardware contexts and queues, doorbells and power components.
+
+use nt_model::rules;
+
+rules! {
+    /// Queues and doorbells.
+    pub list QUEUE_RULES;
+
+    /// Suspending.
+    SUSPEND_STATUS = "DXG-SUSPEND-STATUS" {
+        title: "DxgkDdiSuspendContext returns STATUS_PENDING, or STATUS_SUCCESS for a context that is suspended already",
+        source: "DDI page DxgkDdiSuspendContext, return value; B82",
+        bugcheck: none,
+        fix: "return STATUS_PENDING and acknowledge by interrupt",
+    }
+    /// Acknowledging.
+    SUSPEND_ACK = "DXG-SUSPEND-ACK" {
+        title: "a suspension that DxgkDdiSuspendContext left pending is acknowledged, also for a queue that waits for a fence",
+        source: "DDI page DxgkDdiSuspendContext; article user-mode-work-submission, hardware context suspension",
+        bugcheck: none,
+        fix: "take the context off the run list and raise SUSPEND_CONTEXT_COMPLETED",
+    }
+    /// Resuming.
+    RESUME_STATUS = "DXG-RESUME-STATUS" {
+        title: "DxgkDdiResumeContext, SetContextSchedulingProperties, SetupPriorityBands and SetSchedulingLogBuffer succeed",
+        source: "DDI pages of these functions; B81",
+        bugcheck: none,
+        fix: "accept; a context is created in the resumed state",
+    }
+    /// Doorbells that must not fail.
+    DB_MUST_SUCCEED = "DXG-DB-MUST-SUCCEED" {
+        title: "DxgkDdiDisconnectDoorbell, DestroyDoorbell and NotifyWorkSubmission return STATUS_SUCCESS",
+        source: "DDI pages of the three functions, return value",
+        bugcheck: none,
+        fix: "succeed whatever the state",
+    }
+    /// Connecting.
+    DB_CONNECT = "DXG-DB-CONNECT" {
+        title: "DxgkDdiConnectDoorbell succeeds while the GPU works",
+        source: "DDI page DxgkDdiConnectDoorbell, return value",
+        bugcheck: none,
+        fix: "take a doorbell from a queue that was not used for long, by DxgkCbDisconnectDoorbell",
+    }
+    /// Status of a connection.
+    DB_STATUS = "DXG-DB-STATUS" {
+        title: "DxgkDdiConnectDoorbell returns the status CONNECTED or CONNECTED_NOTIFY",
+        source: "DDI page DXGKARG_CONNECTDOORBELL, Status",
+        bugcheck: none,
+        fix: "store one of the two",
+    }
+    /// Address of a connection.
+    DB_ADDRESS = "DXG-DB-ADDRESS" {
+        title: "KernelCpuVirtualAddress is a mapped kernel address whose doorbell lies within its pages, and the secondary one too where it is required",
+        source: "DDI page DXGKARG_CONNECTDOORBELL; article user-mode-work-submission",
+        bugcheck: none,
+        fix: "return the kernel mapping of the physical doorbell",
+    }
+    /// Pages of doorbells.
+    DB_PAGE = "DXG-DB-PAGE" {
+        title: "the page of a doorbell holds nothing else: it becomes writable to user mode",
+        source: "B116 (inferred from the rotation of DoorbellCpuVirtualAddress); DB-05",
+        bugcheck: none,
+        fix: "allocate whole pages (contiguous memory or pages for an MDL), not pool",
+    }
+    /// Doorbells outlive their queue.
+    DB_LOST = "DXG-DB-LOST" {
+        title: "work that was published before the doorbell was connected, resumed or notified runs after it",
+        source: "article user-mode-work-submission (the GPU observes the new write pointers); DB-10",
+        bugcheck: none,
+        fix: "on connect, resume and notify compare the write pointer with the consumed one",
+    }
+    /// Power components.
+    POWER_FSTATE = "DXG-POWER-FSTATE" {
+        title: "DxgkDdiSetPowerComponentFState succeeds, and each transition is completed by DxgkCbCompleteFStateTransition",
+        source: "DDI pages DxgkDdiSetPowerComponentFState, DxgkCbCompleteFStateTransition",
+        bugcheck: none,
+        fix: "call DxgkCbCompleteFStateTransition for the component",
+    }
+    /// Device power states.
+    POWER_STATE = "DXG-POWER-STATE" {
+        title: "DxgkDdiSetPowerState succeeds",
+        source: "DDI page DxgkDdiSetPowerState",
+        bugcheck: none,
+        fix: "accept the state",
+    }
+}

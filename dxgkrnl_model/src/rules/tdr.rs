@@ -1,0 +1,72 @@
+//! Rules of timeout detection and recovery.
+
+use nt_model::rules;
+
+rules! {
+    /// TDR.
+    pub list TDR_RULES;
+
+    /// Dependent engines.
+    TDR_MASK = "DXG-TDR-MASK" {
+        title: "DependentNodeOrdinalMask contains the node itself and existing nodes only",
+        source: "bug check 0x119/0x8; DDI page DxgkDdiQueryDependentEngineGroup",
+        bugcheck: (0x119, 0x8),
+        fix: "set bit NodeOrdinal",
+    }
+    /// Queries that must succeed.
+    TDR_QUERY = "DXG-TDR-QUERY" {
+        title: "DxgkDdiQueryDependentEngineGroup and DxgkDdiQueryEngineStatus succeed",
+        source: "DDI pages of the two functions (it should always succeed); B22",
+        bugcheck: none,
+        fix: "answer from state that needs no hardware",
+    }
+    /// The aborted fence.
+    TDR_ABORTED = "DXG-TDR-ABORTED" {
+        title: "LastAbortedFenceId of DxgkDdiResetEngine lies in [last completed, last submitted] and is in the hardware queue or the last completed one",
+        source: "bug check 0x119/0xA; article tdr-changes-in-windows-8, calling sequence; B123",
+        bugcheck: (0x119, 0xA),
+        fix: "return the fence of the packet that was aborted, or the last completed one when the queue is empty",
+    }
+    /// Debug information.
+    TDR_COLLECT = "DXG-TDR-COLLECT" {
+        title: "DxgkDdiCollectDbgInfo(2) returns STATUS_SUCCESS, STATUS_NO_MEMORY or STATUS_UNSUCCESSFUL and writes within its buffer",
+        source: "DDI pages DxgkDdiCollectDbgInfo, DxgkDdiCollectDbgInfo2",
+        bugcheck: none,
+        fix: "copy at most BufferSize bytes, and look at TdrPayloadSize and a NULL TdrPayload",
+    }
+    /// Adapter reset.
+    TDR_ADAPTER = "DXG-TDR-ADAPTER" {
+        title: "DxgkDdiResetFromTimeout and DxgkDdiRestartFromTimeout succeed",
+        source: "DDI pages of the two functions; bug check 0x116",
+        bugcheck: (0x116, 0x0),
+        fix: "reset whatever the state of the hardware",
+    }
+    /// Threads that stay in the driver.
+    TDR_DDI_DELAY = "DXG-TDR-DDI-DELAY" {
+        title: "every thread leaves the driver within TdrDdiDelay of an adapter reset",
+        source: "article tdr-registry-keys, TdrDdiDelay; bug check 0x116; B129",
+        bugcheck: (0x116, 0x0),
+        fix: "wait inside DDIs only for what a reset ends",
+    }
+    /// Too many resets.
+    TDR_LIMIT = "DXG-TDR-LIMIT" {
+        title: "no more than TdrLimitCount adapter resets happen within TdrLimitTime",
+        source: "article tdr-registry-keys, TdrLimitCount, TdrLimitTime; bug check 0x116",
+        bugcheck: (0x116, 0x0),
+        fix: "find out why the engine hangs again after each reset",
+    }
+    /// Invalidation.
+    TDR_INVALIDATE = "DXG-TDR-INVALIDATE" {
+        title: "DxgkDdiResetHwEngine reports the contexts that ran by DxgkCbInvalidateHwContext: the one whose queue made no progress is among them",
+        source: "DDI page DxgkDdiResetHwEngine, remarks; B85",
+        bugcheck: none,
+        fix: "call DxgkCbInvalidateHwContext for every running context before returning",
+    }
+    /// Completions after an adapter reset.
+    TDR_LATE = "DXG-TDR-LATE" {
+        title: "after a reset the driver does not report fences that the reset has ended",
+        source: "article tdr-changes-in-windows-8 (last completed fence id); design.md, Reset (dead epochs)",
+        bugcheck: (0x119, 0x1),
+        fix: "give work an epoch and drop what comes late",
+    }
+}
