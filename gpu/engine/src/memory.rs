@@ -189,6 +189,13 @@ impl<'m> SharedWord<'m> {
     }
 }
 
+impl<'m> From<&'m AtomicU64> for SharedWord<'m> {
+    /// A word of our own, reached like one in a shared page.
+    fn from(word: &'m AtomicU64) -> Self {
+        Self(word)
+    }
+}
+
 #[cfg(feature = "explore")]
 pub mod hooks {
     //! Where the schedule explorer takes over the access to shared words.

@@ -1,1 +1,154 @@
-//! Fencepost's driver linked natively over the NT model.
+//! Fencepost's driver linked natively over the NT model: the same objects and the same table as in `fencepost.sys`, with
+//! [`nt_model`]'s services where the image has NT's. Debuggers, sanitizers and the schedule explorer see into it.
+//!
+//! ```
+//! let table = kmd_native::table();
+//! assert_eq!(table.Version, kmd_ddi::VERSION);
+//! assert!(table.DxgkDdiStartDevice.is_some());
+//! ```
+
+mod lock;
+mod memory;
+mod thread;
+
+use gpu_engine::NoMemory;
+use gpu_engine::memory::SharedWord;
+use gpu_engine::word::{Ordering, Word};
+use kmd_core::irql::Passive;
+use kmd_core::platform::{Body, Event, Platform};
+use lock::SpinLock;
+use memory::{FrameMapping, NonPagedPages};
+use nt_model::Machine;
+use std::fmt::Arguments;
+use std::sync::atomic::AtomicU64;
+use thread::SystemThread;
+use wddm_abi::DRIVER_INITIALIZATION_DATA;
+
+/// The table that the driver registers.
+pub fn table() -> DRIVER_INITIALIZATION_DATA {
+    kmd_ddi::table::<Native>()
+}
+
+/// The machine that the calling thread is in.
+#[derive(Clone, Copy)]
+pub struct Native;
+
+/// # Panics
+/// When the calling thread has not entered a machine: driver code runs nowhere else.
+#[track_caller]
+fn machine<R>(f: impl FnOnce(&Machine) -> R) -> R {
+    // PANIC: documented.
+    Machine::with_current(|machine| f(machine.expect("driver code runs inside a machine")))
+}
+
+/// `units` of 100 ns from now, as NT's timeouts say it: negative.
+fn relative(units: u64) -> i64 {
+    -i64::try_from(units).unwrap_or(i64::MAX)
+}
+
+/// A word of the driver's own. The schedule explorer sees accesses to it as it sees those to shared pages.
+pub struct NativeWord(AtomicU64);
+
+impl NativeWord {
+    fn shared(&self) -> SharedWord<'_> {
+        SharedWord::from(&self.0)
+    }
+}
+
+impl Word for NativeWord {
+    fn load(&self, order: Ordering) -> u64 {
+        self.shared().load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.shared().store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.shared().swap(value, order)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.shared().fetch_add(value, order)
+    }
+    fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+        self.shared().fetch_sub(value, order)
+    }
+    fn fence(order: Ordering) {
+        SharedWord::fence(order);
+    }
+}
+
+/// A synchronization event.
+pub struct SynchronizationEvent(nt_model::Event);
+
+impl Event for SynchronizationEvent {
+    fn set(&self) {
+        machine(|m| m.set_event(self.0.as_kevent(), false));
+    }
+
+    fn wait(&self, timeout: Option<u64>) -> bool {
+        machine(|m| m.wait_for_event(&self.0, timeout.map(relative))) == 0
+    }
+}
+
+impl Platform for Native {
+    type Lock<T: Send> = SpinLock<T>;
+    type Word = NativeWord;
+    type Mapping = FrameMapping;
+    type Event = SynchronizationEvent;
+    type Thread = SystemThread;
+    type Pages = NonPagedPages;
+
+    fn current() -> Self {
+        Self
+    }
+
+    fn word(value: u64) -> NativeWord {
+        NativeWord(AtomicU64::new(value))
+    }
+
+    fn event(&self, _irql: &Passive) -> Result<SynchronizationEvent, NoMemory> {
+        Ok(SynchronizationEvent(nt_model::Event::synchronization(false)))
+    }
+
+    fn spawn(&self, _irql: &Passive, body: Body) -> Result<SystemThread, NoMemory> {
+        Ok(SystemThread::start(body))
+    }
+
+    fn join(&self, _irql: &Passive, thread: SystemThread) {
+        thread.join();
+    }
+
+    fn allocate_pages(&self, _irql: &Passive, count: u64) -> Result<NonPagedPages, NoMemory> {
+        NonPagedPages::allocate(count)
+    }
+
+    fn map_system(&self, frames: &[u64]) -> Result<FrameMapping, NoMemory> {
+        FrameMapping::map(frames)
+    }
+
+    fn clock(&self) -> u64 {
+        machine(Machine::query_performance_counter)
+    }
+
+    fn clock_frequency(&self) -> u64 {
+        machine(Machine::performance_frequency)
+    }
+
+    fn delay(&self, _irql: &Passive, units: u64) {
+        machine(|m| m.delay_execution(relative(units)));
+    }
+
+    fn relax(&self) {
+        // With the seeded scheduler somebody else must get a turn; with the real one this costs one load.
+        machine(|m| m.yield_point(nt_model::sched::YieldPoint::Custom(0)));
+        std::hint::spin_loop();
+    }
+
+    fn setting(&self, _irql: &Passive, path: &[u16], name: &str) -> Option<u64> {
+        let path = String::from_utf16(path).ok()?;
+        machine(|m| m.registry().get(&path, name)).and_then(|value| value.number())
+    }
+
+    fn print(&self, line: Arguments<'_>) {
+        machine(|m| m.debug_print(&line.to_string()));
+    }
+}

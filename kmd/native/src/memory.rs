@@ -1,0 +1,115 @@
+//! Pages and mappings, by the services that the image uses too.
+#![expect(unsafe_code, reason = "promises about the model's mappings")]
+
+use crate::machine;
+use gpu_engine::NoMemory;
+use gpu_engine::memory::{Mapping, Span};
+use gpu_wire::PAGE_SIZE;
+use kmd_core::platform::Pages;
+use nt_model::memory::MapRequest;
+use nt_model::records::MDL_PAGES_LOCKED;
+use nt_model::{CacheType, Mdl};
+use std::sync::atomic::Ordering;
+
+/// Most pages of one mapping: 2 MiB, one leaf table.
+const MOST: usize = 512;
+
+/// An MDL of locked pages, mapped for the kernel.
+struct Mapped {
+    mdl: Mdl,
+    base: usize,
+    bytes: u64,
+}
+
+impl Mapped {
+    fn new(mdl: Mdl, bytes: u64) -> Option<Self> {
+        let base = machine(|m| m.map_locked_pages(mdl, &MapRequest::default()))?;
+        Some(Self { mdl, base, bytes })
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.base)
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        machine(|m| m.unmap_locked_pages(self.base, self.mdl));
+    }
+}
+
+/// Zeroed pages from the page allocator.
+pub struct NonPagedPages {
+    mapped: Option<Mapped>,
+    mdl: Mdl,
+}
+
+impl NonPagedPages {
+    pub(crate) fn allocate(count: u64) -> Result<Self, NoMemory> {
+        let bytes = count.checked_mul(PAGE_SIZE).ok_or(NoMemory)?;
+        // CAST: i64::MAX is positive; the machine is 64-bit.
+        let limits = 0..=i64::MAX as u64;
+        let mdl = machine(|m| m.allocate_pages_for_mdl(limits, bytes as usize, CacheType::Cached, true));
+        let mut pages = Self { mapped: None, mdl: mdl.ok_or(NoMemory)? };
+        pages.mapped = Some(Mapped::new(pages.mdl, bytes).ok_or(NoMemory)?);
+        Ok(pages)
+    }
+}
+
+impl Drop for NonPagedPages {
+    fn drop(&mut self) {
+        drop(self.mapped.take());
+        machine(|m| m.free_pages_from_mdl(self.mdl));
+        machine(|m| m.free_pool(self.mdl.address(), None));
+    }
+}
+
+// SAFETY: mapped read-write, page-aligned and whole pages until dropped, with nothing else in them.
+unsafe impl Pages for NonPagedPages {
+    fn span(&self) -> Span<'static> {
+        let (base, bytes) = self.mapped.as_ref().map_or((std::ptr::null_mut(), 0), |m| (m.pointer(), m.bytes));
+        // SAFETY: `bytes` are mapped at `base` until the value is dropped; whoever has the span is dropped first (the order
+        // of fields in `Started`).
+        unsafe { Span::new(base, bytes) }
+    }
+}
+
+/// A kernel mapping of pages that the page tables name, by an MDL that we fill in ourselves.
+pub struct FrameMapping {
+    mapped: Option<Mapped>,
+    mdl: Mdl,
+}
+
+impl FrameMapping {
+    pub(crate) fn map(frames: &[u64]) -> Result<Self, NoMemory> {
+        let frames = frames.get(..frames.len().min(MOST)).unwrap_or_default();
+        if frames.is_empty() {
+            return Err(NoMemory);
+        }
+        let bytes = frames.len() as u64 * PAGE_SIZE;
+        // CAST: at most 2 MiB.
+        let mdl = machine(|m| m.allocate_mdl(0, bytes as usize)).ok_or(NoMemory)?;
+        mdl.set_frames(frames);
+        mdl.header().flags.fetch_or(MDL_PAGES_LOCKED, Ordering::Relaxed);
+        let mut mapping = Self { mapped: None, mdl };
+        mapping.mapped = Some(Mapped::new(mdl, bytes).ok_or(NoMemory)?);
+        Ok(mapping)
+    }
+}
+
+impl Drop for FrameMapping {
+    fn drop(&mut self) {
+        drop(self.mapped.take());
+        machine(|m| m.free_mdl(self.mdl));
+    }
+}
+
+// SAFETY: mapped read-write at a page boundary until dropped; base and length never change.
+unsafe impl Mapping for FrameMapping {
+    fn base(&self) -> *mut u8 {
+        self.mapped.as_ref().map_or(std::ptr::null_mut(), Mapped::pointer)
+    }
+    fn len(&self) -> u64 {
+        self.mapped.as_ref().map_or(0, |m| m.bytes)
+    }
+}
