@@ -175,15 +175,21 @@ impl<W: Word> Mailbox<W> {
         self.requested.swap(1, Ordering::AcqRel) == 0
     }
 
-    /// Engine: the interrupt could not be raised; the next [`Self::request`] must try again.
+    /// Engine: the interrupt could not be raised; the next [`Self::request`] must try again. Interrupt routine: it begins.
     pub fn withdraw(&self) {
         self.requested.swap(0, Ordering::AcqRel);
     }
 
     /// Interrupt routine: withdraws the request, then takes out every notice in order. How many there were.
-    pub fn drain(&self, mut f: impl FnMut(Notice)) -> u64 {
+    pub fn drain(&self, f: impl FnMut(Notice)) -> u64 {
         // ORDERING[IRQ-1]: before the tail is read; see the module.
-        self.requested.swap(0, Ordering::AcqRel);
+        self.withdraw();
+        self.empty(f)
+    }
+
+    /// The second half of [`Self::drain`], by itself for the test that swaps the halves.
+    #[doc(hidden)]
+    pub fn empty(&self, mut f: impl FnMut(Notice)) -> u64 {
         let mut head = self.head.load(Ordering::Relaxed);
         let mut n = 0;
         // Bounded: an engine that keeps writing gets an interrupt of its own for what comes later.

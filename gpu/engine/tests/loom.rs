@@ -1,0 +1,339 @@
+//! The ordering contracts, every interleaving and every reordering that the memory model allows: the driver's own
+//! functions over loom's atomics. Each contract is also broken once, and loom must see it: a test that cannot fail proves
+//! nothing.
+//!
+//! `LOOM_MAX_PREEMPTIONS` deepens the search; without it the bounds here hold.
+
+#![expect(unsafe_code, reason = "the host's mapping type must exist, though none is made")]
+
+use gpu_engine::NoMemory;
+use gpu_engine::fence::{self, Park, ParkingLot};
+use gpu_engine::fence_log::{self, Barriers, Entry, Position, Target};
+use gpu_engine::host::{Host, Lock};
+use gpu_engine::memory::{Mapping, Span};
+use gpu_engine::mutation::{Chosen, Mutation};
+use gpu_engine::notice::{Mailbox, Notice};
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::NodeOrdinal;
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A word of loom's.
+struct W(AtomicU64);
+
+impl Word for W {
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.0.swap(value, order)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_add(value, order)
+    }
+    fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_sub(value, order)
+    }
+    fn fence(order: Ordering) {
+        loom::sync::atomic::fence(order);
+    }
+}
+
+fn word(value: u64) -> Arc<W> {
+    Arc::new(W(AtomicU64::new(value)))
+}
+
+struct LoomLock<T>(loom::sync::Mutex<T>);
+
+impl<T: Send> Lock<T> for LoomLock<T> {
+    fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Only its words and locks are used.
+struct LoomHost;
+
+/// Never made.
+enum NoMapping {}
+
+// SAFETY: there is no value of this type.
+unsafe impl Mapping for NoMapping {
+    fn base(&self) -> *mut u8 {
+        match *self {}
+    }
+    fn len(&self) -> u64 {
+        match *self {}
+    }
+}
+
+impl Host for LoomHost {
+    type Lock<T: Send> = LoomLock<T>;
+    type Word = W;
+    type Mapping = NoMapping;
+    fn word(value: u64) -> W {
+        W(AtomicU64::new(value))
+    }
+    fn map_system(&self, _frames: &[u64]) -> Result<NoMapping, NoMemory> {
+        Err(NoMemory)
+    }
+    fn local(&self, _page: u64) -> Option<Span<'static>> {
+        None
+    }
+    fn clock(&self) -> u64 {
+        0
+    }
+    fn clock_frequency(&self) -> u64 {
+        1
+    }
+    fn kick(&self, _node: NodeOrdinal) {}
+    fn raise_interrupt(&self, _node: NodeOrdinal) -> bool {
+        true
+    }
+}
+
+fn check(f: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = model.preemption_bound.or(Some(3));
+    model.check(f);
+}
+
+/// Runs `f` under loom with `mutation`, and requires that some execution fails.
+fn caught(mutation: Mutation, f: fn(u32)) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| check(move || f(mutation as u32))));
+    assert!(outcome.is_err(), "{} was not noticed", mutation.name());
+}
+
+fn chosen(mutation: u32) -> Arc<Chosen> {
+    let chosen = Chosen::none();
+    chosen.set(mutation);
+    Arc::new(chosen)
+}
+
+/// A signal of 5 against a CPU waiter for 5 that is being added: the OS lowers MonitoredValue to 4, then reads
+/// CurrentValue. MR-01.
+fn fence_1(mutation: u32) {
+    let (current, monitored) = (word(0), word(u64::MAX));
+    let mutation = chosen(mutation);
+    let engine = {
+        let (current, monitored, mutation) = (current.clone(), monitored.clone(), mutation.clone());
+        loom::thread::spawn(move || {
+            if mutation.is(Mutation::NotifyBeforeValue) {
+                fence::resolve::<W>(&mutation);
+                let wants = fence::wants_interrupt(&*monitored, 5);
+                fence::store_current(&*current, 5);
+                return wants;
+            }
+            fence::store_current(&*current, 5);
+            fence::resolve::<W>(&mutation);
+            fence::wants_interrupt(&*monitored, 5)
+        })
+    };
+    fence::store_monitored(&*monitored, 4, &mutation);
+    let seen = current.load(Ordering::Acquire);
+    let interrupted = engine.join().unwrap();
+    assert!(seen >= 5 || interrupted, "the wake is lost");
+}
+
+#[test]
+fn fence_1_no_wake_is_lost() {
+    check(|| fence_1(0));
+}
+
+#[test]
+fn fence_1_needs_the_barrier_of_the_signal() {
+    caught(Mutation::NoSignalBarrier, fence_1);
+}
+
+#[test]
+fn fence_1_needs_the_barrier_of_the_update() {
+    caught(Mutation::NoMonitoredBarrier, fence_1);
+}
+
+#[test]
+fn fence_1_needs_the_value_before_the_decision() {
+    caught(Mutation::NotifyBeforeValue, fence_1);
+}
+
+/// A queue that parks for 5 against a signal of 5.
+fn park_1(mutation: u32) {
+    let current = word(0);
+    let lot = Arc::new(ParkingLot::<LoomHost, u32>::new());
+    let mutation = chosen(mutation);
+    let signal = {
+        let (current, lot, mutation) = (current.clone(), lot.clone(), mutation.clone());
+        loom::thread::spawn(move || {
+            fence::store_current(&*current, 5);
+            fence::resolve::<W>(&mutation);
+            lot.wake(5, |_, _| ()) == 1
+        })
+    };
+    let parked = lot.park(5, 1, 7, &mutation, || current.load(Ordering::Acquire) < 5);
+    let woken = signal.join().unwrap();
+    match parked {
+        Ok(Park::Parked) => assert!(woken, "the queue sleeps for ever"),
+        Ok(Park::Met) => assert!(!woken, "the queue would run twice"),
+        Err(NoMemory) => unreachable!(),
+    }
+    assert!(lot.is_empty());
+}
+
+#[test]
+fn park_1_no_queue_sleeps_for_ever_or_runs_twice() {
+    check(|| park_1(0));
+}
+
+#[test]
+fn park_1_needs_the_second_look() {
+    caught(Mutation::NoParkRecheck, park_1);
+}
+
+#[test]
+fn park_1_needs_the_barrier_of_the_signal() {
+    caught(Mutation::NoSignalBarrier, park_1);
+}
+
+const ENTRY: Entry = Entry { value: 5, handle: 0x4000_0001, operation: 0, observed: 11, end: 12 };
+
+/// The engine appends an entry; the OS reads the position and, if it counts the entry, the entry. LB-02.
+fn log_1(mutation: u32, barriers: Barriers) {
+    let position = word(0);
+    let entry: Arc<[W; 4]> = Arc::new(std::array::from_fn(|_| W(AtomicU64::new(0))));
+    let mutation = chosen(mutation);
+    let engine = {
+        let (position, entry, mutation) = (position.clone(), entry.clone(), mutation.clone());
+        loom::thread::spawn(move || {
+            let target = Target { position: &*position, entry: std::array::from_fn(|i| &entry[i]) };
+            fence_log::append(&target, &ENTRY, Position { index: 1, wraps: 0 }, barriers, &mutation);
+            // What follows in the engine: the barrier of the signal, which the variant with one barrier relies on.
+            fence::resolve::<W>(&mutation);
+        })
+    };
+    let at = Position::unpack(position.load(match barriers {
+        Barriers::Two => Ordering::Acquire,
+        Barriers::OneInUpdate => Ordering::Relaxed,
+    }));
+    if barriers == Barriers::OneInUpdate {
+        fence_log::flush::<W>(&mutation);
+    }
+    if at.index == 1 {
+        assert_eq!(entry[0].load(Ordering::Relaxed), 5, "the value of a counted entry");
+        assert_eq!(entry[1].load(Ordering::Relaxed), 0x4000_0001, "the handle of a counted entry");
+        assert_eq!(entry[3].load(Ordering::Relaxed), 12, "the end timestamp of a counted entry");
+    }
+    engine.join().unwrap();
+}
+
+#[test]
+fn log_1_a_counted_entry_is_whole() {
+    check(|| log_1(0, Barriers::Two));
+}
+
+#[test]
+fn log_1_needs_the_entry_before_the_index() {
+    caught(Mutation::IndexBeforeEntry, |m| log_1(m, Barriers::Two));
+}
+
+/// LOG-1 and FENCE-1 together: whoever is interrupted finds the entry. Both barrier variants.
+fn log_then_interrupt(mutation: u32, barriers: Barriers) {
+    let (current, monitored, position) = (word(0), word(4), word(0));
+    let entry: Arc<[W; 4]> = Arc::new(std::array::from_fn(|_| W(AtomicU64::new(0))));
+    let mailbox = Arc::new(Mailbox::new(2, |v| W(AtomicU64::new(v))).unwrap());
+    let mutation = chosen(mutation);
+    let engine = {
+        let (position, entry, mailbox, mutation) = (position.clone(), entry.clone(), mailbox.clone(), mutation.clone());
+        loom::thread::spawn(move || {
+            let target = Target { position: &*position, entry: std::array::from_fn(|i| &entry[i]) };
+            let append = || fence_log::append(&target, &ENTRY, Position { index: 1, wraps: 0 }, barriers, &mutation);
+            fence::store_current(&*current, 5);
+            if !mutation.is(Mutation::NotifyBeforeValue) {
+                append();
+            }
+            fence::resolve::<W>(&mutation);
+            if fence::wants_interrupt(&*monitored, 5) {
+                mailbox.push(Notice::FencesSignaled);
+                mailbox.request();
+            }
+            if mutation.is(Mutation::NotifyBeforeValue) {
+                append();
+            }
+        })
+    };
+    let mut notices = 0;
+    mailbox.drain(|_| notices += 1);
+    if notices == 1 {
+        fence_log::flush::<W>(&mutation);
+        let at = Position::unpack(position.load(Ordering::Acquire));
+        assert_eq!(at.index, 1, "the interrupt came before its entry");
+        assert_eq!(entry[0].load(Ordering::Relaxed), 5);
+    }
+    engine.join().unwrap();
+}
+
+#[test]
+fn log_1_the_entry_is_there_when_the_interrupt_is() {
+    check(|| log_then_interrupt(0, Barriers::Two));
+    check(|| log_then_interrupt(0, Barriers::OneInUpdate));
+}
+
+#[test]
+fn log_1_needs_the_entry_before_the_notification() {
+    caught(Mutation::NotifyBeforeValue, |m| log_then_interrupt(m, Barriers::Two));
+}
+
+/// The engine posts two notices; the interrupt routine runs once for each request that it was raised for. Nothing may stay
+/// behind. `withdraw_late`: the routine withdraws the request after it emptied the mailbox, which is the bug IRQ-1 forbids.
+fn irq_1(withdraw_late: bool) {
+    let mailbox = Arc::new(Mailbox::new(2, |v| W(AtomicU64::new(v))).unwrap());
+    let raised = word(0);
+    let engine = {
+        let (mailbox, raised) = (mailbox.clone(), raised.clone());
+        loom::thread::spawn(move || {
+            for _ in 0..2 {
+                assert!(mailbox.push(Notice::FencesSignaled));
+                if mailbox.request() {
+                    raised.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+        })
+    };
+    // The line is level: as long as there are requests that no routine has served, the routine runs again.
+    let mut seen = 0;
+    let mut served = 0;
+    let routine = |seen: &mut u32| {
+        if withdraw_late {
+            mailbox.empty(|_| *seen += 1);
+            mailbox.withdraw();
+        } else {
+            mailbox.drain(|_| *seen += 1);
+        }
+    };
+    if raised.load(Ordering::Acquire) > served {
+        served += 1;
+        routine(&mut seen);
+    }
+    engine.join().unwrap();
+    while raised.load(Ordering::Acquire) > served {
+        served += 1;
+        routine(&mut seen);
+    }
+    assert_eq!(seen, 2, "a notice stays in the mailbox");
+}
+
+#[test]
+fn irq_1_no_notice_stays_behind() {
+    check(|| irq_1(false));
+}
+
+#[test]
+fn irq_1_needs_the_withdrawal_first() {
+    let outcome = catch_unwind(AssertUnwindSafe(|| check(|| irq_1(true))));
+    assert!(outcome.is_err(), "the late withdrawal was not noticed");
+}
