@@ -7,7 +7,7 @@
 # FOLDER appears whole or not at all, and stays as it is while nothing it is made of has changed. Our headers keep their
 # times, so a new import does not have the bindings generated again.
 set -eu
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 facts=$here/../nt_model/facts/routines.tsv
 root=${1:?usage: wdkroot.sh FOLDER}
 # shellcheck source=cross/tools.sh
