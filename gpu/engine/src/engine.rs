@@ -186,7 +186,7 @@ impl<H: Host> Core<H> {
         match node.control() {
             Control::Stop => {
                 self.release(gpu);
-                node.set_phase(Phase::Stopped);
+                node.set_phase(Phase::Stopped, &gpu.mutation);
                 return Some(Step::Stopped);
             }
             Control::Hold => {
@@ -196,8 +196,8 @@ impl<H: Host> Core<H> {
                 return Some(Step::Held);
             }
             Control::Run => {
-                if node.phase() == Phase::Held {
-                    node.set_phase(Phase::Running);
+                if node.phase() == Phase::Held && !node.run(&gpu.mutation) {
+                    return Some(Step::Held);
                 }
             }
         }
@@ -248,7 +248,7 @@ impl<H: Host> Core<H> {
         self.watch.clear();
         bump(&node.counters.resets);
         node.trace.push(Event::Reset, 0);
-        node.set_phase(Phase::Held);
+        node.set_phase(Phase::Held, &gpu.mutation);
     }
 
     /// Lets go of everything.

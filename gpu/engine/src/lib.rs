@@ -34,6 +34,7 @@ pub mod fence;
 pub mod fence_log;
 pub mod fence_table;
 pub mod gpu;
+pub mod handshake;
 pub mod host;
 pub mod memory;
 pub mod mutation;

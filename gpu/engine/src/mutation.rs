@@ -103,6 +103,10 @@ mutations! {
     ShadowNotRechecked = 39,
     /// AlwaysSignaled still writes the fence's storage.
     WritesDeadFence = 40,
+    /// RESET-1: the engine says that it holds before its stores are visible.
+    HoldsRelaxed = 41,
+    /// RESET-1: an engine that goes on does not look whether it was told to hold again.
+    RunsUnasked = 42,
 }
 
 /// Which mutation is on, if any.

@@ -3,7 +3,9 @@
 use crate::NoMemory;
 use crate::context::Context;
 use crate::counters::Counters;
+use crate::handshake::Handshake;
 use crate::host::{Host, Lock};
+use crate::mutation::Chosen;
 use crate::notice::{CAPACITY, Mailbox};
 use crate::packet_node::PacketQueue;
 use crate::queue::{Queue, State};
@@ -34,29 +36,7 @@ pub mod scan {
     pub const MONITORED: u32 = 2;
 }
 
-/// What the engine is told to be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Control {
-    /// Run.
-    Run = 0,
-    /// Let go of what runs, and hold. Set by a reset.
-    Hold = 1,
-    /// Let go of everything; the thread ends.
-    Stop = 2,
-}
-
-/// What the engine says that it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Phase {
-    /// Executing or idle.
-    Running = 0,
-    /// Held: executes nothing, still serves flushes.
-    Held = 1,
-    /// Gone.
-    Stopped = 2,
-}
+pub use crate::handshake::{Control, Phase};
 
 /// One node.
 pub struct Node<H: Host> {
@@ -72,8 +52,7 @@ pub struct Node<H: Host> {
     /// Packet mode.
     pub packets: H::Lock<PacketQueue<H>>,
     pub(crate) attention: AtomicU32,
-    control: AtomicU32,
-    phase: AtomicU32,
+    handshake: Handshake<H::Word>,
     /// ORDERING[WAKE-1]: set before the last look for work; whoever adds work fences, then reads it.
     sleeping: H::Word,
     ready: H::Lock<VecDeque<Shared<Queue<H>>>>,
@@ -107,8 +86,7 @@ impl<H: Host> Node<H> {
             scan: AtomicU32::new(0),
             packets: H::Lock::new(PacketQueue::new()?),
             attention: AtomicU32::new(0),
-            control: AtomicU32::new(Control::Run as u32),
-            phase: AtomicU32::new(Phase::Running as u32),
+            handshake: Handshake::new(H::word),
             sleeping: H::word(0),
             ready: H::Lock::new(VecDeque::new()),
             ready_len: AtomicU32::new(0),
@@ -268,33 +246,28 @@ impl<H: Host> Node<H> {
 
     /// What the engine is told to be.
     pub fn control(&self) -> Control {
-        match self.control.load(Ordering::Acquire) {
-            0 => Control::Run,
-            1 => Control::Hold,
-            _ => Control::Stop,
-        }
+        self.handshake.told()
     }
 
     /// Tells the engine. `true`: kick it. A stop is not taken back.
     pub(crate) fn command(&self, control: Control) -> bool {
-        let _ = self
-            .control
-            .try_update(Ordering::AcqRel, Ordering::Acquire, |c| (c != Control::Stop as u32).then_some(control as u32));
+        self.handshake.tell(control);
         self.attend(attention::CONTROL)
     }
 
     /// What the engine says that it is.
     pub fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
-            0 => Phase::Running,
-            1 => Phase::Held,
-            _ => Phase::Stopped,
-        }
+        self.handshake.phase()
     }
 
     /// Engine: says what it is.
-    pub(crate) fn set_phase(&self, phase: Phase) {
-        self.phase.store(phase as u32, Ordering::Release);
+    pub(crate) fn set_phase(&self, phase: Phase, mutation: &Chosen) {
+        self.handshake.say(phase, mutation);
+    }
+
+    /// Engine: goes on, unless it was told to hold again meanwhile.
+    pub(crate) fn run(&self, mutation: &Chosen) -> bool {
+        self.handshake.run(mutation)
     }
 
     /// Engine: a reset took this queue off in the middle of its work.

@@ -9,6 +9,7 @@
 use gpu_engine::NoMemory;
 use gpu_engine::fence::{self, Park, ParkingLot};
 use gpu_engine::fence_log::{self, Barriers, Entry, Position, Target};
+use gpu_engine::handshake::{Control, Handshake, Phase};
 use gpu_engine::host::{Host, Lock};
 use gpu_engine::memory::{Mapping, Span};
 use gpu_engine::mutation::{Chosen, Mutation};
@@ -334,4 +335,76 @@ fn irq_1_no_notice_stays_behind() {
 fn irq_1_needs_the_withdrawal_first() {
     let outcome = catch_unwind(AssertUnwindSafe(|| check(|| irq_1(true))));
     assert!(outcome.is_err(), "the late withdrawal was not noticed");
+}
+
+/// An engine that works until it is told to hold, against the reset that waits for it and then reads memory.
+fn reset_1(mutation: u32) {
+    let memory = word(0);
+    let handshake = Arc::new(Handshake::new(|v| W(AtomicU64::new(v))));
+    let mutation = chosen(mutation);
+    let engine = {
+        let (memory, handshake) = (memory.clone(), handshake.clone());
+        loom::thread::spawn(move || {
+            let mut stores = 0;
+            while stores < 2 && handshake.told() == Control::Run {
+                stores += 1;
+                memory.store(stores, Ordering::Relaxed);
+            }
+            handshake.say(Phase::Held, &mutation);
+            stores
+        })
+    };
+    handshake.tell(Control::Hold);
+    if handshake.phase() == Phase::Held {
+        let seen = memory.load(Ordering::Relaxed);
+        assert_eq!(engine.join().unwrap(), seen, "a store of what the reset declared dead");
+    } else {
+        engine.join().unwrap();
+    }
+}
+
+#[test]
+fn reset_1_a_held_engine_stores_nothing() {
+    check(|| reset_1(0));
+}
+
+#[test]
+fn reset_1_needs_the_release() {
+    caught(Mutation::HoldsRelaxed, reset_1);
+}
+
+/// An engine that held goes on, while a second reset tells it to hold.
+fn reset_again(mutation: u32) {
+    let memory = word(0);
+    let handshake = Arc::new(Handshake::new(|v| W(AtomicU64::new(v))));
+    let mutation = chosen(mutation);
+    handshake.say(Phase::Held, &mutation);
+    let engine = {
+        let (memory, handshake) = (memory.clone(), handshake.clone());
+        loom::thread::spawn(move || {
+            // It was told to run; the second hold comes now or later.
+            if handshake.told() == Control::Run && handshake.run(&mutation) {
+                memory.store(1, Ordering::Relaxed);
+                handshake.say(Phase::Held, &mutation);
+            }
+        })
+    };
+    handshake.tell(Control::Hold);
+    if handshake.phase() == Phase::Held {
+        let seen = memory.load(Ordering::Relaxed);
+        engine.join().unwrap();
+        assert_eq!(memory.load(Ordering::Relaxed), seen, "a store after the engine was believed to hold");
+    } else {
+        engine.join().unwrap();
+    }
+}
+
+#[test]
+fn reset_1_a_second_reset_is_not_answered_from_before() {
+    check(|| reset_again(0));
+}
+
+#[test]
+fn reset_1_needs_the_second_look() {
+    caught(Mutation::RunsUnasked, reset_again);
 }
