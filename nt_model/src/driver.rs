@@ -142,6 +142,12 @@ impl Machine {
         }
     }
 
+    /// Keeps the depth of an entry that was left instead of returning.
+    pub(crate) fn note_left_stack(&self, name: &'static str) {
+        let segment = cpu::with(|cpu| cpu.segment.replace(Segment::NONE));
+        self.stacks.note(name, segment.outer + (segment.base - segment.low.min(segment.base)));
+    }
+
     /// Deepest stack seen per driver entry, in bytes, outer entries included.
     pub fn stack_high_water(&self) -> BTreeMap<&'static str, usize> {
         self.stacks.report()

@@ -24,7 +24,9 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use contiguous::ContiguousRequest;
 pub use host::{PAGE_SIZE, Rights};
+pub use mapping::MapRequest;
 pub use mdl::Mdl;
 pub use physical::{CacheType, PageKind, PageObject};
 

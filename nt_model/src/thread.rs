@@ -241,6 +241,7 @@ fn thread_main(machine: &Arc<Machine>, thread: &Arc<Thread>, f: impl FnOnce()) {
     let (irql, held) = cpu::with(|cpu| (cpu.irql.get(), cpu.held_count()));
     if matches!(ended, Ok(Err(_))) {
         // Left by PsTerminateSystemThread: `call_driver_on` did not get to judge.
+        machine.note_left_stack("system thread");
         machine.rules.check(&NT_SPIN_LEAKED, held == 0 && irql == 0, || {
             Details::new(format!("the thread ended at IRQL {irql} with {held} spin locks held"))
         });

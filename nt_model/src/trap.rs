@@ -125,7 +125,8 @@ impl Machine {
             return host::protect(page, PAGE_SIZE, region.rights).is_ok();
         }
         let details = self.describe_fault(fault, frame);
-        if !in_image && !self.is_on_behalf_of_image() {
+        // A wild jump is a driver's, or a callback's address that a driver gave: compiled Rust has none.
+        if !in_image && !fault.fetch && !self.is_on_behalf_of_image() {
             // Native driver code: a bug in a linked crate. The ordinary crash tells more than we could.
             return false;
         }

@@ -1,0 +1,116 @@
+//! A driver image built elsewhere, through its whole life: load, DriverEntry, its threads and DPCs, unload, no leaks.
+//!
+//! The image comes from `NT_MODEL_TEST_SYS`. Without it every case is printed and counted as skipped.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use nt_model::io::StartError;
+use nt_model::{DpcDelivery, Kernel, KernelConfig, LoadOptions};
+
+type Case = fn(&Path) -> Result<(), String>;
+
+const CASES: &[(&str, Case)] = &[
+    ("loads_at_another_base_with_every_import", loads),
+    ("lives_and_leaves_nothing", |path| life(path, KernelConfig::collecting())),
+    ("lives_with_remote_dpcs", |path| {
+        life(path, KernelConfig { dpc_delivery: DpcDelivery::Remote, ..KernelConfig::collecting() })
+    }),
+    ("lives_with_guard_pages", |path| {
+        let mut config = KernelConfig::collecting();
+        config.pool.guard_pages = true;
+        life(path, config)
+    }),
+    ("comes_back_from_each_failing_allocation", survives_failures),
+];
+
+fn main() -> ExitCode {
+    let path = std::env::var_os("NT_MODEL_TEST_SYS").map(PathBuf::from);
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, case) in CASES {
+        let result = match &path {
+            None => {
+                println!("test {name} ... skipped (NT_MODEL_TEST_SYS is not set)");
+                skipped += 1;
+                continue;
+            }
+            Some(path) => case(path),
+        };
+        match result {
+            Ok(()) => {
+                println!("test {name} ... ok");
+                passed += 1;
+            }
+            Err(why) => {
+                println!("test {name} ... FAILED: {why}");
+                failed += 1;
+            }
+        }
+    }
+    println!("test result: {passed} passed; {failed} failed; {skipped} skipped");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn loads(path: &Path) -> Result<(), String> {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let image = kernel.load_driver(path, &LoadOptions::default()).map_err(|error| error.to_string())?;
+    if image.base() as u64 == image.preferred_base() {
+        return Err("not relocated".to_owned());
+    }
+    if !image.missing_imports().is_empty() {
+        return Err(format!("missing imports: {:?}", image.missing_imports()));
+    }
+    println!(
+        "  {} at {:#x}, {} imports, {} relocations, sha256 {}",
+        image.name(),
+        image.base(),
+        image.imports().len(),
+        image.relocations(),
+        image.sha256_hex()
+    );
+    if kernel.unload_image(&image) { Ok(()) } else { Err("still mapped".to_owned()) }
+}
+
+fn life(path: &Path, config: KernelConfig) -> Result<(), String> {
+    let kernel = Kernel::new(config);
+    let _in = kernel.enter();
+    let image = kernel.load_driver(path, &LoadOptions::default()).map_err(|error| error.to_string())?;
+    let driver = kernel.start_driver(&image, "test").map_err(|error| error.to_string())?;
+    kernel.unload_driver(&driver).map_err(|error| error.to_string())?;
+    for message in kernel.debug_messages() {
+        println!("  | {message}");
+    }
+    for (entry, bytes) in kernel.stack_high_water() {
+        println!("  stack {entry}: {bytes}");
+    }
+    println!("  {} rules evaluated", kernel.rules.rules_run());
+    match kernel.rules.violations().first() {
+        None => Ok(()),
+        Some(violation) => Err(violation.to_string()),
+    }
+}
+
+/// Lets the first, second, third … allocation fail. What the driver does then is its affair, and printed; the model must
+/// come back each time.
+fn survives_failures(path: &Path) -> Result<(), String> {
+    for nth in 1..100 {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let image = kernel.load_driver(path, &LoadOptions::default()).map_err(|error| error.to_string())?;
+        kernel.fail_allocation(nth);
+        match kernel.start_driver(&image, "test") {
+            Ok(driver) => _ = kernel.unload_driver(&driver),
+            Err(StartError::Abandoned(_)) => (),
+            Err(_) => _ = kernel.unload_image(&image),
+        }
+        if kernel.allocations_until_failure() != 0 {
+            println!("  {} allocations tried", nth - 1);
+            return Ok(());
+        }
+        for violation in kernel.rules.violations() {
+            println!("  allocation {nth} fails: {}: {}", violation.rule.name, violation.detail);
+        }
+    }
+    Err("more than 100 allocations".to_owned())
+}
