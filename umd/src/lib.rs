@@ -1,13 +1,14 @@
-//! fencepost_umd.dll: the C ABI over gdi32. Built for Windows targets only.
+//! fencepost_umd.dll: the C ABI of `umd_core` over gdi32. Built for Windows targets only.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `exports.rs` | the exports: those of `umd_core::ffi`, over [`gdi32::Gdi32`] |
+//! | `gdi32.rs` | the `D3DKMT` functions, events and time |
+//! | `heap.rs`, `runtime.rs` | what a C runtime would bring |
 #![cfg(windows)]
 #![no_std]
 
+mod exports;
+mod gdi32;
 mod heap;
 mod runtime;
-
-/// The version of this C ABI; it changes when an exported function or a structure it takes does.
-#[expect(unsafe_code, reason = "an export is an unmangled name")]
-#[unsafe(no_mangle)]
-pub extern "system" fn fp_interface_version() -> u32 {
-    1
-}

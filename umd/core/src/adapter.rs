@@ -71,8 +71,10 @@ impl<T: Thunks> Adapter<T> {
         os.mutation.set(mutant);
         let (handle, luid, info) = match select {
             Select::Luid(luid) => {
-                let mut open =
-                    Padded::new(D3DKMT_OPENADAPTERFROMLUID { AdapterLuid: luid, ..D3DKMT_OPENADAPTERFROMLUID::zeroed() });
+                let mut open = Padded::new(D3DKMT_OPENADAPTERFROMLUID {
+                    AdapterLuid: luid,
+                    ..D3DKMT_OPENADAPTERFROMLUID::zeroed()
+                });
                 os.open_adapter_from_luid(&mut open)?;
                 match identify(&os, open.hAdapter) {
                     Some(info) => (open.hAdapter, luid, info),

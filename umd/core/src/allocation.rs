@@ -292,8 +292,10 @@ impl<T: Thunks> Allocation<T> {
 impl<T: Thunks> Drop for Allocation<T> {
     fn drop(&mut self) {
         if self.pages.take().is_some() {
-            let mut unlock =
-                Padded::new(D3DKMT_UNLOCK2 { hDevice: self.handles.device.handle(), hAllocation: self.handles.allocation });
+            let mut unlock = Padded::new(D3DKMT_UNLOCK2 {
+                hDevice: self.handles.device.handle(),
+                hAllocation: self.handles.allocation,
+            });
             let _ = self.handles.device.os().unlock2(&mut unlock);
         }
     }

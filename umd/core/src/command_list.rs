@@ -23,12 +23,12 @@ use crate::mutation::{Chosen, Mutation};
 use crate::thunks::Thunks;
 use alloc::vec::Vec;
 use core::mem::offset_of;
+use gpu_wire::GpuVa;
 use gpu_wire::packet::{
     self, CopyRect, Encoded, Fill, FilterRect, HEADER_SIZE, Indirect, Log, MAX_INDIRECT_SIZE, MAX_NOP_SIZE,
     MonitoredSignal, Store, Timestamp, log_operation,
 };
 use gpu_wire::ring::ALIGN;
-use gpu_wire::GpuVa;
 use notes::{LogSlot, Notes};
 use wddm_abi::{D3DKMT_HANDLE, DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER};
 

@@ -7,8 +7,8 @@ use gpu_wire::packet::FaultKind;
 use gpu_wire::ring::ALIGN;
 use wddm_abi::ntstatus::{
     STATUS_CONNECTION_ABORTED, STATUS_DEVICE_BUSY, STATUS_DEVICE_REMOVED, STATUS_GRAPHICS_DRIVER_MISMATCH,
-    STATUS_INVALID_BUFFER_SIZE, STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_IO_TIMEOUT,
-    STATUS_NO_MEMORY, STATUS_NO_SUCH_DEVICE, STATUS_NOT_SUPPORTED, STATUS_RETRY,
+    STATUS_INVALID_BUFFER_SIZE, STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_IO_TIMEOUT, STATUS_NO_MEMORY,
+    STATUS_NO_SUCH_DEVICE, STATUS_NOT_SUPPORTED, STATUS_RETRY,
 };
 use wddm_abi::{D3DKMT_DEVICEEXECUTION_STATE, NTSTATUS};
 
@@ -216,7 +216,10 @@ mod tests {
             (UmdError::Busy, "another thread"),
             (UmdError::NoMemory, "memory"),
             (UmdError::ListTooLarge { bytes: 5000, limit: 4096 }, "5000 bytes, and 4096"),
-            (UmdError::QueueLost { state, fault }, "HUNG: GPU address fault at stream position 0x40, GPU address 0x1000"),
+            (
+                UmdError::QueueLost { state, fault },
+                "HUNG: GPU address fault at stream position 0x40, GPU address 0x1000",
+            ),
             (UmdError::DeviceLost { state }, "HUNG"),
             (UmdError::RetryLimit { attempts: 3 }, "3 connects"),
             (UmdError::Timeout, "timed out"),

@@ -78,9 +78,12 @@ impl<T: Thunks> KernelLane<T> {
     pub fn progress(&self) -> ProgressFence {
         match &self.target {
             Target::Queue(queue) => queue.progress(),
-            Target::Context(_, fence) => {
-                ProgressFence { handle: fence.handle(), value: fence.object().word, gpu_va: fence.gpu_va(), native: false }
-            }
+            Target::Context(_, fence) => ProgressFence {
+                handle: fence.handle(),
+                value: fence.object().word,
+                gpu_va: fence.gpu_va(),
+                native: false,
+            },
         }
     }
 
@@ -201,14 +204,14 @@ impl<T: Thunks> KernelLane<T> {
     fn wait(&self, fence: D3DKMT_HANDLE, value: u64) -> Result<(), UmdError> {
         let os = self.device.os();
         let answer = match &self.target {
-            Target::Queue(queue) => {
-                os.submit_wait_for_sync_objects_to_hw_queue(&mut Padded::new(D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE {
+            Target::Queue(queue) => os.submit_wait_for_sync_objects_to_hw_queue(&mut Padded::new(
+                D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE {
                     hHwQueue: queue.handle(),
                     ObjectCount: 1,
                     ObjectHandleArray: &raw const fence,
                     FenceValueArray: &raw const value,
-                }))
-            }
+                },
+            )),
             Target::Context(context, _) => {
                 let mut argument = Padded::new(D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU {
                     hContext: context.handle(),

@@ -107,27 +107,45 @@ impl Pages {
 
     /// Copies `from` to `offset`; `false`, and nothing copied, when it does not fit.
     pub fn write(self, offset: u64, from: &[u8]) -> bool {
-        if !self.holds(offset, from.len()) {
-            return false;
-        }
-        // CAST: inside the mapping, so it fits usize.
-        // SAFETY: offset is at most len (checked), so the pointer stays inside or one past the mapping.
-        let to = unsafe { self.base.as_ptr().add(offset as usize) };
-        // SAFETY: from.len() bytes are mapped writable at `to` (checked); `from` is Rust memory, which no mapping covers.
-        unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
-        true
+        // SAFETY: a slice is readable for its length.
+        unsafe { self.write_from(offset, from.as_ptr(), from.len()) }
     }
 
     /// Copies bytes from `offset` to `to`; `false`, and nothing copied, when there are not so many.
     pub fn read(self, offset: u64, to: &mut [u8]) -> bool {
-        if !self.holds(offset, to.len()) {
+        // SAFETY: a slice is writable for its length.
+        unsafe { self.read_to(offset, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies `len` bytes to `offset`; `false`, and nothing copied, when they do not fit.
+    ///
+    /// # Safety
+    /// `from` is readable for `len` bytes. It may lie in shared pages, these included.
+    pub unsafe fn write_from(self, offset: u64, from: *const u8, len: usize) -> bool {
+        if !self.holds(offset, len) {
             return false;
         }
         // CAST: inside the mapping, so it fits usize.
-        // SAFETY: offset is at most len (checked), so the pointer stays inside or one past the mapping.
+        // SAFETY: offset is at most the mapping's length (checked), so the pointer stays inside or one past it.
+        let to = unsafe { self.base.as_ptr().add(offset as usize) };
+        // SAFETY: len bytes are mapped writable at `to` (checked) and readable at `from`; `copy` allows overlap.
+        unsafe { core::ptr::copy(from, to, len) };
+        true
+    }
+
+    /// Copies `len` bytes from `offset`; `false`, and nothing copied, when there are not so many.
+    ///
+    /// # Safety
+    /// `to` is writable for `len` bytes. It may lie in shared pages, these included.
+    pub unsafe fn read_to(self, offset: u64, to: *mut u8, len: usize) -> bool {
+        if !self.holds(offset, len) {
+            return false;
+        }
+        // CAST: inside the mapping, so it fits usize.
+        // SAFETY: offset is at most the mapping's length (checked), so the pointer stays inside or one past it.
         let from = unsafe { self.base.as_ptr().add(offset as usize) };
-        // SAFETY: to.len() bytes are mapped at `from` (checked); `to` is Rust memory, which no mapping covers.
-        unsafe { core::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) };
+        // SAFETY: len bytes are mapped at `from` (checked) and writable at `to`; `copy` allows overlap.
+        unsafe { core::ptr::copy(from, to, len) };
         true
     }
 

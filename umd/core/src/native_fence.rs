@@ -21,8 +21,8 @@ use crate::sync_object::{SyncObject, sharing};
 use crate::thunks::{NtHandle, Padded, Thunk, Thunks};
 use alloc::sync::Arc;
 use core::ops::Deref;
-use gpu_wire::private::{FENCE_REPLY_OFFSET, FenceReply, MAGIC};
 use gpu_wire::GpuVa;
+use gpu_wire::private::{FENCE_REPLY_OFFSET, FenceReply, MAGIC};
 use wddm_abi::{
     D3DDDI_NATIVEFENCE_TYPE, D3DDDI_NATIVEFENCEINFO, D3DDDI_NATIVEFENCEMAPPING, D3DKMT_CREATENATIVEFENCE,
     D3DKMT_HANDLE, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE,

@@ -101,11 +101,8 @@ impl<T: Thunks> Lane<T> {
         if create.kernel_mode {
             mode = mode.min(Mode::KernelMode);
         }
-        let parts = hw_queue::Create {
-            node: create.node,
-            user_mode: mode == Mode::UserMode,
-            no_timeout: create.no_timeout,
-        };
+        let parts =
+            hw_queue::Create { node: create.node, user_mode: mode == Mode::UserMode, no_timeout: create.no_timeout };
         Ok(match mode {
             Mode::UserMode => Self::User(UserLane::create(device, parts, create.ring_size)?),
             Mode::KernelMode => Self::Kernel(KernelLane::create_queue(device, parts, create.ring_size)?),

@@ -77,7 +77,9 @@ impl Fallback {
             Self::Rung(_) => "the driver negotiated native fences without user-mode submission",
             Self::SchedulingOff => "hardware scheduling is off on this system",
             Self::NativeFencesOff => "this system exposes no native fences",
-            Self::NewerDoorbells => "gdi32 exports D3DKMTCreateHwQueueForUserModeSubmission: its doorbells are not those of 24H2",
+            Self::NewerDoorbells => {
+                "gdi32 exports D3DKMTCreateHwQueueForUserModeSubmission: its doorbells are not those of 24H2"
+            }
             Self::NoExport(_) => "gdi32 lacks a function of 24H2",
             Self::Requested => "the application asked for kernel-mode submission",
         }
@@ -102,10 +104,8 @@ pub struct Caps {
 impl Caps {
     /// Whether fences are native: the KMD has them, the OS exposes them, the calls are there.
     pub fn has_native_fences(&self) -> bool {
-        let exported = !matches!(
-            self.missing_export,
-            Some(Thunk::CreateNativeFence | Thunk::OpenNativeFenceFromNtHandle)
-        );
+        let exported =
+            !matches!(self.missing_export, Some(Thunk::CreateNativeFence | Thunk::OpenNativeFenceFromNtHandle));
         self.rung >= Rung::NativeFences && self.scheduling && self.native_fences && exported
     }
 }

@@ -76,7 +76,8 @@ impl<V> Lock<V> {
     }
 }
 
-/// A value under a spin lock that is held for a few instructions only: no call, no wait, nothing that can take long.
+/// A value under a spin lock. [`SpinCell::with`] is for a few instructions only: no call, no wait, nothing that can take
+/// long.
 pub(crate) struct SpinCell<V> {
     busy: AtomicBool,
     value: UnsafeCell<V>,
@@ -93,11 +94,25 @@ impl<V> SpinCell<V> {
 
     /// Uses the value while nobody else does.
     pub fn with<R>(&self, use_it: impl FnOnce(&mut V) -> R) -> R {
-        // ORDERING: Acquire pairs with the Release below: what the last user wrote is seen.
-        while self.busy.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        while !self.acquire() {
             spin_loop();
         }
-        // SAFETY: `busy` was false and is ours now, so nobody else has a reference to the value.
+        self.use_and_release(use_it)
+    }
+
+    /// Uses the value, unless somebody else does. However long: nobody waits for it.
+    pub fn try_with<R>(&self, use_it: impl FnOnce(&mut V) -> R) -> Option<R> {
+        self.acquire().then(|| self.use_and_release(use_it))
+    }
+
+    fn acquire(&self) -> bool {
+        // ORDERING: Acquire pairs with the Release of `use_and_release`: what the last user wrote is seen.
+        self.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// After `acquire` succeeded.
+    fn use_and_release<R>(&self, use_it: impl FnOnce(&mut V) -> R) -> R {
+        // SAFETY: this thread made `busy` true, so nobody else has a reference to the value.
         let value = unsafe { &mut *self.value.get() };
         let result = use_it(value);
         self.busy.store(false, Ordering::Release);

@@ -78,7 +78,8 @@ impl<T: Thunks> Os<T> {
     /// [`UmdError::Thunk`]; [`UmdError::BadReply`] when it succeeded without a handle.
     pub(crate) fn share_object(&self, object: D3DKMT_HANDLE, access: u32) -> Result<NtHandle, UmdError> {
         // CAST: 48 bytes.
-        let mut attributes = OBJECT_ATTRIBUTES { Length: size_of::<OBJECT_ATTRIBUTES>() as u32, ..OBJECT_ATTRIBUTES::zeroed() };
+        let mut attributes =
+            OBJECT_ATTRIBUTES { Length: size_of::<OBJECT_ATTRIBUTES>() as u32, ..OBJECT_ATTRIBUTES::zeroed() };
         let (status, handle) = self.thunks.share_objects(&[object], &mut attributes, access);
         self.count(Thunk::ShareObjects, status)?;
         handle.ok_or(UmdError::BadReply { thunk: Thunk::ShareObjects })

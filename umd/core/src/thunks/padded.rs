@@ -68,7 +68,8 @@ mod tests {
 
     #[test]
     fn the_record_comes_first_and_the_tail_directly_behind_it() {
-        let mut argument = Padded::<_, 80>::new(D3DKMT_CONNECT_DOORBELL { hDoorbell: 7, ..D3DKMT_CONNECT_DOORBELL::zeroed() });
+        let mut argument =
+            Padded::<_, 80>::new(D3DKMT_CONNECT_DOORBELL { hDoorbell: 7, ..D3DKMT_CONNECT_DOORBELL::zeroed() });
         assert_eq!(argument.bytes(), crate::thunks::CONNECT_DOORBELL_BYTES);
         assert!(size_of_val(&argument) >= argument.bytes());
         let start = argument.as_mut_ptr().addr();
