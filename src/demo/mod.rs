@@ -1,0 +1,4 @@
+//! `fencepost demo`.
+
+pub mod picture;
+pub mod recipe;

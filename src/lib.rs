@@ -1,0 +1,7 @@
+//! What the command line `fencepost` does, as a library that its tests use too.
+//!
+//! The driver is in `kmd`, `umd`, `gpu`; the model that runs it, in `nt_model` and `dxgkrnl_model`. Here the two meet.
+#![deny(unsafe_code)]
+
+pub mod demo;
+pub mod timeline;
