@@ -243,7 +243,7 @@ impl Machine {
 
     /// Every loaded driver.
     pub fn drivers(&self) -> Vec<Arc<Image>> {
-        self.images.all()
+        self.images.all().into_iter().filter(|image| image.kind == ImageKind::Kernel).collect()
     }
 }
 

@@ -41,6 +41,14 @@ impl Imports {
         kernel_exports().get(name.as_str()).copied()
     }
 
+    /// DLLs that something was registered for, in order of their names.
+    pub(crate) fn dlls(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.registered.read().keys().map(|(dll, _)| dll.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     pub(crate) fn resolve_registered(&self, dll: &str, name: &str) -> Option<usize> {
         self.registered.read().get(&(dll.to_owned(), name.to_owned())).copied()
     }

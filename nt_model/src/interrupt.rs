@@ -167,23 +167,13 @@ struct Service {
 }
 
 /// Interrupts of one machine.
+#[derive(Default)]
 pub(crate) struct Interrupts {
     service: Mutex<Service>,
-    connected: Mutex<Vec<Arc<Interrupt>>>,
     random: AtomicU64,
 }
 
-impl Default for Interrupts {
-    fn default() -> Self {
-        Self { service: Mutex::default(), connected: Mutex::default(), random: AtomicU64::new(0) }
-    }
-}
-
 impl Interrupts {
-    pub(crate) fn connected(&self) -> Vec<Arc<Interrupt>> {
-        self.connected.lock().clone()
-    }
-
     /// Whether the next interrupt goes to the service thread.
     fn goes_remote(&self, delivery: InterruptDelivery) -> bool {
         match delivery {
@@ -226,7 +216,6 @@ impl Machine {
         }
         *connection = Some(interrupt.clone());
         drop(connection);
-        self.interrupts.connected.lock().push(interrupt.clone());
         // A level line may have been asserted before anybody listened.
         if line.trigger == Trigger::Level && line.is_asserted() {
             self.raise(line);
@@ -240,7 +229,6 @@ impl Machine {
     #[doc(alias = "IoDisconnectInterruptEx")]
     pub fn disconnect_interrupt(&self, interrupt: &Arc<Interrupt>) {
         *interrupt.line.connection.lock() = None;
-        self.interrupts.connected.lock().retain(|other| !Arc::ptr_eq(other, interrupt));
         // Whoever is inside the routine holds the lock.
         self.at_level_locked(interrupt, || ());
     }

@@ -33,6 +33,7 @@ use crate::routines::{self, Routine};
 use crate::rules::{Details, Policy, RuleList, Rulebook};
 use crate::rules_memory::MEMORY_RULES;
 use crate::rules_nt::{NT_IRQL, NT_RULES};
+use crate::rules_user::USER_RULES;
 use crate::sched::{RealScheduler, Scheduler, Ticks, YieldPoint};
 use crate::spinlock::LockOrder;
 use crate::thread::{Thread, ThreadKind};
@@ -174,7 +175,7 @@ impl Kernel {
         routines::facts();
         crate::trap::install();
         let sched = config.scheduler.clone().unwrap_or_else(|| Arc::new(RealScheduler::new()));
-        let mut lists = vec![&NT_RULES, &MEMORY_RULES];
+        let mut lists = vec![&NT_RULES, &MEMORY_RULES, &USER_RULES];
         lists.extend(config.rules.iter().copied());
         let machine = Arc::new_cyclic(|me| Machine {
             me: me.clone(),

@@ -13,7 +13,7 @@ use crate::pool::{PoolUse, tag_text};
 use crate::rules::{Details, Rule};
 use crate::rules_memory::{NT_MAP_LEAKED, NT_MDL_LEAKED, NT_PAGES_LEAKED};
 use crate::rules_nt::{
-    NT_DPC_LEAKED, NT_HANDLE_LEAKED, NT_POOL_LEAKED, NT_THREAD_LEAKED, NT_TIMER_LEAKED,
+    NT_DPC_LEAKED, NT_ETW_LEAKED, NT_HANDLE_LEAKED, NT_POOL_LEAKED, NT_THREAD_LEAKED, NT_TIMER_LEAKED,
 };
 use crate::thread::ThreadKind;
 
@@ -69,6 +69,12 @@ impl Machine {
             if scope.has(&opened_by) {
                 let text = format!("{kind} handle {handle:#x}, by {}", opened_by.describe(self));
                 leaks.push(Leak { rule: &NT_HANDLE_LEAKED, text });
+            }
+        }
+        for (handle, site) in self.etw.registered() {
+            if scope.has(&site) {
+                let text = format!("ETW registration {handle:#x}, by {}", site.describe(self));
+                leaks.push(Leak { rule: &NT_ETW_LEAKED, text });
             }
         }
         for rule in LEAK_RULES {
@@ -169,6 +175,7 @@ static LEAK_RULES: &[&Rule] = &[
     &NT_TIMER_LEAKED,
     &NT_DPC_LEAKED,
     &NT_HANDLE_LEAKED,
+    &NT_ETW_LEAKED,
     &NT_PAGES_LEAKED,
     &NT_MDL_LEAKED,
     &NT_MAP_LEAKED,

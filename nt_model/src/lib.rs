@@ -78,7 +78,7 @@
 //! | module | services |
 //! |---|---|
 //! | [`kernel`], [`driver`], [`thread`] | the machine, driver entries, system threads |
-//! | [`rules`], [`rules_nt`], [`rules_memory`] | rules, and those of this crate |
+//! | [`rules`], [`rules_nt`], [`rules_memory`], [`rules_user`] | rules, and those of this crate |
 //! | [`image`], [`imports`], [`shim`] | loader, import table, the win64 boundary |
 //! | [`pool`], [`memory`], [`mmio`] | pool, pages, MDLs, mappings, device registers |
 //! | [`dispatcher`], [`spinlock`], [`dpc`], [`timer`], [`interrupt`] | synchronisation |
@@ -125,6 +125,7 @@ pub mod routines;
 pub mod rules;
 pub mod rules_memory;
 pub mod rules_nt;
+pub mod rules_user;
 pub mod sched;
 pub mod shim;
 mod shims;

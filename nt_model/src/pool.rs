@@ -6,7 +6,7 @@
 //! when it leaves the quarantine (use after free). With [`PoolOptions::guard_pages`] each allocation ends at an
 //! inaccessible page and freed memory is inaccessible: the very access traps and is reported.
 
-mod arena;
+pub(crate) mod arena;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use crate::cpu::Site;
 use crate::kernel::Machine;
+use crate::memory::regions::Purpose;
 use crate::memory::{Memory, PAGE_SIZE, PageKind, host};
 use crate::routines::{self, Routine};
 use crate::rules::Details;
@@ -145,7 +146,7 @@ pub fn tag_text(tag: u32) -> String {
 
 impl Pool {
     pub(crate) fn new(options: &PoolOptions) -> Self {
-        let arena = |kind| Arena::new(kind, options.quarantine, options.guard_pages);
+        let arena = |kind| Arena::new(kind, Purpose::Pool, options.quarantine, options.guard_pages);
         Self {
             state: Mutex::new(State {
                 arenas: [arena(PageKind::NonPagedPool), arena(PageKind::PagedPool)],

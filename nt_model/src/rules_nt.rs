@@ -309,13 +309,6 @@ rules! {
         bugcheck: none,
         fix: "acknowledge the device in the interrupt routine and return TRUE",
     }
-    /// Interrupts left.
-    NT_INT_LEAKED = "NT-INT-LEAKED" {
-        title: "no interrupt is connected when its driver is unloaded",
-        source: "wdm.h IoDisconnectInterruptEx; bug check 0xCE",
-        bugcheck: (0xCE, 0x0),
-        fix: "disconnect in the stop path",
-    }
     /// Mutexes at thread end.
     NT_MUTEX_LEAKED = "NT-MUTEX-LEAKED" {
         title: "a thread ends without owning a mutex",

@@ -103,6 +103,15 @@ fn leave_guard(fault: &Fault) {
     }
 }
 
+/// Ends the innermost guarded access as if it had touched `address`. There must be one.
+pub(crate) fn leave_guarded(address: u64) -> ! {
+    let guard = cpu::with(|cpu| {
+        cpu.fault.set((address, false));
+        cpu.guard.get()
+    });
+    signal::leave(guard, FAULTED)
+}
+
 impl Machine {
     /// A fault in driver code, or in a service on its behalf. True when the instruction may be tried again.
     fn judge_fault(&self, fault: &Fault, frame: &TrapFrame) -> bool {

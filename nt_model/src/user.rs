@@ -1,11 +1,18 @@
 //! User mode: simulated processes, their memory and handles, guarded accesses, and user-mode DLLs.
 //!
-//! A [`Process`] is a book-keeping identity: its user addresses are ordinary host addresses that the machine knows to
-//! belong to it. A thread is "in" a process while it holds the guard of [`Machine::enter_process`]; services that act on
-//! the current process (mapping in user mode, locking user buffers, handles) take it from there.
+//! A [`Process`](process::Process) is a book-keeping identity: its user addresses are ordinary host addresses that the
+//! machine knows to belong to it. A thread is "in" a process while it holds the guard of
+//! [`Machine::enter_process`](crate::Machine::enter_process); services that act on the current process (mapping in user
+//! mode, locking user buffers, handles, the heap) take it from there.
+//!
+//! A user-mode DLL is loaded once per process ([`Machine::load_dll`](crate::Machine::load_dll)), so that its statics are
+//! the process's own. kernel32's few functions that such a DLL needs are here; those of other DLLs (gdi32's `D3DKMT*`) are
+//! registered with [`Machine::register_imports`](crate::Machine::register_imports).
 
+mod dll;
 pub mod guard;
+pub(crate) mod heap;
+pub(crate) mod kernel32;
 pub mod process;
-pub(crate) mod runtime;
 #[cfg(test)]
 mod tests;

@@ -89,6 +89,11 @@ unsafe extern "win64" fn report(record: *const MissingImport) -> usize {
     let outer = cpu::with(|cpu| cpu.enter_shim());
     // SAFETY: the stub passes the address of the record that its image owns; the image is loaded, its code runs.
     let record = unsafe { &*record };
+    // User-mode code: its process crashes.
+    if cpu::with(|cpu| cpu.jump.get().is_null() && !cpu.guard.get().is_null()) {
+        eprintln!("nt_model: {record} was called; the model lacks it");
+        crate::trap::leave_guarded(0);
+    }
     cpu::with(|cpu| match cpu.machine() {
         Some(machine) => {
             let caller = cpu::locate(cpu, crate::arch::return_address(cpu.shim_frame()));

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 
 use super::{DeviceRecord, allocate, at};
 use crate::callback;
-use crate::cpu::Site;
 use crate::dispatcher::Event;
 use crate::kernel::Machine;
 use crate::records::{KEVENT, UnicodeString, status, status::NtStatus};
@@ -27,7 +26,6 @@ const STACK: usize = size_of::<IoStackLocation>();
 /// What is known of an IRP.
 #[derive(Clone, Debug)]
 pub(crate) struct IrpRecord {
-    pub(crate) site: Site,
     /// Made by `IoBuildDeviceIoControlRequest`: completion frees it, copies the output back and sets the event.
     built: bool,
     completed: bool,
@@ -393,7 +391,7 @@ impl Machine {
 }
 
 fn record(built: bool, output: (usize, usize)) -> IrpRecord {
-    IrpRecord { site: Site::here(), built, completed: false, output, done: None }
+    IrpRecord { built, completed: false, output, done: None }
 }
 
 fn next_location(irp: &IRP) -> &'static IoStackLocation {

@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 
 use super::allocate;
 use crate::callback;
-use crate::cpu::Site;
 use crate::driver::EntryStack;
 use crate::kernel::Machine;
 use crate::routines;
@@ -23,7 +22,6 @@ const BYTES: usize = 0x58;
 struct Item {
     device: usize,
     queued: bool,
-    site: Site,
 }
 
 #[derive(Debug, Default)]
@@ -40,12 +38,6 @@ pub(crate) struct WorkItems {
     state: Mutex<State>,
 }
 
-impl WorkItems {
-    pub(crate) fn outstanding(&self) -> Vec<(usize, Site)> {
-        self.state.lock().items.iter().map(|(address, item)| (*address, item.site)).collect()
-    }
-}
-
 impl Machine {
     #[track_caller]
     pub(crate) fn allocate_work_item(&self, device: usize) -> usize {
@@ -54,7 +46,7 @@ impl Machine {
             return 0;
         }
         let Ok(address) = allocate(&self.memory, self, BYTES, TAG, "a work item") else { return 0 };
-        self.io.work.state.lock().items.insert(address, Item { device, queued: false, site: Site::here() });
+        self.io.work.state.lock().items.insert(address, Item { device, queued: false });
         address
     }
 

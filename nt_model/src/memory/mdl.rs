@@ -35,7 +35,6 @@ pub struct Mdl(usize);
 /// One MDL that `IoAllocateMdl` or `MmAllocatePagesForMdlEx` made.
 #[derive(Clone, Debug)]
 pub(crate) struct MdlRecord {
-    pub(crate) site: Site,
     /// The pages, for `MmAllocatePagesForMdlEx`, until they are freed.
     pub(crate) pages: Option<Arc<PageObject>>,
 }
@@ -49,10 +48,6 @@ pub(crate) struct MdlTable {
 impl MdlTable {
     pub(crate) fn remove(&self, address: usize) -> Option<MdlRecord> {
         self.map.lock().remove(&address)
-    }
-
-    pub(crate) fn outstanding(&self) -> Vec<(usize, MdlRecord)> {
-        self.map.lock().iter().map(|(address, record)| (*address, record.clone())).collect()
     }
 }
 
@@ -160,7 +155,7 @@ impl Machine {
         // CAST: at most MAX_BYTES, and below a page.
         header.byte_count.store(bytes as u32, Ordering::Relaxed);
         header.byte_offset.store(offset as u32, Ordering::Relaxed);
-        self.memory.mdls.map.lock().insert(mdl.0, MdlRecord { site: Site::here(), pages: None });
+        self.memory.mdls.map.lock().insert(mdl.0, MdlRecord { pages: None });
         Some(mdl)
     }
 

@@ -17,14 +17,14 @@ const CHUNK_PAGES: usize = 1024;
 /// Slot sizes. A request needs its size plus at least [`GUARD`] bytes.
 const CLASSES: [usize; 13] = [32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048];
 /// Bytes behind a small allocation that must keep their pattern.
-pub(super) const GUARD: usize = 8;
+pub(crate) const GUARD: usize = 8;
 
 /// Where an allocation lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) address: usize,
+pub(crate) struct Place {
+    pub(crate) address: usize,
     /// Bytes there are, slack and guard included.
-    pub(super) room: usize,
+    pub(crate) room: usize,
     /// Slot class, or `None` for whole pages.
     class: Option<usize>,
     /// First page and number of pages (for whole pages, with a guard page where asked for).
@@ -32,8 +32,9 @@ pub(super) struct Place {
 }
 
 #[derive(Debug)]
-pub(super) struct Arena {
+pub(crate) struct Arena {
     kind: PageKind,
+    purpose: Purpose,
     chunks: Vec<(Arc<PageObject>, usize)>,
     /// Free runs of pages by address.
     runs: BTreeMap<usize, usize>,
@@ -48,9 +49,10 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    pub(super) fn new(kind: PageKind, quarantine: usize, guard_pages: bool) -> Self {
+    pub(crate) fn new(kind: PageKind, purpose: Purpose, quarantine: usize, guard_pages: bool) -> Self {
         Self {
             kind,
+            purpose,
             chunks: Vec::new(),
             runs: BTreeMap::new(),
             slots: HashMap::new(),
@@ -62,7 +64,7 @@ impl Arena {
     }
 
     /// Room for `size` bytes. `None`: the machine's memory is used up.
-    pub(super) fn allocate(&mut self, memory: &Memory, size: usize) -> Option<Place> {
+    pub(crate) fn allocate(&mut self, memory: &Memory, size: usize) -> Option<Place> {
         if self.guard_pages {
             return self.allocate_guarded(memory, size);
         }
@@ -120,12 +122,12 @@ impl Arena {
             contiguous: false,
             highest: u64::MAX,
             lowest: 0,
-            cache: None,
+            cache: Some(CacheType::Cached),
             tag: 0,
             site: Site::NONE,
             fixed: None,
         })?;
-        let Some(start) = memory.map_object(&object, Purpose::Pool, CacheType::Cached) else {
+        let Some(start) = memory.map_object(&object, self.purpose, CacheType::Cached) else {
             memory.physical.free(&object);
             return None;
         };
@@ -150,7 +152,7 @@ impl Arena {
     }
 
     /// Puts a freed place to rest. Returns the places that leave the quarantine for it.
-    pub(super) fn rest(&mut self, place: Place) -> Vec<Place> {
+    pub(crate) fn rest(&mut self, place: Place) -> Vec<Place> {
         if self.guard_pages {
             let _ = host::protect(place.pages.0, place.pages.1 * PAGE_SIZE, host::Rights::None);
         }
@@ -166,13 +168,13 @@ impl Arena {
     }
 
     /// Takes everything out of the quarantine.
-    pub(super) fn drain(&mut self) -> Vec<Place> {
+    pub(crate) fn drain(&mut self) -> Vec<Place> {
         self.resting_bytes = 0;
         self.resting.drain(..).collect()
     }
 
     /// Makes a place that left the quarantine available again.
-    pub(super) fn recycle(&mut self, place: Place) {
+    pub(crate) fn recycle(&mut self, place: Place) {
         match place.class {
             Some(class) => self.slots.entry(class).or_default().push(place.address),
             None => {
@@ -189,7 +191,7 @@ impl Arena {
     }
 
     /// Whether a resting place can be read, to look for late writes.
-    pub(super) fn is_readable_at_rest(&self) -> bool {
+    pub(crate) fn is_readable_at_rest(&self) -> bool {
         !self.guard_pages
     }
 }

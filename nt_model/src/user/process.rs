@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use crate::cpu::{self, Site};
+use super::heap::Heap;
+use crate::image::Image;
 use crate::kernel::Machine;
 use crate::memory::physical::CacheType;
 use crate::memory::regions::{self, Backing, PageRun, Purpose, Region};
@@ -32,8 +34,9 @@ pub struct Process {
     handles: Mutex<(u64, HashMap<u64, Entry>)>,
     ended: AtomicBool,
     hidden: AtomicBool,
-    /// State of user-mode DLLs: heap, modules.
-    pub(crate) runtime: super::runtime::Runtime,
+    pub(crate) heap: Heap,
+    /// User-mode DLLs, in the order of their loading.
+    pub(crate) modules: Mutex<Vec<Arc<Image>>>,
 }
 
 impl fmt::Debug for Process {
@@ -51,7 +54,8 @@ impl Process {
             handles: Mutex::new((0, HashMap::new())),
             ended: AtomicBool::new(false),
             hidden: AtomicBool::new(false),
-            runtime: super::runtime::Runtime::default(),
+            heap: Heap::new(id),
+            modules: Mutex::default(),
         })
     }
 

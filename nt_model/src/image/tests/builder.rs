@@ -81,6 +81,13 @@ impl DriverBuilder {
         self
     }
 
+    /// The file as a user-mode DLL.
+    pub(crate) fn build_dll(self) -> Vec<u8> {
+        let mut file = self.build();
+        file[0x98 + 68] = 2;
+        file
+    }
+
     /// The file. The entry point is the first instruction.
     pub(crate) fn build(mut self) -> Vec<u8> {
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
