@@ -52,8 +52,13 @@ fn sizes_that_no_gpu_has_are_refused_before_any_call() {
 
 #[test]
 fn a_refusal_on_the_way_leaves_nothing_behind() {
-    let steps =
-        [Thunk::CreateAllocation2, Thunk::MapGpuVirtualAddress, Thunk::Lock2, Thunk::MakeResident, Thunk::CreatePagingQueue];
+    let steps = [
+        Thunk::CreateAllocation2,
+        Thunk::MapGpuVirtualAddress,
+        Thunk::Lock2,
+        Thunk::MakeResident,
+        Thunk::CreatePagingQueue,
+    ];
     for thunk in steps {
         let mock = Mock::new();
         let adapter = mock.adapter();
@@ -122,7 +127,13 @@ fn children_keep_their_device_and_adapter_alive() {
     memory.write(0, &[1]).unwrap();
     drop(memory);
     let calls = mock.world().calls.clone();
-    let order = [Thunk::Unlock2, Thunk::DestroyAllocation2, Thunk::DestroyPagingQueue, Thunk::DestroyDevice, Thunk::CloseAdapter];
+    let order = [
+        Thunk::Unlock2,
+        Thunk::DestroyAllocation2,
+        Thunk::DestroyPagingQueue,
+        Thunk::DestroyDevice,
+        Thunk::CloseAdapter,
+    ];
     assert_eq!(calls[calls.len() - 5..], order);
     mock.assert_clean();
 }

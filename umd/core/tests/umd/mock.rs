@@ -9,7 +9,7 @@ mod gpu;
 mod os;
 mod thunks;
 
-pub use os::{Adapter, World};
+pub use os::{Adapter, Submission, World};
 
 use gpu_wire::private::Rung;
 use std::cell::RefCell;

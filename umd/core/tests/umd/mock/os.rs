@@ -169,8 +169,10 @@ pub struct World {
     pub connect_statuses: VecDeque<u64>,
     /// Refuse the next call of a thunk.
     pub refuse: Vec<(Thunk, NTSTATUS)>,
-    /// How many paging operations stay pending until somebody waits.
+    /// Whether paging operations stay pending until somebody waits.
     pub paging_pending: bool,
+    /// Whether the KMD leaves the private data of doorbells as they are.
+    pub silent_driver: bool,
     /// Whether the GPU runs when a CPU wait is made. Off: it hangs.
     pub gpu_runs: bool,
     pub state: D3DKMT_DEVICEEXECUTION_STATE,
@@ -204,6 +206,7 @@ impl World {
             connect_statuses: VecDeque::new(),
             refuse: vec![],
             paging_pending: false,
+            silent_driver: false,
             gpu_runs: true,
             state: D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE,
             calls: vec![],

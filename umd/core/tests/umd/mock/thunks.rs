@@ -5,19 +5,23 @@ use super::os::{Block, Doorbell, Fence, Memory, Queue, Submission, Waiter, World
 use super::{Mock, current};
 use core::ffi::c_void;
 use gpu_wire::doorbell::Model;
-use gpu_wire::private::{AllocationData, ContextData, DoorbellData, DoorbellReply, FENCE_REPLY_OFFSET, FenceReply, MAGIC};
+use gpu_wire::private::{
+    AllocationData, ContextData, DoorbellData, DoorbellReply, FENCE_REPLY_OFFSET, FenceReply, MAGIC,
+};
 use gpu_wire::{GpuVa, INTERFACE_VERSION};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use umd_core::thunks::{CONNECT_DOORBELL_BYTES, EventWait, NOTIFY_WORK_SUBMISSION_BYTES, NtHandle, Padded, Thunk, Thunks};
+use umd_core::thunks::{
+    CONNECT_DOORBELL_BYTES, EventWait, NOTIFY_WORK_SUBMISSION_BYTES, NtHandle, Padded, Thunk, Thunks,
+};
 use wddm_abi::ntstatus::{
     STATUS_ACCESS_DENIED, STATUS_DEVICE_REMOVED, STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_INVALID_HANDLE,
     STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_PENDING, STATUS_SUCCESS,
 };
 use wddm_abi::{
     D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICEPAGEFAULT_STATE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_HANDLE,
-    D3DKMT_NODEMETADATA, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_3_1_CAPS, DXGK_NODEMETADATA_FLAGS,
-    KMTQUERYADAPTERINFOTYPE, NTSTATUS, OBJECT_ATTRIBUTES, Plain,
+    D3DKMT_NODEMETADATA, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_3_1_CAPS, DXGK_NODEMETADATA_FLAGS, KMTQUERYADAPTERINFOTYPE,
+    NTSTATUS, OBJECT_ATTRIBUTES, Plain,
 };
 
 /// Reads what a record's pointer names.
@@ -428,10 +432,7 @@ unsafe impl Thunks for Mock {
         })
     }
 
-    fn open_resource_from_nt_handle(
-        &self,
-        a: &mut Padded<wddm_abi::D3DKMT_OPENRESOURCEFROMNTHANDLE, 0>,
-    ) -> NTSTATUS {
+    fn open_resource_from_nt_handle(&self, a: &mut Padded<wddm_abi::D3DKMT_OPENRESOURCEFROMNTHANDLE, 0>) -> NTSTATUS {
         thunk!(self, OpenResourceFromNtHandle, world => {
             let resource = world.shared.get(&(a.hNtHandle.addr() as u64)).copied();
             let original = world.memory.values().find(|m| Some(m.resource) == resource).cloned();
@@ -567,7 +568,9 @@ unsafe impl Thunks for Mock {
             let ring = world.memory[&a.hRingBuffer].clone();
             assert_eq!((Some(GpuVa(data.ring)), ring.gpu_va), (ring.gpu_va, Some(GpuVa(data.ring))));
             let reply = DoorbellReply { token: 5, model: Model::Dedicated.raw(), ring_size: ring.data.size };
-            write(a.PrivateDriverData, reply.bytes());
+            if !world.silent_driver {
+                write(a.PrivateDriverData, reply.bytes());
+            }
             let page = Block::new(4096);
             a.hDoorbell = world.create("doorbell");
             let doorbell = Doorbell {
