@@ -3,5 +3,6 @@
 //! The driver is in `kmd`, `umd`, `gpu`; the model that runs it, in `nt_model` and `dxgkrnl_model`. Here the two meet.
 #![deny(unsafe_code)]
 
+pub mod client;
 pub mod demo;
 pub mod timeline;
