@@ -32,7 +32,7 @@ use crate::registry::Registry;
 use crate::routines::{self, Routine};
 use crate::rules::{Details, Policy, RuleList, Rulebook};
 use crate::rules_memory::MEMORY_RULES;
-use crate::rules_nt::{NT_IRQL, NT_RULES};
+use crate::rules_nt::{NT_DEADLOCK, NT_IRQL, NT_RULES};
 use crate::rules_user::USER_RULES;
 use crate::sched::{RealScheduler, Scheduler, Ticks, YieldPoint};
 use crate::spinlock::LockOrder;
@@ -208,6 +208,12 @@ impl Kernel {
                 machine.wake_everyone();
             }
         });
+        let weak = Arc::downgrade(&machine);
+        machine.sched.set_on_deadlock(Box::new(move |threads| {
+            if let Some(machine) = weak.upgrade() {
+                machine.rules.broken_fatally(&NT_DEADLOCK, format!("every thread waits: {threads}"));
+            }
+        }));
         Self { lifetime: Arc::new(Lifetime { machine }) }
     }
 

@@ -105,6 +105,9 @@ impl Slot {
     }
 }
 
+/// See [`Scheduler::set_on_deadlock`].
+pub type DeadlockHook = Box<dyn Fn(String) + Send + Sync>;
+
 /// Who runs when, and what time it is.
 ///
 /// A *token* belongs to each slot: [`unpark`](Self::unpark) leaves one, [`park`](Self::park) takes it or waits for it. A
@@ -141,6 +144,10 @@ pub trait Scheduler: Send + Sync + fmt::Debug {
 
     /// The lock word was released.
     fn released(&self, _word: usize) {}
+
+    /// What to call when every thread waits for another one and no deadline is set; the text names them. A scheduler that
+    /// cannot know calls it never.
+    fn set_on_deadlock(&self, _hook: DeadlockHook) {}
 
     /// Busy waiting for `ticks`.
     fn stall(&self, slot: &Slot, ticks: Ticks);

@@ -10,7 +10,10 @@
 //! while it holds the baton (joining a thread, say): leave the kernel first.
 
 #[path = "pin.rs"]
-pub(crate) mod pin;
+mod pin;
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::{Scheduler, Slot, Ticks, YieldPoint};
+use super::{DeadlockHook, Scheduler, Slot, Ticks, YieldPoint};
 
 /// Options of a [`SeededScheduler`].
 #[derive(Clone, Debug)]
@@ -76,8 +79,6 @@ struct State {
     replay_at: usize,
 }
 
-type Hook = Box<dyn Fn(String) + Send + Sync>;
-
 /// See the module's text.
 pub struct SeededScheduler {
     options: SeededOptions,
@@ -85,7 +86,9 @@ pub struct SeededScheduler {
     free_running: AtomicBool,
     processor: AtomicUsize,
     state: Mutex<State>,
-    on_deadlock: Mutex<Option<Hook>>,
+    on_deadlock: Mutex<Option<DeadlockHook>>,
+    /// A deadlock that was found and not yet reported.
+    deadlock: Mutex<Option<String>>,
 }
 
 impl fmt::Debug for SeededScheduler {
@@ -157,6 +160,7 @@ impl SeededScheduler {
             processor: AtomicUsize::new(usize::MAX),
             state: Mutex::new(state),
             on_deadlock: Mutex::new(None),
+            deadlock: Mutex::new(None),
         })
     }
 
@@ -175,9 +179,14 @@ impl SeededScheduler {
         self.state.lock().step
     }
 
-    /// Called when every thread waits for another one. The argument names them.
-    pub fn set_on_deadlock(&self, hook: impl Fn(String) + Send + Sync + 'static) {
-        *self.on_deadlock.lock() = Some(Box::new(hook));
+    /// Reports a deadlock that was found under the lock. Call it without the lock.
+    fn report_deadlock(&self) {
+        let found = self.deadlock.lock().take();
+        if let Some(text) = found
+            && let Some(hook) = &*self.on_deadlock.lock()
+        {
+            hook(text);
+        }
     }
 
     fn runs_freely(&self) -> bool {
@@ -247,10 +256,8 @@ impl SeededScheduler {
             if self.options.closed && state.members.iter().any(|member| member.slot.id() == me) {
                 let waiting: Vec<_> =
                     state.members.iter().map(|m| format!("{}: {:?}", m.slot.id(), m.status)).collect();
+                *self.deadlock.lock() = Some(waiting.join(", "));
                 self.run_freely(state);
-                if let Some(hook) = &*self.on_deadlock.lock() {
-                    hook(waiting.join(", "));
-                }
                 return false;
             }
             return true;
@@ -346,6 +353,7 @@ impl Scheduler for SeededScheduler {
         state.step += 1;
         let must_wait = self.pass_on(&mut state, slot.id());
         drop(state);
+        self.report_deadlock();
         if must_wait {
             slot.wait_token(None);
         }
@@ -382,6 +390,7 @@ impl Scheduler for SeededScheduler {
         state.step += 1;
         let must_wait = self.pass_on(&mut state, slot.id());
         drop(state);
+        self.report_deadlock();
         if must_wait {
             slot.wait_token(None);
         }
@@ -394,6 +403,10 @@ impl Scheduler for SeededScheduler {
                 member.status = Status::Ready;
             }
         }
+    }
+
+    fn set_on_deadlock(&self, hook: DeadlockHook) {
+        *self.on_deadlock.lock() = Some(hook);
     }
 
     fn stall(&self, slot: &Slot, ticks: Ticks) {
