@@ -416,7 +416,7 @@ typedef struct FpCopyRect {
     uint64_t destination;
 } FpCopyRect;
 
-// A rectangle of RGBA8 pixels to convolve with a 3×3 kernel.
+// A rectangle of RGBA8 pixels to convolve with a 3x3 kernel.
 typedef struct FpFilterRect {
     // Bytes of this structure.
     uint32_t size;
@@ -436,9 +436,9 @@ typedef struct FpFilterRect {
     uint32_t width;
     // Rows of the rectangle.
     uint32_t height;
-    // Row-major coefficients, −1024 to 1024.
+    // Row-major coefficients, -1024 to 1024.
     int16_t coefficients[9];
-    // Added after the shift, −256 to 256.
+    // Added after the shift, -256 to 256.
     int16_t bias;
     // Right shift of the sum, 0 to 16.
     uint16_t shift;
@@ -613,7 +613,7 @@ extern int32_t fp_cmd_copy(struct FpCommandList *list, uint64_t source, uint64_t
 // Records a copy of rows.
 extern int32_t fp_cmd_copy_rect(struct FpCommandList *list, const struct FpCopyRect *rect);
 
-// Records a 3×3 convolution.
+// Records a 3x3 convolution.
 extern int32_t fp_cmd_filter_rect(struct FpCommandList *list, const struct FpFilterRect *rect);
 
 // Records a wait until the fence is at least `value`, and its log entry.

@@ -1,4 +1,4 @@
-//! Stages 2 and 3 of 8: user-mode submission, the article's five steps in the article's order ([`UserLane::submit`]).
+//! Stages 2 and 3 of 8: user-mode submission, the article's five steps in the article's order (`UserLane::submit`).
 //!
 //! 1. A new progress value, one more than the last.
 //! 2. The packets are written into ring space that nobody sees; the last of them signal the progress fence with that value.

@@ -1,7 +1,7 @@
 //! The functions of gdi32 that this driver calls, as a trait: one method per `D3DKMT` function, and the few services of
 //! the process (events, time) that go with them.
 //!
-//! The list is written once, in [`for_each_thunk`]; the trait, the numbering [`Thunk`], the counters and the gdi32 imports
+//! The list is written once, in [`for_each_thunk!`](crate::for_each_thunk); the trait, the numbering [`Thunk`], the counters and the gdi32 imports
 //! of the crate `umd` are made from it.
 //!
 //! Rules that hold for every call:

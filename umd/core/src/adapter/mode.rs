@@ -46,7 +46,8 @@ pub enum Fallback {
     SchedulingOff,
     /// The OS exposes no native fences, whatever the rung says.
     NativeFencesOff,
-    /// gdi32 has the doorbell calls of a later kit ([`NEWER_DOORBELLS`]): its `D3DKMTConnectDoorbell` is not ours.
+    /// gdi32 has the doorbell calls of a later kit: `D3DKMTCreateHwQueueForUserModeSubmission` is there, so
+    /// `D3DKMTConnectDoorbell` is not the one that we know.
     NewerDoorbells,
     /// gdi32 lacks a call that is needed.
     NoExport(Thunk),

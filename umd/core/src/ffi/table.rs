@@ -240,7 +240,7 @@ functions! { ($)
     /// Records a copy of rows.
     fn fp_cmd_copy_rect(list: *mut FpCommandList, rect: *const FpCopyRect) -> i32;
 
-    /// Records a 3×3 convolution.
+    /// Records a 3x3 convolution.
     fn fp_cmd_filter_rect(list: *mut FpCommandList, rect: *const FpFilterRect) -> i32;
 
     /// Records a wait until the fence is at least `value`, and its log entry.

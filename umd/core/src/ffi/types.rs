@@ -357,7 +357,7 @@ pub struct FpCopyRect {
     pub destination: u64,
 }
 
-/// A rectangle of RGBA8 pixels to convolve with a 3×3 kernel.
+/// A rectangle of RGBA8 pixels to convolve with a 3x3 kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct FpFilterRect {
@@ -379,9 +379,9 @@ pub struct FpFilterRect {
     pub width: u32,
     /// Rows of the rectangle.
     pub height: u32,
-    /// Row-major coefficients, −1024 to 1024.
+    /// Row-major coefficients, -1024 to 1024.
     pub coefficients: [i16; 9],
-    /// Added after the shift, −256 to 256.
+    /// Added after the shift, -256 to 256.
     pub bias: i16,
     /// Right shift of the sum, 0 to 16.
     pub shift: u16,

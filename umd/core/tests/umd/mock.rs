@@ -5,6 +5,7 @@
 //! the tests ask. Everything that looks wrong is written down in [`World::complaints`]; a test that expects none ends with
 //! [`Mock::assert_clean`].
 
+mod calls;
 mod gpu;
 mod os;
 mod thunks;
@@ -17,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use umd_core::adapter::{Adapter as UmdAdapter, Mode, Select};
 use umd_core::device::Device;
 use umd_core::queue::{Create, Queue};
-use umd_core::thunks::{Thunk, Thunks};
+use umd_core::thunks::Thunk;
 
 thread_local! {
     static CURRENT: RefCell<Option<Mock>> = const { RefCell::new(None) };
@@ -107,9 +108,4 @@ pub fn create(node: u32) -> Create {
 /// The mock that this thread selected.
 fn current() -> Mock {
     CURRENT.with(|current| current.borrow().clone()).expect("no mock selected")
-}
-
-/// What the C ABI tests attach to.
-pub fn attach() -> Mock {
-    <Mock as Thunks>::attach()
 }

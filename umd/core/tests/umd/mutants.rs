@@ -14,7 +14,6 @@ use umd_core::error::UmdError;
 use umd_core::fence::Fence;
 use umd_core::mutation::Mutation;
 use umd_core::queue::Queue;
-use umd_core::thunks::Thunk;
 use umd_core::wait::Timeout;
 
 type Scenario = fn(u32) -> Vec<String>;

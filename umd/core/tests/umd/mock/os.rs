@@ -124,7 +124,6 @@ pub struct Doorbell {
 /// A hardware queue or a packet context.
 pub struct Queue {
     pub user_mode: bool,
-    pub packet: bool,
     pub progress: u32,
     pub doorbell: Option<Doorbell>,
     /// Kernel-mode submissions: command buffers and waits.

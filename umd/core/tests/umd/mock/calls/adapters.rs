@@ -1,0 +1,94 @@
+//! Adapters and devices.
+
+use super::super::os::World;
+use super::{read, write};
+use core::ffi::c_void;
+use umd_core::thunks::Padded;
+use wddm_abi::ntstatus::{STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
+use wddm_abi::{
+    D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICEPAGEFAULT_STATE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_NODEMETADATA,
+    D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_3_1_CAPS, DXGK_NODEMETADATA_FLAGS, KMTQUERYADAPTERINFOTYPE, NTSTATUS, Plain,
+};
+
+fn query(world: &World, handle: u32, kind: KMTQUERYADAPTERINFOTYPE, to: *mut c_void, size: u32) -> NTSTATUS {
+    let Some(adapter) = world.adapters.get(handle as usize / 0x10_0000 - 1) else { return STATUS_INVALID_HANDLE };
+    match kind {
+        KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_UMDRIVERPRIVATE => match adapter.info {
+            Some(info) => write(to, &info.bytes()[..size as usize]),
+            None => return STATUS_INVALID_PARAMETER,
+        },
+        KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_WDDM_2_7_CAPS => {
+            write(to, D3DKMT_WDDM_2_7_CAPS::zeroed().with_HwSchEnabled(adapter.scheduling).as_bytes());
+        }
+        KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_WDDM_3_1_CAPS => {
+            write(to, D3DKMT_WDDM_3_1_CAPS::zeroed().with_NativeGpuFenceSupported(adapter.native_fences).as_bytes());
+        }
+        KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_NODEMETADATA => {
+            let mut metadata: D3DKMT_NODEMETADATA = read(to.cast());
+            let scheduled = metadata.NodeOrdinalAndAdapterIndex < 2 && adapter.scheduling;
+            let rung = adapter.info.map_or(0, |info| info.rung);
+            metadata.NodeData.Flags = DXGK_NODEMETADATA_FLAGS::zeroed()
+                .with_ContextSchedulingSupported(scheduled)
+                .with_UserModeSubmission(scheduled && rung == 3);
+            write(to, metadata.as_bytes());
+        }
+        _ => return STATUS_INVALID_PARAMETER,
+    }
+    STATUS_SUCCESS
+}
+
+pub fn enum_adapters2(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_ENUMADAPTERS2, 0>) -> NTSTATUS {
+    if a.pAdapters.is_null() {
+        a.NumAdapters = 16;
+        return STATUS_SUCCESS;
+    }
+    assert!(a.NumAdapters >= 16);
+    for (n, adapter) in world.adapters.clone().iter().enumerate() {
+        let handle = world.open_adapter(n);
+        let mut info = wddm_abi::D3DKMT_ADAPTERINFO::zeroed();
+        info.hAdapter = handle;
+        info.AdapterLuid.LowPart = adapter.luid;
+        write(a.pAdapters.wrapping_add(n).cast(), info.as_bytes());
+    }
+    a.NumAdapters = world.adapters.len() as u32;
+    STATUS_SUCCESS
+}
+
+pub fn open_adapter_from_luid(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_OPENADAPTERFROMLUID, 0>) -> NTSTATUS {
+    let Some(n) = world.adapters.iter().position(|adapter| adapter.luid == a.AdapterLuid.LowPart) else {
+        return STATUS_INVALID_PARAMETER;
+    };
+    a.hAdapter = world.open_adapter(n);
+    STATUS_SUCCESS
+}
+
+pub fn query_adapter_info(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_QUERYADAPTERINFO, 0>) -> NTSTATUS {
+    query(world, a.hAdapter, a.Type, a.pPrivateDriverData, a.PrivateDriverDataSize)
+}
+
+pub fn close_adapter(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_CLOSEADAPTER, 0>) -> NTSTATUS {
+    world.destroy(a.hAdapter, "adapter");
+    STATUS_SUCCESS
+}
+
+pub fn create_device(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_CREATEDEVICE, 0>) -> NTSTATUS {
+    a.hDevice = world.create("device");
+    STATUS_SUCCESS
+}
+
+pub fn destroy_device(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_DESTROYDEVICE, 0>) -> NTSTATUS {
+    world.destroy(a.hDevice, "device");
+    STATUS_SUCCESS
+}
+
+pub fn get_device_state(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_GETDEVICESTATE, 0>) -> NTSTATUS {
+    if a.StateType == D3DKMT_DEVICESTATE_TYPE::D3DKMT_DEVICESTATE_PAGE_FAULT {
+        let mut fault = D3DKMT_DEVICEPAGEFAULT_STATE::zeroed();
+        fault.FaultedVirtualAddress = 0xdead_0000;
+        a.set_PageFaultState(fault);
+    } else {
+        let state: D3DKMT_DEVICEEXECUTION_STATE = world.state;
+        a.set_ExecutionState(state);
+    }
+    STATUS_SUCCESS
+}
