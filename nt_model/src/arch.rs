@@ -99,7 +99,12 @@ unsafe extern "sysv64" fn enter_raw(
     data: *mut u8,
 ) -> usize {
     naked_asm!(
-        "push rbp", "push rbx", "push r12", "push r13", "push r14", "push r15",
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
         "sub rsp, 8",
         "stmxcsr [rsp]",
         "fnstcw [rsp + 4]",
@@ -108,7 +113,12 @@ unsafe extern "sysv64" fn enter_raw(
         "call rsi",
         "xor eax, eax",
         "add rsp, 8",
-        "pop r15", "pop r14", "pop r13", "pop r12", "pop rbx", "pop rbp",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
         "ret",
     )
 }
@@ -122,7 +132,12 @@ unsafe extern "sysv64" fn leave_raw(context: *const JumpContext, value: usize) -
         "ldmxcsr [rsp]",
         "fldcw [rsp + 4]",
         "add rsp, 8",
-        "pop r15", "pop r14", "pop r13", "pop r12", "pop rbx", "pop rbp",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
         "ret",
     )
 }
@@ -222,24 +237,29 @@ impl TrapFrame {
 pub(crate) struct VectorState(*mut u8);
 
 impl VectorState {
+    /// Where register `n` is saved: the legacy area of an XSAVE image holds XMM0–15 from byte 160 on, 16 bytes each,
+    /// 16-aligned.
+    fn xmm_at(&self, n: usize) -> *mut [u64; 2] {
+        assert!(n < 16, "xmm{n}");
+        self.0.wrapping_add(160 + 16 * n).cast()
+    }
+
     /// `xmm` register `n` as two halves.
     pub(crate) fn xmm(&self, n: usize) -> [u64; 2] {
-        assert!(n < 16, "xmm{n}");
-        // SAFETY: the legacy area of an XSAVE image holds XMM0–15 from byte 160 on, 16 bytes each, 16-aligned.
-        unsafe { self.0.add(160 + 16 * n).cast::<[u64; 2]>().read() }
+        // SAFETY: see `xmm_at`.
+        unsafe { self.xmm_at(n).read() }
     }
 
     /// Sets `xmm` register `n`.
     pub(crate) fn set_xmm(&mut self, n: usize, value: [u64; 2]) {
-        assert!(n < 16, "xmm{n}");
-        // SAFETY: as in `xmm`.
-        unsafe { self.0.add(160 + 16 * n).cast::<[u64; 2]>().write(value) };
+        // SAFETY: see `xmm_at`.
+        unsafe { self.xmm_at(n).write(value) };
         // XSTATE_BV bit 1: the SSE state is not its initial one, restore it from memory.
-        // SAFETY: the header's first word, eight bytes at 512.
-        let header = unsafe { self.0.add(512).cast::<u64>().as_mut() };
-        if let Some(header) = header {
-            *header |= 2;
-        }
+        let header = self.0.wrapping_add(512).cast::<u64>();
+        // SAFETY: the header's first word, eight bytes at 512 of the image.
+        let components = unsafe { header.read() };
+        // SAFETY: as above.
+        unsafe { header.write(components | 2) };
     }
 }
 

@@ -3,7 +3,10 @@
 //! All of it is one thread-local record of cells without a destructor, so that an access is one instruction off the
 //! thread pointer, also inside a signal handler. A thread at raised IRQL is "a processor" in this model: nothing preempts
 //! it but its own interrupts, and several threads can be raised at the same time.
-#![expect(unsafe_code, reason = "the thread-local record points to its machine and thread record, kept alive by guards")]
+#![expect(
+    unsafe_code,
+    reason = "the thread-local record points to its machine and thread record, kept alive by guards"
+)]
 
 use std::cell::Cell;
 use std::panic::Location;

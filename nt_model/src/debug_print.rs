@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::kernel::Machine;
-use crate::shim::{self, In, VaList};
 use crate::records::{AnsiString, UnicodeString};
+use crate::shim::{self, In, VaList};
 
 /// Lines kept.
 const KEPT: usize = 10_000;
@@ -113,16 +113,16 @@ fn convert<'a>(out: &mut Vec<u8>, format: &'a [u8], arguments: &mut VaList) -> &
     let (conversion, kind, rest) = parse(format, arguments);
     let body = match kind {
         b'%' => vec![b'%'],
-        b'd' | b'i' => return signed(out, &conversion, arguments.next(), rest),
-        b'u' => unsigned(&conversion, arguments.next(), 10, false),
-        b'x' => unsigned(&conversion, arguments.next(), 16, false),
-        b'X' => unsigned(&conversion, arguments.next(), 16, true),
-        b'o' => unsigned(&conversion, arguments.next(), 8, false),
-        b'p' => format!("{:016X}", arguments.next()).into_bytes(),
-        b'c' => vec![arguments.next().to_le_bytes()[0]],
-        b'C' => wide(&[arguments.next() as u16]),
-        b's' | b'S' => string(&conversion, kind, arguments.next()),
-        b'Z' => counted(&conversion, arguments.next()),
+        b'd' | b'i' => return signed(out, &conversion, arguments.next_word(), rest),
+        b'u' => unsigned(&conversion, arguments.next_word(), 10, false),
+        b'x' => unsigned(&conversion, arguments.next_word(), 16, false),
+        b'X' => unsigned(&conversion, arguments.next_word(), 16, true),
+        b'o' => unsigned(&conversion, arguments.next_word(), 8, false),
+        b'p' => format!("{:016X}", arguments.next_word()).into_bytes(),
+        b'c' => vec![arguments.next_word().to_le_bytes()[0]],
+        b'C' => wide(&[arguments.next_word() as u16]),
+        b's' | b'S' => string(&conversion, kind, arguments.next_word()),
+        b'Z' => counted(&conversion, arguments.next_word()),
         other => {
             out.push(b'%');
             out.push(other);
@@ -157,7 +157,7 @@ fn parse<'a>(format: &'a [u8], arguments: &mut VaList) -> (Conversion, u8, &'a [
         if *byte == b'*' {
             *byte = next(rest);
             // CAST: an `int` argument; absurd widths are cut by `pad`.
-            return arguments.next() as u32 as usize;
+            return arguments.next_word() as u32 as usize;
         }
         let mut value = 0usize;
         while byte.is_ascii_digit() {
@@ -318,8 +318,14 @@ mod tests {
     #[test]
     fn numbers() {
         assert_eq!(format("%d %u %x %X %o", &[u64::MAX, 7, 255, 255, 8]), "-1 7 ff FF 10");
-        assert_eq!(format("%I64x|%llu|%ld|%lu|%zu", &[u64::MAX, 1 << 40, u64::MAX, 5, 6]), format!("{:x}|{}|-1|5|6", u64::MAX, 1u64 << 40));
-        assert_eq!(format("[%5d][%-5d][%05d][%#x][%08x]", &[42, 42, 42, 42, 42]), "[   42][42   ][00042][0x2a][0000002a]");
+        assert_eq!(
+            format("%I64x|%llu|%ld|%lu|%zu", &[u64::MAX, 1 << 40, u64::MAX, 5, 6]),
+            format!("{:x}|{}|-1|5|6", u64::MAX, 1u64 << 40)
+        );
+        assert_eq!(
+            format("[%5d][%-5d][%05d][%#x][%08x]", &[42, 42, 42, 42, 42]),
+            "[   42][42   ][00042][0x2a][0000002a]"
+        );
         assert_eq!(format("%*d|%.3d|%+d|%hu|%hhu", &[4, 7, 7, 7, 0x1_FFFF, 0x1FF]), "   7|007|+7|65535|255");
         assert_eq!(format("%#010x|%-#6x|", &[0x2a, 0x2a]), "0x0000002a|0x2a  |");
     }

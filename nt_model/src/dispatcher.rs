@@ -237,8 +237,11 @@ impl Machine {
         self.rules.check(&NT_OBJECT_KIND, holds, || {
             let address = address_of(header);
             let why = if kinds.contains(&kind) { "was never initialised there" } else { "is of another kind" };
-            Details::new(format!("{}: the object at {address:#x} {why} (type {kind})", routine.name))
-                .params([address as u64, kind.into(), 0])
+            Details::new(format!("{}: the object at {address:#x} {why} (type {kind})", routine.name)).params([
+                address as u64,
+                kind.into(),
+                0,
+            ])
         })
     }
 
@@ -247,8 +250,11 @@ impl Machine {
         let waited = self.dispatcher.waiting.load(Ordering::Relaxed) != 0
             && self.dispatcher.waits.lock().by_object.contains_key(&address_of(header));
         self.rules.check(&NT_OBJECT_IN_USE, !waited, || {
-            Details::new(format!("a thread waits for the object at {:#x}", address_of(header)))
-                .params([address_of(header) as u64, 0, 0])
+            Details::new(format!("a thread waits for the object at {:#x}", address_of(header))).params([
+                address_of(header) as u64,
+                0,
+                0,
+            ])
         });
     }
 
@@ -420,8 +426,11 @@ impl Machine {
         let me = self.with_current_thread(Thread::address);
         let owner = mutex.owner.load(Ordering::Relaxed);
         let holds = self.rules.check(&NT_MUTEX_NOT_OWNED, owner == me, || {
-            Details::new(format!("the mutex at {:#x} is owned by {owner:#x}, not by {me:#x}", address_of(&mutex.header)))
-                .params([address_of(&mutex.header) as u64, owner as u64, me as u64])
+            Details::new(format!(
+                "the mutex at {:#x} is owned by {owner:#x}, not by {me:#x}",
+                address_of(&mutex.header)
+            ))
+            .params([address_of(&mutex.header) as u64, owner as u64, me as u64])
         });
         if !holds {
             return 0;
@@ -446,8 +455,11 @@ impl Machine {
     pub(crate) fn abandon_mutexes(&self, thread: &Thread) {
         let owned = self.dispatcher.waits.lock().owned.remove(&thread.address()).unwrap_or_default();
         self.rules.check(&NT_MUTEX_LEAKED, owned.is_empty(), || {
-            Details::new(format!("thread {} ended owning the mutexes at {owned:#x?}", thread.id()))
-                .params([thread.address() as u64, owned.first().copied().unwrap_or(0) as u64, 0])
+            Details::new(format!("thread {} ended owning the mutexes at {owned:#x?}", thread.id())).params([
+                thread.address() as u64,
+                owned.first().copied().unwrap_or(0) as u64,
+                0,
+            ])
         });
     }
 

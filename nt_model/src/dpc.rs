@@ -97,8 +97,7 @@ impl Machine {
     #[doc(alias = "KeInitializeDpc")]
     #[track_caller]
     pub fn initialize_dpc(&self, dpc: &KDPC, routine: usize, context: usize, threaded: bool) {
-        let _service =
-            self.service(&routines::KE_INITIALIZE_DPC, [key(dpc) as u64, routine as u64, context as u64]);
+        let _service = self.service(&routines::KE_INITIALIZE_DPC, [key(dpc) as u64, routine as u64, context as u64]);
         let queued = self.dpcs.queued_in(&(key(dpc)..key(dpc) + 1));
         self.rules.check(&NT_OBJECT_IN_USE, queued.is_empty(), || {
             Details::new(format!("the DPC at {:#x} is queued", key(dpc))).params([key(dpc) as u64, 0, 0])

@@ -124,8 +124,11 @@ impl Machine {
         if returned {
             let entry = cpu::with(|cpu| cpu.entry());
             self.rules.check(&NT_IRQL_RETURN, irql == state.irql, || {
-                Details::new(format!("{entry} was called at IRQL {} and returned at {irql}", state.irql))
-                    .params([state.irql.into(), irql.into(), 0])
+                Details::new(format!("{entry} was called at IRQL {} and returned at {irql}", state.irql)).params([
+                    state.irql.into(),
+                    irql.into(),
+                    0,
+                ])
             });
             self.rules.check(&NT_SPIN_LEAKED, held == state.held, || {
                 let words: Vec<_> =
@@ -321,9 +324,8 @@ mod tests {
     fn a_fatal_violation_leaves_the_innermost_entry() {
         let kernel = Kernel::collecting();
         let _in = kernel.enter();
-        let outer = kernel.call_driver("Outer", || {
-            kernel.call_driver("Inner", || kernel.fatal(&NT_STACK, "test")).map(|_: ()| ())
-        });
+        let outer = kernel
+            .call_driver("Outer", || kernel.call_driver("Inner", || kernel.fatal(&NT_STACK, "test")).map(|_: ()| ()));
         assert_eq!(outer, Ok(Err(Abandoned)));
         assert!(kernel.rules.is_stopped());
         assert_eq!(kernel.call_driver("Later", || ()), Err(Abandoned));

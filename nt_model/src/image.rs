@@ -51,7 +51,7 @@ pub struct Image {
     headers: Headers,
     exports: BTreeMap<String, u32>,
     imports: Vec<Import>,
-    missing: Vec<Box<MissingImport>>,
+    missing: Vec<Arc<MissingImport>>,
     facts: CodeFacts,
     relocations: usize,
     sha256: [u8; 32],
@@ -194,12 +194,7 @@ impl Machine {
     ///
     /// # Errors
     /// [`LoadError`], which says what is wrong with the bytes.
-    pub fn load_driver_bytes(
-        &self,
-        name: &str,
-        file: &[u8],
-        options: &LoadOptions,
-    ) -> Result<Arc<Image>, LoadError> {
+    pub fn load_driver_bytes(&self, name: &str, file: &[u8], options: &LoadOptions) -> Result<Arc<Image>, LoadError> {
         let resolve = |dll: &str, symbol: &Symbol| self.imports.resolve_kernel(dll, symbol);
         let image = Arc::new(self.load_image(name, file, ImageKind::Kernel, options, &resolve)?);
         self.images.add(image.clone());
@@ -255,14 +250,15 @@ fn bind(
     options: &LoadOptions,
     resolve: Resolver<'_>,
     mapped: &MappedImage,
-) -> Result<Vec<Box<MissingImport>>, LoadError> {
+) -> Result<Vec<Arc<MissingImport>>, LoadError> {
     let mut missing = Vec::new();
     let mut unknown = Vec::new();
     for import in imports {
         let address = match resolve(&import.dll, &import.symbol) {
             Some(address) => address,
             None => {
-                let record = Box::new(MissingImport::new(import));
+                // Shared, because the stub's code contains its address.
+                let record = Arc::new(MissingImport::new(import));
                 if !missing::is_known(kind, import) && !options.allow_unknown_imports {
                     unknown.push(record.to_string());
                 }

@@ -202,12 +202,8 @@ impl Machine {
         level: u8,
         routine: impl Fn(u32) -> bool + Send + Sync + 'static,
     ) -> Option<Arc<Interrupt>> {
-        let interrupt = Arc::new(Interrupt {
-            line: line.clone(),
-            level,
-            lock: SpinLockWord::new(0),
-            routine: Box::new(routine),
-        });
+        let interrupt =
+            Arc::new(Interrupt { line: line.clone(), level, lock: SpinLockWord::new(0), routine: Box::new(routine) });
         let mut connection = line.connection.lock();
         let good = (3..=MAX_DEVICE_LEVEL).contains(&level) && connection.is_none();
         let text = || format!("{line:?} at level {level}, {}", if connection.is_some() { "connected" } else { "free" });

@@ -244,8 +244,7 @@ impl Machine {
     #[doc(alias = "IoAttachDeviceToDeviceStack")]
     #[track_caller]
     pub fn attach_device(&self, source: usize, target: usize) -> usize {
-        let _service =
-            self.service(&routines::IO_ATTACH_DEVICE_TO_DEVICE_STACK, [source as u64, target as u64]);
+        let _service = self.service(&routines::IO_ATTACH_DEVICE_TO_DEVICE_STACK, [source as u64, target as u64]);
         if !self.check_device(source) || !self.check_device(target) {
             return 0;
         }
@@ -282,10 +281,7 @@ pub(crate) fn allocate(
     tag: u32,
     what: &'static str,
 ) -> Result<usize, NtStatus> {
-    machine
-        .pool
-        .allocate(memory, bytes, tag, false, 0, PoolUse::Service(what))
-        .ok_or(status::INSUFFICIENT_RESOURCES)
+    machine.pool.allocate(memory, bytes, tag, false, 0, PoolUse::Service(what)).ok_or(status::INSUFFICIENT_RESOURCES)
 }
 
 /// Takes a device out of its driver's chain.

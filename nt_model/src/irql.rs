@@ -47,8 +47,11 @@ impl Machine {
         }
         let held = cpu::with(|cpu| cpu.held_count());
         self.rules.check(&NT_IRQL_LOWER_LOCKED, held == 0 || new >= DISPATCH_LEVEL, || {
-            Details::new(format!("lowered from {old} to {new} with {held} spin locks held"))
-                .params([old.into(), new.into(), 0])
+            Details::new(format!("lowered from {old} to {new} with {held} spin locks held")).params([
+                old.into(),
+                new.into(),
+                0,
+            ])
         });
         self.set_irql(new);
     }

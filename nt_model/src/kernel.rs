@@ -253,14 +253,14 @@ impl Machine {
     /// Makes the calling host thread a thread of this machine until the guard is dropped. Nested calls are cheap.
     ///
     /// A new thread runs at PASSIVE_LEVEL in the system process.
-    #[must_use]
     pub fn enter(&self) -> Entered {
         if cpu::with(|cpu| cpu.is_in(self)) {
             return Entered { owner: None, not_send: PhantomData };
         }
         let machine = self.arc();
         let key = std::thread::current().id();
-        let thread = self.host_threads.lock().entry(key).or_insert_with(|| self.new_thread("host", ThreadKind::Host)).clone();
+        let thread =
+            self.host_threads.lock().entry(key).or_insert_with(|| self.new_thread("host", ThreadKind::Host)).clone();
         thread.slot.bind();
         self.sched.attach(&thread.slot);
         let owner = cpu::with(|cpu| {

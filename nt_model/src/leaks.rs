@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::cpu::Site;
 use crate::image::Image;
 use crate::kernel::Machine;
-use crate::memory::regions::Purpose;
 use crate::memory::PageKind;
+use crate::memory::regions::Purpose;
 use crate::pool::{PoolUse, tag_text};
 use crate::rules::{Details, Rule};
 use crate::rules_memory::{NT_MAP_LEAKED, NT_MDL_LEAKED, NT_PAGES_LEAKED};
@@ -83,8 +83,11 @@ impl Machine {
                 let list: Vec<_> = found.iter().take(10).map(|leak| leak.text.as_str()).collect();
                 let more = found.len().saturating_sub(list.len());
                 let more = if more == 0 { String::new() } else { format!("; and {more} more") };
-                Details::new(format!("{} left: {}{more}", found.len(), list.join("; ")))
-                    .params([0, 0, found.len() as u64])
+                Details::new(format!("{} left: {}{more}", found.len(), list.join("; "))).params([
+                    0,
+                    0,
+                    found.len() as u64,
+                ])
             });
         }
         leaks

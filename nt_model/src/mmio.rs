@@ -94,11 +94,7 @@ impl Machine {
     ) -> Result<Arc<DeviceRange>, Overlap> {
         assert!(base.is_multiple_of(PAGE_SIZE as u64) && length != 0, "{base:#x}+{length:#x}");
         let range = Arc::new(DeviceRange { base, length, name: name.to_owned(), registers: Box::new(registers) });
-        if self.memory.physical.add_registers(&range) {
-            Ok(range)
-        } else {
-            Err(Overlap { base, end: base + length })
-        }
+        if self.memory.physical.add_registers(&range) { Ok(range) } else { Err(Overlap { base, end: base + length }) }
     }
 
     /// Takes a device's registers away; mappings that drivers still have read as all ones from then on.

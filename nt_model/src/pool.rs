@@ -205,11 +205,8 @@ impl Pool {
     pub(crate) fn describe(&self, machine: &Machine, address: usize) -> Option<String> {
         let state = self.state.lock();
         let reaches = |start: usize, a: &Allocation| start <= address && address < start + a.place.room + PAGE_SIZE;
-        let (start, a) = state
-            .allocations
-            .iter()
-            .filter(|(start, a)| reaches(**start, a))
-            .max_by_key(|(start, _)| **start)?;
+        let (start, a) =
+            state.allocations.iter().filter(|(start, a)| reaches(**start, a)).max_by_key(|(start, _)| **start)?;
         let offset = address - start;
         let freed = a.freed.map(|site| format!(", freed by {}", site.describe(machine))).unwrap_or_default();
         Some(format!(
@@ -368,7 +365,11 @@ impl Machine {
     pub(crate) fn check_memory_idle(&self, range: &Range<usize>) {
         let timers = self.timers.set_in(range);
         self.rules.check(&NT_TIMER_LEAKED, timers.is_empty(), || {
-            Details::new(format!("memory with a set timer at {:#x} is freed", timers[0])).params([timers[0] as u64, 0, 0])
+            Details::new(format!("memory with a set timer at {:#x} is freed", timers[0])).params([
+                timers[0] as u64,
+                0,
+                0,
+            ])
         });
         for timer in timers {
             self.timers.forget(timer);
@@ -411,8 +412,11 @@ impl Machine {
         });
         self.rules.check(&crate::rules_memory::NT_MAP_LEFT, left.is_none(), || {
             let frame = left.as_ref().map_or(0, |(object, index, _)| object.frame(*index));
-            Details::new(format!("pool at {:#x} is freed while its page frame {frame:#x} is mapped or locked", range.start))
-                .params([frame, range.start as u64, 0])
+            Details::new(format!(
+                "pool at {:#x} is freed while its page frame {frame:#x} is mapped or locked",
+                range.start
+            ))
+            .params([frame, range.start as u64, 0])
         });
     }
 
@@ -457,12 +461,7 @@ impl Machine {
     /// How much pool is in use.
     pub fn pool_usage(&self) -> PoolUsage {
         let state = self.pool.state.lock();
-        PoolUsage {
-            non_paged: state.bytes[0],
-            paged: state.bytes[1],
-            peak: state.peak,
-            allocations: state.count,
-        }
+        PoolUsage { non_paged: state.bytes[0], paged: state.bytes[1], peak: state.peak, allocations: state.count }
     }
 
     /// Every allocation that is not freed.

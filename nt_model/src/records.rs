@@ -48,7 +48,6 @@ pub const OBJECT_THREADED_DPC: u8 = 0x1A;
 /// `KEVENT`.
 #[repr(C)]
 #[derive(Debug, Default)]
-#[expect(clippy::upper_case_acronyms, reason = "Microsoft's name")]
 pub struct KEVENT {
     /// State and kind.
     pub header: DispatcherHeader,
@@ -57,7 +56,6 @@ pub struct KEVENT {
 /// `KSEMAPHORE`.
 #[repr(C)]
 #[derive(Debug, Default)]
-#[expect(clippy::upper_case_acronyms, reason = "Microsoft's name")]
 pub struct KSEMAPHORE {
     /// State (the count) and kind.
     pub header: DispatcherHeader,
@@ -69,7 +67,6 @@ pub struct KSEMAPHORE {
 /// `KMUTANT` (`KMUTEX`).
 #[repr(C)]
 #[derive(Debug, Default)]
-#[expect(clippy::upper_case_acronyms, reason = "Microsoft's name")]
 pub struct KMUTANT {
     /// State: 1 free, 0 owned, below 0 owned recursively.
     pub header: DispatcherHeader,
@@ -87,7 +84,6 @@ pub struct KMUTANT {
 /// `KTIMER`.
 #[repr(C)]
 #[derive(Debug, Default)]
-#[expect(clippy::upper_case_acronyms, reason = "Microsoft's name")]
 pub struct KTIMER {
     /// State and kind.
     pub header: DispatcherHeader,
@@ -105,7 +101,6 @@ pub struct KTIMER {
 /// `KDPC`.
 #[repr(C, align(8))]
 #[derive(Debug, Default)]
-#[expect(clippy::upper_case_acronyms, reason = "Microsoft's name")]
 pub struct KDPC {
     /// [`OBJECT_DPC`] or [`OBJECT_THREADED_DPC`].
     pub kind: AtomicU8,
@@ -207,7 +202,6 @@ pub struct ObjectAttributes {
 /// The fixed part of `MDL`; page frame numbers (64 bits each) follow it.
 #[repr(C, align(8))]
 #[derive(Debug, Default)]
-#[expect(clippy::upper_case_acronyms, reason = "Microsoft's name")]
 pub struct MDL {
     /// Next in a chain.
     pub next: AtomicUsize,

@@ -143,7 +143,6 @@ pub struct FileObject {
 /// `IRP`.
 #[repr(C, align(16))]
 #[derive(Debug, Default)]
-#[expect(clippy::upper_case_acronyms, reason = "Microsoft's name")]
 pub struct IRP {
     /// 6.
     pub kind: AtomicI16,

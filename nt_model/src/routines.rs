@@ -136,8 +136,7 @@ fn parse_row(line: &'static str) -> Option<(&'static str, Limits)> {
     let import = columns.next()?;
     let header = columns.next()?;
     let docs = columns.next().unwrap_or("-");
-    let mut limits =
-        Limits { min: PASSIVE_LEVEL, max: HIGH_LEVEL, when: HashMap::new(), kind, import, known: false };
+    let mut limits = Limits { min: PASSIVE_LEVEL, max: HIGH_LEVEL, when: HashMap::new(), kind, import, known: false };
     if header != "-" {
         parse_header(header, &mut limits);
     } else if let Some((min, max)) = parse_docs(docs) {

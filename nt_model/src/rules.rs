@@ -274,11 +274,7 @@ impl fmt::Display for Violation {
         if !self.context.entries.is_empty() {
             writeln!(f, "    in      {}", self.context.entries.join(" > "))?;
         }
-        writeln!(
-            f,
-            "    thread  {} {:?}, IRQL {}",
-            self.context.thread, self.context.thread_name, self.context.irql
-        )?;
+        writeln!(f, "    thread  {} {:?}, IRQL {}", self.context.thread, self.context.thread_name, self.context.irql)?;
         write!(f, "    fix     {}", self.rule.fix)
     }
 }

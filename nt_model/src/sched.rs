@@ -191,6 +191,7 @@ impl Scheduler for RealScheduler {
         slot.wake();
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the owner of a spin lock leaves no event to wait for")]
     fn spin(&self, _slot: &Slot, _word: usize, round: u32) {
         // A few looks first: the owner is usually on another processor and about to release. Then give way, since a
         // modelled processor may well be an operating-system thread that is not running.

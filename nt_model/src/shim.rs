@@ -189,12 +189,35 @@ macro_rules! plain {
 }
 
 plain!(
-    u8, u16, u32, u64, i8, i16, i32, i64, usize, isize, UnicodeString, AnsiString,
-    std::sync::atomic::AtomicU32, std::sync::atomic::AtomicU64, std::sync::atomic::AtomicUsize,
-    crate::records::DispatcherHeader, crate::records::KEVENT, crate::records::KSEMAPHORE, crate::records::KMUTANT,
-    crate::records::KTIMER, crate::records::KDPC, crate::records::LockQueueHandle, crate::records::FastMutex,
-    crate::records::ObjectAttributes, crate::records::MDL, crate::records_io::DriverObject,
-    crate::records_io::DeviceObject, crate::records_io::FileObject, crate::records_io::IRP,
+    u8,
+    u16,
+    u32,
+    u64,
+    i8,
+    i16,
+    i32,
+    i64,
+    usize,
+    isize,
+    UnicodeString,
+    AnsiString,
+    std::sync::atomic::AtomicU32,
+    std::sync::atomic::AtomicU64,
+    std::sync::atomic::AtomicUsize,
+    crate::records::DispatcherHeader,
+    crate::records::KEVENT,
+    crate::records::KSEMAPHORE,
+    crate::records::KMUTANT,
+    crate::records::KTIMER,
+    crate::records::KDPC,
+    crate::records::LockQueueHandle,
+    crate::records::FastMutex,
+    crate::records::ObjectAttributes,
+    crate::records::MDL,
+    crate::records_io::DriverObject,
+    crate::records_io::DeviceObject,
+    crate::records_io::FileObject,
+    crate::records_io::IRP,
     crate::records_io::IoStackLocation,
 );
 
@@ -435,7 +458,7 @@ impl VaList {
     }
 
     /// The next argument, as its 8 bytes.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_word(&mut self) -> u64 {
         let slot = In(self.0);
         self.0 = self.0.wrapping_add(1);
         *slot.get()

@@ -154,11 +154,8 @@ impl Machine {
     #[doc(alias = "ExAcquireSpinLockShared")]
     #[track_caller]
     pub fn acquire_ex_spin_lock(&self, word: &std::sync::atomic::AtomicU32, exclusive: bool) -> u8 {
-        let routine: &'static Routine = if exclusive {
-            &routines::EX_ACQUIRE_SPIN_LOCK_EXCLUSIVE
-        } else {
-            &routines::EX_ACQUIRE_SPIN_LOCK_SHARED
-        };
+        let routine: &'static Routine =
+            if exclusive { &routines::EX_ACQUIRE_SPIN_LOCK_EXCLUSIVE } else { &routines::EX_ACQUIRE_SPIN_LOCK_SHARED };
         let at = core::ptr::from_ref(word).addr();
         let _service = self.service(routine, [at as u64]);
         let old = cpu::with(|cpu| cpu.irql.get());
@@ -189,11 +186,8 @@ impl Machine {
     #[doc(alias = "ExReleaseSpinLockShared")]
     #[track_caller]
     pub fn release_ex_spin_lock(&self, word: &std::sync::atomic::AtomicU32, exclusive: bool, old_irql: u8) {
-        let routine: &'static Routine = if exclusive {
-            &routines::EX_RELEASE_SPIN_LOCK_EXCLUSIVE
-        } else {
-            &routines::EX_RELEASE_SPIN_LOCK_SHARED
-        };
+        let routine: &'static Routine =
+            if exclusive { &routines::EX_RELEASE_SPIN_LOCK_EXCLUSIVE } else { &routines::EX_RELEASE_SPIN_LOCK_SHARED };
         let at = core::ptr::from_ref(word).addr();
         let _service = self.service(routine, [at as u64, old_irql.into()]);
         let held = cpu::with(|cpu| cpu.remove_held(at));
@@ -263,7 +257,7 @@ impl Machine {
         }
         if *round == 0 {
             SINCE.set(self.now());
-        } else if *round % 64 == 0 {
+        } else if round.is_multiple_of(64) {
             let limit = self.config().spin_limit;
             let waited = self.now().saturating_sub(SINCE.get());
             let text = || details(word, format!("the lock at {word:#x} was not to be had for {} ms", waited / 10_000));

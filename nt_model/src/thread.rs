@@ -20,9 +20,9 @@ use crate::kernel::Machine;
 use crate::object::Object;
 use crate::records::{DispatcherHeader, OBJECT_THREAD, status::NtStatus};
 use crate::routines;
+use crate::rules::Counts;
 use crate::rules::Details;
 use crate::rules_nt::{NT_SPIN_LEAKED, NT_THREAD_END};
-use crate::rules::Counts;
 use crate::sched::Slot;
 
 /// What made a thread.
@@ -235,9 +235,7 @@ fn thread_main(machine: &Arc<Machine>, thread: &Arc<Thread>, f: impl FnOnce()) {
     machine.sched.attach(&thread.slot);
     cpu::with(|cpu| _ = cpu.swap_owner(Owner::new(machine, thread)));
     let body = || machine.call_driver_on(EntryStack::Own, "system thread", f);
-    let ended = catch_unwind(AssertUnwindSafe(|| {
-        arch::enter(|base| cpu::with(|cpu| cpu.thread_base.set(base)), body)
-    }));
+    let ended = catch_unwind(AssertUnwindSafe(|| arch::enter(|base| cpu::with(|cpu| cpu.thread_base.set(base)), body)));
     let (irql, held) = cpu::with(|cpu| (cpu.irql.get(), cpu.held_count()));
     if matches!(ended, Ok(Err(_))) {
         // Left by PsTerminateSystemThread: `call_driver_on` did not get to judge.

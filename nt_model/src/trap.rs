@@ -187,9 +187,11 @@ impl Machine {
             .unwrap_or_else(|| "nothing".to_owned());
         // 0xD1 when the level says that no page fault could be served.
         let operation = u64::from(fault.write) | u64::from(fault.fetch) << 3;
-        Details::new(format!("{what} {address:#x} ({owner}) at {place}"))
-            .param1(fault.address)
-            .params([if self.irql() >= DISPATCH_LEVEL { self.irql().into() } else { operation }, fault.rip, 0])
+        Details::new(format!("{what} {address:#x} ({owner}) at {place}")).param1(fault.address).params([
+            if self.irql() >= DISPATCH_LEVEL { self.irql().into() } else { operation },
+            fault.rip,
+            0,
+        ])
     }
 
     fn describe_region(&self, region: &crate::memory::regions::Region) -> String {

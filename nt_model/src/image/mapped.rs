@@ -32,9 +32,8 @@ impl MappedImage {
         static NEXT: AtomicUsize = AtomicUsize::new(FIRST_BASE);
         let stubs = (imports * STUB_BYTES).next_multiple_of(PAGE_SIZE);
         let room = bytes + stubs;
-        let object = machine
-            .allocate_pages(bytes.div_ceil(PAGE_SIZE), PageKind::System, 0)
-            .ok_or(LoadError::NoMemory)?;
+        let object =
+            machine.allocate_pages(bytes.div_ceil(PAGE_SIZE), PageKind::System, 0).ok_or(LoadError::NoMemory)?;
         for _ in 0..1000 {
             let base = NEXT.fetch_add(room.next_multiple_of(STRIDE), Ordering::Relaxed);
             if base as u64 != preferred && host::reserve_at(base, room).is_ok() {
@@ -53,7 +52,11 @@ impl MappedImage {
         machine.memory.regions.insert(Region {
             start: self.base,
             bytes: self.bytes,
-            backing: Backing::Pages(vec![PageRun { object: self.object.clone(), first: 0, count: self.object.pages() }]),
+            backing: Backing::Pages(vec![PageRun {
+                object: self.object.clone(),
+                first: 0,
+                count: self.object.pages(),
+            }]),
             purpose: Purpose::Model,
             rights: Rights::ReadWrite,
             cache: CacheType::Cached,

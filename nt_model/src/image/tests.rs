@@ -34,7 +34,10 @@ fn an_image_is_relocated_linked_and_described() {
     assert_eq!(image.entry_point(), image.export("DriverEntry"));
     assert_eq!(image.imports().len(), 2);
     assert!(image.missing_imports().is_empty());
-    assert_eq!(image.sections().iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), [".text", ".rdata", ".data", ".reloc"]);
+    assert_eq!(
+        image.sections().iter().map(|s| s.name.as_str()).collect::<Vec<_>>(),
+        [".text", ".rdata", ".data", ".reloc"]
+    );
     assert_eq!(image.sha256_hex().len(), 64);
     // The relocated word points to the data section of the image where it is.
     let data = image.base() + 0x5000;

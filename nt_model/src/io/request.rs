@@ -209,7 +209,8 @@ impl Machine {
         }
         let packet: &IRP = at(irp);
         let room = packet.current_location.load(Ordering::Relaxed) > 1;
-        let text = || Details::new(format!("the IRP at {irp:#x} has no stack location left")).params([irp as u64, 0, 0]);
+        let text =
+            || Details::new(format!("the IRP at {irp:#x} has no stack location left")).params([irp as u64, 0, 0]);
         if !self.rules.check(&NT_IRP, room, text) {
             return status::INVALID_PARAMETER;
         }
@@ -287,14 +288,13 @@ impl Machine {
             if routine == 0 || location.control.load(Ordering::Relaxed) & wanted == 0 {
                 continue;
             }
-            let above: usize = if packet.current_location.load(Ordering::Relaxed)
-                <= packet.stack_count.load(Ordering::Relaxed)
-            {
-                let above: &IoStackLocation = at(packet.current_stack_location.load(Ordering::Relaxed));
-                above.device_object.load(Ordering::Relaxed)
-            } else {
-                0
-            };
+            let above: usize =
+                if packet.current_location.load(Ordering::Relaxed) <= packet.stack_count.load(Ordering::Relaxed) {
+                    let above: &IoStackLocation = at(packet.current_stack_location.load(Ordering::Relaxed));
+                    above.device_object.load(Ordering::Relaxed)
+                } else {
+                    0
+                };
             let arguments = [above, irp, location.context.load(Ordering::Relaxed)];
             let answer = self.call_driver("completion routine", || callback::invoke(routine, arguments));
             // CAST: an NTSTATUS is the low half of the return register.

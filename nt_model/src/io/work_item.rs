@@ -55,7 +55,8 @@ impl Machine {
         let _service = self.service(&routines::IO_FREE_WORK_ITEM, [item as u64]);
         let found = self.io.work.state.lock().items.get(&item).copied();
         let idle = found.is_some_and(|item| !item.queued);
-        let text = || Details::new(format!("the work item at {item:#x} is freed while it is queued, or does not exist"));
+        let text =
+            || Details::new(format!("the work item at {item:#x} is freed while it is queued, or does not exist"));
         if self.rules.check(&NT_WORK_ITEM, idle, text) {
             self.io.work.state.lock().items.remove(&item);
             self.release_pool(item);

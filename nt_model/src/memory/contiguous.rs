@@ -121,8 +121,9 @@ impl Machine {
     #[track_caller]
     pub fn is_address_valid(&self, address: usize) -> bool {
         let _service = self.service(&routines::MM_IS_ADDRESS_VALID, [address as u64]);
-        self.images.contains(address) || self.memory.regions.find(address).is_some_and(|region| {
-            !matches!(region.backing, super::regions::Backing::Reserved) && region.rights != host::Rights::None
-        })
+        self.images.contains(address)
+            || self.memory.regions.find(address).is_some_and(|region| {
+                !matches!(region.backing, super::regions::Backing::Reserved) && region.rights != host::Rights::None
+            })
     }
 }

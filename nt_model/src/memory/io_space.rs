@@ -32,7 +32,8 @@ impl Machine {
         let offset = (physical % PAGE_SIZE as u64) as usize;
         let count = (offset + bytes).div_ceil(PAGE_SIZE);
         let frames: Vec<_> = (0..count as u64).map(|at| self.memory.physical.frame(first + at)).collect();
-        let ram = frames.iter().position(|frame| matches!(frame, Some(Frame::Page(object, _)) if object.kind().is_ram()));
+        let ram =
+            frames.iter().position(|frame| matches!(frame, Some(Frame::Page(object, _)) if object.kind().is_ram()));
         let device = self.rules.check(&NT_IO_RAM, ram.is_none(), || {
             let frame = first + ram.unwrap_or_default() as u64;
             let text = format!("physical address {:#x} is RAM", frame * PAGE_SIZE as u64);

@@ -259,8 +259,11 @@ impl Machine {
         let bytes = mdl.pages() * PAGE_SIZE;
         self.rules.check(&NT_MAPPING_TAG, idle, || in_use(address));
         self.rules.check(&NT_MAPPING_TAG, bytes <= reserved.bytes, || {
-            Details::new(format!("{bytes:#x} bytes do not fit in the {:#x} reserved", reserved.bytes))
-                .params([address as u64, 0, 0])
+            Details::new(format!("{bytes:#x} bytes do not fit in the {:#x} reserved", reserved.bytes)).params([
+                address as u64,
+                0,
+                0,
+            ])
         });
         if !idle || bytes > reserved.bytes || !self.check_mappable(mdl) {
             return None;

@@ -438,7 +438,8 @@ impl Machine {
         let header = mdl.header();
         let start = header.start_va.load(Ordering::Relaxed);
         let offset = header.byte_offset.load(Ordering::Relaxed) as usize;
-        let good = start.is_multiple_of(PAGE_SIZE) && offset < PAGE_SIZE && header.byte_count.load(Ordering::Relaxed) != 0;
+        let good =
+            start.is_multiple_of(PAGE_SIZE) && offset < PAGE_SIZE && header.byte_count.load(Ordering::Relaxed) != 0;
         self.rules.check(&NT_MDL_SHAPE, good, || {
             Details::new(format!(
                 "start {start:#x}, offset {offset:#x}, {} bytes",

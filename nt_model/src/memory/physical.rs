@@ -378,7 +378,8 @@ impl PhysicalMemory {
             self.return_frames(&extents);
             return None;
         };
-        let state = || PageState { locks: AtomicU32::new(0), maps: AtomicU32::new(0), cache: AtomicU8::new(CACHE_NONE) };
+        let state =
+            || PageState { locks: AtomicU32::new(0), maps: AtomicU32::new(0), cache: AtomicU8::new(CACHE_NONE) };
         let object = Arc::new(PageObject {
             id: self.last_id.fetch_add(1, Ordering::Relaxed) + 1,
             fd,
@@ -553,7 +554,9 @@ mod tests {
         let Some(object) = memory.allocate(&request(30, false)) else { panic!("no memory") };
         for (index, frame) in object.frames().into_iter().enumerate() {
             assert_eq!(object.frame(index), frame);
-            assert!(matches!(memory.frame(frame), Some(Frame::Page(found, at)) if at == index && found.id() == object.id()));
+            assert!(
+                matches!(memory.frame(frame), Some(Frame::Page(found, at)) if at == index && found.id() == object.id())
+            );
         }
         let frame = object.frame(7);
         memory.free(&object);

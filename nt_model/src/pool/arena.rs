@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::cpu::Site;
 use crate::memory::physical::{CacheType, PageKind, PageRequest};
 use crate::memory::regions::Purpose;
 use crate::memory::{Memory, PAGE_SIZE, PageObject, host};
-use crate::cpu::Site;
 
 /// Pages of an ordinary chunk (4 MiB; memory is committed when it is touched).
 const CHUNK_PAGES: usize = 1024;
@@ -134,7 +134,7 @@ impl Arena {
         self.free_pages(start, object.pages());
         self.chunks.push((object, start));
         // Smaller than asked for: let the search fail rather than loop.
-        (self.runs.values().any(|free| *free >= pages) || self.runs.get(&start).is_some()).then_some(())
+        (self.runs.values().any(|free| *free >= pages) || self.runs.contains_key(&start)).then_some(())
     }
 
     fn free_pages(&mut self, mut start: usize, mut count: usize) {

@@ -90,7 +90,13 @@ impl Machine {
     ///
     /// IRQL: PASSIVE_LEVEL.
     #[track_caller]
-    pub(crate) fn query_registry_values(&self, relative_to: u32, path: usize, table: usize, context: usize) -> NtStatus {
+    pub(crate) fn query_registry_values(
+        &self,
+        relative_to: u32,
+        path: usize,
+        table: usize,
+        context: usize,
+    ) -> NtStatus {
         let arguments = [relative_to.into(), path as u64, table as u64, context as u64];
         let _service = self.service(&routines::RTL_QUERY_REGISTRY_VALUES, arguments);
         let base = match base_path(self, relative_to, path) {

@@ -211,7 +211,7 @@ impl SeededScheduler {
             state.replay_at += 1;
             return Some(decision.thread);
         }
-        if self.options.one_in > 1 && state.draw() % u64::from(self.options.one_in) != 0 {
+        if self.options.one_in > 1 && !state.draw().is_multiple_of(self.options.one_in.into()) {
             return None;
         }
         state.choose(Some(me))
@@ -302,7 +302,8 @@ impl Scheduler for SeededScheduler {
 
     fn attach(&self, slot: &Arc<Slot>) {
         if self.options.pin {
-            let first = self.processor.compare_exchange(usize::MAX, pin::current(), Ordering::Relaxed, Ordering::Relaxed);
+            let first =
+                self.processor.compare_exchange(usize::MAX, pin::current(), Ordering::Relaxed, Ordering::Relaxed);
             if let Err(processor) = first {
                 pin::pin_to(processor);
             }

@@ -9,8 +9,7 @@ use core::arch::naked_asm;
 use crate::cpu;
 use crate::shim::{CodeAddress, ShimEntry};
 
-pub(crate) static CHKSTK: &[ShimEntry] =
-    &[ShimEntry { name: "__chkstk", address: CodeAddress(chkstk as *const ()) }];
+pub(crate) static CHKSTK: &[ShimEntry] = &[ShimEntry { name: "__chkstk", address: CodeAddress(chkstk as *const ()) }];
 
 #[unsafe(naked)]
 unsafe extern "win64" fn chkstk() {

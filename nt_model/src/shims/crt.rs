@@ -131,8 +131,11 @@ unsafe extern "win64" fn string_copy_n(to: *mut u8, from: *const u8, count: usiz
 /// `text` must be terminated.
 unsafe fn units(text: *const u16) -> impl Iterator<Item = u16> {
     (0..)
-        // SAFETY: the caller's promise: units up to the terminator are readable, and no further one is read.
-        .map(move |at| unsafe { text.add(at).read_unaligned() })
+        .map(move |at| {
+            let unit = text.wrapping_add(at);
+            // SAFETY: the caller's promise: units up to the terminator are readable, and no further one is read.
+            unsafe { unit.read_unaligned() }
+        })
         .take_while(|unit| *unit != 0)
 }
 
@@ -165,8 +168,9 @@ unsafe extern "win64" fn wide_copy_n(to: *mut u16, from: *const u16, count: usiz
     let text: Vec<u16> = unsafe { units(from) }.take(count).collect();
     for at in 0..count {
         let unit = text.get(at).copied().unwrap_or(0);
+        let place = to.wrapping_add(at);
         // SAFETY: the driver vouches for `count` units at `to`.
-        unsafe { to.add(at).write_unaligned(unit) };
+        unsafe { place.write_unaligned(unit) };
     }
     to
 }

@@ -4,7 +4,6 @@
 
 use std::sync::OnceLock;
 
-
 /// A variable that holds a pointer to an object type, and the name behind it.
 struct ObjectType {
     export: &'static str,
@@ -53,7 +52,8 @@ fn variables_at() -> &'static Variables {
 /// Exported variables and their addresses.
 pub(crate) fn variables() -> impl Iterator<Item = (&'static str, usize)> {
     let v = variables_at();
-    let types = TYPES.iter().zip(&v.types).map(|(kind, word)| (kind.export, core::ptr::from_ref(word).expose_provenance()));
+    let types =
+        TYPES.iter().zip(&v.types).map(|(kind, word)| (kind.export, core::ptr::from_ref(word).expose_provenance()));
     types.chain([
         ("_fltused", (&raw const v.fltused).expose_provenance()),
         ("NtBuildNumber", (&raw const v.build).expose_provenance()),

@@ -14,10 +14,7 @@ pub(crate) fn name(m: &crate::kernel::Machine, string: In<UnicodeString>) -> Str
         && string.length <= string.maximum_length
         && (string.length == 0 || !string.buffer.is_null());
     let found = m.rules.check(&NT_UNICODE_STRING, good, || {
-        Details::new(format!(
-            "length {}, maximum {}, buffer {:p}",
-            string.length, string.maximum_length, string.buffer
-        ))
+        Details::new(format!("length {}, maximum {}, buffer {:p}", string.length, string.maximum_length, string.buffer))
     });
     if found { string.text() } else { String::new() }
 }

@@ -216,4 +216,3 @@ shims! {
         status::SUCCESS
     }
 }
-

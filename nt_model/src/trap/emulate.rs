@@ -13,8 +13,8 @@ use crate::kernel::Machine;
 use crate::memory::host;
 use crate::memory::regions::Backing;
 use crate::mmio::DeviceRange;
-use crate::rules_nt::{NT_IRQL_LOWER, NT_IRQL_LOWER_LOCKED, NT_IRQL_RAISE};
 use crate::routines::{DISPATCH_LEVEL, HIGH_LEVEL};
+use crate::rules_nt::{NT_IRQL_LOWER, NT_IRQL_LOWER_LOCKED, NT_IRQL_RAISE};
 use crate::sched::YieldPoint;
 use crate::thread::Thread;
 
@@ -95,7 +95,8 @@ impl Machine {
         }
         if fault.address < SEGMENT_LIMIT {
             return with_instruction(rip, |instruction| {
-                let known = instruction.memory_segment() == Register::GS && self.control_region(fault.address).is_some();
+                let known =
+                    instruction.memory_segment() == Register::GS && self.control_region(fault.address).is_some();
                 let words = Words(|offset| self.control_region(offset));
                 known && access(instruction, &words, fault.address, frame, vectors)
             });
@@ -334,7 +335,7 @@ fn arithmetic(kind: Mnemonic, left: u64, right: u64, size: u8, flags: &mut u64) 
     let flag = |set: bool, flag: u64| if set { flag } else { 0 };
     *flags &= !(CF | PF | AF | ZF | SF | OF);
     *flags |= flag(carry, CF)
-        | flag((result as u8).count_ones() % 2 == 0, PF)
+        | flag((result as u8).count_ones().is_multiple_of(2), PF)
         | flag((left ^ right ^ result) & 0x10 != 0, AF)
         | flag(result == 0, ZF)
         | flag(result & sign != 0, SF)

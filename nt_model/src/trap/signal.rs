@@ -50,8 +50,10 @@ pub(crate) fn install() {
 unsafe extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes the interrupted context, which is ours to edit until we return.
     let registers = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs };
-    // SAFETY: the kernel passes a filled record; `si_addr` is set for the signals handled here.
-    let address = unsafe { (*info).si_addr() }.addr() as u64;
+    // SAFETY: the kernel passes a filled record.
+    let information = unsafe { &*info };
+    // SAFETY: `si_addr` is set for the signals handled here.
+    let address = unsafe { information.si_addr() }.addr() as u64;
     // CAST: register contents as the bits that they are.
     let get = |register: i32| registers[register as usize] as u64;
     let (rsp, rip) = (get(libc::REG_RSP), get(libc::REG_RIP));

@@ -72,7 +72,8 @@ fn loads_and_stores_of_every_size() {
     let kernel = Kernel::collecting();
     let _in = kernel.enter();
     let (device, at) = device(&kernel, None);
-    device.words.lock()[..16].copy_from_slice(&[0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 1, 2, 3, 4, 5, 6, 7, 8]);
+    device.words.lock()[..16]
+        .copy_from_slice(&[0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 1, 2, 3, 4, 5, 6, 7, 8]);
     const OLD: u64 = 0xAAAA_AAAA_AAAA_AAAA;
     assert_eq!(instruction!("mov rax, [rcx]", at, OLD), 0x8887_8685_8483_8281);
     assert_eq!(instruction!("mov eax, [rcx]", at, OLD), 0x8483_8281);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::cpu::{self, Site};
 use super::heap::Heap;
+use crate::cpu::{self, Site};
 use crate::image::Image;
 use crate::kernel::Machine;
 use crate::memory::physical::CacheType;
@@ -380,10 +380,12 @@ impl Machine {
         }
         let objects: Vec<_> = process.handles.lock().1.drain().map(|(_, object)| object).collect();
         let regions = self.regions_of(process);
-        let own = |region: &Arc<Region>| region.pages().into_iter().filter(|(object, _)| object.kind() == PageKind::User);
-        let locked = regions.iter().flat_map(own).find(|(object, index)| {
-            object.state(*index).locks.load(Ordering::Relaxed) != 0
-        });
+        let own =
+            |region: &Arc<Region>| region.pages().into_iter().filter(|(object, _)| object.kind() == PageKind::User);
+        let locked = regions
+            .iter()
+            .flat_map(own)
+            .find(|(object, index)| object.state(*index).locks.load(Ordering::Relaxed) != 0);
         self.rules.check(&NT_PROCESS_LOCKED_PAGES, locked.is_none(), || {
             let frame = locked.as_ref().map_or(0, |(object, index)| object.frame(*index));
             Details::new(format!("{process:?} ends while its page frame {frame:#x} is locked")).params([
