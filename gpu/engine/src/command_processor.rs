@@ -485,13 +485,16 @@ impl<H: Host> Core<H> {
         if open.fence.is_always_signaled() && !gpu.mutation.is(Mutation::WritesDeadFence) {
             return Ok(());
         }
-        exec.pending = Some(Pending { fence: open.fence, monitored: open.monitored, value });
+        exec.pending = Some(Pending { fence: open.fence.clone(), monitored: open.monitored, value });
         if gpu.mutation.is(Mutation::NotifyBeforeValue) {
             self.resolve(gpu, job, exec);
         }
         let word = self.word(gpu, job, va, true)?;
         if fence::store_current(&word, value) {
             bump(&gpu.nodes[self.node].counters.backwards);
+        }
+        if let Some(shadow) = &open.fence.shadow {
+            shadow.signaled(value);
         }
         Ok(())
     }
@@ -525,11 +528,12 @@ impl<H: Host> Core<H> {
             gpu.make_ready(&queue);
         });
         add(&node.counters.wakes, woken.into());
-        // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
-        let wanted = match self.word(gpu, job, pending.monitored, false) {
+        let shadow = pending.fence.shadow.as_ref().and_then(|shadow| shadow.wants_interrupt(pending.value));
+        let wanted = shadow.unwrap_or_else(|| match self.word(gpu, job, pending.monitored, false) {
             Ok(word) => fence::wants_interrupt(&word, pending.value),
+            // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
             Err(_) => true,
-        };
+        });
         node.trace.push(Event::Signal, pending.value);
         let wanted =
             (wanted || gpu.mutation.is(Mutation::AlwaysInterrupt)) && !gpu.mutation.is(Mutation::NeverInterrupt);

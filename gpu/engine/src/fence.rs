@@ -62,6 +62,56 @@ pub fn store_monitored<W: Word>(monitored: &W, value: u64, mutation: &Chosen) {
     W::fence(Ordering::SeqCst);
 }
 
+/// What the context management processor keeps of a fence beside the engine: the article's shadow state, in memory of the
+/// GPU's own. With it, engines compare with the shadow and not with the OS's word; an update stores the shadow, fences, and
+/// reads CurrentValue (its own copy, since the OS gives no address for it here) once more.
+///
+/// Until the first update there is no shadow to compare with, and the OS's word counts: that of a cross-adapter fence is 0 for
+/// life and never updated.
+///
+/// Source: *Native GPU fence object*, "Intra-GPU synchronization between engine and CMP", steps 1 to 3.
+pub struct Shadow<W: Word> {
+    current: W,
+    monitored: W,
+    /// 1 once `monitored` counts.
+    active: W,
+}
+
+impl<W: Word> Shadow<W> {
+    /// Nothing signaled, nothing monitored; `word` makes the words.
+    pub fn new(word: impl Fn(u64) -> W) -> Self {
+        Self { current: word(0), monitored: word(0), active: word(0) }
+    }
+
+    /// Whoever signals: with the store to CurrentValue, before [`resolve`].
+    pub fn signaled(&self, value: u64) {
+        // ORDERING[FENCE-1]: before the fence of `resolve`.
+        self.current.store(value, Ordering::Release);
+    }
+
+    /// Engine, stage 7, after [`resolve`]: whether the CPU has a waiter; `None`: ask the OS's word.
+    pub fn wants_interrupt(&self, value: u64) -> Option<bool> {
+        if self.active.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        Some(wants_interrupt(&self.monitored, value))
+    }
+
+    /// Steps 1 to 3: whether the interrupt is due, because a signal did not see this update.
+    pub fn update(&self, value: u64, mutation: &Chosen) -> bool {
+        self.monitored.store(value, Ordering::Release);
+        self.active.store(1, Ordering::Release);
+        if mutation.is(Mutation::ShadowNotRechecked) {
+            return false;
+        }
+        // ORDERING[FENCE-1]: step 2; pairs with `resolve`.
+        if !mutation.is(Mutation::NoMonitoredBarrier) {
+            W::fence(Ordering::SeqCst);
+        }
+        self.current.load(Ordering::Acquire) > value
+    }
+}
+
 /// A queue that waits.
 struct Parked<Q> {
     value: u64,
@@ -218,14 +268,22 @@ pub struct Fence<H: Host> {
     pub parked: ParkingLot<H, Shared<Queue<H>>>,
     /// The device is in error (`AlwaysSignaled`): waits pass, signals do nothing, the storage is not touched any more.
     always_signaled: AtomicBool,
+    /// The shadow mode's state.
+    pub shadow: Option<Shadow<H::Word>>,
     /// Signals that stored less than was there.
     pub backwards: AtomicU64,
 }
 
 impl<H: Host> Fence<H> {
-    /// A fence that interrupts name by `slot`.
-    pub fn new(slot: SlotId) -> Self {
-        Self { slot, parked: ParkingLot::new(), always_signaled: AtomicBool::new(false), backwards: AtomicU64::new(0) }
+    /// A fence that interrupts name by `slot`; `shadow`: engines compare with a shadow of MonitoredValue.
+    pub fn new(slot: SlotId, shadow: bool) -> Self {
+        Self {
+            slot,
+            parked: ParkingLot::new(),
+            always_signaled: AtomicBool::new(false),
+            shadow: shadow.then(|| Shadow::new(H::word)),
+            backwards: AtomicU64::new(0),
+        }
     }
 
     /// Whether waits pass and signals do nothing.
@@ -250,6 +308,9 @@ impl<H: Host> Fence<H> {
     ) -> u32 {
         if store_current(current, value) {
             self.backwards.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(shadow) = &self.shadow {
+            shadow.signaled(value);
         }
         resolve::<W>(mutation);
         if mutation.is(Mutation::NoWakeFromCpu) {

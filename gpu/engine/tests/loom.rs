@@ -161,6 +161,40 @@ fn fence_1_needs_the_value_before_the_decision() {
     caught(Mutation::NotifyBeforeValue, fence_1);
 }
 
+/// The same with the shadow state: the OS re-reads nothing, the context management processor does.
+fn fence_1_shadow(mutation: u32) {
+    let shadow = Arc::new(fence::Shadow::new(|v| W(AtomicU64::new(v))));
+    let monitored = word(u64::MAX);
+    let mutation = chosen(mutation);
+    let engine = {
+        let (shadow, monitored, mutation) = (shadow.clone(), monitored.clone(), mutation.clone());
+        loom::thread::spawn(move || {
+            shadow.signaled(5);
+            fence::resolve::<W>(&mutation);
+            shadow.wants_interrupt(5).unwrap_or_else(|| fence::wants_interrupt(&*monitored, 5))
+        })
+    };
+    fence::store_monitored(&*monitored, 4, &mutation);
+    let due = shadow.update(4, &mutation);
+    assert!(engine.join().unwrap() || due, "the wake is lost");
+}
+
+#[test]
+fn fence_1_holds_with_the_shadow_too() {
+    check(|| fence_1_shadow(0));
+}
+
+#[test]
+fn fence_1_the_shadow_needs_its_second_look() {
+    caught(Mutation::ShadowNotRechecked, fence_1_shadow);
+}
+
+#[test]
+fn fence_1_the_shadow_needs_both_barriers() {
+    caught(Mutation::NoSignalBarrier, fence_1_shadow);
+    caught(Mutation::NoMonitoredBarrier, fence_1_shadow);
+}
+
 /// A queue that parks for 5 against a signal of 5.
 fn park_1(mutation: u32) {
     let current = word(0);

@@ -101,6 +101,12 @@ fn report<P: Platform>(irql: &Dirql, started: &Started<P>, node: usize) -> bool 
     count != 0
 }
 
+/// Reports one fence at once: the device's level is reached already, by a DDI that is synchronized with the interrupt routine.
+pub fn report_fence<P: Platform>(irql: &Dirql, started: &Started<P>, fence: u64) {
+    native_fences(irql, started, 0, &mut [pointer(fence)], core::ptr::null_mut());
+    started.dxgkrnl.queue_dpc();
+}
+
 fn pointer(handle: u64) -> HANDLE {
     core::ptr::without_provenance_mut(handle as usize)
 }

@@ -80,7 +80,7 @@ impl<P: Platform> NativeFence<P> {
         let slots = &started.gpu.slots;
         let slot = slots.allocate(os)?;
         let made = (|| {
-            let engine = Shared::try_new(EngineFence::<P>::new(slot))?;
+            let engine = Shared::try_new(EngineFence::<P>::new(slot, started.settings.shadow_monitored_value))?;
             let counted = Counted::new(started.clone(), |c| &c.fences);
             let fence = Self { engine, os, opens: AtomicU32::new(0), counted };
             Handle::create(Shared::try_new(fence)?)
@@ -191,12 +191,13 @@ pub struct Update<'call> {
 }
 
 /// `DxgkDdiUpdateMonitoredValues`: writes each MonitoredValue so that a CurrentValue read after the return was either
-/// written by an engine that saw it, or is seen by that read. Takes no lock, waits for nobody, keeps no address.
+/// written by an engine that saw it, or is seen by that read. In shadow mode a signal that saw neither is reported from here, as the
+/// context management processor would. Takes no lock, waits for nobody, keeps no address.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] when an entry's handle is not a fence's or has no address; the others are carried out all
 /// the same.
-pub fn update_monitored<'c, P: Platform>(_irql: &Dirql, updates: impl Iterator<Item = Update<'c>>) -> Result<()> {
+pub fn update_monitored<'c, P: Platform>(irql: &Dirql, updates: impl Iterator<Item = Update<'c>>) -> Result<()> {
     let mut result = Ok(());
     for update in updates {
         let Ok(fence) = update.fence.get::<NativeFence<P>>() else {
@@ -216,6 +217,10 @@ pub fn update_monitored<'c, P: Platform>(_irql: &Dirql, updates: impl Iterator<I
             continue;
         }
         fence::store_monitored(&word, update.value, mutation);
+        let due = fence.engine.shadow.as_ref().is_some_and(|shadow| shadow.update(update.value, mutation));
+        if due {
+            crate::interrupt::report_fence(irql, &fence.counted.started, fence.os);
+        }
     }
     result
 }

@@ -25,6 +25,8 @@ pub struct Settings {
     pub monitored_value_stride: u32,
     /// `LogBarriers`: 2 = both with the engine, 1 = one in `DxgkDdiUpdateNativeFenceLogs`.
     pub log_barriers: Barriers,
+    /// `ShadowMonitoredValue`: engines compare with a shadow of MonitoredValue, as GPUs with fence state in local memory do.
+    pub shadow_monitored_value: bool,
     /// `NullFenceArray`: report every fence interrupt with a NULL array.
     pub null_fence_array: bool,
     /// `ConnectNotify`: doorbells connect with the status CONNECTED_NOTIFY.
@@ -50,6 +52,7 @@ impl Default for Settings {
             map_to_system_process: false,
             monitored_value_stride: 0,
             log_barriers: Barriers::Two,
+            shadow_monitored_value: false,
             null_fence_array: false,
             connect_notify: false,
             fault_corrupt_packet: 0,
@@ -91,6 +94,7 @@ impl Settings {
                 Some(1) => Barriers::OneInUpdate,
                 _ => Barriers::Two,
             },
+            shadow_monitored_value: flag("ShadowMonitoredValue", default.shadow_monitored_value),
             null_fence_array: flag("NullFenceArray", default.null_fence_array),
             connect_notify: flag("ConnectNotify", default.connect_notify),
             fault_corrupt_packet: number("FaultCorruptPacket", 0, &any),

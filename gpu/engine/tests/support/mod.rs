@@ -308,7 +308,7 @@ impl Rig {
         let (current, monitored) = (self.map(1, false), self.map(1, true));
         monitored.word(0).store(u64::MAX, Ordering::SeqCst);
         let slot = self.gpu.slots.allocate(0xF000 + u64::from(self.next_frame as u32)).unwrap();
-        let fence = Shared::try_new(Fence::new(slot)).unwrap();
+        let fence = Shared::try_new(Fence::new(slot, false)).unwrap();
         self.process.fences.open(current.va, monitored.va, &fence).unwrap();
         TestFence { current, monitored, fence }
     }
