@@ -4,5 +4,6 @@
 #![deny(unsafe_code)]
 
 pub mod client;
+pub mod decode;
 pub mod demo;
 pub mod timeline;

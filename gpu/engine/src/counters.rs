@@ -19,6 +19,16 @@ macro_rules! counters {
             }
         }
 
+        impl Totals {
+            /// Names, in the order of [`Self::values`].
+            pub const NAMES: &[&str] = &[$(stringify!($name),)*];
+
+            /// The numbers, as debug blobs have them.
+            pub const fn values(&self) -> [u64; Self::NAMES.len()] {
+                [$(self.$name,)*]
+            }
+        }
+
         impl core::ops::Add for Totals {
             type Output = Self;
             fn add(self, other: Self) -> Self {

@@ -2,7 +2,7 @@
 //!
 //! Any IRQL, at any time: nothing is locked or allocated. Format: 8 bytes "FNCPDBG\x01", then 64-bit little-endian words:
 //! the reason, the number of nodes, and per node its phase, its control word and its counters in the order of
-//! [`gpu_engine::counters::Totals`].
+//! [`gpu_engine::counters::Totals::NAMES`].
 
 use crate::adapter::Started;
 use crate::platform::Platform;
@@ -25,28 +25,7 @@ pub fn collect<P: Platform>(started: &Started<P>, reason: u32, buffer: &mut [u8]
     for node in &started.gpu.nodes {
         put(&(node.phase() as u64).to_le_bytes());
         put(&(node.control() as u64).to_le_bytes());
-        let t = node.counters.read();
-        let words = [
-            t.packets,
-            t.rings,
-            t.signals,
-            t.interrupts_wanted,
-            t.interrupts_suppressed,
-            t.interrupts_raised,
-            t.interrupts_failed,
-            t.waits_met,
-            t.waits_parked,
-            t.wakes,
-            t.backwards,
-            t.log_entries,
-            t.faults,
-            t.indirects,
-            t.bytes,
-            t.completions,
-            t.resets,
-            t.flushes,
-        ];
-        for word in words {
+        for word in node.counters.read().values() {
             put(&word.to_le_bytes());
         }
     }
