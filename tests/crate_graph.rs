@@ -1,0 +1,141 @@
+//! The arrows of ARCHITECTURE.md §1: who may depend on whom, and what may be in the driver image.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// Each crate of ours, and which of ours it may name in its manifest, tests included.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("wddm_abi", &[]),
+    ("abi_gen", &["wddm_abi"]),
+    ("gpu_wire", &[]),
+    ("gpu_engine", &["gpu_wire"]),
+    ("kmd_core", &["gpu_engine", "gpu_wire", "wddm_abi"]),
+    ("kmd_ddi", &["gpu_engine", "gpu_wire", "kmd_core", "wddm_abi"]),
+    ("kmd", &["gpu_engine", "gpu_wire", "kmd_core", "kmd_ddi", "wddm_abi"]),
+    ("kmd_native", &["gpu_engine", "gpu_wire", "kmd_core", "kmd_ddi", "nt_model", "wddm_abi"]),
+    ("umd_core", &["gpu_wire", "wddm_abi"]),
+    ("umd", &["umd_core", "wddm_abi"]),
+    // The model judges drivers; it knows the published interface and nothing of ours.
+    ("nt_model", &["wddm_abi"]),
+    ("dxgkrnl_model", &["nt_model", "wddm_abi"]),
+    (
+        "fencepost",
+        &[
+            "dxgkrnl_model",
+            "gpu_engine",
+            "gpu_wire",
+            "kmd_core",
+            "kmd_ddi",
+            "kmd_native",
+            "nt_model",
+            "umd_core",
+            "wddm_abi",
+        ],
+    ),
+];
+
+/// What the driver image is made of besides our crates: docs/decisions/0002-crates-in-the-driver.md.
+const IN_THE_DRIVER: &[&str] =
+    &["cfg-if", "foldhash", "hashbrown", "wdk", "wdk-alloc", "wdk-panic", "wdk-sys", "zerocopy"];
+
+fn metadata() -> Value {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["metadata", "--format-version", "1", "--offline", "--all-features", "--filter-platform"]);
+    command.arg("x86_64-pc-windows-msvc").current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = command.output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Our crates, with the names in their `[dependencies]`, `[dev-dependencies]` and `[build-dependencies]`.
+fn manifests(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let members: BTreeSet<&str> = metadata["workspace_members"].as_array().unwrap().iter().map(text).collect();
+    let packages = metadata["packages"].as_array().unwrap().iter().filter(|p| members.contains(text(&p["id"])));
+    packages
+        .map(|p| {
+            let named = p["dependencies"].as_array().unwrap().iter().map(|d| text(&d["name"]).to_owned()).collect();
+            (text(&p["name"]).to_owned(), named)
+        })
+        .collect()
+}
+
+fn violations(manifests: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let ours: BTreeSet<&str> = manifests.keys().map(String::as_str).collect();
+    let mut found = Vec::new();
+    for (name, dependencies) in manifests {
+        let Some((_, allowed)) = ARROWS.iter().find(|(n, _)| n == name) else {
+            found.push(format!("{name} is not in ARCHITECTURE.md's picture"));
+            continue;
+        };
+        for dependency in dependencies.iter().filter(|d| ours.contains(d.as_str()) && *d != name) {
+            if !allowed.contains(&dependency.as_str()) {
+                found.push(format!("{name} -> {dependency}"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn no_arrow_that_is_not_in_the_picture() {
+    let manifests = manifests(&metadata());
+    assert_eq!(manifests.len(), ARROWS.len(), "crates of the workspace");
+    assert_eq!(violations(&manifests), Vec::<String>::new());
+}
+
+/// The check can fail: a model that learns the wire format is named.
+#[test]
+fn a_new_arrow_is_named() {
+    let mut manifests = manifests(&metadata());
+    manifests.get_mut("dxgkrnl_model").unwrap().insert("gpu_wire".into());
+    assert_eq!(violations(&manifests), ["dxgkrnl_model -> gpu_wire"]);
+}
+
+#[test]
+fn the_driver_image_holds_only_crates_that_have_a_record() {
+    let metadata = metadata();
+    let nodes: BTreeMap<&str, &Value> =
+        metadata["resolve"]["nodes"].as_array().unwrap().iter().map(|n| (text(&n["id"]), n)).collect();
+    let packages: BTreeMap<&str, &Value> =
+        metadata["packages"].as_array().unwrap().iter().map(|p| (text(&p["id"]), p)).collect();
+    let is_macro = |id: &str| {
+        packages[id]["targets"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|t| t["kind"].as_array().unwrap().iter().any(|k| k == "proc-macro"))
+    };
+    let kmd = *packages.iter().find(|(_, p)| p["name"] == "kmd").unwrap().0;
+    let mut seen = BTreeSet::new();
+    let mut open = vec![kmd];
+    while let Some(id) = open.pop() {
+        if !seen.insert(id) || is_macro(id) {
+            continue;
+        }
+        for dependency in nodes[id]["deps"].as_array().unwrap() {
+            let normal = dependency["dep_kinds"].as_array().unwrap().iter().any(|k| k["kind"].is_null());
+            if normal {
+                open.push(text(&dependency["pkg"]));
+            }
+        }
+    }
+    let members: BTreeSet<&str> = metadata["workspace_members"].as_array().unwrap().iter().map(text).collect();
+    let foreign: BTreeSet<&str> = seen
+        .into_iter()
+        .filter(|id| !members.contains(id) && !is_macro(id))
+        .map(|id| text(&packages[id]["name"]))
+        .collect();
+    assert_eq!(foreign.into_iter().collect::<Vec<_>>(), IN_THE_DRIVER);
+    let record =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/decisions/0002-crates-in-the-driver.md"));
+    let record = record.unwrap();
+    for name in IN_THE_DRIVER {
+        assert!(record.contains(&format!("`{name}`")), "{name} has no line in the record");
+    }
+}
