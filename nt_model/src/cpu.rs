@@ -405,7 +405,10 @@ impl Site {
     pub(crate) fn here() -> Self {
         with(|cpu| {
             let depth = cpu.depth.get();
-            let Some(slot) = depth.checked_sub(1).map(|at| &cpu.calls[at.min(NESTED - 1)]) else { return Self::NONE };
+            let Some(slot) = depth.checked_sub(1).map(|at| &cpu.calls[at.min(NESTED - 1)]) else {
+                // Native code between services: the entry at least.
+                return Self { entry: cpu.entry(), ..Self::NONE };
+            };
             let frame = slot.frame.get();
             Self {
                 address: if frame == 0 { 0 } else { arch::return_address(frame) },

@@ -14,6 +14,8 @@
 //! under the same lock at the same level, so the two exclude each other. A level-triggered line interrupts again for as
 //! long as it is asserted; a routine that never claims it breaks NT-INT-STORM.
 
+mod kinterrupt;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -29,6 +31,8 @@ use crate::routines::{self, MAX_DEVICE_LEVEL};
 use crate::rules::Details;
 use crate::rules_nt::{NT_INT_CONNECT, NT_INT_STORM};
 use crate::thread::{Thread, ThreadKind};
+use kinterrupt::InterruptObjects;
+pub(crate) use kinterrupt::{ConnectRequest, KINTERRUPT};
 
 /// Unclaimed interrupts in a row after which a level-triggered line is taken for stuck.
 const UNCLAIMED_LIMIT: u32 = 1_000;
@@ -169,6 +173,7 @@ struct Service {
 /// Interrupts of one machine.
 #[derive(Default)]
 pub(crate) struct Interrupts {
+    objects: InterruptObjects,
     service: Mutex<Service>,
     random: AtomicU64,
 }

@@ -21,6 +21,7 @@ use crate::dispatcher::Dispatcher;
 use crate::dpc::{DpcDelivery, DpcQueue};
 use crate::driver::StackBook;
 use crate::etw::Etw;
+use crate::extended_state::ExtendedStates;
 use crate::image::Images;
 use crate::imports::Imports;
 use crate::interrupt::{InterruptDelivery, Interrupts};
@@ -128,6 +129,7 @@ pub struct Machine {
     pub(crate) io: Io,
     pub(crate) registry: Registry,
     pub(crate) etw: Etw,
+    pub(crate) extended_states: ExtendedStates,
     pub(crate) processes: Processes,
     pub(crate) debug_log: DebugLog,
 }
@@ -198,6 +200,7 @@ impl Kernel {
             io: Io::default(),
             registry: Registry::default(),
             etw: Etw::default(),
+            extended_states: ExtendedStates::default(),
             processes: Processes::default(),
             debug_log: DebugLog::default(),
             config,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::cpu::Site;
 use crate::image::Image;
+use crate::interrupt::KINTERRUPT;
 use crate::kernel::Machine;
 use crate::memory::PageKind;
 use crate::memory::regions::Purpose;
@@ -13,7 +14,7 @@ use crate::pool::{PoolUse, tag_text};
 use crate::rules::{Details, Rule};
 use crate::rules_memory::{NT_MAP_LEAKED, NT_MDL_LEAKED, NT_PAGES_LEAKED};
 use crate::rules_nt::{
-    NT_DPC_LEAKED, NT_ETW_LEAKED, NT_HANDLE_LEAKED, NT_POOL_LEAKED, NT_THREAD_LEAKED, NT_TIMER_LEAKED,
+    NT_DPC_LEAKED, NT_ETW_LEAKED, NT_HANDLE_LEAKED, NT_INT_LEAKED, NT_POOL_LEAKED, NT_THREAD_LEAKED, NT_TIMER_LEAKED,
 };
 use crate::thread::ThreadKind;
 
@@ -99,6 +100,7 @@ impl Machine {
                 PoolUse::Driver => (&NT_POOL_LEAKED, format!("tag '{}'", tag_text(leak.tag))),
                 PoolUse::Service("an MDL") => (&NT_MDL_LEAKED, "an MDL".to_owned()),
                 PoolUse::PagesMdl => (&NT_MDL_LEAKED, "an MDL of MmAllocatePagesForMdlEx".to_owned()),
+                PoolUse::Service(KINTERRUPT) => (&NT_INT_LEAKED, KINTERRUPT.to_owned()),
                 PoolUse::Service(what) => (&NT_POOL_LEAKED, what.to_owned()),
             };
             let text = format!("{:#x} bytes at {:#x}, {what}, by {}", leak.size, leak.address, leak.site);
@@ -179,7 +181,76 @@ static LEAK_RULES: &[&Rule] = &[
     &NT_DPC_LEAKED,
     &NT_HANDLE_LEAKED,
     &NT_ETW_LEAKED,
+    &NT_INT_LEAKED,
     &NT_PAGES_LEAKED,
     &NT_MDL_LEAKED,
     &NT_MAP_LEAKED,
 ];
+
+#[cfg(test)]
+mod tests {
+    use crate::interrupt::{InterruptLine, Trigger};
+    use crate::kernel::{Kernel, KernelConfig};
+    use crate::object::Object;
+    use crate::records::KTIMER;
+    use crate::routines::DISPATCH_LEVEL;
+    use crate::rules_nt::*;
+    use crate::{Dpc, DpcDelivery, Event, shims};
+    use std::sync::Arc;
+
+    shims! {
+        table ROUTINES;
+        fn Service(_m, _object: usize, _context: usize) -> u8 {
+            1
+        }
+    }
+
+    #[test]
+    fn everything_that_a_driver_can_leave_is_named() {
+        let kernel = Kernel::new(KernelConfig { dpc_delivery: DpcDelivery::Inline, ..KernelConfig::collecting() });
+        let _in = kernel.enter();
+        let timer = Box::new(KTIMER::default());
+        kernel.initialize_timer(&timer, false);
+        let dpc = Dpc::new(&kernel, |_, _| ());
+        let line = InterruptLine::new("test", Trigger::Message, 0);
+        kernel.assign_interrupt(0x31, &line);
+        let stop = Arc::new(Event::notification(false));
+        kernel.raise_irql(DISPATCH_LEVEL);
+        let _ = kernel.call_driver("DxgkDdiStartDevice", || {
+            kernel.set_timer(&timer, -1_000_000_000, 0, None);
+            kernel.insert_queue_dpc(dpc.as_kdpc(), 0, 0);
+        });
+        // The DPC stays queued while the level is raised; look for it now.
+        let queued = kernel.check_native_leaks();
+        assert!(queued.iter().any(|leak| std::ptr::eq(leak.rule, &NT_DPC_LEAKED)));
+        kernel.lower_irql(0);
+        let _ = kernel.call_driver("DxgkDdiStartDevice", || {
+            kernel.open_handle(Object::Event(stop.clone()));
+            kernel.register_etw([1; 16], 0, 0);
+            let request = crate::interrupt::ConnectRequest {
+                vector: 0x31,
+                level: 5,
+                routine: ROUTINES[0].address.get(),
+                context: 0,
+            };
+            assert!(kernel.connect_interrupt_object(&request).is_ok());
+            kernel.allocate_pool(0x40, 10, 1);
+            let (machine, stop) = (kernel.arc(), stop.clone());
+            kernel.spawn_system_thread("left", move || _ = machine.wait_for_event(&stop, None));
+        });
+        let mut found: Vec<_> = kernel.check_native_leaks().iter().map(|leak| leak.rule.name).collect();
+        found.sort_unstable();
+        let mut expected = [
+            NT_TIMER_LEAKED.name,
+            NT_HANDLE_LEAKED.name,
+            NT_ETW_LEAKED.name,
+            NT_INT_LEAKED.name,
+            NT_POOL_LEAKED.name,
+            NT_THREAD_LEAKED.name,
+        ];
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+        kernel.cancel_timer(&timer);
+        kernel.set_event(stop.as_kevent(), false);
+    }
+}

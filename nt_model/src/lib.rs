@@ -105,6 +105,7 @@ pub mod dpc;
 pub mod driver;
 mod embedded;
 pub mod etw;
+mod extended_state;
 pub mod image;
 pub mod imports;
 pub mod interrupt;

@@ -168,7 +168,9 @@ impl Machine {
             let closed = table.handles.remove(&handle);
             closed.map(|closed| table.dereference(closed.address))
         };
-        self.rules.check(&NT_HANDLE, gone.is_some(), || bad_handle(handle, "closed"))
+        let open = self.rules.check(&NT_HANDLE, gone.is_some(), || bad_handle(handle, "closed"));
+        self.dispose(gone.flatten().and_then(|(_, gone)| gone));
+        open
     }
 
     /// The object behind a kernel handle, with a reference added for the caller.
@@ -218,7 +220,16 @@ impl Machine {
         let _service = self.service(&routines::OBF_DEREFERENCE_OBJECT, [address as u64]);
         let left = self.objects.table.lock().dereference(address);
         self.rules.check(&NT_REFERENCE, left.is_some(), || bad_object(address, u64::MAX));
-        left.map_or(0, |(count, _gone)| count)
+        let (count, gone) = left.unwrap_or_default();
+        self.dispose(gone);
+        count
+    }
+
+    /// Frees the body of an object whose last reference is gone, where the model made it.
+    fn dispose(&self, gone: Option<Object>) {
+        if let Some(Object::Body(address, "File")) = gone {
+            self.release_pool(address);
+        }
     }
 }
 
@@ -258,6 +269,7 @@ mod tests {
         let _in = kernel.enter();
         assert!(!kernel.close_handle(0x44));
         assert!(kernel.reference_object_by_handle(0).is_none());
+        assert!(kernel.rules.was_broken(&NT_HANDLE));
         let violations = kernel.rules.violations();
         assert_eq!(violations.iter().map(|v| v.params[0]).collect::<Vec<_>>(), [0x3C, 0xF5]);
     }

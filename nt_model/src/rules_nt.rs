@@ -302,6 +302,13 @@ rules! {
         bugcheck: none,
         fix: "connect with the level of the translated resource, and disconnect before you connect again",
     }
+    /// Interrupts left.
+    NT_INT_LEAKED = "NT-INT-LEAKED" {
+        title: "no interrupt is connected when its driver is unloaded",
+        source: "wdm.h IoDisconnectInterruptEx; bug check 0xCE",
+        bugcheck: (0xCE, 0x0),
+        fix: "disconnect in the stop path",
+    }
     /// Interrupt storms.
     NT_INT_STORM = "NT-INT-STORM" {
         title: "a level-triggered interrupt is claimed and silenced by its device's routine",

@@ -7,6 +7,7 @@ pub(crate) mod crt;
 pub(crate) mod data;
 pub(crate) mod debug;
 pub(crate) mod etw;
+pub(crate) mod interrupt;
 pub(crate) mod io;
 pub(crate) mod memory;
 pub(crate) mod pool;
@@ -26,6 +27,7 @@ pub(crate) static TABLES: &[&[ShimEntry]] = &[
     debug::DEBUG,
     debug::DEBUG_VARIADIC,
     etw::ETW,
+    interrupt::INTERRUPT,
     io::IO,
     memory::MEMORY,
     pool::POOL,

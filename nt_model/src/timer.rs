@@ -3,6 +3,7 @@
 //! It parks until the earliest due time, signals the timers that are due and queues their DPCs (which run on it, or on
 //! the DPC thread, as [`DpcDelivery`](crate::DpcDelivery) says). It starts with the first timer that is set.
 
+mod ex_timer;
 mod timer_ref;
 
 use std::cmp::Reverse;

@@ -4,9 +4,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use nt_model::io::StartError;
-use nt_model::{DpcDelivery, Kernel, KernelConfig, LoadOptions};
+use nt_model::records_io::DriverObject;
+use nt_model::{DpcDelivery, In, Kernel, KernelConfig, LoadOptions, shims};
 
 type Case = fn(&Path) -> Result<(), String>;
 
@@ -23,6 +25,29 @@ const CASES: &[(&str, Case)] = &[
     }),
     ("comes_back_from_each_failing_allocation", survives_failures),
 ];
+
+shims! {
+    /// Just enough of Dxgkrnl for a display miniport's entry point: `DxgkInitialize(DriverObject, RegistryPath, Table)`
+    /// takes any table, and sets an unload routine that does nothing.
+    table DXGKRNL;
+
+    fn DxgkInitialize(_m, driver: In<DriverObject>, _path: usize, _table: usize) -> i32 {
+        driver.get().driver_unload.store(DXGKRNL[1].address.get(), Ordering::Relaxed);
+        0
+    }
+
+    fn DriverUnload(_m, _driver: usize) {}
+}
+
+/// A machine with a `\Device\DxgKrnl` that answers displib's handshake.
+fn machine(config: KernelConfig) -> Kernel {
+    let kernel = Kernel::new(config);
+    kernel.register_device("\\Device\\DxgKrnl", |request| {
+        // STATUS_INVALID_DEVICE_REQUEST. CAST: the signed reading of the published number.
+        if request.write_pointer(DXGKRNL[0].address.get()) { 0 } else { 0xC000_0010_u32 as i32 }
+    });
+    kernel
+}
 
 fn main() -> ExitCode {
     let path = std::env::var_os("NT_MODEL_TEST_SYS").map(PathBuf::from);
@@ -73,7 +98,7 @@ fn loads(path: &Path) -> Result<(), String> {
 }
 
 fn life(path: &Path, config: KernelConfig) -> Result<(), String> {
-    let kernel = Kernel::new(config);
+    let kernel = machine(config);
     let _in = kernel.enter();
     let image = kernel.load_driver(path, &LoadOptions::default()).map_err(|error| error.to_string())?;
     let driver = kernel.start_driver(&image, "test").map_err(|error| error.to_string())?;
@@ -95,7 +120,7 @@ fn life(path: &Path, config: KernelConfig) -> Result<(), String> {
 /// come back each time.
 fn survives_failures(path: &Path) -> Result<(), String> {
     for nth in 1..100 {
-        let kernel = Kernel::collecting();
+        let kernel = machine(KernelConfig::collecting());
         let _in = kernel.enter();
         let image = kernel.load_driver(path, &LoadOptions::default()).map_err(|error| error.to_string())?;
         kernel.fail_allocation(nth);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::kernel::Kernel;
-use crate::rules_nt::NT_IRQL;
+use crate::rules_nt::{NT_IRQL, NT_WAITED_FREED};
 use crate::sched::TICKS_PER_MS;
 
 // CAST: small constants.
@@ -143,6 +143,38 @@ fn a_blocking_wait_at_dispatch_is_caught_and_returns() {
     assert_eq!(kernel.wait_for_event(&event, None), status::TIMEOUT);
     assert!(kernel.rules.was_broken(&NT_IRQL));
     kernel.lower_irql(0);
+}
+
+#[test]
+fn waiting_with_a_spin_lock_is_caught() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let (event, lock) = (Event::notification(false), crate::records::SpinLockWord::new(0));
+    let old = kernel.acquire_spin_lock(&lock);
+    assert_eq!(kernel.wait_for_event(&event, Some(0)), status::TIMEOUT);
+    assert!(!kernel.rules.was_broken(&NT_WAIT_LOCKED), "a look is allowed");
+    kernel.wait_for_event(&event, Some(SHORT));
+    assert!(kernel.rules.was_broken(&NT_WAIT_LOCKED));
+    kernel.release_spin_lock(&lock, old);
+}
+
+#[test]
+fn freeing_an_object_that_is_waited_for_is_caught() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let address = kernel.allocate_pool(0x40, size_of::<KEVENT>(), 1).unwrap_or_default();
+    let event = crate::records_at::event(address);
+    kernel.initialize_event(event, false, false);
+    let inside = kernel.clone();
+    let thread = kernel.spawn_system_thread("waiter", move || {
+        inside.wait_for_object(&event.header, Some(20 * SHORT));
+    });
+    while kernel.dispatcher.waiting.load(Ordering::Relaxed) == 0 {
+        kernel.delay_execution(-1000);
+    }
+    kernel.free_pool(address, None);
+    assert!(kernel.rules.was_broken(&NT_WAITED_FREED));
+    kernel.wait_for_object(thread.header(), None);
 }
 
 #[test]

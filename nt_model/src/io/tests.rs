@@ -43,6 +43,7 @@ fn displibs_handshake_gets_a_function_pointer() {
     assert_eq!((function, iosb[0]), (0x1234_5678, 0));
     assert!(kernel.read_event(event.as_kevent()));
     assert_eq!(kernel.dereference_object(file), 0);
+    assert!(!kernel.pool_outstanding().iter().any(|leak| leak.address == file), "the file object is gone");
     assert!(kernel.rules.violations().is_empty());
 }
 

@@ -222,6 +222,7 @@ fn calling_a_missing_import_names_it() {
         Ok(())
     });
     assert!(start(&kernel, &file).is_err());
+    assert!(kernel.rules.was_broken(&NT_IMPORT));
     let detail = kernel.rules.stopped().map(|stop| stop.detail.clone()).unwrap_or_default();
     assert!(detail.starts_with("ntoskrnl.exe!CcSetFileSizes was called from test.sys+0x10"), "{detail}");
 }
