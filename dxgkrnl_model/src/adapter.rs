@@ -14,16 +14,20 @@ pub(crate) mod stop;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use nt_model::registry::RegistryValue;
 use nt_model::{Kernel, Rulebook};
 use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGK_FEATURE_ID, HANDLE, LUID, NTSTATUS};
 
 use crate::ddi::{self, At, Ddi, Level, NoCall};
+use crate::device::Device as GpuDevice;
 use crate::driver::LoadedDriver;
+use crate::fence::monitored::FenceState;
+use crate::fence::native::FenceOnAdapter;
 use crate::features::{FeatureState, Features};
 use crate::handle::{self, KernelHandle};
+use crate::hw_queue::HwContext;
 use crate::interrupt::Interrupts;
 use crate::memory::VidMm;
 use crate::os::Shared;
@@ -31,7 +35,8 @@ use crate::pci::Device;
 use crate::personality::{FeatureSetting, FeatureSettings, Personality};
 use crate::power::Power;
 use crate::rules::paging::DDI_TIME;
-use crate::sync::{Admission, Gate, Lock, Rank};
+use crate::report::AdapterReport;
+use crate::sync::{Admission, Gate, InDriver, Lock, Rank};
 use crate::tdr::Tdr;
 use crate::transcript::Line;
 use crate::vidsch::VidSch;
@@ -106,6 +111,10 @@ pub struct Adapter {
     admission: Gate,
     scheduler_class: Gate,
     memory_class: Gate,
+    /// Kernel addresses of fence values, for one call each.
+    pub(crate) windows: crate::fence::window::Windows,
+    monitored: Lock<Vec<Weak<FenceState>>>,
+    native: Lock<Vec<Weak<FenceOnAdapter>>>,
     transcript: Lock<Vec<Line>>,
     calls: Lock<Calls>,
 }
@@ -152,6 +161,9 @@ impl Adapter {
             admission: Gate::new(),
             scheduler_class: Gate::new(),
             memory_class: Gate::new(),
+            windows: crate::fence::window::Windows::new(),
+            monitored: Lock::new(Rank::Registry, Vec::new()),
+            native: Lock::new(Rank::Registry, Vec::new()),
             transcript: Lock::new(Rank::Log, Vec::new()),
             calls: Lock::new(Rank::Log, Calls::default()),
         })
@@ -360,9 +372,73 @@ impl Adapter {
         }
     }
 
-    /// Keeps everybody else out of the driver, waiting for those inside at most `timeout`.
-    pub(crate) fn quiesce(&self, timeout: nt_model::sched::Ticks) -> Option<Admission<'_>> {
-        self.admission.exclusive_within(self.kernel(), timeout)
+    /// Keeps everybody else out of the driver, waiting for those inside at most `timeout`. The calling thread may call it.
+    pub(crate) fn quiesce(&self, timeout: nt_model::sched::Ticks) -> Option<(Admission<'_>, InDriver)> {
+        let admission = self.admission.exclusive_within(self.kernel(), timeout)?;
+        Some((admission, InDriver::new()))
+    }
+
+    /// Whether its driver can still be called: it is started or being stopped, and the machine runs.
+    pub(crate) fn is_working(&self) -> bool {
+        matches!(self.state(), AdapterState::Started | AdapterState::Stopping) && !self.rules().is_stopped()
+    }
+
+    pub(crate) fn add_monitored_fence(&self, fence: &Arc<FenceState>) {
+        let mut list = self.monitored.lock();
+        list.retain(|other| other.strong_count() != 0);
+        list.push(Arc::downgrade(fence));
+    }
+
+    /// Live monitored fences.
+    pub(crate) fn monitored_fences(&self) -> Vec<Arc<FenceState>> {
+        self.monitored.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(crate) fn add_native_fence(&self, fence: &Arc<FenceOnAdapter>) {
+        let mut list = self.native.lock();
+        list.retain(|other| other.strong_count() != 0);
+        list.push(Arc::downgrade(fence));
+    }
+
+    /// Live native fences.
+    pub(crate) fn native_fences(&self) -> Vec<Arc<FenceOnAdapter>> {
+        self.native.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Every device of every process.
+    pub(crate) fn devices(self: &Arc<Self>) -> Vec<Arc<GpuDevice>> {
+        let parts = self.shared.processes().into_iter().filter_map(|process| process.on_adapter(self));
+        parts.flat_map(|part| part.devices()).collect()
+    }
+
+    /// Every live hardware context.
+    pub(crate) fn hw_contexts(&self) -> Vec<Arc<HwContext>> {
+        let adapters = |process: Arc<crate::process::ProcessInner>| process.on_adapter_by(|adapter| core::ptr::eq(adapter, self));
+        let parts = self.shared.processes().into_iter().filter_map(adapters);
+        parts.flat_map(|part| part.devices()).flat_map(|device| device.hw_contexts()).collect()
+    }
+
+    pub(crate) fn note_event(&self, text: String) {
+        self.shared.counters.event(format!("adapter {:#x}: {text}", self.luid_number()));
+    }
+
+    /// What it did so far.
+    pub(crate) fn report(&self) -> AdapterReport {
+        let interrupts = &self.interrupts;
+        AdapterReport {
+            luid: self.luid_number(),
+            ddis: self.ddi_calls(),
+            callbacks: self.callback_calls(),
+            interrupts: interrupts.interrupts.load(Ordering::Relaxed),
+            notifications: interrupts.notifications.load(Ordering::Relaxed),
+            dpcs: interrupts.dpcs.load(Ordering::Relaxed),
+            overflows: interrupts.overflows.load(Ordering::Relaxed),
+            engine_resets: self.tdr.engine_resets.load(Ordering::Relaxed),
+            adapter_resets: self.tdr.adapter_resets.load(Ordering::Relaxed),
+            innocent_probes: self.tdr.innocent_probes.load(Ordering::Relaxed),
+            power_transitions: self.power.transitions(),
+            segments: self.memory.manager().map(|manager| manager.segment_usage()).unwrap_or_default(),
+        }
     }
 
     /// Threads inside the driver by gated calls.

@@ -1,1 +1,169 @@
-#[derive(Debug)] pub(crate) struct Context;
+//! Contexts of packet nodes, and the system context.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use wddm_abi::{
+    DXGK_CREATECONTEXTFLAGS, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE, NTSTATUS, ntstatus,
+};
+
+use crate::adapter::Adapter;
+use crate::ddi::{self, call_ddi};
+use crate::device::{Device, judge_creation};
+use crate::handle::{KernelHandle, KernelObject};
+use crate::process::judge_destroy;
+use crate::rules::paging::{CONTEXT_INFO, OBJECT_HANDLE};
+use crate::vidsch::command::Commands;
+
+/// A context of a packet node.
+#[derive(Debug)]
+pub(crate) struct Context {
+    device: Arc<Device>,
+    node: u32,
+    handle: KernelHandle,
+    driver: AtomicUsize,
+    private_size: u32,
+    commands: Commands,
+}
+
+impl Context {
+    /// Makes a context for a process.
+    ///
+    /// # Errors
+    /// What the driver returned.
+    pub(crate) fn create(
+        device: &Arc<Device>,
+        node: u32,
+        affinity: u32,
+        private: &mut [u8],
+        flags: DXGK_CREATECONTEXTFLAGS,
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let context = Self::make(device, node, affinity, private, flags)?;
+        device.add_context(&context);
+        Ok(context)
+    }
+
+    /// Makes the system context.
+    pub(crate) fn create_system(device: &Arc<Device>, node: u32) -> Result<Arc<Self>, NTSTATUS> {
+        let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
+        flags.set_SystemContext(true);
+        Self::make(device, node, 0, &mut [], flags)
+    }
+
+    fn make(
+        device: &Arc<Device>,
+        node: u32,
+        affinity: u32,
+        private: &mut [u8],
+        mut flags: DXGK_CREATECONTEXTFLAGS,
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let adapter = device.adapter();
+        flags.set_VirtualAddressing(true);
+        let handle = KernelHandle::reserve();
+        let mut arguments = DXGKARG_CREATECONTEXT::zeroed();
+        arguments.hContext = handle.raw();
+        arguments.NodeOrdinal = node;
+        arguments.EngineAffinity = affinity;
+        arguments.Flags = flags;
+        if !private.is_empty() {
+            arguments.pPrivateDriverData = private.as_mut_ptr().cast();
+            // CAST: limited by the thunk.
+            arguments.PrivateDriverDataSize = private.len() as u32;
+        }
+        let owner = core::ptr::with_exposed_provenance_mut(device.driver_handle());
+        let pointer = &raw mut arguments;
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateContext(owner, pointer)));
+        let listed = [ntstatus::STATUS_NO_MEMORY, ntstatus::STATUS_GRAPHICS_DRIVER_MISMATCH];
+        judge_creation(adapter, "DxgkDdiCreateContext", status, &listed)?;
+        let made = arguments.hContext;
+        adapter.rules().check(&OBJECT_HANDLE, !made.is_null() && made != handle.raw(), || {
+            "DxgkDdiCreateContext stored no hContext".to_owned()
+        });
+        judge_info(adapter, &arguments);
+        let context = Arc::new(Self {
+            device: device.clone(),
+            node,
+            handle,
+            driver: AtomicUsize::new(made.expose_provenance()),
+            private_size: arguments.ContextInfo.DmaBufferPrivateDataSize,
+            commands: Commands::new(),
+        });
+        context.handle.bind(KernelObject::Context(Arc::downgrade(&context)));
+        set_root(device, context.driver_handle());
+        Ok(context)
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Its node.
+    pub(crate) fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// The driver's handle, as a number; 0 once it is destroyed.
+    pub(crate) fn driver_handle(&self) -> usize {
+        self.driver.load(Ordering::Acquire)
+    }
+
+    /// Bytes of private data that the driver wants with each submission.
+    pub(crate) fn private_size(&self) -> usize {
+        self.private_size as usize
+    }
+
+    /// What was submitted and has not been done.
+    pub(crate) fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
+    /// Waits until everything that was submitted is done, or the device fails.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn drain(&self) {
+        let adapter = self.device.adapter();
+        self.commands.changed.wait_for(adapter.kernel(), None, || {
+            (self.commands.is_idle() || self.device.usable().is_err() || !adapter.is_working()).then_some(())
+        });
+    }
+
+    /// `DxgkDdiDestroyContext`, when nothing of it runs any more. A second call does nothing.
+    pub(crate) fn destroy(self: &Arc<Self>) {
+        self.commands.drop_all();
+        let adapter = self.device.adapter();
+        adapter.scheduler.retire_context(adapter, self);
+        let driver = self.driver.swap(0, Ordering::AcqRel);
+        if driver == 0 {
+            return;
+        }
+        self.device.forget_context(self);
+        let handle = core::ptr::with_exposed_provenance_mut(driver);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyContext(handle)));
+        judge_destroy(adapter, "DxgkDdiDestroyContext", status);
+    }
+}
+
+fn judge_info(adapter: &Adapter, arguments: &DXGKARG_CREATECONTEXT) {
+    let caps = adapter.known_caps();
+    let set = arguments.ContextInfo.DmaBufferSegmentSet;
+    let is_aperture = |bit: u32| caps.segment(bit + 1).is_some_and(crate::adapter::caps::Segment::is_aperture);
+    let fine = (0..32).filter(|bit| set & (1 << bit) != 0).all(is_aperture);
+    adapter.rules().check(&CONTEXT_INFO, fine, || format!("DmaBufferSegmentSet is {set:#x}"));
+}
+
+/// `DxgkDdiSetRootPageTable` for a context, by the driver's handle.
+///
+/// Chosen: called right after a context was created, for hardware contexts too ("before a graphics context of a process
+/// can be set for execution"), although the page of the record knows only handles of `DxgkDdiCreateContext`.
+pub(crate) fn set_root(device: &Device, context: usize) {
+    let adapter = device.adapter();
+    let Some(((segment, address), entries)) = device.process().address_space().root() else { return };
+    let mut arguments = DXGKARG_SETROOTPAGETABLE::zeroed();
+    arguments.hContext = core::ptr::with_exposed_provenance_mut(context);
+    arguments.Address.SegmentId = segment;
+    arguments.Address.SegmentOffset = address;
+    // CAST: a root has at most 2^32 entries.
+    arguments.NumEntries = entries as u32;
+    let (miniport, pointer) = (adapter.context(), &raw const arguments);
+    let _ = call_ddi!(adapter, DxgkDdiSetRootPageTable(miniport, pointer));
+}

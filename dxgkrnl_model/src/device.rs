@@ -1,1 +1,303 @@
-#[derive(Debug)] pub(crate) struct Device;
+//! Devices: what a process makes everything else on, and what is lost as a whole when its work goes wrong.
+//!
+//! Chosen: a device in an error state accepts nothing but destruction and questions; thunks answer STATUS_DEVICE_REMOVED.
+//! Its native fences are signalled for ever ("AlwaysSignaled"), so that nobody waits for what will not come; monitored
+//! fences that it made stay as they are, and waits of its own threads on them end with that status.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use wddm_abi::{
+    D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICEPAGEFAULT_STATE, DXGKARG_CREATEDEVICE, NTSTATUS, Plain, ntstatus,
+};
+
+use crate::adapter::Adapter;
+use crate::context::Context;
+use crate::ddi::{self, call_ddi};
+use crate::fence::Wait;
+use crate::fence::native::LocalFence;
+use crate::handle::{KernelHandle, KernelObject};
+use crate::hw_queue::HwContext;
+use crate::process::{ProcessAdapter, judge_destroy};
+use crate::rules::paging::{OBJECT_HANDLE, OBJECT_STATUS};
+use crate::sync::{Lock, Rank, Signal};
+
+/// Why a device does not work, or that it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum DeviceState {
+    Active = 1,
+    /// Its engine or adapter was reset and it was innocent or not in the end: it must be made again.
+    Reset = 2,
+    /// Its work hung the engine.
+    Hung = 3,
+    /// Its adapter or process is going away.
+    Stopped = 4,
+    DmaFault = 6,
+    PageFault = 7,
+}
+
+impl DeviceState {
+    /// As `D3DKMTGetDeviceState` returns it.
+    pub(crate) fn execution(self) -> D3DKMT_DEVICEEXECUTION_STATE {
+        D3DKMT_DEVICEEXECUTION_STATE(self as i32)
+    }
+
+    fn from_raw(raw: i32) -> Self {
+        match raw {
+            2 => Self::Reset,
+            3 => Self::Hung,
+            4 => Self::Stopped,
+            6 => Self::DmaFault,
+            7 => Self::PageFault,
+            _ => Self::Active,
+        }
+    }
+}
+
+/// A device.
+#[derive(Debug)]
+pub(crate) struct Device {
+    process: Arc<ProcessAdapter>,
+    handle: KernelHandle,
+    driver: AtomicUsize,
+    state: AtomicI32,
+    /// The consequences of the state have been drawn.
+    failed: AtomicBool,
+    fault: Lock<Option<PageFault>>,
+    contexts: Lock<Vec<Arc<Context>>>,
+    hw_contexts: Lock<Vec<Weak<HwContext>>>,
+    fences: Lock<Vec<Weak<LocalFence>>>,
+    /// Waits of threads that name it.
+    waits: Lock<Vec<Weak<Wait>>>,
+    /// Something that waits of its threads depend on has changed.
+    pub(crate) changed: Signal,
+}
+
+/// What a page fault said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageFault {
+    pub(crate) address: u64,
+    pub(crate) sequence: u64,
+    pub(crate) stage: i32,
+    pub(crate) table_entry: u32,
+    pub(crate) flags: i32,
+    pub(crate) error: u32,
+}
+
+impl PageFault {
+    /// As `D3DKMTGetDeviceState` returns it.
+    pub(crate) fn record(&self) -> D3DKMT_DEVICEPAGEFAULT_STATE {
+        let mut record = D3DKMT_DEVICEPAGEFAULT_STATE::zeroed();
+        record.FaultedPrimitiveAPISequenceNumber = self.sequence;
+        record.FaultedPipelineStage.0 = self.stage;
+        record.FaultedBindTableEntry = self.table_entry;
+        record.PageFaultFlags.0 = self.flags;
+        record.FaultErrorCode.as_bytes_mut().copy_from_slice(&self.error.to_le_bytes());
+        record.FaultedVirtualAddress = self.address;
+        record
+    }
+}
+
+impl Device {
+    /// Makes a device of a process.
+    ///
+    /// # Errors
+    /// What the driver returned.
+    pub(crate) fn create(process: &Arc<ProcessAdapter>) -> Result<Arc<Self>, NTSTATUS> {
+        let device = Self::make(process, false)?;
+        process.add_device(&device);
+        Ok(device)
+    }
+
+    /// Makes the system device.
+    pub(crate) fn create_system(process: &Arc<ProcessAdapter>) -> Result<Arc<Self>, NTSTATUS> {
+        Self::make(process, true)
+    }
+
+    fn make(process: &Arc<ProcessAdapter>, system: bool) -> Result<Arc<Self>, NTSTATUS> {
+        let adapter = process.adapter();
+        let device = Arc::new(Self {
+            process: process.clone(),
+            handle: KernelHandle::reserve(),
+            driver: AtomicUsize::new(0),
+            state: AtomicI32::new(DeviceState::Active as i32),
+            failed: AtomicBool::new(false),
+            fault: Lock::new(Rank::Log, None),
+            contexts: Lock::new(Rank::Registry, Vec::new()),
+            hw_contexts: Lock::new(Rank::Registry, Vec::new()),
+            fences: Lock::new(Rank::Registry, Vec::new()),
+            waits: Lock::new(Rank::Registry, Vec::new()),
+            changed: Signal::new(),
+        });
+        device.handle.bind(KernelObject::Device(Arc::downgrade(&device)));
+        let mut arguments = DXGKARG_CREATEDEVICE::zeroed();
+        arguments.hDevice = device.handle.raw();
+        arguments.Flags_mut().set_SystemDevice(system);
+        arguments.hKmdProcess = core::ptr::with_exposed_provenance_mut(process.driver_handle());
+        let (context, pointer) = (adapter.context(), &raw mut arguments);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateDevice(context, pointer)));
+        judge_creation(adapter, "DxgkDdiCreateDevice", status, &[ntstatus::STATUS_NO_MEMORY])?;
+        let made = arguments.hDevice;
+        adapter.rules().check(&OBJECT_HANDLE, !made.is_null() && made != device.handle.raw(), || {
+            "DxgkDdiCreateDevice stored no hDevice".to_owned()
+        });
+        device.driver.store(made.expose_provenance(), Ordering::Release);
+        Ok(device)
+    }
+
+    pub(crate) fn process(&self) -> &Arc<ProcessAdapter> {
+        &self.process
+    }
+
+    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
+        self.process.adapter()
+    }
+
+    /// The driver's handle, as a number.
+    pub(crate) fn driver_handle(&self) -> usize {
+        self.driver.load(Ordering::Acquire)
+    }
+
+    /// How it is.
+    pub(crate) fn state(&self) -> DeviceState {
+        DeviceState::from_raw(self.state.load(Ordering::Acquire))
+    }
+
+    /// Refuses everything but destruction once the device is in an error state.
+    ///
+    /// # Errors
+    /// STATUS_DEVICE_REMOVED.
+    pub(crate) fn usable(&self) -> Result<(), NTSTATUS> {
+        if self.state() == DeviceState::Active { Ok(()) } else { Err(ntstatus::STATUS_DEVICE_REMOVED) }
+    }
+
+    /// What its last page fault said.
+    pub(crate) fn fault(&self) -> Option<PageFault> {
+        *self.fault.lock()
+    }
+
+    pub(crate) fn set_fault(&self, fault: PageFault) {
+        *self.fault.lock() = Some(fault);
+    }
+
+    pub(crate) fn add_context(&self, context: &Arc<Context>) {
+        self.contexts.lock().push(context.clone());
+    }
+
+    pub(crate) fn take_contexts(&self) -> Vec<Arc<Context>> {
+        std::mem::take(&mut *self.contexts.lock())
+    }
+
+    pub(crate) fn forget_context(&self, context: &Arc<Context>) {
+        self.contexts.lock().retain(|other| !Arc::ptr_eq(other, context));
+    }
+
+    /// Live packet contexts.
+    pub(crate) fn contexts(&self) -> Vec<Arc<Context>> {
+        self.contexts.lock().clone()
+    }
+
+    pub(crate) fn add_hw_context(&self, context: &Arc<HwContext>) {
+        self.hw_contexts.lock().push(Arc::downgrade(context));
+    }
+
+    /// Live hardware contexts.
+    pub(crate) fn hw_contexts(&self) -> Vec<Arc<HwContext>> {
+        self.hw_contexts.lock().iter().filter_map(Weak::upgrade).filter(|context| context.is_alive()).collect()
+    }
+
+    pub(crate) fn add_fence(&self, fence: &Arc<LocalFence>) {
+        let mut fences = self.fences.lock();
+        fences.retain(|other| other.strong_count() != 0);
+        fences.push(Arc::downgrade(fence));
+    }
+
+    /// A thread's wait that ends when the device is lost.
+    pub(crate) fn add_wait(&self, wait: &Arc<Wait>) {
+        let mut waits = self.waits.lock();
+        waits.retain(|other| other.strong_count() != 0);
+        waits.push(Arc::downgrade(wait));
+    }
+
+    fn fences(&self) -> Vec<Arc<LocalFence>> {
+        self.fences.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Puts the device into an error state: its queues are taken off the hardware, its doorbells disconnected, its fences
+    /// signalled for ever. The first reason stands.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn fail(self: &Arc<Self>, state: DeviceState) {
+        self.mark_failed(state);
+        self.fail_marked();
+    }
+
+    /// What follows from the error state; once.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn fail_marked(self: &Arc<Self>) {
+        if self.usable().is_ok() || self.failed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let adapter = self.adapter();
+        for context in self.hw_contexts() {
+            context.abort();
+        }
+        for context in self.contexts() {
+            context.commands().drop_all();
+        }
+        for fence in self.fences() {
+            fence.fence().make_always_signaled(adapter.kernel());
+        }
+        let waits = std::mem::take(&mut *self.waits.lock());
+        for wait in waits.iter().filter_map(Weak::upgrade) {
+            if let Some(signal) = wait.signal() {
+                signal.notify(adapter.kernel());
+            }
+        }
+        self.changed.notify(adapter.kernel());
+        adapter.scheduler.kick(adapter);
+    }
+
+    /// Only notes the state; the rest follows at PASSIVE_LEVEL. False: it is in an error state already.
+    pub(crate) fn mark_failed(&self, state: DeviceState) -> bool {
+        let active = DeviceState::Active as i32;
+        self.state.compare_exchange(active, state as i32, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Waits until everything that was submitted is done, or the device is in an error state.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn drain(self: &Arc<Self>) {
+        for context in self.hw_contexts() {
+            for queue in context.queues() {
+                queue.drain();
+            }
+        }
+        for context in self.contexts() {
+            context.drain();
+        }
+    }
+
+    /// `DxgkDdiDestroyDevice`. A second call does nothing.
+    pub(crate) fn destroy(&self) {
+        let driver = self.driver.swap(0, Ordering::AcqRel);
+        if driver == 0 {
+            return;
+        }
+        let handle = core::ptr::with_exposed_provenance_mut(driver);
+        let status = ddi::status(call_ddi!(self.adapter(), DxgkDdiDestroyDevice(handle)));
+        judge_destroy(self.adapter(), "DxgkDdiDestroyDevice", status);
+    }
+}
+
+/// A creation fails with a status that its page lists, or not at all.
+///
+/// # Errors
+/// The status that user mode gets.
+pub(crate) fn judge_creation(adapter: &Adapter, ddi: &str, status: NTSTATUS, listed: &[NTSTATUS]) -> Result<(), NTSTATUS> {
+    let known = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN || listed.contains(&status);
+    adapter.rules().check(&OBJECT_STATUS, known, || format!("{ddi}: {status:?}"));
+    if status.is_success() { Ok(()) } else { Err(status) }
+}

@@ -1,2 +1,560 @@
-#[derive(Debug)] pub(crate) struct Doorbell;
-pub(crate) mod callbacks { pub(crate) static CALLBACKS: &[nt_model::ShimEntry] = &[]; }
+//! Doorbells: user addresses that lead to a physical doorbell while it is connected, and to a dummy page otherwise.
+//!
+//! The address that user mode gets never changes. Connecting and disconnecting rotate what is behind it, atomically and
+//! after the driver's function has returned, and store the status that user mode reads. Dummy page, status page and the
+//! page of last-queued values belong to a process on an adapter.
+//!
+//! Source: article user-mode-work-submission; DDI pages of the functions and of D3DKMT_CREATE_DOORBELL.
+//!
+//! Chosen: what `DxgkDdiConnectDoorbell` returns is the start of a page, since the user address was handed out before and
+//! stays; and it is a page of memory (contiguous memory, pages for an MDL, memory on the device), never pool, since user
+//! mode can write all of it. Rings are named to the driver by the handle of `DxgkDdiCreateAllocation`, or by the device's
+//! own where the personality says so. `DxgkCbDisconnectDoorbell` rotates before it returns and calls no DDI.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use nt_model::sched::YieldPoint;
+use nt_model::{CacheType, PAGE_SIZE, PageKind, Rights, UserMapping};
+use wddm_abi::{
+    D3DDDI_DOORBELLSTATUS, DXGKARG_CONNECTDOORBELL, DXGKARG_CREATEDOORBELL, DXGKARG_DESTROYDOORBELL,
+    DXGKARG_DISCONNECTDOORBELL, DXGKARG_NOTIFYWORKSUBMISSION, NTSTATUS, ntstatus,
+};
+
+use crate::adapter::Adapter;
+use crate::ddi::{self, call_ddi};
+use crate::handle::{KernelHandle, KernelObject};
+use crate::hw_queue::HwQueue;
+use crate::memory::allocation::{OpenAllocation, Place};
+use crate::memory::pages::{Block, Page};
+use crate::personality::RingHandle;
+use crate::process::ProcessAdapter;
+use crate::rules::paging::OBJECT_HANDLE;
+use crate::rules::queue::{DB_ADDRESS, DB_CONNECT, DB_MUST_SUCCEED, DB_PAGE, DB_STATUS};
+use crate::sync::{Lock, Rank};
+
+/// Bytes of private data at most.
+pub(crate) const PRIVATE_MAX: usize = 16;
+
+/// Statuses, by short names.
+const CONNECTED: D3DDDI_DOORBELLSTATUS = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED;
+const CONNECTED_NOTIFY: D3DDDI_DOORBELLSTATUS = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED_NOTIFY_KMD;
+const RETRY: D3DDDI_DOORBELLSTATUS = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
+const ABORT: D3DDDI_DOORBELLSTATUS = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_ABORT;
+
+/// A page of 64-bit slots that user mode sees.
+#[derive(Debug)]
+struct Slots {
+    page: Page,
+    user: usize,
+    free: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    dummy: Option<Arc<Block>>,
+    status: Vec<Slots>,
+    queued: Vec<Slots>,
+}
+
+/// The doorbell pages of one process on one adapter.
+#[derive(Debug)]
+pub(crate) struct DoorbellPages {
+    pages: Lock<Pages>,
+}
+
+/// A slot: its number among the pages, kernel and user address.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    kernel: usize,
+    user: usize,
+}
+
+impl DoorbellPages {
+    pub(crate) fn new() -> Self {
+        Self { pages: Lock::new(Rank::Registry, Pages::default()) }
+    }
+
+    fn slot(&self, part: &ProcessAdapter, status: bool) -> Option<Slot> {
+        let take = |pages: &mut Pages| {
+            let list = if status { &mut pages.status } else { &mut pages.queued };
+            list.iter_mut().find_map(|slots| {
+                let offset = slots.free.pop()?;
+                Some(Slot { kernel: slots.page.address() + offset, user: slots.user + offset })
+            })
+        };
+        if let Some(slot) = take(&mut self.pages.lock()) {
+            return Some(slot);
+        }
+        let manager = part.adapter().memory.manager()?;
+        let page = manager.pool.allocate_alone()?;
+        let rights = if status { Rights::Read } else { Rights::ReadWrite };
+        let (object, first) = page.object();
+        let mapping = UserMapping { object: object.clone(), first, pages: 1, rights, cache: CacheType::Cached };
+        let user = part.adapter().kernel().map_user(part.process()?.nt(), &mapping, None).ok()?;
+        let slots = Slots { page, user, free: (0..PAGE_SIZE / 8).rev().map(|slot| slot * 8).collect() };
+        let mut pages = self.pages.lock();
+        if status { pages.status.push(slots) } else { pages.queued.push(slots) }
+        take(&mut pages)
+    }
+
+    fn release_slot(&self, slot: Slot, status: bool) {
+        let mut pages = self.pages.lock();
+        let list = if status { &mut pages.status } else { &mut pages.queued };
+        let owner = list.iter_mut().find(|slots| slots.page.address() == slot.kernel & !(PAGE_SIZE - 1));
+        if let Some(slots) = owner {
+            slots.free.push(slot.kernel & (PAGE_SIZE - 1));
+        }
+    }
+
+    fn dummy(&self, part: &ProcessAdapter, pages: usize) -> Option<Arc<Block>> {
+        let known = self.pages.lock().dummy.clone().filter(|dummy| dummy.object().pages() >= pages);
+        known.or_else(|| {
+            let made = Arc::new(part.adapter().memory.manager()?.pool.allocate_block(pages)?);
+            self.pages.lock().dummy = Some(made.clone());
+            Some(made)
+        })
+    }
+
+    /// The process leaves the adapter.
+    pub(crate) fn release(&self, part: &ProcessAdapter) {
+        let pages = std::mem::take(&mut *self.pages.lock());
+        if let Some(process) = part.process() {
+            for slots in pages.status.iter().chain(&pages.queued) {
+                let _ = part.adapter().kernel().unmap_user(process.nt(), slots.user);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    status: D3DDDI_DOORBELLSTATUS,
+    /// Counts disconnections, so that one during a connection is seen.
+    generation: u64,
+}
+
+/// One user address of a doorbell.
+#[derive(Debug)]
+struct Exposed {
+    user: usize,
+    pages: usize,
+    dummy: Arc<Block>,
+}
+
+/// A doorbell.
+#[derive(Debug)]
+pub(crate) struct Doorbell {
+    queue: Arc<HwQueue>,
+    handle: KernelHandle,
+    driver: AtomicUsize,
+    primary: Exposed,
+    secondary: Option<Exposed>,
+    status_slot: Slot,
+    queued_slot: Slot,
+    state: Lock<State>,
+    rings: Vec<Arc<OpenAllocation>>,
+    /// Connections and disconnections by the OS are one at a time.
+    serial: crate::sync::Gate,
+}
+
+/// What user mode asks for.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) ring: Arc<OpenAllocation>,
+    pub(crate) control: Option<Arc<OpenAllocation>>,
+    pub(crate) secondary: bool,
+    pub(crate) resize: bool,
+    /// Private data; changed by the driver.
+    pub(crate) private: Vec<u8>,
+}
+
+/// Addresses that user mode gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    pub(crate) doorbell: usize,
+    pub(crate) secondary: usize,
+    pub(crate) status: usize,
+    pub(crate) last_queued: usize,
+}
+
+impl Doorbell {
+    /// Makes a doorbell, disconnected.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    ///
+    /// # Errors
+    /// STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_NO_MEMORY, or what the driver returned.
+    pub(crate) fn create(queue: &Arc<HwQueue>, request: &mut Request) -> Result<Arc<Self>, NTSTATUS> {
+        let adapter = queue.adapter();
+        if !queue.is_user_mode() || request.private.len() > PRIVATE_MAX {
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
+        }
+        if queue.doorbell().is_some() {
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
+        }
+        let resident = |open: &Arc<OpenAllocation>| open.allocation().placement.lock().place != Place::Evicted;
+        let rings: Vec<_> = std::iter::once(request.ring.clone()).chain(request.control.clone()).collect();
+        if !rings.iter().all(resident) {
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
+        }
+        let caps = adapter.known_caps().user_mode.ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;
+        if request.secondary && !caps.Flags.SecondaryDoorbellSupported() {
+            return Err(ntstatus::STATUS_NOT_SUPPORTED);
+        }
+        let part = queue.context().device().process();
+        let pages_of = |bytes: u32| (bytes as usize).div_ceil(PAGE_SIZE).max(1);
+        let primary = expose(part, pages_of(caps.DoorbellSizeInBytes))?;
+        let secondary = match request.secondary {
+            true => Some(expose(part, pages_of(caps.SecondaryDoorbellSizeInBytes))?),
+            false => None,
+        };
+        let status_slot = part.doorbells.slot(part, true).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        let queued_slot = part.doorbells.slot(part, false).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        crate::raw::store(status_slot.kernel, RETRY.0 as u64);
+        crate::raw::store(queued_slot.kernel, queue.progress().value());
+        let handle = KernelHandle::reserve();
+        let made = create_in_driver(queue, request, &handle);
+        let doorbell = Arc::new(Self {
+            queue: queue.clone(),
+            handle,
+            driver: AtomicUsize::new(made.unwrap_or(0)),
+            primary,
+            secondary,
+            status_slot,
+            queued_slot,
+            state: Lock::new(Rank::Object, State { status: RETRY, generation: 0 }),
+            rings: if made.is_ok() { rings } else { Vec::new() },
+            serial: crate::sync::Gate::new(),
+        });
+        if let Err(status) = made {
+            doorbell.unexpose();
+            return Err(status);
+        }
+        for ring in &doorbell.rings {
+            ring.hold();
+        }
+        doorbell.handle.bind(KernelObject::Doorbell(Arc::downgrade(&doorbell)));
+        queue.set_doorbell(&doorbell);
+        Ok(doorbell)
+    }
+
+    pub(crate) fn queue(&self) -> &Arc<HwQueue> {
+        &self.queue
+    }
+
+    /// The driver's handle, as a number; 0 once it is destroyed.
+    pub(crate) fn driver_handle(&self) -> usize {
+        self.driver.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.driver_handle() != 0
+    }
+
+    /// What user mode gets.
+    pub(crate) fn addresses(&self) -> Addresses {
+        Addresses {
+            doorbell: self.primary.user,
+            secondary: self.secondary.as_ref().map_or(0, |exposed| exposed.user),
+            status: self.status_slot.user,
+            last_queued: self.queued_slot.user,
+        }
+    }
+
+    /// What user mode says it queued last.
+    pub(crate) fn last_queued(&self) -> u64 {
+        crate::raw::load(self.queued_slot.kernel)
+    }
+
+    /// How it is.
+    pub(crate) fn status(&self) -> D3DDDI_DOORBELLSTATUS {
+        self.state.lock().status
+    }
+
+    /// Connects it.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    ///
+    /// # Errors
+    /// STATUS_DEVICE_REMOVED; what the driver returned.
+    pub(crate) fn connect(&self) -> Result<(), NTSTATUS> {
+        let adapter = self.queue.adapter();
+        let kernel = adapter.kernel();
+        let _serial = self.serial.exclusive(kernel);
+        self.queue.context().device().usable()?;
+        if matches!(self.status(), CONNECTED | CONNECTED_NOTIFY) {
+            return Ok(());
+        }
+        adapter.power.wake_node(adapter, self.queue.context().node());
+        let generation = self.state.lock().generation;
+        let mut arguments = DXGKARG_CONNECTDOORBELL::zeroed();
+        arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.Flags.set_RequireSecondaryAddress(self.secondary.is_some());
+        let pointer = &raw mut arguments;
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiConnectDoorbell(pointer)));
+        adapter.shared().counters.doorbell_connect();
+        let excused = status == ntstatus::STATUS_SYSTEM_SHUTDOWN || self.queue.context().device().usable().is_err();
+        adapter.rules().check(&DB_CONNECT, status.is_success() || excused, || format!("{status:?}"));
+        if !status.is_success() {
+            return Err(status);
+        }
+        let said = arguments.Status;
+        adapter.rules().check(&DB_STATUS, matches!(said, CONNECTED | CONNECTED_NOTIFY), || format!("{said:?}"));
+        let primary = self.physical(arguments.KernelCpuVirtualAddress.expose_provenance(), &self.primary)?;
+        let secondary = match &self.secondary {
+            Some(exposed) => Some(self.physical(arguments.SecondaryKernelCpuVirtualAddress.expose_provenance(), exposed)?),
+            None => None,
+        };
+        // Between the driver's return and the rotation the address still leads to the dummy page.
+        kernel.yield_point(YieldPoint::Service);
+        let mut state = self.state.lock();
+        if state.generation != generation {
+            // The driver took it back meanwhile.
+            return Ok(());
+        }
+        self.rotate(&self.primary, Some(&primary));
+        if let (Some(exposed), Some(mapping)) = (&self.secondary, &secondary) {
+            self.rotate(exposed, Some(mapping));
+        }
+        let status = if said == CONNECTED_NOTIFY { CONNECTED_NOTIFY } else { CONNECTED };
+        self.set_status(&mut state, status);
+        Ok(())
+    }
+
+    /// The memory behind a kernel address that the driver named.
+    fn physical(&self, address: usize, exposed: &Exposed) -> Result<UserMapping, NTSTATUS> {
+        let adapter = self.queue.adapter();
+        let found = adapter.kernel().page_at(address);
+        let inside = found.as_ref().is_some_and(|(object, first, offset)| {
+            *offset == 0 && first + exposed.pages <= object.pages()
+        });
+        let held = adapter.rules().check(&DB_ADDRESS, inside, || match &found {
+            Some((object, first, offset)) => format!(
+                "{address:#x} is byte {offset} of page {first} of {:?} memory with {} pages; the doorbell has {}",
+                object.kind(),
+                object.pages(),
+                exposed.pages
+            ),
+            None => format!("{address:#x} is not mapped memory"),
+        });
+        let (object, first, _) = found.filter(|_| held).ok_or(ntstatus::STATUS_UNSUCCESSFUL)?;
+        let whole = matches!(object.kind(), PageKind::Contiguous | PageKind::MdlPages | PageKind::DeviceRam);
+        adapter.rules().check(&DB_PAGE, whole, || format!("{address:#x} is {:?} memory", object.kind()));
+        Ok(UserMapping { object, first, pages: exposed.pages, rights: Rights::ReadWrite, cache: CacheType::Cached })
+    }
+
+    /// Every change of what is behind a doorbell's address.
+    fn rotate(&self, exposed: &Exposed, to: Option<&UserMapping>) {
+        let part = self.queue.context().device().process();
+        let Some(process) = part.process() else { return };
+        let dummy = dummy_mapping(exposed);
+        let _ = part.adapter().kernel().remap_user(process.nt(), exposed.user, to.unwrap_or(&dummy));
+    }
+
+    fn set_status(&self, state: &mut State, status: D3DDDI_DOORBELLSTATUS) {
+        state.status = status;
+        // CAST: statuses are small and positive.
+        crate::raw::store(self.status_slot.kernel, status.0 as u64);
+    }
+
+    /// Rotates to the dummy page and stores a status. ABORT stays.
+    fn rotate_away(&self, status: D3DDDI_DOORBELLSTATUS) {
+        let mut state = self.state.lock();
+        state.generation += 1;
+        self.rotate(&self.primary, None);
+        if let Some(exposed) = &self.secondary {
+            self.rotate(exposed, None);
+        }
+        if state.status != ABORT {
+            self.set_status(&mut state, status);
+        }
+    }
+
+    /// Disconnects it, as the OS does: the driver first, then the rotation.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn disconnect(&self, status: D3DDDI_DOORBELLSTATUS) {
+        let adapter = self.queue.adapter();
+        let _serial = self.serial.exclusive(adapter.kernel());
+        if matches!(self.status(), CONNECTED | CONNECTED_NOTIFY) && self.is_alive() {
+            let mut arguments = DXGKARG_DISCONNECTDOORBELL::zeroed();
+            arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+            let pointer = &raw mut arguments;
+            let returned = ddi::status(call_ddi!(adapter, DxgkDdiDisconnectDoorbell(pointer)));
+            must_succeed(adapter, "DxgkDdiDisconnectDoorbell", returned);
+            adapter.kernel().yield_point(YieldPoint::Service);
+        }
+        self.rotate_away(status);
+    }
+
+    /// `DxgkCbDisconnectDoorbell`: the driver takes it back.
+    pub(crate) fn disconnected_by_driver(&self, status: D3DDDI_DOORBELLSTATUS) {
+        self.rotate_away(status);
+    }
+
+    /// `D3DKMTNotifyWorkSubmission`.
+    ///
+    /// # Errors
+    /// STATUS_DEVICE_REMOVED; what the driver returned.
+    pub(crate) fn notify(&self) -> Result<(), NTSTATUS> {
+        self.queue.context().device().usable()?;
+        let adapter = self.queue.adapter();
+        let mut arguments = DXGKARG_NOTIFYWORKSUBMISSION::zeroed();
+        arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(self.queue.driver_handle());
+        let pointer = &raw mut arguments;
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiNotifyWorkSubmission(pointer)));
+        must_succeed(adapter, "DxgkDdiNotifyWorkSubmission", status);
+        if status.is_success() { Ok(()) } else { Err(status) }
+    }
+
+    /// The handle is gone. A second call does nothing.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn destroy(&self) {
+        if !self.is_alive() {
+            return;
+        }
+        self.disconnect(RETRY);
+        let driver = self.driver.swap(0, Ordering::AcqRel);
+        if driver == 0 {
+            return;
+        }
+        let adapter = self.queue.adapter();
+        let mut arguments = DXGKARG_DESTROYDOORBELL::zeroed();
+        arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(driver);
+        let pointer = &raw mut arguments;
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyDoorbell(pointer)));
+        must_succeed(adapter, "DxgkDdiDestroyDoorbell", status);
+        self.unexpose();
+        for ring in &self.rings {
+            ring.release();
+        }
+    }
+
+    fn unexpose(&self) {
+        let part = self.queue.context().device().process();
+        if let Some(process) = part.process() {
+            for exposed in std::iter::once(&self.primary).chain(&self.secondary) {
+                let _ = part.adapter().kernel().unmap_user(process.nt(), exposed.user);
+            }
+        }
+        part.doorbells.release_slot(self.status_slot, true);
+        part.doorbells.release_slot(self.queued_slot, false);
+    }
+}
+
+fn dummy_mapping(exposed: &Exposed) -> UserMapping {
+    UserMapping {
+        object: exposed.dummy.object().clone(),
+        first: 0,
+        pages: exposed.pages,
+        rights: Rights::ReadWrite,
+        cache: CacheType::Cached,
+    }
+}
+
+/// A user address that leads to the dummy page.
+fn expose(part: &Arc<ProcessAdapter>, pages: usize) -> Result<Exposed, NTSTATUS> {
+    let none = ntstatus::STATUS_NO_MEMORY;
+    let dummy = part.doorbells.dummy(part, pages).ok_or(none)?;
+    let mut exposed = Exposed { user: 0, pages, dummy };
+    let process = part.process().ok_or(none)?;
+    let mapped = part.adapter().kernel().map_user(process.nt(), &dummy_mapping(&exposed), None);
+    exposed.user = mapped.map_err(|_| none)?;
+    Ok(exposed)
+}
+
+fn create_in_driver(queue: &HwQueue, request: &mut Request, handle: &KernelHandle) -> Result<usize, NTSTATUS> {
+    let adapter = queue.adapter();
+    let named = |open: &Arc<OpenAllocation>| {
+        let number = match adapter.personality().ring_handle {
+            RingHandle::Allocation => open.allocation().driver_handle(),
+            RingHandle::DeviceSpecific => open.device_specific(),
+        };
+        core::ptr::with_exposed_provenance_mut(number)
+    };
+    let mut arguments = DXGKARG_CREATEDOORBELL::zeroed();
+    arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(queue.driver_handle());
+    arguments.hDoorbell = handle.raw();
+    if !request.private.is_empty() {
+        // CAST: at most 16 bytes.
+        arguments.PrivateDriverDataSize = request.private.len() as u32;
+        arguments.PrivateDriverData = request.private.as_mut_ptr().cast();
+    }
+    arguments.hRingBuffer = named(&request.ring);
+    arguments.hRingBufferControl = request.control.as_ref().map_or(core::ptr::null_mut(), named);
+    arguments.Flags.set_ResizeRingBufferOperation(request.resize);
+    let pointer = &raw mut arguments;
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateDoorbell(pointer)));
+    if !status.is_success() {
+        return Err(status);
+    }
+    let made = arguments.hDoorbell.expose_provenance();
+    adapter.rules().check(&OBJECT_HANDLE, made != 0 && made as u64 != handle.value(), || {
+        format!("DxgkDdiCreateDoorbell left {made:#x}")
+    });
+    Ok(made)
+}
+
+fn must_succeed(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
+    let fine = status == ntstatus::STATUS_SUCCESS || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    adapter.rules().check(&DB_MUST_SUCCEED, fine, || format!("{ddi}: {status:?}"));
+}
+
+/// `DxgkCbDisconnectDoorbell`.
+pub(crate) mod callbacks {
+    use std::sync::Arc;
+
+    use nt_model::{In, shims};
+    use wddm_abi::{DXGKARGCB_DISCONNECTDOORBELL, NTSTATUS, ntstatus};
+
+    use super::{ABORT, Doorbell, RETRY};
+    use crate::adapter::Adapter;
+    use crate::handle;
+    use crate::interface::{callback_of, record, routines};
+    use crate::rules::interface::CB_DISCONNECT;
+
+    routines! {
+        DISCONNECT = "DxgkCbDisconnectDoorbell"("pArgs") 0..=0;
+    }
+
+    shims! {
+        /// Doorbell callbacks.
+        pub(crate) table CALLBACKS;
+
+        fn DxgkCbDisconnectDoorbell(machine, args: In<[u8; size_of::<DXGKARGCB_DISCONNECTDOORBELL>()]>) -> NTSTATUS {
+            let arguments: DXGKARGCB_DISCONNECTDOORBELL = record(args);
+            let found = find(machine, &arguments);
+            let reason = arguments.DisconnectReason;
+            let fine = found.is_some() && matches!(reason, RETRY | ABORT);
+            machine.rules.check(&CB_DISCONNECT, fine, || {
+                let (queue, doorbell) = (handle::describe(arguments.hHwQueue), handle::describe(arguments.hDoorbell));
+                format!("queue {queue}, doorbell {doorbell}, reason {reason:?}")
+            });
+            let Some((adapter, doorbell)) = found.filter(|_| fine) else { return ntstatus::STATUS_INVALID_PARAMETER };
+            let status = callback_of(&adapter, &DISCONNECT, [args.address() as u64], |_| {
+                doorbell.disconnected_by_driver(reason);
+                ntstatus::STATUS_SUCCESS
+            });
+            status.unwrap_or_else(|status| status)
+        }
+    }
+
+    /// The doorbell, when both handles lead to it.
+    fn find(machine: &nt_model::Machine, arguments: &DXGKARGCB_DISCONNECTDOORBELL) -> Option<(Arc<Adapter>, Arc<Doorbell>)> {
+        let reading = crate::os::shared_of(machine)?.personality().handles.disconnect_doorbell;
+        let ours = reading.takes_dxgkrnl().then(|| handle::doorbell(arguments.hDoorbell)).flatten();
+        let found = ours.filter(|doorbell| doorbell.is_alive()).or_else(|| {
+            let shared = reading.takes_driver().then(|| crate::os::shared_of(machine)).flatten()?;
+            let queues = shared.adapters().into_iter().flat_map(|adapter| adapter.scheduler.queues());
+            let number = arguments.hDoorbell.expose_provenance();
+            queues.filter_map(|queue| queue.doorbell()).find(|doorbell| doorbell.driver_handle() == number)
+        })?;
+        let queue = found.queue();
+        let by_ours = reading.takes_dxgkrnl()
+            && handle::hw_queue(arguments.hHwQueue).is_some_and(|named| Arc::ptr_eq(&named, queue));
+        let by_theirs = reading.takes_driver() && queue.driver_handle() == arguments.hHwQueue.expose_provenance();
+        (by_ours || by_theirs).then(|| (queue.adapter().clone(), found.clone()))
+    }
+}

@@ -1,1 +1,214 @@
-pub(crate) mod native { #[derive(Debug)] pub(crate) struct FenceOnAdapter; #[derive(Debug)] pub(crate) struct LocalFence; }
+//! Fences: values that only grow, and whoever waits for one.
+//!
+//! [`native`] fences have a monitored value that the driver maintains and storage that the model exposes to user mode and
+//! GPU; [`monitored`] ones are those of WDDM 2.0. Both have [`Waiters`]; a [`Wait`] is on one fence or several, for all of
+//! them or any.
+
+pub(crate) mod monitored;
+pub(crate) mod native;
+pub(crate) mod storage;
+pub(crate) mod update;
+pub(crate) mod window;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+
+use nt_model::{Event, Machine};
+use wddm_abi::NTSTATUS;
+
+use crate::adapter::Adapter;
+use crate::sync::{Lock, Rank, Signal};
+
+/// Any fence that a wait or signal can name.
+#[derive(Clone, Debug)]
+pub(crate) enum AnyFence {
+    Native(Arc<native::NativeFence>),
+    Monitored(Arc<monitored::FenceState>),
+}
+
+impl AnyFence {
+    /// The value now.
+    pub(crate) fn value(&self) -> u64 {
+        match self {
+            Self::Native(fence) => fence.value(),
+            Self::Monitored(fence) => fence.value(),
+        }
+    }
+
+    /// Whether a wait for `value` is over.
+    pub(crate) fn has_reached(&self, value: u64) -> bool {
+        match self {
+            Self::Native(fence) => fence.has_reached(value),
+            Self::Monitored(fence) => fence.value() >= value,
+        }
+    }
+
+    /// Signals it on behalf of the CPU, or of a queue whose signal the OS carries out.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    ///
+    /// # Errors
+    /// What the driver returned.
+    pub(crate) fn signal(&self, kernel: &Machine, value: u64) -> Result<(), NTSTATUS> {
+        match self {
+            Self::Native(fence) => fence.signal_from_cpu(kernel, value),
+            Self::Monitored(fence) => {
+                fence.signal(kernel, value);
+                Ok(())
+            }
+        }
+    }
+
+    fn waiters(&self) -> &Waiters {
+        match self {
+            Self::Native(fence) => fence.waiters(),
+            Self::Monitored(fence) => fence.waiters(),
+        }
+    }
+
+    /// Who waits has changed: the monitored value follows, and the current one is looked at again.
+    fn waiters_changed(&self, kernel: &Machine) {
+        match self {
+            Self::Native(fence) => fence.waiters_changed(kernel),
+            Self::Monitored(fence) => fence.rescan(kernel),
+        }
+    }
+}
+
+/// What happens when a wait is over.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// A thread looks again.
+    Thread(Signal),
+    /// An event of user mode is set.
+    Event(Arc<Event>),
+    /// The scheduler looks at its queues.
+    Scheduler(Weak<Adapter>),
+}
+
+/// A wait for one fence or several.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    left: AtomicU32,
+    over: AtomicBool,
+    target: Target,
+}
+
+impl Wait {
+    /// Whether it is over.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// One fence has reached its value.
+    fn reached(&self, kernel: &Machine) {
+        let left = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1));
+        if left == Ok(1) {
+            self.end(kernel);
+        }
+    }
+
+    /// Ends it, reached or not.
+    pub(crate) fn end(&self, kernel: &Machine) {
+        if self.over.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        match &self.target {
+            Target::Thread(signal) => signal.notify(kernel),
+            Target::Event(event) => crate::sync::set(kernel, event),
+            Target::Scheduler(adapter) => {
+                if let Some(adapter) = adapter.upgrade() {
+                    adapter.scheduler.kick(&adapter);
+                }
+            }
+        }
+    }
+
+    /// The signal of a thread that waits.
+    pub(crate) fn signal(&self) -> Option<&Signal> {
+        match &self.target {
+            Target::Thread(signal) => Some(signal),
+            _ => None,
+        }
+    }
+}
+
+/// Begins a wait. It may be over when this returns.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) fn wait_for(kernel: &Machine, fences: &[(AnyFence, u64)], any: bool, target: Target) -> Arc<Wait> {
+    let count = if any { 1 } else { u32::try_from(fences.len()).unwrap_or(u32::MAX) };
+    let wait = Arc::new(Wait { left: AtomicU32::new(count), over: AtomicBool::new(false), target });
+    if fences.is_empty() {
+        wait.end(kernel);
+        return wait;
+    }
+    for (fence, value) in fences {
+        if fence.has_reached(*value) {
+            wait.reached(kernel);
+            continue;
+        }
+        fence.waiters().add(*value, &wait);
+        fence.waiters_changed(kernel);
+    }
+    wait
+}
+
+/// Takes a wait that nobody needs any more off its fences.
+pub(crate) fn cancel(kernel: &Machine, fences: &[(AnyFence, u64)], wait: &Arc<Wait>) {
+    for (fence, _) in fences {
+        if fence.waiters().remove(wait) {
+            fence.waiters_changed(kernel);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Waiter {
+    value: u64,
+    wait: Arc<Wait>,
+}
+
+/// Who waits for one fence.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    list: Lock<Vec<Waiter>>,
+}
+
+impl Waiters {
+    pub(crate) fn new() -> Self {
+        Self { list: Lock::new(Rank::Fence, Vec::new()) }
+    }
+
+    fn add(&self, value: u64, wait: &Arc<Wait>) {
+        self.list.lock().push(Waiter { value, wait: wait.clone() });
+    }
+
+    fn remove(&self, wait: &Arc<Wait>) -> bool {
+        let mut list = self.list.lock();
+        let before = list.len();
+        list.retain(|waiter| !Arc::ptr_eq(&waiter.wait, wait));
+        list.len() != before
+    }
+
+    /// The least value that anybody waits for.
+    pub(crate) fn least(&self) -> Option<u64> {
+        self.list.lock().iter().filter(|waiter| !waiter.wait.is_over()).map(|waiter| waiter.value).min()
+    }
+
+    /// Ends the waits that `reached` says are over. True: there were some.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn release(&self, kernel: &Machine, reached: impl Fn(u64) -> bool) -> bool {
+        let done: Vec<_> = {
+            let mut list = self.list.lock();
+            let (done, left) = std::mem::take(&mut *list).into_iter().partition(|waiter| reached(waiter.value));
+            *list = left;
+            done
+        };
+        for waiter in &done {
+            waiter.wait.reached(kernel);
+        }
+        !done.is_empty()
+    }
+}

@@ -179,6 +179,7 @@ const INDEX_BITS: u32 = 20;
 #[derive(Debug)]
 struct Slot<T> {
     generation: u32,
+    kind: HandleType,
     object: Option<T>,
 }
 
@@ -205,12 +206,13 @@ impl<T: Clone> HandleTable<T> {
         let index = if self.free.len() > KEEP_FREE {
             self.free.pop_front()?
         } else if self.slots.len() < 1 << INDEX_BITS {
-            self.slots.push(Slot { generation: 0, object: None });
+            self.slots.push(Slot { generation: 0, kind, object: None });
             u32::try_from(self.slots.len() - 1).ok()?
         } else {
             self.free.pop_front()?
         };
         let slot = self.slots.get_mut(index as usize)?;
+        slot.kind = kind;
         slot.object = Some(object);
         Some(compose(index, slot.generation, kind))
     }
@@ -224,7 +226,7 @@ impl<T: Clone> HandleTable<T> {
     pub(crate) fn remove(&mut self, handle: D3DKMT_HANDLE, kind: HandleType) -> Option<T> {
         let (index, generation, found) = decompose(handle);
         let slot = self.slots.get_mut(index as usize)?;
-        if slot.generation != generation || found != kind as u32 {
+        if slot.generation != generation || slot.kind != kind || found != kind as u32 {
             return None;
         }
         let object = slot.object.take()?;
@@ -236,12 +238,23 @@ impl<T: Clone> HandleTable<T> {
     fn slot(&self, handle: D3DKMT_HANDLE, kind: HandleType) -> Option<&Slot<T>> {
         let (index, generation, found) = decompose(handle);
         let slot = self.slots.get(index as usize)?;
-        (slot.generation == generation && found == kind as u32).then_some(slot)
+        (slot.generation == generation && slot.kind == kind && found == kind as u32).then_some(slot)
     }
 
     /// Every object.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.object.as_ref())
+    }
+
+    /// Every object with its handle.
+    pub(crate) fn entries(&self) -> Vec<(D3DKMT_HANDLE, T)> {
+        let mut entries = Vec::new();
+        for (index, slot) in self.slots.iter().enumerate() {
+            if let (Some(object), Ok(index)) = (&slot.object, u32::try_from(index)) {
+                entries.push((compose(index, slot.generation, slot.kind), object.clone()));
+            }
+        }
+        entries
     }
 
     /// How many objects.

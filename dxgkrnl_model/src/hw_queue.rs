@@ -1,2 +1,711 @@
-#[derive(Debug)] pub(crate) struct HwContext;
-#[derive(Debug)] pub(crate) struct HwQueue;
+//! Hardware contexts and queues.
+//!
+//! A queue is made for user-mode submission (doorbells, logs, a native progress fence) or for kernel-mode submission
+//! (buffers, waits and signals through the OS); each refuses the other's way in.
+//!
+//! Source: articles user-mode-work-submission, native-gpu-fence-objects; DDI pages of the functions; B81-B89.
+//!
+//! Chosen: a context is created resumed, gets its root page table and then its scheduling properties (normal band). The
+//! progress fence of a user-mode queue is native; that of a kernel-mode queue is native where the driver has native fences.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use wddm_abi::{
+    D3DDDI_CREATEHWQUEUEFLAGS, D3DDDI_NATIVEFENCE_TYPE, D3DKMT_HANDLE, DXGK_SCHEDULING_PRIORITY_BAND,
+    DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_RESUMECONTEXT, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,
+    DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT, NTSTATUS, Plain, ntstatus,
+};
+
+use crate::adapter::Adapter;
+use crate::ddi::{self, call_ddi};
+use crate::device::{Device, DeviceState};
+use crate::doorbell::Doorbell;
+use crate::fence::monitored::MonitoredFence;
+use crate::fence::native::{LocalFence, PRIVATE_SIZE, Request};
+use crate::fence::{AnyFence, Target, Wait, wait_for};
+use crate::fence_log::FenceLog;
+use crate::handle::{HandleType, KernelHandle, KernelObject};
+use crate::personality::ProgressFenceHandle;
+use crate::process::{ProcessInner, UserObject, judge_destroy};
+use crate::rules::paging::{HW_SUBMIT_STATUS, OBJECT_HANDLE};
+use crate::rules::queue::SUSPEND_STATUS;
+use crate::sync::{Lock, Rank, Signal};
+use crate::vidsch::command::{Commands, Submission};
+use crate::vidsch::judge_resume;
+
+/// First suspend fence.
+const FIRST_SUSPEND_FENCE: u64 = 0x5_0000_0001;
+
+#[derive(Debug)]
+struct Suspension {
+    next: u64,
+    /// The fence that the driver has to acknowledge.
+    awaited: Option<u64>,
+    suspended: bool,
+}
+
+/// A hardware context.
+#[derive(Debug)]
+pub(crate) struct HwContext {
+    device: Arc<Device>,
+    node: u32,
+    handle: KernelHandle,
+    driver: AtomicUsize,
+    suspension: Lock<Suspension>,
+    /// A suspension was acknowledged.
+    pub(crate) changed: Signal,
+    queues: Lock<Vec<Weak<HwQueue>>>,
+    /// The driver said that its engine's reset has ended it.
+    invalidated: AtomicBool,
+}
+
+/// How a suspension began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suspend {
+    /// The driver will acknowledge this fence.
+    Pending(u64),
+    /// It is suspended.
+    Done,
+    /// The driver failed.
+    Failed,
+}
+
+impl HwContext {
+    /// Makes a context.
+    ///
+    /// # Errors
+    /// What the driver returned.
+    pub(crate) fn create(
+        device: &Arc<Device>,
+        node: u32,
+        affinity: u32,
+        flags: u32,
+        private: &mut [u8],
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let adapter = device.adapter();
+        let handle = KernelHandle::reserve();
+        let mut arguments = DXGKARG_CREATEHWCONTEXT::zeroed();
+        arguments.hHwContext = handle.raw();
+        arguments.NodeOrdinal = node;
+        arguments.EngineAffinity = affinity;
+        arguments.Flags.Value = flags;
+        if !private.is_empty() {
+            arguments.pPrivateDriverData = private.as_mut_ptr().cast();
+            // CAST: limited by the thunk.
+            arguments.PrivateDriverDataSize = private.len() as u32;
+        }
+        let owner = core::ptr::with_exposed_provenance_mut(device.driver_handle());
+        let pointer = &raw mut arguments;
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateHwContext(owner, pointer)));
+        if !status.is_success() {
+            return Err(status);
+        }
+        let made = arguments.hHwContext;
+        judge_handle(adapter, "DxgkDdiCreateHwContext", made.expose_provenance(), &handle);
+        let context = Arc::new(Self {
+            device: device.clone(),
+            node,
+            handle,
+            driver: AtomicUsize::new(made.expose_provenance()),
+            suspension: Lock::new(
+                Rank::Node,
+                Suspension { next: FIRST_SUSPEND_FENCE, awaited: None, suspended: false },
+            ),
+            changed: Signal::new(),
+            queues: Lock::new(Rank::Registry, Vec::new()),
+            invalidated: AtomicBool::new(false),
+        });
+        context.handle.bind(KernelObject::HwContext(Arc::downgrade(&context)));
+        device.add_hw_context(&context);
+        crate::context::set_root(device, context.driver_handle());
+        context.set_properties();
+        Ok(context)
+    }
+
+    fn set_properties(&self) {
+        let adapter = self.device.adapter();
+        let mut arguments = DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES::zeroed();
+        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.priorityBand = DXGK_SCHEDULING_PRIORITY_BAND::DXGK_SCHEDULING_PRIORITY_BAND_NORMAL;
+        arguments.quantum = 400_000;
+        arguments.gracePeriodSamePriority = 100_000;
+        arguments.gracePeriodLowerPriority = 100_000;
+        let (miniport, pointer) = (adapter.context(), &raw const arguments);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiSetContextSchedulingProperties(miniport, pointer)));
+        judge_resume(adapter, "DxgkDdiSetContextSchedulingProperties", status);
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn node(&self) -> u32 {
+        self.node
+    }
+
+    /// The driver's handle, as a number; 0 once it is destroyed.
+    pub(crate) fn driver_handle(&self) -> usize {
+        self.driver.load(Ordering::Acquire)
+    }
+
+    /// Whether the driver has not been told to destroy it.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.driver_handle() != 0
+    }
+
+    /// Live queues.
+    pub(crate) fn queues(&self) -> Vec<Arc<HwQueue>> {
+        self.queues.lock().iter().filter_map(Weak::upgrade).filter(|queue| queue.is_alive()).collect()
+    }
+
+    /// Whether the driver owes this acknowledgement.
+    pub(crate) fn is_awaited(&self, fence: u64) -> bool {
+        self.suspension.lock().awaited == Some(fence)
+    }
+
+    /// Whether it owes any.
+    pub(crate) fn is_suspending(&self) -> bool {
+        self.suspension.lock().awaited.is_some()
+    }
+
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspension.lock().suspended
+    }
+
+    /// The driver acknowledged.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn acknowledged(&self, fence: u64) {
+        {
+            let mut suspension = self.suspension.lock();
+            if suspension.awaited != Some(fence) {
+                return;
+            }
+            suspension.awaited = None;
+            suspension.suspended = true;
+        }
+        let adapter = self.device.adapter();
+        self.changed.notify(adapter.kernel());
+        adapter.scheduler.kick(adapter);
+    }
+
+    /// Asks the driver to take the context off its run list.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn suspend(&self) -> Suspend {
+        let fence = {
+            let mut suspension = self.suspension.lock();
+            if suspension.suspended {
+                return Suspend::Done;
+            }
+            if let Some(fence) = suspension.awaited {
+                return Suspend::Pending(fence);
+            }
+            let fence = suspension.next;
+            suspension.next += 1;
+            // Before the call: the driver may acknowledge inside.
+            suspension.awaited = Some(fence);
+            fence
+        };
+        let adapter = self.device.adapter();
+        let mut arguments = DXGKARG_SUSPENDCONTEXT::zeroed();
+        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.contextSuspendFence = fence;
+        let (miniport, pointer) = (adapter.context(), &raw const arguments);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiSuspendContext(miniport, pointer)));
+        let fine = matches!(
+            status,
+            ntstatus::STATUS_SUCCESS | ntstatus::STATUS_PENDING | ntstatus::STATUS_SYSTEM_SHUTDOWN
+        );
+        adapter.rules().check(&SUSPEND_STATUS, fine, || format!("{status:?}"));
+        match status {
+            ntstatus::STATUS_PENDING => Suspend::Pending(fence),
+            ntstatus::STATUS_SUCCESS => {
+                let mut suspension = self.suspension.lock();
+                suspension.awaited = None;
+                suspension.suspended = true;
+                Suspend::Done
+            }
+            _ => {
+                self.suspension.lock().awaited = None;
+                Suspend::Failed
+            }
+        }
+    }
+
+    /// Lets the driver schedule it again.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn resume(&self) {
+        {
+            let mut suspension = self.suspension.lock();
+            if !suspension.suspended {
+                return;
+            }
+            suspension.suspended = false;
+        }
+        let adapter = self.device.adapter();
+        let mut arguments = DXGKARG_RESUMECONTEXT::zeroed();
+        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        let (miniport, pointer) = (adapter.context(), &raw const arguments);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiResumeContext(miniport, pointer)));
+        judge_resume(adapter, "DxgkDdiResumeContext", status);
+    }
+
+    /// A reset has ended it.
+    pub(crate) fn invalidate(&self) {
+        self.invalidated.store(true, Ordering::Release);
+        let mut suspension = self.suspension.lock();
+        suspension.awaited = None;
+    }
+
+    /// Its device is lost: off the run list (waiting for the acknowledgement for at most the TDR delay), doorbells gone
+    /// for good.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn abort(self: &Arc<Self>) {
+        let adapter = self.device.adapter();
+        if adapter.is_working()
+            && self.is_alive()
+            && !self.invalidated.load(Ordering::Acquire)
+            && !adapter.tdr.is_resetting(self.node)
+            && matches!(self.suspend(), Suspend::Pending(_))
+        {
+            crate::tdr::await_suspension(adapter, self);
+        }
+        for queue in self.queues() {
+            queue.abort();
+        }
+    }
+
+    /// `DxgkDdiDestroyHwContext`. A second call does nothing.
+    pub(crate) fn destroy(&self) {
+        let driver = self.driver.swap(0, Ordering::AcqRel);
+        if driver == 0 {
+            return;
+        }
+        let handle = core::ptr::with_exposed_provenance_mut(driver);
+        let adapter = self.device.adapter();
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwContext(handle)));
+        judge_destroy(adapter, "DxgkDdiDestroyHwContext", status);
+    }
+}
+
+fn judge_handle(adapter: &Adapter, ddi: &str, made: usize, ours: &KernelHandle) {
+    let fine = made != 0 && made as u64 != ours.value();
+    adapter.rules().check(&OBJECT_HANDLE, fine, || format!("{ddi} left {made:#x}"));
+}
+
+/// The fence that says how far a queue is.
+#[derive(Clone, Debug)]
+pub(crate) enum Progress {
+    Native(Arc<LocalFence>),
+    Monitored(Arc<MonitoredFence>),
+}
+
+impl Progress {
+    fn fence(&self) -> AnyFence {
+        match self {
+            Self::Native(fence) => AnyFence::Native(fence.fence().clone()),
+            Self::Monitored(fence) => AnyFence::Monitored(fence.state().clone()),
+        }
+    }
+
+    /// The value now.
+    pub(crate) fn value(&self) -> u64 {
+        self.fence().value()
+    }
+
+    fn kernel_address(&self) -> usize {
+        match self {
+            Self::Native(fence) => fence.fence().slot().current(),
+            Self::Monitored(fence) => fence.state().address(),
+        }
+    }
+
+    /// User and GPU address.
+    pub(crate) fn addresses(&self) -> (usize, u64) {
+        match self {
+            Self::Native(fence) => (fence.addresses().user, fence.addresses().current),
+            Self::Monitored(fence) => (fence.view().user, fence.view().gpu),
+        }
+    }
+}
+
+/// A buffer of a kernel-mode queue that the driver has.
+#[derive(Debug)]
+struct Flight {
+    progress: u64,
+    wait: Option<Arc<Wait>>,
+}
+
+/// A hardware queue.
+#[derive(Debug)]
+pub(crate) struct HwQueue {
+    context: Arc<HwContext>,
+    handle: KernelHandle,
+    driver: AtomicUsize,
+    flags: D3DDDI_CREATEHWQUEUEFLAGS,
+    progress: Progress,
+    progress_handle: AtomicU32,
+    user_handle: AtomicU32,
+    log: FenceLog,
+    doorbell: Lock<Option<Weak<Doorbell>>>,
+    commands: Commands,
+    flights: Lock<Vec<Flight>>,
+    /// What the watch saw last: last queued value, progress, since when.
+    pub(crate) watch: Lock<crate::tdr::QueueWatch>,
+    /// The process and the handle of the progress fence, which goes with the queue.
+    process: Weak<ProcessInner>,
+}
+
+impl HwQueue {
+    /// Makes a queue and its progress fence.
+    ///
+    /// # Errors
+    /// What the driver returned; STATUS_NOT_SUPPORTED for user-mode submission on a node without it.
+    pub(crate) fn create(
+        process: &Arc<ProcessInner>,
+        context: &Arc<HwContext>,
+        flags: D3DDDI_CREATEHWQUEUEFLAGS,
+        private: &mut [u8],
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let device = context.device();
+        let adapter = device.adapter();
+        let caps = adapter.known_caps();
+        let mut flags = flags;
+        let node = caps.node(context.node()).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
+        if flags.UserModeSubmission() && !node.takes_user_mode_work() {
+            return Err(ntstatus::STATUS_NOT_SUPPORTED);
+        }
+        let native = caps.has_native_fences();
+        flags.set_NativeProgressFence(native);
+        let progress = if native {
+            Progress::Native(LocalFence::create(device, &mut progress_request())?)
+        } else {
+            Progress::Monitored(MonitoredFence::create(process, device, 0)?)
+        };
+        let object = match &progress {
+            Progress::Native(fence) => UserObject::Native(fence.clone()),
+            Progress::Monitored(fence) => UserObject::Monitored(fence.clone()),
+        };
+        let progress_handle = process.insert(object).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        match Self::create_in_driver(process, context, flags, &progress, progress_handle, private) {
+            Ok(queue) => Ok(queue),
+            Err(status) => {
+                let kind = if native { HandleType::NativeFence } else { HandleType::SyncObject };
+                let removed = process.remove(progress_handle, kind);
+                drop(removed);
+                match &progress {
+                    Progress::Native(fence) => fence.destroy(),
+                    Progress::Monitored(fence) => fence.destroy(),
+                }
+                Err(status)
+            }
+        }
+    }
+
+    fn create_in_driver(
+        process: &Arc<ProcessInner>,
+        context: &Arc<HwContext>,
+        flags: D3DDDI_CREATEHWQUEUEFLAGS,
+        progress: &Progress,
+        progress_handle: D3DKMT_HANDLE,
+        private: &mut [u8],
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let adapter = context.device().adapter();
+        let handle = KernelHandle::reserve();
+        let mut record = QueueRecord { record: DXGKARG_CREATEHWQUEUE::zeroed(), appended: 0 };
+        let arguments = &mut record.record;
+        arguments.hHwQueue = handle.raw();
+        arguments.Flags = flags;
+        if !private.is_empty() {
+            arguments.pPrivateDriverData = private.as_mut_ptr().cast();
+            // CAST: limited by the thunk.
+            arguments.PrivateDriverDataSize = private.len() as u32;
+        }
+        arguments.hHwQueueProgressFence = progress_handle;
+        arguments.HwQueueProgressFenceCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(progress.kernel_address());
+        arguments.HwQueueProgressFenceGPUVirtualAddress = progress.addresses().1;
+        if let Progress::Native(fence) = progress {
+            record.name_fence(adapter.personality().progress_fence_handle, fence.on().driver_handle() as u64);
+        }
+        let owner = core::ptr::with_exposed_provenance_mut(context.driver_handle());
+        let pointer = (&raw mut record).cast::<DXGKARG_CREATEHWQUEUE>();
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateHwQueue(owner, pointer)));
+        if !status.is_success() {
+            return Err(status);
+        }
+        let made = record.record.hHwQueue;
+        judge_handle(adapter, "DxgkDdiCreateHwQueue", made.expose_provenance(), &handle);
+        let queue = Arc::new(Self {
+            context: context.clone(),
+            handle,
+            driver: AtomicUsize::new(made.expose_provenance()),
+            flags,
+            progress: progress.clone(),
+            progress_handle: AtomicU32::new(progress_handle),
+            user_handle: AtomicU32::new(0),
+            log: FenceLog::new(),
+            doorbell: Lock::new(Rank::Registry, None),
+            commands: Commands::new(),
+            flights: Lock::new(Rank::Object, Vec::new()),
+            watch: Lock::new(Rank::Log, crate::tdr::QueueWatch::default()),
+            process: Arc::downgrade(process),
+        });
+        queue.handle.bind(KernelObject::HwQueue(Arc::downgrade(&queue)));
+        context.queues.lock().push(Arc::downgrade(&queue));
+        adapter.scheduler.add_queue(&queue);
+        if queue.is_user_mode()
+            && let Err(status) = queue.log.create(&queue)
+        {
+            queue.destroy_in_driver();
+            return Err(status);
+        }
+        Ok(queue)
+    }
+
+    pub(crate) fn context(&self) -> &Arc<HwContext> {
+        &self.context
+    }
+
+    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
+        self.context.device().adapter()
+    }
+
+    /// The driver's handle, as a number; 0 once it is destroyed.
+    pub(crate) fn driver_handle(&self) -> usize {
+        self.driver.load(Ordering::Acquire)
+    }
+
+    /// Whether the driver has not been told to destroy it.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.driver_handle() != 0
+    }
+
+    /// Whether work comes through doorbells.
+    pub(crate) fn is_user_mode(&self) -> bool {
+        self.flags.UserModeSubmission()
+    }
+
+    /// Whether the watch leaves it alone.
+    pub(crate) fn is_unwatched(&self) -> bool {
+        self.flags.DisableGpuTimeout()
+    }
+
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// User mode's handle of the progress fence.
+    pub(crate) fn progress_handle(&self) -> D3DKMT_HANDLE {
+        self.progress_handle.load(Ordering::Acquire)
+    }
+
+    /// User mode's handle.
+    pub(crate) fn user_handle(&self) -> D3DKMT_HANDLE {
+        self.user_handle.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_user_handle(&self, handle: D3DKMT_HANDLE) {
+        self.user_handle.store(handle, Ordering::Release);
+    }
+
+    pub(crate) fn log(&self) -> &FenceLog {
+        &self.log
+    }
+
+    pub(crate) fn commands(&self) -> &Commands {
+        &self.commands
+    }
+
+    /// Its doorbell, if it has one.
+    pub(crate) fn doorbell(&self) -> Option<Arc<Doorbell>> {
+        self.doorbell.lock().as_ref().and_then(Weak::upgrade).filter(|doorbell| doorbell.is_alive())
+    }
+
+    pub(crate) fn set_doorbell(&self, doorbell: &Arc<Doorbell>) {
+        *self.doorbell.lock() = Some(Arc::downgrade(doorbell));
+    }
+
+    /// The value that its progress fence has when everything that was queued is done.
+    pub(crate) fn last_queued(&self) -> u64 {
+        if self.is_user_mode() {
+            return self.doorbell().map_or(0, |doorbell| doorbell.last_queued());
+        }
+        self.flights.lock().iter().map(|flight| flight.progress).max().unwrap_or(0)
+    }
+
+    /// Submits what can be. On the scheduler's worker.
+    pub(crate) fn pump(self: &Arc<Self>, adapter: &Arc<Adapter>) {
+        if self.is_user_mode() {
+            return;
+        }
+        self.retire();
+        let limit = match adapter.known_caps().node(self.context.node()).map_or(0, |node| node.max_in_flight()) {
+            0 => u32::MAX as usize,
+            limit => limit as usize,
+        };
+        let has_room = || {
+            let reset = adapter.tdr.is_resetting(self.context.node());
+            !reset && !self.context.is_suspended() && !self.context.is_suspending() && self.flights.lock().len() < limit
+        };
+        self.commands.pump(adapter, has_room, |submission| self.submit(adapter, &submission));
+    }
+
+    /// Notes what the progress fence says is done.
+    fn retire(&self) {
+        let value = self.progress.value();
+        let always = match &self.progress {
+            Progress::Native(fence) => fence.fence().is_always_signaled(),
+            Progress::Monitored(_) => false,
+        };
+        let done = {
+            let mut flights = self.flights.lock();
+            let before = flights.len();
+            flights.retain(|flight| flight.progress > value && !always);
+            before - flights.len()
+        };
+        for _ in 0..done {
+            self.commands.completed(self.adapter().kernel());
+        }
+    }
+
+    fn submit(self: &Arc<Self>, adapter: &Arc<Adapter>, submission: &Submission) {
+        // The scheduler is woken when the fence gets there. Entered before the call: it may be done inside.
+        self.flights.lock().push(Flight { progress: submission.progress, wait: None });
+        let fences = [(self.progress.fence(), submission.progress)];
+        let wait = wait_for(adapter.kernel(), &fences, false, Target::Scheduler(Arc::downgrade(adapter)));
+        if let Some(flight) = self.flights.lock().iter_mut().find(|flight| flight.progress == submission.progress) {
+            flight.wait = Some(wait);
+        }
+        let mut arguments = DXGKARG_SUBMITCOMMANDTOHWQUEUE::zeroed();
+        arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.HwQueueProgressFenceId = submission.progress;
+        arguments.DmaBufferVirtualAddress = submission.address;
+        arguments.DmaBufferSize = submission.size;
+        arguments.DmaBufferPrivateDataSize = submission.private_size;
+        arguments.pDmaBufferPrivateData = submission.private.as_ptr().cast_mut().cast();
+        arguments.HwQueueProgressFenceGpuVa = self.progress.addresses().1;
+        arguments.HwQueueProgressFenceCpuVa = core::ptr::with_exposed_provenance_mut(self.progress.kernel_address());
+        adapter.shared().counters.kernel_submission();
+        let (miniport, pointer) = (adapter.context(), &raw const arguments);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiSubmitCommandToHwQueue(miniport, pointer)));
+        let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+        adapter.rules().check(&HW_SUBMIT_STATUS, status.is_success() || stopped, || {
+            format!("progress {:#x}: {status:?}", submission.progress)
+        });
+        if !status.is_success() {
+            self.flights.lock().retain(|flight| flight.progress != submission.progress);
+            self.commands.completed(adapter.kernel());
+            self.context.device().fail(DeviceState::DmaFault);
+        }
+    }
+
+    /// Waits until everything that was queued is done, or the device fails. Doorbells go first.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn drain(self: &Arc<Self>) {
+        let adapter = self.adapter();
+        if let Some(doorbell) = self.doorbell() {
+            doorbell.disconnect(wddm_abi::D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
+        }
+        if self.is_user_mode() {
+            let wanted = self.last_queued();
+            let fences = [(self.progress.fence(), wanted)];
+            let wait = wait_for(adapter.kernel(), &fences, false, Target::Thread(Signal::new()));
+            if let Some(signal) = wait.signal() {
+                signal.wait_for(adapter.kernel(), None, || {
+                    (wait.is_over() || self.context.device().usable().is_err() || !adapter.is_working()).then_some(())
+                });
+            }
+            crate::fence::cancel(adapter.kernel(), &fences, &wait);
+        } else {
+            self.commands.changed.wait_for(adapter.kernel(), None, || {
+                (self.commands.is_idle() || self.context.device().usable().is_err() || !adapter.is_working()).then_some(())
+            });
+        }
+    }
+
+    /// Its device is lost.
+    fn abort(&self) {
+        self.commands.drop_all();
+        let old = std::mem::take(&mut *self.flights.lock());
+        drop(old);
+        if let Some(doorbell) = self.doorbell() {
+            doorbell.disconnect(wddm_abi::D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_ABORT);
+        }
+    }
+
+    /// The handle is gone. A second call does nothing.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn destroy(self: &Arc<Self>) {
+        if !self.is_alive() {
+            return;
+        }
+        self.commands.drop_all();
+        if self.is_user_mode() && self.adapter().is_working() {
+            crate::fence_log::collect_from(self.adapter(), std::slice::from_ref(self));
+        }
+        self.destroy_in_driver();
+        self.log.destroy(self);
+        let handle = self.progress_handle();
+        if let Some(process) = self.process.upgrade() {
+            match &self.progress {
+                Progress::Native(fence) => {
+                    let removed = process.remove(handle, HandleType::NativeFence);
+                    fence.destroy();
+                    drop(removed);
+                }
+                Progress::Monitored(fence) => {
+                    let removed = process.remove(handle, HandleType::SyncObject);
+                    fence.destroy();
+                    drop(removed);
+                }
+            }
+        }
+    }
+
+    fn destroy_in_driver(&self) {
+        let driver = self.driver.swap(0, Ordering::AcqRel);
+        if driver == 0 {
+            return;
+        }
+        let handle = core::ptr::with_exposed_provenance_mut(driver);
+        let adapter = self.adapter();
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwQueue(handle)));
+        judge_destroy(adapter, "DxgkDdiDestroyHwQueue", status);
+    }
+}
+
+/// `DXGKARG_CREATEHWQUEUE` with eight bytes behind it.
+#[repr(C)]
+struct QueueRecord {
+    record: DXGKARG_CREATEHWQUEUE,
+    appended: u64,
+}
+
+impl QueueRecord {
+    /// Names the native fence where the personality has it.
+    fn name_fence(&mut self, place: ProgressFenceHandle, handle: u64) {
+        match place {
+            ProgressFenceHandle::At24 => {
+                self.record.as_bytes_mut()[24..32].copy_from_slice(&handle.to_le_bytes());
+            }
+            ProgressFenceHandle::At48 => self.appended = handle,
+            ProgressFenceHandle::Nowhere => self.record.hHwQueueProgressFence = 0,
+        }
+    }
+}
+
+fn progress_request() -> Request {
+    Request {
+        kind: D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT,
+        initial: 0,
+        shared: false,
+        cross_adapter: false,
+        private: [0; PRIVATE_SIZE],
+    }
+}

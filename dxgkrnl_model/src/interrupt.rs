@@ -5,8 +5,7 @@
 //! (arrays too), judges it at once, and appends it to a bounded list per node; the list is worked off inside
 //! `DxgkCbNotifyDpc`.
 //!
-//! Chosen: a list that is full folds further signals into "scan everything on this node", and completions into the latest
-//! one; nothing else is ever dropped (that the list is bounded is inferred from ETW event 556, B97). Work found by
+//! Chosen: a list that is full folds further fence signals into "scan everything"; nothing else is ever dropped (that the list is bounded is inferred from ETW event 556, B97). Work found by
 //! `DxgkCbNotifyDpc` is done inside that call, at DISPATCH_LEVEL, before it returns; a driver that holds a lock of its own
 //! across the call therefore meets its own DDIs there.
 
@@ -155,9 +154,7 @@ impl Interrupts {
                 list.scan_native = true;
                 list.scan_monitored |= legacy;
             }
-            Notice::Monitored => list.scan_monitored = true,
-            // A later completion says all that earlier ones say.
-            completed => list.notices.push(completed),
+            _ => list.scan_monitored = true,
         }
     }
 

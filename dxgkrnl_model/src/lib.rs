@@ -10,6 +10,7 @@ pub mod driver;
 mod edu;
 pub mod features;
 mod fence;
+mod fence_log;
 pub mod handle;
 mod hw_queue;
 mod interface;

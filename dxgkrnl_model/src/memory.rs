@@ -1,6 +1,335 @@
-use std::sync::Arc; use crate::adapter::{Adapter, caps::Caps};
-pub(crate) mod allocation { use std::sync::Arc; #[derive(Debug)] pub(crate) struct OpenAllocation; #[derive(Debug)] pub(crate) struct Allocation;
-impl OpenAllocation { pub(crate) fn device_specific(&self) -> usize {0} pub(crate) fn allocation(&self) -> &Arc<Allocation> {todo!()} pub(crate) fn resource_handle(&self) -> u32 {0} }
-impl Allocation { pub(crate) fn driver_handle(&self) -> usize {0} } }
-#[derive(Debug)] pub(crate) struct VidMm;
-impl VidMm { pub(crate) fn new() -> Self { Self } pub(crate) fn start(&self, _: &Arc<Adapter>, _: &Arc<Caps>) -> Result<(), wddm_abi::NTSTATUS> {Ok(())} pub(crate) fn stop(&self, _: &Arc<Adapter>) {} }
+//! VidMm: memory of one adapter. Segments, page tables, the paging process, allocations and their residency.
+//!
+//! Everything that needs the paging node is a job of one worker thread per adapter. A job that is posted later is done
+//! later; so a paging queue's fence, signalled by a job behind its operations, says that they are done.
+
+pub(crate) mod allocation;
+pub(crate) mod page_table;
+pub(crate) mod pages;
+pub(crate) mod paging;
+pub(crate) mod paging_queue;
+pub(crate) mod residency;
+mod segment;
+pub(crate) mod space;
+mod system;
+pub(crate) mod va;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use nt_model::{PageObject, Thread};
+use wddm_abi::NTSTATUS;
+
+use crate::adapter::Adapter;
+use crate::adapter::caps::Caps;
+use crate::process::ProcessAdapter;
+use crate::sync::{Lock, Rank, Signal};
+use page_table::{Purpose, TableMemory};
+use pages::PagePool;
+use paging::{Pager, PagingError};
+use segment::SegmentSpace;
+use space::Content;
+use va::{PAGE, Protection, Use, Wanted};
+
+/// Work of the paging worker.
+pub(crate) type Job = Box<dyn FnOnce(&Arc<Adapter>, &Arc<Manager>) + Send>;
+
+/// VidMm of an adapter: nothing until it is started.
+#[derive(Debug)]
+pub(crate) struct VidMm {
+    manager: Lock<Option<Arc<Manager>>>,
+    system_context: AtomicUsize,
+}
+
+/// VidMm of a started adapter.
+pub(crate) struct Manager {
+    pub(crate) caps: Arc<Caps>,
+    pub(crate) pool: PagePool,
+    pub(crate) pager: Pager,
+    segments: Lock<Vec<SegmentSpace>>,
+    system: Lock<Option<Arc<ProcessAdapter>>>,
+    /// CPU mappings of memory that segments lie in, by the object's number.
+    segment_maps: Lock<BTreeMap<u64, (Arc<PageObject>, usize)>>,
+    jobs: Lock<VecDeque<Job>>,
+    changed: Signal,
+    stopping: AtomicBool,
+    running: AtomicBool,
+    thread: Lock<Option<Arc<Thread>>>,
+    dummy: Lock<Option<pages::Page>>,
+}
+
+impl std::fmt::Debug for Manager {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Manager").finish_non_exhaustive()
+    }
+}
+
+impl VidMm {
+    pub(crate) fn new() -> Self {
+        Self { manager: Lock::new(Rank::Log, None), system_context: AtomicUsize::new(0) }
+    }
+
+    /// The manager of a started adapter.
+    pub(crate) fn manager(&self) -> Option<Arc<Manager>> {
+        self.manager.lock().clone()
+    }
+
+    /// The driver's handle of the system context; 0 before there is one.
+    pub(crate) fn system_context(&self) -> usize {
+        self.system_context.load(Ordering::Acquire)
+    }
+
+    /// Makes the paging process and starts the worker.
+    ///
+    /// # Errors
+    /// What a driver's function returned.
+    pub(crate) fn start(&self, adapter: &Arc<Adapter>, caps: &Arc<Caps>) -> Result<(), NTSTATUS> {
+        let kernel = adapter.kernel();
+        let manager = Arc::new(Manager {
+            caps: caps.clone(),
+            pool: PagePool::new(kernel, adapter.personality().contiguous_pages),
+            pager: Pager::new(
+                adapter.personality().faults.paging_buffer_size.unwrap_or(caps.paging_buffer_size) as usize,
+            ),
+            segments: Lock::new(Rank::Log, caps.segments.iter().map(|segment| SegmentSpace::new(*segment)).collect()),
+            system: Lock::new(Rank::Log, None),
+            segment_maps: Lock::new(Rank::Registry, BTreeMap::new()),
+            jobs: Lock::new(Rank::Log, VecDeque::new()),
+            changed: Signal::new(),
+            stopping: AtomicBool::new(false),
+            running: AtomicBool::new(false),
+            thread: Lock::new(Rank::Log, None),
+            dummy: Lock::new(Rank::Log, None),
+        });
+        *self.manager.lock() = Some(manager.clone());
+        let system = system::create(adapter, &manager, &self.system_context)?;
+        *manager.system.lock() = system;
+        manager.running.store(true, Ordering::Release);
+        let (weak, worker) = (Arc::downgrade(adapter), manager.clone());
+        let thread = kernel.spawn_system_thread("VidMm worker", move || worker.work(&weak));
+        *manager.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Ends the worker and takes down the paging process. Processes have left the adapter before.
+    pub(crate) fn stop(&self, adapter: &Arc<Adapter>) {
+        let Some(manager) = self.manager() else { return };
+        manager.stopping.store(true, Ordering::Release);
+        manager.changed.notify(adapter.kernel());
+        let thread = manager.thread.lock().take();
+        if let Some(thread) = thread {
+            adapter.kernel().wait_for_object(thread.header(), None);
+        }
+        manager.running.store(false, Ordering::Release);
+        let system = manager.system.lock().take();
+        system::destroy(adapter, &manager, system, &self.system_context);
+        manager.pager.clear();
+        let maps = std::mem::take(&mut *manager.segment_maps.lock());
+        for (_, address) in maps.into_values() {
+            adapter.kernel().unmap_for_model(address);
+        }
+        let old = self.manager.lock().take();
+        drop(old);
+    }
+}
+
+impl Manager {
+    /// The worker has been started: tables of the paging process change through the GPU.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.load(Ordering::Acquire)
+    }
+
+    /// The paging process.
+    pub(crate) fn system(&self) -> Option<Arc<ProcessAdapter>> {
+        self.system.lock().clone()
+    }
+
+    fn work(self: &Arc<Self>, adapter: &std::sync::Weak<Adapter>) {
+        loop {
+            let Some(adapter) = adapter.upgrade() else { return };
+            let next = self.changed.wait_for(adapter.kernel(), None, || {
+                let job = self.jobs.lock().pop_front();
+                match job {
+                    Some(job) => Some(Some(job)),
+                    None => self.stopping.load(Ordering::Acquire).then_some(None),
+                }
+            });
+            match next.flatten() {
+                Some(job) => job(&adapter, self),
+                None => return,
+            }
+        }
+    }
+
+    /// Adds a job behind all others.
+    pub(crate) fn post(&self, adapter: &Adapter, job: Job) {
+        self.enqueue(job);
+        self.wake(adapter);
+    }
+
+    /// [`post`](Self::post) in two steps, for whoever holds a lock over the first.
+    fn enqueue(&self, job: Job) {
+        self.jobs.lock().push_back(job);
+    }
+
+    fn wake(&self, adapter: &Adapter) {
+        self.changed.notify(adapter.kernel());
+    }
+
+    /// Does something on the worker, behind all jobs, and waits for it. `None`: the machine has stopped.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn run_on_worker<R: Send + 'static>(
+        &self,
+        adapter: &Arc<Adapter>,
+        f: impl FnOnce(&Arc<Adapter>, &Arc<Manager>) -> R + Send + 'static,
+    ) -> Option<R> {
+        let slot = Arc::new((Lock::new(Rank::Log, None), Signal::new()));
+        let answer = slot.clone();
+        self.post(
+            adapter,
+            Box::new(move |adapter, manager| {
+                let result = f(adapter, manager);
+                *answer.0.lock() = Some(result);
+                answer.1.notify(adapter.kernel());
+            }),
+        );
+        slot.1.wait_for(adapter.kernel(), None, || slot.0.lock().take())
+    }
+
+    /// Room in a segment: its address for the GPU, its offset.
+    pub(crate) fn allocate_in_segment(&self, id: u32, size: u64, alignment: u64, from_end: bool) -> Option<(u64, u64)> {
+        let mut segments = self.segments.lock();
+        let segment = segments.iter_mut().find(|segment| segment.segment.id == id)?;
+        let offset = segment.allocate(size, alignment, from_end)?;
+        Some((segment.address(offset), offset))
+    }
+
+    /// Gives room back.
+    pub(crate) fn free_in_segment(&self, id: u32, offset: u64) {
+        if let Some(segment) = self.segments.lock().iter_mut().find(|segment| segment.segment.id == id) {
+            segment.free(offset);
+        }
+    }
+
+    /// Bytes in use of each segment, from 1.
+    pub(crate) fn segment_usage(&self) -> Vec<(u32, u64, u64)> {
+        let segments = self.segments.lock();
+        segments.iter().map(|space| (space.segment.id, space.in_use(), space.segment.size())).collect()
+    }
+
+    /// Page frame by which the CPU reaches a byte of a segment.
+    pub(crate) fn cpu_frame(&self, id: u32, offset: u64) -> Option<u64> {
+        self.segments.lock().iter().find(|segment| segment.segment.id == id)?.cpu_frame(offset)
+    }
+
+    fn table_in_segment(&self, adapter: &Adapter, id: u32, bytes: u64, alignment: u64) -> Option<TableMemory> {
+        let (address, offset) = self.allocate_in_segment(id, bytes, alignment, false)?;
+        let kernel = self.kernel_address(adapter, id, offset).unwrap_or(0);
+        Some(TableMemory::Segment { id, offset, address, kernel })
+    }
+
+    /// Where the kernel sees a byte of a CPU-visible segment.
+    pub(crate) fn kernel_address(&self, adapter: &Adapter, id: u32, offset: u64) -> Option<usize> {
+        let frame = self.cpu_frame(id, offset)?;
+        let (object, index) = adapter.kernel().page_of_frame(frame)?;
+        let within = index * nt_model::PAGE_SIZE + (offset % PAGE) as usize;
+        let known = self.segment_maps.lock().get(&object.id()).map(|(_, address)| *address);
+        let base = match known {
+            Some(base) => base,
+            None => {
+                let base = adapter.kernel().map_for_model(&object)?;
+                self.segment_maps.lock().insert(object.id(), (object, base));
+                base
+            }
+        };
+        Some(base + within)
+    }
+
+    /// Maps system pages into the paging process. On the paging worker, or before it runs.
+    pub(crate) fn map_for_system(
+        self: &Arc<Self>,
+        adapter: &Arc<Adapter>,
+        frames: Vec<u64>,
+        protection: Protection,
+        native_fence: bool,
+    ) -> Result<u64, PagingError> {
+        let none = PagingError::Driver(wddm_abi::ntstatus::STATUS_NO_MEMORY);
+        let system = self.system().ok_or(none)?;
+        let pages = frames.len() as u64;
+        let wanted = Wanted { size: pages * PAGE, maximum: space::PAGING_SPACE, alignment: PAGE, ..Wanted::default() };
+        let address = system.address_space().insert(&wanted, Use::System).ok_or(none)?;
+        let addresses = frames.into_iter().map(|frame| frame * PAGE).collect();
+        let content = Content::Pages { segment: 0, addresses, protection };
+        let purpose = Purpose { native_fence, ..Purpose::default() };
+        let set = system.set_entries(adapter, self, address, pages, &content, purpose);
+        if set.is_err() {
+            system.address_space().with_ranges(|ranges| ranges.remove(address, 0));
+        }
+        set.map(|()| address)
+    }
+
+    /// Maps addresses of a segment (0: system memory) into the scratch area of the paging process. On the paging worker.
+    pub(crate) fn map_scratch(
+        self: &Arc<Self>,
+        adapter: &Arc<Adapter>,
+        segment: u32,
+        addresses: Vec<u64>,
+    ) -> Result<u64, PagingError> {
+        let none = PagingError::Driver(wddm_abi::ntstatus::STATUS_NO_MEMORY);
+        let system = self.system().ok_or(none)?;
+        let pages = addresses.len() as u64;
+        let wanted = Wanted { size: pages * PAGE, maximum: space::PAGING_SPACE, ..Wanted::default() };
+        let address = system.address_space().insert(&wanted, Use::System).ok_or(none)?;
+        let content = Content::Pages { segment, addresses, protection: Protection::READ_WRITE };
+        let set = system.set_entries(adapter, self, address, pages, &content, Purpose::default());
+        if set.is_err() {
+            system.address_space().with_ranges(|ranges| ranges.remove(address, 0));
+        }
+        set.map(|()| address)
+    }
+
+    /// Address by which the GPU names a byte of an aperture.
+    pub(crate) fn aperture_address(&self, id: u32, offset: u64) -> u64 {
+        let segments = self.segments.lock();
+        segments.iter().find(|segment| segment.segment.id == id).map_or(0, |segment| segment.address(offset))
+    }
+
+    /// Undoes [`map_for_system`](Self::map_for_system) and [`map_scratch`](Self::map_scratch). On the paging worker.
+    pub(crate) fn unmap_for_system(self: &Arc<Self>, adapter: &Arc<Adapter>, address: u64, pages: u64) {
+        let Some(system) = self.system() else { return };
+        let _ = system.set_entries(adapter, self, address, pages, &Content::None, Purpose::default());
+        system.address_space().with_ranges(|ranges| ranges.remove(address, 0));
+    }
+
+    /// Shows a page table to the paging process, for the GPU_VIRTUAL update mode.
+    ///
+    /// Chosen: by the CPU, as the tables of the paging process are initialized; the article has them prepared once.
+    fn show_table(self: &Arc<Self>, adapter: &Arc<Adapter>, memory: &TableMemory, bytes: u64) -> Result<u64, PagingError> {
+        let none = PagingError::Driver(wddm_abi::ntstatus::STATUS_NO_MEMORY);
+        let system = self.system().ok_or(none)?;
+        let pages = bytes.div_ceil(PAGE);
+        let wanted = Wanted { size: pages * PAGE, maximum: space::PAGING_SPACE, alignment: PAGE, ..Wanted::default() };
+        let address = system.address_space().insert(&wanted, Use::System).ok_or(none)?;
+        let (segment, first) = memory.physical();
+        let addresses = (0..pages).map(|page| first + page * PAGE).collect();
+        let content = Content::Pages { segment, addresses, protection: Protection::READ_WRITE };
+        let running = self.running.swap(false, Ordering::AcqRel);
+        let set = system.set_entries(adapter, self, address, pages, &content, Purpose::default());
+        self.running.store(running, Ordering::Release);
+        set.map(|()| address)
+    }
+
+    /// Address of a page that stands in for memory that is gone.
+    pub(crate) fn dummy_address(&self) -> u64 {
+        let known = self.dummy.lock().as_ref().map(pages::Page::frame);
+        let frame = known.or_else(|| {
+            let page = self.pool.allocate()?;
+            let frame = page.frame();
+            *self.dummy.lock() = Some(page);
+            Some(frame)
+        });
+        frame.unwrap_or(0) * PAGE
+    }
+}

@@ -29,7 +29,6 @@ pub(crate) struct Shared {
     adapters: Lock<Vec<Arc<Adapter>>>,
     processes: Lock<Vec<Arc<ProcessInner>>>,
     pub(crate) counters: Counters,
-    pub(crate) objects: crate::sharing::SharedObjects,
 }
 
 impl fmt::Debug for Shared {
@@ -143,7 +142,6 @@ impl Os {
             adapters: Lock::new(Rank::Os, Vec::new()),
             processes: Lock::new(Rank::Os, Vec::new()),
             counters: Counters::new(),
-            objects: crate::sharing::SharedObjects::new(),
         });
         let address = core::ptr::from_ref::<Machine>(&shared.kernel).addr();
         let mut machines = MACHINES.write();

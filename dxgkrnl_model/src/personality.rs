@@ -187,6 +187,16 @@ impl HandleReadings {
     };
 }
 
+/// Which of a driver's handles names a ring in `DXGKARG_CREATEDOORBELL`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RingHandle {
+    /// `DXGK_ALLOCATIONINFO.hAllocation`, of `DxgkDdiCreateAllocation`.
+    #[default]
+    Allocation,
+    /// `DXGK_OPENALLOCATIONINFO.hDeviceSpecificAllocation`, of `DxgkDdiOpenAllocation`.
+    DeviceSpecific,
+}
+
 /// What `DXGK_PTE::PageAddress` counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PteAddress {
@@ -254,6 +264,8 @@ pub struct Personality {
     pub progress_fence_handle: ProgressFenceHandle,
     /// Whose handle goes where.
     pub handles: HandleReadings,
+    /// How rings are named.
+    pub ring_handle: RingHandle,
     /// What a page table entry's address counts.
     pub pte_address: PteAddress,
     /// Notifications that Dxgkrnl keeps per node between interrupt and DPC; more are folded into a full scan. The number
@@ -291,6 +303,7 @@ impl Default for Personality {
             contiguous_pages: false,
             progress_fence_handle: ProgressFenceHandle::default(),
             handles: HandleReadings::default(),
+            ring_handle: RingHandle::default(),
             pte_address: PteAddress::default(),
             notification_list: 16,
             log_entries: 0,

@@ -1,9 +1,618 @@
-use std::sync::Arc; use crate::os::Shared; use crate::adapter::Adapter;
-#[derive(Debug)] pub struct Process; #[derive(Debug)] pub(crate) struct ProcessInner; #[derive(Debug)] pub(crate) struct ProcessAdapter; #[derive(Debug, Clone, Copy)] pub enum End { Normal, Abnormal }
-#[derive(Debug)] pub(crate) struct Space; impl Space { pub(crate) fn reserve_for_driver(&self, _: u64, _: u64, _: u64) -> Option<u64> { None } }
-#[derive(Debug)] pub(crate) struct Res; impl Res { pub(crate) fn driver_handle(&self) -> usize {0} }
-impl Process { pub(crate) fn new(_: &Arc<Shared>, _: &str) -> Self { Self } }
-impl ProcessInner { pub(crate) fn end(&self, _: End) {} pub(crate) fn leave_adapter(&self, _: &Arc<Adapter>) {} pub(crate) fn allocation(&self, _: u32) -> Option<Arc<crate::memory::allocation::OpenAllocation>> {None}
- pub(crate) fn resource(&self, _: u32) -> Option<Res> {None} pub(crate) fn resource_child(&self, _: u32, _: usize) -> u32 {0} }
-impl ProcessAdapter { pub(crate) fn address_space(&self) -> Space { Space } }
-pub(crate) fn current(_: &nt_model::Machine) -> Option<Arc<ProcessInner>> { None }
+//! Processes: what user mode has of the graphics kernel, and its part on each adapter.
+//!
+//! A process opens adapters, makes devices on them and everything else on devices; all of it has handles in the process's
+//! table. [`ProcessAdapter`] is what the driver knows: its process object, and the GPU virtual address space.
+//!
+//! Chosen: `DxgkDdiCreateProcess` is called when a process first opens an adapter, `DxgkDdiDestroyProcess` when the process
+//! ends or the adapter stops.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use nt_model::{Entered, InProcess, Machine};
+use wddm_abi::{D3DKMT_HANDLE, DXGKARG_CREATEPROCESS, HANDLE, NTSTATUS, ntstatus};
+
+use crate::adapter::Adapter;
+use crate::adapter::caps::Caps;
+use crate::context::Context;
+use crate::ddi::{self, call_ddi};
+use crate::device::{Device, DeviceState};
+use crate::doorbell::{Doorbell, DoorbellPages};
+use crate::fence::monitored::MonitoredFence;
+use crate::fence::native::LocalFence;
+use crate::fence::storage::FenceStorage;
+use crate::handle::{HandleTable, HandleType, KernelHandle, KernelObject};
+use crate::hw_queue::{HwContext, HwQueue};
+use crate::memory::allocation::{Allocation, OpenAllocation, OpenResource};
+use crate::memory::page_table::Purpose;
+use crate::memory::paging::PagingError;
+use crate::memory::paging_queue::PagingQueue;
+use crate::memory::space::{AddressSpace, Content};
+use crate::memory::{Job, Manager};
+use crate::os::Shared;
+use crate::rules::paging::{OBJECT_DESTROY, OBJECT_HANDLE};
+use crate::sync::{Lock, Rank};
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It returns: work that was submitted finishes first.
+    Normal,
+    /// It is terminated: its devices are put into the error state and its queues suspended first.
+    Terminated,
+}
+
+/// What a user-mode handle leads to.
+#[derive(Clone, Debug)]
+pub(crate) enum UserObject {
+    Adapter(Arc<ProcessAdapter>),
+    Device(Arc<Device>),
+    Context(Arc<Context>),
+    HwContext(Arc<HwContext>),
+    HwQueue(Arc<HwQueue>),
+    PagingQueue(Arc<PagingQueue>),
+    Allocation(Arc<OpenAllocation>),
+    Resource(Arc<OpenResource>),
+    Monitored(Arc<MonitoredFence>),
+    Native(Arc<LocalFence>),
+    Doorbell(Arc<Doorbell>),
+}
+
+impl UserObject {
+    fn kind(&self) -> HandleType {
+        match self {
+            Self::Adapter(_) => HandleType::Adapter,
+            Self::Device(_) => HandleType::Device,
+            Self::Context(_) => HandleType::Context,
+            Self::HwContext(_) => HandleType::HwContext,
+            Self::HwQueue(_) => HandleType::HwQueue,
+            Self::PagingQueue(_) => HandleType::PagingQueue,
+            Self::Allocation(_) => HandleType::Allocation,
+            Self::Resource(_) => HandleType::Resource,
+            Self::Monitored(_) => HandleType::SyncObject,
+            Self::Native(_) => HandleType::NativeFence,
+            Self::Doorbell(_) => HandleType::Doorbell,
+        }
+    }
+
+    /// The device that it belongs to; none for adapters and devices.
+    fn device(&self) -> Option<&Arc<Device>> {
+        match self {
+            Self::Adapter(_) | Self::Device(_) => None,
+            Self::Context(context) => Some(context.device()),
+            Self::HwContext(context) => Some(context.device()),
+            Self::HwQueue(queue) => Some(queue.context().device()),
+            Self::PagingQueue(queue) => Some(queue.device()),
+            Self::Allocation(open) => Some(open.device()),
+            Self::Resource(open) => Some(open.device()),
+            Self::Monitored(fence) => Some(fence.device()),
+            Self::Native(fence) => Some(fence.device()),
+            Self::Doorbell(doorbell) => Some(doorbell.queue().context().device()),
+        }
+    }
+
+    /// Dependents have a lower number and go first.
+    fn order(&self) -> u8 {
+        match self {
+            Self::Doorbell(_) => 0,
+            Self::HwQueue(_) => 1,
+            Self::HwContext(_) => 2,
+            Self::Context(_) => 3,
+            Self::PagingQueue(_) => 4,
+            Self::Native(_) => 5,
+            Self::Monitored(_) => 6,
+            Self::Resource(_) => 7,
+            Self::Allocation(_) => 8,
+            Self::Device(_) => 9,
+            Self::Adapter(_) => 10,
+        }
+    }
+
+    /// Destroys what the driver has of it. A second call does nothing.
+    fn destroy(&self) {
+        match self {
+            Self::Doorbell(doorbell) => doorbell.destroy(),
+            Self::HwQueue(queue) => queue.destroy(),
+            Self::HwContext(context) => context.destroy(),
+            Self::Context(context) => context.destroy(),
+            Self::PagingQueue(queue) => queue.destroy(),
+            Self::Native(fence) => fence.destroy(),
+            Self::Monitored(fence) => fence.destroy(),
+            Self::Resource(resource) => resource.destroy(),
+            Self::Allocation(allocation) => allocation.destroy(),
+            Self::Device(device) => device.destroy(),
+            Self::Adapter(_) => (),
+        }
+    }
+}
+
+/// Typed look-ups in the handle table.
+macro_rules! look_ups {
+    ($($(#[$meta:meta])* $name:ident: $variant:ident, $kind:ident => $type:ty;)*) => {
+        impl ProcessInner {$(
+            $(#[$meta])*
+            pub(crate) fn $name(&self, handle: D3DKMT_HANDLE) -> Option<Arc<$type>> {
+                match self.handles.lock().get(handle, HandleType::$kind)? {
+                    UserObject::$variant(object) => Some(object),
+                    _ => None,
+                }
+            }
+        )*}
+    };
+}
+
+look_ups! {
+    /// The process's part on an adapter that it opened.
+    adapter: Adapter, Adapter => ProcessAdapter;
+    /// A device.
+    device: Device, Device => Device;
+    /// A packet context.
+    context: Context, Context => Context;
+    /// A hardware context.
+    hw_context: HwContext, HwContext => HwContext;
+    /// A hardware queue.
+    hw_queue: HwQueue, HwQueue => HwQueue;
+    /// A paging queue.
+    paging_queue: PagingQueue, PagingQueue => PagingQueue;
+    /// An allocation.
+    allocation: Allocation, Allocation => OpenAllocation;
+    /// A resource.
+    resource: Resource, Resource => OpenResource;
+    /// A monitored fence.
+    monitored_fence: Monitored, SyncObject => MonitoredFence;
+    /// A native fence.
+    native_fence: Native, NativeFence => LocalFence;
+    /// A doorbell.
+    doorbell: Doorbell, Doorbell => Doorbell;
+}
+
+/// A process, as the graphics kernel keeps it.
+pub(crate) struct ProcessInner {
+    shared: Weak<Shared>,
+    nt: Arc<nt_model::Process>,
+    handles: Lock<HandleTable<UserObject>>,
+    adapters: Lock<Vec<Arc<ProcessAdapter>>>,
+    ended: AtomicBool,
+}
+
+impl fmt::Debug for ProcessInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("nt", &self.nt).finish_non_exhaustive()
+    }
+}
+
+impl ProcessInner {
+    /// Its identity and user address space.
+    pub(crate) fn nt(&self) -> &Arc<nt_model::Process> {
+        &self.nt
+    }
+
+    pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
+        self.shared.upgrade()
+    }
+
+    /// Adds an object. `None`: the table is full.
+    pub(crate) fn insert(&self, object: UserObject) -> Option<D3DKMT_HANDLE> {
+        let kind = object.kind();
+        self.handles.lock().insert(kind, object)
+    }
+
+    /// Takes an object out.
+    pub(crate) fn remove(&self, handle: D3DKMT_HANDLE, kind: HandleType) -> Option<UserObject> {
+        self.handles.lock().remove(handle, kind)
+    }
+
+    /// Handles that are open.
+    pub(crate) fn open_handles(&self) -> usize {
+        self.handles.lock().len()
+    }
+
+    /// The child of a resource; 0 beyond the last.
+    pub(crate) fn resource_child(&self, handle: D3DKMT_HANDLE, index: usize) -> D3DKMT_HANDLE {
+        self.resource(handle).and_then(|resource| resource.child(index)).unwrap_or(0)
+    }
+
+    fn objects(&self) -> Vec<(D3DKMT_HANDLE, UserObject)> {
+        self.handles.lock().entries()
+    }
+
+    /// Every native fence that the process has open.
+    pub(crate) fn native_fences(&self) -> Vec<(D3DKMT_HANDLE, Arc<LocalFence>)> {
+        let native = |(handle, object)| match object {
+            UserObject::Native(fence) => Some((handle, fence)),
+            _ => None,
+        };
+        self.objects().into_iter().filter_map(native).collect()
+    }
+
+    /// Whether a fence's handle belongs to a queue or paging queue, and goes with that.
+    pub(crate) fn owns_fence(&self, handle: D3DKMT_HANDLE) -> bool {
+        self.objects().iter().any(|(_, object)| match object {
+            UserObject::HwQueue(queue) => queue.progress_handle() == handle,
+            UserObject::PagingQueue(queue) => queue.fence_handle() == handle,
+            _ => false,
+        })
+    }
+
+    /// The process's part on `adapter`, made when there is none.
+    ///
+    /// # Errors
+    /// What the driver returned.
+    pub(crate) fn open(self: &Arc<Self>, adapter: &Arc<Adapter>) -> Result<Arc<ProcessAdapter>, NTSTATUS> {
+        if let Some(known) = self.on(adapter) {
+            return Ok(known);
+        }
+        let made = ProcessAdapter::create(adapter, Some(self))?;
+        let mut adapters = self.adapters.lock();
+        let raced = adapters.iter().find(|known| Arc::ptr_eq(known.adapter(), adapter)).cloned();
+        if raced.is_none() {
+            adapters.push(made.clone());
+        }
+        drop(adapters);
+        match raced {
+            Some(known) => {
+                made.close();
+                Ok(known)
+            }
+            None => Ok(made),
+        }
+    }
+
+    /// The process's part on an adapter, if it has one.
+    pub(crate) fn on_adapter(&self, adapter: &Arc<Adapter>) -> Option<Arc<ProcessAdapter>> {
+        self.on(adapter)
+    }
+
+    /// Devices' handles of an allocation.
+    pub(crate) fn opens_of(&self, allocation: &Arc<Allocation>) -> Vec<Arc<OpenAllocation>> {
+        let is_it = |(_, object)| match object {
+            UserObject::Allocation(open) if Arc::ptr_eq(open.allocation(), allocation) => Some(open),
+            _ => None,
+        };
+        self.objects().into_iter().filter_map(is_it).collect()
+    }
+
+    /// The process's part on the adapter that `is_it` picks.
+    pub(crate) fn on_adapter_by(&self, is_it: impl Fn(&Adapter) -> bool) -> Option<Arc<ProcessAdapter>> {
+        self.adapters.lock().iter().find(|known| is_it(known.adapter())).cloned()
+    }
+
+    fn on(&self, adapter: &Arc<Adapter>) -> Option<Arc<ProcessAdapter>> {
+        self.adapters.lock().iter().find(|known| Arc::ptr_eq(known.adapter(), adapter)).cloned()
+    }
+
+    /// Destroys everything that belongs to `device`, and the device.
+    pub(crate) fn destroy_device(&self, device: &Arc<Device>) {
+        self.destroy_where(|object| match object {
+            UserObject::Device(other) => Arc::ptr_eq(other, device),
+            other => other.device().is_some_and(|owner| Arc::ptr_eq(owner, device)),
+        });
+        device.process().forget_device(device);
+    }
+
+    /// Destroys a hardware queue and its doorbells.
+    pub(crate) fn destroy_queue(&self, queue: &Arc<HwQueue>) {
+        self.destroy_where(|object| match object {
+            UserObject::HwQueue(other) => Arc::ptr_eq(other, queue),
+            UserObject::Doorbell(doorbell) => Arc::ptr_eq(doorbell.queue(), queue),
+            _ => false,
+        });
+    }
+
+    /// Destroys a hardware context, its queues and their doorbells.
+    pub(crate) fn destroy_hw_context(&self, context: &Arc<HwContext>) {
+        self.destroy_where(|object| match object {
+            UserObject::HwContext(other) => Arc::ptr_eq(other, context),
+            UserObject::HwQueue(queue) => Arc::ptr_eq(queue.context(), context),
+            UserObject::Doorbell(doorbell) => Arc::ptr_eq(doorbell.queue().context(), context),
+            _ => false,
+        });
+    }
+
+    fn destroy_where(&self, wanted: impl Fn(&UserObject) -> bool) {
+        let mut objects: Vec<_> = self.objects().into_iter().filter(|(_, object)| wanted(object)).collect();
+        objects.sort_by_key(|(_, object)| object.order());
+        for (handle, object) in objects {
+            object.destroy();
+            let removed = self.remove(handle, object.kind());
+            drop(removed);
+        }
+    }
+
+    /// The adapter is being stopped: devices on it are lost.
+    pub(crate) fn leave_adapter(self: &Arc<Self>, adapter: &Arc<Adapter>) {
+        let Some(part) = self.on(adapter) else { return };
+        for device in part.devices() {
+            device.fail(DeviceState::Stopped);
+            self.destroy_dependents(&device);
+            device.destroy();
+        }
+        part.close();
+        self.adapters.lock().retain(|other| !Arc::ptr_eq(other, &part));
+    }
+
+    fn destroy_dependents(&self, device: &Arc<Device>) {
+        self.destroy_where(|object| object.device().is_some_and(|owner| Arc::ptr_eq(owner, device)));
+    }
+
+    /// Ends the process. Further calls do nothing.
+    pub(crate) fn end(self: &Arc<Self>, how: End) {
+        let Some(shared) = self.shared() else { return };
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let parts = self.adapters.lock().clone();
+        for part in &parts {
+            for device in part.devices() {
+                match how {
+                    End::Normal => device.drain(),
+                    End::Terminated => device.fail(DeviceState::Stopped),
+                }
+            }
+        }
+        self.destroy_where(|_| true);
+        for part in parts {
+            part.close();
+        }
+        let old = std::mem::take(&mut *self.adapters.lock());
+        drop(old);
+        let objects = shared.kernel().end_process(&self.nt);
+        drop(objects);
+        shared.remove_process(self);
+    }
+}
+
+/// The graphics kernel's part of the process that the calling thread is in.
+pub(crate) fn current(machine: &Machine) -> Option<Arc<ProcessInner>> {
+    let shared = crate::os::shared_of(machine)?;
+    let id = machine.current_process_id();
+    shared.processes().into_iter().find(|process| process.nt.id() == id)
+}
+
+/// A process's part on one adapter: the driver's process object and the GPU virtual address space.
+#[derive(Debug)]
+pub(crate) struct ProcessAdapter {
+    adapter: Arc<Adapter>,
+    process: Weak<ProcessInner>,
+    handle: KernelHandle,
+    driver: AtomicUsize,
+    space: AddressSpace,
+    devices: Lock<Vec<Arc<Device>>>,
+    pub(crate) fences: FenceStorage,
+    pub(crate) doorbells: DoorbellPages,
+}
+
+impl ProcessAdapter {
+    fn new(adapter: &Arc<Adapter>, process: Option<&Arc<ProcessInner>>, caps: &Caps) -> Arc<Self> {
+        let this = Arc::new(Self {
+            adapter: adapter.clone(),
+            process: process.map(Arc::downgrade).unwrap_or_default(),
+            handle: KernelHandle::reserve(),
+            driver: AtomicUsize::new(0),
+            space: AddressSpace::new(caps, adapter.personality().pte_address, process.is_none()),
+            devices: Lock::new(Rank::Registry, Vec::new()),
+            fences: FenceStorage::new(),
+            doorbells: DoorbellPages::new(),
+        });
+        this.handle.bind(KernelObject::Process(Arc::downgrade(&this)));
+        this
+    }
+
+    /// Makes the paging process: its tables are initialized by its maker.
+    pub(crate) fn create_system(adapter: &Arc<Adapter>, caps: &Caps) -> Result<Arc<Self>, NTSTATUS> {
+        let this = Self::new(adapter, None, caps);
+        this.create_in_driver("")?;
+        Ok(this)
+    }
+
+    fn create(adapter: &Arc<Adapter>, process: Option<&Arc<ProcessInner>>) -> Result<Arc<Self>, NTSTATUS> {
+        let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+        let this = Self::new(adapter, process, &manager.caps);
+        this.create_in_driver(process.map_or("", |process| process.nt.name()))?;
+        let made = this.clone();
+        let initialized = manager.run_on_worker(adapter, move |adapter, manager| made.initialize_tables(adapter, manager));
+        match initialized {
+            Some(Ok(())) => Ok(this),
+            Some(Err(error)) => {
+                this.destroy();
+                Err(crate::memory::residency::status_of(error))
+            }
+            None => Err(ntstatus::STATUS_SYSTEM_SHUTDOWN),
+        }
+    }
+
+    fn create_in_driver(&self, name: &str) -> Result<(), NTSTATUS> {
+        let mut name: Vec<u16> = name.encode_utf16().chain([0]).collect();
+        let mut arguments = DXGKARG_CREATEPROCESS::zeroed();
+        arguments.hDxgkProcess = self.handle.raw();
+        arguments.Flags.set_SystemProcess(self.is_system());
+        if name.len() > 1 {
+            // CAST: a process name.
+            arguments.ProcessNameLength = (name.len() - 1) as u32;
+            arguments.pProcessName = name.as_mut_ptr();
+        }
+        let (context, pointer) = (self.adapter.context(), &raw mut arguments);
+        self.space.set_creating(true);
+        let status = ddi::status(call_ddi!(self.adapter, DxgkDdiCreateProcess(context, pointer)));
+        self.space.set_creating(false);
+        if !status.is_success() {
+            return Err(status);
+        }
+        let made = arguments.hKmdProcess;
+        self.adapter.rules().check(&OBJECT_HANDLE, !made.is_null() && made != self.handle.raw(), || {
+            "DxgkDdiCreateProcess stored no hKmdProcess".to_owned()
+        });
+        self.driver.store(made.expose_provenance(), Ordering::Release);
+        Ok(())
+    }
+
+    /// The adapter.
+    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
+    }
+
+    /// The process, unless this is the paging process or it has ended.
+    pub(crate) fn process(&self) -> Option<Arc<ProcessInner>> {
+        self.process.upgrade()
+    }
+
+    /// Whether this is the paging process.
+    pub(crate) fn is_system(&self) -> bool {
+        self.process.strong_count() == 0 && self.process.ptr_eq(&Weak::new())
+    }
+
+    /// `hDxgkProcess`.
+    pub(crate) fn handle(&self) -> HANDLE {
+        self.handle.raw()
+    }
+
+    /// `hKmdProcess`, as a number.
+    pub(crate) fn driver_handle(&self) -> usize {
+        self.driver.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn address_space(&self) -> &AddressSpace {
+        &self.space
+    }
+
+    /// Makes the root table. On the paging worker, or before it runs.
+    pub(crate) fn initialize_tables(&self, adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), PagingError> {
+        self.space.initialize(adapter, manager, self.driver_handle())
+    }
+
+    /// Gives page table entries a content. On the paging worker, or before it runs.
+    pub(crate) fn set_entries(
+        &self,
+        adapter: &Arc<Adapter>,
+        manager: &Arc<Manager>,
+        address: u64,
+        pages: u64,
+        content: &Content,
+        purpose: Purpose,
+    ) -> Result<(), PagingError> {
+        self.space.set(adapter, manager, self.driver_handle(), address, pages, content, purpose)
+    }
+
+    pub(crate) fn add_device(&self, device: &Arc<Device>) {
+        self.devices.lock().push(device.clone());
+    }
+
+    fn forget_device(&self, device: &Arc<Device>) {
+        self.devices.lock().retain(|other| !Arc::ptr_eq(other, device));
+    }
+
+    /// Live devices.
+    pub(crate) fn devices(&self) -> Vec<Arc<Device>> {
+        self.devices.lock().clone()
+    }
+
+    pub(crate) fn take_devices(&self) -> Vec<Arc<Device>> {
+        std::mem::take(&mut *self.devices.lock())
+    }
+
+    /// Takes everything of a user process down, on both sides.
+    fn close(self: &Arc<Self>) {
+        if self.driver_handle() == 0 {
+            return;
+        }
+        self.doorbells.release(self);
+        self.fences.release(self);
+        let devices = self.take_devices();
+        drop(devices);
+        if let Some(manager) = self.adapter.memory.manager() {
+            let this = self.clone();
+            let job: Job = Box::new(move |_, manager| this.space.take_down(manager));
+            manager.post(&self.adapter, job);
+            manager.run_on_worker(&self.adapter, |_, _| ());
+        }
+        self.destroy();
+    }
+
+    /// `DxgkDdiDestroyProcess`. A second call does nothing.
+    pub(crate) fn destroy(&self) {
+        let driver = self.driver.swap(0, Ordering::AcqRel);
+        if driver == 0 {
+            return;
+        }
+        let handle = core::ptr::with_exposed_provenance_mut(driver);
+        let context = self.adapter.context();
+        let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyProcess(context, handle)));
+        judge_destroy(&self.adapter, "DxgkDdiDestroyProcess", status);
+    }
+}
+
+/// Destruction succeeds.
+pub(crate) fn judge_destroy(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
+    let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    adapter.rules().check(&OBJECT_DESTROY, fine, || format!("{ddi}: {status:?}"));
+}
+
+/// A process that tests and tools hold. Dropping it ends it normally.
+pub struct Process {
+    inner: Arc<ProcessInner>,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Process {
+    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+        let inner = Arc::new(ProcessInner {
+            shared: Arc::downgrade(shared),
+            nt: shared.kernel().create_process(name),
+            handles: Lock::new(Rank::Process, HandleTable::default()),
+            adapters: Lock::new(Rank::Registry, Vec::new()),
+            ended: AtomicBool::new(false),
+        });
+        shared.add_process(&inner);
+        Self { inner, shared: shared.clone() }
+    }
+
+    /// Makes the calling host thread a thread of this process until the guard is dropped. Any number of threads may be
+    /// inside; thunks act for the process that their thread is in.
+    #[must_use]
+    pub fn enter(&self) -> Client {
+        let entered = self.shared.kernel().enter();
+        let process = self.shared.kernel().enter_process(&self.inner.nt);
+        Client { _process: process, _entered: entered }
+    }
+
+    /// Its identity, NT handles and user address space.
+    pub fn nt(&self) -> &Arc<nt_model::Process> {
+        &self.inner.nt
+    }
+
+    /// `D3DKMT_HANDLE`s that are open.
+    pub fn open_handles(&self) -> usize {
+        self.inner.open_handles()
+    }
+
+    /// Ends it. Dropping the value ends it normally.
+    pub fn end(self, how: End) {
+        self.finish(how);
+    }
+
+    fn finish(&self, how: End) {
+        let _inside = self.shared.kernel().enter();
+        self.inner.end(how);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.finish(End::Normal);
+    }
+}
+
+/// The calling thread is in a process while this lives.
+#[derive(Debug)]
+#[must_use = "the thread leaves the process when the guard is dropped"]
+pub struct Client {
+    _process: InProcess,
+    _entered: Entered,
+}

@@ -1,3 +1,322 @@
-use crate::os::Shared; use std::sync::Arc;
-#[derive(Debug)] pub struct Report; impl Report { pub(crate) fn of(_: &Arc<Shared>) -> Self { Self } }
-#[derive(Debug)] pub(crate) struct Counters; impl Counters { pub(crate) fn new() -> Self { Self } }
+//! What a run was like: rules, counts, records.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nt_model::RuleReport;
+use wddm_abi::DXGK_NATIVE_FENCE_LOG_OPERATION;
+
+use crate::os::Shared;
+use crate::sync::{Lock, Rank};
+
+/// An entry of a native fence log, as the OS read it. Times are the GPU's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRecord {
+    /// LUID of the adapter.
+    pub adapter: u64,
+    /// User mode's handle of the queue.
+    pub queue: u32,
+    /// Its node.
+    pub node: u32,
+    /// User mode's handle of the fence, as the GPU wrote it.
+    pub fence: u32,
+    /// The value that was signalled or reached.
+    pub value: u64,
+    /// The operation, as the GPU wrote it; see [`operation`](Self::operation).
+    pub operation: u32,
+    /// It stood in the buffer of waits.
+    pub is_wait_log: bool,
+    /// When an unresolved wait was seen; 0: not.
+    pub observed: u64,
+    /// When the operation was done; 0: unknown.
+    pub end: u64,
+}
+
+impl LogRecord {
+    /// The operation, if it is one that the documents name.
+    pub fn operation(&self) -> Option<DXGK_NATIVE_FENCE_LOG_OPERATION> {
+        // CAST: an enumerator's number.
+        let operation = DXGK_NATIVE_FENCE_LOG_OPERATION(self.operation as i32);
+        operation.name().map(|_| operation)
+    }
+}
+
+/// A record and the time on the OS's clock that goes with its GPU time: for timelines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedRecord {
+    /// The record.
+    pub record: LogRecord,
+    /// Performance counter at the end of the operation.
+    pub cpu_end: u64,
+}
+
+/// A pair of clocks read at the same moment by `DxgkDdiCalibrateGpuClock`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calibration {
+    /// LUID of the adapter.
+    pub adapter: u64,
+    /// The node.
+    pub node: u32,
+    /// GPU ticks per second.
+    pub frequency: u64,
+    /// GPU clock.
+    pub gpu: u64,
+    /// Performance counter.
+    pub cpu: u64,
+}
+
+/// How often something happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Buffers handed to packet nodes.
+    pub packets: u64,
+    /// Buffers handed to kernel-mode hardware queues.
+    pub kernel_submissions: u64,
+    /// Calls of `DxgkDdiConnectDoorbell`.
+    pub doorbell_connects: u64,
+    /// Engine and adapter resets.
+    pub resets: u64,
+    /// Log buffers that were found overrun.
+    pub log_overruns: u64,
+    /// Thunk calls by name.
+    pub thunks: BTreeMap<&'static str, u64>,
+    /// Thunk calls that were refused because the model does not implement them.
+    pub unimplemented: BTreeMap<&'static str, u64>,
+    /// Thunk calls inside hot windows: what a hot path must not do.
+    pub hot_thunks: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    thunks: BTreeMap<&'static str, u64>,
+    unimplemented: BTreeMap<&'static str, u64>,
+    hot: BTreeMap<&'static str, u64>,
+    log: Vec<LogRecord>,
+    calibrations: Vec<Calibration>,
+    events: Vec<String>,
+}
+
+/// Counters of one machine.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    packets: AtomicU64,
+    kernel_submissions: AtomicU64,
+    doorbell_connects: AtomicU64,
+    resets: AtomicU64,
+    log_overruns: AtomicU64,
+    hot: AtomicU64,
+    tables: Lock<Tables>,
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self {
+            packets: AtomicU64::new(0),
+            kernel_submissions: AtomicU64::new(0),
+            doorbell_connects: AtomicU64::new(0),
+            resets: AtomicU64::new(0),
+            log_overruns: AtomicU64::new(0),
+            hot: AtomicU64::new(0),
+            tables: Lock::new(Rank::Log, Tables::default()),
+        }
+    }
+
+    pub(crate) fn packet(&self) {
+        self.packets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn kernel_submission(&self) {
+        self.kernel_submissions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn doorbell_connect(&self) {
+        self.doorbell_connects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn tdr(&self) {
+        self.resets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn log_overrun(&self) {
+        self.log_overruns.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn thunk(&self, name: &'static str) {
+        let hot = self.hot.load(Ordering::Relaxed) != 0;
+        let mut tables = self.tables.lock();
+        *tables.thunks.entry(name).or_default() += 1;
+        if hot {
+            *tables.hot.entry(name).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn unimplemented(&self, name: &'static str) {
+        *self.tables.lock().unimplemented.entry(name).or_default() += 1;
+    }
+
+    pub(crate) fn add_log_records(&self, records: Vec<LogRecord>) {
+        self.tables.lock().log.extend(records);
+    }
+
+    pub(crate) fn add_calibration(&self, calibration: Calibration) {
+        self.tables.lock().calibrations.push(calibration);
+    }
+
+    pub(crate) fn event(&self, text: String) {
+        self.tables.lock().events.push(text);
+    }
+
+    /// Begins or ends a window in which thunk calls are counted separately.
+    pub(crate) fn hot(&self, begin: bool) {
+        if begin {
+            self.hot.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.hot.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A window in which thunk calls are counted as hot, until it is dropped.
+#[derive(Debug)]
+#[must_use = "the window ends when the guard is dropped"]
+pub struct HotWindow {
+    shared: Arc<Shared>,
+}
+
+impl HotWindow {
+    pub(crate) fn open(shared: &Arc<Shared>) -> Self {
+        shared.counters.hot(true);
+        Self { shared: shared.clone() }
+    }
+}
+
+impl Drop for HotWindow {
+    fn drop(&mut self) {
+        self.shared.counters.hot(false);
+    }
+}
+
+/// What one adapter did.
+#[derive(Clone, Debug, Default)]
+pub struct AdapterReport {
+    /// Its LUID; 0 once it is stopped for good.
+    pub luid: u64,
+    /// Calls of each DDI.
+    pub ddis: BTreeMap<&'static str, u64>,
+    /// Calls of each callback.
+    pub callbacks: BTreeMap<&'static str, u64>,
+    /// Interrupts, notifications, DPCs, notification lists that were full.
+    pub interrupts: u64,
+    /// `DxgkCbNotifyInterrupt` calls.
+    pub notifications: u64,
+    /// DPCs that ran.
+    pub dpcs: u64,
+    /// Notification lists that were full.
+    pub overflows: u64,
+    /// Engine resets.
+    pub engine_resets: u64,
+    /// Adapter resets.
+    pub adapter_resets: u64,
+    /// Contexts that were probed and found alive.
+    pub innocent_probes: u64,
+    /// F-state transitions.
+    pub power_transitions: u32,
+    /// Segments: number, bytes in use, bytes.
+    pub segments: Vec<(u32, u64, u64)>,
+}
+
+/// What a run was like so far.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Every rule: how often it was checked and broken. Rules that were not reached have a count of 0.
+    pub rules: Vec<RuleReport>,
+    /// Counts.
+    pub counts: Counts,
+    /// Adapters that are there.
+    pub adapters: Vec<AdapterReport>,
+    /// Fence log entries, in the order in which they were read.
+    pub log: Vec<LogRecord>,
+    /// Clock pairs.
+    pub calibrations: Vec<Calibration>,
+    /// Resets and other events, in order.
+    pub events: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn of(shared: &Arc<Shared>) -> Self {
+        let _inside = shared.kernel().enter();
+        for adapter in shared.adapters().iter().filter(|adapter| adapter.is_started()) {
+            crate::fence_log::collect(adapter);
+        }
+        let adapters = shared.adapters().iter().map(|adapter| adapter.report()).collect();
+        let counters = &shared.counters;
+        let tables = counters.tables.lock();
+        let counts = Counts {
+            packets: counters.packets.load(Ordering::Relaxed),
+            kernel_submissions: counters.kernel_submissions.load(Ordering::Relaxed),
+            doorbell_connects: counters.doorbell_connects.load(Ordering::Relaxed),
+            resets: counters.resets.load(Ordering::Relaxed),
+            log_overruns: counters.log_overruns.load(Ordering::Relaxed),
+            thunks: tables.thunks.clone(),
+            unimplemented: tables.unimplemented.clone(),
+            hot_thunks: tables.hot.clone(),
+        };
+        Self {
+            rules: shared.kernel().rules.report(),
+            counts,
+            adapters,
+            log: tables.log.clone(),
+            calibrations: tables.calibrations.clone(),
+            events: tables.events.clone(),
+        }
+    }
+
+    /// Rules that were broken.
+    pub fn broken(&self) -> impl Iterator<Item = &RuleReport> {
+        self.rules.iter().filter(|rule| rule.broken != 0)
+    }
+
+    /// Rules that nothing has reached.
+    pub fn not_reached(&self) -> impl Iterator<Item = &RuleReport> {
+        self.rules.iter().filter(|rule| rule.evaluations == 0)
+    }
+
+    /// Log entries of one queue, joined with the OS's clock by the last calibration of its node. `performance_frequency` is
+    /// that of the performance counter, in ticks per second.
+    pub fn timeline(&self, performance_frequency: u64) -> Vec<TimedRecord> {
+        let place = |record: &LogRecord| {
+            let same = |calibration: &&Calibration| calibration.adapter == record.adapter && calibration.node == record.node;
+            let calibration = self.calibrations.iter().rev().find(same)?;
+            let distance = i128::from(record.end) - i128::from(calibration.gpu);
+            let ticks = distance * i128::from(performance_frequency) / i128::from(calibration.frequency.max(1));
+            let cpu_end = u64::try_from(i128::from(calibration.cpu) + ticks).unwrap_or(0);
+            Some(TimedRecord { record: *record, cpu_end })
+        };
+        self.log.iter().filter(|record| record.end != 0).filter_map(place).collect()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reached = self.rules.iter().filter(|rule| rule.evaluations != 0).count();
+        let broken = self.broken().count();
+        writeln!(f, "{reached} of {} rules reached, {broken} broken", self.rules.len())?;
+        for rule in self.broken() {
+            writeln!(f, "  broken {} times: {}", rule.broken, rule.rule.name)?;
+        }
+        writeln!(
+            f,
+            "{} packets, {} kernel submissions, {} doorbell connections, {} resets",
+            self.counts.packets, self.counts.kernel_submissions, self.counts.doorbell_connects, self.counts.resets
+        )?;
+        for (name, count) in &self.counts.thunks {
+            writeln!(f, "  {name}: {count}")?;
+        }
+        for event in &self.events {
+            writeln!(f, "{event}")?;
+        }
+        Ok(())
+    }
+}

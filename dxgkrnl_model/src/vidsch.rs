@@ -1,4 +1,280 @@
-use std::sync::Arc; use crate::adapter::{Adapter, caps::Caps};
-pub(crate) mod dpc { pub(crate) fn work_off(_a: &std::sync::Arc<crate::adapter::Adapter>, _n: usize, _l: crate::interrupt::NodeList) {} }
-#[derive(Debug)] pub(crate) struct VidSch;
-impl VidSch { pub(crate) fn new() -> Self { Self } pub(crate) fn start(&self, _: &Arc<Adapter>, _: &Arc<Caps>) {} pub(crate) fn set_priority_bands(&self, _: &Arc<Adapter>) {} pub(crate) fn stop(&self, _: &Arc<Adapter>) {} pub(crate) fn stop_watch(&self, _: &Arc<Adapter>) {} }
+//! VidSch: nodes, what is submitted to them, and the worker that does it.
+//!
+//! One thread per adapter submits buffers, carries out waits and signals of queues that the OS schedules, looks for engines
+//! without progress ([`crate::tdr`]), and does at PASSIVE_LEVEL what interrupts have started.
+
+pub(crate) mod command;
+pub(crate) mod dpc;
+pub(crate) mod packet;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use nt_model::Thread;
+use wddm_abi::{DXGKARG_SETUPPRIORITYBANDS, NTSTATUS, ntstatus};
+
+use crate::adapter::Adapter;
+use crate::adapter::caps::Caps;
+use crate::context::Context;
+use crate::ddi::{self, call_ddi};
+use crate::hw_queue::HwQueue;
+use crate::rules::queue::RESUME_STATUS;
+use crate::sync::{Lock, Rank, Signal};
+use packet::{Completion, Load, PacketNode, PagingBuffer};
+
+/// Work that an interrupt has started.
+pub(crate) type Deferred = Box<dyn FnOnce(&Arc<Adapter>) + Send>;
+
+/// A node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) ordinal: u32,
+    /// The GPU schedules contexts itself: no packets.
+    pub(crate) is_hardware_scheduled: bool,
+    pub(crate) packet: PacketNode,
+    contexts: Lock<Vec<Weak<Context>>>,
+}
+
+/// VidSch of an adapter.
+pub(crate) struct VidSch {
+    nodes: Lock<Vec<Arc<Node>>>,
+    system: Lock<Option<Arc<Context>>>,
+    paging: Lock<VecDeque<PagingBuffer>>,
+    queues: Lock<Vec<Weak<HwQueue>>>,
+    deferred: Lock<VecDeque<Deferred>>,
+    changed: Signal,
+    kicked: AtomicBool,
+    stopping: AtomicBool,
+    thread: Lock<Option<Arc<Thread>>>,
+}
+
+impl std::fmt::Debug for VidSch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VidSch").finish_non_exhaustive()
+    }
+}
+
+impl VidSch {
+    pub(crate) fn new() -> Self {
+        Self {
+            nodes: Lock::new(Rank::Registry, Vec::new()),
+            system: Lock::new(Rank::Registry, None),
+            paging: Lock::new(Rank::Log, VecDeque::new()),
+            queues: Lock::new(Rank::Registry, Vec::new()),
+            deferred: Lock::new(Rank::Log, VecDeque::new()),
+            changed: Signal::new(),
+            kicked: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            thread: Lock::new(Rank::Log, None),
+        }
+    }
+
+    /// Makes the nodes and starts the worker.
+    pub(crate) fn start(&self, adapter: &Arc<Adapter>, caps: &Arc<Caps>) {
+        let node = |info: &crate::adapter::caps::NodeInfo| {
+            Arc::new(Node {
+                ordinal: info.ordinal,
+                is_hardware_scheduled: info.is_hardware_scheduled(),
+                packet: PacketNode::new(info.ordinal),
+                contexts: Lock::new(Rank::Registry, Vec::new()),
+            })
+        };
+        *self.nodes.lock() = caps.nodes.iter().map(node).collect();
+        self.stopping.store(false, Ordering::Release);
+        let weak = Arc::downgrade(adapter);
+        let thread = adapter.kernel().spawn_system_thread("VidSch worker", move || work(&weak));
+        *self.thread.lock() = Some(thread);
+    }
+
+    /// Stops looking for hung engines; submission goes on.
+    pub(crate) fn stop_watch(&self, adapter: &Arc<Adapter>) {
+        adapter.tdr.set_enabled(false);
+    }
+
+    /// Ends the worker.
+    pub(crate) fn stop(&self, adapter: &Arc<Adapter>) {
+        self.stopping.store(true, Ordering::Release);
+        self.changed.notify(adapter.kernel());
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            adapter.kernel().wait_for_object(thread.header(), None);
+        }
+        let paging = std::mem::take(&mut *self.paging.lock());
+        for buffer in paging {
+            buffer.completion.end(adapter.kernel(), false);
+        }
+        let nodes = std::mem::take(&mut *self.nodes.lock());
+        drop(nodes);
+        let deferred = std::mem::take(&mut *self.deferred.lock());
+        drop(deferred);
+    }
+
+    /// A node by number.
+    pub(crate) fn node(&self, ordinal: u32) -> Option<Arc<Node>> {
+        self.nodes.lock().get(ordinal as usize).cloned()
+    }
+
+    /// All nodes.
+    pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
+        self.nodes.lock().clone()
+    }
+
+    pub(crate) fn set_system_context(&self, context: &Arc<Context>) {
+        *self.system.lock() = Some(context.clone());
+    }
+
+    pub(crate) fn clear_system_context(&self) {
+        let old = self.system.lock().take();
+        drop(old);
+    }
+
+    /// Lets the worker look.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn kick(&self, adapter: &Adapter) {
+        self.kicked.store(true, Ordering::Release);
+        self.changed.notify(adapter.kernel());
+    }
+
+    /// Lets the worker do something at PASSIVE_LEVEL.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn defer(&self, adapter: &Adapter, work: Deferred) {
+        self.deferred.lock().push_back(work);
+        self.kick(adapter);
+    }
+
+    /// Submits a paging buffer behind all others. `None`: there is no system context, or the worker has ended.
+    pub(crate) fn submit_paging(
+        &self,
+        adapter: &Adapter,
+        address: u64,
+        size: usize,
+        private: usize,
+        private_size: usize,
+    ) -> Option<Arc<Completion>> {
+        let present = self.system.lock().is_some();
+        if !present || self.stopping.load(Ordering::Acquire) {
+            return None;
+        }
+        let completion = Completion::new();
+        self.paging.lock().push_back(PagingBuffer {
+            address,
+            // CAST: paging buffers are far smaller than 4 GiB.
+            size: size as u32,
+            private,
+            private_size: private_size as u32,
+            completion: completion.clone(),
+        });
+        self.kick(adapter);
+        Some(completion)
+    }
+
+    /// Puts a paging buffer that the driver gave back first.
+    pub(crate) fn return_paging(&self, buffer: PagingBuffer) {
+        self.paging.lock().push_front(buffer);
+    }
+
+    /// Enters a context of a process.
+    pub(crate) fn add_context(&self, context: &Arc<Context>) {
+        if let Some(node) = self.node(context.node()) {
+            let mut contexts = node.contexts.lock();
+            contexts.retain(|other| other.strong_count() != 0);
+            contexts.push(Arc::downgrade(context));
+        }
+    }
+
+    /// Waits until no buffer of a context is with the driver.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn retire_context(&self, adapter: &Adapter, context: &Arc<Context>) {
+        if let Some(node) = self.node(context.node()) {
+            node.packet.changed.wait_for(adapter.kernel(), None, || {
+                (!node.packet.has_buffers_of(context) || !adapter.is_working()).then_some(())
+            });
+        }
+    }
+
+    /// Enters a hardware queue.
+    pub(crate) fn add_queue(&self, queue: &Arc<HwQueue>) {
+        let mut queues = self.queues.lock();
+        queues.retain(|other| other.strong_count() != 0);
+        queues.push(Arc::downgrade(queue));
+    }
+
+    /// Live hardware queues.
+    pub(crate) fn queues(&self) -> Vec<Arc<HwQueue>> {
+        self.queues.lock().iter().filter_map(Weak::upgrade).filter(|queue| queue.is_alive()).collect()
+    }
+
+    /// Tells the driver the quanta of priority bands, when it schedules in hardware.
+    ///
+    /// Chosen: the numbers, which the documents leave open (100 ns units: 10 ms grace, 40 ms quantum; 90 % for the normal band).
+    pub(crate) fn set_priority_bands(&self, adapter: &Arc<Adapter>) {
+        if !adapter.known_caps().has_hardware_scheduling() {
+            return;
+        }
+        let mut arguments = DXGKARG_SETUPPRIORITYBANDS::zeroed();
+        arguments.gracePeriodForBand = [100_000; 4];
+        arguments.processQuantumForBand = [400_000; 4];
+        arguments.processGracePeriodForBand = [100_000; 4];
+        arguments.targetNormalBandPercentage = 90;
+        let (miniport, pointer) = (adapter.context(), &raw const arguments);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiSetupPriorityBands(miniport, pointer)));
+        judge_resume(adapter, "DxgkDdiSetupPriorityBands", status);
+    }
+
+    fn pump(&self, adapter: &Arc<Adapter>) {
+        let system = self.system.lock().clone();
+        for node in self.nodes() {
+            if node.is_hardware_scheduled {
+                continue;
+            }
+            if let Some(system) = system.as_ref().filter(|system| system.node() == node.ordinal) {
+                while node.packet.has_room() {
+                    let Some(buffer) = self.paging.lock().pop_front() else { break };
+                    node.packet.submit(adapter, system, Load::Paging(buffer));
+                }
+            }
+            let contexts: Vec<_> = node.contexts.lock().iter().filter_map(Weak::upgrade).collect();
+            for context in contexts {
+                context.commands().pump(adapter, || node.packet.has_room(), |submission| {
+                    node.packet.submit(adapter, &context, Load::Command(submission));
+                });
+            }
+        }
+        for queue in self.queues() {
+            queue.pump(adapter);
+        }
+    }
+}
+
+/// Functions that set up or resume scheduling succeed.
+pub(crate) fn judge_resume(adapter: &Adapter, ddi: &str, status: NTSTATUS) -> bool {
+    let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    adapter.rules().check(&RESUME_STATUS, fine, || format!("{ddi}: {status:?}"));
+    status.is_success()
+}
+
+fn work(weak: &Weak<Adapter>) {
+    let mut deadline = None;
+    loop {
+        let Some(adapter) = weak.upgrade() else { return };
+        let scheduler = &adapter.scheduler;
+        let kernel = adapter.kernel();
+        scheduler.changed.wait_for(kernel, deadline, || {
+            let kicked = scheduler.kicked.swap(false, Ordering::AcqRel);
+            (kicked || scheduler.stopping.load(Ordering::Acquire)).then_some(())
+        });
+        if scheduler.stopping.load(Ordering::Acquire) || kernel.rules.is_stopped() {
+            return;
+        }
+        loop {
+            let Some(work) = scheduler.deferred.lock().pop_front() else { break };
+            work(&adapter);
+        }
+        scheduler.pump(&adapter);
+        deadline = crate::tdr::watch(&adapter);
+    }
+}

@@ -1,4 +1,366 @@
-use crate::adapter::Adapter; use std::sync::Arc;
-#[derive(Debug)] pub(crate) enum Notice { Completed, Native { legacy: bool }, Monitored }
-impl Notice { pub(crate) fn can_be_folded(&self) -> bool { true } }
-pub(crate) fn classify(_: &Arc<Adapter>, _: &wddm_abi::DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> { None }
+//! What a notification says, judged while the interrupt is being handled.
+//!
+//! Packets that a notification ends leave the node's list here, so that a second notification for the same fence is found
+//! whenever the DPC runs.
+//!
+//! Chosen: FENCE_INVALID requires ENGINE_RESET_REQUIRED or ADAPTER_RESET_REQUIRED and a fence id of 0; HW_CONTEXT_VALID and
+//! PROCESS_HANDLE_VALID exclude each other and are allowed without it for queue faults, whose record has one handle for
+//! either. A faulted process takes all its devices on the adapter.
+
+use std::sync::Arc;
+
+use nt_model::Details;
+use wddm_abi::{
+    DXGK_ENGINE_STATE, DXGK_INTERRUPT_TYPE, DXGK_PAGE_FAULT_FLAGS, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, Plain,
+};
+
+use crate::adapter::Adapter;
+use crate::device::PageFault;
+use crate::fence::native::FenceOnAdapter;
+use crate::handle;
+use crate::hw_queue::{HwContext, HwQueue};
+use crate::personality::HandleReading;
+use crate::rules::interrupt as rule;
+use crate::vidsch::Node;
+use crate::vidsch::packet::Packet;
+
+/// Fences that one notification may name.
+const MAX_FENCES: u32 = 0x1_0000;
+
+/// What a notification says.
+#[derive(Clone, Debug)]
+pub(crate) enum Notice {
+    Completed(Vec<Packet>),
+    Preempted { done: Vec<Packet>, back: Vec<Packet> },
+    Faulted { done: Vec<Packet>, packet: Box<Packet>, fault: Option<PageFault> },
+    QueueFaulted { context: Arc<HwContext>, fault: PageFault, reset: bool },
+    Native { fences: Vec<Arc<FenceOnAdapter>>, queue: Option<Arc<HwQueue>>, all: bool, legacy: bool },
+    Monitored,
+    Suspended { context: Arc<HwContext>, fence: u64 },
+    EngineTimeout,
+    EngineState(DXGK_ENGINE_STATE),
+    /// Known and of no consequence here.
+    Other,
+}
+
+impl Notice {
+    /// Whether it may be replaced by a scan of everything.
+    pub(crate) fn can_be_folded(&self) -> bool {
+        matches!(self, Self::Native { .. } | Self::Monitored)
+    }
+}
+
+/// Judges a notification and says what it means and for which node.
+pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+    use DXGK_INTERRUPT_TYPE as Type;
+    match data.InterruptType {
+        Type::DXGK_INTERRUPT_DMA_COMPLETED => completed(adapter, data),
+        Type::DXGK_INTERRUPT_DMA_PREEMPTED => preempted(adapter, data),
+        Type::DXGK_INTERRUPT_DMA_FAULTED => faulted(adapter, data),
+        Type::DXGK_INTERRUPT_DMA_PAGE_FAULTED => page_faulted(adapter, data),
+        Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED => {
+            let part = data.MonitoredFenceSignaled();
+            let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+            after_reset(adapter, &node)?;
+            Some((node.ordinal as usize, Notice::Monitored))
+        }
+        Type::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED => native(adapter, data),
+        Type::DXGK_INTERRUPT_HWQUEUE_PAGE_FAULTED => queue_faulted(adapter, data),
+        Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED => suspended(adapter, data),
+        Type::DXGK_INTERRUPT_GPU_ENGINE_TIMEOUT => {
+            let part = data.GpuEngineTimeout();
+            let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+            Some((node.ordinal as usize, Notice::EngineTimeout))
+        }
+        Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE => engine_state(adapter, data),
+        Type::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT => {
+            let part = data.SchedulingLogInterrupt();
+            let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+            fits(adapter, &node, true, data).then_some((node.ordinal as usize, Notice::Other))
+        }
+        Type::DXGK_INTERRUPT_CRTC_VSYNC
+        | Type::DXGK_INTERRUPT_DISPLAYONLY_VSYNC
+        | Type::DXGK_INTERRUPT_CRTC_VSYNC_WITH_MULTIPLANE_OVERLAY
+        | Type::DXGK_INTERRUPT_CRTC_VSYNC_WITH_MULTIPLANE_OVERLAY2
+        | Type::DXGK_INTERRUPT_CRTC_VSYNC_WITH_MULTIPLANE_OVERLAY3
+        | Type::DXGK_INTERRUPT_PERIODIC_MONITORED_FENCE_SIGNALED => {
+            let render_only = adapter.known_caps().is_render_only();
+            adapter.rules().check(&rule::INT_VSYNC, !render_only, || format!("{:?}", data.InterruptType));
+            None
+        }
+        other => {
+            adapter.rules().check(&rule::INT_TYPE, false, || format!("type {other:?}"));
+            None
+        }
+    }
+}
+
+fn node(adapter: &Adapter, ordinal: u32, engine: u32) -> Option<Arc<Node>> {
+    let found = adapter.scheduler.node(ordinal);
+    adapter.rules().check(&rule::INT_NODE, found.is_some() && engine == 0, || format!("node {ordinal}, engine {engine}"));
+    found
+}
+
+/// Whether the type goes with how the node is scheduled.
+fn fits(adapter: &Adapter, node: &Node, hardware: bool, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> bool {
+    adapter.rules().check(&rule::INT_TYPE, node.is_hardware_scheduled == hardware, || {
+        let kind = if node.is_hardware_scheduled { "scheduled by hardware" } else { "a packet node" };
+        format!("{:?} for node {}, which is {kind}", data.InterruptType, node.ordinal)
+    })
+}
+
+/// An engine that was reset keeps silent until it is resumed.
+fn after_reset(adapter: &Adapter, node: &Node) -> Option<()> {
+    let quiet = adapter.tdr.is_quiet(node.ordinal);
+    let fine = adapter.rules().check(&rule::INT_AFTER_RESET, !quiet, || format!("node {}", node.ordinal));
+    fine.then_some(())
+}
+
+fn bad_fence(adapter: &Adapter, node: &Node, what: &str, fence: u32) {
+    let (completed, submitted, outstanding) = node.packet.ids();
+    adapter.rules().check(&rule::INT_FENCE, false, || {
+        let text = format!(
+            "node {}: {what} {fence:#x}, outstanding {outstanding:#x?}, last completed {completed:#x}, last submitted {submitted:#x}",
+            node.ordinal
+        );
+        Details::new(text).params([fence.into(), submitted.into(), completed.into()])
+    });
+}
+
+fn completed(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+    let part = data.DmaCompleted();
+    let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+    if !fits(adapter, &node, false, data) {
+        return None;
+    }
+    let Ok(packets) = node.packet.complete(part.SubmissionFenceId) else {
+        bad_fence(adapter, &node, "completed", part.SubmissionFenceId);
+        return None;
+    };
+    adapter.rules().count(&rule::INT_FENCE);
+    Some((node.ordinal as usize, Notice::Completed(packets)))
+}
+
+fn preempted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+    let part = data.DmaPreempted();
+    let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+    if !fits(adapter, &node, false, data) {
+        return None;
+    }
+    let Ok((done, back)) = node.packet.preempted(part.PreemptionFenceId, part.LastCompletedFenceId) else {
+        bad_fence(adapter, &node, "preempted", part.PreemptionFenceId);
+        return None;
+    };
+    adapter.rules().count(&rule::INT_FENCE);
+    Some((node.ordinal as usize, Notice::Preempted { done, back }))
+}
+
+fn faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+    let part = data.DmaFaulted();
+    let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+    if !fits(adapter, &node, false, data) {
+        return None;
+    }
+    let notice = fault_notice(adapter, &node, part.FaultedFenceId, None)?;
+    Some((node.ordinal as usize, notice))
+}
+
+fn fault_notice(adapter: &Adapter, node: &Node, fence: u32, fault: Option<PageFault>) -> Option<Notice> {
+    let Ok((done, packet)) = node.packet.fault(fence) else {
+        bad_fence(adapter, node, "faulted", fence);
+        return None;
+    };
+    adapter.rules().count(&rule::INT_FENCE);
+    adapter.rules().check(&rule::INT_SYSTEM_FAULT, !packet.is_paging(), || {
+        format!("node {}: the paging buffer with fence {fence:#x}", node.ordinal)
+    });
+    Some(Notice::Faulted { done, packet: Box::new(packet), fault })
+}
+
+/// Judges page fault flags. False: they make no sense.
+fn fault_flags(adapter: &Adapter, flags: DXGK_PAGE_FAULT_FLAGS, fence: u64, queue: bool) -> bool {
+    use DXGK_PAGE_FAULT_FLAGS as Flags;
+    let has = |flag: Flags| flags.0 & flag.0 != 0;
+    let fatal = has(Flags::DXGK_PAGE_FAULT_FATAL_HARDWARE_ERROR);
+    adapter.rules().check(&rule::INT_FATAL, !fatal, || format!("{flags:?}"));
+    let reset = has(Flags::DXGK_PAGE_FAULT_ENGINE_RESET_REQUIRED) || has(Flags::DXGK_PAGE_FAULT_ADAPTER_RESET_REQUIRED);
+    let invalid = has(Flags::DXGK_PAGE_FAULT_FENCE_INVALID);
+    let context = has(Flags::DXGK_PAGE_FAULT_HW_CONTEXT_VALID);
+    let process = has(Flags::DXGK_PAGE_FAULT_PROCESS_HANDLE_VALID);
+    let sound = (!invalid || ((reset || fatal) && fence == 0))
+        && !(context && process)
+        && (!context || queue)
+        && (!process || invalid || queue);
+    adapter.rules().check(&rule::INT_FAULT_FLAGS, sound, || {
+        Details::new(format!("{flags:?} with fence id {fence:#x}")).params([flags.0 as u64, fence, 0])
+    })
+}
+
+fn page_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+    let part = data.DmaPageFaulted();
+    let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+    let flags = part.PageFaultFlags;
+    if !fits(adapter, &node, false, data) || !fault_flags(adapter, flags, part.FaultedFenceId.into(), false) {
+        return None;
+    }
+    if flags.0 & DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_FENCE_INVALID.0 != 0 {
+        return Some((node.ordinal as usize, Notice::EngineTimeout));
+    }
+    let fault = PageFault {
+        address: part.FaultedVirtualAddress,
+        sequence: part.FaultedPrimitiveAPISequenceNumber,
+        stage: part.FaultedPipelineStage.0,
+        table_entry: part.FaultedBindTableEntry,
+        flags: flags.0,
+        error: error_code(part.FaultErrorCode.as_bytes()),
+    };
+    let notice = fault_notice(adapter, &node, part.FaultedFenceId, Some(fault))?;
+    Some((node.ordinal as usize, notice))
+}
+
+fn error_code(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn queue_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+    let part = data.HwQueuePageFaulted();
+    let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+    let flags = part.PageFaultFlags;
+    if !fits(adapter, &node, true, data) {
+        return None;
+    }
+    after_reset(adapter, &node)?;
+    if !fault_flags(adapter, flags, part.FaultedFenceId, true) {
+        return None;
+    }
+    let has = |flag: DXGK_PAGE_FAULT_FLAGS| flags.0 & flag.0 != 0;
+    let named = part.FaultedHwQueue();
+    let reading = adapter.personality().handles.faulted;
+    let context = if has(DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_HW_CONTEXT_VALID) {
+        find_context(adapter, named, reading)
+    } else if has(DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_PROCESS_HANDLE_VALID) {
+        find_process_context(adapter, named, reading, node.ordinal)
+    } else {
+        find_queue(adapter, named, reading).map(|queue| queue.context().clone())
+    };
+    let right = context.as_ref().is_some_and(|context| context.node() == node.ordinal);
+    adapter.rules().check(&rule::INT_FAULT_HANDLE, right, || {
+        format!("node {}, {flags:?}: {} as {reading:?}'s handle", node.ordinal, handle::describe(named))
+    });
+    let fault = PageFault {
+        address: part.FaultedVirtualAddress,
+        sequence: part.FaultedPrimitiveAPISequenceNumber,
+        stage: part.FaultedPipelineStage.0,
+        table_entry: part.FaultedBindTableEntry,
+        flags: flags.0,
+        error: error_code(part.FaultErrorCode.as_bytes()),
+    };
+    let reset = has(DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_ENGINE_RESET_REQUIRED)
+        || has(DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_ADAPTER_RESET_REQUIRED);
+    Some((node.ordinal as usize, Notice::QueueFaulted { context: context?, fault, reset }))
+}
+
+/// The queue behind a handle of either side.
+fn find_queue(adapter: &Adapter, named: HANDLE, reading: HandleReading) -> Option<Arc<HwQueue>> {
+    let ours = reading.takes_dxgkrnl().then(|| handle::hw_queue(named)).flatten();
+    ours.or_else(|| {
+        let queues = reading.takes_driver().then(|| adapter.scheduler.queues())?;
+        queues.into_iter().find(|queue| queue.driver_handle() == named.expose_provenance())
+    })
+}
+
+/// The hardware context behind a handle of either side.
+fn find_context(adapter: &Adapter, named: HANDLE, reading: HandleReading) -> Option<Arc<HwContext>> {
+    let ours = reading.takes_dxgkrnl().then(|| handle::hw_context(named)).flatten().filter(|context| context.is_alive());
+    ours.or_else(|| {
+        let contexts = reading.takes_driver().then(|| adapter.hw_contexts())?;
+        contexts.into_iter().find(|context| context.driver_handle() == named.expose_provenance())
+    })
+}
+
+fn find_process_context(adapter: &Adapter, named: HANDLE, reading: HandleReading, node: u32) -> Option<Arc<HwContext>> {
+    let ours = reading.takes_dxgkrnl().then(|| handle::process(named)).flatten();
+    let number = named.expose_provenance();
+    let belongs = |context: &Arc<HwContext>| {
+        let process = context.device().process();
+        ours.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, process))
+            || (reading.takes_driver() && process.driver_handle() == number)
+    };
+    adapter.hw_contexts().into_iter().find(|context| context.node() == node && belongs(context))
+}
+
+fn native(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+    let part = data.NativeFenceSignaled();
+    let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+    after_reset(adapter, &node)?;
+    let caps = adapter.known_caps();
+    let enabled = caps.has_native_fences();
+    adapter.rules().check(&rule::INT_TYPE, enabled, || "native fences are not advertised".to_owned());
+    let legacy = data.Flags.EvaluateLegacyMonitoredFences();
+    let (fences, sound) = named_fences(part.SignaledNativeFenceCount, part.pSignaledNativeFenceArray, adapter);
+    adapter.rules().check(&rule::INT_NATIVE_FENCE, sound.is_none(), || sound.clone().unwrap_or_default());
+    let optimized = caps.has_optimized_interrupt();
+    let named = part.hHWQueue;
+    let reading = adapter.personality().handles.interrupt_queue;
+    let queue = if optimized && !named.is_null() { find_queue(adapter, named, reading) } else { None };
+    if optimized {
+        let right = named.is_null() || queue.as_ref().is_some_and(|queue| queue.context().node() == node.ordinal);
+        adapter.rules().check(&rule::INT_NATIVE_QUEUE, right, || {
+            format!("node {}: hHWQueue is {}", node.ordinal, handle::describe(named))
+        });
+    }
+    // Without an array everything is looked at, which is what a queue alone stands for as well.
+    let all = part.SignaledNativeFenceCount == 0;
+    enabled.then_some((node.ordinal as usize, Notice::Native { fences, queue, all, legacy }))
+}
+
+/// The fences of an array; and what is wrong with it.
+fn named_fences(count: u32, array: *const HANDLE, adapter: &Adapter) -> (Vec<Arc<FenceOnAdapter>>, Option<String>) {
+    if count > MAX_FENCES {
+        return (Vec::new(), Some(format!("{count} fences")));
+    }
+    let Some(handles) = crate::raw::read_array(array, count as usize) else {
+        return (Vec::new(), Some(format!("{count} fences at {array:p}")));
+    };
+    let mut wrong = None;
+    let found = handles.into_iter().filter_map(|named| {
+        let fence = handle::fence(named).filter(|fence| core::ptr::eq(Arc::as_ptr(fence.adapter()), adapter) && fence.is_alive());
+        if fence.is_none() {
+            wrong.get_or_insert_with(|| handle::describe(named));
+        }
+        fence
+    });
+    let found = found.collect();
+    (found, wrong)
+}
+
+fn suspended(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+    let part = data.SuspendContextCompleted();
+    let reading = adapter.personality().handles.suspended_context;
+    let context = find_context(adapter, part.hContext, reading);
+    let fence = part.ContextSuspendFence;
+    let asked = context.as_ref().is_some_and(|context| context.is_awaited(fence));
+    adapter.rules().check(&rule::INT_SUSPEND_FENCE, asked, || {
+        Details::new(format!("context {}, fence {fence:#x}", handle::describe(part.hContext)))
+            .params([part.hContext.expose_provenance() as u64, fence, 0])
+    });
+    let context = context.filter(|_| asked)?;
+    Some((context.node() as usize, Notice::Suspended { context, fence }))
+}
+
+fn engine_state(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+    let part = data.EngineStateChange();
+    let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+    let state = part.NewState;
+    let known = matches!(
+        state,
+        DXGK_ENGINE_STATE::DXGK_ENGINE_STATE_ACTIVE
+            | DXGK_ENGINE_STATE::DXGK_ENGINE_STATE_TRANSITION_TO_F1
+            | DXGK_ENGINE_STATE::DXGK_ENGINE_STATE_HUNG
+    );
+    let holds = adapter.rules().check(&rule::INT_ENGINE_STATE, known, || format!("node {}: {state:?}", node.ordinal));
+    if state == DXGK_ENGINE_STATE::DXGK_ENGINE_STATE_HUNG {
+        return Some((node.ordinal as usize, Notice::EngineTimeout));
+    }
+    holds.then_some((node.ordinal as usize, Notice::EngineState(state)))
+}

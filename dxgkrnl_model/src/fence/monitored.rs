@@ -1,0 +1,218 @@
+//! Monitored fences of WDDM 2.0: a 64-bit value in a page that the CPU reads and the GPU writes.
+//!
+//! Chosen: each has a page of its own, read-only for the process's CPU and writable for its GPU address space. A signal
+//! from the CPU stores the value by the OS and tells no driver; `DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED` makes the OS look
+//! at every one on the adapter.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nt_model::{CacheType, Machine, Rights, UserMapping};
+use wddm_abi::{NTSTATUS, ntstatus};
+
+use super::Waiters;
+use crate::adapter::Adapter;
+use crate::device::Device;
+use crate::memory::page_table::Purpose;
+use crate::memory::pages::Page;
+use crate::memory::residency::status_of;
+use crate::memory::space::Content;
+use crate::memory::va::{PAGE, Protection, Use, Wanted};
+use crate::process::{ProcessAdapter, ProcessInner};
+
+/// The value and who waits for it.
+#[derive(Debug)]
+pub(crate) struct FenceState {
+    page: Page,
+    waiters: Waiters,
+}
+
+impl FenceState {
+    pub(crate) fn new(page: Page, initial: u64) -> Arc<Self> {
+        crate::raw::store(page.address(), initial);
+        Arc::new(Self { page, waiters: Waiters::new() })
+    }
+
+    /// The value now.
+    pub(crate) fn value(&self) -> u64 {
+        crate::raw::load(self.page.address())
+    }
+
+    /// Kernel address of the value.
+    pub(crate) fn address(&self) -> usize {
+        self.page.address()
+    }
+
+    pub(crate) fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    /// Stores a value and ends waits.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn signal(&self, kernel: &Machine, value: u64) {
+        crate::raw::store(self.page.address(), value);
+        self.rescan(kernel);
+    }
+
+    /// Ends waits whose value is reached.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn rescan(&self, kernel: &Machine) {
+        let value = self.value();
+        self.waiters.release(kernel, |wanted| wanted <= value);
+    }
+}
+
+/// A monitored fence in a process.
+#[derive(Debug)]
+pub(crate) struct MonitoredFence {
+    device: Arc<Device>,
+    state: Arc<FenceState>,
+    view: View,
+    shared: AtomicBool,
+    destroyed: AtomicBool,
+}
+
+/// Where a process and its GPU see a page.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    /// User address of the page.
+    pub(crate) user: usize,
+    /// GPU virtual address of the page.
+    pub(crate) gpu: u64,
+}
+
+impl View {
+    /// Shows a page: to user mode read-only, when at all; to the GPU as `protection` says.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    ///
+    /// # Errors
+    /// STATUS_NO_MEMORY, or what paging ended with.
+    pub(crate) fn create(
+        part: &Arc<ProcessAdapter>,
+        page: &Page,
+        user: bool,
+        protection: Protection,
+        wanted: &Wanted,
+        native_fence: bool,
+    ) -> Result<Self, NTSTATUS> {
+        let adapter = part.adapter();
+        let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+        let gpu = part.address_space().insert(wanted, Use::System).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        let content = Content::Pages { segment: 0, addresses: vec![page.frame() * PAGE], protection };
+        let purpose = Purpose { native_fence, ..Purpose::default() };
+        let this = part.clone();
+        let shown = manager.run_on_worker(adapter, move |adapter, manager| {
+            this.set_entries(adapter, manager, gpu, 1, &content, purpose)
+        });
+        let mut view = Self { user: 0, gpu };
+        match shown {
+            Some(Ok(())) => (),
+            Some(Err(error)) => {
+                view.remove(part);
+                return Err(status_of(error));
+            }
+            None => return Err(ntstatus::STATUS_SYSTEM_SHUTDOWN),
+        }
+        if let Some(process) = part.process().filter(|_| user) {
+            let (object, first) = page.object();
+            let mapping = UserMapping {
+                object: object.clone(),
+                first,
+                pages: 1,
+                rights: Rights::Read,
+                cache: CacheType::Cached,
+            };
+            match adapter.kernel().map_user(process.nt(), &mapping, None) {
+                Ok(address) => view.user = address,
+                Err(_) => {
+                    view.remove(part);
+                    return Err(ntstatus::STATUS_NO_MEMORY);
+                }
+            }
+        }
+        Ok(view)
+    }
+
+    /// Takes both away.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn remove(&self, part: &Arc<ProcessAdapter>) {
+        if self.user != 0
+            && let Some(process) = part.process()
+        {
+            let _ = part.adapter().kernel().unmap_user(process.nt(), self.user);
+        }
+        let (this, gpu) = (part.clone(), self.gpu);
+        let Some(manager) = part.adapter().memory.manager() else { return };
+        manager.run_on_worker(part.adapter(), move |adapter, manager| {
+            let _ = this.set_entries(adapter, manager, gpu, 1, &Content::None, Purpose::default());
+            this.address_space().with_ranges(|ranges| ranges.remove(gpu, 0));
+        });
+    }
+}
+
+impl MonitoredFence {
+    /// Makes a fence.
+    ///
+    /// # Errors
+    /// STATUS_NO_MEMORY.
+    pub(crate) fn create(process: &Arc<ProcessInner>, device: &Arc<Device>, initial: u64) -> Result<Arc<Self>, NTSTATUS> {
+        let manager = device.adapter().memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+        let page = manager.pool.allocate_alone().ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        let state = FenceState::new(page, initial);
+        device.adapter().add_monitored_fence(&state);
+        Self::open(process, device, &state)
+    }
+
+    /// Shows an existing fence to a process.
+    ///
+    /// # Errors
+    /// STATUS_NO_MEMORY.
+    pub(crate) fn open(_process: &Arc<ProcessInner>, device: &Arc<Device>, state: &Arc<FenceState>) -> Result<Arc<Self>, NTSTATUS> {
+        let wanted = Wanted { size: PAGE, alignment: PAGE, ..Wanted::default() };
+        let view = View::create(device.process(), &state.page, true, Protection::READ_WRITE, &wanted, false)?;
+        Ok(Arc::new(Self { device: device.clone(), state: state.clone(), view, shared: AtomicBool::new(false), destroyed: AtomicBool::new(false) }))
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn state(&self) -> &Arc<FenceState> {
+        &self.state
+    }
+
+    /// It was made to be shared, or not.
+    pub(crate) fn set_shared(&self, shared: bool) {
+        self.shared.store(shared, Ordering::Release);
+    }
+
+    /// Whether it was made to be shared.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Acquire)
+    }
+
+    /// Where it is seen.
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// The handle is gone. A second call does nothing.
+    pub(crate) fn destroy(&self) {
+        if !self.destroyed.swap(true, Ordering::AcqRel) {
+            self.view.remove(self.device.process());
+        }
+    }
+}
+
+/// Looks at every monitored fence of an adapter.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn scan(adapter: &Adapter) {
+    for fence in adapter.monitored_fences() {
+        fence.rescan(adapter.kernel());
+    }
+}

@@ -1,0 +1,332 @@
+//! Page tables of one GPU virtual address space, as the driver described them.
+//!
+//! The tree here knows which tables exist, where they are, and which entries are valid; [`PageTables::set`] turns a range
+//! of entries into the updates that the driver is asked for, tables first, parents last. Nothing here calls the driver.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use wddm_abi::DXGK_PTE;
+
+use super::pages::Page;
+use super::va::PAGE;
+use crate::adapter::caps::Mmu;
+use crate::personality::PteAddress;
+
+/// Where a table is.
+#[derive(Clone, Debug)]
+pub(crate) enum TableMemory {
+    /// A page of the system.
+    System(Arc<Page>),
+    /// Part of a segment: its number, the offset, the address that the GPU names it by, and the kernel's, if any.
+    Segment { id: u32, offset: u64, address: u64, kernel: usize },
+}
+
+impl TableMemory {
+    /// Segment and address, as a GPU physical address.
+    pub(crate) fn physical(&self) -> (u32, u64) {
+        match self {
+            Self::System(page) => (0, page.frame() * PAGE),
+            Self::Segment { id, address, .. } => (*id, *address),
+        }
+    }
+
+    /// Where the kernel sees it; 0 for a table in a segment that the CPU does not reach.
+    pub(crate) fn kernel_address(&self) -> usize {
+        match self {
+            Self::System(page) => page.address(),
+            Self::Segment { kernel, .. } => *kernel,
+        }
+    }
+}
+
+/// A page table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) level: usize,
+    pub(crate) memory: TableMemory,
+    /// Where the paging process sees it, under the GPU_VIRTUAL update mode.
+    pub(crate) window: u64,
+    children: BTreeMap<u64, Table>,
+}
+
+/// Entries to be stored in one table.
+#[derive(Clone, Debug)]
+pub(crate) struct Update {
+    pub(crate) level: usize,
+    pub(crate) memory: TableMemory,
+    pub(crate) window: u64,
+    pub(crate) start: u64,
+    pub(crate) count: u64,
+    /// One entry that is repeated, or `count` of them.
+    pub(crate) entries: Vec<DXGK_PTE>,
+    /// The table was just made.
+    pub(crate) initial: bool,
+    /// GPU virtual address of the first entry.
+    pub(crate) address: u64,
+    /// The entries map this allocation, from this byte offset on.
+    pub(crate) allocation: Option<(usize, u64)>,
+    pub(crate) driver_protection: u64,
+    /// The entries map a native fence.
+    pub(crate) native_fence: bool,
+}
+
+/// What entries are for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Purpose {
+    /// The driver's handle of the allocation, and the byte offset of the first page.
+    pub(crate) allocation: Option<(usize, u64)>,
+    pub(crate) driver_protection: u64,
+    pub(crate) native_fence: bool,
+}
+
+/// Makes the memory of tables.
+pub(crate) trait TableSource {
+    /// Memory for a table of `level`; and where the paging process sees it, under GPU_VIRTUAL.
+    fn allocate(&mut self, level: usize, bytes: u64) -> Option<(TableMemory, u64)>;
+}
+
+/// The tables of one space.
+#[derive(Debug)]
+pub(crate) struct PageTables {
+    mmu: Mmu,
+    address: PteAddress,
+    root: Option<Table>,
+    root_entries: u64,
+}
+
+impl PageTables {
+    /// No tables yet.
+    pub(crate) fn new(mmu: Mmu, address: PteAddress) -> Self {
+        Self { mmu, address, root: None, root_entries: 0 }
+    }
+
+    fn top(&self) -> usize {
+        self.mmu.levels.len().saturating_sub(1)
+    }
+
+    /// The root: where it is and how many entries it has.
+    pub(crate) fn root(&self) -> Option<(TableMemory, u64)> {
+        self.root.as_ref().map(|root| (root.memory.clone(), self.root_entries))
+    }
+
+    /// Entries that the root needs for a space of this many bytes.
+    pub(crate) fn root_entries_for(&self, end: u64) -> u64 {
+        let shift = self.mmu.shift(self.top());
+        end.div_ceil(1 << shift.min(63)).max(1)
+    }
+
+    /// Makes the root with `entries` entries and says how to initialize it.
+    pub(crate) fn make_root(&mut self, memory: TableMemory, window: u64, entries: u64) -> Update {
+        let level = self.top();
+        let update = initial(level, memory.clone(), window, entries, 0);
+        self.root = Some(Table { level, memory, window, children: BTreeMap::new() });
+        self.root_entries = entries;
+        update
+    }
+
+    /// Stores `entries` (one per page, or one that is repeated over `pages`) from `address` on. `None`: no memory for a
+    /// table; what was made so far stays and is used later.
+    pub(crate) fn set(
+        &mut self,
+        address: u64,
+        pages: u64,
+        entries: &[DXGK_PTE],
+        purpose: Purpose,
+        source: &mut dyn TableSource,
+    ) -> Option<Vec<Update>> {
+        let mut updates = Vec::new();
+        let spread = Spread { mmu: &self.mmu, form: self.address, entries, purpose, from: address };
+        let root = self.root.as_mut()?;
+        let fits = spread.descend(root, address, pages, source, &mut updates);
+        fits.then_some(updates)
+    }
+
+    /// Every table, root last, taken out.
+    pub(crate) fn take_all(&mut self) -> Vec<TableMemory> {
+        fn collect(table: &Table, into: &mut Vec<TableMemory>) {
+            for child in table.children.values() {
+                collect(child, into);
+            }
+            into.push(table.memory.clone());
+        }
+        let mut all = Vec::new();
+        if let Some(root) = self.root.take() {
+            collect(&root, &mut all);
+        }
+        all
+    }
+}
+
+/// The update that makes a new table's entries invalid.
+fn initial(level: usize, memory: TableMemory, window: u64, count: u64, address: u64) -> Update {
+    Update {
+        level,
+        memory,
+        window,
+        start: 0,
+        count,
+        entries: vec![DXGK_PTE::zeroed()],
+        initial: true,
+        address,
+        allocation: None,
+        driver_protection: 0,
+        native_fence: false,
+    }
+}
+
+struct Spread<'a> {
+    mmu: &'a Mmu,
+    form: PteAddress,
+    entries: &'a [DXGK_PTE],
+    purpose: Purpose,
+    from: u64,
+}
+
+impl Spread<'_> {
+    /// Entries from `address` on, in `table`. False: no memory.
+    fn descend(
+        &self,
+        table: &mut Table,
+        address: u64,
+        pages: u64,
+        source: &mut dyn TableSource,
+        updates: &mut Vec<Update>,
+    ) -> bool {
+        if table.level == 0 {
+            updates.push(self.leaf(table, address, pages));
+            return true;
+        }
+        let shift = self.mmu.shift(table.level);
+        let end = address + pages * PAGE;
+        let mut at = address;
+        while at < end {
+            let index = self.index(table.level, at);
+            let next = ((at >> shift) + 1) << shift;
+            let stop = next.min(end);
+            if !table.children.contains_key(&index) && !self.add_child(table, index, (at >> shift) << shift, source, updates) {
+                return false;
+            }
+            let Some(child) = table.children.get_mut(&index) else { return false };
+            if !self.descend(child, at, (stop - at) / PAGE, source, updates) {
+                return false;
+            }
+            at = stop;
+        }
+        true
+    }
+
+    /// Index of `address` in a table of `level`. The root of two levels has as many entries as it needs.
+    fn index(&self, level: usize, address: u64) -> u64 {
+        let index = address >> self.mmu.shift(level);
+        let is_resizable = self.mmu.levels.len() == 2 && level == 1;
+        if is_resizable { index } else { index & (self.mmu.entries(level) - 1) }
+    }
+
+    fn add_child(
+        &self,
+        table: &mut Table,
+        index: u64,
+        address: u64,
+        source: &mut dyn TableSource,
+        updates: &mut Vec<Update>,
+    ) -> bool {
+        let level = table.level - 1;
+        let bytes = self.mmu.levels.get(level).map_or(0, |level| u64::from(level.PageTableSizeInBytes));
+        let Some((memory, window)) = source.allocate(level, bytes) else { return false };
+        updates.push(initial(level, memory.clone(), window, self.mmu.entries(level), address));
+        let (segment, physical) = memory.physical();
+        let mut entry = DXGK_PTE::zeroed();
+        entry.set_Valid(true);
+        entry.set_Segment(segment.into());
+        entry.set_PageTableAddress(in_form(self.form, physical));
+        updates.push(Update {
+            initial: false,
+            start: index,
+            entries: vec![entry],
+            ..initial(table.level, table.memory.clone(), table.window, 1, address)
+        });
+        table.children.insert(index, Table { level, memory, window, children: BTreeMap::new() });
+        true
+    }
+
+    fn leaf(&self, table: &Table, address: u64, pages: u64) -> Update {
+        // CAST: an index within the entries that were passed.
+        let skip = ((address - self.from) / PAGE) as usize;
+        let entries = if self.entries.len() == 1 {
+            self.entries.to_vec()
+        } else {
+            self.entries.iter().skip(skip).take(pages as usize).copied().collect()
+        };
+        let allocation = self.purpose.allocation.map(|(handle, offset)| (handle, offset + skip as u64 * PAGE));
+        Update {
+            start: self.index(0, address),
+            entries,
+            initial: false,
+            allocation,
+            driver_protection: self.purpose.driver_protection,
+            native_fence: self.purpose.native_fence,
+            ..initial(0, table.memory.clone(), table.window, pages, address)
+        }
+    }
+}
+
+/// An address as page table entries spell it.
+pub(crate) fn in_form(form: PteAddress, address: u64) -> u64 {
+    match form {
+        PteAddress::Bytes => address,
+        PteAddress::Frames => address / PAGE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wddm_abi::{DXGK_GPUMMUCAPS, DXGK_PAGE_TABLE_LEVEL_DESC};
+
+    struct Source(u64);
+
+    impl TableSource for Source {
+        fn allocate(&mut self, _: usize, bytes: u64) -> Option<(TableMemory, u64)> {
+            self.0 += bytes;
+            Some((TableMemory::Segment { id: 2, offset: self.0, address: self.0, kernel: 0 }, 0))
+        }
+    }
+
+    fn tables(bits: &[u32]) -> PageTables {
+        let level = |bits: &u32| {
+            let mut level = DXGK_PAGE_TABLE_LEVEL_DESC::zeroed();
+            level.PageTableIndexBitCount = *bits;
+            level.PageTableSizeInBytes = 4096;
+            level
+        };
+        let mmu = Mmu { caps: DXGK_GPUMMUCAPS::zeroed(), levels: bits.iter().map(level).collect() };
+        let mut tables = PageTables::new(mmu, PteAddress::Bytes);
+        let root = TableMemory::Segment { id: 2, offset: 0, address: 0, kernel: 0 };
+        tables.make_root(root, 0, 512);
+        tables
+    }
+
+    #[test]
+    fn a_range_over_a_table_boundary_makes_two_leaves() {
+        let mut tables = tables(&[9, 9, 9, 9]);
+        let mut source = Source(0);
+        let entries: Vec<_> = (0..4).map(|_| DXGK_PTE::zeroed()).collect();
+        let address = (1 << 21) - 2 * PAGE;
+        let updates = tables.set(address, 4, &entries, Purpose::default(), &mut source).unwrap_or_default();
+        // Two directories and a leaf, each with its parent's entry, two entries; then a leaf, its parent's, two entries.
+        assert_eq!(updates.len(), 10);
+        let leaves: Vec<_> = updates.iter().filter(|update| update.level == 0 && !update.initial).collect();
+        assert_eq!(leaves.iter().map(|leaf| (leaf.start, leaf.count, leaf.entries.len())).collect::<Vec<_>>(), [(510, 2, 2), (0, 2, 2)]);
+        let again = tables.set(address, 4, &entries, Purpose::default(), &mut source).unwrap_or_default();
+        assert_eq!(again.len(), 2);
+        assert_eq!(tables.take_all().len(), 5);
+    }
+
+    #[test]
+    fn the_root_of_two_levels_has_the_size_of_the_space() {
+        let tables = tables(&[10, 0]);
+        assert_eq!(tables.root_entries_for(1 << 32), 1024);
+        assert_eq!(tables.root_entries_for(1), 1);
+    }
+}

@@ -1,0 +1,407 @@
+//! Paging operations: asking the driver to encode them, and running what it encoded.
+//!
+//! Operations are packed into one paging buffer until the driver says that it is full; then that is submitted, and the
+//! operation goes on in a fresh one with its `MultipassOffset` kept. A buffer into which nothing was written is not
+//! submitted: the driver did the work itself. Bytes behind the buffer and behind its private data are watched.
+//!
+//! Chosen: STATUS_GRAPHICS_ALLOCATION_BUSY has no meaning for the operations here, none of which has an
+//! `AllocationIsIdle` flag, and breaks a rule.
+
+use std::sync::Arc;
+
+use wddm_abi::{
+    D3DGPU_PHYSICAL_ADDRESS, DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_MEMORY_TRANSFER_DIRECTION, DXGK_PAGETABLEUPDATEMODE,
+    DXGKARG_BUILDPAGINGBUFFER, NTSTATUS, ntstatus,
+};
+
+use super::page_table::Update;
+use super::pages::Block;
+use super::va::PAGE;
+use crate::adapter::Adapter;
+use crate::adapter::query::Buffer as Guarded;
+use crate::ddi::{self, call_ddi};
+use crate::rules::paging::{
+    PAGING_BUSY, PAGING_IMMEDIATE, PAGING_OVERRUN, PAGING_PRIVATE, PAGING_PROGRESS, PAGING_STATUS,
+};
+use crate::sync::{Lock, Rank};
+use crate::vidsch::packet::Completion;
+
+/// What watched bytes hold.
+const PATTERN: u8 = 0xB7;
+/// Buffers an operation may be split over before it is given up.
+const MAX_PASSES: u32 = 100_000;
+
+/// A paging operation. Handles are the driver's.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Update { update: Update, process: usize, mode: DXGK_PAGETABLEUPDATEMODE },
+    Flush { process: usize, root: (u32, u64), start: u64, end: u64 },
+    Fill { allocation: usize, offset: u64, size: u64, pattern: u32, destination: u64 },
+    Transfer {
+        allocation: usize,
+        offset: u64,
+        size: u64,
+        source: u64,
+        destination: u64,
+        direction: DXGK_MEMORY_TRANSFER_DIRECTION,
+    },
+    MapAperture { device: usize, allocation: usize, segment: u32, first: u64, pages: u64, mdl: usize },
+    UnmapAperture { device: usize, allocation: usize, segment: u32, first: u64, pages: u64, dummy: u64 },
+    NotifyResidency { allocation: usize, segment: u32, address: u64, resident: bool },
+    Signal { address: u64, value: u64 },
+}
+
+impl Op {
+    fn operation(&self) -> DXGK_BUILDPAGINGBUFFER_OPERATION {
+        use DXGK_BUILDPAGINGBUFFER_OPERATION as Operation;
+        match self {
+            Self::Update { .. } => Operation::DXGK_OPERATION_UPDATE_PAGE_TABLE,
+            Self::Flush { .. } => Operation::DXGK_OPERATION_FLUSH_TLB,
+            Self::Fill { .. } => Operation::DXGK_OPERATION_VIRTUAL_FILL,
+            Self::Transfer { .. } => Operation::DXGK_OPERATION_VIRTUAL_TRANSFER,
+            Self::MapAperture { .. } => Operation::DXGK_OPERATION_MAP_APERTURE_SEGMENT,
+            Self::UnmapAperture { .. } => Operation::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT,
+            Self::NotifyResidency { .. } => Operation::DXGK_OPERATION_NOTIFY_RESIDENCY,
+            Self::Signal { .. } => Operation::DXGK_OPERATION_SIGNAL_MONITORED_FENCE,
+        }
+    }
+
+    /// Puts the operation's part into the arguments. Pointers lead into `self`.
+    fn fill(&self, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) {
+        let handle = core::ptr::with_exposed_provenance_mut;
+        arguments.Operation = self.operation();
+        match self {
+            Self::Update { update, process, mode } => {
+                let op = arguments.UpdatePageTable_mut();
+                // CAST: levels and indices are small.
+                op.PageTableLevel = update.level as u32;
+                op.StartIndex = update.start as u32;
+                op.NumPageTableEntries = update.count as u32;
+                op.pPageTableEntries = update.entries.as_ptr().cast_mut();
+                op.Flags.set_Repeat(update.entries.len() == 1 && update.count != 1);
+                op.Flags.set_InitialUpdate(update.initial);
+                op.Flags.set_NativeFence(update.native_fence);
+                op.DriverProtection = update.driver_protection;
+                op.hProcess = handle(*process);
+                op.UpdateMode = *mode;
+                op.FirstPteVirtualAddress = update.address;
+                if let Some((allocation, offset)) = update.allocation {
+                    op.hAllocation = handle(allocation);
+                    op.AllocationOffsetInBytes = offset;
+                }
+                match *mode {
+                    DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL => {
+                        let address = update.memory.kernel_address();
+                        op.PageTableAddress.set_CpuVirtual(handle(address));
+                    }
+                    DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL => {
+                        op.PageTableAddress.set_GpuVirtual(update.window);
+                    }
+                    _ => op.PageTableAddress.set_GpuPhysical(physical(update.memory.physical())),
+                }
+            }
+            Self::Flush { process, root, start, end } => {
+                let op = arguments.FlushTlb_mut();
+                op.RootPageTableAddress = physical(*root);
+                op.hProcess = handle(*process);
+                op.StartVirtualAddress = *start;
+                op.EndVirtualAddress = *end;
+            }
+            Self::Fill { allocation, offset, size, pattern, destination } => {
+                let op = arguments.FillVirtual_mut();
+                op.hAllocation = handle(*allocation);
+                op.AllocationOffsetInBytes = *offset;
+                op.FillSizeInBytes = *size;
+                op.FillPattern = *pattern;
+                op.DestinationVirtualAddress = *destination;
+            }
+            Self::Transfer { allocation, offset, size, source, destination, direction } => {
+                let op = arguments.TransferVirtual_mut();
+                op.hAllocation = handle(*allocation);
+                op.AllocationOffsetInBytes = *offset;
+                op.TransferSizeInBytes = *size;
+                op.SourceVirtualAddress = *source;
+                op.DestinationVirtualAddress = *destination;
+                op.TransferDirection = *direction;
+            }
+            Self::MapAperture { device, allocation, segment, first, pages, mdl } => {
+                let op = arguments.MapApertureSegment_mut();
+                op.hDevice = handle(*device);
+                op.hAllocation = handle(*allocation);
+                op.SegmentId = *segment;
+                // CAST: page counts fit an address.
+                op.OffsetInPages = *first as usize;
+                op.NumberOfPages = *pages as usize;
+                op.pMdl = core::ptr::with_exposed_provenance_mut(*mdl);
+            }
+            Self::UnmapAperture { device, allocation, segment, first, pages, dummy } => {
+                let op = arguments.UnmapApertureSegment_mut();
+                op.hDevice = handle(*device);
+                op.hAllocation = handle(*allocation);
+                op.SegmentId = *segment;
+                // CAST: as above.
+                op.OffsetInPages = *first as usize;
+                op.NumberOfPages = *pages as usize;
+                op.DummyPage.QuadPart = dummy.cast_signed();
+            }
+            Self::NotifyResidency { allocation, segment, address, resident } => {
+                let op = arguments.NotifyResidency_mut();
+                op.hAllocation = handle(*allocation);
+                op.PhysicalAddress = physical((*segment, *address));
+                op.set_Resident(*resident);
+            }
+            Self::Signal { address, value } => {
+                let op = arguments.SignalMonitoredFence_mut();
+                op.MonitoredFenceGpuVa = *address;
+                op.MonitoredFenceValue = *value;
+            }
+        }
+    }
+}
+
+fn physical((segment, offset): (u32, u64)) -> D3DGPU_PHYSICAL_ADDRESS {
+    let mut address = D3DGPU_PHYSICAL_ADDRESS::zeroed();
+    address.SegmentId = segment;
+    address.SegmentOffset = offset;
+    address
+}
+
+/// Why a sequence of operations was not done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PagingError {
+    /// The driver broke a rule or returned an error.
+    Driver(NTSTATUS),
+    /// The adapter was reset or stopped.
+    Lost,
+}
+
+/// A paging buffer.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    block: Block,
+    gpu: u64,
+    private: Guarded,
+    used: usize,
+    private_used: usize,
+}
+
+impl Buffer {
+    fn reset(&mut self, size: usize) {
+        self.used = 0;
+        self.private_used = 0;
+        let tail = self.block.object().pages() * PAGE as usize - size;
+        crate::raw::copy_to(self.block.address() + size, &vec![PATTERN; tail]);
+        self.private.bytes_mut().fill(0);
+    }
+
+    fn overrun(&self, size: usize) -> bool {
+        let tail = self.block.object().pages() * PAGE as usize - size;
+        crate::raw::bytes_at(self.block.address() + size, tail).iter().any(|byte| *byte != PATTERN)
+    }
+}
+
+/// Paging buffers of one adapter.
+#[derive(Debug)]
+pub(crate) struct Pager {
+    size: usize,
+    free: Lock<Vec<Buffer>>,
+}
+
+impl Pager {
+    /// Without buffers; `size` bytes each.
+    pub(crate) fn new(size: usize) -> Self {
+        Self { size: size.max(16), free: Lock::new(Rank::Log, Vec::new()) }
+    }
+
+    /// Pages of a buffer that the GPU sees.
+    pub(crate) fn pages(&self) -> usize {
+        self.size.div_ceil(PAGE as usize)
+    }
+
+    /// Adds a buffer that the paging process sees at `gpu`. Its last page is not for the GPU.
+    pub(crate) fn add(&self, block: Block, gpu: u64, private: usize) {
+        self.free.lock().push(Buffer { block, gpu, private: Guarded::new(private, 0), used: 0, private_used: 0 });
+    }
+
+    /// Drops the buffers.
+    pub(crate) fn clear(&self) {
+        let buffers = std::mem::take(&mut *self.free.lock());
+        drop(buffers);
+    }
+
+    /// Operations that the driver does at once, without a buffer: the tables of the paging process.
+    pub(crate) fn run_immediate(adapter: &Adapter, ops: &[Op]) -> Result<(), PagingError> {
+        for op in ops {
+            let mut arguments = DXGKARG_BUILDPAGINGBUFFER::zeroed();
+            op.fill(&mut arguments);
+            let status = build(adapter, &mut arguments);
+            if status == ntstatus::STATUS_SYSTEM_SHUTDOWN {
+                return Err(PagingError::Lost);
+            }
+            let held = adapter.rules().check(&PAGING_IMMEDIATE, status.is_success(), || format!("{op:?}: {status:?}"));
+            if !held {
+                return Err(PagingError::Driver(status));
+            }
+        }
+        Ok(())
+    }
+
+    /// Builds and runs operations in order, and waits for their end.
+    ///
+    /// IRQL: PASSIVE_LEVEL; one thread at a time.
+    pub(crate) fn run(&self, adapter: &Arc<Adapter>, ops: &[Op]) -> Result<(), PagingError> {
+        let mut flights = Flights { pager: self, adapter, flights: Vec::new() };
+        let mut buffer = flights.fresh().ok_or(PagingError::Lost)?;
+        let mut result = Ok(());
+        for op in ops {
+            result = self.encode(op, &mut buffer, &mut flights);
+            if result.is_err() {
+                break;
+            }
+        }
+        let submitted = flights.submit(buffer);
+        let ended = flights.finish();
+        result.and(submitted).and(ended)
+    }
+
+    fn encode(&self, op: &Op, buffer: &mut Buffer, flights: &mut Flights<'_>) -> Result<(), PagingError> {
+        let adapter = flights.adapter;
+        let mut offset = 0;
+        for _ in 0..MAX_PASSES {
+            let (before, used) = (offset, buffer.used);
+            let status = self.call(adapter, op, buffer, &mut offset);
+            match status {
+                ntstatus::STATUS_SUCCESS => {
+                    adapter.rules().count(&PAGING_STATUS);
+                    return Ok(());
+                }
+                ntstatus::STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER => {
+                    let progressed = used != 0 || buffer.used != used || offset != before;
+                    adapter.rules().check(&PAGING_PROGRESS, progressed, || {
+                        format!("{op:?}: an empty buffer of {} bytes is not enough", self.size)
+                    });
+                    if !progressed {
+                        return Err(PagingError::Driver(status));
+                    }
+                    let next = flights.fresh().ok_or(PagingError::Lost)?;
+                    let full = std::mem::replace(buffer, next);
+                    flights.submit(full)?;
+                }
+                ntstatus::STATUS_SYSTEM_SHUTDOWN => return Err(PagingError::Lost),
+                ntstatus::STATUS_GRAPHICS_ALLOCATION_BUSY => {
+                    adapter.rules().check(&PAGING_BUSY, false, || format!("{op:?}"));
+                    return Err(PagingError::Driver(status));
+                }
+                other => {
+                    adapter.rules().check(&PAGING_STATUS, false, || format!("{op:?}: {other:?}"));
+                    return Err(PagingError::Driver(other));
+                }
+            }
+        }
+        Err(PagingError::Driver(ntstatus::STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER))
+    }
+
+    /// One call of the driver for one operation.
+    fn call(&self, adapter: &Adapter, op: &Op, buffer: &mut Buffer, offset: &mut u32) -> NTSTATUS {
+        let mut arguments = DXGKARG_BUILDPAGINGBUFFER::zeroed();
+        op.fill(&mut arguments);
+        let start = buffer.block.address();
+        let private_size = buffer.private.bytes().len();
+        let private = buffer.private.pointer().expose_provenance();
+        let handle = core::ptr::with_exposed_provenance_mut;
+        arguments.pDmaBuffer = handle(start + buffer.used);
+        // CAST: buffers are far smaller than 4 GiB.
+        arguments.DmaSize = (self.size - buffer.used) as u32;
+        arguments.pDmaBufferPrivateData = handle(private + buffer.private_used);
+        arguments.DmaBufferPrivateDataSize = (private_size - buffer.private_used) as u32;
+        arguments.MultipassOffset = *offset;
+        arguments.hSystemContext = handle(adapter.memory.system_context());
+        arguments.DmaBufferGpuVirtualAddress = buffer.gpu + buffer.used as u64;
+        arguments.DmaBufferWriteOffset = buffer.used as u32;
+        let status = build(adapter, &mut arguments);
+        *offset = arguments.MultipassOffset;
+        let end = (arguments.pDmaBuffer.expose_provenance()).wrapping_sub(start);
+        let inside = (buffer.used..=self.size).contains(&end) && !buffer.overrun(self.size);
+        adapter.rules().check(&PAGING_OVERRUN, inside, || {
+            format!("{op:?}: pDmaBuffer is {end} bytes from the start of {}, from {}", self.size, buffer.used)
+        });
+        let private_end = arguments.pDmaBufferPrivateData.expose_provenance().wrapping_sub(private);
+        let private_inside =
+            (buffer.private_used..=private_size).contains(&private_end) && buffer.private.overrun().is_none();
+        adapter.rules().check(&PAGING_PRIVATE, private_inside, || {
+            format!("{op:?}: pDmaBufferPrivateData is {private_end} bytes from the start of {private_size}")
+        });
+        if inside {
+            buffer.used = end;
+        }
+        if private_inside {
+            buffer.private_used = private_end;
+        }
+        status
+    }
+}
+
+fn build(adapter: &Adapter, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+    let context = adapter.context();
+    let arguments = core::ptr::from_mut(arguments);
+    ddi::status(call_ddi!(adapter, DxgkDdiBuildPagingBuffer(context, arguments)))
+}
+
+/// Buffers on their way.
+struct Flights<'a> {
+    pager: &'a Pager,
+    adapter: &'a Arc<Adapter>,
+    flights: Vec<(Buffer, Arc<Completion>)>,
+}
+
+impl Flights<'_> {
+    /// An empty buffer; waits for one on its way when there is none. `None`: there are none at all.
+    fn fresh(&mut self) -> Option<Buffer> {
+        let free = self.pager.free.lock().pop();
+        let mut buffer = match free {
+            Some(buffer) => buffer,
+            None if self.flights.is_empty() => return None,
+            None => {
+                let (buffer, completion) = self.flights.remove(0);
+                if !completion.wait(self.adapter.kernel()) {
+                    self.pager.free.lock().push(buffer);
+                    return None;
+                }
+                buffer
+            }
+        };
+        buffer.reset(self.pager.size);
+        Some(buffer)
+    }
+
+    fn submit(&mut self, mut buffer: Buffer) -> Result<(), PagingError> {
+        if buffer.used == 0 {
+            self.pager.free.lock().push(buffer);
+            return Ok(());
+        }
+        let private = buffer.private.pointer().expose_provenance();
+        let completion =
+            self.adapter.scheduler.submit_paging(self.adapter, buffer.gpu, buffer.used, private, buffer.private.bytes().len());
+        match completion {
+            Some(completion) => {
+                self.flights.push((buffer, completion));
+                Ok(())
+            }
+            None => {
+                self.pager.free.lock().push(buffer);
+                Err(PagingError::Lost)
+            }
+        }
+    }
+
+    fn finish(self) -> Result<(), PagingError> {
+        let mut result = Ok(());
+        for (buffer, completion) in self.flights {
+            if !completion.wait(self.adapter.kernel()) {
+                result = Err(PagingError::Lost);
+            }
+            self.pager.free.lock().push(buffer);
+        }
+        result
+    }
+}

@@ -1,0 +1,368 @@
+//! Residency and mappings: jobs of the paging worker that place allocations and change page tables.
+//!
+//! Chosen: an allocation is where the GPU reaches it as long as any device has made it resident more often than evicted it;
+//! with the last reference it is evicted at once (the documents let VidMm keep it). Pages in a local segment are filled
+//! with zeros before the first use.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nt_model::Mdl;
+use wddm_abi::{DXGK_MEMORY_TRANSFER_DIRECTION, NTSTATUS, ntstatus};
+
+use super::Manager;
+use super::allocation::{Allocation, OpenAllocation, Place};
+use super::page_table::Purpose;
+use super::paging::{Op, PagingError};
+use super::space::Content;
+use super::va::{PAGE, Protection, Use};
+use crate::adapter::Adapter;
+use crate::process::ProcessAdapter;
+
+/// What user mode gets for it.
+pub(crate) fn status_of(error: PagingError) -> NTSTATUS {
+    match error {
+        PagingError::Driver(status) if !status.is_success() => status,
+        PagingError::Driver(_) => ntstatus::STATUS_UNSUCCESSFUL,
+        PagingError::Lost => ntstatus::STATUS_DEVICE_REMOVED,
+    }
+}
+
+/// Content of page table entries that show part of an allocation where it lies.
+fn content(allocation: &Allocation, offset: u64, pages: u64, protection: Protection) -> Content {
+    let place = allocation.placement.lock().place;
+    match place {
+        Place::Evicted => Content::None,
+        Place::System => {
+            // CAST: page numbers within the allocation.
+            let first = (offset / PAGE) as usize;
+            let frames = (first..first + pages as usize).map(|page| allocation.backing().frame(page) * PAGE);
+            Content::Pages { segment: 0, addresses: frames.collect(), protection }
+        }
+        Place::Segment { id, address, .. } => {
+            let addresses = (0..pages).map(|page| address + offset + page * PAGE).collect();
+            Content::Pages { segment: id, addresses, protection }
+        }
+    }
+}
+
+/// Stores the entries of one range as its use is now. On the paging worker.
+pub(crate) fn show_range(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    process: &ProcessAdapter,
+    address: u64,
+    size: u64,
+    used: &Use,
+) -> Result<(), PagingError> {
+    let pages = size / PAGE;
+    let (content, purpose) = match used {
+        Use::Allocation { allocation, offset, protection, driver_protection } => {
+            let purpose = Purpose {
+                allocation: Some((allocation.driver_handle(), *offset)),
+                driver_protection: *driver_protection,
+                native_fence: false,
+            };
+            (content(allocation, *offset, pages, *protection), purpose)
+        }
+        Use::Reserved(protection) if protection.zero => (Content::Zero, Purpose::default()),
+        _ => (Content::None, Purpose::default()),
+    };
+    process.set_entries(adapter, manager, address, pages, &content, purpose)
+}
+
+/// Brings every page table up to where an allocation lies now.
+fn show_everywhere(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>) -> Result<(), PagingError> {
+    for process in processes(adapter) {
+        let mappings = process.address_space().with_ranges(|ranges| ranges.mappings_of(allocation));
+        for (address, range) in mappings {
+            show_range(adapter, manager, &process, address, range.size, &range.used)?;
+        }
+    }
+    Ok(())
+}
+
+/// Every process on the adapter.
+fn processes(adapter: &Arc<Adapter>) -> Vec<Arc<ProcessAdapter>> {
+    let on = |process: Arc<crate::process::ProcessInner>| process.on_adapter(adapter);
+    adapter.shared().processes().into_iter().filter_map(on).collect()
+}
+
+/// Places an allocation where the GPU reaches it. On the paging worker.
+pub(crate) fn make_resident(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    allocation: &Arc<Allocation>,
+) -> Result<(), PagingError> {
+    let needed = {
+        let mut placement = allocation.placement.lock();
+        placement.references += 1;
+        placement.place == Place::Evicted
+    };
+    if !needed {
+        return Ok(());
+    }
+    let place = choose(manager, allocation);
+    match place {
+        Place::Segment { .. } => page_in(adapter, manager, allocation, place)?,
+        _ => pin(adapter, allocation, true),
+    }
+    allocation.placement.lock().place = place;
+    if allocation.accessed_physically {
+        map_aperture(adapter, manager, allocation)?;
+    }
+    if allocation.notify_residency {
+        notify(adapter, manager, allocation, place, true)?;
+    }
+    remap_locks(adapter, allocation);
+    show_everywhere(adapter, manager, allocation)
+}
+
+fn choose(manager: &Manager, allocation: &Allocation) -> Place {
+    for id in &allocation.segments {
+        let Some(segment) = manager.caps.segment(*id) else { continue };
+        if segment.is_aperture() {
+            return Place::System;
+        }
+        let room = manager.allocate_in_segment(*id, allocation.size(), allocation.alignment, allocation.from_end);
+        if let Some((address, offset)) = room {
+            return Place::Segment { id: *id, offset, address };
+        }
+    }
+    Place::System
+}
+
+/// Keeps the backing's pages in memory, or lets them go.
+fn pin(adapter: &Adapter, allocation: &Allocation, on: bool) {
+    let kernel = adapter.kernel();
+    for page in 0..allocation.backing().pages() {
+        if on {
+            kernel.pin_page(allocation.backing(), page);
+        } else {
+            kernel.unpin_page(allocation.backing(), page);
+        }
+    }
+}
+
+/// Takes back a reference, and the place with the last. On the paging worker.
+pub(crate) fn evict(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>) -> Result<(), PagingError> {
+    let last = {
+        let mut placement = allocation.placement.lock();
+        placement.references = placement.references.saturating_sub(1);
+        placement.references == 0 && placement.place != Place::Evicted
+    };
+    if last { move_out(adapter, manager, allocation) } else { Ok(()) }
+}
+
+fn move_out(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>) -> Result<(), PagingError> {
+    let place = allocation.placement.lock().place;
+    allocation.placement.lock().place = Place::Evicted;
+    let shown = show_everywhere(adapter, manager, allocation);
+    if allocation.notify_residency {
+        notify(adapter, manager, allocation, place, false)?;
+    }
+    unmap_aperture(adapter, manager, allocation)?;
+    match place {
+        Place::Segment { id, offset, address } => {
+            let moved = copy(adapter, manager, allocation, (id, address), false);
+            allocation.placement.lock().has_content = moved.is_ok();
+            manager.free_in_segment(id, offset);
+            moved?;
+        }
+        Place::System => pin(adapter, allocation, false),
+        Place::Evicted => (),
+    }
+    remap_locks(adapter, allocation);
+    shown
+}
+
+/// Fills or copies an allocation into its place in a segment.
+fn page_in(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>, place: Place) -> Result<(), PagingError> {
+    let Place::Segment { id, address, .. } = place else { return Ok(()) };
+    let locked = allocation.placement.lock().has_content || allocation.cpu_visible;
+    if locked {
+        // What the CPU wrote while it was elsewhere is its content.
+        return copy(adapter, manager, allocation, (id, address), true);
+    }
+    let scratch = show_scratch(adapter, manager, id, address, allocation.size())?;
+    let fill = Op::Fill {
+        allocation: allocation.driver_handle(),
+        offset: 0,
+        size: allocation.size(),
+        pattern: 0,
+        destination: scratch,
+    };
+    let filled = manager.pager.run(adapter, &[fill]);
+    manager.unmap_for_system(adapter, scratch, allocation.size() / PAGE);
+    filled
+}
+
+/// Maps part of a segment into the scratch area of the paging process.
+fn show_scratch(adapter: &Arc<Adapter>, manager: &Arc<Manager>, id: u32, address: u64, size: u64) -> Result<u64, PagingError> {
+    let addresses = (0..size / PAGE).map(|page| address + page * PAGE).collect();
+    manager.map_scratch(adapter, id, addresses)
+}
+
+/// Copies between the backing and a place in a segment.
+fn copy(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    allocation: &Arc<Allocation>,
+    (id, address): (u32, u64),
+    inward: bool,
+) -> Result<(), PagingError> {
+    pin(adapter, allocation, true);
+    let frames = allocation.backing().frames().into_iter().map(|frame| frame * PAGE).collect();
+    let run = || {
+        let system = manager.map_scratch(adapter, 0, frames)?;
+        let local = show_scratch(adapter, manager, id, address, allocation.size())?;
+        let (source, destination) = if inward { (system, local) } else { (local, system) };
+        let direction = if inward {
+            DXGK_MEMORY_TRANSFER_DIRECTION::DXGK_MEMORY_TRANSFER_SYSTEM_TO_LOCAL
+        } else {
+            DXGK_MEMORY_TRANSFER_DIRECTION::DXGK_MEMORY_TRANSFER_LOCAL_TO_SYSTEM
+        };
+        let transfer = Op::Transfer {
+            allocation: allocation.driver_handle(),
+            offset: 0,
+            size: allocation.size(),
+            source,
+            destination,
+            direction,
+        };
+        let copied = manager.pager.run(adapter, &[transfer]);
+        manager.unmap_for_system(adapter, system, allocation.size() / PAGE);
+        manager.unmap_for_system(adapter, local, allocation.size() / PAGE);
+        copied
+    };
+    let result = run();
+    pin(adapter, allocation, false);
+    result
+}
+
+fn notify(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    allocation: &Allocation,
+    place: Place,
+    resident: bool,
+) -> Result<(), PagingError> {
+    let aperture = allocation.placement.lock().aperture;
+    let (segment, address) = match (place, aperture) {
+        (Place::Segment { id, address, .. }, _) => (id, address),
+        (_, Some((id, first))) => (id, manager.aperture_address(id, first * PAGE)),
+        _ => (0, allocation.backing().frame(0) * PAGE),
+    };
+    let op = Op::NotifyResidency { allocation: allocation.driver_handle(), segment, address, resident };
+    manager.pager.run(adapter, &[op])
+}
+
+/// Maps an allocation in system memory into the first aperture that it supports.
+fn map_aperture(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>) -> Result<(), PagingError> {
+    if allocation.placement.lock().place != Place::System {
+        return Ok(());
+    }
+    let is_aperture = |id: &&u32| manager.caps.segment(**id).is_some_and(crate::adapter::caps::Segment::is_aperture);
+    let Some(id) = allocation.segments.iter().find(is_aperture).copied() else { return Ok(()) };
+    let none = PagingError::Driver(ntstatus::STATUS_NO_MEMORY);
+    let (_, offset) = manager.allocate_in_segment(id, allocation.size(), allocation.alignment, false).ok_or(none)?;
+    let first = offset / PAGE;
+    allocation.placement.lock().aperture = Some((id, first));
+    let mdl = mdl_of(adapter, allocation).ok_or(none)?;
+    let op = Op::MapAperture {
+        device: 0,
+        allocation: allocation.driver_handle(),
+        segment: id,
+        first,
+        pages: allocation.size() / PAGE,
+        mdl: mdl.address(),
+    };
+    let mapped = manager.pager.run(adapter, &[op]);
+    adapter.kernel().free_mdl(mdl);
+    mapped
+}
+
+fn unmap_aperture(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Allocation) -> Result<(), PagingError> {
+    let Some((id, first)) = allocation.placement.lock().aperture.take() else { return Ok(()) };
+    let op = Op::UnmapAperture {
+        device: 0,
+        allocation: allocation.driver_handle(),
+        segment: id,
+        first,
+        pages: allocation.size() / PAGE,
+        dummy: manager.dummy_address(),
+    };
+    let unmapped = manager.pager.run(adapter, &[op]);
+    manager.free_in_segment(id, first * PAGE);
+    unmapped
+}
+
+/// A memory descriptor list of the backing.
+fn mdl_of(adapter: &Adapter, allocation: &Allocation) -> Option<Mdl> {
+    // CAST: a size.
+    let mdl = adapter.kernel().allocate_mdl(0, allocation.size() as usize)?;
+    mdl.set_frames(&allocation.backing().frames());
+    Some(mdl)
+}
+
+/// Rotates CPU mappings of an allocation that has moved.
+fn remap_locks(adapter: &Arc<Adapter>, allocation: &Arc<Allocation>) {
+    for process in adapter.shared().processes() {
+        for open in process.opens_of(allocation) {
+            let address = open.lock.lock().0;
+            if address != 0
+                && let Some(mapping) = open.cpu_mapping()
+            {
+                let _ = adapter.kernel().remap_user(process.nt(), address, &mapping);
+            }
+        }
+    }
+}
+
+/// A device's handle goes away: its references on residency too.
+pub(crate) fn forget(open: &OpenAllocation) {
+    let adapter = open.device().adapter();
+    let references = open.residency.swap(0, Ordering::AcqRel);
+    let Some(manager) = adapter.memory.manager() else { return };
+    let allocation = open.allocation().clone();
+    manager.run_on_worker(adapter, move |adapter, manager| {
+        for _ in 0..references {
+            let _ = evict(adapter, manager, &allocation);
+        }
+    });
+}
+
+/// The last user is gone: mappings become reservations without access, the place is given back.
+pub(crate) fn release_everything(allocation: &Arc<Allocation>) {
+    let adapter = allocation.adapter();
+    let Some(manager) = adapter.memory.manager() else { return };
+    let allocation = allocation.clone();
+    manager.run_on_worker(adapter, move |adapter, manager| {
+        for process in processes(adapter) {
+            let mappings = process.address_space().with_ranges(|ranges| ranges.mappings_of(&allocation));
+            for (address, range) in mappings {
+                let none = Use::Reserved(Protection { no_access: true, ..Protection::default() });
+                process.address_space().with_ranges(|ranges| ranges.replace(address, range.size, none.clone()));
+                let _ = show_range(adapter, manager, &process, address, range.size, &none);
+            }
+        }
+        if allocation.placement.lock().place != Place::Evicted {
+            let _ = drop_place(adapter, manager, &allocation);
+        }
+    });
+}
+
+/// As [`move_out`], without saving the content.
+fn drop_place(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>) -> Result<(), PagingError> {
+    let place = std::mem::replace(&mut allocation.placement.lock().place, Place::Evicted);
+    if allocation.notify_residency {
+        notify(adapter, manager, allocation, place, false)?;
+    }
+    unmap_aperture(adapter, manager, allocation)?;
+    match place {
+        Place::Segment { id, offset, .. } => manager.free_in_segment(id, offset),
+        Place::System => pin(adapter, allocation, false),
+        Place::Evicted => (),
+    }
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! A GPU virtual address space: its ranges, its tables, and the operations that change them.
+//!
+//! Ranges are taken and given back by the threads of processes; tables are changed by the paging worker only, one job
+//! after the other, so that the order of jobs is the order of changes.
+//!
+//! Chosen: a new table is made invalid (`InitialUpdate`, one repeated entry) before its parent names it. A TLB flush of the
+//! touched range follows every change of entries that were valid, and every other change unless the driver's
+//! `InvalidTlbEntriesNotCached` says that it need not.
+
+use std::sync::Arc;
+
+use wddm_abi::{DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGKARG_GETROOTPAGETABLESIZE};
+
+use super::Manager;
+use super::page_table::{PageTables, Purpose, TableMemory, TableSource, Update, in_form};
+use super::paging::{Op, Pager, PagingError};
+use super::va::{PAGE, Protection, Ranges, Use, Wanted};
+use crate::adapter::Adapter;
+use crate::adapter::caps::Caps;
+use crate::ddi::call_ddi;
+use crate::personality::PteAddress;
+use crate::rules::paging::ROOT_TABLE_SIZE;
+use crate::sync::{Lock, Rank};
+
+/// Bytes of the paging process's space that have tables from the start. Source: article system-paging-process.
+pub(crate) const PAGING_SPACE: u64 = 1 << 30;
+
+/// A space of one process on one adapter.
+#[derive(Debug)]
+pub(crate) struct AddressSpace {
+    ranges: Lock<Ranges>,
+    tables: Lock<Option<PageTables>>,
+    is_paging: bool,
+    /// `DxgkDdiCreateProcess` runs: the driver may reserve ranges.
+    creating: std::sync::atomic::AtomicBool,
+}
+
+/// What entries shall be.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// Invalid.
+    None,
+    /// The zero page.
+    Zero,
+    /// These page frames of a segment (0: system memory; frames then, addresses in the segment otherwise).
+    Pages { segment: u32, addresses: Vec<u64>, protection: Protection },
+}
+
+impl AddressSpace {
+    /// An empty space of an adapter with these capabilities.
+    pub(crate) fn new(caps: &Caps, address: PteAddress, is_paging: bool) -> Self {
+        let bits = caps.mmu.as_ref().map_or(32, |mmu| mmu.caps.VirtualAddressBitCount);
+        let tables = caps.mmu.clone().map(|mmu| PageTables::new(mmu, address));
+        Self {
+            ranges: Lock::new(Rank::Va, Ranges::new(bits)),
+            tables: Lock::new(Rank::Segment, tables),
+            is_paging,
+            creating: std::sync::atomic::AtomicBool::new(false),
+        }
+    }
+
+    /// Takes a range.
+    pub(crate) fn insert(&self, wanted: &Wanted, used: Use) -> Option<u64> {
+        self.ranges.lock().insert(wanted, used)
+    }
+
+    /// What lies at `address`.
+    pub(crate) fn with_ranges<R>(&self, f: impl FnOnce(&mut Ranges) -> R) -> R {
+        f(&mut self.ranges.lock())
+    }
+
+    /// `DxgkDdiCreateProcess` begins or ends.
+    pub(crate) fn set_creating(&self, creating: bool) {
+        self.creating.store(creating, std::sync::atomic::Ordering::Release);
+    }
+
+    /// A range for the driver's own tables; only while the process is being created.
+    pub(crate) fn reserve_for_driver(&self, base: u64, size: u64, alignment: u64) -> Option<u64> {
+        if !self.creating.load(std::sync::atomic::Ordering::Acquire) {
+            return None;
+        }
+        self.insert(&Wanted { size, base, alignment, ..Wanted::default() }, Use::Driver)
+    }
+
+    /// Segment, address and number of entries of the root.
+    pub(crate) fn root(&self) -> Option<((u32, u64), u64)> {
+        let tables = self.tables.lock();
+        let (memory, entries) = tables.as_ref()?.root()?;
+        Some((memory.physical(), entries))
+    }
+
+    /// Makes the root table. On the paging worker, or before it runs.
+    pub(crate) fn initialize(&self, adapter: &Arc<Adapter>, manager: &Arc<Manager>, process: usize) -> Result<(), PagingError> {
+        let Some(mmu) = manager.caps.mmu.clone() else { return Ok(()) };
+        let top = mmu.levels.len().saturating_sub(1);
+        let end = if self.is_paging { PAGING_SPACE } else { self.ranges.lock().end() };
+        let resizable = mmu.levels.len() == 2;
+        let mut entries = mmu.entries(top);
+        let mut bytes = mmu.levels.get(top).map_or(0, |level| u64::from(level.PageTableSizeInBytes));
+        if resizable {
+            let wanted = self.tables.lock().as_ref().map_or(1, |tables| tables.root_entries_for(end));
+            (entries, bytes) = root_size(adapter, wanted);
+        }
+        let mut source = Source { adapter, manager, is_paging: self.is_paging, failed: None };
+        let Some((memory, window)) = source.allocate(top, bytes) else { return Err(source.error()) };
+        let update = {
+            let mut tables = self.tables.lock();
+            let Some(tables) = tables.as_mut() else { return Ok(()) };
+            tables.make_root(memory, window, entries)
+        };
+        self.run(adapter, manager, process, vec![update], None)
+    }
+
+    /// Gives entries from `address` on a content. On the paging worker, or before it runs.
+    pub(crate) fn set(
+        &self,
+        adapter: &Arc<Adapter>,
+        manager: &Arc<Manager>,
+        process: usize,
+        address: u64,
+        pages: u64,
+        content: &Content,
+        purpose: Purpose,
+    ) -> Result<(), PagingError> {
+        let form = adapter.personality().pte_address;
+        let entries = entries(&manager.caps, form, content);
+        let mut source = Source { adapter, manager, is_paging: self.is_paging, failed: None };
+        let updates = {
+            let mut tables = self.tables.lock();
+            let Some(tables) = tables.as_mut() else { return Ok(()) };
+            tables.set(address, pages, &entries, purpose, &mut source)
+        };
+        let Some(updates) = updates else { return Err(source.error()) };
+        self.run(adapter, manager, process, updates, Some((address, address + pages * PAGE)))
+    }
+
+    fn run(
+        &self,
+        adapter: &Arc<Adapter>,
+        manager: &Arc<Manager>,
+        process: usize,
+        updates: Vec<Update>,
+        flush: Option<(u64, u64)>,
+    ) -> Result<(), PagingError> {
+        let Some(mmu) = &manager.caps.mmu else { return Ok(()) };
+        let cpu = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL;
+        let immediate = self.is_paging && !manager.is_running();
+        let mode = if immediate { cpu } else { mmu.update_mode() };
+        let mut ops: Vec<_> = updates.into_iter().map(|update| Op::Update { update, process, mode }).collect();
+        if immediate {
+            return Pager::run_immediate(adapter, &ops);
+        }
+        if let (Some((start, end)), Some((root, _))) = (flush, self.root()) {
+            ops.push(Op::Flush { process, root, start, end });
+        }
+        manager.pager.run(adapter, &ops)
+    }
+
+    /// Gives back the tables. Nothing may run in the space any more.
+    pub(crate) fn take_down(&self, manager: &Manager) {
+        let tables = self.tables.lock().as_mut().map(PageTables::take_all).unwrap_or_default();
+        for table in tables {
+            if let TableMemory::Segment { id, offset, .. } = table {
+                manager.free_in_segment(id, offset);
+            }
+        }
+    }
+
+}
+
+/// `DxgkDdiGetRootPageTableSize`: entries and bytes.
+fn root_size(adapter: &Adapter, entries: u64) -> (u64, u64) {
+    let mut arguments = DXGKARG_GETROOTPAGETABLESIZE::zeroed();
+    // CAST: a root of 2^32 entries is not asked for.
+    arguments.NumberOfPte = entries.min(u32::MAX.into()) as u32;
+    let context = adapter.context();
+    let pointer = &raw mut arguments;
+    let bytes = call_ddi!(adapter, DxgkDdiGetRootPageTableSize(context, pointer)).unwrap_or(0) as u64;
+    let given = u64::from(arguments.NumberOfPte);
+    let holds = bytes != 0 && bytes.is_multiple_of(PAGE) && given >= entries;
+    adapter.rules().check(&ROOT_TABLE_SIZE, holds, || format!("{entries} entries: {bytes} bytes, {given} entries"));
+    (given.max(entries), bytes.max(PAGE).next_multiple_of(PAGE))
+}
+
+/// Page table entries of a content: one that is repeated, or one per page.
+fn entries(caps: &Caps, form: PteAddress, content: &Content) -> Vec<DXGK_PTE> {
+    let flags = caps.mmu.as_ref().map(|mmu| mmu.caps);
+    match content {
+        Content::None => vec![DXGK_PTE::zeroed()],
+        Content::Zero => {
+            let mut entry = DXGK_PTE::zeroed();
+            entry.set_Zero(flags.is_some_and(|flags| flags.ZeroInPteSupported()));
+            vec![entry]
+        }
+        Content::Pages { segment, addresses, protection } => {
+            let entry = |address: &u64| {
+                let mut entry = DXGK_PTE::zeroed();
+                entry.set_Valid(true);
+                entry.set_Segment((*segment).into());
+                entry.set_ReadOnly(!protection.write && flags.is_some_and(|flags| flags.ReadOnlyMemorySupported()));
+                entry.set_NoExecute(!protection.execute && flags.is_some_and(|flags| flags.NoExecuteMemorySupported()));
+                entry.set_CacheCoherent(*segment == 0 && flags.is_some_and(|flags| flags.CacheCoherentMemorySupported()));
+                entry.set_PageAddress(in_form(form, *address));
+                entry
+            };
+            addresses.iter().map(entry).collect()
+        }
+    }
+}
+
+/// Memory of tables: the segment that the driver named for the level.
+struct Source<'a> {
+    adapter: &'a Arc<Adapter>,
+    manager: &'a Arc<Manager>,
+    is_paging: bool,
+    failed: Option<PagingError>,
+}
+
+impl Source<'_> {
+    fn error(&self) -> PagingError {
+        self.failed.unwrap_or(PagingError::Driver(wddm_abi::ntstatus::STATUS_NO_MEMORY))
+    }
+}
+
+impl TableSource for Source<'_> {
+    fn allocate(&mut self, level: usize, bytes: u64) -> Option<(TableMemory, u64)> {
+        let mmu = self.manager.caps.mmu.as_ref()?;
+        let described = mmu.levels.get(level)?;
+        let segment =
+            if self.is_paging { described.PagingProcessPageTableSegmentId } else { described.PageTableSegmentId };
+        let memory = if segment == 0 {
+            TableMemory::System(Arc::new(self.manager.pool.allocate()?))
+        } else {
+            self.manager.table_in_segment(self.adapter, segment, bytes, described.PageTableAlignmentInBytes.into())?
+        };
+        let by_address = mmu.update_mode() == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL;
+        if self.is_paging || !by_address {
+            return Some((memory, 0));
+        }
+        match self.manager.show_table(self.adapter, &memory, bytes) {
+            Ok(window) => Some((memory, window)),
+            Err(error) => {
+                self.failed = Some(error);
+                None
+            }
+        }
+    }
+}

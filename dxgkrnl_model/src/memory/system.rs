@@ -1,0 +1,87 @@
+//! The paging process: process, system device, system context and paging buffers, made when an adapter starts.
+//!
+//! Source: article system-paging-process; B69.
+//!
+//! Chosen: the order is process, device, page tables (all that cover 1 GB, by the CPU), paging buffers, context, root table
+//! of the context. `EngineAffinity` is 0.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use wddm_abi::{NTSTATUS, ntstatus};
+
+use super::Manager;
+use super::page_table::Purpose;
+use super::space::{Content, PAGING_SPACE};
+use super::paging::PagingError;
+use super::va::{PAGE, Protection};
+use crate::adapter::Adapter;
+use crate::context::Context;
+use crate::device::Device;
+use crate::process::ProcessAdapter;
+
+/// Paging buffers of an adapter.
+const BUFFERS: usize = 4;
+
+/// Makes everything. `None`: the adapter has no GPU virtual addresses, and no paging process.
+pub(super) fn create(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    context: &AtomicUsize,
+) -> Result<Option<Arc<ProcessAdapter>>, NTSTATUS> {
+    if manager.caps.mmu.is_none() {
+        return Ok(None);
+    }
+    let process = ProcessAdapter::create_system(adapter, &manager.caps)?;
+    *manager.system.lock() = Some(process.clone());
+    let device = Device::create_system(&process)?;
+    process.add_device(&device);
+    process.initialize_tables(adapter, manager).map_err(status)?;
+    let pages = PAGING_SPACE / PAGE;
+    process.set_entries(adapter, manager, 0, pages, &Content::None, Purpose::default()).map_err(status)?;
+    add_buffers(adapter, manager)?;
+    let system = Context::create_system(&device, manager.caps.paging_node())?;
+    context.store(system.driver_handle(), Ordering::Release);
+    adapter.scheduler.set_system_context(&system);
+    device.add_context(&system);
+    Ok(Some(process))
+}
+
+fn add_buffers(adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), NTSTATUS> {
+    let pages = manager.pager.pages();
+    for _ in 0..BUFFERS {
+        // One page more than the GPU sees, to be watched.
+        let block = manager.pool.allocate_block(pages + 1).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        let frames = (0..pages).map(|index| block.object().frame(index)).collect();
+        let gpu = manager.map_for_system(adapter, frames, Protection::READ_WRITE, false).map_err(status)?;
+        manager.pager.add(block, gpu, manager.caps.paging_private_size as usize);
+    }
+    Ok(())
+}
+
+fn status(error: PagingError) -> NTSTATUS {
+    match error {
+        PagingError::Driver(status) => status,
+        PagingError::Lost => ntstatus::STATUS_SYSTEM_SHUTDOWN,
+    }
+}
+
+/// Takes everything down, in the opposite order.
+pub(super) fn destroy(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    process: Option<Arc<ProcessAdapter>>,
+    context: &AtomicUsize,
+) {
+    adapter.scheduler.clear_system_context();
+    context.store(0, Ordering::Release);
+    let Some(process) = process else { return };
+    for device in process.take_devices() {
+        for context in device.take_contexts() {
+            context.destroy();
+        }
+        device.destroy();
+    }
+    process.address_space().take_down(manager);
+    process.destroy();
+}

@@ -1,0 +1,87 @@
+//! Debug information before a reset.
+
+use wddm_abi::{
+    DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, DXGKARG_COLLECTDBGINFO, DXGKARG_COLLECTDBGINFO_EXT,
+    DXGKARG_COLLECTDBGINFO2, NTSTATUS, ntstatus,
+};
+
+use crate::adapter::Adapter;
+use crate::adapter::query::Buffer;
+use crate::ddi::{self, call_ddi};
+use crate::rules::tdr::TDR_COLLECT;
+
+/// `VIDEO_ENGINE_TIMEOUT_DETECTED`.
+const ENGINE_TIMEOUT: u32 = 0x141;
+/// `VIDEO_TDR_TIMEOUT_DETECTED`.
+const ADAPTER_TIMEOUT: u32 = 0x117;
+/// Bytes of the report.
+const SIZE: usize = 0x4000;
+
+/// Before an engine is reset.
+pub(super) fn engine(adapter: &Adapter, node: u32, context: Option<usize>) {
+    let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
+    payload.NodeOrdinal = node;
+    payload.hContext = core::ptr::with_exposed_provenance_mut(context.unwrap_or(0));
+    payload.NumberOfPendingSuspendRequests = u32::from(context.is_some());
+    if let Some(node) = adapter.scheduler.node(node) {
+        let (completed, submitted, _) = node.packet.ids();
+        payload.LastHwCompletedFenceId = completed.into();
+        payload.LastHwSubmittedFenceId = submitted.into();
+    }
+    collect(adapter, ENGINE_TIMEOUT, DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT, Some(&mut payload));
+}
+
+/// Before the adapter is reset.
+pub(super) fn whole(adapter: &Adapter) {
+    collect(adapter, ADAPTER_TIMEOUT, DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT_PROMOTED, None);
+}
+
+fn collect(
+    adapter: &Adapter,
+    reason: u32,
+    kind: DXGK_TDR_TYPE,
+    payload: Option<&mut DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT>,
+) {
+    let mut buffer = Buffer::new(SIZE, 0);
+    let mut extension = DXGKARG_COLLECTDBGINFO_EXT::zeroed();
+    let context = adapter.context();
+    let status = if adapter.table().DxgkDdiCollectDbgInfo2.is_some() {
+        let mut arguments = DXGKARG_COLLECTDBGINFO2::zeroed();
+        arguments.Reason = reason;
+        arguments.pBuffer = buffer.pointer().cast();
+        arguments.BufferSize = SIZE;
+        arguments.pExtension = &raw mut extension;
+        arguments.TdrType = kind;
+        if let Some(payload) = payload {
+            arguments.TdrPayloadSize = size_of_val(payload) as u32;
+            arguments.TdrPayload = core::ptr::from_mut(payload).cast();
+        }
+        let pointer = &raw mut arguments;
+        ddi::status(call_ddi!(adapter, DxgkDdiCollectDbgInfo2(context, pointer)))
+    } else if adapter.table().DxgkDdiCollectDbgInfo.is_some() {
+        let mut arguments = DXGKARG_COLLECTDBGINFO::zeroed();
+        arguments.Reason = reason;
+        arguments.pBuffer = buffer.pointer().cast();
+        arguments.BufferSize = SIZE;
+        arguments.pExtension = &raw mut extension;
+        let pointer = &raw const arguments;
+        ddi::status(call_ddi!(adapter, DxgkDdiCollectDbgInfo(context, pointer)))
+    } else {
+        return;
+    };
+    judge(adapter, status, &buffer);
+}
+
+fn judge(adapter: &Adapter, status: NTSTATUS, buffer: &Buffer) {
+    let listed = matches!(
+        status,
+        ntstatus::STATUS_SUCCESS
+            | ntstatus::STATUS_NO_MEMORY
+            | ntstatus::STATUS_UNSUCCESSFUL
+            | ntstatus::STATUS_SYSTEM_SHUTDOWN
+    );
+    adapter.rules().check(&TDR_COLLECT, listed && buffer.overrun().is_none(), || match buffer.overrun() {
+        Some(at) => format!("byte {} of {SIZE} was written", SIZE + at),
+        None => format!("{status:?}"),
+    });
+}

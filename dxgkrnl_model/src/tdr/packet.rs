@@ -1,0 +1,154 @@
+//! Packet nodes: preemption of what takes too long, and the engine reset of Windows 8.
+//!
+//! Source: article tdr-changes-in-windows-8, calling sequence.
+
+use std::sync::Arc;
+
+use nt_model::Details;
+use nt_model::sched::Ticks;
+use wddm_abi::{
+    DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, ntstatus,
+};
+
+use super::{adapter_reset, collect};
+use crate::adapter::Adapter;
+use crate::ddi::{self, call_ddi};
+use crate::device::DeviceState;
+use crate::rules::tdr::{TDR_ABORTED, TDR_MASK, TDR_QUERY};
+use crate::vidsch::Node;
+use crate::vidsch::dpc::give_back;
+
+/// What the watch of one packet node saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PacketWatch {
+    /// The oldest buffer, and since when it has been that.
+    oldest: Option<(u32, Ticks)>,
+    /// Since when a preemption is not acknowledged.
+    preempting: Option<Ticks>,
+}
+
+/// Looks at every packet node.
+pub(super) fn watch(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+    for node in adapter.scheduler.nodes() {
+        if node.is_hardware_scheduled {
+            continue;
+        }
+        let index = node.ordinal as usize;
+        let mut seen = adapter.tdr.packets.lock().get(index).copied().unwrap_or_default();
+        let oldest = node.packet.oldest().map(|packet| packet.id);
+        seen.oldest = match (oldest, seen.oldest) {
+            (None, _) => None,
+            (Some(id), Some((known, since))) if id == known => Some((id, since)),
+            (Some(id), _) => Some((id, now)),
+        };
+        if !node.packet.is_preempting() {
+            seen.preempting = None;
+        }
+        let late = seen.oldest.is_some_and(|(_, since)| now >= since + delay);
+        let unanswered = seen.preempting.is_some_and(|since| now >= since + delay);
+        if unanswered {
+            seen = PacketWatch::default();
+            store(adapter, index, seen);
+            recover(adapter, &node);
+            continue;
+        }
+        if late && seen.preempting.is_none() {
+            seen.preempting = Some(now);
+            if let Some((_, since)) = &mut seen.oldest {
+                *since = now;
+            }
+            node.packet.preempt(adapter);
+        }
+        for since in [seen.oldest.map(|(_, since)| since), seen.preempting].into_iter().flatten() {
+            at(since + delay);
+        }
+        store(adapter, index, seen);
+    }
+}
+
+fn store(adapter: &Adapter, index: usize, seen: PacketWatch) {
+    let mut packets = adapter.tdr.packets.lock();
+    if packets.len() <= index {
+        packets.resize(index + 1, PacketWatch::default());
+    }
+    if let Some(slot) = packets.get_mut(index) {
+        *slot = seen;
+    }
+}
+
+/// Resets the engine of a packet node, or the adapter.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>) {
+    adapter.note_event(format!("TDR: engine reset of packet node {}", node.ordinal));
+    node.packet.freeze();
+    adapter.kernel().flush_queued_dpcs();
+    let paging = node.packet.oldest().is_some_and(|packet| packet.is_paging());
+    if paging || !adapter.known_caps().has_engine_reset() {
+        adapter_reset::run(adapter);
+        return;
+    }
+    adapter.tdr.engine_resets.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    adapter.shared().counters.tdr();
+    dependents(adapter, node);
+    status(adapter, node);
+    collect::engine(adapter, node.ordinal, None);
+    let mut arguments = DXGKARG_RESETENGINE::zeroed();
+    arguments.NodeOrdinal = node.ordinal;
+    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let returned = ddi::status(call_ddi!(adapter, DxgkDdiResetEngine(miniport, pointer)));
+    if !returned.is_success() {
+        if returned != ntstatus::STATUS_SYSTEM_SHUTDOWN {
+            adapter_reset::run(adapter);
+        }
+        return;
+    }
+    let aborted = arguments.LastAbortedFenceId;
+    let (completed, submitted, outstanding) = node.packet.ids();
+    let known = aborted == completed || outstanding.contains(&aborted);
+    adapter.rules().check(&TDR_ABORTED, known, || {
+        let text = format!("{aborted:#x}; last completed {completed:#x}, outstanding {outstanding:#x?}");
+        Details::new(text).params([aborted.into(), completed.into(), submitted.into()])
+    });
+    adapter.interrupts.forget_node(node.ordinal as usize);
+    // A driver that names nonsense has lost everything.
+    let (lost, back) = node.packet.thaw(known.then_some(aborted));
+    for packet in &lost {
+        packet.end(adapter.kernel(), false);
+        packet.context.device().mark_failed(DeviceState::Hung);
+    }
+    give_back(adapter, back);
+    for packet in &lost {
+        packet.context.device().fail_marked();
+    }
+    node.packet.changed.notify(adapter.kernel());
+    adapter.scheduler.kick(adapter);
+}
+
+fn dependents(adapter: &Adapter, node: &Node) {
+    let mut arguments = DXGKARG_QUERYDEPENDENTENGINEGROUP::zeroed();
+    arguments.NodeOrdinal = node.ordinal;
+    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryDependentEngineGroup(miniport, pointer)));
+    let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    adapter.rules().check(&TDR_QUERY, fine, || format!("DxgkDdiQueryDependentEngineGroup: {status:?}"));
+    if !status.is_success() {
+        return;
+    }
+    let mask = arguments.DependentNodeOrdinalMask;
+    let count = adapter.scheduler.nodes().len();
+    let existing = if count >= 64 { u64::MAX } else { (1 << count) - 1 };
+    let sound = mask & (1 << node.ordinal) != 0 && mask & !existing == 0;
+    adapter.rules().check(&TDR_MASK, sound, || {
+        Details::new(format!("node {} of {count}: {mask:#x}", node.ordinal)).params([mask, node.ordinal.into(), count as u64])
+    });
+}
+
+fn status(adapter: &Adapter, node: &Node) {
+    let mut arguments = DXGKARG_QUERYENGINESTATUS::zeroed();
+    arguments.NodeOrdinal = node.ordinal;
+    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryEngineStatus(miniport, pointer)));
+    let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    adapter.rules().check(&TDR_QUERY, fine, || format!("DxgkDdiQueryEngineStatus: {status:?}"));
+}

@@ -1,0 +1,296 @@
+//! Thunks about adapters.
+
+use std::sync::Arc;
+
+use wddm_abi::{
+    D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE,
+    D3DKMT_ISFEATUREENABLED, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO,
+    D3DKMT_QUERYSTATISTICS, D3DKMT_SEGMENTSIZEINFO, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_2_9_CAPS, D3DKMT_WDDM_3_1_CAPS,
+    DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE, DXGKARG_ESCAPE, KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain, ntstatus,
+};
+
+use super::{Call, DONE, INVALID, Outcome, capture, thunks};
+use crate::adapter::Adapter;
+use crate::adapter::query::{Buffer, Query};
+use crate::ddi::{self, call_ddi};
+use crate::handle::HandleType;
+use crate::process::{ProcessAdapter, UserObject};
+use crate::rules::paging::ESCAPE_STATUS;
+
+/// Most bytes of private data that a query or escape may have.
+const PRIVATE_LIMIT: usize = 1 << 20;
+
+/// The adapter that a handle was opened for, if it is still there.
+pub(super) fn adapter(call: &Call, handle: u32) -> Result<Arc<ProcessAdapter>, NTSTATUS> {
+    let part = call.process.adapter(handle).ok_or(INVALID)?;
+    if part.adapter().is_started() && part.driver_handle() != 0 { Ok(part) } else { Err(ntstatus::STATUS_DEVICE_REMOVED) }
+}
+
+fn number(luid: LUID) -> u64 {
+    u64::from(luid.LowPart) | u64::from(luid.HighPart.cast_unsigned()) << 32
+}
+
+/// Opens every started adapter.
+fn enumerate(call: &Call, room: u32, array: *mut D3DKMT_ADAPTERINFO) -> Result<u32, NTSTATUS> {
+    let adapters: Vec<_> = call.shared.adapters().into_iter().filter(|adapter| adapter.is_started()).collect();
+    let count = u32::try_from(adapters.len()).unwrap_or(u32::MAX);
+    if array.is_null() {
+        return Ok(count);
+    }
+    if room < count {
+        return Err(ntstatus::STATUS_BUFFER_TOO_SMALL);
+    }
+    for (index, adapter) in adapters.iter().enumerate() {
+        let part = call.process.open(adapter)?;
+        let mut info = D3DKMT_ADAPTERINFO::zeroed();
+        info.hAdapter = call.process.insert(UserObject::Adapter(part)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        info.AdapterLuid = adapter.luid();
+        info.NumOfSources = adapter.known_caps().sources;
+        capture::write(array.expose_provenance() + index * size_of::<D3DKMT_ADAPTERINFO>(), &info)?;
+    }
+    Ok(count)
+}
+
+thunks! {
+    /// Adapters.
+    table THUNKS;
+
+    fn D3DKMTEnumAdapters2(call, record: D3DKMT_ENUMADAPTERS2) {
+        record.NumAdapters = enumerate(call, record.NumAdapters, record.pAdapters)?;
+        DONE
+    }
+
+    fn D3DKMTEnumAdapters3(call, record: D3DKMT_ENUMADAPTERS3) {
+        record.NumAdapters = enumerate(call, record.NumAdapters, record.pAdapters)?;
+        DONE
+    }
+
+    fn D3DKMTOpenAdapterFromLuid(call, record: D3DKMT_OPENADAPTERFROMLUID) {
+        let adapter = call.shared.adapter_by_luid(number(record.AdapterLuid)).ok_or(INVALID)?;
+        let part = call.process.open(&adapter)?;
+        record.hAdapter = call.process.insert(UserObject::Adapter(part)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        DONE
+    }
+
+    fn D3DKMTCloseAdapter(call, record: D3DKMT_CLOSEADAPTER) {
+        call.process.remove(record.hAdapter, HandleType::Adapter).map(|_| ntstatus::STATUS_SUCCESS).ok_or(INVALID)
+    }
+
+    fn D3DKMTQueryAdapterInfo(call, record: D3DKMT_QUERYADAPTERINFO) {
+        query(call, record)
+    }
+
+    fn D3DKMTIsFeatureEnabled(call, record: D3DKMT_ISFEATUREENABLED) {
+        let part = adapter(call, record.hAdapter)?;
+        record.Result = part.adapter().feature(record.FeatureId).result();
+        DONE
+    }
+
+    fn D3DKMTEscape(call, record: D3DKMT_ESCAPE) {
+        escape(call, record)
+    }
+
+    fn D3DKMTQueryStatistics(call, record: D3DKMT_QUERYSTATISTICS) {
+        // Minimal: the adapter exists, and nothing is counted for anybody.
+        let adapter = call.shared.adapter_by_luid(number(record.AdapterLuid)).ok_or(INVALID)?;
+        if adapter.is_started() { DONE } else { Err(ntstatus::STATUS_DEVICE_REMOVED) }
+    }
+}
+
+fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
+    use KMTQUERYADAPTERINFOTYPE as Type;
+    let part = adapter(call, record.hAdapter)?;
+    let adapter = part.adapter();
+    let (address, size) = (record.pPrivateDriverData.expose_provenance(), record.PrivateDriverDataSize as usize);
+    if size > PRIVATE_LIMIT || (address == 0 && size != 0) {
+        return Err(INVALID);
+    }
+    let caps = adapter.known_caps();
+    match record.Type {
+        Type::KMTQAITYPE_UMDRIVERPRIVATE => {
+            let mut output = Buffer::new(size, 0);
+            output.bytes_mut().copy_from_slice(&capture::bytes(address, size)?);
+            let query = Query {
+                kind: DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_UMDRIVERPRIVATE,
+                input: &[],
+                process: core::ptr::with_exposed_provenance_mut(part.driver_handle()),
+            };
+            let status = adapter.query(&query, &mut output);
+            if !status.is_success() {
+                return Err(status);
+            }
+            capture::store(address, output.bytes())?;
+            DONE
+        }
+        Type::KMTQAITYPE_WDDM_2_7_CAPS => {
+            let enabled = adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH).enabled && caps.has_hardware_scheduling();
+            let mut answer = D3DKMT_WDDM_2_7_CAPS::zeroed();
+            answer.set_HwSchSupported(enabled);
+            answer.set_HwSchEnabled(enabled);
+            answer.set_HwSchEnabledByDefault(enabled);
+            give(address, size, &answer)
+        }
+        Type::KMTQAITYPE_WDDM_2_9_CAPS => {
+            let enabled = adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH).enabled && caps.has_hardware_scheduling();
+            let mut answer = D3DKMT_WDDM_2_9_CAPS::zeroed();
+            // DXGK_FEATURE_SUPPORT: 3 is "always on".
+            answer.set_HwSchSupportState(if enabled { 3 } else { 0 });
+            answer.set_HwSchEnabled(enabled);
+            give(address, size, &answer)
+        }
+        Type::KMTQAITYPE_WDDM_3_1_CAPS => {
+            let mut answer = D3DKMT_WDDM_3_1_CAPS::zeroed();
+            answer.set_NativeGpuFenceSupported(caps.has_native_fences());
+            give(address, size, &answer)
+        }
+        Type::KMTQAITYPE_NODEMETADATA => {
+            let mut answer: D3DKMT_NODEMETADATA = capture::read(address)?;
+            let asked = answer.NodeOrdinalAndAdapterIndex;
+            let node = caps.node(asked & 0xFFFF).filter(|_| asked >> 16 == 0).ok_or(INVALID)?;
+            answer.NodeData = node.metadata;
+            give(address, size, &answer)
+        }
+        Type::KMTQAITYPE_DRIVERVERSION | Type::KMTQAITYPE_DRIVERVERSION_RENDER => {
+            give(address, size, &caps.device_version.0.cast_unsigned())
+        }
+        Type::KMTQAITYPE_ADAPTERTYPE | Type::KMTQAITYPE_ADAPTERTYPE_RENDER => {
+            let display = u32::from(!caps.is_render_only()) << 1;
+            give(address, size, &(1 | display))
+        }
+        Type::KMTQAITYPE_PHYSICALADAPTERCOUNT => give(address, size, &1_u32),
+        Type::KMTQAITYPE_GETSEGMENTSIZE => give(address, size, &segment_sizes(adapter)),
+        Type::KMTQAITYPE_QUERY_GPUMMU_CAPS => {
+            let mmu = caps.mmu.as_ref().ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;
+            let flags = u64::from(mmu.caps.ReadOnlyMemorySupported())
+                | u64::from(mmu.caps.NoExecuteMemorySupported()) << 1
+                | u64::from(mmu.caps.CacheCoherentMemorySupported()) << 2;
+            give(address, size, &(flags | u64::from(mmu.caps.VirtualAddressBitCount) << 32))
+        }
+        Type::KMTQAITYPE_UMDRIVERNAME => driver_name(adapter, address, size),
+        Type::KMTQAITYPE_ADAPTERREGISTRYINFO | Type::KMTQAITYPE_ADAPTERREGISTRYINFO_RENDER => {
+            registry_info(adapter, address, size)
+        }
+        Type::KMTQAITYPE_ADAPTERADDRESS | Type::KMTQAITYPE_ADAPTERADDRESS_RENDER => {
+            // CAST: below 256.
+            give(address, size, &[0_u32, adapter.device.index() as u32, 0])
+        }
+        _ => Err(INVALID),
+    }
+}
+
+fn give<T: Plain>(address: usize, size: usize, answer: &T) -> Outcome {
+    if size < size_of::<T>() {
+        return Err(INVALID);
+    }
+    capture::write(address, answer)?;
+    DONE
+}
+
+fn segment_sizes(adapter: &Adapter) -> D3DKMT_SEGMENTSIZEINFO {
+    let mut sizes = D3DKMT_SEGMENTSIZEINFO::zeroed();
+    for segment in &adapter.known_caps().segments {
+        if segment.is_aperture() {
+            sizes.SharedSystemMemorySize += segment.size();
+        } else {
+            sizes.DedicatedVideoMemorySize += segment.size();
+        }
+    }
+    sizes
+}
+
+/// Values of the adapter's key, as strings.
+fn registry_strings(adapter: &Adapter, name: &str) -> Vec<String> {
+    let value = adapter.kernel().registry().get(&adapter.resources.key(), name);
+    let Some(value) = value else { return Vec::new() };
+    let units: Vec<_> = value.data.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+    units.split(|unit| *unit == 0).filter(|part| !part.is_empty()).map(String::from_utf16_lossy).collect()
+}
+
+/// 260 characters of a string.
+fn wide(text: &str) -> Vec<u8> {
+    let mut units: Vec<u16> = text.encode_utf16().take(259).collect();
+    units.resize(260, 0);
+    units.into_iter().flat_map(u16::to_le_bytes).collect()
+}
+
+/// `UserModeDriverName` is a list by version: Direct3D 9, 10, 11, 12.
+fn driver_name(adapter: &Adapter, address: usize, size: usize) -> Outcome {
+    let version = capture::read::<u32>(address)? as usize;
+    let name = registry_strings(adapter, "UserModeDriverName").into_iter().nth(version).ok_or(INVALID)?;
+    let answer = wide(&name);
+    if size < 4 + answer.len() {
+        return Err(INVALID);
+    }
+    capture::store(address + 4, &answer)?;
+    DONE
+}
+
+fn registry_info(adapter: &Adapter, address: usize, size: usize) -> Outcome {
+    let names = [
+        "HardwareInformation.AdapterString",
+        "HardwareInformation.BiosString",
+        "HardwareInformation.DacType",
+        "HardwareInformation.ChipType",
+    ];
+    let answer: Vec<_> =
+        names.iter().flat_map(|name| wide(&registry_strings(adapter, name).first().cloned().unwrap_or_default())).collect();
+    if size < answer.len() {
+        return Err(INVALID);
+    }
+    capture::store(address, &answer)?;
+    DONE
+}
+
+/// Escapes to the driver.
+///
+/// Chosen: only `D3DKMT_ESCAPE_DRIVERPRIVATE` reaches it; with the HardwareAccess flag nobody else is in the driver.
+fn escape(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
+    if record.Type != D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_DRIVERPRIVATE {
+        return Err(ntstatus::STATUS_NOT_SUPPORTED);
+    }
+    let part = adapter(call, record.hAdapter)?;
+    let adapter = part.adapter();
+    let size = record.PrivateDriverDataSize as usize;
+    if size > PRIVATE_LIMIT {
+        return Err(INVALID);
+    }
+    let address = record.pPrivateDriverData.expose_provenance();
+    let mut private = Buffer::new(size, 0);
+    private.bytes_mut().copy_from_slice(&capture::bytes(address, size)?);
+    let mut arguments = DXGKARG_ESCAPE::zeroed();
+    let named = |number: usize| core::ptr::with_exposed_provenance_mut(number);
+    if record.hDevice != 0 {
+        arguments.hDevice = named(call.process.device(record.hDevice).ok_or(INVALID)?.driver_handle());
+    }
+    if record.hContext != 0 {
+        let packet = call.process.context(record.hContext).map(|context| context.driver_handle());
+        let hardware = || call.process.hw_context(record.hContext).map(|context| context.driver_handle());
+        arguments.hContext = named(packet.or_else(hardware).ok_or(INVALID)?);
+    }
+    arguments.Flags = record.Flags;
+    arguments.pPrivateDriverData = private.pointer().cast();
+    // CAST: limited above.
+    arguments.PrivateDriverDataSize = size as u32;
+    arguments.hKmdProcessHandle = named(part.driver_handle());
+    let alone = if record.Flags.HardwareAccess() { adapter.quiesce(adapter.personality().tdr.ddi_delay) } else { None };
+    let (miniport, pointer) = (adapter.context(), &raw const arguments);
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiEscape(miniport, pointer)));
+    drop(alone);
+    let listed = status.is_success()
+        || matches!(
+            status,
+            ntstatus::STATUS_INVALID_PARAMETER
+                | ntstatus::STATUS_NO_MEMORY
+                | ntstatus::STATUS_PRIVILEGED_INSTRUCTION
+                | ntstatus::STATUS_ILLEGAL_INSTRUCTION
+                | ntstatus::STATUS_GRAPHICS_DRIVER_MISMATCH
+                | ntstatus::STATUS_SYSTEM_SHUTDOWN
+        );
+    let absent = adapter.table().DxgkDdiEscape.is_none();
+    adapter.rules().check(&ESCAPE_STATUS, listed || absent, || format!("{status:?}"));
+    if !status.is_success() {
+        return Err(status);
+    }
+    capture::store(address, private.bytes())?;
+    Ok(status)
+}

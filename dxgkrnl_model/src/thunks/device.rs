@@ -1,0 +1,146 @@
+//! Thunks about devices and packet contexts.
+
+use std::sync::Arc;
+
+use wddm_abi::{
+    D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEDEVICE, D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE, D3DKMT_DEVICESTATE_TYPE,
+    D3DKMT_GETDEVICESTATE, D3DKMT_SUBMITCOMMAND, DXGK_CREATECONTEXTFLAGS, NTSTATUS, ntstatus,
+};
+
+use super::{Call, DONE, INVALID, capture, thunks};
+use crate::context::Context;
+use crate::device::{Device, DeviceState};
+use crate::handle::HandleType;
+use crate::process::UserObject;
+use crate::vidsch::command::{Command, Submission};
+
+/// Most bytes of private data.
+pub(super) const PRIVATE_LIMIT: usize = 1 << 20;
+
+/// The device of a handle, when it takes work.
+pub(super) fn device(call: &Call, handle: u32) -> Result<Arc<Device>, NTSTATUS> {
+    let device = call.process.device(handle).ok_or(INVALID)?;
+    device.usable()?;
+    Ok(device)
+}
+
+/// Private data of a call.
+pub(super) fn private(address: usize, size: u32) -> Result<Vec<u8>, NTSTATUS> {
+    let size = size as usize;
+    if size > PRIVATE_LIMIT { Err(INVALID) } else { capture::bytes(address, size) }
+}
+
+/// Private data of a submission as the driver gets it: user mode's bytes, then zeros up to what the driver wants.
+pub(super) fn submission(address: u64, size: u32, user: &[u8], wanted: usize) -> Submission {
+    let total = wanted.max(user.len());
+    let mut private = vec![0_u64; total.div_ceil(8).max(1)];
+    for (index, chunk) in user.chunks(8).enumerate() {
+        let mut bytes = [0; 8];
+        bytes[..chunk.len()].copy_from_slice(chunk);
+        private[index] = u64::from_le_bytes(bytes);
+    }
+    Submission {
+        address,
+        size,
+        private,
+        // CAST: limited by `private`.
+        private_user: user.len() as u32,
+        private_size: total as u32,
+        progress: 0,
+        again: false,
+    }
+}
+
+thunks! {
+    /// Devices.
+    table THUNKS;
+
+    fn D3DKMTCreateDevice(call, record: D3DKMT_CREATEDEVICE) {
+        let part = super::adapter::adapter(call, record.hAdapter())?;
+        // LegacyMode, RequestVSync and DisableGpuTimeout are the flags that there are.
+        if record.Flags.bits0 & !0x7 != 0 {
+            return Err(INVALID);
+        }
+        let device = Device::create(&part)?;
+        record.hDevice = call.process.insert(UserObject::Device(device)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        DONE
+    }
+
+    fn D3DKMTDestroyDevice(call, record: D3DKMT_DESTROYDEVICE) {
+        let device = call.process.device(record.hDevice).ok_or(INVALID)?;
+        if device.usable().is_ok() {
+            device.drain();
+        }
+        call.process.destroy_device(&device);
+        DONE
+    }
+
+    fn D3DKMTGetDeviceState(call, record: D3DKMT_GETDEVICESTATE) {
+        use D3DKMT_DEVICESTATE_TYPE as Type;
+        let device = call.process.device(record.hDevice).ok_or(INVALID)?;
+        match record.StateType {
+            Type::D3DKMT_DEVICESTATE_EXECUTION => record.set_ExecutionState(device.state().execution()),
+            Type::D3DKMT_DEVICESTATE_RESET => record.ResetState_mut().Value = 0,
+            Type::D3DKMT_DEVICESTATE_PAGE_FAULT if device.state() == DeviceState::PageFault => {
+                record.set_PageFaultState(device.fault().ok_or(INVALID)?.record());
+            }
+            _ => return Err(INVALID),
+        }
+        DONE
+    }
+
+    fn D3DKMTCreateContextVirtual(call, record: D3DKMT_CREATECONTEXTVIRTUAL) {
+        let device = device(call, record.hDevice)?;
+        let caps = device.adapter().known_caps();
+        let node = caps.node(record.NodeOrdinal).ok_or(INVALID)?;
+        if record.Flags.Reserved() != 0 {
+            return Err(INVALID);
+        }
+        // Contexts of scheduled nodes are made by D3DKMTCreateHwContext.
+        if node.is_hardware_scheduled() {
+            return Err(ntstatus::STATUS_NOT_SUPPORTED);
+        }
+        let address = record.pPrivateDriverData.expose_provenance();
+        let mut private = private(address, record.PrivateDriverDataSize)?;
+        let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
+        flags.set_TestContext(record.Flags.TestContext());
+        let context = Context::create(&device, record.NodeOrdinal, record.EngineAffinity, &mut private, flags)?;
+        device.adapter().scheduler.add_context(&context);
+        capture::store(address, &private)?;
+        record.hContext = call.process.insert(UserObject::Context(context)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        DONE
+    }
+
+    fn D3DKMTDestroyContext(call, record: D3DKMT_DESTROYCONTEXT) {
+        match call.process.remove(record.hContext, HandleType::Context) {
+            Some(UserObject::Context(context)) => {
+                context.drain();
+                context.destroy();
+                DONE
+            }
+            _ => Err(INVALID),
+        }
+    }
+
+    fn D3DKMTSubmitCommand(call, record: D3DKMT_SUBMITCOMMAND) {
+        let count = record.BroadcastContextCount as usize;
+        let handles = record.BroadcastContext.get(..count).filter(|handles| !handles.is_empty()).ok_or(INVALID)?;
+        let contexts = handles.iter().map(|handle| call.process.context(*handle).ok_or(INVALID));
+        let contexts = contexts.collect::<Result<Vec<_>, _>>()?;
+        let private = private(record.pPrivateDriverData.expose_provenance(), record.PrivateDriverDataSize)?;
+        for context in &contexts {
+            context.device().usable()?;
+            if private.len() > context.private_size() {
+                return Err(INVALID);
+            }
+        }
+        for context in contexts {
+            let submission = submission(record.Commands, record.CommandLength, &private, context.private_size());
+            if !context.commands().push(Command::Submit(submission)) {
+                return Err(ntstatus::STATUS_DEVICE_REMOVED);
+            }
+            context.device().adapter().scheduler.kick(context.device().adapter());
+        }
+        DONE
+    }
+}

@@ -1,0 +1,100 @@
+//! Thunks that make and destroy fences.
+
+use wddm_abi::{
+    D3DDDI_NATIVEFENCE_TYPE, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE, D3DKMT_CREATENATIVEFENCE,
+    D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, ntstatus,
+};
+
+use super::device::device;
+use super::{DONE, INVALID, thunks};
+use crate::fence::monitored::MonitoredFence;
+use crate::fence::native::{LocalFence, Request};
+use crate::handle::HandleType;
+use crate::process::UserObject;
+
+/// Whether the flags fit together: NT sharing is the only kind, and cross-adapter fences are shared.
+fn sound(flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS) -> bool {
+    let shares = !flags.Shared() || flags.NtSecuritySharing();
+    shares && (!flags.CrossAdapter() || flags.Shared()) && flags.Reserved() == 0 && !flags.Reserved0() && !flags.Unused()
+}
+
+/// Fills what user mode gets of a native fence.
+pub(super) fn show(mapping: &mut wddm_abi::D3DDDI_NATIVEFENCEMAPPING, fence: &LocalFence) {
+    let addresses = fence.addresses();
+    mapping.CurrentValueCpuVa = core::ptr::with_exposed_provenance_mut(addresses.user);
+    mapping.CurrentValueGpuVa = addresses.current;
+    mapping.MonitoredValueGpuVa = addresses.monitored;
+}
+
+thunks! {
+    /// Fences.
+    table THUNKS;
+
+    fn D3DKMTCreateSynchronizationObject2(call, record: D3DKMT_CREATESYNCHRONIZATIONOBJECT2) {
+        let device = device(call, record.hDevice)?;
+        if record.Info.Type != D3DDDI_SYNCHRONIZATIONOBJECT_TYPE::D3DDDI_MONITORED_FENCE {
+            return Err(ntstatus::STATUS_NOT_SUPPORTED);
+        }
+        if !sound(record.Info.Flags) {
+            return Err(INVALID);
+        }
+        let initial = record.Info.MonitoredFence().InitialFenceValue;
+        let fence = MonitoredFence::create(&call.process, &device, initial)?;
+        fence.set_shared(record.Info.Flags.Shared());
+        let part = record.Info.MonitoredFence_mut();
+        part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
+        part.FenceValueGPUVirtualAddress = fence.view().gpu;
+        record.hSyncObject = call.process.insert(UserObject::Monitored(fence)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        DONE
+    }
+
+    fn D3DKMTCreateNativeFence(call, record: D3DKMT_CREATENATIVEFENCE) {
+        let device = device(call, record.hDevice)?;
+        let adapter = device.adapter();
+        let info = &record.Info;
+        let known = matches!(
+            info.Type,
+            D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT | D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU
+        );
+        let clean = record.Flags.Value == 0 && record.Reserved == [0; 28] && info.Reserved == [0; 28];
+        if !known || !clean || !sound(info.Flags) {
+            return Err(INVALID);
+        }
+        let intra = info.Type == D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU;
+        let offered = adapter.personality().native_fence_os_caps.intra_gpu;
+        if !adapter.known_caps().has_native_fences() || (intra && !offered) {
+            return Err(ntstatus::STATUS_NOT_SUPPORTED);
+        }
+        let mut request = Request {
+            kind: info.Type,
+            initial: info.InitialFenceValue,
+            shared: info.Flags.Shared(),
+            cross_adapter: info.Flags.CrossAdapter(),
+            private: record.PrivateDriverData,
+        };
+        let fence = LocalFence::create(&device, &mut request)?;
+        record.PrivateDriverData = request.private;
+        show(&mut record.Info.NativeFenceMapping, &fence);
+        record.hSyncObject = call.process.insert(UserObject::Native(fence)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        DONE
+    }
+
+    fn D3DKMTDestroySynchronizationObject(call, record: D3DKMT_DESTROYSYNCHRONIZATIONOBJECT) {
+        let handle = record.hSyncObject;
+        // The fence of a queue or paging queue goes with it.
+        if call.process.owns_fence(handle) {
+            return Err(INVALID);
+        }
+        if let Some(UserObject::Native(fence)) = call.process.remove(handle, HandleType::NativeFence) {
+            fence.destroy();
+            return DONE;
+        }
+        match call.process.remove(handle, HandleType::SyncObject) {
+            Some(UserObject::Monitored(fence)) => {
+                fence.destroy();
+                DONE
+            }
+            _ => Err(INVALID),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Thunks about memory: allocations, residency, GPU virtual addresses.
+
+use std::sync::Arc;
+
+use wddm_abi::{
+    D3DDDI_ALLOCATIONINFO2, D3DDDI_DESTROYPAGINGQUEUE, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS,
+    D3DDDI_RESERVEGPUVIRTUALADDRESS, D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE, D3DKMT_CREATEALLOCATION,
+    D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROYALLOCATION2, D3DKMT_EVICT, D3DKMT_FREEGPUVIRTUALADDRESS, D3DKMT_LOCK2,
+    D3DKMT_UNLOCK2, NTSTATUS, Plain, ntstatus,
+};
+
+use super::device::{device, private};
+use super::{Call, DONE, INVALID, Outcome, capture, thunks};
+use crate::device::Device;
+use crate::handle::HandleType;
+use crate::memory::allocation::{self, OpenAllocation, Request};
+use crate::memory::paging_queue::{self, MapRequest, PagingQueue};
+use crate::memory::va::{PAGE, Protection, Wanted};
+use crate::process::UserObject;
+
+/// Most allocations in one call.
+const LIMIT: u32 = 4096;
+
+/// Allocations of a device by handle.
+fn allocations(call: &Call, device: &Arc<Device>, list: *const u32, count: u32) -> Result<Vec<Arc<OpenAllocation>>, NTSTATUS> {
+    if count == 0 || count > LIMIT {
+        return Err(INVALID);
+    }
+    let find = |handle: u32| {
+        let open = call.process.allocation(handle)?;
+        Arc::ptr_eq(open.device(), device).then_some(open)
+    };
+    capture::array(list, count)?.into_iter().map(|handle| find(handle).ok_or(INVALID)).collect()
+}
+
+/// Protection of user mode's range.
+fn protection(raw: &D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE) -> Result<Protection, NTSTATUS> {
+    if raw.Reserved() != 0 || raw.SystemUseOnly() || (raw.Zero() && raw.NoAccess()) {
+        return Err(INVALID);
+    }
+    Ok(Protection { write: raw.Write(), execute: raw.Execute(), zero: raw.Zero(), no_access: raw.NoAccess() })
+}
+
+thunks! {
+    /// Memory.
+    table THUNKS;
+
+    fn D3DKMTCreatePagingQueue(call, record: D3DKMT_CREATEPAGINGQUEUE) {
+        let device = device(call, record.hDevice)?;
+        if record.PhysicalAdapterIndex != 0 {
+            return Err(INVALID);
+        }
+        let queue = PagingQueue::create(&call.process, &device)?;
+        let fence = queue.fence().clone();
+        record.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
+        record.hSyncObject = call.process.insert(UserObject::Monitored(fence)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        queue.set_fence_handle(record.hSyncObject);
+        record.hPagingQueue = call.process.insert(UserObject::PagingQueue(queue)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        DONE
+    }
+
+    fn D3DKMTDestroyPagingQueue(call, record: D3DDDI_DESTROYPAGINGQUEUE) {
+        match call.process.remove(record.hPagingQueue, HandleType::PagingQueue) {
+            Some(UserObject::PagingQueue(queue)) => {
+                queue.destroy();
+                let fence = call.process.remove(queue.fence_handle(), HandleType::SyncObject);
+                drop(fence);
+                DONE
+            }
+            _ => Err(INVALID),
+        }
+    }
+
+    fn D3DKMTCreateAllocation2(call, record: D3DKMT_CREATEALLOCATION) {
+        create(call, record)
+    }
+
+    fn D3DKMTDestroyAllocation2(call, record: D3DKMT_DESTROYALLOCATION2) {
+        let device = call.process.device(record.hDevice).ok_or(INVALID)?;
+        if record.Flags.Reserved() != 0 {
+            return Err(INVALID);
+        }
+        let handles = if record.hResource != 0 {
+            let resource = call.process.resource(record.hResource).ok_or(INVALID)?;
+            if record.AllocationCount != 0 || !Arc::ptr_eq(resource.device(), &device) {
+                return Err(INVALID);
+            }
+            resource.children().to_vec()
+        } else {
+            let opens = allocations(call, &device, record.phAllocationList, record.AllocationCount)?;
+            opens.iter().map(|open| open.handle()).collect()
+        };
+        if record.hResource != 0
+            && let Some(UserObject::Resource(resource)) = call.process.remove(record.hResource, HandleType::Resource)
+        {
+            resource.destroy();
+        }
+        for handle in handles {
+            if let Some(UserObject::Allocation(open)) = call.process.remove(handle, HandleType::Allocation) {
+                open.destroy();
+            }
+        }
+        DONE
+    }
+
+    fn D3DKMTMakeResident(call, record: D3DDDI_MAKERESIDENT) {
+        let queue = call.process.paging_queue(record.hPagingQueue).ok_or(INVALID)?;
+        if record.Flags.Reserved() != 0 {
+            return Err(INVALID);
+        }
+        let opens = allocations(call, queue.device(), record.AllocationList, record.NumAllocations)?;
+        record.PagingFenceValue = queue.make_resident(&opens)?;
+        record.NumBytesToTrim = 0;
+        Ok(ntstatus::STATUS_PENDING)
+    }
+
+    fn D3DKMTEvict(call, record: D3DKMT_EVICT) {
+        let device = device(call, record.hDevice)?;
+        let opens = allocations(call, &device, record.AllocationList, record.NumAllocations)?;
+        paging_queue::evict(&device, &opens)?;
+        record.NumBytesToTrim = 0;
+        DONE
+    }
+
+    fn D3DKMTLock2(call, record: D3DKMT_LOCK2) {
+        let device = device(call, record.hDevice)?;
+        let open = call.process.allocation(record.hAllocation).ok_or(INVALID)?;
+        if !Arc::ptr_eq(open.device(), &device) || record.Flags.Value != 0 {
+            return Err(INVALID);
+        }
+        record.pData = core::ptr::with_exposed_provenance_mut(open.lock_for_cpu(&call.process)?);
+        DONE
+    }
+
+    fn D3DKMTUnlock2(call, record: D3DKMT_UNLOCK2) {
+        let device = call.process.device(record.hDevice).ok_or(INVALID)?;
+        let open = call.process.allocation(record.hAllocation).ok_or(INVALID)?;
+        if !Arc::ptr_eq(open.device(), &device) {
+            return Err(INVALID);
+        }
+        open.unlock_for_cpu()?;
+        DONE
+    }
+
+    fn D3DKMTMapGpuVirtualAddress(call, record: D3DDDI_MAPGPUVIRTUALADDRESS) {
+        let queue = call.process.paging_queue(record.hPagingQueue).ok_or(INVALID)?;
+        let protection = protection(&record.Protection)?;
+        let bare = protection.zero || protection.no_access;
+        if record.Reserved0 != 0 || record.Reserved1 != 0 || (bare == (record.hAllocation != 0)) {
+            return Err(INVALID);
+        }
+        let allocation = match record.hAllocation {
+            0 => None,
+            handle => Some(call.process.allocation(handle).ok_or(INVALID)?),
+        };
+        if allocation.as_ref().is_some_and(|open| !Arc::ptr_eq(open.device(), queue.device())) {
+            return Err(INVALID);
+        }
+        let bytes = |pages: u64| pages.checked_mul(PAGE).ok_or(INVALID);
+        let whole = [record.BaseAddress, record.MinimumAddress, record.MaximumAddress];
+        if !whole.iter().all(|address| address.is_multiple_of(PAGE)) {
+            return Err(INVALID);
+        }
+        let size = match (bytes(record.SizeInPages)?, &allocation) {
+            // Chosen: 0 pages is the whole allocation.
+            (0, Some(open)) => open.allocation().size(),
+            (size, _) => size,
+        };
+        if size == 0 {
+            return Err(INVALID);
+        }
+        let request = MapRequest {
+            wanted: Wanted {
+                size,
+                base: record.BaseAddress,
+                minimum: record.MinimumAddress,
+                maximum: record.MaximumAddress,
+                alignment: 0,
+            },
+            offset: bytes(record.OffsetInPages)?,
+            allocation,
+            protection,
+            driver_protection: record.DriverProtection,
+        };
+        let (address, value) = queue.map(&request)?;
+        record.VirtualAddress = address;
+        record.PagingFenceValue = value;
+        Ok(ntstatus::STATUS_PENDING)
+    }
+
+    fn D3DKMTReserveGpuVirtualAddress(call, record: D3DDDI_RESERVEGPUVIRTUALADDRESS) {
+        const UNIT: u64 = 0x1_0000;
+        let part = super::adapter::adapter(call, record.hAdapter())?;
+        let all = [record.BaseAddress, record.MinimumAddress, record.MaximumAddress, record.Size];
+        if record.Size == 0 || !all.iter().all(|number| number.is_multiple_of(UNIT)) {
+            return Err(INVALID);
+        }
+        let wanted = Wanted {
+            size: record.Size,
+            base: record.BaseAddress,
+            minimum: record.MinimumAddress,
+            maximum: record.MaximumAddress,
+            alignment: UNIT,
+        };
+        record.VirtualAddress = paging_queue::reserve(&part, &wanted)?;
+        DONE
+    }
+
+    fn D3DKMTFreeGpuVirtualAddress(call, record: D3DKMT_FREEGPUVIRTUALADDRESS) {
+        let part = super::adapter::adapter(call, record.hAdapter)?;
+        if record.BaseAddress == 0 || !(record.BaseAddress | record.Size).is_multiple_of(PAGE) {
+            return Err(INVALID);
+        }
+        paging_queue::free(&part, record.BaseAddress, record.Size)?;
+        DONE
+    }
+}
+
+/// Flags of D3DKMT_CREATEALLOCATIONFLAGS that the model knows: resource, sharing, security of NT handles, cache types,
+/// zeroing, protection by not being protected.
+const KNOWN_FLAGS: u32 = 0x1 | 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x4000 | 0x4_0000 | 0x40_0000;
+
+fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
+    let device = device(call, record.hDevice)?;
+    let flags = record.Flags;
+    if flags.Reserved() != 0 || record.NumAllocations == 0 || record.NumAllocations > LIMIT {
+        return Err(INVALID);
+    }
+    if flags.bits0 & !KNOWN_FLAGS != 0 {
+        return Err(ntstatus::STATUS_NOT_SUPPORTED);
+    }
+    // Sharing needs a resource, and NT handles; an existing resource takes no more allocations here.
+    if (flags.CreateShared() && !(flags.CreateResource() && flags.NtSecuritySharing())) || record.hResource != 0 {
+        return Err(INVALID);
+    }
+    let infos: Vec<D3DDDI_ALLOCATIONINFO2> = capture::array(record.pAllocationInfo2(), record.NumAllocations)?;
+    if infos.iter().any(|info| !info.pSystemMem().is_null()) {
+        return Err(ntstatus::STATUS_NOT_SUPPORTED);
+    }
+    let privates = infos.iter().map(|info| private(info.pPrivateDriverData.expose_provenance(), info.PrivateDriverDataSize));
+    let mut request = Request {
+        allocations: privates.collect::<Result<_, _>>()?,
+        private: private(record.pPrivateDriverData().expose_provenance(), record.PrivateDriverDataSize)?,
+        runtime: private(record.pPrivateRuntimeData.expose_provenance(), record.PrivateRuntimeDataSize)?,
+        resource: flags.CreateResource(),
+    };
+    let created = allocation::create(&call.process, &device, &mut request)?;
+    for ((index, mut info), handle) in infos.into_iter().enumerate().zip(&created.allocations) {
+        info.hAllocation = *handle;
+        capture::store(info.pPrivateDriverData.expose_provenance(), &request.allocations[index])?;
+        let at = record.pAllocationInfo2().expose_provenance() + index * size_of_val(&info);
+        capture::store(at, info.as_bytes())?;
+    }
+    record.hResource = created.resource;
+    DONE
+}

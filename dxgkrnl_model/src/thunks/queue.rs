@@ -1,0 +1,169 @@
+//! Thunks about hardware contexts, queues and doorbells.
+
+use std::sync::Arc;
+
+use wddm_abi::{
+    D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE, D3DKMT_DESTROY_DOORBELL,
+    D3DKMT_DESTROYHWCONTEXT, D3DKMT_DESTROYHWQUEUE, D3DKMT_GETNATIVEFENCELOGDETAIL, D3DKMT_NOTIFY_WORK_SUBMISSION,
+    D3DKMT_SUBMITCOMMANDTOHWQUEUE, ntstatus,
+};
+
+use super::device::{device, private, submission};
+use super::{DONE, INVALID, capture, thunks};
+use crate::doorbell::{Doorbell, PRIVATE_MAX, Request};
+use crate::handle::HandleType;
+use crate::hw_queue::{HwContext, HwQueue};
+use crate::memory::allocation::OpenAllocation;
+use crate::process::UserObject;
+use crate::vidsch::command::Command;
+
+thunks! {
+    /// Queues.
+    table THUNKS;
+
+    fn D3DKMTCreateHwContext(call, record: D3DKMT_CREATEHWCONTEXT) {
+        let device = device(call, record.hDevice)?;
+        let caps = device.adapter().known_caps();
+        let node = caps.node(record.NodeOrdinal).ok_or(INVALID)?;
+        if record.Flags.Value != 0 {
+            return Err(INVALID);
+        }
+        if !node.is_hardware_scheduled() {
+            return Err(ntstatus::STATUS_NOT_SUPPORTED);
+        }
+        let address = record.pPrivateDriverData.expose_provenance();
+        let mut private = private(address, record.PrivateDriverDataSize)?;
+        let context =
+            HwContext::create(&device, record.NodeOrdinal, record.EngineAffinity, record.Flags.Value, &mut private)?;
+        capture::store(address, &private)?;
+        record.hHwContext = call.process.insert(UserObject::HwContext(context)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        DONE
+    }
+
+    fn D3DKMTDestroyHwContext(call, record: D3DKMT_DESTROYHWCONTEXT) {
+        let context = call.process.hw_context(record.hHwContext).ok_or(INVALID)?;
+        if context.device().usable().is_ok() {
+            for queue in context.queues() {
+                queue.drain();
+            }
+        }
+        call.process.destroy_hw_context(&context);
+        DONE
+    }
+
+    fn D3DKMTCreateHwQueue(call, record: D3DKMT_CREATEHWQUEUE) {
+        let context = call.process.hw_context(record.hHwContext).ok_or(INVALID)?;
+        context.device().usable()?;
+        if record.Flags.Reserved() != 0 {
+            return Err(INVALID);
+        }
+        let address = record.pPrivateDriverData.expose_provenance();
+        let mut private = private(address, record.PrivateDriverDataSize)?;
+        let queue = HwQueue::create(&call.process, &context, record.Flags, &mut private)?;
+        capture::store(address, &private)?;
+        record.hHwQueue = call.process.insert(UserObject::HwQueue(queue.clone())).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        queue.set_user_handle(record.hHwQueue);
+        let (user, gpu) = queue.progress().addresses();
+        record.hHwQueueProgressFence = queue.progress_handle();
+        record.HwQueueProgressFenceCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(user);
+        record.HwQueueProgressFenceGPUVirtualAddress = gpu;
+        record.Flags.set_NativeProgressFence(matches!(queue.progress(), crate::hw_queue::Progress::Native(_)));
+        DONE
+    }
+
+    fn D3DKMTDestroyHwQueue(call, record: D3DKMT_DESTROYHWQUEUE) {
+        let queue = call.process.hw_queue(record.hHwQueue).ok_or(INVALID)?;
+        if queue.context().device().usable().is_ok() {
+            queue.drain();
+        }
+        call.process.destroy_queue(&queue);
+        DONE
+    }
+
+    fn D3DKMTSubmitCommandToHwQueue(call, record: D3DKMT_SUBMITCOMMANDTOHWQUEUE) {
+        let queue = call.process.hw_queue(record.hHwQueue).ok_or(INVALID)?;
+        queue.context().device().usable()?;
+        // A queue whose work comes through doorbells has no other way in.
+        if queue.is_user_mode() {
+            return Err(INVALID);
+        }
+        let private = private(record.pPrivateDriverData.expose_provenance(), record.PrivateDriverDataSize)?;
+        let mut submission = submission(record.CommandBuffer, record.CommandLength, &private, private.len());
+        submission.progress = record.HwQueueProgressFenceId;
+        if !queue.commands().push(Command::Submit(submission)) {
+            return Err(ntstatus::STATUS_DEVICE_REMOVED);
+        }
+        queue.adapter().scheduler.kick(queue.adapter());
+        DONE
+    }
+
+    fn D3DKMTCreateDoorbell(call, record: D3DKMT_CREATE_DOORBELL) {
+        let queue = call.process.hw_queue(record.hHwQueue).ok_or(INVALID)?;
+        queue.context().device().usable()?;
+        let size = record.PrivateDriverDataSize as usize;
+        if record.Flags.Reserved() != 0 || size > PRIVATE_MAX {
+            return Err(INVALID);
+        }
+        let find = |handle: u32| {
+            let open = call.process.allocation(handle).ok_or(INVALID)?;
+            if Arc::ptr_eq(open.device(), queue.context().device()) { Ok(open) } else { Err(INVALID) }
+        };
+        let control = match record.hRingBufferControl {
+            0 => None,
+            handle => Some(find(handle)?),
+        };
+        let address = record.PrivateDriverData.expose_provenance();
+        let ring: Arc<OpenAllocation> = find(record.hRingBuffer)?;
+        let mut request = Request {
+            ring,
+            control,
+            secondary: record.Flags.RequireSecondaryCpuVA(),
+            resize: record.Flags.ResizeRingBufferOperation(),
+            private: capture::bytes(address, size)?,
+        };
+        let doorbell = Doorbell::create(&queue, &mut request)?;
+        capture::store(address, &request.private)?;
+        let addresses = doorbell.addresses();
+        let pointer = core::ptr::with_exposed_provenance_mut;
+        record.DoorbellCPUVirtualAddress = pointer(addresses.doorbell);
+        record.DoorbellSecondaryCPUVirtualAddress = pointer(addresses.secondary);
+        record.DoorbellStatusCPUVirtualAddress = pointer(addresses.status);
+        record.HwQueueProgressFenceLastQueuedValueCPUVirtualAddress = pointer(addresses.last_queued);
+        record.hDoorbell = call.process.insert(UserObject::Doorbell(doorbell)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        DONE
+    }
+
+    fn D3DKMTConnectDoorbell(call, record: D3DKMT_CONNECT_DOORBELL) {
+        let doorbell = call.process.doorbell(record.hDoorbell).ok_or(INVALID)?;
+        if record.Flags.Value != 0 {
+            return Err(INVALID);
+        }
+        doorbell.connect()?;
+        DONE
+    }
+
+    fn D3DKMTDestroyDoorbell(call, record: D3DKMT_DESTROY_DOORBELL) {
+        match call.process.remove(record.hDoorbell, HandleType::Doorbell) {
+            Some(UserObject::Doorbell(doorbell)) => {
+                doorbell.destroy();
+                DONE
+            }
+            _ => Err(INVALID),
+        }
+    }
+
+    fn D3DKMTNotifyWorkSubmission(call, record: D3DKMT_NOTIFY_WORK_SUBMISSION) {
+        let doorbell = call.process.doorbell(record.hDoorbell).ok_or(INVALID)?;
+        if record.Flags.Value != 0 {
+            return Err(INVALID);
+        }
+        doorbell.notify()?;
+        DONE
+    }
+
+    fn D3DKMTGetNativeFenceLogDetail(call, record: D3DKMT_GETNATIVEFENCELOGDETAIL) {
+        // Deprecated: user mode has no business with the logs (DDI page).
+        call.process.hw_queue(record.hHwQueue).ok_or(INVALID)?;
+        Err(ntstatus::STATUS_NOT_SUPPORTED)
+    }
+}

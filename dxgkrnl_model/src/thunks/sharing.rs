@@ -1,0 +1,158 @@
+//! Thunks that share objects by NT handles.
+
+use std::sync::Arc;
+
+use nt_model::{Machine, shims};
+use wddm_abi::{
+    D3DDDI_OPENALLOCATIONINFO2, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_OPENRESOURCEFROMNTHANDLE,
+    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE, HANDLE, NTSTATUS, Plain, ntstatus,
+};
+
+use super::device::device;
+use super::{Call, DONE, INVALID, Outcome, capture, thunks};
+use crate::fence::monitored::MonitoredFence;
+use crate::fence::native::LocalFence;
+use crate::memory::allocation::{self, Resource};
+use crate::process::UserObject;
+use crate::sharing::SharedObject;
+
+/// What an NT handle leads to.
+fn shared(call: &Call, handle: HANDLE) -> Result<Arc<SharedObject>, NTSTATUS> {
+    let number = handle.expose_provenance() as u64;
+    call.process.nt().handle::<SharedObject>(number).ok_or(ntstatus::STATUS_INVALID_HANDLE)
+}
+
+fn shared_resource(call: &Call, handle: HANDLE) -> Result<Arc<Resource>, NTSTATUS> {
+    match &*shared(call, handle)? {
+        SharedObject::Resource(resource) => Ok(resource.clone()),
+        _ => Err(INVALID),
+    }
+}
+
+thunks! {
+    /// Opening shared objects.
+    table THUNKS;
+
+    fn D3DKMTOpenNativeFenceFromNtHandle(call, record: D3DKMT_OPENNATIVEFENCEFROMNTHANDLE) {
+        let device = device(call, record.hDevice)?;
+        if record.Reserved != [0; 32] || record.Flags.Reserved() != 0 || record.Flags.Reserved0() {
+            return Err(INVALID);
+        }
+        let SharedObject::Native(fence) = &*shared(call, record.hNtHandle)? else { return Err(INVALID) };
+        let local = LocalFence::open(&device, fence, &mut record.PrivateDriverData)?;
+        super::fence::show(&mut record.NativeFenceMapping, &local);
+        record.hSyncObject = call.process.insert(UserObject::Native(local)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        DONE
+    }
+
+    fn D3DKMTOpenSyncObjectFromNtHandle2(call, record: D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2) {
+        let device = device(call, record.hDevice)?;
+        let SharedObject::Monitored(state) = &*shared(call, record.hNtHandle)? else { return Err(INVALID) };
+        let fence = MonitoredFence::open(&call.process, &device, state)?;
+        let part = record.MonitoredFence_mut();
+        part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
+        part.FenceValueGPUVirtualAddress = fence.view().gpu;
+        record.hSyncObject = call.process.insert(UserObject::Monitored(fence)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        DONE
+    }
+
+    fn D3DKMTQueryResourceInfoFromNtHandle(call, record: D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE) {
+        device(call, record.hDevice)?;
+        let resource = shared_resource(call, record.hNtHandle)?;
+        let allocations = resource.allocations.lock().clone();
+        let total: usize = allocations.iter().map(|allocation| allocation.private.len()).sum();
+        let runtime = record.pPrivateRuntimeData.expose_provenance();
+        if runtime != 0 {
+            if (record.PrivateRuntimeDataSize as usize) < resource.runtime.len() {
+                return Err(ntstatus::STATUS_BUFFER_TOO_SMALL);
+            }
+            capture::store(runtime, &resource.runtime)?;
+        }
+        // CAST: sizes that came from 32-bit members.
+        record.PrivateRuntimeDataSize = resource.runtime.len() as u32;
+        record.TotalPrivateDriverDataSize = total as u32;
+        record.ResourcePrivateDriverDataSize = resource.private.len() as u32;
+        record.NumAllocations = allocations.len() as u32;
+        DONE
+    }
+
+    fn D3DKMTOpenResourceFromNtHandle(call, record: D3DKMT_OPENRESOURCEFROMNTHANDLE) {
+        open_resource(call, record)
+    }
+}
+
+fn open_resource(call: &Call, record: &mut D3DKMT_OPENRESOURCEFROMNTHANDLE) -> Outcome {
+    let device = device(call, record.hDevice)?;
+    let resource = shared_resource(call, record.hNtHandle)?;
+    let allocations = resource.allocations.lock().clone();
+    let same_adapter = |allocation: &Arc<allocation::Allocation>| Arc::ptr_eq(allocation.adapter(), device.adapter());
+    if !allocations.iter().all(same_adapter) {
+        return Err(ntstatus::STATUS_NOT_SUPPORTED);
+    }
+    if record.NumAllocations as usize != allocations.len() {
+        return Err(INVALID);
+    }
+    let total: usize = allocations.iter().map(|allocation| allocation.private.len()).sum();
+    let room = [
+        (record.TotalPrivateDriverDataBufferSize as usize, total),
+        (record.ResourcePrivateDriverDataSize as usize, resource.private.len()),
+        (record.PrivateRuntimeDataSize as usize, resource.runtime.len()),
+    ];
+    if room.iter().any(|(room, needed)| room < needed) {
+        return Err(ntstatus::STATUS_BUFFER_TOO_SMALL);
+    }
+    let opened = allocation::open(&call.process, &device, &allocations, Some(&resource), false)?;
+    capture::store(record.pPrivateRuntimeData.expose_provenance(), &resource.runtime)?;
+    capture::store(record.pResourcePrivateDriverData.expose_provenance(), &resource.private)?;
+    let mut at = record.pTotalPrivateDriverDataBuffer.expose_provenance();
+    for (index, (allocation, handle)) in allocations.iter().zip(&opened.allocations).enumerate() {
+        capture::store(at, &allocation.private)?;
+        let mut info = D3DDDI_OPENALLOCATIONINFO2::zeroed();
+        info.hAllocation = *handle;
+        info.pPrivateDriverData = core::ptr::with_exposed_provenance(at);
+        // CAST: it came from a 32-bit member.
+        info.PrivateDriverDataSize = allocation.private.len() as u32;
+        let place = record.pOpenAllocationInfo2.expose_provenance() + index * size_of_val(&info);
+        capture::store(place, info.as_bytes())?;
+        at += allocation.private.len();
+    }
+    // CAST: as above.
+    record.TotalPrivateDriverDataBufferSize = total as u32;
+    record.hResource = opened.resource;
+    record.hKeyedMutex = 0;
+    record.hSyncObject = 0;
+    DONE
+}
+
+/// `D3DKMTShareObjects`.
+fn share(call: &Call, count: u32, handles: usize, result: usize) -> Outcome {
+    if count != 1 {
+        return Err(INVALID);
+    }
+    let handle: u32 = capture::read(handles)?;
+    let native = call.process.native_fence(handle).filter(|fence| fence.fence().is_shared());
+    let monitored = call.process.monitored_fence(handle).filter(|fence| fence.is_shared());
+    let resource = call.process.resource(handle);
+    let object = match (native, monitored, resource) {
+        (Some(fence), ..) => SharedObject::Native(fence.fence().clone()),
+        (_, Some(fence), _) => SharedObject::Monitored(fence.state().clone()),
+        (_, _, Some(resource)) => SharedObject::Resource(resource.resource().clone()),
+        _ => return Err(INVALID),
+    };
+    let number = call.process.nt().insert_handle(Arc::new(object));
+    capture::write(result, &number)?;
+    DONE
+}
+
+fn run_share(machine: &Machine, count: u32, handles: usize, result: usize) -> NTSTATUS {
+    super::enter(machine, "D3DKMTShareObjects", |call| share(call, count, handles, result))
+}
+
+shims! {
+    /// Sharing.
+    pub(super) table SHARE;
+
+    fn D3DKMTShareObjects(machine, count: u32, handles: usize, _attributes: usize, _access: u32, result: usize) -> NTSTATUS {
+        run_share(machine, count, handles, result)
+    }
+}

@@ -1,0 +1,152 @@
+//! Thunks that wait for fences and signal them.
+
+use std::sync::Arc;
+
+use nt_model::Event;
+use wddm_abi::{
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU,
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2, D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE,
+    D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU, NTSTATUS, ntstatus,
+};
+
+use super::device::device;
+use super::{Call, DONE, INVALID, Outcome, capture, thunks};
+use crate::device::Device;
+use crate::fence::{AnyFence, Target, cancel, wait_for};
+use crate::sync::Signal;
+use crate::vidsch::command::{Command, Commands};
+
+/// Most fences in one call. Source: macro D3DDDI_MAX_OBJECT_WAITED_ON.
+const LIMIT: u32 = 64;
+
+/// Fences by handle, with their values.
+fn fences(call: &Call, handles: *const u32, values: *const u64, count: u32) -> Result<Vec<(AnyFence, u64)>, NTSTATUS> {
+    if count == 0 || count > LIMIT {
+        return Err(INVALID);
+    }
+    let handles = capture::array(handles, count)?;
+    let values = capture::array(values, count)?;
+    let find = |handle: u32| {
+        let native = call.process.native_fence(handle).map(|fence| AnyFence::Native(fence.fence().clone()));
+        native.or_else(|| call.process.monitored_fence(handle).map(|fence| AnyFence::Monitored(fence.state().clone())))
+    };
+    handles.into_iter().zip(values).map(|(handle, value)| Ok((find(handle).ok_or(INVALID)?, value))).collect()
+}
+
+/// Adds a command to a queue or context.
+fn push(device: &Arc<Device>, commands: &Commands, command: Command) -> Outcome {
+    device.usable()?;
+    if !commands.push(command) {
+        return Err(ntstatus::STATUS_DEVICE_REMOVED);
+    }
+    device.adapter().scheduler.kick(device.adapter());
+    DONE
+}
+
+thunks! {
+    /// Waits and signals.
+    table THUNKS;
+
+    fn D3DKMTWaitForSynchronizationObjectFromCpu(call, record: D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU) {
+        wait_from_cpu(call, record)
+    }
+
+    fn D3DKMTSignalSynchronizationObjectFromCpu(call, record: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU) {
+        let device = device(call, record.hDevice)?;
+        if record.Flags.Value != 0 {
+            return Err(INVALID);
+        }
+        let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount)?;
+        let mut native = Vec::new();
+        for (fence, value) in fences {
+            match fence {
+                AnyFence::Native(fence) => native.push((fence, value)),
+                AnyFence::Monitored(fence) => fence.signal(call.machine(), value),
+            }
+        }
+        if !native.is_empty() {
+            let signalled = crate::fence::update::set_current_batch(device.adapter(), &native);
+            for (fence, _) in &native {
+                fence.rescan(call.machine());
+            }
+            signalled?;
+        }
+        DONE
+    }
+
+    fn D3DKMTWaitForSynchronizationObjectFromGpu(call, record: D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU) {
+        let context = call.process.context(record.hContext).ok_or(INVALID)?;
+        let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount)?;
+        push(context.device(), context.commands(), Command::Wait(fences))
+    }
+
+    fn D3DKMTSignalSynchronizationObjectFromGpu(call, record: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU) {
+        let context = call.process.context(record.hContext).ok_or(INVALID)?;
+        let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount)?;
+        push(context.device(), context.commands(), Command::Signal(fences))
+    }
+
+    fn D3DKMTSignalSynchronizationObjectFromGpu2(call, record: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2) {
+        if record.Flags.Value != 0 || record.BroadcastContextCount != 1 {
+            return Err(INVALID);
+        }
+        let handle = capture::array(record.BroadcastContextArray, 1)?.first().copied().ok_or(INVALID)?;
+        let context = call.process.context(handle).ok_or(INVALID)?;
+        let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount)?;
+        push(context.device(), context.commands(), Command::Signal(fences))
+    }
+
+    fn D3DKMTSubmitWaitForSyncObjectsToHwQueue(call, record: D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE) {
+        let queue = call.process.hw_queue(record.hHwQueue).ok_or(INVALID)?;
+        if queue.is_user_mode() {
+            return Err(INVALID);
+        }
+        let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount)?;
+        push(queue.context().device(), queue.commands(), Command::Wait(fences))
+    }
+
+    fn D3DKMTSubmitSignalSyncObjectsToHwQueue(call, record: D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE) {
+        if record.Flags.Value != 0 || record.BroadcastHwQueueCount != 1 {
+            return Err(INVALID);
+        }
+        let handle = capture::array(record.BroadcastHwQueueArray, 1)?.first().copied().ok_or(INVALID)?;
+        let queue = call.process.hw_queue(handle).ok_or(INVALID)?;
+        if queue.is_user_mode() {
+            return Err(INVALID);
+        }
+        let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount)?;
+        push(queue.context().device(), queue.commands(), Command::Signal(fences))
+    }
+}
+
+/// Waits, or arranges for an event to be set.
+///
+/// Chosen: a wait that blocks ends with STATUS_DEVICE_REMOVED when the device that it names is lost.
+fn wait_from_cpu(call: &Call, record: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU) -> Outcome {
+    let device = device(call, record.hDevice)?;
+    if record.Flags.Reserved() != 0 {
+        return Err(INVALID);
+    }
+    let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount)?;
+    let kernel = call.machine();
+    let any = record.Flags.WaitAny();
+    let event = record.hAsyncEvent.expose_provenance() as u64;
+    if event != 0 {
+        let event = call.process.nt().handle::<Event>(event).ok_or(ntstatus::STATUS_INVALID_HANDLE)?;
+        wait_for(kernel, &fences, any, Target::Event(event));
+        return DONE;
+    }
+    let wait = wait_for(kernel, &fences, any, Target::Thread(Signal::new()));
+    let ended = wait.signal().and_then(|signal| {
+        // Whoever fails the device ends its waits.
+        device.add_wait(&wait);
+        signal.wait_for(kernel, None, || (wait.is_over() || device.usable().is_err()).then_some(()))
+    });
+    cancel(kernel, &fences, &wait);
+    match ended {
+        None => Err(ntstatus::STATUS_SYSTEM_SHUTDOWN),
+        Some(()) if device.usable().is_err() => Err(ntstatus::STATUS_DEVICE_REMOVED),
+        Some(()) => DONE,
+    }
+}

@@ -1,0 +1,178 @@
+//! What was submitted to one context or kernel-mode queue and has not been carried out: buffers, waits, signals, in order.
+//!
+//! A wait keeps what is behind it back until the fences have their values; a signal is carried out when every buffer before
+//! it is done. Both are software commands of the OS: the driver sees buffers only.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use nt_model::Machine;
+
+use crate::adapter::Adapter;
+use crate::fence::{AnyFence, Target, Wait, cancel, wait_for};
+use crate::sync::{Lock, Rank, Signal};
+
+/// A buffer of user mode.
+#[derive(Clone, Debug)]
+pub(crate) struct Submission {
+    /// GPU virtual address.
+    pub(crate) address: u64,
+    /// Bytes.
+    pub(crate) size: u32,
+    /// Private data as the driver gets it, eight bytes each.
+    pub(crate) private: Vec<u64>,
+    /// Bytes of it that user mode wrote.
+    pub(crate) private_user: u32,
+    /// Bytes of it.
+    pub(crate) private_size: u32,
+    /// Value of the queue's progress fence when it is done; unused on packet nodes.
+    pub(crate) progress: u64,
+    /// It was preempted before.
+    pub(crate) again: bool,
+}
+
+/// One command.
+#[derive(Clone, Debug)]
+pub(crate) enum Command {
+    Submit(Submission),
+    Wait(Vec<(AnyFence, u64)>),
+    Signal(Vec<(AnyFence, u64)>),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    list: VecDeque<Command>,
+    /// Buffers that are with the driver.
+    running: u32,
+    waiting: Option<(Vec<(AnyFence, u64)>, Arc<Wait>)>,
+    closed: bool,
+}
+
+/// The commands of one context or queue.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    state: Lock<State>,
+    /// Something was carried out.
+    pub(crate) changed: Signal,
+}
+
+/// What to do next.
+enum Step {
+    Nothing,
+    Again,
+    Submit(Submission),
+    Wait(Vec<(AnyFence, u64)>),
+    Signal(Vec<(AnyFence, u64)>),
+}
+
+impl Commands {
+    pub(crate) fn new() -> Self {
+        Self { state: Lock::new(Rank::Object, State::default()), changed: Signal::new() }
+    }
+
+    /// Adds a command. False: the owner is going away or lost.
+    pub(crate) fn push(&self, command: Command) -> bool {
+        let mut state = self.state.lock();
+        if state.closed {
+            return false;
+        }
+        state.list.push_back(command);
+        true
+    }
+
+    /// Puts a buffer that the driver gave back first.
+    pub(crate) fn push_back_in_front(&self, submission: Submission) {
+        let mut state = self.state.lock();
+        state.running = state.running.saturating_sub(1);
+        if !state.closed {
+            state.list.push_front(Command::Submit(submission));
+        }
+    }
+
+    /// Whether nothing is left to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.list.is_empty() && state.running == 0 && state.waiting.is_none()
+    }
+
+    /// A buffer of it is done.
+    pub(crate) fn completed(&self, kernel: &Machine) {
+        {
+            let mut state = self.state.lock();
+            state.running = state.running.saturating_sub(1);
+        }
+        self.changed.notify(kernel);
+    }
+
+    /// Forgets everything that is not with the driver; nothing is taken any more.
+    pub(crate) fn drop_all(&self) {
+        let (list, waiting) = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            (std::mem::take(&mut state.list), state.waiting.take())
+        };
+        drop(list);
+        if let Some((fences, wait)) = waiting {
+            Machine::with_current(|machine| {
+                if let Some(machine) = machine {
+                    cancel(machine, &fences, &wait);
+                }
+            });
+        }
+    }
+
+    /// Carries out what can be: waits and signals here, buffers by `submit`, which says whether it took one.
+    ///
+    /// IRQL: PASSIVE_LEVEL; one thread at a time per owner.
+    pub(crate) fn pump(
+        &self,
+        adapter: &Arc<Adapter>,
+        can_submit: impl Fn() -> bool,
+        mut submit: impl FnMut(Submission),
+    ) {
+        loop {
+            match self.step(&can_submit) {
+                Step::Nothing => return,
+                Step::Again => self.changed.notify(adapter.kernel()),
+                Step::Submit(submission) => submit(submission),
+                Step::Wait(fences) => {
+                    let target = Target::Scheduler(Arc::downgrade(adapter));
+                    let wait = wait_for(adapter.kernel(), &fences, false, target);
+                    self.state.lock().waiting = Some((fences, wait));
+                }
+                Step::Signal(fences) => {
+                    for (fence, value) in fences {
+                        let _ = fence.signal(adapter.kernel(), value);
+                    }
+                    self.changed.notify(adapter.kernel());
+                }
+            }
+        }
+    }
+
+    fn step(&self, can_submit: &impl Fn() -> bool) -> Step {
+        let mut state = self.state.lock();
+        if let Some((_, wait)) = &state.waiting {
+            if !wait.is_over() {
+                return Step::Nothing;
+            }
+            state.waiting = None;
+            return Step::Again;
+        }
+        match state.list.front() {
+            None => return Step::Nothing,
+            Some(Command::Signal(_)) if state.running != 0 => return Step::Nothing,
+            Some(Command::Submit(_)) if !can_submit() => return Step::Nothing,
+            Some(_) => (),
+        }
+        match state.list.pop_front() {
+            Some(Command::Submit(submission)) => {
+                state.running += 1;
+                Step::Submit(submission)
+            }
+            Some(Command::Wait(fences)) => Step::Wait(fences),
+            Some(Command::Signal(fences)) => Step::Signal(fences),
+            None => Step::Nothing,
+        }
+    }
+}

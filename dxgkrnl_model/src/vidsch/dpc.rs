@@ -1,0 +1,105 @@
+//! What follows from an interrupt, at DISPATCH_LEVEL: ends of packets, wake-ups, acknowledgements. What needs
+//! PASSIVE_LEVEL is left to the worker.
+
+use std::sync::Arc;
+
+use crate::adapter::Adapter;
+use crate::device::DeviceState;
+use crate::interrupt::{NodeList, Notice};
+use crate::vidsch::packet::{Load, Packet};
+
+/// Works off one node's notifications in the order in which they came.
+///
+/// IRQL: DISPATCH_LEVEL.
+pub(crate) fn work_off(adapter: &Arc<Adapter>, node: usize, list: NodeList) {
+    for notice in list.notices {
+        work_off_one(adapter, node, notice);
+    }
+    if list.scan_native {
+        crate::fence::update::scan_native(adapter);
+    }
+    if list.scan_monitored {
+        crate::fence::monitored::scan(adapter);
+    }
+    if let Some(node) = u32::try_from(node).ok().and_then(|node| adapter.scheduler.node(node)) {
+        node.packet.changed.notify(adapter.kernel());
+    }
+    adapter.scheduler.kick(adapter);
+}
+
+fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
+    let kernel = adapter.kernel();
+    match notice {
+        Notice::Completed(packets) => {
+            for packet in packets {
+                packet.end(kernel, true);
+            }
+        }
+        Notice::Preempted { done, back } => {
+            for packet in done {
+                packet.end(kernel, true);
+            }
+            give_back(adapter, back);
+        }
+        Notice::Faulted { done, packet, fault } => {
+            for packet in done {
+                packet.end(kernel, true);
+            }
+            packet.end(kernel, false);
+            let device = packet.context.device().clone();
+            let state = if fault.is_some() { DeviceState::PageFault } else { DeviceState::DmaFault };
+            if let Some(fault) = fault {
+                device.set_fault(fault);
+            }
+            adapter.scheduler.defer(adapter, Box::new(move |_| device.fail(state)));
+        }
+        Notice::QueueFaulted { context, fault, reset } => {
+            let device = context.device().clone();
+            device.set_fault(fault);
+            let ordinal = context.node();
+            adapter.scheduler.defer(
+                adapter,
+                Box::new(move |adapter| {
+                    device.fail(DeviceState::PageFault);
+                    if reset {
+                        crate::tdr::engine_reset_wanted(adapter, ordinal);
+                    }
+                }),
+            );
+        }
+        Notice::Native { fences, queue: _, all, legacy } => {
+            for fence in fences {
+                fence.rescan(kernel);
+            }
+            if all {
+                crate::fence::update::scan_native(adapter);
+            }
+            if legacy {
+                crate::fence::monitored::scan(adapter);
+            }
+            crate::fence_log::collect(adapter);
+        }
+        Notice::Monitored => crate::fence::monitored::scan(adapter),
+        Notice::Suspended { context, fence } => context.acknowledged(fence),
+        Notice::EngineTimeout => {
+            // CAST: a node's number.
+            let ordinal = node as u32;
+            adapter.scheduler.defer(adapter, Box::new(move |adapter| crate::tdr::engine_reset_wanted(adapter, ordinal)));
+        }
+        Notice::EngineState(state) => adapter.power.engine_state(adapter, node, state),
+        Notice::Other => (),
+    }
+}
+
+/// Queues buffers that the driver gave back, the oldest first again.
+pub(crate) fn give_back(adapter: &Arc<Adapter>, packets: Vec<Packet>) {
+    for packet in packets.into_iter().rev() {
+        match packet.load {
+            Load::Paging(buffer) => adapter.scheduler.return_paging(buffer),
+            Load::Command(mut submission) => {
+                submission.again = true;
+                packet.context.commands().push_back_in_front(submission);
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Packet nodes: buffers with 32-bit fence ids, completed in the order in which they were submitted.
+//!
+//! Submissions and preemptions of one node share one sequence of ids. Completing an id completes every earlier one; an id
+//! that is not outstanding breaks DXG-INT-FENCE at interrupt time. A preempted node gives its buffers back, and they are
+//! submitted again with new ids and the `Resubmission` flag.
+//!
+//! Source: article supplying-fence-identifiers; DDI pages DxgkDdiSubmitCommandVirtual, DxgkDdiPreemptCommand; B73-B77.
+//!
+//! Chosen: at most two buffers are with the driver per node; paging buffers come first.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use nt_model::Machine;
+use nt_model::sched::Ticks;
+use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL, NTSTATUS, ntstatus};
+
+use super::command::Submission;
+use crate::adapter::Adapter;
+use crate::context::Context;
+use crate::ddi::{self, call_ddi};
+use crate::rules::paging::{PREEMPT_STATUS, SUBMIT_STATUS};
+use crate::sync::{Lock, Rank, Signal};
+
+/// Buffers that are with the driver at a time.
+const LIMIT: usize = 2;
+/// The first id: not a small number, so that a driver that counts by itself is seen.
+const FIRST_ID: u32 = 0x100;
+
+/// What somebody waits for.
+#[derive(Debug)]
+pub(crate) struct Completion {
+    state: AtomicU8,
+    signal: Signal,
+}
+
+impl Completion {
+    const DONE: u8 = 1;
+    const LOST: u8 = 2;
+
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { state: AtomicU8::new(0), signal: Signal::new() })
+    }
+
+    /// It is done, or will never be.
+    pub(crate) fn end(&self, kernel: &Machine, done: bool) {
+        let state = if done { Self::DONE } else { Self::LOST };
+        let _ = self.state.compare_exchange(0, state, Ordering::AcqRel, Ordering::Acquire);
+        self.signal.notify(kernel);
+    }
+
+    /// Waits. True: done.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn wait(&self, kernel: &Machine) -> bool {
+        let look = || match self.state.load(Ordering::Acquire) {
+            0 => None,
+            state => Some(state),
+        };
+        self.signal.wait_for(kernel, None, look) == Some(Self::DONE)
+    }
+}
+
+/// A paging buffer to be submitted.
+#[derive(Clone, Debug)]
+pub(crate) struct PagingBuffer {
+    pub(crate) address: u64,
+    pub(crate) size: u32,
+    /// Address and size of its private data, which stay until it is done.
+    pub(crate) private: usize,
+    pub(crate) private_size: u32,
+    pub(crate) completion: Arc<Completion>,
+}
+
+/// What a packet is.
+#[derive(Clone, Debug)]
+pub(crate) enum Load {
+    Paging(PagingBuffer),
+    Command(Submission),
+}
+
+/// A buffer that is with the driver.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    pub(crate) id: u32,
+    pub(crate) context: Arc<Context>,
+    pub(crate) load: Load,
+    pub(crate) begun: Ticks,
+}
+
+impl Packet {
+    /// Whether it is the system's.
+    pub(crate) fn is_paging(&self) -> bool {
+        matches!(self.load, Load::Paging(_))
+    }
+
+    /// It is done, or lost with a reset.
+    pub(crate) fn end(&self, kernel: &Machine, done: bool) {
+        match &self.load {
+            Load::Paging(buffer) => buffer.completion.end(kernel, done),
+            Load::Command(_) => self.context.commands().completed(kernel),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    last_submitted: u32,
+    last_completed: u32,
+    flights: VecDeque<Packet>,
+    /// A preemption that was asked for and not acknowledged.
+    preempting: Option<u32>,
+    /// Nothing is submitted, interrupts are ignored: the engine is being reset.
+    frozen: bool,
+}
+
+/// A packet node.
+#[derive(Debug)]
+pub(crate) struct PacketNode {
+    ordinal: u32,
+    state: Lock<State>,
+    /// A packet has ended, or the preemption was acknowledged.
+    pub(crate) changed: Signal,
+}
+
+impl PacketNode {
+    pub(crate) fn new(ordinal: u32) -> Self {
+        let state = State {
+            last_submitted: FIRST_ID,
+            last_completed: FIRST_ID,
+            flights: VecDeque::new(),
+            preempting: None,
+            frozen: false,
+        };
+        Self { ordinal, state: Lock::new(Rank::Node, state), changed: Signal::new() }
+    }
+
+    /// Whether the driver may get another buffer.
+    pub(crate) fn has_room(&self) -> bool {
+        let state = self.state.lock();
+        !state.frozen && state.preempting.is_none() && state.flights.len() < LIMIT
+    }
+
+    /// The oldest buffer that is with the driver: since when, and whose.
+    pub(crate) fn oldest(&self) -> Option<Packet> {
+        self.state.lock().flights.front().cloned()
+    }
+
+    /// Ids: last completed, last submitted, outstanding.
+    pub(crate) fn ids(&self) -> (u32, u32, Vec<u32>) {
+        let state = self.state.lock();
+        (state.last_completed, state.last_submitted, state.flights.iter().map(|packet| packet.id).collect())
+    }
+
+    /// Whether a buffer of the context is with the driver.
+    pub(crate) fn has_buffers_of(&self, context: &Arc<Context>) -> bool {
+        self.state.lock().flights.iter().any(|packet| Arc::ptr_eq(&packet.context, context))
+    }
+
+    /// Hands a buffer to the driver.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn submit(&self, adapter: &Arc<Adapter>, context: &Arc<Context>, load: Load) {
+        let id = {
+            let mut state = self.state.lock();
+            state.last_submitted = state.last_submitted.wrapping_add(1);
+            let (id, begun) = (state.last_submitted, adapter.kernel().now());
+            // Entered before the call: the driver may complete it inside.
+            state.flights.push_back(Packet { id, context: context.clone(), load: load.clone(), begun });
+            id
+        };
+        adapter.shared().counters.packet();
+        let status = self.call_submit(adapter, context, &load, id);
+        if status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN {
+            adapter.rules().count(&SUBMIT_STATUS);
+            return;
+        }
+        let refusable = status == ntstatus::STATUS_INVALID_PARAMETER && matches!(load, Load::Command(_));
+        adapter.rules().check(&SUBMIT_STATUS, refusable, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal));
+        let refused = {
+            let mut state = self.state.lock();
+            let at = state.flights.iter().position(|packet| packet.id == id);
+            at.and_then(|at| state.flights.remove(at))
+        };
+        if let Some(packet) = refused {
+            packet.end(adapter.kernel(), false);
+            if !packet.is_paging() {
+                context.device().fail(crate::device::DeviceState::DmaFault);
+            }
+        }
+    }
+
+    fn call_submit(&self, adapter: &Adapter, context: &Context, load: &Load, id: u32) -> NTSTATUS {
+        let mut arguments = DXGKARG_SUBMITCOMMANDVIRTUAL::zeroed();
+        arguments.hContext = core::ptr::with_exposed_provenance_mut(context.driver_handle());
+        arguments.SubmissionFenceId = id;
+        arguments.NodeOrdinal = self.ordinal;
+        match load {
+            Load::Paging(buffer) => {
+                arguments.DmaBufferVirtualAddress = buffer.address;
+                arguments.DmaBufferSize = buffer.size;
+                arguments.pDmaBufferPrivateData = core::ptr::with_exposed_provenance_mut(buffer.private);
+                arguments.DmaBufferPrivateDataSize = buffer.private_size;
+                arguments.Flags.set_Paging(true);
+            }
+            Load::Command(submission) => {
+                arguments.DmaBufferVirtualAddress = submission.address;
+                arguments.DmaBufferSize = submission.size;
+                arguments.pDmaBufferPrivateData = submission.private.as_ptr().cast_mut().cast();
+                arguments.DmaBufferPrivateDataSize = submission.private_size;
+                arguments.DmaBufferUmdPrivateDataSize = submission.private_user;
+                arguments.Flags.set_Resubmission(submission.again);
+            }
+        }
+        let (miniport, pointer) = (adapter.context(), &raw const arguments);
+        ddi::status(call_ddi!(adapter, DxgkDdiSubmitCommandVirtual(miniport, pointer)))
+    }
+
+    /// The driver reported `id` as completed: that packet and every earlier one. `Err`: it is not outstanding.
+    ///
+    /// IRQL: any.
+    pub(crate) fn complete(&self, id: u32) -> Result<Vec<Packet>, ()> {
+        let mut state = self.state.lock();
+        if state.frozen {
+            return Ok(Vec::new());
+        }
+        let at = state.flights.iter().position(|packet| packet.id == id).ok_or(())?;
+        state.last_completed = id;
+        Ok(state.flights.drain(..=at).collect())
+    }
+
+    /// The driver reported `id` as faulted: those before it are completed, it is taken out.
+    pub(crate) fn fault(&self, id: u32) -> Result<(Vec<Packet>, Packet), ()> {
+        let mut done = self.complete(id)?;
+        let faulted = done.pop().ok_or(())?;
+        Ok((done, faulted))
+    }
+
+    /// Asks the driver to preempt the node. False: it runs already, or the driver failed.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn preempt(&self, adapter: &Arc<Adapter>) -> bool {
+        let id = {
+            let mut state = self.state.lock();
+            if state.preempting.is_some() || state.frozen {
+                return false;
+            }
+            state.last_submitted = state.last_submitted.wrapping_add(1);
+            state.preempting = Some(state.last_submitted);
+            state.last_submitted
+        };
+        let mut arguments = DXGKARG_PREEMPTCOMMAND::zeroed();
+        arguments.PreemptionFenceId = id;
+        arguments.NodeOrdinal = self.ordinal;
+        let (miniport, pointer) = (adapter.context(), &raw const arguments);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiPreemptCommand(miniport, pointer)));
+        let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+        adapter.rules().check(&PREEMPT_STATUS, fine, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal))
+    }
+
+    /// The driver acknowledged a preemption: what was completed before it, and what comes back.
+    pub(crate) fn preempted(&self, id: u32, last_completed: u32) -> Result<(Vec<Packet>, Vec<Packet>), ()> {
+        let mut state = self.state.lock();
+        if state.frozen {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        if state.preempting != Some(id) {
+            return Err(());
+        }
+        let known = last_completed == state.last_completed || state.flights.iter().any(|packet| packet.id == last_completed);
+        if !known {
+            return Err(());
+        }
+        state.preempting = None;
+        let done = match state.flights.iter().position(|packet| packet.id == last_completed) {
+            Some(at) => state.flights.drain(..=at).collect(),
+            None => Vec::new(),
+        };
+        state.last_completed = last_completed;
+        Ok((done, state.flights.drain(..).collect()))
+    }
+
+    /// Whether a preemption is not acknowledged yet.
+    pub(crate) fn is_preempting(&self) -> bool {
+        self.state.lock().preempting.is_some()
+    }
+
+    /// Begins a reset: nothing is submitted, interrupts are ignored.
+    pub(crate) fn freeze(&self) {
+        self.state.lock().frozen = true;
+    }
+
+    /// Ends a reset in which `aborted` was the last fence that was lost: it and those before it do not come back, the rest
+    /// does. `None`: everything is lost.
+    pub(crate) fn thaw(&self, aborted: Option<u32>) -> (Vec<Packet>, Vec<Packet>) {
+        let mut state = self.state.lock();
+        state.frozen = false;
+        state.preempting = None;
+        let lost = match aborted {
+            None => state.flights.len(),
+            Some(id) => state.flights.iter().position(|packet| packet.id == id).map_or(0, |at| at + 1),
+        };
+        let lost: Vec<_> = state.flights.drain(..lost).collect();
+        if let Some(id) = aborted {
+            state.last_completed = id;
+        } else {
+            state.last_completed = state.last_submitted;
+        }
+        (lost, state.flights.drain(..).collect())
+    }
+}
