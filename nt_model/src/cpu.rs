@@ -15,7 +15,7 @@ use std::ptr;
 use crate::arch::{self, JumpContext};
 use crate::kernel::Machine;
 use crate::routines::Routine;
-use crate::rules::{CallRecord, Caller, Context, Rulebook};
+use crate::rules::{CallRecord, Caller, Context, Counts, Rulebook};
 use crate::thread::Thread;
 
 /// How many nested service calls and driver entries are remembered for violations.
@@ -24,6 +24,9 @@ const NESTED: usize = 16;
 pub(crate) const MAX_HELD: usize = 16;
 /// Arguments kept per call.
 pub(crate) const MAX_ARGS: usize = 6;
+
+/// Entry name of guarded user-mode code.
+pub(crate) const USER_MODE: &str = "user mode";
 
 /// A DPC waits for this thread's IRQL to drop below DISPATCH_LEVEL.
 pub(crate) const PENDING_DPC: u8 = 1;
@@ -68,6 +71,7 @@ pub(crate) struct Cpu {
     machine: Cell<*const Machine>,
     thread: Cell<*const Thread>,
     rulebook: Cell<*const Rulebook>,
+    counts: Cell<*const Counts>,
     pub(crate) irql: Cell<u8>,
     /// [`PENDING_DPC`] and [`PENDING_INTERRUPT`].
     pub(crate) pending: Cell<u8>,
@@ -78,8 +82,8 @@ pub(crate) struct Cpu {
     pub(crate) in_isr: Cell<u8>,
     /// A device register access is being emulated: interrupts wait for the end of the instruction.
     pub(crate) in_register: Cell<bool>,
-    /// A shim is touching a driver's pointer for the first time.
-    pub(crate) probing: Cell<bool>,
+    /// A shim is touching a driver's pointer for the first time: what it is taken to point to.
+    pub(crate) probing: Cell<Option<&'static str>>,
     /// The next fault belongs to whoever handled signals before us.
     pub(crate) pass_fault: Cell<bool>,
     pub(crate) segment: Cell<Segment>,
@@ -106,13 +110,14 @@ impl Cpu {
             machine: Cell::new(ptr::null()),
             thread: Cell::new(ptr::null()),
             rulebook: Cell::new(ptr::null()),
+            counts: Cell::new(ptr::null()),
             irql: Cell::new(0),
             pending: Cell::new(0),
             interposed: Cell::new(false),
             in_dpc: Cell::new(0),
             in_isr: Cell::new(0),
             in_register: Cell::new(false),
-            probing: Cell::new(false),
+            probing: Cell::new(None),
             pass_fault: Cell::new(false),
             segment: Cell::new(Segment::NONE),
             shim_frame: Cell::new(0),
@@ -164,6 +169,7 @@ impl Cpu {
             machine: self.machine.replace(owner.machine),
             thread: self.thread.replace(owner.thread),
             rulebook: self.rulebook.replace(owner.rulebook),
+            counts: self.counts.replace(owner.counts),
             interposed: self.interposed.replace(owner.interposed),
         }
     }
@@ -240,7 +246,7 @@ impl Cpu {
         self.guard.set(state.guard);
         self.in_dpc.set(state.in_dpc);
         self.in_isr.set(state.in_isr);
-        self.probing.set(false);
+        self.probing.set(None);
     }
 
     /// Name of the innermost driver entry.
@@ -305,18 +311,21 @@ pub(crate) struct Owner {
     machine: *const Machine,
     thread: *const Thread,
     rulebook: *const Rulebook,
+    counts: *const Counts,
     interposed: bool,
 }
 
 impl Owner {
     /// The caller keeps both alive until the next [`Cpu::swap_owner`].
     pub(crate) fn new(machine: &Machine, thread: &Thread) -> Self {
-        Self { machine, thread, rulebook: &raw const machine.rules, interposed: machine.interposes() }
+        let (rulebook, counts) = (&raw const machine.rules, &raw const *thread.counts);
+        Self { machine, thread, rulebook, counts, interposed: machine.interposes() }
     }
 
     /// In no machine.
     pub(crate) const fn none() -> Self {
-        Self { machine: ptr::null(), thread: ptr::null(), rulebook: ptr::null(), interposed: false }
+        let (rulebook, counts) = (ptr::null(), ptr::null());
+        Self { machine: ptr::null(), thread: ptr::null(), rulebook, counts, interposed: false }
     }
 }
 
@@ -351,9 +360,9 @@ pub(crate) fn count_rule(book: &Rulebook, index: usize) -> bool {
         if !ptr::eq(cpu.rulebook.get(), book) {
             return false;
         }
-        let Some(thread) = cpu.thread() else { return false };
-        thread.counts.count_own(index);
-        true
+        // SAFETY: set together with `rulebook`, by `swap_owner`, to a part of the thread's record, which the guard keeps.
+        let counts = unsafe { cpu.counts.get().as_ref() };
+        counts.map(|counts| counts.count_own(index)).is_some()
     })
 }
 
@@ -421,7 +430,7 @@ impl Site {
 
     /// Native code inside a driver entry: a natively linked driver.
     pub(crate) fn is_native_driver(&self) -> bool {
-        self.address == 0 && !self.entry.is_empty()
+        self.address == 0 && !self.entry.is_empty() && self.entry != USER_MODE
     }
 
     /// "ExAllocatePool2 at drv.sys+0x1234 in DriverEntry".

@@ -292,11 +292,11 @@ pub struct RuleReport {
 
 /// Counters of one thread. Only that thread writes them.
 #[derive(Debug)]
-pub(crate) struct Counts(Box<[AtomicU64; MAX_RULES]>);
+pub(crate) struct Counts([AtomicU64; MAX_RULES]);
 
 impl Counts {
     fn new() -> Self {
-        Self(Box::new([const { AtomicU64::new(0) }; MAX_RULES]))
+        Self([const { AtomicU64::new(0) }; MAX_RULES])
     }
 
     /// Adds one, on the owning thread.

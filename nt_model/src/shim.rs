@@ -322,49 +322,47 @@ impl<T: Plain> Out<T> {
 }
 
 /// Checks that memory given by a driver can be read. A fault here is reported as the driver's.
-pub(crate) fn probe(address: usize, bytes: usize, align: usize, what: &str) {
-    let bad = address == 0 || !address.is_multiple_of(align);
-    let readable = !bad && touch(address, bytes);
-    if !readable {
+#[inline]
+pub(crate) fn probe(address: usize, bytes: usize, align: usize, what: &'static str) {
+    if address == 0 || !address.is_multiple_of(align) {
         bad_pointer(address, what);
     }
-}
-
-/// Reads one byte of every page of a range. False when that faults.
-pub(crate) fn touch(address: usize, bytes: usize) -> bool {
-    if bytes == 0 {
-        return true;
-    }
-    let last = address.saturating_add(bytes - 1);
-    let read = || {
-        let mut at = address;
-        loop {
-            let byte: *const u8 = core::ptr::with_exposed_provenance(at);
-            // SAFETY: a volatile read of one byte whose value is not used; when the page is not there the trap handler
-            // leaves this closure (it is marked as probing, and owns nothing).
-            let _ = unsafe { byte.read_volatile() };
-            if at == last {
-                return;
-            }
-            at = ((at | 0xFFF) + 1).min(last);
-        }
-    };
-    guarded(read)
-}
-
-/// Runs `f`, which only touches memory. False when an access faulted.
-fn guarded(f: impl FnOnce()) -> bool {
-    let old = cpu::with(|cpu| (cpu.guard.get(), cpu.probing.replace(true)));
-    let result = arch::enter(|context| cpu::with(|cpu| cpu.guard.set(context)), f);
     cpu::with(|cpu| {
-        cpu.guard.set(old.0);
-        cpu.probing.set(old.1);
+        cpu.probing.set(Some(what));
+        read_pages(address, bytes);
+        cpu.probing.set(None);
     });
+}
+
+/// Whether a range can be read.
+pub(crate) fn touch(address: usize, bytes: usize) -> bool {
+    let old = cpu::with(|cpu| cpu.guard.get());
+    let read = || read_pages(address, bytes);
+    let result = arch::enter(|context| cpu::with(|cpu| cpu.guard.set(context)), read);
+    cpu::with(|cpu| cpu.guard.set(old));
     result.is_ok()
 }
 
+/// Reads one byte of every page of a range.
+#[inline]
+fn read_pages(address: usize, bytes: usize) {
+    let Some(last) = bytes.checked_sub(1).map(|more| address.saturating_add(more)) else { return };
+    let mut at = address;
+    loop {
+        let byte: *const u8 = core::ptr::with_exposed_provenance(at);
+        // SAFETY: a volatile read of one byte whose value is not used. When the page is not there the trap handler ends
+        // the call: it sees the mark of `probe`, or the guard of `touch`.
+        let _ = unsafe { byte.read_volatile() };
+        let next = (at | 0xFFF) + 1;
+        if next > last {
+            return;
+        }
+        at = next;
+    }
+}
+
 #[cold]
-fn bad_pointer(address: usize, what: &str) -> ! {
+fn bad_pointer(address: usize, what: &'static str) -> ! {
     Machine::with_current(|machine| match machine {
         Some(machine) => machine.fatal(
             &NT_POINTER,

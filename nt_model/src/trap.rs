@@ -24,7 +24,7 @@ use crate::memory::{PAGE_SIZE, Rights, host};
 use crate::routines::DISPATCH_LEVEL;
 use crate::rules::Details;
 use crate::rules_memory::NT_USER_TOUCH;
-use crate::rules_nt::{NT_ACCESS, NT_EXCEPTION};
+use crate::rules_nt::{NT_ACCESS, NT_EXCEPTION, NT_POINTER, NT_STACK};
 
 pub(crate) use signal::install;
 
@@ -112,9 +112,24 @@ pub(crate) fn leave_guarded(address: u64) -> ! {
     signal::leave(guard, FAULTED)
 }
 
+/// Runs on the stack of a driver entry whose driver has used up the host's whole stack.
+extern "sysv64" fn stack_ran_out() -> ! {
+    Machine::with_current(|machine| match machine {
+        Some(machine) => {
+            let entry = cpu::with(|cpu| cpu.entry());
+            machine.fatal(&NT_STACK, format!("{entry} used up the host's stack: a recursion without an end?"))
+        }
+        None => std::process::abort(),
+    })
+}
+
 impl Machine {
     /// A fault in driver code, or in a service on its behalf. True when the instruction may be tried again.
     fn judge_fault(&self, fault: &Fault, frame: &TrapFrame) -> bool {
+        if let Some(what) = cpu::with(|cpu| cpu.probing.get()) {
+            let text = format!("{:#x} was given as a pointer to {what}, and is not accessible", fault.address);
+            self.fatal(&NT_POINTER, Details::new(text).params([fault.address, 0, 0]));
+        }
         // CAST: addresses.
         let (rip, address) = (fault.rip as usize, fault.address as usize);
         let in_image = self.images.contains(rip);

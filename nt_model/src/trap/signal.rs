@@ -60,6 +60,14 @@ unsafe extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context:
     let trap = get(libc::REG_TRAPNO);
     let is_page_fault = trap == 14;
     let overflow = is_page_fault && address < rsp && rsp - address < STACK_OVERFLOW;
+    if overflow && let Some(at) = overflown_driver() {
+        // Nothing can be pushed on the stack that has run out. The driver's frames are dead from here on: report from
+        // where it was entered. CAST: addresses as register contents.
+        registers[libc::REG_RSP as usize] = at as i64;
+        registers[libc::REG_RIP as usize] = (super::stack_ran_out as *const ()).expose_provenance() as i64;
+        registers[libc::REG_EFL as usize] &= !0x500;
+        return;
+    }
     let ours = cpu::with(|cpu| {
         if cpu.pass_fault.replace(false) || overflow {
             return false;
@@ -79,6 +87,16 @@ unsafe extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context:
     registers[libc::REG_RIP as usize] = arch::trap_entry_address() as i64;
     // The trampoline runs compiled code: direction flag and trap flag off.
     registers[libc::REG_EFL as usize] &= !0x500;
+}
+
+/// Where to go on when driver code has used up the host's stack: a stack pointer, as at a function's entry, below the
+/// frame that entered the driver. `None`: the thread is not in driver code.
+fn overflown_driver() -> Option<usize> {
+    cpu::with(|cpu| {
+        let base = cpu.segment.get().base;
+        let in_driver = cpu.machine().is_some() && !cpu.jump.get().is_null() && base != 0;
+        in_driver.then(|| (base - 1024 & !15) - 8)
+    })
 }
 
 /// Hands a signal to whoever handled it before us.

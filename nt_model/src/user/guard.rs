@@ -1,7 +1,7 @@
 //! Guarded access: run something that may touch what it must not, and get the fault as a value.
 
 use crate::arch;
-use crate::cpu;
+use crate::cpu::{self, USER_MODE};
 
 /// A load or store that the page's rights forbid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ pub struct AccessViolation {
 /// # Errors
 /// [`AccessViolation`].
 pub fn try_user<R>(f: impl FnOnce() -> R) -> Result<R, AccessViolation> {
-    let state = cpu::with(|cpu| cpu.push_entry("user mode"));
+    let state = cpu::with(|cpu| cpu.push_entry(USER_MODE));
     let result = arch::enter(|context| cpu::with(|cpu| cpu.guard.set(context)), f);
     cpu::with(|cpu| {
         cpu.pop_entry(&state);

@@ -249,6 +249,25 @@ fn a_deep_frame_is_measured_before_it_is_touched() {
 }
 
 #[test]
+fn an_endless_recursion_is_the_drivers() {
+    let file = driver(&[], |b| {
+        let mut again = b.asm.create_label();
+        b.asm.set_label(&mut again)?;
+        b.asm.sub(rsp, 0x28)?;
+        b.asm.call(again)
+    });
+    // On a thread of the model: the test harness's own stack is of the harness's size.
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let inside = kernel.clone();
+    let thread = kernel.spawn_system_thread("starter", move || {
+        assert_eq!(start(&inside, &file).err(), Some(StartError::Abandoned(Abandoned)));
+    });
+    kernel.wait_for_object(thread.header(), None);
+    assert_eq!(kernel.rules.stopped().map(|stop| stop.rule.name), Some(NT_STACK.name));
+}
+
+#[test]
 fn cr8_and_gs_are_emulated() {
     let kernel = Kernel::collecting();
     let _in = kernel.enter();
