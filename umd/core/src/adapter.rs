@@ -232,13 +232,17 @@ fn identify<T: Thunks>(os: &Os<T>, adapter: D3DKMT_HANDLE) -> Option<AdapterInfo
     AdapterInfo::read(&bytes).filter(|info| info.magic == MAGIC)
 }
 
+/// Adapters that are looked at, whatever the OS says it supports.
+const MOST_ADAPTERS: u32 = 1024;
+
 /// The first adapter that is ours. All other handles are closed.
 fn first<T: Thunks>(os: &Os<T>) -> Result<(D3DKMT_HANDLE, LUID, AdapterInfo), UmdError> {
     let mut count = Padded::new(D3DKMT_ENUMADAPTERS2::zeroed());
     os.enum_adapters2(&mut count)?;
-    let mut adapters = vec![D3DKMT_ADAPTERINFO::zeroed(); count.NumAdapters as usize];
+    let capacity = count.NumAdapters.min(MOST_ADAPTERS);
+    let mut adapters = vec![D3DKMT_ADAPTERINFO::zeroed(); capacity as usize];
     let mut list = Padded::new(D3DKMT_ENUMADAPTERS2 {
-        NumAdapters: count.NumAdapters,
+        NumAdapters: capacity,
         pAdapters: adapters.as_mut_ptr(),
         ..D3DKMT_ENUMADAPTERS2::zeroed()
     });

@@ -12,13 +12,15 @@
 #![forbid(unsafe_code)]
 
 mod notes;
+mod tail;
 
 pub(crate) use notes::Cut;
 pub use notes::{FenceOperation, Operation};
+pub use tail::MAX_TAIL;
+pub(crate) use tail::Tail;
 
 use crate::error::UmdError;
 use crate::fence::Fence;
-use crate::hw_queue::ProgressFence;
 use crate::mutation::{Chosen, Mutation};
 use crate::thunks::Thunks;
 use alloc::vec::Vec;
@@ -38,9 +40,6 @@ const LOG_BUFFER: usize = 4096;
 /// tracing"); then hints are wrong, which costs nothing, since the engine's own count decides.
 pub const LOG_ENTRIES: u64 =
     ((LOG_BUFFER - size_of::<DXGK_NATIVE_FENCE_LOG_HEADER>()) / size_of::<DXGK_NATIVE_FENCE_LOG_ENTRY>()) as u64;
-
-/// Bytes of the longest end of a submission: FENCE_SIGNAL and LOG.
-pub const MAX_TAIL: u64 = (HEADER_SIZE * 2 + size_of::<gpu_wire::packet::Fence>() + size_of::<Log>()) as u64;
 
 /// How many LOG packets a queue has executed or will: what index hints continue from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -344,49 +343,6 @@ fn log_packet(operation: Operation, fence: D3DKMT_HANDLE, value: u64, index: u64
     // CAST: below LOG_ENTRIES.
     let index_hint = (index % LOG_ENTRIES) as u32;
     Log { fence_handle: fence, operation: code, value, index_hint, reserved: 0 }.to_packet()
-}
-
-/// The end of a submission: the packet that says that everything before it is done.
-#[derive(Clone, Copy)]
-pub(crate) struct Tail {
-    bytes: [u8; MAX_TAIL as usize],
-    len: usize,
-    /// LOG packets in it: 1 or 0, always of a signal.
-    pub logs: u64,
-}
-
-impl Tail {
-    /// `value` to the progress fence, and the LOG of that if it is a native one. `executed` counts the LOG packets before.
-    pub fn new(progress: &ProgressFence, value: u64, executed: LogCounts, mutation: &Chosen) -> Self {
-        let mut tail = Self { bytes: [0; MAX_TAIL as usize], len: 0, logs: 0 };
-        if mutation.is(Mutation::NoProgressSignal) {
-            return tail;
-        }
-        if !progress.native {
-            tail.push(&MonitoredSignal { address: progress.gpu_va.0, value }.to_packet());
-            return tail;
-        }
-        tail.push(&Encoded::fence_signal(progress.gpu_va, value));
-        if !mutation.is(Mutation::NoLog) {
-            let index = u64::from(index_hint(Operation::Signal, executed, 0));
-            tail.push(&log_packet(Operation::Signal, progress.handle, value, index));
-            tail.logs = 1;
-        }
-        tail
-    }
-
-    fn push(&mut self, packet: &Encoded) {
-        let bytes = packet.as_bytes();
-        let end = self.len + bytes.len();
-        // MAX_TAIL is the sum of both packets.
-        self.bytes[self.len..end].copy_from_slice(bytes);
-        self.len = end;
-    }
-
-    /// The packets.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
 }
 
 #[cfg(test)]

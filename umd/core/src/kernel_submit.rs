@@ -119,7 +119,7 @@ impl<T: Thunks> KernelLane<T> {
                     if from > start {
                         self.piece(list, start, from, turn, &mut published)?;
                     }
-                    let progress = turn.last + 1;
+                    let progress = self.next(turn)?;
                     self.launch(CommandBuffer { gpu_va: address, len: length }, progress)?;
                     turn.last = progress;
                     published(Submitted { progress, logs: LogCounts::default() });
@@ -128,6 +128,11 @@ impl<T: Thunks> KernelLane<T> {
             }
         }
         self.piece(list, start, list.len(), turn, &mut published)
+    }
+
+    /// The next progress value. A fence that is at its largest value was put there by a reset.
+    fn next(&self, turn: &Turn<'_>) -> Result<u64, UmdError> {
+        turn.last.checked_add(1).ok_or_else(|| UmdError::DeviceLost { state: self.device.state() })
     }
 
     /// Submits a part of the list, followed by the progress fence's signal.
@@ -139,7 +144,7 @@ impl<T: Thunks> KernelLane<T> {
         turn: &mut Turn<'_>,
         published: &mut impl FnMut(Submitted),
     ) -> Result<(), UmdError> {
-        let progress = turn.last + 1;
+        let progress = self.next(turn)?;
         list.set_index_hints(turn.executed);
         let in_part = list.log_counts_in(from, to);
         let before = LogCounts {
@@ -147,11 +152,11 @@ impl<T: Thunks> KernelLane<T> {
             signals: turn.executed.signals + list.log_counts_in(0, to).signals,
         };
         let fence = self.progress();
-        let tail = Tail::new(&fence, progress, before, &self.device.os().mutation);
+        let tail = Tail::new(&fence, &self.device.os().mutation).stamped(progress, before);
         // CAST: offsets in the list.
         let part = list.bytes().get(from as usize..to as usize).unwrap_or_default();
         // A LOG behind the signal is proved executed by the next value only (command_pool.rs).
-        let free_at = progress + tail.logs;
+        let free_at = progress.saturating_add(tail.logs);
         let buffer = loop {
             match self.pool.write([part, tail.bytes()], free_at, fence.completed()) {
                 Ok(buffer) => break buffer,

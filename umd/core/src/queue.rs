@@ -217,7 +217,7 @@ impl<T: Thunks> Queue<T> {
                 Lane::User(_) if list.uses_monitored_fences() => {
                     Err(UmdError::NotSupported(Unsupported::MonitoredFenceOnUserQueue))
                 }
-                Lane::User(user) => user.submit(list, &mut turn, published),
+                Lane::User(user) => user.submit(&self.device, list, &mut turn, published),
                 Lane::Kernel(kernel) => kernel.submit(list, &mut turn, published),
                 Lane::Gone => Err(self.lost()),
             };

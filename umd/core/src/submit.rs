@@ -19,7 +19,7 @@ use crate::device::Device;
 use crate::doorbell::{Doorbell, Status};
 use crate::error::UmdError;
 use crate::hw_queue::{self, HwQueue};
-use crate::mutation::{Chosen, Mutation};
+use crate::mutation::Mutation;
 use crate::publish::{Publication, Words, publish, ring};
 use crate::ring::Ring;
 use crate::thunks::{EventWait, Thunk, Thunks};
@@ -76,6 +76,8 @@ pub(crate) struct UserLane<T: Thunks> {
     pub doorbell: Doorbell<T>,
     pub queue: Arc<HwQueue<T>>,
     pub ring: Ring<T>,
+    /// Not stamped.
+    tail: Tail,
 }
 
 impl<T: Thunks> UserLane<T> {
@@ -91,11 +93,8 @@ impl<T: Thunks> UserLane<T> {
         if late {
             ring.make_resident()?;
         }
-        Ok(Self { doorbell, queue, ring })
-    }
-
-    fn device(&self) -> &Arc<Device<T>> {
-        self.queue.context().device()
+        let tail = Tail::new(&queue.progress(), &device.os().mutation);
+        Ok(Self { doorbell, queue, ring, tail })
     }
 
     /// Bytes that a command list may have.
@@ -110,56 +109,61 @@ impl<T: Thunks> UserLane<T> {
     /// [`UmdError::QueueLost`]; [`UmdError::RetryLimit`].
     pub fn submit(
         &mut self,
+        device: &Device<T>,
         list: &mut CommandList,
         turn: &mut Turn<'_>,
         published: impl FnOnce(Submitted),
     ) -> Result<(), UmdError> {
-        let device = self.device().clone();
         let mutation = &device.os().mutation;
         // The pseudo code's "first connect the doorbell and read status", once in the doorbell's life.
         if !self.doorbell.was_connected() || mutation.is(Mutation::ConnectsAlways) {
-            self.connect()?;
+            self.connect(device)?;
         }
         // Step 1.
-        let progress = if mutation.is(Mutation::ReusesProgressValue) { turn.last.max(1) } else { turn.last + 1 };
+        let reuses = mutation.is(Mutation::ReusesProgressValue);
+        let next = if reuses { Some(turn.last.max(1)) } else { turn.last.checked_add(1) };
+        // A fence that is at its largest value was put there by a reset.
+        let progress = next.ok_or_else(|| self.lost(device))?;
         // Step 2.
-        let (write_pointer, logs) = self.fill(list, progress, turn, mutation)?;
+        let (write_pointer, logs) = self.fill(device, list, progress, turn)?;
         // Steps 3, 4 and 5.
         let publication = Publication { progress, write_pointer, ring: self.doorbell.ring_value(write_pointer) };
         let status = publish(self.words(), publication, mutation);
         turn.effort.rings += 1;
         published(Submitted { progress, logs });
         if status == raw_retry() && mutation.is(Mutation::AppendTwiceOnRetry) {
-            self.connect()?;
-            let (write_pointer, _) = self.fill(list, progress, turn, mutation)?;
+            self.connect(device)?;
+            let (write_pointer, _) = self.fill(device, list, progress, turn)?;
             let publication = Publication { progress, write_pointer, ring: self.doorbell.ring_value(write_pointer) };
             publish(self.words(), publication, mutation);
             return Ok(());
         }
-        self.settle(status, publication.ring, turn.effort)
+        self.settle(device, status, publication.ring, turn.effort)
     }
 
     /// Step 2: writes the list and the progress fence's signal behind the write pointer. The write pointer to publish.
     fn fill(
         &mut self,
+        device: &Device<T>,
         list: &mut CommandList,
         progress: u64,
         turn: &mut Turn<'_>,
-        mutation: &Chosen,
     ) -> Result<(u64, LogCounts), UmdError> {
+        let mutation = &device.os().mutation;
         let executed = if mutation.is(Mutation::RestartsIndexHints) { LogCounts::default() } else { turn.executed };
         list.set_index_hints(executed);
         let in_list = list.log_counts();
         let before_tail =
             LogCounts { waits: executed.waits + in_list.waits, signals: executed.signals + in_list.signals };
-        let tail = Tail::new(&self.queue.progress(), progress, before_tail, mutation);
+        let tail = if cfg!(feature = "mutants") { Tail::new(&self.queue.progress(), mutation) } else { self.tail };
+        let tail = tail.stamped(progress, before_tail);
         // CAST: usize is 64 bits wide.
         let bytes = list.len() + tail.bytes().len() as u64;
         let limit = self.ring.producer.geometry().size();
         if bytes > limit {
             return Err(UmdError::ListTooLarge { bytes: list.len(), limit: self.list_limit() });
         }
-        self.make_room(bytes, turn)?;
+        self.make_room(device, bytes, turn)?;
         let at = self.ring.producer.reserve(bytes, mutation).ok_or(UmdError::InvalidArgument("packet length"))?;
         self.ring.write(at, list.bytes());
         self.ring.write(at + list.len(), tail.bytes());
@@ -176,8 +180,13 @@ impl<T: Thunks> UserLane<T> {
     }
 
     /// Does what the status that was read after a ring asks for.
-    fn settle(&mut self, mut status: u64, ring_value: u64, effort: &mut Effort) -> Result<(), UmdError> {
-        let device = self.device().clone();
+    fn settle(
+        &mut self,
+        device: &Device<T>,
+        mut status: u64,
+        ring_value: u64,
+        effort: &mut Effort,
+    ) -> Result<(), UmdError> {
         let mutation = &device.os().mutation;
         for _ in 0..MAX_CONNECTS {
             match Status::from_raw(status) {
@@ -190,12 +199,12 @@ impl<T: Thunks> UserLane<T> {
                 Status::Retry if mutation.is(Mutation::IgnoresRetry) => return Ok(()),
                 Status::Retry => {
                     effort.reconnects += 1;
-                    self.connect()?;
+                    self.connect(device)?;
                     effort.rings += 1;
                     status = ring(self.words(), ring_value, mutation);
                 }
                 Status::Abort if mutation.is(Mutation::IgnoresAbort) => return Ok(()),
-                Status::Abort => return Err(self.lost()),
+                Status::Abort => return Err(self.lost(device)),
                 Status::Unknown(_) => return Err(UmdError::BadReply { thunk: Thunk::ConnectDoorbell }),
             }
         }
@@ -203,19 +212,18 @@ impl<T: Thunks> UserLane<T> {
     }
 
     /// Connects the doorbell; a connect that fails means that the queue is lost.
-    fn connect(&mut self) -> Result<(), UmdError> {
-        self.doorbell.connect().map_err(|_| self.lost())
+    fn connect(&mut self, device: &Device<T>) -> Result<(), UmdError> {
+        self.doorbell.connect().map_err(|_| self.lost(device))
     }
 
     /// The error that says that the queue is gone, and what is known about why.
-    pub fn lost(&self) -> UmdError {
-        UmdError::QueueLost { state: self.device().state(), fault: self.ring.fault() }
+    fn lost(&self, device: &Device<T>) -> UmdError {
+        UmdError::QueueLost { state: device.state(), fault: self.ring.fault() }
     }
 
     /// Waits until `needed` bytes of the ring are free: looks at the read pointer for a while, then waits for the progress
     /// fence, and looks again.
-    fn make_room(&mut self, needed: u64, turn: &mut Turn<'_>) -> Result<(), UmdError> {
-        let device = self.device().clone();
+    fn make_room(&mut self, device: &Device<T>, needed: u64, turn: &mut Turn<'_>) -> Result<(), UmdError> {
         if device.os().mutation.is(Mutation::OverrunsRing) || self.ring.producer.free() >= needed {
             return Ok(());
         }
@@ -235,7 +243,7 @@ impl<T: Thunks> UserLane<T> {
                 spin_loop();
             }
             if self.doorbell.current_status() == Status::Abort {
-                return Err(self.lost());
+                return Err(self.lost(device));
             }
             let progress = self.queue.progress();
             let completed = progress.completed();
@@ -249,9 +257,9 @@ impl<T: Thunks> UserLane<T> {
                 // Everything is done, and the engine has yet to say so; or a reset signaled the fence.
                 lag += 1;
                 if lag > LAG_LOOKS || !device.is_alive() {
-                    return Err(self.lost());
+                    return Err(self.lost(device));
                 }
-                pause(&device)?;
+                pause(device)?;
             }
         }
     }

@@ -351,3 +351,19 @@ fn an_indirect_command_buffer_comes_back_to_the_ring() {
     drop((queue, memory, device));
     mock.assert_clean();
 }
+
+#[test]
+fn a_progress_fence_at_its_largest_value_is_a_loss_and_no_overflow() {
+    for kernel_mode in [false, true] {
+        let mock = Mock::new();
+        let device = mock.device();
+        let memory = memory(&device);
+        let state = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_RESET;
+        mock.world().first_progress = u64::MAX;
+        let queue = Queue::create(&device, umd_core::queue::Create { kernel_mode, ..crate::mock::create(0) }).unwrap();
+        assert!(store(&queue, &memory, 1).is_err());
+        mock.world().state = state;
+        let lost = store(&queue, &memory, 1).unwrap_err();
+        assert!(matches!(lost, UmdError::QueueLost { .. } | UmdError::DeviceLost { .. }), "{lost}");
+    }
+}

@@ -170,6 +170,8 @@ pub struct World {
     pub refuse: Vec<(Thunk, NTSTATUS)>,
     /// Whether paging operations stay pending until somebody waits.
     pub paging_pending: bool,
+    /// What the progress fence of a new queue starts with.
+    pub first_progress: u64,
     /// Whether the KMD leaves the private data of doorbells as they are.
     pub silent_driver: bool,
     /// Whether the GPU runs when a CPU wait is made. Off: it hangs.
@@ -205,6 +207,7 @@ impl World {
             connect_statuses: VecDeque::new(),
             refuse: vec![],
             paging_pending: false,
+            first_progress: 0,
             silent_driver: false,
             gpu_runs: true,
             state: D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE,

@@ -81,7 +81,7 @@ pub fn destroy_context(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_DESTRO
 pub fn create_hw_queue(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_CREATEHWQUEUE, 0>) -> NTSTATUS {
     let native = world.adapters[0].native_fences;
     a.hHwQueue = world.create("hardware queue");
-    a.hHwQueueProgressFence = world.new_fence(native, 0, false);
+    a.hHwQueueProgressFence = world.new_fence(native, world.first_progress, false);
     let fence = a.hHwQueueProgressFence;
     world.open.remove(&fence);
     a.HwQueueProgressFenceCPUVirtualAddress = address(world.fences[&fence].word);
