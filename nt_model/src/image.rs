@@ -1,6 +1,6 @@
 //! Loads `.sys` and `.dll` files as they ship.
 //!
-//! An image is judged ([`pe`]), laid out, relocated to a base that is never its preferred one, linked against the model's
+//! An image is judged (`pe.rs`), laid out, relocated to a base that is never its preferred one, linked against the model's
 //! services, and mapped with the rights that its sections ask for (never writable and executable at once). Its pages are
 //! real pages of the machine, so a driver may describe its own data by an MDL.
 //!

@@ -1,7 +1,7 @@
 //! A simulated machine as a value, and how threads enter it.
 //!
 //! [`Kernel`] is a cheap handle; [`Machine`] is what it points to, and carries every service as a method. A thread must
-//! have *entered* a machine before it may call a service of it: host threads by [`Kernel::enter`] (a guard), threads that
+//! have *entered* a machine before it may call a service of it: host threads by [`Machine::enter`] (a guard), threads that
 //! the machine makes are inside from birth. The import shims find the machine through the calling thread, so one process
 //! can hold as many machines as tests run in parallel.
 

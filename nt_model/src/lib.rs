@@ -56,7 +56,7 @@
 //! - **Callbacks that you offer to drivers** are declared with [`shims!`] and begin with [`Machine::service`] and a
 //!   [`Routine`] of your own: that is what makes violations name your callback, its arguments and the driver's address.
 //!   Register them as imports ([`Machine::register_import`]), or put their [`CodeAddress`] in a table.
-//! - **Rules** ([`rules`]): declare yours with [`rules!`], hand the list to [`KernelConfig::rules`], check with
+//! - **Rules** ([`mod@rules`]): declare yours with [`rules!`], hand the list to [`KernelConfig::rules`], check with
 //!   [`Rulebook::check`]. [`Policy::Stop`] stops the machine at the first violation: waits return
 //!   `STATUS_SYSTEM_SHUTDOWN`, image threads leave the driver at their next service, native system threads are unwound.
 //!   Ask [`Rulebook::stopped`] and exit 1. [`Policy::Collect`] records and goes on.
@@ -78,7 +78,7 @@
 //! | module | services |
 //! |---|---|
 //! | [`kernel`], [`driver`], [`thread`] | the machine, driver entries, system threads |
-//! | [`rules`], [`rules_nt`], [`rules_memory`], [`rules_user`] | rules, and those of this crate |
+//! | [`mod@rules`], [`rules_nt`], [`rules_memory`], [`rules_user`] | rules, and those of this crate |
 //! | [`image`], [`imports`], [`shim`] | loader, import table, the win64 boundary |
 //! | [`pool`], [`memory`], [`mmio`] | pool, pages, MDLs, mappings, device registers |
 //! | [`dispatcher`], [`spinlock`], [`dpc`], [`timer`], [`interrupt`] | synchronisation |

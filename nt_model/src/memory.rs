@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use contiguous::ContiguousRequest;
 pub use host::{PAGE_SIZE, Rights};
 pub use mapping::MapRequest;
-pub use mdl::Mdl;
+pub use mdl::{LockOperation, Mdl};
 pub use physical::{CacheType, PageKind, PageObject};
 
 use crate::cpu::Site;

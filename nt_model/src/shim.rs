@@ -1,7 +1,7 @@
 //! The win64 boundary: how a driver's call becomes a call of a service.
 //!
 //! [`shims!`](crate::shims!) declares functions with the Windows calling convention and gathers them in a table of imports.
-//! Each begins with a three-instruction thunk (see [`crate::arch`]) and then runs its body inside [`run`], which measures
+//! Each begins with a three-instruction thunk (see `arch.rs`) and then runs its body inside [`run`], which measures
 //! the driver's stack, takes the thread out of the driver when the machine has stopped, and hands the body the machine.
 //!
 //! Arguments that are pointers arrive as [`In`] and [`Out`]: only the boundary makes them (they have no constructor), and

@@ -9,9 +9,9 @@
 //! the process's own. kernel32's few functions that such a DLL needs are here; those of other DLLs (gdi32's `D3DKMT*`) are
 //! registered with [`Machine::register_imports`](crate::Machine::register_imports).
 
-mod dll;
+pub mod dll;
 pub mod guard;
-pub(crate) mod heap;
+pub mod heap;
 pub(crate) mod kernel32;
 pub mod process;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use super::*;
 use crate::kernel::Kernel;
-use crate::rules_nt::{NT_IRQL, NT_WAITED_FREED};
+use crate::routines::DISPATCH_LEVEL;
+use crate::rules_nt::{NT_IRQL, NT_WAIT_LOCKED, NT_WAITED_FREED};
 use crate::sched::TICKS_PER_MS;
 
 // CAST: small constants.

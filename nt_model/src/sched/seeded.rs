@@ -6,7 +6,7 @@
 //! runs with the same seed of a program whose threads interact only through the model take the same path, and
 //! [`SeededScheduler::decisions`] lists it; [`SeededScheduler::replay`] follows such a list whatever the seed.
 //!
-//! A host thread takes part while it is inside [`Kernel::enter`](crate::Kernel::enter). It must not wait outside the model
+//! A host thread takes part while it is inside [`Machine::enter`](crate::Machine::enter). It must not wait outside the model
 //! while it holds the baton (joining a thread, say): leave the kernel first.
 
 #[path = "pin.rs"]

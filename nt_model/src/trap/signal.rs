@@ -95,7 +95,7 @@ fn overflown_driver() -> Option<usize> {
     cpu::with(|cpu| {
         let base = cpu.segment.get().base;
         let in_driver = cpu.machine().is_some() && !cpu.jump.get().is_null() && base != 0;
-        in_driver.then(|| (base - 1024 & !15) - 8)
+        in_driver.then(|| ((base - 1024) & !15) - 8)
     })
 }
 
