@@ -574,8 +574,11 @@ extern int32_t fp_fence_value(struct FpFence *fence, uint64_t *value);
 // Sets the fence's value from the CPU.
 extern int32_t fp_fence_signal(struct FpFence *fence, uint64_t value);
 
-// Waits until the fence is at least `value`. `timeout` is in nanoseconds; with FP_INFINITE it blocks in the kernel.
-extern int32_t fp_fence_wait(struct FpFence *fence, uint64_t value, uint64_t timeout);
+// Waits until the fence is at least `value`. `timeout` is in nanoseconds; with FP_INFINITE it blocks in the kernel. A reset
+// may signal a fence with its largest value: fp_device_state tells whether it was one.
+extern int32_t fp_fence_wait(struct FpFence *fence,
+                             uint64_t value,
+                             uint64_t timeout);
 
 // Has the OS set an event when the fence is at least `value`; returns at once.
 extern int32_t fp_fence_wait_event(struct FpFence *fence, uint64_t value, uint64_t event);

@@ -201,7 +201,8 @@ functions! { ($)
     /// Sets the fence's value from the CPU.
     fn fp_fence_signal(fence: *mut FpFence, value: u64) -> i32;
 
-    /// Waits until the fence is at least `value`. `timeout` is in nanoseconds; with FP_INFINITE it blocks in the kernel.
+    /// Waits until the fence is at least `value`. `timeout` is in nanoseconds; with FP_INFINITE it blocks in the kernel. A reset
+    /// may signal a fence with its largest value: fp_device_state tells whether it was one.
     fn fp_fence_wait(fence: *mut FpFence, value: u64, timeout: u64) -> i32;
 
     /// Has the OS set an event when the fence is at least `value`; returns at once.
