@@ -17,6 +17,9 @@ pub(crate) mod rtl;
 pub(crate) mod sync;
 pub(crate) mod wait;
 
+#[cfg(test)]
+mod tests;
+
 use crate::shim::{In, ShimEntry};
 
 /// Every table of the kernel's exports.

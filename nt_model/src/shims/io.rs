@@ -35,19 +35,6 @@ shims! {
         }
     }
 
-    fn IoCreateDeviceSecure(
-        m, driver: usize, extension: u32, device_name: In<UnicodeString>, kind: u32, characteristics: u32,
-        _exclusive: u8, _sddl: usize, _guid: usize, device: Out<usize>,
-    ) -> NtStatus {
-        match m.create_device(driver, extension, &name(m, device_name), kind, characteristics) {
-            Ok(address) => {
-                device.set(address);
-                status::SUCCESS
-            }
-            Err(status) => status,
-        }
-    }
-
     fn IoDeleteDevice(m, device: usize) {
         m.delete_device(device);
     }

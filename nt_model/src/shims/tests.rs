@@ -1,0 +1,401 @@
+//! The wrappers, called by address as an image calls them.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::callback;
+use crate::kernel::{Kernel, Machine};
+use crate::memory::PAGE_SIZE;
+use crate::records::{AnsiString, FastMutex, KEVENT, ObjectAttributes, UnicodeString, status};
+use crate::registry::{REG_DWORD, RegistryValue};
+use crate::rules_nt::{NT_HANDLE, NT_MUTEX_NOT_OWNED};
+use crate::{In, InterruptLine, Trigger, shims};
+
+fn call<const N: usize>(name: &str, arguments: [usize; N]) -> usize {
+    let address = Machine::with_current(|machine| machine.and_then(|machine| machine.system_routine(name)));
+    callback::invoke(address.unwrap_or_else(|| panic!("{name}")), arguments)
+}
+
+fn at<T: ?Sized>(value: &T) -> usize {
+    core::ptr::from_ref(value).cast::<u8>().expose_provenance()
+}
+
+fn at_mut<T: ?Sized>(value: &mut T) -> usize {
+    core::ptr::from_mut(value).cast::<u8>().expose_provenance()
+}
+
+/// The result as an NTSTATUS.
+fn status_of<const N: usize>(name: &str, arguments: [usize; N]) -> i32 {
+    // CAST: the low half of the return register.
+    call(name, arguments) as i32
+}
+
+fn wide(text: &str) -> Vec<u16> {
+    text.encode_utf16().chain([0]).collect()
+}
+
+fn string(units: &[u16]) -> UnicodeString {
+    // CAST: tests' strings are short.
+    let length = (2 * units.iter().take_while(|unit| **unit != 0).count()) as u16;
+    UnicodeString { length, maximum_length: (2 * units.len()) as u16, buffer: units.as_ptr().cast_mut() }
+}
+
+fn empty(buffer: &mut [u16]) -> UnicodeString {
+    UnicodeString { length: 0, maximum_length: (2 * buffer.len()) as u16, buffer: buffer.as_mut_ptr() }
+}
+
+#[test]
+fn every_name_is_there_once() {
+    let names: Vec<_> = super::TABLES.iter().flat_map(|table| table.iter()).map(|entry| entry.name).collect();
+    let mut unique = names.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), names.len());
+    assert!(names.len() > 230, "{}", names.len());
+}
+
+/// A shim that Windows does not export would hide a missing function of the driver's import library.
+#[test]
+fn every_shim_stands_for_an_export_of_windows() {
+    const NOT_IN_THE_TABLE: &[&str] = &[
+        // The C library, and names that the table leaves out because headers wrap them in macros.
+        "IopInvalidDeviceRequest",
+        "KfLowerIrql",
+        "PsGetCurrentThread",
+        "PsGetCurrentProcess",
+        "RtlQueryRegistryValuesEx",
+        "RtlLookupFunctionEntry",
+    ];
+    let c_library = |name: &str| name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
+    let unknown: Vec<_> = super::TABLES
+        .iter()
+        .flat_map(|table| table.iter())
+        .map(|entry| entry.name)
+        .filter(|name| !c_library(name) && !NOT_IN_THE_TABLE.contains(name))
+        .filter(|name| !crate::routines::facts().0.contains_key(name))
+        .collect();
+    assert_eq!(unknown, [""; 0]);
+}
+
+#[test]
+fn strings() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let text = wide("Text");
+    let mut made = string(&[]);
+    call("RtlInitUnicodeString", [at_mut(&mut made), at(&text[..])]);
+    assert_eq!((made.length, made.maximum_length, made.text().as_str()), (8, 10, "Text"));
+    let (upper, longer) = (wide("TEXT"), wide("Textual"));
+    let (upper, longer) = (string(&upper), string(&longer));
+    assert_eq!(call("RtlEqualUnicodeString", [at(&made), at(&upper), 0]) as u8, 0);
+    assert_eq!(call("RtlEqualUnicodeString", [at(&made), at(&upper), 1]) as u8, 1);
+    assert!(status_of("RtlCompareUnicodeString", [at(&made), at(&longer), 0]) < 0);
+    assert_eq!(call("RtlPrefixUnicodeString", [at(&upper), at(&longer), 1]) as u8, 1);
+    let mut room = [0; 6];
+    let mut target = empty(&mut room);
+    call("RtlCopyUnicodeString", [at_mut(&mut target), at(&longer)]);
+    assert_eq!(target.text(), "Textua");
+    assert_eq!(status_of("RtlAppendUnicodeToString", [at_mut(&mut target), at(&text[..])]), status::BUFFER_TOO_SMALL);
+    let narrow = b"narrow\0";
+    let mut ansi = AnsiString { length: 0, maximum_length: 0, buffer: core::ptr::null_mut() };
+    call("RtlInitAnsiString", [at_mut(&mut ansi), at(&narrow[..])]);
+    assert_eq!(ansi.length, 6);
+    let mut converted = string(&[]);
+    assert_eq!(status_of("RtlAnsiStringToUnicodeString", [at_mut(&mut converted), at(&ansi), 1]), 0);
+    assert_eq!(converted.text(), "narrow");
+    let mut back = AnsiString { length: 0, maximum_length: 0, buffer: core::ptr::null_mut() };
+    assert_eq!(status_of("RtlUnicodeStringToAnsiString", [at_mut(&mut back), at(&converted), 1]), 0);
+    assert_eq!(back.bytes(), b"narrow");
+    call("RtlFreeUnicodeString", [at_mut(&mut converted)]);
+    call("RtlFreeAnsiString", [at_mut(&mut back)]);
+    assert_eq!(kernel.pool_usage().paged, 0);
+    assert!(kernel.rules.violations().is_empty());
+}
+
+#[test]
+fn c_library() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let (a, b) = (wide("abc"), wide("ABD"));
+    assert_eq!(call("wcslen", [at(&a[..])]), 3);
+    assert!(status_of("wcscmp", [at(&a[..]), at(&b[..])]) > 0);
+    assert!(status_of("_wcsicmp", [at(&a[..]), at(&b[..])]) < 0);
+    let mut buffer = [0_u8; 16];
+    call("memset", [at_mut(&mut buffer[..]), 7, 16]);
+    call("RtlZeroMemory", [at_mut(&mut buffer[..]), 8]);
+    call("RtlFillMemory", [at_mut(&mut buffer[..]), 4, 9]);
+    assert_eq!(buffer, [9, 9, 9, 9, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7]);
+    let copy = buffer;
+    assert_eq!(call("RtlCompareMemory", [at(&copy[..]), at(&buffer[..]), 16]), 16);
+    buffer[5] = 1;
+    assert_eq!(call("RtlCompareMemory", [at(&copy[..]), at(&buffer[..]), 16]), 5);
+    assert!(status_of("memcmp", [at(&copy[..]), at(&buffer[..]), 16]) < 0);
+    let text = b"text\0";
+    assert_eq!(call("strlen", [at(&text[..])]), 4);
+    let mut out = [0xFF_u8; 16];
+    let format = b"%s-%d\0";
+    assert_eq!(call("_snprintf", [at_mut(&mut out[..]), 16, at(&format[..]), at(&text[..]), 42]), 7);
+    assert_eq!(&out[..8], b"text-42\0");
+}
+
+#[test]
+fn versions_and_processors() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let mut version = [0_u32; 70];
+    version[0] = 276;
+    assert_eq!(status_of("RtlGetVersion", [at_mut(&mut version[..])]), 0);
+    assert_eq!(version[1..4], [10, 0, 26100]);
+    assert_eq!(call("KeQueryActiveProcessorCountEx", [0xFFFF]) as u32, kernel.config().processors);
+    let mut number = 0_u32;
+    let processor = call("KeGetCurrentProcessorNumberEx", [at_mut(&mut number)]) as u32;
+    assert_eq!(number, processor << 16);
+    let name = wide("KeSetEvent");
+    assert_eq!(
+        call("MmGetSystemRoutineAddress", [at(&string(&name))]),
+        kernel.system_routine("KeSetEvent").unwrap_or(0)
+    );
+    let name = wide("KeNothing");
+    assert_eq!(call("MmGetSystemRoutineAddress", [at(&string(&name))]), 0);
+}
+
+#[test]
+fn clocks() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let (mut frequency, mut counter, mut time) = (0_u64, 0_u64, 0_u64);
+    let first = call("KeQueryPerformanceCounter", [at_mut(&mut frequency)]);
+    assert_eq!(frequency, 10_000_000);
+    call("KeStallExecutionProcessor", [50]);
+    assert!(call("KeQueryPerformanceCounter", [0]) >= first + 500);
+    call("KeQueryInterruptTimePrecise", [at_mut(&mut counter)]);
+    call("KeQuerySystemTimePrecise", [at_mut(&mut time)]);
+    assert!(counter > 0 && time > crate::time::BOOT_SYSTEM_TIME);
+    assert_eq!(call("KeQueryTimeIncrement", []) as u32, 156_250);
+}
+
+#[test]
+fn copying_with_faults() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let (source, mut target, mut copied) = ([1_u8, 2, 3, 4], [0_u8; 4], 0_usize);
+    let result = status_of("MmCopyMemory", [at_mut(&mut target[..]), at(&source[..]), 4, 2, at_mut(&mut copied)]);
+    assert_eq!((result, copied, target), (0, 4, source));
+    let result = status_of("MmCopyMemory", [at_mut(&mut target[..]), 0x1000, 4, 2, at_mut(&mut copied)]);
+    assert_eq!((result, copied), (status::ACCESS_VIOLATION, 0));
+    let pool = kernel.allocate_pool(0x40, PAGE_SIZE, 1).unwrap_or_default();
+    crate::memory::host::write(pool + 10, &[9; 4]);
+    let physical = kernel.physical_address(pool) as usize + 10;
+    let result = status_of("MmCopyMemory", [at_mut(&mut target[..]), physical, 4, 1, at_mut(&mut copied)]);
+    assert_eq!((result, copied, target), (0, 4, [9; 4]));
+}
+
+#[test]
+fn keys_and_values() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let path = wide("\\Registry\\Machine\\Software\\Test");
+    let path = string(&path);
+    let attributes = ObjectAttributes {
+        length: 0x30,
+        root_directory: 0,
+        object_name: &raw const path,
+        attributes: 0,
+        security_descriptor: 0,
+        security_quality_of_service: 0,
+    };
+    let (mut key, mut disposition, mut needed) = (0_usize, 0_u32, 0_u32);
+    let arguments = [at_mut(&mut key), 0, at(&attributes), 0, 0, 0, at_mut(&mut disposition)];
+    assert_eq!((status_of("ZwCreateKey", arguments), disposition), (0, 1));
+    let name = wide("Count");
+    let name = string(&name);
+    let value = 7_u32;
+    assert_eq!(status_of("ZwSetValueKey", [key, at(&name), 0, REG_DWORD as usize, at(&value), 4]), 0);
+    // KEY_VALUE_PARTIAL_INFORMATION: title, type, length, data.
+    let mut record = [0_u32; 4];
+    let query = |record: &mut [u32; 4], length, needed: &mut u32| {
+        status_of("ZwQueryValueKey", [key, at(&name), 2, at_mut(record), length, at_mut(needed)])
+    };
+    assert_eq!((query(&mut record, 16, &mut needed), needed, record), (0, 16, [0, REG_DWORD, 4, 7]));
+    assert_eq!(query(&mut record, 12, &mut needed), status::BUFFER_OVERFLOW);
+    assert_eq!(query(&mut record, 8, &mut needed), status::BUFFER_TOO_SMALL);
+    let mut again = 0_usize;
+    assert_eq!(status_of("ZwOpenKey", [at_mut(&mut again), 0, at(&attributes)]), 0);
+    assert_eq!(status_of("ZwClose", [again]), 0);
+    assert_eq!(status_of("ZwClose", [key]), 0);
+    assert!(kernel.rules.violations().is_empty());
+    assert_eq!(status_of("ZwClose", [key]), status::INVALID_HANDLE);
+    assert!(kernel.rules.was_broken(&NT_HANDLE));
+}
+
+shims! {
+    table ROUTINES;
+
+    fn CountValues(_m, _name: usize, kind: u32, data: In<u32>, length: u32, context: usize, count: In<AtomicUsize>) -> i32 {
+        assert_eq!((kind, length, context), (REG_DWORD, 4, 0x55));
+        // CAST: a small number.
+        count.get().fetch_add(*data.get() as usize, Ordering::Relaxed);
+        0
+    }
+
+    fn SetAndEnd(m, event: In<KEVENT>) {
+        m.set_event(event.get(), false);
+    }
+
+    fn Claim(_m, _interrupt: usize, count: In<AtomicUsize>) -> u8 {
+        count.get().fetch_add(1, Ordering::Relaxed);
+        1
+    }
+
+    fn Enabled(_m, _source: usize, code: u32, level: u8, keywords: u64, _all: u64, _filter: usize, context: In<AtomicUsize>) {
+        // CAST: small numbers.
+        context.get().store(code as usize * 1000 + level as usize * 100 + keywords as usize, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn query_tables() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let base = "\\Registry\\Machine\\System\\CurrentControlSet\\Services\\Test";
+    kernel.registry().set(base, "Number", RegistryValue::dword(5));
+    kernel.registry().set(base, "Text", RegistryValue::string("abc"));
+    let (number, text, absent) = (wide("Number"), wide("Text"), wide("Absent"));
+    let mut room = [0_u16; 8];
+    let mut target = empty(&mut room);
+    let (mut direct, mut default_target, default) = (0_u32, 0_u32, 77_u32);
+    let count = AtomicUsize::new(0);
+    const DIRECT: usize = 0x20;
+    const REQUIRED: usize = 4;
+    let table: [usize; 42] = [
+        // Routine, flags, name, context, default type, default data, default length.
+        ROUTINES[0].address.get(),
+        0,
+        at(&number[..]),
+        at(&count),
+        0,
+        0,
+        0,
+        0,
+        DIRECT,
+        at(&number[..]),
+        at_mut(&mut direct),
+        0,
+        0,
+        0,
+        0,
+        DIRECT,
+        at(&text[..]),
+        at_mut(&mut target),
+        0,
+        0,
+        0,
+        0,
+        DIRECT,
+        at(&absent[..]),
+        at_mut(&mut default_target),
+        REG_DWORD as usize,
+        at(&default),
+        4,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ];
+    let service = wide("Test");
+    // RTL_REGISTRY_SERVICES.
+    assert_eq!(status_of("RtlQueryRegistryValues", [1, at(&service[..]), at(&table[..]), 0x55, 0]), 0);
+    assert_eq!((count.load(Ordering::Relaxed), direct, target.text().as_str(), default_target), (5, 5, "abc", 77));
+    let required = [0, DIRECT | REQUIRED, at(&absent[..]), at_mut(&mut direct), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let result = status_of("RtlQueryRegistryValues", [1, at(&service[..]), at(&required[..]), 0, 0]);
+    assert_eq!(result, status::OBJECT_NAME_NOT_FOUND);
+}
+
+#[test]
+fn threads_handles_and_waits() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let (event, other) = (KEVENT::default(), KEVENT::default());
+    call("KeInitializeEvent", [at(&event), 0, 0]);
+    call("KeInitializeEvent", [at(&other), 1, 1]);
+    let (mut handle, mut thread) = (0_usize, 0_usize);
+    let arguments = [at_mut(&mut handle), 0, 0, 0, 0, ROUTINES[1].address.get(), at(&event)];
+    assert_eq!(status_of("PsCreateSystemThread", arguments), 0);
+    let kind = crate::shims::data::variables().find(|(name, _)| *name == "PsThreadType").map_or(0, |(_, at)| at);
+    let kind = *crate::shims::pointer::<usize>(kind).get();
+    assert_eq!(status_of("ObReferenceObjectByHandle", [handle, 0, kind, 0, at_mut(&mut thread), 0]), 0);
+    assert_eq!(status_of("ZwClose", [handle]), 0);
+    let objects = [at(&event), at(&other), thread];
+    // WaitAll.
+    assert_eq!(status_of("KeWaitForMultipleObjects", [3, at(&objects[..]), 0, 0, 0, 0, 0, 0]), 0);
+    let zero = 0_i64;
+    assert_eq!(status_of("KeWaitForSingleObject", [at(&other), 0, 0, 0, at(&zero)]), status::TIMEOUT);
+    call("ObfDereferenceObject", [thread]);
+    assert!(kernel.rules.violations().is_empty(), "{:?}", kernel.rules.violations());
+    let mut wrong = 1_usize;
+    let handle = kernel.open_handle(crate::object::Object::Key("k".into()));
+    let result = status_of("ObReferenceObjectByHandle", [handle as usize, 0, kind, 0, at_mut(&mut wrong), 0]);
+    assert_eq!(result, status::OBJECT_TYPE_MISMATCH);
+    assert!(kernel.rules.was_broken(&NT_HANDLE));
+}
+
+#[test]
+fn fast_mutexes() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let mutex = FastMutex::default();
+    call("ExInitializeFastMutex", [at(&mutex)]);
+    call("ExAcquireFastMutex", [at(&mutex)]);
+    assert_eq!(kernel.irql(), 1);
+    assert_eq!(call("ExTryToAcquireFastMutex", [at(&mutex)]) as u8, 0);
+    call("ExReleaseFastMutex", [at(&mutex)]);
+    assert_eq!(kernel.irql(), 0);
+    assert!(kernel.rules.violations().is_empty());
+    call("ExReleaseFastMutex", [at(&mutex)]);
+    assert!(kernel.rules.was_broken(&NT_MUTEX_NOT_OWNED));
+}
+
+#[test]
+fn event_tracing_is_enabled_and_written() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let (id, descriptor) = ([3_u8; 16], [4_u8; 16]);
+    let seen = AtomicUsize::new(0);
+    let mut handle = 0_usize;
+    assert_eq!(status_of("EtwRegister", [at(&id), ROUTINES[3].address.get(), at(&seen), at_mut(&mut handle)]), 0);
+    kernel.enable_etw(5, 7);
+    assert_eq!(seen.load(Ordering::Relaxed), 1507);
+    let (first, second) = ([1_u8, 2, 3], [9_u8; 2]);
+    let items = [at(&first[..]), 3, at(&second[..]), 2];
+    assert_eq!(status_of("EtwWriteTransfer", [handle, at(&descriptor), 0, 0, 2, at(&items[..])]), 0);
+    let events = kernel.take_etw_events();
+    assert_eq!(events[0].data, [first.to_vec(), second.to_vec()]);
+    assert_eq!((events[0].provider, events[0].descriptor), (id, descriptor));
+    assert_eq!(status_of("EtwUnregister", [handle]), 0);
+    assert!(kernel.rules.violations().is_empty());
+}
+
+#[test]
+fn a_fully_specified_interrupt_connection() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let line = InterruptLine::new("test", Trigger::Message, 0);
+    kernel.assign_interrupt(0x41, &line);
+    let (count, mut object) = (AtomicUsize::new(0), 0_usize);
+    let level = 6;
+    let parameters = [1, 0, at_mut(&mut object), ROUTINES[2].address.get(), at(&count), 0, 0x41 << 32 | level, level];
+    assert_eq!(status_of("IoConnectInterruptEx", [at(&parameters[..])]), 0);
+    kernel.signal_interrupt(&line);
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+    call("IoDisconnectInterruptEx", [at(&[1, object][..])]);
+    assert!(kernel.rules.violations().is_empty());
+}
