@@ -2,12 +2,14 @@
 //!
 //! The image comes from `NT_MODEL_TEST_SYS`. Without it every case is printed and counted as skipped.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use nt_model::io::StartError;
 use nt_model::records_io::DriverObject;
+use nt_model::sched::seeded::{SeededOptions, SeededScheduler};
 use nt_model::{DpcDelivery, In, Kernel, KernelConfig, LoadOptions, shims};
 
 type Case = fn(&Path) -> Result<(), String>;
@@ -23,6 +25,7 @@ const CASES: &[(&str, Case)] = &[
         config.pool.guard_pages = true;
         life(path, config)
     }),
+    ("lives_under_a_hundred_schedules", schedules),
     ("comes_back_from_each_failing_allocation", survives_failures),
 ];
 
@@ -114,6 +117,32 @@ fn life(path: &Path, config: KernelConfig) -> Result<(), String> {
         None => Ok(()),
         Some(violation) => Err(violation.to_string()),
     }
+}
+
+/// The same life under schedules drawn from seeds. Each must be clean; the same seed must give the same schedule.
+fn schedules(path: &Path) -> Result<(), String> {
+    let mut different = BTreeSet::new();
+    for seed in 0..100 {
+        let run = || -> Result<_, String> {
+            let scheduler = SeededScheduler::new(SeededOptions { one_in: 2, ..SeededOptions::new(seed) });
+            let kernel = machine(KernelConfig { scheduler: Some(scheduler.clone()), ..KernelConfig::collecting() });
+            let _in = kernel.enter();
+            let image = kernel.load_driver(path, &LoadOptions::default()).map_err(|error| error.to_string())?;
+            let driver = kernel.start_driver(&image, "test").map_err(|error| error.to_string())?;
+            kernel.unload_driver(&driver).map_err(|error| error.to_string())?;
+            match kernel.rules.violations().first() {
+                None => Ok(scheduler.decisions()),
+                Some(violation) => Err(format!("seed {seed}: {violation}")),
+            }
+        };
+        let decisions = run()?;
+        if decisions != run()? {
+            return Err(format!("seed {seed} gave two schedules"));
+        }
+        different.insert(decisions.iter().map(|decision| (decision.step, decision.thread)).collect::<Vec<_>>());
+    }
+    println!("  {} different schedules", different.len());
+    Ok(())
 }
 
 /// Lets the first, second, third … allocation fail. What the driver does then is its affair, and printed; the model must
