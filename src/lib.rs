@@ -7,3 +7,4 @@ pub mod client;
 pub mod decode;
 pub mod demo;
 pub mod timeline;
+pub mod world;

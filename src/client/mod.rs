@@ -11,9 +11,11 @@
 #![expect(unsafe_code, reason = "the user-mode driver's functions are called by pointer")]
 
 mod list;
+mod native;
 mod objects;
 
 pub use list::List;
+pub use native::NativeThunks;
 pub use objects::{Adapter, Allocation, Device, Fence, Queue};
 
 use std::fmt;
