@@ -1,0 +1,372 @@
+//! A minimal WDDM 3.2 driver with a GPU of its own, written from the documents: native, one thread per adapter.
+//!
+//! Node 0 is scheduled in hardware and takes work from doorbells and from the OS; node 1 is a copy node that takes packets;
+//! a GPU address has three levels of nine bits. [`Toy::is`] asks for the one thing that this instance does wrong.
+
+pub mod gpu;
+mod memory;
+mod queue;
+mod reset;
+mod start;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+use dxgkrnl_model::driver::{Driver, NativeStart};
+use nt_model::{Event, Thread};
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
+use wddm_abi::{
+    DRIVER_INITIALIZATION_DATA, DXGK_PAGETABLEUPDATEMODE, DXGKDDI_INTERFACE_VERSION_WDDM3_2, DXGKRNL_INTERFACE, HANDLE,
+    NTSTATUS,
+};
+
+/// How this instance is built.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What it does wrong, or nothing.
+    pub mutant: &'static str,
+    /// How page tables are updated.
+    pub update_mode: DXGK_PAGETABLEUPDATEMODE,
+    /// Name queues instead of fences in native fence interrupts.
+    pub optimized: bool,
+    /// A component that is put to F1 when node 0 is idle for long.
+    pub power_component: bool,
+    /// Advertise user-mode submission; otherwise the nodes take work from the OS only.
+    pub user_mode: bool,
+    /// Advertise native fences.
+    pub native_fences: bool,
+    /// Physical doorbells on the device; each connection beyond takes one away from another queue.
+    pub doorbells: usize,
+    /// Ask to be told of every submission.
+    pub notify: bool,
+    /// Two page table levels instead of three.
+    pub two_levels: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mutant: "",
+            update_mode: DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL,
+            optimized: false,
+            power_component: false,
+            user_mode: true,
+            native_fences: true,
+            doorbells: 4,
+            notify: false,
+            two_levels: false,
+        }
+    }
+}
+
+/// A root page table: segment and address.
+pub type Root = (u32, u64);
+
+#[derive(Debug, Default)]
+pub struct Context {
+    pub device: usize,
+    pub node: u32,
+    pub os: u64,
+    pub hardware: bool,
+    pub root: Option<Root>,
+    pub suspended: bool,
+    /// A suspension to be acknowledged.
+    pub suspending: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Work {
+    pub address: u64,
+    pub size: u64,
+    pub at: u64,
+    /// Progress value of a kernel-mode buffer.
+    pub progress: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Log {
+    pub gpu: u64,
+    pub entries: u32,
+    pub index: u32,
+    pub wraps: u32,
+}
+
+#[derive(Debug, Default)]
+pub struct Queue {
+    pub context: usize,
+    pub os: u64,
+    pub work: VecDeque<Work>,
+    pub current: Option<Work>,
+    pub ring: u64,
+    pub control: u64,
+    pub read: u64,
+    pub progress_gpu: u64,
+    pub logs: [Log; 2],
+    pub waiting_since: u64,
+    pub hung: bool,
+    pub faulted: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Fence {
+    pub os: u64,
+    pub always: bool,
+    pub system: (u64, u64),
+    pub current: Vec<(usize, u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+pub struct Doorbell {
+    pub queue: usize,
+    pub os: u64,
+    pub physical: Option<usize>,
+    pub stamp: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Packet {
+    pub fence: u32,
+    pub context: usize,
+    pub address: u64,
+    pub size: u64,
+    pub at: u64,
+    pub paging: bool,
+}
+
+/// What an interrupt will say.
+#[derive(Clone, Debug)]
+pub enum Notice {
+    Completed(u32),
+    Preempted(u32, u32),
+    Faulted(u32),
+    PageFaulted(u32, u64),
+    Native(Vec<u64>, usize),
+    Monitored,
+    QueueFaulted(u64, u64, u64),
+    Suspended(u64, u64),
+    ToF1,
+}
+
+#[derive(Debug, Default)]
+pub struct State {
+    pub contexts: HashMap<usize, Context>,
+    pub queues: HashMap<usize, Queue>,
+    pub fences: HashMap<usize, Fence>,
+    pub locals: HashMap<usize, usize>,
+    pub doorbells: HashMap<usize, Doorbell>,
+    pub allocations: HashMap<usize, u64>,
+    pub devices: HashMap<usize, usize>,
+    pub packets: VecDeque<Packet>,
+    pub preempt: Option<u32>,
+    pub completed: u32,
+    pub packet_hung: bool,
+    pub node_hung: bool,
+    pub running: usize,
+    pub stopped: bool,
+    pub notices: VecDeque<Notice>,
+    pub stamp: u64,
+    pub wanted_idle: bool,
+    pub created: u64,
+}
+
+pub struct Toy {
+    pub options: Options,
+    pub handle: usize,
+    pub interface: RwLock<Option<Box<DXGKRNL_INTERFACE>>>,
+    pub registers: AtomicUsize,
+    pub local: AtomicUsize,
+    pub local_handle: AtomicUsize,
+    pub local_physical: AtomicU64,
+    pub doorbell_pages: Mutex<Vec<(usize, usize)>>,
+    pub state: Mutex<State>,
+    pub wake: Event,
+    pub stop: AtomicBool,
+    pub thread: Mutex<Option<Arc<Thread>>>,
+    pub physical: gpu::Physical,
+    pub features: Mutex<(bool, bool, bool)>,
+    /// A kernel address of a fence value that the driver was told not to keep.
+    pub kept: AtomicUsize,
+    pub clock: AtomicU64,
+    /// What went wrong on the GPU and is not the mutant's doing.
+    pub errors: Mutex<Vec<String>>,
+    pub counts: Mutex<HashMap<&'static str, u64>>,
+}
+
+// SAFETY: the interface holds Dxgkrnl's functions and handles, which any thread may use.
+unsafe impl Send for Toy {}
+// SAFETY: as above; everything else is behind locks and atomics.
+unsafe impl Sync for Toy {}
+
+/// Handles of every toy in the process: which toy they belong to.
+static OWNERS: RwLock<Vec<(usize, Arc<Toy>)>> = RwLock::new(Vec::new());
+/// The toy that the next AddDevice makes.
+static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(0x7000_0000);
+
+/// A fresh handle.
+pub fn fresh() -> usize {
+    NEXT_HANDLE.fetch_add(16, Ordering::Relaxed)
+}
+
+/// A number as a handle.
+pub fn raw(number: usize) -> HANDLE {
+    core::ptr::with_exposed_provenance_mut(number)
+}
+
+/// A handle as a number.
+pub fn number(handle: HANDLE) -> usize {
+    handle.expose_provenance()
+}
+
+/// The toy that gave out `handle`.
+pub fn owner(handle: HANDLE) -> Option<Arc<Toy>> {
+    let handle = number(handle);
+    let owners = OWNERS.read().unwrap_or_else(|error| error.into_inner());
+    owners.iter().rev().find(|(known, _)| *known == handle).map(|(_, toy)| toy.clone())
+}
+
+/// The record that Dxgkrnl passed.
+pub fn argument<'a, T>(pointer: *mut T) -> &'a mut T {
+    // SAFETY: a DDI's record is valid and its own for the call.
+    unsafe { &mut *pointer }
+}
+
+/// The record that Dxgkrnl passed for reading.
+pub fn input<'a, T>(pointer: *const T) -> &'a T {
+    // SAFETY: as in `argument`.
+    unsafe { &*pointer }
+}
+
+/// An array that Dxgkrnl passed.
+pub fn array<'a, T>(pointer: *const T, count: usize) -> &'a [T] {
+    if count == 0 {
+        return &[];
+    }
+    // SAFETY: as in `argument`, with so many elements.
+    unsafe { std::slice::from_raw_parts(pointer, count) }
+}
+
+/// Calls a function of DXGKRNL_INTERFACE.
+macro_rules! callback {
+    ($toy:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        let function = $toy.interface.read().ok().and_then(|interface| interface.as_ref().and_then(|table| table.$name));
+        // SAFETY: the function is Dxgkrnl's, and the arguments are what its page asks for, or a mutant's.
+        function.map(|function| unsafe { function($($argument),*) })
+    }};
+}
+pub(crate) use callback;
+
+impl Toy {
+    /// A driver with one kind of adapter.
+    pub fn driver(options: Options) -> Driver {
+        Driver::native("toy", move |start| entry(start, options))
+    }
+
+    /// Whether it does this wrong.
+    pub fn is(&self, mutant: &str) -> bool {
+        self.options.mutant == mutant
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|error| error.into_inner())
+    }
+
+    pub fn error(&self, text: String) {
+        self.errors.lock().unwrap_or_else(|error| error.into_inner()).push(text);
+    }
+
+    pub fn count(&self, what: &'static str) {
+        *self.counts.lock().unwrap_or_else(|error| error.into_inner()).entry(what).or_default() += 1;
+    }
+
+    /// How often something happened.
+    pub fn counted(&self, what: &'static str) -> u64 {
+        self.counts.lock().unwrap_or_else(|error| error.into_inner()).get(what).copied().unwrap_or(0)
+    }
+
+    /// DXGKRNL_INTERFACE.DeviceHandle.
+    pub fn device_handle(&self) -> HANDLE {
+        let interface = self.interface.read().unwrap_or_else(|error| error.into_inner());
+        interface.as_ref().map_or(raw(0), |interface| interface.DeviceHandle)
+    }
+
+    /// Gives out a handle of this toy.
+    pub fn own(self: &Arc<Self>) -> usize {
+        let handle = fresh();
+        self.adopt(handle);
+        handle
+    }
+
+    pub fn adopt(self: &Arc<Self>, handle: usize) {
+        OWNERS.write().unwrap_or_else(|error| error.into_inner()).push((handle, self.clone()));
+    }
+
+    pub fn disown(&self, handle: usize) {
+        OWNERS.write().unwrap_or_else(|error| error.into_inner()).retain(|(known, _)| *known != handle);
+    }
+
+    pub fn disown_all(&self) {
+        let mine = |toy: &Toy| core::ptr::eq(toy, self);
+        OWNERS.write().unwrap_or_else(|error| error.into_inner()).retain(|(_, toy)| !mine(toy));
+    }
+
+    /// Wakes the GPU.
+    pub fn poke(&self) {
+        nt_model::Machine::with_current(|machine| {
+            if let Some(machine) = machine {
+                machine.set_event(self.wake.as_kevent(), false);
+            }
+        });
+    }
+}
+
+/// Toys of the process that are added, for tests that look inside.
+pub fn toys() -> Vec<Arc<Toy>> {
+    let owners = OWNERS.read().unwrap_or_else(|error| error.into_inner());
+    owners.iter().filter(|(handle, toy)| *handle == toy.handle).map(|(_, toy)| toy.clone()).collect()
+}
+
+thread_local! {
+    /// Options of the driver that the thread loads; AddDevice takes them.
+    static LOADING: std::cell::Cell<Options> = std::cell::Cell::new(Options::default());
+}
+
+/// Options for an adapter that is added on this thread.
+pub fn loading() -> Options {
+    LOADING.with(std::cell::Cell::get)
+}
+
+/// DriverEntry.
+fn entry(start: &NativeStart, options: Options) -> NTSTATUS {
+    LOADING.with(|cell| cell.set(options));
+    if options.mutant == "entry-without-initialize" {
+        return STATUS_SUCCESS;
+    }
+    let mut table = table(options);
+    if matches!(options.mutant, "init-version" | "entry-hides-failure") {
+        table.Version = 0x9999;
+    }
+    let status = start.initialize(&table);
+    if options.mutant == "entry-hides-failure" { STATUS_SUCCESS } else { status }
+}
+
+fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
+    let mut table = DRIVER_INITIALIZATION_DATA::zeroed();
+    table.Version = DXGKDDI_INTERFACE_VERSION_WDDM3_2;
+    start::fill(&mut table);
+    memory::fill(&mut table);
+    queue::fill(&mut table);
+    reset::fill(&mut table);
+    match options.mutant {
+        "init-slot" => table.DxgkDdiSuspendContext = None,
+        "caps-per-engine-tdr" => table.DxgkDdiQueryEngineStatus = None,
+        _ => (),
+    }
+    if !options.native_fences {
+        table.DxgkDdiCreateNativeFence = None;
+    }
+    table
+}
+
+/// What a function that has nothing to do returns for an unknown handle.
+pub const UNKNOWN: NTSTATUS = STATUS_INVALID_PARAMETER;

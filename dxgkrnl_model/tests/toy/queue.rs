@@ -1,0 +1,415 @@
+//! Hardware contexts and queues, native fences, doorbells, logs.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_PENDING, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
+use wddm_abi::{
+    D3DDDI_DOORBELLSTATUS, DRIVER_INITIALIZATION_DATA, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CONNECTDOORBELL,
+    DXGKARG_CREATEDOORBELL, DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_CREATENATIVEFENCE,
+    DXGKARG_DESTROYDOORBELL, DXGKARG_DESTROYNATIVEFENCE, DXGKARG_DISCONNECTDOORBELL, DXGKARG_NOTIFYWORKSUBMISSION,
+    DXGKARG_OPENNATIVEFENCE, DXGKARG_RESUMECONTEXT, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,
+    DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_SETUPPRIORITYBANDS, DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT,
+    DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS,
+    DXGKARGCB_DISCONNECTDOORBELL, HANDLE, NTSTATUS, win_extern,
+};
+
+use super::start::contiguous;
+use super::{Context, Doorbell, Fence, Log, Queue, Toy, UNKNOWN, Work, argument, array, callback, input, number, owner, raw};
+
+pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
+    table.DxgkDdiCreateHwContext = Some(create_hw_context);
+    table.DxgkDdiDestroyHwContext = Some(destroy_hw_context);
+    table.DxgkDdiCreateHwQueue = Some(create_hw_queue);
+    table.DxgkDdiDestroyHwQueue = Some(destroy_hw_queue);
+    table.DxgkDdiSubmitCommandToHwQueue = Some(submit_to_hw_queue);
+    table.DxgkDdiSuspendContext = Some(suspend_context);
+    table.DxgkDdiResumeContext = Some(resume_context);
+    table.DxgkDdiSetContextSchedulingProperties = Some(set_properties);
+    table.DxgkDdiSetupPriorityBands = Some(set_bands);
+    table.DxgkDdiCreateNativeFence = Some(create_fence);
+    table.DxgkDdiDestroyNativeFence = Some(destroy_fence);
+    table.DxgkDdiOpenNativeFence = Some(open_fence);
+    table.DxgkDdiCloseNativeFence = Some(close_fence);
+    table.DxgkDdiUpdateMonitoredValues = Some(update_monitored);
+    table.DxgkDdiUpdateCurrentValuesFromCpu = Some(update_current);
+    table.DxgkDdiSetNativeFenceLogBuffer = Some(set_log);
+    table.DxgkDdiUpdateNativeFenceLogs = Some(update_logs);
+    table.DxgkDdiCreateDoorbell = Some(create_doorbell);
+    table.DxgkDdiConnectDoorbell = Some(connect_doorbell);
+    table.DxgkDdiDisconnectDoorbell = Some(disconnect_doorbell);
+    table.DxgkDdiDestroyDoorbell = Some(destroy_doorbell);
+    table.DxgkDdiNotifyWorkSubmission = Some(notify_work);
+}
+
+/// Stores a 64-bit value where Dxgkrnl said.
+fn store(address: *mut core::ffi::c_void, value: u64) {
+    let pointer: *const AtomicU64 = address.cast();
+    // SAFETY: a kernel address of a fence value, valid for the call.
+    unsafe { &*pointer }.store(value, Ordering::SeqCst);
+}
+
+win_extern! {
+    fn create_hw_context(device: HANDLE, arguments: *mut DXGKARG_CREATEHWCONTEXT) -> NTSTATUS {
+        let Some(toy) = owner(device) else { return UNKNOWN };
+        let arguments = argument(arguments);
+        let handle = toy.own();
+        let context = Context {
+            device: number(device),
+            node: arguments.NodeOrdinal,
+            os: number(arguments.hHwContext) as u64,
+            hardware: true,
+            ..Context::default()
+        };
+        toy.state().contexts.insert(handle, context);
+        arguments.hHwContext = raw(handle);
+        STATUS_SUCCESS
+    }
+
+    fn destroy_hw_context(context: HANDLE) -> NTSTATUS {
+        let Some(toy) = owner(context) else { return UNKNOWN };
+        toy.state().contexts.remove(&number(context));
+        toy.disown(number(context));
+        STATUS_SUCCESS
+    }
+
+    fn create_hw_queue(context: HANDLE, arguments: *mut DXGKARG_CREATEHWQUEUE) -> NTSTATUS {
+        let Some(toy) = owner(context) else { return UNKNOWN };
+        let arguments = argument(arguments);
+        let handle = toy.own();
+        let queue = Queue {
+            context: number(context),
+            os: number(arguments.hHwQueue) as u64,
+            progress_gpu: arguments.HwQueueProgressFenceGPUVirtualAddress,
+            ..Queue::default()
+        };
+        toy.state().queues.insert(handle, queue);
+        arguments.hHwQueue = raw(handle);
+        STATUS_SUCCESS
+    }
+
+    fn destroy_hw_queue(queue: HANDLE) -> NTSTATUS {
+        let Some(toy) = owner(queue) else { return UNKNOWN };
+        toy.state().queues.remove(&number(queue));
+        toy.disown(number(queue));
+        STATUS_SUCCESS
+    }
+
+    fn submit_to_hw_queue(adapter: HANDLE, arguments: *const DXGKARG_SUBMITCOMMANDTOHWQUEUE) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return UNKNOWN };
+        let arguments = input(arguments);
+        if toy.is("hw-submit-status") {
+            return STATUS_INVALID_PARAMETER;
+        }
+        toy.count("kernel submission");
+        let work = Work {
+            address: arguments.DmaBufferVirtualAddress,
+            size: arguments.DmaBufferSize.into(),
+            at: 0,
+            progress: arguments.HwQueueProgressFenceId,
+        };
+        if let Some(queue) = toy.state().queues.get_mut(&number(arguments.hHwQueue)) {
+            queue.work.push_back(work);
+        }
+        toy.poke();
+        STATUS_SUCCESS
+    }
+
+    fn suspend_context(adapter: HANDLE, arguments: *const DXGKARG_SUSPENDCONTEXT) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return UNKNOWN };
+        let arguments = input(arguments);
+        toy.count("suspend");
+        if toy.is("suspend-status") {
+            return STATUS_UNSUCCESSFUL;
+        }
+        if let Some(context) = toy.state().contexts.get_mut(&number(arguments.hContext)) {
+            context.suspending = Some(arguments.contextSuspendFence);
+        }
+        toy.poke();
+        STATUS_PENDING
+    }
+
+    fn resume_context(adapter: HANDLE, arguments: *const DXGKARG_RESUMECONTEXT) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return UNKNOWN };
+        toy.count("resume");
+        if let Some(context) = toy.state().contexts.get_mut(&number(input(arguments).hContext)) {
+            context.suspended = false;
+        }
+        toy.poke();
+        STATUS_SUCCESS
+    }
+
+    fn set_properties(_adapter: HANDLE, _arguments: *const DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES) -> NTSTATUS {
+        match owner(_adapter) {
+            Some(toy) if toy.is("resume-status") => STATUS_UNSUCCESSFUL,
+            _ => STATUS_SUCCESS,
+        }
+    }
+
+    fn set_bands(_adapter: HANDLE, _arguments: *const DXGKARG_SETUPPRIORITYBANDS) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    fn create_fence(adapter: HANDLE, arguments: *mut DXGKARG_CREATENATIVEFENCE) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return UNKNOWN };
+        let arguments = argument(arguments);
+        if toy.is("nf-handle") {
+            return STATUS_SUCCESS;
+        }
+        let handle = toy.own();
+        let fence = Fence {
+            os: number(arguments.hGlobalNativeFence) as u64,
+            system: (arguments.CurrentValueSystemProcessGpuVa, arguments.MonitoredValueSystemProcessGpuVa),
+            ..Fence::default()
+        };
+        toy.state().fences.insert(handle, fence);
+        arguments.hGlobalNativeFence = raw(handle);
+        arguments.pPrivateDriverData[0] = 0x42;
+        STATUS_SUCCESS
+    }
+
+    fn destroy_fence(arguments: *mut DXGKARG_DESTROYNATIVEFENCE) -> NTSTATUS {
+        let fence = argument(arguments).hGlobalNativeFence;
+        let Some(toy) = owner(fence) else { return UNKNOWN };
+        let mut state = toy.state();
+        if let Some(gone) = state.fences.remove(&number(fence)) {
+            // What is pending for it is not reported any more.
+            for notice in &mut state.notices {
+                if let super::Notice::Native(handles, _) = notice {
+                    handles.retain(|handle| *handle != gone.os);
+                }
+            }
+        }
+        drop(state);
+        toy.disown(number(fence));
+        if toy.is("nf-destroy") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
+    }
+
+    fn open_fence(adapter: HANDLE, arguments: *mut DXGKARG_OPENNATIVEFENCE) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return UNKNOWN };
+        let arguments = argument(arguments);
+        let handle = toy.own();
+        let global = number(arguments.hGlobalNativeFence);
+        let mut state = toy.state();
+        let Some(fence) = state.fences.get_mut(&global) else { return STATUS_INVALID_PARAMETER };
+        fence.current.push((handle, arguments.CurrentValueGpuVa, arguments.MonitoredValueGpuVa));
+        state.locals.insert(handle, global);
+        arguments.hLocalNativeFence = raw(handle);
+        STATUS_SUCCESS
+    }
+
+    fn close_fence(adapter: HANDLE, arguments: *mut DXGKARG_CLOSENATIVEFENCE) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return UNKNOWN };
+        let handle = number(argument(arguments).hLocalNativeFence);
+        let mut state = toy.state();
+        if let Some(global) = state.locals.remove(&handle)
+            && let Some(fence) = state.fences.get_mut(&global)
+        {
+            fence.current.retain(|(local, ..)| *local != handle);
+        }
+        drop(state);
+        toy.disown(handle);
+        STATUS_SUCCESS
+    }
+
+    fn update_monitored(arguments: *const DXGKARG_UPDATEMONITOREDVALUES) -> NTSTATUS {
+        let arguments = input(arguments);
+        let count = arguments.NumFences as usize;
+        let fences = array(arguments.NativeFenceArray.cast_const(), count);
+        let Some(toy) = fences.first().and_then(|fence| owner(*fence)) else { return UNKNOWN };
+        toy.count("monitored");
+        if toy.is("nf-monitored-status") {
+            return STATUS_UNSUCCESSFUL;
+        }
+        if toy.is("nf-address-cached") {
+            let kept = toy.kept.load(Ordering::Acquire);
+            if kept != 0 {
+                store(core::ptr::with_exposed_provenance_mut(kept), 1);
+            }
+        }
+        let values = array(arguments.UpdatedValueArray.cast_const(), count);
+        for (address, value) in array(arguments.MonitoredValueKernelCpuVa.cast_const(), count).iter().zip(values) {
+            if !toy.is("nf-monitored-written") {
+                store(*address, *value);
+            }
+            toy.kept.store(address.expose_provenance(), Ordering::Release);
+        }
+        fence(Ordering::SeqCst);
+        STATUS_SUCCESS
+    }
+
+    fn update_current(arguments: *const DXGKARG_UPDATECURRENTVALUESFROMCPU) -> NTSTATUS {
+        let arguments = input(arguments);
+        let count = arguments.NumFences as usize;
+        let fences = array(arguments.NativeFenceArray.cast_const(), count);
+        let Some(toy) = fences.first().and_then(|fence| owner(*fence)) else { return UNKNOWN };
+        toy.count("current");
+        if toy.is("nf-current-status") {
+            return STATUS_UNSUCCESSFUL;
+        }
+        let dead = arguments.Flags.AlwaysSignaled();
+        let values = array(arguments.UpdatedValueArray.cast_const(), count);
+        for (index, address) in array(arguments.CurrentValueKernelCpuVa.cast_const(), count).iter().enumerate() {
+            if !arguments.Flags.NotificationOnly() && !toy.is("nf-current-written") {
+                store(*address, values[index]);
+            }
+            if dead && let Some(fence) = toy.state().fences.get_mut(&number(fences[index])) {
+                fence.always = true;
+            }
+        }
+        toy.poke();
+        STATUS_SUCCESS
+    }
+
+    fn set_log(arguments: *const DXGKARG_SETNATIVEFENCELOGBUFFER) -> NTSTATUS {
+        let arguments = input(arguments);
+        let Some(toy) = owner(arguments.hHwQueue) else { return UNKNOWN };
+        if toy.is("log-set") {
+            return STATUS_UNSUCCESSFUL;
+        }
+        let kind = input(arguments.LogBufferCpuVa.cast_const()).Header.Type.0;
+        let log = Log { gpu: arguments.LogBufferGpuVa, entries: arguments.NumberOfEntries, index: 0, wraps: 0 };
+        let mut state = toy.state();
+        if let Some(queue) = state.queues.get_mut(&number(arguments.hHwQueue)) {
+            let slot = &mut queue.logs[if kind == 1 { 0 } else { 1 }];
+            if !(toy.options.mutant == "log-stale" && slot.gpu != 0) {
+                *slot = log;
+            }
+        }
+        STATUS_SUCCESS
+    }
+
+    fn update_logs(arguments: *const DXGKARG_UPDATENATIVEFENCELOGS) -> NTSTATUS {
+        let arguments = input(arguments);
+        let queues = array(arguments.hHWQueue.cast_const(), arguments.NumberOfQueues as usize);
+        fence(Ordering::SeqCst);
+        match queues.first().and_then(|queue| owner(*queue)) {
+            Some(toy) if toy.is("log-flush") => STATUS_UNSUCCESSFUL,
+            Some(_) => STATUS_SUCCESS,
+            None => UNKNOWN,
+        }
+    }
+
+    fn create_doorbell(arguments: *mut DXGKARG_CREATEDOORBELL) -> NTSTATUS {
+        let arguments = argument(arguments);
+        let Some(toy) = owner(arguments.hHwQueue) else { return UNKNOWN };
+        let ring_known = toy.state().allocations.contains_key(&number(arguments.hRingBuffer));
+        if arguments.PrivateDriverDataSize != 16 || !ring_known {
+            return STATUS_INVALID_PARAMETER;
+        }
+        let private = array(arguments.PrivateDriverData.cast::<u64>().cast_const(), 2);
+        let handle = toy.own();
+        let mut state = toy.state();
+        let key = number(arguments.hHwQueue);
+        if let Some(queue) = state.queues.get_mut(&key) {
+            (queue.ring, queue.control) = (private[0], private[1]);
+        }
+        state.doorbells.insert(handle, Doorbell { queue: key, os: number(arguments.hDoorbell) as u64, ..Doorbell::default() });
+        arguments.hDoorbell = raw(handle);
+        STATUS_SUCCESS
+    }
+
+    fn connect_doorbell(arguments: *mut DXGKARG_CONNECTDOORBELL) -> NTSTATUS {
+        let arguments = argument(arguments);
+        let Some(toy) = owner(arguments.hDoorbell) else { return UNKNOWN };
+        toy.count("connect");
+        if toy.is("db-connect") {
+            return STATUS_UNSUCCESSFUL;
+        }
+        let Some(address) = connect(&toy, number(arguments.hDoorbell)) else { return STATUS_UNSUCCESSFUL };
+        arguments.KernelCpuVirtualAddress = core::ptr::with_exposed_provenance_mut(address);
+        arguments.Status = match (toy.options.mutant, toy.options.notify) {
+            ("db-status", _) => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY,
+            (_, true) => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED_NOTIFY_KMD,
+            _ => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED,
+        };
+        toy.poke();
+        STATUS_SUCCESS
+    }
+
+    fn disconnect_doorbell(arguments: *mut DXGKARG_DISCONNECTDOORBELL) -> NTSTATUS {
+        let doorbell = argument(arguments).hDoorbell;
+        let Some(toy) = owner(doorbell) else { return UNKNOWN };
+        toy.count("disconnect");
+        if let Some(doorbell) = toy.state().doorbells.get_mut(&number(doorbell)) {
+            doorbell.physical = None;
+        }
+        if toy.is("db-must-succeed") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
+    }
+
+    fn destroy_doorbell(arguments: *mut DXGKARG_DESTROYDOORBELL) -> NTSTATUS {
+        let doorbell = argument(arguments).hDoorbell;
+        let Some(toy) = owner(doorbell) else { return UNKNOWN };
+        toy.state().doorbells.remove(&number(doorbell));
+        toy.disown(number(doorbell));
+        STATUS_SUCCESS
+    }
+
+    fn notify_work(arguments: *mut DXGKARG_NOTIFYWORKSUBMISSION) -> NTSTATUS {
+        let Some(toy) = owner(argument(arguments).hHwQueue) else { return UNKNOWN };
+        toy.count("notify work");
+        toy.poke();
+        STATUS_SUCCESS
+    }
+}
+
+/// Gives a doorbell a physical one, taking it away from the one that was connected longest ago if need be.
+fn connect(toy: &std::sync::Arc<Toy>, key: usize) -> Option<usize> {
+    match toy.options.mutant {
+        "db-address" => return Some(0x1000),
+        "db-page" => return Machine::pool_page(),
+        _ => (),
+    }
+    let victim = {
+        let state = toy.state();
+        let connected: Vec<_> = state.doorbells.iter().filter(|(_, bell)| bell.physical.is_some()).collect();
+        if connected.len() < toy.options.doorbells {
+            None
+        } else {
+            connected.into_iter().min_by_key(|(_, bell)| bell.stamp).map(|(key, bell)| (*key, bell.os, bell.queue))
+        }
+    };
+    if let Some((victim, os, queue)) = victim {
+        let queue_os = toy.state().queues.get(&queue).map_or(0, |queue| queue.os);
+        let mut arguments = DXGKARGCB_DISCONNECTDOORBELL::zeroed();
+        arguments.hHwQueue = raw(queue_os as usize);
+        arguments.hDoorbell = raw(os as usize);
+        arguments.DisconnectReason = match toy.options.mutant {
+            "cb-disconnect" => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED,
+            _ => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY,
+        };
+        toy.count("victim");
+        let _ = callback!(toy, DxgkCbDisconnectDoorbell(&raw mut arguments));
+        if let Some(bell) = toy.state().doorbells.get_mut(&victim) {
+            bell.physical = None;
+        }
+    }
+    let taken: Vec<_> = toy.state().doorbells.values().filter_map(|bell| bell.physical).collect();
+    let free = (0..toy.options.doorbells).find(|slot| !taken.contains(slot))?;
+    let mut pages = toy.doorbell_pages.lock().unwrap_or_else(|error| error.into_inner());
+    while pages.len() <= free {
+        let page = contiguous(toy, 4096)?;
+        pages.push(page);
+    }
+    let address = pages[free].1;
+    drop(pages);
+    let mut state = toy.state();
+    state.stamp += 1;
+    let stamp = state.stamp;
+    let bell = state.doorbells.get_mut(&key)?;
+    bell.physical = Some(free);
+    bell.stamp = stamp;
+    Some(address)
+}
+
+/// Memory for the mutant that exposes a page of pool.
+struct Machine;
+
+impl Machine {
+    fn pool_page() -> Option<usize> {
+        nt_model::Machine::with_current(|machine| {
+            let machine = machine?;
+            let object = machine.allocate_pages(1, nt_model::PageKind::NonPagedPool, 0)?;
+            machine.map_for_model(&object)
+        })
+    }
+}

@@ -1,0 +1,557 @@
+//! Start, stop and questions.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use nt_model::Event;
+use wddm_abi::ntstatus::{
+    STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
+    STATUS_UNSUCCESSFUL,
+};
+use wddm_abi::{
+    D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DRIVER_INITIALIZATION_DATA,
+    DXGK_DEVICE_INFO, DXGK_DRIVERCAPS, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID, DXGK_FEATURE_INTERFACE, DXGK_GPUMMUCAPS,
+    DXGK_NATIVE_FENCE_CAPS, DXGK_NODEMETADATA, DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_PAGETABLEUPDATEMODE,
+    DXGK_PHYSICALADAPTERCAPS, DXGK_POWER_RUNTIME_COMPONENT, DXGK_QUERYADAPTERINFOTYPE, DXGK_QUERYSEGMENTOUT4,
+    DXGK_SEGMENTDESCRIPTOR4, DXGK_SERVICES, DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMVERSION,
+    DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATURESUPPORT, DXGKARGCB_ALLOCATECONTIGUOUSMEMORY,
+    DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKARGCB_ISFEATUREENABLED2, DXGKDDI_FEATURE_INTERFACE, DXGKRNL_INTERFACE,
+    GUID_WDDM_INTERFACE_FEATURE, HANDLE, LARGE_INTEGER, MEMORY_CACHING_TYPE, NTSTATUS, Plain, QUERY_INTERFACE, win_extern,
+};
+
+use super::{Toy, argument, callback, fresh, input, loading, number, owner, raw};
+
+/// Bytes of local memory.
+pub const LOCAL_BYTES: usize = 4 << 20;
+/// Where the GPU has it.
+pub const LOCAL_BASE: u64 = 0x8000_0000;
+/// Bytes of an edu function's registers that the driver maps.
+const REGISTERS: u32 = 0x1000;
+
+pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
+    table.DxgkDdiAddDevice = Some(add_device);
+    table.DxgkDdiStartDevice = Some(start_device);
+    table.DxgkDdiStopDevice = Some(stop_device);
+    table.DxgkDdiRemoveDevice = Some(remove_device);
+    table.DxgkDdiUnload = Some(unload);
+    table.DxgkDdiInterruptRoutine = Some(super::gpu::interrupt_routine);
+    table.DxgkDdiDpcRoutine = Some(super::gpu::dpc_routine);
+    table.DxgkDdiQueryChildRelations = Some(query_child_relations);
+    table.DxgkDdiQueryInterface = Some(query_interface);
+    table.DxgkDdiQueryAdapterInfo = Some(query_adapter_info);
+    table.DxgkDdiGetNodeMetadata = Some(get_node_metadata);
+    table.DxgkDdiSetPowerState = Some(set_power_state);
+    table.DxgkDdiSetPowerComponentFState = Some(set_power_component);
+}
+
+win_extern! {
+    fn add_device(_object: *mut wddm_abi::DEVICE_OBJECT, context: *mut *mut core::ffi::c_void) -> NTSTATUS {
+        let options = loading();
+        if options.mutant == "add-context" {
+            *argument(context) = core::ptr::null_mut();
+            return STATUS_SUCCESS;
+        }
+        let handle = fresh();
+        let toy = Arc::new(Toy {
+            options,
+            handle,
+            interface: RwLock::new(None),
+            registers: AtomicUsize::new(0),
+            local: AtomicUsize::new(0),
+            local_handle: AtomicUsize::new(0),
+            local_physical: AtomicU64::new(0),
+            doorbell_pages: Mutex::new(Vec::new()),
+            state: Mutex::default(),
+            wake: Event::synchronization(false),
+            stop: AtomicBool::new(false),
+            thread: Mutex::new(None),
+            physical: super::gpu::Physical::default(),
+            features: Mutex::new((false, false, false)),
+            kept: AtomicUsize::new(0),
+            clock: AtomicU64::new(1000),
+            errors: Mutex::default(),
+            counts: Mutex::default(),
+        });
+        toy.adopt(handle);
+        *argument(context) = raw(handle);
+        STATUS_SUCCESS
+    }
+
+    fn start_device(
+        context: *mut core::ffi::c_void,
+        _info: *mut wddm_abi::DXGK_START_INFO,
+        interface: *mut DXGKRNL_INTERFACE,
+        sources: *mut u32,
+        children: *mut u32,
+    ) -> NTSTATUS {
+        let Some(toy) = owner(context) else { return STATUS_INVALID_PARAMETER };
+        if toy.is("start-status") {
+            return STATUS_UNSUCCESSFUL;
+        }
+        // Only `Size` bytes are there.
+        let given = input(interface.cast_const());
+        let mut table = Box::new(DXGKRNL_INTERFACE::zeroed());
+        let size = (given.Size as usize).min(size_of::<DXGKRNL_INTERFACE>());
+        table.as_bytes_mut()[..size].copy_from_slice(&given.as_bytes()[..size]);
+        if let Ok(mut interface) = toy.interface.write() {
+            *interface = Some(table);
+        }
+        *argument(sources) = 0;
+        *argument(children) = 0;
+        let status = start(&toy);
+        if !status.is_success() {
+            undo(&toy);
+        }
+        status
+    }
+
+    fn stop_device(context: *mut core::ffi::c_void) -> NTSTATUS {
+        let Some(toy) = owner(context) else { return STATUS_INVALID_PARAMETER };
+        undo(&toy);
+        if toy.is("stop-status") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
+    }
+
+    fn remove_device(context: *mut core::ffi::c_void) -> NTSTATUS {
+        if let Some(toy) = owner(context) {
+            toy.disown_all();
+        }
+        STATUS_SUCCESS
+    }
+
+    fn unload() {}
+
+    fn query_child_relations(
+        context: *mut core::ffi::c_void,
+        relations: *mut wddm_abi::DXGK_CHILD_DESCRIPTOR,
+        _size: u32,
+    ) -> NTSTATUS {
+        if owner(context).is_some_and(|toy| toy.is("caps-children")) {
+            argument(relations).ChildUid = 7;
+        }
+        STATUS_SUCCESS
+    }
+
+    fn query_interface(context: *mut core::ffi::c_void, query: *mut QUERY_INTERFACE) -> NTSTATUS {
+        let Some(toy) = owner(context) else { return STATUS_INVALID_PARAMETER };
+        let query = argument(query);
+        let known = *input(query.InterfaceType) == GUID_WDDM_INTERFACE_FEATURE;
+        if !known {
+            return if toy.is("query-interface") { STATUS_SUCCESS } else { STATUS_NOT_SUPPORTED };
+        }
+        if usize::from(query.Size) < size_of::<DXGKDDI_FEATURE_INTERFACE>() {
+            return STATUS_NOT_SUPPORTED;
+        }
+        let interface = argument(query.Interface.cast::<DXGKDDI_FEATURE_INTERFACE>());
+        *interface = DXGKDDI_FEATURE_INTERFACE::zeroed();
+        interface.Size = size_of::<DXGKDDI_FEATURE_INTERFACE>() as u16;
+        interface.Version = 1;
+        interface.Context = context;
+        interface.InterfaceReference = Some(nothing);
+        interface.InterfaceDereference = Some(nothing);
+        interface.QueryFeatureSupport = Some(query_feature_support);
+        STATUS_SUCCESS
+    }
+
+    fn nothing(_context: *mut core::ffi::c_void) {}
+
+    fn query_feature_support(adapter: HANDLE, arguments: *mut DXGKARG_QUERYFEATURESUPPORT) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return STATUS_INVALID_PARAMETER };
+        let arguments = argument(arguments);
+        let known = matches!(
+            arguments.FeatureId,
+            DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH
+                | DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE
+                | DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION
+        );
+        arguments.SupportedByDriver = known.into();
+        arguments.SupportedOnCurrentConfig = known.into();
+        (arguments.MinSupportedVersion, arguments.MaxSupportedVersion) = if known { (1, 1) } else { (0, 0) };
+        if toy.is("feature-support") {
+            (arguments.MinSupportedVersion, arguments.MaxSupportedVersion) = (2, 1);
+        }
+        STATUS_SUCCESS
+    }
+
+    fn query_adapter_info(adapter: HANDLE, arguments: *const DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return STATUS_INVALID_PARAMETER };
+        answer(&toy, input(arguments))
+    }
+
+    fn get_node_metadata(adapter: HANDLE, ordinal: u32, metadata: *mut DXGK_NODEMETADATA) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return STATUS_INVALID_PARAMETER };
+        if ordinal > 1 {
+            return if toy.is("node-metadata") { STATUS_SUCCESS } else { STATUS_INVALID_PARAMETER };
+        }
+        let metadata = argument(metadata);
+        *metadata = DXGK_NODEMETADATA::zeroed();
+        metadata.EngineType = match (ordinal, toy.options.mutant) {
+            (1, "caps-paging-node") | (0, _) => DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_OTHER,
+            _ => DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY,
+        };
+        let mut name = [0_u16; 32];
+        for (slot, unit) in name.iter_mut().zip("toy".encode_utf16()) {
+            *slot = unit;
+        }
+        if toy.is("node-name") {
+            name = [u16::from(b'x'); 32];
+        }
+        metadata.FriendlyName = name;
+        metadata.GpuMmuSupported = 1;
+        let (scheduling, user_mode, _) = *toy.features.lock().unwrap_or_else(|error| error.into_inner());
+        let mut flags = metadata.Flags;
+        flags.set_ContextSchedulingSupported(ordinal == 0 && (scheduling || toy.is("feature-hwsch")));
+        flags.set_UserModeSubmission(ordinal == 0 && toy.options.user_mode && (user_mode || toy.is("feature-user-mode")));
+        if toy.is("caps-user-mode") && ordinal == 1 {
+            flags.set_UserModeSubmission(true);
+        }
+        flags.set_SupportBuildTestCommandBuffer(ordinal == 0 && toy.is("feature-testing"));
+        metadata.Flags = flags;
+        STATUS_SUCCESS
+    }
+
+    fn set_power_state(
+        context: *mut core::ffi::c_void,
+        _uid: u32,
+        _state: wddm_abi::DEVICE_POWER_STATE,
+        _action: wddm_abi::POWER_ACTION,
+    ) -> NTSTATUS {
+        match owner(context) {
+            Some(toy) if toy.is("power-state") => STATUS_UNSUCCESSFUL,
+            _ => STATUS_SUCCESS,
+        }
+    }
+
+    fn set_power_component(adapter: HANDLE, component: u32, _state: u32) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return STATUS_INVALID_PARAMETER };
+        toy.count("f-state");
+        if toy.is("power-fstate") {
+            return STATUS_UNSUCCESSFUL;
+        }
+        let _ = callback!(toy, DxgkCbCompleteFStateTransition(toy.device_handle(), component));
+        STATUS_SUCCESS
+    }
+}
+
+/// Asks the OS whether a feature is on.
+fn is_enabled(toy: &Toy, interface: &DXGK_FEATURE_INTERFACE, feature: DXGK_FEATURE_ID) -> bool {
+    let Some(function) = interface.IsFeatureEnabled else { return false };
+    let mut arguments = DXGKARGCB_ISFEATUREENABLED2::zeroed();
+    arguments.FeatureId = feature;
+    // SAFETY: Dxgkrnl's function with a record of its type.
+    let status = unsafe { function(toy.device_handle(), &raw mut arguments) };
+    status.is_success() && arguments.Result.Enabled()
+}
+
+fn start(toy: &Arc<Toy>) -> NTSTATUS {
+    let mut interface = DXGK_FEATURE_INTERFACE::zeroed();
+    interface.Size = size_of::<DXGK_FEATURE_INTERFACE>() as u16;
+    interface.Version = 1;
+    let pointer = (&raw mut interface).cast();
+    let services = callback!(toy, DxgkCbQueryServices(toy.device_handle(), DXGK_SERVICES::DxgkServicesFeature, pointer));
+    if services.is_some_and(NTSTATUS::is_success) {
+        let on = |feature| is_enabled(toy, &interface, feature);
+        let features = (
+            on(DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH),
+            on(DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION),
+            on(DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE),
+        );
+        *toy.features.lock().unwrap_or_else(|error| error.into_inner()) = features;
+        if toy.is("leak-interface")
+            && let Some(function) = interface.InterfaceReference
+        {
+            // SAFETY: Dxgkrnl's function with its own context.
+            unsafe { function(interface.Context) };
+        }
+    }
+    let mut info = DXGK_DEVICE_INFO::zeroed();
+    let status = callback!(toy, DxgkCbGetDeviceInformation(toy.device_handle(), &raw mut info));
+    if !status.is_some_and(NTSTATUS::is_success) {
+        return STATUS_UNSUCCESSFUL;
+    }
+    if !info.TranslatedResourceList.is_null() {
+        let list = input(info.TranslatedResourceList.cast_const());
+        let memory = list.List[0].PartialResourceList.PartialDescriptors[0];
+        let base = u64::from(memory.u[0]) | u64::from(memory.u[1]) << 32;
+        let status = map_registers(toy, base);
+        if !status.is_success() {
+            return status;
+        }
+    }
+    mutants(toy);
+    let status = allocate_local(toy);
+    if !status.is_success() {
+        return status;
+    }
+    toy.stop.store(false, Ordering::Release);
+    let gpu = toy.clone();
+    nt_model::Machine::with_current(|machine| {
+        let Some(machine) = machine else { return };
+        let thread = machine.spawn_system_thread("toy GPU", move || super::gpu::run(&gpu));
+        *toy.thread.lock().unwrap_or_else(|error| error.into_inner()) = Some(thread);
+    });
+    STATUS_SUCCESS
+}
+
+fn map_registers(toy: &Toy, base: u64) -> NTSTATUS {
+    let mut address = LARGE_INTEGER::zeroed();
+    let wrong = if toy.is("cb-map-range") { 1 << 30 } else { 0 };
+    address.QuadPart = (base + wrong).cast_signed();
+    let mut mapped = core::ptr::null_mut();
+    let cache = MEMORY_CACHING_TYPE(0);
+    let handle = toy.device_handle();
+    let status = callback!(toy, DxgkCbMapMemory(handle, address, REGISTERS, 0, 0, cache, &raw mut mapped));
+    let status = status.unwrap_or(STATUS_UNSUCCESSFUL);
+    if toy.is("cb-map-range") {
+        address.QuadPart = base.cast_signed();
+        let _ = callback!(toy, DxgkCbMapMemory(handle, address, REGISTERS, 0, 0, cache, &raw mut mapped));
+        toy.registers.store(mapped.expose_provenance(), Ordering::Release);
+        return STATUS_SUCCESS;
+    }
+    toy.registers.store(mapped.expose_provenance(), Ordering::Release);
+    status
+}
+
+/// Contiguous memory from the OS: handle and address.
+pub fn contiguous(toy: &Toy, bytes: usize) -> Option<(usize, usize)> {
+    let mut arguments = DXGKARGCB_ALLOCATECONTIGUOUSMEMORY::zeroed();
+    arguments.NumberOfBytes = bytes;
+    arguments.HighestAcceptableAddress.QuadPart = i64::MAX;
+    arguments.CacheType.0 = 1;
+    let status = callback!(toy, DxgkCbAllocateContiguousMemory(toy.device_handle(), &raw mut arguments))?;
+    status.is_success().then(|| (number(arguments.hMemoryHandle), arguments.pMemory.expose_provenance()))
+}
+
+/// Gives it back.
+pub fn free_contiguous(toy: &Toy, handle: usize) {
+    let mut arguments = DXGKARGCB_FREECONTIGUOUSMEMORY::zeroed();
+    arguments.hMemoryHandle = raw(handle);
+    let _ = callback!(toy, DxgkCbFreeContiguousMemory(toy.device_handle(), &raw const arguments));
+}
+
+fn allocate_local(toy: &Toy) -> NTSTATUS {
+    let Some((handle, address)) = contiguous(toy, LOCAL_BYTES) else { return STATUS_NO_MEMORY };
+    toy.local_handle.store(handle, Ordering::Release);
+    toy.local.store(address, Ordering::Release);
+    let physical = nt_model::Machine::with_current(|machine| machine.map_or(0, |machine| machine.physical_address(address)));
+    toy.local_physical.store(physical, Ordering::Release);
+    STATUS_SUCCESS
+}
+
+/// What some mutants do while they are started.
+fn mutants(toy: &Toy) {
+    match toy.options.mutant {
+        "cb-handle" => drop(callback!(toy, DxgkCbQueueDpc(raw(0x1234)))),
+        "cb-pointer" => {
+            let mut returned = 0;
+            let handle = toy.device_handle();
+            drop(callback!(toy, DxgkCbSynchronizeExecution(handle, None, raw(0), 0, &raw mut returned)));
+        }
+        "cb-unmap" => drop(callback!(toy, DxgkCbUnmapMemory(toy.device_handle(), raw(0x1000)))),
+        "cb-free" => free_contiguous(toy, 0x1234),
+        "cb-object" => drop(callback!(toy, DxgkCbSetPowerComponentLatency(toy.device_handle(), 99, 1))),
+        _ => (),
+    }
+}
+
+fn undo(toy: &Arc<Toy>) {
+    toy.stop.store(true, Ordering::Release);
+    toy.poke();
+    let thread = toy.thread.lock().unwrap_or_else(|error| error.into_inner()).take();
+    if let Some(thread) = thread {
+        nt_model::Machine::with_current(|machine| {
+            if let Some(machine) = machine {
+                machine.wait_for_object(thread.header(), None);
+            }
+        });
+    }
+    toy.physical.clear();
+    let pages = std::mem::take(&mut *toy.doorbell_pages.lock().unwrap_or_else(|error| error.into_inner()));
+    for (handle, _) in pages {
+        free_contiguous(toy, handle);
+    }
+    let local = toy.local_handle.swap(0, Ordering::AcqRel);
+    if local != 0 && !toy.is("leak-memory") {
+        free_contiguous(toy, local);
+    }
+    let registers = toy.registers.swap(0, Ordering::AcqRel);
+    if registers != 0 && !toy.is("leak-mapping") {
+        let _ = callback!(toy, DxgkCbUnmapMemory(toy.device_handle(), raw(registers)));
+    }
+    *toy.state() = super::State::default();
+}
+
+/// Stores an answer, as much of it as there is room for.
+fn give<T: Plain>(arguments: &DXGKARG_QUERYADAPTERINFO, value: &T) -> NTSTATUS {
+    let size = size_of::<T>().min(arguments.OutputDataSize as usize);
+    let to: *mut u8 = arguments.pOutputData.cast();
+    // SAFETY: the output has at least `size` bytes, as Dxgkrnl said.
+    unsafe { to.copy_from_nonoverlapping(value.as_bytes().as_ptr(), size) };
+    STATUS_SUCCESS
+}
+
+fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
+    use DXGK_QUERYADAPTERINFOTYPE as Type;
+    let version = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2;
+    match arguments.Type {
+        Type::DXGKQAITYPE_UMDRIVERPRIVATE => {
+            if toy.is("qai-private") && arguments.OutputDataSize == 0 {
+                return STATUS_BUFFER_TOO_SMALL;
+            }
+            if arguments.OutputDataSize == 0 { STATUS_SUCCESS } else { give(arguments, &0x0070_7954_u32) }
+        }
+        Type::DXGKQAITYPE_WDDMDEVICECAPS => {
+            let wrong = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_1;
+            give(arguments, &if toy.is("version-agrees") { wrong } else { version })
+        }
+        Type::DXGKQAITYPE_PHYSICAL_MEMORY_CAPS => {
+            give(arguments, &if toy.is("caps-highest-address") { 0_u64 } else { u64::MAX })
+        }
+        Type::DXGKQAITYPE_DRIVERCAPS => {
+            if toy.is("qai-overrun") {
+                let end: *mut u8 = arguments.pOutputData.cast();
+                // SAFETY: none: this mutant writes behind the buffer, where the model watches.
+                unsafe { end.add(arguments.OutputDataSize as usize).write(0) };
+            }
+            give(arguments, &driver_caps(toy))
+        }
+        Type::DXGKQAITYPE_HISTORYBUFFERPRECISION => {
+            give(arguments, &if toy.is("caps-history") { 8_u32 } else { 64 })
+        }
+        Type::DXGKQAITYPE_NUMPOWERCOMPONENTS => {
+            if toy.is("qai-required") {
+                return STATUS_INVALID_PARAMETER;
+            }
+            give(arguments, &u32::from(toy.options.power_component))
+        }
+        Type::DXGKQAITYPE_POWERCOMPONENTINFO => give(arguments, &DXGK_POWER_RUNTIME_COMPONENT::zeroed()),
+        Type::DXGKQAITYPE_QUERYSEGMENT4 => segments(toy, argument(arguments.pOutputData.cast())),
+        Type::DXGKQAITYPE_GPUMMUCAPS => give(arguments, &mmu_caps(toy)),
+        Type::DXGKQAITYPE_PAGETABLELEVELDESC => {
+            let level = *input(arguments.pInputData.cast::<u32>());
+            give(arguments, &level_description(toy, level))
+        }
+        Type::DXGKQAITYPE_PHYSICALADAPTERCAPS => {
+            let mut caps = DXGK_PHYSICALADAPTERCAPS::zeroed();
+            caps.NumExecutionNodes = if toy.is("caps-nodes") { 3 } else { 2 };
+            caps.PagingNodeIndex = 1;
+            give(arguments, &caps)
+        }
+        Type::DXGKQAITYPE_NATIVE_FENCE_CAPS => {
+            let mut caps = DXGK_NATIVE_FENCE_CAPS::zeroed();
+            caps.MonitoredValueStride = if toy.is("native-fence-caps") { 12 } else { 64 };
+            caps.MapToGpuSystemProcess = 1;
+            give(arguments, &caps)
+        }
+        Type::DXGKQAITYPE_USERMODESUBMISSION_CAPS => {
+            let mut caps = DXGK_USERMODESUBMISSION_CAPS::zeroed();
+            caps.DoorbellSizeInBytes = if toy.is("user-mode-caps") { 0 } else { 8 };
+            give(arguments, &caps)
+        }
+        _ if toy.is("qai-status") => STATUS_NOT_SUPPORTED,
+        _ => STATUS_INVALID_PARAMETER,
+    }
+}
+
+fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
+    let mut caps = DXGK_DRIVERCAPS::zeroed();
+    caps.HighestAcceptableAddress.QuadPart = -1;
+    caps.WDDMVersion = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2;
+    let (_, _, native) = *toy.features.lock().unwrap_or_else(|error| error.into_inner());
+    let scheduling = &mut caps.SchedulingCaps;
+    scheduling.set_MultiEngineAware(!toy.is("caps-preemption"));
+    scheduling.set_PreemptionAware(!toy.is("caps-patching"));
+    scheduling.set_NoDmaPatching(toy.is("caps-patching"));
+    scheduling.set_NativeGpuFence(toy.options.native_fences && (native || toy.is("feature-native-fence")));
+    scheduling.set_OptimizedNativeFenceSignaledInterrupt(toy.options.optimized || toy.is("caps-optimized"));
+    if toy.is("caps-cancel") {
+        scheduling.set_CancelCommandAware(true);
+        scheduling.set_MultiEngineAware(false);
+        scheduling.set_PreemptionAware(false);
+    }
+    let memory = &mut caps.MemoryManagementCaps;
+    memory.set_GpuMmuSupported(true);
+    memory.set_VirtualAddressingSupported(!toy.is("caps-virtual"));
+    memory.set_CrossAdapterResourceScanout(toy.is("caps-cross-adapter"));
+    caps.GpuEngineTopology.NbAsymetricProcessingNodes = 2;
+    caps.SupportPerEngineTDR = 1;
+    let none = toy.is("caps-granularity") || toy.is("caps-patching") || toy.is("caps-cancel");
+    if !none {
+        caps.PreemptionCaps.GraphicsPreemptionGranularity =
+            D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY::D3DKMDT_GRAPHICS_PREEMPTION_DMA_BUFFER_BOUNDARY;
+        caps.PreemptionCaps.ComputePreemptionGranularity =
+            D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY::D3DKMDT_COMPUTE_PREEMPTION_DMA_BUFFER_BOUNDARY;
+    }
+    caps
+}
+
+fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
+    if out.NbSegment == 0 {
+        out.NbSegment = 2;
+        if toy.is("segment-probe") {
+            out.PagingBufferSize = 0x1000;
+        }
+        return STATUS_SUCCESS;
+    }
+    out.PagingBufferSize = if toy.is("segment-paging-buffer") { 0 } else { 0x1000 };
+    out.PagingBufferSegmentId = 0;
+    out.PagingBufferPrivateDataSize = 64;
+    let mut aperture = DXGK_SEGMENTDESCRIPTOR4::zeroed();
+    aperture.Flags.set_Aperture(true);
+    aperture.Flags.set_CpuVisible(true);
+    aperture.Flags.set_CacheCoherent(true);
+    aperture.BaseAddress.QuadPart = 0x1_0000_0000;
+    aperture.Size = 64 << 20;
+    let mut local = DXGK_SEGMENTDESCRIPTOR4::zeroed();
+    local.Flags.set_CpuVisible(true);
+    local.BaseAddress.QuadPart = LOCAL_BASE.cast_signed();
+    local.Size = if toy.is("segment-shape") { 0 } else { LOCAL_BYTES };
+    local.CpuTranslatedAddress_mut().QuadPart = toy.local_physical.load(Ordering::Acquire).cast_signed();
+    let stride =
+        if toy.is("segment-stride") { size_of::<DXGK_SEGMENTDESCRIPTOR4>() } else { out.SegmentDescriptorStride };
+    for (index, descriptor) in [aperture, local].into_iter().enumerate() {
+        // SAFETY: Dxgkrnl gave room for two descriptors at its stride.
+        let at = unsafe { out.pSegmentDescriptor.add(index * stride) };
+        *argument(at.cast::<DXGK_SEGMENTDESCRIPTOR4>()) = descriptor;
+    }
+    STATUS_SUCCESS
+}
+
+fn mmu_caps(toy: &Toy) -> DXGK_GPUMMUCAPS {
+    let mut caps = DXGK_GPUMMUCAPS::zeroed();
+    caps.set_ReadOnlyMemorySupported(true);
+    caps.set_ZeroInPteSupported(true);
+    caps.set_CacheCoherentMemorySupported(true);
+    caps.PageTableUpdateMode = match toy.options.mutant {
+        "mmu-update-mode" => DXGK_PAGETABLEUPDATEMODE(9),
+        _ => toy.options.update_mode,
+    };
+    caps.VirtualAddressBitCount = if toy.is("mmu-levels") { 48 } else { bits(toy).iter().sum::<u32>() + 12 };
+    caps.PageTableLevelCount = bits(toy).len() as u32;
+    caps.LeafPageTableSizeFor64KPagesInBytes = if toy.is("mmu-large-leaf") { 100 } else { 0 };
+    caps
+}
+
+/// Index bits of each level, leaf first.
+pub fn bits(toy: &Toy) -> &'static [u32] {
+    if toy.options.two_levels { &[9, 11] } else { &[9, 9, 9] }
+}
+
+fn level_description(toy: &Toy, level: u32) -> DXGK_PAGE_TABLE_LEVEL_DESC {
+    let mut description = DXGK_PAGE_TABLE_LEVEL_DESC::zeroed();
+    let bits = bits(toy);
+    description.PageTableIndexBitCount = bits.get(level as usize).copied().unwrap_or(0);
+    let root = level as usize + 1 == bits.len();
+    // A root of two levels has the size that is asked for, in local memory since it may have several pages.
+    let resizable = root && toy.options.two_levels;
+    description.PageTableSegmentId = if resizable { 2 } else { 0 };
+    description.PagingProcessPageTableSegmentId = description.PageTableSegmentId;
+    description.PageTableSizeInBytes = if resizable { 0 } else { 4096 };
+    match toy.options.mutant {
+        "mmu-table-size" if level == 1 => description.PageTableSizeInBytes = 8192,
+        "mmu-table-segment" if level == 1 => {
+            description.PageTableSegmentId = 1;
+        }
+        _ => (),
+    }
+    description
+}
