@@ -55,7 +55,7 @@ macro_rules! define {
         define! { @optional [] $($export $presence)* }
 
         // SAFETY: the functions are the operating system's, which maps what it returns until the object is destroyed, and
-        // writes to its arguments only (NOTES 17: possibly more than the record, hence the padding).
+        // writes to its arguments only (possibly more than the record, hence the padding: umd_core::thunks).
         unsafe impl Thunks for Gdi32 {
             fn attach() -> Self {
                 Self { optional: Optional::find() }

@@ -81,7 +81,7 @@ pub struct Record {
     pub align: u32,
     /// Header that declares it; empty in the table of older forms.
     pub header: String,
-    /// Source letters, as NOTES explains them; empty in the table of older forms.
+    /// Source letters, as `facts/README.md` explains them; empty in the table of older forms.
     pub sources: String,
     /// The C tag (`_DXGK_PTE`); empty in the table of older forms.
     pub tag: String,

@@ -169,7 +169,7 @@ impl<H: Host> Core<H> {
             Ok(outcome) => outcome,
             Err(fault) => Outcome::Faulted(fault),
         };
-        // Before anything else happens: ring empty, preemption, fault (design: a missing LOG never loses a wake).
+        // Before anything else happens: ring empty, preemption, fault (a missing LOG never loses a wake: LOG-1).
         self.resolve(gpu, job, exec);
         self.report(gpu, job, exec);
         outcome

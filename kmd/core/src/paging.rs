@@ -197,7 +197,7 @@ pub fn translate(entry: &DXGK_PTE, level: u32) -> Pte {
 
 fn frame_of(segment: u32, frame: u64) -> Option<Place> {
     match segment {
-        // Documented: zero is system memory. One peer saw the number after the last segment used for it.
+        // Documented: zero is system memory. Another driver saw the number after the last segment used for it.
         0 => Some(Place::System(frame)),
         crate::segments::APERTURE => Some(Place::System(frame)),
         crate::segments::LOCAL => Some(Place::Local(frame)),

@@ -2,7 +2,7 @@
 //!
 //! Segment 1 is an aperture over system memory (page-in target and home of everything that the CPU sees). Segment 2 is
 //! local memory of our own, not visible to the CPU: its contents move by paging. Where the documents disagree whether the
-//! first segment must be an aperture, bring-up reports say that a system without one faulted at start.
+//! first segment must be an aperture, authors of other drivers report that a system without one faulted at start.
 //!
 //! Source: `DXGK_SEGMENTDESCRIPTOR4`, `DXGK_QUERYSEGMENTOUT4`.
 

@@ -1,5 +1,4 @@
-//! StartDevice and StopDevice. Source: `DxgkDdiStartDevice`, `DxgkDdiStopDevice`; bring-up order: `peers` B2–B6 in the
-//! documents of this project.
+//! StartDevice and StopDevice. Source: `DxgkDdiStartDevice`, `DxgkDdiStopDevice`.
 
 use crate::adapter::{Adapter, Census, EngineHost, Gpu, InterruptSource, LocalMemory, Started};
 use crate::doorbell::Pool;

@@ -15,7 +15,8 @@
 //! - `D3DKMTEnumAdapters2` with a NULL array answers with a count that suffices for the second call, and its handles are
 //!   the caller's to close. Source: its page, Remarks.
 //! - `D3DKMTQueryAdapterInfo(UMDRIVERPRIVATE)` hands the buffer to the KMD uninterpreted; other drivers refuse it or write
-//!   something that does not start with our magic. Source: `KMTQUERYADAPTERINFOTYPE`; for "any size", peers.md B29.
+//!   something that does not start with our magic. Source: `KMTQUERYADAPTERINFOTYPE`. That the OS
+//!   passes a buffer of any size on is assumed.
 //! - Unknown capability types are refused by an older OS; that reads as "no". Source: `KMTQUERYADAPTERINFOTYPE` gives the
 //!   first Windows version of each.
 #![forbid(unsafe_code)]

@@ -6,8 +6,8 @@
 //!
 //! Rules that hold for every call:
 //! - The argument is a [`Padded`] record: zeroed, as long as the longest form that any kit declares, so that a system that
-//!   knows a longer form under the same name finds zeros behind ours and writes into memory that is ours (`wddm/NOTES.md`,
-//!   doubt 17).
+//!   knows a longer form under the same name finds zeros behind ours and writes into memory that is ours. Those that
+//!   grew in the SDK 10.0.28000 are in `wddm_abi::kit_28000`.
 //! - Records are built in this crate only, from live borrows: a pointer in a record points at memory that outlives the call
 //!   and is as long as the record says. Everybody else can look at an argument but not make one.
 //! - Output addresses are taken as they come back, once, and checked for null and alignment.
