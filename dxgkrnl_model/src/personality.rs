@@ -198,12 +198,15 @@ pub enum RingHandle {
 }
 
 /// What `DXGK_PTE::PageAddress` counts.
+///
+/// The page of `DXGK_PTE` says "the high 52 bits of the 64 bit physical address", and that the low 12 bits are zero, which
+/// reads either way. Drivers in the field shift the member left by 12, so page numbers are the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PteAddress {
-    /// A byte address with twelve zero bits at its end. Source: `DXGK_PTE` ("the high 52 bits …, the low 12 bits are zero").
-    #[default]
+    /// A byte address with twelve zero bits at its end.
     Bytes,
     /// A page number.
+    #[default]
     Frames,
 }
 

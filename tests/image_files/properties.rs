@@ -84,8 +84,27 @@ fn checksum(image: &Image) -> Result<(), String> {
 const COMPILER_ROUTINES: [&str; 5] = ["__chkstk", "memcmp", "memcpy", "memmove", "memset"];
 
 /// The user-mode image imports little, so that the model can load it. D3DKMT functions of gdi32 aside, this is all.
-const USER_MODE_IMPORTS: &[(&str, &[&str])] =
-    &[("kernel32.dll", &["GetProcessHeap", "HeapAlloc", "HeapFree", "HeapReAlloc"]), ("ntdll.dll", &COMPILER_ROUTINES)];
+const USER_MODE_IMPORTS: &[(&str, &[&str])] = &[
+    (
+        "kernel32.dll",
+        &[
+            "CloseHandle",
+            "CreateEventA",
+            "GetCurrentThreadId",
+            "GetModuleHandleA",
+            "GetProcAddress",
+            "GetProcessHeap",
+            "HeapAlloc",
+            "HeapFree",
+            "HeapReAlloc",
+            "QueryPerformanceCounter",
+            "QueryPerformanceFrequency",
+            "SetEvent",
+            "WaitForSingleObject",
+        ],
+    ),
+    ("ntdll.dll", &COMPILER_ROUTINES),
+];
 
 fn imports(image: &Image) -> Result<(), String> {
     let unknown: Vec<String> = match image.kind {

@@ -16,7 +16,7 @@ use crate::node::{Control, Phase, attention};
 use crate::notice::Notice;
 use crate::packet_node::{PacketQueue, PacketSubmission};
 use crate::queue::{Queue, State};
-use crate::shared::{Shared, try_box};
+use crate::shared::{Shared, try_array, try_box};
 use crate::slots::SlotId;
 use crate::tlb::Tlb;
 use crate::trace::Event;
@@ -75,7 +75,7 @@ pub struct Engine<H: Host> {
 pub(crate) struct Core<H: Host> {
     pub(crate) node: usize,
     pub(crate) tlb: Tlb<H>,
-    pub(crate) fences: [Option<FenceLine<H>>; FENCE_LINES],
+    pub(crate) fences: Box<[Option<FenceLine<H>>; FENCE_LINES]>,
     /// The queue that just parked must be looked at again.
     pub(crate) again: bool,
     /// Page table that a paging packet writes, mapped until the packet completes.
@@ -121,7 +121,7 @@ impl<H: Host> Core<H> {
         Ok(Self {
             node,
             tlb: Tlb::new()?,
-            fences: [const { None }; FENCE_LINES],
+            fences: try_array(|| None)?,
             again: false,
             table: None,
             watch: Watch::new(&gpu.doorbells)?,
@@ -257,7 +257,7 @@ impl<H: Host> Core<H> {
         self.table = None;
         self.tlb.clear();
         self.watch.clear();
-        self.fences = [const { None }; FENCE_LINES];
+        self.fences.fill_with(|| None);
         while gpu.nodes[self.node].next_ready().is_some() {}
         while gpu.nodes[self.node].next_suspending().is_some() {}
         drop(gpu.nodes[self.node].take_interrupted());

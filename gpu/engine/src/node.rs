@@ -81,7 +81,7 @@ impl<H: Host> Node<H> {
         Ok(Self {
             index,
             counters: Counters::default(),
-            trace: Trace::new(),
+            trace: Trace::new()?,
             mailbox: Mailbox::new(CAPACITY, H::word)?,
             scan: AtomicU32::new(0),
             packets: H::Lock::new(PacketQueue::new()?),

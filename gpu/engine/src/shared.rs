@@ -10,6 +10,7 @@
 use crate::NoMemory;
 use alloc::alloc::{Layout, alloc};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
@@ -30,6 +31,17 @@ pub fn try_box<T>(value: T) -> Result<Box<T>, NoMemory> {
     unsafe { raw.write(value) };
     // SAFETY: raw came from the global allocator with T's layout and holds a T.
     Ok(unsafe { Box::from_raw(raw) })
+}
+
+/// A boxed array that is built in place: kernel stacks are small.
+///
+/// # Errors
+/// [`NoMemory`].
+pub fn try_array<T, const N: usize>(element: impl FnMut() -> T) -> Result<Box<[T; N]>, NoMemory> {
+    let mut elements = Vec::new();
+    elements.try_reserve_exact(N).map_err(|_| NoMemory)?;
+    elements.resize_with(N, element);
+    elements.into_boxed_slice().try_into().map_err(|_| NoMemory)
 }
 
 struct Inner<T> {

@@ -13,6 +13,7 @@ use crate::address_space::AddressSpace;
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::memory::{Span, Window};
+use crate::shared::try_array;
 use crate::word::{Ordering, Word};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -59,7 +60,7 @@ pub struct Tlb<H: Host> {
     regions: HashMap<(u64, u64), Vec<u32>>,
     /// Table pages, by space and place.
     tables: HashMap<(u64, Place), Window<H::Mapping>>,
-    lines: [Line; LINES],
+    lines: Box<[Line; LINES]>,
     /// Raised whenever a window goes; a view with another stamp is stale.
     stamp: u64,
     /// Frames of the run being mapped. Here and not on the stack: kernel stacks are small.
@@ -80,9 +81,9 @@ impl<H: Host> Tlb<H> {
             entries: Vec::new(),
             regions: HashMap::new(),
             tables: HashMap::new(),
-            lines: [Line { space: 0, page: 0, stamp: 0, window: 0 }; LINES],
+            lines: try_array(|| Line { space: 0, page: 0, stamp: 0, window: 0 })?,
             stamp: 1,
-            frames: crate::shared::try_box([0; pte::ENTRIES as usize])?,
+            frames: try_array(|| 0)?,
             misses: 0,
         })
     }

@@ -1,6 +1,8 @@
 //! A typed trace of what an engine did last: a ring that the engine writes at any IRQL, and that debug blobs and tests
 //! read. Old events are overwritten.
 
+use crate::NoMemory;
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Events kept.
@@ -51,13 +53,16 @@ impl Event {
 /// One node's trace. Written by its engine only.
 pub struct Trace {
     next: AtomicU64,
-    events: [AtomicU64; CAPACITY],
+    events: Box<[AtomicU64; CAPACITY]>,
 }
 
 impl Trace {
     /// Empty.
-    pub const fn new() -> Self {
-        Self { next: AtomicU64::new(0), events: [const { AtomicU64::new(0) }; CAPACITY] }
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new() -> Result<Self, NoMemory> {
+        Ok(Self { next: AtomicU64::new(0), events: crate::shared::try_array(AtomicU64::default)? })
     }
 
     /// Adds an event. The argument keeps its low 56 bits.
@@ -80,21 +85,14 @@ impl Trace {
     }
 }
 
-impl Default for Trace {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    extern crate std;
-    use std::vec::Vec;
+    use alloc::vec::Vec;
 
     #[test]
     fn old_events_make_room() {
-        let t = Trace::new();
+        let t = Trace::new().expect("memory");
         for i in 0..CAPACITY as u64 + 3 {
             t.push(Event::Signal, i);
         }

@@ -204,7 +204,6 @@ unsafe fn query_segments<P: Platform>(adapter: &Adapter<P>, args: &DXGKARG_QUERY
         let descriptor = segments::describe(index, local).ok_or(Error::InvalidParameter)?;
         let bytes = descriptor.as_bytes();
         let n = bytes.len().min(stride);
-        element.fill(0);
         element[..n].copy_from_slice(&bytes[..n]);
     }
     let (segment, size, private) = caps::paging_buffer();

@@ -105,11 +105,12 @@ impl Drop for SystemThread {
 /// # Safety
 /// `context` is a [`Body`] in a box, given over.
 unsafe extern "C" fn run(context: *mut c_void) {
+    // Out of its box at once, which goes with this statement: nothing below returns.
     // SAFETY: `start` gave the box over.
-    let body: Box<Body> = unsafe { Box::from_raw(context.cast()) };
+    let body = *unsafe { Box::<Body>::from_raw(context.cast()) };
     // SAFETY: system threads start at PASSIVE_LEVEL, and stay there outside of lock sections.
     let irql = unsafe { Passive::assume() };
-    (*body)(&irql);
+    body(&irql);
     // SAFETY: a system thread ends itself, holding nothing.
     let _status = unsafe { PsTerminateSystemThread(STATUS_SUCCESS) };
 }
