@@ -1,24 +1,39 @@
 //! The model against a driver that is right, and against the same driver with one thing wrong at a time.
 #![expect(unsafe_code, reason = "a driver and its clients follow pointers")]
 
+mod client;
+mod tour;
 mod toy;
 
-use dxgkrnl_model::adapter::AdapterConfig;
-use dxgkrnl_model::os::Os;
-use dxgkrnl_model::personality::Personality;
-use toy::{Options, Toy};
+use toy::Options;
+use tour::{Ended, Stage, run, windows};
+
+fn assert_clean(ended: &Ended, what: &str) {
+    for violation in &ended.violations {
+        println!("{violation}");
+    }
+    println!("{}", ended.report);
+    println!("errors: {:#?}", ended.errors);
+    assert_eq!(ended.stopped, None, "{what}");
+    assert!(ended.errors.is_empty(), "{what}: {:?}", ended.errors);
+    assert!(ended.broken.is_empty(), "{what} breaks {:?}", ended.broken);
+}
 
 #[test]
-fn a_right_driver_starts_and_stops() {
-    let os = Os::boot(Personality::collecting()).unwrap_or_else(|error| panic!("{error}"));
-    let driver = os.load_driver(&Toy::driver(Options::default())).unwrap_or_else(|error| panic!("{error}"));
-    let adapter = os.add_adapter(&driver, AdapterConfig::default());
-    let adapter = adapter.unwrap_or_else(|error| panic!("{error}\n{:#?}", os.kernel().rules.violations()));
-    for line in adapter.transcript() {
-        println!("{line}");
+fn a_right_driver_breaks_no_rule() {
+    for stage in [
+        Stage::Start,
+        Stage::Packets,
+        Stage::KernelQueue,
+        Stage::UserQueue,
+        Stage::Faults,
+        Stage::QueueHang,
+        Stage::PacketHang,
+        Stage::Preemption,
+        Stage::Kill,
+        Stage::Sleep,
+    ] {
+        println!("==== {stage:?}");
+        assert_clean(&run(Options::default(), stage, windows()), &format!("{stage:?}"));
     }
-    os.shut_down();
-    let report = os.report();
-    println!("{report}");
-    assert_eq!(report.broken().count(), 0, "{:#?}", os.kernel().rules.violations());
 }

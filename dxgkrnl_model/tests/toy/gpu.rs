@@ -32,6 +32,8 @@ pub mod opcode {
     pub const SIGNAL_MONITORED: u64 = 10;
     /// Wants F1.
     pub const IDLE: u64 = 11;
+    /// Takes so many milliseconds in all, however often it is preempted.
+    pub const LONG: u64 = 12;
 }
 
 pub const VALID: u64 = 1;
@@ -623,6 +625,12 @@ fn run_command(toy: &Toy, root: Root, at: u64, room: u64, queue: Option<usize>) 
             Ok(None)
         }
         opcode::HANG => Err(None),
+        opcode::LONG => {
+            let wanted = get(1)?;
+            let mut state = toy.state();
+            state.worked += 1;
+            Ok((state.worked > wanted).then_some(16))
+        }
         opcode::IDLE => {
             toy.state().notices.push_back(Notice::ToF1);
             Ok(Some(8))

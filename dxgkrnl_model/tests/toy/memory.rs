@@ -341,7 +341,7 @@ fn entry(pte: &DXGK_PTE) -> u64 {
         return 0;
     }
     let write = if pte.ReadOnly() { 0 } else { gpu::WRITE };
-    gpu::VALID | write | pte.Segment() << gpu::SEGMENT_SHIFT | pte.PageAddress()
+    gpu::VALID | write | pte.Segment() << gpu::SEGMENT_SHIFT | pte.PageAddress() << 12
 }
 
 fn update(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {

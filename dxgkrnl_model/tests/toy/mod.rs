@@ -4,7 +4,7 @@
 //! a GPU address has three levels of nine bits. [`Toy::is`] asks for the one thing that this instance does wrong.
 
 pub mod gpu;
-mod memory;
+pub mod memory;
 mod queue;
 mod reset;
 mod start;
@@ -168,6 +168,8 @@ pub struct State {
     pub stamp: u64,
     pub wanted_idle: bool,
     pub created: u64,
+    /// Milliseconds that a long packet has run.
+    pub worked: u64,
 }
 
 pub struct Toy {
@@ -262,6 +264,11 @@ impl Toy {
         Driver::native("toy", move |start| entry(start, options))
     }
 
+    /// The toy that was added last on this thread.
+    pub fn last() -> Option<Arc<Self>> {
+        LAST.with(|last| last.borrow_mut().take())
+    }
+
     /// Whether it does this wrong.
     pub fn is(&self, mutant: &str) -> bool {
         self.options.mutant == mutant
@@ -320,15 +327,16 @@ impl Toy {
     }
 }
 
-/// Toys of the process that are added, for tests that look inside.
-pub fn toys() -> Vec<Arc<Toy>> {
-    let owners = OWNERS.read().unwrap_or_else(|error| error.into_inner());
-    owners.iter().filter(|(handle, toy)| *handle == toy.handle).map(|(_, toy)| toy.clone()).collect()
-}
-
 thread_local! {
     /// Options of the driver that the thread loads; AddDevice takes them.
     static LOADING: std::cell::Cell<Options> = std::cell::Cell::new(Options::default());
+    /// The toy that AddDevice made last on this thread.
+    static LAST: std::cell::RefCell<Option<Arc<Toy>>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Notes the toy that AddDevice made.
+pub fn made(toy: &Arc<Toy>) {
+    LAST.with(|last| *last.borrow_mut() = Some(toy.clone()));
 }
 
 /// Options for an adapter that is added on this thread.

@@ -73,6 +73,7 @@ win_extern! {
             counts: Mutex::default(),
         });
         toy.adopt(handle);
+        super::made(&toy);
         *argument(context) = raw(handle);
         STATUS_SUCCESS
     }

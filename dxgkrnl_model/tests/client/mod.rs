@@ -1,0 +1,264 @@
+//! A process that uses the toy's GPU through the D3DKMT functions, as a user-mode driver would.
+//!
+//! Every call returns a status instead of panicking: with a driver that is wrong, much fails that has nothing to do with
+//! what is being looked at.
+
+pub mod queue;
+
+use dxgkrnl_model::os::Os;
+use dxgkrnl_model::process::{Client as Inside, Process};
+use dxgkrnl_model::thunks::Thunks;
+use nt_model::Event;
+use std::sync::Arc;
+use wddm_abi::ntstatus::STATUS_TIMEOUT;
+use wddm_abi::{
+    D3DDDI_ALLOCATIONINFO2, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_NATIVEFENCE_TYPE,
+    D3DDDI_SYNCHRONIZATIONOBJECT_TYPE, D3DKMT_ADAPTERINFO, D3DKMT_CREATEALLOCATION, D3DKMT_CREATEDEVICE,
+    D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2,
+    D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYDEVICE, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_ENUMADAPTERS2,
+    D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_EVICT, D3DKMT_LOCK2, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, NTSTATUS,
+};
+
+/// Calls an entry point with one record.
+macro_rules! thunk {
+    ($client:expr, $name:ident($record:expr)) => {{
+        let function = $client.thunks.$name;
+        // SAFETY: the model's function, and a record of its type.
+        unsafe { function(&raw mut $record) }
+    }};
+    ($client:expr, const $name:ident($record:expr)) => {{
+        let function = $client.thunks.$name;
+        // SAFETY: as above.
+        unsafe { function(&raw const $record) }
+    }};
+}
+pub(crate) use thunk;
+
+/// A status as a result.
+pub fn checked(status: NTSTATUS) -> Result<(), NTSTATUS> {
+    if status.is_success() { Ok(()) } else { Err(status) }
+}
+
+/// How long a client waits for anything before it gives up: 10 s.
+const PATIENCE: i64 = -100_000_000;
+
+/// The calling thread, inside a process that has opened the adapter.
+pub struct Client<'a> {
+    pub os: &'a Os,
+    pub process: &'a Process,
+    pub thunks: Thunks,
+    pub adapter: u32,
+    _inside: Inside,
+}
+
+/// A device with a paging queue.
+pub struct Device<'a> {
+    pub client: &'a Client<'a>,
+    pub handle: u32,
+    pub paging: u32,
+    paging_fence: u32,
+}
+
+/// An allocation that is resident and mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    pub handle: u32,
+    pub gpu: u64,
+    /// User address.
+    pub cpu: usize,
+}
+
+impl Memory {
+    /// Stores words from byte `offset` on.
+    pub fn write(&self, offset: usize, words: &[u64]) {
+        for (index, word) in words.iter().enumerate() {
+            let at: *mut u64 = core::ptr::with_exposed_provenance_mut(self.cpu + offset + index * 8);
+            // SAFETY: inside the locked allocation, by the caller's arithmetic.
+            unsafe { at.write_volatile(*word) };
+        }
+    }
+
+    /// The word at byte `offset`.
+    pub fn read(&self, offset: usize) -> u64 {
+        let at: *const u64 = core::ptr::with_exposed_provenance(self.cpu + offset);
+        // SAFETY: as above.
+        unsafe { at.read_volatile() }
+    }
+}
+
+/// A native fence.
+#[derive(Clone, Copy, Debug)]
+pub struct Fence {
+    pub handle: u32,
+    pub gpu: u64,
+}
+
+impl<'a> Client<'a> {
+    /// Enters the process and opens the first adapter.
+    pub fn new(os: &'a Os, process: &'a Process) -> Result<Self, NTSTATUS> {
+        let mut client = Self { os, process, thunks: Thunks::new(), adapter: 0, _inside: process.enter() };
+        let mut info = D3DKMT_ADAPTERINFO::zeroed();
+        let mut record = D3DKMT_ENUMADAPTERS2::zeroed();
+        record.NumAdapters = 1;
+        record.pAdapters = &raw mut info;
+        checked(thunk!(client, D3DKMTEnumAdapters2(record)))?;
+        client.adapter = info.hAdapter;
+        Ok(client)
+    }
+
+    /// Sends a word to the driver; the answer.
+    pub fn escape(&self, word: u32) -> Result<u32, NTSTATUS> {
+        let mut private = word;
+        let mut record = D3DKMT_ESCAPE::zeroed();
+        record.hAdapter = self.adapter;
+        record.Type = D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_DRIVERPRIVATE;
+        record.pPrivateDriverData = (&raw mut private).cast();
+        record.PrivateDriverDataSize = 4;
+        checked(thunk!(self, const D3DKMTEscape(record)))?;
+        Ok(private)
+    }
+
+    /// Makes a device and its paging queue.
+    pub fn device(&'a self) -> Result<Device<'a>, NTSTATUS> {
+        let mut record = D3DKMT_CREATEDEVICE::zeroed();
+        record.set_hAdapter(self.adapter);
+        checked(thunk!(self, D3DKMTCreateDevice(record)))?;
+        let mut queue = D3DKMT_CREATEPAGINGQUEUE::zeroed();
+        queue.hDevice = record.hDevice;
+        checked(thunk!(self, D3DKMTCreatePagingQueue(queue)))?;
+        Ok(Device { client: self, handle: record.hDevice, paging: queue.hPagingQueue, paging_fence: queue.hSyncObject })
+    }
+
+    /// Lets the machine run for some milliseconds.
+    pub fn pass(&self, milliseconds: i64) {
+        self.os.kernel().delay_execution(-milliseconds * 10_000);
+    }
+}
+
+impl Device<'_> {
+    /// Waits until a fence has a value.
+    pub fn wait(&self, fence: u32, value: u64) -> Result<(), NTSTATUS> {
+        let event = Arc::new(Event::synchronization(false));
+        let mut record = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU::zeroed();
+        record.hDevice = self.handle;
+        record.ObjectCount = 1;
+        record.ObjectHandleArray = &raw const fence;
+        record.FenceValueArray = &raw const value;
+        record.hAsyncEvent = core::ptr::with_exposed_provenance_mut(self.client.process.nt().insert_handle(event.clone()) as usize);
+        checked(thunk!(self.client, const D3DKMTWaitForSynchronizationObjectFromCpu(record)))?;
+        let ended = self.client.os.kernel().wait_for_event(&event, Some(PATIENCE));
+        if ended == 0 { Ok(()) } else { Err(STATUS_TIMEOUT) }
+    }
+
+    /// Waits in the graphics kernel, which a lost device ends.
+    pub fn wait_here(&self, fence: u32, value: u64) -> Result<(), NTSTATUS> {
+        let mut record = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU::zeroed();
+        record.hDevice = self.handle;
+        record.ObjectCount = 1;
+        record.ObjectHandleArray = &raw const fence;
+        record.FenceValueArray = &raw const value;
+        checked(thunk!(self.client, const D3DKMTWaitForSynchronizationObjectFromCpu(record)))
+    }
+
+    /// Signals a fence from the CPU.
+    pub fn signal(&self, fence: u32, value: u64) -> Result<(), NTSTATUS> {
+        let mut record = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU::zeroed();
+        record.hDevice = self.handle;
+        record.ObjectCount = 1;
+        record.ObjectHandleArray = &raw const fence;
+        record.FenceValueArray = &raw const value;
+        checked(thunk!(self.client, const D3DKMTSignalSynchronizationObjectFromCpu(record)))
+    }
+
+    /// Waits for the paging queue.
+    fn paged(&self, value: u64) -> Result<(), NTSTATUS> {
+        self.wait(self.paging_fence, value)
+    }
+
+    /// Allocates, makes resident, maps everywhere. `flags`: the toy's.
+    pub fn memory(&self, bytes: u64, flags: u64) -> Result<Memory, NTSTATUS> {
+        let mut private = [bytes, flags];
+        let mut info = D3DDDI_ALLOCATIONINFO2::zeroed();
+        info.pPrivateDriverData = (&raw mut private).cast();
+        info.PrivateDriverDataSize = 16;
+        let mut record = D3DKMT_CREATEALLOCATION::zeroed();
+        record.hDevice = self.handle;
+        record.NumAllocations = 1;
+        record.set_pAllocationInfo2(&raw mut info);
+        checked(thunk!(self.client, D3DKMTCreateAllocation2(record)))?;
+        let handle = info.hAllocation;
+        self.make_resident(handle)?;
+        let mut map = D3DDDI_MAPGPUVIRTUALADDRESS::zeroed();
+        map.hPagingQueue = self.paging;
+        map.hAllocation = handle;
+        map.Protection.set_Write(true);
+        checked(thunk!(self.client, D3DKMTMapGpuVirtualAddress(map)))?;
+        self.paged(map.PagingFenceValue)?;
+        let mut lock = D3DKMT_LOCK2::zeroed();
+        lock.hDevice = self.handle;
+        lock.hAllocation = handle;
+        checked(thunk!(self.client, D3DKMTLock2(lock)))?;
+        Ok(Memory { handle, gpu: map.VirtualAddress, cpu: lock.pData.expose_provenance() })
+    }
+
+    /// Makes an allocation resident.
+    pub fn make_resident(&self, handle: u32) -> Result<(), NTSTATUS> {
+        let mut record = D3DDDI_MAKERESIDENT::zeroed();
+        record.hPagingQueue = self.paging;
+        record.NumAllocations = 1;
+        record.AllocationList = &raw const handle;
+        checked(thunk!(self.client, D3DKMTMakeResident(record)))?;
+        self.paged(record.PagingFenceValue)
+    }
+
+    /// Evicts an allocation.
+    pub fn evict(&self, handle: u32) -> Result<(), NTSTATUS> {
+        let mut record = D3DKMT_EVICT::zeroed();
+        record.hDevice = self.handle;
+        record.NumAllocations = 1;
+        record.AllocationList = &raw const handle;
+        checked(thunk!(self.client, D3DKMTEvict(record)))
+    }
+
+    /// Destroys an allocation.
+    pub fn free(&self, handle: u32) -> Result<(), NTSTATUS> {
+        let mut record = D3DKMT_DESTROYALLOCATION2::zeroed();
+        record.hDevice = self.handle;
+        record.AllocationCount = 1;
+        record.phAllocationList = &raw const handle;
+        checked(thunk!(self.client, const D3DKMTDestroyAllocation2(record)))
+    }
+
+    /// Makes a native fence.
+    pub fn native_fence(&self) -> Result<Fence, NTSTATUS> {
+        let mut record = D3DKMT_CREATENATIVEFENCE::zeroed();
+        record.hDevice = self.handle;
+        record.Info.Type = D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT;
+        checked(thunk!(self.client, D3DKMTCreateNativeFence(record)))?;
+        Ok(Fence { handle: record.hSyncObject, gpu: record.Info.NativeFenceMapping.CurrentValueGpuVa })
+    }
+
+    /// Makes a monitored fence.
+    pub fn monitored_fence(&self) -> Result<Fence, NTSTATUS> {
+        let mut record = D3DKMT_CREATESYNCHRONIZATIONOBJECT2::zeroed();
+        record.hDevice = self.handle;
+        record.Info.Type = D3DDDI_SYNCHRONIZATIONOBJECT_TYPE::D3DDDI_MONITORED_FENCE;
+        checked(thunk!(self.client, D3DKMTCreateSynchronizationObject2(record)))?;
+        Ok(Fence { handle: record.hSyncObject, gpu: record.Info.MonitoredFence().FenceValueGPUVirtualAddress })
+    }
+
+    /// Destroys a fence of either kind.
+    pub fn destroy_fence(&self, handle: u32) -> Result<(), NTSTATUS> {
+        let mut record = D3DKMT_DESTROYSYNCHRONIZATIONOBJECT::zeroed();
+        record.hSyncObject = handle;
+        checked(thunk!(self.client, const D3DKMTDestroySynchronizationObject(record)))
+    }
+
+    /// Destroys the device.
+    pub fn destroy(self) -> Result<(), NTSTATUS> {
+        let mut record = D3DKMT_DESTROYDEVICE::zeroed();
+        record.hDevice = self.handle;
+        checked(thunk!(self.client, const D3DKMTDestroyDevice(record)))
+    }
+}

@@ -1,0 +1,270 @@
+//! One machine, the toy in it, and everything a process can do with it, in stages.
+
+use std::sync::Arc;
+
+use dxgkrnl_model::adapter::{Adapter, AdapterConfig};
+use dxgkrnl_model::os::Os;
+use dxgkrnl_model::personality::{MS, Personality};
+use dxgkrnl_model::process::End;
+use nt_model::Violation;
+use wddm_abi::NTSTATUS;
+
+use crate::client::{Client, Device};
+use crate::toy::gpu::opcode;
+use crate::toy::{Options, Toy, memory::want};
+
+/// What a tour goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Only loading, starting, stopping.
+    Start,
+    /// Allocations, paging, packets.
+    Packets,
+    /// Hardware queues that the OS submits to.
+    KernelQueue,
+    /// Doorbells, native fences, logs.
+    UserQueue,
+    /// A page fault on each node.
+    Faults,
+    /// A hang of the hardware-scheduled node.
+    QueueHang,
+    /// A hang of the packet node.
+    PacketHang,
+    /// A packet that takes long, but can be preempted.
+    Preemption,
+    /// A process that is killed while its queue waits for a fence.
+    Kill,
+    /// A pause in which the GPU may sleep.
+    Sleep,
+}
+
+/// How a tour ended.
+pub struct Ended {
+    /// Names of the broken rules, each once, in alphabetical order.
+    pub broken: Vec<&'static str>,
+    pub violations: Vec<Violation>,
+    pub reached: Vec<&'static str>,
+    /// Why a stage ended early.
+    pub stopped: Option<String>,
+    /// What went wrong on the toy's GPU.
+    pub errors: Vec<String>,
+    pub report: dxgkrnl_model::report::Report,
+}
+
+/// Windows with a virtual clock and short timeouts.
+pub fn windows() -> Personality {
+    let mut personality = Personality::collecting().seeded(7);
+    personality.tdr.delay = 100 * MS;
+    personality.tdr.ddi_delay = 200 * MS;
+    personality
+}
+
+/// Runs a stage with this toy on this Windows.
+pub fn run(options: Options, stage: Stage, personality: Personality) -> Ended {
+    let os = Os::boot(personality).unwrap_or_else(|error| panic!("{error}"));
+    let mut errors = Vec::new();
+    let mut stopped = None;
+    match os.load_driver(&Toy::driver(options)) {
+        Err(error) => stopped = Some(error.to_string()),
+        Ok(driver) => match os.add_adapter(&driver, AdapterConfig::default()) {
+            Err(error) => stopped = Some(error.to_string()),
+            Ok(adapter) => {
+                let toy = Toy::last();
+                if let Err(status) = visit(&os, &adapter, stage) {
+                    stopped = Some(format!("{stage:?}: {status:?}"));
+                }
+                os.report();
+                os.shut_down();
+                if let Some(toy) = toy {
+                    errors = std::mem::take(&mut *toy.errors.lock().unwrap_or_else(|error| error.into_inner()));
+                }
+            }
+        },
+    }
+    os.shut_down();
+    let report = os.report();
+    let mut broken: Vec<_> = report.broken().map(|rule| rule.rule.name).collect();
+    broken.sort_unstable();
+    let reached = report.rules.iter().filter(|rule| rule.evaluations != 0).map(|rule| rule.rule.name).collect();
+    Ended { broken, violations: os.kernel().rules.violations(), reached, stopped, errors, report }
+}
+
+fn visit(os: &Os, _adapter: &Arc<Adapter>, stage: Stage) -> Result<(), NTSTATUS> {
+    if stage == Stage::Start {
+        return Ok(());
+    }
+    let process = os.create_process("tour.exe");
+    let result = {
+        let client = Client::new(os, &process)?;
+        go(&client, stage)
+    };
+    process.end(if stage == Stage::Kill { End::Terminated } else { End::Normal });
+    result
+}
+
+fn go(client: &Client<'_>, stage: Stage) -> Result<(), NTSTATUS> {
+    assert_eq!(client.escape(5).unwrap_or(!5), !5);
+    let device = client.device()?;
+    match stage {
+        Stage::Start => Ok(()),
+        Stage::Packets => packets(&device),
+        Stage::KernelQueue => kernel_queue(&device),
+        Stage::UserQueue => user_queue(&device),
+        Stage::Faults => faults(&device),
+        Stage::QueueHang => queue_hang(&device),
+        Stage::PacketHang => packet_hang(&device),
+        Stage::Preemption => preemption(&device),
+        Stage::Kill => kill(&device),
+        Stage::Sleep => sleep(&device),
+    }?;
+    if stage == Stage::Kill { Ok(()) } else { device.destroy() }
+}
+
+fn packets(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    let target = device.memory(0x4000, want::LOCAL)?;
+    let physical = device.memory(4096, want::PHYSICAL)?;
+    commands.write(0, &[opcode::FILL, target.gpu, 0x4000, 0x1234_5678, opcode::COPY, target.gpu, physical.gpu, 4096]);
+    let context = device.context()?;
+    let fence = device.monitored_fence()?;
+    device.submit(context, commands.gpu, 64)?;
+    device.signal_behind(context, fence.handle, 1)?;
+    device.wait(fence.handle, 1)?;
+    let (filled, copied) = (target.read(0x3FF8), physical.read(0));
+    assert_eq!((filled, copied), (0x1234_5678_1234_5678, 0x1234_5678_1234_5678), "the GPU did something else");
+    // Content survives eviction.
+    device.evict(target.handle)?;
+    device.make_resident(target.handle)?;
+    assert_eq!(target.read(0x2000), 0x1234_5678_1234_5678, "the content is lost");
+    device.destroy_fence(fence.handle)?;
+    device.free(physical.handle)
+}
+
+fn kernel_queue(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    let queue = device.queue(false)?;
+    commands.write(0, &[opcode::WRITE, commands.gpu + 256, 77]);
+    device.submit_to_queue(queue, commands.gpu, 24, 1)?;
+    device.wait(queue.progress, 1)?;
+    assert_eq!(commands.read(256), 77, "the GPU did something else");
+    Ok(())
+}
+
+fn user_queue(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    let queue = device.queue(true)?;
+    let mut ring = device.ring(queue)?;
+    let (ours, theirs) = (device.native_fence()?, device.native_fence()?);
+    // The queue waits for the CPU, and the CPU for the queue.
+    let words = [opcode::WAIT, theirs.gpu, 5, theirs.handle.into(), opcode::SIGNAL, ours.gpu, 9, ours.handle.into()];
+    let value = device.ring_up(&mut ring, commands, 0, &words)?;
+    device.client.pass(3);
+    device.signal(theirs.handle, 5)?;
+    device.wait(ours.handle, 9)?;
+    device.wait(queue.progress, value)?;
+    // Another queue, for which a doorbell may have to be taken away.
+    let second = device.queue(true)?;
+    let mut other = device.ring(second)?;
+    let words = [opcode::SIGNAL, ours.gpu, 10, ours.handle.into()];
+    let value = device.ring_up(&mut other, commands, 256, &words)?;
+    device.wait(second.progress, value)?;
+    device.wait(ours.handle, 10)?;
+    for step in 0..3_u64 {
+        let words = [opcode::SIGNAL, ours.gpu, 11 + step, ours.handle.into()];
+        let value = device.ring_up(&mut ring, commands, 512 + step as usize * 128, &words)?;
+        device.wait(ours.handle, 11 + step)?;
+        device.wait(queue.progress, value)?;
+    }
+    device.destroy_ring(&other)?;
+    device.destroy_fence(theirs.handle)?;
+    device.destroy_fence(ours.handle)
+}
+
+fn faults(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    commands.write(0, &[opcode::WRITE, 0x10_0000_0000, 1]);
+    let client = device.client;
+    let queue = device.queue(false)?;
+    device.submit_to_queue(queue, commands.gpu, 24, 1)?;
+    // The device is lost, which ends the wait.
+    let _ = device.wait_here(queue.progress, 1);
+    let packet = client.device()?;
+    let commands = packet.memory(4096, 0)?;
+    commands.write(0, &[opcode::WRITE, 0x10_0000_0000, 1]);
+    let context = packet.context()?;
+    let fence = packet.monitored_fence()?;
+    packet.submit(context, commands.gpu, 24)?;
+    packet.signal_behind(context, fence.handle, 1)?;
+    let _ = packet.wait_here(fence.handle, 1);
+    packet.destroy()
+}
+
+fn queue_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    let fence = device.native_fence()?;
+    let queue = device.queue(true)?;
+    let mut ring = device.ring(queue)?;
+    // A queue that only waits is left alone.
+    let words = [opcode::WAIT, fence.gpu, 1, fence.handle.into()];
+    let value = device.ring_up(&mut ring, commands, 0, &words)?;
+    device.client.pass(350);
+    device.signal(fence.handle, 1)?;
+    device.wait(queue.progress, value)?;
+    // One that hangs is not.
+    let value = device.ring_up(&mut ring, commands, 256, &[opcode::HANG])?;
+    let _ = device.wait_here(queue.progress, value);
+    // The node works again.
+    let other = device.client.device()?;
+    let result = kernel_queue(&other);
+    other.destroy()?;
+    result
+}
+
+fn packet_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    commands.write(0, &[opcode::HANG]);
+    let context = device.context()?;
+    let fence = device.monitored_fence()?;
+    device.submit(context, commands.gpu, 8)?;
+    device.signal_behind(context, fence.handle, 1)?;
+    let _ = device.wait_here(fence.handle, 1);
+    let other = device.client.device()?;
+    let result = packets(&other);
+    other.destroy()?;
+    result
+}
+
+fn preemption(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    commands.write(0, &[opcode::LONG, 250, opcode::WRITE, commands.gpu + 256, 3]);
+    let context = device.context()?;
+    let fence = device.monitored_fence()?;
+    device.submit(context, commands.gpu, 40)?;
+    device.signal_behind(context, fence.handle, 1)?;
+    device.wait(fence.handle, 1)?;
+    assert_eq!(commands.read(256), 3, "the GPU did something else");
+    Ok(())
+}
+
+fn kill(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    let fence = device.native_fence()?;
+    let queue = device.queue(true)?;
+    let mut ring = device.ring(queue)?;
+    device.ring_up(&mut ring, commands, 0, &[opcode::WAIT, fence.gpu, 1, fence.handle.into()])?;
+    device.client.pass(3);
+    Ok(())
+}
+
+fn sleep(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    let queue = device.queue(true)?;
+    let mut ring = device.ring(queue)?;
+    let value = device.ring_up(&mut ring, commands, 0, &[opcode::IDLE])?;
+    device.wait(queue.progress, value)?;
+    device.client.pass(5);
+    let value = device.ring_up(&mut ring, commands, 256, &[opcode::WRITE, commands.gpu + 1024, 4])?;
+    device.wait(queue.progress, value)?;
+    assert_eq!(commands.read(1024), 4, "the GPU did something else");
+    Ok(())
+}
