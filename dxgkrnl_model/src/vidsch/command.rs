@@ -131,7 +131,8 @@ impl Commands {
         mut submit: impl FnMut(Submission),
     ) {
         loop {
-            match self.step(&can_submit) {
+            // Asked before the list is locked: the answer takes other locks, and only this thread submits.
+            match self.step(can_submit()) {
                 Step::Nothing => return,
                 Step::Again => self.changed.notify(adapter.kernel()),
                 Step::Submit(submission) => submit(submission),
@@ -150,7 +151,7 @@ impl Commands {
         }
     }
 
-    fn step(&self, can_submit: &impl Fn() -> bool) -> Step {
+    fn step(&self, can_submit: bool) -> Step {
         let mut state = self.state.lock();
         if let Some((_, wait)) = &state.waiting {
             if !wait.is_over() {
@@ -162,7 +163,7 @@ impl Commands {
         match state.list.front() {
             None => return Step::Nothing,
             Some(Command::Signal(_)) if state.running != 0 => return Step::Nothing,
-            Some(Command::Submit(_)) if !can_submit() => return Step::Nothing,
+            Some(Command::Submit(_)) if !can_submit => return Step::Nothing,
             Some(_) => (),
         }
         match state.list.pop_front() {

@@ -100,6 +100,8 @@ impl FrameMapping {
 impl Drop for FrameMapping {
     fn drop(&mut self) {
         drop(self.mapped.take());
+        // We said so, and we take it back: nothing was locked by this MDL, and an MDL of locked pages must not be freed.
+        self.mdl.header().flags.fetch_and(!MDL_PAGES_LOCKED, Ordering::Relaxed);
         machine(|m| m.free_mdl(self.mdl));
     }
 }

@@ -77,7 +77,12 @@ impl Drop for FrameMapping {
             // SAFETY: our mapping of this MDL, removed once.
             unsafe { MmUnmapLockedPages(self.base, self.mdl) };
         }
-        // SAFETY: our MDL, freed once. The pages are not ours to unlock.
+        // We said so in `map`, and we take it back: nothing was locked by this MDL, and an MDL of locked pages must not be
+        // freed.
+        // CAST: 2.
+        // SAFETY: the MDL is ours alone.
+        unsafe { (*self.mdl).MdlFlags &= !(MDL_PAGES_LOCKED as i16) };
+        // SAFETY: our MDL, freed once.
         unsafe { IoFreeMdl(self.mdl) };
     }
 }
