@@ -14,6 +14,12 @@ use gpu_wire::packet::Privilege;
 /// The engine's side of a process.
 pub type EngineProcess<P> = gpu_engine::context::Process<EngineHost<P>>;
 
+/// How long engines may take to forget a space, in units of 100 ns. TIMEOUT: half a second, as for a reset; an engine that
+/// takes longer is dead.
+const PATIENCE: u64 = 5_000_000;
+/// Between two looks, in units of 100 ns.
+const LOOK: u64 = 1_000;
+
 /// A process.
 pub struct Process<P: Platform> {
     /// What the engines know of it.
@@ -70,8 +76,12 @@ impl<P: Platform> Process<P> {
         };
         drop(started.system_process.with(same));
         crate::interrupt::retire(irql, started, process.engine.slot);
-        // Whatever engines still cache of the space goes; the page tables are the OS's to free.
-        started.gpu.flush(process.engine.space.id, 0, 0);
+        // Whatever engines still cache of the space goes before the page tables do, which the OS frees next.
+        let flush = started.gpu.flush(process.engine.space.id, 0, 0);
+        let deadline = started.platform.clock() + started.platform.clock_frequency() * PATIENCE / 10_000_000;
+        while !started.gpu.flush_done(flush) && started.platform.clock() < deadline {
+            started.platform.delay(irql, LOOK);
+        }
         Ok(())
     }
 
