@@ -176,6 +176,10 @@ fn in_section<R>(adapter: &Adapter, in_isr: bool, f: impl FnOnce() -> R) -> R {
         let routine = if in_isr { "DxgkDdiInterruptRoutine" } else { "the synchronized routine" };
         format!("{routine} returned after DxgkCbNotifyInterrupt without DxgkCbQueueDpc")
     });
+    if now.owes_dpc {
+        // A collected violation: what was notified is worked off all the same.
+        adapter.interrupts.queue_dpc(adapter.kernel());
+    }
     result
 }
 
