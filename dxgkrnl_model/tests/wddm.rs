@@ -21,19 +21,34 @@ fn assert_clean(ended: &Ended, what: &str) {
 
 #[test]
 fn a_right_driver_breaks_no_rule() {
-    for stage in [
-        Stage::Start,
-        Stage::Packets,
-        Stage::KernelQueue,
-        Stage::UserQueue,
-        Stage::Faults,
-        Stage::QueueHang,
-        Stage::PacketHang,
-        Stage::Preemption,
-        Stage::Kill,
-        Stage::Sleep,
-    ] {
+    for stage in Stage::ALL {
         println!("==== {stage:?}");
-        assert_clean(&run(Options::default(), stage, windows()), &format!("{stage:?}"));
+        let ended = run(Options::default(), stage, windows());
+        assert_clean(&ended, &format!("{stage:?}"));
+        let counts = ended.toy.map(|toy| toy.counts.lock().unwrap_or_else(|error| error.into_inner()).clone());
+        println!("{counts:?}");
+    }
+}
+
+#[test]
+#[ignore = "discovery"]
+fn discover() {
+    let list = std::fs::read_to_string("/tmp/mutants.txt").unwrap();
+    let only = std::env::var("ONLY").ok();
+    for name in list.lines().filter(|name| only.as_deref().is_none_or(|only| only == *name)) {
+        let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
+        let mut line = String::new();
+        for stage in Stage::ALL {
+            if std::env::var("STAGE").is_ok_and(|only| only != format!("{stage:?}")) { continue; }
+            let begun = std::time::Instant::now();
+            let ended = std::panic::catch_unwind(|| run(Options { mutant: name, ..Options::default() }, stage, windows()));
+            match ended {
+                Ok(ended) => {
+                    if only.is_some() { for v in &ended.violations { println!("{v}"); } println!("{:?} {:?}", ended.stopped, ended.errors); }
+                    if !ended.broken.is_empty() { line += &format!(" {stage:?}={:?}({}ms)", ended.broken, begun.elapsed().as_millis()); } }
+                Err(_) => line += &format!(" {stage:?}=PANIC"),
+            }
+        }
+        println!("{name}:{line}");
     }
 }

@@ -8,6 +8,7 @@ use dxgkrnl_model::personality::{MS, Personality};
 use dxgkrnl_model::process::End;
 use nt_model::Violation;
 use wddm_abi::NTSTATUS;
+use wddm_abi::ntstatus::STATUS_DATA_ERROR;
 
 use crate::client::{Client, Device};
 use crate::toy::gpu::opcode;
@@ -48,7 +49,23 @@ pub struct Ended {
     pub stopped: Option<String>,
     /// What went wrong on the toy's GPU.
     pub errors: Vec<String>,
+    pub toy: Option<Arc<Toy>>,
     pub report: dxgkrnl_model::report::Report,
+}
+
+impl Stage {
+    pub const ALL: [Self; 10] = [
+        Self::Start,
+        Self::Packets,
+        Self::KernelQueue,
+        Self::UserQueue,
+        Self::Faults,
+        Self::QueueHang,
+        Self::PacketHang,
+        Self::Preemption,
+        Self::Kill,
+        Self::Sleep,
+    ];
 }
 
 /// Windows with a virtual clock and short timeouts.
@@ -64,18 +81,19 @@ pub fn run(options: Options, stage: Stage, personality: Personality) -> Ended {
     let os = Os::boot(personality).unwrap_or_else(|error| panic!("{error}"));
     let mut errors = Vec::new();
     let mut stopped = None;
+    let mut toy = None;
     match os.load_driver(&Toy::driver(options)) {
         Err(error) => stopped = Some(error.to_string()),
         Ok(driver) => match os.add_adapter(&driver, AdapterConfig::default()) {
             Err(error) => stopped = Some(error.to_string()),
             Ok(adapter) => {
-                let toy = Toy::last();
+                toy = Toy::last();
                 if let Err(status) = visit(&os, &adapter, stage) {
                     stopped = Some(format!("{stage:?}: {status:?}"));
                 }
                 os.report();
                 os.shut_down();
-                if let Some(toy) = toy {
+                if let Some(toy) = &toy {
                     errors = std::mem::take(&mut *toy.errors.lock().unwrap_or_else(|error| error.into_inner()));
                 }
             }
@@ -86,7 +104,7 @@ pub fn run(options: Options, stage: Stage, personality: Personality) -> Ended {
     let mut broken: Vec<_> = report.broken().map(|rule| rule.rule.name).collect();
     broken.sort_unstable();
     let reached = report.rules.iter().filter(|rule| rule.evaluations != 0).map(|rule| rule.rule.name).collect();
-    Ended { broken, violations: os.kernel().rules.violations(), reached, stopped, errors, report }
+    Ended { broken, violations: os.kernel().rules.violations(), reached, stopped, errors, toy, report }
 }
 
 fn visit(os: &Os, _adapter: &Arc<Adapter>, stage: Stage) -> Result<(), NTSTATUS> {
@@ -103,7 +121,7 @@ fn visit(os: &Os, _adapter: &Arc<Adapter>, stage: Stage) -> Result<(), NTSTATUS>
 }
 
 fn go(client: &Client<'_>, stage: Stage) -> Result<(), NTSTATUS> {
-    assert_eq!(client.escape(5).unwrap_or(!5), !5);
+    expect(client.escape(5).unwrap_or(!5).into(), (!5_u32).into())?;
     let device = client.device()?;
     match stage {
         Stage::Start => Ok(()),
@@ -120,6 +138,11 @@ fn go(client: &Client<'_>, stage: Stage) -> Result<(), NTSTATUS> {
     if stage == Stage::Kill { Ok(()) } else { device.destroy() }
 }
 
+/// What the GPU was to leave in memory.
+fn expect(found: u64, wanted: u64) -> Result<(), NTSTATUS> {
+    if found == wanted { Ok(()) } else { Err(STATUS_DATA_ERROR) }
+}
+
 fn packets(device: &Device<'_>) -> Result<(), NTSTATUS> {
     let commands = device.memory(4096, 0)?;
     let target = device.memory(0x4000, want::LOCAL)?;
@@ -130,12 +153,12 @@ fn packets(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.submit(context, commands.gpu, 64)?;
     device.signal_behind(context, fence.handle, 1)?;
     device.wait(fence.handle, 1)?;
-    let (filled, copied) = (target.read(0x3FF8), physical.read(0));
-    assert_eq!((filled, copied), (0x1234_5678_1234_5678, 0x1234_5678_1234_5678), "the GPU did something else");
+    expect(target.read(0x3FF8), 0x1234_5678_1234_5678)?;
+    expect(physical.read(0), 0x1234_5678_1234_5678)?;
     // Content survives eviction.
     device.evict(target.handle)?;
     device.make_resident(target.handle)?;
-    assert_eq!(target.read(0x2000), 0x1234_5678_1234_5678, "the content is lost");
+    expect(target.read(0x2000), 0x1234_5678_1234_5678)?;
     device.destroy_fence(fence.handle)?;
     device.free(physical.handle)
 }
@@ -146,8 +169,7 @@ fn kernel_queue(device: &Device<'_>) -> Result<(), NTSTATUS> {
     commands.write(0, &[opcode::WRITE, commands.gpu + 256, 77]);
     device.submit_to_queue(queue, commands.gpu, 24, 1)?;
     device.wait(queue.progress, 1)?;
-    assert_eq!(commands.read(256), 77, "the GPU did something else");
-    Ok(())
+    expect(commands.read(256), 77)
 }
 
 fn user_queue(device: &Device<'_>) -> Result<(), NTSTATUS> {
@@ -242,8 +264,7 @@ fn preemption(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.submit(context, commands.gpu, 40)?;
     device.signal_behind(context, fence.handle, 1)?;
     device.wait(fence.handle, 1)?;
-    assert_eq!(commands.read(256), 3, "the GPU did something else");
-    Ok(())
+    expect(commands.read(256), 3)
 }
 
 fn kill(device: &Device<'_>) -> Result<(), NTSTATUS> {
@@ -265,6 +286,5 @@ fn sleep(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.client.pass(5);
     let value = device.ring_up(&mut ring, commands, 256, &[opcode::WRITE, commands.gpu + 1024, 4])?;
     device.wait(queue.progress, value)?;
-    assert_eq!(commands.read(1024), 4, "the GPU did something else");
-    Ok(())
+    expect(commands.read(1024), 4)
 }
