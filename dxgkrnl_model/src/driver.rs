@@ -45,7 +45,11 @@ impl NativeStart {
 
     /// `DxgkInitialize`. The table is copied.
     pub fn initialize(&self, table: &DRIVER_INITIALIZATION_DATA) -> NTSTATUS {
-        initialize_here(self.driver_object, table.as_bytes())
+        let status = initialize_here(self.driver_object, table.as_bytes());
+        if status.is_success() {
+            set_unload(self.driver_object);
+        }
+        status
     }
 }
 
@@ -330,19 +334,26 @@ pub(crate) fn unload(shared: &Arc<Shared>, driver: &Arc<LoadedDriver>) {
     match body {
         Some(Body::Image(nt)) => {
             let unload = nt.object().driver_unload.load(Ordering::Relaxed);
-            let ours = shims_address("DxgkDriverUnload");
-            shared.kernel().rules.check(&INIT_UNLOAD, unload == ours, || {
-                format!("DriverObject.DriverUnload is {unload:#x}, Dxgkrnl's is {ours:#x}")
-            });
+            judge_unload(shared, unload);
             let _ = shared.kernel().unload_driver(&nt);
         }
         Some(Body::Native(_)) => {
+            let driver_unload = core::mem::offset_of!(nt_model::records_io::DriverObject, driver_unload);
+            judge_unload(shared, crate::raw::load(driver.object() + driver_unload) as usize);
             call_unload(shared, driver);
             shared.kernel().check_native_leaks();
         }
         None => (),
     }
     shared.remove_driver(driver);
+}
+
+/// Whether `DriverObject.DriverUnload` is still Dxgkrnl's.
+fn judge_unload(shared: &Shared, unload: usize) {
+    let ours = shims_address("DxgkDriverUnload");
+    shared.kernel().rules.check(&INIT_UNLOAD, unload == ours, || {
+        format!("DriverObject.DriverUnload is {unload:#x}, Dxgkrnl's is {ours:#x}")
+    });
 }
 
 fn call_unload(shared: &Shared, driver: &LoadedDriver) {

@@ -16,13 +16,14 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use nt_model::sched::YieldPoint;
 use nt_model::{Dpc, Machine};
 use wddm_abi::DXGKARGCB_NOTIFY_INTERRUPT_DATA;
 
 use crate::adapter::Adapter;
 use crate::ddi::call_ddi;
 use crate::pci::DEVICE_IRQL;
-use crate::rules::interrupt::{DPC_NOTIFY, INT_DPC, INT_LEVEL, INT_REENTRANT, ISR_CLAIM, ISR_DISMISS};
+use crate::rules::interrupt::{DPC_NOTIFY, INT_DPC, INT_LEVEL, INT_MESSAGE, INT_REENTRANT, ISR_CLAIM, ISR_DISMISS};
 use crate::sync::{Lock, Rank};
 pub(crate) use classify::Notice;
 
@@ -35,10 +36,12 @@ struct Section {
     in_isr: bool,
     /// DxgkCbNotifyInterrupt was called and no DPC was queued since.
     owes_dpc: bool,
+    /// The interrupt message that it runs for.
+    message: u32,
 }
 
 thread_local! {
-    static SECTION: Cell<Section> = const { Cell::new(Section { adapter: 0, in_isr: false, owes_dpc: false }) };
+    static SECTION: Cell<Section> = const { Cell::new(Section { adapter: 0, in_isr: false, owes_dpc: false, message: 0 }) };
 }
 
 /// Whether the calling thread is inside a driver's interrupt routine.
@@ -167,9 +170,9 @@ impl Interrupts {
 }
 
 /// The calling thread holds the adapter's interrupt lock while `f` runs.
-fn in_section<R>(adapter: &Adapter, in_isr: bool, f: impl FnOnce() -> R) -> R {
+fn in_section<R>(adapter: &Adapter, in_isr: bool, message: u32, f: impl FnOnce() -> R) -> R {
     let address = core::ptr::from_ref(adapter).addr();
-    let old = SECTION.with(|section| section.replace(Section { adapter: address, in_isr, owes_dpc: false }));
+    let old = SECTION.with(|section| section.replace(Section { adapter: address, in_isr, owes_dpc: false, message }));
     let result = f();
     let now = SECTION.with(|section| section.replace(old));
     adapter.rules().check(&INT_DPC, !now.owes_dpc, || {
@@ -189,7 +192,7 @@ fn in_section<R>(adapter: &Adapter, in_isr: bool, f: impl FnOnce() -> R) -> R {
 pub(crate) fn synchronize<R>(adapter: &Adapter, f: impl FnOnce() -> R) -> Option<R> {
     let interrupt = adapter.device.connection()?;
     crate::sync::assert_free("KeSynchronizeExecution");
-    Some(adapter.kernel().synchronize(&interrupt, || in_section(adapter, false, f)))
+    Some(adapter.kernel().synchronize(&interrupt, || in_section(adapter, false, 0, f)))
 }
 
 /// Whether the calling thread runs at the device's level under the adapter's interrupt lock.
@@ -222,7 +225,7 @@ fn run_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
 fn call_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
     let Some(function) = adapter.table().DxgkDdiInterruptRoutine else { return false };
     let context = adapter.context();
-    in_section(adapter, true, || {
+    in_section(adapter, true, message, || {
         let _inside = crate::sync::InDriver::new();
         adapter.kernel().call_interrupt_routine("DxgkDdiInterruptRoutine", || {
             // SAFETY: the slot holds a function of this type; the context is what the driver gave for it.
@@ -292,8 +295,17 @@ fn notify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
         format!("called at IRQL {}, not from the interrupt routine or a synchronized one", kernel.irql())
     });
     SECTION.with(|section| section.set(Section { owes_dpc: synchronized, ..section.get() }));
+    if synchronized {
+        let message = SECTION.with(|section| section.get().message);
+        let named = adapter.known_caps().driver.InterruptMessageNumber;
+        adapter.rules().check(&INT_MESSAGE, message == named, || {
+            format!("called for message {message}, InterruptMessageNumber is {named}")
+        });
+    }
     let alone = !adapter.interrupts.notifying.swap(true, Ordering::AcqRel);
     adapter.rules().check(&INT_REENTRANT, alone, || "called while another call runs for this adapter".to_owned());
+    // Two that run at once meet here.
+    kernel.yield_point(YieldPoint::Service);
     if let Some((node, notice)) = classify::classify(adapter, data) {
         adapter.interrupts.push(node, notice, adapter.personality().notification_list);
     }

@@ -41,6 +41,7 @@ impl Adapter {
         self.note("StopDevice", format!("{status:?}"));
         self.judge_stop("DxgkDdiStopDevice", status);
         self.interrupts.disconnect(self);
+        self.windows.inspect(self);
         self.resources.reclaim(self);
         self.set_handle(None);
         self.set_caps(None);

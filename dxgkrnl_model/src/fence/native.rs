@@ -3,7 +3,7 @@
 //! The current value may be where two adapters see it; the monitored value and who waits there belong to an adapter. So a
 //! [`NativeFence`] holds value and waiters, [`FenceOnAdapter`] what one driver knows, [`LocalFence`] what one device has.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::Machine;
@@ -19,7 +19,7 @@ use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::handle::{KernelHandle, KernelObject};
 use crate::rules::fence::{NF_DESTROY, NF_HANDLE, NF_WRITE_AFTER};
-use crate::sync::{Lock, Rank};
+use crate::sync::{Lock, Rank, Signal};
 
 /// Bytes of private data in creating and opening.
 pub(crate) const PRIVATE_SIZE: usize = 64;
@@ -59,6 +59,12 @@ pub(crate) struct FenceOnAdapter {
     driver: AtomicUsize,
     /// The monitored value that the driver was last told.
     pub(super) monitored: AtomicU64,
+    /// It is being destroyed: no update begins any more.
+    closing: AtomicBool,
+    /// Updates of the current value that are in the driver.
+    updates: AtomicU32,
+    /// One of them has ended.
+    quiet: Signal,
 }
 
 /// A fence in a device.
@@ -264,17 +270,50 @@ impl FenceOnAdapter {
             handle,
             driver: AtomicUsize::new(made.expose_provenance()),
             monitored: AtomicU64::new(u64::MAX),
+            closing: AtomicBool::new(false),
+            updates: AtomicU32::new(0),
+            quiet: Signal::new(),
         });
         on.handle.bind(KernelObject::Fence(Arc::downgrade(&on)));
         adapter.add_native_fence(&on);
         Ok(on)
     }
 
+    /// Whether the driver may be told new values: it has the fence, and is not about to lose it.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_alive() && !self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Begins an update of the current value. False: the fence is being destroyed.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(super) fn begin_update(&self) -> bool {
+        self.updates.fetch_add(1, Ordering::SeqCst);
+        let open = self.is_open();
+        if !open {
+            self.end_update();
+        }
+        open
+    }
+
+    /// Ends one.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(super) fn end_update(&self) {
+        self.updates.fetch_sub(1, Ordering::SeqCst);
+        if self.closing.load(Ordering::SeqCst) {
+            self.quiet.notify(self.adapter.kernel());
+        }
+    }
+
     fn destroy(&self) {
         let driver = self.driver.load(Ordering::Acquire);
-        if driver == 0 {
+        if driver == 0 || self.closing.swap(true, Ordering::SeqCst) {
             return;
         }
+        // Updates of monitored values run under the interrupt's lock: none is under way behind this.
+        let _ = crate::interrupt::synchronize(&self.adapter, || ());
+        self.quiet.wait_for(self.adapter.kernel(), None, || (self.updates.load(Ordering::SeqCst) == 0).then_some(()));
         let mut arguments = DXGKARG_DESTROYNATIVEFENCE::zeroed();
         arguments.hGlobalNativeFence = core::ptr::with_exposed_provenance_mut(driver);
         let pointer = &raw mut arguments;

@@ -28,7 +28,7 @@ use crate::rules::fence::{
 /// IRQL: at most DISPATCH_LEVEL.
 pub(super) fn set_monitored(fence: &NativeFence) {
     for on in fence.adapters() {
-        if on.is_alive() && on.monitored.load(Ordering::Acquire) != fence.wanted_monitored() {
+        if on.is_open() && on.monitored.load(Ordering::Acquire) != fence.wanted_monitored() {
             set_monitored_on(fence, &on);
         }
     }
@@ -38,7 +38,7 @@ fn set_monitored_on(fence: &NativeFence, on: &FenceOnAdapter) {
     let adapter = on.adapter();
     let update = || {
         let value = fence.wanted_monitored();
-        if on.monitored.swap(value, Ordering::AcqRel) == value || !on.is_alive() {
+        if on.monitored.swap(value, Ordering::AcqRel) == value || !on.is_open() {
             return;
         }
         let (pages, offset) = fence.slot().place();
@@ -127,9 +127,17 @@ enum How {
 }
 
 fn call(adapter: &Adapter, entries: &[Entry<'_>], how: How) -> Result<(), NTSTATUS> {
-    let live: Vec<_> = entries.iter().filter(|entry| entry.on.is_alive()).collect();
+    let begun: Vec<_> = entries.iter().filter(|entry| entry.on.begin_update()).collect();
+    let result = call_begun(adapter, &begun, how);
+    for entry in begun {
+        entry.on.end_update();
+    }
+    result
+}
+
+fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> Result<(), NTSTATUS> {
     let mut windows = Vec::new();
-    for entry in &live {
+    for entry in live {
         let (pages, _) = entry.fence.slot().place();
         match adapter.windows.open(adapter, &pages.current, how != How::Notify) {
             Some(window) => windows.push(window),
