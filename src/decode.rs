@@ -47,7 +47,10 @@ pub fn decode(blob: &[u8]) -> Result<String> {
 }
 
 fn name(word: u64, names: &[&str]) -> String {
-    usize::try_from(word).ok().and_then(|i| names.get(i)).map_or_else(|| format!("unknown ({word})"), |n| (*n).to_owned())
+    usize::try_from(word)
+        .ok()
+        .and_then(|i| names.get(i))
+        .map_or_else(|| format!("unknown ({word})"), |n| (*n).to_owned())
 }
 
 #[cfg(test)]

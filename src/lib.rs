@@ -6,5 +6,6 @@
 pub mod client;
 pub mod decode;
 pub mod demo;
+pub mod scenario;
 pub mod timeline;
 pub mod world;

@@ -141,7 +141,9 @@ fn load(process: &Process, file: &File) -> Result<FpUmdTable> {
     let image = Machine::with_current(|machine| {
         let machine = machine.context("the thread has just entered")?;
         let options = LoadOptions::default();
-        machine.load_dll_bytes(process.nt(), &file.name(), &file.bytes, &options).context("the user-mode driver does not load")
+        machine
+            .load_dll_bytes(process.nt(), &file.name(), &file.bytes, &options)
+            .context("the user-mode driver does not load")
     })?;
     let find = |name: &'static str| {
         let address = image.export(name).unwrap_or(0);

@@ -11,7 +11,7 @@ pub(crate) mod segments;
 pub(crate) mod start;
 pub(crate) mod stop;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -123,6 +123,21 @@ pub struct Adapter {
 struct Calls {
     ddis: BTreeMap<&'static str, u64>,
     callbacks: BTreeMap<&'static str, u64>,
+    /// The last [`JOURNAL`] DDIs, in the order in which they were entered.
+    journal: VecDeque<&'static str>,
+}
+
+/// How many DDI calls an adapter remembers in order.
+pub const JOURNAL: usize = 8192;
+
+impl Calls {
+    fn count_ddi(&mut self, name: &'static str) {
+        *self.ddis.entry(name).or_default() += 1;
+        if self.journal.len() == JOURNAL {
+            self.journal.pop_front();
+        }
+        self.journal.push_back(name);
+    }
 }
 
 impl fmt::Debug for Adapter {
@@ -300,6 +315,11 @@ impl Adapter {
         self.calls.lock().ddis.clone()
     }
 
+    /// The DDIs that were called last, in the order in which they were entered: at most [`JOURNAL`].
+    pub fn ddi_journal(&self) -> Vec<&'static str> {
+        self.calls.lock().journal.iter().copied().collect()
+    }
+
     /// How often the driver called each callback.
     pub fn callback_calls(&self) -> BTreeMap<&'static str, u64> {
         self.calls.lock().callbacks.clone()
@@ -322,7 +342,7 @@ impl Adapter {
     /// # Errors
     /// [`NoCall::Stopped`].
     pub(crate) fn call<R>(&self, ddi: &'static Ddi, f: impl FnOnce() -> R) -> Result<R, NoCall> {
-        *self.calls.lock().ddis.entry(ddi.name).or_default() += 1;
+        self.calls.lock().count_ddi(ddi.name);
         let kernel = self.kernel();
         let begun = kernel.now();
         let result = {

@@ -117,7 +117,9 @@ impl Adapter {
     /// Those of `fp_adapter_node`.
     pub fn node(&self, node: u32) -> Result<FpNodeInfo> {
         // SAFETY: our object, and a structure that states its size.
-        filled(blank(), |to| self.client.call("fp_adapter_node", |t| unsafe { (t.fp_adapter_node)(self.raw, node, to) }))
+        filled(blank(), |to| {
+            self.client.call("fp_adapter_node", |t| unsafe { (t.fp_adapter_node)(self.raw, node, to) })
+        })
     }
 
     /// How often each function of gdi32 was called: name, calls, refusals.
@@ -129,7 +131,8 @@ impl Adapter {
         for index in 0.. {
             let read = filled(blank::<FpThunkCalls>(), |to| {
                 // SAFETY: our object, and a structure that states its size.
-                self.client.call("fp_adapter_thunk_calls", |t| unsafe { (t.fp_adapter_thunk_calls)(self.raw, index, to) })
+                self.client
+                    .call("fp_adapter_thunk_calls", |t| unsafe { (t.fp_adapter_thunk_calls)(self.raw, index, to) })
             });
             match read {
                 Ok(calls) => {
@@ -278,7 +281,9 @@ impl Allocation {
     /// Those of `fp_allocation_info`.
     pub fn info(&self) -> Result<FpAllocationInfo> {
         // SAFETY: our object, and a structure that states its size.
-        filled(blank(), |to| self.client.call("fp_allocation_info", |t| unsafe { (t.fp_allocation_info)(self.raw, to) }))
+        filled(blank(), |to| {
+            self.client.call("fp_allocation_info", |t| unsafe { (t.fp_allocation_info)(self.raw, to) })
+        })
     }
 
     /// Its GPU address.
@@ -361,7 +366,8 @@ impl Queue {
     pub fn list(&self) -> Result<List> {
         let mut raw = ptr::null_mut();
         // SAFETY: our object, and a place for the result.
-        self.client.call("fp_command_list_create", |t| unsafe { (t.fp_command_list_create)(self.raw, &raw mut raw) })?;
+        self.client
+            .call("fp_command_list_create", |t| unsafe { (t.fp_command_list_create)(self.raw, &raw mut raw) })?;
         Ok(List { client: self.client.clone(), raw })
     }
 
@@ -437,20 +443,20 @@ impl Queue {
         let mut all = Vec::new();
         let mut lost_in_all = 0;
         loop {
-            let mut events = [FpTraceEvent {
-                kind: 0,
-                fence: 0,
-                value: 0,
-                recorded: 0,
-                queued: 0,
-                progress: 0,
-            }; AT_ONCE];
+            let mut events =
+                [FpTraceEvent { kind: 0, fence: 0, value: 0, recorded: 0, queued: 0, progress: 0 }; AT_ONCE];
             let (mut count, mut lost) = (0, 0);
             self.client.call("fp_queue_trace_read", |t| {
                 // SAFETY: our object, a buffer of that many events, and places for the results.
                 unsafe {
                     // CAST: 256.
-                    (t.fp_queue_trace_read)(self.raw, events.as_mut_ptr(), AT_ONCE as u32, &raw mut count, &raw mut lost)
+                    (t.fp_queue_trace_read)(
+                        self.raw,
+                        events.as_mut_ptr(),
+                        AT_ONCE as u32,
+                        &raw mut count,
+                        &raw mut lost,
+                    )
                 }
             })?;
             lost_in_all += lost;
@@ -521,4 +527,3 @@ impl Fence {
         Ok(self.info()?.native == 0)
     }
 }
-

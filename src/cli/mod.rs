@@ -1,0 +1,84 @@
+//! Commands: arguments, what is printed, exit statuses.
+//!
+//! 0: all held. 1: something did not. 2: the command could not be carried out: wrong usage, a file that is missing or cannot
+//! be written.
+
+mod scenario;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use fencepost::world::{Form, Images};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// A WDDM display miniport driver whose GPU is software, and a model of Dxgkrnl that runs it on Linux.
+#[derive(Parser)]
+#[command(name = "fencepost", version, max_term_width = 120)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Scenario(scenario::Arguments),
+}
+
+/// Which form of the driver runs.
+#[derive(Args)]
+struct Mode {
+    /// Run the same code linked into this program, instead of the image files
+    #[arg(long, conflicts_with = "image")]
+    native: bool,
+    /// Run out/fencepost.sys and out/fencepost_umd.dll (the default)
+    #[arg(long)]
+    image: bool,
+}
+
+impl Mode {
+    fn form(&self) -> Result<Form> {
+        if self.native { Ok(Form::Native) } else { Ok(Form::Image(Arc::new(Images::read(&image_folder())?))) }
+    }
+}
+
+/// Where the images are: `FENCEPOST_OUT`, which `./x` sets, else `out` in the working directory.
+fn image_folder() -> PathBuf {
+    std::env::var_os("FENCEPOST_OUT").map_or_else(|| PathBuf::from("out"), PathBuf::from)
+}
+
+/// Carries out what the arguments say.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match arguments.command {
+        Command::Scenario(arguments) => scenario::run(&arguments),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("fencepost: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Makes sure that a file can be written where `path` says, before a long run.
+fn check_writable(path: &Path) -> Result<()> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    anyhow::ensure!(!path.is_dir(), "cannot write {}: it is a folder", path.display());
+    tempfile::tempfile_in(folder)
+        .map(drop)
+        .map_err(|error| anyhow::anyhow!("cannot write into {}: {error}", folder.display()))
+}
+
+/// Writes a JSON object, whole or not at all.
+fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    fencepost::demo::picture::write_whole(path, &text)
+}

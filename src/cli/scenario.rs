@@ -1,0 +1,80 @@
+//! `scenario`: conformance cases.
+
+use super::{Mode, check_writable, write_json};
+use anyhow::{Result, ensure};
+use clap::Args;
+use fencepost::scenario::{Outcome, Status, list, run as play, select};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Conformance cases, against the shipped images or the same code linked in
+#[derive(Args)]
+#[command(name = "scenario")]
+pub struct Arguments {
+    /// An id (NF-01), a group (NF), or all
+    #[arg(required_unless_present = "list")]
+    name: Option<String>,
+    /// List ids, titles and sources, and play nothing
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    mode: Mode,
+    /// Seed of the cases that draw random numbers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the results to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    mode: &'static str,
+    seed: u64,
+    results: Vec<Outcome>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    if arguments.list {
+        print!("{}", list());
+        return Ok(true);
+    }
+    let name = arguments.name.as_deref().unwrap_or_default();
+    let cases = select(name);
+    ensure!(!cases.is_empty(), "no case and no group is called '{name}'; --list shows them");
+    if let Some(path) = &arguments.json {
+        check_writable(path)?;
+    }
+    let form = arguments.mode.form()?;
+    // CAST: hundreds.
+    let bar = ProgressBar::new(cases.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    let results = play(&cases, &form, arguments.seed, &|outcome| {
+        bar.inc(1);
+        bar.set_message(outcome.id);
+    });
+    bar.finish_and_clear();
+    let count = |status| results.iter().filter(|outcome| outcome.status == status).count();
+    let (passed, failed, skipped) = (count(Status::Pass), count(Status::Fail), count(Status::Skip));
+    for outcome in &results {
+        let mark = match outcome.status {
+            Status::Pass => "pass",
+            Status::Fail => "FAIL",
+            Status::Skip => "skip",
+        };
+        let title = cases.iter().find(|case| case.id == outcome.id).map_or("", |case| case.title);
+        println!("{mark}  {:6} {title} ({} ms)", outcome.id, outcome.ms);
+        if outcome.status != Status::Pass {
+            println!("      {}", outcome.reason);
+        }
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped, {} mode", form.mode());
+    if let Some(path) = &arguments.json {
+        write_json(path, &Report { schema: 1, mode: form.mode(), seed: arguments.seed, results })?;
+    }
+    Ok(failed == 0)
+}

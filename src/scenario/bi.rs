@@ -1,0 +1,5 @@
+//! BI: bad input.
+
+use super::Scenario;
+
+pub(super) const CASES: &[Scenario] = &[];

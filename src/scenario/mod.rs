@@ -1,0 +1,72 @@
+//! Conformance cases: what the documents say of a WDDM driver, played against Fencepost.
+//!
+//! Each case has an id, the document it comes from, and a function that plays it on a [`Stage`]. A case passes when its own
+//! checks hold *and* the model found no broken rule and nothing left behind at shutdown.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `stage.rs` | [`Stage`], [`Setup`], [`Scene`]: a machine per case, and the audit at its end |
+//! | `raw.rs` | [`Raw`]: `D3DKMT*` without the user-mode driver, for what it would never do |
+//! | `run.rs` | selection, running, the JSON file |
+//! | one file per group | the cases |
+
+mod bi;
+mod db;
+mod lb;
+mod mr;
+mod nf;
+mod raw;
+mod run;
+mod st;
+mod stage;
+mod ws;
+mod xa;
+
+pub use raw::{Denied, NativeFence, Raw};
+pub use run::{Outcome, Status, list, run, select};
+pub use stage::{Scene, Setup, Stage, refused, same};
+
+/// What playing a case returns. An error's text is the reason of the failure.
+pub type Played = anyhow::Result<()>;
+
+/// A case.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Its id, `NF-01`.
+    pub id: &'static str,
+    /// What happens, in a few words.
+    pub title: &'static str,
+    /// The document and section that says so.
+    pub source: &'static str,
+    /// Plays it.
+    pub play: fn(&Stage) -> Played,
+}
+
+impl Scenario {
+    /// The letters before the dash.
+    pub fn group(&self) -> &'static str {
+        self.id.split('-').next().unwrap_or(self.id)
+    }
+}
+
+/// Every case, by group.
+pub fn all() -> impl Iterator<Item = &'static Scenario> {
+    [nf::CASES, ws::CASES, mr::CASES, lb::CASES, db::CASES, xa::CASES, bi::CASES, st::CASES].into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn ids_are_unique_and_well_formed() {
+        let mut seen = BTreeSet::new();
+        for case in super::all() {
+            assert!(seen.insert(case.id), "{} is there twice", case.id);
+            let (group, number) = case.id.split_once('-').expect("a dash");
+            assert!(group.len() == 2 && group.bytes().all(|b| b.is_ascii_uppercase()), "{}", case.id);
+            assert!(number.len() == 2 && number.bytes().all(|b| b.is_ascii_digit()), "{}", case.id);
+            assert!(!case.title.is_empty() && !case.source.is_empty(), "{}", case.id);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! ST: start and negotiation.
+
+use super::Scenario;
+
+pub(super) const CASES: &[Scenario] = &[];

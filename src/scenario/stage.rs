@@ -1,0 +1,262 @@
+//! A machine per case, and the audit at its end.
+
+use super::Played;
+use crate::client::Refused;
+use crate::world::{Form, User, World};
+use anyhow::{Context, Result, bail, ensure};
+use dxgkrnl_model::adapter::{Adapter, AdapterConfig};
+use dxgkrnl_model::personality::{MS, Personality, SECOND};
+use dxgkrnl_model::thunks::Thunks;
+use nt_model::registry::RegistryValue;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use wddm_abi::{DXGK_FEATURE_ID, NTSTATUS};
+
+/// Long enough for anything that must happen on the slowest machine; nothing waits that long when all is well.
+pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+
+/// What cases are played on.
+pub struct Stage {
+    form: Form,
+    seed: u64,
+}
+
+impl Stage {
+    /// A stage for a form of the driver. `seed` feeds the cases that draw random numbers.
+    pub fn new(form: Form, seed: u64) -> Self {
+        Self { form, seed }
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Boots a machine as `setup` says, plays, shuts down, and audits: no broken rule, nothing left behind, no engine whose
+    /// reset the case did not announce.
+    ///
+    /// # Errors
+    /// What `body` returns, or what the audit found.
+    pub fn play(&self, setup: Setup, body: impl FnOnce(&Scene) -> Played) -> Played {
+        let scene = Scene::open(&self.form, &setup)?;
+        let played = body(&scene);
+        scene.close(&setup, played)
+    }
+
+    /// Boots a machine whose adapter must not start, and returns why it did not. Nothing may be left behind.
+    ///
+    /// # Errors
+    /// When it starts, or breaks a rule that is not expected.
+    pub fn refuses_to_start(&self, setup: Setup) -> Result<String> {
+        let world = World::boot(&self.form, setup.personality.clone())?;
+        let started = world.adapter(setup.configuration());
+        let why = match started {
+            Ok(_) => Err(anyhow::anyhow!("the adapter started")),
+            Err(error) => Ok(format!("{error:#}")),
+        };
+        world.os.shut_down();
+        audit(&world, &setup)?;
+        why
+    }
+}
+
+/// How the machine of a case differs from the usual.
+#[derive(Clone)]
+pub struct Setup {
+    /// Which Windows.
+    pub personality: Personality,
+    /// The device, and settings of the driver.
+    pub adapter: AdapterConfig,
+    /// How many such adapters.
+    pub adapters: usize,
+    /// Rules that the case breaks on purpose; each must be broken.
+    pub breaks: Vec<&'static str>,
+    /// Resets that the case causes; exactly so many must happen.
+    pub resets: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            personality: Personality::collecting(),
+            adapter: AdapterConfig::default(),
+            adapters: 1,
+            breaks: Vec::new(),
+            resets: 0,
+        }
+    }
+}
+
+impl Setup {
+    /// With a value under the driver's registry key (`docs/settings.md`).
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: u32) -> Self {
+        self.adapter.registry.insert(name.to_owned(), RegistryValue::dword(value));
+        self
+    }
+
+    /// With `feature` not supported by the OS.
+    #[must_use]
+    pub fn without(mut self, feature: DXGK_FEATURE_ID) -> Self {
+        self.personality = self.personality.with_feature(feature, false);
+        self
+    }
+
+    /// With timeouts of a tenth, so that a hang costs the suite little.
+    #[must_use]
+    pub fn quick_tdr(mut self) -> Self {
+        self.personality.tdr.delay = 200 * MS;
+        self.personality.tdr.ddi_delay = 2 * SECOND;
+        self
+    }
+
+    /// With so many adapters.
+    #[must_use]
+    pub fn adapters(mut self, count: usize) -> Self {
+        self.adapters = count;
+        self
+    }
+
+    /// The case causes so many resets.
+    #[must_use]
+    pub fn resets(mut self, count: u64) -> Self {
+        self.resets = count;
+        self
+    }
+
+    /// The case makes the model find these rules broken.
+    #[must_use]
+    pub fn breaks(mut self, rules: &[&'static str]) -> Self {
+        self.breaks.extend_from_slice(rules);
+        self
+    }
+
+    /// With the personality changed.
+    #[must_use]
+    pub fn windows(mut self, change: impl FnOnce(&mut Personality)) -> Self {
+        change(&mut self.personality);
+        self
+    }
+
+    fn configuration(&self) -> AdapterConfig {
+        self.adapter.clone()
+    }
+}
+
+/// A machine with started adapters.
+pub struct Scene {
+    /// The machine.
+    pub world: World,
+    /// The adapters, in order.
+    pub adapters: Vec<Arc<Adapter>>,
+    /// gdi32.
+    pub thunks: Thunks,
+}
+
+impl Scene {
+    fn open(form: &Form, setup: &Setup) -> Result<Self> {
+        let world = World::boot(form, setup.personality.clone())?;
+        let mut adapters = Vec::new();
+        for _ in 0..setup.adapters {
+            adapters.push(world.adapter(setup.configuration())?);
+        }
+        Ok(Self { world, adapters, thunks: Thunks::new() })
+    }
+
+    fn close(self, setup: &Setup, played: Played) -> Played {
+        let resets = self.world.os.report().counts.resets;
+        drop(self.adapters);
+        self.world.os.shut_down();
+        let audited = audit(&self.world, setup);
+        match (played, audited) {
+            (Err(first), Err(second)) => Err(first.context(format!("and {second:#}"))),
+            (Err(only), Ok(())) | (Ok(()), Err(only)) => Err(only),
+            (Ok(()), Ok(())) => same("resets", resets, setup.resets),
+        }
+    }
+
+    /// The first adapter.
+    pub fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapters[0]
+    }
+
+    /// A process with the user-mode driver in it.
+    ///
+    /// # Errors
+    /// When the library does not load.
+    pub fn process(&self, name: &str) -> Result<User> {
+        self.world.process(name)
+    }
+
+    /// How often the first adapter's driver was called at `ddi`.
+    pub fn calls(&self, ddi: &str) -> u64 {
+        self.adapter().ddi_calls().get(ddi).copied().unwrap_or(0)
+    }
+
+    /// How often the first adapter's driver called `callback`.
+    pub fn callbacks(&self, callback: &str) -> u64 {
+        self.adapter().callback_calls().get(callback).copied().unwrap_or(0)
+    }
+
+    /// The calls at those of `names` that the first adapter's driver has had, in their order.
+    pub fn journal(&self, names: &[&str]) -> Vec<&'static str> {
+        self.adapter().ddi_journal().into_iter().filter(|name| names.contains(name)).collect()
+    }
+
+    /// Interrupts that the first adapter has raised.
+    pub fn interrupts(&self) -> u64 {
+        self.world.os.report().adapters.first().map_or(0, |adapter| adapter.interrupts)
+    }
+
+    /// Waits until `ready`, looking every millisecond.
+    ///
+    /// # Errors
+    /// When it does not become so in time; `what` names it.
+    pub fn until(&self, what: &str, mut ready: impl FnMut() -> Result<bool>) -> Played {
+        let end = Instant::now() + PATIENCE.unwrap_or_default();
+        while !ready()? {
+            if Instant::now() > end {
+                bail!("{what} did not happen");
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+/// What the model has to say at the end.
+fn audit(world: &World, setup: &Setup) -> Played {
+    let broken: Vec<_> = world.os.report().broken().map(|rule| rule.rule.name).collect();
+    let unexpected = broken.iter().any(|rule| !setup.breaks.contains(rule));
+    if unexpected {
+        let violations = world.os.kernel().rules.violations();
+        let first = violations.iter().find(|v| !setup.breaks.contains(&v.rule.name));
+        bail!("{} broken: {}", broken.join(", "), first.map(ToString::to_string).unwrap_or_default());
+    }
+    for rule in &setup.breaks {
+        ensure!(broken.contains(rule), "{rule} was not found broken");
+    }
+    Ok(())
+}
+
+/// `got` must be `want`.
+///
+/// # Errors
+/// With both, when it is not.
+pub fn same<T: PartialEq + Debug>(what: &str, got: T, want: T) -> Played {
+    ensure!(got == want, "{what}: {got:?}, not {want:?}");
+    Ok(())
+}
+
+/// A call of the user-mode driver must be refused with `status`.
+///
+/// # Errors
+/// When it is not refused, or otherwise.
+pub fn refused<T>(what: &str, result: Result<T, Refused>, status: NTSTATUS) -> Played {
+    match result {
+        Ok(_) => bail!("{what}: succeeded, instead of {status:?}"),
+        Err(error) if error.status == status => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("{what}: not {status:?}")),
+    }
+}
