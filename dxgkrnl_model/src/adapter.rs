@@ -439,7 +439,8 @@ impl Adapter {
     }
 
     pub(crate) fn note_event(&self, text: String) {
-        self.shared.counters.event(format!("adapter {:#x}: {text}", self.luid_number()));
+        let now = self.kernel().query_performance_counter();
+        self.shared.counters.event(now, format!("adapter {:#x}: {text}", self.luid_number()));
     }
 
     /// What it did so far.

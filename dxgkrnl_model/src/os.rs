@@ -13,7 +13,7 @@ use crate::adapter::{Adapter, AdapterConfig, StartError};
 use crate::driver::{self, Driver, DriverError, LoadedDriver};
 use crate::personality::{Clock, Personality};
 use crate::process::{Process, ProcessInner};
-use crate::report::{Counters, Report};
+use crate::report::{Counters, HotWindow, Report};
 use crate::sync::{Lock, Rank};
 use crate::transcript::{self, BadTranscript, START_26100, Step};
 
@@ -235,6 +235,23 @@ impl Os {
         self.shared.adapters.lock().retain(|other| !Arc::ptr_eq(other, adapter));
     }
 
+    /// Tells an adapter's driver the device's power state: D0, or D3. The caller has no work outstanding.
+    pub fn set_adapter_power(&self, adapter: &Arc<Adapter>, on: bool) {
+        let _inside = self.kernel().enter();
+        if adapter.is_started() {
+            crate::power::Power::set_device_state(adapter, on);
+        }
+    }
+
+    /// Replaces the native fence log buffers of every queue of an adapter, as Dxgkrnl may at any time.
+    pub fn recreate_fence_logs(&self, adapter: &Arc<Adapter>) {
+        let _inside = self.kernel().enter();
+        for queue in adapter.scheduler.queues().iter().filter(|queue| queue.is_user_mode()) {
+            // A driver that refuses has broken DXG-LOG-SET.
+            let _ = queue.log().recreate(queue);
+        }
+    }
+
     /// The adapters.
     pub fn adapters(&self) -> Vec<Arc<Adapter>> {
         self.shared.adapters()
@@ -249,6 +266,11 @@ impl Os {
     /// Rules, counters and records so far.
     pub fn report(&self) -> Report {
         Report::of(&self.shared)
+    }
+
+    /// Counts the thunk calls that are made until the guard is dropped apart, in [`Counts::hot_thunks`](crate::report::Counts).
+    pub fn hot_window(&self) -> HotWindow {
+        HotWindow::open(&self.shared)
     }
 
     /// Runs `f` as a thread of the machine, in the system process.

@@ -16,6 +16,8 @@ use crate::sync::{Lock, Rank};
 pub struct LogRecord {
     /// LUID of the adapter.
     pub adapter: u64,
+    /// Identifier of the process that the queue belongs to.
+    pub process: u64,
     /// User mode's handle of the queue.
     pub queue: u32,
     /// Its node.
@@ -67,6 +69,15 @@ pub struct Calibration {
     pub cpu: u64,
 }
 
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Performance counter.
+    pub cpu: u64,
+    /// What.
+    pub text: String,
+}
+
 /// How often something happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -95,7 +106,7 @@ struct Tables {
     hot: BTreeMap<&'static str, u64>,
     log: Vec<LogRecord>,
     calibrations: Vec<Calibration>,
-    events: Vec<String>,
+    events: Vec<Event>,
 }
 
 /// Counters of one machine.
@@ -164,8 +175,8 @@ impl Counters {
         self.tables.lock().calibrations.push(calibration);
     }
 
-    pub(crate) fn event(&self, text: String) {
-        self.tables.lock().events.push(text);
+    pub(crate) fn event(&self, cpu: u64, text: String) {
+        self.tables.lock().events.push(Event { cpu, text });
     }
 
     /// Begins or ends a window in which thunk calls are counted separately.
@@ -241,7 +252,7 @@ pub struct Report {
     /// Clock pairs.
     pub calibrations: Vec<Calibration>,
     /// Resets and other events, in order.
-    pub events: Vec<String>,
+    pub events: Vec<Event>,
 }
 
 impl Report {
@@ -315,7 +326,7 @@ impl fmt::Display for Report {
             writeln!(f, "  {name}: {count}")?;
         }
         for event in &self.events {
-            writeln!(f, "{event}")?;
+            writeln!(f, "{}", event.text)?;
         }
         Ok(())
     }
