@@ -6,8 +6,8 @@
 //! Source: article native-gpu-fence-objects, native fence log buffer design.
 //!
 //! Chosen: entries are read when a native fence interrupt is worked off, when a queue is destroyed, and when the report is
-//! asked for. Buffers are recreated when they were overrun, with room for as many entries as before (the article has the
-//! size grow).
+//! asked for. Buffers are recreated when somebody asks ([`crate::os::Os::recreate_fence_logs`]), with room for as many
+//! entries as before (the article has the size grow).
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ impl FenceLog {
         Ok(())
     }
 
-    /// Replaces both buffers, as Dxgkrnl may at any time; what the old ones held is read first.
+    /// Replaces both buffers, as the article lets Dxgkrnl do at any time; what the old ones held is read first.
     ///
     /// IRQL: PASSIVE_LEVEL.
     ///
@@ -254,6 +254,7 @@ fn judge_entry(adapter: &Adapter, buffer: &Buffer, entry: &DXGK_NATIVE_FENCE_LOG
 fn record(queue: &HwQueue, buffer: &Buffer, entry: &DXGK_NATIVE_FENCE_LOG_ENTRY) -> LogRecord {
     LogRecord {
         adapter: queue.adapter().luid_number(),
+        process: queue.context().device().process().process().map_or(0, |process| process.nt().id()),
         queue: queue.user_handle(),
         node: queue.context().node(),
         fence: entry.hNativeFence,

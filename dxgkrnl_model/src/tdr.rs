@@ -31,6 +31,7 @@ use crate::device::DeviceState;
 use crate::fence::native::FenceOnAdapter;
 use crate::hw_queue::{HwContext, HwQueue, Suspend};
 use crate::rules::fence::NF_LOST;
+use crate::rules::queue::SUSPEND_ACK;
 use crate::rules::tdr::TDR_INVALIDATE;
 use crate::sync::{Lock, Rank};
 
@@ -231,9 +232,22 @@ pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>)
     context.changed.wait_for(kernel, Some(deadline), || {
         (!context.is_suspending() || !adapter.is_working()).then_some(())
     });
+    if adapter.is_working() {
+        let acknowledged = !context.is_suspending();
+        // An engine that hangs may owe it; one that has nothing to do may not.
+        adapter.rules().check(&SUSPEND_ACK, acknowledged || !is_idle(adapter, context.node()), || {
+            format!("node {} has nothing to do and did not acknowledge a suspension", context.node())
+        });
+    }
     if context.is_suspending() && adapter.is_working() && adapter.personality().tdr.enabled {
         recover_engine(adapter, context.node(), Some(context));
     }
+}
+
+/// Whether every queue of a node is done with what was queued.
+fn is_idle(adapter: &Adapter, node: u32) -> bool {
+    let queues = adapter.scheduler.queues();
+    queues.iter().filter(|queue| queue.context().node() == node).all(|queue| queue.progress().value() >= queue.last_queued())
 }
 
 /// The driver or a fault asks for a reset of the engine.

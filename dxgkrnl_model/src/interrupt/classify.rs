@@ -21,6 +21,7 @@ use crate::handle;
 use crate::hw_queue::{HwContext, HwQueue};
 use crate::personality::HandleReading;
 use crate::rules::interrupt as rule;
+use crate::rules::tdr::TDR_LATE;
 use crate::vidsch::Node;
 use crate::vidsch::packet::Packet;
 
@@ -117,6 +118,13 @@ fn after_reset(adapter: &Adapter, node: &Node) -> Option<()> {
 }
 
 fn bad_fence(adapter: &Adapter, node: &Node, what: &str, fence: u32) {
+    if node.packet.was_lost(fence) == Some(true) {
+        adapter.rules().check(&TDR_LATE, false, || {
+            let text = format!("node {}: {what} {fence:#x}, which a reset has ended", node.ordinal);
+            Details::new(text).params([fence.into(), 0, 0])
+        });
+        return;
+    }
     let (completed, submitted, outstanding) = node.packet.ids();
     adapter.rules().check(&rule::INT_FENCE, false, || {
         let text = format!(
@@ -138,6 +146,9 @@ fn completed(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
         return None;
     };
     adapter.rules().count(&rule::INT_FENCE);
+    if node.packet.was_lost(part.SubmissionFenceId).is_some() {
+        adapter.rules().count(&TDR_LATE);
+    }
     Some((node.ordinal as usize, Notice::Completed(packets)))
 }
 

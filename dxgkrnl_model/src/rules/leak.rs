@@ -1,4 +1,5 @@
-//! Rules of what must be gone when an object or the adapter is.
+//! Rules of what must be gone when an object or the adapter is. Threads, pool and the like are nt_model's: NT-THREAD-LEAKED
+//! and the rules beside it are evaluated when the driver is unloaded.
 
 use nt_model::rules;
 
@@ -26,12 +27,5 @@ rules! {
         source: "DDI page DxgkCbQueryServices; INTERFACE contract (InterfaceReference, InterfaceDereference)",
         bugcheck: none,
         fix: "call InterfaceDereference as often as InterfaceReference",
-    }
-    /// Threads.
-    LEAK_THREAD = "DXG-LEAK-THREAD" {
-        title: "no thread of the driver runs when DxgkDdiRemoveDevice has returned",
-        source: "DDI page DxgkDdiRemoveDevice; B133",
-        bugcheck: none,
-        fix: "signal the threads and wait for them in DxgkDdiStopDevice",
     }
 }

@@ -15,7 +15,7 @@ rules! {
     }
     /// Acknowledging.
     SUSPEND_ACK = "DXG-SUSPEND-ACK" {
-        title: "a suspension that DxgkDdiSuspendContext left pending is acknowledged, also for a queue that waits for a fence",
+        title: "a suspension that DxgkDdiSuspendContext left pending is acknowledged within TdrDelay by an engine that has nothing to do",
         source: "DDI page DxgkDdiSuspendContext; article user-mode-work-submission, hardware context suspension",
         bugcheck: none,
         fix: "take the context off the run list and raise SUSPEND_CONTEXT_COMPLETED",

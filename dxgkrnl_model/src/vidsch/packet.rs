@@ -25,6 +25,8 @@ use crate::sync::{Lock, Rank, Signal};
 
 /// Buffers that are with the driver at a time.
 const LIMIT: usize = 2;
+/// Ids that a reset has ended and that are remembered.
+const REMEMBERED: usize = 64;
 /// The first id: not a small number, so that a driver that counts by itself is seen.
 const FIRST_ID: u32 = 0x100;
 
@@ -113,6 +115,8 @@ struct State {
     preempting: Option<u32>,
     /// Nothing is submitted, interrupts are ignored: the engine is being reset.
     frozen: bool,
+    /// The last ids that resets have ended.
+    lost: VecDeque<u32>,
 }
 
 /// A packet node.
@@ -132,6 +136,7 @@ impl PacketNode {
             flights: VecDeque::new(),
             preempting: None,
             frozen: false,
+            lost: VecDeque::new(),
         };
         Self { ordinal, state: Lock::new(Rank::Node, state), changed: Signal::new() }
     }
@@ -151,6 +156,12 @@ impl PacketNode {
     pub(crate) fn ids(&self) -> (u32, u32, Vec<u32>) {
         let state = self.state.lock();
         (state.last_completed, state.last_submitted, state.flights.iter().map(|packet| packet.id).collect())
+    }
+
+    /// Whether a reset has ended this id. `None`: there was no reset.
+    pub(crate) fn was_lost(&self, id: u32) -> Option<bool> {
+        let state = self.state.lock();
+        (!state.lost.is_empty()).then(|| state.lost.contains(&id))
     }
 
     /// Whether a buffer of the context is with the driver.
@@ -302,6 +313,9 @@ impl PacketNode {
             Some(id) => state.flights.iter().position(|packet| packet.id == id).map_or(0, |at| at + 1),
         };
         let lost: Vec<_> = state.flights.drain(..lost).collect();
+        state.lost.extend(lost.iter().map(|packet| packet.id));
+        let surplus = state.lost.len().saturating_sub(REMEMBERED);
+        state.lost.drain(..surplus);
         if let Some(id) = aborted {
             state.last_completed = id;
         } else {

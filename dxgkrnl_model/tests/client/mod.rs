@@ -15,6 +15,7 @@ use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_NATIVEFENCE_TYPE,
     D3DDDI_SYNCHRONIZATIONOBJECT_TYPE, D3DKMT_ADAPTERINFO, D3DKMT_CREATEALLOCATION, D3DKMT_CREATEDEVICE,
     D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2,
+    D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE,
     D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYDEVICE, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_ENUMADAPTERS2,
     D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_EVICT, D3DKMT_LOCK2, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
     D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, NTSTATUS,
@@ -151,14 +152,19 @@ impl Device<'_> {
         if ended == 0 { Ok(()) } else { Err(STATUS_TIMEOUT) }
     }
 
-    /// Waits in the graphics kernel, which a lost device ends.
-    pub fn wait_here(&self, fence: u32, value: u64) -> Result<(), NTSTATUS> {
-        let mut record = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU::zeroed();
-        record.hDevice = self.handle;
-        record.ObjectCount = 1;
-        record.ObjectHandleArray = &raw const fence;
-        record.FenceValueArray = &raw const value;
-        checked(thunk!(self.client, const D3DKMTWaitForSynchronizationObjectFromCpu(record)))
+    /// Waits until the device is lost.
+    pub fn lost(&self) -> Result<(), NTSTATUS> {
+        let mut record = D3DKMT_GETDEVICESTATE::zeroed();
+        for _ in 0..1000 {
+            record.hDevice = self.handle;
+            record.StateType = D3DKMT_DEVICESTATE_TYPE::D3DKMT_DEVICESTATE_EXECUTION;
+            checked(thunk!(self.client, D3DKMTGetDeviceState(record)))?;
+            if record.ExecutionState() != D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE {
+                return Ok(());
+            }
+            self.client.pass(10);
+        }
+        Err(STATUS_TIMEOUT)
     }
 
     /// Signals a fence from the CPU.

@@ -35,8 +35,12 @@ pub enum Stage {
     Preemption,
     /// A process that is killed while its queue waits for a fence.
     Kill,
+    /// A process that is killed while its queue has nothing to do.
+    KillIdle,
     /// A pause in which the GPU may sleep.
     Sleep,
+    /// A hang that takes the adapter, with a thread in the driver.
+    AdapterHang,
 }
 
 /// How a tour ended.
@@ -54,7 +58,7 @@ pub struct Ended {
 }
 
 impl Stage {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Start,
         Self::Packets,
         Self::KernelQueue,
@@ -64,7 +68,9 @@ impl Stage {
         Self::PacketHang,
         Self::Preemption,
         Self::Kill,
+        Self::KillIdle,
         Self::Sleep,
+        Self::AdapterHang,
     ];
 }
 
@@ -107,7 +113,7 @@ pub fn run(options: Options, stage: Stage, personality: Personality) -> Ended {
     Ended { broken, violations: os.kernel().rules.violations(), reached, stopped, errors, toy, report }
 }
 
-fn visit(os: &Os, _adapter: &Arc<Adapter>, stage: Stage) -> Result<(), NTSTATUS> {
+fn visit(os: &Os, adapter: &Arc<Adapter>, stage: Stage) -> Result<(), NTSTATUS> {
     if stage == Stage::Start {
         return Ok(());
     }
@@ -116,7 +122,12 @@ fn visit(os: &Os, _adapter: &Arc<Adapter>, stage: Stage) -> Result<(), NTSTATUS>
         let client = Client::new(os, &process)?;
         go(&client, stage)
     };
-    process.end(if stage == Stage::Kill { End::Terminated } else { End::Normal });
+    let killed = result.is_err() || matches!(stage, Stage::Kill | Stage::KillIdle);
+    process.end(if killed { End::Terminated } else { End::Normal });
+    if stage == Stage::Sleep {
+        os.set_adapter_power(adapter, false);
+        os.set_adapter_power(adapter, true);
+    }
     result
 }
 
@@ -133,9 +144,11 @@ fn go(client: &Client<'_>, stage: Stage) -> Result<(), NTSTATUS> {
         Stage::PacketHang => packet_hang(&device),
         Stage::Preemption => preemption(&device),
         Stage::Kill => kill(&device),
+        Stage::KillIdle => kill_idle(&device),
         Stage::Sleep => sleep(&device),
+        Stage::AdapterHang => adapter_hang(&device),
     }?;
-    if stage == Stage::Kill { Ok(()) } else { device.destroy() }
+    if matches!(stage, Stage::Kill | Stage::KillIdle) { Ok(()) } else { device.destroy() }
 }
 
 /// What the GPU was to leave in memory.
@@ -184,6 +197,9 @@ fn user_queue(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.signal(theirs.handle, 5)?;
     device.wait(ours.handle, 9)?;
     device.wait(queue.progress, value)?;
+    for adapter in device.client.os.adapters() {
+        device.client.os.recreate_fence_logs(&adapter);
+    }
     // Another queue, for which a doorbell may have to be taken away.
     let second = device.queue(true)?;
     let mut other = device.ring(second)?;
@@ -209,7 +225,7 @@ fn faults(device: &Device<'_>) -> Result<(), NTSTATUS> {
     let queue = device.queue(false)?;
     device.submit_to_queue(queue, commands.gpu, 24, 1)?;
     // The device is lost, which ends the wait.
-    let _ = device.wait_here(queue.progress, 1);
+    device.lost()?;
     let packet = client.device()?;
     let commands = packet.memory(4096, 0)?;
     commands.write(0, &[opcode::WRITE, 0x10_0000_0000, 1]);
@@ -217,7 +233,7 @@ fn faults(device: &Device<'_>) -> Result<(), NTSTATUS> {
     let fence = packet.monitored_fence()?;
     packet.submit(context, commands.gpu, 24)?;
     packet.signal_behind(context, fence.handle, 1)?;
-    let _ = packet.wait_here(fence.handle, 1);
+    packet.lost()?;
     packet.destroy()
 }
 
@@ -234,7 +250,7 @@ fn queue_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.wait(queue.progress, value)?;
     // One that hangs is not.
     let value = device.ring_up(&mut ring, commands, 256, &[opcode::HANG])?;
-    let _ = device.wait_here(queue.progress, value);
+    device.lost()?;
     // The node works again.
     let other = device.client.device()?;
     let result = kernel_queue(&other);
@@ -249,10 +265,35 @@ fn packet_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
     let fence = device.monitored_fence()?;
     device.submit(context, commands.gpu, 8)?;
     device.signal_behind(context, fence.handle, 1)?;
-    let _ = device.wait_here(fence.handle, 1);
+    device.lost()?;
+    // Something may still come.
+    device.client.pass(10);
     let other = device.client.device()?;
     let result = packets(&other);
     other.destroy()?;
+    result
+}
+
+fn adapter_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    commands.write(0, &[opcode::HANG]);
+    let context = device.context()?;
+    let fence = device.monitored_fence()?;
+    device.submit(context, commands.gpu, 8)?;
+    device.signal_behind(context, fence.handle, 1)?;
+    expect(device.client.escape(9).unwrap_or(!9).into(), (!9_u32).into())?;
+    device.lost()?;
+    let mut result = Ok(());
+    // Six times, should it hang again.
+    for _ in 0..6 {
+        result = device.client.device().and_then(|other| {
+            let result = packets(&other);
+            other.destroy().and(result)
+        });
+        if result.is_ok() {
+            break;
+        }
+    }
     result
 }
 
@@ -275,6 +316,14 @@ fn kill(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.ring_up(&mut ring, commands, 0, &[opcode::WAIT, fence.gpu, 1, fence.handle.into()])?;
     device.client.pass(3);
     Ok(())
+}
+
+fn kill_idle(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    let queue = device.queue(true)?;
+    let mut ring = device.ring(queue)?;
+    let value = device.ring_up(&mut ring, commands, 0, &[opcode::WRITE, commands.gpu + 256, 1])?;
+    device.wait(queue.progress, value)
 }
 
 fn sleep(device: &Device<'_>) -> Result<(), NTSTATUS> {

@@ -61,6 +61,9 @@ win_extern! {
         if user && toy.is("object-handle") {
             return STATUS_SUCCESS;
         }
+        if user {
+            disturb(&toy);
+        }
         let handle = toy.own();
         toy.state().devices.insert(handle, number(arguments.hKmdProcess));
         arguments.hDevice = raw(handle);
@@ -237,12 +240,37 @@ win_extern! {
         if toy.is("escape-status") {
             return STATUS_NOT_SUPPORTED;
         }
+        if toy.is("tdr-ddi-delay") {
+            nt_model::Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(-20_000_000)));
+        }
         if arguments.PrivateDriverDataSize < 4 {
             return STATUS_INVALID_PARAMETER;
         }
         let word = argument(arguments.pPrivateDriverData.cast::<u32>());
         *word = !*word;
         STATUS_SUCCESS
+    }
+}
+
+/// What some mutants do while a device is created.
+fn disturb(toy: &std::sync::Arc<Toy>) {
+    let machine = |f: &dyn Fn(&nt_model::Machine)| {
+        nt_model::Machine::with_current(|machine| {
+            if let Some(machine) = machine {
+                f(machine);
+            }
+        });
+    };
+    match toy.options.mutant {
+        "ddi-time" => machine(&|machine| drop(machine.delay_execution(-3_000_000))),
+        "int-level" => super::interrupt::notify_alone(toy, 1),
+        "int-reentrant" => machine(&|machine| {
+            let other = toy.clone();
+            let thread = machine.spawn_system_thread("toy", move || super::interrupt::notify_alone(&other, 30));
+            super::interrupt::notify_alone(toy, 30);
+            machine.wait_for_object(thread.header(), None);
+        }),
+        _ => (),
     }
 }
 

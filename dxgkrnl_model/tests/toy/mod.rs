@@ -3,7 +3,10 @@
 //! Node 0 is scheduled in hardware and takes work from doorbells and from the OS; node 1 is a copy node that takes packets;
 //! a GPU address has three levels of nine bits. [`Toy::is`] asks for the one thing that this instance does wrong.
 
+mod caps;
+mod commands;
 pub mod gpu;
+mod interrupt;
 pub mod memory;
 mod queue;
 mod reset;
@@ -42,6 +45,17 @@ pub struct Options {
     pub notify: bool,
     /// Two page table levels instead of three.
     pub two_levels: bool,
+    /// Engines can be reset one by one.
+    pub engine_reset: bool,
+}
+
+/// Something that the GPU does some milliseconds later.
+#[derive(Clone, Copy, Debug)]
+pub enum Late {
+    /// Reports a packet.
+    Completed(u32),
+    /// Stores to a GPU address.
+    Store(Root, u64),
 }
 
 impl Default for Options {
@@ -56,6 +70,7 @@ impl Default for Options {
             doorbells: 4,
             notify: false,
             two_levels: false,
+            engine_reset: true,
         }
     }
 }
@@ -137,7 +152,8 @@ pub struct Packet {
 /// What an interrupt will say.
 #[derive(Clone, Debug)]
 pub enum Notice {
-    Completed(u32),
+    /// The fence, and whether it is a paging packet.
+    Completed(u32, bool),
     Preempted(u32, u32),
     Faulted(u32),
     PageFaulted(u32, u64),
@@ -167,9 +183,9 @@ pub struct State {
     pub notices: VecDeque<Notice>,
     pub stamp: u64,
     pub wanted_idle: bool,
-    pub created: u64,
     /// Milliseconds that a long packet has run.
     pub worked: u64,
+    pub late: Vec<(u32, Late)>,
 }
 
 pub struct Toy {
@@ -355,6 +371,12 @@ fn entry(start: &NativeStart, options: Options) -> NTSTATUS {
         table.Version = 0x9999;
     }
     let status = start.initialize(&table);
+    if options.mutant == "init-unload" {
+        let at = start.driver_object().expose_provenance() + core::mem::offset_of!(nt_model::records_io::DriverObject, driver_unload);
+        let pointer: *mut usize = core::ptr::with_exposed_provenance_mut(at);
+        // SAFETY: a member of the driver object.
+        unsafe { pointer.write(0x1234) };
+    }
     if options.mutant == "entry-hides-failure" { STATUS_SUCCESS } else { status }
 }
 

@@ -14,7 +14,7 @@ use wddm_abi::{
 };
 
 use super::start::contiguous;
-use super::{Context, Doorbell, Fence, Log, Queue, Toy, UNKNOWN, Work, argument, array, callback, input, number, owner, raw};
+use super::{Context, Doorbell, Fence, Late, Log, Queue, Toy, UNKNOWN, Work, argument, array, callback, input, number, owner, raw};
 
 pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiCreateHwContext = Some(create_hw_context);
@@ -172,6 +172,10 @@ win_extern! {
         let Some(toy) = owner(fence) else { return UNKNOWN };
         let mut state = toy.state();
         if let Some(gone) = state.fences.remove(&number(fence)) {
+            if toy.is("nf-write-after") {
+                let root = state.contexts.values().find(|context| context.node == 1).and_then(|context| context.root);
+                state.late.extend(root.map(|root| (5, Late::Store(root, gone.system.0))));
+            }
             // What is pending for it is not reported any more.
             for notice in &mut state.notices {
                 if let super::Notice::Native(handles, _) = notice {

@@ -10,7 +10,7 @@ use wddm_abi::{
     win_extern,
 };
 
-use super::{Notice, UNKNOWN, argument, callback, input, owner, raw};
+use super::{Late, Notice, UNKNOWN, argument, callback, input, owner, raw};
 
 pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiPreemptCommand = Some(preempt);
@@ -83,7 +83,10 @@ win_extern! {
         let aborted = state.packets.front().map_or(state.completed, |packet| packet.fence);
         state.packets.clear();
         state.completed = aborted;
-        state.notices.retain(|notice| !matches!(notice, Notice::Completed(_) | Notice::Preempted(..)));
+        state.notices.retain(|notice| !matches!(notice, Notice::Completed(..) | Notice::Preempted(..)));
+        if toy.is("tdr-late") {
+            state.late.push((5, Late::Completed(aborted)));
+        }
         argument(arguments).LastAbortedFenceId = if toy.is("tdr-aborted") { aborted + 0x1000 } else { aborted };
         STATUS_SUCCESS
     }
@@ -130,13 +133,11 @@ win_extern! {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         toy.count("reset adapter");
         let mut state = toy.state();
-        state.packet_hung = false;
+        state.packet_hung = toy.is("tdr-limit");
         state.node_hung = false;
         state.preempt = None;
-        if !toy.is("tdr-late") {
-            state.packets.clear();
-            state.notices.clear();
-        }
+        state.packets.clear();
+        state.notices.clear();
         for queue in state.queues.values_mut() {
             queue.current = None;
             queue.work.clear();

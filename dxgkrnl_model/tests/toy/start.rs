@@ -34,8 +34,8 @@ pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiStopDevice = Some(stop_device);
     table.DxgkDdiRemoveDevice = Some(remove_device);
     table.DxgkDdiUnload = Some(unload);
-    table.DxgkDdiInterruptRoutine = Some(super::gpu::interrupt_routine);
-    table.DxgkDdiDpcRoutine = Some(super::gpu::dpc_routine);
+    table.DxgkDdiInterruptRoutine = Some(super::interrupt::interrupt_routine);
+    table.DxgkDdiDpcRoutine = Some(super::interrupt::dpc_routine);
     table.DxgkDdiQueryChildRelations = Some(query_child_relations);
     table.DxgkDdiQueryInterface = Some(query_interface);
     table.DxgkDdiQueryAdapterInfo = Some(query_adapter_info);
@@ -175,7 +175,7 @@ win_extern! {
 
     fn query_adapter_info(adapter: HANDLE, arguments: *const DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return STATUS_INVALID_PARAMETER };
-        answer(&toy, input(arguments))
+        super::caps::answer(&toy, input(arguments))
     }
 
     fn get_node_metadata(adapter: HANDLE, ordinal: u32, metadata: *mut DXGK_NODEMETADATA) -> NTSTATUS {
@@ -379,180 +379,4 @@ fn undo(toy: &Arc<Toy>) {
         let _ = callback!(toy, DxgkCbUnmapMemory(toy.device_handle(), raw(registers)));
     }
     *toy.state() = super::State::default();
-}
-
-/// Stores an answer, as much of it as there is room for.
-fn give<T: Plain>(arguments: &DXGKARG_QUERYADAPTERINFO, value: &T) -> NTSTATUS {
-    let size = size_of::<T>().min(arguments.OutputDataSize as usize);
-    let to: *mut u8 = arguments.pOutputData.cast();
-    // SAFETY: the output has at least `size` bytes, as Dxgkrnl said.
-    unsafe { to.copy_from_nonoverlapping(value.as_bytes().as_ptr(), size) };
-    STATUS_SUCCESS
-}
-
-fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
-    use DXGK_QUERYADAPTERINFOTYPE as Type;
-    let version = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2;
-    match arguments.Type {
-        Type::DXGKQAITYPE_UMDRIVERPRIVATE => {
-            if toy.is("qai-private") && arguments.OutputDataSize == 0 {
-                return STATUS_BUFFER_TOO_SMALL;
-            }
-            if arguments.OutputDataSize == 0 { STATUS_SUCCESS } else { give(arguments, &0x0070_7954_u32) }
-        }
-        Type::DXGKQAITYPE_WDDMDEVICECAPS => {
-            let wrong = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_1;
-            give(arguments, &if toy.is("version-agrees") { wrong } else { version })
-        }
-        Type::DXGKQAITYPE_PHYSICAL_MEMORY_CAPS => {
-            give(arguments, &if toy.is("caps-highest-address") { 0_u64 } else { u64::MAX })
-        }
-        Type::DXGKQAITYPE_DRIVERCAPS => {
-            if toy.is("qai-overrun") {
-                let end: *mut u8 = arguments.pOutputData.cast();
-                // SAFETY: none: this mutant writes behind the buffer, where the model watches.
-                unsafe { end.add(arguments.OutputDataSize as usize).write(0) };
-            }
-            give(arguments, &driver_caps(toy))
-        }
-        Type::DXGKQAITYPE_HISTORYBUFFERPRECISION => {
-            give(arguments, &if toy.is("caps-history") { 8_u32 } else { 64 })
-        }
-        Type::DXGKQAITYPE_NUMPOWERCOMPONENTS => {
-            if toy.is("qai-required") {
-                return STATUS_INVALID_PARAMETER;
-            }
-            give(arguments, &u32::from(toy.options.power_component))
-        }
-        Type::DXGKQAITYPE_POWERCOMPONENTINFO => give(arguments, &DXGK_POWER_RUNTIME_COMPONENT::zeroed()),
-        Type::DXGKQAITYPE_QUERYSEGMENT4 => segments(toy, argument(arguments.pOutputData.cast())),
-        Type::DXGKQAITYPE_GPUMMUCAPS => give(arguments, &mmu_caps(toy)),
-        Type::DXGKQAITYPE_PAGETABLELEVELDESC => {
-            let level = *input(arguments.pInputData.cast::<u32>());
-            give(arguments, &level_description(toy, level))
-        }
-        Type::DXGKQAITYPE_PHYSICALADAPTERCAPS => {
-            let mut caps = DXGK_PHYSICALADAPTERCAPS::zeroed();
-            caps.NumExecutionNodes = if toy.is("caps-nodes") { 3 } else { 2 };
-            caps.PagingNodeIndex = 1;
-            give(arguments, &caps)
-        }
-        Type::DXGKQAITYPE_NATIVE_FENCE_CAPS => {
-            let mut caps = DXGK_NATIVE_FENCE_CAPS::zeroed();
-            caps.MonitoredValueStride = if toy.is("native-fence-caps") { 12 } else { 64 };
-            caps.MapToGpuSystemProcess = 1;
-            give(arguments, &caps)
-        }
-        Type::DXGKQAITYPE_USERMODESUBMISSION_CAPS => {
-            let mut caps = DXGK_USERMODESUBMISSION_CAPS::zeroed();
-            caps.DoorbellSizeInBytes = if toy.is("user-mode-caps") { 0 } else { 8 };
-            give(arguments, &caps)
-        }
-        _ if toy.is("qai-status") => STATUS_NOT_SUPPORTED,
-        _ => STATUS_INVALID_PARAMETER,
-    }
-}
-
-fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
-    let mut caps = DXGK_DRIVERCAPS::zeroed();
-    caps.HighestAcceptableAddress.QuadPart = -1;
-    caps.WDDMVersion = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2;
-    let (_, _, native) = *toy.features.lock().unwrap_or_else(|error| error.into_inner());
-    let scheduling = &mut caps.SchedulingCaps;
-    scheduling.set_MultiEngineAware(!toy.is("caps-preemption"));
-    scheduling.set_PreemptionAware(!toy.is("caps-patching"));
-    scheduling.set_NoDmaPatching(toy.is("caps-patching"));
-    scheduling.set_NativeGpuFence(toy.options.native_fences && (native || toy.is("feature-native-fence")));
-    scheduling.set_OptimizedNativeFenceSignaledInterrupt(toy.options.optimized || toy.is("caps-optimized"));
-    if toy.is("caps-cancel") {
-        scheduling.set_CancelCommandAware(true);
-        scheduling.set_MultiEngineAware(false);
-        scheduling.set_PreemptionAware(false);
-    }
-    let memory = &mut caps.MemoryManagementCaps;
-    memory.set_GpuMmuSupported(true);
-    memory.set_VirtualAddressingSupported(!toy.is("caps-virtual"));
-    memory.set_CrossAdapterResourceScanout(toy.is("caps-cross-adapter"));
-    caps.GpuEngineTopology.NbAsymetricProcessingNodes = 2;
-    caps.SupportPerEngineTDR = 1;
-    let none = toy.is("caps-granularity") || toy.is("caps-patching") || toy.is("caps-cancel");
-    if !none {
-        caps.PreemptionCaps.GraphicsPreemptionGranularity =
-            D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY::D3DKMDT_GRAPHICS_PREEMPTION_DMA_BUFFER_BOUNDARY;
-        caps.PreemptionCaps.ComputePreemptionGranularity =
-            D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY::D3DKMDT_COMPUTE_PREEMPTION_DMA_BUFFER_BOUNDARY;
-    }
-    caps
-}
-
-fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
-    if out.NbSegment == 0 {
-        out.NbSegment = 2;
-        if toy.is("segment-probe") {
-            out.PagingBufferSize = 0x1000;
-        }
-        return STATUS_SUCCESS;
-    }
-    out.PagingBufferSize = if toy.is("segment-paging-buffer") { 0 } else { 0x1000 };
-    out.PagingBufferSegmentId = 0;
-    out.PagingBufferPrivateDataSize = 64;
-    let mut aperture = DXGK_SEGMENTDESCRIPTOR4::zeroed();
-    aperture.Flags.set_Aperture(true);
-    aperture.Flags.set_CpuVisible(true);
-    aperture.Flags.set_CacheCoherent(true);
-    aperture.BaseAddress.QuadPart = 0x1_0000_0000;
-    aperture.Size = 64 << 20;
-    let mut local = DXGK_SEGMENTDESCRIPTOR4::zeroed();
-    local.Flags.set_CpuVisible(true);
-    local.BaseAddress.QuadPart = LOCAL_BASE.cast_signed();
-    local.Size = if toy.is("segment-shape") { 0 } else { LOCAL_BYTES };
-    local.CpuTranslatedAddress_mut().QuadPart = toy.local_physical.load(Ordering::Acquire).cast_signed();
-    let stride =
-        if toy.is("segment-stride") { size_of::<DXGK_SEGMENTDESCRIPTOR4>() } else { out.SegmentDescriptorStride };
-    for (index, descriptor) in [aperture, local].into_iter().enumerate() {
-        // SAFETY: Dxgkrnl gave room for two descriptors at its stride.
-        let at = unsafe { out.pSegmentDescriptor.add(index * stride) };
-        *argument(at.cast::<DXGK_SEGMENTDESCRIPTOR4>()) = descriptor;
-    }
-    STATUS_SUCCESS
-}
-
-fn mmu_caps(toy: &Toy) -> DXGK_GPUMMUCAPS {
-    let mut caps = DXGK_GPUMMUCAPS::zeroed();
-    caps.set_ReadOnlyMemorySupported(true);
-    caps.set_ZeroInPteSupported(true);
-    caps.set_CacheCoherentMemorySupported(true);
-    caps.PageTableUpdateMode = match toy.options.mutant {
-        "mmu-update-mode" => DXGK_PAGETABLEUPDATEMODE(9),
-        _ => toy.options.update_mode,
-    };
-    caps.VirtualAddressBitCount = if toy.is("mmu-levels") { 48 } else { bits(toy).iter().sum::<u32>() + 12 };
-    caps.PageTableLevelCount = bits(toy).len() as u32;
-    caps.LeafPageTableSizeFor64KPagesInBytes = if toy.is("mmu-large-leaf") { 100 } else { 0 };
-    caps
-}
-
-/// Index bits of each level, leaf first.
-pub fn bits(toy: &Toy) -> &'static [u32] {
-    if toy.options.two_levels { &[9, 11] } else { &[9, 9, 9] }
-}
-
-fn level_description(toy: &Toy, level: u32) -> DXGK_PAGE_TABLE_LEVEL_DESC {
-    let mut description = DXGK_PAGE_TABLE_LEVEL_DESC::zeroed();
-    let bits = bits(toy);
-    description.PageTableIndexBitCount = bits.get(level as usize).copied().unwrap_or(0);
-    let root = level as usize + 1 == bits.len();
-    // A root of two levels has the size that is asked for, in local memory since it may have several pages.
-    let resizable = root && toy.options.two_levels;
-    description.PageTableSegmentId = if resizable { 2 } else { 0 };
-    description.PagingProcessPageTableSegmentId = description.PageTableSegmentId;
-    description.PageTableSizeInBytes = if resizable { 0 } else { 4096 };
-    match toy.options.mutant {
-        "mmu-table-size" if level == 1 => description.PageTableSizeInBytes = 8192,
-        "mmu-table-segment" if level == 1 => {
-            description.PageTableSegmentId = 1;
-        }
-        _ => (),
-    }
-    description
 }

@@ -1,0 +1,208 @@
+//! The interrupt: raising it, reporting what is pending, the DPC.
+
+use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
+use wddm_abi::{
+    BOOLEAN, DXGK_ENGINE_STATE, DXGK_INTERRUPT_TYPE, DXGK_PAGE_FAULT_FLAGS, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE,
+    win_extern,
+};
+use std::sync::atomic::Ordering;
+
+use super::{Notice, Toy, callback, owner, raw};
+
+impl Toy {
+    /// Raises the interrupt for what is in `notices`.
+    pub fn interrupt(&self) {
+        if self.state().notices.is_empty() {
+            return;
+        }
+        let registers = self.registers.load(Ordering::Acquire);
+        if registers != 0 {
+            let raise: *mut u32 = core::ptr::with_exposed_provenance_mut(registers + 0x60);
+            // SAFETY: a register of the mapped BAR.
+            unsafe { raise.write_volatile(1) };
+            return;
+        }
+        let mut returned = 0;
+        let handle = self.device_handle();
+        let context = raw(self.handle);
+        let _ = callback!(self, DxgkCbSynchronizeExecution(handle, Some(synchronized), context, 0, &raw mut returned));
+    }
+}
+
+win_extern! {
+    pub fn interrupt_routine(context: *mut core::ffi::c_void, _message: u32) -> BOOLEAN {
+        let Some(toy) = owner(context) else { return 0 };
+        let registers = toy.registers.load(Ordering::Acquire);
+        if registers == 0 {
+            return 0;
+        }
+        let status: *const u32 = core::ptr::with_exposed_provenance(registers + 0x24);
+        // SAFETY: a register of the mapped BAR.
+        let pending = unsafe { status.read_volatile() };
+        if pending == 0 && !toy.is("isr-claim") {
+            return 0;
+        }
+        if !toy.is("isr-dismiss") || toy.counted("isr") > 0 {
+            let acknowledge: *mut u32 = core::ptr::with_exposed_provenance_mut(registers + 0x64);
+            // SAFETY: as above.
+            unsafe { acknowledge.write_volatile(pending) };
+        }
+        toy.count("isr");
+        if toy.is("cb-from-isr") && toy.counted("isr") == 1 {
+            let _ = callback!(toy, DxgkCbSetPowerComponentIdle(toy.device_handle(), 0));
+        }
+        report(&toy);
+        1
+    }
+
+    fn synchronized(context: *mut core::ffi::c_void) -> BOOLEAN {
+        if let Some(toy) = owner(context) {
+            report(&toy);
+        }
+        1
+    }
+
+    pub fn dpc_routine(context: *mut core::ffi::c_void) {
+        let Some(toy) = owner(context) else { return };
+        if toy.is("dpc-notify") && toy.counted("dpc") == 0 {
+            toy.count("dpc");
+            return;
+        }
+        toy.count("dpc");
+        let _ = callback!(toy, DxgkCbNotifyDpc(toy.device_handle()));
+    }
+}
+
+/// Tells Dxgkrnl everything that is pending. At the device's level.
+fn report(toy: &Toy) {
+    let notices = std::mem::take(&mut toy.state().notices);
+    if notices.is_empty() {
+        return;
+    }
+    for notice in notices {
+        let mut fences: Vec<HANDLE> = Vec::new();
+        let data = data(toy, &notice, &mut fences);
+        notify(toy, data);
+    }
+    if !(toy.is("int-dpc") && toy.counted("int-dpc") == 0) {
+        let _ = callback!(toy, DxgkCbQueueDpc(toy.device_handle()));
+    }
+    toy.count("int-dpc");
+}
+
+/// One call of DxgkCbNotifyInterrupt.
+pub fn notify(toy: &Toy, mut data: DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
+    let _ = callback!(toy, DxgkCbNotifyInterrupt(toy.device_handle(), &raw mut data));
+}
+
+/// What some mutants report before what is right.
+fn wrong_completion(toy: &Toy, mut data: DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
+    let part = data.DmaCompleted_mut();
+    match toy.options.mutant {
+        "int-fence" => part.SubmissionFenceId += 0x1000,
+        "int-node" => part.NodeOrdinal = 7,
+        "int-type" => part.NodeOrdinal = 0,
+        "int-vsync" => {
+            data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_CRTC_VSYNC;
+        }
+        _ => return,
+    }
+    notify(toy, data);
+}
+
+/// Reports at the device's level, without being synchronized with anything.
+pub fn notify_alone(toy: &Toy, times: u32) {
+    nt_model::Machine::with_current(|machine| {
+        let Some(machine) = machine else { return };
+        for _ in 0..times {
+            let old = machine.raise_irql(7);
+            let mut data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED;
+            notify(toy, data);
+            machine.lower_irql(old);
+        }
+    });
+}
+
+fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIFY_INTERRUPT_DATA {
+    use DXGK_INTERRUPT_TYPE as Type;
+    let mut data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
+    match notice {
+        Notice::Completed(fence, paging) => {
+            data.InterruptType = Type::DXGK_INTERRUPT_DMA_COMPLETED;
+            let part = data.DmaCompleted_mut();
+            part.SubmissionFenceId = *fence;
+            part.NodeOrdinal = 1;
+            if !paging && toy.counted("wrong") == 0 {
+                toy.count("wrong");
+                wrong_completion(toy, data);
+            }
+        }
+        Notice::Preempted(fence, completed) => {
+            data.InterruptType = Type::DXGK_INTERRUPT_DMA_PREEMPTED;
+            let part = data.DmaPreempted_mut();
+            part.PreemptionFenceId = *fence;
+            part.LastCompletedFenceId = *completed;
+            part.NodeOrdinal = 1;
+        }
+        Notice::Faulted(fence) => {
+            data.InterruptType = Type::DXGK_INTERRUPT_DMA_FAULTED;
+            let part = data.DmaFaulted_mut();
+            part.FaultedFenceId = *fence;
+            part.Status = STATUS_INVALID_PARAMETER;
+            part.NodeOrdinal = 1;
+        }
+        Notice::PageFaulted(fence, address) => {
+            data.InterruptType = Type::DXGK_INTERRUPT_DMA_PAGE_FAULTED;
+            let part = data.DmaPageFaulted_mut();
+            part.FaultedFenceId = *fence;
+            part.FaultedVirtualAddress = *address;
+            part.NodeOrdinal = 1;
+        }
+        Notice::Native(handles, queue) => {
+            data.InterruptType = Type::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED;
+            let part = data.NativeFenceSignaled_mut();
+            if toy.options.optimized {
+                part.hHWQueue = raw(if toy.is("int-native-queue") { 0x1234 } else { *queue });
+            } else {
+                fences.extend(handles.iter().map(|handle| raw(*handle as usize)));
+                if toy.is("int-native-fence") {
+                    fences.push(raw(0x1234));
+                }
+                part.SignaledNativeFenceCount = fences.len() as u32;
+                part.pSignaledNativeFenceArray = fences.as_mut_ptr();
+            }
+        }
+        Notice::Monitored => data.InterruptType = Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED,
+        Notice::QueueFaulted(queue, fence, address) => {
+            data.InterruptType = Type::DXGK_INTERRUPT_HWQUEUE_PAGE_FAULTED;
+            let part = data.HwQueuePageFaulted_mut();
+            part.FaultedFenceId = *fence;
+            part.FaultedVirtualAddress = *address;
+            part.set_FaultedHwQueue(raw(if toy.is("int-fault-handle") { 0x1234 } else { *queue as usize }));
+            part.PageFaultFlags = match toy.options.mutant {
+                "int-fatal" => DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_FATAL_HARDWARE_ERROR,
+                "int-fault-flags" => DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_FENCE_INVALID,
+                _ => DXGK_PAGE_FAULT_FLAGS(0),
+            };
+        }
+        Notice::Suspended(context, fence) => {
+            data.InterruptType = Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED;
+            let part = data.SuspendContextCompleted_mut();
+            part.hContext = raw(*context as usize);
+            part.ContextSuspendFence = *fence;
+            if toy.is("int-suspend-fence") {
+                let mut wrong = data;
+                wrong.SuspendContextCompleted_mut().ContextSuspendFence = 1;
+                notify(toy, wrong);
+            }
+        }
+        Notice::ToF1 => {
+            data.InterruptType = Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE;
+            let state = if toy.is("int-engine-state") { 17 } else { 1 };
+            data.EngineStateChange_mut().NewState = DXGK_ENGINE_STATE(state);
+        }
+    }
+    data
+}
