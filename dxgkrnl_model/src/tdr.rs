@@ -35,6 +35,9 @@ use crate::rules::queue::SUSPEND_ACK;
 use crate::rules::tdr::TDR_INVALIDATE;
 use crate::sync::{Lock, Rank};
 
+/// Between the reset of an engine and its resumption: a millisecond.
+const SETTLE: i64 = -10_000;
+
 /// What the watch of one queue saw.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueWatch {
@@ -293,6 +296,8 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, guilty: Option<&Arc<HwConte
     adapter.rules().check(&TDR_INVALIDATE, named, || {
         format!("node {node}: {} contexts were invalidated, the one without progress is not among them", invalidated.len())
     });
+    // Time in which an engine that was not stopped would show.
+    adapter.kernel().delay_execution(SETTLE);
     adapter.kernel().flush_queued_dpcs();
     adapter.interrupts.forget_node(node as usize);
     tdr.set_node(node, NodeState { resetting: true, quiet: false });
