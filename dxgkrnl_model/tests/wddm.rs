@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "a driver and its clients follow pointers")]
 
 mod client;
+mod mutants;
 mod tour;
 mod toy;
 

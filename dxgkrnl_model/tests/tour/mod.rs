@@ -249,7 +249,7 @@ fn queue_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.signal(fence.handle, 1)?;
     device.wait(queue.progress, value)?;
     // One that hangs is not.
-    let value = device.ring_up(&mut ring, commands, 256, &[opcode::HANG])?;
+    device.ring_up(&mut ring, commands, 256, &[opcode::HANG])?;
     device.lost()?;
     // The node works again.
     let other = device.client.device()?;

@@ -154,7 +154,7 @@ pub fn run(toy: &Arc<Toy>) {
         let mut worked = packets(toy);
         worked |= queues(toy);
         worked |= suspensions(toy);
-        late(toy);
+        worked |= late(toy);
         toy.interrupt();
         if !worked {
             let stopped = Machine::with_current(|machine| {
@@ -232,12 +232,14 @@ fn packets(toy: &Toy) -> bool {
     true
 }
 
-/// Does what mutants do too late.
-fn late(toy: &Toy) {
+/// Does what mutants do too late, or between a reset and its end. True: at once again.
+fn late(toy: &Toy) -> bool {
+    let mut again = false;
     let due = {
         let mut state = toy.state();
         if toy.is("int-after-reset") && state.stopped {
             state.notices.push_back(Notice::Monitored);
+            again = true;
         }
         for (left, _) in &mut state.late {
             *left = left.saturating_sub(1);
@@ -252,6 +254,7 @@ fn late(toy: &Toy) {
             super::Late::Store(root, address) => drop(toy.store(root, address, 1)),
         }
     }
+    again
 }
 
 /// Takes contexts off the run list that are to be suspended.

@@ -221,9 +221,6 @@ win_extern! {
         let fences = array(arguments.NativeFenceArray.cast_const(), count);
         let Some(toy) = fences.first().and_then(|fence| owner(*fence)) else { return UNKNOWN };
         toy.count("monitored");
-        if toy.is("nf-monitored-status") {
-            return STATUS_UNSUCCESSFUL;
-        }
         if toy.is("nf-address-cached") {
             let kept = toy.kept.load(Ordering::Acquire);
             if kept != 0 {
@@ -238,7 +235,7 @@ win_extern! {
             toy.kept.store(address.expose_provenance(), Ordering::Release);
         }
         fence(Ordering::SeqCst);
-        STATUS_SUCCESS
+        if toy.is("nf-monitored-status") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
     }
 
     fn update_current(arguments: *const DXGKARG_UPDATECURRENTVALUESFROMCPU) -> NTSTATUS {

@@ -118,6 +118,7 @@ win_extern! {
             arguments.hHwContext = raw(os as usize);
             let _ = callback!(toy, DxgkCbInvalidateHwContext(&raw const arguments));
         }
+        toy.poke();
         STATUS_SUCCESS
     }
 

@@ -1,0 +1,131 @@
+//! The toy with one thing wrong at a time: each mutant breaks the rule that it is named after.
+
+mod special;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use dxgkrnl_model::personality::Personality;
+
+use crate::tour::{Stage, run, windows};
+use crate::toy::Options;
+
+/// Real time that one machine may take; its own clock is virtual.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// A mutant and what it takes to see it.
+pub struct Mutant {
+    pub name: &'static str,
+    pub stage: Stage,
+    /// The rule, when the mutant is not named after it.
+    pub rule: Option<&'static str>,
+    /// Rules that cannot but be broken as well.
+    pub also: &'static [&'static str],
+    pub options: fn(&mut Options),
+    pub windows: fn(&mut Personality),
+}
+
+impl Mutant {
+    pub const fn new(name: &'static str, stage: Stage) -> Self {
+        Self { name, stage, rule: None, also: &[], options: |_| (), windows: |_| () }
+    }
+
+    fn rule(&self) -> String {
+        self.rule.map_or_else(|| format!("DXG-{}", self.name.to_uppercase()), str::to_owned)
+    }
+}
+
+/// Mutants that need nothing special: `nf-lost` breaks DXG-NF-LOST, and nothing else.
+const PLAIN: &[(Stage, &[&str])] = &[
+    (
+        Stage::Start,
+        &[
+            "init-version", "init-slot", "init-unload", "add-context", "start-status", "stop-status", "version-agrees",
+            "qai-overrun", "qai-status", "qai-required", "qai-private", "segment-probe", "node-metadata", "node-name",
+            "query-interface", "feature-support", "feature-testing", "caps-preemption", "caps-patching", "caps-cancel",
+            "caps-granularity", "caps-per-engine-tdr", "caps-virtual", "caps-cross-adapter", "caps-user-mode",
+            "caps-highest-address", "caps-nodes", "caps-paging-node", "caps-history", "caps-children", "mmu-levels",
+            "mmu-table-size", "mmu-table-segment", "mmu-update-mode", "mmu-large-leaf", "segment-shape",
+            "segment-paging-buffer", "native-fence-caps", "user-mode-caps", "cb-handle", "cb-object", "cb-pointer",
+            "cb-map-range", "cb-unmap", "cb-free", "leak-mapping", "leak-memory", "leak-interface", "isr-claim",
+            "object-destroy", "paging-immediate",
+        ],
+    ),
+    (
+        Stage::Packets,
+        &[
+            "object-status", "alloc-size", "alloc-segment", "alloc-cpu-visible", "alloc-flags", "context-info",
+            "paging-status", "paging-overrun", "paging-private", "paging-progress", "paging-busy", "submit-status",
+            "escape-status", "int-fence", "int-node", "int-type", "int-vsync", "int-dpc", "dpc-notify", "isr-dismiss",
+            "int-system-fault", "int-message", "int-level",
+        ],
+    ),
+    (Stage::KernelQueue, &["hw-submit-status", "resume-status"]),
+    (
+        Stage::UserQueue,
+        &[
+            "nf-monitored-status", "nf-current-status", "nf-current-written", "nf-lost",
+            "nf-destroy", "nf-write-after", "nf-address-cached", "int-native-fence", "log-set", "log-flush", "log-header",
+            "log-time", "log-complete", "log-stale", "db-must-succeed", "db-connect", "db-status", "db-address", "db-page",
+        ],
+    ),
+    (Stage::Faults, &["int-fatal", "int-fault-flags", "int-fault-handle", "int-suspend-fence", "suspend-status"]),
+    (Stage::QueueHang, &["tdr-invalidate", "tdr-collect", "int-after-reset"]),
+    (Stage::PacketHang, &["tdr-mask", "tdr-query", "tdr-aborted", "tdr-adapter", "tdr-late", "preempt-status"]),
+    (Stage::KillIdle, &["suspend-ack"]),
+    (Stage::Sleep, &["int-engine-state", "power-state"]),
+];
+
+/// Rules that no mutant breaks, and why.
+const UNBROKEN: &[(&str, &str)] = &[];
+
+fn all() -> Vec<Mutant> {
+    let plain = PLAIN.iter().flat_map(|(stage, names)| names.iter().map(|name| Mutant::new(name, *stage)));
+    plain.chain(special::list()).collect()
+}
+
+/// What is wrong with the verdict on a mutant. `None`: it is right.
+fn try_out(mutant: Mutant) -> Option<String> {
+    let name = mutant.name;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // A machine that hangs is left behind, so that its mutant can be named.
+    std::thread::spawn(move || sender.send(judge(&mutant)));
+    let verdict = receiver.recv_timeout(LIMIT).unwrap_or_else(|error| Some(error.to_string()));
+    verdict.map(|text| format!("{name}: {text}"))
+}
+
+fn judge(mutant: &Mutant) -> Option<String> {
+    let mut options = Options::default();
+    (mutant.options)(&mut options);
+    let mut personality = windows();
+    (mutant.windows)(&mut personality);
+    let right = run(options, mutant.stage, personality.clone());
+    if !right.broken.is_empty() || right.stopped.is_some() {
+        return Some(format!("without it {:?} are broken: {:?}, {:#?}", right.broken, right.stopped, right.violations));
+    }
+    options.mutant = mutant.name;
+    let ended = run(options, mutant.stage, personality);
+    let mut wanted = vec![mutant.rule()];
+    wanted.extend(mutant.also.iter().map(|rule| (*rule).to_owned()));
+    wanted.sort_unstable();
+    (ended.broken != wanted).then(|| format!("breaks {:?} instead of {wanted:?}; {:?}", ended.broken, ended.stopped))
+}
+
+#[test]
+fn each_mutant_breaks_its_rule() {
+    let only = std::env::var("MUTANT").ok();
+    let chosen = all().into_iter().filter(|mutant| only.as_deref().is_none_or(|only| only == mutant.name));
+    let wrong: Vec<_> = chosen.filter_map(try_out).collect();
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn each_rule_has_a_mutant() {
+    let broken: BTreeSet<_> = all().iter().map(Mutant::rule).collect();
+    let rules: BTreeSet<_> = dxgkrnl_model::rules::ALL.iter().flat_map(|list| list.0).map(|rule| rule.name).collect();
+    let named: BTreeSet<_> = UNBROKEN.iter().map(|(rule, _)| *rule).collect();
+    let missing: Vec<_> = rules.iter().filter(|rule| !broken.contains(**rule) && !named.contains(*rule)).collect();
+    assert!(missing.is_empty(), "no mutant breaks {missing:?}");
+    let stale: Vec<_> = named.iter().filter(|rule| !rules.contains(*rule) || broken.contains(**rule)).collect();
+    assert!(stale.is_empty(), "{stale:?} are broken by a mutant, or are no rules");
+}

@@ -1,0 +1,77 @@
+//! Mutants that need an option of the toy or another Windows, or break more than one rule.
+
+use dxgkrnl_model::personality::{MS, Personality};
+use wddm_abi::DXGK_FEATURE_ID;
+
+use super::Mutant;
+use crate::tour::Stage;
+
+fn without(personality: &mut Personality, feature: DXGK_FEATURE_ID) {
+    *personality = personality.clone().with_feature(feature, false);
+}
+
+fn on(name: &'static str, stage: Stage) -> Mutant {
+    Mutant::new(name, stage)
+}
+
+/// The list.
+pub fn list() -> Vec<Mutant> {
+    entry().into_iter().chain(features()).chain(consequences()).chain(variants()).collect()
+}
+
+/// What DriverEntry does wrong.
+fn entry() -> [Mutant; 2] {
+    [
+        Mutant { rule: Some("DXG-INIT-STATUS"), ..on("entry-without-initialize", Stage::Start) },
+        Mutant { rule: Some("DXG-INIT-STATUS"), also: &["DXG-INIT-VERSION"], ..on("entry-hides-failure", Stage::Start) },
+    ]
+}
+
+/// A driver that advertises what this Windows did not enable.
+fn features() -> [Mutant; 4] {
+    [
+        Mutant {
+            windows: |personality| without(personality, DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE),
+            options: |options| options.user_mode = false,
+            ..on("feature-native-fence", Stage::Start)
+        },
+        Mutant {
+            windows: |personality| without(personality, DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION),
+            ..on("feature-user-mode", Stage::Start)
+        },
+        Mutant {
+            windows: |personality| without(personality, DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH),
+            options: |options| (options.user_mode, options.native_fences) = (false, false),
+            ..on("feature-hwsch", Stage::Start)
+        },
+        Mutant {
+            options: |options| (options.user_mode, options.native_fences) = (false, false),
+            ..on("caps-optimized", Stage::Start)
+        },
+    ]
+}
+
+/// Mutants that break a second rule by what they do, or by what follows.
+fn consequences() -> [Mutant; 6] {
+    [
+        Mutant { also: &["DXG-SEGMENT-SHAPE"], ..on("segment-stride", Stage::Start) },
+        Mutant { also: &["DXG-OBJECT-DESTROY"], ..on("object-handle", Stage::Packets) },
+        Mutant { also: &["DXG-NF-DESTROY"], ..on("nf-handle", Stage::UserQueue) },
+        Mutant { also: &["DXG-NF-LOST"], ..on("nf-monitored-written", Stage::UserQueue) },
+        Mutant { also: &["DXG-CB-OBJECT", "NT-IRQL"], ..on("cb-from-isr", Stage::Packets) },
+        Mutant { also: &["DXG-INT-LEVEL"], ..on("int-reentrant", Stage::Packets) },
+    ]
+}
+
+/// Mutants of a toy that is built otherwise, or on a Windows that is stricter.
+fn variants() -> [Mutant; 7] {
+    [
+        Mutant { options: |options| options.two_levels = true, ..on("root-table-size", Stage::Packets) },
+        Mutant { options: |options| options.optimized = true, ..on("int-native-queue", Stage::UserQueue) },
+        Mutant { options: |options| options.doorbells = 1, ..on("cb-disconnect", Stage::UserQueue) },
+        Mutant { options: |options| options.power_component = true, ..on("power-fstate", Stage::Sleep) },
+        Mutant { windows: |personality| personality.police_ddi = 250 * MS, ..on("ddi-time", Stage::Packets) },
+        Mutant { options: |options| options.engine_reset = false, ..on("tdr-ddi-delay", Stage::AdapterHang) },
+        Mutant { options: |options| options.engine_reset = false, ..on("tdr-limit", Stage::AdapterHang) },
+    ]
+}
