@@ -238,7 +238,7 @@ impl Adapter {
 
     /// Locally unique identifier; a new one at each start.
     ///
-    /// Source: B158 (restarting the device gives a new LUID).
+    /// Chosen: as seen on Windows 11; not documented.
     pub fn luid(&self) -> LUID {
         let number = self.luid_number();
         let mut luid = LUID::zeroed();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wddm_abi::{
-    DXGK_CREATECONTEXTFLAGS, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE, NTSTATUS, ntstatus,
+    DXGK_CREATECONTEXTFLAGS, DXGKARG_CANCELCOMMAND, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE, NTSTATUS, ntstatus,
 };
 
 use crate::adapter::Adapter;
@@ -12,7 +12,7 @@ use crate::ddi::{self, call_ddi};
 use crate::device::{Device, judge_creation};
 use crate::handle::{KernelHandle, KernelObject};
 use crate::process::judge_destroy;
-use crate::rules::paging::{CONTEXT_INFO, OBJECT_HANDLE};
+use crate::rules::paging::{CANCEL_STATUS, CONTEXT_INFO, OBJECT_HANDLE};
 use crate::vidsch::command::Commands;
 
 /// A context of a packet node.
@@ -125,6 +125,32 @@ impl Context {
         self.commands.changed.wait_for(adapter.kernel(), None, || {
             (self.commands.is_idle() || self.device.usable().is_err() || !adapter.is_working()).then_some(())
         });
+    }
+
+    /// Its device is lost: what never got to the driver is dropped, and the driver told of it where it wants to be.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn cancel(&self) {
+        let dropped = self.commands.drop_all();
+        let adapter = self.device.adapter();
+        if !adapter.known_caps().driver.SchedulingCaps.CancelCommandAware() || self.driver_handle() == 0 {
+            return;
+        }
+        for submission in dropped {
+            let mut arguments = DXGKARG_CANCELCOMMAND::zeroed();
+            arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+            arguments.DmaBufferSize = submission.size;
+            arguments.DmaBufferSubmissionEndOffset = submission.size;
+            arguments.pDmaBufferPrivateData = submission.private.as_ptr().cast_mut().cast();
+            arguments.DmaBufferPrivateDataSize = submission.private_size;
+            arguments.DmaBufferPrivateDataSubmissionEndOffset = submission.private_size;
+            arguments.DmaBufferVirtualAddress = submission.address;
+            arguments.DmaBufferUmdPrivateDataSize = submission.private_user;
+            let (miniport, pointer) = (adapter.context(), &raw const arguments);
+            let status = ddi::status(call_ddi!(adapter, DxgkDdiCancelCommand(miniport, pointer)));
+            let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+            adapter.rules().check(&CANCEL_STATUS, fine, || format!("{status:?}"));
+        }
     }
 
     /// `DxgkDdiDestroyContext`, when nothing of it runs any more. A second call does nothing.

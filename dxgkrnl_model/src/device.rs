@@ -245,7 +245,7 @@ impl Device {
             context.abort();
         }
         for context in self.contexts() {
-            context.commands().drop_all();
+            context.cancel();
         }
         for fence in self.fences() {
             fence.fence().make_always_signaled(adapter.kernel());

@@ -3,7 +3,8 @@
 //! A loaded image finds `DxgkInitialize` as on Windows, by displib's handshake: it opens `\Device\DxgKrnl` and sends
 //! internal control code 0x23003F, which answers with the function's address. A native driver is given the address.
 //!
-//! Source: DDI page DxgkInitialize; ReactOS's displib for the handshake (row A1 of `peers.md`).
+//! Source: DDI page DxgkInitialize; the handshake is what a driver linked with displib sends,
+//! as any image that imports it shows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -206,7 +207,7 @@ pub(crate) fn wddm_version(interface: u32) -> Option<DXGK_WDDMVERSION> {
         (m::DXGKDDI_INTERFACE_VERSION_WDDM3_0, DXGK_WDDMVERSION::DXGKDDI_WDDMv3_0),
         (m::DXGKDDI_INTERFACE_VERSION_WDDM3_1, DXGK_WDDMVERSION::DXGKDDI_WDDMv3_1),
         (m::DXGKDDI_INTERFACE_VERSION_WDDM3_2, DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2),
-        // The selector of the 28000 kit; the table is the same (`wddm/NOTES.md`, doubt 2).
+        // The selector of the 28000 kit; the table is the same (SDK 10.0.28000.2957).
         (0x1_1008, DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2),
     ];
     known.iter().find(|(version, _)| *version == interface).map(|(_, version)| *version)
@@ -424,7 +425,7 @@ fn initialize_here(driver_object: usize, bytes: &[u8]) -> NTSTATUS {
     table.as_bytes_mut()[..size].copy_from_slice(&bytes[..size]);
     let known = wddm_version(table.Version);
     let system = shared.personality().build.interface_version();
-    // 26100 accepted a driver built with the 28000 kit (B144), so that a later selector of a known table passes.
+    // A driver built with the 28000 kit starts on 26100 (seen, not documented): a later selector of a known table passes.
     let holds = shared.kernel().rules.check(&INIT_VERSION, known.is_some(), || {
         format!("Version {:#x}; the system's is {system:#x}", table.Version)
     });

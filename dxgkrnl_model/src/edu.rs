@@ -4,7 +4,7 @@
 //! 0x24 and raises the interrupt; a store to 0x64 clears them. The line is high while 0x24 is not zero; under MSI each
 //! store to 0x60 sends a message, acknowledged or not. Everything else reads as ones.
 //!
-//! Source: `cross/NOTES.md`, "edu" (measured on QEMU 7.2).
+//! Source: QEMU's docs/specs/edu; measured on QEMU 7.2.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 //! A queue is made for user-mode submission (doorbells, logs, a native progress fence) or for kernel-mode submission
 //! (buffers, waits and signals through the OS); each refuses the other's way in.
 //!
-//! Source: articles user-mode-work-submission, native-gpu-fence-objects; DDI pages of the functions; B81-B89.
+//! Source: articles user-mode-work-submission, native-gpu-fence-objects; DDI pages of the functions.
 //!
 //! Chosen: a context is created resumed, gets its root page table and then its scheduling properties (normal band). The
 //! progress fence of a user-mode queue is native; that of a kernel-mode queue is native where the driver has native fences.

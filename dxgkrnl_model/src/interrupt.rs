@@ -5,7 +5,8 @@
 //! (arrays too), judges it at once, and appends it to a bounded list per node; the list is worked off inside
 //! `DxgkCbNotifyDpc`.
 //!
-//! Chosen: a list that is full folds further fence signals into "scan everything"; nothing else is ever dropped (that the list is bounded is inferred from ETW event 556, B97). Work found by
+//! Chosen: a list that is full folds further fence signals into "scan everything"; nothing else is ever dropped (that the
+//! list is bounded is inferred from the event FenceInterruptListFull of Microsoft-Windows-DxgKrnl). Work found by
 //! `DxgkCbNotifyDpc` is done inside that call, at DISPATCH_LEVEL, before it returns; a driver that holds a lock of its own
 //! across the call therefore meets its own DDIs there.
 

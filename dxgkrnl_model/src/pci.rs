@@ -35,7 +35,7 @@ pub enum InterruptModel {
     Message,
     /// None: synchronized execution fails.
     None,
-    /// None, but synchronized execution works: the other reading of the documents (B4).
+    /// None, but synchronized execution works: the other reading of the DDI page DxgkCbSynchronizeExecution.
     SynchronizedOnly,
 }
 

@@ -18,12 +18,12 @@ pub const SECOND: Ticks = 10_000_000;
 /// A Windows build, as far as it differs for a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Build {
-    /// 24H2 as first shipped (2024-10): `DXGKARG_OPENNATIVEFENCE` has 80 bytes. Source: `wddm/NOTES.md`, doubt 1.
+    /// 24H2 as first shipped (2024-10): `DXGKARG_OPENNATIVEFENCE` has 80 bytes (the SDK of 2024-10).
     W26100Ga,
     /// 24H2 of the SDK 10.0.26100.9169: `DXGKARG_OPENNATIVEFENCE` has 144 bytes.
     W26100Update,
     /// The 28000 line: interface selector 0x11008, and other user-mode submission thunks under old names.
-    /// Source: `wddm/NOTES.md`, doubts 2 and 17.
+    /// Source: SDK 10.0.28000.2957, d3dkmthk.h, d3dukmdt.h.
     W28000,
 }
 
@@ -115,7 +115,7 @@ impl Default for TdrSettings {
 }
 
 /// Where `DXGKARG_CREATEHWQUEUE` names the native progress fence. No public header shows `hHwQueueNativeProgressFence`
-/// (`wddm/NOTES.md`, doubt 10), so a driver must work with each.
+/// (the remarks of its DDI page alone name it), so a driver must work with each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProgressFenceHandle {
     /// The driver's 64-bit handle in the eight bytes at offset 24, over `hHwQueueProgressFence` and its padding.

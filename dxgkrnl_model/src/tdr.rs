@@ -10,7 +10,7 @@
 //! be, takes the adapter ([`adapter_reset`]).
 //!
 //! Source: articles timeout-detection-and-recovery, tdr-changes-in-windows-8, tdr-registry-keys; DDI pages of the
-//! functions; B118-B129.
+//! functions.
 //!
 //! Chosen: the device whose queue was probed is HUNG, others that were invalidated are RESET. Devices that were not named
 //! run on. A context that is invalidated is not suspended any more.

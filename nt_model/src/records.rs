@@ -4,7 +4,7 @@
 //! Every word that the services change is an atomic, because driver threads share these records with the model: a `&KEVENT`
 //! into driver memory is then sound whatever other threads do to it.
 //!
-//! Source: wdm.h and ntdef.h (build 22621), as measured in `cross/NOTES.md` against mingw-w64's headers.
+//! Source: wdm.h and ntdef.h (build 22621), as measured against mingw-w64's headers.
 
 use std::sync::atomic::{AtomicI16, AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 

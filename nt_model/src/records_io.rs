@@ -1,6 +1,6 @@
 //! Records of the I/O manager: driver, device and file objects, IRPs, stack locations.
 //!
-//! Source: wdm.h (build 22621); sizes and offsets as in `cross/NOTES.md`, asserted by the tests.
+//! Source: wdm.h (build 22621); sizes and offsets as measured against mingw-w64's headers, asserted by the tests.
 
 use std::sync::atomic::{AtomicI8, AtomicI16, AtomicI32, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 

@@ -26,7 +26,7 @@ const ALWAYS: &[&str] = &[
 /// Slots of GPU virtual addressing.
 const GPU_MMU: &[&str] =
     &["DxgkDdiSubmitCommandVirtual", "DxgkDdiCreateProcess", "DxgkDdiDestroyProcess", "DxgkDdiSetRootPageTable"];
-/// Slots of hardware scheduling. Source: article mcdm-implementation-guidelines (B81).
+/// Slots of hardware scheduling. Source: article mcdm-implementation-guidelines.
 const HARDWARE_SCHEDULING: &[&str] = &[
     "DxgkDdiCreateHwContext", "DxgkDdiDestroyHwContext", "DxgkDdiCreateHwQueue", "DxgkDdiDestroyHwQueue",
     "DxgkDdiSubmitCommandToHwQueue", "DxgkDdiPresentToHwQueue", "DxgkDdiSwitchToHwContextList",

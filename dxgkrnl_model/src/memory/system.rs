@@ -1,6 +1,6 @@
 //! The paging process: process, system device, system context and paging buffers, made when an adapter starts.
 //!
-//! Source: article system-paging-process; B69.
+//! Source: article system-paging-process.
 //!
 //! Chosen: the order is process, device, page tables (all that cover 1 GB, by the CPU), paging buffers, context, root table
 //! of the context. `EngineAffinity` is 0.

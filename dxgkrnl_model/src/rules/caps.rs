@@ -9,42 +9,42 @@ rules! {
     /// Preemption.
     CAPS_PREEMPTION = "DXG-CAPS-PREEMPTION" {
         title: "PreemptionAware requires MultiEngineAware",
-        source: "DDI page DXGK_VIDSCHCAPS, PreemptionAware; B34",
+        source: "DDI page DXGK_VIDSCHCAPS, PreemptionAware",
         bugcheck: none,
         fix: "set MultiEngineAware as well",
     }
     /// Patching.
     CAPS_PATCHING = "DXG-CAPS-PATCHING" {
         title: "NoDmaPatching requires PreemptionAware and MultiEngineAware",
-        source: "DDI page DXGK_VIDSCHCAPS, NoDmaPatching; B34",
+        source: "DDI page DXGK_VIDSCHCAPS, NoDmaPatching",
         bugcheck: none,
         fix: "set both as well",
     }
     /// Cancel.
     CAPS_CANCEL = "DXG-CAPS-CANCEL" {
         title: "CancelCommandAware requires MultiEngineAware",
-        source: "DDI page DXGK_VIDSCHCAPS, CancelCommandAware; B34",
+        source: "DDI page DXGK_VIDSCHCAPS, CancelCommandAware",
         bugcheck: none,
         fix: "set MultiEngineAware as well",
     }
     /// Granularity.
     CAPS_GRANULARITY = "DXG-CAPS-GRANULARITY" {
         title: "a preemption-aware driver reports non-zero preemption granularities",
-        source: "B37; HLK \"Preempt - Validate non-zero preemption values\"",
+        source: "DDI page D3DKMDT_PREEMPTION_CAPS; HLK \"Preempt - Validate non-zero preemption values\"",
         bugcheck: none,
         fix: "report D3DKMDT_GRAPHICS_PREEMPTION_DMA_BUFFER_BOUNDARY and the compute value at least",
     }
     /// Per-engine TDR.
     CAPS_PER_ENGINE_TDR = "DXG-CAPS-PER-ENGINE-TDR" {
         title: "SupportPerEngineTDR comes with QueryDependentEngineGroup, QueryEngineStatus, ResetEngine and CollectDbgInfo",
-        source: "article tdr-changes-in-windows-8; B38",
+        source: "article tdr-changes-in-windows-8",
         bugcheck: none,
         fix: "implement all of them or none",
     }
     /// GPU virtual addressing.
     CAPS_VIRTUAL = "DXG-CAPS-VIRTUAL" {
         title: "VirtualAddressingSupported comes with exactly one of GpuMmuSupported and IoMmuSupported",
-        source: "DDI page DXGK_VIDMMCAPS; B42",
+        source: "DDI page DXGK_VIDMMCAPS; article mcdm-implementation-guidelines",
         bugcheck: none,
         fix: "set one of them",
     }
@@ -72,28 +72,28 @@ rules! {
     /// Addresses.
     CAPS_HIGHEST_ADDRESS = "DXG-CAPS-HIGHEST-ADDRESS" {
         title: "HighestVisibleAddress and HighestAcceptableAddress cover the installed memory",
-        source: "DDI page DXGK_PHYSICAL_MEMORY_CAPS; article mcdm-implementation-guidelines; B25 (zero led to RemoveDevice)",
+        source: "DDI page DXGK_PHYSICAL_MEMORY_CAPS; article mcdm-implementation-guidelines",
         bugcheck: none,
         fix: "report the highest address that the device can reach; all ones for a software device",
     }
     /// Number of nodes.
     CAPS_NODES = "DXG-CAPS-NODES" {
         title: "GpuEngineTopology.NbAsymetricProcessingNodes equals PHYSICALADAPTERCAPS.NumExecutionNodes and is not zero",
-        source: "article tdr-changes-in-windows-8, Nodes; DDI page DXGK_PHYSICALADAPTERCAPS; B31",
+        source: "article tdr-changes-in-windows-8, Nodes; DDI page DXGK_PHYSICALADAPTERCAPS",
         bugcheck: none,
         fix: "report the same number of nodes in both",
     }
     /// Paging node.
     CAPS_PAGING_NODE = "DXG-CAPS-PAGING-NODE" {
         title: "PagingNodeIndex names an existing copy node",
-        source: "DDI page DXGK_PHYSICALADAPTERCAPS; B31, B47",
+        source: "DDI page DXGK_PHYSICALADAPTERCAPS",
         bugcheck: none,
         fix: "give the adapter a copy node and name it",
     }
     /// History buffers.
     CAPS_HISTORY = "DXG-CAPS-HISTORY" {
         title: "HISTORYBUFFERPRECISION is 32 to 64 bits",
-        source: "B30",
+        source: "DDI page DXGKARG_HISTORYBUFFERPRECISION (not zero); that fewer than 32 or more than 64 end the start is seen, not documented",
         bugcheck: none,
         fix: "report 64",
     }
@@ -107,21 +107,21 @@ rules! {
     /// Page table sizes.
     MMU_TABLE_SIZE = "DXG-MMU-TABLE-SIZE" {
         title: "a page table's size is a multiple of 4096 bytes, and 4096 in system memory (segment 0)",
-        source: "DDI page DXGK_PAGE_TABLE_LEVEL_DESC; B59",
+        source: "DDI page DXGK_PAGE_TABLE_LEVEL_DESC",
         bugcheck: none,
         fix: "correct PageTableSizeInBytes or the segment",
     }
     /// Page table segments.
     MMU_TABLE_SEGMENT = "DXG-MMU-TABLE-SEGMENT" {
         title: "page table segments exist and are memory segments or system memory (0)",
-        source: "DDI page DXGK_PAGE_TABLE_LEVEL_DESC; B63 (page tables in an aperture segment hung)",
+        source: "DDI page DXGK_PAGE_TABLE_LEVEL_DESC",
         bugcheck: none,
         fix: "name an existing memory segment or 0",
     }
     /// Update mode.
     MMU_UPDATE_MODE = "DXG-MMU-UPDATE-MODE" {
         title: "PageTableUpdateMode is one of three, and not CPU_VIRTUAL with page directories in a local memory segment",
-        source: "DDI page DXGK_GPUMMUCAPS, PageTableUpdateMode; B58",
+        source: "DDI page DXGK_GPUMMUCAPS, PageTableUpdateMode",
         bugcheck: (0x10E, 0x49),
         fix: "use GPU_PHYSICAL or GPU_VIRTUAL, or put the tables in system memory",
     }
@@ -135,14 +135,14 @@ rules! {
     /// Segments.
     SEGMENT_SHAPE = "DXG-SEGMENT-SHAPE" {
         title: "segments have a size; CPU-visible ones have a translated address; one with a CPU host aperture is the last",
-        source: "DDI page DXGK_SEGMENTDESCRIPTOR4; B54, B152",
+        source: "DDI page DXGK_SEGMENTDESCRIPTOR4 (CpuTranslatedAddress and CpuHostAperture are a union); the order is seen, not documented",
         bugcheck: none,
         fix: "correct the descriptor",
     }
     /// Paging buffers.
     SEGMENT_PAGING_BUFFER = "DXG-SEGMENT-PAGING-BUFFER" {
         title: "PagingBufferSegmentId is 0 or an existing segment, and PagingBufferSize is not zero",
-        source: "DDI page DXGK_QUERYSEGMENTOUT4; B52",
+        source: "DDI page DXGK_QUERYSEGMENTOUT4",
         bugcheck: none,
         fix: "name a segment and a size",
     }
@@ -156,7 +156,7 @@ rules! {
     /// User-mode submission caps.
     USER_MODE_CAPS = "DXG-USER-MODE-CAPS" {
         title: "DoorbellSizeInBytes is 1 to 16384, and so is SecondaryDoorbellSizeInBytes where secondary doorbells are supported",
-        source: "article user-mode-work-submission (the size is needed to map); macro DXGK_MAX_DOORBELL_SIZE_BYTES; B46",
+        source: "article user-mode-work-submission (the size is needed to map); macro DXGK_MAX_DOORBELL_SIZE_BYTES",
         bugcheck: none,
         fix: "report the size of one doorbell",
     }

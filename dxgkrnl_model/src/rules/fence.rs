@@ -37,7 +37,7 @@ rules! {
     /// Nothing is written when only a notification is asked for, or when the fence is dead.
     NF_CURRENT_UNTOUCHED = "DXG-NF-CURRENT-UNTOUCHED" {
         title: "with NotificationOnly DxgkDdiUpdateCurrentValuesFromCpu leaves CurrentValue alone",
-        source: "article native-gpu-fence-objects, cross-adapter native fences; wddm/NOTES.md, semantics",
+        source: "article native-gpu-fence-objects, cross-adapter native fences; DDI page DXGKARG_UPDATECURRENTVALUESFROMCPU, flags",
         bugcheck: none,
         fix: "only rescan the waiting queues",
     }
@@ -72,7 +72,7 @@ rules! {
     /// Stores after destruction.
     NF_WRITE_AFTER = "DXG-NF-WRITE-AFTER" {
         title: "nothing writes a fence's storage after DxgkDdiDestroyNativeFence, or CurrentValue of an always-signaled fence",
-        source: "DDI page DxgkDdiDestroyNativeFence, remarks; B109",
+        source: "DDI page DxgkDdiDestroyNativeFence, remarks; article native-gpu-fence-objects",
         bugcheck: none,
         fix: "purge what is pending for the fence before returning",
     }

@@ -16,7 +16,7 @@ rules! {
     /// Other handles.
     CB_OBJECT = "DXG-CB-OBJECT" {
         title: "a callback gets the handle of an object that exists, of the right type",
-        source: "DDI pages of the callbacks; design.md section 5 (handles carry generations)",
+        source: "DDI pages of the callbacks",
         bugcheck: none,
         fix: "drop the handle when the object is destroyed",
     }

@@ -9,7 +9,7 @@ rules! {
     /// Fence ids of packets.
     INT_FENCE = "DXG-INT-FENCE" {
         title: "a completion, preemption or fault names a fence id that is outstanding on that node",
-        source: "bug check 0x119/0x1; DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA; article supplying-fence-identifiers; B75, B150",
+        source: "bug check 0x119/0x1; DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA; article supplying-fence-identifiers",
         bugcheck: (0x119, 0x1),
         fix: "report each fence once, in submission order, from the section that takes it off the queue",
     }
@@ -23,7 +23,7 @@ rules! {
     /// Types.
     INT_TYPE = "DXG-INT-TYPE" {
         title: "a notification has a type that fits the node: packet types on packet nodes, queue types on scheduled ones, native fences only when enabled",
-        source: "DDI page DXGK_INTERRUPT_TYPE; B88; article native-gpu-fence-objects",
+        source: "DDI page DXGK_INTERRUPT_TYPE; article native-gpu-fence-objects",
         bugcheck: none,
         fix: "use the type of the node's scheduling model",
     }
@@ -44,35 +44,35 @@ rules! {
     /// Message number.
     INT_MESSAGE = "DXG-INT-MESSAGE" {
         title: "DxgkCbNotifyInterrupt is called from one interrupt message, the one that DRIVERCAPS.InterruptMessageNumber names",
-        source: "DDI page DxgkCbNotifyInterrupt, remarks; B12",
+        source: "DDI page DxgkCbNotifyInterrupt, remarks",
         bugcheck: none,
         fix: "report the message number, and synchronise with it",
     }
     /// Re-entrance.
     INT_REENTRANT = "DXG-INT-REENTRANT" {
         title: "DxgkCbNotifyInterrupt is not called while it runs for the same adapter",
-        source: "DDI page DxgkCbNotifyInterrupt, remarks; B91",
+        source: "DDI page DxgkCbNotifyInterrupt, remarks",
         bugcheck: none,
         fix: "notify from one synchronised routine",
     }
     /// DPC after a notification.
     INT_DPC = "DXG-INT-DPC" {
         title: "after DxgkCbNotifyInterrupt the driver queues a DPC before it leaves the interrupt routine",
-        source: "DDI page DxgkCbNotifyInterrupt, remarks; B90",
+        source: "DDI page DxgkCbNotifyInterrupt, remarks",
         bugcheck: none,
         fix: "call DxgkCbQueueDpc in the same routine",
     }
     /// NotifyDpc in the DPC.
     DPC_NOTIFY = "DXG-DPC-NOTIFY" {
         title: "DxgkDdiDpcRoutine calls DxgkCbNotifyDpc when notifications are pending",
-        source: "DDI pages DxgkCbNotifyInterrupt, DxgkCbNotifyDpc; B90",
+        source: "DDI pages DxgkCbNotifyInterrupt, DxgkCbNotifyDpc",
         bugcheck: none,
         fix: "call DxgkCbNotifyDpc in DxgkDdiDpcRoutine",
     }
     /// Claiming.
     ISR_CLAIM = "DXG-ISR-CLAIM" {
         title: "DxgkDdiInterruptRoutine returns TRUE for its own device's interrupt and FALSE for another's",
-        source: "DDI page DxgkDdiInterruptRoutine, return value; B94",
+        source: "DDI page DxgkDdiInterruptRoutine, return value",
         bugcheck: none,
         fix: "look at the device's status register first",
     }
@@ -128,7 +128,7 @@ rules! {
     /// Native fence arrays.
     INT_NATIVE_FENCE = "DXG-INT-NATIVE-FENCE" {
         title: "pSignaledNativeFenceArray holds live hGlobalNativeFence values as Dxgkrnl passed them to DxgkDdiCreateNativeFence",
-        source: "article native-gpu-fence-objects, native fence signaled interrupt (a destroyed object bug checks); DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA; B101a",
+        source: "article native-gpu-fence-objects, native fence signaled interrupt (a destroyed object bug checks); DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA; DDI page DXGKARG_CREATENATIVEFENCE",
         bugcheck: none,
         fix: "save the input of hGlobalNativeFence before overwriting it, and purge what is pending in DxgkDdiDestroyNativeFence",
     }

@@ -23,7 +23,7 @@ rules! {
     /// Destruction.
     OBJECT_DESTROY = "DXG-OBJECT-DESTROY" {
         title: "destroying and closing DDIs succeed",
-        source: "DDI pages DxgkDdiDestroyDevice, DxgkDdiDestroyContext, DxgkDdiDestroyAllocation, DxgkDdiCloseAllocation, DxgkDdiDestroyHwContext, DxgkDdiDestroyHwQueue, DxgkDdiDestroyProcess; B163 (nobody can repeat the call)",
+        source: "DDI pages DxgkDdiDestroyDevice, DxgkDdiDestroyContext, DxgkDdiDestroyAllocation, DxgkDdiCloseAllocation, DxgkDdiDestroyHwContext, DxgkDdiDestroyHwQueue, DxgkDdiDestroyProcess",
         bugcheck: none,
         fix: "free without failing",
     }
@@ -44,7 +44,7 @@ rules! {
     /// CPU visibility.
     ALLOC_CPU_VISIBLE = "DXG-ALLOC-CPU-VISIBLE" {
         title: "a CPU-visible allocation can be placed in an aperture or a CPU-visible segment",
-        source: "B163, B164; article gpu-segments",
+        source: "article gpu-segments",
         bugcheck: none,
         fix: "add the aperture segment to the set",
     }
@@ -72,7 +72,7 @@ rules! {
     /// Status of BuildPagingBuffer.
     PAGING_STATUS = "DXG-PAGING-STATUS" {
         title: "DxgkDdiBuildPagingBuffer returns STATUS_SUCCESS, STATUS_GRAPHICS_ALLOCATION_BUSY or STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER",
-        source: "DDI page DxgkDdiBuildPagingBuffer, return value; bug check 0x10E/0xB; B65, B148",
+        source: "DDI page DxgkDdiBuildPagingBuffer, return value; bug check 0x10E/0xB",
         bugcheck: (0x10E, 0xB),
         fix: "handle everything else inside; ask for more buffer when there is none",
     }
@@ -114,7 +114,7 @@ rules! {
     /// Status of packet submission.
     SUBMIT_STATUS = "DXG-SUBMIT-STATUS" {
         title: "DxgkDdiSubmitCommandVirtual returns STATUS_SUCCESS or STATUS_INVALID_PARAMETER, and STATUS_SUCCESS for paging",
-        source: "DDI page DxgkDdiSubmitCommandVirtual, return value; bug check 0x119/0x2; B73, B74",
+        source: "DDI page DxgkDdiSubmitCommandVirtual, return value; bug check 0x119/0x2",
         bugcheck: (0x119, 0x2),
         fix: "accept, queue, and fail later",
     }
@@ -149,7 +149,7 @@ rules! {
     /// Time in a DDI.
     DDI_TIME = "DXG-DDI-TIME" {
         title: "a DDI returns within the limit that the personality sets",
-        source: "HLK PoliceDdi (250 ms); BI-19",
+        source: "HLK PoliceDdi (250 ms)",
         bugcheck: none,
         fix: "queue the work",
     }

@@ -9,7 +9,7 @@ rules! {
     /// Suspending.
     SUSPEND_STATUS = "DXG-SUSPEND-STATUS" {
         title: "DxgkDdiSuspendContext returns STATUS_PENDING, or STATUS_SUCCESS for a context that is suspended already",
-        source: "DDI page DxgkDdiSuspendContext, return value; B82",
+        source: "DDI page DxgkDdiSuspendContext, return value",
         bugcheck: none,
         fix: "return STATUS_PENDING and acknowledge by interrupt",
     }
@@ -23,7 +23,7 @@ rules! {
     /// Resuming.
     RESUME_STATUS = "DXG-RESUME-STATUS" {
         title: "DxgkDdiResumeContext, SetContextSchedulingProperties, SetupPriorityBands and SetSchedulingLogBuffer succeed",
-        source: "DDI pages of these functions; B81",
+        source: "DDI pages of these functions",
         bugcheck: none,
         fix: "accept; a context is created in the resumed state",
     }
@@ -58,16 +58,9 @@ rules! {
     /// Pages of doorbells.
     DB_PAGE = "DXG-DB-PAGE" {
         title: "the page of a doorbell holds nothing else: it becomes writable to user mode",
-        source: "B116 (inferred from the rotation of DoorbellCpuVirtualAddress); DB-05",
+        source: "article user-mode-work-submission (inferred: the doorbell's user address leads to that page); DB-05",
         bugcheck: none,
         fix: "allocate whole pages (contiguous memory or pages for an MDL), not pool",
-    }
-    /// Doorbells outlive their queue.
-    DB_LOST = "DXG-DB-LOST" {
-        title: "work that was published before the doorbell was connected, resumed or notified runs after it",
-        source: "article user-mode-work-submission (the GPU observes the new write pointers); DB-10",
-        bugcheck: none,
-        fix: "on connect, resume and notify compare the write pointer with the consumed one",
     }
     /// Power components.
     POWER_FSTATE = "DXG-POWER-FSTATE" {

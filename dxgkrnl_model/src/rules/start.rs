@@ -9,28 +9,28 @@ rules! {
     /// `DRIVER_INITIALIZATION_DATA.Version`.
     INIT_VERSION = "DXG-INIT-VERSION" {
         title: "DRIVER_INITIALIZATION_DATA.Version is a published interface version that this system knows",
-        source: "DDI page DxgkInitialize; B15; wddm/NOTES.md doubt 2",
+        source: "DDI page DxgkInitialize; macros DXGKDDI_INTERFACE_VERSION_",
         bugcheck: none,
         fix: "set Version to the DXGKDDI_INTERFACE_VERSION_ constant of the WDDM version that the driver implements",
     }
     /// The table as a whole.
     INIT_SLOT = "DXG-INIT-SLOT" {
         title: "every function that Windows calls for what the driver advertises is in the table",
-        source: "DDI page DRIVER_INITIALIZATION_DATA; article native-gpu-fence-objects (driver must implement and supply pointers); article tdr-changes-in-windows-8 (all of the listed functions); B22, B81, B145",
+        source: "DDI page DRIVER_INITIALIZATION_DATA; article native-gpu-fence-objects (driver must implement and supply pointers); article tdr-changes-in-windows-8 (all of the listed functions); article mcdm-implementation-guidelines",
         bugcheck: none,
         fix: "fill the slot, with a refusing stub at least, or do not advertise the capability",
     }
     /// `DriverUnload`.
     INIT_UNLOAD = "DXG-INIT-UNLOAD" {
         title: "the driver leaves DriverObject.DriverUnload to Dxgkrnl",
-        source: "DDI page DxgkDdiUnload; B20",
+        source: "DDI page DxgkDdiUnload",
         bugcheck: (0x139, 0x3),
         fix: "free in DxgkDdiUnload; never store to DriverObject->DriverUnload after DxgkInitialize",
     }
     /// What DriverEntry returns.
     INIT_STATUS = "DXG-INIT-STATUS" {
         title: "DriverEntry returns a failure when DxgkInitialize failed, and calls it when it succeeds",
-        source: "article driverentry-of-display-miniport-driver; B21, B153",
+        source: "article driverentry-of-display-miniport-driver",
         bugcheck: none,
         fix: "return the status of DxgkInitialize",
     }
@@ -58,49 +58,49 @@ rules! {
     /// Versions agree.
     VERSION_AGREES = "DXG-VERSION-AGREES" {
         title: "init table, DRIVERCAPS.WDDMVersion, WDDMDEVICECAPS, VIDMMCAPS.GpuMmuSupported and each node's GpuMmuSupported name one driver model",
-        source: "DDI page DXGK_WDDMDEVICECAPS (same value as DXGK_DRIVERCAPS); B15, B17 (STATUS_REVISION_MISMATCH)",
+        source: "DDI page DXGK_WDDMDEVICECAPS (same value as DXGK_DRIVERCAPS); article mcdm-implementation-guidelines",
         bugcheck: none,
         fix: "derive the five places from one constant",
     }
     /// `DxgkDdiQueryAdapterInfo` must not write beyond its buffer.
     QAI_OVERRUN = "DXG-QAI-OVERRUN" {
         title: "DxgkDdiQueryAdapterInfo writes inside OutputDataSize only",
-        source: "DDI page DXGKARG_QUERYADAPTERINFO; B27 (DRIVERCAPS may be shorter than the structure)",
+        source: "DDI page DXGKARG_QUERYADAPTERINFO, OutputDataSize (an older system's DXGK_DRIVERCAPS is shorter)",
         bugcheck: none,
         fix: "zero the buffer and copy min(OutputDataSize, sizeof) bytes",
     }
     /// `DxgkDdiQueryAdapterInfo` for types that the driver does not know.
     QAI_STATUS = "DXG-QAI-STATUS" {
         title: "DxgkDdiQueryAdapterInfo fails with STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY or STATUS_GRAPHICS_DRIVER_MISMATCH",
-        source: "DDI page DxgkDdiQueryAdapterInfo, return value; B156 (STATUS_NOT_SUPPORTED is logged as invalid, ETW 494)",
+        source: "DDI page DxgkDdiQueryAdapterInfo, return value",
         bugcheck: none,
         fix: "return STATUS_INVALID_PARAMETER for a type that the driver does not answer",
     }
     /// Queries without which no adapter starts.
     QAI_REQUIRED = "DXG-QAI-REQUIRED" {
         title: "the queries that a start rests on succeed: WDDMDEVICECAPS, DRIVERCAPS, QUERYSEGMENT4, NUMPOWERCOMPONENTS, PHYSICALADAPTERCAPS, HISTORYBUFFERPRECISION, and GPUMMUCAPS, PAGETABLELEVELDESC, NATIVE_FENCE_CAPS, USERMODESUBMISSION_CAPS where advertised",
-        source: "article mcdm-implementation-guidelines; DDI pages of the structures; B25, B30, B31, B33",
+        source: "article mcdm-implementation-guidelines; DDI pages of the structures",
         bugcheck: none,
         fix: "answer the query",
     }
     /// `UMDRIVERPRIVATE`.
     QAI_PRIVATE = "DXG-QAI-PRIVATE" {
         title: "UMDRIVERPRIVATE succeeds for any size of output",
-        source: "B29",
+        source: "DDI page DxgkDdiQueryAdapterInfo, DXGKQAITYPE_UMDRIVERPRIVATE (a proprietary structure: the size is user mode's choice)",
         bugcheck: none,
         fix: "copy as much as fits",
     }
     /// The first of the two segment queries.
     SEGMENT_PROBE = "DXG-SEGMENT-PROBE" {
         title: "the first QUERYSEGMENT4 call (NbSegment 0) succeeds and writes the count and nothing else",
-        source: "DDI page DXGK_QUERYSEGMENTOUT4; B50",
+        source: "DDI page DXGK_QUERYSEGMENTOUT4",
         bugcheck: none,
         fix: "on NbSegment 0 set NbSegment and return STATUS_SUCCESS",
     }
     /// The second.
     SEGMENT_STRIDE = "DXG-SEGMENT-STRIDE" {
         title: "segment descriptors are written SegmentDescriptorStride bytes apart and none beyond the count",
-        source: "DDI page DXGK_QUERYSEGMENTOUT4; B51",
+        source: "DDI page DXGK_QUERYSEGMENTOUT4",
         bugcheck: none,
         fix: "advance pSegmentDescriptor by SegmentDescriptorStride, not by sizeof",
     }
@@ -142,14 +142,14 @@ rules! {
     /// Advertising user-mode submission.
     FEATURE_USER_MODE = "DXG-FEATURE-USER-MODE" {
         title: "DXGK_NODEMETADATA_FLAGS.UserModeSubmission is set only when the OS has enabled DXGK_FEATURE_USER_MODE_SUBMISSION",
-        source: "article querying-wddm-feature-support-and-enablement; design.md section 5",
+        source: "article querying-wddm-feature-support-and-enablement (the driver asks the OS first)",
         bugcheck: none,
         fix: "ask IsFeatureEnabled in DxgkDdiStartDevice and build the node flags from the answer",
     }
     /// Advertising hardware scheduling.
     FEATURE_HWSCH = "DXG-FEATURE-HWSCH" {
         title: "DXGK_NODEMETADATA_FLAGS.ContextSchedulingSupported is set only when the OS has enabled DXGK_FEATURE_HWSCH",
-        source: "article querying-wddm-feature-support-and-enablement; design.md section 5; B80",
+        source: "article querying-wddm-feature-support-and-enablement (the driver asks the OS first)",
         bugcheck: none,
         fix: "ask IsFeatureEnabled in DxgkDdiStartDevice and build the node flags from the answer",
     }

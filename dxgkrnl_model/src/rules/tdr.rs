@@ -16,14 +16,14 @@ rules! {
     /// Queries that must succeed.
     TDR_QUERY = "DXG-TDR-QUERY" {
         title: "DxgkDdiQueryDependentEngineGroup and DxgkDdiQueryEngineStatus succeed",
-        source: "DDI pages of the two functions (it should always succeed); B22",
+        source: "DDI pages of the two functions (it should always succeed)",
         bugcheck: none,
         fix: "answer from state that needs no hardware",
     }
     /// The aborted fence.
     TDR_ABORTED = "DXG-TDR-ABORTED" {
         title: "LastAbortedFenceId of DxgkDdiResetEngine lies in [last completed, last submitted] and is in the hardware queue or the last completed one",
-        source: "bug check 0x119/0xA; article tdr-changes-in-windows-8, calling sequence; B123",
+        source: "bug check 0x119/0xA; article tdr-changes-in-windows-8, calling sequence",
         bugcheck: (0x119, 0xA),
         fix: "return the fence of the packet that was aborted, or the last completed one when the queue is empty",
     }
@@ -44,7 +44,7 @@ rules! {
     /// Threads that stay in the driver.
     TDR_DDI_DELAY = "DXG-TDR-DDI-DELAY" {
         title: "every thread leaves the driver within TdrDdiDelay of an adapter reset",
-        source: "article tdr-registry-keys, TdrDdiDelay; bug check 0x116; B129",
+        source: "article tdr-registry-keys, TdrDdiDelay; bug check 0x116",
         bugcheck: (0x116, 0x0),
         fix: "wait inside DDIs only for what a reset ends",
     }
@@ -58,14 +58,14 @@ rules! {
     /// Invalidation.
     TDR_INVALIDATE = "DXG-TDR-INVALIDATE" {
         title: "DxgkDdiResetHwEngine reports the contexts that ran by DxgkCbInvalidateHwContext: the one whose queue made no progress is among them",
-        source: "DDI page DxgkDdiResetHwEngine, remarks; B85",
+        source: "DDI page DxgkDdiResetHwEngine, remarks",
         bugcheck: none,
         fix: "call DxgkCbInvalidateHwContext for every running context before returning",
     }
     /// Completions after an adapter reset.
     TDR_LATE = "DXG-TDR-LATE" {
         title: "after a reset the driver does not report fences that the reset has ended",
-        source: "article tdr-changes-in-windows-8 (last completed fence id); design.md, Reset (dead epochs)",
+        source: "article tdr-changes-in-windows-8 (last completed fence id)",
         bugcheck: (0x119, 0x1),
         fix: "give work an epoch and drop what comes late",
     }

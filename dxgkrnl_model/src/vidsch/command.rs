@@ -104,14 +104,13 @@ impl Commands {
         self.changed.notify(kernel);
     }
 
-    /// Forgets everything that is not with the driver; nothing is taken any more.
-    pub(crate) fn drop_all(&self) {
+    /// Forgets everything that is not with the driver; nothing is taken any more. The buffers among it.
+    pub(crate) fn drop_all(&self) -> Vec<Submission> {
         let (list, waiting) = {
             let mut state = self.state.lock();
             state.closed = true;
             (std::mem::take(&mut state.list), state.waiting.take())
         };
-        drop(list);
         if let Some((fences, wait)) = waiting {
             Machine::with_current(|machine| {
                 if let Some(machine) = machine {
@@ -119,6 +118,11 @@ impl Commands {
                 }
             });
         }
+        let submission = |command| match command {
+            Command::Submit(submission) => Some(submission),
+            Command::Wait(_) | Command::Signal(_) => None,
+        };
+        list.into_iter().filter_map(submission).collect()
     }
 
     /// Carries out what can be: waits and signals here, buffers by `submit`, which says whether it took one.

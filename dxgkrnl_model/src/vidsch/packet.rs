@@ -4,7 +4,7 @@
 //! that is not outstanding breaks DXG-INT-FENCE at interrupt time. A preempted node gives its buffers back, and they are
 //! submitted again with new ids and the `Resubmission` flag.
 //!
-//! Source: article supplying-fence-identifiers; DDI pages DxgkDdiSubmitCommandVirtual, DxgkDdiPreemptCommand; B73-B77.
+//! Source: article supplying-fence-identifiers; DDI pages DxgkDdiSubmitCommandVirtual, DxgkDdiPreemptCommand.
 //!
 //! Chosen: at most two buffers are with the driver per node; paging buffers come first.
 

@@ -11,7 +11,7 @@ use crate::tour::{Stage, run, windows};
 use crate::toy::Options;
 
 /// Real time that one machine may take; its own clock is virtual.
-const LIMIT: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// A mutant and what it takes to see it.
 pub struct Mutant {
@@ -77,7 +77,8 @@ const PLAIN: &[(Stage, &[&str])] = &[
 ];
 
 /// Rules that no mutant breaks, and why.
-const UNBROKEN: &[(&str, &str)] = &[];
+const UNBROKEN: &[(&str, &str)] =
+    &[("DXG-NF-CURRENT-UNTOUCHED", "needs a fence on two adapters")];
 
 fn all() -> Vec<Mutant> {
     let plain = PLAIN.iter().flat_map(|(stage, names)| names.iter().map(|name| Mutant::new(name, *stage)));

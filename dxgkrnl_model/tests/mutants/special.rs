@@ -64,13 +64,14 @@ fn consequences() -> [Mutant; 6] {
 }
 
 /// Mutants of a toy that is built otherwise, or on a Windows that is stricter.
-fn variants() -> [Mutant; 7] {
+fn variants() -> [Mutant; 8] {
     [
         Mutant { options: |options| options.two_levels = true, ..on("root-table-size", Stage::Packets) },
         Mutant { options: |options| options.optimized = true, ..on("int-native-queue", Stage::UserQueue) },
         Mutant { options: |options| options.doorbells = 1, ..on("cb-disconnect", Stage::UserQueue) },
         Mutant { options: |options| options.power_component = true, ..on("power-fstate", Stage::Sleep) },
         Mutant { windows: |personality| personality.police_ddi = 250 * MS, ..on("ddi-time", Stage::Packets) },
+        Mutant { options: |options| options.cancel_aware = true, ..on("cancel-status", Stage::PacketHang) },
         Mutant { options: |options| options.engine_reset = false, ..on("tdr-ddi-delay", Stage::AdapterHang) },
         Mutant { options: |options| options.engine_reset = false, ..on("tdr-limit", Stage::AdapterHang) },
     ]

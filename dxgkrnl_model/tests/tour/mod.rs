@@ -263,7 +263,10 @@ fn packet_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
     commands.write(0, &[opcode::HANG]);
     let context = device.context()?;
     let fence = device.monitored_fence()?;
-    device.submit(context, commands.gpu, 8)?;
+    for _ in 0..4 {
+        // More than the driver gets at a time.
+        device.submit(context, commands.gpu, 8)?;
+    }
     device.signal_behind(context, fence.handle, 1)?;
     device.lost()?;
     // Something may still come.

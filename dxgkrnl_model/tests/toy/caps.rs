@@ -94,6 +94,7 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     let scheduling = &mut caps.SchedulingCaps;
     scheduling.set_MultiEngineAware(!toy.is("caps-preemption"));
     scheduling.set_PreemptionAware(!toy.is("caps-patching"));
+    scheduling.set_CancelCommandAware(toy.options.cancel_aware);
     scheduling.set_NoDmaPatching(toy.is("caps-patching"));
     scheduling.set_NativeGpuFence(toy.options.native_fences && (native || toy.is("feature-native-fence")));
     scheduling.set_OptimizedNativeFenceSignaledInterrupt(toy.options.optimized || toy.is("caps-optimized"));

@@ -47,6 +47,8 @@ pub struct Options {
     pub two_levels: bool,
     /// Engines can be reset one by one.
     pub engine_reset: bool,
+    /// Wants to be told of commands that are dropped.
+    pub cancel_aware: bool,
 }
 
 /// Something that the GPU does some milliseconds later.
@@ -71,6 +73,7 @@ impl Default for Options {
             notify: false,
             two_levels: false,
             engine_reset: true,
+            cancel_aware: false,
         }
     }
 }

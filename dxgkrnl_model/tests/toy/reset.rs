@@ -45,8 +45,10 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    fn cancel(_adapter: HANDLE, _arguments: *const DXGKARG_CANCELCOMMAND) -> NTSTATUS {
-        STATUS_SUCCESS
+    fn cancel(adapter: HANDLE, _arguments: *const DXGKARG_CANCELCOMMAND) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return UNKNOWN };
+        toy.count("cancel");
+        if toy.is("cancel-status") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
     }
 
     fn current_fence(adapter: HANDLE, arguments: *mut DXGKARG_QUERYCURRENTFENCE) -> NTSTATUS {
