@@ -181,6 +181,17 @@ impl User {
         self.open_with(None, 0)
     }
 
+    /// Takes an NT handle of `other` into this process, as `DuplicateHandle` does, and closes the original.
+    ///
+    /// # Errors
+    /// When it is not open.
+    pub fn receive(&self, other: &Self, handle: u64) -> Result<u64> {
+        let object = other.process.nt().handle_any(handle).context("the NT handle is not open")?;
+        let received = self.process.nt().insert_handle(object);
+        drop(other.process.nt().close_handle(handle));
+        Ok(received)
+    }
+
     /// Opens the adapter with this LUID, or the first; `flags`: `FP_OPEN_…`.
     ///
     /// # Errors

@@ -3,6 +3,9 @@
 //! 0: all held. 1: something did not. 2: the command could not be carried out: wrong usage, a file that is missing or cannot
 //! be written.
 
+mod check;
+mod decode;
+mod demo;
 mod scenario;
 
 use anyhow::Result;
@@ -23,7 +26,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Arguments),
     Scenario(scenario::Arguments),
+    Check(check::Arguments),
+    Decode(decode::Arguments),
 }
 
 /// Which form of the driver runs.
@@ -52,7 +58,10 @@ fn image_folder() -> PathBuf {
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match arguments.command {
+        Command::Demo(arguments) => demo::run(&arguments),
         Command::Scenario(arguments) => scenario::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Decode(arguments) => decode::run(&arguments),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,4 +1,8 @@
 //! `fencepost demo`.
 
+mod counters;
+pub mod history;
 pub mod picture;
+pub mod play;
 pub mod recipe;
+pub mod summary;

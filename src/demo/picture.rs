@@ -88,7 +88,9 @@ impl Picture {
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || -> std::io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        // What any new file gets: the process's mask decides.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        let mut file = tempfile::Builder::new().permissions(mode).tempfile_in(folder)?;
         file.write_all(bytes)?;
         file.persist(path)?;
         Ok(())

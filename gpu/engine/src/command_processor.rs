@@ -198,6 +198,10 @@ impl<H: Host> Core<H> {
                 if bits & (attention::SUSPEND | attention::PREEMPT) != 0 && exec.is_preemptible() {
                     return Ok(Outcome::Preempted);
                 }
+                if bits & attention::SUSPEND != 0 {
+                    // The bit stays: the running context may be in the list, for when it can be taken off.
+                    self.take_off(gpu, job.queue.map(|queue| &queue.context));
+                }
             }
             if let Some(queue) = job.queue
                 && queue.state() != State::Active

@@ -6,6 +6,7 @@
 
 use crate::NoMemory;
 use crate::command_processor::{Exec, Job, Outcome};
+use crate::context::Context;
 use crate::counters::bump;
 use crate::doorbell::Watch;
 use crate::fence_table::OpenFence;
@@ -206,7 +207,24 @@ impl<H: Host> Core<H> {
         if node.control() != Control::Run {
             node.attention.fetch_or(attention::CONTROL, Ordering::AcqRel);
         }
-        while let Some(context) = node.next_suspending() {
+        self.take_off(gpu, None);
+        if self.backlog.len() >= BACKLOG {
+            // Somebody may be left.
+            node.attention.fetch_or(attention::SUSPEND, Ordering::AcqRel);
+        }
+        if self.running.is_none() {
+            self.answer_preempt(gpu);
+        }
+        None
+    }
+
+    /// Acknowledges the suspensions of contexts that do not run: of all, but for `running`. A context that hangs keeps only
+    /// itself from being suspended.
+    pub(crate) fn take_off(&mut self, gpu: &Gpu<H>, running: Option<&Shared<Context<H>>>) {
+        let node = &gpu.nodes[self.node];
+        while self.backlog.len() < BACKLOG
+            && let Some(context) = node.next_suspending(running)
+        {
             if let Some(fence) = context.suspended() {
                 node.trace.push(Event::Suspend, context.slot.pack());
                 let fence =
@@ -214,10 +232,6 @@ impl<H: Host> Core<H> {
                 self.notify(gpu, Notice::ContextSuspended { context: context.slot, fence });
             }
         }
-        if self.running.is_none() {
-            self.answer_preempt(gpu);
-        }
-        None
     }
 
     /// Drops translations that others asked to drop, and says so.
@@ -259,7 +273,7 @@ impl<H: Host> Core<H> {
         self.watch.clear();
         self.fences.fill_with(|| None);
         while gpu.nodes[self.node].next_ready().is_some() {}
-        while gpu.nodes[self.node].next_suspending().is_some() {}
+        while gpu.nodes[self.node].next_suspending(None).is_some() {}
         drop(gpu.nodes[self.node].take_interrupted());
     }
 

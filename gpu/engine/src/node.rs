@@ -193,9 +193,12 @@ impl<H: Host> Node<H> {
         self.attend(attention::SUSPEND)
     }
 
-    /// Engine: the next context to take off.
-    pub(crate) fn next_suspending(&self) -> Option<Shared<Context<H>>> {
-        self.suspending.with(VecDeque::pop_front)
+    /// Engine: the next context to take off, other than `running`.
+    pub(crate) fn next_suspending(&self, running: Option<&Shared<Context<H>>>) -> Option<Shared<Context<H>>> {
+        self.suspending.with(|list| {
+            let other = |context: &Shared<Context<H>>| running.is_none_or(|running| !Shared::ptr_eq(context, running));
+            list.iter().position(other).and_then(|index| list.remove(index))
+        })
     }
 
     /// Sets bits of `attention`. `true`: kick.

@@ -525,6 +525,26 @@ fn an_endless_loop_ends_in_a_reset_that_names_it_alone() {
 }
 
 #[test]
+fn an_endless_loop_keeps_nobody_else_from_being_suspended() {
+    let mut rig = Rig::new();
+    let (bad, good) = hang(&mut rig);
+    let gpu = rig.gpu.clone();
+    std::thread::scope(|s| {
+        s.spawn(|| while rig.engines[0].step() != Step::Held {});
+        while gpu.nodes[0].counters.read().indirects < 1_000 {
+            std::thread::yield_now();
+        }
+        assert_eq!(gpu.suspend(&bad.queue.context, 1), Suspend::Pending);
+        assert_eq!(gpu.suspend(&good.queue.context, 2), Suspend::Pending);
+        while gpu.nodes[0].mailbox.is_empty() {
+            std::thread::yield_now();
+        }
+        gpu.command(0, Control::Hold);
+    });
+    assert_eq!(rig.drain(), [(0, Notice::ContextSuspended { context: good.queue.context.slot, fence: 2 })]);
+}
+
+#[test]
 fn suspension_is_answered_once_and_only_for_the_newest_request() {
     let mut rig = Rig::new();
     let mut q = rig.queue(0, 0);

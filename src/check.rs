@@ -1,0 +1,125 @@
+//! The model's verdict on a driver that it knows nothing of: start, what any driver must be able to do, stop.
+
+use crate::scenario::Raw;
+use anyhow::{Context, Result};
+use dxgkrnl_model::adapter::AdapterConfig;
+use dxgkrnl_model::driver::{Driver, DriverError};
+use dxgkrnl_model::os::Os;
+use dxgkrnl_model::personality::Personality;
+use dxgkrnl_model::report::Report;
+use serde::Serialize;
+use std::sync::Arc;
+use wddm_abi::{D3DKMT_CREATEPAGINGQUEUE, LUID};
+
+/// A rule and what came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// Its name.
+    pub name: &'static str,
+    /// The document that says so.
+    pub source: &'static str,
+    /// `held`, `broken` or `not reached`.
+    pub status: &'static str,
+    /// What was found, for a broken rule; what the rule says, for the others.
+    pub detail: String,
+}
+
+/// What was done with the driver, and what came of it.
+pub struct Checked {
+    /// Every rule, in the model's order.
+    pub rules: Vec<Verdict>,
+    /// Steps that the driver took or refused, in words.
+    pub steps: Vec<String>,
+}
+
+/// Loads the driver, starts an adapter with it, uses it as far as one can without its private data, stops it.
+///
+/// # Errors
+/// When the file is no driver that can be loaded.
+pub fn check(name: &str, bytes: Vec<u8>) -> Result<Checked> {
+    let os = Os::boot(Personality::collecting()).context("the start transcript is not understood")?;
+    let mut steps = Vec::new();
+    match os.load_driver(&Driver::Image(name.to_owned(), bytes)) {
+        Ok(driver) => match os.add_adapter(&driver, AdapterConfig::default()) {
+            Ok(adapter) => {
+                for line in adapter.transcript() {
+                    steps.push(format!("{}: {}", line.step, line.answer));
+                }
+                exercise(&os, adapter.luid(), &mut steps);
+            }
+            Err(error) => steps.push(format!("the adapter does not start: {error:#}")),
+        },
+        Err(DriverError::Image(error)) => {
+            return Err(anyhow::Error::new(error).context(format!("{name} cannot be loaded")));
+        }
+        Err(error) => steps.push(format!("the driver does not load: {error:#}")),
+    }
+    os.shut_down();
+    let report = os.report();
+    let violations = os.kernel().rules.violations();
+    let found = |name| violations.iter().find(|v| v.rule.name == name).map(ToString::to_string);
+    Ok(Checked { rules: verdicts(&report, &found), steps })
+}
+
+/// What any driver must stand: a process opens the adapter, makes devices and fences, and dies with them open.
+fn exercise(os: &Os, luid: LUID, steps: &mut Vec<String>) {
+    for round in ["orderly", "abrupt"] {
+        let process = Arc::new(os.create_process(round));
+        let mut tell = |what: &str, result: Result<()>| {
+            let result = result.map_or_else(|error| format!("{error:#}"), |()| "done".to_owned());
+            steps.push(format!("{round} process, {what}: {result}"));
+        };
+        let raw = match Raw::open(&process, luid) {
+            Ok(raw) => raw,
+            Err(error) => {
+                tell("open the adapter", Err(error));
+                continue;
+            }
+        };
+        let device = match raw.device() {
+            Ok(device) => device,
+            Err(error) => {
+                tell("create a device", Err(error.into()));
+                continue;
+            }
+        };
+        tell("create a device", Ok(()));
+        let mut queue = D3DKMT_CREATEPAGINGQUEUE::zeroed();
+        queue.hDevice = device;
+        tell("create a paging queue", raw.ok(raw.thunks.D3DKMTCreatePagingQueue, &mut queue).map_err(Into::into));
+        let monitored = raw.monitored_fence(device, 1, false);
+        tell("create a monitored fence", monitored.map(drop).map_err(Into::into));
+        let native = raw.native_fence(device, 1);
+        tell("create a native fence", native.map(drop).map_err(Into::into));
+        for fence in [monitored, native].into_iter().flatten() {
+            let signaled = raw.signal_cpu(device, &[(fence.handle, 2)]);
+            tell("signal it from the CPU", signaled.map_err(Into::into));
+            let waited = raw.wait_cpu(device, &[(fence.handle, 2)], false, None);
+            tell("wait for it on the CPU", waited.map_err(Into::into));
+            if round == "orderly" {
+                tell("destroy it", raw.destroy_fence(fence.handle).map_err(Into::into));
+            }
+        }
+        if round == "orderly" {
+            tell("destroy the device", raw.destroy_device(device).map_err(Into::into));
+        }
+    }
+}
+
+fn verdicts(report: &Report, found: &dyn Fn(&'static str) -> Option<String>) -> Vec<Verdict> {
+    report
+        .rules
+        .iter()
+        .map(|rule| {
+            let status = match (rule.broken, rule.evaluations) {
+                (0, 0) => "not reached",
+                (0, _) => "held",
+                _ => "broken",
+            };
+            let name = rule.rule.name;
+            let detail = if status == "broken" { found(name) } else { None };
+            let detail = detail.unwrap_or_else(|| rule.rule.title.to_owned());
+            Verdict { name, source: rule.rule.source, status, detail }
+        })
+        .collect()
+}

@@ -1,0 +1,64 @@
+//! `check`: the model's verdict on any driver.
+
+use super::{check_writable, write_json};
+use anyhow::{Context, Result};
+use clap::Args;
+use fencepost::check::{Verdict, check};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Load any WDDM display miniport driver (x86-64), start it, use it, stop it, and judge it by Microsoft's published rules
+#[derive(Args)]
+#[command(name = "check")]
+pub struct Arguments {
+    /// The driver
+    #[arg(value_name = "DRIVER.sys")]
+    driver: PathBuf,
+    /// Write the verdicts to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Show what was done with the driver
+    #[arg(long)]
+    verbose: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    mode: &'static str,
+    driver: String,
+    rules: Vec<Verdict>,
+    steps: Vec<String>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let path = &arguments.driver;
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    if let Some(path) = &arguments.json {
+        check_writable(path)?;
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let checked = check(&name, bytes)?;
+    if arguments.verbose {
+        for step in &checked.steps {
+            println!("      {step}");
+        }
+    }
+    let count = |status| checked.rules.iter().filter(|rule| rule.status == status).count();
+    let (held, broken, not_reached) = (count("held"), count("broken"), count("not reached"));
+    for rule in checked.rules.iter().filter(|rule| rule.status == "broken") {
+        println!("{}", rule.detail);
+    }
+    if checked.steps.iter().any(|step| step.contains("does not")) {
+        for step in checked.steps.iter().filter(|step| step.contains("does not")) {
+            println!("{step}");
+        }
+    }
+    println!("{held} rules held, {broken} broken, {not_reached} not reached: {}", path.display());
+    let failed = checked.steps.iter().any(|step| step.contains("does not"));
+    if let Some(to) = &arguments.json {
+        let driver = path.display().to_string();
+        write_json(to, &Report { schema: 1, mode: "image", driver, rules: checked.rules, steps: checked.steps })?;
+    }
+    Ok(broken == 0 && !failed)
+}
