@@ -2,6 +2,7 @@
 //! Microsoft's published rules.
 
 pub mod adapter;
+mod calibration;
 mod context;
 mod ddi;
 mod device;

@@ -171,6 +171,12 @@ impl Counters {
         self.tables.lock().log.extend(records);
     }
 
+    /// The last pair of a node.
+    pub(crate) fn last_calibration(&self, adapter: u64, node: u32) -> Option<Calibration> {
+        let tables = self.tables.lock();
+        tables.calibrations.iter().rev().find(|c| c.adapter == adapter && c.node == node).copied()
+    }
+
     pub(crate) fn add_calibration(&self, calibration: Calibration) {
         self.tables.lock().calibrations.push(calibration);
     }
@@ -260,6 +266,7 @@ impl Report {
         let _inside = shared.kernel().enter();
         for adapter in shared.adapters().iter().filter(|adapter| adapter.is_started()) {
             crate::fence_log::collect(adapter);
+            crate::calibration::calibrate(adapter);
         }
         let adapters = shared.adapters().iter().map(|adapter| adapter.report()).collect();
         let counters = &shared.counters;

@@ -72,7 +72,12 @@ fn queue_lane(
             }
         } else {
             let from = before.unwrap_or_else(|| end - 1.0).min(end);
-            spans.push(Span { kind: SpanKind::Run, from, to: end, label: text.clone(), detail: format!("work up to {text}") });
+            let label = match name.as_str() {
+                "progress" => String::new(),
+                "tile ready" => format!("tile {}", record.value),
+                name => name.to_owned(),
+            };
+            spans.push(Span { kind: SpanKind::Run, from, to: end, label, detail: format!("work up to {text}") });
             marks.push(Mark { kind: MarkKind::Signal, at: end, detail: text });
         }
         before = Some(end);

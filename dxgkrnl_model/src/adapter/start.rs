@@ -88,6 +88,7 @@ impl Adapter {
             Ok(()) => {
                 self.set_state(AdapterState::Started);
                 crate::interrupt::probe_foreign_interrupt(self);
+                crate::calibration::calibrate(self);
                 Ok(())
             }
             Err(error) => {

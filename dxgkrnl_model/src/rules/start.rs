@@ -160,4 +160,25 @@ rules! {
         bugcheck: none,
         fix: "ask IsFeatureEnabled and build the node flags from the answer",
     }
+    /// `DxgkDdiCalibrateGpuClock`.
+    CLOCK_STATUS = "DXG-CLOCK-STATUS" {
+        title: "DxgkDdiCalibrateGpuClock succeeds for every node and names a frequency",
+        source: "DDI page DXGKDDI_CALIBRATEGPUCLOCK; article native-gpu-fence-objects, log buffer (timestamps are GPU time)",
+        bugcheck: none,
+        fix: "return the clock that the node's timestamps are taken from",
+    }
+    /// Its CPU half.
+    CLOCK_PAIR = "DXG-CLOCK-PAIR" {
+        title: "CpuClockCounter is the performance counter during the call",
+        source: "DDI page DXGKDDI_CALIBRATEGPUCLOCK, remarks (both counters as nearly simultaneously as possible)",
+        bugcheck: none,
+        fix: "read both counters one right after the other, in the call",
+    }
+    /// Its GPU half.
+    CLOCK_FORWARD = "DXG-CLOCK-FORWARD" {
+        title: "GpuClockCounter does not go back, and GpuFrequency stays",
+        source: "DDI page DXGKDDI_CALIBRATEGPUCLOCK (drift between the clocks is estimated from it)",
+        bugcheck: none,
+        fix: "use one monotonic clock of fixed frequency",
+    }
 }

@@ -1,0 +1,56 @@
+//! `DxgkDdiCalibrateGpuClock`: the GPU's clock beside the CPU's, so that timestamps of the GPU can be put on one axis.
+//!
+//! Windows asks at least every 30 ms while it traces. The model asks when an adapter has started and when a report is taken,
+//! which is enough to place what happened in between.
+
+use std::sync::Arc;
+
+use wddm_abi::{DXGKARG_CALIBRATEGPUCLOCK, ntstatus};
+
+use crate::adapter::Adapter;
+use crate::ddi::{self, call_ddi};
+use crate::report::Calibration;
+use crate::rules::start::{CLOCK_FORWARD, CLOCK_PAIR, CLOCK_STATUS};
+
+/// Asks every node of a started adapter.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn calibrate(adapter: &Arc<Adapter>) {
+    if adapter.table().DxgkDdiCalibrateGpuClock.is_none() {
+        return;
+    }
+    let Some(caps) = adapter.caps() else { return };
+    for node in &caps.nodes {
+        calibrate_node(adapter, node.ordinal);
+    }
+}
+
+fn calibrate_node(adapter: &Arc<Adapter>, node: u32) {
+    let kernel = adapter.kernel();
+    let mut arguments = DXGKARG_CALIBRATEGPUCLOCK::zeroed();
+    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let before = kernel.query_performance_counter();
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiCalibrateGpuClock(miniport, node, 0, pointer)));
+    let after = kernel.query_performance_counter();
+    if status == ntstatus::STATUS_SYSTEM_SHUTDOWN {
+        return;
+    }
+    // Copies: the record is packed.
+    let (gpu, cpu, frequency) = (arguments.GpuClockCounter, arguments.CpuClockCounter, arguments.GpuFrequency);
+    let valid = status.is_success() && frequency != 0;
+    adapter.rules().check(&CLOCK_STATUS, valid, || {
+        format!("node {node}: {status:?}, {frequency} ticks per second")
+    });
+    if !valid {
+        return;
+    }
+    adapter.rules().check(&CLOCK_PAIR, (before..=after).contains(&cpu), || {
+        format!("node {node}: CpuClockCounter is {cpu}, and the call lasted from {before} to {after}")
+    });
+    let counters = &adapter.shared().counters;
+    let last = counters.last_calibration(adapter.luid_number(), node);
+    let forward = last.is_none_or(|last| gpu >= last.gpu && frequency == last.frequency);
+    adapter.rules().check(&CLOCK_FORWARD, forward, || format!("node {node}: {gpu} after {last:?}"));
+    let calibration = Calibration { adapter: adapter.luid_number(), node, frequency, gpu, cpu };
+    counters.add_calibration(calibration);
+}

@@ -1,0 +1,172 @@
+//! What a person meets at the command line: results, exit statuses, one clear sentence for what is wrong.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn fencepost(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+    command.args(arguments).env("FENCEPOST_OUT", out());
+    command.output().expect("the program was built with this test")
+}
+
+fn out() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("out")
+}
+
+fn has_images() -> bool {
+    out().join("fencepost.sys").is_file()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Exit status 2, and one line on the standard error stream that contains `what`.
+#[track_caller]
+fn refused(output: &Output, what: &str) {
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains(what), "{error}");
+    assert_eq!(error.trim_end().lines().count(), 1, "{error}");
+}
+
+fn demo(mode: &str, extra: &[&str]) -> (Output, Option<Value>, tempfile::TempDir) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let json = folder.path().join("d.json");
+    let place = folder.path().display().to_string();
+    let mut arguments = vec!["demo", mode, "--out", &place, "--json"];
+    let json_text = json.display().to_string();
+    arguments.push(&json_text);
+    arguments.extend_from_slice(extra);
+    let output = fencepost(&arguments);
+    let value = std::fs::read(&json).ok().map(|bytes| serde_json::from_slice(&bytes).expect("JSON"));
+    (output, value, folder)
+}
+
+fn demo_holds(mode: &str) {
+    let (output, json, folder) = demo(&format!("--{mode}"), &[]);
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    let json = json.expect("a JSON file");
+    assert_eq!(json["schema"], 1);
+    assert_eq!(json["mode"], mode);
+    assert_eq!(json["rules_broken"], 0);
+    assert_eq!(json["thunk_calls_hot"], 0);
+    assert_eq!(json["processes"], 2);
+    assert_eq!(json["resets"], 1);
+    assert_eq!(json["picture_right"], true);
+    assert!(json["rules_run"].as_u64() > Some(100), "{json}");
+    assert!(json["interrupts_suppressed"].as_u64() > Some(0), "{json}");
+    let state = json["device_state_hung"].as_str().expect("a name");
+    assert!(state.ends_with("_HUNG") || state.ends_with("_RESET"), "{state}");
+    for name in ["picture.png", "timeline.html", "trace.json"] {
+        assert!(folder.path().join(name).is_file(), "{name}");
+    }
+}
+
+#[test]
+fn the_demo_holds_in_native_mode() {
+    demo_holds("native");
+}
+
+#[test]
+fn the_demo_holds_in_image_mode() {
+    if has_images() {
+        demo_holds("image");
+    }
+}
+
+#[test]
+fn one_corrupted_packet_makes_the_demo_fail() {
+    let (output, _, _folder) = demo("--native", &["--setting", "FaultCorruptPacket=20"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+}
+
+#[test]
+fn a_missing_picture_is_a_sentence_and_leaves_nothing() {
+    let (output, json, folder) = demo("--native", &["--png", "/nonexistent/cat.png"]);
+    refused(&output, "cannot read the picture /nonexistent/cat.png");
+    assert!(json.is_none());
+    assert_eq!(std::fs::read_dir(folder.path()).expect("the folder").count(), 0);
+}
+
+#[test]
+fn a_picture_that_is_none_is_a_sentence() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), b"no picture").expect("written");
+    let (output, ..) = demo("--native", &["--png", &file.path().display().to_string()]);
+    refused(&output, "not a PNG file");
+}
+
+#[test]
+fn an_unwritable_folder_is_a_sentence() {
+    refused(&fencepost(&["demo", "--native", "--out", "/proc/nowhere"]), "cannot write into /proc/nowhere");
+}
+
+#[test]
+fn an_unknown_case_is_a_sentence() {
+    refused(&fencepost(&["scenario", "ZZ-99", "--native"]), "no case and no group is called 'ZZ-99'");
+}
+
+#[test]
+fn images_that_are_not_there_are_a_sentence() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+    let output = command.args(["scenario", "NF-01"]).env("FENCEPOST_OUT", "/nonexistent").output().expect("it runs");
+    refused(&output, "./x image builds it");
+}
+
+/// A file with these bytes, checked.
+fn check(bytes: &[u8]) -> Output {
+    let file = tempfile::Builder::new().suffix(".sys").tempfile().expect("a file");
+    std::fs::write(file.path(), bytes).expect("written");
+    fencepost(&["check", &file.path().display().to_string()])
+}
+
+#[test]
+fn what_is_no_driver_is_a_sentence() {
+    refused(&check(b""), "cannot be loaded");
+    refused(&check(b"MZ but nothing else"), "cannot be loaded");
+}
+
+#[test]
+fn a_damaged_driver_is_a_sentence() {
+    let Ok(driver) = std::fs::read(out().join("fencepost.sys")) else { return };
+    refused(&check(&driver[..driver.len() / 2]), "cannot be loaded");
+    let pe = u32::from_le_bytes([driver[0x3C], driver[0x3D], driver[0x3E], driver[0x3F]]) as usize;
+    let mut other = driver.clone();
+    other[pe + 4..pe + 6].copy_from_slice(&0xAA64_u16.to_le_bytes());
+    refused(&check(&other), "cannot be loaded");
+    let name = b"KeInitializeEvent";
+    let at = driver.windows(name.len()).position(|w| w == name).expect("the import");
+    let mut unknown = driver;
+    unknown[at..at + name.len()].copy_from_slice(b"KeInitializeEvenz");
+    refused(&check(&unknown), "KeInitializeEvenz");
+}
+
+#[test]
+fn check_finds_nothing_wrong_with_the_driver() {
+    if !has_images() {
+        return;
+    }
+    let json = tempfile::NamedTempFile::new().expect("a file");
+    let driver = out().join("fencepost.sys").display().to_string();
+    let output = fencepost(&["check", &driver, "--json", &json.path().display().to_string()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    let value: Value = serde_json::from_slice(&std::fs::read(json.path()).expect("read")).expect("JSON");
+    let rules = value["rules"].as_array().expect("rules");
+    let count = |status: &str| rules.iter().filter(|rule| rule["status"] == status).count();
+    assert_eq!(count("broken"), 0);
+    assert!(count("held") > 60, "{} held", count("held"));
+}
+
+#[test]
+fn the_list_names_every_case_and_help_every_command() {
+    let list = text(&fencepost(&["scenario", "--list"]).stdout);
+    for case in fencepost::scenario::all() {
+        assert!(list.contains(case.id), "{}", case.id);
+    }
+    let help = text(&fencepost(&["--help"]).stdout);
+    for command in ["demo", "scenario", "check", "bench", "decode"] {
+        assert!(help.contains(command), "{help}");
+    }
+}
