@@ -46,7 +46,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         Some(path) => Picture::load(path)?,
         None => Picture::coffee()?,
     };
-    std::fs::create_dir_all(&arguments.out).with_context(|| format!("cannot write into {}", arguments.out.display()))?;
+    std::fs::create_dir_all(&arguments.out)
+        .with_context(|| format!("cannot write into {}", arguments.out.display()))?;
     for name in ["picture.png", "timeline.html", "trace.json"] {
         check_writable(&arguments.out.join(name))?;
     }

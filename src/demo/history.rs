@@ -13,7 +13,8 @@ pub fn timeline(played: &Played, mode: &str) -> Timeline {
     let records = played.report.timeline((TICKS * 1e6) as u64);
     let begin = played.lanes.iter().flat_map(|lane| &lane.trace).map(|event| event.recorded).min().unwrap_or(0);
     let at = |cpu: u64| (cpu as f64 - begin as f64) / TICKS;
-    let reset = played.report.events.iter().find(|event| event.text.contains("engine reset")).map(|event| at(event.cpu));
+    let reset =
+        played.report.events.iter().find(|event| event.text.contains("engine reset")).map(|event| at(event.cpu));
     let mut lanes: Vec<Lane> =
         played.lanes.iter().map(|queue| queue_lane(played, queue, &records, &at, reset)).collect();
     let (from, to) = (at(played.cpu_wait.0), at(played.cpu_wait.1));

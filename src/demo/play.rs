@@ -142,8 +142,10 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
 
 fn upload(device: &Device, photo: &Picture) -> Result<Upload> {
     let bytes = photo.pixels.len() as u64;
-    let upload =
-        Upload { photo: device.allocate_shared(FP_KIND_SYSTEM, bytes)?, canvas: device.allocate_shared(FP_KIND_LOCAL, bytes)? };
+    let upload = Upload {
+        photo: device.allocate_shared(FP_KIND_SYSTEM, bytes)?,
+        canvas: device.allocate_shared(FP_KIND_LOCAL, bytes)?,
+    };
     upload.photo.write(0, &photo.pixels)?;
     Ok(upload)
 }
