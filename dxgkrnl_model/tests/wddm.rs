@@ -1,4 +1,5 @@
-//! The model against a driver that is right, and against the same driver with one thing wrong at a time.
+//! The model against a driver that is right, in many forms and on many Windows, and against the same driver with one thing
+//! wrong at a time.
 #![expect(unsafe_code, reason = "a driver and its clients follow pointers")]
 
 mod client;
@@ -6,54 +7,128 @@ mod mutants;
 mod tour;
 mod toy;
 
-use toy::Options;
-use tour::{Ended, Stage, run, windows};
+use std::collections::BTreeSet;
 
+use dxgkrnl_model::personality::{Build, HandleReadings, Personality, ProgressFenceHandle};
+use nt_model::InterruptDelivery;
+use tour::{Ended, Stage, run, windows};
+use toy::Options;
+use wddm_abi::{DXGK_FEATURE_ID, DXGK_PAGETABLEUPDATEMODE};
+
+#[track_caller]
 fn assert_clean(ended: &Ended, what: &str) {
-    for violation in &ended.violations {
-        println!("{violation}");
-    }
-    println!("{}", ended.report);
-    println!("errors: {:#?}", ended.errors);
-    assert_eq!(ended.stopped, None, "{what}");
-    assert!(ended.errors.is_empty(), "{what}: {:?}", ended.errors);
-    assert!(ended.broken.is_empty(), "{what} breaks {:?}", ended.broken);
+    let violations: Vec<_> = ended.violations.iter().map(ToString::to_string).collect();
+    let text = format!("{what}: {:?}\n{}\n{}", ended.stopped, violations.join("\n"), ended.report);
+    assert!(
+        ended.stopped.is_none() && ended.errors.is_empty() && ended.broken.is_empty(),
+        "{text}\n{:#?}",
+        ended.errors
+    );
 }
 
+/// A change of the toy.
+type Form = fn(&mut Options);
+/// A change of Windows.
+type Kind = fn(&mut Personality);
+
+/// What the toy can do, at its simplest.
 fn options(stage: Stage) -> Options {
     Options { engine_reset: stage != Stage::AdapterHang, ..Options::default() }
 }
 
+/// Every stage on this Windows with this toy; what the toy counted.
+#[track_caller]
+fn all_stages(what: &str, personality: &Personality, change: impl Fn(&mut Options)) -> BTreeSet<&'static str> {
+    let mut counted = BTreeSet::new();
+    for stage in Stage::ALL {
+        let mut options = options(stage);
+        change(&mut options);
+        if stage.needs_user_mode() && !options.user_mode {
+            continue;
+        }
+        let ended = run(options, stage, personality.clone());
+        assert_clean(&ended, &format!("{what}, {stage:?}"));
+        counted.extend(ended.toy.iter().flat_map(|toy| toy.counted_all()));
+    }
+    counted
+}
+
 #[test]
 fn a_right_driver_breaks_no_rule() {
-    for stage in Stage::ALL {
-        println!("==== {stage:?}");
-        let ended = run(options(stage), stage, windows());
-        assert_clean(&ended, &format!("{stage:?}"));
-        let counts = ended.toy.map(|toy| toy.counts.lock().unwrap_or_else(|error| error.into_inner()).clone());
-        println!("{counts:?}");
+    all_stages("plain", &windows(), |_| ());
+}
+
+#[test]
+fn whatever_the_interleaving() {
+    for seed in 100..130 {
+        all_stages(&format!("seed {seed}"), &windows().seeded(seed), |_| ());
     }
 }
 
 #[test]
-#[ignore = "discovery"]
-fn discover() {
-    let list = std::fs::read_to_string("/tmp/mutants.txt").unwrap();
-    let only = std::env::var("ONLY").ok();
-    for name in list.lines().filter(|name| only.as_deref().is_none_or(|only| only == *name)) {
-        let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
-        let mut line = String::new();
-        for stage in Stage::ALL {
-            if std::env::var("STAGE").is_ok_and(|only| only != format!("{stage:?}")) { continue; }
-            let begun = std::time::Instant::now();
-            let ended = std::panic::catch_unwind(|| run(Options { mutant: name, ..options(stage) }, stage, windows()));
-            match ended {
-                Ok(ended) => {
-                    if only.is_some() { for v in &ended.violations { println!("{v}"); } println!("{:?} {:?}", ended.stopped, ended.errors); }
-                    if !ended.broken.is_empty() { line += &format!(" {stage:?}={:?}({}ms)", ended.broken, begun.elapsed().as_millis()); } }
-                Err(_) => line += &format!(" {stage:?}=PANIC"),
-            }
-        }
-        println!("{name}:{line}");
+fn every_form_of_the_driver() {
+    // A form, and what shows that it made a difference.
+    let forms: [(&str, Form, &str); 9] = [
+        ("tables by the CPU", |o| o.update_mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL, "packet"),
+        ("tables by address", |o| o.update_mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL, "packet"),
+        ("two levels", |o| o.two_levels = true, "packet"),
+        ("optimized interrupt", |o| o.optimized = true, "logged"),
+        ("one doorbell", |o| o.doorbells = 1, "victim"),
+        ("notified", |o| o.notify = true, "notify work"),
+        ("a power component", |o| o.power_component = true, "f-state"),
+        ("no user-mode submission", |o| o.user_mode = false, "kernel submission"),
+        ("no native fences", |o| (o.user_mode, o.native_fences) = (false, false), "kernel submission"),
+    ];
+    for (what, change, sign) in forms {
+        let counted = all_stages(what, &windows(), change);
+        assert!(counted.contains(sign), "{what}: no {sign} among {counted:?}");
+    }
+}
+
+#[test]
+fn every_windows() {
+    let kinds: [(&str, Kind); 7] = [
+        ("24H2 as shipped", |p| p.build = Build::W26100Ga),
+        ("progress fence appended", |p| p.progress_fence_handle = ProgressFenceHandle::At48),
+        ("either handle", |p| p.handles = HandleReadings::LENIENT),
+        ("small paging buffers", |p| p.faults.paging_buffer_size = Some(256)),
+        ("small logs", |p| p.log_entries = 2),
+        ("a list of one", |p| p.notification_list = 1),
+        ("a slow kernel", |p| p.faults.slow_resample = 5),
+    ];
+    for (what, change) in kinds {
+        let mut personality = windows();
+        change(&mut personality);
+        all_stages(what, &personality, |_| ());
+    }
+}
+
+#[test]
+fn interrupts_on_a_thread_of_their_own() {
+    for delivery in [InterruptDelivery::Remote, InterruptDelivery::Seeded(3)] {
+        let mut personality = windows();
+        personality.interrupt_delivery = delivery;
+        all_stages(&format!("{delivery:?}"), &personality, |_| ());
+    }
+}
+
+#[test]
+fn without_the_features() {
+    for feature in [DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION, DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE] {
+        // The driver asks, and advertises what it may.
+        let personality = windows().with_feature(feature, false);
+        let native = feature != DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE;
+        all_stages(&format!("{feature:?}"), &personality, |o| (o.user_mode, o.native_fences) = (false, native));
+    }
+}
+
+#[test]
+fn in_real_time() {
+    let mut personality = windows();
+    personality.clock = dxgkrnl_model::personality::Clock::Real;
+    // A busy machine must not look like a hang.
+    personality.tdr = dxgkrnl_model::personality::TdrSettings::default();
+    for stage in [Stage::Packets, Stage::KernelQueue, Stage::UserQueue, Stage::Faults, Stage::Kill, Stage::Sleep] {
+        assert_clean(&run(options(stage), stage, personality.clone()), &format!("{stage:?}"));
     }
 }

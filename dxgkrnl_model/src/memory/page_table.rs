@@ -41,7 +41,7 @@ impl TableMemory {
 }
 
 /// A page table.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) level: usize,
     pub(crate) memory: TableMemory,
@@ -87,7 +87,7 @@ pub(crate) trait TableSource {
 }
 
 /// The tables of one space.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PageTables {
     mmu: Mmu,
     address: PteAddress,

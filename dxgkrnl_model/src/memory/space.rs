@@ -125,11 +125,12 @@ impl AddressSpace {
         let form = adapter.personality().pte_address;
         let entries = entries(&manager.caps, form, content);
         let mut source = Source { adapter, manager, is_paging: self.is_paging, failed: None };
-        let updates = {
-            let mut tables = self.tables.lock();
-            let Some(tables) = tables.as_mut() else { return Ok(()) };
-            tables.set(address, pages, &entries, purpose, &mut source)
-        };
+        // A copy: to show a new table stores entries of the paging process. Only the paging worker changes tables.
+        let copy = self.tables.lock().clone();
+        let Some(mut tables) = copy else { return Ok(()) };
+        let updates = tables.set(address, pages, &entries, purpose, &mut source);
+        let old = self.tables.lock().replace(tables);
+        drop(old);
         let Some(updates) = updates else { return Err(source.error()) };
         self.run(adapter, manager, process, updates, Some((address, address + pages * PAGE)))
     }
@@ -144,11 +145,18 @@ impl AddressSpace {
     ) -> Result<(), PagingError> {
         let Some(mmu) = &manager.caps.mmu else { return Ok(()) };
         let cpu = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL;
-        let immediate = self.is_paging && !manager.is_running();
+        // Chosen: under GPU_VIRTUAL the paging process's own tables are changed by the CPU for good, as they are initialized;
+        // the page of DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE would have them shown to the paging process as well.
+        let by_address = mmu.update_mode() == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL;
+        let immediate = self.is_paging && (by_address || !manager.is_running());
         let mode = if immediate { cpu } else { mmu.update_mode() };
         let mut ops: Vec<_> = updates.into_iter().map(|update| Op::Update { update, process, mode }).collect();
         if immediate {
-            return Pager::run_immediate(adapter, &ops);
+            Pager::run_immediate(adapter, &ops)?;
+            if !manager.is_running() {
+                return Ok(());
+            }
+            ops.clear();
         }
         if let (Some((start, end)), Some((root, _))) = (flush, self.root()) {
             ops.push(Op::Flush { process, root, start, end });

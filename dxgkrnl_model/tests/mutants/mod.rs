@@ -36,6 +36,7 @@ impl Mutant {
 }
 
 /// Mutants that need nothing special: `nf-lost` breaks DXG-NF-LOST, and nothing else.
+#[rustfmt::skip]
 const PLAIN: &[(Stage, &[&str])] = &[
     (
         Stage::Start,
@@ -77,8 +78,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
 ];
 
 /// Rules that no mutant breaks, and why.
-const UNBROKEN: &[(&str, &str)] =
-    &[("DXG-NF-CURRENT-UNTOUCHED", "needs a fence on two adapters")];
+const UNBROKEN: &[(&str, &str)] = &[("DXG-NF-CURRENT-UNTOUCHED", "needs a fence on two adapters")];
 
 fn all() -> Vec<Mutant> {
     let plain = PLAIN.iter().flat_map(|(stage, names)| names.iter().map(|name| Mutant::new(name, *stage)));

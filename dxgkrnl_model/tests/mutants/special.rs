@@ -23,7 +23,11 @@ pub fn list() -> Vec<Mutant> {
 fn entry() -> [Mutant; 2] {
     [
         Mutant { rule: Some("DXG-INIT-STATUS"), ..on("entry-without-initialize", Stage::Start) },
-        Mutant { rule: Some("DXG-INIT-STATUS"), also: &["DXG-INIT-VERSION"], ..on("entry-hides-failure", Stage::Start) },
+        Mutant {
+            rule: Some("DXG-INIT-STATUS"),
+            also: &["DXG-INIT-VERSION"],
+            ..on("entry-hides-failure", Stage::Start)
+        },
     ]
 }
 

@@ -48,7 +48,6 @@ pub struct Ended {
     /// Names of the broken rules, each once, in alphabetical order.
     pub broken: Vec<&'static str>,
     pub violations: Vec<Violation>,
-    pub reached: Vec<&'static str>,
     /// Why a stage ended early.
     pub stopped: Option<String>,
     /// What went wrong on the toy's GPU.
@@ -72,6 +71,11 @@ impl Stage {
         Self::Sleep,
         Self::AdapterHang,
     ];
+
+    /// Whether the stage uses doorbells.
+    pub fn needs_user_mode(self) -> bool {
+        matches!(self, Self::UserQueue | Self::QueueHang | Self::Kill | Self::KillIdle | Self::Sleep)
+    }
 }
 
 /// Windows with a virtual clock and short timeouts.
@@ -109,8 +113,7 @@ pub fn run(options: Options, stage: Stage, personality: Personality) -> Ended {
     let report = os.report();
     let mut broken: Vec<_> = report.broken().map(|rule| rule.rule.name).collect();
     broken.sort_unstable();
-    let reached = report.rules.iter().filter(|rule| rule.evaluations != 0).map(|rule| rule.rule.name).collect();
-    Ended { broken, violations: os.kernel().rules.violations(), reached, stopped, errors, toy, report }
+    Ended { broken, violations: os.kernel().rules.violations(), stopped, errors, toy, report }
 }
 
 fn visit(os: &Os, adapter: &Arc<Adapter>, stage: Stage) -> Result<(), NTSTATUS> {
@@ -232,7 +235,8 @@ fn faults(device: &Device<'_>) -> Result<(), NTSTATUS> {
     let context = packet.context()?;
     let fence = packet.monitored_fence()?;
     packet.submit(context, commands.gpu, 24)?;
-    packet.signal_behind(context, fence.handle, 1)?;
+    // It may be lost already.
+    let _ = packet.signal_behind(context, fence.handle, 1);
     packet.lost()?;
     packet.destroy()
 }

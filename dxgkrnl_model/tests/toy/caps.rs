@@ -44,13 +44,11 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
             if toy.is("qai-overrun") {
                 let end: *mut u8 = arguments.pOutputData.cast();
                 // SAFETY: none: this mutant writes behind the buffer, where the model watches.
-                unsafe { end.add(arguments.OutputDataSize as usize).write(0) };
+                unsafe { end.wrapping_add(arguments.OutputDataSize as usize).write(0) };
             }
             give(arguments, &driver_caps(toy))
         }
-        Type::DXGKQAITYPE_HISTORYBUFFERPRECISION => {
-            give(arguments, &if toy.is("caps-history") { 8_u32 } else { 64 })
-        }
+        Type::DXGKQAITYPE_HISTORYBUFFERPRECISION => give(arguments, &if toy.is("caps-history") { 8_u32 } else { 64 }),
         Type::DXGKQAITYPE_NUMPOWERCOMPONENTS => {
             if toy.is("qai-required") {
                 return STATUS_INVALID_PARAMETER;

@@ -1,11 +1,11 @@
 //! The interrupt: raising it, reporting what is pending, the DPC.
 
+use std::sync::atomic::Ordering;
 use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
 use wddm_abi::{
     BOOLEAN, DXGK_ENGINE_STATE, DXGK_INTERRUPT_TYPE, DXGK_PAGE_FAULT_FLAGS, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE,
     win_extern,
 };
-use std::sync::atomic::Ordering;
 
 use super::{Notice, Toy, callback, owner, raw};
 

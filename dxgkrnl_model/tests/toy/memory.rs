@@ -1,17 +1,13 @@
 //! Processes, devices, packet contexts, allocations and paging buffers.
 
-use wddm_abi::ntstatus::{
-    STATUS_GRAPHICS_ALLOCATION_BUSY, STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER, STATUS_INVALID_PARAMETER,
-    STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL,
-};
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_PAGETABLEUPDATEMODE, DXGK_PTE,
-    DXGKARG_BUILDPAGINGBUFFER, DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION, DXGKARG_CREATECONTEXT,
-    DXGKARG_CREATEDEVICE, DXGKARG_CREATEPROCESS, DXGKARG_DESTROYALLOCATION, DXGKARG_ESCAPE, DXGKARG_GETROOTPAGETABLESIZE,
-    DXGKARG_OPENALLOCATION, DXGKARG_SETROOTPAGETABLE, DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS, win_extern,
+    DRIVER_INITIALIZATION_DATA, DXGKARG_BUILDPAGINGBUFFER, DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION,
+    DXGKARG_CREATECONTEXT, DXGKARG_CREATEDEVICE, DXGKARG_CREATEPROCESS, DXGKARG_DESTROYALLOCATION, DXGKARG_ESCAPE,
+    DXGKARG_GETROOTPAGETABLESIZE, DXGKARG_OPENALLOCATION, DXGKARG_SETROOTPAGETABLE, DXGKARG_SUBMITCOMMANDVIRTUAL,
+    HANDLE, NTSTATUS, win_extern,
 };
 
-use super::gpu::{self, opcode};
 use super::{Context, Packet, Toy, UNKNOWN, argument, array, input, number, owner, raw};
 
 pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
@@ -82,7 +78,6 @@ win_extern! {
         let arguments = argument(arguments);
         let handle = toy.own();
         let context = Context {
-            device: number(device),
             node: arguments.NodeOrdinal,
             os: number(arguments.hContext) as u64,
             ..Context::default()
@@ -208,7 +203,7 @@ win_extern! {
 
     fn build_paging_buffer(adapter: HANDLE, arguments: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
-        build(&toy, argument(arguments))
+        super::paging::build(&toy, argument(arguments))
     }
 
     fn submit(adapter: HANDLE, arguments: *const DXGKARG_SUBMITCOMMANDVIRTUAL) -> NTSTATUS {
@@ -262,7 +257,9 @@ fn disturb(toy: &std::sync::Arc<Toy>) {
         });
     };
     match toy.options.mutant {
-        "ddi-time" => machine(&|machine| drop(machine.delay_execution(-3_000_000))),
+        "ddi-time" => machine(&|machine| {
+            machine.delay_execution(-3_000_000);
+        }),
         "int-level" => super::interrupt::notify_alone(toy, 1),
         "int-reentrant" => machine(&|machine| {
             let other = toy.clone();
@@ -272,150 +269,4 @@ fn disturb(toy: &std::sync::Arc<Toy>) {
         }),
         _ => (),
     }
-}
-
-/// Room in a paging buffer, in words.
-struct Writer {
-    at: *mut u64,
-    room: usize,
-}
-
-impl Writer {
-    fn of(arguments: &DXGKARG_BUILDPAGINGBUFFER) -> Self {
-        Self { at: arguments.pDmaBuffer.cast(), room: arguments.DmaSize as usize / 8 }
-    }
-
-    /// Writes everything, or nothing.
-    fn put(&mut self, words: &[u64]) -> bool {
-        if words.len() > self.room {
-            return false;
-        }
-        for word in words {
-            // SAFETY: there is room, by Dxgkrnl's word.
-            unsafe { self.at.write_unaligned(*word) };
-            self.at = self.at.wrapping_add(1);
-        }
-        self.room -= words.len();
-        true
-    }
-}
-
-fn build(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
-    use DXGK_BUILDPAGINGBUFFER_OPERATION as Operation;
-    let immediate = arguments.pDmaBuffer.is_null();
-    if !immediate {
-        match toy.options.mutant {
-            "paging-status" => return STATUS_UNSUCCESSFUL,
-            "paging-busy" => return STATUS_GRAPHICS_ALLOCATION_BUSY,
-            "paging-progress" => return STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER,
-            "paging-overrun" => {
-                let end: *mut u8 = arguments.pDmaBuffer.cast();
-                // SAFETY: none: this mutant writes behind the buffer, where the model watches.
-                unsafe { end.add(arguments.DmaSize as usize).write(0) };
-            }
-            "paging-private" => {
-                let end: *mut u8 = arguments.pDmaBufferPrivateData.cast();
-                // SAFETY: as above.
-                unsafe { end.add(arguments.DmaBufferPrivateDataSize as usize).write(0) };
-            }
-            _ => (),
-        }
-    }
-    let mut writer = Writer::of(arguments);
-    let fits = match arguments.Operation {
-        Operation::DXGK_OPERATION_UPDATE_PAGE_TABLE => return update(toy, arguments),
-        Operation::DXGK_OPERATION_FLUSH_TLB => writer.put(&[opcode::FLUSH]),
-        Operation::DXGK_OPERATION_VIRTUAL_FILL => {
-            let op = *arguments.FillVirtual();
-            toy.count("fill");
-            writer.put(&[opcode::FILL, op.DestinationVirtualAddress, op.FillSizeInBytes, op.FillPattern.into()])
-        }
-        Operation::DXGK_OPERATION_VIRTUAL_TRANSFER => {
-            let op = *arguments.TransferVirtual();
-            toy.count("transfer");
-            writer.put(&[opcode::COPY, op.SourceVirtualAddress, op.DestinationVirtualAddress, op.TransferSizeInBytes])
-        }
-        Operation::DXGK_OPERATION_SIGNAL_MONITORED_FENCE => {
-            let op = *arguments.SignalMonitoredFence();
-            writer.put(&[opcode::WRITE, op.MonitoredFenceGpuVa, op.MonitoredFenceValue])
-        }
-        Operation::DXGK_OPERATION_MAP_APERTURE_SEGMENT => {
-            toy.count("map aperture");
-            true
-        }
-        Operation::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT => {
-            toy.count("unmap aperture");
-            true
-        }
-        Operation::DXGK_OPERATION_NOTIFY_RESIDENCY => {
-            toy.count("notify residency");
-            true
-        }
-        _ => true,
-    };
-    if !fits {
-        return STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER;
-    }
-    arguments.pDmaBuffer = writer.at.cast();
-    STATUS_SUCCESS
-}
-
-/// An entry as the GPU has it: valid, writable, segment, address; or the zero page.
-fn entry(pte: &DXGK_PTE) -> u64 {
-    if pte.Zero() {
-        return gpu::ZERO;
-    }
-    if !pte.Valid() {
-        return 0;
-    }
-    let write = if pte.ReadOnly() { 0 } else { gpu::WRITE };
-    gpu::VALID | write | pte.Segment() << gpu::SEGMENT_SHIFT | pte.PageAddress() << 12
-}
-
-fn update(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
-    let op = *arguments.UpdatePageTable();
-    let count = op.NumPageTableEntries as usize;
-    let repeat = op.Flags.Repeat();
-    let source = array(op.pPageTableEntries.cast_const(), if repeat { 1 } else { count });
-    let value = |index: usize| entry(&source[if repeat { 0 } else { index }]);
-    if op.UpdateMode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL {
-        if toy.is("paging-immediate") && arguments.pDmaBuffer.is_null() {
-            return STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER;
-        }
-        let table: *mut u64 = op.PageTableAddress.CpuVirtual().cast();
-        for index in 0..count {
-            // SAFETY: the table is mapped there, and the indices are its.
-            unsafe { table.add(op.StartIndex as usize + index).write_volatile(value(index)) };
-        }
-        return STATUS_SUCCESS;
-    }
-    let (segment, address) = if op.UpdateMode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL {
-        (gpu::BY_ADDRESS, op.PageTableAddress.GpuVirtual())
-    } else {
-        let place = op.PageTableAddress.GpuPhysical();
-        (u64::from(place.SegmentId), place.SegmentOffset)
-    };
-    let mut writer = Writer::of(arguments);
-    // Entries that earlier buffers took.
-    let mut done = arguments.MultipassOffset as usize;
-    let mut status = STATUS_SUCCESS;
-    while done < count {
-        let head = 5;
-        if writer.room <= head {
-            status = STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER;
-            break;
-        }
-        let part = if repeat { count - done } else { (writer.room - head).min(count - done) };
-        let values: Vec<_> = if repeat { vec![value(0)] } else { (done..done + part).map(value).collect() };
-        let first = u64::from(op.StartIndex) + done as u64;
-        let code = if repeat { opcode::REPEAT } else { opcode::ENTRIES };
-        if !writer.put(&[code, segment, address, first, part as u64]) || !writer.put(&values) {
-            status = STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER;
-            break;
-        }
-        done += part;
-    }
-    arguments.MultipassOffset = done as u32;
-    arguments.pDmaBuffer = writer.at.cast();
-    status
 }

@@ -5,9 +5,12 @@
 
 mod caps;
 mod commands;
+mod doorbell;
 pub mod gpu;
 mod interrupt;
 pub mod memory;
+mod options;
+mod paging;
 mod queue;
 mod reset;
 mod start;
@@ -18,38 +21,9 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use dxgkrnl_model::driver::{Driver, NativeStart};
 use nt_model::{Event, Thread};
+pub use options::Options;
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
-use wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGK_PAGETABLEUPDATEMODE, DXGKDDI_INTERFACE_VERSION_WDDM3_2, DXGKRNL_INTERFACE, HANDLE,
-    NTSTATUS,
-};
-
-/// How this instance is built.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// What it does wrong, or nothing.
-    pub mutant: &'static str,
-    /// How page tables are updated.
-    pub update_mode: DXGK_PAGETABLEUPDATEMODE,
-    /// Name queues instead of fences in native fence interrupts.
-    pub optimized: bool,
-    /// A component that is put to F1 when node 0 is idle for long.
-    pub power_component: bool,
-    /// Advertise user-mode submission; otherwise the nodes take work from the OS only.
-    pub user_mode: bool,
-    /// Advertise native fences.
-    pub native_fences: bool,
-    /// Physical doorbells on the device; each connection beyond takes one away from another queue.
-    pub doorbells: usize,
-    /// Ask to be told of every submission.
-    pub notify: bool,
-    /// Two page table levels instead of three.
-    pub two_levels: bool,
-    /// Engines can be reset one by one.
-    pub engine_reset: bool,
-    /// Wants to be told of commands that are dropped.
-    pub cancel_aware: bool,
-}
+use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGKDDI_INTERFACE_VERSION_WDDM3_2, DXGKRNL_INTERFACE, HANDLE, NTSTATUS};
 
 /// Something that the GPU does some milliseconds later.
 #[derive(Clone, Copy, Debug)]
@@ -60,33 +34,13 @@ pub enum Late {
     Store(Root, u64),
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            mutant: "",
-            update_mode: DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL,
-            optimized: false,
-            power_component: false,
-            user_mode: true,
-            native_fences: true,
-            doorbells: 4,
-            notify: false,
-            two_levels: false,
-            engine_reset: true,
-            cancel_aware: false,
-        }
-    }
-}
-
 /// A root page table: segment and address.
 pub type Root = (u32, u64);
 
 #[derive(Debug, Default)]
 pub struct Context {
-    pub device: usize,
     pub node: u32,
     pub os: u64,
-    pub hardware: bool,
     pub root: Option<Root>,
     pub suspended: bool,
     /// A suspension to be acknowledged.
@@ -122,7 +76,6 @@ pub struct Queue {
     pub progress_gpu: u64,
     pub logs: [Log; 2],
     pub waiting_since: u64,
-    pub hung: bool,
     pub faulted: bool,
 }
 
@@ -185,7 +138,6 @@ pub struct State {
     pub stopped: bool,
     pub notices: VecDeque<Notice>,
     pub stamp: u64,
-    pub wanted_idle: bool,
     /// Milliseconds that a long packet has run.
     pub worked: u64,
     pub late: Vec<(u32, Late)>,
@@ -310,6 +262,11 @@ impl Toy {
         self.counts.lock().unwrap_or_else(|error| error.into_inner()).get(what).copied().unwrap_or(0)
     }
 
+    /// Everything that happened.
+    pub fn counted_all(&self) -> Vec<&'static str> {
+        self.counts.lock().unwrap_or_else(|error| error.into_inner()).keys().copied().collect()
+    }
+
     /// DXGKRNL_INTERFACE.DeviceHandle.
     pub fn device_handle(&self) -> HANDLE {
         let interface = self.interface.read().unwrap_or_else(|error| error.into_inner());
@@ -375,7 +332,8 @@ fn entry(start: &NativeStart, options: Options) -> NTSTATUS {
     }
     let status = start.initialize(&table);
     if options.mutant == "init-unload" {
-        let at = start.driver_object().expose_provenance() + core::mem::offset_of!(nt_model::records_io::DriverObject, driver_unload);
+        let at = start.driver_object().expose_provenance()
+            + core::mem::offset_of!(nt_model::records_io::DriverObject, driver_unload);
         let pointer: *mut usize = core::ptr::with_exposed_provenance_mut(at);
         // SAFETY: a member of the driver object.
         unsafe { pointer.write(0x1234) };
@@ -389,6 +347,7 @@ fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
     start::fill(&mut table);
     memory::fill(&mut table);
     queue::fill(&mut table);
+    doorbell::fill(&mut table);
     reset::fill(&mut table);
     match options.mutant {
         "init-slot" => table.DxgkDdiSuspendContext = None,

@@ -1,20 +1,17 @@
-//! Hardware contexts and queues, native fences, doorbells, logs.
+//! Hardware contexts and queues, native fences, logs.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_PENDING, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
-    D3DDDI_DOORBELLSTATUS, DRIVER_INITIALIZATION_DATA, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CONNECTDOORBELL,
-    DXGKARG_CREATEDOORBELL, DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_CREATENATIVEFENCE,
-    DXGKARG_DESTROYDOORBELL, DXGKARG_DESTROYNATIVEFENCE, DXGKARG_DISCONNECTDOORBELL, DXGKARG_NOTIFYWORKSUBMISSION,
-    DXGKARG_OPENNATIVEFENCE, DXGKARG_RESUMECONTEXT, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,
-    DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_SETUPPRIORITYBANDS, DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT,
-    DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS,
-    DXGKARGCB_DISCONNECTDOORBELL, HANDLE, NTSTATUS, win_extern,
+    DRIVER_INITIALIZATION_DATA, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE,
+    DXGKARG_CREATENATIVEFENCE, DXGKARG_DESTROYNATIVEFENCE, DXGKARG_OPENNATIVEFENCE, DXGKARG_RESUMECONTEXT,
+    DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_SETUPPRIORITYBANDS,
+    DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT, DXGKARG_UPDATECURRENTVALUESFROMCPU,
+    DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS, win_extern,
 };
 
-use super::start::contiguous;
-use super::{Context, Doorbell, Fence, Late, Log, Queue, Toy, UNKNOWN, Work, argument, array, callback, input, number, owner, raw};
+use super::{Context, Fence, Late, Log, Queue, UNKNOWN, Work, argument, array, input, number, owner, raw};
 
 pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiCreateHwContext = Some(create_hw_context);
@@ -34,11 +31,6 @@ pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiUpdateCurrentValuesFromCpu = Some(update_current);
     table.DxgkDdiSetNativeFenceLogBuffer = Some(set_log);
     table.DxgkDdiUpdateNativeFenceLogs = Some(update_logs);
-    table.DxgkDdiCreateDoorbell = Some(create_doorbell);
-    table.DxgkDdiConnectDoorbell = Some(connect_doorbell);
-    table.DxgkDdiDisconnectDoorbell = Some(disconnect_doorbell);
-    table.DxgkDdiDestroyDoorbell = Some(destroy_doorbell);
-    table.DxgkDdiNotifyWorkSubmission = Some(notify_work);
 }
 
 /// Stores a 64-bit value where Dxgkrnl said.
@@ -54,10 +46,8 @@ win_extern! {
         let arguments = argument(arguments);
         let handle = toy.own();
         let context = Context {
-            device: number(device),
             node: arguments.NodeOrdinal,
             os: number(arguments.hHwContext) as u64,
-            hardware: true,
             ..Context::default()
         };
         toy.state().contexts.insert(handle, context);
@@ -288,129 +278,5 @@ win_extern! {
             Some(_) => STATUS_SUCCESS,
             None => UNKNOWN,
         }
-    }
-
-    fn create_doorbell(arguments: *mut DXGKARG_CREATEDOORBELL) -> NTSTATUS {
-        let arguments = argument(arguments);
-        let Some(toy) = owner(arguments.hHwQueue) else { return UNKNOWN };
-        let ring_known = toy.state().allocations.contains_key(&number(arguments.hRingBuffer));
-        if arguments.PrivateDriverDataSize != 16 || !ring_known {
-            return STATUS_INVALID_PARAMETER;
-        }
-        let private = array(arguments.PrivateDriverData.cast::<u64>().cast_const(), 2);
-        let handle = toy.own();
-        let mut state = toy.state();
-        let key = number(arguments.hHwQueue);
-        if let Some(queue) = state.queues.get_mut(&key) {
-            (queue.ring, queue.control) = (private[0], private[1]);
-        }
-        state.doorbells.insert(handle, Doorbell { queue: key, os: number(arguments.hDoorbell) as u64, ..Doorbell::default() });
-        arguments.hDoorbell = raw(handle);
-        STATUS_SUCCESS
-    }
-
-    fn connect_doorbell(arguments: *mut DXGKARG_CONNECTDOORBELL) -> NTSTATUS {
-        let arguments = argument(arguments);
-        let Some(toy) = owner(arguments.hDoorbell) else { return UNKNOWN };
-        toy.count("connect");
-        if toy.is("db-connect") {
-            return STATUS_UNSUCCESSFUL;
-        }
-        let Some(address) = connect(&toy, number(arguments.hDoorbell)) else { return STATUS_UNSUCCESSFUL };
-        arguments.KernelCpuVirtualAddress = core::ptr::with_exposed_provenance_mut(address);
-        arguments.Status = match (toy.options.mutant, toy.options.notify) {
-            ("db-status", _) => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY,
-            (_, true) => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED_NOTIFY_KMD,
-            _ => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED,
-        };
-        toy.poke();
-        STATUS_SUCCESS
-    }
-
-    fn disconnect_doorbell(arguments: *mut DXGKARG_DISCONNECTDOORBELL) -> NTSTATUS {
-        let doorbell = argument(arguments).hDoorbell;
-        let Some(toy) = owner(doorbell) else { return UNKNOWN };
-        toy.count("disconnect");
-        if let Some(doorbell) = toy.state().doorbells.get_mut(&number(doorbell)) {
-            doorbell.physical = None;
-        }
-        if toy.is("db-must-succeed") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
-    }
-
-    fn destroy_doorbell(arguments: *mut DXGKARG_DESTROYDOORBELL) -> NTSTATUS {
-        let doorbell = argument(arguments).hDoorbell;
-        let Some(toy) = owner(doorbell) else { return UNKNOWN };
-        toy.state().doorbells.remove(&number(doorbell));
-        toy.disown(number(doorbell));
-        STATUS_SUCCESS
-    }
-
-    fn notify_work(arguments: *mut DXGKARG_NOTIFYWORKSUBMISSION) -> NTSTATUS {
-        let Some(toy) = owner(argument(arguments).hHwQueue) else { return UNKNOWN };
-        toy.count("notify work");
-        toy.poke();
-        STATUS_SUCCESS
-    }
-}
-
-/// Gives a doorbell a physical one, taking it away from the one that was connected longest ago if need be.
-fn connect(toy: &std::sync::Arc<Toy>, key: usize) -> Option<usize> {
-    match toy.options.mutant {
-        "db-address" => return Some(0x1000),
-        "db-page" => return Machine::pool_page(),
-        _ => (),
-    }
-    let victim = {
-        let state = toy.state();
-        let connected: Vec<_> = state.doorbells.iter().filter(|(_, bell)| bell.physical.is_some()).collect();
-        if connected.len() < toy.options.doorbells {
-            None
-        } else {
-            connected.into_iter().min_by_key(|(_, bell)| bell.stamp).map(|(key, bell)| (*key, bell.os, bell.queue))
-        }
-    };
-    if let Some((victim, os, queue)) = victim {
-        let queue_os = toy.state().queues.get(&queue).map_or(0, |queue| queue.os);
-        let mut arguments = DXGKARGCB_DISCONNECTDOORBELL::zeroed();
-        arguments.hHwQueue = raw(queue_os as usize);
-        arguments.hDoorbell = raw(os as usize);
-        arguments.DisconnectReason = match toy.options.mutant {
-            "cb-disconnect" => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED,
-            _ => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY,
-        };
-        toy.count("victim");
-        let _ = callback!(toy, DxgkCbDisconnectDoorbell(&raw mut arguments));
-        if let Some(bell) = toy.state().doorbells.get_mut(&victim) {
-            bell.physical = None;
-        }
-    }
-    let taken: Vec<_> = toy.state().doorbells.values().filter_map(|bell| bell.physical).collect();
-    let free = (0..toy.options.doorbells).find(|slot| !taken.contains(slot))?;
-    let mut pages = toy.doorbell_pages.lock().unwrap_or_else(|error| error.into_inner());
-    while pages.len() <= free {
-        let page = contiguous(toy, 4096)?;
-        pages.push(page);
-    }
-    let address = pages[free].1;
-    drop(pages);
-    let mut state = toy.state();
-    state.stamp += 1;
-    let stamp = state.stamp;
-    let bell = state.doorbells.get_mut(&key)?;
-    bell.physical = Some(free);
-    bell.stamp = stamp;
-    Some(address)
-}
-
-/// Memory for the mutant that exposes a page of pool.
-struct Machine;
-
-impl Machine {
-    fn pool_page() -> Option<usize> {
-        nt_model::Machine::with_current(|machine| {
-            let machine = machine?;
-            let object = machine.allocate_pages(1, nt_model::PageKind::NonPagedPool, 0)?;
-            machine.map_for_model(&object)
-        })
     }
 }

@@ -164,7 +164,7 @@ win_extern! {
         let bytes: *mut u8 = arguments.pBuffer.cast();
         let at = if toy.is("tdr-collect") { arguments.BufferSize } else { 0 };
         // SAFETY: within the buffer; for the mutant behind it, where the model watches.
-        unsafe { bytes.add(at).write(1) };
+        unsafe { bytes.wrapping_add(at).write(1) };
         STATUS_SUCCESS
     }
 

@@ -5,18 +5,14 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use nt_model::Event;
 use wddm_abi::ntstatus::{
-    STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
-    STATUS_UNSUCCESSFUL,
+    STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL,
 };
 use wddm_abi::{
-    D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DRIVER_INITIALIZATION_DATA,
-    DXGK_DEVICE_INFO, DXGK_DRIVERCAPS, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID, DXGK_FEATURE_INTERFACE, DXGK_GPUMMUCAPS,
-    DXGK_NATIVE_FENCE_CAPS, DXGK_NODEMETADATA, DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_PAGETABLEUPDATEMODE,
-    DXGK_PHYSICALADAPTERCAPS, DXGK_POWER_RUNTIME_COMPONENT, DXGK_QUERYADAPTERINFOTYPE, DXGK_QUERYSEGMENTOUT4,
-    DXGK_SEGMENTDESCRIPTOR4, DXGK_SERVICES, DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMVERSION,
-    DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATURESUPPORT, DXGKARGCB_ALLOCATECONTIGUOUSMEMORY,
-    DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKARGCB_ISFEATUREENABLED2, DXGKDDI_FEATURE_INTERFACE, DXGKRNL_INTERFACE,
-    GUID_WDDM_INTERFACE_FEATURE, HANDLE, LARGE_INTEGER, MEMORY_CACHING_TYPE, NTSTATUS, Plain, QUERY_INTERFACE, win_extern,
+    DRIVER_INITIALIZATION_DATA, DXGK_DEVICE_INFO, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID, DXGK_FEATURE_INTERFACE,
+    DXGK_NODEMETADATA, DXGK_SERVICES, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATURESUPPORT,
+    DXGKARGCB_ALLOCATECONTIGUOUSMEMORY, DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKARGCB_ISFEATUREENABLED2,
+    DXGKDDI_FEATURE_INTERFACE, DXGKRNL_INTERFACE, GUID_WDDM_INTERFACE_FEATURE, HANDLE, LARGE_INTEGER,
+    MEMORY_CACHING_TYPE, NTSTATUS, Plain, QUERY_INTERFACE, win_extern,
 };
 
 use super::{Toy, argument, callback, fresh, input, loading, number, owner, raw};
@@ -248,7 +244,8 @@ fn start(toy: &Arc<Toy>) -> NTSTATUS {
     interface.Size = size_of::<DXGK_FEATURE_INTERFACE>() as u16;
     interface.Version = 1;
     let pointer = (&raw mut interface).cast();
-    let services = callback!(toy, DxgkCbQueryServices(toy.device_handle(), DXGK_SERVICES::DxgkServicesFeature, pointer));
+    let services =
+        callback!(toy, DxgkCbQueryServices(toy.device_handle(), DXGK_SERVICES::DxgkServicesFeature, pointer));
     if services.is_some_and(NTSTATUS::is_success) {
         let on = |feature| is_enabled(toy, &interface, feature);
         let features = (
@@ -333,7 +330,8 @@ fn allocate_local(toy: &Toy) -> NTSTATUS {
     let Some((handle, address)) = contiguous(toy, LOCAL_BYTES) else { return STATUS_NO_MEMORY };
     toy.local_handle.store(handle, Ordering::Release);
     toy.local.store(address, Ordering::Release);
-    let physical = nt_model::Machine::with_current(|machine| machine.map_or(0, |machine| machine.physical_address(address)));
+    let physical =
+        nt_model::Machine::with_current(|machine| machine.map_or(0, |machine| machine.physical_address(address)));
     toy.local_physical.store(physical, Ordering::Release);
     STATUS_SUCCESS
 }
@@ -341,15 +339,21 @@ fn allocate_local(toy: &Toy) -> NTSTATUS {
 /// What some mutants do while they are started.
 fn mutants(toy: &Toy) {
     match toy.options.mutant {
-        "cb-handle" => drop(callback!(toy, DxgkCbQueueDpc(raw(0x1234)))),
+        "cb-handle" => {
+            let _ = callback!(toy, DxgkCbQueueDpc(raw(0x1234)));
+        }
         "cb-pointer" => {
             let mut returned = 0;
             let handle = toy.device_handle();
-            drop(callback!(toy, DxgkCbSynchronizeExecution(handle, None, raw(0), 0, &raw mut returned)));
+            let _ = callback!(toy, DxgkCbSynchronizeExecution(handle, None, raw(0), 0, &raw mut returned));
         }
-        "cb-unmap" => drop(callback!(toy, DxgkCbUnmapMemory(toy.device_handle(), raw(0x1000)))),
+        "cb-unmap" => {
+            let _ = callback!(toy, DxgkCbUnmapMemory(toy.device_handle(), raw(0x1000)));
+        }
         "cb-free" => free_contiguous(toy, 0x1234),
-        "cb-object" => drop(callback!(toy, DxgkCbSetPowerComponentLatency(toy.device_handle(), 99, 1))),
+        "cb-object" => {
+            let _ = callback!(toy, DxgkCbSetPowerComponentLatency(toy.device_handle(), 99, 1));
+        }
         _ => (),
     }
 }

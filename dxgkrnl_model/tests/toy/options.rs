@@ -1,0 +1,48 @@
+//! What can be chosen about a toy.
+
+use wddm_abi::DXGK_PAGETABLEUPDATEMODE;
+
+/// How this instance is built.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What it does wrong, or nothing.
+    pub mutant: &'static str,
+    /// How page tables are updated.
+    pub update_mode: DXGK_PAGETABLEUPDATEMODE,
+    /// Name queues instead of fences in native fence interrupts.
+    pub optimized: bool,
+    /// A component that is put to F1 when node 0 is idle for long.
+    pub power_component: bool,
+    /// Advertise user-mode submission; otherwise the nodes take work from the OS only.
+    pub user_mode: bool,
+    /// Advertise native fences.
+    pub native_fences: bool,
+    /// Physical doorbells on the device; each connection beyond takes one away from another queue.
+    pub doorbells: usize,
+    /// Ask to be told of every submission.
+    pub notify: bool,
+    /// Two page table levels instead of three.
+    pub two_levels: bool,
+    /// Engines can be reset one by one.
+    pub engine_reset: bool,
+    /// Wants to be told of commands that are dropped.
+    pub cancel_aware: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mutant: "",
+            update_mode: DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL,
+            optimized: false,
+            power_component: false,
+            user_mode: true,
+            native_fences: true,
+            doorbells: 4,
+            notify: false,
+            two_levels: false,
+            engine_reset: true,
+            cancel_aware: false,
+        }
+    }
+}
