@@ -42,6 +42,7 @@ use crate::transcript::Line;
 use crate::vidsch::VidSch;
 use caps::Caps;
 
+pub use crate::interrupt::Notification;
 pub use start::StartError;
 
 /// How the adapter is attached and what its registry says.
@@ -406,7 +407,9 @@ impl Adapter {
     pub(crate) fn add_monitored_fence(&self, fence: &Arc<FenceState>) {
         let mut list = self.monitored.lock();
         list.retain(|other| other.strong_count() != 0);
-        list.push(Arc::downgrade(fence));
+        if !list.iter().any(|other| core::ptr::eq(other.as_ptr(), Arc::as_ptr(fence))) {
+            list.push(Arc::downgrade(fence));
+        }
     }
 
     /// Live monitored fences.

@@ -68,7 +68,7 @@ pub(crate) struct Device {
     contexts: Lock<Vec<Arc<Context>>>,
     hw_contexts: Lock<Vec<Weak<HwContext>>>,
     fences: Lock<Vec<Weak<LocalFence>>>,
-    /// Waits of threads that name it.
+    /// Waits of the CPU that name it.
     waits: Lock<Vec<Weak<Wait>>>,
     /// Something that waits of its threads depend on has changed.
     pub(crate) changed: Signal,
@@ -213,11 +213,15 @@ impl Device {
         fences.push(Arc::downgrade(fence));
     }
 
-    /// A thread's wait that ends when the device is lost.
+    /// A wait that names the device: a thread's ends when the device is lost, any other's when it is destroyed.
     pub(crate) fn add_wait(&self, wait: &Arc<Wait>) {
         let mut waits = self.waits.lock();
         waits.retain(|other| other.strong_count() != 0);
         waits.push(Arc::downgrade(wait));
+    }
+
+    fn waits(&self) -> Vec<Arc<Wait>> {
+        self.waits.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     fn fences(&self) -> Vec<Arc<LocalFence>> {
@@ -250,8 +254,8 @@ impl Device {
         for fence in self.fences() {
             fence.fence().make_always_signaled(adapter.kernel());
         }
-        let waits = std::mem::take(&mut *self.waits.lock());
-        for wait in waits.iter().filter_map(Weak::upgrade) {
+        // Those that set an event stay: their fences may be others'.
+        for wait in self.waits() {
             if let Some(signal) = wait.signal() {
                 signal.notify(adapter.kernel());
             }
@@ -285,6 +289,9 @@ impl Device {
         let driver = self.driver.swap(0, Ordering::AcqRel);
         if driver == 0 {
             return;
+        }
+        for wait in self.waits() {
+            wait.abandon(self.adapter().kernel());
         }
         let handle = core::ptr::with_exposed_provenance_mut(driver);
         let status = ddi::status(call_ddi!(self.adapter(), DxgkDdiDestroyDevice(handle)));

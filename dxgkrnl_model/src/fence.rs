@@ -26,7 +26,36 @@ pub(crate) enum AnyFence {
     Monitored(Arc<monitored::FenceState>),
 }
 
+/// A fence as a wait knows it: a list that the wait is in. A wait keeps no fence alive.
+trait Waited: Send + Sync + std::fmt::Debug {
+    /// Takes the wait off the list.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    fn leave(&self, kernel: &Machine, wait: &Wait);
+}
+
+impl Waited for native::NativeFence {
+    fn leave(&self, kernel: &Machine, wait: &Wait) {
+        if self.waiters().remove(wait) {
+            self.waiters_changed(kernel);
+        }
+    }
+}
+
+impl Waited for monitored::FenceState {
+    fn leave(&self, _kernel: &Machine, wait: &Wait) {
+        self.waiters().remove(wait);
+    }
+}
+
 impl AnyFence {
+    fn downgrade(&self) -> Weak<dyn Waited> {
+        match self {
+            Self::Native(fence) => Arc::downgrade(&(fence.clone() as Arc<dyn Waited>)),
+            Self::Monitored(fence) => Arc::downgrade(&(fence.clone() as Arc<dyn Waited>)),
+        }
+    }
+
     /// The value now.
     pub(crate) fn value(&self) -> u64 {
         match self {
@@ -43,15 +72,15 @@ impl AnyFence {
         }
     }
 
-    /// Signals it on behalf of the CPU, or of a queue whose signal the OS carries out.
+    /// Signals it on behalf of the CPU, or of a queue whose signal the OS carries out; `from`: the adapter of either.
     ///
     /// IRQL: PASSIVE_LEVEL.
     ///
     /// # Errors
     /// What the driver returned.
-    pub(crate) fn signal(&self, kernel: &Machine, value: u64) -> Result<(), NTSTATUS> {
+    pub(crate) fn signal(&self, kernel: &Machine, value: u64, from: &Adapter) -> Result<(), NTSTATUS> {
         match self {
-            Self::Native(fence) => fence.signal_from_cpu(kernel, value),
+            Self::Native(fence) => fence.signal_from_cpu(kernel, value, from),
             Self::Monitored(fence) => {
                 fence.signal(kernel, value);
                 Ok(())
@@ -92,6 +121,8 @@ pub(crate) struct Wait {
     left: AtomicU32,
     over: AtomicBool,
     target: Target,
+    /// The fences in whose lists it is, or was.
+    fences: Lock<Vec<Weak<dyn Waited>>>,
 }
 
 impl Wait {
@@ -108,11 +139,37 @@ impl Wait {
         }
     }
 
-    /// Ends it, reached or not.
+    /// Ends it, reached or not. The fences that it did not wait for to the end have a waiter less.
     pub(crate) fn end(&self, kernel: &Machine) {
         if self.over.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.notify(kernel);
+        self.leave(kernel);
+    }
+
+    /// Ends it because nobody is interested any more: whoever made it is going away. No event is set.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn abandon(&self, kernel: &Machine) {
+        if self.over.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if matches!(self.target, Target::Thread(_)) {
+            self.notify(kernel);
+        }
+        self.leave(kernel);
+    }
+
+    /// Takes it off the lists of its fences.
+    fn leave(&self, kernel: &Machine) {
+        let fences = std::mem::take(&mut *self.fences.lock());
+        for fence in fences.iter().filter_map(Weak::upgrade) {
+            fence.leave(kernel, self);
+        }
+    }
+
+    fn notify(&self, kernel: &Machine) {
         match &self.target {
             Target::Thread(signal) => signal.notify(kernel),
             Target::Event(event) => crate::sync::set(kernel, event),
@@ -138,18 +195,31 @@ impl Wait {
 /// IRQL: PASSIVE_LEVEL.
 pub(crate) fn wait_for(kernel: &Machine, fences: &[(AnyFence, u64)], any: bool, target: Target) -> Arc<Wait> {
     let count = if any { 1 } else { u32::try_from(fences.len()).unwrap_or(u32::MAX) };
-    let wait = Arc::new(Wait { left: AtomicU32::new(count), over: AtomicBool::new(false), target });
+    let wait = Arc::new(Wait {
+        left: AtomicU32::new(count),
+        over: AtomicBool::new(false),
+        target,
+        fences: Lock::new(Rank::Registry, Vec::new()),
+    });
     if fences.is_empty() {
         wait.end(kernel);
         return wait;
     }
     for (fence, value) in fences {
+        if wait.is_over() {
+            break;
+        }
         if fence.has_reached(*value) {
             wait.reached(kernel);
             continue;
         }
+        wait.fences.lock().push(fence.downgrade());
         fence.waiters().add(*value, &wait);
         fence.waiters_changed(kernel);
+    }
+    if wait.is_over() {
+        // What was added while it ended.
+        wait.leave(kernel);
     }
     wait
 }
@@ -184,11 +254,9 @@ impl Waiters {
         self.list.lock().push(Waiter { value, wait: wait.clone() });
     }
 
-    fn remove(&self, wait: &Arc<Wait>) -> bool {
-        let mut list = self.list.lock();
-        let before = list.len();
-        list.retain(|waiter| !Arc::ptr_eq(&waiter.wait, wait));
-        list.len() != before
+    fn remove(&self, wait: &Wait) -> bool {
+        let removed: Vec<_> = self.list.lock().extract_if(.., |waiter| core::ptr::eq(Arc::as_ptr(&waiter.wait), wait)).collect();
+        !removed.is_empty()
     }
 
     /// The least value that anybody waits for.

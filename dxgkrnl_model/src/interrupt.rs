@@ -12,6 +12,7 @@
 
 pub(crate) mod callbacks;
 mod classify;
+mod journal;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::pci::DEVICE_IRQL;
 use crate::rules::interrupt::{DPC_NOTIFY, INT_DPC, INT_LEVEL, INT_MESSAGE, INT_REENTRANT, ISR_CLAIM, ISR_DISMISS};
 use crate::sync::{Lock, Rank};
 pub(crate) use classify::Notice;
+pub use journal::Notification;
 
 /// What the calling thread is doing at the device's level.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,8 +74,10 @@ pub(crate) struct Interrupts {
     lists: Lock<Vec<NodeList>>,
     dpc: Lock<Option<Arc<Dpc>>>,
     notifying: AtomicBool,
-    /// DxgkCbNotifyDpc was called in the DPC that runs.
-    notified_dpc: AtomicBool,
+    /// Calls of DxgkCbNotifyDpc. The DPC may run on two processors at a time, so that a flag would not do.
+    notified_dpc: AtomicU64,
+    /// What was notified.
+    journal: journal::Journal,
     /// Interrupts, notifications, DPCs, lists that were full.
     pub(crate) interrupts: AtomicU64,
     pub(crate) notifications: AtomicU64,
@@ -87,7 +91,8 @@ impl Interrupts {
             lists: Lock::new(Rank::Interrupt, Vec::new()),
             dpc: Lock::new(Rank::Log, None),
             notifying: AtomicBool::new(false),
-            notified_dpc: AtomicBool::new(false),
+            notified_dpc: AtomicU64::new(0),
+            journal: journal::Journal::new(),
             interrupts: AtomicU64::new(0),
             notifications: AtomicU64::new(0),
             dpcs: AtomicU64::new(0),
@@ -261,10 +266,10 @@ pub(crate) fn probe_foreign_interrupt(adapter: &Arc<Adapter>) {
 fn run_dpc(adapter: &Arc<Adapter>) {
     adapter.interrupts.dpcs.fetch_add(1, Ordering::Relaxed);
     let had_pending = adapter.interrupts.has_pending();
-    adapter.interrupts.notified_dpc.store(false, Ordering::Relaxed);
+    let before = adapter.interrupts.notified_dpc.load(Ordering::Relaxed);
     let context = adapter.context();
     let called = call_ddi!(adapter, DxgkDdiDpcRoutine(context));
-    let notified = adapter.interrupts.notified_dpc.load(Ordering::Relaxed);
+    let notified = adapter.interrupts.notified_dpc.load(Ordering::Relaxed) != before;
     let owed = had_pending && called.is_ok();
     if owed {
         adapter.rules().check(&DPC_NOTIFY, notified, || {
@@ -308,6 +313,7 @@ fn notify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
     // Two that run at once meet here.
     kernel.yield_point(YieldPoint::Service);
     if let Some((node, notice)) = classify::classify(adapter, data) {
+        adapter.interrupts.journal.note(data, node, &notice);
         adapter.interrupts.push(node, notice, adapter.personality().notification_list);
     }
     if alone {

@@ -232,6 +232,8 @@ pub struct FaultPlan {
     pub paging_buffer_size: Option<u32>,
     /// The kernel reads a fence as unsignalled this many times before it looks: widens the race of wait and signal.
     pub slow_resample: u32,
+    /// What the bytes of `Reserved` members hold in what DDIs of native fences are given.
+    pub reserved: u8,
 }
 
 /// Whose time it is.
@@ -292,6 +294,9 @@ pub struct Personality {
     pub start_transcript: Option<String>,
     /// Test signing is on: kernel-mode testing may be enabled.
     pub test_signing: bool,
+    /// The fences of device paging queues are signalled by the paging engine (`DXGK_OPERATION_SIGNAL_MONITORED_FENCE` behind
+    /// the operations), as opposed to by the CPU. The documents leave it open.
+    pub paging_engine_signals: bool,
 }
 
 impl Default for Personality {
@@ -318,6 +323,7 @@ impl Default for Personality {
             interrupt_delivery: InterruptDelivery::Inline,
             start_transcript: None,
             test_signing: true,
+            paging_engine_signals: false,
         }
     }
 }

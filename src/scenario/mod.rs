@@ -16,6 +16,7 @@ mod lb;
 mod mr;
 mod nf;
 mod raw;
+mod rig;
 mod run;
 mod st;
 mod stage;

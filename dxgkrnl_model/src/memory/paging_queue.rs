@@ -5,7 +5,8 @@
 //!
 //! Source: article device-paging-queues; DDI pages D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_MAKERESIDENT.
 //!
-//! Chosen: operations return STATUS_PENDING with the value to wait for, and never 0.
+//! Chosen: the OS signals the fence, unless the personality has the paging engine do it; a signal that the engine did not
+//! carry out counts as a failed operation. Operations return STATUS_PENDING with the value to wait for, and never 0.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use wddm_abi::{D3DKMT_HANDLE, NTSTATUS, ntstatus};
 
 use super::allocation::OpenAllocation;
-use super::paging::PagingError;
+use super::paging::{Op, PagingError};
 use super::residency::{self, show_range};
 use super::va::{PAGE, Protection, Use, Wanted};
 use super::{Job, Manager};
@@ -29,6 +30,8 @@ pub(crate) struct PagingQueue {
     device: Arc<Device>,
     fence: Arc<MonitoredFence>,
     fence_handle: AtomicU32,
+    /// Where the paging process sees the fence's value, when the paging engine signals it; else 0.
+    engine_va: u64,
     /// The last value that was given out.
     last: Lock<u64>,
     destroyed: AtomicBool,
@@ -49,10 +52,16 @@ impl PagingQueue {
     /// Makes a queue; its fence begins at 0.
     ///
     /// # Errors
-    /// STATUS_NO_MEMORY.
+    /// STATUS_NO_MEMORY, or what paging ended with.
     pub(crate) fn create(process: &Arc<ProcessInner>, device: &Arc<Device>) -> Result<Arc<Self>, NTSTATUS> {
         let fence = MonitoredFence::create(process, device, 0)?;
+        let mut engine_va = 0;
+        if device.adapter().personality().paging_engine_signals {
+            let shown = show_to_engine(device.adapter(), fence.state().frame());
+            engine_va = shown.inspect_err(|_| fence.destroy())?;
+        }
         Ok(Arc::new(Self {
+            engine_va,
             device: device.clone(),
             fence,
             fence_handle: AtomicU32::new(0),
@@ -86,17 +95,24 @@ impl PagingQueue {
         self.device.usable()?;
         let adapter = self.device.adapter();
         let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
-        let (state, device) = (self.fence.state().clone(), self.device.clone());
+        let (state, device, engine_va) = (self.fence.state().clone(), self.device.clone(), self.engine_va);
         // The value and the job's place are taken together.
         let mut last = self.last.lock();
         *last += 1;
         let value = *last;
         let job: Job = Box::new(move |adapter, manager| {
-            if run(adapter, manager).is_err() {
+            let mut done = run(adapter, manager).is_ok();
+            if engine_va != 0 {
+                let signal = Op::Signal { address: engine_va, value };
+                done &= manager.pager.run(adapter, &[signal]).is_ok() && state.value() == value;
+            }
+            if !done {
                 // Failing a device may need the worker that this is.
                 adapter.scheduler.defer(adapter, Box::new(move |_| device.fail(DeviceState::Stopped)));
             }
-            state.signal(adapter.kernel(), value);
+            if state.value() != value {
+                state.signal(adapter.kernel(), value);
+            }
         });
         manager.enqueue(job);
         drop(last);
@@ -169,10 +185,24 @@ impl PagingQueue {
         }
         let adapter = self.device.adapter();
         if let Some(manager) = adapter.memory.manager() {
-            manager.run_on_worker(adapter, |_, _| ());
+            let engine_va = self.engine_va;
+            manager.run_on_worker(adapter, move |adapter, manager| {
+                if engine_va != 0 {
+                    manager.unmap_for_system(adapter, engine_va, 1);
+                }
+            });
         }
         self.fence.destroy();
     }
+}
+
+/// Maps a fence's page into the paging process.
+fn show_to_engine(adapter: &Arc<Adapter>, frame: u64) -> Result<u64, NTSTATUS> {
+    let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+    let shown = manager.run_on_worker(adapter, move |adapter, manager| {
+        manager.map_for_system(adapter, vec![frame], Protection::READ_WRITE, false)
+    });
+    shown.ok_or(ntstatus::STATUS_SYSTEM_SHUTDOWN)?.map_err(residency::status_of)
 }
 
 /// Stores entries for whatever lies in a range when the job runs, which may be newer than what asked for it.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use nt_model::Event;
 use wddm_abi::{
+    D3DDDI_SYNC_OBJECT_SIGNAL, D3DDDI_SYNC_OBJECT_WAIT,
     D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU,
     D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2, D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE,
     D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU,
@@ -20,18 +21,34 @@ use crate::vidsch::command::{Command, Commands};
 /// Most fences in one call. Source: macro D3DDDI_MAX_OBJECT_WAITED_ON.
 const LIMIT: u32 = 64;
 
-/// Fences by handle, with their values.
-fn fences(call: &Call, handles: *const u32, values: *const u64, count: u32) -> Result<Vec<(AnyFence, u64)>, NTSTATUS> {
+/// Fences by handle, with their values; `right`: what is to be done to them.
+///
+/// An intra-GPU fence takes neither waits nor signals from here. Source: D3DKMTCreateNativeFence, Remarks.
+fn fences(
+    call: &Call,
+    handles: *const u32,
+    values: *const u64,
+    count: u32,
+    right: u32,
+) -> Result<Vec<(AnyFence, u64)>, NTSTATUS> {
     if count == 0 || count > LIMIT {
         return Err(INVALID);
     }
     let handles = capture::array(handles, count)?;
     let values = capture::array(values, count)?;
     let find = |handle: u32| {
-        let native = call.process.native_fence(handle).map(|fence| AnyFence::Native(fence.fence().clone()));
-        native.or_else(|| call.process.monitored_fence(handle).map(|fence| AnyFence::Monitored(fence.state().clone())))
+        let (fence, allowed) = if let Some(local) = call.process.native_fence(handle) {
+            if local.fence().is_intra_gpu() {
+                return Err(INVALID);
+            }
+            (AnyFence::Native(local.fence().clone()), local.allows(right))
+        } else {
+            let local = call.process.monitored_fence(handle).ok_or(INVALID)?;
+            (AnyFence::Monitored(local.state().clone()), local.allows(right))
+        };
+        if allowed { Ok(fence) } else { Err(ntstatus::STATUS_ACCESS_DENIED) }
     };
-    handles.into_iter().zip(values).map(|(handle, value)| Ok((find(handle).ok_or(INVALID)?, value))).collect()
+    handles.into_iter().zip(values).map(|(handle, value)| Ok((find(handle)?, value))).collect()
 }
 
 /// Adds a command to a queue or context.
@@ -57,7 +74,7 @@ thunks! {
         if record.Flags.Value != 0 {
             return Err(INVALID);
         }
-        let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount)?;
+        let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount, D3DDDI_SYNC_OBJECT_SIGNAL)?;
         let mut native = Vec::new();
         for (fence, value) in fences {
             match fence {
@@ -77,13 +94,13 @@ thunks! {
 
     fn D3DKMTWaitForSynchronizationObjectFromGpu(call, record: D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU) {
         let context = call.process.context(record.hContext).ok_or(INVALID)?;
-        let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount)?;
+        let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount, D3DDDI_SYNC_OBJECT_WAIT)?;
         push(context.device(), context.commands(), Command::Wait(fences))
     }
 
     fn D3DKMTSignalSynchronizationObjectFromGpu(call, record: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU) {
         let context = call.process.context(record.hContext).ok_or(INVALID)?;
-        let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount)?;
+        let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount, D3DDDI_SYNC_OBJECT_SIGNAL)?;
         push(context.device(), context.commands(), Command::Signal(fences))
     }
 
@@ -93,7 +110,7 @@ thunks! {
         }
         let handle = capture::array(record.BroadcastContextArray, 1)?.first().copied().ok_or(INVALID)?;
         let context = call.process.context(handle).ok_or(INVALID)?;
-        let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount)?;
+        let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount, D3DDDI_SYNC_OBJECT_SIGNAL)?;
         push(context.device(), context.commands(), Command::Signal(fences))
     }
 
@@ -102,7 +119,7 @@ thunks! {
         if queue.is_user_mode() {
             return Err(INVALID);
         }
-        let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount)?;
+        let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount, D3DDDI_SYNC_OBJECT_WAIT)?;
         push(queue.context().device(), queue.commands(), Command::Wait(fences))
     }
 
@@ -115,26 +132,29 @@ thunks! {
         if queue.is_user_mode() {
             return Err(INVALID);
         }
-        let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount)?;
+        let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount, D3DDDI_SYNC_OBJECT_SIGNAL)?;
         push(queue.context().device(), queue.commands(), Command::Signal(fences))
     }
 }
 
 /// Waits, or arranges for an event to be set.
 ///
-/// Chosen: a wait that blocks ends with STATUS_DEVICE_REMOVED when the device that it names is lost.
+/// Chosen: a wait that blocks ends with STATUS_DEVICE_REMOVED when the device that it names is lost; one that sets an event
+/// keeps the event, so that closing its handle ends nothing, and is given up when the device is destroyed.
 fn wait_from_cpu(call: &Call, record: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU) -> Outcome {
     let device = device(call, record.hDevice)?;
     if record.Flags.Reserved() != 0 {
         return Err(INVALID);
     }
-    let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount)?;
+    let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount, D3DDDI_SYNC_OBJECT_WAIT)?;
     let kernel = call.machine();
     let any = record.Flags.WaitAny();
     let event = record.hAsyncEvent.expose_provenance() as u64;
     if event != 0 {
         let event = call.process.nt().handle::<Event>(event).ok_or(ntstatus::STATUS_INVALID_HANDLE)?;
-        wait_for(kernel, &fences, any, Target::Event(event));
+        let wait = wait_for(kernel, &fences, any, Target::Event(event));
+        // It outlives the call, not the device.
+        device.add_wait(&wait);
         return DONE;
     }
     let wait = wait_for(kernel, &fences, any, Target::Thread(Signal::new()));

@@ -1,0 +1,72 @@
+//! What a driver has reported by `DxgkCbNotifyInterrupt`, in order: for tests.
+
+use std::collections::VecDeque;
+
+use wddm_abi::{DXGK_INTERRUPT_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
+
+use super::Notice;
+use crate::adapter::{Adapter, JOURNAL};
+use crate::sync::{Lock, Rank};
+
+/// One `DxgkCbNotifyInterrupt` that made sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notification {
+    /// `InterruptType`.
+    pub kind: DXGK_INTERRUPT_TYPE,
+    /// The node.
+    pub node: u32,
+    /// Of native fences: those that the array names, by Dxgkrnl's handles. Empty: the array was NULL.
+    pub fences: Vec<u64>,
+    /// Of native fences: it named a hardware queue, and the driver has the optimized interrupt.
+    pub names_queue: bool,
+    /// Of native fences: `EvaluateLegacyMonitoredFences`.
+    pub legacy: bool,
+}
+
+impl Notification {
+    /// Whether it is `DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED`.
+    pub fn is_native_fence(&self) -> bool {
+        self.kind == DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED
+    }
+}
+
+/// The last [`JOURNAL`] notifications of an adapter.
+#[derive(Debug)]
+pub(super) struct Journal {
+    list: Lock<VecDeque<Notification>>,
+}
+
+impl Journal {
+    pub(super) fn new() -> Self {
+        Self { list: Lock::new(Rank::Log, VecDeque::new()) }
+    }
+
+    pub(super) fn note(&self, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA, node: usize, notice: &Notice) {
+        let mut entry = Notification {
+            kind: data.InterruptType,
+            // CAST: a node's number.
+            node: node as u32,
+            fences: Vec::new(),
+            names_queue: false,
+            legacy: false,
+        };
+        if let Notice::Native { fences, queue, legacy, .. } = notice {
+            entry.fences = fences.iter().map(|fence| fence.handle()).collect();
+            entry.names_queue = queue.is_some();
+            entry.legacy = *legacy;
+        }
+        let mut list = self.list.lock();
+        if list.len() == JOURNAL {
+            list.pop_front();
+        }
+        list.push_back(entry);
+    }
+}
+
+impl Adapter {
+    /// What its driver reported last by `DxgkCbNotifyInterrupt`, in order: at most [`JOURNAL`]. Notifications that break a
+    /// rule about what they name are not in it.
+    pub fn notification_journal(&self) -> Vec<Notification> {
+        self.interrupts.journal.list.lock().iter().cloned().collect()
+    }
+}

@@ -1,0 +1,202 @@
+//! A client that waits: one process with the user-mode driver and direct `D3DKMT*` calls on the same fences.
+
+use super::{Denied, Played, Raw, Scene};
+use crate::client::{Adapter, Allocation, Device, Fence, Queue};
+use crate::world::User;
+use anyhow::{Context, Result, ensure};
+use dxgkrnl_model::adapter::Notification;
+use dxgkrnl_model::thunks::Thunks;
+use nt_model::Event;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use umd_core::ffi::types::{FP_FENCE_MONITORED, FP_KIND_SYSTEM, FP_QUEUE_KERNEL_MODE};
+use wddm_abi::{D3DKMT_HANDLE, HANDLE};
+
+/// Long enough for anything that must happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of a ring.
+pub(super) const RING: u64 = 64 << 10;
+
+/// The process.
+pub(super) struct Rig {
+    /// The user-mode driver's device.
+    pub device: Device,
+    /// The user-mode driver's adapter.
+    pub adapter: Adapter,
+    /// A device without the user-mode driver, which waits and signals from the CPU name.
+    pub plain: D3DKMT_HANDLE,
+    /// Direct calls.
+    pub raw: Raw,
+    /// The process.
+    pub user: User,
+}
+
+impl Rig {
+    /// Makes a process on the first adapter.
+    pub fn open(scene: &Scene, name: &str) -> Result<Self> {
+        let user = scene.process(name)?;
+        let raw = Raw::open(&user.process, scene.adapter().luid())?;
+        let plain = raw.device().context("device")?;
+        let adapter = user.open()?;
+        let device = adapter.device()?;
+        Ok(Self { device, adapter, plain, raw, user })
+    }
+
+    /// A fence of either kind.
+    pub fn fence(&self, initial: u64, native: bool) -> Result<Fence> {
+        let fence = self.device.fence(initial, if native { 0 } else { FP_FENCE_MONITORED })?;
+        ensure!(fence.is_monitored()? != native, "the fence is of the other kind");
+        Ok(fence)
+    }
+
+    /// A queue for user-mode submission.
+    pub fn queue(&self, node: u32) -> Result<Queue> {
+        Ok(self.device.queue(node, RING, 0, 0)?)
+    }
+
+    /// A queue that can signal fences of this kind: user-mode submission knows native ones only.
+    pub fn queue_for(&self, native: bool) -> Result<Queue> {
+        Ok(self.device.queue(0, RING, if native { 0 } else { FP_QUEUE_KERNEL_MODE }, 0)?)
+    }
+
+    /// A page of system memory.
+    pub fn page(&self) -> Result<Page> {
+        let memory = self.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+        Ok(Page { gpu: memory.gpu_va()?, memory })
+    }
+
+    /// A view of MonitoredValues by the GPU.
+    pub fn peek(&self) -> Result<Peek> {
+        Ok(Peek { queue: self.queue(1)?, page: self.page()? })
+    }
+
+    /// Waits with an event; the call must return at once, since this thread is the one that goes on.
+    pub fn wait(&self, waits: &[(&Fence, u64)], any: bool) -> Result<Waiting> {
+        let (event, handle) = self.raw.event();
+        self.raw.wait_cpu(self.plain, &handles(waits)?, any, Some(handle)).context("a wait with an event")?;
+        Ok(Waiting { event, handle })
+    }
+
+    /// Waits on a thread of its own, without an event: what arrives is the call's result.
+    pub fn block(&self, waits: &[(&Fence, u64)], any: bool) -> Result<Receiver<Result<(), Denied>>> {
+        let (sender, receiver) = channel();
+        let raw = Raw { process: self.raw.process.clone(), thunks: Thunks::new(), adapter: self.raw.adapter };
+        let (waits, device) = (handles(waits)?, self.plain);
+        std::thread::spawn(move || {
+            // Nobody listens when the case has failed.
+            let _ = sender.send(raw.wait_cpu(device, &waits, any, None));
+        });
+        Ok(receiver)
+    }
+
+    /// Signals from the CPU, all in one call.
+    pub fn signal(&self, signals: &[(&Fence, u64)]) -> Played {
+        Ok(self.raw.signal_cpu(self.plain, &handles(signals)?).context("a signal from the CPU")?)
+    }
+
+    /// What is at the address by which the CPU follows the fence.
+    pub fn value(&self, fence: &Fence) -> Result<u64> {
+        // CAST: an address.
+        Ok(self.raw.load(fence.info()?.value_address as usize)?)
+    }
+}
+
+fn handles(fences: &[(&Fence, u64)]) -> Result<Vec<(D3DKMT_HANDLE, u64)>> {
+    fences.iter().map(|(fence, value)| Ok((fence.info()?.handle, *value))).collect()
+}
+
+/// The result of a call on another thread, which must have come by now or come soon.
+pub(super) fn returned(what: &str, receiver: &Receiver<Result<(), Denied>>) -> Result<Result<(), Denied>> {
+    receiver.recv_timeout(PATIENCE).with_context(|| format!("{what} did not return"))
+}
+
+/// A wait that sets an event.
+pub(super) struct Waiting {
+    event: Arc<Event>,
+    /// The process's handle of the event.
+    pub handle: HANDLE,
+}
+
+impl Waiting {
+    /// Whether the event is set; it is cleared.
+    pub fn is_set(&self, rig: &Rig) -> bool {
+        rig.raw.wait_event(&self.event, Duration::ZERO)
+    }
+
+    /// The event must be set now or soon, and once only.
+    pub fn comes(&self, rig: &Rig, what: &str) -> Played {
+        ensure!(rig.raw.wait_event(&self.event, PATIENCE), "{what}: the event was not set");
+        ensure!(!self.is_set(rig), "{what}: the event was set twice");
+        Ok(())
+    }
+
+    /// The event must not be set.
+    pub fn still_waits(&self, rig: &Rig, what: &str) -> Played {
+        ensure!(!self.is_set(rig), "{what}: the event was set");
+        Ok(())
+    }
+}
+
+/// A page that queues write and the CPU reads.
+pub(super) struct Page {
+    memory: Allocation,
+    /// Where the GPU has it.
+    pub gpu: u64,
+}
+
+impl Page {
+    /// The word at `index`.
+    pub fn word(&self, index: u64) -> Result<u64> {
+        Ok(self.memory.read_u64(index * 8)?)
+    }
+
+    /// Its GPU address.
+    pub fn at(&self, index: u64) -> u64 {
+        self.gpu + index * 8
+    }
+
+    /// Waits until the word at `index` is `value`.
+    pub fn until(&self, scene: &Scene, what: &str, index: u64, value: u64) -> Played {
+        scene.until(what, || Ok(self.word(index)? == value))
+    }
+}
+
+/// Waits until the queue is done with everything, by looking: no wait of the CPU comes into being.
+pub(super) fn until_idle(scene: &Scene, queue: &Queue) -> Played {
+    scene.until("the end of what was submitted", || {
+        let (done, submitted) = queue.progress()?;
+        Ok(done >= submitted)
+    })
+}
+
+/// MonitoredValue as the GPU reads it: the CPU has no mapping in user mode.
+pub(super) struct Peek {
+    queue: Queue,
+    page: Page,
+}
+
+impl Peek {
+    /// The MonitoredValue of a native fence.
+    pub fn monitored(&self, scene: &Scene, fence: &Fence) -> Result<u64> {
+        let from = fence.info()?.monitored_va;
+        self.queue.run(|list| list.copy(from, self.page.at(0), 8))?;
+        until_idle(scene, &self.queue)?;
+        self.page.word(0)
+    }
+
+    /// Waits until MonitoredValue is `value`: the OS sets an event before it moves the value on.
+    pub fn becomes(&self, scene: &Scene, fence: &Fence, value: u64) -> Played {
+        let mut last = 0;
+        let became = scene.until("MonitoredValue", || {
+            last = self.monitored(scene, fence)?;
+            Ok(last == value)
+        });
+        became.with_context(|| format!("MonitoredValue is {last:#x}, not {value:#x}"))
+    }
+}
+
+/// Native fence interrupts so far.
+pub(super) fn native_interrupts(scene: &Scene) -> Vec<Notification> {
+    scene.adapter().notification_journal().into_iter().filter(Notification::is_native_fence).collect()
+}

@@ -1,0 +1,63 @@
+//! Between queues, and between queues and the CPU.
+
+use crate::client::{Fence, Queue};
+use crate::scenario::rig::{Page, Rig, native_interrupts, until_idle};
+use crate::scenario::{Played, Scene, Setup, Stage, same};
+
+const UPDATE_CURRENT: &str = "DxgkDdiUpdateCurrentValuesFromCpu";
+
+/// Queues a wait with a mark on either side; returns when the first mark is there: the wait has begun, or is about to.
+pub(super) fn begin_wait(scene: &Scene, queue: &Queue, fence: &Fence, value: u64, page: &Page, mark: u64) -> Played {
+    queue.run(|list| {
+        list.store(page.at(0), mark)?;
+        list.wait(fence, value)?;
+        list.store(page.at(1), mark)
+    })?;
+    page.until(scene, "the mark before the wait", 0, mark)
+}
+
+pub(super) fn cpu_signals(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let (queue, other, page) = (rig.queue(0)?, rig.queue(0)?, rig.page()?);
+        let fence = rig.fence(0, true)?;
+        for round in 1..=20_u64 {
+            let value = round * 10;
+            begin_wait(scene, &queue, &fence, value, &page, round)?;
+            // A queue of the same node runs meanwhile: waiting takes no engine.
+            other.run(|list| list.store(page.at(2), round))?;
+            page.until(scene, "another queue of the node", 2, round)?;
+            same("the mark behind the wait", page.word(1)?, round - 1)?;
+            let updates = scene.calls(UPDATE_CURRENT);
+            rig.signal(&[(&fence, value - 1)])?;
+            same("CurrentValue", rig.value(&fence)?, value - 1)?;
+            until_idle(scene, &other)?;
+            same("the mark behind the wait", page.word(1)?, round - 1)?;
+            rig.signal(&[(&fence, value)])?;
+            same("CurrentValue", rig.value(&fence)?, value)?;
+            same("calls of the driver", scene.calls(UPDATE_CURRENT), updates + 2)?;
+            page.until(scene, "the mark behind the wait", 1, round)?;
+        }
+        same("interrupts", native_interrupts(scene).len(), 0)
+    })
+}
+
+pub(super) fn queue_signals(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let page = rig.page()?;
+        for (from, to) in [(0, 1), (1, 0), (0, 0)] {
+            let (waits, signals) = (rig.queue(to)?, rig.queue(from)?);
+            let fence = rig.fence(0, true)?;
+            for round in 1..=20_u64 {
+                let mark = u64::from(from * 200 + to * 100) + round;
+                begin_wait(scene, &waits, &fence, round, &page, mark)?;
+                same("the mark behind the wait", page.word(1)? == mark, false)?;
+                signals.run(|list| list.signal(&fence, round))?;
+                page.until(scene, "the mark behind the wait", 1, mark)?;
+                same("CurrentValue", rig.value(&fence)?, round)?;
+            }
+        }
+        same("interrupts", native_interrupts(scene).len(), 0)
+    })
+}

@@ -1,0 +1,33 @@
+//! Waits and signals that the OS carries out for a queue.
+
+use crate::scenario::{Denied, Raw};
+use wddm_abi::{D3DKMT_HANDLE, D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE};
+
+impl Raw {
+    /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue` for one fence.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn queue_wait(&self, queue: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) -> Result<(), Denied> {
+        let mut record = D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE::zeroed();
+        record.hHwQueue = queue;
+        record.ObjectCount = 1;
+        record.ObjectHandleArray = &raw const fence;
+        record.FenceValueArray = &raw const value;
+        self.ok(self.thunks.D3DKMTSubmitWaitForSyncObjectsToHwQueue, &mut record)
+    }
+
+    /// `D3DKMTSubmitSignalSyncObjectsToHwQueue` for one fence.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn queue_signal(&self, queue: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) -> Result<(), Denied> {
+        let mut record = D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE::zeroed();
+        record.BroadcastHwQueueCount = 1;
+        record.BroadcastHwQueueArray = &raw const queue;
+        record.ObjectCount = 1;
+        record.ObjectHandleArray = &raw const fence;
+        record.FenceValueArray = &raw const value;
+        self.ok(self.thunks.D3DKMTSubmitSignalSyncObjectsToHwQueue, &mut record)
+    }
+}
