@@ -70,13 +70,10 @@ ddis! {
     DxgkDdiStopDevice: Passive, Third;
     DxgkDdiRemoveDevice: Passive, Third;
     DxgkDdiUnload: Passive, Free;
-    DxgkDdiInterruptRoutine: Caller, Free;
     DxgkDdiDpcRoutine: Caller, Free;
     DxgkDdiQueryChildRelations: Passive, Third;
     DxgkDdiSetPowerState: Passive, Third;
     DxgkDdiQueryInterface: Passive, Zero;
-    DxgkDdiControlEtwLogging: Passive, Zero;
-    DxgkDdiNotifySurpriseRemoval: Passive, Third;
     DxgkDdiQueryAdapterInfo: Passive, Zero;
     DxgkDdiGetNodeMetadata: Passive, Zero;
     DxgkDdiSetPowerComponentFState: Passive, Free;
@@ -90,14 +87,12 @@ ddis! {
     DxgkDdiDestroyAllocation: Passive, Zero;
     DxgkDdiOpenAllocation: Passive, Zero;
     DxgkDdiCloseAllocation: Passive, Zero;
-    DxgkDdiGetStandardAllocationDriverData: Passive, Zero;
     DxgkDdiGetRootPageTableSize: Passive, Zero;
     DxgkDdiSetRootPageTable: Passive, Memory;
     DxgkDdiBuildPagingBuffer: Passive, Scheduler;
     DxgkDdiSubmitCommandVirtual: Passive, Scheduler;
     DxgkDdiPreemptCommand: Dispatch, Scheduler;
     DxgkDdiCancelCommand: Passive, Scheduler;
-    DxgkDdiQueryCurrentFence: Passive, Zero;
     DxgkDdiQueryDependentEngineGroup: Passive, Scheduler;
     DxgkDdiQueryEngineStatus: Passive, Scheduler;
     DxgkDdiResetEngine: Passive, Scheduler;
@@ -109,7 +104,6 @@ ddis! {
     DxgkDdiCollectDbgInfo2: Passive, Free;
     DxgkDdiEscape: Passive, Zero;
     DxgkDdiCalibrateGpuClock: Dispatch, Zero;
-    DxgkDdiFormatHistoryBuffer: Dispatch, Zero;
     DxgkDdiCreateHwContext: Passive, Zero;
     DxgkDdiDestroyHwContext: Passive, Zero;
     DxgkDdiCreateHwQueue: Passive, Zero;
@@ -119,7 +113,6 @@ ddis! {
     DxgkDdiResumeContext: Passive, Scheduler;
     DxgkDdiSetContextSchedulingProperties: Passive, Scheduler;
     DxgkDdiSetupPriorityBands: Passive, Scheduler;
-    DxgkDdiSetSchedulingLogBuffer: Passive, Scheduler;
     DxgkDdiCreateNativeFence: Passive, Zero;
     DxgkDdiDestroyNativeFence: Passive, Zero;
     DxgkDdiOpenNativeFence: Passive, Zero;

@@ -102,7 +102,7 @@ pub enum DriverError {
 /// What a driver is made of.
 enum Body {
     Image(Arc<NtDriver>),
-    Native(Box<[u64; 64]>),
+    Native(#[expect(dead_code, reason = "the driver object, which stays where it is")] Box<[u64; 64]>),
 }
 
 /// A driver that called `DxgkInitialize`.

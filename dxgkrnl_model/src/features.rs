@@ -109,12 +109,12 @@ impl FeatureState {
     pub(crate) fn result(self) -> DXGK_ISFEATUREENABLED_RESULT {
         let mut result = DXGK_ISFEATUREENABLED_RESULT::zeroed();
         result.Version = self.version;
-        result.set_Enabled(self.enabled.into());
-        result.set_KnownFeature(self.known.into());
-        result.set_SupportedByDriver(self.by_driver.into());
-        result.set_SupportedOnCurrentConfig(self.on_configuration.into());
-        result.set_Available(self.available.into());
-        result.set_Experimental(self.experimental.into());
+        result.set_Enabled(self.enabled);
+        result.set_KnownFeature(self.known);
+        result.set_SupportedByDriver(self.by_driver);
+        result.set_SupportedOnCurrentConfig(self.on_configuration);
+        result.set_Available(self.available);
+        result.set_Experimental(self.experimental);
         result
     }
 }

@@ -126,11 +126,6 @@ impl Device {
         self.index
     }
 
-    /// How it was configured.
-    pub(crate) fn config(&self) -> &DeviceConfig {
-        &self.config
-    }
-
     /// The educational function.
     pub(crate) fn edu(&self) -> Option<&Arc<Edu>> {
         self.edu.as_ref()

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::{Entered, InProcess, Machine};
-use wddm_abi::{D3DKMT_HANDLE, DXGKARG_CREATEPROCESS, HANDLE, NTSTATUS, ntstatus};
+use wddm_abi::{D3DKMT_HANDLE, DXGKARG_CREATEPROCESS, NTSTATUS, ntstatus};
 
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
@@ -215,15 +215,6 @@ impl ProcessInner {
 
     fn objects(&self) -> Vec<(D3DKMT_HANDLE, UserObject)> {
         self.handles.lock().entries()
-    }
-
-    /// Every native fence that the process has open.
-    pub(crate) fn native_fences(&self) -> Vec<(D3DKMT_HANDLE, Arc<LocalFence>)> {
-        let native = |(handle, object)| match object {
-            UserObject::Native(fence) => Some((handle, fence)),
-            _ => None,
-        };
-        self.objects().into_iter().filter_map(native).collect()
     }
 
     /// Whether a fence's handle belongs to a queue or paging queue, and goes with that.
@@ -462,11 +453,6 @@ impl ProcessAdapter {
         self.process.strong_count() == 0 && self.process.ptr_eq(&Weak::new())
     }
 
-    /// `hDxgkProcess`.
-    pub(crate) fn handle(&self) -> HANDLE {
-        self.handle.raw()
-    }
-
     /// `hKmdProcess`, as a number.
     pub(crate) fn driver_handle(&self) -> usize {
         self.driver.load(Ordering::Acquire)
@@ -575,7 +561,6 @@ impl Process {
 
     /// Makes the calling host thread a thread of this process until the guard is dropped. Any number of threads may be
     /// inside; thunks act for the process that their thread is in.
-    #[must_use]
     pub fn enter(&self) -> Client {
         let entered = self.shared.kernel().enter();
         let process = self.shared.kernel().enter_process(&self.inner.nt);

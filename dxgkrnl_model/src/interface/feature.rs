@@ -125,8 +125,8 @@ shims! {
         let mut caps: DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 = record(args);
         let Some(shared) = crate::os::shared_of(machine) else { return ntstatus::STATUS_UNSUCCESSFUL };
         let offered = shared.personality().native_fence_os_caps;
-        caps.set_SupportOptimizedDefaultFenceType(offered.optimized_default.into());
-        caps.set_SupportIntraGpuFenceType(offered.intra_gpu.into());
+        caps.set_SupportOptimizedDefaultFenceType(offered.optimized_default);
+        caps.set_SupportIntraGpuFenceType(offered.intra_gpu);
         store_record(args, &caps);
         ntstatus::STATUS_SUCCESS
     }

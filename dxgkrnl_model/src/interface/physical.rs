@@ -232,7 +232,7 @@ shims! {
         let arguments: DXGKARGCB_UNMAP_PHYSICAL_MEMORY = record(args);
         let number = handle::value(arguments.hPhysicalMemoryObject);
         let Some((adapter, object)) = find(machine, number) else {
-            refuse(machine, number);
+            let _ = refuse(machine, number);
             return;
         };
         let _ = callback_of(&adapter, &UNMAP, [args.address() as u64], |adapter| {
@@ -308,7 +308,7 @@ shims! {
         let arguments: DXGKARGCB_FREE_ADL = record(args);
         let number = handle::value(arguments.hAdapterMemoryObject);
         let Some((adapter, object)) = find(machine, number) else {
-            refuse(machine, number);
+            let _ = refuse(machine, number);
             return;
         };
         let _ = callback_of(&adapter, &FREE_ADL, [args.address() as u64], |_| {

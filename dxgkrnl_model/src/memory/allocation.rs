@@ -91,7 +91,6 @@ pub(crate) struct OpenAllocation {
     specific: AtomicUsize,
     handle: AtomicU32,
     resource_handle: AtomicU32,
-    resource: bool,
     closed: AtomicBool,
     /// Rings and other users of the device's handle.
     held: AtomicU32,
@@ -314,10 +313,6 @@ impl Allocation {
         &self.adapter
     }
 
-    pub(crate) fn resource(&self) -> Option<&Arc<Resource>> {
-        self.resource.as_ref()
-    }
-
     /// `DxgkDdiDestroyAllocation`: no device has it any more.
     fn destroy(self: &Arc<Self>) {
         super::residency::release_everything(self);
@@ -531,7 +526,6 @@ pub(crate) fn open(
             specific: AtomicUsize::new(0),
             handle: AtomicU32::new(0),
             resource_handle: AtomicU32::new(0),
-            resource: resource.is_some(),
             // Until the driver has opened it there is nothing to close.
             closed: AtomicBool::new(true),
             held: AtomicU32::new(0),

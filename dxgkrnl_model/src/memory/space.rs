@@ -112,6 +112,7 @@ impl AddressSpace {
     }
 
     /// Gives entries from `address` on a content. On the paging worker, or before it runs.
+    #[expect(clippy::too_many_arguments, reason = "where, how much, what, and for whom")]
     pub(crate) fn set(
         &self,
         adapter: &Arc<Adapter>,

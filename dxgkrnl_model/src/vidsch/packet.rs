@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use nt_model::Machine;
-use nt_model::sched::Ticks;
 use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL, NTSTATUS, ntstatus};
 
 use super::command::Submission;
@@ -88,7 +87,6 @@ pub(crate) struct Packet {
     pub(crate) id: u32,
     pub(crate) context: Arc<Context>,
     pub(crate) load: Load,
-    pub(crate) begun: Ticks,
 }
 
 impl Packet {
@@ -176,9 +174,9 @@ impl PacketNode {
         let id = {
             let mut state = self.state.lock();
             state.last_submitted = state.last_submitted.wrapping_add(1);
-            let (id, begun) = (state.last_submitted, adapter.kernel().now());
+            let id = state.last_submitted;
             // Entered before the call: the driver may complete it inside.
-            state.flights.push_back(Packet { id, context: context.clone(), load: load.clone(), begun });
+            state.flights.push_back(Packet { id, context: context.clone(), load: load.clone() });
             id
         };
         adapter.shared().counters.packet();

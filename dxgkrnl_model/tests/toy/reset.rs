@@ -171,11 +171,15 @@ win_extern! {
     fn calibrate(adapter: HANDLE, _node: u32, _engine: u32, arguments: *mut DXGKARG_CALIBRATEGPUCLOCK) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         let arguments = argument(arguments);
+        if toy.is("clock-status") {
+            return STATUS_UNSUCCESSFUL;
+        }
         arguments.GpuFrequency = 1_000_000;
-        arguments.GpuClockCounter = toy.clock.load(std::sync::atomic::Ordering::Relaxed);
+        let clock = toy.time();
+        arguments.GpuClockCounter = if toy.is("clock-forward") { u64::MAX - clock } else { clock };
         nt_model::Machine::with_current(|machine| {
             if let Some(machine) = machine {
-                arguments.CpuClockCounter = machine.query_performance_counter();
+                arguments.CpuClockCounter = if toy.is("clock-pair") { 1 } else { machine.query_performance_counter() };
             }
         });
         STATUS_SUCCESS
