@@ -29,6 +29,9 @@ fn calibrate_node(adapter: &Arc<Adapter>, node: u32) {
     let kernel = adapter.kernel();
     let mut arguments = DXGKARG_CALIBRATEGPUCLOCK::zeroed();
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let counters = &adapter.shared().counters;
+    // Looked up before the call: another thread may calibrate during it.
+    let last = counters.last_calibration(adapter.luid_number(), node);
     let before = kernel.query_performance_counter();
     let status = ddi::status(call_ddi!(adapter, DxgkDdiCalibrateGpuClock(miniport, node, 0, pointer)));
     let after = kernel.query_performance_counter();
@@ -47,8 +50,6 @@ fn calibrate_node(adapter: &Arc<Adapter>, node: u32) {
     adapter.rules().check(&CLOCK_PAIR, (before..=after).contains(&cpu), || {
         format!("node {node}: CpuClockCounter is {cpu}, and the call lasted from {before} to {after}")
     });
-    let counters = &adapter.shared().counters;
-    let last = counters.last_calibration(adapter.luid_number(), node);
     let forward = last.is_none_or(|last| gpu >= last.gpu && frequency == last.frequency);
     adapter.rules().check(&CLOCK_FORWARD, forward, || format!("node {node}: {gpu} after {last:?}"));
     let calibration = Calibration { adapter: adapter.luid_number(), node, frequency, gpu, cpu };

@@ -371,13 +371,24 @@ impl Doorbell {
         }
     }
 
-    /// Disconnects it, as the OS does: the driver first, then the rotation.
+    /// Disconnects it, as the OS does: the driver first, then the rotation. A disconnected one is not the driver's business.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn disconnect(&self, status: D3DDDI_DOORBELLSTATUS) {
+        self.disconnect_if(status, |before| matches!(before, CONNECTED | CONNECTED_NOTIFY));
+    }
+
+    /// [`disconnect`](Self::disconnect), where `wanted` says whether the driver is called for a doorbell with that status.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn disconnect_if(
+        &self,
+        status: D3DDDI_DOORBELLSTATUS,
+        wanted: impl FnOnce(D3DDDI_DOORBELLSTATUS) -> bool,
+    ) {
         let adapter = self.queue.adapter();
         let _serial = self.serial.exclusive(adapter.kernel());
-        if matches!(self.status(), CONNECTED | CONNECTED_NOTIFY) && self.is_alive() {
+        if wanted(self.status()) && self.is_alive() {
             let mut arguments = DXGKARG_DISCONNECTDOORBELL::zeroed();
             arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(self.driver_handle());
             let pointer = &raw mut arguments;

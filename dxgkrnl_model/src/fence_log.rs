@@ -49,6 +49,39 @@ struct Buffer {
     last_time: u64,
 }
 
+/// What was new in a log.
+#[derive(Debug, Default)]
+struct News {
+    records: Vec<LogRecord>,
+    /// Nothing was overwritten, and nothing was wrong with it.
+    complete: bool,
+}
+
+/// A log buffer as the driver was given it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogBuffer {
+    /// Identifier of the queue's process.
+    pub process: u64,
+    /// User mode's handle of the queue.
+    pub queue: u32,
+    /// The driver's handle of the queue, as a number.
+    pub driver: usize,
+    /// For waits; otherwise for signals.
+    pub is_wait_log: bool,
+    /// `NumberOfEntries`.
+    pub entries: u32,
+    /// `LogBufferCpuVa`, as a number.
+    pub cpu: usize,
+    /// `LogBufferGpuVa`.
+    pub gpu: u64,
+    /// `LogBufferSystemProcessGpuVa`; 0 where the driver did not ask for it.
+    pub system: u64,
+    /// `FirstFreeEntryIndex` now.
+    pub index: u32,
+    /// `WraparoundCount` now.
+    pub wraps: u32,
+}
+
 /// The logs of one queue.
 #[derive(Debug)]
 pub(crate) struct FenceLog {
@@ -90,7 +123,9 @@ impl FenceLog {
         let old = std::mem::take(&mut *self.buffers.lock());
         let created = self.create(queue);
         for mut buffer in old {
-            read_buffer(queue, &mut buffer);
+            let reading = read_buffer(queue, &mut buffer);
+            queue.adapter().shared().counters.add_log_records(&reading.records);
+            reading.judge(queue.adapter());
             let held = crate::raw::bytes_at(buffer.page.address(), nt_model::PAGE_SIZE);
             self.retired.lock().push((buffer, held));
         }
@@ -106,12 +141,46 @@ impl FenceLog {
     }
 
     /// Reads what is new. The driver has flushed.
-    fn read(&self, queue: &Arc<HwQueue>) {
-        let mut buffers = std::mem::take(&mut *self.buffers.lock());
-        for buffer in &mut buffers {
-            read_buffer(queue, buffer);
+    fn read(&self, queue: &Arc<HwQueue>) -> News {
+        let mut readings = Vec::new();
+        let mut news = News::default();
+        {
+            let mut buffers = self.buffers.lock();
+            // None: they are being replaced, or there never were any.
+            news.complete = buffers.len() == 2;
+            for buffer in buffers.iter_mut() {
+                let reading = read_buffer(queue, buffer);
+                news.complete &= reading.complete;
+                news.records.extend(&reading.records);
+                readings.push(reading);
+            }
+            // Under the lock: the order of the report is that of the log.
+            queue.adapter().shared().counters.add_log_records(&news.records);
         }
-        *self.buffers.lock() = buffers;
+        for reading in readings {
+            reading.judge(queue.adapter());
+        }
+        news
+    }
+
+    /// The buffers, for tests and tools.
+    pub(crate) fn describe(&self, queue: &HwQueue) -> Vec<LogBuffer> {
+        let describe = |buffer: &Buffer| {
+            let header = header(buffer);
+            LogBuffer {
+                process: queue.context().device().process().process().map_or(0, |process| process.nt().id()),
+                queue: queue.user_handle(),
+                driver: queue.driver_handle(),
+                is_wait_log: is_waits(buffer),
+                entries: buffer.entries,
+                cpu: buffer.page.address(),
+                gpu: buffer.view.gpu,
+                system: buffer.system,
+                index: header.FirstFreeEntryIndex(),
+                wraps: header.WraparoundCount(),
+            }
+        };
+        self.buffers.lock().iter().map(describe).collect()
     }
 
     /// The queue is gone.
@@ -195,60 +264,82 @@ fn header(buffer: &Buffer) -> DXGK_NATIVE_FENCE_LOG_HEADER {
     header
 }
 
-fn read_buffer(queue: &Arc<HwQueue>, buffer: &mut Buffer) {
-    let adapter = queue.adapter();
+fn is_waits(buffer: &Buffer) -> bool {
+    buffer.kind == DXGK_NATIVE_FENCE_LOG_TYPE::DXGK_NATIVE_FENCE_LOG_TYPE_WAITS
+}
+
+/// What was found in a buffer. The rules are evaluated afterwards, without its lock.
+#[derive(Debug, Default)]
+struct Reading {
+    records: Vec<LogRecord>,
+    /// Nothing was overwritten, and the header is sound.
+    complete: bool,
+    overrun: bool,
+    /// Whether the header is sound; what it says.
+    header: (bool, String),
+    /// Entry by entry: whether it was written, whether its times are in order, what it says.
+    entries: Vec<(bool, bool, String)>,
+}
+
+impl Reading {
+    fn judge(self, adapter: &Adapter) {
+        let (sound, text) = self.header;
+        adapter.rules().check(&LOG_HEADER, sound, || text);
+        if self.overrun {
+            adapter.shared().counters.log_overrun();
+        }
+        for (complete, ordered, text) in self.entries {
+            adapter.rules().check(&LOG_COMPLETE, complete, || text.clone());
+            adapter.rules().check(&LOG_TIME, ordered || !complete, || text);
+        }
+    }
+}
+
+fn read_buffer(queue: &HwQueue, buffer: &mut Buffer) -> Reading {
     let header = header(buffer);
     let (index, wraps) = (header.FirstFreeEntryIndex(), header.WraparoundCount());
-    let kept = header.Type == buffer.kind
+    let sound = header.Type == buffer.kind
         && header.NumberOfEntries == u64::from(buffer.entries)
         && header.Reserved == [0; 2]
         && index < buffer.entries
         && wraps >= buffer.wraps;
-    adapter.rules().check(&LOG_HEADER, kept, || {
-        format!(
-            "index {index}, count {wraps} after {}, type {:?}, {} entries of {}",
-            buffer.wraps, header.Type, header.NumberOfEntries, buffer.entries
-        )
-    });
-    if !kept {
+    let text = format!(
+        "index {index}, count {wraps} after {}, type {:?}, {} entries of {}",
+        buffer.wraps, header.Type, header.NumberOfEntries, buffer.entries
+    );
+    let mut reading = Reading { header: (sound, text), ..Reading::default() };
+    if !sound {
         buffer.index = buffer.index.min(buffer.entries.saturating_sub(1));
-        return;
+        return reading;
     }
-    let written = u64::from(wraps - buffer.wraps) * u64::from(buffer.entries) + u64::from(index);
-    let Some(new) = written.checked_sub(buffer.index.into()) else { return };
-    let overrun = new > buffer.entries.into();
-    if overrun {
-        adapter.shared().counters.log_overrun();
-    }
-    let count = new.min(buffer.entries.into());
-    let mut records = Vec::new();
-    for back in (1..=count).rev() {
-        let total = u64::from(buffer.entries);
+    let total = u64::from(buffer.entries);
+    let written = u64::from(wraps - buffer.wraps) * total + u64::from(index);
+    let Some(new) = written.checked_sub(buffer.index.into()) else { return reading };
+    reading.overrun = new > total;
+    reading.complete = !reading.overrun;
+    for back in (1..=new.min(total)).rev() {
         // CAST: below the number of entries.
         let at = ((u64::from(index) + total * 2 - back) % total) as usize;
         let bytes = crate::raw::bytes_at(buffer.page.address() + ENTRIES + at * ENTRY, ENTRY);
         let Some(entry) = DXGK_NATIVE_FENCE_LOG_ENTRY::from_bytes(&bytes) else { continue };
-        judge_entry(adapter, buffer, &entry, overrun);
-        records.push(record(queue, buffer, &entry));
+        reading.entries.push(verdict(buffer, &entry, reading.overrun));
+        reading.records.push(record(queue, buffer, &entry));
         if entry.FenceEndGpuTimestamp != 0 {
             buffer.last_time = buffer.last_time.max(entry.FenceEndGpuTimestamp);
         }
     }
     (buffer.index, buffer.wraps) = (index, wraps);
-    adapter.shared().counters.add_log_records(records);
+    reading
 }
 
-fn judge_entry(adapter: &Adapter, buffer: &Buffer, entry: &DXGK_NATIVE_FENCE_LOG_ENTRY, overrun: bool) {
-    let complete = entry.FenceEndGpuTimestamp != UNWRITTEN && entry.FenceValue != UNWRITTEN;
-    adapter.rules().check(&LOG_COMPLETE, complete, || format!("{:?}: {entry:?}", buffer.kind));
+/// Whether an entry was written, whether its times are in order, and what it says.
+fn verdict(buffer: &Buffer, entry: &DXGK_NATIVE_FENCE_LOG_ENTRY, overrun: bool) -> (bool, bool, String) {
     let (observed, end) = (entry.FenceObservedGpuTimestamp, entry.FenceEndGpuTimestamp);
-    let waits = buffer.kind == DXGK_NATIVE_FENCE_LOG_TYPE::DXGK_NATIVE_FENCE_LOG_TYPE_WAITS;
+    let complete = end != UNWRITTEN && entry.FenceValue != UNWRITTEN;
     // After an overrun the oldest entries may be newer than the ones behind them.
     let ordered = overrun || end == 0 || end >= buffer.last_time;
-    let inner = !waits || observed == 0 || end == 0 || observed <= end || !complete;
-    adapter.rules().check(&LOG_TIME, (ordered && inner) || !complete, || {
-        format!("{:?}: observed {observed}, end {end}, the entry before {}", buffer.kind, buffer.last_time)
-    });
+    let inner = !is_waits(buffer) || observed == 0 || end == 0 || observed <= end;
+    (complete, ordered && inner, format!("{:?}, the entry before ended at {}: {entry:?}", buffer.kind, buffer.last_time))
 }
 
 fn record(queue: &HwQueue, buffer: &Buffer, entry: &DXGK_NATIVE_FENCE_LOG_ENTRY) -> LogRecord {
@@ -260,7 +351,7 @@ fn record(queue: &HwQueue, buffer: &Buffer, entry: &DXGK_NATIVE_FENCE_LOG_ENTRY)
         fence: entry.hNativeFence,
         value: entry.FenceValue,
         operation: entry.OperationType,
-        is_wait_log: buffer.kind == DXGK_NATIVE_FENCE_LOG_TYPE::DXGK_NATIVE_FENCE_LOG_TYPE_WAITS,
+        is_wait_log: is_waits(buffer),
         observed: entry.FenceObservedGpuTimestamp,
         end: entry.FenceEndGpuTimestamp,
     }
@@ -274,25 +365,76 @@ pub(crate) fn collect(adapter: &Arc<Adapter>) {
     collect_from(adapter, &queues);
 }
 
-/// [`collect`] for some queues, with news or not.
-pub(crate) fn collect_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) {
+/// [`collect`] for some queues, with news or not. What was new; `None` when the driver did not flush.
+fn read_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) -> Option<News> {
     if queues.is_empty() {
+        return None;
+    }
+    let handles: Vec<usize> = queues.iter().map(|queue| queue.driver_handle()).collect();
+    let status = flush(adapter, &handles);
+    let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    adapter.rules().check(&LOG_FLUSH, status.is_success() || stopped, || format!("{} queues: {status:?}", queues.len()));
+    if !status.is_success() {
+        return None;
+    }
+    let mut all = News { records: Vec::new(), complete: true };
+    for queue in queues {
+        let news = queue.log().read(queue);
+        all.complete &= news.complete;
+        all.records.extend(news.records);
+    }
+    Some(all)
+}
+
+/// [`collect`] for some queues, with news or not. Where interrupts name queues only, whoever reads a log wakes.
+pub(crate) fn collect_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) {
+    if !adapter.known_caps().has_optimized_interrupt() {
+        read_from(adapter, queues);
         return;
     }
-    let mut handles: Vec<HandleOf> = queues.iter().map(|queue| HandleOf::of(queue)).collect();
+    for queue in queues {
+        wake_from(adapter, queue);
+    }
+}
+
+/// `DxgkDdiUpdateNativeFenceLogs` for queues by the driver's handles.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn flush(adapter: &Arc<Adapter>, handles: &[usize]) -> NTSTATUS {
+    let mut handles: Vec<_> = handles.iter().map(|number| HandleOf(core::ptr::with_exposed_provenance_mut(*number))).collect();
     let mut arguments = DXGKARG_UPDATENATIVEFENCELOGS::zeroed();
     // CAST: a process has fewer queues than that.
     arguments.NumberOfQueues = handles.len() as u32;
     arguments.hHWQueue = handles.as_mut_ptr().cast();
     let pointer = &raw const arguments;
-    let status = ddi::status(call_ddi!(adapter, DxgkDdiUpdateNativeFenceLogs(pointer)));
-    let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
-    adapter.rules().check(&LOG_FLUSH, status.is_success() || stopped, || format!("{} queues: {status:?}", queues.len()));
-    if !status.is_success() {
+    adapter.shared().counters.logs_flushed(handles.len() as u64);
+    ddi::status(call_ddi!(adapter, DxgkDdiUpdateNativeFenceLogs(pointer)))
+}
+
+/// Reads the log of the queue that an interrupt names, and wakes who waits for the fences in it. Every fence is looked at
+/// where that does not say all: after an overrun, for a queue without a log, and where nothing is new.
+///
+/// Source: article native-gpu-fence-objects, optimized native fence signaled interrupt.
+///
+/// Chosen: a log without news is one that user mode does not write.
+///
+/// IRQL: DISPATCH_LEVEL.
+pub(crate) fn wake_from(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>) {
+    let news = if queue.is_user_mode() { read_from(adapter, std::slice::from_ref(queue)) } else { None };
+    let owner = queue.context().device().process().process();
+    let (Some(news), Some(owner)) = (news.filter(|news| news.complete && !news.records.is_empty()), owner) else {
+        crate::fence::update::scan_native(adapter);
         return;
-    }
-    for queue in queues {
-        queue.log().read(queue);
+    };
+    let mut named: Vec<_> = news.records.iter().filter(|record| !record.is_wait_log).map(|record| record.fence).collect();
+    named.sort_unstable();
+    named.dedup();
+    for handle in named {
+        match owner.native_fence(handle) {
+            Some(fence) => fence.fence().rescan(adapter.kernel()),
+            // Closed meanwhile; other processes may have it open.
+            None => crate::fence::update::scan_native(adapter),
+        }
     }
 }
 
@@ -300,10 +442,3 @@ pub(crate) fn collect_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) {
 #[repr(transparent)]
 #[derive(Debug)]
 struct HandleOf(HANDLE);
-
-impl HandleOf {
-    fn of(queue: &HwQueue) -> Self {
-        Self(core::ptr::with_exposed_provenance_mut(queue.driver_handle()))
-    }
-}
-

@@ -42,6 +42,8 @@ struct Suspension {
     next: u64,
     /// The fence that the driver has to acknowledge.
     awaited: Option<u64>,
+    /// Fences that nobody waits for any more: the context was resumed, or suspended again, before their acknowledgement.
+    superseded: Vec<u64>,
     suspended: bool,
 }
 
@@ -110,7 +112,7 @@ impl HwContext {
             driver: AtomicUsize::new(made.expose_provenance()),
             suspension: Lock::new(
                 Rank::Node,
-                Suspension { next: FIRST_SUSPEND_FENCE, awaited: None, suspended: false },
+                Suspension { next: FIRST_SUSPEND_FENCE, awaited: None, superseded: Vec::new(), suspended: false },
             ),
             changed: Signal::new(),
             queues: Lock::new(Rank::Registry, Vec::new()),
@@ -164,6 +166,15 @@ impl HwContext {
         self.suspension.lock().awaited == Some(fence)
     }
 
+    /// Whether this acknowledgement comes too late to matter; each counts once.
+    ///
+    /// Source: DXGKARG_SUSPENDCONTEXT, Remarks ("distinguish between the previous suspend acknowledgement and the latest one").
+    pub(crate) fn take_superseded(&self, fence: u64) -> bool {
+        let mut suspension = self.suspension.lock();
+        let at = suspension.superseded.iter().position(|old| *old == fence);
+        at.map(|at| suspension.superseded.swap_remove(at)).is_some()
+    }
+
     /// Whether it owes any.
     pub(crate) fn is_suspending(&self) -> bool {
         self.suspension.lock().awaited.is_some()
@@ -190,22 +201,33 @@ impl HwContext {
         adapter.scheduler.kick(adapter);
     }
 
-    /// Asks the driver to take the context off its run list.
+    /// Asks the driver to take the context off its run list, unless it is off or has been asked.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn suspend(&self) -> Suspend {
-        let fence = {
-            let mut suspension = self.suspension.lock();
+        {
+            let suspension = self.suspension.lock();
             if suspension.suspended {
                 return Suspend::Done;
             }
             if let Some(fence) = suspension.awaited {
                 return Suspend::Pending(fence);
             }
+        }
+        self.suspend_again()
+    }
+
+    /// Asks the driver, whatever it was asked before.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn suspend_again(&self) -> Suspend {
+        let fence = {
+            let mut suspension = self.suspension.lock();
             let fence = suspension.next;
             suspension.next += 1;
             // Before the call: the driver may acknowledge inside.
-            suspension.awaited = Some(fence);
+            let old = suspension.awaited.replace(fence);
+            suspension.superseded.extend(old);
             fence
         };
         let adapter = self.device.adapter();
@@ -251,6 +273,19 @@ impl HwContext {
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiResumeContext(miniport, pointer)));
         judge_resume(adapter, "DxgkDdiResumeContext", status);
+    }
+
+    /// [`resume`](Self::resume), also of a context whose suspension the driver has yet to acknowledge.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn resume_early(&self) {
+        {
+            let mut suspension = self.suspension.lock();
+            let old = suspension.awaited.take();
+            suspension.suspended |= old.is_some();
+            suspension.superseded.extend(old);
+        }
+        self.resume();
     }
 
     /// A reset has ended it.

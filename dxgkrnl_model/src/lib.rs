@@ -14,6 +14,7 @@ mod fence;
 mod fence_log;
 pub mod handle;
 mod hw_queue;
+pub mod initiative;
 mod interface;
 mod interrupt;
 mod memory;

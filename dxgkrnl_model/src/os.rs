@@ -268,6 +268,11 @@ impl Os {
         Report::of(&self.shared)
     }
 
+    /// The counts so far: no call of a driver, unlike [`report`](Self::report), which reads fence logs.
+    pub fn counts(&self) -> crate::report::Counts {
+        self.shared.counters.counts()
+    }
+
     /// Counts the thunk calls that are made until the guard is dropped apart, in [`Counts::hot_thunks`](crate::report::Counts).
     pub fn hot_window(&self) -> HotWindow {
         HotWindow::open(&self.shared)

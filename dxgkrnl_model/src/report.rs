@@ -91,6 +91,10 @@ pub struct Counts {
     pub resets: u64,
     /// Log buffers that were found overrun.
     pub log_overruns: u64,
+    /// Queues whose logs were flushed by `DxgkDdiUpdateNativeFenceLogs`.
+    pub logs_flushed: u64,
+    /// How often every native fence of an adapter was looked at, because nothing said which was signalled.
+    pub fence_scans: u64,
     /// Thunk calls by name.
     pub thunks: BTreeMap<&'static str, u64>,
     /// Thunk calls that were refused because the model does not implement them.
@@ -117,6 +121,8 @@ pub(crate) struct Counters {
     doorbell_connects: AtomicU64,
     resets: AtomicU64,
     log_overruns: AtomicU64,
+    logs_flushed: AtomicU64,
+    fence_scans: AtomicU64,
     hot: AtomicU64,
     tables: Lock<Tables>,
 }
@@ -129,6 +135,8 @@ impl Counters {
             doorbell_connects: AtomicU64::new(0),
             resets: AtomicU64::new(0),
             log_overruns: AtomicU64::new(0),
+            logs_flushed: AtomicU64::new(0),
+            fence_scans: AtomicU64::new(0),
             hot: AtomicU64::new(0),
             tables: Lock::new(Rank::Log, Tables::default()),
         }
@@ -154,6 +162,14 @@ impl Counters {
         self.log_overruns.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn logs_flushed(&self, queues: u64) {
+        self.logs_flushed.fetch_add(queues, Ordering::Relaxed);
+    }
+
+    pub(crate) fn fence_scan(&self) {
+        self.fence_scans.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn thunk(&self, name: &'static str) {
         let hot = self.hot.load(Ordering::Relaxed) != 0;
         let mut tables = self.tables.lock();
@@ -167,8 +183,8 @@ impl Counters {
         *self.tables.lock().unimplemented.entry(name).or_default() += 1;
     }
 
-    pub(crate) fn add_log_records(&self, records: Vec<LogRecord>) {
-        self.tables.lock().log.extend(records);
+    pub(crate) fn add_log_records(&self, records: &[LogRecord]) {
+        self.tables.lock().log.extend_from_slice(records);
     }
 
     /// The last pair of a node.
@@ -183,6 +199,23 @@ impl Counters {
 
     pub(crate) fn event(&self, cpu: u64, text: String) {
         self.tables.lock().events.push(Event { cpu, text });
+    }
+
+    /// The counts so far.
+    pub(crate) fn counts(&self) -> Counts {
+        let tables = self.tables.lock();
+        Counts {
+            packets: self.packets.load(Ordering::Relaxed),
+            kernel_submissions: self.kernel_submissions.load(Ordering::Relaxed),
+            doorbell_connects: self.doorbell_connects.load(Ordering::Relaxed),
+            resets: self.resets.load(Ordering::Relaxed),
+            log_overruns: self.log_overruns.load(Ordering::Relaxed),
+            logs_flushed: self.logs_flushed.load(Ordering::Relaxed),
+            fence_scans: self.fence_scans.load(Ordering::Relaxed),
+            thunks: tables.thunks.clone(),
+            unimplemented: tables.unimplemented.clone(),
+            hot_thunks: tables.hot.clone(),
+        }
     }
 
     /// Begins or ends a window in which thunk calls are counted separately.
@@ -270,17 +303,8 @@ impl Report {
         }
         let adapters = shared.adapters().iter().map(|adapter| adapter.report()).collect();
         let counters = &shared.counters;
+        let counts = counters.counts();
         let tables = counters.tables.lock();
-        let counts = Counts {
-            packets: counters.packets.load(Ordering::Relaxed),
-            kernel_submissions: counters.kernel_submissions.load(Ordering::Relaxed),
-            doorbell_connects: counters.doorbell_connects.load(Ordering::Relaxed),
-            resets: counters.resets.load(Ordering::Relaxed),
-            log_overruns: counters.log_overruns.load(Ordering::Relaxed),
-            thunks: tables.thunks.clone(),
-            unimplemented: tables.unimplemented.clone(),
-            hot_thunks: tables.hot.clone(),
-        };
         Self {
             rules: shared.kernel().rules.report(),
             counts,

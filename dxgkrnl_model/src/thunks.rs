@@ -123,6 +123,17 @@ pub fn address(name: &str) -> usize {
     entries.into_iter().find(|entry| entry.name == name).map_or(0, |entry| entry.address.get())
 }
 
+/// Whether gdi32 of the machine that the calling thread is in has this export.
+pub fn is_exported(machine: &Machine, name: &str) -> bool {
+    let later = || crate::os::shared_of(machine).is_some_and(|shared| later(&shared).iter().any(|entry| entry.name == name));
+    address(name) != 0 || later()
+}
+
+/// What gdi32 of this Windows has beyond 26100.
+fn later(shared: &Shared) -> &'static [ShimEntry] {
+    if shared.personality().build.has_queue_doorbells() { refused::LATER } else { &[] }
+}
+
 /// Names of the entry points that do something.
 pub fn implemented() -> Vec<&'static str> {
     let [rest @ .., _] = tables();
@@ -132,7 +143,7 @@ pub fn implemented() -> Vec<&'static str> {
 /// Lets images import the entry points.
 pub(crate) fn register(shared: &Arc<Shared>) {
     let kernel = shared.kernel();
-    for entry in tables().into_iter().flatten() {
+    for entry in tables().into_iter().flatten().chain(later(shared)) {
         kernel.register_import("gdi32.dll", entry.name, entry.address);
         let api_set = D3DKMT_EXPORTS.iter().find(|export| export.name == entry.name).and_then(|export| export.api_set);
         if let Some(api_set) = api_set {

@@ -1,7 +1,7 @@
 //! gdi32 and kernel32 for the user-mode driver that is linked in: the model's entry points, and events of the process that the
 //! calling thread is in.
 
-use dxgkrnl_model::thunks::address;
+use dxgkrnl_model::thunks::{address, is_exported};
 use nt_model::{Event, Machine};
 use std::ffi::c_void;
 use std::ptr;
@@ -82,7 +82,7 @@ macro_rules! define {
             }
 
             fn has_export(&self, name: &str) -> bool {
-                address(name) != 0
+                machine(|m| is_exported(m, name))
             }
 
             fn create_event(&self) -> Option<NtHandle> {

@@ -1,27 +1,403 @@
-//! DB: hardware queues and doorbells. Source of all: *User-mode work submission*.
+//! DB: hardware queues and doorbells. Source of most: *User-mode work submission*.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `db.rs` | creation, connection, the rules about both |
+//! | `db/ring.rs` | rings, write pointers, retries |
+//! | `db/schedule.rs` | suspension, kernel-mode queues beside user-mode ones |
+//! | `db/room.rs` | queues and doorbells without the user-mode driver |
 
-use super::stage::PATIENCE;
-use super::{Played, Scenario, Setup, Stage, same};
-use umd_core::ffi::types::FP_KIND_SYSTEM;
+mod ring;
+mod room;
+mod schedule;
 
-const ARTICLE: &str = "User-mode work submission, Submit work";
+pub(super) use room::{ABORT, Bell, CONNECTED, HardwareQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
+
+use super::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};
+use anyhow::{Context, ensure};
+use gpu_wire::packet::{Encoded, Store};
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED};
+use wddm_abi::{D3DKMT_CREATE_DOORBELL, DXGK_MAX_DOORBELL_SIZE_BYTES, NTSTATUS};
+
+const SUBMIT: &str = "User-mode work submission, Work submission pseudocode in UMD";
+const CREATE: &str = "D3DKMT_CREATE_DOORBELL; DxgkDdiCreateDoorbell";
+
+/// The slices in `parts`, one after the other; `N` cases in all.
+pub(super) const fn joined<const N: usize>(parts: &[&[Scenario]]) -> [Scenario; N] {
+    let mut all = [parts[0][0]; N];
+    let (mut part, mut at) = (0, 0);
+    while part < parts.len() {
+        let mut index = 0;
+        while index < parts[part].len() {
+            all[at] = parts[part][index];
+            (at, index) = (at + 1, index + 1);
+        }
+        part += 1;
+    }
+    assert!(at == N);
+    all
+}
 
 pub(super) const CASES: &[Scenario] =
-    &[Scenario { id: "DB-06", title: "five-step submission runs once", source: ARTICLE, play: five_steps }];
+    &joined::<{ OWN.len() + ring::CASES.len() + schedule::CASES.len() }>(&[OWN, ring::CASES, schedule::CASES]);
 
-fn five_steps(stage: &Stage) -> Played {
+const OWN: &[Scenario] = &[
+    Scenario {
+        id: "DB-01",
+        title: "no user-mode queue on a node without user-mode submission",
+        source: "User-mode work submission, KMD-reported node flag; DXGK_NODEMETADATA_FLAGS",
+        play: node_without,
+    },
+    Scenario {
+        id: "DB-02",
+        title: "the doorbell's size is between 1 byte and DXGK_MAX_DOORBELL_SIZE_BYTES",
+        source: "DXGK_USERMODESUBMISSION_CAPS, DoorbellSizeInBytes",
+        play: sizes,
+    },
+    Scenario { id: "DB-03", title: "a doorbell is created disconnected", source: CREATE, play: created_disconnected },
+    Scenario {
+        id: "DB-04",
+        title: "a ring before the connection lands in the dummy page",
+        source: CREATE,
+        play: ring_unconnected,
+    },
+    Scenario {
+        id: "DB-05",
+        title: "connect rotates in a page that holds nothing but the doorbell",
+        source: "D3DKMT_CREATE_DOORBELL, DoorbellStatusCPUVirtualAddress; DXGKARG_CONNECTDOORBELL",
+        play: connect,
+    },
+    Scenario {
+        id: "DB-07",
+        title: "addresses stay over 100 connections and disconnections",
+        source: "D3DKMT_CREATE_DOORBELL, DoorbellCPUVirtualAddress (constant over the lifetime)",
+        play: addresses_stay,
+    },
+    Scenario {
+        id: "DB-08",
+        title: "one physical doorbell, two queues: the callback first, then the doorbell moves",
+        source: "User-mode work submission, Victimizing doorbell pseudocode in KMD",
+        play: victim,
+    },
+    Scenario {
+        id: "DB-14",
+        title: "a user-mode queue refuses D3DKMTSubmitCommandToHwQueue",
+        source: "User-mode work submission, User-mode work submission DDIs",
+        play: no_kernel_way,
+    },
+    Scenario { id: "DB-15", title: "a kernel-mode queue has no doorbell", source: CREATE, play: no_doorbell },
+    Scenario { id: "DB-16", title: "a second doorbell is refused, the first works on", source: CREATE, play: second },
+    Scenario {
+        id: "DB-18",
+        title: "no control allocation: the driver's policy is to refuse",
+        source: "D3DKMT_CREATE_DOORBELL, hRingBufferControl (optional)",
+        play: no_control,
+    },
+    Scenario {
+        id: "DB-19",
+        title: "no secondary address without SecondaryDoorbellSupported",
+        source: "DXGK_USERMODESUBMISSION_CAPS; D3DKMT_CREATE_DOORBELL_FLAGS, RequireSecondaryCpuVA",
+        play: secondary,
+    },
+    Scenario {
+        id: "DB-20",
+        title: "destroying a connected doorbell disconnects it first",
+        source: "DxgkDdiDestroyDoorbell; User-mode work submission, Normal process termination",
+        play: destroy_connected,
+    },
+    Scenario {
+        id: "DB-22",
+        title: "disconnecting a disconnected doorbell succeeds",
+        source: "DxgkDdiDisconnectDoorbell, Return value (must succeed)",
+        play: disconnect_twice,
+    },
+];
+
+/// A process and its raw view of the first adapter.
+pub(super) fn raw(scene: &Scene) -> anyhow::Result<Raw> {
+    Raw::open(&std::sync::Arc::new(scene.world.os.create_process("client")), scene.adapter().luid())
+}
+
+/// A store of 8 bytes.
+pub(super) fn store(address: u64, value: u64) -> Encoded {
+    Store { address, value }.to_packet()
+}
+
+/// Refusal with a status.
+pub(super) fn denied<T>(what: &str, result: Result<T, Denied>, status: NTSTATUS) -> Played {
+    match result {
+        Ok(_) => anyhow::bail!("{what}: succeeded, instead of {status:?}"),
+        Err(Denied(got)) => same(what, got, status),
+    }
+}
+
+fn node_without(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let user = scene.process("client")?;
-        let adapter = user.open()?;
-        let device = adapter.device()?;
-        let queue = device.queue(0, 64 << 10, 0, 0)?;
-        let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
-        let at = memory.gpu_va()?;
-        let progress = queue.run(|list| list.store(at, 0xC0FFEE))?;
-        queue.wait(progress, PATIENCE)?;
-        same("memory", memory.read_u64(0)?, 0xC0FFEE)?;
-        same("progress", queue.progress()?, (progress, progress))?;
-        same("rings", queue.counters()?.rings, 1)?;
-        same("kernel submissions", scene.world.os.report().counts.kernel_submissions, 0)
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let caps = scene.adapter().caps().context("caps")?;
+        let node = caps.nodes.iter().find(|node| !node.takes_user_mode_work()).context("such a node")?.ordinal;
+        denied("a hardware context on it", room.context(node), STATUS_NOT_SUPPORTED)
+    })?;
+    // Hardware-scheduled, but the OS left user-mode submission off.
+    let off = Setup::default().without(wddm_abi::DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION);
+    stage.play(off, |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let context = room.context(0)?;
+        denied("a user-mode queue", room.queue_in(context, true), STATUS_NOT_SUPPORTED)?;
+        room.queue_in(context, false).context("a kernel-mode queue")?;
+        Ok(())
     })
+}
+
+fn sizes(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let caps = scene.adapter().caps().context("caps")?.user_mode.context("user-mode submission caps")?;
+        let size = caps.DoorbellSizeInBytes;
+        // CAST: 16 KiB.
+        ensure!((1..=DXGK_MAX_DOORBELL_SIZE_BYTES as u32).contains(&size), "DoorbellSizeInBytes is {size}");
+        let second = (caps.Flags.SecondaryDoorbellSupported(), caps.SecondaryDoorbellSizeInBytes);
+        same("the secondary doorbell", second, (false, 0))
+    })
+}
+
+fn created_disconnected(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::new(scene, &room, 0, 4096)?;
+        same("status", queue.status()?, RETRY)?;
+        same("connect calls", scene.calls("DxgkDdiConnectDoorbell"), 0)?;
+        raw.store(queue.bell.doorbell, 1).context("the doorbell is mapped")?;
+        raw.store(queue.bell.last_queued, 0).context("the last queued value is mapped")?;
+        let read_only = raw.store(queue.bell.status, CONNECTED).err().context("a store to the status succeeded")?;
+        ensure!(read_only.write, "{read_only:?}");
+        same("no secondary address", queue.bell.secondary, 0)
+    })
+}
+
+fn ring_unconnected(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let quiet = RingQueue::new(scene, &room, 0, 4096)?;
+        let other = RingQueue::connected(scene, &room, 0, 4096)?;
+        let target = room.memory(scene, 4096)?;
+        let (progress, status) = quiet.submit(&[store(target.gpu, 1)])?;
+        same("status after the ring", status, RETRY)?;
+        ensure!(raw.load(quiet.bell.doorbell)? != 0, "the dummy page takes the value");
+        // Another queue of the node runs meanwhile, so the engine is awake.
+        for value in 2..10 {
+            let (done, status) = other.submit(&[store(target.gpu + 8, value)])?;
+            same("status of the other", status, CONNECTED)?;
+            other.wait(scene, done)?;
+        }
+        same("nothing ran", (quiet.progress()?, raw.load(target.cpu)?), (0, 0))?;
+        quiet.connect()?;
+        quiet.wait(scene, progress)?;
+        same("memory", raw.load(target.cpu)?, 1)
+    })
+}
+
+fn connect(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::new(scene, &room, 0, 4096)?;
+        raw.store(queue.bell.doorbell + 8, 0x5EED).context("the dummy page")?;
+        queue.connect()?;
+        same("status", queue.status()?, CONNECTED)?;
+        same("connect calls", scene.calls("DxgkDdiConnectDoorbell"), 1)?;
+        for word in (0..4096).step_by(8) {
+            same("a word of the physical doorbell's page", raw.load(queue.bell.doorbell + word)?, 0)?;
+        }
+        let (progress, status) = queue.submit(&[])?;
+        same("status after a ring", status, CONNECTED)?;
+        queue.wait(scene, progress)?;
+        // Connecting a connected doorbell changes nothing.
+        queue.connect()?;
+        same("status", queue.status()?, CONNECTED)
+    })
+}
+
+fn addresses_stay(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::new(scene, &room, 0, 4096)?;
+        let target = room.memory(scene, 4096)?;
+        for round in 1..=100 {
+            queue.connect()?;
+            let (progress, status) = queue.submit(&[store(target.gpu, round)])?;
+            same("status at its address", status, CONNECTED)?;
+            queue.wait(scene, progress)?;
+            same("memory", raw.load(target.cpu)?, round)?;
+            same("last queued value", raw.load(queue.bell.last_queued)?, progress)?;
+            scene.world.os.disconnect_doorbells(scene.adapter(), false);
+            same("status at its address", queue.status()?, RETRY)?;
+        }
+        let calls = (scene.calls("DxgkDdiConnectDoorbell"), scene.calls("DxgkDdiDisconnectDoorbell"));
+        same("connections and disconnections", calls, (100, 100))
+    })
+}
+
+fn victim(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("PhysicalDoorbells", 1), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let first = RingQueue::connected(scene, &room, 0, 4096)?;
+        let second = RingQueue::new(scene, &room, 0, 4096)?;
+        same("callbacks", scene.callbacks("DxgkCbDisconnectDoorbell"), 0)?;
+        second.connect()?;
+        same("callbacks", scene.callbacks("DxgkCbDisconnectDoorbell"), 1)?;
+        same("calls of the disconnect DDI", scene.calls("DxgkDdiDisconnectDoorbell"), 0)?;
+        same("statuses", (first.status()?, second.status()?), (RETRY, CONNECTED))?;
+        // What the first rings with does not reach the second's page.
+        let before = raw.load(second.bell.doorbell)?;
+        raw.store(first.bell.doorbell, 0xDEAD)?;
+        same("the second's page", raw.load(second.bell.doorbell)?, before)?;
+        // Both work, the doorbell goes back and forth.
+        for _ in 0..10 {
+            for queue in [&first, &second] {
+                let (progress, status) = queue.submit(&[])?;
+                if status == RETRY {
+                    queue.connect()?;
+                    same("status", queue.ring()?, CONNECTED)?;
+                }
+                queue.wait(scene, progress)?;
+            }
+        }
+        ensure!(scene.callbacks("DxgkCbDisconnectDoorbell") >= 10, "the doorbell hardly moved");
+        Ok(())
+    })
+}
+
+fn no_kernel_way(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let buffer = room.memory(scene, 4096)?;
+        denied("submission", room.submit(queue.queue.handle, buffer.gpu, 8, 1), STATUS_INVALID_PARAMETER)?;
+        same("submissions", scene.calls("DxgkDdiSubmitCommandToHwQueue"), 0)?;
+        let (progress, _) = queue.submit(&[])?;
+        queue.wait(scene, progress)
+    })
+}
+
+fn no_doorbell(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = room.queue(0, false)?;
+        let (ring, control) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
+        denied("a doorbell", room.bell(queue.handle, &ring, &control), STATUS_INVALID_PARAMETER)?;
+        same("driver's doorbells", scene.calls("DxgkDdiCreateDoorbell"), 0)
+    })
+}
+
+fn second(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let ring = room.memory(scene, 4096)?;
+        denied("a second doorbell", room.bell(queue.queue.handle, &ring, &queue.control), STATUS_INVALID_PARAMETER)?;
+        let (progress, status) = queue.submit(&[])?;
+        same("the first's status", status, CONNECTED)?;
+        queue.wait(scene, progress)?;
+        // Once it is gone there may be another.
+        queue.destroy_bell()?;
+        room.bell(queue.queue.handle, &queue.ring, &queue.control).context("another")?;
+        Ok(())
+    })
+}
+
+/// Creates a doorbell as `change` wants it, which must be refused; then a good one, which works.
+fn refused_then_fine(
+    scene: &Scene,
+    what: &str,
+    status: NTSTATUS,
+    change: impl FnOnce(&mut D3DKMT_CREATE_DOORBELL),
+) -> Played {
+    let raw = raw(scene)?;
+    let room = Room::new(&raw)?;
+    let queue = room.queue(0, true)?;
+    let (ring, control) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
+    let mut data = Room::bell_data(ring.gpu, control.gpu);
+    let mut record = Room::bell_record(queue.handle, ring.handle, control.handle, &mut data);
+    change(&mut record);
+    same(what, raw.call(raw.thunks.D3DKMTCreateDoorbell, &mut record), status)?;
+    room.bell(queue.handle, &ring, &control).context("a good one")?;
+    Ok(())
+}
+
+fn no_control(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        refused_then_fine(scene, "without control", STATUS_INVALID_PARAMETER, |record| record.hRingBufferControl = 0)?;
+        same("asked the driver", scene.calls("DxgkDdiCreateDoorbell"), 2)
+    })
+}
+
+fn secondary(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        refused_then_fine(scene, "with a secondary address", STATUS_NOT_SUPPORTED, |record| {
+            record.Flags.set_RequireSecondaryCpuVA(true);
+        })?;
+        same("asked the driver", scene.calls("DxgkDdiCreateDoorbell"), 1)
+    })
+}
+
+fn destroy_connected(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("PhysicalDoorbells", 1), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let (progress, _) = queue.submit(&[])?;
+        queue.wait(scene, progress)?;
+        queue.destroy_bell()?;
+        let names = ["DxgkDdiDisconnectDoorbell", "DxgkDdiDestroyDoorbell"];
+        same("the driver's calls", scene.journal(&names), names.to_vec())?;
+        raw.store(queue.bell.doorbell, 1).err().context("the address still leads somewhere")?;
+        // Published work of a queue without a doorbell is nobody's.
+        queue.record(&[])?;
+        queue.publish()?;
+        // The only physical doorbell is free again: nobody has to give it up.
+        let other = RingQueue::connected(scene, &room, 0, 4096)?;
+        let (progress, status) = other.submit(&[])?;
+        same("the other's status", status, CONNECTED)?;
+        other.wait(scene, progress)?;
+        same("callbacks", scene.callbacks("DxgkCbDisconnectDoorbell"), 0)?;
+        same("the first's progress", queue.progress()?, 1)
+    })
+}
+
+fn disconnect_twice(stage: &Stage) -> Played {
+    for model in [0, 1] {
+        stage.play(Setup::default().setting("DoorbellModel", model), |scene| {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            // One that never was connected, and one that was.
+            let fresh = RingQueue::new(scene, &room, 0, 4096)?;
+            let used = RingQueue::connected(scene, &room, 1, 4096)?;
+            for _ in 0..3 {
+                scene.world.os.disconnect_doorbells(scene.adapter(), true);
+            }
+            same("calls", scene.calls("DxgkDdiDisconnectDoorbell"), 6)?;
+            for queue in [&fresh, &used] {
+                queue.connect()?;
+                let (progress, status) = queue.submit(&[])?;
+                same("status", status, CONNECTED)?;
+                queue.wait(scene, progress)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// A status that must be this one.
+pub(super) fn denied_status(what: &str, got: NTSTATUS, want: NTSTATUS) -> Played {
+    same(what, got, want)
 }

@@ -128,6 +128,12 @@ impl Adapter {
         ]
     }
 
+    /// Slots of the driver's table that are NULL.
+    pub fn null_slots(&self) -> Vec<&'static str> {
+        let members = DRIVER_INITIALIZATION_DATA_SLOTS.iter().map(|slot| slot.member);
+        members.filter(|member| *member != "Version").filter(|member| self.is_null(member)).collect()
+    }
+
     fn is_null(&self, slot: &str) -> bool {
         let table = self.table().as_bytes();
         let found = DRIVER_INITIALIZATION_DATA_SLOTS.iter().find(|known| known.member == slot);

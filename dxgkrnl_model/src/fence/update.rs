@@ -8,8 +8,8 @@
 //! Source: DDI pages DxgkDdiUpdateMonitoredValues, DxgkDdiUpdateCurrentValuesFromCpu; article native-gpu-fence-objects.
 //!
 //! Chosen: `AlwaysSignaled` comes with the value 0xFFFFFFFF_FFFFFFFF (the page writes 0xFFFFFFFF); whether the driver stores
-//! it is not judged, but no later store is allowed. With several adapters the first writes, the others get
-//! `NotificationOnly`.
+//! it is not judged, but no later store is allowed. With several adapters the one of the device that signals writes, the
+//! others get `NotificationOnly`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,7 +41,7 @@ fn set_monitored_on(fence: &NativeFence, on: &FenceOnAdapter) {
         if on.monitored.swap(value, Ordering::AcqRel) == value || !on.is_open() {
             return;
         }
-        let (pages, offset) = fence.slot().place();
+        let (pages, offset) = on.slot().place();
         let Some(window) = adapter.windows.open(adapter, &pages.monitored, true) else { return };
         let mut handles: [HANDLE; 1] = [core::ptr::with_exposed_provenance_mut(on.driver_handle())];
         let mut values = [value];
@@ -51,9 +51,10 @@ fn set_monitored_on(fence: &NativeFence, on: &FenceOnAdapter) {
         arguments.UpdatedValueArray = values.as_mut_ptr();
         arguments.MonitoredValueKernelCpuVa = addresses.as_mut_ptr();
         arguments.NumFences = 1;
+        arguments.Reserved.fill(adapter.personality().faults.reserved);
         let pointer = &raw const arguments;
         let status = ddi::status(call_ddi!(adapter, DxgkDdiUpdateMonitoredValues(pointer)));
-        let written = crate::raw::load(fence.slot().monitored());
+        let written = crate::raw::load(on.slot().monitored());
         adapter.windows.close(window);
         let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
         adapter.rules().check(&NF_MONITORED_STATUS, status.is_success() || stopped, || format!("{status:?}"));
@@ -70,20 +71,39 @@ fn set_monitored_on(fence: &NativeFence, on: &FenceOnAdapter) {
 /// A fence and its new current value.
 pub(crate) type Signal = (Arc<NativeFence>, u64);
 
-/// Signals one fence from the CPU, on every adapter that knows it.
+/// Signals one fence from the CPU, on every adapter that knows it; `from` is the adapter of whoever signals.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 ///
 /// # Errors
 /// What a driver returned.
-pub(super) fn set_current(fence: &NativeFence, value: u64) -> Result<(), NTSTATUS> {
+pub(super) fn set_current(fence: &NativeFence, value: u64, from: &Adapter) -> Result<(), NTSTATUS> {
+    let mut parts = fence.adapters();
+    let first = parts.iter().position(|on| core::ptr::eq(Arc::as_ptr(on.adapter()), from));
+    if let Some(first) = first {
+        parts.swap(0, first);
+    }
     let mut result = Ok(());
-    for (index, on) in fence.adapters().iter().enumerate() {
+    for (index, on) in parts.iter().enumerate() {
         let entry = Entry { fence, on, value };
         let how = if index == 0 { How::Write } else { How::Notify };
         result = result.and(call(on.adapter(), &[entry], how));
     }
+    fence.told(from.kernel(), value);
     result
+}
+
+/// Tells the drivers that a fence's value was written: all that know it, or all but one.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(super) fn notify(fence: &NativeFence, but: Option<&Adapter>) {
+    for on in fence.adapters() {
+        if but.is_none_or(|but| !core::ptr::eq(Arc::as_ptr(on.adapter()), but)) {
+            let entry = Entry { fence, on: &on, value: fence.value() };
+            // A driver that fails has broken DXG-NF-CURRENT-STATUS.
+            let _ = call(on.adapter(), &[entry], How::Notify);
+        }
+    }
 }
 
 /// Signals several fences of one adapter in one call of the driver.
@@ -99,7 +119,7 @@ pub(crate) fn set_current_batch(adapter: &Arc<Adapter>, signals: &[Signal]) -> R
     for (fence, adapters, value) in &parts {
         match adapters.as_slice() {
             [on] if Arc::ptr_eq(on.adapter(), adapter) => batch.push(Entry { fence, on, value: *value }),
-            _ => result = result.and(set_current(fence, *value)),
+            _ => result = result.and(set_current(fence, *value, adapter)),
         }
     }
     if batch.is_empty() { result } else { result.and(call(adapter, &batch, How::Write)) }
@@ -138,7 +158,7 @@ fn call(adapter: &Adapter, entries: &[Entry<'_>], how: How) -> Result<(), NTSTAT
 fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> Result<(), NTSTATUS> {
     let mut windows = Vec::new();
     for entry in live {
-        let (pages, _) = entry.fence.slot().place();
+        let (pages, _) = entry.on.slot().place();
         match adapter.windows.open(adapter, &pages.current, how != How::Notify) {
             Some(window) => windows.push(window),
             None => break,
@@ -152,7 +172,7 @@ fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> Result<(), NT
         live.iter().map(|entry| core::ptr::with_exposed_provenance_mut(entry.on.driver_handle())).collect();
     let mut values: Vec<_> = live.iter().map(|entry| entry.value).collect();
     let at = |(entry, window): (&&Entry<'_>, &usize)| {
-        core::ptr::with_exposed_provenance_mut(window + entry.fence.slot().place().1)
+        core::ptr::with_exposed_provenance_mut(window + entry.on.slot().place().1)
     };
     let mut addresses: Vec<_> = live.iter().zip(&windows).map(at).collect();
     let before: Vec<_> = live.iter().map(|entry| entry.fence.value()).collect();
@@ -162,6 +182,7 @@ fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> Result<(), NT
     arguments.CurrentValueKernelCpuVa = addresses.as_mut_ptr();
     // CAST: at most as many as there are windows.
     arguments.NumFences = live.len() as u32;
+    arguments.Reserved.fill(adapter.personality().faults.reserved);
     arguments.Flags.set_NotificationOnly(how == How::Notify);
     arguments.Flags.set_AlwaysSignaled(how == How::Dead);
     let pointer = &raw const arguments;
@@ -203,7 +224,10 @@ fn judge(adapter: &Adapter, entry: &Entry<'_>, before: u64, how: How) {
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn scan_native(adapter: &Adapter) {
+    adapter.shared().counters.fence_scan();
     for on in adapter.native_fences() {
-        on.rescan(adapter.kernel());
+        if let Some(fence) = on.fence() {
+            fence.looked_at_on(adapter.kernel(), adapter);
+        }
     }
 }

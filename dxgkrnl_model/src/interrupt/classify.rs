@@ -350,6 +350,9 @@ fn suspended(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
     let reading = adapter.personality().handles.suspended_context;
     let context = find_context(adapter, part.hContext, reading);
     let fence = part.ContextSuspendFence;
+    if context.as_ref().is_some_and(|context| context.take_superseded(fence)) {
+        return None;
+    }
     let asked = context.as_ref().is_some_and(|context| context.is_awaited(fence));
     adapter.rules().check(&rule::INT_SUSPEND_FENCE, asked, || {
         Details::new(format!("context {}, fence {fence:#x}", handle::describe(part.hContext)))

@@ -23,6 +23,16 @@ macro_rules! refused {
     };
 }
 
+shims! {
+    /// What the 28000 line adds, where `D3DKMTConnectDoorbell` takes another record under its old name. Source: `d3dkmthk.h` of
+    /// the SDK 10.0.28000.
+    pub(super) table LATER;
+
+    fn D3DKMTCreateHwQueueForUserModeSubmission(machine, _arguments: usize) -> NTSTATUS {
+        refuse(machine, "D3DKMTCreateHwQueueForUserModeSubmission")
+    }
+}
+
 refused! {
     D3DKMTAbandonSwapChain, D3DKMTAcquireKeyedMutex, D3DKMTAcquireKeyedMutex2, D3DKMTAcquireSwapChain,
     D3DKMTAddSurfaceToSwapChain, D3DKMTAdjustFullscreenGamma, D3DKMTCacheHybridQueryValue, D3DKMTCancelPresents,

@@ -67,17 +67,22 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
                 }),
             );
         }
-        Notice::Native { fences, queue: _, all, legacy } => {
-            for fence in fences {
-                fence.rescan(kernel);
-            }
-            if all {
-                crate::fence::update::scan_native(adapter);
+        Notice::Native { fences, queue, all, legacy } => {
+            for fence in fences.iter().filter_map(|on| on.fence()) {
+                fence.signaled_on(kernel, adapter);
             }
             if legacy {
                 crate::fence::monitored::scan(adapter);
             }
-            crate::fence_log::collect(adapter);
+            match queue {
+                Some(queue) => crate::fence_log::wake_from(adapter, &queue),
+                None => {
+                    if all {
+                        crate::fence::update::scan_native(adapter);
+                    }
+                    crate::fence_log::collect(adapter);
+                }
+            }
         }
         Notice::Monitored => crate::fence::monitored::scan(adapter),
         Notice::Suspended { context, fence } => context.acknowledged(fence),

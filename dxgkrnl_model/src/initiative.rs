@@ -1,0 +1,126 @@
+//! What Dxgkrnl does of its own accord, done when a test asks for it.
+//!
+//! Windows suspends contexts and disconnects doorbells for power, for memory and before a process goes away; it reads clocks
+//! and asks the driver questions whenever a tool wants to know. A test decides when.
+
+use std::sync::Arc;
+
+use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_QUERYADAPTERINFOTYPE, NTSTATUS};
+
+use crate::adapter::Adapter;
+use crate::adapter::query::{Buffer, Query};
+use crate::hw_queue::{HwContext, Suspend};
+pub use crate::fence_log::LogBuffer;
+use crate::os::Os;
+use crate::process::Process;
+use crate::report::Calibration;
+
+/// How suspensions of a process's contexts began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Suspended {
+    /// The driver answered STATUS_SUCCESS: the context was off already.
+    pub at_once: usize,
+    /// The driver answered STATUS_PENDING and will acknowledge.
+    pub pending: usize,
+}
+
+fn contexts_of(adapter: &Arc<Adapter>, process: &Process) -> Vec<Arc<HwContext>> {
+    let id = process.nt().id();
+    let of_process = |context: &Arc<HwContext>| {
+        context.device().process().process().is_some_and(|owner| owner.nt().id() == id)
+    };
+    adapter.hw_contexts().into_iter().filter(|context| context.is_alive() && of_process(context)).collect()
+}
+
+impl Os {
+    /// Disconnects every doorbell on an adapter, as before a change of power: user mode finds RETRY. The driver is called for
+    /// connected ones; with `all` for every one.
+    ///
+    /// Source: article user-mode-work-submission, engine D-state transitions; DDI page DxgkDdiDisconnectDoorbell.
+    pub fn disconnect_doorbells(&self, adapter: &Arc<Adapter>, all: bool) {
+        let _inside = self.kernel().enter();
+        let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
+        for doorbell in adapter.scheduler.queues().iter().filter_map(|queue| queue.doorbell()) {
+            if all {
+                doorbell.disconnect_if(retry, |_| true);
+            } else {
+                doorbell.disconnect(retry);
+            }
+        }
+    }
+
+    /// Calls `DxgkDdiSuspendContext` for each hardware context of a process, and waits for nothing.
+    pub fn begin_suspension(&self, adapter: &Arc<Adapter>, process: &Process) -> Suspended {
+        let _inside = self.kernel().enter();
+        let mut counts = Suspended::default();
+        for context in contexts_of(adapter, process) {
+            match context.suspend_again() {
+                Suspend::Pending(_) => counts.pending += 1,
+                Suspend::Done => counts.at_once += 1,
+                Suspend::Failed => (),
+            }
+        }
+        counts
+    }
+
+    /// Suspends the hardware contexts of a process and waits, at most the TDR delay, until the driver has acknowledged all.
+    /// Whether it has.
+    pub fn suspend(&self, adapter: &Arc<Adapter>, process: &Process) -> bool {
+        let _inside = self.kernel().enter();
+        let contexts = contexts_of(adapter, process);
+        for context in &contexts {
+            let _ = context.suspend();
+        }
+        let deadline = self.kernel().now() + adapter.personality().tdr.delay;
+        contexts.iter().all(|context| {
+            let acknowledged = || (!context.is_suspending()).then_some(());
+            context.changed.wait_for(self.kernel(), Some(deadline), acknowledged).is_some() && context.is_suspended()
+        })
+    }
+
+    /// Resumes the hardware contexts of a process, acknowledged or not: what is acknowledged later is an old fence.
+    ///
+    /// Source: DDI page DxgkDdiSuspendContext, Remarks ("doesn't wait for the suspend acknowledgment, resumes").
+    pub fn resume(&self, adapter: &Arc<Adapter>, process: &Process) {
+        let _inside = self.kernel().enter();
+        for context in contexts_of(adapter, process) {
+            context.resume_early();
+        }
+    }
+
+    /// The native fence log buffers that an adapter's driver has been given.
+    pub fn fence_logs(&self, adapter: &Arc<Adapter>) -> Vec<LogBuffer> {
+        let _inside = self.kernel().enter();
+        adapter.scheduler.queues().iter().flat_map(|queue| queue.log().describe(queue)).collect()
+    }
+
+    /// Calls `DxgkDdiUpdateNativeFenceLogs` with the driver's handles of queues ([`LogBuffer::driver`]), dead ones included;
+    /// reads nothing.
+    pub fn flush_fence_logs(&self, adapter: &Arc<Adapter>, queues: &[usize]) -> NTSTATUS {
+        let _inside = self.kernel().enter();
+        crate::fence_log::flush(adapter, queues)
+    }
+
+    /// Reads the clocks of every node by `DxgkDdiCalibrateGpuClock`; the pair of `node`.
+    pub fn calibrate_gpu_clock(&self, adapter: &Arc<Adapter>, node: u32) -> Option<Calibration> {
+        let _inside = self.kernel().enter();
+        crate::calibration::calibrate(adapter);
+        adapter.shared().counters.last_calibration(adapter.luid_number(), node)
+    }
+
+    /// Asks a driver by `DxgkDdiQueryAdapterInfo`, with `size` zeroed bytes of room and as many watched ones behind them; the
+    /// rules about such queries apply. The status, and the bytes.
+    pub fn query_adapter_info(
+        &self,
+        adapter: &Arc<Adapter>,
+        kind: DXGK_QUERYADAPTERINFOTYPE,
+        input: &[u8],
+        size: usize,
+    ) -> (NTSTATUS, Vec<u8>) {
+        let _inside = self.kernel().enter();
+        let mut output = Buffer::new(size, 0);
+        let query = Query { kind, input, process: core::ptr::null_mut() };
+        let status = adapter.query(&query, &mut output);
+        (status, output.bytes().to_vec())
+    }
+}

@@ -1,0 +1,401 @@
+//! Rings, write pointers, retries.
+
+use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, store};
+use crate::scenario::stage::PATIENCE;
+use crate::scenario::{Played, Scenario, Scene, Setup, Stage, refused, same};
+use anyhow::{Context, ensure};
+use gpu_wire::GpuVa;
+use gpu_wire::packet::{Copy, Encoded, FaultKind};
+use gpu_wire::ring::FAULT_KIND;
+use std::sync::Mutex;
+use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_SUBMIT_DO_NOT_WAIT};
+use wddm_abi::D3DKMT_DEVICEEXECUTION_STATE;
+use wddm_abi::ntstatus::STATUS_IO_TIMEOUT;
+
+const SUBMIT: &str = super::SUBMIT;
+const PROGRESS: &str = "User-mode work submission, HW queue progress fence changes";
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario { id: "DB-06", title: "five-step submission runs once", source: PROGRESS, play: five_steps },
+    Scenario {
+        id: "DB-10",
+        title: "a ring into the dummy page, connected before anybody looks: the work runs",
+        source: SUBMIT,
+        play: lost_ring,
+    },
+    Scenario { id: "DB-11", title: "RETRY rings again and runs nothing twice", source: SUBMIT, play: retry_once },
+    Scenario {
+        id: "DB-12",
+        title: "CONNECTED_NOTIFY: D3DKMTNotifyWorkSubmission after each ring",
+        source: "D3DKMTNotifyWorkSubmission, Remarks",
+        play: notify,
+    },
+    Scenario {
+        id: "DB-13",
+        title: "a notification nobody asked for succeeds and runs nothing twice",
+        source: "DxgkDdiNotifyWorkSubmission, Return value",
+        play: notify_anyway,
+    },
+    Scenario { id: "DB-24", title: "a full ring makes the producer wait", source: SUBMIT, play: full },
+    Scenario { id: "DB-25", title: "packets across the ring's end", source: SUBMIT, play: wrap },
+    Scenario {
+        id: "DB-26",
+        title: "impossible write pointers stop their own device only",
+        source: "User-mode work submission, Residency model (device-lost scenarios); DXGKARGCB_NOTIFY_INTERRUPT_DATA",
+        play: bad_pointer,
+    },
+    Scenario { id: "DB-28", title: "eight threads, one queue", source: SUBMIT, play: threads },
+    Scenario {
+        id: "DB-30",
+        title: "user mode does not tell what it queued: the process ends all the same",
+        source: PROGRESS,
+        play: untold,
+    },
+    Scenario {
+        id: "DB-37",
+        title: "global doorbell: two processes ring the same page",
+        source: "User-mode work submission, Doorbells (global doorbells)",
+        play: global,
+    },
+];
+
+/// Memory in which every execution moves a mark by one word.
+pub(super) struct Count {
+    a: super::Memory,
+    b: super::Memory,
+}
+
+impl Count {
+    /// The mark at 0.
+    pub(super) fn new(scene: &Scene, room: &Room<'_>) -> anyhow::Result<Self> {
+        let (a, b) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
+        room.raw.store(a.cpu, 1)?;
+        Ok(Self { a, b })
+    }
+
+    /// What moves it.
+    pub(super) fn packets(&self) -> [Encoded; 2] {
+        let there = Copy { source: self.a.gpu, destination: self.b.gpu + 8, length: 4088 };
+        let back = Copy { source: self.b.gpu, destination: self.a.gpu, length: 4096 };
+        [there.to_packet(), back.to_packet()]
+    }
+
+    /// Where it is.
+    pub(super) fn get(&self, room: &Room<'_>) -> anyhow::Result<usize> {
+        for word in 0..512 {
+            if room.raw.load(self.a.cpu + word * 8)? != 0 {
+                return Ok(word);
+            }
+        }
+        anyhow::bail!("the mark is gone")
+    }
+}
+
+fn five_steps(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let user = scene.process("client")?;
+        let adapter = user.open()?;
+        let device = adapter.device()?;
+        let queue = device.queue(0, 64 << 10, 0, 0)?;
+        let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+        let at = memory.gpu_va()?;
+        let progress = queue.run(|list| list.store(at, 0xC0FFEE))?;
+        queue.wait(progress, PATIENCE)?;
+        same("memory", memory.read_u64(0)?, 0xC0FFEE)?;
+        same("progress", queue.progress()?, (progress, progress))?;
+        same("rings", queue.counters()?.rings, 1)?;
+        same("kernel submissions", scene.world.os.report().counts.kernel_submissions, 0)
+    })
+}
+
+fn lost_ring(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        for _ in 0..50 {
+            scene.world.os.disconnect_doorbells(scene.adapter(), false);
+            let (progress, status) = queue.submit(&[])?;
+            same("the ring is lost", status, RETRY)?;
+            // Another thread of the application connects; this one reads CONNECTED and believes that it has rung.
+            queue.connect()?;
+            same("status", queue.status()?, CONNECTED)?;
+            queue.wait(scene, progress)?;
+        }
+        Ok(())
+    })
+}
+
+fn retry_once(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let count = Count::new(scene, &room)?;
+        for round in 1..=30 {
+            scene.world.os.disconnect_doorbells(scene.adapter(), false);
+            let (progress, status) = queue.submit(&count.packets())?;
+            same("status", status, RETRY)?;
+            queue.connect()?;
+            for _ in 0..3 {
+                same("status", queue.ring()?, CONNECTED)?;
+            }
+            queue.wait(scene, progress)?;
+            same("executions", count.get(&room)?, round)?;
+        }
+        Ok(())
+    })?;
+    // The user-mode driver, with a doorbell that is taken from it again and again.
+    stage.play(Setup::default().setting("PhysicalDoorbells", 1), |scene| {
+        let user = scene.process("client")?;
+        let adapter = user.open()?;
+        let device = adapter.device()?;
+        let queues = [device.queue(0, 4096, 0, 0)?, device.queue(1, 4096, 0, 0)?];
+        for _ in 0..20 {
+            for queue in &queues {
+                let progress = queue.run(|list| list.nop(8))?;
+                queue.wait(progress, PATIENCE)?;
+            }
+        }
+        let reconnects = queues[0].counters()?.reconnects + queues[1].counters()?.reconnects;
+        ensure!(reconnects >= 20, "{reconnects} reconnections");
+        for queue in &queues {
+            same("progress", queue.progress()?, (20, 20))?;
+        }
+        Ok(())
+    })
+}
+
+fn notify(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("ConnectNotify", 1), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let (progress, status) = queue.submit(&[])?;
+        same("status", status, NOTIFY)?;
+        queue.notify()?;
+        queue.wait(scene, progress)?;
+        same("notifications", scene.calls("DxgkDdiNotifyWorkSubmission"), 1)?;
+        let user = scene.process("client")?;
+        let adapter = user.open()?;
+        let device = adapter.device()?;
+        let queue = device.queue(0, 4096, 0, 0)?;
+        for _ in 0..10 {
+            queue.run(|list| list.nop(8))?;
+        }
+        queue.wait(0, PATIENCE)?;
+        let counters = queue.counters()?;
+        same("rings and notifications", (counters.rings, counters.notifies), (10, 10))?;
+        same("notifications", scene.calls("DxgkDdiNotifyWorkSubmission"), 11)
+    })
+}
+
+fn notify_anyway(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let count = Count::new(scene, &room)?;
+        queue.notify().context("with nothing to do")?;
+        for round in 1..=30 {
+            let (progress, status) = queue.submit(&count.packets())?;
+            same("status", status, CONNECTED)?;
+            queue.notify()?;
+            queue.wait(scene, progress)?;
+            queue.notify()?;
+            same("executions", count.get(&room)?, round)?;
+        }
+        Ok(())
+    })
+}
+
+fn full(stage: &Stage) -> Played {
+    const ROUNDS: u64 = 200;
+    stage.play(Setup::default(), |scene| {
+        let user = scene.process("client")?;
+        let adapter = user.open()?;
+        let device = adapter.device()?;
+        let queue = device.queue(0, 4096, 0, 0)?;
+        let gate = device.fence(0, 0)?;
+        let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+        let at = memory.gpu_va()?;
+        queue.run(|list| list.wait(&gate, 1))?;
+        let mut taken = 0;
+        let last = loop {
+            let mut list = queue.list()?;
+            list.store(at + taken * 8, taken + 1)?;
+            match queue.submit_with(&mut list, FP_SUBMIT_DO_NOT_WAIT) {
+                Ok(_) => taken += 1,
+                error => break error,
+            }
+            ensure!(taken < ROUNDS, "a ring of 4 KiB took {taken} submissions");
+        };
+        refused("into a full ring", last, STATUS_IO_TIMEOUT)?;
+        ensure!(taken > 10, "{taken} submissions filled the ring");
+        same("progress", queue.progress()?, (0, taken + 1))?;
+        std::thread::scope(|scope| {
+            let producer = scope.spawn(|| -> Played {
+                for index in taken..ROUNDS {
+                    queue.run(|list| list.store(at + index * 8, index + 1))?;
+                }
+                Ok(())
+            });
+            // A producer that has looked long enough waits for the progress fence.
+            let waits = || {
+                let thunks = scene.world.os.counts().thunks;
+                thunks.get("D3DKMTWaitForSynchronizationObjectFromCpu").copied().unwrap_or(0)
+            };
+            scene.until("a stall", || Ok(waits() > 0 || producer.is_finished()))?;
+            ensure!(!producer.is_finished(), "the ring took everything");
+            gate.signal(1)?;
+            producer.join().map_err(|_| anyhow::anyhow!("the producer panicked"))?
+        })?;
+        queue.wait(0, PATIENCE)?;
+        ensure!(queue.counters()?.stalls >= 1, "nothing stalled");
+        for index in 0..ROUNDS {
+            same("memory", memory.read_u64(index * 8)?, index + 1)?;
+        }
+        Ok(())
+    })
+}
+
+fn wrap(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        // 48 bytes a submission: the end falls into packets, headers and bodies alike.
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let target = room.memory(scene, 4096)?;
+        for round in 1..=300 {
+            let (progress, status) = queue.submit(&[store(target.gpu, round)])?;
+            same("status", status, CONNECTED)?;
+            queue.wait(scene, progress)?;
+            same("memory", raw.load(target.cpu)?, round)?;
+        }
+        // A submission as large as the ring.
+        let room_left = 4096 - 24;
+        let mut nop = vec![0; room_left];
+        nop[..8].copy_from_slice(&Encoded::nop(u32::try_from(room_left)?).as_bytes()[..8]);
+        scene.until("retirement", || Ok(queue.retired()? == queue.written.get()))?;
+        queue.write(&nop)?;
+        let (progress, _) = queue.submit(&[])?;
+        queue.wait(scene, progress)
+    })
+}
+
+fn bad_pointer(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let good_room = Room::new(&raw)?;
+        let good = RingQueue::connected(scene, &good_room, 0, 4096)?;
+        // Behind 240 consumed bytes of a ring of 4096.
+        for (what, pointer) in
+            [("misaligned", 244), ("backwards", 8), ("too far", 240 + 4096 + 8), ("far beyond", u64::MAX - 7)]
+        {
+            let room = Room::new(&raw)?;
+            let bad = RingQueue::connected(scene, &room, 0, 4096)?;
+            for _ in 0..10 {
+                let (progress, _) = bad.submit(&[])?;
+                bad.wait(scene, progress)?;
+            }
+            scene.until("retirement", || Ok(bad.retired()? == 240))?;
+            bad.tell(11)?;
+            bad.publish_as(pointer)?;
+            bad.ring()?;
+            let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
+            scene.until(what, || Ok(room.state()? == lost))?;
+            let kind = raw.load(bad.control.cpu + FAULT_KIND)?;
+            same("the reported fault", kind, FaultKind::BadWritePointer.raw().into())?;
+            scene.until("ABORT", || Ok(bad.status()? == super::ABORT))?;
+            let (progress, status) = good.submit(&[])?;
+            same("the other device's status", status, CONNECTED)?;
+            good.wait(scene, progress)?;
+            ensure!(good_room.is_active()?, "the other device is lost");
+        }
+        Ok(())
+    })
+}
+
+fn threads(stage: &Stage) -> Played {
+    const THREADS: u64 = 8;
+    const EACH: u64 = 60;
+    stage.play(Setup::default(), |scene| {
+        let user = scene.process("client")?;
+        let adapter = user.open()?;
+        let device = adapter.device()?;
+        let queue = device.queue(0, 4096, 0, 0)?;
+        let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+        let at = memory.gpu_va()?;
+        let lock = Mutex::new(());
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let (queue, lock) = (&queue, &lock);
+                    scope.spawn(move || -> Played {
+                        for index in 0..EACH {
+                            let slot = thread * EACH + index;
+                            let mut list = queue.list()?;
+                            list.store(at + slot * 8, slot + 1)?;
+                            let _turn = lock.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
+                            queue.submit(&mut list)?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a panic"))?)
+        })?;
+        queue.wait(0, PATIENCE)?;
+        same("progress", queue.progress()?, (THREADS * EACH, THREADS * EACH))?;
+        for slot in 0..THREADS * EACH {
+            same("memory", memory.read_u64(slot * 8)?, slot + 1)?;
+        }
+        Ok(())
+    })
+}
+
+fn untold(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let progress = queue.record(&[])?;
+        queue.publish()?;
+        queue.ring()?;
+        queue.wait(scene, progress)?;
+        // And work that never ends: the OS believes that the queue is idle.
+        let fence = raw.native_fence(room.device, 0)?;
+        queue.record(&[Encoded::fence_wait(GpuVa(fence.gpu), 1)])?;
+        queue.publish()?;
+        queue.ring()?;
+        same("last queued value", raw.load(queue.bell.last_queued)?, 0)?;
+        same("progress", queue.progress()?, progress)?;
+        drop(room);
+        drop(raw);
+        Ok(())
+    })
+}
+
+fn global(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("DoorbellModel", 1), |scene| {
+        let (one, two) = (raw(scene)?, raw(scene)?);
+        let rooms = [Room::new(&one)?, Room::new(&two)?];
+        let queues = [
+            RingQueue::connected(scene, &rooms[0], 0, 4096)?,
+            RingQueue::connected(scene, &rooms[0], 1, 4096)?,
+            RingQueue::connected(scene, &rooms[1], 0, 4096)?,
+        ];
+        for _ in 0..50 {
+            let mut wanted = [0; 3];
+            for (queue, wanted) in queues.iter().zip(&mut wanted) {
+                let (progress, status) = queue.submit(&[])?;
+                same("status", status, CONNECTED)?;
+                *wanted = progress;
+            }
+            for (queue, wanted) in queues.iter().zip(wanted) {
+                queue.wait(scene, wanted)?;
+            }
+        }
+        same("callbacks", scene.callbacks("DxgkCbDisconnectDoorbell"), 0)
+    })
+}

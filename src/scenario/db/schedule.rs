@@ -1,0 +1,212 @@
+//! Suspension, and kernel-mode queues beside user-mode ones.
+
+use super::{CONNECTED, RingQueue, Room, raw, store};
+use crate::scenario::stage::PATIENCE;
+use crate::scenario::{Played, Scenario, Setup, Stage, same};
+use anyhow::{Context, ensure};
+use gpu_wire::GpuVa;
+use gpu_wire::packet::Encoded;
+use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_MODE_KERNEL, FP_MODE_USER, FP_QUEUE_KERNEL_MODE};
+
+const SUSPEND: &str = "User-mode work submission, Hardware context suspension";
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "DB-29",
+        title: "kernel-mode and user-mode queues on one node",
+        source: "User-mode work submission, Submit work",
+        play: mixed,
+    },
+    Scenario { id: "DB-32", title: "rung while suspended, run when resumed", source: SUSPEND, play: suspended },
+    Scenario {
+        id: "DB-33",
+        title: "suspended twice, and resumed before the acknowledgement",
+        source: "DxgkddiSuspendContext, Return value and Remarks",
+        play: suspended_twice,
+    },
+    Scenario {
+        id: "DB-34",
+        title: "only fences that were asked for are acknowledged, under load",
+        source: "DXGKARG_SUSPENDCONTEXT; bug check 0x119 parameter 0x11",
+        play: acknowledged,
+    },
+    Scenario {
+        id: "DB-36",
+        title: "a kernel-mode queue has MaxInFlightHwQueueBuffers with the driver at most",
+        source: "DXGK_NODEMETADATA_FLAGS, MaxInFlightHwQueueBuffers",
+        play: in_flight,
+    },
+    Scenario {
+        id: "DB-38",
+        title: "a suspended queue's doorbell is taken and connected again; its work waits for the resumption",
+        source: SUSPEND,
+        play: victim_of_suspended,
+    },
+];
+
+fn mixed(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let user = scene.process("client")?;
+        let adapter = user.open()?;
+        let device = adapter.device()?;
+        let kernel = device.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?;
+        let user_mode = device.queue(0, 4096, 0, 0)?;
+        same("modes", (kernel.info()?.mode, user_mode.info()?.mode), (FP_MODE_KERNEL, FP_MODE_USER))?;
+        let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+        let at = memory.gpu_va()?;
+        for round in 1..=30 {
+            kernel.run(|list| list.store(at, round))?;
+            user_mode.run(|list| list.store(at + 8, round))?;
+            if round % 10 == 0 {
+                kernel.wait(0, PATIENCE)?;
+                user_mode.wait(0, PATIENCE)?;
+                same("memory", (memory.read_u64(0)?, memory.read_u64(8)?), (round, round))?;
+            }
+        }
+        same("kernel submissions", scene.world.os.report().counts.kernel_submissions, 30)?;
+        // One that waits does not hold the other up.
+        let gate = device.fence(0, 0)?;
+        kernel.run(|list| list.wait(&gate, 1))?;
+        let progress = user_mode.run(|list| list.nop(8))?;
+        user_mode.wait(progress, PATIENCE)?;
+        user_mode.run(|list| list.signal(&gate, 1))?;
+        kernel.wait(0, PATIENCE)?;
+        Ok(())
+    })
+}
+
+fn suspended(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let (one, two) = (raw(scene)?, raw(scene)?);
+        let (room, other_room) = (Room::new(&one)?, Room::new(&two)?);
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let other = RingQueue::connected(scene, &other_room, 0, 4096)?;
+        let target = room.memory(scene, 4096)?;
+        let os = &scene.world.os;
+        for round in 1..=10 {
+            ensure!(os.suspend(scene.adapter(), &one.process), "not acknowledged");
+            let (progress, status) = queue.submit(&[store(target.gpu, round)])?;
+            same("the doorbell stays connected", status, CONNECTED)?;
+            let (done, _) = other.submit(&[])?;
+            other.wait(scene, done)?;
+            same("nothing ran", (queue.progress()?, one.load(target.cpu)?), (progress - 1, round - 1))?;
+            os.resume(scene.adapter(), &one.process);
+            queue.wait(scene, progress)?;
+            same("memory", one.load(target.cpu)?, round)?;
+        }
+        same("connections", scene.calls("DxgkDdiConnectDoorbell"), 2)
+    })
+}
+
+fn suspended_twice(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let os = &scene.world.os;
+        let (adapter, process) = (scene.adapter(), &raw.process);
+        let first = os.begin_suspension(adapter, process);
+        same("of a context that runs", (first.at_once, first.pending), (0, 1))?;
+        ensure!(os.suspend(adapter, process), "not acknowledged");
+        let again = os.begin_suspension(adapter, process);
+        same("of one that is suspended", (again.at_once, again.pending), (1, 0))?;
+        os.resume(adapter, process);
+        let (progress, _) = queue.submit(&[])?;
+        queue.wait(scene, progress)?;
+        for _ in 0..100 {
+            os.begin_suspension(adapter, process);
+            os.resume(adapter, process);
+            os.begin_suspension(adapter, process);
+            ensure!(os.suspend(adapter, process), "the newest is not acknowledged");
+            let (progress, _) = queue.submit(&[])?;
+            same("nothing ran", queue.progress()?, progress - 1)?;
+            os.resume(adapter, process);
+            queue.wait(scene, progress)?;
+        }
+        Ok(())
+    })
+}
+
+fn acknowledged(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 64 << 10)?;
+        let target = room.memory(scene, 1 << 20)?;
+        let os = &scene.world.os;
+        let fill = gpu_wire::packet::Fill { address: target.gpu, length: target.size, pattern: 7, reserved: 0 };
+        let before = acknowledgements(scene);
+        for _ in 0..40 {
+            let (progress, _) = queue.submit(&[fill.to_packet(), fill.to_packet()])?;
+            ensure!(os.suspend(scene.adapter(), &raw.process), "not acknowledged");
+            os.resume(scene.adapter(), &raw.process);
+            queue.wait(scene, progress)?;
+        }
+        let now = acknowledgements(scene);
+        ensure!(now > before, "no acknowledgement was judged");
+        Ok(())
+    })
+}
+
+/// Acknowledgements of suspensions that the model judged.
+fn acknowledgements(scene: &crate::scenario::Scene) -> u64 {
+    let report = scene.world.os.report();
+    report.rules.iter().find(|rule| rule.rule.name == "DXG-INT-SUSPEND-FENCE").map_or(0, |rule| rule.evaluations)
+}
+
+fn in_flight(stage: &Stage) -> Played {
+    const BUFFERS: u64 = 100;
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = room.queue(0, false)?;
+        let gate = raw.native_fence(room.device, 0)?;
+        let caps = scene.adapter().caps().context("caps")?;
+        let limit: u64 = caps.node(0).context("node 0")?.max_in_flight().into();
+        ensure!((1..BUFFERS).contains(&limit), "the limit is {limit}");
+        // 48 bytes a buffer: a wait (met after the first) and the progress fence.
+        let buffers = room.memory(scene, 8192)?;
+        for index in 0..BUFFERS {
+            let at = index * 48;
+            let packets =
+                [Encoded::fence_wait(GpuVa(gate.gpu), 1), Encoded::fence_signal(GpuVa(queue.progress.gpu), index + 1)];
+            let words = packets.iter().flat_map(|packet| packet.as_bytes().chunks_exact(8));
+            for (word, bytes) in words.enumerate() {
+                let mut raw_word = [0; 8];
+                raw_word.copy_from_slice(bytes);
+                raw.store(buffers.cpu + usize::try_from(at)? + word * 8, u64::from_le_bytes(raw_word))?;
+            }
+            room.submit(queue.handle, buffers.gpu + at, 48, index + 1)?;
+        }
+        let name = "DxgkDdiSubmitCommandToHwQueue";
+        scene.until("the limit", || Ok(scene.calls(name) >= limit))?;
+        same("with the driver", scene.calls(name), limit)?;
+        same("progress", raw.load(queue.progress.cpu)?, 0)?;
+        raw.signal_cpu(room.device, &[(gate.handle, 1)])?;
+        scene.until("the end", || Ok(raw.load(queue.progress.cpu)? == BUFFERS))?;
+        same("in all", scene.calls(name), BUFFERS)
+    })
+}
+
+fn victim_of_suspended(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("PhysicalDoorbells", 1), |scene| {
+        let (one, two) = (raw(scene)?, raw(scene)?);
+        let (room, other_room) = (Room::new(&one)?, Room::new(&two)?);
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let other = RingQueue::new(scene, &other_room, 0, 4096)?;
+        let os = &scene.world.os;
+        ensure!(os.suspend(scene.adapter(), &one.process), "not acknowledged");
+        other.connect()?;
+        let (progress, status) = queue.submit(&[])?;
+        same("the suspended queue's status", status, super::RETRY)?;
+        queue.connect()?;
+        same("connected again", queue.ring()?, CONNECTED)?;
+        let (done, status) = other.submit(&[])?;
+        same("the other's status", status, super::RETRY)?;
+        other.connect()?;
+        other.wait(scene, done)?;
+        same("nothing ran", queue.progress()?, 0)?;
+        os.resume(scene.adapter(), &one.process);
+        queue.wait(scene, progress)
+    })
+}
