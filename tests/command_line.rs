@@ -78,7 +78,7 @@ fn the_demo_holds_in_image_mode() {
 
 #[test]
 fn one_corrupted_packet_makes_the_demo_fail() {
-    let (output, _, _folder) = demo("--native", &["--setting", "FaultCorruptPacket=20"]);
+    let (output, _, _folder) = demo("--native", &["--setting", "FaultCorruptPacket=200"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
 }
 

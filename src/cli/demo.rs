@@ -8,7 +8,7 @@ use dxgkrnl_model::personality::Personality;
 use fencepost::demo::picture::{Picture, write_whole};
 use fencepost::demo::play::{Played, play};
 use fencepost::demo::summary::{Summary, counts, hot, rings, submissions};
-use fencepost::demo::{history, recipe};
+use fencepost::demo::{audit, history, recipe};
 use fencepost::timeline::{page, perfetto};
 use fencepost::world::{Form, World, hex};
 use nt_model::registry::RegistryValue;
@@ -84,11 +84,15 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let picture = played.picture.encode()?;
     let places = write_all(&arguments.out, &played, &form, &picture)?;
     let rules_run = report.rules.iter().filter(|rule| rule.evaluations != 0).count();
+    let complaints = audit::complaints(&played);
     show(&played, right, rules_run, &broken, &places);
+    for complaint in &complaints {
+        println!("  NOT RIGHT: {complaint}");
+    }
     if let Some(path) = &arguments.json {
         write_json(path, &summary(&form, &played, right, rules_run, broken.len(), &picture, &places, seconds))?;
     }
-    Ok(right && broken.is_empty() && hot(&played) == 0 && played.report.counts.resets == 1)
+    Ok(right && complaints.is_empty() && broken.is_empty() && hot(&played) == 0 && played.report.counts.resets == 1)
 }
 
 fn driver_name(form: &Form) -> String {

@@ -1,5 +1,6 @@
 //! `fencepost demo`.
 
+pub mod audit;
 mod counters;
 pub mod history;
 pub mod picture;

@@ -35,6 +35,8 @@ pub struct Lane {
     pub node: u32,
     /// User mode's handle.
     pub handle: u32,
+    /// User mode's handle of the progress fence.
+    pub progress_fence: u32,
     /// What the user-mode driver remembers.
     pub trace: Vec<FpTraceEvent>,
     /// What it counted.
@@ -49,6 +51,8 @@ pub struct Played {
     pub lanes: Vec<Lane>,
     /// Names of fences, by process and handle.
     pub fences: Vec<(u64, u32, &'static str)>,
+    /// Last values of fences: name, value, what it must be.
+    pub values: Vec<(&'static str, u64, u64)>,
     /// The engines' counters.
     pub gpu: EscapeCounters,
     /// The model's report.
@@ -112,9 +116,10 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
     let gpu = counters::read(&a, luid)?;
     let lane = |user: &User, queue: &Queue, who, role| -> Result<Lane> {
         let info = queue.info()?;
-        let (trace, _lost) = queue.trace()?;
+        let (trace, lost) = queue.trace()?;
+        ensure!(lost == 0, "{lost} events of {role} were lost");
         let process = user.process.nt().id();
-        Ok(Lane { process, who, role, node: info.node, handle: info.handle, trace, counters: queue.counters()? })
+        Ok(Lane { process, who, role, node: info.node, handle: info.handle, progress_fence: info.progress_fence, trace, counters: queue.counters()? })
     };
     let lanes = vec![
         lane(&a, &emboss, "process A", "emboss")?,
@@ -128,7 +133,13 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
         (ib, at_b.composed.info()?.handle, "composed"),
         (ib, at_b.done.info()?.handle, "done"),
     ];
+    // A's fence says nothing any more: its device is in error, which signals whatever waits for it.
+    let values = vec![
+        ("composed", at_b.composed.value()?, 1),
+        ("done", at_b.done.value()?, 1),
+    ];
     Ok(Played {
+        values,
         picture: Picture { pixels, ..photo.clone() },
         lanes,
         fences,

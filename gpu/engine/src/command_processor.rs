@@ -242,7 +242,8 @@ impl<H: Host> Core<H> {
             let decoded = match gpu.faults.at_packet() {
                 None => decoded?,
                 Some(Injected::Corrupt) => {
-                    copy[HEADER_SIZE + 8] ^= 0x10;
+                    // The opcode becomes one that nobody assigned: whichever packet it is, the fault shows.
+                    copy[1] ^= 0x20;
                     Packet::decode(copy.get(..bytes).unwrap_or_default(), job.process.privilege)?
                 }
                 Some(Injected::Wedge) => {

@@ -35,7 +35,7 @@ pub struct FaultPlan {
     /// Whether anything is planned: the one word that the hot path looks at.
     armed: AtomicBool,
     packets: AtomicU64,
-    /// The packet with this number has a bit of its body flipped after it was fetched.
+    /// The packet with this number has a bit of its opcode flipped after it was fetched.
     pub corrupt_packet: AtomicU64,
     /// Every interrupt request up to this count fails to be raised.
     pub fail_interrupts: AtomicU64,
