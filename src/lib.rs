@@ -3,6 +3,7 @@
 //! The driver is in `kmd`, `umd`, `gpu`; the model that runs it, in `nt_model` and `dxgkrnl_model`. Here the two meet.
 #![deny(unsafe_code)]
 
+pub mod bench;
 pub mod check;
 pub mod client;
 pub mod decode;

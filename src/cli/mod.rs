@@ -3,6 +3,7 @@
 //! 0: all held. 1: something did not. 2: the command could not be carried out: wrong usage, a file that is missing or cannot
 //! be written.
 
+mod bench;
 mod check;
 mod decode;
 mod demo;
@@ -29,6 +30,7 @@ enum Command {
     Demo(demo::Arguments),
     Scenario(scenario::Arguments),
     Check(check::Arguments),
+    Bench(bench::Arguments),
     Decode(decode::Arguments),
 }
 
@@ -60,6 +62,7 @@ pub fn main() -> ExitCode {
     let done = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Scenario(arguments) => scenario::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Decode(arguments) => decode::run(&arguments),
     };

@@ -26,12 +26,14 @@ pub fn complaints(played: &Played) -> Vec<String> {
 type Operations = BTreeMap<(bool, u32, u64), i64>;
 
 fn compare(played: &Played, lane: &Lane, hung: bool, found: &mut Vec<String>) {
-    let known = |handle: u32| played.fences.iter().any(|(process, fence, _)| *process == lane.process && *fence == handle);
+    let known =
+        |handle: u32| played.fences.iter().any(|(process, fence, _)| *process == lane.process && *fence == handle);
     let mut operations = Operations::new();
     for event in lane.trace.iter().filter(|event| known(event.fence)) {
         *operations.entry((event.kind == FP_TRACE_WAIT_QUEUED, event.fence, event.value)).or_default() += 1;
     }
-    let mine = |record: &&dxgkrnl_model::report::LogRecord| record.process == lane.process && record.queue == lane.handle;
+    let mine =
+        |record: &&dxgkrnl_model::report::LogRecord| record.process == lane.process && record.queue == lane.handle;
     let mut progress = 0;
     for record in played.report.log.iter().filter(mine) {
         if known(record.fence) {

@@ -1,7 +1,7 @@
 //! `fencepost demo`.
 
 pub mod audit;
-mod counters;
+pub mod counters;
 pub mod history;
 pub mod picture;
 pub mod play;

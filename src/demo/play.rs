@@ -119,7 +119,16 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
         let (trace, lost) = queue.trace()?;
         ensure!(lost == 0, "{lost} events of {role} were lost");
         let process = user.process.nt().id();
-        Ok(Lane { process, who, role, node: info.node, handle: info.handle, progress_fence: info.progress_fence, trace, counters: queue.counters()? })
+        Ok(Lane {
+            process,
+            who,
+            role,
+            node: info.node,
+            handle: info.handle,
+            progress_fence: info.progress_fence,
+            trace,
+            counters: queue.counters()?,
+        })
     };
     let lanes = vec![
         lane(&a, &emboss, "process A", "emboss")?,
@@ -134,10 +143,7 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
         (ib, at_b.done.info()?.handle, "done"),
     ];
     // A's fence says nothing any more: its device is in error, which signals whatever waits for it.
-    let values = vec![
-        ("composed", at_b.composed.value()?, 1),
-        ("done", at_b.done.value()?, 1),
-    ];
+    let values = vec![("composed", at_b.composed.value()?, 1), ("done", at_b.done.value()?, 1)];
     Ok(Played {
         values,
         picture: Picture { pixels, ..photo.clone() },
