@@ -2,6 +2,8 @@
 //!
 //! The driver is in `kmd`, `umd`, `gpu`; the model that runs it, in `nt_model` and `dxgkrnl_model`. Here the two meet.
 #![deny(unsafe_code)]
+// Whether the model's objects, which refer to each other, may go to other threads is asked through all of them.
+#![recursion_limit = "256"]
 
 pub mod bench;
 pub mod check;

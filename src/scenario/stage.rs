@@ -33,6 +33,11 @@ impl Stage {
         self.seed
     }
 
+    /// Whether the driver is linked in, as opposed to an image.
+    pub fn is_native(&self) -> bool {
+        matches!(self.form, Form::Native)
+    }
+
     /// Boots a machine as `setup` says, plays, shuts down, and audits: no broken rule, nothing left behind, no engine whose
     /// reset the case did not announce.
     ///

@@ -26,6 +26,10 @@ impl Adapter {
         for process in self.shared().processes() {
             process.leave_adapter(self);
         }
+        // What NT handles hold.
+        for fence in self.native_fences() {
+            fence.forsake();
+        }
         self.scheduler.stop_watch(self);
         self.memory.stop(self);
         self.scheduler.stop(self);

@@ -2,15 +2,18 @@
 //!
 //! Chosen: each has a page of its own, read-only for the process's CPU and writable for its GPU address space. A signal
 //! from the CPU stores the value by the OS and tells no driver; `DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED` makes the OS look
-//! at every one on the adapter.
+//! at every one on the adapter. One that was made for several adapters is opened as a native fence where those are
+//! ([`super::native`]); it has one value, and a signal is passed on.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use nt_model::{CacheType, Machine, Rights, UserMapping};
 use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::Waiters;
+use super::native::FULL_ACCESS;
 use crate::adapter::Adapter;
 use crate::device::Device;
 use crate::memory::page_table::Purpose;
@@ -19,23 +22,106 @@ use crate::memory::residency::status_of;
 use crate::memory::space::Content;
 use crate::memory::va::{PAGE, Protection, Use, Wanted};
 use crate::process::{ProcessAdapter, ProcessInner};
+use crate::sync::{Gate, Lock, Rank};
+
+/// Whoever hears of signals of a monitored fence.
+pub(crate) trait Passed: fmt::Debug + Send + Sync {
+    /// The value was written.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    fn signaled(&self, kernel: &Machine);
+}
 
 /// The value and who waits for it.
 #[derive(Debug)]
 pub(crate) struct FenceState {
-    page: Page,
+    page: Arc<Page>,
     waiters: Waiters,
+    /// LUID of the adapter that it was made on; 0 for the twin of a native fence.
+    home: u64,
+    cross_adapter: bool,
+    /// The native fence with the same value on other adapters.
+    native: Lock<Option<Weak<dyn Passed>>>,
+    /// The value that the native one was last told of.
+    told: AtomicU64,
+    /// Whoever makes the native one.
+    pub(super) making: Gate,
 }
 
 impl FenceState {
-    pub(crate) fn new(page: Page, initial: u64) -> Arc<Self> {
+    fn new(adapter: &Arc<Adapter>, page: Page, initial: u64, cross_adapter: bool) -> Arc<Self> {
         crate::raw::store(page.address(), initial);
-        Arc::new(Self { page, waiters: Waiters::new() })
+        Arc::new(Self {
+            page: Arc::new(page),
+            waiters: Waiters::new(),
+            home: adapter.luid_number(),
+            cross_adapter,
+            native: Lock::new(Rank::Log, None),
+            told: AtomicU64::new(initial),
+            making: Gate::new(),
+        })
+    }
+
+    /// A native fence as a monitored one.
+    pub(crate) fn over(page: &Arc<Page>, native: Weak<dyn Passed>) -> Arc<Self> {
+        Arc::new(Self {
+            page: page.clone(),
+            waiters: Waiters::new(),
+            home: 0,
+            cross_adapter: true,
+            native: Lock::new(Rank::Log, Some(native)),
+            told: AtomicU64::new(crate::raw::load(page.address())),
+            making: Gate::new(),
+        })
+    }
+
+    /// The page of the value.
+    pub(crate) fn page(&self) -> &Arc<Page> {
+        &self.page
+    }
+
+    /// The native fence with the same value, if there is one.
+    fn native(&self) -> Option<Arc<dyn Passed>> {
+        self.native.lock().as_ref().and_then(Weak::upgrade)
+    }
+
+    /// A native fence has the same value from now on.
+    pub(crate) fn set_native(&self, native: Weak<dyn Passed>) {
+        *self.native.lock() = Some(native);
+    }
+
+    /// Whether a device of `adapter` may open it: as a monitored fence where it was made, on others as what they have, if it
+    /// was made for several adapters.
+    pub(crate) fn is_for(&self, adapter: &Arc<Adapter>) -> bool {
+        self.cross_adapter || self.is_at_home(adapter)
+    }
+
+    /// Whether it was made on `adapter`.
+    pub(crate) fn is_at_home(&self, adapter: &Arc<Adapter>) -> bool {
+        self.home == adapter.luid_number()
+    }
+
+    /// The GPU of an adapter may have signalled it: waits end, and the native fence's adapters hear of it.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    fn looked_at(&self, kernel: &Machine) {
+        self.rescan(kernel);
+        let value = self.value();
+        if self.told.swap(value, Ordering::SeqCst) != value
+            && let Some(native) = self.native()
+        {
+            native.signaled(kernel);
+        }
     }
 
     /// The value now.
     pub(crate) fn value(&self) -> u64 {
         crate::raw::load(self.page.address())
+    }
+
+    /// The page that holds it, at its start.
+    pub(crate) fn frame(&self) -> u64 {
+        self.page.frame()
     }
 
     /// Kernel address of the value.
@@ -53,6 +139,10 @@ impl FenceState {
     pub(crate) fn signal(&self, kernel: &Machine, value: u64) {
         crate::raw::store(self.page.address(), value);
         self.rescan(kernel);
+        self.told.store(value, Ordering::SeqCst);
+        if let Some(native) = self.native() {
+            native.signaled(kernel);
+        }
     }
 
     /// Ends waits whose value is reached.
@@ -71,6 +161,8 @@ pub(crate) struct MonitoredFence {
     state: Arc<FenceState>,
     view: View,
     shared: AtomicBool,
+    /// What the NT handle that it was opened by allows.
+    access: u32,
     destroyed: AtomicBool,
 }
 
@@ -160,21 +252,51 @@ impl MonitoredFence {
     /// # Errors
     /// STATUS_NO_MEMORY.
     pub(crate) fn create(process: &Arc<ProcessInner>, device: &Arc<Device>, initial: u64) -> Result<Arc<Self>, NTSTATUS> {
-        let manager = device.adapter().memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
-        let page = manager.pool.allocate_alone().ok_or(ntstatus::STATUS_NO_MEMORY)?;
-        let state = FenceState::new(page, initial);
-        device.adapter().add_monitored_fence(&state);
-        Self::open(process, device, &state)
+        Self::create_for(process, device, initial, false)
     }
 
-    /// Shows an existing fence to a process.
+    /// As [`create`](Self::create); `cross_adapter`: for several adapters.
     ///
     /// # Errors
     /// STATUS_NO_MEMORY.
-    pub(crate) fn open(_process: &Arc<ProcessInner>, device: &Arc<Device>, state: &Arc<FenceState>) -> Result<Arc<Self>, NTSTATUS> {
+    pub(crate) fn create_for(
+        process: &Arc<ProcessInner>,
+        device: &Arc<Device>,
+        initial: u64,
+        cross_adapter: bool,
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let manager = device.adapter().memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+        let page = manager.pool.allocate_alone().ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        let state = FenceState::new(device.adapter(), page, initial, cross_adapter);
+        Self::open(process, device, &state, FULL_ACCESS)
+    }
+
+    /// Shows an existing fence to a process, as an NT handle allows.
+    ///
+    /// # Errors
+    /// STATUS_NO_MEMORY.
+    pub(crate) fn open(
+        _process: &Arc<ProcessInner>,
+        device: &Arc<Device>,
+        state: &Arc<FenceState>,
+        access: u32,
+    ) -> Result<Arc<Self>, NTSTATUS> {
         let wanted = Wanted { size: PAGE, alignment: PAGE, ..Wanted::default() };
         let view = View::create(device.process(), &state.page, true, Protection::READ_WRITE, &wanted, false)?;
-        Ok(Arc::new(Self { device: device.clone(), state: state.clone(), view, shared: AtomicBool::new(false), destroyed: AtomicBool::new(false) }))
+        device.adapter().add_monitored_fence(state);
+        Ok(Arc::new(Self {
+            device: device.clone(),
+            state: state.clone(),
+            view,
+            shared: AtomicBool::new(false),
+            access,
+            destroyed: AtomicBool::new(false),
+        }))
+    }
+
+    /// Whether the NT handle that it was opened by gave this right.
+    pub(crate) fn allows(&self, right: u32) -> bool {
+        self.access & right == right
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -213,6 +335,6 @@ impl MonitoredFence {
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn scan(adapter: &Adapter) {
     for fence in adapter.monitored_fences() {
-        fence.rescan(adapter.kernel());
+        fence.looked_at(adapter.kernel());
     }
 }

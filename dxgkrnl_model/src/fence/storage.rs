@@ -5,7 +5,13 @@
 //! a read-only one. Fences of one process are packed into pages at the distance that the driver's caps name; a fence that
 //! can be shared has two pages of its own, since a page that another process maps shows everything in it.
 //!
-//! Source: article native-gpu-fence-objects, native GPU fence storage; DDI page DXGK_NATIVE_FENCE_CAPS.
+//! All adapters that know a cross-adapter fence share the page of its current value; each has a page of its own for the
+//! monitored one. An intra-GPU fence is not shown to user mode at all, and so has pages of its own, too.
+//!
+//! Source: article native-gpu-fence-objects, native GPU fence storage, cross-adapter native fences; DDI page
+//! DXGK_NATIVE_FENCE_CAPS.
+//!
+//! Chosen: intra-GPU fences are in system memory as well ("may still be demoted to system memory").
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,8 +31,9 @@ use crate::sync::{Lock, Rank};
 /// A page of current values and one of monitored values.
 #[derive(Debug)]
 pub(crate) struct FencePages {
-    pub(crate) current: Page,
+    pub(crate) current: Arc<Page>,
     pub(crate) monitored: Page,
+    kind: Pages,
     /// Where the paging process sees them; 0 where it does not.
     system: (u64, u64),
     free: Lock<Vec<usize>>,
@@ -34,18 +41,32 @@ pub(crate) struct FencePages {
     retired: Lock<VecDeque<usize>>,
 }
 
+/// Whose pages they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pages {
+    /// Those of all fences of a process that cannot be shared.
+    Packed,
+    /// One shared fence's.
+    Alone,
+    /// One cross-adapter fence's: the current value is another's, too.
+    Common,
+    /// One intra-GPU fence's: user mode sees neither.
+    IntraGpu,
+}
+
 /// What is in the place of a destroyed fence.
 const SENTINEL: u64 = 0xFE9C_EDEA_D000_0001;
 
 impl FencePages {
-    /// Pages for fences `stride` bytes apart.
+    /// Pages for fences `stride` bytes apart; `current`: the page of an existing current value.
     ///
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
-    pub(crate) fn create(adapter: &Arc<Adapter>, stride: usize) -> Result<Arc<Self>, NTSTATUS> {
+    fn create(adapter: &Arc<Adapter>, stride: usize, kind: Pages, current: Option<Arc<Page>>) -> Result<Arc<Self>, NTSTATUS> {
         let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
         let page = || manager.pool.allocate_alone().ok_or(ntstatus::STATUS_NO_MEMORY);
-        let (current, monitored) = (page()?, page()?);
+        let current = current.map_or_else(|| page().map(Arc::new), Ok)?;
+        let monitored = page()?;
         let mut system = (0, 0);
         if manager.caps.native_fence.is_some_and(|caps| caps.MapToGpuSystemProcess != 0) {
             let frames = (current.frame(), monitored.frame());
@@ -59,7 +80,13 @@ impl FencePages {
         let slots = nt_model::PAGE_SIZE / stride;
         let free = Lock::new(Rank::Log, (0..slots).rev().map(|slot| slot * stride).collect());
         let retired = Lock::new(Rank::Log, VecDeque::new());
-        Ok(Arc::new(Self { current, monitored, system, free, retired }))
+        Ok(Arc::new(Self { current, monitored, kind, system, free, retired }))
+    }
+
+    /// The pages that belong to nobody else.
+    fn own(&self) -> impl Iterator<Item = &Page> {
+        let current = (self.kind != Pages::Common).then_some(&*self.current);
+        current.into_iter().chain([&self.monitored])
     }
 
     /// A free place: one that was never used, or the one that was given back first.
@@ -73,7 +100,7 @@ impl FencePages {
     }
 
     fn retire(&self, offset: usize) {
-        for page in [&self.current, &self.monitored] {
+        for page in self.own() {
             crate::raw::store(page.address() + offset, SENTINEL);
         }
         self.retired.lock().push_back(offset);
@@ -81,7 +108,7 @@ impl FencePages {
 
     /// Whether anybody wrote to the place of a destroyed fence; it is cleared.
     fn judge(&self, adapter: &Adapter, offset: usize) {
-        for page in [&self.current, &self.monitored] {
+        for page in self.own() {
             let address = page.address() + offset;
             let found = crate::raw::word(address).swap(0, std::sync::atomic::Ordering::SeqCst);
             adapter.rules().check(&NF_WRITE_AFTER, found == SENTINEL, || {
@@ -124,7 +151,8 @@ impl FenceView {
         let caps = part.adapter().known_caps();
         let limits = caps.native_fence.map_or((0, 0), |caps| (caps.MinimumAddress, caps.MaximumAddress));
         let wanted = Wanted { size: PAGE, alignment: PAGE, minimum: limits.0, maximum: limits.1, ..Wanted::default() };
-        let current = View::create(part, &pages.current, true, Protection::READ_WRITE, &wanted, true)?;
+        let user = pages.kind != Pages::IntraGpu;
+        let current = View::create(part, &pages.current, user, Protection::READ_WRITE, &wanted, true)?;
         match View::create(part, &pages.monitored, false, Protection::READ_ONLY, &wanted, true) {
             Ok(monitored) => Ok(Self { current, monitored }),
             Err(status) => {
@@ -141,24 +169,36 @@ impl FenceView {
 }
 
 /// The place of one fence in its pages.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pages: Arc<FencePages>,
     offset: usize,
-    /// The pages hold nothing else.
-    alone: bool,
 }
 
 /// Addresses of one fence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Addresses {
-    /// User address of the current value.
+    /// User address of the current value; 0: user mode does not see it.
     pub(crate) user: usize,
     pub(crate) current: u64,
     pub(crate) monitored: u64,
 }
 
 impl Slot {
+    /// A place whose current value is in `current`, which others have, too.
+    ///
+    /// # Errors
+    /// STATUS_NO_MEMORY, or what paging ended with.
+    pub(crate) fn beside(adapter: &Arc<Adapter>, current: &Arc<Page>) -> Result<Self, NTSTATUS> {
+        let pages = FencePages::create(adapter, nt_model::PAGE_SIZE, Pages::Common, Some(current.clone()))?;
+        Ok(Self { pages, offset: 0 })
+    }
+
+    /// The page of the current value.
+    pub(crate) fn current_page(&self) -> &Arc<Page> {
+        &self.pages.current
+    }
+
     /// Kernel address of the current value; the model's own.
     pub(crate) fn current(&self) -> usize {
         self.pages.current.address() + self.offset
@@ -183,7 +223,7 @@ impl Slot {
     /// The fence is gone: the place may be used again.
     pub(crate) fn release(&self, adapter: &Arc<Adapter>) {
         self.pages.retire(self.offset);
-        if self.alone {
+        if self.pages.kind != Pages::Packed {
             self.pages.hide(adapter);
             self.pages.judge_all(adapter);
         }
@@ -214,28 +254,28 @@ impl FenceStorage {
     ///
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
-    pub(crate) fn allocate(&self, part: &Arc<ProcessAdapter>, alone: bool) -> Result<Slot, NTSTATUS> {
+    pub(crate) fn allocate(&self, part: &Arc<ProcessAdapter>, kind: Pages) -> Result<Slot, NTSTATUS> {
         let adapter = part.adapter();
         let padding = adapter.personality().build == Build::W28000;
         // CAST: at most a page, by DXG-NATIVE-FENCE-CAPS.
         let stride = (adapter.known_caps().fence_stride(padding) as usize).clamp(8, nt_model::PAGE_SIZE);
         let stride = stride.next_multiple_of(8);
-        if alone {
-            let pages = FencePages::create(adapter, nt_model::PAGE_SIZE)?;
-            return Ok(Slot { pages, offset: 0, alone: true });
+        if kind != Pages::Packed {
+            let pages = FencePages::create(adapter, nt_model::PAGE_SIZE, kind, None)?;
+            return Ok(Slot { pages, offset: 0 });
         }
         let known = self.shown.lock().iter().filter(|shown| shown.packed).find_map(|shown| {
             let offset = shown.pages.take(adapter)?;
             Some((shown.pages.clone(), offset))
         });
         if let Some((pages, offset)) = known {
-            return Ok(Slot { pages, offset, alone: false });
+            return Ok(Slot { pages, offset });
         }
-        let pages = FencePages::create(adapter, stride)?;
+        let pages = FencePages::create(adapter, stride, kind, None)?;
         let view = FenceView::create(part, &pages)?;
         let offset = pages.take(adapter).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         self.shown.lock().push(Shown { pages: pages.clone(), view, packed: true, users: 0 });
-        Ok(Slot { pages, offset, alone: false })
+        Ok(Slot { pages, offset })
     }
 
     /// Shows a fence to the process.
@@ -256,7 +296,7 @@ impl FenceStorage {
         let found = shown.iter_mut().find(|shown| Arc::ptr_eq(&shown.pages, &slot.pages))?;
         found.users += 1;
         Some(Addresses {
-            user: found.view.current.user + slot.offset,
+            user: if found.view.current.user == 0 { 0 } else { found.view.current.user + slot.offset },
             current: found.view.current.gpu + slot.offset as u64,
             monitored: found.view.monitored.gpu + slot.offset as u64,
         })

@@ -30,7 +30,7 @@ shims! {
 
     fn DxgkCbNotifyDpc(_machine, adapter: usize) {
         let _ = callback(raw(adapter as u64), &NOTIFY_DPC, [adapter as u64], |adapter| {
-            adapter.interrupts.notified_dpc.store(true, Ordering::Relaxed);
+            adapter.interrupts.notified_dpc.fetch_add(1, Ordering::Relaxed);
             super::work_off(adapter);
         });
     }

@@ -39,7 +39,8 @@ thunks! {
             return Err(INVALID);
         }
         let initial = record.Info.MonitoredFence().InitialFenceValue;
-        let fence = MonitoredFence::create(&call.process, &device, initial)?;
+        let cross_adapter = record.Info.Flags.CrossAdapter();
+        let fence = MonitoredFence::create_for(&call.process, &device, initial, cross_adapter)?;
         fence.set_shared(record.Info.Flags.Shared());
         let part = record.Info.MonitoredFence_mut();
         part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
@@ -61,6 +62,9 @@ thunks! {
             return Err(INVALID);
         }
         let intra = info.Type == D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU;
+        if intra && info.Flags.CrossAdapter() {
+            return Err(INVALID);
+        }
         let offered = adapter.personality().native_fence_os_caps.intra_gpu;
         if !adapter.known_caps().has_native_fences() || (intra && !offered) {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);

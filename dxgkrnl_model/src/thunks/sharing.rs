@@ -10,11 +10,15 @@ use wddm_abi::{
 
 use super::device::device;
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
-use crate::fence::monitored::MonitoredFence;
-use crate::fence::native::LocalFence;
+use crate::device::Device;
+use crate::fence::monitored::{FenceState, MonitoredFence};
+use crate::fence::native::{Held, LocalFence};
 use crate::memory::allocation::{self, Resource};
 use crate::process::UserObject;
 use crate::sharing::SharedObject;
+
+/// `STANDARD_RIGHTS_READ` of winnt.h.
+const STANDARD_RIGHTS_READ: u32 = 0x0002_0000;
 
 /// What an NT handle leads to.
 fn shared(call: &Call, handle: HANDLE) -> Result<Arc<SharedObject>, NTSTATUS> {
@@ -29,6 +33,16 @@ fn shared_resource(call: &Call, handle: HANDLE) -> Result<Arc<Resource>, NTSTATU
     }
 }
 
+/// A monitored fence is opened as a native one on another adapter than its own, if it is for several and that one has them.
+fn is_foreign(state: &FenceState, device: &Device) -> bool {
+    state.is_for(device.adapter()) && !state.is_at_home(device.adapter()) && device.adapter().known_caps().has_native_fences()
+}
+
+/// What an NT handle allows, if that is anything.
+fn readable(access: u32) -> Result<u32, NTSTATUS> {
+    if access & STANDARD_RIGHTS_READ == 0 { Err(ntstatus::STATUS_ACCESS_DENIED) } else { Ok(access) }
+}
+
 thunks! {
     /// Opening shared objects.
     table THUNKS;
@@ -38,8 +52,14 @@ thunks! {
         if record.Reserved != [0; 32] || record.Flags.Reserved() != 0 || record.Flags.Reserved0() {
             return Err(INVALID);
         }
-        let SharedObject::Native(fence) = &*shared(call, record.hNtHandle)? else { return Err(INVALID) };
-        let local = LocalFence::open(&device, fence, &mut record.PrivateDriverData)?;
+        let private = &mut record.PrivateDriverData;
+        let local = match &*shared(call, record.hNtHandle)? {
+            SharedObject::Native(held, access) => LocalFence::open(&device, held.fence(), private, readable(*access)?)?,
+            SharedObject::Monitored(state, access) if is_foreign(state, &device) => {
+                LocalFence::open_monitored(&device, state, private, readable(*access)?)?
+            }
+            _ => return Err(INVALID),
+        };
         super::fence::show(&mut record.NativeFenceMapping, &local);
         record.hSyncObject = call.process.insert(UserObject::Native(local)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         DONE
@@ -47,8 +67,15 @@ thunks! {
 
     fn D3DKMTOpenSyncObjectFromNtHandle2(call, record: D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2) {
         let device = device(call, record.hDevice)?;
-        let SharedObject::Monitored(state) = &*shared(call, record.hNtHandle)? else { return Err(INVALID) };
-        let fence = MonitoredFence::open(&call.process, &device, state)?;
+        let has_native = device.adapter().known_caps().has_native_fences();
+        let (state, access) = match &*shared(call, record.hNtHandle)? {
+            SharedObject::Monitored(state, access) if state.is_for(device.adapter()) => (state.clone(), *access),
+            SharedObject::Native(held, access) if held.fence().is_cross_adapter() && !has_native => {
+                (held.fence().twin(), *access)
+            }
+            _ => return Err(INVALID),
+        };
+        let fence = MonitoredFence::open(&call.process, &device, &state, readable(access)?)?;
         let part = record.MonitoredFence_mut();
         part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
         part.FenceValueGPUVirtualAddress = fence.view().gpu;
@@ -125,7 +152,7 @@ fn open_resource(call: &Call, record: &mut D3DKMT_OPENRESOURCEFROMNTHANDLE) -> O
 }
 
 /// `D3DKMTShareObjects`.
-fn share(call: &Call, count: u32, handles: usize, result: usize) -> Outcome {
+fn share(call: &Call, count: u32, handles: usize, access: u32, result: usize) -> Outcome {
     if count != 1 {
         return Err(INVALID);
     }
@@ -134,8 +161,8 @@ fn share(call: &Call, count: u32, handles: usize, result: usize) -> Outcome {
     let monitored = call.process.monitored_fence(handle).filter(|fence| fence.is_shared());
     let resource = call.process.resource(handle);
     let object = match (native, monitored, resource) {
-        (Some(fence), ..) => SharedObject::Native(fence.fence().clone()),
-        (_, Some(fence), _) => SharedObject::Monitored(fence.state().clone()),
+        (Some(fence), ..) => SharedObject::Native(Held::new(&fence).ok_or(INVALID)?, access),
+        (_, Some(fence), _) => SharedObject::Monitored(fence.state().clone(), access),
         (_, _, Some(resource)) => SharedObject::Resource(resource.resource().clone()),
         _ => return Err(INVALID),
     };
@@ -144,15 +171,15 @@ fn share(call: &Call, count: u32, handles: usize, result: usize) -> Outcome {
     DONE
 }
 
-fn run_share(machine: &Machine, count: u32, handles: usize, result: usize) -> NTSTATUS {
-    super::enter(machine, "D3DKMTShareObjects", |call| share(call, count, handles, result))
+fn run_share(machine: &Machine, count: u32, handles: usize, access: u32, result: usize) -> NTSTATUS {
+    super::enter(machine, "D3DKMTShareObjects", |call| share(call, count, handles, access, result))
 }
 
 shims! {
     /// Sharing.
     pub(super) table SHARE;
 
-    fn D3DKMTShareObjects(machine, count: u32, handles: usize, _attributes: usize, _access: u32, result: usize) -> NTSTATUS {
-        run_share(machine, count, handles, result)
+    fn D3DKMTShareObjects(machine, count: u32, handles: usize, _attributes: usize, access: u32, result: usize) -> NTSTATUS {
+        run_share(machine, count, handles, access, result)
     }
 }

@@ -147,7 +147,7 @@ impl Commands {
                 }
                 Step::Signal(fences) => {
                     for (fence, value) in fences {
-                        let _ = fence.signal(adapter.kernel(), value);
+                        let _ = fence.signal(adapter.kernel(), value, adapter);
                     }
                     self.changed.notify(adapter.kernel());
                 }
