@@ -199,7 +199,7 @@ fn judge_memory(caps: &Caps, highest: u64) -> Vec<Verdict> {
         flags.CrossAdapterResourceTexture(),
         flags.CrossAdapterResourceScanout(),
     ];
-    let tiers_agree = !(tiers[1] && !tiers[0]) && !(tiers[2] && !tiers[1]);
+    let tiers_agree = (tiers[0] || !tiers[1]) && (tiers[1] || !tiers[2]);
     let acceptable = caps.driver.HighestAcceptableAddress.QuadPart.cast_unsigned();
     let visible = caps.highest_visible.unwrap_or(u64::MAX);
     let covers = acceptable >= highest && visible >= highest;

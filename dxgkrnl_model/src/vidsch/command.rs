@@ -39,12 +39,15 @@ pub(crate) enum Command {
     Signal(Vec<(AnyFence, u64)>),
 }
 
+/// Fences with the values that are waited for, and the wait.
+type Waiting = (Vec<(AnyFence, u64)>, Arc<Wait>);
+
 #[derive(Debug, Default)]
 struct State {
     list: VecDeque<Command>,
     /// Buffers that are with the driver.
     running: u32,
-    waiting: Option<(Vec<(AnyFence, u64)>, Arc<Wait>)>,
+    waiting: Option<Waiting>,
     closed: bool,
 }
 
