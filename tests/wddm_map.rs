@@ -1,0 +1,76 @@
+//! `docs/wddm_map.md` says what the driver's table has: every slot, in order, filled or empty as it says.
+
+use std::path::Path;
+use wddm_abi::slots::DRIVER_INITIALIZATION_DATA_SLOTS;
+
+struct Row {
+    slot: usize,
+    offset: usize,
+    member: String,
+    verdict: String,
+    why: String,
+}
+
+fn rows() -> Vec<Row> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/wddm_map.md");
+    let text = std::fs::read_to_string(path).expect("docs/wddm_map.md");
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().replace('`', "")).collect::<Vec<_>>();
+    let row = |line: &str| {
+        let [_, slot, offset, member, verdict, why, _] = <[String; 7]>::try_from(cells(line)).ok()?;
+        Some(Row { slot: slot.parse().ok()?, offset: offset.parse().ok()?, member, verdict, why })
+    };
+    text.lines().filter(|line| line.starts_with('|')).filter_map(row).collect()
+}
+
+#[test]
+fn every_slot_is_in_the_map_in_order() {
+    let rows = rows();
+    assert_eq!(rows.len(), DRIVER_INITIALIZATION_DATA_SLOTS.len());
+    for (index, (row, slot)) in rows.iter().zip(DRIVER_INITIALIZATION_DATA_SLOTS).enumerate() {
+        assert_eq!((row.slot, row.offset, row.member.as_str()), (index, slot.offset, slot.member));
+        assert!(!row.why.is_empty(), "{}", row.member);
+    }
+}
+
+#[test]
+#[expect(unsafe_code, reason = "slots are looked at by offset")]
+fn a_slot_is_filled_where_the_map_says_so() {
+    let table = kmd_native::table();
+    let base: *const u8 = (&raw const table).cast();
+    for row in rows().iter().skip(1) {
+        // SAFETY: the offset of a slot in the table (the test above compares them).
+        let slot = unsafe { base.add(row.offset) }.cast::<usize>();
+        // SAFETY: a slot is a function pointer or NULL, of a pointer's size and alignment.
+        let filled = unsafe { slot.read() } != 0;
+        let promised = match row.verdict.as_str() {
+            "implemented" | "nothing to do" | "refused" => true,
+            "NULL" => false,
+            other => panic!("{}: unknown verdict '{other}'", row.member),
+        };
+        assert_eq!(filled, promised, "{}", row.member);
+    }
+}
+
+#[test]
+fn the_places_that_the_map_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for row in rows().iter().filter(|row| row.verdict == "implemented") {
+        let file = row.why.split([' ', ',', ':', ';']).next().unwrap_or_default();
+        assert!(root.join(file).is_file(), "{}: {file}", row.member);
+    }
+}
+
+#[test]
+fn the_sums_are_right() {
+    let rows = rows();
+    let count = |verdict: &str| rows.iter().filter(|row| row.verdict == verdict).count();
+    let sums = format!(
+        "{} implemented, {} nothing to do, {} refused, {} NULL",
+        count("implemented"),
+        count("nothing to do"),
+        count("refused"),
+        count("NULL")
+    );
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/wddm_map.md");
+    assert!(std::fs::read_to_string(path).expect("docs/wddm_map.md").contains(&sums), "{sums}");
+}
