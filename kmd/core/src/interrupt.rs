@@ -68,9 +68,13 @@ pub fn report_all<P: Platform>(irql: &Dirql, started: &Started<P>) -> bool {
 fn report<P: Platform>(irql: &Dirql, started: &Started<P>, node: usize) -> bool {
     let mut batch = [core::ptr::null_mut::<c_void>(); BATCH];
     let mut fences = 0;
+    let mut either = false;
     // CAST: a node index.
     let ordinal = node as u32;
     let count = started.gpu.drain(node, |notice| match notice {
+        Notice::FenceSignaled { .. } | Notice::FencesSignaled | Notice::MonitoredFenceSignaled if one_kind(started) => {
+            either = true;
+        }
         Notice::FenceSignaled { fence, queue } if started.plan.optimized_interrupt => {
             let _ = fence;
             let queue = started.gpu.slots.driver_handle(queue);
@@ -95,6 +99,9 @@ fn report<P: Platform>(irql: &Dirql, started: &Started<P>, node: usize) -> bool 
         }
         other => notify(irql, started, ordinal, other),
     });
+    if either {
+        native_fences(irql, started, ordinal, &mut [], core::ptr::null_mut());
+    }
     if fences != 0 {
         native_fences(irql, started, ordinal, batch.get_mut(..fences).unwrap_or_default(), core::ptr::null_mut());
     }
@@ -103,8 +110,15 @@ fn report<P: Platform>(irql: &Dirql, started: &Started<P>, node: usize) -> bool 
 
 /// Reports one fence at once: the device's level is reached already, by a DDI that is synchronized with the interrupt routine.
 pub fn report_fence<P: Platform>(irql: &Dirql, started: &Started<P>, fence: u64) {
-    native_fences(irql, started, 0, &mut [pointer(fence)], core::ptr::null_mut());
+    let mut named = [pointer(fence)];
+    let fences = if one_kind(started) { &mut [] } else { named.as_mut_slice() };
+    native_fences(irql, started, 0, fences, core::ptr::null_mut());
     started.dxgkrnl.queue_dpc();
+}
+
+/// Whether the GPU is one that cannot tell signals of native fences from those of monitored ones.
+fn one_kind<P: Platform>(started: &Started<P>) -> bool {
+    started.settings.single_fence_interrupt && started.plan.native_fences()
 }
 
 fn pointer(handle: u64) -> HANDLE {
@@ -122,6 +136,7 @@ fn native_fences<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, fen
     d.SignaledNativeFenceCount = fences.len() as u32;
     d.pSignaledNativeFenceArray = if fences.is_empty() { core::ptr::null_mut() } else { fences.as_mut_ptr() };
     d.hHWQueue = queue;
+    data.Flags.set_EvaluateLegacyMonitoredFences(one_kind(started));
     started.dxgkrnl.notify_interrupt(irql, &mut data);
 }
 

@@ -29,6 +29,8 @@ pub struct Settings {
     pub shadow_monitored_value: bool,
     /// `NullFenceArray`: report every fence interrupt with a NULL array.
     pub null_fence_array: bool,
+    /// `SingleFenceInterrupt`: monitored fences are reported like native ones, and the OS is asked to look at both kinds.
+    pub single_fence_interrupt: bool,
     /// `ConnectNotify`: doorbells connect with the status CONNECTED_NOTIFY.
     pub connect_notify: bool,
     /// `FaultCorruptPacket`: number of the packet that is corrupted; 0 none.
@@ -54,6 +56,7 @@ impl Default for Settings {
             log_barriers: Barriers::Two,
             shadow_monitored_value: false,
             null_fence_array: false,
+            single_fence_interrupt: false,
             connect_notify: false,
             fault_corrupt_packet: 0,
             fault_interrupts: 0,
@@ -96,6 +99,7 @@ impl Settings {
             },
             shadow_monitored_value: flag("ShadowMonitoredValue", default.shadow_monitored_value),
             null_fence_array: flag("NullFenceArray", default.null_fence_array),
+            single_fence_interrupt: flag("SingleFenceInterrupt", default.single_fence_interrupt),
             connect_notify: flag("ConnectNotify", default.connect_notify),
             fault_corrupt_packet: number("FaultCorruptPacket", 0, &any),
             fault_interrupts: number("FaultInterrupts", 0, &any),

@@ -1,0 +1,291 @@
+//! Which signals interrupt, and what the interrupt says.
+
+use crate::client::{Fence, Queue};
+use crate::scenario::raw::ALL;
+use crate::scenario::rig::{Rig, Waiting, native_interrupts, until_idle};
+use crate::scenario::{Played, Raw, Scene, Setup, Stage, same};
+use anyhow::{Context, Result, ensure};
+use dxgkrnl_model::adapter::Notification;
+use std::collections::BTreeSet;
+use wddm_abi::DXGK_INTERRUPT_TYPE;
+
+/// Signals from the GPU, and waits until the queue has done it.
+fn signal(scene: &Scene, queue: &Queue, fence: &Fence, value: u64) -> Played {
+    queue.run(|list| list.signal(fence, value))?;
+    until_idle(scene, queue)
+}
+
+/// A fence whose MonitoredValue is 0 for its life, so that every signal interrupts: one that adapters can share.
+fn always_interrupts(rig: &Rig) -> Result<Fence> {
+    let mut record = Raw::native_fence_record(rig.plain, 0);
+    record.Info.Flags.set_Shared(true);
+    record.Info.Flags.set_NtSecuritySharing(true);
+    record.Info.Flags.set_CrossAdapter(true);
+    let made = rig.raw.create_native_fence(&mut record).context("a cross-adapter fence")?;
+    let handle = rig.raw.share(made.handle, ALL)?;
+    Ok(rig.device.open_fence(handle.expose_provenance() as u64, false)?)
+}
+
+/// Waits until there are `count` native fence interrupts more than `before`, and the DPC behind them has run.
+fn until_interrupts(scene: &Scene, before: usize, count: usize) -> Played {
+    scene.until("the interrupts", || Ok(native_interrupts(scene).len() >= before + count))?;
+    scene.until("the DPC", || {
+        let report = scene.world.os.report();
+        Ok(report.adapters.first().is_some_and(|adapter| adapter.dpcs != 0 && adapter.notifications != 0))
+    })
+}
+
+pub(super) fn spurious(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let (queue, peek) = (rig.queue(0)?, rig.peek()?);
+        let fence = always_interrupts(&rig)?;
+        let other = rig.fence(0, true)?;
+        same("MonitoredValue", peek.monitored(scene, &fence)?, 0)?;
+        let far = rig.wait(&[(&fence, 1000)], false)?;
+        let elsewhere = rig.wait(&[(&other, 7)], false)?;
+        let updates = scene.calls("DxgkDdiUpdateMonitoredValues");
+        for value in 1..=20 {
+            let before = native_interrupts(scene).len();
+            signal(scene, &queue, &fence, value)?;
+            until_interrupts(scene, before, 1)?;
+            same("CurrentValue", rig.value(&fence)?, value)?;
+        }
+        far.still_waits(&rig, "the waiter for 1000")?;
+        elsewhere.still_waits(&rig, "the waiter for another fence")?;
+        same("updates of MonitoredValue", scene.calls("DxgkDdiUpdateMonitoredValues"), updates)?;
+        same("MonitoredValue", peek.monitored(scene, &fence)?, 0)?;
+        same("the other fence", (rig.value(&other)?, peek.monitored(scene, &other)?), (0, 6))?;
+        signal(scene, &queue, &fence, 1000)?;
+        far.comes(&rig, "the waiter for 1000")?;
+        signal(scene, &queue, &other, 7)?;
+        elsewhere.comes(&rig, "the waiter for the other fence")
+    })
+}
+
+pub(super) fn duplicate(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let (one, two) = (rig.queue(0)?, rig.queue(1)?);
+        let fence = always_interrupts(&rig)?;
+        for value in 1..=20 {
+            let wait = rig.wait(&[(&fence, value)], false)?;
+            let before = native_interrupts(scene).len();
+            signal(scene, &one, &fence, value)?;
+            wait.comes(&rig, "the first report")?;
+            // From another engine, and from the same one twice.
+            signal(scene, &two, &fence, value)?;
+            until_interrupts(scene, before, 2)?;
+            signal(scene, &one, &fence, value)?;
+            until_interrupts(scene, before, 3)?;
+            wait.still_waits(&rig, "a report of the same value")?;
+            same("CurrentValue", rig.value(&fence)?, value)?;
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn suppressed(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let (queue, peek) = (rig.queue(0)?, rig.peek()?);
+        let fence = rig.fence(0, true)?;
+        same("MonitoredValue", peek.monitored(scene, &fence)?, u64::MAX)?;
+        for first in (1..=1000).step_by(100) {
+            queue.run(|list| (first..first + 100).try_for_each(|value| list.signal(&fence, value)))?;
+        }
+        until_idle(scene, &queue)?;
+        same("CurrentValue", rig.value(&fence)?, 1000)?;
+        same("native fence interrupts", native_interrupts(scene).len(), 0)?;
+        // One waiter later there is one.
+        let wait = rig.wait(&[(&fence, 1001)], false)?;
+        signal(scene, &queue, &fence, 1001)?;
+        wait.comes(&rig, "1001")?;
+        same("native fence interrupts", native_interrupts(scene).len(), 1)
+    })
+}
+
+pub(super) fn threshold(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let (queue, peek) = (rig.queue(0)?, rig.peek()?);
+        let fence = rig.fence(0, true)?;
+        let wait = rig.wait(&[(&fence, 500)], false)?;
+        let signals = |range: std::ops::Range<u64>| -> Played {
+            queue.run(|list| range.clone().try_for_each(|value| list.signal(&fence, value)))?;
+            until_idle(scene, &queue)
+        };
+        signals(1..250)?;
+        signals(250..500)?;
+        same("interrupts up to 499", native_interrupts(scene).len(), 0)?;
+        wait.still_waits(&rig, "at 499")?;
+        signals(500..750)?;
+        wait.comes(&rig, "500")?;
+        ensure!(!native_interrupts(scene).is_empty(), "the waiter was woken without an interrupt");
+        peek.becomes(scene, &fence, u64::MAX)?;
+        let interrupts = native_interrupts(scene).len();
+        signals(750..1001)?;
+        same("CurrentValue", rig.value(&fence)?, 1000)?;
+        same("interrupts after MonitoredValue moved on", native_interrupts(scene).len(), interrupts)
+    })
+}
+
+/// Six fences with a waiter each; the even ones are signaled in one list. What was notified.
+fn signal_some(scene: &Scene, rig: &Rig) -> Result<Vec<Notification>> {
+    let queue = rig.queue(0)?;
+    let fences: Vec<_> = (0..6).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;
+    let waits: Vec<_> = fences.iter().map(|fence| rig.wait(&[(fence, 5)], false)).collect::<Result<_>>()?;
+    let before = native_interrupts(scene).len();
+    queue.run(|list| {
+        for (index, fence) in fences.iter().enumerate() {
+            list.signal(fence, if index % 2 == 0 { 5 } else { 4 })?;
+        }
+        Ok(())
+    })?;
+    until_idle(scene, &queue)?;
+    for (index, wait) in waits.iter().enumerate() {
+        if index % 2 == 0 {
+            wait.comes(rig, &format!("fence {index}"))?;
+        }
+    }
+    for (index, wait) in waits.iter().enumerate() {
+        wait.still_waits(rig, &format!("fence {index}"))?;
+    }
+    let notified = native_interrupts(scene).split_off(before);
+    ensure!(!notified.is_empty(), "the waiters were woken without an interrupt");
+    for (index, fence) in fences.iter().enumerate().filter(|(index, _)| index % 2 == 1) {
+        signal(scene, &queue, fence, 5)?;
+        waits[index].comes(rig, &format!("fence {index} in the end"))?;
+    }
+    Ok(notified)
+}
+
+pub(super) fn array(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let notified = signal_some(scene, &Rig::open(scene, "client")?)?;
+        let named: Vec<_> = notified.iter().flat_map(|one| one.fences.iter().copied()).collect();
+        let distinct: BTreeSet<_> = named.iter().copied().collect();
+        same("fences named", distinct.len(), 3)?;
+        same("notifications without a name", notified.iter().any(|one| one.fences.is_empty() || one.names_queue), false)
+    })?;
+    stage.play(Setup::default().setting("NullFenceArray", 1), |scene| {
+        let notified = signal_some(scene, &Rig::open(scene, "client")?)?;
+        same("fences named", notified.iter().all(|one| one.fences.is_empty() && !one.names_queue), true)
+    })?;
+    stage.play(Setup::default().setting("OptimizedInterrupt", 1), |scene| {
+        let notified = signal_some(scene, &Rig::open(scene, "client")?)?;
+        same("the queue named", notified.iter().all(|one| one.fences.is_empty() && one.names_queue), true)
+    })
+}
+
+/// A native and a monitored fence with a waiter each.
+struct Both {
+    rig: Rig,
+    native: Fence,
+    monitored: Fence,
+    native_wait: Waiting,
+    monitored_wait: Waiting,
+}
+
+impl Both {
+    fn new(scene: &Scene) -> Result<Self> {
+        let rig = Rig::open(scene, "client")?;
+        let (native, monitored) = (rig.fence(0, true)?, rig.fence(0, false)?);
+        let native_wait = rig.wait(&[(&native, 1)], false)?;
+        let monitored_wait = rig.wait(&[(&monitored, 1)], false)?;
+        Ok(Self { rig, native, monitored, native_wait, monitored_wait })
+    }
+
+    /// Stores to the monitored fence by a packet that tells nobody.
+    fn store(&self, scene: &Scene, queue: &Queue, value: u64) -> Played {
+        let address = self.monitored.info()?.gpu_va;
+        queue.run(|list| list.store(address, value))?;
+        until_idle(scene, queue)?;
+        same("the monitored fence", self.rig.value(&self.monitored)?, value)?;
+        self.monitored_wait.still_waits(&self.rig, "a store that tells nobody")
+    }
+}
+
+fn count(scene: &Scene, kind: DXGK_INTERRUPT_TYPE) -> usize {
+    scene.adapter().notification_journal().iter().filter(|one| one.kind == kind).count()
+}
+
+pub(super) fn null_only_native(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("NullFenceArray", 1), |scene| {
+        let both = Both::new(scene)?;
+        let (queue, kernel) = (both.rig.queue(0)?, both.rig.queue_for(false)?);
+        both.store(scene, &queue, 1)?;
+        signal(scene, &queue, &both.native, 1)?;
+        both.native_wait.comes(&both.rig, "the native fence")?;
+        let all = native_interrupts(scene);
+        same("named fences, legacy flags", all.iter().any(|one| !one.fences.is_empty() || one.legacy), false)?;
+        // The DPC that woke the one has looked at everything that it is going to look at by the next interrupt.
+        let wait = both.rig.wait(&[(&both.native, 2)], false)?;
+        signal(scene, &queue, &both.native, 2)?;
+        wait.comes(&both.rig, "the native fence again")?;
+        both.monitored_wait.still_waits(&both.rig, "an interrupt for native fences")?;
+        signal(scene, &kernel, &both.monitored, 2)?;
+        both.monitored_wait.comes(&both.rig, "an interrupt for monitored fences")
+    })
+}
+
+pub(super) fn null_for_both(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("SingleFenceInterrupt", 1), |scene| {
+        let both = Both::new(scene)?;
+        let (queue, kernel) = (both.rig.queue(0)?, both.rig.queue_for(false)?);
+        both.store(scene, &queue, 1)?;
+        signal(scene, &queue, &both.native, 1)?;
+        both.native_wait.comes(&both.rig, "the native fence")?;
+        both.monitored_wait.comes(&both.rig, "the monitored fence")?;
+        // And the other way: the signal of a monitored fence comes as the same interrupt.
+        let native = both.rig.wait(&[(&both.native, 9)], false)?;
+        let monitored = both.rig.wait(&[(&both.monitored, 9)], false)?;
+        signal(scene, &kernel, &both.monitored, 9)?;
+        monitored.comes(&both.rig, "the monitored fence's own signal")?;
+        native.still_waits(&both.rig, "the monitored fence's signal")?;
+        signal(scene, &queue, &both.native, 9)?;
+        native.comes(&both.rig, "the native fence's own signal")?;
+        let all = native_interrupts(scene);
+        same("names, missing flags", all.iter().any(|one| !one.fences.is_empty() || !one.legacy), false)?;
+        let legacy = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED;
+        same("interrupts for monitored fences alone", count(scene, legacy), 0)
+    })
+}
+
+/// More than an interrupt names, and than a mailbox of notices is likely to be asked for at once.
+const MANY: usize = 300;
+
+pub(super) fn overflow(stage: &Stage) -> Played {
+    // No notification is kept; one is; and the driver cannot raise its interrupt at first, so that its own list fills.
+    for (kept, failing) in [(0, 0), (1, 0), (16, 3)] {
+        let setup = Setup::default()
+            .setting("FaultInterrupts", failing)
+            .windows(|personality| personality.notification_list = kept);
+        stage.play(setup, |scene| many_at_once(scene, kept == 0)).with_context(|| format!("a list of {kept}"))?;
+    }
+    Ok(())
+}
+
+fn many_at_once(scene: &Scene, must_fold: bool) -> Played {
+    let rig = Rig::open(scene, "client")?;
+    let (one, two, kernel) = (rig.queue(0)?, rig.queue(1)?, rig.queue_for(false)?);
+    let fences: Vec<_> = (0..MANY).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;
+    let monitored = rig.fence(0, false)?;
+    let legacy = rig.wait(&[(&monitored, 1)], false)?;
+    let waits: Vec<_> = fences.iter().map(|fence| rig.wait(&[(fence, 1)], false)).collect::<Result<_>>()?;
+    kernel.run(|list| list.signal(&monitored, 1))?;
+    for (queue, part) in [(&one, 0), (&two, 1)] {
+        queue.run(|list| {
+            let mut mine = fences.iter().enumerate().filter(|(index, _)| index % 2 == part);
+            mine.try_for_each(|(_, fence)| list.signal(fence, 1))
+        })?;
+    }
+    for (index, wait) in waits.iter().enumerate() {
+        wait.comes(&rig, &format!("fence {index}"))?;
+    }
+    legacy.comes(&rig, "the monitored fence")?;
+    let report = scene.world.os.report();
+    let overflows = report.adapters.first().map_or(0, |adapter| adapter.overflows);
+    ensure!(!must_fold || overflows > 0, "no notification was folded");
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! A wait that begins while the value is signaled.
+
+use crate::scenario::rig::{RING, Rig, native_interrupts, until_idle};
+use crate::scenario::{Played, Scene, Setup, Stage, same};
+use anyhow::{Context, ensure};
+use dxgkrnl_model::personality::Clock;
+use nt_model::sched::seeded::SeededOptions;
+use std::time::Duration;
+
+/// The setting with which engines compare with a shadow.
+const SHADOW: &str = "ShadowMonitoredValue";
+
+/// Numbers that decide how long each side dawdles.
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(2).wrapping_add(1))
+    }
+
+    /// A number below `limit`.
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        // Knuth's multiplier; the high bits are the good ones.
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Does nothing for about `turns` nanoseconds.
+pub(super) fn dawdle(turns: u64) {
+    for _ in 0..turns {
+        std::hint::spin_loop();
+    }
+}
+
+/// A queue signals each value while a wait for it begins. Every wait must end; what is lost for the length of TdrDelay breaks
+/// a rule, too. One interrupt more per update is tolerated where an update looks again itself.
+fn race(scene: &Scene, dice: &mut Dice, rounds: u64, looks_again: bool) -> Played {
+    let rig = Rig::open(scene, "client")?;
+    let (queue, page) = (rig.queue(0)?, rig.page()?);
+    let fence = rig.fence(0, true)?;
+    let _inside = rig.user.process.enter();
+    for round in 1..=rounds {
+        let (work, pause) = (dice.below(6), dice.below(3000));
+        queue.run(|list| {
+            // Delays the engine by a few microseconds each.
+            (0..work).try_for_each(|_| list.fill(page.at(0), 4096, 0))?;
+            list.signal(&fence, round)
+        })?;
+        dawdle(pause);
+        let wait = rig.wait(&[(&fence, round)], false)?;
+        wait.comes(&rig, &format!("round {round}"))?;
+        ensure!(rig.value(&fence)? >= round, "round {round}: woken before the value was there");
+    }
+    let interrupts = native_interrupts(scene).len() as u64;
+    let most = if looks_again { rounds * 2 } else { rounds };
+    ensure!(interrupts <= most, "{interrupts} interrupts for {rounds} waits");
+    Ok(())
+}
+
+/// A personality whose interleaving is drawn from `seed`.
+fn seeded(setup: Setup, seed: u64) -> Setup {
+    // Between its calls the client is outside the machine.
+    let options = SeededOptions { closed: false, ..SeededOptions::new(seed) };
+    setup.windows(|personality| personality.clock = Clock::Seeded(options))
+}
+
+pub(super) fn begins(stage: &Stage) -> Played {
+    let mut dice = Dice::new(stage.seed());
+    for slow in [0, 30] {
+        let setup = Setup::default().quick_tdr().windows(|personality| personality.faults.slow_resample = slow);
+        stage
+            .play(setup, |scene| race(scene, &mut dice, 500, false))
+            .with_context(|| format!("{slow} yields before the look"))?;
+    }
+    for seed in 0..12 {
+        let seed = stage.seed().wrapping_mul(1000) + seed;
+        let setup = seeded(Setup::default(), seed).windows(|personality| personality.faults.slow_resample = 3);
+        let played = stage.play(setup, |scene| race(scene, &mut dice, 12, false));
+        played.with_context(|| format!("schedule of seed {seed}"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn forms(stage: &Stage) -> Played {
+    let forms: [&[(&str, u32)]; 7] = [
+        &[(SHADOW, 1)],
+        &[("LogBarriers", 1)],
+        &[(SHADOW, 1), ("LogBarriers", 1)],
+        &[("OptimizedInterrupt", 1)],
+        &[("NullFenceArray", 1)],
+        &[("SingleFenceInterrupt", 1)],
+        &[(SHADOW, 1), ("SingleFenceInterrupt", 1)],
+    ];
+    let mut dice = Dice::new(stage.seed());
+    for form in forms {
+        let setting = |setup: Setup, (name, value): &(&str, u32)| setup.setting(name, *value);
+        let setup = form.iter().fold(Setup::default().quick_tdr(), setting);
+        let setup = setup.windows(|personality| personality.faults.slow_resample = 10);
+        stage
+            .play(setup, |scene| race(scene, &mut dice, 150, form[0].0 == SHADOW))
+            .with_context(|| format!("{form:?}"))?;
+    }
+    for seed in 0..6 {
+        let setup = seeded(Setup::default(), stage.seed().wrapping_mul(1000) + seed).setting(SHADOW, 1);
+        let played = stage.play(setup, |scene| race(scene, &mut dice, 12, true));
+        played.with_context(|| format!("the shadow under the schedule of seed {seed}"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn leaves(stage: &Stage) -> Played {
+    let mut dice = Dice::new(stage.seed());
+    stage.play(Setup::default().quick_tdr(), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let (queue, peek) = (rig.device.queue(0, RING, 0, 0)?, rig.peek()?);
+        let fence = rig.fence(0, true)?;
+        let handle = fence.info()?.handle;
+        for round in 0..150_u64 {
+            let (low, high) = (round * 2 + 1, round * 2 + 2);
+            let stays = rig.wait(&[(&fence, high)], false)?;
+            let device = rig.raw.device()?;
+            let (event, nt_handle) = rig.raw.event();
+            rig.raw.wait_cpu(device, &[(handle, low)], false, Some(nt_handle))?;
+            let (pause, both) = (dice.below(3000), round.is_multiple_of(3));
+            queue.run(|list| {
+                list.signal(&fence, low)?;
+                if both { list.signal(&fence, high) } else { Ok(()) }
+            })?;
+            dawdle(pause);
+            rig.raw.destroy_device(device)?;
+            if !both {
+                until_idle(scene, &queue)?;
+                stays.still_waits(&rig, "the waiter for more")?;
+                queue.run(|list| list.signal(&fence, high))?;
+            }
+            stays.comes(&rig, &format!("round {round}: the waiter that stays"))?;
+            // Whether the one that left was woken first is a matter of luck.
+            let _ = rig.raw.wait_event(&event, Duration::ZERO);
+            rig.raw.close(nt_handle);
+            rig.raw.close(stays.handle);
+        }
+        peek.becomes(scene, &fence, u64::MAX)?;
+        let interrupts = native_interrupts(scene).len();
+        queue.run(|list| list.signal(&fence, 10_000))?;
+        until_idle(scene, &queue)?;
+        same("interrupts when nobody waits", native_interrupts(scene).len(), interrupts)
+    })
+}
