@@ -11,7 +11,7 @@ mod ring;
 mod room;
 mod schedule;
 
-pub(super) use room::{ABORT, Bell, CONNECTED, HardwareQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
+pub(super) use room::{ABORT, CONNECTED, Memory, NOTIFY, RETRY, RingQueue, Room};
 
 use super::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
@@ -395,9 +395,4 @@ fn disconnect_twice(stage: &Stage) -> Played {
         })?;
     }
     Ok(())
-}
-
-/// A status that must be this one.
-pub(super) fn denied_status(what: &str, got: NTSTATUS, want: NTSTATUS) -> Played {
-    same(what, got, want)
 }

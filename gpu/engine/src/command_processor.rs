@@ -69,6 +69,8 @@ pub struct Exec<H: Host> {
     /// Read pointer that was stored.
     reported: u64,
     buffer: Option<Buffer>,
+    /// Where the packet began that is executed.
+    before: Option<Buffer>,
     long: Option<Long>,
     wait: Option<Wait<H>>,
     synced: Option<Synced>,
@@ -85,11 +87,18 @@ impl<H: Host> Exec<H> {
             published: 0,
             reported: 0,
             buffer: None,
+            before: None,
             long: None,
             wait: None,
             synced: None,
             pending: None,
         }
+    }
+
+    /// Goes back to the start of the packet that faulted. Every packet may be executed again from its start.
+    pub(crate) fn again(&mut self) {
+        self.buffer = self.before;
+        self.long = None;
     }
 
     /// Starts a command buffer.
@@ -231,6 +240,7 @@ impl<H: Host> Core<H> {
             if exec.wait.is_some() && !self.wait_over(gpu, job, exec)? {
                 return Ok(Outcome::Parked);
             }
+            exec.before = exec.buffer;
             let Some((bytes, from)) = self.fetch(gpu, job, exec, &mut copy)? else {
                 return Ok(Outcome::Drained);
             };

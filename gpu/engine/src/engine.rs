@@ -26,6 +26,7 @@ use alloc::collections::VecDeque;
 use core::sync::atomic::Ordering;
 use gpu_wire::GpuVa;
 use gpu_wire::doorbell::{Model, token_of};
+use gpu_wire::packet::Privilege;
 use gpu_wire::pte::Place;
 
 /// Lines of the cache of fence lookups.
@@ -376,7 +377,14 @@ impl<H: Host> Core<H> {
             return true;
         }
         let job = Job { process: &running.packet.process, queue: None };
+        self.tlb.starved = false;
         match self.execute(gpu, &job, &mut running.exec) {
+            // A paging packet must not fail: it is tried again when the host may have memory.
+            Outcome::Faulted(_) if self.tlb.starved && job.process.privilege == Privilege::Paging => {
+                running.exec.again();
+                self.running = Some(running);
+                return false;
+            }
             Outcome::Drained => self.finish_packet(gpu, running, None),
             Outcome::Faulted(fault) => self.finish_packet(gpu, running, Some(fault)),
             Outcome::Waiting => {

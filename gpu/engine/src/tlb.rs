@@ -67,6 +67,9 @@ pub struct Tlb<H: Host> {
     frames: Box<[u64; pte::ENTRIES as usize]>,
     /// Misses, for counters.
     pub misses: u64,
+    /// The host had no memory for a mapping: the fault that came of it says nothing of the page tables. Whoever acts on it
+    /// takes it back.
+    pub starved: bool,
 }
 
 const REGION_SHIFT: u32 = 12 + pte::INDEX_BITS;
@@ -85,6 +88,7 @@ impl<H: Host> Tlb<H> {
             stamp: 1,
             frames: try_array(|| 0)?,
             misses: 0,
+            starved: false,
         })
     }
 
@@ -226,11 +230,15 @@ impl<H: Host> Tlb<H> {
         }
         let leaf_table = self.walk(host, space, va).map_err(|()| fault)?;
         let entry = self.fill(host, space, va, leaf_table).map_err(|()| fault)?;
-        self.entries.try_reserve(1).map_err(|_| fault)?;
+        if self.entries.try_reserve(1).is_err() {
+            self.starved = true;
+            return Err(fault);
+        }
         self.entries.push(entry);
         let i = self.entries.len() - 1;
         if self.index_one(i).is_err() {
             self.entries.pop();
+            self.starved = true;
             return Err(fault);
         }
         // CAST: at most MAX_WINDOWS.
@@ -253,8 +261,8 @@ impl<H: Host> Tlb<H> {
     fn table_entry(&mut self, host: &H, space: &AddressSpace<H>, table: Place, index: u32) -> Result<Pte, ()> {
         let key = (space.id, table);
         if !self.tables.contains_key(&key) {
-            self.tables.try_reserve(1).map_err(|_| ())?;
-            let window = map_page(host, table).ok_or(())?;
+            self.tables.try_reserve(1).map_err(|_| self.starved = true)?;
+            let window = map_page(host, table).ok_or_else(|| self.starved |= matches!(table, Place::System(_)))?;
             self.tables.insert(key, window);
         }
         let span = self.tables.get(&key).ok_or(())?.span();
@@ -299,7 +307,8 @@ impl<H: Host> Tlb<H> {
                         }
                     }
                     let count = (last - first + 1) as usize;
-                    Window::System(host.map_system(self.frames.get(..count).ok_or(())?).map_err(|_| ())?)
+                    let frames = self.frames.get(..count).ok_or(())?;
+                    Window::System(host.map_system(frames).map_err(|_| self.starved = true)?)
                 }
                 Place::Local(page) => {
                     let back = u64::from(at - first);

@@ -114,13 +114,13 @@ impl<P: Platform> HwQueue<P> {
         Ok(())
     }
 
-    /// A command buffer from the kernel. Up to `DISPATCH_LEVEL`; allocates nothing.
+    /// A command buffer from the kernel. Up to `DISPATCH_LEVEL`; allocates nothing. Where it lies is the application's word: an
+    /// address or a length that cannot be is the engine's to report as a fault, since a failed submission is a bug check.
     ///
     /// # Errors
-    /// [`Error::InvalidParameter`] on a user-mode queue, for a misaligned buffer, or beyond the depth that was reported.
+    /// [`Error::InvalidParameter`] on a user-mode queue, or beyond the depth that was reported.
     pub fn submit(&self, _irql: &impl AtMostDispatch, submission: Submission) -> Result<()> {
-        let aligned = submission.address.is_aligned(8) && submission.length.is_multiple_of(8);
-        if self.engine.user_mode || !aligned || !self.engine.submit(submission) {
+        if self.engine.user_mode || !self.engine.submit(submission) {
             return Err(Error::InvalidParameter);
         }
         self.counted.started.gpu.make_ready(&self.engine);

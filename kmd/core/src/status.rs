@@ -43,7 +43,8 @@ impl Error {
             Self::NoMemory => ntstatus::STATUS_NO_MEMORY,
             Self::DriverMismatch => ntstatus::STATUS_GRAPHICS_DRIVER_MISMATCH,
             Self::NotSupported => ntstatus::STATUS_NOT_SUPPORTED,
-            Self::BufferTooSmall => ntstatus::STATUS_BUFFER_TOO_SMALL,
+            // What `DxgkDdiQueryAdapterInfo` lists; nobody else has this error.
+            Self::BufferTooSmall => ntstatus::STATUS_INVALID_PARAMETER,
             Self::InsufficientDmaBuffer => ntstatus::STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER,
             Self::DeviceNotReady => ntstatus::STATUS_DEVICE_NOT_READY,
             Self::Timeout => ntstatus::STATUS_IO_TIMEOUT,

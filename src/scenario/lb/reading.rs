@@ -1,7 +1,7 @@
 //! Flushing, overrun, other buffers, interrupts that name a queue.
 
 use super::{handle, logs, records};
-use crate::scenario::db::{RingQueue, Room, denied_status, raw};
+use crate::scenario::db::{RingQueue, Room, raw};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
@@ -110,9 +110,9 @@ fn several(stage: &Stage) -> Played {
         same("none", os.flush_fence_logs(scene.adapter(), &[]), STATUS_SUCCESS)?;
         queues[1].destroy_bell()?;
         room.destroy_queue(queues[1].queue.handle)?;
-        denied_status("one of them gone", os.flush_fence_logs(scene.adapter(), &all), STATUS_INVALID_PARAMETER)?;
+        same("one of them gone", os.flush_fence_logs(scene.adapter(), &all), STATUS_INVALID_PARAMETER)?;
         let wild = os.flush_fence_logs(scene.adapter(), &[all[0], 0, usize::MAX, 0x1000, all[2]]);
-        denied_status("no handles at all", wild, STATUS_INVALID_PARAMETER)?;
+        same("no handles at all", wild, STATUS_INVALID_PARAMETER)?;
         // The others work, and the flush that failed has taken nothing from them.
         for queue in [&queues[0], &queues[2]] {
             let (progress, _) = queue.submit(&[])?;

@@ -12,7 +12,7 @@ use crate::word::{Ordering, Word};
 use core::sync::atomic::Ordering as AtomicOrdering;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Entries, FaultKind, TableWrite};
-use gpu_wire::pte::Pte;
+use gpu_wire::pte::{Place, Pte};
 
 impl<H: Host> Core<H> {
     /// Writes entries of a page table. The table stays mapped until the packet that the stream belongs to completes: one
@@ -22,7 +22,11 @@ impl<H: Host> Core<H> {
         let fault = || Fault::address(GpuVa(head.table), true);
         if self.table.as_ref().is_none_or(|(p, _)| *p != place) {
             self.table = None;
-            self.table = Some((place, map_page(&gpu.host, place).ok_or_else(fault)?));
+            let Some(window) = map_page(&gpu.host, place) else {
+                self.tlb.starved |= matches!(place, Place::System(_));
+                return Err(fault());
+            };
+            self.table = Some((place, window));
         }
         let (_, window) = self.table.as_ref().ok_or_else(fault)?;
         for i in 0..head.count {

@@ -1,0 +1,422 @@
+//! Hostile streams, addresses and arguments, and memory that runs out.
+
+use super::next;
+use crate::scenario::db::{CONNECTED, RingQueue, Room, raw, store};
+use crate::scenario::stage::PATIENCE;
+use crate::scenario::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};
+use anyhow::{Context, ensure};
+use dxgkrnl_model::personality::MS;
+use dxgkrnl_model::process::End;
+use gpu_wire::packet::{Copy, Encoded, FaultKind, Timestamp};
+use gpu_wire::private::ContextData;
+use gpu_wire::ring::{FAULT_ADDRESS, FAULT_KIND};
+use gpu_wire::{GpuVa, private};
+use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
+use wddm_abi::ntstatus::STATUS_DEVICE_REMOVED;
+use wddm_abi::{D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND};
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "BI-14",
+        title: "random and damaged packets stop their own device only",
+        source: "User-mode work submission, Residency model (device-lost scenarios)",
+        play: packets,
+    },
+    Scenario {
+        id: "BI-15",
+        title: "random GPU addresses and driver protections: translation faults, and nothing else",
+        source: "DXGKARGCB_NOTIFY_INTERRUPT_DATA, HwQueuePageFaulted; D3DDDI_MAPGPUVIRTUALADDRESS",
+        play: addresses,
+    },
+    Scenario {
+        id: "BI-17",
+        title: "the nth allocation fails, at start and in use: a clean refusal, nothing left behind",
+        source: "DxgkDdiStartDevice, Return value; DxgkDdiCreateDevice, Return value",
+        play: no_memory,
+    },
+    Scenario {
+        id: "BI-18",
+        title: "random arguments of every D3DKMT function",
+        source: "D3DKMT functions, Return value",
+        play: thunks,
+    },
+    Scenario { id: "BI-19", title: "no DDI takes longer than 250 ms", source: "Windows HLK, PoliceDdi", play: police },
+    Scenario {
+        id: "BI-21",
+        title: "the GPU's clock: calibrated at DISPATCH_LEVEL, between two readings of the processor's",
+        source: "DxgkDdiCalibrateGpuClock; DXGK_GPUCLOCKDATA",
+        play: clock,
+    },
+    Scenario {
+        id: "BI-41",
+        title: "memory runs out while paging: it completes all the same",
+        source: "DxgkDdiBuildPagingBuffer, Return value; bug check 0x10E",
+        play: paging,
+    },
+    Scenario {
+        id: "BI-42",
+        title: "work that cannot run: an error of its device, and later work of others goes on",
+        source: "DxgkDdiSubmitCommandVirtual, Return value; DxgkDdiSubmitCommandToHwQueue; bug check 0x119",
+        play: refused_work,
+    },
+];
+
+/// Packets that are right, to be damaged.
+fn sound(gpu: u64, fence: u64) -> Vec<Encoded> {
+    vec![
+        store(gpu, 1),
+        Copy { source: gpu, destination: gpu + 2048, length: 64 }.to_packet(),
+        Timestamp { address: gpu + 8 }.to_packet(),
+        Encoded::fence_signal(GpuVa(fence), 1),
+        Encoded::nop(8),
+    ]
+}
+
+fn packets(stage: &Stage) -> Played {
+    stage.play(Setup::default().quick_tdr(), |scene| {
+        let raw = raw(scene)?;
+        let good_room = Room::new(&raw)?;
+        let good = RingQueue::connected(scene, &good_room, 0, 4096)?;
+        let mut seed = stage.seed() ^ 0xB1_14;
+        let mut lost = 0;
+        for round in 0..40 {
+            let room = Room::new(&raw)?;
+            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+            let memory = room.memory(scene, 4096)?;
+            let fence = raw.native_fence(room.device, 0)?;
+            let mut bytes = Vec::new();
+            if round % 2 == 0 {
+                (0..64).for_each(|_| bytes.extend_from_slice(&next(&mut seed).to_le_bytes()));
+            } else {
+                sound(memory.gpu, fence.gpu).iter().for_each(|packet| bytes.extend_from_slice(packet.as_bytes()));
+                for _ in 0..3 {
+                    let at = usize::try_from(next(&mut seed))? % bytes.len();
+                    bytes[at] ^= 1 << (next(&mut seed) % 8);
+                }
+            }
+            queue.write(&bytes)?;
+            queue.publish()?;
+            queue.ring()?;
+            scene.until("an end", || Ok(!room.is_active()? || queue.retired()? == queue.written.get()))?;
+            if !room.is_active()? {
+                lost += 1;
+                let kind = raw.load(queue.control.cpu + FAULT_KIND)?;
+                ensure!(FaultKind::from_raw(u32::try_from(kind)?).is_some(), "the report says {kind}");
+            }
+            let (progress, status) = good.submit(&[])?;
+            same("the other device", status, CONNECTED)?;
+            good.wait(scene, progress)?;
+            raw.destroy_device(room.device)?;
+        }
+        ensure!(lost >= 20, "{lost} of 40 devices were lost");
+        same("the other device", good_room.is_active()?, true)
+    })
+}
+
+fn addresses(stage: &Stage) -> Played {
+    stage.play(Setup::default().quick_tdr(), |scene| {
+        let raw = raw(scene)?;
+        let good_room = Room::new(&raw)?;
+        let good = RingQueue::connected(scene, &good_room, 0, 4096)?;
+        let foreign = crate::scenario::db::raw(scene)?;
+        let foreign_room = Room::new(&foreign)?;
+        let theirs = foreign_room.memory(scene, 1 << 20)?;
+        let mut seed = stage.seed() ^ 0xB1_15;
+        for round in 0..24 {
+            let room = Room::new(&raw)?;
+            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+            let memory = room.memory(scene, 4096)?;
+            // The driver's own bits of a mapping are user mode's: they must change nothing but what they may.
+            let twice = room.map(scene, memory.handle, next(&mut seed))?;
+            let (progress, _) = queue.submit(&[store(twice + 64, 0x77)])?;
+            queue.wait(scene, progress)?;
+            same("through the second mapping", raw.load(memory.cpu + 64)?, 0x77)?;
+            let fence = raw.native_fence(room.device, 0)?;
+            let address = match round % 6 {
+                0 => next(&mut seed) & !7,
+                1 => next(&mut seed) & 0x0000_FFFF_FFFF_FFF8,
+                2 => twice + 0x4000_0000_0000,
+                // Another process's, in this one's space.
+                3 => theirs.gpu + (1 << 30),
+                // User mode may not write what CPU waiters rely on.
+                4 => fence.monitored,
+                _ => 0,
+            };
+            queue.submit(&[store(address, 1)])?;
+            scene.until("the device's error", || Ok(!room.is_active()?))?;
+            let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
+            same("state", room.state()?, lost)?;
+            let kind = raw.load(queue.control.cpu + FAULT_KIND)?;
+            let wanted = [FaultKind::Address.raw().into(), FaultKind::BadOperand.raw().into()];
+            ensure!(wanted.contains(&kind), "{address:#x}: fault {kind}");
+            if kind == wanted[0] {
+                same("the reported address", raw.load(queue.control.cpu + FAULT_ADDRESS)?, address)?;
+            }
+            let (progress, _) = good.submit(&[])?;
+            good.wait(scene, progress)?;
+            raw.destroy_device(room.device)?;
+        }
+        for word in (0..1 << 20).step_by(4096) {
+            same("the other process's memory", foreign.load(theirs.cpu + word)?, 0)?;
+        }
+        Ok(())
+    })
+}
+
+/// Everything that a process does, as far as it gets.
+fn life(scene: &Scene) -> Played {
+    let user = scene.process("client")?;
+    let adapter = user.open()?;
+    let device = adapter.device()?;
+    let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let local = device.allocate(FP_KIND_LOCAL, 64 << 10, 0)?;
+    let queue = device.queue(0, 4096, 0, 0)?;
+    let fence = device.fence(0, 0)?;
+    let (at, there) = (memory.gpu_va()?, local.gpu_va()?);
+    queue.run(|list| {
+        list.store(at, 5)?;
+        list.copy(at, there, 4096)?;
+        list.signal(&fence, 1)
+    })?;
+    fence.wait(1, PATIENCE)?;
+    queue.wait(0, PATIENCE)?;
+    same("memory", memory.read_u64(0)?, 5)
+}
+
+fn no_memory(stage: &Stage) -> Played {
+    // A plan that never comes due: starts that fail are excused.
+    let setup = || Setup::default().windows(|w| w.faults.allocation = u64::MAX);
+    stage.play(setup(), |scene| {
+        let kernel = scene.world.os.kernel();
+        let (mut failed, mut refusals) = (0, 0);
+        let mut nth = 1;
+        while nth < 600 {
+            kernel.fail_allocation(nth);
+            refusals += u32::from(life(scene).is_err());
+            failed += u32::from(kernel.allocations_until_failure() == 0);
+            kernel.fail_allocation(0);
+            nth += 1 + nth / 12;
+        }
+        ensure!(failed >= 10 && refusals >= 2, "{failed} allocations failed, {refusals} refusals");
+        life(scene).context("with memory again")
+    })?;
+    stage.play(setup(), |scene| {
+        let kernel = scene.world.os.kernel();
+        scene.world.os.stop_adapter(scene.adapter());
+        let mut refusals = 0;
+        let mut nth = 1;
+        while nth < 200 {
+            kernel.fail_allocation(nth);
+            let started = scene.world.os.restart_adapter(scene.adapter());
+            kernel.fail_allocation(0);
+            match started {
+                Ok(()) => scene.world.os.stop_adapter(scene.adapter()),
+                Err(_) => refusals += 1,
+            }
+            nth += 1 + nth / 12;
+        }
+        ensure!(refusals >= 3, "{refusals} starts failed");
+        scene.world.os.restart_adapter(scene.adapter())?;
+        life(scene).context("with memory again")
+    })
+}
+
+/// Functions that may wait for what never happens, when they are asked to.
+const BLOCKING: [&str; 5] = [
+    "D3DKMTWaitForSynchronizationObjectFromCpu",
+    "D3DKMTWaitForSynchronizationObjectFromGpu",
+    "D3DKMTSubmitWaitForSyncObjectsToHwQueue",
+    "D3DKMTShareObjects",
+    "D3DKMTCloseAdapter",
+];
+
+fn thunks(stage: &Stage) -> Played {
+    stage.play(Setup::default().quick_tdr(), |scene| {
+        let names: Vec<_> = dxgkrnl_model::thunks::implemented();
+        ensure!(names.len() > 40, "{} functions", names.len());
+        let good_raw = raw(scene)?;
+        let good_room = Room::new(&good_raw)?;
+        let good = RingQueue::connected(scene, &good_room, 0, 4096)?;
+        let mut seed = stage.seed() ^ 0xB1_18;
+        for _ in 0..6 {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+            let memory = room.memory(scene, 8192)?;
+            let handles =
+                [raw.adapter, room.device, room.paging(), queue.queue.handle, queue.queue.context, memory.handle];
+            for name in names.iter().filter(|name| !BLOCKING.contains(name)) {
+                for _ in 0..3 {
+                    for word in (0..512).step_by(8) {
+                        let random = next(&mut seed);
+                        let handle = handles[usize::try_from(random % 6)?];
+                        // Numbers of all sizes, handles, pointers that are good and that are not.
+                        let value = match random >> 40 & 7 {
+                            0 => 0,
+                            1 => u64::from(handle),
+                            2 => u64::from(handle) << 32 | random & 7,
+                            3 => memory.cpu as u64 + 4096,
+                            4 => random & 0xFF,
+                            5 => random & 0xFFFF_FFFF,
+                            _ => random,
+                        };
+                        raw.store(memory.cpu + word, value)?;
+                    }
+                    let _ = raw.call_by_name(name, memory.cpu);
+                    if raw.load(memory.cpu).is_err() {
+                        break;
+                    }
+                }
+                if raw.load(memory.cpu).is_err() {
+                    break;
+                }
+            }
+            let (progress, _) = good.submit(&[])?;
+            good.wait(scene, progress)?;
+            let process = std::sync::Arc::into_inner(raw.process).context("the only owner")?;
+            process.end(End::Terminated);
+        }
+        same("the other process", good_room.is_active()?, true)
+    })
+}
+
+fn police(stage: &Stage) -> Played {
+    stage.play(Setup::default().windows(|w| w.police_ddi = 250 * MS), |scene| {
+        for _ in 0..3 {
+            life(scene)?;
+            scene.world.os.stop_adapter(scene.adapter());
+            scene.world.os.restart_adapter(scene.adapter())?;
+        }
+        let report = scene.world.os.report();
+        let rule = report.rules.iter().find(|rule| rule.rule.name == "DXG-DDI-TIME").context("the rule")?;
+        ensure!(rule.evaluations > 300, "{} calls were timed", rule.evaluations);
+        Ok(())
+    })
+}
+
+fn clock(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let memory = room.memory(scene, 4096)?;
+        let frequency = scene.world.os.kernel().performance_frequency();
+        for _ in 0..50 {
+            let before = scene.world.os.calibrate_gpu_clock(scene.adapter(), 0).context("a calibration")?;
+            let (progress, _) = queue.submit(&[Timestamp { address: memory.gpu }.to_packet()])?;
+            queue.wait(scene, progress)?;
+            let stamp = raw.load(memory.cpu)?;
+            let after = scene.world.os.calibrate_gpu_clock(scene.adapter(), 0).context("a calibration")?;
+            ensure!((before.gpu..=after.gpu).contains(&stamp), "{stamp} outside of {before:?}..{after:?}");
+            ensure!(before.cpu <= after.cpu, "{before:?}, {after:?}");
+            // Both clocks went on by the same time, to a millisecond.
+            let gpu = i128::from(after.gpu - before.gpu) * 1_000_000 / i128::from(after.frequency);
+            let cpu = i128::from(after.cpu - before.cpu) * 1_000_000 / i128::from(frequency);
+            ensure!((gpu - cpu).abs() < 1000, "{gpu} µs by the GPU, {cpu} µs by the processor");
+        }
+        Ok(())
+    })
+}
+
+fn paging(stage: &Stage) -> Played {
+    stage.play(Setup::default().windows(|w| w.faults.allocation = u64::MAX), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let kernel = scene.world.os.kernel();
+        let before = scene.calls("DxgkDdiBuildPagingBuffer");
+        let mut refusals = Vec::new();
+        for nth in 1..=60 {
+            kernel.fail_allocation(nth);
+            let made = room.memory(scene, 64 << 10);
+            kernel.fail_allocation(0);
+            if let Err(error) = &made {
+                refusals.push(format!("{nth}: {error:#}"));
+            }
+            if let Ok(memory) = made {
+                let (progress, _) = queue.submit(&[store(memory.gpu + 8, nth)])?;
+                queue.wait(scene, progress)?;
+                same("memory", raw.load(memory.cpu + 8)?, nth)?;
+            }
+        }
+        let built = scene.calls("DxgkDdiBuildPagingBuffer") - before;
+        ensure!(built >= 60, "{built} paging buffers, {refusals:?}");
+        let memory = room.memory(scene, 4096).context("with memory again")?;
+        let (progress, _) = queue.submit(&[store(memory.gpu, 1)])?;
+        queue.wait(scene, progress)
+    })
+}
+
+/// A packet context.
+fn packet_context(raw: &Raw, device: D3DKMT_HANDLE, node: u32) -> Result<D3DKMT_HANDLE, Denied> {
+    let mut data = ContextData { magic: private::MAGIC, interface_version: gpu_wire::INTERFACE_VERSION };
+    let mut record = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
+    record.hDevice = device;
+    record.NodeOrdinal = node;
+    record.pPrivateDriverData = (&raw mut data).cast();
+    // CAST: 8.
+    record.PrivateDriverDataSize = size_of::<ContextData>() as u32;
+    raw.ok(raw.thunks.D3DKMTCreateContextVirtual, &mut record)?;
+    Ok(record.hContext)
+}
+
+/// Submits a buffer to a packet context.
+fn submit_packet(raw: &Raw, context: D3DKMT_HANDLE, commands: u64, length: u32) -> Result<(), Denied> {
+    let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
+    record.Commands = commands;
+    record.CommandLength = length;
+    record.BroadcastContextCount = 1;
+    record.BroadcastContext[0] = context;
+    raw.ok(raw.thunks.D3DKMTSubmitCommand, &mut record)
+}
+
+fn refused_work(stage: &Stage) -> Played {
+    // What user mode may name as a command buffer, beside a good one at `good`.
+    let wrong = |good: u64| [(good + 4, 8), (good, 12), (good, 0x8000_0000), (0, 64), (u64::MAX - 7, 64), (1 << 47, 8)];
+    stage.play(Setup::default().quick_tdr(), |scene| {
+        let raw = raw(scene)?;
+        let good_room = Room::new(&raw)?;
+        let good_memory = good_room.memory(scene, 4096)?;
+        let good = good_room.queue(0, false)?;
+        write(&raw, good_memory.cpu, Encoded::nop(8).as_bytes())?;
+        for (round, (address, length)) in (1..).zip(wrong(good_memory.gpu)) {
+            let room = Room::new(&raw)?;
+            let queue = room.queue(0, false)?;
+            room.submit(queue.handle, address, length, 1).context("user mode's call succeeds")?;
+            scene.until("the device's error", || Ok(!room.is_active()?))?;
+            let refused = room.submit(queue.handle, good_memory.gpu, 8, 2);
+            same("afterwards", refused, Err(Denied(STATUS_DEVICE_REMOVED)))?;
+            write(&raw, good_memory.cpu + 64, Encoded::fence_signal(GpuVa(good.progress.gpu), round).as_bytes())?;
+            good_room.submit(good.handle, good_memory.gpu + 64, 24, round)?;
+            scene.until("the other's work", || Ok(raw.load(good.progress.cpu)? == round))?;
+        }
+        Ok(())
+    })?;
+    // Packet mode: a refused submission still has its place in the order of fences.
+    stage.play(Setup::default().quick_tdr().setting("MaxRung", 0), |scene| {
+        let raw = raw(scene)?;
+        let good_room = Room::new(&raw)?;
+        let memory = good_room.memory(scene, 4096)?;
+        let good = packet_context(&raw, good_room.device, 0)?;
+        for (round, (address, length)) in (1..).zip(wrong(memory.gpu)) {
+            let room = Room::new(&raw)?;
+            let context = packet_context(&raw, room.device, 0)?;
+            submit_packet(&raw, context, address, length).context("user mode's call succeeds")?;
+            scene.until("the device's error", || Ok(!room.is_active()?))?;
+            write(&raw, memory.cpu + 64, store(memory.gpu, round).as_bytes())?;
+            submit_packet(&raw, good, memory.gpu + 64, 24)?;
+            scene.until("the other's work", || Ok(raw.load(memory.cpu)? == round))?;
+        }
+        same("the other device", good_room.is_active()?, true)
+    })
+}
+
+/// Stores bytes as user mode.
+fn write(raw: &Raw, at: usize, bytes: &[u8]) -> Played {
+    for (index, word) in bytes.chunks_exact(8).enumerate() {
+        let mut value = [0; 8];
+        value.copy_from_slice(word);
+        raw.store(at + index * 8, u64::from_le_bytes(value))?;
+    }
+    Ok(())
+}
