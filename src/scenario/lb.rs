@@ -133,9 +133,16 @@ fn stalled(stage: &Stage) -> Played {
         let (waiter, signaller) = (device.queue(0, 4096, 0, 0)?, device.queue(1, 4096, 0, 0)?);
         let fence = device.fence(0, 0)?;
         let begun = scene.world.os.calibrate_gpu_clock(scene.adapter(), 0).context("a calibration")?.gpu;
-        waiter.run(|list| list.wait(&fence, 5))?;
-        signaller.run(|list| list.nop(8))?;
-        signaller.wait(0, PATIENCE)?;
+        let (beside, memory) = (device.queue(0, 4096, 0, 0)?, device.allocate(FP_KIND_SYSTEM, 4096, 0)?);
+        let at = memory.gpu_va()?;
+        waiter.run(|list| {
+            list.store(at, 1)?;
+            list.wait(&fence, 5)
+        })?;
+        // Its node has begun the list; when it runs another queue, it has seen the wait.
+        scene.until("the list", || Ok(memory.read_u64(0)? == 1))?;
+        beside.run(|list| list.nop(8))?;
+        beside.wait(0, PATIENCE)?;
         same("nothing yet", records(scene, handle(&fence)?, true).len(), 0)?;
         signaller.run(|list| list.signal(&fence, 5))?;
         waiter.wait(0, PATIENCE)?;
