@@ -110,25 +110,28 @@ fn counts(scene: &Scene) -> [u64; 4] {
 }
 
 /// A record that asks for an intra-GPU fence.
-fn intra_gpu_record(device: D3DKMT_HANDLE) -> D3DKMT_CREATENATIVEFENCE {
+pub(super) fn intra_gpu_record(device: D3DKMT_HANDLE) -> D3DKMT_CREATENATIVEFENCE {
     let mut record = super::Raw::native_fence_record(device, 0);
     record.Info.Type = D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU;
     record
 }
 
 /// A queue on node 0 and memory that the CPU sees.
-struct Probe {
-    queue: Queue,
-    memory: Allocation,
+pub(super) struct Probe {
+    /// The queue.
+    pub queue: Queue,
+    /// The memory.
+    pub memory: Allocation,
 }
 
 impl Probe {
-    fn new(device: &Device) -> Result<Self> {
+    /// Makes both.
+    pub fn new(device: &Device) -> Result<Self> {
         Ok(Self { queue: device.queue(0, 64 << 10, 0, 0)?, memory: device.allocate(FP_KIND_SYSTEM, 4096, 0)? })
     }
 
     /// What the GPU finds at `va`.
-    fn read(&self, va: u64) -> Result<u64> {
+    pub fn read(&self, va: u64) -> Result<u64> {
         let at = self.memory.gpu_va()?;
         let progress = self.queue.run(|list| {
             list.store(at, 0xBAD)?;

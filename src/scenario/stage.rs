@@ -5,7 +5,7 @@ use crate::client::Refused;
 use crate::world::{Form, User, World};
 use anyhow::{Context, Result, bail, ensure};
 use dxgkrnl_model::adapter::{Adapter, AdapterConfig};
-use dxgkrnl_model::personality::{MS, Personality, SECOND};
+use dxgkrnl_model::personality::{FeatureSetting, MS, Personality, SECOND};
 use dxgkrnl_model::thunks::Thunks;
 use nt_model::registry::RegistryValue;
 use std::fmt::Debug;
@@ -75,6 +75,8 @@ pub struct Setup {
     pub adapter: AdapterConfig,
     /// How many such adapters.
     pub adapters: usize,
+    /// The adapters behind the first, where they differ from it.
+    pub others: Option<AdapterConfig>,
     /// Rules that the case breaks on purpose; each must be broken.
     pub breaks: Vec<&'static str>,
     /// Resets that the case causes; exactly so many must happen.
@@ -87,6 +89,7 @@ impl Default for Setup {
             personality: Personality::collecting(),
             adapter: AdapterConfig::default(),
             adapters: 1,
+            others: None,
             breaks: Vec::new(),
             resets: 0,
         }
@@ -121,6 +124,16 @@ impl Setup {
     pub fn adapters(mut self, count: usize) -> Self {
         self.adapters = count;
         self
+    }
+
+    /// With a second adapter that has no native fences.
+    #[must_use]
+    pub fn without_native_fences_on_the_second(mut self) -> Self {
+        let mut other = self.adapter.clone();
+        // CAST: the identifier as the 32 bits that it is.
+        other.features.insert(DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE.0 as u32, FeatureSetting::OFF);
+        self.others = Some(other);
+        self.adapters(2)
     }
 
     /// The case causes so many resets.
@@ -163,8 +176,9 @@ impl Scene {
     fn open(form: &Form, setup: &Setup) -> Result<Self> {
         let world = World::boot(form, setup.personality.clone())?;
         let mut adapters = Vec::new();
-        for _ in 0..setup.adapters {
-            adapters.push(world.adapter(setup.configuration())?);
+        for index in 0..setup.adapters {
+            let other = setup.others.clone().filter(|_| index != 0);
+            adapters.push(world.adapter(other.unwrap_or_else(|| setup.configuration()))?);
         }
         Ok(Self { world, adapters, thunks: Thunks::new() })
     }

@@ -123,6 +123,9 @@
 // `FpFenceCreate::flags` and `fp_fence_open`: a monitored fence even where native ones are there.
 #define FP_FENCE_MONITORED 2
 
+// `FpFenceCreate::flags`: another process may open it, and on other adapters, too.
+#define FP_FENCE_CROSS_ADAPTER 4
+
 // `FpTraceEvent::kind`: a wait was put into the queue.
 #define FP_TRACE_WAIT_QUEUED 0
 

@@ -690,7 +690,12 @@ impl LocalFence {
         &self.on
     }
 
-    /// Whether the NT handle that it was opened by gave this right.
+    /// What the NT handle that it was opened by allows.
+    pub(crate) fn access(&self) -> u32 {
+        self.access
+    }
+
+    /// Whether that is this right, too.
     pub(crate) fn allows(&self, right: u32) -> bool {
         self.access & right == right
     }

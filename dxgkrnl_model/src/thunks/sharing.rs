@@ -76,6 +76,7 @@ thunks! {
             _ => return Err(INVALID),
         };
         let fence = MonitoredFence::open(&call.process, &device, &state, readable(access)?)?;
+        fence.set_shared(true);
         let part = record.MonitoredFence_mut();
         part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
         part.FenceValueGPUVirtualAddress = fence.view().gpu;
@@ -151,7 +152,7 @@ fn open_resource(call: &Call, record: &mut D3DKMT_OPENRESOURCEFROMNTHANDLE) -> O
     DONE
 }
 
-/// `D3DKMTShareObjects`.
+/// `D3DKMTShareObjects`. What was opened is shared again with the rights that it was opened with, at most.
 fn share(call: &Call, count: u32, handles: usize, access: u32, result: usize) -> Outcome {
     if count != 1 {
         return Err(INVALID);
@@ -161,8 +162,8 @@ fn share(call: &Call, count: u32, handles: usize, access: u32, result: usize) ->
     let monitored = call.process.monitored_fence(handle).filter(|fence| fence.is_shared());
     let resource = call.process.resource(handle);
     let object = match (native, monitored, resource) {
-        (Some(fence), ..) => SharedObject::Native(Held::new(&fence).ok_or(INVALID)?, access),
-        (_, Some(fence), _) => SharedObject::Monitored(fence.state().clone(), access),
+        (Some(fence), ..) => SharedObject::Native(Held::new(&fence).ok_or(INVALID)?, access & fence.access()),
+        (_, Some(fence), _) => SharedObject::Monitored(fence.state().clone(), access & fence.access()),
         (_, _, Some(resource)) => SharedObject::Resource(resource.resource().clone()),
         _ => return Err(INVALID),
     };

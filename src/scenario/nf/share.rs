@@ -229,6 +229,13 @@ pub(super) fn rights(stage: &Stage) -> Played {
                 same("a wait", wait, if may_wait { Ok(()) } else { denied })?;
                 let signal = theirs.signal_cpu(other, &[(opened.handle, 0)]);
                 same("a signal", signal, if may_signal { Ok(()) } else { denied })?;
+                // Sharing it again gives no more rights than there are.
+                let more = theirs.share(opened.handle, ALL).context("share again")?;
+                let again = open(is_native, more).context("open again")?;
+                let signal = theirs.signal_cpu(other, &[(again.handle, 0)]);
+                same("a signal by another handle", signal, if may_signal { Ok(()) } else { denied })?;
+                theirs.destroy_fence(again.handle).context("destroy")?;
+                theirs.close(more);
                 theirs.destroy_fence(opened.handle).context("destroy")?;
                 theirs.close(handle);
             }
@@ -239,7 +246,7 @@ pub(super) fn rights(stage: &Stage) -> Played {
         }
         let calls = since.calls();
         let count = |ddi| calls.iter().filter(|call| **call == ddi).count();
-        same("the driver's calls", LIFE.map(count), [1, 5, 5, 1])
+        same("the driver's calls", LIFE.map(count), [1, 9, 9, 1])
     })
 }
 

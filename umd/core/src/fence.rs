@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::error::UmdError;
 use crate::monitored_fence::MonitoredFence;
 use crate::native_fence::{NativeFence, USER_DATA};
-use crate::sync_object::SyncObject;
+use crate::sync_object::{Sharing, SyncObject};
 use crate::thunks::{NtHandle, Thunks};
 use alloc::sync::Arc;
 use core::ops::Deref;
@@ -27,7 +27,7 @@ impl<T: Thunks> Fence<T> {
     pub fn create(
         device: &Arc<Device<T>>,
         initial: u64,
-        shared: bool,
+        shared: impl Into<Sharing>,
         monitored: bool,
         user_data: &[u8; USER_DATA],
     ) -> Result<Self, UmdError> {

@@ -14,7 +14,7 @@
 
 use crate::device::Device;
 use crate::error::UmdError;
-use crate::sync_object::{SyncObject, sharing};
+use crate::sync_object::{Sharing, SyncObject, sharing};
 use crate::thunks::{NtHandle, Padded, Thunk, Thunks};
 use alloc::sync::Arc;
 use core::ops::Deref;
@@ -30,11 +30,12 @@ pub struct MonitoredFence<T: Thunks> {
 }
 
 impl<T: Thunks> MonitoredFence<T> {
-    /// Creates a fence with `initial` as its value; another process may open it if `shared`.
+    /// Creates a fence with `initial` as its value, which others may open as `shared` says.
     ///
     /// # Errors
     /// [`UmdError::Thunk`], [`UmdError::BadReply`].
-    pub fn create(device: &Arc<Device<T>>, initial: u64, shared: bool) -> Result<Self, UmdError> {
+    pub fn create(device: &Arc<Device<T>>, initial: u64, shared: impl Into<Sharing>) -> Result<Self, UmdError> {
+        let shared = shared.into();
         let mut argument = Padded::new(D3DKMT_CREATESYNCHRONIZATIONOBJECT2 {
             hDevice: device.handle(),
             ..D3DKMT_CREATESYNCHRONIZATIONOBJECT2::zeroed()
@@ -46,7 +47,7 @@ impl<T: Thunks> MonitoredFence<T> {
         let fence = argument.Info.MonitoredFence();
         let (cpu, gpu) = (fence.FenceValueCPUVirtualAddress, GpuVa(fence.FenceValueGPUVirtualAddress));
         let thunk = Thunk::CreateSynchronizationObject2;
-        let object = SyncObject::new(device, argument.hSyncObject, cpu, shared, thunk)?;
+        let object = SyncObject::new(device, argument.hSyncObject, cpu, shared != Sharing::None, thunk)?;
         Self::checked(object, gpu, thunk)
     }
 
@@ -58,7 +59,7 @@ impl<T: Thunks> MonitoredFence<T> {
         let mut argument = Padded::new(D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 {
             hNtHandle: handle.as_raw(),
             hDevice: device.handle(),
-            Flags: sharing(device, true),
+            Flags: sharing(device, Sharing::Processes),
             ..D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2::zeroed()
         });
         device.os().open_sync_object_from_nt_handle2(&mut argument)?;

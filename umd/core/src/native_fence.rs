@@ -17,7 +17,7 @@
 
 use crate::device::Device;
 use crate::error::{UmdError, Unsupported};
-use crate::sync_object::{SyncObject, sharing};
+use crate::sync_object::{Sharing, SyncObject, sharing};
 use crate::thunks::{NtHandle, Padded, Thunk, Thunks};
 use alloc::sync::Arc;
 use core::ops::Deref;
@@ -42,19 +42,20 @@ pub struct NativeFence<T: Thunks> {
 }
 
 impl<T: Thunks> NativeFence<T> {
-    /// Creates a fence with `initial` as its value; another process may open it if `shared`.
+    /// Creates a fence with `initial` as its value, which others may open as `shared` says.
     ///
     /// # Errors
     /// [`UmdError::NotSupported`] without native fences; [`UmdError::Thunk`]; [`UmdError::BadReply`].
     pub fn create(
         device: &Arc<Device<T>>,
         initial: u64,
-        shared: bool,
+        shared: impl Into<Sharing>,
         user_data: &[u8; USER_DATA],
     ) -> Result<Self, UmdError> {
         if !device.adapter().has_native_fences() {
             return Err(UmdError::NotSupported(Unsupported::NativeFences));
         }
+        let shared = shared.into();
         let mut argument = Padded::new(D3DKMT_CREATENATIVEFENCE {
             hDevice: device.handle(),
             Info: D3DDDI_NATIVEFENCEINFO {
@@ -72,7 +73,7 @@ impl<T: Thunks> NativeFence<T> {
             mapping: argument.Info.NativeFenceMapping,
             private_data: argument.PrivateDriverData,
         };
-        Self::from_opened(device, opened, shared, Thunk::CreateNativeFence)
+        Self::from_opened(device, opened, shared != Sharing::None, Thunk::CreateNativeFence)
     }
 
     /// Opens what another process (or another device of this one) shared.
@@ -86,7 +87,7 @@ impl<T: Thunks> NativeFence<T> {
         let mut argument = Padded::new(D3DKMT_OPENNATIVEFENCEFROMNTHANDLE {
             hNtHandle: handle.as_raw(),
             hDevice: device.handle(),
-            Flags: sharing(device, true),
+            Flags: sharing(device, Sharing::Processes),
             ..D3DKMT_OPENNATIVEFENCEFROMNTHANDLE::zeroed()
         });
         device.os().open_native_fence_from_nt_handle(&mut argument)?;

@@ -22,6 +22,24 @@ use wddm_abi::{
     D3DKMT_HANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
 };
 
+/// Who may open a fence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// Nobody but the device that made it.
+    None,
+    /// Devices of the same adapter, by NT handle.
+    Processes,
+    /// Devices of other adapters as well.
+    Adapters,
+}
+
+impl From<bool> for Sharing {
+    /// Whether it is shared at all.
+    fn from(shared: bool) -> Self {
+        if shared { Self::Processes } else { Self::None }
+    }
+}
+
 /// A synchronization object with a value. Dropping it destroys this process's handle; a shared fence lives on while anybody
 /// has it open.
 pub struct SyncObject<T: Thunks> {
@@ -122,9 +140,13 @@ impl<T: Thunks> SyncObject<T> {
 }
 
 /// The flags of a fence: private to the process, or shared by NT handle.
-pub(crate) fn sharing<T: Thunks>(device: &Device<T>, shared: bool) -> D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
+pub(crate) fn sharing<T: Thunks>(device: &Device<T>, sharing: Sharing) -> D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
+    let shared = sharing != Sharing::None;
     let by_handle = shared && !device.os().mutation.is(crate::mutation::Mutation::SharesWithoutNtSecurity);
-    D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::zeroed().with_Shared(shared).with_NtSecuritySharing(by_handle)
+    D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::zeroed()
+        .with_Shared(shared)
+        .with_NtSecuritySharing(by_handle)
+        .with_CrossAdapter(sharing == Sharing::Adapters)
 }
 
 pub(crate) fn destroy<T: Thunks>(device: &Device<T>, handle: D3DKMT_HANDLE) {

@@ -48,6 +48,9 @@ pub const FP_FENCE_SHARED: u32 = 1;
 /// `FpFenceCreate::flags` and `fp_fence_open`: a monitored fence even where native ones are there.
 pub const FP_FENCE_MONITORED: u32 = 2;
 
+/// `FpFenceCreate::flags`: another process may open it, and on other adapters, too.
+pub const FP_FENCE_CROSS_ADAPTER: u32 = 4;
+
 /// `FpTraceEvent::kind`: a wait was put into the queue.
 pub const FP_TRACE_WAIT_QUEUED: u32 = 0;
 /// `FpTraceEvent::kind`: a signal was put into the queue.

@@ -5,7 +5,10 @@ use crate::device::Device;
 use crate::error::UmdError;
 use crate::fence::Fence;
 use crate::ffi::object;
-use crate::ffi::types::{FP_FENCE_MONITORED, FP_FENCE_SHARED, FpDevice, FpFence, FpFenceCreate, FpFenceInfo};
+use crate::ffi::types::{
+    FP_FENCE_CROSS_ADAPTER, FP_FENCE_MONITORED, FP_FENCE_SHARED, FpDevice, FpFence, FpFenceCreate, FpFenceInfo,
+};
+use crate::sync_object::Sharing;
 use crate::thunks::{NtHandle, Thunks};
 use crate::wait::Timeout;
 use alloc::sync::Arc;
@@ -22,10 +25,14 @@ win_extern! {
             let device = unsafe { object::get::<_, Arc<Device<T>>>(device) }?;
             // SAFETY: the caller's pointer (entry.rs).
             let create = unsafe { input_or_zeros(create) }?;
-            check_flags(create.flags, FP_FENCE_SHARED | FP_FENCE_MONITORED)?;
+            check_flags(create.flags, FP_FENCE_SHARED | FP_FENCE_MONITORED | FP_FENCE_CROSS_ADAPTER)?;
             // SAFETY: as above; asked first, so that nothing is created in vain.
             unsafe { put(fence, core::ptr::null_mut()) }?;
-            let shared = create.flags & FP_FENCE_SHARED != 0;
+            let shared = match create.flags & (FP_FENCE_SHARED | FP_FENCE_CROSS_ADAPTER) {
+                0 => Sharing::None,
+                FP_FENCE_SHARED => Sharing::Processes,
+                _ => Sharing::Adapters,
+            };
             let monitored = create.flags & FP_FENCE_MONITORED != 0;
             let created = Fence::create(device, create.initial_value, shared, monitored, &create.private_data)?;
             // SAFETY: as above.

@@ -1,0 +1,108 @@
+//! The second adapter has no native fences.
+
+use super::super::{Denied, Played, Setup, Stage, same};
+use super::Side;
+use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+use wddm_abi::{D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, ntstatus};
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// A signal that the OS carries out when the queue gets there.
+fn software_signal(side: &Side, fence: u32, value: u64) -> Result<(), Denied> {
+    let queue = side.probe.queue.info().map_err(|error| Denied(error.status))?.handle;
+    let mut record = D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE::zeroed();
+    record.BroadcastHwQueueCount = 1;
+    record.BroadcastHwQueueArray = &raw const queue;
+    record.ObjectCount = 1;
+    record.ObjectHandleArray = &raw const fence;
+    record.FenceValueArray = &raw const value;
+    side.raw.ok(side.raw.thunks.D3DKMTSubmitSignalSyncObjectsToHwQueue, &mut record)
+}
+
+pub(super) fn native_as_monitored(stage: &Stage) -> Played {
+    stage.play(Setup::default().without_native_fences_on_the_second(), |scene| {
+        let (native, plain) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let fence = native.fence(1)?;
+        let opened = plain.open_fence(&fence, &native)?;
+        ensure!(!fence.is_monitored()? && opened.is_monitored()?, "the kinds of the fence");
+        same("the value", (opened.value()?, plain.probe.read(opened.info()?.gpu_va)?), (1, 1))?;
+        for ddi in ["DxgkDdiCreateNativeFence", "DxgkDdiOpenNativeFence"] {
+            same(ddi, plain.calls(ddi), 0)?;
+        }
+        // Waits of GPU and CPU on the adapter without, signals of both on the one with native fences.
+        for (value, from_cpu) in [(10, false), (20, true)] {
+            plain.queue_wait(&opened, value)?;
+            let waiting = plain.wait(&opened, value)?;
+            ensure!(!plain.is_woken(&waiting, Duration::ZERO), "woken too early");
+            let reported = native.reported();
+            if from_cpu {
+                native.signal(&fence, value)?;
+            } else {
+                native.queue_signal(&fence, value)?;
+            }
+            plain.until_ran(scene, "the queue that waits", value)?;
+            ensure!(plain.is_woken(&waiting, LONG), "the CPU's wait did not end");
+            ensure!(from_cpu || native.reported() > reported, "the signal did not interrupt");
+            same("the value", (fence.value()?, opened.value()?), (value, value))?;
+        }
+        same("calls about values of the driver without native fences", plain.told(), 0)?;
+        // A fence that is not for several adapters is for none of the others.
+        let private = native.device.shared_fence(0)?;
+        let refused = plain.open_fence(&private, &native).err().context("a fence of another adapter was opened")?;
+        ensure!(refused.to_string().contains("INVALID_PARAMETER"), "{refused:#}");
+        // It goes on where it is when its maker is gone.
+        drop(fence);
+        plain.queue_wait(&opened, 30)?;
+        plain.signal(&opened, 30)?;
+        plain.until_ran(scene, "the queue without the maker", 30)
+    })
+}
+
+pub(super) fn monitored_as_native(stage: &Stage) -> Played {
+    // Made as what either adapter has.
+    for made_native in [false, true] {
+        stage.play(Setup::default().without_native_fences_on_the_second(), |scene| {
+            let (native, plain) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+            let (waits, signals) = if made_native {
+                let fence = native.fence(1)?;
+                let opened = plain.open_fence(&fence, &native)?;
+                (fence, opened)
+            } else {
+                let fence = plain.fence(1)?;
+                (native.open_fence(&fence, &plain)?, fence)
+            };
+            ensure!(!waits.is_monitored()? && signals.is_monitored()?, "the kinds of the fence");
+            same("the value", native.probe.read(waits.info()?.gpu_va)?, 1)?;
+            let monitored = waits.info()?.monitored_va;
+            same("MonitoredValue", native.probe.read(monitored)?, 0)?;
+            for (value, how) in [(10, "GPU"), (20, "CPU"), (30, "OS, for a queue")] {
+                let told = native.told();
+                native.queue_wait(&waits, value)?;
+                let waiting = native.wait(&waits, value)?;
+                ensure!(!native.is_woken(&waiting, Duration::ZERO), "woken too early");
+                match how {
+                    "GPU" => plain.queue_signal(&signals, value)?,
+                    "CPU" => plain.signal(&signals, value)?,
+                    _ => software_signal(&plain, signals.info()?.handle, value).context("a signal for a queue")?,
+                }
+                native.until_ran(scene, &format!("the queue that waits for the {how}"), value)?;
+                ensure!(native.is_woken(&waiting, LONG), "{how}: the CPU's wait did not end");
+                ensure!(native.told() > told, "{how}: no notification");
+                same("the value", (waits.value()?, signals.value()?), (value, value))?;
+            }
+            same("calls about values of the driver without native fences", plain.told(), 0)?;
+            // On its own adapter nothing makes it a native one.
+            let handle = signals.share()?;
+            let nt_handle = std::ptr::with_exposed_provenance_mut(handle as usize);
+            let refused = plain.raw.open_native_fence(plain.plain, nt_handle);
+            ensure!(
+                matches!(refused, Err(Denied(ntstatus::STATUS_INVALID_PARAMETER | ntstatus::STATUS_NOT_SUPPORTED))),
+                "{refused:?}"
+            );
+            plain.raw.close(nt_handle);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

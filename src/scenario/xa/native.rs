@@ -1,0 +1,259 @@
+//! Both adapters have native fences.
+
+use super::super::nf::intra_gpu_record;
+use super::super::{Denied, Played, Raw, Setup, Stage, same};
+use super::Side;
+use anyhow::{Context, ensure};
+use std::time::Duration;
+use wddm_abi::ntstatus;
+
+const LONG: Duration = Duration::from_secs(20);
+const LIFE: [&str; 4] =
+    ["DxgkDdiCreateNativeFence", "DxgkDdiOpenNativeFence", "DxgkDdiCloseNativeFence", "DxgkDdiDestroyNativeFence"];
+
+fn both() -> Setup {
+    Setup::default().adapters(2)
+}
+
+pub(super) fn types(stage: &Stage) -> Played {
+    stage.play(both().windows(|windows| windows.native_fence_os_caps.intra_gpu = true), |scene| {
+        let side = Side::open(scene, 0)?;
+        let before = LIFE.map(|ddi| side.calls(ddi));
+        let mut record = intra_gpu_record(side.plain);
+        record.Info.Flags.set_Shared(true);
+        record.Info.Flags.set_NtSecuritySharing(true);
+        record.Info.Flags.set_CrossAdapter(true);
+        let refused = Err(Denied(ntstatus::STATUS_INVALID_PARAMETER));
+        same("a cross-adapter fence of the intra-GPU type", side.raw.create_native_fence(&mut record), refused)?;
+        let mut record = Raw::native_fence_record(side.plain, 0);
+        record.Info.Flags.set_CrossAdapter(true);
+        same("one that is not shared", side.raw.create_native_fence(&mut record), refused)?;
+        same("the driver's calls", LIFE.map(|ddi| side.calls(ddi)), before)?;
+        // Each alone is fine.
+        let alone = side.raw.create_native_fence(&mut intra_gpu_record(side.plain)).context("an intra-GPU fence")?;
+        side.raw.destroy_fence(alone.handle).context("destroy")?;
+        ensure!(!side.fence(0)?.is_monitored()?, "the cross-adapter fence is a monitored one");
+        Ok(())
+    })
+}
+
+pub(super) fn values(stage: &Stage) -> Played {
+    stage.play(both(), |scene| {
+        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let before = [&one, &two].map(|side| LIFE.map(|ddi| side.calls(ddi)));
+        let calls = || {
+            let now = [&one, &two].map(|side| LIFE.map(|ddi| side.calls(ddi)));
+            [0, 1].map(|side| [0, 1, 2, 3].map(|ddi| now[side][ddi] - before[side][ddi]))
+        };
+        let fence = one.fence(0x1111)?;
+        let opened = two.open_fence(&fence, &one)?;
+        same("creations, opens, closes, destructions", calls(), [[1, 1, 0, 0], [1, 1, 0, 0]])?;
+        let (here, there) = (fence.info()?, opened.info()?);
+        ensure!(here.monitored_va != 0 && there.monitored_va != 0, "MonitoredValue is missing");
+        same("MonitoredValue", (one.probe.read(here.monitored_va)?, two.probe.read(there.monitored_va)?), (0, 0))?;
+        same("CurrentValue", (one.probe.read(here.gpu_va)?, two.probe.read(there.gpu_va)?), (0x1111, 0x1111))?;
+        two.queue_signal(&opened, 0x2222)?;
+        scene.until("the signal on the other adapter", || Ok(fence.value()? == 0x2222))?;
+        one.queue_signal(&fence, 0x3333)?;
+        scene.until("the signal on this adapter", || Ok(opened.value()? == 0x3333))?;
+        same("CurrentValue then", (one.probe.read(here.gpu_va)?, two.probe.read(there.gpu_va)?), (0x3333, 0x3333))?;
+        // Another opening on the second adapter makes no second object there.
+        let again = two.open_fence(&fence, &one)?;
+        same("with another opening", calls(), [[1, 1, 0, 0], [1, 2, 0, 0]])?;
+        drop(again);
+        // The creator leaves; the value stays.
+        drop(fence);
+        same("without the creator", calls(), [[1, 1, 1, 1], [1, 2, 1, 0]])?;
+        two.queue_signal(&opened, 0x4444)?;
+        scene.until("a signal for nobody else", || Ok(opened.value()? == 0x4444))?;
+        drop(opened);
+        same("at the end", calls(), [[1, 1, 1, 1], [1, 2, 2, 1]])
+    })
+}
+
+pub(super) fn monitored_value(stage: &Stage) -> Played {
+    stage.play(both(), |scene| {
+        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let fence = one.fence(0)?;
+        let opened = two.open_fence(&fence, &one)?;
+        let updates = || [&one, &two].map(|side| side.calls("DxgkDdiUpdateMonitoredValues"));
+        let values = || -> anyhow::Result<_> {
+            Ok((one.probe.read(fence.info()?.monitored_va)?, two.probe.read(opened.info()?.monitored_va)?))
+        };
+        let before = updates();
+        let (here, there) = (one.wait(&fence, 5)?, two.wait(&opened, 9)?);
+        same("updates of MonitoredValue with waiters", updates(), before)?;
+        same("MonitoredValue with waiters", values()?, (0, 0))?;
+        let before = updates();
+        one.signal(&fence, 5)?;
+        ensure!(one.is_woken(&here, LONG), "the waiter for 5 was not woken");
+        ensure!(!two.is_woken(&there, Duration::ZERO), "the waiter for 9 was woken by 5");
+        one.signal(&fence, 9)?;
+        ensure!(two.is_woken(&there, LONG), "the waiter for 9 was not woken");
+        same("updates of MonitoredValue without waiters", updates(), before)?;
+        same("MonitoredValue without waiters", values()?, (0, 0))
+    })
+}
+
+/// Each of the four pairs of GPU and CPU; with shadow state in the engines, too.
+pub(super) fn signal_and_wait(stage: &Stage) -> Played {
+    for shadow in [0, 1] {
+        stage.play(both().setting("ShadowMonitoredValue", shadow), |scene| {
+            let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+            let fence = two.fence(0)?;
+            let opened = one.open_fence(&fence, &two)?;
+            let before = (one.told(), two.told());
+            // From the GPU: an interrupt there, a notification here, and nobody but the GPU has written.
+            one.queue_wait(&opened, 10)?;
+            let waiting = one.wait(&opened, 10)?;
+            ensure!(!one.is_woken(&waiting, Duration::ZERO), "woken too early");
+            let reported = two.reported();
+            two.queue_signal(&fence, 10)?;
+            one.until_ran(scene, "the queue that waits for the other GPU", 10)?;
+            ensure!(one.is_woken(&waiting, LONG), "the CPU's wait did not end");
+            ensure!(two.reported() > reported, "the signal did not interrupt");
+            ensure!(one.told() > before.0, "no notification");
+            same("values written by the signalling adapter's driver", two.told(), before.1)?;
+            same("CurrentValue", (fence.value()?, opened.value()?), (10, 10))?;
+            // From the CPU: written there, notified here.
+            let before = (one.told(), two.told());
+            one.queue_wait(&opened, 20)?;
+            let waiting = one.wait(&opened, 20)?;
+            two.signal(&fence, 20)?;
+            one.until_ran(scene, "the queue that waits for the CPU", 20)?;
+            ensure!(one.is_woken(&waiting, LONG), "the CPU's wait did not end");
+            same("calls of either driver", (one.told() - before.0, two.told() - before.1), (1, 1))?;
+            same("CurrentValue then", (fence.value()?, opened.value()?), (20, 20))?;
+            // The other way round, to the adapter where the fence was made.
+            two.queue_wait(&fence, 30)?;
+            one.queue_signal(&opened, 30)?;
+            two.until_ran(scene, "the queue of the fence's own adapter", 30)?;
+            let report = scene.world.os.report();
+            let judged = report.rules.iter().find(|rule| rule.rule.name == "DXG-NF-CURRENT-UNTOUCHED");
+            ensure!(judged.is_some_and(|rule| rule.evaluations >= 3), "notifications were not judged");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn nobody_waits(stage: &Stage) -> Played {
+    stage.play(both(), |scene| {
+        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let fence = two.fence(0)?;
+        let opened = one.open_fence(&fence, &two)?;
+        // A queue that waits for something else stays where it is.
+        let other = one.device.fence(0, 0)?;
+        one.queue_wait(&other, 1)?;
+        let later = one.queue_wait(&opened, 6)?;
+        let before = (one.told(), one.reported(), one.probe.queue.progress()?);
+        for value in 1..=5 {
+            two.signal(&fence, value)?;
+            same("CurrentValue", (fence.value()?, opened.value()?), (value, value))?;
+        }
+        same("calls", one.told() - before.0, 5)?;
+        same("interrupts", one.reported(), before.1)?;
+        same("progress", one.probe.queue.progress()?, before.2)?;
+        // And one that is behind it is woken when it is time.
+        other.signal(1)?;
+        one.until_ran(scene, "the first wait", 1)?;
+        two.signal(&fence, 6)?;
+        one.until_ran(scene, "the second wait", later)
+    })
+}
+
+/// The one that made the fence, or the one that opened it.
+pub(super) fn removed(stage: &Stage) -> Played {
+    for made_there in [true, false] {
+        stage.play(both(), |scene| {
+            let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+            let (here, _there) = if made_there {
+                let fence = two.fence(0)?;
+                (one.open_fence(&fence, &two)?, fence)
+            } else {
+                let fence = one.fence(0)?;
+                let opened = two.open_fence(&fence, &one)?;
+                (fence, opened)
+            };
+            one.queue_wait(&here, 7)?;
+            let waiting = one.wait(&here, 7)?;
+            ensure!(!one.is_woken(&waiting, Duration::ZERO), "woken too early");
+            scene.world.os.remove_adapter(&two.adapter);
+            one.until_ran(scene, "the queue that waits for the removed adapter", 7)?;
+            ensure!(one.is_woken(&waiting, LONG), "the CPU's wait did not end");
+            same("the device's state", one.device.state()?.execution, 1)?;
+            ensure!(two.device.state().is_err() || two.device.state()?.execution != 1, "the removed device is well");
+            // What waits from now on passes at once, signals do nothing, and other fences are as ever.
+            one.queue_wait(&here, 8)?;
+            one.until_ran(scene, "a later wait", 8)?;
+            let value = here.value()?;
+            one.queue_signal(&here, 9)?;
+            let other = one.device.fence(0, 0)?;
+            one.queue_signal(&other, 1)?;
+            other.wait(1, Some(LONG))?;
+            same("the value", here.value()?, value)
+        })?;
+    }
+    Ok(())
+}
+
+/// Each queue notes the value that it sees behind its wait.
+pub(super) fn turns(stage: &Stage) -> Played {
+    const ROUNDS: u64 = 200;
+    stage.play(both(), |scene| {
+        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let fence = one.fence(0)?;
+        let opened = two.open_fence(&fence, &one)?;
+        let (mine, theirs) = (one.probe.memory.gpu_va()?, two.probe.memory.gpu_va()?);
+        let (my_value, their_value) = (fence.info()?.gpu_va, opened.info()?.gpu_va);
+        for round in 0..ROUNDS {
+            one.probe.queue.run(|list| {
+                list.wait(&fence, 2 * round)?;
+                list.copy(my_value, mine + 8 * round, 8)?;
+                list.signal(&fence, 2 * round + 1)
+            })?;
+            two.probe.queue.run(|list| {
+                list.wait(&opened, 2 * round + 1)?;
+                list.copy(their_value, theirs + 8 * round, 8)?;
+                list.signal(&opened, 2 * round + 2)
+            })?;
+        }
+        fence.wait(2 * ROUNDS, Some(LONG))?;
+        for round in 0..ROUNDS {
+            let seen = (one.probe.memory.read_u64(8 * round)?, two.probe.memory.read_u64(8 * round)?);
+            same("the values in one round", seen, (2 * round, 2 * round + 1))?;
+        }
+        same("the value at the end", (fence.value()?, opened.value()?), (2 * ROUNDS, 2 * ROUNDS))?;
+        ensure!(
+            one.told() >= ROUNDS / 2 && two.told() >= ROUNDS / 2,
+            "{} and {} notifications",
+            one.told(),
+            two.told()
+        );
+        Ok(())
+    })
+}
+
+pub(super) fn interrupts(stage: &Stage) -> Played {
+    const SIGNALS: u64 = 300;
+    stage.play(both(), |scene| {
+        let side = Side::open(scene, 0)?;
+        let plain = side.device.fence(0, 0)?;
+        let cross = side.fence(0)?;
+        let before = side.reported();
+        for value in 1..=SIGNALS {
+            side.queue_signal(&plain, value)?;
+        }
+        while plain.value()? != SIGNALS || side.probe.queue.progress()?.0 < SIGNALS {
+            std::thread::yield_now();
+        }
+        same("interrupts of a fence that is not for others", side.reported(), before)?;
+        for value in 1..=SIGNALS {
+            let before = side.reported();
+            side.queue_signal(&cross, value)?;
+            scene.until("the interrupt of a signal", || Ok(side.reported() > before))?;
+        }
+        same("interrupts of signals one by one", side.reported() - before, SIGNALS as usize)?;
+        same("the value", cross.value()?, SIGNALS)
+    })
+}
