@@ -23,9 +23,9 @@ use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGK_FEATURE_ID, HANDLE, LUID, NTSTAT
 use crate::ddi::{self, At, Ddi, Level, NoCall};
 use crate::device::Device as GpuDevice;
 use crate::driver::LoadedDriver;
+use crate::features::{FeatureState, Features};
 use crate::fence::monitored::FenceState;
 use crate::fence::native::FenceOnAdapter;
-use crate::features::{FeatureState, Features};
 use crate::handle::{self, KernelHandle};
 use crate::hw_queue::HwContext;
 use crate::interrupt::Interrupts;
@@ -34,8 +34,8 @@ use crate::os::Shared;
 use crate::pci::Device;
 use crate::personality::{FeatureSetting, FeatureSettings, Personality};
 use crate::power::Power;
-use crate::rules::paging::DDI_TIME;
 use crate::report::AdapterReport;
+use crate::rules::paging::DDI_TIME;
 use crate::sync::{Admission, Gate, InDriver, Lock, Rank};
 use crate::tdr::Tdr;
 use crate::transcript::Line;
@@ -143,7 +143,10 @@ impl Calls {
 
 impl fmt::Debug for Adapter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Adapter").field("luid", &self.luid_number()).field("state", &self.state()).finish_non_exhaustive()
+        f.debug_struct("Adapter")
+            .field("luid", &self.luid_number())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
     }
 }
 
@@ -436,7 +439,8 @@ impl Adapter {
 
     /// Every live hardware context.
     pub(crate) fn hw_contexts(&self) -> Vec<Arc<HwContext>> {
-        let adapters = |process: Arc<crate::process::ProcessInner>| process.on_adapter_by(|adapter| core::ptr::eq(adapter, self));
+        let adapters =
+            |process: Arc<crate::process::ProcessInner>| process.on_adapter_by(|adapter| core::ptr::eq(adapter, self));
         let parts = self.shared.processes().into_iter().filter_map(adapters);
         parts.flat_map(|part| part.devices()).flat_map(|device| device.hw_contexts()).collect()
     }

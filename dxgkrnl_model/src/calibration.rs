@@ -41,9 +41,7 @@ fn calibrate_node(adapter: &Arc<Adapter>, node: u32) {
     // Copies: the record is packed.
     let (gpu, cpu, frequency) = (arguments.GpuClockCounter, arguments.CpuClockCounter, arguments.GpuFrequency);
     let valid = status.is_success() && frequency != 0;
-    adapter.rules().check(&CLOCK_STATUS, valid, || {
-        format!("node {node}: {status:?}, {frequency} ticks per second")
-    });
+    adapter.rules().check(&CLOCK_STATUS, valid, || format!("node {node}: {status:?}, {frequency} ticks per second"));
     if !valid {
         return;
     }

@@ -123,7 +123,7 @@ impl Context {
     pub(crate) fn drain(&self) {
         let adapter = self.device.adapter();
         self.commands.changed.wait_for(adapter.kernel(), None, || {
-            (self.commands.is_idle() || self.device.usable().is_err() || !adapter.is_working()).then_some(())
+            (self.commands.is_settled() || self.device.usable().is_err() || !adapter.is_working()).then_some(())
         });
     }
 

@@ -159,7 +159,9 @@ pub(crate) fn enter<R>(kernel: &Machine, ddi: &'static Ddi, f: impl FnOnce() -> 
     crate::sync::assert_free(ddi.name);
     let inside = crate::sync::InDriver::new();
     let old = match ddi.at {
-        At::Dispatch if kernel.irql() < nt_model::routines::DISPATCH_LEVEL => Some(kernel.raise_irql(nt_model::routines::DISPATCH_LEVEL)),
+        At::Dispatch if kernel.irql() < nt_model::routines::DISPATCH_LEVEL => {
+            Some(kernel.raise_irql(nt_model::routines::DISPATCH_LEVEL))
+        }
         _ => None,
     };
     let result = kernel.call_driver(ddi.name, f);

@@ -15,6 +15,7 @@ use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::fence::Wait;
+use crate::fence::monitored::MonitoredFence;
 use crate::fence::native::LocalFence;
 use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_queue::HwContext;
@@ -68,6 +69,8 @@ pub(crate) struct Device {
     contexts: Lock<Vec<Arc<Context>>>,
     hw_contexts: Lock<Vec<Weak<HwContext>>>,
     fences: Lock<Vec<Weak<LocalFence>>>,
+    /// Monitored fences that are signalled to the largest value when it is lost.
+    monitored: Lock<Vec<Weak<MonitoredFence>>>,
     /// Waits of the CPU that name it.
     waits: Lock<Vec<Weak<Wait>>>,
     /// Something that waits of its threads depend on has changed.
@@ -127,6 +130,7 @@ impl Device {
             contexts: Lock::new(Rank::Registry, Vec::new()),
             hw_contexts: Lock::new(Rank::Registry, Vec::new()),
             fences: Lock::new(Rank::Registry, Vec::new()),
+            monitored: Lock::new(Rank::Registry, Vec::new()),
             waits: Lock::new(Rank::Registry, Vec::new()),
             changed: Signal::new(),
         });
@@ -213,6 +217,13 @@ impl Device {
         fences.push(Arc::downgrade(fence));
     }
 
+    /// A monitored fence that the device can signal.
+    pub(crate) fn add_monitored_fence(&self, fence: &Arc<MonitoredFence>) {
+        let mut fences = self.monitored.lock();
+        fences.retain(|other| other.strong_count() != 0);
+        fences.push(Arc::downgrade(fence));
+    }
+
     /// A wait that names the device: a thread's ends when the device is lost, any other's when it is destroyed.
     pub(crate) fn add_wait(&self, wait: &Arc<Wait>) {
         let mut waits = self.waits.lock();
@@ -253,6 +264,10 @@ impl Device {
         }
         for fence in self.fences() {
             fence.fence().make_always_signaled(adapter.kernel());
+        }
+        let monitored: Vec<_> = self.monitored.lock().iter().filter_map(Weak::upgrade).collect();
+        for fence in monitored {
+            fence.device_lost(adapter.kernel());
         }
         // Those that set an event stay: their fences may be others'.
         for wait in self.waits() {
@@ -303,7 +318,12 @@ impl Device {
 ///
 /// # Errors
 /// The status that user mode gets.
-pub(crate) fn judge_creation(adapter: &Adapter, ddi: &str, status: NTSTATUS, listed: &[NTSTATUS]) -> Result<(), NTSTATUS> {
+pub(crate) fn judge_creation(
+    adapter: &Adapter,
+    ddi: &str,
+    status: NTSTATUS,
+    listed: &[NTSTATUS],
+) -> Result<(), NTSTATUS> {
     let known = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN || listed.contains(&status);
     adapter.rules().check(&OBJECT_STATUS, known, || format!("{ddi}: {status:?}"));
     if status.is_success() { Ok(()) } else { Err(status) }

@@ -94,7 +94,11 @@ impl DoorbellPages {
         let user = part.adapter().kernel().map_user(part.process()?.nt(), &mapping, None).ok()?;
         let slots = Slots { page, user, free: (0..PAGE_SIZE / 8).rev().map(|slot| slot * 8).collect() };
         let mut pages = self.pages.lock();
-        if status { pages.status.push(slots) } else { pages.queued.push(slots) }
+        if status {
+            pages.status.push(slots)
+        } else {
+            pages.queued.push(slots)
+        }
         take(&mut pages)
     }
 
@@ -303,7 +307,9 @@ impl Doorbell {
         adapter.rules().check(&DB_STATUS, matches!(said, CONNECTED | CONNECTED_NOTIFY), || format!("{said:?}"));
         let primary = self.physical(arguments.KernelCpuVirtualAddress.expose_provenance(), &self.primary)?;
         let secondary = match &self.secondary {
-            Some(exposed) => Some(self.physical(arguments.SecondaryKernelCpuVirtualAddress.expose_provenance(), exposed)?),
+            Some(exposed) => {
+                Some(self.physical(arguments.SecondaryKernelCpuVirtualAddress.expose_provenance(), exposed)?)
+            }
             None => None,
         };
         // Between the driver's return and the rotation the address still leads to the dummy page.
@@ -326,9 +332,9 @@ impl Doorbell {
     fn physical(&self, address: usize, exposed: &Exposed) -> Result<UserMapping, NTSTATUS> {
         let adapter = self.queue.adapter();
         let found = adapter.kernel().page_at(address);
-        let inside = found.as_ref().is_some_and(|(object, first, offset)| {
-            *offset == 0 && first + exposed.pages <= object.pages()
-        });
+        let inside = found
+            .as_ref()
+            .is_some_and(|(object, first, offset)| *offset == 0 && first + exposed.pages <= object.pages());
         let held = adapter.rules().check(&DB_ADDRESS, inside, || match &found {
             Some((object, first, offset)) => format!(
                 "{address:#x} is byte {offset} of page {first} of {:?} memory with {} pages; the doorbell has {}",
@@ -553,7 +559,10 @@ pub(crate) mod callbacks {
     }
 
     /// The doorbell, when both handles lead to it.
-    fn find(machine: &nt_model::Machine, arguments: &DXGKARGCB_DISCONNECTDOORBELL) -> Option<(Arc<Adapter>, Arc<Doorbell>)> {
+    fn find(
+        machine: &nt_model::Machine,
+        arguments: &DXGKARGCB_DISCONNECTDOORBELL,
+    ) -> Option<(Arc<Adapter>, Arc<Doorbell>)> {
         let reading = crate::os::shared_of(machine)?.personality().handles.disconnect_doorbell;
         let ours = reading.takes_dxgkrnl().then(|| handle::doorbell(arguments.hDoorbell)).flatten();
         let found = ours.filter(|doorbell| doorbell.is_alive()).or_else(|| {

@@ -426,9 +426,10 @@ fn initialize_here(driver_object: usize, bytes: &[u8]) -> NTSTATUS {
     let known = wddm_version(table.Version);
     let system = shared.personality().build.interface_version();
     // A driver built with the 28000 kit starts on 26100 (seen, not documented): a later selector of a known table passes.
-    let holds = shared.kernel().rules.check(&INIT_VERSION, known.is_some(), || {
-        format!("Version {:#x}; the system's is {system:#x}", table.Version)
-    });
+    let holds = shared
+        .kernel()
+        .rules
+        .check(&INIT_VERSION, known.is_some(), || format!("Version {:#x}; the system's is {system:#x}", table.Version));
     let status = if holds { ntstatus::STATUS_SUCCESS } else { ntstatus::STATUS_REVISION_MISMATCH };
     driver.initialized.store(true, Ordering::Release);
     driver.initialize_status.store(status.0, Ordering::Release);

@@ -142,7 +142,10 @@ pub(crate) struct Features {
     state: Lock<State>,
 }
 
-#[expect(unsafe_code, reason = "DXGKDDI_FEATURE_INTERFACE has raw pointers, which are the driver's and only handed back to it")]
+#[expect(
+    unsafe_code,
+    reason = "DXGKDDI_FEATURE_INTERFACE has raw pointers, which are the driver's and only handed back to it"
+)]
 // SAFETY: the record is plain data that is copied out under the lock; what its pointers lead to is the driver's business.
 unsafe impl Send for State {}
 

@@ -255,7 +255,8 @@ impl Waiters {
     }
 
     fn remove(&self, wait: &Wait) -> bool {
-        let removed: Vec<_> = self.list.lock().extract_if(.., |waiter| core::ptr::eq(Arc::as_ptr(&waiter.wait), wait)).collect();
+        let removed: Vec<_> =
+            self.list.lock().extract_if(.., |waiter| core::ptr::eq(Arc::as_ptr(&waiter.wait), wait)).collect();
         !removed.is_empty()
     }
 

@@ -257,7 +257,8 @@ fn take_down(queue: &HwQueue, buffer: &Buffer) {
 
 fn header(buffer: &Buffer) -> DXGK_NATIVE_FENCE_LOG_HEADER {
     let bytes = crate::raw::bytes_at(buffer.page.address(), ENTRIES);
-    let mut header = DXGK_NATIVE_FENCE_LOG_HEADER::from_bytes(&bytes).unwrap_or_else(DXGK_NATIVE_FENCE_LOG_HEADER::zeroed);
+    let mut header =
+        DXGK_NATIVE_FENCE_LOG_HEADER::from_bytes(&bytes).unwrap_or_else(DXGK_NATIVE_FENCE_LOG_HEADER::zeroed);
     // Index and count are one word and read as one.
     let word = crate::raw::load(buffer.page.address());
     header.as_bytes_mut()[..8].copy_from_slice(&word.to_le_bytes());
@@ -339,7 +340,11 @@ fn verdict(buffer: &Buffer, entry: &DXGK_NATIVE_FENCE_LOG_ENTRY, overrun: bool) 
     // After an overrun the oldest entries may be newer than the ones behind them.
     let ordered = overrun || end == 0 || end >= buffer.last_time;
     let inner = !is_waits(buffer) || observed == 0 || end == 0 || observed <= end;
-    (complete, ordered && inner, format!("{:?}, the entry before ended at {}: {entry:?}", buffer.kind, buffer.last_time))
+    (
+        complete,
+        ordered && inner,
+        format!("{:?}, the entry before ended at {}: {entry:?}", buffer.kind, buffer.last_time),
+    )
 }
 
 fn record(queue: &HwQueue, buffer: &Buffer, entry: &DXGK_NATIVE_FENCE_LOG_ENTRY) -> LogRecord {
@@ -374,7 +379,9 @@ fn read_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) -> Option<News> {
     let status = flush(adapter, &handles);
     // Shut down, or one of them was destroyed meanwhile.
     let excused = status == ntstatus::STATUS_SYSTEM_SHUTDOWN || queues.iter().any(|queue| !queue.is_alive());
-    adapter.rules().check(&LOG_FLUSH, status.is_success() || excused, || format!("{} queues: {status:?}", queues.len()));
+    adapter
+        .rules()
+        .check(&LOG_FLUSH, status.is_success() || excused, || format!("{} queues: {status:?}", queues.len()));
     if !status.is_success() {
         return None;
     }
@@ -402,7 +409,8 @@ pub(crate) fn collect_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) {
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn flush(adapter: &Arc<Adapter>, handles: &[usize]) -> NTSTATUS {
-    let mut handles: Vec<_> = handles.iter().map(|number| HandleOf(core::ptr::with_exposed_provenance_mut(*number))).collect();
+    let mut handles: Vec<_> =
+        handles.iter().map(|number| HandleOf(core::ptr::with_exposed_provenance_mut(*number))).collect();
     let mut arguments = DXGKARG_UPDATENATIVEFENCELOGS::zeroed();
     // CAST: a process has fewer queues than that.
     arguments.NumberOfQueues = handles.len() as u32;
@@ -427,7 +435,8 @@ pub(crate) fn wake_from(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>) {
         crate::fence::update::scan_native(adapter);
         return;
     };
-    let mut named: Vec<_> = news.records.iter().filter(|record| !record.is_wait_log).map(|record| record.fence).collect();
+    let mut named: Vec<_> =
+        news.records.iter().filter(|record| !record.is_wait_log).map(|record| record.fence).collect();
     named.sort_unstable();
     named.dedup();
     for handle in named {

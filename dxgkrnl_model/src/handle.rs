@@ -103,8 +103,8 @@ pub(crate) fn lookup(handle: HANDLE) -> Option<KernelObject> {
 /// Whether `handle` was given to a driver once, alive or not: for the words of a violation.
 pub(crate) fn describe(handle: HANDLE) -> String {
     let number = value(handle);
-    let was_given = (FIRST..REGISTRY.next.load(Ordering::Relaxed)).contains(&number)
-        && (number - FIRST).is_multiple_of(STEP);
+    let was_given =
+        (FIRST..REGISTRY.next.load(Ordering::Relaxed)).contains(&number) && (number - FIRST).is_multiple_of(STEP);
     match (lookup(handle), was_given) {
         (Some(object), _) => format!("{number:#x}, the handle of a {}", kind(&object)),
         (None, true) => format!("{number:#x}, the handle of a destroyed object"),

@@ -236,10 +236,8 @@ impl HwContext {
         arguments.contextSuspendFence = fence;
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSuspendContext(miniport, pointer)));
-        let fine = matches!(
-            status,
-            ntstatus::STATUS_SUCCESS | ntstatus::STATUS_PENDING | ntstatus::STATUS_SYSTEM_SHUTDOWN
-        );
+        let fine =
+            matches!(status, ntstatus::STATUS_SUCCESS | ntstatus::STATUS_PENDING | ntstatus::STATUS_SYSTEM_SHUTDOWN);
         adapter.rules().check(&SUSPEND_STATUS, fine, || format!("{status:?}"));
         match status {
             ntstatus::STATUS_PENDING => Suspend::Pending(fence),
@@ -461,7 +459,8 @@ impl HwQueue {
             arguments.PrivateDriverDataSize = private.len() as u32;
         }
         arguments.hHwQueueProgressFence = progress_handle;
-        arguments.HwQueueProgressFenceCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(progress.kernel_address());
+        arguments.HwQueueProgressFenceCPUVirtualAddress =
+            core::ptr::with_exposed_provenance_mut(progress.kernel_address());
         arguments.HwQueueProgressFenceGPUVirtualAddress = progress.addresses().1;
         if let Progress::Native(fence) = progress {
             record.name_fence(adapter.personality().progress_fence_handle, fence.on().driver_handle() as u64);
@@ -658,7 +657,8 @@ impl HwQueue {
             crate::fence::cancel(adapter.kernel(), &fences, &wait);
         } else {
             self.commands.changed.wait_for(adapter.kernel(), None, || {
-                (self.commands.is_idle() || self.context.device().usable().is_err() || !adapter.is_working()).then_some(())
+                (self.commands.is_settled() || self.context.device().usable().is_err() || !adapter.is_working())
+                    .then_some(())
             });
         }
     }

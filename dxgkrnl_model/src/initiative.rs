@@ -9,8 +9,8 @@ use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_QUERYADAPTERINFOTYPE, NTSTATUS};
 
 use crate::adapter::Adapter;
 use crate::adapter::query::{Buffer, Query};
-use crate::hw_queue::{HwContext, Suspend};
 pub use crate::fence_log::LogBuffer;
+use crate::hw_queue::{HwContext, Suspend};
 use crate::os::Os;
 use crate::process::Process;
 use crate::report::Calibration;
@@ -26,9 +26,8 @@ pub struct Suspended {
 
 fn contexts_of(adapter: &Arc<Adapter>, process: &Process) -> Vec<Arc<HwContext>> {
     let id = process.nt().id();
-    let of_process = |context: &Arc<HwContext>| {
-        context.device().process().process().is_some_and(|owner| owner.nt().id() == id)
-    };
+    let of_process =
+        |context: &Arc<HwContext>| context.device().process().process().is_some_and(|owner| owner.nt().id() == id);
     adapter.hw_contexts().into_iter().filter(|context| context.is_alive() && of_process(context)).collect()
 }
 

@@ -128,9 +128,9 @@ pub(crate) fn callback_of<R, const N: usize>(
 fn report_handle(device_handle: HANDLE, routine: &'static Routine) {
     nt_model::Machine::with_current(|machine| {
         if let Some(machine) = machine {
-            machine.rules.check(&CB_HANDLE, false, || {
-                format!("{} got {}", routine.name, handle::describe(device_handle))
-            });
+            machine
+                .rules
+                .check(&CB_HANDLE, false, || format!("{} got {}", routine.name, handle::describe(device_handle)));
         }
     });
 }

@@ -111,9 +111,9 @@ impl Interrupts {
         });
         *self.dpc.lock() = Some(Arc::new(dpc));
         let weak = Arc::downgrade(adapter);
-        adapter.device.connect(adapter.shared(), move |message| {
-            weak.upgrade().is_some_and(|adapter| run_isr(&adapter, message))
-        });
+        adapter
+            .device
+            .connect(adapter.shared(), move |message| weak.upgrade().is_some_and(|adapter| run_isr(&adapter, message)));
     }
 
     /// Disconnects and waits until neither routine nor DPC runs.
@@ -221,7 +221,10 @@ fn run_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
         });
         let dismissed = !claimed || !untouched || edu.interrupt_status() == 0;
         adapter.rules().check(&ISR_DISMISS, dismissed, || {
-            format!("the interrupt status register is {:#x} after the routine claimed the interrupt", edu.interrupt_status())
+            format!(
+                "the interrupt status register is {:#x} after the routine claimed the interrupt",
+                edu.interrupt_status()
+            )
         });
         return own || claimed;
     }

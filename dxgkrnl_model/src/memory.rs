@@ -90,7 +90,7 @@ impl VidMm {
             caps: caps.clone(),
             pool: PagePool::new(kernel, adapter.personality().contiguous_pages),
             pager: Pager::new(
-                adapter.personality().faults.paging_buffer_size.unwrap_or(caps.paging_buffer_size) as usize,
+                adapter.personality().faults.paging_buffer_size.unwrap_or(caps.paging_buffer_size) as usize
             ),
             segments: Lock::new(Rank::Log, caps.segments.iter().map(|segment| SegmentSpace::new(*segment)).collect()),
             system: Lock::new(Rank::Log, None),
@@ -306,7 +306,12 @@ impl Manager {
     /// Shows a page table to the paging process, for the GPU_VIRTUAL update mode.
     ///
     /// Chosen: by the CPU, as the tables of the paging process are initialized; the article has them prepared once.
-    fn show_table(self: &Arc<Self>, adapter: &Arc<Adapter>, memory: &TableMemory, bytes: u64) -> Result<u64, PagingError> {
+    fn show_table(
+        self: &Arc<Self>,
+        adapter: &Arc<Adapter>,
+        memory: &TableMemory,
+        bytes: u64,
+    ) -> Result<u64, PagingError> {
         let none = PagingError::Driver(wddm_abi::ntstatus::STATUS_NO_MEMORY);
         let system = self.system().ok_or(none)?;
         let pages = bytes.div_ceil(PAGE);

@@ -402,7 +402,8 @@ impl ProcessAdapter {
         let this = Self::new(adapter, process, &manager.caps);
         this.create_in_driver(process.map_or("", |process| process.nt.name()))?;
         let made = this.clone();
-        let initialized = manager.run_on_worker(adapter, move |adapter, manager| made.initialize_tables(adapter, manager));
+        let initialized =
+            manager.run_on_worker(adapter, move |adapter, manager| made.initialize_tables(adapter, manager));
         match initialized {
             Some(Ok(())) => Ok(this),
             Some(Err(error)) => {

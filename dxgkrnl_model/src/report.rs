@@ -329,7 +329,8 @@ impl Report {
     /// that of the performance counter, in ticks per second.
     pub fn timeline(&self, performance_frequency: u64) -> Vec<TimedRecord> {
         let place = |record: &LogRecord| {
-            let same = |calibration: &&Calibration| calibration.adapter == record.adapter && calibration.node == record.node;
+            let same =
+                |calibration: &&Calibration| calibration.adapter == record.adapter && calibration.node == record.node;
             let calibration = self.calibrations.iter().rev().find(same)?;
             let distance = i128::from(record.end) - i128::from(calibration.gpu);
             let ticks = distance * i128::from(performance_frequency) / i128::from(calibration.frequency.max(1));

@@ -185,7 +185,9 @@ fn look_at_queue(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>, now: Ticks, delay
 
 /// Asks whether the engine still answers.
 fn probe(adapter: &Arc<Adapter>, context: &Arc<HwContext>, now: Ticks) {
-    if adapter.tdr.is_resetting(context.node()) || adapter.tdr.probes.lock().iter().any(|probe| Arc::ptr_eq(&probe.context, context)) {
+    if adapter.tdr.is_resetting(context.node())
+        || adapter.tdr.probes.lock().iter().any(|probe| Arc::ptr_eq(&probe.context, context))
+    {
         return;
     }
     match context.suspend() {
@@ -232,9 +234,9 @@ fn judge_probes(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut impl 
 pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>) {
     let kernel = adapter.kernel();
     let deadline = kernel.now() + adapter.personality().tdr.delay;
-    context.changed.wait_for(kernel, Some(deadline), || {
-        (!context.is_suspending() || !adapter.is_working()).then_some(())
-    });
+    context
+        .changed
+        .wait_for(kernel, Some(deadline), || (!context.is_suspending() || !adapter.is_working()).then_some(()));
     if adapter.is_working() {
         let acknowledged = !context.is_suspending();
         // An engine that hangs may owe it; one that has nothing to do may not.
@@ -250,7 +252,10 @@ pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>)
 /// Whether every queue of a node is done with what was queued.
 fn is_idle(adapter: &Adapter, node: u32) -> bool {
     let queues = adapter.scheduler.queues();
-    queues.iter().filter(|queue| queue.context().node() == node).all(|queue| queue.progress().value() >= queue.last_queued())
+    queues
+        .iter()
+        .filter(|queue| queue.context().node() == node)
+        .all(|queue| queue.progress().value() >= queue.last_queued())
 }
 
 /// The driver or a fault asks for a reset of the engine.
@@ -294,7 +299,10 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, guilty: Option<&Arc<HwConte
     tdr.set_node(node, NodeState { resetting: true, quiet: true });
     let named = guilty.is_none_or(|guilty| invalidated.iter().any(|context| Arc::ptr_eq(context, guilty)));
     adapter.rules().check(&TDR_INVALIDATE, named, || {
-        format!("node {node}: {} contexts were invalidated, the one without progress is not among them", invalidated.len())
+        format!(
+            "node {node}: {} contexts were invalidated, the one without progress is not among them",
+            invalidated.len()
+        )
     });
     // Time in which an engine that was not stopped would show.
     adapter.kernel().delay_execution(SETTLE);

@@ -125,7 +125,8 @@ pub fn address(name: &str) -> usize {
 
 /// Whether gdi32 of the machine that the calling thread is in has this export.
 pub fn is_exported(machine: &Machine, name: &str) -> bool {
-    let later = || crate::os::shared_of(machine).is_some_and(|shared| later(&shared).iter().any(|entry| entry.name == name));
+    let later =
+        || crate::os::shared_of(machine).is_some_and(|shared| later(&shared).iter().any(|entry| entry.name == name));
     address(name) != 0 || later()
 }
 

@@ -239,9 +239,13 @@ impl VidSch {
             }
             let contexts: Vec<_> = node.contexts.lock().iter().filter_map(Weak::upgrade).collect();
             for context in contexts {
-                context.commands().pump(adapter, || node.packet.has_room(), |submission| {
-                    node.packet.submit(adapter, &context, Load::Command(submission));
-                });
+                context.commands().pump(
+                    adapter,
+                    || node.packet.has_room(),
+                    |submission| {
+                        node.packet.submit(adapter, &context, Load::Command(submission));
+                    },
+                );
             }
         }
         for queue in self.queues() {

@@ -90,7 +90,8 @@ fn interrupts(bed: &Bed, waiter: bool) -> Result<f64> {
     let before = counters::read(&process.user, bed.luid).context("counters")?;
     let signal_all = || -> Result<()> {
         for first in (0..SIGNALS).step_by(AT_ONCE as usize) {
-            let last = queue.run(|list| (first + 1..=first + AT_ONCE).try_for_each(|value| list.signal(&fence, value)))?;
+            let last =
+                queue.run(|list| (first + 1..=first + AT_ONCE).try_for_each(|value| list.signal(&fence, value)))?;
             // Never so far ahead that the ring is full: waiting for room would be a wait like any other.
             while queue.progress()?.0 + 4 < last {
                 spin_loop();

@@ -13,6 +13,7 @@
 mod bi;
 mod db;
 mod lb;
+mod mf;
 mod mr;
 mod nf;
 mod raw;
@@ -52,7 +53,9 @@ impl Scenario {
 
 /// Every case, by group.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
-    [nf::CASES, ws::CASES, mr::CASES, lb::CASES, db::CASES, xa::CASES, bi::CASES, st::CASES].into_iter().flatten()
+    [nf::CASES, ws::CASES, mr::CASES, lb::CASES, db::CASES, xa::CASES, mf::CASES, bi::CASES, st::CASES]
+        .into_iter()
+        .flatten()
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 use nt_model::{Details, Rule};
 use wddm_abi::slots::DRIVER_INITIALIZATION_DATA_SLOTS;
 use wddm_abi::{
-    D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DXGK_ENGINE_TYPE,
-    DXGK_FEATURE_ID, DXGK_MAX_DOORBELL_SIZE_BYTES, DXGK_MAX_PAGE_TABLE_LEVEL_COUNT, DXGK_PAGETABLEUPDATEMODE,
-    Plain,
+    D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID,
+    DXGK_MAX_DOORBELL_SIZE_BYTES, DXGK_MAX_PAGE_TABLE_LEVEL_COUNT, DXGK_PAGETABLEUPDATEMODE, Plain,
 };
 
 use super::Adapter;
@@ -17,32 +16,65 @@ use crate::rules::start::{
 
 /// Slots that every render adapter with GPU page tables is called through.
 const ALWAYS: &[&str] = &[
-    "DxgkDdiInterruptRoutine", "DxgkDdiDpcRoutine", "DxgkDdiQueryAdapterInfo", "DxgkDdiGetNodeMetadata",
-    "DxgkDdiSetPowerState", "DxgkDdiCreateDevice", "DxgkDdiDestroyDevice", "DxgkDdiCreateContext",
-    "DxgkDdiDestroyContext", "DxgkDdiCreateAllocation", "DxgkDdiDestroyAllocation", "DxgkDdiOpenAllocation",
-    "DxgkDdiCloseAllocation", "DxgkDdiBuildPagingBuffer", "DxgkDdiPreemptCommand", "DxgkDdiResetFromTimeout",
-    "DxgkDdiRestartFromTimeout", "DxgkDdiCollectDbgInfo", "DxgkDdiQueryCurrentFence",
+    "DxgkDdiInterruptRoutine",
+    "DxgkDdiDpcRoutine",
+    "DxgkDdiQueryAdapterInfo",
+    "DxgkDdiGetNodeMetadata",
+    "DxgkDdiSetPowerState",
+    "DxgkDdiCreateDevice",
+    "DxgkDdiDestroyDevice",
+    "DxgkDdiCreateContext",
+    "DxgkDdiDestroyContext",
+    "DxgkDdiCreateAllocation",
+    "DxgkDdiDestroyAllocation",
+    "DxgkDdiOpenAllocation",
+    "DxgkDdiCloseAllocation",
+    "DxgkDdiBuildPagingBuffer",
+    "DxgkDdiPreemptCommand",
+    "DxgkDdiResetFromTimeout",
+    "DxgkDdiRestartFromTimeout",
+    "DxgkDdiCollectDbgInfo",
+    "DxgkDdiQueryCurrentFence",
 ];
 /// Slots of GPU virtual addressing.
 const GPU_MMU: &[&str] =
     &["DxgkDdiSubmitCommandVirtual", "DxgkDdiCreateProcess", "DxgkDdiDestroyProcess", "DxgkDdiSetRootPageTable"];
 /// Slots of hardware scheduling. Source: article mcdm-implementation-guidelines.
 const HARDWARE_SCHEDULING: &[&str] = &[
-    "DxgkDdiCreateHwContext", "DxgkDdiDestroyHwContext", "DxgkDdiCreateHwQueue", "DxgkDdiDestroyHwQueue",
-    "DxgkDdiSubmitCommandToHwQueue", "DxgkDdiPresentToHwQueue", "DxgkDdiSwitchToHwContextList",
-    "DxgkDdiResetHwEngine", "DxgkDdiResumeHwEngine", "DxgkDdiSuspendContext", "DxgkDdiResumeContext",
-    "DxgkDdiSetContextSchedulingProperties", "DxgkDdiSetupPriorityBands", "DxgkDdiSetSchedulingLogBuffer",
-    "DxgkDdiSignalMonitoredFence", "DxgkDdiUpdateHwContextState",
+    "DxgkDdiCreateHwContext",
+    "DxgkDdiDestroyHwContext",
+    "DxgkDdiCreateHwQueue",
+    "DxgkDdiDestroyHwQueue",
+    "DxgkDdiSubmitCommandToHwQueue",
+    "DxgkDdiPresentToHwQueue",
+    "DxgkDdiSwitchToHwContextList",
+    "DxgkDdiResetHwEngine",
+    "DxgkDdiResumeHwEngine",
+    "DxgkDdiSuspendContext",
+    "DxgkDdiResumeContext",
+    "DxgkDdiSetContextSchedulingProperties",
+    "DxgkDdiSetupPriorityBands",
+    "DxgkDdiSetSchedulingLogBuffer",
+    "DxgkDdiSignalMonitoredFence",
+    "DxgkDdiUpdateHwContextState",
 ];
 /// Slots of native fences. Source: article native-gpu-fence-objects.
 const NATIVE_FENCE: &[&str] = &[
-    "DxgkDdiCreateNativeFence", "DxgkDdiDestroyNativeFence", "DxgkDdiOpenNativeFence", "DxgkDdiCloseNativeFence",
-    "DxgkDdiUpdateMonitoredValues", "DxgkDdiUpdateCurrentValuesFromCpu", "DxgkDdiSetNativeFenceLogBuffer",
+    "DxgkDdiCreateNativeFence",
+    "DxgkDdiDestroyNativeFence",
+    "DxgkDdiOpenNativeFence",
+    "DxgkDdiCloseNativeFence",
+    "DxgkDdiUpdateMonitoredValues",
+    "DxgkDdiUpdateCurrentValuesFromCpu",
+    "DxgkDdiSetNativeFenceLogBuffer",
     "DxgkDdiUpdateNativeFenceLogs",
 ];
 /// Slots of user-mode submission. Source: article user-mode-work-submission.
 const USER_MODE: &[&str] = &[
-    "DxgkDdiCreateDoorbell", "DxgkDdiConnectDoorbell", "DxgkDdiDisconnectDoorbell", "DxgkDdiDestroyDoorbell",
+    "DxgkDdiCreateDoorbell",
+    "DxgkDdiConnectDoorbell",
+    "DxgkDdiDisconnectDoorbell",
+    "DxgkDdiDestroyDoorbell",
     "DxgkDdiNotifyWorkSubmission",
 ];
 /// Slots of per-engine TDR. Source: article tdr-changes-in-windows-8.
@@ -156,7 +188,9 @@ impl Adapter {
             (&FEATURE_TESTING, testing, DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING, strict),
         ];
         let cases = cases.into_iter().filter(|(.., judged)| *judged);
-        cases.map(|(rule, advertised, id, _)| (rule, !advertised || enabled(id), format!("{id:?} is not enabled"))).collect()
+        cases
+            .map(|(rule, advertised, id, _)| (rule, !advertised || enabled(id), format!("{id:?} is not enabled")))
+            .collect()
     }
 }
 
@@ -194,11 +228,8 @@ fn judge_memory(caps: &Caps, highest: u64) -> Vec<Verdict> {
     let one_model = flags.GpuMmuSupported() != flags.IoMmuSupported();
     let neither = !flags.GpuMmuSupported() && !flags.IoMmuSupported();
     let models_agree = if flags.VirtualAddressingSupported() { one_model } else { neither };
-    let tiers = [
-        flags.CrossAdapterResource(),
-        flags.CrossAdapterResourceTexture(),
-        flags.CrossAdapterResourceScanout(),
-    ];
+    let tiers =
+        [flags.CrossAdapterResource(), flags.CrossAdapterResourceTexture(), flags.CrossAdapterResourceScanout()];
     let tiers_agree = (tiers[0] || !tiers[1]) && (tiers[1] || !tiers[2]);
     let acceptable = caps.driver.HighestAcceptableAddress.QuadPart.cast_unsigned();
     let visible = caps.highest_visible.unwrap_or(u64::MAX);
@@ -220,11 +251,20 @@ fn judge_nodes(caps: &Caps) -> Vec<Verdict> {
     let paging = caps.node(caps.paging_node());
     let copies = paging.is_some_and(|node| node.engine_type() == DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY);
     vec![
-        (&rule::CAPS_NODES, topology == nodes && nodes != 0, format!("{topology} in DRIVERCAPS, {nodes} in PHYSICALADAPTERCAPS")),
+        (
+            &rule::CAPS_NODES,
+            topology == nodes && nodes != 0,
+            format!("{topology} in DRIVERCAPS, {nodes} in PHYSICALADAPTERCAPS"),
+        ),
         (
             &rule::CAPS_PAGING_NODE,
             copies,
-            format!("PagingNodeIndex {} of {} nodes: {:?}", caps.paging_node(), caps.nodes.len(), paging.map(|n| n.engine_type())),
+            format!(
+                "PagingNodeIndex {} of {} nodes: {:?}",
+                caps.paging_node(),
+                caps.nodes.len(),
+                paging.map(|n| n.engine_type())
+            ),
         ),
     ]
 }
@@ -262,14 +302,21 @@ fn judge_mmu(caps: &Caps, mmu: &Mmu) -> Vec<Verdict> {
         (
             &rule::MMU_LEVELS,
             whole && bits_agree,
-            format!("{count} levels, {} described, {bits} bits of {}", mmu.levels.len(), mmu.caps.VirtualAddressBitCount),
+            format!(
+                "{count} levels, {} described, {bits} bits of {}",
+                mmu.levels.len(),
+                mmu.caps.VirtualAddressBitCount
+            ),
         ),
         (&rule::MMU_TABLE_SIZE, sizes, format!("{:?}", mmu.levels)),
         (&rule::MMU_TABLE_SEGMENT, segments, format!("{:?}", mmu.levels)),
         (
             &rule::MMU_UPDATE_MODE,
             known && !(cpu && directories_local),
-            format!("{mode:?}, page directories {}", if directories_local { "in local memory" } else { "in system memory" }),
+            format!(
+                "{mode:?}, page directories {}",
+                if directories_local { "in local memory" } else { "in system memory" }
+            ),
         ),
         (&rule::MMU_LARGE_LEAF, leaf.is_multiple_of(4096), format!("{leaf} bytes")),
     ]
@@ -288,7 +335,9 @@ fn judge_segments(caps: &Caps) -> Vec<Verdict> {
     let paging = caps.paging_buffer_segment;
     let buffer = (paging == 0 || caps.segment(paging).is_some()) && caps.paging_buffer_size != 0;
     let describe = || {
-        let one = |segment: &super::caps::Segment| format!("{}: {:?} {:#x}", segment.id, segment.descriptor.Flags, segment.size());
+        let one = |segment: &super::caps::Segment| {
+            format!("{}: {:?} {:#x}", segment.id, segment.descriptor.Flags, segment.size())
+        };
         caps.segments.iter().map(one).collect::<Vec<_>>().join("; ")
     };
     vec![
@@ -310,8 +359,10 @@ fn judge_fences(caps: &Caps) -> Vec<Verdict> {
         let secondary = user_mode.Flags.SecondaryDoorbellSupported();
         let holds = sizes.contains(&user_mode.DoorbellSizeInBytes)
             && (!secondary || sizes.contains(&user_mode.SecondaryDoorbellSizeInBytes));
-        let text =
-            format!("{} bytes, secondary {} bytes", user_mode.DoorbellSizeInBytes, user_mode.SecondaryDoorbellSizeInBytes);
+        let text = format!(
+            "{} bytes, secondary {} bytes",
+            user_mode.DoorbellSizeInBytes, user_mode.SecondaryDoorbellSizeInBytes
+        );
         verdicts.push((&rule::USER_MODE_CAPS, holds, text));
     }
     verdicts

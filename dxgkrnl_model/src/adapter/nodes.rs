@@ -17,9 +17,9 @@ impl Adapter {
         for ordinal in 0..count.min(MAX_NODES) {
             let (status, metadata) = self.query_node(ordinal);
             self.note(format!("GetNodeMetadata {ordinal}"), describe(status, &metadata));
-            let held = self.rules().check(&NODE_METADATA, status.is_success(), || {
-                format!("node {ordinal} of {count}: {status:?}")
-            });
+            let held = self
+                .rules()
+                .check(&NODE_METADATA, status.is_success(), || format!("node {ordinal} of {count}: {status:?}"));
             if held {
                 self.judge_name(ordinal, &metadata);
                 nodes.push(NodeInfo { ordinal, metadata });

@@ -142,7 +142,11 @@ impl Adapter {
     }
 
     /// Asks for a record; the status says whether it is one.
-    pub(crate) fn query_record<T: Plain>(&self, kind: DXGK_QUERYADAPTERINFOTYPE, input: &[u8]) -> (NTSTATUS, Option<T>) {
+    pub(crate) fn query_record<T: Plain>(
+        &self,
+        kind: DXGK_QUERYADAPTERINFOTYPE,
+        input: &[u8],
+    ) -> (NTSTATUS, Option<T>) {
         let mut output = Buffer::new(size_of::<T>(), 0);
         let query = Query { kind, input, process: core::ptr::null_mut() };
         let status = self.query(&query, &mut output);

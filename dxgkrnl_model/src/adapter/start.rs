@@ -174,9 +174,11 @@ impl Adapter {
         self.note("StartDevice", format!("{status:?}, {} sources, {} children", caps.sources, caps.children));
         let excused = self.personality().faults != crate::personality::FaultPlan::default();
         if !excused {
-            self.rules().check(&START_STATUS, status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN, || {
-                format!("{status:?}")
-            });
+            self.rules().check(
+                &START_STATUS,
+                status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN,
+                || format!("{status:?}"),
+            );
         }
         if status.is_success() { Ok(()) } else { Err(StartError::Driver { step: "DxgkDdiStartDevice".into(), status }) }
     }
@@ -248,9 +250,9 @@ impl Adapter {
             let kind = DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_POWERCOMPONENTINFO;
             let (status, component) = self.query_record::<DXGK_POWER_RUNTIME_COMPONENT>(kind, &index.to_le_bytes());
             self.note(format!("query POWERCOMPONENTINFO {index}"), format!("{status:?}"));
-            let held = self.rules().check(&QAI_REQUIRED, component.is_some(), || {
-                format!("POWERCOMPONENTINFO {index}: {status:?}")
-            });
+            let held = self
+                .rules()
+                .check(&QAI_REQUIRED, component.is_some(), || format!("POWERCOMPONENTINFO {index}: {status:?}"));
             if !held {
                 return Err(StartError::Driver { step: "POWERCOMPONENTINFO".into(), status });
             }
@@ -267,9 +269,9 @@ impl Adapter {
             let kind = DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_PAGETABLELEVELDESC;
             let (status, description) = self.query_record::<DXGK_PAGE_TABLE_LEVEL_DESC>(kind, &input);
             self.note(format!("query PAGETABLELEVELDESC {level}"), format!("{status:?}"));
-            let held = self.rules().check(&QAI_REQUIRED, description.is_some(), || {
-                format!("PAGETABLELEVELDESC {level}: {status:?}")
-            });
+            let held = self
+                .rules()
+                .check(&QAI_REQUIRED, description.is_some(), || format!("PAGETABLELEVELDESC {level}: {status:?}"));
             if !held {
                 return Err(StartError::Driver { step: "PAGETABLELEVELDESC".into(), status });
             }

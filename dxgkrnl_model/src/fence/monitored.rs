@@ -6,7 +6,7 @@
 //! ([`super::native`]); it has one value, and a signal is passed on.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::{CacheType, Machine, Rights, UserMapping};
@@ -37,6 +37,8 @@ pub(crate) trait Passed: fmt::Debug + Send + Sync {
 pub(crate) struct FenceState {
     page: Arc<Page>,
     waiters: Waiters,
+    /// Handles that name it.
+    open: AtomicU32,
     /// LUID of the adapter that it was made on; 0 for the twin of a native fence.
     home: u64,
     cross_adapter: bool,
@@ -54,6 +56,7 @@ impl FenceState {
         Arc::new(Self {
             page: Arc::new(page),
             waiters: Waiters::new(),
+            open: AtomicU32::new(0),
             home: adapter.luid_number(),
             cross_adapter,
             native: Lock::new(Rank::Log, None),
@@ -67,6 +70,7 @@ impl FenceState {
         Arc::new(Self {
             page: page.clone(),
             waiters: Waiters::new(),
+            open: AtomicU32::new(0),
             home: 0,
             cross_adapter: true,
             native: Lock::new(Rank::Log, Some(native)),
@@ -161,6 +165,8 @@ pub(crate) struct MonitoredFence {
     state: Arc<FenceState>,
     view: View,
     shared: AtomicBool,
+    /// `NoSignalMaxValueOnTdr`.
+    stays_on_loss: AtomicBool,
     /// What the NT handle that it was opened by allows.
     access: u32,
     destroyed: AtomicBool,
@@ -210,13 +216,8 @@ impl View {
         }
         if let Some(process) = part.process().filter(|_| user) {
             let (object, first) = page.object();
-            let mapping = UserMapping {
-                object: object.clone(),
-                first,
-                pages: 1,
-                rights: Rights::Read,
-                cache: CacheType::Cached,
-            };
+            let mapping =
+                UserMapping { object: object.clone(), first, pages: 1, rights: Rights::Read, cache: CacheType::Cached };
             match adapter.kernel().map_user(process.nt(), &mapping, None) {
                 Ok(address) => view.user = address,
                 Err(_) => {
@@ -251,7 +252,11 @@ impl MonitoredFence {
     ///
     /// # Errors
     /// STATUS_NO_MEMORY.
-    pub(crate) fn create(process: &Arc<ProcessInner>, device: &Arc<Device>, initial: u64) -> Result<Arc<Self>, NTSTATUS> {
+    pub(crate) fn create(
+        process: &Arc<ProcessInner>,
+        device: &Arc<Device>,
+        initial: u64,
+    ) -> Result<Arc<Self>, NTSTATUS> {
         Self::create_for(process, device, initial, false)
     }
 
@@ -284,14 +289,33 @@ impl MonitoredFence {
         let wanted = Wanted { size: PAGE, alignment: PAGE, ..Wanted::default() };
         let view = View::create(device.process(), &state.page, true, Protection::READ_WRITE, &wanted, false)?;
         device.adapter().add_monitored_fence(state);
-        Ok(Arc::new(Self {
+        state.open.fetch_add(1, Ordering::AcqRel);
+        let fence = Arc::new(Self {
             device: device.clone(),
             state: state.clone(),
             view,
             shared: AtomicBool::new(false),
+            stays_on_loss: AtomicBool::new(false),
             access,
             destroyed: AtomicBool::new(false),
-        }))
+        });
+        device.add_monitored_fence(&fence);
+        Ok(fence)
+    }
+
+    /// Its device is lost: it is signalled to the largest value, unless whoever made it said not to.
+    ///
+    /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::NoSignalMaxValueOnTdr`. Chosen: for every error state of the device,
+    /// not for resets alone.
+    pub(crate) fn device_lost(&self, kernel: &Machine) {
+        if !self.stays_on_loss.load(Ordering::Acquire) && !self.destroyed.load(Ordering::Acquire) {
+            self.state.signal(kernel, u64::MAX);
+        }
+    }
+
+    /// `NoSignalMaxValueOnTdr`.
+    pub(crate) fn set_stays_on_loss(&self, stays: bool) {
+        self.stays_on_loss.store(stays, Ordering::Release);
     }
 
     /// What the NT handle that it was opened by allows.
@@ -331,6 +355,10 @@ impl MonitoredFence {
     pub(crate) fn destroy(&self) {
         if !self.destroyed.swap(true, Ordering::AcqRel) {
             self.view.remove(self.device.process());
+            // Whoever still waits for it waits in vain.
+            if self.state.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.state.waiters.release(self.device.adapter().kernel(), |_| true);
+            }
         }
     }
 }

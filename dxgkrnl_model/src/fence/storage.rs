@@ -62,7 +62,12 @@ impl FencePages {
     ///
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
-    fn create(adapter: &Arc<Adapter>, stride: usize, kind: Pages, current: Option<Arc<Page>>) -> Result<Arc<Self>, NTSTATUS> {
+    fn create(
+        adapter: &Arc<Adapter>,
+        stride: usize,
+        kind: Pages,
+        current: Option<Arc<Page>>,
+    ) -> Result<Arc<Self>, NTSTATUS> {
         let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
         let page = || manager.pool.allocate_alone().ok_or(ntstatus::STATUS_NO_MEMORY);
         let current = current.map_or_else(|| page().map(Arc::new), Ok)?;

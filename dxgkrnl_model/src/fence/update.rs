@@ -212,9 +212,9 @@ fn judge(adapter: &Adapter, entry: &Entry<'_>, before: u64, how: How) {
             });
         }
         How::Notify => {
-            adapter.rules().check(&NF_CURRENT_UNTOUCHED, now >= before, || {
-                format!("{now:#x} was written over {before:#x}")
-            });
+            adapter
+                .rules()
+                .check(&NF_CURRENT_UNTOUCHED, now >= before, || format!("{now:#x} was written over {before:#x}"));
         }
         How::Dead => entry.fence.note_dead_value(now),
     }

@@ -47,7 +47,12 @@ fn data(machine: &Machine, arguments: &DXGKARGCB_GETHANDLEDATA) -> usize {
 }
 
 /// Runs a callback that names no adapter.
-fn anyones<R: Default>(machine: &Machine, routine: &'static nt_model::Routine, argument: u64, run: impl FnOnce() -> R) -> R {
+fn anyones<R: Default>(
+    machine: &Machine,
+    routine: &'static nt_model::Routine,
+    argument: u64,
+    run: impl FnOnce() -> R,
+) -> R {
     let first = crate::os::shared_of(machine).and_then(|shared| shared.adapters().first().cloned());
     let Some(adapter) = first else { return R::default() };
     callback_of(&adapter, routine, [argument], |_| run()).unwrap_or_default()

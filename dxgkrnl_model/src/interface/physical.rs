@@ -11,10 +11,10 @@ use std::sync::Arc;
 use nt_model::memory::{ContiguousRequest, MapRequest};
 use nt_model::{CacheType, In, Mdl, PageObject, shims};
 use wddm_abi::{
-    DXGK_ACCESS_MODE, DXGK_ADL, DXGK_PHYSICAL_MEMORY_TYPE, DXGKARGCB_ALLOCATE_ADL, DXGKARGCB_CLOSE_PHYSICAL_MEMORY_OBJECT,
-    DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT, DXGKARGCB_DESTROY_PHYSICAL_MEMORY_OBJECT, DXGKARGCB_FREE_ADL,
-    DXGKARGCB_MAP_PHYSICAL_MEMORY, DXGKARGCB_OPEN_PHYSICAL_MEMORY_OBJECT, DXGKARGCB_UNMAP_PHYSICAL_MEMORY, NTSTATUS,
-    ntstatus,
+    DXGK_ACCESS_MODE, DXGK_ADL, DXGK_PHYSICAL_MEMORY_TYPE, DXGKARGCB_ALLOCATE_ADL,
+    DXGKARGCB_CLOSE_PHYSICAL_MEMORY_OBJECT, DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT,
+    DXGKARGCB_DESTROY_PHYSICAL_MEMORY_OBJECT, DXGKARGCB_FREE_ADL, DXGKARGCB_MAP_PHYSICAL_MEMORY,
+    DXGKARGCB_OPEN_PHYSICAL_MEMORY_OBJECT, DXGKARGCB_UNMAP_PHYSICAL_MEMORY, NTSTATUS, ntstatus,
 };
 
 use super::memory::{Memory, cache_type, free_handle};
@@ -72,7 +72,8 @@ fn create(adapter: &Adapter, arguments: &DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT
     let kernel = adapter.kernel();
     let cache = cache_type(arguments.CacheType.0)?;
     let bytes = arguments.Size;
-    let object = |backing, frames| PhysicalObject { backing, bytes, cache, frames, adls: Lock::new(Rank::Log, Vec::new()) };
+    let object =
+        |backing, frames| PhysicalObject { backing, bytes, cache, frames, adls: Lock::new(Rank::Log, Vec::new()) };
     match arguments.Type {
         DXGK_PHYSICAL_MEMORY_TYPE::DXGK_PHYSICAL_MEMORY_TYPE_CONTIGUOUS_MEMORY => {
             let limits = arguments.ContiguousMemory();
@@ -122,7 +123,8 @@ fn map(adapter: &Adapter, object: &PhysicalObject, offset: usize, bytes: usize) 
             let frame = base / 4096 + first as u64;
             // Resident pages of RAM are mapped as they lie; anything else is what MmMapIoSpace is for.
             if let Some((pages, index)) = kernel.page_of_frame(frame) {
-                let whole = (0..count).all(|at| pages.pages() > index + at && pages.frame(index + at) == frame + at as u64);
+                let whole =
+                    (0..count).all(|at| pages.pages() > index + at && pages.frame(index + at) == frame + at as u64);
                 let resident = (0..count).all(|at| pages.pages() > index + at && pages.is_page_resident(index + at));
                 if pages.kind().is_ram() {
                     if !whole || !resident {

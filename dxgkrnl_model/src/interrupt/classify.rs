@@ -32,12 +32,31 @@ const MAX_FENCES: u32 = 0x1_0000;
 #[derive(Clone, Debug)]
 pub(crate) enum Notice {
     Completed(Vec<Packet>),
-    Preempted { done: Vec<Packet>, back: Vec<Packet> },
-    Faulted { done: Vec<Packet>, packet: Box<Packet>, fault: Option<PageFault> },
-    QueueFaulted { context: Arc<HwContext>, fault: PageFault, reset: bool },
-    Native { fences: Vec<Arc<FenceOnAdapter>>, queue: Option<Arc<HwQueue>>, all: bool, legacy: bool },
+    Preempted {
+        done: Vec<Packet>,
+        back: Vec<Packet>,
+    },
+    Faulted {
+        done: Vec<Packet>,
+        packet: Box<Packet>,
+        fault: Option<PageFault>,
+    },
+    QueueFaulted {
+        context: Arc<HwContext>,
+        fault: PageFault,
+        reset: bool,
+    },
+    Native {
+        fences: Vec<Arc<FenceOnAdapter>>,
+        queue: Option<Arc<HwQueue>>,
+        all: bool,
+        legacy: bool,
+    },
     Monitored,
-    Suspended { context: Arc<HwContext>, fence: u64 },
+    Suspended {
+        context: Arc<HwContext>,
+        fence: u64,
+    },
     EngineTimeout,
     EngineState(DXGK_ENGINE_STATE),
     /// Known and of no consequence here.
@@ -98,7 +117,9 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
 
 fn node(adapter: &Adapter, ordinal: u32, engine: u32) -> Option<Arc<Node>> {
     let found = adapter.scheduler.node(ordinal);
-    adapter.rules().check(&rule::INT_NODE, found.is_some() && engine == 0, || format!("node {ordinal}, engine {engine}"));
+    adapter
+        .rules()
+        .check(&rule::INT_NODE, found.is_some() && engine == 0, || format!("node {ordinal}, engine {engine}"));
     found
 }
 
@@ -282,7 +303,8 @@ fn find_queue(adapter: &Adapter, named: HANDLE, reading: HandleReading) -> Optio
 
 /// The hardware context behind a handle of either side.
 fn find_context(adapter: &Adapter, named: HANDLE, reading: HandleReading) -> Option<Arc<HwContext>> {
-    let ours = reading.takes_dxgkrnl().then(|| handle::hw_context(named)).flatten().filter(|context| context.is_alive());
+    let ours =
+        reading.takes_dxgkrnl().then(|| handle::hw_context(named)).flatten().filter(|context| context.is_alive());
     ours.or_else(|| {
         let contexts = reading.takes_driver().then(|| adapter.hw_contexts())?;
         contexts.into_iter().find(|context| context.driver_handle() == named.expose_provenance())
@@ -335,7 +357,8 @@ fn named_fences(count: u32, array: *const HANDLE, adapter: &Adapter) -> (Vec<Arc
     };
     let mut wrong = None;
     let found = handles.into_iter().filter_map(|named| {
-        let fence = handle::fence(named).filter(|fence| core::ptr::eq(Arc::as_ptr(fence.adapter()), adapter) && fence.is_alive());
+        let fence = handle::fence(named)
+            .filter(|fence| core::ptr::eq(Arc::as_ptr(fence.adapter()), adapter) && fence.is_alive());
         if fence.is_none() {
             wrong.get_or_insert_with(|| handle::describe(named));
         }
@@ -355,8 +378,11 @@ fn suspended(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
     }
     let asked = context.as_ref().is_some_and(|context| context.is_awaited(fence));
     adapter.rules().check(&rule::INT_SUSPEND_FENCE, asked, || {
-        Details::new(format!("context {}, fence {fence:#x}", handle::describe(part.hContext)))
-            .params([part.hContext.expose_provenance() as u64, fence, 0])
+        Details::new(format!("context {}, fence {fence:#x}", handle::describe(part.hContext))).params([
+            part.hContext.expose_provenance() as u64,
+            fence,
+            0,
+        ])
     });
     let context = context.filter(|_| asked)?;
     Some((context.node() as usize, Notice::Suspended { context, fence }))

@@ -448,9 +448,8 @@ fn accept(
     let preferred: Vec<_> = preferred(info.PreferredSegment.Value);
     let supported = |id: &u32| set & (1_u32 << (id - 1)) != 0;
     let is_aperture = |bit: u32| caps.segment(bit + 1).is_some_and(crate::adapter::caps::Segment::is_aperture);
-    let sets = bits(set).all(exists)
-        && preferred.iter().all(supported)
-        && bits(info.EvictionSegmentSet).all(is_aperture);
+    let sets =
+        bits(set).all(exists) && preferred.iter().all(supported) && bits(info.EvictionSegmentSet).all(is_aperture);
     rules.check(&ALLOC_SEGMENT, sets, || {
         format!("write set {set:#x}, preferred {preferred:?}, eviction set {:#x}", info.EvictionSegmentSet)
     });

@@ -204,7 +204,9 @@ impl Spread<'_> {
             let index = self.index(table.level, at);
             let next = ((at >> shift) + 1) << shift;
             let stop = next.min(end);
-            if !table.children.contains_key(&index) && !self.add_child(table, index, (at >> shift) << shift, source, updates) {
+            if !table.children.contains_key(&index)
+                && !self.add_child(table, index, (at >> shift) << shift, source, updates)
+            {
                 return false;
             }
             let Some(child) = table.children.get_mut(&index) else { return false };
@@ -317,7 +319,10 @@ mod tests {
         // Two directories and a leaf, each with its parent's entry, two entries; then a leaf, its parent's, two entries.
         assert_eq!(updates.len(), 10);
         let leaves: Vec<_> = updates.iter().filter(|update| update.level == 0 && !update.initial).collect();
-        assert_eq!(leaves.iter().map(|leaf| (leaf.start, leaf.count, leaf.entries.len())).collect::<Vec<_>>(), [(510, 2, 2), (0, 2, 2)]);
+        assert_eq!(
+            leaves.iter().map(|leaf| (leaf.start, leaf.count, leaf.entries.len())).collect::<Vec<_>>(),
+            [(510, 2, 2), (0, 2, 2)]
+        );
         let again = tables.set(address, 4, &entries, Purpose::default(), &mut source).unwrap_or_default();
         assert_eq!(again.len(), 2);
         assert_eq!(tables.take_all().len(), 5);

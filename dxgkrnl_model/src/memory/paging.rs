@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use wddm_abi::{
-    D3DGPU_PHYSICAL_ADDRESS, DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_MEMORY_TRANSFER_DIRECTION, DXGK_PAGETABLEUPDATEMODE,
-    DXGKARG_BUILDPAGINGBUFFER, NTSTATUS, ntstatus,
+    D3DGPU_PHYSICAL_ADDRESS, DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_MEMORY_TRANSFER_DIRECTION,
+    DXGK_PAGETABLEUPDATEMODE, DXGKARG_BUILDPAGINGBUFFER, NTSTATUS, ntstatus,
 };
 
 use super::page_table::Update;
@@ -34,9 +34,24 @@ const MAX_PASSES: u32 = 100_000;
 /// A paging operation. Handles are the driver's.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Update { update: Update, process: usize, mode: DXGK_PAGETABLEUPDATEMODE },
-    Flush { process: usize, root: (u32, u64), start: u64, end: u64 },
-    Fill { allocation: usize, offset: u64, size: u64, pattern: u32, destination: u64 },
+    Update {
+        update: Update,
+        process: usize,
+        mode: DXGK_PAGETABLEUPDATEMODE,
+    },
+    Flush {
+        process: usize,
+        root: (u32, u64),
+        start: u64,
+        end: u64,
+    },
+    Fill {
+        allocation: usize,
+        offset: u64,
+        size: u64,
+        pattern: u32,
+        destination: u64,
+    },
     Transfer {
         allocation: usize,
         offset: u64,
@@ -45,10 +60,32 @@ pub(crate) enum Op {
         destination: u64,
         direction: DXGK_MEMORY_TRANSFER_DIRECTION,
     },
-    MapAperture { device: usize, allocation: usize, segment: u32, first: u64, pages: u64, mdl: usize },
-    UnmapAperture { device: usize, allocation: usize, segment: u32, first: u64, pages: u64, dummy: u64 },
-    NotifyResidency { allocation: usize, segment: u32, address: u64, resident: bool },
-    Signal { address: u64, value: u64 },
+    MapAperture {
+        device: usize,
+        allocation: usize,
+        segment: u32,
+        first: u64,
+        pages: u64,
+        mdl: usize,
+    },
+    UnmapAperture {
+        device: usize,
+        allocation: usize,
+        segment: u32,
+        first: u64,
+        pages: u64,
+        dummy: u64,
+    },
+    NotifyResidency {
+        allocation: usize,
+        segment: u32,
+        address: u64,
+        resident: bool,
+    },
+    Signal {
+        address: u64,
+        value: u64,
+    },
 }
 
 impl Op {
@@ -380,8 +417,13 @@ impl Flights<'_> {
             return Ok(());
         }
         let private = buffer.private.pointer().expose_provenance();
-        let completion =
-            self.adapter.scheduler.submit_paging(self.adapter, buffer.gpu, buffer.used, private, buffer.private.bytes().len());
+        let completion = self.adapter.scheduler.submit_paging(
+            self.adapter,
+            buffer.gpu,
+            buffer.used,
+            private,
+            buffer.private.bytes().len(),
+        );
         match completion {
             Some(completion) => {
                 self.flights.push((buffer, completion));

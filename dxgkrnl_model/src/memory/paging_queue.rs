@@ -215,7 +215,8 @@ fn show_now(
 ) -> Result<(), PagingError> {
     let mut at = address;
     while at < address + size {
-        let found = process.address_space().with_ranges(|ranges| ranges.at(at).map(|(start, range)| (start, range.clone())));
+        let found =
+            process.address_space().with_ranges(|ranges| ranges.at(at).map(|(start, range)| (start, range.clone())));
         // Freed meanwhile: that has its own job behind this one.
         let Some((start, range)) = found else { return Ok(()) };
         let skip = at - start;

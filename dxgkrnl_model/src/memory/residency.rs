@@ -72,7 +72,11 @@ pub(crate) fn show_range(
 }
 
 /// Brings every page table up to where an allocation lies now.
-fn show_everywhere(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>) -> Result<(), PagingError> {
+fn show_everywhere(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    allocation: &Arc<Allocation>,
+) -> Result<(), PagingError> {
     for process in processes(adapter) {
         let mappings = process.address_space().with_ranges(|ranges| ranges.mappings_of(allocation));
         for (address, range) in mappings {
@@ -145,7 +149,11 @@ fn pin(adapter: &Adapter, allocation: &Allocation, on: bool) {
 }
 
 /// Takes back a reference, and the place with the last. On the paging worker.
-pub(crate) fn evict(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>) -> Result<(), PagingError> {
+pub(crate) fn evict(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    allocation: &Arc<Allocation>,
+) -> Result<(), PagingError> {
     let last = {
         let mut placement = allocation.placement.lock();
         placement.references = placement.references.saturating_sub(1);
@@ -177,7 +185,12 @@ fn move_out(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<All
 }
 
 /// Fills or copies an allocation into its place in a segment.
-fn page_in(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>, place: Place) -> Result<(), PagingError> {
+fn page_in(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    allocation: &Arc<Allocation>,
+    place: Place,
+) -> Result<(), PagingError> {
     let Place::Segment { id, address, .. } = place else { return Ok(()) };
     let locked = allocation.placement.lock().has_content || allocation.cpu_visible;
     if locked {
@@ -198,7 +211,13 @@ fn page_in(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allo
 }
 
 /// Maps part of a segment into the scratch area of the paging process.
-fn show_scratch(adapter: &Arc<Adapter>, manager: &Arc<Manager>, id: u32, address: u64, size: u64) -> Result<u64, PagingError> {
+fn show_scratch(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    id: u32,
+    address: u64,
+    size: u64,
+) -> Result<u64, PagingError> {
     let addresses = (0..size / PAGE).map(|page| address + page * PAGE).collect();
     manager.map_scratch(adapter, id, addresses)
 }
@@ -258,7 +277,11 @@ fn notify(
 }
 
 /// Maps an allocation in system memory into the first aperture that it supports.
-fn map_aperture(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>) -> Result<(), PagingError> {
+fn map_aperture(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    allocation: &Arc<Allocation>,
+) -> Result<(), PagingError> {
     if allocation.placement.lock().place != Place::System {
         return Ok(());
     }

@@ -90,7 +90,12 @@ impl AddressSpace {
     }
 
     /// Makes the root table. On the paging worker, or before it runs.
-    pub(crate) fn initialize(&self, adapter: &Arc<Adapter>, manager: &Arc<Manager>, process: usize) -> Result<(), PagingError> {
+    pub(crate) fn initialize(
+        &self,
+        adapter: &Arc<Adapter>,
+        manager: &Arc<Manager>,
+        process: usize,
+    ) -> Result<(), PagingError> {
         let Some(mmu) = manager.caps.mmu.clone() else { return Ok(()) };
         let top = mmu.levels.len().saturating_sub(1);
         let end = if self.is_paging { PAGING_SPACE } else { self.ranges.lock().end() };
@@ -174,7 +179,6 @@ impl AddressSpace {
             }
         }
     }
-
 }
 
 /// `DxgkDdiGetRootPageTableSize`: entries and bytes.
@@ -208,7 +212,9 @@ fn entries(caps: &Caps, form: PteAddress, content: &Content) -> Vec<DXGK_PTE> {
                 entry.set_Segment((*segment).into());
                 entry.set_ReadOnly(!protection.write && flags.is_some_and(|flags| flags.ReadOnlyMemorySupported()));
                 entry.set_NoExecute(!protection.execute && flags.is_some_and(|flags| flags.NoExecuteMemorySupported()));
-                entry.set_CacheCoherent(*segment == 0 && flags.is_some_and(|flags| flags.CacheCoherentMemorySupported()));
+                entry.set_CacheCoherent(
+                    *segment == 0 && flags.is_some_and(|flags| flags.CacheCoherentMemorySupported()),
+                );
                 entry.set_PageAddress(in_form(form, *address));
                 entry
             };

@@ -12,8 +12,8 @@ use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::Manager;
 use super::page_table::Purpose;
-use super::space::{Content, PAGING_SPACE};
 use super::paging::PagingError;
+use super::space::{Content, PAGING_SPACE};
 use super::va::{PAGE, Protection};
 use crate::adapter::Adapter;
 use crate::context::Context;

@@ -176,7 +176,8 @@ impl Ranges {
 
     /// Takes out the whole range or reservation that begins at `base`; `size` 0 takes what is there.
     pub(crate) fn remove(&mut self, base: u64, size: u64) -> Option<Vec<(u64, Range)>> {
-        let keys: Vec<_> = self.map.range(base..).take_while(|(_, range)| range.base == base).map(|(at, _)| *at).collect();
+        let keys: Vec<_> =
+            self.map.range(base..).take_while(|(_, range)| range.base == base).map(|(at, _)| *at).collect();
         let total: u64 = keys.iter().filter_map(|at| self.map.get(at)).map(|range| range.size).sum();
         if keys.is_empty() || (size != 0 && size != total) {
             return None;

@@ -76,9 +76,7 @@ fn count(adapter: &Adapter) {
         resets.len()
     };
     let fine = recent <= settings.limit_count as usize;
-    adapter.rules().check(&TDR_LIMIT, fine, || {
-        Details::new(format!("{recent} resets")).params([recent as u64, 0, 0])
-    });
+    adapter.rules().check(&TDR_LIMIT, fine, || Details::new(format!("{recent} resets")).params([recent as u64, 0, 0]));
 }
 
 fn judge(adapter: &Adapter, ddi: &str, status: NTSTATUS) {

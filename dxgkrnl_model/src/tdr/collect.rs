@@ -36,12 +36,7 @@ pub(super) fn whole(adapter: &Adapter) {
     collect(adapter, ADAPTER_TIMEOUT, DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT_PROMOTED, None);
 }
 
-fn collect(
-    adapter: &Adapter,
-    reason: u32,
-    kind: DXGK_TDR_TYPE,
-    payload: Option<&mut DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT>,
-) {
+fn collect(adapter: &Adapter, reason: u32, kind: DXGK_TDR_TYPE, payload: Option<&mut DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT>) {
     let mut buffer = Buffer::new(SIZE, 0);
     let mut extension = DXGKARG_COLLECTDBGINFO_EXT::zeroed();
     let context = adapter.context();

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use nt_model::Details;
 use nt_model::sched::Ticks;
-use wddm_abi::{
-    DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, ntstatus,
-};
+use wddm_abi::{DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, ntstatus};
 
 use super::{adapter_reset, collect};
 use crate::adapter::Adapter;
@@ -140,7 +138,11 @@ fn dependents(adapter: &Adapter, node: &Node) {
     let existing = if count >= 64 { u64::MAX } else { (1 << count) - 1 };
     let sound = mask & (1 << node.ordinal) != 0 && mask & !existing == 0;
     adapter.rules().check(&TDR_MASK, sound, || {
-        Details::new(format!("node {} of {count}: {mask:#x}", node.ordinal)).params([mask, node.ordinal.into(), count as u64])
+        Details::new(format!("node {} of {count}: {mask:#x}", node.ordinal)).params([
+            mask,
+            node.ordinal.into(),
+            count as u64,
+        ])
     });
 }
 

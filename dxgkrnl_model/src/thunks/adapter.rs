@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use wddm_abi::{
-    D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE,
-    D3DKMT_ISFEATUREENABLED, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO,
-    D3DKMT_QUERYSTATISTICS, D3DKMT_SEGMENTSIZEINFO, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_2_9_CAPS, D3DKMT_WDDM_3_1_CAPS,
-    DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE, DXGKARG_ESCAPE, KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain, ntstatus,
+    D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3, D3DKMT_ESCAPE,
+    D3DKMT_ESCAPETYPE, D3DKMT_ISFEATUREENABLED, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID,
+    D3DKMT_QUERYADAPTERINFO, D3DKMT_QUERYSTATISTICS, D3DKMT_SEGMENTSIZEINFO, D3DKMT_WDDM_2_7_CAPS,
+    D3DKMT_WDDM_2_9_CAPS, D3DKMT_WDDM_3_1_CAPS, DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE, DXGKARG_ESCAPE,
+    KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain, ntstatus,
 };
 
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
@@ -23,7 +24,11 @@ const PRIVATE_LIMIT: usize = 1 << 20;
 /// The adapter that a handle was opened for, if it is still there.
 pub(super) fn adapter(call: &Call, handle: u32) -> Result<Arc<ProcessAdapter>, NTSTATUS> {
     let part = call.process.adapter(handle).ok_or(INVALID)?;
-    if part.adapter().is_started() && part.driver_handle() != 0 { Ok(part) } else { Err(ntstatus::STATUS_DEVICE_REMOVED) }
+    if part.adapter().is_started() && part.driver_handle() != 0 {
+        Ok(part)
+    } else {
+        Err(ntstatus::STATUS_DEVICE_REMOVED)
+    }
 }
 
 fn number(luid: LUID) -> u64 {
@@ -123,7 +128,8 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
             DONE
         }
         Type::KMTQAITYPE_WDDM_2_7_CAPS => {
-            let enabled = adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH).enabled && caps.has_hardware_scheduling();
+            let enabled =
+                adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH).enabled && caps.has_hardware_scheduling();
             let mut answer = D3DKMT_WDDM_2_7_CAPS::zeroed();
             answer.set_HwSchSupported(enabled);
             answer.set_HwSchEnabled(enabled);
@@ -131,7 +137,8 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
             give(address, size, &answer)
         }
         Type::KMTQAITYPE_WDDM_2_9_CAPS => {
-            let enabled = adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH).enabled && caps.has_hardware_scheduling();
+            let enabled =
+                adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH).enabled && caps.has_hardware_scheduling();
             let mut answer = D3DKMT_WDDM_2_9_CAPS::zeroed();
             // DXGK_FEATURE_SUPPORT: 3 is "always on".
             answer.set_HwSchSupportState(if enabled { 3 } else { 0 });
@@ -232,8 +239,10 @@ fn registry_info(adapter: &Adapter, address: usize, size: usize) -> Outcome {
         "HardwareInformation.DacType",
         "HardwareInformation.ChipType",
     ];
-    let answer: Vec<_> =
-        names.iter().flat_map(|name| wide(&registry_strings(adapter, name).first().cloned().unwrap_or_default())).collect();
+    let answer: Vec<_> = names
+        .iter()
+        .flat_map(|name| wide(&registry_strings(adapter, name).first().cloned().unwrap_or_default()))
+        .collect();
     if size < answer.len() {
         return Err(INVALID);
     }

@@ -1,8 +1,8 @@
 //! Thunks that make and destroy fences.
 
 use wddm_abi::{
-    D3DDDI_NATIVEFENCE_TYPE, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE, D3DKMT_CREATENATIVEFENCE,
-    D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, ntstatus,
+    D3DDDI_NATIVEFENCE_TYPE, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE,
+    D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, ntstatus,
 };
 
 use super::device::device;
@@ -15,7 +15,11 @@ use crate::process::UserObject;
 /// Whether the flags fit together: NT sharing is the only kind, and cross-adapter fences are shared.
 fn sound(flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS) -> bool {
     let shares = !flags.Shared() || flags.NtSecuritySharing();
-    shares && (!flags.CrossAdapter() || flags.Shared()) && flags.Reserved() == 0 && !flags.Reserved0() && !flags.Unused()
+    shares
+        && (!flags.CrossAdapter() || flags.Shared())
+        && flags.Reserved() == 0
+        && !flags.Reserved0()
+        && !flags.Unused()
 }
 
 /// Fills what user mode gets of a native fence.
@@ -42,6 +46,7 @@ thunks! {
         let cross_adapter = record.Info.Flags.CrossAdapter();
         let fence = MonitoredFence::create_for(&call.process, &device, initial, cross_adapter)?;
         fence.set_shared(record.Info.Flags.Shared());
+        fence.set_stays_on_loss(record.Info.Flags.NoSignalMaxValueOnTdr());
         let part = record.Info.MonitoredFence_mut();
         part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
         part.FenceValueGPUVirtualAddress = fence.view().gpu;

@@ -22,7 +22,12 @@ use crate::process::UserObject;
 const LIMIT: u32 = 4096;
 
 /// Allocations of a device by handle.
-fn allocations(call: &Call, device: &Arc<Device>, list: *const u32, count: u32) -> Result<Vec<Arc<OpenAllocation>>, NTSTATUS> {
+fn allocations(
+    call: &Call,
+    device: &Arc<Device>,
+    list: *const u32,
+    count: u32,
+) -> Result<Vec<Arc<OpenAllocation>>, NTSTATUS> {
     if count == 0 || count > LIMIT {
         return Err(INVALID);
     }
@@ -237,7 +242,8 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
     if infos.iter().any(|info| !info.pSystemMem().is_null()) {
         return Err(ntstatus::STATUS_NOT_SUPPORTED);
     }
-    let privates = infos.iter().map(|info| private(info.pPrivateDriverData.expose_provenance(), info.PrivateDriverDataSize));
+    let privates =
+        infos.iter().map(|info| private(info.pPrivateDriverData.expose_provenance(), info.PrivateDriverDataSize));
     let mut request = Request {
         allocations: privates.collect::<Result<_, _>>()?,
         private: private(record.pPrivateDriverData().expose_provenance(), record.PrivateDriverDataSize)?,

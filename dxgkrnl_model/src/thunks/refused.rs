@@ -78,7 +78,7 @@ refused! {
     D3DKMTQueryVidPnExclusiveOwnership, D3DKMTQueryVideoMemoryInfo, D3DKMTReclaimAllocations,
     D3DKMTReclaimAllocations2, D3DKMTRegisterTrimNotification, D3DKMTRegisterVailProcess, D3DKMTReleaseKeyedMutex,
     D3DKMTReleaseKeyedMutex2, D3DKMTReleaseProcessVidPnSourceOwners, D3DKMTReleaseSwapChain,
-    D3DKMTRemoveSurfaceFromSwapChain, D3DKMTRender, D3DKMTResetTrackedWorkloadStatistics, 
+    D3DKMTRemoveSurfaceFromSwapChain, D3DKMTRender, D3DKMTResetTrackedWorkloadStatistics,
     D3DKMTSetAllocationPriority, D3DKMTSetContextInProcessSchedulingPriority, D3DKMTSetContextSchedulingPriority,
     D3DKMTSetDisplayMode, D3DKMTSetDisplayPrivateDriverFormat, D3DKMTSetDodIndirectSwapchain, D3DKMTSetFSEBlock,
     D3DKMTSetGammaRamp, D3DKMTSetHwProtectionTeardownRecovery, D3DKMTSetMemoryBudgetTarget,

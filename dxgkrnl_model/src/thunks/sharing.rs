@@ -35,7 +35,9 @@ fn shared_resource(call: &Call, handle: HANDLE) -> Result<Arc<Resource>, NTSTATU
 
 /// A monitored fence is opened as a native one on another adapter than its own, if it is for several and that one has them.
 fn is_foreign(state: &FenceState, device: &Device) -> bool {
-    state.is_for(device.adapter()) && !state.is_at_home(device.adapter()) && device.adapter().known_caps().has_native_fences()
+    state.is_for(device.adapter())
+        && !state.is_at_home(device.adapter())
+        && device.adapter().known_caps().has_native_fences()
 }
 
 /// What an NT handle allows, if that is anything.

@@ -92,10 +92,17 @@ impl Commands {
         }
     }
 
-    /// Whether nothing is left to do.
-    pub(crate) fn is_idle(&self) -> bool {
+    /// Whether nothing is left to do before its owner can be destroyed: nothing is with the driver, and the list is empty or
+    /// held up by a wait.
+    ///
+    /// Chosen: a wait that nobody may ever end does not keep its queue alive; it goes, with what is behind it.
+    pub(crate) fn is_settled(&self) -> bool {
         let state = self.state.lock();
-        state.list.is_empty() && state.running == 0 && state.waiting.is_none()
+        state.running == 0
+            && match &state.waiting {
+                Some((_, wait)) => !wait.is_over(),
+                None => state.list.is_empty(),
+            }
     }
 
     /// A buffer of it is done.

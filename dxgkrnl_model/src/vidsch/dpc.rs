@@ -89,7 +89,9 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
         Notice::EngineTimeout => {
             // CAST: a node's number.
             let ordinal = node as u32;
-            adapter.scheduler.defer(adapter, Box::new(move |adapter| crate::tdr::engine_reset_wanted(adapter, ordinal)));
+            adapter
+                .scheduler
+                .defer(adapter, Box::new(move |adapter| crate::tdr::engine_reset_wanted(adapter, ordinal)));
         }
         Notice::EngineState(state) => adapter.power.engine_state(adapter, node, state),
         Notice::Other => (),

@@ -186,7 +186,9 @@ impl PacketNode {
             return;
         }
         let refusable = status == ntstatus::STATUS_INVALID_PARAMETER && matches!(load, Load::Command(_));
-        adapter.rules().check(&SUBMIT_STATUS, refusable, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal));
+        adapter
+            .rules()
+            .check(&SUBMIT_STATUS, refusable, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal));
         let refused = {
             let mut state = self.state.lock();
             let at = state.flights.iter().position(|packet| packet.id == id);
@@ -277,7 +279,8 @@ impl PacketNode {
         if state.preempting != Some(id) {
             return Err(());
         }
-        let known = last_completed == state.last_completed || state.flights.iter().any(|packet| packet.id == last_completed);
+        let known =
+            last_completed == state.last_completed || state.flights.iter().any(|packet| packet.id == last_completed);
         if !known {
             return Err(());
         }
