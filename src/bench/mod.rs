@@ -7,6 +7,7 @@
 mod bulk;
 mod hot;
 mod limits;
+mod parked;
 mod wake;
 
 use crate::client::{Adapter, Device, Inside};
@@ -48,7 +49,7 @@ pub struct Measured {
 
 /// Every benchmark.
 pub fn all() -> impl Iterator<Item = &'static Benchmark> {
-    [hot::BENCHMARKS, bulk::BENCHMARKS, wake::BENCHMARKS].into_iter().flatten()
+    [hot::BENCHMARKS, bulk::BENCHMARKS, wake::BENCHMARKS, parked::BENCHMARKS].into_iter().flatten()
 }
 
 /// Rounds of a benchmark.
