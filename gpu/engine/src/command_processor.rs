@@ -56,6 +56,8 @@ struct Pending<H: Host> {
     fence: Shared<Fence<H>>,
     monitored: GpuVa,
     value: u64,
+    /// Its entry is in the queue's log.
+    logged: bool,
 }
 
 /// Where a queue is in its stream.
@@ -397,6 +399,9 @@ impl<H: Host> Core<H> {
             Packet::Log(b) => {
                 let queue = job.queue.ok_or(FaultKind::BadLog)?;
                 self.log(gpu, queue, synced.ok_or(FaultKind::BadLog)?, b)?;
+                if let Some(pending) = &mut exec.pending {
+                    pending.logged = true;
+                }
                 self.resolve(gpu, job, exec);
                 Ok(())
             }
@@ -500,7 +505,7 @@ impl<H: Host> Core<H> {
         if open.fence.is_always_signaled() && !gpu.mutation.is(Mutation::WritesDeadFence) {
             return Ok(());
         }
-        exec.pending = Some(Pending { fence: open.fence.clone(), monitored: open.monitored, value });
+        exec.pending = Some(Pending { fence: open.fence.clone(), monitored: open.monitored, value, logged: false });
         if gpu.mutation.is(Mutation::NotifyBeforeValue) {
             self.resolve(gpu, job, exec);
         }
@@ -557,8 +562,14 @@ impl<H: Host> Core<H> {
             return;
         }
         bump(&node.counters.interrupts_wanted);
-        let queue = job.queue.map_or(SlotId { index: u32::MAX, generation: 0 }, |q| q.slot);
-        self.notify_fence(gpu, pending.fence.slot, queue);
+        match job.queue {
+            // The log that the interrupt names would not say what happened: the OS is asked to look at everything.
+            _ if gpu.names_queues && !pending.logged => self.notify_unlogged(gpu),
+            queue => {
+                let queue = queue.map_or(SlotId { index: u32::MAX, generation: 0 }, |queue| queue.slot);
+                self.notify_fence(gpu, pending.fence.slot, queue);
+            }
+        }
     }
 
     fn find_fence(&mut self, process: &Shared<Process<H>>, va: GpuVa) -> Result<OpenFence<H>, Fault> {

@@ -451,6 +451,12 @@ impl<H: Host> Core<H> {
         self.raise(gpu);
     }
 
+    /// A fence passed its MonitoredValue, and no log says which.
+    pub(crate) fn notify_unlogged(&mut self, gpu: &Gpu<H>) {
+        gpu.nodes[self.node].scan.fetch_or(crate::node::scan::NATIVE, Ordering::AcqRel);
+        self.raise(gpu);
+    }
+
     /// A monitored fence was signaled.
     pub(crate) fn notify_monitored(&mut self, gpu: &Gpu<H>) {
         gpu.nodes[self.node].scan.fetch_or(crate::node::scan::MONITORED, Ordering::AcqRel);

@@ -745,6 +745,25 @@ fn a_recreated_log_gets_every_later_entry() {
 }
 
 #[test]
+fn an_interrupt_names_a_queue_only_if_its_log_tells() {
+    let mut rig = Rig::with(Model::Dedicated, true);
+    let mut q = rig.queue(0, 0);
+    let f = rig.fence();
+    f.monitored.word(0).store(0, Ordering::SeqCst);
+    let signal = |value| packet::Fence { fence: f.current.va.0, value }.to_packet();
+    q.submit(&[signal(1), log(SIGNAL_EXECUTED, 1, 0)]);
+    rig.settle();
+    assert_eq!(rig.drain(), [(0, Notice::FenceSignaled { fence: f.fence.slot, queue: q.queue.slot })]);
+    q.submit(&[signal(2)]);
+    rig.settle();
+    assert_eq!(rig.drain(), [(0, Notice::FencesSignaled)]);
+    // A logged one does not hide one that is not.
+    q.submit(&[signal(3), log(SIGNAL_EXECUTED, 3, 1), signal(4)]);
+    rig.settle();
+    assert!(rig.drain().contains(&(0, Notice::FencesSignaled)));
+}
+
+#[test]
 fn a_corrupted_packet_faults_whatever_it_is() {
     let mut rig = Rig::new();
     let mut q = rig.queue(0, 0);
