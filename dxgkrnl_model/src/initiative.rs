@@ -107,6 +107,15 @@ impl Os {
         adapter.shared().counters.last_calibration(adapter.luid_number(), node)
     }
 
+    /// Runs `f` at the device's level: an adapter's interrupt routine waits meanwhile, as behind a long routine of another
+    /// device. `f` only looks at memory. `None`: no interrupt is connected.
+    ///
+    /// With [`InterruptDelivery::Inline`](nt_model::InterruptDelivery::Inline) whoever raises an interrupt waits as well.
+    pub fn hold_interrupts<R>(&self, adapter: &Arc<Adapter>, f: impl FnOnce() -> R) -> Option<R> {
+        let _inside = self.kernel().enter();
+        crate::interrupt::synchronize(adapter, f)
+    }
+
     /// Asks a driver by `DxgkDdiQueryAdapterInfo`, with `size` zeroed bytes of room and as many watched ones behind them; the
     /// rules about such queries apply. The status, and the bytes.
     pub fn query_adapter_info(

@@ -1,12 +1,16 @@
 //! Which signals interrupt, and what the interrupt says.
 
-use crate::client::{Fence, Queue};
+use crate::client::{Fence, List, Queue};
 use crate::scenario::raw::ALL;
 use crate::scenario::rig::{Rig, Waiting, native_interrupts, until_idle};
 use crate::scenario::{Played, Raw, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::Notification;
+use nt_model::InterruptDelivery;
 use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use wddm_abi::DXGK_INTERRUPT_TYPE;
 
 /// Signals from the GPU, and waits until the queue has done it.
@@ -252,40 +256,93 @@ pub(super) fn null_for_both(stage: &Stage) -> Played {
     })
 }
 
-/// More than an interrupt names, and than a mailbox of notices is likely to be asked for at once.
-const MANY: usize = 300;
+/// More than an interrupt names.
+const MANY: usize = 100;
+/// More, on each of two nodes, than a driver is likely to keep while its interrupt is not served.
+const MOST: usize = 800;
 
 pub(super) fn overflow(stage: &Stage) -> Played {
-    // No notification is kept; one is; and the driver cannot raise its interrupt at first, so that its own list fills.
-    for (kept, failing) in [(0, 0), (1, 0), (16, 3)] {
-        let setup = Setup::default()
-            .setting("FaultInterrupts", failing)
-            .windows(|personality| personality.notification_list = kept);
-        stage.play(setup, |scene| many_at_once(scene, kept == 0)).with_context(|| format!("a list of {kept}"))?;
+    // The OS keeps no notification between interrupt and DPC, then one.
+    for kept in [0, 1] {
+        let setup = Setup::default().windows(|personality| personality.notification_list = kept);
+        let played = stage.play(setup, |scene| {
+            let many = Many::new(scene, MANY)?;
+            many.signal()?;
+            many.all_come()?;
+            let report = scene.world.os.report();
+            let folded = report.adapters.first().map_or(0, |adapter| adapter.overflows);
+            ensure!(kept != 0 || folded > 0, "no notification was folded");
+            Ok(())
+        });
+        played.with_context(|| format!("a list of {kept}"))?;
     }
+    let setup = Setup::default().windows(|personality| personality.interrupt_delivery = InterruptDelivery::Remote);
+    stage.play(setup, not_served).context("an interrupt that is not served")
+}
+
+/// The interrupt is not served until all is signaled.
+fn not_served(scene: &Scene) -> Played {
+    let many = Many::new(scene, MOST)?;
+    let before = native_interrupts(scene).len();
+    let (held, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let hold = || {
+        held.store(true, Ordering::Release);
+        let end = Instant::now() + Duration::from_secs(10);
+        while !done.load(Ordering::Acquire) && Instant::now() < end {
+            std::hint::spin_loop();
+        }
+    };
+    std::thread::scope(|scope| -> Played {
+        let holder = scope.spawn(|| scene.world.os.hold_interrupts(scene.adapter(), hold));
+        let signaled = scene
+            .until("the interrupt's lock", || Ok(held.load(Ordering::Acquire)))
+            .and_then(|()| many.signal())
+            .and_then(|()| many.queues.iter().try_for_each(|queue| until_idle(scene, queue)));
+        let early = native_interrupts(scene).len() - before;
+        done.store(true, Ordering::Release);
+        holder.join().map_err(|_| anyhow::anyhow!("a panic"))?.context("no interrupt is connected")?;
+        signaled?;
+        same("interrupts while none is served", early, 0)
+    })?;
+    many.all_come()?;
+    ensure!(native_interrupts(scene).len() > before, "the waiters were woken without an interrupt");
     Ok(())
 }
 
-fn many_at_once(scene: &Scene, must_fold: bool) -> Played {
-    let rig = Rig::open(scene, "client")?;
-    let (one, two, kernel) = (rig.queue(0)?, rig.queue(1)?, rig.queue_for(false)?);
-    let fences: Vec<_> = (0..MANY).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;
-    let monitored = rig.fence(0, false)?;
-    let legacy = rig.wait(&[(&monitored, 1)], false)?;
-    let waits: Vec<_> = fences.iter().map(|fence| rig.wait(&[(fence, 1)], false)).collect::<Result<_>>()?;
-    kernel.run(|list| list.signal(&monitored, 1))?;
-    for (queue, part) in [(&one, 0), (&two, 1)] {
-        queue.run(|list| {
-            let mut mine = fences.iter().enumerate().filter(|(index, _)| index % 2 == part);
-            mine.try_for_each(|(_, fence)| list.signal(fence, 1))
-        })?;
+/// Fences with a waiter each, and a list per node that signals half of them.
+struct Many {
+    lists: Mutex<[List; 2]>,
+    queues: [Queue; 2],
+    _fences: Vec<Fence>,
+    waits: Vec<Waiting>,
+    rig: Rig,
+}
+
+impl Many {
+    fn new(scene: &Scene, count: usize) -> Result<Self> {
+        let rig = Rig::open(scene, "client")?;
+        let ring = 1 << 20;
+        let queues = [rig.device.queue(0, ring, 0, 0)?, rig.device.queue(1, ring, 0, 0)?];
+        let fences: Vec<_> = (0..count).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;
+        let waits = fences.iter().map(|fence| rig.wait(&[(fence, 1)], false)).collect::<Result<_>>()?;
+        let mut lists = [queues[0].list()?, queues[1].list()?];
+        for (index, fence) in fences.iter().enumerate() {
+            lists[index % 2].signal(fence, 1)?;
+        }
+        Ok(Self { lists: Mutex::new(lists), queues, _fences: fences, waits, rig })
     }
-    for (index, wait) in waits.iter().enumerate() {
-        wait.comes(&rig, &format!("fence {index}"))?;
+
+    /// Submits both lists, once.
+    fn signal(&self) -> Played {
+        let mut lists = self.lists.lock().map_err(|_| anyhow::anyhow!("a panic"))?;
+        for (queue, list) in self.queues.iter().zip(lists.iter_mut()) {
+            queue.submit(list)?;
+        }
+        Ok(())
     }
-    legacy.comes(&rig, "the monitored fence")?;
-    let report = scene.world.os.report();
-    let overflows = report.adapters.first().map_or(0, |adapter| adapter.overflows);
-    ensure!(!must_fold || overflows > 0, "no notification was folded");
-    Ok(())
+
+    fn all_come(&self) -> Played {
+        let each = self.waits.iter().enumerate();
+        each.map(|(index, wait)| wait.comes(&self.rig, &format!("fence {index}"))).collect()
+    }
 }
