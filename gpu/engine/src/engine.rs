@@ -156,7 +156,7 @@ impl<H: Host> Core<H> {
         if self.step_packets(gpu) {
             return Step::Worked;
         }
-        let Some(queue) = node.next_ready() else {
+        let Some(queue) = node.next_ready(&gpu.mutation) else {
             return if self.running.is_some() || !self.backlog.is_empty() || node.retry_interrupt.load(Ordering::Relaxed)
             {
                 Step::Waiting
@@ -169,7 +169,7 @@ impl<H: Host> Core<H> {
 
     fn prepare_sleep(&mut self, gpu: &Gpu<H>) -> bool {
         let node = &gpu.nodes[self.node];
-        node.prepare_sleep();
+        node.prepare_sleep(&gpu.mutation);
         let busy = node.attention.load(Ordering::Acquire) != 0
             || node.has_ready()
             || node.packets.with(|p| p.is_busy() || p.is_preempting())
@@ -194,6 +194,9 @@ impl<H: Host> Core<H> {
             Control::Hold => {
                 if node.phase() != Phase::Held {
                     self.hold(gpu);
+                } else if gpu.mutation.is(crate::mutation::Mutation::InterruptBeforeResume) {
+                    gpu.pretend_fence_overflow(self.node);
+                    return Some(Step::Waiting);
                 }
                 return Some(Step::Held);
             }
@@ -273,7 +276,7 @@ impl<H: Host> Core<H> {
         self.tlb.clear();
         self.watch.clear();
         self.fences.fill_with(|| None);
-        while gpu.nodes[self.node].next_ready().is_some() {}
+        while gpu.nodes[self.node].next_ready(&gpu.mutation).is_some() {}
         while gpu.nodes[self.node].next_suspending(None).is_some() {}
         drop(gpu.nodes[self.node].take_interrupted());
     }
@@ -409,7 +412,12 @@ impl<H: Host> Core<H> {
         node.trace.push(Event::Complete, fence.into());
         match fault {
             None if packet.silent => {}
-            None => self.notify(gpu, Notice::PacketCompleted { fence }),
+            None => {
+                self.notify(gpu, Notice::PacketCompleted { fence });
+                if gpu.mutation.is(crate::mutation::Mutation::CompletesOutOfOrder) {
+                    self.notify(gpu, Notice::PacketCompleted { fence: fence.wrapping_sub(1) });
+                }
+            }
             Some(fault) => {
                 bump(&node.counters.faults);
                 node.trace.push(Event::Fault, fault.kind.raw().into());

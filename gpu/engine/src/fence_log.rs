@@ -6,14 +6,15 @@
 //!
 //! ORDERING[LOG-1]: the entry is written before FirstFreeEntryIndex counts it (Release), and the full fence of
 //! [`crate::fence::resolve`] stands between that and the decision about the interrupt. So when the interrupt arrives, the
-//! entry is there. In the article's cheaper variant the index is stored without Release, and the fence that makes the
-//! entry readable is the one in `DxgkDdiUpdateNativeFenceLogs`.
+//! entry is there. In the article's cheaper variant nothing orders entry and index: `DxgkDdiUpdateNativeFenceLogs` waits until
+//! whatever was being written is written ([`flush`]), and the OS reads entries after it.
 //!
 //! The engine counts entries itself and never reads the header back: what user mode may have written there through the
 //! queue's GPU mapping is not believed.
 //!
 //! Source: *Native GPU fence object*, "Native fence log buffer design" and "Synchronously updating the native fence log".
 
+use crate::host::Lock;
 use crate::memory::{SharedWord, Span};
 use crate::mutation::{Chosen, Mutation};
 use crate::word::{Ordering, Word};
@@ -85,14 +86,14 @@ pub fn append<W: Word>(target: &Target<'_, W>, entry: &Entry, next: Position, ba
     }
 }
 
-/// The CPU's barrier of `DxgkDdiUpdateNativeFenceLogs`: after it, entries counted by a position that was read before it
-/// are readable.
-pub fn flush<W: Word>(mutation: &Chosen) {
+/// `DxgkDdiUpdateNativeFenceLogs` for one log: after it, entries counted by a position that was read before it are readable.
+pub fn flush<T: Send, L: Lock<T>>(log: &L, mutation: &Chosen) {
     if mutation.is(Mutation::NoLogBarrier) {
         return;
     }
-    // ORDERING[LOG-1]: pairs with `append` in the variant with one barrier.
-    W::fence(Ordering::SeqCst);
+    // ORDERING[LOG-1]: entries are stored under the log's lock. The section whose position was read began before this one,
+    // so it ends before this one, too, and everything in it is visible from here on.
+    log.with(|_| ());
 }
 
 /// FirstFreeEntryIndex and WraparoundCount.

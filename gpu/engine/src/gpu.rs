@@ -8,12 +8,13 @@ use crate::fault::FaultPlan;
 use crate::fence_log::Barriers;
 use crate::host::{Host, Lock};
 use crate::memory::Span;
-use crate::mutation::Chosen;
+use crate::mutation::{Chosen, Mutation};
 use crate::node::{Control, Node, Phase, attention, scan};
 use crate::notice::Notice;
 use crate::queue::Queue;
 use crate::shared::Shared;
 use crate::slots::{SlotId, SlotTable};
+use crate::word::Word;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpu_wire::doorbell::{Model, Token};
@@ -251,6 +252,22 @@ impl<H: Host> Gpu<H> {
             shared.retry_interrupt.store(true, Ordering::Release);
             self.kick(node);
         }
+    }
+
+    /// A node that an interrupt may name for a fence that no engine is just signaling: one that is not held, since between
+    /// reset and resumption an interrupt of the engine is a bug check. `None`: all are; whoever resumes the first one reports
+    /// every fence. Any IRQL.
+    pub fn speaker(&self) -> Option<usize> {
+        if self.mutation.is(Mutation::ReportsWhileHeld) {
+            return Some(0);
+        }
+        let free = || (0..self.nodes.len()).find(|node| self.nodes[*node].control() != Control::Hold);
+        free().or_else(|| {
+            self.nodes[0].scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
+            // ORDERING[RESET-1]: pairs with `Handshake::tell`: either who resumes sees the bit, or this sees it resumed.
+            H::Word::fence(Ordering::SeqCst);
+            free()
+        })
     }
 
     /// A test: makes the node want an interrupt although it is held.

@@ -48,7 +48,11 @@ impl<W: Word> Handshake<W> {
     /// Tells the engine. A stop is not taken back.
     pub fn tell(&self, control: Control) {
         match control {
-            Control::Run => self.hold.store(0, Ordering::Release),
+            Control::Run => {
+                self.hold.store(0, Ordering::Release);
+                // ORDERING[RESET-1]: pairs with `Gpu::speaker`.
+                W::fence(Ordering::SeqCst);
+            }
             Control::Hold => {
                 self.hold.store(1, Ordering::Release);
                 // ORDERING[RESET-1]: pairs with `run`.

@@ -47,6 +47,7 @@ pub mod shared;
 pub mod slots;
 pub mod tlb;
 pub mod trace;
+pub mod wake;
 pub mod word;
 
 /// The allocator has no memory left. Every object of the GPU is created fallibly; nothing aborts.

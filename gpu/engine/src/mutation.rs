@@ -31,7 +31,7 @@ mutations! {
     NotifyBeforeValue = 3,
     /// LOG-1: FirstFreeEntryIndex is bumped before the entry is written.
     IndexBeforeEntry = 4,
-    /// LOG-1: no barrier before the OS reads entries.
+    /// LOG-1: `DxgkDdiUpdateNativeFenceLogs` does not wait for entries that are being written.
     NoLogBarrier = 5,
     /// MonitoredValue is only ever raised, never lowered.
     MonitoredOnlyRaised = 6,
@@ -87,8 +87,6 @@ mutations! {
     FlushNotWaited = 31,
     /// A pool block is leaked with every device.
     LeaksWithDevice = 32,
-    /// A spin lock is held across the call that raises the interrupt.
-    LockAcrossInterrupt = 33,
     /// GetNodeMetadata fails for the last node.
     HidesNode = 34,
     /// DisconnectDoorbell fails.
@@ -107,6 +105,12 @@ mutations! {
     HoldsRelaxed = 41,
     /// RESET-1: an engine that goes on does not look whether it was told to hold again.
     RunsUnasked = 42,
+    /// WAKE-1: no barrier between the engine's word that it sleeps and its last look for work.
+    NoSleepBarrier = 43,
+    /// READY-1: a queue's mark is cleared by a store, not by an exchange.
+    ClearsReadyByStore = 44,
+    /// In shadow mode a signal that the update finds is reported although the node that it would come from is held.
+    ReportsWhileHeld = 45,
 }
 
 /// Which mutation is on, if any.

@@ -11,7 +11,7 @@ use crate::packet_node::PacketQueue;
 use crate::queue::{Queue, State};
 use crate::shared::Shared;
 use crate::trace::Trace;
-use crate::word::Word;
+use crate::wake::Sleep;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -53,8 +53,7 @@ pub struct Node<H: Host> {
     pub packets: H::Lock<PacketQueue<H>>,
     pub(crate) attention: AtomicU32,
     handshake: Handshake<H::Word>,
-    /// ORDERING[WAKE-1]: set before the last look for work; whoever adds work fences, then reads it.
-    sleeping: H::Word,
+    sleeping: Sleep<H::Word>,
     ready: H::Lock<VecDeque<Shared<Queue<H>>>>,
     /// Entries of `ready`. A hint for the engine's own loop.
     ready_len: AtomicU32,
@@ -87,7 +86,7 @@ impl<H: Host> Node<H> {
             packets: H::Lock::new(PacketQueue::new()?),
             attention: AtomicU32::new(0),
             handshake: Handshake::new(H::word),
-            sleeping: H::word(0),
+            sleeping: Sleep::new(H::word),
             ready: H::Lock::new(VecDeque::new()),
             ready_len: AtomicU32::new(0),
             suspending: H::Lock::new(VecDeque::new()),
@@ -122,7 +121,7 @@ impl<H: Host> Node<H> {
 
     /// Puts `queue` in the ready list, once; `true` when the engine sleeps and must be kicked.
     pub(crate) fn make_ready(&self, queue: &Shared<Queue<H>>) -> bool {
-        if queue.state() != State::Active || queue.ready.swap(true, Ordering::AcqRel) {
+        if queue.state() != State::Active || !queue.ready.set() {
             return false;
         }
         let queue = queue.clone();
@@ -140,26 +139,23 @@ impl<H: Host> Node<H> {
         self.must_kick()
     }
 
-    /// ORDERING[WAKE-1]: after work was added: whether the engine sleeps. Pairs with [`Self::prepare_sleep`].
+    /// After work was added: whether the engine sleeps.
     pub(crate) fn must_kick(&self) -> bool {
-        H::Word::fence(Ordering::SeqCst);
-        self.sleeping.load(Ordering::Relaxed) != 0
+        self.sleeping.must_kick()
     }
 
     /// Engine: about to sleep; the caller looks for work once more before it does.
-    pub(crate) fn prepare_sleep(&self) {
-        self.sleeping.store(1, Ordering::Relaxed);
-        // ORDERING[WAKE-1]: pairs with `must_kick`: either the adder sees `sleeping`, or this engine sees the work.
-        H::Word::fence(Ordering::SeqCst);
+    pub(crate) fn prepare_sleep(&self, mutation: &Chosen) {
+        self.sleeping.prepare(mutation);
     }
 
     /// Engine: awake.
     pub(crate) fn awake(&self) {
-        self.sleeping.store(0, Ordering::Relaxed);
+        self.sleeping.awake();
     }
 
     /// Engine: the next ready queue.
-    pub(crate) fn next_ready(&self) -> Option<Shared<Queue<H>>> {
+    pub(crate) fn next_ready(&self, mutation: &Chosen) -> Option<Shared<Queue<H>>> {
         if self.ready_len.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -170,7 +166,7 @@ impl<H: Host> Node<H> {
             queue
         })?;
         // From here on a ring puts the queue back in the list: what it published is looked at again.
-        queue.ready.store(false, Ordering::Release);
+        queue.ready.clear(mutation);
         Some(queue)
     }
 

@@ -10,8 +10,9 @@ use crate::fence_log::Log;
 use crate::host::{Host, Lock};
 use crate::shared::{Handover, Shared, try_box};
 use crate::slots::SlotId;
+use crate::wake::Mark;
 use alloc::collections::VecDeque;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpu_wire::GpuVa;
 use gpu_wire::ring::Geometry;
 
@@ -70,7 +71,7 @@ pub struct Queue<H: Host> {
     /// Ticket of the wait that somebody took it out of, and whether the value was reached: see [`Self::woken_word`].
     pub(crate) woken: AtomicU64,
     /// Whether it stands in the node's ready list.
-    pub(crate) ready: AtomicBool,
+    pub(crate) ready: Mark<H::Word>,
     state: AtomicU32,
     binding: H::Lock<Option<Binding>>,
     /// Raised when the binding changes.
@@ -101,7 +102,7 @@ impl<H: Host> Queue<H> {
             signals: H::Lock::new(Log::new()),
             exec: Handover::new(try_box(Exec::new())?),
             woken: AtomicU64::new(0),
-            ready: AtomicBool::new(false),
+            ready: Mark::new(H::word),
             state: AtomicU32::new(State::Active as u32),
             binding: H::Lock::new(None),
             bindings: AtomicU64::new(0),

@@ -776,3 +776,46 @@ fn a_corrupted_packet_faults_whatever_it_is() {
     assert_eq!([0, 8, 16].map(|o| m.read(o)), [0x100, 0, 0]);
     assert!(matches!(rig.drain()[..], [(0, Notice::QueueFaulted { .. })]));
 }
+
+#[test]
+fn a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_held() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.gpu.speaker(), Some(0));
+    rig.gpu.command(0, Control::Hold);
+    assert_eq!(rig.gpu.speaker(), Some(1));
+    rig.gpu.command(1, Control::Hold);
+    rig.gpu.command(2, Control::Hold);
+    rig.settle();
+    // Nobody may speak: it is reported when the first one is resumed, and once.
+    assert_eq!(rig.gpu.speaker(), None);
+    assert_eq!(rig.interrupts(), 0);
+    for node in 0..3 {
+        rig.gpu.command(node, Control::Run);
+        rig.gpu.raise_again(node);
+    }
+    rig.settle();
+    assert_eq!(rig.interrupts(), 1);
+    assert_eq!(rig.drain(), [(0, Notice::FencesSignaled)]);
+}
+
+/// Each of these tests fails with the mutation that it is there for.
+#[cfg(feature = "mutants")]
+#[test]
+fn what_is_left_out_is_noticed() {
+    use gpu_engine::mutation::Mutation;
+    let rows: &[(Mutation, fn())] = &[
+        (Mutation::FlushNotWaited, paging_packets_change_translations_only_after_every_engine_let_go),
+        (Mutation::DropOnOverflow, an_overflowing_mailbox_asks_for_a_scan_of_everything),
+        (Mutation::ReportsWhileHeld, a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_held),
+        (Mutation::WritesDeadFence, an_always_signaled_fence_passes_waits_and_drops_signals),
+        (Mutation::NoWakeFromCpu, the_cpu_signals_and_wakes_parked_queues_in_order_of_value),
+        (Mutation::LogKeepsOldBuffer, a_recreated_log_gets_every_later_entry),
+    ];
+    for (mutation, test) in rows {
+        test();
+        support::MUTATION.set(*mutation as u32);
+        let outcome = std::panic::catch_unwind(test);
+        support::MUTATION.set(0);
+        assert!(outcome.is_err(), "{} was not noticed", mutation.name());
+    }
+}

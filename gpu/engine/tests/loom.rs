@@ -14,6 +14,7 @@ use gpu_engine::host::{Host, Lock};
 use gpu_engine::memory::{Mapping, Span};
 use gpu_engine::mutation::{Chosen, Mutation};
 use gpu_engine::notice::{Mailbox, Notice};
+use gpu_engine::wake::{Mark, Sleep};
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::NodeOrdinal;
 use loom::sync::Arc;
@@ -235,17 +236,19 @@ fn park_1_needs_the_barrier_of_the_signal() {
 
 const ENTRY: Entry = Entry { value: 5, handle: 0x4000_0001, operation: 0, observed: 11, end: 12 };
 
-/// The engine appends an entry; the OS reads the position and, if it counts the entry, the entry. LB-02.
+/// The engine appends an entry; the OS, whom no interrupt brought, reads the position and, if it counts the entry, calls
+/// `DxgkDdiUpdateNativeFenceLogs` in the variant that needs it, and reads the entry. LB-02, LB-06.
 fn log_1(mutation: u32, barriers: Barriers) {
     let position = word(0);
+    let log = Arc::new(LoomLock::new(()));
     let entry: Arc<[W; 4]> = Arc::new(std::array::from_fn(|_| W(AtomicU64::new(0))));
     let mutation = chosen(mutation);
     let engine = {
-        let (position, entry, mutation) = (position.clone(), entry.clone(), mutation.clone());
+        let (position, entry, log, mutation) = (position.clone(), entry.clone(), log.clone(), mutation.clone());
         loom::thread::spawn(move || {
             let target = Target { position: &*position, entry: std::array::from_fn(|i| &entry[i]) };
-            fence_log::append(&target, &ENTRY, Position { index: 1, wraps: 0 }, barriers, &mutation);
-            // What follows in the engine: the barrier of the signal, which the variant with one barrier relies on.
+            // As `Log::write` is called: under the log's lock.
+            log.with(|()| fence_log::append(&target, &ENTRY, Position { index: 1, wraps: 0 }, barriers, &mutation));
             fence::resolve::<W>(&mutation);
         })
     };
@@ -254,7 +257,7 @@ fn log_1(mutation: u32, barriers: Barriers) {
         Barriers::OneInUpdate => Ordering::Relaxed,
     }));
     if barriers == Barriers::OneInUpdate {
-        fence_log::flush::<W>(&mutation);
+        fence_log::flush(&*log, &mutation);
     }
     if at.index == 1 {
         assert_eq!(entry[0].load(Ordering::Relaxed), 5, "the value of a counted entry");
@@ -267,6 +270,18 @@ fn log_1(mutation: u32, barriers: Barriers) {
 #[test]
 fn log_1_a_counted_entry_is_whole() {
     check(|| log_1(0, Barriers::Two));
+    check(|| log_1(0, Barriers::OneInUpdate));
+}
+
+#[test]
+fn log_1_with_one_barrier_needs_the_flush() {
+    caught(Mutation::NoLogBarrier, |m| log_1(m, Barriers::OneInUpdate));
+}
+
+/// Nothing orders entry and index in that variant, so the other order is none of its bugs.
+#[test]
+fn log_1_with_one_barrier_the_flush_is_all_it_takes() {
+    check(|| log_1(Mutation::IndexBeforeEntry as u32, Barriers::OneInUpdate));
 }
 
 #[test]
@@ -279,12 +294,15 @@ fn log_then_interrupt(mutation: u32, barriers: Barriers) {
     let (current, monitored, position) = (word(0), word(4), word(0));
     let entry: Arc<[W; 4]> = Arc::new(std::array::from_fn(|_| W(AtomicU64::new(0))));
     let mailbox = Arc::new(Mailbox::new(2, |v| W(AtomicU64::new(v))).unwrap());
+    let log = Arc::new(LoomLock::new(()));
     let mutation = chosen(mutation);
     let engine = {
         let (position, entry, mailbox, mutation) = (position.clone(), entry.clone(), mailbox.clone(), mutation.clone());
+        let log = log.clone();
         loom::thread::spawn(move || {
             let target = Target { position: &*position, entry: std::array::from_fn(|i| &entry[i]) };
-            let append = || fence_log::append(&target, &ENTRY, Position { index: 1, wraps: 0 }, barriers, &mutation);
+            let next = Position { index: 1, wraps: 0 };
+            let append = || log.with(|()| fence_log::append(&target, &ENTRY, next, barriers, &mutation));
             fence::store_current(&*current, 5);
             if !mutation.is(Mutation::NotifyBeforeValue) {
                 append();
@@ -302,7 +320,7 @@ fn log_then_interrupt(mutation: u32, barriers: Barriers) {
     let mut notices = 0;
     mailbox.drain(|_| notices += 1);
     if notices == 1 {
-        fence_log::flush::<W>(&mutation);
+        fence_log::flush(&*log, &mutation);
         let at = Position::unpack(position.load(Ordering::Acquire));
         assert_eq!(at.index, 1, "the interrupt came before its entry");
         assert_eq!(entry[0].load(Ordering::Relaxed), 5);
@@ -441,4 +459,91 @@ fn reset_1_a_second_reset_is_not_answered_from_before() {
 #[test]
 fn reset_1_needs_the_second_look() {
     caught(Mutation::RunsUnasked, reset_again);
+}
+
+/// Work is added while the engine goes to sleep.
+fn wake_1(mutation: u32) {
+    let work = word(0);
+    let sleep = Arc::new(Sleep::new(|v| W(AtomicU64::new(v))));
+    let mutation = chosen(mutation);
+    let engine = {
+        let (work, sleep) = (work.clone(), sleep.clone());
+        loom::thread::spawn(move || {
+            sleep.prepare(&mutation);
+            // The last look, as `Core::prepare_sleep` does.
+            work.load(Ordering::Relaxed) != 0
+        })
+    };
+    work.store(1, Ordering::Relaxed);
+    let kicked = sleep.must_kick();
+    assert!(engine.join().unwrap() || kicked, "the engine sleeps on its work");
+}
+
+#[test]
+fn wake_1_no_work_is_slept_on() {
+    check(|| wake_1(0));
+}
+
+#[test]
+fn wake_1_needs_the_barrier_of_the_engine() {
+    caught(Mutation::NoSleepBarrier, wake_1);
+}
+
+/// A queue that stands in the ready list, more work is published, and the engine takes the queue out of the list and looks.
+fn ready_1(mutation: u32) {
+    let work = word(0);
+    let mark = Arc::new(Mark::new(|v| W(AtomicU64::new(v))));
+    let mutation = chosen(mutation);
+    assert!(mark.set());
+    let engine = {
+        let (work, mark) = (work.clone(), mark.clone());
+        loom::thread::spawn(move || {
+            mark.clear(&mutation);
+            work.load(Ordering::Acquire) != 0
+        })
+    };
+    work.store(1, Ordering::Release);
+    let listed = mark.set();
+    assert!(engine.join().unwrap() || listed, "the queue stays behind with work in it");
+}
+
+#[test]
+fn ready_1_no_work_stays_behind() {
+    check(|| ready_1(0));
+}
+
+#[test]
+fn ready_1_needs_the_exchange() {
+    caught(Mutation::ClearsReadyByStore, ready_1);
+}
+
+/// A shadow update that finds every node held, against the resumption of one.
+fn reset_1_report(fenced: bool) {
+    let (held, later) = (Arc::new(Handshake::new(|v| W(AtomicU64::new(v)))), word(0));
+    held.tell(Control::Hold);
+    let resume = {
+        let (held, later) = (held.clone(), later.clone());
+        loom::thread::spawn(move || {
+            held.tell(Control::Run);
+            // `Gpu::raise_again`.
+            later.load(Ordering::Acquire) != 0
+        })
+    };
+    // `Gpu::speaker`.
+    let mut speaks = held.told() == Control::Run;
+    if !speaks {
+        later.store(1, Ordering::Release);
+        if fenced {
+            W::fence(Ordering::SeqCst);
+        }
+        speaks = held.told() == Control::Run;
+    }
+    assert!(resume.join().unwrap() || speaks, "a fence is reported by nobody");
+}
+
+#[test]
+fn reset_1_what_waits_for_a_resumption_is_reported() {
+    check(|| reset_1_report(true));
+    let outcome = catch_unwind(AssertUnwindSafe(|| check(|| reset_1_report(false))));
+    assert!(outcome.is_err(), "the missing fence was not noticed");
 }

@@ -9,7 +9,7 @@ use gpu_engine::fence_log::{
     ENTRY_END, ENTRY_HANDLE_AND_OPERATION, ENTRY_OBSERVED, ENTRY_SIZE, ENTRY_VALUE, HEADER_POSITION, HEADER_SIZE,
 };
 use gpu_engine::host::Lock;
-use gpu_engine::memory::{SharedWord, Span};
+use gpu_engine::memory::Span;
 use wddm_abi::{
     DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER, DXGK_NATIVE_FENCE_LOG_OPERATION,
     DXGK_NATIVE_FENCE_LOG_TYPE,
@@ -63,7 +63,11 @@ pub fn flush<P: Platform>(_irql: &impl AtMostDispatch, queues: impl Iterator<Ite
     let mut result = Ok(());
     for handle in queues {
         match handle.get::<HwQueue<P>>() {
-            Ok(queue) => gpu_engine::fence_log::flush::<SharedWord<'_>>(&queue.counted.started.gpu.mutation),
+            Ok(queue) => {
+                let mutation = &queue.counted.started.gpu.mutation;
+                gpu_engine::fence_log::flush(&queue.engine.waits, mutation);
+                gpu_engine::fence_log::flush(&queue.engine.signals, mutation);
+            }
             Err(_) => result = Err(Error::InvalidParameter),
         }
     }

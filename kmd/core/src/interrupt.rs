@@ -109,10 +109,13 @@ fn report<P: Platform>(irql: &Dirql, started: &Started<P>, node: usize) -> bool 
 }
 
 /// Reports one fence at once: the device's level is reached already, by a DDI that is synchronized with the interrupt routine.
+/// While every engine is held, it waits with everything else until one is resumed.
 pub fn report_fence<P: Platform>(irql: &Dirql, started: &Started<P>, fence: u64) {
+    let Some(node) = started.gpu.speaker() else { return };
     let mut named = [pointer(fence)];
     let fences = if one_kind(started) { &mut [] } else { named.as_mut_slice() };
-    native_fences(irql, started, 0, fences, core::ptr::null_mut());
+    // CAST: a node index.
+    native_fences(irql, started, node as u32, fences, core::ptr::null_mut());
     started.dxgkrnl.queue_dpc();
 }
 
@@ -248,9 +251,13 @@ impl<P: Platform> Retire<'_, P> {
     }
 }
 
-/// A slot that never was: retiring it only waits until nobody is in the interrupt routine.
-pub const fn nothing_slot() -> SlotId {
-    SlotId { index: u32::MAX, generation: 0 }
+/// Waits until nobody is in the interrupt routine who began before.
+pub fn leave<P: Platform>(_irql: &Passive, started: &Started<P>) {
+    // A slot that never was: killing it does nothing.
+    let nothing = Retire { started, slot: SlotId { index: u32::MAX, generation: 0 } };
+    let context = (&raw const nothing).cast_mut().cast::<c_void>();
+    // Refused when no interrupt is connected: then nobody can be in the routine.
+    started.dxgkrnl.synchronize(started.routines.retire, context);
 }
 
 /// Ends a slot's generation so that no interrupt after this names its object.

@@ -28,6 +28,9 @@ pub struct NativeFence<P: Platform> {
     /// Dxgkrnl's handle: what interrupts must name. It arrives in the field that the driver's handle leaves in.
     pub os: u64,
     opens: AtomicU32,
+    /// Mutation KeepsKernelVa: where MonitoredValue was in an earlier call.
+    #[cfg(feature = "mutants")]
+    pub kept: core::sync::atomic::AtomicUsize,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
@@ -82,7 +85,14 @@ impl<P: Platform> NativeFence<P> {
         let made = (|| {
             let engine = Shared::try_new(EngineFence::<P>::new(slot, started.settings.shadow_monitored_value))?;
             let counted = Counted::new(started.clone(), |c| &c.fences);
-            let fence = Self { engine, os, opens: AtomicU32::new(0), counted };
+            let fence = Self {
+                engine,
+                os,
+                opens: AtomicU32::new(0),
+                #[cfg(feature = "mutants")]
+                kept: core::sync::atomic::AtomicUsize::new(0),
+                counted,
+            };
             Handle::create(Shared::try_new(fence)?)
         })();
         let handle = made.map_err(|e| {
@@ -108,7 +118,7 @@ impl<P: Platform> NativeFence<P> {
             queue.wake(ticket, true);
             gpu.make_ready(&queue);
         });
-        if gpu.mutation.is(Mutation::StaleHandleInInterrupt) {
+        if gpu.mutation.is(Mutation::StaleHandleInInterrupt) || gpu.mutation.is(Mutation::DestroysOnClose) {
             return Ok(());
         }
         // After this no interrupt can name the fence.
@@ -164,6 +174,11 @@ impl<P: Platform> LocalFence<P> {
     pub fn close(_irql: &Passive, handle: Handle) -> Result<()> {
         let local = handle.take::<Self>()?;
         local.device.disown(handle);
+        let started = &local.global.counted.started;
+        if started.gpu.mutation.is(Mutation::DestroysOnClose) {
+            local.global.engine.set_always_signaled(|_, _| ());
+            started.gpu.slots.kill(local.global.engine.slot);
+        }
         local.device.process.engine.fences.close(local.current);
         Ok(())
     }

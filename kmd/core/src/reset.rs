@@ -30,6 +30,8 @@ fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Resul
         }
         started.platform.delay(irql, LOOK);
     }
+    // An interrupt routine that began before the engine was told may still be about to report for it.
+    crate::interrupt::leave(irql, started);
     Ok(())
 }
 
@@ -49,9 +51,6 @@ pub fn reset_hw_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: 
         {
             started.dxgkrnl.invalidate_hw_context(irql, core::ptr::without_provenance_mut(handle as usize))?;
         }
-    }
-    if started.gpu.mutation.is(Mutation::InterruptBeforeResume) {
-        started.gpu.pretend_fence_overflow(node);
     }
     Ok(())
 }

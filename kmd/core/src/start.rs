@@ -167,7 +167,6 @@ fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
         registers.acknowledge(u32::MAX);
     }
     // Whoever is in the interrupt routine leaves it before the registers go.
-    let barrier = crate::interrupt::nothing_slot();
-    crate::interrupt::retire(irql, started, barrier);
+    crate::interrupt::leave(irql, started);
     drop(started.system_process.with(Option::take));
 }

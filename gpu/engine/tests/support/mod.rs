@@ -210,6 +210,11 @@ impl TestQueue {
 
 pub const DOORBELLS: usize = 4;
 
+thread_local! {
+    /// The mutation of the GPUs that this thread makes; 0: none.
+    pub static MUTATION: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
 impl Rig {
     pub fn new() -> Self {
         Self::with(Model::Dedicated, false)
@@ -228,6 +233,7 @@ impl Rig {
         let doorbells: Vec<_> = (1..=DOORBELLS as u64).map(|p| host.system.span(p).unwrap()).collect();
         let setup = Setup { model, doorbells: &doorbells, barriers: Barriers::Two, names_queues };
         let gpu = Shared::try_new(Gpu::new(host, &setup).unwrap()).unwrap();
+        gpu.mutation.set(MUTATION.get());
         let engines = (0..3).map(|n| Engine::new(gpu.clone(), n).unwrap()).collect();
         let process = |privilege| {
             let slot = gpu.slots.allocate(0x1000).unwrap();
