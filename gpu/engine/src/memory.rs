@@ -85,6 +85,7 @@ impl<'m> Span<'m> {
 
     /// Stores 4 bytes at `offset`; `false` when they do not lie inside or are not aligned.
     pub fn store_u32(self, offset: u64, value: u32) -> bool {
+        drain();
         let at = self.base.wrapping_add(offset as usize);
         if offset.checked_add(4).is_none_or(|end| end > self.len) || !at.addr().is_multiple_of(4) {
             return false;
@@ -98,6 +99,10 @@ impl<'m> Span<'m> {
     /// Copies the span's first bytes into `to`, as many as both have; the count.
     pub fn read(self, to: &mut [u8]) -> usize {
         let n = to.len().min(self.len as usize);
+        #[cfg(feature = "explore")]
+        if let Some(h) = hooks::get() {
+            (h.read)(self.base, n);
+        }
         // SAFETY: n bytes are mapped at base for 'm, `to` holds n bytes and is ours alone, so they do not overlap.
         unsafe { core::ptr::copy_nonoverlapping(self.base, to.as_mut_ptr(), n) };
         n
@@ -105,6 +110,7 @@ impl<'m> Span<'m> {
 
     /// Copies `from` to the span's first bytes, as many as both have; the count.
     pub fn write(self, from: &[u8]) -> usize {
+        drain();
         let n = from.len().min(self.len as usize);
         // SAFETY: n bytes are mapped writable at base for 'm; `from` is Rust memory, which no span covers.
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), self.base, n) };
@@ -114,6 +120,7 @@ impl<'m> Span<'m> {
     /// Copies bytes between spans, as many as both have; the count. Overlapping host ranges (two GPU addresses of one
     /// page) give unspecified bytes, nothing worse.
     pub fn copy_from(self, from: Span<'_>) -> u64 {
+        drain();
         let n = self.len.min(from.len);
         // SAFETY: both spans are mapped for n bytes; `copy` allows overlap.
         unsafe { core::ptr::copy(from.base, self.base, n as usize) };
@@ -122,6 +129,7 @@ impl<'m> Span<'m> {
 
     /// Fills the whole span with a 32-bit pattern whose first byte falls on the span's first byte.
     pub fn fill(self, pattern: u32) {
+        drain();
         let bytes = pattern.to_le_bytes();
         if bytes == [bytes[0]; 4] {
             // SAFETY: len bytes are mapped writable for 'm.
@@ -207,6 +215,8 @@ pub mod hooks {
         pub load: fn(*const u64, Ordering) -> Option<u64>,
         /// Stores the word; `false`: not exploring on this thread.
         pub store: fn(*mut u64, u64, Ordering) -> bool,
+        /// This thread is about to read these bytes.
+        pub read: fn(*const u8, usize),
         /// A full barrier of this thread.
         pub fence: fn(Ordering),
     }
@@ -241,15 +251,15 @@ impl Word for SharedWord<'_> {
         self.0.store(value, order);
     }
     fn swap(&self, value: u64, order: Ordering) -> u64 {
-        Self::fence_for_rmw();
+        drain();
         self.0.swap(value, order)
     }
     fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        Self::fence_for_rmw();
+        drain();
         self.0.fetch_add(value, order)
     }
     fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
-        Self::fence_for_rmw();
+        drain();
         self.0.fetch_sub(value, order)
     }
     fn fence(order: Ordering) {
@@ -261,13 +271,11 @@ impl Word for SharedWord<'_> {
     }
 }
 
-impl SharedWord<'_> {
-    /// A read-modify-write drains the store buffer on the machines that the explorer models.
-    fn fence_for_rmw() {
-        #[cfg(feature = "explore")]
-        if let Some(h) = hooks::get() {
-            (h.fence)(Ordering::SeqCst);
-        }
+/// Bulk stores and read-modify-writes drain the store buffer on the machines that the explorer models.
+fn drain() {
+    #[cfg(feature = "explore")]
+    if let Some(h) = hooks::get() {
+        (h.fence)(Ordering::SeqCst);
     }
 }
 

@@ -37,6 +37,18 @@ pub struct Native;
 /// When the calling thread has not entered a machine: driver code runs nowhere else.
 #[track_caller]
 fn machine<R>(f: impl FnOnce(&Machine) -> R) -> R {
+    // A service of the kernel is a barrier, or as good as one.
+    #[cfg(feature = "explore")]
+    SharedWord::fence(Ordering::SeqCst);
+    unordered(f)
+}
+
+/// The same for what orders nothing: the clock.
+///
+/// # Panics
+/// As [`machine`].
+#[track_caller]
+fn unordered<R>(f: impl FnOnce(&Machine) -> R) -> R {
     // PANIC: documented.
     Machine::with_current(|machine| f(machine.expect("driver code runs inside a machine")))
 }
@@ -126,7 +138,7 @@ impl Platform for Native {
     }
 
     fn clock(&self) -> u64 {
-        machine(Machine::query_performance_counter)
+        unordered(Machine::query_performance_counter)
     }
 
     fn clock_frequency(&self) -> u64 {

@@ -1,0 +1,105 @@
+//! Store buffers of the engines' threads: total store order, as seen through the accesses to shared words.
+//!
+//! An engine's stores wait in a queue of its own, oldest first, until it passes a barrier, calls a service of the kernel, or
+//! has too many. Its own loads find them. Each access is a place where the scheduler may run somebody else, as long as
+//! something waits in the queue. At raised IRQL (a lock is held, the interrupt routine runs) stores go out at once.
+#![expect(unsafe_code, reason = "stores that were held back go to the words by address")]
+
+use gpu_engine::memory::hooks::{Hooks, install as install_hooks};
+use nt_model::Machine;
+use nt_model::sched::YieldPoint;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Stores that a processor holds back at most.
+const DEPTH: usize = 32;
+
+thread_local! {
+    static BUFFER: RefCell<VecDeque<(usize, u64)>> = const { RefCell::new(VecDeque::new()) };
+    /// Whether this thread is an engine's; unknown at first.
+    static ENGINE: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+static HOOKS: Hooks = Hooks { load, store, read, fence };
+
+/// Gives every engine of this process a store buffer.
+pub fn install() {
+    install_hooks(&HOOKS);
+}
+
+fn is_engine() -> bool {
+    ENGINE.get().unwrap_or_else(|| {
+        let engine = std::thread::current().name() == Some("engine");
+        ENGINE.set(Some(engine));
+        engine
+    })
+}
+
+/// Whether stores may be held back here; what was held back goes out where not.
+fn buffers() -> bool {
+    if !is_engine() {
+        return false;
+    }
+    let passive = Machine::with_current(|machine| machine.is_some_and(|machine| machine.irql() == 0));
+    if !passive {
+        drain(0);
+    }
+    passive
+}
+
+/// Lets all stores but the youngest `left` go out.
+fn drain(left: usize) {
+    BUFFER.with_borrow_mut(|buffer| {
+        while buffer.len() > left {
+            let Some((at, value)) = buffer.pop_front() else { break };
+            // SAFETY: the address of an aligned word that was mapped when the store was made; mappings go away by services
+            // of the kernel, and those come after a drain.
+            let word = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at)) };
+            word.store(value, Ordering::Release);
+        }
+    });
+}
+
+/// Somebody else may run while stores are held back.
+fn offer() {
+    if BUFFER.with_borrow(|buffer| !buffer.is_empty()) {
+        Machine::with_current(|machine| machine.map(|machine| machine.yield_point(YieldPoint::Custom(1))));
+    }
+}
+
+fn load(at: *const u64, _order: Ordering) -> Option<u64> {
+    if !buffers() {
+        return None;
+    }
+    offer();
+    let at = at.expose_provenance();
+    BUFFER.with_borrow(|buffer| buffer.iter().rev().find(|(of, _)| *of == at).map(|(_, value)| *value))
+}
+
+fn store(at: *mut u64, value: u64, _order: Ordering) -> bool {
+    if !buffers() {
+        return false;
+    }
+    offer();
+    BUFFER.with_borrow_mut(|buffer| buffer.push_back((at.expose_provenance(), value)));
+    drain(DEPTH);
+    true
+}
+
+fn read(at: *const u8, bytes: usize) {
+    if !buffers() {
+        return;
+    }
+    let bytes = at.addr()..at.addr() + bytes;
+    if BUFFER.with_borrow(|buffer| buffer.iter().any(|(at, _)| *at + 8 > bytes.start && *at < bytes.end)) {
+        drain(0);
+    }
+    offer();
+}
+
+fn fence(_order: Ordering) {
+    if is_engine() {
+        drain(0);
+    }
+}

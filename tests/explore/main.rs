@@ -1,0 +1,112 @@
+//! Many schedules of one race: the CPU begins, gives up and ends waits, and destroys fences, while engines signal.
+//!
+//! Each boot runs on the model's seeded scheduler: one thread at a time, the next one drawn from a seed, virtual time. Engines
+//! have store buffers besides: what they store to shared words is seen by others only after a barrier, a service of the kernel
+//! or when the buffer is full, as on a processor with total store order. A round is a schedule of its own; its waiters must wake
+//! in time, and virtual time tells, since it moves on when everybody waits.
+//!
+//! A failure names its seed. `EXPLORE_SEED=n` plays that boot alone, step for step the same; `EXPLORE_ROUNDS=n` sets how many
+//! rounds are played in all.
+
+mod explorer;
+
+use anyhow::{Context, Result, ensure};
+use explorer::Race;
+use gpu_engine::mutation::Mutation;
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::collections::HashSet;
+use std::process::ExitCode;
+
+/// Rounds in all.
+const ROUNDS: u64 = 105_000;
+/// Rounds of a boot.
+const EACH: u64 = 1500;
+
+/// The driver's settings that change what happens between a signal and its interrupt.
+const FORMS: [&[(&str, u32)]; 5] = [
+    &[],
+    &[("ShadowMonitoredValue", 1)],
+    &[("LogBarriers", 1)],
+    &[("OptimizedInterrupt", 1)],
+    &[("ShadowMonitoredValue", 1), ("NullFenceArray", 1)],
+];
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// The form that a seed's boot has.
+fn form(seed: u64) -> &'static [(&'static str, u32)] {
+    // CAST: below their number.
+    FORMS[(seed % FORMS.len() as u64) as usize]
+}
+
+fn boot(seed: u64, rounds: u64, settings: &[(&str, u32)]) -> Result<explorer::Path> {
+    let played = Race { seed, rounds, settings }.play();
+    played.with_context(|| format!("EXPLORE_SEED={seed} EXPLORE_ROUNDS={rounds} plays it again"))
+}
+
+/// Nothing is lost in any schedule, and no two rounds took the same one.
+fn nothing_is_lost() -> Result<(), Failed> {
+    let rounds = variable("EXPLORE_ROUNDS");
+    let mut paths = HashSet::new();
+    let mut played = 0;
+    if let Some(seed) = variable("EXPLORE_SEED") {
+        let path = boot(seed, rounds.unwrap_or(EACH), form(seed)).map_err(|error| format!("{error:#}"))?;
+        println!("{} rounds, {} steps", path.rounds.len(), path.steps);
+        return Ok(());
+    }
+    let rounds = rounds.unwrap_or(ROUNDS);
+    let (mut seed, mut steps) = (1, 0);
+    while played < rounds {
+        let path = boot(seed, EACH.min(rounds - played), form(seed)).map_err(|error| format!("{error:#}"))?;
+        played += path.rounds.len() as u64;
+        steps += path.steps;
+        paths.extend(path.rounds);
+        seed += 1;
+    }
+    println!("{played} rounds on {} schedules, {} boots, {steps} steps", paths.len(), seed - 1);
+    // A hash of each round's path: a few rounds with few decisions may agree.
+    if paths.len() as u64 * 20 < played * 19 {
+        return Err(format!("{played} rounds took {} schedules only", paths.len()).into());
+    }
+    Ok(())
+}
+
+/// With a step left out, some schedule loses a wake or breaks a rule.
+fn found(mutation: Mutation) -> Result<(), Failed> {
+    // CAST: its number.
+    let settings = [("Mutant", mutation as u32)];
+    for seed in 1..=40 {
+        if let Err(error) = boot(seed, EACH, &settings) {
+            println!("{} with seed {seed}: {error:#}", mutation.name());
+            return Ok(());
+        }
+    }
+    Err(format!("{} was not noticed", mutation.name()).into())
+}
+
+/// Two boots of one seed take one path, so that a failure can be played again.
+fn a_seed_decides() -> Result<()> {
+    let [first, second] = [boot(7, 40, FORMS[0])?, boot(7, 40, FORMS[0])?];
+    ensure!(first.rounds == second.rounds && first.steps == second.steps, "two runs of one seed differ");
+    let other = boot(8, 40, FORMS[0])?;
+    ensure!(first.rounds != other.rounds, "two seeds agree");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // The hooks belong to the process, and each boot keeps one processor busy.
+    arguments.test_threads = arguments.test_threads.or(Some(2));
+    explorer::install();
+    let trials = vec![
+        Trial::test("no schedule loses a wake", nothing_is_lost),
+        Trial::test("NoSignalBarrier: a schedule loses a wake", || found(Mutation::NoSignalBarrier)),
+        Trial::test("StaleHandleInInterrupt: a schedule names a dead fence", || {
+            found(Mutation::StaleHandleInInterrupt)
+        }),
+        Trial::test("a seed decides the schedule", || a_seed_decides().map_err(|error| format!("{error:#}").into())),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
