@@ -194,8 +194,11 @@ fn ring_unconnected(stage: &Stage) -> Played {
             other.wait(scene, done)?;
         }
         same("nothing ran", (quiet.progress()?, raw.load(target.cpu)?), (0, 0))?;
+        // At the connection, and not when the scheduler suspends the context because of its silence.
+        let suspensions = scene.calls("DxgkDdiSuspendContext");
         quiet.connect()?;
         quiet.wait(scene, progress)?;
+        same("suspensions", scene.calls("DxgkDdiSuspendContext"), suspensions)?;
         same("memory", raw.load(target.cpu)?, 1)
     })
 }

@@ -20,12 +20,28 @@ pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 pub struct Stage {
     form: Form,
     seed: u64,
+    settings: Vec<(String, u32)>,
 }
 
 impl Stage {
     /// A stage for a form of the driver. `seed` feeds the cases that draw random numbers.
     pub fn new(form: Form, seed: u64) -> Self {
-        Self { form, seed }
+        Self { form, seed, settings: Vec::new() }
+    }
+
+    /// A stage on which every adapter has a value under its registry key, whatever the cases set.
+    #[must_use]
+    pub fn with_setting(mut self, name: &str, value: u32) -> Self {
+        self.settings.push((name.to_owned(), value));
+        self
+    }
+
+    fn set(&self, mut setup: Setup) -> Setup {
+        for adapter in std::iter::once(&mut setup.adapter).chain(&mut setup.others) {
+            let settings = self.settings.iter().map(|(name, value)| (name.clone(), RegistryValue::dword(*value)));
+            adapter.registry.extend(settings);
+        }
+        setup
     }
 
     /// The seed.
@@ -44,6 +60,7 @@ impl Stage {
     /// # Errors
     /// What `body` returns, or what the audit found.
     pub fn play(&self, setup: Setup, body: impl FnOnce(&Scene) -> Played) -> Played {
+        let setup = self.set(setup);
         let scene = Scene::open(&self.form, &setup)?;
         let played = body(&scene);
         scene.close(&setup, played)
@@ -54,6 +71,7 @@ impl Stage {
     /// # Errors
     /// When it starts, or breaks a rule that is not expected.
     pub fn refuses_to_start(&self, setup: Setup) -> Result<String> {
+        let setup = self.set(setup);
         let world = World::boot(&self.form, setup.personality.clone())?;
         let started = world.adapter(setup.configuration());
         let why = match started {

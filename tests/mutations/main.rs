@@ -1,0 +1,206 @@
+//! Every mutation of the driver and of its GPU is noticed: by a conformance case, by a case of this test's own, by a loom
+//! test, by a test of the engine or by the schedule explorer. A mutation in no row fails `every mutation has a row`; a case
+//! that the driver does not pass without a mutation fails, too, since it would notice anything.
+//!
+//! `./x test --test mutations -- WS-02` plays what has to do with a case, `-- NoParkRecheck` what has to do with a mutation.
+
+mod own;
+
+use fencepost::scenario::{Played, Stage, all};
+use fencepost::world::Form;
+use gpu_engine::mutation::Mutation::{self, *};
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::collections::BTreeMap;
+use std::process::{Command, ExitCode};
+
+/// Who must notice a mutation.
+#[derive(Clone, Copy)]
+enum By {
+    /// At least one of these cases fails: ids of conformance cases, or names of [`own::CASES`].
+    Cases(&'static [&'static str]),
+    /// These tests of `gpu/engine/tests/loom.rs` demand that loom finds a failing execution.
+    Loom(&'static [&'static str]),
+    /// The row with this test in `gpu/engine/tests/engine.rs`: `what_is_left_out_is_noticed`.
+    Engine(&'static str),
+    /// `tests/explore` finds a schedule.
+    Explorer,
+}
+
+use By::{Cases, Engine, Explorer, Loom};
+
+const TABLE: &[(Mutation, &[By])] = &[
+    // FENCE-1, PARK-1, WAKE-1, READY-1, RESET-1: orders that x86 keeps, or that take a chance in a thousand.
+    (
+        NoSignalBarrier,
+        &[Loom(&["fence_1_needs_the_barrier_of_the_signal", "park_1_needs_the_barrier_of_the_signal"]), Explorer],
+    ),
+    (
+        NoMonitoredBarrier,
+        &[Loom(&["fence_1_needs_the_barrier_of_the_update", "fence_1_the_shadow_needs_both_barriers"])],
+    ),
+    (NoParkRecheck, &[Loom(&["park_1_needs_the_second_look"])]),
+    (ShadowNotRechecked, &[Loom(&["fence_1_the_shadow_needs_its_second_look"])]),
+    (NoSleepBarrier, &[Loom(&["wake_1_needs_the_barrier_of_the_engine"])]),
+    (ClearsReadyByStore, &[Loom(&["ready_1_needs_the_exchange"])]),
+    (HoldsRelaxed, &[Loom(&["reset_1_needs_the_release"])]),
+    (RunsUnasked, &[Loom(&["reset_1_needs_the_second_look"])]),
+    (NotifyBeforeValue, &[Cases(&["WS-02"]), Loom(&["fence_1_needs_the_value_before_the_decision"])]),
+    // Monitored values and interrupts.
+    (MonitoredOnlyRaised, &[Cases(&["WS-02"])]),
+    (NeverInterrupt, &[Cases(&["WS-02"])]),
+    (AlwaysInterrupt, &[Cases(&["MR-07", "MR-08"])]),
+    (DriverHandleInInterrupt, &[Cases(&["WS-02"])]),
+    (StaleHandleInInterrupt, &[Explorer]),
+    (DropOnOverflow, &[Engine("an_overflowing_mailbox_asks_for_a_scan_of_everything")]),
+    (ReportsWhileHeld, &[Engine("a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_held")]),
+    // Native fences.
+    (NoWakeFromCpu, &[Cases(&["WS-03"]), Engine("the_cpu_signals_and_wakes_parked_queues_in_order_of_value")]),
+    (NotificationWrites, &[Cases(&["XA-04", "XA-09"])]),
+    (KeepsKernelVa, &[Cases(&["WS-02", "WS-11"])]),
+    (FailsMonitoredUpdate, &[Cases(&["WS-02"])]),
+    (FailsCurrentUpdate, &[Cases(&["WS-03"])]),
+    (ScribblesPrivateData, &[Cases(&["NF-15"])]),
+    (DestroysOnClose, &[Cases(&["NF-07", "NF-09"])]),
+    (WritesDeadFence, &[Engine("an_always_signaled_fence_passes_waits_and_drops_signals")]),
+    // Logs.
+    (IndexBeforeEntry, &[Loom(&["log_1_needs_the_entry_before_the_index"])]),
+    (NoLogBarrier, &[Loom(&["log_1_with_one_barrier_needs_the_flush"])]),
+    (LogKeepsOldBuffer, &[Cases(&["LB-10"]), Engine("a_recreated_log_gets_every_later_entry")]),
+    (TimestampsBackwards, &[Cases(&["LB-12"])]),
+    // Doorbells.
+    (NoScanAtConnect, &[Cases(&["DB-04"])]),
+    (ReusesDoorbellEarly, &[Cases(&["DB-08"])]),
+    (SharesDoorbellPage, &[Cases(&["two doorbells of one node"])]),
+    (FailsDisconnect, &[Cases(&["DB-20"])]),
+    (BindsAtCreate, &[Cases(&["DB-08"])]),
+    // Scheduling, resets.
+    (WrongSuspendFence, &[Cases(&["DB-34"])]),
+    (ResetWithoutInvalidate, &[Cases(&["a hang and its recovery"])]),
+    // The time between reset and resumption is a millisecond: a few attempts.
+    (InterruptBeforeResume, &[Cases(&["a hang and its recovery"; 6])]),
+    // Packets, paging.
+    (CompletesOutOfOrder, &[Cases(&["NF-01"])]),
+    (BadPagingStatus, &[Cases(&["NF-01"])]),
+    (FlushNotWaited, &[Engine("paging_packets_change_translations_only_after_every_engine_let_go")]),
+    // Start, life.
+    (WrongWddmVersion, &[Cases(&["ST-02"])]),
+    (AdvertisesDisabledFence, &[Cases(&["ST-03", "NF-21"])]),
+    (RefusesSegmentProbe, &[Cases(&["ST-01"])]),
+    (HidesNode, &[Cases(&["ST-01"])]),
+    (LeaksWithDevice, &[Cases(&["NF-01"])]),
+];
+
+/// The conformance case with this id, or the case of this test's own with this name.
+fn case(name: &str) -> Result<fn(&Stage) -> Played, Failed> {
+    let own = own::CASES.iter().find(|(own, _)| *own == name).map(|(_, play)| *play);
+    let play = own.or_else(|| all().find(|case| case.id == name).map(|case| case.play));
+    play.ok_or_else(|| format!("there is no case {name}").into())
+}
+
+/// In the environment of a process that plays a case: its name, and the number of the mutation.
+const PLAY: &str = "FENCEPOST_MUTATION_CASE";
+
+/// Plays the case in a process of its own, since a wrong driver that is linked in may take its process with it. `mutation`: its
+/// number, 0 for none. Why the case failed.
+fn play(name: &str, mutation: u32) -> Result<Option<String>, Failed> {
+    case(name)?;
+    let mut child = Command::new(std::env::current_exe()?);
+    let output = child.env(PLAY, format!("{mutation} {name}")).output()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok(if output.status.success() { None } else { Some(format!("{}: {text}", output.status)) })
+}
+
+/// What that process does.
+fn played(task: &str) -> ExitCode {
+    let Some((mutation, name)) = task.split_once(' ') else { return ExitCode::from(2) };
+    let (Ok(mutation), Ok(play)) = (mutation.parse(), case(name)) else { return ExitCode::from(2) };
+    match play(&Stage::new(Form::Native, 1).with_setting("Mutant", mutation)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn noticed_by_cases(mutation: Mutation, names: &[&str]) -> Result<(), Failed> {
+    for name in names {
+        // CAST: its number.
+        if let Some(why) = play(name, mutation as u32)? {
+            println!("{}: {name}: {why}", mutation.name());
+            return Ok(());
+        }
+    }
+    Err(format!("{} passed with {}", names.join(", "), mutation.name()).into())
+}
+
+/// The text of the function `name` in `source`.
+fn function<'s>(source: &'s str, name: &str) -> Result<&'s str, Failed> {
+    let at = source.find(&format!("\nfn {name}(")).ok_or_else(|| format!("there is no test {name}"))?;
+    let text = &source[at..];
+    Ok(text.split("\n}\n").next().unwrap_or(text))
+}
+
+/// The test must demand that the mutation is found; it runs with `gpu_engine`'s own tests.
+fn noticed_elsewhere(mutation: Mutation, by: By) -> Result<(), Failed> {
+    let loom = include_str!("../../gpu/engine/tests/loom.rs");
+    let engine = include_str!("../../gpu/engine/tests/engine.rs");
+    let explore = include_str!("../explore/main.rs");
+    let has = |text: &str, what: &str| -> Result<(), Failed> {
+        if text.contains(what) { Ok(()) } else { Err(format!("no {what} there").into()) }
+    };
+    match by {
+        Cases(_) => Ok(()),
+        Loom(tests) => tests
+            .iter()
+            .try_for_each(|test| has(function(loom, test)?, &format!("caught(Mutation::{}", mutation.name()))),
+        Engine(test) => {
+            function(engine, test)?;
+            has(engine, &format!("(Mutation::{}, {test}),", mutation.name()))
+        }
+        Explorer => has(explore, &format!("found(Mutation::{}", mutation.name())),
+    }
+}
+
+fn every_mutation_has_a_row() -> Result<(), Failed> {
+    for mutation in Mutation::ALL {
+        let rows = TABLE.iter().filter(|(of, _)| of == mutation).count();
+        let by = TABLE.iter().filter(|(of, _)| of == mutation).map(|(_, by)| by.len()).sum::<usize>();
+        if rows != 1 || by == 0 {
+            return Err(format!("{} has {rows} rows, noticed by {by}", mutation.name()).into());
+        }
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    if let Ok(task) = std::env::var(PLAY) {
+        return played(&task);
+    }
+    let mut arguments = Arguments::from_args();
+    // Most of a case is waiting, above all for what a mutation keeps from happening.
+    arguments.test_threads = arguments.test_threads.or(Some(12));
+    let mut trials = vec![Trial::test("every mutation has a row", every_mutation_has_a_row)];
+    let mut cases: BTreeMap<&str, ()> = own::CASES.iter().map(|(name, _)| (*name, ())).collect();
+    for (mutation, by) in TABLE {
+        for by in *by {
+            let name = mutation.name();
+            if let Cases(names) = by {
+                cases.extend(names.iter().map(|name| (*name, ())));
+                let mut distinct = names.to_vec();
+                distinct.dedup();
+                let title = format!("{name} is noticed by {}", distinct.join(" or "));
+                trials.push(Trial::test(title, || noticed_by_cases(*mutation, names)));
+            } else {
+                trials.push(Trial::test(format!("{name} is noticed elsewhere"), || noticed_elsewhere(*mutation, *by)));
+            }
+        }
+    }
+    for name in cases.into_keys() {
+        trials.push(Trial::test(format!("{name} passes without a mutation"), move || match play(name, 0)? {
+            None => Ok(()),
+            Some(why) => Err(why.into()),
+        }));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}

@@ -1,0 +1,67 @@
+//! Cases for mutations that no conformance case provokes.
+
+use fencepost::client::Device;
+use fencepost::scenario::{Played, Scene, Setup, Stage, same};
+use fencepost::world::User;
+use std::time::Duration;
+use umd_core::ffi::types::FP_KIND_SYSTEM;
+
+/// Name and function.
+type Case = (&'static str, fn(&Stage) -> Played);
+
+/// Cases, by name.
+pub const CASES: &[Case] = &[("two doorbells of one node", two_doorbells), ("a hang and its recovery", hang)];
+
+/// Long enough for a reset.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// Bytes of a ring.
+const RING: u64 = 64 << 10;
+
+struct Client {
+    device: Device,
+    _user: User,
+}
+
+impl Client {
+    fn open(scene: &Scene) -> anyhow::Result<Self> {
+        let user = scene.process("client")?;
+        Ok(Self { device: user.open()?.device()?, _user: user })
+    }
+}
+
+/// Two connected doorbells of one node, rung in turn: each ring is heard as such. What is not heard is found when the scheduler
+/// suspends the context because of its silence.
+fn two_doorbells(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let client = Client::open(scene)?;
+        let queues = [client.device.queue(0, RING, 0, 0)?, client.device.queue(0, RING, 0, 0)?];
+        for _ in 0..4 {
+            for queue in &queues {
+                let progress = queue.run(|list| list.nop(8))?;
+                queue.wait(progress, Some(PATIENCE))?;
+            }
+        }
+        same("suspensions", scene.calls("DxgkDdiSuspendContext"), 0)
+    })
+}
+
+/// A command buffer that jumps to itself hangs its engine. The engine is reset, the process that hung it is told, and another
+/// one works on.
+fn hang(stage: &Stage) -> Played {
+    stage.play(Setup::default().quick_tdr().resets(1), |scene| {
+        let (guilty, other) = (Client::open(scene)?, Client::open(scene)?);
+        let (hangs, works) = (guilty.device.queue(0, RING, 0, 0)?, other.device.queue(0, RING, 0, 0)?);
+        let buffer = guilty.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+        let mut jump = hangs.list()?;
+        jump.indirect(buffer.gpu_va()?, 8)?;
+        let length = jump.bytes()?.len() as u64;
+        jump.reset()?;
+        jump.indirect(buffer.gpu_va()?, length)?;
+        buffer.write(0, &jump.bytes()?)?;
+        hangs.run(|list| list.indirect(buffer.gpu_va()?, length))?;
+        let fence = other.device.fence(0, 0)?;
+        works.run(|list| list.signal(&fence, 1))?;
+        fence.wait(1, Some(PATIENCE))?;
+        same("whether the hung queue is done", hangs.wait(0, Some(PATIENCE)).is_ok(), false)
+    })
+}
