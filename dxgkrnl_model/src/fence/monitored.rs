@@ -5,15 +5,14 @@
 //! at every one on the adapter. One that was made for several adapters is opened as a native fence where those are
 //! ([`super::native`]); it has one value, and a signal is passed on.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use nt_model::{CacheType, Machine, Rights, UserMapping};
 use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::Waiters;
-use super::native::FULL_ACCESS;
+use super::native::{FULL_ACCESS, NativeFence};
 use crate::adapter::Adapter;
 use crate::device::Device;
 use crate::memory::page_table::Purpose;
@@ -22,15 +21,7 @@ use crate::memory::residency::status_of;
 use crate::memory::space::Content;
 use crate::memory::va::{PAGE, Protection, Use, Wanted};
 use crate::process::{ProcessAdapter, ProcessInner};
-use crate::sync::{Gate, Lock, Rank};
-
-/// Whoever hears of signals of a monitored fence.
-pub(crate) trait Passed: fmt::Debug + Send + Sync {
-    /// The value was written.
-    ///
-    /// IRQL: at most DISPATCH_LEVEL.
-    fn signaled(&self, kernel: &Machine);
-}
+use crate::sync::Gate;
 
 /// The value and who waits for it.
 #[derive(Debug)]
@@ -42,8 +33,6 @@ pub(crate) struct FenceState {
     /// LUID of the adapter that it was made on; 0 for the twin of a native fence.
     home: u64,
     cross_adapter: bool,
-    /// The native fence with the same value on other adapters.
-    native: Lock<Option<Weak<dyn Passed>>>,
     /// The value that the native one was last told of.
     told: AtomicU64,
     /// Whoever makes the native one.
@@ -59,21 +48,19 @@ impl FenceState {
             open: AtomicU32::new(0),
             home: adapter.luid_number(),
             cross_adapter,
-            native: Lock::new(Rank::Log, None),
             told: AtomicU64::new(initial),
             making: Gate::new(),
         })
     }
 
     /// A native fence as a monitored one.
-    pub(crate) fn over(page: &Arc<Page>, native: Weak<dyn Passed>) -> Arc<Self> {
+    pub(crate) fn over(page: &Arc<Page>) -> Arc<Self> {
         Arc::new(Self {
             page: page.clone(),
             waiters: Waiters::new(),
             open: AtomicU32::new(0),
             home: 0,
             cross_adapter: true,
-            native: Lock::new(Rank::Log, Some(native)),
             told: AtomicU64::new(crate::raw::load(page.address())),
             making: Gate::new(),
         })
@@ -85,13 +72,10 @@ impl FenceState {
     }
 
     /// The native fence with the same value, if there is one.
-    fn native(&self) -> Option<Arc<dyn Passed>> {
-        self.native.lock().as_ref().and_then(Weak::upgrade)
-    }
-
-    /// A native fence has the same value from now on.
-    pub(crate) fn set_native(&self, native: Weak<dyn Passed>) {
-        *self.native.lock() = Some(native);
+    pub(super) fn native(self: &Arc<Self>, kernel: &Machine) -> Option<Arc<NativeFence>> {
+        let shared = if self.cross_adapter { crate::os::shared_of(kernel)? } else { return None };
+        let parts = shared.adapters().into_iter().flat_map(|adapter| adapter.native_fences());
+        parts.filter_map(|part| part.fence()).find(|fence| fence.is_twin(self))
     }
 
     /// Whether a device of `adapter` may open it: as a monitored fence where it was made, on others as what they have, if it
@@ -108,13 +92,13 @@ impl FenceState {
     /// The GPU of an adapter may have signalled it: waits end, and the native fence's adapters hear of it.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    fn looked_at(&self, kernel: &Machine) {
+    fn looked_at(self: &Arc<Self>, kernel: &Machine) {
         self.rescan(kernel);
         let value = self.value();
         if self.told.swap(value, Ordering::SeqCst) != value
-            && let Some(native) = self.native()
+            && let Some(native) = self.native(kernel)
         {
-            native.signaled(kernel);
+            native.twin_signaled(kernel);
         }
     }
 
@@ -140,12 +124,12 @@ impl FenceState {
     /// Stores a value and ends waits.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn signal(&self, kernel: &Machine, value: u64) {
+    pub(crate) fn signal(self: &Arc<Self>, kernel: &Machine, value: u64) {
         crate::raw::store(self.page.address(), value);
         self.rescan(kernel);
         self.told.store(value, Ordering::SeqCst);
-        if let Some(native) = self.native() {
-            native.signaled(kernel);
+        if let Some(native) = self.native(kernel) {
+            native.twin_signaled(kernel);
         }
     }
 

@@ -7,25 +7,33 @@
 //!
 //! A cross-adapter fence of an adapter without native fences is a monitored one there, a [`FenceState`] with the same current
 //! value: its twin.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `native.rs` | the fence: value, waiters, its parts |
+//! | `part.rs` | [`FenceOnAdapter`] |
+//! | `local.rs` | [`LocalFence`], [`Held`] |
+//! | `cross.rs` | further adapters, and the twin |
+
+mod cross;
+mod local;
+mod part;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::Machine;
-use wddm_abi::{
-    D3DDDI_NATIVEFENCE_TYPE, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CREATENATIVEFENCE, DXGKARG_DESTROYNATIVEFENCE,
-    DXGKARG_OPENNATIVEFENCE, NTSTATUS, ntstatus,
-};
+use wddm_abi::{D3DDDI_NATIVEFENCE_TYPE, NTSTATUS, ntstatus};
 
 use super::Waiters;
-use super::monitored::{FenceState, Passed};
-use super::storage::{Addresses, Pages, Slot};
+use super::monitored::FenceState;
+use super::storage::{Pages, Slot};
 use crate::adapter::Adapter;
-use crate::ddi::{self, call_ddi};
-use crate::device::Device;
-use crate::handle::{KernelHandle, KernelObject};
+use crate::handle::KernelHandle;
 use crate::rules::fence::{NF_DESTROY, NF_HANDLE, NF_WRITE_AFTER};
 use crate::sync::{Gate, Lock, Rank, Signal};
+
+pub(crate) use local::{Held, LocalFence};
 
 /// What whoever made a fence may do.
 pub(crate) const FULL_ACCESS: u32 = u32::MAX;
@@ -99,21 +107,6 @@ pub(crate) struct FenceOnAdapter {
     /// One of them has ended.
     quiet: Signal,
 }
-
-/// A fence in a device.
-#[derive(Debug)]
-pub(crate) struct LocalFence {
-    device: Arc<Device>,
-    fence: Arc<NativeFence>,
-    on: Arc<FenceOnAdapter>,
-    handle: KernelHandle,
-    driver: AtomicUsize,
-    addresses: Addresses,
-    /// What the NT handle that it was opened by allows.
-    access: u32,
-    destroyed: AtomicBool,
-}
-
 impl NativeFence {
     fn new(slot: Slot, request: &Request) -> Arc<Self> {
         let first = if request.cross_adapter { 0 } else { u64::MAX };
@@ -276,24 +269,6 @@ impl NativeFence {
         self.make_part(adapter)
     }
 
-    /// A part on an adapter whose driver does not know the fence.
-    ///
-    /// Chosen: its private data are zeros; those of the opening go to `DxgkDdiOpenNativeFence`.
-    fn make_part(self: &Arc<Self>, adapter: &Arc<Adapter>) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
-        let slot = Slot::beside(adapter, self.slot.current_page())?;
-        crate::raw::store(slot.monitored(), 0);
-        let mut request = Request {
-            kind: D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT,
-            initial: 0,
-            shared: true,
-            cross_adapter: true,
-            private: [0; PRIVATE_SIZE],
-        };
-        let made = FenceOnAdapter::create(adapter, self, &slot, &mut request).inspect_err(|_| slot.release(adapter))?;
-        self.adapters.lock().push(made.clone());
-        Ok(made)
-    }
-
     /// One open of a part less; with the last its driver destroys it and the storage is given back.
     fn close(&self, part: &Arc<FenceOnAdapter>) {
         let last = {
@@ -325,237 +300,6 @@ impl NativeFence {
         }
         part.slot.release(&part.adapter);
     }
-
-    /// It was signalled on `on`'s adapter: waits end, and the other adapters hear of it.
-    ///
-    /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn signaled_on(&self, kernel: &Machine, on: &Adapter) {
-        if self.cross_adapter {
-            self.told.store(self.value(), Ordering::SeqCst);
-            super::update::notify(self, Some(on));
-            self.rescan_twin(kernel);
-        }
-        self.rescan(kernel);
-    }
-
-    /// As [`signaled_on`](Self::signaled_on), if nobody has passed this value on yet.
-    ///
-    /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn looked_at_on(&self, kernel: &Machine, on: &Adapter) {
-        if self.cross_adapter && self.told.load(Ordering::SeqCst) != self.value() {
-            self.signaled_on(kernel, on);
-        } else {
-            self.rescan(kernel);
-        }
-    }
-
-    /// The CPU signalled `value`, and every driver has been told.
-    ///
-    /// IRQL: at most DISPATCH_LEVEL.
-    pub(super) fn told(&self, kernel: &Machine, value: u64) {
-        if self.cross_adapter {
-            self.told.store(value, Ordering::SeqCst);
-            self.rescan_twin(kernel);
-        }
-    }
-
-    fn rescan_twin(&self, kernel: &Machine) {
-        let twin = self.twin.lock().upgrade();
-        if let Some(twin) = twin {
-            twin.rescan(kernel);
-        }
-    }
-
-    /// The same fence for adapters without native fences, made when there is none.
-    pub(crate) fn twin(self: &Arc<Self>) -> Arc<FenceState> {
-        let made = FenceState::over(self.slot.current_page(), self.as_passed());
-        let mut twin = self.twin.lock();
-        if let Some(known) = twin.upgrade() {
-            return known;
-        }
-        *twin = Arc::downgrade(&made);
-        made
-    }
-
-    /// The native fence with the value of a monitored one, on an adapter other than that one's.
-    ///
-    /// # Errors
-    /// As [`LocalFence::open`].
-    fn over(adapter: &Arc<Adapter>, twin: &Arc<FenceState>) -> Result<(Arc<Self>, Arc<FenceOnAdapter>), NTSTATUS> {
-        let is_it = |fence: &Arc<Self>| core::ptr::eq(fence.twin.lock().as_ptr(), Arc::as_ptr(twin));
-        let _making = twin.making.exclusive(adapter.kernel());
-        let adapters = adapter.shared().adapters();
-        let mut known = adapters.iter().flat_map(|other| other.native_fences()).filter_map(|on| on.fence());
-        if let Some(known) = known.find(is_it) {
-            match known.part_on(adapter) {
-                // It ended meanwhile: another one follows.
-                Err(ntstatus::STATUS_INVALID_HANDLE) => (),
-                part => return part.map(|part| (known, part)),
-            }
-        }
-        let slot = Slot::beside(adapter, twin.page())?;
-        let mut request = Request {
-            kind: D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT,
-            initial: 0,
-            shared: true,
-            cross_adapter: true,
-            private: [0; PRIVATE_SIZE],
-        };
-        let fence = Self::new(slot, &request);
-        let part = FenceOnAdapter::create(adapter, &fence, &fence.slot, &mut request);
-        let part = part.inspect_err(|_| fence.slot.release(adapter))?;
-        fence.adapters.lock().push(part.clone());
-        *fence.twin.lock() = Arc::downgrade(twin);
-        twin.set_native(fence.as_passed());
-        Ok((fence, part))
-    }
-
-    fn as_passed(self: &Arc<Self>) -> Weak<dyn Passed> {
-        let this: Weak<Self> = Arc::downgrade(self);
-        this
-    }
-}
-
-/// Its twin's value, which is this one's, was written: every adapter hears of it, and waits end.
-impl Passed for NativeFence {
-    fn signaled(&self, kernel: &Machine) {
-        self.told.store(self.value(), Ordering::SeqCst);
-        super::update::notify(self, None);
-        self.rescan(kernel);
-    }
-}
-
-impl FenceOnAdapter {
-    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
-        &self.adapter
-    }
-
-    /// The driver's handle, as a number; 0 once it is destroyed.
-    pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
-    }
-
-    /// Whether the driver has not been told to destroy it.
-    pub(crate) fn is_alive(&self) -> bool {
-        self.driver_handle() != 0
-    }
-
-    /// `hGlobalNativeFence`, as the driver puts it into interrupt arrays.
-    pub(crate) fn handle(&self) -> u64 {
-        self.handle.value()
-    }
-
-    pub(crate) fn fence(&self) -> Option<Arc<NativeFence>> {
-        self.fence.upgrade()
-    }
-
-    /// Its place.
-    pub(crate) fn slot(&self) -> &Slot {
-        &self.slot
-    }
-
-    /// Opens it once more. False: it is destroyed, or about to be.
-    fn open(&self) -> bool {
-        let mut opens = self.opens.lock();
-        *opens = opens.map(|opens| opens + 1);
-        opens.is_some()
-    }
-
-    /// Its adapter is being stopped: the driver destroys it, whoever holds it.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn forsake(self: &Arc<Self>) {
-        *self.opens.lock() = None;
-        if let Some(fence) = self.fence() {
-            fence.drop_part(self);
-        }
-    }
-
-    /// Tells the driver of a fence; it is open once.
-    fn create(
-        adapter: &Arc<Adapter>,
-        fence: &Arc<NativeFence>,
-        slot: &Slot,
-        request: &mut Request,
-    ) -> Result<Arc<Self>, NTSTATUS> {
-        let handle = KernelHandle::reserve();
-        let mut arguments = DXGKARG_CREATENATIVEFENCE::zeroed();
-        arguments.Reserved.fill(adapter.personality().faults.reserved);
-        arguments.hGlobalNativeFence = handle.raw();
-        arguments.Type = request.kind;
-        let (current, monitored) = slot.system();
-        arguments.CurrentValueSystemProcessGpuVa = current;
-        arguments.MonitoredValueSystemProcessGpuVa = monitored;
-        arguments.pPrivateDriverData = request.private;
-        let (context, pointer) = (adapter.context(), &raw mut arguments);
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateNativeFence(context, pointer)));
-        if !status.is_success() {
-            return Err(status);
-        }
-        request.private = arguments.pPrivateDriverData;
-        let made = arguments.hGlobalNativeFence;
-        judge_handle(adapter, "DxgkDdiCreateNativeFence", made.expose_provenance(), &handle);
-        let on = Arc::new(Self {
-            fence: Arc::downgrade(fence),
-            adapter: adapter.clone(),
-            slot: slot.clone(),
-            opens: Lock::new(Rank::Log, Some(1)),
-            handle,
-            driver: AtomicUsize::new(made.expose_provenance()),
-            monitored: AtomicU64::new(crate::raw::load(slot.monitored())),
-            closing: AtomicBool::new(false),
-            updates: AtomicU32::new(0),
-            quiet: Signal::new(),
-        });
-        on.handle.bind(KernelObject::Fence(Arc::downgrade(&on)));
-        adapter.add_native_fence(&on);
-        Ok(on)
-    }
-
-    /// Whether the driver may be told new values: it has the fence, and is not about to lose it.
-    pub(super) fn is_open(&self) -> bool {
-        self.is_alive() && !self.closing.load(Ordering::SeqCst)
-    }
-
-    /// Begins an update of the current value. False: the fence is being destroyed.
-    ///
-    /// IRQL: at most DISPATCH_LEVEL.
-    pub(super) fn begin_update(&self) -> bool {
-        self.updates.fetch_add(1, Ordering::SeqCst);
-        let open = self.is_open();
-        if !open {
-            self.end_update();
-        }
-        open
-    }
-
-    /// Ends one.
-    ///
-    /// IRQL: at most DISPATCH_LEVEL.
-    pub(super) fn end_update(&self) {
-        self.updates.fetch_sub(1, Ordering::SeqCst);
-        if self.closing.load(Ordering::SeqCst) {
-            self.quiet.notify(self.adapter.kernel());
-        }
-    }
-
-    fn destroy(&self) {
-        let driver = self.driver.load(Ordering::Acquire);
-        if driver == 0 || self.closing.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        // Updates of monitored values run under the interrupt's lock: none is under way behind this.
-        let _ = crate::interrupt::synchronize(&self.adapter, || ());
-        self.quiet.wait_for(self.adapter.kernel(), None, || (self.updates.load(Ordering::SeqCst) == 0).then_some(()));
-        let mut arguments = DXGKARG_DESTROYNATIVEFENCE::zeroed();
-        arguments.hGlobalNativeFence = core::ptr::with_exposed_provenance_mut(driver);
-        arguments.Reserved.fill(self.adapter.personality().faults.reserved);
-        let pointer = &raw mut arguments;
-        let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyNativeFence(pointer)));
-        // The driver may report it until the call has returned, not after.
-        self.driver.store(0, Ordering::Release);
-        judge_destroy(&self.adapter, "DxgkDdiDestroyNativeFence", status);
-    }
 }
 
 fn judge_handle(adapter: &Adapter, ddi: &str, made: usize, ours: &KernelHandle) {
@@ -566,215 +310,4 @@ fn judge_handle(adapter: &Adapter, ddi: &str, made: usize, ours: &KernelHandle) 
 fn judge_destroy(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
     let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
     adapter.rules().check(&NF_DESTROY, fine, || format!("{ddi}: {status:?}"));
-}
-
-impl LocalFence {
-    /// Makes a fence and opens it in a device.
-    ///
-    /// # Errors
-    /// What the driver returned; STATUS_NO_MEMORY.
-    pub(crate) fn create(device: &Arc<Device>, request: &mut Request) -> Result<Arc<Self>, NTSTATUS> {
-        let part = device.process();
-        let slot = part.fences.allocate(part, request.pages())?;
-        crate::raw::store(slot.current(), request.initial);
-        let fence = NativeFence::new(slot, request);
-        let on = FenceOnAdapter::create(device.adapter(), &fence, &fence.slot, request);
-        let on = on.inspect_err(|_| fence.slot.release(device.adapter()))?;
-        fence.adapters.lock().push(on.clone());
-        Self::open_part(device, &fence, on, &mut request.private, FULL_ACCESS)
-    }
-
-    /// Opens a fence in a device, as an NT handle allows.
-    ///
-    /// # Errors
-    /// What the driver returned; STATUS_NO_MEMORY; as [`NativeFence::part_on`].
-    pub(crate) fn open(
-        device: &Arc<Device>,
-        fence: &Arc<NativeFence>,
-        private: &mut [u8; PRIVATE_SIZE],
-        access: u32,
-    ) -> Result<Arc<Self>, NTSTATUS> {
-        let on = fence.part_on(device.adapter())?;
-        Self::open_part(device, fence, on, private, access)
-    }
-
-    /// Opens a monitored fence of another adapter as a native one.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub(crate) fn open_monitored(
-        device: &Arc<Device>,
-        state: &Arc<FenceState>,
-        private: &mut [u8; PRIVATE_SIZE],
-        access: u32,
-    ) -> Result<Arc<Self>, NTSTATUS> {
-        let (fence, on) = NativeFence::over(device.adapter(), state)?;
-        Self::open_part(device, &fence, on, private, access)
-    }
-
-    /// Opens a part that has been counted.
-    fn open_part(
-        device: &Arc<Device>,
-        fence: &Arc<NativeFence>,
-        on: Arc<FenceOnAdapter>,
-        private: &mut [u8; PRIVATE_SIZE],
-        access: u32,
-    ) -> Result<Arc<Self>, NTSTATUS> {
-        let opened = Self::open_counted(device, fence, &on, private, access);
-        if opened.is_err() {
-            fence.close(&on);
-        }
-        opened
-    }
-
-    fn open_counted(
-        device: &Arc<Device>,
-        fence: &Arc<NativeFence>,
-        on: &Arc<FenceOnAdapter>,
-        private: &mut [u8; PRIVATE_SIZE],
-        access: u32,
-    ) -> Result<Arc<Self>, NTSTATUS> {
-        let adapter = device.adapter();
-        let part = device.process();
-        let addresses = part.fences.show(part, &on.slot)?;
-        let handle = KernelHandle::reserve();
-        let mut arguments = DXGKARG_OPENNATIVEFENCE::zeroed();
-        arguments.hGlobalNativeFence = core::ptr::with_exposed_provenance_mut(on.driver_handle());
-        arguments.hLocalNativeFence = handle.raw();
-        arguments.hDevice = core::ptr::with_exposed_provenance_mut(device.driver_handle());
-        arguments.CurrentValueGpuVa = addresses.current;
-        arguments.MonitoredValueGpuVa = addresses.monitored;
-        arguments.Reserved.fill(adapter.personality().faults.reserved);
-        let extended = adapter.personality().build.open_native_fence_size() == size_of_val(&arguments);
-        if extended {
-            arguments.pPrivateDriverData = *private;
-        }
-        let mut shown = OpenRecord::new(adapter.personality().build.open_native_fence_size(), &arguments);
-        let (context, pointer) = (adapter.context(), shown.pointer());
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiOpenNativeFence(context, pointer)));
-        if !status.is_success() {
-            part.fences.hide(part, &on.slot);
-            return Err(status);
-        }
-        let answer = shown.record();
-        if extended {
-            *private = answer.pPrivateDriverData;
-        }
-        let made = answer.hLocalNativeFence.expose_provenance();
-        judge_handle(adapter, "DxgkDdiOpenNativeFence", made, &handle);
-        let local = Arc::new(Self {
-            device: device.clone(),
-            fence: fence.clone(),
-            on: on.clone(),
-            handle,
-            driver: AtomicUsize::new(made),
-            addresses,
-            access,
-            destroyed: AtomicBool::new(false),
-        });
-        local.handle.bind(KernelObject::LocalFence(Arc::downgrade(&local)));
-        device.add_fence(&local);
-        Ok(local)
-    }
-
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
-    pub(crate) fn fence(&self) -> &Arc<NativeFence> {
-        &self.fence
-    }
-
-    /// The part of the device's adapter.
-    pub(crate) fn on(&self) -> &Arc<FenceOnAdapter> {
-        &self.on
-    }
-
-    /// What the NT handle that it was opened by allows.
-    pub(crate) fn access(&self) -> u32 {
-        self.access
-    }
-
-    /// Whether that is this right, too.
-    pub(crate) fn allows(&self, right: u32) -> bool {
-        self.access & right == right
-    }
-
-    /// Where the device's process sees it.
-    pub(crate) fn addresses(&self) -> Addresses {
-        self.addresses
-    }
-
-    /// The driver's handle, as a number.
-    pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
-    }
-
-    /// The handle is gone. A second call does nothing.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn destroy(&self) {
-        if self.destroyed.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let adapter = self.device.adapter();
-        let mut arguments = DXGKARG_CLOSENATIVEFENCE::zeroed();
-        arguments.hLocalNativeFence = core::ptr::with_exposed_provenance_mut(self.driver_handle());
-        arguments.Reserved.fill(adapter.personality().faults.reserved);
-        let (context, pointer) = (adapter.context(), &raw mut arguments);
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiCloseNativeFence(context, pointer)));
-        judge_destroy(adapter, "DxgkDdiCloseNativeFence", status);
-        self.fence.close(&self.on);
-        self.device.process().fences.hide(self.device.process(), &self.on.slot);
-    }
-}
-
-/// What an NT handle holds of a fence.
-#[derive(Debug)]
-pub(crate) struct Held {
-    fence: Arc<NativeFence>,
-    on: Arc<FenceOnAdapter>,
-}
-
-impl Held {
-    /// Holds what a device has open. `None`: it is being destroyed.
-    pub(crate) fn new(local: &LocalFence) -> Option<Self> {
-        local.on.open().then(|| Self { fence: local.fence.clone(), on: local.on.clone() })
-    }
-
-    pub(crate) fn fence(&self) -> &Arc<NativeFence> {
-        &self.fence
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        let _inside = self.on.adapter.kernel().enter();
-        self.fence.close(&self.on);
-    }
-}
-
-/// `DXGKARG_OPENNATIVEFENCE` with as many bytes as the build has, and a pattern behind them.
-#[repr(C, align(8))]
-#[derive(Debug)]
-struct OpenRecord {
-    bytes: [u8; size_of::<DXGKARG_OPENNATIVEFENCE>()],
-}
-
-impl OpenRecord {
-    fn new(size: usize, arguments: &DXGKARG_OPENNATIVEFENCE) -> Self {
-        use wddm_abi::Plain;
-        let mut bytes = [0xD5; size_of::<DXGKARG_OPENNATIVEFENCE>()];
-        bytes[..size].copy_from_slice(&arguments.as_bytes()[..size]);
-        Self { bytes }
-    }
-
-    fn pointer(&mut self) -> *mut DXGKARG_OPENNATIVEFENCE {
-        self.bytes.as_mut_ptr().cast()
-    }
-
-    fn record(&self) -> DXGKARG_OPENNATIVEFENCE {
-        use wddm_abi::Plain;
-        DXGKARG_OPENNATIVEFENCE::from_bytes(&self.bytes).unwrap_or_else(DXGKARG_OPENNATIVEFENCE::zeroed)
-    }
 }

@@ -1,0 +1,126 @@
+//! What only cross-adapter fences do: parts on further adapters, and the twin on adapters without native fences.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nt_model::Machine;
+use wddm_abi::{D3DDDI_NATIVEFENCE_TYPE, NTSTATUS, ntstatus};
+
+use super::{FenceOnAdapter, NativeFence, PRIVATE_SIZE, Request};
+use crate::adapter::Adapter;
+use crate::fence::monitored::FenceState;
+use crate::fence::storage::Slot;
+
+impl NativeFence {
+    /// A part on an adapter whose driver does not know the fence.
+    ///
+    /// Chosen: its private data are zeros; those of the opening go to `DxgkDdiOpenNativeFence`.
+    pub(super) fn make_part(self: &Arc<Self>, adapter: &Arc<Adapter>) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
+        let slot = Slot::beside(adapter, self.slot.current_page())?;
+        crate::raw::store(slot.monitored(), 0);
+        let mut request = Request {
+            kind: D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT,
+            initial: 0,
+            shared: true,
+            cross_adapter: true,
+            private: [0; PRIVATE_SIZE],
+        };
+        let made = FenceOnAdapter::create(adapter, self, &slot, &mut request).inspect_err(|_| slot.release(adapter))?;
+        self.adapters.lock().push(made.clone());
+        Ok(made)
+    }
+
+    /// It was signalled on `on`'s adapter: waits end, and the other adapters hear of it.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn signaled_on(&self, kernel: &Machine, on: &Adapter) {
+        if self.cross_adapter {
+            self.told.store(self.value(), Ordering::SeqCst);
+            crate::fence::update::notify(self, Some(on));
+            self.rescan_twin(kernel);
+        }
+        self.rescan(kernel);
+    }
+
+    /// As [`signaled_on`](Self::signaled_on), if nobody has passed this value on yet.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn looked_at_on(&self, kernel: &Machine, on: &Adapter) {
+        if self.cross_adapter && self.told.load(Ordering::SeqCst) != self.value() {
+            self.signaled_on(kernel, on);
+        } else {
+            self.rescan(kernel);
+        }
+    }
+
+    /// The CPU signalled `value`, and every driver has been told.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(in crate::fence) fn told(&self, kernel: &Machine, value: u64) {
+        if self.cross_adapter {
+            self.told.store(value, Ordering::SeqCst);
+            self.rescan_twin(kernel);
+        }
+    }
+
+    pub(super) fn rescan_twin(&self, kernel: &Machine) {
+        let twin = self.twin.lock().upgrade();
+        if let Some(twin) = twin {
+            twin.rescan(kernel);
+        }
+    }
+
+    /// The same fence for adapters without native fences, made when there is none.
+    pub(crate) fn twin(self: &Arc<Self>) -> Arc<FenceState> {
+        let made = FenceState::over(self.slot.current_page());
+        let mut twin = self.twin.lock();
+        if let Some(known) = twin.upgrade() {
+            return known;
+        }
+        *twin = Arc::downgrade(&made);
+        made
+    }
+
+    /// The native fence with the value of a monitored one, on an adapter other than that one's.
+    ///
+    /// # Errors
+    /// As [`LocalFence::open`].
+    pub(super) fn over(adapter: &Arc<Adapter>, twin: &Arc<FenceState>) -> Result<(Arc<Self>, Arc<FenceOnAdapter>), NTSTATUS> {
+        let _making = twin.making.exclusive(adapter.kernel());
+        if let Some(known) = twin.native(adapter.kernel()) {
+            match known.part_on(adapter) {
+                // It ended meanwhile: another one follows.
+                Err(ntstatus::STATUS_INVALID_HANDLE) => (),
+                part => return part.map(|part| (known, part)),
+            }
+        }
+        let slot = Slot::beside(adapter, twin.page())?;
+        let mut request = Request {
+            kind: D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT,
+            initial: 0,
+            shared: true,
+            cross_adapter: true,
+            private: [0; PRIVATE_SIZE],
+        };
+        let fence = Self::new(slot, &request);
+        let part = FenceOnAdapter::create(adapter, &fence, &fence.slot, &mut request);
+        let part = part.inspect_err(|_| fence.slot.release(adapter))?;
+        fence.adapters.lock().push(part.clone());
+        *fence.twin.lock() = Arc::downgrade(twin);
+        Ok((fence, part))
+    }
+
+    /// Whether this monitored fence has its value.
+    pub(in crate::fence) fn is_twin(&self, state: &Arc<FenceState>) -> bool {
+        core::ptr::eq(self.twin.lock().as_ptr(), Arc::as_ptr(state))
+    }
+
+    /// Its twin's value, which is this one's, was written: every adapter hears of it, and waits end.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(in crate::fence) fn twin_signaled(&self, kernel: &Machine) {
+        self.told.store(self.value(), Ordering::SeqCst);
+        crate::fence::update::notify(self, None);
+        self.rescan(kernel);
+    }
+}

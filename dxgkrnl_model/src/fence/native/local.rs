@@ -1,0 +1,237 @@
+//! A fence in a device, and what an NT handle holds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use wddm_abi::{DXGKARG_CLOSENATIVEFENCE, DXGKARG_OPENNATIVEFENCE, NTSTATUS};
+
+use super::{FULL_ACCESS, FenceOnAdapter, NativeFence, PRIVATE_SIZE, Request, judge_destroy, judge_handle};
+use crate::ddi::{self, call_ddi};
+use crate::device::Device;
+use crate::fence::monitored::FenceState;
+use crate::fence::storage::Addresses;
+use crate::handle::{KernelHandle, KernelObject};
+
+/// A fence in a device.
+#[derive(Debug)]
+pub(crate) struct LocalFence {
+    device: Arc<Device>,
+    fence: Arc<NativeFence>,
+    on: Arc<FenceOnAdapter>,
+    handle: KernelHandle,
+    driver: AtomicUsize,
+    addresses: Addresses,
+    /// What the NT handle that it was opened by allows.
+    access: u32,
+    destroyed: AtomicBool,
+}
+impl LocalFence {
+    /// Makes a fence and opens it in a device.
+    ///
+    /// # Errors
+    /// What the driver returned; STATUS_NO_MEMORY.
+    pub(crate) fn create(device: &Arc<Device>, request: &mut Request) -> Result<Arc<Self>, NTSTATUS> {
+        let part = device.process();
+        let slot = part.fences.allocate(part, request.pages())?;
+        crate::raw::store(slot.current(), request.initial);
+        let fence = NativeFence::new(slot, request);
+        let on = FenceOnAdapter::create(device.adapter(), &fence, &fence.slot, request);
+        let on = on.inspect_err(|_| fence.slot.release(device.adapter()))?;
+        fence.adapters.lock().push(on.clone());
+        Self::open_part(device, &fence, on, &mut request.private, FULL_ACCESS)
+    }
+
+    /// Opens a fence in a device, as an NT handle allows.
+    ///
+    /// # Errors
+    /// What the driver returned; STATUS_NO_MEMORY; as [`NativeFence::part_on`].
+    pub(crate) fn open(
+        device: &Arc<Device>,
+        fence: &Arc<NativeFence>,
+        private: &mut [u8; PRIVATE_SIZE],
+        access: u32,
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let on = fence.part_on(device.adapter())?;
+        Self::open_part(device, fence, on, private, access)
+    }
+
+    /// Opens a monitored fence of another adapter as a native one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn open_monitored(
+        device: &Arc<Device>,
+        state: &Arc<FenceState>,
+        private: &mut [u8; PRIVATE_SIZE],
+        access: u32,
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let (fence, on) = NativeFence::over(device.adapter(), state)?;
+        Self::open_part(device, &fence, on, private, access)
+    }
+
+    /// Opens a part that has been counted.
+    fn open_part(
+        device: &Arc<Device>,
+        fence: &Arc<NativeFence>,
+        on: Arc<FenceOnAdapter>,
+        private: &mut [u8; PRIVATE_SIZE],
+        access: u32,
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let opened = Self::open_counted(device, fence, &on, private, access);
+        if opened.is_err() {
+            fence.close(&on);
+        }
+        opened
+    }
+
+    fn open_counted(
+        device: &Arc<Device>,
+        fence: &Arc<NativeFence>,
+        on: &Arc<FenceOnAdapter>,
+        private: &mut [u8; PRIVATE_SIZE],
+        access: u32,
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let adapter = device.adapter();
+        let part = device.process();
+        let addresses = part.fences.show(part, &on.slot)?;
+        let handle = KernelHandle::reserve();
+        let mut arguments = DXGKARG_OPENNATIVEFENCE::zeroed();
+        arguments.hGlobalNativeFence = core::ptr::with_exposed_provenance_mut(on.driver_handle());
+        arguments.hLocalNativeFence = handle.raw();
+        arguments.hDevice = core::ptr::with_exposed_provenance_mut(device.driver_handle());
+        arguments.CurrentValueGpuVa = addresses.current;
+        arguments.MonitoredValueGpuVa = addresses.monitored;
+        arguments.Reserved.fill(adapter.personality().faults.reserved);
+        let extended = adapter.personality().build.open_native_fence_size() == size_of_val(&arguments);
+        if extended {
+            arguments.pPrivateDriverData = *private;
+        }
+        let mut shown = OpenRecord::new(adapter.personality().build.open_native_fence_size(), &arguments);
+        let (context, pointer) = (adapter.context(), shown.pointer());
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiOpenNativeFence(context, pointer)));
+        if !status.is_success() {
+            part.fences.hide(part, &on.slot);
+            return Err(status);
+        }
+        let answer = shown.record();
+        if extended {
+            *private = answer.pPrivateDriverData;
+        }
+        let made = answer.hLocalNativeFence.expose_provenance();
+        judge_handle(adapter, "DxgkDdiOpenNativeFence", made, &handle);
+        let local = Arc::new(Self {
+            device: device.clone(),
+            fence: fence.clone(),
+            on: on.clone(),
+            handle,
+            driver: AtomicUsize::new(made),
+            addresses,
+            access,
+            destroyed: AtomicBool::new(false),
+        });
+        local.handle.bind(KernelObject::LocalFence(Arc::downgrade(&local)));
+        device.add_fence(&local);
+        Ok(local)
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn fence(&self) -> &Arc<NativeFence> {
+        &self.fence
+    }
+
+    /// The part of the device's adapter.
+    pub(crate) fn on(&self) -> &Arc<FenceOnAdapter> {
+        &self.on
+    }
+
+    /// What the NT handle that it was opened by allows.
+    pub(crate) fn access(&self) -> u32 {
+        self.access
+    }
+
+    /// Whether that is this right, too.
+    pub(crate) fn allows(&self, right: u32) -> bool {
+        self.access & right == right
+    }
+
+    /// Where the device's process sees it.
+    pub(crate) fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// The driver's handle, as a number.
+    pub(crate) fn driver_handle(&self) -> usize {
+        self.driver.load(Ordering::Acquire)
+    }
+
+    /// The handle is gone. A second call does nothing.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn destroy(&self) {
+        if self.destroyed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let adapter = self.device.adapter();
+        let mut arguments = DXGKARG_CLOSENATIVEFENCE::zeroed();
+        arguments.hLocalNativeFence = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.Reserved.fill(adapter.personality().faults.reserved);
+        let (context, pointer) = (adapter.context(), &raw mut arguments);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiCloseNativeFence(context, pointer)));
+        judge_destroy(adapter, "DxgkDdiCloseNativeFence", status);
+        self.fence.close(&self.on);
+        self.device.process().fences.hide(self.device.process(), &self.on.slot);
+    }
+}
+
+/// What an NT handle holds of a fence.
+#[derive(Debug)]
+pub(crate) struct Held {
+    fence: Arc<NativeFence>,
+    on: Arc<FenceOnAdapter>,
+}
+
+impl Held {
+    /// Holds what a device has open. `None`: it is being destroyed.
+    pub(crate) fn new(local: &LocalFence) -> Option<Self> {
+        local.on.open().then(|| Self { fence: local.fence.clone(), on: local.on.clone() })
+    }
+
+    pub(crate) fn fence(&self) -> &Arc<NativeFence> {
+        &self.fence
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _inside = self.on.adapter.kernel().enter();
+        self.fence.close(&self.on);
+    }
+}
+
+/// `DXGKARG_OPENNATIVEFENCE` with as many bytes as the build has, and a pattern behind them.
+#[repr(C, align(8))]
+#[derive(Debug)]
+struct OpenRecord {
+    bytes: [u8; size_of::<DXGKARG_OPENNATIVEFENCE>()],
+}
+
+impl OpenRecord {
+    fn new(size: usize, arguments: &DXGKARG_OPENNATIVEFENCE) -> Self {
+        use wddm_abi::Plain;
+        let mut bytes = [0xD5; size_of::<DXGKARG_OPENNATIVEFENCE>()];
+        bytes[..size].copy_from_slice(&arguments.as_bytes()[..size]);
+        Self { bytes }
+    }
+
+    fn pointer(&mut self) -> *mut DXGKARG_OPENNATIVEFENCE {
+        self.bytes.as_mut_ptr().cast()
+    }
+
+    fn record(&self) -> DXGKARG_OPENNATIVEFENCE {
+        use wddm_abi::Plain;
+        DXGKARG_OPENNATIVEFENCE::from_bytes(&self.bytes).unwrap_or_else(DXGKARG_OPENNATIVEFENCE::zeroed)
+    }
+}

@@ -1,0 +1,146 @@
+//! What one driver knows of a fence.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use wddm_abi::{DXGKARG_CREATENATIVEFENCE, DXGKARG_DESTROYNATIVEFENCE, NTSTATUS};
+
+use super::{FenceOnAdapter, NativeFence, Request, judge_destroy, judge_handle};
+use crate::adapter::Adapter;
+use crate::ddi::{self, call_ddi};
+use crate::fence::storage::Slot;
+use crate::handle::{KernelHandle, KernelObject};
+use crate::sync::{Lock, Rank, Signal};
+
+impl FenceOnAdapter {
+    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
+        &self.adapter
+    }
+
+    /// The driver's handle, as a number; 0 once it is destroyed.
+    pub(crate) fn driver_handle(&self) -> usize {
+        self.driver.load(Ordering::Acquire)
+    }
+
+    /// Whether the driver has not been told to destroy it.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.driver_handle() != 0
+    }
+
+    /// `hGlobalNativeFence`, as the driver puts it into interrupt arrays.
+    pub(crate) fn handle(&self) -> u64 {
+        self.handle.value()
+    }
+
+    pub(crate) fn fence(&self) -> Option<Arc<NativeFence>> {
+        self.fence.upgrade()
+    }
+
+    /// Its place.
+    pub(crate) fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    /// Opens it once more. False: it is destroyed, or about to be.
+    pub(super) fn open(&self) -> bool {
+        let mut opens = self.opens.lock();
+        *opens = opens.map(|opens| opens + 1);
+        opens.is_some()
+    }
+
+    /// Its adapter is being stopped: the driver destroys it, whoever holds it.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn forsake(self: &Arc<Self>) {
+        *self.opens.lock() = None;
+        if let Some(fence) = self.fence() {
+            fence.drop_part(self);
+        }
+    }
+
+    /// Tells the driver of a fence; it is open once.
+    pub(super) fn create(
+        adapter: &Arc<Adapter>,
+        fence: &Arc<NativeFence>,
+        slot: &Slot,
+        request: &mut Request,
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let handle = KernelHandle::reserve();
+        let mut arguments = DXGKARG_CREATENATIVEFENCE::zeroed();
+        arguments.Reserved.fill(adapter.personality().faults.reserved);
+        arguments.hGlobalNativeFence = handle.raw();
+        arguments.Type = request.kind;
+        let (current, monitored) = slot.system();
+        arguments.CurrentValueSystemProcessGpuVa = current;
+        arguments.MonitoredValueSystemProcessGpuVa = monitored;
+        arguments.pPrivateDriverData = request.private;
+        let (context, pointer) = (adapter.context(), &raw mut arguments);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateNativeFence(context, pointer)));
+        if !status.is_success() {
+            return Err(status);
+        }
+        request.private = arguments.pPrivateDriverData;
+        let made = arguments.hGlobalNativeFence;
+        judge_handle(adapter, "DxgkDdiCreateNativeFence", made.expose_provenance(), &handle);
+        let on = Arc::new(Self {
+            fence: Arc::downgrade(fence),
+            adapter: adapter.clone(),
+            slot: slot.clone(),
+            opens: Lock::new(Rank::Log, Some(1)),
+            handle,
+            driver: AtomicUsize::new(made.expose_provenance()),
+            monitored: AtomicU64::new(crate::raw::load(slot.monitored())),
+            closing: AtomicBool::new(false),
+            updates: AtomicU32::new(0),
+            quiet: Signal::new(),
+        });
+        on.handle.bind(KernelObject::Fence(Arc::downgrade(&on)));
+        adapter.add_native_fence(&on);
+        Ok(on)
+    }
+
+    /// Whether the driver may be told new values: it has the fence, and is not about to lose it.
+    pub(in crate::fence) fn is_open(&self) -> bool {
+        self.is_alive() && !self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Begins an update of the current value. False: the fence is being destroyed.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(in crate::fence) fn begin_update(&self) -> bool {
+        self.updates.fetch_add(1, Ordering::SeqCst);
+        let open = self.is_open();
+        if !open {
+            self.end_update();
+        }
+        open
+    }
+
+    /// Ends one.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(in crate::fence) fn end_update(&self) {
+        self.updates.fetch_sub(1, Ordering::SeqCst);
+        if self.closing.load(Ordering::SeqCst) {
+            self.quiet.notify(self.adapter.kernel());
+        }
+    }
+
+    pub(super) fn destroy(&self) {
+        let driver = self.driver.load(Ordering::Acquire);
+        if driver == 0 || self.closing.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // Updates of monitored values run under the interrupt's lock: none is under way behind this.
+        let _ = crate::interrupt::synchronize(&self.adapter, || ());
+        self.quiet.wait_for(self.adapter.kernel(), None, || (self.updates.load(Ordering::SeqCst) == 0).then_some(()));
+        let mut arguments = DXGKARG_DESTROYNATIVEFENCE::zeroed();
+        arguments.hGlobalNativeFence = core::ptr::with_exposed_provenance_mut(driver);
+        arguments.Reserved.fill(self.adapter.personality().faults.reserved);
+        let pointer = &raw mut arguments;
+        let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyNativeFence(pointer)));
+        // The driver may report it until the call has returned, not after.
+        self.driver.store(0, Ordering::Release);
+        judge_destroy(&self.adapter, "DxgkDdiDestroyNativeFence", status);
+    }
+}
