@@ -116,8 +116,8 @@ impl Adapter {
     /// # Errors
     /// Those of `fp_adapter_node`.
     pub fn node(&self, node: u32) -> Result<FpNodeInfo> {
-        // SAFETY: our object, and a structure that states its size.
         filled(blank(), |to| {
+            // SAFETY: our object, and a structure that states its size.
             self.client.call("fp_adapter_node", |t| unsafe { (t.fp_adapter_node)(self.raw, node, to) })
         })
     }
@@ -280,8 +280,8 @@ impl Allocation {
     /// # Errors
     /// Those of `fp_allocation_info`.
     pub fn info(&self) -> Result<FpAllocationInfo> {
-        // SAFETY: our object, and a structure that states its size.
         filled(blank(), |to| {
+            // SAFETY: our object, and a structure that states its size.
             self.client.call("fp_allocation_info", |t| unsafe { (t.fp_allocation_info)(self.raw, to) })
         })
     }
@@ -365,9 +365,10 @@ impl Queue {
     /// Those of `fp_command_list_create`.
     pub fn list(&self) -> Result<List> {
         let mut raw = ptr::null_mut();
-        // SAFETY: our object, and a place for the result.
-        self.client
-            .call("fp_command_list_create", |t| unsafe { (t.fp_command_list_create)(self.raw, &raw mut raw) })?;
+        self.client.call("fp_command_list_create", |t| {
+            // SAFETY: our object, and a place for the result.
+            unsafe { (t.fp_command_list_create)(self.raw, &raw mut raw) }
+        })?;
         Ok(List { client: self.client.clone(), raw })
     }
 

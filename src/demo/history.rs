@@ -72,7 +72,7 @@ fn queue_lane(
                 spans.push(Span { kind: SpanKind::Wait, from: end - length, to: end, label: name, detail });
             }
         } else {
-            let from = before.unwrap_or_else(|| end - 1.0).min(end);
+            let from = before.unwrap_or(end - 1.0).min(end);
             let label = match name.as_str() {
                 "progress" => String::new(),
                 "tile ready" => format!("tile {}", record.value),

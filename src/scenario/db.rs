@@ -156,7 +156,7 @@ fn sizes(stage: &Stage) -> Played {
         let caps = scene.adapter().caps().context("caps")?.user_mode.context("user-mode submission caps")?;
         let size = caps.DoorbellSizeInBytes;
         // CAST: 16 KiB.
-        ensure!((1..=DXGK_MAX_DOORBELL_SIZE_BYTES as u32).contains(&size), "DoorbellSizeInBytes is {size}");
+        ensure!((1..=DXGK_MAX_DOORBELL_SIZE_BYTES).contains(&size), "DoorbellSizeInBytes is {size}");
         let second = (caps.Flags.SecondaryDoorbellSupported(), caps.SecondaryDoorbellSizeInBytes);
         same("the secondary doorbell", second, (false, 0))
     })

@@ -120,7 +120,7 @@ impl Side {
 
     /// Signals from the CPU.
     fn signal(&self, fence: &Fence, value: u64) -> Played {
-        Ok(self.raw.signal_cpu(self.plain, &[(fence.info()?.handle, value)]).context("a signal")?)
+        self.raw.signal_cpu(self.plain, &[(fence.info()?.handle, value)]).context("a signal")
     }
 
     /// Queues a wait; the value that memory has behind it.

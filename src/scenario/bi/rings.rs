@@ -107,7 +107,7 @@ fn ring_addresses(stage: &Stage) -> Played {
             ("across its end", (1 << 48) - 2048, control.gpu),
             ("overflowing", u64::MAX - 4095, control.gpu),
             ("a misaligned control page", ring.gpu, control.gpu + 64),
-            ("a control page beyond the space", ring.gpu, u64::MAX & !4095),
+            ("a control page beyond the space", ring.gpu, u64::MAX - 4095),
         ] {
             let mut data = Room::bell_data(at, control_at);
             let mut record = Room::bell_record(queue.handle, ring.handle, control.handle, &mut data);

@@ -370,8 +370,6 @@ fn untold(stage: &Stage) -> Played {
         queue.ring()?;
         same("last queued value", raw.load(queue.bell.last_queued)?, 0)?;
         same("progress", queue.progress()?, progress)?;
-        drop(room);
-        drop(raw);
         Ok(())
     })
 }
