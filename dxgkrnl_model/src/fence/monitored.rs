@@ -5,8 +5,8 @@
 //! at every one on the adapter. One that was made for several adapters is opened as a native fence where those are
 //! ([`super::native`]); it has one value, and a signal is passed on.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nt_model::{CacheType, Machine, Rights, UserMapping};
 use wddm_abi::{NTSTATUS, ntstatus};

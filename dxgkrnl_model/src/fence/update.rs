@@ -118,7 +118,9 @@ pub(crate) fn set_current_batch(adapter: &Arc<Adapter>, signals: &[Signal]) -> R
     let mut result = Ok(());
     for (fence, adapters, value) in &parts {
         match adapters.as_slice() {
-            [on] if Arc::ptr_eq(on.adapter(), adapter) && !fence.is_cross_adapter() => batch.push(Entry { fence, on, value: *value }),
+            [on] if Arc::ptr_eq(on.adapter(), adapter) && !fence.is_cross_adapter() => {
+                batch.push(Entry { fence, on, value: *value })
+            }
             _ => result = result.and(set_current(fence, *value, adapter)),
         }
     }

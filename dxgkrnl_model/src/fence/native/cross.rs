@@ -85,7 +85,10 @@ impl NativeFence {
     ///
     /// # Errors
     /// As [`LocalFence::open`].
-    pub(super) fn over(adapter: &Arc<Adapter>, twin: &Arc<FenceState>) -> Result<(Arc<Self>, Arc<FenceOnAdapter>), NTSTATUS> {
+    pub(super) fn over(
+        adapter: &Arc<Adapter>,
+        twin: &Arc<FenceState>,
+    ) -> Result<(Arc<Self>, Arc<FenceOnAdapter>), NTSTATUS> {
         let _making = twin.making.exclusive(adapter.kernel());
         if let Some(known) = twin.native(adapter.kernel()) {
             match known.part_on(adapter) {
