@@ -6,7 +6,7 @@ use crate::world::User;
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::Notification;
 use dxgkrnl_model::thunks::Thunks;
-use nt_model::Event;
+use nt_model::{Event, Machine};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -95,6 +95,12 @@ impl Rig {
         Ok(self.raw.signal_cpu(self.plain, &handles(signals)?).context("a signal from the CPU")?)
     }
 
+    /// Waits until DPCs that are queued have run.
+    fn flush(&self) {
+        let _inside = self.user.process.enter();
+        Machine::with_current(|machine| machine.map(Machine::flush_queued_dpcs));
+    }
+
     /// What is at the address by which the CPU follows the fence.
     pub fn value(&self, fence: &Fence) -> Result<u64> {
         // CAST: an address.
@@ -127,12 +133,14 @@ impl Waiting {
     /// The event must be set now or soon, and once only.
     pub fn comes(&self, rig: &Rig, what: &str) -> Played {
         ensure!(rig.raw.wait_event(&self.event, PATIENCE), "{what}: the event was not set");
+        rig.flush();
         ensure!(!self.is_set(rig), "{what}: the event was set twice");
         Ok(())
     }
 
-    /// The event must not be set.
+    /// The event must not be set, once DPCs that are queued have run.
     pub fn still_waits(&self, rig: &Rig, what: &str) -> Played {
+        rig.flush();
         ensure!(!self.is_set(rig), "{what}: the event was set");
         Ok(())
     }
