@@ -23,7 +23,7 @@ pub(super) struct Rig {
     /// The user-mode driver's device.
     pub device: Device,
     /// The user-mode driver's adapter.
-    pub adapter: Adapter,
+    _adapter: Adapter,
     /// A device without the user-mode driver, which waits and signals from the CPU name.
     pub plain: D3DKMT_HANDLE,
     /// Direct calls.
@@ -40,7 +40,7 @@ impl Rig {
         let plain = raw.device().context("device")?;
         let adapter = user.open()?;
         let device = adapter.device()?;
-        Ok(Self { device, adapter, plain, raw, user })
+        Ok(Self { device, _adapter: adapter, plain, raw, user })
     }
 
     /// A fence of either kind.
@@ -92,7 +92,7 @@ impl Rig {
 
     /// Signals from the CPU, all in one call.
     pub fn signal(&self, signals: &[(&Fence, u64)]) -> Played {
-        Ok(self.raw.signal_cpu(self.plain, &handles(signals)?).context("a signal from the CPU")?)
+        self.raw.signal_cpu(self.plain, &handles(signals)?).context("a signal from the CPU")
     }
 
     /// Waits until DPCs that are queued have run.

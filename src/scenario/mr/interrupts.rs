@@ -338,7 +338,7 @@ impl Many {
     }
 
     fn all_come(&self) -> Played {
-        let each = self.waits.iter().enumerate();
-        each.map(|(index, wait)| wait.comes(&self.rig, &format!("fence {index}"))).collect()
+        let mut each = self.waits.iter().enumerate();
+        each.try_for_each(|(index, wait)| wait.comes(&self.rig, &format!("fence {index}")))
     }
 }
