@@ -12,8 +12,9 @@
 //! Source: articles timeout-detection-and-recovery, tdr-changes-in-windows-8, tdr-registry-keys; DDI pages of the
 //! functions.
 //!
-//! Chosen: the device whose queue was probed is HUNG, others that were invalidated are RESET. Devices that were not named
-//! run on. A context that is invalidated is not suspended any more.
+//! Chosen: devices of invalidated contexts with work that makes no progress are HUNG, others that were invalidated are RESET: of
+//! several contexts that are late, the driver knows which ran. Devices that were not named run on; those of them that were
+//! late are probed once more. A context that is invalidated is not suspended any more.
 
 mod adapter_reset;
 mod collect;
@@ -200,7 +201,7 @@ fn probe(adapter: &Arc<Adapter>, context: &Arc<HwContext>, now: Ticks) {
             adapter.tdr.innocent_probes.fetch_add(1, Ordering::Relaxed);
             context.resume();
         }
-        Suspend::Failed => recover_engine(adapter, context.node(), Some(context)),
+        Suspend::Failed => recover_engine(adapter, context.node(), std::slice::from_ref(context)),
     }
 }
 
@@ -221,10 +222,17 @@ fn judge_probes(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut impl 
             adapter.tdr.probes.lock().push(probe);
         }
     }
-    for context in late {
-        if !adapter.tdr.is_resetting(context.node()) && context.is_suspending() {
-            recover_engine(adapter, context.node(), Some(&context));
+    while let Some(node) = late.first().map(|context| context.node()) {
+        let here: Vec<_> = late.extract_if(.., |context| context.node() == node).collect();
+        if adapter.tdr.is_resetting(node) {
+            continue;
         }
+        recover_engine(adapter, node, &here);
+        // What was behind the one that hung has its suspension acknowledged yet.
+        let waiting = here.into_iter().filter(|context| context.is_alive() && context.device().usable().is_ok());
+        let probes = waiting.map(|context| Probe { context, since: adapter.kernel().now() });
+        adapter.tdr.probes.lock().extend(probes);
+        at(adapter.kernel().now() + delay);
     }
 }
 
@@ -245,7 +253,7 @@ pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>)
         });
     }
     if context.is_suspending() && adapter.is_working() && adapter.personality().tdr.enabled {
-        recover_engine(adapter, context.node(), Some(context));
+        recover_engine(adapter, context.node(), std::slice::from_ref(context));
     }
 }
 
@@ -264,16 +272,17 @@ fn is_idle(adapter: &Adapter, node: u32) -> bool {
 pub(crate) fn engine_reset_wanted(adapter: &Arc<Adapter>, node: u32) {
     let Some(found) = adapter.scheduler.node(node) else { return };
     if found.is_hardware_scheduled {
-        recover_engine(adapter, node, None);
+        recover_engine(adapter, node, &[]);
     } else {
         packet::recover(adapter, &found);
     }
 }
 
-/// Resets the engine of a hardware-scheduled node.
+/// Resets the engine of a hardware-scheduled node. `late`: the contexts that owe an acknowledgement; which of them hung it, and
+/// whether another one did, the driver says.
 ///
 /// IRQL: PASSIVE_LEVEL.
-fn recover_engine(adapter: &Arc<Adapter>, node: u32, guilty: Option<&Arc<HwContext>>) {
+fn recover_engine(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]) {
     let tdr = &adapter.tdr;
     if tdr.is_resetting(node) {
         return;
@@ -282,7 +291,8 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, guilty: Option<&Arc<HwConte
     tdr.engine_resets.fetch_add(1, Ordering::Relaxed);
     adapter.shared().counters.tdr();
     adapter.note_event(format!("TDR: engine reset of node {node}"));
-    collect::engine(adapter, node, guilty.map(|context| context.driver_handle()));
+    collect::engine(adapter, node, late.first().map(|context| context.driver_handle()));
+    let stuck: Vec<_> = adapter.hw_contexts().into_iter().filter(|context| is_stuck(context, node, late)).collect();
     tdr.invalidated.lock().clear();
     let mut arguments = DXGKARG_RESETHWENGINE::zeroed();
     arguments.NodeOrdinal = node;
@@ -297,11 +307,12 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, guilty: Option<&Arc<HwConte
         return;
     }
     tdr.set_node(node, NodeState { resetting: true, quiet: true });
-    let named = guilty.is_none_or(|guilty| invalidated.iter().any(|context| Arc::ptr_eq(context, guilty)));
+    let named = late.is_empty() || invalidated.iter().any(|context| is_among(context, &stuck));
     adapter.rules().check(&TDR_INVALIDATE, named, || {
         format!(
-            "node {node}: {} contexts were invalidated, the one without progress is not among them",
-            invalidated.len()
+            "node {node}: {} contexts were invalidated, none of the {} without progress is among them",
+            invalidated.len(),
+            stuck.len()
         )
     });
     // Time in which an engine that was not stopped would show.
@@ -315,13 +326,13 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, guilty: Option<&Arc<HwConte
     let resumed = ddi::status(call_ddi!(adapter, DxgkDdiResumeHwEngine(miniport, pointer)));
     tdr.set_node(node, NodeState::default());
     let mut lost = invalidated;
-    if let Some(guilty) = guilty.filter(|_| !named) {
-        lost.push(guilty.clone());
+    if !named {
+        lost.extend_from_slice(late);
     }
     for context in &lost {
         context.invalidate();
-        let is_guilty = guilty.is_some_and(|guilty| Arc::ptr_eq(guilty, context));
-        let state = if is_guilty || guilty.is_none() { DeviceState::Hung } else { DeviceState::Reset };
+        let hung = late.is_empty() || !named || is_among(context, &stuck);
+        let state = if hung { DeviceState::Hung } else { DeviceState::Reset };
         context.device().mark_failed(state);
     }
     for context in &lost {
@@ -330,6 +341,16 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, guilty: Option<&Arc<HwConte
     if !resumed.is_success() && resumed != ntstatus::STATUS_SYSTEM_SHUTDOWN {
         adapter_reset::run(adapter);
     }
+}
+
+/// Whether a context of the node may be the one that hung it: it owes an acknowledgement, or has work that makes no progress.
+fn is_stuck(context: &Arc<HwContext>, node: u32, late: &[Arc<HwContext>]) -> bool {
+    let unfinished = |queue: &Arc<HwQueue>| queue.progress().value() < queue.last_queued();
+    context.node() == node && (is_among(context, late) || context.queues().iter().any(unfinished))
+}
+
+fn is_among(context: &Arc<HwContext>, list: &[Arc<HwContext>]) -> bool {
+    list.iter().any(|other| Arc::ptr_eq(other, context))
 }
 
 /// A fence that is past its monitored value with somebody waiting for it, for a whole cadence, was signalled without an

@@ -228,6 +228,21 @@ fn fault_flags(adapter: &Adapter, flags: DXGK_PAGE_FAULT_FLAGS, fence: u64, queu
     })
 }
 
+/// What a page fault says: packets and queues have a record each, with the same members.
+macro_rules! page_fault {
+    ($part:expr) => {{
+        let part = $part;
+        PageFault {
+            address: part.FaultedVirtualAddress,
+            sequence: part.FaultedPrimitiveAPISequenceNumber,
+            stage: part.FaultedPipelineStage.0,
+            table_entry: part.FaultedBindTableEntry,
+            flags: part.PageFaultFlags.0,
+            error: part.FaultErrorCode.as_bytes().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)),
+        }
+    }};
+}
+
 fn page_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     let part = data.DmaPageFaulted();
     let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
@@ -238,20 +253,9 @@ fn page_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) 
     if flags.0 & DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_FENCE_INVALID.0 != 0 {
         return Some((node.ordinal as usize, Notice::EngineTimeout));
     }
-    let fault = PageFault {
-        address: part.FaultedVirtualAddress,
-        sequence: part.FaultedPrimitiveAPISequenceNumber,
-        stage: part.FaultedPipelineStage.0,
-        table_entry: part.FaultedBindTableEntry,
-        flags: flags.0,
-        error: error_code(part.FaultErrorCode.as_bytes()),
-    };
+    let fault = page_fault!(part);
     let notice = fault_notice(adapter, &node, part.FaultedFenceId, Some(fault))?;
     Some((node.ordinal as usize, notice))
-}
-
-fn error_code(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 fn queue_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
@@ -279,14 +283,7 @@ fn queue_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA)
     adapter.rules().check(&rule::INT_FAULT_HANDLE, right, || {
         format!("node {}, {flags:?}: {} as {reading:?}'s handle", node.ordinal, handle::describe(named))
     });
-    let fault = PageFault {
-        address: part.FaultedVirtualAddress,
-        sequence: part.FaultedPrimitiveAPISequenceNumber,
-        stage: part.FaultedPipelineStage.0,
-        table_entry: part.FaultedBindTableEntry,
-        flags: flags.0,
-        error: error_code(part.FaultErrorCode.as_bytes()),
-    };
+    let fault = page_fault!(part);
     let reset = has(DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_ENGINE_RESET_REQUIRED)
         || has(DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_ADAPTER_RESET_REQUIRED);
     Some((node.ordinal as usize, Notice::QueueFaulted { context: context?, fault, reset }))

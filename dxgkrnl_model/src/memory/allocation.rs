@@ -320,24 +320,29 @@ impl Allocation {
         if driver == 0 {
             return;
         }
-        let handles: [HANDLE; 1] = [core::ptr::with_exposed_provenance_mut(driver)];
-        let mut arguments = DXGKARG_DESTROYALLOCATION::zeroed();
-        arguments.NumAllocations = 1;
-        arguments.pAllocationList = handles.as_ptr();
         let last = self.resource.as_ref().filter(|resource| {
             let mut allocations = resource.allocations.lock();
             allocations.retain(|other| !Arc::ptr_eq(other, self));
             allocations.is_empty()
         });
-        if let Some(resource) = last {
-            arguments.hResource = core::ptr::with_exposed_provenance_mut(resource.driver.load(Ordering::Acquire));
-            arguments.Flags.set_DestroyResource(true);
-        }
-        let (context, pointer) = (self.adapter.context(), &raw const arguments);
-        let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyAllocation(context, pointer)));
-        judge_destroy(&self.adapter, "DxgkDdiDestroyAllocation", status);
+        destroy_in_driver(&self.adapter, driver, last.map(|resource| &**resource));
         self.adapter.kernel().free_pages(&self.backing);
     }
+}
+
+/// `DxgkDdiDestroyAllocation` of one allocation, and of the resource with its last.
+fn destroy_in_driver(adapter: &Arc<Adapter>, driver: usize, resource: Option<&Resource>) {
+    let handles: [HANDLE; 1] = [core::ptr::with_exposed_provenance_mut(driver)];
+    let mut arguments = DXGKARG_DESTROYALLOCATION::zeroed();
+    arguments.NumAllocations = 1;
+    arguments.pAllocationList = handles.as_ptr();
+    if let Some(resource) = resource {
+        arguments.hResource = core::ptr::with_exposed_provenance_mut(resource.driver.load(Ordering::Acquire));
+        arguments.Flags.set_DestroyResource(true);
+    }
+    let (context, pointer) = (adapter.context(), &raw const arguments);
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyAllocation(context, pointer)));
+    judge_destroy(adapter, "DxgkDdiDestroyAllocation", status);
 }
 
 /// What user mode asks for.
@@ -395,12 +400,20 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, request: &mut
         })
     });
     let mut made = Vec::new();
+    let mut refused = Vec::new();
     let mut failed = None;
     for (info, private) in infos.iter().zip(&request.allocations) {
         match accept(adapter, &caps, info, private, resource.as_ref()) {
             Ok(allocation) => made.push(allocation),
-            Err(status) => failed = Some(status),
+            Err(status) => {
+                refused.extend(Some(info.hAllocation.expose_provenance()).filter(|driver| *driver != 0));
+                failed = Some(status);
+            }
         }
+    }
+    for (at, driver) in refused.iter().enumerate() {
+        let last = made.is_empty() && at + 1 == refused.len();
+        destroy_in_driver(adapter, *driver, resource.as_deref().filter(|_| last));
     }
     if let Some(resource) = &resource {
         *resource.allocations.lock() = made.clone();
@@ -428,6 +441,10 @@ fn info_of(private: &mut [u8]) -> DXGK_ALLOCATIONINFO {
 }
 
 /// Judges what the driver said about an allocation and makes it.
+///
+/// # Errors
+/// STATUS_INVALID_PARAMETER for one without a size (D3DKMTCreateAllocation lists it; the page of DXGK_ALLOCATIONINFO leaves open what
+/// Windows does), STATUS_NO_MEMORY. The driver has the allocation all the same.
 fn accept(
     adapter: &Arc<Adapter>,
     caps: &Caps,
@@ -465,7 +482,10 @@ fn accept(
     let consistent = (!flags.ExplicitResidencyNotification() || flags.AccessedPhysically())
         && (!flags.MapApertureCpuVisible() || aperture2);
     rules.check(&ALLOC_FLAGS, consistent, || format!("{flags:?}"));
-    let size = (info.Size as u64).max(1).next_multiple_of(PAGE);
+    if info.Size == 0 {
+        return Err(ntstatus::STATUS_INVALID_PARAMETER);
+    }
+    let size = (info.Size as u64).checked_next_multiple_of(PAGE).ok_or(ntstatus::STATUS_NO_MEMORY)?;
     let mut segments = preferred;
     segments.extend(bits(set).map(|bit| bit + 1).filter(|id| !segments.contains(id)).collect::<Vec<_>>());
     let kernel = adapter.kernel();

@@ -61,19 +61,11 @@ pub(crate) enum Op {
         direction: DXGK_MEMORY_TRANSFER_DIRECTION,
     },
     MapAperture {
-        device: usize,
-        allocation: usize,
-        segment: u32,
-        first: u64,
-        pages: u64,
+        range: ApertureRange,
         mdl: usize,
     },
     UnmapAperture {
-        device: usize,
-        allocation: usize,
-        segment: u32,
-        first: u64,
-        pages: u64,
+        range: ApertureRange,
         dummy: u64,
     },
     NotifyResidency {
@@ -86,6 +78,28 @@ pub(crate) enum Op {
         address: u64,
         value: u64,
     },
+}
+
+/// Pages of an aperture that an allocation is mapped to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ApertureRange {
+    pub(crate) allocation: usize,
+    pub(crate) segment: u32,
+    pub(crate) first: u64,
+    pub(crate) pages: u64,
+}
+
+/// Stores an aperture's range in the operation that maps or unmaps it: two records with the same members. `hDevice` stays NULL.
+macro_rules! store_range {
+    ($op:expr, $range:expr) => {{
+        let (op, range) = ($op, $range);
+        op.hAllocation = core::ptr::with_exposed_provenance_mut(range.allocation);
+        op.SegmentId = range.segment;
+        // CAST: page counts fit an address.
+        op.OffsetInPages = range.first as usize;
+        op.NumberOfPages = range.pages as usize;
+        op
+    }};
 }
 
 impl Op {
@@ -161,25 +175,12 @@ impl Op {
                 op.DestinationVirtualAddress = *destination;
                 op.TransferDirection = *direction;
             }
-            Self::MapAperture { device, allocation, segment, first, pages, mdl } => {
-                let op = arguments.MapApertureSegment_mut();
-                op.hDevice = handle(*device);
-                op.hAllocation = handle(*allocation);
-                op.SegmentId = *segment;
-                // CAST: page counts fit an address.
-                op.OffsetInPages = *first as usize;
-                op.NumberOfPages = *pages as usize;
-                op.pMdl = core::ptr::with_exposed_provenance_mut(*mdl);
+            Self::MapAperture { range, mdl } => {
+                store_range!(arguments.MapApertureSegment_mut(), range).pMdl =
+                    core::ptr::with_exposed_provenance_mut(*mdl);
             }
-            Self::UnmapAperture { device, allocation, segment, first, pages, dummy } => {
-                let op = arguments.UnmapApertureSegment_mut();
-                op.hDevice = handle(*device);
-                op.hAllocation = handle(*allocation);
-                op.SegmentId = *segment;
-                // CAST: as above.
-                op.OffsetInPages = *first as usize;
-                op.NumberOfPages = *pages as usize;
-                op.DummyPage.QuadPart = dummy.cast_signed();
+            Self::UnmapAperture { range, dummy } => {
+                store_range!(arguments.UnmapApertureSegment_mut(), range).DummyPage.QuadPart = dummy.cast_signed();
             }
             Self::NotifyResidency { allocation, segment, address, resident } => {
                 let op = arguments.NotifyResidency_mut();

@@ -13,7 +13,7 @@ use wddm_abi::{DXGK_MEMORY_TRANSFER_DIRECTION, NTSTATUS, ntstatus};
 use super::Manager;
 use super::allocation::{Allocation, OpenAllocation, Place};
 use super::page_table::Purpose;
-use super::paging::{Op, PagingError};
+use super::paging::{ApertureRange, Op, PagingError};
 use super::space::Content;
 use super::va::{PAGE, Protection, Use};
 use crate::adapter::Adapter;
@@ -292,14 +292,7 @@ fn map_aperture(
     let first = offset / PAGE;
     allocation.placement.lock().aperture = Some((id, first));
     let mdl = mdl_of(adapter, allocation).ok_or(none)?;
-    let op = Op::MapAperture {
-        device: 0,
-        allocation: allocation.driver_handle(),
-        segment: id,
-        first,
-        pages: allocation.size() / PAGE,
-        mdl: mdl.address(),
-    };
+    let op = Op::MapAperture { range: aperture_range(allocation, id, first), mdl: mdl.address() };
     let mapped = manager.pager.run(adapter, &[op]);
     adapter.kernel().free_mdl(mdl);
     mapped
@@ -307,17 +300,14 @@ fn map_aperture(
 
 fn unmap_aperture(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Allocation) -> Result<(), PagingError> {
     let Some((id, first)) = allocation.placement.lock().aperture.take() else { return Ok(()) };
-    let op = Op::UnmapAperture {
-        device: 0,
-        allocation: allocation.driver_handle(),
-        segment: id,
-        first,
-        pages: allocation.size() / PAGE,
-        dummy: manager.dummy_address(),
-    };
+    let op = Op::UnmapAperture { range: aperture_range(allocation, id, first), dummy: manager.dummy_address() };
     let unmapped = manager.pager.run(adapter, &[op]);
     manager.free_in_segment(id, first * PAGE);
     unmapped
+}
+
+fn aperture_range(allocation: &Allocation, segment: u32, first: u64) -> ApertureRange {
+    ApertureRange { allocation: allocation.driver_handle(), segment, first, pages: allocation.size() / PAGE }
 }
 
 /// A memory descriptor list of the backing.

@@ -17,7 +17,8 @@ use wddm_abi::{
     D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYALLOCATION2,
     D3DKMT_DESTROYDEVICE, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE,
     D3DKMT_ENUMADAPTERS2, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_EVICT, D3DKMT_GETDEVICESTATE, D3DKMT_LOCK2,
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, NTSTATUS,
+    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, HANDLE, NTSTATUS, OBJECT_ATTRIBUTES,
 };
 
 /// Calls an entry point with one record.
@@ -97,13 +98,19 @@ pub struct Fence {
 impl<'a> Client<'a> {
     /// Enters the process and opens the first adapter.
     pub fn new(os: &'a Os, process: &'a Process) -> Result<Self, NTSTATUS> {
+        Self::on(os, process, 0)
+    }
+
+    /// Enters the process and opens an adapter.
+    pub fn on(os: &'a Os, process: &'a Process, index: usize) -> Result<Self, NTSTATUS> {
         let mut client = Self { os, process, thunks: Thunks::new(), adapter: 0, _inside: process.enter() };
-        let mut info = D3DKMT_ADAPTERINFO::zeroed();
+        let mut infos = [D3DKMT_ADAPTERINFO::zeroed(); 2];
         let mut record = D3DKMT_ENUMADAPTERS2::zeroed();
-        record.NumAdapters = 1;
-        record.pAdapters = &raw mut info;
+        // CAST: the number of adapters.
+        record.NumAdapters = os.adapters().len() as u32;
+        record.pAdapters = infos.as_mut_ptr();
         checked(thunk!(client, D3DKMTEnumAdapters2(record)))?;
-        client.adapter = info.hAdapter;
+        client.adapter = infos[index].hAdapter;
         Ok(client)
     }
 
@@ -243,6 +250,34 @@ impl Device<'_> {
         record.Info.Type = D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT;
         checked(thunk!(self.client, D3DKMTCreateNativeFence(record)))?;
         Ok(Fence { handle: record.hSyncObject, gpu: record.Info.NativeFenceMapping.CurrentValueGpuVa })
+    }
+
+    /// Makes a native fence for several adapters, and an NT handle of it.
+    pub fn cross_adapter_fence(&self) -> Result<(Fence, HANDLE), NTSTATUS> {
+        let mut record = D3DKMT_CREATENATIVEFENCE::zeroed();
+        record.hDevice = self.handle;
+        record.Info.Flags.set_Shared(true);
+        record.Info.Flags.set_NtSecuritySharing(true);
+        record.Info.Flags.set_CrossAdapter(true);
+        checked(thunk!(self.client, D3DKMTCreateNativeFence(record)))?;
+        let mut attributes = OBJECT_ATTRIBUTES::zeroed();
+        let mut shared = core::ptr::null_mut();
+        let share = self.client.thunks.D3DKMTShareObjects;
+        let handle = &raw const record.hSyncObject;
+        // SAFETY: the model's function; one handle, attributes and a place for the result.
+        checked(unsafe { share(1, handle, &raw mut attributes, u32::MAX, &raw mut shared) })?;
+        Ok((Fence { handle: record.hSyncObject, gpu: record.Info.NativeFenceMapping.CurrentValueGpuVa }, shared))
+    }
+
+    /// Opens a native fence by its NT handle.
+    pub fn open_fence(&self, shared: HANDLE) -> Result<Fence, NTSTATUS> {
+        let mut record = D3DKMT_OPENNATIVEFENCEFROMNTHANDLE::zeroed();
+        record.hNtHandle = shared;
+        record.hDevice = self.handle;
+        record.Flags.set_Shared(true);
+        record.Flags.set_NtSecuritySharing(true);
+        checked(thunk!(self.client, D3DKMTOpenNativeFenceFromNtHandle(record)))?;
+        Ok(Fence { handle: record.hSyncObject, gpu: record.NativeFenceMapping.CurrentValueGpuVa })
     }
 
     /// Makes a monitored fence.

@@ -41,6 +41,8 @@ pub enum Stage {
     Sleep,
     /// A hang that takes the adapter, with a thread in the driver.
     AdapterHang,
+    /// A native fence that a second adapter knows, too.
+    TwoAdapters,
 }
 
 /// How a tour ended.
@@ -57,7 +59,7 @@ pub struct Ended {
 }
 
 impl Stage {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Start,
         Self::Packets,
         Self::KernelQueue,
@@ -70,11 +72,15 @@ impl Stage {
         Self::KillIdle,
         Self::Sleep,
         Self::AdapterHang,
+        Self::TwoAdapters,
     ];
 
     /// Whether the stage uses doorbells.
     pub fn needs_user_mode(self) -> bool {
-        matches!(self, Self::UserQueue | Self::QueueHang | Self::Kill | Self::KillIdle | Self::Sleep)
+        matches!(
+            self,
+            Self::UserQueue | Self::QueueHang | Self::Kill | Self::KillIdle | Self::Sleep | Self::TwoAdapters
+        )
     }
 }
 
@@ -98,13 +104,20 @@ pub fn run(options: Options, stage: Stage, personality: Personality) -> Ended {
             Err(error) => stopped = Some(error.to_string()),
             Ok(adapter) => {
                 toy = Toy::last();
-                if let Err(status) = visit(&os, &adapter, stage) {
+                let mut toys = Vec::from_iter(toy.clone());
+                if stage == Stage::TwoAdapters {
+                    stopped = os.add_adapter(&driver, AdapterConfig::default()).err().map(|error| error.to_string());
+                    toys.extend(Toy::last());
+                }
+                if stopped.is_none()
+                    && let Err(status) = visit(&os, &adapter, stage)
+                {
                     stopped = Some(format!("{stage:?}: {status:?}"));
                 }
                 os.report();
                 os.shut_down();
-                if let Some(toy) = &toy {
-                    errors = std::mem::take(&mut *toy.errors.lock().unwrap_or_else(|error| error.into_inner()));
+                for toy in toys {
+                    errors.append(&mut toy.errors.lock().unwrap_or_else(|error| error.into_inner()));
                 }
             }
         },
@@ -150,6 +163,7 @@ fn go(client: &Client<'_>, stage: Stage) -> Result<(), NTSTATUS> {
         Stage::KillIdle => kill_idle(&device),
         Stage::Sleep => sleep(&device),
         Stage::AdapterHang => adapter_hang(&device),
+        Stage::TwoAdapters => two_adapters(&device),
     }?;
     if matches!(stage, Stage::Kill | Stage::KillIdle) { Ok(()) } else { device.destroy() }
 }
@@ -244,6 +258,11 @@ fn faults(device: &Device<'_>) -> Result<(), NTSTATUS> {
 fn queue_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
     let commands = device.memory(4096, 0)?;
     let fence = device.native_fence()?;
+    // Older than the one that hangs, so that it is late first.
+    let innocent = device.client.device()?;
+    let theirs = innocent.memory(4096, 0)?;
+    let behind = innocent.queue(true)?;
+    let mut behind_ring = innocent.ring(behind)?;
     let queue = device.queue(true)?;
     let mut ring = device.ring(queue)?;
     // A queue that only waits is left alone.
@@ -252,9 +271,14 @@ fn queue_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.client.pass(350);
     device.signal(fence.handle, 1)?;
     device.wait(queue.progress, value)?;
-    // One that hangs is not.
+    // One that hangs is not, and what waits behind it goes on.
     device.ring_up(&mut ring, commands, 256, &[opcode::HANG])?;
+    device.client.pass(5);
+    let value = innocent.ring_up(&mut behind_ring, theirs, 0, &[opcode::WRITE, theirs.gpu + 256, 6])?;
     device.lost()?;
+    innocent.wait(behind.progress, value)?;
+    expect(theirs.read(256), 6)?;
+    innocent.destroy()?;
     // The node works again.
     let other = device.client.device()?;
     let result = kernel_queue(&other);
@@ -302,6 +326,31 @@ fn adapter_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
         }
     }
     result
+}
+
+fn two_adapters(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let client = device.client;
+    let second = Client::on(client.os, client.process, 1)?;
+    let other = second.device()?;
+    let (fence, shared) = device.cross_adapter_fence()?;
+    let opened = other.open_fence(shared)?;
+    // A queue of the first adapter waits for the CPU on the second, then signals, which the second's queue waits for.
+    let (here, there) = (device.memory(4096, 0)?, other.memory(4096, 0)?);
+    let (queue, waiter) = (device.queue(true)?, other.queue(true)?);
+    let (mut ring, mut ring_there) = (device.ring(queue)?, other.ring(waiter)?);
+    let words = [opcode::WAIT, fence.gpu, 5, fence.handle.into(), opcode::SIGNAL, fence.gpu, 9, fence.handle.into()];
+    let value = device.ring_up(&mut ring, here, 0, &words)?;
+    let words = [opcode::WAIT, opened.gpu, 9, opened.handle.into()];
+    let value_there = other.ring_up(&mut ring_there, there, 0, &words)?;
+    client.pass(3);
+    other.signal(opened.handle, 5)?;
+    device.wait(queue.progress, value)?;
+    other.wait(waiter.progress, value_there)?;
+    other.wait(opened.handle, 9)?;
+    other.destroy_fence(opened.handle)?;
+    drop(client.process.nt().close_handle(shared.expose_provenance() as u64));
+    device.destroy_fence(fence.handle)?;
+    other.destroy()
 }
 
 fn preemption(device: &Device<'_>) -> Result<(), NTSTATUS> {

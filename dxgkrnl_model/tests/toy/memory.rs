@@ -115,8 +115,7 @@ win_extern! {
             let handle = toy.own();
             toy.state().allocations.insert(handle, size);
             info.hAllocation = raw(handle);
-            // Of a page or less only: the model makes a page of it, which is all that the client may touch.
-            info.Size = if toy.is("alloc-size") && size <= 4096 { 0 } else { size as usize };
+            info.Size = if toy.is("alloc-size") { 0 } else { size as usize };
             info.AllocationPriority = 0x7800_0000;
             info.SupportedWriteSegmentSet = if flags & want::LOCAL != 0 { 3 } else { 1 };
             info.PreferredSegment.Value = if flags & want::LOCAL != 0 { 2 } else { 1 };

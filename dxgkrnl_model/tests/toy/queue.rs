@@ -243,6 +243,16 @@ win_extern! {
             if !arguments.Flags.NotificationOnly() && !toy.is("nf-current-written") {
                 store(*address, values[index]);
             }
+            if arguments.Flags.NotificationOnly() && toy.is("nf-current-untouched") {
+                // By the GPU: the address is read-only in such a call.
+                let state = toy.state();
+                let root = state.contexts.values().find(|context| context.node == 1).and_then(|context| context.root);
+                let fence = state.fences.get(&number(fences[index])).map(|fence| fence.system.0);
+                drop(state);
+                if let (Some(root), Some(fence)) = (root, fence) {
+                    toy.store(root, fence, 1);
+                }
+            }
             if dead && let Some(fence) = toy.state().fences.get_mut(&number(fences[index])) {
                 fence.always = true;
             }
