@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::fence::Wait;
 use crate::fence::monitored::MonitoredFence;
-use crate::fence::native::LocalFence;
+use crate::fence::native::{FenceOnAdapter, LocalFence};
 use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_queue::HwContext;
 use crate::process::{ProcessAdapter, judge_destroy};
@@ -237,6 +237,22 @@ impl Device {
 
     fn fences(&self) -> Vec<Arc<LocalFence>> {
         self.fences.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Whether one of its fences is open in it by this part.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn has_open(&self, fence: &Arc<FenceOnAdapter>) -> bool {
+        self.fences().iter().any(|local| Arc::ptr_eq(local.on(), fence))
+    }
+
+    /// Looks at the native fences that it has open.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn look_at_fences(&self, adapter: &Adapter) {
+        for local in self.fences() {
+            local.fence().looked_at_on(adapter.kernel(), adapter);
+        }
     }
 
     /// Puts the device into an error state: its queues are taken off the hardware, its doorbells disconnected, its fences

@@ -492,7 +492,7 @@ impl HwQueue {
         context.queues.lock().push(Arc::downgrade(&queue));
         adapter.scheduler.add_queue(&queue);
         if queue.is_user_mode()
-            && let Err(status) = queue.log.create(&queue)
+            && let Err(status) = queue.log.make(&queue)
         {
             queue.destroy_in_driver();
             return Err(status);
@@ -684,6 +684,7 @@ impl HwQueue {
         if self.is_user_mode() && self.adapter().is_working() {
             crate::fence_log::collect_from(self.adapter(), std::slice::from_ref(self));
         }
+        self.log.close(self);
         self.destroy_in_driver();
         self.log.destroy(self);
         let handle = self.progress_handle();

@@ -27,7 +27,7 @@ use crate::ddi::call_ddi;
 use crate::pci::DEVICE_IRQL;
 use crate::rules::interrupt::{DPC_NOTIFY, INT_DPC, INT_LEVEL, INT_MESSAGE, INT_REENTRANT, ISR_CLAIM, ISR_DISMISS};
 use crate::sync::{Lock, Rank};
-pub(crate) use classify::Notice;
+pub(crate) use classify::{Notice, Signaled};
 pub use journal::Notification;
 
 /// What the calling thread is doing at the device's level.

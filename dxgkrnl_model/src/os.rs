@@ -3,6 +3,7 @@
 //! [`Os`] is what tools and tests hold: boot, load drivers, add adapters, make processes, ask for the report, shut down.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::sched::seeded::SeededScheduler;
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     drivers: Lock<Vec<Arc<LoadedDriver>>>,
     adapters: Lock<Vec<Arc<Adapter>>>,
     processes: Lock<Vec<Arc<ProcessInner>>>,
+    /// Some tool traces fences.
+    tracing_fences: AtomicBool,
     pub(crate) counters: Counters,
 }
 
@@ -76,6 +79,11 @@ impl Shared {
     /// The started adapter with this LUID.
     pub(crate) fn adapter_by_luid(&self, luid: u64) -> Option<Arc<Adapter>> {
         self.adapters().into_iter().find(|adapter| adapter.is_started() && adapter.luid_number() == luid)
+    }
+
+    /// Whether some tool traces fences.
+    pub(crate) fn is_tracing_fences(&self) -> bool {
+        self.tracing_fences.load(Ordering::Acquire)
     }
 
     pub(crate) fn processes(&self) -> Vec<Arc<ProcessInner>> {
@@ -141,6 +149,7 @@ impl Os {
             drivers: Lock::new(Rank::Os, Vec::new()),
             adapters: Lock::new(Rank::Os, Vec::new()),
             processes: Lock::new(Rank::Os, Vec::new()),
+            tracing_fences: AtomicBool::new(false),
             counters: Counters::new(),
         });
         let address = core::ptr::from_ref::<Machine>(&shared.kernel).addr();
@@ -248,7 +257,22 @@ impl Os {
         let _inside = self.kernel().enter();
         for queue in adapter.scheduler.queues().iter().filter(|queue| queue.is_user_mode()) {
             // A driver that refuses has broken DXG-LOG-SET.
-            let _ = queue.log().recreate(queue);
+            let _ = queue.log().make(queue);
+        }
+    }
+
+    /// Begins or ends a trace of native fences, as a tool does by an ETW session. While there is one, log buffers have
+    /// [`traced_log_pages`](Personality::traced_log_pages), one that was overrun is replaced by a larger one, and the report says
+    /// where entries were lost.
+    ///
+    /// Source: article native-gpu-fence-objects, log buffer overrun is permitted.
+    pub fn set_fence_tracing(&self, on: bool) {
+        let _inside = self.kernel().enter();
+        self.shared.tracing_fences.store(on, Ordering::Release);
+        for adapter in self.adapters().iter().filter(|adapter| on && adapter.is_started()) {
+            for queue in adapter.scheduler.queues().iter().filter(|queue| queue.is_user_mode()) {
+                queue.log().make_room(queue);
+            }
         }
     }
 

@@ -276,8 +276,12 @@ pub struct Personality {
     /// Notifications that Dxgkrnl keeps per node between interrupt and DPC; more are folded into a full scan. The number
     /// is the model's; that there is one is inferred from ETW event 556.
     pub notification_list: usize,
-    /// Entries of each fence log buffer that the first set of buffers has; 0: as many as fit 4 KiB.
+    /// Entries of each fence log buffer; 0: as many as fit 4 KiB.
     pub log_entries: u32,
+    /// Pages of a log buffer that is made while fences are traced; 0: as when they are not.
+    pub traced_log_pages: u32,
+    /// Pages that a log buffer grows to at most, when it is overrun while fences are traced.
+    pub most_log_pages: u32,
     /// A DDI may take this long, 0: no limit (HLK PoliceDdi uses 250 ms).
     pub police_ddi: Ticks,
     /// What is made to fail.
@@ -315,6 +319,8 @@ impl Default for Personality {
             pte_address: PteAddress::default(),
             notification_list: 16,
             log_entries: 0,
+            traced_log_pages: 4,
+            most_log_pages: 64,
             police_ddi: 0,
             faults: FaultPlan::default(),
             clock: Clock::Real,

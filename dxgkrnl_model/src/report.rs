@@ -1,73 +1,17 @@
 //! What a run was like: rules, counts, records.
 
+mod log;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nt_model::RuleReport;
-use wddm_abi::DXGK_NATIVE_FENCE_LOG_OPERATION;
 
 use crate::os::Shared;
 use crate::sync::{Lock, Rank};
-
-/// An entry of a native fence log, as the OS read it. Times are the GPU's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogRecord {
-    /// LUID of the adapter.
-    pub adapter: u64,
-    /// Identifier of the process that the queue belongs to.
-    pub process: u64,
-    /// User mode's handle of the queue.
-    pub queue: u32,
-    /// Its node.
-    pub node: u32,
-    /// User mode's handle of the fence, as the GPU wrote it.
-    pub fence: u32,
-    /// The value that was signalled or reached.
-    pub value: u64,
-    /// The operation, as the GPU wrote it; see [`operation`](Self::operation).
-    pub operation: u32,
-    /// It stood in the buffer of waits.
-    pub is_wait_log: bool,
-    /// When an unresolved wait was seen; 0: not.
-    pub observed: u64,
-    /// When the operation was done; 0: unknown.
-    pub end: u64,
-}
-
-impl LogRecord {
-    /// The operation, if it is one that the documents name.
-    pub fn operation(&self) -> Option<DXGK_NATIVE_FENCE_LOG_OPERATION> {
-        // CAST: an enumerator's number.
-        let operation = DXGK_NATIVE_FENCE_LOG_OPERATION(self.operation as i32);
-        operation.name().map(|_| operation)
-    }
-}
-
-/// A record and the time on the OS's clock that goes with its GPU time: for timelines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimedRecord {
-    /// The record.
-    pub record: LogRecord,
-    /// Performance counter at the end of the operation.
-    pub cpu_end: u64,
-}
-
-/// A pair of clocks read at the same moment by `DxgkDdiCalibrateGpuClock`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Calibration {
-    /// LUID of the adapter.
-    pub adapter: u64,
-    /// The node.
-    pub node: u32,
-    /// GPU ticks per second.
-    pub frequency: u64,
-    /// GPU clock.
-    pub gpu: u64,
-    /// Performance counter.
-    pub cpu: u64,
-}
+pub use log::{Calibration, LogLoss, LogRecord, TimedLoss, TimedRecord};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +39,9 @@ pub struct Counts {
     pub logs_flushed: u64,
     /// How often every native fence of an adapter was looked at, because nothing said which was signalled.
     pub fence_scans: u64,
+    /// How often every native fence of a process was looked at, because a log did not say which was signalled: it was overrun,
+    /// or was being replaced.
+    pub log_scans: u64,
     /// Thunk calls by name.
     pub thunks: BTreeMap<&'static str, u64>,
     /// Thunk calls that were refused because the model does not implement them.
@@ -109,6 +56,7 @@ struct Tables {
     unimplemented: BTreeMap<&'static str, u64>,
     hot: BTreeMap<&'static str, u64>,
     log: Vec<LogRecord>,
+    losses: Vec<LogLoss>,
     calibrations: Vec<Calibration>,
     events: Vec<Event>,
 }
@@ -123,6 +71,7 @@ pub(crate) struct Counters {
     log_overruns: AtomicU64,
     logs_flushed: AtomicU64,
     fence_scans: AtomicU64,
+    log_scans: AtomicU64,
     hot: AtomicU64,
     tables: Lock<Tables>,
 }
@@ -137,6 +86,7 @@ impl Counters {
             log_overruns: AtomicU64::new(0),
             logs_flushed: AtomicU64::new(0),
             fence_scans: AtomicU64::new(0),
+            log_scans: AtomicU64::new(0),
             hot: AtomicU64::new(0),
             tables: Lock::new(Rank::Log, Tables::default()),
         }
@@ -170,6 +120,10 @@ impl Counters {
         self.fence_scans.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn log_scan(&self) {
+        self.log_scans.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn thunk(&self, name: &'static str) {
         let hot = self.hot.load(Ordering::Relaxed) != 0;
         let mut tables = self.tables.lock();
@@ -183,8 +137,14 @@ impl Counters {
         *self.tables.lock().unimplemented.entry(name).or_default() += 1;
     }
 
-    pub(crate) fn add_log_records(&self, records: &[LogRecord]) {
-        self.tables.lock().log.extend_from_slice(records);
+    /// Adds what was read of one log, behind what was lost of it.
+    pub(crate) fn add_log(&self, records: &[LogRecord], loss: Option<LogLoss>) {
+        let mut tables = self.tables.lock();
+        if let Some(loss) = loss {
+            let at = tables.log.len();
+            tables.losses.push(LogLoss { at, ..loss });
+        }
+        tables.log.extend_from_slice(records);
     }
 
     /// The last pair of a node.
@@ -212,6 +172,7 @@ impl Counters {
             log_overruns: self.log_overruns.load(Ordering::Relaxed),
             logs_flushed: self.logs_flushed.load(Ordering::Relaxed),
             fence_scans: self.fence_scans.load(Ordering::Relaxed),
+            log_scans: self.log_scans.load(Ordering::Relaxed),
             thunks: tables.thunks.clone(),
             unimplemented: tables.unimplemented.clone(),
             hot_thunks: tables.hot.clone(),
@@ -288,6 +249,8 @@ pub struct Report {
     pub adapters: Vec<AdapterReport>,
     /// Fence log entries, in the order in which they were read.
     pub log: Vec<LogRecord>,
+    /// Where entries were lost while fences were traced, in the order in which that was seen.
+    pub losses: Vec<LogLoss>,
     /// Clock pairs.
     pub calibrations: Vec<Calibration>,
     /// Resets and other events, in order.
@@ -310,6 +273,7 @@ impl Report {
             counts,
             adapters,
             log: tables.log.clone(),
+            losses: tables.losses.clone(),
             calibrations: tables.calibrations.clone(),
             events: tables.events.clone(),
         }
@@ -323,21 +287,6 @@ impl Report {
     /// Rules that nothing has reached.
     pub fn not_reached(&self) -> impl Iterator<Item = &RuleReport> {
         self.rules.iter().filter(|rule| rule.evaluations == 0)
-    }
-
-    /// Log entries of one queue, joined with the OS's clock by the last calibration of its node. `performance_frequency` is
-    /// that of the performance counter, in ticks per second.
-    pub fn timeline(&self, performance_frequency: u64) -> Vec<TimedRecord> {
-        let place = |record: &LogRecord| {
-            let same =
-                |calibration: &&Calibration| calibration.adapter == record.adapter && calibration.node == record.node;
-            let calibration = self.calibrations.iter().rev().find(same)?;
-            let distance = i128::from(record.end) - i128::from(calibration.gpu);
-            let ticks = distance * i128::from(performance_frequency) / i128::from(calibration.frequency.max(1));
-            let cpu_end = u64::try_from(i128::from(calibration.cpu) + ticks).unwrap_or(0);
-            Some(TimedRecord { record: *record, cpu_end })
-        };
-        self.log.iter().filter(|record| record.end != 0).filter_map(place).collect()
     }
 }
 

@@ -47,9 +47,7 @@ pub(crate) enum Notice {
         reset: bool,
     },
     Native {
-        fences: Vec<Arc<FenceOnAdapter>>,
-        queue: Option<Arc<HwQueue>>,
-        all: bool,
+        signaled: Signaled,
         legacy: bool,
     },
     Monitored,
@@ -61,6 +59,26 @@ pub(crate) enum Notice {
     EngineState(DXGK_ENGINE_STATE),
     /// Known and of no consequence here.
     Other,
+}
+
+/// What a native fence interrupt names. Dxgkrnl reads the array only without the optimized interrupt, and the queue only with
+/// it. Source: DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA.
+#[derive(Clone, Debug)]
+pub(crate) enum Signaled {
+    /// Fences; none: any may have been signaled.
+    Fences(Vec<Arc<FenceOnAdapter>>),
+    /// A queue; `None`: any of the engine's.
+    Queue(Option<Arc<HwQueue>>),
+}
+
+impl Signaled {
+    /// The fences that are named.
+    pub(crate) fn fences(&self) -> &[Arc<FenceOnAdapter>] {
+        match self {
+            Self::Fences(fences) => fences,
+            Self::Queue(_) => &[],
+        }
+    }
 }
 
 impl Notice {
@@ -327,21 +345,21 @@ fn native(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Opt
     let enabled = caps.has_native_fences();
     adapter.rules().check(&rule::INT_TYPE, enabled, || "native fences are not advertised".to_owned());
     let legacy = data.Flags.EvaluateLegacyMonitoredFences();
-    let (fences, sound) = named_fences(part.SignaledNativeFenceCount, part.pSignaledNativeFenceArray, adapter);
-    adapter.rules().check(&rule::INT_NATIVE_FENCE, sound.is_none(), || sound.clone().unwrap_or_default());
-    let optimized = caps.has_optimized_interrupt();
-    let named = part.hHWQueue;
-    let reading = adapter.personality().handles.interrupt_queue;
-    let queue = if optimized && !named.is_null() { find_queue(adapter, named, reading) } else { None };
-    if optimized {
+    let signaled = if caps.has_optimized_interrupt() {
+        let named = part.hHWQueue;
+        let reading = adapter.personality().handles.interrupt_queue;
+        let queue = if named.is_null() { None } else { find_queue(adapter, named, reading) };
         let right = named.is_null() || queue.as_ref().is_some_and(|queue| queue.context().node() == node.ordinal);
         adapter.rules().check(&rule::INT_NATIVE_QUEUE, right, || {
             format!("node {}: hHWQueue is {}", node.ordinal, handle::describe(named))
         });
-    }
-    // Without an array everything is looked at, which is what a queue alone stands for as well.
-    let all = part.SignaledNativeFenceCount == 0;
-    enabled.then_some((node.ordinal as usize, Notice::Native { fences, queue, all, legacy }))
+        Signaled::Queue(queue)
+    } else {
+        let (fences, sound) = named_fences(part.SignaledNativeFenceCount, part.pSignaledNativeFenceArray, adapter);
+        adapter.rules().check(&rule::INT_NATIVE_FENCE, sound.is_none(), || sound.clone().unwrap_or_default());
+        Signaled::Fences(fences)
+    };
+    enabled.then_some((node.ordinal as usize, Notice::Native { signaled, legacy }))
 }
 
 /// The fences of an array; and what is wrong with it.

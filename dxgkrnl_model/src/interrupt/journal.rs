@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use wddm_abi::{DXGK_INTERRUPT_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
 
-use super::Notice;
+use super::{Notice, Signaled};
 use crate::adapter::{Adapter, JOURNAL};
 use crate::sync::{Lock, Rank};
 
@@ -50,9 +50,9 @@ impl Journal {
             names_queue: false,
             legacy: false,
         };
-        if let Notice::Native { fences, queue, legacy, .. } = notice {
-            entry.fences = fences.iter().map(|fence| fence.handle()).collect();
-            entry.names_queue = queue.is_some();
+        if let Notice::Native { signaled, legacy } = notice {
+            entry.fences = signaled.fences().iter().map(|fence| fence.handle()).collect();
+            entry.names_queue = matches!(signaled, Signaled::Queue(Some(_)));
             entry.legacy = *legacy;
         }
         let mut list = self.list.lock();

@@ -142,6 +142,11 @@ impl Block {
     pub(crate) fn object(&self) -> &Arc<PageObject> {
         &self.slab.object
     }
+
+    /// Its length in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.slab.object.pages() * nt_model::PAGE_SIZE
+    }
 }
 
 #[cfg(test)]

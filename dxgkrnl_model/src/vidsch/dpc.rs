@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::adapter::Adapter;
 use crate::device::DeviceState;
-use crate::interrupt::{NodeList, Notice};
+use crate::interrupt::{NodeList, Notice, Signaled};
 use crate::vidsch::packet::{Load, Packet};
 
 /// Works off one node's notifications in the order in which they came.
@@ -67,21 +67,22 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
                 }),
             );
         }
-        Notice::Native { fences, queue, all, legacy } => {
-            for fence in fences.iter().filter_map(|on| on.fence()) {
+        Notice::Native { signaled, legacy } => {
+            for fence in signaled.fences().iter().filter_map(|on| on.fence()) {
                 fence.signaled_on(kernel, adapter);
             }
             if legacy {
                 crate::fence::monitored::scan(adapter);
             }
-            match queue {
-                Some(queue) => crate::fence_log::wake_from(adapter, &queue),
-                None => {
-                    if all {
-                        crate::fence::update::scan_native(adapter);
-                    }
+            match signaled {
+                Signaled::Fences(fences) if fences.is_empty() => {
+                    crate::fence::update::scan_native(adapter);
                     crate::fence_log::collect(adapter);
                 }
+                Signaled::Fences(fences) => crate::fence_log::collect_for(adapter, &fences),
+                Signaled::Queue(Some(queue)) => crate::fence_log::wake_from(adapter, &queue),
+                // CAST: a node's number.
+                Signaled::Queue(None) => crate::fence_log::wake_from_engine(adapter, node as u32),
             }
         }
         Notice::Monitored => crate::fence::monitored::scan(adapter),

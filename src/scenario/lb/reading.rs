@@ -148,7 +148,7 @@ fn overrun(stage: &Stage) -> Played {
             let counts = scene.world.os.report().counts;
             ensure!(counts.log_overruns >= 1, "no overrun was seen");
             if optimized == 1 {
-                ensure!(counts.fence_scans >= 1, "the OS did not look at every fence");
+                ensure!(counts.log_scans >= 1, "the OS did not look at every fence");
             }
             let log = scene.world.os.fence_logs(scene.adapter());
             let signals = log.iter().find(|log| !log.is_wait_log).context("a log of signals")?;

@@ -1,0 +1,152 @@
+//! Whose logs are read when, and who wakes because of what they say.
+//!
+//! | interrupt | whose logs | who wakes |
+//! |---|---|---|
+//! | an array of fences | all queues of the devices that have one of them open | who waits for those fences |
+//! | no array | all queues of the adapter | whoever waits for a value that a fence has reached |
+//! | optimized, a queue | that queue's | who waits for the fences that its new entries name |
+//! | optimized, NULL | all queues of the engine | the same |
+//!
+//! With the optimized interrupt a reading that is not whole has the live values of all fences looked at that the queue's
+//! process has open, as the article lets Dxgkrnl fall back.
+//!
+//! Source: article native-gpu-fence-objects, future hardware requirements, optimized native fence signaled interrupt, log
+//! buffer overrun; DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA, `pSignaledNativeFenceArray` and `hHWQueue`.
+//!
+//! Chosen: a log says which fence to look at, and the fence's value who wakes: user mode chose what the entry says, and the
+//! value is what a waiter is promised. Devices of a process share GPU addresses, so that the fallback takes all of them. A
+//! handle that names no fence of the process (closed meanwhile, or never one) has every native fence of the adapter looked
+//! at, and so has a queue without logs: one for kernel-mode submission, whose progress fence nobody could log. The same goes
+//! for NULL where no log of the engine has anything new.
+
+use std::sync::Arc;
+
+use wddm_abi::{DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS, ntstatus};
+
+use super::News;
+use crate::adapter::Adapter;
+use crate::ddi::{self, call_ddi};
+use crate::fence::native::FenceOnAdapter;
+use crate::fence::update::scan_native;
+use crate::hw_queue::HwQueue;
+use crate::rules::fence::LOG_FLUSH;
+
+/// Reads the logs of all queues that have news.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn collect(adapter: &Arc<Adapter>) {
+    collect_from(adapter, &with_news(adapter, |_| true));
+}
+
+/// Reads the logs of the queues with news whose device has one of `fences` open.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn collect_for(adapter: &Arc<Adapter>, fences: &[Arc<FenceOnAdapter>]) {
+    let concerned = |queue: &HwQueue| fences.iter().any(|fence| queue.context().device().has_open(fence));
+    collect_from(adapter, &with_news(adapter, concerned));
+}
+
+/// Reads the logs of some queues, with news or not. Where interrupts name queues only, whoever reads a log wakes.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn collect_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) {
+    let readings = read_from(adapter, queues);
+    if adapter.known_caps().has_optimized_interrupt() {
+        for (queue, news) in readings {
+            wake(adapter, &queue, &news);
+        }
+    }
+}
+
+/// The queue that an optimized interrupt names.
+///
+/// IRQL: DISPATCH_LEVEL.
+pub(crate) fn wake_from(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>) {
+    if queue.is_user_mode() {
+        collect_from(adapter, std::slice::from_ref(queue));
+    } else {
+        scan_native(adapter);
+    }
+}
+
+/// An optimized interrupt of an engine that names no queue.
+///
+/// IRQL: DISPATCH_LEVEL.
+pub(crate) fn wake_from_engine(adapter: &Arc<Adapter>, node: u32) {
+    let on_engine = |queue: &HwQueue| queue.context().node() == node;
+    let unlogged = adapter.scheduler.queues().iter().any(|queue| on_engine(queue) && !queue.is_user_mode());
+    let queues = with_news(adapter, on_engine);
+    collect_from(adapter, &queues);
+    if unlogged || queues.is_empty() {
+        scan_native(adapter);
+    }
+}
+
+/// Ends waits because of what was new in a queue's logs.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(super) fn wake(adapter: &Arc<Adapter>, queue: &HwQueue, news: &News) {
+    let Some(owner) = queue.context().device().process().process() else {
+        return scan_native(adapter);
+    };
+    if !news.complete {
+        adapter.shared().counters.log_scan();
+        let devices = owner.on_adapter(adapter).into_iter().flat_map(|part| part.devices());
+        for device in devices {
+            device.look_at_fences(adapter);
+        }
+    }
+    let mut named: Vec<_> =
+        news.records.iter().filter(|record| !record.is_wait_log).map(|record| record.fence).collect();
+    named.sort_unstable();
+    named.dedup();
+    for handle in named {
+        match owner.native_fence(handle) {
+            Some(fence) => fence.fence().looked_at_on(adapter.kernel(), adapter),
+            None => scan_native(adapter),
+        }
+    }
+}
+
+fn with_news(adapter: &Adapter, concerned: impl Fn(&HwQueue) -> bool) -> Vec<Arc<HwQueue>> {
+    let queues = adapter.scheduler.queues().into_iter();
+    queues.filter(|queue| queue.is_user_mode() && concerned(queue) && queue.log().has_news()).collect()
+}
+
+/// Lets the driver flush logs, and reads them. Nothing when it does not: then all is still new.
+fn read_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) -> Vec<(Arc<HwQueue>, News)> {
+    if queues.is_empty() {
+        return Vec::new();
+    }
+    let handles: Vec<usize> = queues.iter().map(|queue| queue.driver_handle()).collect();
+    let status = flush(adapter, &handles);
+    // Shut down, or one of them was destroyed meanwhile.
+    let excused = status == ntstatus::STATUS_SYSTEM_SHUTDOWN || queues.iter().any(|queue| !queue.is_alive());
+    adapter
+        .rules()
+        .check(&LOG_FLUSH, status.is_success() || excused, || format!("{} queues: {status:?}", queues.len()));
+    if !status.is_success() {
+        return queues.iter().map(|queue| (queue.clone(), News::default())).collect();
+    }
+    queues.iter().map(|queue| (queue.clone(), queue.log().read(queue))).collect()
+}
+
+/// `DxgkDdiUpdateNativeFenceLogs` for queues by the driver's handles.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn flush(adapter: &Arc<Adapter>, handles: &[usize]) -> NTSTATUS {
+    let mut handles: Vec<_> =
+        handles.iter().map(|number| HandleOf(core::ptr::with_exposed_provenance_mut(*number))).collect();
+    let mut arguments = DXGKARG_UPDATENATIVEFENCELOGS::zeroed();
+    // CAST: a process has fewer queues than that.
+    arguments.NumberOfQueues = handles.len() as u32;
+    arguments.hHWQueue = handles.as_mut_ptr().cast();
+    let pointer = &raw const arguments;
+    adapter.shared().counters.logs_flushed(handles.len() as u64);
+    ddi::status(call_ddi!(adapter, DxgkDdiUpdateNativeFenceLogs(pointer)))
+}
+
+/// A driver's handle, as an array element.
+#[repr(transparent)]
+#[derive(Debug)]
+struct HandleOf(HANDLE);
