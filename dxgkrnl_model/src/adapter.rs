@@ -459,6 +459,7 @@ impl Adapter {
             callbacks: self.callback_calls(),
             interrupts: interrupts.interrupts.load(Ordering::Relaxed),
             notifications: interrupts.notifications.load(Ordering::Relaxed),
+            kinds: interrupts.kinds(),
             dpcs: interrupts.dpcs.load(Ordering::Relaxed),
             overflows: interrupts.overflows.load(Ordering::Relaxed),
             engine_resets: self.tdr.engine_resets.load(Ordering::Relaxed),

@@ -15,12 +15,13 @@ mod classify;
 mod journal;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nt_model::sched::YieldPoint;
 use nt_model::{Dpc, Machine};
-use wddm_abi::DXGKARGCB_NOTIFY_INTERRUPT_DATA;
+use wddm_abi::{DXGK_INTERRUPT_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
 
 use crate::adapter::Adapter;
 use crate::ddi::call_ddi;
@@ -114,6 +115,11 @@ impl Interrupts {
         adapter
             .device
             .connect(adapter.shared(), move |message| weak.upgrade().is_some_and(|adapter| run_isr(&adapter, message)));
+    }
+
+    /// Notifications that made sense, by kind.
+    pub(crate) fn kinds(&self) -> BTreeMap<DXGK_INTERRUPT_TYPE, u64> {
+        self.journal.kinds()
     }
 
     /// Disconnects and waits until neither routine nor DPC runs.

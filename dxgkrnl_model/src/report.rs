@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nt_model::RuleReport;
+use wddm_abi::DXGK_INTERRUPT_TYPE;
 
 use crate::os::Shared;
 use crate::sync::{Lock, Rank};
@@ -222,6 +223,8 @@ pub struct AdapterReport {
     pub interrupts: u64,
     /// `DxgkCbNotifyInterrupt` calls.
     pub notifications: u64,
+    /// Those that made sense, by `InterruptType`.
+    pub kinds: BTreeMap<DXGK_INTERRUPT_TYPE, u64>,
     /// DPCs that ran.
     pub dpcs: u64,
     /// Notification lists that were full.

@@ -1,6 +1,7 @@
 //! The hot path: doorbell, execution, fence.
 
 use super::{Bed, Benchmark, Measured, Resident, compare, limits};
+use crate::client::{Fence, Queue};
 use anyhow::Result;
 use std::hint::spin_loop;
 use std::time::{Duration, Instant};
@@ -78,43 +79,11 @@ fn streaming(bed: &Bed) -> Result<Measured> {
     )
 }
 
-/// Hops in a submission.
-const HOPS: u64 = 100;
-
 fn engine_hop(bed: &Bed) -> Result<Measured> {
     let process = Resident::new(bed, "bench")?;
     let (one, two) = (process.device.queue(0, RING, 0, 0)?, process.device.queue(1, RING, 0, 0)?);
     let fence = process.device.fence(0, 0)?;
-    let mut value = 0;
-    compare(
-        ("engine-hop", "ns", "cache line one way"),
-        || Ok(limits::ping_pong() / 2.0),
-        || {
-            const BATCHES: u64 = 20;
-            let begun = Instant::now();
-            for _ in 0..BATCHES {
-                let start = value;
-                two.run(|list| {
-                    for hop in (1..=HOPS).step_by(2) {
-                        list.wait(&fence, start + hop)?;
-                        list.signal(&fence, start + hop + 1)?;
-                    }
-                    Ok(())
-                })?;
-                one.run(|list| {
-                    for hop in (1..=HOPS).step_by(2) {
-                        list.signal(&fence, start + hop)?;
-                        list.wait(&fence, start + hop + 1)?;
-                    }
-                    Ok(())
-                })?;
-                value += HOPS;
-                // Asleep: a third thread that spins would take a core from an engine, where there are two.
-                fence.wait(value, PATIENCE)?;
-            }
-            Ok(begun.elapsed().as_nanos() as f64 / (BATCHES * HOPS) as f64)
-        },
-    )
+    hop("engine-hop", (&one, &fence), (&two, &fence))
 }
 
 fn process_hop(bed: &Bed) -> Result<Measured> {
@@ -125,30 +94,40 @@ fn process_hop(bed: &Bed) -> Result<Measured> {
     let one = process.device.queue(0, RING, 0, 0)?;
     let fence = process.device.shared_fence(0)?;
     let opened = other_device.open_fence(other.receive(&process.user, fence.share()?)?, false)?;
+    hop("process-hop", (&one, &fence), (&two, &opened))
+}
+
+/// Two queues signal and wait in turns; each has a handle of the same fence, whose value is 0.
+fn hop(name: &'static str, one: (&Queue, &Fence), two: (&Queue, &Fence)) -> Result<Measured> {
+    /// Hops in a submission.
+    const HOPS: u64 = 100;
+    const BATCHES: u64 = 20;
     let mut value = 0;
     compare(
-        ("process-hop", "ns", "cache line one way"),
+        (name, "ns", "cache line one way"),
         || Ok(limits::ping_pong() / 2.0),
         || {
-            const BATCHES: u64 = 20;
             let begun = Instant::now();
             for _ in 0..BATCHES {
                 let start = value;
-                two.run(|list| {
+                let (queue, fence) = two;
+                queue.run(|list| {
                     for hop in (1..=HOPS).step_by(2) {
-                        list.wait(&opened, start + hop)?;
-                        list.signal(&opened, start + hop + 1)?;
+                        list.wait(fence, start + hop)?;
+                        list.signal(fence, start + hop + 1)?;
                     }
                     Ok(())
                 })?;
-                one.run(|list| {
+                let (queue, fence) = one;
+                queue.run(|list| {
                     for hop in (1..=HOPS).step_by(2) {
-                        list.signal(&fence, start + hop)?;
-                        list.wait(&fence, start + hop + 1)?;
+                        list.signal(fence, start + hop)?;
+                        list.wait(fence, start + hop + 1)?;
                     }
                     Ok(())
                 })?;
                 value += HOPS;
+                // Asleep: a third thread that spins would take a core from an engine, where there are two.
                 fence.wait(value, PATIENCE)?;
             }
             Ok(begun.elapsed().as_nanos() as f64 / (BATCHES * HOPS) as f64)

@@ -1,6 +1,6 @@
 //! What a driver has reported by `DxgkCbNotifyInterrupt`, in order: for tests.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use wddm_abi::{DXGK_INTERRUPT_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
 
@@ -30,15 +30,26 @@ impl Notification {
     }
 }
 
-/// The last [`JOURNAL`] notifications of an adapter.
+/// The last [`JOURNAL`] notifications of an adapter, and how many there were of each kind.
 #[derive(Debug)]
 pub(super) struct Journal {
-    list: Lock<VecDeque<Notification>>,
+    kept: Lock<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    list: VecDeque<Notification>,
+    kinds: BTreeMap<DXGK_INTERRUPT_TYPE, u64>,
 }
 
 impl Journal {
     pub(super) fn new() -> Self {
-        Self { list: Lock::new(Rank::Log, VecDeque::new()) }
+        Self { kept: Lock::new(Rank::Log, Kept::default()) }
+    }
+
+    /// How many there were of each kind.
+    pub(super) fn kinds(&self) -> BTreeMap<DXGK_INTERRUPT_TYPE, u64> {
+        self.kept.lock().kinds.clone()
     }
 
     pub(super) fn note(&self, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA, node: usize, notice: &Notice) {
@@ -55,11 +66,12 @@ impl Journal {
             entry.names_queue = matches!(signaled, Signaled::Queue(Some(_)));
             entry.legacy = *legacy;
         }
-        let mut list = self.list.lock();
-        if list.len() == JOURNAL {
-            list.pop_front();
+        let mut kept = self.kept.lock();
+        *kept.kinds.entry(entry.kind).or_default() += 1;
+        if kept.list.len() == JOURNAL {
+            kept.list.pop_front();
         }
-        list.push_back(entry);
+        kept.list.push_back(entry);
     }
 }
 
@@ -67,6 +79,6 @@ impl Adapter {
     /// What its driver reported last by `DxgkCbNotifyInterrupt`, in order: at most [`JOURNAL`]. Notifications that break a
     /// rule about what they name are not in it.
     pub fn notification_journal(&self) -> Vec<Notification> {
-        self.interrupts.journal.list.lock().iter().cloned().collect()
+        self.interrupts.journal.kept.lock().list.iter().cloned().collect()
     }
 }
