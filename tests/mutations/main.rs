@@ -20,7 +20,7 @@ enum By {
     Cases(&'static [&'static str]),
     /// These tests of `gpu/engine/tests/loom.rs` demand that loom finds a failing execution.
     Loom(&'static [&'static str]),
-    /// The row with this test in `gpu/engine/tests/engine.rs`: `what_is_left_out_is_noticed`.
+    /// The row with this test in `gpu/engine/tests/engine/main.rs`: `what_is_left_out_is_noticed`.
     Engine(&'static str),
     /// `tests/explore` finds a schedule.
     Explorer,
@@ -144,7 +144,7 @@ fn function<'s>(source: &'s str, name: &str) -> Result<&'s str, Failed> {
 /// The test must demand that the mutation is found; it runs with `gpu_engine`'s own tests.
 fn noticed_elsewhere(mutation: Mutation, by: By) -> Result<(), Failed> {
     let loom = include_str!("../../gpu/engine/tests/loom.rs");
-    let engine = include_str!("../../gpu/engine/tests/engine.rs");
+    let engine = include_str!("../../gpu/engine/tests/engine/main.rs");
     let explore = include_str!("../explore/main.rs");
     let has = |text: &str, what: &str| -> Result<(), Failed> {
         if text.contains(what) { Ok(()) } else { Err(format!("no {what} there").into()) }

@@ -265,7 +265,10 @@ impl<H: Host> Core<H> {
             };
             match from {
                 From::Buffer(next) => exec.buffer = exec.buffer.map(|b| Buffer { next, ..b }),
-                From::Ring(consumed) => exec.consumed = consumed,
+                From::Ring(consumed) => {
+                    exec.consumed = consumed;
+                    self.report_while_running(gpu, job, exec);
+                }
             }
             bump(&node.counters.packets);
             turn = turn.saturating_sub(PACKET_COST);
@@ -339,6 +342,13 @@ impl<H: Host> Core<H> {
             read(self, HEADER_SIZE as u64, rest)?;
         }
         Ok((bytes, length))
+    }
+
+    /// Stores the read pointer every eighth of the ring: a producer that keeps the ring fed needs space, too.
+    fn report_while_running(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) {
+        if exec.binding.is_some_and(|binding| exec.consumed - exec.reported >= binding.geometry.size() / 8) {
+            self.report(gpu, job, exec);
+        }
     }
 
     /// Stores the read pointer.

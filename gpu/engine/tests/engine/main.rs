@@ -1,0 +1,32 @@
+//! The engine, stepped by hand: packets, fences, logs, faults, suspension, reset, paging.
+
+mod faults;
+mod fences;
+mod logs;
+mod packet_mode;
+mod packets;
+mod scheduling;
+#[path = "../support/mod.rs"]
+mod support;
+
+/// Each of these tests fails with the mutation that it is there for.
+#[cfg(feature = "mutants")]
+#[test]
+fn what_is_left_out_is_noticed() {
+    use gpu_engine::mutation::Mutation;
+    let rows: &[(Mutation, fn())] = &[
+        (Mutation::FlushNotWaited, packet_mode::paging_packets_change_translations_only_after_every_engine_let_go),
+        (Mutation::DropOnOverflow, fences::an_overflowing_mailbox_asks_for_a_scan_of_everything),
+        (Mutation::ReportsWhileHeld, fences::a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_held),
+        (Mutation::WritesDeadFence, fences::an_always_signaled_fence_passes_waits_and_drops_signals),
+        (Mutation::NoWakeFromCpu, fences::the_cpu_signals_and_wakes_parked_queues_in_order_of_value),
+        (Mutation::LogKeepsOldBuffer, logs::a_recreated_log_gets_every_later_entry),
+    ];
+    for (mutation, test) in rows {
+        test();
+        support::MUTATION.set(*mutation as u32);
+        let outcome = std::panic::catch_unwind(test);
+        support::MUTATION.set(0);
+        assert!(outcome.is_err(), "{} was not noticed", mutation.name());
+    }
+}

@@ -1,0 +1,98 @@
+//! Packets of the kernel-mode path, and paging.
+
+use crate::support::Rig;
+use gpu_engine::host::Lock;
+use gpu_engine::node::Control;
+use gpu_engine::notice::Notice;
+use gpu_engine::packet_node::PacketSubmission;
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::packet::{self, Encoded};
+use gpu_wire::pte::{self, Place, Pte};
+use gpu_wire::{GpuVa, PAGE_SIZE};
+
+fn packet_of(
+    rig: &mut Rig,
+    fence: u32,
+    paging: bool,
+    packets: &[Encoded],
+) -> PacketSubmission<crate::support::TestHost> {
+    let process = if paging { rig.paging.clone() } else { rig.process.clone() };
+    let code = rig.map(1, false);
+    if paging {
+        let Place::System(frame) = rig_frame(rig, code.va) else { panic!() };
+        rig.map_at(&process, code.va, Place::System(frame), false);
+    }
+    let bytes: Vec<u8> = packets.iter().flat_map(|p| p.as_bytes().to_vec()).collect();
+    code.bytes.write(&bytes);
+    PacketSubmission { fence, process, address: code.va, length: bytes.len() as u64, silent: false }
+}
+
+fn rig_frame(rig: &mut Rig, va: GpuVa) -> Place {
+    let table = rig.leaf_table(&rig.process.clone(), va);
+    Pte(rig.entry(table, pte::index(va, 0)).load(Ordering::SeqCst)).as_leaf().unwrap().place
+}
+
+#[test]
+fn packets_complete_in_order_and_preemption_names_the_last_completed() {
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let gpu = rig.gpu.clone();
+    for fence in 1..=3u32 {
+        let store = packet::Store { address: m.va.0, value: fence.into() }.to_packet();
+        let p = packet_of(&mut rig, fence, false, &[store]);
+        gpu.nodes[2].packets.with(|q| q.submit(p)).unwrap();
+    }
+    rig.settle();
+    let fences: Vec<_> = (1..=3).map(|fence| (2, Notice::PacketCompleted { fence })).collect();
+    assert_eq!(rig.drain(), fences);
+    let p = packet_of(&mut rig, 4, false, &[Encoded::nop(8)]);
+    gpu.nodes[2].packets.with(|q| q.submit(p)).unwrap();
+    let dropped = gpu.nodes[2].packets.with(|q| q.preempt(9));
+    assert_eq!(dropped.len(), 1);
+    gpu.command(2, Control::Run);
+    rig.settle();
+    assert_eq!(rig.drain(), [(2, Notice::PacketPreempted { request: 9, completed: 3 })]);
+    assert_eq!(gpu.nodes[2].packets.with(|q| q.fences()), (3, 4));
+}
+
+#[test]
+pub(crate) fn paging_packets_change_translations_only_after_every_engine_let_go() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let m = rig.map(1, false);
+    let other = rig.map(1, false);
+    q.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    rig.settle();
+    let table = rig.leaf_table(&rig.process.clone(), m.va);
+    let target = rig_frame(&mut rig, other.va);
+    let write =
+        Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), &[Pte::leaf(target, false).unwrap()]);
+    let flush = packet::TlbFlush { space: rig.process.space.id, start: m.va.0, end: m.va.0 + PAGE_SIZE };
+    let p = packet_of(&mut rig, 1, true, &[write, flush.to_packet()]);
+    rig.gpu.nodes[2].packets.with(|q| q.submit(p)).unwrap();
+    for _ in 0..20 {
+        rig.engines[2].step();
+    }
+    // The other engines have not looked: not complete.
+    assert!(rig.drain().is_empty());
+    rig.settle();
+    assert_eq!(rig.drain(), [(2, Notice::PacketCompleted { fence: 1 })]);
+    q.submit(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
+    rig.settle();
+    assert_eq!((m.read(0), other.read(0)), (1, 2));
+}
+
+#[test]
+fn flushing_everything_leaves_no_mapping() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let m = rig.map(3, false);
+    q.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    rig.settle();
+    assert_ne!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);
+    q.queue.bind(None);
+    let n = rig.gpu.flush(rig.process.space.id, 0, 0);
+    rig.settle();
+    assert!(rig.gpu.flush_done(n));
+    assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);
+}

@@ -1,0 +1,149 @@
+//! Long work, hangs, suspension, doorbells.
+
+use crate::support::Rig;
+use gpu_engine::context::Suspend;
+use gpu_engine::engine::Step;
+use gpu_engine::node::Control;
+use gpu_engine::notice::Notice;
+use gpu_engine::queue::State;
+use gpu_wire::PAGE_SIZE;
+use gpu_wire::doorbell::Model;
+use gpu_wire::packet::{self};
+
+/// A queue in an endless INDIRECT loop, and its neighbour on the same node.
+fn hang(rig: &mut Rig) -> (crate::support::TestQueue, crate::support::TestQueue) {
+    let (mut bad, good) = (rig.queue(0, 0), rig.queue(0, 1));
+    let code = rig.map(1, false);
+    let jump = packet::Indirect { address: code.va.0, length: 24 }.to_packet();
+    code.bytes.write(jump.as_bytes());
+    bad.submit(&[jump]);
+    (bad, good)
+}
+
+#[test]
+fn an_endless_loop_ends_in_a_reset_that_names_it_alone() {
+    let mut rig = Rig::new();
+    let (bad, mut good) = hang(&mut rig);
+    let m = rig.map(1, false);
+    good.submit(&[packet::Store { address: m.va.0, value: 3 }.to_packet()]);
+    let gpu = rig.gpu.clone();
+    std::thread::scope(|s| {
+        s.spawn(|| while rig.engines[0].step() != Step::Held {});
+        while gpu.nodes[0].counters.read().indirects < 1_000 {
+            std::thread::yield_now();
+        }
+        gpu.command(0, Control::Hold);
+    });
+    let interrupted = gpu.nodes[0].take_interrupted().unwrap();
+    assert_eq!(interrupted.slot, bad.queue.slot);
+    assert_eq!(bad.queue.state(), State::Stopped);
+    assert_eq!(rig.engines[0].step(), Step::Held);
+    assert!(rig.drain().is_empty());
+    gpu.command(0, Control::Run);
+    rig.settle();
+    assert_eq!(m.read(0), 3);
+    good.submit(&[packet::Store { address: m.va.0, value: 4 }.to_packet()]);
+    rig.settle();
+    assert_eq!(m.read(0), 4);
+}
+
+#[test]
+fn an_endless_loop_keeps_nobody_else_from_being_suspended() {
+    let mut rig = Rig::new();
+    let (bad, good) = hang(&mut rig);
+    let gpu = rig.gpu.clone();
+    std::thread::scope(|s| {
+        s.spawn(|| while rig.engines[0].step() != Step::Held {});
+        while gpu.nodes[0].counters.read().indirects < 1_000 {
+            std::thread::yield_now();
+        }
+        assert_eq!(gpu.suspend(&bad.queue.context, 1), Suspend::Pending);
+        assert_eq!(gpu.suspend(&good.queue.context, 2), Suspend::Pending);
+        while gpu.nodes[0].mailbox.is_empty() {
+            std::thread::yield_now();
+        }
+        gpu.command(0, Control::Hold);
+    });
+    assert_eq!(rig.drain(), [(0, Notice::ContextSuspended { context: good.queue.context.slot, fence: 2 })]);
+}
+
+#[test]
+fn suspension_is_answered_once_and_only_for_the_newest_request() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let m = rig.map(1, false);
+    let gpu = rig.gpu.clone();
+    assert_eq!(gpu.suspend(&q.queue.context, 1), Suspend::Pending);
+    assert!(q.queue.context.resume());
+    assert_eq!(gpu.suspend(&q.queue.context, 2), Suspend::Pending);
+    rig.settle();
+    assert_eq!(rig.drain(), [(0, Notice::ContextSuspended { context: q.queue.context.slot, fence: 2 })]);
+    assert_eq!(gpu.suspend(&q.queue.context, 3), Suspend::Already);
+    q.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    rig.settle();
+    assert_eq!(m.read(0), 0);
+    q.queue.context.resume();
+    gpu.make_ready(&q.queue);
+    rig.settle();
+    assert_eq!(m.read(0), 1);
+}
+
+#[test]
+fn a_long_fill_gives_way_and_goes_on() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(1, 0);
+    let a = rig.map(1000, false);
+    let n = 1000 * PAGE_SIZE;
+    q.submit(&[packet::Fill { address: a.va.0, length: n, pattern: 0x5555_5555, reserved: 0 }.to_packet()]);
+    let gpu = rig.gpu.clone();
+    assert_eq!(gpu.suspend(&q.queue.context, 1), Suspend::Pending);
+    rig.settle();
+    assert_eq!(rig.drain().len(), 1);
+    q.queue.context.resume();
+    gpu.make_ready(&q.queue);
+    rig.settle();
+    assert_eq!((a.read(0), a.read(n - 8)), (0x5555_5555_5555_5555, 0x5555_5555_5555_5555));
+}
+
+#[test]
+fn global_doorbell_rings_reach_every_queue() {
+    let mut rig = Rig::with(Model::Global, false);
+    let (mut a, mut b) = (rig.queue(0, 0), rig.queue(1, 0));
+    let m = rig.map(1, false);
+    rig.settle();
+    // Both ring before anyone looks: the second value covers the first.
+    a.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    b.submit(&[packet::Store { address: m.at(8).0, value: 2 }.to_packet()]);
+    rig.settle();
+    assert_eq!((m.read(0), m.read(8)), (1, 2));
+    // The same value twice, with a look in between, is two rings.
+    a.publish(&[packet::Store { address: m.va.0, value: 3 }.to_packet()]);
+    b.ring();
+    rig.settle();
+    assert_eq!(m.read(0), 3);
+}
+
+#[test]
+fn a_disconnected_queue_is_watched_until_the_page_was_rotated() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let m = rig.map(1, false);
+    rig.settle();
+    let gpu = rig.gpu.clone();
+    gpu.doorbells.disconnect(0);
+    gpu.scan(&q.queue);
+    // The ring lands in the old page, which nobody reads any more; the write pointer is seen all the same.
+    q.publish(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    rig.engines[0].step();
+    rig.engines[0].step();
+    assert_eq!(m.read(0), 1);
+    gpu.stop_scanning(&q.queue);
+    rig.settle();
+    q.publish(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
+    rig.settle();
+    assert_eq!(m.read(0), 1);
+    gpu.doorbells.connect(2, &q.queue);
+    gpu.make_ready(&q.queue);
+    rig.settle();
+    assert_eq!(m.read(0), 2);
+}
