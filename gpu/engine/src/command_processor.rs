@@ -5,26 +5,27 @@
 //! inside a command buffer it cannot, since it remembers one position and has no stack. So the preemption granularity is
 //! the command buffer, and an endless INDIRECT loop is ended by a reset and by nothing else.
 
+mod fences;
+mod fetch;
+
+use self::fetch::From;
 use crate::context::Process;
 use crate::counters::{add, bump};
 use crate::engine::Core;
 use crate::fault::{Fault, Injected};
-use crate::fence::{self, Fence, Park};
-use crate::fence_log::Entry;
+use crate::fence::Fence;
 use crate::fence_table::OpenFence;
 use crate::gpu::Gpu;
-use crate::host::{Host, Lock};
+use crate::host::Host;
 use crate::memory::SharedWord;
-use crate::mutation::Mutation;
 use crate::node::attention;
 use crate::notice::Notice;
 use crate::ops::{Advance, Long};
 use crate::queue::{Binding, Queue, State};
 use crate::shared::Shared;
-use crate::slots::SlotId;
 use crate::trace::Event;
 use crate::word::{Ordering, Word};
-use gpu_wire::packet::{self, FaultKind, HEADER_SIZE, Header, MAX_SIZE, Packet, log_operation};
+use gpu_wire::packet::{self, FaultKind, HEADER_SIZE, MAX_SIZE, Packet};
 use gpu_wire::{GpuVa, ring};
 
 /// A command buffer being executed.
@@ -284,91 +285,6 @@ impl<H: Host> Core<H> {
         turn.saturating_sub(bytes / 64)
     }
 
-    /// Copies the next packet to private memory. Bytes that are there, and where the stream goes on after it.
-    fn fetch(
-        &mut self,
-        gpu: &Gpu<H>,
-        job: &Job<'_, H>,
-        exec: &mut Exec<H>,
-        copy: &mut [u8; MAX_SIZE],
-    ) -> Result<Option<(usize, From)>, Fault> {
-        if let Some(buffer) = exec.buffer {
-            let left = buffer.end - buffer.next.0;
-            if left == 0 {
-                exec.buffer = None;
-            } else {
-                let (bytes, length) = self
-                    .fetch_packet(left, copy, |engine, at, to| engine.read(gpu, job, GpuVa(buffer.next.0 + at), to))?;
-                return Ok(Some((bytes, From::Buffer(GpuVa(buffer.next.0 + length)))));
-            }
-        }
-        let Some(binding) = exec.binding else { return Ok(None) };
-        if exec.published == exec.consumed {
-            // ORDERING[RING-1]: Acquire pairs with user mode's Release: the packets below it are written.
-            let control = self.word(gpu, job, binding.control, false)?;
-            let published = control.load(Ordering::Acquire);
-            let pending = binding.geometry.pending(published, exec.consumed);
-            if pending.map_err(|_| FaultKind::BadWritePointer)? == 0 {
-                return Ok(None);
-            }
-            exec.published = published;
-        }
-        let (bytes, length) = self.fetch_packet(exec.published - exec.consumed, copy, |engine, at, to| {
-            let spans = binding.geometry.spans(exec.consumed + at, to.len() as u64);
-            let (first, second) = to.split_at_mut(spans.first_len as usize);
-            engine.read(gpu, job, GpuVa(binding.ring.0 + spans.first), first)?;
-            engine.read(gpu, job, binding.ring, second)
-        })?;
-        Ok(Some((bytes, From::Ring(exec.consumed + length))))
-    }
-
-    /// Reads a header, checks its length, reads the rest. Bytes in the private copy, and the packet's length.
-    fn fetch_packet(
-        &mut self,
-        available: u64,
-        copy: &mut [u8; MAX_SIZE],
-        mut read: impl FnMut(&mut Self, u64, &mut [u8]) -> Result<(), Fault>,
-    ) -> Result<(usize, u64), Fault> {
-        if available < HEADER_SIZE as u64 {
-            return Err(FaultKind::BadLength.into());
-        }
-        let (head, body) = copy.split_at_mut(HEADER_SIZE);
-        read(self, 0, head)?;
-        let header = Header::read(head.first_chunk().ok_or(FaultKind::BadLength)?);
-        let length = header.check_length(available)?;
-        let bytes = if header.opcode == packet::opcode::NOP { HEADER_SIZE } else { length as usize };
-        let rest = body.get_mut(..bytes - HEADER_SIZE).ok_or(FaultKind::BadLength)?;
-        if !rest.is_empty() {
-            read(self, HEADER_SIZE as u64, rest)?;
-        }
-        Ok((bytes, length))
-    }
-
-    /// Stores the read pointer every eighth of the ring: a producer that keeps the ring fed needs space, too.
-    fn report_while_running(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) {
-        if exec.binding.is_some_and(|binding| exec.consumed - exec.reported >= binding.geometry.size() / 8) {
-            self.report(gpu, job, exec);
-        }
-    }
-
-    /// Stores the read pointer.
-    fn report(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) {
-        let Some(binding) = exec.binding else { return };
-        if exec.reported == exec.consumed {
-            return;
-        }
-        let consumed = exec.consumed;
-        if let Some(queue) = job.queue {
-            queue.consumed.store(consumed, Ordering::Relaxed);
-        }
-        // A control page that went away is noticed at the next fetch.
-        if let Ok(word) = self.word(gpu, job, GpuVa(binding.control.0 + ring::READ_POINTER as u64), true) {
-            // ORDERING[RING-1]: Release: the packets were copied out before user mode may write over them.
-            word.store(consumed, Ordering::Release);
-        }
-        exec.reported = consumed;
-    }
-
     fn perform(
         &mut self,
         gpu: &Gpu<H>,
@@ -433,171 +349,6 @@ impl<H: Host> Core<H> {
         }
     }
 
-    fn fence_wait(
-        &mut self,
-        gpu: &Gpu<H>,
-        job: &Job<'_, H>,
-        exec: &mut Exec<H>,
-        va: GpuVa,
-        value: u64,
-    ) -> Result<(), Fault> {
-        // A packet cannot park: the OS holds packets until their waits are met.
-        let queue = job.queue.ok_or(FaultKind::NotPermitted)?;
-        let open = self.find_fence(job.process, va)?;
-        let counters = &gpu.nodes[self.node].counters;
-        if open.fence.is_always_signaled() {
-            bump(&counters.waits_met);
-            exec.synced = Some(Synced::Wait(None));
-            return Ok(());
-        }
-        let current = self.word(gpu, job, va, false)?.load(Ordering::Acquire);
-        if current >= value {
-            bump(&gpu.nodes[self.node].counters.waits_met);
-            exec.synced = Some(Synced::Wait(None));
-            return Ok(());
-        }
-        let observed = gpu.host.clock();
-        let ticket = gpu.new_ticket();
-        exec.wait = Some(Wait { open, address: va, value, ticket, observed });
-        bump(&gpu.nodes[self.node].counters.waits_parked);
-        gpu.nodes[self.node].trace.push(Event::Park, queue.slot.pack());
-        self.park(gpu, job, exec)?;
-        Ok(())
-    }
-
-    /// Puts the queue into the fence's parking lot; it stays there unless the wait became true meanwhile.
-    fn park(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> Result<(), Fault> {
-        let (Some(wait), Some(queue)) = (&exec.wait, job.queue) else { return Ok(()) };
-        let view = self.translate(gpu, job, wait.address, 8, false)?;
-        let word = self.tlb.span(view).and_then(|s| s.word(0)).ok_or(Fault::address(wait.address, false))?;
-        let unmet = || word.load(Ordering::Acquire) < wait.value && !wait.open.fence.is_always_signaled();
-        let parked = wait.open.fence.parked.park(wait.value, wait.ticket, queue.clone(), &gpu.mutation, unmet);
-        if parked != Ok(Park::Parked) {
-            // Met: go on. No memory: look again at the next turn, as if woken.
-            queue.wake(wait.ticket, parked == Ok(Park::Met));
-            self.again = true;
-        }
-        Ok(())
-    }
-
-    /// Whether the wait that the queue is in is over.
-    fn wait_over(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> Result<bool, Fault> {
-        let (Some(wait), Some(queue)) = (&exec.wait, job.queue) else { return Ok(true) };
-        let woken = queue.woken.load(Ordering::Acquire);
-        if !Queue::<H>::is_woken(woken, wait.ticket) {
-            return Ok(false);
-        }
-        let met = Queue::<H>::is_granted(woken)
-            || wait.open.fence.is_always_signaled()
-            || self.word(gpu, job, wait.address, false)?.load(Ordering::Acquire) >= wait.value;
-        if !met {
-            // Somebody looked on everyone's behalf, and it is not time yet.
-            queue.woken.store(0, Ordering::Relaxed);
-            self.park(gpu, job, exec)?;
-            return Ok(false);
-        }
-        exec.synced = Some(Synced::Wait(Some((wait.observed, gpu.host.clock()))));
-        exec.wait = None;
-        Ok(true)
-    }
-
-    fn fence_signal(
-        &mut self,
-        gpu: &Gpu<H>,
-        job: &Job<'_, H>,
-        exec: &mut Exec<H>,
-        va: GpuVa,
-        value: u64,
-    ) -> Result<(), Fault> {
-        let open = self.find_fence(job.process, va)?;
-        bump(&gpu.nodes[self.node].counters.signals);
-        exec.synced = Some(Synced::Signal);
-        if open.fence.is_always_signaled() && !gpu.mutation.is(Mutation::WritesDeadFence) {
-            return Ok(());
-        }
-        exec.pending = Some(Pending { fence: open.fence.clone(), monitored: open.monitored, value, logged: false });
-        if gpu.mutation.is(Mutation::NotifyBeforeValue) {
-            self.resolve(gpu, job, exec);
-        }
-        let word = self.word(gpu, job, va, true)?;
-        if fence::store_current(&word, value) {
-            bump(&gpu.nodes[self.node].counters.backwards);
-        }
-        if let Some(shadow) = &open.fence.shadow {
-            shadow.signaled(value);
-        }
-        Ok(())
-    }
-
-    fn log(&mut self, gpu: &Gpu<H>, queue: &Shared<Queue<H>>, synced: Synced, b: packet::Log) -> Result<(), Fault> {
-        let log = match (b.operation, synced) {
-            (log_operation::SIGNAL_EXECUTED, Synced::Signal) => &queue.signals,
-            (log_operation::WAIT_UNBLOCKED, Synced::Wait(_)) => &queue.waits,
-            _ => return Err(FaultKind::BadLog.into()),
-        };
-        let now = gpu.host.clock();
-        let (observed, end) = match synced {
-            Synced::Signal => (0, now),
-            Synced::Wait(None) => (now, now),
-            Synced::Wait(Some(times)) => times,
-        };
-        let entry = Entry { value: b.value, handle: b.fence_handle, operation: b.operation, observed, end };
-        log.with(|log| log.write(entry, b.index_hint, gpu.barriers, &gpu.mutation));
-        bump(&gpu.nodes[self.node].counters.log_entries);
-        Ok(())
-    }
-
-    /// Stage 7: draws the consequences of the last signal: queues that waited become ready, and the CPU is interrupted if it
-    /// waits for the value.
-    pub(crate) fn resolve(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) {
-        let Some(pending) = exec.pending.take() else { return };
-        let node = &gpu.nodes[self.node];
-        fence::resolve::<SharedWord<'_>>(&gpu.mutation);
-        let woken = pending.fence.parked.wake(pending.value, |queue, ticket| {
-            queue.wake(ticket, true);
-            gpu.make_ready(&queue);
-        });
-        add(&node.counters.wakes, woken.into());
-        let shadow = pending.fence.shadow.as_ref().and_then(|shadow| shadow.wants_interrupt(pending.value));
-        let wanted = shadow.unwrap_or_else(|| match self.word(gpu, job, pending.monitored, false) {
-            Ok(word) => fence::wants_interrupt(&word, pending.value),
-            // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
-            Err(_) => true,
-        });
-        node.trace.push(Event::Signal, pending.value);
-        let wanted =
-            (wanted || gpu.mutation.is(Mutation::AlwaysInterrupt)) && !gpu.mutation.is(Mutation::NeverInterrupt);
-        if !wanted {
-            bump(&node.counters.interrupts_suppressed);
-            return;
-        }
-        bump(&node.counters.interrupts_wanted);
-        match job.queue {
-            // The log that the interrupt names would not say what happened: the OS is asked to look at everything.
-            _ if gpu.names_queues && !pending.logged => self.notify_unlogged(gpu),
-            queue => {
-                let queue = queue.map_or(SlotId { index: u32::MAX, generation: 0 }, |queue| queue.slot);
-                self.notify_fence(gpu, pending.fence.slot, queue);
-            }
-        }
-    }
-
-    fn find_fence(&mut self, process: &Shared<Process<H>>, va: GpuVa) -> Result<OpenFence<H>, Fault> {
-        let changes = process.fences.changes();
-        // CAST: an index below the array's length.
-        let line = &mut self.fences[(va.0 / 8) as usize % crate::engine::FENCE_LINES];
-        if let Some(cached) = line
-            && cached.space == process.space.id
-            && cached.address == va
-            && cached.changes == changes
-        {
-            return Ok(cached.open.clone());
-        }
-        let open = process.fences.find(va).ok_or(FaultKind::UnknownFence)?;
-        *line = Some(crate::engine::FenceLine { space: process.space.id, address: va, changes, open: open.clone() });
-        Ok(open)
-    }
-
     fn read(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, va: GpuVa, to: &mut [u8]) -> Result<(), Fault> {
         self.tlb.read(&gpu.host, &job.process.space, va, to)
     }
@@ -648,13 +399,6 @@ impl<H: Host> Core<H> {
         }
         self.notify(gpu, Notice::QueueFaulted { queue: queue.slot, fault, progress });
     }
-}
-
-/// Where the stream goes on.
-#[derive(Clone, Copy)]
-enum From {
-    Buffer(GpuVa),
-    Ring(u64),
 }
 
 fn start<H: Host>(exec: &mut Exec<H>, long: Long) -> Result<(), Fault> {
