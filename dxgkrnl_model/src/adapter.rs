@@ -27,7 +27,7 @@ use crate::features::{FeatureState, Features};
 use crate::fence::monitored::FenceState;
 use crate::fence::native::FenceOnAdapter;
 use crate::handle::{self, KernelHandle};
-use crate::hw_queue::HwContext;
+use crate::hw_context::HwContext;
 use crate::interrupt::Interrupts;
 use crate::memory::VidMm;
 use crate::os::Shared;

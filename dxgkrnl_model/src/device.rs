@@ -18,7 +18,7 @@ use crate::fence::Wait;
 use crate::fence::monitored::MonitoredFence;
 use crate::fence::native::{FenceOnAdapter, LocalFence};
 use crate::handle::{KernelHandle, KernelObject};
-use crate::hw_queue::HwContext;
+use crate::hw_context::HwContext;
 use crate::process::{ProcessAdapter, judge_destroy};
 use crate::rules::paging::{OBJECT_HANDLE, OBJECT_STATUS};
 use crate::sync::{Lock, Rank, Signal};

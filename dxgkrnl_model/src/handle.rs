@@ -19,7 +19,8 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::doorbell::Doorbell;
 use crate::fence::native::{FenceOnAdapter, LocalFence};
-use crate::hw_queue::{HwContext, HwQueue};
+use crate::hw_context::HwContext;
+use crate::hw_queue::HwQueue;
 use crate::process::ProcessAdapter;
 
 /// First value given to a driver.

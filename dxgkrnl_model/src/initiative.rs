@@ -10,7 +10,7 @@ use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_QUERYADAPTERINFOTYPE, NTSTATUS};
 use crate::adapter::Adapter;
 use crate::adapter::query::{Buffer, Query};
 pub use crate::fence_log::LogBuffer;
-use crate::hw_queue::{HwContext, Suspend};
+use crate::hw_context::{HwContext, Suspend};
 use crate::os::Os;
 use crate::process::Process;
 use crate::report::Calibration;

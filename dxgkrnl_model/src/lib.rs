@@ -13,6 +13,7 @@ pub mod features;
 mod fence;
 mod fence_log;
 pub mod handle;
+mod hw_context;
 mod hw_queue;
 pub mod initiative;
 mod interface;

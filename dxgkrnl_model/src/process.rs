@@ -6,33 +6,29 @@
 //! Chosen: `DxgkDdiCreateProcess` is called when a process first opens an adapter, `DxgkDdiDestroyProcess` when the process
 //! ends or the adapter stops.
 
+mod adapter;
+
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::{Entered, InProcess, Machine};
-use wddm_abi::{D3DKMT_HANDLE, DXGKARG_CREATEPROCESS, NTSTATUS, ntstatus};
+use wddm_abi::{D3DKMT_HANDLE, NTSTATUS};
 
 use crate::adapter::Adapter;
-use crate::adapter::caps::Caps;
 use crate::context::Context;
-use crate::ddi::{self, call_ddi};
 use crate::device::{Device, DeviceState};
-use crate::doorbell::{Doorbell, DoorbellPages};
+use crate::doorbell::Doorbell;
 use crate::fence::monitored::MonitoredFence;
 use crate::fence::native::LocalFence;
-use crate::fence::storage::FenceStorage;
-use crate::handle::{HandleTable, HandleType, KernelHandle, KernelObject};
-use crate::hw_queue::{HwContext, HwQueue};
+use crate::handle::{HandleTable, HandleType};
+use crate::hw_context::HwContext;
+use crate::hw_queue::HwQueue;
 use crate::memory::allocation::{Allocation, OpenAllocation, OpenResource};
-use crate::memory::page_table::Purpose;
-use crate::memory::paging::PagingError;
 use crate::memory::paging_queue::PagingQueue;
-use crate::memory::space::{AddressSpace, Content};
-use crate::memory::{Job, Manager};
 use crate::os::Shared;
-use crate::rules::paging::{OBJECT_DESTROY, OBJECT_HANDLE};
 use crate::sync::{Lock, Rank};
+pub(crate) use adapter::{ProcessAdapter, judge_destroy};
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -359,180 +355,6 @@ pub(crate) fn current(machine: &Machine) -> Option<Arc<ProcessInner>> {
     let shared = crate::os::shared_of(machine)?;
     let id = machine.current_process_id();
     shared.processes().into_iter().find(|process| process.nt.id() == id)
-}
-
-/// A process's part on one adapter: the driver's process object and the GPU virtual address space.
-#[derive(Debug)]
-pub(crate) struct ProcessAdapter {
-    adapter: Arc<Adapter>,
-    process: Weak<ProcessInner>,
-    handle: KernelHandle,
-    driver: AtomicUsize,
-    space: AddressSpace,
-    devices: Lock<Vec<Arc<Device>>>,
-    pub(crate) fences: FenceStorage,
-    pub(crate) doorbells: DoorbellPages,
-}
-
-impl ProcessAdapter {
-    fn new(adapter: &Arc<Adapter>, process: Option<&Arc<ProcessInner>>, caps: &Caps) -> Arc<Self> {
-        let this = Arc::new(Self {
-            adapter: adapter.clone(),
-            process: process.map(Arc::downgrade).unwrap_or_default(),
-            handle: KernelHandle::reserve(),
-            driver: AtomicUsize::new(0),
-            space: AddressSpace::new(caps, adapter.personality().pte_address, process.is_none()),
-            devices: Lock::new(Rank::Registry, Vec::new()),
-            fences: FenceStorage::new(),
-            doorbells: DoorbellPages::new(),
-        });
-        this.handle.bind(KernelObject::Process(Arc::downgrade(&this)));
-        this
-    }
-
-    /// Makes the paging process: its tables are initialized by its maker.
-    pub(crate) fn create_system(adapter: &Arc<Adapter>, caps: &Caps) -> Result<Arc<Self>, NTSTATUS> {
-        let this = Self::new(adapter, None, caps);
-        this.create_in_driver("")?;
-        Ok(this)
-    }
-
-    fn create(adapter: &Arc<Adapter>, process: Option<&Arc<ProcessInner>>) -> Result<Arc<Self>, NTSTATUS> {
-        let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
-        let this = Self::new(adapter, process, &manager.caps);
-        this.create_in_driver(process.map_or("", |process| process.nt.name()))?;
-        let made = this.clone();
-        let initialized =
-            manager.run_on_worker(adapter, move |adapter, manager| made.initialize_tables(adapter, manager));
-        match initialized {
-            Some(Ok(())) => Ok(this),
-            Some(Err(error)) => {
-                this.destroy();
-                Err(crate::memory::residency::status_of(error))
-            }
-            None => Err(ntstatus::STATUS_SYSTEM_SHUTDOWN),
-        }
-    }
-
-    fn create_in_driver(&self, name: &str) -> Result<(), NTSTATUS> {
-        let mut name: Vec<u16> = name.encode_utf16().chain([0]).collect();
-        let mut arguments = DXGKARG_CREATEPROCESS::zeroed();
-        arguments.hDxgkProcess = self.handle.raw();
-        arguments.Flags.set_SystemProcess(self.is_system());
-        if name.len() > 1 {
-            // CAST: a process name.
-            arguments.ProcessNameLength = (name.len() - 1) as u32;
-            arguments.pProcessName = name.as_mut_ptr();
-        }
-        let (context, pointer) = (self.adapter.context(), &raw mut arguments);
-        self.space.set_creating(true);
-        let status = ddi::status(call_ddi!(self.adapter, DxgkDdiCreateProcess(context, pointer)));
-        self.space.set_creating(false);
-        if !status.is_success() {
-            return Err(status);
-        }
-        let made = arguments.hKmdProcess;
-        self.adapter.rules().check(&OBJECT_HANDLE, !made.is_null() && made != self.handle.raw(), || {
-            "DxgkDdiCreateProcess stored no hKmdProcess".to_owned()
-        });
-        self.driver.store(made.expose_provenance(), Ordering::Release);
-        Ok(())
-    }
-
-    /// The adapter.
-    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
-        &self.adapter
-    }
-
-    /// The process, unless this is the paging process or it has ended.
-    pub(crate) fn process(&self) -> Option<Arc<ProcessInner>> {
-        self.process.upgrade()
-    }
-
-    /// Whether this is the paging process.
-    pub(crate) fn is_system(&self) -> bool {
-        self.process.strong_count() == 0 && self.process.ptr_eq(&Weak::new())
-    }
-
-    /// `hKmdProcess`, as a number.
-    pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn address_space(&self) -> &AddressSpace {
-        &self.space
-    }
-
-    /// Makes the root table. On the paging worker, or before it runs.
-    pub(crate) fn initialize_tables(&self, adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), PagingError> {
-        self.space.initialize(adapter, manager, self.driver_handle())
-    }
-
-    /// Gives page table entries a content. On the paging worker, or before it runs.
-    pub(crate) fn set_entries(
-        &self,
-        adapter: &Arc<Adapter>,
-        manager: &Arc<Manager>,
-        address: u64,
-        pages: u64,
-        content: &Content,
-        purpose: Purpose,
-    ) -> Result<(), PagingError> {
-        self.space.set(adapter, manager, self.driver_handle(), address, pages, content, purpose)
-    }
-
-    pub(crate) fn add_device(&self, device: &Arc<Device>) {
-        self.devices.lock().push(device.clone());
-    }
-
-    fn forget_device(&self, device: &Arc<Device>) {
-        self.devices.lock().retain(|other| !Arc::ptr_eq(other, device));
-    }
-
-    /// Live devices.
-    pub(crate) fn devices(&self) -> Vec<Arc<Device>> {
-        self.devices.lock().clone()
-    }
-
-    pub(crate) fn take_devices(&self) -> Vec<Arc<Device>> {
-        std::mem::take(&mut *self.devices.lock())
-    }
-
-    /// Takes everything of a user process down, on both sides.
-    fn close(self: &Arc<Self>) {
-        if self.driver_handle() == 0 {
-            return;
-        }
-        self.doorbells.release(self);
-        self.fences.release(self);
-        let devices = self.take_devices();
-        drop(devices);
-        if let Some(manager) = self.adapter.memory.manager() {
-            let this = self.clone();
-            let job: Job = Box::new(move |_, manager| this.space.take_down(manager));
-            manager.post(&self.adapter, job);
-            manager.run_on_worker(&self.adapter, |_, _| ());
-        }
-        self.destroy();
-    }
-
-    /// `DxgkDdiDestroyProcess`. A second call does nothing.
-    pub(crate) fn destroy(&self) {
-        let driver = self.driver.swap(0, Ordering::AcqRel);
-        if driver == 0 {
-            return;
-        }
-        let handle = core::ptr::with_exposed_provenance_mut(driver);
-        let context = self.adapter.context();
-        let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyProcess(context, handle)));
-        judge_destroy(&self.adapter, "DxgkDdiDestroyProcess", status);
-    }
-}
-
-/// Destruction succeeds.
-pub(crate) fn judge_destroy(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
-    let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
-    adapter.rules().check(&OBJECT_DESTROY, fine, || format!("{ddi}: {status:?}"));
 }
 
 /// A process that tests and tools hold. Dropping it ends it normally.

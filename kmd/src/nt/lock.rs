@@ -33,6 +33,7 @@ impl<T: Send> Lock<T> for SpinLock<T> {
         Self { lock: UnsafeCell::new(0), value: UnsafeCell::new(value) }
     }
 
+    #[expect(clippy::disallowed_methods, reason = "this is the lock type")]
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: an initialised lock that does not move while it is borrowed; at most DISPATCH_LEVEL, by the trait's rule.
         let before = unsafe { KeAcquireSpinLockRaiseToDpc(self.lock.get()) };
