@@ -51,7 +51,7 @@ pub(super) const CASES: &[Scenario] = &[
         "Native GPU fence objects, Order of operations on GPU when signaling or unblocking a fence",
         order::memory_first,
     ),
-    case("WS-19", "two queues alternate 4000 times", DESIGN, order::ping_pong),
+    case("WS-19", "two queues alternate 10000 times", DESIGN, order::ping_pong),
     case(
         "WS-21",
         "queues that wait for each other stand still, nothing is reset, others run",

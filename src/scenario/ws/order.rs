@@ -110,7 +110,7 @@ pub(super) fn memory_first(stage: &Stage) -> Played {
 }
 
 /// Rounds of two queues.
-const TURNS: u64 = 4_000;
+const TURNS: u64 = 10_000;
 /// Rounds in one command list.
 const AT_ONCE: u64 = 500;
 
