@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "a driver and its clients follow pointers")]
 
 mod client;
+mod logs;
 mod mutants;
 mod tour;
 mod toy;
@@ -68,11 +69,12 @@ fn whatever_the_interleaving() {
 #[test]
 fn every_form_of_the_driver() {
     // A form, and what shows that it made a difference.
-    let forms: [(&str, Form, &str); 9] = [
+    let forms: [(&str, Form, &str); 10] = [
         ("tables by the CPU", |o| o.update_mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL, "packet"),
         ("tables by address", |o| o.update_mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL, "packet"),
         ("two levels", |o| o.two_levels = true, "packet"),
         ("optimized interrupt", |o| o.optimized = true, "logged"),
+        ("skipped fence writes", |o| (o.optimized, o.skips_writes) = (true, true), "logged"),
         ("one doorbell", |o| o.doorbells = 1, "victim"),
         ("notified", |o| o.notify = true, "notify work"),
         ("a power component", |o| o.power_component = true, "f-state"),

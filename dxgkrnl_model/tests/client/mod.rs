@@ -146,6 +146,18 @@ impl<'a> Client<'a> {
 impl Device<'_> {
     /// Waits until a fence has a value.
     pub fn wait(&self, fence: u32, value: u64) -> Result<(), NTSTATUS> {
+        let event = self.begin_wait(fence, value)?;
+        self.end_wait(&event)
+    }
+
+    /// Waits for what [`begin_wait`](Self::begin_wait) returned.
+    pub fn end_wait(&self, event: &Event) -> Result<(), NTSTATUS> {
+        let ended = self.client.os.kernel().wait_for_event(event, Some(PATIENCE));
+        if ended == 0 { Ok(()) } else { Err(STATUS_TIMEOUT) }
+    }
+
+    /// Has an event set when a fence has a value.
+    pub fn begin_wait(&self, fence: u32, value: u64) -> Result<Arc<Event>, NTSTATUS> {
         let event = Arc::new(Event::synchronization(false));
         let mut record = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU::zeroed();
         record.hDevice = self.handle;
@@ -155,8 +167,7 @@ impl Device<'_> {
         record.hAsyncEvent =
             core::ptr::with_exposed_provenance_mut(self.client.process.nt().insert_handle(event.clone()) as usize);
         checked(thunk!(self.client, const D3DKMTWaitForSynchronizationObjectFromCpu(record)))?;
-        let ended = self.client.os.kernel().wait_for_event(&event, Some(PATIENCE));
-        if ended == 0 { Ok(()) } else { Err(STATUS_TIMEOUT) }
+        Ok(event)
     }
 
     /// Waits until the device is lost.

@@ -68,10 +68,15 @@ fn consequences() -> [Mutant; 6] {
 }
 
 /// Mutants of a toy that is built otherwise, or on a Windows that is stricter.
-fn variants() -> [Mutant; 8] {
+fn variants() -> [Mutant; 9] {
     [
         Mutant { options: |options| options.two_levels = true, ..on("root-table-size", Stage::Packets) },
         Mutant { options: |options| options.optimized = true, ..on("int-native-queue", Stage::UserQueue) },
+        Mutant {
+            rule: Some("DXG-NF-LOST"),
+            options: |options| options.optimized = true,
+            ..on("int-other-queue", Stage::UserQueue)
+        },
         Mutant { options: |options| options.doorbells = 1, ..on("cb-disconnect", Stage::UserQueue) },
         Mutant { options: |options| options.power_component = true, ..on("power-fstate", Stage::Sleep) },
         Mutant { windows: |personality| personality.police_ddi = 250 * MS, ..on("ddi-time", Stage::Packets) },

@@ -94,6 +94,20 @@ pub fn windows() -> Personality {
 
 /// Runs a stage with this toy on this Windows.
 pub fn run(options: Options, stage: Stage, personality: Personality) -> Ended {
+    let adapters = if stage == Stage::TwoAdapters { 2 } else { 1 };
+    play(options, personality, adapters, |os, _| {
+        let adapter = os.adapters().swap_remove(0);
+        visit(os, &adapter, stage).map_err(|status| format!("{stage:?}: {status:?}"))
+    })
+}
+
+/// Runs something else with so many toys: `act` gets the first, and returns why it ended early.
+pub fn play(
+    options: Options,
+    personality: Personality,
+    adapters: usize,
+    act: impl FnOnce(&Os, &Arc<Toy>) -> Result<(), String>,
+) -> Ended {
     let os = Os::boot(personality).unwrap_or_else(|error| panic!("{error}"));
     let mut errors = Vec::new();
     let mut stopped = None;
@@ -102,17 +116,17 @@ pub fn run(options: Options, stage: Stage, personality: Personality) -> Ended {
         Err(error) => stopped = Some(error.to_string()),
         Ok(driver) => match os.add_adapter(&driver, AdapterConfig::default()) {
             Err(error) => stopped = Some(error.to_string()),
-            Ok(adapter) => {
+            Ok(_) => {
                 toy = Toy::last();
                 let mut toys = Vec::from_iter(toy.clone());
-                if stage == Stage::TwoAdapters {
+                if adapters == 2 {
                     stopped = os.add_adapter(&driver, AdapterConfig::default()).err().map(|error| error.to_string());
                     toys.extend(Toy::last());
                 }
                 if stopped.is_none()
-                    && let Err(status) = visit(&os, &adapter, stage)
+                    && let Some(toy) = &toy
                 {
-                    stopped = Some(format!("{stage:?}: {status:?}"));
+                    stopped = act(&os, toy).err();
                 }
                 os.report();
                 os.shut_down();

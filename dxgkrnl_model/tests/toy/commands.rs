@@ -151,6 +151,19 @@ pub fn signal(toy: &Toy, root: Root, queue: usize, address: u64, value: u64, han
     true
 }
 
+/// The paging process must see the same entry.
+fn same_in_system(toy: &Toy, root: Root, log: &super::Log, entry: u64) {
+    let paging = toy.state().contexts.values().find(|context| context.node == 1).and_then(|context| context.root);
+    let (Some(paging), true) = (paging, log.system != 0) else { return };
+    for offset in (0..48).step_by(8) {
+        let there = toy.read(paging, log.system + (entry - log.gpu) + offset);
+        let here = toy.read(root, entry + offset);
+        if there != here {
+            toy.error(format!("entry {}: {there:?} in the paging process, {here:?} in the queue's", log.index));
+        }
+    }
+}
+
 /// Writes a log entry: fence value, handle and operation, reserved, observed, reserved; the end is added here.
 fn log(toy: &Toy, root: Root, queue: usize, which: usize, head: [u64; 5]) {
     let Some(mut log) = toy.state().queues.get(&queue).map(|queue| queue.logs[which]) else { return };
@@ -164,11 +177,25 @@ fn log(toy: &Toy, root: Root, queue: usize, which: usize, head: [u64; 5]) {
             toy.store(root, entry + index as u64 * 8, word);
         }
     }
-    let time = if toy.is("log-time") { 1_000_000 - toy.time() } else { toy.time() };
+    let mut time = if toy.is("log-time") { 1_000_000 - toy.time() } else { toy.time() };
     toy.count("logged");
+    if toy.options.skips_writes {
+        // By turns: as it is, with the end of an entry before, without an end, without any time.
+        match toy.counted("logged") % 4 {
+            2 => time = toy.last_logged.load(Ordering::Relaxed).max(head[3]),
+            3 => time = 0,
+            0 => {
+                time = 0;
+                toy.store(root, entry + 24, 0);
+            }
+            _ => (),
+        }
+        toy.last_logged.fetch_max(time, Ordering::Relaxed);
+    }
     if !skip {
         toy.store(root, entry + 40, time);
     }
+    same_in_system(toy, root, &log, entry);
     log.index += 1;
     if log.index == log.entries {
         log.index = 0;

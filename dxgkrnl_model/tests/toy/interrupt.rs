@@ -1,5 +1,6 @@
 //! The interrupt: raising it, reporting what is pending, the DPC.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
 use wddm_abi::{
@@ -12,7 +13,8 @@ use super::{Notice, Toy, callback, owner, raw};
 impl Toy {
     /// Raises the interrupt for what is in `notices`.
     pub fn interrupt(&self) {
-        if self.state().notices.is_empty() {
+        let silent = self.silent.load(Ordering::Acquire);
+        if self.state().notices.iter().all(|notice| silent && notice.is_native()) {
             return;
         }
         let registers = self.registers.load(Ordering::Acquire);
@@ -75,7 +77,14 @@ win_extern! {
 
 /// Tells Dxgkrnl everything that is pending. At the device's level.
 fn report(toy: &Toy) {
-    let notices = std::mem::take(&mut toy.state().notices);
+    let notices = {
+        let mut state = toy.state();
+        let all = std::mem::take(&mut state.notices);
+        let silent = toy.silent.load(Ordering::Acquire);
+        let (kept, told) = all.into_iter().partition::<VecDeque<_>, _>(|notice| silent && notice.is_native());
+        state.notices = kept;
+        told
+    };
     if notices.is_empty() {
         return;
     }
@@ -164,7 +173,12 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
             data.InterruptType = Type::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED;
             let part = data.NativeFenceSignaled_mut();
             if toy.options.optimized {
-                part.hHWQueue = raw(if toy.is("int-native-queue") { 0x1234 } else { *queue });
+                part.hHWQueue = raw(match toy.options.mutant {
+                    "int-native-queue" => 0x1234,
+                    "int-other-queue" => toy.state().queues.keys().copied().find(|key| key != queue).unwrap_or(*queue),
+                    "int-null-queue" => 0,
+                    _ => *queue,
+                });
             } else {
                 fences.extend(handles.iter().map(|handle| raw(*handle as usize)));
                 if toy.is("int-native-fence") {

@@ -59,6 +59,7 @@ pub struct Work {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Log {
     pub gpu: u64,
+    pub system: u64,
     pub entries: u32,
     pub index: u32,
     pub wraps: u32,
@@ -120,6 +121,12 @@ pub enum Notice {
     ToF1,
 }
 
+impl Notice {
+    pub fn is_native(&self) -> bool {
+        matches!(self, Self::Native(..))
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct State {
     pub contexts: HashMap<usize, Context>,
@@ -161,6 +168,10 @@ pub struct Toy {
     /// A kernel address of a fence value that the driver was told not to keep.
     pub kept: AtomicUsize,
     pub clock: AtomicU64,
+    /// Keeps what it has to report of native fences for later.
+    pub silent: AtomicBool,
+    /// The last time in a log entry.
+    pub last_logged: AtomicU64,
     /// What went wrong on the GPU and is not the mutant's doing.
     pub errors: Mutex<Vec<String>>,
     pub counts: Mutex<HashMap<&'static str, u64>>,

@@ -27,6 +27,8 @@ pub struct Options {
     pub engine_reset: bool,
     /// Wants to be told of commands that are dropped.
     pub cancel_aware: bool,
+    /// A fence write is skipped now and then, as by a chained adapter of a linked set: its log entry has no times.
+    pub skips_writes: bool,
 }
 
 impl Default for Options {
@@ -43,6 +45,7 @@ impl Default for Options {
             two_levels: false,
             engine_reset: true,
             cancel_aware: false,
+            skips_writes: false,
         }
     }
 }

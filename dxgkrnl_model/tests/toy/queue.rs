@@ -268,7 +268,12 @@ win_extern! {
             return STATUS_UNSUCCESSFUL;
         }
         let kind = input(arguments.LogBufferCpuVa.cast_const()).Header.Type.0;
-        let log = Log { gpu: arguments.LogBufferGpuVa, entries: arguments.NumberOfEntries, index: 0, wraps: 0 };
+        let log = Log {
+            gpu: arguments.LogBufferGpuVa,
+            system: arguments.LogBufferSystemProcessGpuVa,
+            entries: arguments.NumberOfEntries,
+            ..Log::default()
+        };
         let mut state = toy.state();
         if let Some(queue) = state.queues.get_mut(&number(arguments.hHwQueue)) {
             let slot = &mut queue.logs[if kind == 1 { 0 } else { 1 }];

@@ -65,6 +65,8 @@ win_extern! {
             features: Mutex::new((false, false, false)),
             kept: AtomicUsize::new(0),
             clock: AtomicU64::new(1000),
+            silent: AtomicBool::new(false),
+            last_logged: AtomicU64::new(0),
             errors: Mutex::default(),
             counts: Mutex::default(),
         });
