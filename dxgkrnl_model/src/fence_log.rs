@@ -257,6 +257,32 @@ impl FenceLog {
         );
     }
 
+    /// Offers the driver a buffer of a kind that need not exist; what it answers. Buffers of its own follow where it took it.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn offer(&self, queue: &Arc<HwQueue>, kind: DXGK_NATIVE_FENCE_LOG_TYPE) -> NTSTATUS {
+        let adapter = queue.adapter();
+        let Some(manager) = adapter.memory.manager() else { return ntstatus::STATUS_DEVICE_REMOVED };
+        let this = queue.clone();
+        let offered = manager.run_on_worker(adapter, move |_, manager| {
+            let buffer = match Buffer::make(&this, manager, kind, entries_in(1)) {
+                Ok(buffer) => buffer,
+                Err(status) => return status,
+            };
+            let status = buffer.offer(&this);
+            if status.is_success() {
+                // The rule about refusals is judged.
+                let _ = this.log().make_on_worker(&this, manager);
+                let held = buffer.bytes();
+                this.log().retired.lock().push((buffer, held));
+            } else {
+                buffer.hide(this.context().device().process(), manager);
+            }
+            status
+        });
+        offered.unwrap_or(ntstatus::STATUS_SYSTEM_SHUTDOWN)
+    }
+
     /// The buffers, for tests and tools.
     pub(crate) fn describe(&self, queue: &HwQueue) -> Vec<LogBuffer> {
         let describe = |buffer: &Buffer| {

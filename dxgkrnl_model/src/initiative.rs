@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_QUERYADAPTERINFOTYPE, NTSTATUS};
+use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_NATIVE_FENCE_LOG_TYPE, DXGK_QUERYADAPTERINFOTYPE, NTSTATUS};
 
 use crate::adapter::Adapter;
 use crate::adapter::query::{Buffer, Query};
@@ -91,6 +91,21 @@ impl Os {
     pub fn fence_logs(&self, adapter: &Arc<Adapter>) -> Vec<LogBuffer> {
         let _inside = self.kernel().enter();
         adapter.scheduler.queues().iter().flat_map(|queue| queue.log().describe(queue)).collect()
+    }
+
+    /// Calls `DxgkDdiSetNativeFenceLogBuffer` for a queue by the driver's handle ([`LogBuffer::driver`]) with a buffer whose
+    /// header names this type, and says what came back. Where the driver took it, the queue gets new buffers.
+    ///
+    /// Source: article native-gpu-fence-objects, optional and mandatory logging (other types may be added).
+    pub fn offer_fence_log(
+        &self,
+        adapter: &Arc<Adapter>,
+        queue: usize,
+        kind: DXGK_NATIVE_FENCE_LOG_TYPE,
+    ) -> Option<NTSTATUS> {
+        let _inside = self.kernel().enter();
+        let queue = adapter.scheduler.queues().into_iter().find(|known| known.driver_handle() == queue)?;
+        Some(queue.log().offer(&queue, kind))
     }
 
     /// Calls `DxgkDdiUpdateNativeFenceLogs` with the driver's handles of queues ([`LogBuffer::driver`]), dead ones included;

@@ -79,6 +79,8 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
     let (adapter_a, adapter_b) = (a.open()?, b.open()?);
     let (device_a, device_b) = (adapter_a.device()?, adapter_b.device()?);
     let upload = upload(&device_a, photo)?;
+    // The timeline is to show every operation.
+    world.os.set_fence_tracing(true);
     let emboss = device_a.queue(0, RING, 0, TRACE)?;
     let tile_ready = device_a.shared_fence(0)?;
     let at_b = Opened::new((&a, &b), &device_b, &upload, &tile_ready, photo)?;

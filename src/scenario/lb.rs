@@ -4,8 +4,12 @@
 //! |---|---|
 //! | `lb.rs` | what is logged, and where |
 //! | `lb/reading.rs` | flushing, overrun, other buffers, interrupts that name a queue |
+//! | `lb/article.rs` | the article's two examples |
+//! | `lb/trace.rs` | tracing, whose logs an interrupt has read, refusals |
 
+mod article;
 mod reading;
+mod trace;
 
 use super::db::{RingQueue, Room, joined, raw};
 use super::stage::PATIENCE;
@@ -20,7 +24,9 @@ use gpu_wire::ring::FAULT_KIND;
 use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_QUEUE_KERNEL_MODE};
 use wddm_abi::DXGK_NATIVE_FENCE_LOG_OPERATION;
 
-pub(super) const CASES: &[Scenario] = &joined::<{ OWN.len() + reading::CASES.len() }>(&[OWN, reading::CASES]);
+pub(super) const CASES: &[Scenario] = &joined::<
+    { OWN.len() + reading::CASES.len() + article::CASES.len() + trace::CASES.len() },
+>(&[OWN, reading::CASES, article::CASES, trace::CASES]);
 
 const MECHANISM: &str = "Native GPU fence objects, Log buffer mechanism";
 

@@ -52,6 +52,8 @@ pub enum SpanKind {
     Hang,
     /// A thread of the CPU waited.
     Cpu,
+    /// What the queue did meanwhile was overwritten in its log before it was read.
+    Lost,
 }
 
 /// A stretch of time.
@@ -131,7 +133,13 @@ pub(crate) mod sample {
             group: "A: emboss".into(),
             name: "queue 1 on node 0 (compute)".into(),
             color: 0,
-            spans: (0..20).map(run).chain([span(SpanKind::Hang, 820.0, 2900.0, "endless command buffer")]).collect(),
+            spans: (0..20)
+                .map(run)
+                .chain([
+                    span(SpanKind::Lost, 785.0, 815.0, "7 events lost"),
+                    span(SpanKind::Hang, 820.0, 2900.0, "endless command buffer"),
+                ])
+                .collect(),
             marks: (0..20)
                 .map(signal)
                 .chain([Mark { kind: MarkKind::Reset, at: 2900.0, detail: "ResetHwEngine".into() }])

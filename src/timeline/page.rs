@@ -22,6 +22,7 @@ mod tests {
         assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("src="));
         assert!(!page.contains("{{"));
         assert!(!page.contains("& <b>"));
+        assert!(page.contains(r#""kind":"lost","from":785.0,"to":815.0,"label":"7 events lost""#));
         if let Ok(to) = std::env::var("FENCEPOST_SAMPLE_PAGE") {
             std::fs::write(to, page).unwrap();
         }

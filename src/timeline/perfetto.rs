@@ -23,6 +23,7 @@ pub fn perfetto(timeline: &Timeline) -> Value {
                 SpanKind::Wait => "wait",
                 SpanKind::Hang => "hang",
                 SpanKind::Cpu => "cpu",
+                SpanKind::Lost => "lost",
             };
             events.push(json!({
                 "ph": "X", "name": span.label, "cat": category, "pid": pid, "tid": thread,
@@ -69,5 +70,6 @@ mod tests {
         assert_eq!(events.iter().filter(|e| e["name"] == "thread_name").count(), 3);
         assert_eq!(events.iter().filter(|e| e["name"] == "process_name").count(), 2);
         assert!(events.iter().all(|e| e["pid"].is_u64()));
+        assert_eq!(events.iter().filter(|e| e["cat"] == "lost" && e["name"] == "7 events lost").count(), 1);
     }
 }

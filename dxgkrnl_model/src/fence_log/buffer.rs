@@ -92,13 +92,24 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Tells the driver.
+    /// Tells the driver, which has to take it.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     ///
     /// # Errors
     /// What the driver returned.
     pub(super) fn set(&self, queue: &HwQueue) -> Result<(), NTSTATUS> {
+        let status = self.offer(queue);
+        let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+        let rules = queue.adapter().rules();
+        rules.check(&LOG_SET, status.is_success() || stopped, || format!("{:?}: {status:?}", self.kind));
+        if status.is_success() { Ok(()) } else { Err(status) }
+    }
+
+    /// Tells the driver.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(super) fn offer(&self, queue: &HwQueue) -> NTSTATUS {
         let adapter = queue.adapter();
         let mut arguments = DXGKARG_SETNATIVEFENCELOGBUFFER::zeroed();
         arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(queue.driver_handle());
@@ -107,10 +118,7 @@ impl Buffer {
         arguments.LogBufferGpuVa = self.gpu;
         arguments.LogBufferSystemProcessGpuVa = self.system;
         let pointer = &raw const arguments;
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiSetNativeFenceLogBuffer(pointer)));
-        let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
-        adapter.rules().check(&LOG_SET, status.is_success() || stopped, || format!("{:?}: {status:?}", self.kind));
-        if status.is_success() { Ok(()) } else { Err(status) }
+        ddi::status(call_ddi!(adapter, DxgkDdiSetNativeFenceLogBuffer(pointer)))
     }
 
     /// Takes the GPU's mappings away. On the paging worker.

@@ -75,7 +75,9 @@ fn report<P: Platform>(irql: &Dirql, started: &Started<P>, node: usize) -> bool 
         Notice::FenceSignaled { .. } | Notice::FencesSignaled | Notice::MonitoredFenceSignaled if one_kind(started) => {
             either = true;
         }
-        Notice::FenceSignaled { fence, queue } if started.plan.optimized_interrupt => {
+        Notice::FenceSignaled { fence, queue }
+            if started.plan.optimized_interrupt && !started.settings.null_fence_array =>
+        {
             let _ = fence;
             let queue = started.gpu.slots.driver_handle(queue);
             native_fences(irql, started, ordinal, &mut [], queue.map_or(core::ptr::null_mut(), pointer));
@@ -128,7 +130,8 @@ fn pointer(handle: u64) -> HANDLE {
     core::ptr::without_provenance_mut(handle as usize)
 }
 
-/// `DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED`: an array, or nothing for "scan all".
+/// `DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED`: an array, or a queue, or nothing for "scan all". The OS reads the array without the
+/// optimized interrupt only, and the queue with it.
 fn native_fences<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, fences: &mut [HANDLE], queue: HANDLE) {
     let mut data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
     data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED;

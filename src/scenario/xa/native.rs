@@ -95,10 +95,11 @@ pub(super) fn monitored_value(stage: &Stage) -> Played {
     })
 }
 
-/// Each of the four pairs of GPU and CPU; with shadow state in the engines, too.
+/// Each of the four pairs of GPU and CPU; with shadow state in the engines, and with interrupts that name queues, too.
 pub(super) fn signal_and_wait(stage: &Stage) -> Played {
-    for shadow in [0, 1] {
-        stage.play(both().setting("ShadowMonitoredValue", shadow), |scene| {
+    for (shadow, optimized) in [(0, 0), (1, 0), (0, 1)] {
+        let setup = both().setting("ShadowMonitoredValue", shadow).setting("OptimizedInterrupt", optimized);
+        stage.play(setup, |scene| {
             let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
             let fence = two.fence(0)?;
             let opened = one.open_fence(&fence, &two)?;
