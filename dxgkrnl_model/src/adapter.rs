@@ -470,6 +470,11 @@ impl Adapter {
         }
     }
 
+    /// Where the values of each native fence lie: segments of CurrentValue and MonitoredValue; 0: system memory. In no order.
+    pub fn native_fence_segments(&self) -> Vec<(u32, u32)> {
+        self.native_fences().iter().map(|on| on.slot().segments()).collect()
+    }
+
     /// Threads inside the driver by gated calls.
     pub(crate) fn threads_inside(&self) -> u32 {
         self.admission.inside()

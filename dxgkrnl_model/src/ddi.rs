@@ -87,6 +87,7 @@ ddis! {
     DxgkDdiDestroyAllocation: Passive, Zero;
     DxgkDdiOpenAllocation: Passive, Zero;
     DxgkDdiCloseAllocation: Passive, Zero;
+    DxgkDdiGetStandardAllocationDriverData: Passive, Zero;
     DxgkDdiGetRootPageTableSize: Passive, Zero;
     DxgkDdiSetRootPageTable: Passive, Memory;
     DxgkDdiBuildPagingBuffer: Passive, Scheduler;

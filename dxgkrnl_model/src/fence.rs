@@ -6,6 +6,9 @@
 
 pub(crate) mod monitored;
 pub(crate) mod native;
+pub(crate) mod place;
+pub(crate) mod segments;
+pub(crate) mod shown;
 pub(crate) mod storage;
 pub(crate) mod update;
 pub(crate) mod window;

@@ -54,7 +54,8 @@ impl Progress {
 
     fn kernel_address(&self) -> usize {
         match self {
-            Self::Native(fence) => fence.fence().slot().current(),
+            // A progress fence is of the default type.
+            Self::Native(fence) => fence.fence().slot().current().unwrap_or(0),
             Self::Monitored(fence) => fence.state().address(),
         }
     }

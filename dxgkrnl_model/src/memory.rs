@@ -23,11 +23,12 @@ use wddm_abi::NTSTATUS;
 
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
+use crate::fence::segments::FenceSegments;
 use crate::process::ProcessAdapter;
 use crate::sync::{Lock, Rank, Signal};
 use page_table::{Purpose, TableMemory};
 use pages::PagePool;
-use paging::{Pager, PagingError};
+use paging::{Op, Pager, PagingError};
 use segment::SegmentSpace;
 use space::Content;
 use va::{PAGE, Protection, Use, Wanted};
@@ -57,6 +58,8 @@ pub(crate) struct Manager {
     running: AtomicBool,
     thread: Lock<Option<Arc<Thread>>>,
     dummy: Lock<Option<pages::Page>>,
+    /// Where the driver wants values of native fences.
+    pub(crate) fence_segments: FenceSegments,
 }
 
 impl std::fmt::Debug for Manager {
@@ -101,6 +104,7 @@ impl VidMm {
             running: AtomicBool::new(false),
             thread: Lock::new(Rank::Log, None),
             dummy: Lock::new(Rank::Log, None),
+            fence_segments: FenceSegments::ask(adapter, caps),
         });
         *self.manager.lock() = Some(manager.clone());
         let system = system::create(adapter, &manager, &self.system_context)?;
@@ -253,21 +257,10 @@ impl Manager {
         adapter: &Arc<Adapter>,
         frames: Vec<u64>,
         protection: Protection,
-        native_fence: bool,
     ) -> Result<u64, PagingError> {
-        let none = PagingError::Driver(wddm_abi::ntstatus::STATUS_NO_MEMORY);
-        let system = self.system().ok_or(none)?;
-        let pages = frames.len() as u64;
-        let wanted = Wanted { size: pages * PAGE, maximum: space::PAGING_SPACE, alignment: PAGE, ..Wanted::default() };
-        let address = system.address_space().insert(&wanted, Use::System).ok_or(none)?;
         let addresses = frames.into_iter().map(|frame| frame * PAGE).collect();
-        let content = Content::Pages { segment: 0, addresses, protection };
-        let purpose = Purpose { native_fence, ..Purpose::default() };
-        let set = system.set_entries(adapter, self, address, pages, &content, purpose);
-        if set.is_err() {
-            system.address_space().with_ranges(|ranges| ranges.remove(address, 0));
-        }
-        set.map(|()| address)
+        let wanted = Wanted { alignment: PAGE, ..Wanted::default() };
+        self.show_to_system(adapter, Content::Pages { segment: 0, addresses, protection }, &wanted, Purpose::default())
     }
 
     /// Maps addresses of a segment (0: system memory) into the scratch area of the paging process. On the paging worker.
@@ -277,17 +270,48 @@ impl Manager {
         segment: u32,
         addresses: Vec<u64>,
     ) -> Result<u64, PagingError> {
+        let content = Content::Pages { segment, addresses, protection: Protection::READ_WRITE };
+        self.show_to_system(adapter, content, &Wanted::default(), Purpose::default())
+    }
+
+    /// Maps pages into the paging process, where `wanted` says; its size is that of the content, and without a maximum they lie in
+    /// the part that has tables from the start. On the paging worker, or before it runs.
+    pub(crate) fn show_to_system(
+        self: &Arc<Self>,
+        adapter: &Arc<Adapter>,
+        content: Content,
+        wanted: &Wanted,
+        purpose: Purpose,
+    ) -> Result<u64, PagingError> {
         let none = PagingError::Driver(wddm_abi::ntstatus::STATUS_NO_MEMORY);
         let system = self.system().ok_or(none)?;
+        let Content::Pages { addresses, .. } = &content else { return Err(none) };
         let pages = addresses.len() as u64;
-        let wanted = Wanted { size: pages * PAGE, maximum: space::PAGING_SPACE, ..Wanted::default() };
+        let maximum = if wanted.maximum == 0 { space::PAGING_SPACE } else { wanted.maximum };
+        let wanted = Wanted { size: pages * PAGE, maximum, ..*wanted };
         let address = system.address_space().insert(&wanted, Use::System).ok_or(none)?;
-        let content = Content::Pages { segment, addresses, protection: Protection::READ_WRITE };
-        let set = system.set_entries(adapter, self, address, pages, &content, Purpose::default());
+        let set = system.set_entries(adapter, self, address, pages, &content, purpose);
         if set.is_err() {
             system.address_space().with_ranges(|ranges| ranges.remove(address, 0));
         }
         set.map(|()| address)
+    }
+
+    /// Has the paging engine fill part of a segment with a pattern; `allocation`: the driver's handle of what lies there, or 0. On the
+    /// paging worker.
+    pub(crate) fn fill_segment(
+        self: &Arc<Self>,
+        adapter: &Arc<Adapter>,
+        (id, address): (u32, u64),
+        size: u64,
+        allocation: usize,
+        pattern: u32,
+    ) -> Result<(), PagingError> {
+        let addresses = (0..size / PAGE).map(|page| address + page * PAGE).collect();
+        let destination = self.map_scratch(adapter, id, addresses)?;
+        let filled = self.pager.run(adapter, &[Op::Fill { allocation, offset: 0, size, pattern, destination }]);
+        self.unmap_for_system(adapter, destination, size / PAGE);
+        filled
     }
 
     /// Address by which the GPU names a byte of an aperture.
@@ -296,7 +320,7 @@ impl Manager {
         segments.iter().find(|segment| segment.segment.id == id).map_or(0, |segment| segment.address(offset))
     }
 
-    /// Undoes [`map_for_system`](Self::map_for_system) and [`map_scratch`](Self::map_scratch). On the paging worker.
+    /// Undoes [`show_to_system`](Self::show_to_system) and what calls it. On the paging worker.
     pub(crate) fn unmap_for_system(self: &Arc<Self>, adapter: &Arc<Adapter>, address: u64, pages: u64) {
         let Some(system) = self.system() else { return };
         let _ = system.set_entries(adapter, self, address, pages, &Content::None, Purpose::default());

@@ -69,7 +69,8 @@ fn whatever_the_interleaving() {
 #[test]
 fn every_form_of_the_driver() {
     // A form, and what shows that it made a difference.
-    let forms: [(&str, Form, &str); 10] = [
+    let forms: [(&str, Form, &str); 11] = [
+        ("fences at chosen addresses", |o| o.fence_range = true, "fence range"),
         ("tables by the CPU", |o| o.update_mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL, "packet"),
         ("tables by address", |o| o.update_mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL, "packet"),
         ("two levels", |o| o.two_levels = true, "packet"),
@@ -89,7 +90,8 @@ fn every_form_of_the_driver() {
 
 #[test]
 fn every_windows() {
-    let kinds: [(&str, Kind); 7] = [
+    let kinds: [(&str, Kind); 8] = [
+        ("fences in local memory", mutants::special::local_fences),
         ("24H2 as shipped", |p| p.build = Build::W26100Ga),
         ("progress fence appended", |p| p.progress_fence_handle = ProgressFenceHandle::At48),
         ("either handle", |p| p.handles = HandleReadings::LENIENT),

@@ -13,6 +13,7 @@ use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::Waiters;
 use super::native::{FULL_ACCESS, NativeFence};
+use super::place::ObjectPage;
 use crate::adapter::Adapter;
 use crate::device::Device;
 use crate::memory::page_table::Purpose;
@@ -166,7 +167,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Shows a page: to user mode read-only, when at all; to the GPU as `protection` says.
+    /// Shows a page: `content` to the GPU, `user` read-only to user mode.
     ///
     /// IRQL: PASSIVE_LEVEL.
     ///
@@ -174,16 +175,14 @@ impl View {
     /// STATUS_NO_MEMORY, or what paging ended with.
     pub(crate) fn create(
         part: &Arc<ProcessAdapter>,
-        page: &Page,
-        user: bool,
-        protection: Protection,
+        content: Content,
+        user: Option<ObjectPage>,
         wanted: &Wanted,
         native_fence: bool,
     ) -> Result<Self, NTSTATUS> {
         let adapter = part.adapter();
         let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
         let gpu = part.address_space().insert(wanted, Use::System).ok_or(ntstatus::STATUS_NO_MEMORY)?;
-        let content = Content::Pages { segment: 0, addresses: vec![page.frame() * PAGE], protection };
         let purpose = Purpose { native_fence, ..Purpose::default() };
         let this = part.clone();
         let shown = manager.run_on_worker(adapter, move |adapter, manager| {
@@ -198,10 +197,8 @@ impl View {
             }
             None => return Err(ntstatus::STATUS_SYSTEM_SHUTDOWN),
         }
-        if let Some(process) = part.process().filter(|_| user) {
-            let (object, first) = page.object();
-            let mapping =
-                UserMapping { object: object.clone(), first, pages: 1, rights: Rights::Read, cache: CacheType::Cached };
+        if let Some((process, (object, first))) = part.process().zip(user) {
+            let mapping = UserMapping { object, first, pages: 1, rights: Rights::Read, cache: CacheType::Cached };
             match adapter.kernel().map_user(process.nt(), &mapping, None) {
                 Ok(address) => view.user = address,
                 Err(_) => {
@@ -271,7 +268,9 @@ impl MonitoredFence {
         access: u32,
     ) -> Result<Arc<Self>, NTSTATUS> {
         let wanted = Wanted { size: PAGE, alignment: PAGE, ..Wanted::default() };
-        let view = View::create(device.process(), &state.page, true, Protection::READ_WRITE, &wanted, false)?;
+        let (object, index) = state.page.object();
+        let user = Some((object.clone(), index));
+        let view = View::create(device.process(), state.page.content(Protection::READ_WRITE), user, &wanted, false)?;
         device.adapter().add_monitored_fence(state);
         state.open.fetch_add(1, Ordering::AcqRel);
         let fence = Arc::new(Self {

@@ -27,7 +27,7 @@ use wddm_abi::{D3DDDI_NATIVEFENCE_TYPE, NTSTATUS, ntstatus};
 
 use super::Waiters;
 use super::monitored::FenceState;
-use super::storage::{Pages, Slot};
+use super::storage::{Pages, Sharing, Slot};
 use crate::adapter::Adapter;
 use crate::handle::KernelHandle;
 use crate::rules::fence::{NF_DESTROY, NF_HANDLE, NF_WRITE_AFTER};
@@ -53,12 +53,12 @@ pub(crate) struct Request {
 
 impl Request {
     fn pages(&self) -> Pages {
-        match (self.cross_adapter, self.is_intra_gpu(), self.shared) {
-            (true, ..) => Pages::Common,
-            (_, true, _) => Pages::IntraGpu,
-            (_, _, true) => Pages::Alone,
-            _ => Pages::Packed,
-        }
+        let sharing = match (self.cross_adapter, self.shared) {
+            (true, _) => Sharing::Common,
+            (_, true) => Sharing::Alone,
+            _ => Sharing::Packed,
+        };
+        Pages { sharing, intra_gpu: self.is_intra_gpu() }
     }
 
     fn is_intra_gpu(&self) -> bool {
@@ -110,9 +110,12 @@ pub(crate) struct FenceOnAdapter {
 impl NativeFence {
     fn new(slot: Slot, request: &Request) -> Arc<Self> {
         let first = if request.cross_adapter { 0 } else { u64::MAX };
-        crate::raw::store(slot.monitored(), first);
+        // Where the CPU does not see it, it is all ones from the start.
+        if let Some(monitored) = slot.monitored() {
+            crate::raw::store(monitored, first);
+        }
         Arc::new(Self {
-            told: AtomicU64::new(crate::raw::load(slot.current())),
+            told: AtomicU64::new(slot.current().map_or(0, crate::raw::load)),
             slot,
             cross_adapter: request.cross_adapter,
             intra_gpu: request.is_intra_gpu(),
@@ -126,9 +129,9 @@ impl NativeFence {
         })
     }
 
-    /// The current value.
+    /// The current value. 0 where the CPU does not see it: nobody waits for such a fence from there.
     pub(crate) fn value(&self) -> u64 {
-        crate::raw::load(self.slot.current())
+        self.slot.current().map_or(0, crate::raw::load)
     }
 
     /// Whether a wait for `value` is over.

@@ -6,36 +6,47 @@
 //! can be shared has two pages of its own, since a page that another process maps shows everything in it.
 //!
 //! All adapters that know a cross-adapter fence share the page of its current value; each has a page of its own for the
-//! monitored one. An intra-GPU fence is not shown to user mode at all, and so has pages of its own, too.
+//! monitored one. Intra-GPU fences are shown to the GPU only and packed apart from others.
 //!
-//! Source: article native-gpu-fence-objects, native GPU fence storage, cross-adapter native fences; DDI page
-//! DXGK_NATIVE_FENCE_CAPS.
+//! What may be in local memory, if the OS supports it and the driver has named segments ([`super::segments`]): both values of an
+//! intra-GPU fence, the monitored one of others. Fences that can be shared are in system memory always, and so are fences for
+//! which the segments have no room.
 //!
-//! Chosen: intra-GPU fences are in system memory as well ("may still be demoted to system memory").
+//! | file | holds |
+//! |---|---|
+//! | `storage.rs` | [`FencePages`], [`Slot`] |
+//! | `shown.rs` | who sees them: [`FenceStorage`](super::shown::FenceStorage) |
+//! | `place.rs` | a page in system or local memory |
+//!
+//! Source: article native-gpu-fence-objects, native GPU fence storage, cross-adapter native fences; DDI pages
+//! DXGK_NATIVE_FENCE_CAPS, D3DKMDT_FENCESTORAGESURFACEDATA; D3DKMTCreateNativeFence, Remarks.
+//!
+//! Chosen: "may still be demoted to system memory" happens when the storage is made, never to a fence that exists.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use wddm_abi::{NTSTATUS, ntstatus};
 
-use super::monitored::View;
+use super::place::{LocalPage, ValuePage};
 use crate::adapter::Adapter;
+use crate::memory::page_table::Purpose;
 use crate::memory::pages::Page;
 use crate::memory::residency::status_of;
 use crate::memory::va::{PAGE, Protection, Wanted};
-use crate::personality::Build;
-use crate::process::ProcessAdapter;
 use crate::rules::fence::NF_WRITE_AFTER;
 use crate::sync::{Lock, Rank};
 
 /// A page of current values and one of monitored values.
 #[derive(Debug)]
 pub(crate) struct FencePages {
-    pub(crate) current: Arc<Page>,
-    pub(crate) monitored: Page,
+    pub(crate) current: ValuePage,
+    pub(crate) monitored: ValuePage,
     kind: Pages,
     /// Where the paging process sees them; 0 where it does not.
     system: (u64, u64),
+    /// Bytes from one place to the next.
+    stride: usize,
     free: Lock<Vec<usize>>,
     /// Places of destroyed fences, oldest first: they hold [`SENTINEL`] until they are used again.
     retired: Lock<VecDeque<usize>>,
@@ -43,59 +54,103 @@ pub(crate) struct FencePages {
 
 /// Whose pages they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pages {
-    /// Those of all fences of a process that cannot be shared.
+pub(crate) struct Pages {
+    pub(crate) sharing: Sharing,
+    /// Of intra-GPU fences: user mode's CPU sees neither.
+    pub(crate) intra_gpu: bool,
+}
+
+/// How many fences are in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// All fences of a process that cannot be shared.
     Packed,
-    /// One shared fence's.
+    /// One shared fence.
     Alone,
-    /// One cross-adapter fence's: the current value is another's, too.
+    /// One cross-adapter fence: the current value is another's, too.
     Common,
-    /// One intra-GPU fence's: user mode sees neither.
-    IntraGpu,
 }
 
 /// What is in the place of a destroyed fence.
 const SENTINEL: u64 = 0xFE9C_EDEA_D000_0001;
+
+/// Where the caps let fences be mapped.
+pub(super) fn address_limits(adapter: &Adapter) -> Wanted {
+    let limits = adapter.known_caps().native_fence.map_or((0, 0), |caps| (caps.MinimumAddress, caps.MaximumAddress));
+    Wanted { size: PAGE, alignment: PAGE, minimum: limits.0, maximum: limits.1, ..Wanted::default() }
+}
 
 impl FencePages {
     /// Pages for fences `stride` bytes apart; `current`: the page of an existing current value.
     ///
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
-    fn create(
+    pub(super) fn create(
         adapter: &Arc<Adapter>,
         stride: usize,
         kind: Pages,
         current: Option<Arc<Page>>,
     ) -> Result<Arc<Self>, NTSTATUS> {
         let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
-        let page = || manager.pool.allocate_alone().ok_or(ntstatus::STATUS_NO_MEMORY);
-        let current = current.map_or_else(|| page().map(Arc::new), Ok)?;
-        let monitored = page()?;
+        let segments = &manager.fence_segments;
+        let none: &[u32] = &[];
+        let (for_current, for_monitored) = match (kind.sharing, kind.intra_gpu) {
+            (Sharing::Packed, true) => (segments.intra_current.as_slice(), segments.intra_monitored.as_slice()),
+            (Sharing::Packed, false) => (none, segments.default_monitored.as_slice()),
+            _ => (none, none),
+        };
+        let page = |segments, word| match LocalPage::allocate(adapter, segments, word) {
+            Some(page) => Ok(ValuePage::Local(page)),
+            None => manager
+                .pool
+                .allocate_alone()
+                .map(|page| ValuePage::System(Arc::new(page)))
+                .ok_or(ntstatus::STATUS_NO_MEMORY),
+        };
+        let current = current.map_or_else(|| page(for_current, 0), |page| Ok(ValuePage::System(page)))?;
+        let monitored = page(for_monitored, u64::MAX)?;
         let mut system = (0, 0);
         if manager.caps.native_fence.is_some_and(|caps| caps.MapToGpuSystemProcess != 0) {
-            let frames = (current.frame(), monitored.frame());
+            let contents = [&current, &monitored].map(|page| page.content(Protection::READ_WRITE));
+            let wanted = address_limits(adapter);
             let mapped = manager.run_on_worker(adapter, move |adapter, manager| {
-                let one = manager.map_for_system(adapter, vec![frames.0], Protection::READ_WRITE, true)?;
-                let two = manager.map_for_system(adapter, vec![frames.1], Protection::READ_WRITE, true)?;
-                Ok((one, two))
+                let purpose = Purpose { native_fence: true, ..Purpose::default() };
+                let [current, monitored] = contents;
+                let one = manager.show_to_system(adapter, current, &wanted, purpose.clone())?;
+                let two = manager.show_to_system(adapter, monitored, &wanted, purpose);
+                if two.is_err() {
+                    manager.unmap_for_system(adapter, one, 1);
+                }
+                Ok((one, two?))
             });
             system = mapped.ok_or(ntstatus::STATUS_SYSTEM_SHUTDOWN)?.map_err(status_of)?;
         }
         let slots = nt_model::PAGE_SIZE / stride;
         let free = Lock::new(Rank::Log, (0..slots).rev().map(|slot| slot * stride).collect());
         let retired = Lock::new(Rank::Log, VecDeque::new());
-        Ok(Arc::new(Self { current, monitored, kind, system, free, retired }))
+        Ok(Arc::new(Self { current, monitored, kind, system, stride, free, retired }))
     }
 
-    /// The pages that belong to nobody else.
-    fn own(&self) -> impl Iterator<Item = &Page> {
-        let current = (self.kind != Pages::Common).then_some(&*self.current);
-        current.into_iter().chain([&self.monitored])
+    /// Whose they are.
+    pub(super) fn kind(&self) -> Pages {
+        self.kind
+    }
+
+    /// Whether they occupy a segment, and no fence is in them.
+    pub(super) fn is_spent(&self) -> bool {
+        let local = self.current.segment() != 0 || self.monitored.segment() != 0;
+        let fresh = self.free.lock().len();
+        local && fresh + self.retired.lock().len() == nt_model::PAGE_SIZE / self.stride
+    }
+
+    /// The pages that belong to nobody else and that the CPU sees.
+    fn own(&self) -> impl Iterator<Item = usize> {
+        let current = (self.kind.sharing != Sharing::Common).then_some(&self.current);
+        current.into_iter().chain([&self.monitored]).filter_map(ValuePage::address)
     }
 
     /// A free place: one that was never used, or the one that was given back first.
-    fn take(&self, adapter: &Adapter) -> Option<usize> {
+    pub(super) fn take(&self, adapter: &Adapter) -> Option<usize> {
         let fresh = self.free.lock().pop();
         fresh.or_else(|| {
             let offset = self.retired.lock().pop_front()?;
@@ -106,7 +161,7 @@ impl FencePages {
 
     fn retire(&self, offset: usize) {
         for page in self.own() {
-            crate::raw::store(page.address() + offset, SENTINEL);
+            crate::raw::store(page + offset, SENTINEL);
         }
         self.retired.lock().push_back(offset);
     }
@@ -114,8 +169,7 @@ impl FencePages {
     /// Whether anybody wrote to the place of a destroyed fence; it is cleared.
     fn judge(&self, adapter: &Adapter, offset: usize) {
         for page in self.own() {
-            let address = page.address() + offset;
-            let found = crate::raw::word(address).swap(0, std::sync::atomic::Ordering::SeqCst);
+            let found = crate::raw::word(page + offset).swap(0, std::sync::atomic::Ordering::SeqCst);
             adapter.rules().check(&NF_WRITE_AFTER, found == SENTINEL, || {
                 format!("{found:#x} was written to the storage of a destroyed fence")
             });
@@ -123,15 +177,16 @@ impl FencePages {
     }
 
     /// Looks at every place that was given back.
-    fn judge_all(&self, adapter: &Adapter) {
-        let retired: Vec<_> = std::mem::take(&mut *self.retired.lock()).into();
+    pub(super) fn judge_all(&self, adapter: &Adapter) {
+        let retired: Vec<_> = self.retired.lock().iter().copied().collect();
         for offset in retired {
             self.judge(adapter, offset);
         }
+        self.retired.lock().clear();
     }
 
     /// Takes the mappings of the paging process away.
-    fn hide(&self, adapter: &Arc<Adapter>) {
+    pub(super) fn hide(&self, adapter: &Arc<Adapter>) {
         let (current, monitored) = self.system;
         if current == 0 {
             return;
@@ -144,49 +199,11 @@ impl FencePages {
     }
 }
 
-/// Where a process sees the pages.
-#[derive(Debug)]
-pub(crate) struct FenceView {
-    current: View,
-    monitored: View,
-}
-
-impl FenceView {
-    fn create(part: &Arc<ProcessAdapter>, pages: &FencePages) -> Result<Self, NTSTATUS> {
-        let caps = part.adapter().known_caps();
-        let limits = caps.native_fence.map_or((0, 0), |caps| (caps.MinimumAddress, caps.MaximumAddress));
-        let wanted = Wanted { size: PAGE, alignment: PAGE, minimum: limits.0, maximum: limits.1, ..Wanted::default() };
-        let user = pages.kind != Pages::IntraGpu;
-        let current = View::create(part, &pages.current, user, Protection::READ_WRITE, &wanted, true)?;
-        match View::create(part, &pages.monitored, false, Protection::READ_ONLY, &wanted, true) {
-            Ok(monitored) => Ok(Self { current, monitored }),
-            Err(status) => {
-                current.remove(part);
-                Err(status)
-            }
-        }
-    }
-
-    fn remove(&self, part: &Arc<ProcessAdapter>) {
-        self.current.remove(part);
-        self.monitored.remove(part);
-    }
-}
-
 /// The place of one fence in its pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
-    pages: Arc<FencePages>,
-    offset: usize,
-}
-
-/// Addresses of one fence.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Addresses {
-    /// User address of the current value; 0: user mode does not see it.
-    pub(crate) user: usize,
-    pub(crate) current: u64,
-    pub(crate) monitored: u64,
+    pub(super) pages: Arc<FencePages>,
+    pub(super) offset: usize,
 }
 
 impl Slot {
@@ -195,23 +212,29 @@ impl Slot {
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
     pub(crate) fn beside(adapter: &Arc<Adapter>, current: &Arc<Page>) -> Result<Self, NTSTATUS> {
-        let pages = FencePages::create(adapter, nt_model::PAGE_SIZE, Pages::Common, Some(current.clone()))?;
+        let kind = Pages { sharing: Sharing::Common, intra_gpu: false };
+        let pages = FencePages::create(adapter, nt_model::PAGE_SIZE, kind, Some(current.clone()))?;
         Ok(Self { pages, offset: 0 })
     }
 
-    /// The page of the current value.
-    pub(crate) fn current_page(&self) -> &Arc<Page> {
-        &self.pages.current
+    /// The page of the current value, which is in system memory if the fence can be shared.
+    pub(crate) fn current_page(&self) -> Option<&Arc<Page>> {
+        self.pages.current.system()
     }
 
-    /// Kernel address of the current value; the model's own.
-    pub(crate) fn current(&self) -> usize {
-        self.pages.current.address() + self.offset
+    /// Kernel address of the current value; the model's own. `None`: the CPU does not see it.
+    pub(crate) fn current(&self) -> Option<usize> {
+        Some(self.pages.current.address()? + self.offset)
     }
 
-    /// Kernel address of the monitored value; the model's own.
-    pub(crate) fn monitored(&self) -> usize {
-        self.pages.monitored.address() + self.offset
+    /// Kernel address of the monitored value; the model's own. `None`: the CPU does not see it.
+    pub(crate) fn monitored(&self) -> Option<usize> {
+        Some(self.pages.monitored.address()? + self.offset)
+    }
+
+    /// Segments of both values; 0: system memory.
+    pub(crate) fn segments(&self) -> (u32, u32) {
+        (self.pages.current.segment(), self.pages.monitored.segment())
     }
 
     /// The pages, and the offset in both.
@@ -228,108 +251,9 @@ impl Slot {
     /// The fence is gone: the place may be used again.
     pub(crate) fn release(&self, adapter: &Arc<Adapter>) {
         self.pages.retire(self.offset);
-        if self.pages.kind != Pages::Packed {
+        if self.pages.kind.sharing != Sharing::Packed {
             self.pages.hide(adapter);
             self.pages.judge_all(adapter);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Shown {
-    pages: Arc<FencePages>,
-    view: FenceView,
-    /// Packed pages of the process itself, as opposed to a shared fence's.
-    packed: bool,
-    users: u32,
-}
-
-/// The fences of one process on one adapter: packed pages, and views of them and of shared ones.
-#[derive(Debug)]
-pub(crate) struct FenceStorage {
-    shown: Lock<Vec<Shown>>,
-}
-
-impl FenceStorage {
-    pub(crate) fn new() -> Self {
-        Self { shown: Lock::new(Rank::Registry, Vec::new()) }
-    }
-
-    /// A place for a new fence.
-    ///
-    /// # Errors
-    /// STATUS_NO_MEMORY, or what paging ended with.
-    pub(crate) fn allocate(&self, part: &Arc<ProcessAdapter>, kind: Pages) -> Result<Slot, NTSTATUS> {
-        let adapter = part.adapter();
-        let padding = adapter.personality().build == Build::W28000;
-        // CAST: at most a page, by DXG-NATIVE-FENCE-CAPS.
-        let stride = (adapter.known_caps().fence_stride(padding) as usize).clamp(8, nt_model::PAGE_SIZE);
-        let stride = stride.next_multiple_of(8);
-        if kind != Pages::Packed {
-            let pages = FencePages::create(adapter, nt_model::PAGE_SIZE, kind, None)?;
-            return Ok(Slot { pages, offset: 0 });
-        }
-        let known = self.shown.lock().iter().filter(|shown| shown.packed).find_map(|shown| {
-            let offset = shown.pages.take(adapter)?;
-            Some((shown.pages.clone(), offset))
-        });
-        if let Some((pages, offset)) = known {
-            return Ok(Slot { pages, offset });
-        }
-        let pages = FencePages::create(adapter, stride, kind, None)?;
-        let view = FenceView::create(part, &pages)?;
-        let offset = pages.take(adapter).ok_or(ntstatus::STATUS_NO_MEMORY)?;
-        self.shown.lock().push(Shown { pages: pages.clone(), view, packed: true, users: 0 });
-        Ok(Slot { pages, offset })
-    }
-
-    /// Shows a fence to the process.
-    ///
-    /// # Errors
-    /// STATUS_NO_MEMORY, or what paging ended with.
-    pub(crate) fn show(&self, part: &Arc<ProcessAdapter>, slot: &Slot) -> Result<Addresses, NTSTATUS> {
-        if let Some(addresses) = self.addresses(slot) {
-            return Ok(addresses);
-        }
-        let view = FenceView::create(part, &slot.pages)?;
-        self.shown.lock().push(Shown { pages: slot.pages.clone(), view, packed: false, users: 0 });
-        Ok(self.addresses(slot).unwrap_or_default())
-    }
-
-    fn addresses(&self, slot: &Slot) -> Option<Addresses> {
-        let mut shown = self.shown.lock();
-        let found = shown.iter_mut().find(|shown| Arc::ptr_eq(&shown.pages, &slot.pages))?;
-        found.users += 1;
-        Some(Addresses {
-            user: if found.view.current.user == 0 { 0 } else { found.view.current.user + slot.offset },
-            current: found.view.current.gpu + slot.offset as u64,
-            monitored: found.view.monitored.gpu + slot.offset as u64,
-        })
-    }
-
-    /// Undoes one [`show`](Self::show).
-    pub(crate) fn hide(&self, part: &Arc<ProcessAdapter>, slot: &Slot) {
-        let gone = {
-            let mut shown = self.shown.lock();
-            let Some(at) = shown.iter().position(|shown| Arc::ptr_eq(&shown.pages, &slot.pages)) else { return };
-            shown[at].users = shown[at].users.saturating_sub(1);
-            let last = shown[at].users == 0 && !shown[at].packed;
-            last.then(|| shown.swap_remove(at))
-        };
-        if let Some(gone) = gone {
-            gone.view.remove(part);
-        }
-    }
-
-    /// The process leaves the adapter.
-    pub(crate) fn release(&self, part: &Arc<ProcessAdapter>) {
-        let all = std::mem::take(&mut *self.shown.lock());
-        for shown in all {
-            shown.pages.judge_all(part.adapter());
-            shown.view.remove(part);
-            if shown.packed {
-                shown.pages.hide(part.adapter());
-            }
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Source: DDI pages DxgkDdiUpdateMonitoredValues, DxgkDdiUpdateCurrentValuesFromCpu; article native-gpu-fence-objects.
 //!
-//! Chosen: `AlwaysSignaled` comes with the value 0xFFFFFFFF_FFFFFFFF (the page writes 0xFFFFFFFF); whether the driver stores
+//! Chosen: an intra-GPU fence, of which the CPU knows no address, gets `AlwaysSignaled` with a NULL one. `AlwaysSignaled` comes with the value 0xFFFFFFFF_FFFFFFFF (the page writes 0xFFFFFFFF); whether the driver stores
 //! it is not judged, but no later store is allowed. With several adapters the one of the device that signals writes, the
 //! others get `NotificationOnly`.
 
@@ -42,7 +42,8 @@ fn set_monitored_on(fence: &NativeFence, on: &FenceOnAdapter) {
             return;
         }
         let (pages, offset) = on.slot().place();
-        let Some(window) = adapter.windows.open(adapter, &pages.monitored, true) else { return };
+        let Some((at, object)) = on.slot().monitored().zip(pages.monitored.object()) else { return };
+        let Some(window) = adapter.windows.open(adapter, object, true) else { return };
         let mut handles: [HANDLE; 1] = [core::ptr::with_exposed_provenance_mut(on.driver_handle())];
         let mut values = [value];
         let mut addresses = [core::ptr::with_exposed_provenance_mut(window + offset)];
@@ -54,7 +55,7 @@ fn set_monitored_on(fence: &NativeFence, on: &FenceOnAdapter) {
         arguments.Reserved.fill(adapter.personality().faults.reserved);
         let pointer = &raw const arguments;
         let status = ddi::status(call_ddi!(adapter, DxgkDdiUpdateMonitoredValues(pointer)));
-        let written = crate::raw::load(on.slot().monitored());
+        let written = crate::raw::load(at);
         adapter.windows.close(window);
         let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
         adapter.rules().check(&NF_MONITORED_STATUS, status.is_success() || stopped, || format!("{status:?}"));
@@ -161,9 +162,11 @@ fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> Result<(), NT
     let mut windows = Vec::new();
     for entry in live {
         let (pages, _) = entry.on.slot().place();
-        match adapter.windows.open(adapter, &pages.current, how != How::Notify) {
-            Some(window) => windows.push(window),
-            None => break,
+        // The kernel has no address of an intra-GPU fence, wherever it is.
+        let object = pages.current.object().filter(|_| !entry.fence.is_intra_gpu());
+        match object.map(|object| adapter.windows.open(adapter, object, how != How::Notify)) {
+            Some(None) => break,
+            opened => windows.push(opened.flatten()),
         }
     }
     let live = &live[..windows.len()];
@@ -173,8 +176,8 @@ fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> Result<(), NT
     let mut handles: Vec<HANDLE> =
         live.iter().map(|entry| core::ptr::with_exposed_provenance_mut(entry.on.driver_handle())).collect();
     let mut values: Vec<_> = live.iter().map(|entry| entry.value).collect();
-    let at = |(entry, window): (&&Entry<'_>, &usize)| {
-        core::ptr::with_exposed_provenance_mut(window + entry.on.slot().place().1)
+    let at = |(entry, window): (&&Entry<'_>, &Option<usize>)| {
+        core::ptr::with_exposed_provenance_mut(window.map_or(0, |window| window + entry.on.slot().place().1))
     };
     let mut addresses: Vec<_> = live.iter().zip(&windows).map(at).collect();
     let before: Vec<_> = live.iter().map(|entry| entry.fence.value()).collect();
@@ -189,7 +192,7 @@ fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> Result<(), NT
     arguments.Flags.set_AlwaysSignaled(how == How::Dead);
     let pointer = &raw const arguments;
     let status = ddi::status(call_ddi!(adapter, DxgkDdiUpdateCurrentValuesFromCpu(pointer)));
-    for window in windows {
+    for window in windows.into_iter().flatten() {
         adapter.windows.close(window);
     }
     let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;

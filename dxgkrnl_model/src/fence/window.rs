@@ -9,10 +9,10 @@
 
 use std::os::fd::AsRawFd;
 
-use nt_model::PAGE_SIZE;
+use nt_model::{PAGE_SIZE, PageObject};
 
+use super::place::ObjectPage;
 use crate::adapter::Adapter;
-use crate::memory::pages::Page;
 use crate::rules::fence::NF_ADDRESS_CACHED;
 use crate::sync::{Lock, Rank};
 
@@ -46,7 +46,7 @@ impl Windows {
     /// Shows `page` for one call; its address. `None`: the host has no address space, or all windows are open.
     ///
     /// IRQL: any.
-    pub(crate) fn open(&self, adapter: &Adapter, page: &Page, write: bool) -> Option<usize> {
+    pub(crate) fn open(&self, adapter: &Adapter, (object, index): ObjectPage, write: bool) -> Option<usize> {
         let (address, broken) = {
             let mut state = self.state.lock();
             if state.base == 0 {
@@ -59,7 +59,7 @@ impl Windows {
             let broken = state.patterned && state.used[slot] && is_written(address);
             state.open[slot] = true;
             state.used[slot] = true;
-            show(address, page, write);
+            show(address, &object, index, write);
             (address, broken)
         };
         judge(adapter, broken, address);
@@ -126,8 +126,7 @@ fn reserve() -> Option<usize> {
     (at != libc::MAP_FAILED).then(|| at.expose_provenance())
 }
 
-fn show(address: usize, page: &Page, write: bool) {
-    let (object, index) = page.object();
+fn show(address: usize, object: &PageObject, index: usize, write: bool) {
     let rights = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
     // CAST: an offset in a memory file.
     let offset = (index * PAGE_SIZE) as i64;

@@ -81,7 +81,7 @@ impl Buffer {
         let gpu = show(part, manager, &frames)?;
         let mut buffer = Self { block, gpu, system: 0, kind, entries, index: 0, wraps: 0, last_time: 0 };
         if manager.caps.native_fence.is_some_and(|caps| caps.MapToGpuSystemProcess != 0) {
-            match manager.map_for_system(adapter, frames, Protection::READ_WRITE, false) {
+            match manager.map_for_system(adapter, frames, Protection::READ_WRITE) {
                 Ok(system) => buffer.system = system,
                 Err(error) => {
                     buffer.hide(part, manager);

@@ -462,7 +462,7 @@ fn accept(
     let set = info.SupportedWriteSegmentSet;
     let exists = |bit: u32| caps.segment(bit + 1).is_some();
     let bits = |set: u32| (0..32).filter(move |bit| set & (1 << bit) != 0);
-    let preferred: Vec<_> = preferred(info.PreferredSegment.Value);
+    let preferred = preferred_segments(info.PreferredSegment.Value);
     let supported = |id: &u32| set & (1_u32 << (id - 1)) != 0;
     let is_aperture = |bit: u32| caps.segment(bit + 1).is_some_and(crate::adapter::caps::Segment::is_aperture);
     let sets =
@@ -518,7 +518,7 @@ fn accept(
 }
 
 /// Segments of a preference, best first: five of five bits each, with a direction bit behind.
-fn preferred(value: u32) -> Vec<u32> {
+pub(crate) fn preferred_segments(value: u32) -> Vec<u32> {
     (0..5).map(|at| (value >> (at * 6)) & 0x1F).filter(|id| *id != 0).collect()
 }
 

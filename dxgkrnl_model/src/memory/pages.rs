@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use nt_model::{Kernel, PageKind, PageObject};
 
+use super::space::Content;
+use super::va::{PAGE, Protection};
 use crate::sync::{Lock, Rank};
 
 /// Pages of a slab.
@@ -70,6 +72,11 @@ impl Page {
     /// The object that it is part of, and its index there.
     pub(crate) fn object(&self) -> (&Arc<PageObject>, usize) {
         (&self.slab.object, self.index)
+    }
+
+    /// Content of the page table entry that shows it.
+    pub(crate) fn content(&self, protection: Protection) -> Content {
+        Content::Pages { segment: 0, addresses: vec![self.frame() * PAGE], protection }
     }
 }
 

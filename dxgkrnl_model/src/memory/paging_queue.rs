@@ -200,7 +200,7 @@ impl PagingQueue {
 fn show_to_engine(adapter: &Arc<Adapter>, frame: u64) -> Result<u64, NTSTATUS> {
     let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
     let shown = manager.run_on_worker(adapter, move |adapter, manager| {
-        manager.map_for_system(adapter, vec![frame], Protection::READ_WRITE, false)
+        manager.map_for_system(adapter, vec![frame], Protection::READ_WRITE)
     });
     shown.ok_or(ntstatus::STATUS_SYSTEM_SHUTDOWN)?.map_err(residency::status_of)
 }

@@ -197,17 +197,7 @@ fn page_in(
         // What the CPU wrote while it was elsewhere is its content.
         return copy(adapter, manager, allocation, (id, address), true);
     }
-    let scratch = show_scratch(adapter, manager, id, address, allocation.size())?;
-    let fill = Op::Fill {
-        allocation: allocation.driver_handle(),
-        offset: 0,
-        size: allocation.size(),
-        pattern: 0,
-        destination: scratch,
-    };
-    let filled = manager.pager.run(adapter, &[fill]);
-    manager.unmap_for_system(adapter, scratch, allocation.size() / PAGE);
-    filled
+    manager.fill_segment(adapter, (id, address), allocation.size(), allocation.driver_handle(), 0)
 }
 
 /// Maps part of a segment into the scratch area of the paging process.

@@ -53,7 +53,7 @@ fn add_buffers(adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), NTS
         // One page more than the GPU sees, to be watched.
         let block = manager.pool.allocate_block(pages + 1).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         let frames = (0..pages).map(|index| block.object().frame(index)).collect();
-        let gpu = manager.map_for_system(adapter, frames, Protection::READ_WRITE, false).map_err(status)?;
+        let gpu = manager.map_for_system(adapter, frames, Protection::READ_WRITE).map_err(status)?;
         manager.pager.add(block, gpu, manager.caps.paging_private_size as usize);
     }
     Ok(())

@@ -11,7 +11,7 @@ use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::doorbell::DoorbellPages;
-use crate::fence::storage::FenceStorage;
+use crate::fence::shown::FenceStorage;
 use crate::handle::{KernelHandle, KernelObject};
 use crate::memory::page_table::Purpose;
 use crate::memory::paging::PagingError;

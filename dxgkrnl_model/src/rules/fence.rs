@@ -62,6 +62,20 @@ rules! {
         bugcheck: none,
         fix: "store a non-NULL handle",
     }
+    /// Asking for storage.
+    NF_STORAGE_STATUS = "DXG-NF-STORAGE-STATUS" {
+        title: "DxgkDdiGetStandardAllocationDriverData describes the storage of native fences, or has no memory; private data are neither asked for nor touched",
+        source: "DDI pages DxgkDdiGetStandardAllocationDriverData, D3DKMDT_FENCESTORAGESURFACEDATA, Remarks",
+        bugcheck: none,
+        fix: "fill SupportedWriteSegmentSet, EvictionSegmentSet and PreferredSegment of AllocationInfo, and nothing else",
+    }
+    /// Segments of storage.
+    NF_STORAGE_SEGMENT = "DXG-NF-STORAGE-SEGMENT" {
+        title: "values of intra-GPU fences go to local segments that the CPU does not see, MonitoredValue of others to such as it does; preferred segments are supported ones, eviction goes to apertures",
+        source: "D3DKMTCreateNativeFence, Remarks (D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU); DDI page D3DKMDT_FENCESTORAGESURFACEDATA, Remarks",
+        bugcheck: none,
+        fix: "name an aperture where no local segment suits the default type",
+    }
     /// Closing and destroying.
     NF_DESTROY = "DXG-NF-DESTROY" {
         title: "DxgkDdiCloseNativeFence and DxgkDdiDestroyNativeFence succeed",

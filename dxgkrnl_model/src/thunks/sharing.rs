@@ -73,7 +73,7 @@ thunks! {
         let (state, access) = match &*shared(call, record.hNtHandle)? {
             SharedObject::Monitored(state, access) if state.is_for(device.adapter()) => (state.clone(), *access),
             SharedObject::Native(held, access) if held.fence().is_cross_adapter() && !has_native => {
-                (held.fence().twin(), *access)
+                (held.fence().twin().ok_or(INVALID)?, *access)
             }
             _ => return Err(INVALID),
         };

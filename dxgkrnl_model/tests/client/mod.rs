@@ -256,9 +256,18 @@ impl Device<'_> {
 
     /// Makes a native fence.
     pub fn native_fence(&self) -> Result<Fence, NTSTATUS> {
+        self.native_fence_of(D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT)
+    }
+
+    /// Makes a native fence that engines of one GPU use among themselves.
+    pub fn intra_gpu_fence(&self) -> Result<Fence, NTSTATUS> {
+        self.native_fence_of(D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU)
+    }
+
+    fn native_fence_of(&self, kind: D3DDDI_NATIVEFENCE_TYPE) -> Result<Fence, NTSTATUS> {
         let mut record = D3DKMT_CREATENATIVEFENCE::zeroed();
         record.hDevice = self.handle;
-        record.Info.Type = D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT;
+        record.Info.Type = kind;
         checked(thunk!(self.client, D3DKMTCreateNativeFence(record)))?;
         Ok(Fence { handle: record.hSyncObject, gpu: record.Info.NativeFenceMapping.CurrentValueGpuVa })
     }

@@ -1,6 +1,6 @@
 //! The toy with one thing wrong at a time: each mutant breaks the rule that it is named after.
 
-mod special;
+pub mod special;
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Mutants that need an option of the toy or another Windows, or break more than one rule.
 
-use dxgkrnl_model::personality::{MS, Personality};
+use dxgkrnl_model::personality::{MS, NativeFenceOsCaps, Personality};
 use wddm_abi::DXGK_FEATURE_ID;
 
 use super::Mutant;
@@ -8,6 +8,11 @@ use crate::tour::Stage;
 
 fn without(personality: &mut Personality, feature: DXGK_FEATURE_ID) {
     *personality = personality.clone().with_feature(feature, false);
+}
+
+/// Values of native fences may be in local memory.
+pub fn local_fences(personality: &mut Personality) {
+    personality.native_fence_os_caps = NativeFenceOsCaps { optimized_default: true, intra_gpu: true };
 }
 
 fn on(name: &'static str, stage: Stage) -> Mutant {
@@ -68,8 +73,10 @@ fn consequences() -> [Mutant; 6] {
 }
 
 /// Mutants of a toy that is built otherwise, or on a Windows that is stricter.
-fn variants() -> [Mutant; 9] {
+fn variants() -> [Mutant; 11] {
     [
+        Mutant { windows: local_fences, ..on("nf-storage-status", Stage::Start) },
+        Mutant { windows: local_fences, ..on("nf-storage-segment", Stage::UserQueue) },
         Mutant { options: |options| options.two_levels = true, ..on("root-table-size", Stage::Packets) },
         Mutant { options: |options| options.optimized = true, ..on("int-native-queue", Stage::UserQueue) },
         Mutant {

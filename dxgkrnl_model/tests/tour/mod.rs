@@ -8,7 +8,7 @@ use dxgkrnl_model::personality::{MS, Personality};
 use dxgkrnl_model::process::End;
 use nt_model::Violation;
 use wddm_abi::NTSTATUS;
-use wddm_abi::ntstatus::STATUS_DATA_ERROR;
+use wddm_abi::ntstatus::{STATUS_DATA_ERROR, STATUS_NOT_SUPPORTED};
 
 use crate::client::{Client, Device};
 use crate::toy::gpu::opcode;
@@ -243,6 +243,23 @@ fn user_queue(device: &Device<'_>) -> Result<(), NTSTATUS> {
         let value = device.ring_up(&mut ring, commands, 512 + step as usize * 128, &words)?;
         device.wait(ours.handle, 11 + step)?;
         device.wait(queue.progress, value)?;
+    }
+    match device.intra_gpu_fence() {
+        Ok(fence) => {
+            let places: Vec<_> = device.client.os.adapters().iter().flat_map(|a| a.native_fence_segments()).collect();
+            expect(places.contains(&(3, 3)).into(), 1)?;
+            expect(places.contains(&(0, 2)).into(), 1)?;
+            // One queue waits for the other.
+            let words = [opcode::WAIT, fence.gpu, 4, fence.handle.into()];
+            let value = device.ring_up(&mut ring, commands, 1024, &words)?;
+            device.client.pass(3);
+            let words = [opcode::SIGNAL, fence.gpu, 4, fence.handle.into()];
+            device.ring_up(&mut other, commands, 1280, &words)?;
+            device.wait(queue.progress, value)?;
+            device.destroy_fence(fence.handle)?;
+        }
+        Err(STATUS_NOT_SUPPORTED) => (),
+        Err(status) => return Err(status),
     }
     device.destroy_ring(&other)?;
     device.destroy_fence(theirs.handle)?;

@@ -10,8 +10,11 @@ use wddm_abi::{
     DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMVERSION, DXGKARG_QUERYADAPTERINFO, NTSTATUS, Plain,
 };
 
-use super::start::{LOCAL_BASE, LOCAL_BYTES};
+use super::start::{HIDDEN_BASE, HIDDEN_BYTES, LOCAL_BASE, LOCAL_BYTES};
 use super::{Toy, argument, input};
+
+/// Where fences are wanted with `fence_range`, in every address space.
+pub const FENCE_RANGE: core::ops::Range<u64> = 0x5000_0000..0x5080_0000;
 
 /// Stores an answer, as much of it as there is room for.
 fn give<T: Plain>(arguments: &DXGKARG_QUERYADAPTERINFO, value: &T) -> NTSTATUS {
@@ -72,6 +75,9 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
             let mut caps = DXGK_NATIVE_FENCE_CAPS::zeroed();
             caps.MonitoredValueStride = if toy.is("native-fence-caps") { 12 } else { 64 };
             caps.MapToGpuSystemProcess = 1;
+            if toy.options.fence_range {
+                (caps.MinimumAddress, caps.MaximumAddress) = (FENCE_RANGE.start, FENCE_RANGE.end);
+            }
             give(arguments, &caps)
         }
         Type::DXGKQAITYPE_USERMODESUBMISSION_CAPS => {
@@ -120,7 +126,7 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
 
 fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
     if out.NbSegment == 0 {
-        out.NbSegment = 2;
+        out.NbSegment = 3;
         if toy.is("segment-probe") {
             out.PagingBufferSize = 0x1000;
         }
@@ -142,8 +148,11 @@ fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
     local.CpuTranslatedAddress_mut().QuadPart = toy.local_physical.load(Ordering::Acquire).cast_signed();
     let stride =
         if toy.is("segment-stride") { size_of::<DXGK_SEGMENTDESCRIPTOR4>() } else { out.SegmentDescriptorStride };
-    for (index, descriptor) in [aperture, local].into_iter().enumerate() {
-        // SAFETY: Dxgkrnl gave room for two descriptors at its stride.
+    let mut hidden = DXGK_SEGMENTDESCRIPTOR4::zeroed();
+    hidden.BaseAddress.QuadPart = HIDDEN_BASE.cast_signed();
+    hidden.Size = HIDDEN_BYTES;
+    for (index, descriptor) in [aperture, local, hidden].into_iter().enumerate() {
+        // SAFETY: Dxgkrnl gave room for three descriptors at its stride.
         let at = unsafe { out.pSegmentDescriptor.add(index * stride) };
         *argument(at.cast::<DXGK_SEGMENTDESCRIPTOR4>()) = descriptor;
     }

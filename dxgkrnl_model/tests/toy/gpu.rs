@@ -8,7 +8,7 @@ use nt_model::{Machine, PageObject};
 
 use super::caps::bits;
 use super::commands::{Ended, run_commands, signal};
-use super::start::{LOCAL_BASE, LOCAL_BYTES};
+use super::start::{HIDDEN_BASE, HIDDEN_BYTES, LOCAL_BASE, LOCAL_BYTES};
 use super::{Notice, Root, Toy, Work};
 
 /// Commands, as 64-bit words.
@@ -98,6 +98,10 @@ impl Toy {
             2 => {
                 let offset = address.checked_sub(LOCAL_BASE).filter(|offset| *offset < LOCAL_BYTES as u64)?;
                 Some(self.local.load(Ordering::Acquire) + offset as usize)
+            }
+            3 => {
+                let offset = address.checked_sub(HIDDEN_BASE).filter(|offset| *offset < HIDDEN_BYTES as u64)?;
+                Some(self.local.load(Ordering::Acquire) + LOCAL_BYTES + offset as usize)
             }
             _ => None,
         }

@@ -2,10 +2,11 @@
 
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGKARG_BUILDPAGINGBUFFER, DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION,
-    DXGKARG_CREATECONTEXT, DXGKARG_CREATEDEVICE, DXGKARG_CREATEPROCESS, DXGKARG_DESTROYALLOCATION, DXGKARG_ESCAPE,
-    DXGKARG_GETROOTPAGETABLESIZE, DXGKARG_OPENALLOCATION, DXGKARG_SETROOTPAGETABLE, DXGKARG_SUBMITCOMMANDVIRTUAL,
-    HANDLE, NTSTATUS, win_extern,
+    D3DDDI_NATIVEFENCE_TYPE, D3DKMDT_STANDARDALLOCATION_TYPE, DRIVER_INITIALIZATION_DATA, DXGKARG_BUILDPAGINGBUFFER,
+    DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION, DXGKARG_CREATECONTEXT, DXGKARG_CREATEDEVICE,
+    DXGKARG_CREATEPROCESS, DXGKARG_DESTROYALLOCATION, DXGKARG_ESCAPE, DXGKARG_GETROOTPAGETABLESIZE,
+    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_OPENALLOCATION, DXGKARG_SETROOTPAGETABLE,
+    DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS, win_extern,
 };
 
 use super::{Context, Packet, Toy, UNKNOWN, argument, array, input, number, owner, raw};
@@ -21,6 +22,7 @@ pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiDestroyAllocation = Some(destroy_allocation);
     table.DxgkDdiOpenAllocation = Some(open_allocation);
     table.DxgkDdiCloseAllocation = Some(close_allocation);
+    table.DxgkDdiGetStandardAllocationDriverData = Some(standard_allocation);
     table.DxgkDdiGetRootPageTableSize = Some(root_size);
     table.DxgkDdiSetRootPageTable = Some(set_root);
     table.DxgkDdiBuildPagingBuffer = Some(build_paging_buffer);
@@ -174,6 +176,22 @@ win_extern! {
         for handle in array(arguments.pOpenHandleList, arguments.NumAllocations as usize) {
             toy.disown(number(*handle));
         }
+        STATUS_SUCCESS
+    }
+
+    fn standard_allocation(adapter: HANDLE, arguments: *mut DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return UNKNOWN };
+        let arguments = argument(arguments);
+        let storage = D3DKMDT_STANDARDALLOCATION_TYPE::D3DKMDT_STANDARDALLOCATION_FENCESTORAGE;
+        if arguments.StandardAllocationType != storage || toy.is("nf-storage-status") {
+            return STATUS_NOT_SUPPORTED;
+        }
+        toy.count("fence storage");
+        let data = argument(arguments.pCreateFenceStorageData());
+        let intra = data.FenceStorageType == D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU;
+        let segment = if intra == toy.is("nf-storage-segment") { 2 } else { 3 };
+        data.AllocationInfo.SupportedWriteSegmentSet = 1 << (segment - 1);
+        data.AllocationInfo.PreferredSegment.Value = segment;
         STATUS_SUCCESS
     }
 

@@ -29,6 +29,8 @@ pub struct Options {
     pub cancel_aware: bool,
     /// A fence write is skipped now and then, as by a chained adapter of a linked set: its log entry has no times.
     pub skips_writes: bool,
+    /// Limits the addresses of native fences.
+    pub fence_range: bool,
 }
 
 impl Default for Options {
@@ -46,6 +48,7 @@ impl Default for Options {
             engine_reset: true,
             cancel_aware: false,
             skips_writes: false,
+            fence_range: false,
         }
     }
 }

@@ -11,7 +11,8 @@ use wddm_abi::{
     DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS, win_extern,
 };
 
-use super::{Context, Fence, Late, Log, Queue, UNKNOWN, Work, argument, array, input, number, owner, raw};
+use super::caps::FENCE_RANGE;
+use super::{Context, Fence, Late, Log, Queue, Toy, UNKNOWN, Work, argument, array, input, number, owner, raw};
 
 pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiCreateHwContext = Some(create_hw_context);
@@ -31,6 +32,16 @@ pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiUpdateCurrentValuesFromCpu = Some(update_current);
     table.DxgkDdiSetNativeFenceLogBuffer = Some(set_log);
     table.DxgkDdiUpdateNativeFenceLogs = Some(update_logs);
+}
+
+/// Whether fences are mapped where they were wanted.
+fn in_range(toy: &Toy, addresses: [u64; 2]) {
+    if toy.options.fence_range {
+        toy.count("fence range");
+        if !addresses.iter().all(|address| FENCE_RANGE.contains(address)) {
+            toy.error(format!("fence at {addresses:x?}"));
+        }
+    }
 }
 
 /// Stores a 64-bit value where Dxgkrnl said.
@@ -151,6 +162,7 @@ win_extern! {
             system: (arguments.CurrentValueSystemProcessGpuVa, arguments.MonitoredValueSystemProcessGpuVa),
             ..Fence::default()
         };
+        in_range(&toy, [fence.system.0, fence.system.1]);
         toy.state().fences.insert(handle, fence);
         arguments.hGlobalNativeFence = raw(handle);
         arguments.pPrivateDriverData[0] = 0x42;
@@ -181,6 +193,7 @@ win_extern! {
     fn open_fence(adapter: HANDLE, arguments: *mut DXGKARG_OPENNATIVEFENCE) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         let arguments = argument(arguments);
+        in_range(&toy, [arguments.CurrentValueGpuVa, arguments.MonitoredValueGpuVa]);
         let handle = toy.own();
         let global = number(arguments.hGlobalNativeFence);
         let mut state = toy.state();

@@ -21,6 +21,10 @@ use super::{Toy, argument, callback, fresh, input, loading, number, owner, raw};
 pub const LOCAL_BYTES: usize = 4 << 20;
 /// Where the GPU has it.
 pub const LOCAL_BASE: u64 = 0x8000_0000;
+/// Where the GPU has the part of local memory that the CPU is not shown.
+pub const HIDDEN_BASE: u64 = 0xC000_0000;
+/// Bytes of that part.
+pub const HIDDEN_BYTES: usize = 1 << 20;
 /// Bytes of an edu function's registers that the driver maps.
 const REGISTERS: u32 = 0x1000;
 
@@ -329,7 +333,7 @@ pub fn free_contiguous(toy: &Toy, handle: usize) {
 }
 
 fn allocate_local(toy: &Toy) -> NTSTATUS {
-    let Some((handle, address)) = contiguous(toy, LOCAL_BYTES) else { return STATUS_NO_MEMORY };
+    let Some((handle, address)) = contiguous(toy, LOCAL_BYTES + HIDDEN_BYTES) else { return STATUS_NO_MEMORY };
     toy.local_handle.store(handle, Ordering::Release);
     toy.local.store(address, Ordering::Release);
     let physical =

@@ -16,8 +16,12 @@ impl NativeFence {
     ///
     /// Chosen: its private data are zeros; those of the opening go to `DxgkDdiOpenNativeFence`.
     pub(super) fn make_part(self: &Arc<Self>, adapter: &Arc<Adapter>) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
-        let slot = Slot::beside(adapter, self.slot.current_page())?;
-        crate::raw::store(slot.monitored(), 0);
+        // A cross-adapter fence is shared, and so in system memory.
+        let page = self.slot.current_page().ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;
+        let slot = Slot::beside(adapter, page)?;
+        if let Some(monitored) = slot.monitored() {
+            crate::raw::store(monitored, 0);
+        }
         let mut request = Request {
             kind: D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT,
             initial: 0,
@@ -70,15 +74,16 @@ impl NativeFence {
         }
     }
 
-    /// The same fence for adapters without native fences, made when there is none.
-    pub(crate) fn twin(self: &Arc<Self>) -> Arc<FenceState> {
-        let made = FenceState::over(self.slot.current_page());
+    /// The same fence for adapters without native fences, made when there is none. `None`: it is not in system memory, and so for no
+    /// other adapter.
+    pub(crate) fn twin(self: &Arc<Self>) -> Option<Arc<FenceState>> {
+        let made = FenceState::over(self.slot.current_page()?);
         let mut twin = self.twin.lock();
         if let Some(known) = twin.upgrade() {
-            return known;
+            return Some(known);
         }
         *twin = Arc::downgrade(&made);
-        made
+        Some(made)
     }
 
     /// The native fence with the value of a monitored one, on an adapter other than that one's.

@@ -9,7 +9,7 @@ use super::{FULL_ACCESS, FenceOnAdapter, NativeFence, PRIVATE_SIZE, Request, jud
 use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::fence::monitored::FenceState;
-use crate::fence::storage::Addresses;
+use crate::fence::shown::Addresses;
 use crate::handle::{KernelHandle, KernelObject};
 
 /// A fence in a device.
@@ -33,7 +33,10 @@ impl LocalFence {
     pub(crate) fn create(device: &Arc<Device>, request: &mut Request) -> Result<Arc<Self>, NTSTATUS> {
         let part = device.process();
         let slot = part.fences.allocate(part, request.pages())?;
-        crate::raw::store(slot.current(), request.initial);
+        // In memory that the CPU does not see, user mode has the GPU store it: see D3DKMDT_FENCESTORAGESURFACEDATA, Remarks.
+        if let Some(current) = slot.current() {
+            crate::raw::store(current, request.initial);
+        }
         let fence = NativeFence::new(slot, request);
         let on = FenceOnAdapter::create(device.adapter(), &fence, &fence.slot, request);
         let on = on.inspect_err(|_| fence.slot.release(device.adapter()))?;

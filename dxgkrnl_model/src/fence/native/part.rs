@@ -89,7 +89,7 @@ impl FenceOnAdapter {
             opens: Lock::new(Rank::Log, Some(1)),
             handle,
             driver: AtomicUsize::new(made.expose_provenance()),
-            monitored: AtomicU64::new(crate::raw::load(slot.monitored())),
+            monitored: AtomicU64::new(slot.monitored().map_or(u64::MAX, crate::raw::load)),
             closing: AtomicBool::new(false),
             updates: AtomicU32::new(0),
             quiet: Signal::new(),
