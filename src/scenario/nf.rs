@@ -5,10 +5,12 @@
 //! | `nf.rs` | the cases by id, and what they share |
 //! | `create.rs` | types, storage, mappings, private data |
 //! | `share.rs` | several devices and processes |
+//! | `local.rs` | values in local memory |
 //! | `end.rs` | destruction, with somebody waiting, racing, failing |
 
 mod create;
 mod end;
+mod local;
 mod share;
 
 use super::stage::PATIENCE;
@@ -22,6 +24,7 @@ const CREATE: &str = "Native GPU fence object, KMD DDIs to create, open, close, 
 const DESIGN: &str = "Native GPU fence object, GPU native fence sync object design";
 const STORAGE: &str = "Native GPU fence object, Physical memory storage for current and monitored fence values";
 const SHARING: &str = "Native GPU fence object, Global and local handles for shared fences";
+const SEGMENTS: &str = "D3DKMDT_FENCESTORAGESURFACEDATA, Remarks";
 const TYPES: &str = "D3DKMTCreateNativeFence, Remarks";
 
 pub(super) const CASES: &[Scenario] = &[
@@ -74,6 +77,16 @@ pub(super) const CASES: &[Scenario] = &[
         create::feature_off,
     ),
     case("NF-22", "the GPU cannot write MonitoredValue", DESIGN, create::monitored_value_is_read_only),
+    case("NF-23", "an intra-GPU fence is in local memory, which comes back", SEGMENTS, local::place),
+    case("NF-24", "MonitoredValue in local memory is read-only to the GPU", TYPES, local::rights),
+    case(
+        "NF-25",
+        "local memory under pressure: a fence stays, a later one is in system memory",
+        TYPES,
+        local::pressure,
+    ),
+    case("NF-26", "an intra-GPU fence that is shared is in system memory", SEGMENTS, local::shared),
+    case("NF-27", "MonitoredValue stays where the CPU sees it, whatever the OS offers", SEGMENTS, local::optimized),
 ];
 
 const fn case(id: &'static str, title: &'static str, source: &'static str, play: fn(&Stage) -> Played) -> Scenario {

@@ -6,11 +6,13 @@
 //! | `gpu.rs` | between queues, and between queues and the CPU |
 //! | `order.rs` | values, order, many rounds |
 //! | `kernel.rs` | kernel-mode queues, progress fences, the paging engine |
+//! | `local.rs` | fences in local memory |
 //! | `lost.rs` | waits for what does not come |
 
 mod cpu;
 mod gpu;
 mod kernel;
+mod local;
 mod lost;
 mod order;
 mod waits;
@@ -18,6 +20,7 @@ mod waits;
 use super::Scenario;
 
 const DESIGN: &str = "Native GPU fence objects, GPU native fence sync object design";
+const INTRA_GPU: &str = "D3DKMTCreateNativeFence, Remarks (D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU)";
 const CPU_WAIT: &str = "Context monitoring, CPU wait";
 const CPU_SIGNAL: &str = "Context monitoring, CPU signal";
 
@@ -81,5 +84,17 @@ pub(super) const CASES: &[Scenario] = &[
         "the paging engine signals behind the paging operations",
         "DXGK_BUILDPAGINGBUFFER_SIGNALMONITOREDFENCE",
         kernel::paging_signal,
+    ),
+    case(
+        "WS-26",
+        "queues take turns by two fences in local memory, 1000 rounds: no interrupt",
+        INTRA_GPU,
+        local::turns,
+    ),
+    case(
+        "WS-27",
+        "waiters for an intra-GPU fence are released when its maker is lost",
+        "DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS, AlwaysSignaled; D3DKMTCreateNativeFence, Remarks",
+        local::maker_lost,
     ),
 ];

@@ -60,6 +60,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     (FailsMonitoredUpdate, &[Cases(&["WS-02"])]),
     (FailsCurrentUpdate, &[Cases(&["WS-03"])]),
     (ScribblesPrivateData, &[Cases(&["NF-15"])]),
+    (IntraGpuInAperture, &[Cases(&["NF-23"])]),
     (DestroysOnClose, &[Cases(&["NF-07", "NF-09"])]),
     (WritesDeadFence, &[Engine("fences::an_always_signaled_fence_passes_waits_and_drops_signals")]),
     // Logs.

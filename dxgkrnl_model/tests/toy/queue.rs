@@ -253,7 +253,8 @@ win_extern! {
         let dead = arguments.Flags.AlwaysSignaled();
         let values = array(arguments.UpdatedValueArray.cast_const(), count);
         for (index, address) in array(arguments.CurrentValueKernelCpuVa.cast_const(), count).iter().enumerate() {
-            if !arguments.Flags.NotificationOnly() && !toy.is("nf-current-written") {
+            // The CPU has no address of an intra-GPU fence.
+            if !arguments.Flags.NotificationOnly() && !toy.is("nf-current-written") && !address.is_null() {
                 store(*address, values[index]);
             }
             if arguments.Flags.NotificationOnly() && toy.is("nf-current-untouched") {

@@ -6,7 +6,8 @@
 //!
 //! Source: `DXGK_SEGMENTDESCRIPTOR4`, `DXGK_QUERYSEGMENTOUT4`.
 
-use wddm_abi::DXGK_SEGMENTDESCRIPTOR4;
+use gpu_engine::mutation::{Chosen, Mutation};
+use wddm_abi::{D3DDDI_NATIVEFENCE_TYPE, DXGK_SEGMENTDESCRIPTOR4};
 
 /// The aperture's segment identifier.
 pub const APERTURE: u32 = 1;
@@ -23,6 +24,17 @@ const APERTURE_SIZE: usize = 4 << 30;
 /// Bit of a segment in a segment set.
 pub const fn set_of(segment: u32) -> u32 {
     1 << (segment - 1)
+}
+
+/// Segment for the values of native fences of a type, where the OS supports others than system memory.
+///
+/// Both values of an intra-GPU fence go to local memory. MonitoredValue of others is written by the CPU, which does not see that; so
+/// it stays in system memory.
+///
+/// Source: `D3DKMDT_FENCESTORAGESURFACEDATA`; `D3DKMTCreateNativeFence`.
+pub fn of_fence(kind: D3DDDI_NATIVEFENCE_TYPE, mutation: &Chosen) -> u32 {
+    let intra = kind == D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU;
+    if intra && !mutation.is(Mutation::IntraGpuInAperture) { LOCAL } else { APERTURE }
 }
 
 /// Descriptor of segment `index + 1`.

@@ -11,13 +11,14 @@ use kmd_core::irql::Passive;
 use kmd_core::paging::{self, Buffer, Operation, TableEntries};
 use kmd_core::platform::Platform;
 use kmd_core::process::Process;
+use kmd_core::segments;
 use kmd_core::status::{Error, Result, of};
 use wddm_abi::ntstatus::{STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER, STATUS_INSUFFICIENT_RESOURCES, STATUS_SUCCESS};
 use wddm_abi::{
-    D3DGPU_PHYSICAL_ADDRESS, DXGK_ALLOCATIONINFO, DXGK_BUILDPAGINGBUFFER_OPERATION,
+    D3DGPU_PHYSICAL_ADDRESS, D3DKMDT_STANDARDALLOCATION_TYPE, DXGK_ALLOCATIONINFO, DXGK_BUILDPAGINGBUFFER_OPERATION,
     DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, DXGK_PAGETABLEUPDATEMODE, DXGKARG_BUILDPAGINGBUFFER,
-    DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION, DXGKARG_DESTROYALLOCATION, DXGKARG_OPENALLOCATION, HANDLE,
-    NTSTATUS, win_extern,
+    DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION, DXGKARG_DESTROYALLOCATION,
+    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_OPENALLOCATION, HANDLE, NTSTATUS, win_extern,
 };
 
 /// `D3DDDI_ALLOCATIONPRIORITY_NORMAL`.
@@ -110,6 +111,29 @@ win_extern! {
             // SAFETY: Dxgkrnl's array, of that many elements.
             let handles = unsafe { array(args.pOpenHandleList, args.NumAllocations as usize) }?;
             handles.iter().try_for_each(|h| OpenAllocation::<P>::close(&irql, Handle::from_ptr(*h)))
+        }))
+    }
+
+    /// `DxgkDdiGetStandardAllocationDriverData`, `PASSIVE_LEVEL`: segments for values of native fences. Nothing else is created by
+    /// the OS alone on this adapter: no primaries, shadows or staging surfaces.
+    pub(crate) fn get_standard_allocation[P: Platform](adapter: HANDLE, args: *mut DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA) -> NTSTATUS {
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record_mut(args) }?;
+            if args.StandardAllocationType != D3DKMDT_STANDARDALLOCATION_TYPE::D3DKMDT_STANDARDALLOCATION_FENCESTORAGE {
+                return Err(Error::NotSupported);
+            }
+            // SAFETY: with this type the member is Dxgkrnl's record, valid for the call.
+            let data = unsafe { record_mut(args.pCreateFenceStorageData()) }?;
+            let segment = segments::of_fence(data.FenceStorageType, &started.gpu.mutation);
+            // Private data are not looked at, and the rest is the OS's.
+            data.AllocationInfo.SupportedWriteSegmentSet = segments::set_of(segment);
+            data.AllocationInfo.EvictionSegmentSet = 0;
+            data.AllocationInfo.PreferredSegment.Value = 0;
+            data.AllocationInfo.PreferredSegment.set_SegmentId0(segment);
+            args.AllocationPrivateDriverDataSize = 0;
+            args.ResourcePrivateDriverDataSize = 0;
+            Ok(())
         }))
     }
 

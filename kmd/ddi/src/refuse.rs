@@ -6,10 +6,9 @@ use wddm_abi::ntstatus::{
     STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_PRIVILEGED_INSTRUCTION, STATUS_SUCCESS,
 };
 use wddm_abi::{
-    BOOLEAN, DXGK_EVENT_TYPE, DXGK_SURPRISE_REMOVAL_TYPE, DXGKARG_DESCRIBEALLOCATION,
-    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_PRESENT, DXGKARG_RENDER, DXGKARG_RENDERGDI,
-    DXGKARG_SETSTABLEPOWERSTATE, DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS, PDXGK_CHILD_STATUS,
-    PDXGK_DEVICE_DESCRIPTOR, VIDEO_REQUEST_PACKET, win_extern,
+    BOOLEAN, DXGK_EVENT_TYPE, DXGK_SURPRISE_REMOVAL_TYPE, DXGKARG_DESCRIBEALLOCATION, DXGKARG_PRESENT, DXGKARG_RENDER,
+    DXGKARG_RENDERGDI, DXGKARG_SETSTABLEPOWERSTATE, DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS,
+    PDXGK_CHILD_STATUS, PDXGK_DEVICE_DESCRIPTOR, VIDEO_REQUEST_PACKET, win_extern,
 };
 
 win_extern! {
@@ -40,10 +39,6 @@ win_extern! {
     /// `DxgkDdiDescribeAllocation`: for allocations that are displayed.
     pub(crate) fn describe_allocation(_a: HANDLE, _args: *mut DXGKARG_DESCRIBEALLOCATION) -> NTSTATUS {
         STATUS_INVALID_PARAMETER
-    }
-    /// `DxgkDdiGetStandardAllocationDriverData`: no primaries, shadows or staging surfaces of the OS's.
-    pub(crate) fn get_standard_allocation(_a: HANDLE, _args: *mut DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA) -> NTSTATUS {
-        STATUS_NOT_SUPPORTED
     }
     /// `DxgkDdiRender`: command buffers are submitted by address; a copy of user memory is never made here.
     pub(crate) fn render(_context: HANDLE, _args: *mut DXGKARG_RENDER) -> NTSTATUS {

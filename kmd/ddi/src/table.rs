@@ -62,6 +62,7 @@ fn memory_objects<P: Platform>(t: &mut DRIVER_INITIALIZATION_DATA) {
     t.DxgkDdiDestroyAllocation = Some(memory::destroy_allocation::<P>);
     t.DxgkDdiOpenAllocation = Some(memory::open_allocation::<P>);
     t.DxgkDdiCloseAllocation = Some(memory::close_allocation::<P>);
+    t.DxgkDdiGetStandardAllocationDriverData = Some(memory::get_standard_allocation::<P>);
     t.DxgkDdiBuildPagingBuffer = Some(memory::build_paging_buffer::<P>);
 }
 
@@ -121,7 +122,6 @@ fn refusals(t: &mut DRIVER_INITIALIZATION_DATA) {
     t.DxgkDdiNotifyAcpiEvent = Some(refuse::notify_acpi_event);
     t.DxgkDdiNotifySurpriseRemoval = Some(refuse::notify_surprise_removal);
     t.DxgkDdiDescribeAllocation = Some(refuse::describe_allocation);
-    t.DxgkDdiGetStandardAllocationDriverData = Some(refuse::get_standard_allocation);
     t.DxgkDdiRender = Some(refuse::render);
     t.DxgkDdiRenderKm = Some(refuse::render);
     t.DxgkDdiRenderGdi = Some(refuse::render_gdi);
