@@ -34,7 +34,7 @@ impl Picture {
     /// Reads a PNG file.
     ///
     /// # Errors
-    /// When there is no such file, it is no PNG, or it is larger than [`LARGEST`] on a side.
+    /// When there is no such file, it is no PNG, or it is larger than 8192 pixels on a side.
     pub fn load(path: &Path) -> Result<Self> {
         let bytes = fs::read(path).with_context(|| format!("cannot read the picture {}", path.display()))?;
         Self::decode(&bytes).with_context(|| format!("cannot use the picture {}", path.display()))

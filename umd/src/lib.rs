@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `exports.rs` | the exports: those of `umd_core::ffi`, over [`gdi32::Gdi32`] |
+//! | `exports.rs` | the exports: those of `umd_core::ffi`, over `gdi32::Gdi32` |
 //! | `gdi32.rs` | the `D3DKMT` functions, events and time |
 //! | `heap.rs`, `runtime.rs` | what a C runtime would bring |
 #![cfg(windows)]

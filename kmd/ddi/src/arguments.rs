@@ -43,7 +43,7 @@ pub(crate) unsafe fn array<'a, T>(at: *const T, count: usize) -> Result<&'a [T]>
 /// `count` elements at `at`, to be written.
 ///
 /// # Safety
-/// As for [`array`], and nobody else reads or writes them for `'a`.
+/// As for [`array()`], and nobody else reads or writes them for `'a`.
 pub(crate) unsafe fn array_mut<'a, T>(at: *mut T, count: usize) -> Result<&'a mut [T]> {
     if count == 0 {
         return Ok(&mut []);
@@ -67,7 +67,7 @@ pub(crate) unsafe fn bytes_mut<'a>(at: *mut c_void, size: u32) -> Result<&'a mut
 /// The bytes of a private data buffer that is only read.
 ///
 /// # Safety
-/// As for [`array`].
+/// As for [`array()`].
 pub(crate) unsafe fn bytes<'a>(at: *const c_void, size: u32) -> Result<&'a [u8]> {
     // SAFETY: the caller's promise.
     unsafe { array(at.cast::<u8>(), size as usize) }

@@ -89,7 +89,7 @@ impl NativeFence {
     /// The native fence with the value of a monitored one, on an adapter other than that one's.
     ///
     /// # Errors
-    /// As [`LocalFence::open`].
+    /// As [`super::LocalFence::open`].
     pub(super) fn over(
         adapter: &Arc<Adapter>,
         twin: &Arc<FenceState>,
