@@ -224,6 +224,11 @@ impl Device {
         fences.push(Arc::downgrade(fence));
     }
 
+    /// Monitored fences that it has open.
+    pub(crate) fn monitored_fences(&self) -> Vec<Arc<MonitoredFence>> {
+        self.monitored.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// A wait that names the device: a thread's ends when the device is lost, any other's when it is destroyed.
     pub(crate) fn add_wait(&self, wait: &Arc<Wait>) {
         let mut waits = self.waits.lock();
@@ -281,8 +286,7 @@ impl Device {
         for fence in self.fences() {
             fence.fence().make_always_signaled(adapter.kernel());
         }
-        let monitored: Vec<_> = self.monitored.lock().iter().filter_map(Weak::upgrade).collect();
-        for fence in monitored {
+        for fence in self.monitored_fences() {
             fence.device_lost(adapter.kernel());
         }
         // Those that set an event stay: their fences may be others'.

@@ -268,19 +268,30 @@ impl Waiters {
         self.list.lock().iter().filter(|waiter| !waiter.wait.is_over()).map(|waiter| waiter.value).min()
     }
 
-    /// Ends the waits that `reached` says are over. True: there were some.
+    /// Ends the waits that `reached` says are over. How many waiters they were.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn release(&self, kernel: &Machine, reached: impl Fn(u64) -> bool) -> bool {
+    pub(crate) fn release(&self, kernel: &Machine, reached: impl Fn(u64) -> bool) -> usize {
+        self.release_if(kernel, |waiter| reached(waiter.value))
+    }
+
+    /// Ends the part of one wait.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn release_wait(&self, kernel: &Machine, wait: &Arc<Wait>) {
+        self.release_if(kernel, |waiter| Arc::ptr_eq(&waiter.wait, wait));
+    }
+
+    fn release_if(&self, kernel: &Machine, done: impl Fn(&Waiter) -> bool) -> usize {
         let done: Vec<_> = {
             let mut list = self.list.lock();
-            let (done, left) = std::mem::take(&mut *list).into_iter().partition(|waiter| reached(waiter.value));
+            let (done, left) = std::mem::take(&mut *list).into_iter().partition(&done);
             *list = left;
             done
         };
         for waiter in &done {
             waiter.wait.reached(kernel);
         }
-        !done.is_empty()
+        done.len()
     }
 }

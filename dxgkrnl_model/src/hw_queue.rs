@@ -20,7 +20,7 @@ use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
 use crate::doorbell::Doorbell;
-use crate::fence::monitored::MonitoredFence;
+use crate::fence::monitored::{self, MonitoredFence};
 use crate::fence::native::{LocalFence, PRIVATE_SIZE, Request};
 use crate::fence::{AnyFence, Target, Wait, wait_for};
 use crate::fence_log::FenceLog;
@@ -120,7 +120,7 @@ impl HwQueue {
         let progress = if native {
             Progress::Native(LocalFence::create(device, &mut progress_request())?)
         } else {
-            Progress::Monitored(MonitoredFence::create(process, device, 0)?)
+            Progress::Monitored(MonitoredFence::create(device, monitored::Request::default())?)
         };
         let object = match &progress {
             Progress::Native(fence) => UserObject::Native(fence.clone()),
@@ -306,6 +306,10 @@ impl HwQueue {
         };
         for _ in 0..done {
             self.commands.completed(self.adapter().kernel());
+        }
+        if done != 0 {
+            // Its buffers may have signalled more than the progress fence.
+            monitored::scan::completed(self.adapter(), self.context.device().process());
         }
     }
 

@@ -43,6 +43,12 @@ pub struct Counts {
     /// How often every native fence of a process was looked at, because a log did not say which was signalled: it was overrun,
     /// or was being replaced.
     pub log_scans: u64,
+    /// How often every monitored fence of an adapter was looked at, because an interrupt said that one was signalled.
+    pub monitored_scans: u64,
+    /// How often the monitored fences of a process were looked at, because a buffer of it was done.
+    pub completion_scans: u64,
+    /// Waiters for monitored fences that were let go by that.
+    pub completion_releases: u64,
     /// Thunk calls by name.
     pub thunks: BTreeMap<&'static str, u64>,
     /// Thunk calls that were refused because the model does not implement them.
@@ -73,6 +79,9 @@ pub(crate) struct Counters {
     logs_flushed: AtomicU64,
     fence_scans: AtomicU64,
     log_scans: AtomicU64,
+    monitored_scans: AtomicU64,
+    completion_scans: AtomicU64,
+    completion_releases: AtomicU64,
     hot: AtomicU64,
     tables: Lock<Tables>,
 }
@@ -88,6 +97,9 @@ impl Counters {
             logs_flushed: AtomicU64::new(0),
             fence_scans: AtomicU64::new(0),
             log_scans: AtomicU64::new(0),
+            monitored_scans: AtomicU64::new(0),
+            completion_scans: AtomicU64::new(0),
+            completion_releases: AtomicU64::new(0),
             hot: AtomicU64::new(0),
             tables: Lock::new(Rank::Log, Tables::default()),
         }
@@ -123,6 +135,15 @@ impl Counters {
 
     pub(crate) fn log_scan(&self) {
         self.log_scans.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn monitored_scan(&self) {
+        self.monitored_scans.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn completion_scan(&self, released: u64) {
+        self.completion_scans.fetch_add(1, Ordering::Relaxed);
+        self.completion_releases.fetch_add(released, Ordering::Relaxed);
     }
 
     pub(crate) fn thunk(&self, name: &'static str) {
@@ -174,6 +195,9 @@ impl Counters {
             logs_flushed: self.logs_flushed.load(Ordering::Relaxed),
             fence_scans: self.fence_scans.load(Ordering::Relaxed),
             log_scans: self.log_scans.load(Ordering::Relaxed),
+            monitored_scans: self.monitored_scans.load(Ordering::Relaxed),
+            completion_scans: self.completion_scans.load(Ordering::Relaxed),
+            completion_releases: self.completion_releases.load(Ordering::Relaxed),
             thunks: tables.thunks.clone(),
             unimplemented: tables.unimplemented.clone(),
             hot_thunks: tables.hot.clone(),

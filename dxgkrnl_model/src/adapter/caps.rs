@@ -172,6 +172,11 @@ impl Caps {
         self.driver.SchedulingCaps.NativeGpuFence()
     }
 
+    /// Whether GPUs store 64 bits in one piece: monitored fences have 64 bits then, else 32.
+    pub fn has_64_bit_atomics(&self) -> bool {
+        !self.driver.SchedulingCaps.No64BitAtomics()
+    }
+
     /// Whether native fence interrupts name queues instead of fences.
     pub fn has_optimized_interrupt(&self) -> bool {
         self.driver.SchedulingCaps.OptimizedNativeFenceSignaledInterrupt()

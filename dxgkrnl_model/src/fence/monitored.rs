@@ -1,39 +1,54 @@
-//! Monitored fences of WDDM 2.0: a 64-bit value in a page that the CPU reads and the GPU writes.
+//! Monitored fences of WDDM 2.0: a value in a page that the CPU reads and the GPU writes.
 //!
 //! Chosen: each has a page of its own, read-only for the process's CPU and writable for its GPU address space. A signal
-//! from the CPU stores the value by the OS and tells no driver; `DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED` makes the OS look
-//! at every one on the adapter. One that was made for several adapters is opened as a native fence where those are
-//! ([`super::native`]); it has one value, and a signal is passed on.
+//! from the CPU stores the value by the OS and tells no driver. One that was made for several adapters is opened as a native
+//! fence where those are ([`super::native`]); it has one value, and a signal is passed on.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `monitored.rs` | [`FenceState`]; [`MonitoredFence`], a process's handle of one |
+//! | `behaviour.rs` | flags |
+//! | `value.rs` | the value, of 64 bits or 32 |
+//! | `view.rs` | [`View`] |
+//! | `scan.rs` | when fences are looked at |
 
-use std::sync::Arc;
+mod behaviour;
+pub(crate) mod scan;
+mod value;
+mod view;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
-use nt_model::{CacheType, Machine, Rights, UserMapping};
+use nt_model::{CacheType, Machine};
 use wddm_abi::{NTSTATUS, ntstatus};
 
-use super::Waiters;
 use super::native::{FULL_ACCESS, NativeFence};
-use super::place::ObjectPage;
+use super::{Wait, Waiters};
 use crate::adapter::Adapter;
 use crate::device::Device;
-use crate::memory::page_table::Purpose;
 use crate::memory::pages::Page;
-use crate::memory::residency::status_of;
-use crate::memory::space::Content;
-use crate::memory::va::{PAGE, Protection, Use, Wanted};
-use crate::process::{ProcessAdapter, ProcessInner};
-use crate::sync::Gate;
+use crate::memory::va::{PAGE, Wanted};
+use crate::sync::{Gate, Lock, Rank};
+pub(crate) use behaviour::{Behaviour, are_for_monitored, is_sound};
+use value::Value;
+use view::{ForGpu, ForUser};
+pub(crate) use view::View;
 
 /// The value and who waits for it.
 #[derive(Debug)]
 pub(crate) struct FenceState {
-    page: Arc<Page>,
+    value: Value,
     waiters: Waiters,
     /// Handles that name it.
     open: AtomicU32,
     /// LUID of the adapter that it was made on; 0 for the twin of a native fence.
     home: u64,
     cross_adapter: bool,
+    /// No GPU has an address of it.
+    hidden: bool,
+    /// It is the fence of a paging queue, and the paging engine has an address of it.
+    paging: AtomicBool,
     /// The value that the native one was last told of.
     told: AtomicU64,
     /// Whoever makes the native one.
@@ -41,14 +56,17 @@ pub(crate) struct FenceState {
 }
 
 impl FenceState {
-    fn new(adapter: &Arc<Adapter>, page: Page, initial: u64, cross_adapter: bool) -> Arc<Self> {
-        crate::raw::store(page.address(), initial);
+    fn new(adapter: &Arc<Adapter>, page: Page, initial: u64, behaviour: Behaviour) -> Arc<Self> {
+        let hidden = behaviour.gpu_protection().is_none();
+        let narrow = !hidden && !adapter.known_caps().has_64_bit_atomics();
         Arc::new(Self {
-            page: Arc::new(page),
+            value: Value::new(Arc::new(page), initial, narrow),
             waiters: Waiters::new(),
             open: AtomicU32::new(0),
             home: adapter.luid_number(),
-            cross_adapter,
+            cross_adapter: behaviour.is_cross_adapter(),
+            hidden,
+            paging: AtomicBool::new(false),
             told: AtomicU64::new(initial),
             making: Gate::new(),
         })
@@ -56,20 +74,23 @@ impl FenceState {
 
     /// A native fence as a monitored one.
     pub(crate) fn over(page: &Arc<Page>) -> Arc<Self> {
+        let value = Value::existing(page.clone());
         Arc::new(Self {
-            page: page.clone(),
+            told: AtomicU64::new(value.load()),
+            value,
             waiters: Waiters::new(),
             open: AtomicU32::new(0),
             home: 0,
             cross_adapter: true,
-            told: AtomicU64::new(crate::raw::load(page.address())),
+            hidden: false,
+            paging: AtomicBool::new(false),
             making: Gate::new(),
         })
     }
 
     /// The page of the value.
     pub(crate) fn page(&self) -> &Arc<Page> {
-        &self.page
+        self.value.page()
     }
 
     /// The native fence with the same value, if there is one.
@@ -81,8 +102,11 @@ impl FenceState {
 
     /// Whether a device of `adapter` may open it: as a monitored fence where it was made, on others as what they have, if it
     /// was made for several adapters.
+    ///
+    /// Chosen: not where GPUs store to it in another width.
     pub(crate) fn is_for(&self, adapter: &Arc<Adapter>) -> bool {
-        self.cross_adapter || self.is_at_home(adapter)
+        let same_width = self.hidden || self.value.is_narrow() != adapter.known_caps().has_64_bit_atomics();
+        self.is_at_home(adapter) || (self.cross_adapter && same_width)
     }
 
     /// Whether it was made on `adapter`.
@@ -90,32 +114,63 @@ impl FenceState {
         self.home == adapter.luid_number()
     }
 
-    /// The GPU of an adapter may have signalled it: waits end, and the native fence's adapters hear of it.
+    /// Whether it is the fence of a paging queue that the paging engine signals.
+    fn is_paging(&self) -> bool {
+        self.paging.load(Ordering::Acquire)
+    }
+
+    /// The paging engine has an address of it.
+    pub(crate) fn set_paging(&self) {
+        self.paging.store(true, Ordering::Release);
+    }
+
+    /// The GPU of an adapter may have signalled it: waits end, and the native fence's adapters hear of it. How many waiters
+    /// were let go.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    fn looked_at(self: &Arc<Self>, kernel: &Machine) {
-        self.rescan(kernel);
+    fn looked_at(self: &Arc<Self>, kernel: &Machine) -> usize {
+        let ended = self.release_reached(kernel);
         let value = self.value();
         if self.told.swap(value, Ordering::SeqCst) != value
             && let Some(native) = self.native(kernel)
         {
             native.twin_signaled(kernel);
         }
+        ended
+    }
+
+    /// As [`looked_at`](Self::looked_at), if anything may follow from it: somebody waits, here or on another adapter, or the
+    /// value has 32 bits and must be followed.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    fn looked_at_if_awaited(self: &Arc<Self>, kernel: &Machine) -> usize {
+        let awaited = self.waiters.least().is_some() || self.cross_adapter || self.value.is_narrow();
+        if awaited { self.looked_at(kernel) } else { 0 }
     }
 
     /// The value now.
     pub(crate) fn value(&self) -> u64 {
-        crate::raw::load(self.page.address())
+        self.value.load()
+    }
+
+    /// Whether a signal of `value` is allowed: not too far from the last one where values have 32 bits.
+    pub(crate) fn takes_signal(&self, value: u64) -> bool {
+        self.value.takes_signal(value)
+    }
+
+    /// Whether a wait for `value` is allowed, as above.
+    pub(crate) fn takes_wait(&self, value: u64) -> bool {
+        self.value.takes_wait(value)
     }
 
     /// The page that holds it, at its start.
     pub(crate) fn frame(&self) -> u64 {
-        self.page.frame()
+        self.page().frame()
     }
 
     /// Kernel address of the value.
     pub(crate) fn address(&self) -> usize {
-        self.page.address()
+        self.value.address()
     }
 
     pub(crate) fn waiters(&self) -> &Waiters {
@@ -126,7 +181,7 @@ impl FenceState {
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn signal(self: &Arc<Self>, kernel: &Machine, value: u64) {
-        crate::raw::store(self.page.address(), value);
+        self.value.store(value);
         self.rescan(kernel);
         self.told.store(value, Ordering::SeqCst);
         if let Some(native) = self.native(kernel) {
@@ -138,9 +193,20 @@ impl FenceState {
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn rescan(&self, kernel: &Machine) {
-        let value = self.value();
-        self.waiters.release(kernel, |wanted| wanted <= value);
+        self.release_reached(kernel);
     }
+
+    fn release_reached(&self, kernel: &Machine) -> usize {
+        let value = self.value();
+        self.waiters.release(kernel, |wanted| wanted <= value)
+    }
+}
+
+/// What a monitored fence is to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Request {
+    pub(crate) initial: u64,
+    pub(crate) behaviour: Behaviour,
 }
 
 /// A monitored fence in a process.
@@ -149,83 +215,12 @@ pub(crate) struct MonitoredFence {
     device: Arc<Device>,
     state: Arc<FenceState>,
     view: View,
-    shared: AtomicBool,
-    /// `NoSignalMaxValueOnTdr`.
-    stays_on_loss: AtomicBool,
+    behaviour: Behaviour,
     /// What the NT handle that it was opened by allows.
     access: u32,
+    /// Waits on the CPU that were made by this handle.
+    waits: Lock<Vec<Weak<Wait>>>,
     destroyed: AtomicBool,
-}
-
-/// Where a process and its GPU see a page.
-#[derive(Debug, Default)]
-pub(crate) struct View {
-    /// User address of the page.
-    pub(crate) user: usize,
-    /// GPU virtual address of the page.
-    pub(crate) gpu: u64,
-}
-
-impl View {
-    /// Shows a page: `content` to the GPU, `user` read-only to user mode.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    ///
-    /// # Errors
-    /// STATUS_NO_MEMORY, or what paging ended with.
-    pub(crate) fn create(
-        part: &Arc<ProcessAdapter>,
-        content: Content,
-        user: Option<ObjectPage>,
-        wanted: &Wanted,
-        native_fence: bool,
-    ) -> Result<Self, NTSTATUS> {
-        let adapter = part.adapter();
-        let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
-        let gpu = part.address_space().insert(wanted, Use::System).ok_or(ntstatus::STATUS_NO_MEMORY)?;
-        let purpose = Purpose { native_fence, ..Purpose::default() };
-        let this = part.clone();
-        let shown = manager.run_on_worker(adapter, move |adapter, manager| {
-            this.set_entries(adapter, manager, gpu, 1, &content, purpose)
-        });
-        let mut view = Self { user: 0, gpu };
-        match shown {
-            Some(Ok(())) => (),
-            Some(Err(error)) => {
-                view.remove(part);
-                return Err(status_of(error));
-            }
-            None => return Err(ntstatus::STATUS_SYSTEM_SHUTDOWN),
-        }
-        if let Some((process, (object, first))) = part.process().zip(user) {
-            let mapping = UserMapping { object, first, pages: 1, rights: Rights::Read, cache: CacheType::Cached };
-            match adapter.kernel().map_user(process.nt(), &mapping, None) {
-                Ok(address) => view.user = address,
-                Err(_) => {
-                    view.remove(part);
-                    return Err(ntstatus::STATUS_NO_MEMORY);
-                }
-            }
-        }
-        Ok(view)
-    }
-
-    /// Takes both away.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn remove(&self, part: &Arc<ProcessAdapter>) {
-        if self.user != 0
-            && let Some(process) = part.process()
-        {
-            let _ = part.adapter().kernel().unmap_user(process.nt(), self.user);
-        }
-        let (this, gpu) = (part.clone(), self.gpu);
-        let Some(manager) = part.adapter().memory.manager() else { return };
-        manager.run_on_worker(part.adapter(), move |adapter, manager| {
-            let _ = this.set_entries(adapter, manager, gpu, 1, &Content::None, Purpose::default());
-            this.address_space().with_ranges(|ranges| ranges.remove(gpu, 0));
-        });
-    }
 }
 
 impl MonitoredFence {
@@ -233,28 +228,11 @@ impl MonitoredFence {
     ///
     /// # Errors
     /// STATUS_NO_MEMORY.
-    pub(crate) fn create(
-        process: &Arc<ProcessInner>,
-        device: &Arc<Device>,
-        initial: u64,
-    ) -> Result<Arc<Self>, NTSTATUS> {
-        Self::create_for(process, device, initial, false)
-    }
-
-    /// As [`create`](Self::create); `cross_adapter`: for several adapters.
-    ///
-    /// # Errors
-    /// STATUS_NO_MEMORY.
-    pub(crate) fn create_for(
-        process: &Arc<ProcessInner>,
-        device: &Arc<Device>,
-        initial: u64,
-        cross_adapter: bool,
-    ) -> Result<Arc<Self>, NTSTATUS> {
+    pub(crate) fn create(device: &Arc<Device>, request: Request) -> Result<Arc<Self>, NTSTATUS> {
         let manager = device.adapter().memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
         let page = manager.pool.allocate_alone().ok_or(ntstatus::STATUS_NO_MEMORY)?;
-        let state = FenceState::new(device.adapter(), page, initial, cross_adapter);
-        Self::open(process, device, &state, FULL_ACCESS)
+        let state = FenceState::new(device.adapter(), page, request.initial, request.behaviour);
+        Self::open(device, &state, FULL_ACCESS, request.behaviour)
     }
 
     /// Shows an existing fence to a process, as an NT handle allows.
@@ -262,24 +240,29 @@ impl MonitoredFence {
     /// # Errors
     /// STATUS_NO_MEMORY.
     pub(crate) fn open(
-        _process: &Arc<ProcessInner>,
         device: &Arc<Device>,
         state: &Arc<FenceState>,
         access: u32,
+        behaviour: Behaviour,
     ) -> Result<Arc<Self>, NTSTATUS> {
+        let behaviour = behaviour.hidden_from_gpu(state.hidden);
         let wanted = Wanted { size: PAGE, alignment: PAGE, ..Wanted::default() };
-        let (object, index) = state.page.object();
-        let user = Some((object.clone(), index));
-        let view = View::create(device.process(), state.page.content(Protection::READ_WRITE), user, &wanted, false)?;
+        let gpu = behaviour.gpu_protection().map(|protection| {
+            let content = state.page().content(protection);
+            ForGpu { content, wanted: &wanted, native_fence: false }
+        });
+        let (object, index) = state.page().object();
+        let user = ForUser { page: (object.clone(), index), cache: CacheType::Cached };
+        let view = View::show(device.process(), Some(user), gpu)?;
         device.adapter().add_monitored_fence(state);
         state.open.fetch_add(1, Ordering::AcqRel);
         let fence = Arc::new(Self {
             device: device.clone(),
             state: state.clone(),
             view,
-            shared: AtomicBool::new(false),
-            stays_on_loss: AtomicBool::new(false),
+            behaviour,
             access,
+            waits: Lock::new(Rank::Registry, Vec::new()),
             destroyed: AtomicBool::new(false),
         });
         device.add_monitored_fence(&fence);
@@ -291,14 +274,9 @@ impl MonitoredFence {
     /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::NoSignalMaxValueOnTdr`. Chosen: for every error state of the device,
     /// not for resets alone.
     pub(crate) fn device_lost(&self, kernel: &Machine) {
-        if !self.stays_on_loss.load(Ordering::Acquire) && !self.destroyed.load(Ordering::Acquire) {
+        if self.behaviour.ends_with_device() && !self.destroyed.load(Ordering::Acquire) {
             self.state.signal(kernel, u64::MAX);
         }
-    }
-
-    /// `NoSignalMaxValueOnTdr`.
-    pub(crate) fn set_stays_on_loss(&self, stays: bool) {
-        self.stays_on_loss.store(stays, Ordering::Release);
     }
 
     /// What the NT handle that it was opened by allows.
@@ -306,9 +284,14 @@ impl MonitoredFence {
         self.access
     }
 
-    /// Whether that is this right, too.
+    /// Whether that is this right, too, and its flags do not speak against it.
     pub(crate) fn allows(&self, right: u32) -> bool {
-        self.access & right == right
+        self.access & right == right && self.behaviour.allows(right)
+    }
+
+    /// Whether commands on the GPU may have signalled it by this handle's address.
+    fn may_be_signaled_by_gpu(&self) -> bool {
+        self.behaviour.lets_gpu_signal() && !self.destroyed.load(Ordering::Acquire)
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -319,14 +302,9 @@ impl MonitoredFence {
         &self.state
     }
 
-    /// It was made to be shared, or not.
-    pub(crate) fn set_shared(&self, shared: bool) {
-        self.shared.store(shared, Ordering::Release);
-    }
-
     /// Whether it was made to be shared.
     pub(crate) fn is_shared(&self) -> bool {
-        self.shared.load(Ordering::Acquire)
+        self.behaviour.is_shared()
     }
 
     /// Where it is seen.
@@ -334,23 +312,44 @@ impl MonitoredFence {
         &self.view
     }
 
+    /// A wait on the CPU was made by this handle.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn add_cpu_wait(&self, wait: &Arc<Wait>) {
+        {
+            let mut waits = self.waits.lock();
+            waits.retain(|other| other.strong_count() != 0);
+            waits.push(Arc::downgrade(wait));
+        }
+        if self.destroyed.load(Ordering::Acquire) {
+            self.let_waiters_go();
+        }
+    }
+
+    /// The waits of this handle wait for it no more.
+    fn let_waiters_go(&self) {
+        if self.behaviour.waiters_stay() {
+            return;
+        }
+        let waits = std::mem::take(&mut *self.waits.lock());
+        for wait in waits.iter().filter_map(Weak::upgrade) {
+            self.state.waiters.release_wait(self.device.adapter().kernel(), &wait);
+        }
+    }
+
     /// The handle is gone. A second call does nothing.
+    ///
+    /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::UnwaitCpuWaitersOnlyOnDestroy`: by default CPU waiters are released when
+    /// "a local sync object is destroyed", though others have the fence open. Chosen: those that waited by this handle; who
+    /// waits on a GPU goes on waiting until the last handle is gone.
     pub(crate) fn destroy(&self) {
         if !self.destroyed.swap(true, Ordering::AcqRel) {
             self.view.remove(self.device.process());
+            self.let_waiters_go();
             // Whoever still waits for it waits in vain.
             if self.state.open.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.state.waiters.release(self.device.adapter().kernel(), |_| true);
             }
         }
-    }
-}
-
-/// Looks at every monitored fence of an adapter.
-///
-/// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn scan(adapter: &Adapter) {
-    for fence in adapter.monitored_fences() {
-        fence.looked_at(adapter.kernel());
     }
 }

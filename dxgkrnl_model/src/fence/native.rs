@@ -208,7 +208,7 @@ impl NativeFence {
         for _ in 0..slow {
             kernel.yield_point(nt_model::sched::YieldPoint::Service);
         }
-        self.waiters.release(kernel, |wanted| always || wanted <= value)
+        self.waiters.release(kernel, |wanted| always || wanted <= value) != 0
     }
 
     fn slow_resample(&self) -> u32 {

@@ -20,8 +20,8 @@ use super::va::{PAGE, Protection, Use, Wanted};
 use super::{Job, Manager};
 use crate::adapter::Adapter;
 use crate::device::{Device, DeviceState};
-use crate::fence::monitored::MonitoredFence;
-use crate::process::{ProcessAdapter, ProcessInner};
+use crate::fence::monitored::{MonitoredFence, Request};
+use crate::process::ProcessAdapter;
 use crate::sync::{Lock, Rank};
 
 /// A paging queue.
@@ -53,12 +53,13 @@ impl PagingQueue {
     ///
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
-    pub(crate) fn create(process: &Arc<ProcessInner>, device: &Arc<Device>) -> Result<Arc<Self>, NTSTATUS> {
-        let fence = MonitoredFence::create(process, device, 0)?;
+    pub(crate) fn create(device: &Arc<Device>) -> Result<Arc<Self>, NTSTATUS> {
+        let fence = MonitoredFence::create(device, Request::default())?;
         let mut engine_va = 0;
         if device.adapter().personality().paging_engine_signals {
             let shown = show_to_engine(device.adapter(), fence.state().frame());
             engine_va = shown.inspect_err(|_| fence.destroy())?;
+            fence.state().set_paging();
         }
         Ok(Arc::new(Self {
             engine_va,

@@ -1,26 +1,16 @@
 //! Thunks that make and destroy fences.
 
 use wddm_abi::{
-    D3DDDI_NATIVEFENCE_TYPE, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE,
-    D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, ntstatus,
+    D3DDDI_NATIVEFENCE_TYPE, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE, D3DKMT_CREATENATIVEFENCE,
+    D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, ntstatus,
 };
 
 use super::device::device;
 use super::{DONE, INVALID, thunks};
-use crate::fence::monitored::MonitoredFence;
+use crate::fence::monitored::{self, Behaviour, MonitoredFence, are_for_monitored, is_sound};
 use crate::fence::native::{LocalFence, Request};
 use crate::handle::HandleType;
 use crate::process::UserObject;
-
-/// Whether the flags fit together: NT sharing is the only kind, and cross-adapter fences are shared.
-fn sound(flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS) -> bool {
-    let shares = !flags.Shared() || flags.NtSecuritySharing();
-    shares
-        && (!flags.CrossAdapter() || flags.Shared())
-        && flags.Reserved() == 0
-        && !flags.Reserved0()
-        && !flags.Unused()
-}
 
 /// Fills what user mode gets of a native fence.
 pub(super) fn show(mapping: &mut wddm_abi::D3DDDI_NATIVEFENCEMAPPING, fence: &LocalFence) {
@@ -39,14 +29,14 @@ thunks! {
         if record.Info.Type != D3DDDI_SYNCHRONIZATIONOBJECT_TYPE::D3DDDI_MONITORED_FENCE {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);
         }
-        if !sound(record.Info.Flags) {
+        let behaviour = Behaviour::of(record.Info.Flags).ok_or(INVALID)?;
+        let wanted = record.Info.MonitoredFence();
+        // There are no linked adapters: the first is the only one.
+        if wanted.EngineAffinity & !1 != 0 {
             return Err(INVALID);
         }
-        let initial = record.Info.MonitoredFence().InitialFenceValue;
-        let cross_adapter = record.Info.Flags.CrossAdapter();
-        let fence = MonitoredFence::create_for(&call.process, &device, initial, cross_adapter)?;
-        fence.set_shared(record.Info.Flags.Shared());
-        fence.set_stays_on_loss(record.Info.Flags.NoSignalMaxValueOnTdr());
+        let request = monitored::Request { initial: wanted.InitialFenceValue, behaviour };
+        let fence = MonitoredFence::create(&device, request)?;
         let part = record.Info.MonitoredFence_mut();
         part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
         part.FenceValueGPUVirtualAddress = fence.view().gpu;
@@ -63,7 +53,7 @@ thunks! {
             D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT | D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU
         );
         let clean = record.Flags.Value == 0 && record.Reserved == [0; 28] && info.Reserved == [0; 28];
-        if !known || !clean || !sound(info.Flags) {
+        if !known || !clean || !is_sound(info.Flags) || are_for_monitored(info.Flags) {
             return Err(INVALID);
         }
         let intra = info.Type == D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU;

@@ -55,7 +55,7 @@ thunks! {
         if record.PhysicalAdapterIndex != 0 {
             return Err(INVALID);
         }
-        let queue = PagingQueue::create(&call.process, &device)?;
+        let queue = PagingQueue::create(&device)?;
         let fence = queue.fence().clone();
         record.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
         record.hSyncObject = call.process.insert(UserObject::Monitored(fence)).ok_or(ntstatus::STATUS_NO_MEMORY)?;

@@ -11,7 +11,7 @@ use wddm_abi::{
 use super::device::device;
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
 use crate::device::Device;
-use crate::fence::monitored::{FenceState, MonitoredFence};
+use crate::fence::monitored::{Behaviour, FenceState, MonitoredFence};
 use crate::fence::native::{Held, LocalFence};
 use crate::memory::allocation::{self, Resource};
 use crate::process::UserObject;
@@ -77,8 +77,8 @@ thunks! {
             }
             _ => return Err(INVALID),
         };
-        let fence = MonitoredFence::open(&call.process, &device, &state, readable(access)?)?;
-        fence.set_shared(true);
+        let behaviour = Behaviour::of(record.Flags).ok_or(INVALID)?;
+        let fence = MonitoredFence::open(&device, &state, readable(access)?, behaviour.shared())?;
         let part = record.MonitoredFence_mut();
         part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
         part.FenceValueGPUVirtualAddress = fence.view().gpu;

@@ -13,16 +13,58 @@ use wddm_abi::{
 use super::device::device;
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
 use crate::device::Device;
-use crate::fence::{AnyFence, Target, cancel, wait_for};
+use crate::fence::monitored::MonitoredFence;
+use crate::fence::{AnyFence, Target, Wait, cancel, wait_for};
 use crate::sync::Signal;
 use crate::vidsch::command::{Command, Commands};
 
 /// Most fences in one call. Source: macro D3DDDI_MAX_OBJECT_WAITED_ON.
 const LIMIT: u32 = 64;
 
+/// A fence that user mode names.
+struct Named {
+    fence: AnyFence,
+    value: u64,
+    /// A monitored one's handle.
+    monitored: Option<Arc<MonitoredFence>>,
+}
+
 /// Fences by handle, with their values; `right`: what is to be done to them.
 ///
 /// An intra-GPU fence takes neither waits nor signals from here. Source: D3DKMTCreateNativeFence, Remarks.
+///
+/// Chosen: a value that is too far from the last one of a 32-bit fence is STATUS_INVALID_PARAMETER.
+fn named(call: &Call, handles: *const u32, values: *const u64, count: u32, right: u32) -> Result<Vec<Named>, NTSTATUS> {
+    if count == 0 || count > LIMIT {
+        return Err(INVALID);
+    }
+    let handles = capture::array(handles, count)?;
+    let values = capture::array(values, count)?;
+    let find = |(handle, value): (u32, u64)| {
+        let (fence, monitored, allowed) = if let Some(local) = call.process.native_fence(handle) {
+            if local.fence().is_intra_gpu() {
+                return Err(INVALID);
+            }
+            (AnyFence::Native(local.fence().clone()), None, local.allows(right))
+        } else {
+            let local = call.process.monitored_fence(handle).ok_or(INVALID)?;
+            let allowed = local.allows(right);
+            (AnyFence::Monitored(local.state().clone()), Some(local), allowed)
+        };
+        if !allowed {
+            return Err(ntstatus::STATUS_ACCESS_DENIED);
+        }
+        let near = match &fence {
+            AnyFence::Monitored(state) if right == D3DDDI_SYNC_OBJECT_SIGNAL => state.takes_signal(value),
+            AnyFence::Monitored(state) => state.takes_wait(value),
+            AnyFence::Native(_) => true,
+        };
+        if near { Ok(Named { fence, value, monitored }) } else { Err(INVALID) }
+    };
+    handles.into_iter().zip(values).map(find).collect()
+}
+
+/// As [`named`], without the handles.
 fn fences(
     call: &Call,
     handles: *const u32,
@@ -30,24 +72,8 @@ fn fences(
     count: u32,
     right: u32,
 ) -> Result<Vec<(AnyFence, u64)>, NTSTATUS> {
-    if count == 0 || count > LIMIT {
-        return Err(INVALID);
-    }
-    let handles = capture::array(handles, count)?;
-    let values = capture::array(values, count)?;
-    let find = |handle: u32| {
-        let (fence, allowed) = if let Some(local) = call.process.native_fence(handle) {
-            if local.fence().is_intra_gpu() {
-                return Err(INVALID);
-            }
-            (AnyFence::Native(local.fence().clone()), local.allows(right))
-        } else {
-            let local = call.process.monitored_fence(handle).ok_or(INVALID)?;
-            (AnyFence::Monitored(local.state().clone()), local.allows(right))
-        };
-        if allowed { Ok(fence) } else { Err(ntstatus::STATUS_ACCESS_DENIED) }
-    };
-    handles.into_iter().zip(values).map(|(handle, value)| Ok((find(handle)?, value))).collect()
+    let named = named(call, handles, values, count, right)?;
+    Ok(named.into_iter().map(|one| (one.fence, one.value)).collect())
 }
 
 /// Adds a command to a queue or context.
@@ -145,8 +171,14 @@ fn wait_from_cpu(call: &Call, record: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCP
     if record.Flags.Reserved() != 0 {
         return Err(INVALID);
     }
-    let fences =
-        fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount, D3DDDI_SYNC_OBJECT_WAIT)?;
+    let named =
+        named(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount, D3DDDI_SYNC_OBJECT_WAIT)?;
+    let (fences, locals): (Vec<_>, Vec<_>) =
+        named.into_iter().map(|one| ((one.fence, one.value), one.monitored)).unzip();
+    let note = |wait: &Arc<Wait>| {
+        device.add_wait(wait);
+        locals.iter().flatten().for_each(|local| local.add_cpu_wait(wait));
+    };
     let kernel = call.machine();
     let any = record.Flags.WaitAny();
     let event = record.hAsyncEvent.expose_provenance() as u64;
@@ -154,13 +186,13 @@ fn wait_from_cpu(call: &Call, record: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCP
         let event = call.process.nt().handle::<Event>(event).ok_or(ntstatus::STATUS_INVALID_HANDLE)?;
         let wait = wait_for(kernel, &fences, any, Target::Event(event));
         // It outlives the call, not the device.
-        device.add_wait(&wait);
+        note(&wait);
         return DONE;
     }
     let wait = wait_for(kernel, &fences, any, Target::Thread(Signal::new()));
     let ended = wait.signal().and_then(|signal| {
         // Whoever fails the device ends its waits.
-        device.add_wait(&wait);
+        note(&wait);
         signal.wait_for(kernel, None, || (wait.is_over() || device.usable().is_err()).then_some(()))
     });
     cancel(kernel, &fences, &wait);

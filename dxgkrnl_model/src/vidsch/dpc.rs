@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::adapter::Adapter;
 use crate::device::DeviceState;
+use crate::fence::monitored::scan;
 use crate::interrupt::{NodeList, Notice, Signaled};
 use crate::vidsch::packet::{Load, Packet};
 
@@ -19,7 +20,7 @@ pub(crate) fn work_off(adapter: &Arc<Adapter>, node: usize, list: NodeList) {
         crate::fence::update::scan_native(adapter);
     }
     if list.scan_monitored {
-        crate::fence::monitored::scan(adapter);
+        scan::signaled(adapter);
     }
     if let Some(node) = u32::try_from(node).ok().and_then(|node| adapter.scheduler.node(node)) {
         node.packet.changed.notify(adapter.kernel());
@@ -30,21 +31,13 @@ pub(crate) fn work_off(adapter: &Arc<Adapter>, node: usize, list: NodeList) {
 fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
     let kernel = adapter.kernel();
     match notice {
-        Notice::Completed(packets) => {
-            for packet in packets {
-                packet.end(kernel, true);
-            }
-        }
+        Notice::Completed(packets) => end(adapter, &packets),
         Notice::Preempted { done, back } => {
-            for packet in done {
-                packet.end(kernel, true);
-            }
+            end(adapter, &done);
             give_back(adapter, back);
         }
         Notice::Faulted { done, packet, fault } => {
-            for packet in done {
-                packet.end(kernel, true);
-            }
+            end(adapter, &done);
             packet.end(kernel, false);
             let device = packet.context.device().clone();
             let state = if fault.is_some() { DeviceState::PageFault } else { DeviceState::DmaFault };
@@ -72,7 +65,7 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
                 fence.signaled_on(kernel, adapter);
             }
             if legacy {
-                crate::fence::monitored::scan(adapter);
+                scan::signaled(adapter);
             }
             match signaled {
                 Signaled::Fences(fences) if fences.is_empty() => {
@@ -85,7 +78,7 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
                 Signaled::Queue(None) => crate::fence_log::wake_from_engine(adapter, node as u32),
             }
         }
-        Notice::Monitored => crate::fence::monitored::scan(adapter),
+        Notice::Monitored => scan::signaled(adapter),
         Notice::Suspended { context, fence } => context.acknowledged(fence),
         Notice::EngineTimeout => {
             // CAST: a node's number.
@@ -96,6 +89,22 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
         }
         Notice::EngineState(state) => adapter.power.engine_state(adapter, node, state),
         Notice::Other => (),
+    }
+}
+
+/// Buffers are done, and monitored fences that they may have signalled are looked at.
+///
+/// IRQL: DISPATCH_LEVEL.
+fn end(adapter: &Adapter, packets: &[Packet]) {
+    for packet in packets {
+        packet.end(adapter.kernel(), true);
+    }
+    for (index, packet) in packets.iter().enumerate() {
+        let process = packet.context.device().process();
+        let again = packets[..index].iter().any(|other| Arc::ptr_eq(other.context.device().process(), process));
+        if !again {
+            scan::completed(adapter, process);
+        }
     }
 }
 

@@ -300,15 +300,7 @@ impl<H: Host> Core<H> {
                 self.word(gpu, job, va, true)?.store(b.value, Ordering::Release);
                 Ok(())
             }
-            Packet::Store32(b) => {
-                let va = aligned(b.address, 4)?;
-                let view = self.translate(gpu, job, va, 4, true)?;
-                // CAST: the low half is what SPEC says.
-                match self.tlb.span(view).map(|s| s.store_u32(0, b.value as u32)) {
-                    Some(true) => Ok(()),
-                    _ => Err(Fault::address(va, true)),
-                }
-            }
+            Packet::Store32(b) => self.store_low(gpu, job, aligned(b.address, 4)?, b.value),
             Packet::Timestamp(b) => {
                 let va = aligned(b.address, 8)?;
                 let now = gpu.host.clock();
@@ -331,12 +323,7 @@ impl<H: Host> Core<H> {
                 self.resolve(gpu, job, exec);
                 Ok(())
             }
-            Packet::MonitoredSignal(b) => {
-                let va = aligned(b.address, 8)?;
-                self.word(gpu, job, va, true)?.store(b.value, Ordering::Release);
-                self.notify_monitored(gpu);
-                Ok(())
-            }
+            Packet::MonitoredSignal(b) => self.monitored_signal(gpu, job, &b),
             Packet::Fill(b) => start(exec, Long::fill(b)?),
             Packet::Copy(b) => start(exec, Long::copy(b)?),
             Packet::CopyRect(b) => start(exec, Long::copy_rect(b)?),
@@ -353,7 +340,7 @@ impl<H: Host> Core<H> {
         self.tlb.read(&gpu.host, &job.process.space, va, to)
     }
 
-    fn translate(
+    pub(crate) fn translate(
         &mut self,
         gpu: &Gpu<H>,
         job: &Job<'_, H>,
@@ -364,7 +351,13 @@ impl<H: Host> Core<H> {
         self.tlb.translate(&gpu.host, &job.process.space, va, want, write)
     }
 
-    fn word(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, va: GpuVa, write: bool) -> Result<SharedWord<'_>, Fault> {
+    pub(crate) fn word(
+        &mut self,
+        gpu: &Gpu<H>,
+        job: &Job<'_, H>,
+        va: GpuVa,
+        write: bool,
+    ) -> Result<SharedWord<'_>, Fault> {
         self.tlb.word(&gpu.host, &job.process.space, va, write)
     }
 
@@ -383,8 +376,11 @@ impl<H: Host> Core<H> {
         }
         bump(&node.counters.faults);
         node.trace.push(Event::Fault, fault.kind.raw().into());
-        let progress =
-            self.word(gpu, job, queue.progress, false).map_or(0, |w| w.load(Ordering::Acquire)).wrapping_add(1);
+        // The buffer that faulted: the one behind the last that is done, or the one that the kernel named.
+        let progress = match queue.user_mode {
+            true => self.word(gpu, job, queue.progress, false).map_or(0, |w| w.load(Ordering::Acquire)).wrapping_add(1),
+            false => queue.running.load(Ordering::Relaxed),
+        };
         if let Some(binding) = exec.binding {
             let report = [
                 (ring::FAULT_ADDRESS, fault.address.0),
@@ -406,7 +402,7 @@ fn start<H: Host>(exec: &mut Exec<H>, long: Long) -> Result<(), Fault> {
     Ok(())
 }
 
-fn aligned(address: u64, align: u64) -> Result<GpuVa, Fault> {
+pub(crate) fn aligned(address: u64, align: u64) -> Result<GpuVa, Fault> {
     let va = GpuVa(address);
     if va.is_aligned(align) && va.is_canonical() { Ok(va) } else { Err(FaultKind::BadOperand.into()) }
 }

@@ -323,6 +323,7 @@ impl<H: Host> Core<H> {
             }
             let Some(next) = queue.next_submission() else { break outcome };
             bump(&queue.consumed);
+            queue.running.store(next.progress, Ordering::Relaxed);
             if let Err(fault) = exec.begin(next.address, next.length) {
                 break Outcome::Faulted(fault);
             }

@@ -8,6 +8,7 @@ use crate::fault::FaultPlan;
 use crate::fence_log::Barriers;
 use crate::host::{Host, Lock};
 use crate::memory::Span;
+use crate::monitored::MonitoredFences;
 use crate::mutation::{Chosen, Mutation};
 use crate::node::{Control, Node, Phase, attention, scan};
 use crate::notice::Notice;
@@ -30,6 +31,8 @@ pub struct Setup<'a> {
     pub barriers: Barriers,
     /// Fence interrupts name the queue and not the fence (`OptimizedNativeFenceSignaledInterrupt`).
     pub names_queues: bool,
+    /// How monitored fences are treated.
+    pub monitored: MonitoredFences,
 }
 
 /// The GPU.
@@ -52,6 +55,8 @@ pub struct Gpu<H: Host> {
     pub barriers: Barriers,
     /// Fence interrupts name the queue and not the fence.
     pub names_queues: bool,
+    /// How monitored fences are treated.
+    pub monitored: MonitoredFences,
     /// Global model: every connected queue.
     connected: H::Lock<Vec<Shared<Queue<H>>>>,
     next_space: AtomicU64,
@@ -74,6 +79,7 @@ impl<H: Host> Gpu<H> {
             mutation: Chosen::none(),
             barriers: setup.barriers,
             names_queues: setup.names_queues,
+            monitored: setup.monitored,
             connected: H::Lock::new(Vec::new()),
             next_space: AtomicU64::new(1),
             next_ticket: AtomicU64::new(1),

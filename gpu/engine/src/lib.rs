@@ -37,6 +37,7 @@ pub mod gpu;
 pub mod handshake;
 pub mod host;
 pub mod memory;
+pub mod monitored;
 pub mod mutation;
 pub mod node;
 pub mod notice;

@@ -77,6 +77,8 @@ pub struct Queue<H: Host> {
     /// Raised when the binding changes.
     pub(crate) bindings: AtomicU64,
     kernel: H::Lock<VecDeque<Submission>>,
+    /// Progress value of the command buffer that the kernel submitted and that runs, or ran last.
+    pub(crate) running: AtomicU64,
     /// Bytes of the ring consumed, or command buffers run: for debug blobs.
     pub consumed: AtomicU64,
     /// Packets executed.
@@ -107,6 +109,7 @@ impl<H: Host> Queue<H> {
             binding: H::Lock::new(None),
             bindings: AtomicU64::new(0),
             kernel: H::Lock::new(kernel),
+            running: AtomicU64::new(0),
             consumed: AtomicU64::new(0),
             packets: AtomicU64::new(0),
         })

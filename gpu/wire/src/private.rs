@@ -76,7 +76,7 @@ macro_rules! block {
 
 block! {
     /// Answer to `UMDRIVERPRIVATE`: kernel-mode driver → user-mode driver.
-    AdapterInfo, 40 {
+    AdapterInfo, 48 {
         /// [`MAGIC`].
         magic: u32,
         /// [`crate::INTERFACE_VERSION`] of the kernel-mode driver.
@@ -93,8 +93,20 @@ block! {
         local_segment_size: u64,
         /// Ticks of the GPU clock per second.
         gpu_clock_frequency: u64,
+        /// Nodes, one bit each, whose engines cannot write monitored fences: signals there are commands of the OS. The progress
+        /// fence of a hardware queue is written all the same.
+        software_signal_nodes: u32,
+        /// Some of [`adapter_flags`].
+        flags: u32,
     }
 }
+
+/// Bits of [`AdapterInfo::flags`].
+pub mod adapter_flags {
+    /// Monitored fences have 32 bits in memory.
+    pub const NARROW_FENCES: u32 = 1;
+}
+
 block! {
     /// In: `D3DKMTCreateHwContext` and `D3DKMTCreateContextVirtual`.
     ContextData, 8 {

@@ -14,7 +14,7 @@ use crate::status::{Error, Result};
 use core::mem::size_of;
 use gpu_engine::mutation::Mutation;
 use gpu_wire::doorbell::DOORBELL_SIZE;
-use gpu_wire::private::{AdapterInfo, MAGIC};
+use gpu_wire::private::{AdapterInfo, MAGIC, adapter_flags};
 use gpu_wire::{GpuVa, INTERFACE_VERSION, pte};
 use wddm_abi::{
     D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DXGK_DEVICE_TYPE_CAPS,
@@ -151,6 +151,8 @@ fn adapter_info<P: Platform>(started: &Started<P>) -> AdapterInfo {
         node_count: nodes::COUNT,
         local_segment_size: started.gpu.host.local_size(),
         gpu_clock_frequency: started.platform.clock_frequency(),
+        software_signal_nodes: started.settings.software_signal_nodes,
+        flags: if started.plan.no_64_bit_atomics { adapter_flags::NARROW_FENCES } else { 0 },
     }
 }
 
@@ -169,6 +171,7 @@ fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
     s.set_NoDmaPatching(true);
     s.set_CancelCommandAware(true);
     s.set_LowIrqlPreemptCommand(true);
+    s.set_No64BitAtomics(plan.no_64_bit_atomics);
     if plan.hardware_queues() {
         s.set_HwQueuePacketCap(8);
     }

@@ -22,6 +22,11 @@ pub struct Plan {
     pub optimized_interrupt: bool,
     /// `MapToGpuSystemProcess`.
     pub map_to_system_process: bool,
+    /// `No64BitAtomics`: monitored fences have 32 bits in memory. Never with native fences, whose values have 64 bits that
+    /// must not come apart.
+    ///
+    /// Source: *Native GPU fence object*, "Design": CurrentValue "requires 64-bit writes to be atomic".
+    pub no_64_bit_atomics: bool,
     /// `DXGK_FEATURE_KERNEL_MODE_TESTING` is enabled.
     pub kernel_mode_testing: bool,
 }
@@ -33,12 +38,15 @@ impl Plan {
         intra_gpu_fences: false,
         optimized_interrupt: false,
         map_to_system_process: false,
+        no_64_bit_atomics: false,
         kernel_mode_testing: false,
     };
 
     /// Asks the OS.
     pub fn negotiate(irql: &Passive, dxgkrnl: &Dxgkrnl, settings: &Settings) -> Self {
-        let Some(features) = dxgkrnl.features(irql) else { return Self::PACKET };
+        let Some(features) = dxgkrnl.features(irql) else {
+            return Self { no_64_bit_atomics: settings.no_64_bit_atomics, ..Self::PACKET };
+        };
         let hwsch = features.state(irql, DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH);
         let fence = features.state(irql, DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE);
         let submission = features.state(irql, DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION);
@@ -62,6 +70,7 @@ impl Plan {
             intra_gpu_fences: intra,
             optimized_interrupt: fences && settings.optimized_interrupt,
             map_to_system_process: fences && settings.map_to_system_process,
+            no_64_bit_atomics: !fences && settings.no_64_bit_atomics,
             kernel_mode_testing: testing.enabled && rung >= Rung::HardwareQueues,
         }
     }

@@ -3,6 +3,7 @@
 use crate::irql::Passive;
 use crate::platform::Platform;
 use gpu_engine::fence_log::Barriers;
+use gpu_wire::NODE_COUNT;
 use gpu_wire::doorbell::Model;
 use gpu_wire::private::Rung;
 
@@ -31,6 +32,12 @@ pub struct Settings {
     pub null_fence_array: bool,
     /// `SingleFenceInterrupt`: monitored fences are reported like native ones, and the OS is asked to look at both kinds.
     pub single_fence_interrupt: bool,
+    /// `BasicMonitoredFences`: signals of monitored fences raise no interrupt; the OS looks when a buffer is done.
+    pub basic_monitored_fences: bool,
+    /// `SoftwareSignalNodes`: one bit per node whose engine cannot write monitored fences.
+    pub software_signal_nodes: u32,
+    /// `No64BitAtomics`: monitored fences have 32 bits; nothing with native fences.
+    pub no_64_bit_atomics: bool,
     /// `ConnectNotify`: doorbells connect with the status CONNECTED_NOTIFY.
     pub connect_notify: bool,
     /// `FaultCorruptPacket`: number of the packet that is corrupted; 0 none.
@@ -57,6 +64,9 @@ impl Default for Settings {
             shadow_monitored_value: false,
             null_fence_array: false,
             single_fence_interrupt: false,
+            basic_monitored_fences: false,
+            software_signal_nodes: 0,
+            no_64_bit_atomics: false,
             connect_notify: false,
             fault_corrupt_packet: 0,
             fault_interrupts: 0,
@@ -100,6 +110,9 @@ impl Settings {
             shadow_monitored_value: flag("ShadowMonitoredValue", default.shadow_monitored_value),
             null_fence_array: flag("NullFenceArray", default.null_fence_array),
             single_fence_interrupt: flag("SingleFenceInterrupt", default.single_fence_interrupt),
+            basic_monitored_fences: flag("BasicMonitoredFences", default.basic_monitored_fences),
+            software_signal_nodes: number("SoftwareSignalNodes", 0, &|v| v < 1 << NODE_COUNT) as u32,
+            no_64_bit_atomics: flag("No64BitAtomics", default.no_64_bit_atomics),
             connect_notify: flag("ConnectNotify", default.connect_notify),
             fault_corrupt_packet: number("FaultCorruptPacket", 0, &any),
             fault_interrupts: number("FaultInterrupts", 0, &any),

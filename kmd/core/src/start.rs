@@ -18,6 +18,7 @@ use core::sync::atomic::Ordering;
 use gpu_engine::engine::Engine;
 use gpu_engine::gpu::Setup;
 use gpu_engine::host::Lock;
+use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::node::Control;
 use gpu_engine::shared::Shared;
 use gpu_wire::NODE_COUNT;
@@ -90,7 +91,15 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         doorbells: &pages,
         barriers: settings.log_barriers,
         names_queues: plan.optimized_interrupt,
+        monitored: MonitoredFences {
+            basic: settings.basic_monitored_fences,
+            narrow: plan.no_64_bit_atomics,
+            unable: settings.software_signal_nodes,
+        },
     };
+    if settings.no_64_bit_atomics && !plan.no_64_bit_atomics {
+        platform.print(format_args!("fencepost: setting No64BitAtomics is ignored: there are native fences\n"));
+    }
     let gpu = Shared::try_new(Gpu::<P>::new(host, &setup)?)?;
     gpu.mutation.set(settings.mutant);
     arm_faults(&gpu, &settings);

@@ -31,7 +31,7 @@ use crate::thunks::{Os, Padded, Thunk, Thunks};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use gpu_wire::private::{AdapterInfo, MAGIC, Rung};
+use gpu_wire::private::{AdapterInfo, MAGIC, Rung, adapter_flags};
 use gpu_wire::{INTERFACE_VERSION, NodeOrdinal};
 use wddm_abi::{
     D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_HANDLE, D3DKMT_NODEMETADATA,
@@ -187,6 +187,16 @@ impl<T: Thunks> Adapter<T> {
     /// Why [`Self::mode`] is below user-mode submission.
     pub fn fallback(&self) -> Fallback {
         self.fallback
+    }
+
+    /// Whether signals of monitored fences on a node are commands of the OS, since its engine cannot write them.
+    pub fn signals_in_software(&self, node: NodeOrdinal) -> bool {
+        self.info.software_signal_nodes & 1_u32.checked_shl(node.0).unwrap_or(0) != 0
+    }
+
+    /// Whether monitored fences have 32 bits in memory.
+    pub fn has_narrow_fences(&self) -> bool {
+        self.info.flags & adapter_flags::NARROW_FENCES != 0
     }
 
     /// Whether fences are native ones.

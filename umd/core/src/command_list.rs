@@ -266,7 +266,8 @@ impl CommandList {
         }
     }
 
-    /// Stores `value` in the fence and wakes who waits for it.
+    /// Stores `value` in the fence and wakes who waits for it. Where the engine cannot write monitored fences, the list is cut
+    /// here, and the OS signals.
     ///
     /// # Errors
     /// As [`Self::store`].
@@ -279,7 +280,9 @@ impl CommandList {
                 self.logged(&packet, operation, &os.mutation)
             }
             Fence::Monitored(monitored) => {
+                let from = self.len();
                 self.push(&MonitoredSignal { address: monitored.gpu_va().0, value }.to_packet())?;
+                self.notes.cuts.push(Cut::Signal { from, to: self.len(), handle: operation.fence, value });
                 self.notes.monitored = true;
                 self.notes.operations.push(operation);
                 Ok(())

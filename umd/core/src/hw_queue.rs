@@ -8,6 +8,8 @@
 //! - The UMD writes the progress fence, as the last packet of every submission, on user-mode and kernel-mode queues alike
 //!   (node flag RingBufferFenceRelease is 0). Source: *User-mode work submission*, "HW queue progress fence changes";
 //!   `DXGK_NODEMETADATA_FLAGS`.
+//! - An engine that cannot write monitored fences writes its queues' progress fences all the same: hardware scheduling rests
+//!   on them. Source: none; it is what the KMD of this GPU says (SPEC §8).
 //! - A new queue's progress fence holds the last value that was reached: the next submission is one more. Source: the article
 //!   assumes "the last completed buffer's value is N".
 //! - `D3DKMTDestroyHwQueue` of a queue with work waits until the last queued value is reached. Source: *User-mode work
@@ -17,10 +19,9 @@
 use crate::context::HwContext;
 use crate::device::Device;
 use crate::error::UmdError;
-use crate::memory::MappedWord;
+use crate::fence_value::FenceValue;
 use crate::thunks::{Padded, Thunk, Thunks};
 use crate::wait;
-use crate::word::{Ordering, Word};
 use alloc::sync::Arc;
 use gpu_wire::{GpuVa, NodeOrdinal};
 use wddm_abi::{D3DDDI_CREATEHWQUEUEFLAGS, D3DKMT_CREATEHWQUEUE, D3DKMT_DESTROYHWQUEUE, D3DKMT_HANDLE};
@@ -31,21 +32,23 @@ pub struct ProgressFence {
     /// Its handle: what log entries name it by.
     pub handle: D3DKMT_HANDLE,
     /// Its value: the last submission that is done. Written by the GPU; read-only here.
-    pub value: MappedWord,
+    pub value: FenceValue,
     /// Where the GPU writes it.
     pub gpu_va: GpuVa,
     /// Whether FENCE_SIGNAL (and not MONITORED_SIGNAL) writes it.
     pub native: bool,
+    /// Whether no packet writes it, but a command of the OS.
+    pub software: bool,
 }
 
 impl ProgressFence {
-    /// The last submission that is done.
-    pub fn completed(&self) -> u64 {
-        self.value.load(Ordering::Acquire)
+    /// The last submission that is done, given the last that was made.
+    pub fn completed(&self, last: u64) -> u64 {
+        self.value.near(last)
     }
 
     pub(crate) fn object(&self, device: D3DKMT_HANDLE) -> wait::Object {
-        wait::Object { device, handle: self.handle, word: self.value }
+        wait::Object { device, handle: self.handle, value: self.value }
     }
 }
 
@@ -84,13 +87,14 @@ impl<T: Thunks> HwQueue<T> {
         device.os().create_hw_queue(&mut argument)?;
         let handle = argument.hHwQueue;
         let gpu_va = GpuVa(argument.HwQueueProgressFenceGPUVirtualAddress);
-        let value = MappedWord::new(argument.HwQueueProgressFenceCPUVirtualAddress);
+        let native = device.adapter().has_native_fences();
+        let narrow = !native && device.adapter().has_narrow_fences();
+        let value = FenceValue::new(argument.HwQueueProgressFenceCPUVirtualAddress, narrow);
         let (Some(value), true) = (value, gpu_va.0 != 0 && gpu_va.is_aligned(8) && gpu_va.is_canonical()) else {
             destroy(device, handle);
             return Err(UmdError::BadReply { thunk: Thunk::CreateHwQueue });
         };
-        let native = device.adapter().has_native_fences();
-        let progress = ProgressFence { handle: argument.hHwQueueProgressFence, value, gpu_va, native };
+        let progress = ProgressFence { handle: argument.hHwQueueProgressFence, value, gpu_va, native, software: false };
         Ok(Self { context, handle, progress })
     }
 

@@ -1,10 +1,13 @@
 //! Submission through the kernel, for the rungs below user-mode submission and for queues that want it: the same command
 //! lists, cut where a command buffer has to end.
 //!
-//! | path | a command buffer | a wait for a monitored fence | progress |
-//! |---|---|---|---|
-//! | hardware queue | `D3DKMTSubmitCommandToHwQueue` | `D3DKMTSubmitWaitForSyncObjectsToHwQueue` | the queue's progress fence |
-//! | packet context | `D3DKMTSubmitCommand` | `D3DKMTWaitForSynchronizationObjectFromGpu` | a monitored fence of our own |
+//! | path | a command buffer | a wait for a monitored fence | a signal of one, if in software | progress |
+//! |---|---|---|---|---|
+//! | hardware queue | `D3DKMTSubmitCommandToHwQueue` | `D3DKMTSubmitWaitForSyncObjectsToHwQueue` | `D3DKMTSubmitSignalSyncObjectsToHwQueue` | the queue's progress fence |
+//! | packet context | `D3DKMTSubmitCommand` | `D3DKMTWaitForSynchronizationObjectFromGpu` | `D3DKMTSignalSynchronizationObjectFromGpu` | a monitored fence of our own |
+//!
+//! Signals are in software on nodes whose engines cannot write monitored fences; everywhere else they are packets, and cut
+//! nothing. There the fence that counts for a packet context is signaled in software, too.
 //!
 //! An INDIRECT packet ends a command buffer, too: inside one there is no way back (SPEC §5). What it names is submitted by
 //! itself; it does not write the progress fence, the command buffer behind it does.
@@ -24,12 +27,15 @@ use crate::device::Device;
 use crate::error::{UmdError, Unsupported};
 use crate::hw_queue::{self, HwQueue, ProgressFence};
 use crate::monitored_fence::MonitoredFence;
+use crate::mutation::Mutation;
 use crate::submit::{Submitted, Turn};
 use crate::thunks::{Padded, Thunks};
 use crate::wait::{self, Timeout};
 use alloc::sync::Arc;
+use gpu_wire::NodeOrdinal;
 use wddm_abi::{
-    D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND, D3DKMT_SUBMITCOMMANDTOHWQUEUE, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
+    D3DKMT_HANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
     D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
 };
 
@@ -47,6 +53,8 @@ pub(crate) struct KernelLane<T: Thunks> {
     pub target: Target<T>,
     pool: CommandPool<T>,
     device: Arc<Device<T>>,
+    /// Signals of monitored fences are the OS's.
+    software: bool,
 }
 
 impl<T: Thunks> KernelLane<T> {
@@ -56,7 +64,13 @@ impl<T: Thunks> KernelLane<T> {
     /// Those of the parts.
     pub fn create_queue(device: &Arc<Device<T>>, create: hw_queue::Create, pool_size: u64) -> Result<Self, UmdError> {
         let target = Target::Queue(Arc::new(HwQueue::create(device, create)?));
-        Ok(Self { target, pool: CommandPool::create(device, pool_size)?, device: device.clone() })
+        Self::create(device, target, create.node, pool_size)
+    }
+
+    fn create(device: &Arc<Device<T>>, target: Target<T>, node: NodeOrdinal, pool_size: u64) -> Result<Self, UmdError> {
+        let software =
+            device.adapter().signals_in_software(node) && !device.os().mutation.is(Mutation::SignalsWhereItCannot);
+        Ok(Self { target, pool: CommandPool::create(device, pool_size)?, device: device.clone(), software })
     }
 
     /// A packet context with a pool of `pool_size` bytes of command buffers.
@@ -66,7 +80,7 @@ impl<T: Thunks> KernelLane<T> {
     pub fn create_context(device: &Arc<Device<T>>, create: hw_queue::Create, pool_size: u64) -> Result<Self, UmdError> {
         let fence = Arc::new(MonitoredFence::create(device, 0, false)?);
         let target = Target::Context(PacketContext::create(device, create.node, create.no_timeout)?, fence);
-        Ok(Self { target, pool: CommandPool::create(device, pool_size)?, device: device.clone() })
+        Self::create(device, target, create.node, pool_size)
     }
 
     /// Bytes that a command list may have.
@@ -80,9 +94,10 @@ impl<T: Thunks> KernelLane<T> {
             Target::Queue(queue) => queue.progress(),
             Target::Context(_, fence) => ProgressFence {
                 handle: fence.handle(),
-                value: fence.object().word,
+                value: fence.object().value,
                 gpu_va: fence.gpu_va(),
                 native: false,
+                software: self.software,
             },
         }
     }
@@ -114,6 +129,14 @@ impl<T: Thunks> KernelLane<T> {
                     }
                     self.wait(handle, value)?;
                     start = at;
+                }
+                Cut::Signal { .. } if !self.software => {}
+                Cut::Signal { from, to, handle, value } => {
+                    if from > start {
+                        self.piece(list, start, from, turn, &mut published)?;
+                    }
+                    self.signal(handle, value)?;
+                    start = to;
                 }
                 Cut::Indirect { from, to, address, length } => {
                     if from > start {
@@ -153,12 +176,16 @@ impl<T: Thunks> KernelLane<T> {
         };
         let fence = self.progress();
         let tail = Tail::new(&fence, &self.device.os().mutation).stamped(progress, before);
+        let logs = LogCounts { signals: in_part.signals + tail.logs, ..in_part };
         // CAST: offsets in the list.
         let part = list.bytes().get(from as usize..to as usize).unwrap_or_default();
         // A LOG behind the signal is proved executed by the next value only (command_pool.rs).
         let free_at = progress.saturating_add(tail.logs);
+        if fence.software && part.is_empty() {
+            return self.finish(progress, logs, turn, published);
+        }
         let buffer = loop {
-            match self.pool.write([part, tail.bytes()], free_at, fence.completed()) {
+            match self.pool.write([part, tail.bytes()], free_at, fence.completed(turn.last)) {
                 Ok(buffer) => break buffer,
                 Err(_) if !turn.may_wait => return Err(UmdError::Timeout),
                 Err(Full { until }) => {
@@ -171,11 +198,23 @@ impl<T: Thunks> KernelLane<T> {
             }
         };
         self.launch(buffer, progress)?;
-        turn.last = progress;
         // The tail's LOG comes between those of the list.
         turn.executed.signals += tail.logs;
-        published(Submitted { progress, logs: LogCounts { signals: in_part.signals + tail.logs, ..in_part } });
-        Ok(())
+        self.finish(progress, logs, turn, published)
+    }
+
+    /// A piece is submitted: it counts, and where no packet says that it is done, the OS will.
+    fn finish(
+        &self,
+        progress: u64,
+        logs: LogCounts,
+        turn: &mut Turn<'_>,
+        published: &mut impl FnMut(Submitted),
+    ) -> Result<(), UmdError> {
+        turn.last = progress;
+        published(Submitted { progress, logs });
+        let fence = self.progress();
+        if fence.software { self.signal(fence.handle, progress) } else { Ok(()) }
     }
 
     /// Hands a command buffer to the OS.
@@ -226,6 +265,35 @@ impl<T: Thunks> KernelLane<T> {
                 });
                 argument.set_MonitoredFenceValueArray(&raw const value);
                 os.wait_for_synchronization_object_from_gpu(&mut argument)
+            }
+        };
+        answer.map(|_| ()).map_err(|error| self.blame(error))
+    }
+
+    /// Has the OS signal a monitored fence when everything that was submitted before is done.
+    fn signal(&self, fence: D3DKMT_HANDLE, value: u64) -> Result<(), UmdError> {
+        let os = self.device.os();
+        let answer = match &self.target {
+            Target::Queue(queue) => {
+                let handle = queue.handle();
+                os.submit_signal_sync_objects_to_hw_queue(&mut Padded::new(D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE {
+                    BroadcastHwQueueCount: 1,
+                    BroadcastHwQueueArray: &raw const handle,
+                    ObjectCount: 1,
+                    ObjectHandleArray: &raw const fence,
+                    FenceValueArray: &raw const value,
+                    ..D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE::zeroed()
+                }))
+            }
+            Target::Context(context, _) => {
+                let mut argument = Padded::new(D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU {
+                    hContext: context.handle(),
+                    ObjectCount: 1,
+                    ObjectHandleArray: &raw const fence,
+                    ..D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU::zeroed()
+                });
+                argument.set_MonitoredFenceValueArray(&raw const value);
+                os.signal_synchronization_object_from_gpu(&mut argument)
             }
         };
         answer.map(|_| ()).map_err(|error| self.blame(error))

@@ -28,6 +28,7 @@ pub mod device;
 pub mod doorbell;
 pub mod error;
 pub mod fence;
+pub mod fence_value;
 pub mod ffi;
 pub mod hw_queue;
 mod kernel_submit;

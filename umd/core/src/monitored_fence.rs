@@ -7,6 +7,10 @@
 //! Assumes:
 //! - A GPU store to `FenceValueGPUVirtualAddress` followed by the monitored-fence interrupt wakes waiters; the packet
 //!   MONITORED_SIGNAL does both. Source: *Context monitoring*, "GPU signal".
+//! - Where the adapter says that an engine cannot write monitored fences, `D3DKMTSignalSynchronizationObjectFromGpu` (packet
+//!   contexts) and `D3DKMTSubmitSignalSyncObjectsToHwQueue` (hardware queues) signal when what was submitted before is done.
+//!   Source: *Context monitoring*, "GPU signal"; their pages.
+//! - The value of an opened fence with 32 bits begins with those bits: nobody says what the others are. Source: none.
 //! - GPU waits are `D3DKMTWaitForSynchronizationObjectFromGpu` for packet contexts and
 //!   `D3DKMTSubmitWaitForSyncObjectsToHwQueue` for hardware queues: what is submitted after the call does not start before
 //!   the value is reached. Source: their pages; *Context monitoring*, "GPU wait".
@@ -14,7 +18,7 @@
 
 use crate::device::Device;
 use crate::error::UmdError;
-use crate::sync_object::{Sharing, SyncObject, sharing};
+use crate::sync_object::{Kind, Sharing, SyncObject, sharing};
 use crate::thunks::{NtHandle, Padded, Thunk, Thunks};
 use alloc::sync::Arc;
 use core::ops::Deref;
@@ -47,7 +51,9 @@ impl<T: Thunks> MonitoredFence<T> {
         let fence = argument.Info.MonitoredFence();
         let (cpu, gpu) = (fence.FenceValueCPUVirtualAddress, GpuVa(fence.FenceValueGPUVirtualAddress));
         let thunk = Thunk::CreateSynchronizationObject2;
-        let object = SyncObject::new(device, argument.hSyncObject, cpu, shared != Sharing::None, thunk)?;
+        let kind =
+            Kind { shared: shared != Sharing::None, narrow: device.adapter().has_narrow_fences(), known: initial };
+        let object = SyncObject::new(device, argument.hSyncObject, cpu, kind, thunk)?;
         Self::checked(object, gpu, thunk)
     }
 
@@ -66,7 +72,8 @@ impl<T: Thunks> MonitoredFence<T> {
         let fence = argument.MonitoredFence();
         let (cpu, gpu) = (fence.FenceValueCPUVirtualAddress, GpuVa(fence.FenceValueGPUVirtualAddress));
         let thunk = Thunk::OpenSyncObjectFromNtHandle2;
-        let object = SyncObject::new(device, argument.hSyncObject, cpu, true, thunk)?;
+        let kind = Kind { shared: true, narrow: device.adapter().has_narrow_fences(), known: 0 };
+        let object = SyncObject::new(device, argument.hSyncObject, cpu, kind, thunk)?;
         Self::checked(object, gpu, thunk)
     }
 

@@ -68,6 +68,8 @@ mutations! {
     RestartsIndexHints = 21,
     /// Space of the command buffer pool is reused before the GPU has executed what lies there.
     ReusesCommandBuffersEarly = 22,
+    /// Monitored fences are signaled by packets although the engine cannot.
+    SignalsWhereItCannot = 23,
 }
 
 /// Which mutation is on, if any.

@@ -17,7 +17,7 @@
 
 use crate::device::Device;
 use crate::error::{UmdError, Unsupported};
-use crate::sync_object::{Sharing, SyncObject, sharing};
+use crate::sync_object::{Kind, Sharing, SyncObject, sharing};
 use crate::thunks::{NtHandle, Padded, Thunk, Thunks};
 use alloc::sync::Arc;
 use core::ops::Deref;
@@ -102,7 +102,13 @@ impl<T: Thunks> NativeFence<T> {
     fn from_opened(device: &Arc<Device<T>>, opened: Opened, shared: bool, thunk: Thunk) -> Result<Self, UmdError> {
         let Opened { handle, mapping, private_data } = opened;
         // From here on dropping destroys it.
-        let object = SyncObject::new(device, handle, mapping.CurrentValueCpuVa, shared, thunk)?;
+        let object = SyncObject::new(
+            device,
+            handle,
+            mapping.CurrentValueCpuVa,
+            Kind { shared, narrow: false, known: 0 },
+            thunk,
+        )?;
         let gpu_va = GpuVa(mapping.CurrentValueGpuVa);
         if gpu_va.0 == 0 || !gpu_va.is_aligned(8) || !gpu_va.is_canonical() {
             return Err(UmdError::BadReply { thunk });

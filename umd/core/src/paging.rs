@@ -15,7 +15,7 @@
 
 use crate::adapter::Adapter;
 use crate::error::UmdError;
-use crate::memory::MappedWord;
+use crate::fence_value::FenceValue;
 use crate::mutation::Mutation;
 use crate::thunks::{Answer, Padded, Thunk, Thunks};
 use crate::wait::{self, Timeout};
@@ -33,7 +33,7 @@ pub struct PagingQueue<T: Thunks> {
     handle: D3DKMT_HANDLE,
     sync_object: D3DKMT_HANDLE,
     /// Written by the OS; read-only here.
-    fence: MappedWord,
+    fence: FenceValue,
 }
 
 impl<T: Thunks> PagingQueue<T> {
@@ -48,7 +48,7 @@ impl<T: Thunks> PagingQueue<T> {
             ..D3DKMT_CREATEPAGINGQUEUE::zeroed()
         });
         adapter.os.create_paging_queue(&mut create)?;
-        let Some(fence) = MappedWord::new(create.FenceValueCPUVirtualAddress) else {
+        let Some(fence) = FenceValue::new(create.FenceValueCPUVirtualAddress, adapter.has_narrow_fences()) else {
             destroy(adapter, create.hPagingQueue);
             return Err(UmdError::BadReply { thunk: Thunk::CreatePagingQueue });
         };
@@ -106,7 +106,7 @@ impl<T: Thunks> PagingQueue<T> {
         if value == 0 || self.adapter.os.mutation.is(Mutation::SkipsPagingWait) {
             return Ok(());
         }
-        let object = wait::Object { device: self.device, handle: self.sync_object, word: self.fence };
+        let object = wait::Object { device: self.device, handle: self.sync_object, value: self.fence };
         wait::blocking(&self.adapter.os, object, value, Timeout::INFINITE)
     }
 }

@@ -142,9 +142,9 @@ impl<T: Thunks> Lane<T> {
     }
 }
 
-/// The value of the progress fence.
-fn completed<T: Thunks>(progress: &Option<Progress<T>>) -> u64 {
-    progress.as_ref().map_or(0, |(fence, _)| fence.completed())
+/// The value of the progress fence, given the last that was submitted.
+fn completed<T: Thunks>(progress: &Option<Progress<T>>, last: u64) -> u64 {
+    progress.as_ref().map_or(0, |(fence, _)| fence.completed(last))
 }
 
 impl<T: Thunks> Queue<T> {
@@ -156,7 +156,7 @@ impl<T: Thunks> Queue<T> {
         let os = device.os();
         let lane = Lane::create(device, &create)?;
         let progress = lane.progress();
-        let last = completed(&progress);
+        let last = completed(&progress, 0);
         let trace = Trace::new(create.trace_events)?;
         let executed = LogCounts::default();
         let state = State { lane, executed, submissions: 0, effort: Effort::default(), trace };
@@ -237,7 +237,8 @@ impl<T: Thunks> Queue<T> {
 
     /// The last submission that is done, and the last that was made.
     pub fn progress(&self) -> (u64, u64) {
-        (completed(&self.progress.with(|progress| progress.clone())), self.last.load(Ordering::Acquire))
+        let last = self.last.load(Ordering::Acquire);
+        (completed(&self.progress.with(|progress| progress.clone()), last), last)
     }
 
     /// Waits until submission `progress` is done (0: the last that was made).
@@ -252,7 +253,8 @@ impl<T: Thunks> Queue<T> {
         let alive = || if device.is_alive() { Ok(()) } else { Err(UmdError::DeviceLost { state: device.state() }) };
         wait::sliced(device.os(), fence.object(device.handle()), value, timeout, alive)?;
         // A reset signals the fence with its largest value; that is no progress.
-        if fence.completed() == u64::MAX && value != u64::MAX { alive() } else { Ok(()) }
+        let lost = fence.value.may_be_lost() && value != u64::MAX;
+        if lost || !fence.value.has_reached(value) { alive() } else { Ok(()) }
     }
 
     /// Destroys what is behind the queue and makes it anew: what an application does after [`UmdError::QueueLost`]. With
@@ -276,7 +278,7 @@ impl<T: Thunks> Queue<T> {
             state.lane = Lane::create(&self.device, &create)?;
             state.executed = LogCounts::default();
             let progress = state.lane.progress();
-            self.last.store(completed(&progress), Ordering::Release);
+            self.last.store(completed(&progress, 0), Ordering::Release);
             self.progress.with(|shown| *shown = progress);
             Ok(())
         })

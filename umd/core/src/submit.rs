@@ -246,7 +246,7 @@ impl<T: Thunks> UserLane<T> {
                 return Err(self.lost(device));
             }
             let progress = self.queue.progress();
-            let completed = progress.completed();
+            let completed = progress.completed(turn.last);
             if completed < turn.last {
                 // The next submission that is done frees something.
                 let object = progress.object(device.handle());

@@ -11,12 +11,12 @@
 use crate::allocation::STANDARD_RIGHTS_READ;
 use crate::device::Device;
 use crate::error::{UmdError, Unsupported};
-use crate::memory::MappedWord;
+use crate::fence_value::FenceValue;
 use crate::thunks::{NtHandle, Padded, Thunk, Thunks};
 use crate::wait::{self, Timeout};
-use crate::word::{Ordering, Word};
 use alloc::sync::Arc;
 use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering};
 use wddm_abi::{
     D3DDDI_SYNC_OBJECT_ALL_ACCESS, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT,
     D3DKMT_HANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
@@ -40,13 +40,26 @@ impl From<bool> for Sharing {
     }
 }
 
+/// What a synchronization object is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// It was created to be shared, or opened.
+    pub shared: bool,
+    /// Its value has 32 bits.
+    pub narrow: bool,
+    /// A value that it is near to.
+    pub known: u64,
+}
+
 /// A synchronization object with a value. Dropping it destroys this process's handle; a shared fence lives on while anybody
 /// has it open.
 pub struct SyncObject<T: Thunks> {
     device: Arc<Device<T>>,
     handle: D3DKMT_HANDLE,
     /// Written by the GPU and the OS; read-only here.
-    value: MappedWord,
+    value: FenceValue,
+    /// The value that was seen last.
+    seen: AtomicU64,
     shared: bool,
 }
 
@@ -59,11 +72,14 @@ impl<T: Thunks> SyncObject<T> {
         device: &Arc<Device<T>>,
         handle: D3DKMT_HANDLE,
         value: *mut c_void,
-        shared: bool,
+        kind: Kind,
         thunk: Thunk,
     ) -> Result<Self, UmdError> {
-        match MappedWord::new(value) {
-            Some(value) => Ok(Self { device: device.clone(), handle, value, shared }),
+        match FenceValue::new(value, kind.narrow) {
+            Some(value) => {
+                let seen = AtomicU64::new(value.near(kind.known));
+                Ok(Self { device: device.clone(), handle, value, seen, shared: kind.shared })
+            }
             None => {
                 destroy(device, handle);
                 Err(UmdError::BadReply { thunk })
@@ -88,11 +104,13 @@ impl<T: Thunks> SyncObject<T> {
 
     /// Its value now. What the GPU wrote before it is seen.
     pub fn value(&self) -> u64 {
-        self.value.load(Ordering::Acquire)
+        let value = self.value.near(self.seen.load(Ordering::Relaxed));
+        self.seen.store(value, Ordering::Relaxed);
+        value
     }
 
     pub(crate) fn object(&self) -> wait::Object {
-        wait::Object { device: self.device.handle(), handle: self.handle, word: self.value }
+        wait::Object { device: self.device.handle(), handle: self.handle, value: self.value }
     }
 
     /// Waits until the value is at least `value`.

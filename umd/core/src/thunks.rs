@@ -89,8 +89,10 @@ macro_rules! for_each_thunk {
             destroy_hw_queue, DestroyHwQueue, D3DKMTDestroyHwQueue, D3DKMT_DESTROYHWQUEUE, required, 4;
             submit_command_to_hw_queue, SubmitCommandToHwQueue, D3DKMTSubmitCommandToHwQueue, D3DKMT_SUBMITCOMMANDTOHWQUEUE, required, 56;
             submit_wait_for_sync_objects_to_hw_queue, SubmitWaitForSyncObjectsToHwQueue, D3DKMTSubmitWaitForSyncObjectsToHwQueue, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE, required, 24;
+            submit_signal_sync_objects_to_hw_queue, SubmitSignalSyncObjectsToHwQueue, D3DKMTSubmitSignalSyncObjectsToHwQueue, D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, required, 40;
             submit_command, SubmitCommand, D3DKMTSubmitCommand, D3DKMT_SUBMITCOMMAND, required, 384;
             wait_for_synchronization_object_from_gpu, WaitForSynchronizationObjectFromGpu, D3DKMTWaitForSynchronizationObjectFromGpu, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU, required, 80;
+            signal_synchronization_object_from_gpu, SignalSynchronizationObjectFromGpu, D3DKMTSignalSynchronizationObjectFromGpu, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, required, 80;
             create_synchronization_object2, CreateSynchronizationObject2, D3DKMTCreateSynchronizationObject2, D3DKMT_CREATESYNCHRONIZATIONOBJECT2, required, 96;
             open_sync_object_from_nt_handle2, OpenSyncObjectFromNtHandle2, D3DKMTOpenSyncObjectFromNtHandle2, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, required, 88;
             destroy_synchronization_object, DestroySynchronizationObject, D3DKMTDestroySynchronizationObject, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, required, 4;

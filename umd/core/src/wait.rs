@@ -14,9 +14,8 @@
 #![forbid(unsafe_code)]
 
 use crate::error::UmdError;
-use crate::memory::MappedWord;
+use crate::fence_value::FenceValue;
 use crate::thunks::{EventWait, NtHandle, Os, Padded, Thunks};
-use crate::word::{Ordering, Word};
 use core::hint::spin_loop;
 use wddm_abi::{D3DKMT_HANDLE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU};
 
@@ -31,7 +30,7 @@ pub(crate) struct Object {
     /// The fence.
     pub handle: D3DKMT_HANDLE,
     /// Its current value, read-only here.
-    pub word: MappedWord,
+    pub value: FenceValue,
 }
 
 /// How long to wait.
@@ -89,10 +88,9 @@ impl Deadline {
 }
 
 /// Reads the fence until it reached `value` or patience ends. Whether it did.
-pub(crate) fn poll(word: MappedWord, value: u64) -> bool {
+pub(crate) fn poll(fence: FenceValue, value: u64) -> bool {
     for _ in 0..SPINS {
-        // Acquire: what the GPU wrote before the fence is seen.
-        if word.load(Ordering::Acquire) >= value {
+        if fence.has_reached(value) {
             return true;
         }
         spin_loop();
@@ -105,13 +103,13 @@ pub(crate) fn poll(word: MappedWord, value: u64) -> bool {
 /// # Errors
 /// [`UmdError::Timeout`], [`UmdError::Thunk`], [`UmdError::NoMemory`].
 pub(crate) fn blocking<T: Thunks>(os: &Os<T>, object: Object, value: u64, timeout: Timeout) -> Result<(), UmdError> {
-    if object.word.load(Ordering::Acquire) >= value {
+    if object.value.has_reached(value) {
         return Ok(());
     }
     if timeout == Timeout::ZERO {
         return Err(UmdError::Timeout);
     }
-    if poll(object.word, value) {
+    if poll(object.value, value) {
         return Ok(());
     }
     if timeout.is_infinite() {
@@ -135,13 +133,13 @@ pub(crate) fn sliced<T: Thunks>(
     timeout: Timeout,
     mut check: impl FnMut() -> Result<(), UmdError>,
 ) -> Result<(), UmdError> {
-    if object.word.load(Ordering::Acquire) >= value {
+    if object.value.has_reached(value) {
         return Ok(());
     }
     if timeout == Timeout::ZERO {
         return Err(UmdError::Timeout);
     }
-    if poll(object.word, value) {
+    if poll(object.value, value) {
         return Ok(());
     }
     let deadline = Deadline::after(os, timeout);
@@ -152,7 +150,7 @@ pub(crate) fn sliced<T: Thunks>(
             if os.wait_event(event, milliseconds) == EventWait::Set {
                 return Ok(());
             }
-            if object.word.load(Ordering::Acquire) >= value {
+            if object.value.has_reached(value) {
                 return Ok(());
             }
             check()?;

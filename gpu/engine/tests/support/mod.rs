@@ -10,6 +10,7 @@ use gpu_engine::fence_log::{Barriers, HEADER_SIZE};
 use gpu_engine::gpu::{Gpu, Setup};
 use gpu_engine::host::{Host, Lock};
 use gpu_engine::memory::{Mapping, SharedWord, Span};
+use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::notice::Notice;
 use gpu_engine::queue::{Binding, Queue};
 use gpu_engine::shared::Shared;
@@ -221,6 +222,14 @@ impl Rig {
     }
 
     pub fn with(model: Model, names_queues: bool) -> Self {
+        Self::build(model, names_queues, MonitoredFences::default())
+    }
+
+    pub fn with_monitored_fences(monitored: MonitoredFences) -> Self {
+        Self::build(Model::Dedicated, false, monitored)
+    }
+
+    fn build(model: Model, names_queues: bool, monitored: MonitoredFences) -> Self {
         let host = TestHost {
             system: Pages::new(8192),
             local: Pages::new(1024),
@@ -231,7 +240,7 @@ impl Rig {
             kicks: Arc::default(),
         };
         let doorbells: Vec<_> = (1..=DOORBELLS as u64).map(|p| host.system.span(p).unwrap()).collect();
-        let setup = Setup { model, doorbells: &doorbells, barriers: Barriers::Two, names_queues };
+        let setup = Setup { model, doorbells: &doorbells, barriers: Barriers::Two, names_queues, monitored };
         let gpu = Shared::try_new(Gpu::new(host, &setup).unwrap()).unwrap();
         gpu.mutation.set(MUTATION.get());
         let engines = (0..3).map(|n| Engine::new(gpu.clone(), n).unwrap()).collect();

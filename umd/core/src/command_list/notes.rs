@@ -42,6 +42,17 @@ pub(crate) enum Cut {
         /// The value.
         value: u64,
     },
+    /// The MONITORED_SIGNAL packet at `from..to`, which the OS carries out where the engine cannot.
+    Signal {
+        /// Offset of the packet.
+        from: u64,
+        /// Offset behind it.
+        to: u64,
+        /// The monitored fence.
+        handle: D3DKMT_HANDLE,
+        /// The value.
+        value: u64,
+    },
     /// The INDIRECT packet at `from..to`: inside a command buffer it does not come back.
     Indirect {
         /// Offset of the packet.

@@ -35,6 +35,9 @@ impl Tail {
         if mutation.is(Mutation::NoProgressSignal) {
             return tail;
         }
+        if progress.software {
+            return tail;
+        }
         if !progress.native {
             tail.push(&MonitoredSignal { address: progress.gpu_va.0, value: 0 }.to_packet());
             return tail;

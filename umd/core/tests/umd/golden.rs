@@ -120,6 +120,7 @@ fn golden_command_buffers_of_a_kernel_mode_queue() {
     for submission in submitted {
         match submission {
             crate::mock::Submission::Wait { value, .. } => writeln!(text, "wait for {value}").unwrap(),
+            crate::mock::Submission::Signal { value, .. } => writeln!(text, "signal of {value}").unwrap(),
             crate::mock::Submission::Buffer { address, length, progress } => {
                 let (block, offset) = world.translate(address, length).unwrap();
                 let mut bytes = vec![0; length as usize];

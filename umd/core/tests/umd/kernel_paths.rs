@@ -121,6 +121,50 @@ fn waits_for_monitored_fences_cut_the_list_and_the_system_holds_the_rest() {
     }
 }
 
+/// On an adapter whose engines cannot write monitored fences.
+fn without_signals(rung: Rung) -> Mock {
+    let mut adapter = Adapter::ours(rung);
+    if let Some(info) = &mut adapter.info {
+        info.software_signal_nodes = 7;
+    }
+    Mock::with(adapter)
+}
+
+#[test]
+fn signals_that_an_engine_cannot_make_cut_the_list_and_are_the_systems() {
+    for (rung, thunk) in [
+        (Rung::Packet, Thunk::SignalSynchronizationObjectFromGpu),
+        (Rung::HardwareQueues, Thunk::SubmitSignalSyncObjectsToHwQueue),
+        (Rung::NativeFences, Thunk::SubmitSignalSyncObjectsToHwQueue),
+    ] {
+        let mock = without_signals(rung);
+        let device = mock.device();
+        let (queue, memory) = (mock.queue(&device), memory(&device));
+        let fence = Fence::create(&device, 0, false, true, &[0; 48]).unwrap();
+        let mut list = queue.new_list();
+        list.store(memory.gpu_va(), 1).unwrap();
+        list.fence_signal(&fence, 5).unwrap();
+        list.fence_signal(&fence, 6).unwrap();
+        list.store(GpuVa(memory.gpu_va().0 + 8), 2).unwrap();
+        list.fence_wait(&fence, 9).unwrap();
+        list.store(memory.gpu_va(), 3).unwrap();
+        list.fence_signal(&fence, 10).unwrap();
+        let last = queue.submit(&mut list, true).unwrap();
+        mock.run();
+        assert_eq!((word(&memory, 0), word(&memory, 8), fence.value()), (1, 2, 6), "{rung:?}");
+        assert!(queue.progress().0 < last);
+        fence.signal(9).unwrap();
+        mock.run();
+        assert_eq!((word(&memory, 0), fence.value(), queue.progress()), (3, 10, (last, last)));
+        // A packet context's own fence is signaled by the system, too.
+        let more = if rung == Rung::Packet { last } else { 0 };
+        assert_eq!(mock.calls(thunk), 3 + more as usize);
+        queue.wait(0, Timeout::INFINITE).unwrap();
+        drop((queue, memory, fence, device));
+        mock.assert_clean();
+    }
+}
+
 #[test]
 fn an_indirect_command_buffer_is_submitted_by_itself() {
     for rung in [Rung::Packet, Rung::HardwareQueues, Rung::NativeFences] {

@@ -37,6 +37,7 @@ const CAUGHT_HERE: &[(Mutation, Scenario)] = &[
     (Mutation::IgnoresInterfaceVersion, other_version),
     (Mutation::RestartsIndexHints, work),
     (Mutation::ReusesCommandBuffersEarly, full_pool),
+    (Mutation::SignalsWhereItCannot, software_signals),
 ];
 
 const CAUGHT_BY_ORDER: [Mutation; 4] = [
@@ -68,6 +69,24 @@ fn step(mock: &Mock, queue: &Queue<Mock>, memory: &Allocation<Mock>, value: u64,
     expect(wrong, queue.submit(&mut list, true), Ok(value));
     mock.run();
     expect(wrong, (word(memory, 0), queue.progress()), (value, (value, value)));
+}
+
+fn software_signals(mutant: u32) -> Vec<String> {
+    let mut adapter = Adapter::ours(Rung::HardwareQueues);
+    if let Some(info) = &mut adapter.info {
+        info.software_signal_nodes = 7;
+    }
+    let mock = Mock::with(adapter);
+    let device = device(&mock, mutant);
+    let queue = mock.queue(&device);
+    let fence = Fence::create(&device, 0, false, true, &[0; 48]).unwrap();
+    let mut list = queue.new_list();
+    list.fence_signal(&fence, 4).unwrap();
+    queue.submit(&mut list, true).unwrap();
+    mock.run();
+    let mut wrong = complaints(&mock);
+    expect(&mut wrong, fence.value(), 4);
+    wrong
 }
 
 fn work(mutant: u32) -> Vec<String> {

@@ -137,6 +137,13 @@ impl World {
                     }
                     queue.submitted.pop_front();
                 }
+                Submission::Signal { fence, value } => {
+                    queue.submitted.pop_front();
+                    if fence == queue.progress {
+                        queue.last_progress = value;
+                    }
+                    self.signal(fence, value);
+                }
                 Submission::Buffer { address, length, progress } => {
                     queue.submitted.pop_front();
                     if self.buffer(queue, address, address.0 + length) != Rest::Drained {
@@ -241,7 +248,14 @@ impl World {
                 queue.signals += 1;
                 self.signal_at(queue, GpuVa(b.fence), b.value, true);
             }
-            Packet::MonitoredSignal(b) => self.signal_at(queue, GpuVa(b.address), b.value, false),
+            Packet::MonitoredSignal(b) => {
+                // The mock's engines can either all write monitored fences or none.
+                let unable = self.adapters[0].info.is_some_and(|info| info.software_signal_nodes != 0);
+                if unable && self.fence_at(GpuVa(b.address)) != Some(queue.progress) {
+                    self.complain("a packet signals a monitored fence, which the engine cannot");
+                }
+                self.signal_at(queue, GpuVa(b.address), b.value, false);
+            }
             Packet::Indirect(b) => return self.buffer(queue, GpuVa(b.address), b.address + b.length),
             Packet::FilterRect(_) | Packet::Log(_) => {}
             Packet::TableWrite(..) | Packet::TlbFlush(_) => unreachable!("refused above"),

@@ -35,6 +35,8 @@ impl Adapter {
             node_count: 3,
             local_segment_size: 256 << 20,
             gpu_clock_frequency: 1_000_000_000,
+            software_signal_nodes: 0,
+            flags: 0,
         };
         Self {
             info: Some(info),
@@ -146,6 +148,7 @@ pub struct Queue {
 pub enum Submission {
     Buffer { address: GpuVa, length: u64, progress: u64 },
     Wait { fence: u32, value: u64 },
+    Signal { fence: u32, value: u64 },
 }
 
 /// A CPU wait that is not met.

@@ -121,6 +121,28 @@ pub fn submit_wait_for_sync_objects_to_hw_queue(
     STATUS_SUCCESS
 }
 
+pub fn submit_signal_sync_objects_to_hw_queue(
+    world: &mut World,
+    a: &mut Padded<wddm_abi::D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, 0>,
+) -> NTSTATUS {
+    assert_eq!((a.BroadcastHwQueueCount, a.ObjectCount), (1, 1));
+    let (handle, fence, value) = (read(a.BroadcastHwQueueArray), read(a.ObjectHandleArray), read(a.FenceValueArray));
+    let Some(queue) = world.queues.get_mut(&handle) else { return STATUS_INVALID_HANDLE };
+    queue.submitted.push_back(Submission::Signal { fence, value });
+    STATUS_SUCCESS
+}
+
+pub fn signal_synchronization_object_from_gpu(
+    world: &mut World,
+    a: &mut Padded<wddm_abi::D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, 0>,
+) -> NTSTATUS {
+    assert_eq!(a.ObjectCount, 1);
+    let (fence, value) = (read(a.ObjectHandleArray), read(a.MonitoredFenceValueArray()));
+    let Some(queue) = world.queues.get_mut(&a.hContext) else { return STATUS_INVALID_HANDLE };
+    queue.submitted.push_back(Submission::Signal { fence, value });
+    STATUS_SUCCESS
+}
+
 pub fn submit_command(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_SUBMITCOMMAND, 0>) -> NTSTATUS {
     assert_eq!(a.BroadcastContextCount, 1);
     let context = a.BroadcastContext[0];
