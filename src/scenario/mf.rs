@@ -3,6 +3,8 @@
 //! The driver is kept on a rung by its setting `MaxRung`: 0 packets, 1 kernel-mode hardware queues, 2 native fences, 3
 //! user-mode submission. On rungs 0 and 1 the user-mode driver's fences are monitored ones.
 
+mod paths;
+
 use super::stage::PATIENCE;
 use super::{Denied, Played, Raw, Scenario, Setup, Stage, same};
 use crate::client::Device;
@@ -24,9 +26,20 @@ pub(super) const CASES: &[Scenario] = &[
     case("MF-06", "a shared fence between two processes", "Context monitoring, Monitored fence creation", shared),
     case("MF-07", "a destroyed fence releases its CPU waiter", "Context monitoring, CPU wait", destroyed),
     case("MF-08", "a lost device releases who waits for its fence", "Timeout detection and recovery", lost_device),
+    case("MF-09", "basic implementation: waits end with the buffer, without an interrupt", SIGNAL, paths::basic),
+    case("MF-10", "advanced implementation: the interrupt ends waits while the buffer runs", SIGNAL, paths::advanced),
+    case("MF-11", "basic implementation: the fences of paging queues", SIGNAL, paths::paging),
+    case(
+        "MF-12",
+        "engines that cannot write monitored fences: software signal packets, in order",
+        SIGNAL,
+        paths::software,
+    ),
+    case("MF-13", "such an engine refuses a packet that signals", SIGNAL, paths::unable),
 ];
 
 const CREATE: &str = "Context monitoring, Monitored fence creation";
+const SIGNAL: &str = "Context monitoring, GPU signal";
 
 /// Plays on each of the given rungs.
 fn on_rungs(stage: &Stage, rungs: &[u32], play: impl Fn(&super::Scene, u32) -> Played) -> Played {

@@ -23,7 +23,7 @@ pub(super) struct Rig {
     /// The user-mode driver's device.
     pub device: Device,
     /// The user-mode driver's adapter.
-    _adapter: Adapter,
+    pub adapter: Adapter,
     /// A device without the user-mode driver, which waits and signals from the CPU name.
     pub plain: D3DKMT_HANDLE,
     /// Direct calls.
@@ -40,7 +40,7 @@ impl Rig {
         let plain = raw.device().context("device")?;
         let adapter = user.open()?;
         let device = adapter.device()?;
-        Ok(Self { device, _adapter: adapter, plain, raw, user })
+        Ok(Self { device, adapter, plain, raw, user })
     }
 
     /// A fence of either kind.
@@ -157,6 +157,11 @@ impl Page {
     /// The word at `index`.
     pub fn word(&self, index: u64) -> Result<u64> {
         Ok(self.memory.read_u64(index * 8)?)
+    }
+
+    /// Stores bytes at an offset.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Played {
+        Ok(self.memory.write(offset, bytes)?)
     }
 
     /// Its GPU address.
