@@ -20,7 +20,7 @@ use crate::hw_queue::HwQueue;
 use crate::process::judge_destroy;
 use crate::rules::paging::OBJECT_HANDLE;
 use crate::rules::queue::SUSPEND_STATUS;
-use crate::sync::{Lock, Rank, Signal};
+use crate::sync::{Gate, Lock, Rank, Signal};
 use crate::vidsch::judge_resume;
 
 /// First suspend fence.
@@ -49,6 +49,8 @@ pub(crate) struct HwContext {
     queues: Lock<Vec<Weak<HwQueue>>>,
     /// The driver said that its engine's reset has ended it.
     invalidated: AtomicBool,
+    /// Whoever takes it off the run list because its device is lost, or destroys it.
+    ending: Gate,
 }
 
 /// How a suspension began.
@@ -106,6 +108,7 @@ impl HwContext {
             changed: Signal::new(),
             queues: Lock::new(Rank::Registry, Vec::new()),
             invalidated: AtomicBool::new(false),
+            ending: Gate::new(),
         });
         context.handle.bind(KernelObject::HwContext(Arc::downgrade(&context)));
         device.add_hw_context(&context);
@@ -293,6 +296,7 @@ impl HwContext {
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn abort(self: &Arc<Self>) {
         let adapter = self.device.adapter();
+        let ending = self.ending.exclusive(adapter.kernel());
         if adapter.is_working()
             && self.is_alive()
             && !self.invalidated.load(Ordering::Acquire)
@@ -301,13 +305,17 @@ impl HwContext {
         {
             crate::tdr::await_suspension(adapter, self);
         }
+        drop(ending);
         for queue in self.queues() {
             queue.abort();
         }
     }
 
-    /// `DxgkDdiDestroyHwContext`. A second call does nothing.
+    /// `DxgkDdiDestroyHwContext`. A second call does nothing. A suspension that is waited for is acknowledged before.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy(&self) {
+        let _ending = self.ending.exclusive(self.device.adapter().kernel());
         let driver = self.driver.swap(0, Ordering::AcqRel);
         if driver == 0 {
             return;

@@ -3,6 +3,8 @@
 //! The driver is kept on a rung by its setting `MaxRung`: 0 packets, 1 kernel-mode hardware queues, 2 native fences, 3
 //! user-mode submission. On rungs 0 and 1 the user-mode driver's fences are monitored ones.
 
+mod flags;
+mod narrow;
 mod paths;
 
 use super::stage::PATIENCE;
@@ -36,9 +38,17 @@ pub(super) const CASES: &[Scenario] = &[
         paths::software,
     ),
     case("MF-13", "such an engine refuses a packet that signals", SIGNAL, paths::unable),
+    case("MF-14", "32-bit values: signals and waits over the wrap", CREATE, narrow::wrap),
+    case("MF-15", "32-bit values: nothing is further than UINT_MAX / 2 from the last signal", CREATE, narrow::limit),
+    case("MF-16", "with native fences No64BitAtomics is ignored", ATOMIC, narrow::native),
+    case("MF-17", "NoSignal, NoWait, TopOfPipeline; flags that do not fit", FLAGS, flags::behaviour),
+    case("MF-18", "NoGPUAccess: no GPU address, 64 bits, signals and waits of the OS", FLAGS, flags::hidden),
+    case("MF-19", "a handle that goes releases its CPU waiters, or only the last one does", FLAGS, flags::waiters),
 ];
 
 const CREATE: &str = "Context monitoring, Monitored fence creation";
+const FLAGS: &str = "D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS; Context monitoring, Monitored fence creation";
+const ATOMIC: &str = "Native GPU fence object, Design; DXGK_VIDSCHCAPS";
 const SIGNAL: &str = "Context monitoring, GPU signal";
 
 /// Plays on each of the given rungs.
