@@ -44,6 +44,11 @@ impl Stage {
         setup
     }
 
+    /// A value that every adapter has whatever the cases set.
+    pub fn setting(&self, name: &str) -> Option<u32> {
+        self.settings.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
     /// The seed.
     pub fn seed(&self) -> u64 {
         self.seed

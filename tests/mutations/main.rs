@@ -40,6 +40,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     ),
     (NoParkRecheck, &[Loom(&["park_1_needs_the_second_look"])]),
     (ShadowNotRechecked, &[Loom(&["fence_1_the_shadow_needs_its_second_look"])]),
+    (ShadowFirst, &[Loom(&["fence_1_the_shadow_needs_the_word_before_it"])]),
     (NoSleepBarrier, &[Loom(&["wake_1_needs_the_barrier_of_the_engine"])]),
     (ClearsReadyByStore, &[Loom(&["ready_1_needs_the_exchange"])]),
     (HoldsRelaxed, &[Loom(&["reset_1_needs_the_release"])]),

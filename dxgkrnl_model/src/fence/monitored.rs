@@ -32,8 +32,8 @@ use crate::memory::va::{PAGE, Wanted};
 use crate::sync::{Gate, Lock, Rank};
 pub(crate) use behaviour::{Behaviour, are_for_monitored, is_sound};
 use value::Value;
-use view::{ForGpu, ForUser};
 pub(crate) use view::View;
+use view::{ForGpu, ForUser};
 
 /// The value and who waits for it.
 #[derive(Debug)]

@@ -62,15 +62,47 @@ pub fn store_monitored<W: Word>(monitored: &W, value: u64, mutation: &Chosen) {
     W::fence(Ordering::SeqCst);
 }
 
-/// What the context management processor keeps of a fence beside the engine: the article's shadow state, in memory of the
-/// GPU's own. With it, engines compare with the shadow and not with the OS's word; an update stores the shadow, fences, and
-/// reads CurrentValue (its own copy, since the OS gives no address for it here) once more.
+/// CPU: a new MonitoredValue. Without a shadow that is [`store_monitored`]; with one, the context management processor updates it
+/// after that, and the answer is whether the interrupt is due because a signal did not see the update.
+///
+/// The update is over when this returns, as the contract of `DxgkDdiUpdateMonitoredValues` wants it; so it is carried out by whoever
+/// calls, at the device's interrupt level, and no thread is waited for.
+pub fn update_monitored<M: Word, S: Word>(
+    monitored: &M,
+    shadow: Option<&Shadow<S>>,
+    value: u64,
+    mutation: &Chosen,
+) -> bool {
+    let update = || shadow.is_some_and(|shadow| shadow.update(value, mutation));
+    if mutation.is(Mutation::ShadowFirst) {
+        let due = update();
+        store_monitored(monitored, value, mutation);
+        return due;
+    }
+    store_monitored(monitored, value, mutation);
+    update()
+}
+
+/// What lies between engines and the context management processor: the article's shadow state, in memory of the GPU's own.
+///
+/// | agent | does | where |
+/// |---|---|---|
+/// | engine | compares its value with the shadow, and signals the processor if it is greater | [`Shadow::signals_cmp`] |
+/// | processor, signaled | compares with the OS's MonitoredValue: interrupt or none | [`wants_interrupt`] |
+/// | processor, told a new MonitoredValue | the three steps | [`Shadow::update`] |
+///
+/// The processor is no thread: what it does is done by whoever brings it work, an engine after its signal, the CPU in the DDI.
+/// Each is another agent to the memory, and steps of both kinds run side by side; nothing but the order below joins them.
+///
+/// ORDERING[FENCE-1]: the OS's word is stored before the shadow, so that a processor which an engine signals because of the new shadow
+/// sees the new word, too. With the shadow first it might see the old one and stay silent, after the third step has looked.
 ///
 /// Until the first update there is no shadow to compare with, and the OS's word counts: that of a cross-adapter fence is 0 for
 /// life and never updated.
 ///
-/// Source: *Native GPU fence object*, "Intra-GPU synchronization between engine and CMP", steps 1 to 3.
+/// Source: *Native GPU fence object*, "Intra-GPU synchronization between engine and CMP".
 pub struct Shadow<W: Word> {
+    /// CurrentValue, since the OS gives no address of it in an update.
     current: W,
     monitored: W,
     /// 1 once `monitored` counts.
@@ -89,16 +121,13 @@ impl<W: Word> Shadow<W> {
         self.current.store(value, Ordering::Release);
     }
 
-    /// Engine, stage 7, after [`resolve`]: whether the CPU has a waiter; `None`: ask the OS's word.
-    pub fn wants_interrupt(&self, value: u64) -> Option<bool> {
-        if self.active.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        Some(wants_interrupt(&self.monitored, value))
+    /// Engine, stage 7, after [`resolve`]: whether the context management processor hears of the signal.
+    pub fn signals_cmp(&self, value: u64) -> bool {
+        self.active.load(Ordering::Acquire) == 0 || wants_interrupt(&self.monitored, value)
     }
 
-    /// Steps 1 to 3: whether the interrupt is due, because a signal did not see this update.
-    pub fn update(&self, value: u64, mutation: &Chosen) -> bool {
+    /// Steps 1 to 3, after [`store_monitored`]: whether the interrupt is due, because a signal did not see this update.
+    fn update(&self, value: u64, mutation: &Chosen) -> bool {
         self.monitored.store(value, Ordering::Release);
         self.active.store(1, Ordering::Release);
         if mutation.is(Mutation::ShadowNotRechecked) {

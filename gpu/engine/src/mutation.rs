@@ -111,6 +111,8 @@ mutations! {
     ClearsReadyByStore = 44,
     /// In shadow mode a signal that the update finds is reported although the node that it would come from is held.
     ReportsWhileHeld = 45,
+    /// FENCE-1: the shadow of MonitoredValue is updated before the OS's word.
+    ShadowFirst = 51,
     /// Values of intra-GPU fences are wanted in the aperture.
     IntraGpuInAperture = 50,
 }

@@ -162,27 +162,46 @@ fn fence_1_needs_the_value_before_the_decision() {
     caught(Mutation::NotifyBeforeValue, fence_1);
 }
 
-/// The same with the shadow state: the OS re-reads nothing, the context management processor does.
-fn fence_1_shadow(mutation: u32) {
+/// An engine that signals 5 with shadow state: it signals the context management processor, which decides. Whether it interrupts.
+fn signal_by_shadow(shadow: &fence::Shadow<W>, monitored: &W, mutation: &Chosen) -> bool {
+    shadow.signaled(5);
+    fence::resolve::<W>(mutation);
+    shadow.signals_cmp(5) && fence::wants_interrupt(monitored, 5)
+}
+
+/// The same with the shadow state: the OS re-reads nothing, the context management processor does. `changes`: the MonitoredValues that the
+/// OS writes meanwhile; the last is that of a waiter for 5.
+fn fence_1_with_shadow(mutation: u32, changes: &[u64]) {
     let shadow = Arc::new(fence::Shadow::new(|v| W(AtomicU64::new(v))));
     let monitored = word(u64::MAX);
     let mutation = chosen(mutation);
     let engine = {
         let (shadow, monitored, mutation) = (shadow.clone(), monitored.clone(), mutation.clone());
-        loom::thread::spawn(move || {
-            shadow.signaled(5);
-            fence::resolve::<W>(&mutation);
-            shadow.wants_interrupt(5).unwrap_or_else(|| fence::wants_interrupt(&*monitored, 5))
-        })
+        loom::thread::spawn(move || signal_by_shadow(&shadow, &monitored, &mutation))
     };
-    fence::store_monitored(&*monitored, 4, &mutation);
-    let due = shadow.update(4, &mutation);
+    let update = |value| fence::update_monitored(&*monitored, Some(&*shadow), value, &mutation);
+    let due = changes.iter().fold(false, |_, value| update(*value));
     assert!(engine.join().unwrap() || due, "the wake is lost");
+}
+
+fn fence_1_shadow(mutation: u32) {
+    fence_1_with_shadow(mutation, &[4]);
+}
+
+/// A waiter leaves and comes back: the shadow may be older than the OS's word, or the word than the shadow.
+fn fence_1_shadow_moves(mutation: u32) {
+    fence_1_with_shadow(mutation, &[u64::MAX, 4]);
 }
 
 #[test]
 fn fence_1_holds_with_the_shadow_too() {
     check(|| fence_1_shadow(0));
+    check(|| fence_1_shadow_moves(0));
+}
+
+#[test]
+fn fence_1_the_shadow_needs_the_word_before_it() {
+    caught(Mutation::ShadowFirst, fence_1_shadow);
 }
 
 #[test]

@@ -231,9 +231,7 @@ pub fn update_monitored<'c, P: Platform>(irql: &Dirql, updates: impl Iterator<It
         if mutation.is(Mutation::MonitoredOnlyRaised) && word.load(WordOrdering::Relaxed) > update.value {
             continue;
         }
-        fence::store_monitored(&word, update.value, mutation);
-        let due = fence.engine.shadow.as_ref().is_some_and(|shadow| shadow.update(update.value, mutation));
-        if due {
+        if fence::update_monitored(&word, fence.engine.shadow.as_ref(), update.value, mutation) {
             crate::interrupt::report_fence(irql, &fence.counted.started, fence.os);
         }
     }

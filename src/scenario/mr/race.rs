@@ -67,16 +67,17 @@ fn seeded(setup: Setup, seed: u64) -> Setup {
 
 pub(super) fn begins(stage: &Stage) -> Played {
     let mut dice = Dice::new(stage.seed());
+    let shadow = stage.setting(SHADOW) == Some(1);
     for slow in [0, 30] {
         let setup = Setup::default().quick_tdr().windows(|personality| personality.faults.slow_resample = slow);
         stage
-            .play(setup, |scene| race(scene, &mut dice, 500, false))
+            .play(setup, |scene| race(scene, &mut dice, 500, shadow))
             .with_context(|| format!("{slow} yields before the look"))?;
     }
     for seed in 0..12 {
         let seed = stage.seed().wrapping_mul(1000) + seed;
         let setup = seeded(Setup::default(), seed).windows(|personality| personality.faults.slow_resample = 3);
-        let played = stage.play(setup, |scene| race(scene, &mut dice, 12, false));
+        let played = stage.play(setup, |scene| race(scene, &mut dice, 12, shadow));
         played.with_context(|| format!("schedule of seed {seed}"))?;
     }
     Ok(())

@@ -152,12 +152,15 @@ impl<H: Host> Core<H> {
             gpu.make_ready(&queue);
         });
         add(&node.counters.wakes, woken.into());
-        let shadow = pending.fence.shadow.as_ref().and_then(|shadow| shadow.wants_interrupt(pending.value));
-        let wanted = shadow.unwrap_or_else(|| match self.word(gpu, job, pending.monitored, false) {
-            Ok(word) => fence::wants_interrupt(&word, pending.value),
-            // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
-            Err(_) => true,
-        });
+        // The engine's part: does the context management processor hear of it? Without shadow state, always.
+        let signals = pending.fence.shadow.as_ref().is_none_or(|shadow| shadow.signals_cmp(pending.value));
+        // That processor's: interrupt or none?
+        let wanted = signals
+            && match self.word(gpu, job, pending.monitored, false) {
+                Ok(word) => fence::wants_interrupt(&word, pending.value),
+                // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
+                Err(_) => true,
+            };
         node.trace.push(Event::Signal, pending.value);
         let wanted =
             (wanted || gpu.mutation.is(Mutation::AlwaysInterrupt)) && !gpu.mutation.is(Mutation::NeverInterrupt);
