@@ -251,13 +251,15 @@ impl Device {
         self.fences().iter().any(|local| Arc::ptr_eq(local.on(), fence))
     }
 
-    /// Looks at the native fences that it has open.
+    /// Looks at the native fences that it has open. True: waits have ended.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn look_at_fences(&self, adapter: &Adapter) {
+    pub(crate) fn look_at_fences(&self, adapter: &Adapter) -> bool {
+        let mut ended = false;
         for local in self.fences() {
-            local.fence().looked_at_on(adapter.kernel(), adapter);
+            ended |= local.fence().looked_at_on(adapter.kernel(), adapter);
         }
+        ended
     }
 
     /// Puts the device into an error state: its queues are taken off the hardware, its doorbells disconnected, its fences

@@ -22,6 +22,8 @@ pub(crate) struct Edu {
     liveness: AtomicU32,
     status: AtomicU32,
     interrupt: AtomicU32,
+    /// Raises that have begun, and those that have set their bits.
+    begun: AtomicU64,
     raised: AtomicU64,
 }
 
@@ -32,6 +34,7 @@ impl Edu {
             liveness: AtomicU32::new(0),
             status: AtomicU32::new(0),
             interrupt: AtomicU32::new(0),
+            begun: AtomicU64::new(0),
             raised: AtomicU64::new(0),
         }
     }
@@ -41,9 +44,14 @@ impl Edu {
         self.interrupt.load(Ordering::Acquire)
     }
 
-    /// Interrupts raised so far.
+    /// Interrupts raised so far: their bits are, or were, in the status register.
     pub(crate) fn raised(&self) -> u64 {
         self.raised.load(Ordering::Acquire)
+    }
+
+    /// Whether nobody has raised an interrupt since [`raised`](Self::raised) returned `before`, nor was about to.
+    pub(crate) fn is_untouched_since(&self, before: u64) -> bool {
+        self.begun.load(Ordering::Acquire) == before
     }
 
     /// Forgets pending interrupts: the function was reset.
@@ -55,6 +63,7 @@ impl Edu {
     }
 
     fn raise(&self, bits: u32) {
+        self.begun.fetch_add(1, Ordering::AcqRel);
         self.interrupt.fetch_or(bits, Ordering::AcqRel);
         self.raised.fetch_add(1, Ordering::AcqRel);
         let Some(line) = &self.line else { return };

@@ -215,22 +215,21 @@ fn is_synchronized(adapter: &Adapter) -> bool {
 fn run_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
     adapter.interrupts.interrupts.fetch_add(1, Ordering::Relaxed);
     let edu = adapter.device.edu();
-    let before = edu.map(|edu| (edu.interrupt_status(), edu.raised()));
+    let before = edu.map(|edu| (edu.raised(), edu.interrupt_status()));
     let claimed = call_isr(adapter, message);
-    if let (Some(edu), Some((status, raised))) = (edu, before) {
-        let untouched = edu.raised() == raised;
+    if let (Some(edu), Some((raised, status))) = (edu, before) {
+        // Read before it is asked whether somebody has set bits meanwhile.
+        let left = edu.interrupt_status();
+        let untouched = edu.is_untouched_since(raised);
         let own = status != 0;
         // A message is always the device's own, and one may be left over from a raise that is acknowledged already.
         let right = if adapter.device.shares_line() { claimed == own || !untouched } else { claimed || !own };
         adapter.rules().check(&ISR_CLAIM, right, || {
             format!("interrupt status {status:#x}, message {message}: returned {claimed}")
         });
-        let dismissed = !claimed || !untouched || edu.interrupt_status() == 0;
+        let dismissed = !claimed || !untouched || left == 0;
         adapter.rules().check(&ISR_DISMISS, dismissed, || {
-            format!(
-                "the interrupt status register is {:#x} after the routine claimed the interrupt",
-                edu.interrupt_status()
-            )
+            format!("the interrupt status register is {left:#x} after the routine claimed the interrupt")
         });
         return own || claimed;
     }
@@ -266,7 +265,7 @@ pub(crate) fn probe_foreign_interrupt(adapter: &Arc<Adapter>) {
             return;
         }
         let claimed = call_isr(adapter, 0);
-        adapter.rules().check(&ISR_CLAIM, !claimed || edu.raised() != raised, || {
+        adapter.rules().check(&ISR_CLAIM, !claimed || !edu.is_untouched_since(raised), || {
             "an interrupt of another device on the line was claimed".to_owned()
         });
     });

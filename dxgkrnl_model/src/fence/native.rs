@@ -192,13 +192,15 @@ impl NativeFence {
         }
     }
 
-    /// Ends waits whose value is reached, and lets drivers know who is left.
+    /// Ends waits whose value is reached, and lets drivers know who is left. True: there were some.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn rescan(&self, kernel: &Machine) {
-        if self.release_waiters(kernel) {
+    pub(crate) fn rescan(&self, kernel: &Machine) -> bool {
+        let some = self.release_waiters(kernel);
+        if some {
             self.waiters_changed(kernel);
         }
+        some
     }
 
     fn release_waiters(&self, kernel: &Machine) -> bool {

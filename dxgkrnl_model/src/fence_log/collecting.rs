@@ -17,7 +17,7 @@
 //! value is what a waiter is promised. Devices of a process share GPU addresses, so that the fallback takes all of them. A
 //! handle that names no fence of the process (closed meanwhile, or never one) has every native fence of the adapter looked
 //! at, and so has a queue without logs: one for kernel-mode submission, whose progress fence nobody could log. The same goes
-//! for NULL where no log of the engine has anything new.
+//! for NULL where the engine's logs end no wait: user mode has not logged a signal, and the documents do not say what then.
 
 use std::sync::Arc;
 
@@ -46,16 +46,19 @@ pub(crate) fn collect_for(adapter: &Arc<Adapter>, fences: &[Arc<FenceOnAdapter>]
     collect_from(adapter, &with_news(adapter, concerned));
 }
 
-/// Reads the logs of some queues, with news or not. Where interrupts name queues only, whoever reads a log wakes.
+/// Reads the logs of some queues, with news or not. Where interrupts name queues only, whoever reads a log wakes. True: waits
+/// have ended.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn collect_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) {
+pub(crate) fn collect_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) -> bool {
     let readings = read_from(adapter, queues);
+    let mut ended = false;
     if adapter.known_caps().has_optimized_interrupt() {
         for (queue, news) in readings {
-            wake(adapter, &queue, &news);
+            ended |= wake(adapter, &queue, &news);
         }
     }
+    ended
 }
 
 /// The queue that an optimized interrupt names.
@@ -75,25 +78,26 @@ pub(crate) fn wake_from(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>) {
 pub(crate) fn wake_from_engine(adapter: &Arc<Adapter>, node: u32) {
     let on_engine = |queue: &HwQueue| queue.context().node() == node;
     let unlogged = adapter.scheduler.queues().iter().any(|queue| on_engine(queue) && !queue.is_user_mode());
-    let queues = with_news(adapter, on_engine);
-    collect_from(adapter, &queues);
-    if unlogged || queues.is_empty() {
+    let ended = collect_from(adapter, &with_news(adapter, on_engine));
+    if unlogged || !ended {
         scan_native(adapter);
     }
 }
 
-/// Ends waits because of what was new in a queue's logs.
+/// Ends waits because of what was new in a queue's logs. True: there were some.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(super) fn wake(adapter: &Arc<Adapter>, queue: &HwQueue, news: &News) {
+pub(super) fn wake(adapter: &Arc<Adapter>, queue: &HwQueue, news: &News) -> bool {
     let Some(owner) = queue.context().device().process().process() else {
-        return scan_native(adapter);
+        scan_native(adapter);
+        return true;
     };
+    let mut ended = false;
     if !news.complete {
         adapter.shared().counters.log_scan();
         let devices = owner.on_adapter(adapter).into_iter().flat_map(|part| part.devices());
         for device in devices {
-            device.look_at_fences(adapter);
+            ended |= device.look_at_fences(adapter);
         }
     }
     let mut named: Vec<_> =
@@ -102,10 +106,11 @@ pub(super) fn wake(adapter: &Arc<Adapter>, queue: &HwQueue, news: &News) {
     named.dedup();
     for handle in named {
         match owner.native_fence(handle) {
-            Some(fence) => fence.fence().looked_at_on(adapter.kernel(), adapter),
+            Some(fence) => ended |= fence.fence().looked_at_on(adapter.kernel(), adapter),
             None => scan_native(adapter),
         }
     }
+    ended
 }
 
 fn with_news(adapter: &Adapter, concerned: impl Fn(&HwQueue) -> bool) -> Vec<Arc<HwQueue>> {

@@ -229,7 +229,7 @@ fn of_the_engine(stage: &Stage) -> Played {
         let read = woken(scene, &raw, room.device, fence, 1, 2, || logged(scene, &queue, fence, 1))?;
         same("logs of the engine, scans", read, (2, 0))?;
         same("a queue named", crate::scenario::rig::native_interrupts(scene).iter().any(|one| one.names_queue), false)?;
-        // A signal that user mode did not log, and no news with the engine: every fence is looked at.
+        // A signal that user mode did not log: no log says it, and every fence is looked at.
         let read = woken(scene, &raw, room.device, fence, 2, 0, || {
             let (progress, _) = queue.submit(&[Encoded::fence_signal(GpuVa(fence.gpu), 2)])?;
             queue.wait(scene, progress)

@@ -34,26 +34,26 @@ impl NativeFence {
         Ok(made)
     }
 
-    /// It was signalled on `on`'s adapter: waits end, and the other adapters hear of it.
+    /// It was signalled on `on`'s adapter: waits end, and the other adapters hear of it. True: waits have ended.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn signaled_on(&self, kernel: &Machine, on: &Adapter) {
+    pub(crate) fn signaled_on(&self, kernel: &Machine, on: &Adapter) -> bool {
         if self.cross_adapter {
             self.told.store(self.value(), Ordering::SeqCst);
             crate::fence::update::notify(self, Some(on));
             self.rescan_twin(kernel);
         }
-        self.rescan(kernel);
+        self.rescan(kernel)
     }
 
     /// As [`signaled_on`](Self::signaled_on), if nobody has passed this value on yet.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn looked_at_on(&self, kernel: &Machine, on: &Adapter) {
+    pub(crate) fn looked_at_on(&self, kernel: &Machine, on: &Adapter) -> bool {
         if self.cross_adapter && self.told.load(Ordering::SeqCst) != self.value() {
-            self.signaled_on(kernel, on);
+            self.signaled_on(kernel, on)
         } else {
-            self.rescan(kernel);
+            self.rescan(kernel)
         }
     }
 
