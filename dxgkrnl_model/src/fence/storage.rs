@@ -116,7 +116,7 @@ impl FencePages {
             let mapped = manager.run_on_worker(adapter, move |adapter, manager| {
                 let purpose = Purpose { native_fence: true, ..Purpose::default() };
                 let [current, monitored] = contents;
-                let one = manager.show_to_system(adapter, current, &wanted, purpose.clone())?;
+                let one = manager.show_to_system(adapter, current, &wanted, purpose)?;
                 let two = manager.show_to_system(adapter, monitored, &wanted, purpose);
                 if two.is_err() {
                     manager.unmap_for_system(adapter, one, 1);
