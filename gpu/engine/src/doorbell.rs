@@ -45,6 +45,8 @@ pub struct Doorbells<H: Host> {
     /// The model in use.
     pub model: Model,
     physical: Box<[Physical<H>]>,
+    /// Raised after every change of any of them: as long as it stands still, an engine looks at its own doorbells only.
+    changes: AtomicU64,
 }
 
 // The pages are shared memory: see Span.
@@ -65,7 +67,7 @@ impl<H: Host> Doorbells<H> {
                 queue: H::Lock::new(None),
             });
         }
-        Ok(Self { model, physical: physical.into_boxed_slice() })
+        Ok(Self { model, physical: physical.into_boxed_slice(), changes: AtomicU64::new(1) })
     }
 
     /// How many there are.
@@ -89,6 +91,7 @@ impl<H: Host> Doorbells<H> {
         // CAST: a node index is below NODE_COUNT.
         physical.node.store(queue.context.node as u32, Ordering::Release);
         physical.changes.fetch_add(1, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::Release);
         drop(old);
     }
 
@@ -98,6 +101,7 @@ impl<H: Host> Doorbells<H> {
         physical.node.store(NONE, Ordering::Release);
         let old = physical.queue.with(Option::take);
         physical.changes.fetch_add(1, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::Release);
         old
     }
 }
@@ -108,9 +112,19 @@ struct Seen<H: Host> {
     queue: Option<Shared<Queue<H>>>,
 }
 
+impl<H: Host> Seen<H> {
+    fn nothing() -> Self {
+        Self { changes: 0, value: 0, queue: None }
+    }
+}
+
 /// What one engine remembers of the doorbells.
 pub struct Watch<H: Host> {
     seen: Box<[Seen<H>]>,
+    /// Indices of those of its node.
+    mine: Vec<usize>,
+    /// Of all doorbells, when `mine` was put together; 0: never.
+    changes: u64,
 }
 
 impl<H: Host> Watch<H> {
@@ -121,34 +135,30 @@ impl<H: Host> Watch<H> {
     pub fn new(doorbells: &Doorbells<H>) -> Result<Self, NoMemory> {
         let mut seen = Vec::new();
         seen.try_reserve_exact(doorbells.len())?;
-        seen.resize_with(doorbells.len(), || Seen { changes: 0, value: 0, queue: None });
-        Ok(Self { seen: seen.into_boxed_slice() })
+        seen.resize_with(doorbells.len(), Seen::nothing);
+        let mut mine = Vec::new();
+        mine.try_reserve_exact(doorbells.len())?;
+        Ok(Self { seen: seen.into_boxed_slice(), mine, changes: 0 })
     }
 
     /// Forgets everything, and with it every reference to a queue.
     pub fn clear(&mut self) {
-        for seen in &mut self.seen {
-            *seen = Seen { changes: 0, value: 0, queue: None };
-        }
+        self.seen.fill_with(Seen::nothing);
+        self.mine.clear();
+        self.changes = 0;
     }
 
     /// Looks at the doorbells of `node`; calls `rung` for each queue that rang. Whether any doorbell is connected.
     pub fn poll(&mut self, doorbells: &Doorbells<H>, node: usize, mut rung: impl FnMut(&Shared<Queue<H>>)) -> bool {
-        let mut connected = false;
-        for (physical, seen) in doorbells.physical.iter().zip(self.seen.iter_mut()) {
-            // CAST: a node index.
-            let mine = physical.node.load(Ordering::Acquire) == node as u32;
-            if !mine {
-                if seen.queue.is_some() {
-                    *seen = Seen { changes: 0, value: 0, queue: None };
-                }
+        let changes = doorbells.changes.load(Ordering::Acquire);
+        if changes != self.changes {
+            self.changes = changes;
+            self.look_around(doorbells, node);
+        }
+        for &index in &self.mine {
+            let (Some(physical), Some(seen)) = (doorbells.physical.get(index), self.seen.get_mut(index)) else {
                 continue;
-            }
-            connected = true;
-            let changes = physical.changes.load(Ordering::Acquire);
-            if changes != seen.changes {
-                *seen = Seen { changes, value: 0, queue: physical.queue.with(|q| q.clone()) };
-            }
+            };
             // ORDERING[DB-1]: Acquire: the write pointer is read after this.
             let value = physical.word().map_or(0, |w| w.load(Ordering::Acquire));
             if value != seen.value {
@@ -158,7 +168,25 @@ impl<H: Host> Watch<H> {
                 }
             }
         }
-        connected
+        !self.mine.is_empty()
+    }
+
+    /// Finds out which doorbells are the node's, and whose they are.
+    fn look_around(&mut self, doorbells: &Doorbells<H>, node: usize) {
+        self.mine.clear();
+        for (index, (physical, seen)) in doorbells.physical.iter().zip(self.seen.iter_mut()).enumerate() {
+            // CAST: a node index.
+            if physical.node.load(Ordering::Acquire) != node as u32 {
+                *seen = Seen::nothing();
+                continue;
+            }
+            // There is room for all.
+            self.mine.push(index);
+            let changes = physical.changes.load(Ordering::Acquire);
+            if changes != seen.changes {
+                *seen = Seen { changes, value: 0, queue: physical.queue.with(|q| q.clone()) };
+            }
+        }
     }
 
     /// The global doorbell's value, taken out of it; `None` when nobody rang. Any engine may take it: it serves all nodes.
