@@ -301,6 +301,10 @@ pub struct Personality {
     /// The fences of device paging queues are signalled by the paging engine (`DXGK_OPERATION_SIGNAL_MONITORED_FENCE` behind
     /// the operations), as opposed to by the CPU. The documents leave it open.
     pub paging_engine_signals: bool,
+    /// The platform keeps what devices write coherent with the processors' caches: monitored fences are mapped write-back for
+    /// user mode, and page table entries of system memory ask for coherency. Otherwise uncached, and they do not.
+    /// Source: article context-monitoring, monitored fence creation.
+    pub io_coherent: bool,
 }
 
 impl Default for Personality {
@@ -330,6 +334,7 @@ impl Default for Personality {
             start_transcript: None,
             test_signing: true,
             paging_engine_signals: false,
+            io_coherent: true,
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod client;
 mod logs;
+mod monitored;
 mod mutants;
 mod tour;
 mod toy;

@@ -159,6 +159,15 @@ impl Setup {
         self.adapters(2)
     }
 
+    /// With a value under the driver's registry key of the adapters behind the first.
+    #[must_use]
+    pub fn setting_of_others(mut self, name: &str, value: u32) -> Self {
+        let mut other = self.others.unwrap_or_else(|| self.adapter.clone());
+        other.registry.insert(name.to_owned(), RegistryValue::dword(value));
+        self.others = Some(other);
+        self
+    }
+
     /// The case causes so many resets.
     #[must_use]
     pub fn resets(mut self, count: u64) -> Self {

@@ -24,6 +24,7 @@ use wddm_abi::D3DKMT_HANDLE;
 
 const ARTICLE: &str = "Native GPU fence object, Cross-adapter native fences";
 const ONE: &str = "Native GPU fence object, Scenario 1";
+const WIDTHS: &str = "DXGK_VIDSCHCAPS, No64BitAtomics; D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2";
 const TWO_A: &str = "Native GPU fence object, Scenario 2a";
 const TWO_B: &str = "Native GPU fence object, Scenario 2b";
 
@@ -43,6 +44,7 @@ pub(super) const CASES: &[Scenario] = &[
     ),
     case("XA-11", "queues of both adapters take turns, 200 rounds", ONE, native::turns),
     case("XA-12", "every signal interrupts, 300 signals", ARTICLE, native::interrupts),
+    case("XA-15", "fences of 32 bits and of 64 are not opened for each other", WIDTHS, mixed::widths),
 ];
 
 const fn case(id: &'static str, title: &'static str, source: &'static str, play: fn(&Stage) -> Played) -> Scenario {

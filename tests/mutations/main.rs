@@ -64,6 +64,13 @@ const TABLE: &[(Mutation, &[By])] = &[
     (IntraGpuInAperture, &[Cases(&["NF-23"])]),
     (DestroysOnClose, &[Cases(&["NF-07", "NF-09"])]),
     (WritesDeadFence, &[Engine("fences::an_always_signaled_fence_passes_waits_and_drops_signals")]),
+    // Monitored fences.
+    (
+        BasicProgressSilent,
+        &[Cases(&["MF-09"]), Engine("monitored::a_basic_engine_interrupts_for_the_progress_fence_alone")],
+    ),
+    (StoresNarrowWide, &[Cases(&["MF-14"]), Engine("monitored::a_narrow_signal_stores_32_bits")]),
+    (SignalsUnable, &[Cases(&["MF-13"]), Engine("monitored::an_unable_engine_writes_its_progress_fence_only")]),
     // Logs.
     (IndexBeforeEntry, &[Loom(&["log_1_needs_the_entry_before_the_index"])]),
     (NoLogBarrier, &[Loom(&["log_1_with_one_barrier_needs_the_flush"])]),

@@ -202,6 +202,11 @@ impl Caps {
         self.driver.MemoryManagementCaps.GpuMmuSupported()
     }
 
+    /// Whether the GPU uses the CPU's addresses of a process.
+    pub fn is_io_mmu(&self) -> bool {
+        self.driver.MemoryManagementCaps.IoMmuSupported()
+    }
+
     /// Whether it has no display part.
     pub fn is_render_only(&self) -> bool {
         self.sources == 0

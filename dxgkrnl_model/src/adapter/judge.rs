@@ -209,6 +209,7 @@ fn judge_scheduling(caps: &Caps) -> Vec<Verdict> {
         preemption.ComputePreemptionGranularity.0 != 0 && preemption.ComputePreemptionGranularity != none.1,
     ];
     let optimized = !flags.OptimizedNativeFenceSignaledInterrupt() || flags.NativeGpuFence();
+    let atomics = !flags.NativeGpuFence() || !flags.No64BitAtomics();
     let user_mode = caps.nodes.iter().filter(|node| node.takes_user_mode_work());
     let rungs = user_mode.clone().all(|node| node.is_hardware_scheduled() && caps.has_native_fences());
     let history = (32..=64).contains(&caps.history_bits);
@@ -218,6 +219,7 @@ fn judge_scheduling(caps: &Caps) -> Vec<Verdict> {
         (&rule::CAPS_CANCEL, !flags.CancelCommandAware() || multi, text()),
         (&rule::CAPS_GRANULARITY, !preempts || granular == [true; 2], format!("{preemption:?}")),
         (&rule::CAPS_OPTIMIZED, optimized, text()),
+        (&rule::CAPS_ATOMICS, atomics, text()),
         (&rule::CAPS_USER_MODE, rungs, format!("{flags:?}, {} nodes with UserModeSubmission", user_mode.count())),
         (&rule::CAPS_HISTORY, history, format!("{} bits", caps.history_bits)),
     ]

@@ -20,7 +20,7 @@ mod view;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use nt_model::{CacheType, Machine};
+use nt_model::{CacheType, Machine, Rights};
 use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::native::{FULL_ACCESS, NativeFence};
@@ -209,6 +209,20 @@ pub(crate) struct Request {
     pub(crate) behaviour: Behaviour,
 }
 
+/// How the CPU sees a value: write-back where devices are coherent with it, uncached elsewhere.
+fn cache_type(adapter: &Adapter) -> CacheType {
+    if adapter.personality().io_coherent { CacheType::Cached } else { CacheType::NonCached }
+}
+
+/// What user mode may do with a value: read it, and what the GPU may do where the GPU uses the CPU's address.
+///
+/// Source: article context-monitoring, table of what creation returns: adapters with IoMmu "should use this address for GPU
+/// access", which "is mapped as read-write in this case", and not the GPU virtual address. Chosen: that one is 0 then.
+fn user_rights(adapter: &Adapter, behaviour: Behaviour) -> Rights {
+    let gpu_stores = adapter.known_caps().is_io_mmu() && behaviour.lets_gpu_signal();
+    if gpu_stores { Rights::ReadWrite } else { Rights::Read }
+}
+
 /// A monitored fence in a process.
 #[derive(Debug)]
 pub(crate) struct MonitoredFence {
@@ -247,12 +261,14 @@ impl MonitoredFence {
     ) -> Result<Arc<Self>, NTSTATUS> {
         let behaviour = behaviour.hidden_from_gpu(state.hidden);
         let wanted = Wanted { size: PAGE, alignment: PAGE, ..Wanted::default() };
-        let gpu = behaviour.gpu_protection().map(|protection| {
+        let (object, index) = state.page().object();
+        let (cache, rights) = (cache_type(device.adapter()), user_rights(device.adapter(), behaviour));
+        let user = ForUser { page: (object.clone(), index), cache, rights };
+        let protection = behaviour.gpu_protection().filter(|_| !device.adapter().known_caps().is_io_mmu());
+        let gpu = protection.map(|protection| {
             let content = state.page().content(protection);
             ForGpu { content, wanted: &wanted, native_fence: false }
         });
-        let (object, index) = state.page().object();
-        let user = ForUser { page: (object.clone(), index), cache: CacheType::Cached };
         let view = View::show(device.process(), Some(user), gpu)?;
         device.adapter().add_monitored_fence(state);
         state.open.fetch_add(1, Ordering::AcqRel);

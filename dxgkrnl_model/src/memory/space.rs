@@ -129,7 +129,8 @@ impl AddressSpace {
         purpose: Purpose,
     ) -> Result<(), PagingError> {
         let form = adapter.personality().pte_address;
-        let entries = entries(&manager.caps, form, content);
+        let coherent = adapter.personality().io_coherent;
+        let entries = entries(&manager.caps, form, coherent, content);
         let mut source = Source { adapter, manager, is_paging: self.is_paging, failed: None };
         // A copy: to show a new table stores entries of the paging process. Only the paging worker changes tables.
         let copy = self.tables.lock().clone();
@@ -195,8 +196,8 @@ fn root_size(adapter: &Adapter, entries: u64) -> (u64, u64) {
     (given.max(entries), bytes.max(PAGE).next_multiple_of(PAGE))
 }
 
-/// Page table entries of a content: one that is repeated, or one per page.
-fn entries(caps: &Caps, form: PteAddress, content: &Content) -> Vec<DXGK_PTE> {
+/// Page table entries of a content: one that is repeated, or one per page. `coherent`: the platform is.
+fn entries(caps: &Caps, form: PteAddress, coherent: bool, content: &Content) -> Vec<DXGK_PTE> {
     let flags = caps.mmu.as_ref().map(|mmu| mmu.caps);
     match content {
         Content::None => vec![DXGK_PTE::zeroed()],
@@ -213,7 +214,7 @@ fn entries(caps: &Caps, form: PteAddress, content: &Content) -> Vec<DXGK_PTE> {
                 entry.set_ReadOnly(!protection.write && flags.is_some_and(|flags| flags.ReadOnlyMemorySupported()));
                 entry.set_NoExecute(!protection.execute && flags.is_some_and(|flags| flags.NoExecuteMemorySupported()));
                 entry.set_CacheCoherent(
-                    *segment == 0 && flags.is_some_and(|flags| flags.CacheCoherentMemorySupported()),
+                    coherent && *segment == 0 && flags.is_some_and(|flags| flags.CacheCoherentMemorySupported()),
                 );
                 entry.set_PageAddress(in_form(form, *address));
                 entry

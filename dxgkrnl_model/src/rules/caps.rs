@@ -62,6 +62,13 @@ rules! {
         bugcheck: none,
         fix: "set it only together with NativeGpuFence",
     }
+    /// Widths of fence values.
+    CAPS_ATOMICS = "DXG-CAPS-ATOMICS" {
+        title: "NativeGpuFence requires 64-bit atomics: No64BitAtomics is clear",
+        source: "article native-gpu-fence-objects, design (CurrentValue requires 64-bit writes to be atomic from both the CPU and the GPU point of view); DDI page DXGK_VIDSCHCAPS, No64BitAtomics",
+        bugcheck: none,
+        fix: "set No64BitAtomics only where the adapter goes without native fences",
+    }
     /// Hardware needed by user-mode submission.
     CAPS_USER_MODE = "DXG-CAPS-USER-MODE" {
         title: "a node with UserModeSubmission has ContextSchedulingSupported, and the adapter NativeGpuFence",

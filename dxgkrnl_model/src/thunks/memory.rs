@@ -11,6 +11,7 @@ use wddm_abi::{
 
 use super::device::{device, private};
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
+use crate::adapter::Adapter;
 use crate::device::Device;
 use crate::handle::HandleType;
 use crate::memory::allocation::{self, OpenAllocation, Request};
@@ -44,6 +45,11 @@ fn protection(raw: &D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE) -> Result<Protectio
         return Err(INVALID);
     }
     Ok(Protection { write: raw.Write(), execute: raw.Execute(), zero: raw.Zero(), no_access: raw.NoAccess() })
+}
+
+/// Chosen: where the GPU uses the CPU's addresses, there are no others to map or reserve.
+fn has_gpu_addresses(adapter: &Adapter) -> Result<(), NTSTATUS> {
+    if adapter.known_caps().is_io_mmu() { Err(ntstatus::STATUS_NOT_SUPPORTED) } else { Ok(()) }
 }
 
 thunks! {
@@ -149,6 +155,7 @@ thunks! {
 
     fn D3DKMTMapGpuVirtualAddress(call, record: D3DDDI_MAPGPUVIRTUALADDRESS) {
         let queue = call.process.paging_queue(record.hPagingQueue).ok_or(INVALID)?;
+        has_gpu_addresses(queue.device().adapter())?;
         let protection = protection(&record.Protection)?;
         let bare = protection.zero || protection.no_access;
         if record.Reserved0 != 0 || record.Reserved1 != 0 || (bare == (record.hAllocation != 0)) {
@@ -196,6 +203,7 @@ thunks! {
     fn D3DKMTReserveGpuVirtualAddress(call, record: D3DDDI_RESERVEGPUVIRTUALADDRESS) {
         const UNIT: u64 = 0x1_0000;
         let part = super::adapter::adapter(call, record.hAdapter())?;
+        has_gpu_addresses(part.adapter())?;
         let all = [record.BaseAddress, record.MinimumAddress, record.MaximumAddress, record.Size];
         if record.Size == 0 || !all.iter().all(|number| number.is_multiple_of(UNIT)) {
             return Err(INVALID);

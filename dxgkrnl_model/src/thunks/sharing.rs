@@ -73,6 +73,10 @@ thunks! {
         let (state, access) = match &*shared(call, record.hNtHandle)? {
             SharedObject::Monitored(state, access) if state.is_for(device.adapter()) => (state.clone(), *access),
             SharedObject::Native(held, access) if held.fence().is_cross_adapter() && !has_native => {
+                // Chosen: GPUs that store 32 bits cannot signal its 64.
+                if !device.adapter().known_caps().has_64_bit_atomics() {
+                    return Err(ntstatus::STATUS_NOT_SUPPORTED);
+                }
                 (held.fence().twin().ok_or(INVALID)?, *access)
             }
             _ => return Err(INVALID),

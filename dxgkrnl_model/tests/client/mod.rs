@@ -13,11 +13,11 @@ use std::sync::Arc;
 use wddm_abi::ntstatus::STATUS_TIMEOUT;
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_NATIVEFENCE_TYPE,
-    D3DDDI_SYNCHRONIZATIONOBJECT_TYPE, D3DKMT_ADAPTERINFO, D3DKMT_CREATEALLOCATION, D3DKMT_CREATEDEVICE,
-    D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYALLOCATION2,
-    D3DKMT_DESTROYDEVICE, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE,
-    D3DKMT_ENUMADAPTERS2, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_EVICT, D3DKMT_GETDEVICESTATE, D3DKMT_LOCK2,
-    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
+    D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE, D3DKMT_ADAPTERINFO, D3DKMT_CREATEALLOCATION,
+    D3DKMT_CREATEDEVICE, D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2,
+    D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYDEVICE, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_DEVICEEXECUTION_STATE,
+    D3DKMT_DEVICESTATE_TYPE, D3DKMT_ENUMADAPTERS2, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_EVICT,
+    D3DKMT_GETDEVICESTATE, D3DKMT_LOCK2, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
     D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, HANDLE, NTSTATUS, OBJECT_ATTRIBUTES,
 };
 
@@ -93,6 +93,17 @@ impl Memory {
 pub struct Fence {
     pub handle: u32,
     pub gpu: u64,
+    /// User address of the value.
+    pub cpu: usize,
+}
+
+impl Fence {
+    /// The word at the user address.
+    pub fn word(&self) -> u64 {
+        let at: *const u64 = core::ptr::with_exposed_provenance(self.cpu);
+        // SAFETY: the process's own mapping of the fence.
+        unsafe { at.read_volatile() }
+    }
 }
 
 impl<'a> Client<'a> {
@@ -269,7 +280,9 @@ impl Device<'_> {
         record.hDevice = self.handle;
         record.Info.Type = kind;
         checked(thunk!(self.client, D3DKMTCreateNativeFence(record)))?;
-        Ok(Fence { handle: record.hSyncObject, gpu: record.Info.NativeFenceMapping.CurrentValueGpuVa })
+        let mapping = record.Info.NativeFenceMapping;
+        let cpu = mapping.CurrentValueCpuVa.expose_provenance();
+        Ok(Fence { handle: record.hSyncObject, gpu: mapping.CurrentValueGpuVa, cpu })
     }
 
     /// Makes a native fence for several adapters, and an NT handle of it.
@@ -286,7 +299,9 @@ impl Device<'_> {
         let handle = &raw const record.hSyncObject;
         // SAFETY: the model's function; one handle, attributes and a place for the result.
         checked(unsafe { share(1, handle, &raw mut attributes, u32::MAX, &raw mut shared) })?;
-        Ok((Fence { handle: record.hSyncObject, gpu: record.Info.NativeFenceMapping.CurrentValueGpuVa }, shared))
+        let mapping = record.Info.NativeFenceMapping;
+        let cpu = mapping.CurrentValueCpuVa.expose_provenance();
+        Ok((Fence { handle: record.hSyncObject, gpu: mapping.CurrentValueGpuVa, cpu }, shared))
     }
 
     /// Opens a native fence by its NT handle.
@@ -297,16 +312,31 @@ impl Device<'_> {
         record.Flags.set_Shared(true);
         record.Flags.set_NtSecuritySharing(true);
         checked(thunk!(self.client, D3DKMTOpenNativeFenceFromNtHandle(record)))?;
-        Ok(Fence { handle: record.hSyncObject, gpu: record.NativeFenceMapping.CurrentValueGpuVa })
+        let mapping = record.NativeFenceMapping;
+        let cpu = mapping.CurrentValueCpuVa.expose_provenance();
+        Ok(Fence { handle: record.hSyncObject, gpu: mapping.CurrentValueGpuVa, cpu })
     }
 
     /// Makes a monitored fence.
     pub fn monitored_fence(&self) -> Result<Fence, NTSTATUS> {
+        self.monitored_fence_with(0, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::zeroed())
+    }
+
+    /// Makes a monitored fence with an initial value and flags.
+    pub fn monitored_fence_with(
+        &self,
+        initial: u64,
+        flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS,
+    ) -> Result<Fence, NTSTATUS> {
         let mut record = D3DKMT_CREATESYNCHRONIZATIONOBJECT2::zeroed();
         record.hDevice = self.handle;
         record.Info.Type = D3DDDI_SYNCHRONIZATIONOBJECT_TYPE::D3DDDI_MONITORED_FENCE;
+        record.Info.Flags = flags;
+        record.Info.MonitoredFence_mut().InitialFenceValue = initial;
         checked(thunk!(self.client, D3DKMTCreateSynchronizationObject2(record)))?;
-        Ok(Fence { handle: record.hSyncObject, gpu: record.Info.MonitoredFence().FenceValueGPUVirtualAddress })
+        let info = record.Info.MonitoredFence();
+        let cpu = info.FenceValueCPUVirtualAddress.expose_provenance();
+        Ok(Fence { handle: record.hSyncObject, gpu: info.FenceValueGPUVirtualAddress, cpu })
     }
 
     /// Destroys a fence of either kind.

@@ -102,13 +102,15 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     scheduling.set_NoDmaPatching(toy.is("caps-patching"));
     scheduling.set_NativeGpuFence(toy.options.native_fences && (native || toy.is("feature-native-fence")));
     scheduling.set_OptimizedNativeFenceSignaledInterrupt(toy.options.optimized || toy.is("caps-optimized"));
+    scheduling.set_No64BitAtomics(toy.options.narrow || toy.is("caps-atomics"));
     if toy.is("caps-cancel") {
         scheduling.set_CancelCommandAware(true);
         scheduling.set_MultiEngineAware(false);
         scheduling.set_PreemptionAware(false);
     }
     let memory = &mut caps.MemoryManagementCaps;
-    memory.set_GpuMmuSupported(true);
+    memory.set_GpuMmuSupported(!toy.options.io_mmu);
+    memory.set_IoMmuSupported(toy.options.io_mmu);
     memory.set_VirtualAddressingSupported(!toy.is("caps-virtual"));
     memory.set_CrossAdapterResourceScanout(toy.is("caps-cross-adapter"));
     caps.GpuEngineTopology.NbAsymetricProcessingNodes = 2;

@@ -81,8 +81,7 @@ fn run_command(toy: &Toy, root: Root, at: u64, room: u64, queue: Option<usize>) 
         }
         opcode::SIGNAL_MONITORED => {
             let (address, value) = (get(1)?, get(2)?);
-            toy.store(root, address, value).ok_or(Some(address))?;
-            toy.state().notices.push_back(Notice::Monitored);
+            signal_monitored(toy, root, address, value).ok_or(Some(address))?;
             Ok(Some(24))
         }
         opcode::WAIT => {
@@ -123,6 +122,19 @@ fn is_dead(state: &State, current: u64) -> bool {
     state.fences.values().any(|fence| fence.always && fence.current.iter().any(|(_, known, _)| *known == current))
 }
 
+/// Signals a monitored fence: as many bits as this GPU stores in one piece, and an interrupt, if it raises any.
+fn signal_monitored(toy: &Toy, root: Root, address: u64, value: u64) -> Option<()> {
+    if toy.options.narrow {
+        toy.store_low(root, address, value as u32)?;
+    } else {
+        toy.store(root, address, value)?;
+    }
+    if !toy.options.silent {
+        toy.state().notices.push_back(Notice::Monitored);
+    }
+    Some(())
+}
+
 /// Signals a native fence: value, log, interrupt when somebody waits. A monitored one gets the value and an interrupt.
 pub fn signal(toy: &Toy, root: Root, queue: usize, address: u64, value: u64, handle: u64) -> bool {
     let found = {
@@ -135,13 +147,12 @@ pub fn signal(toy: &Toy, root: Root, queue: usize, address: u64, value: u64, han
     if found.is_some_and(|(.., always)| always) {
         return true;
     }
+    let Some((os, monitored, _)) = found else {
+        return signal_monitored(toy, root, address, value).is_some();
+    };
     if toy.store(root, address, value).is_none() {
         return false;
     }
-    let Some((os, monitored, _)) = found else {
-        toy.state().notices.push_back(Notice::Monitored);
-        return true;
-    };
     log(toy, root, queue, 1, [value, handle, 0, 0, 0]);
     fence(Ordering::SeqCst);
     let watched = toy.read(root, monitored).unwrap_or(0);

@@ -1,7 +1,7 @@
 //! The GPU: a thread that runs packets on node 1 and queues on node 0, and an MMU.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nt_model::{Machine, PageObject};
@@ -109,6 +109,10 @@ impl Toy {
 
     /// Host address behind a GPU virtual one. `None`: a fault.
     pub fn translate(&self, root: Root, address: u64, write: bool) -> Option<usize> {
+        if self.options.io_mmu {
+            // The IOMMU has the process's own translations: this GPU reaches what the process does.
+            return (address != 0).then_some(address as usize);
+        }
         let bits = bits(self);
         let (mut segment, mut table) = (u64::from(root.0), root.1);
         let mut shift = 12 + bits.iter().sum::<u32>();
@@ -140,6 +144,15 @@ impl Toy {
 
     pub fn store(&self, root: Root, address: u64, value: u64) -> Option<()> {
         word(self.translate(root, address, true)?).store(value, Ordering::SeqCst);
+        Some(())
+    }
+
+    /// Stores the low half of a word.
+    pub fn store_low(&self, root: Root, address: u64, value: u32) -> Option<()> {
+        let place = self.translate(root, address, true)?;
+        let pointer: *const AtomicU32 = core::ptr::with_exposed_provenance(place);
+        // SAFETY: memory that this GPU has mapped, aligned as its 64-bit words are.
+        unsafe { &*pointer }.store(value, Ordering::SeqCst);
         Some(())
     }
 
@@ -192,7 +205,7 @@ fn packets(toy: &Toy) -> bool {
         }
         let Some(packet) = state.packets.front().cloned() else { return false };
         let root = state.contexts.get(&packet.context).and_then(|context| context.root);
-        (packet, root)
+        (packet, root.or(toy.options.io_mmu.then_some((0, 0))))
     };
     let Some(root) = root else {
         toy.error(format!("packet {:#x} of a context without a root", packet.fence));

@@ -31,6 +31,12 @@ pub struct Options {
     pub skips_writes: bool,
     /// Limits the addresses of native fences.
     pub fence_range: bool,
+    /// Stores 32 bits to monitored fences.
+    pub narrow: bool,
+    /// Raises no interrupt for monitored fences.
+    pub silent: bool,
+    /// Uses the process's addresses, without page tables of its own.
+    pub io_mmu: bool,
 }
 
 impl Default for Options {
@@ -47,6 +53,9 @@ impl Default for Options {
             two_levels: false,
             engine_reset: true,
             cancel_aware: false,
+            narrow: false,
+            silent: false,
+            io_mmu: false,
             skips_writes: false,
             fence_range: false,
         }

@@ -199,7 +199,8 @@ win_extern! {
             name = [u16::from(b'x'); 32];
         }
         metadata.FriendlyName = name;
-        metadata.GpuMmuSupported = 1;
+        metadata.GpuMmuSupported = (!toy.options.io_mmu).into();
+        metadata.IoMmuSupported = toy.options.io_mmu.into();
         let (scheduling, user_mode, _) = *toy.features.lock().unwrap_or_else(|error| error.into_inner());
         let mut flags = metadata.Flags;
         flags.set_ContextSchedulingSupported(ordinal == 0 && (scheduling || toy.is("feature-hwsch")));

@@ -11,6 +11,7 @@ use crate::engine::Core;
 use crate::fault::Fault;
 use crate::gpu::Gpu;
 use crate::host::Host;
+use crate::mutation::Mutation;
 use crate::word::{Ordering, Word};
 use gpu_wire::packet::{FaultKind, MonitoredSignal, Privilege};
 use gpu_wire::{GpuVa, NodeOrdinal};
@@ -46,15 +47,16 @@ impl<H: Host> Core<H> {
         let is_paging = job.process.privilege == Privilege::Paging;
         // CAST: a node index.
         let unable = gpu.monitored.is_unable(NodeOrdinal(self.node as u32));
-        if unable && !is_progress && !is_paging {
+        if unable && !is_progress && !is_paging && !gpu.mutation.is(Mutation::SignalsUnable) {
             return Err(FaultKind::NotPermitted.into());
         }
-        if gpu.monitored.narrow {
+        if gpu.monitored.narrow && !gpu.mutation.is(Mutation::StoresNarrowWide) {
             self.store_low(gpu, job, va, signal.value)?;
         } else {
             self.word(gpu, job, va, true)?.store(signal.value, Ordering::Release);
         }
-        if !gpu.monitored.basic || is_progress {
+        let silent = gpu.mutation.is(Mutation::BasicProgressSilent);
+        if !gpu.monitored.basic || (is_progress && !silent) {
             self.notify_monitored(gpu);
         }
         Ok(())

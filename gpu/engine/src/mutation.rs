@@ -115,6 +115,12 @@ mutations! {
     ShadowFirst = 51,
     /// Values of intra-GPU fences are wanted in the aperture.
     IntraGpuInAperture = 50,
+    /// With the basic implementation of monitored fences, not even a queue's progress fence interrupts.
+    BasicProgressSilent = 60,
+    /// Monitored fences of 32 bits are written with 64.
+    StoresNarrowWide = 61,
+    /// An engine that cannot write monitored fences does.
+    SignalsUnable = 62,
 }
 
 /// Which mutation is on, if any.

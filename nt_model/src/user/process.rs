@@ -273,6 +273,14 @@ impl Machine {
         Ok(start)
     }
 
+    /// The cache type and the rights of the mapping of `process` that begins at `address`.
+    ///
+    /// # Errors
+    /// [`MapError::NotMapped`].
+    pub fn user_mapping(&self, process: &Process, address: usize) -> Result<(CacheType, Rights), MapError> {
+        self.user_region(process, address).map(|region| (region.cache, region.rights))
+    }
+
     /// Replaces what a user mapping shows, in one step: a concurrent access goes to the old page or the new one. This is
     /// how Dxgkrnl rotates a doorbell to a dummy page. `mapping` has as many pages as the mapping at `address`.
     ///

@@ -259,9 +259,11 @@ pub(super) fn unable(stage: &Stage) -> Played {
                 };
                 // Who is fast enough is refused what comes behind.
                 let _ = watched.queue.run(|to| to.raw(&list));
-                scene.until("the device's error", || Ok(watched.rig.device.state()?.execution != 1))?;
+                let signaled = || Ok::<_, anyhow::Error>(watched.rig.value(&watched.fence)? == 9);
+                let ended = || Ok(watched.rig.device.state()?.execution != 1 || signaled()?);
+                scene.until("the device's error", ended)?;
                 // What a lost device leaves, or nothing: not what the packet said.
-                ensure!(watched.rig.value(&watched.fence)? != 9, "the engine signaled");
+                ensure!(!signaled()?, "the engine signaled");
                 Ok(())
             })
             .with_context(|| format!("rung {rung}"))?;

@@ -60,9 +60,10 @@ pub(super) fn native_as_monitored(stage: &Stage) -> Played {
 }
 
 pub(super) fn monitored_as_native(stage: &Stage) -> Played {
-    // Made as what either adapter has.
-    for made_native in [false, true] {
-        stage.play(Setup::default().without_native_fences_on_the_second(), |scene| {
+    // Made as what either adapter has; signaled by packets, or by the OS since the engine cannot.
+    for (made_native, software) in [(false, 0), (true, 0), (false, 7), (true, 7)] {
+        let setup = Setup::default().without_native_fences_on_the_second();
+        stage.play(setup.setting_of_others("SoftwareSignalNodes", software), |scene| {
             let (native, plain) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
             let (waits, signals) = if made_native {
                 let fence = native.fence(1)?;
@@ -105,4 +106,20 @@ pub(super) fn monitored_as_native(stage: &Stage) -> Played {
         })?;
     }
     Ok(())
+}
+
+pub(super) fn widths(stage: &Stage) -> Played {
+    let setup = Setup::default().without_native_fences_on_the_second().setting_of_others("No64BitAtomics", 1);
+    stage.play(setup, |scene| {
+        let (wide, narrow) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        for (from, to) in [(&wide, &narrow), (&narrow, &wide)] {
+            let fence = from.fence(1)?;
+            let refused = to.open_fence(&fence, from).err().context("a fence of another width was opened")?;
+            let text = format!("{refused:#}");
+            ensure!(text.contains("INVALID_PARAMETER") || text.contains("NOT_SUPPORTED"), "{text}");
+            from.signal(&fence, 2)?;
+            same("the value", fence.value()?, 2)?;
+        }
+        Ok(())
+    })
 }

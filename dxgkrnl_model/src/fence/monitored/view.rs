@@ -26,6 +26,7 @@ pub(crate) struct View {
 pub(crate) struct ForUser {
     pub(crate) page: ObjectPage,
     pub(crate) cache: CacheType,
+    pub(crate) rights: Rights,
 }
 
 /// What the GPU sees, and where.
@@ -51,7 +52,7 @@ impl View {
         wanted: &Wanted,
         native_fence: bool,
     ) -> Result<Self, NTSTATUS> {
-        let user = user.map(|page| ForUser { page, cache: CacheType::Cached });
+        let user = user.map(|page| ForUser { page, cache: CacheType::Cached, rights: Rights::Read });
         Self::show(part, user, Some(ForGpu { content, wanted, native_fence }))
     }
 
@@ -72,7 +73,7 @@ impl View {
         }
         if let Some((user, process)) = user.zip(part.process()) {
             let (object, first) = user.page;
-            let mapping = UserMapping { object, first, pages: 1, rights: Rights::Read, cache: user.cache };
+            let mapping = UserMapping { object, first, pages: 1, rights: user.rights, cache: user.cache };
             match part.adapter().kernel().map_user(process.nt(), &mapping, None) {
                 Ok(address) => view.user = address,
                 Err(_) => {

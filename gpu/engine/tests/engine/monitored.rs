@@ -1,0 +1,63 @@
+//! Monitored fences on GPUs that are built in several ways.
+
+use crate::support::Rig;
+use gpu_engine::monitored::MonitoredFences;
+use gpu_engine::notice::Notice;
+use gpu_wire::GpuVa;
+use gpu_wire::packet::{Encoded, FaultKind, MonitoredSignal};
+
+fn signal(address: GpuVa, value: u64) -> Encoded {
+    MonitoredSignal { address: address.0, value }.to_packet()
+}
+
+#[test]
+fn an_advanced_signal_interrupts_and_a_basic_one_does_not() {
+    for basic in [false, true] {
+        let mut rig = Rig::with_monitored_fences(MonitoredFences { basic, ..MonitoredFences::default() });
+        let mut q = rig.queue(0, 0);
+        let word = rig.map(1, false);
+        q.submit(&[signal(word.va, 7), Encoded::nop(8)]);
+        rig.settle();
+        assert_eq!((word.read(0), rig.interrupts()), (7, u64::from(!basic)));
+        let notices = if basic { vec![] } else { vec![(0, Notice::MonitoredFenceSignaled)] };
+        assert_eq!(rig.drain(), notices);
+    }
+}
+
+#[test]
+pub(crate) fn a_basic_engine_interrupts_for_the_progress_fence_alone() {
+    let mut rig = Rig::with_monitored_fences(MonitoredFences { basic: true, ..MonitoredFences::default() });
+    let mut q = rig.queue(0, 0);
+    let word = rig.map(1, false);
+    let progress = q.queue.progress;
+    q.submit(&[signal(word.va, 7), signal(progress, 1)]);
+    rig.settle();
+    assert_eq!((word.read(0), rig.interrupts()), (7, 1));
+    assert_eq!(rig.drain(), [(0, Notice::MonitoredFenceSignaled)]);
+}
+
+#[test]
+pub(crate) fn a_narrow_signal_stores_32_bits() {
+    let mut rig = Rig::with_monitored_fences(MonitoredFences { narrow: true, ..MonitoredFences::default() });
+    let mut q = rig.queue(0, 0);
+    let word = rig.map(1, false);
+    word.bytes.write(&0x5A5A_5A5A_0000_0001_u64.to_le_bytes());
+    q.submit(&[signal(word.va, 0x7_8000_0002)]);
+    rig.settle();
+    assert_eq!((word.read(0), rig.interrupts()), (0x5A5A_5A5A_8000_0002, 1));
+}
+
+#[test]
+pub(crate) fn an_unable_engine_writes_its_progress_fence_only() {
+    let mut rig = Rig::with_monitored_fences(MonitoredFences { unable: 1, ..MonitoredFences::default() });
+    let (mut unable, mut able) = (rig.queue(0, 0), rig.queue(1, 1));
+    let word = rig.map(1, false);
+    let progress = unable.queue.progress;
+    unable.submit(&[signal(progress, 1)]);
+    able.submit(&[signal(word.va, 3)]);
+    rig.settle();
+    assert_eq!((unable.fault(), able.fault(), word.read(0)), (None, None, 3));
+    unable.submit(&[signal(word.va, 4)]);
+    rig.settle();
+    assert_eq!((unable.fault(), word.read(0)), (Some(FaultKind::NotPermitted), 3));
+}
