@@ -2,6 +2,7 @@
 
 use super::{handle, logs, records};
 use crate::scenario::db::{RingQueue, Room, raw};
+use crate::scenario::rig::{Rig, until_idle};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
@@ -206,28 +207,22 @@ fn one_log(stage: &Stage) -> Played {
     stage.play(Setup::default().setting("OptimizedInterrupt", 1), |scene| {
         let caps = scene.adapter().caps().context("caps")?;
         ensure!(caps.has_optimized_interrupt(), "the cap is off");
-        let user = scene.process("client")?;
-        let adapter = user.open()?;
-        let device = adapter.device()?;
-        let (rings, other) = (device.queue(0, 4096, 0, 0)?, device.queue(0, 4096, 0, 0)?);
-        let (fence, nobody) = (device.fence(0, 0)?, device.fence(0, 0)?);
+        let rig = Rig::open(scene, "client")?;
+        let (rings, other) = (rig.queue(0)?, rig.queue(0)?);
+        let (fence, nobody) = (rig.fence(0, true)?, rig.fence(0, true)?);
         // The other queue has news all the time that nobody waits for.
         for value in 1..=20 {
             other.run(|list| list.signal(&nobody, value))?;
-            scene.until("the other", || Ok(other.progress()?.0 == value))?;
-            let before = scene.adapter().ddi_calls();
-            let flushed = |scene: &Scene| scene.world.os.counts().logs_flushed;
-            let (logs_before, scans_before) = (flushed(scene), scene.world.os.counts().fence_scans);
-            std::thread::scope(|scope| -> Played {
-                let waiter = scope.spawn(|| fence.wait(value, PATIENCE));
-                let updates = before.get("DxgkDdiUpdateMonitoredValues").copied().unwrap_or(0);
-                scene.until("the waiter", || Ok(scene.calls("DxgkDdiUpdateMonitoredValues") > updates))?;
-                rings.run(|list| list.signal(&fence, value))?;
-                waiter.join().map_err(|_| anyhow::anyhow!("the waiter panicked"))??;
-                Ok(())
-            })?;
-            same("every fence looked at", scene.world.os.counts().fence_scans, scans_before)?;
-            same("logs flushed", flushed(scene) - logs_before, 1)?;
+            until_idle(scene, &other)?;
+            let before = scene.world.os.counts();
+            // When the call has returned, the interrupt is what ends the wait.
+            let waiting = rig.wait(&[(&fence, value)], false)?;
+            rings.run(|list| list.signal(&fence, value))?;
+            waiting.comes(&rig, "the waiter")?;
+            let after = scene.world.os.counts();
+            same("every fence looked at", after.fence_scans, before.fence_scans)?;
+            same("logs flushed", after.logs_flushed - before.logs_flushed, 1)?;
+            rig.raw.close(waiting.handle);
         }
         Ok(())
     })
