@@ -116,6 +116,8 @@ pub struct Adapter {
     pub(crate) windows: crate::fence::window::Windows,
     monitored: Lock<Vec<Weak<FenceState>>>,
     native: Lock<Vec<Weak<FenceOnAdapter>>>,
+    /// The driver's handle of the native fence that was destroyed last.
+    dead_fence: AtomicUsize,
     transcript: Lock<Vec<Line>>,
     calls: Lock<Calls>,
 }
@@ -183,6 +185,7 @@ impl Adapter {
             windows: crate::fence::window::Windows::new(),
             monitored: Lock::new(Rank::Registry, Vec::new()),
             native: Lock::new(Rank::Registry, Vec::new()),
+            dead_fence: AtomicUsize::new(0),
             transcript: Lock::new(Rank::Log, Vec::new()),
             calls: Lock::new(Rank::Log, Calls::default()),
         })
@@ -468,6 +471,15 @@ impl Adapter {
             power_transitions: self.power.transitions(),
             segments: self.memory.manager().map(|manager| manager.segment_usage()).unwrap_or_default(),
         }
+    }
+
+    /// The driver's handle of a fence that it destroyed, or 0.
+    pub(crate) fn dead_fence(&self) -> usize {
+        self.dead_fence.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_dead_fence(&self, handle: usize) {
+        self.dead_fence.store(handle, Ordering::Relaxed);
     }
 
     /// Where the values of each native fence lie: segments of CurrentValue and MonitoredValue; 0: system memory. In no order.

@@ -208,6 +208,7 @@ pub(crate) fn wait_for(kernel: &Machine, fences: &[(AnyFence, u64)], any: bool, 
         wait.end(kernel);
         return wait;
     }
+    let mut unmet = Vec::new();
     for (fence, value) in fences {
         if wait.is_over() {
             break;
@@ -218,6 +219,16 @@ pub(crate) fn wait_for(kernel: &Machine, fences: &[(AnyFence, u64)], any: bool, 
         }
         wait.fences.lock().push(fence.downgrade());
         fence.waiters().add(*value, &wait);
+        unmet.push(fence);
+    }
+    // The monitored values of all in one call of the driver; then each fence is looked at.
+    let native = |fence: &&AnyFence| match fence {
+        AnyFence::Native(fence) => Some(fence.clone()),
+        AnyFence::Monitored(_) => None,
+    };
+    let native: Vec<_> = unmet.iter().filter_map(native).collect();
+    update::set_monitored(&native.iter().map(|fence| &**fence).collect::<Vec<_>>());
+    for fence in unmet {
         fence.waiters_changed(kernel);
     }
     if wait.is_over() {

@@ -232,6 +232,9 @@ pub struct FaultPlan {
     pub paging_buffer_size: Option<u32>,
     /// The kernel reads a fence as unsignalled this many times before it looks: widens the race of wait and signal.
     pub slow_resample: u32,
+    /// The arrays of `DxgkDdiUpdateMonitoredValues` and `DxgkDdiUpdateCurrentValuesFromCpu` begin and end with a handle that names no
+    /// fence (any more). No Windows does that; a driver must not follow it, and do the others.
+    pub stray_fences: bool,
     /// What the bytes of `Reserved` members hold in what DDIs of native fences are given.
     pub reserved: u8,
 }

@@ -51,4 +51,7 @@ pub(super) const CASES: &[Scenario] = &[
         update::exclusion,
     ),
     case("MR-17", "more notifications than the OS keeps: everything is scanned", INTERRUPT, interrupts::overflow),
+    case("MR-18", "many values in one call of either update function", BATCHES, update::batches),
+    case("MR-19", "one fence several times in one call: in order, the last value stays", BATCHES, update::duplicates),
+    case("MR-20", "handles that name nothing among the others", BATCHES, update::strays),
 ];

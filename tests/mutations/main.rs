@@ -60,6 +60,8 @@ const TABLE: &[(Mutation, &[By])] = &[
     (KeepsKernelVa, &[Cases(&["WS-02", "WS-11"])]),
     (FailsMonitoredUpdate, &[Cases(&["WS-02"])]),
     (FailsCurrentUpdate, &[Cases(&["WS-03"])]),
+    (StopsAtBadFence, &[Cases(&["MR-20"])]),
+    (OnlyFirstOfBatch, &[Cases(&["MR-18"])]),
     (ScribblesPrivateData, &[Cases(&["NF-15"])]),
     (IntraGpuInAperture, &[Cases(&["NF-23"])]),
     (DestroysOnClose, &[Cases(&["NF-07", "NF-09"])]),

@@ -185,7 +185,7 @@ impl NativeFence {
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn waiters_changed(&self, kernel: &Machine) {
         loop {
-            super::update::set_monitored(self);
+            super::update::set_monitored(&[self]);
             if !self.release_waiters(kernel) {
                 return;
             }

@@ -9,11 +9,13 @@
 //!
 //! Chosen: an intra-GPU fence, of which the CPU knows no address, gets `AlwaysSignaled` with a NULL one. `AlwaysSignaled` comes with the value 0xFFFFFFFF_FFFFFFFF (the page writes 0xFFFFFFFF); whether the driver stores
 //! it is not judged, but no later store is allowed. With several adapters the one of the device that signals writes, the
-//! others get `NotificationOnly`.
+//! others get `NotificationOnly`. Several values for one fence in one call of a thunk stay in their order, and the last one counts.
 
+use core::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use nt_model::Rule;
 use wddm_abi::{DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, HANDLE, NTSTATUS, ntstatus};
 
 use super::native::{FenceOnAdapter, NativeFence};
@@ -23,50 +25,130 @@ use crate::rules::fence::{
     NF_CURRENT_STATUS, NF_CURRENT_UNTOUCHED, NF_CURRENT_WRITTEN, NF_MONITORED_STATUS, NF_MONITORED_WRITTEN,
 };
 
-/// Brings the monitored values of a fence up to who waits.
+/// Fences of one update of monitored values, at most.
+const BATCH: usize = 16;
+
+/// Brings the monitored values of fences up to who waits: one call of each driver for many of them.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(super) fn set_monitored(fence: &NativeFence) {
-    for on in fence.adapters() {
-        if on.is_open() && on.monitored.load(Ordering::Acquire) != fence.wanted_monitored() {
-            set_monitored_on(fence, &on);
+pub(super) fn set_monitored(fences: &[&NativeFence]) {
+    let mut parts: Vec<(&NativeFence, Arc<FenceOnAdapter>)> = Vec::new();
+    for fence in fences {
+        let behind =
+            |on: &Arc<FenceOnAdapter>| on.is_open() && on.monitored.load(Ordering::Acquire) != fence.wanted_monitored();
+        parts.extend(fence.adapters().into_iter().filter(behind).map(|on| (*fence, on)));
+    }
+    while let Some(adapter) = parts.first().map(|(_, on)| on.adapter().clone()) {
+        let here: Vec<_> = parts.extract_if(.., |(_, on)| Arc::ptr_eq(on.adapter(), &adapter)).collect();
+        for batch in here.chunks(BATCH) {
+            // Without a connected interrupt the adapter is not started, and nobody's signal is in between.
+            let _ = crate::interrupt::synchronize(&adapter, || set_monitored_on(&adapter, batch));
         }
     }
 }
 
-fn set_monitored_on(fence: &NativeFence, on: &FenceOnAdapter) {
-    let adapter = on.adapter();
-    let update = || {
+/// A fence in an update of monitored values.
+struct NewMonitored<'a> {
+    on: &'a FenceOnAdapter,
+    value: u64,
+    /// Where the model sees it.
+    at: usize,
+    /// The window that it is shown in.
+    window: usize,
+}
+
+fn set_monitored_on(adapter: &Adapter, parts: &[(&NativeFence, Arc<FenceOnAdapter>)]) {
+    let mut updates: Vec<NewMonitored<'_>> = Vec::new();
+    for (fence, on) in parts {
         let value = fence.wanted_monitored();
-        if on.monitored.swap(value, Ordering::AcqRel) == value || !on.is_open() {
-            return;
+        if on.monitored.load(Ordering::Acquire) == value || !on.is_open() {
+            continue;
         }
-        let (pages, offset) = on.slot().place();
-        let Some((at, object)) = on.slot().monitored().zip(pages.monitored.object()) else { return };
-        let Some(window) = adapter.windows.open(adapter, object, true) else { return };
-        let mut handles: [HANDLE; 1] = [core::ptr::with_exposed_provenance_mut(on.driver_handle())];
-        let mut values = [value];
-        let mut addresses = [core::ptr::with_exposed_provenance_mut(window + offset)];
-        let mut arguments = DXGKARG_UPDATEMONITOREDVALUES::zeroed();
-        arguments.NativeFenceArray = handles.as_mut_ptr();
-        arguments.UpdatedValueArray = values.as_mut_ptr();
-        arguments.MonitoredValueKernelCpuVa = addresses.as_mut_ptr();
-        arguments.NumFences = 1;
-        arguments.Reserved.fill(adapter.personality().faults.reserved);
-        let pointer = &raw const arguments;
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiUpdateMonitoredValues(pointer)));
-        let written = crate::raw::load(at);
-        adapter.windows.close(window);
+        let Some((at, object)) = on.slot().monitored().zip(on.slot().place().0.monitored.object()) else { continue };
+        // Whoever waits looks again; it is told next time.
+        let Some(window) = adapter.windows.open(adapter, object, true) else { break };
+        on.monitored.store(value, Ordering::Release);
+        updates.push(NewMonitored { on, value, at, window });
+    }
+    if updates.is_empty() {
+        return;
+    }
+    let mut batch = Batch::new(adapter);
+    for update in &updates {
+        batch.push(update.on.driver_handle(), update.value, update.window + update.on.slot().place().1);
+    }
+    batch.close();
+    let mut arguments = DXGKARG_UPDATEMONITOREDVALUES::zeroed();
+    arguments.NativeFenceArray = batch.handles.as_mut_ptr();
+    arguments.UpdatedValueArray = batch.values.as_mut_ptr();
+    arguments.MonitoredValueKernelCpuVa = batch.addresses.as_mut_ptr();
+    arguments.NumFences = batch.count();
+    arguments.Reserved.fill(adapter.personality().faults.reserved);
+    let pointer = &raw const arguments;
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiUpdateMonitoredValues(pointer)));
+    let written: Vec<_> = updates.iter().map(|update| crate::raw::load(update.at)).collect();
+    for update in &updates {
+        adapter.windows.close(update.window);
+    }
+    let carried_out = batch.judge(adapter, &NF_MONITORED_STATUS, status);
+    for (update, written) in updates.iter().zip(written).filter(|_| carried_out) {
+        adapter.rules().check(&NF_MONITORED_WRITTEN, written == update.value, || {
+            format!("{:#x} was to be written, {written:#x} is there", update.value)
+        });
+    }
+}
+
+/// The arrays of an update.
+struct Batch<'a> {
+    adapter: &'a Adapter,
+    handles: Vec<HANDLE>,
+    values: Vec<u64>,
+    addresses: Vec<*mut c_void>,
+    /// It has an entry that names nothing: see [`crate::personality::FaultPlan::stray_fences`].
+    is_strayed: bool,
+}
+
+impl<'a> Batch<'a> {
+    fn new(adapter: &'a Adapter) -> Self {
+        let is_strayed = adapter.personality().faults.stray_fences;
+        let mut batch = Self { adapter, handles: Vec::new(), values: Vec::new(), addresses: Vec::new(), is_strayed };
+        batch.stray();
+        batch
+    }
+
+    fn push(&mut self, handle: usize, value: u64, address: usize) {
+        self.handles.push(core::ptr::with_exposed_provenance_mut(handle));
+        self.values.push(value);
+        self.addresses.push(core::ptr::with_exposed_provenance_mut(address));
+    }
+
+    /// Everything is in it.
+    fn close(&mut self) {
+        self.stray();
+    }
+
+    /// With such faults: a handle that named a fence once, or never.
+    fn stray(&mut self) {
+        if self.is_strayed {
+            let dead = self.adapter.dead_fence();
+            self.push(if dead == 0 { 0x0BAD_0FE8 } else { dead }, 0xBAD, 0);
+        }
+    }
+
+    fn count(&self) -> u32 {
+        // CAST: at most the fences of one call, and two.
+        self.handles.len() as u32
+    }
+
+    /// Whether the values are to be there. What a driver says of a batch with strays is its own matter.
+    fn judge(&self, adapter: &Adapter, rule: &'static Rule, status: NTSTATUS) -> bool {
         let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
-        adapter.rules().check(&NF_MONITORED_STATUS, status.is_success() || stopped, || format!("{status:?}"));
-        if status.is_success() {
-            adapter.rules().check(&NF_MONITORED_WRITTEN, written == value, || {
-                format!("{value:#x} was to be written, {written:#x} is there")
-            });
+        if self.is_strayed {
+            return !stopped;
         }
-    };
-    // Without a connected interrupt the adapter is not started, and nobody's signal is in between.
-    let _ = crate::interrupt::synchronize(adapter, update);
+        adapter.rules().check(rule, status.is_success() || stopped, || format!("{status:?}"));
+        status.is_success()
+    }
 }
 
 /// A fence and its new current value.
@@ -151,14 +233,24 @@ enum How {
 
 fn call(adapter: &Adapter, entries: &[Entry<'_>], how: How) -> Result<(), NTSTATUS> {
     let begun: Vec<_> = entries.iter().filter(|entry| entry.on.begin_update()).collect();
-    let result = call_begun(adapter, &begun, how);
+    let mut rest = begun.as_slice();
+    let mut result = Ok(());
+    while !rest.is_empty() {
+        let (done, of_some) = call_begun(adapter, rest, how);
+        result = result.and(of_some);
+        if done == 0 {
+            break;
+        }
+        rest = rest.get(done..).unwrap_or_default();
+    }
     for entry in begun {
         entry.on.end_update();
     }
     result
 }
 
-fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> Result<(), NTSTATUS> {
+/// One call, for as many as there are windows; how many.
+fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> (usize, Result<(), NTSTATUS>) {
     let mut windows = Vec::new();
     for entry in live {
         let (pages, _) = entry.on.slot().place();
@@ -171,22 +263,20 @@ fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> Result<(), NT
     }
     let live = &live[..windows.len()];
     if live.is_empty() {
-        return Ok(());
+        return (0, Ok(()));
     }
-    let mut handles: Vec<HANDLE> =
-        live.iter().map(|entry| core::ptr::with_exposed_provenance_mut(entry.on.driver_handle())).collect();
-    let mut values: Vec<_> = live.iter().map(|entry| entry.value).collect();
-    let at = |(entry, window): (&&Entry<'_>, &Option<usize>)| {
-        core::ptr::with_exposed_provenance_mut(window.map_or(0, |window| window + entry.on.slot().place().1))
-    };
-    let mut addresses: Vec<_> = live.iter().zip(&windows).map(at).collect();
     let before: Vec<_> = live.iter().map(|entry| entry.fence.value()).collect();
+    let mut batch = Batch::new(adapter);
+    for (entry, window) in live.iter().zip(&windows) {
+        let address = window.map_or(0, |window| window + entry.on.slot().place().1);
+        batch.push(entry.on.driver_handle(), entry.value, address);
+    }
+    batch.close();
     let mut arguments = DXGKARG_UPDATECURRENTVALUESFROMCPU::zeroed();
-    arguments.NativeFenceArray = handles.as_mut_ptr();
-    arguments.UpdatedValueArray = values.as_mut_ptr();
-    arguments.CurrentValueKernelCpuVa = addresses.as_mut_ptr();
-    // CAST: at most as many as there are windows.
-    arguments.NumFences = live.len() as u32;
+    arguments.NativeFenceArray = batch.handles.as_mut_ptr();
+    arguments.UpdatedValueArray = batch.values.as_mut_ptr();
+    arguments.CurrentValueKernelCpuVa = batch.addresses.as_mut_ptr();
+    arguments.NumFences = batch.count();
     arguments.Reserved.fill(adapter.personality().faults.reserved);
     arguments.Flags.set_NotificationOnly(how == How::Notify);
     arguments.Flags.set_AlwaysSignaled(how == How::Dead);
@@ -195,15 +285,17 @@ fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> Result<(), NT
     for window in windows.into_iter().flatten() {
         adapter.windows.close(window);
     }
-    let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
-    adapter.rules().check(&NF_CURRENT_STATUS, status.is_success() || stopped, || format!("{status:?}"));
-    if !status.is_success() {
-        return Err(status);
+    if !batch.judge(adapter, &NF_CURRENT_STATUS, status) {
+        return (live.len(), Err(status));
     }
-    for (entry, before) in live.iter().zip(before) {
-        judge(adapter, entry, before, how);
+    for (index, (entry, before)) in live.iter().zip(before).enumerate() {
+        // Of several values for one fence the last one stays.
+        let is_last = live[index + 1..].iter().all(|later| !Arc::ptr_eq(later.on, entry.on));
+        if is_last {
+            judge(adapter, entry, before, how);
+        }
     }
-    Ok(())
+    (live.len(), Ok(()))
 }
 
 fn judge(adapter: &Adapter, entry: &Entry<'_>, before: u64, how: How) {

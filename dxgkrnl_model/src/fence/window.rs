@@ -16,8 +16,8 @@ use crate::adapter::Adapter;
 use crate::rules::fence::NF_ADDRESS_CACHED;
 use crate::sync::{Lock, Rank};
 
-/// Windows of an adapter.
-const COUNT: usize = 64;
+/// Windows of an adapter: several of the largest batches at once.
+const COUNT: usize = 256;
 /// What a closed window holds for a native driver.
 const PATTERN: u64 = 0xDEAD_FE9C_E0DE_AD00;
 

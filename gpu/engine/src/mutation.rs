@@ -113,6 +113,10 @@ mutations! {
     ReportsWhileHeld = 45,
     /// FENCE-1: the shadow of MonitoredValue is updated before the OS's word.
     ShadowFirst = 51,
+    /// UpdateMonitoredValues and UpdateCurrentValuesFromCpu stop at the first handle that names nothing.
+    StopsAtBadFence = 52,
+    /// UpdateMonitoredValues and UpdateCurrentValuesFromCpu carry out the first of a batch only.
+    OnlyFirstOfBatch = 53,
     /// Values of intra-GPU fences are wanted in the aperture.
     IntraGpuInAperture = 50,
     /// With the basic implementation of monitored fences, not even a queue's progress fence interrupts.

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use gpu_engine::fence;
 use gpu_engine::fence_table::OpenError;
 use gpu_engine::memory::SharedWord;
-use gpu_engine::mutation::Mutation;
+use gpu_engine::mutation::{Chosen, Mutation};
 use gpu_engine::shared::Shared;
 use gpu_engine::word::{Ordering as WordOrdering, Word};
 use gpu_wire::GpuVa;
@@ -214,12 +214,15 @@ pub struct Update<'call> {
 /// the same.
 pub fn update_monitored<'c, P: Platform>(irql: &Dirql, updates: impl Iterator<Item = Update<'c>>) -> Result<()> {
     let mut result = Ok(());
-    for update in updates {
+    for (at, update) in updates.enumerate() {
         let Ok(fence) = update.fence.get::<NativeFence<P>>() else {
             result = Err(Error::InvalidParameter);
             continue;
         };
         let mutation = &fence.counted.started.gpu.mutation;
+        if is_cut_short(mutation, at, result) {
+            break;
+        }
         let Some(word) = update.word else {
             result = Err(Error::InvalidParameter);
             continue;
@@ -236,6 +239,11 @@ pub fn update_monitored<'c, P: Platform>(irql: &Dirql, updates: impl Iterator<It
         }
     }
     result
+}
+
+/// Mutations StopsAtBadFence and OnlyFirstOfBatch.
+fn is_cut_short(mutation: &Chosen, at: usize, so_far: Result<()>) -> bool {
+    (mutation.is(Mutation::StopsAtBadFence) && so_far.is_err()) || (mutation.is(Mutation::OnlyFirstOfBatch) && at != 0)
 }
 
 /// How a batch of current values is meant.
@@ -259,12 +267,15 @@ pub fn update_current<'c, P: Platform>(
     updates: impl Iterator<Item = Update<'c>>,
 ) -> Result<()> {
     let mut result = Ok(());
-    for update in updates {
+    for (at, update) in updates.enumerate() {
         let Ok(fence) = update.fence.get::<NativeFence<P>>() else {
             result = Err(Error::InvalidParameter);
             continue;
         };
         let gpu = &fence.counted.started.gpu;
+        if is_cut_short(&gpu.mutation, at, result) {
+            break;
+        }
         if gpu.mutation.is(Mutation::FailsCurrentUpdate) {
             result = Err(Error::NotSupported);
             continue;

@@ -87,6 +87,95 @@ pub(super) fn exclusion(stage: &Stage) -> Played {
     Ok(())
 }
 
+/// Waits for all and for any of eight fences: one call of the driver before each sleeps, one for all that the CPU signals.
+pub(super) fn batches(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let peek = rig.peek()?;
+        let fences: Vec<_> = (0..8).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;
+        for (round, any) in [(1, false), (2, true), (3, false)] {
+            let all: Vec<_> = fences.iter().zip(0..).map(|(fence, n)| (fence, round * 100 + n)).collect();
+            let before = (scene.calls(UPDATE_MONITORED), scene.calls(UPDATE_CURRENT));
+            let wait = rig.wait(&all, any)?;
+            same("updates of MonitoredValue for eight waits", scene.calls(UPDATE_MONITORED) - before.0, 1)?;
+            rig.signal(&all)?;
+            same("updates of CurrentValue for eight signals", scene.calls(UPDATE_CURRENT) - before.1, 1)?;
+            wait.comes(&rig, "the wait")?;
+            for (fence, value) in &all {
+                same("CurrentValue", rig.value(fence)?, *value)?;
+                peek.becomes(scene, fence, u64::MAX)?;
+            }
+        }
+        // Each of them, as the driver wrote it.
+        let all: Vec<_> = fences.iter().zip(0..).map(|(fence, n)| (fence, 1000 + n)).collect();
+        let wait = rig.wait(&all, false)?;
+        for (fence, value) in &all {
+            same("MonitoredValue", peek.monitored(scene, fence)?, value - 1)?;
+        }
+        rig.signal(&all)?;
+        wait.comes(&rig, "the last wait")
+    })
+}
+
+/// One fence several times in one call, of either function.
+pub(super) fn duplicates(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let (peek, page) = (rig.peek()?, rig.page()?);
+        let (fence, other) = (rig.fence(0, true)?, rig.fence(0, true)?);
+        let before = scene.calls(UPDATE_MONITORED);
+        let wait = rig.wait(&[(&fence, 9), (&fence, 5), (&other, 3), (&fence, 7)], false)?;
+        same("updates of MonitoredValue", scene.calls(UPDATE_MONITORED) - before, 1)?;
+        same("the least of three", peek.monitored(scene, &fence)?, 4)?;
+        same("the other's", peek.monitored(scene, &other)?, 2)?;
+        // What stays is the last value, for queues that wait, too.
+        let (queue, behind) = (rig.queue(0)?, rig.queue(1)?);
+        queue.run(|list| {
+            list.wait(&fence, 6)?;
+            list.store(page.at(0), 1)
+        })?;
+        let before = scene.calls(UPDATE_CURRENT);
+        rig.signal(&[(&fence, 9), (&other, 3), (&fence, 6)])?;
+        same("updates of CurrentValue", scene.calls(UPDATE_CURRENT) - before, 1)?;
+        same("CurrentValue", (rig.value(&fence)?, rig.value(&other)?), (6, 3))?;
+        page.until(scene, "the queue that waits for 6", 0, 1)?;
+        behind.run(|list| {
+            list.wait(&fence, 8)?;
+            list.store(page.at(1), 1)
+        })?;
+        wait.still_waits(&rig, "the wait for 9 and 7")?;
+        same("MonitoredValue of the rest", peek.monitored(scene, &fence)?, 6)?;
+        same("the mark behind a wait for 8", page.word(1)?, 0)?;
+        rig.signal(&[(&fence, 8), (&fence, 9)])?;
+        page.until(scene, "the queue that waits for 8", 1, 1)?;
+        wait.comes(&rig, "the wait")
+    })
+}
+
+/// Handles among the others that name nothing: the others are carried out, on both sides.
+pub(super) fn strays(stage: &Stage) -> Played {
+    stage.play(Setup::default().quick_tdr().windows(|windows| windows.faults.stray_fences = true), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        // The first handle that was never one, and then one that was.
+        for _ in 0..2 {
+            exercise(scene, &rig, 10)?;
+            let gone = rig.fence(0, true)?;
+            drop(gone);
+        }
+        let (queue, page, fence) = (rig.queue(1)?, rig.page()?, rig.fence(0, true)?);
+        queue.run(|list| {
+            list.wait(&fence, 2)?;
+            list.store(page.at(0), 1)
+        })?;
+        rig.signal(&[(&fence, 2)])?;
+        page.until(scene, "a queue that waits for the CPU", 0, 1)?;
+        for rule in ["DXG-NF-MONITORED-WRITTEN", "DXG-NF-CURRENT-WRITTEN"] {
+            ensure!(evaluations(scene, rule) > 20, "{rule} was not looked at");
+        }
+        Ok(())
+    })
+}
+
 /// Rounds of each of two threads.
 const ROUNDS: u64 = 100;
 

@@ -141,6 +141,7 @@ impl FenceOnAdapter {
         let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyNativeFence(pointer)));
         // The driver may report it until the call has returned, not after.
         self.driver.store(0, Ordering::Release);
+        self.adapter.note_dead_fence(driver);
         judge_destroy(&self.adapter, "DxgkDdiDestroyNativeFence", status);
     }
 }
