@@ -6,6 +6,7 @@ use crate::world::User;
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::Notification;
 use dxgkrnl_model::thunks::Thunks;
+use gpu_wire::packet::Indirect;
 use nt_model::{Event, Machine};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -144,6 +145,17 @@ impl Waiting {
         ensure!(!self.is_set(rig), "{what}: the event was set");
         Ok(())
     }
+}
+
+/// A command buffer that jumps to itself; its address and length.
+pub(super) fn endless(device: &Device) -> Result<(Allocation, u64, u64)> {
+    let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let address = memory.gpu_va()?;
+    let mut packet = Indirect { address, length: 0 };
+    let length = packet.to_packet().as_bytes().len() as u64;
+    packet.length = length;
+    memory.write(0, packet.to_packet().as_bytes())?;
+    Ok((memory, address, length))
 }
 
 /// A page that queues write and the CPU reads.

@@ -1,12 +1,13 @@
 //! The two functions that update values.
 
 use super::race::{Dice, dawdle};
-use crate::scenario::rig::{Rig, native_interrupts, until_idle};
+use crate::scenario::rig::{Rig, endless, native_interrupts, until_idle};
 use crate::scenario::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::pci::{DeviceKind, InterruptModel};
-use dxgkrnl_model::personality::MS;
+use dxgkrnl_model::personality::{Clock, MS, SECOND};
 use nt_model::InterruptDelivery;
+use nt_model::sched::seeded::SeededOptions;
 
 const UPDATE_MONITORED: &str = "DxgkDdiUpdateMonitoredValues";
 const UPDATE_CURRENT: &str = "DxgkDdiUpdateCurrentValuesFromCpu";
@@ -72,7 +73,46 @@ pub(super) fn levels(stage: &Stage) -> Played {
         });
         played.with_context(|| format!("{model:?}"))?;
     }
-    Ok(())
+    // One thread at a time: whoever waited for another one at a raised level would wait for ever.
+    for seed in 0..4 {
+        let options = SeededOptions { closed: false, ..SeededOptions::new(stage.seed().wrapping_mul(1000) + seed) };
+        let setup = Setup::default().windows(|personality| personality.clock = Clock::Seeded(options));
+        let played = stage.play(setup, |scene| exercise(scene, &Rig::open(scene, "client")?, 3));
+        played.with_context(|| format!("schedule of seed {seed}"))?;
+    }
+    let setup = Setup::default().resets(2).windows(|personality| personality.tdr.delay = SECOND);
+    stage.play(setup, beside_busy_engines).context("engines that come to no end")
+}
+
+/// Updates of fences for which queues wait whose engines run a command buffer without an end, until they are reset.
+fn beside_busy_engines(scene: &Scene) -> Played {
+    let (rig, other) = (Rig::open(scene, "client")?, Rig::open(scene, "hangs")?);
+    let fences: Vec<_> = (0..4).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;
+    let page = rig.page()?;
+    let mut held = Vec::new();
+    for node in 0..2 {
+        // Parked, then behind the endless one for good.
+        let waits = rig.queue(node)?;
+        waits.run(|list| {
+            list.store(page.at(u64::from(node)), 1)?;
+            fences.iter().try_for_each(|fence| list.wait(fence, 20))?;
+            list.store(page.at(2 + u64::from(node)), 1)
+        })?;
+        page.until(scene, "the mark before the wait", u64::from(node), 1)?;
+        let (hangs, (memory, address, length)) = (other.queue(node)?, endless(&other.device)?);
+        hangs.run(|list| list.indirect(address, length))?;
+        held.push((waits, hangs, memory));
+    }
+    for value in 1..=20 {
+        let signals: Vec<_> = fences.iter().map(|fence| (fence, value)).collect();
+        let wait = rig.wait(&signals, false)?;
+        rig.signal(&signals)?;
+        wait.comes(&rig, "a wait for the CPU")?;
+    }
+    same("resets by the time the functions returned", scene.world.os.report().counts.resets, 0)?;
+    // Behind the resets the queues go on.
+    page.until(scene, "the queue of node 0", 2, 1)?;
+    page.until(scene, "the queue of node 1", 3, 1)
 }
 
 pub(super) fn exclusion(stage: &Stage) -> Played {

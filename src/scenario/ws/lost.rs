@@ -1,14 +1,11 @@
 //! Waits for what does not come.
 
 use super::gpu::begin_wait;
-use crate::client::{Allocation, Device};
 use crate::scenario::raw::duplicate_number;
-use crate::scenario::rig::{Rig, returned, until_idle};
+use crate::scenario::rig::{Rig, endless, returned, until_idle};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Setup, Stage, same};
-use anyhow::{Result, ensure};
-use gpu_wire::packet::Indirect;
-use umd_core::ffi::types::FP_KIND_SYSTEM;
+use anyhow::ensure;
 
 /// What `FpDeviceState::execution` says of a device that works.
 const ACTIVE: u32 = 1;
@@ -42,17 +39,6 @@ pub(super) fn deadlock(stage: &Stage) -> Played {
         until_idle(scene, &one)?;
         until_idle(scene, &two)
     })
-}
-
-/// A command buffer that jumps to itself; its address and length.
-fn endless(device: &Device) -> Result<(Allocation, u64, u64)> {
-    let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
-    let address = memory.gpu_va()?;
-    let mut packet = Indirect { address, length: 0 };
-    let length = packet.to_packet().as_bytes().len() as u64;
-    packet.length = length;
-    memory.write(0, packet.to_packet().as_bytes())?;
-    Ok((memory, address, length))
 }
 
 pub(super) fn producer_hangs(stage: &Stage) -> Played {
