@@ -264,16 +264,28 @@ impl Scene {
     ///
     /// # Errors
     /// When it does not become so in time; `what` names it.
-    pub fn until(&self, what: &str, mut ready: impl FnMut() -> Result<bool>) -> Played {
-        let end = Instant::now() + PATIENCE.unwrap_or_default();
-        while !ready()? {
-            if Instant::now() > end {
-                bail!("{what} did not happen");
-            }
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
-        Ok(())
+    pub fn until(&self, what: &str, ready: impl FnMut() -> Result<bool>) -> Played {
+        until(what, ready, || std::thread::park_timeout(Duration::from_millis(1)))
     }
+
+    /// As [`until`](Self::until), for what happens at once, and many times: without a pause between looks.
+    ///
+    /// # Errors
+    /// As [`until`](Self::until).
+    pub fn until_now(&self, what: &str, ready: impl FnMut() -> Result<bool>) -> Played {
+        until(what, ready, std::thread::yield_now)
+    }
+}
+
+fn until(what: &str, mut ready: impl FnMut() -> Result<bool>, pause: impl Fn()) -> Played {
+    let end = Instant::now() + PATIENCE.unwrap_or_default();
+    while !ready()? {
+        if Instant::now() > end {
+            bail!("{what} did not happen");
+        }
+        pause();
+    }
+    Ok(())
 }
 
 /// What the model has to say at the end.

@@ -81,4 +81,9 @@ impl Adapter {
     pub fn notification_journal(&self) -> Vec<Notification> {
         self.interrupts.journal.kept.lock().list.iter().cloned().collect()
     }
+
+    /// How many notifications of a kind there were.
+    pub fn notifications_of(&self, kind: DXGK_INTERRUPT_TYPE) -> u64 {
+        self.interrupts.journal.kept.lock().kinds.get(&kind).copied().unwrap_or_default()
+    }
 }

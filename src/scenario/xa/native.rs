@@ -201,29 +201,34 @@ pub(super) fn removed(stage: &Stage) -> Played {
 
 /// Each queue notes the value that it sees behind its wait.
 pub(super) fn turns(stage: &Stage) -> Played {
-    const ROUNDS: u64 = 200;
+    const ROUNDS: u64 = 10_000;
+    /// As many values as a page of memory has words.
+    const AT_ONCE: u64 = 500;
     stage.play(both(), |scene| {
         let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
         let fence = one.fence(0)?;
         let opened = two.open_fence(&fence, &one)?;
         let (mine, theirs) = (one.probe.memory.gpu_va()?, two.probe.memory.gpu_va()?);
         let (my_value, their_value) = (fence.info()?.gpu_va, opened.info()?.gpu_va);
-        for round in 0..ROUNDS {
-            one.probe.queue.run(|list| {
-                list.wait(&fence, 2 * round)?;
-                list.copy(my_value, mine + 8 * round, 8)?;
-                list.signal(&fence, 2 * round + 1)
-            })?;
-            two.probe.queue.run(|list| {
-                list.wait(&opened, 2 * round + 1)?;
-                list.copy(their_value, theirs + 8 * round, 8)?;
-                list.signal(&opened, 2 * round + 2)
-            })?;
-        }
-        fence.wait(2 * ROUNDS, Some(LONG))?;
-        for round in 0..ROUNDS {
-            let seen = (one.probe.memory.read_u64(8 * round)?, two.probe.memory.read_u64(8 * round)?);
-            same("the values in one round", seen, (2 * round, 2 * round + 1))?;
+        for first in (0..ROUNDS).step_by(AT_ONCE as usize) {
+            for at in 0..AT_ONCE {
+                let round = first + at;
+                one.probe.queue.run(|list| {
+                    list.wait(&fence, 2 * round)?;
+                    list.copy(my_value, mine + 8 * at, 8)?;
+                    list.signal(&fence, 2 * round + 1)
+                })?;
+                two.probe.queue.run(|list| {
+                    list.wait(&opened, 2 * round + 1)?;
+                    list.copy(their_value, theirs + 8 * at, 8)?;
+                    list.signal(&opened, 2 * round + 2)
+                })?;
+            }
+            fence.wait(2 * (first + AT_ONCE), Some(LONG))?;
+            for at in 0..AT_ONCE {
+                let seen = (one.probe.memory.read_u64(8 * at)?, two.probe.memory.read_u64(8 * at)?);
+                same("the values in one round", seen, (2 * (first + at), 2 * (first + at) + 1))?;
+            }
         }
         same("the value at the end", (fence.value()?, opened.value()?), (2 * ROUNDS, 2 * ROUNDS))?;
         ensure!(
@@ -237,7 +242,7 @@ pub(super) fn turns(stage: &Stage) -> Played {
 }
 
 pub(super) fn interrupts(stage: &Stage) -> Played {
-    const SIGNALS: u64 = 300;
+    const SIGNALS: u64 = 10_000;
     stage.play(both(), |scene| {
         let side = Side::open(scene, 0)?;
         let plain = side.device.fence(0, 0)?;
@@ -245,6 +250,8 @@ pub(super) fn interrupts(stage: &Stage) -> Played {
         let before = side.reported();
         for value in 1..=SIGNALS {
             side.queue_signal(&plain, value)?;
+            // Never so far ahead that the ring is full: waiting for room would interrupt like any other wait.
+            scene.until_now("a signal", || Ok(side.probe.queue.progress()?.0 + 64 > value))?;
         }
         while plain.value()? != SIGNALS || side.probe.queue.progress()?.0 < SIGNALS {
             std::thread::yield_now();
@@ -253,9 +260,9 @@ pub(super) fn interrupts(stage: &Stage) -> Played {
         for value in 1..=SIGNALS {
             let before = side.reported();
             side.queue_signal(&cross, value)?;
-            scene.until("the interrupt of a signal", || Ok(side.reported() > before))?;
+            scene.until_now("the interrupt of a signal", || Ok(side.reported() > before))?;
         }
-        same("interrupts of signals one by one", side.reported() - before, SIGNALS as usize)?;
+        same("interrupts of signals one by one", side.reported() - before, SIGNALS)?;
         same("the value", cross.value()?, SIGNALS)
     })
 }
