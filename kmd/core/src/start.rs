@@ -12,7 +12,6 @@ use crate::platform::{Pages, Platform};
 use crate::registers::Registers;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use gpu_engine::engine::Engine;
@@ -20,7 +19,7 @@ use gpu_engine::gpu::Setup;
 use gpu_engine::host::Lock;
 use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::node::Control;
-use gpu_engine::shared::Shared;
+use gpu_engine::shared::{Shared, try_box};
 use gpu_wire::NODE_COUNT;
 use gpu_wire::doorbell::{DOORBELL_SIZE, Model};
 
@@ -148,7 +147,7 @@ fn start_engines<P: Platform>(irql: &Passive, platform: &P, gpu: &Shared<Gpu<P>>
         let engine = Engine::new(gpu.clone(), node)?;
         let (gpu, inside) = (gpu.clone(), platform.clone());
         let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node);
-        let thread = platform.spawn(irql, Box::new(body))?;
+        let thread = platform.spawn(irql, try_box(body)?)?;
         started.threads.with(|t| t.push(thread));
     }
     Ok(())
