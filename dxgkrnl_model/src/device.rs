@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::fence::Wait;
 use crate::fence::monitored::MonitoredFence;
-use crate::fence::native::{FenceOnAdapter, LocalFence};
+use crate::fence::native::{FenceOnAdapter, LocalFence, NativeFence};
 use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_context::HwContext;
 use crate::process::{ProcessAdapter, judge_destroy};
@@ -255,11 +255,8 @@ impl Device {
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn look_at_fences(&self, adapter: &Adapter) -> bool {
-        let mut ended = false;
-        for local in self.fences() {
-            ended |= local.fence().looked_at_on(adapter.kernel(), adapter);
-        }
-        ended
+        let fences = self.fences().iter().map(|local| local.fence().clone()).collect();
+        NativeFence::looked_at_on(adapter.kernel(), adapter, fences)
     }
 
     /// Puts the device into an error state: its queues are taken off the hardware, its doorbells disconnected, its fences

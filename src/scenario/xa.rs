@@ -44,6 +44,20 @@ pub(super) const CASES: &[Scenario] = &[
     ),
     case("XA-11", "queues of both adapters take turns, 10000 rounds", ONE, native::turns),
     case("XA-12", "every signal interrupts, 10000 signals", ARTICLE, native::interrupts),
+    case("XA-13", "a wait and a signal on one adapter: nobody tells its driver", ARTICLE, native::same_adapter),
+    case(
+        "XA-14",
+        "packet contexts of the adapter without native fences wait and signal",
+        TWO_A,
+        mixed::packet_contexts,
+    ),
+    case("XA-15", "many fences signaled in one call: one call of each driver", ONE, native::many),
+    case(
+        "XA-16",
+        "an adapter is removed, where one has native fences and the other has not",
+        "DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS, AlwaysSignaled; Context monitoring",
+        mixed::removed,
+    ),
     case("XA-15", "fences of 32 bits and of 64 are not opened for each other", WIDTHS, mixed::widths),
 ];
 

@@ -224,7 +224,7 @@ impl NativeFence {
     /// # Errors
     /// What the driver returned.
     pub(crate) fn signal_from_cpu(&self, kernel: &Machine, value: u64, from: &Adapter) -> Result<(), NTSTATUS> {
-        let result = super::update::set_current(self, value, from);
+        let result = super::update::set_current(from, &[(self, value)]);
         self.rescan(kernel);
         result
     }

@@ -151,63 +151,53 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// A fence and its new current value.
-pub(crate) type Signal = (Arc<NativeFence>, u64);
-
-/// Signals one fence from the CPU, on every adapter that knows it; `from` is the adapter of whoever signals.
+/// Signals fences from the CPU, on every adapter that knows them; `from` is the adapter of whoever signals: its driver writes the
+/// values, the others are notified, each of them in one call.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 ///
 /// # Errors
 /// What a driver returned.
-pub(super) fn set_current(fence: &NativeFence, value: u64, from: &Adapter) -> Result<(), NTSTATUS> {
-    let mut parts = fence.adapters();
-    let first = parts.iter().position(|on| core::ptr::eq(Arc::as_ptr(on.adapter()), from));
-    if let Some(first) = first {
-        parts.swap(0, first);
+pub(crate) fn set_current(from: &Adapter, signals: &[(&NativeFence, u64)]) -> Result<(), NTSTATUS> {
+    let parts: Vec<_> = signals.iter().map(|(fence, value)| (*fence, fence.adapters(), *value)).collect();
+    let (mut writes, mut notes) = (Vec::new(), Vec::new());
+    for (fence, adapters, value) in &parts {
+        let writer = adapters.iter().position(|on| core::ptr::eq(Arc::as_ptr(on.adapter()), from)).unwrap_or(0);
+        for (at, on) in adapters.iter().enumerate() {
+            let to = if at == writer { &mut writes } else { &mut notes };
+            to.push(Entry { fence, on, value: *value });
+        }
     }
-    let mut result = Ok(());
-    for (index, on) in parts.iter().enumerate() {
-        let entry = Entry { fence, on, value };
-        let how = if index == 0 { How::Write } else { How::Notify };
-        result = result.and(call(on.adapter(), &[entry], how));
+    let result = call_each(writes, How::Write);
+    let result = result.and(call_each(notes, How::Notify));
+    for (fence, value) in signals {
+        fence.told(from.kernel(), *value);
     }
-    fence.told(from.kernel(), value);
     result
 }
 
-/// Tells the drivers that a fence's value was written: all that know it, or all but one.
+/// Tells the drivers that fences' values were written: all that know them, or all but one; each in one call.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(super) fn notify(fence: &NativeFence, but: Option<&Adapter>) {
-    for on in fence.adapters() {
-        if but.is_none_or(|but| !core::ptr::eq(Arc::as_ptr(on.adapter()), but)) {
-            let entry = Entry { fence, on: &on, value: fence.value() };
-            // A driver that fails has broken DXG-NF-CURRENT-STATUS.
-            let _ = call(on.adapter(), &[entry], How::Notify);
-        }
+pub(super) fn notify(fences: &[&NativeFence], but: Option<&Adapter>) {
+    let parts: Vec<_> = fences.iter().map(|fence| (*fence, fence.adapters())).collect();
+    let mut entries = Vec::new();
+    for (fence, adapters) in &parts {
+        let others = adapters.iter().filter(|on| but.is_none_or(|but| !core::ptr::eq(Arc::as_ptr(on.adapter()), but)));
+        entries.extend(others.map(|on| Entry { fence, on, value: fence.value() }));
     }
+    // A driver that fails has broken DXG-NF-CURRENT-STATUS.
+    let _ = call_each(entries, How::Notify);
 }
 
-/// Signals several fences of one adapter in one call of the driver.
-///
-/// IRQL: at most DISPATCH_LEVEL.
-///
-/// # Errors
-/// What a driver returned.
-pub(crate) fn set_current_batch(adapter: &Arc<Adapter>, signals: &[Signal]) -> Result<(), NTSTATUS> {
-    let parts: Vec<_> = signals.iter().map(|(fence, value)| (fence, fence.adapters(), *value)).collect();
-    let mut batch = Vec::new();
+/// One call of each driver, in the order of the entries.
+fn call_each(mut entries: Vec<Entry<'_>>, how: How) -> Result<(), NTSTATUS> {
     let mut result = Ok(());
-    for (fence, adapters, value) in &parts {
-        match adapters.as_slice() {
-            [on] if Arc::ptr_eq(on.adapter(), adapter) && !fence.is_cross_adapter() => {
-                batch.push(Entry { fence, on, value: *value })
-            }
-            _ => result = result.and(set_current(fence, *value, adapter)),
-        }
+    while let Some(adapter) = entries.first().map(|entry| entry.on.adapter().clone()) {
+        let here: Vec<_> = entries.extract_if(.., |entry| Arc::ptr_eq(entry.on.adapter(), &adapter)).collect();
+        result = result.and(call(&adapter, &here, how));
     }
-    if batch.is_empty() { result } else { result.and(call(adapter, &batch, How::Write)) }
+    result
 }
 
 /// Tells every driver that a fence's device is lost.
@@ -322,9 +312,6 @@ fn judge(adapter: &Adapter, entry: &Entry<'_>, before: u64, how: How) {
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn scan_native(adapter: &Adapter) {
     adapter.shared().counters.fence_scan();
-    for on in adapter.native_fences() {
-        if let Some(fence) = on.fence() {
-            fence.looked_at_on(adapter.kernel(), adapter);
-        }
-    }
+    let fences = adapter.native_fences().iter().filter_map(|on| on.fence()).collect();
+    NativeFence::looked_at_on(adapter.kernel(), adapter, fences);
 }

@@ -26,7 +26,7 @@ use wddm_abi::{DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS, ntstatus};
 use super::News;
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
-use crate::fence::native::FenceOnAdapter;
+use crate::fence::native::{FenceOnAdapter, NativeFence};
 use crate::fence::update::scan_native;
 use crate::hw_queue::HwQueue;
 use crate::rules::fence::LOG_FLUSH;
@@ -106,7 +106,7 @@ pub(super) fn wake(adapter: &Arc<Adapter>, queue: &HwQueue, news: &News) -> bool
     named.dedup();
     for handle in named {
         match owner.native_fence(handle) {
-            Some(fence) => ended |= fence.fence().looked_at_on(adapter.kernel(), adapter),
+            Some(fence) => ended |= NativeFence::looked_at_on(adapter.kernel(), adapter, vec![fence.fence().clone()]),
             None => scan_native(adapter),
         }
     }

@@ -108,7 +108,10 @@ thunks! {
             }
         }
         if !native.is_empty() {
-            let signalled = crate::fence::update::set_current_batch(device.adapter(), &native);
+            let signalled = crate::fence::update::set_current(
+                device.adapter(),
+                &native.iter().map(|(fence, value)| (&**fence, *value)).collect::<Vec<_>>(),
+            );
             for (fence, _) in &native {
                 fence.rescan(call.machine());
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::adapter::Adapter;
 use crate::device::DeviceState;
 use crate::fence::monitored::scan;
+use crate::fence::native::NativeFence;
 use crate::interrupt::{NodeList, Notice, Signaled};
 use crate::vidsch::packet::{Load, Packet};
 
@@ -61,9 +62,8 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
             );
         }
         Notice::Native { signaled, legacy } => {
-            for fence in signaled.fences().iter().filter_map(|on| on.fence()) {
-                fence.signaled_on(kernel, adapter);
-            }
+            let fences: Vec<_> = signaled.fences().iter().filter_map(|on| on.fence()).collect();
+            NativeFence::signaled_on(kernel, adapter, &fences);
             if legacy {
                 scan::signaled(adapter);
             }

@@ -4,7 +4,11 @@ use super::super::{Denied, Played, Setup, Stage, same};
 use super::Side;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
-use wddm_abi::{D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, ntstatus};
+use umd_core::ffi::types::FP_MODE_PACKET;
+use wddm_abi::{
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU, ntstatus,
+};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -122,4 +126,99 @@ pub(super) fn widths(stage: &Stage) -> Played {
         }
         Ok(())
     })
+}
+
+/// `D3DKMTWaitForSynchronizationObjectFromGpu`.
+fn context_wait(side: &Side, context: u32, fence: u32, value: u64) -> Result<(), Denied> {
+    let mut record = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
+    record.hContext = context;
+    record.ObjectCount = 1;
+    record.ObjectHandleArray = &raw const fence;
+    record.set_MonitoredFenceValueArray(&raw const value);
+    side.raw.ok(side.raw.thunks.D3DKMTWaitForSynchronizationObjectFromGpu, &mut record)
+}
+
+/// `D3DKMTSignalSynchronizationObjectFromGpu`.
+fn context_signal(side: &Side, context: u32, fence: u32, value: u64) -> Result<(), Denied> {
+    let mut record = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
+    record.hContext = context;
+    record.ObjectCount = 1;
+    record.ObjectHandleArray = &raw const fence;
+    record.set_MonitoredFenceValueArray(&raw const value);
+    side.raw.ok(side.raw.thunks.D3DKMTSignalSynchronizationObjectFromGpu, &mut record)
+}
+
+/// The packet node.
+const PACKETS: u32 = 2;
+
+/// Tables 2a and 2b with what a runtime calls for contexts that Dxgkrnl schedules itself.
+pub(super) fn packet_contexts(stage: &Stage) -> Played {
+    stage.play(Setup::default().without_native_fences_on_the_second(), |scene| {
+        let (native, plain) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let fence = native.fence(0)?;
+        let opened = plain.open_fence(&fence, &native)?;
+        let handle = opened.info()?.handle;
+        let queue = plain.device.queue(PACKETS, 64 << 10, 0, 0)?;
+        let info = queue.info()?;
+        same("the mode of the packet node", info.mode, FP_MODE_PACKET)?;
+        let at = plain.probe.memory.gpu_va()?;
+        for (value, from_cpu) in [(10, false), (20, true)] {
+            // 2a: held back by the OS until the other adapter's GPU, or the CPU there, has signalled.
+            context_wait(&plain, info.handle, handle, value).context("a wait")?;
+            queue.run(|list| list.store(at, value))?;
+            native.probe.queue.run(|list| list.store(native.probe.memory.gpu_va()?, value))?;
+            native.until_ran(scene, "the other adapter meanwhile", value)?;
+            ensure!(plain.probe.memory.read_u64(0)? != value, "what is behind the wait ran before the signal");
+            let reported = native.reported();
+            if from_cpu {
+                native.signal(&fence, value)?;
+            } else {
+                native.queue_signal(&fence, value)?;
+            }
+            plain.until_ran(scene, "the context that waits", value)?;
+            ensure!(from_cpu || native.reported() > reported, "the signal did not interrupt");
+            // 2b: behind the work before it, by the CPU; the other adapter's driver is notified.
+            let (next, told) = (value + 5, native.told());
+            native.queue_wait(&fence, next)?;
+            let waiting = native.wait(&fence, next)?;
+            ensure!(!native.is_woken(&waiting, Duration::ZERO), "woken too early");
+            queue.run(|list| list.store(at, next))?;
+            context_signal(&plain, info.handle, handle, next).context("a signal")?;
+            native.until_ran(scene, "the queue that waits for the context", next)?;
+            ensure!(native.is_woken(&waiting, LONG), "the CPU's wait did not end");
+            same("what came before the signal", plain.probe.memory.read_u64(0)?, next)?;
+            ensure!(native.told() > told, "no notification");
+            same("the value", (fence.value()?, opened.value()?), (next, next))?;
+        }
+        same("calls about values of the driver without native fences", plain.told(), 0)
+    })
+}
+
+/// Either of the adapters goes, with the fence made on either; whoever waits on the other one goes on.
+pub(super) fn removed(stage: &Stage) -> Played {
+    for (made_native, native_goes) in [(false, false), (false, true), (true, false), (true, true)] {
+        let what = format!("made native: {made_native}, the native one goes: {native_goes}");
+        let played = stage.play(Setup::default().without_native_fences_on_the_second(), |scene| {
+            let (native, plain) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+            let (maker, opener) = if made_native { (&native, &plain) } else { (&plain, &native) };
+            let (goes, stays) = if native_goes { (&native, &plain) } else { (&plain, &native) };
+            let made = maker.fence(0)?;
+            let opened = opener.open_fence(&made, maker)?;
+            let here = if std::ptr::eq(maker, stays) { &made } else { &opened };
+            stays.queue_wait(here, 7)?;
+            let waiting = stays.wait(here, 7)?;
+            ensure!(!stays.is_woken(&waiting, Duration::ZERO), "woken too early");
+            scene.world.os.remove_adapter(&goes.adapter);
+            stays.until_ran(scene, "the queue of the adapter that stays", 7)?;
+            ensure!(stays.is_woken(&waiting, LONG), "the CPU's wait did not end");
+            same("the device that stays", stays.device.state()?.execution, 1)?;
+            // Other fences are as ever.
+            let other = stays.device.fence(0, 0)?;
+            stays.queue_signal(&other, 1)?;
+            other.wait(1, Some(LONG))?;
+            Ok(())
+        });
+        played.with_context(|| what)?;
+    }
+    Ok(())
 }

@@ -139,6 +139,54 @@ pub(super) fn signal_and_wait(stage: &Stage) -> Played {
     Ok(())
 }
 
+/// Both queues are of one adapter: the waiter goes on by itself, and only the other adapter's driver hears of the signal.
+pub(super) fn same_adapter(stage: &Stage) -> Played {
+    stage.play(both(), |scene| {
+        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let fence = one.fence(0)?;
+        let _opened = two.open_fence(&fence, &one)?;
+        let signals = one.device.queue(1, 64 << 10, 0, 0)?;
+        let before = (one.told(), two.told());
+        for value in 1..=20 {
+            one.queue_wait(&fence, value)?;
+            signals.run(|list| list.signal(&fence, value))?;
+            one.until_ran(scene, "the queue of the same adapter", value)?;
+            scene.until("the other adapter's notification", || Ok(two.told() > before.1))?;
+        }
+        same("calls of the signalling adapter's driver", one.told(), before.0)?;
+        let queues = (one.probe.queue.progress()?, signals.progress()?);
+        ensure!(queues.0.0 == queues.0.1 && queues.1.0 == queues.1.1, "{queues:?}");
+        Ok(())
+    })
+}
+
+/// A call for each fence would be eight of each driver.
+pub(super) fn many(stage: &Stage) -> Played {
+    stage.play(both(), |scene| {
+        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let fences: Vec<_> = (0..8).map(|_| two.fence(0)).collect::<anyhow::Result<_>>()?;
+        let opened: Vec<_> = fences.iter().map(|fence| one.open_fence(fence, &two)).collect::<anyhow::Result<_>>()?;
+        one.probe.queue.run(|list| {
+            opened.iter().try_for_each(|fence| list.wait(fence, 7))?;
+            list.store(one.probe.memory.gpu_va()?, 7)
+        })?;
+        let waits: Vec<_> = opened.iter().map(|fence| one.wait(fence, 7)).collect::<anyhow::Result<_>>()?;
+        let signals: Vec<_> =
+            fences.iter().map(|fence| Ok((fence.info()?.handle, 7))).collect::<anyhow::Result<_>>()?;
+        let before = (one.told(), two.told());
+        two.raw.signal_cpu(two.plain, &signals).context("the signals")?;
+        same("calls of either driver", (one.told() - before.0, two.told() - before.1), (1, 1))?;
+        for wait in &waits {
+            ensure!(one.is_woken(wait, LONG), "a waiter was not woken");
+        }
+        one.until_ran(scene, "the queue that waits for all", 7)?;
+        for (fence, opened) in fences.iter().zip(&opened) {
+            same("CurrentValue", (fence.value()?, opened.value()?), (7, 7))?;
+        }
+        Ok(())
+    })
+}
+
 pub(super) fn nobody_waits(stage: &Stage) -> Played {
     stage.play(both(), |scene| {
         let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);

@@ -34,27 +34,30 @@ impl NativeFence {
         Ok(made)
     }
 
-    /// It was signalled on `on`'s adapter: waits end, and the other adapters hear of it. True: waits have ended.
+    /// They were signalled on this adapter: the others hear of those that they know, in one call of each driver, and waits end.
+    /// True: some have.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn signaled_on(&self, kernel: &Machine, on: &Adapter) -> bool {
-        if self.cross_adapter {
-            self.told.store(self.value(), Ordering::SeqCst);
-            crate::fence::update::notify(self, Some(on));
-            self.rescan_twin(kernel);
+    pub(crate) fn signaled_on(kernel: &Machine, on: &Adapter, fences: &[Arc<Self>]) -> bool {
+        let cross: Vec<_> = fences.iter().filter(|fence| fence.cross_adapter).map(|fence| &**fence).collect();
+        for fence in &cross {
+            fence.told.store(fence.value(), Ordering::SeqCst);
         }
-        self.rescan(kernel)
+        crate::fence::update::notify(&cross, Some(on));
+        for fence in cross {
+            fence.rescan_twin(kernel);
+        }
+        fences.iter().fold(false, |ended, fence| fence.rescan(kernel) | ended)
     }
 
-    /// As [`signaled_on`](Self::signaled_on), if nobody has passed this value on yet.
+    /// As [`signaled_on`](Self::signaled_on) for those whose value nobody has passed on yet; waits for the others end, too.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn looked_at_on(&self, kernel: &Machine, on: &Adapter) -> bool {
-        if self.cross_adapter && self.told.load(Ordering::SeqCst) != self.value() {
-            self.signaled_on(kernel, on)
-        } else {
-            self.rescan(kernel)
-        }
+    pub(crate) fn looked_at_on(kernel: &Machine, on: &Adapter, fences: Vec<Arc<Self>>) -> bool {
+        let is_news = |fence: &Arc<Self>| fence.cross_adapter && fence.told.load(Ordering::SeqCst) != fence.value();
+        let (news, others): (Vec<_>, Vec<_>) = fences.into_iter().partition(is_news);
+        let ended = Self::signaled_on(kernel, on, &news);
+        others.iter().fold(ended, |ended, fence| fence.rescan(kernel) | ended)
     }
 
     /// The CPU signalled `value`, and every driver has been told.
@@ -128,7 +131,7 @@ impl NativeFence {
     /// IRQL: at most DISPATCH_LEVEL.
     pub(in crate::fence) fn twin_signaled(&self, kernel: &Machine) {
         self.told.store(self.value(), Ordering::SeqCst);
-        crate::fence::update::notify(self, None);
+        crate::fence::update::notify(&[self], None);
         self.rescan(kernel);
     }
 }
