@@ -51,7 +51,7 @@ pub(super) const CASES: &[Scenario] = &[
         TWO_A,
         mixed::packet_contexts,
     ),
-    case("XA-15", "many fences signaled in one call: one call of each driver", ONE, native::many),
+    case("XA-17", "many fences signaled in one call: one call of each driver", ONE, native::many),
     case(
         "XA-16",
         "an adapter is removed, where one has native fences and the other has not",
