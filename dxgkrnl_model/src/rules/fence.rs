@@ -109,7 +109,7 @@ rules! {
         title: "the GPU changes FirstFreeEntryIndex and WraparoundCount of a log header and nothing else, the index stays below NumberOfEntries and the count never falls",
         source: "DDI page DXGK_NATIVE_FENCE_LOG_HEADER; article native-gpu-fence-objects, log buffer mechanism",
         bugcheck: none,
-        fix: "advance the 64-bit word atomically",
+        fix: "advance the 64-bit word atomically; a client that stores to the log's GPU address itself breaks the rule too, and the driver is not to blame",
     }
     /// Timestamps.
     LOG_TIME = "DXG-LOG-TIME" {
