@@ -154,9 +154,10 @@ pub(super) fn same_adapter(stage: &Stage) -> Played {
             scene.until("the other adapter's notification", || Ok(two.told() > before.1))?;
         }
         same("calls of the signalling adapter's driver", one.told(), before.0)?;
-        let queues = (one.probe.queue.progress()?, signals.progress()?);
-        ensure!(queues.0.0 == queues.0.1 && queues.1.0 == queues.1.1, "{queues:?}");
-        Ok(())
+        scene.until("both queues are done", || {
+            let (waited, signaled) = (one.probe.queue.progress()?, signals.progress()?);
+            Ok(waited.0 == waited.1 && signaled.0 == signaled.1)
+        })
     })
 }
 
