@@ -16,6 +16,7 @@ pub(super) use room::{ABORT, CONNECTED, Memory, NOTIFY, RETRY, RingQueue, Room};
 use super::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use gpu_wire::packet::{Encoded, Store};
+use nt_model::MapError;
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED};
 use wddm_abi::{D3DKMT_CREATE_DOORBELL, DXGK_MAX_DOORBELL_SIZE_BYTES, NTSTATUS};
 
@@ -362,7 +363,9 @@ fn destroy_connected(stage: &Stage) -> Played {
         queue.destroy_bell()?;
         let names = ["DxgkDdiDisconnectDoorbell", "DxgkDdiDestroyDoorbell"];
         same("the driver's calls", scene.journal(&names), names.to_vec())?;
-        raw.store(queue.bell.doorbell, 1).err().context("the address still leads somewhere")?;
+        // Not by a store: the address may be another process's by now, of a case that runs beside this one.
+        let mapping = scene.world.os.kernel().user_mapping(raw.process.nt(), queue.bell.doorbell);
+        same("the mapping at the doorbell's address", mapping.err(), Some(MapError::NotMapped))?;
         // Published work of a queue without a doorbell is nobody's.
         queue.record(&[])?;
         queue.publish()?;
