@@ -3,7 +3,9 @@
 //! The GPU goes on writing while a buffer is read. So the header is read again behind the entries: what was counted
 //! meanwhile lies over the oldest of them, and the slot behind the newest one may be half written at any time.
 
-use wddm_abi::{DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER, Plain};
+use std::fmt;
+
+use wddm_abi::{DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER, DXGK_NATIVE_FENCE_LOG_TYPE, Plain};
 
 use super::buffer::{Buffer, UNWRITTEN};
 use crate::adapter::Adapter;
@@ -21,22 +23,39 @@ pub(super) struct Reading {
     pub(super) loss: Option<LogLoss>,
     /// Entries that were written since the reading before.
     pub(super) new: u64,
-    /// Whether the header is sound; what it says.
-    header: (bool, String),
-    /// Entry by entry: whether it was written, whether its times are in order, what it says.
-    entries: Vec<(bool, bool, String)>,
+    /// What the header says, if it is not sound.
+    unsound: Option<String>,
+    entries: Vec<Verdict>,
+}
+
+/// What is to be said of an entry.
+#[derive(Debug)]
+struct Verdict {
+    kind: DXGK_NATIVE_FENCE_LOG_TYPE,
+    entry: DXGK_NATIVE_FENCE_LOG_ENTRY,
+    /// When the entry before it ended.
+    before: u64,
+    /// It was written.
+    complete: bool,
+    /// Its times are in order.
+    ordered: bool,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, the entry before ended at {}: {:?}", self.kind, self.before, self.entry)
+    }
 }
 
 impl Reading {
     pub(super) fn judge(self, adapter: &Adapter) {
-        let (sound, text) = self.header;
-        adapter.rules().check(&LOG_HEADER, sound, || text);
+        adapter.rules().check(&LOG_HEADER, self.unsound.is_none(), || self.unsound.unwrap_or_default());
         if self.loss.is_some() {
             adapter.shared().counters.log_overrun();
         }
-        for (complete, ordered, text) in self.entries {
-            adapter.rules().check(&LOG_COMPLETE, complete, || text.clone());
-            adapter.rules().check(&LOG_TIME, ordered || !complete, || text);
+        for verdict in self.entries {
+            adapter.rules().check(&LOG_COMPLETE, verdict.complete, || verdict.to_string());
+            adapter.rules().check(&LOG_TIME, verdict.ordered || !verdict.complete, || verdict.to_string());
         }
     }
 }
@@ -61,12 +80,12 @@ pub(super) fn read(queue: &HwQueue, buffer: &mut Buffer) -> Reading {
         && header.Reserved == [0; 2]
         && index < buffer.entries
         && wraps >= buffer.wraps;
-    let text = format!(
-        "index {index}, count {wraps} after {}, type {:?}, {} entries of {}",
-        buffer.wraps, header.Type, header.NumberOfEntries, buffer.entries
-    );
-    let mut reading = Reading { header: (sound, text), ..Reading::default() };
+    let mut reading = Reading::default();
     if !sound {
+        reading.unsound = Some(format!(
+            "index {index}, count {wraps} after {}, type {:?}, {} entries of {}",
+            buffer.wraps, header.Type, header.NumberOfEntries, buffer.entries
+        ));
         buffer.index = buffer.index.min(buffer.entries.saturating_sub(1));
         return reading;
     }
@@ -117,19 +136,20 @@ fn holds(buffer: &Buffer, sequence: u64, copy: &[u8], now: u64) -> bool {
     sequence + total > now || (sequence + total == now && buffer.entry(sequence) == copy)
 }
 
-/// Whether an entry was written, whether its times are in order, and what it says.
+/// Whether an entry was written, and whether its times are in order.
 ///
 /// Source: article, empty or repeated log buffer timestamps: both may be 0, as where a linked adapter skipped the write.
-fn verdict(buffer: &Buffer, entry: &DXGK_NATIVE_FENCE_LOG_ENTRY) -> (bool, bool, String) {
+fn verdict(buffer: &Buffer, entry: &DXGK_NATIVE_FENCE_LOG_ENTRY) -> Verdict {
     let (observed, end) = (entry.FenceObservedGpuTimestamp, entry.FenceEndGpuTimestamp);
-    let complete = end != UNWRITTEN && entry.FenceValue != UNWRITTEN;
-    let ordered = end == 0 || end >= buffer.last_time;
+    let follows = end == 0 || end >= buffer.last_time;
     let inner = !buffer.is_waits() || observed == 0 || end == 0 || observed <= end;
-    (
-        complete,
-        ordered && inner,
-        format!("{:?}, the entry before ended at {}: {entry:?}", buffer.kind, buffer.last_time),
-    )
+    Verdict {
+        kind: buffer.kind,
+        entry: *entry,
+        before: buffer.last_time,
+        complete: end != UNWRITTEN && entry.FenceValue != UNWRITTEN,
+        ordered: follows && inner,
+    }
 }
 
 fn owner(queue: &HwQueue) -> u64 {
