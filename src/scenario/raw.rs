@@ -14,11 +14,11 @@ use nt_model::{AccessViolation, Event, Machine, try_user};
 use std::sync::Arc;
 use std::time::Duration;
 use wddm_abi::{
-    D3DDDI_NATIVEFENCE_TYPE, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE, D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS,
-    D3DKMT_CREATEDEVICE, D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYDEVICE,
-    D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_HANDLE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE,
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, HANDLE, LUID, NTSTATUS,
-    OBJECT_ATTRIBUTES, winfn,
+    D3DDDI_NATIVEFENCE_TYPE, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE,
+    D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS, D3DKMT_CREATEDEVICE, D3DKMT_CREATENATIVEFENCE,
+    D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYDEVICE, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_HANDLE,
+    D3DKMT_OPENADAPTERFROMLUID, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, HANDLE, LUID, NTSTATUS, OBJECT_ATTRIBUTES, winfn,
 };
 
 /// A function of one record, whichever way it takes it.
@@ -178,12 +178,29 @@ impl Raw {
     /// # Errors
     /// The function's status.
     pub fn monitored_fence(&self, device: D3DKMT_HANDLE, initial: u64, shared: bool) -> Result<NativeFence, Denied> {
+        let mut flags = D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::zeroed();
+        flags.set_Shared(shared);
+        flags.set_NtSecuritySharing(shared);
+        self.flagged_fence(device, initial, flags, 0)
+    }
+
+    /// Creates a monitored fence with these flags; `affinity`: for these physical adapters.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn flagged_fence(
+        &self,
+        device: D3DKMT_HANDLE,
+        initial: u64,
+        flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS,
+        affinity: u32,
+    ) -> Result<NativeFence, Denied> {
         let mut record = D3DKMT_CREATESYNCHRONIZATIONOBJECT2::zeroed();
         record.hDevice = device;
         record.Info.Type = D3DDDI_SYNCHRONIZATIONOBJECT_TYPE::D3DDDI_MONITORED_FENCE;
-        record.Info.Flags.set_Shared(shared);
-        record.Info.Flags.set_NtSecuritySharing(shared);
+        record.Info.Flags = flags;
         record.Info.MonitoredFence_mut().InitialFenceValue = initial;
+        record.Info.MonitoredFence_mut().EngineAffinity = affinity;
         self.ok(self.thunks.D3DKMTCreateSynchronizationObject2, &mut record)?;
         let info = record.Info.MonitoredFence();
         Ok(NativeFence {

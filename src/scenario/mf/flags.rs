@@ -10,8 +10,7 @@ use std::time::Duration;
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::{STATUS_ACCESS_DENIED, STATUS_INVALID_PARAMETER};
 use wddm_abi::{
-    D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS as Flags, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE,
-    D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_HANDLE, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, HANDLE,
+    D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS as Flags, D3DKMT_HANDLE, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, HANDLE,
 };
 
 const REFUSED: Result<(), Denied> = Err(Denied(STATUS_INVALID_PARAMETER));
@@ -32,34 +31,7 @@ impl Raw {
     /// # Errors
     /// The function's status.
     fn flagged(&self, device: D3DKMT_HANDLE, initial: u64, flags: Flags) -> Result<NativeFence, Denied> {
-        self.flagged_on(device, initial, flags, 0)
-    }
-
-    /// As [`flagged`](Self::flagged), for some of the physical adapters.
-    ///
-    /// # Errors
-    /// The function's status.
-    fn flagged_on(
-        &self,
-        device: D3DKMT_HANDLE,
-        initial: u64,
-        flags: Flags,
-        affinity: u32,
-    ) -> Result<NativeFence, Denied> {
-        let mut record = D3DKMT_CREATESYNCHRONIZATIONOBJECT2::zeroed();
-        record.hDevice = device;
-        record.Info.Type = D3DDDI_SYNCHRONIZATIONOBJECT_TYPE::D3DDDI_MONITORED_FENCE;
-        record.Info.Flags = flags;
-        record.Info.MonitoredFence_mut().InitialFenceValue = initial;
-        record.Info.MonitoredFence_mut().EngineAffinity = affinity;
-        self.ok(self.thunks.D3DKMTCreateSynchronizationObject2, &mut record)?;
-        let info = record.Info.MonitoredFence();
-        Ok(NativeFence {
-            handle: record.hSyncObject,
-            cpu: info.FenceValueCPUVirtualAddress.expose_provenance(),
-            gpu: info.FenceValueGPUVirtualAddress,
-            monitored: 0,
-        })
+        self.flagged_fence(device, initial, flags, 0)
     }
 
     /// Opens a monitored fence with these flags; its handle.
@@ -105,8 +77,8 @@ pub(super) fn behaviour(stage: &Stage) -> Played {
         for (what, flags) in refused {
             same(what, make(flags).map(drop), REFUSED)?;
         }
-        same("a second physical adapter", rig.raw.flagged_on(rig.plain, 0, none(), 2).map(drop), REFUSED)?;
-        rig.raw.flagged_on(rig.plain, 0, none(), 1).context("the first physical adapter")?;
+        same("a second physical adapter", rig.raw.flagged_fence(rig.plain, 0, none(), 2).map(drop), REFUSED)?;
+        rig.raw.flagged_fence(rig.plain, 0, none(), 1).context("the first physical adapter")?;
         let plain = make(none().with_TopOfPipeline(true)).context("TopOfPipeline")?;
         same("TopOfPipeline", allowed(&rig, on, plain.handle, 4), [Ok(()); 4])?;
         let waits = make(none().with_NoSignal(true)).context("NoSignal")?;
