@@ -412,7 +412,7 @@ impl Rulebook {
 
     /// Records a violation after which the machine cannot go on, whatever the policy.
     #[track_caller]
-    pub(crate) fn broken_fatally(&self, rule: &'static Rule, details: impl Into<Details>) {
+    pub fn broken_fatally(&self, rule: &'static Rule, details: impl Into<Details>) {
         self.count(rule);
         self.record(rule, details.into(), true);
     }

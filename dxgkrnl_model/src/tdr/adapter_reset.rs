@@ -75,8 +75,13 @@ fn count(adapter: &Adapter) {
         resets.push(now);
         resets.len()
     };
-    let fine = recent <= settings.limit_count as usize;
-    adapter.rules().check(&TDR_LIMIT, fine, || Details::new(format!("{recent} resets")).params([recent as u64, 0, 0]));
+    if recent <= settings.limit_count as usize {
+        adapter.rules().count(&TDR_LIMIT);
+    } else {
+        // Windows stops here, too: an adapter that is reset for ever would keep everybody waiting for ever.
+        let details = Details::new(format!("{recent} resets")).params([recent as u64, 0, 0]);
+        adapter.rules().broken_fatally(&TDR_LIMIT, details);
+    }
 }
 
 fn judge(adapter: &Adapter, ddi: &str, status: NTSTATUS) {

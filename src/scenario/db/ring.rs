@@ -233,6 +233,11 @@ fn full(stage: &Stage) -> Played {
         refused("into a full ring", last, STATUS_IO_TIMEOUT)?;
         ensure!(taken > 10, "{taken} submissions filled the ring");
         same("progress", queue.progress()?, (0, taken + 1))?;
+        let waits = || {
+            let thunks = scene.world.os.counts().thunks;
+            thunks.get("D3DKMTWaitForSynchronizationObjectFromCpu").copied().unwrap_or(0)
+        };
+        let before = waits();
         std::thread::scope(|scope| {
             let producer = scope.spawn(|| -> Played {
                 for index in taken..ROUNDS {
@@ -241,11 +246,7 @@ fn full(stage: &Stage) -> Played {
                 Ok(())
             });
             // A producer that has looked long enough waits for the progress fence.
-            let waits = || {
-                let thunks = scene.world.os.counts().thunks;
-                thunks.get("D3DKMTWaitForSynchronizationObjectFromCpu").copied().unwrap_or(0)
-            };
-            scene.until("a stall", || Ok(waits() > 0 || producer.is_finished()))?;
+            scene.until("a stall", || Ok(waits() > before || producer.is_finished()))?;
             ensure!(!producer.is_finished(), "the ring took everything");
             gate.signal(1)?;
             producer.join().map_err(|_| anyhow::anyhow!("the producer panicked"))?
