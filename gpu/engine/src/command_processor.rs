@@ -67,6 +67,8 @@ pub struct Exec<H: Host> {
     binding: Option<Binding>,
     /// Bytes of the ring consumed.
     consumed: u64,
+    /// Where the packet of the ring began that was fetched last.
+    started: u64,
     /// Write pointer that was read and believed.
     published: u64,
     /// Read pointer that was stored.
@@ -87,6 +89,7 @@ impl<H: Host> Exec<H> {
             bindings: 0,
             binding: None,
             consumed: 0,
+            started: 0,
             published: 0,
             reported: 0,
             buffer: None,
@@ -124,6 +127,11 @@ impl<H: Host> Exec<H> {
     /// Whether the queue can come off the engine here and go on later.
     fn is_preemptible(&self) -> bool {
         self.buffer.is_none()
+    }
+
+    /// Bytes of the ring whose packets are done.
+    fn retired(&self) -> u64 {
+        if self.is_mid_work() || self.wait.is_some() { self.started } else { self.consumed }
     }
 
     /// Whether it is in the middle of something that a reset destroys.
@@ -179,7 +187,11 @@ impl<H: Host> Core<H> {
     pub(crate) fn execute(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> Outcome {
         let outcome = match self.stream(gpu, job, exec) {
             Ok(outcome) => outcome,
-            Err(fault) => Outcome::Faulted(fault),
+            Err(fault) => {
+                // It stays at the packet that faulted.
+                exec.consumed = exec.started;
+                Outcome::Faulted(fault)
+            }
         };
         // Before anything else happens: ring empty, preemption, fault (a missing LOG never loses a wake: LOG-1).
         self.resolve(gpu, job, exec);
@@ -267,8 +279,8 @@ impl<H: Host> Core<H> {
             match from {
                 From::Buffer(next) => exec.buffer = exec.buffer.map(|b| Buffer { next, ..b }),
                 From::Ring(consumed) => {
-                    exec.consumed = consumed;
                     self.report_while_running(gpu, job, exec);
+                    exec.consumed = consumed;
                 }
             }
             bump(&node.counters.packets);

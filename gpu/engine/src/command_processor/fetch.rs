@@ -36,6 +36,7 @@ impl<H: Host> Core<H> {
             }
         }
         let Some(binding) = exec.binding else { return Ok(None) };
+        exec.started = exec.consumed;
         if exec.published == exec.consumed {
             // ORDERING[RING-1]: Acquire pairs with user mode's Release: the packets below it are written.
             let control = self.word(gpu, job, binding.control, false)?;
@@ -77,9 +78,11 @@ impl<H: Host> Core<H> {
         Ok((bytes, length))
     }
 
-    /// Stores the read pointer every eighth of the ring: a producer that keeps the ring fed needs space, too.
+    /// Between packets: stores the read pointer every eighth of the ring, since a producer that keeps the ring fed needs
+    /// space, too. Not while a signal's consequences wait for its LOG.
     pub(super) fn report_while_running(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) {
-        if exec.binding.is_some_and(|binding| exec.consumed - exec.reported >= binding.geometry.size() / 8) {
+        let due = exec.binding.is_some_and(|binding| exec.consumed - exec.reported >= binding.geometry.size() / 8);
+        if due && exec.pending.is_none() {
             self.report(gpu, job, exec);
         }
     }
@@ -87,18 +90,18 @@ impl<H: Host> Core<H> {
     /// Stores the read pointer.
     pub(super) fn report(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) {
         let Some(binding) = exec.binding else { return };
-        if exec.reported == exec.consumed {
+        let retired = exec.retired();
+        if exec.reported == retired {
             return;
         }
-        let consumed = exec.consumed;
         if let Some(queue) = job.queue {
-            queue.consumed.store(consumed, Ordering::Relaxed);
+            queue.consumed.store(retired, Ordering::Relaxed);
         }
         // A control page that went away is noticed at the next fetch.
         if let Ok(word) = self.word(gpu, job, GpuVa(binding.control.0 + ring::READ_POINTER as u64), true) {
             // ORDERING[RING-1]: Release: the packets were copied out before user mode may write over them.
-            word.store(consumed, Ordering::Release);
+            word.store(retired, Ordering::Release);
         }
-        exec.reported = consumed;
+        exec.reported = retired;
     }
 }

@@ -93,12 +93,15 @@ fn queues_wait_for_each_other_without_the_cpu() {
     ]);
     rig.settle();
     assert_eq!((m.read(0), f.fence.parked.len()), (0, 1));
+    // A wait that is not met is not retired.
+    assert_eq!(a.read_pointer(), 0);
     b.submit(&[Encoded::fence_signal(f.current.va, 4)]);
     rig.settle();
     assert_eq!(m.read(0), 0);
     b.submit(&[Encoded::fence_signal(f.current.va, 6)]);
     rig.settle();
     assert_eq!((m.read(0), f.fence.parked.len(), rig.interrupts()), (1, 0, 0));
+    assert_eq!(a.read_pointer(), a.wp);
     let [value, handle_op, observed, end] = log_entry(a.waits, 0);
     assert_eq!((value, handle_op), (5, 0x40 | u64::from(WAIT_UNBLOCKED) << 32));
     assert!(observed != 0 && observed < end);

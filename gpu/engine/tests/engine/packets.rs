@@ -192,3 +192,25 @@ fn the_read_pointer_follows_while_there_is_more_to_do() {
     let seen = m.read(8);
     assert!(seen >= size / 2 && seen < q.wp, "{seen} of {}", q.wp);
 }
+
+/// What faults is not retired, and neither is what stands behind it; everything before is.
+#[test]
+fn the_read_pointer_stays_at_the_packet_that_faults() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let m = rig.map(1, false);
+    let store = packet::Store { address: m.va.0, value: 1 }.to_packet();
+    let step = store.as_bytes().len() as u64;
+    // The packet at which the read pointer would move faults.
+    let before = (q.geometry.size() / 8).div_ceil(step);
+    for extra in 0..3 {
+        let start = q.wp;
+        let mut packets = vec![store; (before + extra) as usize];
+        packets.push(packet::Store { address: 0xdead_0000, value: 1 }.to_packet());
+        packets.push(store);
+        q.submit(&packets);
+        rig.settle();
+        assert_eq!(q.read_pointer() - start, (before + extra) * step);
+        q = rig.queue(0, 0);
+    }
+}
