@@ -5,9 +5,11 @@
 //! | `nf.rs` | the cases by id, and what they share |
 //! | `create.rs` | types, storage, mappings, private data |
 //! | `share.rs` | several devices and processes |
+//! | `calls.rs` | what the functions refuse, the capability |
 //! | `local.rs` | values in local memory |
 //! | `end.rs` | destruction, with somebody waiting, racing, failing |
 
+mod calls;
 mod create;
 mod end;
 mod local;
@@ -88,6 +90,13 @@ pub(super) const CASES: &[Scenario] = &[
     ),
     case("NF-26", "an intra-GPU fence that is shared is in system memory", SEGMENTS, local::shared),
     case("NF-27", "MonitoredValue stays where the CPU sees it, whatever the OS offers", SEGMENTS, local::optimized),
+    case(
+        "NF-28",
+        "what creating, opening and destroying refuse",
+        "D3DKMTCreateNativeFence, D3DKMTOpenNativeFenceFromNtHandle, Return value",
+        calls::refused,
+    ),
+    case("NF-29", "the capability that user mode sees", "D3DKMT_WDDM_3_1_CAPS, NativeGpuFenceSupported", calls::query),
 ];
 
 const fn case(id: &'static str, title: &'static str, source: &'static str, play: fn(&Stage) -> Played) -> Scenario {
