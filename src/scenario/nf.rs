@@ -46,7 +46,7 @@ pub(super) const CASES: &[Scenario] = &[
     case("NF-09", "the creator leaves first", SHARING, share::creator_leaves),
     case(
         "NF-10",
-        "destroying races with opening, 10000 rounds and 16 seeded schedules",
+        "destroying races with opening, 2000 rounds and 16 seeded schedules",
         SHARING,
         share::destroy_races_open,
     ),

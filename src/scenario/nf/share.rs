@@ -116,7 +116,7 @@ pub(super) fn creator_leaves(stage: &Stage) -> Played {
 pub(super) fn destroy_races_open(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let pair = Pair::new(scene)?;
-        (0..10_000).try_for_each(|round| pair.race(scene, round))
+        (0..2_000).try_for_each(|round| pair.race(scene, round))
     })?;
     for seed in 0..16 {
         let seed = stage.seed().wrapping_mul(1000) + seed;
