@@ -13,22 +13,24 @@ const FREQUENCY: u64 = 10_000_000;
 /// What lanes are drawn from.
 #[derive(Debug)]
 pub struct Source<'a> {
-    /// What the OS read.
-    pub report: &'a Report,
-    /// Names of fences, by process and handle.
-    pub fences: &'a [(u64, u32, &'static str)],
-    /// Performance counter at the left end.
-    pub begin: u64,
+    report: &'a Report,
+    /// Log entries, on the CPU's clock.
+    records: Vec<TimedRecord>,
+    fences: &'a [(u64, u32, &'static str)],
+    begin: u64,
+}
+
+impl<'a> Source<'a> {
+    /// `report`: what the OS read; `fences`: their names, by process and handle; `begin`: performance counter at the left end.
+    pub fn new(report: &'a Report, fences: &'a [(u64, u32, &'static str)], begin: u64) -> Self {
+        Self { report, records: report.timeline(FREQUENCY), fences, begin }
+    }
 }
 
 /// Draws it.
 pub fn timeline(played: &Played, mode: &str) -> Timeline {
-    let records = played.report.timeline(FREQUENCY);
-    let source = Source {
-        report: &played.report,
-        fences: &played.fences,
-        begin: played.lanes.iter().flat_map(|lane| &lane.trace).map(|event| event.recorded).min().unwrap_or(0),
-    };
+    let begin = played.lanes.iter().flat_map(|lane| &lane.trace).map(|event| event.recorded).min().unwrap_or(0);
+    let source = Source::new(&played.report, &played.fences, begin);
     let at = |cpu: u64| source.at(cpu);
     let mut lanes: Vec<Lane> = played.lanes.iter().map(|queue| source.lane(queue)).collect();
     let (from, to) = (at(played.cpu_wait.0), at(played.cpu_wait.1));
@@ -51,7 +53,7 @@ pub fn timeline(played: &Played, mode: &str) -> Timeline {
             "Two processes, two engines, one hang; {mode} mode. From the native fence logs as the model of Dxgkrnl read them."
         ),
         counts: super::summary::counts(played),
-        links: links(played, &source, &records),
+        links: links(played, &source),
         lanes,
     }
 }
@@ -73,9 +75,8 @@ impl Source<'_> {
 
     /// The row of one queue: its logs, what was lost of them, and the user-mode driver's events.
     pub fn lane(&self, queue: &Queue) -> Lane {
-        let records = self.report.timeline(FREQUENCY);
         let mine = |timed: &&TimedRecord| timed.record.process == queue.process && timed.record.queue == queue.handle;
-        let mut mine: Vec<_> = records.iter().filter(mine).collect();
+        let mut mine: Vec<_> = self.records.iter().filter(mine).collect();
         mine.sort_by_key(|timed| (timed.record.end, !timed.record.is_wait_log));
         let (mut spans, mut marks) = (Vec::new(), Vec::new());
         let gaps = self.gaps(queue);
@@ -151,7 +152,8 @@ impl Source<'_> {
 }
 
 /// From each signal to the waits for that value of the same fence in another queue.
-fn links(played: &Played, source: &Source<'_>, records: &[TimedRecord]) -> Vec<Link> {
+fn links(played: &Played, source: &Source<'_>) -> Vec<Link> {
+    let records = &source.records;
     let lane = |timed: &TimedRecord| {
         let record = &timed.record;
         played.lanes.iter().position(|queue| queue.process == record.process && queue.handle == record.queue)

@@ -52,6 +52,17 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// What the OS asks a driver for, so that it knows a fence for several adapters that was made on another one.
+    fn of_the_os() -> Self {
+        Self {
+            kind: D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT,
+            initial: 0,
+            shared: true,
+            cross_adapter: true,
+            private: [0; PRIVATE_SIZE],
+        }
+    }
+
     fn pages(&self) -> Pages {
         let sharing = match (self.cross_adapter, self.shared) {
             (true, _) => Sharing::Common,

@@ -116,7 +116,7 @@ fn two_queues(stage: &Stage) -> Played {
         // The picture of it.
         let process = user.process.nt().id();
         let names = [(process, f, "F")];
-        let source = Source { report: &report, fences: &names, begin: begun };
+        let source = Source::new(&report, &names, begun);
         let lane = |queue: &Queue, role, trace: &[FpTraceEvent]| -> Result<_> {
             let info = queue.info()?;
             let (node, handle, progress_fence) = (info.node, info.handle, info.progress_fence);

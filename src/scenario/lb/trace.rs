@@ -136,7 +136,7 @@ fn overrun(stage: &Stage) -> Played {
 /// The timeline shows the gap, as a page and as a trace.
 fn drawn(report: &dxgkrnl_model::report::Report, begin: u64, process: &u64, queue: &crate::client::Queue) -> Played {
     let info = queue.info()?;
-    let lane = Source { report, fences: &[], begin }.lane(&Lane {
+    let lane = Source::new(report, &[], begin).lane(&Lane {
         process: *process,
         who: "A",
         role: "signals",

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nt_model::Machine;
-use wddm_abi::{D3DDDI_NATIVEFENCE_TYPE, NTSTATUS, ntstatus};
+use wddm_abi::{NTSTATUS, ntstatus};
 
-use super::{FenceOnAdapter, NativeFence, PRIVATE_SIZE, Request};
+use super::{FenceOnAdapter, NativeFence, Request};
 use crate::adapter::Adapter;
 use crate::fence::monitored::FenceState;
 use crate::fence::storage::Slot;
@@ -22,13 +22,7 @@ impl NativeFence {
         if let Some(monitored) = slot.monitored() {
             crate::raw::store(monitored, 0);
         }
-        let mut request = Request {
-            kind: D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT,
-            initial: 0,
-            shared: true,
-            cross_adapter: true,
-            private: [0; PRIVATE_SIZE],
-        };
+        let mut request = Request::of_the_os();
         let made = FenceOnAdapter::create(adapter, self, &slot, &mut request).inspect_err(|_| slot.release(adapter))?;
         self.adapters.lock().push(made.clone());
         Ok(made)
@@ -106,13 +100,7 @@ impl NativeFence {
             }
         }
         let slot = Slot::beside(adapter, twin.page())?;
-        let mut request = Request {
-            kind: D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT,
-            initial: 0,
-            shared: true,
-            cross_adapter: true,
-            private: [0; PRIVATE_SIZE],
-        };
+        let mut request = Request::of_the_os();
         let fence = Self::new(slot, &request);
         let part = FenceOnAdapter::create(adapter, &fence, &fence.slot, &mut request);
         let part = part.inspect_err(|_| fence.slot.release(adapter))?;
