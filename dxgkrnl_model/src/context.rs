@@ -55,37 +55,16 @@ impl Context {
         node: u32,
         affinity: u32,
         private: &mut [u8],
-        mut flags: DXGK_CREATECONTEXTFLAGS,
+        flags: DXGK_CREATECONTEXTFLAGS,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let adapter = device.adapter();
-        flags.set_VirtualAddressing(true);
         let handle = KernelHandle::reserve();
-        let mut arguments = DXGKARG_CREATECONTEXT::zeroed();
-        arguments.hContext = handle.raw();
-        arguments.NodeOrdinal = node;
-        arguments.EngineAffinity = affinity;
-        arguments.Flags = flags;
-        if !private.is_empty() {
-            arguments.pPrivateDriverData = private.as_mut_ptr().cast();
-            // CAST: limited by the thunk.
-            arguments.PrivateDriverDataSize = private.len() as u32;
-        }
-        let owner = core::ptr::with_exposed_provenance_mut(device.driver_handle());
-        let pointer = &raw mut arguments;
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateContext(owner, pointer)));
-        let listed = [ntstatus::STATUS_NO_MEMORY, ntstatus::STATUS_GRAPHICS_DRIVER_MISMATCH];
-        judge_creation(adapter, "DxgkDdiCreateContext", status, &listed)?;
-        let made = arguments.hContext;
-        adapter.rules().check(&OBJECT_HANDLE, !made.is_null() && made != handle.raw(), || {
-            "DxgkDdiCreateContext stored no hContext".to_owned()
-        });
-        judge_info(adapter, &arguments);
+        let made = create_in_driver(device, &handle, (node, affinity), private, flags)?;
         let context = Arc::new(Self {
             device: device.clone(),
             node,
             handle,
-            driver: AtomicUsize::new(made.expose_provenance()),
-            private_size: arguments.ContextInfo.DmaBufferPrivateDataSize,
+            driver: AtomicUsize::new(made.driver),
+            private_size: made.private_size,
             commands: Commands::new(),
         });
         context.handle.bind(KernelObject::Context(Arc::downgrade(&context)));
@@ -105,6 +84,11 @@ impl Context {
     /// The driver's handle, as a number; 0 once it is destroyed.
     pub(crate) fn driver_handle(&self) -> usize {
         self.driver.load(Ordering::Acquire)
+    }
+
+    /// Whether it can be given work: on a hardware-scheduled node nothing schedules packets.
+    pub(crate) fn takes_commands(&self) -> bool {
+        self.device.adapter().known_caps().node(self.node).is_some_and(|node| !node.is_hardware_scheduled())
     }
 
     /// Bytes of private data that the driver wants with each submission.
@@ -163,10 +147,61 @@ impl Context {
             return;
         }
         self.device.forget_context(self);
-        let handle = core::ptr::with_exposed_provenance_mut(driver);
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyContext(handle)));
-        judge_destroy(adapter, "DxgkDdiDestroyContext", status);
+        destroy_in_driver(adapter, driver);
     }
+}
+
+/// What a driver made of a context.
+pub(crate) struct Made {
+    /// Its handle, as a number.
+    pub(crate) driver: usize,
+    /// Bytes of private data that it wants with each submission.
+    pub(crate) private_size: u32,
+}
+
+/// `DxgkDdiCreateContext`: for packet contexts, and with `HwQueueSupported` for hardware contexts. `place`: node and engine
+/// affinity. hContext goes in with Dxgkrnl's handle, which a driver uses when it calls back.
+///
+/// Source: DDI page DXGKARGCB_INVALIDATEHWCONTEXT, hHwContext (its own page knows the member as an output alone).
+///
+/// # Errors
+/// What the driver returned.
+pub(crate) fn create_in_driver(
+    device: &Arc<Device>,
+    handle: &KernelHandle,
+    place: (u32, u32),
+    private: &mut [u8],
+    mut flags: DXGK_CREATECONTEXTFLAGS,
+) -> Result<Made, NTSTATUS> {
+    let adapter = device.adapter();
+    flags.set_VirtualAddressing(true);
+    let mut arguments = DXGKARG_CREATECONTEXT::zeroed();
+    arguments.hContext = handle.raw();
+    (arguments.NodeOrdinal, arguments.EngineAffinity) = place;
+    arguments.Flags = flags;
+    if !private.is_empty() {
+        arguments.pPrivateDriverData = private.as_mut_ptr().cast();
+        // CAST: limited by the thunk.
+        arguments.PrivateDriverDataSize = private.len() as u32;
+    }
+    let owner = core::ptr::with_exposed_provenance_mut(device.driver_handle());
+    let pointer = &raw mut arguments;
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateContext(owner, pointer)));
+    let listed = [ntstatus::STATUS_NO_MEMORY, ntstatus::STATUS_GRAPHICS_DRIVER_MISMATCH];
+    judge_creation(adapter, "DxgkDdiCreateContext", status, &listed)?;
+    let made = arguments.hContext;
+    adapter.rules().check(&OBJECT_HANDLE, !made.is_null() && made != handle.raw(), || {
+        "DxgkDdiCreateContext stored no hContext".to_owned()
+    });
+    judge_info(adapter, &arguments);
+    Ok(Made { driver: made.expose_provenance(), private_size: arguments.ContextInfo.DmaBufferPrivateDataSize })
+}
+
+/// `DxgkDdiDestroyContext`, by the driver's handle.
+pub(crate) fn destroy_in_driver(adapter: &Adapter, driver: usize) {
+    let handle = core::ptr::with_exposed_provenance_mut(driver);
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyContext(handle)));
+    judge_destroy(adapter, "DxgkDdiDestroyContext", status);
 }
 
 fn judge_info(adapter: &Adapter, arguments: &DXGKARG_CREATECONTEXT) {
@@ -179,8 +214,8 @@ fn judge_info(adapter: &Adapter, arguments: &DXGKARG_CREATECONTEXT) {
 
 /// `DxgkDdiSetRootPageTable` for a context, by the driver's handle.
 ///
-/// Chosen: called right after a context was created, for hardware contexts too ("before a graphics context of a process
-/// can be set for execution"), although the page of the record knows only handles of `DxgkDdiCreateContext`.
+/// Chosen: called right after a context was created, whichever way ("before a graphics context of a process can be set for
+/// execution"); the page of the record knows only handles of `DxgkDdiCreateContext`.
 pub(crate) fn set_root(device: &Device, context: usize) {
     let adapter = device.adapter();
     let Some(((segment, address), entries)) = device.process().address_space().root() else { return };

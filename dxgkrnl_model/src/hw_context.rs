@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use wddm_abi::{
-    DXGK_SCHEDULING_PRIORITY_BAND, DXGKARG_CREATEHWCONTEXT, DXGKARG_RESUMECONTEXT,
+    DXGK_CREATECONTEXTFLAGS, DXGK_SCHEDULING_PRIORITY_BAND, DXGKARG_CREATEHWCONTEXT, DXGKARG_RESUMECONTEXT,
     DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SUSPENDCONTEXT, NTSTATUS, ntstatus,
 };
 
@@ -43,6 +43,10 @@ pub(crate) struct HwContext {
     node: u32,
     handle: KernelHandle,
     driver: AtomicUsize,
+    /// It was made by `DxgkDdiCreateContext`.
+    is_context: bool,
+    /// Bytes of private data that the driver takes with each submission; `None`: it could not say.
+    private_size: Option<u32>,
     suspension: Lock<Suspension>,
     /// A suspension was acknowledged.
     pub(crate) changed: Signal,
@@ -51,6 +55,15 @@ pub(crate) struct HwContext {
     invalidated: AtomicBool,
     /// Whoever takes it off the run list because its device is lost, or destroys it.
     ending: Gate,
+}
+
+/// Which DDI makes a hardware context.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    /// `DxgkDdiCreateContext` with these flags, `HwQueueSupported` among them; `DxgkDdiDestroyContext` ends it.
+    CreateContext(DXGK_CREATECONTEXTFLAGS),
+    /// `DxgkDdiCreateHwContext`, whose flags are all reserved; `DxgkDdiDestroyHwContext` ends it.
+    CreateHwContext,
 }
 
 /// How a suspension began.
@@ -73,34 +86,24 @@ impl HwContext {
         device: &Arc<Device>,
         node: u32,
         affinity: u32,
-        flags: u32,
+        way: Way,
         private: &mut [u8],
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let adapter = device.adapter();
         let handle = KernelHandle::reserve();
-        let mut arguments = DXGKARG_CREATEHWCONTEXT::zeroed();
-        arguments.hHwContext = handle.raw();
-        arguments.NodeOrdinal = node;
-        arguments.EngineAffinity = affinity;
-        arguments.Flags.Value = flags;
-        if !private.is_empty() {
-            arguments.pPrivateDriverData = private.as_mut_ptr().cast();
-            // CAST: limited by the thunk.
-            arguments.PrivateDriverDataSize = private.len() as u32;
-        }
-        let owner = core::ptr::with_exposed_provenance_mut(device.driver_handle());
-        let pointer = &raw mut arguments;
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateHwContext(owner, pointer)));
-        if !status.is_success() {
-            return Err(status);
-        }
-        let made = arguments.hHwContext;
-        judge_handle(adapter, "DxgkDdiCreateHwContext", made.expose_provenance(), &handle);
+        let (driver, private_size) = match way {
+            Way::CreateContext(flags) => {
+                let made = crate::context::create_in_driver(device, &handle, (node, affinity), private, flags)?;
+                (made.driver, Some(made.private_size))
+            }
+            Way::CreateHwContext => (create_in_driver(device, &handle, (node, affinity), private)?, None),
+        };
         let context = Arc::new(Self {
             device: device.clone(),
             node,
             handle,
-            driver: AtomicUsize::new(made.expose_provenance()),
+            driver: AtomicUsize::new(driver),
+            is_context: matches!(way, Way::CreateContext(_)),
+            private_size,
             suspension: Lock::new(
                 Rank::Node,
                 Suspension { next: FIRST_SUSPEND_FENCE, awaited: None, superseded: Vec::new(), suspended: false },
@@ -141,6 +144,16 @@ impl HwContext {
     /// The driver's handle, as a number; 0 once it is destroyed.
     pub(crate) fn driver_handle(&self) -> usize {
         self.driver.load(Ordering::Acquire)
+    }
+
+    /// Whether `DxgkDdiCreateContext` made it, as opposed to `DxgkDdiCreateHwContext`.
+    pub(crate) fn is_context(&self) -> bool {
+        self.is_context
+    }
+
+    /// Most bytes of private data of a submission; `None`: the driver was not asked.
+    pub(crate) fn private_size(&self) -> Option<usize> {
+        self.private_size.map(|size| size as usize)
     }
 
     /// Whether the driver has not been told to destroy it.
@@ -311,7 +324,7 @@ impl HwContext {
         }
     }
 
-    /// `DxgkDdiDestroyHwContext`. A second call does nothing. A suspension that is waited for is acknowledged before.
+    /// `DxgkDdiDestroyContext` or `DxgkDdiDestroyHwContext`, as it was made. A second call does nothing. A suspension that is waited for is acknowledged before.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy(&self) {
@@ -320,11 +333,42 @@ impl HwContext {
         if driver == 0 {
             return;
         }
-        let handle = core::ptr::with_exposed_provenance_mut(driver);
         let adapter = self.device.adapter();
+        if self.is_context {
+            crate::context::destroy_in_driver(adapter, driver);
+            return;
+        }
+        let handle = core::ptr::with_exposed_provenance_mut(driver);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwContext(handle)));
         judge_destroy(adapter, "DxgkDdiDestroyHwContext", status);
     }
+}
+
+/// `DxgkDdiCreateHwContext`: the driver's handle. `place`: node and engine affinity.
+fn create_in_driver(
+    device: &Arc<Device>,
+    handle: &KernelHandle,
+    place: (u32, u32),
+    private: &mut [u8],
+) -> Result<usize, NTSTATUS> {
+    let adapter = device.adapter();
+    let mut arguments = DXGKARG_CREATEHWCONTEXT::zeroed();
+    arguments.hHwContext = handle.raw();
+    (arguments.NodeOrdinal, arguments.EngineAffinity) = place;
+    if !private.is_empty() {
+        arguments.pPrivateDriverData = private.as_mut_ptr().cast();
+        // CAST: limited by the thunk.
+        arguments.PrivateDriverDataSize = private.len() as u32;
+    }
+    let owner = core::ptr::with_exposed_provenance_mut(device.driver_handle());
+    let pointer = &raw mut arguments;
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateHwContext(owner, pointer)));
+    if !status.is_success() {
+        return Err(status);
+    }
+    let made = arguments.hHwContext.expose_provenance();
+    judge_handle(adapter, "DxgkDdiCreateHwContext", made, handle);
+    Ok(made)
 }
 
 pub(crate) fn judge_handle(adapter: &Adapter, ddi: &str, made: usize, ours: &KernelHandle) {

@@ -221,6 +221,11 @@ impl HwQueue {
         self.driver_handle() != 0
     }
 
+    /// What it was made with.
+    pub(crate) fn flags(&self) -> D3DDDI_CREATEHWQUEUEFLAGS {
+        self.flags
+    }
+
     /// Whether work comes through doorbells.
     pub(crate) fn is_user_mode(&self) -> bool {
         self.flags.UserModeSubmission()

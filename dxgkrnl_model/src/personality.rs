@@ -187,6 +187,24 @@ impl HandleReadings {
     };
 }
 
+/// How contexts that hardware queues belong to come into being.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HwContexts {
+    /// By `D3DKMTCreateContextVirtual` with `HwQueueSupported`, which reaches the driver as `DxgkDdiCreateContext` with
+    /// `DXGK_CREATECONTEXTFLAGS.HwQueueSupported`. `D3DKMTCreateHwContext` and its counterpart are STATUS_NOT_IMPLEMENTED.
+    ///
+    /// Source: DDI pages DXGKARGCB_INVALIDATEHWCONTEXT (hHwContext is the value "passed to DxgkDdiCreateContext") and
+    /// DXGK_CREATECONTEXTFLAGS (HwQueueSupported); every public user-mode driver; Microsoft's dxgkrnl for Linux, which calls
+    /// the other pair an obsolete entry.
+    #[default]
+    CreateContext,
+    /// By `D3DKMTCreateHwContext`, which reaches the driver as `DxgkDdiCreateHwContext`; `D3DKMTCreateContextVirtual` with
+    /// `HwQueueSupported` is STATUS_NOT_SUPPORTED on hardware-scheduled nodes.
+    ///
+    /// Source: the names in dispmprt.h, d3dkmddi.h and d3dkmthk.h alone; the functions have no pages.
+    CreateHwContext,
+}
+
 /// Which of a driver's handles names a ring in `DXGKARG_CREATEDOORBELL`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RingHandle {
@@ -272,6 +290,11 @@ pub struct Personality {
     pub progress_fence_handle: ProgressFenceHandle,
     /// Whose handle goes where.
     pub handles: HandleReadings,
+    /// How contexts for hardware queues are made.
+    pub hw_contexts: HwContexts,
+    /// `D3DKMTCreateContextVirtual` without `HwQueueSupported` makes a packet context on a hardware-scheduled node, too. The
+    /// documents are silent; otherwise it is STATUS_NOT_SUPPORTED there.
+    pub packet_contexts_anywhere: bool,
     /// How rings are named.
     pub ring_handle: RingHandle,
     /// What a page table entry's address counts.
@@ -322,6 +345,8 @@ impl Default for Personality {
             contiguous_pages: false,
             progress_fence_handle: ProgressFenceHandle::default(),
             handles: HandleReadings::default(),
+            hw_contexts: HwContexts::default(),
+            packet_contexts_anywhere: true,
             ring_handle: RingHandle::default(),
             pte_address: PteAddress::default(),
             notification_list: 16,

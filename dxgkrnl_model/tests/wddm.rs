@@ -11,7 +11,7 @@ mod toy;
 
 use std::collections::BTreeSet;
 
-use dxgkrnl_model::personality::{Build, HandleReadings, Personality, ProgressFenceHandle};
+use dxgkrnl_model::personality::{Build, HandleReadings, HwContexts, Personality, ProgressFenceHandle};
 use nt_model::InterruptDelivery;
 use tour::{Ended, Stage, run, windows};
 use toy::Options;
@@ -91,7 +91,9 @@ fn every_form_of_the_driver() {
 
 #[test]
 fn every_windows() {
-    let kinds: [(&str, Kind); 8] = [
+    let kinds: [(&str, Kind); 10] = [
+        ("contexts by DxgkDdiCreateHwContext", |p| p.hw_contexts = HwContexts::CreateHwContext),
+        ("packet contexts on packet nodes only", |p| p.packet_contexts_anywhere = false),
         ("fences in local memory", mutants::special::local_fences),
         ("24H2 as shipped", |p| p.build = Build::W26100Ga),
         ("progress fence appended", |p| p.progress_fence_handle = ProgressFenceHandle::At48),

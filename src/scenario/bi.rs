@@ -18,7 +18,7 @@ use anyhow::{Context, ensure};
 use std::sync::atomic::{AtomicBool, Ordering};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use wddm_abi::{
-    D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE,
+    D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWQUEUE,
     D3DKMT_CREATENATIVEFENCE, D3DKMT_DESTROY_DOORBELL, D3DKMT_GETNATIVEFENCELOGDETAIL, D3DKMT_HANDLE,
     D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
     Plain,
@@ -157,10 +157,13 @@ fn flags(stage: &Stage) -> Played {
             (signal.ObjectHandleArray, signal.FenceValueArray) = (&raw const handle, &raw const value);
             signal.Flags.Value = 1 << bit;
             refused("D3DKMT_SIGNAL…FROMCPU", bit, raw.call(t.D3DKMTSignalSynchronizationObjectFromCpu, &mut signal))?;
-            let mut context = D3DKMT_CREATEHWCONTEXT::zeroed();
+            let mut context = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
             context.hDevice = room.device;
             context.Flags.Value = 1 << bit;
-            refused("D3DKMT_CREATEHWCONTEXT", bit, raw.call(t.D3DKMTCreateHwContext, &mut context))?;
+            // A context for kernel-mode testing is only to be had where that feature is enabled.
+            if context.Flags.Reserved() != 0 || context.Flags.TestContext() {
+                refused("D3DKMT_CREATECONTEXTVIRTUAL", bit, raw.call(t.D3DKMTCreateContextVirtual, &mut context))?;
+            }
         }
         // Two flags are known.
         for bit in 2..32 {

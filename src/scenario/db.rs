@@ -138,7 +138,11 @@ fn node_without(stage: &Stage) -> Played {
         let room = Room::new(&raw)?;
         let caps = scene.adapter().caps().context("caps")?;
         let node = caps.nodes.iter().find(|node| !node.takes_user_mode_work()).context("such a node")?.ordinal;
-        denied("a hardware context on it", room.context(node), STATUS_NOT_SUPPORTED)
+        match room.context(node) {
+            // A packet context, which has no queues.
+            Ok(context) => denied("a user-mode queue", room.queue_in(context, true), STATUS_INVALID_PARAMETER),
+            refused => denied("a hardware context on it", refused, STATUS_NOT_SUPPORTED),
+        }
     })?;
     // Hardware-scheduled, but the OS left user-mode submission off.
     let off = Setup::default().without(wddm_abi::DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION);

@@ -1,6 +1,6 @@
 //! gdi32's `D3DKMT` functions and kernel32's events, as `umd_core` wants them.
 //!
-//! What Windows has had since hardware scheduling is imported. What came with 24H2 is looked up when an adapter is opened:
+//! What Windows has had since hardware scheduling is imported. What came with 24H2, or is obsolete, is looked up when an adapter is opened:
 //! an import that is missing would keep the image from loading at all, and its absence is an answer (kernel-mode
 //! submission). gdi32 is loaded already, since the imports name it.
 #![expect(unsafe_code, reason = "foreign functions")]
@@ -142,6 +142,9 @@ macro_rules! define {
         // (`umd_core::thunks`).
         unsafe { $export($argument.as_mut_ptr().cast()) }
     };
+    (@call $self:ident, $argument:ident, $export:ident, fallback) => {
+        define!(@call $self, $argument, $export, optional)
+    };
     (@call $self:ident, $argument:ident, $export:ident, optional) => {
         match $self.optional.$export {
             // SAFETY: as for the imports; the address is that of the export with this name.
@@ -152,6 +155,9 @@ macro_rules! define {
 
     (@imports [$($export:ident)*] $next:ident required $($rest:tt)*) => {
         define! { @imports [$($export)* $next] $($rest)* }
+    };
+    (@imports [$($export:ident)*] $next:ident fallback $($rest:tt)*) => {
+        define! { @imports [$($export)*] $($rest)* }
     };
     (@imports [$($export:ident)*] $next:ident optional $($rest:tt)*) => {
         define! { @imports [$($export)*] $($rest)* }
@@ -170,6 +176,9 @@ macro_rules! define {
         }
     };
 
+    (@optional [$($export:ident)*] $next:ident fallback $($rest:tt)*) => {
+        define! { @optional [$($export)* $next] $($rest)* }
+    };
     (@optional [$($export:ident)*] $next:ident optional $($rest:tt)*) => {
         define! { @optional [$($export)* $next] $($rest)* }
     };
@@ -177,7 +186,7 @@ macro_rules! define {
         define! { @optional [$($export)*] $($rest)* }
     };
     (@optional [$($export:ident)*]) => {
-        /// What 24H2 added, where it is there.
+        /// What 24H2 added and what is obsolete, where it is there.
         struct Optional {
             $($export: Option<Thunk>,)*
         }

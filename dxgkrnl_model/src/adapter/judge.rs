@@ -9,6 +9,7 @@ use wddm_abi::{
 
 use super::Adapter;
 use super::caps::{Caps, Mmu};
+use crate::personality::HwContexts;
 use crate::rules::caps as rule;
 use crate::rules::start::{
     FEATURE_HWSCH, FEATURE_NATIVE_FENCE, FEATURE_TESTING, FEATURE_USER_MODE, INIT_SLOT, VERSION_AGREES,
@@ -41,8 +42,6 @@ const GPU_MMU: &[&str] =
     &["DxgkDdiSubmitCommandVirtual", "DxgkDdiCreateProcess", "DxgkDdiDestroyProcess", "DxgkDdiSetRootPageTable"];
 /// Slots of hardware scheduling. Source: article mcdm-implementation-guidelines.
 const HARDWARE_SCHEDULING: &[&str] = &[
-    "DxgkDdiCreateHwContext",
-    "DxgkDdiDestroyHwContext",
     "DxgkDdiCreateHwQueue",
     "DxgkDdiDestroyHwQueue",
     "DxgkDdiSubmitCommandToHwQueue",
@@ -58,6 +57,8 @@ const HARDWARE_SCHEDULING: &[&str] = &[
     "DxgkDdiSignalMonitoredFence",
     "DxgkDdiUpdateHwContextState",
 ];
+/// Slots of the obsolete way to make contexts for hardware queues ([`HwContexts::CreateHwContext`]).
+const HARDWARE_CONTEXTS: &[&str] = &["DxgkDdiCreateHwContext", "DxgkDdiDestroyHwContext"];
 /// Slots of native fences. Source: article native-gpu-fence-objects.
 const NATIVE_FENCE: &[&str] = &[
     "DxgkDdiCreateNativeFence",
@@ -132,6 +133,9 @@ impl Adapter {
         }
         if caps.has_hardware_scheduling() {
             wanted.push(("ContextSchedulingSupported", HARDWARE_SCHEDULING));
+            if self.personality().hw_contexts == HwContexts::CreateHwContext {
+                wanted.push(("contexts by DxgkDdiCreateHwContext", HARDWARE_CONTEXTS));
+            }
         }
         if caps.has_native_fences() {
             wanted.push(("NativeGpuFence", NATIVE_FENCE));

@@ -1,16 +1,20 @@
-//! Thunks about devices and packet contexts.
+//! Thunks about devices and contexts.
 
 use std::sync::Arc;
 
 use wddm_abi::{
-    D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEDEVICE, D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE,
-    D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_SUBMITCOMMAND, DXGK_CREATECONTEXTFLAGS, NTSTATUS, ntstatus,
+    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEDEVICE, D3DKMT_DESTROYCONTEXT,
+    D3DKMT_DESTROYDEVICE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_SUBMITCOMMAND,
+    DXGK_CREATECONTEXTFLAGS, DXGK_FEATURE_ID, NTSTATUS, ntstatus,
 };
 
 use super::{Call, DONE, INVALID, capture, thunks};
+use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::device::{Device, DeviceState};
 use crate::handle::HandleType;
+use crate::hw_context::{HwContext, Way};
+use crate::personality::HwContexts;
 use crate::process::UserObject;
 use crate::vidsch::command::{Command, Submission};
 
@@ -49,6 +53,21 @@ pub(super) fn submission(address: u64, size: u32, user: &[u8], wanted: usize) ->
         progress: 0,
         again: false,
     }
+}
+
+/// The driver's flags of a context, from user mode's.
+fn driver_flags(user: D3DDDI_CREATECONTEXTFLAGS) -> DXGK_CREATECONTEXTFLAGS {
+    let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
+    flags.set_HwQueueSupported(user.HwQueueSupported());
+    flags.set_TestContext(user.TestContext());
+    flags
+}
+
+/// Whether a context for kernel-mode testing is asked for that cannot be: the feature is not enabled on this adapter.
+///
+/// Source: article kernel-mode-testing, "Testing availability".
+fn refuses_test_context(adapter: &Adapter, user: D3DDDI_CREATECONTEXTFLAGS) -> bool {
+    user.TestContext() && !adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING).enabled
 }
 
 thunks! {
@@ -93,25 +112,39 @@ thunks! {
         let device = device(call, record.hDevice)?;
         let caps = device.adapter().known_caps();
         let node = caps.node(record.NodeOrdinal).ok_or(INVALID)?;
-        if record.Flags.Reserved() != 0 {
+        if record.Flags.Reserved() != 0 || refuses_test_context(device.adapter(), record.Flags) {
             return Err(INVALID);
         }
-        // Contexts of scheduled nodes are made by D3DKMTCreateHwContext.
-        if node.is_hardware_scheduled() {
+        let personality = device.adapter().personality();
+        let hardware = node.is_hardware_scheduled() && record.Flags.HwQueueSupported();
+        let takes = match hardware {
+            true => personality.hw_contexts == HwContexts::CreateContext,
+            false => !node.is_hardware_scheduled() || personality.packet_contexts_anywhere,
+        };
+        if !takes {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);
         }
         let address = record.pPrivateDriverData.expose_provenance();
         let mut private = private(address, record.PrivateDriverDataSize)?;
-        let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
-        flags.set_TestContext(record.Flags.TestContext());
-        let context = Context::create(&device, record.NodeOrdinal, record.EngineAffinity, &mut private, flags)?;
-        device.adapter().scheduler.add_context(&context);
+        let flags = driver_flags(record.Flags);
+        let (node, affinity) = (record.NodeOrdinal, record.EngineAffinity);
+        let object = if hardware {
+            UserObject::HwContext(HwContext::create(&device, node, affinity, Way::CreateContext(flags), &mut private)?)
+        } else {
+            let context = Context::create(&device, node, affinity, &mut private, flags)?;
+            device.adapter().scheduler.add_context(&context);
+            UserObject::Context(context)
+        };
         capture::store(address, &private)?;
-        record.hContext = call.process.insert(UserObject::Context(context)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        record.hContext = call.process.insert(object).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         DONE
     }
 
     fn D3DKMTDestroyContext(call, record: D3DKMT_DESTROYCONTEXT) {
+        if let Some(context) = call.process.hw_context(record.hContext).filter(|context| context.is_context()) {
+            super::queue::destroy_hw_context(call, &context);
+            return DONE;
+        }
         match call.process.remove(record.hContext, HandleType::Context) {
             Some(UserObject::Context(context)) => {
                 context.drain();
@@ -130,7 +163,7 @@ thunks! {
         let private = private(record.pPrivateDriverData.expose_provenance(), record.PrivateDriverDataSize)?;
         for context in &contexts {
             context.device().usable()?;
-            if private.len() > context.private_size() {
+            if private.len() > context.private_size() || !context.takes_commands() {
                 return Err(INVALID);
             }
         }

@@ -5,24 +5,45 @@ use std::sync::Arc;
 use wddm_abi::{
     D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE,
     D3DKMT_DESTROY_DOORBELL, D3DKMT_DESTROYHWCONTEXT, D3DKMT_DESTROYHWQUEUE, D3DKMT_GETNATIVEFENCELOGDETAIL,
-    D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_SUBMITCOMMANDTOHWQUEUE, ntstatus,
+    D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_SUBMITCOMMANDTOHWQUEUE, NTSTATUS, ntstatus,
 };
 
 use super::device::{device, private, submission};
-use super::{DONE, INVALID, capture, thunks};
+use super::{Call, DONE, INVALID, capture, thunks};
 use crate::doorbell::{Doorbell, PRIVATE_MAX, Request};
 use crate::handle::HandleType;
-use crate::hw_context::HwContext;
+use crate::hw_context::{HwContext, Way};
 use crate::hw_queue::HwQueue;
 use crate::memory::allocation::OpenAllocation;
+use crate::personality::HwContexts;
 use crate::process::UserObject;
 use crate::vidsch::command::Command;
+
+/// Whether `D3DKMTCreateHwContext` and `D3DKMTDestroyHwContext` do anything.
+fn has_pair(call: &Call) -> Result<(), NTSTATUS> {
+    let shared = call.process.shared().ok_or(ntstatus::STATUS_PROCESS_IS_TERMINATING)?;
+    match shared.personality().hw_contexts {
+        HwContexts::CreateHwContext => Ok(()),
+        HwContexts::CreateContext => Err(ntstatus::STATUS_NOT_IMPLEMENTED),
+    }
+}
+
+/// Waits for the queues of a hardware context and destroys it, them and their doorbells.
+pub(super) fn destroy_hw_context(call: &Call, context: &Arc<HwContext>) {
+    if context.device().usable().is_ok() {
+        for queue in context.queues() {
+            queue.drain();
+        }
+    }
+    call.process.destroy_hw_context(context);
+}
 
 thunks! {
     /// Queues.
     table THUNKS;
 
     fn D3DKMTCreateHwContext(call, record: D3DKMT_CREATEHWCONTEXT) {
+        has_pair(call)?;
         let device = device(call, record.hDevice)?;
         let caps = device.adapter().known_caps();
         let node = caps.node(record.NodeOrdinal).ok_or(INVALID)?;
@@ -35,20 +56,16 @@ thunks! {
         let address = record.pPrivateDriverData.expose_provenance();
         let mut private = private(address, record.PrivateDriverDataSize)?;
         let context =
-            HwContext::create(&device, record.NodeOrdinal, record.EngineAffinity, record.Flags.Value, &mut private)?;
+            HwContext::create(&device, record.NodeOrdinal, record.EngineAffinity, Way::CreateHwContext, &mut private)?;
         capture::store(address, &private)?;
         record.hHwContext = call.process.insert(UserObject::HwContext(context)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         DONE
     }
 
     fn D3DKMTDestroyHwContext(call, record: D3DKMT_DESTROYHWCONTEXT) {
-        let context = call.process.hw_context(record.hHwContext).ok_or(INVALID)?;
-        if context.device().usable().is_ok() {
-            for queue in context.queues() {
-                queue.drain();
-            }
-        }
-        call.process.destroy_hw_context(&context);
+        has_pair(call)?;
+        let context = call.process.hw_context(record.hHwContext).filter(|context| !context.is_context()).ok_or(INVALID)?;
+        destroy_hw_context(call, &context);
         DONE
     }
 
@@ -89,7 +106,12 @@ thunks! {
             return Err(INVALID);
         }
         let private = private(record.pPrivateDriverData.expose_provenance(), record.PrivateDriverDataSize)?;
-        let mut submission = submission(record.CommandBuffer, record.CommandLength, &private, private.len());
+        let wanted = queue.context().private_size();
+        if wanted.is_some_and(|most| private.len() > most) {
+            return Err(INVALID);
+        }
+        let wanted = wanted.unwrap_or(private.len());
+        let mut submission = submission(record.CommandBuffer, record.CommandLength, &private, wanted);
         submission.progress = record.HwQueueProgressFenceId;
         if !queue.commands().push(Command::Submit(submission)) {
             return Err(ntstatus::STATUS_DEVICE_REMOVED);

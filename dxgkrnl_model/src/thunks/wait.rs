@@ -4,22 +4,27 @@ use std::sync::Arc;
 
 use nt_model::Event;
 use wddm_abi::{
-    D3DDDI_SYNC_OBJECT_SIGNAL, D3DDDI_SYNC_OBJECT_WAIT, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2,
-    D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
-    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU, NTSTATUS, ntstatus,
+    D3DDDI_CREATEHWQUEUEFLAGS, D3DDDI_SYNC_OBJECT_SIGNAL, D3DDDI_SYNC_OBJECT_WAIT,
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU,
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2, D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE,
+    D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU, NTSTATUS, ntstatus,
 };
 
 use super::device::device;
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
+use crate::context::Context;
 use crate::device::Device;
 use crate::fence::monitored::MonitoredFence;
 use crate::fence::{AnyFence, Target, Wait, cancel, wait_for};
+use crate::hw_queue::HwQueue;
 use crate::sync::Signal;
 use crate::vidsch::command::{Command, Commands};
 
-/// Most fences in one call. Source: macro D3DDDI_MAX_OBJECT_WAITED_ON.
-const LIMIT: u32 = 64;
+/// Most fences in one call. Source: macros D3DDDI_MAX_OBJECT_WAITED_ON and D3DDDI_MAX_OBJECT_SIGNALED.
+const LIMIT: u32 = 32;
+/// Most contexts or queues that one signal goes to. Source: macro D3DDDI_MAX_BROADCAST_CONTEXT.
+const MOST_TARGETS: u32 = 64;
 
 /// A fence that user mode names.
 struct Named {
@@ -76,14 +81,64 @@ fn fences(
     Ok(named.into_iter().map(|one| (one.fence, one.value)).collect())
 }
 
-/// Adds a command to a queue or context.
-fn push(device: &Arc<Device>, commands: &Commands, command: Command) -> Outcome {
-    device.usable()?;
-    if !commands.push(command) {
-        return Err(ntstatus::STATUS_DEVICE_REMOVED);
+/// What a wait or signal is queued on.
+enum Owner {
+    Context(Arc<Context>),
+    Queue(Arc<HwQueue>),
+}
+
+impl Owner {
+    fn device(&self) -> &Arc<Device> {
+        match self {
+            Self::Context(context) => context.device(),
+            Self::Queue(queue) => queue.context().device(),
+        }
     }
-    device.adapter().scheduler.kick(device.adapter());
+
+    fn commands(&self) -> &Commands {
+        match self {
+            Self::Context(context) => context.commands(),
+            Self::Queue(queue) => queue.commands(),
+        }
+    }
+}
+
+/// What an operation on a context is queued on: a packet context itself, or the kernel-mode queues of a hardware context,
+/// which the operation is broadcast to. `excluded`: the flag by which a queue stays out of it.
+///
+/// Source: DDI page D3DDDI_CREATEHWQUEUEFLAGS, NoBroadcastSignal and NoBroadcastWait.
+///
+/// Chosen: queues with doorbells take no part, since nothing can be queued on them; each queue carries a signal out when it
+/// gets there.
+fn owners(
+    call: &Call,
+    context: u32,
+    excluded: impl Fn(D3DDDI_CREATEHWQUEUEFLAGS) -> bool,
+) -> Result<Vec<Owner>, NTSTATUS> {
+    if let Some(context) = call.process.context(context) {
+        return if context.takes_commands() { Ok(vec![Owner::Context(context)]) } else { Err(INVALID) };
+    }
+    let context = call.process.hw_context(context).ok_or(INVALID)?;
+    context.device().usable()?;
+    let takes = |queue: &Arc<HwQueue>| !queue.is_user_mode() && !excluded(queue.flags());
+    Ok(context.queues().into_iter().filter(takes).map(Owner::Queue).collect())
+}
+
+/// Adds a command to each queue or context.
+fn push(owners: &[Owner], command: &Command) -> Outcome {
+    for owner in owners {
+        owner.device().usable()?;
+        if !owner.commands().push(command.clone()) {
+            return Err(ntstatus::STATUS_DEVICE_REMOVED);
+        }
+        owner.device().adapter().scheduler.kick(owner.device().adapter());
+    }
     DONE
+}
+
+/// The targets of a broadcast.
+fn targets(handles: *const u32, count: u32) -> Result<Vec<u32>, NTSTATUS> {
+    if count == 0 || count > MOST_TARGETS { Err(INVALID) } else { capture::array(handles, count) }
 }
 
 thunks! {
@@ -121,25 +176,27 @@ thunks! {
     }
 
     fn D3DKMTWaitForSynchronizationObjectFromGpu(call, record: D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU) {
-        let context = call.process.context(record.hContext).ok_or(INVALID)?;
+        let owners = owners(call, record.hContext, D3DDDI_CREATEHWQUEUEFLAGS::NoBroadcastWait)?;
         let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount, D3DDDI_SYNC_OBJECT_WAIT)?;
-        push(context.device(), context.commands(), Command::Wait(fences))
+        push(&owners, &Command::Wait(fences))
     }
 
     fn D3DKMTSignalSynchronizationObjectFromGpu(call, record: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU) {
-        let context = call.process.context(record.hContext).ok_or(INVALID)?;
+        let owners = owners(call, record.hContext, D3DDDI_CREATEHWQUEUEFLAGS::NoBroadcastSignal)?;
         let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount, D3DDDI_SYNC_OBJECT_SIGNAL)?;
-        push(context.device(), context.commands(), Command::Signal(fences))
+        push(&owners, &Command::Signal(fences))
     }
 
     fn D3DKMTSignalSynchronizationObjectFromGpu2(call, record: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2) {
-        if record.Flags.Value != 0 || record.BroadcastContextCount != 1 {
+        if record.Flags.Value != 0 {
             return Err(INVALID);
         }
-        let handle = capture::array(record.BroadcastContextArray, 1)?.first().copied().ok_or(INVALID)?;
-        let context = call.process.context(handle).ok_or(INVALID)?;
+        let mut all = Vec::new();
+        for handle in targets(record.BroadcastContextArray, record.BroadcastContextCount)? {
+            all.extend(owners(call, handle, D3DDDI_CREATEHWQUEUEFLAGS::NoBroadcastSignal)?);
+        }
         let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount, D3DDDI_SYNC_OBJECT_SIGNAL)?;
-        push(context.device(), context.commands(), Command::Signal(fences))
+        push(&all, &Command::Signal(fences))
     }
 
     fn D3DKMTSubmitWaitForSyncObjectsToHwQueue(call, record: D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE) {
@@ -148,20 +205,21 @@ thunks! {
             return Err(INVALID);
         }
         let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount, D3DDDI_SYNC_OBJECT_WAIT)?;
-        push(queue.context().device(), queue.commands(), Command::Wait(fences))
+        push(&[Owner::Queue(queue)], &Command::Wait(fences))
     }
 
     fn D3DKMTSubmitSignalSyncObjectsToHwQueue(call, record: D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE) {
-        if record.Flags.Value != 0 || record.BroadcastHwQueueCount != 1 {
+        if record.Flags.Value != 0 {
             return Err(INVALID);
         }
-        let handle = capture::array(record.BroadcastHwQueueArray, 1)?.first().copied().ok_or(INVALID)?;
-        let queue = call.process.hw_queue(handle).ok_or(INVALID)?;
-        if queue.is_user_mode() {
-            return Err(INVALID);
-        }
+        let queue = |handle| {
+            let queue = call.process.hw_queue(handle).filter(|queue| !queue.is_user_mode()).ok_or(INVALID)?;
+            Ok(Owner::Queue(queue))
+        };
+        let handles = targets(record.BroadcastHwQueueArray, record.BroadcastHwQueueCount)?;
+        let queues = handles.into_iter().map(queue).collect::<Result<Vec<_>, NTSTATUS>>()?;
         let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount, D3DDDI_SYNC_OBJECT_SIGNAL)?;
-        push(queue.context().device(), queue.commands(), Command::Signal(fences))
+        push(&queues, &Command::Signal(fences))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Contexts, queues and doorbells of a client.
 
+use wddm_abi::ntstatus::STATUS_NOT_SUPPORTED;
 use wddm_abi::{
     D3DKMT_CREATE_DOORBELL, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE,
     D3DKMT_DESTROY_DOORBELL, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND,
@@ -71,14 +72,34 @@ impl Device<'_> {
         checked(thunk!(self.client, const D3DKMTSignalSynchronizationObjectFromGpu(record)))
     }
 
-    /// Makes a hardware context and a queue in it.
-    pub fn queue(&self, user_mode: bool) -> Result<Queue, NTSTATUS> {
+    /// Makes a context for hardware queues as Windows 11 does, or by the obsolete call.
+    pub fn hw_context(&self) -> Result<Context, NTSTATUS> {
+        let mut context = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
+        context.hDevice = self.handle;
+        context.EngineAffinity = 1;
+        context.Flags.set_HwQueueSupported(true);
+        match checked(thunk!(self.client, D3DKMTCreateContextVirtual(context))) {
+            Ok(()) => return Ok(Context { handle: context.hContext }),
+            Err(STATUS_NOT_SUPPORTED) => (),
+            Err(status) => return Err(status),
+        }
         let mut context = D3DKMT_CREATEHWCONTEXT::zeroed();
         context.hDevice = self.handle;
         context.EngineAffinity = 1;
         checked(thunk!(self.client, D3DKMTCreateHwContext(context)))?;
+        Ok(Context { handle: context.hHwContext })
+    }
+
+    /// Makes a hardware context and a queue in it.
+    pub fn queue(&self, user_mode: bool) -> Result<Queue, NTSTATUS> {
+        let context = self.hw_context()?;
+        self.queue_in(context, user_mode)
+    }
+
+    /// Makes a queue in a hardware context.
+    pub fn queue_in(&self, context: Context, user_mode: bool) -> Result<Queue, NTSTATUS> {
         let mut record = D3DKMT_CREATEHWQUEUE::zeroed();
-        record.hHwContext = context.hHwContext;
+        record.hHwContext = context.handle;
         record.Flags.set_UserModeSubmission(user_mode);
         checked(thunk!(self.client, D3DKMTCreateHwQueue(record)))?;
         Ok(Queue {

@@ -81,7 +81,7 @@ win_extern! {
         let handle = toy.own();
         let context = Context {
             node: arguments.NodeOrdinal,
-            os: number(arguments.hContext) as u64,
+            os: if toy.is("context-in") { handle } else { number(arguments.hContext) } as u64,
             ..Context::default()
         };
         toy.state().contexts.insert(handle, context);

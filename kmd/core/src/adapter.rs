@@ -101,6 +101,8 @@ pub struct Census {
     pub devices: AtomicU64,
     /// Packet contexts.
     pub contexts: AtomicU64,
+    /// Packet contexts that were made on hardware-scheduled nodes, since the start.
+    pub odd_contexts: AtomicU64,
     /// Hardware contexts.
     pub hw_contexts: AtomicU64,
     /// Hardware queues.

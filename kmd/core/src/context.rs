@@ -23,6 +23,21 @@ pub const DMA_BUFFER_SIZE: u32 = 64 << 10;
 /// `NodeOrdinal` of a system context that names no node.
 const NO_NODE: u32 = 0x7fff;
 
+/// What CreateContext, or CreateHwContext, asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewContext {
+    /// Dxgkrnl's handle.
+    pub os: u64,
+    /// `NodeOrdinal`.
+    pub node: u32,
+    /// `EngineAffinity`.
+    pub affinity: u32,
+    /// `SystemContext`: VidMm's or VidSch's own.
+    pub system: bool,
+    /// `HwQueueSupported`.
+    pub hw_queues: bool,
+}
+
 /// A packet context.
 pub struct Context<P: Platform> {
     /// Node index.
@@ -35,20 +50,14 @@ pub struct Context<P: Platform> {
 }
 
 impl<P: Platform> Context<P> {
-    /// Creates a context on `node` for `device`. `system`: VidMm's or VidSch's own.
+    /// Creates a packet context for `device`.
     ///
     /// # Errors
     /// [`Error::DriverMismatch`] when the user-mode driver speaks another version; [`Error::InvalidParameter`] for an engine or
     /// node that does not exist; [`Error::NoMemory`].
-    pub fn create(
-        _irql: &Passive,
-        device: &Shared<Device<P>>,
-        node: u32,
-        affinity: u32,
-        system: bool,
-        private: &[u8],
-    ) -> Result<Handle> {
+    pub fn create(_irql: &Passive, device: &Shared<Device<P>>, new: &NewContext, private: &[u8]) -> Result<Handle> {
         let started = &device.counted.started;
+        let NewContext { node, affinity, system, .. } = *new;
         let index = match node {
             NO_NODE if system => gpu_wire::NODE_PAGING.0,
             n if n < nodes::COUNT => n,

@@ -122,6 +122,11 @@ impl Handle {
         Self((tag as u64) << 56 | u64::from(generation) << 24 | u64::from(index))
     }
 
+    /// Returns whether it names an object of this kind, alive or not.
+    pub fn is(self, tag: Tag) -> bool {
+        self.0 >> 56 == tag as u64
+    }
+
     fn index(self) -> u32 {
         // CAST: masked to 24 bits.
         (self.0 & 0xff_ffff) as u32

@@ -1,7 +1,8 @@
-//! Hardware contexts. Source: `DxgkDdiCreateHwContext`, `DxgkDdiSuspendContext`, `DxgkDdiResumeContext`.
+//! Contexts for hardware queues. Source: `DxgkDdiCreateContext` with `HwQueueSupported`; `DxgkDdiCreateHwContext`;
+//! `DxgkDdiSuspendContext`, `DxgkDdiResumeContext`.
 
 use crate::adapter::{Counted, EngineHost};
-use crate::context::check_version;
+use crate::context::{NewContext, check_version};
 use crate::device::Device;
 use crate::handle::{Handle, Tag};
 use crate::hw_queue::HwQueue;
@@ -32,18 +33,12 @@ pub struct HwContext<P: Platform> {
 }
 
 impl<P: Platform> HwContext<P> {
-    /// Creates a context on `node`, runnable.
+    /// Creates a context, runnable.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] for a node that is not hardware-scheduled; [`Error::DriverMismatch`]; [`Error::NoMemory`].
-    pub fn create(
-        irql: &Passive,
-        device: &Shared<Device<P>>,
-        os: u64,
-        node: u32,
-        affinity: u32,
-        private: &[u8],
-    ) -> Result<Handle> {
+    pub fn create(irql: &Passive, device: &Shared<Device<P>>, new: &NewContext, private: &[u8]) -> Result<Handle> {
+        let NewContext { os, node, affinity, .. } = *new;
         let started = &device.counted.started;
         if !nodes::is_hardware_scheduled(&started.plan, node) || affinity > 1 {
             return Err(Error::InvalidParameter);

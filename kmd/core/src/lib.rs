@@ -18,6 +18,7 @@ pub mod allocation;
 pub mod caps;
 pub mod clock;
 pub mod context;
+pub mod contexts;
 pub mod debug;
 pub mod device;
 pub mod doorbell;

@@ -1,10 +1,11 @@
-//! Processes, devices, packet contexts.
+//! Processes, devices, contexts.
 
 use crate::arguments::{bytes, object, os, record_mut, started};
 use core::ffi::c_void;
 use gpu_engine::address_space::Root;
 use gpu_engine::shared::Shared;
-use kmd_core::context::{self, Context, DMA_BUFFER_SIZE, PRIVATE_DATA_SIZE};
+use kmd_core::context::{self, Context, DMA_BUFFER_SIZE, NewContext, PRIVATE_DATA_SIZE};
+use kmd_core::contexts;
 use kmd_core::device::Device;
 use kmd_core::handle::Handle;
 use kmd_core::hw_context::HwContext;
@@ -71,7 +72,8 @@ win_extern! {
         of(Device::<P>::destroy(&irql, Handle::from_ptr(device)))
     }
 
-    /// `DxgkDdiCreateContext`, `PASSIVE_LEVEL`.
+    /// `DxgkDdiCreateContext`, `PASSIVE_LEVEL`: a packet context, or one for hardware queues. hContext comes in with Dxgkrnl's
+    /// handle, which `DxgkCbInvalidateHwContext` and acknowledgements of suspensions name the context by.
     pub(crate) fn create_context[P: Platform](device: HANDLE, args: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
@@ -80,9 +82,14 @@ win_extern! {
             let args = unsafe { record_mut(args) }?;
             // SAFETY: Dxgkrnl's copy of the private data, of that size.
             let private = unsafe { bytes(args.pPrivateDriverData.cast_const(), args.PrivateDriverDataSize) }?;
-            let system = args.Flags.SystemContext();
-            let context = Context::create(&irql, &device, args.NodeOrdinal, args.EngineAffinity, system, private)?;
-            args.hContext = context.as_ptr();
+            let new = NewContext {
+                os: os(args.hContext),
+                node: args.NodeOrdinal,
+                affinity: args.EngineAffinity,
+                system: args.Flags.SystemContext(),
+                hw_queues: args.Flags.HwQueueSupported(),
+            };
+            args.hContext = contexts::create(&irql, &device, &new, private)?.as_ptr();
             let info = &mut args.ContextInfo;
             info.DmaBufferSize = DMA_BUFFER_SIZE;
             info.DmaBufferSegmentSet = segments::set_of(segments::APERTURE);
@@ -92,11 +99,11 @@ win_extern! {
         }))
     }
 
-    /// `DxgkDdiDestroyContext`, `PASSIVE_LEVEL`.
+    /// `DxgkDdiDestroyContext`, `PASSIVE_LEVEL`: of either kind.
     pub(crate) fn destroy_context[P: Platform](context: HANDLE) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
-        of(Context::<P>::destroy(&irql, Handle::from_ptr(context)))
+        of(contexts::destroy::<P>(&irql, Handle::from_ptr(context)))
     }
 
     /// `DxgkDdiSetRootPageTable`, `PASSIVE_LEVEL`. Cannot fail.

@@ -3,6 +3,7 @@
 use crate::arguments::{bytes, bytes_mut, object, os, record, record_mut, started};
 use gpu_engine::queue::Submission;
 use gpu_wire::GpuVa;
+use kmd_core::context::NewContext;
 use kmd_core::device::Device;
 use kmd_core::handle::Handle;
 use kmd_core::hw_context::HwContext;
@@ -21,7 +22,7 @@ use wddm_abi::{
 };
 
 win_extern! {
-    /// `DxgkDdiCreateHwContext`, `PASSIVE_LEVEL`.
+    /// `DxgkDdiCreateHwContext`, `PASSIVE_LEVEL`: the obsolete way; Windows 11 makes these contexts by `DxgkDdiCreateContext`.
     pub(crate) fn create_hw_context[P: Platform](device: HANDLE, args: *mut DXGKARG_CREATEHWCONTEXT) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
@@ -30,15 +31,20 @@ win_extern! {
             let args = unsafe { record_mut(args) }?;
             // SAFETY: Dxgkrnl's copy of the private data, of that size.
             let private = unsafe { bytes(args.pPrivateDriverData.cast_const(), args.PrivateDriverDataSize) }?;
-            let (node, affinity) = (args.NodeOrdinal, args.EngineAffinity);
-            let handle = HwContext::create(&irql, &device, os(args.hHwContext), node, affinity, private)?;
-            args.hHwContext = handle.as_ptr();
+            let new = NewContext {
+                os: os(args.hHwContext),
+                node: args.NodeOrdinal,
+                affinity: args.EngineAffinity,
+                system: false,
+                hw_queues: true,
+            };
+            args.hHwContext = HwContext::create(&irql, &device, &new, private)?.as_ptr();
             args.ContextCaps.Value = 0;
             Ok(())
         }))
     }
 
-    /// `DxgkDdiDestroyHwContext`, `PASSIVE_LEVEL`.
+    /// `DxgkDdiDestroyHwContext`, `PASSIVE_LEVEL`: of a context that `DxgkDdiCreateHwContext` made.
     pub(crate) fn destroy_hw_context[P: Platform](context: HANDLE) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };

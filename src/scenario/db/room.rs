@@ -8,12 +8,13 @@ use gpu_wire::packet::Encoded;
 use gpu_wire::private::{AllocationData, ContextData, DoorbellData, DoorbellReply, MAGIC, allocation_kind};
 use gpu_wire::ring::{READ_POINTER, WRITE_POINTER};
 use std::cell::Cell;
+use wddm_abi::ntstatus::STATUS_NOT_SUPPORTED;
 use wddm_abi::{
-    D3DDDI_ALLOCATIONINFO2, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DKMT_CONNECT_DOORBELL,
-    D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEALLOCATION, D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE,
-    D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROY_DOORBELL, D3DKMT_DESTROYHWQUEUE, D3DKMT_DEVICEEXECUTION_STATE,
-    D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_LOCK2, D3DKMT_NOTIFY_WORK_SUBMISSION,
-    D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    D3DDDI_ALLOCATIONINFO2, D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS,
+    D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEALLOCATION, D3DKMT_CREATECONTEXTVIRTUAL,
+    D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROY_DOORBELL,
+    D3DKMT_DESTROYHWQUEUE, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE,
+    D3DKMT_LOCK2, D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
 };
 
 /// Status words.
@@ -164,11 +165,40 @@ impl<'a> Room<'a> {
         Ok(Memory { handle, gpu, cpu: lock.pData.expose_provenance(), size })
     }
 
-    /// A context on `node`.
+    /// A context for hardware queues on `node`, made as this Windows does.
     ///
     /// # Errors
     /// The function's status.
     pub fn context(&self, node: u32) -> Result<D3DKMT_HANDLE, Denied> {
+        let flags = D3DDDI_CREATECONTEXTFLAGS::zeroed().with_HwQueueSupported(true);
+        match self.context_with(node, flags) {
+            Err(Denied(STATUS_NOT_SUPPORTED)) => self.obsolete_context(node),
+            made => made,
+        }
+    }
+
+    /// A context by `D3DKMTCreateContextVirtual`.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn context_with(&self, node: u32, flags: D3DDDI_CREATECONTEXTFLAGS) -> Result<D3DKMT_HANDLE, Denied> {
+        let mut data = ContextData { magic: MAGIC, interface_version: gpu_wire::INTERFACE_VERSION };
+        let mut record = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
+        record.hDevice = self.device;
+        record.NodeOrdinal = node;
+        record.Flags = flags;
+        record.pPrivateDriverData = (&raw mut data).cast();
+        // CAST: 8.
+        record.PrivateDriverDataSize = size_of::<ContextData>() as u32;
+        self.raw.ok(self.raw.thunks.D3DKMTCreateContextVirtual, &mut record)?;
+        Ok(record.hContext)
+    }
+
+    /// A context by `D3DKMTCreateHwContext`.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn obsolete_context(&self, node: u32) -> Result<D3DKMT_HANDLE, Denied> {
         let mut data = ContextData { magic: MAGIC, interface_version: gpu_wire::INTERFACE_VERSION };
         let mut record = D3DKMT_CREATEHWCONTEXT::zeroed();
         record.hDevice = self.device;

@@ -1,8 +1,11 @@
-//! Contexts: hardware contexts, which hardware queues belong to, and packet contexts, which take command buffers themselves.
+//! Contexts: those that hardware queues belong to, and packet contexts, which take command buffers themselves.
 //!
 //! Assumes:
 //! - Private data of a context reaches the KMD uninterpreted; it refuses a version that is not its own with
 //!   STATUS_GRAPHICS_DRIVER_MISMATCH. Source: `gpu_wire::private`; `D3DKMT_CREATECONTEXTVIRTUAL`, pPrivateDriverData.
+//! - A context for hardware queues is made by `D3DKMTCreateContextVirtual` with HwQueueSupported. `D3DKMTCreateHwContext` is a
+//!   fallback for a system that refuses the flag: Windows 11 answers STATUS_NOT_IMPLEMENTED to it. Source: every public
+//!   user-mode driver does the former; `D3DKMT_CREATEHWQUEUE`, hHwContext; `D3DDDI_CREATECONTEXTFLAGS`, HwQueueSupported.
 //! - Engine 0 is the node's only engine. Source: `D3DKMT_CREATECONTEXTVIRTUAL`, EngineAffinity: zero-based index.
 #![forbid(unsafe_code)]
 
@@ -12,6 +15,7 @@ use crate::thunks::{Padded, Thunks};
 use alloc::sync::Arc;
 use gpu_wire::private::{ContextData, MAGIC};
 use gpu_wire::{INTERFACE_VERSION, NodeOrdinal};
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED};
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CLIENTHINT, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWCONTEXT,
     D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYHWCONTEXT, D3DKMT_HANDLE,
@@ -24,10 +28,20 @@ fn context_data() -> [u8; size_of::<ContextData>()] {
     bytes
 }
 
-/// A hardware context. Dropping it destroys it; its queues go before.
+/// Which call made a context for hardware queues.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// `D3DKMTCreateContextVirtual`.
+    Virtual,
+    /// `D3DKMTCreateHwContext`.
+    HwContext,
+}
+
+/// A context for hardware queues. Dropping it destroys it; its queues go before.
 pub struct HwContext<T: Thunks> {
     device: Arc<Device<T>>,
     handle: D3DKMT_HANDLE,
+    way: Way,
 }
 
 impl<T: Thunks> HwContext<T> {
@@ -36,17 +50,17 @@ impl<T: Thunks> HwContext<T> {
     /// # Errors
     /// [`UmdError::Thunk`].
     pub fn create(device: &Arc<Device<T>>, node: NodeOrdinal) -> Result<Self, UmdError> {
-        let mut data = context_data();
-        let mut argument = Padded::new(D3DKMT_CREATEHWCONTEXT {
-            hDevice: device.handle(),
-            NodeOrdinal: node.0,
-            // CAST: 8 bytes.
-            PrivateDriverDataSize: data.len() as u32,
-            pPrivateDriverData: data.as_mut_ptr().cast(),
-            ..D3DKMT_CREATEHWCONTEXT::zeroed()
-        });
-        device.os().create_hw_context(&mut argument)?;
-        Ok(Self { device: device.clone(), handle: argument.hHwContext })
+        let flags = D3DDDI_CREATECONTEXTFLAGS::zeroed().with_HwQueueSupported(true);
+        let (handle, way) = match create_virtual(device, node, flags) {
+            Ok(handle) => (handle, Way::Virtual),
+            Err(error) if is_unknown_flag(&error) => match create_hw_context(device, node) {
+                Ok(handle) => (handle, Way::HwContext),
+                // The way that failed first is the one that counts.
+                Err(_) => return Err(error),
+            },
+            Err(error) => return Err(error),
+        };
+        Ok(Self { device: device.clone(), handle, way })
     }
 
     /// Its device.
@@ -62,9 +76,56 @@ impl<T: Thunks> HwContext<T> {
 
 impl<T: Thunks> Drop for HwContext<T> {
     fn drop(&mut self) {
-        let mut argument = Padded::new(D3DKMT_DESTROYHWCONTEXT { hHwContext: self.handle });
-        let _ = self.device.os().destroy_hw_context(&mut argument);
+        let os = self.device.os();
+        let _ = match self.way {
+            Way::Virtual => os.destroy_context(&mut Padded::new(D3DKMT_DESTROYCONTEXT { hContext: self.handle })),
+            Way::HwContext => {
+                os.destroy_hw_context(&mut Padded::new(D3DKMT_DESTROYHWCONTEXT { hHwContext: self.handle }))
+            }
+        };
     }
+}
+
+/// Returns whether a system said that it does not know HwQueueSupported, as opposed to having failed.
+fn is_unknown_flag(error: &UmdError) -> bool {
+    let unknown = [STATUS_NOT_SUPPORTED, STATUS_NOT_IMPLEMENTED, STATUS_INVALID_PARAMETER];
+    matches!(error, UmdError::Thunk { status, .. } if unknown.contains(status))
+}
+
+/// `D3DKMTCreateContextVirtual`.
+fn create_virtual<T: Thunks>(
+    device: &Device<T>,
+    node: NodeOrdinal,
+    flags: D3DDDI_CREATECONTEXTFLAGS,
+) -> Result<D3DKMT_HANDLE, UmdError> {
+    let mut data = context_data();
+    let mut argument = Padded::new(D3DKMT_CREATECONTEXTVIRTUAL {
+        hDevice: device.handle(),
+        NodeOrdinal: node.0,
+        Flags: flags,
+        pPrivateDriverData: data.as_mut_ptr().cast(),
+        // CAST: 8 bytes.
+        PrivateDriverDataSize: data.len() as u32,
+        ClientHint: D3DKMT_CLIENTHINT::D3DKMT_CLIENTHINT_UNKNOWN,
+        ..D3DKMT_CREATECONTEXTVIRTUAL::zeroed()
+    });
+    device.os().create_context_virtual(&mut argument)?;
+    Ok(argument.hContext)
+}
+
+/// `D3DKMTCreateHwContext`, where gdi32 has it.
+fn create_hw_context<T: Thunks>(device: &Device<T>, node: NodeOrdinal) -> Result<D3DKMT_HANDLE, UmdError> {
+    let mut data = context_data();
+    let mut argument = Padded::new(D3DKMT_CREATEHWCONTEXT {
+        hDevice: device.handle(),
+        NodeOrdinal: node.0,
+        // CAST: 8 bytes.
+        PrivateDriverDataSize: data.len() as u32,
+        pPrivateDriverData: data.as_mut_ptr().cast(),
+        ..D3DKMT_CREATEHWCONTEXT::zeroed()
+    });
+    device.os().create_hw_context(&mut argument)?;
+    Ok(argument.hHwContext)
 }
 
 /// A packet context with GPU virtual addresses. Dropping it destroys it.
@@ -79,19 +140,8 @@ impl<T: Thunks> PacketContext<T> {
     /// # Errors
     /// [`UmdError::Thunk`].
     pub fn create(device: &Arc<Device<T>>, node: NodeOrdinal, no_timeout: bool) -> Result<Self, UmdError> {
-        let mut data = context_data();
-        let mut argument = Padded::new(D3DKMT_CREATECONTEXTVIRTUAL {
-            hDevice: device.handle(),
-            NodeOrdinal: node.0,
-            Flags: D3DDDI_CREATECONTEXTFLAGS::zeroed().with_DisableGpuTimeout(no_timeout),
-            pPrivateDriverData: data.as_mut_ptr().cast(),
-            // CAST: 8 bytes.
-            PrivateDriverDataSize: data.len() as u32,
-            ClientHint: D3DKMT_CLIENTHINT::D3DKMT_CLIENTHINT_UNKNOWN,
-            ..D3DKMT_CREATECONTEXTVIRTUAL::zeroed()
-        });
-        device.os().create_context_virtual(&mut argument)?;
-        Ok(Self { device: device.clone(), handle: argument.hContext })
+        let flags = D3DDDI_CREATECONTEXTFLAGS::zeroed().with_DisableGpuTimeout(no_timeout);
+        Ok(Self { device: device.clone(), handle: create_virtual(device, node, flags)? })
     }
 
     /// Its handle.

@@ -58,8 +58,9 @@ pub const NOTIFY_WORK_SUBMISSION_BYTES: usize = size_of::<kit_28000::D3DKMT_NOTI
 
 /// Calls `$callback!` with the list of thunks: `method, Id, Export, RECORD, presence, bytes;` each.
 ///
-/// Presence is `required` for what Windows has had since hardware scheduling, `optional` for what 24H2 added: an import of
-/// those would keep the image from loading on older systems. Bytes are those of the longest known form of the record.
+/// Presence is `required` for what Windows has had since hardware scheduling, `optional` for what 24H2 added (an import of
+/// those would keep the image from loading on older systems), `fallback` for what is only called where something else was
+/// refused: nothing rests on it. Bytes are those of the longest known form of the record.
 #[macro_export]
 macro_rules! for_each_thunk {
     ($callback:path) => {
@@ -81,8 +82,8 @@ macro_rules! for_each_thunk {
             unlock2, Unlock2, D3DKMTUnlock2, D3DKMT_UNLOCK2, required, 8;
             query_resource_info_from_nt_handle, QueryResourceInfoFromNtHandle, D3DKMTQueryResourceInfoFromNtHandle, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE, required, 40;
             open_resource_from_nt_handle, OpenResourceFromNtHandle, D3DKMTOpenResourceFromNtHandle, D3DKMT_OPENRESOURCEFROMNTHANDLE, required, 104;
-            create_hw_context, CreateHwContext, D3DKMTCreateHwContext, D3DKMT_CREATEHWCONTEXT, required, 40;
-            destroy_hw_context, DestroyHwContext, D3DKMTDestroyHwContext, D3DKMT_DESTROYHWCONTEXT, required, 4;
+            create_hw_context, CreateHwContext, D3DKMTCreateHwContext, D3DKMT_CREATEHWCONTEXT, fallback, 40;
+            destroy_hw_context, DestroyHwContext, D3DKMTDestroyHwContext, D3DKMT_DESTROYHWCONTEXT, fallback, 4;
             create_context_virtual, CreateContextVirtual, D3DKMTCreateContextVirtual, D3DKMT_CREATECONTEXTVIRTUAL, required, 40;
             destroy_context, DestroyContext, D3DKMTDestroyContext, D3DKMT_DESTROYCONTEXT, required, 4;
             create_hw_queue, CreateHwQueue, D3DKMTCreateHwQueue, D3DKMT_CREATEHWQUEUE, required, 48;
@@ -193,6 +194,7 @@ macro_rules! define {
         }
     };
     (@optional required) => { false };
+    (@optional fallback) => { false };
     (@optional optional) => { true };
 }
 

@@ -8,13 +8,13 @@ use umd_core::doorbell::Status;
 use umd_core::error::UmdError;
 use umd_core::queue::{Create, Queue};
 use umd_core::thunks::Thunk;
-use wddm_abi::ntstatus::STATUS_NO_MEMORY;
+use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED};
 
 #[test]
 fn a_refusal_on_the_way_leaves_nothing_behind() {
     let steps = [
         Thunk::QueryAdapterInfo,
-        Thunk::CreateHwContext,
+        Thunk::CreateContextVirtual,
         Thunk::CreateHwQueue,
         Thunk::CreateAllocation2,
         Thunk::MakeResident,
@@ -29,10 +29,42 @@ fn a_refusal_on_the_way_leaves_nothing_behind() {
         let error = Queue::create(&device, create(0)).map(|_| ());
         assert_eq!(error, Err(UmdError::Thunk { thunk, status: STATUS_NO_MEMORY }));
         drop(device);
-        // A refused context was made before it was refused: that is the mock's.
-        mock.world().open.retain(|_, kind| *kind != "hardware context" || thunk != Thunk::CreateHwContext);
         mock.assert_clean();
     }
+}
+
+/// The obsolete call is made only where HwQueueSupported is unknown, and its refusal changes no error.
+#[test]
+fn contexts_for_queues_are_made_by_create_context_virtual_and_otherwise_by_the_obsolete_call() {
+    let mock = Mock::new();
+    let device = mock.device();
+    drop(mock.queue(&device));
+    let obsolete = [Thunk::CreateHwContext, Thunk::DestroyHwContext];
+    assert!(!mock.world().calls.iter().any(|call| obsolete.contains(call)));
+
+    mock.world().refuse.push((Thunk::CreateContextVirtual, STATUS_NOT_SUPPORTED));
+    drop(mock.queue(&device));
+    let called = |thunk| mock.world().calls.iter().filter(|call| **call == thunk).count();
+    assert_eq!(obsolete.map(called), [1, 1]);
+    assert_eq!(called(Thunk::DestroyContext), 1);
+
+    mock.world().refuse.push((Thunk::CreateContextVirtual, STATUS_NOT_SUPPORTED));
+    mock.world().refuse.push((Thunk::CreateHwContext, STATUS_NOT_IMPLEMENTED));
+    let error = Queue::create(&device, create(0)).map(|_| ());
+    assert_eq!(error, Err(UmdError::Thunk { thunk: Thunk::CreateContextVirtual, status: STATUS_NOT_SUPPORTED }));
+    drop(device);
+    mock.assert_clean();
+}
+
+/// An image that cannot find the obsolete calls has user-mode submission all the same.
+#[test]
+fn a_system_without_the_obsolete_calls_has_every_way_to_submit() {
+    let mock = Mock::new();
+    mock.world().missing.extend(["D3DKMTCreateHwContext", "D3DKMTDestroyHwContext"].map(Into::into));
+    let device = mock.device();
+    assert_eq!(mock.queue(&device).info().mode, Some(Mode::UserMode));
+    drop(device);
+    mock.assert_clean();
 }
 
 #[test]
@@ -58,7 +90,7 @@ fn a_queue_is_destroyed_doorbell_first_and_ring_last() {
     let calls = mock.world().calls.clone();
     let order: Vec<Thunk> =
         calls.into_iter().skip_while(|call| *call != Thunk::DestroyDoorbell).filter(|c| *c != Thunk::Unlock2).collect();
-    let wanted = [Thunk::DestroyDoorbell, Thunk::DestroyHwQueue, Thunk::DestroyHwContext];
+    let wanted = [Thunk::DestroyDoorbell, Thunk::DestroyHwQueue, Thunk::DestroyContext];
     assert_eq!(order[..3], wanted);
     assert_eq!(order[3..], [Thunk::DestroyAllocation2; 2]);
     // The OS waits for what was submitted.

@@ -67,6 +67,10 @@ pub fn destroy_hw_context(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_DES
 pub fn create_context_virtual(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_CREATECONTEXTVIRTUAL, 0>) -> NTSTATUS {
     // The fence that the process made for it just before counts for it.
     let fence = world.fences.iter().filter(|(_, f)| !f.native).map(|(handle, _)| *handle).max().unwrap_or(0);
+    if a.Flags.HwQueueSupported() {
+        a.hContext = world.create("hardware context");
+        return context_data(a.pPrivateDriverData, a.PrivateDriverDataSize);
+    }
     a.hContext = world.create("context");
     world.queues.insert(a.hContext, queue(false, fence));
     context_data(a.pPrivateDriverData, a.PrivateDriverDataSize)
@@ -74,7 +78,8 @@ pub fn create_context_virtual(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT
 
 pub fn destroy_context(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_DESTROYCONTEXT, 0>) -> NTSTATUS {
     world.queues.remove(&a.hContext);
-    world.destroy(a.hContext, "context");
+    let hardware = world.open.get(&a.hContext).is_some_and(|kind| *kind == "hardware context");
+    world.destroy(a.hContext, if hardware { "hardware context" } else { "context" });
     STATUS_SUCCESS
 }
 
