@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 fn play(case: &'static Scenario, form: &Form) -> Result<(), Failed> {
-    let outcomes = run(&[case], form, 1, &|_| ());
+    let outcomes = run(&[case], &Stage::new(form.clone(), 1), &|_| ());
     match outcomes.first() {
         Some(outcome) if outcome.status == Status::Pass => Ok(()),
         Some(outcome) => Err(outcome.reason.as_str().into()),

@@ -286,6 +286,17 @@ impl Waiters {
         self.release_if(kernel, |waiter| reached(waiter.value))
     }
 
+    /// Ends the waits of events for values up to `value`, which is about to be stored.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    fn set_events(&self, kernel: &Machine, value: u64) {
+        let early = |waiter: &Waiter| waiter.value <= value && matches!(waiter.wait.target, Target::Event(_));
+        if self.release_if(kernel, early) != 0 {
+            // Long enough for a thread that the event woke to look.
+            (0..20_000).for_each(|_| std::hint::spin_loop());
+        }
+    }
+
     /// Ends the part of one wait.
     ///
     /// IRQL: at most DISPATCH_LEVEL.

@@ -6,7 +6,7 @@
 //! Source: articles user-mode-work-submission, native-gpu-fence-objects; DDI pages of the functions.
 //!
 //! Chosen: the progress fence of a user-mode queue is native; that of a kernel-mode queue is native where the driver has
-//! native fences.
+//! native fences, unless the personality says otherwise.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -26,7 +26,7 @@ use crate::fence::{AnyFence, Target, Wait, wait_for};
 use crate::fence_log::FenceLog;
 use crate::handle::{HandleType, KernelHandle, KernelObject};
 use crate::hw_context::{HwContext, judge_handle};
-use crate::personality::ProgressFenceHandle;
+use crate::personality::{KernelProgress, ProgressFenceHandle, ProgressOpened};
 use crate::process::{ProcessInner, UserObject, judge_destroy};
 use crate::rules::paging::HW_SUBMIT_STATUS;
 use crate::sync::{Lock, Rank, Signal};
@@ -115,10 +115,13 @@ impl HwQueue {
         if flags.UserModeSubmission() && !node.takes_user_mode_work() {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);
         }
-        let native = caps.has_native_fences();
+        let readings = adapter.personality().user_mode;
+        let native = caps.has_native_fences()
+            && (flags.UserModeSubmission() || readings.kernel_progress == KernelProgress::Native);
         flags.set_NativeProgressFence(native);
         let progress = if native {
-            Progress::Native(LocalFence::create(device, &mut progress_request())?)
+            let opened = readings.progress_opened == ProgressOpened::Before;
+            Progress::Native(LocalFence::create_for_queue(device, &mut progress_request(), opened)?)
         } else {
             Progress::Monitored(MonitoredFence::create(device, monitored::Request::default())?)
         };
@@ -194,6 +197,13 @@ impl HwQueue {
         queue.handle.bind(KernelObject::HwQueue(Arc::downgrade(&queue)));
         context.add_queue(&queue);
         adapter.scheduler.add_queue(&queue);
+        if let Progress::Native(fence) = &queue.progress
+            && adapter.personality().user_mode.progress_opened == ProgressOpened::After
+            && let Err(status) = fence.open_in_driver(&mut [0; PRIVATE_SIZE])
+        {
+            queue.destroy_in_driver();
+            return Err(status);
+        }
         if queue.is_user_mode()
             && let Err(status) = queue.log.make(&queue)
         {

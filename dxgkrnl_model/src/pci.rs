@@ -186,6 +186,18 @@ impl Device {
         self.edu.is_some() && length != 0 && base >= self.bar0 && end.is_some_and(|end| end <= self.bar0 + BAR0_BYTES)
     }
 
+    /// What identifies it, from its configuration space; zeros without one.
+    pub(crate) fn ids(&self) -> wddm_abi::D3DKMT_DEVICE_IDS {
+        let word =
+            |offset| u32::from_le_bytes(core::array::from_fn(|at| self.config_byte(offset + at as u32).unwrap_or(0)));
+        let (ids, revision, subsystem) = (word(0x00), word(0x08), word(0x2C));
+        let mut answer = wddm_abi::D3DKMT_DEVICE_IDS::zeroed();
+        (answer.VendorID, answer.DeviceID) = (ids & 0xFFFF, ids >> 16);
+        (answer.SubVendorID, answer.SubSystemID) = (subsystem & 0xFFFF, subsystem >> 16);
+        answer.RevisionID = revision & 0xFF;
+        answer
+    }
+
     /// A byte of PCI configuration space; `None` beyond it or without one.
     pub(crate) fn config_byte(&self, offset: u32) -> Option<u8> {
         self.edu.as_ref()?;

@@ -3,6 +3,12 @@
 //! Every "Chosen:" in this crate that a real Windows may decide otherwise is a member here, with the model's choice as
 //! the default. A driver that runs on several personalities does not rest on one reading.
 
+pub mod family;
+mod user_mode;
+
+pub use family::Windows;
+pub use user_mode::{KernelProgress, ProgressOpened, Residency, UserMode};
+
 use std::collections::BTreeMap;
 
 use nt_model::sched::Ticks;
@@ -295,6 +301,8 @@ pub struct Personality {
     /// `D3DKMTCreateContextVirtual` without `HwQueueSupported` makes a packet context on a hardware-scheduled node, too. The
     /// documents are silent; otherwise it is STATUS_NOT_SUPPORTED there.
     pub packet_contexts_anywhere: bool,
+    /// What user mode meets.
+    pub user_mode: UserMode,
     /// How rings are named.
     pub ring_handle: RingHandle,
     /// What a page table entry's address counts.
@@ -347,6 +355,7 @@ impl Default for Personality {
             handles: HandleReadings::default(),
             hw_contexts: HwContexts::default(),
             packet_contexts_anywhere: true,
+            user_mode: UserMode::default(),
             ring_handle: RingHandle::default(),
             pte_address: PteAddress::default(),
             notification_list: 16,

@@ -3,7 +3,8 @@
 use super::{Mode, check_writable, write_json};
 use anyhow::{Result, ensure};
 use clap::Args;
-use fencepost::scenario::{Outcome, Status, list, run as play, select};
+use dxgkrnl_model::personality::Windows;
+use fencepost::scenario::{Outcome, Stage, Status, list, run as play, select};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -23,6 +24,9 @@ pub struct Arguments {
     /// Seed of the cases that draw random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// A member of the family of Windows: a number that draws one, or the name of a reading
+    #[arg(long, value_name = "SEED|NAME", default_value = "default")]
+    windows: Windows,
     /// Write the results to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -53,7 +57,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
         bar.set_style(style);
     }
-    let results = play(&cases, &form, arguments.seed, &|outcome| {
+    let stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.windows);
+    let results = play(&cases, &stage, &|outcome| {
         bar.inc(1);
         bar.set_message(outcome.id);
     });
@@ -71,6 +76,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         if outcome.status != Status::Pass {
             println!("      {}", outcome.reason);
         }
+    }
+    if arguments.windows != Windows::Default {
+        println!("Windows: {}", arguments.windows);
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped, {} mode", form.mode());
     if let Some(path) = &arguments.json {

@@ -1,7 +1,6 @@
 //! Selection, running, the JSON file.
 
 use super::{Scenario, Stage, all};
-use crate::world::Form;
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -49,8 +48,8 @@ pub fn list() -> String {
     all().map(|case| format!("{:6}{}\n      {}\n", case.id, case.title, case.source)).collect()
 }
 
-/// Plays `cases` and calls `done` after each, in the order in which they end.
-pub fn run(cases: &[&'static Scenario], form: &Form, seed: u64, done: &(dyn Fn(&Outcome) + Sync)) -> Vec<Outcome> {
+/// Plays `cases` on `stage` and calls `done` after each, in the order in which they end.
+pub fn run(cases: &[&'static Scenario], stage: &Stage, done: &(dyn Fn(&Outcome) + Sync)) -> Vec<Outcome> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(vec![None; cases.len()]);
     std::thread::scope(|scope| {
@@ -59,7 +58,7 @@ pub fn run(cases: &[&'static Scenario], form: &Form, seed: u64, done: &(dyn Fn(&
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(index) else { break };
-                    let outcome = play(case, form, seed);
+                    let outcome = play(case, stage);
                     done(&outcome);
                     if let Ok(mut results) = results.lock() {
                         results[index] = Some(outcome);
@@ -71,10 +70,9 @@ pub fn run(cases: &[&'static Scenario], form: &Form, seed: u64, done: &(dyn Fn(&
     results.into_inner().unwrap_or_default().into_iter().flatten().collect()
 }
 
-fn play(case: &'static Scenario, form: &Form, seed: u64) -> Outcome {
+fn play(case: &'static Scenario, stage: &Stage) -> Outcome {
     let begun = Instant::now();
-    let stage = Stage::new(form.clone(), seed);
-    let played = catch_unwind(AssertUnwindSafe(|| (case.play)(&stage)));
+    let played = catch_unwind(AssertUnwindSafe(|| (case.play)(stage)));
     let reason = match played {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(format!("{error:#}")),

@@ -5,7 +5,7 @@ use crate::client::Refused;
 use crate::world::{Form, User, World};
 use anyhow::{Context, Result, bail, ensure};
 use dxgkrnl_model::adapter::{Adapter, AdapterConfig};
-use dxgkrnl_model::personality::{FeatureSetting, MS, Personality, SECOND};
+use dxgkrnl_model::personality::{FeatureSetting, MS, Personality, SECOND, Windows};
 use dxgkrnl_model::thunks::Thunks;
 use nt_model::registry::RegistryValue;
 use std::fmt::Debug;
@@ -17,16 +17,18 @@ use wddm_abi::{DXGK_FEATURE_ID, NTSTATUS};
 pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
 /// What cases are played on.
+#[derive(Clone)]
 pub struct Stage {
     form: Form,
     seed: u64,
     settings: Vec<(String, u32)>,
+    windows: Windows,
 }
 
 impl Stage {
     /// A stage for a form of the driver. `seed` feeds the cases that draw random numbers.
     pub fn new(form: Form, seed: u64) -> Self {
-        Self { form, seed, settings: Vec::new() }
+        Self { form, seed, settings: Vec::new(), windows: Windows::Default }
     }
 
     /// A stage on which every adapter has a value under its registry key, whatever the cases set.
@@ -36,7 +38,15 @@ impl Stage {
         self
     }
 
+    /// A stage on another member of the family of Windows, except where the cases choose for themselves.
+    #[must_use]
+    pub fn with_windows(mut self, windows: Windows) -> Self {
+        self.windows = windows;
+        self
+    }
+
     fn set(&self, mut setup: Setup) -> Setup {
+        self.windows.apply(&mut setup.personality);
         for adapter in std::iter::once(&mut setup.adapter).chain(&mut setup.others) {
             let settings = self.settings.iter().map(|(name, value)| (name.clone(), RegistryValue::dword(*value)));
             adapter.registry.extend(settings);

@@ -49,6 +49,8 @@ pub(crate) struct FenceState {
     hidden: bool,
     /// It is the fence of a paging queue, and the paging engine has an address of it.
     paging: AtomicBool,
+    /// Events are set before the OS stores the value that they wait for.
+    event_first: bool,
     /// The value that the native one was last told of.
     told: AtomicU64,
     /// Whoever makes the native one.
@@ -67,6 +69,7 @@ impl FenceState {
             cross_adapter: behaviour.is_cross_adapter(),
             hidden,
             paging: AtomicBool::new(false),
+            event_first: adapter.personality().user_mode.event_before_value,
             told: AtomicU64::new(initial),
             making: Gate::new(),
         })
@@ -76,6 +79,7 @@ impl FenceState {
     pub(crate) fn over(page: &Arc<Page>) -> Arc<Self> {
         let value = Value::existing(page.clone());
         Arc::new(Self {
+            event_first: false,
             told: AtomicU64::new(value.load()),
             value,
             waiters: Waiters::new(),
@@ -181,6 +185,9 @@ impl FenceState {
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn signal(self: &Arc<Self>, kernel: &Machine, value: u64) {
+        if self.event_first {
+            self.waiters.set_events(kernel, value);
+        }
         self.value.store(value);
         self.rescan(kernel);
         self.told.store(value, Ordering::SeqCst);

@@ -61,6 +61,8 @@ pub(crate) struct Allocation {
     pub(crate) accessed_physically: bool,
     pub(crate) notify_residency: bool,
     pub(crate) cpu_visible: bool,
+    /// The process that made it.
+    creator: u64,
     backing: Arc<PageObject>,
     pub(crate) placement: Lock<Placement>,
     resource: Option<Arc<Resource>>,
@@ -208,7 +210,7 @@ impl OpenAllocation {
     /// Maps the allocation for the CPU of its process. Locks nest.
     ///
     /// # Errors
-    /// STATUS_NOT_SUPPORTED where the CPU cannot reach it, STATUS_NO_MEMORY.
+    /// STATUS_NOT_SUPPORTED where the CPU cannot reach it, STATUS_INVALID_PARAMETER where the process may not, STATUS_NO_MEMORY.
     pub(crate) fn lock_for_cpu(&self, process: &ProcessInner) -> Result<usize, NTSTATUS> {
         {
             let mut lock = self.lock.lock();
@@ -217,7 +219,9 @@ impl OpenAllocation {
                 return Ok(lock.0);
             }
         }
-        if !self.allocation.cpu_visible {
+        let foreign =
+            self.device.adapter().personality().user_mode.creator_locks && self.allocation.creator != process.nt().id();
+        if !self.allocation.cpu_visible || foreign {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
         let mapping = self.cpu_mapping().ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;
@@ -295,6 +299,11 @@ impl Allocation {
     /// The driver's handle, as a number.
     pub(crate) fn driver_handle(&self) -> usize {
         self.driver.load(Ordering::Acquire)
+    }
+
+    /// Whether the GPU reaches it now.
+    pub(crate) fn is_resident(&self) -> bool {
+        self.placement.lock().place != Place::Evicted
     }
 
     /// Bytes, a multiple of the page size.

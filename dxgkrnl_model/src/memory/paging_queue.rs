@@ -6,7 +6,7 @@
 //! Source: article device-paging-queues; DDI pages D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_MAKERESIDENT.
 //!
 //! Chosen: the OS signals the fence, unless the personality has the paging engine do it; a signal that the engine did not
-//! carry out counts as a failed operation. Operations return STATUS_PENDING with the value to wait for, and never 0.
+//! carry out counts as a failed operation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -119,6 +119,16 @@ impl PagingQueue {
         drop(last);
         manager.wake(adapter);
         Ok(value)
+    }
+
+    /// Waits until every operation that was asked for so far is done.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn settle(&self) {
+        let adapter = self.device.adapter();
+        if let Some(manager) = adapter.memory.manager() {
+            manager.run_on_worker(adapter, |_, _| ());
+        }
     }
 
     /// Makes allocations resident.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use wddm_abi::{
     D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3, D3DKMT_ESCAPE,
     D3DKMT_ESCAPETYPE, D3DKMT_ISFEATUREENABLED, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID,
-    D3DKMT_QUERYADAPTERINFO, D3DKMT_QUERYSTATISTICS, D3DKMT_SEGMENTSIZEINFO, D3DKMT_WDDM_2_7_CAPS,
-    D3DKMT_WDDM_2_9_CAPS, D3DKMT_WDDM_3_1_CAPS, DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE, DXGKARG_ESCAPE,
-    KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain, ntstatus,
+    D3DKMT_QUERY_DEVICE_IDS, D3DKMT_QUERYADAPTERINFO, D3DKMT_QUERYSTATISTICS, D3DKMT_SEGMENTSIZEINFO,
+    D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_2_9_CAPS, D3DKMT_WDDM_3_1_CAPS, DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE,
+    DXGKARG_ESCAPE, KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain, ntstatus,
 };
 
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
@@ -163,6 +163,14 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
         Type::KMTQAITYPE_ADAPTERTYPE | Type::KMTQAITYPE_ADAPTERTYPE_RENDER => {
             let display = u32::from(!caps.is_render_only()) << 1;
             give(address, size, &(1 | display))
+        }
+        Type::KMTQAITYPE_PHYSICALADAPTERDEVICEIDS => {
+            let mut answer: D3DKMT_QUERY_DEVICE_IDS = capture::read(address)?;
+            if answer.PhysicalAdapterIndex != 0 {
+                return Err(INVALID);
+            }
+            answer.DeviceIds = adapter.device.ids();
+            give(address, size, &answer)
         }
         Type::KMTQAITYPE_PHYSICALADAPTERCOUNT => give(address, size, &1_u32),
         Type::KMTQAITYPE_GETSEGMENTSIZE => give(address, size, &segment_sizes(adapter)),

@@ -17,10 +17,12 @@ use crate::handle::HandleType;
 use crate::memory::allocation::{self, OpenAllocation, Request};
 use crate::memory::paging_queue::{self, MapRequest, PagingQueue};
 use crate::memory::va::{PAGE, Protection, Wanted};
+use crate::personality::Residency;
 use crate::process::UserObject;
 
-/// Most allocations in one call.
-const LIMIT: u32 = 4096;
+/// Most allocations in one call; most that one call makes. Source: Microsoft's dxgkrnl for Linux, which refuses more.
+const LIMIT: u32 = 10_240;
+const MOST_MADE: u32 = 1024;
 
 /// Allocations of a device by handle.
 fn allocations(
@@ -120,9 +122,20 @@ thunks! {
             return Err(INVALID);
         }
         let opens = allocations(call, queue.device(), record.AllocationList, record.NumAllocations)?;
-        record.PagingFenceValue = queue.make_resident(&opens)?;
+        let residency = queue.device().adapter().personality().user_mode.residency;
+        if residency == Residency::OverBudget && !record.Flags.CantTrimFurther() {
+            let (fit, rest) = opens.split_at(opens.len() / 2);
+            record.PagingFenceValue = if fit.is_empty() { 0 } else { queue.make_resident(fit)? };
+            // CAST: fewer than were asked for.
+            record.NumAllocations = fit.len() as u32;
+            record.NumBytesToTrim = rest.iter().map(|open| open.allocation().size()).sum();
+            // Not an error of the thunk: the record goes back.
+            return Ok(ntstatus::STATUS_NO_MEMORY);
+        }
+        let resident = opens.iter().all(|open| open.allocation().is_resident());
+        let value = queue.make_resident(&opens)?;
         record.NumBytesToTrim = 0;
-        Ok(ntstatus::STATUS_PENDING)
+        finish(&queue, value, residency == Residency::Immediate || resident, &mut record.PagingFenceValue)
     }
 
     fn D3DKMTEvict(call, record: D3DKMT_EVICT) {
@@ -196,8 +209,8 @@ thunks! {
         };
         let (address, value) = queue.map(&request)?;
         record.VirtualAddress = address;
-        record.PagingFenceValue = value;
-        Ok(ntstatus::STATUS_PENDING)
+        let at_once = queue.device().adapter().personality().user_mode.residency == Residency::Immediate;
+        finish(&queue, value, at_once, &mut record.PagingFenceValue)
     }
 
     fn D3DKMTReserveGpuVirtualAddress(call, record: D3DDDI_RESERVEGPUVIRTUALADDRESS) {
@@ -229,6 +242,17 @@ thunks! {
     }
 }
 
+/// The answer to a paging operation: pending, with the value that says that it is done, or (`at_once`) done, with 0.
+fn finish(queue: &PagingQueue, value: u64, at_once: bool, answer: &mut u64) -> Outcome {
+    if at_once {
+        queue.settle();
+        *answer = 0;
+        return DONE;
+    }
+    *answer = value;
+    Ok(ntstatus::STATUS_PENDING)
+}
+
 /// Flags of D3DKMT_CREATEALLOCATIONFLAGS that the model knows: resource, sharing, security of NT handles, cache types,
 /// zeroing, protection by not being protected.
 const KNOWN_FLAGS: u32 = 0x1 | 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x4000 | 0x4_0000 | 0x40_0000;
@@ -236,7 +260,7 @@ const KNOWN_FLAGS: u32 = 0x1 | 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x4000 
 fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
     let device = device(call, record.hDevice)?;
     let flags = record.Flags;
-    if flags.Reserved() != 0 || record.NumAllocations == 0 || record.NumAllocations > LIMIT {
+    if flags.Reserved() != 0 || record.NumAllocations == 0 || record.NumAllocations > MOST_MADE {
         return Err(INVALID);
     }
     if flags.bits0 & !KNOWN_FLAGS != 0 {

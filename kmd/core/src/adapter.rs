@@ -103,6 +103,8 @@ pub struct Census {
     pub contexts: AtomicU64,
     /// Packet contexts that were made on hardware-scheduled nodes, since the start.
     pub odd_contexts: AtomicU64,
+    /// Queues whose native progress fence was not open when they were made, since the start.
+    pub plain_progress: AtomicU64,
     /// Hardware contexts.
     pub hw_contexts: AtomicU64,
     /// Hardware queues.

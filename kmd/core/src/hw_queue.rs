@@ -7,6 +7,7 @@ use crate::irql::{AtMostDispatch, Passive};
 use crate::nodes;
 use crate::platform::Platform;
 use crate::status::{Error, Result};
+use core::sync::atomic::Ordering;
 use gpu_engine::host::Lock;
 use gpu_engine::queue::Submission;
 use gpu_engine::shared::Shared;
@@ -43,11 +44,12 @@ pub struct NewQueue {
 }
 
 impl<P: Platform> HwQueue<P> {
-    /// Creates a queue of `context`. With `NativeProgressFence` the progress fence is found by its address among the fences
-    /// that the process has open, not by the handle: no public header shows where the native handle is.
+    /// Creates a queue of `context`. With `NativeProgressFence` the engine finds the progress fence by its address among the
+    /// fences that the process has open, not by the handle: no public header shows where the native handle is. One that is not
+    /// open (yet) is a plain word, and counted: the documents promise only that the fence was created.
     ///
     /// # Errors
-    /// [`Error::InvalidParameter`] for user-mode submission on a node without it, or a native progress fence that is not open;
+    /// [`Error::InvalidParameter`] for user-mode submission on a node without it, or an address that no word can have;
     /// [`Error::NoMemory`].
     pub fn create(irql: &Passive, context: &Shared<HwContext<P>>, new: &NewQueue) -> Result<Handle> {
         let started = &context.counted.started;
@@ -59,7 +61,11 @@ impl<P: Platform> HwQueue<P> {
             return Err(Error::InvalidParameter);
         }
         if new.native_progress_fence && context.engine.process.fences.find(new.progress).is_none() {
-            return Err(Error::InvalidParameter);
+            started.census.plain_progress.fetch_add(1, Ordering::Relaxed);
+            started.platform.print(format_args!(
+                "fencepost: native progress fence at {:#x} is not open: a plain word until it is\n",
+                new.progress.0
+            ));
         }
         let gpu = &started.gpu;
         let node = context.engine.node;

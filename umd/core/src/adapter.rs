@@ -35,8 +35,8 @@ use gpu_wire::private::{AdapterInfo, MAGIC, Rung, adapter_flags};
 use gpu_wire::{INTERFACE_VERSION, NodeOrdinal};
 use wddm_abi::{
     D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_HANDLE, D3DKMT_NODEMETADATA,
-    D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_3_1_CAPS,
-    KMTQUERYADAPTERINFOTYPE, LUID, Plain,
+    D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERY_DEVICE_IDS, D3DKMT_QUERYADAPTERINFO, D3DKMT_WDDM_2_7_CAPS,
+    D3DKMT_WDDM_3_1_CAPS, KMTQUERYADAPTERINFOTYPE, LUID, Plain,
 };
 
 /// Which adapter to open.
@@ -235,8 +235,25 @@ fn query<T: Thunks>(
     os.query_adapter_info(&mut argument).ok().map(|_| ())
 }
 
-/// What our kernel-mode driver says about the adapter; `None` for somebody else's.
+/// PCI vendor of the device that the driver runs on: QEMU's `edu` function.
+const VENDOR: u32 = 0x1234;
+
+/// Returns whether an adapter may be ours. Another driver would take our private query for one of its own. An adapter that names
+/// no vendor (it is not on a PCI bus), and a system that does not answer, leave it open.
+fn may_be_ours<T: Thunks>(os: &Os<T>, adapter: D3DKMT_HANDLE) -> bool {
+    let mut buffer = [0; 16];
+    let kind = KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_PHYSICALADAPTERDEVICEIDS;
+    let known = query(os, adapter, kind, &mut buffer, size_of::<D3DKMT_QUERY_DEVICE_IDS>());
+    // PhysicalAdapterIndex 0, then VendorID.
+    let vendor = known.and_then(|()| u32::try_from(buffer[0] >> 32).ok());
+    vendor.is_none_or(|vendor| vendor == 0 || vendor == VENDOR)
+}
+
+/// What our kernel-mode driver says about the adapter; `None` for another driver's.
 fn identify<T: Thunks>(os: &Os<T>, adapter: D3DKMT_HANDLE) -> Option<AdapterInfo> {
+    if !may_be_ours(os, adapter) {
+        return None;
+    }
     let mut buffer = [0; 16];
     query(os, adapter, KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_UMDRIVERPRIVATE, &mut buffer, size_of::<AdapterInfo>())?;
     let bytes: Vec<u8> = buffer.iter().flat_map(|word| word.to_ne_bytes()).collect();

@@ -24,6 +24,9 @@ use crate::memory::Pages;
 use crate::mutation::Mutation;
 use crate::thunks::{NtHandle, Os, Padded, Thunk, Thunks};
 use alloc::sync::Arc;
+use core::ffi::c_void;
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
 use gpu_wire::private::{AllocationData, MAGIC, allocation_kind};
 use gpu_wire::{GpuVa, PAGE_SIZE};
 use wddm_abi::{
@@ -85,7 +88,8 @@ pub struct Allocation<T: Thunks> {
     kind: Kind,
     shared: bool,
     gpu_va: GpuVa,
-    pages: Option<Pages>,
+    /// Where the CPU sees it; null until it is locked.
+    base: AtomicPtr<c_void>,
 }
 
 impl<T: Thunks> Allocation<T> {
@@ -140,10 +144,18 @@ impl<T: Thunks> Allocation<T> {
         if info.hAllocation == 0 || (create.shared && resource == 0) {
             return Err(UmdError::BadReply { thunk: Thunk::CreateAllocation2 });
         }
-        Ok(Self { handles, size, kind: create.kind, shared: create.shared, gpu_va: GpuVa(0), pages: None })
+        Ok(Self {
+            handles,
+            size,
+            kind: create.kind,
+            shared: create.shared,
+            gpu_va: GpuVa(0),
+            base: AtomicPtr::default(),
+        })
     }
 
-    /// Opens what another process shared, with this process's own GPU address and CPU pointer.
+    /// Opens what another process shared, with this process's own GPU address. The CPU's pointer is asked for when it is first
+    /// used: a system may let only the process that made an allocation lock it.
     ///
     /// # Errors
     /// [`UmdError::Thunk`]; [`UmdError::BadReply`] when it is no allocation of ours.
@@ -190,10 +202,10 @@ impl<T: Thunks> Allocation<T> {
         let bad = UmdError::BadReply { thunk: Thunk::OpenResourceFromNtHandle };
         let (Some(block), true) = (block, info.hAllocation != 0) else { return Err(bad) };
         let kind = Kind::from_raw(block.kind).ok_or(bad)?;
-        let mut this = Self { handles, size: block.size, kind, shared: true, gpu_va: GpuVa(0), pages: None };
+        let mut this =
+            Self { handles, size: block.size, kind, shared: true, gpu_va: GpuVa(0), base: AtomicPtr::default() };
         this.make_resident()?;
         this.map(false)?;
-        this.lock()?;
         Ok(this)
     }
 
@@ -209,8 +221,10 @@ impl<T: Thunks> Allocation<T> {
         Ok(())
     }
 
-    fn lock(&mut self) -> Result<(), UmdError> {
-        if self.kind != Kind::System {
+    /// Locks it for the CPU, unless it is locked or lies where the CPU does not see it. Locks nest, so that of two threads
+    /// that come here at once one undoes its own.
+    fn lock(&self) -> Result<(), UmdError> {
+        if self.kind != Kind::System || !self.base.load(Ordering::Acquire).is_null() {
             return Ok(());
         }
         let mut lock = Padded::new(D3DKMT_LOCK2 {
@@ -219,8 +233,21 @@ impl<T: Thunks> Allocation<T> {
             ..D3DKMT_LOCK2::zeroed()
         });
         self.handles.device.os().lock2(&mut lock)?;
-        self.pages = Some(Pages::new(lock.pData, self.size).ok_or(UmdError::BadReply { thunk: Thunk::Lock2 })?);
+        let bad = UmdError::BadReply { thunk: Thunk::Lock2 };
+        if Pages::new(lock.pData, self.size).is_none() {
+            return Err(bad);
+        }
+        let base = self.base.compare_exchange(ptr::null_mut(), lock.pData, Ordering::AcqRel, Ordering::Acquire);
+        if base.is_err() {
+            self.unlock();
+        }
         Ok(())
+    }
+
+    fn unlock(&self) {
+        let mut unlock =
+            Padded::new(D3DKMT_UNLOCK2 { hDevice: self.handles.device.handle(), hAllocation: self.handles.allocation });
+        let _ = self.handles.device.os().unlock2(&mut unlock);
     }
 
     /// An NT handle by which another process opens it. The caller closes it.
@@ -265,17 +292,19 @@ impl<T: Thunks> Allocation<T> {
         self.gpu_va
     }
 
-    /// The CPU's mapping of it; `None` for the local segment.
+    /// The CPU's mapping of it; `None` for the local segment, and where the system does not let this process have one.
     pub fn pages(&self) -> Option<Pages> {
-        self.pages
+        self.lock().ok()?;
+        Pages::new(self.base.load(Ordering::Acquire), self.size)
     }
 
     /// Copies `from` to `offset`. Ordered with the GPU by fences only.
     ///
     /// # Errors
-    /// [`UmdError::NotSupported`] for the local segment; [`UmdError::InvalidArgument`] when it does not fit.
+    /// [`UmdError::NotSupported`] for the local segment, and for another process's allocation where the system keeps that from
+    /// this one; [`UmdError::InvalidArgument`] when it does not fit.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), UmdError> {
-        let pages = self.pages.ok_or(UmdError::NotSupported(Unsupported::CpuAccess))?;
+        let pages = self.pages().ok_or(UmdError::NotSupported(Unsupported::CpuAccess))?;
         if pages.write(offset, from) { Ok(()) } else { Err(UmdError::InvalidArgument("range")) }
     }
 
@@ -284,19 +313,15 @@ impl<T: Thunks> Allocation<T> {
     /// # Errors
     /// As [`Self::write`].
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<(), UmdError> {
-        let pages = self.pages.ok_or(UmdError::NotSupported(Unsupported::CpuAccess))?;
+        let pages = self.pages().ok_or(UmdError::NotSupported(Unsupported::CpuAccess))?;
         if pages.read(offset, to) { Ok(()) } else { Err(UmdError::InvalidArgument("range")) }
     }
 }
 
 impl<T: Thunks> Drop for Allocation<T> {
     fn drop(&mut self) {
-        if self.pages.take().is_some() {
-            let mut unlock = Padded::new(D3DKMT_UNLOCK2 {
-                hDevice: self.handles.device.handle(),
-                hAllocation: self.handles.allocation,
-            });
-            let _ = self.handles.device.os().unlock2(&mut unlock);
+        if !self.base.get_mut().is_null() {
+            self.unlock();
         }
     }
 }

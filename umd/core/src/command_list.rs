@@ -243,8 +243,8 @@ impl CommandList {
         Ok(())
     }
 
-    /// Waits until the fence is at least `value`. A native fence parks the queue; for a monitored one the list is cut here,
-    /// and the OS holds back the rest.
+    /// Waits until the fence is at least `value`. A native fence parks a user-mode queue. For a monitored one, and on a
+    /// kernel-mode queue, the list is cut here, and the OS holds back the rest: a buffer that waited inside would look hung.
     ///
     /// # Errors
     /// As [`Self::store`].
@@ -253,8 +253,12 @@ impl CommandList {
         let operation = self.notes.begin(Operation::Wait, fence.handle(), value, os.thunks().timestamp())?;
         match fence {
             Fence::Native(native) => {
+                fence.device().settle_fences(native.made())?;
                 let packet = Encoded::fence_wait(native.gpu_va(), value);
-                self.logged(&packet, operation, &os.mutation)
+                let from = self.len();
+                self.logged(&packet, operation, &os.mutation)?;
+                self.notes.cuts.push(Cut::NativeWait { from, to: self.len(), handle: operation.fence, value });
+                Ok(())
             }
             Fence::Monitored(_) => {
                 let at = self.len();
@@ -276,10 +280,12 @@ impl CommandList {
         let operation = self.notes.begin(Operation::Signal, fence.handle(), value, os.thunks().timestamp())?;
         match fence {
             Fence::Native(native) => {
+                fence.device().settle_fences(native.made())?;
                 let packet = Encoded::fence_signal(native.gpu_va(), value);
                 self.logged(&packet, operation, &os.mutation)
             }
             Fence::Monitored(monitored) => {
+                fence.device().settle_fences(monitored.made())?;
                 let from = self.len();
                 self.push(&MonitoredSignal { address: monitored.gpu_va().0, value }.to_packet())?;
                 self.notes.cuts.push(Cut::Signal { from, to: self.len(), handle: operation.fence, value });

@@ -1,10 +1,9 @@
 //! Hardware queues and the fence that tells how far a queue has come.
 //!
 //! Assumes:
-//! - On an adapter with native fences the progress fence of every hardware queue is a native fence, so FENCE_SIGNAL on its
-//!   GPU address is the way to write it; below that rung it is a monitored fence, and MONITORED_SIGNAL is. Source: *Native GPU
-//!   fence object*, "Signal native hardware queue progress fence": "on supported systems the OS updates the progress fence to a
-//!   native fence". NativeProgressFence is the OS's flag towards the KMD and is not set here.
+//! - NativeProgressFence comes back from `D3DKMTCreateHwQueue`: with it the progress fence is a native fence, and FENCE_SIGNAL on
+//!   its GPU address is the way to write it; without it it is a monitored fence, and MONITORED_SIGNAL is. Source:
+//!   `DXGKARG_CREATEHWQUEUE` (the OS decides, and says so in D3DKMT_CREATEHWQUEUE.Flags).
 //! - The UMD writes the progress fence, as the last packet of every submission, on user-mode and kernel-mode queues alike
 //!   (node flag RingBufferFenceRelease is 0). Source: *User-mode work submission*, "HW queue progress fence changes";
 //!   `DXGK_NODEMETADATA_FLAGS`.
@@ -87,7 +86,7 @@ impl<T: Thunks> HwQueue<T> {
         device.os().create_hw_queue(&mut argument)?;
         let handle = argument.hHwQueue;
         let gpu_va = GpuVa(argument.HwQueueProgressFenceGPUVirtualAddress);
-        let native = device.adapter().has_native_fences();
+        let native = argument.Flags.NativeProgressFence();
         let narrow = !native && device.adapter().has_narrow_fences();
         let value = FenceValue::new(argument.HwQueueProgressFenceCPUVirtualAddress, narrow);
         let (Some(value), true) = (value, gpu_va.0 != 0 && gpu_va.is_aligned(8) && gpu_va.is_canonical()) else {

@@ -1,7 +1,7 @@
 //! Submission through the kernel, for the rungs below user-mode submission and for queues that want it: the same command
 //! lists, cut where a command buffer has to end.
 //!
-//! | path | a command buffer | a wait for a monitored fence | a signal of one, if in software | progress |
+//! | path | a command buffer | a wait for a fence | a signal of one, if in software | progress |
 //! |---|---|---|---|---|
 //! | hardware queue | `D3DKMTSubmitCommandToHwQueue` | `D3DKMTSubmitWaitForSyncObjectsToHwQueue` | `D3DKMTSubmitSignalSyncObjectsToHwQueue` | the queue's progress fence |
 //! | packet context | `D3DKMTSubmitCommand` | `D3DKMTWaitForSynchronizationObjectFromGpu` | `D3DKMTSignalSynchronizationObjectFromGpu` | a monitored fence of our own |
@@ -10,7 +10,11 @@
 //! nothing. There the fence that counts for a packet context is signaled in software, too.
 //!
 //! An INDIRECT packet ends a command buffer, too: inside one there is no way back (SPEC §5). What it names is submitted by
-//! itself; it does not write the progress fence, the command buffer behind it does.
+//! itself; it does not write the progress fence, the command buffer behind it does, which comes before any wait or signal of
+//! the OS's: a value that nobody wrote would look like a buffer that hangs.
+//!
+//! Waits for native fences are the OS's here, too. Source: *Native GPU fence object*: for kernel-mode queues they are software
+//! commands of Dxgkrnl's, and a buffer that waits on the GPU would be judged as one that makes no progress.
 //!
 //! Assumes:
 //! - Submissions to one queue or context execute in order. Source: *Context monitoring*; `D3DKMT_SUBMITCOMMANDTOHWQUEUE`.
@@ -120,20 +124,32 @@ impl<T: Thunks> KernelLane<T> {
             return Err(UmdError::ListTooLarge { bytes: list.len(), limit: self.list_limit() });
         }
         let mut start = 0;
+        // The last buffer was user mode's own, which does not write its progress value.
+        let mut owed = false;
         for index in 0..list.cuts().len() {
             let Some(cut) = list.cuts().get(index).copied() else { break };
             match cut {
                 Cut::Wait { at, handle, value } => {
-                    if at > start {
+                    if at > start || owed {
                         self.piece(list, start, at, turn, &mut published)?;
+                        owed = false;
                     }
                     self.wait(handle, value)?;
                     start = at;
                 }
+                Cut::NativeWait { from, to, handle, value } => {
+                    if from > start || owed {
+                        self.piece(list, start, from, turn, &mut published)?;
+                        owed = false;
+                    }
+                    self.wait(handle, value)?;
+                    start = to;
+                }
                 Cut::Signal { .. } if !self.software => {}
                 Cut::Signal { from, to, handle, value } => {
-                    if from > start {
+                    if from > start || owed {
                         self.piece(list, start, from, turn, &mut published)?;
+                        owed = false;
                     }
                     self.signal(handle, value)?;
                     start = to;
@@ -146,7 +162,7 @@ impl<T: Thunks> KernelLane<T> {
                     self.launch(CommandBuffer { gpu_va: address, len: length }, progress)?;
                     turn.last = progress;
                     published(Submitted { progress, logs: LogCounts::default() });
-                    start = to;
+                    (start, owed) = (to, true);
                 }
             }
         }

@@ -31,6 +31,7 @@ use wddm_abi::{
 pub struct MonitoredFence<T: Thunks> {
     object: SyncObject<T>,
     gpu_va: GpuVa,
+    made: u64,
 }
 
 impl<T: Thunks> MonitoredFence<T> {
@@ -65,7 +66,7 @@ impl<T: Thunks> MonitoredFence<T> {
         let mut argument = Padded::new(D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 {
             hNtHandle: handle.as_raw(),
             hDevice: device.handle(),
-            Flags: sharing(device, Sharing::Processes),
+            // No flags: those of sharing belong to whoever made it.
             ..D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2::zeroed()
         });
         device.os().open_sync_object_from_nt_handle2(&mut argument)?;
@@ -81,7 +82,13 @@ impl<T: Thunks> MonitoredFence<T> {
         if gpu_va.0 == 0 || !gpu_va.is_aligned(8) || !gpu_va.is_canonical() {
             return Err(UmdError::BadReply { thunk });
         }
-        Ok(Self { object, gpu_va })
+        let made = object.device().note_fence();
+        Ok(Self { object, gpu_va, made })
+    }
+
+    /// Its number among the fences that its device has made or opened.
+    pub(crate) fn made(&self) -> u64 {
+        self.made
     }
 
     /// Where the GPU stores its value, in this process's GPU address space.

@@ -39,6 +39,7 @@ pub struct NativeFence<T: Thunks> {
     gpu_va: GpuVa,
     monitored_va: GpuVa,
     private_data: [u8; PRIVATE_DATA],
+    made: u64,
 }
 
 impl<T: Thunks> NativeFence<T> {
@@ -87,7 +88,7 @@ impl<T: Thunks> NativeFence<T> {
         let mut argument = Padded::new(D3DKMT_OPENNATIVEFENCEFROMNTHANDLE {
             hNtHandle: handle.as_raw(),
             hDevice: device.handle(),
-            Flags: sharing(device, Sharing::Processes),
+            // No flags: those of sharing belong to whoever made it.
             ..D3DKMT_OPENNATIVEFENCEFROMNTHANDLE::zeroed()
         });
         device.os().open_native_fence_from_nt_handle(&mut argument)?;
@@ -113,7 +114,13 @@ impl<T: Thunks> NativeFence<T> {
         if gpu_va.0 == 0 || !gpu_va.is_aligned(8) || !gpu_va.is_canonical() {
             return Err(UmdError::BadReply { thunk });
         }
-        Ok(Self { object, gpu_va, monitored_va: GpuVa(mapping.MonitoredValueGpuVa), private_data })
+        let made = device.note_fence();
+        Ok(Self { object, gpu_va, monitored_va: GpuVa(mapping.MonitoredValueGpuVa), private_data, made })
+    }
+
+    /// Its number among the fences that its device has made or opened.
+    pub(crate) fn made(&self) -> u64 {
+        self.made
     }
 
     /// Where engines find CurrentValue, in this process's GPU address space.

@@ -7,6 +7,8 @@
 //! - A returned `PagingFenceValue` of 0, or a status other than STATUS_PENDING from MakeResident, means that it is done
 //!   already. Source: `D3DDDI_MAPGPUVIRTUALADDRESS`, "A zero fence value might be returned"; `D3DDDI_MAKERESIDENT`, "When
 //!   MakeResident returns E_PENDING, this member indicates …".
+//! - MakeResident over the budget answers STATUS_NO_MEMORY, having done `NumAllocations` of them; with CantTrimFurther it goes
+//!   beyond the budget. Source: `D3DDDI_MAKERESIDENT`.
 //! - The paging fence counts upwards and can be waited for by `D3DKMTWaitForSynchronizationObjectFromCpu` on
 //!   `D3DKMT_CREATEPAGINGQUEUE::hSyncObject`. Source: its page; it is destroyed with the queue.
 //! - A mapping of the whole allocation at an address of the OS's choice is freed with the allocation. Source:
@@ -21,6 +23,7 @@ use crate::thunks::{Answer, Padded, Thunk, Thunks};
 use crate::wait::{self, Timeout};
 use alloc::sync::Arc;
 use gpu_wire::{GpuVa, PAGE_SIZE};
+use wddm_abi::ntstatus::STATUS_NO_MEMORY;
 use wddm_abi::{
     D3DDDI_DESTROYPAGINGQUEUE, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_PAGINGQUEUE_PRIORITY,
     D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_HANDLE,
@@ -61,22 +64,46 @@ impl<T: Thunks> PagingQueue<T> {
         })
     }
 
-    /// Makes the allocations resident and waits until they are.
+    /// Makes the allocations resident and waits until they are. Where the budget is used up the OS makes some of them resident
+    /// and refuses; this driver has nothing that it could do without, so the rest is asked for again, beyond the budget.
     ///
     /// # Errors
     /// [`UmdError::Thunk`] (out of video memory among others), [`UmdError::DeviceLost`].
     pub fn make_resident(&self, allocations: &[D3DKMT_HANDLE]) -> Result<(), UmdError> {
-        let mut argument = Padded::new(D3DDDI_MAKERESIDENT {
+        let mut argument = self.residency(allocations);
+        let (answer, rest) = match self.adapter.os.make_resident(&mut argument) {
+            Err(UmdError::Thunk { status: STATUS_NO_MEMORY, .. }) => {
+                // CAST: a count of the list's members, or more than it has.
+                let done = argument.NumAllocations as usize;
+                // What was done until then.
+                self.wait(argument.PagingFenceValue)?;
+                let rest = allocations.get(done..).filter(|rest| !rest.is_empty());
+                (Answer::Done, rest.unwrap_or(allocations))
+            }
+            answer => (answer?, allocations.get(..0).unwrap_or_default()),
+        };
+        if answer == Answer::Pending {
+            self.wait(argument.PagingFenceValue)?;
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let mut argument = self.residency(rest);
+        argument.Flags.set_CantTrimFurther(true);
+        match self.adapter.os.make_resident(&mut argument)? {
+            Answer::Pending => self.wait(argument.PagingFenceValue),
+            Answer::Done => Ok(()),
+        }
+    }
+
+    fn residency<const PAD: usize>(&self, allocations: &[D3DKMT_HANDLE]) -> Padded<D3DDDI_MAKERESIDENT, PAD> {
+        Padded::new(D3DDDI_MAKERESIDENT {
             hPagingQueue: self.handle,
             // CAST: this driver passes a handful.
             NumAllocations: allocations.len() as u32,
             AllocationList: allocations.as_ptr(),
             ..D3DDDI_MAKERESIDENT::zeroed()
-        });
-        match self.adapter.os.make_resident(&mut argument)? {
-            Answer::Pending => self.wait(argument.PagingFenceValue),
-            Answer::Done => Ok(()),
-        }
+        })
     }
 
     /// Maps `pages` pages of an allocation, readable and (unless `read_only`) writable by the GPU, and waits until it is

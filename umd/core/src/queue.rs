@@ -74,7 +74,7 @@ struct State<T: Thunks> {
     trace: Trace,
 }
 
-/// A queue. Dropping it destroys everything behind it; the OS first waits for what was submitted.
+/// A queue. Dropping it waits for what was submitted, at most for [`IDLE_NANOSECONDS`], and destroys everything behind it.
 pub struct Queue<T: Thunks> {
     state: Lock<State<T>>,
     /// The lane's progress fence, for those who do not hold `state`.
@@ -300,8 +300,17 @@ impl<T: Thunks> Queue<T> {
     }
 }
 
+/// How long a queue that is destroyed waits for what was submitted to it. TIMEOUT: work that waits for what never comes must
+/// not keep its queue.
+const IDLE_NANOSECONDS: u64 = 200_000_000;
+
 impl<T: Thunks> Drop for Queue<T> {
     fn drop(&mut self) {
+        // Clients idle a queue before they destroy it; the documents promise that the OS does it at the end of a process only.
+        // The device first: with it the fence's page may be gone.
+        if self.last.load(Ordering::Acquire) != 0 && self.device.is_alive() {
+            let _ = self.wait(0, Timeout::from_nanoseconds(IDLE_NANOSECONDS));
+        }
         // The lane holds the last reference then, and destroys its parts in order.
         drop(self.progress.with(Option::take));
         self.state.close(self.device.os());

@@ -6,6 +6,8 @@
 //! Assumes:
 //! - With `hAsyncEvent` NULL the call returns when the value is reached, or fails. With an event it returns at once and the
 //!   event is set when the value is reached, at once if it was. Source: `D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU`.
+//! - The event may be set before the value can be seen: it is read again, and waited for again. Source: none; a public
+//!   user-mode driver does so.
 //! - The OS holds its own reference to the event: one whose wait timed out may be closed. Source: none found; it is what a
 //!   kernel does with a handle that it keeps beyond a call.
 //! - When a device is lost, the fences that it would have signaled are signaled with their largest value, unless
@@ -147,13 +149,14 @@ pub(crate) fn sliced<T: Thunks>(
     let result = wait_from_cpu(os, object, value, Some(event)).and_then(|()| {
         loop {
             let Some(milliseconds) = deadline.slice(os, SLICE_MILLISECONDS) else { return Err(UmdError::Timeout) };
-            if os.wait_event(event, milliseconds) == EventWait::Set {
-                return Ok(());
-            }
+            let set = os.wait_event(event, milliseconds) == EventWait::Set;
             if object.value.has_reached(value) {
                 return Ok(());
             }
             check()?;
+            if set {
+                wait_from_cpu(os, object, value, Some(event))?;
+            }
         }
     });
     os.thunks().close_handle(event);

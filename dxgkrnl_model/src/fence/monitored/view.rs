@@ -12,6 +12,9 @@ use crate::memory::space::Content;
 use crate::memory::va::{Use, Wanted};
 use crate::process::ProcessAdapter;
 
+/// How long a mapping that comes late takes, in units of 100 ns.
+const LATE: i64 = 100_000;
+
 /// Addresses of a page in a process; 0: it has none there.
 #[derive(Debug, Default)]
 pub(crate) struct View {
@@ -93,6 +96,16 @@ impl View {
         let content = gpu.content;
         let purpose = Purpose { native_fence: gpu.native_fence, ..Purpose::default() };
         let this = part.clone();
+        if adapter.personality().user_mode.fences_mapped_late {
+            manager.post(
+                adapter,
+                Box::new(move |adapter, manager| {
+                    adapter.kernel().delay_execution(-LATE);
+                    let _ = this.set_entries(adapter, manager, address, 1, &content, purpose);
+                }),
+            );
+            return Ok(());
+        }
         let shown = manager.run_on_worker(adapter, move |adapter, manager| {
             this.set_entries(adapter, manager, address, 1, &content, purpose)
         });

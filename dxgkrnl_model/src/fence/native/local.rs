@@ -31,6 +31,19 @@ impl LocalFence {
     /// # Errors
     /// What the driver returned; STATUS_NO_MEMORY.
     pub(crate) fn create(device: &Arc<Device>, request: &mut Request) -> Result<Arc<Self>, NTSTATUS> {
+        Self::create_for_queue(device, request, true)
+    }
+
+    /// Makes a fence for a queue's progress; `opened`: the driver is told at once that it is open in the device, otherwise by
+    /// [`open_in_driver`](Self::open_in_driver) or never.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub(crate) fn create_for_queue(
+        device: &Arc<Device>,
+        request: &mut Request,
+        opened: bool,
+    ) -> Result<Arc<Self>, NTSTATUS> {
         let part = device.process();
         let slot = part.fences.allocate(part, request.pages())?;
         // In memory that the CPU does not see, user mode has the GPU store it: see D3DKMDT_FENCESTORAGESURFACEDATA, Remarks.
@@ -41,7 +54,7 @@ impl LocalFence {
         let on = FenceOnAdapter::create(device.adapter(), &fence, &fence.slot, request);
         let on = on.inspect_err(|_| fence.slot.release(device.adapter()))?;
         fence.adapters.lock().push(on.clone());
-        Self::open_part(device, &fence, on, &mut request.private, FULL_ACCESS)
+        Self::open_part(device, &fence, on, &mut request.private, FULL_ACCESS, opened)
     }
 
     /// Opens a fence in a device, as an NT handle allows.
@@ -55,7 +68,7 @@ impl LocalFence {
         access: u32,
     ) -> Result<Arc<Self>, NTSTATUS> {
         let on = fence.part_on(device.adapter())?;
-        Self::open_part(device, fence, on, private, access)
+        Self::open_part(device, fence, on, private, access, true)
     }
 
     /// Opens a monitored fence of another adapter as a native one.
@@ -69,7 +82,7 @@ impl LocalFence {
         access: u32,
     ) -> Result<Arc<Self>, NTSTATUS> {
         let (fence, on) = NativeFence::over(device.adapter(), state)?;
-        Self::open_part(device, &fence, on, private, access)
+        Self::open_part(device, &fence, on, private, access, true)
     }
 
     /// Opens a part that has been counted.
@@ -79,31 +92,57 @@ impl LocalFence {
         on: Arc<FenceOnAdapter>,
         private: &mut [u8; PRIVATE_SIZE],
         access: u32,
+        tell: bool,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let opened = Self::open_counted(device, fence, &on, private, access);
-        if opened.is_err() {
+        let local = Self::open_counted(device, fence, &on, access).and_then(|local| {
+            if tell {
+                local
+                    .open_in_driver(private)
+                    .inspect_err(|_| device.process().fences.hide(device.process(), &on.slot))?;
+            }
+            device.add_fence(&local);
+            Ok(local)
+        });
+        if local.is_err() {
             fence.close(&on);
         }
-        opened
+        local
     }
 
     fn open_counted(
         device: &Arc<Device>,
         fence: &Arc<NativeFence>,
         on: &Arc<FenceOnAdapter>,
-        private: &mut [u8; PRIVATE_SIZE],
         access: u32,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let adapter = device.adapter();
         let part = device.process();
         let addresses = part.fences.show(part, &on.slot)?;
-        let handle = KernelHandle::reserve();
+        let local = Arc::new(Self {
+            device: device.clone(),
+            fence: fence.clone(),
+            on: on.clone(),
+            handle: KernelHandle::reserve(),
+            driver: AtomicUsize::new(0),
+            addresses,
+            access,
+            destroyed: AtomicBool::new(false),
+        });
+        local.handle.bind(KernelObject::LocalFence(Arc::downgrade(&local)));
+        Ok(local)
+    }
+
+    /// `DxgkDdiOpenNativeFence`.
+    ///
+    /// # Errors
+    /// What the driver returned.
+    pub(crate) fn open_in_driver(&self, private: &mut [u8; PRIVATE_SIZE]) -> Result<(), NTSTATUS> {
+        let adapter = self.device.adapter();
         let mut arguments = DXGKARG_OPENNATIVEFENCE::zeroed();
-        arguments.hGlobalNativeFence = core::ptr::with_exposed_provenance_mut(on.driver_handle());
-        arguments.hLocalNativeFence = handle.raw();
-        arguments.hDevice = core::ptr::with_exposed_provenance_mut(device.driver_handle());
-        arguments.CurrentValueGpuVa = addresses.current;
-        arguments.MonitoredValueGpuVa = addresses.monitored;
+        arguments.hGlobalNativeFence = core::ptr::with_exposed_provenance_mut(self.on.driver_handle());
+        arguments.hLocalNativeFence = self.handle.raw();
+        arguments.hDevice = core::ptr::with_exposed_provenance_mut(self.device.driver_handle());
+        arguments.CurrentValueGpuVa = self.addresses.current;
+        arguments.MonitoredValueGpuVa = self.addresses.monitored;
         arguments.Reserved.fill(adapter.personality().faults.reserved);
         let extended = adapter.personality().build.open_native_fence_size() == size_of_val(&arguments);
         if extended {
@@ -113,7 +152,6 @@ impl LocalFence {
         let (context, pointer) = (adapter.context(), shown.pointer());
         let status = ddi::status(call_ddi!(adapter, DxgkDdiOpenNativeFence(context, pointer)));
         if !status.is_success() {
-            part.fences.hide(part, &on.slot);
             return Err(status);
         }
         let answer = shown.record();
@@ -121,20 +159,9 @@ impl LocalFence {
             *private = answer.pPrivateDriverData;
         }
         let made = answer.hLocalNativeFence.expose_provenance();
-        judge_handle(adapter, "DxgkDdiOpenNativeFence", made, &handle);
-        let local = Arc::new(Self {
-            device: device.clone(),
-            fence: fence.clone(),
-            on: on.clone(),
-            handle,
-            driver: AtomicUsize::new(made),
-            addresses,
-            access,
-            destroyed: AtomicBool::new(false),
-        });
-        local.handle.bind(KernelObject::LocalFence(Arc::downgrade(&local)));
-        device.add_fence(&local);
-        Ok(local)
+        judge_handle(adapter, "DxgkDdiOpenNativeFence", made, &self.handle);
+        self.driver.store(made, Ordering::Release);
+        Ok(())
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -165,7 +192,7 @@ impl LocalFence {
         self.addresses
     }
 
-    /// The driver's handle, as a number.
+    /// The driver's handle, as a number; 0 when the driver was not told that it is open.
     pub(crate) fn driver_handle(&self) -> usize {
         self.driver.load(Ordering::Acquire)
     }
@@ -178,12 +205,14 @@ impl LocalFence {
             return;
         }
         let adapter = self.device.adapter();
-        let mut arguments = DXGKARG_CLOSENATIVEFENCE::zeroed();
-        arguments.hLocalNativeFence = core::ptr::with_exposed_provenance_mut(self.driver_handle());
-        arguments.Reserved.fill(adapter.personality().faults.reserved);
-        let (context, pointer) = (adapter.context(), &raw mut arguments);
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiCloseNativeFence(context, pointer)));
-        judge_destroy(adapter, "DxgkDdiCloseNativeFence", status);
+        if self.driver_handle() != 0 {
+            let mut arguments = DXGKARG_CLOSENATIVEFENCE::zeroed();
+            arguments.hLocalNativeFence = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+            arguments.Reserved.fill(adapter.personality().faults.reserved);
+            let (context, pointer) = (adapter.context(), &raw mut arguments);
+            let status = ddi::status(call_ddi!(adapter, DxgkDdiCloseNativeFence(context, pointer)));
+            judge_destroy(adapter, "DxgkDdiCloseNativeFence", status);
+        }
         self.fence.close(&self.on);
         self.device.process().fences.hide(self.device.process(), &self.on.slot);
     }

@@ -10,7 +10,6 @@ use wddm_abi::{
 };
 
 use super::{Allocation, OpenAllocation, OpenResource, Place, Placement, Resource, destroy_in_driver};
-use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, judge_creation};
@@ -78,7 +77,7 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, request: &mut
     let mut refused = Vec::new();
     let mut failed = None;
     for (info, private) in infos.iter().zip(&request.allocations) {
-        match accept(adapter, &caps, info, private, resource.as_ref()) {
+        match accept(device, &caps, info, private, resource.as_ref()) {
             Ok(allocation) => made.push(allocation),
             Err(status) => {
                 refused.extend(Some(info.hAllocation.expose_provenance()).filter(|driver| *driver != 0));
@@ -121,12 +120,13 @@ fn info_of(private: &mut [u8]) -> DXGK_ALLOCATIONINFO {
 /// STATUS_INVALID_PARAMETER for one without a size (D3DKMTCreateAllocation lists it; the page of DXGK_ALLOCATIONINFO leaves open what
 /// Windows does), STATUS_NO_MEMORY. The driver has the allocation all the same.
 fn accept(
-    adapter: &Arc<Adapter>,
+    device: &Device,
     caps: &Caps,
     info: &DXGK_ALLOCATIONINFO,
     private: &[u8],
     resource: Option<&Arc<Resource>>,
 ) -> Result<Arc<Allocation>, NTSTATUS> {
+    let adapter = device.adapter();
     let rules = adapter.rules();
     rules.check(&OBJECT_HANDLE, !info.hAllocation.is_null(), || {
         "DxgkDdiCreateAllocation stored no hAllocation".to_owned()
@@ -181,6 +181,7 @@ fn accept(
         accessed_physically: flags.AccessedPhysically(),
         notify_residency: flags.ExplicitResidencyNotification(),
         cpu_visible: flags.CpuVisible(),
+        creator: device.process().process().map_or(0, |process| process.nt().id()),
         backing: backing.ok_or(ntstatus::STATUS_NO_MEMORY)?,
         placement: Lock::new(
             Rank::Segment,

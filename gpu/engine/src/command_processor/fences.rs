@@ -97,7 +97,12 @@ impl<H: Host> Core<H> {
         va: GpuVa,
         value: u64,
     ) -> Result<(), Fault> {
-        let open = self.find_fence(job.process, va)?;
+        let found = self.find_fence(job.process, va);
+        let is_progress = job.queue.is_some_and(|queue| queue.progress == va);
+        let open = match found {
+            Err(_) if is_progress => return self.signal_plain(gpu, job, exec, va, value),
+            found => found?,
+        };
         bump(&gpu.nodes[self.node].counters.signals);
         exec.synced = Some(Synced::Signal);
         if open.fence.is_always_signaled() && !gpu.mutation.is(Mutation::WritesDeadFence) {
@@ -114,6 +119,27 @@ impl<H: Host> Core<H> {
         if let Some(shadow) = &open.fence.shadow {
             shadow.signaled(value);
         }
+        Ok(())
+    }
+
+    /// A signal of the queue's own progress fence where no native fence is open at its address: a plain word, whose waiters are
+    /// unknown, so that the OS is asked to look at fences of both kinds.
+    ///
+    /// Source: `DXGKARG_CREATEHWQUEUE` promises that the native progress fence was created, not that it was opened.
+    fn signal_plain(
+        &mut self,
+        gpu: &Gpu<H>,
+        job: &Job<'_, H>,
+        exec: &mut Exec<H>,
+        va: GpuVa,
+        value: u64,
+    ) -> Result<(), Fault> {
+        self.word(gpu, job, va, true)?.store(value, Ordering::Release);
+        bump(&gpu.nodes[self.node].counters.signals);
+        bump(&gpu.nodes[self.node].counters.interrupts_wanted);
+        exec.synced = Some(Synced::Signal);
+        self.notify_unlogged(gpu);
+        self.notify_monitored(gpu);
         Ok(())
     }
 

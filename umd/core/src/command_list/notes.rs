@@ -42,6 +42,17 @@ pub(crate) enum Cut {
         /// The value.
         value: u64,
     },
+    /// The FENCE_WAIT at `from..to`, with its LOG, which the OS carries out on a kernel-mode queue.
+    NativeWait {
+        /// Offset of the packet.
+        from: u64,
+        /// Offset behind its LOG.
+        to: u64,
+        /// The native fence.
+        handle: D3DKMT_HANDLE,
+        /// The value.
+        value: u64,
+    },
     /// The MONITORED_SIGNAL packet at `from..to`, which the OS carries out where the engine cannot.
     Signal {
         /// Offset of the packet.

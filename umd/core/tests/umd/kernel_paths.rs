@@ -90,6 +90,8 @@ fn native_fences_work_on_kernel_mode_hardware_queues() {
         assert_eq!((queue.progress().0, fence.value()), (n + 1, 4));
         fence.signal(0).unwrap();
     }
+    // No buffer waits on the GPU: the system held each back.
+    assert_eq!(mock.calls(Thunk::SubmitWaitForSyncObjectsToHwQueue), 100);
     drop((queue, memory, fence, device));
     mock.assert_clean();
 }
@@ -183,6 +185,32 @@ fn an_indirect_command_buffer_is_submitted_by_itself() {
         assert_eq!((word(&memory, 0), word(&memory, 8), word(&memory, 16)), (6, 6, 5));
         assert_eq!(queue.progress(), (3, 3));
         drop((queue, memory, device));
+        mock.assert_clean();
+    }
+}
+
+/// A value that no buffer writes would look like a buffer that hangs as long as the wait lasts.
+#[test]
+fn the_progress_value_of_an_indirect_buffer_is_written_before_a_wait() {
+    for (rung, thunk) in [(Rung::Packet, Thunk::SubmitCommand), (Rung::HardwareQueues, Thunk::SubmitCommandToHwQueue)] {
+        let mock = on(rung);
+        let device = mock.device();
+        let (queue, memory) = (mock.queue(&device), memory(&device));
+        let fence = Fence::create(&device, 0, false, true, &[0; 48]).unwrap();
+        let mut inner = queue.new_list();
+        inner.store(memory.gpu_va(), 6).unwrap();
+        memory.write(32768, inner.bytes()).unwrap();
+        let mut list = queue.new_list();
+        list.indirect(GpuVa(memory.gpu_va().0 + 32768), inner.len()).unwrap();
+        list.fence_wait(&fence, 7).unwrap();
+        list.store(memory.gpu_va(), 8).unwrap();
+        assert_eq!(queue.submit(&mut list, true), Ok(3));
+        mock.run();
+        assert_eq!((word(&memory, 0), queue.progress(), mock.calls(thunk)), (6, (2, 3), 3));
+        fence.signal(7).unwrap();
+        mock.run();
+        assert_eq!((word(&memory, 0), queue.progress()), (8, (3, 3)));
+        drop((queue, memory, fence, device));
         mock.assert_clean();
     }
 }

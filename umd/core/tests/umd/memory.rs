@@ -6,7 +6,7 @@ use umd_core::allocation::{Allocation, Create, Kind};
 use umd_core::device::Device;
 use umd_core::error::{UmdError, Unsupported};
 use umd_core::thunks::{NtHandle, Thunk, Thunks};
-use wddm_abi::ntstatus::{STATUS_INVALID_HANDLE, STATUS_NO_MEMORY};
+use wddm_abi::ntstatus::{STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY};
 
 const SYSTEM: Create = Create { size: 10_000, kind: Kind::System, shared: false, read_only: false };
 
@@ -62,12 +62,47 @@ fn a_refusal_on_the_way_leaves_nothing_behind() {
     for thunk in steps {
         let mock = Mock::new();
         let adapter = mock.adapter();
-        mock.world().refuse.push((thunk, STATUS_NO_MEMORY));
+        // What is over the budget is asked for once more, beyond it.
+        let times = if thunk == Thunk::MakeResident { 2 } else { 1 };
+        mock.world().refuse.extend([(thunk, STATUS_NO_MEMORY); 2].iter().take(times));
         let result = Device::create(&adapter).and_then(|device| Allocation::create(&device, SYSTEM).map(|_| ()));
         assert_eq!(result, Err(UmdError::Thunk { thunk, status: STATUS_NO_MEMORY }));
         drop(adapter);
         mock.assert_clean();
     }
+}
+
+#[test]
+fn over_the_budget_is_asked_for_again() {
+    let mock = Mock::new();
+    let device = mock.device();
+    mock.world().refuse.push((Thunk::MakeResident, STATUS_NO_MEMORY));
+    let memory = Allocation::create(&device, SYSTEM).unwrap();
+    assert_eq!(mock.calls(Thunk::MakeResident), 2);
+    drop((memory, device));
+    mock.assert_clean();
+}
+
+/// Only the process that made an allocation may be let lock it: opening succeeds, and the GPU has it.
+#[test]
+fn an_opened_allocation_is_locked_when_the_cpu_first_uses_it_and_refusal_is_an_answer() {
+    let mock = Mock::new();
+    let (device, other) = (mock.device(), mock.device());
+    let memory = Allocation::create(&device, Create { shared: true, ..SYSTEM }).unwrap();
+    let handle = memory.share().unwrap();
+    let locks = mock.calls(Thunk::Lock2);
+    let opened = Allocation::open(&other, handle).unwrap();
+    assert_eq!(mock.calls(Thunk::Lock2), locks);
+    mock.world().refuse.push((Thunk::Lock2, STATUS_INVALID_PARAMETER));
+    assert_eq!(opened.write(0, &[1]), Err(UmdError::NotSupported(Unsupported::CpuAccess)));
+    assert!(opened.gpu_va().0 != 0);
+    // A system that lets it, later.
+    assert_eq!(opened.write(0, &[1]), Ok(()));
+    assert_eq!(opened.write(1, &[2]), Ok(()));
+    assert_eq!(mock.calls(Thunk::Lock2), locks + 2);
+    other.os().thunks().close_handle(handle);
+    drop((memory, opened, device, other));
+    mock.assert_clean();
 }
 
 #[test]

@@ -25,7 +25,9 @@ fn a_refusal_on_the_way_leaves_nothing_behind() {
     for thunk in steps {
         let mock = Mock::new();
         let device = mock.device();
-        mock.world().refuse.push((thunk, STATUS_NO_MEMORY));
+        // What is over the budget is asked for once more, beyond it.
+        let times = if thunk == Thunk::MakeResident { 2 } else { 1 };
+        mock.world().refuse.extend([(thunk, STATUS_NO_MEMORY); 2].iter().take(times));
         let error = Queue::create(&device, create(0)).map(|_| ());
         assert_eq!(error, Err(UmdError::Thunk { thunk, status: STATUS_NO_MEMORY }));
         drop(device);

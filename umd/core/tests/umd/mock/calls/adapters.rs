@@ -7,7 +7,8 @@ use umd_core::thunks::Padded;
 use wddm_abi::ntstatus::{STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use wddm_abi::{
     D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICEPAGEFAULT_STATE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_NODEMETADATA,
-    D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_3_1_CAPS, DXGK_NODEMETADATA_FLAGS, KMTQUERYADAPTERINFOTYPE, NTSTATUS, Plain,
+    D3DKMT_QUERY_DEVICE_IDS, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_3_1_CAPS, DXGK_NODEMETADATA_FLAGS,
+    KMTQUERYADAPTERINFOTYPE, NTSTATUS, Plain,
 };
 
 fn query(world: &World, handle: u32, kind: KMTQUERYADAPTERINFOTYPE, to: *mut c_void, size: u32) -> NTSTATUS {
@@ -15,8 +16,13 @@ fn query(world: &World, handle: u32, kind: KMTQUERYADAPTERINFOTYPE, to: *mut c_v
     match kind {
         KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_UMDRIVERPRIVATE => match adapter.info {
             Some(info) => write(to, &info.bytes()[..size as usize]),
-            None => return STATUS_INVALID_PARAMETER,
+            None => panic!("a private query reaches another driver"),
         },
+        KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_PHYSICALADAPTERDEVICEIDS => {
+            let mut ids = D3DKMT_QUERY_DEVICE_IDS::zeroed();
+            ids.DeviceIds.VendorID = if adapter.info.is_some() { 0x1234 } else { 0x8086 };
+            write(to, ids.as_bytes());
+        }
         KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_WDDM_2_7_CAPS => {
             write(to, D3DKMT_WDDM_2_7_CAPS::zeroed().with_HwSchEnabled(adapter.scheduling).as_bytes());
         }

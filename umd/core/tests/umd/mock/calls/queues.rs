@@ -91,6 +91,7 @@ pub fn create_hw_queue(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_CREATE
     world.open.remove(&fence);
     a.HwQueueProgressFenceCPUVirtualAddress = address(world.fences[&fence].word);
     a.HwQueueProgressFenceGPUVirtualAddress = world.fences[&fence].gpu_va.0;
+    a.Flags.set_NativeProgressFence(native);
     world.queues.insert(a.hHwQueue, queue(a.Flags.UserModeSubmission(), fence));
     STATUS_SUCCESS
 }

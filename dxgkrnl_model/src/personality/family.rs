@@ -1,0 +1,206 @@
+//! The family of Windows: readings of the documents by name, and members drawn from a seed.
+//!
+//! A reading is one choice that differs from the default [`Personality`](super::Personality). It changes a member only where
+//! nothing else has: a case that is about that member keeps its own choice.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::{
+    Build, HandleReadings, HwContexts, KernelProgress, Personality, ProgressFenceHandle, ProgressOpened, PteAddress,
+    Residency, RingHandle,
+};
+
+/// A choice that a real Windows may make otherwise than the default.
+#[derive(Clone, Copy)]
+pub struct Reading {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it means.
+    pub title: &'static str,
+    /// Whether seeds draw it. One that changes what a driver can do at all is only played by its name.
+    pub drawn: bool,
+    apply: fn(&mut Personality, &Personality),
+}
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A reading that sets a member (or a member's member) to a value.
+macro_rules! readings {
+    ($($(@$kind:ident)? $name:literal, $title:literal: $($member:ident).+ = $value:expr;)*) => {
+        /// Every reading.
+        pub const READINGS: &[Reading] = &[$(
+            Reading {
+                name: $name,
+                title: $title,
+                drawn: readings!(@drawn $($kind)?),
+                apply: |personality, default| {
+                    if personality.$($member).+ == default.$($member).+ {
+                        personality.$($member).+ = $value;
+                    }
+                },
+            },
+        )*];
+    };
+    (@drawn) => { true };
+    (@drawn named) => { false };
+}
+
+readings! {
+    "obsolete-contexts", "contexts for hardware queues come by D3DKMTCreateHwContext and DxgkDdiCreateHwContext":
+        hw_contexts = HwContexts::CreateHwContext;
+    "no-packet-contexts", "a context without HwQueueSupported on a scheduled node is refused by the OS":
+        packet_contexts_anywhere = false;
+    "progress-at-48", "the native progress fence's handle stands behind the record, at offset 48":
+        progress_fence_handle = ProgressFenceHandle::At48;
+    "progress-nowhere", "only addresses say which fence counts a queue's progress":
+        progress_fence_handle = ProgressFenceHandle::Nowhere;
+    "progress-opened-late", "DxgkDdiOpenNativeFence for a progress fence comes after DxgkDdiCreateHwQueue":
+        user_mode.progress_opened = ProgressOpened::After;
+    "progress-never-opened", "DxgkDdiOpenNativeFence is not called for progress fences":
+        user_mode.progress_opened = ProgressOpened::Never;
+    "kernel-progress-monitored", "kernel-mode queues have monitored progress fences":
+        user_mode.kernel_progress = KernelProgress::Monitored;
+    "creator-locks", "only the process that made a shared allocation may lock it":
+        user_mode.creator_locks = true;
+    "over-budget", "MakeResident refuses half and says what to trim":
+        user_mode.residency = Residency::OverBudget;
+    "paging-at-once", "paging operations are done when the call returns":
+        user_mode.residency = Residency::Immediate;
+    "event-first", "an event is set before the value that it waits for can be read":
+        user_mode.event_before_value = true;
+    "fences-mapped-late", "GPU addresses of fences are mapped some time after the call that returned them":
+        user_mode.fences_mapped_late = true;
+    "rings-by-open-handle", "DxgkDdiCreateDoorbell names rings by the handles of DxgkDdiOpenAllocation":
+        ring_handle = RingHandle::DeviceSpecific;
+    "either-handle", "callbacks take Dxgkrnl's handles and the driver's":
+        handles = HandleReadings::LENIENT;
+    "paging-engine-signals", "the paging engine signals the fences of paging queues":
+        paging_engine_signals = true;
+    "not-coherent", "devices are not coherent with the processors' caches":
+        io_coherent = false;
+    "contiguous", "physical pages that belong together are consecutive":
+        contiguous_pages = true;
+    "short-list", "Dxgkrnl keeps one notification per node":
+        notification_list = 1;
+    "w26100-ga", "24H2 as first shipped":
+        build = Build::W26100Ga;
+    @named "w28000", "the 28000 line":
+        build = Build::W28000;
+    @named "pte-bytes", "page table entries hold byte addresses":
+        pte_address = PteAddress::Bytes;
+}
+
+/// Which member of the family is played.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Windows {
+    /// The default.
+    #[default]
+    Default,
+    /// The default with one reading: its place in [`READINGS`].
+    Reading(usize),
+    /// Each reading that is drawn, or not, by the bits of a seed.
+    Seed(u64),
+}
+
+/// A name that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no Windows is called '{0}': a number draws one, or one of default, {names}", names = names().join(", "))]
+pub struct UnknownWindows(String);
+
+/// The names of the readings.
+pub fn names() -> Vec<&'static str> {
+    READINGS.iter().map(|reading| reading.name).collect()
+}
+
+impl FromStr for Windows {
+    type Err = UnknownWindows;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWindows> {
+        if let Ok(seed) = text.parse() {
+            return Ok(Self::Seed(seed));
+        }
+        if text == "default" {
+            return Ok(Self::Default);
+        }
+        let at = READINGS.iter().position(|reading| reading.name == text);
+        at.map(Self::Reading).ok_or_else(|| UnknownWindows(text.to_owned()))
+    }
+}
+
+impl Windows {
+    /// The readings that it has.
+    pub fn readings(self) -> Vec<&'static Reading> {
+        match self {
+            Self::Default => Vec::new(),
+            Self::Reading(at) => READINGS.get(at).into_iter().collect(),
+            Self::Seed(seed) => {
+                let drawn = READINGS.iter().filter(|reading| reading.drawn);
+                drawn.enumerate().filter(|(at, _)| mix(seed, *at as u64) & 1 == 1).map(|(_, reading)| reading).collect()
+            }
+        }
+    }
+
+    /// Makes `personality` this member, where nothing else has changed it.
+    pub fn apply(self, personality: &mut Personality) {
+        let default = Personality::default();
+        for reading in self.readings() {
+            (reading.apply)(personality, &default);
+        }
+    }
+}
+
+impl fmt::Display for Windows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.readings().iter().map(|reading| reading.name).collect();
+        f.write_str(if names.is_empty() { "default" } else { "" })?;
+        f.write_str(&names.join(" + "))
+    }
+}
+
+/// A bit pattern of two numbers (splitmix64), the same on every machine.
+fn mix(seed: u64, at: u64) -> u64 {
+    let mut z = seed.wrapping_mul(0x1_0001).wrapping_add(at).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reading_changes_something_and_has_a_name_of_its_own() {
+        let default = format!("{:?}", Personality::default());
+        for (at, reading) in READINGS.iter().enumerate() {
+            let mut personality = Personality::default();
+            Windows::Reading(at).apply(&mut personality);
+            assert_ne!(format!("{personality:?}"), default, "{}", reading.name);
+            assert_eq!(reading.name.parse(), Ok(Windows::Reading(at)), "{} is there twice", reading.name);
+        }
+    }
+
+    #[test]
+    fn what_a_case_has_chosen_stays() {
+        let mut personality = Personality { contiguous_pages: true, ..Personality::default() };
+        personality.notification_list = 4;
+        let windows: Windows = "short-list".parse().unwrap_or_default();
+        windows.apply(&mut personality);
+        assert_eq!(personality.notification_list, 4);
+    }
+
+    #[test]
+    fn seeds_draw_each_reading_and_are_the_same_again() {
+        for reading in READINGS.iter().filter(|reading| reading.drawn) {
+            let has = |seed| Windows::Seed(seed).readings().iter().any(|other| other.name == reading.name);
+            assert!((1..20).any(has) && !(1..20).all(has), "{}", reading.name);
+        }
+        assert_eq!(Windows::Seed(3).to_string(), Windows::Seed(3).to_string());
+        assert!("frobnicate".parse::<Windows>().is_err_and(|error| error.to_string().contains("over-budget")));
+    }
+}
