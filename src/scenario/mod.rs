@@ -8,6 +8,7 @@
 //! | `stage.rs` | [`Stage`], [`Setup`], [`Scene`]: a machine per case, and the audit at its end |
 //! | `raw.rs` | [`Raw`]: `D3DKMT*` without the user-mode driver, for what it would never do |
 //! | `run.rs` | selection, running, the JSON file |
+//! | `readings.rs` | under which readings of the documents a case cannot be played |
 //! | one file per group | the cases |
 
 mod bi;
@@ -17,6 +18,7 @@ mod mf;
 mod mr;
 mod nf;
 mod raw;
+mod readings;
 mod rig;
 mod run;
 mod st;

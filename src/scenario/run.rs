@@ -72,7 +72,7 @@ pub fn run(cases: &[&'static Scenario], stage: &Stage, done: &(dyn Fn(&Outcome) 
 
 fn play(case: &'static Scenario, stage: &Stage) -> Outcome {
     let begun = Instant::now();
-    let played = catch_unwind(AssertUnwindSafe(|| (case.play)(stage)));
+    let played = catch_unwind(AssertUnwindSafe(|| (case.play)(&stage.for_case(case.id))));
     let reason = match played {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(format!("{error:#}")),

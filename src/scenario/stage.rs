@@ -1,6 +1,6 @@
 //! A machine per case, and the audit at its end.
 
-use super::Played;
+use super::{Played, readings};
 use crate::client::Refused;
 use crate::world::{Form, User, World};
 use anyhow::{Context, Result, bail, ensure};
@@ -23,12 +23,14 @@ pub struct Stage {
     seed: u64,
     settings: Vec<(String, u32)>,
     windows: Windows,
+    /// Readings of `windows` that are left out.
+    without: Vec<&'static str>,
 }
 
 impl Stage {
     /// A stage for a form of the driver. `seed` feeds the cases that draw random numbers.
     pub fn new(form: Form, seed: u64) -> Self {
-        Self { form, seed, settings: Vec::new(), windows: Windows::Default }
+        Self { form, seed, settings: Vec::new(), windows: Windows::Default, without: Vec::new() }
     }
 
     /// A stage on which every adapter has a value under its registry key, whatever the cases set.
@@ -45,8 +47,14 @@ impl Stage {
         self
     }
 
+    /// The stage for one case: without the readings that it cannot be played under.
+    #[must_use]
+    pub fn for_case(&self, id: &str) -> Self {
+        Self { without: readings::not_under(id), ..self.clone() }
+    }
+
     fn set(&self, mut setup: Setup) -> Setup {
-        self.windows.apply(&mut setup.personality);
+        self.windows.apply_without(&mut setup.personality, &self.without);
         for adapter in std::iter::once(&mut setup.adapter).chain(&mut setup.others) {
             let settings = self.settings.iter().map(|(name, value)| (name.clone(), RegistryValue::dword(*value)));
             adapter.registry.extend(settings);

@@ -81,7 +81,7 @@ readings! {
         handles = HandleReadings::LENIENT;
     "paging-engine-signals", "the paging engine signals the fences of paging queues":
         paging_engine_signals = true;
-    "not-coherent", "devices are not coherent with the processors' caches":
+    @named "not-coherent", "devices are not coherent with the processors' caches":
         io_coherent = false;
     "contiguous", "physical pages that belong together are consecutive":
         contiguous_pages = true;
@@ -147,8 +147,13 @@ impl Windows {
 
     /// Makes `personality` this member, where nothing else has changed it.
     pub fn apply(self, personality: &mut Personality) {
+        self.apply_without(personality, &[]);
+    }
+
+    /// [`apply`](Self::apply), but for the readings of these names.
+    pub fn apply_without(self, personality: &mut Personality, without: &[&str]) {
         let default = Personality::default();
-        for reading in self.readings() {
+        for reading in self.readings().into_iter().filter(|reading| !without.contains(&reading.name)) {
             (reading.apply)(personality, &default);
         }
     }

@@ -58,7 +58,7 @@ pub struct UserMode {
     ///
     /// Source: none; a public user-mode driver reads the value again after the event, and waits again.
     pub event_before_value: bool,
-    /// GPU addresses of fences are mapped behind paging operations that are on their way, at the earliest after 10 ms, while
+    /// GPU addresses of fences are mapped behind paging operations that are on their way, at the earliest after 1 ms, while
     /// the call that made or opened the fence returns at once.
     ///
     /// Source: DDI page D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 ("mapped asynchronously"). Chosen: in the order of all paging

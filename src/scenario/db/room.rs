@@ -8,7 +8,7 @@ use gpu_wire::packet::Encoded;
 use gpu_wire::private::{AllocationData, ContextData, DoorbellData, DoorbellReply, MAGIC, allocation_kind};
 use gpu_wire::ring::{READ_POINTER, WRITE_POINTER};
 use std::cell::Cell;
-use wddm_abi::ntstatus::STATUS_NOT_SUPPORTED;
+use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED};
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS,
     D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEALLOCATION, D3DKMT_CREATECONTEXTVIRTUAL,
@@ -131,7 +131,14 @@ impl<'a> Room<'a> {
         record.hPagingQueue = self.paging;
         record.NumAllocations = 1;
         record.AllocationList = &raw const handle;
-        self.raw.ok(self.raw.thunks.D3DKMTMakeResident, &mut record).context("make resident")?;
+        let mut made = self.raw.ok(self.raw.thunks.D3DKMTMakeResident, &mut record);
+        if made == Err(Denied(STATUS_NO_MEMORY)) {
+            // Over the budget: beyond it.
+            record.NumAllocations = 1;
+            record.Flags.set_CantTrimFurther(true);
+            made = self.raw.ok(self.raw.thunks.D3DKMTMakeResident, &mut record);
+        }
+        made.context("make resident")?;
         self.paged(scene, record.PagingFenceValue)
     }
 

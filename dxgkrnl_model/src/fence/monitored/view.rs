@@ -13,7 +13,7 @@ use crate::memory::va::{Use, Wanted};
 use crate::process::ProcessAdapter;
 
 /// How long a mapping that comes late takes, in units of 100 ns.
-const LATE: i64 = 100_000;
+const LATE: i64 = 10_000;
 
 /// Addresses of a page in a process; 0: it has none there.
 #[derive(Debug, Default)]

@@ -1,0 +1,54 @@
+//! What cases cannot be played under which reading of the documents, and why.
+//!
+//! A case chooses its Windows where it is about a choice; these cannot say what they say under another one at all.
+
+/// A reading, why these cases are not played under it, and which.
+type Exception = (&'static str, &'static str, &'static [&'static str]);
+
+#[rustfmt::skip]
+const EXCEPTIONS: &[Exception] = &[
+    (
+        "progress-never-opened",
+        "they count interrupts or look for the queue's own fence, and a progress fence that the driver was never told of \
+         interrupts at each signal, with every fence looked at",
+        &[
+            "NF-16", "XA-04", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-11", "WS-19", "WS-24", "WS-26", "MR-01", "MR-02", "MR-06",
+            "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "LB-10", "LB-14", "LB-17", "LB-18", "LB-20", "LB-21", "XA-12", "XA-17",
+            "MF-09",
+        ],
+    ),
+    (
+        "paging-engine-signals",
+        "they count interrupts, and each paging operation raises one for a monitored fence",
+        &["MR-02", "MR-10"],
+    ),
+    (
+        "fences-mapped-late",
+        "they use addresses of fences in packets of their own, without the user-mode driver, which would have waited",
+        &["NF-25", "WS-11", "WS-26", "WS-27", "MR-03", "XA-02", "XA-03", "XA-06", "XA-07"],
+    ),
+    ("fences-mapped-late", "it makes more fences than there is time to wait for", &["NF-13"]),
+    ("kernel-progress-monitored", "they are about native progress fences of kernel-mode queues", &["WS-24", "MF-09"]),
+    ("paging-at-once", "it watches the values of a paging fence, and here there are none to wait for", &["WS-25"]),
+];
+
+/// The readings that a case is not played under.
+pub(super) fn not_under(id: &str) -> Vec<&'static str> {
+    EXCEPTIONS.iter().filter(|(.., ids)| ids.contains(&id)).map(|(reading, ..)| *reading).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::EXCEPTIONS;
+    use dxgkrnl_model::personality::family::names;
+
+    #[test]
+    fn exceptions_name_readings_and_cases_that_there_are() {
+        for (reading, why, ids) in EXCEPTIONS {
+            assert!(names().contains(reading) && !why.is_empty(), "{reading}");
+            for id in *ids {
+                assert!(crate::scenario::all().any(|case| case.id == *id), "{id}");
+            }
+        }
+    }
+}
