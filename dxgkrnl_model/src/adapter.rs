@@ -157,8 +157,7 @@ impl Adapter {
         let device = Device::new(shared, &config.device);
         let resources = crate::interface::memory::DriverMemory::new(device.index());
         let registry = shared.kernel().registry();
-        registry.create(&resources.key());
-        registry.set_device_key(resources.device_object(), &resources.key());
+        registry.set_device_keys(resources.device_object(), &resources.hardware_key(), &resources.key());
         for (name, value) in &config.registry {
             registry.set(&resources.key(), name, value.clone());
         }

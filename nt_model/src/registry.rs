@@ -92,7 +92,14 @@ struct Key {
 pub struct Registry {
     keys: RwLock<BTreeMap<String, Key>>,
     /// Where `IoOpenDeviceRegistryKey` leads, by device object.
-    devices: RwLock<HashMap<usize, Arc<str>>>,
+    devices: RwLock<HashMap<usize, DeviceKeys>>,
+}
+
+/// The two keys of a device.
+#[derive(Clone, Debug)]
+struct DeviceKeys {
+    hardware: Arc<str>,
+    software: Arc<str>,
 }
 
 fn normal(path: &str) -> String {
@@ -173,17 +180,32 @@ impl Registry {
     /// Says where `IoOpenDeviceRegistryKey` of a device leads: to `path` for the hardware key, to its subkey `Driver` for
     /// the software key.
     pub fn set_device_key(&self, device: usize, path: &str) {
-        self.create(&format!("{path}\\Driver"));
-        self.devices.write().insert(device, path.into());
+        self.set_device_keys(device, path, &format!("{path}\\Driver"));
     }
 
-    /// Where the keys of `device` lie; a path of its own when nobody said.
-    pub(crate) fn device_key(&self, device: usize) -> Arc<str> {
+    /// Says where both keys of a device are.
+    pub fn set_device_keys(&self, device: usize, hardware: &str, software: &str) {
+        self.create(hardware);
+        self.create(software);
+        self.devices.write().insert(device, DeviceKeys { hardware: hardware.into(), software: software.into() });
+    }
+
+    /// A device's hardware key; one of its own when nobody said.
+    pub fn hardware_key(&self, device: usize) -> Arc<str> {
+        self.device_keys(device).hardware
+    }
+
+    /// A device's software key; one of its own when nobody said.
+    pub fn software_key(&self, device: usize) -> Arc<str> {
+        self.device_keys(device).software
+    }
+
+    fn device_keys(&self, device: usize) -> DeviceKeys {
         let known = self.devices.read().get(&device).cloned();
         known.unwrap_or_else(|| {
             let path = format!("\\Registry\\Machine\\System\\CurrentControlSet\\Enum\\Model\\Device\\{device:x}");
             self.set_device_key(device, &path);
-            path.into()
+            DeviceKeys { software: format!("{path}\\Driver").into(), hardware: path.into() }
         })
     }
 }

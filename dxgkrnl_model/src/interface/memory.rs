@@ -67,6 +67,9 @@ pub(crate) struct DriverMemory {
 const CLASS_KEY: &str =
     "\\Registry\\Machine\\System\\CurrentControlSet\\Control\\Class\\{4d36e968-e325-11ce-bfc1-08002be10318}";
 
+/// Where the hardware keys of PCI functions are.
+const ENUM_KEY: &str = "\\Registry\\Machine\\System\\CurrentControlSet\\Enum\\PCI\\Model";
+
 impl DriverMemory {
     pub(crate) fn new(index: usize) -> Self {
         Self {
@@ -80,6 +83,11 @@ impl DriverMemory {
     /// The adapter's software key.
     pub(crate) fn key(&self) -> String {
         String::from_utf16_lossy(&self.path)
+    }
+
+    /// Its hardware key, where the bus has put it.
+    pub(crate) fn hardware_key(&self) -> String {
+        format!("{ENUM_KEY}\\{:x}\\Device Parameters", self.device_object())
     }
 
     /// Address of what stands for the physical device object.

@@ -3,6 +3,7 @@
 //! [`Adapter`] is little more than the platform and a place for [`Started`]; every other object holds a reference to the
 //! `Started` that it was made under. Objects do not know each other through the adapter: they hold what they need.
 
+use crate::asked::Asked;
 use crate::doorbell::Pool;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::handle::Handle;
@@ -15,7 +16,7 @@ use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpu_engine::NoMemory;
-use gpu_engine::host::Host;
+use gpu_engine::host::{Host, Lock};
 use gpu_engine::memory::Span;
 use gpu_engine::shared::Shared;
 use gpu_wire::{NODE_COUNT, NodeOrdinal, PAGE_SIZE};
@@ -30,12 +31,26 @@ pub struct Adapter<P: Platform> {
     pub platform: P,
     /// Handle of the [`Started`], 0 while stopped. Not the object itself: the interrupt routine looks it up lock-free.
     started: AtomicU64,
+    /// What the registry said when it was read last: at AddDevice, or at the last StartDevice.
+    settings: P::Lock<Settings>,
+    /// What the OS asked before and during the start.
+    pub asked: Asked,
 }
 
 impl<P: Platform> Adapter<P> {
     /// An adapter that is not started.
-    pub fn new(platform: P) -> Self {
-        Self { platform, started: AtomicU64::new(0) }
+    pub fn new(platform: P, settings: Settings) -> Self {
+        Self { platform, started: AtomicU64::new(0), settings: P::Lock::new(settings), asked: Asked::default() }
+    }
+
+    /// What the registry said last. Up to `DISPATCH_LEVEL`.
+    pub fn settings(&self) -> Settings {
+        self.settings.with(|settings| *settings)
+    }
+
+    /// Keeps what the registry says now.
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        self.settings.with(|kept| *kept = settings);
     }
 
     /// What it is while started. Any IRQL.

@@ -10,6 +10,7 @@ use crate::nodes;
 use crate::plan::Plan;
 use crate::platform::Platform;
 use crate::segments;
+use crate::settings::Settings;
 use crate::status::{Error, Result};
 use core::mem::size_of;
 use gpu_engine::mutation::Mutation;
@@ -58,6 +59,20 @@ impl<'a> Output<'a> {
         self.put(record, size_of::<T>())
     }
 
+    /// Writes `record` as often as it fits: an array of one element per node, whose number only the buffer's size says.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] when there is no room for one.
+    pub fn put_array<T: Plain>(&mut self, record: &T) -> Result<()> {
+        let bytes = record.as_bytes();
+        let elements = self.0.chunks_exact_mut(bytes.len());
+        if elements.len() == 0 {
+            return Err(Error::BufferTooSmall);
+        }
+        elements.for_each(|element| element.copy_from_slice(bytes));
+        Ok(())
+    }
+
     /// Writes as many bytes as there is room for.
     pub fn put_bytes(&mut self, bytes: &[u8]) {
         let n = bytes.len().min(self.0.len());
@@ -77,6 +92,7 @@ pub fn answer<P: Platform>(
     output: &mut [u8],
 ) -> Result<()> {
     use DXGK_QUERYADAPTERINFOTYPE as Q;
+    let settings = adapter.settings();
     let started = adapter.started();
     let plan = || started.as_ref().map(|s| s.plan).map_err(|e| *e);
     let mut out = Output::new(output);
@@ -102,7 +118,7 @@ pub fn answer<P: Platform>(
             Ok(())
         }
         Q::DXGKQAITYPE_DRIVERCAPS => out.put(&driver_caps(&*started?), 540),
-        Q::DXGKQAITYPE_GPUMMUCAPS => out.put_whole(&gpu_mmu_caps()),
+        Q::DXGKQAITYPE_GPUMMUCAPS => out.put_whole(&gpu_mmu_caps(&settings)),
         Q::DXGKQAITYPE_PAGETABLELEVELDESC => {
             let level = input.first_chunk::<2>().map(|b| u16::from_le_bytes(*b)).ok_or(Error::InvalidParameter)?;
             out.put_whole(&page_table_level(level.into())?)
@@ -118,9 +134,17 @@ pub fn answer<P: Platform>(
         }
         Q::DXGKQAITYPE_HISTORYBUFFERPRECISION => {
             let mut precision = DXGKARG_HISTORYBUFFERPRECISION::zeroed();
-            precision.PrecisionBits = 64;
-            out.put_whole(&precision)
+            precision.PrecisionBits = settings.history_buffer_precision;
+            out.put_array(&precision)
         }
+        // Nothing to say, and saying so is quieter than a refusal, which is logged and which some answers rest on: no display,
+        // no performance counters, no firmware version, no dirty bits, no limit to 64-bit processes.
+        Q::DXGKQAITYPE_DISPLAY_DRIVERCAPS_EXTENSION
+        | Q::DXGKQAITYPE_ADAPTERPERFDATA
+        | Q::DXGKQAITYPE_ADAPTERPERFDATA_CAPS
+        | Q::DXGKQAITYPE_GPUVERSION
+        | Q::DXGKQAITYPE_DIRTYBITTRACKINGCAPS
+        | Q::DXGKQAITYPE_64BITONLYCAPS => Ok(()),
         // No power components: a software engine has no power to save but its thread's.
         Q::DXGKQAITYPE_NUMPOWERCOMPONENTS => out.put_whole(&0u32),
         Q::DXGKQAITYPE_NATIVE_FENCE_CAPS if plan()?.native_fences() => {
@@ -165,40 +189,50 @@ fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
         true => DXGK_WDDMVERSION::DXGKDDI_WDDMv3_1,
         false => VERSION,
     };
+    let settings = &started.settings;
+    // Nothing is ever flipped: what is said of it only lets the adapter start.
+    caps.FlipCaps.set_FlipOnVSyncMmIo(settings.flip_caps >= 1);
+    caps.FlipCaps.set_FlipIndependent(settings.flip_caps >= 2);
+    caps.MaxQueuedFlipOnVSync = u32::from(settings.flip_caps >= 1);
+    caps.PresentationCaps.set_SupportKernelModeCommandBuffer(settings.kernel_mode_command_buffer);
     let s = &mut caps.SchedulingCaps;
     s.set_MultiEngineAware(true);
     s.set_PreemptionAware(true);
-    s.set_NoDmaPatching(true);
-    s.set_CancelCommandAware(true);
-    s.set_LowIrqlPreemptCommand(true);
+    s.set_NoDmaPatching(settings.no_dma_patching);
+    s.set_CancelCommandAware(settings.cancel_command_aware);
+    s.set_LowIrqlPreemptCommand(settings.low_irql_preempt_command);
     s.set_No64BitAtomics(plan.no_64_bit_atomics);
     if plan.hardware_queues() {
-        s.set_HwQueuePacketCap(8);
+        s.set_HwQueuePacketCap(settings.hw_queue_packet_cap);
     }
     s.set_NativeGpuFence(plan.native_fences() || mutation.is(Mutation::AdvertisesDisabledFence));
     s.set_OptimizedNativeFenceSignaledInterrupt(plan.optimized_interrupt);
     let m = &mut caps.MemoryManagementCaps;
     m.set_VirtualAddressingSupported(true);
     m.set_GpuMmuSupported(true);
-    m.set_CrossAdapterResource(true);
+    m.set_CrossAdapterResource(settings.cross_adapter_resource);
     m.PagingNode = gpu_wire::NODE_PAGING.0;
     caps.GpuEngineTopology.NbAsymetricProcessingNodes = nodes::COUNT;
     caps.PreemptionCaps.GraphicsPreemptionGranularity =
         D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY::D3DKMDT_GRAPHICS_PREEMPTION_DMA_BUFFER_BOUNDARY;
     caps.PreemptionCaps.ComputePreemptionGranularity =
         D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY::D3DKMDT_COMPUTE_PREEMPTION_DMA_BUFFER_BOUNDARY;
-    caps.SupportNonVGA = 1;
-    caps.SupportPerEngineTDR = 1;
+    caps.SupportNonVGA = settings.support_non_vga.into();
+    caps.SupportPerEngineTDR = settings.per_engine_tdr.into();
+    caps.MiscCaps.set_ComputeOnly(settings.compute_only);
     caps.SupportSurpriseRemoval = 1;
     caps
 }
 
-fn gpu_mmu_caps() -> DXGK_GPUMMUCAPS {
+fn gpu_mmu_caps(settings: &Settings) -> DXGK_GPUMMUCAPS {
     let mut caps = DXGK_GPUMMUCAPS::zeroed();
     caps.set_ReadOnlyMemorySupported(true);
     caps.set_CacheCoherentMemorySupported(true);
     caps.set_InvalidTlbEntriesNotCached(true);
-    caps.PageTableUpdateMode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL;
+    caps.PageTableUpdateMode = match settings.page_table_update_mode {
+        0 => DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL,
+        _ => DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL,
+    };
     caps.VirtualAddressBitCount = GpuVa::BITS;
     caps.LeafPageTableSizeFor64KPagesInBytes = pte::TABLE_SIZE;
     caps.PageTableLevelCount = pte::LEVELS;
@@ -218,6 +252,9 @@ fn page_table_level(level: u32) -> Result<DXGK_PAGE_TABLE_LEVEL_DESC> {
 }
 
 /// What QUERYSEGMENT4 says beside the descriptors: segment of paging buffers, their size, their private data.
-pub const fn paging_buffer() -> (u32, u32, u32) {
-    (segments::APERTURE, segments::PAGING_BUFFER_SIZE, PRIVATE_DATA_SIZE)
+pub const fn paging_buffer(settings: &Settings) -> (u32, u32, u32) {
+    // Segments are numbered so that this setting is one: 0 is system memory.
+    (settings.paging_buffer_segment, segments::PAGING_BUFFER_SIZE, PRIVATE_DATA_SIZE)
 }
+
+const _: () = assert!(segments::APERTURE == 1, "what PagingBufferSegment calls the aperture");

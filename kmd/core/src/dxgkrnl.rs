@@ -142,8 +142,9 @@ impl Dxgkrnl {
         }
     }
 
-    /// The OS's side of the feature interface, if it has one.
-    pub fn features(&self, _irql: &Passive) -> Option<Features> {
+    /// The OS's side of the feature interface, if it has one. `adapter` is what its functions are told as `hAdapter`: the article
+    /// passes `DeviceHandle`, the page of DXGKCB_QUERYFEATUREINTERFACE names the miniport's context.
+    pub fn features(&self, _irql: &Passive, adapter: HANDLE) -> Option<Features> {
         let f = self.table.DxgkCbQueryServices?;
         let mut table = DXGK_FEATURE_INTERFACE::zeroed();
         // CAST: 48 bytes.
@@ -155,7 +156,7 @@ impl Dxgkrnl {
         if !status.is_success() {
             return None;
         }
-        Some(Features { table, device: self.table.DeviceHandle })
+        Some(Features { table, device: adapter })
     }
 
     /// Asks the OS to take a doorbell from user mode. When this returns, the page is rotated: the physical doorbell is free.

@@ -1,9 +1,16 @@
 //! The driver's side of the feature interface: what it supports, asked by the OS before it enables anything.
-//! Source: *Querying WDDM feature support and enablement*; `DXGKDDI_FEATURE_INTERFACE`.
+//! Source: *Querying WDDM feature support and enablement*; `DXGKDDI_FEATURE_INTERFACE`; `DXGKARG_QUERYFEATURESUPPORT`.
 
 use crate::settings::Settings;
 use gpu_wire::private::Rung;
 use wddm_abi::DXGK_FEATURE_ID;
+
+/// The features that this driver knows, in the order of the rungs.
+pub const OURS: [DXGK_FEATURE_ID; 3] = [
+    DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH,
+    DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE,
+    DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION,
+];
 
 /// Versions of a feature that the driver supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,13 +21,15 @@ pub struct Support {
     pub max: u16,
 }
 
-/// What the driver supports of `feature`; `None` for nothing. A setting that holds the driver down holds the answer down.
-pub fn support(settings: &Settings, feature: DXGK_FEATURE_ID) -> Option<Support> {
+/// What the driver supports of `feature`; `None` for nothing. A setting that holds the driver down holds the answer down; so
+/// does an OS that takes no experimental support, when a setting calls ours experimental.
+pub fn support(settings: &Settings, feature: DXGK_FEATURE_ID, allow_experimental: bool) -> Option<Support> {
     let needs = match feature {
         DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH => Rung::HardwareQueues,
         DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE => Rung::NativeFences,
         DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION => Rung::UserModeSubmission,
         _ => return None,
     };
-    (settings.max_rung >= needs).then_some(Support { min: 1, max: 1 })
+    let allowed = allow_experimental || !settings.experimental_features;
+    (allowed && settings.max_rung >= needs).then_some(Support { min: 1, max: 1 })
 }

@@ -15,6 +15,7 @@ extern crate alloc;
 
 pub mod adapter;
 pub mod allocation;
+pub mod asked;
 pub mod caps;
 pub mod clock;
 pub mod context;
@@ -41,6 +42,7 @@ pub mod process;
 pub mod registers;
 pub mod reset;
 pub mod segments;
+pub mod setting_values;
 pub mod settings;
 pub mod start;
 pub mod status;

@@ -1,6 +1,7 @@
 //! Node metadata. Source: `DxgkDdiGetNodeMetadata`; *User-mode work submission*, "DXGK_NODEMETADATA_FLAGS".
 
 use crate::plan::Plan;
+use crate::settings::Settings;
 use crate::status::{Error, Result};
 use gpu_engine::queue::KERNEL_QUEUE_DEPTH;
 use gpu_wire::{NODE_COMPUTE, NODE_COPY, NODE_COUNT, NODE_PAGING};
@@ -23,7 +24,7 @@ pub fn takes_doorbells(plan: &Plan, node: u32) -> bool {
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node that does not exist.
-pub fn metadata(plan: &Plan, node: u32) -> Result<DXGK_NODEMETADATA> {
+pub fn metadata(plan: &Plan, settings: &Settings, node: u32) -> Result<DXGK_NODEMETADATA> {
     let (kind, name) = match node {
         n if n == NODE_COMPUTE.0 => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_3D, "3D and compute"),
         n if n == NODE_COPY.0 => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY, "Copy"),
@@ -34,8 +35,10 @@ pub fn metadata(plan: &Plan, node: u32) -> Result<DXGK_NODEMETADATA> {
     data.EngineType = kind;
     // Packed record: the name is written as a whole.
     let mut friendly = [0u16; 32];
-    for (to, c) in friendly.iter_mut().zip(name.encode_utf16()) {
-        *to = c;
+    if settings.friendly_names {
+        for (to, c) in friendly.iter_mut().zip(name.encode_utf16()) {
+            *to = c;
+        }
     }
     data.FriendlyName = friendly;
     let mut flags = data.Flags;

@@ -6,10 +6,11 @@
 //! Source: *Native GPU fence object*, "Querying the OS for native fence enablement"; *Querying WDDM feature support*.
 
 use crate::dxgkrnl::{Dxgkrnl, FeatureState};
+use crate::features::OURS;
 use crate::irql::Passive;
 use crate::settings::Settings;
 use gpu_wire::private::Rung;
-use wddm_abi::DXGK_FEATURE_ID;
+use wddm_abi::HANDLE;
 
 /// What the adapter is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,8 +28,8 @@ pub struct Plan {
     ///
     /// Source: *Native GPU fence object*, "Design": CurrentValue "requires 64-bit writes to be atomic".
     pub no_64_bit_atomics: bool,
-    /// `DXGK_FEATURE_KERNEL_MODE_TESTING` is enabled.
-    pub kernel_mode_testing: bool,
+    /// What the OS says of each feature of ours, in their order, whatever a setting makes of it.
+    pub granted: [FeatureState; OURS.len()],
 }
 
 impl Plan {
@@ -39,18 +40,17 @@ impl Plan {
         optimized_interrupt: false,
         map_to_system_process: false,
         no_64_bit_atomics: false,
-        kernel_mode_testing: false,
+        granted: [FeatureState { enabled: false, version: 0 }; OURS.len()],
     };
 
-    /// Asks the OS.
-    pub fn negotiate(irql: &Passive, dxgkrnl: &Dxgkrnl, settings: &Settings) -> Self {
-        let Some(features) = dxgkrnl.features(irql) else {
+    /// Asks the OS; `adapter` is the miniport's context.
+    pub fn negotiate(irql: &Passive, dxgkrnl: &Dxgkrnl, adapter: HANDLE, settings: &Settings) -> Self {
+        let handle = if settings.feature_interface_handle == 0 { dxgkrnl.device() } else { adapter };
+        let Some(features) = dxgkrnl.features(irql, handle) else {
             return Self { no_64_bit_atomics: settings.no_64_bit_atomics, ..Self::PACKET };
         };
-        let hwsch = features.state(irql, DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH);
-        let fence = features.state(irql, DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE);
-        let submission = features.state(irql, DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION);
-        let testing = features.state(irql, DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING);
+        let granted = OURS.map(|feature| features.state(irql, feature));
+        let [hwsch, fence, submission] = granted;
         let mut rung = Self::rung(hwsch, fence, submission);
         if rung == Rung::UserModeSubmission && !dxgkrnl.has_disconnect_doorbell() {
             // An interface that is too short: doorbells could never be victimised.
@@ -71,7 +71,7 @@ impl Plan {
             optimized_interrupt: fences && settings.optimized_interrupt,
             map_to_system_process: fences && settings.map_to_system_process,
             no_64_bit_atomics: !fences && settings.no_64_bit_atomics,
-            kernel_mode_testing: testing.enabled && rung >= Rung::HardwareQueues,
+            granted,
         }
     }
 

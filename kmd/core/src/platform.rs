@@ -7,6 +7,7 @@ use gpu_engine::NoMemory;
 use gpu_engine::host::Lock;
 use gpu_engine::memory::{Mapping, Span};
 use gpu_engine::word::Word;
+use wddm_abi::DEVICE_OBJECT;
 
 /// A dispatcher object that wakes one waiter per set (a synchronization event).
 pub trait Event: Send + Sync + 'static {
@@ -26,6 +27,17 @@ pub trait Event: Send + Sync + 'static {
 pub unsafe trait Pages: Send + Sync + 'static {
     /// The pages.
     fn span(&self) -> Span<'static>;
+}
+
+/// Where a device's settings are: its software key, by one of two ways.
+///
+/// Source: `DXGK_DEVICE_INFO` (DeviceRegistryPath is the path of the software key); `IoOpenDeviceRegistryKey`.
+#[derive(Clone, Copy, Debug)]
+pub enum SettingsKey<'a> {
+    /// The key's path, UTF-16: known from StartDevice on.
+    Path(&'a [u16]),
+    /// The physical device object that AddDevice got.
+    Device(*mut DEVICE_OBJECT),
 }
 
 /// What a system thread runs.
@@ -91,8 +103,8 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// A pause in a spin loop. Any IRQL.
     fn relax(&self);
 
-    /// The DWORD or QWORD value `name` under the registry path of the device's settings.
-    fn setting(&self, irql: &Passive, path: &[u16], name: &str) -> Option<u64>;
+    /// The DWORD or QWORD value `name` among the device's settings.
+    fn setting(&self, irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64>;
 
     /// A line for the debugger.
     fn print(&self, line: Arguments<'_>);

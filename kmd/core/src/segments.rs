@@ -6,6 +6,7 @@
 //!
 //! Source: `DXGK_SEGMENTDESCRIPTOR4`, `DXGK_QUERYSEGMENTOUT4`.
 
+use crate::settings::Settings;
 use gpu_engine::mutation::{Chosen, Mutation};
 use wddm_abi::{D3DDDI_NATIVEFENCE_TYPE, DXGK_SEGMENTDESCRIPTOR4};
 
@@ -37,13 +38,22 @@ pub fn of_fence(kind: D3DDDI_NATIVEFENCE_TYPE, mutation: &Chosen) -> u32 {
     if intra && !mutation.is(Mutation::IntraGpuInAperture) { LOCAL } else { APERTURE }
 }
 
+/// Where the aperture says that the CPU sees it, if it is to say so: nothing is there, and nobody is to look.
+const APERTURE_CPU_ADDRESS: i64 = 0xFFFF_FFFE_0000_0000u64.cast_signed();
+
 /// Descriptor of segment `index + 1`.
-pub fn describe(index: u32, local_size: u64) -> Option<DXGK_SEGMENTDESCRIPTOR4> {
+///
+/// Source: `DXGK_SEGMENTFLAGS` (PopulatedFromSystemMemory: the driver allocated the segment's memory during initialization).
+pub fn describe(index: u32, local_size: u64, settings: &Settings) -> Option<DXGK_SEGMENTDESCRIPTOR4> {
     let mut d = DXGK_SEGMENTDESCRIPTOR4::zeroed();
     match index + 1 {
         APERTURE => {
             d.Flags.set_Aperture(true);
             d.Flags.set_CacheCoherent(true);
+            if settings.aperture_cpu_visible {
+                d.Flags.set_CpuVisible(true);
+                d.CpuTranslatedAddress_mut().QuadPart = APERTURE_CPU_ADDRESS;
+            }
             d.Size = APERTURE_SIZE;
             d.CommitLimit = APERTURE_SIZE;
         }
@@ -52,6 +62,10 @@ pub fn describe(index: u32, local_size: u64) -> Option<DXGK_SEGMENTDESCRIPTOR4> 
             d.Size = local_size as usize;
             d.CommitLimit = local_size as usize;
             d.Flags.set_PreservedDuringStandby(true);
+            d.Flags.set_PopulatedFromSystemMemory(settings.populated_from_system_memory);
+            d.Flags.set_ApplicationTarget(settings.application_target);
+            d.Flags.set_LocalBudgetGroup(settings.local_segment_budget == 1);
+            d.Flags.set_NonLocalBudgetGroup(settings.local_segment_budget == 2);
         }
         _ => return None,
     }

@@ -1,123 +1,155 @@
-//! Settings under the device's registry key. Their meaning is in `docs/settings.md`.
+//! Settings: values under the device's registry key. `docs/settings.md` is the table below in words; a test compares the two.
+//!
+//! Read at AddDevice and again at StartDevice, so that the questions that come between the two get the same answers.
 
 use crate::irql::Passive;
-use crate::platform::Platform;
+use crate::platform::{Platform, SettingsKey};
+use crate::setting_values::{FromValue, Part, Setting, Values};
 use gpu_engine::fence_log::Barriers;
 use gpu_wire::NODE_COUNT;
 use gpu_wire::doorbell::Model;
 use gpu_wire::private::Rung;
 
-/// What the registry says, within bounds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// `LocalSegmentSize`, bytes: 16 MiB to 16 GiB, whole megabytes.
-    pub local_segment_size: u64,
-    /// `DoorbellModel`: 0 dedicated, 1 global.
-    pub doorbell_model: Model,
-    /// `PhysicalDoorbells`: 1 to 256.
-    pub physical_doorbells: u64,
-    /// `MaxRung`: how far up the driver goes even if the OS allows more.
-    pub max_rung: Rung,
-    /// `OptimizedInterrupt`: fence interrupts name the queue.
-    pub optimized_interrupt: bool,
-    /// `MapToGpuSystemProcess`.
-    pub map_to_system_process: bool,
-    /// `MonitoredValueStride`, bytes beyond which the OS packs fence storage: 0 or a multiple of 8 up to 4096.
-    pub monitored_value_stride: u32,
-    /// `LogBarriers`: 2 = both with the engine, 1 = one in `DxgkDdiUpdateNativeFenceLogs`.
-    pub log_barriers: Barriers,
-    /// `ShadowMonitoredValue`: engines compare with a shadow of MonitoredValue, as GPUs with fence state in local memory do.
-    pub shadow_monitored_value: bool,
-    /// `NullFenceArray`: report every fence interrupt with a NULL array.
-    pub null_fence_array: bool,
-    /// `SingleFenceInterrupt`: monitored fences are reported like native ones, and the OS is asked to look at both kinds.
-    pub single_fence_interrupt: bool,
-    /// `BasicMonitoredFences`: signals of monitored fences raise no interrupt; the OS looks when a buffer is done.
-    pub basic_monitored_fences: bool,
-    /// `SoftwareSignalNodes`: one bit per node whose engine cannot write monitored fences.
-    pub software_signal_nodes: u32,
-    /// `No64BitAtomics`: monitored fences have 32 bits; nothing with native fences.
-    pub no_64_bit_atomics: bool,
-    /// `ConnectNotify`: doorbells connect with the status CONNECTED_NOTIFY.
-    pub connect_notify: bool,
-    /// `FaultCorruptPacket`: number of the packet that is corrupted; 0 none.
-    pub fault_corrupt_packet: u64,
-    /// `FaultInterrupts`: how many interrupt requests fail.
-    pub fault_interrupts: u64,
-    /// `FaultWedgeAt`: number of the packet at which an engine stops answering; 0 none.
-    pub fault_wedge_at: u64,
-    /// `Mutant`: which mutation is on; nothing without the feature.
-    pub mutant: u32,
+/// Writes the record, its defaults, its reading and its table from one list: member, type, name, values, default, meaning.
+macro_rules! settings {
+    ($($part:ident { $($field:ident: $type:ty, $name:literal, $values:expr, $default:expr, $meaning:literal;)* })*) => {
+        /// What the registry says, within bounds.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub struct Settings {
+            $($(#[doc = concat!("`", $name, "`: ", $meaning)] pub $field: $type,)*)*
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Self { $($($field: <$type>::from_value($default),)*)* }
+            }
+        }
+
+        impl Settings {
+            /// Reads the values under `key`. One that is absent or out of range keeps its default, and is named in the debugger.
+            pub fn read<P: Platform>(irql: &Passive, platform: &P, key: SettingsKey<'_>) -> Self {
+                Self { $($($field: <$type>::from_value(number(irql, platform, key, $name, $values, $default)),)*)* }
+            }
+
+            /// Every setting, in the order of the documentation.
+            pub const TABLE: &'static [Setting] = &[$($(
+                Setting { name: $name, part: Part::$part, values: $values, default: $default, meaning: $meaning },
+            )*)*];
+        }
+    };
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            local_segment_size: 256 << 20,
-            doorbell_model: Model::Dedicated,
-            physical_doorbells: 64,
-            max_rung: Rung::UserModeSubmission,
-            optimized_interrupt: false,
-            map_to_system_process: false,
-            monitored_value_stride: 0,
-            log_barriers: Barriers::Two,
-            shadow_monitored_value: false,
-            null_fence_array: false,
-            single_fence_interrupt: false,
-            basic_monitored_fences: false,
-            software_signal_nodes: 0,
-            no_64_bit_atomics: false,
-            connect_notify: false,
-            fault_corrupt_packet: 0,
-            fault_interrupts: 0,
-            fault_wedge_at: 0,
-            mutant: 0,
+/// The value `name`, or its default.
+fn number<P: Platform>(
+    irql: &Passive,
+    platform: &P,
+    key: SettingsKey<'_>,
+    name: &str,
+    values: Values,
+    default: u64,
+) -> u64 {
+    match platform.setting(irql, key, name) {
+        None => default,
+        Some(value) if values.take(value) => value,
+        Some(value) => {
+            platform.print(format_args!("fencepost: setting {name} = {value} is out of range; ignored\n"));
+            default
         }
     }
 }
 
-impl Settings {
-    /// Reads the values under `path`. One that is absent or out of range keeps its default, and is named in the debugger.
-    pub fn read<P: Platform>(irql: &Passive, platform: &P, path: &[u16]) -> Self {
-        let default = Self::default();
-        let value = |name: &str, ok: &dyn Fn(u64) -> bool| {
-            let v = platform.setting(irql, path, name)?;
-            if !ok(v) {
-                platform.print(format_args!("fencepost: setting {name} = {v} is out of range; ignored\n"));
-                return None;
-            }
-            Some(v)
-        };
-        let number = |name: &str, default: u64, ok: &dyn Fn(u64) -> bool| value(name, ok).unwrap_or(default);
-        let flag = |name: &str, default: bool| value(name, &|v| v <= 1).map_or(default, |v| v == 1);
-        let any = |_: u64| true;
-        let megabytes = |v: u64| v.is_multiple_of(1 << 20) && (16 << 20..=16 << 30).contains(&v);
-        // CAST: bounds are checked by the closures.
-        Self {
-            local_segment_size: number("LocalSegmentSize", default.local_segment_size, &megabytes),
-            doorbell_model: value("DoorbellModel", &|v| v <= 1)
-                .and_then(|v| Model::from_raw(v as u32))
-                .unwrap_or(default.doorbell_model),
-            physical_doorbells: number("PhysicalDoorbells", default.physical_doorbells, &|v| (1..=256).contains(&v)),
-            max_rung: value("MaxRung", &|v| v <= 3).and_then(|v| Rung::from_raw(v as u32)).unwrap_or(default.max_rung),
-            optimized_interrupt: flag("OptimizedInterrupt", default.optimized_interrupt),
-            map_to_system_process: flag("MapToGpuSystemProcess", default.map_to_system_process),
-            monitored_value_stride: number("MonitoredValueStride", 0, &|v| v <= 4096 && v.is_multiple_of(8)) as u32,
-            log_barriers: match value("LogBarriers", &|v| v == 1 || v == 2) {
-                Some(1) => Barriers::OneInUpdate,
-                _ => Barriers::Two,
-            },
-            shadow_monitored_value: flag("ShadowMonitoredValue", default.shadow_monitored_value),
-            null_fence_array: flag("NullFenceArray", default.null_fence_array),
-            single_fence_interrupt: flag("SingleFenceInterrupt", default.single_fence_interrupt),
-            basic_monitored_fences: flag("BasicMonitoredFences", default.basic_monitored_fences),
-            software_signal_nodes: number("SoftwareSignalNodes", 0, &|v| v < 1 << NODE_COUNT) as u32,
-            no_64_bit_atomics: flag("No64BitAtomics", default.no_64_bit_atomics),
-            connect_notify: flag("ConnectNotify", default.connect_notify),
-            fault_corrupt_packet: number("FaultCorruptPacket", 0, &any),
-            fault_interrupts: number("FaultInterrupts", 0, &any),
-            fault_wedge_at: number("FaultWedgeAt", 0, &any),
-            mutant: number("Mutant", 0, &|v| v < 1000) as u32,
-        }
+const SWITCH: Values = Values::Between(0, 1);
+
+settings! {
+    Usual {
+        local_segment_size: u64, "LocalSegmentSize", Values::Megabytes(16, 16 << 10), 256 << 20,
+            "bytes of the local segment: non-paged memory of the host, allocated at start; with less to be had the segment is smaller";
+        max_rung: Rung, "MaxRung",
+            Values::Named(&[(0, "packet"), (1, "hardware queues"), (2, "native fences"), (3, "user-mode submission")]), 3,
+            "how far up the driver goes even if the OS allows more; features above it are answered as unsupported";
+        doorbell_model: Model, "DoorbellModel", Values::Named(&[(0, "dedicated"), (1, "global")]), 0,
+            "one physical doorbell per connected queue, or one for all";
+        physical_doorbells: u64, "PhysicalDoorbells", Values::Between(1, 256), 64,
+            "dedicated doorbells in the pool; when they run out, one is taken from the queue that has executed nothing for longest";
+        connect_notify: bool, "ConnectNotify", SWITCH, 0,
+            "doorbells connect as CONNECTED_NOTIFY, so user mode must call `D3DKMTNotifyWorkSubmission` after each ring";
+        optimized_interrupt: bool, "OptimizedInterrupt", SWITCH, 0,
+            "fence interrupts name the hardware queue, so the OS scans one log only";
+        null_fence_array: bool, "NullFenceArray", SWITCH, 0,
+            "fence interrupts name no fence: \"scan all\"; with `OptimizedInterrupt` no queue: \"scan the logs of the engine\"";
+        single_fence_interrupt: bool, "SingleFenceInterrupt", SWITCH, 0,
+            "with native fences: one interrupt for both kinds of fences, with a NULL array and `EvaluateLegacyMonitoredFences`, as of hardware that cannot tell them apart";
+        basic_monitored_fences: bool, "BasicMonitoredFences", SWITCH, 0,
+            "signals of monitored fences raise no interrupt, and the OS looks when a command buffer is done; the progress fences of hardware queues still do, being how the OS learns of that";
+        software_signal_nodes: u32, "SoftwareSignalNodes", Values::Between(0, (1 << NODE_COUNT) - 1), 0,
+            "a bit per node whose engine cannot write monitored fences by their address (the progress fence of a hardware queue excepted): the UMD has the OS signal them, in order";
+        no_64_bit_atomics: bool, "No64BitAtomics", SWITCH, 0,
+            "engines write 32 bits of monitored fences, and `DXGK_VIDSCHCAPS` says so; ignored on rungs with native fences, whose values have 64 bits that must not come apart";
+        map_to_system_process: bool, "MapToGpuSystemProcess", SWITCH, 0,
+            "fence storage and logs are mapped into the paging process too";
+        monitored_value_stride: u32, "MonitoredValueStride", Values::Multiples(8, 4096), 0,
+            "goes as it is into `DXGK_NATIVE_FENCE_CAPS`: distance of packed values in the 26100 kit, bytes beyond 8 in the 28000 kit; 0 is right under both";
+        shadow_monitored_value: bool, "ShadowMonitoredValue", SWITCH, 0,
+            "engines signal the context management processor only past a shadow of MonitoredValue, as on GPUs with fence state in local memory; that processor decides";
+        log_barriers: Barriers, "LogBarriers",
+            Values::Named(&[(1, "one in `DxgkDdiUpdateNativeFenceLogs`"), (2, "both with the engine")]), 2,
+            "where the two barriers of a native fence's log entry are";
+    }
+    FirstBoot {
+        flip_caps: u32, "FlipCaps",
+            Values::Named(&[(0, "none"), (1, "FlipOnVSyncMmIo and one queued flip"), (2, "FlipIndependent as well")]), 1,
+            "`DXGK_FLIPCAPS` of an adapter that never flips: without FlipOnVSyncMmIo several drivers of version 2.0 and later got Code 43, one starts without; the page of `DXGK_FLIPCAPS` wants FlipIndependent from 1.3 on";
+        support_non_vga: bool, "SupportNonVGA", SWITCH, 0,
+            "`SupportNonVGA`, which promises `DxgkDdiStopDeviceAndReleasePostDisplayOwnership`, a slot that is NULL here; Microsoft's compute-only sample sets it, the article on compute-only drivers forbids it";
+        compute_only: bool, "ComputeOnly", SWITCH, 0,
+            "`MiscCaps.ComputeOnly`; of such drivers no flip capabilities are asked, and other rules hold";
+        no_dma_patching: bool, "NoDmaPatching", SWITCH, 1,
+            "`DXGK_VIDSCHCAPS.NoDmaPatching`: some drivers start with it, some without, and the article on compute-only drivers forbids it";
+        cancel_command_aware: bool, "CancelCommandAware", SWITCH, 1,
+            "`DXGK_VIDSCHCAPS.CancelCommandAware`: some drivers start with it, some without";
+        low_irql_preempt_command: bool, "LowIrqlPreemptCommand", SWITCH, 1,
+            "`DXGK_VIDSCHCAPS.LowIrqlPreemptCommand`: some drivers start with it, some without";
+        hw_queue_packet_cap: u32, "HwQueuePacketCap", Values::Between(0, 15), 8,
+            "`DXGK_VIDSCHCAPS.HwQueuePacketCap`, from rung 1 on: packets that a node may hold; the article on compute-only drivers wants 0";
+        kernel_mode_command_buffer: bool, "KernelModeCommandBuffer", SWITCH, 0,
+            "`DXGK_PRESENTATIONCAPS.SupportKernelModeCommandBuffer`: the table of capabilities has it as mandatory for render-only drivers, and drivers start without";
+        per_engine_tdr: bool, "PerEngineTdr", SWITCH, 1,
+            "`SupportPerEngineTDR`; without it the OS resets the whole adapter";
+        cross_adapter_resource: bool, "CrossAdapterResource", SWITCH, 0,
+            "`DXGK_VIDMMCAPS.CrossAdapterResource`, which promises standard allocations that this driver does not serve; cross-adapter fences do not need it";
+        history_buffer_precision: u32, "HistoryBufferPrecision", Values::ZeroOr(32, 64), 64,
+            "valid bits of time stamps in history buffers, the same for every node; the page allows 0, and drivers that answered less than 32 did not start";
+        paging_buffer_segment: u32, "PagingBufferSegment", Values::Named(&[(0, "system memory"), (1, "the aperture")]), 0,
+            "`PagingBufferSegmentId`: with an aperture that the CPU does not see, a driver's timeouts ended in bug check 0x7E; with 1 set `ApertureCpuVisible` as well";
+        aperture_cpu_visible: bool, "ApertureCpuVisible", SWITCH, 0,
+            "the aperture says CpuVisible, at an address where nothing is: the page calls the flag meaningless for an aperture, Microsoft's sample sets it";
+        populated_from_system_memory: bool, "PopulatedFromSystemMemory", SWITCH, 1,
+            "the local segment says that it is system memory which the driver allocated, as it is";
+        local_segment_budget: u32, "LocalSegmentBudget",
+            Values::Named(&[(0, "left to the OS"), (1, "local"), (2, "non-local")]), 2,
+            "which budget of processes the local segment counts against";
+        application_target: bool, "ApplicationTarget", SWITCH, 0,
+            "budgets of applications aim at the local segment";
+        page_table_update_mode: u32, "PageTableUpdateMode", Values::Named(&[(0, "CPU_VIRTUAL"), (2, "GPU_PHYSICAL")]), 2,
+            "who writes the page tables of ordinary processes: the driver with the processor, or the paging node; drivers start with either";
+        friendly_names: bool, "FriendlyNames", SWITCH, 1,
+            "nodes have names although they are of known types: the page of `DXGK_NODEMETADATA` wants none, Microsoft's sample gives them";
+        experimental_features: bool, "ExperimentalFeatures", SWITCH, 0,
+            "the driver calls its support of hardware scheduling, native fences and user-mode submission experimental: an OS that does not allow experimental support hears that it has none";
+        feature_interface_handle: u32, "FeatureInterfaceHandle",
+            Values::Named(&[(0, "DeviceHandle"), (1, "the miniport's context")]), 0,
+            "`hAdapter` in questions about features: the article passes the first, the page of the callback names the second";
+        refuse_queries: u64, "RefuseQueries", Values::Any, 0,
+            "a bit per type of `DxgkDdiQueryAdapterInfo` below 64: these are refused with `STATUS_INVALID_PARAMETER`; for types that one driver answers and another refuses, 6 (NUMPOWERCOMPONENTS), 15 (PHYSICALADAPTERCAPS), 16, 25, 26, 27, 39, 47";
+    }
+    Fault {
+        fault_corrupt_packet: u64, "FaultCorruptPacket", Values::Any, 0,
+            "number of the packet (all nodes count together, from 1) whose opcode gets a flipped bit after it was fetched; the GPU must fault; 0: none";
+        fault_interrupts: u64, "FaultInterrupts", Values::Any, 0,
+            "this many requests for an interrupt fail";
+        fault_wedge_at: u64, "FaultWedgeAt", Values::Any, 0,
+            "number of the packet at which an engine stops answering, for good: if it is the paging node's, adapter resets follow up to bug check 0x116; 0: none";
+        mutant: u32, "Mutant", Values::Between(0, 999), 0,
+            "does one thing wrong, see `gpu/engine/src/mutation.rs`; images that ship do not have the code";
     }
 }

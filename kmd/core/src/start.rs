@@ -1,6 +1,7 @@
 //! StartDevice and StopDevice. Source: `DxgkDdiStartDevice`, `DxgkDdiStopDevice`.
 
 use crate::adapter::{Adapter, Census, EngineHost, Gpu, InterruptSource, LocalMemory, Started};
+use crate::asked::Features;
 use crate::doorbell::Pool;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::engine_thread;
@@ -8,7 +9,7 @@ use crate::handle::Handle;
 use crate::interrupt::Routines;
 use crate::irql::Passive;
 use crate::plan::Plan;
-use crate::platform::{Pages, Platform};
+use crate::platform::{Pages, Platform, SettingsKey};
 use crate::registers::Registers;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
@@ -59,8 +60,10 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         return Err(Error::InvalidParameter);
     }
     let platform = adapter.platform.clone();
-    let settings = Settings::read(irql, &platform, info.registry_path);
-    let plan = Plan::negotiate(irql, &info.dxgkrnl, &settings);
+    let settings = Settings::read(irql, &platform, SettingsKey::Path(info.registry_path));
+    // Before negotiating: the OS asks the driver about a feature while the driver asks the OS.
+    adapter.set_settings(settings);
+    let plan = Plan::negotiate(irql, &info.dxgkrnl, info.adapter.as_ptr(), &settings);
     let count = match settings.doorbell_model {
         Model::Dedicated => settings.physical_doorbells,
         Model::Global => 1,
@@ -122,6 +125,7 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         tear_down(irql, &started);
         return Err(error);
     }
+    print_start(adapter, &plan);
     platform.print(format_args!(
         "fencepost: started on the rung '{}', interface {} bytes, {} MiB local, {} doorbells\n",
         plan.rung.name(),
@@ -130,6 +134,15 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         count,
     ));
     Ok(())
+}
+
+fn print_start<P: Platform>(adapter: &Adapter<P>, plan: &Plan) {
+    let questions = adapter.asked.questions();
+    adapter.platform.print(format_args!("fencepost: {}\n", Features(questions, plan)));
+    adapter.platform.print(format_args!(
+        "fencepost: types asked of QueryAdapterInfo so far {:#x}, refused {:#x}\n",
+        questions.queries, questions.refused
+    ));
 }
 
 fn arm_faults<P: Platform>(gpu: &Gpu<P>, settings: &Settings) {

@@ -8,8 +8,9 @@ use kmd_core::dxgkrnl::Dxgkrnl;
 use kmd_core::handle::Handle;
 use kmd_core::interrupt::{self, Retire, Routines};
 use kmd_core::irql::{Dirql, Dispatch, Passive};
-use kmd_core::platform::Platform;
+use kmd_core::platform::{Platform, SettingsKey};
 use kmd_core::reset;
+use kmd_core::settings::Settings;
 use kmd_core::start::{self, MemoryResource, StartInfo};
 use kmd_core::status::{Result, of};
 use wddm_abi::ntstatus::STATUS_SUCCESS;
@@ -25,10 +26,14 @@ const RESOURCE_MEMORY: u8 = 3;
 
 win_extern! {
     /// `DxgkDdiAddDevice`, `PASSIVE_LEVEL`.
-    pub(crate) fn add_device[P: Platform](_pdo: *mut DEVICE_OBJECT, context: *mut *mut c_void) -> NTSTATUS {
+    pub(crate) fn add_device[P: Platform](device: *mut DEVICE_OBJECT, context: *mut *mut c_void) -> NTSTATUS {
+        // SAFETY: AddDevice is called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
         // SAFETY: Dxgkrnl passes a pointer to a variable of its own.
         of(unsafe { record_mut(context) }.and_then(|context| {
-            let adapter = Shared::try_new(Adapter::new(P::current()))?;
+            let platform = P::current();
+            let settings = Settings::read(&irql, &platform, SettingsKey::Device(device));
+            let adapter = Shared::try_new(Adapter::new(platform, settings))?;
             *context = Handle::create(adapter)?.as_ptr();
             Ok(())
         }))

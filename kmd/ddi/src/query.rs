@@ -3,9 +3,9 @@
 use crate::arguments::{array_mut, bytes, bytes_mut, object, record, record_mut, started};
 use core::ffi::c_void;
 use kmd_core::adapter::Adapter;
+use kmd_core::asked::bit_of;
 use kmd_core::irql::Passive;
 use kmd_core::platform::Platform;
-use kmd_core::settings::Settings;
 use kmd_core::status::{Error, Result, of};
 use kmd_core::{caps, clock, debug, escape, features, nodes, segments};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
@@ -38,7 +38,7 @@ win_extern! {
             if physical != 0 || hidden {
                 return Err(Error::InvalidParameter);
             }
-            to.copy_from_slice(nodes::metadata(&started.plan, node)?.as_bytes());
+            to.copy_from_slice(nodes::metadata(&started.plan, &started.settings, node)?.as_bytes());
             Ok(())
         }))
     }
@@ -134,14 +134,13 @@ win_extern! {
     /// `DxgkDdiQueryFeatureSupport`, `PASSIVE_LEVEL`.
     fn query_feature_support[P: Platform](adapter: HANDLE, args: *mut DXGKARG_QUERYFEATURESUPPORT) -> NTSTATUS {
         of((|| {
-            // Asked before the device is started too: then the settings are not read yet.
-            let settings = started::<P>(adapter).map_or_else(|_| Settings::default(), |s| s.settings);
+            let adapter = object::<Adapter<P>>(adapter)?;
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record_mut(args) }?;
-            let support = features::support(&settings, args.FeatureId);
+            let support = features::support(&adapter.settings(), args.FeatureId, args.AllowExperimental != 0);
+            adapter.asked.feature(args.FeatureId, support.is_some());
             args.MinSupportedVersion = support.map_or(0, |s| s.min);
             args.MaxSupportedVersion = support.map_or(0, |s| s.max);
-            args.AllowExperimental = 1;
             args.SupportedByDriver = support.is_some().into();
             args.SupportedOnCurrentConfig = support.is_some().into();
             Ok(())
@@ -163,14 +162,28 @@ unsafe fn query<P: Platform>(adapter: HANDLE, args: *const DXGKARG_QUERYADAPTERI
     // SAFETY: the caller's promise.
     let args = unsafe { record(args) }?;
     // SAFETY: the caller's promise.
+    let answered = unsafe { answer(&adapter, args) };
+    adapter.asked.query(args.Type, answered.is_err());
+    answered
+}
+
+/// The answer to one question.
+///
+/// # Safety
+/// As for [`query`].
+unsafe fn answer<P: Platform>(adapter: &Adapter<P>, args: &DXGKARG_QUERYADAPTERINFO) -> Result<()> {
+    if adapter.settings().refuse_queries & bit_of(args.Type) != 0 {
+        return Err(Error::InvalidParameter);
+    }
+    // SAFETY: the caller's promise.
     let input = unsafe { bytes(args.pInputData, args.InputDataSize) }?;
     if args.Type == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_QUERYSEGMENT4 {
         // SAFETY: the output is this record; its size is checked before it is used.
-        return unsafe { query_segments(&adapter, args) };
+        return unsafe { query_segments(adapter, args) };
     }
     // SAFETY: the caller's promise.
     let output = unsafe { bytes_mut(args.pOutputData, args.OutputDataSize) }?;
-    caps::answer(&adapter, args.Type, input, output)
+    caps::answer(adapter, args.Type, input, output)
 }
 
 /// QUERYSEGMENT4: asked twice, first with `NbSegment` 0 for the count alone, then with room for the descriptors, which are
@@ -201,12 +214,12 @@ unsafe fn query_segments<P: Platform>(adapter: &Adapter<P>, args: &DXGKARG_QUERY
     }
     let local = started.gpu.host.local_size();
     for (index, element) in (0u32..).zip(all.chunks_exact_mut(stride)) {
-        let descriptor = segments::describe(index, local).ok_or(Error::InvalidParameter)?;
+        let descriptor = segments::describe(index, local, &started.settings).ok_or(Error::InvalidParameter)?;
         let bytes = descriptor.as_bytes();
         let n = bytes.len().min(stride);
         element[..n].copy_from_slice(&bytes[..n]);
     }
-    let (segment, size, private) = caps::paging_buffer();
+    let (segment, size, private) = caps::paging_buffer(&started.settings);
     out.PagingBufferSegmentId = segment;
     out.PagingBufferSize = size;
     out.PagingBufferPrivateDataSize = private;

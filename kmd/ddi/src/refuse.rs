@@ -6,8 +6,9 @@ use wddm_abi::ntstatus::{
     STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_PRIVILEGED_INSTRUCTION, STATUS_SUCCESS,
 };
 use wddm_abi::{
-    BOOLEAN, DXGK_EVENT_TYPE, DXGK_SURPRISE_REMOVAL_TYPE, DXGKARG_DESCRIBEALLOCATION, DXGKARG_PRESENT, DXGKARG_RENDER,
-    DXGKARG_RENDERGDI, DXGKARG_SETSTABLEPOWERSTATE, DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS,
+    BOOLEAN, DXGK_EVENT_TYPE, DXGK_SURPRISE_REMOVAL_TYPE, DXGKARG_BEGINEXCLUSIVEACCESS, DXGKARG_DESCRIBEALLOCATION,
+    DXGKARG_ENDEXCLUSIVEACCESS, DXGKARG_PRESENT, DXGKARG_RENDER, DXGKARG_RENDERGDI, DXGKARG_SETSTABLEPOWERSTATE,
+    DXGKARG_SETVIRTUALMACHINEDATA, DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS,
     PDXGK_CHILD_STATUS, PDXGK_DEVICE_DESCRIPTOR, VIDEO_REQUEST_PACKET, win_extern,
 };
 
@@ -55,6 +56,18 @@ win_extern! {
     /// `DxgkDdiUpdateMonitorLinkInfo`: seen called on render-only adapters; there is no link.
     pub(crate) fn update_monitor_link_info(_a: HANDLE, _args: *mut DXGKARG_UPDATEMONITORLINKINFO) -> NTSTATUS {
         STATUS_NOT_SUPPORTED
+    }
+    /// `DxgkDdiSetVirtualMachineData`: the adapter is not partitioned, and no virtual machine uses it.
+    pub(crate) fn set_virtual_machine_data(_a: HANDLE, _args: *const DXGKARG_SETVIRTUALMACHINEDATA) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+    /// `DxgkDdiBeginExclusiveAccess`: the engines are the processor, so nothing of theirs passes an IOMMU.
+    pub(crate) fn begin_exclusive_access(_a: HANDLE, _args: *mut DXGKARG_BEGINEXCLUSIVEACCESS) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+    /// `DxgkDdiEndExclusiveAccess`: as above.
+    pub(crate) fn end_exclusive_access(_a: HANDLE, _args: *mut DXGKARG_ENDEXCLUSIVEACCESS) -> NTSTATUS {
+        STATUS_SUCCESS
     }
     /// `DxgkDdiSetStablePowerState`: the engines always run at the processor's speed.
     pub(crate) fn set_stable_power_state(_a: HANDLE, _args: *const DXGKARG_SETSTABLEPOWERSTATE) {}

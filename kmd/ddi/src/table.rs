@@ -128,5 +128,8 @@ fn refusals(t: &mut DRIVER_INITIALIZATION_DATA) {
     t.DxgkDdiPresent = Some(refuse::present);
     t.DxgkDdiPresentToHwQueue = Some(refuse::present);
     t.DxgkDdiUpdateMonitorLinkInfo = Some(refuse::update_monitor_link_info);
+    t.DxgkDdiSetVirtualMachineData = Some(refuse::set_virtual_machine_data);
+    t.DxgkDdiBeginExclusiveAccess = Some(refuse::begin_exclusive_access);
+    t.DxgkDdiEndExclusiveAccess = Some(refuse::end_exclusive_access);
     t.DxgkDdiSetStablePowerState = Some(refuse::set_stable_power_state);
 }

@@ -15,7 +15,7 @@ use gpu_engine::NoMemory;
 use gpu_engine::memory::SharedWord;
 use gpu_engine::word::{Ordering, Word};
 use kmd_core::irql::Passive;
-use kmd_core::platform::{Body, Event, Platform};
+use kmd_core::platform::{Body, Event, Platform, SettingsKey};
 use lock::SpinLock;
 use memory::{FrameMapping, NonPagedPages};
 use nt_model::Machine;
@@ -155,9 +155,14 @@ impl Platform for Native {
         std::hint::spin_loop();
     }
 
-    fn setting(&self, _irql: &Passive, path: &[u16], name: &str) -> Option<u64> {
-        let path = String::from_utf16(path).ok()?;
-        machine(|m| m.registry().get(&path, name)).and_then(|value| value.number())
+    fn setting(&self, _irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64> {
+        machine(|m| {
+            let path = match key {
+                SettingsKey::Path(path) => String::from_utf16(path).ok()?,
+                SettingsKey::Device(device) => m.registry().software_key(device.addr()).to_string(),
+            };
+            m.registry().get(&path, name)?.number()
+        })
     }
 
     fn print(&self, line: Arguments<'_>) {

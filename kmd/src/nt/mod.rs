@@ -16,6 +16,7 @@ use gpu_engine::NoMemory;
 use kmd_core::irql::Passive;
 use kmd_core::platform::Body;
 use kmd_core::platform::Platform;
+use kmd_core::platform::SettingsKey;
 use lock::SpinLock;
 use mapping::FrameMapping;
 use pages::NonPagedPages;
@@ -96,8 +97,8 @@ impl Platform for Nt {
         core::hint::spin_loop();
     }
 
-    fn setting(&self, irql: &Passive, path: &[u16], name: &str) -> Option<u64> {
-        registry::number(irql, path, name)
+    fn setting(&self, irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64> {
+        registry::number(irql, key, name)
     }
 
     fn print(&self, line: Arguments<'_>) {

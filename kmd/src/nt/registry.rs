@@ -3,6 +3,7 @@
 use core::mem::size_of_val;
 use core::ptr;
 use kmd_core::irql::Passive;
+use kmd_core::platform::SettingsKey;
 use wdk_sys::_KEY_VALUE_INFORMATION_CLASS::KeyValuePartialInformation;
 use wdk_sys::HANDLE;
 use wdk_sys::KEY_QUERY_VALUE;
@@ -10,9 +11,12 @@ use wdk_sys::NT_SUCCESS;
 use wdk_sys::OBJ_CASE_INSENSITIVE;
 use wdk_sys::OBJ_KERNEL_HANDLE;
 use wdk_sys::OBJECT_ATTRIBUTES;
+use wdk_sys::PDEVICE_OBJECT;
+use wdk_sys::PLUGPLAY_REGKEY_DRIVER;
 use wdk_sys::REG_DWORD;
 use wdk_sys::REG_QWORD;
 use wdk_sys::UNICODE_STRING;
+use wdk_sys::ntddk::IoOpenDeviceRegistryKey;
 use wdk_sys::ntddk::ZwClose;
 use wdk_sys::ntddk::ZwOpenKey;
 use wdk_sys::ntddk::ZwQueryValueKey;
@@ -31,8 +35,11 @@ struct Information {
 }
 
 /// A DWORD or QWORD; `None` when it is absent or of another type.
-pub fn number(_irql: &Passive, path: &[u16], name: &str) -> Option<u64> {
-    let key = Key::open(path)?;
+pub fn number(_irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64> {
+    let key = match key {
+        SettingsKey::Path(path) => Key::open(path),
+        SettingsKey::Device(device) => Key::of_device(device.cast()),
+    }?;
     let mut units = [0u16; LONGEST_NAME];
     let mut length = 0;
     for (to, from) in units.iter_mut().zip(name.encode_utf16()) {
@@ -80,6 +87,15 @@ impl Key {
         let mut key: HANDLE = ptr::null_mut();
         // SAFETY: PASSIVE_LEVEL (the caller's token); everything that is pointed at lives across the call.
         let status = unsafe { ZwOpenKey(&raw mut key, KEY_QUERY_VALUE, &raw mut attributes) };
+        NT_SUCCESS(status).then_some(Self(key))
+    }
+
+    /// The software key of a device.
+    fn of_device(device: PDEVICE_OBJECT) -> Option<Self> {
+        let mut key: HANDLE = ptr::null_mut();
+        // SAFETY: PASSIVE_LEVEL (the caller's token); the physical device object that AddDevice got, during that call.
+        let status =
+            unsafe { IoOpenDeviceRegistryKey(device, PLUGPLAY_REGKEY_DRIVER, KEY_QUERY_VALUE, &raw mut key) };
         NT_SUCCESS(status).then_some(Self(key))
     }
 }

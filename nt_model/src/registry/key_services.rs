@@ -169,9 +169,8 @@ impl Machine {
     #[track_caller]
     pub fn open_device_key(&self, device: usize, software: bool) -> u64 {
         let _service = self.service(&routines::IO_OPEN_DEVICE_REGISTRY_KEY, [device as u64, software.into()]);
-        let path = self.registry.device_key(device);
-        let path = if software { format!("{path}\\Driver") } else { path.to_string() };
+        let path = if software { self.registry.software_key(device) } else { self.registry.hardware_key(device) };
         self.registry.create(&path);
-        self.open_handle(Object::Key(path.into()))
+        self.open_handle(Object::Key(path))
     }
 }
