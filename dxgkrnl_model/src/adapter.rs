@@ -1,9 +1,11 @@
 //! An adapter: one device of one driver, from AddDevice to RemoveDevice.
 //!
 //! This file is the object and the way into its driver. What happens to it is in the submodules: [`start`] and [`stop`],
-//! [`query`] (asking the driver), [`caps`] (what it answered), [`judge`] (whether that is consistent).
+//! [`query`] (asking the driver), [`caps`] (what it answered), [`judge`] and [`first`] (whether that is consistent).
 
 pub(crate) mod caps;
+mod cross;
+mod first;
 pub(crate) mod judge;
 pub(crate) mod nodes;
 pub(crate) mod query;

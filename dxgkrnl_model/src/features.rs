@@ -23,7 +23,7 @@ use wddm_abi::{
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::personality::FeatureSetting;
-use crate::rules::start::{FEATURE_SUPPORT, QUERY_INTERFACE as QUERY_INTERFACE_RULE};
+use crate::rules::start::{FEATURE_INPUT, FEATURE_SUPPORT, QUERY_INTERFACE as QUERY_INTERFACE_RULE};
 use crate::sync::{Lock, Rank};
 
 /// What the OS knows about a feature.
@@ -244,10 +244,18 @@ impl Features {
             (state.by_driver, state.on_configuration) = (allowed, allowed);
             return allowed.then_some(((1, 1), support == 1));
         };
+        // What counts as experimental is the driver's to know: it shows by what an allowance adds.
+        let mut other = DXGKARG_QUERYFEATURESUPPORT::zeroed();
+        other.FeatureId = known.id;
+        other.AllowExperimental = (!setting.allow_experimental).into();
+        let with_other = query_support(adapter, &interface, &mut other).is_success() && other.SupportedByDriver != 0;
         let mut arguments = DXGKARG_QUERYFEATURESUPPORT::zeroed();
         arguments.FeatureId = known.id;
         arguments.AllowExperimental = setting.allow_experimental.into();
         let status = query_support(adapter, &interface, &mut arguments);
+        let asked = (known.id, u8::from(setting.allow_experimental));
+        let untouched = (arguments.FeatureId, arguments.AllowExperimental) == asked
+            && (other.FeatureId, other.AllowExperimental) == (known.id, u8::from(!setting.allow_experimental));
         let supported = status.is_success() && arguments.SupportedByDriver != 0;
         let range = (arguments.MinSupportedVersion, arguments.MaxSupportedVersion);
         let sound = match status {
@@ -258,9 +266,17 @@ impl Features {
         adapter.rules().check(&FEATURE_SUPPORT, sound, || {
             format!("{:?}: {status:?}, supported {supported}, versions {} to {}", known.id, range.0, range.1)
         });
+        let (without, with) = if setting.allow_experimental { (with_other, supported) } else { (supported, with_other) };
+        adapter.rules().check(&FEATURE_INPUT, untouched && (with || !without), || {
+            format!(
+                "{:?}: [in] members {}, supported {without} without and {with} with experimental support",
+                known.id,
+                if untouched { "unchanged" } else { "changed" }
+            )
+        });
         state.by_driver = supported && sound;
         state.on_configuration = state.by_driver && arguments.SupportedOnCurrentConfig != 0;
-        state.by_driver.then_some((range, false))
+        state.by_driver.then_some((range, with && !without))
     }
 
     /// The driver's feature interface, asked for at the first need.

@@ -427,13 +427,18 @@ impl HwQueue {
     }
 
     fn destroy_in_driver(&self) {
-        let driver = self.driver.swap(0, Ordering::AcqRel);
+        // Once; until the driver has let go, interrupts may name the queue.
+        if self.left.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let driver = self.driver.load(Ordering::Acquire);
         if driver == 0 {
             return;
         }
         let handle = core::ptr::with_exposed_provenance_mut(driver);
         let adapter = self.adapter();
         let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwQueue(handle)));
+        self.driver.store(0, Ordering::Release);
         judge_destroy(adapter, "DxgkDdiDestroyHwQueue", status);
     }
 }

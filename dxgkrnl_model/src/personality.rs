@@ -288,6 +288,15 @@ pub struct Personality {
     /// A driver that advertises hardware scheduling or user-mode submission that the OS did not enable fails to start.
     /// The documents say so of native fences only.
     pub strict_advertising: bool,
+    /// A driver of WDDM 2.0 or later that is not compute-only fails to start without `DXGK_FLIPCAPS.FlipOnVSyncMmIo`: article
+    /// wddm-driver-and-feature-caps has it as mandatory, and three drivers' authors saw Code 43 without. A fourth says that
+    /// its render-only driver of version 3.2 starts with no flip capability: with this off it does.
+    pub flip_caps_demanded: bool,
+    /// Refusals of `QueryAdapterInfo` types that say nothing of a render-only adapter (DISPLAY_DRIVERCAPS_EXTENSION, 64BITONLYCAPS)
+    /// end the start. One driver's author says so from version 2.0 on; another's refuses several and starts (default).
+    pub refusals_end_start: bool,
+    /// `DXGK_START_INFO.RequiredDmaQueueEntry`. The page gives no number.
+    pub required_dma_queue_entries: u32,
     /// Timeouts.
     pub tdr: TdrSettings,
     /// Physical pages that belong together are consecutive (a driver must not rely on it).
@@ -349,6 +358,9 @@ impl Default for Personality {
             native_fence_os_caps: NativeFenceOsCaps::default(),
             interface_size: 576,
             strict_advertising: true,
+            flip_caps_demanded: true,
+            refusals_end_start: false,
+            required_dma_queue_entries: 64,
             tdr: TdrSettings::default(),
             contiguous_pages: false,
             progress_fence_handle: ProgressFenceHandle::default(),

@@ -12,6 +12,8 @@ pub(crate) enum Need {
     Required,
     /// A failure is tolerated.
     Optional,
+    /// There is nothing to say; whether a failure is tolerated is the personality's choice.
+    Nothing,
     /// Made and required for GpuMmu adapters.
     Mmu,
     /// Made and required when native fences are advertised.
@@ -85,6 +87,7 @@ fn parse_step(words: &[&str]) -> Option<Step> {
             let need = match need {
                 "required" => Need::Required,
                 "optional" => Need::Optional,
+                "nothing" => Need::Nothing,
                 "mmu" => Need::Mmu,
                 "native-fence" => Need::NativeFence,
                 "user-mode" => Need::UserMode,

@@ -108,8 +108,8 @@ pub struct Caps {
     pub device_version: DXGK_WDDMVERSION,
     /// `PHYSICAL_MEMORY_CAPS.HighestVisibleAddress`, where it was answered.
     pub highest_visible: Option<u64>,
-    /// `HISTORYBUFFERPRECISION`.
-    pub history_bits: u32,
+    /// `HISTORYBUFFERPRECISION`, one for each node.
+    pub history_bits: Vec<u32>,
     /// Segments, from 1.
     pub segments: Vec<Segment>,
     /// `QUERYSEGMENT4.PagingBufferSegmentId`.
@@ -149,7 +149,7 @@ impl Default for Caps {
             driver: DXGK_DRIVERCAPS::zeroed(),
             device_version: DXGK_WDDMVERSION(0),
             highest_visible: None,
-            history_bits: 0,
+            history_bits: Vec::new(),
             segments: Vec::new(),
             paging_buffer_segment: 0,
             paging_buffer_size: 0,
@@ -205,6 +205,11 @@ impl Caps {
     /// Whether the GPU uses the CPU's addresses of a process.
     pub fn is_io_mmu(&self) -> bool {
         self.driver.MemoryManagementCaps.IoMmuSupported()
+    }
+
+    /// Whether it is compute-only.
+    pub fn is_compute_only(&self) -> bool {
+        self.driver.MiscCaps.ComputeOnly()
     }
 
     /// Whether it has no display part.

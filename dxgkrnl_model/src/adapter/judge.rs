@@ -9,6 +9,7 @@ use wddm_abi::{
 
 use super::Adapter;
 use super::caps::{Caps, Mmu};
+use super::first;
 use crate::personality::HwContexts;
 use crate::rules::caps as rule;
 use crate::rules::start::{
@@ -99,12 +100,14 @@ impl Adapter {
         verdicts.extend(judge_segments(caps));
         verdicts.extend(judge_fences(caps));
         verdicts.extend(self.judge_features(caps));
+        verdicts.extend(first::judge(self, caps));
         let mut broken = None;
         for (rule, holds, text) in verdicts {
             if !self.rules().check(rule, holds, || Details::new(text)) {
                 broken = broken.or(Some(rule));
             }
         }
+        first::judge_later(self, caps);
         broken.map_or(Ok(()), Err)
     }
 
@@ -149,6 +152,7 @@ impl Adapter {
         if !caps.power_components.is_empty() {
             wanted.push(("power components", &["DxgkDdiSetPowerComponentFState"]));
         }
+        wanted.extend(first::slots_by_version(self.table().Version, caps));
         let missing: Vec<_> = wanted
             .iter()
             .flat_map(|(why, slots)| slots.iter().map(move |slot| (*why, *slot)))
@@ -170,7 +174,7 @@ impl Adapter {
         members.filter(|member| *member != "Version").filter(|member| self.is_null(member)).collect()
     }
 
-    fn is_null(&self, slot: &str) -> bool {
+    pub(super) fn is_null(&self, slot: &str) -> bool {
         let table = self.table().as_bytes();
         let found = DRIVER_INITIALIZATION_DATA_SLOTS.iter().find(|known| known.member == slot);
         found.is_none_or(|slot| table[slot.offset..slot.offset + 8] == [0; 8])
@@ -216,7 +220,7 @@ fn judge_scheduling(caps: &Caps) -> Vec<Verdict> {
     let atomics = !flags.NativeGpuFence() || !flags.No64BitAtomics();
     let user_mode = caps.nodes.iter().filter(|node| node.takes_user_mode_work());
     let rungs = user_mode.clone().all(|node| node.is_hardware_scheduled() && caps.has_native_fences());
-    let history = (32..=64).contains(&caps.history_bits);
+    let history = !caps.history_bits.is_empty() && caps.history_bits.iter().all(|bits| (32..=64).contains(bits));
     vec![
         (&rule::CAPS_PREEMPTION, !preempts || multi, text()),
         (&rule::CAPS_PATCHING, !flags.NoDmaPatching() || (multi && preempts), text()),
@@ -225,7 +229,7 @@ fn judge_scheduling(caps: &Caps) -> Vec<Verdict> {
         (&rule::CAPS_OPTIMIZED, optimized, text()),
         (&rule::CAPS_ATOMICS, atomics, text()),
         (&rule::CAPS_USER_MODE, rungs, format!("{flags:?}, {} nodes with UserModeSubmission", user_mode.count())),
-        (&rule::CAPS_HISTORY, history, format!("{} bits", caps.history_bits)),
+        (&rule::CAPS_HISTORY, history, format!("bits by node: {:?}", caps.history_bits)),
     ]
 }
 

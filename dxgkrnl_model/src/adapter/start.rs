@@ -130,7 +130,11 @@ impl Adapter {
                 self.set_caps(Some(caps.clone()));
                 Ok(())
             }
-            Step::SystemDevice => self.start_engines(),
+            Step::SystemDevice => {
+                self.start_engines()?;
+                super::cross::probe(self, caps);
+                Ok(())
+            }
             Step::PriorityBands => {
                 self.scheduler.set_priority_bands(self);
                 Ok(())
@@ -162,7 +166,7 @@ impl Adapter {
         let handle = self.bind_handle();
         let mut interface = InterfaceTable::new(self, handle);
         let mut info = DXGK_START_INFO::zeroed();
-        info.RequiredDmaQueueEntry = 64;
+        info.RequiredDmaQueueEntry = self.personality().required_dma_queue_entries;
         info.AdapterGuid = GUID { Data1: self.luid_number() as u32, ..GUID::zeroed() };
         info.AdapterLuid = self.luid();
         self.interrupts.connect(self);
@@ -216,17 +220,26 @@ impl Adapter {
 
     fn run_query(&self, name: &str, size: usize, need: Need, caps: &mut Caps) -> Result<(), StartError> {
         let made = match need {
-            Need::Required | Need::Optional => true,
+            Need::Required | Need::Optional | Need::Nothing => true,
             Need::Mmu => caps.is_gpu_mmu(),
             Need::NativeFence => caps.has_native_fences(),
             Need::UserMode => caps.has_user_mode_submission(),
         };
         let Some(kind) = type_by_name(name).filter(|_| made) else { return Ok(()) };
+        // One element for each node.
+        let nodes = caps.driver.GpuEngineTopology.NbAsymetricProcessingNodes.clamp(1, MAX_CHILDREN) as usize;
+        let per_node = kind == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_HISTORYBUFFERPRECISION;
+        let size = if per_node { size * nodes } else { size };
         let mut output = Buffer::new(size, 0);
         let query = Query { kind, input: input_of(kind), process: core::ptr::null_mut() };
         let status = self.query(&query, &mut output);
         self.note(format!("query {name} ({size} bytes)"), format!("{status:?}"));
-        if need != Need::Optional {
+        let tolerated = match need {
+            Need::Optional => true,
+            Need::Nothing => !self.personality().refusals_end_start,
+            _ => false,
+        };
+        if !tolerated {
             let held = self.rules().check(&QAI_REQUIRED, status.is_success(), || format!("{name}: {status:?}"));
             if !held {
                 return Err(StartError::Driver { step: name.to_owned(), status });
@@ -344,7 +357,8 @@ fn keep(caps: &mut Caps, kind: DXGK_QUERYADAPTERINFOTYPE, output: &Buffer) {
             caps.driver = driver;
         }
         DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_HISTORYBUFFERPRECISION => {
-            caps.history_bits = output.record().unwrap_or(0);
+            let elements = output.bytes().chunks_exact(4);
+            caps.history_bits = elements.filter_map(u32::from_bytes).collect();
         }
         DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_GPUMMUCAPS => {
             caps.mmu = output.record::<DXGK_GPUMMUCAPS>().map(|caps| Mmu { caps, levels: Vec::new() });

@@ -132,6 +132,20 @@ rules! {
         bugcheck: none,
         fix: "store both versions with SupportedByDriver",
     }
+    /// Its input.
+    FEATURE_INPUT = "DXG-FEATURE-INPUT" {
+        title: "DxgkDdiQueryFeatureSupport leaves FeatureId and AllowExperimental as they came, and what it supports without experimental support it supports with it",
+        source: "DDI page DXGKARG_QUERYFEATURESUPPORT ([in] members; with AllowExperimental FALSE an experimental feature is unsupported)",
+        bugcheck: none,
+        fix: "read AllowExperimental, write the [out] members only",
+    }
+    /// A feature for nothing.
+    FEATURE_UNUSED = "DXG-FEATURE-UNUSED" {
+        title: "a feature that driver and OS have enabled is used: HWSCH by a node's ContextSchedulingSupported, NATIVE_FENCE by NativeGpuFence, USER_MODE_SUBMISSION by a node's UserModeSubmission",
+        source: "article querying-wddm-feature-support-and-enablement (a driver says what it supports on the current configuration); what an OS does with a feature that it enabled and no capability shows is not documented",
+        bugcheck: none,
+        fix: "answer SupportedByDriver or SupportedOnCurrentConfig with FALSE for what the capabilities will not say",
+    }
     /// Advertising native fences.
     FEATURE_NATIVE_FENCE = "DXG-FEATURE-NATIVE-FENCE" {
         title: "DXGK_VIDSCHCAPS.NativeGpuFence is set only when the OS has enabled DXGK_FEATURE_NATIVE_FENCE",

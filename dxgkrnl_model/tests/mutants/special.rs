@@ -37,7 +37,7 @@ fn entry() -> [Mutant; 2] {
 }
 
 /// A driver that advertises what this Windows did not enable.
-fn features() -> [Mutant; 4] {
+fn features() -> [Mutant; 5] {
     [
         Mutant {
             windows: |personality| without(personality, DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE),
@@ -53,6 +53,7 @@ fn features() -> [Mutant; 4] {
             options: |options| (options.user_mode, options.native_fences) = (false, false),
             ..on("feature-hwsch", Stage::Start)
         },
+        Mutant { options: |options| options.user_mode = false, ..on("feature-unused", Stage::Start) },
         Mutant {
             options: |options| (options.user_mode, options.native_fences) = (false, false),
             ..on("caps-optimized", Stage::Start)

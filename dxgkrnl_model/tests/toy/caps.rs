@@ -51,7 +51,11 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
             }
             give(arguments, &driver_caps(toy))
         }
-        Type::DXGKQAITYPE_HISTORYBUFFERPRECISION => give(arguments, &if toy.is("caps-history") { 8_u32 } else { 64 }),
+        // An element for each node; the mutant knows of the first only.
+        Type::DXGKQAITYPE_HISTORYBUFFERPRECISION => match toy.is("caps-history") {
+            true => give(arguments, &64_u32),
+            false => give(arguments, &[64_u32; 2]),
+        },
         Type::DXGKQAITYPE_NUMPOWERCOMPONENTS => {
             if toy.is("qai-required") {
                 return STATUS_INVALID_PARAMETER;
@@ -95,6 +99,10 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     caps.HighestAcceptableAddress.QuadPart = -1;
     caps.WDDMVersion = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2;
     let (_, _, native) = *toy.features.lock().unwrap_or_else(|error| error.into_inner());
+    caps.FlipCaps.set_FlipOnVSyncMmIo(!toy.is("caps-flip"));
+    caps.MaxQueuedFlipOnVSync = 1;
+    caps.SupportNonVGA = toy.is("caps-non-vga").into();
+    caps.MemoryManagementCaps.set_CrossAdapterResource(toy.is("caps-cross-adapter-served"));
     let scheduling = &mut caps.SchedulingCaps;
     scheduling.set_MultiEngineAware(!toy.is("caps-preemption"));
     scheduling.set_PreemptionAware(!toy.is("caps-patching"));
@@ -135,7 +143,8 @@ fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
         return STATUS_SUCCESS;
     }
     out.PagingBufferSize = if toy.is("segment-paging-buffer") { 0 } else { 0x1000 };
-    out.PagingBufferSegmentId = 0;
+    // The third is hidden from the CPU.
+    out.PagingBufferSegmentId = if toy.is("segment-paging-visible") { 3 } else { 0 };
     out.PagingBufferPrivateDataSize = 64;
     let mut aperture = DXGK_SEGMENTDESCRIPTOR4::zeroed();
     aperture.Flags.set_Aperture(true);
@@ -153,6 +162,8 @@ fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
     let mut hidden = DXGK_SEGMENTDESCRIPTOR4::zeroed();
     hidden.BaseAddress.QuadPart = HIDDEN_BASE.cast_signed();
     hidden.Size = HIDDEN_BYTES;
+    hidden.Flags.set_LocalBudgetGroup(true);
+    hidden.Flags.set_NonLocalBudgetGroup(toy.is("segment-budget"));
     for (index, descriptor) in [aperture, local, hidden].into_iter().enumerate() {
         // SAFETY: Dxgkrnl gave room for three descriptors at its stride.
         let at = unsafe { out.pSegmentDescriptor.add(index * stride) };

@@ -157,7 +157,11 @@ pub fn signal(toy: &Toy, root: Root, queue: usize, address: u64, value: u64, han
     fence(Ordering::SeqCst);
     let watched = toy.read(root, monitored).unwrap_or(0);
     if value > watched && !toy.is("nf-lost") {
-        toy.state().notices.push_back(Notice::Native(vec![os], queue));
+        let mut state = toy.state();
+        // A queue that was destroyed meanwhile has nothing to say.
+        if state.queues.contains_key(&queue) {
+            state.notices.push_back(Notice::Native(vec![os], queue));
+        }
     }
     true
 }

@@ -90,7 +90,12 @@ win_extern! {
 
     fn destroy_hw_queue(queue: HANDLE) -> NTSTATUS {
         let Some(toy) = owner(queue) else { return UNKNOWN };
-        toy.state().queues.remove(&number(queue));
+        let mut state = toy.state();
+        state.queues.remove(&number(queue));
+        // What it had to say is not reported any more.
+        let of_it = |notice: &super::Notice| matches!(notice, super::Notice::Native(_, from) if *from == number(queue));
+        state.notices.retain(|notice| !of_it(notice));
+        drop(state);
         toy.disown(number(queue));
         STATUS_SUCCESS
     }

@@ -41,6 +41,10 @@ pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiQueryAdapterInfo = Some(query_adapter_info);
     table.DxgkDdiGetNodeMetadata = Some(get_node_metadata);
     table.DxgkDdiSetPowerState = Some(set_power_state);
+    table.DxgkDdiSetStablePowerState = Some(set_stable_power_state);
+    table.DxgkDdiSetVirtualMachineData = Some(set_virtual_machine_data);
+    table.DxgkDdiBeginExclusiveAccess = Some(begin_exclusive_access);
+    table.DxgkDdiEndExclusiveAccess = Some(end_exclusive_access);
     table.DxgkDdiSetPowerComponentFState = Some(set_power_component);
 }
 
@@ -160,12 +164,16 @@ win_extern! {
     fn query_feature_support(adapter: HANDLE, arguments: *mut DXGKARG_QUERYFEATURESUPPORT) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return STATUS_INVALID_PARAMETER };
         let arguments = argument(arguments);
-        let known = matches!(
-            arguments.FeatureId,
-            DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH
-                | DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE
-                | DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION
-        );
+        let claims = |option: bool| option || toy.is("feature-unused") || toy.options.mutant.starts_with("feature-");
+        let known = match arguments.FeatureId {
+            DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH => true,
+            DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE => claims(toy.options.native_fences),
+            DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION => claims(toy.options.user_mode),
+            _ => false,
+        };
+        if toy.is("feature-input") {
+            arguments.AllowExperimental = 1;
+        }
         arguments.SupportedByDriver = known.into();
         arguments.SupportedOnCurrentConfig = known.into();
         (arguments.MinSupportedVersion, arguments.MaxSupportedVersion) = if known { (1, 1) } else { (0, 0) };
@@ -223,6 +231,20 @@ win_extern! {
             Some(toy) if toy.is("power-state") => STATUS_UNSUCCESSFUL,
             _ => STATUS_SUCCESS,
         }
+    }
+
+    fn set_stable_power_state(_adapter: HANDLE, _arguments: *const wddm_abi::DXGKARG_SETSTABLEPOWERSTATE) {}
+
+    fn set_virtual_machine_data(_adapter: HANDLE, _arguments: *const wddm_abi::DXGKARG_SETVIRTUALMACHINEDATA) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    fn begin_exclusive_access(_adapter: HANDLE, _arguments: *mut wddm_abi::DXGKARG_BEGINEXCLUSIVEACCESS) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    fn end_exclusive_access(_adapter: HANDLE, _arguments: *mut wddm_abi::DXGKARG_ENDEXCLUSIVEACCESS) -> NTSTATUS {
+        STATUS_SUCCESS
     }
 
     fn set_power_component(adapter: HANDLE, component: u32, _state: u32) -> NTSTATUS {

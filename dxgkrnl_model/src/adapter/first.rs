@@ -1,0 +1,92 @@
+//! What Windows asks of a driver before anything else of it works: flips of an adapter that never flips, slots by version,
+//! promises that other slots or the OS must keep.
+
+use nt_model::{Details, Rule};
+use wddm_abi::{DXGK_FEATURE_ID, DXGKDDI_INTERFACE_VERSION_WDDM2_0, DXGKDDI_INTERFACE_VERSION_WDDM2_4};
+
+use super::Adapter;
+use super::caps::{Caps, Segment};
+use crate::rules::caps as rule;
+use crate::rules::start::FEATURE_UNUSED;
+
+/// A judgement: whether it holds, and what was found.
+type Verdict = (&'static Rule, bool, String);
+
+/// Slots that an interface of 2.0 or later must have, whatever is advertised: seen named by the OS when they are NULL.
+const SINCE_2_0: &[&str] = &["DxgkDdiCalibrateGpuClock", "DxgkDdiSetStablePowerState"];
+/// The same since the interface that has the slot; seen with 2.6, STATUS_REVISION_MISMATCH.
+const SINCE_2_4: &[&str] = &["DxgkDdiSetVirtualMachineData"];
+/// The pair that announces a switch of IOMMU domains: one driver that is neither starts with both NULL.
+const IOMMU: &[&str] = &["DxgkDdiBeginExclusiveAccess", "DxgkDdiEndExclusiveAccess"];
+
+/// Slots that the table's version asks for, and why.
+pub(super) fn slots_by_version(table: u32, caps: &Caps) -> Vec<(&'static str, &'static [&'static str])> {
+    let mut wanted: Vec<(&str, &[&str])> = Vec::new();
+    if table >= DXGKDDI_INTERFACE_VERSION_WDDM2_0 {
+        wanted.push(("an interface of 2.0 or later", SINCE_2_0));
+    }
+    if table >= DXGKDDI_INTERFACE_VERSION_WDDM2_4 {
+        wanted.push(("an interface of 2.4 or later", SINCE_2_4));
+        if caps.is_io_mmu() || caps.is_compute_only() {
+            wanted.push(("IoMmuSupported or ComputeOnly", IOMMU));
+        }
+    }
+    wanted
+}
+
+/// Verdicts without which the adapter does not start.
+pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
+    let asked = adapter.personality().flip_caps_demanded
+        && adapter.table().Version >= DXGKDDI_INTERFACE_VERSION_WDDM2_0
+        && !caps.is_compute_only();
+    let flips = caps.driver.FlipCaps;
+    let released = !adapter.is_null("DxgkDdiStopDeviceAndReleasePostDisplayOwnership");
+    let mut verdicts = vec![(
+        &rule::CAPS_NON_VGA,
+        caps.driver.SupportNonVGA == 0 || released,
+        "SupportNonVGA is set, DxgkDdiStopDeviceAndReleasePostDisplayOwnership is NULL".to_owned(),
+    ) as Verdict];
+    if asked {
+        let text = format!("{flips:?}, MaxQueuedFlipOnVSync {}", caps.driver.MaxQueuedFlipOnVSync);
+        verdicts.push((&rule::CAPS_FLIP, flips.FlipOnVSyncMmIo(), text));
+    }
+    verdicts
+}
+
+/// Verdicts that keep nobody from starting: what goes wrong, goes wrong later.
+pub(super) fn judge_later(adapter: &Adapter, caps: &Caps) {
+    let verdicts = judge_segments(caps).into_iter().chain(judge_unused(adapter, caps));
+    for (rule, holds, text) in verdicts {
+        adapter.rules().check(rule, holds, || Details::new(text));
+    }
+}
+
+fn judge_segments(caps: &Caps) -> [Verdict; 2] {
+    let paging = caps.paging_buffer_segment;
+    let seen = |segment: &Segment| segment.descriptor.Flags.CpuVisible();
+    let visible = paging == 0 || caps.segment(paging).is_some_and(seen);
+    let sound = |segment: &Segment| {
+        let flags = segment.descriptor.Flags;
+        !(flags.LocalBudgetGroup() && flags.NonLocalBudgetGroup())
+            && !(segment.is_aperture() && flags.PopulatedFromSystemMemory())
+    };
+    let unsound = caps.segments.iter().find(|segment| !sound(segment));
+    [
+        (&rule::SEGMENT_PAGING_VISIBLE, visible, format!("segment {paging} does not say CpuVisible")),
+        (
+            &rule::SEGMENT_BUDGET,
+            unsound.is_none(),
+            unsound.map_or_else(String::new, |segment| format!("{}: {:?}", segment.id, segment.descriptor.Flags)),
+        ),
+    ]
+}
+
+fn judge_unused(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
+    let uses = [
+        (DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH, caps.has_hardware_scheduling()),
+        (DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE, caps.has_native_fences()),
+        (DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION, caps.has_user_mode_submission()),
+    ];
+    let unused = |(id, used)| (&FEATURE_UNUSED, used, format!("{id:?} is enabled, and no capability shows it"));
+    uses.into_iter().filter(|(id, _)| adapter.feature(*id).enabled).map(unused).collect()
+}
