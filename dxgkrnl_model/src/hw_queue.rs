@@ -8,7 +8,7 @@
 //! Chosen: the progress fence of a user-mode queue is native; that of a kernel-mode queue is native where the driver has
 //! native fences, unless the personality says otherwise.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use wddm_abi::{
@@ -82,6 +82,8 @@ pub(crate) struct HwQueue {
     context: Arc<HwContext>,
     handle: KernelHandle,
     driver: AtomicUsize,
+    /// It is being destroyed.
+    left: AtomicBool,
     flags: D3DDDI_CREATEHWQUEUEFLAGS,
     progress: Progress,
     progress_handle: AtomicU32,
@@ -183,6 +185,7 @@ impl HwQueue {
             context: context.clone(),
             handle,
             driver: AtomicUsize::new(made.expose_provenance()),
+            left: AtomicBool::new(false),
             flags,
             progress: progress.clone(),
             progress_handle: AtomicU32::new(progress_handle),
@@ -399,7 +402,7 @@ impl HwQueue {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy(self: &Arc<Self>) {
-        if !self.is_alive() {
+        if !self.is_alive() || self.left.swap(true, Ordering::AcqRel) {
             return;
         }
         self.commands.drop_all();
@@ -427,10 +430,7 @@ impl HwQueue {
     }
 
     fn destroy_in_driver(&self) {
-        // Once; until the driver has let go, interrupts may name the queue.
-        if self.left.swap(true, Ordering::AcqRel) {
-            return;
-        }
+        // Until the driver has let go, interrupts may name the queue.
         let driver = self.driver.load(Ordering::Acquire);
         if driver == 0 {
             return;

@@ -177,6 +177,8 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
                     "int-native-queue" => 0x1234,
                     "int-other-queue" => toy.state().queues.keys().copied().find(|key| key != queue).unwrap_or(*queue),
                     "int-null-queue" => 0,
+                    // Destroyed meanwhile: "look at all logs" says enough.
+                    _ if !toy.state().queues.contains_key(queue) => 0,
                     _ => *queue,
                 });
             } else {

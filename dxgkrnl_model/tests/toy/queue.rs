@@ -12,7 +12,9 @@ use wddm_abi::{
 };
 
 use super::caps::FENCE_RANGE;
-use super::{Context, Fence, Late, Log, Queue, Toy, UNKNOWN, Work, argument, array, input, number, owner, raw};
+use super::{
+    Context, Fence, Late, Log, Queue, Toy, UNKNOWN, Work, argument, array, callback, input, number, owner, raw,
+};
 
 pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiCreateHwContext = Some(create_hw_context);
@@ -96,8 +98,16 @@ win_extern! {
         let of_it = |notice: &super::Notice| matches!(notice, super::Notice::Native(_, from) if *from == number(queue));
         state.notices.retain(|notice| !of_it(notice));
         drop(state);
+        // Nor by an interrupt routine that is on its way.
+        let (mut returned, device) = (0, toy.device_handle());
+        let pointer = &raw mut returned;
+        let _ = callback!(toy, DxgkCbSynchronizeExecution(device, Some(nothing_at_device_level), raw(0), 0, pointer));
         toy.disown(number(queue));
         STATUS_SUCCESS
+    }
+
+    fn nothing_at_device_level(_context: *mut core::ffi::c_void) -> wddm_abi::BOOLEAN {
+        1
     }
 
     fn submit_to_hw_queue(adapter: HANDLE, arguments: *const DXGKARG_SUBMITCOMMANDTOHWQUEUE) -> NTSTATUS {
