@@ -16,6 +16,9 @@ pub struct Root {
     pub entries: u32,
 }
 
+/// What stands for every space where one is flushed; the number of none.
+pub const EVERY_SPACE: u64 = 0;
+
 /// An address space. Its number is never reused.
 pub struct AddressSpace<H: Host> {
     /// The number that TLB_FLUSH packets carry.

@@ -37,10 +37,24 @@ pub struct PacketQueue<H: Host> {
     last_submitted: u32,
     /// A preemption that the engine has not answered.
     preempt: Option<u32>,
+    /// The newest packet that was refused while others waited.
+    refused: Option<Refused>,
+    /// Takes the place of `waiting` when that is given away, so that room is there at any time.
+    spare: VecDeque<PacketSubmission<H>>,
+    /// Packets that there is to be room for.
+    room: usize,
+}
+
+/// A packet that could not be kept, not even to complete in silence.
+#[derive(Clone, Copy)]
+struct Refused {
+    fence: u32,
+    /// The packet behind which it counts as completed.
+    behind: u32,
 }
 
 /// Packets a node takes before it allocates.
-const ROOM: usize = 256;
+pub const ROOM: usize = 256;
 
 impl<H: Host> PacketQueue<H> {
     /// Empty.
@@ -48,9 +62,43 @@ impl<H: Host> PacketQueue<H> {
     /// # Errors
     /// [`NoMemory`].
     pub fn new() -> Result<Self, NoMemory> {
-        let mut waiting = VecDeque::new();
-        waiting.try_reserve_exact(ROOM)?;
-        Ok(Self { waiting, running: None, last_completed: 0, last_submitted: 0, preempt: None })
+        let mut queue = Self {
+            waiting: VecDeque::new(),
+            running: None,
+            last_completed: 0,
+            last_submitted: 0,
+            preempt: None,
+            refused: None,
+            spare: VecDeque::new(),
+            room: ROOM,
+        };
+        queue.make_room(ROOM)?;
+        Ok(queue)
+    }
+
+    /// Makes room for `packets` beforehand, and for no fewer than [`ROOM`]: so many are taken without an allocation.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn make_room(&mut self, packets: usize) -> Result<(), NoMemory> {
+        self.room = packets.max(ROOM);
+        self.waiting.try_reserve_exact(self.room)?;
+        self.spare.try_reserve_exact(self.room)?;
+        Ok(())
+    }
+
+    /// A packet was refused and is not kept. The OS counts its fence as completed behind its predecessors, and so does this.
+    pub fn refuse(&mut self, fence: u32) {
+        if self.is_busy() {
+            let behind = match self.refused {
+                Some(before) if before.fence == self.last_submitted => before.behind,
+                _ => self.last_submitted,
+            };
+            self.refused = Some(Refused { fence, behind });
+        } else {
+            self.last_completed = fence;
+        }
+        self.last_submitted = fence;
     }
 
     /// Adds a packet.
@@ -78,6 +126,9 @@ impl<H: Host> PacketQueue<H> {
     pub(crate) fn complete(&mut self) -> Option<u32> {
         let fence = self.running.take()?;
         self.last_completed = fence;
+        if let Some(refused) = self.refused.take_if(|refused| refused.behind == fence) {
+            self.last_completed = refused.fence;
+        }
         Some(fence)
     }
 
@@ -85,7 +136,15 @@ impl<H: Host> PacketQueue<H> {
     /// packets.
     pub fn preempt(&mut self, request: u32) -> VecDeque<PacketSubmission<H>> {
         self.preempt = Some(request);
-        core::mem::take(&mut self.waiting)
+        core::mem::replace(&mut self.waiting, core::mem::take(&mut self.spare))
+    }
+
+    /// Gives back what [`preempt`](Self::preempt) returned, emptied: its memory is the room of the next time.
+    pub fn give_back(&mut self, emptied: VecDeque<PacketSubmission<H>>) {
+        debug_assert!(emptied.is_empty(), "packets are dropped outside of the lock");
+        if emptied.capacity() > self.spare.capacity() {
+            self.spare = emptied;
+        }
     }
 
     /// Between packets: answers a preemption with its request and the last completed fence.
@@ -105,13 +164,18 @@ impl<H: Host> PacketQueue<H> {
     /// last completed when the queue is empty. The last completed id advances to it.
     pub fn reset(&mut self) -> (u32, VecDeque<PacketSubmission<H>>) {
         let gone = core::mem::take(&mut self.waiting);
+        // A reset comes at PASSIVE_LEVEL; without memory the next packets ask for it one by one.
+        let _room = self.waiting.try_reserve_exact(self.room);
         let aborted = match (self.running.take(), gone.back()) {
             (_, Some(last)) => last.fence,
             (Some(running), None) => running,
             (None, None) => self.last_completed,
         };
         self.preempt = None;
-        self.last_completed = aborted;
+        self.last_completed = match self.refused.take() {
+            Some(refused) if refused.behind == aborted => refused.fence,
+            _ => aborted,
+        };
         (aborted, gone)
     }
 

@@ -9,7 +9,7 @@
 //! Invalid entries are never cached (`InvalidTlbEntriesNotCached`).
 
 use crate::NoMemory;
-use crate::address_space::AddressSpace;
+use crate::address_space::{AddressSpace, EVERY_SPACE};
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::memory::{Span, Window};
@@ -165,8 +165,13 @@ impl<H: Host> Tlb<H> {
         Ok(())
     }
 
-    /// Drops what translates `start..end` of `space` (everything of it when both are 0), and its table pages.
+    /// Drops what translates `start..end` of `space` (everything of it when both are 0), and its table pages; all of everybody's
+    /// for [`EVERY_SPACE`].
     pub fn flush(&mut self, space: u64, start: u64, end: u64) {
+        if space == EVERY_SPACE {
+            self.clear();
+            return;
+        }
         let whole = start == 0 && end == 0;
         let hit = |e: &Entry<H>| e.space == space && (whole || (e.start < end && start < e.start + e.len));
         self.tables.retain(|(s, _), _| *s != space);

@@ -12,6 +12,7 @@ use crate::platform::{Event, Pages, Platform};
 use crate::registers::Registers;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
+use crate::strays::Strays;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -101,6 +102,8 @@ pub struct Started<P: Platform> {
     pub highest_physical_address: u64,
     /// Objects alive, by kind: what debug blobs and leak checks show.
     pub census: Census,
+    /// What the OS asked for that this driver does not know.
+    pub strays: Strays,
     /// Engine threads, taken at stop.
     pub(crate) threads: P::Lock<Vec<P::Thread>>,
     /// Doorbell pages: after `gpu`, which refers to them.

@@ -46,4 +46,5 @@ pub mod setting_values;
 pub mod settings;
 pub mod start;
 pub mod status;
+pub mod strays;
 pub mod submit;

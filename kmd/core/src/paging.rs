@@ -172,27 +172,43 @@ impl<'a> TableEntries<'a> {
         (fits && enough).then_some(Self { from, first, count, repeat })
     }
 
+    /// Invalid entries, as far as they are within the table: what takes the place of entries that mean nothing here.
+    pub fn invalid(first: u32, count: u32) -> Self {
+        let first = first.min(ENTRIES);
+        Self { from: &[], first, count: count.min(ENTRIES - first), repeat: true }
+    }
+
     /// Our entry for the `i`-th.
     fn get(&self, i: u32, level: u32) -> Pte {
-        self.from.get(if self.repeat { 0 } else { i as usize }).map_or(Pte::INVALID, |e| translate(e, level))
+        let entry = self.from.get(if self.repeat { 0 } else { i as usize });
+        entry.and_then(|entry| translate(entry, level)).unwrap_or(Pte::INVALID)
+    }
+
+    /// How many of the OS's entries mean nothing here.
+    pub fn unknown(&self, level: u32) -> u64 {
+        // CAST: at most a table's entries.
+        self.from.iter().filter(|entry| translate(entry, level).is_none()).count() as u64
     }
 }
 
-/// Our form of the OS's entry.
-pub fn translate(entry: &DXGK_PTE, level: u32) -> Pte {
+/// Our form of the OS's entry; `None` for one that means nothing here: a page size other than 4 KB (in a parent, of the table
+/// below), zero pages, another physical adapter, bits that are reserved, a segment that there is not, an address too high.
+///
+/// Source: `DXGK_PTE`; `DXGK_GPUMMUCAPS` (LargePageSupported, ZeroInPteSupported and 64 KB pages are not advertised).
+pub fn translate(entry: &DXGK_PTE, level: u32) -> Option<Pte> {
     if !entry.Valid() {
-        return Pte::INVALID;
+        return Some(Pte::INVALID);
+    }
+    let parent_of_large = level > 0 && entry.PageTablePageSize() != 0;
+    if entry.Zero() || entry.LargePage() || entry.PhysicalAdapterIndex() != 0 || entry.Reserved() != 0 || parent_of_large {
+        return None;
     }
     // CAST: five bits.
     let segment = entry.Segment() as u32;
     let place = if level == 0 { entry.PageAddress() } else { entry.PageTableAddress() };
     // The member holds the upper 52 bits of the address: a page number.
-    let place = frame_of(segment, place);
-    let made = match level {
-        0 => place.and_then(|p| Pte::leaf(p, entry.ReadOnly())),
-        _ => place.and_then(Pte::table),
-    };
-    made.unwrap_or(Pte::INVALID)
+    let place = frame_of(segment, place)?;
+    if level == 0 { Pte::leaf(place, entry.ReadOnly()) } else { Pte::table(place) }
 }
 
 fn frame_of(segment: u32, frame: u64) -> Option<Place> {

@@ -13,6 +13,7 @@ use crate::platform::{Pages, Platform, SettingsKey};
 use crate::registers::Registers;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
+use crate::strays::Strays;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use gpu_engine::engine::Engine;
@@ -49,6 +50,8 @@ pub struct StartInfo<'a> {
     pub interrupt: bool,
     /// `HighestPhysicalAddress`.
     pub highest_physical_address: u64,
+    /// `DXGK_START_INFO.RequiredDmaQueueEntry`: packets that a node has room for beforehand.
+    pub required_dma_queue_entries: u32,
 }
 
 /// Starts the adapter.
@@ -103,6 +106,7 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         platform.print(format_args!("fencepost: setting No64BitAtomics is ignored: there are native fences\n"));
     }
     let gpu = Shared::try_new(Gpu::<P>::new(host, &setup)?)?;
+    make_room(&gpu, info.required_dma_queue_entries)?;
     gpu.mutation.set(settings.mutant);
     arm_faults(&gpu, &settings);
     let started = Started {
@@ -116,6 +120,7 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         system_process: P::Lock::new(None),
         highest_physical_address: info.highest_physical_address,
         census: Census::default(),
+        strays: Strays::default(),
         threads: P::Lock::new(Vec::new()),
         _doorbell_pages: doorbell_pages,
     };
@@ -133,6 +138,16 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         gpu.host.local_size() >> 20,
         count,
     ));
+    Ok(())
+}
+
+/// More packets than this are not made room for beforehand: some megabytes of non-paged pool.
+const MOST_ROOM: u32 = 1 << 16;
+
+fn make_room<P: Platform>(gpu: &Gpu<P>, packets: u32) -> Result<()> {
+    for node in &gpu.nodes {
+        node.packets.with(|queue| queue.make_room(packets.min(MOST_ROOM) as usize))?;
+    }
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use crate::irql::AtMostDispatch;
 use crate::platform::Platform;
 use crate::process::EngineProcess;
 use crate::status::{Error, Result};
+use core::sync::atomic::Ordering;
 use gpu_engine::host::Lock;
 use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::shared::Shared;
@@ -43,10 +44,25 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
         silent: !sane,
     };
     let taken = node.packets.with(|q| q.submit(submission)).map_err(|_| Error::InvalidParameter);
+    if taken.is_err() {
+        refuse(started, packet.node, packet.fence);
+    }
     started.gpu.wake(packet.node);
     match (taken, sane) {
         (Ok(()), true) => Ok(()),
-        _ => Err(Error::InvalidParameter),
+        _ => {
+            started.strays.packets.fetch_add(1, Ordering::Relaxed);
+            Err(Error::InvalidParameter)
+        }
+    }
+}
+
+/// Notes a packet that is refused without being kept: its fence counts as completed behind those before it.
+///
+/// Source: `DxgkDdiSubmitCommandVirtual`, STATUS_INVALID_PARAMETER (the driver's own last completed id moves as well).
+pub fn refuse<P: Platform>(started: &Started<P>, node: usize, fence: u32) {
+    if let Some(shared) = started.gpu.nodes.get(node) {
+        shared.packets.with(|q| q.refuse(fence));
     }
 }
 
@@ -56,8 +72,9 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
 /// [`Error::InvalidParameter`] for a node that does not exist.
 pub fn preempt<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, node: usize, fence: u32) -> Result<()> {
     let shared = started.gpu.nodes.get(node).ok_or(Error::InvalidParameter)?;
-    let dropped = shared.packets.with(|q| q.preempt(fence));
+    let mut dropped = shared.packets.with(|q| q.preempt(fence));
     started.gpu.ask_preempt(node);
-    drop(dropped);
+    dropped.clear();
+    shared.packets.with(|q| q.give_back(dropped));
     Ok(())
 }

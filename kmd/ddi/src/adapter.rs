@@ -42,7 +42,7 @@ win_extern! {
     /// `DxgkDdiStartDevice`, `PASSIVE_LEVEL`.
     pub(crate) fn start_device[P: Platform](
         context: *mut c_void,
-        _info: *mut DXGK_START_INFO,
+        info: *mut DXGK_START_INFO,
         interface: *mut DXGKRNL_INTERFACE,
         sources: *mut u32,
         children: *mut u32,
@@ -50,7 +50,7 @@ win_extern! {
         // SAFETY: StartDevice is called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
         // SAFETY: Dxgkrnl passes pointers to its own records and variables, valid for the call.
-        of(unsafe { start::<P>(&irql, context, interface, sources, children) })
+        of(unsafe { start::<P>(&irql, context, info, interface, sources, children) })
     }
 
     /// `DxgkDdiStopDevice`, `PASSIVE_LEVEL`.
@@ -156,11 +156,14 @@ win_extern! {
 unsafe fn start<P: Platform>(
     irql: &Passive,
     context: *mut c_void,
+    info: *mut DXGK_START_INFO,
     interface: *mut DXGKRNL_INTERFACE,
     sources: *mut u32,
     children: *mut u32,
 ) -> Result<()> {
     let adapter = object::<Adapter<P>>(context)?;
+    // SAFETY: valid for the call, or NULL, which says nothing.
+    let required = unsafe { record(info.cast_const()) }.map_or(0, |info| info.RequiredDmaQueueEntry);
     // SAFETY: valid for the call, or NULL, which is refused.
     let sources = unsafe { record_mut(sources) }?;
     // SAFETY: as above.
@@ -184,6 +187,7 @@ unsafe fn start<P: Platform>(
         interrupt,
         // CAST: a physical address is not negative.
         highest_physical_address: device.HighestPhysicalAddress.QuadPart as u64,
+        required_dma_queue_entries: required,
     };
     start::start(irql, &adapter, &info)?;
     // Render and compute only: no sources, no children.

@@ -1,9 +1,11 @@
 //! Allocations and paging buffers.
 
 use crate::arguments::{array, array_mut, bytes, bytes_mut, object, record, record_mut, started};
+use gpu_engine::address_space::EVERY_SPACE;
 use gpu_engine::memory::Span;
 use gpu_engine::mutation::Mutation;
 use gpu_wire::GpuVa;
+use kmd_core::adapter::Started;
 use kmd_core::allocation::{Allocation, OpenAllocation};
 use kmd_core::device::Device;
 use kmd_core::handle::Handle;
@@ -144,8 +146,11 @@ win_extern! {
         if started::<P>(adapter).is_ok_and(|s| s.gpu.mutation.is(Mutation::BadPagingStatus)) {
             return STATUS_INSUFFICIENT_RESOURCES;
         }
-        // SAFETY: Dxgkrnl's record, whose buffers and arrays have the sizes that it says.
-        match unsafe { build::<P>(&irql, args) } {
+        let built = started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, whose buffers and arrays have the sizes that it says.
+            unsafe { build::<P>(&irql, &started, args) }
+        });
+        match built {
             Err(Error::InsufficientDmaBuffer) => STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER,
             // Nothing else may be said; an operation that names a dead object has nothing left to do.
             _ => STATUS_SUCCESS,
@@ -179,11 +184,11 @@ fn place(info: &mut DXGK_ALLOCATIONINFO, handle: Handle, placement: &kmd_core::a
 ///
 /// # Safety
 /// `args` is NULL or points at a record whose buffers and arrays have the sizes that it says.
-unsafe fn build<P: Platform>(irql: &Passive, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> Result<()> {
+unsafe fn build<P: Platform>(irql: &Passive, started: &Started<P>, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> Result<()> {
     // SAFETY: the caller's promise.
     let args = unsafe { record_mut(args) }?;
     // SAFETY: the caller's promise.
-    let operation = unsafe { operation::<P>(args) }?;
+    let operation = unsafe { operation::<P>(started, args) }?;
     // SAFETY: the caller's promise; NULL with the paging process's own page tables, which write no packet.
     let bytes = match args.pDmaBuffer.is_null() {
         true => &mut [],
@@ -204,20 +209,30 @@ unsafe fn build<P: Platform>(irql: &Passive, args: *mut DXGKARG_BUILDPAGINGBUFFE
 ///
 /// # Safety
 /// The record's arrays have the sizes that it says.
-unsafe fn operation<'a, P: Platform>(args: &'a DXGKARG_BUILDPAGINGBUFFER) -> Result<Operation<'a>> {
+unsafe fn operation<'a, P: Platform>(
+    started: &Started<P>,
+    args: &'a DXGKARG_BUILDPAGINGBUFFER,
+) -> Result<Operation<'a>> {
     use DXGK_BUILDPAGINGBUFFER_OPERATION as O;
     Ok(match args.Operation {
         O::DXGK_OPERATION_UPDATE_PAGE_TABLE => {
             // SAFETY: the caller's promise.
-            unsafe { update(args.UpdatePageTable()) }?
+            unsafe { update(started, args.UpdatePageTable(), args.MultipassOffset == 0) }?
         }
         O::DXGK_OPERATION_FLUSH_TLB => {
             let flush = args.FlushTlb();
-            let process = object::<Process<P>>(flush.hProcess)?;
-            Operation::Flush {
-                space: process.engine.space.id,
-                start: flush.StartVirtualAddress,
-                end: flush.EndVirtualAddress,
+            match object::<Process<P>>(flush.hProcess) {
+                Ok(process) => Operation::Flush {
+                    space: process.engine.space.id,
+                    start: flush.StartVirtualAddress,
+                    end: flush.EndVirtualAddress,
+                },
+                // Seen for a root table that no context has: whose translations they are is not known, so all go.
+                Err(_) => {
+                    let (strays, process) = (&started.strays, flush.hProcess);
+                    strays.note(&strays.flushes, 1, &started.platform, format_args!("FLUSH_TLB for process {process:?}: all"));
+                    Operation::Flush { space: EVERY_SPACE, start: 0, end: 0 }
+                }
             }
         }
         O::DXGK_OPERATION_VIRTUAL_TRANSFER => {
@@ -245,22 +260,38 @@ unsafe fn operation<'a, P: Platform>(args: &'a DXGKARG_BUILDPAGINGBUFFER) -> Res
     })
 }
 
+/// An update of a page table. What means nothing here becomes invalid entries: a fault, never a mapping.
+///
 /// # Safety
 /// The record's array has the size that it says, and a CPU address is that of a page table that stays mapped.
-unsafe fn update<'a>(update: &'a DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE) -> Result<Operation<'a>> {
-    let repeat = update.Flags.Repeat();
-    let count = if repeat { 1 } else { update.NumPageTableEntries as usize };
+unsafe fn update<'a, P: Platform>(
+    started: &Started<P>,
+    update: &'a DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE,
+    first_pass: bool,
+) -> Result<Operation<'a>> {
+    let (strays, platform) = (&started.strays, &started.platform);
+    let (level, start, number) = (update.PageTableLevel, update.StartIndex, update.NumPageTableEntries);
+    let flags = update.Flags;
+    let repeat = flags.Repeat();
+    let count = if repeat { 1 } else { number as usize };
     // SAFETY: the caller's promise.
-    let from = unsafe { array(update.pPageTableEntries.cast_const(), count) }?;
-    let entries = TableEntries::new(from, update.StartIndex, update.NumPageTableEntries, repeat);
-    let entries = entries.ok_or(Error::InvalidParameter)?;
-    let level = update.PageTableLevel;
+    let from = unsafe { array(update.pPageTableEntries.cast_const(), count) };
+    let sane = level < gpu_wire::pte::LEVELS && !flags.Use64KBPages() && flags.Reserved() == 0;
+    let entries = from.ok().and_then(|from| TableEntries::new(from, start, number, repeat)).filter(|_| sane);
+    if first_pass {
+        let unknown = entries.map_or(0, |entries| entries.unknown(level));
+        strays.note(&strays.entries, unknown, platform, format_args!("unknown page table entries of level {level}"));
+        let range = format_args!("unknown range {start}+{number} of level {level}, flags {flags:?}");
+        strays.note(&strays.ranges, entries.is_none().into(), platform, range);
+    }
+    let entries = entries.unwrap_or_else(|| TableEntries::invalid(start, number));
     if update.UpdateMode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL {
         let table = update.PageTableAddress.CpuVirtual();
         if table.is_null() {
-            return Err(Error::InvalidParameter);
+            strays.note(&strays.ranges, 1, platform, format_args!("a page table at NULL"));
+            return Ok(Operation::Nothing);
         }
-        // SAFETY: a page table of the paging process, mapped for the call (the caller's promise).
+        // SAFETY: a page table of 4 KB, mapped for the call (the caller's promise).
         let table = unsafe { Span::new(table.cast(), u64::from(gpu_wire::pte::TABLE_SIZE)) };
         return Ok(Operation::UpdateNow { table, level, entries });
     }

@@ -31,16 +31,22 @@ win_extern! {
             let (node, process) = match object::<Context<P>>(args.hContext) {
                 Ok(context) => (context.node, context.process.clone()),
                 Err(_) => {
-                    let process = started.system_process.with(|s| s.clone()).ok_or(Error::InvalidParameter)?;
-                    (args.NodeOrdinal as usize, process)
+                    let node = args.NodeOrdinal as usize;
+                    let Some(process) = started.system_process.with(|s| s.clone()) else {
+                        submit::refuse(&started, node, args.SubmissionFenceId);
+                        return Err(Error::InvalidParameter);
+                    };
+                    (node, process)
                 }
             };
+            // Of NULL rendering only the fence is wanted.
+            let length = if args.Flags.NullRendering() { 0 } else { args.DmaBufferSize };
             let packet = Packet {
                 node,
                 fence: args.SubmissionFenceId,
                 process,
                 address: GpuVa(args.DmaBufferVirtualAddress),
-                length: args.DmaBufferSize.into(),
+                length: length.into(),
             };
             submit::submit(&irql, &started, packet)
         });
