@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use wddm_abi::{
-    DXGK_CREATECONTEXTFLAGS, DXGKARG_CANCELCOMMAND, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE, NTSTATUS, ntstatus,
-};
+use wddm_abi::{DXGK_CREATECONTEXTFLAGS, DXGKARG_CANCELCOMMAND, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE, NTSTATUS, ntstatus, Plain};
 
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, judge_creation};
 use crate::handle::{KernelHandle, KernelObject};
 use crate::process::judge_destroy;
-use crate::rules::paging::{CANCEL_STATUS, CONTEXT_INFO, OBJECT_HANDLE};
+use crate::rules::paging::{CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, OBJECT_HANDLE};
 use crate::vidsch::command::Commands;
 
 /// A context of a packet node.
@@ -177,6 +175,8 @@ pub(crate) fn create_in_driver(
     flags.set_VirtualAddressing(true);
     let mut arguments = DXGKARG_CREATECONTEXT::zeroed();
     arguments.hContext = handle.raw();
+    // An output as a whole: what was there before must not come through.
+    arguments.ContextInfo.as_bytes_mut().fill(POISON);
     (arguments.NodeOrdinal, arguments.EngineAffinity) = place;
     arguments.Flags = flags;
     if !private.is_empty() {
@@ -194,8 +194,16 @@ pub(crate) fn create_in_driver(
         "DxgkDdiCreateContext stored no hContext".to_owned()
     });
     judge_info(adapter, &arguments);
-    Ok(Made { driver: made.expose_provenance(), private_size: arguments.ContextInfo.DmaBufferPrivateDataSize })
+    let private_size = Some(arguments.ContextInfo.DmaBufferPrivateDataSize).filter(|size| *size != POISONED);
+    Ok(Made { driver: made.expose_provenance(), private_size: private_size.unwrap_or(0) })
 }
+
+/// What outputs hold before the driver writes them.
+const POISON: u8 = 0xB7;
+/// A word of it.
+const POISONED: u32 = u32::from_le_bytes([POISON; 4]);
+/// `AllocationListSize` of a GDI context.
+const GDI_ALLOCATIONS: u32 = 256;
 
 /// `DxgkDdiDestroyContext`, by the driver's handle.
 pub(crate) fn destroy_in_driver(adapter: &Adapter, driver: usize) {
@@ -210,6 +218,16 @@ fn judge_info(adapter: &Adapter, arguments: &DXGKARG_CREATECONTEXT) {
     let is_aperture = |bit: u32| caps.segment(bit + 1).is_some_and(crate::adapter::caps::Segment::is_aperture);
     let fine = (0..32).filter(|bit| set & (1 << bit) != 0).all(is_aperture);
     adapter.rules().check(&CONTEXT_INFO, fine, || format!("DmaBufferSegmentSet is {set:#x}"));
+    let info = &arguments.ContextInfo;
+    let words = info.as_bytes().chunks_exact(4);
+    let written = !words.into_iter().any(|word| word == [POISON; 4]);
+    let gdi = !arguments.Flags.GdiContext() || info.AllocationListSize == GDI_ALLOCATIONS;
+    adapter.rules().check(&CONTEXT_OUTPUT, written && info.Reserved == 0 && gdi, || format!("{info:x?}"));
+    let companion = info.PagingCompanionNodeId;
+    let takes_packets = caps.node(companion).is_some_and(|node| !node.is_hardware_scheduled());
+    // Without page tables of the GPU's own there is nothing to write.
+    let right = takes_packets || !caps.is_gpu_mmu();
+    adapter.rules().check(&CONTEXT_COMPANION, right, || format!("PagingCompanionNodeId is {companion:#x}"));
 }
 
 /// `DxgkDdiSetRootPageTable` for a context, by the driver's handle.

@@ -50,6 +50,8 @@ pub(crate) struct Manager {
     pub(crate) pager: Pager,
     segments: Lock<Vec<SegmentSpace>>,
     system: Lock<Option<Arc<ProcessAdapter>>>,
+    /// Another system process, which does nothing.
+    idle: Lock<Option<Arc<ProcessAdapter>>>,
     /// CPU mappings of memory that segments lie in, by the object's number.
     segment_maps: Lock<BTreeMap<u64, (Arc<PageObject>, usize)>>,
     jobs: Lock<VecDeque<Job>>,
@@ -96,6 +98,7 @@ impl VidMm {
                 adapter.personality().faults.paging_buffer_size.unwrap_or(caps.paging_buffer_size) as usize
             ),
             segments: Lock::new(Rank::Log, caps.segments.iter().map(|segment| SegmentSpace::new(*segment)).collect()),
+            idle: Lock::new(Rank::Log, None),
             system: Lock::new(Rank::Log, None),
             segment_maps: Lock::new(Rank::Registry, BTreeMap::new()),
             jobs: Lock::new(Rank::Log, VecDeque::new()),

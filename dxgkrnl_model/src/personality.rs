@@ -4,9 +4,11 @@
 //! the default. A driver that runs on several personalities does not rest on one reading.
 
 pub mod family;
+mod start;
 mod user_mode;
 
 pub use family::Windows;
+pub use start::{StrayEntry, SystemProcesses};
 pub use user_mode::{KernelProgress, ProgressOpened, Residency, UserMode};
 
 use std::collections::BTreeMap;
@@ -259,6 +261,8 @@ pub struct FaultPlan {
     /// The arrays of `DxgkDdiUpdateMonitoredValues` and `DxgkDdiUpdateCurrentValuesFromCpu` begin and end with a handle that names no
     /// fence (any more). No Windows does that; a driver must not follow it, and do the others.
     pub stray_fences: bool,
+    /// Behind the first mappings of a process comes a page table entry that drivers need not know.
+    pub stray_entry: Option<StrayEntry>,
     /// What the bytes of `Reserved` members hold in what DDIs of native fences are given.
     pub reserved: u8,
 }
@@ -295,6 +299,8 @@ pub struct Personality {
     /// Refusals of `QueryAdapterInfo` types that say nothing of a render-only adapter (DISPLAY_DRIVERCAPS_EXTENSION, 64BITONLYCAPS)
     /// end the start. One driver's author says so from version 2.0 on; another's refuses several and starts (default).
     pub refusals_end_start: bool,
+    /// Processes of the OS's own.
+    pub system_processes: SystemProcesses,
     /// `DXGK_START_INFO.RequiredDmaQueueEntry`. The page gives no number.
     pub required_dma_queue_entries: u32,
     /// Timeouts.
@@ -360,6 +366,7 @@ impl Default for Personality {
             strict_advertising: true,
             flip_caps_demanded: true,
             refusals_end_start: false,
+            system_processes: SystemProcesses::default(),
             required_dma_queue_entries: 64,
             tdr: TdrSettings::default(),
             contiguous_pages: false,

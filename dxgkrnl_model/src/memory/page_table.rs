@@ -11,7 +11,7 @@ use wddm_abi::DXGK_PTE;
 use super::pages::Page;
 use super::va::PAGE;
 use crate::adapter::caps::Mmu;
-use crate::personality::PteAddress;
+use crate::personality::{PteAddress, StrayEntry};
 
 /// Where a table is.
 #[derive(Clone, Debug)]
@@ -174,6 +174,37 @@ fn initial(level: usize, memory: TableMemory, window: u64, count: u64, address: 
         native_fence: false,
     }
 }
+
+/// An update with an entry that drivers need not know, next to what `updates` store. `None`: there is no place for it.
+///
+/// A leaf entry stands at the end of the last leaf table; a parent's, behind that of the last table that was made.
+pub(crate) fn stray(kind: StrayEntry, updates: &[Update]) -> Option<Update> {
+    let of_level = |level| updates.iter().rev().find(|update| !update.initial && update.level == level);
+    if kind == StrayEntry::Table64K {
+        let parent = of_level(1)?;
+        let mut entry = *parent.entries.last()?;
+        entry.set_PageTablePageSize(1);
+        let start = parent.start + 1;
+        return Some(Update { start, entries: vec![entry], address: parent.address + LEAF_COVERS, ..parent.clone() });
+    }
+    let leaf = of_level(0)?;
+    let mut entry = *leaf.entries.iter().find(|entry| entry.Valid())?;
+    match kind {
+        StrayEntry::LargePage => entry.set_LargePage(true),
+        StrayEntry::Zero => entry.set_Zero(true),
+        StrayEntry::Segment => entry.set_Segment(31),
+        StrayEntry::Adapter => entry.set_PhysicalAdapterIndex(1),
+        StrayEntry::Reserved | StrayEntry::Table64K => entry.set_Reserved(1),
+    }
+    let last = LEAF_COVERS / PAGE - 1;
+    let address = leaf.address / LEAF_COVERS * LEAF_COVERS + last * PAGE;
+    let free = leaf.start + leaf.count <= last;
+    let (count, entries) = (1, vec![entry]);
+    free.then_some(Update { start: last, count, entries, address, allocation: None, ..leaf.clone() })
+}
+
+/// What a leaf table of 512 entries covers, in bytes: stray entries suppose such tables.
+const LEAF_COVERS: u64 = 512 * PAGE;
 
 struct Spread<'a> {
     mmu: &'a Mmu,

@@ -138,7 +138,9 @@ impl AddressSpace {
         let updates = tables.set(address, pages, &entries, purpose, &mut source);
         let old = self.tables.lock().replace(tables);
         drop(old);
-        let Some(updates) = updates else { return Err(source.error()) };
+        let Some(mut updates) = updates else { return Err(source.error()) };
+        let stray = adapter.personality().faults.stray_entry.filter(|_| !self.is_paging);
+        updates.extend(stray.and_then(|kind| super::page_table::stray(kind, &updates)));
         self.run(adapter, manager, process, updates, Some((address, address + pages * PAGE)))
     }
 

@@ -18,6 +18,7 @@ use super::va::{PAGE, Protection};
 use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::device::Device;
+use crate::personality::SystemProcesses;
 use crate::process::ProcessAdapter;
 
 /// Paging buffers of an adapter.
@@ -32,8 +33,17 @@ pub(super) fn create(
     if manager.caps.mmu.is_none() {
         return Ok(None);
     }
+    let kind = adapter.personality().system_processes;
+    let another = |when| -> Result<(), NTSTATUS> {
+        if kind == when {
+            *manager.idle.lock() = Some(ProcessAdapter::create_system(adapter, &manager.caps)?);
+        }
+        Ok(())
+    };
+    another(SystemProcesses::AnotherFirst)?;
     let process = ProcessAdapter::create_system(adapter, &manager.caps)?;
     *manager.system.lock() = Some(process.clone());
+    another(SystemProcesses::AnotherLast)?;
     let device = Device::create_system(&process)?;
     process.add_device(&device);
     process.initialize_tables(adapter, manager).map_err(status)?;
@@ -75,6 +85,21 @@ pub(super) fn destroy(
 ) {
     adapter.scheduler.clear_system_context();
     context.store(0, Ordering::Release);
+    let idle = manager.idle.lock().take();
+    let (first, last) = match adapter.personality().system_processes {
+        SystemProcesses::AnotherLast => (idle, None),
+        _ => (None, idle),
+    };
+    if let Some(idle) = first {
+        idle.destroy();
+    }
+    take_down(manager, process);
+    if let Some(idle) = last {
+        idle.destroy();
+    }
+}
+
+fn take_down(manager: &Arc<Manager>, process: Option<Arc<ProcessAdapter>>) {
     let Some(process) = process else { return };
     for device in process.take_devices() {
         for context in device.take_contexts() {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use super::{
     Build, HandleReadings, HwContexts, KernelProgress, Personality, ProgressFenceHandle, ProgressOpened, PteAddress,
-    Residency, RingHandle,
+    Residency, RingHandle, SystemProcesses,
 };
 
 /// A choice that a real Windows may make otherwise than the default.
@@ -89,6 +89,14 @@ readings! {
         notification_list = 1;
     "w26100-ga", "24H2 as first shipped":
         build = Build::W26100Ga;
+    "another-system-process-first", "a system process beside the paging process, made before it":
+        system_processes = SystemProcesses::AnotherFirst;
+    "another-system-process-last", "a system process beside the paging process, made behind it":
+        system_processes = SystemProcesses::AnotherLast;
+    "no-flip-caps-needed", "an adapter without flip capabilities starts":
+        flip_caps_demanded = false;
+    "refusals-end-start", "refusing queries that say nothing of a render-only adapter ends the start":
+        refusals_end_start = true;
     @named "w28000", "the 28000 line":
         build = Build::W28000;
     @named "pte-bytes", "page table entries hold byte addresses":

@@ -62,6 +62,27 @@ rules! {
         bugcheck: none,
         fix: "use 0 or an aperture segment",
     }
+    /// What a context's record must say whole.
+    CONTEXT_OUTPUT = "DXG-CONTEXT-OUTPUT" {
+        title: "DxgkDdiCreateContext writes every member of DXGK_CONTEXTINFO: Reserved is 0, and AllocationListSize 256 for a GDI context",
+        source: "DDI page DXGKARG_CREATECONTEXT, ContextInfo ([out]); DDI page DXGK_CONTEXTINFO",
+        bugcheck: none,
+        fix: "store a whole record, whose other members are zero",
+    }
+    /// Where a context's page tables are written.
+    CONTEXT_COMPANION = "DXG-CONTEXT-COMPANION" {
+        title: "PagingCompanionNodeId names a node that takes packets",
+        source: "DDI page DXGK_CONTEXTINFO, PagingCompanionNodeId; article tile-resources (the companion context is a packet context of its own)",
+        bugcheck: none,
+        fix: "name the paging node",
+    }
+    /// What an allocation's record must say whole.
+    ALLOC_OUTPUT = "DXG-ALLOC-OUTPUT" {
+        title: "DxgkDdiCreateAllocation writes Flags2 of every DXGK_ALLOCATIONINFO",
+        source: "DDI page DXGK_ALLOCATIONINFO, Flags2",
+        bugcheck: none,
+        fix: "store zero where none of the flags is meant",
+    }
     /// Root page table sizes.
     ROOT_TABLE_SIZE = "DXG-ROOT-TABLE-SIZE" {
         title: "DxgkDdiGetRootPageTableSize returns a page multiple that holds the entries",

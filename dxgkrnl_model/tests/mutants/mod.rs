@@ -44,7 +44,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "init-version", "init-slot", "init-unload", "add-context", "start-status", "stop-status", "version-agrees",
             "qai-overrun", "qai-status", "qai-required", "qai-private", "segment-probe", "node-metadata", "node-name",
             "query-interface", "feature-support", "feature-input", "caps-flip", "caps-non-vga", "caps-cross-adapter-served",
-            "segment-paging-visible", "segment-budget", "feature-testing", "caps-preemption", "caps-patching", "caps-cancel",
+            "segment-paging-visible", "segment-budget", "context-output", "context-companion", "feature-testing", "caps-preemption", "caps-patching", "caps-cancel",
             "caps-granularity", "caps-per-engine-tdr", "caps-virtual", "caps-cross-adapter", "caps-user-mode", "caps-atomics",
             "caps-highest-address", "caps-nodes", "caps-paging-node", "caps-history", "caps-children", "mmu-levels",
             "mmu-table-size", "mmu-table-segment", "mmu-update-mode", "mmu-large-leaf", "segment-shape",
@@ -57,7 +57,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
     (
         Stage::Packets,
         &[
-            "object-status", "alloc-size", "alloc-segment", "alloc-cpu-visible", "alloc-flags", "context-info",
+            "object-status", "alloc-size", "alloc-segment", "alloc-cpu-visible", "alloc-flags", "alloc-output", "context-info",
             "paging-status", "paging-overrun", "paging-private", "paging-progress", "paging-busy", "submit-status",
             "escape-status", "int-fence", "int-node", "int-type", "int-vsync", "int-dpc", "dpc-notify", "isr-dismiss",
             "int-system-fault", "int-message", "int-level",

@@ -86,7 +86,13 @@ win_extern! {
         };
         toy.state().contexts.insert(handle, context);
         arguments.hContext = raw(handle);
+        if !toy.is("context-output") {
+            arguments.ContextInfo = wddm_abi::DXGK_CONTEXTINFO::zeroed();
+        }
+        arguments.ContextInfo.DmaBufferSegmentSet = 0;
         arguments.ContextInfo.DmaBufferPrivateDataSize = 32;
+        // Node 0 schedules itself.
+        arguments.ContextInfo.PagingCompanionNodeId = u32::from(!toy.is("context-companion"));
         if toy.is("context-info") && !arguments.Flags.SystemContext() {
             arguments.ContextInfo.DmaBufferSegmentSet = 2;
         }
@@ -119,6 +125,9 @@ win_extern! {
             info.hAllocation = raw(handle);
             info.Size = if toy.is("alloc-size") { 0 } else { size as usize };
             info.AllocationPriority = 0x7800_0000;
+            if !toy.is("alloc-output") {
+                info.Flags2.Value = 0;
+            }
             info.SupportedWriteSegmentSet = if flags & want::LOCAL != 0 { 3 } else { 1 };
             info.PreferredSegment.Value = if flags & want::LOCAL != 0 { 2 } else { 1 };
             info.FlagsWddm2_mut().set_CpuVisible(true);

@@ -230,8 +230,45 @@ block! {
     }
 }
 
+block! {
+    /// Reply to [`escape_command::START`]: what the OS asked before and while the adapter started, what it was told, what it granted.
+    /// Bits of features: 1 hardware scheduling, 2 native fences, 4 user-mode submission.
+    EscapeStart, 96 {
+        /// The header, with the size of the reply.
+        header: EscapeHeader,
+        /// [`Rung`] that came of it.
+        rung: u32,
+        /// [`Rung`] that the setting allows at most.
+        max_rung: u32,
+        /// Features that the OS asked about.
+        asked: u32,
+        /// Those that were answered as supported.
+        answered: u32,
+        /// Those that the OS granted.
+        granted: u32,
+        /// Bytes of the OS's interface.
+        interface_size: u32,
+        /// Types below 64 that `DxgkDdiQueryAdapterInfo` was asked for, a bit each.
+        queries: u64,
+        /// Those that were refused at least once.
+        refused: u64,
+        /// Page table entries that meant nothing, and became faults.
+        stray_entries: u64,
+        /// Updates of page tables that meant nothing.
+        stray_ranges: u64,
+        /// Flushes for unknown processes: everything was flushed.
+        stray_flushes: u64,
+        /// Packets that were refused.
+        refused_packets: u64,
+        /// Questions about features that mean nothing here.
+        other_features: u64,
+    }
+}
+
 /// Values of [`EscapeHeader::command`].
 pub mod escape_command {
     /// Reads the counters.
     pub const COUNTERS: u32 = 1;
+    /// Reads what was asked, answered and granted at the start.
+    pub const START: u32 = 2;
 }

@@ -15,13 +15,13 @@ use crate::status::{Error, Result};
 use crate::strays::Strays;
 use alloc::vec::Vec;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpu_engine::NoMemory;
 use gpu_engine::host::{Host, Lock};
 use gpu_engine::memory::Span;
 use gpu_engine::shared::Shared;
 use gpu_wire::{NODE_COUNT, NodeOrdinal, PAGE_SIZE};
-use wddm_abi::PKSYNCHRONIZE_ROUTINE;
+use wddm_abi::{DXGK_FEATURE_ID, PKSYNCHRONIZE_ROUTINE};
 
 /// The GPU of an adapter on platform `P`.
 pub type Gpu<P> = gpu_engine::gpu::Gpu<EngineHost<P>>;
@@ -36,12 +36,25 @@ pub struct Adapter<P: Platform> {
     settings: P::Lock<Settings>,
     /// What the OS asked before and during the start.
     pub asked: Asked,
+    /// The OS's interface lacks `DxgkCbDisconnectDoorbell`: there cannot be doorbells. Known from StartDevice on.
+    lacks_doorbells: AtomicBool,
 }
 
 impl<P: Platform> Adapter<P> {
     /// An adapter that is not started.
     pub fn new(platform: P, settings: Settings) -> Self {
-        Self { platform, started: AtomicU64::new(0), settings: P::Lock::new(settings), asked: Asked::default() }
+        Self { platform, started: AtomicU64::new(0), settings: P::Lock::new(settings), asked: Asked::default(), lacks_doorbells: AtomicBool::new(false) }
+    }
+
+    /// Whether `feature`, which the driver supports, works under this OS. Source: `DXGKARG_QUERYFEATURESUPPORT`,
+    /// SupportedOnCurrentConfig.
+    pub fn is_on_configuration(&self, feature: DXGK_FEATURE_ID) -> bool {
+        feature != DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION || !self.lacks_doorbells.load(Ordering::Acquire)
+    }
+
+    /// Notes what the OS's interface lacks.
+    pub(crate) fn note_interface(&self, dxgkrnl: &Dxgkrnl) {
+        self.lacks_doorbells.store(!dxgkrnl.has_disconnect_doorbell(), Ordering::Release);
     }
 
     /// What the registry said last. Up to `DISPATCH_LEVEL`.

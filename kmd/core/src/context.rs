@@ -12,6 +12,7 @@ use gpu_engine::address_space::Root;
 use gpu_engine::host::Lock;
 use gpu_engine::shared::Shared;
 use gpu_wire::INTERFACE_VERSION;
+use gpu_wire::packet::Privilege;
 use gpu_wire::private::{ContextData, MAGIC};
 
 /// Bytes of private data per DMA buffer. Zero would disable anything carried there; we carry nothing, but a record that
@@ -67,13 +68,17 @@ impl<P: Platform> Context<P> {
         if affinity > 1 {
             return Err(Error::InvalidParameter);
         }
-        if !system {
-            check_version(private)?;
-        }
+        check_version(private)?;
+        let own = device.process.engine.clone();
         let process = match system {
+            // Its process is the paging process, whatever other system processes there are.
+            true if own.privilege == Privilege::Paging => {
+                drop(started.system_process.with(|s| s.replace(own.clone())));
+                own
+            }
             // The system device may belong to no process of ours: the paging process is its address space.
-            true => started.system_process.with(|s| s.clone()).unwrap_or_else(|| device.process.engine.clone()),
-            false => device.process.engine.clone(),
+            true => started.system_process.with(|s| s.clone()).unwrap_or(own),
+            false => own,
         };
         let counted = Counted::new(started.clone(), |c| &c.contexts);
         // CAST: below COUNT.
@@ -94,12 +99,14 @@ impl<P: Platform> Context<P> {
     }
 }
 
-/// Checks the private data of a context: who made it, and whether it speaks our version.
+/// Checks the private data of a context: who made it, and whether it speaks our version. Contexts of the OS's own, and of tools
+/// that know no user-mode driver, come without.
 ///
 /// # Errors
-/// [`Error::DriverMismatch`].
+/// [`Error::DriverMismatch`] for private data that is there and wrong.
 pub fn check_version(private: &[u8]) -> Result<()> {
     match ContextData::read(private) {
+        None if private.is_empty() => Ok(()),
         Some(data) if data.magic == MAGIC && data.interface_version == INTERFACE_VERSION => Ok(()),
         _ => Err(Error::DriverMismatch),
     }

@@ -3,18 +3,25 @@
 //! The buffer is Dxgkrnl's copy of user mode's; it is read whole, checked, and written whole.
 
 use crate::adapter::Started;
+use crate::asked::Questions;
 use crate::irql::Passive;
 use crate::platform::Platform;
 use crate::status::{Error, Result};
 use gpu_wire::INTERFACE_VERSION;
-use gpu_wire::private::{EscapeCounters, EscapeHeader, MAGIC, escape_command};
+use core::sync::atomic::{AtomicU64, Ordering};
+use gpu_wire::private::{EscapeCounters, EscapeHeader, EscapeStart, MAGIC, escape_command};
 
 /// Answers an escape in place.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a block that is not ours, too small, or of an unknown command;
 /// [`Error::DriverMismatch`] for another version.
-pub fn answer<P: Platform>(_irql: &Passive, started: &Started<P>, block: &mut [u8]) -> Result<()> {
+pub fn answer<P: Platform>(
+    _irql: &Passive,
+    started: &Started<P>,
+    questions: Questions,
+    block: &mut [u8],
+) -> Result<()> {
     let header = EscapeHeader::read(block).ok_or(Error::InvalidParameter)?;
     if header.magic != MAGIC {
         return Err(Error::InvalidParameter);
@@ -50,6 +57,36 @@ pub fn answer<P: Platform>(_irql: &Passive, started: &Started<P>, block: &mut [u
             to.copy_from_slice(reply.bytes());
             Ok(())
         }
+        escape_command::START => {
+            // CAST: 96 bytes.
+            let header = EscapeHeader { size: size_of::<EscapeStart>() as u32, ..header };
+            let reply = start(started, questions, header);
+            let to = block.get_mut(..reply.bytes().len()).ok_or(Error::InvalidParameter)?;
+            to.copy_from_slice(reply.bytes());
+            Ok(())
+        }
         _ => Err(Error::InvalidParameter),
+    }
+}
+
+fn start<P: Platform>(started: &Started<P>, questions: Questions, header: EscapeHeader) -> EscapeStart {
+    let plan = &started.plan;
+    let granted = plan.granted.iter().enumerate().map(|(bit, granted)| u32::from(granted.enabled) << bit);
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    EscapeStart {
+        header,
+        rung: plan.rung.raw(),
+        max_rung: started.settings.max_rung.raw(),
+        asked: questions.features,
+        answered: questions.supported,
+        granted: granted.sum(),
+        interface_size: started.dxgkrnl.size(),
+        queries: questions.queries,
+        refused: questions.refused,
+        stray_entries: count(&started.strays.entries),
+        stray_ranges: count(&started.strays.ranges),
+        stray_flushes: count(&started.strays.flushes),
+        refused_packets: count(&started.strays.packets),
+        other_features: questions.strangers.into(),
     }
 }

@@ -114,6 +114,7 @@ impl<'a> Buffer<'a> {
 pub fn build(_irql: &Passive, operation: &Operation<'_>, buffer: &mut Buffer<'_>, multipass: &mut u32) -> Result<()> {
     match operation {
         Operation::Nothing => Ok(()),
+        Operation::Update { entries, .. } | Operation::UpdateNow { entries, .. } if entries.count == 0 => Ok(()),
         Operation::Flush { space, start, end } => {
             buffer.push(&packet::TlbFlush { space: *space, start: *start, end: *end }.to_packet())
         }

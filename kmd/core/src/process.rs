@@ -29,7 +29,7 @@ pub struct Process<P: Platform> {
 }
 
 impl<P: Platform> Process<P> {
-    /// Creates a process; `os` is Dxgkrnl's handle, `system` whether it is the paging process.
+    /// Creates a process; `os` is Dxgkrnl's handle, `system` whether it is a system process, as the paging process is.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -51,7 +51,10 @@ impl<P: Platform> Process<P> {
         match made {
             Ok((engine, handle)) => {
                 if system {
-                    started.system_process.with(|s| s.replace(engine));
+                    // The OS may have several: the one whose device gets the system context is the paging process.
+                    started.system_process.with(|s| {
+                        s.get_or_insert(engine);
+                    });
                 }
                 Ok(handle)
             }

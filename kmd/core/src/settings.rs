@@ -121,6 +121,8 @@ settings! {
             "valid bits of time stamps in history buffers, the same for every node; the page allows 0, and drivers that answered less than 32 did not start";
         paging_buffer_segment: u32, "PagingBufferSegment", Values::Named(&[(0, "system memory"), (1, "the aperture")]), 0,
             "`PagingBufferSegmentId`: with an aperture that the CPU does not see, a driver's timeouts ended in bug check 0x7E; with 1 set `ApertureCpuVisible` as well";
+        dma_buffer_segment_set: bool, "DmaBufferSegmentSet", SWITCH, 1,
+            "contexts name the aperture for DMA buffers; 0 names no segment, with which display drivers ended in bug checks";
         aperture_cpu_visible: bool, "ApertureCpuVisible", SWITCH, 0,
             "the aperture says CpuVisible, at an address where nothing is: the page calls the flag meaningless for an aperture, Microsoft's sample sets it";
         populated_from_system_memory: bool, "PopulatedFromSystemMemory", SWITCH, 1,

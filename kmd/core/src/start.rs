@@ -66,6 +66,7 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
     let settings = Settings::read(irql, &platform, SettingsKey::Path(info.registry_path));
     // Before negotiating: the OS asks the driver about a feature while the driver asks the OS.
     adapter.set_settings(settings);
+    adapter.note_interface(&info.dxgkrnl);
     let plan = Plan::negotiate(irql, &info.dxgkrnl, info.adapter.as_ptr(), &settings);
     let count = match settings.doorbell_model {
         Model::Dedicated => settings.physical_doorbells,

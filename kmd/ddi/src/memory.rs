@@ -171,6 +171,7 @@ fn place(info: &mut DXGK_ALLOCATIONINFO, handle: Handle, placement: &kmd_core::a
     info.set_PhysicalAdapterIndex(0);
     info.set_Alignment(0);
     info.hAllocation = handle.as_ptr();
+    info.Flags2.Value = 0;
     let mut flags = *info.FlagsWddm2();
     flags.Value = 0;
     flags.set_CpuVisible(placement.cpu_visible);

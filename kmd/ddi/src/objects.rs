@@ -17,9 +17,12 @@ use kmd_core::segments;
 use kmd_core::status::{Error, Result, of};
 use wddm_abi::ntstatus::{STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_NO_MEMORY, STATUS_SUCCESS};
 use wddm_abi::{
-    DXGKARG_CREATECONTEXT, DXGKARG_CREATEDEVICE, DXGKARG_CREATEPROCESS, DXGKARG_GETROOTPAGETABLESIZE,
+    DXGK_CONTEXTINFO, DXGKARG_CREATECONTEXT, DXGKARG_CREATEDEVICE, DXGKARG_CREATEPROCESS, DXGKARG_GETROOTPAGETABLESIZE,
     DXGKARG_SETROOTPAGETABLE, HANDLE, NTSTATUS, win_extern,
 };
+
+/// `DXGK_CONTEXTINFO.AllocationListSize` of a GDI context, as its page demands.
+const GDI_ALLOCATIONS: u32 = 256;
 
 /// `STATUS_NO_MEMORY` is the only refusal that CreateDevice and CreateContext list, beside a driver mismatch.
 fn listed(result: Result<()>) -> NTSTATUS {
@@ -90,11 +93,16 @@ win_extern! {
                 hw_queues: args.Flags.HwQueueSupported(),
             };
             args.hContext = contexts::create(&irql, &device, &new, private)?.as_ptr();
-            let info = &mut args.ContextInfo;
+            let names_aperture = device.counted.started.settings.dma_buffer_segment_set;
+            // Every member is an output: what is not named here is zero.
+            let mut info = DXGK_CONTEXTINFO::zeroed();
             info.DmaBufferSize = DMA_BUFFER_SIZE;
-            info.DmaBufferSegmentSet = segments::set_of(segments::APERTURE);
+            info.DmaBufferSegmentSet = if names_aperture { segments::set_of(segments::APERTURE) } else { 0 };
             info.DmaBufferPrivateDataSize = PRIVATE_DATA_SIZE;
+            info.AllocationListSize = if args.Flags.GdiContext() { GDI_ALLOCATIONS } else { 0 };
             info.Caps.set_NoPatchingRequired(true);
+            info.PagingCompanionNodeId = gpu_wire::NODE_PAGING.0;
+            args.ContextInfo = info;
             Ok(())
         }))
     }

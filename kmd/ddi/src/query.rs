@@ -71,12 +71,13 @@ win_extern! {
     pub(crate) fn escape[P: Platform](adapter: HANDLE, args: *const DXGKARG_ESCAPE) -> NTSTATUS {
         // SAFETY: Escape is called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
-        of(started::<P>(adapter).and_then(|started| {
+        of(object::<Adapter<P>>(adapter).and_then(|adapter| {
+            let started = adapter.started()?;
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record(args) }?;
             // SAFETY: Dxgkrnl's copy of the caller's buffer, of that size.
             let block = unsafe { bytes_mut(args.pPrivateDriverData, args.PrivateDriverDataSize) }?;
-            escape::answer(&irql, &started, block)
+            escape::answer(&irql, &started, adapter.asked.questions(), block)
         }))
     }
 
@@ -142,7 +143,8 @@ win_extern! {
             args.MinSupportedVersion = support.map_or(0, |s| s.min);
             args.MaxSupportedVersion = support.map_or(0, |s| s.max);
             args.SupportedByDriver = support.is_some().into();
-            args.SupportedOnCurrentConfig = support.is_some().into();
+            let works = support.is_some() && adapter.is_on_configuration(args.FeatureId);
+            args.SupportedOnCurrentConfig = works.into();
             Ok(())
         })())
     }

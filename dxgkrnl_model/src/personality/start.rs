@@ -1,0 +1,41 @@
+//! Readings and faults of a start: how many system processes there are, what page table entries may hold.
+
+/// Processes of the OS with `DXGK_CREATEPROCESSFLAGS.SystemProcess`. The page of the flags says "a system process", which does not
+/// say that there is one; the paging process is the one that the system context is made in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SystemProcesses {
+    /// The paging process alone.
+    #[default]
+    One,
+    /// Another is made before the paging process, and outlives it.
+    AnotherFirst,
+    /// Another is made behind the paging process, before its context, and is gone first.
+    AnotherLast,
+}
+
+/// A page table entry that a driver which advertises none of large pages, zero pages, 64 KB tables and linked adapters need not
+/// know. It must fault: a mapping would be one of memory that the entry does not mean.
+///
+/// Source: DDI pages DXGK_PTE, DXGK_GPUMMUCAPS. That 4 KB and 64 KB tables are mixed in one parent was seen with a driver that
+/// has both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrayEntry {
+    /// A leaf entry with `LargePage`.
+    LargePage,
+    /// A leaf entry with `Zero`.
+    Zero,
+    /// A leaf entry of a segment that the driver never described.
+    Segment,
+    /// A leaf entry of another physical adapter.
+    Adapter,
+    /// A leaf entry with a reserved bit.
+    Reserved,
+    /// An entry of level 1, behind that of a table that was just made: the same table as one of 64 KB pages.
+    Table64K,
+}
+
+impl StrayEntry {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::LargePage, Self::Zero, Self::Segment, Self::Adapter, Self::Reserved, Self::Table64K];
+}
