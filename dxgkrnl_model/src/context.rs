@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use wddm_abi::{DXGK_CREATECONTEXTFLAGS, DXGKARG_CANCELCOMMAND, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE, NTSTATUS, ntstatus, Plain};
+use wddm_abi::{
+    DXGK_CREATECONTEXTFLAGS, DXGKARG_CANCELCOMMAND, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE, NTSTATUS, Plain,
+    ntstatus,
+};
 
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};

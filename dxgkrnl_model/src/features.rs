@@ -266,7 +266,8 @@ impl Features {
         adapter.rules().check(&FEATURE_SUPPORT, sound, || {
             format!("{:?}: {status:?}, supported {supported}, versions {} to {}", known.id, range.0, range.1)
         });
-        let (without, with) = if setting.allow_experimental { (with_other, supported) } else { (supported, with_other) };
+        let (without, with) =
+            if setting.allow_experimental { (with_other, supported) } else { (supported, with_other) };
         adapter.rules().check(&FEATURE_INPUT, untouched && (with || !without), || {
             format!(
                 "{:?}: [in] members {}, supported {without} without and {with} with experimental support",

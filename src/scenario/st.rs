@@ -3,8 +3,10 @@
 //! | file | holds |
 //! |---|---|
 //! | `st.rs` | the start, features, other interfaces |
+//! | `st/first.rs` | answers about which documents disagree, and what only a real OS may do |
 //! | `st/queries.rs` | `DxgkDdiQueryAdapterInfo` |
 
+mod first;
 mod queries;
 
 use super::db::{Room, joined, raw};
@@ -21,7 +23,8 @@ use wddm_abi::{DXGK_WDDMVERSION, DXGKDDI_INTERFACE_VERSION_WDDM3_2};
 
 const FEATURES: &str = "Querying WDDM feature support and enablement";
 
-pub(super) const CASES: &[Scenario] = &joined::<{ OWN.len() + queries::CASES.len() }>(&[OWN, queries::CASES]);
+pub(super) const CASES: &[Scenario] =
+    &joined::<{ OWN.len() + queries::CASES.len() + first::CASES.len() }>(&[OWN, queries::CASES, first::CASES]);
 
 const OWN: &[Scenario] = &[
     Scenario {

@@ -43,7 +43,13 @@ pub struct Adapter<P: Platform> {
 impl<P: Platform> Adapter<P> {
     /// An adapter that is not started.
     pub fn new(platform: P, settings: Settings) -> Self {
-        Self { platform, started: AtomicU64::new(0), settings: P::Lock::new(settings), asked: Asked::default(), lacks_doorbells: AtomicBool::new(false) }
+        Self {
+            platform,
+            started: AtomicU64::new(0),
+            settings: P::Lock::new(settings),
+            asked: Asked::default(),
+            lacks_doorbells: AtomicBool::new(false),
+        }
     }
 
     /// Whether `feature`, which the driver supports, works under this OS. Source: `DXGKARG_QUERYFEATURESUPPORT`,

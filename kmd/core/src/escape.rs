@@ -7,8 +7,8 @@ use crate::asked::Questions;
 use crate::irql::Passive;
 use crate::platform::Platform;
 use crate::status::{Error, Result};
-use gpu_wire::INTERFACE_VERSION;
 use core::sync::atomic::{AtomicU64, Ordering};
+use gpu_wire::INTERFACE_VERSION;
 use gpu_wire::private::{EscapeCounters, EscapeHeader, EscapeStart, MAGIC, escape_command};
 
 /// Answers an escape in place.

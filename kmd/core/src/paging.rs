@@ -201,7 +201,12 @@ pub fn translate(entry: &DXGK_PTE, level: u32) -> Option<Pte> {
         return Some(Pte::INVALID);
     }
     let parent_of_large = level > 0 && entry.PageTablePageSize() != 0;
-    if entry.Zero() || entry.LargePage() || entry.PhysicalAdapterIndex() != 0 || entry.Reserved() != 0 || parent_of_large {
+    if entry.Zero()
+        || entry.LargePage()
+        || entry.PhysicalAdapterIndex() != 0
+        || entry.Reserved() != 0
+        || parent_of_large
+    {
         return None;
     }
     // CAST: five bits.

@@ -56,9 +56,7 @@ impl Values {
             Self::Between(least, most) => (least..=most).contains(&value),
             Self::ZeroOr(least, most) => value == 0 || (least..=most).contains(&value),
             Self::Multiples(of, most) => value <= most && value.is_multiple_of(of),
-            Self::Megabytes(least, most) => {
-                value.is_multiple_of(1 << 20) && (least..=most).contains(&(value >> 20))
-            }
+            Self::Megabytes(least, most) => value.is_multiple_of(1 << 20) && (least..=most).contains(&(value >> 20)),
             Self::Named(named) => named.iter().any(|(known, _)| *known == value),
         }
     }
@@ -73,9 +71,10 @@ impl Display for Values {
             Self::ZeroOr(least, most) => write!(f, "0, or {least} to {most}"),
             Self::Multiples(of, most) => write!(f, "multiples of {of} up to {most}"),
             Self::Megabytes(least, most) => write!(f, "{least} MiB to {most} MiB, whole megabytes"),
-            Self::Named(named) => named.iter().enumerate().try_for_each(|(i, (value, name))| {
-                write!(f, "{}{value} {name}", if i == 0 { "" } else { ", " })
-            }),
+            Self::Named(named) => named
+                .iter()
+                .enumerate()
+                .try_for_each(|(i, (value, name))| write!(f, "{}{value} {name}", if i == 0 { "" } else { ", " })),
         }
     }
 }

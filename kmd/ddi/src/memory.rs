@@ -231,7 +231,12 @@ unsafe fn operation<'a, P: Platform>(
                 // Seen for a root table that no context has: whose translations they are is not known, so all go.
                 Err(_) => {
                     let (strays, process) = (&started.strays, flush.hProcess);
-                    strays.note(&strays.flushes, 1, &started.platform, format_args!("FLUSH_TLB for process {process:?}: all"));
+                    strays.note(
+                        &strays.flushes,
+                        1,
+                        &started.platform,
+                        format_args!("FLUSH_TLB for process {process:?}: all"),
+                    );
                     Operation::Flush { space: EVERY_SPACE, start: 0, end: 0 }
                 }
             }

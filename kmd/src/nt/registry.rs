@@ -94,8 +94,7 @@ impl Key {
     fn of_device(device: PDEVICE_OBJECT) -> Option<Self> {
         let mut key: HANDLE = ptr::null_mut();
         // SAFETY: PASSIVE_LEVEL (the caller's token); the physical device object that AddDevice got, during that call.
-        let status =
-            unsafe { IoOpenDeviceRegistryKey(device, PLUGPLAY_REGKEY_DRIVER, KEY_QUERY_VALUE, &raw mut key) };
+        let status = unsafe { IoOpenDeviceRegistryKey(device, PLUGPLAY_REGKEY_DRIVER, KEY_QUERY_VALUE, &raw mut key) };
         NT_SUCCESS(status).then_some(Self(key))
     }
 }
