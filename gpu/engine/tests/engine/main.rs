@@ -5,6 +5,7 @@ mod fences;
 mod logs;
 mod monitored;
 mod packet_mode;
+mod packet_room;
 mod packets;
 mod scheduling;
 #[path = "../support/mod.rs"]

@@ -10,7 +10,7 @@ use gpu_wire::packet::{self, Encoded};
 use gpu_wire::pte::{self, Place, Pte};
 use gpu_wire::{GpuVa, PAGE_SIZE};
 
-fn packet_of(
+pub(crate) fn packet_of(
     rig: &mut Rig,
     fence: u32,
     paging: bool,
