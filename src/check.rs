@@ -1,8 +1,8 @@
 //! The model's verdict on a driver that it knows nothing of: start, what any driver must be able to do, stop.
 
 use crate::scenario::Raw;
+use crate::setting::{self, Assignment};
 use anyhow::{Context, Result};
-use dxgkrnl_model::adapter::AdapterConfig;
 use dxgkrnl_model::driver::{Driver, DriverError};
 use dxgkrnl_model::os::Os;
 use dxgkrnl_model::personality::Personality;
@@ -32,15 +32,15 @@ pub struct Checked {
     pub steps: Vec<String>,
 }
 
-/// Loads the driver, starts an adapter with it, uses it as far as one can without its private data, stops it.
+/// Loads the driver, starts an adapter with it and these values under its registry key, uses it as far as one can without its private data, stops it.
 ///
 /// # Errors
 /// When the file is no driver that can be loaded.
-pub fn check(name: &str, bytes: Vec<u8>) -> Result<Checked> {
+pub fn check(name: &str, bytes: Vec<u8>, settings: &[Assignment]) -> Result<Checked> {
     let os = Os::boot(Personality::collecting()).context("the start transcript is not understood")?;
     let mut steps = Vec::new();
     match os.load_driver(&Driver::Image(name.to_owned(), bytes)) {
-        Ok(driver) => match os.add_adapter(&driver, AdapterConfig::default()) {
+        Ok(driver) => match os.add_adapter(&driver, setting::adapter(settings)) {
             Ok(adapter) => {
                 for line in adapter.transcript() {
                     steps.push(format!("{}: {}", line.step, line.answer));

@@ -11,5 +11,6 @@ pub mod client;
 pub mod decode;
 pub mod demo;
 pub mod scenario;
+pub mod setting;
 pub mod timeline;
 pub mod world;

@@ -170,3 +170,23 @@ fn the_list_names_every_case_and_help_every_command() {
         assert!(help.contains(command), "{help}");
     }
 }
+
+#[test]
+fn a_setting_that_there_is_not_is_a_sentence_with_those_that_there_are() {
+    for command in [&["demo"][..], &["scenario", "ST-01"], &["bench"]] {
+        let unknown = fencepost(&[command, &["--native", "--setting", "MaxRang=1"]].concat());
+        assert_eq!(unknown.status.code(), Some(2), "{command:?}");
+        let said = text(&unknown.stderr);
+        assert!(said.contains("MaxRang") && said.contains("MaxRung") && said.contains("FlipCaps"), "{said}");
+        let beyond = fencepost(&[command, &["--native", "--setting", "MaxRung=9"]].concat());
+        assert_eq!(beyond.status.code(), Some(2), "{command:?}");
+        assert!(text(&beyond.stderr).contains("2 native fences"), "{}", text(&beyond.stderr));
+    }
+}
+
+#[test]
+fn a_setting_reaches_the_cases() {
+    let output = fencepost(&["scenario", "ST-02", "--native", "--setting", "FlipCaps=0"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("DXG-CAPS-FLIP"), "{}", text(&output.stdout));
+}

@@ -11,9 +11,9 @@ mod parked;
 mod wake;
 
 use crate::client::{Adapter, Device, Inside};
+use crate::setting::{self, Assignment};
 use crate::world::{Form, User, World};
 use anyhow::Result;
-use dxgkrnl_model::adapter::AdapterConfig;
 use dxgkrnl_model::personality::Personality;
 use serde::Serialize;
 use wddm_abi::LUID;
@@ -92,13 +92,13 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// Boots a machine.
+    /// Boots a machine whose driver has these settings.
     ///
     /// # Errors
     /// When the driver does not start.
-    pub fn new(form: &Form) -> Result<Self> {
+    pub fn new(form: &Form, settings: &[Assignment]) -> Result<Self> {
         let world = World::boot(form, Personality::collecting())?;
-        let luid = world.adapter(AdapterConfig::default())?.luid();
+        let luid = world.adapter(setting::adapter(settings))?.luid();
         Ok(Self { world, luid })
     }
 }

@@ -1,6 +1,6 @@
 //! `bench`: benchmarks, each beside its limit.
 
-use super::{Mode, check_writable, write_json};
+use super::{Mode, Settings, check_writable, write_json};
 use anyhow::{Result, ensure};
 use clap::Args;
 use fencepost::bench::{Bed, Measured, all};
@@ -18,6 +18,8 @@ pub struct Arguments {
     list: bool,
     #[command(flatten)]
     mode: Mode,
+    #[command(flatten)]
+    settings: Settings,
     /// Write the results to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -52,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     println!("{:24}{:>14} {:20}{:>14}  {:24}{:>8}{:>8}", "", "value", "", "limit", "", "ratio", "spread");
     for benchmark in chosen {
         let measured = {
-            let bed = Bed::new(&form)?;
+            let bed = Bed::new(&form, &arguments.settings.settings)?;
             let measured = (benchmark.run)(&bed)?;
             bed.world.os.shut_down();
             measured

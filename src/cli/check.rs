@@ -4,6 +4,7 @@ use super::{check_writable, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
 use fencepost::check::{Verdict, check};
+use fencepost::setting::{Assignment, of_any};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -14,6 +15,9 @@ pub struct Arguments {
     /// The driver
     #[arg(value_name = "DRIVER.sys")]
     driver: PathBuf,
+    /// A value under the driver's registry key, by a name that is the driver's own; may be given several times
+    #[arg(long = "setting", value_name = "NAME=NUMBER", value_parser = of_any)]
+    settings: Vec<Assignment>,
     /// Write the verdicts to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -38,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         check_writable(path)?;
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let checked = check(&name, bytes)?;
+    let checked = check(&name, bytes, &arguments.settings)?;
     if arguments.verbose {
         for step in &checked.steps {
             println!("      {step}");

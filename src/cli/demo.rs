@@ -1,17 +1,16 @@
 //! `demo`: the driver at work.
 
-use super::{Mode, check_writable, write_json};
+use super::{Mode, Settings, check_writable, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
-use dxgkrnl_model::adapter::AdapterConfig;
 use dxgkrnl_model::personality::Personality;
 use fencepost::demo::picture::{Picture, write_whole};
 use fencepost::demo::play::{Played, play};
 use fencepost::demo::summary::{Summary, counts, hot, rings, submissions};
 use fencepost::demo::{audit, history, recipe};
+use fencepost::setting;
 use fencepost::timeline::{page, perfetto};
 use fencepost::world::{Form, World, hex};
-use nt_model::registry::RegistryValue;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -31,14 +30,8 @@ pub struct Arguments {
     /// Write the counts to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A value under the driver's registry key, as docs/settings.md names them
-    #[arg(long, value_name = "NAME=NUMBER", value_parser = setting)]
-    setting: Vec<(String, u32)>,
-}
-
-fn setting(text: &str) -> Result<(String, u32), String> {
-    let (name, value) = text.split_once('=').ok_or("NAME=NUMBER is what it looks like")?;
-    value.parse().map(|value| (name.to_owned(), value)).map_err(|_| format!("'{value}' is no number"))
+    #[command(flatten)]
+    settings: Settings,
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
@@ -58,11 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let begun = Instant::now();
     let say = |text: &str| println!("[{:5.2} s] {text}", begun.elapsed().as_secs_f64());
     let world = World::boot(&form, Personality::collecting())?;
-    let mut config = AdapterConfig::default();
-    for (name, value) in &arguments.setting {
-        config.registry.insert(name.clone(), RegistryValue::dword(*value));
-    }
-    let adapter = world.adapter(config)?;
+    let adapter = world.adapter(setting::adapter(&arguments.settings.settings))?;
     say(&format!("{} started: WDDM 3.2, three nodes, user-mode submission", driver_name(&form)));
     let played = play(&world, adapter.luid(), &photo, &say);
     drop(adapter);

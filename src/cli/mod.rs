@@ -11,6 +11,7 @@ mod scenario;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
+use fencepost::setting::{Assignment, of_ours};
 use fencepost::world::{Form, Images};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,14 @@ struct Mode {
     /// Run out/fencepost.sys and out/fencepost_umd.dll (the default)
     #[arg(long)]
     image: bool,
+}
+
+/// Values under the driver's registry key.
+#[derive(Args)]
+struct Settings {
+    /// A value under the driver's registry key: docs/settings.md names them; may be given several times
+    #[arg(long = "setting", value_name = "NAME=NUMBER", value_parser = of_ours)]
+    settings: Vec<Assignment>,
 }
 
 impl Mode {

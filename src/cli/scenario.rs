@@ -1,6 +1,6 @@
 //! `scenario`: conformance cases.
 
-use super::{Mode, check_writable, write_json};
+use super::{Mode, Settings, check_writable, write_json};
 use anyhow::{Result, ensure};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
@@ -27,6 +27,8 @@ pub struct Arguments {
     /// A member of the family of Windows: a number that draws one, or the name of a reading
     #[arg(long, value_name = "SEED|NAME", default_value = "default")]
     windows: Windows,
+    #[command(flatten)]
+    settings: Settings,
     /// Write the results to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -57,7 +59,10 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
         bar.set_style(style);
     }
-    let stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.windows);
+    let mut stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.windows);
+    for (name, value) in &arguments.settings.settings {
+        stage = stage.with_setting(name, *value);
+    }
     let results = play(&cases, &stage, &|outcome| {
         bar.inc(1);
         bar.set_message(outcome.id);

@@ -2,6 +2,7 @@
 
 use super::{Played, readings};
 use crate::client::Refused;
+use crate::setting::{Assignment, registry_value};
 use crate::world::{Form, User, World};
 use anyhow::{Context, Result, bail, ensure};
 use dxgkrnl_model::adapter::{Adapter, AdapterConfig};
@@ -21,7 +22,7 @@ pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 pub struct Stage {
     form: Form,
     seed: u64,
-    settings: Vec<(String, u32)>,
+    settings: Vec<Assignment>,
     windows: Windows,
     /// Readings of `windows` that are left out.
     without: Vec<&'static str>,
@@ -35,8 +36,8 @@ impl Stage {
 
     /// A stage on which every adapter has a value under its registry key, whatever the cases set.
     #[must_use]
-    pub fn with_setting(mut self, name: &str, value: u32) -> Self {
-        self.settings.push((name.to_owned(), value));
+    pub fn with_setting(mut self, name: &str, value: impl Into<u64>) -> Self {
+        self.settings.push((name.to_owned(), value.into()));
         self
     }
 
@@ -56,7 +57,7 @@ impl Stage {
     fn set(&self, mut setup: Setup) -> Setup {
         self.windows.apply_without(&mut setup.personality, &self.without);
         for adapter in std::iter::once(&mut setup.adapter).chain(&mut setup.others) {
-            let settings = self.settings.iter().map(|(name, value)| (name.clone(), RegistryValue::dword(*value)));
+            let settings = self.settings.iter().map(|(name, value)| (name.clone(), registry_value(*value)));
             adapter.registry.extend(settings);
         }
         setup
@@ -64,7 +65,7 @@ impl Stage {
 
     /// A value that every adapter has whatever the cases set.
     pub fn setting(&self, name: &str) -> Option<u32> {
-        self.settings.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+        self.settings.iter().find(|(known, _)| known == name).and_then(|(_, value)| u32::try_from(*value).ok())
     }
 
     /// The seed.

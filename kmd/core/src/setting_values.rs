@@ -42,7 +42,7 @@ pub enum Values {
     ZeroOr(u64, u64),
     /// Multiples of the first, from 0 up to the second.
     Multiples(u64, u64),
-    /// Bytes: whole megabytes from the first to the second, which count megabytes.
+    /// Bytes: whole megabytes from the first to the second, which count megabytes; the second is whole gigabytes.
     Megabytes(u64, u64),
     /// These, each with its name.
     Named(&'static [(u64, &'static str)]),
@@ -70,7 +70,7 @@ impl Display for Values {
             Self::Between(least, most) => write!(f, "{least} to {most}"),
             Self::ZeroOr(least, most) => write!(f, "0, or {least} to {most}"),
             Self::Multiples(of, most) => write!(f, "multiples of {of} up to {most}"),
-            Self::Megabytes(least, most) => write!(f, "{least} MiB to {most} MiB, whole megabytes"),
+            Self::Megabytes(least, most) => write!(f, "{least} MiB to {} GiB, whole megabytes", most >> 10),
             Self::Named(named) => named
                 .iter()
                 .enumerate()
