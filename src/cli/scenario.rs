@@ -59,10 +59,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
         bar.set_style(style);
     }
-    let mut stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.windows);
-    for (name, value) in &arguments.settings.settings {
-        stage = stage.with_setting(name, *value);
-    }
+    let stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.windows);
+    let stage = stage.with_settings(&arguments.settings.settings);
     let results = play(&cases, &stage, &|outcome| {
         bar.inc(1);
         bar.set_message(outcome.id);

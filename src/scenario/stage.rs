@@ -36,8 +36,14 @@ impl Stage {
 
     /// A stage on which every adapter has a value under its registry key, whatever the cases set.
     #[must_use]
-    pub fn with_setting(mut self, name: &str, value: impl Into<u64>) -> Self {
-        self.settings.push((name.to_owned(), value.into()));
+    pub fn with_setting(self, name: &str, value: u32) -> Self {
+        self.with_settings(&[(name.to_owned(), value.into())])
+    }
+
+    /// The same for several values, of 64 bits.
+    #[must_use]
+    pub fn with_settings(mut self, settings: &[Assignment]) -> Self {
+        self.settings.extend_from_slice(settings);
         self
     }
 

@@ -67,8 +67,9 @@ fn judge_segments(caps: &Caps) -> [Verdict; 2] {
     let visible = paging == 0 || caps.segment(paging).is_some_and(seen);
     let sound = |segment: &Segment| {
         let flags = segment.descriptor.Flags;
-        !(flags.LocalBudgetGroup() && flags.NonLocalBudgetGroup())
-            && !(segment.is_aperture() && flags.PopulatedFromSystemMemory())
+        let both = flags.LocalBudgetGroup() && flags.NonLocalBudgetGroup();
+        let populated = segment.is_aperture() && flags.PopulatedFromSystemMemory();
+        !both && !populated
     };
     let unsound = caps.segments.iter().find(|segment| !sound(segment));
     [
