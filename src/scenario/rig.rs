@@ -1,6 +1,6 @@
 //! A client that waits: one process with the user-mode driver and direct `D3DKMT*` calls on the same fences.
 
-use super::{Denied, Played, Raw, Scene};
+use super::{Denied, Played, Raw, Scene, same};
 use crate::client::{Adapter, Allocation, Device, Fence, Queue};
 use crate::world::User;
 use anyhow::{Context, Result, ensure};
@@ -31,6 +31,8 @@ pub(super) struct Rig {
     pub raw: Raw,
     /// The process.
     pub user: User,
+    /// Whether the adapter has native fences: on the lower rungs it has not.
+    pub has_native: bool,
 }
 
 impl Rig {
@@ -41,11 +43,19 @@ impl Rig {
         let plain = raw.device().context("device")?;
         let adapter = user.open()?;
         let device = adapter.device()?;
-        Ok(Self { device, adapter, plain, raw, user })
+        let has_native = scene.adapter().caps().is_some_and(|caps| caps.has_native_fences());
+        Ok(Self { device, adapter, plain, raw, user, has_native })
     }
 
-    /// A fence of either kind.
+    /// `got` must be `want` where there are native fences: what MonitoredValue is, which calls and interrupts there were. What
+    /// the case says of fences of either kind is checked on every rung.
+    pub fn native_same<T: PartialEq + std::fmt::Debug>(&self, what: &str, got: T, want: T) -> Played {
+        if self.has_native { same(what, got, want) } else { Ok(()) }
+    }
+
+    /// A fence of either kind; on rungs without native fences a monitored one.
     pub fn fence(&self, initial: u64, native: bool) -> Result<Fence> {
+        let native = native && self.has_native;
         let fence = self.device.fence(initial, if native { 0 } else { FP_FENCE_MONITORED })?;
         ensure!(fence.is_monitored()? != native, "the fence is of the other kind");
         Ok(fence)
@@ -202,16 +212,22 @@ pub(super) struct Peek {
 }
 
 impl Peek {
-    /// The MonitoredValue of a native fence.
+    /// The MonitoredValue of a native fence; 0 of a monitored one, which has none.
     pub fn monitored(&self, scene: &Scene, fence: &Fence) -> Result<u64> {
+        if fence.is_monitored()? {
+            return Ok(0);
+        }
         let from = fence.info()?.monitored_va;
         self.queue.run(|list| list.copy(from, self.page.at(0), 8))?;
         until_idle(scene, &self.queue)?;
         self.page.word(0)
     }
 
-    /// Waits until MonitoredValue is `value`: the OS sets an event before it moves the value on.
+    /// Waits until MonitoredValue is `value`: the OS sets an event before it moves the value on. A monitored fence has none.
     pub fn becomes(&self, scene: &Scene, fence: &Fence, value: u64) -> Played {
+        if fence.is_monitored()? {
+            return Ok(());
+        }
         let mut last = 0;
         let became = scene.until("MonitoredValue", || {
             last = self.monitored(scene, fence)?;

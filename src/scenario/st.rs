@@ -93,6 +93,16 @@ fn work(scene: &Scene) -> anyhow::Result<(u32, bool)> {
     Ok((mode, adapter.info()?.native_fences != 0))
 }
 
+/// How work is submitted and whether there are native fences on a rung, or on the stage's if that is lower.
+fn expected(stage: &Stage, rung: u32) -> (u32, bool) {
+    match rung.min(stage.rung()) {
+        0 => (FP_MODE_PACKET, false),
+        1 => (FP_MODE_KERNEL, false),
+        2 => (FP_MODE_KERNEL, true),
+        _ => (FP_MODE_USER, true),
+    }
+}
+
 fn transcript(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let lines = scene.adapter().transcript();
@@ -109,7 +119,7 @@ fn transcript(stage: &Stage) -> Played {
             ensure!(line.answer.starts_with(&success) || line.answer.starts_with("S"), "{line}");
         }
         same("state", scene.adapter().state(), AdapterState::Started)?;
-        same("work", work(scene)?, (FP_MODE_USER, true))
+        same("work", work(scene)?, expected(stage, 3))
     })
 }
 
@@ -223,7 +233,8 @@ fn slots(stage: &Stage) -> Played {
 
 fn smaller_interface(stage: &Stage) -> Played {
     // Through the last member; without the last (DxgkCbDisconnectDoorbell); without the last two blocks.
-    for (size, mode) in [(576, FP_MODE_USER), (568, FP_MODE_KERNEL)] {
+    for (size, rung) in [(576, 3), (568, 2)] {
+        let mode = expected(stage, rung).0;
         let setup = Setup::default().windows(|w| w.interface_size = size);
         stage
             .play(setup, |scene| {
@@ -242,8 +253,9 @@ fn later_kit(stage: &Stage) -> Played {
         stage
             .play(setup, |scene| {
                 let queue_doorbells = build.has_queue_doorbells();
-                let want = if queue_doorbells { FP_MODE_KERNEL } else { FP_MODE_USER };
-                same("mode", work(scene)?, (want, true))?;
+                let (mode, native) = expected(stage, 3);
+                let want = if queue_doorbells { mode.min(FP_MODE_KERNEL) } else { mode };
+                same("mode", work(scene)?, (want, native))?;
                 if queue_doorbells {
                     for thunk in ["D3DKMTCreateDoorbell", "D3DKMTConnectDoorbell", "D3DKMTDestroyDoorbell"] {
                         same(thunk, scene.world.os.counts().thunks.get(thunk).copied().unwrap_or(0), 0)?;
@@ -271,6 +283,6 @@ fn again(stage: &Stage) -> Played {
             scene.world.os.restart_adapter(scene.adapter())?;
             ensure!(luids.insert(scene.adapter().luid_number()), "the LUID came back");
         }
-        same("work", work(scene)?, (FP_MODE_USER, true))
+        same("work", work(scene)?, expected(stage, 3))
     })
 }

@@ -64,7 +64,11 @@ impl Stage {
         self.windows.apply_without(&mut setup.personality, &self.without);
         for adapter in std::iter::once(&mut setup.adapter).chain(&mut setup.others) {
             let settings = self.settings.iter().map(|(name, value)| (name.clone(), registry_value(*value)));
+            // A case that plays a lower rung than the stage's is on it.
+            let own = adapter.registry.get("MaxRung").cloned();
             adapter.registry.extend(settings);
+            let lower = own.filter(|own| (0..self.rung()).any(|rung| *own == RegistryValue::dword(rung)));
+            adapter.registry.extend(lower.map(|own| ("MaxRung".to_owned(), own)));
         }
         setup
     }
@@ -72,6 +76,11 @@ impl Stage {
     /// A value that every adapter has whatever the cases set.
     pub fn setting(&self, name: &str) -> Option<u32> {
         self.settings.iter().find(|(known, _)| known == name).and_then(|(_, value)| u32::try_from(*value).ok())
+    }
+
+    /// The rung that the stage holds every adapter down to; 3: it does not.
+    pub fn rung(&self) -> u32 {
+        self.setting("MaxRung").unwrap_or(3).min(3)
     }
 
     /// The seed.

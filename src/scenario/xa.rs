@@ -100,6 +100,11 @@ impl Side {
         self.calls("DxgkDdiUpdateCurrentValuesFromCpu")
     }
 
+    /// Whether the adapter has native fences: on the lower rungs it has not.
+    fn has_native(&self) -> bool {
+        self.adapter.caps().is_some_and(|caps| caps.has_native_fences())
+    }
+
     /// How many interrupts for native fences it reported.
     fn reported(&self) -> u64 {
         self.adapter.notifications_of(DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED)

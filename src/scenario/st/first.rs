@@ -1,7 +1,7 @@
 //! The first start on a Windows that there is: answers about which documents or drivers disagree, and what the OS may do that
 //! nothing of ours does.
 
-use super::{rung, work};
+use super::{expected, rung, work};
 use crate::demo::counters;
 use crate::scenario::db::{RingQueue, Room, raw, store};
 use crate::scenario::{Played, Raw, Scenario, Setup, Stage, same};
@@ -116,7 +116,7 @@ fn answers(stage: &Stage) -> Played {
     for (settings, comes) in cases {
         let setup = settings.iter().fold(Setup::default(), |setup, (name, value)| setup.setting(name, *value));
         let played = match comes {
-            Works => stage.play(setup, |scene| same("work", work(scene)?, (FP_MODE_USER, true))),
+            Works => stage.play(setup, |scene| same("work", work(scene)?, expected(stage, 3))),
             Breaks(rule) => stage.play(setup.breaks(&[rule]), |scene| work(scene).map(drop)),
             Refused(rule) => stage.refuses_to_start(setup.breaks(&[rule])).and_then(|why| {
                 ensure!(why.contains(rule), "{why}");
@@ -126,9 +126,7 @@ fn answers(stage: &Stage) -> Played {
         played.with_context(|| format!("{settings:?}"))?;
     }
     let without = Setup::default().setting("FlipCaps", 0).windows(|windows| windows.flip_caps_demanded = false);
-    stage
-        .play(without, |scene| same("work", work(scene)?, (FP_MODE_USER, true)))
-        .context("a Windows that wants no flips")
+    stage.play(without, |scene| same("work", work(scene)?, expected(stage, 3))).context("a Windows that wants no flips")
 }
 
 /// The start, with features negotiated as soon as the device is there.

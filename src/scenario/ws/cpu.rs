@@ -21,7 +21,7 @@ pub(super) fn passed(stage: &Stage) -> Played {
                 same("the wait", returned("the wait", &call)?, Ok(()))?;
             }
             same("CurrentValue at the CPU's address", rig.value(&fence)?, 5)?;
-            same("updates of MonitoredValue", scene.calls(UPDATE_MONITORED), updates)?;
+            rig.native_same("updates of MonitoredValue", scene.calls(UPDATE_MONITORED), updates)?;
         }
         Ok(())
     })
@@ -32,21 +32,21 @@ pub(super) fn woken(stage: &Stage) -> Played {
         let rig = Rig::open(scene, "client")?;
         let (queue, peek) = (rig.queue(0)?, rig.peek()?);
         let fence = rig.fence(0, true)?;
-        same("MonitoredValue without waiters", peek.monitored(scene, &fence)?, u64::MAX)?;
+        rig.native_same("MonitoredValue without waiters", peek.monitored(scene, &fence)?, u64::MAX)?;
         let updates = scene.calls(UPDATE_MONITORED);
         let wait = rig.wait(&[(&fence, 10)], false)?;
-        same("updates when the wait has begun", scene.calls(UPDATE_MONITORED), updates + 1)?;
-        same("MonitoredValue when the wait has begun", peek.monitored(scene, &fence)?, 9)?;
+        rig.native_same("updates when the wait has begun", scene.calls(UPDATE_MONITORED), updates + 1)?;
+        rig.native_same("MonitoredValue when the wait has begun", peek.monitored(scene, &fence)?, 9)?;
         let interrupts = native_interrupts(scene).len();
         queue.run(|list| list.signal(&fence, 9))?;
         until_idle(scene, &queue)?;
-        same("interrupts of a signal that nobody waits for", native_interrupts(scene).len(), interrupts)?;
+        rig.native_same("interrupts of a signal that nobody waits for", native_interrupts(scene).len(), interrupts)?;
         wait.still_waits(&rig, "at 9")?;
         queue.run(|list| list.signal(&fence, 10))?;
         wait.comes(&rig, "at 10")?;
         let all = native_interrupts(scene);
-        same("interrupts", all.len(), interrupts + 1)?;
-        same("fences that it names", all.last().map(|last| last.fences.len()), Some(1))?;
+        rig.native_same("interrupts", all.len(), interrupts + 1)?;
+        rig.native_same("fences that it names", all.last().map(|last| last.fences.len()), Some(1))?;
         peek.becomes(scene, &fence, u64::MAX)?;
         // The other form of the call: it sleeps until the value is there.
         let call = rig.block(&[(&fence, 11)], false)?;
@@ -75,7 +75,7 @@ pub(super) fn skips(stage: &Stage) -> Played {
             let [seven, three, nine, twelve] = waits;
             let (seven, three, nine, twelve) = (seven?, three?, nine?, twelve?);
             if native {
-                same("MonitoredValue", peek.monitored(scene, &fence)?, 2)?;
+                rig.native_same("MonitoredValue", peek.monitored(scene, &fence)?, 2)?;
             }
             let interrupts = native_interrupts(scene).len();
             signal_on(scene, &queue, &fence, 9)?;
@@ -84,7 +84,7 @@ pub(super) fn skips(stage: &Stage) -> Played {
             }
             twelve.still_waits(&rig, "12")?;
             if native {
-                same("interrupts", native_interrupts(scene).len(), interrupts + 1)?;
+                rig.native_same("interrupts", native_interrupts(scene).len(), interrupts + 1)?;
                 peek.becomes(scene, &fence, 11)?;
             }
             signal_on(scene, &queue, &fence, 12)?;
@@ -149,13 +149,13 @@ pub(super) fn any_and_all(stage: &Stage) -> Played {
         // A wait for any that is over waits for none of the others.
         let (first, second) = (rig.fence(0, true)?, rig.fence(0, true)?);
         let any = rig.wait(&[(&first, 1), (&second, 6)], true)?;
-        same("MonitoredValue while any is waited for", peek.monitored(scene, &second)?, 5)?;
+        rig.native_same("MonitoredValue while any is waited for", peek.monitored(scene, &second)?, 5)?;
         signal_on(scene, &queue, &first, 1)?;
         any.comes(&rig, "any of two")?;
         peek.becomes(scene, &second, u64::MAX)?;
         let interrupts = native_interrupts(scene).len();
         signal_on(scene, &queue, &second, 6)?;
-        same("interrupts of the other fence", native_interrupts(scene).len(), interrupts)
+        rig.native_same("interrupts of the other fence", native_interrupts(scene).len(), interrupts)
     })
 }
 
@@ -212,7 +212,7 @@ pub(super) fn event_now(stage: &Stage) -> Played {
                 ensure!(wait.is_set(&rig), "a wait for {value} at 8: the event is not set when the call returns");
                 wait.still_waits(&rig, "a second time")?;
             }
-            same("updates of MonitoredValue", scene.calls(UPDATE_MONITORED), updates)?;
+            rig.native_same("updates of MonitoredValue", scene.calls(UPDATE_MONITORED), updates)?;
         }
         Ok(())
     })
@@ -229,7 +229,7 @@ pub(super) fn given_up(stage: &Stage) -> Played {
         let device = rig.raw.device()?;
         let (event, handle) = rig.raw.event();
         rig.raw.wait_cpu(device, &[(fence.info()?.handle, 10)], false, Some(handle))?;
-        same("MonitoredValue with a waiter for 10", peek.monitored(scene, &fence)?, 9)?;
+        rig.native_same("MonitoredValue with a waiter for 10", peek.monitored(scene, &fence)?, 9)?;
         rig.raw.destroy_device(device)?;
         peek.becomes(scene, &fence, 19)?;
         {
@@ -237,12 +237,12 @@ pub(super) fn given_up(stage: &Stage) -> Played {
             let share = duplicate_number(share, &rig.user.process, &other.user.process)?;
             let opened = other.device.open_fence(share, false)?;
             let _wait = other.wait(&[(&opened, 15)], false)?;
-            same("MonitoredValue with a waiter for 15", peek.monitored(scene, &fence)?, 14)?;
+            rig.native_same("MonitoredValue with a waiter for 15", peek.monitored(scene, &fence)?, 14)?;
         }
         peek.becomes(scene, &fence, 19)?;
         let interrupts = native_interrupts(scene).len();
         signal_on(scene, &queue, &fence, 19)?;
-        same("interrupts for waits that were given up", native_interrupts(scene).len(), interrupts)?;
+        rig.native_same("interrupts for waits that were given up", native_interrupts(scene).len(), interrupts)?;
         let given_up = rig.raw.wait_event(&event, std::time::Duration::ZERO);
         ensure!(!given_up, "the event of a wait that was given up was set");
         // An event whose handle is closed: whoever has the next handle is not woken.
@@ -265,7 +265,7 @@ pub(super) fn batch(stage: &Stage) -> Played {
             signals.iter().map(|(fence, value)| rig.wait(&[(fence, *value)], false)).collect::<Result<_>>()?;
         let updates = scene.calls(UPDATE_CURRENT);
         rig.signal(&signals)?;
-        same("calls of the driver", scene.calls(UPDATE_CURRENT), updates + 1)?;
+        rig.native_same("calls of the driver", scene.calls(UPDATE_CURRENT), updates + 1)?;
         for ((fence, value), wait) in signals.iter().zip(&waits) {
             same("CurrentValue", rig.value(fence)?, *value)?;
             ensure!(wait.is_set(&rig), "the waiter for {value:#x} was not woken");
@@ -275,7 +275,7 @@ pub(super) fn batch(stage: &Stage) -> Played {
         rig.signal(&[(&monitored, 3), (&fences[0], u64::MAX - 1)])?;
         same("a monitored fence", rig.value(&monitored)?, 3)?;
         same("a native fence beside it", rig.value(&fences[0])?, u64::MAX - 1)?;
-        same("calls of the driver", scene.calls(UPDATE_CURRENT), updates + 2)
+        rig.native_same("calls of the driver", scene.calls(UPDATE_CURRENT), updates + 2)
     })
 }
 
@@ -290,7 +290,7 @@ pub(super) fn zero(stage: &Stage) -> Played {
             same("the wait", returned("the wait", &call)?, Ok(()))?;
             let wait = rig.wait(&[(&fence, 0)], false)?;
             ensure!(wait.is_set(&rig), "the event is not set when the call returns");
-            same("updates of MonitoredValue", scene.calls(UPDATE_MONITORED), updates)?;
+            rig.native_same("updates of MonitoredValue", scene.calls(UPDATE_MONITORED), updates)?;
         }
         let fence = rig.fence(0, true)?;
         queue

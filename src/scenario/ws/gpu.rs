@@ -35,10 +35,10 @@ pub(super) fn cpu_signals(stage: &Stage) -> Played {
             same("the mark behind the wait", page.word(1)?, round - 1)?;
             rig.signal(&[(&fence, value)])?;
             same("CurrentValue", rig.value(&fence)?, value)?;
-            same("calls of the driver", scene.calls(UPDATE_CURRENT), updates + 2)?;
+            rig.native_same("calls of the driver", scene.calls(UPDATE_CURRENT), updates + 2)?;
             page.until(scene, "the mark behind the wait", 1, round)?;
         }
-        same("interrupts", native_interrupts(scene).len(), 0)
+        rig.native_same("interrupts", native_interrupts(scene).len(), 0)
     })
 }
 
@@ -58,6 +58,6 @@ pub(super) fn queue_signals(stage: &Stage) -> Played {
                 same("CurrentValue", rig.value(&fence)?, round)?;
             }
         }
-        same("interrupts", native_interrupts(scene).len(), 0)
+        rig.native_same("interrupts", native_interrupts(scene).len(), 0)
     })
 }

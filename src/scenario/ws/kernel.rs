@@ -34,7 +34,7 @@ pub(super) fn both_kinds(stage: &Stage) -> Played {
         rig.raw.queue_signal(queue, handle, 2)?;
         page.until(scene, "the user-mode queue after a command's signal", 1, 2)?;
         same("what came before the signal", page.word(2)?, 2)?;
-        same("calls of the driver", scene.calls(UPDATE_CURRENT), updates + 1)?;
+        rig.native_same("calls of the driver", scene.calls(UPDATE_CURRENT), updates + 1)?;
         // A wait that is a command of the scheduler's: what is behind it is not submitted before the value is there.
         rig.raw.queue_wait(queue, handle, 3)?;
         kernel.run(|list| list.store(page.at(3), 3))?;

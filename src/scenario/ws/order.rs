@@ -25,7 +25,7 @@ pub(super) fn wide_values(stage: &Stage) -> Played {
         ];
         for (value, mark) in values.into_iter().zip(1..) {
             let wait = rig.wait(&[(&fence, value)], false)?;
-            same("MonitoredValue", peek.monitored(scene, &fence)?, value - 1)?;
+            rig.native_same("MonitoredValue", peek.monitored(scene, &fence)?, value - 1)?;
             begin_wait(scene, &other, &fence, value, &page, mark)?;
             queue.run(|list| list.signal(&fence, value - 1))?;
             until_idle(scene, &queue)?;
@@ -60,7 +60,7 @@ pub(super) fn largest_value(stage: &Stage) -> Played {
         let (queue, peek) = (rig.queue(0)?, rig.peek()?);
         let fence = rig.fence(0, true)?;
         let wait = rig.wait(&[(&fence, u64::MAX)], false)?;
-        same("MonitoredValue", peek.monitored(scene, &fence)?, u64::MAX - 1)?;
+        rig.native_same("MonitoredValue", peek.monitored(scene, &fence)?, u64::MAX - 1)?;
         queue.run(|list| list.signal(&fence, u64::MAX - 1))?;
         until_idle(scene, &queue)?;
         wait.still_waits(&rig, "one below")?;
@@ -146,6 +146,6 @@ pub(super) fn ping_pong(stage: &Stage) -> Played {
         until_idle(scene, &one)?;
         until_idle(scene, &two)?;
         same("the last values", (rig.value(&ping)?, rig.value(&pong)?), (TURNS, TURNS))?;
-        same("interrupts", native_interrupts(scene).len(), 0)
+        rig.native_same("interrupts", native_interrupts(scene).len(), 0)
     })
 }

@@ -112,8 +112,10 @@ pub(super) fn signal_and_wait(stage: &Stage) -> Played {
             two.queue_signal(&fence, 10)?;
             one.until_ran(scene, "the queue that waits for the other GPU", 10)?;
             ensure!(one.is_woken(&waiting, LONG), "the CPU's wait did not end");
-            ensure!(two.reported() > reported, "the signal did not interrupt");
-            ensure!(one.told() > before.0, "no notification");
+            if one.has_native() {
+                ensure!(two.reported() > reported, "the signal did not interrupt");
+                ensure!(one.told() > before.0, "no notification");
+            }
             same("values written by the signalling adapter's driver", two.told(), before.1)?;
             same("CurrentValue", (fence.value()?, opened.value()?), (10, 10))?;
             // From the CPU: written there, notified here.
@@ -123,7 +125,8 @@ pub(super) fn signal_and_wait(stage: &Stage) -> Played {
             two.signal(&fence, 20)?;
             one.until_ran(scene, "the queue that waits for the CPU", 20)?;
             ensure!(one.is_woken(&waiting, LONG), "the CPU's wait did not end");
-            same("calls of either driver", (one.told() - before.0, two.told() - before.1), (1, 1))?;
+            let calls = u64::from(one.has_native());
+            same("calls of either driver", (one.told() - before.0, two.told() - before.1), (calls, calls))?;
             same("CurrentValue then", (fence.value()?, opened.value()?), (20, 20))?;
             // The other way round, to the adapter where the fence was made.
             two.queue_wait(&fence, 30)?;
@@ -132,7 +135,8 @@ pub(super) fn signal_and_wait(stage: &Stage) -> Played {
             let report = scene.world.os.report();
             let judged = report.rules.iter().find(|rule| rule.rule.name == "DXG-NF-CURRENT-UNTOUCHED");
             // The last of three may be under way.
-            ensure!(judged.is_some_and(|rule| rule.evaluations >= 2), "notifications were not judged");
+            let judged = judged.is_some_and(|rule| rule.evaluations >= 2);
+            ensure!(judged == one.has_native(), "notifications were not judged");
             Ok(())
         })?;
     }
@@ -281,7 +285,7 @@ pub(super) fn turns(stage: &Stage) -> Played {
         }
         same("the value at the end", (fence.value()?, opened.value()?), (2 * ROUNDS, 2 * ROUNDS))?;
         ensure!(
-            one.told() >= ROUNDS / 2 && two.told() >= ROUNDS / 2,
+            !one.has_native() || (one.told() >= ROUNDS / 2 && two.told() >= ROUNDS / 2),
             "{} and {} notifications",
             one.told(),
             two.told()
