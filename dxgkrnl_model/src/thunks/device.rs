@@ -52,6 +52,7 @@ pub(super) fn submission(address: u64, size: u32, user: &[u8], wanted: usize) ->
         private_size: total as u32,
         progress: 0,
         again: false,
+        null_rendering: false,
     }
 }
 
@@ -168,7 +169,8 @@ thunks! {
             }
         }
         for context in contexts {
-            let submission = submission(record.Commands, record.CommandLength, &private, context.private_size());
+            let mut submission = submission(record.Commands, record.CommandLength, &private, context.private_size());
+            submission.null_rendering = record.Flags.NullRendering();
             if !context.commands().push(Command::Submit(submission)) {
                 return Err(ntstatus::STATUS_DEVICE_REMOVED);
             }

@@ -29,6 +29,8 @@ pub(crate) struct Submission {
     pub(crate) progress: u64,
     /// It was preempted before.
     pub(crate) again: bool,
+    /// Only its fence is wanted.
+    pub(crate) null_rendering: bool,
 }
 
 /// One command.

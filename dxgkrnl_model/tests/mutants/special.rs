@@ -25,8 +25,10 @@ pub fn list() -> Vec<Mutant> {
 }
 
 /// What DriverEntry does wrong.
-fn entry() -> [Mutant; 2] {
+fn entry() -> [Mutant; 4] {
     [
+        Mutant { rule: Some("DXG-INIT-SLOT"), ..on("init-slot-2-0", Stage::Start) },
+        Mutant { rule: Some("DXG-INIT-SLOT"), ..on("init-slot-2-4", Stage::Start) },
         Mutant { rule: Some("DXG-INIT-STATUS"), ..on("entry-without-initialize", Stage::Start) },
         Mutant {
             rule: Some("DXG-INIT-STATUS"),

@@ -362,6 +362,8 @@ fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
     reset::fill(&mut table);
     match options.mutant {
         "init-slot" => table.DxgkDdiSuspendContext = None,
+        "init-slot-2-0" => table.DxgkDdiSetStablePowerState = None,
+        "init-slot-2-4" => table.DxgkDdiSetVirtualMachineData = None,
         "caps-per-engine-tdr" => table.DxgkDdiQueryEngineStatus = None,
         _ => (),
     }

@@ -12,7 +12,8 @@ use gpu_wire::private::Rung;
 use umd_core::ffi::types::{FP_MODE_PACKET, FP_MODE_USER};
 use wddm_abi::ntstatus::{STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use wddm_abi::{
-    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_DEVICEEXECUTION_STATE, DXGK_FEATURE_ID as Feature,
+    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_DEVICEEXECUTION_STATE,
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND, DXGK_FEATURE_ID as Feature,
     DXGK_QUERYADAPTERINFOTYPE as Query,
 };
 
@@ -76,6 +77,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "as many packets have room as the OS requires",
         source: "DXGK_START_INFO, RequiredDmaQueueEntry",
         play: room,
+    },
+    Scenario {
+        id: "ST-60",
+        title: "of a packet with NullRendering only the fence comes: what it holds does not run",
+        source: "DXGK_SUBMITCOMMANDFLAGS, NullRendering; D3DKMT_SUBMITCOMMANDFLAGS",
+        play: null_rendering,
     },
 ];
 
@@ -336,4 +343,44 @@ fn room(stage: &Stage) -> Played {
         stage.play(setup, |scene| work(scene).map(drop)).with_context(|| format!("{required} entries"))?;
     }
     Ok(())
+}
+
+fn null_rendering(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("MaxRung", 0).quick_tdr(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let memory = room.memory(scene, 4096)?;
+        let packet = store(memory.gpu + 1024, 0x77);
+        for (index, chunk) in (0..).zip(packet.as_bytes().chunks_exact(8)) {
+            raw.store(memory.cpu + index * 8, u64::from_le_bytes(chunk.try_into()?))?;
+        }
+        let context = room.context(0)?;
+        let submit = |address: u64, length: usize, null: bool| {
+            let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
+            // CAST: a packet's bytes.
+            (record.Commands, record.CommandLength, record.BroadcastContextCount) = (address, length as u32, 1);
+            record.BroadcastContext[0] = context;
+            record.Flags.set_NullRendering(null);
+            raw.ok(raw.thunks.D3DKMTSubmitCommand, &mut record)
+        };
+        let fence = raw.monitored_fence(room.device, 0, false)?;
+        let length = packet.as_bytes().len();
+        let done = |value: u64| {
+            let mut signal = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
+            (signal.hContext, signal.ObjectCount) = (context, 1);
+            signal.ObjectHandleArray = &raw const fence.handle;
+            signal.set_MonitoredFenceValueArray(&raw const value);
+            raw.ok(raw.thunks.D3DKMTSignalSynchronizationObjectFromGpu, &mut signal)?;
+            raw.wait_cpu(room.device, &[(fence.handle, value)], false, None)
+        };
+        // An address where nothing is, and one where something would happen.
+        submit(0x7000_0000_0000, 64, true)?;
+        submit(memory.gpu, length, true)?;
+        done(1)?;
+        same("what did not run", raw.load(memory.cpu + 1024)?, 0)?;
+        submit(memory.gpu, length, false)?;
+        done(2)?;
+        same("what ran", raw.load(memory.cpu + 1024)?, 0x77)?;
+        same("the device", room.is_active()?, true)
+    })
 }
