@@ -12,6 +12,7 @@
 //! | one file per group | the cases |
 
 mod bi;
+mod cl;
 mod db;
 mod lb;
 mod mf;
@@ -55,7 +56,7 @@ impl Scenario {
 
 /// Every case, by group.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
-    [nf::CASES, ws::CASES, mr::CASES, lb::CASES, db::CASES, xa::CASES, mf::CASES, bi::CASES, st::CASES]
+    [nf::CASES, ws::CASES, mr::CASES, lb::CASES, db::CASES, xa::CASES, mf::CASES, bi::CASES, st::CASES, cl::CASES]
         .into_iter()
         .flatten()
 }

@@ -17,6 +17,8 @@ const EXCEPTIONS: &[Exception] = &[
             "MF-09",
         ],
     ),
+    ("obsolete-contexts", "it plays both ways itself", &["CL-04"]),
+    ("no-packet-contexts", "it plays both ways itself", &["CL-04"]),
     (
         "paging-engine-signals",
         "they count interrupts, and each paging operation raises one for a monitored fence",

@@ -15,7 +15,7 @@ use umd_core::ffi::types::{FP_FENCE_MONITORED, FP_KIND_SYSTEM, FP_QUEUE_KERNEL_M
 use wddm_abi::{D3DKMT_HANDLE, HANDLE};
 
 /// Long enough for anything that must happen.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of a ring.
 pub(super) const RING: u64 = 64 << 10;
 

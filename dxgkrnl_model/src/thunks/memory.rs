@@ -171,11 +171,14 @@ thunks! {
         has_gpu_addresses(queue.device().adapter())?;
         let protection = protection(&record.Protection)?;
         let bare = protection.zero || protection.no_access;
-        if record.Reserved0 != 0 || record.Reserved1 != 0 || (bare == (record.hAllocation != 0)) {
+        // A range without access may name the allocation that it had: a public user-mode driver unmaps so.
+        let named = record.hAllocation != 0;
+        if record.Reserved0 != 0 || record.Reserved1 != 0 || (bare == named && !(named && protection.no_access)) {
             return Err(INVALID);
         }
         let allocation = match record.hAllocation {
             0 => None,
+            _ if protection.no_access => None,
             handle => Some(call.process.allocation(handle).ok_or(INVALID)?),
         };
         if allocation.as_ref().is_some_and(|open| !Arc::ptr_eq(open.device(), queue.device())) {

@@ -13,8 +13,8 @@ use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS,
     D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEALLOCATION, D3DKMT_CREATECONTEXTVIRTUAL,
     D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROY_DOORBELL,
-    D3DKMT_DESTROYHWQUEUE, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE,
-    D3DKMT_LOCK2, D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYHWQUEUE, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE,
+    D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_LOCK2, D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
 };
 
 /// Status words.
@@ -34,6 +34,8 @@ pub struct Room<'a> {
     pub device: D3DKMT_HANDLE,
     paging: D3DKMT_HANDLE,
     paging_fence: usize,
+    /// The fence of the paging queue.
+    pub paging_object: D3DKMT_HANDLE,
 }
 
 /// An allocation: resident, mapped for the GPU, locked for the processor.
@@ -88,7 +90,8 @@ impl<'a> Room<'a> {
         record.hDevice = device;
         raw.ok(raw.thunks.D3DKMTCreatePagingQueue, &mut record).context("paging queue")?;
         let paging_fence = record.FenceValueCPUVirtualAddress.expose_provenance();
-        Ok(Self { raw, device, paging: record.hPagingQueue, paging_fence })
+        let paging_object = record.hSyncObject;
+        Ok(Self { raw, device, paging: record.hPagingQueue, paging_fence, paging_object })
     }
 
     /// The paging queue.
@@ -120,6 +123,41 @@ impl<'a> Room<'a> {
         record.set_pAllocationInfo2(&raw mut info);
         self.raw.ok(self.raw.thunks.D3DKMTCreateAllocation2, &mut record)?;
         Ok(info.hAllocation)
+    }
+
+    /// Creates so many allocations in one call.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn create_many(&self, count: usize) -> Result<Vec<D3DKMT_HANDLE>, Denied> {
+        let mut data =
+            vec![AllocationData { magic: MAGIC, kind: allocation_kind::SYSTEM, size: 4096, reserved: 0 }; count];
+        let info = |data: &mut AllocationData| {
+            let mut info = D3DDDI_ALLOCATIONINFO2::zeroed();
+            info.pPrivateDriverData = core::ptr::from_mut(data).cast();
+            // CAST: 24.
+            info.PrivateDriverDataSize = size_of::<AllocationData>() as u32;
+            info
+        };
+        let mut infos: Vec<_> = data.iter_mut().map(info).collect();
+        let mut record = D3DKMT_CREATEALLOCATION::zeroed();
+        record.hDevice = self.device;
+        // CAST: about a thousand.
+        record.NumAllocations = count as u32;
+        record.set_pAllocationInfo2(infos.as_mut_ptr());
+        self.raw.ok(self.raw.thunks.D3DKMTCreateAllocation2, &mut record)?;
+        Ok(infos.iter().map(|info| info.hAllocation).collect())
+    }
+
+    /// Destroys an allocation.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn destroy(&self, allocation: D3DKMT_HANDLE) -> Result<(), Denied> {
+        let mut record = D3DKMT_DESTROYALLOCATION2::zeroed();
+        record.hDevice = self.device;
+        (record.AllocationCount, record.phAllocationList) = (1, &raw const allocation);
+        self.raw.ok(self.raw.thunks.D3DKMTDestroyAllocation2, &mut record)
     }
 
     /// Makes an allocation resident.

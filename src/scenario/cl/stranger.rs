@@ -1,0 +1,370 @@
+//! A client with habits of its own.
+
+use super::raw;
+use crate::scenario::db::{HardwareQueue, Memory, Room};
+use crate::scenario::raw::Raw;
+use crate::scenario::{Denied, NativeFence, Played, Scene, Setup, Stage, same};
+use anyhow::{Context, Result, ensure};
+use gpu_wire::GpuVa;
+use gpu_wire::packet::{Encoded, MonitoredSignal, Store};
+use gpu_wire::private::{ContextData, MAGIC, allocation_kind};
+use std::time::Duration;
+use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED};
+use wddm_abi::{
+    D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DKMT_CREATECONTEXTVIRTUAL,
+    D3DKMT_CREATEHWQUEUE, D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYHWCONTEXT, D3DKMT_EVICT, D3DKMT_HANDLE, D3DKMT_LOCK2,
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, D3DKMT_UNLOCK2, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
+};
+
+/// Bytes of private data with each submission: what our driver asks for. The clients pass 4 KiB and blocks of their own.
+const PRIVATE: usize = 64;
+/// Long enough for anything that must happen.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Whose habits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Style {
+    /// Affinity 0; `DisableGpuTimeout` on context and queue; private data with each submission; MakeResident without flags, what is
+    /// over the budget evicted for and asked for with `CantTrimFurther`; the context held back on the GPU until paging is done;
+    /// waits of the CPU without an event; progress ids one by one.
+    Intel,
+    /// Affinity 1; `DisableGpuTimeout` on the queue alone; private data in and out at CreateHwQueue; `CantTrimFurther` always; ids that
+    /// jump; a signal of the OS's behind each submission to a packet context, or to a queue now and then; ranges unmapped by
+    /// NoAccess with the allocation's handle; waits of the CPU by event, the value read again.
+    Amd,
+}
+
+/// What it submits to.
+enum Lane {
+    /// A hardware queue; whether its progress fence is native.
+    Queue(HardwareQueue, bool),
+    /// A packet context, and the fence that counts for it.
+    Context(D3DKMT_HANDLE, NativeFence),
+}
+
+/// The client.
+pub(super) struct Stranger<'a> {
+    scene: &'a Scene,
+    room: Room<'a>,
+    style: Style,
+    context: D3DKMT_HANDLE,
+    obsolete: bool,
+    lane: Lane,
+    /// Commands.
+    buffer: Memory,
+    /// A fence of its own, signalled by the OS.
+    fence: NativeFence,
+    last: u64,
+}
+
+impl<'a> Stranger<'a> {
+    /// Makes device, paging queue, context and queue in the style's order.
+    pub fn open(scene: &'a Scene, raw: &'a Raw, style: Style, node: u32) -> Result<Self> {
+        let room = Room::new(raw)?;
+        // Both ask per node or per adapter whether queues are to be had; the answer is the adapter's.
+        let scheduled = scene.adapter().caps().context("caps")?.has_hardware_scheduling();
+        let fence = raw.monitored_fence(room.device, 0, false).context("fence")?;
+        let (context, obsolete) = Self::context(&room, style, node, scheduled)?;
+        let lane = match scheduled {
+            true => Self::queue(&room, style, context)?,
+            false => Lane::Context(context, raw.monitored_fence(room.device, 0, false).context("fence")?),
+        };
+        let buffer = room.memory(scene, 4096)?;
+        Ok(Self { scene, room, style, context, obsolete, lane, buffer, fence, last: 0 })
+    }
+
+    fn context(room: &Room<'_>, style: Style, node: u32, queues: bool) -> Result<(D3DKMT_HANDLE, bool)> {
+        let mut data = ContextData { magic: MAGIC, interface_version: gpu_wire::INTERFACE_VERSION };
+        let mut record = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
+        record.hDevice = room.device;
+        record.NodeOrdinal = node;
+        record.EngineAffinity = u32::from(style == Style::Amd);
+        record.Flags = D3DDDI_CREATECONTEXTFLAGS::zeroed()
+            .with_HwQueueSupported(queues)
+            .with_DisableGpuTimeout(style == Style::Intel);
+        record.pPrivateDriverData = (&raw mut data).cast();
+        // CAST: 8.
+        record.PrivateDriverDataSize = size_of::<ContextData>() as u32;
+        match room.raw.ok(room.raw.thunks.D3DKMTCreateContextVirtual, &mut record) {
+            // Neither client knows the obsolete call; a Windows that has nothing else is not theirs.
+            Err(Denied(STATUS_NOT_SUPPORTED)) if queues => Ok((room.obsolete_context(node)?, true)),
+            made => made.map(|()| (record.hContext, false)).context("context"),
+        }
+    }
+
+    fn queue(room: &Room<'_>, style: Style, context: D3DKMT_HANDLE) -> Result<Lane> {
+        // What the driver does not know it leaves alone.
+        let mut data = [0xA5_u8; 40];
+        let mut record = D3DKMT_CREATEHWQUEUE::zeroed();
+        record.hHwContext = context;
+        record.Flags.set_DisableGpuTimeout(true);
+        if style == Style::Amd {
+            record.pPrivateDriverData = data.as_mut_ptr().cast();
+            // CAST: 40.
+            record.PrivateDriverDataSize = data.len() as u32;
+        }
+        room.raw.ok(room.raw.thunks.D3DKMTCreateHwQueue, &mut record).context("queue")?;
+        ensure!(data == [0xA5; 40], "private data of the queue came back changed");
+        let progress = NativeFence {
+            handle: record.hHwQueueProgressFence,
+            cpu: record.HwQueueProgressFenceCPUVirtualAddress.expose_provenance(),
+            gpu: record.HwQueueProgressFenceGPUVirtualAddress,
+            monitored: 0,
+        };
+        let queue = HardwareQueue { context, handle: record.hHwQueue, progress };
+        Ok(Lane::Queue(queue, record.Flags.NativeProgressFence()))
+    }
+
+    /// What counts submissions.
+    fn progress(&self) -> NativeFence {
+        match &self.lane {
+            Lane::Queue(queue, _) => queue.progress,
+            Lane::Context(_, fence) => *fence,
+        }
+    }
+
+    /// One submission: a store to memory that was made for it, its end, and a look at the memory.
+    pub fn work(&mut self, value: u64) -> Played {
+        let (memory, gpu) = self.target()?;
+        let id = self.last + if self.style == Style::Amd { 1 + value % 3 } else { 1 };
+        let mut bytes = Store { address: gpu, value }.to_packet().as_bytes().to_vec();
+        bytes.extend_from_slice(self.end(id).as_bytes());
+        for (at, word) in bytes.chunks_exact(8).enumerate() {
+            let word = word.try_into().map(u64::from_le_bytes).unwrap_or_default();
+            self.room.raw.store(self.buffer.cpu + at * 8, word)?;
+        }
+        self.submit(bytes.len(), id).context("submission")?;
+        self.last = id;
+        self.wait(id)?;
+        self.look(memory, value)?;
+        self.release(memory, gpu)
+    }
+
+    /// The packet that says that a submission is done.
+    fn end(&self, id: u64) -> Encoded {
+        let at = self.progress().gpu;
+        match self.lane {
+            Lane::Queue(_, true) => Encoded::fence_signal(GpuVa(at), id),
+            _ => MonitoredSignal { address: at, value: id }.to_packet(),
+        }
+    }
+
+    /// An allocation, resident and mapped; the GPU is held back until it is, not the CPU.
+    fn target(&self) -> Result<(D3DKMT_HANDLE, u64)> {
+        let (raw, room) = (self.room.raw, &self.room);
+        let handle = room.create(allocation_kind::SYSTEM, 4096).context("allocation")?;
+        let mut resident = D3DDDI_MAKERESIDENT::zeroed();
+        resident.hPagingQueue = room.paging();
+        resident.NumAllocations = 1;
+        resident.AllocationList = &raw const handle;
+        resident.Flags.set_CantTrimFurther(self.style == Style::Amd);
+        let mut made = raw.ok(raw.thunks.D3DKMTMakeResident, &mut resident);
+        if made == Err(Denied(STATUS_NO_MEMORY)) && self.style == Style::Intel {
+            ensure!(resident.NumBytesToTrim != 0, "over the budget by nothing");
+            // It has nothing to evict that it does not need.
+            resident.NumAllocations = 1;
+            resident.Flags.set_CantTrimFurther(true);
+            made = raw.ok(raw.thunks.D3DKMTMakeResident, &mut resident);
+        }
+        made.context("make resident")?;
+        let mut map = D3DDDI_MAPGPUVIRTUALADDRESS::zeroed();
+        map.hPagingQueue = room.paging();
+        map.hAllocation = handle;
+        map.SizeInPages = 1;
+        map.Protection.set_Write(true);
+        raw.ok(raw.thunks.D3DKMTMapGpuVirtualAddress, &mut map).context("map")?;
+        // The largest value is remembered and waited for once; 0 is over at once.
+        self.hold_back(resident.PagingFenceValue.max(map.PagingFenceValue))?;
+        Ok((handle, map.VirtualAddress))
+    }
+
+    /// A wait of the context's for the paging fence, the GPU's side.
+    fn hold_back(&self, value: u64) -> Played {
+        let (fence, raw) = (self.room.paging_object, self.room.raw);
+        let mut record = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
+        record.hContext = self.context;
+        record.ObjectCount = 1;
+        record.ObjectHandleArray = &raw const fence;
+        record.set_MonitoredFenceValueArray(&raw const value);
+        raw.ok(raw.thunks.D3DKMTWaitForSynchronizationObjectFromGpu, &mut record).context("a wait of the context's")
+    }
+
+    fn submit(&self, length: usize, id: u64) -> Result<(), Denied> {
+        let raw = self.room.raw;
+        let mut private = [0x5A_u8; PRIVATE];
+        // CAST: some packets.
+        let length = length as u32;
+        match &self.lane {
+            Lane::Queue(queue, _) => {
+                let mut record = D3DKMT_SUBMITCOMMANDTOHWQUEUE::zeroed();
+                record.hHwQueue = queue.handle;
+                record.HwQueueProgressFenceId = id;
+                (record.CommandBuffer, record.CommandLength) = (self.buffer.gpu, length);
+                record.pPrivateDriverData = private.as_mut_ptr().cast();
+                record.PrivateDriverDataSize = if self.obsolete { 0 } else { PRIVATE as u32 };
+                raw.ok(raw.thunks.D3DKMTSubmitCommandToHwQueue, &mut record)?;
+                if self.style == Style::Amd && id.is_multiple_of(2) {
+                    signal_queues(raw, &[queue.handle], self.fence.handle, id)?;
+                }
+                Ok(())
+            }
+            Lane::Context(context, _) => {
+                let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
+                (record.Commands, record.CommandLength) = (self.buffer.gpu, length);
+                (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, *context);
+                record.pPrivateDriverData = private.as_mut_ptr().cast();
+                record.PrivateDriverDataSize = PRIVATE as u32;
+                raw.ok(raw.thunks.D3DKMTSubmitCommand, &mut record)?;
+                if self.style == Style::Amd {
+                    signal_context(raw, *context, self.fence.handle, id)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn wait(&self, id: u64) -> Played {
+        let (raw, progress) = (self.room.raw, self.progress());
+        if self.style == Style::Intel {
+            return raw.wait_cpu(self.room.device, &[(progress.handle, id)], false, None).context("a wait");
+        }
+        // The value is read again after the event.
+        while raw.load(progress.cpu)? < id {
+            let (event, handle) = raw.event();
+            raw.wait_cpu(self.room.device, &[(progress.handle, id)], false, Some(handle)).context("a wait")?;
+            ensure!(raw.wait_event(&event, LONG), "the event did not come");
+            raw.close(handle);
+        }
+        Ok(())
+    }
+
+    /// Locks on demand and looks.
+    fn look(&self, memory: D3DKMT_HANDLE, value: u64) -> Played {
+        let raw = self.room.raw;
+        let mut lock = D3DKMT_LOCK2::zeroed();
+        (lock.hDevice, lock.hAllocation) = (self.room.device, memory);
+        raw.ok(raw.thunks.D3DKMTLock2, &mut lock).context("lock")?;
+        same("what was stored", raw.load(lock.pData.expose_provenance())?, value)?;
+        let mut unlock = D3DKMT_UNLOCK2 { hDevice: self.room.device, hAllocation: memory };
+        raw.ok(raw.thunks.D3DKMTUnlock2, &mut unlock).context("unlock")
+    }
+
+    fn release(&self, memory: D3DKMT_HANDLE, gpu: u64) -> Played {
+        let (raw, room) = (self.room.raw, &self.room);
+        if self.style == Style::Amd {
+            let mut unmap = D3DDDI_MAPGPUVIRTUALADDRESS::zeroed();
+            unmap.hPagingQueue = room.paging();
+            (unmap.BaseAddress, unmap.SizeInPages, unmap.hAllocation) = (gpu, 1, memory);
+            unmap.Protection.set_NoAccess(true);
+            raw.ok(raw.thunks.D3DKMTMapGpuVirtualAddress, &mut unmap).context("unmap")?;
+            room.paged(self.scene, unmap.PagingFenceValue)?;
+        } else {
+            let mut evict = D3DKMT_EVICT::zeroed();
+            (evict.hDevice, evict.NumAllocations, evict.AllocationList) = (room.device, 1, &raw const memory);
+            raw.ok(raw.thunks.D3DKMTEvict, &mut evict).context("evict")?;
+        }
+        room.destroy(memory).context("destroying the allocation")
+    }
+
+    /// Idle, then queue, then context: in both the CPU has waited before.
+    pub fn close(self) -> Played {
+        let raw = self.room.raw;
+        if self.style == Style::Amd {
+            let last = raw.load(self.fence.cpu)?;
+            ensure!(last <= self.last, "the OS signalled {last}, beyond {}", self.last);
+        }
+        if let Lane::Queue(queue, _) = &self.lane {
+            self.room.destroy_queue(queue.handle).context("destroying the queue")?;
+        }
+        let destroyed = if self.obsolete {
+            raw.ok(raw.thunks.D3DKMTDestroyHwContext, &mut D3DKMT_DESTROYHWCONTEXT { hHwContext: self.context })
+        } else {
+            raw.ok(raw.thunks.D3DKMTDestroyContext, &mut D3DKMT_DESTROYCONTEXT { hContext: self.context })
+        };
+        destroyed.context("destroying the context")?;
+        ensure!(self.room.is_active()?, "the device is lost");
+        raw.destroy_device(self.room.device).context("destroying the device")
+    }
+}
+
+/// A signal that the OS carries out behind what each queue has been given.
+pub(super) fn signal_queues(
+    raw: &Raw,
+    queues: &[D3DKMT_HANDLE],
+    fence: D3DKMT_HANDLE,
+    value: u64,
+) -> Result<(), Denied> {
+    let mut record = D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE::zeroed();
+    // CAST: tens.
+    record.BroadcastHwQueueCount = queues.len() as u32;
+    record.BroadcastHwQueueArray = queues.as_ptr();
+    (record.ObjectCount, record.ObjectHandleArray, record.FenceValueArray) = (1, &raw const fence, &raw const value);
+    raw.ok(raw.thunks.D3DKMTSubmitSignalSyncObjectsToHwQueue, &mut record)
+}
+
+/// The same for a context.
+fn signal_context(raw: &Raw, context: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) -> Result<(), Denied> {
+    let mut record = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
+    (record.hContext, record.ObjectCount, record.ObjectHandleArray) = (context, 1, &raw const fence);
+    record.set_MonitoredFenceValueArray(&raw const value);
+    raw.ok(raw.thunks.D3DKMTSignalSynchronizationObjectFromGpu, &mut record)
+}
+
+/// Two queues of one context and one that stays out: a wait of the context holds the two back, a signal of it comes when they
+/// get there.
+pub(super) fn broadcast(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let context = room.context(0)?;
+        let queue = |flags: fn(&mut D3DKMT_CREATEHWQUEUE)| -> Result<(HardwareQueue, bool)> {
+            let mut record = D3DKMT_CREATEHWQUEUE::zeroed();
+            record.hHwContext = context;
+            flags(&mut record);
+            raw.ok(raw.thunks.D3DKMTCreateHwQueue, &mut record).context("queue")?;
+            let progress = NativeFence {
+                handle: record.hHwQueueProgressFence,
+                cpu: record.HwQueueProgressFenceCPUVirtualAddress.expose_provenance(),
+                gpu: record.HwQueueProgressFenceGPUVirtualAddress,
+                monitored: 0,
+            };
+            Ok((HardwareQueue { context, handle: record.hHwQueue, progress }, record.Flags.NativeProgressFence()))
+        };
+        let held = [queue(|_| ())?, queue(|_| ())?];
+        let free = queue(|record| {
+            record.Flags.set_NoBroadcastWait(true);
+            record.Flags.set_NoBroadcastSignal(true);
+        })?;
+        let buffer = room.memory(scene, 4096)?;
+        let (gate, done) = (raw.monitored_fence(room.device, 0, false)?, raw.monitored_fence(room.device, 0, false)?);
+        let (fence, value) = (gate.handle, 1_u64);
+        let mut wait = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
+        (wait.hContext, wait.ObjectCount, wait.ObjectHandleArray) = (context, 1, &raw const fence);
+        wait.set_MonitoredFenceValueArray(&raw const value);
+        raw.ok(raw.thunks.D3DKMTWaitForSynchronizationObjectFromGpu, &mut wait).context("a wait of the context's")?;
+        let mut at = 0;
+        for (queue, native) in held.iter().chain([&free]) {
+            let end = match native {
+                true => Encoded::fence_signal(GpuVa(queue.progress.gpu), 1),
+                false => MonitoredSignal { address: queue.progress.gpu, value: 1 }.to_packet(),
+            };
+            for (index, word) in end.as_bytes().chunks_exact(8).enumerate() {
+                let word = word.try_into().map(u64::from_le_bytes).unwrap_or_default();
+                raw.store(buffer.cpu + at + index * 8, word)?;
+            }
+            // CAST: within a page.
+            let length = end.as_bytes().len() as u32;
+            room.submit(queue.handle, buffer.gpu + at as u64, length, 1).context("submission")?;
+            at += 64;
+        }
+        signal_context(&raw, context, done.handle, 1).context("a signal of the context's")?;
+        let progress = |(queue, _): &(HardwareQueue, bool)| raw.load(queue.progress.cpu);
+        scene.until("the queue that stays out", || Ok(progress(&free)? == 1))?;
+        same("the queues that are held back", (progress(&held[0])?, progress(&held[1])?), (0, 0))?;
+        same("the signal", raw.load(done.cpu)?, 0)?;
+        raw.signal_cpu(room.device, &[(gate.handle, 1)])?;
+        scene.until("the queues", || Ok(progress(&held[0])? == 1 && progress(&held[1])? == 1))?;
+        scene.until("the signal", || Ok(raw.load(done.cpu)? == 1))
+    })
+}
