@@ -4,6 +4,7 @@
 //! [`query`] (asking the driver), [`caps`] (what it answered), [`judge`] (whether that is consistent).
 
 pub(crate) mod caps;
+mod every_slot;
 pub(crate) mod judge;
 pub(crate) mod nodes;
 pub(crate) mod query;

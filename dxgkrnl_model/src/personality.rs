@@ -339,6 +339,10 @@ pub struct Personality {
     /// user mode, and page table entries of system memory ask for coherency. Otherwise uncached, and they do not.
     /// Source: article context-monitoring, monitored fence creation.
     pub io_coherent: bool,
+    /// Before an adapter is stopped, each function of its table that no ordinary life of an adapter without displays comes to is
+    /// called once, with arguments as its page has them and with every [out] member poisoned. Windows does no such thing, and a
+    /// driver may rightly expect more of a present than the model can show it.
+    pub every_slot: bool,
 }
 
 impl Default for Personality {
@@ -372,6 +376,7 @@ impl Default for Personality {
             test_signing: true,
             paging_engine_signals: false,
             io_coherent: true,
+            every_slot: false,
         }
     }
 }

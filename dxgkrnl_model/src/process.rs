@@ -260,6 +260,16 @@ impl ProcessInner {
         self.objects().into_iter().filter_map(is_it).collect()
     }
 
+    /// Allocations of an adapter that the process has.
+    pub(crate) fn allocations_on(&self, adapter: &Arc<Adapter>) -> Vec<Arc<Allocation>> {
+        let is_it = |(_, object)| match object {
+            UserObject::Allocation(open) => Some(open.allocation().clone()),
+            _ => None,
+        };
+        let all = self.objects().into_iter().filter_map(is_it);
+        all.filter(|allocation| Arc::ptr_eq(allocation.adapter(), adapter)).collect()
+    }
+
     /// The process's part on the adapter that `is_it` picks.
     pub(crate) fn on_adapter_by(&self, is_it: impl Fn(&Adapter) -> bool) -> Option<Arc<ProcessAdapter>> {
         self.adapters.lock().iter().find(|known| is_it(known.adapter())).cloned()

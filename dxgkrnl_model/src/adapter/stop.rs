@@ -22,6 +22,7 @@ impl Adapter {
         if self.state() != AdapterState::Started {
             return;
         }
+        self.call_every_slot();
         self.set_state(AdapterState::Stopping);
         for process in self.shared().processes() {
             process.leave_adapter(self);

@@ -78,8 +78,10 @@ fn consequences() -> [Mutant; 7] {
 }
 
 /// Mutants of a toy that is built otherwise, or on a Windows that is stricter.
-fn variants() -> [Mutant; 11] {
+fn variants() -> [Mutant; 13] {
     [
+        Mutant { windows: |personality| personality.every_slot = true, ..on("slot-status", Stage::Start) },
+        Mutant { windows: |personality| personality.every_slot = true, ..on("slot-members", Stage::Start) },
         Mutant { windows: local_fences, ..on("nf-storage-status", Stage::Start) },
         Mutant { windows: local_fences, ..on("nf-storage-segment", Stage::UserQueue) },
         Mutant { options: |options| options.two_levels = true, ..on("root-table-size", Stage::Packets) },

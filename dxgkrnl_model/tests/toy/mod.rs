@@ -7,6 +7,7 @@ mod caps;
 mod commands;
 mod doorbell;
 pub mod gpu;
+mod idle;
 mod interrupt;
 pub mod memory;
 mod options;
@@ -360,8 +361,10 @@ fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
     queue::fill(&mut table);
     doorbell::fill(&mut table);
     reset::fill(&mut table);
+    idle::fill(&mut table);
     match options.mutant {
         "init-slot" => table.DxgkDdiSuspendContext = None,
+        "init-inside" => idle::misplaced(&mut table),
         "caps-per-engine-tdr" => table.DxgkDdiQueryEngineStatus = None,
         _ => (),
     }

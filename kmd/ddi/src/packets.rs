@@ -72,11 +72,12 @@ win_extern! {
     pub(crate) fn preempt_command[P: Platform](adapter: HANDLE, args: *const DXGKARG_PREEMPTCOMMAND) -> NTSTATUS {
         // SAFETY: called at DISPATCH_LEVEL at most.
         let irql = unsafe { Dispatch::assume() };
-        of(started::<P>(adapter).and_then(|started| {
+        let _asked = started::<P>(adapter).and_then(|started| {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record(args) }?;
             submit::preempt(&irql, &started, args.NodeOrdinal as usize, args.PreemptionFenceId)
-        }))
+        });
+        STATUS_SUCCESS
     }
 
     /// `DxgkDdiCancelCommand`. Must succeed: a command that was not submitted holds nothing of ours.

@@ -1,9 +1,10 @@
 //! Slots that must not be NULL although the adapter does nothing there: each refuses with a status that its documentation
-//! lists. `docs/wddm_map.md` says why.
+//! lists, or does nothing where it has to succeed. `docs/wddm_map.md` says why.
 
 use core::ffi::c_void;
 use wddm_abi::ntstatus::{
-    STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_PRIVILEGED_INSTRUCTION, STATUS_SUCCESS,
+    STATUS_GRAPHICS_CHILD_DESCRIPTOR_NOT_SUPPORTED, STATUS_ILLEGAL_INSTRUCTION, STATUS_INVALID_PARAMETER,
+    STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
 };
 use wddm_abi::{
     BOOLEAN, DXGK_EVENT_TYPE, DXGK_SURPRISE_REMOVAL_TYPE, DXGKARG_DESCRIBEALLOCATION, DXGKARG_PRESENT, DXGKARG_RENDER,
@@ -20,9 +21,9 @@ win_extern! {
     pub(crate) fn query_child_status(_c: *mut c_void, _status: PDXGK_CHILD_STATUS, _quiet: BOOLEAN) -> NTSTATUS {
         STATUS_INVALID_PARAMETER
     }
-    /// `DxgkDdiQueryDeviceDescriptor`: there are no children.
+    /// `DxgkDdiQueryDeviceDescriptor`: there are no children, so nothing has a descriptor.
     pub(crate) fn query_device_descriptor(_c: *mut c_void, _child: u32, _descriptor: PDXGK_DEVICE_DESCRIPTOR) -> NTSTATUS {
-        STATUS_INVALID_PARAMETER
+        STATUS_GRAPHICS_CHILD_DESCRIPTOR_NOT_SUPPORTED
     }
     /// `DxgkDdiNotifyAcpiEvent`: none concern this device.
     pub(crate) fn notify_acpi_event(_c: *mut c_void, _kind: DXGK_EVENT_TYPE, _event: u32, _arg: *mut c_void, flags: *mut u32) -> NTSTATUS {
@@ -40,21 +41,22 @@ win_extern! {
     pub(crate) fn describe_allocation(_a: HANDLE, _args: *mut DXGKARG_DESCRIBEALLOCATION) -> NTSTATUS {
         STATUS_INVALID_PARAMETER
     }
-    /// `DxgkDdiRender`: command buffers are submitted by address; a copy of user memory is never made here.
+    /// `DxgkDdiRender` and `DxgkDdiRenderKm`: command buffers are submitted by address; a copy of user memory is never made here.
     pub(crate) fn render(_context: HANDLE, _args: *mut DXGKARG_RENDER) -> NTSTATUS {
-        STATUS_PRIVILEGED_INSTRUCTION
+        STATUS_ILLEGAL_INSTRUCTION
     }
-    /// `DxgkDdiRenderGdi`: no GDI acceleration.
+    /// `DxgkDdiRenderGdi`: no GDI acceleration. Anything but success is a bug check, so the commands become nothing: the DMA
+    /// buffer, its private data and `MultipassOffset` stay as they are.
     pub(crate) fn render_gdi(_context: HANDLE, _args: *mut DXGKARG_RENDERGDI) -> NTSTATUS {
-        STATUS_NOT_SUPPORTED
+        STATUS_SUCCESS
     }
     /// `DxgkDdiPresent` and `DxgkDdiPresentToHwQueue`: no presents.
     pub(crate) fn present(_context: HANDLE, _args: *mut DXGKARG_PRESENT) -> NTSTATUS {
-        STATUS_NOT_SUPPORTED
+        STATUS_ILLEGAL_INSTRUCTION
     }
-    /// `DxgkDdiUpdateMonitorLinkInfo`: seen called on render-only adapters; there is no link.
+    /// `DxgkDdiUpdateMonitorLinkInfo`: seen called on render-only adapters; there is no link, and nothing to be wrong about.
     pub(crate) fn update_monitor_link_info(_a: HANDLE, _args: *mut DXGKARG_UPDATEMONITORLINKINFO) -> NTSTATUS {
-        STATUS_NOT_SUPPORTED
+        STATUS_SUCCESS
     }
     /// `DxgkDdiSetStablePowerState`: the engines always run at the processor's speed.
     pub(crate) fn set_stable_power_state(_a: HANDLE, _args: *const DXGKARG_SETSTABLEPOWERSTATE) {}
