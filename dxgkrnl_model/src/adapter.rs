@@ -8,6 +8,7 @@ mod every_slot;
 pub(crate) mod judge;
 pub(crate) mod nodes;
 pub(crate) mod query;
+mod removal;
 pub(crate) mod segments;
 pub(crate) mod start;
 pub(crate) mod stop;

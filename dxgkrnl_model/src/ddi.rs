@@ -76,6 +76,7 @@ ddis! {
     DxgkDdiQueryChildStatus: Passive, Third;
     DxgkDdiQueryDeviceDescriptor: Passive, Third;
     DxgkDdiNotifyAcpiEvent: Passive, Third;
+    DxgkDdiNotifySurpriseRemoval: Passive, Free;
     DxgkDdiResetDevice: Caller, Free;
     DxgkDdiControlEtwLogging: Passive, Zero;
     DxgkDdiSetStablePowerState: Passive, Zero;

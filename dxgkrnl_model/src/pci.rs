@@ -146,6 +146,20 @@ impl Device {
         *self.connection.lock() = connected;
     }
 
+    /// Into D3, or back to D0.
+    pub(crate) fn set_asleep(&self, asleep: bool) {
+        if let Some(edu) = &self.edu {
+            edu.set_asleep(asleep);
+        }
+    }
+
+    /// The bus has it again.
+    pub(crate) fn plug(&self) {
+        if let Some(edu) = &self.edu {
+            edu.plug();
+        }
+    }
+
     /// Disconnects it.
     pub(crate) fn disconnect(&self, shared: &Shared) {
         let old = self.connection.lock().take();

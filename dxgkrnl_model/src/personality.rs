@@ -339,6 +339,9 @@ pub struct Personality {
     /// user mode, and page table entries of system memory ask for coherency. Otherwise uncached, and they do not.
     /// Source: article context-monitoring, monitored fence creation.
     pub io_coherent: bool,
+    /// A device in D3 decodes no memory cycles: its registers read as ones, and what is written is dropped, as PCI's power management
+    /// has it (PCI Bus Power Management Interface Specification, D3hot). Otherwise it goes on as in D0.
+    pub dead_in_d3: bool,
     /// Before an adapter is stopped, each function of its table that no ordinary life of an adapter without displays comes to is
     /// called once, with arguments as its page has them and with every [out] member poisoned. Windows does no such thing, and a
     /// driver may rightly expect more of a present than the model can show it.
@@ -376,6 +379,7 @@ impl Default for Personality {
             test_signing: true,
             paging_engine_signals: false,
             io_coherent: true,
+            dead_in_d3: true,
             every_slot: false,
         }
     }

@@ -12,6 +12,7 @@
 
 mod bi;
 mod db;
+mod dd;
 mod lb;
 mod mf;
 mod mr;
@@ -53,7 +54,7 @@ impl Scenario {
 
 /// Every case, by group.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
-    [nf::CASES, ws::CASES, mr::CASES, lb::CASES, db::CASES, xa::CASES, mf::CASES, bi::CASES, st::CASES]
+    [nf::CASES, ws::CASES, mr::CASES, lb::CASES, db::CASES, xa::CASES, mf::CASES, bi::CASES, st::CASES, dd::CASES]
         .into_iter()
         .flatten()
 }

@@ -50,6 +50,7 @@ impl Adapter {
         self.resources.reclaim(self);
         self.set_handle(None);
         self.set_caps(None);
+        self.device.plug();
         self.set_state(AdapterState::Stopped);
     }
 

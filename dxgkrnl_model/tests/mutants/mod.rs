@@ -50,7 +50,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "segment-paging-buffer", "native-fence-caps", "user-mode-caps", "cb-handle", "cb-object", "cb-pointer",
             "cb-map-range", "cb-unmap", "cb-free", "leak-mapping", "leak-memory", "leak-interface", "isr-claim", "clock-status",
             "clock-pair", "clock-forward",
-            "object-destroy", "paging-immediate",
+            "object-destroy", "paging-immediate", "surprise-caps",
         ],
     ),
     (
@@ -77,6 +77,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
     (Stage::KillIdle, &["suspend-ack"]),
     (Stage::Sleep, &["int-engine-state", "power-state"]),
     (Stage::TwoAdapters, &["nf-current-untouched"]),
+    (Stage::Removal, &["surprise-status", "surprise-touch"]),
 ];
 
 fn all() -> Vec<Mutant> {

@@ -61,13 +61,15 @@ fn features() -> [Mutant; 4] {
 }
 
 /// Mutants that break a second rule by what they do, or by what follows.
-fn consequences() -> [Mutant; 7] {
+fn consequences() -> [Mutant; 9] {
     [
         Mutant {
             rule: Some("DXG-CB-OBJECT"),
             also: &["DXG-INT-SUSPEND-FENCE", "DXG-SUSPEND-ACK", "DXG-TDR-INVALIDATE"],
             ..on("context-in", Stage::QueueHang)
         },
+        Mutant { rule: Some("DXG-ISR-CLAIM"), ..on("isr-claims-ones", Stage::Removal) },
+        Mutant { rule: Some("DXG-ISR-CLAIM"), ..on("isr-claims-ones", Stage::Sleep) },
         Mutant { also: &["DXG-SEGMENT-SHAPE"], ..on("segment-stride", Stage::Start) },
         Mutant { also: &["DXG-OBJECT-DESTROY"], ..on("object-handle", Stage::Packets) },
         Mutant { also: &["DXG-NF-DESTROY"], ..on("nf-handle", Stage::UserQueue) },

@@ -156,6 +156,10 @@ pub struct Toy {
     pub handle: usize,
     pub interface: RwLock<Option<Box<DXGKRNL_INTERFACE>>>,
     pub registers: AtomicUsize,
+    /// The device is off the bus.
+    pub gone: AtomicBool,
+    /// It is in D3: interrupts wait.
+    pub asleep: AtomicBool,
     pub local: AtomicUsize,
     pub local_handle: AtomicUsize,
     pub local_physical: AtomicU64,

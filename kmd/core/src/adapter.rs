@@ -6,9 +6,9 @@
 use crate::doorbell::Pool;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::handle::Handle;
+use crate::interrupt_source::InterruptSource;
 use crate::plan::Plan;
 use crate::platform::{Event, Pages, Platform};
-use crate::registers::Registers;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
 use alloc::vec::Vec;
@@ -19,7 +19,6 @@ use gpu_engine::host::Host;
 use gpu_engine::memory::Span;
 use gpu_engine::shared::Shared;
 use gpu_wire::{NODE_COUNT, NodeOrdinal, PAGE_SIZE};
-use wddm_abi::PKSYNCHRONIZE_ROUTINE;
 
 /// The GPU of an adapter on platform `P`.
 pub type Gpu<P> = gpu_engine::gpu::Gpu<EngineHost<P>>;
@@ -140,29 +139,13 @@ impl<P: Platform> Drop for Counted<P> {
     }
 }
 
-/// How an engine gets the attention of the OS.
-pub enum InterruptSource {
-    /// A PCI function that owns a real interrupt: the reference.
-    Registers(Registers),
-    /// No interrupt: the report is made at the device's level through `DxgkCbSynchronizeExecution`. The documents say that
-    /// this may fail when no interrupt is connected; then the engine asks again.
-    Synchronize {
-        /// The OS.
-        dxgkrnl: Dxgkrnl,
-        /// What runs at the device's level.
-        routine: PKSYNCHRONIZE_ROUTINE,
-        /// Its argument: the adapter's handle.
-        adapter: Handle,
-    },
-}
-
 /// The GPU's surroundings inside this driver.
 pub struct EngineHost<P: Platform> {
     platform: P,
     local: LocalMemory<P>,
     wake: [P::Event; NODE_COUNT],
     /// How interrupts are raised.
-    pub interrupt: InterruptSource,
+    pub interrupt: Shared<InterruptSource>,
 }
 
 impl<P: Platform> EngineHost<P> {
@@ -170,7 +153,7 @@ impl<P: Platform> EngineHost<P> {
         platform: P,
         local: LocalMemory<P>,
         wake: [P::Event; NODE_COUNT],
-        interrupt: InterruptSource,
+        interrupt: Shared<InterruptSource>,
     ) -> Self {
         Self { platform, local, wake, interrupt }
     }
@@ -212,15 +195,7 @@ impl<P: Platform> Host for EngineHost<P> {
         }
     }
     fn raise_interrupt(&self, node: NodeOrdinal) -> bool {
-        match &self.interrupt {
-            InterruptSource::Registers(registers) => {
-                registers.raise(node.0);
-                true
-            }
-            InterruptSource::Synchronize { dxgkrnl, routine, adapter } => {
-                dxgkrnl.synchronize(*routine, adapter.as_ptr())
-            }
-        }
+        self.interrupt.raise(node.0)
     }
 }
 

@@ -190,6 +190,7 @@ fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
     caps.SupportNonVGA = 1;
     caps.SupportPerEngineTDR = 1;
     caps.SupportSurpriseRemoval = 1;
+    caps.SupportSurpriseRemovalInHibernation = 1;
     caps
 }
 

@@ -7,7 +7,7 @@
 //! Source: `DxgkCbNotifyInterrupt`; *Native GPU fence object*, "Native fence signaled interrupt" and "Optimized native
 //! fence signaled interrupt".
 
-use crate::adapter::{Adapter, InterruptSource, Started};
+use crate::adapter::{Adapter, Started};
 use crate::irql::{Dirql, Dispatch, Passive};
 use crate::platform::Platform;
 use core::ffi::c_void;
@@ -37,13 +37,10 @@ pub struct Routines {
 /// The interrupt routine. `true` when the interrupt was ours.
 pub fn routine<P: Platform>(irql: &Dirql, adapter: &Adapter<P>) -> bool {
     let Ok(started) = adapter.started() else { return false };
-    let InterruptSource::Registers(registers) = &started.gpu.host.interrupt else { return false };
-    let raised = registers.status();
-    if raised == 0 {
+    // Acknowledged before the mailboxes are read: a raise from now on interrupts again.
+    if started.gpu.host.interrupt.claim(irql) == 0 {
         return false;
     }
-    // Acknowledged before the mailboxes are read: a raise from now on interrupts again.
-    registers.acknowledge(raised);
     report_all(irql, &started);
     true
 }

@@ -7,7 +7,7 @@ use wddm_abi::ntstatus::{
     STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
 };
 use wddm_abi::{
-    BOOLEAN, DXGK_EVENT_TYPE, DXGK_SURPRISE_REMOVAL_TYPE, DXGKARG_DESCRIBEALLOCATION, DXGKARG_PRESENT, DXGKARG_RENDER,
+    BOOLEAN, DXGK_EVENT_TYPE, DXGKARG_DESCRIBEALLOCATION, DXGKARG_PRESENT, DXGKARG_RENDER,
     DXGKARG_RENDERGDI, DXGKARG_SETSTABLEPOWERSTATE, DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS,
     PDXGK_CHILD_STATUS, PDXGK_DEVICE_DESCRIPTOR, VIDEO_REQUEST_PACKET, win_extern,
 };
@@ -31,10 +31,6 @@ win_extern! {
             // SAFETY: Dxgkrnl's variable, valid for the call.
             unsafe { flags.write(0) };
         }
-        STATUS_SUCCESS
-    }
-    /// `DxgkDdiNotifySurpriseRemoval`: the engines stop at StopDevice, which follows.
-    pub(crate) fn notify_surprise_removal(_c: *mut c_void, _kind: DXGK_SURPRISE_REMOVAL_TYPE) -> NTSTATUS {
         STATUS_SUCCESS
     }
     /// `DxgkDdiDescribeAllocation`: for allocations that are displayed.
