@@ -25,6 +25,8 @@ pub(crate) struct Edu {
     /// Raises that have begun, and those that have set their bits.
     begun: AtomicU64,
     raised: AtomicU64,
+    /// The raise that gets lost, counted from 1.
+    lost: u64,
     /// In D3: it decodes no memory cycles. Source: PCI Bus Power Management Interface Specification, D3hot.
     asleep: AtomicBool,
     /// It is not on the bus any more.
@@ -34,8 +36,9 @@ pub(crate) struct Edu {
 }
 
 impl Edu {
-    pub(crate) fn new(line: Option<Arc<InterruptLine>>) -> Self {
+    pub(crate) fn new(line: Option<Arc<InterruptLine>>, lost: u64) -> Self {
         Self {
+            lost,
             line,
             liveness: AtomicU32::new(0),
             status: AtomicU32::new(0),
@@ -106,7 +109,11 @@ impl Edu {
     }
 
     fn raise(&self, bits: u32) {
-        self.begun.fetch_add(1, Ordering::AcqRel);
+        let before = self.begun.fetch_add(1, Ordering::AcqRel);
+        if bits != 0 && before + 1 == self.lost {
+            self.raised.fetch_add(1, Ordering::AcqRel);
+            return;
+        }
         self.interrupt.fetch_or(bits, Ordering::AcqRel);
         self.raised.fetch_add(1, Ordering::AcqRel);
         let Some(line) = &self.line else { return };
@@ -177,7 +184,7 @@ mod tests {
         let kernel = Kernel::collecting();
         let _in = kernel.enter();
         let line = InterruptLine::new("edu", Trigger::Level, 0);
-        let registers = EduRegisters(Arc::new(Edu::new(Some(line.clone()))));
+        let registers = EduRegisters(Arc::new(Edu::new(Some(line.clone()), 0)));
         assert_eq!(registers.read(0, 4), IDENTIFICATION);
         registers.write(0x04, 4, 0x1234);
         assert_eq!(registers.read(0x04, 4), u64::from(!0x1234_u32));

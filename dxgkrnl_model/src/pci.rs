@@ -102,7 +102,7 @@ impl Device {
             _ => None,
         };
         let line = trigger.map(|trigger| InterruptLine::new("edu", trigger, 0));
-        let edu = (config.kind == DeviceKind::Edu).then(|| Arc::new(Edu::new(line.clone())));
+        let edu = (config.kind == DeviceKind::Edu).then(|| Arc::new(Edu::new(line.clone(), shared.personality().faults.lost_interrupt)));
         let range = edu.as_ref().and_then(|edu| {
             let registers = EduRegisters(edu.clone());
             shared.kernel().add_device_registers("edu BAR0", bar0, BAR0_BYTES, registers).ok()

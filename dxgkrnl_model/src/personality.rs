@@ -256,6 +256,8 @@ pub struct FaultPlan {
     pub paging_buffer_size: Option<u32>,
     /// The kernel reads a fence as unsignalled this many times before it looks: widens the race of wait and signal.
     pub slow_resample: u32,
+    /// The nth time that a device wants to interrupt, from 1, nothing comes of it: no bit, no line, no message; 0: none.
+    pub lost_interrupt: u64,
     /// The arrays of `DxgkDdiUpdateMonitoredValues` and `DxgkDdiUpdateCurrentValuesFromCpu` begin and end with a handle that names no
     /// fence (any more). No Windows does that; a driver must not follow it, and do the others.
     pub stray_fences: bool,
@@ -339,6 +341,9 @@ pub struct Personality {
     /// user mode, and page table entries of system memory ask for coherency. Otherwise uncached, and they do not.
     /// Source: article context-monitoring, monitored fence creation.
     pub io_coherent: bool,
+    /// A packet that is overdue has the driver asked by `DxgkDdiQueryCurrentFence` before it is preempted, as the page says that it
+    /// might be. The MCDM article forbids the function, WDDM's pages of later versions do not speak of it.
+    pub asks_for_fences: bool,
     /// A device in D3 decodes no memory cycles: its registers read as ones, and what is written is dropped, as PCI's power management
     /// has it (PCI Bus Power Management Interface Specification, D3hot). Otherwise it goes on as in D0.
     pub dead_in_d3: bool,
@@ -379,6 +384,7 @@ impl Default for Personality {
             test_signing: true,
             paging_engine_signals: false,
             io_coherent: true,
+            asks_for_fences: true,
             dead_in_d3: true,
             every_slot: false,
         }

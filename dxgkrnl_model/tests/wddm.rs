@@ -94,6 +94,7 @@ fn every_windows() {
     let kinds: &[(&str, Kind)] = &[
         ("contexts by DxgkDdiCreateHwContext", |p| p.hw_contexts = HwContexts::CreateHwContext),
         ("packet contexts on packet nodes only", |p| p.packet_contexts_anywhere = false),
+        ("a lost interrupt", |p| p.faults.lost_interrupt = 9),
         ("every slot", |p| p.every_slot = true),
         ("fences in local memory", mutants::special::local_fences),
         ("24H2 as shipped", |p| p.build = Build::W26100Ga),

@@ -36,6 +36,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "DxgkDdiSetPowerState; PCI Bus Power Management Interface Specification, D3hot",
         play: device::asleep,
     },
+    Scenario {
+        id: "DD-04",
+        title: "a packet whose interrupt got lost is reported when the OS asks for its fence",
+        source: "DxgkDdiQueryCurrentFence, Remarks",
+        play: device::lost_interrupt,
+    },
 ];
 
 /// Functions that no play of this group comes to, and why.

@@ -59,7 +59,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "object-status", "alloc-size", "alloc-segment", "alloc-cpu-visible", "alloc-flags", "context-info",
             "paging-status", "paging-overrun", "paging-private", "paging-progress", "paging-busy", "submit-status",
             "escape-status", "int-fence", "int-node", "int-type", "int-vsync", "int-dpc", "dpc-notify", "isr-dismiss",
-            "int-system-fault", "int-message", "int-level",
+            "int-system-fault", "int-message", "int-level", "tdr-fence",
         ],
     ),
     (Stage::KernelQueue, &["hw-submit-status", "resume-status"]),

@@ -17,7 +17,9 @@ impl Toy {
         if self.state().notices.iter().all(|notice| silent && notice.is_native()) {
             return;
         }
-        if self.asleep.load(Ordering::SeqCst) {
+        let lost = self.is("tdr-fence") && self.counted("query fence") == 0;
+        let swallows = |notice: &Notice| matches!(notice, Notice::Completed(_, false));
+        if self.asleep.load(Ordering::SeqCst) || (lost && self.state().notices.iter().any(swallows)) {
             return;
         }
         let registers = self.registers.load(Ordering::Acquire);
@@ -64,7 +66,7 @@ win_extern! {
         1
     }
 
-    fn synchronized(context: *mut core::ffi::c_void) -> BOOLEAN {
+    pub fn synchronized(context: *mut core::ffi::c_void) -> BOOLEAN {
         if let Some(toy) = owner(context) {
             report(&toy);
         }
@@ -147,6 +149,7 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
     match notice {
         Notice::Completed(fence, paging) => {
             data.InterruptType = Type::DXGK_INTERRUPT_DMA_COMPLETED;
+            toy.state().reported = *fence;
             let part = data.DmaCompleted_mut();
             part.SubmissionFenceId = *fence;
             part.NodeOrdinal = 1;

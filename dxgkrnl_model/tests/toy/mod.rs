@@ -140,6 +140,8 @@ pub struct State {
     pub packets: VecDeque<Packet>,
     pub preempt: Option<u32>,
     pub completed: u32,
+    /// The last packet that was reported.
+    pub reported: u32,
     pub packet_hung: bool,
     pub node_hung: bool,
     pub running: usize,

@@ -55,7 +55,15 @@ win_extern! {
 
     fn current_fence(adapter: HANDLE, arguments: *mut DXGKARG_QUERYCURRENTFENCE) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
-        argument(arguments).CurrentFence = toy.state().completed;
+        toy.count("query fence");
+        if toy.is("tdr-fence") {
+            argument(arguments).CurrentFence = toy.state().completed;
+            return STATUS_SUCCESS;
+        }
+        let mut returned = 0;
+        let (handle, report) = (toy.device_handle(), Some(super::interrupt::synchronized as _));
+        let _ = callback!(toy, DxgkCbSynchronizeExecution(handle, report, adapter, 0, &raw mut returned));
+        argument(arguments).CurrentFence = toy.state().reported;
         STATUS_SUCCESS
     }
 

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::status::{Error, Result};
 use alloc::vec::Vec;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpu_engine::NoMemory;
 use gpu_engine::host::Host;
 use gpu_engine::memory::Span;
@@ -85,6 +85,8 @@ pub struct Started<P: Platform> {
     pub highest_physical_address: u64,
     /// Objects alive, by kind: what debug blobs and leak checks show.
     pub census: Census,
+    /// The last packet of each node that the OS was told to be complete.
+    pub(crate) reported: [AtomicU32; NODE_COUNT],
     /// Engine threads, taken at stop.
     pub(crate) threads: P::Lock<Vec<P::Thread>>,
     /// Doorbell pages: after `gpu`, which refers to them.

@@ -111,6 +111,7 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         system_process: P::Lock::new(None),
         highest_physical_address: info.highest_physical_address,
         census: Census::default(),
+        reported: Default::default(),
         threads: P::Lock::new(Vec::new()),
         _doorbell_pages: doorbell_pages,
     };

@@ -85,13 +85,14 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiQueryCurrentFence`, `PASSIVE_LEVEL`.
+    /// `DxgkDdiQueryCurrentFence`, `PASSIVE_LEVEL`: what an interrupt was lost for is reported first.
     pub(crate) fn query_current_fence[P: Platform](adapter: HANDLE, args: *mut DXGKARG_QUERYCURRENTFENCE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
         of(started::<P>(adapter).and_then(|started| {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record_mut(args) }?;
-            let node = started.gpu.nodes.get(args.NodeOrdinal as usize).ok_or(Error::InvalidParameter)?;
-            args.CurrentFence = node.packets.with(|p| p.fences().0);
+            args.CurrentFence = submit::current_fence(&irql, &started, adapter, args.NodeOrdinal as usize)?;
             Ok(())
         }))
     }

@@ -1,9 +1,11 @@
 //! A device that sleeps, and one that goes.
 
 use super::super::rig::Rig;
+use super::super::stage::PATIENCE;
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::AdapterState;
+use dxgkrnl_model::personality::MS;
 use dxgkrnl_model::pci::{DeviceKind, InterruptModel};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
@@ -84,5 +86,32 @@ fn completes_in_d3(scene: &Scene) -> Played {
         scene.world.os.set_adapter_power(scene.adapter(), true);
         waiting.comes(&rig, "what was signaled in D3")?;
     }
+    Ok(())
+}
+
+pub(super) fn lost_interrupt(stage: &Stage) -> Played {
+    // The interrupt that gets lost is a paging packet's, or a command buffer's.
+    let mut asked = 0;
+    for nth in [1, 2, 5, 9, 10, 11, 12, 13, 14, 15, 16] {
+        let setup = Setup::default().setting("MaxRung", 0).windows(|windows| {
+            windows.tdr.delay = 100 * MS;
+            windows.faults.lost_interrupt = nth;
+        });
+        let play = |scene: &Scene| {
+            let rig = Rig::open(scene, "client")?;
+            let (one, two, page) = (rig.queue(0)?, rig.queue(1)?, rig.page()?);
+            for round in 1..8 {
+                one.run(|list| list.store(page.at(0), round))?;
+                two.run(|list| list.store(page.at(1), round))?;
+                one.wait(0, PATIENCE)?;
+                two.wait(0, PATIENCE)?;
+                same("memory", (page.word(0)?, page.word(1)?), (round, round))?;
+            }
+            asked += scene.calls("DxgkDdiQueryCurrentFence");
+            Ok(())
+        };
+        stage.play(setup, play).with_context(|| format!("interrupt {nth} gets lost"))?;
+    }
+    ensure!(asked > 0, "nobody asked for a fence");
     Ok(())
 }
