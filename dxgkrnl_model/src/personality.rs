@@ -234,6 +234,19 @@ pub enum PteAddress {
     Frames,
 }
 
+/// How Dxgkrnl replaces the logs of a queue. The page of `DXGKDDI_SETNATIVEFENCELOGBUFFER` says that it can destroy a log and make it
+/// again, and is silent about what the driver hears between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogReplacement {
+    /// The driver gets the new one, then the old one goes.
+    #[default]
+    NewFirst,
+    /// The driver gets NULL, the old ones go, then it gets new ones.
+    Null,
+    /// The driver gets the address of the old one with no entries, the old ones go, then it gets new ones.
+    NoEntries,
+}
+
 /// A call of a named callback that must fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallbackFault {
@@ -341,6 +354,12 @@ pub struct Personality {
     /// user mode, and page table entries of system memory ask for coherency. Otherwise uncached, and they do not.
     /// Source: article context-monitoring, monitored fence creation.
     pub io_coherent: bool,
+    /// How the logs of a queue are replaced.
+    pub log_replacement: LogReplacement,
+    /// The rings of a process that ends normally are unmapped and destroyed between the wait for the last queued value and
+    /// `DxgkDdiDestroyDoorbell`, in the order in which article user-mode-work-submission lists what is destroyed (ring buffer and
+    /// control allocations, and doorbell, and hardware queue). Otherwise doorbells go first.
+    pub rings_first: bool,
     /// A packet that is overdue has the driver asked by `DxgkDdiQueryCurrentFence` before it is preempted, as the page says that it
     /// might be. The MCDM article forbids the function, WDDM's pages of later versions do not speak of it.
     pub asks_for_fences: bool,
@@ -384,6 +403,8 @@ impl Default for Personality {
             test_signing: true,
             paging_engine_signals: false,
             io_coherent: true,
+            log_replacement: LogReplacement::default(),
+            rings_first: true,
             asks_for_fences: true,
             dead_in_d3: true,
             every_slot: false,

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `dd.rs` | that each is called, and what it returns and fills |
 //! | `dd/device.rs` | a device that sleeps, and one that goes |
+//! | `dd/queue.rs` | rings, logs and doorbells that come and go |
 
 mod device;
+mod queue;
 
 use super::rig::{Rig, endless};
 use super::stage::PATIENCE;
@@ -13,6 +15,7 @@ use super::nf::intra_gpu_record;
 use super::{Played, Scenario, Scene, Setup, Stage};
 use crate::demo::counters;
 use anyhow::ensure;
+use dxgkrnl_model::personality::HwContexts;
 use std::collections::BTreeSet;
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::slots::DRIVER_INITIALIZATION_DATA_SLOTS;
@@ -41,6 +44,18 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a packet whose interrupt got lost is reported when the OS asks for its fence",
         source: "DxgkDdiQueryCurrentFence, Remarks",
         play: device::lost_interrupt,
+    },
+    Scenario {
+        id: "DD-05",
+        title: "a ring that is taken away before its doorbell is destroyed faults nobody",
+        source: "User-mode work submission, normal termination; DxgkDdiDisconnectDoorbell",
+        play: queue::rings_first,
+    },
+    Scenario {
+        id: "DD-06",
+        title: "a queue's logs are taken away, and made again",
+        source: "DxgkDdiSetNativeFenceLogBuffer (can be destroyed and recreated)",
+        play: queue::logs,
     },
 ];
 
@@ -98,13 +113,16 @@ fn every_slot(stage: &Stage) -> Played {
         Ok(())
     })?;
     for setting in [3, 0] {
-        // A hang in hardware queues, and one among packets.
-        stage.play(Setup::default().quick_tdr().setting("MaxRung", setting).resets(1), |scene| {
+        // A hang in hardware queues, made the older way, and one among packets.
+        let setup = Setup::default().quick_tdr().setting("MaxRung", setting).resets(1);
+        stage.play(setup.windows(|windows| windows.hw_contexts = HwContexts::CreateHwContext), |scene| {
             let rig = Rig::open(scene, "client")?;
             let queue = rig.device.queue(0, 64 << 10, 0, 0)?;
             let (_memory, address, length) = endless(&rig.device)?;
             queue.run(|list| list.indirect(address, length))?;
             scene.until("the loss of the device", || Ok(rig.device.state()?.execution != 1))?;
+            drop(queue);
+            scene.world.os.stop_adapter(scene.adapter());
             note(scene, &mut called);
             Ok(())
         })?;

@@ -179,6 +179,7 @@ impl<H: Host> Gpu<H> {
                 l.try_reserve(1)?;
                 l.push(queue.clone());
             }
+            queue.connected.store(true, Ordering::Release);
             Ok(())
         })
     }
@@ -187,6 +188,7 @@ impl<H: Host> Gpu<H> {
     pub fn disconnect_global(&self, queue: &Shared<Queue<H>>) {
         let found = self.connected.with(|l| {
             let at = l.iter().position(|q| Shared::ptr_eq(q, queue))?;
+            queue.connected.store(false, Ordering::Release);
             Some(l.swap_remove(at))
         });
         drop(found);

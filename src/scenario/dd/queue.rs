@@ -1,0 +1,64 @@
+//! Queues whose ring goes before their doorbell, logs that are taken away, doorbells that run short.
+
+use super::super::db::{Room, RingQueue, raw, store};
+use super::super::rig::{Rig, until_idle};
+use super::super::{Played, Scene, Setup, Stage, same};
+use anyhow::{Context, ensure};
+use dxgkrnl_model::personality::LogReplacement;
+use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
+
+/// Page faults of hardware queues that the first adapter has reported.
+fn faults(scene: &Scene) -> u64 {
+    let report = scene.world.os.report();
+    let kinds = report.adapters.first().map(|adapter| adapter.kinds.clone()).unwrap_or_default();
+    kinds.get(&Type::DXGK_INTERRUPT_HWQUEUE_PAGE_FAULTED).copied().unwrap_or(0)
+}
+
+pub(super) fn rings_first(stage: &Stage) -> Played {
+    for first in [true, false] {
+        for model in [0, 1] {
+            let setup = Setup::default().setting("DoorbellModel", model).windows(|windows| windows.rings_first = first);
+            let play = |scene: &Scene| {
+                for round in 1..6 {
+                    let raw = raw(scene)?;
+                    let room = Room::new(&raw)?;
+                    let memory = room.memory(scene, 4096)?;
+                    for node in 0..2 {
+                        let queue = RingQueue::connected(scene, &room, node, 4096)?;
+                        let (progress, _) = queue.submit(&[store(memory.gpu, round)])?;
+                        queue.wait(scene, progress)?;
+                    }
+                    // The process ends with its doorbells connected.
+                    drop(room);
+                    drop(raw);
+                }
+                same("faults of queues that did nothing wrong", faults(scene), 0)
+            };
+            stage.play(setup, play).with_context(|| format!("rings first: {first}, doorbell model {model}"))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn logs(stage: &Stage) -> Played {
+    for replacement in [LogReplacement::Null, LogReplacement::NoEntries, LogReplacement::NewFirst] {
+        for optimized in [0, 1] {
+            let setup = Setup::default().setting("OptimizedInterrupt", optimized);
+            let setup = setup.windows(|windows| windows.log_replacement = replacement);
+            let play = |scene: &Scene| {
+                let rig = Rig::open(scene, "client")?;
+                let (queue, fence) = (rig.queue(0)?, rig.fence(0, true)?);
+                for value in 1..20 {
+                    queue.run(|list| list.signal(&fence, value))?;
+                    until_idle(scene, &queue)?;
+                    scene.world.os.recreate_fence_logs(scene.adapter());
+                }
+                let signals = scene.world.os.report().log.iter().filter(|entry| !entry.is_wait_log).count();
+                ensure!(signals >= 19, "{signals} signals are in the logs");
+                Ok(())
+            };
+            stage.play(setup, play).with_context(|| format!("{replacement:?}, optimized interrupt {optimized}"))?;
+        }
+    }
+    Ok(())
+}
