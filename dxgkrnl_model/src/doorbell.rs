@@ -558,12 +558,19 @@ pub(crate) mod callbacks {
             let found = find(machine, &arguments);
             let reason = arguments.DisconnectReason;
             let fine = found.is_some() && matches!(reason, RETRY | ABORT);
-            machine.rules.check(&CB_DISCONNECT, fine, || {
+            // One that is being destroyed at this moment is not found any more, and the driver cannot know.
+            let going = handle::doorbell(arguments.hDoorbell).is_some_and(|doorbell| !doorbell.is_alive());
+            machine.rules.check(&CB_DISCONNECT, fine || going, || {
                 let (queue, doorbell) = (handle::describe(arguments.hHwQueue), handle::describe(arguments.hDoorbell));
                 format!("queue {queue}, doorbell {doorbell}, reason {reason:?}")
             });
             let Some((adapter, doorbell)) = found.filter(|_| fine) else { return ntstatus::STATUS_INVALID_PARAMETER };
             let status = callback_of(&adapter, &DISCONNECT, [args.address() as u64], |_| {
+                let time = adapter.personality().disconnect_time;
+                if time != 0 {
+                    // CAST: a time that tests choose.
+                    machine.delay_execution(-(time as i64));
+                }
                 doorbell.disconnected_by_driver(reason);
                 ntstatus::STATUS_SUCCESS
             });

@@ -354,6 +354,8 @@ pub struct Personality {
     /// user mode, and page table entries of system memory ask for coherency. Otherwise uncached, and they do not.
     /// Source: article context-monitoring, monitored fence creation.
     pub io_coherent: bool,
+    /// How long `DxgkCbDisconnectDoorbell` takes: it rotates pages of another process, and waits for its turn. The page names no limit.
+    pub disconnect_time: Ticks,
     /// How the logs of a queue are replaced.
     pub log_replacement: LogReplacement,
     /// The rings of a process that ends normally are unmapped and destroyed between the wait for the last queued value and
@@ -403,6 +405,7 @@ impl Default for Personality {
             test_signing: true,
             paging_engine_signals: false,
             io_coherent: true,
+            disconnect_time: 0,
             log_replacement: LogReplacement::default(),
             rings_first: true,
             asks_for_fences: true,

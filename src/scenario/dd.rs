@@ -57,6 +57,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "DxgkDdiSetNativeFenceLogBuffer (can be destroyed and recreated)",
         play: queue::logs,
     },
+    Scenario {
+        id: "DD-07",
+        title: "threads that connect and destroy more doorbells than there are: each connection succeeds",
+        source: "DxgkDdiConnectDoorbell, Return value; DxgkCbDisconnectDoorbell, Return value",
+        play: queue::short_of_doorbells,
+    },
 ];
 
 /// Functions that no play of this group comes to, and why.

@@ -169,6 +169,14 @@ impl<H: Host> Gpu<H> {
         self.make_ready(queue);
     }
 
+    /// Makes room for `count` queues on the global doorbell, so that none of them fails to be connected for want of memory.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn reserve_global(&self, count: usize) -> Result<(), NoMemory> {
+        self.connected.with(|l| Ok(l.try_reserve(count.saturating_sub(l.len()))?))
+    }
+
     /// Connects a queue in the global model.
     ///
     /// # Errors

@@ -1,10 +1,10 @@
 //! Queues whose ring goes before their doorbell, logs that are taken away, doorbells that run short.
 
-use super::super::db::{Room, RingQueue, raw, store};
+use super::super::db::{RETRY, RingQueue, Room, raw, store};
 use super::super::rig::{Rig, until_idle};
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::personality::LogReplacement;
+use dxgkrnl_model::personality::{LogReplacement, MS};
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
 
 /// Page faults of hardware queues that the first adapter has reported.
@@ -61,4 +61,58 @@ pub(super) fn logs(stage: &Stage) -> Played {
         }
     }
     Ok(())
+}
+
+pub(super) fn short_of_doorbells(stage: &Stage) -> Played {
+    for physical in [1, 2] {
+        for time in [0, MS] {
+            let setup = Setup::default().setting("PhysicalDoorbells", physical);
+            let setup = setup.windows(|windows| windows.disconnect_time = time);
+            let what = || format!("{physical} physical doorbells, {time} ticks to take one away");
+            stage.play(setup, contended).with_context(what)?;
+        }
+    }
+    Ok(())
+}
+
+/// Threads that connect, and one that destroys what is connected: each connection succeeds.
+fn contended(scene: &Scene) -> Played {
+    std::thread::scope(|scope| {
+        let connecting = |node| {
+            move || -> Played {
+                let raw = raw(scene)?;
+                let room = Room::new(&raw)?;
+                let queues = [0, 1].map(|_| RingQueue::new(scene, &room, node, 4096));
+                let [one, two] = queues;
+                let queues = [one?, two?];
+                for _ in 0..60 {
+                    for queue in &queues {
+                        queue.connect().context("connect")?;
+                        let (progress, _) = queue.submit(&[])?;
+                        // It may have been taken away again before the ring.
+                        while queue.ring()? == RETRY {
+                            queue.connect().context("connect again")?;
+                        }
+                        queue.wait(scene, progress)?;
+                    }
+                }
+                Ok(())
+            }
+        };
+        let destroying = move || -> Played {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            for _ in 0..40 {
+                let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+                queue.destroy_bell().context("destroy")?;
+            }
+            Ok(())
+        };
+        let threads = [scope.spawn(connecting(0)), scope.spawn(connecting(1))];
+        let destroyed = scope.spawn(destroying);
+        for thread in threads.into_iter().chain([destroyed]) {
+            thread.join().map_err(|_| anyhow::anyhow!("a thread ended by itself"))??;
+        }
+        Ok(())
+    })
 }
