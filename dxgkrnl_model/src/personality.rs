@@ -247,6 +247,17 @@ pub enum LogReplacement {
     NoEntries,
 }
 
+/// What `DXGK_BUILDPAGINGBUFFER_FLUSHTLB.EndVirtualAddress` is. The page calls it the end of the range, and does not say whether it
+/// belongs to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlushEnd {
+    /// The address behind the last page.
+    #[default]
+    Behind,
+    /// The address of the last page.
+    LastPage,
+}
+
 /// A call of a named callback that must fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallbackFault {
@@ -269,6 +280,9 @@ pub struct FaultPlan {
     pub paging_buffer_size: Option<u32>,
     /// The kernel reads a fence as unsignalled this many times before it looks: widens the race of wait and signal.
     pub slow_resample: u32,
+    /// Each batch of allocations that is closed or destroyed begins with a handle that names nothing. The driver does the others all
+    /// the same, since their handles are forgotten (DDI page DxgkDdiDestroyAllocation).
+    pub stray_handles: bool,
     /// The nth time that a device wants to interrupt, from 1, nothing comes of it: no bit, no line, no message; 0: none.
     pub lost_interrupt: u64,
     /// The arrays of `DxgkDdiUpdateMonitoredValues` and `DxgkDdiUpdateCurrentValuesFromCpu` begin and end with a handle that names no
@@ -354,6 +368,8 @@ pub struct Personality {
     /// user mode, and page table entries of system memory ask for coherency. Otherwise uncached, and they do not.
     /// Source: article context-monitoring, monitored fence creation.
     pub io_coherent: bool,
+    /// Where a flush of translations ends.
+    pub flush_end: FlushEnd,
     /// How long `DxgkCbDisconnectDoorbell` takes: it rotates pages of another process, and waits for its turn. The page names no limit.
     pub disconnect_time: Ticks,
     /// How the logs of a queue are replaced.
@@ -405,6 +421,7 @@ impl Default for Personality {
             test_signing: true,
             paging_engine_signals: false,
             io_coherent: true,
+            flush_end: FlushEnd::default(),
             disconnect_time: 0,
             log_replacement: LogReplacement::default(),
             rings_first: true,

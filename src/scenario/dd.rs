@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `dd.rs` | that each is called, and what it returns and fills |
 //! | `dd/device.rs` | a device that sleeps, and one that goes |
+//! | `dd/memory.rs` | translations that go, allocations that go |
 //! | `dd/queue.rs` | rings, logs and doorbells that come and go |
 
 mod device;
+mod memory;
 mod queue;
 
 use super::rig::{Rig, endless};
@@ -62,6 +64,18 @@ pub(super) const CASES: &[Scenario] = &[
         title: "threads that connect and destroy more doorbells than there are: each connection succeeds",
         source: "DxgkDdiConnectDoorbell, Return value; DxgkCbDisconnectDoorbell, Return value",
         play: queue::short_of_doorbells,
+    },
+    Scenario {
+        id: "DD-08",
+        title: "translations go with either reading of where a flush ends",
+        source: "DXGK_BUILDPAGINGBUFFER_FLUSHTLB, EndVirtualAddress",
+        play: memory::flush_ends,
+    },
+    Scenario {
+        id: "DD-09",
+        title: "a handle that names nothing does not keep the rest of its batch alive",
+        source: "DxgkDdiDestroyAllocation, Remarks; DxgkDdiCloseAllocation",
+        play: memory::stray_handles,
     },
 ];
 

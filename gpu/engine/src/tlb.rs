@@ -72,6 +72,8 @@ pub struct Tlb<H: Host> {
     pub starved: bool,
 }
 
+/// In a flush: whatever the space. No space has this number.
+pub const EVERY_SPACE: u64 = 0;
 const REGION_SHIFT: u32 = 12 + pte::INDEX_BITS;
 
 impl<H: Host> Tlb<H> {
@@ -165,11 +167,13 @@ impl<H: Host> Tlb<H> {
         Ok(())
     }
 
-    /// Drops what translates `start..end` of `space` (everything of it when both are 0), and its table pages.
+    /// Drops what translates `start` to `end` of `space` (everything of it when both are 0), and its table pages; with space 0, of
+    /// every one. The documents do not say whether `end` is the last address or the one behind it: what begins there goes, too.
     pub fn flush(&mut self, space: u64, start: u64, end: u64) {
         let whole = start == 0 && end == 0;
-        let hit = |e: &Entry<H>| e.space == space && (whole || (e.start < end && start < e.start + e.len));
-        self.tables.retain(|(s, _), _| *s != space);
+        let meant = |s: u64| space == EVERY_SPACE || s == space;
+        let hit = |e: &Entry<H>| meant(e.space) && (whole || (e.start <= end && start < e.start + e.len));
+        self.tables.retain(|(s, _), _| !meant(*s));
         if !self.entries.iter().any(hit) {
             return;
         }

@@ -3,6 +3,7 @@
 use crate::arguments::{array, array_mut, bytes, bytes_mut, object, record, record_mut, started};
 use gpu_engine::memory::Span;
 use gpu_engine::mutation::Mutation;
+use gpu_engine::tlb::EVERY_SPACE;
 use gpu_wire::GpuVa;
 use kmd_core::allocation::{Allocation, OpenAllocation};
 use kmd_core::device::Device;
@@ -69,7 +70,7 @@ win_extern! {
         of(unsafe { record(args) }.and_then(|args| {
             // SAFETY: Dxgkrnl's array, of that many elements.
             let handles = unsafe { array(args.pAllocationList, args.NumAllocations as usize) }?;
-            handles.iter().try_for_each(|h| Allocation::<P>::destroy(&irql, Handle::from_ptr(*h)))
+            each(handles, |h| Allocation::<P>::destroy(&irql, h))
         }))
     }
 
@@ -110,7 +111,7 @@ win_extern! {
         of(unsafe { record(args) }.and_then(|args| {
             // SAFETY: Dxgkrnl's array, of that many elements.
             let handles = unsafe { array(args.pOpenHandleList, args.NumAllocations as usize) }?;
-            handles.iter().try_for_each(|h| OpenAllocation::<P>::close(&irql, Handle::from_ptr(*h)))
+            each(handles, |h| OpenAllocation::<P>::close(&irql, h))
         }))
     }
 
@@ -151,6 +152,11 @@ win_extern! {
             _ => STATUS_SUCCESS,
         }
     }
+}
+
+/// Does it to every handle, since the OS forgets them all; the first error, if there was one.
+fn each(handles: &[HANDLE], mut f: impl FnMut(Handle) -> Result<()>) -> Result<()> {
+    handles.iter().fold(Ok(()), |result, handle| result.and(f(Handle::from_ptr(*handle))))
 }
 
 fn place(info: &mut DXGK_ALLOCATIONINFO, handle: Handle, placement: &kmd_core::allocation::Placement) {
@@ -213,9 +219,10 @@ unsafe fn operation<'a, P: Platform>(args: &'a DXGKARG_BUILDPAGINGBUFFER) -> Res
         }
         O::DXGK_OPERATION_FLUSH_TLB => {
             let flush = args.FlushTlb();
-            let process = object::<Process<P>>(flush.hProcess)?;
+            // A process that is not known (any more) may have left anything behind: every space is flushed then.
+            let space = object::<Process<P>>(flush.hProcess).map_or(EVERY_SPACE, |process| process.engine.space.id);
             Operation::Flush {
-                space: process.engine.space.id,
+                space,
                 start: flush.StartVirtualAddress,
                 end: flush.EndVirtualAddress,
             }
