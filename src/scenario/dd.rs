@@ -66,6 +66,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: queue::short_of_doorbells,
     },
     Scenario {
+        id: "DD-10",
+        title: "a context that renders nothing: its fences come, and nothing runs",
+        source: "DXGK_SUBMITCOMMANDFLAGS, NullRendering; D3DDDI_CREATECONTEXTFLAGS, NullRendering",
+        play: queue::null_rendering,
+    },
+    Scenario {
         id: "DD-08",
         title: "translations go with either reading of where a flush ends",
         source: "DXGK_BUILDPAGINGBUFFER_FLUSHTLB, EndVirtualAddress",

@@ -251,6 +251,7 @@ impl PacketNode {
                 arguments.DmaBufferPrivateDataSize = submission.private_size;
                 arguments.DmaBufferUmdPrivateDataSize = submission.private_user;
                 arguments.Flags.set_Resubmission(submission.again);
+                arguments.Flags.set_NullRendering(context.renders_nothing());
             }
         }
         let (miniport, pointer) = (adapter.context(), &raw const arguments);

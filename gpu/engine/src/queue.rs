@@ -36,6 +36,8 @@ pub struct Submission {
     pub length: u64,
     /// Its progress fence value.
     pub progress: u64,
+    /// Nothing of it runs. The value that the buffer would have written is written by the engine.
+    pub null: bool,
 }
 
 /// Command buffers that a kernel-mode queue holds at most. `HwQueuePacketCap` and `MaxInFlightHwQueueBuffers` report less.

@@ -35,14 +35,13 @@ win_extern! {
                     (args.NodeOrdinal as usize, process)
                 }
             };
-            let packet = Packet {
-                node,
-                fence: args.SubmissionFenceId,
-                process,
-                address: GpuVa(args.DmaBufferVirtualAddress),
-                length: args.DmaBufferSize.into(),
+            // A context that renders nothing: its fence comes, and nothing runs.
+            let (address, length) = match args.Flags.NullRendering() {
+                true => (0, 0),
+                false => (args.DmaBufferVirtualAddress, args.DmaBufferSize),
             };
-            submit::submit(&irql, &started, packet)
+            let (fence, address, length) = (args.SubmissionFenceId, GpuVa(address), length.into());
+            submit::submit(&irql, &started, Packet { node, fence, process, address, length })
         });
         of(submitted.map_err(|_| Error::InvalidParameter))
     }

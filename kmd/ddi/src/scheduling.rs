@@ -90,6 +90,8 @@ win_extern! {
                 address: GpuVa(args.DmaBufferVirtualAddress),
                 length: args.DmaBufferSize.into(),
                 progress: args.HwQueueProgressFenceId,
+                // A context that renders nothing: its fence comes, and nothing runs.
+                null: args.Flags.NullRendering(),
             };
             queue.submit(&irql, submission)
         }))

@@ -6,6 +6,7 @@ use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::personality::{LogReplacement, MS};
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
+use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_SUBMITCOMMAND};
 
 /// Page faults of hardware queues that the first adapter has reported.
 fn faults(scene: &Scene) -> u64 {
@@ -115,4 +116,50 @@ fn contended(scene: &Scene) -> Played {
         }
         Ok(())
     })
+}
+
+pub(super) fn null_rendering(stage: &Stage) -> Played {
+    for rung in [3, 1, 0] {
+        let setup = Setup::default().setting("MaxRung", rung);
+        stage.play(setup, renders_nothing).with_context(|| format!("rung {rung}"))?;
+    }
+    Ok(())
+}
+
+/// Buffers of a context that renders nothing are done, whatever they hold.
+fn renders_nothing(scene: &Scene) -> Played {
+    let raw = raw(scene)?;
+    let room = Room::new(&raw)?;
+    let memory = room.memory(scene, 4096)?;
+    // A store, and an address that nothing is mapped to.
+    let list = store(memory.gpu, 7);
+    for (index, word) in list.as_bytes().as_chunks::<8>().0.iter().enumerate() {
+        raw.store(memory.cpu + 64 + index * 8, u64::from_le_bytes(*word))?;
+    }
+    let length = u32::try_from(list.as_bytes().len())?;
+    let buffers = [(memory.gpu + 64, length), (1 << 40, 64)];
+    let mut flags = D3DDDI_CREATECONTEXTFLAGS::zeroed();
+    flags.set_NullRendering(true);
+    if scene.adapter().caps().context("caps")?.has_hardware_scheduling() {
+        flags.set_HwQueueSupported(true);
+        let context = room.context_with(0, flags).context("context")?;
+        let queue = room.queue_in(context, false).context("queue")?;
+        for (progress, (address, length)) in (1..).zip(buffers) {
+            room.submit(queue.handle, address, length, progress)?;
+            scene.until("the fence", || Ok(raw.load(queue.progress.cpu)? == progress))?;
+        }
+    } else {
+        let context = room.context_with(0, flags).context("context")?;
+        let fence = raw.monitored_fence(room.device, 0, false)?;
+        for (value, (address, length)) in (1..).zip(buffers) {
+            let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
+            (record.Commands, record.CommandLength) = (address, length);
+            (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
+            raw.ok(raw.thunks.D3DKMTSubmitCommand, &mut record)?;
+            raw.context_signal(context, fence.handle, value)?;
+            scene.until("the fence", || Ok(raw.load(fence.cpu)? == value))?;
+        }
+    }
+    same("what the buffer would have stored", raw.load(memory.cpu)?, 0)?;
+    same("the device", room.is_active()?, true)
 }
