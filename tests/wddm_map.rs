@@ -1,6 +1,8 @@
 //! `docs/wddm_map.md` says what the driver's table has: every slot, in order, filled or empty as it says.
 
+use dxgkrnl_model::statuses::{self, Answer, Listing};
 use std::path::Path;
+use wddm_abi::NTSTATUS;
 use wddm_abi::slots::DRIVER_INITIALIZATION_DATA_SLOTS;
 
 struct Row {
@@ -57,6 +59,25 @@ fn the_places_that_the_map_names_exist() {
     for row in rows().iter().filter(|row| row.verdict == "implemented") {
         let file = row.why.split([' ', ',', ':', ';']).next().unwrap_or_default();
         assert!(root.join(file).is_file(), "{}: {file}", row.member);
+    }
+}
+
+#[test]
+fn a_refusal_is_a_status_that_the_page_lists() {
+    for row in rows().iter().filter(|row| row.verdict == "refused") {
+        let name = row.why.split(':').next().unwrap_or_default();
+        let status = NTSTATUS::from_name(name).unwrap_or_else(|| panic!("{}: no status '{name}'", row.member));
+        let entry = statuses::of(&row.member).unwrap_or_else(|| panic!("{}", row.member));
+        assert_eq!(entry.judge(status), Answer::Fits, "{}: {name}; its page has {:?}", row.member, entry.statuses);
+    }
+}
+
+#[test]
+fn what_does_nothing_may_succeed_and_what_must_succeed_is_not_refused() {
+    for row in rows().iter().filter(|row| matches!(row.verdict.as_str(), "nothing to do" | "refused")) {
+        let entry = statuses::of(&row.member).unwrap_or_else(|| panic!("{}", row.member));
+        let must = matches!(entry.listing, Listing::BugCheck | Listing::Success);
+        assert!(!must || row.verdict == "nothing to do", "{} has to succeed", row.member);
     }
 }
 

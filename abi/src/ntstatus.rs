@@ -38,6 +38,12 @@ impl NTSTATUS {
         let index = NAMES.binary_search_by_key(&self.code(), |&(value, _)| value).ok()?;
         Some(NAMES[index].1)
     }
+
+    /// The value with this name. Pulls in the table of all names.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let (value, _) = NAMES.iter().find(|(_, known)| *known == name)?;
+        Some(Self(value.cast_signed()))
+    }
 }
 
 /// Prints the number, as in `0xc000000d`: without the table of names.

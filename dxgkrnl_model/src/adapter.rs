@@ -5,10 +5,12 @@
 
 pub(crate) mod caps;
 mod cross;
+mod every_slot;
 mod first;
 pub(crate) mod judge;
 pub(crate) mod nodes;
 pub(crate) mod query;
+mod removal;
 pub(crate) mod segments;
 pub(crate) mod start;
 pub(crate) mod stop;

@@ -1,7 +1,7 @@
 //! Contexts of packet nodes, and the system context.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use wddm_abi::{
     DXGK_CREATECONTEXTFLAGS, DXGKARG_CANCELCOMMAND, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE, NTSTATUS, Plain,
@@ -25,6 +25,8 @@ pub(crate) struct Context {
     driver: AtomicUsize,
     private_size: u32,
     commands: Commands,
+    /// Its buffers are not rendered.
+    null_rendering: AtomicBool,
 }
 
 impl Context {
@@ -67,6 +69,7 @@ impl Context {
             driver: AtomicUsize::new(made.driver),
             private_size: made.private_size,
             commands: Commands::new(),
+            null_rendering: AtomicBool::new(false),
         });
         context.handle.bind(KernelObject::Context(Arc::downgrade(&context)));
         set_root(device, context.driver_handle());
@@ -90,6 +93,15 @@ impl Context {
     /// Whether it can be given work: on a hardware-scheduled node nothing schedules packets.
     pub(crate) fn takes_commands(&self) -> bool {
         self.device.adapter().known_caps().node(self.node).is_some_and(|node| !node.is_hardware_scheduled())
+    }
+
+    /// What `D3DDDI_CREATECONTEXTFLAGS.NullRendering` says: each submission completes, and is not executed.
+    pub(crate) fn set_null_rendering(&self, null: bool) {
+        self.null_rendering.store(null, Ordering::Release);
+    }
+
+    pub(crate) fn renders_nothing(&self) -> bool {
+        self.null_rendering.load(Ordering::Acquire)
     }
 
     /// Bytes of private data that the driver wants with each submission.

@@ -157,7 +157,7 @@ pub(crate) struct Doorbell {
     status_slot: Slot,
     queued_slot: Slot,
     state: Lock<State>,
-    rings: Vec<Arc<OpenAllocation>>,
+    rings: Lock<Vec<Arc<OpenAllocation>>>,
     /// Connections and disconnections by the OS are one at a time.
     serial: crate::sync::Gate,
 }
@@ -228,14 +228,14 @@ impl Doorbell {
             status_slot,
             queued_slot,
             state: Lock::new(Rank::Object, State { status: RETRY, generation: 0 }),
-            rings: if made.is_ok() { rings } else { Vec::new() },
+            rings: Lock::new(Rank::Registry, if made.is_ok() { rings } else { Vec::new() }),
             serial: crate::sync::Gate::new(),
         });
         if let Err(status) = made {
             doorbell.unexpose();
             return Err(status);
         }
-        for ring in &doorbell.rings {
+        for ring in doorbell.rings.lock().iter() {
             ring.hold();
         }
         doorbell.handle.bind(KernelObject::Doorbell(Arc::downgrade(&doorbell)));
@@ -444,9 +444,22 @@ impl Doorbell {
         let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyDoorbell(pointer)));
         must_succeed(adapter, "DxgkDdiDestroyDoorbell", status);
         self.unexpose();
-        for ring in &self.rings {
+        let rings = std::mem::take(&mut *self.rings.lock());
+        for ring in rings {
             ring.release();
         }
+    }
+
+    /// Disconnects, and lets go of the ring before the doorbell is destroyed: what it lies in.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn let_go_of_rings(&self) -> Vec<Arc<OpenAllocation>> {
+        self.disconnect(RETRY);
+        let rings = std::mem::take(&mut *self.rings.lock());
+        for ring in &rings {
+            ring.release();
+        }
+        rings
     }
 
     fn unexpose(&self) {
@@ -545,12 +558,19 @@ pub(crate) mod callbacks {
             let found = find(machine, &arguments);
             let reason = arguments.DisconnectReason;
             let fine = found.is_some() && matches!(reason, RETRY | ABORT);
-            machine.rules.check(&CB_DISCONNECT, fine, || {
+            // One that is being destroyed at this moment is not found any more, and the driver cannot know.
+            let going = handle::doorbell(arguments.hDoorbell).is_some_and(|doorbell| !doorbell.is_alive());
+            machine.rules.check(&CB_DISCONNECT, fine || going, || {
                 let (queue, doorbell) = (handle::describe(arguments.hHwQueue), handle::describe(arguments.hDoorbell));
                 format!("queue {queue}, doorbell {doorbell}, reason {reason:?}")
             });
             let Some((adapter, doorbell)) = found.filter(|_| fine) else { return ntstatus::STATUS_INVALID_PARAMETER };
             let status = callback_of(&adapter, &DISCONNECT, [args.address() as u64], |_| {
+                let time = adapter.personality().disconnect_time;
+                if time != 0 {
+                    // CAST: a time that tests choose.
+                    machine.delay_execution(-(time as i64));
+                }
                 doorbell.disconnected_by_driver(reason);
                 ntstatus::STATUS_SUCCESS
             });

@@ -18,6 +18,7 @@ use wddm_abi::{DEVICE_OBJECT, DRIVER_INITIALIZATION_DATA, DRIVER_OBJECT, DXGK_WD
 use crate::adapter::Adapter;
 use crate::ddi;
 use crate::os::Shared;
+use crate::rules::slot::INIT_INSIDE;
 use crate::rules::start::{INIT_STATUS, INIT_UNLOAD, INIT_VERSION};
 use crate::sync::{Lock, Rank};
 
@@ -242,6 +243,7 @@ pub(crate) fn load(shared: &Arc<Shared>, driver: &Driver) -> Result<Arc<LoadedDr
     match table {
         Some(table) => {
             let _ = loaded.fixed.set(table);
+            judge_places(shared, &loaded);
             Ok(loaded)
         }
         None => Err(DriverError::NotInitialized),
@@ -303,6 +305,37 @@ fn load_native(shared: &Arc<Shared>, name: &str, entry: &NativeEntry) -> Result<
         shared.remove_driver(&driver);
     }
     judged.map(|()| driver)
+}
+
+/// Whether what the table names lies in the driver: in the image, or in code of this process for one that is linked into it.
+fn judge_places(shared: &Shared, driver: &LoadedDriver) {
+    let code = if driver.image.is_none() { own_code() } else { Vec::new() };
+    let inside = |address: usize| match &driver.image {
+        Some(image) => image.contains(address),
+        None => code.is_empty() || code.iter().any(|range| range.contains(&address)),
+    };
+    let table = driver.table().as_bytes();
+    let slots = DRIVER_INITIALIZATION_DATA_SLOTS.iter().filter(|slot| slot.index != 0);
+    let places = slots.filter_map(|slot| {
+        let word = table.get(slot.offset..slot.offset + 8)?.first_chunk()?;
+        // CAST: an address.
+        let address = u64::from_le_bytes(*word) as usize;
+        (address != 0 && !inside(address)).then(|| format!("{} is {address:#x}", slot.member))
+    });
+    let outside: Vec<_> = places.collect();
+    shared.kernel().rules.check(&INIT_INSIDE, outside.is_empty(), || outside.join(", "));
+}
+
+/// Where this process has code.
+fn own_code() -> Vec<std::ops::Range<usize>> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let range = |line: &str| {
+        let (range, rest) = line.split_once(' ')?;
+        let (begin, end) = range.split_once('-')?;
+        let address = |text| usize::from_str_radix(text, 16).ok();
+        (rest.as_bytes().get(2) == Some(&b'x')).then_some(address(begin)?..address(end)?)
+    };
+    maps.lines().filter_map(range).collect()
 }
 
 /// What `DriverEntry` returned against what `DxgkInitialize` said.

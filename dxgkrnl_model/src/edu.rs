@@ -7,7 +7,7 @@
 //! Source: QEMU's docs/specs/edu; measured on QEMU 7.2.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use nt_model::mmio::Registers;
 use nt_model::{InterruptLine, Trigger};
@@ -25,18 +25,64 @@ pub(crate) struct Edu {
     /// Raises that have begun, and those that have set their bits.
     begun: AtomicU64,
     raised: AtomicU64,
+    /// The raise that gets lost, counted from 1.
+    lost: u64,
+    /// In D3: it decodes no memory cycles. Source: PCI Bus Power Management Interface Specification, D3hot.
+    asleep: AtomicBool,
+    /// It is not on the bus any more.
+    gone: AtomicBool,
+    /// Accesses since [`watch`](Self::watch); the driver knows that it is gone.
+    touched: AtomicU64,
 }
 
 impl Edu {
-    pub(crate) fn new(line: Option<Arc<InterruptLine>>) -> Self {
+    pub(crate) fn new(line: Option<Arc<InterruptLine>>, lost: u64) -> Self {
         Self {
+            lost,
             line,
             liveness: AtomicU32::new(0),
             status: AtomicU32::new(0),
             interrupt: AtomicU32::new(0),
             begun: AtomicU64::new(0),
             raised: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+            touched: AtomicU64::new(0),
         }
+    }
+
+    /// Into D3, or back to D0: whatever was raised is forgotten.
+    pub(crate) fn set_asleep(&self, asleep: bool) {
+        self.asleep.store(asleep, Ordering::SeqCst);
+        self.reset();
+    }
+
+    /// It leaves the bus.
+    pub(crate) fn vanish(&self) {
+        self.gone.store(true, Ordering::SeqCst);
+        self.reset();
+    }
+
+    /// Counts accesses from here on.
+    pub(crate) fn watch(&self) {
+        self.touched.store(0, Ordering::SeqCst);
+    }
+
+    /// How often it was accessed since.
+    pub(crate) fn touched(&self) -> u64 {
+        self.touched.load(Ordering::SeqCst)
+    }
+
+    /// Back on the bus, for the next start.
+    pub(crate) fn plug(&self) {
+        self.gone.store(false, Ordering::SeqCst);
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether an access reaches it.
+    fn answers(&self) -> bool {
+        self.touched.fetch_add(1, Ordering::SeqCst);
+        !self.asleep.load(Ordering::SeqCst) && !self.gone.load(Ordering::SeqCst)
     }
 
     /// The interrupt status register.
@@ -63,7 +109,11 @@ impl Edu {
     }
 
     fn raise(&self, bits: u32) {
-        self.begun.fetch_add(1, Ordering::AcqRel);
+        let before = self.begun.fetch_add(1, Ordering::AcqRel);
+        if bits != 0 && before + 1 == self.lost {
+            self.raised.fetch_add(1, Ordering::AcqRel);
+            return;
+        }
         self.interrupt.fetch_or(bits, Ordering::AcqRel);
         self.raised.fetch_add(1, Ordering::AcqRel);
         let Some(line) = &self.line else { return };
@@ -96,7 +146,7 @@ pub(crate) struct EduRegisters(pub(crate) Arc<Edu>);
 
 impl Registers for EduRegisters {
     fn read(&self, offset: u64, size: u8) -> u64 {
-        if size != 4 {
+        if !self.0.answers() || size != 4 {
             return u64::MAX;
         }
         match offset {
@@ -109,7 +159,7 @@ impl Registers for EduRegisters {
     }
 
     fn write(&self, offset: u64, size: u8, value: u64) {
-        if size != 4 {
+        if !self.0.answers() || size != 4 {
             return;
         }
         // CAST: the low four bytes.
@@ -134,7 +184,7 @@ mod tests {
         let kernel = Kernel::collecting();
         let _in = kernel.enter();
         let line = InterruptLine::new("edu", Trigger::Level, 0);
-        let registers = EduRegisters(Arc::new(Edu::new(Some(line.clone()))));
+        let registers = EduRegisters(Arc::new(Edu::new(Some(line.clone()), 0)));
         assert_eq!(registers.read(0, 4), IDENTIFICATION);
         registers.write(0x04, 4, 0x1234);
         assert_eq!(registers.read(0x04, 4), u64::from(!0x1234_u32));

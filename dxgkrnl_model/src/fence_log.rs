@@ -32,6 +32,7 @@ use wddm_abi::{DXGK_NATIVE_FENCE_LOG_TYPE, NTSTATUS, ntstatus};
 
 use crate::hw_queue::HwQueue;
 use crate::memory::Manager;
+use crate::personality::LogReplacement;
 use crate::report::LogRecord;
 use crate::rules::fence::LOG_STALE;
 use crate::sync::{Lock, Rank};
@@ -155,9 +156,36 @@ impl FenceLog {
             }
             state.replacing = true;
         }
-        let made = KINDS.iter().try_for_each(|kind| self.replace(queue, manager, *kind));
+        let made = self.take_away(queue);
+        let made = made.and_then(|()| KINDS.iter().try_for_each(|kind| self.replace(queue, manager, *kind)));
         self.state.lock().replacing = false;
         made
+    }
+
+    /// Takes both logs away from the driver, where this Windows does so before it makes new ones.
+    fn take_away(&self, queue: &Arc<HwQueue>) -> Result<(), NTSTATUS> {
+        let address = match queue.adapter().personality().log_replacement {
+            LogReplacement::NewFirst => return Ok(()),
+            LogReplacement::Null => 0,
+            LogReplacement::NoEntries => self.state.lock().buffers.first().map_or(0, Buffer::address),
+        };
+        if self.state.lock().buffers.is_empty() {
+            return Ok(());
+        }
+        buffer::take_away(queue, address)?;
+        let olds = std::mem::take(&mut self.state.lock().buffers);
+        for mut old in olds {
+            let reading = reading::read(queue, &mut old);
+            let held = old.bytes();
+            self.retired.lock().push((old, held));
+            self.note(queue, &reading);
+            let news = News { records: reading.records.clone(), complete: reading.complete };
+            reading.judge(queue.adapter());
+            if queue.adapter().known_caps().has_optimized_interrupt() {
+                collecting::wake(queue.adapter(), queue, &news);
+            }
+        }
+        Ok(())
     }
 
     fn replace(

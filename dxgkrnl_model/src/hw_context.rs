@@ -55,6 +55,8 @@ pub(crate) struct HwContext {
     invalidated: AtomicBool,
     /// Whoever takes it off the run list because its device is lost, or destroys it.
     ending: Gate,
+    /// Its queues' buffers are not rendered.
+    null_rendering: AtomicBool,
 }
 
 /// Which DDI makes a hardware context.
@@ -112,12 +114,22 @@ impl HwContext {
             queues: Lock::new(Rank::Registry, Vec::new()),
             invalidated: AtomicBool::new(false),
             ending: Gate::new(),
+            null_rendering: AtomicBool::new(false),
         });
         context.handle.bind(KernelObject::HwContext(Arc::downgrade(&context)));
         device.add_hw_context(&context);
         crate::context::set_root(device, context.driver_handle());
         context.set_properties();
         Ok(context)
+    }
+
+    /// What `D3DDDI_CREATECONTEXTFLAGS.NullRendering` says: each submission completes, and is not executed.
+    pub(crate) fn set_null_rendering(&self, null: bool) {
+        self.null_rendering.store(null, Ordering::Release);
+    }
+
+    pub(crate) fn renders_nothing(&self) -> bool {
+        self.null_rendering.load(Ordering::Acquire)
     }
 
     fn set_properties(&self) {

@@ -348,6 +348,7 @@ impl HwQueue {
         arguments.pDmaBufferPrivateData = submission.private.as_ptr().cast_mut().cast();
         arguments.HwQueueProgressFenceGpuVa = self.progress.addresses().1;
         arguments.HwQueueProgressFenceCpuVa = core::ptr::with_exposed_provenance_mut(self.progress.kernel_address());
+        arguments.Flags.set_NullRendering(self.context.renders_nothing());
         adapter.shared().counters.kernel_submission();
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSubmitCommandToHwQueue(miniport, pointer)));

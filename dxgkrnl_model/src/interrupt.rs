@@ -236,7 +236,7 @@ fn run_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
     claimed
 }
 
-fn call_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
+fn call_isr(adapter: &Adapter, message: u32) -> bool {
     let Some(function) = adapter.table().DxgkDdiInterruptRoutine else { return false };
     let context = adapter.context();
     in_section(adapter, true, message, || {
@@ -253,7 +253,7 @@ fn call_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
 /// Lets the routine see an interrupt of another device on the same line: it must not claim it.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn probe_foreign_interrupt(adapter: &Arc<Adapter>) {
+pub(crate) fn probe_foreign_interrupt(adapter: &Adapter) {
     if !adapter.device.shares_line() {
         return;
     }

@@ -28,6 +28,7 @@ mod raw;
 pub mod report;
 pub mod rules;
 mod sharing;
+pub mod statuses;
 pub mod sync;
 mod tdr;
 pub mod thunks;

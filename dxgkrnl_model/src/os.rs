@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use nt_model::sched::seeded::SeededScheduler;
 use nt_model::{Kernel, KernelConfig, Machine};
 use parking_lot::RwLock;
+use wddm_abi::NTSTATUS;
 
 use crate::adapter::{Adapter, AdapterConfig, StartError};
 use crate::driver::{self, Driver, DriverError, LoadedDriver};
@@ -250,6 +251,13 @@ impl Os {
         if adapter.is_started() {
             crate::power::Power::set_device_state(adapter, on);
         }
+    }
+
+    /// Takes the device of a started adapter off the bus, as pulling it out does, and has Windows follow: the driver is told, and the
+    /// adapter stopped. What the driver said; `None`: it does not say that it survives that, and is not called again.
+    pub fn remove_by_surprise(&self, adapter: &Arc<Adapter>) -> Option<NTSTATUS> {
+        let _inside = self.kernel().enter();
+        if adapter.is_started() { adapter.remove_by_surprise() } else { None }
     }
 
     /// Replaces the native fence log buffers of every queue of an adapter, as Dxgkrnl may at any time.

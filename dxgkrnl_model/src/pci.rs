@@ -102,7 +102,8 @@ impl Device {
             _ => None,
         };
         let line = trigger.map(|trigger| InterruptLine::new("edu", trigger, 0));
-        let edu = (config.kind == DeviceKind::Edu).then(|| Arc::new(Edu::new(line.clone())));
+        let edu = (config.kind == DeviceKind::Edu)
+            .then(|| Arc::new(Edu::new(line.clone(), shared.personality().faults.lost_interrupt)));
         let range = edu.as_ref().and_then(|edu| {
             let registers = EduRegisters(edu.clone());
             shared.kernel().add_device_registers("edu BAR0", bar0, BAR0_BYTES, registers).ok()
@@ -144,6 +145,20 @@ impl Device {
         };
         let connected = shared.kernel().connect_interrupt(&line, DEVICE_IRQL, routine);
         *self.connection.lock() = connected;
+    }
+
+    /// Into D3, or back to D0.
+    pub(crate) fn set_asleep(&self, asleep: bool) {
+        if let Some(edu) = &self.edu {
+            edu.set_asleep(asleep);
+        }
+    }
+
+    /// The bus has it again.
+    pub(crate) fn plug(&self) {
+        if let Some(edu) = &self.edu {
+            edu.plug();
+        }
     }
 
     /// Disconnects it.

@@ -236,6 +236,30 @@ pub enum PteAddress {
     Frames,
 }
 
+/// How Dxgkrnl replaces the logs of a queue. The page of `DXGKDDI_SETNATIVEFENCELOGBUFFER` says that it can destroy a log and make it
+/// again, and is silent about what the driver hears between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogReplacement {
+    /// The driver gets the new one, then the old one goes.
+    #[default]
+    NewFirst,
+    /// The driver gets NULL, the old ones go, then it gets new ones.
+    Null,
+    /// The driver gets the address of the old one with no entries, the old ones go, then it gets new ones.
+    NoEntries,
+}
+
+/// What `DXGK_BUILDPAGINGBUFFER_FLUSHTLB.EndVirtualAddress` is. The page calls it the end of the range, and does not say whether it
+/// belongs to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlushEnd {
+    /// The address behind the last page.
+    #[default]
+    Behind,
+    /// The address of the last page.
+    LastPage,
+}
+
 /// A call of a named callback that must fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallbackFault {
@@ -258,6 +282,11 @@ pub struct FaultPlan {
     pub paging_buffer_size: Option<u32>,
     /// The kernel reads a fence as unsignalled this many times before it looks: widens the race of wait and signal.
     pub slow_resample: u32,
+    /// Each batch of allocations that is closed or destroyed begins with a handle that names nothing. The driver does the others all
+    /// the same, since their handles are forgotten (DDI page DxgkDdiDestroyAllocation).
+    pub stray_handles: bool,
+    /// The nth time that a device wants to interrupt, from 1, nothing comes of it: no bit, no line, no message; 0: none.
+    pub lost_interrupt: u64,
     /// The arrays of `DxgkDdiUpdateMonitoredValues` and `DxgkDdiUpdateCurrentValuesFromCpu` begin and end with a handle that names no
     /// fence (any more). No Windows does that; a driver must not follow it, and do the others.
     pub stray_fences: bool,
@@ -354,6 +383,26 @@ pub struct Personality {
     /// user mode, and page table entries of system memory ask for coherency. Otherwise uncached, and they do not.
     /// Source: article context-monitoring, monitored fence creation.
     pub io_coherent: bool,
+    /// Where a flush of translations ends.
+    pub flush_end: FlushEnd,
+    /// How long `DxgkCbDisconnectDoorbell` takes: it rotates pages of another process, and waits for its turn. The page names no limit.
+    pub disconnect_time: Ticks,
+    /// How the logs of a queue are replaced.
+    pub log_replacement: LogReplacement,
+    /// The rings of a process that ends normally are unmapped and destroyed between the wait for the last queued value and
+    /// `DxgkDdiDestroyDoorbell`, in the order in which article user-mode-work-submission lists what is destroyed (ring buffer and
+    /// control allocations, and doorbell, and hardware queue). Otherwise doorbells go first.
+    pub rings_first: bool,
+    /// A packet that is overdue has the driver asked by `DxgkDdiQueryCurrentFence` before it is preempted, as the page says that it
+    /// might be. The MCDM article forbids the function, WDDM's pages of later versions do not speak of it.
+    pub asks_for_fences: bool,
+    /// A device in D3 decodes no memory cycles: its registers read as ones, and what is written is dropped, as PCI's power management
+    /// has it (PCI Bus Power Management Interface Specification, D3hot). Otherwise it goes on as in D0.
+    pub dead_in_d3: bool,
+    /// Before an adapter is stopped, each function of its table that no ordinary life of an adapter without displays comes to is
+    /// called once, with arguments as its page has them and with every [out] member poisoned. Windows does no such thing, and a
+    /// driver may rightly expect more of a present than the model can show it.
+    pub every_slot: bool,
 }
 
 impl Default for Personality {
@@ -391,6 +440,13 @@ impl Default for Personality {
             test_signing: true,
             paging_engine_signals: false,
             io_coherent: true,
+            flush_end: FlushEnd::default(),
+            disconnect_time: 0,
+            log_replacement: LogReplacement::default(),
+            rings_first: true,
+            asks_for_fences: true,
+            dead_in_d3: true,
+            every_slot: false,
         }
     }
 }

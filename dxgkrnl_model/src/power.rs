@@ -169,8 +169,16 @@ impl Power {
         let context = adapter.context();
         let state = wddm_abi::DEVICE_POWER_STATE(if on { D0 } else { D3 });
         let action = wddm_abi::POWER_ACTION(0);
+        let dead = adapter.personality().dead_in_d3;
+        if on && dead {
+            adapter.device.set_asleep(false);
+        }
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetPowerState(context, WHOLE_ADAPTER, state, action)));
         let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
         adapter.rules().check(&POWER_STATE, fine, || format!("D{}: {status:?}", if on { 0 } else { 3 }));
+        if !on && dead {
+            adapter.device.set_asleep(true);
+            crate::interrupt::probe_foreign_interrupt(adapter);
+        }
     }
 }

@@ -260,6 +260,16 @@ impl ProcessInner {
         self.objects().into_iter().filter_map(is_it).collect()
     }
 
+    /// Allocations of an adapter that the process has.
+    pub(crate) fn allocations_on(&self, adapter: &Arc<Adapter>) -> Vec<Arc<Allocation>> {
+        let is_it = |(_, object)| match object {
+            UserObject::Allocation(open) => Some(open.allocation().clone()),
+            _ => None,
+        };
+        let all = self.objects().into_iter().filter_map(is_it);
+        all.filter(|allocation| Arc::ptr_eq(allocation.adapter(), adapter)).collect()
+    }
+
     /// The process's part on the adapter that `is_it` picks.
     pub(crate) fn on_adapter_by(&self, is_it: impl Fn(&Adapter) -> bool) -> Option<Arc<ProcessAdapter>> {
         self.adapters.lock().iter().find(|known| is_it(known.adapter())).cloned()
@@ -323,6 +333,20 @@ impl ProcessInner {
         self.destroy_where(|object| object.device().is_some_and(|owner| Arc::ptr_eq(owner, device)));
     }
 
+    /// Disconnects every doorbell and destroys what its ring lies in.
+    fn take_rings_away(&self) {
+        let mut rings = Vec::new();
+        for (_, object) in self.objects() {
+            if let UserObject::Doorbell(doorbell) = object {
+                rings.extend(doorbell.let_go_of_rings());
+            }
+        }
+        self.destroy_where(|object| match object {
+            UserObject::Allocation(open) => rings.iter().any(|ring| Arc::ptr_eq(ring, open)),
+            _ => false,
+        });
+    }
+
     /// Ends the process. Further calls do nothing.
     pub(crate) fn end(self: &Arc<Self>, how: End) {
         let Some(shared) = self.shared() else { return };
@@ -337,6 +361,9 @@ impl ProcessInner {
                     End::Terminated => device.fail(DeviceState::Stopped),
                 }
             }
+        }
+        if how == End::Normal && shared.personality().rings_first {
+            self.take_rings_away();
         }
         self.destroy_where(|_| true);
         for part in parts {

@@ -11,6 +11,8 @@ pub mod interrupt;
 pub mod leak;
 pub mod paging;
 pub mod queue;
+pub mod removal;
+pub mod slot;
 pub mod start;
 pub mod tdr;
 
@@ -25,6 +27,8 @@ pub static ALL: &[&RuleList] = &[
     &paging::PAGING_RULES,
     &fence::FENCE_RULES,
     &queue::QUEUE_RULES,
+    &removal::REMOVAL_RULES,
+    &slot::SLOT_RULES,
     &tdr::TDR_RULES,
     &leak::LEAK_RULES,
 ];

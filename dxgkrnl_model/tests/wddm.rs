@@ -91,9 +91,11 @@ fn every_form_of_the_driver() {
 
 #[test]
 fn every_windows() {
-    let kinds: [(&str, Kind); 10] = [
+    let kinds: &[(&str, Kind)] = &[
         ("contexts by DxgkDdiCreateHwContext", |p| p.hw_contexts = HwContexts::CreateHwContext),
         ("packet contexts on packet nodes only", |p| p.packet_contexts_anywhere = false),
+        ("a lost interrupt", |p| p.faults.lost_interrupt = 9),
+        ("every slot", |p| p.every_slot = true),
         ("fences in local memory", mutants::special::local_fences),
         ("24H2 as shipped", |p| p.build = Build::W26100Ga),
         ("progress fence appended", |p| p.progress_fence_handle = ProgressFenceHandle::At48),

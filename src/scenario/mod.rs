@@ -14,6 +14,7 @@
 mod bi;
 mod cl;
 mod db;
+mod dd;
 mod lb;
 mod mf;
 mod mr;
@@ -56,9 +57,21 @@ impl Scenario {
 
 /// Every case, by group.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
-    [nf::CASES, ws::CASES, mr::CASES, lb::CASES, db::CASES, xa::CASES, mf::CASES, bi::CASES, st::CASES, cl::CASES]
-        .into_iter()
-        .flatten()
+    [
+        nf::CASES,
+        ws::CASES,
+        mr::CASES,
+        lb::CASES,
+        db::CASES,
+        xa::CASES,
+        mf::CASES,
+        bi::CASES,
+        st::CASES,
+        dd::CASES,
+        cl::CASES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 #[cfg(test)]

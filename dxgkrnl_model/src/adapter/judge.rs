@@ -94,6 +94,7 @@ impl Adapter {
         verdicts.extend(judge_scheduling(caps));
         verdicts.extend(judge_memory(caps, self.kernel().highest_physical_address()));
         verdicts.extend(judge_nodes(caps));
+        verdicts.push(super::removal::judge(self, caps));
         if let Some(mmu) = &caps.mmu {
             verdicts.extend(judge_mmu(caps, mmu));
         }

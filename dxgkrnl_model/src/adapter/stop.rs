@@ -22,6 +22,7 @@ impl Adapter {
         if self.state() != AdapterState::Started {
             return;
         }
+        self.call_every_slot();
         self.set_state(AdapterState::Stopping);
         for process in self.shared().processes() {
             process.leave_adapter(self);
@@ -49,6 +50,7 @@ impl Adapter {
         self.resources.reclaim(self);
         self.set_handle(None);
         self.set_caps(None);
+        self.device.plug();
         self.set_state(AdapterState::Stopped);
     }
 

@@ -169,6 +169,24 @@ impl Buffer {
     }
 }
 
+/// Tells the driver that a queue has no logs any more, which it has to take: with the address of the one that was there, or NULL.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+///
+/// # Errors
+/// What the driver returned.
+pub(super) fn take_away(queue: &HwQueue, address: usize) -> Result<(), NTSTATUS> {
+    let adapter = queue.adapter();
+    let mut arguments = DXGKARG_SETNATIVEFENCELOGBUFFER::zeroed();
+    arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(queue.driver_handle());
+    arguments.LogBufferCpuVa = core::ptr::with_exposed_provenance_mut(address);
+    let pointer = &raw const arguments;
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiSetNativeFenceLogBuffer(pointer)));
+    let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    adapter.rules().check(&LOG_SET, status.is_success() || stopped, || format!("a log was taken away: {status:?}"));
+    if status.is_success() { Ok(()) } else { Err(status) }
+}
+
 /// Maps pages for a process's GPU, readable and writable. On the paging worker.
 fn show(part: &Arc<ProcessAdapter>, manager: &Arc<Manager>, frames: &[u64]) -> Result<u64, NTSTATUS> {
     let pages = frames.len() as u64;

@@ -18,7 +18,7 @@ use super::va::{PAGE, Protection, Ranges, Use, Wanted};
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::ddi::call_ddi;
-use crate::personality::PteAddress;
+use crate::personality::{FlushEnd, PteAddress};
 use crate::rules::paging::ROOT_TABLE_SIZE;
 use crate::sync::{Lock, Rank};
 
@@ -168,6 +168,8 @@ impl AddressSpace {
             ops.clear();
         }
         if let (Some((start, end)), Some((root, _))) = (flush, self.root()) {
+            let last = adapter.personality().flush_end == FlushEnd::LastPage && end != 0;
+            let end = if last { end - PAGE } else { end };
             ops.push(Op::Flush { process, root, start, end });
         }
         manager.pager.run(adapter, &ops)

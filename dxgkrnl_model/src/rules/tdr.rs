@@ -13,6 +13,13 @@ rules! {
         bugcheck: (0x119, 0x8),
         fix: "set bit NodeOrdinal",
     }
+    /// A fence that is overdue.
+    TDR_FENCE = "DXG-TDR-FENCE" {
+        title: "a fence that DxgkDdiQueryCurrentFence says to be complete was reported by DxgkCbNotifyInterrupt before the call returned",
+        source: "DDI page DxgkDdiQueryCurrentFence, remarks (must call DxgkCbNotifyInterrupt to report the fence, at device interrupt level)",
+        bugcheck: none,
+        fix: "compare last reported with last completed through DxgkCbSynchronizeExecution, report what is newer, then answer",
+    }
     /// Queries that must succeed.
     TDR_QUERY = "DXG-TDR-QUERY" {
         title: "DxgkDdiQueryDependentEngineGroup and DxgkDdiQueryEngineStatus succeed",

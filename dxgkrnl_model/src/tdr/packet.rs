@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use nt_model::Details;
 use nt_model::sched::Ticks;
-use wddm_abi::{DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, ntstatus};
+use wddm_abi::{
+    DXGKARG_QUERYCURRENTFENCE, DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE,
+    ntstatus,
+};
 
 use super::{adapter_reset, collect};
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
-use crate::rules::tdr::{TDR_ABORTED, TDR_MASK, TDR_QUERY};
+use crate::rules::tdr::{TDR_ABORTED, TDR_FENCE, TDR_MASK, TDR_QUERY};
 use crate::vidsch::Node;
 use crate::vidsch::dpc::give_back;
 
@@ -49,6 +52,15 @@ pub(super) fn watch(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut i
             store(adapter, index, seen);
             recover(adapter, &node);
             continue;
+        }
+        if late && seen.preempting.is_none() && adapter.personality().asks_for_fences {
+            current_fence(adapter, &node);
+            if node.packet.oldest().map(|packet| packet.id) != oldest {
+                // It was done, and its interrupt had been lost.
+                store(adapter, index, PacketWatch::default());
+                at(now);
+                continue;
+            }
         }
         if late && seen.preempting.is_none() {
             seen.preempting = Some(now);
@@ -121,6 +133,28 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>) {
     }
     node.packet.changed.notify(adapter.kernel());
     adapter.scheduler.kick(adapter);
+}
+
+/// Asks how far a node is whose oldest fence is overdue: the driver may have missed an interrupt.
+///
+/// IRQL: PASSIVE_LEVEL.
+fn current_fence(adapter: &Adapter, node: &Node) {
+    let mut arguments = DXGKARG_QUERYCURRENTFENCE::zeroed();
+    arguments.NodeOrdinal = node.ordinal;
+    let (_, _, before) = node.packet.ids();
+    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryCurrentFence(miniport, pointer)));
+    if !status.is_success() {
+        return;
+    }
+    let current = arguments.CurrentFence;
+    let (_, _, after) = node.packet.ids();
+    // Submitted before, said to be complete, and nobody has reported it.
+    let unreported = before.contains(&current) && after.contains(&current);
+    adapter.rules().check(&TDR_FENCE, !unreported, || {
+        let text = format!("node {}: CurrentFence is {current:#x}; outstanding {after:#x?}", node.ordinal);
+        Details::new(text).params([current.into(), node.ordinal.into(), 0])
+    });
 }
 
 fn dependents(adapter: &Adapter, node: &Node) {

@@ -130,9 +130,12 @@ thunks! {
         let flags = driver_flags(record.Flags);
         let (node, affinity) = (record.NodeOrdinal, record.EngineAffinity);
         let object = if hardware {
-            UserObject::HwContext(HwContext::create(&device, node, affinity, Way::CreateContext(flags), &mut private)?)
+            let context = HwContext::create(&device, node, affinity, Way::CreateContext(flags), &mut private)?;
+            context.set_null_rendering(record.Flags.NullRendering());
+            UserObject::HwContext(context)
         } else {
             let context = Context::create(&device, node, affinity, &mut private, flags)?;
+            context.set_null_rendering(record.Flags.NullRendering());
             device.adapter().scheduler.add_context(&context);
             UserObject::Context(context)
         };

@@ -41,7 +41,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
     (
         Stage::Start,
         &[
-            "init-version", "init-slot", "init-unload", "add-context", "start-status", "stop-status", "version-agrees",
+            "init-version", "init-slot", "init-inside", "init-unload", "add-context", "start-status", "stop-status", "version-agrees",
             "qai-overrun", "qai-status", "qai-required", "qai-private", "segment-probe", "node-metadata", "node-name",
             "query-interface", "feature-support", "feature-input", "caps-flip", "caps-non-vga", "caps-cross-adapter-served",
             "segment-paging-visible", "segment-budget", "context-output", "context-companion", "feature-testing", "caps-preemption", "caps-patching", "caps-cancel",
@@ -51,7 +51,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "segment-paging-buffer", "native-fence-caps", "user-mode-caps", "cb-handle", "cb-object", "cb-pointer",
             "cb-map-range", "cb-unmap", "cb-free", "leak-mapping", "leak-memory", "leak-interface", "isr-claim", "clock-status",
             "clock-pair", "clock-forward",
-            "object-destroy", "paging-immediate",
+            "object-destroy", "paging-immediate", "surprise-caps",
         ],
     ),
     (
@@ -60,7 +60,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "object-status", "alloc-size", "alloc-segment", "alloc-cpu-visible", "alloc-flags", "alloc-output", "context-info",
             "paging-status", "paging-overrun", "paging-private", "paging-progress", "paging-busy", "submit-status",
             "escape-status", "int-fence", "int-node", "int-type", "int-vsync", "int-dpc", "dpc-notify", "isr-dismiss",
-            "int-system-fault", "int-message", "int-level",
+            "int-system-fault", "int-message", "int-level", "tdr-fence",
         ],
     ),
     (Stage::KernelQueue, &["hw-submit-status", "resume-status"]),
@@ -78,6 +78,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
     (Stage::KillIdle, &["suspend-ack"]),
     (Stage::Sleep, &["int-engine-state", "power-state"]),
     (Stage::TwoAdapters, &["nf-current-untouched"]),
+    (Stage::Removal, &["surprise-status", "surprise-touch"]),
 ];
 
 fn all() -> Vec<Mutant> {

@@ -64,13 +64,15 @@ fn features() -> [Mutant; 5] {
 }
 
 /// Mutants that break a second rule by what they do, or by what follows.
-fn consequences() -> [Mutant; 7] {
+fn consequences() -> [Mutant; 9] {
     [
         Mutant {
             rule: Some("DXG-CB-OBJECT"),
             also: &["DXG-INT-SUSPEND-FENCE", "DXG-SUSPEND-ACK", "DXG-TDR-INVALIDATE"],
             ..on("context-in", Stage::QueueHang)
         },
+        Mutant { rule: Some("DXG-ISR-CLAIM"), ..on("isr-claims-ones", Stage::Removal) },
+        Mutant { rule: Some("DXG-ISR-CLAIM"), ..on("isr-claims-ones", Stage::Sleep) },
         Mutant { also: &["DXG-SEGMENT-SHAPE"], ..on("segment-stride", Stage::Start) },
         Mutant { also: &["DXG-OBJECT-DESTROY"], ..on("object-handle", Stage::Packets) },
         Mutant { also: &["DXG-NF-DESTROY"], ..on("nf-handle", Stage::UserQueue) },
@@ -81,8 +83,10 @@ fn consequences() -> [Mutant; 7] {
 }
 
 /// Mutants of a toy that is built otherwise, or on a Windows that is stricter.
-fn variants() -> [Mutant; 11] {
+fn variants() -> [Mutant; 13] {
     [
+        Mutant { windows: |personality| personality.every_slot = true, ..on("slot-status", Stage::Start) },
+        Mutant { windows: |personality| personality.every_slot = true, ..on("slot-members", Stage::Start) },
         Mutant { windows: local_fences, ..on("nf-storage-status", Stage::Start) },
         Mutant { windows: local_fences, ..on("nf-storage-segment", Stage::UserQueue) },
         Mutant { options: |options| options.two_levels = true, ..on("root-table-size", Stage::Packets) },

@@ -43,6 +43,8 @@ pub enum Stage {
     AdapterHang,
     /// A native fence that a second adapter knows, too.
     TwoAdapters,
+    /// The device goes while a process has objects on it.
+    Removal,
 }
 
 /// How a tour ended.
@@ -59,7 +61,7 @@ pub struct Ended {
 }
 
 impl Stage {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Start,
         Self::Packets,
         Self::KernelQueue,
@@ -73,6 +75,7 @@ impl Stage {
         Self::Sleep,
         Self::AdapterHang,
         Self::TwoAdapters,
+        Self::Removal,
     ];
 
     /// Whether the stage uses doorbells.
@@ -152,6 +155,9 @@ fn visit(os: &Os, adapter: &Arc<Adapter>, stage: Stage) -> Result<(), NTSTATUS> 
         let client = Client::new(os, &process)?;
         go(&client, stage)
     };
+    if stage == Stage::Removal {
+        os.remove_by_surprise(adapter);
+    }
     let killed = result.is_err() || matches!(stage, Stage::Kill | Stage::KillIdle);
     process.end(if killed { End::Terminated } else { End::Normal });
     if stage == Stage::Sleep {
@@ -178,8 +184,9 @@ fn go(client: &Client<'_>, stage: Stage) -> Result<(), NTSTATUS> {
         Stage::Sleep => sleep(&device),
         Stage::AdapterHang => adapter_hang(&device),
         Stage::TwoAdapters => two_adapters(&device),
+        Stage::Removal => kernel_queue(&device),
     }?;
-    if matches!(stage, Stage::Kill | Stage::KillIdle) { Ok(()) } else { device.destroy() }
+    if matches!(stage, Stage::Kill | Stage::KillIdle | Stage::Removal) { Ok(()) } else { device.destroy() }
 }
 
 /// What the GPU was to leave in memory.

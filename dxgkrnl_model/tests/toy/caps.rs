@@ -97,6 +97,8 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
 fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     let mut caps = DXGK_DRIVERCAPS::zeroed();
     caps.HighestAcceptableAddress.QuadPart = -1;
+    caps.SupportSurpriseRemoval = 1;
+    caps.SupportSurpriseRemovalInHibernation = u8::from(!toy.is("surprise-caps"));
     caps.WDDMVersion = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2;
     let (_, _, native) = *toy.features.lock().unwrap_or_else(|error| error.into_inner());
     caps.FlipCaps.set_FlipOnVSyncMmIo(!toy.is("caps-flip"));

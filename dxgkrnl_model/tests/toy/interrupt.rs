@@ -17,8 +17,13 @@ impl Toy {
         if self.state().notices.iter().all(|notice| silent && notice.is_native()) {
             return;
         }
+        let lost = self.is("tdr-fence") && self.counted("query fence") == 0;
+        let swallows = |notice: &Notice| matches!(notice, Notice::Completed(_, false));
+        if self.asleep.load(Ordering::SeqCst) || (lost && self.state().notices.iter().any(swallows)) {
+            return;
+        }
         let registers = self.registers.load(Ordering::Acquire);
-        if registers != 0 {
+        if registers != 0 && !self.gone.load(Ordering::SeqCst) {
             let raise: *mut u32 = core::ptr::with_exposed_provenance_mut(registers + 0x60);
             // SAFETY: a register of the mapped BAR.
             unsafe { raise.write_volatile(1) };
@@ -35,13 +40,17 @@ win_extern! {
     pub fn interrupt_routine(context: *mut core::ffi::c_void, _message: u32) -> BOOLEAN {
         let Some(toy) = owner(context) else { return 0 };
         let registers = toy.registers.load(Ordering::Acquire);
-        if registers == 0 {
+        if registers == 0 || toy.gone.load(Ordering::SeqCst) {
             return 0;
         }
         let status: *const u32 = core::ptr::with_exposed_provenance(registers + 0x24);
         // SAFETY: a register of the mapped BAR.
         let pending = unsafe { status.read_volatile() };
         if pending == 0 && !toy.is("isr-claim") {
+            return 0;
+        }
+        // A function that is asleep or gone reads as ones.
+        if pending == u32::MAX && !toy.is("isr-claims-ones") {
             return 0;
         }
         if !toy.is("isr-dismiss") || toy.counted("isr") > 0 {
@@ -57,7 +66,7 @@ win_extern! {
         1
     }
 
-    fn synchronized(context: *mut core::ffi::c_void) -> BOOLEAN {
+    pub fn synchronized(context: *mut core::ffi::c_void) -> BOOLEAN {
         if let Some(toy) = owner(context) {
             report(&toy);
         }
@@ -140,6 +149,7 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
     match notice {
         Notice::Completed(fence, paging) => {
             data.InterruptType = Type::DXGK_INTERRUPT_DMA_COMPLETED;
+            toy.state().reported = *fence;
             let part = data.DmaCompleted_mut();
             part.SubmissionFenceId = *fence;
             part.NodeOrdinal = 1;

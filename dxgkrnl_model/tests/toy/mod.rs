@@ -7,6 +7,7 @@ mod caps;
 mod commands;
 mod doorbell;
 pub mod gpu;
+mod idle;
 mod interrupt;
 pub mod memory;
 mod options;
@@ -139,6 +140,8 @@ pub struct State {
     pub packets: VecDeque<Packet>,
     pub preempt: Option<u32>,
     pub completed: u32,
+    /// The last packet that was reported.
+    pub reported: u32,
     pub packet_hung: bool,
     pub node_hung: bool,
     pub running: usize,
@@ -155,6 +158,10 @@ pub struct Toy {
     pub handle: usize,
     pub interface: RwLock<Option<Box<DXGKRNL_INTERFACE>>>,
     pub registers: AtomicUsize,
+    /// The device is off the bus.
+    pub gone: AtomicBool,
+    /// It is in D3: interrupts wait.
+    pub asleep: AtomicBool,
     pub local: AtomicUsize,
     pub local_handle: AtomicUsize,
     pub local_physical: AtomicU64,
@@ -360,10 +367,12 @@ fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
     queue::fill(&mut table);
     doorbell::fill(&mut table);
     reset::fill(&mut table);
+    idle::fill(&mut table);
     match options.mutant {
         "init-slot" => table.DxgkDdiSuspendContext = None,
         "init-slot-2-0" => table.DxgkDdiSetStablePowerState = None,
         "init-slot-2-4" => table.DxgkDdiSetVirtualMachineData = None,
+        "init-inside" => idle::misplaced(&mut table),
         "caps-per-engine-tdr" => table.DxgkDdiQueryEngineStatus = None,
         _ => (),
     }

@@ -1,6 +1,6 @@
 //! Preemption, resets, and what else the table must have.
 
-use wddm_abi::ntstatus::{STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
+use wddm_abi::ntstatus::{STATUS_ILLEGAL_INSTRUCTION, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
     DRIVER_INITIALIZATION_DATA, DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_CANCELCOMMAND, DXGKARG_COLLECTDBGINFO,
     DXGKARG_COLLECTDBGINFO2, DXGKARG_PREEMPTCOMMAND, DXGKARG_PRESENT, DXGKARG_QUERYCURRENTFENCE,
@@ -53,7 +53,15 @@ win_extern! {
 
     fn current_fence(adapter: HANDLE, arguments: *mut DXGKARG_QUERYCURRENTFENCE) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
-        argument(arguments).CurrentFence = toy.state().completed;
+        toy.count("query fence");
+        if toy.is("tdr-fence") {
+            argument(arguments).CurrentFence = toy.state().completed;
+            return STATUS_SUCCESS;
+        }
+        let mut returned = 0;
+        let (handle, report) = (toy.device_handle(), Some(super::interrupt::synchronized as _));
+        let _ = callback!(toy, DxgkCbSynchronizeExecution(handle, report, adapter, 0, &raw mut returned));
+        argument(arguments).CurrentFence = toy.state().reported;
         STATUS_SUCCESS
     }
 
@@ -185,7 +193,7 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    fn present(_context: HANDLE, _arguments: *mut DXGKARG_PRESENT) -> NTSTATUS { STATUS_NOT_SUPPORTED }
+    fn present(_context: HANDLE, _arguments: *mut DXGKARG_PRESENT) -> NTSTATUS { STATUS_ILLEGAL_INSTRUCTION }
     fn switch_list(_adapter: HANDLE, _arguments: *const DXGKARG_SWITCHTOHWCONTEXTLIST) -> NTSTATUS { STATUS_NOT_SUPPORTED }
     fn set_scheduling_log(_adapter: HANDLE, _arguments: *const DXGKARG_SETSCHEDULINGLOGBUFFER) -> NTSTATUS { STATUS_SUCCESS }
     fn signal_monitored(_adapter: HANDLE, _arguments: *mut DXGKARG_SIGNALMONITOREDFENCE) -> NTSTATUS { STATUS_NOT_SUPPORTED }

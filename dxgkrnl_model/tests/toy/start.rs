@@ -46,6 +46,7 @@ pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiBeginExclusiveAccess = Some(begin_exclusive_access);
     table.DxgkDdiEndExclusiveAccess = Some(end_exclusive_access);
     table.DxgkDdiSetPowerComponentFState = Some(set_power_component);
+    table.DxgkDdiNotifySurpriseRemoval = Some(surprise);
 }
 
 win_extern! {
@@ -61,6 +62,8 @@ win_extern! {
             handle,
             interface: RwLock::new(None),
             registers: AtomicUsize::new(0),
+            gone: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
             local: AtomicUsize::new(0),
             local_handle: AtomicUsize::new(0),
             local_physical: AtomicU64::new(0),
@@ -224,13 +227,23 @@ win_extern! {
     fn set_power_state(
         context: *mut core::ffi::c_void,
         _uid: u32,
-        _state: wddm_abi::DEVICE_POWER_STATE,
+        state: wddm_abi::DEVICE_POWER_STATE,
         _action: wddm_abi::POWER_ACTION,
     ) -> NTSTATUS {
-        match owner(context) {
-            Some(toy) if toy.is("power-state") => STATUS_UNSUCCESSFUL,
-            _ => STATUS_SUCCESS,
+        let Some(toy) = owner(context) else { return STATUS_SUCCESS };
+        toy.asleep.store(state.0 != 1, Ordering::SeqCst);
+        if state.0 == 1 {
+            // What waited for the device.
+            toy.interrupt();
         }
+        if toy.is("power-state") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
+    }
+
+    fn surprise(context: *mut core::ffi::c_void, _kind: wddm_abi::DXGK_SURPRISE_REMOVAL_TYPE) -> NTSTATUS {
+        let Some(toy) = owner(context) else { return STATUS_INVALID_PARAMETER };
+        toy.count("removal");
+        toy.gone.store(true, Ordering::SeqCst);
+        if toy.is("surprise-status") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
     }
 
     fn set_stable_power_state(_adapter: HANDLE, _arguments: *const wddm_abi::DXGKARG_SETSTABLEPOWERSTATE) {}
@@ -408,6 +421,11 @@ fn undo(toy: &Arc<Toy>) {
         free_contiguous(toy, local);
     }
     let registers = toy.registers.swap(0, Ordering::AcqRel);
+    if registers != 0 && toy.is("surprise-touch") {
+        let acknowledge: *mut u32 = core::ptr::with_exposed_provenance_mut(registers + 0x64);
+        // SAFETY: a register of the mapped BAR.
+        unsafe { acknowledge.write_volatile(u32::MAX) };
+    }
     if registers != 0 && !toy.is("leak-mapping") {
         let _ = callback!(toy, DxgkCbUnmapMemory(toy.device_handle(), raw(registers)));
     }

@@ -87,6 +87,8 @@ impl<H: Host> Doorbells<H> {
         if let Some(word) = physical.word() {
             word.store(0, Ordering::Relaxed);
         }
+        // Before the queue is looked at: from here on its ring has to be there.
+        queue.connected.store(true, Ordering::Release);
         let old = physical.queue.with(|q| q.replace(queue.clone()));
         // CAST: a node index is below NODE_COUNT.
         physical.node.store(queue.context.node as u32, Ordering::Release);
@@ -100,6 +102,9 @@ impl<H: Host> Doorbells<H> {
         let physical = self.physical.get(index)?;
         physical.node.store(NONE, Ordering::Release);
         let old = physical.queue.with(Option::take);
+        if let Some(queue) = &old {
+            queue.connected.store(false, Ordering::Release);
+        }
         physical.changes.fetch_add(1, Ordering::Release);
         self.changes.fetch_add(1, Ordering::Release);
         old

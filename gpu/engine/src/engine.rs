@@ -324,7 +324,11 @@ impl<H: Host> Core<H> {
             let Some(next) = queue.next_submission() else { break outcome };
             bump(&queue.consumed);
             queue.running.store(next.progress, Ordering::Relaxed);
-            if let Err(fault) = exec.begin(next.address, next.length) {
+            let begun = match next.null {
+                true => self.signal_progress(gpu, &job, &mut exec, queue.progress, next.progress),
+                false => exec.begin(next.address, next.length),
+            };
+            if let Err(fault) = begun {
                 break Outcome::Faulted(fault);
             }
         };

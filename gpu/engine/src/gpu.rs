@@ -169,6 +169,14 @@ impl<H: Host> Gpu<H> {
         self.make_ready(queue);
     }
 
+    /// Makes room for `count` queues on the global doorbell, so that none of them fails to be connected for want of memory.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn reserve_global(&self, count: usize) -> Result<(), NoMemory> {
+        self.connected.with(|l| Ok(l.try_reserve(count.saturating_sub(l.len()))?))
+    }
+
     /// Connects a queue in the global model.
     ///
     /// # Errors
@@ -179,6 +187,7 @@ impl<H: Host> Gpu<H> {
                 l.try_reserve(1)?;
                 l.push(queue.clone());
             }
+            queue.connected.store(true, Ordering::Release);
             Ok(())
         })
     }
@@ -187,6 +196,7 @@ impl<H: Host> Gpu<H> {
     pub fn disconnect_global(&self, queue: &Shared<Queue<H>>) {
         let found = self.connected.with(|l| {
             let at = l.iter().position(|q| Shared::ptr_eq(q, queue))?;
+            queue.connected.store(false, Ordering::Release);
             Some(l.swap_remove(at))
         });
         drop(found);

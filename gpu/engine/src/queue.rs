@@ -12,7 +12,7 @@ use crate::shared::{Handover, Shared, try_box};
 use crate::slots::SlotId;
 use crate::wake::Mark;
 use alloc::collections::VecDeque;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use gpu_wire::GpuVa;
 use gpu_wire::ring::Geometry;
 
@@ -36,6 +36,8 @@ pub struct Submission {
     pub length: u64,
     /// Its progress fence value.
     pub progress: u64,
+    /// Nothing of it runs. The value that the buffer would have written is written by the engine.
+    pub null: bool,
 }
 
 /// Command buffers that a kernel-mode queue holds at most. `HwQueuePacketCap` and `MaxInFlightHwQueueBuffers` report less.
@@ -70,6 +72,9 @@ pub struct Queue<H: Host> {
     pub(crate) exec: Handover<Exec<H>>,
     /// Ticket of the wait that somebody took it out of, and whether the value was reached: see [`Self::woken_word`].
     pub(crate) woken: AtomicU64,
+    /// Whether user mode has a doorbell for it that is connected: then its ring has to be there. Without one the ring may be taken
+    /// away, and whoever looks whether something still came in finds nothing.
+    pub connected: AtomicBool,
     /// Whether it stands in the node's ready list.
     pub(crate) ready: Mark<H::Word>,
     state: AtomicU32,
@@ -104,6 +109,7 @@ impl<H: Host> Queue<H> {
             signals: H::Lock::new(Log::new()),
             exec: Handover::new(try_box(Exec::new())?),
             woken: AtomicU64::new(0),
+            connected: AtomicBool::new(false),
             ready: Mark::new(H::word),
             state: AtomicU32::new(State::Active as u32),
             binding: H::Lock::new(None),

@@ -165,15 +165,16 @@ impl<H: Host> Tlb<H> {
         Ok(())
     }
 
-    /// Drops what translates `start..end` of `space` (everything of it when both are 0), and its table pages; all of everybody's
-    /// for [`EVERY_SPACE`].
+    /// Drops what translates `start` to `end` of `space` (everything of it when both are 0), and its table pages; all of everybody's
+    /// for [`EVERY_SPACE`]. The documents do not say whether `end` is the last address or the one behind it: what begins there
+    /// goes, too.
     pub fn flush(&mut self, space: u64, start: u64, end: u64) {
         if space == EVERY_SPACE {
             self.clear();
             return;
         }
         let whole = start == 0 && end == 0;
-        let hit = |e: &Entry<H>| e.space == space && (whole || (e.start < end && start < e.start + e.len));
+        let hit = |e: &Entry<H>| e.space == space && (whole || (e.start <= end && start < e.start + e.len));
         self.tables.retain(|(s, _), _| *s != space);
         if !self.entries.iter().any(hit) {
             return;

@@ -7,21 +7,21 @@ use crate::asked::Asked;
 use crate::doorbell::Pool;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::handle::Handle;
+use crate::interrupt_source::InterruptSource;
 use crate::plan::Plan;
 use crate::platform::{Event, Pages, Platform};
-use crate::registers::Registers;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
 use crate::strays::Strays;
 use alloc::vec::Vec;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use gpu_engine::NoMemory;
 use gpu_engine::host::{Host, Lock};
 use gpu_engine::memory::Span;
 use gpu_engine::shared::Shared;
 use gpu_wire::{NODE_COUNT, NodeOrdinal, PAGE_SIZE};
-use wddm_abi::{DXGK_FEATURE_ID, PKSYNCHRONIZE_ROUTINE};
+use wddm_abi::DXGK_FEATURE_ID;
 
 /// The GPU of an adapter on platform `P`.
 pub type Gpu<P> = gpu_engine::gpu::Gpu<EngineHost<P>>;
@@ -123,6 +123,8 @@ pub struct Started<P: Platform> {
     pub census: Census,
     /// What the OS asked for that this driver does not know.
     pub strays: Strays,
+    /// The last packet of each node that the OS was told to be complete.
+    pub(crate) reported: [AtomicU32; NODE_COUNT],
     /// Engine threads, taken at stop.
     pub(crate) threads: P::Lock<Vec<P::Thread>>,
     /// Doorbell pages: after `gpu`, which refers to them.
@@ -177,29 +179,13 @@ impl<P: Platform> Drop for Counted<P> {
     }
 }
 
-/// How an engine gets the attention of the OS.
-pub enum InterruptSource {
-    /// A PCI function that owns a real interrupt: the reference.
-    Registers(Registers),
-    /// No interrupt: the report is made at the device's level through `DxgkCbSynchronizeExecution`. The documents say that
-    /// this may fail when no interrupt is connected; then the engine asks again.
-    Synchronize {
-        /// The OS.
-        dxgkrnl: Dxgkrnl,
-        /// What runs at the device's level.
-        routine: PKSYNCHRONIZE_ROUTINE,
-        /// Its argument: the adapter's handle.
-        adapter: Handle,
-    },
-}
-
 /// The GPU's surroundings inside this driver.
 pub struct EngineHost<P: Platform> {
     platform: P,
     local: LocalMemory<P>,
     wake: [P::Event; NODE_COUNT],
     /// How interrupts are raised.
-    pub interrupt: InterruptSource,
+    pub interrupt: Shared<InterruptSource>,
 }
 
 impl<P: Platform> EngineHost<P> {
@@ -207,7 +193,7 @@ impl<P: Platform> EngineHost<P> {
         platform: P,
         local: LocalMemory<P>,
         wake: [P::Event; NODE_COUNT],
-        interrupt: InterruptSource,
+        interrupt: Shared<InterruptSource>,
     ) -> Self {
         Self { platform, local, wake, interrupt }
     }
@@ -249,15 +235,7 @@ impl<P: Platform> Host for EngineHost<P> {
         }
     }
     fn raise_interrupt(&self, node: NodeOrdinal) -> bool {
-        match &self.interrupt {
-            InterruptSource::Registers(registers) => {
-                registers.raise(node.0);
-                true
-            }
-            InterruptSource::Synchronize { dxgkrnl, routine, adapter } => {
-                dxgkrnl.synchronize(*routine, adapter.as_ptr())
-            }
-        }
+        self.interrupt.raise(node.0)
     }
 }
 

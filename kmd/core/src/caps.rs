@@ -221,6 +221,7 @@ fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
     caps.SupportPerEngineTDR = settings.per_engine_tdr.into();
     caps.MiscCaps.set_ComputeOnly(settings.compute_only);
     caps.SupportSurpriseRemoval = 1;
+    caps.SupportSurpriseRemovalInHibernation = 1;
     caps
 }
 

@@ -3,7 +3,11 @@
 use crate::platform::Platform;
 use wddm_abi::DXGK_GPUCLOCKDATA;
 
-/// GPU and CPU clocks at one moment. The GPU clock is the performance counter, so the two readings are one.
+/// Bits of a GPU time stamp.
+pub const PRECISION: u32 = 64;
+
+/// GPU and CPU clocks at one moment. The GPU clock is the performance counter, so the two readings are one, and the engines
+/// and the context management processor have the same.
 pub fn calibrate<P: Platform>(platform: &P) -> DXGK_GPUCLOCKDATA {
     let now = platform.clock();
     let mut data = DXGK_GPUCLOCKDATA::zeroed();

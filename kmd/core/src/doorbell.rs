@@ -18,7 +18,7 @@ use crate::allocation::RingMemory;
 use crate::handle::{Handle, Tag};
 use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
-use crate::platform::Platform;
+use crate::platform::{Event, Platform};
 use crate::status::{Error, Result};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -32,7 +32,12 @@ use gpu_wire::GpuVa;
 use gpu_wire::doorbell::{DOORBELL_SIZE, Model};
 use gpu_wire::private::{DoorbellData, DoorbellReply};
 use gpu_wire::ring::{self, Geometry};
-use wddm_abi::D3DDDI_DOORBELLSTATUS;
+use wddm_abi::{D3DDDI_DOORBELLSTATUS, ntstatus};
+
+/// How long a connection waits for a physical doorbell that others are changing, in units of 100 ns.
+const PATIENCE: u64 = 5_000_000;
+/// A pause between two looks.
+const PAUSE: u64 = 500;
 
 /// A doorbell.
 pub struct Doorbell<P: Platform> {
@@ -133,9 +138,25 @@ impl<P: Platform> Pool<P> {
         })
     }
 
+    /// Who has taken `index` says what it is.
     fn set(&self, index: usize, new: Use<P>) {
         let old = self.uses.with(|uses| uses.get_mut(index).map(|u| core::mem::replace(u, new)));
         drop(old);
+    }
+
+    /// Says what `index` is, if it is still this doorbell's: nobody is taking it away. Whether it was.
+    fn set_own(&self, index: usize, doorbell: &Shared<Doorbell<P>>, new: Use<P>) -> bool {
+        let (owned, old) = self.uses.with(|uses| match uses.get_mut(index) {
+            Some(u) => match u {
+                Use::Connected { doorbell: owner, .. } | Use::Draining(owner) if Shared::ptr_eq(owner, doorbell) => {
+                    (true, Some(core::mem::replace(u, new)))
+                }
+                _ => (false, Some(new)),
+            },
+            None => (false, Some(new)),
+        });
+        drop(old);
+        owned
     }
 }
 
@@ -177,6 +198,10 @@ impl<P: Platform> Doorbell<P> {
         }
         let made = (|| {
             let counted = Counted::new(started.clone(), |c| &c.doorbells);
+            if started.settings.doorbell_model == Model::Global {
+                // Connecting may not fail for want of memory. The census counts this one already.
+                started.gpu.reserve_global(started.census.doorbells.load(Ordering::Relaxed) as usize)?;
+            }
             let doorbell = Self { queue: queue.clone(), os, place: P::Lock::new(None), counted };
             let doorbell = Shared::try_new(doorbell)?;
             let handle = Handle::create(doorbell.clone())?;
@@ -205,7 +230,7 @@ impl<P: Platform> Doorbell<P> {
     /// Connects. `this` is the doorbell itself, counted.
     ///
     /// # Errors
-    /// [`Error::DoorbellsExhausted`] when every physical doorbell is being changed at this moment; a callback's.
+    /// [`Error::DoorbellsExhausted`] when every physical doorbell is being changed and stays so for half a second: somebody hangs.
     pub fn connect(&self, irql: &Passive, this: &Shared<Self>) -> Result<Connection> {
         let started = &self.counted.started;
         let queue = &self.queue.engine;
@@ -220,17 +245,21 @@ impl<P: Platform> Doorbell<P> {
                 0
             }
             Model::Dedicated => {
-                let index = match self.place.with(|p| *p) {
-                    // Still its own: connected already, or drained and this call proves the rotation.
+                let connected = || {
+                    let (packets, stamp) = (queue.packets.load(Ordering::Relaxed), started.platform.clock());
+                    Use::Connected { doorbell: this.clone(), packets, stamp }
+                };
+                // Still its own: connected already, or drained and this call proves the rotation.
+                let own = self.place.with(|p| *p).filter(|index| started.doorbells.set_own(*index, this, connected()));
+                let index = match own {
                     Some(index) => index,
                     None => {
                         let index = self.take_physical(irql, started)?;
                         self.place.with(|p| *p = Some(index));
+                        started.doorbells.set(index, connected());
                         index
                     }
                 };
-                let (packets, stamp) = (queue.packets.load(Ordering::Relaxed), started.platform.clock());
-                started.doorbells.set(index, Use::Connected { doorbell: this.clone(), packets, stamp });
                 started.gpu.doorbells.connect(index, queue);
                 index
             }
@@ -244,32 +273,26 @@ impl<P: Platform> Doorbell<P> {
         Ok(Connection { address: page.as_ptr(), status })
     }
 
-    /// A physical doorbell that nobody has.
+    /// A physical doorbell that nobody has; it is marked as changing. Waits while all are: whoever changes one is done soon.
     fn take_physical(&self, irql: &Passive, started: &Started<P>) -> Result<usize> {
-        match started.doorbells.pick(started.platform.clock()).ok_or(Error::DoorbellsExhausted)? {
-            Pick::Free(index) => Ok(index),
-            Pick::Take(index, victim) => {
-                if started.gpu.mutation.is(Mutation::ReusesDoorbellEarly) {
-                    victim.place.with(|p| *p = None);
-                    started.gpu.doorbells.disconnect(index);
-                    return Ok(index);
+        for _ in 0..PATIENCE / PAUSE {
+            match started.doorbells.pick(started.platform.clock()) {
+                Some(Pick::Free(index)) => return Ok(index),
+                Some(Pick::Take(index, victim)) => {
+                    if take_from(irql, started, index, victim) {
+                        return Ok(index);
+                    }
                 }
-                let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
-                let queue = core::ptr::without_provenance_mut(victim.queue.os as usize);
-                let doorbell = core::ptr::without_provenance_mut(victim.os as usize);
-                let asked = started.dxgkrnl.disconnect_doorbell(irql, queue, doorbell, retry);
-                if let Err(error) = asked {
-                    let (packets, stamp) = (0, started.platform.clock());
-                    started.doorbells.set(index, Use::Connected { doorbell: victim, packets, stamp });
-                    return Err(error);
+                None => {}
+            }
+            match started.platform.event(irql) {
+                Ok(pause) => {
+                    pause.wait(Some(PAUSE));
                 }
-                // User mode lost the page: from here on its rings land elsewhere. What it published before is looked at.
-                victim.place.with(|p| *p = None);
-                drop(started.gpu.doorbells.disconnect(index));
-                started.gpu.stop_scanning(&victim.queue.engine);
-                Ok(index)
+                Err(NoMemory) => started.platform.relax(),
             }
         }
+        Err(Error::DoorbellsExhausted)
     }
 
     /// The OS disconnects; it rotates the page after this returned. Must succeed.
@@ -278,9 +301,11 @@ impl<P: Platform> Doorbell<P> {
         match started.settings.doorbell_model {
             Model::Global => started.gpu.disconnect_global(&self.queue.engine),
             Model::Dedicated => {
-                if let Some(index) = self.place.with(|p| *p) {
+                // Somebody else may be taking it at this moment: then it is theirs.
+                let place = self.place.with(|p| *p);
+                if let Some(index) = place.filter(|i| started.doorbells.set_own(*i, this, Use::Draining(this.clone())))
+                {
                     drop(started.gpu.doorbells.disconnect(index));
-                    started.doorbells.set(index, Use::Draining(this.clone()));
                 }
             }
         }
@@ -297,8 +322,11 @@ impl<P: Platform> Doorbell<P> {
         let started = &doorbell.counted.started;
         let engine = &doorbell.queue.engine;
         if let Some(index) = doorbell.place.with(Option::take) {
-            drop(started.gpu.doorbells.disconnect(index));
-            started.doorbells.set(index, Use::Free);
+            // Not given to anybody else before the engine has let go of it.
+            if started.doorbells.set_own(index, &doorbell, Use::Changing) {
+                drop(started.gpu.doorbells.disconnect(index));
+                started.doorbells.set(index, Use::Free);
+            }
         }
         started.gpu.disconnect_global(engine);
         engine.bind(None);
@@ -306,6 +334,31 @@ impl<P: Platform> Doorbell<P> {
         doorbell.queue.has_doorbell.with(|has| *has = false);
         Ok(())
     }
+}
+
+/// Takes the physical doorbell `index`, which is marked as changing, from `victim`. `false`: the OS would not, and it stays.
+fn take_from<P: Platform>(irql: &Passive, started: &Started<P>, index: usize, victim: Shared<Doorbell<P>>) -> bool {
+    if !started.gpu.mutation.is(Mutation::ReusesDoorbellEarly) {
+        let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
+        let queue = core::ptr::without_provenance_mut(victim.queue.os as usize);
+        let doorbell = core::ptr::without_provenance_mut(victim.os as usize);
+        match started.dxgkrnl.disconnect_doorbell(irql, queue, doorbell, retry) {
+            // Refused because the OS knows it no more: it is being destroyed, and nobody rings it.
+            Ok(()) | Err(Error::Callback(ntstatus::STATUS_INVALID_PARAMETER)) => {}
+            Err(_) => {
+                let (packets, stamp) = (0, started.platform.clock());
+                started.doorbells.set(index, Use::Connected { doorbell: victim, packets, stamp });
+                return false;
+            }
+        }
+    }
+    // User mode lost the page: from here on its rings land elsewhere. What it published before is looked at.
+    victim.place.with(|p| *p = p.filter(|its| *its != index));
+    drop(started.gpu.doorbells.disconnect(index));
+    if !started.gpu.mutation.is(Mutation::ReusesDoorbellEarly) {
+        started.gpu.stop_scanning(&victim.queue.engine);
+    }
+    true
 }
 
 /// User mode says that there is work on `queue`. Must succeed.

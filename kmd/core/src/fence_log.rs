@@ -55,6 +55,14 @@ pub fn set<P: Platform>(
     log.with(|log| log.set(buffer, entries, mutation)).map_err(|_| Error::InvalidParameter)
 }
 
+/// Takes both of a queue's logs away: nothing is written until a log is set again, and nothing of the old ones is touched when this
+/// returns. Up to `DISPATCH_LEVEL`.
+pub fn clear<P: Platform>(_irql: &impl AtMostDispatch, queue: &HwQueue<P>) {
+    for log in [&queue.engine.waits, &queue.engine.signals] {
+        log.with(gpu_engine::fence_log::Log::clear);
+    }
+}
+
 /// Makes every log entry that the listed queues counted readable. Up to `DISPATCH_LEVEL`.
 ///
 /// # Errors

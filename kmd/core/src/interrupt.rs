@@ -7,10 +7,11 @@
 //! Source: `DxgkCbNotifyInterrupt`; *Native GPU fence object*, "Native fence signaled interrupt" and "Optimized native
 //! fence signaled interrupt".
 
-use crate::adapter::{Adapter, InterruptSource, Started};
+use crate::adapter::{Adapter, Started};
 use crate::irql::{Dirql, Dispatch, Passive};
 use crate::platform::Platform;
 use core::ffi::c_void;
+use core::sync::atomic::Ordering;
 use gpu_engine::fault::Fault;
 use gpu_engine::mutation::Mutation;
 use gpu_engine::node::Control;
@@ -37,13 +38,10 @@ pub struct Routines {
 /// The interrupt routine. `true` when the interrupt was ours.
 pub fn routine<P: Platform>(irql: &Dirql, adapter: &Adapter<P>) -> bool {
     let Ok(started) = adapter.started() else { return false };
-    let InterruptSource::Registers(registers) = &started.gpu.host.interrupt else { return false };
-    let raised = registers.status();
-    if raised == 0 {
+    // Acknowledged before the mailboxes are read: a raise from now on interrupts again.
+    if started.gpu.host.interrupt.claim(irql) == 0 {
         return false;
     }
-    // Acknowledged before the mailboxes are read: a raise from now on interrupts again.
-    registers.acknowledge(raised);
     report_all(irql, &started);
     true
 }
@@ -182,6 +180,7 @@ fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: No
             let d = data.DmaCompleted_mut();
             d.SubmissionFenceId = fence;
             d.NodeOrdinal = node;
+            reported(started, node, fence);
         }
         Notice::PacketPreempted { request, completed } => {
             data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_DMA_PREEMPTED;
@@ -189,10 +188,12 @@ fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: No
             d.PreemptionFenceId = request;
             d.LastCompletedFenceId = completed;
             d.NodeOrdinal = node;
+            reported(started, node, completed);
         }
         Notice::PacketFaulted { fence, fault, process } => {
             data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_DMA_PAGE_FAULTED;
             let d = data.DmaPageFaulted_mut();
+            reported(started, node, fence);
             d.FaultedFenceId = fence;
             d.FaultedPrimitiveAPISequenceNumber = u64::MAX;
             d.FaultedPipelineStage = DXGK_RENDER_PIPELINE_STAGE::DXGK_RENDER_PIPELINE_STAGE_UNKNOWN;
@@ -212,6 +213,14 @@ fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: No
         }
     }
     started.dxgkrnl.notify_interrupt(irql, &mut data);
+}
+
+/// The OS hears that packets up to `fence` are complete. Stored before it is told: who asks between has the device's level to wait
+/// for.
+fn reported<P: Platform>(started: &Started<P>, node: u32, fence: u32) {
+    if let Some(last) = started.reported.get(node as usize) {
+        last.store(fence, Ordering::Release);
+    }
 }
 
 /// A write is said to be one. The fence is known, and neither engine nor adapter needs a reset: the queue stopped by itself.

@@ -32,6 +32,7 @@ pub mod handle;
 pub mod hw_context;
 pub mod hw_queue;
 pub mod interrupt;
+pub mod interrupt_source;
 pub mod irql;
 pub mod native_fence;
 pub mod nodes;

@@ -78,6 +78,10 @@ pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usi
     let (aborted, gone) = started.gpu.nodes[node].packets.with(gpu_engine::packet_node::PacketQueue::reset);
     drop(gone);
     started.gpu.command(node, Control::Run);
+    // The OS has completed it by this answer.
+    if let Some(last) = started.reported.get(node) {
+        last.store(aborted, core::sync::atomic::Ordering::Release);
+    }
     Ok(aborted)
 }
 

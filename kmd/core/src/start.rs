@@ -1,12 +1,13 @@
 //! StartDevice and StopDevice. Source: `DxgkDdiStartDevice`, `DxgkDdiStopDevice`.
 
-use crate::adapter::{Adapter, Census, EngineHost, Gpu, InterruptSource, LocalMemory, Started};
+use crate::adapter::{Adapter, Census, EngineHost, Gpu, LocalMemory, Started};
 use crate::asked::Features;
 use crate::doorbell::Pool;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::engine_thread;
 use crate::handle::Handle;
 use crate::interrupt::Routines;
+use crate::interrupt_source::InterruptSource;
 use crate::irql::Passive;
 use crate::plan::Plan;
 use crate::platform::{Pages, Platform, SettingsKey};
@@ -80,12 +81,9 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         Some(memory) if info.interrupt => Some(Registers::map(irql, &info.dxgkrnl, memory.address, memory.length)?),
         _ => None,
     };
-    let interrupt = match registers {
-        Some(registers) => InterruptSource::Registers(registers),
-        None => {
-            InterruptSource::Synchronize { dxgkrnl: info.dxgkrnl, routine: info.routines.report, adapter: info.adapter }
-        }
-    };
+    // Apart: it would be moved with what is around it, on a stack that is small.
+    let interrupt = InterruptSource::new(registers, info.dxgkrnl, info.routines.report, info.adapter);
+    let interrupt = Shared::try_new(interrupt)?;
     let host = EngineHost::new(platform.clone(), local, wake, interrupt);
     let mut pages = Vec::new();
     pages.try_reserve_exact(count as usize).map_err(|_| Error::NoMemory)?;
@@ -122,6 +120,7 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         highest_physical_address: info.highest_physical_address,
         census: Census::default(),
         strays: Strays::default(),
+        reported: Default::default(),
         threads: P::Lock::new(Vec::new()),
         _doorbell_pages: doorbell_pages,
     };
@@ -200,10 +199,33 @@ fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
     for thread in threads {
         started.platform.join(irql, thread);
     }
-    if let InterruptSource::Registers(registers) = &started.gpu.host.interrupt {
-        registers.acknowledge(u32::MAX);
-    }
+    started.gpu.host.interrupt.acknowledge_all();
     // Whoever is in the interrupt routine leaves it before the registers go.
     crate::interrupt::leave(irql, started);
     drop(started.system_process.with(Option::take));
+}
+
+/// The device went to D1, D2 or D3, or came back to D0. Nothing is lost meanwhile: what engines have to report waits.
+/// Source: `DxgkDdiSetPowerState`.
+pub fn set_power<P: Platform>(irql: &Passive, started: &Started<P>, on: bool) {
+    let interrupt = &started.gpu.host.interrupt;
+    if on {
+        interrupt.wake();
+        for node in 0..started.gpu.nodes.len() {
+            started.gpu.raise_again(node);
+        }
+    } else {
+        interrupt.sleep(irql, &started.platform);
+        crate::interrupt::leave(irql, started);
+    }
+}
+
+/// The device is gone: from the return of this on no register is touched, and the interrupt routine claims nothing.
+/// Source: `DxgkDdiNotifySurpriseRemoval`.
+pub fn remove_by_surprise<P: Platform>(irql: &Passive, started: &Started<P>) {
+    started.gpu.host.interrupt.remove(irql, &started.platform);
+    crate::interrupt::leave(irql, started);
+    for node in 0..started.gpu.nodes.len() {
+        started.gpu.raise_again(node);
+    }
 }

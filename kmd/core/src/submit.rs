@@ -2,10 +2,11 @@
 //! Windows 8 and later*.
 
 use crate::adapter::Started;
-use crate::irql::AtMostDispatch;
+use crate::irql::{AtMostDispatch, Passive};
 use crate::platform::Platform;
 use crate::process::EngineProcess;
 use crate::status::{Error, Result};
+use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use gpu_engine::host::Lock;
 use gpu_engine::packet_node::PacketSubmission;
@@ -77,4 +78,21 @@ pub fn preempt<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, n
     dropped.clear();
     shared.packets.with(|q| q.give_back(dropped));
     Ok(())
+}
+
+/// The last packet of `node` that the OS was told to be complete, after what an interrupt was lost for has been told.
+/// Source: `DxgkDdiQueryCurrentFence`, Remarks.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a node that does not exist.
+pub fn current_fence<P: Platform>(
+    _irql: &Passive,
+    started: &Started<P>,
+    adapter: *mut c_void,
+    node: usize,
+) -> Result<u32> {
+    let last = started.reported.get(node).ok_or(Error::InvalidParameter)?;
+    // Refused when no interrupt is connected: then nothing can be told, and the answer is as old.
+    started.dxgkrnl.synchronize(started.routines.report, adapter);
+    Ok(last.load(Ordering::Acquire))
 }

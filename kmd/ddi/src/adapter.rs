@@ -16,11 +16,15 @@ use kmd_core::status::{Result, of};
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
     BOOLEAN, CM_PARTIAL_RESOURCE_DESCRIPTOR, CM_RESOURCE_LIST, DEVICE_OBJECT, DEVICE_POWER_STATE, DXGK_START_INFO,
-    DXGKRNL_INTERFACE, HANDLE, NTSTATUS, PDXGK_CHILD_DESCRIPTOR, POWER_ACTION, win_extern,
+    DXGK_SURPRISE_REMOVAL_TYPE, DXGKRNL_INTERFACE, HANDLE, NTSTATUS, PDXGK_CHILD_DESCRIPTOR, POWER_ACTION, win_extern,
 };
 
 /// `CmResourceTypeInterrupt`.
 const RESOURCE_INTERRUPT: u8 = 2;
+/// `DISPLAY_ADAPTER_HW_ID`: the adapter itself, as opposed to a child.
+const WHOLE_ADAPTER: u32 = u32::MAX;
+/// `PowerDeviceD0`.
+const POWER_DEVICE_D0: DEVICE_POWER_STATE = DEVICE_POWER_STATE(1);
 /// `CmResourceTypeMemory`.
 const RESOURCE_MEMORY: u8 = 3;
 
@@ -111,14 +115,35 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiSetPowerState`, `PASSIVE_LEVEL`: an engine thread has no power state of its own; contexts are suspended and
-    /// doorbells disconnected before.
-    pub(crate) fn set_power_state(
-        _context: *mut c_void,
-        _device: u32,
-        _state: DEVICE_POWER_STATE,
+    /// `DxgkDdiSetPowerState`, `PASSIVE_LEVEL`. Never fails. Contexts are suspended and doorbells disconnected before; an engine
+    /// thread has no power state of its own, and what it has to report in D1 to D3 waits for D0.
+    pub(crate) fn set_power_state[P: Platform](
+        context: *mut c_void,
+        device: u32,
+        state: DEVICE_POWER_STATE,
         _action: POWER_ACTION,
     ) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        if let Ok(started) = started::<P>(context)
+            && device == WHOLE_ADAPTER
+        {
+            start::set_power(&irql, &started, state == POWER_DEVICE_D0);
+        }
+        STATUS_SUCCESS
+    }
+
+    /// `DxgkDdiNotifySurpriseRemoval`, `PASSIVE_LEVEL`, at any time and beside other DDIs. Both kinds alike: the device is gone, and
+    /// what the OS calls from here on takes down what is there without it.
+    pub(crate) fn notify_surprise_removal[P: Platform](
+        context: *mut c_void,
+        _kind: DXGK_SURPRISE_REMOVAL_TYPE,
+    ) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        if let Ok(started) = started::<P>(context) {
+            start::remove_by_surprise(&irql, &started);
+        }
         STATUS_SUCCESS
     }
 

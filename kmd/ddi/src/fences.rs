@@ -105,6 +105,11 @@ win_extern! {
         // SAFETY: Dxgkrnl's record, valid for the call.
         of(unsafe { record(args) }.and_then(|args| {
             let queue = object::<HwQueue<P>>(args.hHwQueue)?;
+            if args.LogBufferCpuVa.is_null() || args.NumberOfEntries == 0 {
+                // A log goes before its successor comes. Which of the two stands in its header only, so both are let go.
+                fence_log::clear(&irql, &queue);
+                return Ok(());
+            }
             // SAFETY: the buffer begins with its header.
             let header = unsafe { record(args.LogBufferCpuVa.cast_const().cast::<DXGK_NATIVE_FENCE_LOG_HEADER>()) }?;
             let kind = header.Type;

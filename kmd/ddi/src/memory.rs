@@ -71,7 +71,7 @@ win_extern! {
         of(unsafe { record(args) }.and_then(|args| {
             // SAFETY: Dxgkrnl's array, of that many elements.
             let handles = unsafe { array(args.pAllocationList, args.NumAllocations as usize) }?;
-            handles.iter().try_for_each(|h| Allocation::<P>::destroy(&irql, Handle::from_ptr(*h)))
+            each(handles, |h| Allocation::<P>::destroy(&irql, h))
         }))
     }
 
@@ -112,7 +112,7 @@ win_extern! {
         of(unsafe { record(args) }.and_then(|args| {
             // SAFETY: Dxgkrnl's array, of that many elements.
             let handles = unsafe { array(args.pOpenHandleList, args.NumAllocations as usize) }?;
-            handles.iter().try_for_each(|h| OpenAllocation::<P>::close(&irql, Handle::from_ptr(*h)))
+            each(handles, |h| OpenAllocation::<P>::close(&irql, h))
         }))
     }
 
@@ -156,6 +156,11 @@ win_extern! {
             _ => STATUS_SUCCESS,
         }
     }
+}
+
+/// Does it to every handle, since the OS forgets them all; the first error, if there was one.
+fn each(handles: &[HANDLE], mut f: impl FnMut(Handle) -> Result<()>) -> Result<()> {
+    handles.iter().fold(Ok(()), |result, handle| result.and(f(Handle::from_ptr(*handle))))
 }
 
 fn place(info: &mut DXGK_ALLOCATIONINFO, handle: Handle, placement: &kmd_core::allocation::Placement) {

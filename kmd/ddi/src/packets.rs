@@ -39,16 +39,13 @@ win_extern! {
                     (node, process)
                 }
             };
-            // Of NULL rendering only the fence is wanted.
-            let length = if args.Flags.NullRendering() { 0 } else { args.DmaBufferSize };
-            let packet = Packet {
-                node,
-                fence: args.SubmissionFenceId,
-                process,
-                address: GpuVa(args.DmaBufferVirtualAddress),
-                length: length.into(),
+            // A context that renders nothing: its fence comes, and nothing runs.
+            let (address, length) = match args.Flags.NullRendering() {
+                true => (0, 0),
+                false => (args.DmaBufferVirtualAddress, args.DmaBufferSize),
             };
-            submit::submit(&irql, &started, packet)
+            let (fence, address, length) = (args.SubmissionFenceId, GpuVa(address), length.into());
+            submit::submit(&irql, &started, Packet { node, fence, process, address, length })
         });
         of(submitted.map_err(|_| Error::InvalidParameter))
     }
@@ -78,11 +75,12 @@ win_extern! {
     pub(crate) fn preempt_command[P: Platform](adapter: HANDLE, args: *const DXGKARG_PREEMPTCOMMAND) -> NTSTATUS {
         // SAFETY: called at DISPATCH_LEVEL at most.
         let irql = unsafe { Dispatch::assume() };
-        of(started::<P>(adapter).and_then(|started| {
+        let _asked = started::<P>(adapter).and_then(|started| {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record(args) }?;
             submit::preempt(&irql, &started, args.NodeOrdinal as usize, args.PreemptionFenceId)
-        }))
+        });
+        STATUS_SUCCESS
     }
 
     /// `DxgkDdiCancelCommand`. Must succeed: a command that was not submitted holds nothing of ours.
@@ -90,13 +88,14 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiQueryCurrentFence`, `PASSIVE_LEVEL`.
+    /// `DxgkDdiQueryCurrentFence`, `PASSIVE_LEVEL`: what an interrupt was lost for is reported first.
     pub(crate) fn query_current_fence[P: Platform](adapter: HANDLE, args: *mut DXGKARG_QUERYCURRENTFENCE) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
         of(started::<P>(adapter).and_then(|started| {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record_mut(args) }?;
-            let node = started.gpu.nodes.get(args.NodeOrdinal as usize).ok_or(Error::InvalidParameter)?;
-            args.CurrentFence = node.packets.with(|p| p.fences().0);
+            args.CurrentFence = submit::current_fence(&irql, &started, adapter, args.NodeOrdinal as usize)?;
             Ok(())
         }))
     }

@@ -56,15 +56,23 @@ win_extern! {
             if node >= nodes::COUNT || engine != 0 {
                 return Err(Error::InvalidParameter);
             }
-            to.copy_from_slice(clock::calibrate(&started.platform).as_bytes());
+            let read = clock::calibrate(&started.platform);
+            // The flags are the OS's, and say whose clock it wants: there is one. They stay.
+            let flags = core::mem::offset_of!(DXGKARG_CALIBRATEGPUCLOCK, Flags);
+            to[..flags].copy_from_slice(&read.as_bytes()[..flags]);
             Ok(())
         }))
     }
 
-    /// `DxgkDdiFormatHistoryBuffer`, `DISPATCH_LEVEL`: no history buffers are kept, so there is nothing to format.
+    /// `DxgkDdiFormatHistoryBuffer`, `DISPATCH_LEVEL`: no history buffers are kept, so there is nothing to format, and nothing to
+    /// be formatted by another call.
     pub(crate) fn format_history_buffer(_context: HANDLE, args: *mut DXGKARG_FORMATHISTORYBUFFER) -> NTSTATUS {
         // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record_mut(args) }.map(|args| args.NumTimestamps = 0))
+        of(unsafe { record_mut(args) }.map(|args| {
+            args.NumTimestamps = 0;
+            args.Precision.PrecisionBits = clock::PRECISION;
+            args.Offset = 0;
+        }))
     }
 
     /// `DxgkDdiEscape`, `PASSIVE_LEVEL`.

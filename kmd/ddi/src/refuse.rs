@@ -1,15 +1,16 @@
 //! Slots that must not be NULL although the adapter does nothing there: each refuses with a status that its documentation
-//! lists. `docs/wddm_map.md` says why.
+//! lists, or does nothing where it has to succeed. `docs/wddm_map.md` says why.
 
 use core::ffi::c_void;
 use wddm_abi::ntstatus::{
-    STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_PRIVILEGED_INSTRUCTION, STATUS_SUCCESS,
+    STATUS_GRAPHICS_CHILD_DESCRIPTOR_NOT_SUPPORTED, STATUS_ILLEGAL_INSTRUCTION, STATUS_INVALID_PARAMETER,
+    STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
 };
 use wddm_abi::{
-    BOOLEAN, DXGK_EVENT_TYPE, DXGK_SURPRISE_REMOVAL_TYPE, DXGKARG_BEGINEXCLUSIVEACCESS, DXGKARG_DESCRIBEALLOCATION,
-    DXGKARG_ENDEXCLUSIVEACCESS, DXGKARG_PRESENT, DXGKARG_RENDER, DXGKARG_RENDERGDI, DXGKARG_SETSTABLEPOWERSTATE,
-    DXGKARG_SETVIRTUALMACHINEDATA, DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS, PDXGK_CHILD_STATUS,
-    PDXGK_DEVICE_DESCRIPTOR, VIDEO_REQUEST_PACKET, win_extern,
+    BOOLEAN, DXGK_EVENT_TYPE, DXGKARG_BEGINEXCLUSIVEACCESS, DXGKARG_DESCRIBEALLOCATION, DXGKARG_ENDEXCLUSIVEACCESS,
+    DXGKARG_PRESENT, DXGKARG_RENDER, DXGKARG_RENDERGDI, DXGKARG_SETSTABLEPOWERSTATE, DXGKARG_SETVIRTUALMACHINEDATA,
+    DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS, PDXGK_CHILD_STATUS, PDXGK_DEVICE_DESCRIPTOR, VIDEO_REQUEST_PACKET,
+    win_extern,
 };
 
 win_extern! {
@@ -21,9 +22,9 @@ win_extern! {
     pub(crate) fn query_child_status(_c: *mut c_void, _status: PDXGK_CHILD_STATUS, _quiet: BOOLEAN) -> NTSTATUS {
         STATUS_INVALID_PARAMETER
     }
-    /// `DxgkDdiQueryDeviceDescriptor`: there are no children.
+    /// `DxgkDdiQueryDeviceDescriptor`: there are no children, so nothing has a descriptor.
     pub(crate) fn query_device_descriptor(_c: *mut c_void, _child: u32, _descriptor: PDXGK_DEVICE_DESCRIPTOR) -> NTSTATUS {
-        STATUS_INVALID_PARAMETER
+        STATUS_GRAPHICS_CHILD_DESCRIPTOR_NOT_SUPPORTED
     }
     /// `DxgkDdiNotifyAcpiEvent`: none concern this device.
     pub(crate) fn notify_acpi_event(_c: *mut c_void, _kind: DXGK_EVENT_TYPE, _event: u32, _arg: *mut c_void, flags: *mut u32) -> NTSTATUS {
@@ -33,29 +34,26 @@ win_extern! {
         }
         STATUS_SUCCESS
     }
-    /// `DxgkDdiNotifySurpriseRemoval`: the engines stop at StopDevice, which follows.
-    pub(crate) fn notify_surprise_removal(_c: *mut c_void, _kind: DXGK_SURPRISE_REMOVAL_TYPE) -> NTSTATUS {
-        STATUS_SUCCESS
-    }
     /// `DxgkDdiDescribeAllocation`: for allocations that are displayed.
     pub(crate) fn describe_allocation(_a: HANDLE, _args: *mut DXGKARG_DESCRIBEALLOCATION) -> NTSTATUS {
         STATUS_INVALID_PARAMETER
     }
-    /// `DxgkDdiRender`: command buffers are submitted by address; a copy of user memory is never made here.
+    /// `DxgkDdiRender` and `DxgkDdiRenderKm`: command buffers are submitted by address; a copy of user memory is never made here.
     pub(crate) fn render(_context: HANDLE, _args: *mut DXGKARG_RENDER) -> NTSTATUS {
-        STATUS_PRIVILEGED_INSTRUCTION
+        STATUS_ILLEGAL_INSTRUCTION
     }
-    /// `DxgkDdiRenderGdi`: no GDI acceleration.
+    /// `DxgkDdiRenderGdi`: no GDI acceleration. Anything but success is a bug check, so the commands become nothing: the DMA
+    /// buffer, its private data and `MultipassOffset` stay as they are.
     pub(crate) fn render_gdi(_context: HANDLE, _args: *mut DXGKARG_RENDERGDI) -> NTSTATUS {
-        STATUS_NOT_SUPPORTED
+        STATUS_SUCCESS
     }
     /// `DxgkDdiPresent` and `DxgkDdiPresentToHwQueue`: no presents.
     pub(crate) fn present(_context: HANDLE, _args: *mut DXGKARG_PRESENT) -> NTSTATUS {
-        STATUS_NOT_SUPPORTED
+        STATUS_ILLEGAL_INSTRUCTION
     }
-    /// `DxgkDdiUpdateMonitorLinkInfo`: seen called on render-only adapters; there is no link.
+    /// `DxgkDdiUpdateMonitorLinkInfo`: seen called on render-only adapters; there is no link, and nothing to be wrong about.
     pub(crate) fn update_monitor_link_info(_a: HANDLE, _args: *mut DXGKARG_UPDATEMONITORLINKINFO) -> NTSTATUS {
-        STATUS_NOT_SUPPORTED
+        STATUS_SUCCESS
     }
     /// `DxgkDdiSetVirtualMachineData`: the adapter is not partitioned, and no virtual machine uses it.
     pub(crate) fn set_virtual_machine_data(_a: HANDLE, _args: *const DXGKARG_SETVIRTUALMACHINEDATA) -> NTSTATUS {

@@ -90,6 +90,8 @@ win_extern! {
                 address: GpuVa(args.DmaBufferVirtualAddress),
                 length: args.DmaBufferSize.into(),
                 progress: args.HwQueueProgressFenceId,
+                // A context that renders nothing: its fence comes, and nothing runs.
+                null: args.Flags.NullRendering(),
             };
             queue.submit(&irql, submission)
         }))
@@ -167,9 +169,9 @@ win_extern! {
         wddm_abi::ntstatus::STATUS_NOT_SUPPORTED
     }
 
-    /// `DxgkDdiUpdateHwContextState`, `PASSIVE_LEVEL`: nothing of a context's state depends on it.
+    /// `DxgkDdiUpdateHwContextState`: the other half of that model. Success would say that the context is off the GPU.
     pub(crate) fn update_hw_context_state(_adapter: HANDLE, _args: *const DXGKARG_UPDATEHWCONTEXTSTATE) -> NTSTATUS {
-        STATUS_SUCCESS
+        wddm_abi::ntstatus::STATUS_NOT_SUPPORTED
     }
 
     /// `DxgkDdiSignalMonitoredFence`: adds the signal to a DMA buffer of the kernel's.

@@ -31,7 +31,8 @@ fn lifecycle<P: Platform>(t: &mut DRIVER_INITIALIZATION_DATA) {
     t.DxgkDdiInterruptRoutine = Some(adapter::interrupt_routine::<P>);
     t.DxgkDdiDpcRoutine = Some(adapter::dpc_routine::<P>);
     t.DxgkDdiQueryChildRelations = Some(adapter::query_child_relations);
-    t.DxgkDdiSetPowerState = Some(adapter::set_power_state);
+    t.DxgkDdiSetPowerState = Some(adapter::set_power_state::<P>);
+    t.DxgkDdiNotifySurpriseRemoval = Some(adapter::notify_surprise_removal::<P>);
     t.DxgkDdiResetDevice = Some(adapter::reset_device);
     t.DxgkDdiControlEtwLogging = Some(adapter::control_etw_logging);
     t.DxgkDdiResetFromTimeout = Some(adapter::reset_from_timeout::<P>);
@@ -120,7 +121,6 @@ fn refusals(t: &mut DRIVER_INITIALIZATION_DATA) {
     t.DxgkDdiQueryChildStatus = Some(refuse::query_child_status);
     t.DxgkDdiQueryDeviceDescriptor = Some(refuse::query_device_descriptor);
     t.DxgkDdiNotifyAcpiEvent = Some(refuse::notify_acpi_event);
-    t.DxgkDdiNotifySurpriseRemoval = Some(refuse::notify_surprise_removal);
     t.DxgkDdiDescribeAllocation = Some(refuse::describe_allocation);
     t.DxgkDdiRender = Some(refuse::render);
     t.DxgkDdiRenderKm = Some(refuse::render);

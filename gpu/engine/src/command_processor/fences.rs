@@ -205,6 +205,23 @@ impl<H: Host> Core<H> {
         }
     }
 
+    /// Signals a queue's progress fence for a buffer that is not run: the native fence at the address, or a monitored one.
+    pub(crate) fn signal_progress(
+        &mut self,
+        gpu: &Gpu<H>,
+        job: &Job<'_, H>,
+        exec: &mut Exec<H>,
+        fence: GpuVa,
+        value: u64,
+    ) -> Result<(), Fault> {
+        if self.find_fence(job.process, fence).is_err() {
+            return self.monitored_signal(gpu, job, &packet::MonitoredSignal { address: fence.0, value });
+        }
+        self.fence_signal(gpu, job, exec, fence, value)?;
+        self.resolve(gpu, job, exec);
+        Ok(())
+    }
+
     pub(super) fn find_fence(&mut self, process: &Shared<Process<H>>, va: GpuVa) -> Result<OpenFence<H>, Fault> {
         let changes = process.fences.changes();
         // CAST: an index below the array's length.

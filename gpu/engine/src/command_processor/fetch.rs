@@ -5,6 +5,7 @@ use crate::engine::Core;
 use crate::fault::Fault;
 use crate::gpu::Gpu;
 use crate::host::Host;
+use crate::queue::Binding;
 use crate::word::{Ordering, Word};
 use gpu_wire::packet::{self, FaultKind, HEADER_SIZE, Header, MAX_SIZE};
 use gpu_wire::{GpuVa, ring};
@@ -36,6 +37,28 @@ impl<H: Host> Core<H> {
             }
         }
         let Some(binding) = exec.binding else { return Ok(None) };
+        match self.fetch_from_ring(gpu, job, exec, binding, copy) {
+            // Without a doorbell the ring may have been taken away: then nothing comes in any more, and the queue is quiet. Who
+            // connects it again has it looked at again.
+            Err(fault) if fault.kind == FaultKind::Address && is_watched_only(job) => {
+                if let Some(queue) = job.queue {
+                    gpu.nodes[self.node].stop_scanning(queue);
+                }
+                Ok(None)
+            }
+            fetched => fetched,
+        }
+    }
+
+    /// The next packet of a ring.
+    fn fetch_from_ring(
+        &mut self,
+        gpu: &Gpu<H>,
+        job: &Job<'_, H>,
+        exec: &mut Exec<H>,
+        binding: Binding,
+        copy: &mut [u8; MAX_SIZE],
+    ) -> Result<Option<(usize, From)>, Fault> {
         exec.started = exec.consumed;
         if exec.published == exec.consumed {
             // ORDERING[RING-1]: Acquire pairs with user mode's Release: the packets below it are written.
@@ -104,4 +127,9 @@ impl<H: Host> Core<H> {
         }
         exec.reported = retired;
     }
+}
+
+/// Whether the job's queue has no connected doorbell.
+fn is_watched_only<H: Host>(job: &Job<'_, H>) -> bool {
+    job.queue.is_some_and(|queue| !queue.connected.load(Ordering::Acquire))
 }

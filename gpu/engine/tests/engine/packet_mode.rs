@@ -67,7 +67,8 @@ pub(crate) fn paging_packets_change_translations_only_after_every_engine_let_go(
     let target = rig_frame(&mut rig, other.va);
     let write =
         Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), &[Pte::leaf(target, false).unwrap()]);
-    let flush = packet::TlbFlush { space: rig.process.space.id, start: m.va.0, end: m.va.0 + PAGE_SIZE };
+    // The end is the last page's address: the documents leave it open.
+    let flush = packet::TlbFlush { space: rig.process.space.id, start: m.va.0, end: m.va.0 };
     let p = packet_of(&mut rig, 1, true, &[write, flush.to_packet()]);
     rig.gpu.nodes[2].packets.with(|q| q.submit(p)).unwrap();
     for _ in 0..20 {

@@ -1,0 +1,164 @@
+//! DD: every function of the table keeps its page.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `dd.rs` | that each is called, and what it returns and fills |
+//! | `dd/device.rs` | a device that sleeps, and one that goes |
+//! | `dd/memory.rs` | translations that go, allocations that go |
+//! | `dd/queue.rs` | rings, logs and doorbells that come and go |
+
+mod device;
+mod memory;
+mod queue;
+
+use super::nf::intra_gpu_record;
+use super::rig::{Rig, endless};
+use super::stage::PATIENCE;
+use super::{Played, Scenario, Scene, Setup, Stage};
+use crate::demo::counters;
+use anyhow::ensure;
+use dxgkrnl_model::personality::HwContexts;
+use std::collections::BTreeSet;
+use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
+use wddm_abi::slots::DRIVER_INITIALIZATION_DATA_SLOTS;
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "DD-01",
+        title: "every function of the table is called, returns what its page lists, fills what is [out] and leaves what is [in]",
+        source: "DRIVER_INITIALIZATION_DATA; the pages of the functions, Return value; DXGKARG_FORMATHISTORYBUFFER; DXGK_GPUCLOCKDATA_FLAGS",
+        play: every_slot,
+    },
+    Scenario {
+        id: "DD-02",
+        title: "a device that goes while queues work: told, not touched, cleaned up; and its next start",
+        source: "DxgkDdiNotifySurpriseRemoval; DxgkDdiInterruptRoutine",
+        play: device::removal,
+    },
+    Scenario {
+        id: "DD-03",
+        title: "D3 and back loses no interrupt",
+        source: "DxgkDdiSetPowerState; PCI Bus Power Management Interface Specification, D3hot",
+        play: device::asleep,
+    },
+    Scenario {
+        id: "DD-04",
+        title: "a packet whose interrupt got lost is reported when the OS asks for its fence",
+        source: "DxgkDdiQueryCurrentFence, Remarks",
+        play: device::lost_interrupt,
+    },
+    Scenario {
+        id: "DD-05",
+        title: "a ring that is taken away before its doorbell is destroyed faults nobody",
+        source: "User-mode work submission, normal termination; DxgkDdiDisconnectDoorbell",
+        play: queue::rings_first,
+    },
+    Scenario {
+        id: "DD-06",
+        title: "a queue's logs are taken away, and made again",
+        source: "DxgkDdiSetNativeFenceLogBuffer (can be destroyed and recreated)",
+        play: queue::logs,
+    },
+    Scenario {
+        id: "DD-07",
+        title: "threads that connect and destroy more doorbells than there are: each connection succeeds",
+        source: "DxgkDdiConnectDoorbell, Return value; DxgkCbDisconnectDoorbell, Return value",
+        play: queue::short_of_doorbells,
+    },
+    Scenario {
+        id: "DD-10",
+        title: "a context that renders nothing: its fences come, and nothing runs",
+        source: "DXGK_SUBMITCOMMANDFLAGS, NullRendering; D3DDDI_CREATECONTEXTFLAGS, NullRendering",
+        play: queue::null_rendering,
+    },
+    Scenario {
+        id: "DD-08",
+        title: "translations go with either reading of where a flush ends",
+        source: "DXGK_BUILDPAGINGBUFFER_FLUSHTLB, EndVirtualAddress",
+        play: memory::flush_ends,
+    },
+    Scenario {
+        id: "DD-09",
+        title: "a handle that names nothing does not keep the rest of its batch alive",
+        source: "DxgkDdiDestroyAllocation, Remarks; DxgkDdiCloseAllocation",
+        play: memory::stray_handles,
+    },
+];
+
+/// Functions that no play of this group comes to, and why.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("DxgkDdiInterruptRoutine", "entered by the interrupt, and counted there"),
+    ("DxgkDdiRemoveDevice", "the adapter is gone then"),
+    ("DxgkDdiUnload", "the driver is gone then"),
+    ("DxgkDdiCollectDbgInfo", "its successor is called instead"),
+    ("DxgkDdiGetRootPageTableSize", "for two levels of page tables only"),
+    ("DxgkDdiSetSchedulingLogBuffer", "no log is given yet"),
+    ("DxgkDdiResetFromTimeout", "when an engine cannot be reset by itself"),
+    ("DxgkDdiRestartFromTimeout", "after ResetFromTimeout"),
+    ("DxgkDdiCancelCommand", "for a context of packets that dies with commands that were not submitted"),
+];
+
+fn every_slot(stage: &Stage) -> Played {
+    let mut called = BTreeSet::new();
+    let mut filled = BTreeSet::new();
+    stage.play(Setup::default().windows(|windows| windows.every_slot = true), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let (user, kernel) = (rig.queue(0)?, rig.device.queue(1, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?);
+        let (fence, page) = (rig.fence(0, true)?, rig.page()?);
+        for (at, queue) in [(0, &user), (1, &kernel)] {
+            queue.run(|list| list.store(page.at(at), 1))?;
+            page.until(scene, "work", at, 1)?;
+        }
+        user.run(|list| list.signal(&fence, 1))?;
+        fence.wait(1, PATIENCE)?;
+        rig.signal(&[(&fence, 2)])?;
+        scene.world.os.set_adapter_power(scene.adapter(), false);
+        scene.world.os.set_adapter_power(scene.adapter(), true);
+        scene.world.os.disconnect_doorbells(scene.adapter(), true);
+        let null = scene.adapter().null_slots();
+        let members = DRIVER_INITIALIZATION_DATA_SLOTS.iter().map(|slot| slot.member);
+        filled.extend(members.filter(|member| *member != "Version" && !null.contains(member)));
+        scene.world.os.stop_adapter(scene.adapter());
+        note(scene, &mut called);
+        Ok(())
+    })?;
+    // What tells the driver of every submission, values of fences in local memory, and a removal.
+    let setup = Setup::default().setting("ConnectNotify", 1);
+    let setup = setup.windows(|windows| windows.native_fence_os_caps.intra_gpu = true);
+    stage.play(setup, |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let (queue, page) = (rig.queue(0)?, rig.page()?);
+        queue.run(|list| list.store(page.at(0), 1))?;
+        page.until(scene, "work", 0, 1)?;
+        rig.raw.create_native_fence(&mut intra_gpu_record(rig.plain))?;
+        counters::read(&rig.user, scene.adapter().luid())?;
+        ensure!(scene.world.os.suspend(scene.adapter(), &rig.user.process), "not suspended");
+        scene.world.os.resume(scene.adapter(), &rig.user.process);
+        scene.world.os.remove_by_surprise(scene.adapter());
+        note(scene, &mut called);
+        Ok(())
+    })?;
+    for setting in [3, 0] {
+        // A hang in hardware queues, made the older way, and one among packets.
+        let setup = Setup::default().quick_tdr().setting("MaxRung", setting).resets(1);
+        stage.play(setup.windows(|windows| windows.hw_contexts = HwContexts::CreateHwContext), |scene| {
+            let rig = Rig::open(scene, "client")?;
+            let queue = rig.device.queue(0, 64 << 10, 0, 0)?;
+            let (_memory, address, length) = endless(&rig.device)?;
+            queue.run(|list| list.indirect(address, length))?;
+            scene.until("the loss of the device", || Ok(rig.device.state()?.execution != 1))?;
+            drop(queue);
+            scene.world.os.stop_adapter(scene.adapter());
+            note(scene, &mut called);
+            Ok(())
+        })?;
+    }
+    called.extend(ELSEWHERE.iter().map(|(name, _)| *name));
+    let missing: Vec<_> = filled.difference(&called).collect();
+    ensure!(missing.is_empty(), "never called: {missing:?}");
+    Ok(())
+}
+
+fn note(scene: &Scene, called: &mut BTreeSet<&'static str>) {
+    called.extend(scene.adapter().ddi_calls().into_keys());
+}

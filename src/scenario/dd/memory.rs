@@ -1,0 +1,78 @@
+//! Translations that go, allocations that go.
+
+use super::super::db::{RingQueue, Room, raw, store};
+use super::super::rig::{Rig, until_idle};
+use super::super::{Played, Scene, Setup, Stage, same};
+use anyhow::Context;
+use dxgkrnl_model::personality::FlushEnd;
+use gpu_wire::packet::Copy;
+use gpu_wire::private::allocation_kind;
+use umd_core::ffi::types::FP_KIND_SYSTEM;
+use wddm_abi::{D3DKMT_EVICT, D3DKMT_HANDLE};
+
+/// Takes memory out of its place.
+fn evict(room: &Room<'_>, handle: D3DKMT_HANDLE) -> Played {
+    let mut record = D3DKMT_EVICT::zeroed();
+    record.hDevice = room.device;
+    record.NumAllocations = 1;
+    record.AllocationList = &raw const handle;
+    room.raw.ok(room.raw.thunks.D3DKMTEvict, &mut record).context("evict")
+}
+
+/// Two allocations change places in local memory, and the GPU writes each where it is now.
+fn change_places(scene: &Scene) -> Played {
+    let raw = raw(scene)?;
+    let room = Room::new(&raw)?;
+    let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+    let seen = room.memory(scene, 4096)?;
+    for pages in [1, 2] {
+        let mut both = Vec::new();
+        for _ in 0..2 {
+            let handle = room.create(allocation_kind::LOCAL, pages * 4096).context("allocation")?;
+            room.make_resident(scene, handle)?;
+            both.push((handle, room.map(scene, handle, 0)?));
+        }
+        for round in 1..10_u64 {
+            let (one, two) = (both[0], both[1]);
+            let (progress, _) = queue.submit(&[store(one.1, round * 2), store(two.1, round * 2 + 1)])?;
+            queue.wait(scene, progress)?;
+            let copy = |from, at| Copy { source: from, destination: seen.gpu + at, length: 8 }.to_packet();
+            let (progress, _) = queue.submit(&[copy(one.1, 0), copy(two.1, 8)])?;
+            queue.wait(scene, progress)?;
+            let words = (room.raw.load(seen.cpu)?, room.raw.load(seen.cpu + 8)?);
+            same("memory", words, (round * 2, round * 2 + 1))
+                .with_context(|| format!("round {round}, {pages} pages"))?;
+            evict(&room, one.0)?;
+            evict(&room, two.0)?;
+            both.swap(0, 1);
+            // The one that lay behind comes first.
+            for (handle, _) in &both {
+                room.make_resident(scene, *handle)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn flush_ends(stage: &Stage) -> Played {
+    for end in [FlushEnd::Behind, FlushEnd::LastPage] {
+        let setup = Setup::default().windows(|windows| windows.flush_end = end);
+        stage.play(setup, change_places).with_context(|| format!("{end:?}"))?;
+    }
+    Ok(())
+}
+
+pub(super) fn stray_handles(stage: &Stage) -> Played {
+    stage.play(Setup::default().windows(|windows| windows.faults.stray_handles = true), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let queue = rig.queue(0)?;
+        for round in 1..10 {
+            let memory = rig.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+            let at = memory.gpu_va()?;
+            queue.run(|list| list.store(at, round))?;
+            until_idle(scene, &queue)?;
+            same("memory", memory.read_u64(0)?, round)?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,165 @@
+//! Queues whose ring goes before their doorbell, logs that are taken away, doorbells that run short.
+
+use super::super::db::{RETRY, RingQueue, Room, raw, store};
+use super::super::rig::{Rig, until_idle};
+use super::super::{Played, Scene, Setup, Stage, same};
+use anyhow::{Context, ensure};
+use dxgkrnl_model::personality::{LogReplacement, MS};
+use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
+use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_SUBMITCOMMAND};
+
+/// Page faults of hardware queues that the first adapter has reported.
+fn faults(scene: &Scene) -> u64 {
+    let report = scene.world.os.report();
+    let kinds = report.adapters.first().map(|adapter| adapter.kinds.clone()).unwrap_or_default();
+    kinds.get(&Type::DXGK_INTERRUPT_HWQUEUE_PAGE_FAULTED).copied().unwrap_or(0)
+}
+
+pub(super) fn rings_first(stage: &Stage) -> Played {
+    for first in [true, false] {
+        for model in [0, 1] {
+            let setup = Setup::default().setting("DoorbellModel", model).windows(|windows| windows.rings_first = first);
+            let play = |scene: &Scene| {
+                for round in 1..6 {
+                    let raw = raw(scene)?;
+                    let room = Room::new(&raw)?;
+                    let memory = room.memory(scene, 4096)?;
+                    for node in 0..2 {
+                        let queue = RingQueue::connected(scene, &room, node, 4096)?;
+                        let (progress, _) = queue.submit(&[store(memory.gpu, round)])?;
+                        queue.wait(scene, progress)?;
+                    }
+                    // The process ends with its doorbells connected.
+                    drop(room);
+                    drop(raw);
+                }
+                same("faults of queues that did nothing wrong", faults(scene), 0)
+            };
+            stage.play(setup, play).with_context(|| format!("rings first: {first}, doorbell model {model}"))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn logs(stage: &Stage) -> Played {
+    for replacement in [LogReplacement::Null, LogReplacement::NoEntries, LogReplacement::NewFirst] {
+        for optimized in [0, 1] {
+            let setup = Setup::default().setting("OptimizedInterrupt", optimized);
+            let setup = setup.windows(|windows| windows.log_replacement = replacement);
+            let play = |scene: &Scene| {
+                let rig = Rig::open(scene, "client")?;
+                let (queue, fence) = (rig.queue(0)?, rig.fence(0, true)?);
+                for value in 1..20 {
+                    queue.run(|list| list.signal(&fence, value))?;
+                    until_idle(scene, &queue)?;
+                    scene.world.os.recreate_fence_logs(scene.adapter());
+                }
+                let signals = scene.world.os.report().log.iter().filter(|entry| !entry.is_wait_log).count();
+                ensure!(signals >= 19, "{signals} signals are in the logs");
+                Ok(())
+            };
+            stage.play(setup, play).with_context(|| format!("{replacement:?}, optimized interrupt {optimized}"))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn short_of_doorbells(stage: &Stage) -> Played {
+    for physical in [1, 2] {
+        for time in [0, MS] {
+            let setup = Setup::default().setting("PhysicalDoorbells", physical);
+            let setup = setup.windows(|windows| windows.disconnect_time = time);
+            let what = || format!("{physical} physical doorbells, {time} ticks to take one away");
+            stage.play(setup, contended).with_context(what)?;
+        }
+    }
+    Ok(())
+}
+
+/// Threads that connect, and one that destroys what is connected: each connection succeeds.
+fn contended(scene: &Scene) -> Played {
+    std::thread::scope(|scope| {
+        let connecting = |node| {
+            move || -> Played {
+                let raw = raw(scene)?;
+                let room = Room::new(&raw)?;
+                let queues = [0, 1].map(|_| RingQueue::new(scene, &room, node, 4096));
+                let [one, two] = queues;
+                let queues = [one?, two?];
+                for _ in 0..60 {
+                    for queue in &queues {
+                        queue.connect().context("connect")?;
+                        let (progress, _) = queue.submit(&[])?;
+                        // It may have been taken away again before the ring.
+                        while queue.ring()? == RETRY {
+                            queue.connect().context("connect again")?;
+                        }
+                        queue.wait(scene, progress)?;
+                    }
+                }
+                Ok(())
+            }
+        };
+        let destroying = move || -> Played {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            for _ in 0..40 {
+                let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+                queue.destroy_bell().context("destroy")?;
+            }
+            Ok(())
+        };
+        let threads = [scope.spawn(connecting(0)), scope.spawn(connecting(1))];
+        let destroyed = scope.spawn(destroying);
+        for thread in threads.into_iter().chain([destroyed]) {
+            thread.join().map_err(|_| anyhow::anyhow!("a thread ended by itself"))??;
+        }
+        Ok(())
+    })
+}
+
+pub(super) fn null_rendering(stage: &Stage) -> Played {
+    for rung in [3, 1, 0] {
+        let setup = Setup::default().setting("MaxRung", rung);
+        stage.play(setup, renders_nothing).with_context(|| format!("rung {rung}"))?;
+    }
+    Ok(())
+}
+
+/// Buffers of a context that renders nothing are done, whatever they hold.
+fn renders_nothing(scene: &Scene) -> Played {
+    let raw = raw(scene)?;
+    let room = Room::new(&raw)?;
+    let memory = room.memory(scene, 4096)?;
+    // A store, and an address that nothing is mapped to.
+    let list = store(memory.gpu, 7);
+    for (index, word) in list.as_bytes().as_chunks::<8>().0.iter().enumerate() {
+        raw.store(memory.cpu + 64 + index * 8, u64::from_le_bytes(*word))?;
+    }
+    let length = u32::try_from(list.as_bytes().len())?;
+    let buffers = [(memory.gpu + 64, length), (1 << 40, 64)];
+    let mut flags = D3DDDI_CREATECONTEXTFLAGS::zeroed();
+    flags.set_NullRendering(true);
+    if scene.adapter().caps().context("caps")?.has_hardware_scheduling() {
+        flags.set_HwQueueSupported(true);
+        let context = room.context_with(0, flags).context("context")?;
+        let queue = room.queue_in(context, false).context("queue")?;
+        for (progress, (address, length)) in (1..).zip(buffers) {
+            room.submit(queue.handle, address, length, progress)?;
+            scene.until("the fence", || Ok(raw.load(queue.progress.cpu)? == progress))?;
+        }
+    } else {
+        let context = room.context_with(0, flags).context("context")?;
+        let fence = raw.monitored_fence(room.device, 0, false)?;
+        for (value, (address, length)) in (1..).zip(buffers) {
+            let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
+            (record.Commands, record.CommandLength) = (address, length);
+            (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
+            raw.ok(raw.thunks.D3DKMTSubmitCommand, &mut record)?;
+            raw.context_signal(context, fence.handle, value)?;
+            scene.until("the fence", || Ok(raw.load(fence.cpu)? == value))?;
+        }
+    }
+    same("what the buffer would have stored", raw.load(memory.cpu)?, 0)?;
+    same("the device", room.is_active()?, true)
+}
