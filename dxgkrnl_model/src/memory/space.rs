@@ -168,6 +168,7 @@ impl AddressSpace {
             ops.clear();
         }
         if let (Some((start, end)), Some((root, _))) = (flush, self.root()) {
+            let process = if adapter.personality().faults.stray_flushes { 0 } else { process };
             ops.push(Op::Flush { process, root, start, end });
         }
         manager.pager.run(adapter, &ops)
