@@ -7,7 +7,7 @@ use crate::scenario::db::{RingQueue, Room, raw, store};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::personality::{FeatureSetting, StrayEntry, SystemProcesses};
+use dxgkrnl_model::personality::{FeatureSetting, PteAddress, StrayEntry, SystemProcesses};
 use dxgkrnl_model::transcript::START_26100;
 use gpu_wire::private::Rung;
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM, FP_MODE_PACKET, FP_MODE_USER};
@@ -124,6 +124,8 @@ fn answers(stage: &Stage) -> Played {
         (&[("PopulatedFromSystemMemory", 0), ("LocalSegmentBudget", 0)], Works),
         (&[("LocalSegmentBudget", 1), ("ApplicationTarget", 1)], Works),
         (&[("PageTableUpdateMode", 0)], Works),
+        (&[("LeafTable64K", 0)], Works),
+        (&[("DriverCapsVersion", 0)], Refused("DXG-VERSION-AGREES")),
         (&[("FriendlyNames", 0)], Works),
         (&[("FeatureInterfaceHandle", 1)], Works),
     ];
@@ -139,6 +141,9 @@ fn answers(stage: &Stage) -> Played {
         };
         played.with_context(|| format!("{settings:?}"))?;
     }
+    let bytes =
+        Setup::default().setting("PteByteAddresses", 1).windows(|windows| windows.pte_address = PteAddress::Bytes);
+    stage.play(bytes, |scene| work(scene).map(drop)).context("a Windows whose page table entries hold bytes")?;
     let without = Setup::default().setting("FlipCaps", 0).windows(|windows| windows.flip_caps_demanded = false);
     stage.play(without, |scene| same("work", work(scene)?, expected(stage, 3))).context("a Windows that wants no flips")
 }
