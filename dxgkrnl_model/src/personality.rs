@@ -292,6 +292,8 @@ pub struct FaultPlan {
     pub stray_fences: bool,
     /// Behind the first mappings of a process comes a page table entry that drivers need not know.
     pub stray_entry: Option<StrayEntry>,
+    /// FLUSH_TLB names no process: `hProcess` is NULL. Seen for a root that no context had; a driver must flush, whoever it is for.
+    pub stray_flushes: bool,
     /// What the bytes of `Reserved` members hold in what DDIs of native fences are given.
     pub reserved: u8,
 }
@@ -330,6 +332,9 @@ pub struct Personality {
     pub refusals_end_start: bool,
     /// Processes of the OS's own.
     pub system_processes: SystemProcesses,
+    /// Packets of the paging process name no context, only their node. Source: DDI page DXGKARG_SUBMITCOMMANDVIRTUAL, NodeOrdinal
+    /// ("identifies the node when the context is NULL").
+    pub paging_without_context: bool,
     /// `DXGK_START_INFO.RequiredDmaQueueEntry`. The page gives no number.
     pub required_dma_queue_entries: u32,
     /// Timeouts.
@@ -416,6 +421,7 @@ impl Default for Personality {
             flip_caps_demanded: true,
             refusals_end_start: false,
             system_processes: SystemProcesses::default(),
+            paging_without_context: false,
             required_dma_queue_entries: 64,
             tdr: TdrSettings::default(),
             contiguous_pages: false,

@@ -30,6 +30,8 @@ const EXCEPTIONS: &[Exception] = &[
         &["NF-25", "WS-11", "WS-26", "WS-27", "MR-03", "XA-02", "XA-03", "XA-06", "XA-07"],
     ),
     ("fences-mapped-late", "it makes more fences than there is time to wait for", &["NF-13"]),
+    ("no-flip-caps-needed", "it is about flip capabilities", &["ST-50"]),
+    ("refusals-end-start", "it refuses such queries under both readings", &["ST-54"]),
     ("kernel-progress-monitored", "they are about native progress fences of kernel-mode queues", &["WS-24", "MF-09"]),
     ("paging-at-once", "it watches the values of a paging fence, and here there are none to wait for", &["WS-25"]),
 ];

@@ -170,6 +170,7 @@ impl AddressSpace {
         if let (Some((start, end)), Some((root, _))) = (flush, self.root()) {
             let last = adapter.personality().flush_end == FlushEnd::LastPage && end != 0;
             let end = if last { end - PAGE } else { end };
+            let process = if adapter.personality().faults.stray_flushes { 0 } else { process };
             ops.push(Op::Flush { process, root, start, end });
         }
         manager.pager.run(adapter, &ops)

@@ -44,6 +44,7 @@ pub(super) fn create(
     let process = ProcessAdapter::create_system(adapter, &manager.caps)?;
     *manager.system.lock() = Some(process.clone());
     another(SystemProcesses::AnotherLast)?;
+    another(SystemProcesses::AnotherBriefly)?;
     let device = Device::create_system(&process)?;
     process.add_device(&device);
     process.initialize_tables(adapter, manager).map_err(status)?;
@@ -54,6 +55,10 @@ pub(super) fn create(
     context.store(system.driver_handle(), Ordering::Release);
     adapter.scheduler.set_system_context(&system);
     device.add_context(&system);
+    let brief = if kind == SystemProcesses::AnotherBriefly { manager.idle.lock().take() } else { None };
+    if let Some(idle) = brief {
+        idle.destroy();
+    }
     Ok(Some(process))
 }
 

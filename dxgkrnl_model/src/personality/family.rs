@@ -93,6 +93,10 @@ readings! {
         system_processes = SystemProcesses::AnotherFirst;
     "another-system-process-last", "a system process beside the paging process, made behind it":
         system_processes = SystemProcesses::AnotherLast;
+    "another-system-process-briefly", "a system process beside the paging process while the adapter starts":
+        system_processes = SystemProcesses::AnotherBriefly;
+    "paging-without-context", "packets of the paging process name no context":
+        paging_without_context = true;
     "no-flip-caps-needed", "an adapter without flip capabilities starts":
         flip_caps_demanded = false;
     "refusals-end-start", "refusing queries that say nothing of a render-only adapter ends the start":

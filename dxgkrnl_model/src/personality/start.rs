@@ -11,6 +11,8 @@ pub enum SystemProcesses {
     AnotherFirst,
     /// Another is made behind the paging process, before its context, and is gone first.
     AnotherLast,
+    /// Another is made as above, and is gone when the adapter has started.
+    AnotherBriefly,
 }
 
 /// A page table entry that a driver which advertises none of large pages, zero pages, 64 KB tables and linked adapters need not

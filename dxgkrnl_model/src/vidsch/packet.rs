@@ -240,6 +240,9 @@ impl PacketNode {
                 arguments.pDmaBufferPrivateData = core::ptr::with_exposed_provenance_mut(buffer.private);
                 arguments.DmaBufferPrivateDataSize = buffer.private_size;
                 arguments.Flags.set_Paging(true);
+                if adapter.personality().paging_without_context {
+                    arguments.hContext = core::ptr::null_mut();
+                }
             }
             Load::Command(submission) => {
                 arguments.DmaBufferVirtualAddress = submission.address;

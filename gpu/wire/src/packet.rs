@@ -298,7 +298,8 @@ body! {
     }
 }
 body! {
-    /// TLB_FLUSH: translations of address space `space` in `start..end`; everything when both are zero.
+    /// TLB_FLUSH: translations of address space `space` in `start..end`; everything when both are zero, and of every space when
+    /// `space` is.
     TlbFlush, TLB_FLUSH, 24 {
         /// The engine's number of the address space.
         space: u64,

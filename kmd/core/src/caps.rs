@@ -187,7 +187,8 @@ fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
     caps.HighestAcceptableAddress.QuadPart = i64::MAX;
     caps.WDDMVersion = match mutation.is(Mutation::WrongWddmVersion) {
         true => DXGK_WDDMVERSION::DXGKDDI_WDDMv3_1,
-        false => VERSION,
+        false if started.settings.driver_caps_version => VERSION,
+        false => DXGK_WDDMVERSION(0),
     };
     let settings = &started.settings;
     // Nothing is ever flipped: what is said of it only lets the adapter start.
@@ -235,7 +236,7 @@ fn gpu_mmu_caps(settings: &Settings) -> DXGK_GPUMMUCAPS {
         _ => DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL,
     };
     caps.VirtualAddressBitCount = GpuVa::BITS;
-    caps.LeafPageTableSizeFor64KPagesInBytes = pte::TABLE_SIZE;
+    caps.LeafPageTableSizeFor64KPagesInBytes = if settings.leaf_table_64k { pte::TABLE_SIZE } else { 0 };
     caps.PageTableLevelCount = pte::LEVELS;
     caps
 }

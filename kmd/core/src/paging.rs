@@ -83,6 +83,17 @@ pub struct TableEntries<'a> {
     pub count: u32,
     /// All are the first.
     pub repeat: bool,
+    /// How their addresses count.
+    pub unit: Unit,
+}
+
+/// What an address in a page table entry counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Pages, as drivers in the field have it.
+    Pages,
+    /// Bytes: the other reading of the page of `DXGK_PTE` (setting `PteByteAddresses`).
+    Bytes,
 }
 
 /// The DMA buffer being built.
@@ -167,28 +178,28 @@ pub fn build(_irql: &Passive, operation: &Operation<'_>, buffer: &mut Buffer<'_>
 
 impl<'a> TableEntries<'a> {
     /// Entries within one table, or `None` when they leave it or the array is too short.
-    pub fn new(from: &'a [DXGK_PTE], first: u32, count: u32, repeat: bool) -> Option<Self> {
+    pub fn new(from: &'a [DXGK_PTE], first: u32, count: u32, repeat: bool, unit: Unit) -> Option<Self> {
         let fits = first.checked_add(count).is_some_and(|end| end <= ENTRIES);
         let enough = from.len() >= if repeat { 1 } else { count as usize };
-        (fits && enough).then_some(Self { from, first, count, repeat })
+        (fits && enough).then_some(Self { from, first, count, repeat, unit })
     }
 
     /// Invalid entries, as far as they are within the table: what takes the place of entries that mean nothing here.
     pub fn invalid(first: u32, count: u32) -> Self {
         let first = first.min(ENTRIES);
-        Self { from: &[], first, count: count.min(ENTRIES - first), repeat: true }
+        Self { from: &[], first, count: count.min(ENTRIES - first), repeat: true, unit: Unit::Pages }
     }
 
     /// Our entry for the `i`-th.
     fn get(&self, i: u32, level: u32) -> Pte {
         let entry = self.from.get(if self.repeat { 0 } else { i as usize });
-        entry.and_then(|entry| translate(entry, level)).unwrap_or(Pte::INVALID)
+        entry.and_then(|entry| translate(entry, level, self.unit)).unwrap_or(Pte::INVALID)
     }
 
     /// How many of the OS's entries mean nothing here.
     pub fn unknown(&self, level: u32) -> u64 {
         // CAST: at most a table's entries.
-        self.from.iter().filter(|entry| translate(entry, level).is_none()).count() as u64
+        self.from.iter().filter(|entry| translate(entry, level, self.unit).is_none()).count() as u64
     }
 }
 
@@ -196,7 +207,7 @@ impl<'a> TableEntries<'a> {
 /// below), zero pages, another physical adapter, bits that are reserved, a segment that there is not, an address too high.
 ///
 /// Source: `DXGK_PTE`; `DXGK_GPUMMUCAPS` (LargePageSupported, ZeroInPteSupported and 64 KB pages are not advertised).
-pub fn translate(entry: &DXGK_PTE, level: u32) -> Option<Pte> {
+pub fn translate(entry: &DXGK_PTE, level: u32, unit: Unit) -> Option<Pte> {
     if !entry.Valid() {
         return Some(Pte::INVALID);
     }
@@ -212,8 +223,12 @@ pub fn translate(entry: &DXGK_PTE, level: u32) -> Option<Pte> {
     // CAST: five bits.
     let segment = entry.Segment() as u32;
     let place = if level == 0 { entry.PageAddress() } else { entry.PageTableAddress() };
-    // The member holds the upper 52 bits of the address: a page number.
-    let place = frame_of(segment, place)?;
+    let page = match unit {
+        // The member holds the upper 52 bits of the address.
+        Unit::Pages => place,
+        Unit::Bytes => place / gpu_wire::PAGE_SIZE,
+    };
+    let place = frame_of(segment, page)?;
     if level == 0 { Pte::leaf(place, entry.ReadOnly()) } else { Pte::table(place) }
 }
 

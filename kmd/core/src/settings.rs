@@ -134,6 +134,12 @@ settings! {
             "budgets of applications aim at the local segment";
         page_table_update_mode: u32, "PageTableUpdateMode", Values::Named(&[(0, "CPU_VIRTUAL"), (2, "GPU_PHYSICAL")]), 2,
             "who writes the page tables of ordinary processes: the driver with the processor, or the paging node; drivers start with either";
+        pte_byte_addresses: bool, "PteByteAddresses", SWITCH, 0,
+            "addresses in page table entries are bytes, as the page of `DXGK_PTE` can be read, not page numbers, as drivers see them";
+        leaf_table_64k: bool, "LeafTable64K", SWITCH, 1,
+            "`LeafPageTableSizeFor64KPagesInBytes` is 4096 although there are no 64 KB pages; 0 says so";
+        driver_caps_version: bool, "DriverCapsVersion", SWITCH, 1,
+            "`DXGK_DRIVERCAPS.WDDMVersion` is 3.2, as drivers that start have it; 0: zero, as its page demands since Windows 7";
         friendly_names: bool, "FriendlyNames", SWITCH, 1,
             "nodes have names although they are of known types: the page of `DXGK_NODEMETADATA` wants none, Microsoft's sample gives them";
         experimental_features: bool, "ExperimentalFeatures", SWITCH, 0,

@@ -10,7 +10,7 @@ use kmd_core::allocation::{Allocation, OpenAllocation};
 use kmd_core::device::Device;
 use kmd_core::handle::Handle;
 use kmd_core::irql::Passive;
-use kmd_core::paging::{self, Buffer, Operation, TableEntries};
+use kmd_core::paging::{self, Buffer, Operation, TableEntries, Unit};
 use kmd_core::platform::Platform;
 use kmd_core::process::Process;
 use kmd_core::segments;
@@ -288,7 +288,8 @@ unsafe fn update<'a, P: Platform>(
     // SAFETY: the caller's promise.
     let from = unsafe { array(update.pPageTableEntries.cast_const(), count) };
     let sane = level < gpu_wire::pte::LEVELS && !flags.Use64KBPages() && flags.Reserved() == 0;
-    let entries = from.ok().and_then(|from| TableEntries::new(from, start, number, repeat)).filter(|_| sane);
+    let unit = if started.settings.pte_byte_addresses { Unit::Bytes } else { Unit::Pages };
+    let entries = from.ok().and_then(|from| TableEntries::new(from, start, number, repeat, unit)).filter(|_| sane);
     if first_pass {
         let unknown = entries.map_or(0, |entries| entries.unknown(level));
         strays.note(&strays.entries, unknown, platform, format_args!("unknown page table entries of level {level}"));

@@ -4,15 +4,16 @@
 use super::{expected, rung, work};
 use crate::demo::counters;
 use crate::scenario::db::{RingQueue, Room, raw, store};
-use crate::scenario::{Played, Raw, Scenario, Setup, Stage, same};
+use crate::scenario::stage::PATIENCE;
+use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::personality::{FeatureSetting, StrayEntry, SystemProcesses};
+use dxgkrnl_model::personality::{FeatureSetting, PteAddress, StrayEntry, SystemProcesses};
 use dxgkrnl_model::transcript::START_26100;
 use gpu_wire::private::Rung;
-use umd_core::ffi::types::{FP_MODE_PACKET, FP_MODE_USER};
+use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM, FP_MODE_PACKET, FP_MODE_USER};
 use wddm_abi::ntstatus::{STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use wddm_abi::{
-    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_DEVICEEXECUTION_STATE,
+    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_FREEGPUVIRTUALADDRESS,
     D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND, DXGK_FEATURE_ID as Feature,
     DXGK_QUERYADAPTERINFOTYPE as Query,
 };
@@ -84,6 +85,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "DXGK_SUBMITCOMMANDFLAGS, NullRendering; D3DKMT_SUBMITCOMMANDFLAGS",
         play: null_rendering,
     },
+    Scenario {
+        id: "ST-61",
+        title: "a flush for a process that the driver does not know flushes: nothing is reached that was unmapped",
+        source: "DXGK_BUILDPAGINGBUFFER_FLUSHTLB; DxgkDdiBuildPagingBuffer, Return value",
+        play: stray_flushes,
+    },
 ];
 
 /// What a setting comes to under the model.
@@ -117,6 +124,8 @@ fn answers(stage: &Stage) -> Played {
         (&[("PopulatedFromSystemMemory", 0), ("LocalSegmentBudget", 0)], Works),
         (&[("LocalSegmentBudget", 1), ("ApplicationTarget", 1)], Works),
         (&[("PageTableUpdateMode", 0)], Works),
+        (&[("LeafTable64K", 0)], Works),
+        (&[("DriverCapsVersion", 0)], Refused("DXG-VERSION-AGREES")),
         (&[("FriendlyNames", 0)], Works),
         (&[("FeatureInterfaceHandle", 1)], Works),
     ];
@@ -132,6 +141,9 @@ fn answers(stage: &Stage) -> Played {
         };
         played.with_context(|| format!("{settings:?}"))?;
     }
+    let bytes =
+        Setup::default().setting("PteByteAddresses", 1).windows(|windows| windows.pte_address = PteAddress::Bytes);
+    stage.play(bytes, |scene| work(scene).map(drop)).context("a Windows whose page table entries hold bytes")?;
     let without = Setup::default().setting("FlipCaps", 0).windows(|windows| windows.flip_caps_demanded = false);
     stage.play(without, |scene| same("work", work(scene)?, expected(stage, 3))).context("a Windows that wants no flips")
 }
@@ -295,12 +307,34 @@ fn bare_contexts(stage: &Stage) -> Played {
 }
 
 fn system_processes(stage: &Stage) -> Played {
-    for processes in [SystemProcesses::AnotherFirst, SystemProcesses::AnotherLast] {
-        for limit in [0, 3] {
-            let setup = Setup::default().setting("MaxRung", limit);
-            let setup = setup.windows(|windows| windows.system_processes = processes);
-            stage.play(setup, |scene| work(scene).map(drop)).with_context(|| format!("{processes:?}, rung {limit}"))?;
+    use SystemProcesses as Kind;
+    for processes in [Kind::One, Kind::AnotherFirst, Kind::AnotherLast, Kind::AnotherBriefly] {
+        for without_context in [false, true] {
+            let setup = Setup::default().windows(|windows| {
+                (windows.system_processes, windows.paging_without_context) = (processes, without_context);
+            });
+            let told = || format!("{processes:?}, packets without context: {without_context}");
+            stage.play(setup, |scene| work(scene).map(drop).and_then(|()| local_memory(scene))).with_context(told)?;
         }
+    }
+    Ok(())
+}
+
+/// Memory of the local segment comes and goes: the paging process's own translations change with it.
+fn local_memory(scene: &Scene) -> Played {
+    let user = scene.process("local")?;
+    let adapter = user.open()?;
+    let device = adapter.device()?;
+    let queue = device.queue(1, 4096, 0, 0)?;
+    let seen = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    for round in 1..9 {
+        let local = device.allocate(FP_KIND_LOCAL, 64 << 10, 0)?;
+        let (from, to) = (local.gpu_va()?, seen.gpu_va()?);
+        queue.run(|list| list.copy(from, to, 8))?;
+        queue.run(|list| list.store(from, round))?;
+        queue.run(|list| list.copy(from, to + 8, 8))?;
+        queue.wait(0, PATIENCE)?;
+        same("fresh local memory, and what was stored", (seen.read_u64(0)?, seen.read_u64(8)?), (0, round))?;
     }
     Ok(())
 }
@@ -382,5 +416,28 @@ fn null_rendering(stage: &Stage) -> Played {
         done(2)?;
         same("what ran", raw.load(memory.cpu + 1024)?, 0x77)?;
         same("the device", room.is_active()?, true)
+    })
+}
+
+fn stray_flushes(stage: &Stage) -> Played {
+    let setup = Setup::default().quick_tdr().windows(|windows| windows.faults.stray_flushes = true);
+    stage.play(setup, |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let memory = room.memory(scene, 4096)?;
+        let (progress, _) = queue.submit(&[store(memory.gpu, 0x77)])?;
+        queue.wait(scene, progress)?;
+        same("what is mapped", raw.load(memory.cpu)?, 0x77)?;
+        let mut record = D3DKMT_FREEGPUVIRTUALADDRESS::zeroed();
+        (record.hAdapter, record.BaseAddress, record.Size) = (raw.adapter, memory.gpu, 4096);
+        raw.ok(raw.thunks.D3DKMTFreeGpuVirtualAddress, &mut record)?;
+        // The entries are gone when the function returns, and the flush is done.
+        ensure!(counters::start(&raw)?.stray_flushes > 0, "no flush was counted");
+        queue.submit(&[store(memory.gpu, 0x55)])?;
+        scene.until("the device's error", || Ok(!room.is_active()?))?;
+        let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
+        same("state", room.state()?, lost)?;
+        same("memory", raw.load(memory.cpu)?, 0x77)
     })
 }
