@@ -464,6 +464,8 @@ impl Adapter {
             ddis: self.ddi_calls(),
             callbacks: self.callback_calls(),
             interrupts: interrupts.interrupts.load(Ordering::Relaxed),
+            raises: self.device.edu().map_or(0, |edu| edu.raised()),
+            fences_named: interrupts.fences_named(),
             notifications: interrupts.notifications.load(Ordering::Relaxed),
             kinds: interrupts.kinds(),
             dpcs: interrupts.dpcs.load(Ordering::Relaxed),

@@ -32,6 +32,17 @@ fn contexts_of(adapter: &Arc<Adapter>, process: &Process) -> Vec<Arc<HwContext>>
 }
 
 impl Os {
+    /// The last value that user mode has queued on each live hardware queue, as the queue's last-queued word says: process, user mode's
+    /// handle of the queue, value.
+    pub fn queued_values(&self, adapter: &Arc<Adapter>) -> Vec<(u64, u32, u64)> {
+        let queues = adapter.scheduler.queues();
+        let value = |queue: &Arc<crate::hw_queue::HwQueue>| {
+            let process = queue.context().device().process().process()?;
+            Some((process.nt().id(), queue.user_handle(), queue.last_queued()))
+        };
+        queues.iter().filter_map(value).collect()
+    }
+
     /// Disconnects every doorbell on an adapter, as before a change of power: user mode finds RETRY. The driver is called for
     /// connected ones; with `all` for every one.
     ///

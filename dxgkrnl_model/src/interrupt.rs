@@ -122,6 +122,11 @@ impl Interrupts {
         self.journal.kinds()
     }
 
+    /// Native fences that notifications named.
+    pub(crate) fn fences_named(&self) -> u64 {
+        self.journal.fences_named()
+    }
+
     /// Disconnects and waits until neither routine nor DPC runs.
     ///
     /// IRQL: PASSIVE_LEVEL.

@@ -245,6 +245,10 @@ pub struct AdapterReport {
     pub callbacks: BTreeMap<&'static str, u64>,
     /// Interrupts, notifications, DPCs, notification lists that were full.
     pub interrupts: u64,
+    /// How often the device was told to interrupt: each is an interrupt by itself, or one with another that was not served yet.
+    pub raises: u64,
+    /// Native fences that interrupts named, each as often as it was named.
+    pub fences_named: u64,
     /// `DxgkCbNotifyInterrupt` calls.
     pub notifications: u64,
     /// Those that made sense, by `InterruptType`.

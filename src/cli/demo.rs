@@ -6,7 +6,9 @@ use clap::Args;
 use dxgkrnl_model::personality::Personality;
 use fencepost::demo::picture::{Picture, write_whole};
 use fencepost::demo::play::{Played, play};
-use fencepost::demo::summary::{Summary, counts, hot, rings, submissions};
+use fencepost::demo::summary::{
+    Summary, counts, hot, interrupts, interrupts_suppressed, rings, signals, submissions,
+};
 use fencepost::demo::{audit, history, recipe};
 use fencepost::setting;
 use fencepost::timeline::{page, perfetto};
@@ -158,9 +160,9 @@ fn summary(
         submissions: submissions(played),
         doorbell_rings: rings(played),
         thunk_calls_hot: hot(played),
-        interrupts: played.gpu.interrupts_raised,
-        interrupts_suppressed: played.gpu.interrupts_suppressed,
-        signals: played.gpu.signals,
+        interrupts: interrupts(played),
+        interrupts_suppressed: interrupts_suppressed(played),
+        signals: signals(played),
         resets: played.report.counts.resets,
         processes: 2,
         process_kind: "in-process client, each with its own image of the user-mode driver",

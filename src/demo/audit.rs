@@ -1,12 +1,13 @@
 //! Whether what the GPU logged is what was queued: every wait and signal of a named fence once, every progress value in order.
 
 use super::play::{Lane, Played};
+use super::summary::disagreements;
 use std::collections::BTreeMap;
 use umd_core::ffi::types::FP_TRACE_WAIT_QUEUED;
 
 /// What does not fit, in words.
 pub fn complaints(played: &Played) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found = disagreements(played);
     if played.gpu.backwards != 0 {
         found.push(format!("{} signals took a fence back", played.gpu.backwards));
     }

@@ -53,6 +53,8 @@ pub struct Played {
     pub fences: Vec<(u64, u32, &'static str)>,
     /// Last values of fences: name, value, what it must be.
     pub values: Vec<(&'static str, u64, u64)>,
+    /// The last value that each queue was given, as the model read it: process, handle, value.
+    pub queued: Vec<(u64, u32, u64)>,
     /// The engines' counters.
     pub gpu: EscapeCounters,
     /// The model's report.
@@ -115,7 +117,6 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
     start_over(&adapter_a)?;
     say("process A made a new device, and works again");
 
-    let gpu = counters::read(&a, luid)?;
     let lane = |user: &User, queue: &Queue, who, role| -> Result<Lane> {
         let info = queue.info()?;
         let (trace, lost) = queue.trace()?;
@@ -146,17 +147,36 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
     ];
     // A's fence says nothing any more: its device is in error, which signals whatever waits for it.
     let values = vec![("composed", at_b.composed.value()?, 1), ("done", at_b.done.value()?, 1)];
+    let (gpu, report) = at_rest(world, &a, luid)?;
+    let adapters = world.os.adapters();
+    let queued = adapters.iter().flat_map(|adapter| world.os.queued_values(adapter)).collect();
     Ok(Played {
+        queued,
         values,
         picture: Picture { pixels, ..photo.clone() },
         lanes,
         fences,
         gpu,
-        report: world.os.report(),
+        report,
         hung_state,
         other_state,
         cpu_wait: (waiting, woken),
     })
+}
+
+/// What the driver counted and what the model did, at a moment at which nothing was going on.
+fn at_rest(world: &World, user: &User, luid: LUID) -> Result<(EscapeCounters, Report)> {
+    for _ in 0..1_000 {
+        let before = counters::read(user, luid)?;
+        let report = world.os.report();
+        let raises = |report: &Report| report.adapters.iter().map(|adapter| adapter.raises).sum::<u64>();
+        let after = counters::read(user, luid)?;
+        if before == after && raises(&report) == raises(&world.os.report()) {
+            return Ok((after, report));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    anyhow::bail!("the adapter does not come to rest")
 }
 
 fn upload(device: &Device, photo: &Picture) -> Result<Upload> {

@@ -1,6 +1,6 @@
 //! The demo's result: the JSON object, and numbers for the screen and the timeline.
 
-use super::play::Played;
+use super::play::{Lane, Played};
 use serde::Serialize;
 
 /// The JSON object. Names are a contract: they stay.
@@ -35,9 +35,61 @@ pub struct Summary {
     pub seconds: f64,
 }
 
-/// Submissions of all queues.
+/// Submissions of all queues: the model's number, since each queue's last-queued word counts them from 1.
 pub fn submissions(played: &Played) -> u64 {
-    played.lanes.iter().map(|lane| lane.counters.submissions).sum()
+    played.lanes.iter().map(|lane| queued(played, lane)).sum()
+}
+
+/// Submissions of a queue, as the model read them.
+pub fn queued(played: &Played, lane: &Lane) -> u64 {
+    let its = |(process, handle, _): &&(u64, u32, u64)| (*process, *handle) == (lane.process, lane.handle);
+    played.queued.iter().find(its).map_or(0, |(_, _, value)| *value)
+}
+
+/// Signals of native fences: those that the logs, which the model read, say to have been executed.
+pub fn signals(played: &Played) -> u64 {
+    played.report.log.iter().filter(|entry| !entry.is_wait_log).count() as u64
+}
+
+/// How often the device was told to interrupt: the model is the device.
+pub fn interrupts(played: &Played) -> u64 {
+    played.report.adapters.iter().map(|adapter| adapter.raises).sum()
+}
+
+/// Signals for which no interrupt named a fence: the model got them by the log only.
+pub fn interrupts_suppressed(played: &Played) -> u64 {
+    let named: u64 = played.report.adapters.iter().map(|adapter| adapter.fences_named).sum();
+    signals(played).saturating_sub(named)
+}
+
+/// What the driver and the user-mode driver have counted, where it is not what the model has.
+///
+/// The stores to doorbells are in memory that nobody but user mode and the GPU sees: the model only knows that there is one per
+/// submission, and one more at most for each connection.
+pub fn disagreements(played: &Played) -> Vec<String> {
+    let gpu = &played.gpu;
+    let connects = played.report.counts.doorbell_connects;
+    let own: u64 = played.lanes.iter().map(|lane| lane.counters.submissions).sum();
+    let (rings, least) = (rings(played), submissions(played));
+    let mut found = Vec::new();
+    let mut compare = |what: &str, theirs: u64, ours: u64| {
+        if theirs != ours {
+            found.push(format!("{what}: the driver counted {theirs}, the model {ours}"));
+        }
+    };
+    compare("submissions", own, submissions(played));
+    compare("interrupts", gpu.interrupts_raised, interrupts(played));
+    compare("signals", gpu.signals, signals(played));
+    // Each signal wants an interrupt or none; of those that want one, several of one fence share it.
+    compare("signals with and without an interrupt", gpu.interrupts_wanted + gpu.interrupts_suppressed, signals(played));
+    if gpu.interrupts_suppressed > interrupts_suppressed(played) {
+        let (theirs, ours) = (gpu.interrupts_suppressed, interrupts_suppressed(played));
+        found.push(format!("interrupts suppressed: the driver counted {theirs}, the model at most {ours}"));
+    }
+    if !(least..=least + connects).contains(&rings) {
+        found.push(format!("doorbell rings: {rings} for {least} submissions and {connects} connections"));
+    }
+    found
 }
 
 /// Doorbell stores of all queues.
@@ -57,9 +109,9 @@ pub fn counts(played: &Played) -> Vec<(String, String)> {
         ("submissions", submissions(played)),
         ("doorbell rings", rings(played)),
         ("thunk calls while submitting", hot(played)),
-        ("native fence signals", played.gpu.signals),
-        ("interrupts", played.gpu.interrupts_raised),
-        ("interrupts suppressed", played.gpu.interrupts_suppressed),
+        ("native fence signals", signals(played)),
+        ("interrupts", interrupts(played)),
+        ("interrupts suppressed", interrupts_suppressed(played)),
         ("engine resets", resets),
     ]
     .into_iter()

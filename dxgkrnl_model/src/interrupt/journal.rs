@@ -40,6 +40,7 @@ pub(super) struct Journal {
 struct Kept {
     list: VecDeque<Notification>,
     kinds: BTreeMap<DXGK_INTERRUPT_TYPE, u64>,
+    named: u64,
 }
 
 impl Journal {
@@ -50,6 +51,11 @@ impl Journal {
     /// How many there were of each kind.
     pub(super) fn kinds(&self) -> BTreeMap<DXGK_INTERRUPT_TYPE, u64> {
         self.kept.lock().kinds.clone()
+    }
+
+    /// How many native fences were named.
+    pub(super) fn fences_named(&self) -> u64 {
+        self.kept.lock().named
     }
 
     pub(super) fn note(&self, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA, node: usize, notice: &Notice) {
@@ -67,6 +73,7 @@ impl Journal {
             entry.legacy = *legacy;
         }
         let mut kept = self.kept.lock();
+        kept.named += entry.fences.len() as u64;
         *kept.kinds.entry(entry.kind).or_default() += 1;
         if kept.list.len() == JOURNAL {
             kept.list.pop_front();
