@@ -464,7 +464,7 @@ impl Adapter {
             ddis: self.ddi_calls(),
             callbacks: self.callback_calls(),
             interrupts: interrupts.interrupts.load(Ordering::Relaxed),
-            raises: self.device.edu().map_or(0, |edu| edu.raised()),
+            raises: self.device.edu().map_or(0, |edu| edu.told()),
             fences_named: interrupts.fences_named(),
             notifications: interrupts.notifications.load(Ordering::Relaxed),
             kinds: interrupts.kinds(),

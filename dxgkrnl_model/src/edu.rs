@@ -25,6 +25,8 @@ pub(crate) struct Edu {
     /// Raises that have begun, and those that have set their bits.
     begun: AtomicU64,
     raised: AtomicU64,
+    /// Stores to the register that raises.
+    told: AtomicU64,
     /// The raise that gets lost, counted from 1.
     lost: u64,
     /// In D3: it decodes no memory cycles. Source: PCI Bus Power Management Interface Specification, D3hot.
@@ -39,6 +41,7 @@ impl Edu {
     pub(crate) fn new(line: Option<Arc<InterruptLine>>, lost: u64) -> Self {
         Self {
             lost,
+            told: AtomicU64::new(0),
             line,
             liveness: AtomicU32::new(0),
             status: AtomicU32::new(0),
@@ -93,6 +96,11 @@ impl Edu {
     /// Interrupts raised so far: their bits are, or were, in the status register.
     pub(crate) fn raised(&self) -> u64 {
         self.raised.load(Ordering::Acquire)
+    }
+
+    /// How often the driver has told it to interrupt.
+    pub(crate) fn told(&self) -> u64 {
+        self.told.load(Ordering::Acquire)
     }
 
     /// Whether nobody has raised an interrupt since [`raised`](Self::raised) returned `before`, nor was about to.
@@ -167,7 +175,10 @@ impl Registers for EduRegisters {
         match offset {
             0x04 => self.0.liveness.store(!value, Ordering::Relaxed),
             0x20 => self.0.status.store(value, Ordering::Relaxed),
-            0x60 => self.0.raise(value),
+            0x60 => {
+                self.0.told.fetch_add(1, Ordering::AcqRel);
+                self.0.raise(value);
+            }
             0x64 => self.0.acknowledge(value),
             _ => (),
         }
