@@ -8,6 +8,9 @@ use umd_core::ffi::types::FP_TRACE_WAIT_QUEUED;
 /// What does not fit, in words.
 pub fn complaints(played: &Played) -> Vec<String> {
     let mut found = disagreements(played);
+    for (thunk, times) in &played.report.counts.hot_thunks {
+        found.push(format!("{thunk} was called {times} times while work was submitted"));
+    }
     if played.gpu.backwards != 0 {
         found.push(format!("{} signals took a fence back", played.gpu.backwards));
     }
