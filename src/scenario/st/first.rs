@@ -206,7 +206,15 @@ fn told(stage: &Stage) -> Played {
             same("features that were asked about", start.asked, ALL)?;
             ensure!(start.queries & 1 << Query::DXGKQAITYPE_DRIVERCAPS.0 != 0, "{:#x} asked", start.queries);
             same("interface", start.interface_size, 576)?;
-            check(&start)
+            check(&start)?;
+            // The debugger hears the same.
+            let printed = scene.world.os.kernel().debug_messages().join("");
+            let words = ["hardware scheduling answered", "native fences answered", "user-mode submission answered", "refused 0x"];
+            for said in words {
+                ensure!(printed.contains(said), "'{said}' is not in what was printed:\n{printed}");
+            }
+            let granted = printed.contains("user-mode submission answered yes, granted in version 1");
+            same("granted, as printed", granted, start.granted == ALL)
         })
     };
     said(Setup::default(), &|start| {
