@@ -3,10 +3,12 @@
 //! | file | holds |
 //! |---|---|
 //! | `st.rs` | the start, features, other interfaces |
-//! | `st/first.rs` | answers about which documents disagree, and what only a real OS may do |
+//! | `st/first.rs` | answers about which documents disagree, features |
+//! | `st/os.rs` | what the OS may do that nothing of ours does |
 //! | `st/queries.rs` | `DxgkDdiQueryAdapterInfo` |
 
 mod first;
+mod os;
 mod queries;
 
 use super::db::{Room, joined, raw};
@@ -23,8 +25,9 @@ use wddm_abi::{DXGK_WDDMVERSION, DXGKDDI_INTERFACE_VERSION_WDDM3_2};
 
 const FEATURES: &str = "Querying WDDM feature support and enablement";
 
-pub(super) const CASES: &[Scenario] =
-    &joined::<{ OWN.len() + queries::CASES.len() + first::CASES.len() }>(&[OWN, queries::CASES, first::CASES]);
+pub(super) const CASES: &[Scenario] = &joined::<
+    { OWN.len() + queries::CASES.len() + first::CASES.len() + os::CASES.len() },
+>(&[OWN, queries::CASES, first::CASES, os::CASES]);
 
 const OWN: &[Scenario] = &[
     Scenario {

@@ -45,7 +45,7 @@ pub fn create<P: Platform>(
 /// Destroys a context of either kind.
 ///
 /// # Errors
-/// [`Error::InvalidParameter`].
+/// [`crate::status::Error::InvalidParameter`].
 pub fn destroy<P: Platform>(irql: &Passive, handle: Handle) -> Result<()> {
     match handle.is(Tag::HwContext) {
         true => HwContext::<P>::destroy(irql, handle),

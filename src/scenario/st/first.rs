@@ -1,22 +1,16 @@
-//! The first start on a Windows that there is: answers about which documents or drivers disagree, and what the OS may do that
-//! nothing of ours does.
+//! The first start on a Windows that there is: answers about which documents or drivers disagree, and features.
 
 use super::{expected, rung, work};
 use crate::demo::counters;
-use crate::scenario::db::{RingQueue, Room, raw, store};
-use crate::scenario::stage::PATIENCE;
-use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
+use crate::scenario::db::raw;
+use crate::scenario::{Played, Scenario, Setup, Stage, same};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::personality::{FeatureSetting, PteAddress, StrayEntry, SystemProcesses};
+use dxgkrnl_model::personality::{FeatureSetting, PteAddress};
 use dxgkrnl_model::transcript::START_26100;
 use gpu_wire::private::Rung;
-use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM, FP_MODE_PACKET, FP_MODE_USER};
-use wddm_abi::ntstatus::{STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
-use wddm_abi::{
-    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_FREEGPUVIRTUALADDRESS,
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND, DXGK_FEATURE_ID as Feature,
-    DXGK_QUERYADAPTERINFOTYPE as Query,
-};
+use umd_core::ffi::types::{FP_MODE_PACKET, FP_MODE_USER};
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
+use wddm_abi::{DXGK_FEATURE_ID as Feature, DXGK_QUERYADAPTERINFOTYPE as Query};
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -54,42 +48,6 @@ pub(super) const CASES: &[Scenario] = &[
         title: "history buffers have a precision for every node",
         source: "DXGKARG_HISTORYBUFFERPRECISION, Remarks",
         play: history,
-    },
-    Scenario {
-        id: "ST-56",
-        title: "contexts without private data are made; private data that is there and wrong is refused",
-        source: "DxgkDdiCreateContext, Return value; D3DKMTCreateContextVirtual",
-        play: bare_contexts,
-    },
-    Scenario {
-        id: "ST-57",
-        title: "another system process is not the paging process, made before or behind it",
-        source: "DXGK_CREATEPROCESSFLAGS, SystemProcess; System paging process",
-        play: system_processes,
-    },
-    Scenario {
-        id: "ST-58",
-        title: "page table entries that the driver does not know are faults, counted, and never mappings",
-        source: "DXGK_PTE; DXGK_GPUMMUCAPS",
-        play: stray_entries,
-    },
-    Scenario {
-        id: "ST-59",
-        title: "as many packets have room as the OS requires",
-        source: "DXGK_START_INFO, RequiredDmaQueueEntry",
-        play: room,
-    },
-    Scenario {
-        id: "ST-60",
-        title: "of a packet with NullRendering only the fence comes: what it holds does not run",
-        source: "DXGK_SUBMITCOMMANDFLAGS, NullRendering; D3DKMT_SUBMITCOMMANDFLAGS",
-        play: null_rendering,
-    },
-    Scenario {
-        id: "ST-61",
-        title: "a flush for a process that the driver does not know flushes: nothing is reached that was unmapped",
-        source: "DXGK_BUILDPAGINGBUFFER_FLUSHTLB; DxgkDdiBuildPagingBuffer, Return value",
-        play: stray_flushes,
     },
 ];
 
@@ -206,7 +164,20 @@ fn told(stage: &Stage) -> Played {
             same("features that were asked about", start.asked, ALL)?;
             ensure!(start.queries & 1 << Query::DXGKQAITYPE_DRIVERCAPS.0 != 0, "{:#x} asked", start.queries);
             same("interface", start.interface_size, 576)?;
-            check(&start)
+            check(&start)?;
+            // The debugger hears the same.
+            let printed = scene.world.os.kernel().debug_messages().join("");
+            let words = [
+                "hardware scheduling answered",
+                "native fences answered",
+                "user-mode submission answered",
+                "refused 0x",
+            ];
+            for said in words {
+                ensure!(printed.contains(said), "'{said}' is not in what was printed:\n{printed}");
+            }
+            let granted = printed.contains("user-mode submission answered yes, granted in version 1");
+            same("granted, as printed", granted, start.granted == ALL)
         })
     };
     said(Setup::default(), &|start| {
@@ -270,174 +241,5 @@ fn history(stage: &Stage) -> Played {
             ensure!(whole && output.len() == size, "{size} bytes: {output:?}");
         }
         Ok(())
-    })
-}
-
-/// A context with private data of a case's own.
-fn context(raw: &Raw, room: &Room<'_>, node: u32, hw_queues: bool, private: &mut [u8]) -> wddm_abi::NTSTATUS {
-    let mut flags = D3DDDI_CREATECONTEXTFLAGS::zeroed();
-    flags.set_HwQueueSupported(hw_queues);
-    let mut record = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
-    (record.hDevice, record.NodeOrdinal, record.EngineAffinity, record.Flags) = (room.device, node, 1, flags);
-    if !private.is_empty() {
-        record.pPrivateDriverData = private.as_mut_ptr().cast();
-        // CAST: a few bytes.
-        record.PrivateDriverDataSize = private.len() as u32;
-    }
-    raw.call(raw.thunks.D3DKMTCreateContextVirtual, &mut record)
-}
-
-fn bare_contexts(stage: &Stage) -> Played {
-    for limit in [0, 3] {
-        stage.play(Setup::default().setting("MaxRung", limit), |scene| {
-            let raw = raw(scene)?;
-            let room = Room::new(&raw)?;
-            for node in 0..3 {
-                let hw_queues = limit == 3 && node < 2;
-                same("without private data", context(&raw, &room, node, hw_queues, &mut []), STATUS_SUCCESS)?;
-                for mut wrong in [vec![0; 1], vec![0; 8], vec![0xFF; 16]] {
-                    let status = context(&raw, &room, node, hw_queues, &mut wrong);
-                    same("with wrong private data", status, STATUS_GRAPHICS_DRIVER_MISMATCH)?;
-                }
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
-}
-
-fn system_processes(stage: &Stage) -> Played {
-    use SystemProcesses as Kind;
-    for processes in [Kind::One, Kind::AnotherFirst, Kind::AnotherLast, Kind::AnotherBriefly] {
-        for without_context in [false, true] {
-            let setup = Setup::default().windows(|windows| {
-                (windows.system_processes, windows.paging_without_context) = (processes, without_context);
-            });
-            let told = || format!("{processes:?}, packets without context: {without_context}");
-            stage.play(setup, |scene| work(scene).map(drop).and_then(|()| local_memory(scene))).with_context(told)?;
-        }
-    }
-    Ok(())
-}
-
-/// Memory of the local segment comes and goes: the paging process's own translations change with it.
-fn local_memory(scene: &Scene) -> Played {
-    let user = scene.process("local")?;
-    let adapter = user.open()?;
-    let device = adapter.device()?;
-    let queue = device.queue(1, 4096, 0, 0)?;
-    let seen = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
-    for round in 1..9 {
-        let local = device.allocate(FP_KIND_LOCAL, 64 << 10, 0)?;
-        let (from, to) = (local.gpu_va()?, seen.gpu_va()?);
-        queue.run(|list| list.copy(from, to, 8))?;
-        queue.run(|list| list.store(from, round))?;
-        queue.run(|list| list.copy(from, to + 8, 8))?;
-        queue.wait(0, PATIENCE)?;
-        same("fresh local memory, and what was stored", (seen.read_u64(0)?, seen.read_u64(8)?), (0, round))?;
-    }
-    Ok(())
-}
-
-fn stray_entries(stage: &Stage) -> Played {
-    for kind in StrayEntry::ALL {
-        let setup = Setup::default().quick_tdr().windows(|windows| windows.faults.stray_entry = Some(kind));
-        stage
-            .play(setup, |scene| {
-                let raw = raw(scene)?;
-                let room = Room::new(&raw)?;
-                let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-                let memory = room.memory(scene, 4096)?;
-                let (progress, _) = queue.submit(&[store(memory.gpu, 0x77)])?;
-                queue.wait(scene, progress)?;
-                same("what is known", raw.load(memory.cpu)?, 0x77)?;
-                let covered = 2 << 20;
-                let stray = match kind {
-                    StrayEntry::Table64K => memory.gpu + covered,
-                    _ => memory.gpu / covered * covered + covered - 4096,
-                };
-                queue.submit(&[store(stray, 0x55)])?;
-                scene.until("the device's error", || Ok(!room.is_active()?))?;
-                let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
-                same("state", room.state()?, lost)?;
-                same("memory", raw.load(memory.cpu)?, 0x77)?;
-                let count = counters::start(&raw)?.stray_entries;
-                ensure!(count > 0, "no entry was counted");
-                Ok(())
-            })
-            .with_context(|| format!("{kind:?}"))?;
-    }
-    Ok(())
-}
-
-fn room(stage: &Stage) -> Played {
-    for required in [0, 1, 1000, u32::MAX] {
-        let setup = Setup::default().setting("MaxRung", 0);
-        let setup = setup.windows(|windows| windows.required_dma_queue_entries = required);
-        stage.play(setup, |scene| work(scene).map(drop)).with_context(|| format!("{required} entries"))?;
-    }
-    Ok(())
-}
-
-fn null_rendering(stage: &Stage) -> Played {
-    stage.play(Setup::default().setting("MaxRung", 0).quick_tdr(), |scene| {
-        let raw = raw(scene)?;
-        let room = Room::new(&raw)?;
-        let memory = room.memory(scene, 4096)?;
-        let packet = store(memory.gpu + 1024, 0x77);
-        for (index, chunk) in (0..).zip(packet.as_bytes().chunks_exact(8)) {
-            raw.store(memory.cpu + index * 8, u64::from_le_bytes(chunk.try_into()?))?;
-        }
-        let context = room.context(0)?;
-        let submit = |address: u64, length: usize, null: bool| {
-            let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
-            // CAST: a packet's bytes.
-            (record.Commands, record.CommandLength, record.BroadcastContextCount) = (address, length as u32, 1);
-            record.BroadcastContext[0] = context;
-            record.Flags.set_NullRendering(null);
-            raw.ok(raw.thunks.D3DKMTSubmitCommand, &mut record)
-        };
-        let fence = raw.monitored_fence(room.device, 0, false)?;
-        let length = packet.as_bytes().len();
-        let done = |value: u64| {
-            let mut signal = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
-            (signal.hContext, signal.ObjectCount) = (context, 1);
-            signal.ObjectHandleArray = &raw const fence.handle;
-            signal.set_MonitoredFenceValueArray(&raw const value);
-            raw.ok(raw.thunks.D3DKMTSignalSynchronizationObjectFromGpu, &mut signal)?;
-            raw.wait_cpu(room.device, &[(fence.handle, value)], false, None)
-        };
-        // An address where nothing is, and one where something would happen.
-        submit(0x7000_0000_0000, 64, true)?;
-        submit(memory.gpu, length, true)?;
-        done(1)?;
-        same("what did not run", raw.load(memory.cpu + 1024)?, 0)?;
-        submit(memory.gpu, length, false)?;
-        done(2)?;
-        same("what ran", raw.load(memory.cpu + 1024)?, 0x77)?;
-        same("the device", room.is_active()?, true)
-    })
-}
-
-fn stray_flushes(stage: &Stage) -> Played {
-    let setup = Setup::default().quick_tdr().windows(|windows| windows.faults.stray_flushes = true);
-    stage.play(setup, |scene| {
-        let raw = raw(scene)?;
-        let room = Room::new(&raw)?;
-        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let memory = room.memory(scene, 4096)?;
-        let (progress, _) = queue.submit(&[store(memory.gpu, 0x77)])?;
-        queue.wait(scene, progress)?;
-        same("what is mapped", raw.load(memory.cpu)?, 0x77)?;
-        let mut record = D3DKMT_FREEGPUVIRTUALADDRESS::zeroed();
-        (record.hAdapter, record.BaseAddress, record.Size) = (raw.adapter, memory.gpu, 4096);
-        raw.ok(raw.thunks.D3DKMTFreeGpuVirtualAddress, &mut record)?;
-        // The entries are gone when the function returns, and the flush is done.
-        ensure!(counters::start(&raw)?.stray_flushes > 0, "no flush was counted");
-        queue.submit(&[store(memory.gpu, 0x55)])?;
-        scene.until("the device's error", || Ok(!room.is_active()?))?;
-        let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
-        same("state", room.state()?, lost)?;
-        same("memory", raw.load(memory.cpu)?, 0x77)
     })
 }
