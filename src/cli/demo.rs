@@ -6,9 +6,7 @@ use clap::Args;
 use dxgkrnl_model::personality::Personality;
 use fencepost::demo::picture::{Picture, write_whole};
 use fencepost::demo::play::{Played, play};
-use fencepost::demo::summary::{
-    Summary, counts, hot, interrupts, interrupts_suppressed, rings, signals, submissions,
-};
+use fencepost::demo::summary::{Summary, counts, hot, interrupts, interrupts_suppressed, rings, signals, submissions};
 use fencepost::demo::{audit, history, recipe};
 use fencepost::setting;
 use fencepost::timeline::{page, perfetto};

@@ -81,7 +81,11 @@ pub fn disagreements(played: &Played) -> Vec<String> {
     compare("interrupts", gpu.interrupts_raised, interrupts(played));
     compare("signals", gpu.signals, signals(played));
     // Each signal wants an interrupt or none; of those that want one, several of one fence share it.
-    compare("signals with and without an interrupt", gpu.interrupts_wanted + gpu.interrupts_suppressed, signals(played));
+    compare(
+        "signals with and without an interrupt",
+        gpu.interrupts_wanted + gpu.interrupts_suppressed,
+        signals(played),
+    );
     if gpu.interrupts_suppressed > interrupts_suppressed(played) {
         let (theirs, ours) = (gpu.interrupts_suppressed, interrupts_suppressed(played));
         found.push(format!("interrupts suppressed: the driver counted {theirs}, the model at most {ours}"));

@@ -33,6 +33,8 @@ pub(super) struct Rig {
     pub user: User,
     /// Whether the adapter has native fences: on the lower rungs it has not.
     pub has_native: bool,
+    /// Whether it takes work by doorbells.
+    has_doorbells: bool,
 }
 
 impl Rig {
@@ -44,13 +46,15 @@ impl Rig {
         let adapter = user.open()?;
         let device = adapter.device()?;
         let has_native = scene.adapter().caps().is_some_and(|caps| caps.has_native_fences());
-        Ok(Self { device, adapter, plain, raw, user, has_native })
+        let has_doorbells = scene.adapter().caps().is_some_and(|caps| caps.has_user_mode_submission());
+        Ok(Self { device, adapter, plain, raw, user, has_native, has_doorbells })
     }
 
-    /// `got` must be `want` where there are native fences: what MonitoredValue is, which calls and interrupts there were. What
-    /// the case says of fences of either kind is checked on every rung.
+    /// `got` must be `want` where queues wait for native fences themselves: what MonitoredValue is, which calls and interrupts
+    /// there were. On lower rungs the OS waits for them, and there is an interrupt for each. What the case says of fences
+    /// of either kind is checked on every rung.
     pub fn native_same<T: PartialEq + std::fmt::Debug>(&self, what: &str, got: T, want: T) -> Played {
-        if self.has_native { same(what, got, want) } else { Ok(()) }
+        if self.has_doorbells { same(what, got, want) } else { Ok(()) }
     }
 
     /// A fence of either kind; on rungs without native fences a monitored one.

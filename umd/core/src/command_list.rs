@@ -253,7 +253,6 @@ impl CommandList {
         let operation = self.notes.begin(Operation::Wait, fence.handle(), value, os.thunks().timestamp())?;
         match fence {
             Fence::Native(native) => {
-                fence.device().settle_fences(native.made())?;
                 let packet = Encoded::fence_wait(native.gpu_va(), value);
                 let from = self.len();
                 self.logged(&packet, operation, &os.mutation)?;
@@ -280,12 +279,10 @@ impl CommandList {
         let operation = self.notes.begin(Operation::Signal, fence.handle(), value, os.thunks().timestamp())?;
         match fence {
             Fence::Native(native) => {
-                fence.device().settle_fences(native.made())?;
                 let packet = Encoded::fence_signal(native.gpu_va(), value);
                 self.logged(&packet, operation, &os.mutation)
             }
             Fence::Monitored(monitored) => {
-                fence.device().settle_fences(monitored.made())?;
                 let from = self.len();
                 self.push(&MonitoredSignal { address: monitored.gpu_va().0, value }.to_packet())?;
                 self.notes.cuts.push(Cut::Signal { from, to: self.len(), handle: operation.fence, value });

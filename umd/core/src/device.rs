@@ -13,7 +13,7 @@ use crate::error::UmdError;
 use crate::paging::PagingQueue;
 use crate::thunks::{Os, Padded, Thunks};
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use gpu_wire::PAGE_SIZE;
 use wddm_abi::{
     D3DKMT_CREATEDEVICE, D3DKMT_DESTROYDEVICE, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICEPAGEFAULT_STATE,
@@ -26,10 +26,6 @@ pub struct Device<T: Thunks> {
     paging: PagingQueue<T>,
     kernel: KernelDevice<T>,
     next_queue: AtomicU32,
-    /// Fences that were made or opened so far.
-    fences: AtomicU64,
-    /// Of those, how many the GPU is known to see.
-    settled: AtomicU64,
 }
 
 /// The device's handle.
@@ -49,31 +45,20 @@ impl<T: Thunks> Device<T> {
         adapter.os.create_device(&mut create)?;
         let kernel = KernelDevice { adapter: adapter.clone(), handle: create.hDevice };
         let paging = PagingQueue::create(adapter, kernel.handle)?;
-        let (fences, settled) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Arc::new(Self { paging, kernel, next_queue: AtomicU32::new(1), fences, settled }))
+        Ok(Arc::new(Self { paging, kernel, next_queue: AtomicU32::new(1) }))
     }
 
-    /// Counts a fence that was just made or opened; its number.
-    pub(crate) fn note_fence(&self) -> u64 {
-        self.fences.fetch_add(1, Ordering::AcqRel) + 1
-    }
-
-    /// Waits until the GPU addresses of all fences up to number `made` are mapped: no member of the calls that make and open
-    /// fences says when that is, so a paging operation behind them is waited for, once for all fences made until then.
+    /// Waits until the GPU address of a fence that was just made or opened is mapped: no member of the calls that make and open
+    /// fences says when that is, so a paging operation behind it is waited for. Here and not when the fence is used, which makes
+    /// no call.
     ///
     /// Source: `D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2`: the address is "mapped asynchronously".
     ///
     /// # Errors
     /// Those of creating an allocation.
-    pub(crate) fn settle_fences(self: &Arc<Self>, made: u64) -> Result<(), UmdError> {
-        if self.settled.load(Ordering::Acquire) >= made {
-            return Ok(());
-        }
-        let until = self.fences.load(Ordering::Acquire);
+    pub(crate) fn settle_fence(self: &Arc<Self>) -> Result<(), UmdError> {
         let create = allocation::Create { size: PAGE_SIZE, kind: Kind::System, shared: false, read_only: false };
-        drop(Allocation::create(self, create)?);
-        self.settled.fetch_max(until, Ordering::AcqRel);
-        Ok(())
+        Allocation::create(self, create).map(drop)
     }
 
     /// Its adapter.

@@ -31,7 +31,6 @@ use wddm_abi::{
 pub struct MonitoredFence<T: Thunks> {
     object: SyncObject<T>,
     gpu_va: GpuVa,
-    made: u64,
 }
 
 impl<T: Thunks> MonitoredFence<T> {
@@ -82,13 +81,8 @@ impl<T: Thunks> MonitoredFence<T> {
         if gpu_va.0 == 0 || !gpu_va.is_aligned(8) || !gpu_va.is_canonical() {
             return Err(UmdError::BadReply { thunk });
         }
-        let made = object.device().note_fence();
-        Ok(Self { object, gpu_va, made })
-    }
-
-    /// Its number among the fences that its device has made or opened.
-    pub(crate) fn made(&self) -> u64 {
-        self.made
+        object.device().settle_fence()?;
+        Ok(Self { object, gpu_va })
     }
 
     /// Where the GPU stores its value, in this process's GPU address space.

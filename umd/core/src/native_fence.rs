@@ -39,7 +39,6 @@ pub struct NativeFence<T: Thunks> {
     gpu_va: GpuVa,
     monitored_va: GpuVa,
     private_data: [u8; PRIVATE_DATA],
-    made: u64,
 }
 
 impl<T: Thunks> NativeFence<T> {
@@ -114,13 +113,8 @@ impl<T: Thunks> NativeFence<T> {
         if gpu_va.0 == 0 || !gpu_va.is_aligned(8) || !gpu_va.is_canonical() {
             return Err(UmdError::BadReply { thunk });
         }
-        let made = device.note_fence();
-        Ok(Self { object, gpu_va, monitored_va: GpuVa(mapping.MonitoredValueGpuVa), private_data, made })
-    }
-
-    /// Its number among the fences that its device has made or opened.
-    pub(crate) fn made(&self) -> u64 {
-        self.made
+        device.settle_fence()?;
+        Ok(Self { object, gpu_va, monitored_va: GpuVa(mapping.MonitoredValueGpuVa), private_data })
     }
 
     /// Where engines find CurrentValue, in this process's GPU address space.
