@@ -271,7 +271,8 @@ typedef struct FpAllocationInfo {
     uint64_t bytes;
     // Its address in the process's GPU address space.
     uint64_t gpu_va;
-    // Its address for the CPU; NULL for the local segment.
+    // Its address for the CPU; NULL for the local segment, and for an opened allocation that the CPU has not read or written
+    // yet.
     void *cpu;
 } FpAllocationInfo;
 

@@ -292,10 +292,15 @@ impl<T: Thunks> Allocation<T> {
         self.gpu_va
     }
 
+    /// The CPU's mapping of it, if there is one by now: an opened allocation has none before the CPU first uses it. Makes no call.
+    pub fn mapped(&self) -> Option<Pages> {
+        Pages::new(self.base.load(Ordering::Acquire), self.size)
+    }
+
     /// The CPU's mapping of it; `None` for the local segment, and where the system does not let this process have one.
     pub fn pages(&self) -> Option<Pages> {
         self.lock().ok()?;
-        Pages::new(self.base.load(Ordering::Acquire), self.size)
+        self.mapped()
     }
 
     /// Copies `from` to `offset`. Ordered with the GPU by fences only.

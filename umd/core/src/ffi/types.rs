@@ -200,7 +200,8 @@ pub struct FpAllocationInfo {
     pub bytes: u64,
     /// Its address in the process's GPU address space.
     pub gpu_va: u64,
-    /// Its address for the CPU; NULL for the local segment.
+    /// Its address for the CPU; NULL for the local segment, and for an opened allocation that the CPU has not read or written
+    /// yet.
     pub cpu: *mut c_void,
 }
 

@@ -88,7 +88,7 @@ win_extern! {
                 resource: allocation.resource(),
                 bytes: allocation.size(),
                 gpu_va: allocation.gpu_va().0,
-                cpu: allocation.pages().map_or(core::ptr::null_mut(), |pages| pages.base().cast()),
+                cpu: allocation.mapped().map_or(core::ptr::null_mut(), |pages| pages.base().cast()),
             };
             // SAFETY: the caller's pointer (entry.rs).
             unsafe { output(info, record) }
