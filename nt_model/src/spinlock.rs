@@ -360,6 +360,11 @@ impl Machine {
         }
     }
 
+    /// A lock that does not lie in pool is gone: another at its address has an order of its own.
+    pub fn forget_spin_lock(&self, word: &SpinLockWord) {
+        self.forget_locks(&(key(word)..key(word) + size_of::<SpinLockWord>()));
+    }
+
     /// Memory that may contain lock words is given back: forget their order.
     pub(crate) fn forget_locks(&self, range: &Range<usize>) {
         self.lock_order.forget(range);

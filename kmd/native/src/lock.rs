@@ -3,6 +3,7 @@
 
 use crate::machine;
 use gpu_engine::host::Lock;
+use nt_model::Machine;
 use nt_model::records::SpinLockWord;
 use std::cell::UnsafeCell;
 
@@ -17,6 +18,16 @@ pub struct SpinLock<T> {
 unsafe impl<T: Send> Send for SpinLock<T> {}
 // SAFETY: the value is only reached with the lock held.
 unsafe impl<T: Send> Sync for SpinLock<T> {}
+
+impl<T> Drop for SpinLock<T> {
+    fn drop(&mut self) {
+        Machine::with_current(|machine| {
+            if let Some(machine) = machine {
+                machine.forget_spin_lock(&self.word);
+            }
+        });
+    }
+}
 
 /// Releases at the end of the section, also when the section unwinds.
 struct Held<'a> {
