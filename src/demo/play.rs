@@ -175,7 +175,7 @@ fn at_rest(world: &World, user: &User, luid: LUID) -> Result<(EscapeCounters, Re
         if before == after && after.interrupts_raised == raises(&report) {
             return Ok((after, report));
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::park_timeout(Duration::from_millis(1));
     }
     Ok((counters::read(user, luid)?, world.os.report()))
 }

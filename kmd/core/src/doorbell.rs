@@ -278,12 +278,8 @@ impl<P: Platform> Doorbell<P> {
         for _ in 0..PATIENCE / PAUSE {
             match started.doorbells.pick(started.platform.clock()) {
                 Some(Pick::Free(index)) => return Ok(index),
-                Some(Pick::Take(index, victim)) => {
-                    if take_from(irql, started, index, victim) {
-                        return Ok(index);
-                    }
-                }
-                None => {}
+                Some(Pick::Take(index, victim)) if take_from(irql, started, index, &victim) => return Ok(index),
+                Some(Pick::Take(..)) | None => {}
             }
             match started.platform.event(irql) {
                 Ok(pause) => {
@@ -337,7 +333,7 @@ impl<P: Platform> Doorbell<P> {
 }
 
 /// Takes the physical doorbell `index`, which is marked as changing, from `victim`. `false`: the OS would not, and it stays.
-fn take_from<P: Platform>(irql: &Passive, started: &Started<P>, index: usize, victim: Shared<Doorbell<P>>) -> bool {
+fn take_from<P: Platform>(irql: &Passive, started: &Started<P>, index: usize, victim: &Shared<Doorbell<P>>) -> bool {
     if !started.gpu.mutation.is(Mutation::ReusesDoorbellEarly) {
         let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
         let queue = core::ptr::without_provenance_mut(victim.queue.os as usize);
@@ -347,7 +343,7 @@ fn take_from<P: Platform>(irql: &Passive, started: &Started<P>, index: usize, vi
             Ok(()) | Err(Error::Callback(ntstatus::STATUS_INVALID_PARAMETER)) => {}
             Err(_) => {
                 let (packets, stamp) = (0, started.platform.clock());
-                started.doorbells.set(index, Use::Connected { doorbell: victim, packets, stamp });
+                started.doorbells.set(index, Use::Connected { doorbell: victim.clone(), packets, stamp });
                 return false;
             }
         }

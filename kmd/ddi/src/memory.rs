@@ -160,7 +160,11 @@ win_extern! {
 
 /// Does it to every handle, since the OS forgets them all; the first error, if there was one.
 fn each(handles: &[HANDLE], mut f: impl FnMut(Handle) -> Result<()>) -> Result<()> {
-    handles.iter().fold(Ok(()), |result, handle| result.and(f(Handle::from_ptr(*handle))))
+    let mut result = Ok(());
+    for handle in handles {
+        result = result.and(f(Handle::from_ptr(*handle)));
+    }
+    result
 }
 
 fn place(info: &mut DXGK_ALLOCATIONINFO, handle: Handle, placement: &kmd_core::allocation::Placement) {

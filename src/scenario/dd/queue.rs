@@ -30,8 +30,6 @@ pub(super) fn rings_first(stage: &Stage) -> Played {
                         queue.wait(scene, progress)?;
                     }
                     // The process ends with its doorbells connected.
-                    drop(room);
-                    drop(raw);
                 }
                 same("faults of queues that did nothing wrong", faults(scene), 0)
             };
