@@ -7,8 +7,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    Build, HandleReadings, HwContexts, KernelProgress, Personality, ProgressFenceHandle, ProgressOpened, PteAddress,
-    Residency, RingHandle, SystemProcesses,
+    Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, MS, Personality, ProgressFenceHandle,
+    ProgressOpened, PteAddress, Residency, RingHandle, SystemProcesses,
 };
 
 /// A choice that a real Windows may make otherwise than the default.
@@ -101,6 +101,22 @@ readings! {
         flip_caps_demanded = false;
     "refusals-end-start", "refusing queries that say nothing of a render-only adapter ends the start":
         refusals_end_start = true;
+    "doorbells-first", "a process that ends loses its doorbells before its rings":
+        rings_first = false;
+    @named "logs-gone-by-null", "a fence log is taken away by NULL before another is made":
+        log_replacement = LogReplacement::Null;
+    @named "logs-gone-by-count", "a fence log is taken away by no entries before another is made":
+        log_replacement = LogReplacement::NoEntries;
+    "flush-to-last-page", "a flush of translations ends with the last page's address":
+        flush_end = FlushEnd::LastPage;
+    "slow-disconnect", "DxgkCbDisconnectDoorbell takes a millisecond":
+        disconnect_time = MS;
+    "alive-in-d3", "a device in D3 has its registers":
+        dead_in_d3 = false;
+    "no-fence-questions", "DxgkDdiQueryCurrentFence is not called":
+        asks_for_fences = false;
+    @named "every-slot", "every function of the table is called before an adapter is stopped":
+        every_slot = true;
     @named "w28000", "the 28000 line":
         build = Build::W28000;
     @named "pte-bytes", "page table entries hold byte addresses":
