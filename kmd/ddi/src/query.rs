@@ -185,8 +185,11 @@ unsafe fn answer<P: Platform>(adapter: &Adapter<P>, args: &DXGKARG_QUERYADAPTERI
     if adapter.settings().refuse_queries & bit_of(args.Type) != 0 {
         return Err(Error::InvalidParameter);
     }
+    // Only where there is one that is read: of private data input and output may be one buffer, and two references to it would not do.
+    let is_read = args.Type == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_PAGETABLELEVELDESC;
+    let length = if is_read { args.InputDataSize } else { 0 };
     // SAFETY: the caller's promise.
-    let input = unsafe { bytes(args.pInputData, args.InputDataSize) }?;
+    let input = unsafe { bytes(args.pInputData, length) }?;
     if args.Type == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_QUERYSEGMENT4 {
         // SAFETY: the output is this record; its size is checked before it is used.
         return unsafe { query_segments(adapter, args) };
