@@ -5,7 +5,7 @@ use crate::setting::{self, Assignment};
 use anyhow::{Context, Result};
 use dxgkrnl_model::driver::{Driver, DriverError};
 use dxgkrnl_model::os::Os;
-use dxgkrnl_model::personality::Personality;
+use dxgkrnl_model::personality::{Personality, Windows};
 use dxgkrnl_model::report::Report;
 use serde::Serialize;
 use std::sync::Arc;
@@ -32,12 +32,15 @@ pub struct Checked {
     pub steps: Vec<String>,
 }
 
-/// Loads the driver, starts an adapter with it and these values under its registry key, uses it as far as one can without its private data, stops it.
+/// Loads the driver on this Windows, starts an adapter with it and these values under its registry key, uses it as far as one can
+/// without its private data, stops it.
 ///
 /// # Errors
 /// When the file is no driver that can be loaded.
-pub fn check(name: &str, bytes: Vec<u8>, settings: &[Assignment]) -> Result<Checked> {
-    let os = Os::boot(Personality::collecting()).context("the start transcript is not understood")?;
+pub fn check(name: &str, bytes: Vec<u8>, settings: &[Assignment], windows: Windows) -> Result<Checked> {
+    let mut personality = Personality::collecting();
+    windows.apply(&mut personality);
+    let os = Os::boot(personality).context("the start transcript is not understood")?;
     let mut steps = Vec::new();
     match os.load_driver(&Driver::Image(name.to_owned(), bytes)) {
         Ok(driver) => match os.add_adapter(&driver, setting::adapter(settings)) {

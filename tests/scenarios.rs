@@ -1,17 +1,21 @@
-//! Every conformance case, with the driver linked in and with the images that ship: `NF-01 native`, `NF-01 image`. Those that are about
-//! fences and logs once more as on other hardware: `NF-01 native, shadow and one barrier`.
+//! Every conformance case, with the driver linked in and with the images that ship: `NF-01 native`, `NF-01 image`; with the images
+//! once more where contexts are made by the obsolete call, and on each lower rung that it can be played on; linked in, under
+//! one of the readings of the documents (`fencepost soak readings` plays the whole product). Those that are about fences and
+//! logs once more as on other hardware: `NF-01 native, shadow and one barrier`.
 //!
 //! `./x test --test scenarios -- NF` plays a group.
 
-use fencepost::scenario::{Scenario, Stage, Status, all, run};
+use dxgkrnl_model::personality::Windows;
+use dxgkrnl_model::personality::family::READINGS;
+use fencepost::scenario::{Scenario, Stage, Status, all, lowest, run};
 use fencepost::world::{Form, Images};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-fn play(case: &'static Scenario, form: &Form) -> Result<(), Failed> {
-    let outcomes = run(&[case], &Stage::new(form.clone(), 1), &|_| ());
+fn play(case: &'static Scenario, stage: &Stage) -> Result<(), Failed> {
+    let outcomes = run(&[case], stage, &|_| ());
     match outcomes.first() {
         Some(outcome) if outcome.status == Status::Pass => Ok(()),
         Some(outcome) => Err(outcome.reason.as_str().into()),
@@ -23,9 +27,19 @@ fn play(case: &'static Scenario, form: &Form) -> Result<(), Failed> {
 const OF_FENCES: [&str; 5] = ["NF", "WS", "MR", "LB", "XA"];
 
 /// Shadow state between engines and context management processor, and one of the barriers in `DxgkDdiUpdateNativeFenceLogs`.
-fn play_otherwise(case: &'static Scenario) -> Result<(), Failed> {
-    let stage = Stage::new(Form::Native, 1).with_setting("ShadowMonitoredValue", 1).with_setting("LogBarriers", 1);
-    (case.play)(&stage).map_err(|error| format!("{error:#}").into())
+fn otherwise() -> Stage {
+    Stage::new(Form::Native, 1).with_setting("ShadowMonitoredValue", 1).with_setting("LogBarriers", 1)
+}
+
+/// The stages that a case is played on with the images, and what they are called.
+fn of_images(case: &Scenario) -> Vec<(String, Windows, u32)> {
+    let mut stages = vec![
+        (String::new(), Windows::Default, 3),
+        (", obsolete contexts".to_owned(), "obsolete-contexts".parse().expect("a reading"), 3),
+    ];
+    let rungs = (0..3).filter(|rung| lowest(case.id).0 <= *rung);
+    stages.extend(rungs.map(|rung| (format!(", rung {rung}"), Windows::Default, rung)));
+    stages
 }
 
 fn main() -> ExitCode {
@@ -35,20 +49,29 @@ fn main() -> ExitCode {
     let images = Images::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("out"));
     let image = images.map(|images| Form::Image(Arc::new(images)));
     let mut trials = Vec::new();
-    for case in all() {
-        trials.push(Trial::test(format!("{} native", case.id), move || play(case, &Form::Native)));
+    let drawn: Vec<_> = (0..READINGS.len()).filter(|at| READINGS[*at].drawn).collect();
+    for (number, case) in all().enumerate() {
+        let native = Stage::new(Form::Native, 1);
+        let under = native.clone().with_windows(Windows::Reading(drawn[number % drawn.len()]));
+        trials.push(Trial::test(format!("{} native", case.id), move || play(case, &native)));
+        let name = format!("{} native, {}", case.id, READINGS[drawn[number % drawn.len()]].name);
+        trials.push(Trial::test(name, move || play(case, &under)));
         if OF_FENCES.contains(&case.group()) {
             let name = format!("{} native, shadow and one barrier", case.id);
-            trials.push(Trial::test(name, move || play_otherwise(case)));
+            trials.push(Trial::test(name, move || play(case, &otherwise())));
         }
-        let form = image.as_ref().ok().cloned();
-        let missing = form.is_none();
-        let trial = Trial::test(format!("{} image", case.id), move || match &form {
-            Some(form) => play(case, form),
-            None => Err("out/ has no images: ./x image builds them".into()),
-        });
-        // `./x test` builds the images first; plain `cargo test` can do without.
-        trials.push(trial.with_ignored_flag(missing));
+        for (what, windows, rung) in of_images(case) {
+            let form = image.as_ref().ok().cloned();
+            let missing = form.is_none();
+            let trial = Trial::test(format!("{} image{what}", case.id), move || match &form {
+                Some(form) => {
+                    play(case, &Stage::new(form.clone(), 1).with_windows(windows).with_setting("MaxRung", rung))
+                }
+                None => Err("out/ has no images: ./x image builds them".into()),
+            });
+            // `./x test` builds the images first; plain `cargo test` can do without.
+            trials.push(trial.with_ignored_flag(missing));
+        }
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

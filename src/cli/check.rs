@@ -1,6 +1,6 @@
 //! `check`: the model's verdict on any driver.
 
-use super::{check_writable, write_json};
+use super::{Family, check_writable, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
 use fencepost::check::{Verdict, check};
@@ -18,6 +18,8 @@ pub struct Arguments {
     /// A value under the driver's registry key, by a name that is the driver's own; may be given several times
     #[arg(long = "setting", value_name = "NAME=NUMBER", value_parser = of_any)]
     settings: Vec<Assignment>,
+    #[command(flatten)]
+    family: Family,
     /// Write the verdicts to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -42,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         check_writable(path)?;
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let checked = check(&name, bytes, &arguments.settings)?;
+    let checked = check(&name, bytes, &arguments.settings, arguments.family.windows)?;
     if arguments.verbose {
         for step in &checked.steps {
             println!("      {step}");

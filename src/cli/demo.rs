@@ -1,8 +1,9 @@
 //! `demo`: the driver at work.
 
-use super::{Mode, Settings, check_writable, write_json};
+use super::{Family, Mode, Settings, check_writable, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
+use dxgkrnl_model::adapter::Adapter;
 use dxgkrnl_model::personality::Personality;
 use fencepost::demo::picture::{Picture, write_whole};
 use fencepost::demo::play::{Played, play};
@@ -32,6 +33,8 @@ pub struct Arguments {
     json: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    family: Family,
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
@@ -50,9 +53,11 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let form = arguments.mode.form()?;
     let begun = Instant::now();
     let say = |text: &str| println!("[{:5.2} s] {text}", begun.elapsed().as_secs_f64());
-    let world = World::boot(&form, Personality::collecting())?;
+    let mut personality = Personality::collecting();
+    arguments.family.windows.apply(&mut personality);
+    let world = World::boot(&form, personality)?;
     let adapter = world.adapter(setting::adapter(&arguments.settings.settings))?;
-    say(&format!("{} started: WDDM 3.2, three nodes, user-mode submission", driver_name(&form)));
+    say(&format!("{} started: WDDM 3.2, three nodes, {}", driver_name(&form), rung(&adapter)));
     let played = play(&world, adapter.luid(), &photo, &say);
     drop(adapter);
     world.os.shut_down();
@@ -82,6 +87,17 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         write_json(path, &summary(&form, &played, right, rules_run, broken.len(), &picture, &places, seconds))?;
     }
     Ok(right && complaints.is_empty() && broken.is_empty() && hot(&played) == 0 && played.report.counts.resets == 1)
+}
+
+/// What the driver and this Windows agreed on.
+fn rung(adapter: &Adapter) -> &'static str {
+    let Some(caps) = adapter.caps() else { return "nothing" };
+    match (caps.has_hardware_scheduling(), caps.has_native_fences(), caps.has_user_mode_submission()) {
+        (_, _, true) => "user-mode submission",
+        (_, true, _) => "native fences without user-mode submission",
+        (true, ..) => "hardware queues without native fences",
+        _ => "packets",
+    }
 }
 
 fn driver_name(form: &Form) -> String {

@@ -8,9 +8,11 @@ mod check;
 mod decode;
 mod demo;
 mod scenario;
+mod soak;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
+use dxgkrnl_model::personality::Windows;
 use fencepost::setting::{Assignment, of_ours};
 use fencepost::world::{Form, Images};
 use serde::Serialize;
@@ -33,6 +35,7 @@ enum Command {
     Check(check::Arguments),
     Bench(bench::Arguments),
     Decode(decode::Arguments),
+    Soak(soak::Arguments),
 }
 
 /// Which form of the driver runs.
@@ -44,6 +47,14 @@ struct Mode {
     /// Run out/fencepost.sys and out/fencepost_umd.dll (the default)
     #[arg(long)]
     image: bool,
+}
+
+/// Which Windows the model is.
+#[derive(Args)]
+struct Family {
+    /// A member of the family of Windows: a number that draws one, or the name of a reading of the documents
+    #[arg(long, value_name = "SEED|NAME", default_value = "default")]
+    windows: Windows,
 }
 
 /// Values under the driver's registry key.
@@ -74,6 +85,7 @@ pub fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Decode(arguments) => decode::run(&arguments),
+        Command::Soak(arguments) => soak::run(&arguments),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,6 +1,6 @@
 //! `scenario`: conformance cases.
 
-use super::{Mode, Settings, check_writable, write_json};
+use super::{Family, Mode, Settings, check_writable, write_json};
 use anyhow::{Result, ensure};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
@@ -24,9 +24,8 @@ pub struct Arguments {
     /// Seed of the cases that draw random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// A member of the family of Windows: a number that draws one, or the name of a reading
-    #[arg(long, value_name = "SEED|NAME", default_value = "default")]
-    windows: Windows,
+    #[command(flatten)]
+    family: Family,
     #[command(flatten)]
     settings: Settings,
     /// Write the results to this file
@@ -59,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
         bar.set_style(style);
     }
-    let stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.windows);
+    let stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.family.windows);
     let stage = stage.with_settings(&arguments.settings.settings);
     let results = play(&cases, &stage, &|outcome| {
         bar.inc(1);
@@ -80,8 +79,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             println!("      {}", outcome.reason);
         }
     }
-    if arguments.windows != Windows::Default {
-        println!("Windows: {}", arguments.windows);
+    if arguments.family.windows != Windows::Default {
+        println!("Windows: {}", arguments.family.windows);
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped, {} mode", form.mode());
     if let Some(path) = &arguments.json {

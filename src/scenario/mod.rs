@@ -8,6 +8,7 @@
 //! | `stage.rs` | [`Stage`], [`Setup`], [`Scene`]: a machine per case, and the audit at its end |
 //! | `raw.rs` | [`Raw`]: `D3DKMT*` without the user-mode driver, for what it would never do |
 //! | `run.rs` | selection, running, the JSON file |
+//! | `rungs.rs` | the lowest rung of each case, and why |
 //! | `readings.rs` | under which readings of the documents a case cannot be played |
 //! | one file per group | the cases |
 
@@ -23,6 +24,7 @@ mod raw;
 mod readings;
 mod rig;
 mod run;
+mod rungs;
 mod st;
 mod stage;
 mod ws;
@@ -30,6 +32,7 @@ mod xa;
 
 pub use raw::{Denied, NativeFence, Raw};
 pub use run::{Outcome, Status, list, run, select};
+pub use rungs::lowest;
 pub use stage::{Scene, Setup, Stage, refused, same};
 
 /// What playing a case returns. An error's text is the reason of the failure.

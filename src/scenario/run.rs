@@ -1,6 +1,6 @@
 //! Selection, running, the JSON file.
 
-use super::{Scenario, Stage, all};
+use super::{Scenario, Stage, all, lowest};
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -43,9 +43,13 @@ pub fn select(selector: &str) -> Vec<&'static Scenario> {
     all().filter(|case| selector.eq_ignore_ascii_case("all") || same(case.id) || same(case.group())).collect()
 }
 
-/// The list of cases: id, title, source.
+/// The list of cases: id, title, source, lowest rung and why.
 pub fn list() -> String {
-    all().map(|case| format!("{:6}{}\n      {}\n", case.id, case.title, case.source)).collect()
+    let line = |case: &Scenario| {
+        let (rung, why) = lowest(case.id);
+        format!("{:6}{}\n      {}\n      from rung {rung} on: {why}\n", case.id, case.title, case.source)
+    };
+    all().map(line).collect()
 }
 
 /// Plays `cases` on `stage` and calls `done` after each, in the order in which they end.
@@ -71,6 +75,11 @@ pub fn run(cases: &[&'static Scenario], stage: &Stage, done: &(dyn Fn(&Outcome) 
 }
 
 fn play(case: &'static Scenario, stage: &Stage) -> Outcome {
+    let (rung, why) = lowest(case.id);
+    if rung > stage.rung() {
+        let reason = format!("needs rung {rung}: {why}");
+        return Outcome { id: case.id, group: case.group(), status: Status::Skip, reason, ms: 0 };
+    }
     let begun = Instant::now();
     let played = catch_unwind(AssertUnwindSafe(|| (case.play)(&stage.for_case(case.id))));
     let reason = match played {
