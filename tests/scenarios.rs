@@ -7,6 +7,7 @@
 
 use dxgkrnl_model::personality::Windows;
 use dxgkrnl_model::personality::family::READINGS;
+use fencepost::demo::audit::hold;
 use fencepost::scenario::{Scenario, Stage, Status, all, lowest, run};
 use fencepost::world::{Form, Images};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -42,6 +43,31 @@ fn of_images(case: &Scenario) -> Vec<(String, Windows, u32)> {
     stages
 }
 
+/// The demo on each rung with the images, where contexts are made by the obsolete call, and linked in, under each reading.
+fn demos(image: Option<&Form>) -> Vec<Trial> {
+    let demo = |name: String, form: Option<Form>, windows: Windows, rung: u64| {
+        let missing = form.is_none();
+        let trial = Trial::test(format!("demo {name}"), move || match &form {
+            Some(form) => {
+                hold(form, windows, &[("MaxRung".to_owned(), rung)]).map_err(|error| format!("{error:#}").into())
+            }
+            None => Err("out/ has no images: ./x image builds them".into()),
+        });
+        trial.with_ignored_flag(missing)
+    };
+    let mut trials = Vec::new();
+    for rung in 0..=3 {
+        trials.push(demo(format!("image, rung {rung}"), image.cloned(), Windows::Default, rung));
+    }
+    let obsolete = "obsolete-contexts".parse().expect("a reading");
+    trials.push(demo("image, obsolete contexts".to_owned(), image.cloned(), obsolete, 3));
+    for (at, reading) in READINGS.iter().enumerate().filter(|(_, reading)| reading.drawn) {
+        // The soak plays it on each rung.
+        trials.push(demo(format!("native, {}", reading.name), Some(Form::Native), Windows::Reading(at), 3));
+    }
+    trials
+}
+
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Most of a case is waiting.
@@ -73,5 +99,6 @@ fn main() -> ExitCode {
             trials.push(trial.with_ignored_flag(missing));
         }
     }
+    trials.extend(demos(image.as_ref().ok()));
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -12,7 +12,9 @@ use crate::world::{User, World};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::report::Report;
 use std::time::Duration;
-use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM, FpCopyRect, FpFilterRect, FpQueueCounters, FpTraceEvent};
+use umd_core::ffi::types::{
+    FP_KIND_LOCAL, FP_KIND_SYSTEM, FP_MODE_USER, FpCopyRect, FpFilterRect, FpQueueCounters, FpTraceEvent,
+};
 use wddm_abi::ntstatus::STATUS_DEVICE_REMOVED;
 use wddm_abi::{D3DKMT_DEVICEEXECUTION_STATE, LUID};
 
@@ -49,6 +51,8 @@ pub struct Played {
     pub picture: Picture,
     /// The queues.
     pub lanes: Vec<Lane>,
+    /// Whether work went through doorbells, as opposed to the kernel: on the lower rungs there are none, and no logs.
+    pub doorbells: bool,
     /// Names of fences, by process and handle.
     pub fences: Vec<(u64, u32, &'static str)>,
     /// Last values of fences: name, value, what it must be.
@@ -89,7 +93,10 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
     let compose = device_b.queue(1, RING, 0, TRACE)?;
     let draw = device_b.queue(0, RING, 0, TRACE)?;
     let endless = endless_buffer(&device_a, &emboss)?;
-    say("two processes, three queues with doorbells, a shared native fence");
+    let doorbells = emboss.info()?.mode == FP_MODE_USER;
+    let kind = if tile_ready.is_monitored()? { "monitored" } else { "native" };
+    let with = if doorbells { "with doorbells" } else { "that the kernel submits to" };
+    say(&format!("two processes, three queues {with}, a shared {kind} fence"));
 
     for queue in [&emboss, &compose, &draw] {
         // The first submission connects the doorbell; from here on nothing needs the kernel.
@@ -152,6 +159,7 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
     let queued = adapters.iter().flat_map(|adapter| world.os.queued_values(adapter)).collect();
     Ok(Played {
         queued,
+        doorbells,
         values,
         picture: Picture { pixels, ..photo.clone() },
         lanes,
