@@ -308,7 +308,9 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]) {
         return;
     }
     tdr.set_node(node, NodeState { resetting: true, quiet: true });
-    let named = late.is_empty() || invalidated.iter().any(|context| is_among(context, &stuck));
+    // A context that has let go by now was late, and did not hang: a reset that comes then finds nothing that runs.
+    let let_go = late.iter().all(|context| !context.is_suspending());
+    let named = let_go || invalidated.iter().any(|context| is_among(context, &stuck));
     adapter.rules().check(&TDR_INVALIDATE, named, || {
         format!(
             "node {node}: {} contexts were invalidated, none of the {} without progress is among them",

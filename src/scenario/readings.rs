@@ -18,6 +18,11 @@ const EXCEPTIONS: &[Exception] = &[
         ],
     ),
     ("obsolete-contexts", "it plays both ways itself", &["CL-04"]),
+    (
+        "obsolete-contexts",
+        "they ask D3DKMTCreateContextVirtual for what the obsolete call does not have: NullRendering, and no private data",
+        &["ST-56", "DD-10"],
+    ),
     ("no-packet-contexts", "it plays both ways itself", &["CL-04"]),
     (
         "paging-engine-signals",
