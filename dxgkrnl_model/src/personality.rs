@@ -405,7 +405,7 @@ pub struct Personality {
     /// has it (PCI Bus Power Management Interface Specification, D3hot). Otherwise it goes on as in D0.
     pub dead_in_d3: bool,
     /// Before an adapter is stopped, each function of its table that no ordinary life of an adapter without displays comes to is
-    /// called once, with arguments as its page has them and with every [out] member poisoned. Windows does no such thing, and a
+    /// called once, with arguments as its page has them and with every \[out\] member poisoned. Windows does no such thing, and a
     /// driver may rightly expect more of a present than the model can show it.
     pub every_slot: bool,
 }

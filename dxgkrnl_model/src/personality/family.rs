@@ -1,6 +1,6 @@
 //! The family of Windows: readings of the documents by name, and members drawn from a seed.
 //!
-//! A reading is one choice that differs from the default [`Personality`](super::Personality). It changes a member only where
+//! A reading is one choice that differs from the default [`Personality`]. It changes a member only where
 //! nothing else has: a case that is about that member keeps its own choice.
 
 use std::fmt;

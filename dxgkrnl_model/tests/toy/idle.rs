@@ -76,5 +76,6 @@ win_extern! {
 pub fn misplaced(table: &mut DRIVER_INITIALIZATION_DATA) {
     static NOT_CODE: [u64; 2] = [0; 2];
     // SAFETY: a slot is a function pointer or NULL; this one is never called.
-    table.DxgkDdiPatch = Some(unsafe { core::mem::transmute(NOT_CODE.as_ptr()) });
+    table.DxgkDdiPatch =
+        Some(unsafe { core::mem::transmute::<*const u64, wddm_abi::DXGKDDI_PATCH>(NOT_CODE.as_ptr()) });
 }

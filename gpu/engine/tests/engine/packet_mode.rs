@@ -6,9 +6,9 @@ use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::word::{Ordering, Word};
+use gpu_wire::GpuVa;
 use gpu_wire::packet::{self, Encoded};
 use gpu_wire::pte::{self, Place, Pte};
-use gpu_wire::{GpuVa, PAGE_SIZE};
 
 pub(crate) fn packet_of(
     rig: &mut Rig,
