@@ -218,7 +218,11 @@ thunks! {
 
     fn D3DKMTReserveGpuVirtualAddress(call, record: D3DDDI_RESERVEGPUVIRTUALADDRESS) {
         const UNIT: u64 = 0x1_0000;
-        let part = super::adapter::adapter(call, record.hAdapter())?;
+        // The member is a union: public user-mode drivers pass the adapter or a paging queue of it.
+        let part = match call.process.paging_queue(record.hAdapter()) {
+            Some(queue) => queue.device().process().clone(),
+            None => super::adapter::adapter(call, record.hAdapter())?,
+        };
         has_gpu_addresses(part.adapter())?;
         let all = [record.BaseAddress, record.MinimumAddress, record.MaximumAddress, record.Size];
         if record.Size == 0 || !all.iter().all(|number| number.is_multiple_of(UNIT)) {

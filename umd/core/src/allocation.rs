@@ -107,8 +107,9 @@ impl<T: Thunks> Allocation<T> {
     /// [`Self::create`] without the last step: the caller makes it resident before the GPU touches it.
     pub(crate) fn create_evicted(device: &Arc<Device<T>>, create: Create) -> Result<Self, UmdError> {
         let mut this = Self::create_unmapped(device, create)?;
-        this.map(create.read_only)?;
+        // The CPU's side first: a public user-mode driver found that visible memory that the GPU has cannot be locked.
         this.lock()?;
+        this.map(create.read_only)?;
         Ok(this)
     }
 
