@@ -58,8 +58,7 @@ pub(crate) enum Notice {
     },
     EngineTimeout,
     EngineState(DXGK_ENGINE_STATE),
-    /// Known and of no consequence here.
-    Other,
+    SchedulingLog,
 }
 
 /// What a native fence interrupt names. Dxgkrnl reads the array only without the optimized interrupt, and the queue only with
@@ -115,7 +114,12 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
         Type::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT => {
             let part = data.SchedulingLogInterrupt();
             let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
-            fits(adapter, &node, true, data).then_some((node.ordinal as usize, Notice::Other))
+            if !fits(adapter, &node, true, data) {
+                return None;
+            }
+            after_reset(adapter, &node)?;
+            let due = adapter.scheduling_logs.interrupted(adapter, node.ordinal);
+            due.then_some((node.ordinal as usize, Notice::SchedulingLog))
         }
         Type::DXGK_INTERRUPT_CRTC_VSYNC
         | Type::DXGK_INTERRUPT_DISPLAYONLY_VSYNC
