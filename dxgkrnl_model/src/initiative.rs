@@ -10,11 +10,11 @@ use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_NATIVE_FENCE_LOG_TYPE, DXGK_QUERYADAP
 use crate::adapter::Adapter;
 use crate::adapter::query::{Buffer, Query};
 pub use crate::fence_log::LogBuffer;
-pub use crate::scheduling_log::SchedulingRecord;
 use crate::hw_context::{HwContext, Suspend};
 use crate::os::Os;
 use crate::process::Process;
 use crate::report::Calibration;
+pub use crate::scheduling_log::SchedulingRecord;
 
 /// How suspensions of a process's contexts began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

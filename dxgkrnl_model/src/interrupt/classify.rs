@@ -33,29 +33,12 @@ const MAX_FENCES: u32 = 0x1_0000;
 #[derive(Clone, Debug)]
 pub(crate) enum Notice {
     Completed(Vec<Packet>),
-    Preempted {
-        done: Vec<Packet>,
-        back: Vec<Packet>,
-    },
-    Faulted {
-        done: Vec<Packet>,
-        packet: Box<Packet>,
-        fault: Option<PageFault>,
-    },
-    QueueFaulted {
-        context: Arc<HwContext>,
-        fault: PageFault,
-        reset: bool,
-    },
-    Native {
-        signaled: Signaled,
-        legacy: bool,
-    },
+    Preempted { done: Vec<Packet>, back: Vec<Packet> },
+    Faulted { done: Vec<Packet>, packet: Box<Packet>, fault: Option<PageFault> },
+    QueueFaulted { context: Arc<HwContext>, fault: PageFault, reset: bool },
+    Native { signaled: Signaled, legacy: bool },
     Monitored,
-    Suspended {
-        context: Arc<HwContext>,
-        fence: u64,
-    },
+    Suspended { context: Arc<HwContext>, fence: u64 },
     EngineTimeout,
     EngineState(DXGK_ENGINE_STATE),
     SchedulingLog,

@@ -195,9 +195,11 @@ fn read_entries(node: u32, state: &mut State, buffer: &mut Buffer, making: bool,
         let change = entry.ContextStateChange();
         let (handle, new) = (change.hKmdContext.expose_provenance(), change.newContextState);
         let known = state.contexts.get_mut(&handle);
-        let fits = entry.OperationType() == DXGK_SCHEDULING_LOG_OPERATION::DXGK_SCHEDULING_LOG_OPERATION_CONTEXT_STATE_CHANGE.0 as u32
+        let fits = entry.OperationType()
+            == DXGK_SCHEDULING_LOG_OPERATION::DXGK_SCHEDULING_LOG_OPERATION_CONTEXT_STATE_CHANGE.0 as u32
             && entry.ReservedOperationTypeBits() == 0
-            && (0..=DXGK_SCHEDULING_LOG_CONTEXT_STATE::DXGK_SCHEDULING_LOG_CONTEXT_STATE_READY_STANDBY.0).contains(&new.0);
+            && (0..=DXGK_SCHEDULING_LOG_CONTEXT_STATE::DXGK_SCHEDULING_LOG_CONTEXT_STATE_READY_STANDBY.0)
+                .contains(&new.0);
         verdict.findings.push(Finding {
             text: format!("context {handle:#x} becomes {new:?} at {}, after {}", entry.GpuTimeStamp, buffer.last),
             written: fits && entry.GpuTimeStamp != UNWRITTEN && (known.is_some() || making),

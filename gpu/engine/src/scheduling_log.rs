@@ -14,7 +14,8 @@
 //! any more once [`SchedulingLog::set`] has returned. Without a log a change costs one relaxed load.
 //!
 //! Chosen: a context that waits for a fence is ready, since the page of the states calls so whatever has pending work and does not
-//! execute. What a suspension keeps from running stays as it was. A log that takes the place of none starts with no entries: a
+//! execute. What a suspension keeps from running stays as it was. A ring of the global doorbell names no queue for certain, and a queue
+//! that is only watched may have nothing: their contexts are ready when a turn has shown that they are. A log that takes the place of none starts with no entries: a
 //! context that never had one was idle.
 //!
 //! Source: pages `DXGK_SCHEDULING_LOG_CONTEXT_STATE`, `DXGKDDI_SETSCHEDULINGLOGBUFFER`, `DXGKARG_SETSCHEDULINGLOGBUFFER`.
@@ -218,7 +219,9 @@ impl<H: Host> Node<H> {
                 // What its engine does says the engine.
                 Moment::Left if has_turn || old != ContextState::Ready => old,
                 Moment::Begun => ContextState::Running,
-                Moment::Left | Moment::Ended { .. } if context.is_parked() || self.is_listed(context) => ContextState::Ready,
+                Moment::Left | Moment::Ended { .. } if context.is_parked() || self.is_listed(context) => {
+                    ContextState::Ready
+                }
                 Moment::Left | Moment::Ended { .. } => ContextState::Idle,
             };
             context.noted.store(noted(log.era, new), Ordering::Relaxed);

@@ -35,7 +35,10 @@ const _: () = {
 };
 
 /// The log of a node, by `NodeOrdinal` and `EngineOrdinal`; `None` for one that takes packets: no context is scheduled there.
-fn log_of<P: Platform>(started: &Started<P>, (node, engine): (u32, u32)) -> Result<Option<&SchedulingLog<EngineHost<P>>>> {
+fn log_of<P: Platform>(
+    started: &Started<P>,
+    (node, engine): (u32, u32),
+) -> Result<Option<&SchedulingLog<EngineHost<P>>>> {
     let found = started.gpu.nodes.get(node as usize).filter(|_| engine == 0).ok_or(Error::InvalidParameter)?;
     Ok(nodes::is_hardware_scheduled(&started.plan, node).then_some(&found.scheduling))
 }

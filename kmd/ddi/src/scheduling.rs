@@ -17,10 +17,11 @@ use kmd_core::scheduling_log;
 use kmd_core::status::of;
 use wddm_abi::ntstatus::{STATUS_PENDING, STATUS_SUCCESS};
 use wddm_abi::{
-    DXGK_SCHEDULING_LOG_BUFFER, DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_RESETHWENGINE, DXGKARG_RESUMECONTEXT,
-    DXGKARG_RESUMEHWENGINE, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SETSCHEDULINGLOGBUFFER,
-    DXGKARG_SETUPPRIORITYBANDS, DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT,
-    DXGKARG_SWITCHTOHWCONTEXTLIST, DXGKARG_UPDATEHWCONTEXTSTATE, HANDLE, NTSTATUS, win_extern,
+    DXGK_SCHEDULING_LOG_BUFFER, DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_RESETHWENGINE,
+    DXGKARG_RESUMECONTEXT, DXGKARG_RESUMEHWENGINE, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,
+    DXGKARG_SETSCHEDULINGLOGBUFFER, DXGKARG_SETUPPRIORITYBANDS, DXGKARG_SIGNALMONITOREDFENCE,
+    DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT, DXGKARG_SWITCHTOHWCONTEXTLIST,
+    DXGKARG_UPDATEHWCONTEXTSTATE, HANDLE, NTSTATUS, win_extern,
 };
 
 win_extern! {
@@ -147,12 +148,14 @@ win_extern! {
         }))
     }
 
-    /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`: queues of a node take turns; bands change nothing yet.
+    /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`: accepted and not followed. Queues of a node take turns, whatever quantum, grace
+    /// period and share of a band say.
     pub(crate) fn setup_priority_bands(_adapter: HANDLE, _args: *const DXGKARG_SETUPPRIORITYBANDS) -> NTSTATUS {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`: as above.
+    /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`: accepted and not followed, as above: the page has the change take
+    /// effect at the next scheduling iteration of the band, and there are no bands here.
     pub(crate) fn set_context_scheduling_properties(
         _adapter: HANDLE,
         _args: *const DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,

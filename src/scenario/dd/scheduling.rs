@@ -22,7 +22,10 @@ fn records(scene: &Scene) -> Vec<SchedulingRecord> {
 
 pub(super) fn logs(stage: &Stage) -> Played {
     for entries in [1, 2, 8, 511] {
-        let setup = Setup::default().windows(|windows| windows.scheduling_log_entries = entries);
+        let setup = Setup::default().windows(|windows| {
+            windows.scheduling_logs = SchedulingLogs::Demanded;
+            windows.scheduling_log_entries = entries;
+        });
         let play = |scene: &Scene| {
             worked(scene, 20)?;
             scene.world.os.recreate_scheduling_logs(scene.adapter());
