@@ -139,6 +139,7 @@ ddis! {
     DxgkDdiResumeContext: Passive, Scheduler;
     DxgkDdiSetContextSchedulingProperties: Passive, Scheduler;
     DxgkDdiSetupPriorityBands: Passive, Scheduler;
+    DxgkDdiSetSchedulingLogBuffer: Passive, Scheduler;
     DxgkDdiCreateNativeFence: Passive, Zero;
     DxgkDdiDestroyNativeFence: Passive, Zero;
     DxgkDdiOpenNativeFence: Passive, Zero;

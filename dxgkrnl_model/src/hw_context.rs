@@ -57,6 +57,8 @@ pub(crate) struct HwContext {
     ending: Gate,
     /// Its queues' buffers are not rendered.
     null_rendering: AtomicBool,
+    /// A progress fence of its queues has said that it ran.
+    ran: AtomicBool,
 }
 
 /// Which DDI makes a hardware context.
@@ -92,13 +94,18 @@ impl HwContext {
         private: &mut [u8],
     ) -> Result<Arc<Self>, NTSTATUS> {
         let handle = KernelHandle::reserve();
-        let (driver, private_size) = match way {
+        let logs = &device.adapter().scheduling_logs;
+        logs.making(node);
+        let made = match way {
             Way::CreateContext(flags) => {
-                let made = crate::context::create_in_driver(device, &handle, (node, affinity), private, flags)?;
-                (made.driver, Some(made.private_size))
+                crate::context::create_in_driver(device, &handle, (node, affinity), private, flags)
+                    .map(|made| (made.driver, Some(made.private_size)))
             }
-            Way::CreateHwContext => (create_in_driver(device, &handle, (node, affinity), private)?, None),
+            Way::CreateHwContext => {
+                create_in_driver(device, &handle, (node, affinity), private).map(|driver| (driver, None))
+            }
         };
+        let (driver, private_size) = made.inspect_err(|_| logs.made(node, None))?;
         let context = Arc::new(Self {
             device: device.clone(),
             node,
@@ -115,7 +122,9 @@ impl HwContext {
             invalidated: AtomicBool::new(false),
             ending: Gate::new(),
             null_rendering: AtomicBool::new(false),
+            ran: AtomicBool::new(false),
         });
+        logs.made(node, Some(&context));
         context.handle.bind(KernelObject::HwContext(Arc::downgrade(&context)));
         device.add_hw_context(&context);
         crate::context::set_root(device, context.driver_handle());
@@ -130,6 +139,14 @@ impl HwContext {
 
     pub(crate) fn renders_nothing(&self) -> bool {
         self.null_rendering.load(Ordering::Acquire)
+    }
+
+    /// A progress fence of its queues has this value.
+    pub(crate) fn note_progress(&self, value: u64) {
+        // Of a context that renders nothing the driver may end the buffers itself, and of a device that is lost Dxgkrnl ends them.
+        if value != 0 && !self.renders_nothing() && self.device.usable().is_ok() {
+            self.ran.store(true, Ordering::Release);
+        }
     }
 
     fn set_properties(&self) {
@@ -348,11 +365,12 @@ impl HwContext {
         let adapter = self.device.adapter();
         if self.is_context {
             crate::context::destroy_in_driver(adapter, driver);
-            return;
+        } else {
+            let handle = core::ptr::with_exposed_provenance_mut(driver);
+            let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwContext(handle)));
+            judge_destroy(adapter, "DxgkDdiDestroyHwContext", status);
         }
-        let handle = core::ptr::with_exposed_provenance_mut(driver);
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwContext(handle)));
-        judge_destroy(adapter, "DxgkDdiDestroyHwContext", status);
+        adapter.scheduling_logs.destroyed(adapter, self, driver, self.ran.load(Ordering::Acquire));
     }
 }
 

@@ -411,6 +411,7 @@ impl HwQueue {
             crate::fence_log::collect_from(self.adapter(), std::slice::from_ref(self));
         }
         self.log.close(self);
+        self.context.note_progress(self.progress.value());
         self.destroy_in_driver();
         self.log.destroy(self);
         let handle = self.progress_handle();

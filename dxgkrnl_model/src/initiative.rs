@@ -14,6 +14,7 @@ use crate::hw_context::{HwContext, Suspend};
 use crate::os::Os;
 use crate::process::Process;
 use crate::report::Calibration;
+pub use crate::scheduling_log::SchedulingRecord;
 
 /// How suspensions of a process's contexts began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +103,18 @@ impl Os {
     pub fn fence_logs(&self, adapter: &Arc<Adapter>) -> Vec<LogBuffer> {
         let _inside = self.kernel().enter();
         adapter.scheduler.queues().iter().flat_map(|queue| queue.log().describe(queue)).collect()
+    }
+
+    /// Replaces the scheduling logs of an adapter, as Dxgkrnl may at any time.
+    pub fn recreate_scheduling_logs(&self, adapter: &Arc<Adapter>) {
+        let _inside = self.kernel().enter();
+        adapter.scheduling_logs.replace(adapter);
+    }
+
+    /// What the scheduling logs of an adapter have said since it was started, node by node, the oldest first.
+    pub fn scheduling_records(&self, adapter: &Arc<Adapter>) -> Vec<SchedulingRecord> {
+        let _inside = self.kernel().enter();
+        adapter.scheduling_logs.records(adapter)
     }
 
     /// Calls `DxgkDdiSetNativeFenceLogBuffer` for a queue by the driver's handle ([`LogBuffer::driver`]) with a buffer whose

@@ -27,6 +27,7 @@ pub mod process;
 mod raw;
 pub mod report;
 pub mod rules;
+mod scheduling_log;
 mod sharing;
 pub mod statuses;
 pub mod sync;

@@ -249,6 +249,19 @@ pub enum LogReplacement {
     NoEntries,
 }
 
+/// Whether nodes that schedule in hardware get a scheduling log. When Dxgkrnl gives one, no document says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SchedulingLogs {
+    /// No log is given.
+    None,
+    /// One is given, and what is in it is judged: a driver may take it and write nothing.
+    Given,
+    /// As above, and each context that ran has to be in it, as the page of `DXGKDDI_SETSCHEDULINGLOGBUFFER` has it ("All new entries
+    /// will be written to the log buffer").
+    #[default]
+    Demanded,
+}
+
 /// What `DXGK_BUILDPAGINGBUFFER_FLUSHTLB.EndVirtualAddress` is. The page calls it the end of the range, and does not say whether it
 /// belongs to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -394,6 +407,10 @@ pub struct Personality {
     pub disconnect_time: Ticks,
     /// How the logs of a queue are replaced.
     pub log_replacement: LogReplacement,
+    /// Whether nodes that schedule in hardware get scheduling logs.
+    pub scheduling_logs: SchedulingLogs,
+    /// `NumberOfEntries` of a scheduling log, at least 1. The interrupt is asked for at the entry in the middle.
+    pub scheduling_log_entries: u32,
     /// The rings of a process that ends normally are unmapped and destroyed between the wait for the last queued value and
     /// `DxgkDdiDestroyDoorbell`, in the order in which article user-mode-work-submission lists what is destroyed (ring buffer and
     /// control allocations, and doorbell, and hardware queue). Otherwise doorbells go first.
@@ -449,6 +466,8 @@ impl Default for Personality {
             flush_end: FlushEnd::default(),
             disconnect_time: 0,
             log_replacement: LogReplacement::default(),
+            scheduling_logs: SchedulingLogs::default(),
+            scheduling_log_entries: 511,
             rings_first: true,
             asks_for_fences: true,
             dead_in_d3: true,

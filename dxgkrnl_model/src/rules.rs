@@ -12,6 +12,7 @@ pub mod leak;
 pub mod paging;
 pub mod queue;
 pub mod removal;
+pub mod scheduling;
 pub mod slot;
 pub mod start;
 pub mod tdr;
@@ -28,6 +29,7 @@ pub static ALL: &[&RuleList] = &[
     &fence::FENCE_RULES,
     &queue::QUEUE_RULES,
     &removal::REMOVAL_RULES,
+    &scheduling::SCHEDULING_RULES,
     &slot::SLOT_RULES,
     &tdr::TDR_RULES,
     &leak::LEAK_RULES,

@@ -10,6 +10,7 @@
 mod device;
 mod memory;
 mod queue;
+mod scheduling;
 
 use super::nf::intra_gpu_record;
 use super::rig::{Rig, endless};
@@ -72,6 +73,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: queue::null_rendering,
     },
     Scenario {
+        id: "DD-11",
+        title: "the scheduling log says which context ran when, and interrupts at the entry that it was told",
+        source: "DXGKDDI_SETSCHEDULINGLOGBUFFER; DXGK_SCHEDULING_LOG_CONTEXT_STATE",
+        play: scheduling::logs,
+    },
+    Scenario {
         id: "DD-08",
         title: "translations go with either reading of where a flush ends",
         source: "DXGK_BUILDPAGINGBUFFER_FLUSHTLB, EndVirtualAddress",
@@ -92,7 +99,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("DxgkDdiUnload", "the driver is gone then"),
     ("DxgkDdiCollectDbgInfo", "its successor is called instead"),
     ("DxgkDdiGetRootPageTableSize", "for two levels of page tables only"),
-    ("DxgkDdiSetSchedulingLogBuffer", "no log is given yet"),
     ("DxgkDdiResetFromTimeout", "when an engine cannot be reset by itself"),
     ("DxgkDdiRestartFromTimeout", "after ResetFromTimeout"),
     ("DxgkDdiCancelCommand", "for a context of packets that dies with commands that were not submitted"),

@@ -23,6 +23,7 @@ const NEEDS: &[Need] = &[
         "DD-02", "DD-03", "DD-04", "DD-09", "DD-10",
     ]),
     (1, "it makes hardware queues, or contexts for them", &["DB-15", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05"]),
+    (1, "it reads the logs of nodes that schedule in hardware", &["DD-11"]),
     (1, "it looks at the feature HWSCH", &["NF-21", "ST-04"]),
     (2, "it makes native fences", &[
         "NF-01", "NF-03", "NF-04", "NF-06", "NF-07", "NF-08", "NF-09", "NF-10", "NF-11", "NF-13", "NF-15", "NF-16", "NF-17", "NF-18",

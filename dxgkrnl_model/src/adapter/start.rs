@@ -87,6 +87,7 @@ impl Adapter {
         match result {
             Ok(()) => {
                 self.set_state(AdapterState::Started);
+                self.scheduling_logs.start(self);
                 crate::interrupt::probe_foreign_interrupt(self);
                 crate::calibration::calibrate(self);
                 Ok(())

@@ -32,6 +32,7 @@ impl Adapter {
             fence.forsake();
         }
         self.scheduler.stop_watch(self);
+        self.scheduling_logs.hide(self);
         self.memory.stop(self);
         self.scheduler.stop(self);
         self.power.stop(self);
@@ -46,6 +47,7 @@ impl Adapter {
         self.note("StopDevice", format!("{status:?}"));
         self.judge_stop("DxgkDdiStopDevice", status);
         self.interrupts.disconnect(self);
+        self.scheduling_logs.stop(self);
         self.windows.inspect(self);
         self.resources.reclaim(self);
         self.set_handle(None);

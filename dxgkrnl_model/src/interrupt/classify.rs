@@ -33,33 +33,15 @@ const MAX_FENCES: u32 = 0x1_0000;
 #[derive(Clone, Debug)]
 pub(crate) enum Notice {
     Completed(Vec<Packet>),
-    Preempted {
-        done: Vec<Packet>,
-        back: Vec<Packet>,
-    },
-    Faulted {
-        done: Vec<Packet>,
-        packet: Box<Packet>,
-        fault: Option<PageFault>,
-    },
-    QueueFaulted {
-        context: Arc<HwContext>,
-        fault: PageFault,
-        reset: bool,
-    },
-    Native {
-        signaled: Signaled,
-        legacy: bool,
-    },
+    Preempted { done: Vec<Packet>, back: Vec<Packet> },
+    Faulted { done: Vec<Packet>, packet: Box<Packet>, fault: Option<PageFault> },
+    QueueFaulted { context: Arc<HwContext>, fault: PageFault, reset: bool },
+    Native { signaled: Signaled, legacy: bool },
     Monitored,
-    Suspended {
-        context: Arc<HwContext>,
-        fence: u64,
-    },
+    Suspended { context: Arc<HwContext>, fence: u64 },
     EngineTimeout,
     EngineState(DXGK_ENGINE_STATE),
-    /// Known and of no consequence here.
-    Other,
+    SchedulingLog,
 }
 
 /// What a native fence interrupt names. Dxgkrnl reads the array only without the optimized interrupt, and the queue only with
@@ -115,7 +97,12 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
         Type::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT => {
             let part = data.SchedulingLogInterrupt();
             let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
-            fits(adapter, &node, true, data).then_some((node.ordinal as usize, Notice::Other))
+            if !fits(adapter, &node, true, data) {
+                return None;
+            }
+            after_reset(adapter, &node)?;
+            let due = adapter.scheduling_logs.interrupted(adapter, node.ordinal);
+            due.then_some((node.ordinal as usize, Notice::SchedulingLog))
         }
         Type::DXGK_INTERRUPT_CRTC_VSYNC
         | Type::DXGK_INTERRUPT_DISPLAYONLY_VSYNC

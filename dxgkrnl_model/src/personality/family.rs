@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use super::{
     Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, MS, Personality, ProgressFenceHandle,
-    ProgressOpened, PteAddress, Residency, RingHandle, SystemProcesses,
+    ProgressOpened, PteAddress, Residency, RingHandle, SchedulingLogs, SystemProcesses,
 };
 
 /// A choice that a real Windows may make otherwise than the default.
@@ -107,6 +107,8 @@ readings! {
         log_replacement = LogReplacement::Null;
     @named "logs-gone-by-count", "a fence log is taken away by no entries before another is made":
         log_replacement = LogReplacement::NoEntries;
+    "no-scheduling-logs", "nodes that schedule in hardware get no scheduling log":
+        scheduling_logs = SchedulingLogs::None;
     "flush-to-last-page", "a flush of translations ends with the last page's address":
         flush_end = FlushEnd::LastPage;
     "slow-disconnect", "DxgkCbDisconnectDoorbell takes a millisecond":

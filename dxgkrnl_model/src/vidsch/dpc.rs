@@ -88,7 +88,8 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
                 .defer(adapter, Box::new(move |adapter| crate::tdr::engine_reset_wanted(adapter, ordinal)));
         }
         Notice::EngineState(state) => adapter.power.engine_state(adapter, node, state),
-        Notice::Other => (),
+        // CAST: a node's number.
+        Notice::SchedulingLog => adapter.scheduling_logs.read(adapter, node as u32),
     }
 }
 

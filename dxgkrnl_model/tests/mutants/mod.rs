@@ -70,6 +70,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "nf-monitored-status", "nf-current-status", "nf-current-written", "nf-lost",
             "nf-destroy", "nf-write-after", "nf-address-cached", "int-native-fence", "log-set", "log-flush", "log-header",
             "log-time", "log-complete", "log-stale", "db-must-succeed", "db-connect", "db-status", "db-address", "db-page",
+            "slog-header", "slog-entry", "slog-change", "slog-time", "slog-ran", "slog-stale", "slog-int",
         ],
     ),
     (Stage::Faults, &["int-fatal", "int-fault-flags", "int-fault-handle", "int-suspend-fence", "suspend-status"]),

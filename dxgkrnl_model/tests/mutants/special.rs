@@ -83,8 +83,12 @@ fn consequences() -> [Mutant; 9] {
 }
 
 /// Mutants of a toy that is built otherwise, or on a Windows that is stricter.
-fn variants() -> [Mutant; 13] {
+fn variants() -> [Mutant; 14] {
     [
+        Mutant {
+            windows: |personality| personality.scheduling_log_entries = 8,
+            ..on("slog-int-lost", Stage::UserQueue)
+        },
         Mutant { windows: |personality| personality.every_slot = true, ..on("slot-status", Stage::Start) },
         Mutant { windows: |personality| personality.every_slot = true, ..on("slot-members", Stage::Start) },
         Mutant { windows: local_fences, ..on("nf-storage-status", Stage::Start) },

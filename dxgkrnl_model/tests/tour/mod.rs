@@ -237,6 +237,7 @@ fn user_queue(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.wait(queue.progress, value)?;
     for adapter in device.client.os.adapters() {
         device.client.os.recreate_fence_logs(&adapter);
+        device.client.os.recreate_scheduling_logs(&adapter);
     }
     // Another queue, for which a doorbell may have to be taken away.
     let second = device.queue(true)?;

@@ -8,6 +8,7 @@ use nt_model::{Machine, PageObject};
 
 use super::caps::bits;
 use super::commands::{Ended, run_commands, signal};
+use super::scheduling::{IDLE, READY, RUNNING};
 use super::start::{HIDDEN_BASE, HIDDEN_BYTES, LOCAL_BASE, LOCAL_BYTES};
 use super::{Notice, Root, Toy, Work};
 
@@ -330,9 +331,19 @@ fn run_queue(toy: &Toy, key: usize) -> bool {
         work = fetch(toy, key, root);
     }
     let Some(mut work) = work else { return false };
-    toy.state().running = key;
+    let context = {
+        let mut state = toy.state();
+        state.running = key;
+        state.queues.get(&key).map_or(0, |queue| queue.context)
+    };
     let before = work.at;
+    toy.schedules(context, RUNNING);
     let ended = run_commands(toy, root, &mut work, Some(key));
+    match ended {
+        Ended::Blocked => toy.schedules(context, READY),
+        Ended::Fault(_) => toy.schedules(context, IDLE),
+        Ended::Done | Ended::Hung => (),
+    }
     let mut state = toy.state();
     let Some(queue) = state.queues.get_mut(&key) else { return false };
     match ended {
@@ -341,7 +352,10 @@ fn run_queue(toy: &Toy, key: usize) -> bool {
                 let (address, progress) = (queue.progress_gpu, work.progress);
                 drop(state);
                 signal(toy, root, key, address, progress, 0);
+            } else {
+                drop(state);
             }
+            toy.schedules(context, IDLE);
             true
         }
         Ended::Blocked => {

@@ -224,6 +224,7 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
                 notify(toy, wrong);
             }
         }
+        Notice::Scheduling => data.InterruptType = Type::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT,
         Notice::ToF1 => {
             data.InterruptType = Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE;
             let state = if toy.is("int-engine-state") { 17 } else { 1 };

@@ -14,6 +14,7 @@ mod options;
 mod paging;
 mod queue;
 mod reset;
+mod scheduling;
 mod start;
 
 use std::collections::{HashMap, VecDeque};
@@ -120,6 +121,8 @@ pub enum Notice {
     QueueFaulted(u64, u64, u64),
     Suspended(u64, u64),
     ToF1,
+    /// Its log came to the entry.
+    Scheduling,
 }
 
 impl Notice {
@@ -151,6 +154,7 @@ pub struct State {
     /// Milliseconds that a long packet has run.
     pub worked: u64,
     pub late: Vec<(u32, Late)>,
+    pub scheduling: scheduling::Log,
 }
 
 pub struct Toy {
@@ -367,6 +371,7 @@ fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
     queue::fill(&mut table);
     doorbell::fill(&mut table);
     reset::fill(&mut table);
+    scheduling::fill(&mut table);
     idle::fill(&mut table);
     match options.mutant {
         "init-slot" => table.DxgkDdiSuspendContext = None,

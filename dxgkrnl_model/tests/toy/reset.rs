@@ -5,9 +5,8 @@ use wddm_abi::{
     DRIVER_INITIALIZATION_DATA, DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_CANCELCOMMAND, DXGKARG_COLLECTDBGINFO,
     DXGKARG_COLLECTDBGINFO2, DXGKARG_PREEMPTCOMMAND, DXGKARG_PRESENT, DXGKARG_QUERYCURRENTFENCE,
     DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE,
-    DXGKARG_RESUMEHWENGINE, DXGKARG_SETSCHEDULINGLOGBUFFER, DXGKARG_SIGNALMONITOREDFENCE,
-    DXGKARG_SWITCHTOHWCONTEXTLIST, DXGKARG_UPDATEHWCONTEXTSTATE, DXGKARGCB_INVALIDATEHWCONTEXT, HANDLE, NTSTATUS,
-    win_extern,
+    DXGKARG_RESUMEHWENGINE, DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_SWITCHTOHWCONTEXTLIST, DXGKARG_UPDATEHWCONTEXTSTATE,
+    DXGKARGCB_INVALIDATEHWCONTEXT, HANDLE, NTSTATUS, win_extern,
 };
 
 use super::{Late, Notice, UNKNOWN, argument, callback, input, owner, raw};
@@ -28,7 +27,6 @@ pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiCalibrateGpuClock = Some(calibrate);
     table.DxgkDdiPresentToHwQueue = Some(present);
     table.DxgkDdiSwitchToHwContextList = Some(switch_list);
-    table.DxgkDdiSetSchedulingLogBuffer = Some(set_scheduling_log);
     table.DxgkDdiSignalMonitoredFence = Some(signal_monitored);
     table.DxgkDdiUpdateHwContextState = Some(update_state);
 }
@@ -195,7 +193,6 @@ win_extern! {
 
     fn present(_context: HANDLE, _arguments: *mut DXGKARG_PRESENT) -> NTSTATUS { STATUS_ILLEGAL_INSTRUCTION }
     fn switch_list(_adapter: HANDLE, _arguments: *const DXGKARG_SWITCHTOHWCONTEXTLIST) -> NTSTATUS { STATUS_NOT_SUPPORTED }
-    fn set_scheduling_log(_adapter: HANDLE, _arguments: *const DXGKARG_SETSCHEDULINGLOGBUFFER) -> NTSTATUS { STATUS_SUCCESS }
     fn signal_monitored(_adapter: HANDLE, _arguments: *mut DXGKARG_SIGNALMONITOREDFENCE) -> NTSTATUS { STATUS_NOT_SUPPORTED }
     fn update_state(_adapter: HANDLE, _arguments: *const DXGKARG_UPDATEHWCONTEXTSTATE) -> NTSTATUS { STATUS_SUCCESS }
 }

@@ -239,6 +239,9 @@ impl<H: Host> Core<H> {
                 turn = TURN;
             }
             if let Some(long) = exec.long.take() {
+                if let Some(queue) = job.queue {
+                    self.begun(gpu, queue);
+                }
                 match self.advance(gpu, &job.process.space, long)? {
                     Advance::Done(bytes) => turn = self.charge(gpu, turn, bytes),
                     Advance::More(bytes, long) => {
@@ -286,6 +289,7 @@ impl<H: Host> Core<H> {
             bump(&node.counters.packets);
             turn = turn.saturating_sub(PACKET_COST);
             if let Some(queue) = job.queue {
+                self.begun(gpu, queue);
                 add(&queue.packets, 1);
             }
             self.perform(gpu, job, exec, &decoded)?;

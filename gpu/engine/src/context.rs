@@ -5,7 +5,7 @@ use crate::fence_table::FenceTable;
 use crate::host::{Host, Lock};
 use crate::shared::Shared;
 use crate::slots::SlotId;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use gpu_wire::packet::Privilege;
 
 /// A process: an address space and the fences that it has open.
@@ -47,6 +47,10 @@ pub struct Context<H: Host> {
     scheduling: H::Lock<Scheduling>,
     /// Mirrors `scheduling == Runnable`: what the engine looks at.
     runnable: AtomicBool,
+    /// Queues that wait for a fence in the middle of their work.
+    parked: AtomicU32,
+    /// What the node's scheduling log has it as. Under that log's lock.
+    pub(crate) noted: AtomicU64,
 }
 
 /// What [`Context::suspend`] found.
@@ -61,12 +65,33 @@ pub enum Suspend {
 impl<H: Host> Context<H> {
     /// A runnable context.
     pub fn new(slot: SlotId, node: usize, process: Shared<Process<H>>) -> Self {
-        Self { slot, node, process, scheduling: H::Lock::new(Scheduling::Runnable), runnable: AtomicBool::new(true) }
+        Self {
+            slot,
+            node,
+            process,
+            scheduling: H::Lock::new(Scheduling::Runnable),
+            runnable: AtomicBool::new(true),
+            parked: AtomicU32::new(0),
+            noted: AtomicU64::new(0),
+        }
     }
 
     /// Whether its queues may run.
     pub fn is_runnable(&self) -> bool {
         self.runnable.load(Ordering::Acquire)
+    }
+
+    /// A queue of it began to wait for a fence, or waits no more.
+    pub(crate) fn count_parked(&self, parked: bool) {
+        match parked {
+            true => self.parked.fetch_add(1, Ordering::Relaxed),
+            false => self.parked.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
+    /// Whether a queue of it waits for a fence.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::Relaxed) != 0
     }
 
     /// The state.

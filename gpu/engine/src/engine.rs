@@ -17,6 +17,7 @@ use crate::node::{Control, Phase, attention};
 use crate::notice::Notice;
 use crate::packet_node::{PacketQueue, PacketSubmission};
 use crate::queue::{Queue, State};
+use crate::scheduling_log::Moment;
 use crate::shared::{Shared, try_array, try_box};
 use crate::slots::SlotId;
 use crate::tlb::Tlb;
@@ -88,6 +89,8 @@ pub(crate) struct Core<H: Host> {
     /// An execution state for the next packet.
     spare: Option<Box<Exec<H>>>,
     wedged: bool,
+    /// Something of this turn has begun.
+    ran: bool,
 }
 
 impl<H: Host> Engine<H> {
@@ -131,6 +134,7 @@ impl<H: Host> Core<H> {
             running: None,
             spare: Some(try_box(Exec::new())?),
             wedged: false,
+            ran: false,
         })
     }
 
@@ -207,7 +211,10 @@ impl<H: Host> Core<H> {
             }
         }
         // Every request that set these bits is in its list already: set again means another step.
-        node.attention.fetch_and(!(attention::CONTROL | attention::SUSPEND | attention::PREEMPT), Ordering::AcqRel);
+        let served = attention::CONTROL | attention::SUSPEND | attention::PREEMPT | attention::LOG;
+        if node.attention.fetch_and(!served, Ordering::AcqRel) & attention::LOG != 0 {
+            self.raise(gpu);
+        }
         if node.control() != Control::Run {
             node.attention.fetch_or(attention::CONTROL, Ordering::AcqRel);
         }
@@ -293,6 +300,7 @@ impl<H: Host> Core<H> {
             Model::Dedicated => self.watch.poll(&gpu.doorbells, self.node, |queue| {
                 bump(&node.counters.rings);
                 node.make_ready(queue);
+                gpu.arrived(queue);
             }),
             Model::Global => {
                 if let Some(value) = Watch::poll_global(&gpu.doorbells) {
@@ -310,9 +318,14 @@ impl<H: Host> Core<H> {
         let node = &gpu.nodes[self.node];
         if queue.state() != State::Active || !queue.context.is_runnable() {
             // A suspended context's queues become ready again when it is resumed.
+            if queue.state() != State::Active {
+                self.log_moment(gpu, queue, Moment::Ended { ran: false });
+            }
             return Step::Worked;
         }
         let Some(mut exec) = queue.exec.take() else { return Step::Worked };
+        node.scheduling.begin_turn(&queue.context);
+        self.ran = false;
         node.trace.push(Event::Run, queue.slot.pack());
         self.again = false;
         let job = Job { process: &queue.context.process, queue: Some(queue) };
@@ -323,6 +336,7 @@ impl<H: Host> Core<H> {
             }
             let Some(next) = queue.next_submission() else { break outcome };
             bump(&queue.consumed);
+            self.begun(gpu, queue);
             queue.running.store(next.progress, Ordering::Relaxed);
             let begun = match next.null {
                 true => self.signal_progress(gpu, &job, &mut exec, queue.progress, next.progress),
@@ -357,7 +371,24 @@ impl<H: Host> Core<H> {
         if again || (!queue.user_mode && queue.has_submissions() && outcome == Outcome::Drained) {
             node.make_ready(queue);
         }
+        queue.set_parked(outcome == Outcome::Parked && !again);
+        node.scheduling.end_turn();
+        self.log_moment(gpu, queue, Moment::Ended { ran: self.ran });
         if outcome == Outcome::Waiting { Step::Waiting } else { Step::Worked }
+    }
+
+    /// Something of a queue's turn begins: the first time it says so in the scheduling log.
+    pub(crate) fn begun(&mut self, gpu: &Gpu<H>, queue: &Queue<H>) {
+        if !self.ran {
+            self.ran = true;
+            self.log_moment(gpu, queue, Moment::Begun);
+        }
+    }
+
+    fn log_moment(&mut self, gpu: &Gpu<H>, queue: &Queue<H>, moment: Moment) {
+        if gpu.nodes[self.node].log_moment(gpu, &queue.context, moment) {
+            self.raise(gpu);
+        }
     }
 
     /// Whether another queue or packet waits for this engine.

@@ -13,6 +13,7 @@ use crate::mutation::{Chosen, Mutation};
 use crate::node::{Control, Node, Phase, attention, scan};
 use crate::notice::Notice;
 use crate::queue::Queue;
+use crate::scheduling_log::Moment;
 use crate::shared::Shared;
 use crate::slots::{SlotId, SlotTable};
 use crate::word::Word;
@@ -116,9 +117,16 @@ impl<H: Host> Gpu<H> {
     /// `DISPATCH_LEVEL`.
     pub fn make_ready(&self, queue: &Shared<Queue<H>>) {
         let node = queue.context.node;
-        if self.nodes[node].make_ready(queue) {
+        let kick = self.nodes[node].make_ready(queue);
+        if self.arrived(queue) | kick {
             self.kick(node);
         }
+    }
+
+    /// Says in the scheduling log that a queue may have become ready. Whether its engine sleeps and must be kicked.
+    pub(crate) fn arrived(&self, queue: &Queue<H>) -> bool {
+        let node = &self.nodes[queue.context.node];
+        node.log_moment(self, &queue.context, Moment::Arrived) && node.attend(attention::LOG)
     }
 
     /// Admits a queue to its node. `PASSIVE_LEVEL`.
@@ -151,6 +159,11 @@ impl<H: Host> Gpu<H> {
         if let Some(mut exec) = queue.exec.take() {
             exec.abandon();
             queue.exec.put(exec);
+        }
+        // It may have been all that its context had to do.
+        let node = &self.nodes[queue.context.node];
+        if node.log_moment(self, &queue.context, Moment::Left) && node.attend(attention::LOG) {
+            self.kick(node.index);
         }
     }
 
@@ -311,6 +324,10 @@ impl<H: Host> Gpu<H> {
         }
         if scan & scan::MONITORED != 0 {
             f(Notice::MonitoredFenceSignaled);
+            n += 1;
+        }
+        if scan & scan::LOG != 0 {
+            f(Notice::SchedulingLog);
             n += 1;
         }
         n

@@ -44,6 +44,7 @@ pub mod notice;
 pub mod ops;
 pub mod packet_node;
 pub mod queue;
+pub mod scheduling_log;
 pub mod shared;
 pub mod slots;
 pub mod tlb;

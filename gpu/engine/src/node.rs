@@ -9,6 +9,7 @@ use crate::mutation::Chosen;
 use crate::notice::{CAPACITY, Mailbox};
 use crate::packet_node::PacketQueue;
 use crate::queue::{Queue, State};
+use crate::scheduling_log::SchedulingLog;
 use crate::shared::Shared;
 use crate::trace::Trace;
 use crate::wake::Sleep;
@@ -26,6 +27,8 @@ pub mod attention {
     pub const CONTROL: u32 = 4;
     /// Packet mode: a preemption request.
     pub const PREEMPT: u32 = 8;
+    /// Somebody else has written the entry of the scheduling log that raises the interrupt.
+    pub const LOG: u32 = 16;
 }
 
 /// Bits of [`Node::scan`]: what the interrupt routine reports beside the mailbox, coalesced.
@@ -34,6 +37,8 @@ pub mod scan {
     pub const NATIVE: u32 = 1;
     /// A monitored fence was signaled.
     pub const MONITORED: u32 = 2;
+    /// The scheduling log has come to the entry that the OS named.
+    pub const LOG: u32 = 4;
 }
 
 pub use crate::handshake::{Control, Phase};
@@ -51,6 +56,8 @@ pub struct Node<H: Host> {
     pub(crate) scan: AtomicU32,
     /// Packet mode.
     pub packets: H::Lock<PacketQueue<H>>,
+    /// Which context ran when.
+    pub scheduling: SchedulingLog<H>,
     pub(crate) attention: AtomicU32,
     handshake: Handshake<H::Word>,
     sleeping: Sleep<H::Word>,
@@ -84,6 +91,7 @@ impl<H: Host> Node<H> {
             mailbox: Mailbox::new(CAPACITY, H::word)?,
             scan: AtomicU32::new(0),
             packets: H::Lock::new(PacketQueue::new()?),
+            scheduling: SchedulingLog::new(),
             attention: AtomicU32::new(0),
             handshake: Handshake::new(H::word),
             sleeping: Sleep::new(H::word),
@@ -168,6 +176,11 @@ impl<H: Host> Node<H> {
         // From here on a ring puts the queue back in the list: what it published is looked at again.
         queue.ready.clear(mutation);
         Some(queue)
+    }
+
+    /// Whether a queue of `context` waits for the engine.
+    pub(crate) fn is_listed(&self, context: &Context<H>) -> bool {
+        self.ready.with(|list| list.iter().any(|queue| queue.context.slot == context.slot))
     }
 
     /// Whether another queue waits for the engine. A hint.

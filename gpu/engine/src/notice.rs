@@ -30,6 +30,8 @@ pub enum Notice {
     FencesSignaled,
     /// A monitored fence (WDDM 2.0) was signaled.
     MonitoredFenceSignaled,
+    /// The scheduling log has come to the entry that the OS named.
+    SchedulingLog,
     /// A hardware queue faulted and will run no more.
     QueueFaulted {
         /// The queue.
@@ -92,6 +94,7 @@ impl Notice {
                 [8, fence.into(), encode_fault(fault), fault.address.0, process.pack()]
             }
             Self::EngineState { state } => [9, state.into(), 0, 0, 0],
+            Self::SchedulingLog => [10, 0, 0, 0, 0],
         }
     }
 
@@ -111,6 +114,7 @@ impl Notice {
                 process: SlotId::unpack(w[4]),
             },
             9 => Self::EngineState { state: w[1] as u32 },
+            10 => Self::SchedulingLog,
             _ => return None,
         })
     }
@@ -238,13 +242,14 @@ mod tests {
             Notice::PacketPreempted { request: 3, completed: 2 },
             Notice::PacketFaulted { fence: 4, fault, process: a },
             Notice::EngineState { state: 1 },
+            Notice::SchedulingLog,
         ];
         let m = mailbox(16);
         for n in all {
             assert!(m.push(n));
         }
         let mut got = Vec::new();
-        assert_eq!(m.drain(|n| got.push(n)), 9);
+        assert_eq!(m.drain(|n| got.push(n)), 10);
         assert_eq!(got, all);
         assert!(m.is_empty());
     }

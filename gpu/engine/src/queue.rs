@@ -75,6 +75,8 @@ pub struct Queue<H: Host> {
     /// Whether user mode has a doorbell for it that is connected: then its ring has to be there. Without one the ring may be taken
     /// away, and whoever looks whether something still came in finds nothing.
     pub connected: AtomicBool,
+    /// Whether its context counts it among those that wait for a fence.
+    parked: AtomicBool,
     /// Whether it stands in the node's ready list.
     pub(crate) ready: Mark<H::Word>,
     state: AtomicU32,
@@ -110,6 +112,7 @@ impl<H: Host> Queue<H> {
             exec: Handover::new(try_box(Exec::new())?),
             woken: AtomicU64::new(0),
             connected: AtomicBool::new(false),
+            parked: AtomicBool::new(false),
             ready: Mark::new(H::word),
             state: AtomicU32::new(State::Active as u32),
             binding: H::Lock::new(None),
@@ -158,6 +161,22 @@ impl<H: Host> Queue<H> {
     /// Marks it destroyed. The engine that runs it notices between packets.
     pub(crate) fn destroy(&self) {
         self.state.store(State::Destroyed as u32, Ordering::Release);
+        self.count_parked(false);
+    }
+
+    /// Engine: whether it waits for a fence after its turn. A queue that is not active waits for nothing: of the two exchanges of
+    /// the flag, the engine's and that of [`Self::destroy`], the later one sees what the other thread has done before.
+    pub(crate) fn set_parked(&self, parked: bool) {
+        self.count_parked(parked && self.state() == State::Active);
+        if parked && self.state() != State::Active {
+            self.count_parked(false);
+        }
+    }
+
+    fn count_parked(&self, parked: bool) {
+        if self.parked.swap(parked, Ordering::AcqRel) != parked {
+            self.context.count_parked(parked);
+        }
     }
 
     /// The ring, if it has one.

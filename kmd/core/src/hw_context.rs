@@ -84,6 +84,8 @@ impl<P: Platform> HwContext<P> {
         let started = &context.counted.started;
         context.engine.lose();
         crate::interrupt::retire(irql, started, context.engine.slot);
+        // An entry that names it is written by now, or never.
+        started.gpu.nodes[context.engine.node].scheduling.settle();
         started.gpu.expel(context.engine.node);
         Ok(())
     }

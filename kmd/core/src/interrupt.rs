@@ -154,6 +154,10 @@ fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: No
             data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED;
             data.MonitoredFenceSignaled_mut().NodeOrdinal = node;
         }
+        Notice::SchedulingLog => {
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT;
+            data.SchedulingLogInterrupt_mut().NodeOrdinal = node;
+        }
         Notice::QueueFaulted { queue, fault, progress } => {
             let Some(handle) = slots.handle(queue) else { return };
             data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_HWQUEUE_PAGE_FAULTED;

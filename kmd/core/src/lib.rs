@@ -42,6 +42,7 @@ pub mod platform;
 pub mod process;
 pub mod registers;
 pub mod reset;
+pub mod scheduling_log;
 pub mod segments;
 pub mod setting_values;
 pub mod settings;

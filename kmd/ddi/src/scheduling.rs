@@ -1,6 +1,7 @@
 //! Hardware contexts and queues, suspension, engine reset.
 
 use crate::arguments::{bytes, bytes_mut, object, os, record, record_mut, started};
+use gpu_engine::memory::Span;
 use gpu_engine::queue::Submission;
 use gpu_wire::GpuVa;
 use kmd_core::context::NewContext;
@@ -12,13 +13,15 @@ use kmd_core::irql::{Dispatch, Passive};
 use kmd_core::paging::{self, Buffer, Operation};
 use kmd_core::platform::Platform;
 use kmd_core::reset;
+use kmd_core::scheduling_log;
 use kmd_core::status::of;
 use wddm_abi::ntstatus::{STATUS_PENDING, STATUS_SUCCESS};
 use wddm_abi::{
-    DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_RESETHWENGINE, DXGKARG_RESUMECONTEXT,
-    DXGKARG_RESUMEHWENGINE, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SETSCHEDULINGLOGBUFFER,
-    DXGKARG_SETUPPRIORITYBANDS, DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT,
-    DXGKARG_SWITCHTOHWCONTEXTLIST, DXGKARG_UPDATEHWCONTEXTSTATE, HANDLE, NTSTATUS, win_extern,
+    DXGK_SCHEDULING_LOG_BUFFER, DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_RESETHWENGINE,
+    DXGKARG_RESUMECONTEXT, DXGKARG_RESUMEHWENGINE, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,
+    DXGKARG_SETSCHEDULINGLOGBUFFER, DXGKARG_SETUPPRIORITYBANDS, DXGKARG_SIGNALMONITOREDFENCE,
+    DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT, DXGKARG_SWITCHTOHWCONTEXTLIST,
+    DXGKARG_UPDATEHWCONTEXTSTATE, HANDLE, NTSTATUS, win_extern,
 };
 
 win_extern! {
@@ -145,12 +148,14 @@ win_extern! {
         }))
     }
 
-    /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`: queues of a node take turns; bands change nothing yet.
+    /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`: accepted and not followed. Queues of a node take turns, whatever quantum, grace
+    /// period and share of a band say.
     pub(crate) fn setup_priority_bands(_adapter: HANDLE, _args: *const DXGKARG_SETUPPRIORITYBANDS) -> NTSTATUS {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`: as above.
+    /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`: accepted and not followed, as above: the page has the change take
+    /// effect at the next scheduling iteration of the band, and there are no bands here.
     pub(crate) fn set_context_scheduling_properties(
         _adapter: HANDLE,
         _args: *const DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,
@@ -158,10 +163,26 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiSetSchedulingLogBuffer`, `PASSIVE_LEVEL`: the engines make no context switches worth a log yet; an empty log
-    /// is a true one.
-    pub(crate) fn set_scheduling_log_buffer(_adapter: HANDLE, _args: *const DXGKARG_SETSCHEDULINGLOGBUFFER) -> NTSTATUS {
-        STATUS_SUCCESS
+    /// `DxgkDdiSetSchedulingLogBuffer`, `PASSIVE_LEVEL`. NULL or no entries take the log away.
+    pub(crate) fn set_scheduling_log_buffer[P: Platform](
+        adapter: HANDLE,
+        args: *const DXGKARG_SETSCHEDULINGLOGBUFFER,
+    ) -> NTSTATUS {
+        // SAFETY: called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        of(started::<P>(adapter).and_then(|started| {
+            // SAFETY: Dxgkrnl's record, valid for the call.
+            let args = unsafe { record(args) }?;
+            let place = (args.NodeOrdinal, args.EngineOrdinal);
+            if args.LogBufferCpuVa.is_null() || args.NumberOfEntries == 0 {
+                return scheduling_log::clear(&irql, &started, place);
+            }
+            let first = core::mem::offset_of!(DXGK_SCHEDULING_LOG_BUFFER, Entries) as u64;
+            let len = first + u64::from(args.NumberOfEntries) * gpu_engine::scheduling_log::ENTRY_SIZE;
+            // SAFETY: a buffer of that many entries, mapped until it is replaced or the device is stopped.
+            let buffer = unsafe { Span::new(args.LogBufferCpuVa.cast(), len) };
+            scheduling_log::set(&irql, &started, place, buffer, (args.NumberOfEntries, args.InterruptEntry))
+        }))
     }
 
     /// `DxgkDdiSwitchToHwContextList`, `PASSIVE_LEVEL`: the older scheduling model, in which the OS gives lists.

@@ -91,7 +91,7 @@ fn hardware_scheduling<P: Platform>(t: &mut DRIVER_INITIALIZATION_DATA) {
     t.DxgkDdiResumeHwEngine = Some(scheduling::resume_hw_engine::<P>);
     t.DxgkDdiSetupPriorityBands = Some(scheduling::setup_priority_bands);
     t.DxgkDdiSetContextSchedulingProperties = Some(scheduling::set_context_scheduling_properties);
-    t.DxgkDdiSetSchedulingLogBuffer = Some(scheduling::set_scheduling_log_buffer);
+    t.DxgkDdiSetSchedulingLogBuffer = Some(scheduling::set_scheduling_log_buffer::<P>);
     t.DxgkDdiSwitchToHwContextList = Some(scheduling::switch_to_hw_context_list);
     t.DxgkDdiUpdateHwContextState = Some(scheduling::update_hw_context_state);
     t.DxgkDdiSignalMonitoredFence = Some(scheduling::signal_monitored_fence);

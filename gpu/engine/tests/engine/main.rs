@@ -8,6 +8,7 @@ mod packet_mode;
 mod packet_room;
 mod packets;
 mod scheduling;
+mod scheduling_logs;
 #[path = "../support/mod.rs"]
 mod support;
 

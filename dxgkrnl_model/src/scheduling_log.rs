@@ -1,0 +1,335 @@
+//! Scheduling logs: a buffer for each node that schedules in hardware, written by the GPU, read here.
+//!
+//! An entry says that a context became idle, ready or running. A log is given to the driver when the adapter has started, and stays
+//! until it is replaced ([`crate::os::Os::recreate_scheduling_logs`]) or the adapter is stopped. It lies in system memory, and in the
+//! address space of the paging process.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `scheduling_log.rs` | which logs there are; what is known of contexts; interrupts |
+//! | `reading.rs` | one buffer, and what is new in it |
+//!
+//! Source: DDI pages DXGKDDI_SETSCHEDULINGLOGBUFFER, DXGKARG_SETSCHEDULINGLOGBUFFER, DXGK_SCHEDULING_LOG_ENTRY; article
+//! allocation-notification names scheduling logs among what lies in the paging process's addresses.
+//!
+//! Chosen: when a log is read (its interrupt, the destruction of a context of that node, replacement, stop), and that an adapter is
+//! stopped with its logs in place. What was overwritten before it was read is not judged, nor are the contexts of that time.
+
+mod reading;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use wddm_abi::{DXGKARG_SETSCHEDULINGLOGBUFFER, NTSTATUS, ntstatus};
+
+use crate::adapter::Adapter;
+use crate::ddi::{self, call_ddi};
+use crate::hw_context::HwContext;
+use crate::personality::SchedulingLogs;
+use crate::rules::scheduling::{SLOG_INT, SLOG_INT_LOST, SLOG_RAN, SLOG_STALE};
+use crate::sync::{Lock, Rank, Signal};
+use crate::vidsch::judge_resume;
+use reading::Buffer;
+
+/// Entries that are remembered of a node.
+const KEPT: usize = 1 << 16;
+
+/// An entry, as it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulingRecord {
+    /// The node.
+    pub node: u32,
+    /// `hKmdContext`, as a number.
+    pub context: usize,
+    /// `newContextState`.
+    pub state: i32,
+    /// `GpuTimeStamp`.
+    pub time: u64,
+}
+
+/// What is known of a context by its entries.
+#[derive(Debug)]
+struct Known {
+    /// The context, as an address: handles of drivers come back.
+    who: usize,
+    state: Option<i32>,
+    /// An entry said that it runs.
+    ran: bool,
+    /// It may have had entries that nobody has read.
+    excused: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The log, once the driver has taken it.
+    current: Option<Buffer>,
+    /// The one that the driver is being given.
+    next: Option<Buffer>,
+    /// Logs that were replaced, and what they held.
+    retired: Vec<(Buffer, Vec<u8>)>,
+    /// How often the interrupt's entry was written in those.
+    reached_before: u64,
+    /// Interrupts that came.
+    interrupts: u64,
+    /// By the driver's handles.
+    contexts: BTreeMap<usize, Known>,
+    records: Vec<SchedulingRecord>,
+}
+
+impl State {
+    /// How often the interrupt's entry was written.
+    fn reached(&self) -> u64 {
+        let now = self.current.iter().chain(&self.next).map(Buffer::reached).sum::<u64>();
+        self.reached_before + now
+    }
+
+    /// Whether the driver has written any entry.
+    fn is_used(&self) -> bool {
+        !self.retired.is_empty() && self.retired.iter().any(|(buffer, _)| buffer.is_used())
+            || self.current.as_ref().is_some_and(Buffer::is_used)
+    }
+}
+
+/// The log of one node.
+#[derive(Debug)]
+struct NodeLog {
+    node: u32,
+    state: Lock<State>,
+    /// Contexts that the driver is making: it knows their handles, and nobody here does.
+    making: AtomicU32,
+    /// An interrupt came.
+    changed: Signal,
+}
+
+/// The logs of an adapter.
+#[derive(Debug)]
+pub(crate) struct SchedulingLogSet {
+    nodes: Lock<Vec<Arc<NodeLog>>>,
+}
+
+impl SchedulingLogSet {
+    pub(crate) fn new() -> Self {
+        Self { nodes: Lock::new(Rank::Registry, Vec::new()) }
+    }
+
+    fn of(&self, node: u32) -> Option<Arc<NodeLog>> {
+        self.nodes.lock().iter().find(|log| log.node == node).cloned()
+    }
+
+    /// Gives the driver a log for each node that it schedules itself.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn start(&self, adapter: &Arc<Adapter>) {
+        if adapter.personality().scheduling_logs == SchedulingLogs::None {
+            return;
+        }
+        let nodes = adapter.scheduler.nodes();
+        let log = |node: u32| {
+            Arc::new(NodeLog {
+                node,
+                state: Lock::new(Rank::Log, State::default()),
+                making: AtomicU32::new(0),
+                changed: Signal::new(),
+            })
+        };
+        let scheduled = nodes.iter().filter(|node| node.is_hardware_scheduled);
+        *self.nodes.lock() = scheduled.map(|node| log(node.ordinal)).collect();
+        self.replace(adapter);
+    }
+
+    /// Gives the driver new logs.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn replace(&self, adapter: &Arc<Adapter>) {
+        let all = self.nodes.lock().clone();
+        for log in all {
+            log.await_interrupt(adapter);
+            log.replace(adapter);
+        }
+    }
+
+    /// The adapter is about to lose its paging process: the GPU sees the logs no more. Nobody writes them, since every context is
+    /// gone.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn hide(&self, adapter: &Arc<Adapter>) {
+        let Some(manager) = adapter.memory.manager() else { return };
+        let all = self.nodes.lock().clone();
+        manager.run_on_worker(adapter, move |adapter, manager| {
+            for log in all {
+                let state = log.state.lock();
+                let old = state.retired.iter().map(|(buffer, _)| buffer);
+                let places: Vec<_> = old.chain(&state.current).map(Buffer::place).collect();
+                drop(state);
+                for (gpu, pages) in places.into_iter().filter(|(gpu, _)| *gpu != 0) {
+                    manager.unmap_for_system(adapter, gpu, pages);
+                }
+            }
+        });
+    }
+
+    /// The device is stopped: judges what the logs hold, and frees them.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn stop(&self, adapter: &Adapter) {
+        let all = std::mem::take(&mut *self.nodes.lock());
+        for log in all {
+            log.read(adapter);
+            let retired = std::mem::take(&mut log.state.lock().retired);
+            for (buffer, held) in retired {
+                let same = buffer.bytes() == held;
+                adapter.rules().check(&SLOG_STALE, same, || format!("node {}: a replaced log changed", log.node));
+            }
+        }
+    }
+
+    /// Reads what is new in a node's log.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn read(&self, adapter: &Adapter, node: u32) {
+        if let Some(log) = self.of(node) {
+            log.read(adapter);
+            log.changed.notify(adapter.kernel());
+        }
+    }
+
+    /// What was read of a node's logs, the oldest first.
+    pub(crate) fn records(&self, adapter: &Adapter) -> Vec<SchedulingRecord> {
+        let all = self.nodes.lock().clone();
+        let read = |log: Arc<NodeLog>| {
+            log.read(adapter);
+            log.state.lock().records.clone()
+        };
+        all.into_iter().flat_map(read).collect()
+    }
+
+    /// An interrupt for a node's log came: whether one was due.
+    ///
+    /// IRQL: the device's.
+    pub(crate) fn interrupted(&self, adapter: &Adapter, node: u32) -> bool {
+        let count = |log: Arc<NodeLog>| {
+            let mut state = log.state.lock();
+            state.interrupts += 1;
+            (state.interrupts, state.reached())
+        };
+        let (interrupts, reached) = self.of(node).map_or((1, 0), count);
+        adapter.rules().check(&SLOG_INT, interrupts <= reached, || {
+            format!("node {node}: interrupt {interrupts}, and the entry was written {reached} times")
+        })
+    }
+
+    /// The driver is about to make a context of `node`; ends with [`made`](Self::made).
+    pub(crate) fn making(&self, node: u32) {
+        if let Some(log) = self.of(node) {
+            log.making.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// What became of it.
+    pub(crate) fn made(&self, node: u32, context: Option<&Arc<HwContext>>) {
+        let Some(log) = self.of(node) else { return };
+        if let Some(context) = context {
+            let known = Known { who: Arc::as_ptr(context).addr(), state: None, ran: false, excused: false };
+            log.state.lock().contexts.insert(context.driver_handle(), known);
+        }
+        // A context that came before its log was given has never been counted.
+        let _ = log.making.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
+    }
+
+    /// The driver has destroyed a context. `ran`: a progress fence of its queues has said so.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn destroyed(&self, adapter: &Adapter, context: &HwContext, driver: usize, ran: bool) {
+        let Some(log) = self.of(context.node()) else { return };
+        log.read(adapter);
+        let who = core::ptr::from_ref(context).addr();
+        let (known, used) = {
+            let mut state = log.state.lock();
+            let is_it = state.contexts.get(&driver).is_some_and(|known| known.who == who);
+            let known = if is_it { state.contexts.remove(&driver) } else { None };
+            (known, state.is_used())
+        };
+        let judged = used || adapter.personality().scheduling_logs == SchedulingLogs::Demanded;
+        if let Some(known) = known.filter(|known| judged && ran && !known.excused) {
+            adapter.rules().check(&SLOG_RAN, known.ran, || format!("node {}: context {driver:#x}", log.node));
+        }
+    }
+}
+
+impl NodeLog {
+    fn replace(&self, adapter: &Arc<Adapter>) {
+        let Some(manager) = adapter.memory.manager() else { return };
+        let entries = adapter.personality().scheduling_log_entries.max(1);
+        let made = manager.run_on_worker(adapter, move |adapter, manager| Buffer::make(adapter, manager, entries));
+        let Some(Some(buffer)) = made else { return };
+        let mut arguments = DXGKARG_SETSCHEDULINGLOGBUFFER::zeroed();
+        arguments.NodeOrdinal = self.node;
+        arguments.NumberOfEntries = entries;
+        arguments.LogBufferCpuVa = core::ptr::with_exposed_provenance_mut(buffer.address());
+        arguments.LogBufferGpuVa = buffer.place().0;
+        arguments.InterruptEntry = buffer.interrupt();
+        // Before the call: the driver may write and interrupt inside.
+        self.state.lock().next = Some(buffer);
+        let status = self.set(adapter, &arguments);
+        let mut state = self.state.lock();
+        let new = state.next.take();
+        if !status.is_success() {
+            // Nothing is written there; what was there before goes on.
+            if let Some(buffer) = new {
+                let held = buffer.bytes();
+                state.retired.push((buffer, held));
+            }
+            for known in state.contexts.values_mut() {
+                known.excused = true;
+            }
+            return;
+        }
+        // The last entries of the old log come before those of the new one.
+        let verdict = reading::read(self.node, &mut state, self.making.load(Ordering::Acquire) != 0);
+        if let Some(old) = std::mem::replace(&mut state.current, new) {
+            state.reached_before += old.reached();
+            let held = old.bytes();
+            state.retired.push((old, held));
+            // Whether the new log says again what was so before, no page says.
+            for known in state.contexts.values_mut() {
+                known.state = None;
+            }
+        }
+        drop(state);
+        verdict.judge(adapter);
+    }
+
+    fn set(&self, adapter: &Adapter, arguments: &DXGKARG_SETSCHEDULINGLOGBUFFER) -> NTSTATUS {
+        let (miniport, pointer) = (adapter.context(), core::ptr::from_ref(arguments));
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiSetSchedulingLogBuffer(miniport, pointer)));
+        if status != ntstatus::STATUS_NOT_SUPPORTED || adapter.table().DxgkDdiSetSchedulingLogBuffer.is_some() {
+            judge_resume(adapter, "DxgkDdiSetSchedulingLogBuffer", status);
+        }
+        status
+    }
+
+    fn read(&self, adapter: &Adapter) {
+        let making = self.making.load(Ordering::Acquire) != 0;
+        let verdict = {
+            let mut state = self.state.lock();
+            let making = making || self.making.load(Ordering::Acquire) != 0;
+            reading::read(self.node, &mut state, making)
+        };
+        verdict.judge(adapter);
+    }
+
+    /// Where the interrupt's entry was written, there was or will be an interrupt.
+    fn await_interrupt(&self, adapter: &Arc<Adapter>) {
+        let kernel = adapter.kernel();
+        if self.state.lock().reached() == 0 {
+            return;
+        }
+        let deadline = kernel.now() + adapter.personality().tdr.delay;
+        let came = || self.state.lock().interrupts != 0;
+        self.changed.wait_for(kernel, Some(deadline), || (came() || !adapter.is_working()).then_some(()));
+        if adapter.is_working() {
+            adapter.rules().check(&SLOG_INT_LOST, came(), || format!("node {}", self.node));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The scheduling log of node 0.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use wddm_abi::ntstatus::STATUS_SUCCESS;
+use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGKARG_SETSCHEDULINGLOGBUFFER, HANDLE, NTSTATUS, win_extern};
+
+use super::gpu::word;
+use super::{Notice, Toy, UNKNOWN, input, number, owner};
+
+/// `DXGK_SCHEDULING_LOG_CONTEXT_STATE`.
+pub const IDLE: u64 = 0;
+pub const RUNNING: u64 = 1;
+pub const READY: u64 = 2;
+
+/// What Dxgkrnl gave.
+#[derive(Debug, Default)]
+pub struct Log {
+    address: usize,
+    /// The one before it: for a mutant.
+    old: usize,
+    entries: u64,
+    interrupt: u64,
+    index: u64,
+    wraps: u64,
+    states: HashMap<usize, u64>,
+}
+
+impl Toy {
+    /// A context of node 0 changes its state.
+    pub fn schedules(&self, context: usize, new: u64) {
+        let mut state = self.state();
+        let Some(os) = state.contexts.get(&context).map(|context| context.os) else { return };
+        let log = &mut state.scheduling;
+        if log.address == 0 || log.states.get(&context).copied().unwrap_or(IDLE) == new || self.is("slog-ran") {
+            return;
+        }
+        log.states.insert(context, new);
+        let mut due = self.is("slog-int");
+        for _ in 0..if self.is("slog-change") { 2 } else { 1 } {
+            let time = if self.is("slog-time") { 1_000_000 - self.time() } else { self.time() };
+            due |= log.write([time, 0, context as u64, new]);
+        }
+        if self.is("slog-entry") {
+            let time = self.time();
+            due |= log.write([time, 0, os, new]);
+        }
+        if self.is("slog-header") {
+            word(log.address + 16).store(1, Ordering::SeqCst);
+        }
+        if self.is("slog-stale") && log.old != 0 {
+            word(log.old + 32).store(time_of(new), Ordering::SeqCst);
+        }
+        if due && !self.is("slog-int-lost") && !state.stopped {
+            state.notices.push_back(Notice::Scheduling);
+        }
+    }
+}
+
+fn time_of(state: u64) -> u64 {
+    0x5_0000_0000 + state
+}
+
+impl Log {
+    /// Whether it is the entry that interrupts.
+    fn write(&mut self, words: [u64; 4]) -> bool {
+        let at = self.address + 32 + self.index as usize * 32;
+        for (index, value) in words.into_iter().enumerate() {
+            word(at + index * 8).store(value, Ordering::SeqCst);
+        }
+        let due = self.index == self.interrupt;
+        self.index += 1;
+        if self.index == self.entries {
+            (self.index, self.wraps) = (0, self.wraps + 1);
+        }
+        word(self.address).store(self.wraps << 32 | self.index, Ordering::SeqCst);
+        due
+    }
+}
+
+pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
+    table.DxgkDdiSetSchedulingLogBuffer = Some(set_log);
+}
+
+win_extern! {
+    fn set_log(adapter: HANDLE, arguments: *const DXGKARG_SETSCHEDULINGLOGBUFFER) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return UNKNOWN };
+        let arguments = input(arguments);
+        let mut state = toy.state();
+        let states = std::mem::take(&mut state.scheduling.states);
+        if arguments.NodeOrdinal == 0 {
+            state.scheduling = Log {
+                address: number(arguments.LogBufferCpuVa.cast()),
+                old: state.scheduling.address,
+                entries: arguments.NumberOfEntries.into(),
+                interrupt: arguments.InterruptEntry.into(),
+                states,
+                ..Log::default()
+            };
+        }
+        STATUS_SUCCESS
+    }
+}

@@ -1,0 +1,94 @@
+//! The scheduling log: who was idle, ready, running.
+
+use crate::support::{Rig, TestQueue};
+use gpu_engine::memory::Span;
+use gpu_engine::notice::Notice;
+use gpu_engine::scheduling_log::{ContextState, ENTRY_SIZE, HEADER_SIZE};
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::packet;
+
+const IDLE: u32 = ContextState::Idle as u32;
+const RUNNING: u32 = ContextState::Running as u32;
+const READY: u32 = ContextState::Ready as u32;
+
+/// Gives the context a handle of the driver's, as the driver does.
+fn named(rig: &mut Rig, doorbell: usize, handle: u64) -> TestQueue {
+    let queue = rig.queue(0, doorbell);
+    rig.gpu.slots.set_driver_handle(queue.queue.context.slot, handle);
+    queue
+}
+
+/// Handle and state of every entry so far, of a log that has not wrapped; times rise.
+fn entries(log: Span<'static>) -> Vec<(u64, u32)> {
+    let load = |offset| log.word(offset).unwrap().load(Ordering::Acquire);
+    let count = load(0);
+    let at = |index| HEADER_SIZE + index * ENTRY_SIZE;
+    assert!((1..count).all(|index| load(at(index - 1)) <= load(at(index))));
+    // CAST: a state.
+    (0..count).map(|index| (load(at(index) + 16), load(at(index) + 24) as u32)).collect()
+}
+
+fn store(rig: &mut Rig) -> gpu_wire::packet::Encoded {
+    let m = rig.map(1, false);
+    packet::Store { address: m.va.0, value: 1 }.to_packet()
+}
+
+#[test]
+fn a_turn_that_runs_something_is_written_and_no_other() {
+    let mut rig = Rig::new();
+    let (mut a, mut b) = (named(&mut rig, 0, 0xA0), named(&mut rig, 1, 0xB0));
+    let (log, work) = (rig.map(1, false).bytes, store(&mut rig));
+    rig.gpu.nodes[0].scheduling.set(log, 100, u32::MAX).unwrap();
+    // Nothing was published: the ring makes it ready, and there is no turn to speak of.
+    a.ring();
+    rig.settle();
+    let before = entries(log);
+    assert!(before.iter().all(|(_, state)| *state != RUNNING), "{before:?}");
+    a.submit(&[work.clone(), work.clone()]);
+    rig.settle();
+    b.submit(&[work]);
+    rig.settle();
+    let turn = |handle| [(handle, READY), (handle, RUNNING), (handle, IDLE)];
+    assert_eq!(entries(log)[before.len()..], [turn(0xA0), turn(0xB0)].concat());
+}
+
+#[test]
+fn a_context_that_waits_has_work_and_does_not_run() {
+    let mut rig = Rig::new();
+    let mut a = named(&mut rig, 0, 0xA0);
+    let (log, fence) = (rig.map(1, false).bytes, rig.fence());
+    rig.gpu.nodes[0].scheduling.set(log, 100, u32::MAX).unwrap();
+    a.submit(&[packet::Encoded::fence_wait(fence.current.va, 5)]);
+    rig.settle();
+    assert_eq!(entries(log), [(0xA0, READY), (0xA0, RUNNING), (0xA0, READY)]);
+    // The queue goes, and with it what was pending.
+    rig.gpu.destroy_queue(&a.queue);
+    rig.settle();
+    assert_eq!(entries(log)[3..], [(0xA0, IDLE)]);
+}
+
+#[test]
+fn the_named_entry_interrupts_and_a_replaced_log_is_left_alone() {
+    let mut rig = Rig::new();
+    let mut a = named(&mut rig, 0, 0xA0);
+    let (first, second, work) = (rig.map(1, false).bytes, rig.map(1, false).bytes, store(&mut rig));
+    let scheduling = |rig: &Rig, log, entries, interrupt| rig.gpu.nodes[0].scheduling.set(log, entries, interrupt);
+    assert!(scheduling(&rig, first, 0, 0).is_err() && scheduling(&rig, first, 128, 0).is_err());
+    scheduling(&rig, first, 2, 1).unwrap();
+    a.submit(&[work.clone()]);
+    rig.settle();
+    assert_eq!(rig.drain(), [(0, Notice::SchedulingLog)]);
+    let position = |log: Span<'static>| log.word(0).unwrap().load(Ordering::Acquire);
+    assert_eq!(position(first), 1 << 32 | 1, "three entries in a log of two");
+    scheduling(&rig, second, 100, u32::MAX).unwrap();
+    let held: Vec<u64> = (0..12).map(|word| first.word(word * 8).unwrap().load(Ordering::Acquire)).collect();
+    a.submit(&[work.clone()]);
+    rig.settle();
+    assert_eq!(entries(second), [(0xA0, READY), (0xA0, RUNNING), (0xA0, IDLE)]);
+    let now: Vec<u64> = (0..12).map(|word| first.word(word * 8).unwrap().load(Ordering::Acquire)).collect();
+    assert_eq!(held, now);
+    rig.gpu.nodes[0].scheduling.clear();
+    a.submit(&[work]);
+    rig.settle();
+    assert_eq!((position(second), rig.drain()), (3, Vec::new()));
+}

@@ -1,0 +1,80 @@
+//! Scheduling logs of the nodes that schedule in hardware.
+
+use super::super::rig::{PATIENCE, Rig, until_idle};
+use super::super::{Played, Scene, Setup, Stage, same};
+use anyhow::{Context, ensure};
+use dxgkrnl_model::initiative::SchedulingRecord;
+use dxgkrnl_model::personality::SchedulingLogs;
+use std::collections::BTreeMap;
+use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
+use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE as State;
+
+/// Interrupts of scheduling logs that the adapter has reported.
+fn interrupts(scene: &Scene) -> u64 {
+    let report = scene.world.os.report();
+    let kinds = report.adapters.first().map(|adapter| adapter.kinds.clone()).unwrap_or_default();
+    kinds.get(&Type::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT).copied().unwrap_or(0)
+}
+
+fn records(scene: &Scene) -> Vec<SchedulingRecord> {
+    scene.world.os.scheduling_records(scene.adapter())
+}
+
+pub(super) fn logs(stage: &Stage) -> Played {
+    for entries in [1, 2, 8, 511] {
+        let setup = Setup::default().windows(|windows| {
+            windows.scheduling_logs = SchedulingLogs::Demanded;
+            windows.scheduling_log_entries = entries;
+        });
+        let play = |scene: &Scene| {
+            worked(scene, 20)?;
+            scene.world.os.recreate_scheduling_logs(scene.adapter());
+            worked(scene, 20)?;
+            let due = entries < 40;
+            scene.until("the interrupt", || Ok(!due || interrupts(scene) != 0))?;
+            // What was overwritten nobody has read.
+            if entries < 511 { Ok(()) } else { told(scene) }
+        };
+        stage.play(setup, play).with_context(|| format!("{entries} entries"))?;
+    }
+    stage.play(Setup::default().windows(|windows| windows.scheduling_logs = SchedulingLogs::None), |scene| {
+        worked(scene, 10)?;
+        same("calls without a log", scene.calls("DxgkDdiSetSchedulingLogBuffer"), 0)?;
+        same("interrupts without a log", interrupts(scene), 0)
+    })
+}
+
+/// Lets two contexts run, one on each node.
+fn worked(scene: &Scene, rounds: u64) -> Played {
+    let rig = Rig::open(scene, "client")?;
+    let (queues, fence, page) = ([rig.queue(0)?, rig.queue(1)?], rig.fence(0, true)?, rig.page()?);
+    for round in 1..=rounds {
+        for (at, queue) in (0..).zip(&queues) {
+            queue.run(|list| list.store(page.at(at), round))?;
+            page.until(scene, "work", at, round)?;
+        }
+        queues[0].run(|list| list.signal(&fence, round))?;
+        fence.wait(round, Some(PATIENCE))?;
+    }
+    queues.iter().try_for_each(|queue| until_idle(scene, queue))
+}
+
+/// Contexts of both nodes ran, and do not any more; none ran beside another one of its node.
+fn told(scene: &Scene) -> Played {
+    let all = records(scene);
+    for node in 0..2 {
+        let mut states = BTreeMap::new();
+        let mut turns = 0;
+        for entry in all.iter().filter(|entry| entry.node == node) {
+            states.insert(entry.context, entry.state);
+            let running = |state: &&i32| **state == State::DXGK_SCHEDULING_LOG_CONTEXT_STATE_RUNNING.0;
+            turns += u64::from(running(&&entry.state));
+            let at_once = states.values().filter(running).count();
+            ensure!(at_once <= 1, "node {node}: {at_once} contexts run at {}", entry.time);
+        }
+        ensure!(turns >= 40, "node {node}: {turns} turns");
+        let idle = states.values().all(|state| *state == State::DXGK_SCHEDULING_LOG_CONTEXT_STATE_IDLE.0);
+        ensure!(idle, "node {node}: {states:?} after everything was done");
+    }
+    Ok(())
+}
