@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use umd_core::ffi::FpUmdTable;
+use wddm_abi::DRIVER_INITIALIZATION_DATA;
 
 /// What runs: the files that ship, or the same code linked in.
 #[derive(Clone)]
@@ -20,7 +21,13 @@ pub enum Form {
     Image(Arc<Images>),
     /// `kmd_native` and `umd_core`.
     Native,
+    /// The same, with functions of the driver's table replaced or wrapped: what must be noticed of another driver, or of this
+    /// one as it was, without a line of that in the product.
+    Decorated(Decorator),
 }
+
+/// Changes the table that a natively linked driver registers.
+pub type Decorator = fn(&mut DRIVER_INITIALIZATION_DATA);
 
 /// The two files, as they were read.
 pub struct Images {
@@ -80,7 +87,7 @@ impl Form {
     pub fn mode(&self) -> &'static str {
         match self {
             Self::Image(_) => "image",
-            Self::Native => "native",
+            Self::Native | Self::Decorated(_) => "native",
         }
     }
 
@@ -88,6 +95,14 @@ impl Form {
         match self {
             Self::Image(images) => Driver::Image(images.driver.name(), images.driver.bytes.clone()),
             Self::Native => Driver::native("fencepost", |start| start.initialize(&kmd_native::table())),
+            Self::Decorated(decorate) => {
+                let decorate = *decorate;
+                Driver::native("fencepost", move |start| {
+                    let mut table = kmd_native::table();
+                    decorate(&mut table);
+                    start.initialize(&table)
+                })
+            }
         }
     }
 }
@@ -127,7 +142,7 @@ impl World {
     pub fn process(&self, name: &str) -> Result<User> {
         let process = Arc::new(self.os.create_process(name));
         let table = match &self.form {
-            Form::Native => *umd_core::c_abi_table!(NativeThunks),
+            Form::Native | Form::Decorated(_) => *umd_core::c_abi_table!(NativeThunks),
             Form::Image(images) => load(&process, &images.umd)?,
         };
         Ok(User { process, table })

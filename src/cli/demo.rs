@@ -103,7 +103,7 @@ fn rung(adapter: &Adapter) -> &'static str {
 fn driver_name(form: &Form) -> String {
     match form {
         Form::Image(images) => images.driver.path.display().to_string(),
-        Form::Native => "the driver, linked in,".to_owned(),
+        Form::Native | Form::Decorated(_) => "the driver, linked in,".to_owned(),
     }
 }
 
@@ -159,7 +159,7 @@ fn summary(
 ) -> Summary {
     let file = |f: &dyn Fn(&fencepost::world::Images) -> String| match form {
         Form::Image(images) => f(images),
-        Form::Native => String::new(),
+        Form::Native | Form::Decorated(_) => String::new(),
     };
     Summary {
         schema: 1,

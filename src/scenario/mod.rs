@@ -33,7 +33,7 @@ mod xa;
 pub use raw::{Denied, NativeFence, Raw};
 pub use run::{Outcome, Status, list, run, select};
 pub use rungs::lowest;
-pub use stage::{Scene, Setup, Stage, refused, same};
+pub use stage::{Scene, Setup, Stage, refused, same, wait_at_most};
 
 /// What playing a case returns. An error's text is the reason of the failure.
 pub type Played = anyhow::Result<()>;

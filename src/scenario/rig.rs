@@ -1,5 +1,6 @@
 //! A client that waits: one process with the user-mode driver and direct `D3DKMT*` calls on the same fences.
 
+use super::stage::patience;
 use super::{Denied, Played, Raw, Scene, same};
 use crate::client::{Adapter, Allocation, Device, Fence, Queue};
 use crate::world::User;
@@ -129,7 +130,7 @@ fn handles(fences: &[(&Fence, u64)]) -> Result<Vec<(D3DKMT_HANDLE, u64)>> {
 
 /// The result of a call on another thread, which must have come by now or come soon.
 pub(super) fn returned(what: &str, receiver: &Receiver<Result<(), Denied>>) -> Result<Result<(), Denied>> {
-    receiver.recv_timeout(PATIENCE).with_context(|| format!("{what} did not return"))
+    receiver.recv_timeout(patience()).with_context(|| format!("{what} did not return"))
 }
 
 /// A wait that sets an event.
@@ -147,7 +148,7 @@ impl Waiting {
 
     /// The event must be set now or soon, and once only.
     pub fn comes(&self, rig: &Rig, what: &str) -> Played {
-        ensure!(rig.raw.wait_event(&self.event, PATIENCE), "{what}: the event was not set");
+        ensure!(rig.raw.wait_event(&self.event, patience()), "{what}: the event was not set");
         rig.flush();
         ensure!(!self.is_set(rig), "{what}: the event was set twice");
         Ok(())

@@ -11,11 +11,26 @@ use dxgkrnl_model::thunks::Thunks;
 use nt_model::registry::RegistryValue;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wddm_abi::{DXGK_FEATURE_ID, NTSTATUS};
 
 /// Long enough for anything that must happen on the slowest machine; nothing waits that long when all is well.
 pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+
+/// Seconds of [`patience`].
+static SECONDS: AtomicU64 = AtomicU64::new(20);
+
+/// Makes cases of this process wait at most `seconds` for what must happen: for those that play a driver that is known to be
+/// wrong.
+pub fn wait_at_most(seconds: u64) {
+    SECONDS.store(seconds, Ordering::Relaxed);
+}
+
+/// [`PATIENCE`], or less where it is known that all is not well.
+pub(super) fn patience() -> Duration {
+    Duration::from_secs(SECONDS.load(Ordering::Relaxed))
+}
 
 /// What cases are played on.
 #[derive(Clone)]
@@ -90,7 +105,7 @@ impl Stage {
 
     /// Whether the driver is linked in, as opposed to an image.
     pub fn is_native(&self) -> bool {
-        matches!(self.form, Form::Native)
+        matches!(self.form, Form::Native | Form::Decorated(_))
     }
 
     /// Boots a machine as `setup` says, plays, shuts down, and audits: no broken rule, nothing left behind, no engine whose
@@ -312,7 +327,7 @@ impl Scene {
 }
 
 fn until(what: &str, mut ready: impl FnMut() -> Result<bool>, pause: impl Fn()) -> Played {
-    let end = Instant::now() + PATIENCE.unwrap_or_default();
+    let end = Instant::now() + patience();
     while !ready()? {
         if Instant::now() > end {
             bail!("{what} did not happen");

@@ -1,0 +1,50 @@
+//! How a function of the driver's table is put in front of the driver's own. The unsafe blocks of the decorators are here.
+
+/// Functions named after what they bring back, each of which puts a function into a slot of the table.
+macro_rules! decorate {
+    ($($(#[$meta:meta])* $name:ident: $slot:ident($($argument:ident: $type:ty),* $(,)?) $(-> $returns:ty)? $body:block)*) => {
+        $($(#[$meta])* pub fn $name(table: &mut wddm_abi::DRIVER_INITIALIZATION_DATA) {
+            wddm_abi::win_extern! {
+                fn instead($($argument: $type),*) $(-> $returns)? $body
+            }
+            table.$slot = Some(instead);
+        })*
+    };
+}
+
+/// What the driver's own function answers.
+macro_rules! own {
+    ($slot:ident($($argument:expr),* $(,)?)) => {
+        match kmd_native::table().$slot {
+            // SAFETY: Dxgkrnl's arguments, or such as it could have passed, with records that live until the call returns.
+            Some(own) => unsafe { own($($argument),*) },
+            None => unreachable!("the driver fills the slot"),
+        }
+    };
+}
+
+/// A record of Dxgkrnl's.
+macro_rules! record {
+    ($pointer:expr) => {
+        // SAFETY: Dxgkrnl passes a record that is valid for the call, and the driver keeps no reference to it.
+        unsafe { &mut *$pointer }
+    };
+}
+
+/// A copy of a record that Dxgkrnl passes to be read only.
+macro_rules! copy {
+    ($pointer:expr) => {
+        // SAFETY: Dxgkrnl passes a record that is valid for the call.
+        unsafe { $pointer.read() }
+    };
+}
+
+/// An array of Dxgkrnl's, to be read.
+macro_rules! array {
+    ($pointer:expr, $length:expr) => {
+        // SAFETY: Dxgkrnl passes so many elements, valid for the call.
+        unsafe { core::slice::from_raw_parts($pointer, $length as usize) }
+    };
+}
+
+pub(crate) use {array, copy, decorate, own, record};
