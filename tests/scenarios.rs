@@ -39,6 +39,7 @@ fn of_images(case: &Scenario) -> Vec<(String, Windows, u32)> {
         (", obsolete contexts".to_owned(), "obsolete-contexts".parse().expect("a reading"), 3),
     ];
     let rungs = (0..3).filter(|rung| lowest(case.id).0 <= *rung);
+    stages.retain(|(_, windows, _)| !Stage::new(Form::Native, 1).with_windows(*windows).is_pointless(case.id));
     stages.extend(rungs.map(|rung| (format!(", rung {rung}"), Windows::Default, rung)));
     stages
 }
@@ -81,7 +82,9 @@ fn main() -> ExitCode {
         let under = native.clone().with_windows(Windows::Reading(drawn[number % drawn.len()]));
         trials.push(Trial::test(format!("{} native", case.id), move || play(case, &native)));
         let name = format!("{} native, {}", case.id, READINGS[drawn[number % drawn.len()]].name);
-        trials.push(Trial::test(name, move || play(case, &under)));
+        if !under.is_pointless(case.id) {
+            trials.push(Trial::test(name, move || play(case, &under)));
+        }
         if OF_FENCES.contains(&case.group()) {
             let name = format!("{} native, shadow and one barrier", case.id);
             trials.push(Trial::test(name, move || play(case, &otherwise())));

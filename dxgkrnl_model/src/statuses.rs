@@ -1,7 +1,7 @@
 //! What each function of the driver's table may return: a table made from the DDI pages, `facts/statuses.tsv`.
 //!
 //! The judges of single functions know more than the page's list (which call may fail at all); this is what they have in
-//! common, for functions that no judge of their own looks at, and for whoever writes down what a driver answers.
+//! common, for functions that no judge of their own looks at, and for documents that say what a driver answers.
 
 use std::sync::OnceLock;
 

@@ -28,7 +28,7 @@ pub struct Arguments {
 /// The long runs.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Name {
-    /// The demo and every conformance case, on every rung under every reading of the documents
+    /// The demo and every conformance case, on every rung under every reading of the documents that seeds draw
     Readings,
 }
 

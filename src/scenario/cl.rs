@@ -13,7 +13,7 @@ use super::{Denied, Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::HwContexts;
 use stranger::{Stranger, Style};
-use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED};
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED};
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYHWCONTEXT,
 };
@@ -146,6 +146,9 @@ fn kinds(stage: &Stage) -> Played {
                 same(what, queue, Err(Denied(STATUS_INVALID_PARAMETER)))?;
                 destroy(&raw, context).context(what)?;
             }
+            // An engine that there is not: a refusal of those that the page lists.
+            let affinity = create(&room, 2, 2, plain).map(|_| ());
+            same("engine affinity 2", affinity, Err(Denied(STATUS_NO_MEMORY)))?;
             // Kernel-mode testing is not to be had here.
             let testing = plain.with_TestContext(true);
             same("TestContext", room.context_with(2, testing).map(|_| ()), Err(Denied(STATUS_INVALID_PARAMETER)))

@@ -18,6 +18,8 @@ const EXCEPTIONS: &[Exception] = &[
         ],
     ),
     ("obsolete-contexts", "it plays both ways itself", &["CL-04"]),
+    ("obsolete-contexts", "the call that it is about does not exist there", &["CL-03"]),
+    ("creator-locks", "it plays both ways itself", &["CL-08"]),
     (
         "obsolete-contexts",
         "they ask D3DKMTCreateContextVirtual for what the obsolete call does not have: NullRendering, and no private data",

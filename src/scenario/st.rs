@@ -140,7 +140,7 @@ fn versions(stage: &Stage) -> Played {
 
 /// DDIs of hardware queues, of native fences, of doorbells.
 const FAMILIES: [&[&str]; 3] = [
-    &["DxgkDdiCreateHwContext", "DxgkDdiCreateHwQueue", "DxgkDdiSubmitCommandToHwQueue", "DxgkDdiSetupPriorityBands"],
+    &["DxgkDdiSuspendContext", "DxgkDdiCreateHwQueue", "DxgkDdiSubmitCommandToHwQueue", "DxgkDdiSetupPriorityBands"],
     &[
         "DxgkDdiCreateNativeFence",
         "DxgkDdiOpenNativeFence",

@@ -62,7 +62,8 @@ impl Stage {
         self
     }
 
-    /// A stage on another member of the family of Windows, except where the cases choose for themselves.
+    /// A stage on another member of the family of Windows, except where a case chooses for itself, which is seen where it chose
+    /// otherwise than the default; a case that chooses the default as well stands in `readings.rs`.
     #[must_use]
     pub fn with_windows(mut self, windows: Windows) -> Self {
         self.windows = windows;
@@ -73,6 +74,13 @@ impl Stage {
     #[must_use]
     pub fn for_case(&self, id: &str) -> Self {
         Self { without: readings::not_under(id), ..self.clone() }
+    }
+
+    /// Returns whether nothing is left of the stage's Windows for this case: it could only be played on the default.
+    pub fn is_pointless(&self, id: &str) -> bool {
+        let without = readings::not_under(id);
+        let readings = self.windows.readings();
+        !readings.is_empty() && readings.iter().all(|reading| without.contains(&reading.name))
     }
 
     fn set(&self, mut setup: Setup) -> Setup {

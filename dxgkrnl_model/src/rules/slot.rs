@@ -15,7 +15,7 @@ rules! {
     }
     /// What is returned.
     SLOT_STATUS = "DXG-SLOT-STATUS" {
-        title: "a function returns a status that its page lists",
+        title: "a function that no other rule judges returns a status that its page lists",
         source: "DDI pages of the functions, return value (facts/statuses.tsv)",
         bugcheck: none,
         fix: "return a status of the list; DxgkDdiRenderGdi, DxgkDdiPatch, DxgkDdiSubmitCommand, DxgkDdiPreemptCommand and DxgkDdiCancelCommand have to succeed",

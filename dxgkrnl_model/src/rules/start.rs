@@ -16,7 +16,7 @@ rules! {
     /// The table as a whole.
     INIT_SLOT = "DXG-INIT-SLOT" {
         title: "every function that Windows calls for what the driver advertises is in the table",
-        source: "DDI page DRIVER_INITIALIZATION_DATA; article native-gpu-fence-objects (driver must implement and supply pointers); article tdr-changes-in-windows-8 (all of the listed functions); article mcdm-implementation-guidelines",
+        source: "DDI page DRIVER_INITIALIZATION_DATA; article native-gpu-fence-objects (driver must implement and supply pointers); article tdr-changes-in-windows-8 (all of the listed functions); article mcdm-implementation-guidelines; CalibrateGpuClock, SetStablePowerState, SetVirtualMachineData: seen by authors of drivers, not documented",
         bugcheck: none,
         fix: "fill the slot, with a refusing stub at least, or do not advertise the capability",
     }

@@ -73,7 +73,7 @@ pub struct Queue<H: Host> {
     /// Ticket of the wait that somebody took it out of, and whether the value was reached: see [`Self::woken_word`].
     pub(crate) woken: AtomicU64,
     /// Whether user mode has a doorbell for it that is connected: then its ring has to be there. Without one the ring may be taken
-    /// away, and whoever looks whether something still came in finds nothing.
+    /// away, and an engine that looks whether something still came in finds nothing.
     pub connected: AtomicBool,
     /// Whether its context counts it among those that wait for a fence.
     parked: AtomicBool,

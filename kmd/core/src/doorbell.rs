@@ -230,7 +230,7 @@ impl<P: Platform> Doorbell<P> {
     /// Connects. `this` is the doorbell itself, counted.
     ///
     /// # Errors
-    /// [`Error::DoorbellsExhausted`] when every physical doorbell is being changed and stays so for half a second: somebody hangs.
+    /// [`Error::DoorbellsExhausted`] when every physical doorbell is being changed and stays so for half a second: a thread hangs.
     pub fn connect(&self, irql: &Passive, this: &Shared<Self>) -> Result<Connection> {
         let started = &self.counted.started;
         let queue = &self.queue.engine;
@@ -273,7 +273,7 @@ impl<P: Platform> Doorbell<P> {
         Ok(Connection { address: page.as_ptr(), status })
     }
 
-    /// A physical doorbell that nobody has; it is marked as changing. Waits while all are: whoever changes one is done soon.
+    /// A physical doorbell without a queue; it is marked as changing. Waits while all are: each thread that changes one is done soon.
     fn take_physical(&self, irql: &Passive, started: &Started<P>) -> Result<usize> {
         for _ in 0..PATIENCE / PAUSE {
             match started.doorbells.pick(started.platform.clock()) {
@@ -297,7 +297,7 @@ impl<P: Platform> Doorbell<P> {
         match started.settings.doorbell_model {
             Model::Global => started.gpu.disconnect_global(&self.queue.engine),
             Model::Dedicated => {
-                // Somebody else may be taking it at this moment: then it is theirs.
+                // Another thread may be taking it at this moment: then it is that one's.
                 let place = self.place.with(|p| *p);
                 if let Some(index) = place.filter(|i| started.doorbells.set_own(*i, this, Use::Draining(this.clone())))
                 {
@@ -318,7 +318,7 @@ impl<P: Platform> Doorbell<P> {
         let started = &doorbell.counted.started;
         let engine = &doorbell.queue.engine;
         if let Some(index) = doorbell.place.with(Option::take) {
-            // Not given to anybody else before the engine has let go of it.
+            // Not given to another queue before the engine has let go of it.
             if started.doorbells.set_own(index, &doorbell, Use::Changing) {
                 drop(started.gpu.doorbells.disconnect(index));
                 started.doorbells.set(index, Use::Free);

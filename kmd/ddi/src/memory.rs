@@ -123,7 +123,8 @@ win_extern! {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record_mut(args) }?;
             if args.StandardAllocationType != D3DKMDT_STANDARDALLOCATION_TYPE::D3DKMDT_STANDARDALLOCATION_FENCESTORAGE {
-                return Err(Error::NotSupported);
+                // Not supported, by the only refusal that the page lists.
+                return Err(Error::NoMemory);
             }
             // SAFETY: with this type the member is Dxgkrnl's record, valid for the call.
             let data = unsafe { record_mut(args.pCreateFenceStorageData()) }?;

@@ -24,13 +24,13 @@ use wddm_abi::{
 /// `DXGK_CONTEXTINFO.AllocationListSize` of a GDI context, as its page demands.
 const GDI_ALLOCATIONS: u32 = 256;
 
-/// `STATUS_NO_MEMORY` is the only refusal that CreateDevice and CreateContext list, beside a driver mismatch.
+/// `STATUS_NO_MEMORY` is the only refusal that CreateDevice and CreateContext list, beside a driver mismatch: what else is wrong,
+/// a node or an engine that does not exist among it, is answered by it.
 fn listed(result: Result<()>) -> NTSTATUS {
     match result {
         Ok(()) => STATUS_SUCCESS,
         Err(Error::DriverMismatch) => STATUS_GRAPHICS_DRIVER_MISMATCH,
-        Err(Error::NoMemory) => STATUS_NO_MEMORY,
-        Err(other) => other.status(),
+        Err(_) => STATUS_NO_MEMORY,
     }
 }
 

@@ -93,7 +93,7 @@ pub struct Allocation<T: Thunks> {
 }
 
 impl<T: Thunks> Allocation<T> {
-    /// Creates an allocation, maps it, locks it if the CPU can see it, and makes it resident.
+    /// Creates an allocation, locks it if the CPU can see it, maps it, and makes it resident.
     ///
     /// # Errors
     /// [`UmdError::InvalidArgument`] for a size of 0 or beyond the GPU's address space; [`UmdError::Thunk`];
