@@ -192,10 +192,10 @@ impl Dxgkrnl {
         check(unsafe { f(&raw const args) })
     }
 
-    /// An engine's power component needs power.
-    pub fn set_power_component_active(&self, _irql: &impl AtMostDispatch, component: u32) {
+    /// An engine's power component needs power. Source: the page of `DXGKCB_SETPOWERCOMPONENTACTIVE` has it at `PASSIVE_LEVEL`.
+    pub fn set_power_component_active(&self, _irql: &Passive, component: u32) {
         if let Some(f) = self.table.DxgkCbSetPowerComponentActive {
-            // SAFETY: at most DISPATCH_LEVEL (the token).
+            // SAFETY: PASSIVE_LEVEL (the token).
             unsafe { f(self.table.DeviceHandle, component) };
         }
     }
