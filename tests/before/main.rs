@@ -170,7 +170,7 @@ fn apart(number: usize, made: bool) -> Result<Option<String>, Failed> {
         if Instant::now() > end {
             child.kill()?;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::park_timeout(Duration::from_millis(20));
     }
     let output = child.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
