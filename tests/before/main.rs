@@ -156,7 +156,7 @@ fn play(mistake: &Mistake, made: bool) -> Played {
 const PLAY: &str = "FENCEPOST_BEFORE";
 
 /// How long a process may play: a wrong driver may keep it for ever.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 /// Seconds that a case waits for what a mistake keeps from happening.
 const PATIENCE: u64 = 3;
 
