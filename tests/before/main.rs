@@ -156,7 +156,7 @@ fn play(mistake: &Mistake, made: bool) -> Played {
 const PLAY: &str = "FENCEPOST_BEFORE";
 
 /// How long a process may play: a wrong driver may keep it for ever.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 /// Seconds that a case waits for what a mistake keeps from happening.
 const PATIENCE: u64 = 3;
 
@@ -170,7 +170,7 @@ fn apart(number: usize, made: bool) -> Result<Option<String>, Failed> {
         if Instant::now() > end {
             child.kill()?;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::park_timeout(Duration::from_millis(20));
     }
     let output = child.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -5,8 +5,8 @@ use crate::wrap::{copy, decorate, own, record};
 use core::ffi::c_void;
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_PRIVILEGED_INSTRUCTION};
 use wddm_abi::{
-    DXGK_DEVICE_DESCRIPTOR, DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_FORMATHISTORYBUFFER, DXGKARG_PREEMPTCOMMAND,
-    DXGKARG_PRESENT, DXGKARG_RENDER, DXGKARG_RENDERGDI, HANDLE, NTSTATUS,
+    DXGK_DEVICE_DESCRIPTOR, DXGK_GPUCLOCKDATA_FLAGS, DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_FORMATHISTORYBUFFER,
+    DXGKARG_PREEMPTCOMMAND, DXGKARG_PRESENT, DXGKARG_RENDER, DXGKARG_RENDERGDI, HANDLE, NTSTATUS,
 };
 
 decorate! {
@@ -62,8 +62,9 @@ decorate! {
         args: *mut DXGKARG_CALIBRATEGPUCLOCK,
     ) -> NTSTATUS {
         let status = own!(DxgkDdiCalibrateGpuClock(adapter, node, engine, args));
-        // SAFETY: Dxgkrnl's record; packed, so it is written unaligned.
-        unsafe { (&raw mut (*args).Flags).write_unaligned(wddm_abi::DXGK_GPUCLOCKDATA_FLAGS::zeroed()) };
+        let flags = args.wrapping_byte_add(core::mem::offset_of!(DXGKARG_CALIBRATEGPUCLOCK, Flags));
+        // SAFETY: a member of Dxgkrnl's record; packed, so it is written unaligned.
+        unsafe { flags.cast::<DXGK_GPUCLOCKDATA_FLAGS>().write_unaligned(DXGK_GPUCLOCKDATA_FLAGS::zeroed()) };
         status
     }
 }

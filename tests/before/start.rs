@@ -33,8 +33,9 @@ decorate! {
         if status.is_success() && asked.Type == Query::DXGKQAITYPE_HISTORYBUFFERPRECISION && asked.OutputDataSize > 4 {
             // CAST: the size of a buffer.
             let rest = asked.OutputDataSize as usize - 4;
+            let second = asked.pOutputData.cast::<u8>().wrapping_add(4);
             // SAFETY: Dxgkrnl's buffer, of OutputDataSize bytes.
-            unsafe { asked.pOutputData.byte_add(4).cast::<u8>().write_bytes(0, rest) };
+            unsafe { second.write_bytes(0, rest) };
         }
         status
     }
