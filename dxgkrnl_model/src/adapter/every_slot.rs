@@ -26,6 +26,7 @@ use super::query::Buffer;
 use crate::ddi::{NoCall, call_ddi};
 use crate::rules::slot::{SLOT_MEMBERS, SLOT_STATUS};
 use crate::statuses::{self, Answer};
+use crate::sync::{Lock, Rank, Signal};
 
 /// What [out] members hold before a call.
 const POISON: u32 = 0xA5A5_A5A5;
@@ -266,7 +267,18 @@ impl Adapter {
         if self.table().DxgkDdiSubmitCommand.is_none() || node.is_hardware_scheduled {
             return;
         }
-        let (status, completion) = node.packet.submit_physical(self, &context);
+        // On the scheduler's worker, as every other submission: ids reach the driver in their order.
+        let slot = Arc::new((Lock::new(Rank::Log, None), Signal::new()));
+        let answer = slot.clone();
+        self.scheduler.defer(
+            self,
+            Box::new(move |adapter| {
+                let submitted = node.packet.submit_physical(adapter, &context);
+                *answer.0.lock() = Some(submitted);
+                answer.1.notify(adapter.kernel());
+            }),
+        );
+        let Some((status, completion)) = slot.1.wait_for(self.kernel(), None, || slot.0.lock().take()) else { return };
         if self.returned("DxgkDdiSubmitCommand", status) {
             completion.wait(self.kernel());
         }
