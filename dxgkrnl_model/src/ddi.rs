@@ -107,7 +107,6 @@ ddis! {
     DxgkDdiPresent: Passive, Zero;
     DxgkDdiPresentToHwQueue: Passive, Zero;
     DxgkDdiPatch: Passive, Scheduler;
-    DxgkDdiSubmitCommand: Dispatch, Scheduler;
     DxgkDdiQueryCurrentFence: Passive, Scheduler;
     DxgkDdiFormatHistoryBuffer: Dispatch, Zero;
     DxgkDdiSignalMonitoredFence: Passive, Scheduler;

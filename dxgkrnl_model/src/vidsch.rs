@@ -124,11 +124,6 @@ impl VidSch {
         *self.system.lock() = Some(context.clone());
     }
 
-    /// The context of the paging process, while the adapter is started.
-    pub(crate) fn system_context(&self) -> Option<Arc<Context>> {
-        self.system.lock().clone()
-    }
-
     pub(crate) fn clear_system_context(&self) {
         let old = self.system.lock().take();
         drop(old);

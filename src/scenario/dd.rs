@@ -101,6 +101,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("DxgkDdiGetRootPageTableSize", "for two levels of page tables only"),
     ("DxgkDdiResetFromTimeout", "when an engine cannot be reset by itself"),
     ("DxgkDdiRestartFromTimeout", "after ResetFromTimeout"),
+    ("DxgkDdiSubmitCommand", "an adapter with GPU virtual addresses is given no work by it"),
     ("DxgkDdiCancelCommand", "for a context of packets that dies with commands that were not submitted"),
 ];
 

@@ -7,6 +7,7 @@
 //!
 //! Chosen: presents and command buffers of GDI are empty, with a DMA buffer of a page behind them; the system's paging context
 //! stands for the context that GDI would make. Not called are StopDevice's neighbours and what has a place of its own:
+//! SubmitCommand, which an adapter with GPU virtual addresses is given no work by, and
 //! NotifySurpriseRemoval when a device goes ([`Os::remove_by_surprise`](crate::os::Os::remove_by_surprise)).
 
 use std::sync::Arc;
@@ -26,7 +27,6 @@ use super::query::Buffer;
 use crate::ddi::{NoCall, call_ddi};
 use crate::rules::slot::{SLOT_MEMBERS, SLOT_STATUS};
 use crate::statuses::{self, Answer};
-use crate::sync::{Lock, Rank, Signal};
 
 /// What [out] members hold before a call.
 const POISON: u32 = 0xA5A5_A5A5;
@@ -69,7 +69,6 @@ impl Adapter {
         self.drawing(&objects);
         self.presents(&objects);
         self.scheduling(&objects);
-        self.submission();
         self.questions(&objects);
     }
 
@@ -258,30 +257,6 @@ impl Adapter {
         self.returned("DxgkDdiSignalMonitoredFence", status);
         let whole = dma.overrun().is_none();
         self.member(whole, || "DxgkDdiSignalMonitoredFence wrote beyond its DMA buffer".to_owned());
-    }
-
-    /// An empty buffer, by the way of contexts without GPU virtual addresses.
-    fn submission(self: &Arc<Self>) {
-        let node = self.scheduler.node(self.known_caps().paging_node());
-        let (Some(node), Some(context)) = (node, self.scheduler.system_context()) else { return };
-        if self.table().DxgkDdiSubmitCommand.is_none() || node.is_hardware_scheduled {
-            return;
-        }
-        // On the scheduler's worker, as every other submission: ids reach the driver in their order.
-        let slot = Arc::new((Lock::new(Rank::Log, None), Signal::new()));
-        let answer = slot.clone();
-        self.scheduler.defer(
-            self,
-            Box::new(move |adapter| {
-                let submitted = node.packet.submit_physical(adapter, &context);
-                *answer.0.lock() = Some(submitted);
-                answer.1.notify(adapter.kernel());
-            }),
-        );
-        let Some((status, completion)) = slot.1.wait_for(self.kernel(), None, || slot.0.lock().take()) else { return };
-        if self.returned("DxgkDdiSubmitCommand", status) {
-            completion.wait(self.kernel());
-        }
     }
 
     /// Questions that have an answer.

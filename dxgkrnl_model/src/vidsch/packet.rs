@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use nt_model::Machine;
-use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL, NTSTATUS, ntstatus};
+use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL, NTSTATUS, ntstatus};
 
 use super::command::Submission;
 use crate::adapter::Adapter;
@@ -200,32 +200,6 @@ impl PacketNode {
                 context.device().fail(crate::device::DeviceState::DmaFault);
             }
         }
-    }
-
-    /// Hands an empty paging buffer to `DxgkDdiSubmitCommand`, the way of contexts without GPU virtual addresses: what the function
-    /// returned, and what ends with the buffer.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn submit_physical(
-        &self,
-        adapter: &Arc<Adapter>,
-        context: &Arc<Context>,
-    ) -> (Result<NTSTATUS, ddi::NoCall>, Arc<Completion>) {
-        let completion = Completion::new();
-        let buffer = PagingBuffer { address: 0, size: 0, private: 0, private_size: 0, completion: completion.clone() };
-        let id = {
-            let mut state = self.state.lock();
-            state.last_submitted = state.last_submitted.wrapping_add(1);
-            let id = state.last_submitted;
-            state.flights.push_back(Packet { id, context: context.clone(), load: Load::Paging(buffer) });
-            id
-        };
-        let mut arguments = DXGKARG_SUBMITCOMMAND::zeroed();
-        arguments.SubmissionFenceId = id;
-        arguments.NodeOrdinal = self.ordinal;
-        arguments.Flags.set_Paging(true);
-        let (miniport, pointer) = (adapter.context(), &raw const arguments);
-        (call_ddi!(adapter, DxgkDdiSubmitCommand(miniport, pointer)), completion)
     }
 
     fn call_submit(&self, adapter: &Adapter, context: &Context, load: &Load, id: u32) -> NTSTATUS {
