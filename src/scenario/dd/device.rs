@@ -94,7 +94,7 @@ pub(super) fn lost_interrupt(stage: &Stage) -> Played {
     let mut asked = 0;
     for nth in [1, 2, 5, 9, 10, 11, 12, 13, 14, 15, 16] {
         let setup = Setup::default().setting("MaxRung", 0).windows(|windows| {
-            windows.tdr.delay = 100 * MS;
+            windows.tdr.delay = 500 * MS;
             windows.faults.lost_interrupt = nth;
         });
         let play = |scene: &Scene| {
