@@ -44,7 +44,7 @@ fn a_turn_that_runs_something_is_written_and_no_other() {
     rig.settle();
     let before = entries(log);
     assert!(before.iter().all(|(_, state)| *state != RUNNING), "{before:?}");
-    a.submit(&[work.clone(), work.clone()]);
+    a.submit(&[work, work]);
     rig.settle();
     b.submit(&[work]);
     rig.settle();
@@ -75,14 +75,14 @@ fn the_named_entry_interrupts_and_a_replaced_log_is_left_alone() {
     let scheduling = |rig: &Rig, log, entries, interrupt| rig.gpu.nodes[0].scheduling.set(log, entries, interrupt);
     assert!(scheduling(&rig, first, 0, 0).is_err() && scheduling(&rig, first, 128, 0).is_err());
     scheduling(&rig, first, 2, 1).unwrap();
-    a.submit(&[work.clone()]);
+    a.submit(&[work]);
     rig.settle();
     assert_eq!(rig.drain(), [(0, Notice::SchedulingLog)]);
     let position = |log: Span<'static>| log.word(0).unwrap().load(Ordering::Acquire);
     assert_eq!(position(first), 1 << 32 | 1, "three entries in a log of two");
     scheduling(&rig, second, 100, u32::MAX).unwrap();
     let held: Vec<u64> = (0..12).map(|word| first.word(word * 8).unwrap().load(Ordering::Acquire)).collect();
-    a.submit(&[work.clone()]);
+    a.submit(&[work]);
     rig.settle();
     assert_eq!(entries(second), [(0xA0, READY), (0xA0, RUNNING), (0xA0, IDLE)]);
     let now: Vec<u64> = (0..12).map(|word| first.word(word * 8).unwrap().load(Ordering::Acquire)).collect();
