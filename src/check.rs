@@ -3,6 +3,7 @@
 use crate::scenario::Raw;
 use crate::setting::{self, Assignment};
 use anyhow::{Context, Result};
+use dxgkrnl_model::adapter::AdapterConfig;
 use dxgkrnl_model::driver::{Driver, DriverError};
 use dxgkrnl_model::os::Os;
 use dxgkrnl_model::personality::{Personality, Windows};
@@ -32,18 +33,21 @@ pub struct Checked {
     pub steps: Vec<String>,
 }
 
-/// Loads the driver on this Windows, starts an adapter with it and these values under its registry key, uses it as far as one can
-/// without its private data, stops it.
+/// Loads the driver on this Windows, starts an adapter with it and these values under its registry key, uses the
+/// adapter as far as is possible without the driver's private data, and stops it.
 ///
 /// # Errors
-/// When the file is no driver that can be loaded.
+/// When the file is no driver image that can be loaded, or the model's start transcript is not understood. What the
+/// driver does wrong is a verdict, not an error.
 pub fn check(name: &str, bytes: Vec<u8>, settings: &[Assignment], windows: Windows) -> Result<Checked> {
     let mut personality = Personality::collecting();
     windows.apply(&mut personality);
     let os = Os::boot(personality).context("the start transcript is not understood")?;
     let mut steps = Vec::new();
+    // A value of this project's service is one of the service there, too; other drivers look elsewhere.
+    setting::set_service(&os, settings);
     match os.load_driver(&Driver::Image(name.to_owned(), bytes)) {
-        Ok(driver) => match os.add_adapter(&driver, setting::adapter(settings)) {
+        Ok(driver) => match os.add_adapter(&driver, adapter(settings)) {
             Ok(adapter) => {
                 for line in adapter.transcript() {
                     steps.push(format!("{}: {}", line.step, line.answer));
@@ -62,6 +66,13 @@ pub fn check(name: &str, bytes: Vec<u8>, settings: &[Assignment], windows: Windo
     let violations = os.kernel().rules.violations();
     let found = |name| violations.iter().find(|v| v.rule.name == name).map(ToString::to_string);
     Ok(Checked { rules: verdicts(&report, &found), steps })
+}
+
+/// The adapter: with the class that the form wants, where a setting names a form of this project's driver.
+fn adapter(settings: &[Assignment]) -> AdapterConfig {
+    let names_a_form = settings.iter().any(|(name, _)| name.eq_ignore_ascii_case("ComputeOnly"));
+    let class = names_a_form.then(|| setting::class(settings));
+    AdapterConfig { class, ..setting::adapter(settings) }
 }
 
 /// What any driver must stand: a process opens the adapter, makes devices and fences, and dies with them open.

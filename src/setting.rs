@@ -1,17 +1,22 @@
 //! Values under a driver's registry key, as the command line has them: `NAME=NUMBER`.
 
 use dxgkrnl_model::adapter::AdapterConfig;
-use kmd_core::setting_values::Setting;
+use dxgkrnl_model::adapter::compute::DeviceClass;
+use dxgkrnl_model::os::Os;
+use kmd_core::service;
+use kmd_core::setting_values::{Part, Setting};
 use kmd_core::settings::Settings;
 use nt_model::registry::RegistryValue;
 
-/// A value and its name.
+/// The name of a value under the driver's registry key, and the value.
 pub type Assignment = (String, u64);
 
-/// A setting of Fencepost's: its name is known (without regard to case, as registry values are), its value within bounds.
+/// Parses `NAME=NUMBER` for a setting of Fencepost: the name must be one of [`Settings::TABLE`], in any case, as the
+/// registry's are, and the number one of its values. The name comes back as the table spells it.
 ///
 /// # Errors
-/// What is wrong, with the names that there are or the values that the setting takes.
+/// A sentence: no `=`, no number, an unknown name with the known ones, or a value out of range with those that the
+/// setting takes.
 pub fn of_ours(text: &str) -> Result<Assignment, String> {
     let (name, value) = of_any(text)?;
     let Some(setting) = find(&name) else {
@@ -23,35 +28,84 @@ pub fn of_ours(text: &str) -> Result<Assignment, String> {
     Ok((setting.name.to_owned(), value))
 }
 
-/// A value of any driver's, whose names are its own. Numbers are decimal, or hexadecimal with `0x`.
+/// Parses `NAME=NUMBER` for any driver: names are the driver's own, numbers decimal, or hexadecimal with `0x` or `0X`,
+/// of 64 bits.
 ///
 /// # Errors
-/// What is wrong.
+/// A sentence: no `=`, no name, or no number of 64 bits.
 pub fn of_any(text: &str) -> Result<Assignment, String> {
     let (name, value) = text.split_once('=').ok_or("NAME=NUMBER is what it looks like")?;
-    let number = match value.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => value.parse(),
+    if name.is_empty() {
+        return Err("the name before '=' is missing".to_owned());
+    }
+    let (digits, radix) = match value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (value, 10),
     };
-    number.map(|number| (name.to_owned(), number)).map_err(|_| format!("'{value}' is no number of 64 bits"))
+    // A sign is not part of a number here, although the standard library takes `+`.
+    let number = u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'));
+    number.map(|number| (name.to_owned(), number)).ok_or_else(|| format!("'{value}' is no number of 64 bits"))
 }
 
-/// The setting with this name.
+/// Checks that no value is given twice: the registry's names are the same in any case.
+///
+/// # Errors
+/// A sentence with the first name that is there twice.
+pub fn each_once(settings: &[Assignment]) -> Result<(), String> {
+    for (at, (name, _)) in settings.iter().enumerate() {
+        if settings[..at].iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+            return Err(format!("the setting {name} is given twice"));
+        }
+    }
+    Ok(())
+}
+
+/// The setting of Fencepost with this name, in any case; `None` for a name that the table does not have.
 pub fn find(name: &str) -> Option<&'static Setting> {
-    Settings::TABLE.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
+    all().find(|setting| setting.name.eq_ignore_ascii_case(name))
+}
+
+/// The settings of the service and those of an adapter.
+fn all() -> impl Iterator<Item = &'static Setting> {
+    service::TABLE.iter().chain(Settings::TABLE)
 }
 
 /// The names of all settings.
 fn names() -> String {
-    Settings::TABLE.iter().map(|setting| setting.name).collect::<Vec<_>>().join(", ")
+    all().map(|setting| setting.name).collect::<Vec<_>>().join(", ")
 }
 
-/// The value as the registry has it: a DWORD where it fits.
+/// The value as it goes into the registry: a DWORD where 32 bits hold it, a QWORD otherwise.
 pub fn registry_value(value: u64) -> RegistryValue {
     u32::try_from(value).map_or_else(|_| RegistryValue::qword(value), RegistryValue::dword)
 }
 
-/// An adapter with these values under its driver's key.
+/// Returns whether a setting of Fencepost stands under the service's key, which `DriverEntry` reads.
+pub fn is_of_service(name: &str) -> bool {
+    find(name).is_some_and(|setting| setting.part == Part::Service)
+}
+
+/// Puts the settings of the service among `settings` under the service's key.
+pub fn set_service(os: &Os, settings: &[Assignment]) {
+    let key = format!("{}\\Parameters", kmd_native::SERVICE_KEY);
+    for (name, value) in settings.iter().filter(|(name, _)| is_of_service(name)) {
+        os.kernel().registry().set(&key, name, registry_value(*value));
+    }
+}
+
+/// The class that the INF of these settings' form names.
+pub fn class(settings: &[Assignment]) -> DeviceClass {
+    let compute_only = |(name, value): &Assignment| name.eq_ignore_ascii_case("ComputeOnly") && *value != 0;
+    if settings.iter().any(compute_only) { DeviceClass::ComputeAccelerator } else { DeviceClass::Display }
+}
+
+/// An adapter of Fencepost: [`adapter`] without the settings of the service, and of the class that they are for.
+pub fn adapter_of_ours(settings: &[Assignment]) -> AdapterConfig {
+    let own: Vec<_> = settings.iter().filter(|(name, _)| !is_of_service(name)).cloned().collect();
+    AdapterConfig { class: Some(class(settings)), ..adapter(&own) }
+}
+
+/// The default adapter, with these values under its driver's registry key. Of one name given twice, the last counts.
 pub fn adapter(settings: &[Assignment]) -> AdapterConfig {
     let mut config = AdapterConfig::default();
     config.registry.extend(settings.iter().map(|(name, value)| (name.clone(), registry_value(*value))));
@@ -70,6 +124,18 @@ mod tests {
         assert!(of_ours("MaxRung=4").is_err_and(|why| why.contains("3 user-mode submission")));
         assert!(of_ours("MaxRung").is_err() && of_ours("MaxRung=two").is_err());
         assert_eq!(of_any("AnythingAtAll=7"), Ok(("AnythingAtAll".to_owned(), 7)));
+        assert_eq!(of_any("A=0X10"), of_any("A=0x10"));
+        assert_eq!(of_any("A=0x10"), Ok(("A".to_owned(), 16)));
+        for wrong in ["=5", "A=", "A=+5", "A=0x+5", "A=-1", "A=0x10000000000000000"] {
+            assert!(of_any(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_there_twice_is_named() {
+        let settings = ["A=1", "B=2", "a=1"].map(|text| of_any(text).expect("a setting"));
+        assert_eq!(each_once(&settings[..2]), Ok(()));
+        assert!(each_once(&settings).is_err_and(|why| why.contains("setting a is given twice")));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A machine with Fencepost in it: the model, the driver in one of its two forms, and processes that use it.
 
 use crate::client::{Adapter as ClientAdapter, Inside, NativeThunks, Refused};
+use crate::setting::{self, Assignment};
 use anyhow::{Context, Result};
 use dxgkrnl_model::adapter::{Adapter, AdapterConfig};
 use dxgkrnl_model::driver::{Driver, LoadedDriver};
@@ -21,12 +22,15 @@ pub enum Form {
     Image(Arc<Images>),
     /// `kmd_native` and `umd_core`.
     Native,
-    /// The same, with functions of the driver's table replaced or wrapped: what must be noticed of another driver, or of this
-    /// one as it was, without a line of that in the product.
+    /// `kmd_native` with functions of its table replaced or wrapped, and `umd_core`: a test brings a mistake back so,
+    /// without code for it in the product.
     Decorated(Decorator),
+    /// `kmd_native`, and `umd_core` with the step of this number done wrong (`umd_core::mutation`): in tests, since
+    /// what `./x` builds has no such steps.
+    UserModeMutant(u32),
 }
 
-/// Changes the table that a natively linked driver registers.
+/// Replaces or wraps functions of the table that the natively linked driver is about to register.
 pub type Decorator = fn(&mut DRIVER_INITIALIZATION_DATA);
 
 /// The two files, as they were read.
@@ -87,18 +91,20 @@ impl Form {
     pub fn mode(&self) -> &'static str {
         match self {
             Self::Image(_) => "image",
-            Self::Native | Self::Decorated(_) => "native",
+            Self::Native | Self::Decorated(_) | Self::UserModeMutant(_) => "native",
         }
     }
 
     fn driver(&self) -> Driver {
         match self {
             Self::Image(images) => Driver::Image(images.driver.name(), images.driver.bytes.clone()),
-            Self::Native => Driver::native("fencepost", |start| start.initialize(&kmd_native::table())),
+            Self::Native | Self::UserModeMutant(_) => {
+                Driver::native("fencepost", |start| start.initialize(&kmd_native::entry_table()))
+            }
             Self::Decorated(decorate) => {
                 let decorate = *decorate;
                 Driver::native("fencepost", move |start| {
-                    let mut table = kmd_native::table();
+                    let mut table = kmd_native::entry_table();
                     decorate(&mut table);
                     start.initialize(&table)
                 })
@@ -122,7 +128,16 @@ impl World {
     /// # Errors
     /// When the driver does not load.
     pub fn boot(form: &Form, personality: Personality) -> Result<Self> {
+        Self::boot_with(form, personality, &[])
+    }
+
+    /// The same, with values under the service's key. Those of an adapter among `settings` are left out.
+    ///
+    /// # Errors
+    /// When the driver does not load.
+    pub fn boot_with(form: &Form, personality: Personality, settings: &[Assignment]) -> Result<Self> {
         let os = Os::boot(personality).context("the start transcript is not understood")?;
+        setting::set_service(&os, settings);
         let driver = os.load_driver(&form.driver()).context("the driver does not load")?;
         Ok(Self { form: form.clone(), driver, os })
     }
@@ -142,10 +157,11 @@ impl World {
     pub fn process(&self, name: &str) -> Result<User> {
         let process = Arc::new(self.os.create_process(name));
         let table = match &self.form {
-            Form::Native | Form::Decorated(_) => *umd_core::c_abi_table!(NativeThunks),
+            Form::Native | Form::Decorated(_) | Form::UserModeMutant(_) => *umd_core::c_abi_table!(NativeThunks),
             Form::Image(images) => load(&process, &images.umd)?,
         };
-        Ok(User { process, table })
+        let mutant = if let Form::UserModeMutant(mutant) = self.form { mutant } else { 0 };
+        Ok(User { process, table, mutant })
     }
 }
 
@@ -176,6 +192,8 @@ pub struct User {
     pub process: Arc<Process>,
     /// The user-mode driver.
     pub table: FpUmdTable,
+    /// The step that it does wrong; 0 for none.
+    mutant: u32,
 }
 
 struct In(Arc<Process>);
@@ -212,6 +230,6 @@ impl User {
     /// # Errors
     /// Those of `fp_adapter_open`.
     pub fn open_with(&self, luid: Option<u64>, flags: u32) -> Result<ClientAdapter, Refused> {
-        ClientAdapter::open(self.table, Box::new(In(self.process.clone())), luid, flags)
+        ClientAdapter::open(self.table, Box::new(In(self.process.clone())), luid, flags, self.mutant)
     }
 }

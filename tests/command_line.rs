@@ -160,13 +160,41 @@ fn check_finds_nothing_wrong_with_the_driver() {
 }
 
 #[test]
+fn check_knows_the_settings_of_this_driver() {
+    if !has_images() {
+        return;
+    }
+    let driver = out().join("fencepost.sys").display().to_string();
+    refused(&fencepost(&["check", &driver, "--setting", "MaxRang=2"]), "no setting is called 'MaxRang'");
+    let json = tempfile::NamedTempFile::new().expect("a file");
+    let place = json.path().display().to_string();
+    let output = fencepost(&["check", &driver, "--setting", "ComputeOnly=1", "--json", &place]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    let value: Value = serde_json::from_slice(&std::fs::read(json.path()).expect("read")).expect("JSON");
+    let rules = value["rules"].as_array().expect("rules");
+    let judged = rules.iter().find(|rule| rule["name"] == "DXG-COMPUTE-CAPS").expect("the rule");
+    assert_eq!(judged["status"], "held", "the service's value reached the driver");
+}
+
+#[test]
+fn demo_does_not_write_over_the_picture_to_work_on() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let picture = folder.path().join("picture.png");
+    std::fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/coffee.png"), &picture).expect("a copy");
+    let (place, png) = (folder.path().display().to_string(), picture.display().to_string());
+    let output = fencepost(&["demo", "--native", "--out", &place, "--png", &png]);
+    refused(&output, "is the picture to work on");
+    assert!(picture.is_file());
+}
+
+#[test]
 fn the_list_names_every_case_and_help_every_command() {
     let list = text(&fencepost(&["scenario", "--list"]).stdout);
     for case in fencepost::scenario::all() {
         assert!(list.contains(case.id), "{}", case.id);
     }
     let help = text(&fencepost(&["--help"]).stdout);
-    for command in ["demo", "scenario", "check", "bench", "decode"] {
+    for command in ["demo", "scenario", "check", "bench", "decode", "soak"] {
         assert!(help.contains(command), "{help}");
     }
 }
@@ -182,6 +210,56 @@ fn a_setting_that_there_is_not_is_a_sentence_with_those_that_there_are() {
         assert_eq!(beyond.status.code(), Some(2), "{command:?}");
         assert!(text(&beyond.stderr).contains("2 native fences"), "{}", text(&beyond.stderr));
     }
+}
+
+#[test]
+fn a_setting_that_is_given_twice_is_named() {
+    let twice = ["--setting", "MaxRung=1", "--setting", "maxrung=2"];
+    for command in [&["demo", "--native"][..], &["scenario", "ST-01", "--native"], &["bench", "--native"]] {
+        refused(&fencepost(&[command, &twice].concat()), "the setting MaxRung is given twice");
+    }
+    let twice = ["--setting", "Own=1", "--setting", "OWN=1"];
+    refused(&fencepost(&[&["check", "driver.sys"][..], &twice].concat()), "the setting OWN is given twice");
+    refused(&fencepost(&["soak", "readings", "--native", "--rung", "1,1"]), "rung 1 is given twice");
+}
+
+#[test]
+fn a_setting_without_a_name_and_a_rung_that_there_is_not_are_sentences() {
+    let nameless = fencepost(&["check", "driver.sys", "--setting", "=5"]);
+    assert_eq!(nameless.status.code(), Some(2), "{}", text(&nameless.stdout));
+    assert!(text(&nameless.stderr).contains("the name before '=' is missing"), "{}", text(&nameless.stderr));
+    for rungs in ["4", "0,7", "-1", "two"] {
+        let soak = fencepost(&["soak", "readings", "--native", &format!("--rung={rungs}")]);
+        assert_eq!(soak.status.code(), Some(2), "{rungs}");
+        assert!(text(&soak.stderr).contains("2 native fences or 3 doorbells"), "{}", text(&soak.stderr));
+    }
+}
+
+#[test]
+fn a_setting_reaches_a_driver_that_is_checked() {
+    if !has_images() {
+        return;
+    }
+    let driver = out().join("fencepost.sys").display().to_string();
+    for setting in ["FlipCaps=0", "FlipCaps=0x0", "FlipCaps=0X0"] {
+        let output = fencepost(&["check", &driver, "--setting", setting]);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+        assert!(text(&output.stdout).contains("DXG-CAPS-FLIP"), "{}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn the_results_of_cases_say_under_what_they_were_played() {
+    let json = tempfile::NamedTempFile::new().expect("a file");
+    let path = json.path().display().to_string();
+    let stage = ["--setting", "MaxRung=2", "--windows", "obsolete-contexts"];
+    let output = fencepost(&[&["scenario", "CL-04", "--native", "--json", &path][..], &stage].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+    let value: Value = serde_json::from_slice(&std::fs::read(json.path()).expect("read")).expect("JSON");
+    assert_eq!(value["windows"], "obsolete-contexts");
+    assert_eq!(value["settings"]["MaxRung"], 2);
+    assert_eq!(value["results"][0]["status"], "skip");
+    assert_eq!(value["results"][0]["reason"], "not under obsolete-contexts: it plays both ways itself");
 }
 
 #[test]

@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kmd_native", &["gpu_engine", "gpu_wire", "kmd_core", "kmd_ddi", "nt_model", "wddm_abi"]),
     ("umd_core", &["gpu_wire", "wddm_abi"]),
     ("umd", &["umd_core", "wddm_abi"]),
+    ("umd_d3d", &[]),
     // The model judges drivers; it knows the published interface and nothing of ours.
     ("nt_model", &["wddm_abi"]),
     ("dxgkrnl_model", &["nt_model", "wddm_abi"]),

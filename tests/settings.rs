@@ -1,6 +1,6 @@
-//! `docs/settings.md` says what the driver's table of settings says, row by row; and what else names a setting names one that there is.
+//! `docs/settings.md` says what the driver's tables of settings say, row by row. What the INFs write: `tests/inf.rs`.
 
-use fencepost::setting::find;
+use kmd_core::service;
 use kmd_core::setting_values::{Part, Setting, Values};
 use kmd_core::settings::Settings;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect(path)
 }
 
-/// A default as the documentation has it.
+/// A default as the documentation writes it: megabytes where the values are.
 fn default(setting: &Setting) -> String {
     match setting.values {
         Values::Megabytes(..) => format!("{} MiB", setting.default >> 20),
@@ -18,27 +18,32 @@ fn default(setting: &Setting) -> String {
     }
 }
 
-/// The row of a setting.
+/// The row of a setting in `docs/settings.md`.
 fn row(setting: &Setting) -> String {
     format!("| `{}` | {} | {} | {} |", setting.name, setting.values, default(setting), setting.meaning)
 }
 
+/// The settings of the service and those of an adapter.
+fn all() -> impl Iterator<Item = &'static Setting> {
+    service::TABLE.iter().chain(Settings::TABLE)
+}
+
 fn rows(part: Part) -> Vec<String> {
-    Settings::TABLE.iter().filter(|setting| setting.part == part).map(row).collect()
+    all().filter(|setting| setting.part == part).map(row).collect()
 }
 
 #[test]
 fn the_documentation_is_the_table() {
     let text = read("docs/settings.md");
     let there: Vec<_> = text.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
-    let want = [Part::Usual, Part::FirstBoot, Part::Fault].map(rows).concat();
-    assert!(there == want, "docs/settings.md should have these rows, in its three tables:\n{}", want.join("\n"));
+    let want = [Part::Service, Part::Usual, Part::FirstBoot, Part::Fault].map(rows).concat();
+    assert!(there == want, "docs/settings.md should have these rows, in its four tables:\n{}", want.join("\n"));
 }
 
 #[test]
 fn names_are_unique_and_short_enough_and_defaults_are_values() {
     let mut seen = BTreeSet::new();
-    for setting in Settings::TABLE {
+    for setting in all() {
         assert!(seen.insert(setting.name.to_lowercase()), "{} is there twice", setting.name);
         assert!(setting.name.len() <= 64 && setting.name.is_ascii(), "{}", setting.name);
         assert!(setting.values.take(setting.default), "{}: {} is no value of it", setting.name, setting.default);
@@ -46,25 +51,36 @@ fn names_are_unique_and_short_enough_and_defaults_are_values() {
     }
 }
 
-#[test]
-fn the_inf_writes_settings_that_there_are_with_their_defaults() {
-    let inf = read("inf/fencepost.inx");
-    let (_, settings) = inf.split_once("docs/settings.md").expect("the INF's settings");
-    let lines = settings.lines().skip(1).take_while(|line| line.starts_with("HKR"));
-    let mut count = 0;
-    for line in lines {
-        let parts: Vec<_> = line.split(',').map(str::trim).collect();
-        let setting = find(parts[2]).unwrap_or_else(|| panic!("{}: no such setting", parts[2]));
-        let value = match parts[3] {
-            // Bytes, the lowest first.
-            "%REG_QWORD%" => parts[4..]
-                .iter()
-                .rev()
-                .fold(0, |value, byte| value << 8 | u64::from_str_radix(byte, 16).expect("a byte")),
-            _ => parts[4].parse().expect("a number"),
-        };
-        assert_eq!(value, setting.default, "{}", setting.name);
-        count += 1;
+/// Values at the edges of what is in range: those that are, and those that are not.
+fn edges(values: Values) -> (Vec<u64>, Vec<u64>) {
+    const MIB: u64 = 1 << 20;
+    match values {
+        Values::Any => (vec![0, u64::MAX], vec![]),
+        Values::Between(0, most) => (vec![0, most], vec![most + 1, u64::MAX]),
+        Values::Between(least, most) => (vec![least, most], vec![least - 1, most + 1, u64::MAX]),
+        Values::ZeroOr(least, most) => (vec![0, least, most], vec![least - 1, most + 1, u64::MAX]),
+        Values::Multiples(of, most) => (vec![0, of, most], vec![of - 1, of + 1, most + 1, most + of, u64::MAX]),
+        Values::Megabytes(least, most) => (
+            vec![least * MIB, most * MIB],
+            vec![0, (least - 1) * MIB, least * MIB + 1, (most + 1) * MIB, most * MIB + 1, u64::MAX],
+        ),
+        Values::Named(named) => {
+            let known: Vec<_> = named.iter().map(|(value, _)| *value).collect();
+            let last = known.iter().max().copied().unwrap_or(0);
+            (known, vec![last + 1, u64::MAX])
+        }
     }
-    assert!(count > 0, "the INF writes no setting");
+}
+
+#[test]
+fn values_are_taken_up_to_their_bounds_and_no_further() {
+    for setting in all() {
+        let (inside, outside) = edges(setting.values);
+        for value in inside {
+            assert!(setting.values.take(value), "{} does not take {value}", setting.name);
+        }
+        for value in outside {
+            assert!(!setting.values.take(value), "{} takes {value}", setting.name);
+        }
+    }
 }

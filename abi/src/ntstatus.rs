@@ -39,7 +39,8 @@ impl NTSTATUS {
         Some(NAMES[index].1)
     }
 
-    /// The value with this name. Pulls in the table of all names.
+    /// Returns the status that the headers call `name` (such as `STATUS_NO_MEMORY`); `None` for a name that they do
+    /// not have. Links the table of all names, as [`Self::name`] does.
     pub fn from_name(name: &str) -> Option<Self> {
         let (value, _) = NAMES.iter().find(|(_, known)| *known == name)?;
         Some(Self(value.cast_signed()))

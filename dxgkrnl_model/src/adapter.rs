@@ -4,6 +4,7 @@
 //! [`query`] (asking the driver), [`caps`] (what it answered), [`judge`] and [`first`] (whether that is consistent).
 
 pub(crate) mod caps;
+pub mod compute;
 mod cross;
 mod every_slot;
 mod first;
@@ -58,6 +59,8 @@ pub struct AdapterConfig {
     pub features: FeatureSettings,
     /// Values under the adapter's software key, by name.
     pub registry: BTreeMap<String, RegistryValue>,
+    /// The class that its INF names; `None`: not known, and not judged.
+    pub class: Option<compute::DeviceClass>,
 }
 
 /// Where in its life an adapter is.
@@ -158,6 +161,12 @@ impl fmt::Debug for Adapter {
 }
 
 impl Adapter {
+    /// Changes a value under the adapter's key, as an administrator would. A driver that reads it in
+    /// `DxgkDdiStartDevice` sees it from the next start on.
+    pub fn set_registry_value(&self, name: &str, value: RegistryValue) {
+        self.shared.kernel().registry().set(&self.resources.key(), name, value);
+    }
+
     pub(crate) fn new(shared: &Arc<Shared>, driver: &Arc<LoadedDriver>, config: AdapterConfig) -> Arc<Self> {
         let device = Device::new(shared, &config.device);
         let resources = crate::interface::memory::DriverMemory::new(device.index());
@@ -210,7 +219,7 @@ impl Adapter {
         &self.shared
     }
 
-    /// Which Windows.
+    /// The Windows that the adapter runs under.
     pub fn personality(&self) -> &Personality {
         self.shared.personality()
     }
@@ -356,12 +365,13 @@ impl Adapter {
     pub(crate) fn call<R>(&self, ddi: &'static Ddi, f: impl FnOnce() -> R) -> Result<R, NoCall> {
         self.calls.lock().count_ddi(ddi.name);
         let kernel = self.kernel();
-        let begun = kernel.now();
-        let result = {
+        let (result, took) = {
+            // The wait for admission is the model's own time.
             let _admission = self.admit(ddi);
-            ddi::enter(kernel, ddi, f)
+            let begun = kernel.now();
+            let result = ddi::enter(kernel, ddi, f);
+            (result, kernel.now().saturating_sub(begun))
         };
-        let took = kernel.now().saturating_sub(begun);
         let limit = self.personality().police_ddi;
         if limit != 0 {
             self.rules().check(&DDI_TIME, !ddi::over_limit(limit, took), || {

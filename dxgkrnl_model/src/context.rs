@@ -1,7 +1,7 @@
 //! Contexts of packet nodes, and the system context.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wddm_abi::{
     DXGK_CREATECONTEXTFLAGS, DXGKARG_CANCELCOMMAND, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE, NTSTATUS, Plain,
@@ -12,6 +12,7 @@ use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, judge_creation};
 use crate::handle::{KernelHandle, KernelObject};
+use crate::poison;
 use crate::process::judge_destroy;
 use crate::rules::paging::{CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, OBJECT_HANDLE};
 use crate::vidsch::command::Commands;
@@ -25,8 +26,6 @@ pub(crate) struct Context {
     driver: AtomicUsize,
     private_size: u32,
     commands: Commands,
-    /// Its buffers are not rendered.
-    null_rendering: AtomicBool,
 }
 
 impl Context {
@@ -69,7 +68,6 @@ impl Context {
             driver: AtomicUsize::new(made.driver),
             private_size: made.private_size,
             commands: Commands::new(),
-            null_rendering: AtomicBool::new(false),
         });
         context.handle.bind(KernelObject::Context(Arc::downgrade(&context)));
         set_root(device, context.driver_handle());
@@ -90,18 +88,9 @@ impl Context {
         self.driver.load(Ordering::Acquire)
     }
 
-    /// Whether it can be given work: on a hardware-scheduled node nothing schedules packets.
+    /// Returns whether the context can be given packets: on a hardware-scheduled node nothing schedules them.
     pub(crate) fn takes_commands(&self) -> bool {
         self.device.adapter().known_caps().node(self.node).is_some_and(|node| !node.is_hardware_scheduled())
-    }
-
-    /// What `D3DDDI_CREATECONTEXTFLAGS.NullRendering` says: each submission completes, and is not executed.
-    pub(crate) fn set_null_rendering(&self, null: bool) {
-        self.null_rendering.store(null, Ordering::Release);
-    }
-
-    pub(crate) fn renders_nothing(&self) -> bool {
-        self.null_rendering.load(Ordering::Acquire)
     }
 
     /// Bytes of private data that the driver wants with each submission.
@@ -145,7 +134,7 @@ impl Context {
             arguments.DmaBufferUmdPrivateDataSize = submission.private_user;
             let (miniport, pointer) = (adapter.context(), &raw const arguments);
             let status = ddi::status(call_ddi!(adapter, DxgkDdiCancelCommand(miniport, pointer)));
-            let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+            let fine = ddi::succeeded(status);
             adapter.rules().check(&CANCEL_STATUS, fine, || format!("{status:?}"));
         }
     }
@@ -172,8 +161,8 @@ pub(crate) struct Made {
     pub(crate) private_size: u32,
 }
 
-/// `DxgkDdiCreateContext`: for packet contexts, and with `HwQueueSupported` for hardware contexts. `place`: node and engine
-/// affinity. hContext goes in with Dxgkrnl's handle, which a driver uses when it calls back.
+/// Calls `DxgkDdiCreateContext`: for packet contexts, and with `HwQueueSupported` for hardware contexts. `place`: node
+/// and engine affinity. hContext goes in with Dxgkrnl's handle, by which the driver names the context in callbacks.
 ///
 /// Source: DDI page DXGKARGCB_INVALIDATEHWCONTEXT, hHwContext (its own page knows the member as an output alone).
 ///
@@ -190,8 +179,8 @@ pub(crate) fn create_in_driver(
     flags.set_VirtualAddressing(true);
     let mut arguments = DXGKARG_CREATECONTEXT::zeroed();
     arguments.hContext = handle.raw();
-    // An output as a whole: what was there before must not come through.
-    arguments.ContextInfo.as_bytes_mut().fill(POISON);
+    // ContextInfo is an output as a whole: the poison shows which members the driver did not write.
+    arguments.ContextInfo.as_bytes_mut().fill(poison::BYTE);
     (arguments.NodeOrdinal, arguments.EngineAffinity) = place;
     arguments.Flags = flags;
     if !private.is_empty() {
@@ -209,18 +198,14 @@ pub(crate) fn create_in_driver(
         "DxgkDdiCreateContext stored no hContext".to_owned()
     });
     judge_info(adapter, &arguments);
-    let private_size = Some(arguments.ContextInfo.DmaBufferPrivateDataSize).filter(|size| *size != POISONED);
+    let private_size = Some(arguments.ContextInfo.DmaBufferPrivateDataSize).filter(|size| *size != poison::WORD);
     Ok(Made { driver: made.expose_provenance(), private_size: private_size.unwrap_or(0) })
 }
 
-/// What outputs hold before the driver writes them.
-const POISON: u8 = 0xB7;
-/// A word of it.
-const POISONED: u32 = u32::from_le_bytes([POISON; 4]);
-/// `AllocationListSize` of a GDI context.
+/// `AllocationListSize` that a GDI context has to have.
 const GDI_ALLOCATIONS: u32 = 256;
 
-/// `DxgkDdiDestroyContext`, by the driver's handle.
+/// Calls `DxgkDdiDestroyContext` and judges its status. `driver`: the driver's handle, as a number.
 pub(crate) fn destroy_in_driver(adapter: &Adapter, driver: usize) {
     let handle = core::ptr::with_exposed_provenance_mut(driver);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyContext(handle)));
@@ -235,20 +220,20 @@ fn judge_info(adapter: &Adapter, arguments: &DXGKARG_CREATECONTEXT) {
     adapter.rules().check(&CONTEXT_INFO, fine, || format!("DmaBufferSegmentSet is {set:#x}"));
     let info = &arguments.ContextInfo;
     let words = info.as_bytes().chunks_exact(4);
-    let written = !words.into_iter().any(|word| word == [POISON; 4]);
+    let written = !words.into_iter().any(|word| word == [poison::BYTE; 4]);
     let gdi = !arguments.Flags.GdiContext() || info.AllocationListSize == GDI_ALLOCATIONS;
     adapter.rules().check(&CONTEXT_OUTPUT, written && info.Reserved == 0 && gdi, || format!("{info:x?}"));
     let companion = info.PagingCompanionNodeId;
     let takes_packets = caps.node(companion).is_some_and(|node| !node.is_hardware_scheduled());
-    // Without page tables of the GPU's own there is nothing to write.
+    // An adapter without GPU page tables has no entries that a companion context would write.
     let right = takes_packets || !caps.is_gpu_mmu();
     adapter.rules().check(&CONTEXT_COMPANION, right, || format!("PagingCompanionNodeId is {companion:#x}"));
 }
 
 /// `DxgkDdiSetRootPageTable` for a context, by the driver's handle.
 ///
-/// Chosen: called right after a context was created, whichever way ("before a graphics context of a process can be set for
-/// execution"); the page of the record knows only handles of `DxgkDdiCreateContext`.
+/// Chosen: called right after a context was created, whichever way ("before a graphics context of a process can be set
+/// for execution"); the page of the record knows only handles of `DxgkDdiCreateContext`.
 pub(crate) fn set_root(device: &Device, context: usize) {
     let adapter = device.adapter();
     let Some(((segment, address), entries)) = device.process().address_space().root() else { return };

@@ -61,6 +61,10 @@ macro_rules! ddis {
     ($($name:ident: $at:ident, $level:ident;)*) => {
         $(pub(crate) static $name: Ddi =
             Ddi { name: stringify!($name), at: At::$at, level: Level::$level };)*
+
+        /// Every function that the model calls.
+        #[cfg(test)]
+        static ALL: &[&Ddi] = &[$(&$name),*];
     };
 }
 
@@ -115,6 +119,7 @@ ddis! {
     DxgkDdiGetRootPageTableSize: Passive, Zero;
     DxgkDdiSetRootPageTable: Passive, Memory;
     DxgkDdiBuildPagingBuffer: Passive, Scheduler;
+    DxgkDdiSubmitCommand: Dispatch, Scheduler;
     DxgkDdiSubmitCommandVirtual: Passive, Scheduler;
     DxgkDdiPreemptCommand: Dispatch, Scheduler;
     DxgkDdiCancelCommand: Passive, Scheduler;
@@ -180,6 +185,11 @@ pub(crate) fn status(result: Result<NTSTATUS, NoCall>) -> NTSTATUS {
     result.unwrap_or_else(NoCall::status)
 }
 
+/// Returns whether a call succeeded, or ended with the machine, which is not the driver's doing.
+pub(crate) fn succeeded(status: NTSTATUS) -> bool {
+    status.is_success() || status == STATUS_SYSTEM_SHUTDOWN
+}
+
 /// Enters the driver at the level that `ddi` wants. `f` only makes the call.
 pub(crate) fn enter<R>(kernel: &Machine, ddi: &'static Ddi, f: impl FnOnce() -> R) -> Result<R, NoCall> {
     crate::sync::assert_free(ddi.name);
@@ -219,4 +229,35 @@ pub(crate) use call_ddi;
 /// How long a call took, against the personality's limit.
 pub(crate) fn over_limit(limit: Ticks, took: Ticks) -> bool {
     limit != 0 && took > limit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Functions that are called at whatever level the caller is, which is the right one: Dxgkrnl's DPC calls them.
+    const BY_CALLER: [&str; 1] = ["DxgkDdiDpcRoutine"];
+
+    #[test]
+    fn levels_are_those_of_the_pages() {
+        let differs = |ddi: &&&Ddi| {
+            let fits = match crate::statuses::of(ddi.name).map_or("no such function", |entry| entry.irql) {
+                // The page says nothing, or nothing that is a level.
+                "-" | "IRQL" | "See Remarks section." => true,
+                "PASSIVE_LEVEL or DISPATCH_LEVEL" | "<=DISPATCH_LEVEL" => ddi.at != At::Caller,
+                "< DISPATCH_LEVEL" | "<= APC_LEVEL" => ddi.at == At::Passive,
+                level if level.starts_with("PASSIVE") => ddi.at == At::Passive,
+                "DISPATCH_LEVEL" => ddi.at == At::Dispatch,
+                "no such function" => false,
+                _ => ddi.at == At::Caller,
+            };
+            !fits && !BY_CALLER.contains(&ddi.name)
+        };
+        let wrong: Vec<_> = ALL
+            .iter()
+            .filter(differs)
+            .map(|ddi| (ddi.name, ddi.at, crate::statuses::of(ddi.name).map(|entry| entry.irql)))
+            .collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
 }

@@ -312,6 +312,7 @@ impl Device {
             for queue in context.queues() {
                 queue.drain();
             }
+            context.drain();
         }
         for context in self.contexts() {
             context.drain();
@@ -343,7 +344,7 @@ pub(crate) fn judge_creation(
     status: NTSTATUS,
     listed: &[NTSTATUS],
 ) -> Result<(), NTSTATUS> {
-    let known = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN || listed.contains(&status);
+    let known = ddi::succeeded(status) || listed.contains(&status);
     adapter.rules().check(&OBJECT_STATUS, known, || format!("{ddi}: {status:?}"));
     if status.is_success() { Ok(()) } else { Err(status) }
 }

@@ -11,8 +11,11 @@
 //! mode can write all of it. Rings are named to the driver by the handle of `DxgkDdiCreateAllocation`, or by the device's
 //! own where the personality says so. `DxgkCbDisconnectDoorbell` rotates before it returns and calls no DDI.
 
+pub(crate) mod callbacks;
+mod pages;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nt_model::sched::YieldPoint;
 use nt_model::{CacheType, PAGE_SIZE, PageKind, Rights, UserMapping};
@@ -26,12 +29,13 @@ use crate::ddi::{self, call_ddi};
 use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
 use crate::memory::allocation::{OpenAllocation, Place};
-use crate::memory::pages::{Block, Page};
 use crate::personality::RingHandle;
-use crate::process::ProcessAdapter;
 use crate::rules::paging::OBJECT_HANDLE;
 use crate::rules::queue::{DB_ADDRESS, DB_CONNECT, DB_MUST_SUCCEED, DB_PAGE, DB_STATUS};
 use crate::sync::{Lock, Rank};
+
+pub(crate) use pages::DoorbellPages;
+use pages::{Exposed, Slot, dummy_mapping, expose};
 
 /// Bytes of private data at most.
 pub(crate) const PRIVATE_MAX: usize = 16;
@@ -42,108 +46,11 @@ const CONNECTED_NOTIFY: D3DDDI_DOORBELLSTATUS = D3DDDI_DOORBELLSTATUS::D3DDDI_DO
 const RETRY: D3DDDI_DOORBELLSTATUS = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
 const ABORT: D3DDDI_DOORBELLSTATUS = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_ABORT;
 
-/// A page of 64-bit slots that user mode sees.
-#[derive(Debug)]
-struct Slots {
-    page: Page,
-    user: usize,
-    free: Vec<usize>,
-}
-
-#[derive(Debug, Default)]
-struct Pages {
-    dummy: Option<Arc<Block>>,
-    status: Vec<Slots>,
-    queued: Vec<Slots>,
-}
-
-/// The doorbell pages of one process on one adapter.
-#[derive(Debug)]
-pub(crate) struct DoorbellPages {
-    pages: Lock<Pages>,
-}
-
-/// A slot: its number among the pages, kernel and user address.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    kernel: usize,
-    user: usize,
-}
-
-impl DoorbellPages {
-    pub(crate) fn new() -> Self {
-        Self { pages: Lock::new(Rank::Registry, Pages::default()) }
-    }
-
-    fn slot(&self, part: &ProcessAdapter, status: bool) -> Option<Slot> {
-        let take = |pages: &mut Pages| {
-            let list = if status { &mut pages.status } else { &mut pages.queued };
-            list.iter_mut().find_map(|slots| {
-                let offset = slots.free.pop()?;
-                Some(Slot { kernel: slots.page.address() + offset, user: slots.user + offset })
-            })
-        };
-        if let Some(slot) = take(&mut self.pages.lock()) {
-            return Some(slot);
-        }
-        let manager = part.adapter().memory.manager()?;
-        let page = manager.pool.allocate_alone()?;
-        let rights = if status { Rights::Read } else { Rights::ReadWrite };
-        let (object, first) = page.object();
-        let mapping = UserMapping { object: object.clone(), first, pages: 1, rights, cache: CacheType::Cached };
-        let user = part.adapter().kernel().map_user(part.process()?.nt(), &mapping, None).ok()?;
-        let slots = Slots { page, user, free: (0..PAGE_SIZE / 8).rev().map(|slot| slot * 8).collect() };
-        let mut pages = self.pages.lock();
-        if status {
-            pages.status.push(slots)
-        } else {
-            pages.queued.push(slots)
-        }
-        take(&mut pages)
-    }
-
-    fn release_slot(&self, slot: Slot, status: bool) {
-        let mut pages = self.pages.lock();
-        let list = if status { &mut pages.status } else { &mut pages.queued };
-        let owner = list.iter_mut().find(|slots| slots.page.address() == slot.kernel & !(PAGE_SIZE - 1));
-        if let Some(slots) = owner {
-            slots.free.push(slot.kernel & (PAGE_SIZE - 1));
-        }
-    }
-
-    fn dummy(&self, part: &ProcessAdapter, pages: usize) -> Option<Arc<Block>> {
-        let known = self.pages.lock().dummy.clone().filter(|dummy| dummy.object().pages() >= pages);
-        known.or_else(|| {
-            let made = Arc::new(part.adapter().memory.manager()?.pool.allocate_block(pages)?);
-            self.pages.lock().dummy = Some(made.clone());
-            Some(made)
-        })
-    }
-
-    /// The process leaves the adapter.
-    pub(crate) fn release(&self, part: &ProcessAdapter) {
-        let pages = std::mem::take(&mut *self.pages.lock());
-        if let Some(process) = part.process() {
-            for slots in pages.status.iter().chain(&pages.queued) {
-                let _ = part.adapter().kernel().unmap_user(process.nt(), slots.user);
-            }
-        }
-    }
-}
-
 #[derive(Debug)]
 struct State {
     status: D3DDDI_DOORBELLSTATUS,
     /// Counts disconnections, so that one during a connection is seen.
     generation: u64,
-}
-
-/// One user address of a doorbell.
-#[derive(Debug)]
-struct Exposed {
-    user: usize,
-    pages: usize,
-    dummy: Arc<Block>,
 }
 
 /// A doorbell.
@@ -152,6 +59,8 @@ pub(crate) struct Doorbell {
     queue: Arc<HwQueue>,
     handle: KernelHandle,
     driver: AtomicUsize,
+    /// Whether `DxgkDdiDestroyDoorbell` is under way: the driver may still name the doorbell.
+    going: AtomicBool,
     primary: Exposed,
     secondary: Option<Exposed>,
     status_slot: Slot,
@@ -223,6 +132,7 @@ impl Doorbell {
             queue: queue.clone(),
             handle,
             driver: AtomicUsize::new(made.unwrap_or(0)),
+            going: AtomicBool::new(false),
             primary,
             secondary,
             status_slot,
@@ -254,6 +164,11 @@ impl Doorbell {
 
     pub(crate) fn is_alive(&self) -> bool {
         self.driver_handle() != 0
+    }
+
+    /// Returns whether the driver is being told to destroy it.
+    fn is_going(&self) -> bool {
+        self.going.load(Ordering::Acquire)
     }
 
     /// What user mode gets.
@@ -416,6 +331,7 @@ impl Doorbell {
     /// STATUS_DEVICE_REMOVED; what the driver returned.
     pub(crate) fn notify(&self) -> Result<(), NTSTATUS> {
         self.queue.context().device().usable()?;
+        let _named = self.queue.name().ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
         let adapter = self.queue.adapter();
         let mut arguments = DXGKARG_NOTIFYWORKSUBMISSION::zeroed();
         arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(self.queue.driver_handle());
@@ -433,6 +349,8 @@ impl Doorbell {
             return;
         }
         self.disconnect(RETRY);
+        // Before the handle goes: the driver's callback finds one or the other.
+        self.going.store(true, Ordering::Release);
         let driver = self.driver.swap(0, Ordering::AcqRel);
         if driver == 0 {
             return;
@@ -442,6 +360,7 @@ impl Doorbell {
         arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(driver);
         let pointer = &raw mut arguments;
         let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyDoorbell(pointer)));
+        self.going.store(false, Ordering::Release);
         must_succeed(adapter, "DxgkDdiDestroyDoorbell", status);
         self.unexpose();
         let rings = std::mem::take(&mut *self.rings.lock());
@@ -450,7 +369,8 @@ impl Doorbell {
         }
     }
 
-    /// Disconnects, and lets go of the ring before the doorbell is destroyed: what it lies in.
+    /// Disconnects the doorbell and releases the allocations that its ring and control words lie in, before the
+    /// doorbell itself is destroyed. Returns those allocations; a second call returns none.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn let_go_of_rings(&self) -> Vec<Arc<OpenAllocation>> {
@@ -472,27 +392,6 @@ impl Doorbell {
         part.doorbells.release_slot(self.status_slot, true);
         part.doorbells.release_slot(self.queued_slot, false);
     }
-}
-
-fn dummy_mapping(exposed: &Exposed) -> UserMapping {
-    UserMapping {
-        object: exposed.dummy.object().clone(),
-        first: 0,
-        pages: exposed.pages,
-        rights: Rights::ReadWrite,
-        cache: CacheType::Cached,
-    }
-}
-
-/// A user address that leads to the dummy page.
-fn expose(part: &Arc<ProcessAdapter>, pages: usize) -> Result<Exposed, NTSTATUS> {
-    let none = ntstatus::STATUS_NO_MEMORY;
-    let dummy = part.doorbells.dummy(part, pages).ok_or(none)?;
-    let mut exposed = Exposed { user: 0, pages, dummy };
-    let process = part.process().ok_or(none)?;
-    let mapped = part.adapter().kernel().map_user(process.nt(), &dummy_mapping(&exposed), None);
-    exposed.user = mapped.map_err(|_| none)?;
-    Ok(exposed)
 }
 
 fn create_in_driver(queue: &HwQueue, request: &mut Request, handle: &KernelHandle) -> Result<usize, NTSTATUS> {
@@ -530,71 +429,4 @@ fn create_in_driver(queue: &HwQueue, request: &mut Request, handle: &KernelHandl
 fn must_succeed(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
     let fine = status == ntstatus::STATUS_SUCCESS || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
     adapter.rules().check(&DB_MUST_SUCCEED, fine, || format!("{ddi}: {status:?}"));
-}
-
-/// `DxgkCbDisconnectDoorbell`.
-pub(crate) mod callbacks {
-    use std::sync::Arc;
-
-    use nt_model::{In, shims};
-    use wddm_abi::{DXGKARGCB_DISCONNECTDOORBELL, NTSTATUS, ntstatus};
-
-    use super::{ABORT, Doorbell, RETRY};
-    use crate::adapter::Adapter;
-    use crate::handle;
-    use crate::interface::{callback_of, record, routines};
-    use crate::rules::interface::CB_DISCONNECT;
-
-    routines! {
-        DISCONNECT = "DxgkCbDisconnectDoorbell"("pArgs") 0..=0;
-    }
-
-    shims! {
-        /// Doorbell callbacks.
-        pub(crate) table CALLBACKS;
-
-        fn DxgkCbDisconnectDoorbell(machine, args: In<[u8; size_of::<DXGKARGCB_DISCONNECTDOORBELL>()]>) -> NTSTATUS {
-            let arguments: DXGKARGCB_DISCONNECTDOORBELL = record(args);
-            let found = find(machine, &arguments);
-            let reason = arguments.DisconnectReason;
-            let fine = found.is_some() && matches!(reason, RETRY | ABORT);
-            // One that is being destroyed at this moment is not found any more, and the driver cannot know.
-            let going = handle::doorbell(arguments.hDoorbell).is_some_and(|doorbell| !doorbell.is_alive());
-            machine.rules.check(&CB_DISCONNECT, fine || going, || {
-                let (queue, doorbell) = (handle::describe(arguments.hHwQueue), handle::describe(arguments.hDoorbell));
-                format!("queue {queue}, doorbell {doorbell}, reason {reason:?}")
-            });
-            let Some((adapter, doorbell)) = found.filter(|_| fine) else { return ntstatus::STATUS_INVALID_PARAMETER };
-            let status = callback_of(&adapter, &DISCONNECT, [args.address() as u64], |_| {
-                let time = adapter.personality().disconnect_time;
-                if time != 0 {
-                    // CAST: a time that tests choose.
-                    machine.delay_execution(-(time as i64));
-                }
-                doorbell.disconnected_by_driver(reason);
-                ntstatus::STATUS_SUCCESS
-            });
-            status.unwrap_or_else(|status| status)
-        }
-    }
-
-    /// The doorbell, when both handles lead to it.
-    fn find(
-        machine: &nt_model::Machine,
-        arguments: &DXGKARGCB_DISCONNECTDOORBELL,
-    ) -> Option<(Arc<Adapter>, Arc<Doorbell>)> {
-        let reading = crate::os::shared_of(machine)?.personality().handles.disconnect_doorbell;
-        let ours = reading.takes_dxgkrnl().then(|| handle::doorbell(arguments.hDoorbell)).flatten();
-        let found = ours.filter(|doorbell| doorbell.is_alive()).or_else(|| {
-            let shared = reading.takes_driver().then(|| crate::os::shared_of(machine)).flatten()?;
-            let queues = shared.adapters().into_iter().flat_map(|adapter| adapter.scheduler.queues());
-            let number = arguments.hDoorbell.expose_provenance();
-            queues.filter_map(|queue| queue.doorbell()).find(|doorbell| doorbell.driver_handle() == number)
-        })?;
-        let queue = found.queue();
-        let by_ours = reading.takes_dxgkrnl()
-            && handle::hw_queue(arguments.hHwQueue).is_some_and(|named| Arc::ptr_eq(&named, queue));
-        let by_theirs = reading.takes_driver() && queue.driver_handle() == arguments.hHwQueue.expose_provenance();
-        (by_ours || by_theirs).then(|| (queue.adapter().clone(), found.clone()))
-    }
 }

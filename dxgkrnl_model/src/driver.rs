@@ -18,12 +18,17 @@ use wddm_abi::{DEVICE_OBJECT, DRIVER_INITIALIZATION_DATA, DRIVER_OBJECT, DXGK_WD
 use crate::adapter::Adapter;
 use crate::ddi;
 use crate::os::Shared;
+use crate::personality::handshake::Requests;
 use crate::rules::slot::INIT_INSIDE;
 use crate::rules::start::{INIT_STATUS, INIT_UNLOAD, INIT_VERSION};
 use crate::sync::{Lock, Rank};
 
-/// Internal control code that answers with the address of `DxgkInitialize`.
-const IOCTL_INITIALIZE: u32 = 0x0023_003F;
+/// Internal control codes that are answered with the address of a `DxgkInitialize`: that of Windows 7, and that of
+/// Windows 8 and later. Source: public filter drivers; no Microsoft document.
+const OLDER_REQUEST: u32 = 0x0023_003F;
+const NEWER_REQUEST: u32 = 0x0023_0047;
+/// `DRIVER_INITIALIZATION_DATA.Version` of WDDM 2.0, from which on [`Requests::OlderForOldTables`] refuses.
+const WDDM_2_0: u32 = wddm_abi::DXGKDDI_INTERFACE_VERSION_WDDM2_0;
 /// `IRP_MJ_INTERNAL_DEVICE_CONTROL`.
 const INTERNAL_CONTROL: u8 = 0x0F;
 
@@ -307,7 +312,8 @@ fn load_native(shared: &Arc<Shared>, name: &str, entry: &NativeEntry) -> Result<
     judged.map(|()| driver)
 }
 
-/// Whether what the table names lies in the driver: in the image, or in code of this process for one that is linked into it.
+/// Judges whether each function of the table lies in the driver: within its image, or, for a driver that is linked into
+/// this process, in any executable memory of the process. A linked driver passes where that memory is not known.
 fn judge_places(shared: &Shared, driver: &LoadedDriver) {
     let code = if driver.image.is_none() { own_code() } else { Vec::new() };
     let inside = |address: usize| match &driver.image {
@@ -326,7 +332,7 @@ fn judge_places(shared: &Shared, driver: &LoadedDriver) {
     shared.kernel().rules.check(&INIT_INSIDE, outside.is_empty(), || outside.join(", "));
 }
 
-/// Where this process has code.
+/// Address ranges of executable memory of this process; empty where `/proc/self/maps` cannot be read.
 fn own_code() -> Vec<std::ops::Range<usize>> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let range = |line: &str| {
@@ -403,17 +409,30 @@ fn call_unload(shared: &Shared, driver: &LoadedDriver) {
 
 /// Registers `\Device\DxgKrnl` and the imports of older libraries.
 pub(crate) fn register(shared: &Arc<Shared>) {
-    shared.kernel().register_device("\\Device\\DxgKrnl", |request| {
+    let handshake = shared.personality().handshake;
+    let older = match handshake.requests {
+        Requests::OlderForOldTables => Some("DxgkInitializeOlder"),
+        Requests::Both | Requests::Older => Some("DxgkInitialize"),
+        Requests::Newer => None,
+    };
+    let newer = (handshake.requests != Requests::Older).then_some("DxgkInitialize");
+    shared.kernel().register_device("\\Device\\DxgKrnl", move |request| {
         if request.major != INTERNAL_CONTROL {
             // Create, cleanup and close succeed.
             return if matches!(request.major, 0 | 2 | 0x12) { 0 } else { ntstatus::STATUS_INVALID_DEVICE_REQUEST.0 };
         }
-        match request.code {
-            IOCTL_INITIALIZE if request.write_pointer(shims_address("DxgkInitialize")) => 0,
-            IOCTL_INITIALIZE => ntstatus::STATUS_BUFFER_TOO_SMALL.0,
-            _ => ntstatus::STATUS_INVALID_DEVICE_REQUEST.0,
+        let function = match request.code {
+            OLDER_REQUEST => older,
+            NEWER_REQUEST => newer,
+            _ => None,
+        };
+        match function {
+            Some(function) if request.write_pointer(shims_address(function)) => 0,
+            Some(_) => ntstatus::STATUS_BUFFER_TOO_SMALL.0,
+            None => ntstatus::STATUS_INVALID_DEVICE_REQUEST.0,
         }
     });
+    shared.kernel().delay_device("\\Device\\DxgKrnl", handshake.device_after);
 }
 
 fn shims_address(name: &str) -> usize {
@@ -428,6 +447,19 @@ shims! {
         let version = u32::from_le_bytes([table.get()[0], table.get()[1], table.get()[2], table.get()[3]]);
         let bytes = crate::raw::bytes_at(table.address(), table_size(version));
         let status = initialize_here(driver_object, &bytes);
+        if status.is_success() {
+            set_unload(driver_object);
+        }
+        status
+    }
+
+    // What answers to the older request where that is for older tables.
+    fn DxgkInitializeOlder(_machine, driver_object: usize, _registry_path: usize, table: In<[u8; 8]>) -> NTSTATUS {
+        let version = u32::from_le_bytes([table.get()[0], table.get()[1], table.get()[2], table.get()[3]]);
+        if version >= WDDM_2_0 {
+            return ntstatus::STATUS_REVISION_MISMATCH;
+        }
+        let status = initialize_here(driver_object, &crate::raw::bytes_at(table.address(), table_size(version)));
         if status.is_success() {
             set_unload(driver_object);
         }

@@ -25,15 +25,16 @@ pub(crate) struct Edu {
     /// Raises that have begun, and those that have set their bits.
     begun: AtomicU64,
     raised: AtomicU64,
-    /// Stores to the register that raises.
+    /// Stores to the register that raises interrupts, at offset 0x60.
     told: AtomicU64,
-    /// The raise that gets lost, counted from 1.
+    /// The raise that gets lost, counted from 1; 0: none.
     lost: u64,
-    /// In D3: it decodes no memory cycles. Source: PCI Bus Power Management Interface Specification, D3hot.
+    /// Whether the device is in D3, where it decodes no memory cycles. Source: PCI Bus Power Management Interface
+    /// Specification, D3hot.
     asleep: AtomicBool,
-    /// It is not on the bus any more.
+    /// Whether the device is off the bus.
     gone: AtomicBool,
-    /// Accesses since [`watch`](Self::watch); the driver knows that it is gone.
+    /// Accesses of the driver to registers since [`watch`](Self::watch).
     touched: AtomicU64,
 }
 
@@ -54,38 +55,49 @@ impl Edu {
         }
     }
 
-    /// Into D3, or back to D0: whatever was raised is forgotten.
+    /// Puts the device into D3 (`asleep`) or back into D0, and forgets pending interrupts.
     pub(crate) fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, Ordering::SeqCst);
         self.reset();
     }
 
-    /// It leaves the bus.
+    /// Takes the device off the bus, and forgets pending interrupts.
     pub(crate) fn vanish(&self) {
         self.gone.store(true, Ordering::SeqCst);
         self.reset();
     }
 
-    /// Counts accesses from here on.
+    /// Begins to count accesses at 0.
     pub(crate) fn watch(&self) {
         self.touched.store(0, Ordering::SeqCst);
     }
 
-    /// How often it was accessed since.
+    /// How often registers were accessed since [`watch`](Self::watch).
     pub(crate) fn touched(&self) -> u64 {
         self.touched.load(Ordering::SeqCst)
     }
 
-    /// Back on the bus, for the next start.
+    /// Puts the device back on the bus, in D0, for the next start.
     pub(crate) fn plug(&self) {
         self.gone.store(false, Ordering::SeqCst);
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Whether an access reaches it.
+    /// Counts an access, and returns whether the device answers it: it is on the bus and not in D3.
     fn answers(&self) -> bool {
         self.touched.fetch_add(1, Ordering::SeqCst);
+        self.is_awake()
+    }
+
+    /// Returns whether the device is on the bus and not in D3.
+    pub(crate) fn is_awake(&self) -> bool {
         !self.asleep.load(Ordering::SeqCst) && !self.gone.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether every interrupt that the driver raises reaches it: the device is there and awake, and none is
+    /// made to be lost.
+    pub(crate) fn delivers_interrupts(&self) -> bool {
+        self.lost == 0 && self.is_awake()
     }
 
     /// The interrupt status register.
@@ -98,7 +110,7 @@ impl Edu {
         self.raised.load(Ordering::Acquire)
     }
 
-    /// How often the driver has told it to interrupt.
+    /// How often the driver has stored to the register that raises interrupts.
     pub(crate) fn told(&self) -> u64 {
         self.told.load(Ordering::Acquire)
     }

@@ -244,7 +244,8 @@ impl Features {
             (state.by_driver, state.on_configuration) = (allowed, allowed);
             return allowed.then_some(((1, 1), support == 1));
         };
-        // What counts as experimental is the driver's to know: it shows by what an allowance adds.
+        // Only the driver knows which of its features are experimental: those that it supports with AllowExperimental
+        // alone. So it is asked both ways.
         let mut other = DXGKARG_QUERYFEATURESUPPORT::zeroed();
         other.FeatureId = known.id;
         other.AllowExperimental = (!setting.allow_experimental).into();

@@ -286,7 +286,7 @@ impl Waiters {
         self.release_if(kernel, |waiter| reached(waiter.value))
     }
 
-    /// Ends the waits of events for values up to `value`, which is about to be stored.
+    /// Sets the events that wait for values up to `value`, which the caller is about to store.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     fn set_events(&self, kernel: &Machine, value: u64) {

@@ -158,11 +158,22 @@ impl FenceLog {
         }
         let made = self.take_away(queue);
         let made = made.and_then(|()| KINDS.iter().try_for_each(|kind| self.replace(queue, manager, *kind)));
-        self.state.lock().replacing = false;
+        let left = {
+            let mut state = self.state.lock();
+            state.replacing = false;
+            state.buffers.len()
+        };
+        if let Err(status) = made {
+            // Not everybody who asks for other buffers looks at the status.
+            let (number, all) = (queue.driver_handle(), KINDS.len());
+            let adapter = queue.adapter();
+            adapter.note_event(format!("queue {number:#x} has {left} of {all} fence logs: {status:?}"));
+        }
         made
     }
 
-    /// Takes both logs away from the driver, where this Windows does so before it makes new ones.
+    /// Takes both logs of a queue away from the driver and judges what they hold, where
+    /// [`log_replacement`](crate::personality::Personality::log_replacement) has that done before new ones are made.
     fn take_away(&self, queue: &Arc<HwQueue>) -> Result<(), NTSTATUS> {
         let address = match queue.adapter().personality().log_replacement {
             LogReplacement::NewFirst => return Ok(()),
@@ -176,16 +187,23 @@ impl FenceLog {
         let olds = std::mem::take(&mut self.state.lock().buffers);
         for mut old in olds {
             let reading = reading::read(queue, &mut old);
-            let held = old.bytes();
-            self.retired.lock().push((old, held));
             self.note(queue, &reading);
-            let news = News { records: reading.records.clone(), complete: reading.complete };
-            reading.judge(queue.adapter());
-            if queue.adapter().known_caps().has_optimized_interrupt() {
-                collecting::wake(queue.adapter(), queue, &news);
-            }
+            self.retire(queue, old, reading);
         }
         Ok(())
+    }
+
+    /// Judges what was read last from a buffer that the driver does not write to any more, ends the waits that it ends,
+    /// and keeps the buffer, to see that it stays as it is. The reading is in the report already.
+    fn retire(&self, queue: &Arc<HwQueue>, old: Buffer, reading: reading::Reading) {
+        let adapter = queue.adapter();
+        let held = old.bytes();
+        self.retired.lock().push((old, held));
+        let news = News { records: reading.records.clone(), complete: reading.complete };
+        reading.judge(adapter);
+        if adapter.known_caps().has_optimized_interrupt() {
+            collecting::wake(adapter, queue, &news);
+        }
     }
 
     fn replace(
@@ -199,7 +217,6 @@ impl FenceLog {
             buffer.hide(queue.context().device().process(), manager);
             return Err(status);
         }
-        let adapter = queue.adapter();
         let mut state = self.state.lock();
         let Some(at) = state.buffers.iter().position(|old| old.kind == kind) else {
             state.buffers.push(buffer);
@@ -211,13 +228,7 @@ impl FenceLog {
         let old = std::mem::replace(&mut state.buffers[at], buffer);
         self.note(queue, &reading);
         drop(state);
-        let news = News { records: reading.records.clone(), complete: reading.complete };
-        reading.judge(adapter);
-        let held = old.bytes();
-        self.retired.lock().push((old, held));
-        if adapter.known_caps().has_optimized_interrupt() {
-            collecting::wake(adapter, queue, &news);
-        }
+        self.retire(queue, old, reading);
         Ok(())
     }
 

@@ -4,13 +4,18 @@
 //!
 //! Chosen: a context is created resumed, gets its root page table and then its scheduling properties (normal band).
 
+mod suspension;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use wddm_abi::{
-    DXGK_CREATECONTEXTFLAGS, DXGK_SCHEDULING_PRIORITY_BAND, DXGKARG_CREATEHWCONTEXT, DXGKARG_RESUMECONTEXT,
-    DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SUSPENDCONTEXT, NTSTATUS, ntstatus,
+    DXGK_CREATECONTEXTFLAGS, DXGK_SCHEDULING_PRIORITY_BAND, DXGKARG_CREATEHWCONTEXT,
+    DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, NTSTATUS,
 };
+
+pub(crate) use suspension::Suspend;
+use suspension::Suspension;
 
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
@@ -19,22 +24,9 @@ use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
 use crate::process::judge_destroy;
 use crate::rules::paging::OBJECT_HANDLE;
-use crate::rules::queue::SUSPEND_STATUS;
-use crate::sync::{Gate, Lock, Rank, Signal};
+use crate::sync::{Admission, Gate, Lock, Rank, Signal};
+use crate::vidsch::command::Commands;
 use crate::vidsch::judge_resume;
-
-/// First suspend fence.
-const FIRST_SUSPEND_FENCE: u64 = 0x5_0000_0001;
-
-#[derive(Debug)]
-struct Suspension {
-    next: u64,
-    /// The fence that the driver has to acknowledge.
-    awaited: Option<u64>,
-    /// Fences that nobody waits for any more: the context was resumed, or suspended again, before their acknowledgement.
-    superseded: Vec<u64>,
-    suspended: bool,
-}
 
 /// A hardware context.
 #[derive(Debug)]
@@ -43,21 +35,22 @@ pub(crate) struct HwContext {
     node: u32,
     handle: KernelHandle,
     driver: AtomicUsize,
-    /// It was made by `DxgkDdiCreateContext`.
+    /// Whether `DxgkDdiCreateContext` made it.
     is_context: bool,
-    /// Bytes of private data that the driver takes with each submission; `None`: it could not say.
+    /// Most bytes of private data that the driver takes with a submission; `None`: `DxgkDdiCreateHwContext` made the
+    /// context, and its record has no member for that.
     private_size: Option<u32>,
     suspension: Lock<Suspension>,
     /// A suspension was acknowledged.
     pub(crate) changed: Signal,
     queues: Lock<Vec<Weak<HwQueue>>>,
+    /// Waits and signals of the context while none of its queues takes part in them.
+    commands: Commands,
     /// The driver said that its engine's reset has ended it.
     invalidated: AtomicBool,
     /// Whoever takes it off the run list because its device is lost, or destroys it.
     ending: Gate,
-    /// Its queues' buffers are not rendered.
-    null_rendering: AtomicBool,
-    /// A progress fence of its queues has said that it ran.
+    /// Whether a progress fence of its queues has shown that it ran.
     ran: AtomicBool,
 }
 
@@ -68,17 +61,6 @@ pub(crate) enum Way {
     CreateContext(DXGK_CREATECONTEXTFLAGS),
     /// `DxgkDdiCreateHwContext`, whose flags are all reserved; `DxgkDdiDestroyHwContext` ends it.
     CreateHwContext,
-}
-
-/// How a suspension began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Suspend {
-    /// The driver will acknowledge this fence.
-    Pending(u64),
-    /// It is suspended.
-    Done,
-    /// The driver failed.
-    Failed,
 }
 
 impl HwContext {
@@ -113,15 +95,12 @@ impl HwContext {
             driver: AtomicUsize::new(driver),
             is_context: matches!(way, Way::CreateContext(_)),
             private_size,
-            suspension: Lock::new(
-                Rank::Node,
-                Suspension { next: FIRST_SUSPEND_FENCE, awaited: None, superseded: Vec::new(), suspended: false },
-            ),
+            suspension: Lock::new(Rank::Node, Suspension::new()),
             changed: Signal::new(),
             queues: Lock::new(Rank::Registry, Vec::new()),
+            commands: Commands::new(),
             invalidated: AtomicBool::new(false),
             ending: Gate::new(),
-            null_rendering: AtomicBool::new(false),
             ran: AtomicBool::new(false),
         });
         logs.made(node, Some(&context));
@@ -132,19 +111,11 @@ impl HwContext {
         Ok(context)
     }
 
-    /// What `D3DDDI_CREATECONTEXTFLAGS.NullRendering` says: each submission completes, and is not executed.
-    pub(crate) fn set_null_rendering(&self, null: bool) {
-        self.null_rendering.store(null, Ordering::Release);
-    }
-
-    pub(crate) fn renders_nothing(&self) -> bool {
-        self.null_rendering.load(Ordering::Acquire)
-    }
-
-    /// A progress fence of its queues has this value.
+    /// Notes the last value of a progress fence of its queues: above 0, the context has run.
     pub(crate) fn note_progress(&self, value: u64) {
-        // Of a context that renders nothing the driver may end the buffers itself, and of a device that is lost Dxgkrnl ends them.
-        if value != 0 && !self.renders_nothing() && self.device.usable().is_ok() {
+        // The driver may complete buffers of a null-rendering context itself, and Dxgkrnl completes those of a lost
+        // device: neither shows that the context ran.
+        if value != 0 && !self.commands.renders_nothing() && self.device.usable().is_ok() {
             self.ran.store(true, Ordering::Release);
         }
     }
@@ -175,12 +146,12 @@ impl HwContext {
         self.driver.load(Ordering::Acquire)
     }
 
-    /// Whether `DxgkDdiCreateContext` made it, as opposed to `DxgkDdiCreateHwContext`.
+    /// Returns whether `DxgkDdiCreateContext` made the context, as opposed to `DxgkDdiCreateHwContext`.
     pub(crate) fn is_context(&self) -> bool {
         self.is_context
     }
 
-    /// Most bytes of private data of a submission; `None`: the driver was not asked.
+    /// Most bytes of private data of a submission; `None`: the driver could not say (`DxgkDdiCreateHwContext`).
     pub(crate) fn private_size(&self) -> Option<usize> {
         self.private_size.map(|size| size as usize)
     }
@@ -188,6 +159,18 @@ impl HwContext {
     /// Whether the driver has not been told to destroy it.
     pub(crate) fn is_alive(&self) -> bool {
         self.driver_handle() != 0
+    }
+
+    /// Keeps the context in the driver until what is returned is dropped, where it is there now.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn hold(&self) -> Admission<'_> {
+        self.ending.shared(self.device.adapter().kernel())
+    }
+
+    /// Waits and signals of the context itself; buffers are never among them.
+    pub(crate) fn commands(&self) -> &Commands {
+        &self.commands
     }
 
     /// A queue was made on it.
@@ -198,138 +181,6 @@ impl HwContext {
     /// Live queues.
     pub(crate) fn queues(&self) -> Vec<Arc<HwQueue>> {
         self.queues.lock().iter().filter_map(Weak::upgrade).filter(|queue| queue.is_alive()).collect()
-    }
-
-    /// Whether the driver owes this acknowledgement.
-    pub(crate) fn is_awaited(&self, fence: u64) -> bool {
-        self.suspension.lock().awaited == Some(fence)
-    }
-
-    /// Whether this acknowledgement comes too late to matter; each counts once.
-    ///
-    /// Source: DXGKARG_SUSPENDCONTEXT, Remarks ("distinguish between the previous suspend acknowledgement and the latest one").
-    pub(crate) fn take_superseded(&self, fence: u64) -> bool {
-        let mut suspension = self.suspension.lock();
-        let at = suspension.superseded.iter().position(|old| *old == fence);
-        at.map(|at| suspension.superseded.swap_remove(at)).is_some()
-    }
-
-    /// Whether it owes any.
-    pub(crate) fn is_suspending(&self) -> bool {
-        self.suspension.lock().awaited.is_some()
-    }
-
-    pub(crate) fn is_suspended(&self) -> bool {
-        self.suspension.lock().suspended
-    }
-
-    /// The driver acknowledged.
-    ///
-    /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn acknowledged(&self, fence: u64) {
-        {
-            let mut suspension = self.suspension.lock();
-            if suspension.awaited != Some(fence) {
-                return;
-            }
-            suspension.awaited = None;
-            suspension.suspended = true;
-        }
-        let adapter = self.device.adapter();
-        self.changed.notify(adapter.kernel());
-        adapter.scheduler.kick(adapter);
-    }
-
-    /// Asks the driver to take the context off its run list, unless it is off or has been asked.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn suspend(&self) -> Suspend {
-        {
-            let suspension = self.suspension.lock();
-            if suspension.suspended {
-                return Suspend::Done;
-            }
-            if let Some(fence) = suspension.awaited {
-                return Suspend::Pending(fence);
-            }
-        }
-        self.suspend_again()
-    }
-
-    /// Asks the driver, whatever it was asked before.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn suspend_again(&self) -> Suspend {
-        let fence = {
-            let mut suspension = self.suspension.lock();
-            let fence = suspension.next;
-            suspension.next += 1;
-            // Before the call: the driver may acknowledge inside.
-            let old = suspension.awaited.replace(fence);
-            suspension.superseded.extend(old);
-            fence
-        };
-        let adapter = self.device.adapter();
-        let mut arguments = DXGKARG_SUSPENDCONTEXT::zeroed();
-        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
-        arguments.contextSuspendFence = fence;
-        let (miniport, pointer) = (adapter.context(), &raw const arguments);
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiSuspendContext(miniport, pointer)));
-        let fine =
-            matches!(status, ntstatus::STATUS_SUCCESS | ntstatus::STATUS_PENDING | ntstatus::STATUS_SYSTEM_SHUTDOWN);
-        adapter.rules().check(&SUSPEND_STATUS, fine, || format!("{status:?}"));
-        match status {
-            ntstatus::STATUS_PENDING => Suspend::Pending(fence),
-            ntstatus::STATUS_SUCCESS => {
-                let mut suspension = self.suspension.lock();
-                suspension.awaited = None;
-                suspension.suspended = true;
-                Suspend::Done
-            }
-            _ => {
-                self.suspension.lock().awaited = None;
-                Suspend::Failed
-            }
-        }
-    }
-
-    /// Lets the driver schedule it again.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn resume(&self) {
-        {
-            let mut suspension = self.suspension.lock();
-            if !suspension.suspended {
-                return;
-            }
-            suspension.suspended = false;
-        }
-        let adapter = self.device.adapter();
-        let mut arguments = DXGKARG_RESUMECONTEXT::zeroed();
-        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
-        let (miniport, pointer) = (adapter.context(), &raw const arguments);
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiResumeContext(miniport, pointer)));
-        judge_resume(adapter, "DxgkDdiResumeContext", status);
-    }
-
-    /// [`resume`](Self::resume), also of a context whose suspension the driver has yet to acknowledge.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn resume_early(&self) {
-        {
-            let mut suspension = self.suspension.lock();
-            let old = suspension.awaited.take();
-            suspension.suspended |= old.is_some();
-            suspension.superseded.extend(old);
-        }
-        self.resume();
-    }
-
-    /// A reset has ended it.
-    pub(crate) fn invalidate(&self) {
-        self.invalidated.store(true, Ordering::Release);
-        let mut suspension = self.suspension.lock();
-        suspension.awaited = None;
     }
 
     /// Its device is lost: off the run list (waiting for the acknowledgement for at most the TDR delay), doorbells gone
@@ -348,12 +199,25 @@ impl HwContext {
             crate::tdr::await_suspension(adapter, self);
         }
         drop(ending);
+        self.commands.drop_all();
         for queue in self.queues() {
             queue.abort();
         }
     }
 
-    /// `DxgkDdiDestroyContext` or `DxgkDdiDestroyHwContext`, as it was made. A second call does nothing. A suspension that is waited for is acknowledged before.
+    /// Waits until the context's own waits and signals are carried out, but for what a wait holds up.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn drain(&self) {
+        let adapter = self.device.adapter();
+        self.commands.changed.wait_for(adapter.kernel(), None, || {
+            let over = self.commands.is_settled() || self.device.usable().is_err() || !adapter.is_working();
+            over.then_some(())
+        });
+    }
+
+    /// Calls `DxgkDdiDestroyContext` or `DxgkDdiDestroyHwContext`, as the context was made. A second call does nothing.
+    /// A suspension that is waited for is acknowledged before.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy(&self) {
@@ -362,6 +226,7 @@ impl HwContext {
         if driver == 0 {
             return;
         }
+        self.commands.drop_all();
         let adapter = self.device.adapter();
         if self.is_context {
             crate::context::destroy_in_driver(adapter, driver);
@@ -374,7 +239,10 @@ impl HwContext {
     }
 }
 
-/// `DxgkDdiCreateHwContext`: the driver's handle. `place`: node and engine affinity.
+/// Calls `DxgkDdiCreateHwContext` and returns the driver's handle, as a number. `place`: node and engine affinity.
+///
+/// # Errors
+/// What the driver returned.
 fn create_in_driver(
     device: &Arc<Device>,
     handle: &KernelHandle,

@@ -11,6 +11,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use nt_model::Machine;
 use wddm_abi::{
     D3DDDI_CREATEHWQUEUEFLAGS, D3DDDI_NATIVEFENCE_TYPE, D3DKMT_HANDLE, DXGKARG_CREATEHWQUEUE,
     DXGKARG_SUBMITCOMMANDTOHWQUEUE, NTSTATUS, Plain, ntstatus,
@@ -29,7 +30,8 @@ use crate::hw_context::{HwContext, judge_handle};
 use crate::personality::{KernelProgress, ProgressFenceHandle, ProgressOpened};
 use crate::process::{ProcessInner, UserObject, judge_destroy};
 use crate::rules::paging::HW_SUBMIT_STATUS;
-use crate::sync::{Lock, Rank, Signal};
+use crate::rules::tdr::HW_STALL;
+use crate::sync::{Gate, Lock, Named, Naming, Rank, Signal};
 use crate::vidsch::command::{Commands, Submission};
 
 /// The fence that says how far a queue is.
@@ -82,8 +84,10 @@ pub(crate) struct HwQueue {
     context: Arc<HwContext>,
     handle: KernelHandle,
     driver: AtomicUsize,
-    /// It is being destroyed.
-    left: AtomicBool,
+    /// The thread that destroys the queue: a second one waits until the first is done, and does nothing.
+    ending: Gate,
+    /// Calls that name the queue to the driver.
+    naming: Naming,
     flags: D3DDDI_CREATEHWQUEUEFLAGS,
     progress: Progress,
     progress_handle: AtomicU32,
@@ -94,6 +98,8 @@ pub(crate) struct HwQueue {
     flights: Lock<Vec<Flight>>,
     /// What the watch saw last: last queued value, progress, since when.
     pub(crate) watch: Lock<crate::tdr::QueueWatch>,
+    /// What was submitted was judged not to run.
+    given_up: AtomicBool,
     /// The process and the handle of the progress fence, which goes with the queue.
     process: Weak<ProcessInner>,
 }
@@ -185,7 +191,8 @@ impl HwQueue {
             context: context.clone(),
             handle,
             driver: AtomicUsize::new(made.expose_provenance()),
-            left: AtomicBool::new(false),
+            ending: Gate::new(),
+            naming: Naming::new(),
             flags,
             progress: progress.clone(),
             progress_handle: AtomicU32::new(progress_handle),
@@ -195,6 +202,7 @@ impl HwQueue {
             commands: Commands::new(),
             flights: Lock::new(Rank::Object, Vec::new()),
             watch: Lock::new(Rank::Log, crate::tdr::QueueWatch::default()),
+            given_up: AtomicBool::new(false),
             process: Arc::downgrade(process),
         });
         queue.handle.bind(KernelObject::HwQueue(Arc::downgrade(&queue)));
@@ -234,7 +242,14 @@ impl HwQueue {
         self.driver_handle() != 0
     }
 
-    /// What it was made with.
+    /// Returns leave to name the queue in a call of the driver. `None`: `DxgkDdiDestroyHwQueue` has begun.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn name(&self) -> Option<Named<'_>> {
+        self.naming.name(self.adapter().kernel())
+    }
+
+    /// The queue's flags as the driver got them, `NativeProgressFence` included.
     pub(crate) fn flags(&self) -> D3DDDI_CREATEHWQUEUEFLAGS {
         self.flags
     }
@@ -309,6 +324,12 @@ impl HwQueue {
         self.commands.pump(adapter, has_room, |submission| self.submit(adapter, &submission));
     }
 
+    /// The buffers that were submitted will not be done: waits for their end return.
+    pub(crate) fn give_up(&self, kernel: &Machine) {
+        self.given_up.store(true, Ordering::Release);
+        self.commands.changed.notify(kernel);
+    }
+
     /// Notes what the progress fence says is done.
     fn retire(&self) {
         let value = self.progress.value();
@@ -326,6 +347,7 @@ impl HwQueue {
             self.commands.completed(self.adapter().kernel());
         }
         if done != 0 {
+            self.adapter().rules().check(&HW_STALL, true, String::new);
             // Its buffers may have signalled more than the progress fence.
             monitored::scan::completed(self.adapter(), self.context.device().process());
         }
@@ -339,6 +361,7 @@ impl HwQueue {
         if let Some(flight) = self.flights.lock().iter_mut().find(|flight| flight.progress == submission.progress) {
             flight.wait = Some(wait);
         }
+        let Some(named) = self.name() else { return };
         let mut arguments = DXGKARG_SUBMITCOMMANDTOHWQUEUE::zeroed();
         arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(self.driver_handle());
         arguments.HwQueueProgressFenceId = submission.progress;
@@ -348,12 +371,12 @@ impl HwQueue {
         arguments.pDmaBufferPrivateData = submission.private.as_ptr().cast_mut().cast();
         arguments.HwQueueProgressFenceGpuVa = self.progress.addresses().1;
         arguments.HwQueueProgressFenceCpuVa = core::ptr::with_exposed_provenance_mut(self.progress.kernel_address());
-        arguments.Flags.set_NullRendering(self.context.renders_nothing());
+        arguments.Flags.set_NullRendering(self.context.commands().renders_nothing());
         adapter.shared().counters.kernel_submission();
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSubmitCommandToHwQueue(miniport, pointer)));
-        let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
-        adapter.rules().check(&HW_SUBMIT_STATUS, status.is_success() || stopped, || {
+        drop(named);
+        adapter.rules().check(&HW_SUBMIT_STATUS, ddi::succeeded(status), || {
             format!("progress {:#x}: {status:?}", submission.progress)
         });
         if !status.is_success() {
@@ -383,8 +406,12 @@ impl HwQueue {
             crate::fence::cancel(adapter.kernel(), &fences, &wait);
         } else {
             self.commands.changed.wait_for(adapter.kernel(), None, || {
-                (self.commands.is_settled() || self.context.device().usable().is_err() || !adapter.is_working())
-                    .then_some(())
+                let given_up = self.given_up.load(Ordering::Acquire);
+                (given_up
+                    || self.commands.is_settled()
+                    || self.context.device().usable().is_err()
+                    || !adapter.is_working())
+                .then_some(())
             });
         }
     }
@@ -399,11 +426,12 @@ impl HwQueue {
         }
     }
 
-    /// The handle is gone. A second call does nothing.
+    /// The handle is gone. A second call does nothing, and returns when the queue is destroyed.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy(self: &Arc<Self>) {
-        if !self.is_alive() || self.left.swap(true, Ordering::AcqRel) {
+        let _ending = self.ending.exclusive(self.adapter().kernel());
+        if !self.is_alive() {
             return;
         }
         self.commands.drop_all();
@@ -432,13 +460,14 @@ impl HwQueue {
     }
 
     fn destroy_in_driver(&self) {
-        // Until the driver has let go, interrupts may name the queue.
+        // Until the driver has returned, interrupts may name the queue: the handle is forgotten afterwards.
         let driver = self.driver.load(Ordering::Acquire);
         if driver == 0 {
             return;
         }
         let handle = core::ptr::with_exposed_provenance_mut(driver);
         let adapter = self.adapter();
+        self.naming.close(adapter.kernel());
         let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwQueue(handle)));
         self.driver.store(0, Ordering::Release);
         judge_destroy(adapter, "DxgkDdiDestroyHwQueue", status);

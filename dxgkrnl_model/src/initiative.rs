@@ -33,8 +33,8 @@ fn contexts_of(adapter: &Arc<Adapter>, process: &Process) -> Vec<Arc<HwContext>>
 }
 
 impl Os {
-    /// The last value that user mode has queued on each live hardware queue, as the queue's last-queued word says: process, user mode's
-    /// handle of the queue, value.
+    /// The last value that user mode has queued on each live hardware queue, as the queue's last-queued word says: id
+    /// of the process, user mode's handle of the queue, value.
     pub fn queued_values(&self, adapter: &Arc<Adapter>) -> Vec<(u64, u32, u64)> {
         let queues = adapter.scheduler.queues();
         let value = |queue: &Arc<crate::hw_queue::HwQueue>| {
@@ -105,13 +105,14 @@ impl Os {
         adapter.scheduler.queues().iter().flat_map(|queue| queue.log().describe(queue)).collect()
     }
 
-    /// Replaces the scheduling logs of an adapter, as Dxgkrnl may at any time.
+    /// Replaces the scheduling logs of an adapter, as Dxgkrnl may at any time. Without logs there is nothing to do.
     pub fn recreate_scheduling_logs(&self, adapter: &Arc<Adapter>) {
         let _inside = self.kernel().enter();
         adapter.scheduling_logs.replace(adapter);
     }
 
-    /// What the scheduling logs of an adapter have said since it was started, node by node, the oldest first.
+    /// Entries that were read from the scheduling logs of an adapter since it was started, node by node, the oldest
+    /// first; at most 65,536 of a node.
     pub fn scheduling_records(&self, adapter: &Arc<Adapter>) -> Vec<SchedulingRecord> {
         let _inside = self.kernel().enter();
         adapter.scheduling_logs.records(adapter)

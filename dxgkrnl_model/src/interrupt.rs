@@ -122,7 +122,7 @@ impl Interrupts {
         self.journal.kinds()
     }
 
-    /// Native fences that notifications named.
+    /// How many native fences notifications have named, each as often as it was named.
     pub(crate) fn fences_named(&self) -> u64 {
         self.journal.fences_named()
     }
@@ -150,11 +150,8 @@ impl Interrupts {
         taken.map(|(node, list)| (node, std::mem::take(list))).collect()
     }
 
-    /// Drops what is pending for one node: its engine was reset.
-    pub(crate) fn forget_node(&self, node: usize) {
-        if let Some(list) = self.lists.lock().get_mut(node) {
-            *list = NodeList::default();
-        }
+    fn take_node(&self, node: usize) -> NodeList {
+        self.lists.lock().get_mut(node).map(std::mem::take).unwrap_or_default()
     }
 
     fn has_pending(&self) -> bool {
@@ -212,6 +209,16 @@ pub(crate) fn synchronize<R>(adapter: &Adapter, f: impl FnOnce() -> R) -> Option
     Some(adapter.kernel().synchronize(&interrupt, || in_section(adapter, false, 0, f)))
 }
 
+/// Drops what is pending for one node: its engine was reset. What it reported of packets counts all the same.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn forget_node(adapter: &Arc<Adapter>, node: usize) {
+    let interrupts = &adapter.interrupts;
+    // An interrupt routine that runs has reported everything by then.
+    let list = synchronize(adapter, || interrupts.take_node(node)).unwrap_or_else(|| interrupts.take_node(node));
+    crate::vidsch::dpc::end_packets(adapter, node, list);
+}
+
 /// Whether the calling thread runs at the device's level under the adapter's interrupt lock.
 fn is_synchronized(adapter: &Adapter) -> bool {
     SECTION.with(|section| section.get().adapter) == core::ptr::from_ref(adapter).addr()
@@ -228,7 +235,10 @@ fn run_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
         let untouched = edu.is_untouched_since(raised);
         let own = status != 0;
         // A message is always the device's own, and one may be left over from a raise that is acknowledged already.
+        // A device that left, or fell asleep, after its status was read is not claimed for.
+        let left_meanwhile = !claimed && !edu.is_awake();
         let right = if adapter.device.shares_line() { claimed == own || !untouched } else { claimed || !own };
+        let right = right || left_meanwhile;
         adapter.rules().check(&ISR_CLAIM, right, || {
             format!("interrupt status {status:#x}, message {message}: returned {claimed}")
         });

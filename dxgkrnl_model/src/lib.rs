@@ -1,6 +1,9 @@
 //! A model of Dxgkrnl, VidMm and VidSch that loads a WDDM display miniport driver as it ships, on Linux, and judges it by
 //! Microsoft's published rules.
 
+// Objects name each other in rings, and each is looked through once more before it is known to be `Send`.
+#![recursion_limit = "256"]
+
 pub mod adapter;
 mod calibration;
 mod context;
@@ -22,6 +25,7 @@ mod memory;
 pub mod os;
 pub mod pci;
 pub mod personality;
+mod poison;
 mod power;
 pub mod process;
 mod raw;

@@ -50,7 +50,7 @@ pub(crate) struct Manager {
     pub(crate) pager: Pager,
     segments: Lock<Vec<SegmentSpace>>,
     system: Lock<Option<Arc<ProcessAdapter>>>,
-    /// Another system process, which does nothing.
+    /// A second system process, which does nothing: see [`SystemProcesses`](crate::personality::SystemProcesses).
     idle: Lock<Option<Arc<ProcessAdapter>>>,
     /// CPU mappings of memory that segments lie in, by the object's number.
     segment_maps: Lock<BTreeMap<u64, (Arc<PageObject>, usize)>>,

@@ -253,8 +253,11 @@ impl Os {
         }
     }
 
-    /// Takes the device of a started adapter off the bus, as pulling it out does, and has Windows follow: the driver is told, and the
-    /// adapter stopped. What the driver said; `None`: it does not say that it survives that, and is not called again.
+    /// Takes the device of a started adapter off the bus, as pulling it out does: the driver is told by
+    /// `DxgkDdiNotifySurpriseRemoval`, and the adapter is stopped. Returns what the driver answered. `None`: the
+    /// adapter was not started or its device cannot go; or the driver does not advertise
+    /// SupportSurpriseRemovalInHibernation, is not told, and the adapter stays started without its device (Windows
+    /// would reboot).
     pub fn remove_by_surprise(&self, adapter: &Arc<Adapter>) -> Option<NTSTATUS> {
         let _inside = self.kernel().enter();
         if adapter.is_started() { adapter.remove_by_surprise() } else { None }

@@ -147,14 +147,14 @@ impl Device {
         *self.connection.lock() = connected;
     }
 
-    /// Into D3, or back to D0.
+    /// Puts the device into D3 (`asleep`) or back into D0.
     pub(crate) fn set_asleep(&self, asleep: bool) {
         if let Some(edu) = &self.edu {
             edu.set_asleep(asleep);
         }
     }
 
-    /// The bus has it again.
+    /// Puts the device back on the bus after a removal, in D0.
     pub(crate) fn plug(&self) {
         if let Some(edu) = &self.edu {
             edu.plug();
@@ -201,7 +201,7 @@ impl Device {
         self.edu.is_some() && length != 0 && base >= self.bar0 && end.is_some_and(|end| end <= self.bar0 + BAR0_BYTES)
     }
 
-    /// What identifies it, from its configuration space; zeros without one.
+    /// Ids of vendor, device and subsystem and the revision, from configuration space; zeros for a device without one.
     pub(crate) fn ids(&self) -> wddm_abi::D3DKMT_DEVICE_IDS {
         let word =
             |offset| u32::from_le_bytes(core::array::from_fn(|at| self.config_byte(offset + at as u32).unwrap_or(0)));

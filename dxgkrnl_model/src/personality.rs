@@ -4,10 +4,15 @@
 //! the default. A driver that runs on several personalities does not rest on one reading.
 
 pub mod family;
+mod faults;
+pub mod handshake;
+mod logs;
 mod start;
 mod user_mode;
 
 pub use family::Windows;
+pub use faults::{CallbackFault, FaultPlan};
+pub use logs::{LogReplacement, SchedulingLogs};
 pub use start::{StrayEntry, SystemProcesses};
 pub use user_mode::{KernelProgress, ProgressOpened, Residency, UserMode};
 
@@ -16,7 +21,7 @@ use std::collections::BTreeMap;
 use nt_model::sched::Ticks;
 use nt_model::sched::seeded::SeededOptions;
 use nt_model::{InterruptDelivery, Policy};
-use wddm_abi::{DXGK_FEATURE_ID, NTSTATUS};
+use wddm_abi::DXGK_FEATURE_ID;
 
 /// Ticks (100 ns) in a millisecond.
 pub const MS: Ticks = 10_000;
@@ -195,19 +200,20 @@ impl HandleReadings {
     };
 }
 
-/// How contexts that hardware queues belong to come into being.
+/// By which calls contexts for hardware queues are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HwContexts {
     /// By `D3DKMTCreateContextVirtual` with `HwQueueSupported`, which reaches the driver as `DxgkDdiCreateContext` with
-    /// `DXGK_CREATECONTEXTFLAGS.HwQueueSupported`. `D3DKMTCreateHwContext` and its counterpart are STATUS_NOT_IMPLEMENTED.
+    /// `DXGK_CREATECONTEXTFLAGS.HwQueueSupported`. `D3DKMTCreateHwContext` and its counterpart are
+    /// STATUS_NOT_IMPLEMENTED.
     ///
     /// Source: DDI pages DXGKARGCB_INVALIDATEHWCONTEXT (hHwContext is the value "passed to DxgkDdiCreateContext") and
-    /// DXGK_CREATECONTEXTFLAGS (HwQueueSupported); every public user-mode driver; Microsoft's dxgkrnl for Linux, which calls
-    /// the other pair an obsolete entry.
+    /// DXGK_CREATECONTEXTFLAGS (HwQueueSupported); every public user-mode driver; Microsoft's dxgkrnl for Linux, which
+    /// calls the other pair an obsolete entry.
     #[default]
     CreateContext,
-    /// By `D3DKMTCreateHwContext`, which reaches the driver as `DxgkDdiCreateHwContext`; `D3DKMTCreateContextVirtual` with
-    /// `HwQueueSupported` is STATUS_NOT_SUPPORTED on hardware-scheduled nodes.
+    /// By `D3DKMTCreateHwContext`, which reaches the driver as `DxgkDdiCreateHwContext`; `D3DKMTCreateContextVirtual`
+    /// with `HwQueueSupported` is STATUS_NOT_SUPPORTED on hardware-scheduled nodes.
     ///
     /// Source: the names in dispmprt.h, d3dkmddi.h and d3dkmthk.h alone; the functions have no pages.
     CreateHwContext,
@@ -236,34 +242,8 @@ pub enum PteAddress {
     Frames,
 }
 
-/// How Dxgkrnl replaces the logs of a queue. The page of `DXGKDDI_SETNATIVEFENCELOGBUFFER` says that it can destroy a log and make it
-/// again, and is silent about what the driver hears between.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LogReplacement {
-    /// The driver gets the new one, then the old one goes.
-    #[default]
-    NewFirst,
-    /// The driver gets NULL, the old ones go, then it gets new ones.
-    Null,
-    /// The driver gets the address of the old one with no entries, the old ones go, then it gets new ones.
-    NoEntries,
-}
-
-/// Whether nodes that schedule in hardware get a scheduling log. When Dxgkrnl gives one, no document says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SchedulingLogs {
-    /// No log is given.
-    None,
-    /// One is given, and what is in it is judged: a driver may take it and write nothing.
-    Given,
-    /// As above, and each context that ran has to be in it, as the page of `DXGKDDI_SETSCHEDULINGLOGBUFFER` has it ("All new entries
-    /// will be written to the log buffer").
-    #[default]
-    Demanded,
-}
-
-/// What `DXGK_BUILDPAGINGBUFFER_FLUSHTLB.EndVirtualAddress` is. The page calls it the end of the range, and does not say whether it
-/// belongs to it.
+/// What `DXGK_BUILDPAGINGBUFFER_FLUSHTLB.EndVirtualAddress` is. The page calls it the end of the range, and does not
+/// say whether it belongs to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlushEnd {
     /// The address behind the last page.
@@ -271,44 +251,6 @@ pub enum FlushEnd {
     Behind,
     /// The address of the last page.
     LastPage,
-}
-
-/// A call of a named callback that must fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallbackFault {
-    /// Member name in `DXGKRNL_INTERFACE`.
-    pub callback: &'static str,
-    /// Which call fails, from 1; 0: every one.
-    pub nth: u64,
-    /// With what.
-    pub status: NTSTATUS,
-}
-
-/// Faults that are injected.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FaultPlan {
-    /// The nth allocation of kernel memory from the start of the driver on fails; 0: none.
-    pub allocation: u64,
-    /// Callbacks that fail.
-    pub callbacks: Vec<CallbackFault>,
-    /// Bytes of every paging buffer, instead of what the driver asked for: small ones force several passes.
-    pub paging_buffer_size: Option<u32>,
-    /// The kernel reads a fence as unsignalled this many times before it looks: widens the race of wait and signal.
-    pub slow_resample: u32,
-    /// Each batch of allocations that is closed or destroyed begins with a handle that names nothing. The driver does the others all
-    /// the same, since their handles are forgotten (DDI page DxgkDdiDestroyAllocation).
-    pub stray_handles: bool,
-    /// The nth time that a device wants to interrupt, from 1, nothing comes of it: no bit, no line, no message; 0: none.
-    pub lost_interrupt: u64,
-    /// The arrays of `DxgkDdiUpdateMonitoredValues` and `DxgkDdiUpdateCurrentValuesFromCpu` begin and end with a handle that names no
-    /// fence (any more). No Windows does that; a driver must not follow it, and do the others.
-    pub stray_fences: bool,
-    /// Behind the first mappings of a process comes a page table entry that drivers need not know.
-    pub stray_entry: Option<StrayEntry>,
-    /// FLUSH_TLB names no process: `hProcess` is NULL. Seen for a root that no context had; a driver must flush, whoever it is for.
-    pub stray_flushes: bool,
-    /// What the bytes of `Reserved` members hold in what DDIs of native fences are given.
-    pub reserved: u8,
 }
 
 /// Whose time it is.
@@ -336,17 +278,18 @@ pub struct Personality {
     /// A driver that advertises hardware scheduling or user-mode submission that the OS did not enable fails to start.
     /// The documents say so of native fences only.
     pub strict_advertising: bool,
-    /// A driver of WDDM 2.0 or later that is not compute-only fails to start without `DXGK_FLIPCAPS.FlipOnVSyncMmIo`: article
-    /// wddm-driver-and-feature-caps has it as mandatory, and three drivers' authors saw Code 43 without. A fourth says that
-    /// its render-only driver of version 3.2 starts with no flip capability: with this off it does.
+    /// A driver of WDDM 2.0 or later that is not compute-only fails to start without `DXGK_FLIPCAPS.FlipOnVSyncMmIo`:
+    /// article wddm-driver-and-feature-caps has it as mandatory, and three drivers' authors saw Code 43 without. A
+    /// fourth says that its render-only driver of version 3.2 starts with no flip capability: with this off it does.
     pub flip_caps_demanded: bool,
-    /// Refusals of `QueryAdapterInfo` types that say nothing of a render-only adapter (DISPLAY_DRIVERCAPS_EXTENSION, 64BITONLYCAPS)
-    /// end the start. One driver's author says so from version 2.0 on; another's refuses several and starts (default).
+    /// Refusals of `QueryAdapterInfo` types that say nothing of a render-only adapter (DISPLAY_DRIVERCAPS_EXTENSION,
+    /// 64BITONLYCAPS) end the start. One driver's author says so from version 2.0 on; another's refuses several and
+    /// starts (default).
     pub refusals_end_start: bool,
-    /// Processes of the OS's own.
+    /// Which system processes there are beside the paging process.
     pub system_processes: SystemProcesses,
-    /// Packets of the paging process name no context, only their node. Source: DDI page DXGKARG_SUBMITCOMMANDVIRTUAL, NodeOrdinal
-    /// ("identifies the node when the context is NULL").
+    /// Packets of the paging process name no context, only their node. Source: DDI page DXGKARG_SUBMITCOMMANDVIRTUAL,
+    /// NodeOrdinal ("identifies the node when the context is NULL").
     pub paging_without_context: bool,
     /// `DXGK_START_INFO.RequiredDmaQueueEntry`. The page gives no number.
     pub required_dma_queue_entries: u32,
@@ -358,13 +301,15 @@ pub struct Personality {
     pub progress_fence_handle: ProgressFenceHandle,
     /// Whose handle goes where.
     pub handles: HandleReadings,
-    /// How contexts for hardware queues are made.
+    /// By which calls contexts for hardware queues are made.
     pub hw_contexts: HwContexts,
-    /// `D3DKMTCreateContextVirtual` without `HwQueueSupported` makes a packet context on a hardware-scheduled node, too. The
-    /// documents are silent; otherwise it is STATUS_NOT_SUPPORTED there.
+    /// `D3DKMTCreateContextVirtual` without `HwQueueSupported` makes a packet context on a hardware-scheduled node,
+    /// too. The documents are silent; otherwise it is STATUS_NOT_SUPPORTED there.
     pub packet_contexts_anywhere: bool,
-    /// What user mode meets.
+    /// How the OS answers user mode where documents leave it open.
     pub user_mode: UserMode,
+    /// How `DxgkInitialize` is handed to a driver that asks for it by a request.
+    pub handshake: handshake::Handshake,
     /// How rings are named.
     pub ring_handle: RingHandle,
     /// What a page table entry's address counts.
@@ -401,28 +346,31 @@ pub struct Personality {
     /// user mode, and page table entries of system memory ask for coherency. Otherwise uncached, and they do not.
     /// Source: article context-monitoring, monitored fence creation.
     pub io_coherent: bool,
-    /// Where a flush of translations ends.
+    /// What the end of a flushed range is.
     pub flush_end: FlushEnd,
-    /// How long `DxgkCbDisconnectDoorbell` takes: it rotates pages of another process, and waits for its turn. The page names no limit.
+    /// How long `DxgkCbDisconnectDoorbell` takes, in units of 100 ns; 0: no time. It rotates pages of another process,
+    /// and waits for its turn; its page names no limit.
     pub disconnect_time: Ticks,
-    /// How the logs of a queue are replaced.
+    /// How the native fence logs of a queue are replaced.
     pub log_replacement: LogReplacement,
     /// Whether nodes that schedule in hardware get scheduling logs.
     pub scheduling_logs: SchedulingLogs,
-    /// `NumberOfEntries` of a scheduling log, at least 1. The interrupt is asked for at the entry in the middle.
+    /// `NumberOfEntries` of a scheduling log; 0 counts as 1. The interrupt is asked for at the entry in the middle.
     pub scheduling_log_entries: u32,
-    /// The rings of a process that ends normally are unmapped and destroyed between the wait for the last queued value and
-    /// `DxgkDdiDestroyDoorbell`, in the order in which article user-mode-work-submission lists what is destroyed (ring buffer and
-    /// control allocations, and doorbell, and hardware queue). Otherwise doorbells go first.
+    /// The rings of a process that ends normally are unmapped and destroyed between the wait for the last queued value
+    /// and `DxgkDdiDestroyDoorbell`, in the order in which article user-mode-work-submission lists what is destroyed
+    /// (ring buffer and control allocations, and doorbell, and hardware queue). Otherwise doorbells go first.
     pub rings_first: bool,
-    /// A packet that is overdue has the driver asked by `DxgkDdiQueryCurrentFence` before it is preempted, as the page says that it
-    /// might be. The MCDM article forbids the function, WDDM's pages of later versions do not speak of it.
+    /// Before Dxgkrnl preempts an overdue packet, it asks the driver by `DxgkDdiQueryCurrentFence`, as the function's
+    /// page says that it might. The MCDM article forbids the function, WDDM's pages of later versions do not speak of
+    /// it.
     pub asks_for_fences: bool,
-    /// A device in D3 decodes no memory cycles: its registers read as ones, and what is written is dropped, as PCI's power management
-    /// has it (PCI Bus Power Management Interface Specification, D3hot). Otherwise it goes on as in D0.
+    /// A device in D3 decodes no memory cycles: its registers read as ones, and what is written is dropped, as PCI's
+    /// power management has it (PCI Bus Power Management Interface Specification, D3hot). Otherwise it goes on as in
+    /// D0.
     pub dead_in_d3: bool,
-    /// Before an adapter is stopped, each function of its table that no ordinary life of an adapter without displays comes to is
-    /// called once, with arguments as its page has them and with every \[out\] member poisoned. Windows does no such thing, and a
+    /// Before an adapter is stopped, functions of its table that an adapter without displays does not need in its
+    /// ordinary life are called once each, and what they return and fill is judged. Windows does no such thing, and a
     /// driver may rightly expect more of a present than the model can show it.
     pub every_slot: bool,
 }
@@ -447,6 +395,7 @@ impl Default for Personality {
             hw_contexts: HwContexts::default(),
             packet_contexts_anywhere: true,
             user_mode: UserMode::default(),
+            handshake: handshake::Handshake::default(),
             ring_handle: RingHandle::default(),
             pte_address: PteAddress::default(),
             notification_list: 16,

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_ENGINE_STATE, ntstatus};
+use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_ENGINE_STATE};
 
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
@@ -105,7 +105,7 @@ impl Power {
         self.transitions.fetch_add(1, Ordering::Relaxed);
         let context = adapter.context();
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetPowerComponentFState(context, index, state)));
-        let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+        let fine = ddi::succeeded(status);
         let held = adapter.rules().check(&POWER_FSTATE, fine, || format!("component {index} to F{state}: {status:?}"));
         if !held {
             return;
@@ -174,7 +174,7 @@ impl Power {
             adapter.device.set_asleep(false);
         }
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetPowerState(context, WHOLE_ADAPTER, state, action)));
-        let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+        let fine = ddi::succeeded(status);
         adapter.rules().check(&POWER_STATE, fine, || format!("D{}: {status:?}", if on { 0 } else { 3 }));
         if !on && dead {
             adapter.device.set_asleep(true);

@@ -260,14 +260,14 @@ impl ProcessInner {
         self.objects().into_iter().filter_map(is_it).collect()
     }
 
-    /// Allocations of an adapter that the process has.
-    pub(crate) fn allocations_on(&self, adapter: &Arc<Adapter>) -> Vec<Arc<Allocation>> {
+    /// Allocations on `adapter` that the process has open.
+    pub(crate) fn allocations_on(&self, adapter: &Arc<Adapter>) -> Vec<Arc<OpenAllocation>> {
         let is_it = |(_, object)| match object {
-            UserObject::Allocation(open) => Some(open.allocation().clone()),
+            UserObject::Allocation(open) => Some(open),
             _ => None,
         };
         let all = self.objects().into_iter().filter_map(is_it);
-        all.filter(|allocation| Arc::ptr_eq(allocation.adapter(), adapter)).collect()
+        all.filter(|open| Arc::ptr_eq(open.allocation().adapter(), adapter)).collect()
     }
 
     /// The process's part on the adapter that `is_it` picks.
@@ -333,7 +333,7 @@ impl ProcessInner {
         self.destroy_where(|object| object.device().is_some_and(|owner| Arc::ptr_eq(owner, device)));
     }
 
-    /// Disconnects every doorbell and destroys what its ring lies in.
+    /// Disconnects every doorbell of the process, and destroys the allocations that their rings lie in.
     fn take_rings_away(&self) {
         let mut rings = Vec::new();
         for (_, object) in self.objects() {

@@ -243,11 +243,12 @@ pub struct AdapterReport {
     pub ddis: BTreeMap<&'static str, u64>,
     /// Calls of each callback.
     pub callbacks: BTreeMap<&'static str, u64>,
-    /// Interrupts, notifications, DPCs, notification lists that were full.
+    /// Interrupts of the device that reached the interrupt routine.
     pub interrupts: u64,
-    /// How often the device was told to interrupt: each is an interrupt by itself, or one with another that was not served yet.
+    /// How often the driver told the device to interrupt. Raises that come before the first of them is served share an
+    /// interrupt.
     pub raises: u64,
-    /// Native fences that interrupts named, each as often as it was named.
+    /// Native fences that notifications named, each as often as it was named.
     pub fences_named: u64,
     /// `DxgkCbNotifyInterrupt` calls.
     pub notifications: u64,

@@ -5,6 +5,7 @@
 //! a page of windows-driver-docs, "bug check" the page of that code; an id such as NF-03 is a conformance case.
 
 pub mod caps;
+pub mod compute;
 pub mod fence;
 pub mod interface;
 pub mod interrupt;
@@ -23,6 +24,7 @@ use nt_model::RuleList;
 pub static ALL: &[&RuleList] = &[
     &start::START_RULES,
     &caps::CAPS_RULES,
+    &compute::COMPUTE_RULES,
     &interface::INTERFACE_RULES,
     &interrupt::INTERRUPT_RULES,
     &paging::PAGING_RULES,

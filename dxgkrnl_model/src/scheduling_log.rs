@@ -1,8 +1,8 @@
 //! Scheduling logs: a buffer for each node that schedules in hardware, written by the GPU, read here.
 //!
-//! An entry says that a context became idle, ready or running. A log is given to the driver when the adapter has started, and stays
-//! until it is replaced ([`crate::os::Os::recreate_scheduling_logs`]) or the adapter is stopped. It lies in system memory, and in the
-//! address space of the paging process.
+//! An entry says that a context became idle, ready or running. A log is given to the driver when the adapter has
+//! started, and stays until it is replaced ([`crate::os::Os::recreate_scheduling_logs`]) or the adapter is stopped. It
+//! lies in system memory, and in the address space of the paging process.
 //!
 //! | file | holds |
 //! |---|---|
@@ -12,8 +12,12 @@
 //! Source: DDI pages DXGKDDI_SETSCHEDULINGLOGBUFFER, DXGKARG_SETSCHEDULINGLOGBUFFER, DXGK_SCHEDULING_LOG_ENTRY; article
 //! allocation-notification names scheduling logs among what lies in the paging process's addresses.
 //!
-//! Chosen: when a log is read (its interrupt, the destruction of a context of that node, replacement, stop), and that an adapter is
-//! stopped with its logs in place. What was overwritten before it was read is not judged, nor are the contexts of that time.
+//! An interrupt is due when its entry was written since the last one came, and is waited for when the log is replaced
+//! and when the adapter is stopped; one interrupt serves all writes before it.
+//!
+//! Chosen: when a log is read (its interrupt, the destruction of a context of that node, replacement, stop, and
+//! whenever its records are asked for), and that an adapter is stopped with its logs in place. Entries that were
+//! overwritten before they were read are not judged, nor are the contexts of that time.
 
 mod reading;
 
@@ -28,35 +32,35 @@ use crate::ddi::{self, call_ddi};
 use crate::hw_context::HwContext;
 use crate::personality::SchedulingLogs;
 use crate::rules::scheduling::{SLOG_INT, SLOG_INT_LOST, SLOG_RAN, SLOG_STALE};
-use crate::sync::{Lock, Rank, Signal};
+use crate::sync::{Gate, Lock, Rank, Signal};
 use crate::vidsch::judge_resume;
 use reading::Buffer;
 
-/// Entries that are remembered of a node.
+/// Most entries of a node that are kept for [`Os::scheduling_records`](crate::os::Os::scheduling_records).
 const KEPT: usize = 1 << 16;
 
 /// An entry, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulingRecord {
-    /// The node.
+    /// Ordinal of the node whose log had the entry.
     pub node: u32,
-    /// `hKmdContext`, as a number.
+    /// `hKmdContext`, the driver's handle of the context, as a number.
     pub context: usize,
-    /// `newContextState`.
+    /// `newContextState`, a value of `DXGK_SCHEDULING_LOG_CONTEXT_STATE` if the driver keeps DXG-SLOG-ENTRY.
     pub state: i32,
-    /// `GpuTimeStamp`.
+    /// `GpuTimeStamp`, in units of the driver's GPU clock.
     pub time: u64,
 }
 
 /// What is known of a context by its entries.
 #[derive(Debug)]
 struct Known {
-    /// The context, as an address: handles of drivers come back.
+    /// Address of the context object: a driver may give the same handle to a later context.
     who: usize,
     state: Option<i32>,
     /// An entry said that it runs.
     ran: bool,
-    /// It may have had entries that nobody has read.
+    /// It may have had entries that were overwritten before the model read them.
     excused: bool,
 }
 
@@ -72,6 +76,8 @@ struct State {
     reached_before: u64,
     /// Interrupts that came.
     interrupts: u64,
+    /// How often the interrupt's entry was written when the last interrupt came, or a reset dropped what was pending.
+    served: u64,
     /// By the driver's handles.
     contexts: BTreeMap<usize, Known>,
     records: Vec<SchedulingRecord>,
@@ -86,8 +92,7 @@ impl State {
 
     /// Whether the driver has written any entry.
     fn is_used(&self) -> bool {
-        !self.retired.is_empty() && self.retired.iter().any(|(buffer, _)| buffer.is_used())
-            || self.current.as_ref().is_some_and(Buffer::is_used)
+        self.retired.iter().any(|(buffer, _)| buffer.is_used()) || self.current.as_ref().is_some_and(Buffer::is_used)
     }
 }
 
@@ -96,7 +101,7 @@ impl State {
 struct NodeLog {
     node: u32,
     state: Lock<State>,
-    /// Contexts that the driver is making: it knows their handles, and nobody here does.
+    /// Number of contexts that the driver is making: it may log their handles before the model knows them.
     making: AtomicU32,
     /// An interrupt came.
     changed: Signal,
@@ -106,11 +111,13 @@ struct NodeLog {
 #[derive(Debug)]
 pub(crate) struct SchedulingLogSet {
     nodes: Lock<Vec<Arc<NodeLog>>>,
+    /// Replacements are one at a time.
+    serial: Gate,
 }
 
 impl SchedulingLogSet {
     pub(crate) fn new() -> Self {
-        Self { nodes: Lock::new(Rank::Registry, Vec::new()) }
+        Self { nodes: Lock::new(Rank::Registry, Vec::new()), serial: Gate::new() }
     }
 
     fn of(&self, node: u32) -> Option<Arc<NodeLog>> {
@@ -142,6 +149,7 @@ impl SchedulingLogSet {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn replace(&self, adapter: &Arc<Adapter>) {
+        let _serial = self.serial.exclusive(adapter.kernel());
         let all = self.nodes.lock().clone();
         for log in all {
             log.await_interrupt(adapter);
@@ -149,8 +157,29 @@ impl SchedulingLogSet {
         }
     }
 
-    /// The adapter is about to lose its paging process: the GPU sees the logs no more. Nobody writes them, since every context is
-    /// gone.
+    /// Judges whether the interrupts came that the entries in the logs ask for, while the device still works.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn finish(&self, adapter: &Arc<Adapter>) {
+        let all = self.nodes.lock().clone();
+        for log in all {
+            log.await_interrupt(adapter);
+        }
+    }
+
+    /// Forgives the interrupts that are due: a reset of a node, or with `None` of the adapter, drops what is pending.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn forgive(&self, node: Option<u32>) {
+        let all = self.nodes.lock().clone();
+        for log in all.into_iter().filter(|log| node.is_none_or(|node| log.node == node)) {
+            let mut state = log.state.lock();
+            state.served = state.reached();
+        }
+    }
+
+    /// Unmaps the logs from the paging process, which the adapter is about to lose. Every context is gone, so that the
+    /// GPU has nothing to write.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn hide(&self, adapter: &Arc<Adapter>) {
@@ -169,7 +198,7 @@ impl SchedulingLogSet {
         });
     }
 
-    /// The device is stopped: judges what the logs hold, and frees them.
+    /// Judges what the logs hold, after the device was stopped, and frees them.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn stop(&self, adapter: &Adapter) {
@@ -184,7 +213,7 @@ impl SchedulingLogSet {
         }
     }
 
-    /// Reads what is new in a node's log.
+    /// Reads and judges what is new in a node's log, and wakes who waits for its interrupt.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn read(&self, adapter: &Adapter, node: u32) {
@@ -204,14 +233,27 @@ impl SchedulingLogSet {
         all.into_iter().flat_map(read).collect()
     }
 
-    /// An interrupt for a node's log came: whether one was due.
+    /// Reads what is new in the log of a context's node, and returns the context's last state in it. `None`: no entry
+    /// says so.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn state(&self, adapter: &Adapter, context: &HwContext) -> Option<i32> {
+        let log = self.of(context.node())?;
+        log.read(adapter);
+        let who = core::ptr::from_ref(context).addr();
+        let state = log.state.lock();
+        state.contexts.get(&context.driver_handle()).filter(|known| known.who == who)?.state
+    }
+
+    /// Counts an interrupt for a node's log. Returns whether one was due.
     ///
     /// IRQL: the device's.
     pub(crate) fn interrupted(&self, adapter: &Adapter, node: u32) -> bool {
         let count = |log: Arc<NodeLog>| {
             let mut state = log.state.lock();
             state.interrupts += 1;
-            (state.interrupts, state.reached())
+            state.served = state.reached();
+            (state.interrupts, state.served)
         };
         let (interrupts, reached) = self.of(node).map_or((1, 0), count);
         adapter.rules().check(&SLOG_INT, interrupts <= reached, || {
@@ -226,7 +268,7 @@ impl SchedulingLogSet {
         }
     }
 
-    /// What became of it.
+    /// Ends [`making`](Self::making): `context` is what the driver made, `None` where it failed.
     pub(crate) fn made(&self, node: u32, context: Option<&Arc<HwContext>>) {
         let Some(log) = self.of(node) else { return };
         if let Some(context) = context {
@@ -237,7 +279,8 @@ impl SchedulingLogSet {
         let _ = log.making.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     }
 
-    /// The driver has destroyed a context. `ran`: a progress fence of its queues has said so.
+    /// Judges the log of a context that the driver has destroyed. `ran`: a progress fence of its queues has shown that
+    /// it ran.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroyed(&self, adapter: &Adapter, context: &HwContext, driver: usize, ran: bool) {
@@ -319,17 +362,48 @@ impl NodeLog {
         verdict.judge(adapter);
     }
 
-    /// Where the interrupt's entry was written, there was or will be an interrupt.
+    /// Where the interrupt's entry was written and no interrupt has come since, waits for one for as long as a timeout
+    /// is, and judges whether it came. One interrupt answers for all entries that were written before it.
     fn await_interrupt(&self, adapter: &Arc<Adapter>) {
         let kernel = adapter.kernel();
-        if self.state.lock().reached() == 0 {
+        let due = self.state.lock().reached();
+        let delivered = || adapter.device.edu().is_none_or(|edu| edu.delivers_interrupts());
+        if due == 0 || !adapter.is_working() || !delivered() {
             return;
         }
         let deadline = kernel.now() + adapter.personality().tdr.delay;
-        let came = || self.state.lock().interrupts != 0;
+        let came = || self.state.lock().served >= due;
         self.changed.wait_for(kernel, Some(deadline), || (came() || !adapter.is_working()).then_some(()));
-        if adapter.is_working() {
-            adapter.rules().check(&SLOG_INT_LOST, came(), || format!("node {}", self.node));
+        if adapter.is_working() && delivered() {
+            adapter
+                .rules()
+                .check(&SLOG_INT_LOST, came(), || format!("node {}: the entry was written {due} times", self.node));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(node: u32) -> Arc<NodeLog> {
+        let state = State { reached_before: 3, ..State::default() };
+        Arc::new(NodeLog {
+            node,
+            state: Lock::new(Rank::Log, state),
+            making: AtomicU32::new(0),
+            changed: Signal::new(),
+        })
+    }
+
+    #[test]
+    fn the_reset_of_a_node_forgives_the_interrupts_of_that_node() {
+        let set = SchedulingLogSet::new();
+        *set.nodes.lock() = vec![log(0), log(1), log(2)];
+        let served = || [0, 1, 2].map(|node| set.of(node).map(|log| log.state.lock().served));
+        set.forgive(Some(1));
+        assert_eq!(served(), [Some(0), Some(3), Some(0)]);
+        set.forgive(None);
+        assert_eq!(served(), [Some(3); 3]);
     }
 }

@@ -1,7 +1,7 @@
 //! What each function of the driver's table may return: a table made from the DDI pages, `facts/statuses.tsv`.
 //!
-//! The judges of single functions know more than the page's list (which call may fail at all); this is what they have in
-//! common, for functions that no judge of their own looks at, and for documents that say what a driver answers.
+//! The judges of single functions know more than the page's list (which call may fail at all); this is what they have
+//! in common, for functions that no judge of their own looks at, and for documents that say what a driver answers.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use wddm_abi::NTSTATUS;
 
 static TABLE: &str = include_str!("../facts/statuses.tsv");
 
-/// What the page's list is.
+/// How binding the list of statuses on a function's page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
     /// What may be returned, and nothing else.
@@ -18,7 +18,7 @@ pub enum Listing {
     BugCheck,
     /// The page says that the function does not fail.
     Success,
-    /// Examples.
+    /// The list is of examples: another status is worth a note and breaks nothing.
     SuchAs,
     /// Success, or whatever says why not.
     Any,
@@ -26,20 +26,20 @@ pub enum Listing {
     Nothing,
 }
 
-/// One function.
+/// What the page of one function says of level and statuses.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Member of `DRIVER_INITIALIZATION_DATA`.
     pub function: &'static str,
     /// Interrupt request level in the page's words; `-`: none is named.
     pub irql: &'static str,
-    /// What the list is.
+    /// How binding the list is.
     pub listing: Listing,
-    /// Names of the statuses that it has.
+    /// Names of the statuses that the page lists; empty for a function that returns none.
     pub statuses: Vec<&'static str>,
 }
 
-/// What a status is to the page.
+/// How a status that was returned compares with the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is one that the page allows.
@@ -56,7 +56,7 @@ pub fn all() -> &'static [Entry] {
     PARSED.get_or_init(|| TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(parse).collect())
 }
 
-/// The function that is the member `function`.
+/// The entry of a function, by its member of `DRIVER_INITIALIZATION_DATA`; `None`: there is no such member.
 pub fn of(function: &str) -> Option<&'static Entry> {
     all().iter().find(|entry| entry.function == function)
 }
@@ -70,14 +70,15 @@ fn parse(line: &'static str) -> Option<Entry> {
         "success" => Listing::Success,
         "such-as" => Listing::SuchAs,
         "any" => Listing::Any,
-        _ => Listing::Nothing,
+        "none" => Listing::Nothing,
+        _ => return None,
     };
     let statuses = statuses.split(' ').filter(|name| *name != "-").collect();
     Some(Entry { function, irql, listing, statuses })
 }
 
 impl Entry {
-    /// What `status` is to the page.
+    /// Compares a status that the function returned with its page's list.
     pub fn judge(&self, status: NTSTATUS) -> Answer {
         let named = status.name().is_some_and(|name| self.statuses.contains(&name));
         match self.listing {
@@ -102,6 +103,13 @@ mod tests {
         let members: Vec<_> = members.filter(|member| member.starts_with("DxgkDdi")).collect();
         let found: Vec<_> = all().iter().map(|entry| entry.function).collect();
         assert_eq!(found, members);
+    }
+
+    #[test]
+    fn a_line_with_an_unknown_word_is_none() {
+        assert!(parse("DxgkDdiX\tPASSIVE_LEVEL\tlisted\tSTATUS_SUCCESS").is_some());
+        assert!(parse("DxgkDdiX\tPASSIVE_LEVEL\tlited\tSTATUS_SUCCESS").is_none());
+        assert!(TABLE.lines().all(|line| line.starts_with('#') || parse(line).is_some()));
     }
 
     #[test]

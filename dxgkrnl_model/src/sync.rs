@@ -302,6 +302,63 @@ impl Drop for Admission<'_> {
     }
 }
 
+#[derive(Debug, Default)]
+struct NamingState {
+    /// Calls that name the object now.
+    calls: u32,
+    closed: bool,
+}
+
+/// Calls that name an object to the driver, against the call that destroys it: none of them is under way then, and
+/// none begins.
+#[derive(Debug)]
+pub(crate) struct Naming {
+    state: Lock<NamingState>,
+    changed: Signal,
+}
+
+/// Leave to name an object in a call of the driver, which ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the object may be destroyed once this is dropped"]
+pub(crate) struct Named<'a> {
+    naming: &'a Naming,
+    kernel: &'a Machine,
+}
+
+impl Naming {
+    /// An object that may be named.
+    pub(crate) const fn new() -> Self {
+        Self { state: Lock::new(Rank::Log, NamingState { calls: 0, closed: false }), changed: Signal::new() }
+    }
+
+    /// Returns leave to name the object. `None`: its destruction has begun.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn name<'a>(&'a self, kernel: &'a Machine) -> Option<Named<'a>> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return None;
+        }
+        state.calls += 1;
+        Some(Named { naming: self, kernel })
+    }
+
+    /// Lets no call begin that names the object, and waits for those that are under way.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn close(&self, kernel: &Machine) {
+        self.state.lock().closed = true;
+        self.changed.wait_for(kernel, None, || (self.state.lock().calls == 0).then_some(()));
+    }
+}
+
+impl Drop for Named<'_> {
+    fn drop(&mut self) {
+        self.naming.state.lock().calls -= 1;
+        self.naming.changed.notify(self.kernel);
+    }
+}
+
 /// The thread is inside a driver call while this lives. What the thread held on entry is restored at its end, also when
 /// inner frames were left without being unwound.
 #[derive(Debug)]
@@ -328,4 +385,35 @@ impl Drop for InDriver {
 /// Whether the calling thread is inside a driver call of the model.
 pub(crate) fn in_driver() -> bool {
     GATED.with(Cell::get) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::os::Os;
+    use crate::personality::Personality;
+
+    #[test]
+    fn a_destruction_waits_for_calls_that_name_the_object() -> Result<(), Box<dyn std::error::Error>> {
+        let os = Os::boot(Personality::collecting().seeded(1))?;
+        let (naming, closed) = (Arc::new(Naming::new()), Arc::new(AtomicBool::new(false)));
+        let kernel = os.kernel();
+        let _inside = kernel.enter();
+        let named = naming.name(kernel);
+        assert!(named.is_some());
+        let (theirs, done) = (naming.clone(), closed.clone());
+        let thread = kernel.spawn_system_thread("destroys", move || {
+            Machine::with_current(|machine| machine.map(|machine| theirs.close(machine)));
+            done.store(true, Ordering::Release);
+        });
+        kernel.delay_execution(-100_000);
+        assert!(!closed.load(Ordering::Acquire));
+        assert!(naming.name(kernel).is_none());
+        drop(named);
+        kernel.wait_for_object(thread.header(), None);
+        assert!(closed.load(Ordering::Acquire));
+        Ok(())
+    }
 }

@@ -17,14 +17,14 @@
 //! late are probed once more. A context that is invalidated is not suspended any more.
 
 mod adapter_reset;
-mod collect;
-mod packet;
+pub(crate) mod collect;
+pub(crate) mod packet;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nt_model::sched::Ticks;
-use wddm_abi::{DXGKARG_RESETHWENGINE, DXGKARG_RESUMEHWENGINE, ntstatus};
+use wddm_abi::{DXGK_SCHEDULING_LOG_CONTEXT_STATE, DXGKARG_RESETHWENGINE, DXGKARG_RESUMEHWENGINE, ntstatus};
 
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
@@ -34,11 +34,17 @@ use crate::hw_context::{HwContext, Suspend};
 use crate::hw_queue::HwQueue;
 use crate::rules::fence::NF_LOST;
 use crate::rules::queue::SUSPEND_ACK;
-use crate::rules::tdr::TDR_INVALIDATE;
+use crate::rules::tdr::{HW_STALL, TDR_INVALIDATE};
 use crate::sync::{Lock, Rank};
 
 /// Between the reset of an engine and its resumption: a millisecond.
 const SETTLE: i64 = -10_000;
+
+/// Until the next look at a context whose engine another thread is resetting: a millisecond.
+const SOON: Ticks = 10_000;
+
+/// Looks in a row, a TdrDelay apart, that find a queue's buffers not running before that is a verdict.
+const SEEN_STALLED: u32 = 2;
 
 /// What the watch of one queue saw.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,6 +52,8 @@ pub(crate) struct QueueWatch {
     progress: u64,
     /// Since when the progress has been that with more queued.
     since: Option<Ticks>,
+    /// How many looks in a row have found that the queue's buffers do not run.
+    stalled: u32,
 }
 
 /// A context that was asked to leave its run list.
@@ -77,6 +85,8 @@ pub(crate) struct Tdr {
     /// Fences that are past their monitored value with somebody waiting, and since when.
     lost: Lock<Vec<(u64, Ticks)>>,
     last_audit: AtomicU64,
+    /// A paging buffer did not end while nothing looked for timeouts: no other one is waited for then.
+    pub(crate) paging_lost: AtomicBool,
     /// Engine resets so far.
     pub(crate) engine_resets: AtomicU64,
     /// Adapter resets so far.
@@ -96,15 +106,32 @@ impl Tdr {
             resets: Lock::new(Rank::Log, Vec::new()),
             lost: Lock::new(Rank::Log, Vec::new()),
             last_audit: AtomicU64::new(0),
+            paging_lost: AtomicBool::new(false),
             engine_resets: AtomicU64::new(0),
             adapter_resets: AtomicU64::new(0),
             innocent_probes: AtomicU64::new(0),
         }
     }
 
-    /// Switches the watch on or off.
-    pub(crate) fn set_enabled(&self, on: bool) {
-        self.enabled.store(on, Ordering::Release);
+    /// Begins to watch for an adapter that starts. Nothing is left of an earlier start but the times of the resets.
+    pub(crate) fn begin(&self) {
+        self.nodes.lock().clear();
+        self.probes.lock().clear();
+        self.invalidated.lock().clear();
+        self.packets.lock().clear();
+        self.lost.lock().clear();
+        self.paging_lost.store(false, Ordering::Release);
+        self.enabled.store(true, Ordering::Release);
+    }
+
+    /// Ends the watch: the adapter stops.
+    pub(crate) fn end(&self) {
+        self.enabled.store(false, Ordering::Release);
+    }
+
+    /// Whether an engine without progress is looked for: the adapter is started, and its stop has not begun.
+    pub(crate) fn watches(&self, adapter: &Adapter) -> bool {
+        adapter.personality().tdr.enabled && self.enabled.load(Ordering::Acquire) && adapter.is_working()
     }
 
     /// A reset of the node has begun and is not over.
@@ -127,6 +154,14 @@ impl Tdr {
         }
     }
 
+    /// The engine is reset: contexts that waited behind the one that hung it have from now on to acknowledge.
+    fn give_time(&self, node: u32, now: Ticks) {
+        let mut probes = self.probes.lock();
+        for probe in probes.iter_mut().filter(|probe| probe.context.node() == node) {
+            probe.since = now;
+        }
+    }
+
     /// `DxgkCbInvalidateHwContext`.
     fn note_invalidated(&self, context: &Arc<HwContext>) {
         self.invalidated.lock().push(context.clone());
@@ -136,18 +171,19 @@ impl Tdr {
 /// Looks for what makes no progress; when to look again. On the scheduler's worker.
 pub(crate) fn watch(adapter: &Arc<Adapter>) -> Option<Ticks> {
     let settings = adapter.personality().tdr;
-    if !settings.enabled || !adapter.tdr.enabled.load(Ordering::Acquire) || !adapter.is_working() {
+    if !adapter.tdr.watches(adapter) {
         return None;
     }
-    let now = adapter.kernel().now();
     let mut next: Option<Ticks> = None;
     let mut at = |deadline: Ticks| next = Some(next.map_or(deadline, |known| known.min(deadline)));
-    judge_probes(adapter, now, settings.delay, &mut at);
+    // The time is asked anew for each: a recovery takes its own, and what begins behind it has all of TdrDelay.
+    let now = || adapter.kernel().now();
+    judge_probes(adapter, settings.delay, &mut at);
     for queue in adapter.scheduler.queues() {
-        look_at_queue(adapter, &queue, now, settings.delay, &mut at);
+        look_at_queue(adapter, &queue, now(), settings.delay, &mut at);
     }
-    packet::watch(adapter, now, settings.delay, &mut at);
-    audit_fences(adapter, now, settings.delay, &mut at);
+    packet::watch(adapter, settings.delay, &mut at);
+    audit_fences(adapter, now(), settings.delay, &mut at);
     next
 }
 
@@ -160,7 +196,7 @@ fn look_at_queue(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>, now: Ticks, delay
     let stuck = {
         let mut watch = queue.watch.lock();
         if progress >= queued {
-            *watch = QueueWatch { progress, since: None };
+            *watch = QueueWatch { progress, ..QueueWatch::default() };
             // User mode queues more without telling: the cadence goes on.
             at(now + delay);
             return;
@@ -172,7 +208,7 @@ fn look_at_queue(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>, now: Ticks, delay
                 false
             }
             _ => {
-                *watch = QueueWatch { progress, since: Some(now) };
+                *watch = QueueWatch { progress, since: Some(now), stalled: 0 };
                 at(now + delay);
                 false
             }
@@ -180,9 +216,47 @@ fn look_at_queue(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>, now: Ticks, delay
     };
     if stuck {
         queue.watch.lock().since = Some(now);
+        look_for_stall(adapter, queue);
         probe(adapter, queue.context(), now);
         at(now + delay);
     }
+}
+
+/// Looks whether the buffers of a queue without progress run at all: `SEEN_STALLED` looks in a row that find its
+/// context not running, and nothing else on its node that could be why, are a verdict.
+///
+/// Only the scheduling log says what a node does; without one nothing is judged.
+fn look_for_stall(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>) {
+    let context = queue.context();
+    let alone = || {
+        let others = adapter.scheduler.queues();
+        let others = others.iter().filter(|other| other.context().node() == context.node());
+        others.filter(|other| !Arc::ptr_eq(other, queue)).all(is_done)
+    };
+    let runs = DXGK_SCHEDULING_LOG_CONTEXT_STATE::DXGK_SCHEDULING_LOG_CONTEXT_STATE_RUNNING.0;
+    let rests = || adapter.scheduling_logs.state(adapter, context).is_some_and(|state| state != runs);
+    let stalled = !queue.is_user_mode() && !context.is_suspended() && !context.is_suspending() && alone() && rests();
+    let seen = {
+        let mut watch = queue.watch.lock();
+        watch.stalled = if stalled { watch.stalled + 1 } else { 0 };
+        watch.stalled
+    };
+    if seen == SEEN_STALLED {
+        adapter.rules().check(&HW_STALL, false, || {
+            format!(
+                "node {}: the queue's progress is {:#x}, {:#x} is submitted, and nothing runs",
+                context.node(),
+                queue.progress().value(),
+                queue.last_queued()
+            )
+        });
+        queue.give_up(adapter.kernel());
+    }
+}
+
+/// Returns whether a queue is done with what was queued.
+fn is_done(queue: &Arc<HwQueue>) -> bool {
+    queue.progress().value() >= queue.last_queued() || queue.context().device().usable().is_err()
 }
 
 /// Asks whether the engine still answers.
@@ -206,34 +280,42 @@ fn probe(adapter: &Arc<Adapter>, context: &Arc<HwContext>, now: Ticks) {
     }
 }
 
-fn judge_probes(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+/// Resumes the contexts that acknowledged, and resets the engines of those that owe it for longer than `delay`, one
+/// engine after another: a reset may take seconds, in which others acknowledge or their engine is reset as well.
+fn judge_probes(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+    loop {
+        resume_acknowledged(adapter);
+        let now = adapter.kernel().now();
+        let late: Vec<_> = {
+            let probes = adapter.tdr.probes.lock();
+            let late = probes.iter().filter(|probe| now >= probe.since + delay);
+            late.map(|probe| probe.context.clone()).collect()
+        };
+        let Some(node) = late.iter().map(|context| context.node()).find(|node| !adapter.tdr.is_resetting(*node)) else {
+            break;
+        };
+        let here: Vec<_> = late.into_iter().filter(|context| context.node() == node).collect();
+        recover_engine(adapter, node, &here);
+    }
+    let now = adapter.kernel().now();
+    for probe in adapter.tdr.probes.lock().iter() {
+        at((probe.since + delay).max(now + SOON));
+    }
+}
+
+/// Takes the probes of contexts that acknowledged, or are gone, off the list; the former run on.
+fn resume_acknowledged(adapter: &Arc<Adapter>) {
     let probes = std::mem::take(&mut *adapter.tdr.probes.lock());
-    let mut late = Vec::new();
     for probe in probes {
         if !probe.context.is_alive() || probe.context.device().usable().is_err() {
             continue;
         }
-        if !probe.context.is_suspending() {
+        if probe.context.is_suspending() {
+            adapter.tdr.probes.lock().push(probe);
+        } else {
             adapter.tdr.innocent_probes.fetch_add(1, Ordering::Relaxed);
             probe.context.resume();
-        } else if now >= probe.since + delay {
-            late.push(probe.context);
-        } else {
-            at(probe.since + delay);
-            adapter.tdr.probes.lock().push(probe);
         }
-    }
-    while let Some(node) = late.first().map(|context| context.node()) {
-        let here: Vec<_> = late.extract_if(.., |context| context.node() == node).collect();
-        if adapter.tdr.is_resetting(node) {
-            continue;
-        }
-        recover_engine(adapter, node, &here);
-        // What was behind the one that hung has its suspension acknowledged yet.
-        let waiting = here.into_iter().filter(|context| context.is_alive() && context.device().usable().is_ok());
-        let probes = waiting.map(|context| Probe { context, since: adapter.kernel().now() });
-        adapter.tdr.probes.lock().extend(probes);
-        at(adapter.kernel().now() + delay);
     }
 }
 
@@ -290,10 +372,13 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]) {
     }
     tdr.set_node(node, NodeState { resetting: true, quiet: false });
     tdr.engine_resets.fetch_add(1, Ordering::Relaxed);
+    tdr.give_time(node, adapter.kernel().now());
     adapter.shared().counters.tdr();
     adapter.note_event(format!("TDR: engine reset of node {node}"));
     collect::engine(adapter, node, late.first().map(|context| context.driver_handle()));
     let stuck: Vec<_> = adapter.hw_contexts().into_iter().filter(|context| is_stuck(context, node, late)).collect();
+    let owed = late.iter().any(|context| context.is_suspending());
+    let before = progress_of(adapter, node);
     tdr.invalidated.lock().clear();
     let mut arguments = DXGKARG_RESETHWENGINE::zeroed();
     arguments.NodeOrdinal = node;
@@ -308,8 +393,11 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]) {
         return;
     }
     tdr.set_node(node, NodeState { resetting: true, quiet: true });
-    // A context that has let go by now was late, and did not hang: a reset that comes then finds nothing that runs.
-    let let_go = late.iter().all(|context| !context.is_suspending());
+    // The reset found nothing that ran where every late context acknowledged its suspension before the driver was
+    // asked. An acknowledgement during the call may come from the reset itself: it tells only beside progress of a
+    // queue of the node. Where no context is late, the driver or a fault asked for the reset, and nothing need have run.
+    let let_go = !owed
+        || (late.iter().all(|context| !context.is_suspending()) && has_moved(&before, &progress_of(adapter, node)));
     let named = let_go || invalidated.iter().any(|context| is_among(context, &stuck));
     adapter.rules().check(&TDR_INVALIDATE, named, || {
         format!(
@@ -321,7 +409,8 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]) {
     // Time in which an engine that was not stopped would show.
     adapter.kernel().delay_execution(SETTLE);
     adapter.kernel().flush_queued_dpcs();
-    adapter.interrupts.forget_node(node as usize);
+    crate::interrupt::forget_node(adapter, node as usize);
+    adapter.scheduling_logs.forgive(Some(node));
     tdr.set_node(node, NodeState { resetting: true, quiet: false });
     let mut arguments = DXGKARG_RESUMEHWENGINE::zeroed();
     arguments.NodeOrdinal = node;
@@ -350,6 +439,18 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]) {
 fn is_stuck(context: &Arc<HwContext>, node: u32, late: &[Arc<HwContext>]) -> bool {
     let unfinished = |queue: &Arc<HwQueue>| queue.progress().value() < queue.last_queued();
     context.node() == node && (is_among(context, late) || context.queues().iter().any(unfinished))
+}
+
+/// Queues of a node, by the addresses of their objects, with the values of their progress fences.
+fn progress_of(adapter: &Adapter, node: u32) -> Vec<(usize, u64)> {
+    let queues = adapter.scheduler.queues();
+    let here = queues.iter().filter(|queue| queue.context().node() == node);
+    here.map(|queue| (Arc::as_ptr(queue).addr(), queue.progress().value())).collect()
+}
+
+/// Returns whether a progress fence has another value in `after` than in `before`.
+fn has_moved(before: &[(usize, u64)], after: &[(usize, u64)]) -> bool {
+    before.iter().any(|(queue, old)| after.iter().any(|(other, new)| other == queue && new != old))
 }
 
 fn is_among(context: &Arc<HwContext>, list: &[Arc<HwContext>]) -> bool {

@@ -12,7 +12,8 @@ pub(crate) enum Need {
     Required,
     /// A failure is tolerated.
     Optional,
-    /// There is nothing to say; whether a failure is tolerated is the personality's choice.
+    /// The type says nothing of a render-only adapter; `Personality::refusals_end_start` says whether a failure ends
+    /// the start.
     Nothing,
     /// Made and required for GpuMmu adapters.
     Mmu,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::Thread;
-use wddm_abi::{DXGKARG_SETUPPRIORITYBANDS, NTSTATUS, ntstatus};
+use wddm_abi::{DXGKARG_SETUPPRIORITYBANDS, NTSTATUS};
 
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
@@ -82,6 +82,7 @@ impl VidSch {
         };
         *self.nodes.lock() = caps.nodes.iter().map(node).collect();
         self.stopping.store(false, Ordering::Release);
+        adapter.tdr.begin();
         let weak = Arc::downgrade(adapter);
         let thread = adapter.kernel().spawn_system_thread("VidSch worker", move || work(&weak));
         *self.thread.lock() = Some(thread);
@@ -89,7 +90,7 @@ impl VidSch {
 
     /// Stops looking for hung engines; submission goes on.
     pub(crate) fn stop_watch(&self, adapter: &Arc<Adapter>) {
-        adapter.tdr.set_enabled(false);
+        adapter.tdr.end();
     }
 
     /// Ends the worker.
@@ -122,6 +123,11 @@ impl VidSch {
 
     pub(crate) fn set_system_context(&self, context: &Arc<Context>) {
         *self.system.lock() = Some(context.clone());
+    }
+
+    /// The context of the paging process, while the adapter is started.
+    pub(crate) fn system_context(&self) -> Option<Arc<Context>> {
+        self.system.lock().clone()
     }
 
     pub(crate) fn clear_system_context(&self) {
@@ -171,6 +177,19 @@ impl VidSch {
         Some(completion)
     }
 
+    /// Ends every paging buffer as lost: the driver does not.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn give_up_paging(&self, adapter: &Adapter) {
+        for node in self.nodes() {
+            node.packet.give_up_paging(adapter.kernel());
+        }
+        let queued = std::mem::take(&mut *self.paging.lock());
+        for buffer in queued {
+            buffer.completion.end(adapter.kernel(), false);
+        }
+    }
+
     /// Puts a paging buffer that the driver gave back first.
     pub(crate) fn return_paging(&self, buffer: PagingBuffer) {
         self.paging.lock().push_front(buffer);
@@ -185,14 +204,19 @@ impl VidSch {
         }
     }
 
-    /// Waits until no buffer of a context is with the driver.
+    /// Waits until no buffer of a context is with the driver. A paging buffer that does not end is waited for as
+    /// [`Completion::wait`] does.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn retire_context(&self, adapter: &Adapter, context: &Arc<Context>) {
         if let Some(node) = self.node(context.node()) {
-            node.packet.changed.wait_for(adapter.kernel(), None, || {
-                (!node.packet.has_buffers_of(context) || !adapter.is_working()).then_some(())
-            });
+            let over = || (!node.packet.has_buffers_of(context) || !adapter.is_working()).then_some(());
+            let is_paging = self.system.lock().as_ref().is_some_and(|system| Arc::ptr_eq(system, context));
+            if is_paging {
+                packet::owed(adapter, &node.packet.changed, over);
+            } else {
+                node.packet.changed.wait_for(adapter.kernel(), None, over);
+            }
         }
     }
 
@@ -251,12 +275,15 @@ impl VidSch {
         for queue in self.queues() {
             queue.pump(adapter);
         }
+        for context in adapter.hw_contexts() {
+            context.commands().pump(adapter, || false, |_| ());
+        }
     }
 }
 
 /// Functions that set up or resume scheduling succeed.
 pub(crate) fn judge_resume(adapter: &Adapter, ddi: &str, status: NTSTATUS) -> bool {
-    let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    let fine = ddi::succeeded(status);
     adapter.rules().check(&RESUME_STATUS, fine, || format!("{ddi}: {status:?}"));
     status.is_success()
 }

@@ -6,12 +6,14 @@ mod client;
 mod logs;
 mod monitored;
 mod mutants;
+mod named;
 mod tour;
 mod toy;
 
 use std::collections::BTreeSet;
 
-use dxgkrnl_model::personality::{Build, HandleReadings, HwContexts, Personality, ProgressFenceHandle};
+use dxgkrnl_model::personality::family::{READINGS, Windows};
+use dxgkrnl_model::personality::{Build, HandleReadings, HwContexts, Personality, ProgressFenceHandle, PteAddress};
 use nt_model::InterruptDelivery;
 use tour::{Ended, Stage, run, windows};
 use toy::Options;
@@ -67,10 +69,23 @@ fn whatever_the_interleaving() {
     }
 }
 
+/// Contexts that waited behind the one that hung an engine have all of TdrDelay again.
+#[test]
+fn an_engine_that_comes_back_slowly_is_reset_once() {
+    for seed in 7..12 {
+        let options = Options { slow_start: 50, ..options(Stage::QueueHang) };
+        let ended = run(options, Stage::QueueHang, windows().seeded(seed));
+        assert_clean(&ended, &format!("seed {seed}"));
+        assert_eq!(ended.report.counts.resets, 1, "seed {seed}");
+    }
+}
+
 #[test]
 fn every_form_of_the_driver() {
     // A form, and what shows that it made a difference.
-    let forms: [(&str, Form, &str); 11] = [
+    let forms: [(&str, Form, &str); 13] = [
+        ("memory for each allocation", |o| o.pages_of_its_own = true, "packet"),
+        ("cross-adapter resources", |o| o.cross_adapter = true, "cross adapter"),
         ("fences at chosen addresses", |o| o.fence_range = true, "fence range"),
         ("tables by the CPU", |o| o.update_mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL, "packet"),
         ("tables by address", |o| o.update_mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL, "packet"),
@@ -95,6 +110,7 @@ fn every_windows() {
         ("contexts by DxgkDdiCreateHwContext", |p| p.hw_contexts = HwContexts::CreateHwContext),
         ("packet contexts on packet nodes only", |p| p.packet_contexts_anywhere = false),
         ("a lost interrupt", |p| p.faults.lost_interrupt = 9),
+        ("batches with a bad handle", |p| p.faults.stray_handles = true),
         ("every slot", |p| p.every_slot = true),
         ("fences in local memory", mutants::special::local_fences),
         ("24H2 as shipped", |p| p.build = Build::W26100Ga),
@@ -109,6 +125,16 @@ fn every_windows() {
         let mut personality = windows();
         change(&mut personality);
         all_stages(what, &personality, |_| ());
+    }
+}
+
+#[test]
+fn every_reading() {
+    for (at, reading) in READINGS.iter().enumerate() {
+        let mut personality = windows();
+        Windows::Reading(at).apply(&mut personality);
+        let bytes = personality.pte_address == PteAddress::Bytes;
+        all_stages(reading.name, &personality, |o| o.pte_bytes = bytes);
     }
 }
 

@@ -5,8 +5,9 @@
 //! own `DxgkInitialize` by an internal device control request, and call that. Why both exist:
 //! `docs/decisions/0001-cross-build.md`.
 //!
-//! Source: no Microsoft document describes the request. Names and code are those that ReactOS found (its `displib`, MIT);
-//! `docs/decisions/0001-cross-build.md` says how far they are confirmed.
+//! Source: no Microsoft document describes the request. Names and codes are those of public drivers that send or answer
+//! it: ReactOS (its `displib`, MIT) sends the older code; filter drivers that sit on the request know both, and take
+//! the newer one on Windows 8 and later. `docs/decisions/0001-cross-build.md` says how far they are confirmed.
 
 #![expect(unsafe_code, reason = "calls ntoskrnl and a function whose address another driver hands over")]
 
@@ -29,16 +30,20 @@ pub type InitializationData = DRIVER_INITIALIZATION_DATA;
 ///
 /// # Safety
 /// Called in DriverEntry with its own arguments. `data` is a table of the version it states, valid for the call.
+/// `code` is the setting `HandshakeCode`; it means nothing with Microsoft's library.
 pub unsafe fn dxgk_initialize(
     driver: PDRIVER_OBJECT,
     registry_path: PCUNICODE_STRING,
     data: *mut InitializationData,
+    code: u32,
 ) -> NTSTATUS {
+    #[cfg(displib)]
+    let _unused = code;
     #[cfg(displib)]
     // SAFETY: the caller's promise.
     return unsafe { wdk_displib::DxgkInitialize(driver, registry_path.cast_mut(), data) };
     #[cfg(not(displib))]
-    match handshake::Dxgkrnl::open() {
+    match handshake::Dxgkrnl::open(code) {
         // SAFETY: the caller's promise; the function is the one that Dxgkrnl has for this purpose, and Dxgkrnl's device is
         // referenced until it returns.
         Ok(dxgkrnl) => unsafe { (dxgkrnl.initialize)(driver, registry_path.cast_mut(), data) },
@@ -78,18 +83,22 @@ mod handshake {
     use wdk_sys::FILE_ALL_ACCESS;
     use wdk_sys::IO_STATUS_BLOCK;
     use wdk_sys::KEVENT;
+    use wdk_sys::LARGE_INTEGER;
     use wdk_sys::NT_SUCCESS;
     use wdk_sys::NTSTATUS;
     use wdk_sys::PDEVICE_OBJECT;
     use wdk_sys::PFILE_OBJECT;
     use wdk_sys::STATUS_IMAGE_ALREADY_LOADED;
     use wdk_sys::STATUS_INSUFFICIENT_RESOURCES;
+    use wdk_sys::STATUS_INVALID_DEVICE_REQUEST;
+    use wdk_sys::STATUS_OBJECT_NAME_NOT_FOUND;
     use wdk_sys::STATUS_PENDING;
     use wdk_sys::STATUS_PROCEDURE_NOT_FOUND;
     use wdk_sys::UNICODE_STRING;
     use wdk_sys::ntddk::IoBuildDeviceIoControlRequest;
     use wdk_sys::ntddk::IoGetDeviceObjectPointer;
     use wdk_sys::ntddk::IofCallDriver;
+    use wdk_sys::ntddk::KeDelayExecutionThread;
     use wdk_sys::ntddk::KeInitializeEvent;
     use wdk_sys::ntddk::KeWaitForSingleObject;
     use wdk_sys::ntddk::ObfDereferenceObject;
@@ -100,9 +109,16 @@ mod handshake {
     static SERVICE: [u16; SERVICE_NAME.len()] = utf16(SERVICE_NAME);
     static DEVICE: [u16; DEVICE_NAME.len()] = utf16(DEVICE_NAME);
 
-    /// CTL_CODE(FILE_DEVICE_VIDEO, 0xF, METHOD_NEITHER, FILE_ANY_ACCESS): the output buffer's address goes to Dxgkrnl as it
-    /// is, and Dxgkrnl stores the address of its `DxgkInitialize` there.
-    const IOCTL_GET_DXGK_INITIALIZE: u32 = 0x0023_003F;
+    /// CTL_CODE(FILE_DEVICE_VIDEO, 0x11, METHOD_NEITHER, FILE_ANY_ACCESS): the output buffer's address goes to Dxgkrnl
+    /// as it is, and Dxgkrnl stores the address of its `DxgkInitialize` there. The request of Windows 8 and later.
+    const NEWER_CODE: u32 = 0x0023_0047;
+    /// The same request of Windows 7: function 0xF.
+    const OLDER_CODE: u32 = 0x0023_003F;
+
+    /// How often Dxgkrnl's device is asked for: its image may be loaded before its device exists.
+    const LOOKS: u32 = 10;
+    /// Between two looks, in units of 100 ns, relative: 0.1 s.
+    const PAUSE: i64 = -1_000_000;
 
     /// Dxgkrnl, loaded, with its control device referenced.
     pub struct Dxgkrnl {
@@ -112,10 +128,20 @@ mod handshake {
     }
 
     impl Dxgkrnl {
-        pub fn open() -> Result<Self, NTSTATUS> {
+        /// Loads Dxgkrnl and asks it for its function. `code`: 0 asks with the newer code and, where Dxgkrnl does not
+        /// know that, with the older one; 1 and 2 ask with the newer or the older one alone.
+        pub fn open(code: u32) -> Result<Self, NTSTATUS> {
             load_service()?;
             let device = Device::open()?;
-            let initialize = device.ask_for_function()?.ok_or(STATUS_PROCEDURE_NOT_FOUND)?;
+            let asked = match code {
+                1 => device.ask_for_function(NEWER_CODE),
+                2 => device.ask_for_function(OLDER_CODE),
+                _ => match device.ask_for_function(NEWER_CODE) {
+                    Err(STATUS_INVALID_DEVICE_REQUEST) => device.ask_for_function(OLDER_CODE),
+                    answered => answered,
+                },
+            };
+            let initialize = asked?.ok_or(STATUS_PROCEDURE_NOT_FOUND)?;
             Ok(Self { initialize, _device: device })
         }
     }
@@ -135,7 +161,24 @@ mod handshake {
     }
 
     impl Device {
+        /// Opens the device. Where Dxgkrnl has made none yet, it is looked for during a second.
         fn open() -> Result<Self, NTSTATUS> {
+            let mut looks = 1;
+            loop {
+                match Self::look() {
+                    Err(STATUS_OBJECT_NAME_NOT_FOUND) if looks < LOOKS => {
+                        looks += 1;
+                        let mut pause = LARGE_INTEGER { QuadPart: PAUSE };
+                        // CAST: an enumerator, 0.
+                        // SAFETY: PASSIVE_LEVEL; the interval is on this stack.
+                        let _status = unsafe { KeDelayExecutionThread(KernelMode as i8, 0, &raw mut pause) };
+                    }
+                    found => return found,
+                }
+            }
+        }
+
+        fn look() -> Result<Self, NTSTATUS> {
             let mut name = unicode_string(&DEVICE);
             let mut file = ptr::null_mut();
             let mut object = ptr::null_mut();
@@ -145,7 +188,7 @@ mod handshake {
             if NT_SUCCESS(status) { Ok(Self { object, file }) } else { Err(status) }
         }
 
-        fn ask_for_function(&self) -> Result<Option<DxgkInitialize>, NTSTATUS> {
+        fn ask_for_function(&self, code: u32) -> Result<Option<DxgkInitialize>, NTSTATUS> {
             let mut function: Option<DxgkInitialize> = None;
             let mut done = KEVENT::default();
             let mut result = IO_STATUS_BLOCK::default();
@@ -154,7 +197,7 @@ mod handshake {
             // SAFETY: `function`, `done` and `result` outlive the request. The I/O manager frees the IRP.
             let irp = unsafe {
                 IoBuildDeviceIoControlRequest(
-                    IOCTL_GET_DXGK_INITIALIZE,
+                    code,
                     self.object,
                     ptr::null_mut(),
                     0,
@@ -181,6 +224,7 @@ mod handshake {
                 // SAFETY: the request is complete, so the block's status has been written.
                 status = unsafe { result.__bindgen_anon_1.Status };
             }
+            wdk::println!("fencepost: Dxgkrnl answered {status:#x} to the request {code:#x}");
             if NT_SUCCESS(status) { Ok(function) } else { Err(status) }
         }
     }

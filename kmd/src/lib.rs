@@ -9,6 +9,8 @@
 extern crate alloc;
 extern crate wdk_panic; // brings the panic handler: KeBugCheckEx with the panic's place
 
+use kmd_core::irql::Passive;
+use kmd_core::service::Service;
 use nt::Nt;
 use wdk_alloc::WdkAllocator;
 use wdk_sys::NTSTATUS;
@@ -33,7 +35,26 @@ static ALLOCATOR: WdkAllocator = WdkAllocator;
 /// Called by the I/O manager, once, with its driver object and the path of the driver's service key.
 #[unsafe(export_name = "DriverEntry")]
 pub unsafe extern "system" fn driver_entry(driver: PDRIVER_OBJECT, registry_path: PCUNICODE_STRING) -> NTSTATUS {
-    let mut table = kmd_ddi::table::<Nt>();
+    // SAFETY: DriverEntry is called at PASSIVE_LEVEL.
+    let irql = unsafe { Passive::assume() };
+    // SAFETY: DriverEntry's argument, valid for the call.
+    let path = unsafe { text(registry_path) };
+    let service = Service::read(&irql, &Nt, path);
+    let mut table = kmd_ddi::table::<Nt>(service.form);
     // SAFETY: these are DriverEntry's arguments; the table states its version and outlives the call.
-    unsafe { displib::dxgk_initialize(driver, registry_path, &raw mut table) }
+    unsafe { displib::dxgk_initialize(driver, registry_path, &raw mut table, service.handshake_code) }
+}
+
+/// The characters of a counted string; none for NULL.
+///
+/// # Safety
+/// `string` is NULL, or points to a string whose buffer is valid for as long as the result is used.
+unsafe fn text<'a>(string: PCUNICODE_STRING) -> &'a [u16] {
+    // SAFETY: the caller's promise.
+    let Some(string) = (unsafe { string.as_ref() }) else { return &[] };
+    if string.Buffer.is_null() {
+        return &[];
+    }
+    // SAFETY: `Length` bytes of the buffer are characters.
+    unsafe { core::slice::from_raw_parts(string.Buffer, usize::from(string.Length) / 2) }
 }

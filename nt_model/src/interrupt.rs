@@ -67,6 +67,7 @@ pub struct InterruptLine {
     asserted: AtomicBool,
     messages: AtomicU32,
     unclaimed: AtomicU32,
+    /// The line stormed, and is not delivered until it is released.
     masked: AtomicBool,
     /// Interrupts delivered, and of those claimed.
     delivered: AtomicU64,
@@ -102,8 +103,11 @@ impl InterruptLine {
         self.trigger
     }
 
-    /// Releases a level line. What is pending for it is dropped, as on a bus.
+    /// Releases a level line. What is pending for it is dropped, as on a bus. A line that stormed interrupts again when
+    /// it is asserted the next time, so that a storm costs no more than the finding.
     pub fn deassert(&self) {
+        self.masked.store(false, Ordering::Relaxed);
+        self.unclaimed.store(0, Ordering::Relaxed);
         self.asserted.store(false, Ordering::Release);
     }
 
@@ -474,6 +478,10 @@ mod tests {
         let _interrupt = kernel.connect_interrupt(&line, LEVEL, |_| false);
         kernel.assert_interrupt(&line);
         assert!(kernel.rules.was_broken(&NT_INT_STORM));
+        let (before, _) = line.counts();
+        line.deassert();
+        kernel.assert_interrupt(&line);
+        assert!(line.counts().0 > before, "a line that was released is delivered again");
     }
 
     #[test]

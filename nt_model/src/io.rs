@@ -26,6 +26,7 @@ use crate::records_io::{DeviceObject, FileObject};
 use crate::routines;
 use crate::rules::Details;
 use crate::rules_nt::NT_DEVICE;
+use crate::sched::Ticks;
 use crate::shim::In;
 use crate::shims;
 pub use driver_object::{Driver, StartError};
@@ -47,6 +48,8 @@ pub(crate) struct DeviceRecord {
     /// The driver object's address; 0 for a native device.
     pub(crate) driver: usize,
     handler: Option<Handler>,
+    /// When it can be opened, by the machine's clock; its service is known before that.
+    appears: Ticks,
 }
 
 impl fmt::Debug for DeviceRecord {
@@ -84,6 +87,21 @@ impl Machine {
         self.new_device(name, 0, 0, 0, 0, Some(Arc::new(handler))).is_ok()
     }
 
+    /// Lets a device be opened only when `after` has passed from now on. `ZwLoadDriver` finds its service before that:
+    /// a driver's image may be loaded before it has made its device.
+    pub fn delay_device(&self, name: &str, after: Ticks) {
+        let appears = self.now() + after;
+        let mut devices = self.io.devices.lock();
+        let named = devices.values_mut().filter(|device| device.name.eq_ignore_ascii_case(name));
+        named.for_each(|device| device.appears = appears);
+    }
+
+    /// Returns whether a device can be opened by now.
+    pub(crate) fn has_appeared(&self, device: usize) -> bool {
+        let appears = self.io.devices.lock().get(&device).map_or(0, |device| device.appears);
+        self.now() >= appears
+    }
+
     fn new_device(
         &self,
         name: &str,
@@ -114,7 +132,7 @@ impl Machine {
             device.device_extension.store(address + header, Ordering::Relaxed);
         }
         self.objects.insert_running(Object::Body(address, "Device"));
-        self.io.devices.lock().insert(address, DeviceRecord { name, driver, handler });
+        self.io.devices.lock().insert(address, DeviceRecord { name, driver, handler, appears: 0 });
         Ok(address)
     }
 
@@ -230,7 +248,8 @@ impl Machine {
     #[track_caller]
     pub fn device_object_pointer(&self, name: &str) -> Result<(usize, usize), NtStatus> {
         let _service = self.service(&routines::IO_GET_DEVICE_OBJECT_POINTER, []);
-        let device = self.find_device(name).ok_or(status::OBJECT_NAME_NOT_FOUND)?;
+        let device = self.find_device(name).filter(|device| self.has_appeared(*device));
+        let device = device.ok_or(status::OBJECT_NAME_NOT_FOUND)?;
         let file = allocate(&self.memory, self, size_of::<FileObject>(), FILE_TAG, "a file object")?;
         let object: &FileObject = at(file);
         object.kind.store(5, Ordering::Relaxed);

@@ -95,7 +95,7 @@ pub struct Registry {
     devices: RwLock<HashMap<usize, DeviceKeys>>,
 }
 
-/// The two keys of a device.
+/// Paths of the two keys of a device.
 #[derive(Clone, Debug)]
 struct DeviceKeys {
     hardware: Arc<str>,
@@ -183,19 +183,20 @@ impl Registry {
         self.set_device_keys(device, path, &format!("{path}\\Driver"));
     }
 
-    /// Says where both keys of a device are.
+    /// Says where the hardware key and the software key of a device are, and creates both. `device`: address of its
+    /// object.
     pub fn set_device_keys(&self, device: usize, hardware: &str, software: &str) {
         self.create(hardware);
         self.create(software);
         self.devices.write().insert(device, DeviceKeys { hardware: hardware.into(), software: software.into() });
     }
 
-    /// A device's hardware key; one of its own when nobody said.
+    /// Path of a device's hardware key. Unless it was set before, the device gets both keys at a path of its own.
     pub fn hardware_key(&self, device: usize) -> Arc<str> {
         self.device_keys(device).hardware
     }
 
-    /// A device's software key; one of its own when nobody said.
+    /// Path of a device's software key. Unless it was set before, the device gets both keys at a path of its own.
     pub fn software_key(&self, device: usize) -> Arc<str> {
         self.device_keys(device).software
     }

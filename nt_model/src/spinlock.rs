@@ -360,7 +360,8 @@ impl Machine {
         }
     }
 
-    /// A lock that does not lie in pool is gone: another at its address has an order of its own.
+    /// Forgets the order in which a lock was taken, when a lock that does not lie in pool is given back: a later lock
+    /// at the same address has an order of its own.
     pub fn forget_spin_lock(&self, word: &SpinLockWord) {
         self.forget_locks(&(key(word)..key(word) + size_of::<SpinLockWord>()));
     }

@@ -97,8 +97,8 @@ impl Bed {
     /// # Errors
     /// When the driver does not start.
     pub fn new(form: &Form, settings: &[Assignment]) -> Result<Self> {
-        let world = World::boot(form, Personality::collecting())?;
-        let luid = world.adapter(setting::adapter(settings))?.luid();
+        let world = World::boot_with(form, Personality::collecting(), settings)?;
+        let luid = world.adapter(setting::adapter_of_ours(settings))?.luid();
         Ok(Self { world, luid })
     }
 }
@@ -126,7 +126,7 @@ impl Resident {
     fn new(bed: &Bed, name: &str) -> Result<Self> {
         let user = bed.world.process(name)?;
         let inside = user.process.enter();
-        let adapter = Adapter::open(user.table, Box::new(Here), None, 0)?;
+        let adapter = Adapter::open(user.table, Box::new(Here), None, 0, 0)?;
         let device = adapter.device()?;
         Ok(Self { device, _adapter: adapter, _inside: inside, user })
     }

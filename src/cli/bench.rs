@@ -33,6 +33,7 @@ struct Report {
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    let settings = arguments.settings.checked()?;
     let wanted = |name: &str| arguments.name.as_deref().is_none_or(|wanted| wanted == name);
     let chosen: Vec<_> = all().filter(|benchmark| wanted(benchmark.name)).collect();
     ensure!(
@@ -54,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     println!("{:24}{:>14} {:20}{:>14}  {:24}{:>8}{:>8}", "", "value", "", "limit", "", "ratio", "spread");
     for benchmark in chosen {
         let measured = {
-            let bed = Bed::new(&form, &arguments.settings.settings)?;
+            let bed = Bed::new(&form, settings)?;
             let measured = (benchmark.run)(&bed)?;
             bed.world.os.shut_down();
             measured

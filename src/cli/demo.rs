@@ -1,18 +1,18 @@
 //! `demo`: the driver at work.
 
 use super::{Family, Mode, Settings, check_writable, write_json};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use dxgkrnl_model::adapter::Adapter;
-use dxgkrnl_model::personality::Personality;
+use fencepost::demo::history;
 use fencepost::demo::picture::{Picture, write_whole};
-use fencepost::demo::play::{Played, play};
+use fencepost::demo::play::Played;
+use fencepost::demo::run::run as play;
 use fencepost::demo::summary::{Summary, counts, hot, interrupts, interrupts_suppressed, rings, signals, submissions};
-use fencepost::demo::{audit, history, recipe};
-use fencepost::setting;
 use fencepost::timeline::{page, perfetto};
-use fencepost::world::{Form, World, hex};
+use fencepost::world::{Form, hex};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -38,35 +38,38 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    let settings = arguments.settings.checked()?;
     let photo = match &arguments.png {
         Some(path) => Picture::load(path)?,
         None => Picture::coffee()?,
     };
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("cannot write into {}", arguments.out.display()))?;
-    for name in ["picture.png", "timeline.html", "trace.json"] {
-        check_writable(&arguments.out.join(name))?;
-    }
-    if let Some(path) = &arguments.json {
+    let results = ["picture.png", "timeline.html", "trace.json"].map(|name| arguments.out.join(name));
+    for path in results.iter().chain(&arguments.json) {
         check_writable(path)?;
+        let same =
+            |input: &PathBuf| input.canonicalize().ok().zip(path.canonicalize().ok()).is_some_and(|(a, b)| a == b);
+        ensure!(!arguments.png.as_ref().is_some_and(same), "{} is the picture to work on", path.display());
     }
     let form = arguments.mode.form()?;
+    // What an earlier run left is not taken for the result of one that fails. Links, pipes and devices stay.
+    let is_file = |path: &&PathBuf| std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    for path in results.iter().chain(&arguments.json).filter(is_file) {
+        std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
+    }
     let begun = Instant::now();
     let say = |text: &str| println!("[{:5.2} s] {text}", begun.elapsed().as_secs_f64());
-    let mut personality = Personality::collecting();
-    arguments.family.windows.apply(&mut personality);
-    let world = World::boot(&form, personality)?;
-    let adapter = world.adapter(setting::adapter(&arguments.settings.settings))?;
-    say(&format!("{} started: WDDM 3.2, three nodes, {}", driver_name(&form), rung(&adapter)));
-    let played = play(&world, adapter.luid(), &photo, &say);
-    drop(adapter);
-    world.os.shut_down();
-    let report = world.os.report();
-    let broken: Vec<_> = report.broken().map(|rule| rule.rule.name).collect();
-    for violation in world.os.kernel().rules.violations().iter().take(5) {
-        eprintln!("{violation}");
+    let started = |adapter: &Adapter| {
+        say(&format!("{} started: WDDM 3.2, three nodes; granted: {}", driver_name(&form), rung(adapter)));
+    };
+    let ended = play(&form, arguments.family.windows, settings, &photo, started, &say)?;
+    for breach in &ended.breaches {
+        eprintln!("{breach}");
     }
-    let played = match played {
+    let (right, complaints) = (ended.is_right(&photo), ended.complaints());
+    let (rules_run, broken) = (ended.rules_run, ended.broken);
+    let played = match ended.played {
         Ok(played) => played,
         Err(error) => {
             println!("the work was not done: {error:#}");
@@ -74,22 +77,24 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         }
     };
     let seconds = begun.elapsed().as_secs_f64();
-    let right = played.picture == recipe::expected(&photo);
     let picture = played.picture.encode()?;
     let places = write_all(&arguments.out, &played, &form, &picture)?;
-    let rules_run = report.rules.iter().filter(|rule| rule.evaluations != 0).count();
-    let complaints = audit::complaints(&played);
     show(&played, right, rules_run, &broken, &places);
     for complaint in &complaints {
         println!("  NOT RIGHT: {complaint}");
     }
     if let Some(path) = &arguments.json {
-        write_json(path, &summary(&form, &played, right, rules_run, broken.len(), &picture, &places, seconds))?;
+        let summary = Summary {
+            windows: arguments.family.windows.to_string(),
+            settings: settings.iter().cloned().collect(),
+            ..summary(&form, &played, right, rules_run, broken.len(), &picture, &places, seconds)
+        };
+        write_json(path, &summary)?;
     }
     Ok(right && complaints.is_empty() && broken.is_empty())
 }
 
-/// What the driver and this Windows agreed on.
+/// The rung that the driver and this Windows agreed on, in words.
 fn rung(adapter: &Adapter) -> &'static str {
     let Some(caps) = adapter.caps() else { return "nothing" };
     match (caps.has_hardware_scheduling(), caps.has_native_fences(), caps.has_user_mode_submission()) {
@@ -103,7 +108,7 @@ fn rung(adapter: &Adapter) -> &'static str {
 fn driver_name(form: &Form) -> String {
     match form {
         Form::Image(images) => images.driver.path.display().to_string(),
-        Form::Native | Form::Decorated(_) => "the driver, linked in,".to_owned(),
+        _ => "the driver, linked in,".to_owned(),
     }
 }
 
@@ -159,11 +164,13 @@ fn summary(
 ) -> Summary {
     let file = |f: &dyn Fn(&fencepost::world::Images) -> String| match form {
         Form::Image(images) => f(images),
-        Form::Native | Form::Decorated(_) => String::new(),
+        _ => String::new(),
     };
     Summary {
         schema: 1,
         mode: form.mode(),
+        windows: String::new(),
+        settings: BTreeMap::new(),
         driver: file(&|images| images.driver.path.display().to_string()),
         umd: file(&|images| images.umd.path.display().to_string()),
         driver_sha256: file(&|images| images.driver.sha256()),

@@ -7,13 +7,14 @@ mod bench;
 mod check;
 mod decode;
 mod demo;
+mod inf;
 mod scenario;
 mod soak;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use dxgkrnl_model::personality::Windows;
-use fencepost::setting::{Assignment, of_ours};
+use fencepost::setting::{Assignment, each_once, of_ours};
 use fencepost::world::{Form, Images};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,7 @@ enum Command {
     Check(check::Arguments),
     Bench(bench::Arguments),
     Decode(decode::Arguments),
+    Inf(inf::Arguments),
     Soak(soak::Arguments),
 }
 
@@ -49,7 +51,7 @@ struct Mode {
     image: bool,
 }
 
-/// Which Windows the model is.
+/// Which member of the family of Windows the model plays.
 #[derive(Args)]
 struct Family {
     /// A member of the family of Windows: a number that draws one, or the name of a reading of the documents
@@ -65,6 +67,19 @@ struct Settings {
     settings: Vec<Assignment>,
 }
 
+impl Settings {
+    /// The values, each name once.
+    fn checked(&self) -> Result<&[Assignment]> {
+        checked(&self.settings)
+    }
+}
+
+/// `settings`, each name once.
+fn checked(settings: &[Assignment]) -> Result<&[Assignment]> {
+    each_once(settings).map_err(anyhow::Error::msg)?;
+    Ok(settings)
+}
+
 impl Mode {
     fn form(&self) -> Result<Form> {
         if self.native { Ok(Form::Native) } else { Ok(Form::Image(Arc::new(Images::read(&image_folder())?))) }
@@ -76,8 +91,24 @@ fn image_folder() -> PathBuf {
     std::env::var_os("FENCEPOST_OUT").map_or_else(|| PathBuf::from("out"), PathBuf::from)
 }
 
+/// The exit status of a program whose reader went away, as of one that SIGPIPE ends.
+const READER_GONE: i32 = 141;
+
+/// Ends the process in silence when standard output has no reader any more (`./x demo | head`): `println!` panics then.
+fn end_without_reader() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload_as_str().unwrap_or_default();
+        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
+            std::process::exit(READER_GONE);
+        }
+        usual(panic);
+    }));
+}
+
 /// Carries out what the arguments say.
 pub fn main() -> ExitCode {
+    end_without_reader();
     let arguments = Arguments::parse();
     let done = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
@@ -85,6 +116,7 @@ pub fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Decode(arguments) => decode::run(&arguments),
+        Command::Inf(arguments) => inf::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
     };
     match done {

@@ -2,12 +2,14 @@
 
 use super::{Family, Mode, Settings, check_writable, write_json};
 use anyhow::{Result, ensure};
-use clap::Args;
+use clap::{Args, value_parser};
 use dxgkrnl_model::personality::Windows;
-use fencepost::scenario::{Outcome, Stage, Status, list, run as play, select};
+use fencepost::scenario::{LIMIT, Outcome, Stage, Status, list, run as play, select};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Conformance cases, against the shipped images or the same code linked in
 #[derive(Args)]
@@ -24,6 +26,9 @@ pub struct Arguments {
     /// Seed of the cases that draw random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Time that a case may take; one that has not ended by then fails
+    #[arg(long, value_name = "SECONDS", default_value_t = LIMIT.as_secs(), value_parser = value_parser!(u64).range(1..))]
+    limit: u64,
     #[command(flatten)]
     family: Family,
     #[command(flatten)]
@@ -38,6 +43,8 @@ struct Report {
     schema: u32,
     mode: &'static str,
     seed: u64,
+    windows: String,
+    settings: BTreeMap<String, u64>,
     results: Vec<Outcome>,
 }
 
@@ -46,6 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         print!("{}", list());
         return Ok(true);
     }
+    let settings = arguments.settings.checked()?;
     let name = arguments.name.as_deref().unwrap_or_default();
     let cases = select(name);
     ensure!(!cases.is_empty(), "no case and no group is called '{name}'; --list shows them");
@@ -59,8 +67,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         bar.set_style(style);
     }
     let stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.family.windows);
-    let stage = stage.with_settings(&arguments.settings.settings);
-    let results = play(&cases, &stage, &|outcome| {
+    let stage = stage.with_settings(settings);
+    let results = play(&cases, &stage, Duration::from_secs(arguments.limit), &|outcome| {
         bar.inc(1);
         bar.set_message(outcome.id);
     });
@@ -84,7 +92,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped, {} mode", form.mode());
     if let Some(path) = &arguments.json {
-        write_json(path, &Report { schema: 1, mode: form.mode(), seed: arguments.seed, results })?;
+        let (seed, windows) = (arguments.seed, arguments.family.windows.to_string());
+        let settings = settings.iter().cloned().collect();
+        write_json(path, &Report { schema: 1, mode: form.mode(), seed, windows, settings, results })?;
     }
     Ok(failed == 0)
 }

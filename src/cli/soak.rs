@@ -1,15 +1,17 @@
-//! `soak`: long runs.
+//! `soak`: runs of hours, for which `./x test` plays a part.
 
 use super::Mode;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use dxgkrnl_model::personality::Windows;
 use dxgkrnl_model::personality::family::READINGS;
 use fencepost::demo::audit::hold;
-use fencepost::scenario::{Stage, Status, all, run as play};
+use fencepost::scenario::{LIMIT, Stage, Status, all, run as play};
+use fencepost::setting::Assignment;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::time::Instant;
 
-/// Long runs: what CI plays a slice of, whole
+/// Long runs: the whole of what the tests play a part of
 #[derive(Args)]
 #[command(name = "soak")]
 pub struct Arguments {
@@ -18,58 +20,98 @@ pub struct Arguments {
     #[command(flatten)]
     mode: Mode,
     /// Rungs, from the lowest: 0 packets, 1 hardware queues, 2 native fences, 3 doorbells
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [0, 1, 2, 3])]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = rung, default_values_t = [0, 1, 2, 3])]
     rung: Vec<u32>,
-    /// Members of the family drawn by these many seeds, beside each reading by its name
+    /// How many seeds draw a member of the family of Windows, from 1 on, beside the default and each reading by itself
     #[arg(long, value_name = "N", default_value_t = 4)]
     seeds: u64,
 }
 
-/// The long runs.
+/// Which long run.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Name {
-    /// The demo and every conformance case, on every rung under every reading of the documents that seeds draw
+    /// The demo and the conformance cases, on each rung under each reading of the documents that leaves them something
+    /// to play
     Readings,
 }
 
+/// Parses a rung.
+fn rung(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(rung @ 0..=3) => Ok(rung),
+        _ => Err("a rung is 0 packets, 1 hardware queues, 2 native fences or 3 doorbells".to_owned()),
+    }
+}
+
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    for (at, rung) in arguments.rung.iter().enumerate() {
+        ensure!(!arguments.rung[..at].contains(rung), "rung {rung} is given twice");
+    }
     match arguments.name {
         Name::Readings => readings(arguments),
     }
 }
 
+/// Readings under which the driver works with a setting alone: their names, the setting and its value.
+const COMPANIONS: &[(&str, &str, u64)] = &[("pte-bytes", "PteByteAddresses", 1)];
+
+/// Readings under which the driver stays below a rung, by their names: the highest that is played. The doorbell calls
+/// of the 28000 line are others, so the user-mode driver submits through the kernel there.
+const HIGHEST: &[(&str, u32)] = &[("w28000", 2)];
+
+/// Whether there is something to see of this Windows on a rung.
+fn is_reached(rung: u32, windows: Windows) -> bool {
+    let readings = windows.readings();
+    HIGHEST.iter().all(|(name, highest)| rung <= *highest || !readings.iter().any(|reading| reading.name == *name))
+}
+
+/// The rung as a setting, and those that this Windows needs.
+fn settings(rung: u32, windows: Windows) -> Vec<Assignment> {
+    let has = |name: &str| windows.readings().iter().any(|reading| reading.name == name);
+    let companions = COMPANIONS.iter().filter(|(reading, ..)| has(reading));
+    let companions = companions.map(|(_, setting, value)| ((*setting).to_owned(), *value));
+    std::iter::once(("MaxRung".to_owned(), rung.into())).chain(companions).collect()
+}
+
 fn readings(arguments: &Arguments) -> Result<bool> {
     let form = arguments.mode.form()?;
-    let named = (0..READINGS.len()).filter(|at| READINGS[*at].drawn).map(Windows::Reading);
+    let named = (0..READINGS.len()).map(Windows::Reading);
     let members: Vec<_> =
         std::iter::once(Windows::Default).chain(named).chain((1..=arguments.seeds).map(Windows::Seed)).collect();
     let cases: Vec<_> = all().collect();
-    let rounds = members.len() * arguments.rung.len();
+    let rungs = arguments.rung.iter().copied();
+    let played_on = |rung: u32| members.iter().filter(move |windows| is_reached(rung, **windows));
+    let rounds: Vec<_> = rungs.flat_map(|rung| played_on(rung).map(move |windows| (rung, windows))).collect();
+    println!("{} rounds of the demo and {} cases, {} mode", rounds.len(), cases.len(), form.mode());
     // CAST: thousands.
-    let bar = ProgressBar::new((rounds * cases.len()) as u64);
+    let bar = ProgressBar::new((rounds.len() * cases.len()) as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} {msg}") {
         bar.set_style(style);
     }
     let (mut played, mut failed) = (0, 0);
-    for rung in &arguments.rung {
-        for windows in &members {
-            let stage = Stage::new(form.clone(), 1).with_windows(*windows).with_setting("MaxRung", *rung);
-            let results = play(&cases, &stage, &|outcome| {
-                bar.inc(1);
-                bar.set_message(outcome.id);
-            });
-            if let Err(error) = hold(&form, *windows, &[("MaxRung".to_owned(), (*rung).into())]) {
-                failed += 1;
-                bar.suspend(|| println!("FAIL  demo on rung {rung}, Windows {windows}: {error:#}"));
-            }
-            played += 1 + results.iter().filter(|outcome| outcome.status != Status::Skip).count();
-            for outcome in results.iter().filter(|outcome| outcome.status == Status::Fail) {
-                failed += 1;
-                bar.suspend(|| println!("FAIL  {} on rung {rung}, Windows {windows}: {}", outcome.id, outcome.reason));
-            }
+    for (rung, windows) in &rounds {
+        let begun = Instant::now();
+        let before = (played, failed);
+        let settings = settings(*rung, **windows);
+        let stage = Stage::new(form.clone(), 1).with_windows(**windows).with_settings(&settings);
+        let results = play(&cases, &stage, LIMIT, &|outcome| {
+            bar.inc(1);
+            bar.set_message(outcome.id);
+        });
+        if let Err(error) = hold(&form, **windows, &settings) {
+            failed += 1;
+            bar.suspend(|| println!("FAIL  demo on rung {rung}, Windows {windows}: {error:#}"));
         }
+        played += 1 + results.iter().filter(|outcome| outcome.status != Status::Skip).count();
+        for outcome in results.iter().filter(|outcome| outcome.status == Status::Fail) {
+            failed += 1;
+            bar.suspend(|| println!("FAIL  {} on rung {rung}, Windows {windows}: {}", outcome.id, outcome.reason));
+        }
+        let (seconds, failures) = (begun.elapsed().as_secs(), failed - before.1);
+        let count = played - before.0;
+        bar.suspend(|| println!("rung {rung}, {windows}: {count} played, {failures} failed, {seconds} s"));
     }
     bar.finish_and_clear();
-    println!("{} passed, {failed} failed, {} mode, {rounds} rounds", played - failed, form.mode());
+    println!("{} passed, {failed} failed, {} mode, {} rounds", played - failed, form.mode(), rounds.len());
     Ok(failed == 0)
 }

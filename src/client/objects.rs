@@ -78,14 +78,21 @@ fn nanoseconds(timeout: Option<Duration>) -> u64 {
 }
 
 impl Adapter {
-    /// Opens the first Fencepost adapter, or the one with `luid`. `flags`: `FP_OPEN_…` besides the LUID's.
+    /// Opens the first Fencepost adapter, or the one with `luid`. `flags`: `FP_OPEN_…` besides the LUID's. `mutant`:
+    /// the step that the driver does wrong, 0 for none; without effect on a driver that has no such steps.
     ///
     /// # Errors
     /// Those of `fp_adapter_open`.
-    pub fn open(table: FpUmdTable, process: Box<dyn Inside>, luid: Option<u64>, flags: u32) -> Result<Self> {
+    pub fn open(
+        table: FpUmdTable,
+        process: Box<dyn Inside>,
+        luid: Option<u64>,
+        flags: u32,
+        mutant: u32,
+    ) -> Result<Self> {
         let client = Client::new(table, process);
         let mut open: FpAdapterOpen = blank();
-        open.flags = flags;
+        (open.flags, open.mutant) = (flags, mutant);
         if let Some(luid) = luid {
             open.flags |= umd_core::ffi::types::FP_OPEN_BY_LUID;
             // CAST: the two halves.

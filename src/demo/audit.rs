@@ -1,42 +1,37 @@
 //! Whether what the GPU logged is what was queued: every wait and signal of a named fence once, every progress value in order.
 
 use super::picture::Picture;
-use super::play::{Lane, Played, play};
-use super::recipe;
+use super::play::{Lane, Played};
+use super::run::run;
 use super::summary::disagreements;
-use crate::setting::{self, Assignment};
-use crate::world::{Form, World};
+use crate::setting::Assignment;
+use crate::world::Form;
 use anyhow::{Result, ensure};
-use dxgkrnl_model::personality::{Personality, Windows};
+use dxgkrnl_model::personality::Windows;
 use std::collections::BTreeMap;
 use umd_core::ffi::types::FP_TRACE_WAIT_QUEUED;
 
-/// Plays the demo on this Windows with these settings, without a picture to look at.
+/// Plays the demo with the built-in photo on this Windows, with these settings, and writes no files.
 ///
 /// # Errors
-/// What does not hold: in the work, in the picture, in the numbers, or by the model's rules.
+/// A rule of the model is broken, the work was not done, the picture is wrong, or [`complaints`] has something to say.
 pub fn hold(form: &Form, windows: Windows, settings: &[Assignment]) -> Result<()> {
     let photo = Picture::coffee()?;
-    let mut personality = Personality::collecting();
-    windows.apply(&mut personality);
-    let world = World::boot(form, personality)?;
-    let adapter = world.adapter(setting::adapter(settings))?;
-    let played = play(&world, adapter.luid(), &photo, &|_| ());
-    drop(adapter);
-    world.os.shut_down();
-    let broken: Vec<_> = world.os.report().broken().map(|rule| rule.rule.name).collect();
-    ensure!(broken.is_empty(), "{} broken", broken.join(", "));
-    let played = played?;
-    ensure!(played.picture == recipe::expected(&photo), "the picture is wrong");
-    let complaints = complaints(&played);
+    let ended = run(form, windows, settings, &photo, |_| (), &|_| ())?;
+    ensure!(ended.broken.is_empty(), "{} broken", ended.broken.join(", "));
+    let (right, complaints) = (ended.is_right(&photo), ended.complaints());
+    ended.played?;
+    ensure!(right, "the picture is wrong");
     ensure!(complaints.is_empty(), "{}", complaints.join("; "));
     Ok(())
 }
 
-/// What does not fit, in words.
+/// What does not fit, a sentence each: numbers of driver and model that differ, calls into the kernel while work went
+/// through doorbells, resets other than the one that the hang costs, fences that went back or end at a wrong value,
+/// logs that do not have what was queued. Empty when all is right.
 pub fn complaints(played: &Played) -> Vec<String> {
     let mut found = disagreements(played);
-    // Without doorbells each submission is a call.
+    // Without doorbells each submission is a call into the kernel, so calls are no complaint.
     for (thunk, times) in played.report.counts.hot_thunks.iter().filter(|_| played.doorbells) {
         found.push(format!("{thunk} was called {times} times while work was submitted"));
     }
@@ -92,5 +87,47 @@ fn compare(played: &Played, lane: &Lane, hung: bool, found: &mut Vec<String>) {
     let wanted = if hung { lane.counters.submissions - 1 } else { lane.counters.submissions };
     if progress != wanted {
         found.push(format!("{}, {}: {wanted} submissions should be done, {progress} are logged", lane.who, lane.role));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpu_wire::private::EscapeCounters;
+
+    /// Makes one counter wrong.
+    type Spoil = fn(&mut EscapeCounters);
+
+    /// One number that the driver or the user-mode driver counted wrong is one complaint.
+    #[test]
+    fn a_wrong_count_is_a_complaint() -> Result<()> {
+        let photo = Picture::coffee()?;
+        let ended = run(&Form::Native, Windows::Default, &[], &photo, |_| (), &|_| ())?;
+        let mut played = ended.played?;
+        assert_eq!(complaints(&played), [""; 0]);
+        let counters: [(&str, Spoil); 4] = [
+            ("interrupts:", |gpu| gpu.interrupts_raised += 1),
+            ("signals:", |gpu| gpu.signals += 1),
+            ("signals with and without", |gpu| gpu.interrupts_wanted += 1),
+            ("signals took a fence back", |gpu| gpu.backwards += 1),
+        ];
+        let right = played.gpu;
+        for (text, spoil) in counters {
+            spoil(&mut played.gpu);
+            let said = complaints(&played);
+            assert!(said.len() == 1 && said[0].contains(text), "{text}: {said:?}");
+            played.gpu = right;
+        }
+        played.lanes[0].counters.submissions += 1;
+        assert!(complaints(&played).iter().any(|said| said.starts_with("submissions:")));
+        played.lanes[0].counters.submissions -= 1;
+        played.lanes[0].counters.rings += 1_000_000;
+        assert!(complaints(&played).iter().any(|said| said.starts_with("doorbell rings:")));
+        played.lanes[0].counters.rings -= 1_000_000;
+        played.report.counts.hot_thunks.insert("D3DKMTEscape", 1);
+        assert!(complaints(&played).iter().any(|said| said.contains("D3DKMTEscape was called 1 times")));
+        played.report.counts.hot_thunks.clear();
+        assert_eq!(complaints(&played), [""; 0]);
+        Ok(())
     }
 }

@@ -7,27 +7,31 @@ pub use gpu_wire::private::{EscapeCounters, EscapeStart};
 use gpu_wire::private::{EscapeHeader, MAGIC, escape_command};
 use wddm_abi::{D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, LUID};
 
-/// Reads the counters as `user`.
+/// Reads the engines' counters as `user`, of the adapter with `luid`.
 ///
 /// # Errors
-/// When the driver refuses the escape.
+/// When the adapter cannot be opened, the driver refuses the escape, or its answer is no block of counters.
 pub fn read(user: &User, luid: LUID) -> Result<EscapeCounters> {
     let raw = Raw::open(&user.process, luid)?;
     let block = ask(&raw, escape_command::COUNTERS, size_of::<EscapeCounters>())?;
     EscapeCounters::read(&block).context("the counters' escape returned something else")
 }
 
-/// Reads what was asked, answered and granted at the start.
+/// Reads which features and queries the OS asked for at the start, what the driver answered and what the OS granted.
 ///
 /// # Errors
-/// When the driver refuses the escape.
+/// When the driver refuses the escape, or its answer is no block of that kind.
 pub fn start(raw: &Raw) -> Result<EscapeStart> {
     let block = ask(raw, escape_command::START, size_of::<EscapeStart>())?;
     EscapeStart::read(&block).context("the start's escape returned something else")
 }
 
-fn ask(raw: &Raw, command: u32, size: usize) -> Result<Vec<u8>> {
-    // CAST: a hundred bytes.
+/// Asks for `command` with a block of `size` bytes, and returns the block.
+///
+/// # Errors
+/// When the driver refuses the escape.
+pub fn ask(raw: &Raw, command: u32, size: usize) -> Result<Vec<u8>> {
+    // CAST: at most some hundred bytes.
     let header =
         EscapeHeader { magic: MAGIC, interface_version: gpu_wire::INTERFACE_VERSION, command, size: size as u32 };
     let mut block = vec![0; size];

@@ -6,4 +6,5 @@ pub mod history;
 pub mod picture;
 pub mod play;
 pub mod recipe;
+pub mod run;
 pub mod summary;

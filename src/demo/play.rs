@@ -51,13 +51,13 @@ pub struct Played {
     pub picture: Picture,
     /// The queues.
     pub lanes: Vec<Lane>,
-    /// Whether work went through doorbells, as opposed to the kernel: on the lower rungs there are none, and no logs.
+    /// Whether work went through doorbells. On rungs below 3 it goes through the kernel, and fence logs are empty.
     pub doorbells: bool,
     /// Names of fences, by process and handle.
     pub fences: Vec<(u64, u32, &'static str)>,
     /// Last values of fences: name, value, what it must be.
     pub values: Vec<(&'static str, u64, u64)>,
-    /// The last value that each queue was given, as the model read it: process, handle, value.
+    /// The last-queued word of each queue, as the model read it: process, handle of the queue, value.
     pub queued: Vec<(u64, u32, u64)>,
     /// The engines' counters.
     pub gpu: EscapeCounters,
@@ -115,7 +115,10 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
     let waiting = clock();
     at_b.done.wait(1, PATIENCE).context("process B waits for its picture")?;
     let woken = clock();
-    say("node 0 was reset, and process B has its picture");
+    match world.os.report().counts.resets {
+        1 => say("node 0 was reset, and process B has its picture"),
+        resets => say(&format!("process B has its picture, after {resets} resets where one was due")),
+    }
 
     let hung_state = lost(&device_a, &emboss)?;
     let other_state = execution(&device_b)?;
@@ -172,8 +175,9 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
     })
 }
 
-/// What the driver counted and what the model did, when nothing is going on any more. The driver counts an interrupt when it has
-/// raised it, and the interrupt may have woken this thread before: so a difference is looked at again for a while.
+/// Returns the driver's counters and the model's report of the same moment, when nothing is going on any more. The
+/// driver counts an interrupt after it has raised it, and the interrupt may have woken this thread before the count: so
+/// a difference is looked at again, 500 times at most, a millisecond apart.
 fn at_rest(world: &World, user: &User, luid: LUID) -> Result<(EscapeCounters, Report)> {
     let raises = |report: &Report| report.adapters.iter().map(|adapter| adapter.raises).sum::<u64>();
     for _ in 0..500 {

@@ -2,6 +2,7 @@
 
 use super::play::{Lane, Played};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The JSON object. Names are a contract: they stay.
 #[derive(Serialize)]
@@ -9,6 +10,8 @@ use serde::Serialize;
 pub struct Summary {
     pub schema: u32,
     pub mode: &'static str,
+    pub windows: String,
+    pub settings: BTreeMap<String, u64>,
     pub driver: String,
     pub umd: String,
     pub driver_sha256: String,
@@ -20,8 +23,8 @@ pub struct Summary {
     pub doorbell_rings: u64,
     pub thunk_calls_hot: u64,
     pub interrupts: u64,
-    pub interrupts_suppressed: u64,
-    pub signals: u64,
+    pub interrupts_suppressed: Option<u64>,
+    pub signals: Option<u64>,
     pub resets: u64,
     pub processes: u32,
     pub process_kind: &'static str,
@@ -35,8 +38,8 @@ pub struct Summary {
     pub seconds: f64,
 }
 
-/// Submissions of all queues: the model's number, since each queue's last-queued word counts them from 1; without doorbells the
-/// calls that submitted command buffers.
+/// Submissions of all queues, by the model: with doorbells the sum of the queues' last-queued words, which count from
+/// 1; without them the calls that submitted command buffers.
 pub fn submissions(played: &Played) -> u64 {
     if !played.doorbells {
         let calls = |name| played.report.counts.thunks.get(name).copied().unwrap_or(0);
@@ -45,62 +48,57 @@ pub fn submissions(played: &Played) -> u64 {
     played.lanes.iter().map(|lane| queued(played, lane)).sum()
 }
 
-/// Submissions of a queue, as the model read them.
+/// Submissions of one queue: its last-queued word as the model read it; 0 for a queue that the model does not know.
 pub fn queued(played: &Played, lane: &Lane) -> u64 {
     let its = |(process, handle, _): &&(u64, u32, u64)| (*process, *handle) == (lane.process, lane.handle);
     played.queued.iter().find(its).map_or(0, |(_, _, value)| *value)
 }
 
-/// Signals of native fences: those that the logs, which the model read, say to have been executed.
-pub fn signals(played: &Played) -> u64 {
-    played.report.log.iter().filter(|entry| !entry.is_wait_log).count() as u64
+/// Signals of native fences that were executed, by the fence logs that the model read. `None` without doorbells:
+/// nothing is logged then.
+pub fn signals(played: &Played) -> Option<u64> {
+    let logged = || played.report.log.iter().filter(|entry| !entry.is_wait_log).count() as u64;
+    played.doorbells.then(logged)
 }
 
-/// How often the device was told to interrupt: the model is the device.
+/// How often the driver told the device to interrupt. The model is the device, and counts writes to its register.
 pub fn interrupts(played: &Played) -> u64 {
     played.report.adapters.iter().map(|adapter| adapter.raises).sum()
 }
 
-/// Signals for which no interrupt named a fence: the model got them by the log only.
-pub fn interrupts_suppressed(played: &Played) -> u64 {
+/// Signals for which no interrupt named a fence: the model has them by the log only. `None` without doorbells.
+pub fn interrupts_suppressed(played: &Played) -> Option<u64> {
     let named: u64 = played.report.adapters.iter().map(|adapter| adapter.fences_named).sum();
-    signals(played).saturating_sub(named)
+    Some(signals(played)?.saturating_sub(named))
 }
 
-/// What the driver and the user-mode driver have counted, where it is not what the model has.
+/// Where the counts of the driver and the user-mode driver differ from the model's, a sentence each.
 ///
-/// The stores to doorbells are in memory that nobody but user mode and the GPU sees: the model only knows that there is one per
-/// submission, and one more at most for each connection.
+/// The model does not see stores to doorbells, which go to memory between user mode and the GPU. It knows only that
+/// there is one per submission, and one more at most for each connection.
 pub fn disagreements(played: &Played) -> Vec<String> {
     let gpu = &played.gpu;
     let connects = played.report.counts.doorbell_connects;
-    if !played.doorbells {
-        // One list may be several buffers, and nothing is logged.
-        return if gpu.interrupts_raised == interrupts(played) {
-            Vec::new()
-        } else {
-            vec![format!("interrupts: the driver counted {}, the model {}", gpu.interrupts_raised, interrupts(played))]
-        };
-    }
-    let own: u64 = played.lanes.iter().map(|lane| lane.counters.submissions).sum();
-    let (rings, least) = (rings(played), submissions(played));
     let mut found = Vec::new();
     let mut compare = |what: &str, theirs: u64, ours: u64| {
         if theirs != ours {
             found.push(format!("{what}: the driver counted {theirs}, the model {ours}"));
         }
     };
-    compare("submissions", own, submissions(played));
     compare("interrupts", gpu.interrupts_raised, interrupts(played));
-    compare("signals", gpu.signals, signals(played));
-    // Each signal wants an interrupt or none; of those that want one, several of one fence share it.
-    compare(
-        "signals with and without an interrupt",
-        gpu.interrupts_wanted + gpu.interrupts_suppressed,
-        signals(played),
-    );
-    if gpu.interrupts_suppressed > interrupts_suppressed(played) {
-        let (theirs, ours) = (gpu.interrupts_suppressed, interrupts_suppressed(played));
+    let (Some(signals), Some(suppressed)) = (signals(played), interrupts_suppressed(played)) else {
+        // One command list may be several command buffers, and no signal is logged: only interrupts can be compared.
+        return found;
+    };
+    let own: u64 = played.lanes.iter().map(|lane| lane.counters.submissions).sum();
+    let (rings, least) = (rings(played), submissions(played));
+    compare("submissions", own, submissions(played));
+    compare("signals", gpu.signals, signals);
+    // The driver counts each signal as one that wants an interrupt or as one that wants none. Several that want one may
+    // share it.
+    compare("signals with and without an interrupt", gpu.interrupts_wanted + gpu.interrupts_suppressed, signals);
+    if gpu.interrupts_suppressed > suppressed {
+        let (theirs, ours) = (gpu.interrupts_suppressed, suppressed);
         found.push(format!("interrupts suppressed: the driver counted {theirs}, the model at most {ours}"));
     }
     if !(least..=least + connects).contains(&rings) {
@@ -119,19 +117,19 @@ pub fn hot(played: &Played) -> u64 {
     played.report.counts.hot_thunks.values().sum()
 }
 
-/// What is worth showing, with names.
+/// What is worth showing, with names: without doorbells no signals, which nothing counted.
 pub fn counts(played: &Played) -> Vec<(String, String)> {
     let resets = played.report.counts.resets;
     [
-        ("submissions", submissions(played)),
-        ("doorbell rings", rings(played)),
-        ("thunk calls while submitting", hot(played)),
+        ("submissions", Some(submissions(played))),
+        ("doorbell rings", Some(rings(played))),
+        ("thunk calls while submitting", Some(hot(played))),
         ("native fence signals", signals(played)),
-        ("interrupts", interrupts(played)),
+        ("interrupts", Some(interrupts(played))),
         ("interrupts suppressed", interrupts_suppressed(played)),
-        ("engine resets", resets),
+        ("engine resets", Some(resets)),
     ]
     .into_iter()
-    .map(|(name, value)| (name.to_owned(), value.to_string()))
+    .filter_map(|(name, value)| Some((name.to_owned(), value?.to_string())))
     .collect()
 }

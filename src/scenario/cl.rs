@@ -1,9 +1,11 @@
-//! Group CL: user mode that is not ours. Two clients use the OS as public user-mode drivers of other vendors do, from the
-//! adapter to the exit, with our driver's private blocks in place of theirs; and what the documents let vary for any client.
+//! Group CL: user-mode drivers other than ours. Two clients use the OS as public user-mode drivers of other vendors do,
+//! from the adapter to the exit, with our driver's private blocks in place of theirs; and what the documents let vary
+//! for any client.
 //!
-//! Source: facts of intel/compute-runtime and ROCm/rocm-systems (call order, flags, waits, how residency is asked for), and of
-//! Microsoft's dxgkrnl for Linux (limits). None of their code is here.
+//! Source: facts of intel/compute-runtime and ROCm/rocm-systems (call order, flags, waits, how residency is asked for),
+//! and of Microsoft's dxgkrnl for Linux (limits). None of their code is here.
 
+mod stall;
 mod stranger;
 mod vary;
 
@@ -15,13 +17,15 @@ use dxgkrnl_model::personality::HwContexts;
 use stranger::{Stranger, Style};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED};
 use wddm_abi::{
-    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYHWCONTEXT,
+    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWQUEUE, D3DKMT_DESTROYCONTEXT,
+    D3DKMT_DESTROYHWCONTEXT,
 };
 
 const CONTEXT: &str = "DXGK_CREATECONTEXTFLAGS, HwQueueSupported; DXGKARGCB_INVALIDATEHWCONTEXT, hHwContext";
 const BROADCAST: &str = "D3DDDI_CREATEHWQUEUEFLAGS, NoBroadcastSignal and NoBroadcastWait";
 
-pub(super) const CASES: &[Scenario] = &super::db::joined::<{ OWN.len() + vary::CASES.len() }>(&[OWN, vary::CASES]);
+pub(super) const CASES: &[Scenario] =
+    &super::db::joined::<{ OWN.len() + vary::CASES.len() + 1 }>(&[OWN, vary::CASES, &[stall::CASE]]);
 
 const OWN: &[Scenario] = &[
     case("CL-01", "a client that acts as Intel's user mode does, from adapter to exit", "intel/compute-runtime", intel),
@@ -46,13 +50,13 @@ const fn case(id: &'static str, title: &'static str, source: &'static str, play:
     Scenario { id, title, source, play }
 }
 
-/// A process without the user-mode driver.
+/// Direct `D3DKMT*` calls in a new process that does not load the user-mode driver.
 fn raw(scene: &Scene) -> Result<Raw> {
     Raw::open(&std::sync::Arc::new(scene.world.os.create_process("client")), scene.adapter().luid())
 }
 
-/// Work on both nodes that hold queues, on memory that is asked for between submissions, and a second round after the first
-/// context is gone.
+/// Plays a client twice on each of nodes 0 and 1: 20 submissions, each on memory that is allocated for it and freed
+/// after it.
 fn live(stage: &Stage, style: Style) -> Played {
     stage.play(Setup::default(), |scene| {
         let raw = raw(scene)?;
@@ -95,7 +99,7 @@ fn bare(stage: &Stage) -> Played {
         let scheduled = scene.adapter().caps().context("caps")?.has_hardware_scheduling();
         let flags = D3DDDI_CREATECONTEXTFLAGS::zeroed().with_HwQueueSupported(scheduled);
         let context = match create(&room, 0, 1, flags) {
-            // The Windows of the obsolete call.
+            // A Windows that makes such contexts by the obsolete call alone, which needs private data.
             Err(Denied(STATUS_NOT_SUPPORTED)) => return Ok(()),
             made => made.context("a context without private data")?,
         };
@@ -119,7 +123,7 @@ fn kinds(stage: &Stage) -> Played {
             let room = Room::new(&raw)?;
             let obsolete = way == HwContexts::CreateHwContext;
             let refused = if obsolete { STATUS_NOT_SUPPORTED } else { STATUS_NOT_IMPLEMENTED };
-            // On a scheduled node: a context that takes queues.
+            // A context that takes queues, on a scheduled node.
             if obsolete {
                 same("HwQueueSupported", room.context_with(0, with_queues), Err(Denied(refused)))?;
                 let context = room.obsolete_context(0).context("the obsolete call")?;
@@ -139,18 +143,30 @@ fn kinds(stage: &Stage) -> Played {
                 same("destroying it twice", destroy(&raw, context), Err(Denied(STATUS_INVALID_PARAMETER)))?;
                 same("calls of the pair", scene.calls("DxgkDdiCreateHwContext"), 0)?;
             }
-            // On it without the flag, and on a packet node with it: a packet context, which takes none.
+            // Without the flag on a scheduled node, or with it on a packet node: a packet context, which takes no
+            // queues.
             for (what, node, flags) in [("no flag", 0, plain), ("a packet node", 2, with_queues)] {
                 let context = room.context_with(node, flags).context(what)?;
                 let queue = room.queue_in(context, false).map(|_| ());
                 same(what, queue, Err(Denied(STATUS_INVALID_PARAMETER)))?;
                 destroy(&raw, context).context(what)?;
             }
-            // An engine that there is not: a refusal of those that the page lists.
+            let odd = crate::demo::counters::start(&raw)?.odd_contexts;
+            same("packet contexts on scheduled nodes, as the driver counts them", odd, 1)?;
+            // An engine that does not exist is refused with a status that the page lists.
             let affinity = create(&room, 2, 2, plain).map(|_| ());
             same("engine affinity 2", affinity, Err(Denied(STATUS_NO_MEMORY)))?;
-            // Kernel-mode testing is not to be had here.
+            // The feature for kernel-mode testing is not enabled here.
             let testing = plain.with_TestContext(true);
+            if !obsolete {
+                let context = room.context_with(0, with_queues).context("HwQueueSupported")?;
+                let mut record = D3DKMT_CREATEHWQUEUE::zeroed();
+                record.hHwContext = context;
+                record.Flags.set_TestQueue(true);
+                let queue = raw.ok(raw.thunks.D3DKMTCreateHwQueue, &mut record);
+                same("TestQueue", queue, Err(Denied(STATUS_INVALID_PARAMETER)))?;
+                destroy(&raw, context).context("destroying the context")?;
+            }
             same("TestContext", room.context_with(2, testing).map(|_| ()), Err(Denied(STATUS_INVALID_PARAMETER)))
         })?;
     }

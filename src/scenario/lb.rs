@@ -13,7 +13,7 @@ mod trace;
 
 use super::db::{RingQueue, Room, joined, raw};
 use super::stage::PATIENCE;
-use super::{Played, Scenario, Scene, Setup, Stage, same};
+use super::{Played, Scenario, Scene, Setup, Stage, rig, same};
 use crate::client::{Fence, Queue};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::initiative::LogBuffer;
@@ -261,7 +261,8 @@ fn hostile(stage: &Stage) -> Played {
         // The OS wakes by value, whatever the log says.
         let (progress, _) =
             queue.submit(&[Encoded::fence_signal(GpuVa(fence.gpu), 50), log_packet(0xDEAD_BEEF, executed, 3, 0)])?;
-        raw.wait_cpu(room.device, &[(fence.handle, 50)], false, None)?;
+        let waiting = rig::block(&raw, room.device, vec![(fence.handle, 50)], false);
+        rig::returned("a wait", &waiting)?.context("a wait")?;
         queue.wait(scene, progress)?;
         // An operation that the documents do not name, and a log command that belongs to nothing.
         let unknown = [Encoded::fence_signal(GpuVa(fence.gpu), 60), log_packet(1, 7, 60, 0)];

@@ -5,9 +5,11 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `stage.rs` | [`Stage`], [`Setup`], [`Scene`]: a machine per case, and the audit at its end |
+//! | `stage.rs` | [`Stage`], [`Scene`]: a machine per case, and the audit at its end |
+//! | `setup.rs` | [`Setup`]: how the machine of a case differs from the usual |
 //! | `raw.rs` | [`Raw`]: `D3DKMT*` without the user-mode driver, for what it would never do |
 //! | `run.rs` | selection, running, the JSON file |
+//! | `forms.rs` | cases of the render-only form alone, and why |
 //! | `rungs.rs` | the lowest rung of each case, and why |
 //! | `readings.rs` | under which readings of the documents a case cannot be played |
 //! | one file per group | the cases |
@@ -16,6 +18,7 @@ mod bi;
 mod cl;
 mod db;
 mod dd;
+mod forms;
 mod lb;
 mod mf;
 mod mr;
@@ -25,15 +28,19 @@ mod readings;
 mod rig;
 mod run;
 mod rungs;
+mod setup;
 mod st;
 mod stage;
 mod ws;
 mod xa;
 
+pub use db::{RingQueue, Room};
+pub use forms::render_only;
 pub use raw::{Denied, NativeFence, Raw};
-pub use run::{Outcome, Status, list, run, select};
+pub use run::{LIMIT, Outcome, Status, list, run, select};
 pub use rungs::lowest;
-pub use stage::{Scene, Setup, Stage, refused, same, wait_at_most};
+pub use setup::Setup;
+pub use stage::{Scene, Stage, refused, same, wait_at_most};
 
 /// What playing a case returns. An error's text is the reason of the failure.
 pub type Played = anyhow::Result<()>;

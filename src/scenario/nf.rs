@@ -141,7 +141,7 @@ pub(super) fn intra_gpu_record(device: D3DKMT_HANDLE) -> D3DKMT_CREATENATIVEFENC
 
 /// A queue on node 0 and memory that the CPU sees.
 pub(super) struct Probe {
-    /// The queue.
+    /// The queue on node 0.
     pub queue: Queue,
     /// The memory.
     pub memory: Allocation,

@@ -1,6 +1,7 @@
-//! What cases cannot be played under which reading of the documents, and why.
+//! Which cases cannot be played under which reading of the documents, and why.
 //!
-//! A case chooses its Windows where it is about a choice; these cannot say what they say under another one at all.
+//! A case that is about a choice of Windows sets it by itself. Those listed here are about something that does not
+//! exist, or cannot be seen, under the reading.
 
 /// A reading, why these cases are not played under it, and which.
 type Exception = (&'static str, &'static str, &'static [&'static str]);
@@ -9,23 +10,32 @@ type Exception = (&'static str, &'static str, &'static [&'static str]);
 const EXCEPTIONS: &[Exception] = &[
     (
         "progress-never-opened",
-        "they count interrupts or look for the queue's own fence, and a progress fence that the driver was never told of \
-         interrupts at each signal, with every fence looked at",
+        "they count interrupts or look for the queue's own fence, and a progress fence that the driver was never told \
+         of interrupts at each signal, and the OS then looks at every fence",
         &[
-            "NF-16", "XA-04", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-11", "WS-19", "WS-24", "WS-26", "MR-01", "MR-02", "MR-06",
-            "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "LB-10", "LB-14", "LB-17", "LB-18", "LB-20", "LB-21", "XA-12", "XA-17",
-            "MF-09",
+            "NF-16", "XA-04", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-11", "WS-19", "WS-24", "WS-26", "MR-01",
+            "MR-02", "MR-06", "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "LB-10", "LB-14", "LB-17", "LB-18", "LB-20",
+            "LB-21", "XA-12", "XA-17", "MF-09",
         ],
     ),
     ("obsolete-contexts", "it plays both ways itself", &["CL-04"]),
     ("obsolete-contexts", "the call that it is about does not exist there", &["CL-03"]),
     ("creator-locks", "it plays both ways itself", &["CL-08"]),
+    ("progress-opened-late", "it plays each way itself", &["CL-10"]),
+    ("progress-never-opened", "it plays each way itself", &["CL-10"]),
+    ("kernel-progress-monitored", "it plays each way itself", &["CL-10"]),
+    ("no-fence-questions", "it is about these questions, without which the packet times out", &["DD-04"]),
+    ("w28000", "a distance of 0 is another there", &["NF-06"]),
+    ("over-budget", "it plays each way itself", &["CL-07"]),
+    ("paging-at-once", "it plays each way itself", &["CL-07"]),
     (
         "obsolete-contexts",
-        "they ask D3DKMTCreateContextVirtual for what the obsolete call does not have: NullRendering, and no private data",
+        "they ask D3DKMTCreateContextVirtual for what the obsolete call does not have: NullRendering, and no private \
+         data",
         &["ST-56", "DD-10"],
     ),
     ("no-packet-contexts", "it plays both ways itself", &["CL-04"]),
+    ("no-scheduling-logs", "without a log nothing tells a queue that waits from one that stalls", &["CL-13"]),
     (
         "paging-engine-signals",
         "they count interrupts, and each paging operation raises one for a monitored fence",
@@ -43,7 +53,12 @@ const EXCEPTIONS: &[Exception] = &[
     ("paging-at-once", "it watches the values of a paging fence, and here there are none to wait for", &["WS-25"]),
 ];
 
-/// The readings that a case is not played under.
+/// Why the case with this id is not played under the reading with this name; `None` if it is.
+pub(super) fn why_not(id: &str, reading: &str) -> Option<&'static str> {
+    EXCEPTIONS.iter().find(|(name, _, ids)| *name == reading && ids.contains(&id)).map(|(_, why, _)| *why)
+}
+
+/// The names of the readings that the case with this id is not played under; empty for most.
 pub(super) fn not_under(id: &str) -> Vec<&'static str> {
     EXCEPTIONS.iter().filter(|(.., ids)| ids.contains(&id)).map(|(reading, ..)| *reading).collect()
 }

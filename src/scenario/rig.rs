@@ -34,7 +34,7 @@ pub(super) struct Rig {
     pub user: User,
     /// Whether the adapter has native fences: on the lower rungs it has not.
     pub has_native: bool,
-    /// Whether it takes work by doorbells.
+    /// Whether the adapter takes work by doorbells: on rung 3 only.
     has_doorbells: bool,
 }
 
@@ -51,9 +51,9 @@ impl Rig {
         Ok(Self { device, adapter, plain, raw, user, has_native, has_doorbells })
     }
 
-    /// `got` must be `want` where queues wait for native fences themselves: what MonitoredValue is, which calls and interrupts
-    /// there were. On lower rungs the OS waits for them, and there is an interrupt for each. What the case says of fences
-    /// of either kind is checked on every rung.
+    /// On rung 3, where queues wait for native fences by themselves, `got` must be `want`: MonitoredValue, calls of the
+    /// driver, interrupts. On lower rungs the OS waits for the queues and each signal interrupts, so nothing is
+    /// checked; what the case says of either kind of fence is checked by [`same`] on every rung.
     pub fn native_same<T: PartialEq + std::fmt::Debug>(&self, what: &str, got: T, want: T) -> Played {
         if self.has_doorbells { same(what, got, want) } else { Ok(()) }
     }
@@ -96,14 +96,7 @@ impl Rig {
 
     /// Waits on a thread of its own, without an event: what arrives is the call's result.
     pub fn block(&self, waits: &[(&Fence, u64)], any: bool) -> Result<Receiver<Result<(), Denied>>> {
-        let (sender, receiver) = channel();
-        let raw = Raw { process: self.raw.process.clone(), thunks: Thunks::new(), adapter: self.raw.adapter };
-        let (waits, device) = (handles(waits)?, self.plain);
-        std::thread::spawn(move || {
-            // Nobody listens when the case has failed.
-            let _ = sender.send(raw.wait_cpu(device, &waits, any, None));
-        });
-        Ok(receiver)
+        Ok(block(&self.raw, self.plain, handles(waits)?, any))
     }
 
     /// Signals from the CPU, all in one call.
@@ -128,6 +121,25 @@ fn handles(fences: &[(&Fence, u64)]) -> Result<Vec<(D3DKMT_HANDLE, u64)>> {
     fences.iter().map(|(fence, value)| Ok((fence.info()?.handle, *value))).collect()
 }
 
+/// Waits as `raw`'s process on a thread of its own, without an event: what arrives is the call's result.
+pub(super) fn block(
+    raw: &Raw,
+    device: D3DKMT_HANDLE,
+    waits: Vec<(D3DKMT_HANDLE, u64)>,
+    any: bool,
+) -> Receiver<Result<(), Denied>> {
+    let (sender, receiver) = channel();
+    let raw = Raw { process: raw.process.clone(), thunks: Thunks::new(), adapter: raw.adapter };
+    std::thread::spawn(move || {
+        let result = raw.wait_cpu(device, &waits, any, None);
+        // Let go of the process first: it must not outlive the case because of this thread.
+        drop(raw);
+        // The receiver is gone when the case has failed.
+        let _ = sender.send(result);
+    });
+    receiver
+}
+
 /// The result of a call on another thread, which must have come by now or come soon.
 pub(super) fn returned(what: &str, receiver: &Receiver<Result<(), Denied>>) -> Result<Result<(), Denied>> {
     receiver.recv_timeout(patience()).with_context(|| format!("{what} did not return"))
@@ -144,6 +156,13 @@ impl Waiting {
     /// Whether the event is set; it is cleared.
     pub fn is_set(&self, rig: &Rig) -> bool {
         rig.raw.wait_event(&self.event, Duration::ZERO)
+    }
+
+    /// Waits for the event; whether it was set in time. It is closed.
+    pub fn came(self, rig: &Rig) -> bool {
+        let came = rig.raw.wait_event(&self.event, patience());
+        rig.raw.close(self.handle);
+        came
     }
 
     /// The event must be set now or soon, and once only.
@@ -228,7 +247,8 @@ impl Peek {
         self.page.word(0)
     }
 
-    /// Waits until MonitoredValue is `value`: the OS sets an event before it moves the value on. A monitored fence has none.
+    /// Waits until MonitoredValue is `value`: the OS sets an event before it moves the value on. For a monitored fence,
+    /// which has no MonitoredValue, nothing is waited for.
     pub fn becomes(&self, scene: &Scene, fence: &Fence, value: u64) -> Played {
         if fence.is_monitored()? {
             return Ok(());

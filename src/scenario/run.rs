@@ -1,14 +1,20 @@
 //! Selection, running, the JSON file.
 
+use super::forms::render_only;
 use super::{Scenario, Stage, all, lowest};
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 /// Cases that are played at once. Most of a case's time is waiting.
 const AT_ONCE: usize = 4;
+
+/// The time that a case may take where the caller has no other wish: many times what the slowest takes on a busy
+/// machine of two processors.
+pub const LIMIT: Duration = Duration::from_secs(600);
 
 /// How a case ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -43,7 +49,7 @@ pub fn select(selector: &str) -> Vec<&'static Scenario> {
     all().filter(|case| selector.eq_ignore_ascii_case("all") || same(case.id) || same(case.group())).collect()
 }
 
-/// The list of cases: id, title, source, lowest rung and why.
+/// The list of cases, three lines each: id and title; source; lowest rung and why.
 pub fn list() -> String {
     let line = |case: &Scenario| {
         let (rung, why) = lowest(case.id);
@@ -52,8 +58,14 @@ pub fn list() -> String {
     all().map(line).collect()
 }
 
-/// Plays `cases` on `stage` and calls `done` after each, in the order in which they end.
-pub fn run(cases: &[&'static Scenario], stage: &Stage, done: &(dyn Fn(&Outcome) + Sync)) -> Vec<Outcome> {
+/// Plays `cases` on `stage` and calls `done` after each, in the order in which they end. A case that has not ended
+/// after `limit` fails; its threads are left as they are until the process ends.
+pub fn run(
+    cases: &[&'static Scenario],
+    stage: &Stage,
+    limit: Duration,
+    done: &(dyn Fn(&Outcome) + Sync),
+) -> Vec<Outcome> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(vec![None; cases.len()]);
     std::thread::scope(|scope| {
@@ -62,7 +74,7 @@ pub fn run(cases: &[&'static Scenario], stage: &Stage, done: &(dyn Fn(&Outcome) 
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(case) = cases.get(index) else { break };
-                    let outcome = play(case, stage);
+                    let outcome = play(case, stage, limit);
                     done(&outcome);
                     if let Ok(mut results) = results.lock() {
                         results[index] = Some(outcome);
@@ -74,26 +86,37 @@ pub fn run(cases: &[&'static Scenario], stage: &Stage, done: &(dyn Fn(&Outcome) 
     results.into_inner().unwrap_or_default().into_iter().flatten().collect()
 }
 
-fn play(case: &'static Scenario, stage: &Stage) -> Outcome {
+fn play(case: &'static Scenario, stage: &Stage, limit: Duration) -> Outcome {
     let (rung, why) = lowest(case.id);
     if rung > stage.rung() {
         let reason = format!("needs rung {rung}: {why}");
         return Outcome { id: case.id, group: case.group(), status: Status::Skip, reason, ms: 0 };
     }
-    if stage.is_pointless(case.id) {
-        let reason = "it says nothing under this reading (readings.rs)".to_owned();
+    if let Some(why) = render_only(case.id).filter(|_| stage.setting("ComputeOnly") == Some(1)) {
+        let reason = format!("of the render-only form: {why}");
+        return Outcome { id: case.id, group: case.group(), status: Status::Skip, reason, ms: 0 };
+    }
+    if let Some(reason) = stage.why_pointless(case.id) {
         return Outcome { id: case.id, group: case.group(), status: Status::Skip, reason, ms: 0 };
     }
     let begun = Instant::now();
-    let played = catch_unwind(AssertUnwindSafe(|| (case.play)(&stage.for_case(case.id))));
-    let reason = match played {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(format!("{error:#}")),
-        Err(panic) => {
+    let (ended, end) = channel();
+    let own = stage.for_case(case.id);
+    let thread = std::thread::Builder::new().name(case.id.to_owned()).spawn(move || {
+        // The receiver is gone when the limit has passed.
+        let _ = ended.send(catch_unwind(AssertUnwindSafe(|| (case.play)(&own))));
+    });
+    let reason = match (thread, end.recv_timeout(limit)) {
+        (Err(error), _) => Some(format!("no thread: {error}")),
+        (_, Ok(Ok(Ok(())))) => None,
+        (_, Ok(Ok(Err(error)))) => Some(format!("{error:#}")),
+        (_, Ok(Err(panic))) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
             Some(format!("a panic: {}", text.unwrap_or_default()))
         }
+        (_, Err(RecvTimeoutError::Timeout)) => Some(format!("it hangs: it did not end within {} s", limit.as_secs())),
+        (_, Err(RecvTimeoutError::Disconnected)) => Some("its thread ended without a result".to_owned()),
     };
     Outcome {
         id: case.id,

@@ -1,7 +1,7 @@
 //! The lowest rung on which each case can be played, and why.
 //!
-//! A rung is what the driver and Windows agree on: 0 packets, 1 hardware queues, 2 native fences, 3 doorbells. What Windows grants
-//! first is probably rung 0.
+//! A rung is what the driver and Windows agree on: 0 packets, 1 hardware queues, 2 native fences, 3 doorbells. Rung 0
+//! is probably what a real Windows grants first.
 
 /// A rung, why these cases need it, and which they are.
 type Need = (u32, &'static str, &'static [&'static str]);
@@ -9,45 +9,52 @@ type Need = (u32, &'static str, &'static [&'static str]);
 #[rustfmt::skip]
 const NEEDS: &[Need] = &[
     (0, "it asks for work, fences and memory alone, which every rung has", &[
-        "WS-01", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-08", "WS-09", "WS-10", "WS-11", "WS-13", "WS-14", "WS-15", "WS-17",
-        "WS-18", "WS-19", "WS-22", "DB-24", "DB-28", "XA-04", "XA-11", "CL-01", "CL-02", "CL-03", "CL-06", "CL-07", "CL-08", "CL-09",
-        "CL-10", "CL-11", "CL-12", "BI-13", "BI-17", "BI-19",
+        "WS-01", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-08", "WS-09", "WS-10", "WS-11", "WS-13",
+        "WS-14", "WS-15", "WS-17", "WS-18", "WS-19", "WS-22", "DB-24", "DB-28", "XA-04", "XA-11", "CL-01",
+        "CL-02", "CL-03", "CL-06", "CL-07", "CL-08", "CL-09", "CL-11", "CL-12", "BI-13", "BI-17", "BI-19",
     ]),
     (0, "it is about paging, or calls that are refused before the driver is reached", &["WS-25", "BI-01", "BI-03"]),
-    (0, "it is about fences and logs that the adapter is not asked for: it chooses its features itself", &["NF-02", "LB-15", "XA-15", "XA-16"]),
+    (0, "it is about fences and logs that the adapter is not asked for: it chooses its features itself", &[
+        "NF-02", "LB-15", "XA-15", "XA-16",
+    ]),
     (0, "it is about monitored fences, which every rung has, or chooses its rungs itself", &[
-        "MF-01", "MF-02", "MF-03", "MF-04", "MF-05", "MF-06", "MF-07", "MF-08", "MF-10", "MF-11", "MF-13", "MF-14", "MF-15", "MF-19",
+        "MF-01", "MF-02", "MF-03", "MF-04", "MF-05", "MF-06", "MF-07", "MF-08", "MF-10", "MF-11", "MF-13",
+        "MF-14", "MF-15", "MF-19",
     ]),
     (0, "it is about the start, the stop, or one DDI that every rung has", &[
-        "ST-01", "ST-02", "ST-05", "ST-07", "ST-41", "ST-42", "ST-43", "ST-50", "ST-54", "ST-55", "ST-56", "ST-57", "ST-59", "ST-60",
-        "DD-02", "DD-03", "DD-04", "DD-09", "DD-10",
+        "ST-01", "ST-02", "ST-05", "ST-07", "ST-41", "ST-42", "ST-43", "ST-50", "ST-54", "ST-55", "ST-56",
+        "ST-57", "ST-59", "ST-60", "ST-62", "ST-63", "DD-02", "DD-03", "DD-04", "DD-09", "DD-10",
     ]),
     (1, "it makes hardware queues, or contexts for them", &["DB-15", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05"]),
     (1, "it reads the logs of nodes that schedule in hardware", &["DD-11"]),
     (1, "it looks at the feature HWSCH", &["NF-21", "ST-04"]),
     (2, "it makes native fences", &[
-        "NF-01", "NF-03", "NF-04", "NF-06", "NF-07", "NF-08", "NF-09", "NF-10", "NF-11", "NF-13", "NF-15", "NF-16", "NF-17", "NF-18",
-        "NF-19", "NF-20", "NF-22", "NF-23", "NF-24", "NF-25", "NF-26", "NF-27", "NF-28", "NF-29", "WS-24", "WS-27", "MR-04", "MR-14",
-        "MR-16", "MR-18", "MR-19", "MR-20", "DB-36", "XA-01", "XA-02", "XA-03", "XA-06", "XA-07", "XA-09", "XA-10", "XA-13", "XA-14",
-        "XA-17", "MF-09", "MF-16", "BI-08", "BI-42",
+        "NF-01", "NF-03", "NF-04", "NF-06", "NF-07", "NF-08", "NF-09", "NF-10", "NF-11", "NF-13", "NF-15",
+        "NF-16", "NF-17", "NF-18", "NF-19", "NF-20", "NF-22", "NF-23", "NF-24", "NF-25", "NF-26", "NF-27",
+        "NF-28", "NF-29", "WS-24", "WS-27", "MR-04", "MR-14", "MR-16", "MR-18", "MR-19", "MR-20", "DB-36",
+        "XA-01", "XA-02", "XA-03", "XA-06", "XA-07", "XA-09", "XA-10", "XA-13", "XA-14", "XA-17", "MF-09",
+        "MF-16", "BI-08", "BI-42", "CL-10", "CL-13",
     ]),
     (3, "it counts interrupts of native fences that queues wait for by themselves: on lower rungs the OS waits", &[
-        "WS-26", "MR-01", "MR-02", "MR-03", "MR-06", "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "MR-15", "MR-17", "XA-12",
+        "WS-26", "MR-01", "MR-02", "MR-03", "MR-06", "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "MR-15",
+        "MR-17", "XA-12",
     ]),
     (3, "it makes a queue for doorbells: its probes, its second kind of queue, or its rings", &[
-        "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10", "DB-11", "DB-12", "DB-13",
-        "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26", "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-37",
-        "DB-38", "BI-04", "BI-05", "BI-06", "BI-09", "BI-10", "BI-11", "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "ST-58", "ST-61",
-        "DD-01", "DD-05", "DD-07", "DD-08",
+        "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10",
+        "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",
+        "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-37", "DB-38", "BI-04", "BI-05", "BI-06", "BI-09",
+        "BI-10", "BI-11", "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "ST-58", "ST-61", "DD-01", "DD-05",
+        "DD-07", "DD-08",
     ]),
     (3, "it reads fence logs, which queues for doorbells have", &[
-        "LB-01", "LB-02", "LB-03", "LB-04", "LB-06", "LB-07", "LB-09", "LB-10", "LB-12", "LB-13", "LB-14", "LB-16", "LB-17", "LB-18",
-        "LB-19", "LB-20", "LB-21", "LB-22", "LB-23", "DD-06",
+        "LB-01", "LB-02", "LB-03", "LB-04", "LB-06", "LB-07", "LB-09", "LB-10", "LB-12", "LB-13", "LB-14",
+        "LB-16", "LB-17", "LB-18", "LB-19", "LB-20", "LB-21", "LB-22", "LB-23", "DD-06",
     ]),
     (3, "it climbs the rungs itself, from the highest down", &["ST-03", "ST-51", "ST-52", "ST-53"]),
 ];
 
-/// The lowest rung of a case, and why it is no lower; 3 for one that is not listed.
+/// The lowest rung on which the case with this id is played, 0 to 3, and why it is no lower; 3 for one that is not
+/// listed.
 pub fn lowest(id: &str) -> (u32, &'static str) {
     let found = NEEDS.iter().find(|(.., ids)| ids.contains(&id));
     found.map_or((3, "it is not listed"), |(rung, why, _)| (*rung, why))

@@ -3,10 +3,12 @@
 //! | file | holds |
 //! |---|---|
 //! | `st.rs` | the start, features, other interfaces |
+//! | `st/entry.rs` | which driver the image is, and how it finds Dxgkrnl |
 //! | `st/first.rs` | answers about which documents disagree, features |
-//! | `st/os.rs` | what the OS may do that nothing of ours does |
+//! | `st/os.rs` | what the OS may do without being asked by a client of ours |
 //! | `st/queries.rs` | `DxgkDdiQueryAdapterInfo` |
 
+mod entry;
 mod first;
 mod os;
 mod queries;
@@ -14,6 +16,7 @@ mod queries;
 use super::db::{Room, joined, raw};
 use super::stage::PATIENCE;
 use super::{Played, Scenario, Scene, Setup, Stage, same};
+use crate::setting::registry_value;
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::AdapterState;
 use dxgkrnl_model::personality::Build;
@@ -26,8 +29,8 @@ use wddm_abi::{DXGK_WDDMVERSION, DXGKDDI_INTERFACE_VERSION_WDDM3_2};
 const FEATURES: &str = "Querying WDDM feature support and enablement";
 
 pub(super) const CASES: &[Scenario] = &joined::<
-    { OWN.len() + queries::CASES.len() + first::CASES.len() + os::CASES.len() },
->(&[OWN, queries::CASES, first::CASES, os::CASES]);
+    { OWN.len() + queries::CASES.len() + first::CASES.len() + os::CASES.len() + entry::CASES.len() },
+>(&[OWN, queries::CASES, first::CASES, os::CASES, entry::CASES]);
 
 const OWN: &[Scenario] = &[
     Scenario {
@@ -96,7 +99,8 @@ fn work(scene: &Scene) -> anyhow::Result<(u32, bool)> {
     Ok((mode, adapter.info()?.native_fences != 0))
 }
 
-/// How work is submitted and whether there are native fences on a rung, or on the stage's if that is lower.
+/// What [`work`] returns on `rung`, or on the stage's if that is lower: how work is submitted, and whether there are
+/// native fences.
 fn expected(stage: &Stage, rung: u32) -> (u32, bool) {
     match rung.min(stage.rung()) {
         0 => (FP_MODE_PACKET, false),
@@ -286,6 +290,11 @@ fn again(stage: &Stage) -> Played {
             scene.world.os.restart_adapter(scene.adapter())?;
             ensure!(luids.insert(scene.adapter().luid_number()), "the LUID came back");
         }
-        same("work", work(scene)?, expected(stage, 3))
+        same("work", work(scene)?, expected(stage, 3))?;
+        // Settings are read at every start.
+        scene.world.os.stop_adapter(scene.adapter());
+        scene.adapter().set_registry_value("MaxRung", registry_value(0));
+        scene.world.os.restart_adapter(scene.adapter())?;
+        same("work with another setting", work(scene)?, expected(stage, 0))
     })
 }

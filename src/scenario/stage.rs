@@ -1,33 +1,38 @@
 //! A machine per case, and the audit at its end.
 
+use super::setup::Setup;
 use super::{Played, readings};
 use crate::client::Refused;
-use crate::setting::{Assignment, registry_value};
+use crate::setting::{Assignment, class, is_of_service, registry_value};
 use crate::world::{Form, User, World};
-use anyhow::{Context, Result, bail, ensure};
-use dxgkrnl_model::adapter::{Adapter, AdapterConfig};
-use dxgkrnl_model::personality::{FeatureSetting, MS, Personality, SECOND, Windows};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use dxgkrnl_model::adapter::Adapter;
+use dxgkrnl_model::personality::Windows;
 use dxgkrnl_model::thunks::Thunks;
 use nt_model::registry::RegistryValue;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use wddm_abi::{DXGK_FEATURE_ID, NTSTATUS};
+use wddm_abi::NTSTATUS;
 
 /// Long enough for anything that must happen on the slowest machine; nothing waits that long when all is well.
 pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
+/// Events that the text of a failure ends with, at most.
+const EVENTS: usize = 8;
+
 /// Seconds of [`patience`].
 static SECONDS: AtomicU64 = AtomicU64::new(20);
 
-/// Makes cases of this process wait at most `seconds` for what must happen: for those that play a driver that is known to be
-/// wrong.
+/// Makes the cases of this process wait at most `seconds` where they look for what must happen ([`Scene::until`],
+/// events, calls on other threads), for tests that play a driver known to be wrong. A wait that a case gives
+/// `PATIENCE` itself keeps it.
 pub fn wait_at_most(seconds: u64) {
     SECONDS.store(seconds, Ordering::Relaxed);
 }
 
-/// [`PATIENCE`], or less where it is known that all is not well.
+/// How long a case looks for what must happen: as long as [`PATIENCE`], or what [`wait_at_most`] has set.
 pub(super) fn patience() -> Duration {
     Duration::from_secs(SECONDS.load(Ordering::Relaxed))
 }
@@ -39,7 +44,7 @@ pub struct Stage {
     seed: u64,
     settings: Vec<Assignment>,
     windows: Windows,
-    /// Readings of `windows` that are left out.
+    /// Names of readings of `windows` that are left out, since the case cannot be played under them.
     without: Vec<&'static str>,
 }
 
@@ -55,15 +60,19 @@ impl Stage {
         self.with_settings(&[(name.to_owned(), value.into())])
     }
 
-    /// The same for several values, of 64 bits.
+    /// As [`with_setting`](Self::with_setting), for several values, of up to 64 bits each. Of one name given twice, the
+    /// last counts.
     #[must_use]
     pub fn with_settings(mut self, settings: &[Assignment]) -> Self {
-        self.settings.extend_from_slice(settings);
+        for (name, value) in settings {
+            self.settings.retain(|(known, _)| known != name);
+            self.settings.push((name.clone(), *value));
+        }
         self
     }
 
-    /// A stage on another member of the family of Windows, except where a case chooses for itself, which is seen where it chose
-    /// otherwise than the default; a case that chooses the default as well stands in `readings.rs`.
+    /// A stage on another member of the family of Windows. What a case has set otherwise than the default stays as the
+    /// case set it; a case that needs the default itself is listed in `readings.rs`.
     #[must_use]
     pub fn with_windows(mut self, windows: Windows) -> Self {
         self.windows = windows;
@@ -78,20 +87,39 @@ impl Stage {
 
     /// Returns whether nothing is left of the stage's Windows for this case: it could only be played on the default.
     pub fn is_pointless(&self, id: &str) -> bool {
-        let without = readings::not_under(id);
+        self.why_pointless(id).is_some()
+    }
+
+    /// Why nothing is left of the stage's Windows for this case, reading by reading; `None` if something is, or if the
+    /// stage's Windows is the default.
+    pub fn why_pointless(&self, id: &str) -> Option<String> {
         let readings = self.windows.readings();
-        !readings.is_empty() && readings.iter().all(|reading| without.contains(&reading.name))
+        let why: Option<Vec<_>> = readings
+            .iter()
+            .map(|reading| readings::why_not(id, reading.name).map(|why| format!("not under {}: {why}", reading.name)))
+            .collect();
+        why.filter(|why| !why.is_empty()).map(|why| why.join("; "))
     }
 
     fn set(&self, mut setup: Setup) -> Setup {
         self.windows.apply_without(&mut setup.personality, &self.without);
+        for (name, value) in self.settings.iter().filter(|(name, _)| is_of_service(name)) {
+            // A case that is about such a value keeps its own.
+            if !setup.service.iter().any(|(own, _)| own == name) {
+                setup.service.push((name.clone(), *value));
+            }
+        }
+        let class = class(&setup.service);
         for adapter in std::iter::once(&mut setup.adapter).chain(&mut setup.others) {
-            let settings = self.settings.iter().map(|(name, value)| (name.clone(), registry_value(*value)));
-            // A case that plays a lower rung than the stage's is on it.
+            adapter.class = adapter.class.or(Some(class));
+            let settings = self.settings.iter().filter(|(name, _)| !is_of_service(name));
+            let settings = settings.map(|(name, value)| (name.clone(), registry_value(*value)));
+            // A case that sets a lower rung than the stage's keeps it; rung 3 holds down no case, and leaves each its own.
             let own = adapter.registry.get("MaxRung").cloned();
             adapter.registry.extend(settings);
-            let lower = own.filter(|own| (0..self.rung()).any(|rung| *own == RegistryValue::dword(rung)));
-            adapter.registry.extend(lower.map(|own| ("MaxRung".to_owned(), own)));
+            let lower = |own: &RegistryValue| (0..self.rung()).any(|rung| *own == RegistryValue::dword(rung));
+            let kept = own.filter(|own| self.rung() == 3 || lower(own));
+            adapter.registry.extend(kept.map(|own| ("MaxRung".to_owned(), own)));
         }
         setup
     }
@@ -101,7 +129,7 @@ impl Stage {
         self.settings.iter().find(|(known, _)| known == name).and_then(|(_, value)| u32::try_from(*value).ok())
     }
 
-    /// The rung that the stage holds every adapter down to; 3: it does not.
+    /// The rung that the stage holds every adapter down to, 0 to 3; 3 holds none down.
     pub fn rung(&self) -> u32 {
         self.setting("MaxRung").unwrap_or(3).min(3)
     }
@@ -113,7 +141,7 @@ impl Stage {
 
     /// Whether the driver is linked in, as opposed to an image.
     pub fn is_native(&self) -> bool {
-        matches!(self.form, Form::Native | Form::Decorated(_))
+        self.form.mode() == "native"
     }
 
     /// Boots a machine as `setup` says, plays, shuts down, and audits: no broken rule, nothing left behind, no engine whose
@@ -134,7 +162,7 @@ impl Stage {
     /// When it starts, or breaks a rule that is not expected.
     pub fn refuses_to_start(&self, setup: Setup) -> Result<String> {
         let setup = self.set(setup);
-        let world = World::boot(&self.form, setup.personality.clone())?;
+        let world = World::boot_with(&self.form, setup.personality.clone(), &setup.service)?;
         let started = world.adapter(setup.configuration());
         let why = match started {
             Ok(_) => Err(anyhow::anyhow!("the adapter started")),
@@ -143,111 +171,6 @@ impl Stage {
         world.os.shut_down();
         audit(&world, &setup)?;
         why
-    }
-}
-
-/// How the machine of a case differs from the usual.
-#[derive(Clone)]
-pub struct Setup {
-    /// Which Windows.
-    pub personality: Personality,
-    /// The device, and settings of the driver.
-    pub adapter: AdapterConfig,
-    /// How many such adapters.
-    pub adapters: usize,
-    /// The adapters behind the first, where they differ from it.
-    pub others: Option<AdapterConfig>,
-    /// Rules that the case breaks on purpose; each must be broken.
-    pub breaks: Vec<&'static str>,
-    /// Resets that the case causes; exactly so many must happen.
-    pub resets: u64,
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self {
-            personality: Personality::collecting(),
-            adapter: AdapterConfig::default(),
-            adapters: 1,
-            others: None,
-            breaks: Vec::new(),
-            resets: 0,
-        }
-    }
-}
-
-impl Setup {
-    /// With a value under the driver's registry key (`docs/settings.md`).
-    #[must_use]
-    pub fn setting(mut self, name: &str, value: u32) -> Self {
-        self.adapter.registry.insert(name.to_owned(), RegistryValue::dword(value));
-        self
-    }
-
-    /// With `feature` not supported by the OS.
-    #[must_use]
-    pub fn without(mut self, feature: DXGK_FEATURE_ID) -> Self {
-        self.personality = self.personality.with_feature(feature, false);
-        self
-    }
-
-    /// With timeouts of a tenth, so that a hang costs the suite little.
-    #[must_use]
-    pub fn quick_tdr(mut self) -> Self {
-        self.personality.tdr.delay = 200 * MS;
-        self.personality.tdr.ddi_delay = 2 * SECOND;
-        self
-    }
-
-    /// With so many adapters.
-    #[must_use]
-    pub fn adapters(mut self, count: usize) -> Self {
-        self.adapters = count;
-        self
-    }
-
-    /// With a second adapter that has no native fences.
-    #[must_use]
-    pub fn without_native_fences_on_the_second(mut self) -> Self {
-        let mut other = self.adapter.clone();
-        // CAST: the identifier as the 32 bits that it is.
-        other.features.insert(DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE.0 as u32, FeatureSetting::OFF);
-        self.others = Some(other);
-        self.adapters(2)
-    }
-
-    /// With a value under the driver's registry key of the adapters behind the first.
-    #[must_use]
-    pub fn setting_of_others(mut self, name: &str, value: u32) -> Self {
-        let mut other = self.others.unwrap_or_else(|| self.adapter.clone());
-        other.registry.insert(name.to_owned(), RegistryValue::dword(value));
-        self.others = Some(other);
-        self
-    }
-
-    /// The case causes so many resets.
-    #[must_use]
-    pub fn resets(mut self, count: u64) -> Self {
-        self.resets = count;
-        self
-    }
-
-    /// The case makes the model find these rules broken.
-    #[must_use]
-    pub fn breaks(mut self, rules: &[&'static str]) -> Self {
-        self.breaks.extend_from_slice(rules);
-        self
-    }
-
-    /// With the personality changed.
-    #[must_use]
-    pub fn windows(mut self, change: impl FnOnce(&mut Personality)) -> Self {
-        change(&mut self.personality);
-        self
-    }
-
-    fn configuration(&self) -> AdapterConfig {
-        self.adapter.clone()
     }
 }
 
@@ -263,7 +186,7 @@ pub struct Scene {
 
 impl Scene {
     fn open(form: &Form, setup: &Setup) -> Result<Self> {
-        let world = World::boot(form, setup.personality.clone())?;
+        let world = World::boot_with(form, setup.personality.clone(), &setup.service)?;
         let mut adapters = Vec::new();
         for index in 0..setup.adapters {
             let other = setup.others.clone().filter(|_| index != 0);
@@ -273,15 +196,23 @@ impl Scene {
     }
 
     fn close(self, setup: &Setup, played: Played) -> Played {
-        let resets = self.world.os.report().counts.resets;
+        let report = self.world.os.report();
+        let resets = report.counts.resets;
         drop(self.adapters);
         self.world.os.shut_down();
         let audited = audit(&self.world, setup);
-        match (played, audited) {
+        let outcome = match (played, audited) {
             (Err(first), Err(second)) => Err(first.context(format!("and {second:#}"))),
             (Err(only), Ok(())) | (Ok(()), Err(only)) => Err(only),
             (Ok(()), Ok(())) => same("resets", resets, setup.resets),
-        }
+        };
+        // A reset that nothing asked for is often the reason.
+        let last = &report.events[report.events.len().saturating_sub(EVENTS)..];
+        let events: Vec<_> = last.iter().map(|event| event.text.as_str()).collect();
+        outcome.map_err(|error| match events.is_empty() {
+            true => error,
+            false => anyhow!("{error:#}\n    events: {}", events.join("; ")),
+        })
     }
 
     /// The first adapter.

@@ -2,11 +2,13 @@
 //!
 //! Times are microseconds of the GPU clock since the first event. Nothing here knows a driver or a model.
 
+mod extent;
 mod page;
 mod perfetto;
 
 use serde::Serialize;
 
+pub use extent::Extent;
 pub use page::page;
 pub use perfetto::perfetto;
 

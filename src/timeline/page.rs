@@ -1,6 +1,6 @@
 //! The timeline as one HTML file that needs nothing else.
 
-use super::Timeline;
+use super::{Extent, Timeline};
 
 const TEMPLATE: &str = include_str!("page.html");
 
@@ -9,7 +9,8 @@ pub fn page(timeline: &Timeline) -> String {
     // The data stands inside a script element; `<` must not end it.
     let data = serde_json::to_string(timeline).unwrap_or_default().replace('<', "\\u003c");
     let title = timeline.title.replace('&', "&amp;").replace('<', "&lt;");
-    TEMPLATE.replace("{{title}}", &title).replace("{{data}}", &data)
+    let extent = serde_json::to_string(&Extent::of(timeline)).unwrap_or_default();
+    TEMPLATE.replace("{{extent}}", &extent).replace("{{title}}", &title).replace("{{data}}", &data)
 }
 
 #[cfg(test)]
@@ -22,6 +23,10 @@ mod tests {
         assert!(!page.contains("http://") && !page.contains("https://") && !page.contains("src="));
         assert!(!page.contains("{{"));
         assert!(!page.contains("& <b>"));
+        assert!(
+            page.contains("const { duration, whole, busy } = {\"duration\":")
+                && page.contains("let range = busy.slice();")
+        );
         assert!(page.contains(r#""kind":"lost","from":785.0,"to":815.0,"label":"7 events lost""#));
         if let Ok(to) = std::env::var("FENCEPOST_SAMPLE_PAGE") {
             std::fs::write(to, page).unwrap();

@@ -1,4 +1,4 @@
-//! Contexts, allocations and page tables as the driver of before made them.
+//! Mistakes of earlier states of the driver about contexts, allocations and page tables.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
 use crate::wrap::{array, copy, decorate, own, record};
@@ -11,11 +11,11 @@ use wddm_abi::{
     DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS,
 };
 
-/// Addresses of native fences that were opened.
+/// GPU addresses of CurrentValue of the native fences that were opened.
 static OPENED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 
 decorate! {
-    /// `HwQueueSupported` was not looked at: every context was one of packets.
+    /// `HwQueueSupported` was not read: every context was a packet context.
     packets_whatever_the_flag: DxgkDdiCreateContext(device: HANDLE, args: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
         record!(args).Flags.set_HwQueueSupported(false);
         own!(DxgkDdiCreateContext(device, args))
@@ -27,7 +27,7 @@ decorate! {
         own!(DxgkDdiCreateContext(device, args))
     }
 
-    /// A context without private data was none of ours.
+    /// A context without private data was refused as another driver's.
     private_data_demanded: DxgkDdiCreateContext(device: HANDLE, args: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
         let asked = copy!(args);
         if asked.PrivateDriverDataSize == 0 && !asked.Flags.SystemContext() {
@@ -57,7 +57,8 @@ decorate! {
     /// The second word of flags of an allocation stayed as it was found.
     allocation_flags_left: DxgkDdiCreateAllocation(adapter: HANDLE, args: *mut DXGKARG_CREATEALLOCATION) -> NTSTATUS {
         let asked = copy!(args);
-        let found: Vec<u32> = array!(asked.pAllocationInfo, asked.NumAllocations).iter().map(|info| info.Flags2.Value).collect();
+        let infos = array!(asked.pAllocationInfo, asked.NumAllocations);
+        let found: Vec<u32> = infos.iter().map(|info| info.Flags2.Value).collect();
         let status = own!(DxgkDdiCreateAllocation(adapter, args));
         for (index, flags) in found.into_iter().enumerate() {
             record!(asked.pAllocationInfo.wrapping_add(index)).Flags2.Value = flags;
@@ -65,8 +66,11 @@ decorate! {
         status
     }
 
-    /// A bad handle ended a batch.
-    destroys_up_to_a_bad_handle: DxgkDdiDestroyAllocation(adapter: HANDLE, args: *const DXGKARG_DESTROYALLOCATION) -> NTSTATUS {
+    /// The first bad handle ended DestroyAllocation, and the allocations behind it stayed.
+    destroys_up_to_a_bad_handle: DxgkDdiDestroyAllocation(
+        adapter: HANDLE,
+        args: *const DXGKARG_DESTROYALLOCATION,
+    ) -> NTSTATUS {
         let mut one = copy!(args);
         for handle in array!(one.pAllocationList, one.NumAllocations) {
             (one.NumAllocations, one.pAllocationList) = (1, handle);
@@ -78,35 +82,54 @@ decorate! {
         STATUS_SUCCESS
     }
 
-    /// Which of several system processes is the paging process was told by their order, not by the system context.
+    /// `SystemContext` was not read, so which of several system processes is the paging process followed from their
+    /// order.
     system_context_unread: DxgkDdiCreateContext(device: HANDLE, args: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
         record!(args).Flags.set_SystemContext(false);
         own!(DxgkDdiCreateContext(device, args))
     }
 
-    /// Entries were taken for pages of 4 KB, whatever else they said.
-    odd_entries_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
-        if copy!(args).Operation != Operation::DXGK_OPERATION_UPDATE_PAGE_TABLE {
-            return own!(DxgkDdiBuildPagingBuffer(adapter, args));
-        }
-        let update = record!(args).UpdatePageTable_mut();
-        let count = if update.Flags.Repeat() { 1 } else { update.NumPageTableEntries };
-        let mut entries: Vec<DXGK_PTE> = array!(update.pPageTableEntries, count).to_vec();
-        for entry in &mut entries {
-            entry.set_LargePage(false);
-            entry.set_Zero(false);
-            entry.set_PhysicalAdapterIndex(0);
-            entry.set_PageTablePageSize(0);
-            entry.set_Reserved(0);
-        }
-        let theirs = std::mem::replace(&mut update.pPageTableEntries, entries.as_mut_ptr());
-        let status = own!(DxgkDdiBuildPagingBuffer(adapter, args));
-        record!(args).UpdatePageTable_mut().pPageTableEntries = theirs;
-        status
+    /// Large pages were taken for pages of 4 KB.
+    large_pages_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        with_entries(adapter, args, |entry| entry.set_LargePage(false))
     }
 
-    /// The end of a flush was taken to lie behind the range.
-    flush_ends_before_its_end: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+    /// Zero pages were taken for the pages of their addresses.
+    zero_pages_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        with_entries(adapter, args, |entry| entry.set_Zero(false))
+    }
+
+    /// Segments that were never described were taken for system memory.
+    unknown_segments_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        with_entries(adapter, args, |entry| if entry.Segment() > 3 { entry.set_Segment(0) })
+    }
+
+    /// The segment behind the last one was taken for system memory, as of an older Windows.
+    segment_behind_last_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        with_entries(adapter, args, |entry| if entry.Segment() == 3 { entry.set_Segment(0) })
+    }
+
+    /// Pages of another physical adapter were taken for this one's.
+    other_adapters_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        with_entries(adapter, args, |entry| entry.set_PhysicalAdapterIndex(0))
+    }
+
+    /// Reserved bits were not looked at.
+    reserved_bits_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        with_entries(adapter, args, |entry| entry.set_Reserved(0))
+    }
+
+    /// Tables of 64 KB pages were taken for tables of 4 KB pages.
+    large_tables_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        with_entries(adapter, args, |entry| entry.set_PageTablePageSize(0))
+    }
+
+    /// `EndVirtualAddress` of a flush was taken to lie behind the range, so a last page's address left that page
+    /// unflushed.
+    flush_ends_before_its_end: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
         if copy!(args).Operation != Operation::DXGK_OPERATION_FLUSH_TLB {
             return own!(DxgkDdiBuildPagingBuffer(adapter, args));
         }
@@ -130,8 +153,11 @@ decorate! {
         own!(DxgkDdiBuildPagingBuffer(adapter, args))
     }
 
-    /// `NullRendering` was not read.
-    null_packets_run: DxgkDdiSubmitCommandVirtual(adapter: HANDLE, args: *const DXGKARG_SUBMITCOMMANDVIRTUAL) -> NTSTATUS {
+    /// `NullRendering` of a packet was not read, so what it holds ran.
+    null_packets_run: DxgkDdiSubmitCommandVirtual(
+        adapter: HANDLE,
+        args: *const DXGKARG_SUBMITCOMMANDVIRTUAL,
+    ) -> NTSTATUS {
         let mut packet = copy!(args);
         packet.Flags.set_NullRendering(false);
         own!(DxgkDdiSubmitCommandVirtual(adapter, &raw const packet))
@@ -148,7 +174,7 @@ decorate! {
         own!(DxgkDdiCreateHwQueue(context, args))
     }
 
-    /// What the one above goes by.
+    /// Fills [`OPENED`], for [`only_opened_progress_fences`].
     notes_opened_fences: DxgkDdiOpenNativeFence(adapter: HANDLE, args: *mut DXGKARG_OPENNATIVEFENCE) -> NTSTATUS {
         if let Ok(mut opened) = OPENED.lock() {
             opened.insert(copy!(args).CurrentValueGpuVa);
@@ -157,8 +183,23 @@ decorate! {
     }
 }
 
-/// [`only_opened_progress_fences`], and what it goes by.
+/// [`only_opened_progress_fences`] and [`notes_opened_fences`].
 pub fn unopened_progress_refused(table: &mut wddm_abi::DRIVER_INITIALIZATION_DATA) {
     only_opened_progress_fences(table);
     notes_opened_fences(table);
+}
+
+/// `DxgkDdiBuildPagingBuffer` of the driver, told of other entries of page tables than Dxgkrnl has.
+fn with_entries(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER, change: impl FnMut(&mut DXGK_PTE)) -> NTSTATUS {
+    if copy!(args).Operation != Operation::DXGK_OPERATION_UPDATE_PAGE_TABLE {
+        return own!(DxgkDdiBuildPagingBuffer(adapter, args));
+    }
+    let update = record!(args).UpdatePageTable_mut();
+    let count = if update.Flags.Repeat() { 1 } else { update.NumPageTableEntries };
+    let mut entries: Vec<DXGK_PTE> = array!(update.pPageTableEntries, count).to_vec();
+    entries.iter_mut().for_each(change);
+    let theirs = std::mem::replace(&mut update.pPageTableEntries, entries.as_mut_ptr());
+    let status = own!(DxgkDdiBuildPagingBuffer(adapter, args));
+    record!(args).UpdatePageTable_mut().pPageTableEntries = theirs;
+    status
 }

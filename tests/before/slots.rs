@@ -1,36 +1,48 @@
-//! What functions of the driver of before returned and filled.
+//! Mistakes of earlier states of the driver: statuses that a page does not list, and outputs that were not filled.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
 use crate::wrap::{copy, decorate, own, record};
 use core::ffi::c_void;
-use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_PRIVILEGED_INSTRUCTION};
+use wddm_abi::ntstatus::{
+    STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED, STATUS_PRIVILEGED_INSTRUCTION, STATUS_SUCCESS,
+};
 use wddm_abi::{
     DXGK_DEVICE_DESCRIPTOR, DXGK_GPUCLOCKDATA_FLAGS, DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_FORMATHISTORYBUFFER,
-    DXGKARG_PREEMPTCOMMAND, DXGKARG_PRESENT, DXGKARG_RENDER, DXGKARG_RENDERGDI, HANDLE, NTSTATUS,
+    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_PREEMPTCOMMAND, DXGKARG_PRESENT, DXGKARG_RENDER,
+    DXGKARG_RENDERGDI, DXGKARG_SETSCHEDULINGLOGBUFFER, DXGKARG_UPDATEHWCONTEXTSTATE, DXGKARG_UPDATEMONITORLINKINFO,
+    HANDLE, NTSTATUS,
 };
 
 decorate! {
-    /// Refused, which is a bug check.
+    /// RenderGdi was refused, where any status but success is a bug check.
     render_gdi_refused: DxgkDdiRenderGdi(_context: HANDLE, _args: *mut DXGKARG_RENDERGDI) -> NTSTATUS {
         STATUS_NOT_SUPPORTED
     }
 
-    /// Refused with a status that its page does not list.
+    /// RenderGdi was refused where there is a list of allocations.
+    render_gdi_of_allocations_refused: DxgkDdiRenderGdi(context: HANDLE, args: *mut DXGKARG_RENDERGDI) -> NTSTATUS {
+        match copy!(args).AllocationListSize {
+            0 => own!(DxgkDdiRenderGdi(context, args)),
+            _ => STATUS_NOT_SUPPORTED,
+        }
+    }
+
+    /// Present was refused with a status that its page does not list.
     present_not_supported: DxgkDdiPresent(_context: HANDLE, _args: *mut DXGKARG_PRESENT) -> NTSTATUS {
         STATUS_NOT_SUPPORTED
     }
 
-    /// The same.
+    /// PresentToHwQueue was refused with a status that its page does not list.
     present_to_queue_not_supported: DxgkDdiPresentToHwQueue(_queue: HANDLE, _args: *mut DXGKARG_PRESENT) -> NTSTATUS {
         STATUS_NOT_SUPPORTED
     }
 
-    /// Refused with a status that is in the list of its sister.
+    /// RenderKm was refused with a status that the page of DxgkDdiRender lists, and its own does not.
     render_km_privileged: DxgkDdiRenderKm(_context: HANDLE, _args: *mut DXGKARG_RENDER) -> NTSTATUS {
         STATUS_PRIVILEGED_INSTRUCTION
     }
 
-    /// Refused with a status that its page does not list.
+    /// QueryDeviceDescriptor was refused with a status that its page does not list.
     descriptor_not_supported: DxgkDdiQueryDeviceDescriptor(
         _context: *mut c_void,
         _child: u32,
@@ -39,14 +51,18 @@ decorate! {
         STATUS_NOT_SUPPORTED
     }
 
-    /// Errors came back, where any is a bug check. Asked of a node that has nothing to preempt, the call failed.
+    /// PreemptCommand returned an error, where any is a bug check; here it does so always, after the driver's own
+    /// function ran.
     preemption_fails: DxgkDdiPreemptCommand(adapter: HANDLE, args: *const DXGKARG_PREEMPTCOMMAND) -> NTSTATUS {
         let _told = own!(DxgkDdiPreemptCommand(adapter, args));
         STATUS_INVALID_PARAMETER
     }
 
-    /// Two outputs stayed as they were found.
-    history_half_formatted: DxgkDdiFormatHistoryBuffer(context: HANDLE, args: *mut DXGKARG_FORMATHISTORYBUFFER) -> NTSTATUS {
+    /// FormatHistoryBuffer left `Precision` and `Offset` as it found them.
+    history_half_formatted: DxgkDdiFormatHistoryBuffer(
+        context: HANDLE,
+        args: *mut DXGKARG_FORMATHISTORYBUFFER,
+    ) -> NTSTATUS {
         let found = copy!(args);
         let status = own!(DxgkDdiFormatHistoryBuffer(context, args));
         let args = record!(args);
@@ -54,7 +70,43 @@ decorate! {
         status
     }
 
-    /// The flags, which say whose clock is wanted, were written.
+    /// SetSchedulingLogBuffer answered success, and nothing was written to the log.
+    scheduling_log_ignored: DxgkDdiSetSchedulingLogBuffer(
+        _adapter: HANDLE,
+        _args: *const DXGKARG_SETSCHEDULINGLOGBUFFER,
+    ) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// UpdateMonitorLinkInfo was refused, although Windows calls it where there is no link.
+    link_info_not_supported: DxgkDdiUpdateMonitorLinkInfo(
+        _adapter: HANDLE,
+        _args: *mut DXGKARG_UPDATEMONITORLINKINFO,
+    ) -> NTSTATUS {
+        STATUS_NOT_SUPPORTED
+    }
+
+    /// UpdateHwContextState answered success, which says that the context is in that state, and did nothing.
+    context_state_ignored: DxgkDdiUpdateHwContextState(
+        _adapter: HANDLE,
+        _args: *const DXGKARG_UPDATEHWCONTEXTSTATE,
+    ) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// GetStandardAllocationDriverData refused what the driver does not serve with a status that its page does not
+    /// list.
+    standard_allocation_not_supported: DxgkDdiGetStandardAllocationDriverData(
+        adapter: HANDLE,
+        args: *mut DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA,
+    ) -> NTSTATUS {
+        match own!(DxgkDdiGetStandardAllocationDriverData(adapter, args)) {
+            STATUS_NO_MEMORY => STATUS_NOT_SUPPORTED,
+            status => status,
+        }
+    }
+
+    /// CalibrateGpuClock overwrote the flags, which say whose clock is wanted.
     clock_flags_overwritten: DxgkDdiCalibrateGpuClock(
         adapter: HANDLE,
         node: u32,

@@ -1,4 +1,4 @@
-//! What the driver of before said of itself: slots, queries, features.
+//! Mistakes of earlier states of the driver about what it says of itself: slots, queries, features.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
 use crate::wrap::{copy, decorate, own, record};
@@ -10,24 +10,32 @@ use wddm_abi::{
     HANDLE, NTSTATUS, QUERY_INTERFACE, win_extern,
 };
 
-/// Slots that Windows wants although nothing is done in them.
+/// SetVirtualMachineData was NULL, a slot that Windows wants although the driver does nothing there.
 pub fn no_virtual_machine_data(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiSetVirtualMachineData = None;
 }
 
-/// As above.
+/// CalibrateGpuClock is NULL, a slot that Windows wants.
 pub fn no_gpu_clock(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiCalibrateGpuClock = None;
 }
 
-/// As above.
+/// SetStablePowerState is NULL, a slot that Windows wants although the driver does nothing there.
 pub fn no_stable_power_state(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiSetStablePowerState = None;
 }
 
+/// BeginExclusiveAccess and EndExclusiveAccess were NULL, slots that Windows wants of a driver for computing alone.
+pub fn no_exclusive_access(table: &mut DRIVER_INITIALIZATION_DATA) {
+    (table.DxgkDdiBeginExclusiveAccess, table.DxgkDdiEndExclusiveAccess) = (None, None);
+}
+
 decorate! {
     /// HISTORYBUFFERPRECISION is an array, a record for each node; only the first was filled.
-    history_of_the_first_node: DxgkDdiQueryAdapterInfo(adapter: HANDLE, args: *const DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
+    history_of_the_first_node: DxgkDdiQueryAdapterInfo(
+        adapter: HANDLE,
+        args: *const DXGKARG_QUERYADAPTERINFO,
+    ) -> NTSTATUS {
         let status = own!(DxgkDdiQueryAdapterInfo(adapter, args));
         let asked = copy!(args);
         if status.is_success() && asked.Type == Query::DXGKQAITYPE_HISTORYBUFFERPRECISION && asked.OutputDataSize > 4 {
@@ -41,7 +49,10 @@ decorate! {
     }
 
     /// A removal was declared survivable, without the bit that makes Windows tell of it.
-    survives_removals_unheard: DxgkDdiQueryAdapterInfo(adapter: HANDLE, args: *const DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
+    survives_removals_unheard: DxgkDdiQueryAdapterInfo(
+        adapter: HANDLE,
+        args: *const DXGKARG_QUERYADAPTERINFO,
+    ) -> NTSTATUS {
         let status = own!(DxgkDdiQueryAdapterInfo(adapter, args));
         let asked = copy!(args);
         // CAST: the size of a record.
@@ -59,14 +70,15 @@ decorate! {
         put(query, status, overwrites)
     }
 
-    /// Before the start, features were answered by defaults instead of by the settings: `MaxRung` was not heard of.
+    /// Features were answered without regard to the settings, so `MaxRung` did not hold; here every feature is
+    /// supported.
     supports_everything: DxgkDdiQueryInterface(context: *mut c_void, query: *mut QUERY_INTERFACE) -> NTSTATUS {
         let status = own!(DxgkDdiQueryInterface(context, query));
         put(query, status, supports)
     }
 }
 
-/// The driver's own answers about features.
+/// The driver's own function that answers about features, noted when [`put`] replaces it.
 static FEATURES: OnceLock<DXGKDDI_QUERYFEATURESUPPORT> = OnceLock::new();
 
 /// Puts `instead` into the feature interface that the driver has filled, the only one that it has.
@@ -81,6 +93,7 @@ fn put(query: *mut QUERY_INTERFACE, status: NTSTATUS, instead: DXGKDDI_QUERYFEAT
     status
 }
 
+/// What the driver itself answers about a feature.
 fn answer(adapter: HANDLE, args: *mut DXGKARG_QUERYFEATURESUPPORT) -> NTSTATUS {
     match FEATURES.get() {
         // SAFETY: Dxgkrnl's arguments, passed on.

@@ -1,8 +1,12 @@
-//! How a function of the driver's table is put in front of the driver's own. The unsafe blocks of the decorators are here.
+//! Macros that put a function in front of one of the driver's table, and hold the unsafe blocks that decorators need.
 
-/// Functions named after what they bring back, each of which puts a function into a slot of the table.
+/// Defines functions named after the mistake that they bring back: each puts the function of its body into a slot of a
+/// table.
 macro_rules! decorate {
-    ($($(#[$meta:meta])* $name:ident: $slot:ident($($argument:ident: $type:ty),* $(,)?) $(-> $returns:ty)? $body:block)*) => {
+    ($(
+        $(#[$meta:meta])*
+        $name:ident: $slot:ident($($argument:ident: $type:ty),* $(,)?) $(-> $returns:ty)? $body:block
+    )*) => {
         $($(#[$meta])* pub fn $name(table: &mut wddm_abi::DRIVER_INITIALIZATION_DATA) {
             wddm_abi::win_extern! {
                 fn instead($($argument: $type),*) $(-> $returns)? $body
@@ -12,18 +16,19 @@ macro_rules! decorate {
     };
 }
 
-/// What the driver's own function answers.
+/// Calls the driver's own function of the slot: its value.
 macro_rules! own {
     ($slot:ident($($argument:expr),* $(,)?)) => {
         match kmd_native::table().$slot {
-            // SAFETY: Dxgkrnl's arguments, or such as it could have passed, with records that live until the call returns.
+            // SAFETY: Dxgkrnl's arguments, or such as it could have passed, with records that live until the call
+            // returns.
             Some(own) => unsafe { own($($argument),*) },
             None => unreachable!("the driver fills the slot"),
         }
     };
 }
 
-/// A record of Dxgkrnl's.
+/// A record that Dxgkrnl passes to be read and written, as a reference.
 macro_rules! record {
     ($pointer:expr) => {
         // SAFETY: Dxgkrnl passes a record that is valid for the call, and the driver keeps no reference to it.
@@ -39,7 +44,7 @@ macro_rules! copy {
     };
 }
 
-/// An array of Dxgkrnl's, to be read.
+/// An array that Dxgkrnl passes to be read, as a slice.
 macro_rules! array {
     ($pointer:expr, $length:expr) => {
         // SAFETY: Dxgkrnl passes so many elements, valid for the call.

@@ -1,4 +1,4 @@
-//! One of the two images, with the places in it that the properties and the mutants look at.
+//! One of the three images, with the places in it that the properties and the mutants look at.
 
 use object::LittleEndian as LE;
 use object::pe;
@@ -9,11 +9,12 @@ use std::io;
 use std::path::Path;
 use std::path::PathBuf;
 
-/// Which of the two images.
+/// Which of the images.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Driver,
     UserMode,
+    Direct3D,
 }
 
 impl Kind {
@@ -21,6 +22,7 @@ impl Kind {
         match self {
             Self::Driver => "fencepost.sys",
             Self::UserMode => "fencepost_umd.dll",
+            Self::Direct3D => "fencepost_d3d.dll",
         }
     }
 
@@ -28,13 +30,14 @@ impl Kind {
         match self {
             Self::Driver => "fencepost.pdb",
             Self::UserMode => "fencepost_umd.pdb",
+            Self::Direct3D => "fencepost_d3d.pdb",
         }
     }
 
     pub fn entry_point(self) -> &'static str {
         match self {
             Self::Driver => "DriverEntry",
-            Self::UserMode => "DllMain",
+            Self::UserMode | Self::Direct3D => "DllMain",
         }
     }
 }
@@ -65,6 +68,20 @@ impl Image {
 
     pub fn parse(&self) -> Result<PeFile64<'_>, String> {
         PeFile64::parse(&*self.bytes).map_err(|error| format!("not a PE32+ image: {error}"))
+    }
+
+    /// The executable sections: the address of each from the image's base, and its bytes.
+    pub fn code(&self) -> Result<Vec<(u32, &[u8])>, String> {
+        let file = self.parse()?;
+        let executable =
+            |section: &&pe::ImageSectionHeader| section.characteristics.get(LE).contains(pe::IMAGE_SCN_MEM_EXECUTE);
+        let sections = file.section_table().iter().filter(executable);
+        let part = |section: &pe::ImageSectionHeader| {
+            let bytes = section.pe_data(&*self.bytes).map_err(|error| error.to_string())?;
+            u32::try_from(bytes.len()).map_err(|error| error.to_string())?;
+            Ok((section.virtual_address.get(LE), bytes))
+        };
+        sections.map(part).collect()
     }
 
     /// The optional header's `DllCharacteristics`.

@@ -1,9 +1,11 @@
-//! Properties of the files that ship: `out/fencepost.sys` and `out/fencepost_umd.dll`, read as bytes.
+//! Properties of the files that ship: `out/fencepost.sys`, `out/fencepost_umd.dll` and
+//! `out/fencepost_d3d.dll`, read as bytes.
 //!
 //! Each property is one test per image ("fencepost.sys: checksum"). Beside it stands a test of the test: a copy of the image
 //! that is broken in one place must fail that property and no other. Images that have not been built are reported as
 //! ignored; `./x test` builds them first.
 
+mod functions;
 mod image;
 mod mutants;
 mod properties;
@@ -20,7 +22,7 @@ use std::sync::Arc;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let trials = [Kind::Driver, Kind::UserMode].into_iter().flat_map(trials_of).collect();
+    let trials = [Kind::Driver, Kind::UserMode, Kind::Direct3D].into_iter().flat_map(trials_of).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

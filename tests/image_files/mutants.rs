@@ -12,7 +12,7 @@ pub struct Mutant {
     pub what: &'static str,
     /// The property that must fail, alone.
     pub breaks: &'static str,
-    /// None: both images.
+    /// None: every image.
     only: Option<Kind>,
     change: fn(&mut Image) -> Result<(), String>,
 }
@@ -37,7 +37,7 @@ impl Mutant {
         Ok(copy)
     }
 
-    const fn both(what: &'static str, breaks: &'static str, change: fn(&mut Image) -> Result<(), String>) -> Self {
+    const fn every(what: &'static str, breaks: &'static str, change: fn(&mut Image) -> Result<(), String>) -> Self {
         Self { what, breaks, only: None, change }
     }
 
@@ -47,23 +47,23 @@ impl Mutant {
 }
 
 pub const MUTANTS: &[Mutant] = &[
-    Mutant::both("another machine", "x86-64", |image| {
+    Mutant::every("another machine", "x86-64", |image| {
         let place = file_header(image)? + offset_of!(pe::ImageFileHeader, machine);
         put(image, place, &pe::IMAGE_FILE_MACHINE_ARM64.0.to_le_bytes());
         Ok(())
     }),
-    Mutant::both("another subsystem", "subsystem", |image| {
+    Mutant::every("another subsystem", "subsystem", |image| {
         let place = image.optional_header()? + offset_of!(pe::ImageOptionalHeader64, subsystem);
         put(image, place, &pe::IMAGE_SUBSYSTEM_WINDOWS_CUI.0.to_le_bytes());
         Ok(())
     }),
-    Mutant::both("a moved entry point", "entry point", |image| {
+    Mutant::every("a moved entry point", "entry point", |image| {
         let entry = image.parse()?.nt_headers().optional_header.address_of_entry_point.get(LE);
         let place = image.optional_header()? + offset_of!(pe::ImageOptionalHeader64, address_of_entry_point);
         put(image, place, &(entry + 16).to_le_bytes());
         Ok(())
     }),
-    Mutant::both("a wrong checksum", "checksum", |image| {
+    Mutant::every("a wrong checksum", "checksum", |image| {
         let place = image.checksum_place()?;
         image.bytes[place] ^= 1;
         Ok(())
@@ -75,15 +75,15 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant::driver("an unlisted export", "exports", |image| rename(image, "_fltused", "_fltusee")),
     Mutant {
         only: Some(Kind::UserMode),
-        ..Mutant::both("an unlisted export", "exports", |image| {
+        ..Mutant::every("an unlisted export", "exports", |image| {
             rename(image, "fp_interface_version", "xp_interface_version")
         })
     },
-    Mutant::both("the .pdb's name in a folder", "symbol file", |image| {
+    Mutant::every("the .pdb's name in a folder", "symbol file", |image| {
         let name = image.kind.pdb_name();
         rename(image, name, &format!("\\{}", &name[1..]))
     }),
-    Mutant::both("another .pdb", "symbol file", |image| {
+    Mutant::every("another .pdb", "symbol file", |image| {
         let guid = image.parse()?.pdb_info().map_err(crate::image::words)?.ok_or("no record of a .pdb")?.guid();
         let places: Vec<usize> =
             (0..image.pdb.len() - guid.len()).filter(|&i| image.pdb[i..].starts_with(&guid)).collect();
@@ -92,28 +92,28 @@ pub const MUTANTS: &[Mutant] = &[
         }
         Ok(())
     }),
-    Mutant::both("a path of the build machine", "no build path", |image| {
+    Mutant::every("a path of the build machine", "no build path", |image| {
         put(image, DOS_STUB, b"/home/builder/fencepost");
         Ok(())
     }),
-    Mutant::both("a path of the build machine in UTF-16", "no build path", |image| {
+    Mutant::every("a path of the build machine in UTF-16", "no build path", |image| {
         let path: Vec<u8> = "/root".encode_utf16().flat_map(u16::to_le_bytes).collect();
         put(image, DOS_STUB, &path);
         Ok(())
     }),
-    Mutant::both("a TLS directory", "no thread-local storage", |image| {
+    Mutant::every("a TLS directory", "no thread-local storage", |image| {
         set_directory(image, pe::IMAGE_DIRECTORY_ENTRY_TLS, (0x2000, 40))
     }),
-    Mutant::both("a read of the thread block", "no gs or fs access", |image| {
+    Mutant::every("a read of the thread block", "no gs or fs access", |image| {
         let entry = image.export(image.kind.entry_point())?;
         let place = image.file_offset(entry)?;
         put(image, place, &[0x65, 0x8b, 0x00]); // mov eax, gs:[rax]
         Ok(())
     }),
-    Mutant::both("a fixed base", "relocatable", |image| {
+    Mutant::every("a fixed base", "relocatable", |image| {
         clear_dll_characteristic(image, pe::IMAGE_DLLCHARACTERISTICS_DYNAMIC_BASE)
     }),
-    Mutant::both("relocations stripped", "relocatable", |image| {
+    Mutant::every("relocations stripped", "relocatable", |image| {
         let place = file_header(image)? + offset_of!(pe::ImageFileHeader, characteristics);
         image.bytes[place] |= 1; // IMAGE_FILE_RELOCS_STRIPPED
         Ok(())
@@ -121,20 +121,50 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant::driver("no relocation directory", "relocatable", |image| {
         set_directory(image, pe::IMAGE_DIRECTORY_ENTRY_BASERELOC, (0, 0))
     }),
-    Mutant::both("executable data", "no-execute compatible", |image| {
+    Mutant::every("executable data", "no-execute compatible", |image| {
         clear_dll_characteristic(image, pe::IMAGE_DLLCHARACTERISTICS_NX_COMPAT)
     }),
-    Mutant::both("a writable code section", "sections writable or executable, not both", |image| {
+    Mutant::every("a writable code section", "sections writable or executable, not both", |image| {
         // The first section is .text; its flags are the last field of the section header.
-        let headers = image.parse()?.nt_headers().file_header.size_of_optional_header.get(LE);
-        let section = image.optional_header()? + usize::from(headers);
-        let place = section + offset_of!(pe::ImageSectionHeader, characteristics) + 3;
+        let place = first_section(image)? + offset_of!(pe::ImageSectionHeader, characteristics) + 3;
         image.bytes[place] |= 0x80; // IMAGE_SCN_MEM_WRITE
         Ok(())
     }),
-    Mutant::both("a claim of control-flow guard", "control-flow guard", |image| {
+    Mutant::every("a claim of control-flow guard", "control-flow guard", |image| {
         let flags = image.dll_characteristics()? | pe::IMAGE_DLLCHARACTERISTICS_GUARD_CF;
         set_dll_characteristics(image, flags)
+    }),
+    Mutant::every("another version", "version", |image| {
+        let signature = 0xFEEF_04BD_u32.to_le_bytes();
+        let place = image.bytes.windows(4).position(|window| window == signature).ok_or("no version resource")?;
+        image.bytes[place + 12] ^= 1; // the last number
+        Ok(())
+    }),
+    Mutant::every("no resources", "version", |image| set_directory(image, pe::IMAGE_DIRECTORY_ENTRY_RESOURCE, (0, 0))),
+    Mutant {
+        only: Some(Kind::Direct3D),
+        ..Mutant::every("an interface that is missing", "exports", |image| {
+            rename(image, "OpenAdapter12", "OpenAdapter13")
+        })
+    },
+    Mutant::driver("code that may be paged out", "sections of known names, none to be paged out", |image| {
+        let place = first_section(image)? + offset_of!(pe::ImageSectionHeader, characteristics) + 3;
+        image.bytes[place] &= !0x08; // IMAGE_SCN_MEM_NOT_PAGED
+        Ok(())
+    }),
+    Mutant::driver("a section of another name", "sections of known names, none to be paged out", |image| {
+        // .data is the third; nothing looks it up by its name.
+        let place = first_section(image)? + 2 * size_of::<pe::ImageSectionHeader>();
+        put(image, place, b".retplne");
+        Ok(())
+    }),
+    Mutant::driver("a large frame", "small frames", |image| {
+        // 1040 bytes, where there were 728.
+        widen(image, |name| name.starts_with("kmd_ddi::scheduling::create_hw_queue"), 130)
+    }),
+    Mutant::driver("frames that add up", "stack", |image| widen(image, |_| true, 110)),
+    Mutant::driver("a wait at the device's level", "what the device's level reaches", |image| {
+        rename(image, "KeBugCheckEx", "KeResetEvent")
     }),
     Mutant::driver("integrity not forced", "forced integrity", |image| {
         clear_dll_characteristic(image, pe::IMAGE_DLLCHARACTERISTICS_FORCE_INTEGRITY)
@@ -158,6 +188,42 @@ fn rename(image: &mut Image, from: &str, to: &str) -> Result<(), String> {
         put(image, *place, to.as_bytes());
     }
     if places.is_empty() { Err(format!("{from} is not in the image")) } else { Ok(()) }
+}
+
+/// Makes large frames of functions that `wanted` names at least `eights` times 8 bytes, by their unwind information.
+fn widen(image: &mut Image, wanted: fn(&str) -> bool, eights: u16) -> Result<(), String> {
+    let functions = crate::functions::Functions::read(image)?;
+    let (table, size) = {
+        let file = image.parse()?;
+        let directory = file.data_directories().get(pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION);
+        let directory = directory.ok_or("no exception directory")?;
+        (directory.virtual_address.get(LE), directory.size.get(LE))
+    };
+    let place = image.file_offset(table)?;
+    let word = |bytes: &[u8], at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    for entry in (place..place + size as usize).step_by(12) {
+        let (start, unwind) = (word(&image.bytes, entry), word(&image.bytes, entry + 8));
+        if !functions.0.get(&start).is_some_and(|function| function.frame >= 256 && wanted(&function.name)) {
+            continue;
+        }
+        let unwind = image.file_offset(unwind)?;
+        let codes = usize::from(image.bytes[unwind + 2]);
+        for code in (unwind + 4..unwind + 4 + codes * 2).step_by(2) {
+            // UWOP_ALLOC_LARGE with a 16-bit size behind it.
+            if image.bytes[code + 1] == 1 {
+                let old = u16::from_le_bytes([image.bytes[code + 2], image.bytes[code + 3]]);
+                put(image, code + 2, &old.max(eights).to_le_bytes());
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where the header of the first section is.
+fn first_section(image: &Image) -> Result<usize, String> {
+    let headers = image.parse()?.nt_headers().file_header.size_of_optional_header.get(LE);
+    Ok(image.optional_header()? + usize::from(headers))
 }
 
 fn file_header(image: &Image) -> Result<usize, String> {

@@ -1,5 +1,6 @@
 //! What every shipped image is: one entry of [`PROPERTIES`] each, with the reason beside the check.
 
+use crate::functions::Functions;
 use crate::image::Image;
 use crate::image::Kind;
 use crate::image::words;
@@ -16,7 +17,7 @@ use std::fs;
 
 pub struct Property {
     pub name: &'static str,
-    /// None: both images.
+    /// None: every image.
     pub only: Option<Kind>,
     pub check: fn(&Image) -> Result<(), String>,
 }
@@ -26,7 +27,7 @@ impl Property {
         self.only.is_none_or(|only| only == kind)
     }
 
-    const fn both(name: &'static str, check: fn(&Image) -> Result<(), String>) -> Self {
+    const fn every(name: &'static str, check: fn(&Image) -> Result<(), String>) -> Self {
         Self { name, only: None, check }
     }
 
@@ -36,21 +37,26 @@ impl Property {
 }
 
 pub const PROPERTIES: &[Property] = &[
-    Property::both("x86-64", machine),
-    Property::both("subsystem", subsystem),
-    Property::both("entry point", entry_point),
-    Property::both("checksum", checksum),
-    Property::both("imports", imports),
-    Property::both("exports", exports),
-    Property::both("symbol file", symbol_file),
-    Property::both("no build path", no_build_path),
-    Property::both("no thread-local storage", no_tls),
-    Property::both("no gs or fs access", no_segment_access),
-    Property::both("relocatable", relocatable),
-    Property::both("no-execute compatible", no_execute),
-    Property::both("sections writable or executable, not both", sections),
-    Property::both("control-flow guard", control_flow_guard),
+    Property::every("x86-64", machine),
+    Property::every("subsystem", subsystem),
+    Property::every("entry point", entry_point),
+    Property::every("checksum", checksum),
+    Property::every("imports", imports),
+    Property::every("exports", exports),
+    Property::every("symbol file", symbol_file),
+    Property::every("no build path", no_build_path),
+    Property::every("no thread-local storage", no_tls),
+    Property::every("no gs or fs access", no_segment_access),
+    Property::every("relocatable", relocatable),
+    Property::every("no-execute compatible", no_execute),
+    Property::every("sections writable or executable, not both", sections),
+    Property::every("control-flow guard", control_flow_guard),
+    Property::every("version", version),
     Property::driver("forced integrity", forced_integrity),
+    Property::driver("sections of known names, none to be paged out", resident),
+    Property::driver("small frames", small_frames),
+    Property::driver("stack", stack),
+    Property::driver("what the device's level reaches", device_level),
 ];
 
 fn expect<T: PartialEq + std::fmt::Debug>(what: &str, got: T, wanted: T) -> Result<(), String> {
@@ -64,7 +70,7 @@ fn machine(image: &Image) -> Result<(), String> {
 fn subsystem(image: &Image) -> Result<(), String> {
     let wanted = match image.kind {
         Kind::Driver => pe::IMAGE_SUBSYSTEM_NATIVE,
-        Kind::UserMode => pe::IMAGE_SUBSYSTEM_WINDOWS_GUI,
+        Kind::UserMode | Kind::Direct3D => pe::IMAGE_SUBSYSTEM_WINDOWS_GUI,
     };
     expect("subsystem", image.parse()?.nt_headers().optional_header.subsystem.get(LE), wanted)
 }
@@ -117,6 +123,7 @@ fn imports(image: &Image) -> Result<(), String> {
             };
             image.imports()?.iter().filter(|(l, n)| !allowed(l, n)).map(|(l, n)| format!("{l}!{n}")).collect()
         }
+        Kind::Direct3D => image.imports()?.iter().map(|(l, n)| format!("{l}!{n}")).collect(),
         Kind::UserMode => {
             let allowed = |library: &str, name: &str| {
                 USER_MODE_IMPORTS.iter().any(|(l, names)| library.eq_ignore_ascii_case(l) && names.contains(&name))
@@ -140,14 +147,23 @@ fn kernel_routines() -> Result<BTreeSet<String>, String> {
 /// wdk-sys defines these so that the linker finds them, and Rust exports what it defines under a plain name.
 const WDK_SYS_EXPORTS: [&str; 4] = ["_fltused", "__CxxFrameHandler3", "__CxxFrameHandler4", "__GSHandlerCheck_EH4"];
 
+/// What Direct3D runtimes look for, from version 9 to 12.
+const OPEN_ADAPTER: [&str; 4] = ["OpenAdapter", "OpenAdapter10", "OpenAdapter10_2", "OpenAdapter12"];
+
 fn exports(image: &Image) -> Result<(), String> {
     let allowed = |name: &str| {
         name == image.kind.entry_point()
             || match image.kind {
                 Kind::Driver => WDK_SYS_EXPORTS.contains(&name),
                 Kind::UserMode => name.starts_with("fp_"),
+                Kind::Direct3D => OPEN_ADAPTER.contains(&name),
             }
     };
+    let missing: Vec<_> = match image.kind {
+        Kind::Direct3D => OPEN_ADAPTER.iter().filter(|name| image.export(name).is_err()).collect(),
+        Kind::Driver | Kind::UserMode => Vec::new(),
+    };
+    expect("exports that are missing", missing, Vec::new())?;
     let unknown: Vec<String> = image.exports()?.into_iter().map(|(n, _)| n).filter(|n| !allowed(n)).collect();
     expect("exports that are not allowed", unknown, Vec::new())
 }
@@ -202,7 +218,6 @@ fn no_tls(image: &Image) -> Result<(), String> {
 /// Decodes every executable section from its start, and starts anew at each function that the exception directory knows,
 /// lest data between functions put the decoder out of step.
 fn no_segment_access(image: &Image) -> Result<(), String> {
-    let file = image.parse()?;
     let (table, size) = directory(image, pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION)?;
     let mut starts = BTreeSet::new();
     if size != 0 {
@@ -211,13 +226,9 @@ fn no_segment_access(image: &Image) -> Result<(), String> {
         starts
             .extend(entries.chunks_exact(12).map(|entry| u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]])));
     }
-    for section in file.section_table().iter() {
-        if !section.characteristics.get(LE).contains(pe::IMAGE_SCN_MEM_EXECUTE) {
-            continue;
-        }
-        let code = section.pe_data(&*image.bytes).map_err(words)?;
-        let base = section.virtual_address.get(LE);
-        let end = base + u32::try_from(code.len()).map_err(words)?;
+    for (base, code) in image.code()? {
+        // CAST: `code` has looked that it fits.
+        let end = base + code.len() as u32;
         let mut cuts: Vec<u32> = starts.range(base..end).copied().collect();
         cuts.insert(0, base);
         cuts.push(end);
@@ -286,4 +297,126 @@ fn control_flow_guard(image: &Image) -> Result<(), String> {
 fn forced_integrity(image: &Image) -> Result<(), String> {
     let wanted = pe::IMAGE_DLLCHARACTERISTICS_FORCE_INTEGRITY;
     expect("forced-integrity flag", image.dll_characteristics()? & wanted, wanted)
+}
+
+/// The signature of a fixed version resource, `VS_FIXEDFILEINFO`.
+const FIXED_VERSION: [u8; 4] = 0xFEEF_04BD_u32.to_le_bytes();
+
+/// Windows wants INF, driver and user-mode driver to have one version: that of `inf/version`.
+fn version(image: &Image) -> Result<(), String> {
+    let path = workspace().join("inf/version");
+    let wanted = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let (place, size) = directory(image, pe::IMAGE_DIRECTORY_ENTRY_RESOURCE)?;
+    if size == 0 {
+        return Err("there is no resource directory".into());
+    }
+    let offset = image.file_offset(place)?;
+    let resources = image.bytes.get(offset..offset + size as usize).ok_or("resource directory outside the file")?;
+    let found = resources.windows(16).find(|window| window[..4] == FIXED_VERSION).ok_or("no version resource")?;
+    // dwFileVersionMS and dwFileVersionLS stand 8 bytes behind the signature.
+    let half = |at: usize| u16::from_le_bytes([found[at], found[at + 1]]);
+    let version = format!("{}.{}.{}.{}", half(10), half(8), half(14), half(12));
+    expect("version", version.as_str(), wanted.trim())
+}
+
+/// Code that runs above APC_LEVEL must not be paged out. Microsoft's linker sets NOT_PAGED for /DRIVER, and lld-link
+/// does when it is told to; which of name and bit counts, documents do not say. A section without access bits
+/// (`.retplne`) has kept a driver from loading.
+fn resident(image: &Image) -> Result<(), String> {
+    const KNOWN: [&str; 6] = [".text", ".rdata", ".data", ".pdata", ".rsrc", ".reloc"];
+    for section in image.parse()?.section_table().iter() {
+        let name = String::from_utf8_lossy(section.raw_name()).into_owned();
+        let flags = section.characteristics.get(LE);
+        if !KNOWN.contains(&name.as_str()) {
+            return Err(format!("{name} is a section of no known name"));
+        }
+        if !flags.contains(pe::IMAGE_SCN_MEM_READ) {
+            return Err(format!("{name} has flags {flags:#x}: nothing may read it"));
+        }
+        // Read by the loader and by tools only.
+        let passive = [".rsrc", ".reloc"].contains(&name.as_str());
+        if !passive && !flags.contains(pe::IMAGE_SCN_MEM_NOT_PAGED) {
+            return Err(format!("{name} has flags {flags:#x}: it may be paged out"));
+        }
+    }
+    Ok(())
+}
+
+/// A kernel stack is 24 KiB, and the driver is the last of many on it. So no function takes 1 KiB, but for these.
+const LARGE_FRAMES: &[(&str, &str)] = &[
+    ("fencepost::driver_entry", "the table of functions, 1.5 KiB; the loader's stack is empty"),
+    ("gpu_engine::engine::Core<", "an engine's own thread, which nothing else is on"),
+    ("core::ops::function::FnOnce::call_once<kmd_core::start::start_engines::", "the same thread's first function"),
+];
+
+fn small_frames(image: &Image) -> Result<(), String> {
+    if image.imports()?.iter().any(|(_, name)| name == "__chkstk") {
+        return Err("__chkstk is imported: some frame has a page or more".into());
+    }
+    let functions = Functions::read(image)?;
+    for function in functions.0.values().filter(|function| function.frame >= 1024) {
+        if !LARGE_FRAMES.iter().any(|(name, _)| function.name.starts_with(name)) {
+            return Err(format!("{} takes {} bytes of the stack", function.name, function.frame));
+        }
+    }
+    Ok(())
+}
+
+/// The most stack that a function and what it calls directly may take, in bytes. StartDevice comes below PnP, Dxgkrnl
+/// and filters, and above the registry's callbacks, so that a fifth of the stack is its share; an interrupt comes on
+/// top of whatever runs.
+const STACK: &[(&str, u32)] = &[
+    ("kmd_ddi::adapter::start_device", 4608),
+    ("kmd_ddi::adapter::interrupt_routine", 2048),
+    ("kmd_ddi::adapter::dpc_routine", 2048),
+    ("kmd_ddi::memory::build_paging_buffer", 3072),
+    ("kmd_ddi::query::escape", 3072),
+];
+
+fn stack(image: &Image) -> Result<(), String> {
+    let functions = Functions::read(image)?;
+    for (root, most) in STACK {
+        let depth = functions.named(root).into_iter().map(|start| functions.deepest(start)).max();
+        let depth = depth.ok_or_else(|| format!("{root} is not in the image"))?;
+        if depth > *most {
+            return Err(format!("{root} and what it calls take {depth} bytes of the stack, beyond {most}"));
+        }
+    }
+    Ok(())
+}
+
+/// What runs at the device's level.
+const DEVICE_LEVEL: &[&str] = &[
+    "kmd_ddi::adapter::interrupt_routine",
+    "kmd_ddi::adapter::synchronized_report",
+    "kmd_ddi::adapter::synchronized_section",
+    "kmd_ddi::fences::update_monitored_values",
+];
+
+/// What may be called there: documented for any IRQL, and what compilers generate calls of.
+const ANY_LEVEL: &[&str] = &["KeBugCheckEx", "KeQueryPerformanceCounter", "memcpy", "memmove", "memset", "memcmp"];
+
+/// What is reached there and must not be: each by the code that drops the last reference to an object, which the waits
+/// of StopDevice keep from happening at that level. The issue "No process harms another" empties this list.
+const BREACHES: &[&str] = &["ExFreePool", "MmFreePagesFromMdl", "MmUnmapLockedPages", "ObfDereferenceObject"];
+
+fn device_level(image: &Image) -> Result<(), String> {
+    let functions = Functions::read(image)?;
+    let mut reached = BTreeSet::new();
+    for root in DEVICE_LEVEL {
+        let found = functions.named(root);
+        if found.is_empty() {
+            return Err(format!("{root} is not in the image"));
+        }
+        for (import, caller) in found.into_iter().flat_map(|start| functions.reachable_imports(start)) {
+            if !ANY_LEVEL.contains(&import.as_str()) && !BREACHES.contains(&import.as_str()) {
+                return Err(format!("{root} reaches {import}, by {caller}"));
+            }
+            reached.insert(import);
+        }
+    }
+    match BREACHES.iter().find(|breach| !reached.contains(**breach)) {
+        Some(mended) => Err(format!("{mended} is not reached any more: take it off the list")),
+        None => Ok(()),
+    }
 }

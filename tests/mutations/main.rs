@@ -1,12 +1,14 @@
 //! Every mutation of the driver and of its GPU is noticed: by a conformance case, by a case of this test's own, by a loom
 //! test, by a test of the engine or by the schedule explorer. A mutation in no row fails `every mutation has a row`; a case
-//! that the driver does not pass without a mutation fails, too, since it would notice anything.
+//! that the driver does not pass without a mutation fails, too, since it would notice anything. `user_mode.rs` has the
+//! mutations of the user-mode driver that need a case; the others are noticed by tests of `umd/core`.
 //!
 //! `./x test --test mutations -- WS-02` plays what has to do with a case, `-- NoParkRecheck` what has to do with a mutation.
 
 mod own;
+mod user_mode;
 
-use fencepost::scenario::{Played, Stage, all};
+use fencepost::scenario::{Played, Stage, all, wait_at_most};
 use fencepost::world::Form;
 use gpu_engine::mutation::Mutation::{self, *};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -108,24 +110,44 @@ fn case(name: &str) -> Result<fn(&Stage) -> Played, Failed> {
     play.ok_or_else(|| format!("there is no case {name}").into())
 }
 
-/// In the environment of a process that plays a case: its name, and the number of the mutation.
+/// In the environment of a process that plays a case: the numbers of the mutations of driver and user-mode driver, and
+/// the case's name.
 const PLAY: &str = "FENCEPOST_MUTATION_CASE";
 
-/// Plays the case in a process of its own, since a wrong driver that is linked in may take its process with it. `mutation`: its
-/// number, 0 for none. Why the case failed.
-fn play(name: &str, mutation: u32) -> Result<Option<String>, Failed> {
+/// Seconds that a case looks for what must happen, while the user-mode driver is wrong: longer than the model takes to
+/// say that a buffer does not run.
+const PATIENCE: u64 = 8;
+
+/// What is wrong: numbers of mutations, 0 for none.
+#[derive(Clone, Copy, Default)]
+struct Wrong {
+    /// Of the driver and its GPU.
+    driver: u32,
+    /// Of the user-mode driver.
+    user_mode: u32,
+}
+
+/// Plays the case in a process of its own, since a wrong driver that is linked in may take its process with it. Why the
+/// case failed.
+fn play(name: &str, wrong: Wrong) -> Result<Option<String>, Failed> {
     case(name)?;
     let mut child = Command::new(std::env::current_exe()?);
-    let output = child.env(PLAY, format!("{mutation} {name}")).output()?;
+    let output = child.env(PLAY, format!("{} {} {name}", wrong.driver, wrong.user_mode)).output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     Ok(if output.status.success() { None } else { Some(format!("{}: {text}", output.status)) })
 }
 
 /// What that process does.
 fn played(task: &str) -> ExitCode {
-    let Some((mutation, name)) = task.split_once(' ') else { return ExitCode::from(2) };
-    let (Ok(mutation), Ok(play)) = (mutation.parse(), case(name)) else { return ExitCode::from(2) };
-    match play(&Stage::new(Form::Native, 1).with_setting("Mutant", mutation)) {
+    let mut parts = task.splitn(3, ' ');
+    let mut next = || parts.next().unwrap_or_default();
+    let (Ok(driver), Ok(user_mode), Ok(play)) = (next().parse(), next().parse(), case(next())) else {
+        return ExitCode::from(2);
+    };
+    if user_mode != 0 {
+        wait_at_most(PATIENCE);
+    }
+    match play(&Stage::new(Form::UserModeMutant(user_mode), 1).with_setting("Mutant", driver)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
@@ -137,7 +159,7 @@ fn played(task: &str) -> ExitCode {
 fn noticed_by_cases(mutation: Mutation, names: &[&str]) -> Result<(), Failed> {
     for name in names {
         // CAST: its number.
-        if let Some(why) = play(name, mutation as u32)? {
+        if let Some(why) = play(name, Wrong { driver: mutation as u32, ..Wrong::default() })? {
             println!("{}: {name}: {why}", mutation.name());
             return Ok(());
         }
@@ -204,10 +226,14 @@ fn main() -> ExitCode {
             }
         }
     }
+    cases.extend(user_mode::TABLE.iter().map(|(_, name, _)| (*name, ())));
+    trials.extend(user_mode::trials());
     for name in cases.into_keys() {
-        trials.push(Trial::test(format!("{name} passes without a mutation"), move || match play(name, 0)? {
-            None => Ok(()),
-            Some(why) => Err(why.into()),
+        trials.push(Trial::test(format!("{name} passes without a mutation"), move || {
+            match play(name, Wrong::default())? {
+                None => Ok(()),
+                Some(why) => Err(why.into()),
+            }
         }));
     }
     libtest_mimic::run(&arguments, trials).exit_code()

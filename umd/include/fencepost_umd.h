@@ -271,8 +271,8 @@ typedef struct FpAllocationInfo {
     uint64_t bytes;
     // Its address in the process's GPU address space.
     uint64_t gpu_va;
-    // Its address for the CPU; NULL for the local segment, and for an opened allocation that the CPU has not read or written
-    // yet.
+    // Its address for the CPU; NULL for the local segment, and for an opened allocation until it is first read or
+    // written by the CPU.
     void *cpu;
 } FpAllocationInfo;
 

@@ -1,8 +1,8 @@
 //! gdi32's `D3DKMT` functions and kernel32's events, as `umd_core` wants them.
 //!
-//! What Windows has had since hardware scheduling is imported. What came with 24H2, or is obsolete, is looked up when an adapter is opened:
-//! an import that is missing would keep the image from loading at all, and its absence is an answer (kernel-mode
-//! submission). gdi32 is loaded already, since the imports name it.
+//! What Windows has had since hardware scheduling is imported. What came with 24H2, or is obsolete, is looked up when
+//! an adapter is opened: a missing import would keep the image from loading at all. A missing function of 24H2 means
+//! kernel-mode submission; a missing obsolete one is not needed. gdi32 is loaded already, since the imports name it.
 #![expect(unsafe_code, reason = "foreign functions")]
 
 use core::ffi::c_void;
@@ -186,7 +186,8 @@ macro_rules! define {
         define! { @optional [$($export)*] $($rest)* }
     };
     (@optional [$($export:ident)*]) => {
-        /// What 24H2 added and what is obsolete, where it is there.
+        /// Addresses of the functions that 24H2 added and of the obsolete ones; `None` for one that gdi32 does not
+        /// export.
         struct Optional {
             $($export: Option<Thunk>,)*
         }

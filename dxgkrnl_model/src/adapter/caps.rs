@@ -108,7 +108,7 @@ pub struct Caps {
     pub device_version: DXGK_WDDMVERSION,
     /// `PHYSICAL_MEMORY_CAPS.HighestVisibleAddress`, where it was answered.
     pub highest_visible: Option<u64>,
-    /// `HISTORYBUFFERPRECISION`, one for each node.
+    /// `HISTORYBUFFERPRECISION.PrecisionBits`: bits of a GPU time stamp in history buffers, one element for each node.
     pub history_bits: Vec<u32>,
     /// Segments, from 1.
     pub segments: Vec<Segment>,
@@ -207,7 +207,8 @@ impl Caps {
         self.driver.MemoryManagementCaps.IoMmuSupported()
     }
 
-    /// Whether it is compute-only.
+    /// Returns whether the adapter is compute-only (`DXGK_DRIVERCAPS.MiscCaps.ComputeOnly`), which excuses it from
+    /// flips.
     pub fn is_compute_only(&self) -> bool {
         self.driver.MiscCaps.ComputeOnly()
     }

@@ -1,5 +1,5 @@
-//! What Windows asks of a driver before anything else of it works: flips of an adapter that never flips, slots by version,
-//! promises that other slots or the OS must keep.
+//! Judgements of a driver's first answers that no single capability decides: flip capabilities of an adapter that never
+//! flips, slots by version, and capabilities that promise another slot or a feature.
 
 use nt_model::{Details, Rule};
 use wddm_abi::{DXGK_FEATURE_ID, DXGKDDI_INTERFACE_VERSION_WDDM2_0, DXGKDDI_INTERFACE_VERSION_WDDM2_4};
@@ -12,14 +12,17 @@ use crate::rules::start::FEATURE_UNUSED;
 /// A judgement: whether it holds, and what was found.
 type Verdict = (&'static Rule, bool, String);
 
-/// Slots that an interface of 2.0 or later must have, whatever is advertised: seen named by the OS when they are NULL.
+/// Slots that an interface of 2.0 or later must have, whatever is advertised: authors of drivers have seen the OS name
+/// them when they were NULL.
 const SINCE_2_0: &[&str] = &["DxgkDdiCalibrateGpuClock", "DxgkDdiSetStablePowerState"];
-/// The same since the interface that has the slot; seen with 2.6, STATUS_REVISION_MISMATCH.
+/// The same for the interface that brings the slot, 2.4; what was seen is STATUS_REVISION_MISMATCH, with an interface
+/// of 2.6.
 const SINCE_2_4: &[&str] = &["DxgkDdiSetVirtualMachineData"];
-/// The pair that announces a switch of IOMMU domains: one driver that is neither starts with both NULL.
+/// The pair that announces a switch of IOMMU domains: one driver without IoMmuSupported and ComputeOnly starts with
+/// both NULL.
 const IOMMU: &[&str] = &["DxgkDdiBeginExclusiveAccess", "DxgkDdiEndExclusiveAccess"];
 
-/// Slots that the table's version asks for, and why.
+/// Slots that the version of the driver's table asks for, each list with its reason. `table`: `Version`.
 pub(super) fn slots_by_version(table: u32, caps: &Caps) -> Vec<(&'static str, &'static [&'static str])> {
     let mut wanted: Vec<(&str, &[&str])> = Vec::new();
     if table >= DXGKDDI_INTERFACE_VERSION_WDDM2_0 {
@@ -53,7 +56,7 @@ pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
     verdicts
 }
 
-/// Verdicts that keep nobody from starting: what goes wrong, goes wrong later.
+/// Judges what does not end the start: Windows starts such a driver, and the fault shows later.
 pub(super) fn judge_later(adapter: &Adapter, caps: &Caps) {
     let verdicts = judge_segments(caps).into_iter().chain(judge_unused(adapter, caps));
     for (rule, holds, text) in verdicts {

@@ -36,8 +36,9 @@ const ALWAYS: &[&str] = &[
     "DxgkDdiResetFromTimeout",
     "DxgkDdiRestartFromTimeout",
     "DxgkDdiCollectDbgInfo",
-    "DxgkDdiQueryCurrentFence",
 ];
+/// What the same adapters have unless they are compute-only, which must not have it.
+const NOT_COMPUTE: &[&str] = &["DxgkDdiQueryCurrentFence"];
 /// Slots of GPU virtual addressing.
 const GPU_MMU: &[&str] =
     &["DxgkDdiSubmitCommandVirtual", "DxgkDdiCreateProcess", "DxgkDdiDestroyProcess", "DxgkDdiSetRootPageTable"];
@@ -95,6 +96,7 @@ impl Adapter {
         verdicts.extend(judge_memory(caps, self.kernel().highest_physical_address()));
         verdicts.extend(judge_nodes(caps));
         verdicts.push(super::removal::judge(self, caps));
+        verdicts.extend(super::compute::judge(self, caps));
         if let Some(mmu) = &caps.mmu {
             verdicts.extend(judge_mmu(caps, mmu));
         }
@@ -129,6 +131,9 @@ impl Adapter {
 
     fn judge_slots(&self, caps: &Caps) -> Vec<Verdict> {
         let mut wanted: Vec<(&str, &[&str])> = vec![("a render adapter", ALWAYS)];
+        if !caps.is_compute_only() {
+            wanted.push(("a render adapter", NOT_COMPUTE));
+        }
         if caps.is_gpu_mmu() {
             wanted.push(("GpuMmuSupported", GPU_MMU));
         }

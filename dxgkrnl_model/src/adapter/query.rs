@@ -1,30 +1,47 @@
 //! Asking the driver by `DxgkDdiQueryAdapterInfo`, with the buffer's surroundings watched.
 
+use nt_model::PAGE_SIZE;
 use wddm_abi::{DXGK_QUERYADAPTERINFOTYPE, DXGKARG_QUERYADAPTERINFO, HANDLE, NTSTATUS, Plain, ntstatus};
 
 use super::Adapter;
 use crate::ddi::{self, call_ddi};
+use crate::poison;
 use crate::rules::start::{QAI_OVERRUN, QAI_STATUS};
 
 /// Bytes watched behind an output buffer.
 const GUARD: usize = 64;
-/// What they hold.
-const PATTERN: u8 = 0xB7;
 
 /// An output buffer, 16-byte aligned, with watched bytes behind it.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     words: Vec<u128>,
+    /// Where the buffer begins in them, in bytes.
+    start: usize,
     size: usize,
 }
 
 impl Buffer {
     /// `size` bytes of `fill`.
     pub(crate) fn new(size: usize, fill: u8) -> Self {
-        let words = vec![u128::from_le_bytes([PATTERN; 16]); (size + GUARD).div_ceil(16)];
-        let mut this = Self { words, size };
+        let words = vec![u128::from_le_bytes([poison::BYTE; 16]); (size + GUARD).div_ceil(16)];
+        let mut this = Self { words, start: 0, size };
         this.bytes_mut().fill(fill);
         this
+    }
+
+    /// `size` bytes of 0 that begin at a page, as DMA buffers do.
+    pub(crate) fn of_pages(size: usize) -> Self {
+        let mut this = Self::new(size + PAGE_SIZE, poison::BYTE);
+        let at = this.words.as_ptr().addr();
+        (this.start, this.size) = (at.next_multiple_of(PAGE_SIZE) - at, size);
+        this.bytes_mut().fill(0);
+        this
+    }
+
+    /// Returns whether `pointer` is an address in the buffer, or the one behind it.
+    pub(crate) fn holds<T>(&self, pointer: *const T) -> bool {
+        let start = self.words.as_ptr().addr() + self.start;
+        (start..=start + self.size).contains(&pointer.addr())
     }
 
     fn all(&self) -> &[u8] {
@@ -33,23 +50,23 @@ impl Buffer {
 
     /// The buffer proper.
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.all()[..self.size]
+        &self.all()[self.start..self.start + self.size]
     }
 
     /// The buffer proper.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let size = self.size;
-        &mut self.words.as_mut_slice().as_flattened_bytes_mut()[..size]
+        let (start, end) = (self.start, self.start + self.size);
+        &mut self.words.as_mut_slice().as_flattened_bytes_mut()[start..end]
     }
 
     /// Its address.
     pub(crate) fn pointer(&mut self) -> *mut u8 {
-        self.words.as_mut_ptr().cast()
+        self.bytes_mut().as_mut_ptr()
     }
 
     /// Offset of the first byte behind the buffer that was written.
     pub(crate) fn overrun(&self) -> Option<usize> {
-        self.all()[self.size..].iter().position(|byte| *byte != PATTERN)
+        self.all()[self.start + self.size..].iter().position(|byte| *byte != poison::BYTE)
     }
 
     /// The record at the start.

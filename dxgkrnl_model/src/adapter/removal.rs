@@ -1,22 +1,24 @@
 //! A device that goes while it runs: pulled out, or taken from the virtual machine.
 //!
-//! From the moment it is gone it reads as ones and drops what is written; the line that it shared with others goes on
-//! interrupting for them. A driver that says so is then told, and everything it has is taken down without the device. One that
-//! does not say so is not called again: Windows reboots.
+//! From the moment the device is gone it reads as ones and drops what is written; the interrupt line that it shared
+//! with others goes on interrupting for them. A driver with SupportSurpriseRemovalInHibernation is then told, and
+//! everything that it has is taken down without the device. Without that capability the driver is not told: Windows
+//! reboots.
 //!
-//! Source: DDI page DxgkDdiNotifySurpriseRemoval; PCI Local Bus Specification (a read that no function claims returns ones).
+//! Source: DDI page DxgkDdiNotifySurpriseRemoval; PCI Local Bus Specification (a read that no function claims returns
+//! ones).
 
 use std::sync::Arc;
 
 use nt_model::Rule;
-use wddm_abi::{DXGK_SURPRISE_REMOVAL_TYPE, NTSTATUS, ntstatus};
+use wddm_abi::{DXGK_SURPRISE_REMOVAL_TYPE, NTSTATUS};
 
 use super::Adapter;
 use super::caps::Caps;
 use crate::ddi::{self, call_ddi};
 use crate::rules::removal::{SURPRISE_CAPS, SURPRISE_STATUS, SURPRISE_TOUCH};
 
-/// Whether what a driver says of its removal fits together.
+/// Judges whether the two capabilities and the slot of surprise removal fit together.
 pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> (&'static Rule, bool, String) {
     let (running, asleep) = (caps.driver.SupportSurpriseRemoval, caps.driver.SupportSurpriseRemovalInHibernation);
     let told = adapter.table().DxgkDdiNotifySurpriseRemoval.is_some();
@@ -25,21 +27,22 @@ pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> (&'static Rule, bool, Str
 }
 
 impl Adapter {
-    /// Takes the device away and tells the driver; the adapter is stopped then. What the driver said; `None`: it is not told, and
-    /// Windows reboots.
+    /// Takes the device off the bus, tells the driver, stops the adapter, and returns what the driver answered. `None`:
+    /// the device is of a kind that cannot go, or the driver does not advertise SupportSurpriseRemovalInHibernation; it
+    /// is not told then, and the adapter stays as it is (Windows would reboot).
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn remove_by_surprise(self: &Arc<Self>) -> Option<NTSTATUS> {
         let edu = self.device.edu()?;
         edu.vanish();
-        // The line's other devices interrupt before anybody has told the driver.
+        // Another device on the shared line interrupts before the driver is told.
         crate::interrupt::probe_foreign_interrupt(self);
         if self.known_caps().driver.SupportSurpriseRemovalInHibernation == 0 {
             return None;
         }
         let (context, kind) = (self.context(), DXGK_SURPRISE_REMOVAL_TYPE::DxgkRemovalPnPNotify);
         let status = ddi::status(call_ddi!(self, DxgkDdiNotifySurpriseRemoval(context, kind)));
-        let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+        let fine = ddi::succeeded(status);
         self.rules().check(&SURPRISE_STATUS, fine, || format!("{status:?}"));
         edu.watch();
         crate::interrupt::probe_foreign_interrupt(self);

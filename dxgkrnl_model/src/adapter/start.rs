@@ -179,11 +179,7 @@ impl Adapter {
         self.note("StartDevice", format!("{status:?}, {} sources, {} children", caps.sources, caps.children));
         let excused = self.personality().faults != crate::personality::FaultPlan::default();
         if !excused {
-            self.rules().check(
-                &START_STATUS,
-                status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN,
-                || format!("{status:?}"),
-            );
+            self.rules().check(&START_STATUS, ddi::succeeded(status), || format!("{status:?}"));
         }
         if status.is_success() { Ok(()) } else { Err(StartError::Driver { step: "DxgkDdiStartDevice".into(), status }) }
     }

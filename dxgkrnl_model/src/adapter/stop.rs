@@ -32,6 +32,7 @@ impl Adapter {
             fence.forsake();
         }
         self.scheduler.stop_watch(self);
+        self.scheduling_logs.finish(self);
         self.scheduling_logs.hide(self);
         self.memory.stop(self);
         self.scheduler.stop(self);
@@ -73,7 +74,7 @@ impl Adapter {
     }
 
     fn judge_stop(&self, ddi: &str, status: NTSTATUS) {
-        let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+        let fine = ddi::succeeded(status);
         self.rules().check(&STOP_STATUS, fine, || format!("{ddi}: {status:?}"));
     }
 

@@ -29,6 +29,7 @@ use super::Waiters;
 use super::monitored::FenceState;
 use super::storage::{Pages, Sharing, Slot};
 use crate::adapter::Adapter;
+use crate::ddi;
 use crate::handle::KernelHandle;
 use crate::rules::fence::{NF_DESTROY, NF_HANDLE, NF_WRITE_AFTER};
 use crate::sync::{Gate, Lock, Rank, Signal};
@@ -324,6 +325,6 @@ fn judge_handle(adapter: &Adapter, ddi: &str, made: usize, ours: &KernelHandle) 
 }
 
 fn judge_destroy(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
-    let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    let fine = ddi::succeeded(status);
     adapter.rules().check(&NF_DESTROY, fine, || format!("{ddi}: {status:?}"));
 }

@@ -23,6 +23,7 @@ use crate::adapter::Adapter;
 use crate::adapter::caps::{Caps, Segment};
 use crate::ddi::{self, call_ddi};
 use crate::memory::allocation::preferred_segments;
+use crate::poison;
 use crate::rules::fence::{NF_STORAGE_SEGMENT, NF_STORAGE_STATUS};
 
 /// Local segments, best first. An empty list: system memory.
@@ -35,9 +36,6 @@ pub(crate) struct FenceSegments {
     /// MonitoredValue of default fences.
     pub(crate) default_monitored: Vec<u32>,
 }
-
-/// What the private data's bytes hold, which is nothing to a driver.
-const PATTERN: u8 = 0xB7;
 
 impl FenceSegments {
     /// Asks the driver.
@@ -72,7 +70,7 @@ fn ask(
     value: DXGKARG_FENCESTORAGEVALUETYPE,
 ) -> Vec<u32> {
     // No bytes of private data, at an address that is not NULL all the same.
-    let mut private = [PATTERN; 16];
+    let mut private = [poison::BYTE; 16];
     let mut data = D3DKMDT_FENCESTORAGESURFACEDATA::zeroed();
     data.FenceStorageValueType = value;
     data.FenceStorageType = kind;
@@ -83,7 +81,7 @@ fn ask(
     let (context, pointer) = (adapter.context(), &raw mut arguments);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiGetStandardAllocationDriverData(context, pointer)));
     let listed = status.is_success() || matches!(status, ntstatus::STATUS_NO_MEMORY | ntstatus::STATUS_SYSTEM_SHUTDOWN);
-    let alone = data.PrivateDriverDataSize == 0 && private == [PATTERN; 16];
+    let alone = data.PrivateDriverDataSize == 0 && private == [poison::BYTE; 16];
     adapter.rules().check(&NF_STORAGE_STATUS, listed && alone, || {
         format!("{kind:?}, {value:?}: {status:?}, {} bytes of private data", data.PrivateDriverDataSize)
     });

@@ -100,9 +100,8 @@ impl Buffer {
     /// What the driver returned.
     pub(super) fn set(&self, queue: &HwQueue) -> Result<(), NTSTATUS> {
         let status = self.offer(queue);
-        let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
         let rules = queue.adapter().rules();
-        rules.check(&LOG_SET, status.is_success() || stopped, || format!("{:?}: {status:?}", self.kind));
+        rules.check(&LOG_SET, ddi::succeeded(status), || format!("{:?}: {status:?}", self.kind));
         if status.is_success() { Ok(()) } else { Err(status) }
     }
 
@@ -169,7 +168,8 @@ impl Buffer {
     }
 }
 
-/// Tells the driver that a queue has no logs any more, which it has to take: with the address of the one that was there, or NULL.
+/// Tells the driver that a queue has no logs any more, which it may not refuse: no entries, and `address`, which is
+/// that of the log that was there, or 0 (NULL).
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 ///
@@ -182,8 +182,7 @@ pub(super) fn take_away(queue: &HwQueue, address: usize) -> Result<(), NTSTATUS>
     arguments.LogBufferCpuVa = core::ptr::with_exposed_provenance_mut(address);
     let pointer = &raw const arguments;
     let status = ddi::status(call_ddi!(adapter, DxgkDdiSetNativeFenceLogBuffer(pointer)));
-    let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
-    adapter.rules().check(&LOG_SET, status.is_success() || stopped, || format!("a log was taken away: {status:?}"));
+    adapter.rules().check(&LOG_SET, ddi::succeeded(status), || format!("a log was taken away: {status:?}"));
     if status.is_success() { Ok(()) } else { Err(status) }
 }
 

@@ -21,7 +21,7 @@
 
 use std::sync::Arc;
 
-use wddm_abi::{DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS, ntstatus};
+use wddm_abi::{DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS};
 
 use super::News;
 use crate::adapter::Adapter;
@@ -118,22 +118,22 @@ fn with_news(adapter: &Adapter, concerned: impl Fn(&HwQueue) -> bool) -> Vec<Arc
     queues.filter(|queue| queue.is_user_mode() && concerned(queue) && queue.log().has_news()).collect()
 }
 
-/// Lets the driver flush logs, and reads them. Nothing when it does not: then all is still new.
+/// Lets the driver flush logs, and reads them. Nothing when it does not: then all is still new. A queue whose
+/// `DxgkDdiDestroyHwQueue` has begun is not named to the driver, and nothing of it is read.
 fn read_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) -> Vec<(Arc<HwQueue>, News)> {
-    if queues.is_empty() {
-        return Vec::new();
+    let (here, going): (Vec<_>, Vec<_>) =
+        queues.iter().map(|queue| (queue, queue.name())).partition(|(_, named)| named.is_some());
+    let mut read: Vec<_> = going.into_iter().map(|(queue, _)| (queue.clone(), News::default())).collect();
+    if here.is_empty() {
+        return read;
     }
-    let handles: Vec<usize> = queues.iter().map(|queue| queue.driver_handle()).collect();
+    let handles: Vec<usize> = here.iter().map(|(queue, _)| queue.driver_handle()).collect();
     let status = flush(adapter, &handles);
-    // Shut down, or one of them was destroyed meanwhile.
-    let excused = status == ntstatus::STATUS_SYSTEM_SHUTDOWN || queues.iter().any(|queue| !queue.is_alive());
-    adapter
-        .rules()
-        .check(&LOG_FLUSH, status.is_success() || excused, || format!("{} queues: {status:?}", queues.len()));
-    if !status.is_success() {
-        return queues.iter().map(|queue| (queue.clone(), News::default())).collect();
-    }
-    queues.iter().map(|queue| (queue.clone(), queue.log().read(queue))).collect()
+    let fine = ddi::succeeded(status);
+    adapter.rules().check(&LOG_FLUSH, fine, || format!("{} queues: {status:?}", here.len()));
+    let news = |queue: &Arc<HwQueue>| if status.is_success() { queue.log().read(queue) } else { News::default() };
+    read.extend(here.iter().map(|(queue, _)| ((*queue).clone(), news(queue))));
+    read
 }
 
 /// `DxgkDdiUpdateNativeFenceLogs` for queues by the driver's handles.

@@ -67,7 +67,7 @@ pub(crate) struct DriverMemory {
 const CLASS_KEY: &str =
     "\\Registry\\Machine\\System\\CurrentControlSet\\Control\\Class\\{4d36e968-e325-11ce-bfc1-08002be10318}";
 
-/// Where the hardware keys of PCI functions are.
+/// The registry key under which the model puts the hardware keys of devices.
 const ENUM_KEY: &str = "\\Registry\\Machine\\System\\CurrentControlSet\\Enum\\PCI\\Model";
 
 impl DriverMemory {
@@ -85,7 +85,7 @@ impl DriverMemory {
         String::from_utf16_lossy(&self.path)
     }
 
-    /// Its hardware key, where the bus has put it.
+    /// Registry path of the device's hardware key (`Device Parameters`).
     pub(crate) fn hardware_key(&self) -> String {
         format!("{ENUM_KEY}\\{:x}\\Device Parameters", self.device_object())
     }

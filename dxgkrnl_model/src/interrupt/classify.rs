@@ -23,6 +23,7 @@ use crate::hw_queue::HwQueue;
 use crate::personality::HandleReading;
 use crate::rules::interrupt as rule;
 use crate::rules::tdr::TDR_LATE;
+use crate::tdr::packet::note_reported;
 use crate::vidsch::Node;
 use crate::vidsch::packet::Packet;
 
@@ -173,6 +174,7 @@ fn completed(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
         return None;
     };
     adapter.rules().count(&rule::INT_FENCE);
+    note_reported(adapter, node.ordinal, part.SubmissionFenceId);
     if node.packet.was_lost(part.SubmissionFenceId).is_some() {
         adapter.rules().count(&TDR_LATE);
     }

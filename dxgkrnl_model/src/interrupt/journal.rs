@@ -40,6 +40,7 @@ pub(super) struct Journal {
 struct Kept {
     list: VecDeque<Notification>,
     kinds: BTreeMap<DXGK_INTERRUPT_TYPE, u64>,
+    /// Native fences that notifications have named.
     named: u64,
 }
 
@@ -53,7 +54,7 @@ impl Journal {
         self.kept.lock().kinds.clone()
     }
 
-    /// How many native fences were named.
+    /// How many native fences notifications have named, each as often as it was named.
     pub(super) fn fences_named(&self) -> u64 {
         self.kept.lock().named
     }

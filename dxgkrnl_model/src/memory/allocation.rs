@@ -61,7 +61,7 @@ pub(crate) struct Allocation {
     pub(crate) accessed_physically: bool,
     pub(crate) notify_residency: bool,
     pub(crate) cpu_visible: bool,
-    /// The process that made it.
+    /// Id of the process that made it; 0: the process was gone.
     creator: u64,
     backing: Arc<PageObject>,
     pub(crate) placement: Lock<Placement>,
@@ -211,7 +211,8 @@ impl OpenAllocation {
     /// Maps the allocation for the CPU of its process. Locks nest.
     ///
     /// # Errors
-    /// STATUS_NOT_SUPPORTED where the CPU cannot reach it, STATUS_INVALID_PARAMETER where the process may not, STATUS_NO_MEMORY.
+    /// STATUS_INVALID_PARAMETER for one that is not CpuVisible, and for another process than the creator where the
+    /// personality has `creator_locks`; STATUS_NOT_SUPPORTED where the CPU cannot reach it; STATUS_NO_MEMORY.
     pub(crate) fn lock_for_cpu(&self, process: &ProcessInner) -> Result<usize, NTSTATUS> {
         {
             let mut lock = self.lock.lock();
@@ -302,7 +303,7 @@ impl Allocation {
         self.driver.load(Ordering::Acquire)
     }
 
-    /// Whether the GPU reaches it now.
+    /// Returns whether the allocation is resident now: not evicted.
     pub(crate) fn is_resident(&self) -> bool {
         self.placement.lock().place != Place::Evicted
     }
@@ -353,13 +354,16 @@ fn destroy_in_driver(adapter: &Arc<Adapter>, driver: usize, resource: Option<&Re
     judge_batch(adapter, "DxgkDdiDestroyAllocation", status);
 }
 
-/// The driver's handle of an allocation; where the plan has it so, behind one that names nothing.
+/// The handles of a batch: the driver's handle of an allocation, and before it, with `FaultPlan::stray_handles`, a
+/// handle that names nothing.
 fn batch(adapter: &Adapter, driver: usize) -> Vec<HANDLE> {
     let stray = adapter.personality().faults.stray_handles.then_some(STRAY);
     stray.into_iter().chain([driver]).map(core::ptr::with_exposed_provenance_mut).collect()
 }
 
-/// A batch with a handle that names nothing may be said to have failed.
+/// Judges the status of a batch, except with `FaultPlan::stray_handles`: a driver may say that such a batch failed.
+/// That it destroyed the others all the same shows in what it gives back until it is stopped: DXG-LEAK-MEMORY, or a
+/// leak of pool.
 fn judge_batch(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
     if !adapter.personality().faults.stray_handles {
         judge_destroy(adapter, ddi, status);

@@ -156,6 +156,61 @@ impl PageTables {
         }
         all
     }
+
+    /// An update with an entry that drivers need not know, next to what `updates` store. `None`: there is no place for
+    /// it.
+    ///
+    /// A leaf entry stands at the end of the last leaf table, where `is_free` says that nothing is mapped at its
+    /// address; an entry of level 1 behind that of the last table that was made, where no table was made yet.
+    /// `segments` is how many segments the driver described.
+    pub(crate) fn stray(
+        &self,
+        kind: StrayEntry,
+        segments: u64,
+        updates: &[Update],
+        is_free: impl Fn(u64) -> bool,
+    ) -> Option<Update> {
+        let level = if kind == StrayEntry::Table64K { 1 } else { 0 };
+        let beside = updates.iter().rev().find(|update| !update.initial && update.level == level)?;
+        let count = if level == self.top() { self.root_entries } else { self.mmu.entries(level) };
+        if kind == StrayEntry::Table64K {
+            let (start, address) = (beside.start + beside.count, beside.address + (beside.count << self.mmu.shift(1)));
+            let mut entry = *beside.entries.last()?;
+            entry.set_PageTablePageSize(1);
+            let fits = start < count && !self.has_leaf_table(address);
+            return fits.then_some(Update { start, count: 1, entries: vec![entry], address, ..beside.clone() });
+        }
+        let mut entry = *beside.entries.iter().find(|entry| entry.Valid())?;
+        match kind {
+            StrayEntry::LargePage => entry.set_LargePage(true),
+            StrayEntry::Zero => entry.set_Zero(true),
+            StrayEntry::Segment => entry.set_Segment(31),
+            StrayEntry::SegmentBehindLast => entry.set_Segment(segments + 1),
+            StrayEntry::Adapter => entry.set_PhysicalAdapterIndex(1),
+            StrayEntry::Reserved | StrayEntry::Table64K => entry.set_Reserved(1),
+        }
+        let last = count.checked_sub(1)?;
+        let fits = beside.start + beside.count <= last;
+        let address = beside.address + last.checked_sub(beside.start)? * PAGE;
+        let entries = vec![entry];
+        (fits && is_free(address)).then_some(Update {
+            start: last,
+            count: 1,
+            entries,
+            address,
+            allocation: None,
+            ..beside.clone()
+        })
+    }
+
+    /// Returns whether a table of level 0 was made for `address`.
+    fn has_leaf_table(&self, address: u64) -> bool {
+        let mut table = self.root.as_ref();
+        while let Some(parent) = table.filter(|table| table.level > 0) {
+            table = parent.children.get(&index(&self.mmu, parent.level, address));
+        }
+        table.is_some()
+    }
 }
 
 /// The update that makes a new table's entries invalid.
@@ -174,37 +229,6 @@ fn initial(level: usize, memory: TableMemory, window: u64, count: u64, address: 
         native_fence: false,
     }
 }
-
-/// An update with an entry that drivers need not know, next to what `updates` store. `None`: there is no place for it.
-///
-/// A leaf entry stands at the end of the last leaf table; a parent's, behind that of the last table that was made.
-pub(crate) fn stray(kind: StrayEntry, updates: &[Update]) -> Option<Update> {
-    let of_level = |level| updates.iter().rev().find(|update| !update.initial && update.level == level);
-    if kind == StrayEntry::Table64K {
-        let parent = of_level(1)?;
-        let mut entry = *parent.entries.last()?;
-        entry.set_PageTablePageSize(1);
-        let start = parent.start + 1;
-        return Some(Update { start, entries: vec![entry], address: parent.address + LEAF_COVERS, ..parent.clone() });
-    }
-    let leaf = of_level(0)?;
-    let mut entry = *leaf.entries.iter().find(|entry| entry.Valid())?;
-    match kind {
-        StrayEntry::LargePage => entry.set_LargePage(true),
-        StrayEntry::Zero => entry.set_Zero(true),
-        StrayEntry::Segment => entry.set_Segment(31),
-        StrayEntry::Adapter => entry.set_PhysicalAdapterIndex(1),
-        StrayEntry::Reserved | StrayEntry::Table64K => entry.set_Reserved(1),
-    }
-    let last = LEAF_COVERS / PAGE - 1;
-    let address = leaf.address / LEAF_COVERS * LEAF_COVERS + last * PAGE;
-    let free = leaf.start + leaf.count <= last;
-    let (count, entries) = (1, vec![entry]);
-    free.then_some(Update { start: last, count, entries, address, allocation: None, ..leaf.clone() })
-}
-
-/// What a leaf table of 512 entries covers, in bytes: stray entries suppose such tables.
-const LEAF_COVERS: u64 = 512 * PAGE;
 
 struct Spread<'a> {
     mmu: &'a Mmu,
@@ -232,7 +256,7 @@ impl Spread<'_> {
         let end = address + pages * PAGE;
         let mut at = address;
         while at < end {
-            let index = self.index(table.level, at);
+            let index = index(self.mmu, table.level, at);
             let next = ((at >> shift) + 1) << shift;
             let stop = next.min(end);
             if !table.children.contains_key(&index)
@@ -247,13 +271,6 @@ impl Spread<'_> {
             at = stop;
         }
         true
-    }
-
-    /// Index of `address` in a table of `level`. The root of two levels has as many entries as it needs.
-    fn index(&self, level: usize, address: u64) -> u64 {
-        let index = address >> self.mmu.shift(level);
-        let is_resizable = self.mmu.levels.len() == 2 && level == 1;
-        if is_resizable { index } else { index & (self.mmu.entries(level) - 1) }
     }
 
     fn add_child(
@@ -293,7 +310,7 @@ impl Spread<'_> {
         };
         let allocation = self.purpose.allocation.map(|(handle, offset)| (handle, offset + skip as u64 * PAGE));
         Update {
-            start: self.index(0, address),
+            start: index(self.mmu, 0, address),
             entries,
             initial: false,
             allocation,
@@ -302,6 +319,13 @@ impl Spread<'_> {
             ..initial(0, table.memory.clone(), table.window, pages, address)
         }
     }
+}
+
+/// Index of `address` in a table of `level`. The root of two levels has as many entries as it needs.
+fn index(mmu: &Mmu, level: usize, address: u64) -> u64 {
+    let index = address >> mmu.shift(level);
+    let is_resizable = mmu.levels.len() == 2 && level == 1;
+    if is_resizable { index } else { index & (mmu.entries(level) - 1) }
 }
 
 /// An address as page table entries spell it.
@@ -357,6 +381,35 @@ mod tests {
         let again = tables.set(address, 4, &entries, Purpose::default(), &mut source).unwrap_or_default();
         assert_eq!(again.len(), 2);
         assert_eq!(tables.take_all().len(), 5);
+    }
+
+    /// Maps pages from `page` on, and returns where an entry of `kind` is stored beside them: index and address.
+    fn strayed(tables: &mut PageTables, kind: StrayEntry, page: u64, pages: usize, free: bool) -> Option<(u64, u64)> {
+        let mut entry = DXGK_PTE::zeroed();
+        entry.set_Valid(true);
+        let updates = tables.set(page * PAGE, pages as u64, &vec![entry; pages], Purpose::default(), &mut Source(0))?;
+        tables.stray(kind, 2, &updates, |_| free).map(|update| (update.start, update.address))
+    }
+
+    #[test]
+    fn a_stray_leaf_entry_is_the_last_of_its_table_and_over_nothing() {
+        let mut tables = tables(&[9, 9, 9, 9]);
+        let kind = StrayEntry::LargePage;
+        assert_eq!(strayed(&mut tables, kind, 510, 1, true), Some((511, 511 * PAGE)));
+        assert_eq!(strayed(&mut tables, kind, 511, 1, true), None);
+        assert_eq!(strayed(&mut tables, kind, 3, 1, false), None);
+        assert_eq!(strayed(&mut tables, kind, 510, 4, true), Some((511, 1023 * PAGE)));
+    }
+
+    #[test]
+    fn a_stray_table_entry_stays_in_its_table_and_leaves_tables_alone() {
+        let mut tables = tables(&[9, 9, 9, 9]);
+        let kind = StrayEntry::Table64K;
+        assert_eq!(strayed(&mut tables, kind, 0, 1, true), Some((1, 512 * PAGE)));
+        assert_eq!(strayed(&mut tables, kind, 511 * 512, 1, true), None);
+        assert_eq!(strayed(&mut tables, kind, 2 * 512, 1, true), Some((3, 3 * 512 * PAGE)));
+        // The table behind it exists.
+        assert_eq!(strayed(&mut tables, kind, 512, 1, true), None);
     }
 
     #[test]

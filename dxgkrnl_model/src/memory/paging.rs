@@ -20,14 +20,13 @@ use super::va::PAGE;
 use crate::adapter::Adapter;
 use crate::adapter::query::Buffer as Guarded;
 use crate::ddi::{self, call_ddi};
+use crate::poison;
 use crate::rules::paging::{
     PAGING_BUSY, PAGING_IMMEDIATE, PAGING_OVERRUN, PAGING_PRIVATE, PAGING_PROGRESS, PAGING_STATUS,
 };
 use crate::sync::{Lock, Rank};
 use crate::vidsch::packet::Completion;
 
-/// What watched bytes hold.
-const PATTERN: u8 = 0xB7;
 /// Buffers an operation may be split over before it is given up.
 const MAX_PASSES: u32 = 100_000;
 
@@ -228,13 +227,13 @@ impl Buffer {
         self.used = 0;
         self.private_used = 0;
         let tail = self.block.object().pages() * PAGE as usize - size;
-        crate::raw::copy_to(self.block.address() + size, &vec![PATTERN; tail]);
+        crate::raw::copy_to(self.block.address() + size, &vec![poison::BYTE; tail]);
         self.private.bytes_mut().fill(0);
     }
 
     fn overrun(&self, size: usize) -> bool {
         let tail = self.block.object().pages() * PAGE as usize - size;
-        crate::raw::bytes_at(self.block.address() + size, tail).iter().any(|byte| *byte != PATTERN)
+        crate::raw::bytes_at(self.block.address() + size, tail).iter().any(|byte| *byte != poison::BYTE)
     }
 }
 
@@ -401,7 +400,7 @@ impl Flights<'_> {
             None if self.flights.is_empty() => return None,
             None => {
                 let (buffer, completion) = self.flights.remove(0);
-                if !completion.wait(self.adapter.kernel()) {
+                if !completion.wait(self.adapter) {
                     self.pager.free.lock().push(buffer);
                     return None;
                 }
@@ -440,7 +439,7 @@ impl Flights<'_> {
     fn finish(self) -> Result<(), PagingError> {
         let mut result = Ok(());
         for (buffer, completion) in self.flights {
-            if !completion.wait(self.adapter.kernel()) {
+            if !completion.wait(self.adapter) {
                 result = Err(PagingError::Lost);
             }
             self.pager.free.lock().push(buffer);

@@ -121,7 +121,7 @@ impl PagingQueue {
         Ok(value)
     }
 
-    /// Waits until every operation that was asked for so far is done.
+    /// Waits until the paging worker of the adapter has done every operation that was asked for so far.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn settle(&self) {

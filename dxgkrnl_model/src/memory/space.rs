@@ -135,12 +135,16 @@ impl AddressSpace {
         // A copy: to show a new table stores entries of the paging process. Only the paging worker changes tables.
         let copy = self.tables.lock().clone();
         let Some(mut tables) = copy else { return Ok(()) };
-        let updates = tables.set(address, pages, &entries, purpose, &mut source);
+        let mut updates = tables.set(address, pages, &entries, purpose, &mut source);
+        let kind = adapter.personality().faults.stray_entry.filter(|_| !self.is_paging);
+        if let (Some(kind), Some(updates)) = (kind, &mut updates) {
+            let segments = manager.caps.segments.len() as u64;
+            let stray = tables.stray(kind, segments, updates, |address| self.ranges.lock().at(address).is_none());
+            updates.extend(stray);
+        }
         let old = self.tables.lock().replace(tables);
         drop(old);
-        let Some(mut updates) = updates else { return Err(source.error()) };
-        let stray = adapter.personality().faults.stray_entry.filter(|_| !self.is_paging);
-        updates.extend(stray.and_then(|kind| super::page_table::stray(kind, &updates)));
+        let Some(updates) = updates else { return Err(source.error()) };
         self.run(adapter, manager, process, updates, Some((address, address + pages * PAGE)))
     }
 
@@ -188,7 +192,7 @@ impl AddressSpace {
 }
 
 /// `DxgkDdiGetRootPageTableSize`: entries and bytes.
-fn root_size(adapter: &Adapter, entries: u64) -> (u64, u64) {
+pub(crate) fn root_size(adapter: &Adapter, entries: u64) -> (u64, u64) {
     let mut arguments = DXGKARG_GETROOTPAGETABLESIZE::zeroed();
     // CAST: a root of 2^32 entries is not asked for.
     arguments.NumberOfPte = entries.min(u32::MAX.into()) as u32;

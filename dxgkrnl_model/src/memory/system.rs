@@ -55,6 +55,7 @@ pub(super) fn create(
     context.store(system.driver_handle(), Ordering::Release);
     adapter.scheduler.set_system_context(&system);
     device.add_context(&system);
+    another(SystemProcesses::AnotherLater)?;
     let brief = if kind == SystemProcesses::AnotherBriefly { manager.idle.lock().take() } else { None };
     if let Some(idle) = brief {
         idle.destroy();
@@ -104,6 +105,7 @@ pub(super) fn destroy(
     }
 }
 
+/// Destroys the contexts and devices of the paging process, its page tables, and the process.
 fn take_down(manager: &Arc<Manager>, process: Option<Arc<ProcessAdapter>>) {
     let Some(process) = process else { return };
     for device in process.take_devices() {

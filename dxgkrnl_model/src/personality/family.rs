@@ -14,11 +14,11 @@ use super::{
 /// A choice that a real Windows may make otherwise than the default.
 #[derive(Clone, Copy)]
 pub struct Reading {
-    /// Its name on the command line.
+    /// Its name on the command line (`--windows NAME`).
     pub name: &'static str,
-    /// What it means.
+    /// What this Windows does, in words for a list of readings.
     pub title: &'static str,
-    /// Whether seeds draw it. One that changes what a driver can do at all is only played by its name.
+    /// Whether seeds draw it. A reading that changes what a driver can do at all is only played by its name.
     pub drawn: bool,
     apply: fn(&mut Personality, &Personality),
 }
@@ -29,10 +29,10 @@ impl fmt::Debug for Reading {
     }
 }
 
-/// A reading that sets a member (or a member's member) to a value.
+/// The list of readings. Each sets a member (or a member's member) to a value; `@named` keeps it from being drawn.
 macro_rules! readings {
     ($($(@$kind:ident)? $name:literal, $title:literal: $($member:ident).+ = $value:expr;)*) => {
-        /// Every reading.
+        /// All readings, in the order in which they are applied: of two that set the same member the first wins.
         pub const READINGS: &[Reading] = &[$(
             Reading {
                 name: $name,
@@ -128,21 +128,21 @@ readings! {
 /// Which member of the family is played.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Windows {
-    /// The default.
+    /// The default personality, without any reading.
     #[default]
     Default,
     /// The default with one reading: its place in [`READINGS`].
     Reading(usize),
-    /// Each reading that is drawn, or not, by the bits of a seed.
+    /// A random half of the readings that are [`drawn`](Reading::drawn): the same for equal seeds, on every machine.
     Seed(u64),
 }
 
-/// A name that is none.
+/// The error of a `--windows` value that is neither a number nor a known name. Its text lists the names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no Windows is called '{0}': a number draws one, or one of default, {names}", names = names().join(", "))]
 pub struct UnknownWindows(String);
 
-/// The names of the readings.
+/// The names of all readings, in the order of [`READINGS`].
 pub fn names() -> Vec<&'static str> {
     READINGS.iter().map(|reading| reading.name).collect()
 }
@@ -151,7 +151,8 @@ impl FromStr for Windows {
     type Err = UnknownWindows;
 
     fn from_str(text: &str) -> Result<Self, UnknownWindows> {
-        if let Ok(seed) = text.parse() {
+        // Digits alone: `parse` takes a sign as well.
+        if let Some(seed) = text.parse().ok().filter(|_| !text.starts_with('+')) {
             return Ok(Self::Seed(seed));
         }
         if text == "default" {
@@ -163,7 +164,7 @@ impl FromStr for Windows {
 }
 
 impl Windows {
-    /// The readings that it has.
+    /// The readings that it has, in the order of [`READINGS`]; empty for a place beyond the list.
     pub fn readings(self) -> Vec<&'static Reading> {
         match self {
             Self::Default => Vec::new(),
@@ -197,7 +198,7 @@ impl fmt::Display for Windows {
     }
 }
 
-/// A bit pattern of two numbers (splitmix64), the same on every machine.
+/// Mixes two numbers to a bit pattern (splitmix64), the same on every machine.
 fn mix(seed: u64, at: u64) -> u64 {
     let mut z = seed.wrapping_mul(0x1_0001).wrapping_add(at).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -208,6 +209,24 @@ fn mix(seed: u64, at: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The readings of seed 3, on every machine. A reading that is added or removed may change them.
+    const SEED_3: [&str; 14] = [
+        "obsolete-contexts",
+        "progress-at-48",
+        "progress-nowhere",
+        "progress-never-opened",
+        "kernel-progress-monitored",
+        "over-budget",
+        "event-first",
+        "either-handle",
+        "paging-engine-signals",
+        "another-system-process-last",
+        "paging-without-context",
+        "no-flip-caps-needed",
+        "slow-disconnect",
+        "no-fence-questions",
+    ];
 
     #[test]
     fn each_reading_changes_something_and_has_a_name_of_its_own() {
@@ -224,8 +243,7 @@ mod tests {
     fn what_a_case_has_chosen_stays() {
         let mut personality = Personality { contiguous_pages: true, ..Personality::default() };
         personality.notification_list = 4;
-        let windows: Windows = "short-list".parse().unwrap_or_default();
-        windows.apply(&mut personality);
+        assert_eq!("short-list".parse().map(|windows: Windows| windows.apply(&mut personality)), Ok(()));
         assert_eq!(personality.notification_list, 4);
     }
 
@@ -235,7 +253,8 @@ mod tests {
             let has = |seed| Windows::Seed(seed).readings().iter().any(|other| other.name == reading.name);
             assert!((1..20).any(has) && !(1..20).all(has), "{}", reading.name);
         }
-        assert_eq!(Windows::Seed(3).to_string(), Windows::Seed(3).to_string());
+        assert_eq!(Windows::Seed(3).to_string(), SEED_3.join(" + "));
+        assert!("+5".parse::<Windows>().is_err());
         assert!("frobnicate".parse::<Windows>().is_err_and(|error| error.to_string().contains("over-budget")));
     }
 }

@@ -1,7 +1,7 @@
 //! Readings and faults of a start: how many system processes there are, what page table entries may hold.
 
-/// Processes of the OS with `DXGK_CREATEPROCESSFLAGS.SystemProcess`. The page of the flags says "a system process", which does not
-/// say that there is one; the paging process is the one that the system context is made in.
+/// Processes of the OS with `DXGK_CREATEPROCESSFLAGS.SystemProcess`. The page of the flags says "a system process",
+/// which does not say that there is one; the paging process is the one that the system context is made in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SystemProcesses {
     /// The paging process alone.
@@ -11,15 +11,17 @@ pub enum SystemProcesses {
     AnotherFirst,
     /// Another is made behind the paging process, before its context, and is gone first.
     AnotherLast,
-    /// Another is made as above, and is gone when the adapter has started.
+    /// Another is made as above, and is destroyed as soon as the system context exists.
     AnotherBriefly,
+    /// Another is made behind the context of the paging process, and outlives it.
+    AnotherLater,
 }
 
-/// A page table entry that a driver which advertises none of large pages, zero pages, 64 KB tables and linked adapters need not
-/// know. It must fault: a mapping would be one of memory that the entry does not mean.
+/// A page table entry that a driver which advertises none of large pages, zero pages, 64 KB tables and linked adapters
+/// need not know. It must fault: a mapping would be one of memory that the entry does not mean.
 ///
-/// Source: DDI pages DXGK_PTE, DXGK_GPUMMUCAPS. That 4 KB and 64 KB tables are mixed in one parent was seen with a driver that
-/// has both.
+/// Source: DDI pages DXGK_PTE, DXGK_GPUMMUCAPS. That 4 KB and 64 KB tables are mixed in one parent was seen with a
+/// driver that has both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrayEntry {
     /// A leaf entry with `LargePage`.
@@ -28,6 +30,9 @@ pub enum StrayEntry {
     Zero,
     /// A leaf entry of a segment that the driver never described.
     Segment,
+    /// A leaf entry of the segment behind the last one that the driver described. A driver for an older Windows may
+    /// take it for system memory; real Windows says system memory with segment 0.
+    SegmentBehindLast,
     /// A leaf entry of another physical adapter.
     Adapter,
     /// A leaf entry with a reserved bit.
@@ -37,7 +42,14 @@ pub enum StrayEntry {
 }
 
 impl StrayEntry {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::LargePage, Self::Zero, Self::Segment, Self::Adapter, Self::Reserved, Self::Table64K];
+    /// Every kind, for a test that plays each.
+    pub const ALL: [Self; 7] = [
+        Self::LargePage,
+        Self::Zero,
+        Self::Segment,
+        Self::SegmentBehindLast,
+        Self::Adapter,
+        Self::Reserved,
+        Self::Table64K,
+    ];
 }

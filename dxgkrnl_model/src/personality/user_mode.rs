@@ -1,10 +1,10 @@
-//! What user mode meets: statuses that may vary, and who does what before what.
+//! How the OS answers user mode: statuses that may vary, and the order of events.
 //!
-//! The documents leave each of these open, or two of them disagree. A user-mode driver that holds under all of them rests on
-//! none.
+//! The documents leave each of these open, or two of them disagree. A user-mode driver that holds under all of them
+//! rests on none.
 
-/// Of which kind the progress fence of a kernel-mode queue is, on an adapter with native fences. That of a user-mode queue is
-/// native.
+/// The kind of the progress fence of a kernel-mode queue, on an adapter with native fences. A user-mode queue always
+/// has a native one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelProgress {
     /// Native. Source: DDI page DXGKARG_CREATEHWQUEUE ("on GPUs that support native fences").
@@ -22,7 +22,8 @@ pub enum ProgressOpened {
     Before,
     /// After it. Source: DDI page DXGKARG_CREATEHWQUEUE promises that the fence was created, not that it was opened.
     After,
-    /// Never: the driver knows addresses, and the handle where [`ProgressFenceHandle`](super::ProgressFenceHandle) puts it.
+    /// Never: the driver knows addresses, and the handle where [`ProgressFenceHandle`](super::ProgressFenceHandle) puts
+    /// it.
     Never,
 }
 
@@ -32,36 +33,39 @@ pub enum Residency {
     /// STATUS_PENDING and a value to wait for; MakeResident of what is resident already: STATUS_SUCCESS and 0.
     #[default]
     Pending,
-    /// STATUS_SUCCESS and 0, when everything is done. Source: DDI pages D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS ("a
-    /// zero fence value might be returned").
+    /// STATUS_SUCCESS and 0, when everything is done. Source: DDI pages D3DDDI_MAKERESIDENT,
+    /// D3DDDI_MAPGPUVIRTUALADDRESS ("a zero fence value might be returned").
     Immediate,
-    /// MakeResident without `CantTrimFurther` is over the budget: STATUS_NO_MEMORY, `NumBytesToTrim`, and in `NumAllocations`
-    /// how many were made resident, which is half of them. Source: DDI page D3DDDI_MAKERESIDENT.
+    /// MakeResident without `CantTrimFurther` is over the budget: STATUS_NO_MEMORY, `NumBytesToTrim`, and in
+    /// `NumAllocations` how many were made resident, which is half of them. Everything else answers as
+    /// [`Pending`](Self::Pending). Source: DDI page D3DDDI_MAKERESIDENT.
     OverBudget,
 }
 
-/// The readings of what user mode meets.
+/// How the OS answers user mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserMode {
-    /// A shared allocation is locked by the process that made it alone; `D3DKMTLock2` by another is STATUS_INVALID_PARAMETER.
+    /// A shared allocation is locked by the process that made it alone; `D3DKMTLock2` by another is
+    /// STATUS_INVALID_PARAMETER.
     ///
-    /// Source: DDI pages DXGK_ALLOCATIONINFOFLAGS and DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, CpuVisible ("only the process that
-    /// created a shared allocation can lock that allocation"). The pages of D3DKMTLock2 say nothing of it.
+    /// Source: DDI pages DXGK_ALLOCATIONINFOFLAGS and DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, CpuVisible ("only the process
+    /// that created a shared allocation can lock that allocation"). The pages of D3DKMTLock2 say nothing of it.
     pub creator_locks: bool,
     /// The kind of the progress fence of kernel-mode queues.
     pub kernel_progress: KernelProgress,
-    /// When it is opened.
+    /// When the driver is told that a native progress fence is open.
     pub progress_opened: ProgressOpened,
     /// How paging operations answer.
     pub residency: Residency,
-    /// An event that waits for a monitored fence is set just before the OS stores the value, so that it reads as not reached.
+    /// An event that waits for a monitored fence is set just before the OS stores the value, so that it reads as not
+    /// reached.
     ///
     /// Source: none; a public user-mode driver reads the value again after the event, and waits again.
     pub event_before_value: bool,
-    /// GPU addresses of fences are mapped behind paging operations that are on their way, at the earliest after 1 ms, while
-    /// the call that made or opened the fence returns at once.
+    /// GPU addresses of fences are mapped behind paging operations that are on their way, at the earliest after 1 ms,
+    /// while the call that made or opened the fence returns at once.
     ///
-    /// Source: DDI page D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 ("mapped asynchronously"). Chosen: in the order of all paging
-    /// operations of the adapter, so that one that comes later and is done says that the fence is mapped.
+    /// Source: DDI page D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 ("mapped asynchronously"). Chosen: in the order of all
+    /// paging operations of the adapter, so that one that comes later and is done says that the fence is mapped.
     pub fences_mapped_late: bool,
 }

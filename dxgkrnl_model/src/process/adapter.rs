@@ -190,6 +190,6 @@ impl ProcessAdapter {
 
 /// Destruction succeeds.
 pub(crate) fn judge_destroy(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
-    let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    let fine = ddi::succeeded(status);
     adapter.rules().check(&OBJECT_DESTROY, fine, || format!("{ddi}: {status:?}"));
 }

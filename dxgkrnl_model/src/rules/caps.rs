@@ -55,26 +55,31 @@ rules! {
         bugcheck: none,
         fix: "set the lower tiers as well",
     }
-    /// Flips.
+    /// Flip capabilities of an adapter that never flips.
     CAPS_FLIP = "DXG-CAPS-FLIP" {
         title: "from WDDM 2.0 on, DXGK_FLIPCAPS.FlipOnVSyncMmIo is set, unless the adapter is compute-only",
-        source: "article wddm-driver-and-feature-caps (mandatory, render-only drivers included); that the start is refused is seen with three drivers, and a fourth starts without: Personality::flip_caps_demanded",
+        source: "article wddm-driver-and-feature-caps (mandatory, render-only drivers included); that the start is \
+            refused is seen with three drivers, and a fourth starts without: Personality::flip_caps_demanded",
         bugcheck: none,
         fix: "set FlipOnVSyncMmIo and a MaxQueuedFlipOnVSync of 1, although nothing is ever flipped",
     }
-    /// POST display ownership.
+    /// The promise to release ownership of the POST display.
     CAPS_NON_VGA = "DXG-CAPS-NON-VGA" {
         title: "SupportNonVGA comes with DxgkDdiStopDeviceAndReleasePostDisplayOwnership",
         source: "DDI page DXGK_DRIVERCAPS, SupportNonVGA",
         bugcheck: none,
         fix: "clear SupportNonVGA, or fill the slot: it is called at a PnP stop",
     }
-    /// A promise of cross-adapter resources.
+    /// The promise of cross-adapter resources.
     CAPS_CROSS_ADAPTER_SERVED = "DXG-CAPS-CROSS-ADAPTER-SERVED" {
-        title: "CrossAdapterResource comes with the standard allocation that the OS makes for it: DxgkDdiGetStandardAllocationDriverData says sizes, then data, and DxgkDdiCreateAllocation takes them",
-        source: "DDI page DXGK_VIDMMCAPS, CrossAdapterResource (such a resource is made by the OS as a standard allocation); DDI page DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA (asked twice: sizes, then data; not both sizes zero)",
+        title: "CrossAdapterResource comes with the standard allocation that the OS makes for it: \
+            DxgkDdiGetStandardAllocationDriverData says sizes, then data, and DxgkDdiCreateAllocation takes them",
+        source: "DDI page DXGK_VIDMMCAPS, CrossAdapterResource (such a resource is made by the OS as a standard \
+            allocation); DDI page DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA (asked twice: sizes, then data; not both \
+            sizes zero)",
         bugcheck: none,
-        fix: "clear the capability, or serve D3DKMDT_STANDARDALLOCATION_GDISURFACE of type D3DKMDT_GDISURFACE_TEXTURE_CROSSADAPTER",
+        fix: "clear the capability, or serve D3DKMDT_STANDARDALLOCATION_GDISURFACE of type \
+            D3DKMDT_GDISURFACE_TEXTURE_CROSSADAPTER",
     }
     /// Optimized native fence interrupt.
     CAPS_OPTIMIZED = "DXG-CAPS-OPTIMIZED" {
@@ -121,7 +126,8 @@ rules! {
     /// History buffers.
     CAPS_HISTORY = "DXG-CAPS-HISTORY" {
         title: "HISTORYBUFFERPRECISION is 32 to 64 bits for every node",
-        source: "DDI page DXGKARG_HISTORYBUFFERPRECISION, Remarks (OutputDataSize is the structure's times NbAsymetricProcessingNodes); that fewer than 32 or more than 64 end the start is seen, not documented",
+        source: "DDI page DXGKARG_HISTORYBUFFERPRECISION, Remarks (OutputDataSize is the structure's times \
+            NbAsymetricProcessingNodes); that fewer than 32 or more than 64 end the start is seen, not documented",
         bugcheck: none,
         fix: "write 64 to every element of the output",
     }
@@ -174,17 +180,19 @@ rules! {
         bugcheck: none,
         fix: "name a segment and a size",
     }
-    /// Paging buffers and the CPU.
+    /// Paging buffers lie where the CPU sees them.
     SEGMENT_PAGING_VISIBLE = "DXG-SEGMENT-PAGING-VISIBLE" {
         title: "PagingBufferSegmentId is 0, or a segment that says CpuVisible",
-        source: "seen with one driver, not documented: with paging buffers in an aperture that the CPU does not see, collecting debug data at a timeout ended in bug check 0x7E; with 0 it recovered",
+        source: "seen with one driver, not documented: with paging buffers in an aperture that the CPU does not see, \
+            collecting debug data at a timeout ended in bug check 0x7E; with 0 it recovered",
         bugcheck: none,
         fix: "set PagingBufferSegmentId to 0, or CpuVisible on the aperture",
     }
-    /// Budgets.
+    /// Budget groups of segments.
     SEGMENT_BUDGET = "DXG-SEGMENT-BUDGET" {
         title: "a segment counts against one budget group at most, and no aperture says PopulatedFromSystemMemory",
-        source: "DDI page DXGK_SEGMENTFLAGS (LocalBudgetGroup, NonLocalBudgetGroup; PopulatedFromSystemMemory is invalid on aperture segments)",
+        source: "DDI page DXGK_SEGMENTFLAGS (LocalBudgetGroup, NonLocalBudgetGroup; PopulatedFromSystemMemory is \
+            invalid on aperture segments)",
         bugcheck: none,
         fix: "set one of the two, and PopulatedFromSystemMemory on memory segments only",
     }

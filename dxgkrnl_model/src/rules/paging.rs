@@ -62,21 +62,23 @@ rules! {
         bugcheck: none,
         fix: "use 0 or an aperture segment",
     }
-    /// What a context's record must say whole.
+    /// A context's output record is written as a whole.
     CONTEXT_OUTPUT = "DXG-CONTEXT-OUTPUT" {
-        title: "DxgkDdiCreateContext writes every member of DXGK_CONTEXTINFO: Reserved is 0, and AllocationListSize 256 for a GDI context",
+        title: "DxgkDdiCreateContext writes every member of DXGK_CONTEXTINFO: Reserved is 0, and AllocationListSize \
+            256 for a GDI context",
         source: "DDI page DXGKARG_CREATECONTEXT, ContextInfo ([out]); DDI page DXGK_CONTEXTINFO",
         bugcheck: none,
         fix: "store a whole record, whose other members are zero",
     }
-    /// Where a context's page tables are written.
+    /// The node on which a context's page tables are written.
     CONTEXT_COMPANION = "DXG-CONTEXT-COMPANION" {
         title: "PagingCompanionNodeId names a node that takes packets",
-        source: "DDI page DXGK_CONTEXTINFO, PagingCompanionNodeId; article tile-resources (the companion context is a packet context of its own)",
+        source: "DDI page DXGK_CONTEXTINFO, PagingCompanionNodeId; article tile-resources (the companion context is a \
+            packet context of its own)",
         bugcheck: none,
         fix: "name the paging node",
     }
-    /// What an allocation's record must say whole.
+    /// An allocation's output record is written as a whole.
     ALLOC_OUTPUT = "DXG-ALLOC-OUTPUT" {
         title: "DxgkDdiCreateAllocation writes Flags2 of every DXGK_ALLOCATIONINFO",
         source: "DDI page DXGK_ALLOCATIONINFO, Flags2",
@@ -138,6 +140,14 @@ rules! {
         source: "DDI page DxgkDdiSubmitCommandVirtual, return value; bug check 0x119/0x2",
         bugcheck: (0x119, 0x2),
         fix: "accept, queue, and fail later",
+    }
+    /// Ends of paging buffers where no timeout is looked for.
+    PAGING_END = "DXG-PAGING-END" {
+        title: "a paging buffer that is submitted ends, also while an adapter starts or stops",
+        source: "article supplying-fence-identifiers; chosen: while nothing looks for timeouts, five times TdrDelay and \
+            TdrDdiDelay are waited for it",
+        bugcheck: none,
+        fix: "report the buffer's fence id by an interrupt; what was raised before a change of the power state is claimed",
     }
     /// Status of preemption.
     PREEMPT_STATUS = "DXG-PREEMPT-STATUS" {

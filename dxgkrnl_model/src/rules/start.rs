@@ -16,7 +16,10 @@ rules! {
     /// The table as a whole.
     INIT_SLOT = "DXG-INIT-SLOT" {
         title: "every function that Windows calls for what the driver advertises is in the table",
-        source: "DDI page DRIVER_INITIALIZATION_DATA; article native-gpu-fence-objects (driver must implement and supply pointers); article tdr-changes-in-windows-8 (all of the listed functions); article mcdm-implementation-guidelines; CalibrateGpuClock, SetStablePowerState, SetVirtualMachineData: seen by authors of drivers, not documented",
+        source: "DDI page DRIVER_INITIALIZATION_DATA; article native-gpu-fence-objects (driver must implement and \
+            supply pointers); article tdr-changes-in-windows-8 (all of the listed functions); article \
+            mcdm-implementation-guidelines; CalibrateGpuClock, SetStablePowerState, SetVirtualMachineData: seen by \
+            authors of drivers, not documented",
         bugcheck: none,
         fix: "fill the slot, with a refusing stub at least, or do not advertise the capability",
     }
@@ -132,17 +135,21 @@ rules! {
         bugcheck: none,
         fix: "store both versions with SupportedByDriver",
     }
-    /// Its input.
+    /// The input of a question about a feature.
     FEATURE_INPUT = "DXG-FEATURE-INPUT" {
-        title: "DxgkDdiQueryFeatureSupport leaves FeatureId and AllowExperimental as they came, and what it supports without experimental support it supports with it",
-        source: "DDI page DXGKARG_QUERYFEATURESUPPORT ([in] members; with AllowExperimental FALSE an experimental feature is unsupported)",
+        title: "DxgkDdiQueryFeatureSupport leaves FeatureId and AllowExperimental as they came, and what it supports \
+            without experimental support it supports with it",
+        source: "DDI page DXGKARG_QUERYFEATURESUPPORT ([in] members; with AllowExperimental FALSE an experimental \
+            feature is unsupported)",
         bugcheck: none,
         fix: "read AllowExperimental, write the [out] members only",
     }
-    /// A feature for nothing.
+    /// A feature that was enabled and is not used.
     FEATURE_UNUSED = "DXG-FEATURE-UNUSED" {
-        title: "a feature that driver and OS have enabled is used: HWSCH by a node's ContextSchedulingSupported, NATIVE_FENCE by NativeGpuFence, USER_MODE_SUBMISSION by a node's UserModeSubmission",
-        source: "article querying-wddm-feature-support-and-enablement (a driver says what it supports on the current configuration); what an OS does with a feature that it enabled and no capability shows is not documented",
+        title: "a feature that driver and OS have enabled is used: HWSCH by a node's ContextSchedulingSupported, \
+            NATIVE_FENCE by NativeGpuFence, USER_MODE_SUBMISSION by a node's UserModeSubmission",
+        source: "article querying-wddm-feature-support-and-enablement (a driver says what it supports on the current \
+            configuration); what an OS does with a feature that it enabled and no capability shows is not documented",
         bugcheck: none,
         fix: "answer SupportedByDriver or SupportedOnCurrentConfig with FALSE for what the capabilities will not say",
     }

@@ -13,12 +13,24 @@ rules! {
         bugcheck: (0x119, 0x8),
         fix: "set bit NodeOrdinal",
     }
-    /// A fence that is overdue.
+    /// A fence that is complete and was not reported.
     TDR_FENCE = "DXG-TDR-FENCE" {
-        title: "a fence that DxgkDdiQueryCurrentFence says to be complete was reported by DxgkCbNotifyInterrupt before the call returned",
-        source: "DDI page DxgkDdiQueryCurrentFence, remarks (must call DxgkCbNotifyInterrupt to report the fence, at device interrupt level)",
+        title: "a fence that DxgkDdiQueryCurrentFence says to be complete was reported by DxgkCbNotifyInterrupt before \
+            the call returned",
+        source: "DDI page DxgkDdiQueryCurrentFence, remarks (must call DxgkCbNotifyInterrupt to report the fence, at \
+            device interrupt level)",
         bugcheck: none,
-        fix: "compare last reported with last completed through DxgkCbSynchronizeExecution, report what is newer, then answer",
+        fix: "compare last reported with last completed through DxgkCbSynchronizeExecution, report what is newer, then \
+            answer",
+    }
+    /// A fence that was reported and is not answered.
+    TDR_FENCE_BEHIND = "DXG-TDR-FENCE-BEHIND" {
+        title: "DxgkDdiQueryCurrentFence does not answer a fence before one that the driver has reported, in the call \
+            or before it, or that a reset has ended",
+        source: "DDI page DxgkDdiQueryCurrentFence (the most recently completed submission fence identifier), remarks; \
+            article timeout-detection-and-recovery",
+        bugcheck: none,
+        fix: "report first and answer behind that; a reset moves the answer on as the OS moves its own count",
     }
     /// Queries that must succeed.
     TDR_QUERY = "DXG-TDR-QUERY" {
@@ -68,6 +80,13 @@ rules! {
         source: "DDI page DxgkDdiResetHwEngine, remarks",
         bugcheck: none,
         fix: "call DxgkCbInvalidateHwContext for every running context before returning",
+    }
+    /// Buffers that are with the driver and do not run.
+    HW_STALL = "DXG-HW-STALL" {
+        title: "a command buffer of a kernel-mode hardware queue that is with the driver runs until its HwQueueProgressFenceId is in the fence: it waits for no fence on the GPU, and its value is written",
+        source: "article native-gpu-fence-object (for kernel-mode submission, waits are software commands of Dxgkrnl's); DDI page D3DKMT_SUBMITCOMMANDTOHWQUEUE, HwQueueProgressFenceId (inferred: seen by the scheduling log, over two TdrDelays in which the node has nothing else)",
+        bugcheck: none,
+        fix: "user mode: leave waits to D3DKMTSubmitWaitForSyncObjectsToHwQueue, and end each buffer with the write of the value that it is submitted with",
     }
     /// Completions after an adapter reset.
     TDR_LATE = "DXG-TDR-LATE" {

@@ -1,7 +1,7 @@
 //! One scheduling log: its memory, what is new in it, and what is to be said of that.
 //!
-//! The GPU goes on writing while a log is read. So the header is read again behind the entries: what was counted meanwhile lies over
-//! the oldest of them, and the slot behind the newest one may be half written at any time.
+//! The GPU goes on writing while a log is read. So the header is read again after the entries: entries that were
+//! counted meanwhile lie over the oldest ones, and the slot behind the newest entry may be half written at any time.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::memory::pages::Block;
 use crate::memory::va::{PAGE, Protection};
 use crate::rules::scheduling::{SLOG_CHANGE, SLOG_ENTRY, SLOG_HEADER, SLOG_TIME};
 
-/// Where entries begin.
+/// Byte offset of the first entry.
 const ENTRIES: usize = size_of::<DXGK_SCHEDULING_LOG_HEADER>();
-/// Bytes of one.
+/// Bytes of an entry.
 const ENTRY: usize = size_of::<DXGK_SCHEDULING_LOG_ENTRY>();
-/// What an entry that nobody has written holds: the page says that a driver finds them uninitialized.
+/// What each word of an unwritten entry holds: the page says that a driver finds entries uninitialized.
 const UNWRITTEN: u64 = 0xE1E1_E1E1_E1E1_E1E1;
 
-/// One log.
+/// The memory of one log, and how far it was read.
 #[derive(Debug)]
 pub(super) struct Buffer {
     block: Block,
@@ -61,28 +61,28 @@ impl Buffer {
         self.block.address()
     }
 
-    /// Address for the GPU, and pages.
+    /// Address in the paging process, 0 for none; and the number of pages.
     pub(super) fn place(&self) -> (u64, u64) {
         (self.gpu, self.block.bytes() as u64 / PAGE)
     }
 
-    /// `InterruptEntry`: in the middle, so that half a log is left when somebody comes to read it.
+    /// `InterruptEntry`: in the middle, so that half a log is left to be written until the interrupt is served.
     pub(super) fn interrupt(&self) -> u32 {
         self.entries / 2
     }
 
-    /// Everything in it.
+    /// A copy of the whole log, header and entries.
     pub(super) fn bytes(&self) -> Vec<u8> {
         crate::raw::bytes_at(self.address(), self.block.bytes())
     }
 
-    /// Index and count now: one word, read as one.
+    /// FirstFreeEntryIndex and WraparoundCount as they are now: one 64-bit word, read as one.
     fn position(&self) -> (u64, u64) {
         let word = crate::raw::load(self.address());
         (word & u64::from(u32::MAX), word >> 32)
     }
 
-    /// Entries that were written in all.
+    /// Entries that were written in all, those that were overwritten included.
     fn written(&self) -> u64 {
         let (index, wraps) = self.position();
         wraps * u64::from(self.entries) + index
@@ -106,7 +106,7 @@ impl Buffer {
         DXGK_SCHEDULING_LOG_ENTRY::from_bytes(&bytes).unwrap_or_else(DXGK_SCHEDULING_LOG_ENTRY::zeroed)
     }
 
-    /// What the header says, if it is not sound.
+    /// A description of the header; `None`: it is sound.
     fn unsound(&self) -> Option<String> {
         let bytes = crate::raw::bytes_at(self.address(), ENTRIES);
         let header = DXGK_SCHEDULING_LOG_HEADER::from_bytes(&bytes)?;
@@ -125,12 +125,12 @@ impl Buffer {
 struct Finding {
     text: String,
     written: bool,
-    /// It says another state than the one before; `None`: nobody knows which that was.
+    /// Whether it says another state than the context's entry before; `None`: that entry is not known.
     changes: Option<bool>,
     ordered: bool,
 }
 
-/// What is to be said of a reading. The rules are evaluated without the lock.
+/// What is to be said of a reading. Its rules are checked after the lock was released.
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     node: u32,
@@ -158,7 +158,7 @@ impl Verdict {
     }
 }
 
-/// Reads what is new. `making`: the driver may know contexts that nobody else does.
+/// Reads what is new in the current log. `making`: the driver may name contexts that the model does not know yet.
 pub(super) fn read(node: u32, state: &mut State, making: bool) -> Verdict {
     let mut verdict = Verdict { node, ..Verdict::default() };
     let Some(mut buffer) = state.current.take() else { return verdict };
@@ -173,7 +173,7 @@ pub(super) fn read(node: u32, state: &mut State, making: bool) -> Verdict {
     verdict
 }
 
-/// Entries are lost: nothing is known of any context.
+/// Forgets the states of all contexts, since entries are lost.
 fn forget(state: &mut State) {
     for known in state.contexts.values_mut() {
         (known.state, known.excused) = (None, true);

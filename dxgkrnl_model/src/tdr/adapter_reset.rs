@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nt_model::Details;
-use wddm_abi::{NTSTATUS, ntstatus};
+use wddm_abi::NTSTATUS;
 
 use super::collect;
 use crate::adapter::Adapter;
@@ -40,8 +40,9 @@ pub(super) fn run(adapter: &Arc<Adapter>) {
     judge(adapter, "DxgkDdiResetFromTimeout", reset);
     adapter.kernel().flush_queued_dpcs();
     for node in adapter.scheduler.nodes() {
-        adapter.interrupts.forget_node(node.ordinal as usize);
+        crate::interrupt::forget_node(adapter, node.ordinal as usize);
     }
+    adapter.scheduling_logs.forgive(None);
     let restarted = ddi::status(call_ddi!(adapter, DxgkDdiRestartFromTimeout(miniport)));
     judge(adapter, "DxgkDdiRestartFromTimeout", restarted);
     drop(alone);
@@ -85,6 +86,6 @@ fn count(adapter: &Adapter) {
 }
 
 fn judge(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
-    let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    let fine = ddi::succeeded(status);
     adapter.rules().check(&TDR_ADAPTER, fine, || format!("{ddi}: {status:?}"));
 }

@@ -53,17 +53,32 @@ fn collect(adapter: &Adapter, reason: u32, kind: DXGK_TDR_TYPE, payload: Option<
         }
         let pointer = &raw mut arguments;
         ddi::status(call_ddi!(adapter, DxgkDdiCollectDbgInfo2(context, pointer)))
-    } else if adapter.table().DxgkDdiCollectDbgInfo.is_some() {
-        let mut arguments = DXGKARG_COLLECTDBGINFO::zeroed();
-        arguments.Reason = reason;
-        arguments.pBuffer = buffer.pointer().cast();
-        arguments.BufferSize = SIZE;
-        arguments.pExtension = &raw mut extension;
-        let pointer = &raw const arguments;
-        ddi::status(call_ddi!(adapter, DxgkDdiCollectDbgInfo(context, pointer)))
     } else {
-        return;
+        return without_payload(adapter, reason);
     };
+    judge(adapter, status, &buffer);
+}
+
+/// `DxgkDdiCollectDbgInfo` for an adapter that timed out, of a driver that may have the function with a payload as
+/// well.
+pub(crate) fn older(adapter: &Adapter) {
+    without_payload(adapter, ADAPTER_TIMEOUT);
+}
+
+fn without_payload(adapter: &Adapter, reason: u32) {
+    if adapter.table().DxgkDdiCollectDbgInfo.is_none() {
+        return;
+    }
+    let mut buffer = Buffer::new(SIZE, 0);
+    let mut extension = DXGKARG_COLLECTDBGINFO_EXT::zeroed();
+    let context = adapter.context();
+    let mut arguments = DXGKARG_COLLECTDBGINFO::zeroed();
+    arguments.Reason = reason;
+    arguments.pBuffer = buffer.pointer().cast();
+    arguments.BufferSize = SIZE;
+    arguments.pExtension = &raw mut extension;
+    let pointer = &raw const arguments;
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiCollectDbgInfo(context, pointer)));
     judge(adapter, status, &buffer);
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Source: article tdr-changes-in-windows-8, calling sequence.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use nt_model::Details;
@@ -15,9 +16,38 @@ use super::{adapter_reset, collect};
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
-use crate::rules::tdr::{TDR_ABORTED, TDR_FENCE, TDR_MASK, TDR_QUERY};
+use crate::rules::tdr::{TDR_ABORTED, TDR_FENCE, TDR_FENCE_BEHIND, TDR_MASK, TDR_QUERY};
 use crate::vidsch::Node;
 use crate::vidsch::dpc::give_back;
+use crate::vidsch::packet::is_before;
+
+/// A call of `DxgkDdiQueryCurrentFence`.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    /// Address of the adapter.
+    adapter: usize,
+    node: u32,
+    /// The last packet of the node that the driver has reported in the call, on the thread that makes it.
+    reported: Option<u32>,
+}
+
+thread_local! {
+    /// The call that this thread makes.
+    static QUESTION: Cell<Option<Question>> = const { Cell::new(None) };
+}
+
+/// Notes that the driver has reported a packet. What it reports from a synchronized routine may be in answer to a
+/// question of this thread.
+///
+/// IRQL: the device's.
+pub(crate) fn note_reported(adapter: &Adapter, node: u32, fence: u32) {
+    QUESTION.with(|question| {
+        let asked = question.get().filter(|asked| asked.adapter == core::ptr::from_ref(adapter).addr());
+        if let Some(asked) = asked.filter(|asked| asked.node == node && !crate::interrupt::in_isr()) {
+            question.set(Some(Question { reported: Some(fence), ..asked }));
+        }
+    });
+}
 
 /// What the watch of one packet node saw.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,11 +59,12 @@ pub(super) struct PacketWatch {
 }
 
 /// Looks at every packet node.
-pub(super) fn watch(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+pub(super) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
     for node in adapter.scheduler.nodes() {
         if node.is_hardware_scheduled {
             continue;
         }
+        let now = adapter.kernel().now();
         let index = node.ordinal as usize;
         let mut seen = adapter.tdr.packets.lock().get(index).copied().unwrap_or_default();
         let oldest = node.packet.oldest().map(|packet| packet.id);
@@ -53,10 +84,11 @@ pub(super) fn watch(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut i
             recover(adapter, &node);
             continue;
         }
-        if late && seen.preempting.is_none() && adapter.personality().asks_for_fences {
+        let asks = adapter.personality().asks_for_fences && adapter.table().DxgkDdiQueryCurrentFence.is_some();
+        if late && seen.preempting.is_none() && asks {
             current_fence(adapter, &node);
             if node.packet.oldest().map(|packet| packet.id) != oldest {
-                // It was done, and its interrupt had been lost.
+                // The packet was complete, and its interrupt had been lost.
                 store(adapter, index, PacketWatch::default());
                 at(now);
                 continue;
@@ -120,7 +152,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>) {
         let text = format!("{aborted:#x}; last completed {completed:#x}, outstanding {outstanding:#x?}");
         Details::new(text).params([aborted.into(), completed.into(), submitted.into()])
     });
-    adapter.interrupts.forget_node(node.ordinal as usize);
+    crate::interrupt::forget_node(adapter, node.ordinal as usize);
     // A driver that names nonsense has lost everything.
     let (lost, back) = node.packet.thaw(known.then_some(aborted));
     for packet in &lost {
@@ -135,25 +167,34 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>) {
     adapter.scheduler.kick(adapter);
 }
 
-/// Asks how far a node is whose oldest fence is overdue: the driver may have missed an interrupt.
+/// Asks the driver which fence a node with an overdue packet has completed: it may have missed an interrupt.
 ///
 /// IRQL: PASSIVE_LEVEL.
 fn current_fence(adapter: &Adapter, node: &Node) {
     let mut arguments = DXGKARG_QUERYCURRENTFENCE::zeroed();
     arguments.NodeOrdinal = node.ordinal;
     let (_, _, before) = node.packet.ids();
+    let over = node.packet.over();
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let asked = Question { adapter: core::ptr::from_ref(adapter).addr(), node: node.ordinal, reported: None };
+    QUESTION.set(Some(asked));
     let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryCurrentFence(miniport, pointer)));
+    let reported = QUESTION.take().and_then(|asked| asked.reported);
     if !status.is_success() {
         return;
     }
     let current = arguments.CurrentFence;
     let (_, _, after) = node.packet.ids();
-    // Submitted before, said to be complete, and nobody has reported it.
+    // The fence was submitted before the call, the driver says that it is complete, and no interrupt has reported it.
     let unreported = before.contains(&current) && after.contains(&current);
     adapter.rules().check(&TDR_FENCE, !unreported, || {
         let text = format!("node {}: CurrentFence is {current:#x}; outstanding {after:#x?}", node.ordinal);
         Details::new(text).params([current.into(), node.ordinal.into(), 0])
+    });
+    let known = reported.unwrap_or(over);
+    adapter.rules().check(&TDR_FENCE_BEHIND, !is_before(current, known), || {
+        let text = format!("node {}: CurrentFence is {current:#x}, and {known:#x} was over", node.ordinal);
+        Details::new(text).params([current.into(), node.ordinal.into(), known.into()])
     });
 }
 
@@ -162,7 +203,7 @@ fn dependents(adapter: &Adapter, node: &Node) {
     arguments.NodeOrdinal = node.ordinal;
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryDependentEngineGroup(miniport, pointer)));
-    let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    let fine = ddi::succeeded(status);
     adapter.rules().check(&TDR_QUERY, fine, || format!("DxgkDdiQueryDependentEngineGroup: {status:?}"));
     if !status.is_success() {
         return;
@@ -185,6 +226,6 @@ fn status(adapter: &Adapter, node: &Node) {
     arguments.NodeOrdinal = node.ordinal;
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryEngineStatus(miniport, pointer)));
-    let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+    let fine = ddi::succeeded(status);
     adapter.rules().check(&TDR_QUERY, fine, || format!("DxgkDdiQueryEngineStatus: {status:?}"));
 }

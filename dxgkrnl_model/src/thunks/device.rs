@@ -64,11 +64,12 @@ fn driver_flags(user: D3DDDI_CREATECONTEXTFLAGS) -> DXGK_CREATECONTEXTFLAGS {
     flags
 }
 
-/// Whether a context for kernel-mode testing is asked for that cannot be: the feature is not enabled on this adapter.
+/// Returns whether user mode asks for a context or a queue for kernel-mode testing (`asked`) although that feature is
+/// not enabled on the adapter.
 ///
 /// Source: article kernel-mode-testing, "Testing availability".
-fn refuses_test_context(adapter: &Adapter, user: D3DDDI_CREATECONTEXTFLAGS) -> bool {
-    user.TestContext() && !adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING).enabled
+pub(super) fn refuses_tests(adapter: &Adapter, asked: bool) -> bool {
+    asked && !adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING).enabled
 }
 
 thunks! {
@@ -113,7 +114,7 @@ thunks! {
         let device = device(call, record.hDevice)?;
         let caps = device.adapter().known_caps();
         let node = caps.node(record.NodeOrdinal).ok_or(INVALID)?;
-        if record.Flags.Reserved() != 0 || refuses_test_context(device.adapter(), record.Flags) {
+        if record.Flags.Reserved() != 0 || refuses_tests(device.adapter(), record.Flags.TestContext()) {
             return Err(INVALID);
         }
         let personality = device.adapter().personality();
@@ -131,11 +132,11 @@ thunks! {
         let (node, affinity) = (record.NodeOrdinal, record.EngineAffinity);
         let object = if hardware {
             let context = HwContext::create(&device, node, affinity, Way::CreateContext(flags), &mut private)?;
-            context.set_null_rendering(record.Flags.NullRendering());
+            context.commands().set_null_rendering(record.Flags.NullRendering());
             UserObject::HwContext(context)
         } else {
             let context = Context::create(&device, node, affinity, &mut private, flags)?;
-            context.set_null_rendering(record.Flags.NullRendering());
+            context.commands().set_null_rendering(record.Flags.NullRendering());
             device.adapter().scheduler.add_context(&context);
             UserObject::Context(context)
         };

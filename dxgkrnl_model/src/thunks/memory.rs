@@ -20,8 +20,9 @@ use crate::memory::va::{PAGE, Protection, Wanted};
 use crate::personality::Residency;
 use crate::process::UserObject;
 
-/// Most allocations in one call; most that one call makes. Source: Microsoft's dxgkrnl for Linux, which refuses more.
+/// Most allocations that one call names. Source: Microsoft's dxgkrnl for Linux, which refuses more.
 const LIMIT: u32 = 10_240;
+/// Most allocations that D3DKMTCreateAllocation makes. Source: as above.
 const MOST_MADE: u32 = 1024;
 
 /// Allocations of a device by handle.
@@ -171,19 +172,20 @@ thunks! {
         has_gpu_addresses(queue.device().adapter())?;
         let protection = protection(&record.Protection)?;
         let bare = protection.zero || protection.no_access;
-        // A range without access may name the allocation that it had: a public user-mode driver unmaps so.
+        // A range without access may name the allocation that it had, as a public user-mode driver does to unmap it.
         let named = record.hAllocation != 0;
         if record.Reserved0 != 0 || record.Reserved1 != 0 || (bare == named && !(named && protection.no_access)) {
             return Err(INVALID);
         }
         let allocation = match record.hAllocation {
             0 => None,
-            _ if protection.no_access => None,
             handle => Some(call.process.allocation(handle).ok_or(INVALID)?),
         };
         if allocation.as_ref().is_some_and(|open| !Arc::ptr_eq(open.device(), queue.device())) {
             return Err(INVALID);
         }
+        // Nothing of it is mapped.
+        let allocation = allocation.filter(|_| !protection.no_access);
         let bytes = |pages: u64| pages.checked_mul(PAGE).ok_or(INVALID);
         let whole = [record.BaseAddress, record.MinimumAddress, record.MaximumAddress];
         if !whole.iter().all(|address| address.is_multiple_of(PAGE)) {

@@ -19,7 +19,10 @@ use crate::personality::HwContexts;
 use crate::process::UserObject;
 use crate::vidsch::command::Command;
 
-/// Whether `D3DKMTCreateHwContext` and `D3DKMTDestroyHwContext` do anything.
+/// Checks that this Windows has `D3DKMTCreateHwContext` and `D3DKMTDestroyHwContext`.
+///
+/// # Errors
+/// STATUS_NOT_IMPLEMENTED with [`HwContexts::CreateContext`]; STATUS_PROCESS_IS_TERMINATING once the OS is gone.
 fn has_pair(call: &Call) -> Result<(), NTSTATUS> {
     let shared = call.process.shared().ok_or(ntstatus::STATUS_PROCESS_IS_TERMINATING)?;
     match shared.personality().hw_contexts {
@@ -64,7 +67,8 @@ thunks! {
 
     fn D3DKMTDestroyHwContext(call, record: D3DKMT_DESTROYHWCONTEXT) {
         has_pair(call)?;
-        let context = call.process.hw_context(record.hHwContext).filter(|context| !context.is_context()).ok_or(INVALID)?;
+        let context =
+            call.process.hw_context(record.hHwContext).filter(|context| !context.is_context()).ok_or(INVALID)?;
         destroy_hw_context(call, &context);
         DONE
     }
@@ -72,7 +76,8 @@ thunks! {
     fn D3DKMTCreateHwQueue(call, record: D3DKMT_CREATEHWQUEUE) {
         let context = call.process.hw_context(record.hHwContext).ok_or(INVALID)?;
         context.device().usable()?;
-        if record.Flags.Reserved() != 0 {
+        let testing = super::device::refuses_tests(context.device().adapter(), record.Flags.TestQueue());
+        if record.Flags.Reserved() != 0 || testing {
             return Err(INVALID);
         }
         let address = record.pPrivateDriverData.expose_provenance();

@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::fence::monitored::MonitoredFence;
 use crate::fence::{AnyFence, Target, Wait, cancel, wait_for};
+use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
 use crate::sync::Signal;
 use crate::vidsch::command::{Command, Commands};
@@ -85,6 +86,8 @@ fn fences(
 enum Owner {
     Context(Arc<Context>),
     Queue(Arc<HwQueue>),
+    /// A hardware context none of whose queues takes part.
+    HwContext(Arc<HwContext>),
 }
 
 impl Owner {
@@ -92,6 +95,7 @@ impl Owner {
         match self {
             Self::Context(context) => context.device(),
             Self::Queue(queue) => queue.context().device(),
+            Self::HwContext(context) => context.device(),
         }
     }
 
@@ -99,17 +103,24 @@ impl Owner {
         match self {
             Self::Context(context) => context.commands(),
             Self::Queue(queue) => queue.commands(),
+            Self::HwContext(context) => context.commands(),
         }
     }
 }
 
-/// What an operation on a context is queued on: a packet context itself, or the kernel-mode queues of a hardware context,
-/// which the operation is broadcast to. `excluded`: the flag by which a queue stays out of it.
+/// What an operation on a context is queued on: a packet context itself, or the kernel-mode queues of a hardware
+/// context, to which the operation is broadcast. `excluded`: the flag by which a queue stays out of it.
 ///
 /// Source: DDI page D3DDDI_CREATEHWQUEUEFLAGS, NoBroadcastSignal and NoBroadcastWait.
 ///
-/// Chosen: queues with doorbells take no part, since nothing can be queued on them; each queue carries a signal out when it
-/// gets there.
+/// Chosen: queues with doorbells take no part, since nothing can be queued on them; each queue carries a signal out
+/// when it gets there. Where no queue takes part, the context itself carries the operations out in their order: a
+/// signal at once, unless a wait is before it; such a wait holds back what the context was asked for later, and no
+/// queue.
+///
+/// # Errors
+/// STATUS_INVALID_PARAMETER for no context of the process, and for a packet context on a hardware-scheduled node;
+/// STATUS_DEVICE_REMOVED for a hardware context of a device in an error state.
 fn owners(
     call: &Call,
     context: u32,
@@ -121,13 +132,20 @@ fn owners(
     let context = call.process.hw_context(context).ok_or(INVALID)?;
     context.device().usable()?;
     let takes = |queue: &Arc<HwQueue>| !queue.is_user_mode() && !excluded(queue.flags());
-    Ok(context.queues().into_iter().filter(takes).map(Owner::Queue).collect())
+    let queues: Vec<_> = context.queues().into_iter().filter(takes).map(Owner::Queue).collect();
+    Ok(if queues.is_empty() { vec![Owner::HwContext(context)] } else { queues })
 }
 
-/// Adds a command to each queue or context.
+/// Adds a command to each queue or context, in order, or to none where one of them takes nothing any more. One that
+/// goes away between the look and its turn leaves the command on those before.
 fn push(owners: &[Owner], command: &Command) -> Outcome {
     for owner in owners {
         owner.device().usable()?;
+        if !owner.commands().is_open() {
+            return Err(ntstatus::STATUS_DEVICE_REMOVED);
+        }
+    }
+    for owner in owners {
         if !owner.commands().push(command.clone()) {
             return Err(ntstatus::STATUS_DEVICE_REMOVED);
         }
@@ -136,7 +154,7 @@ fn push(owners: &[Owner], command: &Command) -> Outcome {
     DONE
 }
 
-/// The targets of a broadcast.
+/// The handles that a broadcast goes to, 1 to [`MOST_TARGETS`] of them.
 fn targets(handles: *const u32, count: u32) -> Result<Vec<u32>, NTSTATUS> {
     if count == 0 || count > MOST_TARGETS { Err(INVALID) } else { capture::array(handles, count) }
 }

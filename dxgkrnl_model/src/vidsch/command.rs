@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nt_model::Machine;
 
@@ -29,7 +30,7 @@ pub(crate) struct Submission {
     pub(crate) progress: u64,
     /// It was preempted before.
     pub(crate) again: bool,
-    /// Only its fence is wanted.
+    /// User mode set `NullRendering`: the driver completes the buffer's fence, and does not execute it.
     pub(crate) null_rendering: bool,
 }
 
@@ -57,6 +58,8 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Commands {
     state: Lock<State>,
+    /// Whether user mode made the owner with `NullRendering`.
+    null_rendering: AtomicBool,
     /// Something was carried out.
     pub(crate) changed: Signal,
 }
@@ -72,7 +75,26 @@ enum Step {
 
 impl Commands {
     pub(crate) fn new() -> Self {
-        Self { state: Lock::new(Rank::Object, State::default()), changed: Signal::new() }
+        Self {
+            state: Lock::new(Rank::Object, State::default()),
+            changed: Signal::new(),
+            null_rendering: AtomicBool::new(false),
+        }
+    }
+
+    /// Stores `D3DDDI_CREATECONTEXTFLAGS.NullRendering`: each submission completes, and is not executed.
+    pub(crate) fn set_null_rendering(&self, null: bool) {
+        self.null_rendering.store(null, Ordering::Release);
+    }
+
+    /// Returns whether the owner was made with `NullRendering`.
+    pub(crate) fn renders_nothing(&self) -> bool {
+        self.null_rendering.load(Ordering::Acquire)
+    }
+
+    /// Returns whether commands are taken: the owner is neither going away nor lost.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.state.lock().closed
     }
 
     /// Adds a command. False: the owner is going away or lost.
@@ -156,6 +178,8 @@ impl Commands {
                     let target = Target::Scheduler(Arc::downgrade(adapter));
                     let wait = wait_for(adapter.kernel(), &fences, false, target);
                     self.state.lock().waiting = Some((fences, wait));
+                    // A list that a wait holds up is settled.
+                    self.changed.notify(adapter.kernel());
                 }
                 Step::Signal(fences) => {
                     for (fence, value) in fences {

@@ -93,6 +93,18 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
     }
 }
 
+/// Works off what one node's notifications say of packets, which the node does not have any more, and drops everything
+/// else.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn end_packets(adapter: &Arc<Adapter>, node: usize, list: NodeList) {
+    for notice in list.notices {
+        if matches!(notice, Notice::Completed(_) | Notice::Preempted { .. } | Notice::Faulted { .. }) {
+            work_off_one(adapter, node, notice);
+        }
+    }
+}
+
 /// Buffers are done, and monitored fences that they may have signalled are looked at.
 ///
 /// IRQL: DISPATCH_LEVEL.

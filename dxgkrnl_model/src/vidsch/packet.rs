@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use nt_model::Machine;
-use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL, NTSTATUS, ntstatus};
+use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL, NTSTATUS, ntstatus};
 
 use super::command::Submission;
 use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
-use crate::rules::paging::{PREEMPT_STATUS, SUBMIT_STATUS};
+use crate::rules::paging::{PAGING_END, PREEMPT_STATUS, SUBMIT_STATUS};
 use crate::sync::{Lock, Rank, Signal};
 
 /// Buffers that are with the driver at a time.
@@ -51,15 +51,49 @@ impl Completion {
         self.signal.notify(kernel);
     }
 
-    /// Waits. True: done.
+    /// Waits for the end of a paging buffer. True: done.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn wait(&self, kernel: &Machine) -> bool {
+    pub(crate) fn wait(&self, adapter: &Adapter) -> bool {
         let look = || match self.state.load(Ordering::Acquire) {
             0 => None,
             state => Some(state),
         };
-        self.signal.wait_for(kernel, None, look) == Some(Self::DONE)
+        let done = owed(adapter, &self.signal, look) == Some(Self::DONE);
+        if done {
+            adapter.rules().count(&PAGING_END);
+        }
+        done
+    }
+}
+
+/// Waits for what a driver owes the system. A driver that does not give it is reset while timeouts are looked for;
+/// before and after that it breaks DXG-PAGING-END, and every paging buffer is lost. `None`: that, or the machine has
+/// stopped.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(super) fn owed<R>(adapter: &Adapter, signal: &Signal, mut look: impl FnMut() -> Option<R>) -> Option<R> {
+    let kernel = adapter.kernel();
+    let settings = adapter.personality().tdr;
+    // Only a time through which nothing would have reset the engine counts.
+    let mut was_watched = adapter.tdr.watches(adapter);
+    loop {
+        let limit = match adapter.tdr.paging_lost.load(Ordering::Acquire) && !was_watched {
+            true => 0,
+            false => 5 * settings.delay + settings.ddi_delay,
+        };
+        let ended = signal.wait_for(kernel, Some(kernel.now() + limit), &mut look);
+        if ended.is_some() || adapter.rules().is_stopped() {
+            return ended;
+        }
+        let is_watched = adapter.tdr.watches(adapter);
+        if !is_watched && !was_watched {
+            adapter.tdr.paging_lost.store(true, Ordering::Release);
+            adapter.rules().check(&PAGING_END, false, || "a paging buffer does not end".to_owned());
+            adapter.scheduler.give_up_paging(adapter);
+            return None;
+        }
+        was_watched = is_watched;
     }
 }
 
@@ -115,6 +149,21 @@ struct State {
     frozen: bool,
     /// The last ids that resets have ended.
     lost: VecDeque<u32>,
+    /// The last packet that the driver took: its function has returned success.
+    taken: u32,
+    /// The same when the node was frozen last.
+    taken_by_reset: u32,
+    /// The last packet of which the driver knows that it is over.
+    over: u32,
+}
+
+impl State {
+    /// Enters packets that come to no end any more, so that a late completion of one is told from a wrong id.
+    fn remember<'a>(&mut self, packets: impl IntoIterator<Item = &'a Packet>) {
+        self.lost.extend(packets.into_iter().map(|packet| packet.id));
+        let surplus = self.lost.len().saturating_sub(REMEMBERED);
+        self.lost.drain(..surplus);
+    }
 }
 
 /// A packet node.
@@ -135,6 +184,9 @@ impl PacketNode {
             preempting: None,
             frozen: false,
             lost: VecDeque::new(),
+            taken: FIRST_ID,
+            taken_by_reset: FIRST_ID,
+            over: FIRST_ID,
         };
         Self { ordinal, state: Lock::new(Rank::Node, state), changed: Signal::new() }
     }
@@ -154,6 +206,12 @@ impl PacketNode {
     pub(crate) fn ids(&self) -> (u32, u32, Vec<u32>) {
         let state = self.state.lock();
         (state.last_completed, state.last_submitted, state.flights.iter().map(|packet| packet.id).collect())
+    }
+
+    /// The last packet of which the driver knows that it is over: it has reported that one or one behind it, or a reset
+    /// has ended it.
+    pub(crate) fn over(&self) -> u32 {
+        self.state.lock().over
     }
 
     /// Whether a reset has ended this id. `None`: there was no reset.
@@ -181,25 +239,74 @@ impl PacketNode {
         };
         adapter.shared().counters.packet();
         let status = self.call_submit(adapter, context, &load, id);
-        if status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN {
+        if ddi::succeeded(status) {
             adapter.rules().count(&SUBMIT_STATUS);
+            self.state.lock().taken = id;
             return;
         }
         let refusable = status == ntstatus::STATUS_INVALID_PARAMETER && matches!(load, Load::Command(_));
         adapter
             .rules()
             .check(&SUBMIT_STATUS, refusable, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal));
-        let refused = {
-            let mut state = self.state.lock();
-            let at = state.flights.iter().position(|packet| packet.id == id);
-            at.and_then(|at| state.flights.remove(at))
-        };
-        if let Some(packet) = refused {
+        if let Some(packet) = self.take(id) {
             packet.end(adapter.kernel(), false);
             if !packet.is_paging() {
                 context.device().fail(crate::device::DeviceState::DmaFault);
             }
         }
+    }
+
+    /// Hands an empty paging buffer to `DxgkDdiSubmitCommand`, the way of contexts without GPU virtual addresses.
+    /// Returns what the function returned, and what ends with the buffer.
+    ///
+    /// IRQL: PASSIVE_LEVEL, on the scheduler's worker, so that ids reach the driver in their order.
+    pub(crate) fn submit_physical(
+        &self,
+        adapter: &Arc<Adapter>,
+        context: &Arc<Context>,
+    ) -> (Result<NTSTATUS, ddi::NoCall>, Arc<Completion>) {
+        let completion = Completion::new();
+        let buffer = PagingBuffer { address: 0, size: 0, private: 0, private_size: 0, completion: completion.clone() };
+        let id = {
+            let mut state = self.state.lock();
+            state.last_submitted = state.last_submitted.wrapping_add(1);
+            let id = state.last_submitted;
+            state.flights.push_back(Packet { id, context: context.clone(), load: Load::Paging(buffer) });
+            id
+        };
+        let mut arguments = DXGKARG_SUBMITCOMMAND::zeroed();
+        (arguments.SubmissionFenceId, arguments.NodeOrdinal) = (id, self.ordinal);
+        arguments.Flags.set_Paging(true);
+        let (miniport, pointer) = (adapter.context(), &raw const arguments);
+        let returned = call_ddi!(adapter, DxgkDdiSubmitCommand(miniport, pointer));
+        if !returned.is_ok_and(NTSTATUS::is_success)
+            && let Some(refused) = self.take(id)
+        {
+            refused.end(adapter.kernel(), false);
+        }
+        (returned, completion)
+    }
+
+    /// Takes back every paging buffer that the driver has, as lost.
+    pub(crate) fn give_up_paging(&self, kernel: &Machine) {
+        let lost = {
+            let mut state = self.state.lock();
+            let (lost, kept): (VecDeque<_>, _) = state.flights.drain(..).partition(Packet::is_paging);
+            state.flights = kept;
+            state.remember(&lost);
+            lost
+        };
+        for packet in lost {
+            packet.end(kernel, false);
+        }
+        self.changed.notify(kernel);
+    }
+
+    /// Takes back a buffer that the driver refused.
+    fn take(&self, id: u32) -> Option<Packet> {
+        let mut state = self.state.lock();
+        let at = state.flights.iter().position(|packet| packet.id == id)?;
+        state.flights.remove(at)
     }
 
     fn call_submit(&self, adapter: &Adapter, context: &Context, load: &Load, id: u32) -> NTSTATUS {
@@ -225,7 +332,7 @@ impl PacketNode {
                 arguments.DmaBufferPrivateDataSize = submission.private_size;
                 arguments.DmaBufferUmdPrivateDataSize = submission.private_user;
                 arguments.Flags.set_Resubmission(submission.again);
-                arguments.Flags.set_NullRendering(submission.null_rendering || context.renders_nothing());
+                arguments.Flags.set_NullRendering(submission.null_rendering || context.commands().renders_nothing());
             }
         }
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
@@ -241,7 +348,7 @@ impl PacketNode {
             return Ok(Vec::new());
         }
         let at = state.flights.iter().position(|packet| packet.id == id).ok_or(())?;
-        state.last_completed = id;
+        (state.last_completed, state.over) = (id, id);
         Ok(state.flights.drain(..=at).collect())
     }
 
@@ -270,7 +377,7 @@ impl PacketNode {
         arguments.NodeOrdinal = self.ordinal;
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiPreemptCommand(miniport, pointer)));
-        let fine = status.is_success() || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
+        let fine = ddi::succeeded(status);
         adapter.rules().check(&PREEMPT_STATUS, fine, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal))
     }
 
@@ -293,7 +400,7 @@ impl PacketNode {
             Some(at) => state.flights.drain(..=at).collect(),
             None => Vec::new(),
         };
-        state.last_completed = last_completed;
+        (state.last_completed, state.over) = (last_completed, last_completed);
         Ok((done, state.flights.drain(..).collect()))
     }
 
@@ -304,7 +411,9 @@ impl PacketNode {
 
     /// Begins a reset: nothing is submitted, interrupts are ignored.
     pub(crate) fn freeze(&self) {
-        self.state.lock().frozen = true;
+        let mut state = self.state.lock();
+        state.frozen = true;
+        state.taken_by_reset = state.taken;
     }
 
     /// Ends a reset in which `aborted` was the last fence that was lost: it and those before it do not come back, the rest
@@ -318,14 +427,20 @@ impl PacketNode {
             Some(id) => state.flights.iter().position(|packet| packet.id == id).map_or(0, |at| at + 1),
         };
         let lost: Vec<_> = state.flights.drain(..lost).collect();
-        state.lost.extend(lost.iter().map(|packet| packet.id));
-        let surplus = state.lost.len().saturating_sub(REMEMBERED);
-        state.lost.drain(..surplus);
+        state.remember(&lost);
         if let Some(id) = aborted {
-            state.last_completed = id;
+            (state.last_completed, state.over) = (id, id);
         } else {
             state.last_completed = state.last_submitted;
+            if is_before(state.over, state.taken_by_reset) {
+                state.over = state.taken_by_reset;
+            }
         }
         (lost, state.flights.drain(..).collect())
     }
+}
+
+/// Whether `first` comes before `second`. Ids wrap.
+pub(crate) fn is_before(first: u32, second: u32) -> bool {
+    second.wrapping_sub(first).cast_signed() > 0
 }

@@ -10,7 +10,7 @@ use dxgkrnl_model::process::{Client as Inside, Process};
 use dxgkrnl_model::thunks::Thunks;
 use nt_model::Event;
 use std::sync::Arc;
-use wddm_abi::ntstatus::STATUS_TIMEOUT;
+use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_TIMEOUT};
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_NATIVEFENCE_TYPE,
     D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE, D3DKMT_ADAPTERINFO, D3DKMT_CREATEALLOCATION,
@@ -237,13 +237,41 @@ impl Device<'_> {
         Ok(Memory { handle, gpu: map.VirtualAddress, cpu: lock.pData.expose_provenance() })
     }
 
+    /// Waits until a fence that was made just now is mapped for the GPU: a paging operation behind it is done.
+    pub fn mapped(&self) -> Result<(), NTSTATUS> {
+        if self.client.os.personality().user_mode.fences_mapped_late {
+            let behind = self.memory(4096, 0)?;
+            self.free(behind.handle)?;
+        }
+        Ok(())
+    }
+
+    /// Takes access away from a mapped range, naming an allocation as public user-mode drivers do.
+    pub fn unmap(&self, handle: u32, address: u64, pages: u64) -> Result<(), NTSTATUS> {
+        let mut map = D3DDDI_MAPGPUVIRTUALADDRESS::zeroed();
+        map.hPagingQueue = self.paging;
+        map.hAllocation = handle;
+        map.BaseAddress = address;
+        map.SizeInPages = pages;
+        map.Protection.set_NoAccess(true);
+        checked(thunk!(self.client, D3DKMTMapGpuVirtualAddress(map)))?;
+        self.paged(map.PagingFenceValue)
+    }
+
     /// Makes an allocation resident.
     pub fn make_resident(&self, handle: u32) -> Result<(), NTSTATUS> {
         let mut record = D3DDDI_MAKERESIDENT::zeroed();
         record.hPagingQueue = self.paging;
         record.NumAllocations = 1;
         record.AllocationList = &raw const handle;
-        checked(thunk!(self.client, D3DKMTMakeResident(record)))?;
+        let mut status = thunk!(self.client, D3DKMTMakeResident(record));
+        if status == STATUS_NO_MEMORY && record.NumBytesToTrim != 0 {
+            // There is nothing to trim.
+            record.NumAllocations = 1;
+            record.Flags.set_CantTrimFurther(true);
+            status = thunk!(self.client, D3DKMTMakeResident(record));
+        }
+        checked(status)?;
         self.paged(record.PagingFenceValue)
     }
 
@@ -280,6 +308,7 @@ impl Device<'_> {
         record.hDevice = self.handle;
         record.Info.Type = kind;
         checked(thunk!(self.client, D3DKMTCreateNativeFence(record)))?;
+        self.mapped()?;
         let mapping = record.Info.NativeFenceMapping;
         let cpu = mapping.CurrentValueCpuVa.expose_provenance();
         Ok(Fence { handle: record.hSyncObject, gpu: mapping.CurrentValueGpuVa, cpu })
@@ -312,6 +341,7 @@ impl Device<'_> {
         record.Flags.set_Shared(true);
         record.Flags.set_NtSecuritySharing(true);
         checked(thunk!(self.client, D3DKMTOpenNativeFenceFromNtHandle(record)))?;
+        self.mapped()?;
         let mapping = record.NativeFenceMapping;
         let cpu = mapping.CurrentValueCpuVa.expose_provenance();
         Ok(Fence { handle: record.hSyncObject, gpu: mapping.CurrentValueGpuVa, cpu })
@@ -334,6 +364,7 @@ impl Device<'_> {
         record.Info.Flags = flags;
         record.Info.MonitoredFence_mut().InitialFenceValue = initial;
         checked(thunk!(self.client, D3DKMTCreateSynchronizationObject2(record)))?;
+        self.mapped()?;
         let info = record.Info.MonitoredFence();
         let cpu = info.FenceValueCPUVirtualAddress.expose_provenance();
         Ok(Fence { handle: record.hSyncObject, gpu: info.FenceValueGPUVirtualAddress, cpu })

@@ -3,8 +3,8 @@
 use wddm_abi::ntstatus::STATUS_NOT_SUPPORTED;
 use wddm_abi::{
     D3DKMT_CREATE_DOORBELL, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE,
-    D3DKMT_DESTROY_DOORBELL, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND,
-    D3DKMT_SUBMITCOMMANDTOHWQUEUE, NTSTATUS,
+    D3DKMT_DESTROY_DOORBELL, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2,
+    D3DKMT_SUBMITCOMMAND, D3DKMT_SUBMITCOMMANDTOHWQUEUE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU, NTSTATUS,
 };
 
 use super::{Device, Memory, checked, thunk};
@@ -72,6 +72,27 @@ impl Device<'_> {
         checked(thunk!(self.client, const D3DKMTSignalSynchronizationObjectFromGpu(record)))
     }
 
+    /// Lets a context wait for a fence before it does anything else.
+    pub fn wait_before(&self, context: Context, fence: u32, value: u64) -> Result<(), NTSTATUS> {
+        let mut record = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
+        record.hContext = context.handle;
+        record.ObjectCount = 1;
+        record.ObjectHandleArray = &raw const fence;
+        record.set_MonitoredFenceValueArray(&raw const value);
+        checked(thunk!(self.client, const D3DKMTWaitForSynchronizationObjectFromGpu(record)))
+    }
+
+    /// Lets several contexts signal a fence.
+    pub fn broadcast(&self, contexts: &[u32], fence: u32, value: u64) -> Result<(), NTSTATUS> {
+        let mut record = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2::zeroed();
+        record.ObjectCount = 1;
+        record.ObjectHandleArray = &raw const fence;
+        record.BroadcastContextCount = contexts.len() as u32;
+        record.BroadcastContextArray = contexts.as_ptr();
+        record.set_MonitoredFenceValueArray(&raw const value);
+        checked(thunk!(self.client, const D3DKMTSignalSynchronizationObjectFromGpu2(record)))
+    }
+
     /// Makes a context for hardware queues as Windows 11 does, or by the obsolete call.
     pub fn hw_context(&self) -> Result<Context, NTSTATUS> {
         let mut context = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
@@ -102,6 +123,7 @@ impl Device<'_> {
         record.hHwContext = context.handle;
         record.Flags.set_UserModeSubmission(user_mode);
         checked(thunk!(self.client, D3DKMTCreateHwQueue(record)))?;
+        self.mapped()?;
         Ok(Queue {
             handle: record.hHwQueue,
             progress: record.hHwQueueProgressFence,

@@ -41,10 +41,12 @@ const PLAIN: &[(Stage, &[&str])] = &[
     (
         Stage::Start,
         &[
-            "init-version", "init-slot", "init-inside", "init-unload", "add-context", "start-status", "stop-status", "version-agrees",
-            "qai-overrun", "qai-status", "qai-required", "qai-private", "segment-probe", "node-metadata", "node-name",
-            "query-interface", "feature-support", "feature-input", "caps-flip", "caps-non-vga", "caps-cross-adapter-served",
-            "segment-paging-visible", "segment-budget", "context-output", "context-companion", "feature-testing", "caps-preemption", "caps-patching", "caps-cancel",
+            "init-version", "init-slot", "init-inside", "init-unload", "add-context", "start-status", "stop-status",
+            "version-agrees", "qai-overrun", "qai-status", "qai-required", "qai-private", "segment-probe",
+            "node-metadata", "node-name",
+            "query-interface", "feature-support", "feature-input", "caps-flip", "caps-non-vga",
+            "caps-cross-adapter-served", "segment-paging-visible", "segment-budget", "context-output",
+            "context-companion", "feature-testing", "caps-preemption", "caps-patching", "caps-cancel",
             "caps-granularity", "caps-per-engine-tdr", "caps-virtual", "caps-cross-adapter", "caps-user-mode", "caps-atomics",
             "caps-highest-address", "caps-nodes", "caps-paging-node", "caps-history", "caps-children", "mmu-levels",
             "mmu-table-size", "mmu-table-segment", "mmu-update-mode", "mmu-large-leaf", "segment-shape",
@@ -57,13 +59,14 @@ const PLAIN: &[(Stage, &[&str])] = &[
     (
         Stage::Packets,
         &[
-            "object-status", "alloc-size", "alloc-segment", "alloc-cpu-visible", "alloc-flags", "alloc-output", "context-info",
-            "paging-status", "paging-overrun", "paging-private", "paging-progress", "paging-busy", "submit-status",
+            "object-status", "alloc-size", "alloc-segment", "alloc-cpu-visible", "alloc-flags", "alloc-output",
+            "context-info", "paging-status", "paging-overrun", "paging-private", "paging-progress",
+            "paging-busy", "submit-status",
             "escape-status", "int-fence", "int-node", "int-type", "int-vsync", "int-dpc", "dpc-notify", "isr-dismiss",
-            "int-system-fault", "int-message", "int-level", "tdr-fence",
+            "int-system-fault", "int-message", "int-level", "tdr-fence", "tdr-fence-behind",
         ],
     ),
-    (Stage::KernelQueue, &["hw-submit-status", "resume-status"]),
+    (Stage::KernelQueue, &["hw-submit-status", "resume-status", "hw-stall"]),
     (
         Stage::UserQueue,
         &[
@@ -73,7 +76,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "slog-header", "slog-entry", "slog-change", "slog-time", "slog-ran", "slog-stale", "slog-int",
         ],
     ),
-    (Stage::Faults, &["int-fatal", "int-fault-flags", "int-fault-handle", "int-suspend-fence", "suspend-status"]),
+    (Stage::Faults, &["int-fatal", "int-suspend-fence", "suspend-status"]),
     (Stage::QueueHang, &["tdr-invalidate", "tdr-collect", "int-after-reset"]),
     (Stage::PacketHang, &["tdr-mask", "tdr-query", "tdr-aborted", "tdr-adapter", "tdr-late", "preempt-status"]),
     (Stage::KillIdle, &["suspend-ack"]),

@@ -19,9 +19,26 @@ fn on(name: &'static str, stage: Stage) -> Mutant {
     Mutant::new(name, stage)
 }
 
+/// A compute-only toy.
+fn compute(name: &'static str) -> Mutant {
+    Mutant { options: |options| options.compute_only = true, ..on(name, Stage::Start) }
+}
+
+/// What a compute-only driver must not do.
+fn compute_only() -> [Mutant; 4] {
+    ["compute-class", "compute-slot", "compute-caps", "compute-query"].map(compute)
+}
+
 /// The list.
 pub fn list() -> Vec<Mutant> {
-    entry().into_iter().chain(features()).chain(consequences()).chain(variants()).collect()
+    entry()
+        .into_iter()
+        .chain(features())
+        .chain(consequences())
+        .chain(variants())
+        .chain(slots())
+        .chain(compute_only())
+        .collect()
 }
 
 /// What DriverEntry does wrong.
@@ -64,8 +81,11 @@ fn features() -> [Mutant; 5] {
 }
 
 /// Mutants that break a second rule by what they do, or by what follows.
-fn consequences() -> [Mutant; 9] {
+fn consequences() -> [Mutant; 11] {
     [
+        // A fault that the model cannot read leaves the queue's buffer where it is.
+        Mutant { also: &["DXG-HW-STALL"], ..on("int-fault-flags", Stage::Faults) },
+        Mutant { also: &["DXG-HW-STALL"], ..on("int-fault-handle", Stage::Faults) },
         Mutant {
             rule: Some("DXG-CB-OBJECT"),
             also: &["DXG-INT-SUSPEND-FENCE", "DXG-SUSPEND-ACK", "DXG-TDR-INVALIDATE"],
@@ -83,11 +103,36 @@ fn consequences() -> [Mutant; 9] {
 }
 
 /// Mutants of a toy that is built otherwise, or on a Windows that is stricter.
-fn variants() -> [Mutant; 14] {
+fn variants() -> [Mutant; 21] {
+    const SERVED: Option<&str> = Some("DXG-CAPS-CROSS-ADAPTER-SERVED");
     [
+        // Where timeouts are looked for, a paging buffer without an end is one.
+        Mutant {
+            windows: |personality| {
+                personality.tdr.enabled = false;
+                (personality.tdr.delay, personality.tdr.ddi_delay) = (100 * MS, 500 * MS);
+            },
+            ..on("paging-end", Stage::Start)
+        },
+        Mutant { rule: SERVED, options: |options| options.cross_adapter = true, ..on("cross-handle", Stage::Start) },
+        Mutant { rule: SERVED, options: |options| options.cross_adapter = true, ..on("cross-overrun", Stage::Start) },
+        // What a driver has for an allocation behind a bad handle stays when it stops there.
+        Mutant {
+            rule: Some("DXG-LEAK-MEMORY"),
+            options: |options| options.pages_of_its_own = true,
+            windows: |personality| personality.faults.stray_handles = true,
+            ..on("batch-stops", Stage::Packets)
+        },
+        Mutant { rule: Some("DXG-CB-DISCONNECT"), ..on("cb-disconnect-going", Stage::UserQueue) },
+        Mutant { rule: Some("DXG-TDR-INVALIDATE"), ..on("tdr-let-go", Stage::QueueHang) },
         Mutant {
             windows: |personality| personality.scheduling_log_entries = 8,
             ..on("slog-int-lost", Stage::UserQueue)
+        },
+        Mutant {
+            rule: Some("DXG-SLOG-INT-LOST"),
+            windows: |personality| personality.scheduling_log_entries = 4,
+            ..on("slog-int-lost-later", Stage::UserQueue)
         },
         Mutant { windows: |personality| personality.every_slot = true, ..on("slot-status", Stage::Start) },
         Mutant { windows: |personality| personality.every_slot = true, ..on("slot-members", Stage::Start) },
@@ -107,4 +152,21 @@ fn variants() -> [Mutant; 14] {
         Mutant { options: |options| options.engine_reset = false, ..on("tdr-ddi-delay", Stage::AdapterHang) },
         Mutant { options: |options| options.engine_reset = false, ..on("tdr-limit", Stage::AdapterHang) },
     ]
+}
+
+/// Functions that are called for no other reason than to see what they do.
+fn slots() -> impl Iterator<Item = Mutant> {
+    let wrong = [
+        ("slot-render", "DXG-SLOT-STATUS"),
+        ("slot-child", "DXG-SLOT-MEMBERS"),
+        ("slot-dma", "DXG-SLOT-MEMBERS"),
+        ("slot-list", "DXG-SLOT-MEMBERS"),
+        ("slot-group", "DXG-SLOT-MEMBERS"),
+        ("slot-signal", "DXG-SLOT-MEMBERS"),
+    ];
+    wrong.into_iter().map(|(name, rule)| Mutant {
+        rule: Some(rule),
+        windows: |personality| personality.every_slot = true,
+        ..on(name, Stage::Start)
+    })
 }

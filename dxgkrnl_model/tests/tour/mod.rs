@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dxgkrnl_model::adapter::compute::DeviceClass;
 use dxgkrnl_model::adapter::{Adapter, AdapterConfig};
 use dxgkrnl_model::os::Os;
 use dxgkrnl_model::personality::{MS, Personality};
@@ -43,7 +44,7 @@ pub enum Stage {
     AdapterHang,
     /// A native fence that a second adapter knows, too.
     TwoAdapters,
-    /// The device goes while a process has objects on it.
+    /// The device is taken off the bus while a process has objects on it.
     Removal,
 }
 
@@ -104,6 +105,13 @@ pub fn run(options: Options, stage: Stage, personality: Personality) -> Ended {
     })
 }
 
+/// An adapter whose INF names the class that the toy is for, or for a mutant the other one.
+fn config(options: Options) -> AdapterConfig {
+    let compute_only = options.compute_only != (options.mutant == "compute-class");
+    let class = if compute_only { DeviceClass::ComputeAccelerator } else { DeviceClass::Display };
+    AdapterConfig { class: Some(class), ..AdapterConfig::default() }
+}
+
 /// Runs something else with so many toys: `act` gets the first, and returns why it ended early.
 pub fn play(
     options: Options,
@@ -117,13 +125,13 @@ pub fn play(
     let mut toy = None;
     match os.load_driver(&Toy::driver(options)) {
         Err(error) => stopped = Some(error.to_string()),
-        Ok(driver) => match os.add_adapter(&driver, AdapterConfig::default()) {
+        Ok(driver) => match os.add_adapter(&driver, config(options)) {
             Err(error) => stopped = Some(error.to_string()),
             Ok(_) => {
                 toy = Toy::last();
                 let mut toys = Vec::from_iter(toy.clone());
                 if adapters == 2 {
-                    stopped = os.add_adapter(&driver, AdapterConfig::default()).err().map(|error| error.to_string());
+                    stopped = os.add_adapter(&driver, config(options)).err().map(|error| error.to_string());
                     toys.extend(Toy::last());
                 }
                 if stopped.is_none()

@@ -51,7 +51,7 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
             }
             give(arguments, &driver_caps(toy))
         }
-        // An element for each node; the mutant knows of the first only.
+        // An element for each node; the mutant writes the first only.
         Type::DXGKQAITYPE_HISTORYBUFFERPRECISION => match toy.is("caps-history") {
             true => give(arguments, &64_u32),
             false => give(arguments, &[64_u32; 2]),
@@ -64,6 +64,15 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
         }
         Type::DXGKQAITYPE_POWERCOMPONENTINFO => give(arguments, &DXGK_POWER_RUNTIME_COMPONENT::zeroed()),
         Type::DXGKQAITYPE_QUERYSEGMENT4 => segments(toy, argument(arguments.pOutputData.cast())),
+        // What they say of displays, and of 32-bit programs, is nothing.
+        Type::DXGKQAITYPE_DISPLAY_DRIVERCAPS_EXTENSION if toy.options.compute_only && !toy.is("compute-query") => {
+            STATUS_INVALID_PARAMETER
+        }
+        Type::DXGKQAITYPE_DISPLAY_DRIVERCAPS_EXTENSION | Type::DXGKQAITYPE_64BITONLYCAPS if !toy.is("qai-status") => {
+            // SAFETY: the output has so many bytes, as Dxgkrnl said.
+            unsafe { arguments.pOutputData.cast::<u8>().write_bytes(0, arguments.OutputDataSize as usize) };
+            STATUS_SUCCESS
+        }
         Type::DXGKQAITYPE_GPUMMUCAPS => give(arguments, &mmu_caps(toy)),
         Type::DXGKQAITYPE_PAGETABLELEVELDESC => {
             let level = *input(arguments.pInputData.cast::<u32>());
@@ -101,14 +110,18 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     caps.SupportSurpriseRemovalInHibernation = u8::from(!toy.is("surprise-caps"));
     caps.WDDMVersion = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2;
     let (_, _, native) = *toy.features.lock().unwrap_or_else(|error| error.into_inner());
-    caps.FlipCaps.set_FlipOnVSyncMmIo(!toy.is("caps-flip"));
-    caps.MaxQueuedFlipOnVSync = 1;
+    let compute_only = toy.options.compute_only;
+    caps.MiscCaps.set_ComputeOnly(compute_only);
+    caps.FlipCaps.set_FlipOnVSyncMmIo(!toy.is("caps-flip") && (!compute_only || toy.is("compute-caps")));
+    caps.MaxQueuedFlipOnVSync = u32::from(!compute_only);
     caps.SupportNonVGA = toy.is("caps-non-vga").into();
-    caps.MemoryManagementCaps.set_CrossAdapterResource(toy.is("caps-cross-adapter-served"));
+    caps.MemoryManagementCaps
+        .set_CrossAdapterResource(toy.options.cross_adapter || toy.is("caps-cross-adapter-served"));
     let scheduling = &mut caps.SchedulingCaps;
     scheduling.set_MultiEngineAware(!toy.is("caps-preemption"));
     scheduling.set_PreemptionAware(!toy.is("caps-patching"));
     scheduling.set_CancelCommandAware(toy.options.cancel_aware);
+    scheduling.set_LowIrqlPreemptCommand(compute_only);
     scheduling.set_NoDmaPatching(toy.is("caps-patching"));
     scheduling.set_NativeGpuFence(toy.options.native_fences && (native || toy.is("feature-native-fence")));
     scheduling.set_OptimizedNativeFenceSignaledInterrupt(toy.options.optimized || toy.is("caps-optimized"));
@@ -145,7 +158,7 @@ fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
         return STATUS_SUCCESS;
     }
     out.PagingBufferSize = if toy.is("segment-paging-buffer") { 0 } else { 0x1000 };
-    // The third is hidden from the CPU.
+    // The CPU does not see the third segment.
     out.PagingBufferSegmentId = if toy.is("segment-paging-visible") { 3 } else { 0 };
     out.PagingBufferPrivateDataSize = 64;
     let mut aperture = DXGK_SEGMENTDESCRIPTOR4::zeroed();

@@ -139,9 +139,16 @@ fn signal_monitored(toy: &Toy, root: Root, address: u64, value: u64) -> Option<(
 pub fn signal(toy: &Toy, root: Root, queue: usize, address: u64, value: u64, handle: u64) -> bool {
     let found = {
         let state = toy.state();
-        state.fences.values().find_map(|fence| {
+        let opened = state.fences.values().find_map(|fence| {
             let (_, _, monitored) = fence.current.iter().find(|(_, current, _)| *current == address)?;
-            Some((fence.os, *monitored, fence.always))
+            Some((fence.os, (root, *monitored), fence.always))
+        });
+        // A progress fence that was not opened: the paging process sees it as well.
+        opened.or_else(|| {
+            let queue = state.queues.get(&queue).filter(|queue| queue.progress_gpu == address)?;
+            let fence = state.fences.get(&queue.progress_fence)?;
+            let paging = state.contexts.values().find(|context| context.node == 1).and_then(|context| context.root)?;
+            Some((fence.os, (paging, fence.system.1), fence.always))
         })
     };
     if found.is_some_and(|(.., always)| always) {
@@ -155,10 +162,10 @@ pub fn signal(toy: &Toy, root: Root, queue: usize, address: u64, value: u64, han
     }
     log(toy, root, queue, 1, [value, handle, 0, 0, 0]);
     fence(Ordering::SeqCst);
-    let watched = toy.read(root, monitored).unwrap_or(0);
+    let watched = toy.read(monitored.0, monitored.1).unwrap_or(0);
     if value > watched && !toy.is("nf-lost") {
         let mut state = toy.state();
-        // A queue that was destroyed meanwhile has nothing to say.
+        // A queue that was destroyed meanwhile is not named in an interrupt.
         if state.queues.contains_key(&queue) {
             state.notices.push_back(Notice::Native(vec![os], queue));
         }

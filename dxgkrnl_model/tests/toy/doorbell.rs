@@ -22,7 +22,11 @@ win_extern! {
     fn create_doorbell(arguments: *mut DXGKARG_CREATEDOORBELL) -> NTSTATUS {
         let arguments = argument(arguments);
         let Some(toy) = owner(arguments.hHwQueue) else { return UNKNOWN };
-        let ring_known = toy.state().allocations.contains_key(&number(arguments.hRingBuffer));
+        let ring = number(arguments.hRingBuffer);
+        let ring_known = {
+            let state = toy.state();
+            state.allocations.contains_key(state.opened.get(&ring).unwrap_or(&ring))
+        };
         if arguments.PrivateDriverDataSize != 16 || !ring_known {
             return STATUS_INVALID_PARAMETER;
         }
@@ -69,7 +73,17 @@ win_extern! {
     fn destroy_doorbell(arguments: *mut DXGKARG_DESTROYDOORBELL) -> NTSTATUS {
         let doorbell = argument(arguments).hDoorbell;
         let Some(toy) = owner(doorbell) else { return UNKNOWN };
-        toy.state().doorbells.remove(&number(doorbell));
+        let gone = toy.state().doorbells.remove(&number(doorbell));
+        if let Some(gone) = gone {
+            // It is taken away by the way while it goes, as a driver may that disconnects and destroys at once.
+            let queue = toy.state().queues.get(&gone.queue).map_or(0, |queue| queue.os);
+            let reason = if toy.is("cb-disconnect-going") {
+                D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED
+            } else {
+                D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY
+            };
+            take_away(&toy, queue, gone.os, reason);
+        }
         toy.disown(number(doorbell));
         STATUS_SUCCESS
     }
@@ -100,15 +114,12 @@ fn connect(toy: &std::sync::Arc<Toy>, key: usize) -> Option<usize> {
     };
     if let Some((victim, os, queue)) = victim {
         let queue_os = toy.state().queues.get(&queue).map_or(0, |queue| queue.os);
-        let mut arguments = DXGKARGCB_DISCONNECTDOORBELL::zeroed();
-        arguments.hHwQueue = raw(queue_os as usize);
-        arguments.hDoorbell = raw(os as usize);
-        arguments.DisconnectReason = match toy.options.mutant {
+        toy.count("victim");
+        let reason = match toy.options.mutant {
             "cb-disconnect" => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED,
             _ => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY,
         };
-        toy.count("victim");
-        let _ = callback!(toy, DxgkCbDisconnectDoorbell(&raw mut arguments));
+        take_away(toy, queue_os, os, reason);
         if let Some(bell) = toy.state().doorbells.get_mut(&victim) {
             bell.physical = None;
         }
@@ -129,6 +140,15 @@ fn connect(toy: &std::sync::Arc<Toy>, key: usize) -> Option<usize> {
     bell.physical = Some(free);
     bell.stamp = stamp;
     Some(address)
+}
+
+/// Calls DxgkCbDisconnectDoorbell, by Dxgkrnl's handles.
+fn take_away(toy: &Toy, queue: u64, doorbell: u64, reason: D3DDDI_DOORBELLSTATUS) {
+    let mut arguments = DXGKARGCB_DISCONNECTDOORBELL::zeroed();
+    arguments.hHwQueue = raw(queue as usize);
+    arguments.hDoorbell = raw(doorbell as usize);
+    arguments.DisconnectReason = reason;
+    let _ = callback!(toy, DxgkCbDisconnectDoorbell(&raw mut arguments));
 }
 
 /// Memory for the mutant that exposes a page of pool.

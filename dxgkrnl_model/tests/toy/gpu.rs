@@ -41,6 +41,9 @@ pub const SEGMENT_SHIFT: u32 = 3;
 /// A table that is named by a GPU virtual address.
 pub const BY_ADDRESS: u64 = 99;
 
+/// Looks for which a mutant leaves a buffer where it is: half a second of them.
+const STALLS: u64 = 500;
+
 /// 100 ns units between two looks at doorbells.
 const TICK: i64 = 10_000;
 
@@ -162,6 +165,11 @@ impl Toy {
     }
 }
 
+/// The machine's time.
+pub fn now() -> u64 {
+    Machine::with_current(|machine| machine.map_or(0, Machine::now))
+}
+
 /// The thread.
 pub fn run(toy: &Arc<Toy>) {
     loop {
@@ -279,7 +287,7 @@ fn late(toy: &Toy) -> bool {
 /// Takes contexts off the run list that are to be suspended.
 fn suspensions(toy: &Toy) -> bool {
     let mut state = toy.state();
-    if state.node_hung || toy.is("suspend-ack") {
+    if state.node_hung || now() < state.rests || toy.is("suspend-ack") {
         return false;
     }
     let mut done = Vec::new();
@@ -298,7 +306,7 @@ fn suspensions(toy: &Toy) -> bool {
 fn queues(toy: &Toy) -> bool {
     let keys: Vec<_> = {
         let state = toy.state();
-        if state.node_hung || state.stopped {
+        if state.node_hung || state.stopped || now() < state.rests {
             return false;
         }
         let mut keys: Vec<_> = state.queues.keys().copied().collect();
@@ -331,6 +339,15 @@ fn run_queue(toy: &Toy, key: usize) -> bool {
         work = fetch(toy, key, root);
     }
     let Some(mut work) = work else { return false };
+    if work.progress != 0 && toy.is("hw-stall") && toy.counted("stall") < STALLS {
+        toy.count("stall");
+        let context = toy.state().queues.get(&key).map_or(0, |queue| queue.context);
+        toy.schedules(context, READY);
+        if let Some(queue) = toy.state().queues.get_mut(&key) {
+            queue.current = Some(work);
+        }
+        return false;
+    }
     let context = {
         let mut state = toy.state();
         state.running = key;

@@ -1,8 +1,8 @@
-//! What the table has although there is nothing to do.
+//! Functions that the table has to have although the toy has nothing to do in them.
 
 use wddm_abi::ntstatus::{
     STATUS_GRAPHICS_CHILD_DESCRIPTOR_NOT_SUPPORTED, STATUS_ILLEGAL_INSTRUCTION, STATUS_INVALID_PARAMETER,
-    STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
+    STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL,
 };
 use wddm_abi::{
     BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGK_EVENT_TYPE, DXGKARG_FORMATHISTORYBUFFER, DXGKARG_PATCH, DXGKARG_RENDER,
@@ -25,8 +25,9 @@ pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
 }
 
 win_extern! {
-    fn child_status(_context: *mut core::ffi::c_void, _status: PDXGK_CHILD_STATUS, _quiet: BOOLEAN) -> NTSTATUS {
-        STATUS_INVALID_PARAMETER
+    fn child_status(context: *mut core::ffi::c_void, _status: PDXGK_CHILD_STATUS, _quiet: BOOLEAN) -> NTSTATUS {
+        let answers = owner(context).is_some_and(|toy| toy.is("slot-child"));
+        if answers { STATUS_SUCCESS } else { STATUS_INVALID_PARAMETER }
     }
 
     fn descriptor(_context: *mut core::ffi::c_void, _child: u32, _to: PDXGK_DEVICE_DESCRIPTOR) -> NTSTATUS {
@@ -48,8 +49,21 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    fn render(_context: HANDLE, _arguments: *mut DXGKARG_RENDER) -> NTSTATUS {
-        STATUS_ILLEGAL_INSTRUCTION
+    fn render(context: HANDLE, arguments: *mut DXGKARG_RENDER) -> NTSTATUS {
+        let Some(toy) = owner(context) else { return STATUS_INVALID_PARAMETER };
+        let arguments = argument(arguments);
+        match toy.options.mutant {
+            "slot-render" => STATUS_UNSUCCESSFUL,
+            "slot-dma" => {
+                arguments.pDmaBuffer = arguments.pDmaBuffer.wrapping_byte_add(arguments.DmaSize as usize + 1);
+                STATUS_SUCCESS
+            }
+            "slot-list" => {
+                arguments.pPatchLocationListOut = core::ptr::null_mut();
+                STATUS_SUCCESS
+            }
+            _ => STATUS_ILLEGAL_INSTRUCTION,
+        }
     }
 
     fn render_gdi(context: HANDLE, _arguments: *mut DXGKARG_RENDERGDI) -> NTSTATUS {
@@ -72,7 +86,7 @@ win_extern! {
     }
 }
 
-/// A function that lies where no code of the driver is.
+/// Points a slot at data, where no code of the driver lies.
 pub fn misplaced(table: &mut DRIVER_INITIALIZATION_DATA) {
     static NOT_CODE: [u64; 2] = [0; 2];
     // SAFETY: a slot is a function pointer or NULL; this one is never called.

@@ -17,7 +17,7 @@ impl Toy {
         if self.state().notices.iter().all(|notice| silent && notice.is_native()) {
             return;
         }
-        let lost = self.is("tdr-fence") && self.counted("query fence") == 0;
+        let lost = matches!(self.options.mutant, "tdr-fence" | "tdr-fence-behind") && self.counted("query fence") == 0;
         let swallows = |notice: &Notice| matches!(notice, Notice::Completed(_, false));
         if self.asleep.load(Ordering::SeqCst) || (lost && self.state().notices.iter().any(swallows)) {
             return;
@@ -160,6 +160,7 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
         }
         Notice::Preempted(fence, completed) => {
             data.InterruptType = Type::DXGK_INTERRUPT_DMA_PREEMPTED;
+            toy.state().reported = *completed;
             let part = data.DmaPreempted_mut();
             part.PreemptionFenceId = *fence;
             part.LastCompletedFenceId = *completed;
@@ -167,6 +168,7 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
         }
         Notice::Faulted(fence) => {
             data.InterruptType = Type::DXGK_INTERRUPT_DMA_FAULTED;
+            toy.state().reported = *fence;
             let part = data.DmaFaulted_mut();
             part.FaultedFenceId = *fence;
             part.Status = STATUS_INVALID_PARAMETER;
@@ -174,6 +176,7 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
         }
         Notice::PageFaulted(fence, address) => {
             data.InterruptType = Type::DXGK_INTERRUPT_DMA_PAGE_FAULTED;
+            toy.state().reported = *fence;
             let part = data.DmaPageFaulted_mut();
             part.FaultedFenceId = *fence;
             part.FaultedVirtualAddress = *address;
@@ -187,7 +190,7 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
                     "int-native-queue" => 0x1234,
                     "int-other-queue" => toy.state().queues.keys().copied().find(|key| key != queue).unwrap_or(*queue),
                     "int-null-queue" => 0,
-                    // Destroyed meanwhile: "look at all logs" says enough.
+                    // The queue was destroyed meanwhile: NULL has Dxgkrnl look at all logs.
                     _ if !toy.state().queues.contains_key(queue) => 0,
                     _ => *queue,
                 });

@@ -1,6 +1,8 @@
 //! Processes, devices, packet contexts, allocations and paging buffers.
 
-use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
+use wddm_abi::ntstatus::{
+    STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL,
+};
 use wddm_abi::{
     D3DDDI_NATIVEFENCE_TYPE, D3DKMDT_STANDARDALLOCATION_TYPE, DRIVER_INITIALIZATION_DATA, DXGKARG_BUILDPAGINGBUFFER,
     DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION, DXGKARG_CREATECONTEXT, DXGKARG_CREATEDEVICE,
@@ -9,6 +11,7 @@ use wddm_abi::{
     DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS, win_extern,
 };
 
+use super::start::{contiguous, free_contiguous};
 use super::{Context, Packet, Toy, UNKNOWN, argument, array, input, number, owner, raw};
 
 pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
@@ -84,7 +87,12 @@ win_extern! {
             os: if toy.is("context-in") { handle } else { number(arguments.hContext) } as u64,
             ..Context::default()
         };
-        toy.state().contexts.insert(handle, context);
+        let mut state = toy.state();
+        state.contexts.insert(handle, context);
+        if arguments.Flags.SystemContext() {
+            state.system_context = handle;
+        }
+        drop(state);
         arguments.hContext = raw(handle);
         if !toy.is("context-output") {
             arguments.ContextInfo = wddm_abi::DXGK_CONTEXTINFO::zeroed();
@@ -122,7 +130,11 @@ win_extern! {
             }
             let handle = toy.own();
             toy.state().allocations.insert(handle, size);
-            info.hAllocation = raw(handle);
+            if toy.options.pages_of_its_own {
+                let Some((page, _)) = contiguous(&toy, 4096) else { return STATUS_NO_MEMORY };
+                toy.state().own_pages.insert(handle, page);
+            }
+            info.hAllocation = raw(if toy.is("cross-handle") { 0 } else { handle });
             info.Size = if toy.is("alloc-size") { 0 } else { size as usize };
             info.AllocationPriority = 0x7800_0000;
             if !toy.is("alloc-output") {
@@ -155,7 +167,17 @@ win_extern! {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         let arguments = input(arguments);
         for handle in array(arguments.pAllocationList, arguments.NumAllocations as usize) {
-            toy.state().allocations.remove(&number(*handle));
+            if toy.state().allocations.remove(&number(*handle)).is_none() {
+                // A handle that names nothing: the others go all the same.
+                toy.count("stray handle");
+                if toy.is("batch-stops") {
+                    return STATUS_INVALID_PARAMETER;
+                }
+            }
+            let page = toy.state().own_pages.remove(&number(*handle));
+            if let Some(page) = page {
+                free_contiguous(&toy, page);
+            }
             toy.disown(number(*handle));
         }
         STATUS_SUCCESS
@@ -174,7 +196,9 @@ win_extern! {
             if !toy.state().allocations.contains_key(&found.expose_provenance()) {
                 toy.error(format!("handle {:#x} leads to {found:p}", info.hAllocation));
             }
-            info.hDeviceSpecificAllocation = raw(toy.own());
+            let opened = toy.own();
+            toy.state().opened.insert(opened, number(found));
+            info.hDeviceSpecificAllocation = raw(opened);
         }
         STATUS_SUCCESS
     }
@@ -183,6 +207,7 @@ win_extern! {
         let Some(toy) = owner(device) else { return UNKNOWN };
         let arguments = input(arguments);
         for handle in array(arguments.pOpenHandleList, arguments.NumAllocations as usize) {
+            toy.state().opened.remove(&number(*handle));
             toy.disown(number(*handle));
         }
         STATUS_SUCCESS
@@ -192,6 +217,9 @@ win_extern! {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         let arguments = argument(arguments);
         let storage = D3DKMDT_STANDARDALLOCATION_TYPE::D3DKMDT_STANDARDALLOCATION_FENCESTORAGE;
+        if toy.options.cross_adapter && arguments.StandardAllocationType != storage {
+            return cross_adapter(&toy, arguments);
+        }
         if arguments.StandardAllocationType != storage || toy.is("nf-storage-status") {
             return STATUS_NOT_SUPPORTED;
         }
@@ -244,14 +272,23 @@ win_extern! {
         if arguments.Flags.Resubmission() {
             toy.count("resubmission");
         }
-        toy.state().packets.push_back(Packet {
+        if paging && toy.is("paging-end") {
+            return STATUS_SUCCESS;
+        }
+        let mut state = toy.state();
+        let context = match number(arguments.hContext) {
+            0 => state.system_context,
+            context => context,
+        };
+        state.packets.push_back(Packet {
             fence: arguments.SubmissionFenceId,
-            context: number(arguments.hContext),
+            context,
             address: arguments.DmaBufferVirtualAddress,
             size: arguments.DmaBufferSize.into(),
             at: 0,
             paging,
         });
+        drop(state);
         toy.poke();
         STATUS_SUCCESS
     }
@@ -272,6 +309,23 @@ win_extern! {
         *word = !*word;
         STATUS_SUCCESS
     }
+}
+
+/// Sizes or data of the allocation that is shared with another adapter: what user mode would pass.
+fn cross_adapter(toy: &Toy, arguments: &mut DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA) -> NTSTATUS {
+    toy.count("cross adapter");
+    let private: *mut u64 = arguments.pAllocationPrivateDriverData.cast();
+    if private.is_null() {
+        arguments.AllocationPrivateDriverDataSize = 16;
+        return STATUS_SUCCESS;
+    }
+    let words: &[u64] = if toy.is("cross-overrun") { &[4096, 0, 7] } else { &[4096, 0] };
+    for (index, word) in words.iter().enumerate() {
+        // SAFETY: 16 bytes that Dxgkrnl has made as they were asked for; for the mutant behind them, where the model
+        // watches.
+        unsafe { private.wrapping_add(index).write(*word) };
+    }
+    STATUS_SUCCESS
 }
 
 /// What some mutants do while a device is created.

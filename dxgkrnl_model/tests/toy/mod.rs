@@ -77,6 +77,8 @@ pub struct Queue {
     pub control: u64,
     pub read: u64,
     pub progress_gpu: u64,
+    /// Handle of the native fence that counts its progress; 0: Dxgkrnl named none.
+    pub progress_fence: usize,
     pub logs: [Log; 2],
     pub waiting_since: u64,
     pub faulted: bool,
@@ -121,7 +123,7 @@ pub enum Notice {
     QueueFaulted(u64, u64, u64),
     Suspended(u64, u64),
     ToF1,
-    /// Its log came to the entry.
+    /// The scheduling log came to the entry that interrupts.
     Scheduling,
 }
 
@@ -139,14 +141,22 @@ pub struct State {
     pub locals: HashMap<usize, usize>,
     pub doorbells: HashMap<usize, Doorbell>,
     pub allocations: HashMap<usize, u64>,
+    /// Contiguous memory that the driver has for an allocation, by the allocation's handle.
+    pub own_pages: HashMap<usize, usize>,
+    /// Handles of allocations in devices, and the allocations.
+    pub opened: HashMap<usize, usize>,
+    /// The context that packets of the paging process are of which name none.
+    pub system_context: usize,
     pub devices: HashMap<usize, usize>,
     pub packets: VecDeque<Packet>,
     pub preempt: Option<u32>,
     pub completed: u32,
-    /// The last packet that was reported.
+    /// Id of the last packet whose completion was reported.
     pub reported: u32,
     pub packet_hung: bool,
     pub node_hung: bool,
+    /// Until when node 0 does nothing.
+    pub rests: u64,
     pub running: usize,
     pub stopped: bool,
     pub notices: VecDeque<Notice>,
@@ -162,9 +172,9 @@ pub struct Toy {
     pub handle: usize,
     pub interface: RwLock<Option<Box<DXGKRNL_INTERFACE>>>,
     pub registers: AtomicUsize,
-    /// The device is off the bus.
+    /// Whether the device is off the bus.
     pub gone: AtomicBool,
-    /// It is in D3: interrupts wait.
+    /// Whether the device is in D3: notices wait for D0.
     pub asleep: AtomicBool,
     pub local: AtomicUsize,
     pub local_handle: AtomicUsize,
@@ -383,6 +393,16 @@ fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
     }
     if !options.native_fences {
         table.DxgkDdiCreateNativeFence = None;
+    }
+    if options.compute_only {
+        if options.mutant != "compute-slot" {
+            table.DxgkDdiQueryCurrentFence = None;
+        }
+        table.DxgkDdiNotifyAcpiEvent = None;
+        table.DxgkDdiUpdateMonitorLinkInfo = None;
+        table.DxgkDdiRenderKm = None;
+        table.DxgkDdiRenderGdi = None;
+        table.DxgkDdiPresent = None;
     }
     table
 }

@@ -37,6 +37,18 @@ pub struct Options {
     pub silent: bool,
     /// Uses the process's addresses, without page tables of its own.
     pub io_mmu: bool,
+    /// Has memory of the OS for each allocation.
+    pub pages_of_its_own: bool,
+    /// Reads page table entries as byte addresses, as opposed to page numbers.
+    pub pte_bytes: bool,
+    /// A compute-only driver, for a device of class ComputeAccelerator.
+    pub compute_only: bool,
+    /// Advertises CrossAdapterResource, and serves the standard allocation that it is for.
+    pub cross_adapter: bool,
+    /// Milliseconds that ResetHwEngine takes.
+    pub reset_takes: u64,
+    /// Milliseconds behind ResumeHwEngine in which node 0 does nothing; if not 0, nothing from ResetHwEngine on.
+    pub slow_start: u64,
 }
 
 impl Default for Options {
@@ -56,8 +68,14 @@ impl Default for Options {
             narrow: false,
             silent: false,
             io_mmu: false,
+            pages_of_its_own: false,
+            pte_bytes: false,
+            cross_adapter: false,
+            compute_only: false,
             skips_writes: false,
             fence_range: false,
+            reset_takes: 0,
+            slow_start: 0,
         }
     }
 }

@@ -97,8 +97,9 @@ pub fn build(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
     STATUS_SUCCESS
 }
 
-/// An entry as the GPU has it: valid, writable, segment, address; or the zero page.
-fn entry(pte: &DXGK_PTE) -> u64 {
+/// An entry as the GPU has it: valid, writable, segment, address; or the zero page. `shift`: bits below what the entry
+/// counts addresses in.
+fn entry(pte: &DXGK_PTE, shift: u32) -> u64 {
     if pte.Zero() {
         return gpu::ZERO;
     }
@@ -106,7 +107,7 @@ fn entry(pte: &DXGK_PTE) -> u64 {
         return 0;
     }
     let write = if pte.ReadOnly() { 0 } else { gpu::WRITE };
-    gpu::VALID | write | pte.Segment() << gpu::SEGMENT_SHIFT | pte.PageAddress() << 12
+    gpu::VALID | write | pte.Segment() << gpu::SEGMENT_SHIFT | pte.PageAddress() << shift
 }
 
 fn update(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
@@ -114,7 +115,8 @@ fn update(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
     let count = op.NumPageTableEntries as usize;
     let repeat = op.Flags.Repeat();
     let source = array(op.pPageTableEntries.cast_const(), if repeat { 1 } else { count });
-    let value = |index: usize| entry(&source[if repeat { 0 } else { index }]);
+    let shift = if toy.options.pte_bytes { 0 } else { 12 };
+    let value = |index: usize| entry(&source[if repeat { 0 } else { index }], shift);
     if op.UpdateMode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL {
         if toy.is("paging-immediate") && arguments.pDmaBuffer.is_null() {
             return STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER;

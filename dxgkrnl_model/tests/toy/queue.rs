@@ -8,7 +8,7 @@ use wddm_abi::{
     DXGKARG_CREATENATIVEFENCE, DXGKARG_DESTROYNATIVEFENCE, DXGKARG_OPENNATIVEFENCE, DXGKARG_RESUMECONTEXT,
     DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_SETUPPRIORITYBANDS,
     DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT, DXGKARG_UPDATECURRENTVALUESFROMCPU,
-    DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS, win_extern,
+    DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS, Plain, win_extern,
 };
 
 use super::caps::FENCE_RANGE;
@@ -79,7 +79,11 @@ win_extern! {
         let Some(toy) = owner(context) else { return UNKNOWN };
         let arguments = argument(arguments);
         let handle = toy.own();
+        // Over hHwQueueProgressFence and its padding: the driver's handle, where Dxgkrnl puts it there.
+        let named = arguments.as_bytes()[24..32].try_into().map_or(0, u64::from_le_bytes) as usize;
+        let progress_fence = if toy.state().fences.contains_key(&named) { named } else { 0 };
         let queue = Queue {
+            progress_fence,
             context: number(context),
             os: number(arguments.hHwQueue) as u64,
             progress_gpu: arguments.HwQueueProgressFenceGPUVirtualAddress,
@@ -94,11 +98,11 @@ win_extern! {
         let Some(toy) = owner(queue) else { return UNKNOWN };
         let mut state = toy.state();
         state.queues.remove(&number(queue));
-        // What it had to say is not reported any more.
+        // Notices of the queue are not reported any more.
         let of_it = |notice: &super::Notice| matches!(notice, super::Notice::Native(_, from) if *from == number(queue));
         state.notices.retain(|notice| !of_it(notice));
         drop(state);
-        // Nor by an interrupt routine that is on its way.
+        // An interrupt routine that is running has reported its notices when this returns.
         let (mut returned, device) = (0, toy.device_handle());
         let pointer = &raw mut returned;
         let _ = callback!(toy, DxgkCbSynchronizeExecution(device, Some(nothing_at_device_level), raw(0), 0, pointer));
@@ -296,6 +300,13 @@ win_extern! {
         if toy.is("log-set") {
             return STATUS_UNSUCCESSFUL;
         }
+        if arguments.LogBufferCpuVa.is_null() || arguments.NumberOfEntries == 0 {
+            // The logs are taken away.
+            if let Some(queue) = toy.state().queues.get_mut(&number(arguments.hHwQueue)) {
+                queue.logs = <[Log; 2]>::default();
+            }
+            return STATUS_SUCCESS;
+        }
         let kind = input(arguments.LogBufferCpuVa.cast_const()).Header.Type.0;
         let log = Log {
             gpu: arguments.LogBufferGpuVa,
@@ -317,10 +328,11 @@ win_extern! {
         let arguments = input(arguments);
         let queues = array(arguments.hHWQueue.cast_const(), arguments.NumberOfQueues as usize);
         fence(Ordering::SeqCst);
-        match queues.first().and_then(|queue| owner(*queue)) {
-            Some(toy) if toy.is("log-flush") => STATUS_UNSUCCESSFUL,
-            Some(_) => STATUS_SUCCESS,
-            None => UNKNOWN,
+        let Some(toy) = queues.first().and_then(|queue| owner(*queue)) else { return UNKNOWN };
+        let known = queues.iter().all(|queue| toy.state().queues.contains_key(&number(*queue)));
+        match known && !toy.is("log-flush") {
+            true => STATUS_SUCCESS,
+            false => STATUS_UNSUCCESSFUL,
         }
     }
 }

@@ -58,8 +58,10 @@ win_extern! {
         }
         let mut returned = 0;
         let (handle, report) = (toy.device_handle(), Some(super::interrupt::synchronized as _));
+        let before = toy.state().reported;
         let _ = callback!(toy, DxgkCbSynchronizeExecution(handle, report, adapter, 0, &raw mut returned));
-        argument(arguments).CurrentFence = toy.state().reported;
+        let after = toy.state().reported;
+        argument(arguments).CurrentFence = if toy.is("tdr-fence-behind") { before } else { after };
         STATUS_SUCCESS
     }
 
@@ -68,6 +70,9 @@ win_extern! {
         let arguments = argument(arguments);
         if toy.is("tdr-query") {
             return STATUS_UNSUCCESSFUL;
+        }
+        if toy.is("slot-group") {
+            return STATUS_SUCCESS;
         }
         let own = 1 << arguments.NodeOrdinal;
         arguments.DependentNodeOrdinalMask = if toy.is("tdr-mask") { 0x100 } else { own };
@@ -91,6 +96,7 @@ win_extern! {
         let aborted = state.packets.front().map_or(state.completed, |packet| packet.fence);
         state.packets.clear();
         state.completed = aborted;
+        state.reported = aborted;
         state.notices.retain(|notice| !matches!(notice, Notice::Completed(..) | Notice::Preempted(..)));
         if toy.is("tdr-late") {
             state.late.push((5, Late::Completed(aborted)));
@@ -102,12 +108,19 @@ win_extern! {
     fn reset_hw_engine(adapter: HANDLE, _arguments: *mut DXGKARG_RESETHWENGINE) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         toy.count("reset hw engine");
+        if toy.options.reset_takes != 0 {
+            let ticks = toy.options.reset_takes.cast_signed() * -10_000;
+            nt_model::Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(ticks)));
+        }
         let os = {
             let mut state = toy.state();
             state.node_hung = false;
             state.stopped = true;
+            if toy.options.slow_start != 0 {
+                state.rests = u64::MAX;
+            }
             state.notices.clear();
-            let running = state.running;
+            let (running, keeps) = (state.running, toy.is("tdr-let-go"));
             let context = state.queues.get_mut(&running).map(|queue| {
                 queue.current = None;
                 queue.work.clear();
@@ -116,11 +129,22 @@ win_extern! {
             });
             context.and_then(|context| {
                 let context = state.contexts.get_mut(&context)?;
-                context.suspending = None;
+                context.suspending = context.suspending.filter(|_| keeps);
                 Some(context.os)
             })
         };
-        if let Some(os) = os.filter(|_| !toy.is("tdr-invalidate")) {
+        if toy.is("tdr-let-go") {
+            // The reset itself acknowledges what is owed.
+            let owed: Vec<_> = {
+                let mut state = toy.state();
+                let take = |context: &mut super::Context| Some((context.os, context.suspending.take()?));
+                state.contexts.values_mut().filter_map(take).collect()
+            };
+            toy.state().notices.extend(owed.into_iter().map(|(os, fence)| Notice::Suspended(os, fence)));
+            toy.interrupt();
+            nt_model::Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(-10_000)));
+        }
+        if let Some(os) = os.filter(|_| !matches!(toy.options.mutant, "tdr-invalidate" | "tdr-let-go")) {
             let mut arguments = DXGKARGCB_INVALIDATEHWCONTEXT::zeroed();
             arguments.hAdapter = toy.device_handle();
             arguments.hHwContext = raw(os as usize);
@@ -133,7 +157,10 @@ win_extern! {
     fn resume_hw_engine(adapter: HANDLE, _arguments: *mut DXGKARG_RESUMEHWENGINE) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         toy.count("resume hw engine");
-        toy.state().stopped = false;
+        let mut state = toy.state();
+        state.stopped = false;
+        state.rests = super::gpu::now() + toy.options.slow_start * 10_000;
+        drop(state);
         toy.poke();
         STATUS_SUCCESS
     }
@@ -145,6 +172,8 @@ win_extern! {
         state.packet_hung = toy.is("tdr-limit");
         state.node_hung = false;
         state.preempt = None;
+        let last = state.packets.back().map_or(state.completed, |packet| packet.fence);
+        (state.completed, state.reported) = (last, last);
         state.packets.clear();
         state.notices.clear();
         for queue in state.queues.values_mut() {
@@ -193,6 +222,16 @@ win_extern! {
 
     fn present(_context: HANDLE, _arguments: *mut DXGKARG_PRESENT) -> NTSTATUS { STATUS_ILLEGAL_INSTRUCTION }
     fn switch_list(_adapter: HANDLE, _arguments: *const DXGKARG_SWITCHTOHWCONTEXTLIST) -> NTSTATUS { STATUS_NOT_SUPPORTED }
-    fn signal_monitored(_adapter: HANDLE, _arguments: *mut DXGKARG_SIGNALMONITOREDFENCE) -> NTSTATUS { STATUS_NOT_SUPPORTED }
+    fn signal_monitored(context: HANDLE, arguments: *mut DXGKARG_SIGNALMONITOREDFENCE) -> NTSTATUS {
+        if !owner(context).is_some_and(|toy| toy.is("slot-signal")) {
+            return STATUS_NOT_SUPPORTED;
+        }
+        let arguments = argument(arguments);
+        let end: *mut u8 = arguments.pDmaBuffer.cast();
+        // SAFETY: none: this mutant writes behind the buffer, where the model watches.
+        unsafe { end.wrapping_add(arguments.DmaSize as usize).write(0) };
+        STATUS_SUCCESS
+    }
+
     fn update_state(_adapter: HANDLE, _arguments: *const DXGKARG_UPDATEHWCONTEXTSTATE) -> NTSTATUS { STATUS_SUCCESS }
 }

@@ -9,16 +9,16 @@ use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGKARG_SETSCHEDULINGLOGBUFFER, HANDL
 use super::gpu::word;
 use super::{Notice, Toy, UNKNOWN, input, number, owner};
 
-/// `DXGK_SCHEDULING_LOG_CONTEXT_STATE`.
+/// States of `DXGK_SCHEDULING_LOG_CONTEXT_STATE` that the toy logs.
 pub const IDLE: u64 = 0;
 pub const RUNNING: u64 = 1;
 pub const READY: u64 = 2;
 
-/// What Dxgkrnl gave.
+/// The log that Dxgkrnl gave, and how far it is written.
 #[derive(Debug, Default)]
 pub struct Log {
     address: usize,
-    /// The one before it: for a mutant.
+    /// Address of the log before it, to which a mutant writes.
     old: usize,
     entries: u64,
     interrupt: u64,
@@ -28,7 +28,7 @@ pub struct Log {
 }
 
 impl Toy {
-    /// A context of node 0 changes its state.
+    /// Logs that a context of node 0 changes its state; the state that it is in already is not logged.
     pub fn schedules(&self, context: usize, new: u64) {
         let mut state = self.state();
         let Some(os) = state.contexts.get(&context).map(|context| context.os) else { return };
@@ -52,7 +52,9 @@ impl Toy {
         if self.is("slog-stale") && log.old != 0 {
             word(log.old + 32).store(time_of(new), Ordering::SeqCst);
         }
-        if due && !self.is("slog-int-lost") && !state.stopped {
+        let later = self.is("slog-int-lost-later") && self.counted("scheduling interrupt") != 0;
+        if due && !self.is("slog-int-lost") && !later && !state.stopped {
+            self.count("scheduling interrupt");
             state.notices.push_back(Notice::Scheduling);
         }
     }
@@ -63,7 +65,7 @@ fn time_of(state: u64) -> u64 {
 }
 
 impl Log {
-    /// Whether it is the entry that interrupts.
+    /// Writes an entry. Returns whether it is the one that interrupts.
     fn write(&mut self, words: [u64; 4]) -> bool {
         let at = self.address + 32 + self.index as usize * 32;
         for (index, value) in words.into_iter().enumerate() {

@@ -233,7 +233,7 @@ win_extern! {
         let Some(toy) = owner(context) else { return STATUS_SUCCESS };
         toy.asleep.store(state.0 != 1, Ordering::SeqCst);
         if state.0 == 1 {
-            // What waited for the device.
+            // Raises the interrupt of notices that came while the device was in D3.
             toy.interrupt();
         }
         if toy.is("power-state") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
@@ -248,7 +248,10 @@ win_extern! {
 
     fn set_stable_power_state(_adapter: HANDLE, _arguments: *const wddm_abi::DXGKARG_SETSTABLEPOWERSTATE) {}
 
-    fn set_virtual_machine_data(_adapter: HANDLE, _arguments: *const wddm_abi::DXGKARG_SETVIRTUALMACHINEDATA) -> NTSTATUS {
+    fn set_virtual_machine_data(
+        _adapter: HANDLE,
+        _arguments: *const wddm_abi::DXGKARG_SETVIRTUALMACHINEDATA,
+    ) -> NTSTATUS {
         STATUS_SUCCESS
     }
 

@@ -16,7 +16,7 @@ pub struct Root {
     pub entries: u32,
 }
 
-/// What stands for every space where one is flushed; the number of none.
+/// In a flush, instead of the number of an address space: every address space. No address space has this number.
 pub const EVERY_SPACE: u64 = 0;
 
 /// An address space. Its number is never reused.

@@ -47,9 +47,10 @@ pub struct Context<H: Host> {
     scheduling: H::Lock<Scheduling>,
     /// Mirrors `scheduling == Runnable`: what the engine looks at.
     runnable: AtomicBool,
-    /// Queues that wait for a fence in the middle of their work.
+    /// How many of the context's queues wait for a fence in the middle of their work.
     parked: AtomicU32,
-    /// What the node's scheduling log has it as. Under that log's lock.
+    /// The context's last state in the node's scheduling log, with the log's era (`scheduling_log::noted`). Read and
+    /// written under the log's lock only.
     pub(crate) noted: AtomicU64,
 }
 
@@ -81,7 +82,7 @@ impl<H: Host> Context<H> {
         self.runnable.load(Ordering::Acquire)
     }
 
-    /// A queue of it began to wait for a fence, or waits no more.
+    /// Counts a queue of the context that began to wait for a fence (`parked`), or that stopped waiting.
     pub(crate) fn count_parked(&self, parked: bool) {
         match parked {
             true => self.parked.fetch_add(1, Ordering::Relaxed),
@@ -89,7 +90,7 @@ impl<H: Host> Context<H> {
         };
     }
 
-    /// Whether a queue of it waits for a fence.
+    /// Returns whether a queue of the context waits for a fence in the middle of its work.
     pub(crate) fn is_parked(&self) -> bool {
         self.parked.load(Ordering::Relaxed) != 0
     }

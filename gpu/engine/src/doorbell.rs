@@ -87,9 +87,12 @@ impl<H: Host> Doorbells<H> {
         if let Some(word) = physical.word() {
             word.store(0, Ordering::Relaxed);
         }
-        // Before the queue is looked at: from here on its ring has to be there.
-        queue.connected.store(true, Ordering::Release);
+        // Counted before the engine looks at the queue: from here on a missing ring is a fault (`Queue::connected`).
+        queue.connected.fetch_add(1, Ordering::AcqRel);
         let old = physical.queue.with(|q| q.replace(queue.clone()));
+        if let Some(old) = &old {
+            old.connected.fetch_sub(1, Ordering::AcqRel);
+        }
         // CAST: a node index is below NODE_COUNT.
         physical.node.store(queue.context.node as u32, Ordering::Release);
         physical.changes.fetch_add(1, Ordering::Release);
@@ -103,7 +106,7 @@ impl<H: Host> Doorbells<H> {
         physical.node.store(NONE, Ordering::Release);
         let old = physical.queue.with(Option::take);
         if let Some(queue) = &old {
-            queue.connected.store(false, Ordering::Release);
+            queue.connected.fetch_sub(1, Ordering::AcqRel);
         }
         physical.changes.fetch_add(1, Ordering::Release);
         self.changes.fetch_add(1, Ordering::Release);

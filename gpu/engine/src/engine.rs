@@ -89,7 +89,7 @@ pub(crate) struct Core<H: Host> {
     /// An execution state for the next packet.
     spare: Option<Box<Exec<H>>>,
     wedged: bool,
-    /// Something of this turn has begun.
+    /// Whether the current turn has begun a packet or a command buffer.
     ran: bool,
 }
 
@@ -377,7 +377,8 @@ impl<H: Host> Core<H> {
         if outcome == Outcome::Waiting { Step::Waiting } else { Step::Worked }
     }
 
-    /// Something of a queue's turn begins: the first time it says so in the scheduling log.
+    /// Notes that the queue's turn begins a packet or a command buffer. The first one of a turn is written to the
+    /// scheduling log: the context is running.
     pub(crate) fn begun(&mut self, gpu: &Gpu<H>, queue: &Queue<H>) {
         if !self.ran {
             self.ran = true;
@@ -530,10 +531,11 @@ impl<H: Host> Core<H> {
         }
         // CAST: a node index.
         let ordinal = gpu_wire::NodeOrdinal(self.node as u32);
+        // Before the interrupt: what sets it meanwhile (`Gpu::raise_again`) has seen this interrupt lost.
+        node.retry_interrupt.store(false, Ordering::SeqCst);
         if !gpu.faults.interrupt_fails() && gpu.host.raise_interrupt(ordinal) {
             bump(&node.counters.interrupts_raised);
             node.trace.push(Event::Interrupt, 0);
-            node.retry_interrupt.store(false, Ordering::Relaxed);
         } else {
             bump(&node.counters.interrupts_failed);
             node.mailbox.withdraw();

@@ -17,6 +17,7 @@ use crate::scheduling_log::Moment;
 use crate::shared::Shared;
 use crate::slots::{SlotId, SlotTable};
 use crate::word::Word;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpu_wire::doorbell::{Model, Token};
@@ -40,8 +41,8 @@ pub struct Setup<'a> {
 pub struct Gpu<H: Host> {
     /// The surroundings.
     pub host: H,
-    /// The nodes.
-    pub nodes: [Node<H>; NODE_COUNT],
+    /// The nodes, [`NODE_COUNT`] of them. Not in line: what holds them is made on a kernel stack, which is small.
+    pub nodes: Box<[Node<H>]>,
     /// What interrupts name things by.
     pub slots: SlotTable<H>,
     /// Physical doorbells.
@@ -72,7 +73,7 @@ impl<H: Host> Gpu<H> {
     pub fn new(host: H, setup: &Setup<'_>) -> Result<Self, NoMemory> {
         Ok(Self {
             host,
-            nodes: [Node::new(0)?, Node::new(1)?, Node::new(2)?],
+            nodes: Node::all()?,
             slots: SlotTable::new()?,
             doorbells: Doorbells::new(setup.model, setup.doorbells)?,
             flushes: FlushBoard::new()?,
@@ -123,7 +124,8 @@ impl<H: Host> Gpu<H> {
         }
     }
 
-    /// Says in the scheduling log that a queue may have become ready. Whether its engine sleeps and must be kicked.
+    /// Writes to the scheduling log that the queue's context has become ready, if it has. Returns whether the log's
+    /// interrupt is due and the engine sleeps, so that the caller must kick it.
     pub(crate) fn arrived(&self, queue: &Queue<H>) -> bool {
         let node = &self.nodes[queue.context.node];
         node.log_moment(self, &queue.context, Moment::Arrived) && node.attend(attention::LOG)
@@ -160,7 +162,7 @@ impl<H: Host> Gpu<H> {
             exec.abandon();
             queue.exec.put(exec);
         }
-        // It may have been all that its context had to do.
+        // The queue's work may have been the last of its context, which is idle then.
         let node = &self.nodes[queue.context.node];
         if node.log_moment(self, &queue.context, Moment::Left) && node.attend(attention::LOG) {
             self.kick(node.index);
@@ -182,7 +184,8 @@ impl<H: Host> Gpu<H> {
         self.make_ready(queue);
     }
 
-    /// Makes room for `count` queues on the global doorbell, so that none of them fails to be connected for want of memory.
+    /// Reserves memory for `count` queues in all on the global doorbell, so that [`Self::connect_global`] does not
+    /// fail. `PASSIVE_LEVEL`.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -199,8 +202,8 @@ impl<H: Host> Gpu<H> {
             if !l.iter().any(|q| Shared::ptr_eq(q, queue)) {
                 l.try_reserve(1)?;
                 l.push(queue.clone());
+                queue.connected.fetch_add(1, Ordering::AcqRel);
             }
-            queue.connected.store(true, Ordering::Release);
             Ok(())
         })
     }
@@ -209,7 +212,7 @@ impl<H: Host> Gpu<H> {
     pub fn disconnect_global(&self, queue: &Shared<Queue<H>>) {
         let found = self.connected.with(|l| {
             let at = l.iter().position(|q| Shared::ptr_eq(q, queue))?;
-            queue.connected.store(false, Ordering::Release);
+            queue.connected.fetch_sub(1, Ordering::AcqRel);
             Some(l.swap_remove(at))
         });
         drop(found);
@@ -237,7 +240,7 @@ impl<H: Host> Gpu<H> {
     /// Asks every engine to drop translations; the number to wait for with [`Self::flush_done`].
     pub fn flush(&self, space: u64, start: u64, end: u64) -> u64 {
         let n = self.flushes.post(space, start, end);
-        for node in &self.nodes {
+        for node in self.nodes.iter() {
             if node.attend(attention::FLUSH) {
                 self.kick(node.index);
             }
@@ -276,8 +279,10 @@ impl<H: Host> Gpu<H> {
     /// After a reset: an interrupt for what could not be reported meanwhile.
     pub fn raise_again(&self, node: usize) {
         let shared = &self.nodes[node];
+        // Also where nothing waits: the interrupt that was asked for may have been lost after another one had reported
+        // its notice, and a request that nothing answers would keep every later one back.
+        shared.mailbox.withdraw();
         if !shared.mailbox.is_empty() || shared.scan.load(Ordering::Acquire) != 0 {
-            shared.mailbox.withdraw();
             shared.retry_interrupt.store(true, Ordering::Release);
             self.kick(node);
         }

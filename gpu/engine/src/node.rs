@@ -13,9 +13,11 @@ use crate::scheduling_log::SchedulingLog;
 use crate::shared::Shared;
 use crate::trace::Trace;
 use crate::wake::Sleep;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use gpu_wire::NODE_COUNT;
 
 /// Bits of [`Node::attention`]: what the engine must look at before it goes on.
 pub mod attention {
@@ -27,7 +29,8 @@ pub mod attention {
     pub const CONTROL: u32 = 4;
     /// Packet mode: a preemption request.
     pub const PREEMPT: u32 = 8;
-    /// Somebody else has written the entry of the scheduling log that raises the interrupt.
+    /// A thread other than the engine's wrote the entry of the scheduling log that raises the interrupt; the engine
+    /// raises it.
     pub const LOG: u32 = 16;
 }
 
@@ -37,7 +40,7 @@ pub mod scan {
     pub const NATIVE: u32 = 1;
     /// A monitored fence was signaled.
     pub const MONITORED: u32 = 2;
-    /// The scheduling log has come to the entry that the OS named.
+    /// The entry of the scheduling log that the OS named for the interrupt was written.
     pub const LOG: u32 = 4;
 }
 
@@ -56,7 +59,7 @@ pub struct Node<H: Host> {
     pub(crate) scan: AtomicU32,
     /// Packet mode.
     pub packets: H::Lock<PacketQueue<H>>,
-    /// Which context ran when.
+    /// The node's scheduling log: which context was idle, ready or running, and from when on.
     pub scheduling: SchedulingLog<H>,
     pub(crate) attention: AtomicU32,
     handshake: Handshake<H::Word>,
@@ -79,10 +82,28 @@ pub struct Node<H: Host> {
 }
 
 impl<H: Host> Node<H> {
+    /// Idle nodes, one for each node of the GPU.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn all() -> Result<Box<[Self]>, NoMemory> {
+        let mut nodes = Vec::new();
+        nodes.try_reserve_exact(NODE_COUNT)?;
+        for index in 0..NODE_COUNT {
+            // A match and not `?`, which makes another copy on the stack.
+            match Self::new(index) {
+                Ok(node) => nodes.push(node),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(nodes.into_boxed_slice())
+    }
+
     /// An idle node.
     ///
     /// # Errors
     /// [`NoMemory`].
+    #[inline(never)]
     pub fn new(index: usize) -> Result<Self, NoMemory> {
         Ok(Self {
             index,
@@ -178,7 +199,7 @@ impl<H: Host> Node<H> {
         Some(queue)
     }
 
-    /// Whether a queue of `context` waits for the engine.
+    /// Returns whether a queue of `context` is in the ready list. Walks the list under its lock.
     pub(crate) fn is_listed(&self, context: &Context<H>) -> bool {
         self.ready.with(|list| list.iter().any(|queue| queue.context.slot == context.slot))
     }

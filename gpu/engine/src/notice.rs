@@ -30,13 +30,13 @@ pub enum Notice {
     FencesSignaled,
     /// A monitored fence (WDDM 2.0) was signaled.
     MonitoredFenceSignaled,
-    /// The scheduling log has come to the entry that the OS named.
+    /// The entry of the scheduling log that the OS named for the interrupt was written.
     SchedulingLog,
     /// A hardware queue faulted and will run no more.
     QueueFaulted {
-        /// The queue.
+        /// The queue that faulted.
         queue: SlotId,
-        /// What happened.
+        /// The kind of fault, and the address.
         fault: Fault,
         /// Progress fence value of the command that faulted.
         progress: u64,
@@ -98,6 +98,11 @@ impl Notice {
         }
     }
 
+    /// Returns whether it is about packets, whose fences the OS counts by itself after a reset.
+    const fn is_of_packets(self) -> bool {
+        matches!(self, Self::PacketCompleted { .. } | Self::PacketPreempted { .. } | Self::PacketFaulted { .. })
+    }
+
     fn decode(w: Words) -> Option<Self> {
         // CAST: the fields were 32 bits wide when encoded.
         Some(match w[0] {
@@ -142,6 +147,8 @@ pub struct Mailbox<W: Word> {
     head: W,
     /// 1 while an interrupt was asked for that no routine has begun to serve.
     requested: W,
+    /// Notices about packets among the first so many are not reported any more. Written by a reset.
+    forgotten: W,
 }
 
 impl<W: Word> Mailbox<W> {
@@ -153,7 +160,13 @@ impl<W: Word> Mailbox<W> {
         let mut cells = Vec::new();
         cells.try_reserve_exact(capacity)?;
         cells.resize_with(capacity, || core::array::from_fn(|_| word(0)));
-        Ok(Self { cells: cells.into_boxed_slice(), tail: word(0), head: word(0), requested: word(0) })
+        Ok(Self {
+            cells: cells.into_boxed_slice(),
+            tail: word(0),
+            head: word(0),
+            requested: word(0),
+            forgotten: word(0),
+        })
     }
 
     /// Engine: adds a notice; `false` when the mailbox is full.
@@ -201,15 +214,23 @@ impl<W: Word> Mailbox<W> {
         while head != tail {
             let cell = &self.cells[(head % self.cells.len() as u64) as usize];
             let words = core::array::from_fn(|i| cell[i].load(Ordering::Relaxed));
+            let is_forgotten = head < self.forgotten.load(Ordering::Acquire);
             head = head.wrapping_add(1);
             // ORDERING[IRQ-1]: Release: the cell was read before the engine may write it again.
             self.head.store(head, Ordering::Release);
-            if let Some(notice) = Notice::decode(words) {
+            if let Some(notice) = Notice::decode(words).filter(|notice| !(is_forgotten && notice.is_of_packets())) {
                 f(notice);
             }
             n += 1;
         }
         n
+    }
+
+    /// Reset, while the engine is held: notices about packets that wait here are of fences that the OS counts as
+    /// completed by the reset, and of preemptions that it does not wait for any more. They will not be reported.
+    pub fn forget_packets(&self) {
+        // The engine is held, so nothing moves the tail.
+        self.forgotten.store(self.tail.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// Whether nothing waits. A hint.
@@ -261,6 +282,21 @@ mod tests {
         assert!(!m.push(Notice::FencesSignaled));
         assert_eq!(m.drain(|_| ()), 2);
         assert!(m.push(Notice::FencesSignaled));
+    }
+
+    #[test]
+    fn a_reset_forgets_notices_of_packets_alone() {
+        let m = mailbox(4);
+        let (completed, preempted) =
+            (Notice::PacketCompleted { fence: 1 }, Notice::PacketPreempted { request: 2, completed: 1 });
+        for notice in [completed, Notice::FencesSignaled, preempted] {
+            assert!(m.push(notice));
+        }
+        m.forget_packets();
+        assert!(m.push(Notice::PacketCompleted { fence: 3 }));
+        let mut got = Vec::new();
+        m.drain(|notice| got.push(notice));
+        assert_eq!(got, [Notice::FencesSignaled, Notice::PacketCompleted { fence: 3 }]);
     }
 
     #[test]

@@ -26,79 +26,86 @@ pub struct PacketSubmission<H: Host> {
     pub silent: bool,
 }
 
+/// A packet that has not started.
+pub struct Waiting<H: Host> {
+    packet: PacketSubmission<H>,
+    /// When everything before it is done, this fence counts as completed: that of the packet before it, or of the last
+    /// one that was refused in between.
+    behind: u32,
+}
+
 /// A node's packets.
 pub struct PacketQueue<H: Host> {
-    waiting: VecDeque<PacketSubmission<H>>,
+    waiting: VecDeque<Waiting<H>>,
+    /// Whether a packet was ever submitted. Before the first one nothing is known of the OS's fence ids, which may
+    /// begin anywhere; from the first one on, the id before it counts as completed.
+    numbered: bool,
     /// Fence of the packet on the engine.
     running: Option<u32>,
     /// Last fence that completed. Advances when a packet completes, and at a reset as the document says.
     last_completed: u32,
     /// Last fence that was submitted.
     last_submitted: u32,
+    /// When every packet that waits or runs is done, this fence counts as completed: that of the newest of them, or of
+    /// the last one that was refused behind it.
+    tail: u32,
     /// A preemption that the engine has not answered.
     preempt: Option<u32>,
-    /// The newest packet that was refused while others waited.
-    refused: Option<Refused>,
-    /// Takes the place of `waiting` when that is given away, so that room is there at any time.
-    spare: VecDeque<PacketSubmission<H>>,
-    /// Packets that there is to be room for.
-    room: usize,
+    /// An empty deque with room for as many packets as `waiting`: it takes the place of `waiting` at a preemption and
+    /// at a reset, so that neither they nor submissions behind them allocate.
+    spare: VecDeque<Waiting<H>>,
 }
 
-/// A packet that could not be kept, not even to complete in silence.
-#[derive(Clone, Copy)]
-struct Refused {
-    fence: u32,
-    /// The packet behind which it counts as completed.
-    behind: u32,
-}
-
-/// Packets a node takes before it allocates.
+/// Packets that a node has room for when the OS asks for no more.
 pub const ROOM: usize = 256;
 
 impl<H: Host> PacketQueue<H> {
-    /// Empty.
+    /// Empty, with room for [`ROOM`] packets.
     ///
     /// # Errors
     /// [`NoMemory`].
     pub fn new() -> Result<Self, NoMemory> {
-        let mut queue = Self {
-            waiting: VecDeque::new(),
+        let [waiting, spare] = Self::room(ROOM)?;
+        Ok(Self {
+            waiting,
+            numbered: false,
             running: None,
             last_completed: 0,
             last_submitted: 0,
+            tail: 0,
             preempt: None,
-            refused: None,
-            spare: VecDeque::new(),
-            room: ROOM,
-        };
-        queue.make_room(ROOM)?;
-        Ok(queue)
+            spare,
+        })
     }
 
-    /// Makes room for `packets` beforehand, and for no fewer than [`ROOM`]: so many are taken without an allocation.
+    /// Memory for `packets` packets, at least [`ROOM`], for [`have_room`](Self::have_room). Made outside of the lock
+    /// that the queue stands under.
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub fn make_room(&mut self, packets: usize) -> Result<(), NoMemory> {
-        self.room = packets.max(ROOM);
-        self.waiting.try_reserve_exact(self.room)?;
-        self.spare.try_reserve_exact(self.room)?;
-        Ok(())
+    pub fn room(packets: usize) -> Result<[VecDeque<Waiting<H>>; 2], NoMemory> {
+        let mut room = [VecDeque::new(), VecDeque::new()];
+        for deque in &mut room {
+            deque.try_reserve_exact(packets.max(ROOM))?;
+        }
+        Ok(room)
     }
 
-    /// A packet was refused and is not kept. The OS counts its fence as completed behind its predecessors, and so does this.
+    /// Takes the memory of [`room`](Self::room) as its own: so many packets are taken without an allocation. Called
+    /// while the queue is empty, before the node takes packets. Returns the old memory, to be freed outside of the
+    /// lock.
+    pub fn have_room(&mut self, [waiting, spare]: [VecDeque<Waiting<H>>; 2]) -> [VecDeque<Waiting<H>>; 2] {
+        [core::mem::replace(&mut self.waiting, waiting), core::mem::replace(&mut self.spare, spare)]
+    }
+
+    /// Notes a packet that was refused and is not kept. The OS counts its fence as completed behind the packets before
+    /// it, and so does `last_completed`.
     pub fn refuse(&mut self, fence: u32) {
-        if self.is_busy() {
-            let behind = match self.refused {
-                Some(before) if before.fence == self.last_submitted => before.behind,
-                _ => self.last_submitted,
-            };
-            self.refused = Some(Refused { fence, behind });
-        } else {
+        self.number(fence);
+        if !self.is_busy() {
             self.last_completed = fence;
         }
-        self.last_submitted = fence;
+        (self.tail, self.last_submitted) = (fence, fence);
     }
 
     /// Adds a packet.
@@ -107,9 +114,25 @@ impl<H: Host> PacketQueue<H> {
     /// [`NoMemory`]; nothing was added.
     pub fn submit(&mut self, packet: PacketSubmission<H>) -> Result<(), NoMemory> {
         self.waiting.try_reserve(1)?;
+        self.number(packet.fence);
+        let behind = core::mem::replace(&mut self.tail, packet.fence);
         self.last_submitted = packet.fence;
-        self.waiting.push_back(packet);
+        self.waiting.push_back(Waiting { packet, behind });
         Ok(())
+    }
+
+    /// Returns whether no packet was submitted yet.
+    pub fn is_unused(&self) -> bool {
+        !self.numbered
+    }
+
+    /// The id before the first one counts as completed: an answer to a preemption that comes before the first
+    /// completion must not name an id that the OS may never have given.
+    fn number(&mut self, first: u32) {
+        if !self.numbered {
+            let before = first.wrapping_sub(1);
+            (self.numbered, self.last_completed, self.last_submitted, self.tail) = (true, before, before, before);
+        }
     }
 
     /// The next packet, now on the engine.
@@ -117,7 +140,7 @@ impl<H: Host> PacketQueue<H> {
         if self.preempt.is_some() || self.running.is_some() {
             return None;
         }
-        let packet = self.waiting.pop_front()?;
+        let Waiting { packet, .. } = self.waiting.pop_front()?;
         self.running = Some(packet.fence);
         Some(packet)
     }
@@ -125,22 +148,29 @@ impl<H: Host> PacketQueue<H> {
     /// The running packet completed.
     pub(crate) fn complete(&mut self) -> Option<u32> {
         let fence = self.running.take()?;
-        self.last_completed = fence;
-        if let Some(refused) = self.refused.take_if(|refused| refused.behind == fence) {
-            self.last_completed = refused.fence;
-        }
+        // With those that were refused right behind it.
+        self.last_completed = self.waiting.front().map_or(self.tail, |next| next.behind);
         Some(fence)
     }
 
     /// Asks that nothing that has not started does. The dropped packets come back; the engine answers when it is between
     /// packets.
-    pub fn preempt(&mut self, request: u32) -> VecDeque<PacketSubmission<H>> {
+    pub fn preempt(&mut self, request: u32) -> VecDeque<Waiting<H>> {
         self.preempt = Some(request);
+        if let Some(first) = self.waiting.front() {
+            self.tail = first.behind;
+        }
+        self.empty()
+    }
+
+    /// Everything that waits; the spare deque takes its place.
+    fn empty(&mut self) -> VecDeque<Waiting<H>> {
         core::mem::replace(&mut self.waiting, core::mem::take(&mut self.spare))
     }
 
-    /// Gives back what [`preempt`](Self::preempt) returned, emptied: its memory is the room of the next time.
-    pub fn give_back(&mut self, emptied: VecDeque<PacketSubmission<H>>) {
+    /// Takes back the deque that [`preempt`](Self::preempt) or a reset returned, emptied by the caller outside of the
+    /// lock: it is the spare one of the next time.
+    pub fn give_back(&mut self, emptied: VecDeque<Waiting<H>>) {
         debug_assert!(emptied.is_empty(), "packets are dropped outside of the lock");
         if emptied.capacity() > self.spare.capacity() {
             self.spare = emptied;
@@ -161,28 +191,23 @@ impl<H: Host> PacketQueue<H> {
     }
 
     /// Engine reset: everything is gone. The fence id to report as last aborted: the running or newest packet's, or the
-    /// last completed when the queue is empty. The last completed id advances to it.
-    pub fn reset(&mut self) -> (u32, VecDeque<PacketSubmission<H>>) {
-        let gone = core::mem::take(&mut self.waiting);
-        // A reset comes at PASSIVE_LEVEL; without memory the next packets ask for it one by one.
-        let _room = self.waiting.try_reserve_exact(self.room);
+    /// last completed when the queue is empty. The last completed id advances to it, or to what was refused behind it.
+    pub fn reset(&mut self) -> (u32, VecDeque<Waiting<H>>) {
+        let gone = self.empty();
         let aborted = match (self.running.take(), gone.back()) {
-            (_, Some(last)) => last.fence,
+            (_, Some(last)) => last.packet.fence,
             (Some(running), None) => running,
             (None, None) => self.last_completed,
         };
         self.preempt = None;
-        self.last_completed = match self.refused.take() {
-            Some(refused) if refused.behind == aborted => refused.fence,
-            _ => aborted,
-        };
+        self.last_completed = self.tail;
         (aborted, gone)
     }
 
     /// Adapter reset: the last completed id advances to the last submitted.
-    pub fn reset_adapter(&mut self) -> VecDeque<PacketSubmission<H>> {
+    pub fn reset_adapter(&mut self) -> VecDeque<Waiting<H>> {
         let (_, gone) = self.reset();
-        self.last_completed = self.last_submitted;
+        (self.last_completed, self.tail) = (self.last_submitted, self.last_submitted);
         gone
     }
 

@@ -36,7 +36,7 @@ pub struct Submission {
     pub length: u64,
     /// Its progress fence value.
     pub progress: u64,
-    /// Nothing of it runs. The value that the buffer would have written is written by the engine.
+    /// Null rendering: nothing of the buffer runs. The engine writes the progress value in its place.
     pub null: bool,
 }
 
@@ -65,6 +65,8 @@ pub struct Queue<H: Host> {
     pub user_mode: bool,
     /// GPU address of the progress fence.
     pub progress: GpuVa,
+    /// Whether the OS made the progress fence as a native one. It may not be open at the address.
+    pub native_progress: bool,
     /// Wait log.
     pub waits: H::Lock<Log>,
     /// Signal log.
@@ -72,10 +74,11 @@ pub struct Queue<H: Host> {
     pub(crate) exec: Handover<Exec<H>>,
     /// Ticket of the wait that somebody took it out of, and whether the value was reached: see [`Self::woken_word`].
     pub(crate) woken: AtomicU64,
-    /// Whether user mode has a doorbell for it that is connected: then its ring has to be there. Without one the ring may be taken
-    /// away, and an engine that looks whether something still came in finds nothing.
-    pub connected: AtomicBool,
-    /// Whether its context counts it among those that wait for a fence.
+    /// How many doorbells the queue is connected to: one, and for a moment two, while one that another queue takes is
+    /// still to be let go of. With one, a ring that cannot be read is a fault. Without one, user
+    /// mode may have freed the ring, and an engine that still scans the queue finds nothing there.
+    pub connected: AtomicU32,
+    /// Whether `Context::parked` counts this queue.
     parked: AtomicBool,
     /// Whether it stands in the node's ready list.
     pub(crate) ready: Mark<H::Word>,
@@ -97,7 +100,13 @@ impl<H: Host> Queue<H> {
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub fn new(slot: SlotId, context: Shared<Context<H>>, user_mode: bool, progress: GpuVa) -> Result<Self, NoMemory> {
+    pub fn new(
+        slot: SlotId,
+        context: Shared<Context<H>>,
+        user_mode: bool,
+        progress: GpuVa,
+        native_progress: bool,
+    ) -> Result<Self, NoMemory> {
         let mut kernel = VecDeque::new();
         if !user_mode {
             kernel.try_reserve_exact(KERNEL_QUEUE_DEPTH)?;
@@ -107,11 +116,12 @@ impl<H: Host> Queue<H> {
             context,
             user_mode,
             progress,
+            native_progress,
             waits: H::Lock::new(Log::new()),
             signals: H::Lock::new(Log::new()),
             exec: Handover::new(try_box(Exec::new())?),
             woken: AtomicU64::new(0),
-            connected: AtomicBool::new(false),
+            connected: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             ready: Mark::new(H::word),
             state: AtomicU32::new(State::Active as u32),
@@ -164,8 +174,9 @@ impl<H: Host> Queue<H> {
         self.count_parked(false);
     }
 
-    /// Engine: whether it waits for a fence after its turn. A queue that is not active waits for nothing: of the two exchanges of
-    /// the flag, the engine's and that of [`Self::destroy`], the later one sees what the other thread has done before.
+    /// Engine: notes whether the queue waits for a fence after its turn. A queue that is not active waits for nothing.
+    /// This function and [`Self::destroy`] both exchange the flag, so the later exchange sees what the other thread
+    /// did before.
     pub(crate) fn set_parked(&self, parked: bool) {
         self.count_parked(parked && self.state() == State::Active);
         if parked && self.state() != State::Active {

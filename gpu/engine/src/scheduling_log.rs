@@ -1,24 +1,28 @@
-//! The scheduling log of a node: which context of it was idle, ready or running, and from when on.
+//! The scheduling log of a node: which context was idle, ready or running, and from when on.
 //!
-//! One ring of entries per node, in memory of the OS, which reads it. An entry is written where the state of a context changes,
-//! and nowhere else: when a context that had nothing to do gets work, when the first packet or command buffer of a turn begins,
-//! and when the turn ends. A turn that finds nothing writes nothing.
+//! A node has one ring of entries, in memory of the OS, which reads it. An entry is written where the state of
+//! a context changes: when an idle context gets work, when the first packet or command buffer of a turn begins, and
+//! when the turn ends. A turn that finds nothing to run writes no entry.
 //!
 //! | state | here |
 //! |---|---|
-//! | running | a queue of it has its turn, and has begun something |
-//! | ready | a queue of it is in the node's ready list, or waits for a fence in the middle of its work |
+//! | running | a queue of the context has its turn, and has begun a packet or a command buffer |
+//! | ready | a queue of the context is in the node's ready list, or waits for a fence in the middle of its work |
 //! | idle | neither |
 //!
-//! Entry, position and state of a context belong together under the log's lock; so a buffer that was replaced is not touched
-//! any more once [`SchedulingLog::set`] has returned. Without a log a change costs one relaxed load.
+//! The log's lock covers entries, position and noted states, so a buffer that was replaced is not touched any more
+//! once [`SchedulingLog::set`] has returned. Without a log a change of state costs one relaxed load.
 //!
-//! Chosen: a context that waits for a fence is ready, since the page of the states calls so whatever has pending work and does not
-//! execute. What a suspension keeps from running stays as it was. A ring of the global doorbell names no queue for certain, and a queue
-//! that is only watched may have nothing: their contexts are ready when a turn has shown that they are. A log that takes the place of none starts with no entries: a
-//! context that never had one was idle.
+//! Chosen, since the pages do not say:
+//! - A context that waits for a fence is ready: the page of the states calls a context ready that has pending work and
+//!   does not execute.
+//! - The state of a context that is suspended while it is ready or idle stays as it was.
+//! - A ring of the global doorbell does not always name its queue, and a queue that is only scanned may have nothing
+//!   to do. Their contexts become ready in the log when a turn has shown that they are.
+//! - A log that is set where there was none begins without entries: every context counts as idle.
 //!
-//! Source: pages `DXGK_SCHEDULING_LOG_CONTEXT_STATE`, `DXGKDDI_SETSCHEDULINGLOGBUFFER`, `DXGKARG_SETSCHEDULINGLOGBUFFER`.
+//! Source: DDI pages `DXGK_SCHEDULING_LOG_CONTEXT_STATE`, `DXGKDDI_SETSCHEDULINGLOGBUFFER`,
+//! `DXGKARG_SETSCHEDULINGLOGBUFFER`.
 
 use crate::context::Context;
 use crate::fence_log::{BadBuffer, Position};
@@ -44,64 +48,68 @@ pub const ENTRY_CONTEXT: u64 = 16;
 /// Offset of the word whose low half is newContextState.
 pub const ENTRY_STATE: u64 = 24;
 
-/// `DXGK_SCHEDULING_LOG_CONTEXT_STATE`, as far as contexts here have it.
+/// The values of `DXGK_SCHEDULING_LOG_CONTEXT_STATE` that this GPU's contexts can have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ContextState {
-    /// No pending work.
+    /// The context has no pending work.
     Idle = 0,
-    /// It executes.
+    /// The context executes.
     Running = 1,
-    /// It has pending work and does not execute.
+    /// The context has pending work and does not execute.
     Ready = 2,
 }
 
-/// What happened to a context.
+/// What happened to a context, before its state is written to the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moment {
-    /// A queue of it was put into the ready list.
+    /// A queue of the context was put into the ready list.
     Arrived,
-    /// A queue of it was destroyed.
+    /// A queue of the context was destroyed.
     Left,
-    /// Engine: the first thing of a turn begins.
+    /// Engine: the first packet or command buffer of a turn begins.
     Begun,
-    /// Engine: the turn is over, or there will be none. `ran`: it had begun something.
+    /// Engine: the turn is over, or a destroyed queue gets none.
     Ended {
-        /// [`Moment::Begun`] came before.
+        /// Whether [`Moment::Begun`] came before it in this turn.
         ran: bool,
     },
 }
 
-/// Where entries go.
+/// The ring of entries, under the lock of [`SchedulingLog`].
 struct Log {
-    /// The buffer that the OS set; `None` before it did.
+    /// The buffer that the OS set: a header, then `entries` entries. `None` without a log.
     buffer: Option<Span<'static>>,
+    /// How many entries fit the buffer.
     entries: u32,
     /// Index of the entry whose writing raises the interrupt.
     interrupt: u32,
+    /// Where the next entry goes, as in the buffer's header.
     position: Position,
     /// The last timestamp written: timestamps never go backwards.
     last: u64,
-    /// Raised when a log takes the place of none: states that were noted before may be wrong.
+    /// Counts the logs that were set where there was none. A state that a context noted in an earlier era does not
+    /// count any more.
     era: u64,
 }
 
-/// The log of one node.
+/// The scheduling log of one node.
 pub struct SchedulingLog<H: Host> {
-    /// Whether there is a buffer. A hint; the buffer itself stands under the lock.
+    /// Whether there is a buffer. A hint, read without the lock; `log.buffer` says for certain.
     set: AtomicBool,
-    /// Slot of the context whose turn it is, as a word; 0: nobody's. Written by the engine.
+    /// [`crate::slots::SlotId::pack`] of the context whose queue has its turn; 0 between turns. Written by the engine.
     turn: AtomicU64,
     log: H::Lock<Log>,
 }
 
-/// What a context's state is noted as: [`Context::noted`].
+/// The word that [`Context::noted`] holds: the era of the log, then two bits of state.
 fn noted(era: u64, state: ContextState) -> u64 {
     era << 2 | u64::from(state as u32)
 }
 
 impl Log {
-    /// Writes an entry; whether it is the one that raises the interrupt.
+    /// Writes an entry: at time `now` (ticks of the GPU clock) the context with the driver's handle `context` went
+    /// over to `state`. Returns whether it is the entry that raises the interrupt.
     fn write(&mut self, now: u64, context: u64, state: ContextState) -> bool {
         let Some(buffer) = self.buffer else { return false };
         let index = self.position.index;
@@ -142,8 +150,10 @@ impl<H: Host> SchedulingLog<H> {
         Self { set: AtomicBool::new(false), turn: AtomicU64::new(0), log: H::Lock::new(log) }
     }
 
-    /// Goes on in `buffer`, where the header stands, and raises the interrupt when entry `interrupt` is written (never, if there is
-    /// none). Nothing is written to the buffer before it when this returns. Up to `DISPATCH_LEVEL`.
+    /// Sets the log to `buffer`, which holds a header and `entries` entries, and goes on at the position that its
+    /// header names. The interrupt is raised when the entry with index `interrupt` is written; an index of `entries`
+    /// or more means never. When this returns, the engines do not touch the buffer before it any more. Up to
+    /// `DISPATCH_LEVEL`.
     ///
     /// # Errors
     /// [`BadBuffer`] when `entries` is 0 or does not fit the buffer, or the buffer is not aligned to 8.
@@ -152,8 +162,9 @@ impl<H: Host> SchedulingLog<H> {
             return Err(BadBuffer);
         }
         let header = buffer.word(HEADER_POSITION).ok_or(BadBuffer)?;
-        let stands = Position::unpack(header.load(Ordering::Acquire));
         self.log.with(|log| {
+            // Under the lock: where the same buffer is set again, an engine may be writing to it until now.
+            let stands = Position::unpack(header.load(Ordering::Acquire));
             if log.buffer.is_none() {
                 log.era += 1;
             }
@@ -166,23 +177,24 @@ impl<H: Host> SchedulingLog<H> {
         Ok(())
     }
 
-    /// No log any more; nothing is written to the old one when this returns. Up to `DISPATCH_LEVEL`.
+    /// Takes the log away. When this returns, the engines do not touch its buffer any more. Up to `DISPATCH_LEVEL`.
     pub fn clear(&self) {
         self.set.store(false, Ordering::Release);
         self.log.with(|log| log.buffer = None);
     }
 
-    /// When this returns, no entry names a slot that was dead before. Up to `DISPATCH_LEVEL`.
+    /// Waits for a thread that is writing an entry. When this returns, no entry is written any more for a slot that
+    /// was dead before the call. Up to `DISPATCH_LEVEL`.
     pub fn settle(&self) {
         self.log.with(|_| ());
     }
 
-    /// Whether somebody wants to know.
+    /// Returns whether the OS has set a log. A hint, read without the lock.
     pub(crate) fn is_set(&self) -> bool {
         self.set.load(Ordering::Relaxed)
     }
 
-    /// Engine: whose turn it is.
+    /// Engine: the turn of a queue of `context` begins.
     pub(crate) fn begin_turn(&self, context: &Context<H>) {
         self.turn.store(context.slot.pack(), Ordering::Relaxed);
     }
@@ -194,8 +206,8 @@ impl<H: Host> SchedulingLog<H> {
 }
 
 impl<H: Host> Node<H> {
-    /// Writes what `moment` changes of `context`'s state, if anything; whether an interrupt is due, which stands in [`scan::LOG`]
-    /// already. Up to `DISPATCH_LEVEL`.
+    /// Writes an entry if `moment` changes the state of `context`. Returns whether an interrupt is due; [`scan::LOG`]
+    /// is set then. Up to `DISPATCH_LEVEL`.
     pub(crate) fn log_moment(&self, gpu: &Gpu<H>, context: &Context<H>, moment: Moment) -> bool {
         if !self.scheduling.is_set() {
             return false;
@@ -212,11 +224,12 @@ impl<H: Host> Node<H> {
                 _ => ContextState::Idle,
             };
             let has_turn = self.scheduling.turn.load(Ordering::Relaxed) == context.slot.pack();
-            // Whoever puts a queue into the list says so afterwards: either it is seen here, or that comes after this section.
+            // A thread calls this after it put a queue into the ready list. So a queue that `is_listed` misses here is
+            // noted by that thread's own call, which comes after this section.
             let new = match moment {
                 Moment::Arrived if old != ContextState::Idle || has_turn || !self.is_listed(context) => old,
                 Moment::Arrived => ContextState::Ready,
-                // What its engine does says the engine.
+                // The engine itself notes what a context with a turn does.
                 Moment::Left if has_turn || old != ContextState::Ready => old,
                 Moment::Begun => ContextState::Running,
                 Moment::Left | Moment::Ended { .. } if context.is_parked() || self.is_listed(context) => {

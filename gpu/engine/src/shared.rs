@@ -15,12 +15,18 @@ use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
 
+/// What the kernel's pool aligns at least to, on 64-bit systems. The allocator of a driver (`wdk-alloc`) asks for no
+/// more.
+///
+/// Source: DDI page ExAllocatePool2, Remarks.
+const POOL_ALIGNMENT: usize = 16;
+
 /// A box, or the value's absence when memory runs out.
 ///
 /// # Errors
 /// [`NoMemory`]; `value` is dropped.
 pub fn try_box<T>(value: T) -> Result<Box<T>, NoMemory> {
-    const { assert!(size_of::<T>() != 0) };
+    const { assert!(size_of::<T>() != 0 && align_of::<T>() <= POOL_ALIGNMENT) };
     let layout = Layout::new::<T>();
     // SAFETY: the layout's size is not zero (asserted above).
     let raw = unsafe { alloc(layout) }.cast::<T>();
@@ -38,6 +44,7 @@ pub fn try_box<T>(value: T) -> Result<Box<T>, NoMemory> {
 /// # Errors
 /// [`NoMemory`].
 pub fn try_array<T, const N: usize>(element: impl FnMut() -> T) -> Result<Box<[T; N]>, NoMemory> {
+    const { assert!(align_of::<T>() <= POOL_ALIGNMENT) };
     let mut elements = Vec::new();
     elements.try_reserve_exact(N).map_err(|_| NoMemory)?;
     elements.resize_with(N, element);

@@ -165,9 +165,10 @@ impl<H: Host> Tlb<H> {
         Ok(())
     }
 
-    /// Drops what translates `start` to `end` of `space` (everything of it when both are 0), and its table pages; all of everybody's
-    /// for [`EVERY_SPACE`]. The documents do not say whether `end` is the last address or the one behind it: what begins there
-    /// goes, too.
+    /// Drops the cached translations from `start` to `end` of `space`, and all of its cached table pages. With `start`
+    /// and `end` 0 every translation of `space` goes; with [`EVERY_SPACE`] those of all address spaces. The documents
+    /// do not say whether `end` is the last address or the one behind it, so a translation that begins at `end` is
+    /// dropped as well.
     pub fn flush(&mut self, space: u64, start: u64, end: u64) {
         if space == EVERY_SPACE {
             self.clear();

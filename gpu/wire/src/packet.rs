@@ -298,8 +298,8 @@ body! {
     }
 }
 body! {
-    /// TLB_FLUSH: translations of address space `space` in `start..end`; everything when both are zero, and of every space when
-    /// `space` is.
+    /// TLB_FLUSH: drops the translations of address space `space` in `start..end`, and one that begins at `end`; all
+    /// of the space when `start` and `end` are zero; those of every space when `space` is zero.
     TlbFlush, TLB_FLUSH, 24 {
         /// The engine's number of the address space.
         space: u64,

@@ -231,37 +231,42 @@ block! {
 }
 
 block! {
-    /// Reply to [`escape_command::START`]: what the OS asked before and while the adapter started, what it was told, what it granted.
-    /// Bits of features: 1 hardware scheduling, 2 native fences, 4 user-mode submission.
-    EscapeStart, 96 {
+    /// Reply to [`escape_command::START`]: what the OS asked before and while the adapter started, what it was
+    /// answered, and what it granted. `asked`, `answered` and `granted` have a bit per feature: 1 hardware scheduling,
+    /// 2 native fences, 4 user-mode submission. Counts run from StartDevice on, those of questions from AddDevice on.
+    EscapeStart, 112 {
         /// The header, with the size of the reply.
         header: EscapeHeader,
-        /// [`Rung`] that came of it.
+        /// [`Rung`] that the adapter started on.
         rung: u32,
-        /// [`Rung`] that the setting allows at most.
+        /// Highest [`Rung`] that the setting `MaxRung` allows.
         max_rung: u32,
-        /// Features that the OS asked about.
+        /// Features that the OS asked the driver about.
         asked: u32,
-        /// Those that were answered as supported.
+        /// Features that the driver last answered as supported.
         answered: u32,
-        /// Those that the OS granted.
+        /// Features that the OS said are enabled, when the driver asked at StartDevice.
         granted: u32,
-        /// Bytes of the OS's interface.
+        /// Bytes of the `DXGKRNL_INTERFACE` that StartDevice got.
         interface_size: u32,
-        /// Types below 64 that `DxgkDdiQueryAdapterInfo` was asked for, a bit each.
+        /// A bit per type below 64 that `DxgkDdiQueryAdapterInfo` was asked for.
         queries: u64,
-        /// Those that were refused at least once.
+        /// A bit per type below 64 that was refused at least once.
         refused: u64,
-        /// Page table entries that meant nothing, and became faults.
+        /// Page table entries that the driver does not know, and made invalid: an access faults.
         stray_entries: u64,
-        /// Updates of page tables that meant nothing.
+        /// Updates of page tables whose range, level, flags or table the driver does not know.
         stray_ranges: u64,
-        /// Flushes for unknown processes: everything was flushed.
+        /// Flushes for a process that the driver does not know: every space was flushed.
         stray_flushes: u64,
-        /// Packets that were refused.
+        /// Packets that `DxgkDdiSubmitCommandVirtual` refused.
         refused_packets: u64,
-        /// Questions about features that mean nothing here.
+        /// Questions about features that this driver does not know.
         other_features: u64,
+        /// Packet contexts that were made on hardware-scheduled nodes, since the start.
+        odd_contexts: u64,
+        /// Hardware queues whose native progress fence was not open when they were made, since the start.
+        plain_progress: u64,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::handle::Handle;
 use crate::interrupt_source::InterruptSource;
 use crate::plan::Plan;
 use crate::platform::{Event, Pages, Platform};
+use crate::service::Form;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
 use crate::strays::Strays;
@@ -32,19 +33,23 @@ pub struct Adapter<P: Platform> {
     pub platform: P,
     /// Handle of the [`Started`], 0 while stopped. Not the object itself: the interrupt routine looks it up lock-free.
     started: AtomicU64,
-    /// What the registry said when it was read last: at AddDevice, or at the last StartDevice.
+    /// Which driver the image is, by the table that it registered.
+    pub form: Form,
+    /// The settings as the registry had them at AddDevice, or at the last StartDevice.
     settings: P::Lock<Settings>,
-    /// What the OS asked before and during the start.
+    /// The OS's questions about features and types, with the answers, from AddDevice on.
     pub asked: Asked,
-    /// The OS's interface lacks `DxgkCbDisconnectDoorbell`: there cannot be doorbells. Known from StartDevice on.
+    /// Whether the OS's interface lacks `DxgkCbDisconnectDoorbell`, without which there cannot be doorbells. Written
+    /// at StartDevice; `false` before.
     lacks_doorbells: AtomicBool,
 }
 
 impl<P: Platform> Adapter<P> {
-    /// An adapter that is not started.
-    pub fn new(platform: P, settings: Settings) -> Self {
+    /// An adapter of the driver's `form` that is not started, with the settings that AddDevice read.
+    pub fn new(platform: P, form: Form, settings: Settings) -> Self {
         Self {
             platform,
+            form,
             started: AtomicU64::new(0),
             settings: P::Lock::new(settings),
             asked: Asked::default(),
@@ -52,23 +57,25 @@ impl<P: Platform> Adapter<P> {
         }
     }
 
-    /// Whether `feature`, which the driver supports, works under this OS. Source: `DXGKARG_QUERYFEATURESUPPORT`,
+    /// Returns whether `feature`, which the driver supports, works under this OS: user-mode submission does not where
+    /// the interface lacks `DxgkCbDisconnectDoorbell`. Source: `DXGKARG_QUERYFEATURESUPPORT`,
     /// SupportedOnCurrentConfig.
     pub fn is_on_configuration(&self, feature: DXGK_FEATURE_ID) -> bool {
         feature != DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION || !self.lacks_doorbells.load(Ordering::Acquire)
     }
 
-    /// Notes what the OS's interface lacks.
+    /// StartDevice: notes whether the OS's interface has `DxgkCbDisconnectDoorbell`.
     pub(crate) fn note_interface(&self, dxgkrnl: &Dxgkrnl) {
         self.lacks_doorbells.store(!dxgkrnl.has_disconnect_doorbell(), Ordering::Release);
     }
 
-    /// What the registry said last. Up to `DISPATCH_LEVEL`.
+    /// A copy of the settings as the registry had them at AddDevice, or at the last StartDevice. Up to
+    /// `DISPATCH_LEVEL`.
     pub fn settings(&self) -> Settings {
         self.settings.with(|settings| *settings)
     }
 
-    /// Keeps what the registry says now.
+    /// StartDevice: replaces the settings. Up to `DISPATCH_LEVEL`.
     pub(crate) fn set_settings(&self, settings: Settings) {
         self.settings.with(|kept| *kept = settings);
     }
@@ -121,9 +128,10 @@ pub struct Started<P: Platform> {
     pub highest_physical_address: u64,
     /// Objects alive, by kind: what debug blobs and leak checks show.
     pub census: Census,
-    /// What the OS asked for that this driver does not know.
+    /// Counts of requests by the OS that this driver does not know.
     pub strays: Strays,
-    /// The last packet of each node that the OS was told to be complete.
+    /// Per node the `SubmissionFenceId` of the last packet that the OS was told to be complete. Written by reports at
+    /// the device's level and by engine resets; `DxgkDdiQueryCurrentFence` answers it.
     pub(crate) reported: [AtomicU32; NODE_COUNT],
     /// Engine threads, taken at stop.
     pub(crate) threads: P::Lock<Vec<P::Thread>>,
@@ -140,10 +148,6 @@ pub struct Census {
     pub devices: AtomicU64,
     /// Packet contexts.
     pub contexts: AtomicU64,
-    /// Packet contexts that were made on hardware-scheduled nodes, since the start.
-    pub odd_contexts: AtomicU64,
-    /// Queues whose native progress fence was not open when they were made, since the start.
-    pub plain_progress: AtomicU64,
     /// Hardware contexts.
     pub hw_contexts: AtomicU64,
     /// Hardware queues.

@@ -1,5 +1,5 @@
-//! What the OS asked of an adapter before and while it started, and what it was told: the half of a start that no debugger
-//! shows afterwards. The start line prints it, the escape `START` answers it.
+//! The OS's questions to an adapter before and while it started, and the driver's answers: a debugger that is attached
+//! later does not show them. `StartDevice` prints them; the escape `START` returns them.
 
 use crate::features::OURS;
 use crate::plan::Plan;
@@ -7,7 +7,7 @@ use core::fmt::{Display, Formatter, Result};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use wddm_abi::{DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE};
 
-/// Questions and answers, from AddDevice to RemoveDevice. Bits of features are in the order of [`OURS`].
+/// Questions and answers from AddDevice on, never reset. Bits of features are in the order of [`OURS`]. Any IRQL.
 #[derive(Default)]
 pub struct Asked {
     features: AtomicU32,
@@ -17,23 +17,24 @@ pub struct Asked {
     refused: AtomicU64,
 }
 
-/// What was asked and told until now.
+/// A copy of [`Asked`] at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Questions {
-    /// A bit per feature of ours that the OS asked the driver about.
+    /// A bit per feature of [`OURS`] that the OS asked the driver about.
     pub features: u32,
-    /// Those that were last answered as supported.
+    /// A bit per feature of [`OURS`] that the driver last answered as supported.
     pub supported: u32,
-    /// Questions about features that mean nothing here.
+    /// How many questions were about other features.
     pub strangers: u32,
     /// A bit per type below 64 that `DxgkDdiQueryAdapterInfo` was asked for.
     pub queries: u64,
-    /// Those that were refused at least once.
+    /// A bit per type below 64 that was refused at least once.
     pub refused: u64,
 }
 
 impl Asked {
-    /// The OS asked about a feature.
+    /// Notes that the OS asked about `feature` by `DxgkDdiQueryFeatureSupport`, and whether the driver answered that
+    /// it supports it.
     pub fn feature(&self, feature: DXGK_FEATURE_ID, supported: bool) {
         let Some(bit) = OURS.iter().position(|known| *known == feature).map(|index| 1 << index) else {
             self.strangers.fetch_add(1, Ordering::Relaxed);
@@ -47,7 +48,7 @@ impl Asked {
         }
     }
 
-    /// The OS asked by `DxgkDdiQueryAdapterInfo`.
+    /// Notes that the OS asked for type `kind` by `DxgkDdiQueryAdapterInfo`, and whether the driver refused.
     pub fn query(&self, kind: DXGK_QUERYADAPTERINFOTYPE, refused: bool) {
         let bit = bit_of(kind);
         self.queries.fetch_or(bit, Ordering::Relaxed);
@@ -56,7 +57,7 @@ impl Asked {
         }
     }
 
-    /// Everything until now.
+    /// A copy of what was noted until now.
     pub fn questions(&self) -> Questions {
         Questions {
             features: self.features.load(Ordering::Relaxed),
@@ -68,12 +69,13 @@ impl Asked {
     }
 }
 
-/// The bit of a type; 0 for types from 64 on.
+/// The bit of type `kind` in [`Questions::queries`] and in the setting `RefuseQueries`; 0 for types from 64 on.
 pub fn bit_of(kind: DXGK_QUERYADAPTERINFOTYPE) -> u64 {
     u32::try_from(kind.0).ok().and_then(|kind| 1u64.checked_shl(kind)).unwrap_or(0)
 }
 
-/// Features in words: asked or not, as what it was answered, what the OS granted.
+/// Prints each feature of [`OURS`] in words: whether the OS asked the driver, what the driver answered, whether the OS
+/// granted it and in which version.
 pub struct Features<'a>(pub Questions, pub &'a Plan);
 
 impl Display for Features<'_> {

@@ -59,7 +59,8 @@ impl<'a> Output<'a> {
         self.put(record, size_of::<T>())
     }
 
-    /// Writes `record` as often as it fits: an array of one element per node, whose number only the buffer's size says.
+    /// Writes `record` as often as it fits: the answer is an array with an element per node, and only the buffer's
+    /// size says how many the OS wants.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] when there is no room for one.
@@ -110,6 +111,12 @@ pub fn answer<P: Platform>(
         }
         // No logical remapping: the engines are the processor, and there is no bus between them and memory.
         Q::DXGKQAITYPE_IOMMU_CAPS => out.put_whole(&DXGK_IOMMU_CAPS::zeroed()),
+        // A compute-only driver must not know these two.
+        Q::DXGKQAITYPE_DEVICE_TYPE_CAPS | Q::DXGKQAITYPE_DISPLAY_DRIVERCAPS_EXTENSION
+            if adapter.form.is_compute_only() =>
+        {
+            Err(Error::InvalidParameter)
+        }
         Q::DXGKQAITYPE_DEVICE_TYPE_CAPS => out.put_whole(&DXGK_DEVICE_TYPE_CAPS::zeroed()),
         Q::DXGKQAITYPE_UMDRIVERPRIVATE => {
             if let Ok(started) = &started {
@@ -137,8 +144,8 @@ pub fn answer<P: Platform>(
             precision.PrecisionBits = settings.history_buffer_precision;
             out.put_array(&precision)
         }
-        // Nothing to say, and saying so is quieter than a refusal, which is logged and which some answers rest on: no display,
-        // no performance counters, no firmware version, no dirty bits, no limit to 64-bit processes.
+        // Zeros are an answer and no refusal: no display, no performance counters, no firmware version, no dirty bits,
+        // no limit to 64-bit processes. The OS bases other decisions on some of these answers.
         Q::DXGKQAITYPE_DISPLAY_DRIVERCAPS_EXTENSION
         | Q::DXGKQAITYPE_ADAPTERPERFDATA
         | Q::DXGKQAITYPE_ADAPTERPERFDATA_CAPS
@@ -180,6 +187,7 @@ fn adapter_info<P: Platform>(started: &Started<P>) -> AdapterInfo {
     }
 }
 
+/// `DXGK_DRIVERCAPS`. In the compute-only form the article on such drivers comes before the settings.
 fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
     let plan: &Plan = &started.plan;
     let mutation = &started.gpu.mutation;
@@ -191,19 +199,23 @@ fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
         false => DXGK_WDDMVERSION(0),
     };
     let settings = &started.settings;
-    // Nothing is ever flipped: what is said of it only lets the adapter start.
-    caps.FlipCaps.set_FlipOnVSyncMmIo(settings.flip_caps >= 1);
-    caps.FlipCaps.set_FlipIndependent(settings.flip_caps >= 2);
-    caps.MaxQueuedFlipOnVSync = u32::from(settings.flip_caps >= 1);
-    caps.PresentationCaps.set_SupportKernelModeCommandBuffer(settings.kernel_mode_command_buffer);
+    let compute_only = plan.form.is_compute_only();
+    if !compute_only {
+        // This adapter never flips; these members only let it start (setting `FlipCaps`).
+        caps.FlipCaps.set_FlipOnVSyncMmIo(settings.flip_caps >= 1);
+        caps.FlipCaps.set_FlipIndependent(settings.flip_caps >= 2);
+        caps.MaxQueuedFlipOnVSync = u32::from(settings.flip_caps >= 1);
+        caps.PresentationCaps.set_SupportKernelModeCommandBuffer(settings.kernel_mode_command_buffer);
+        caps.SupportNonVGA = settings.support_non_vga.into();
+    }
     let s = &mut caps.SchedulingCaps;
     s.set_MultiEngineAware(true);
     s.set_PreemptionAware(true);
-    s.set_NoDmaPatching(settings.no_dma_patching);
+    s.set_NoDmaPatching(settings.no_dma_patching && !compute_only);
     s.set_CancelCommandAware(settings.cancel_command_aware);
-    s.set_LowIrqlPreemptCommand(settings.low_irql_preempt_command);
+    s.set_LowIrqlPreemptCommand(settings.low_irql_preempt_command || compute_only);
     s.set_No64BitAtomics(plan.no_64_bit_atomics);
-    if plan.hardware_queues() {
+    if plan.hardware_queues() && !compute_only {
         s.set_HwQueuePacketCap(settings.hw_queue_packet_cap);
     }
     s.set_NativeGpuFence(plan.native_fences() || mutation.is(Mutation::AdvertisesDisabledFence));
@@ -218,9 +230,8 @@ fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
         D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY::D3DKMDT_GRAPHICS_PREEMPTION_DMA_BUFFER_BOUNDARY;
     caps.PreemptionCaps.ComputePreemptionGranularity =
         D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY::D3DKMDT_COMPUTE_PREEMPTION_DMA_BUFFER_BOUNDARY;
-    caps.SupportNonVGA = settings.support_non_vga.into();
-    caps.SupportPerEngineTDR = settings.per_engine_tdr.into();
-    caps.MiscCaps.set_ComputeOnly(settings.compute_only);
+    caps.SupportPerEngineTDR = (settings.per_engine_tdr || compute_only).into();
+    caps.MiscCaps.set_ComputeOnly(compute_only);
     caps.SupportSurpriseRemoval = 1;
     caps.SupportSurpriseRemovalInHibernation = 1;
     caps
@@ -255,7 +266,7 @@ fn page_table_level(level: u32) -> Result<DXGK_PAGE_TABLE_LEVEL_DESC> {
 
 /// What QUERYSEGMENT4 says beside the descriptors: segment of paging buffers, their size, their private data.
 pub const fn paging_buffer(settings: &Settings) -> (u32, u32, u32) {
-    // Segments are numbered so that this setting is one: 0 is system memory.
+    // The setting's values are segment ids: 0 is system memory, 1 the aperture (asserted below).
     (settings.paging_buffer_segment, segments::PAGING_BUFFER_SIZE, PRIVATE_DATA_SIZE)
 }
 

@@ -3,11 +3,11 @@
 use crate::platform::Platform;
 use wddm_abi::DXGK_GPUCLOCKDATA;
 
-/// Bits of a GPU time stamp.
+/// Valid bits of a GPU time stamp: those of the performance counter.
 pub const PRECISION: u32 = 64;
 
-/// GPU and CPU clocks at one moment. The GPU clock is the performance counter, so the two readings are one, and the engines
-/// and the context management processor have the same.
+/// GPU and CPU clocks at one moment. The GPU clock is the performance counter, so one reading is both. The engines and
+/// the context management processor have no other clock.
 pub fn calibrate<P: Platform>(platform: &P) -> DXGK_GPUCLOCKDATA {
     let now = platform.clock();
     let mut data = DXGK_GPUCLOCKDATA::zeroed();

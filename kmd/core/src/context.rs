@@ -24,18 +24,18 @@ pub const DMA_BUFFER_SIZE: u32 = 64 << 10;
 /// `NodeOrdinal` of a system context that names no node.
 const NO_NODE: u32 = 0x7fff;
 
-/// What CreateContext, or CreateHwContext, asks for.
+/// The arguments of `DxgkDdiCreateContext`, or of `DxgkDdiCreateHwContext`, that a context is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewContext {
-    /// Dxgkrnl's handle.
+    /// Dxgkrnl's handle, by which callbacks name the context.
     pub os: u64,
     /// `NodeOrdinal`.
     pub node: u32,
     /// `EngineAffinity`.
     pub affinity: u32,
-    /// `SystemContext`: VidMm's or VidSch's own.
+    /// `SystemContext`: VidMm or VidSch makes the context for itself.
     pub system: bool,
-    /// `HwQueueSupported`.
+    /// `HwQueueSupported`: hardware queues are to be made of the context.
     pub hw_queues: bool,
 }
 
@@ -54,8 +54,8 @@ impl<P: Platform> Context<P> {
     /// Creates a packet context for `device`.
     ///
     /// # Errors
-    /// [`Error::DriverMismatch`] when the user-mode driver speaks another version; [`Error::InvalidParameter`] for an engine or
-    /// node that does not exist; [`Error::NoMemory`].
+    /// [`Error::DriverMismatch`] when the user-mode driver speaks another version, which the OS's own contexts are not
+    /// asked for; [`Error::InvalidParameter`] for an engine or node that does not exist; [`Error::NoMemory`].
     pub fn create(_irql: &Passive, device: &Shared<Device<P>>, new: &NewContext, private: &[u8]) -> Result<Handle> {
         let started = &device.counted.started;
         let NewContext { node, affinity, system, .. } = *new;
@@ -68,10 +68,12 @@ impl<P: Platform> Context<P> {
         if affinity > 1 {
             return Err(Error::InvalidParameter);
         }
-        check_version(private)?;
+        if !system {
+            check_version(private)?;
+        }
         let own = device.process.engine.clone();
         let process = match system {
-            // Its process is the paging process, whatever other system processes there are.
+            // The process of this context is the paging process, whatever other system processes there are.
             true if own.privilege == Privilege::Paging => {
                 drop(started.system_process.with(|s| s.replace(own.clone())));
                 own
@@ -99,11 +101,12 @@ impl<P: Platform> Context<P> {
     }
 }
 
-/// Checks the private data of a context: who made it, and whether it speaks our version. Contexts of the OS's own, and of tools
-/// that know no user-mode driver, come without.
+/// Checks that private data of a context is [`ContextData`] of this driver's version. Contexts without private data
+/// pass: the OS makes such ones for itself, and so do tools that know no user-mode driver.
 ///
 /// # Errors
-/// [`Error::DriverMismatch`] for private data that is there and wrong.
+/// [`Error::DriverMismatch`] for private data that is not empty and that is too short, has another magic or another
+/// version.
 pub fn check_version(private: &[u8]) -> Result<()> {
     match ContextData::read(private) {
         None if private.is_empty() => Ok(()),

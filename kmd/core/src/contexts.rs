@@ -1,4 +1,5 @@
-//! What `DxgkDdiCreateContext` and `DxgkDdiDestroyContext` do: they take contexts of either kind.
+//! The two kinds of contexts behind `DxgkDdiCreateContext` and `DxgkDdiDestroyContext`: packet contexts, and contexts
+//! for hardware queues.
 //!
 //! Source: `DXGK_CREATECONTEXTFLAGS`, HwQueueSupported; `DXGKARGCB_INVALIDATEHWCONTEXT`, hHwContext ("passed to
 //! DxgkDdiCreateContext"); `DXGKARG_CREATEHWQUEUE`, whose parent is such a context.
@@ -11,11 +12,11 @@ use crate::irql::Passive;
 use crate::nodes;
 use crate::platform::Platform;
 use crate::status::Result;
-use core::sync::atomic::Ordering;
 use gpu_engine::shared::Shared;
 
-/// Creates a context for `device`: one for hardware queues when it is asked for on a hardware-scheduled node, otherwise a
-/// packet context. What Windows does with a context without `HwQueueSupported` on such a node is undocumented: it is counted.
+/// Creates a context for `device`: with `HwQueueSupported` on a hardware-scheduled node one for hardware queues,
+/// otherwise a packet context. The documents do not say what a context without the flag on such a node is: the driver
+/// makes a packet context, and counts it in `Strays::odd_contexts`.
 ///
 /// # Errors
 /// Those of [`Context::create`] and [`HwContext::create`].
@@ -31,11 +32,9 @@ pub fn create<P: Platform>(
         (true, true) => HwContext::create(irql, device, new, private),
         (true, false) => {
             let handle = Context::create(irql, device, new, private)?;
-            started.census.odd_contexts.fetch_add(1, Ordering::Relaxed);
-            let node = new.node;
-            started.platform.print(format_args!(
-                "fencepost: a context without HwQueueSupported on hardware-scheduled node {node}: a packet context\n"
-            ));
+            let (strays, node) = (&started.strays, new.node);
+            let what = format_args!("packet contexts on hardware-scheduled nodes, the last on node {node}");
+            strays.note(&strays.odd_contexts, 1, &started.platform, what);
             Ok(handle)
         }
         (false, _) => Context::create(irql, device, new, private),
@@ -45,7 +44,7 @@ pub fn create<P: Platform>(
 /// Destroys a context of either kind.
 ///
 /// # Errors
-/// [`crate::status::Error::InvalidParameter`].
+/// [`crate::status::Error::InvalidParameter`] for a handle that names no context.
 pub fn destroy<P: Platform>(irql: &Passive, handle: Handle) -> Result<()> {
     match handle.is(Tag::HwContext) {
         true => HwContext::<P>::destroy(irql, handle),

@@ -22,7 +22,7 @@ pub fn collect<P: Platform>(started: &Started<P>, reason: u32, buffer: &mut [u8]
     put(&SIGNATURE);
     put(&u64::from(reason).to_le_bytes());
     put(&(started.gpu.nodes.len() as u64).to_le_bytes());
-    for node in &started.gpu.nodes {
+    for node in started.gpu.nodes.iter() {
         put(&(node.phase() as u64).to_le_bytes());
         put(&(node.control() as u64).to_le_bytes());
         for word in node.counters.read().values() {

@@ -18,7 +18,7 @@ use crate::allocation::RingMemory;
 use crate::handle::{Handle, Tag};
 use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
-use crate::platform::{Event, Platform};
+use crate::platform::{self, Platform};
 use crate::status::{Error, Result};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -34,9 +34,9 @@ use gpu_wire::private::{DoorbellData, DoorbellReply};
 use gpu_wire::ring::{self, Geometry};
 use wddm_abi::{D3DDDI_DOORBELLSTATUS, ntstatus};
 
-/// How long a connection waits for a physical doorbell that others are changing, in units of 100 ns.
+/// How long a connection waits for a physical doorbell, in units of 100 ns. TIMEOUT: half a second.
 const PATIENCE: u64 = 5_000_000;
-/// A pause between two looks.
+/// A pause between two looks for a physical doorbell, in units of 100 ns.
 const PAUSE: u64 = 500;
 
 /// A doorbell.
@@ -100,6 +100,16 @@ impl<P: Platform> Pool<P> {
         Ok(Self { pages, uses: P::Lock::new(uses) })
     }
 
+    /// How many physical doorbells there are.
+    pub fn len(&self) -> usize {
+        self.uses.with(|uses| uses.len())
+    }
+
+    /// Returns whether there is no physical doorbell.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The page of physical doorbell `index`.
     pub fn page(&self, index: usize) -> Span<'static> {
         self.pages.part(index as u64 * u64::from(DOORBELL_SIZE), u64::from(DOORBELL_SIZE))
@@ -138,13 +148,14 @@ impl<P: Platform> Pool<P> {
         })
     }
 
-    /// Who has taken `index` says what it is.
+    /// Stores the new use of physical doorbell `index`. Called by the thread that marked it as changing.
     fn set(&self, index: usize, new: Use<P>) {
         let old = self.uses.with(|uses| uses.get_mut(index).map(|u| core::mem::replace(u, new)));
         drop(old);
     }
 
-    /// Says what `index` is, if it is still this doorbell's: nobody is taking it away. Whether it was.
+    /// Stores the new use of physical doorbell `index` if it is connected to `doorbell`, or draining from it. Returns
+    /// `false`, and stores nothing, when another thread is taking it or has taken it.
     fn set_own(&self, index: usize, doorbell: &Shared<Doorbell<P>>, new: Use<P>) -> bool {
         let (owned, old) = self.uses.with(|uses| match uses.get_mut(index) {
             Some(u) => match u {
@@ -199,7 +210,8 @@ impl<P: Platform> Doorbell<P> {
         let made = (|| {
             let counted = Counted::new(started.clone(), |c| &c.doorbells);
             if started.settings.doorbell_model == Model::Global {
-                // Connecting may not fail for want of memory. The census counts this one already.
+                // Memory is reserved here, since connecting may not fail for want of it. The census counts this
+                // doorbell already.
                 started.gpu.reserve_global(started.census.doorbells.load(Ordering::Relaxed) as usize)?;
             }
             let doorbell = Self { queue: queue.clone(), os, place: P::Lock::new(None), counted };
@@ -230,7 +242,8 @@ impl<P: Platform> Doorbell<P> {
     /// Connects. `this` is the doorbell itself, counted.
     ///
     /// # Errors
-    /// [`Error::DoorbellsExhausted`] when every physical doorbell is being changed and stays so for half a second: a thread hangs.
+    /// [`Error::DoorbellsExhausted`] when no physical doorbell could be had within `PATIENCE`: other threads are
+    /// changing every one of them, or the OS refuses to disconnect the one that is least recently used.
     pub fn connect(&self, irql: &Passive, this: &Shared<Self>) -> Result<Connection> {
         let started = &self.counted.started;
         let queue = &self.queue.engine;
@@ -245,22 +258,21 @@ impl<P: Platform> Doorbell<P> {
                 0
             }
             Model::Dedicated => {
-                let connected = || {
-                    let (packets, stamp) = (queue.packets.load(Ordering::Relaxed), started.platform.clock());
-                    Use::Connected { doorbell: this.clone(), packets, stamp }
-                };
-                // Still its own: connected already, or drained and this call proves the rotation.
-                let own = self.place.with(|p| *p).filter(|index| started.doorbells.set_own(*index, this, connected()));
+                // Still its own: connected already, or drained and this call proves the rotation. It is marked as
+                // changing until the engine has the queue, so that no other thread takes it in between.
+                let own = self.place.with(|p| *p);
+                let own = own.filter(|index| started.doorbells.set_own(*index, this, Use::Changing));
                 let index = match own {
                     Some(index) => index,
                     None => {
                         let index = self.take_physical(irql, started)?;
                         self.place.with(|p| *p = Some(index));
-                        started.doorbells.set(index, connected());
                         index
                     }
                 };
                 started.gpu.doorbells.connect(index, queue);
+                let (packets, stamp) = (queue.packets.load(Ordering::Relaxed), started.platform.clock());
+                started.doorbells.set(index, Use::Connected { doorbell: this.clone(), packets, stamp });
                 index
             }
         };
@@ -273,22 +285,23 @@ impl<P: Platform> Doorbell<P> {
         Ok(Connection { address: page.as_ptr(), status })
     }
 
-    /// A physical doorbell without a queue; it is marked as changing. Waits while all are: each thread that changes one is done soon.
+    /// Finds a physical doorbell without a queue, or takes one from another doorbell, and marks it as changing. Tries
+    /// again for [`PATIENCE`] while other threads are changing all of them or the OS refuses to disconnect.
+    ///
+    /// # Errors
+    /// [`Error::DoorbellsExhausted`] after that time.
     fn take_physical(&self, irql: &Passive, started: &Started<P>) -> Result<usize> {
-        for _ in 0..PATIENCE / PAUSE {
-            match started.doorbells.pick(started.platform.clock()) {
-                Some(Pick::Free(index)) => return Ok(index),
-                Some(Pick::Take(index, victim)) if take_from(irql, started, index, &victim) => return Ok(index),
-                Some(Pick::Take(..)) | None => {}
-            }
-            match started.platform.event(irql) {
-                Ok(pause) => {
-                    pause.wait(Some(PAUSE));
-                }
-                Err(NoMemory) => started.platform.relax(),
-            }
-        }
-        Err(Error::DoorbellsExhausted)
+        let mut taken = None;
+        let mut look = || {
+            taken = match started.doorbells.pick(started.platform.clock()) {
+                Some(Pick::Free(index)) => Some(index),
+                Some(Pick::Take(index, victim)) => take_from(irql, started, index, &victim).then_some(index),
+                None => None,
+            };
+            taken.is_some()
+        };
+        platform::until(irql, &started.platform, Some(PATIENCE), PAUSE, &mut look);
+        taken.ok_or(Error::DoorbellsExhausted)
     }
 
     /// The OS disconnects; it rotates the page after this returned. Must succeed.
@@ -297,11 +310,12 @@ impl<P: Platform> Doorbell<P> {
         match started.settings.doorbell_model {
             Model::Global => started.gpu.disconnect_global(&self.queue.engine),
             Model::Dedicated => {
-                // Another thread may be taking it at this moment: then it is that one's.
+                // A thread that is taking the physical doorbell at this moment disconnects it.
                 let place = self.place.with(|p| *p);
-                if let Some(index) = place.filter(|i| started.doorbells.set_own(*i, this, Use::Draining(this.clone())))
-                {
+                if let Some(index) = place.filter(|i| started.doorbells.set_own(*i, this, Use::Changing)) {
+                    // Changing until the engine has let go: the queue that gets it next keeps it.
                     drop(started.gpu.doorbells.disconnect(index));
+                    started.doorbells.set(index, Use::Draining(this.clone()));
                 }
             }
         }
@@ -312,18 +326,24 @@ impl<P: Platform> Doorbell<P> {
     ///
     /// # Errors
     /// [`Error::InvalidParameter`].
-    pub fn destroy(_irql: &Passive, handle: Handle) -> Result<()> {
+    pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
         let doorbell = handle.take::<Self>()?;
         doorbell.queue.context.device.disown(handle);
         let started = &doorbell.counted.started;
         let engine = &doorbell.queue.engine;
-        if let Some(index) = doorbell.place.with(Option::take) {
-            // Not given to another queue before the engine has let go of it.
-            if started.doorbells.set_own(index, &doorbell, Use::Changing) {
+        let mut give_back = || {
+            let Some(index) = doorbell.place.with(|place| *place) else { return true };
+            // Marked as changing, so that no other thread takes it before the engine has let go of the queue.
+            let own = started.doorbells.set_own(index, &doorbell, Use::Changing);
+            if own {
                 drop(started.gpu.doorbells.disconnect(index));
                 started.doorbells.set(index, Use::Free);
             }
-        }
+            own
+        };
+        // Where another thread is taking it, that thread is in DxgkCbDisconnectDoorbell with this doorbell's handle,
+        // which may mean nothing any more once this function has returned.
+        platform::until(irql, &started.platform, Some(PATIENCE), PAUSE, &mut give_back);
         started.gpu.disconnect_global(engine);
         engine.bind(None);
         started.gpu.stop_scanning(engine);
@@ -332,14 +352,15 @@ impl<P: Platform> Doorbell<P> {
     }
 }
 
-/// Takes the physical doorbell `index`, which is marked as changing, from `victim`. `false`: the OS would not, and it stays.
+/// Takes the physical doorbell `index`, which is marked as changing, from `victim`. Returns `false` when the OS
+/// refuses; then `victim` keeps it.
 fn take_from<P: Platform>(irql: &Passive, started: &Started<P>, index: usize, victim: &Shared<Doorbell<P>>) -> bool {
     if !started.gpu.mutation.is(Mutation::ReusesDoorbellEarly) {
         let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
         let queue = core::ptr::without_provenance_mut(victim.queue.os as usize);
         let doorbell = core::ptr::without_provenance_mut(victim.os as usize);
         match started.dxgkrnl.disconnect_doorbell(irql, queue, doorbell, retry) {
-            // Refused because the OS knows it no more: it is being destroyed, and nobody rings it.
+            // The OS does not know the doorbell any more: it is being destroyed, and user mode does not ring it.
             Ok(()) | Err(Error::Callback(ntstatus::STATUS_INVALID_PARAMETER)) => {}
             Err(_) => {
                 let (packets, stamp) = (0, started.platform.clock());

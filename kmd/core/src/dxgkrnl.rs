@@ -7,6 +7,7 @@
 use crate::irql::{AtMostDispatch, Dirql, Passive};
 use crate::status::{Error, Result};
 use core::ffi::c_void;
+use gpu_engine::shared::Shared;
 use wddm_abi::{
     D3DDDI_DOORBELLSTATUS, DXGK_DEVICE_INFO, DXGK_FEATURE_ID, DXGK_FEATURE_INTERFACE, DXGK_SERVICES,
     DXGKARGCB_DISCONNECTDOORBELL, DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1, DXGKARGCB_INVALIDATEHWCONTEXT,
@@ -15,10 +16,10 @@ use wddm_abi::{
     PKSYNCHRONIZE_ROUTINE,
 };
 
-/// Dxgkrnl, for one adapter from start to stop.
-#[derive(Clone, Copy)]
+/// Dxgkrnl, for one adapter from start to stop. The table lies on the heap, once for all who use it.
+#[derive(Clone)]
 pub struct Dxgkrnl {
-    table: DXGKRNL_INTERFACE,
+    table: Shared<DXGKRNL_INTERFACE>,
 }
 
 // SAFETY: the table is function pointers and a handle; Dxgkrnl's callbacks may be called from any thread.
@@ -46,9 +47,13 @@ fn check(status: wddm_abi::NTSTATUS) -> Result<()> {
 impl Dxgkrnl {
     /// Copies the interface.
     ///
+    /// # Errors
+    /// [`Error::NoMemory`].
+    ///
     /// # Safety
     /// `table` points at an interface of at least `Size` bytes, whose functions stay callable until the device is stopped.
-    pub unsafe fn copy(table: *const DXGKRNL_INTERFACE) -> Self {
+    #[inline(never)]
+    pub unsafe fn copy(table: *const DXGKRNL_INTERFACE) -> Result<Self> {
         let mut copy = DXGKRNL_INTERFACE::zeroed();
         // SAFETY: Size is the first member, which every version has.
         let size = unsafe { table.cast::<u32>().read() } as usize;
@@ -56,7 +61,7 @@ impl Dxgkrnl {
         // SAFETY: `n` bytes are readable at `table` (the caller's promise) and writable in the local copy; a member that is
         // not copied stays zero, which is None.
         unsafe { core::ptr::copy_nonoverlapping(table.cast::<u8>(), (&raw mut copy).cast::<u8>(), n) };
-        Self { table: copy }
+        Ok(Self { table: Shared::try_new(copy)? })
     }
 
     /// `DeviceHandle`.
@@ -102,7 +107,7 @@ impl Dxgkrnl {
     pub(crate) fn synchronize(&self, routine: PKSYNCHRONIZE_ROUTINE, context: *mut c_void) -> bool {
         let Some(f) = self.table.DxgkCbSynchronizeExecution else { return false };
         let mut returned = 0;
-        // SAFETY: `routine` accepts `context` (the two are paired in `Routines` and `interrupt::retire`); message 0
+        // SAFETY: `routine` accepts `context` (`interrupt` pairs the two as `Routines` says); message 0
         // is the only one this device has.
         let status = unsafe { f(self.table.DeviceHandle, routine, context, 0, &raw mut returned) };
         status.is_success()
@@ -142,8 +147,8 @@ impl Dxgkrnl {
         }
     }
 
-    /// The OS's side of the feature interface, if it has one. `adapter` is what its functions are told as `hAdapter`: the article
-    /// passes `DeviceHandle`, the page of DXGKCB_QUERYFEATUREINTERFACE names the miniport's context.
+    /// The OS's side of the feature interface, if it has one. `adapter` goes into `hAdapter` of its functions: the
+    /// article passes `DeviceHandle`, the page of DXGKCB_QUERYFEATUREINTERFACE names the miniport's context.
     pub fn features(&self, _irql: &Passive, adapter: HANDLE) -> Option<Features> {
         let f = self.table.DxgkCbQueryServices?;
         let mut table = DXGK_FEATURE_INTERFACE::zeroed();
@@ -192,7 +197,8 @@ impl Dxgkrnl {
         check(unsafe { f(&raw const args) })
     }
 
-    /// An engine's power component needs power. Source: the page of `DXGKCB_SETPOWERCOMPONENTACTIVE` has it at `PASSIVE_LEVEL`.
+    /// Tells the OS that an engine's power component needs power. `PASSIVE_LEVEL`, as the page of
+    /// `DXGKCB_SETPOWERCOMPONENTACTIVE` has it.
     pub fn set_power_component_active(&self, _irql: &Passive, component: u32) {
         if let Some(f) = self.table.DxgkCbSetPowerComponentActive {
             // SAFETY: PASSIVE_LEVEL (the token).

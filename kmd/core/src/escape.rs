@@ -58,7 +58,7 @@ pub fn answer<P: Platform>(
             Ok(())
         }
         escape_command::START => {
-            // CAST: 96 bytes.
+            // CAST: 112 bytes.
             let header = EscapeHeader { size: size_of::<EscapeStart>() as u32, ..header };
             let reply = start(started, questions, header);
             let to = block.get_mut(..reply.bytes().len()).ok_or(Error::InvalidParameter)?;
@@ -69,6 +69,7 @@ pub fn answer<P: Platform>(
     }
 }
 
+/// The reply to [`escape_command::START`], under `header`.
 fn start<P: Platform>(started: &Started<P>, questions: Questions, header: EscapeHeader) -> EscapeStart {
     let plan = &started.plan;
     let granted = plan.granted.iter().enumerate().map(|(bit, granted)| u32::from(granted.enabled) << bit);
@@ -88,5 +89,7 @@ fn start<P: Platform>(started: &Started<P>, questions: Questions, header: Escape
         stray_flushes: count(&started.strays.flushes),
         refused_packets: count(&started.strays.packets),
         other_features: questions.strangers.into(),
+        odd_contexts: count(&started.strays.odd_contexts),
+        plain_progress: count(&started.strays.plain_progress),
     }
 }

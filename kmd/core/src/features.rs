@@ -21,8 +21,9 @@ pub struct Support {
     pub max: u16,
 }
 
-/// What the driver supports of `feature`; `None` for nothing. A setting that holds the driver down holds the answer down; so
-/// does an OS that takes no experimental support, when a setting calls ours experimental.
+/// The versions of `feature` that the driver supports; `None` for none. A rung above the setting `MaxRung` is not
+/// supported. With the setting `ExperimentalFeatures` no feature is supported under an OS that does not allow
+/// experimental support (`allow_experimental`).
 pub fn support(settings: &Settings, feature: DXGK_FEATURE_ID, allow_experimental: bool) -> Option<Support> {
     let needs = match feature {
         DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH => Rung::HardwareQueues,

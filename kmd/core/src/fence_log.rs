@@ -55,8 +55,8 @@ pub fn set<P: Platform>(
     log.with(|log| log.set(buffer, entries, mutation)).map_err(|_| Error::InvalidParameter)
 }
 
-/// Takes both of a queue's logs away: nothing is written until a log is set again, and nothing of the old ones is touched when this
-/// returns. Up to `DISPATCH_LEVEL`.
+/// Takes both logs of a queue away. When this returns, the engines do not touch the buffers any more; entries are
+/// dropped until a log is set again. Up to `DISPATCH_LEVEL`.
 pub fn clear<P: Platform>(_irql: &impl AtMostDispatch, queue: &HwQueue<P>) {
     for log in [&queue.engine.waits, &queue.engine.signals] {
         log.with(gpu_engine::fence_log::Log::clear);

@@ -33,7 +33,7 @@ pub struct HwContext<P: Platform> {
 }
 
 impl<P: Platform> HwContext<P> {
-    /// Creates a context, runnable.
+    /// Creates a context for hardware queues on the node that `new` names. It is runnable.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] for a node that is not hardware-scheduled; [`Error::DriverMismatch`]; [`Error::NoMemory`].
@@ -84,7 +84,7 @@ impl<P: Platform> HwContext<P> {
         let started = &context.counted.started;
         context.engine.lose();
         crate::interrupt::retire(irql, started, context.engine.slot);
-        // An entry that names it is written by now, or never.
+        // After this no entry of the scheduling log is written for the context.
         started.gpu.nodes[context.engine.node].scheduling.settle();
         started.gpu.expel(context.engine.node);
         Ok(())

@@ -7,7 +7,6 @@ use crate::irql::{AtMostDispatch, Passive};
 use crate::nodes;
 use crate::platform::Platform;
 use crate::status::{Error, Result};
-use core::sync::atomic::Ordering;
 use gpu_engine::host::Lock;
 use gpu_engine::queue::Submission;
 use gpu_engine::shared::Shared;
@@ -44,13 +43,14 @@ pub struct NewQueue {
 }
 
 impl<P: Platform> HwQueue<P> {
-    /// Creates a queue of `context`. With `NativeProgressFence` the engine finds the progress fence by its address among the
-    /// fences that the process has open, not by the handle: no public header shows where the native handle is. One that is not
-    /// open (yet) is a plain word, and counted: the documents promise only that the fence was created.
+    /// Creates a queue of `context`. With `NativeProgressFence` the engine finds the progress fence by its address
+    /// among the fences that the process has open, not by the handle: no public header shows where the native handle
+    /// is. While no fence is open at the address the progress value is a plain word, and the queue is counted in
+    /// `Strays::plain_progress`: the documents promise only that the fence was created.
     ///
     /// # Errors
-    /// [`Error::InvalidParameter`] for user-mode submission on a node without it, or an address that no word can have;
-    /// [`Error::NoMemory`].
+    /// [`Error::InvalidParameter`] for user-mode submission on a node without it, or a progress fence whose address is
+    /// not aligned to 8; [`Error::NoMemory`].
     pub fn create(irql: &Passive, context: &Shared<HwContext<P>>, new: &NewQueue) -> Result<Handle> {
         let started = &context.counted.started;
         // CAST: a node index.
@@ -61,11 +61,9 @@ impl<P: Platform> HwQueue<P> {
             return Err(Error::InvalidParameter);
         }
         if new.native_progress_fence && context.engine.process.fences.find(new.progress).is_none() {
-            started.census.plain_progress.fetch_add(1, Ordering::Relaxed);
-            started.platform.print(format_args!(
-                "fencepost: native progress fence at {:#x} is not open: a plain word until it is\n",
-                new.progress.0
-            ));
+            let (strays, at) = (&started.strays, new.progress.0);
+            let what = format_args!("native progress fences that are not open, the last at {at:#x}: plain words");
+            strays.note(&strays.plain_progress, 1, &started.platform, what);
         }
         let gpu = &started.gpu;
         let node = context.engine.node;
@@ -78,7 +76,13 @@ impl<P: Platform> HwQueue<P> {
             }
         };
         let made = (|| {
-            let engine = EngineQueue::<P>::new(slot, context.engine.clone(), new.user_mode, new.progress)?;
+            let engine = EngineQueue::<P>::new(
+                slot,
+                context.engine.clone(),
+                new.user_mode,
+                new.progress,
+                new.native_progress_fence,
+            )?;
             let engine = Shared::try_new(engine)?;
             let counted = Counted::new(started.clone(), |c| &c.hw_queues);
             let has_doorbell = P::Lock::new(false);

@@ -31,8 +31,8 @@ const BATCH: usize = 32;
 pub struct Routines {
     /// Runs [`report_all`] with the adapter's handle.
     pub report: wddm_abi::PKSYNCHRONIZE_ROUTINE,
-    /// Runs [`Retire::run`] with a pointer to a [`Retire`].
-    pub retire: wddm_abi::PKSYNCHRONIZE_ROUTINE,
+    /// Runs [`Section::run`] with a pointer to a [`Section`].
+    pub section: wddm_abi::PKSYNCHRONIZE_ROUTINE,
 }
 
 /// The interrupt routine. `true` when the interrupt was ours.
@@ -219,8 +219,8 @@ fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: No
     started.dxgkrnl.notify_interrupt(irql, &mut data);
 }
 
-/// The OS hears that packets up to `fence` are complete. Stored before it is told: who asks between has the device's level to wait
-/// for.
+/// Notes that the OS is told that packets of `node` up to `fence` are complete. Stored before the OS is told: a reader
+/// runs a section at the device's level first, which waits for this one (`submit::current_fence`).
 fn reported<P: Platform>(started: &Started<P>, node: u32, fence: u32) {
     if let Some(last) = started.reported.get(node as usize) {
         last.store(fence, Ordering::Release);
@@ -254,35 +254,64 @@ pub fn dpc<P: Platform>(irql: &Dispatch, adapter: &Adapter<P>) {
     }
 }
 
-/// A slot to be killed at the device's level.
-pub struct Retire<'a, P: Platform> {
-    started: &'a Started<P>,
-    slot: SlotId,
+/// What is done at the device's level, exclusive with the interrupt routine.
+enum Work {
+    /// Nothing: who began the routine before has left it.
+    Leave,
+    /// A slot is killed.
+    Retire(SlotId),
+    /// What the device has raised is cleared.
+    Clear,
+    /// The device goes to sleep, which it was made ready for (`InterruptSource::settle`).
+    Sleep,
 }
 
-impl<P: Platform> Retire<'_, P> {
-    /// Kills the slot: the caller is at the device's level, exclusive with the interrupt routine.
-    pub fn run(&self, _irql: &Dirql) {
-        self.started.gpu.slots.kill(self.slot);
+/// Work that `DxgkCbSynchronizeExecution` has done at the device's level.
+pub struct Section<'a, P: Platform> {
+    started: &'a Started<P>,
+    work: Work,
+}
+
+impl<P: Platform> Section<'_, P> {
+    /// Does the work. The caller excludes the interrupt routine.
+    pub fn run(&self) {
+        match self.work {
+            Work::Leave => (),
+            Work::Retire(slot) => self.started.gpu.slots.kill(slot),
+            Work::Clear => self.started.gpu.host.interrupt.clear(),
+            Work::Sleep => self.started.gpu.host.interrupt.sleep(),
+        }
     }
 }
 
-/// Waits until nobody is in the interrupt routine who began before.
-pub fn leave<P: Platform>(_irql: &Passive, started: &Started<P>) {
-    // A slot that never was: killing it does nothing.
-    let nothing = Retire { started, slot: SlotId { index: u32::MAX, generation: 0 } };
-    let context = (&raw const nothing).cast_mut().cast::<c_void>();
-    // Refused when no interrupt is connected: then nobody can be in the routine.
-    started.dxgkrnl.synchronize(started.routines.retire, context);
+/// Does work exclusive with the interrupt routine: no routine that began before still runs when this returns.
+fn exclude<P: Platform>(_irql: &Passive, started: &Started<P>, work: Work) {
+    let section = Section { started, work };
+    let context = (&raw const section).cast_mut().cast::<c_void>();
+    if !started.dxgkrnl.synchronize(started.routines.section, context) {
+        // No interrupt is connected, or it is no more: the routine cannot run.
+        section.run();
+    }
+}
+
+/// Waits until who began the interrupt routine before has left it.
+pub fn leave<P: Platform>(irql: &Passive, started: &Started<P>) {
+    exclude(irql, started, Work::Leave);
+}
+
+/// Clears what the device has raised, for the end: no engine raises any more.
+pub fn clear<P: Platform>(irql: &Passive, started: &Started<P>) {
+    exclude(irql, started, Work::Clear);
+}
+
+/// Puts the interrupt source to sleep: from here on the interrupt routine claims nothing.
+pub fn sleep<P: Platform>(irql: &Passive, started: &Started<P>) {
+    started.gpu.host.interrupt.settle(irql, &started.platform);
+    exclude(irql, started, Work::Sleep);
 }
 
 /// Ends a slot's generation so that no interrupt after this names its object.
-pub fn retire<P: Platform>(_irql: &Passive, started: &Started<P>, slot: SlotId) {
-    let request = Retire { started, slot };
-    let context = (&raw const request).cast_mut().cast::<c_void>();
-    if !started.dxgkrnl.synchronize(started.routines.retire, context) {
-        // No interrupt is connected, or it is no more: nobody can be in the routine.
-        started.gpu.slots.kill(slot);
-    }
+pub fn retire<P: Platform>(irql: &Passive, started: &Started<P>, slot: SlotId) {
+    exclude(irql, started, Work::Retire(slot));
     started.gpu.slots.free(slot);
 }

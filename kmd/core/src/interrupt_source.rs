@@ -1,49 +1,60 @@
 //! How an engine gets the attention of the OS, and whether there is a device to do it with.
 //!
-//! A function of the bus may sleep (D3) or be gone (unplugged, taken away). In both it reads as ones and drops what is written,
-//! and one that is gone must not be touched at all: the OS may bug-check or hang. So every access outside of the start asks
-//! first. What an engine wants to raise in D3 waits in its mailbox for D0; with the device gone the report is made by
-//! `DxgkCbSynchronizeExecution`, so that what the OS still waits for while it cleans up arrives.
+//! A PCI function may sleep (D3) or be gone (unplugged, taken away). In both states it reads as ones and drops what is
+//! written, and one that is gone must not be touched at all: the OS may bug-check or hang. So every access after the
+//! start asks for the presence first. In D3 an engine's notices wait in its mailbox for D0. Without a device the
+//! driver reports through `DxgkCbSynchronizeExecution`, so that the OS gets what it still waits for while it cleans
+//! up.
+//!
+//! A device goes to sleep in two steps, since an interrupt that it has raised is on its way to a processor: a level
+//! line that no routine claims interrupts again for ever. So from the first step on nothing is raised, but everything
+//! is still claimed ([`settle`](InterruptSource::settle)); the second step, at the device's level, clears what is left
+//! ([`sleep`](InterruptSource::sleep)).
 //!
 //! Source: DDI pages DxgkDdiNotifySurpriseRemoval, DxgkDdiSetPowerState, DxgkDdiInterruptRoutine.
 
 use crate::dxgkrnl::Dxgkrnl;
 use crate::handle::Handle;
 use crate::irql::{Dirql, Passive};
-use crate::platform::{Event, Platform};
+use crate::platform::{self, Platform};
 use crate::registers::Registers;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use wddm_abi::PKSYNCHRONIZE_ROUTINE;
 
+/// The device is in D0, or there never was one.
 const THERE: u8 = 0;
-const ASLEEP: u8 = 1;
-const GONE: u8 = 2;
+/// The device is about to leave D0: it raises nothing more, and what it raised is claimed.
+const SETTLING: u8 = 1;
+/// The device is in D1, D2 or D3.
+const ASLEEP: u8 = 2;
+/// The device left, and does not come back.
+const GONE: u8 = 3;
 
-/// What a function that is not there reads as.
+/// The value that registers of a function in D3, or of one that is gone, read as.
 const ABSENT: u32 = u32::MAX;
 
-/// A pause in units of 100 ns.
+/// The time between two looks at `InterruptSource::inside`, in units of 100 ns.
 const PAUSE: u64 = 500;
 
-/// The interrupt, in one of two ways.
+/// How engines interrupt: by the device's interrupt, or without a device by a call of the OS.
 pub struct InterruptSource {
-    /// A PCI function that owns a real interrupt: the reference. `None`: there is no interrupt.
+    /// Registers of the PCI function that owns the interrupt; `None` without a device or without an interrupt.
     registers: Option<Registers>,
-    /// THERE, ASLEEP or GONE.
+    /// THERE, SETTLING, ASLEEP or GONE.
     presence: AtomicU8,
-    /// Threads that may be touching a register; the interrupt routine is not counted.
+    /// How many threads may be touching a register. The interrupt routine is not counted.
     inside: AtomicU32,
-    /// Without a device the report is made at the device's level through `DxgkCbSynchronizeExecution`. The documents say that this
-    /// may fail when no interrupt is connected; then the engine asks again.
+    /// The OS. Without a device the report is made at the device's level through `DxgkCbSynchronizeExecution`. The
+    /// documents say that it may fail when no interrupt is connected; then the engine asks again.
     dxgkrnl: Dxgkrnl,
-    /// What runs at the device's level.
+    /// The routine that `DxgkCbSynchronizeExecution` runs at the device's level.
     routine: PKSYNCHRONIZE_ROUTINE,
-    /// Its argument: the adapter's handle.
+    /// The argument of `routine`: the adapter's handle.
     adapter: Handle,
 }
 
 impl InterruptSource {
-    /// A source over `registers`, or without a device.
+    /// A source that interrupts by `registers`, or with `None` by `DxgkCbSynchronizeExecution`.
     pub fn new(
         registers: Option<Registers>,
         dxgkrnl: Dxgkrnl,
@@ -54,20 +65,25 @@ impl InterruptSource {
         Self { registers, presence, inside, dxgkrnl, routine, adapter }
     }
 
-    /// Raises the interrupt for node `node`; in D3 it is left for [`wake`](Self::wake). `false`: it failed, and is to be asked for
-    /// again. `PASSIVE_LEVEL`.
+    /// Raises the interrupt for node `node`. On the way to D3 and in it nothing is done, since the caller of
+    /// [`wake`](Self::wake) has every node ask again. Returns `false` when it failed, and the engine is to ask again.
+    /// `PASSIVE_LEVEL`.
     pub fn raise(&self, node: u32) -> bool {
         let raised = self.touch(|registers| registers.raise(node));
-        raised.is_some() || self.presence.load(Ordering::SeqCst) == ASLEEP || self.synchronize()
+        let later = || matches!(self.presence.load(Ordering::SeqCst), SETTLING | ASLEEP);
+        raised.is_some() || later() || self.synchronize()
     }
 
-    /// The bits that the device raised, acknowledged; 0: the interrupt is another device's. Never claims for a device that sleeps
-    /// or is gone, and finds out by itself that it is gone.
+    /// Reads and acknowledges the bits that the device raised, one per node; 0 when the interrupt is another device's.
+    /// Never claims for a device that sleeps or is gone. A device that reads as ones counts as gone from then on.
     pub fn claim(&self, _irql: &Dirql) -> u32 {
-        let Some(registers) = self.registers.as_ref().filter(|_| self.is_there()) else { return 0 };
+        let Some(registers) = self.registers.as_ref() else { return 0 };
+        if !matches!(self.presence.load(Ordering::SeqCst), THERE | SETTLING) {
+            return 0;
+        }
         match registers.status() {
             0 => 0,
-            // No node has that many bits. The function left, and the OS has not said so yet.
+            // There are not that many nodes. The function left, and the OS has not said so yet.
             ABSENT => {
                 self.presence.store(GONE, Ordering::SeqCst);
                 0
@@ -79,26 +95,42 @@ impl InterruptSource {
         }
     }
 
-    /// Clears whatever is raised.
-    pub fn acknowledge_all(&self) {
-        self.touch(|registers| registers.acknowledge(u32::MAX));
-    }
-
-    /// The device goes to D1, D2 or D3.
-    pub fn sleep<P: Platform>(&self, irql: &Passive, platform: &P) {
-        let _asleep = self.presence.compare_exchange(THERE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst);
-        self.wait(irql, platform);
-    }
-
-    /// The device is in D0. The caller has every node ask again afterwards.
-    pub fn wake(&self) {
-        let woken = self.presence.compare_exchange(ASLEEP, THERE, Ordering::SeqCst, Ordering::SeqCst);
-        if woken.is_ok() {
-            self.acknowledge_all();
+    /// Clears every raised bit, if the device is there and awake. The caller excludes the interrupt routine, which
+    /// would otherwise be entered for a bit that is no longer there to be claimed.
+    pub fn clear(&self) {
+        if let Some(registers) = self.registers.as_ref()
+            && matches!(self.presence.load(Ordering::SeqCst), THERE | SETTLING)
+        {
+            registers.acknowledge(u32::MAX);
         }
     }
 
-    /// The device is gone for good. After this only who is in the interrupt routine may still touch a register.
+    /// The first step to D1, D2 or D3: nothing is raised any more. Waits for threads that are touching a register;
+    /// what they raise is still claimed. `PASSIVE_LEVEL`.
+    pub fn settle<P: Platform>(&self, irql: &Passive, platform: &P) {
+        let _settling = self.presence.compare_exchange(THERE, SETTLING, Ordering::SeqCst, Ordering::SeqCst);
+        self.wait(irql, platform);
+    }
+
+    /// The second step, after [`settle`](Self::settle): clears what the device has raised, and notes that it sleeps.
+    /// The caller excludes the interrupt routine. What was cleared is reported after [`wake`](Self::wake).
+    pub fn sleep(&self) {
+        if self.presence.load(Ordering::SeqCst) == SETTLING {
+            self.clear();
+            let _asleep = self.presence.compare_exchange(SETTLING, ASLEEP, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that the device is in D0, where it has raised nothing since [`sleep`](Self::sleep). The caller has every
+    /// node ask for its interrupt again afterwards.
+    pub fn wake(&self) {
+        for asleep in [ASLEEP, SETTLING] {
+            let _woken = self.presence.compare_exchange(asleep, THERE, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    /// Notes that the device is gone for good, and waits for threads that are touching a register. After this only an
+    /// interrupt routine that has already begun may still touch one.
     pub fn remove<P: Platform>(&self, irql: &Passive, platform: &P) {
         self.presence.store(GONE, Ordering::SeqCst);
         self.wait(irql, platform);
@@ -108,20 +140,14 @@ impl InterruptSource {
         self.presence.load(Ordering::SeqCst) == THERE
     }
 
-    /// Waits for those who looked before: lets them run, since they may be threads of this processor.
+    /// Waits for threads that looked at the presence before it changed. Blocks between two looks, since such a thread
+    /// may need this processor.
     fn wait<P: Platform>(&self, irql: &Passive, platform: &P) {
-        let pause = platform.event(irql);
-        while self.inside.load(Ordering::SeqCst) != 0 {
-            match &pause {
-                Ok(event) => {
-                    event.wait(Some(PAUSE));
-                }
-                Err(_) => platform.relax(),
-            }
-        }
+        platform::until(irql, platform, None, PAUSE, || self.inside.load(Ordering::SeqCst) == 0);
     }
 
-    /// Touches the registers, if they are there. Counted before it looks, so that who changes the presence can wait.
+    /// Calls `f` with the registers if the device is there. The thread is counted in `inside` before it looks at the
+    /// presence, so that a thread that changes the presence can wait for it.
     fn touch(&self, f: impl FnOnce(&Registers)) -> Option<()> {
         let registers = self.registers.as_ref()?;
         self.inside.fetch_add(1, Ordering::SeqCst);

@@ -44,6 +44,7 @@ pub mod registers;
 pub mod reset;
 pub mod scheduling_log;
 pub mod segments;
+pub mod service;
 pub mod setting_values;
 pub mod settings;
 pub mod start;

@@ -26,6 +26,10 @@ pub fn takes_doorbells(plan: &Plan, node: u32) -> bool {
 /// [`Error::InvalidParameter`] for a node that does not exist.
 pub fn metadata(plan: &Plan, settings: &Settings, node: u32) -> Result<DXGK_NODEMETADATA> {
     let (kind, name) = match node {
+        // No engine type is called compute; a compute-only adapter has no 3-D workloads.
+        n if n == NODE_COMPUTE.0 && plan.form.is_compute_only() => {
+            (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_OTHER, "Compute")
+        }
         n if n == NODE_COMPUTE.0 => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_3D, "3D and compute"),
         n if n == NODE_COPY.0 => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY, "Copy"),
         n if n == NODE_PAGING.0 => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY, "Paging"),

@@ -18,8 +18,8 @@ use wddm_abi::{D3DGPU_PHYSICAL_ADDRESS, DXGK_PTE};
 pub enum Operation<'a> {
     /// Entries of a page table, by the GPU.
     Update {
-        /// Where the table is.
-        table: D3DGPU_PHYSICAL_ADDRESS,
+        /// Where the table is, as an entry of a parent would have it ([`table_at`]).
+        table: Pte,
         /// Its level; 0 is the leaf.
         level: u32,
         /// The entries.
@@ -83,16 +83,16 @@ pub struct TableEntries<'a> {
     pub count: u32,
     /// All are the first.
     pub repeat: bool,
-    /// How their addresses count.
+    /// Whether addresses in the entries count pages or bytes.
     pub unit: Unit,
 }
 
 /// What an address in a page table entry counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// Pages, as drivers in the field have it.
+    /// Pages of 4 KB, as other drivers have it.
     Pages,
-    /// Bytes: the other reading of the page of `DXGK_PTE` (setting `PteByteAddresses`).
+    /// Bytes, as the page of `DXGK_PTE` can be read (setting `PteByteAddresses`).
     Bytes,
 }
 
@@ -149,13 +149,9 @@ pub fn build(_irql: &Passive, operation: &Operation<'_>, buffer: &mut Buffer<'_>
             Ok(())
         }
         Operation::Update { table, level, entries } => {
-            let Some(table) = place_of(table.SegmentId, table.SegmentOffset).and_then(Pte::table) else {
-                // An address that no entry can hold: VidMm never has one.
-                return Ok(());
-            };
             if entries.repeat {
                 return buffer.push(&Encoded::table_repeat(
-                    table,
+                    *table,
                     entries.first,
                     entries.count,
                     entries.get(0, *level),
@@ -168,7 +164,7 @@ pub fn build(_irql: &Passive, operation: &Operation<'_>, buffer: &mut Buffer<'_>
                     *to = entries.get(i, *level);
                 }
                 let chunk = chunk.get(..n as usize).unwrap_or_default();
-                buffer.push(&Encoded::table_write(table, entries.first + *multipass, chunk))?;
+                buffer.push(&Encoded::table_write(*table, entries.first + *multipass, chunk))?;
                 *multipass += n;
             }
             Ok(())
@@ -184,7 +180,8 @@ impl<'a> TableEntries<'a> {
         (fits && enough).then_some(Self { from, first, count, repeat, unit })
     }
 
-    /// Invalid entries, as far as they are within the table: what takes the place of entries that mean nothing here.
+    /// `count` invalid entries from `first` on, as far as they lie within the table. They take the place of entries
+    /// that this driver does not know.
     pub fn invalid(first: u32, count: u32) -> Self {
         let first = first.min(ENTRIES);
         Self { from: &[], first, count: count.min(ENTRIES - first), repeat: true, unit: Unit::Pages }
@@ -196,15 +193,16 @@ impl<'a> TableEntries<'a> {
         entry.and_then(|entry| translate(entry, level, self.unit)).unwrap_or(Pte::INVALID)
     }
 
-    /// How many of the OS's entries mean nothing here.
+    /// How many of the OS's entries, read as entries of level `level`, this driver does not know.
     pub fn unknown(&self, level: u32) -> u64 {
         // CAST: at most a table's entries.
         self.from.iter().filter(|entry| translate(entry, level, self.unit).is_none()).count() as u64
     }
 }
 
-/// Our form of the OS's entry; `None` for one that means nothing here: a page size other than 4 KB (in a parent, of the table
-/// below), zero pages, another physical adapter, bits that are reserved, a segment that there is not, an address too high.
+/// The GPU's form of the OS's entry. `None` for an entry that this driver does not know: a page size other than 4 KB
+/// (in a parent, of the table below), zero pages, another physical adapter, reserved bits that are set, a segment that
+/// does not exist, an address that is too high.
 ///
 /// Source: `DXGK_PTE`; `DXGK_GPUMMUCAPS` (LargePageSupported, ZeroInPteSupported and 64 KB pages are not advertised).
 pub fn translate(entry: &DXGK_PTE, level: u32, unit: Unit) -> Option<Pte> {
@@ -234,13 +232,17 @@ pub fn translate(entry: &DXGK_PTE, level: u32, unit: Unit) -> Option<Pte> {
 
 fn frame_of(segment: u32, frame: u64) -> Option<Place> {
     match segment {
-        // Documented: zero is system memory. Another driver saw the number after the last segment used for it.
-        0 => Some(Place::System(frame)),
-        crate::segments::APERTURE => Some(Place::System(frame)),
+        // Zero is system memory.
+        0 | crate::segments::APERTURE => Some(Place::System(frame)),
         crate::segments::LOCAL => Some(Place::Local(frame)),
-        s if s == crate::segments::COUNT + 1 => Some(Place::System(frame)),
         _ => None,
     }
+}
+
+/// The page table at a GPU physical address, as an entry of a parent. `None`: a segment that does not exist, or an
+/// address that no entry can hold.
+pub fn table_at(address: &D3DGPU_PHYSICAL_ADDRESS) -> Option<Pte> {
+    place_of(address.SegmentId, address.SegmentOffset).and_then(Pte::table)
 }
 
 /// Where a GPU physical address points.

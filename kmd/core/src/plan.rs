@@ -8,6 +8,7 @@
 use crate::dxgkrnl::{Dxgkrnl, FeatureState};
 use crate::features::OURS;
 use crate::irql::Passive;
+use crate::service::Form;
 use crate::settings::Settings;
 use gpu_wire::private::Rung;
 use wddm_abi::HANDLE;
@@ -15,6 +16,8 @@ use wddm_abi::HANDLE;
 /// What the adapter is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
+    /// Which driver the image is.
+    pub form: Form,
     /// How far up it goes.
     pub rung: Rung,
     /// The OS lets drivers have INTRA_GPU fences and fence values in local memory (never on 24H2).
@@ -28,13 +31,14 @@ pub struct Plan {
     ///
     /// Source: *Native GPU fence object*, "Design": CurrentValue "requires 64-bit writes to be atomic".
     pub no_64_bit_atomics: bool,
-    /// What the OS says of each feature of ours, in their order, whatever a setting makes of it.
+    /// The OS's answer for each feature, in the order of [`OURS`], before settings limit the rung.
     pub granted: [FeatureState; OURS.len()],
 }
 
 impl Plan {
     /// The lowest rung: what every OS accepts.
     pub const PACKET: Self = Self {
+        form: Form::Render,
         rung: Rung::Packet,
         intra_gpu_fences: false,
         optimized_interrupt: false,
@@ -43,11 +47,12 @@ impl Plan {
         granted: [FeatureState { enabled: false, version: 0 }; OURS.len()],
     };
 
-    /// Asks the OS; `adapter` is the miniport's context.
-    pub fn negotiate(irql: &Passive, dxgkrnl: &Dxgkrnl, adapter: HANDLE, settings: &Settings) -> Self {
+    /// Asks the OS which features it enables, and makes the plan of its answers and of `settings`. `adapter` is the
+    /// miniport's context, which the setting `FeatureInterfaceHandle` may want as `hAdapter`.
+    pub fn negotiate(irql: &Passive, dxgkrnl: &Dxgkrnl, adapter: HANDLE, form: Form, settings: &Settings) -> Self {
         let handle = if settings.feature_interface_handle == 0 { dxgkrnl.device() } else { adapter };
         let Some(features) = dxgkrnl.features(irql, handle) else {
-            return Self { no_64_bit_atomics: settings.no_64_bit_atomics, ..Self::PACKET };
+            return Self { form, no_64_bit_atomics: settings.no_64_bit_atomics, ..Self::PACKET };
         };
         let granted = OURS.map(|feature| features.state(irql, feature));
         let [hwsch, fence, submission] = granted;
@@ -66,6 +71,7 @@ impl Plan {
         };
         let fences = rung >= Rung::NativeFences;
         Self {
+            form,
             rung,
             intra_gpu_fences: intra,
             optimized_interrupt: fences && settings.optimized_interrupt,

@@ -29,14 +29,14 @@ pub unsafe trait Pages: Send + Sync + 'static {
     fn span(&self) -> Span<'static>;
 }
 
-/// Where a device's settings are: its software key, by one of two ways.
+/// The registry key of a device's settings, its software key, named in one of two ways.
 ///
 /// Source: `DXGK_DEVICE_INFO` (DeviceRegistryPath is the path of the software key); `IoOpenDeviceRegistryKey`.
 #[derive(Clone, Copy, Debug)]
 pub enum SettingsKey<'a> {
-    /// The key's path, UTF-16: known from StartDevice on.
+    /// The key's path, UTF-16; known from StartDevice on.
     Path(&'a [u16]),
-    /// The physical device object that AddDevice got.
+    /// The device's physical device object; AddDevice gets it.
     Device(*mut DEVICE_OBJECT),
 }
 
@@ -103,9 +103,34 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// A pause in a spin loop. Any IRQL.
     fn relax(&self);
 
-    /// The DWORD or QWORD value `name` among the device's settings.
+    /// The DWORD or QWORD value `name` under `key`; `None` when there is none, or one of another type.
     fn setting(&self, irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64>;
 
     /// A line for the debugger.
     fn print(&self, line: Arguments<'_>);
+}
+
+/// Asks `done` every `look` units of 100 ns, for `patience` such units or, with `None`, for as long as it takes. Lets
+/// other threads run in between. Returns whether `done` said so in time.
+pub fn until<P: Platform>(
+    irql: &Passive,
+    platform: &P,
+    patience: Option<u64>,
+    look: u64,
+    mut done: impl FnMut() -> bool,
+) -> bool {
+    // The counter and not the number of looks: an OS may round a pause up to a tick of its timer.
+    let ticks = |units: u64| u128::from(units) * u128::from(platform.clock_frequency()) / 10_000_000;
+    // CAST: clamped to 64 bits.
+    let ticks = patience.map(|units| ticks(units).min(u128::from(u64::MAX)) as u64);
+    let deadline = ticks.map(|ticks| platform.clock().saturating_add(ticks));
+    loop {
+        if done() {
+            return true;
+        }
+        if deadline.is_some_and(|deadline| platform.clock() > deadline) {
+            return false;
+        }
+        platform.delay(irql, look);
+    }
 }

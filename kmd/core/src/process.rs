@@ -29,7 +29,8 @@ pub struct Process<P: Platform> {
 }
 
 impl<P: Platform> Process<P> {
-    /// Creates a process; `os` is Dxgkrnl's handle, `system` whether it is a system process, as the paging process is.
+    /// Creates a process. `os` is Dxgkrnl's handle; `system` says that the OS made it for itself, as it does the
+    /// paging process.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -51,7 +52,8 @@ impl<P: Platform> Process<P> {
         match made {
             Ok((engine, handle)) => {
                 if system {
-                    // The OS may have several: the one whose device gets the system context is the paging process.
+                    // The OS may have several system processes. The first one stands in until a system context shows
+                    // which one is the paging process (`Context::create`).
                     started.system_process.with(|s| {
                         s.get_or_insert(engine);
                     });

@@ -43,7 +43,7 @@ impl Registers {
             return Err(Error::NotSupported);
         }
         let base = dxgkrnl.map_registers(irql, physical, LENGTH)?;
-        let registers = Self { base, dxgkrnl: *dxgkrnl };
+        let registers = Self { base, dxgkrnl: dxgkrnl.clone() };
         if registers.read(IDENTIFICATION) & IDENTITY_MASK != IDENTITY {
             return Err(Error::NotSupported);
         }

@@ -6,11 +6,13 @@
 
 use crate::adapter::Started;
 use crate::irql::Passive;
-use crate::platform::Platform;
+use crate::platform::{self, Platform};
 use crate::status::{Error, Result};
+use core::sync::atomic::Ordering;
 use gpu_engine::host::Lock;
 use gpu_engine::mutation::Mutation;
 use gpu_engine::node::{Control, Phase};
+use gpu_engine::packet_node::PacketQueue;
 
 /// How long an engine may take to let go, in units of 100 ns. TIMEOUT: half a second; it looks every 50 µs of work.
 const PATIENCE: u64 = 5_000_000;
@@ -22,13 +24,9 @@ fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Resul
         return Err(Error::InvalidParameter);
     }
     started.gpu.command(node, Control::Hold);
-    let frequency = started.platform.clock_frequency();
-    let deadline = started.platform.clock() + frequency * PATIENCE / 10_000_000;
-    while started.gpu.nodes[node].phase() == Phase::Running {
-        if started.platform.clock() > deadline {
-            return Err(Error::Timeout);
-        }
-        started.platform.delay(irql, LOOK);
+    let engine = &started.gpu.nodes[node];
+    if !platform::until(irql, &started.platform, Some(PATIENCE), LOOK, || engine.phase() != Phase::Running) {
+        return Err(Error::Timeout);
     }
     // An interrupt routine that began before the engine was told may still be about to report for it.
     crate::interrupt::leave(irql, started);
@@ -75,14 +73,22 @@ pub fn resume_hw_engine<P: Platform>(_irql: &Passive, started: &Started<P>, node
 /// As for [`reset_hw_engine`].
 pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<u32> {
     hold(irql, started, node)?;
-    let (aborted, gone) = started.gpu.nodes[node].packets.with(gpu_engine::packet_node::PacketQueue::reset);
-    drop(gone);
+    let packets = &started.gpu.nodes[node].packets;
+    let (aborted, mut gone) = packets.with(PacketQueue::reset);
+    started.gpu.nodes[node].mailbox.forget_packets();
+    gone.clear();
+    packets.with(|queue| queue.give_back(gone));
     started.gpu.command(node, Control::Run);
-    // The OS has completed it by this answer.
-    if let Some(last) = started.reported.get(node) {
-        last.store(aborted, core::sync::atomic::Ordering::Release);
-    }
+    // The OS takes this packet, and those before it, as completed from this answer on.
+    reported(started, node, aborted);
     Ok(aborted)
+}
+
+/// Stores what `DxgkDdiQueryCurrentFence` answers for `node` from now on.
+fn reported<P: Platform>(started: &Started<P>, node: usize, fence: u32) {
+    if let Some(last) = started.reported.get(node) {
+        last.store(fence, Ordering::Release);
+    }
 }
 
 /// Nodes that a reset of `node` takes down with it: itself. The engines share nothing.
@@ -107,8 +113,16 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
     for node in 0..started.gpu.nodes.len() {
         let _held = hold(irql, started, node);
         drop(started.gpu.nodes[node].take_interrupted().inspect(|queue| queue.context.lose()));
-        let gone = started.gpu.nodes[node].packets.with(gpu_engine::packet_node::PacketQueue::reset_adapter);
-        drop(gone);
+        let packets = &started.gpu.nodes[node].packets;
+        let mut gone = packets.with(PacketQueue::reset_adapter);
+        started.gpu.nodes[node].mailbox.forget_packets();
+        gone.clear();
+        let (completed, _) = packets.with(|queue| {
+            queue.give_back(gone);
+            queue.fences()
+        });
+        // The OS takes everything that was submitted as completed.
+        reported(started, node, completed);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Scheduling logs of nodes. Source: `DXGKDDI_SETSCHEDULINGLOGBUFFER`.
+//! `DxgkDdiSetSchedulingLogBuffer`: sets the scheduling log of a node, or takes it away. Source:
+//! `DXGKDDI_SETSCHEDULINGLOGBUFFER`.
 
 use crate::adapter::{EngineHost, Started};
 use crate::irql::Passive;
@@ -15,7 +16,7 @@ use wddm_abi::{
     DXGK_SCHEDULING_LOG_ENTRY, DXGK_SCHEDULING_LOG_HEADER, DXGK_SCHEDULING_LOG_OPERATION,
 };
 
-// The engine knows the layout by numbers of its own; they are Microsoft's.
+// The engine has numbers of its own for the layout; here they are compared with Microsoft's records.
 const _: () = {
     use DXGK_SCHEDULING_LOG_CONTEXT_STATE as State;
     assert!(HEADER_SIZE as usize == size_of::<DXGK_SCHEDULING_LOG_HEADER>());
@@ -34,7 +35,11 @@ const _: () = {
     assert!(ContextState::Ready as i32 == State::DXGK_SCHEDULING_LOG_CONTEXT_STATE_READY.0);
 };
 
-/// The log of a node, by `NodeOrdinal` and `EngineOrdinal`; `None` for one that takes packets: no context is scheduled there.
+/// The log of a node, named by `NodeOrdinal` and `EngineOrdinal`. `None` for a node that takes packets: the GPU
+/// schedules no contexts there, and nothing is logged.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a node or engine that does not exist.
 fn log_of<P: Platform>(
     started: &Started<P>,
     (node, engine): (u32, u32),
@@ -43,11 +48,12 @@ fn log_of<P: Platform>(
     Ok(nodes::is_hardware_scheduled(&started.plan, node).then_some(&found.scheduling))
 }
 
-/// Sets the log of a node, of so many entries, with the interrupt at entry `size.1`. The buffer before it is not touched any more
-/// when this returns.
+/// Sets the log of the node and engine `place` to `buffer`. `size` is its number of entries and the index of the entry
+/// that raises the interrupt. When this returns, the engines do not touch the buffer before it any more.
 ///
 /// # Errors
-/// [`Error::InvalidParameter`] for a node or engine that does not exist, or a buffer that is not aligned to 8.
+/// [`Error::InvalidParameter`] for a node or engine that does not exist, no entries, more entries than `buffer` holds,
+/// or a buffer that is not aligned to 8.
 pub fn set<P: Platform>(
     _irql: &Passive,
     started: &Started<P>,
@@ -59,7 +65,7 @@ pub fn set<P: Platform>(
     log.set(buffer, size.0, size.1).map_err(|_| Error::InvalidParameter)
 }
 
-/// Takes the log of a node away: nothing of it is touched when this returns.
+/// Takes the log of the node and engine `place` away. When this returns, the engines do not touch its buffer any more.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node or engine that does not exist.

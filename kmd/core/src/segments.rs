@@ -38,12 +38,15 @@ pub fn of_fence(kind: D3DDDI_NATIVEFENCE_TYPE, mutation: &Chosen) -> u32 {
     if intra && !mutation.is(Mutation::IntraGpuInAperture) { LOCAL } else { APERTURE }
 }
 
-/// Where the aperture says that the CPU sees it, if it is to say so: nothing is there, and nobody is to look.
+/// CpuTranslatedAddress of the aperture under the setting `ApertureCpuVisible`: an address where there is no memory,
+/// so that an access shows.
 const APERTURE_CPU_ADDRESS: i64 = 0xFFFF_FFFE_0000_0000u64.cast_signed();
 
-/// Descriptor of segment `index + 1`.
+/// The descriptor of segment `index + 1`; `None` when there is no such segment. `local_size`: bytes of the local
+/// segment.
 ///
-/// Source: `DXGK_SEGMENTFLAGS` (PopulatedFromSystemMemory: the driver allocated the segment's memory during initialization).
+/// Source: `DXGK_SEGMENTFLAGS` (PopulatedFromSystemMemory: the driver allocated the segment's memory during
+/// initialization).
 pub fn describe(index: u32, local_size: u64, settings: &Settings) -> Option<DXGK_SEGMENTDESCRIPTOR4> {
     let mut d = DXGK_SEGMENTDESCRIPTOR4::zeroed();
     match index + 1 {

@@ -1,31 +1,33 @@
-//! What a setting is: its name, the values it takes, its default, its meaning.
+//! Settings as values: the name, the values, the default and the meaning of one, and its conversion from a number.
 
 use core::fmt::{Display, Formatter, Result};
 use gpu_engine::fence_log::Barriers;
 use gpu_wire::doorbell::Model;
 use gpu_wire::private::Rung;
 
-/// A setting, as the documentation has it.
+/// A setting: one row of `docs/settings.md`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
     /// Name of the registry value.
     pub name: &'static str,
-    /// What it is for.
+    /// The table of `docs/settings.md` that it is in.
     pub part: Part,
-    /// Values that it takes.
+    /// Values that are in range.
     pub values: Values,
-    /// The value that it has when the registry has none, or one that it does not take.
+    /// The value when the registry has none, or one that is out of range.
     pub default: u64,
-    /// What it does, in words.
+    /// One line of `docs/settings.md`: what it does. Without `|`.
     pub meaning: &'static str,
 }
 
-/// What a setting is for.
+/// A table of `docs/settings.md`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// What the software GPU is like.
+    /// Values under the service's key, which `DriverEntry` reads.
+    Service,
+    /// Properties of the software GPU and of its driver.
     Usual,
-    /// An answer to the OS about which documents, or drivers known to start, disagree.
+    /// Answers to the OS about which documents, or drivers that are known to start, disagree.
     FirstBoot,
     /// Faults that are injected for tests.
     Fault,
@@ -42,14 +44,14 @@ pub enum Values {
     ZeroOr(u64, u64),
     /// Multiples of the first, from 0 up to the second.
     Multiples(u64, u64),
-    /// Bytes: whole megabytes from the first to the second, which count megabytes; the second is whole gigabytes.
+    /// Bytes: a whole number of MiB, from the first to the second number of MiB. The second is a multiple of 1024.
     Megabytes(u64, u64),
-    /// These, each with its name.
+    /// These values, each with its name.
     Named(&'static [(u64, &'static str)]),
 }
 
 impl Values {
-    /// Whether `value` is among them.
+    /// Returns whether `value` is in range.
     pub fn take(self, value: u64) -> bool {
         match self {
             Self::Any => true,
@@ -79,9 +81,9 @@ impl Display for Values {
     }
 }
 
-/// A member of the settings, from a number that is within its values.
+/// A type that a member of the settings can have.
 pub trait FromValue {
-    /// The member.
+    /// Converts `value`, which [`Values::take`] accepted.
     fn from_value(value: u64) -> Self;
 }
 

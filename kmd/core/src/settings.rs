@@ -1,6 +1,8 @@
-//! Settings: values under the device's registry key. `docs/settings.md` is the table below in words; a test compares the two.
+//! Settings: values under the device's registry key. `docs/settings.md` has the table below in words; a test compares
+//! the two.
 //!
-//! Read at AddDevice and again at StartDevice, so that the questions that come between the two get the same answers.
+//! They are read at AddDevice and again at StartDevice, so that questions of the OS between the two are answered by
+//! the settings as well.
 
 use crate::irql::Passive;
 use crate::platform::{Platform, SettingsKey};
@@ -10,10 +12,11 @@ use gpu_wire::NODE_COUNT;
 use gpu_wire::doorbell::Model;
 use gpu_wire::private::Rung;
 
-/// Writes the record, its defaults, its reading and its table from one list: member, type, name, values, default, meaning.
+/// Makes the record, its defaults, the function that reads it and its table of one list: member, type, name, values,
+/// default, meaning.
 macro_rules! settings {
     ($($part:ident { $($field:ident: $type:ty, $name:literal, $values:expr, $default:expr, $meaning:literal;)* })*) => {
-        /// What the registry says, within bounds.
+        /// The settings of an adapter; every value is in range.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub struct Settings {
             $($(#[doc = concat!("`", $name, "`: ", $meaning)] pub $field: $type,)*)*
@@ -26,7 +29,8 @@ macro_rules! settings {
         }
 
         impl Settings {
-            /// Reads the values under `key`. One that is absent or out of range keeps its default, and is named in the debugger.
+            /// Reads the values under `key`. A value that is absent or out of range keeps its default; the debugger is
+            /// told of one that is out of range.
             pub fn read<P: Platform>(irql: &Passive, platform: &P, key: SettingsKey<'_>) -> Self {
                 Self { $($($field: <$type>::from_value(number(irql, platform, key, $name, $values, $default)),)*)* }
             }
@@ -39,7 +43,7 @@ macro_rules! settings {
     };
 }
 
-/// The value `name`, or its default.
+/// The value `name` under `key`; `default` when it is absent or not among `values`.
 fn number<P: Platform>(
     irql: &Passive,
     platform: &P,
@@ -58,73 +62,96 @@ fn number<P: Platform>(
     }
 }
 
+/// Off and on.
 const SWITCH: Values = Values::Between(0, 1);
 
 settings! {
     Usual {
         local_segment_size: u64, "LocalSegmentSize", Values::Megabytes(16, 16 << 10), 256 << 20,
-            "bytes of the local segment: non-paged memory of the host, allocated at start; with less to be had the segment is smaller";
+            "bytes of the local segment: non-paged memory of the host, allocated at start; with less to be had the \
+            segment is smaller";
         max_rung: Rung, "MaxRung",
-            Values::Named(&[(0, "packet"), (1, "hardware queues"), (2, "native fences"), (3, "user-mode submission")]), 3,
+            Values::Named(&[(0, "packet"), (1, "hardware queues"), (2, "native fences"), (3, "user-mode submission")]),
+            3,
             "how far up the driver goes even if the OS allows more; features above it are answered as unsupported";
         doorbell_model: Model, "DoorbellModel", Values::Named(&[(0, "dedicated"), (1, "global")]), 0,
             "one physical doorbell per connected queue, or one for all";
         physical_doorbells: u64, "PhysicalDoorbells", Values::Between(1, 256), 64,
-            "dedicated doorbells in the pool; when they run out, one is taken from the queue that has executed nothing for longest";
+            "dedicated doorbells in the pool; when they run out, one is taken from the queue that has executed \
+            nothing for longest";
         connect_notify: bool, "ConnectNotify", SWITCH, 0,
-            "doorbells connect as CONNECTED_NOTIFY, so user mode must call `D3DKMTNotifyWorkSubmission` after each ring";
+            "doorbells connect as CONNECTED_NOTIFY, so user mode must call `D3DKMTNotifyWorkSubmission` after each \
+            ring";
         optimized_interrupt: bool, "OptimizedInterrupt", SWITCH, 0,
             "fence interrupts name the hardware queue, so the OS scans one log only";
         null_fence_array: bool, "NullFenceArray", SWITCH, 0,
-            "fence interrupts name no fence: \"scan all\"; with `OptimizedInterrupt` no queue: \"scan the logs of the engine\"";
+            "fence interrupts name no fence: \"scan all\"; with `OptimizedInterrupt` no queue: \"scan the logs of the \
+            engine\"";
         single_fence_interrupt: bool, "SingleFenceInterrupt", SWITCH, 0,
-            "with native fences: one interrupt for both kinds of fences, with a NULL array and `EvaluateLegacyMonitoredFences`, as of hardware that cannot tell them apart";
+            "with native fences: one interrupt for both kinds of fences, with a NULL array and \
+            `EvaluateLegacyMonitoredFences`, as of hardware that cannot tell them apart";
         basic_monitored_fences: bool, "BasicMonitoredFences", SWITCH, 0,
-            "signals of monitored fences raise no interrupt, and the OS looks when a command buffer is done; the progress fences of hardware queues still do, being how the OS learns of that";
+            "signals of monitored fences raise no interrupt, and the OS looks when a command buffer is done; the \
+            progress fences of hardware queues still do, being how the OS learns of that";
         software_signal_nodes: u32, "SoftwareSignalNodes", Values::Between(0, (1 << NODE_COUNT) - 1), 0,
-            "a bit per node whose engine cannot write monitored fences by their address (the progress fence of a hardware queue excepted): the UMD has the OS signal them, in order";
+            "a bit per node whose engine cannot write monitored fences by their address (the progress fence of a \
+            hardware queue excepted): the UMD has the OS signal them, in order";
         no_64_bit_atomics: bool, "No64BitAtomics", SWITCH, 0,
-            "engines write 32 bits of monitored fences, and `DXGK_VIDSCHCAPS` says so; ignored on rungs with native fences, whose values have 64 bits that must not come apart";
+            "engines write 32 bits of monitored fences, and `DXGK_VIDSCHCAPS` says so; ignored on rungs with native \
+            fences, whose values have 64 bits that must not come apart";
         map_to_system_process: bool, "MapToGpuSystemProcess", SWITCH, 0,
             "fence storage and logs are mapped into the paging process too";
         monitored_value_stride: u32, "MonitoredValueStride", Values::Multiples(8, 4096), 0,
-            "goes as it is into `DXGK_NATIVE_FENCE_CAPS`: distance of packed values in the 26100 kit, bytes beyond 8 in the 28000 kit; 0 is right under both";
+            "goes as it is into `DXGK_NATIVE_FENCE_CAPS`: distance of packed values in the 26100 kit, bytes beyond 8 \
+            in the 28000 kit; 0 is right under both";
         shadow_monitored_value: bool, "ShadowMonitoredValue", SWITCH, 0,
-            "engines signal the context management processor only past a shadow of MonitoredValue, as on GPUs with fence state in local memory; that processor decides";
+            "engines signal the context management processor only past a shadow of MonitoredValue, as on GPUs with \
+            fence state in local memory; that processor decides";
         log_barriers: Barriers, "LogBarriers",
             Values::Named(&[(1, "one in `DxgkDdiUpdateNativeFenceLogs`"), (2, "both with the engine")]), 2,
             "where the two barriers of a native fence's log entry are";
     }
     FirstBoot {
         flip_caps: u32, "FlipCaps",
-            Values::Named(&[(0, "none"), (1, "FlipOnVSyncMmIo and one queued flip"), (2, "FlipIndependent as well")]), 1,
-            "`DXGK_FLIPCAPS` of an adapter that never flips: without FlipOnVSyncMmIo several drivers of version 2.0 and later got Code 43, one starts without; the page of `DXGK_FLIPCAPS` wants FlipIndependent from 1.3 on";
+            Values::Named(&[(0, "none"), (1, "FlipOnVSyncMmIo and one queued flip"), (2, "FlipIndependent as well")]),
+            1,
+            "`DXGK_FLIPCAPS` of an adapter that never flips: without FlipOnVSyncMmIo several drivers of version 2.0 \
+            and later got Code 43, one starts without; the page of `DXGK_FLIPCAPS` wants FlipIndependent from 1.3 on";
         support_non_vga: bool, "SupportNonVGA", SWITCH, 0,
-            "`SupportNonVGA`, which promises `DxgkDdiStopDeviceAndReleasePostDisplayOwnership`, a slot that is NULL here; Microsoft's compute-only sample sets it, the article on compute-only drivers forbids it";
-        compute_only: bool, "ComputeOnly", SWITCH, 0,
-            "`MiscCaps.ComputeOnly`; of such drivers no flip capabilities are asked, and other rules hold";
+            "`SupportNonVGA`, which promises `DxgkDdiStopDeviceAndReleasePostDisplayOwnership`, a slot that is NULL \
+            here; Microsoft's compute-only sample sets it, the article on compute-only drivers forbids it";
         no_dma_patching: bool, "NoDmaPatching", SWITCH, 1,
-            "`DXGK_VIDSCHCAPS.NoDmaPatching`: some drivers start with it, some without, and the article on compute-only drivers forbids it";
+            "`DXGK_VIDSCHCAPS.NoDmaPatching`: some drivers start with it, some without, and the article on \
+            compute-only drivers forbids it";
         cancel_command_aware: bool, "CancelCommandAware", SWITCH, 1,
             "`DXGK_VIDSCHCAPS.CancelCommandAware`: some drivers start with it, some without";
         low_irql_preempt_command: bool, "LowIrqlPreemptCommand", SWITCH, 1,
             "`DXGK_VIDSCHCAPS.LowIrqlPreemptCommand`: some drivers start with it, some without";
         hw_queue_packet_cap: u32, "HwQueuePacketCap", Values::Between(0, 15), 8,
-            "`DXGK_VIDSCHCAPS.HwQueuePacketCap`, from rung 1 on: packets that a node may hold; the article on compute-only drivers wants 0";
+            "`DXGK_VIDSCHCAPS.HwQueuePacketCap`, from rung 1 on: packets that a node may hold; the article on \
+            compute-only drivers wants 0";
         kernel_mode_command_buffer: bool, "KernelModeCommandBuffer", SWITCH, 0,
-            "`DXGK_PRESENTATIONCAPS.SupportKernelModeCommandBuffer`: the table of capabilities has it as mandatory for render-only drivers, and drivers start without";
+            "`DXGK_PRESENTATIONCAPS.SupportKernelModeCommandBuffer`: the table of capabilities has it as mandatory \
+            for render-only drivers, and drivers start without";
         per_engine_tdr: bool, "PerEngineTdr", SWITCH, 1,
-            "`SupportPerEngineTDR`; without it the OS resets the whole adapter";
+            "`SupportPerEngineTDR`; without it the OS resets the whole adapter for a packet that hangs; the \
+            compute-only form always says 1";
         cross_adapter_resource: bool, "CrossAdapterResource", SWITCH, 0,
-            "`DXGK_VIDMMCAPS.CrossAdapterResource`, which promises standard allocations that this driver does not serve; cross-adapter fences do not need it";
+            "`DXGK_VIDMMCAPS.CrossAdapterResource`, which promises standard allocations that this driver does not \
+            serve; cross-adapter fences do not need it";
         history_buffer_precision: u32, "HistoryBufferPrecision", Values::ZeroOr(32, 64), 64,
-            "valid bits of time stamps in history buffers, the same for every node; the page allows 0, and drivers that answered less than 32 did not start";
-        paging_buffer_segment: u32, "PagingBufferSegment", Values::Named(&[(0, "system memory"), (1, "the aperture")]), 0,
-            "`PagingBufferSegmentId`: with an aperture that the CPU does not see, a driver's timeouts ended in bug check 0x7E; with 1 set `ApertureCpuVisible` as well";
+            "valid bits of time stamps in history buffers, the same for every node; the page allows 0, and drivers \
+            that answered less than 32 did not start";
+        paging_buffer_segment: u32, "PagingBufferSegment",
+            Values::Named(&[(0, "system memory"), (1, "the aperture")]), 0,
+            "`PagingBufferSegmentId`: with an aperture that the CPU does not see, a driver's timeouts ended in bug \
+            check 0x7E; with 1 set `ApertureCpuVisible` as well";
         dma_buffer_segment_set: bool, "DmaBufferSegmentSet", SWITCH, 1,
-            "contexts name the aperture for DMA buffers; 0 names no segment, with which display drivers ended in bug checks";
+            "contexts name the aperture for DMA buffers; 0 names no segment, with which display drivers ended in bug \
+            checks";
         aperture_cpu_visible: bool, "ApertureCpuVisible", SWITCH, 0,
-            "the aperture says CpuVisible, at an address where nothing is: the page calls the flag meaningless for an aperture, Microsoft's sample sets it";
+            "the aperture says CpuVisible, at an address where nothing is: the page calls the flag meaningless for an \
+            aperture, Microsoft's sample sets it";
         populated_from_system_memory: bool, "PopulatedFromSystemMemory", SWITCH, 1,
             "the local segment says that it is system memory which the driver allocated, as it is";
         local_segment_budget: u32, "LocalSegmentBudget",
@@ -132,32 +159,45 @@ settings! {
             "which budget of processes the local segment counts against";
         application_target: bool, "ApplicationTarget", SWITCH, 0,
             "budgets of applications aim at the local segment";
-        page_table_update_mode: u32, "PageTableUpdateMode", Values::Named(&[(0, "CPU_VIRTUAL"), (2, "GPU_PHYSICAL")]), 2,
-            "who writes the page tables of ordinary processes: the driver with the processor, or the paging node; drivers start with either";
+        page_table_update_mode: u32, "PageTableUpdateMode",
+            Values::Named(&[(0, "CPU_VIRTUAL"), (2, "GPU_PHYSICAL")]), 2,
+            "who writes the page tables of ordinary processes: the driver with the processor, or the paging node; \
+            drivers start with either";
         pte_byte_addresses: bool, "PteByteAddresses", SWITCH, 0,
-            "addresses in page table entries are bytes, as the page of `DXGK_PTE` can be read, not page numbers, as drivers see them";
+            "addresses in page table entries are bytes, as the page of `DXGK_PTE` can be read, not page numbers, as \
+            drivers see them; under the other reading this driver's engines write to memory that is not theirs, so \
+            only on a machine that may be lost";
         leaf_table_64k: bool, "LeafTable64K", SWITCH, 1,
             "`LeafPageTableSizeFor64KPagesInBytes` is 4096 although there are no 64 KB pages; 0 says so";
         driver_caps_version: bool, "DriverCapsVersion", SWITCH, 1,
-            "`DXGK_DRIVERCAPS.WDDMVersion` is 3.2, as drivers that start have it; 0: zero, as its page demands since Windows 7";
+            "`DXGK_DRIVERCAPS.WDDMVersion` is 3.2, as drivers that start have it; 0: zero, as its page demands since \
+            Windows 7";
         friendly_names: bool, "FriendlyNames", SWITCH, 1,
-            "nodes have names although they are of known types: the page of `DXGK_NODEMETADATA` wants none, Microsoft's sample gives them";
+            "nodes have names although they are of known types: the page of `DXGK_NODEMETADATA` wants none, \
+            Microsoft's sample gives them";
         experimental_features: bool, "ExperimentalFeatures", SWITCH, 0,
-            "the driver calls its support of hardware scheduling, native fences and user-mode submission experimental: an OS that does not allow experimental support hears that it has none";
+            "the driver calls its support of hardware scheduling, native fences and user-mode submission \
+            experimental: an OS that does not allow experimental support hears that it has none";
         feature_interface_handle: u32, "FeatureInterfaceHandle",
             Values::Named(&[(0, "DeviceHandle"), (1, "the miniport's context")]), 0,
-            "`hAdapter` in questions about features: the article passes the first, the page of the callback names the second";
+            "`hAdapter` in questions about features: the article passes the first, the page of the callback names the \
+            second";
         refuse_queries: u64, "RefuseQueries", Values::Any, 0,
-            "a bit per type of `DxgkDdiQueryAdapterInfo` below 64: these are refused with `STATUS_INVALID_PARAMETER`; for types that one driver answers and another refuses, 6 (NUMPOWERCOMPONENTS), 15 (PHYSICALADAPTERCAPS), 16, 25, 26, 27, 39, 47";
+            "a bit per type of `DxgkDdiQueryAdapterInfo` below 64: these are refused with `STATUS_INVALID_PARAMETER`; \
+            for types that one driver answers and another refuses, 6 (NUMPOWERCOMPONENTS), 15 (PHYSICALADAPTERCAPS), \
+            16, 25, 26, 27, 39, 47";
     }
     Fault {
         fault_corrupt_packet: u64, "FaultCorruptPacket", Values::Any, 0,
-            "number of the packet (all nodes count together, from 1) whose opcode gets a flipped bit after it was fetched; the GPU must fault; 0: none";
+            "number of the packet (all nodes count together, from 1) whose opcode gets a flipped bit after it was \
+            fetched; the GPU must fault; 0: none";
         fault_interrupts: u64, "FaultInterrupts", Values::Any, 0,
             "this many requests for an interrupt fail";
         fault_wedge_at: u64, "FaultWedgeAt", Values::Any, 0,
-            "number of the packet at which an engine stops answering, for good: if it is the paging node's, adapter resets follow up to bug check 0x116; 0: none";
+            "number of the packet at which an engine stops answering, for good: if it is the paging node's, adapter \
+            resets follow up to bug check 0x116, or the start fails if it is one of the first packets; 0: none";
         mutant: u32, "Mutant", Values::Between(0, 999), 0,
-            "does one thing wrong, see `gpu/engine/src/mutation.rs`; images that ship do not have the code";
+            "does one thing wrong, see `gpu/engine/src/mutation.rs`; images that ship do not have the code, and there \
+            it does nothing";
     }
 }

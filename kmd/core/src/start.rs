@@ -22,6 +22,7 @@ use gpu_engine::gpu::Setup;
 use gpu_engine::host::Lock;
 use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::node::Control;
+use gpu_engine::packet_node::PacketQueue;
 use gpu_engine::shared::{Shared, try_box};
 use gpu_wire::NODE_COUNT;
 use gpu_wire::doorbell::{DOORBELL_SIZE, Model};
@@ -63,33 +64,70 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
     if adapter.started().is_ok() {
         return Err(Error::InvalidParameter);
     }
-    let platform = adapter.platform.clone();
-    let settings = Settings::read(irql, &platform, SettingsKey::Path(info.registry_path));
-    // Before negotiating: the OS asks the driver about a feature while the driver asks the OS.
+    let platform = &adapter.platform;
+    let settings = Settings::read(irql, platform, SettingsKey::Path(info.registry_path));
+    // Set before the negotiation: the OS may ask the driver about a feature while the driver asks the OS.
     adapter.set_settings(settings);
     adapter.note_interface(&info.dxgkrnl);
-    let plan = Plan::negotiate(irql, &info.dxgkrnl, info.adapter.as_ptr(), &settings);
+    let plan = Plan::negotiate(irql, &info.dxgkrnl, info.adapter.as_ptr(), adapter.form, &settings);
+    let (pages, doorbells) = make_doorbells(irql, platform, &settings)?;
+    let gpu = make_gpu(irql, platform, info, &plan, &settings, &doorbells)?;
+    let started = make_started(adapter, info, &plan, gpu, doorbells, pages)?;
+    let running = start_engines(irql, platform, &started).and_then(|()| adapter.publish(started.clone()));
+    if let Err(error) = running {
+        tear_down(irql, &started);
+        return Err(error);
+    }
+    print_start(adapter, &started);
+    Ok(())
+}
+
+// Each part of the start is a function of its own and not inlined: what it needs of the kernel's stack, it gives back
+// before the next begins.
+
+/// Pages for the physical doorbells, and the pool over them.
+#[inline(never)]
+fn make_doorbells<P: Platform>(irql: &Passive, platform: &P, settings: &Settings) -> Result<(P::Pages, Pool<P>)> {
     let count = match settings.doorbell_model {
         Model::Dedicated => settings.physical_doorbells,
         Model::Global => 1,
     };
-    let doorbell_pages = platform.allocate_pages(irql, count * u64::from(DOORBELL_SIZE) / gpu_wire::PAGE_SIZE)?;
-    let doorbells = Pool::new(doorbell_pages.span())?;
-    let local = LocalMemory::allocate(irql, &platform, settings.local_segment_size)?;
+    let pages = platform.allocate_pages(irql, count * u64::from(DOORBELL_SIZE) / gpu_wire::PAGE_SIZE)?;
+    let pool = Pool::new(pages.span())?;
+    Ok((pages, pool))
+}
+
+/// The GPU's surroundings: local memory, the engines' events, the interrupt.
+#[inline(never)]
+fn make_host<P: Platform>(
+    irql: &Passive,
+    platform: &P,
+    info: &StartInfo<'_>,
+    settings: &Settings,
+) -> Result<EngineHost<P>> {
+    let local = LocalMemory::allocate(irql, platform, settings.local_segment_size)?;
     let wake = [platform.event(irql)?, platform.event(irql)?, platform.event(irql)?];
     let registers = match info.memory {
         Some(memory) if info.interrupt => Some(Registers::map(irql, &info.dxgkrnl, memory.address, memory.length)?),
         _ => None,
     };
-    // Apart: it would be moved with what is around it, on a stack that is small.
-    let interrupt = InterruptSource::new(registers, info.dxgkrnl, info.routines.report, info.adapter);
-    let interrupt = Shared::try_new(interrupt)?;
-    let host = EngineHost::new(platform.clone(), local, wake, interrupt);
+    let interrupt = InterruptSource::new(registers, info.dxgkrnl.clone(), info.routines.report, info.adapter);
+    Ok(EngineHost::new(platform.clone(), local, wake, Shared::try_new(interrupt)?))
+}
+
+/// The GPU, idle.
+#[inline(never)]
+fn make_gpu<P: Platform>(
+    irql: &Passive,
+    platform: &P,
+    info: &StartInfo<'_>,
+    plan: &Plan,
+    settings: &Settings,
+    doorbells: &Pool<P>,
+) -> Result<Shared<Gpu<P>>> {
     let mut pages = Vec::new();
-    pages.try_reserve_exact(count as usize).map_err(|_| Error::NoMemory)?;
-    for i in 0..count as usize {
-        pages.push(doorbells.page(i));
-    }
+    pages.try_reserve_exact(doorbells.len()).map_err(|_| Error::NoMemory)?;
+    pages.extend((0..doorbells.len()).map(|index| doorbells.page(index)));
     let setup = Setup {
         model: settings.doorbell_model,
         doorbells: &pages,
@@ -104,17 +142,31 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
     if settings.no_64_bit_atomics && !plan.no_64_bit_atomics {
         platform.print(format_args!("fencepost: setting No64BitAtomics is ignored: there are native fences\n"));
     }
+    let host = make_host(irql, platform, info, settings)?;
     let gpu = Shared::try_new(Gpu::<P>::new(host, &setup)?)?;
     make_room(&gpu, info.required_dma_queue_entries)?;
     gpu.mutation.set(settings.mutant);
-    arm_faults(&gpu, &settings);
+    arm_faults(&gpu, settings);
+    Ok(gpu)
+}
+
+/// What exists until StopDevice, without its engines' threads.
+#[inline(never)]
+fn make_started<P: Platform>(
+    adapter: &Adapter<P>,
+    info: &StartInfo<'_>,
+    plan: &Plan,
+    gpu: Shared<Gpu<P>>,
+    doorbells: Pool<P>,
+    pages: P::Pages,
+) -> Result<Shared<Started<P>>> {
     let started = Started {
-        platform: platform.clone(),
-        plan,
-        settings,
-        dxgkrnl: info.dxgkrnl,
+        platform: adapter.platform.clone(),
+        plan: *plan,
+        settings: adapter.settings(),
+        dxgkrnl: info.dxgkrnl.clone(),
         routines: info.routines,
-        gpu: gpu.clone(),
+        gpu,
         doorbells,
         system_process: P::Lock::new(None),
         highest_physical_address: info.highest_physical_address,
@@ -122,41 +174,42 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         strays: Strays::default(),
         reported: Default::default(),
         threads: P::Lock::new(Vec::new()),
-        _doorbell_pages: doorbell_pages,
+        _doorbell_pages: pages,
     };
-    let started = Shared::try_new(started)?;
-    let running = start_engines(irql, &platform, &gpu, &started).and_then(|()| adapter.publish(started.clone()));
-    if let Err(error) = running {
-        tear_down(irql, &started);
-        return Err(error);
-    }
-    print_start(adapter, &plan);
-    platform.print(format_args!(
-        "fencepost: started on the rung '{}', interface {} bytes, {} MiB local, {} doorbells\n",
-        plan.rung.name(),
-        info.dxgkrnl.size(),
-        gpu.host.local_size() >> 20,
-        count,
-    ));
-    Ok(())
+    Ok(Shared::try_new(started)?)
 }
 
-/// More packets than this are not made room for beforehand: some megabytes of non-paged pool.
+/// The largest number of packets that a node has room for beforehand, whatever the OS asks for. Room for that many
+/// takes some megabytes of non-paged pool per node.
 const MOST_ROOM: u32 = 1 << 16;
 
+/// Reserves room for `packets` packets on every node, at most [`MOST_ROOM`].
 fn make_room<P: Platform>(gpu: &Gpu<P>, packets: u32) -> Result<()> {
-    for node in &gpu.nodes {
-        node.packets.with(|queue| queue.make_room(packets.min(MOST_ROOM) as usize))?;
+    for node in gpu.nodes.iter() {
+        // Allocated and freed outside of the lock.
+        let room = PacketQueue::room(packets.min(MOST_ROOM) as usize)?;
+        drop(node.packets.with(|queue| queue.have_room(room)));
     }
     Ok(())
 }
 
-fn print_start<P: Platform>(adapter: &Adapter<P>, plan: &Plan) {
+/// Prints what the OS asked, was answered and granted so far.
+#[inline(never)]
+fn print_start<P: Platform>(adapter: &Adapter<P>, started: &Started<P>) {
+    let (platform, plan) = (&adapter.platform, &started.plan);
     let questions = adapter.asked.questions();
-    adapter.platform.print(format_args!("fencepost: {}\n", Features(questions, plan)));
-    adapter.platform.print(format_args!(
+    platform.print(format_args!("fencepost: {}\n", Features(questions, plan)));
+    platform.print(format_args!(
         "fencepost: types asked of QueryAdapterInfo so far {:#x}, refused {:#x}\n",
         questions.queries, questions.refused
+    ));
+    platform.print(format_args!(
+        "fencepost: started{} on the rung '{}', interface {} bytes, {} MiB local, {} doorbells\n",
+        if plan.form.is_compute_only() { " as a compute-only driver" } else { "" },
+        plan.rung.name(),
+        started.dxgkrnl.size(),
+        started.gpu.host.local_size() >> 20,
+        started.doorbells.len(),
     ));
 }
 
@@ -169,7 +222,9 @@ fn arm_faults<P: Platform>(gpu: &Gpu<P>, settings: &Settings) {
     }
 }
 
-fn start_engines<P: Platform>(irql: &Passive, platform: &P, gpu: &Shared<Gpu<P>>, started: &Started<P>) -> Result<()> {
+#[inline(never)]
+fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Started<P>) -> Result<()> {
+    let gpu = &started.gpu;
     started.threads.with(|t| t.try_reserve_exact(NODE_COUNT)).map_err(|_| Error::NoMemory)?;
     for node in 0..NODE_COUNT {
         let engine = Engine::new(gpu.clone(), node)?;
@@ -195,32 +250,34 @@ fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
     for node in 0..started.gpu.nodes.len() {
         started.gpu.command(node, Control::Stop);
     }
+    // The thread of an engine that a fault made stop answering (`FaultWedgeAt`) ends with the others: it looks for this
+    // now and then, and then finds the command.
+    started.gpu.faults.release.store(true, Ordering::Release);
     let threads = started.threads.with(core::mem::take);
     for thread in threads {
         started.platform.join(irql, thread);
     }
-    started.gpu.host.interrupt.acknowledge_all();
-    // Whoever is in the interrupt routine leaves it before the registers go.
-    crate::interrupt::leave(irql, started);
+    // The interrupt routine is left before the registers go.
+    crate::interrupt::clear(irql, started);
     drop(started.system_process.with(Option::take));
 }
 
-/// The device went to D1, D2 or D3, or came back to D0. Nothing is lost meanwhile: what engines have to report waits.
+/// The device went to D1, D2 or D3 (`on` is `false`), or came back to D0. Notices of the engines wait meanwhile and
+/// none is lost.
 /// Source: `DxgkDdiSetPowerState`.
 pub fn set_power<P: Platform>(irql: &Passive, started: &Started<P>, on: bool) {
-    let interrupt = &started.gpu.host.interrupt;
     if on {
-        interrupt.wake();
+        started.gpu.host.interrupt.wake();
         for node in 0..started.gpu.nodes.len() {
             started.gpu.raise_again(node);
         }
     } else {
-        interrupt.sleep(irql, &started.platform);
-        crate::interrupt::leave(irql, started);
+        crate::interrupt::sleep(irql, started);
     }
 }
 
-/// The device is gone: from the return of this on no register is touched, and the interrupt routine claims nothing.
+/// The device is gone. When this returns, no thread touches a register any more, and the interrupt routine claims
+/// nothing.
 /// Source: `DxgkDdiNotifySurpriseRemoval`.
 pub fn remove_by_surprise<P: Platform>(irql: &Passive, started: &Started<P>) {
     started.gpu.host.interrupt.remove(irql, &started.platform);

@@ -26,7 +26,8 @@ pub enum Error {
     DeviceNotReady,
     /// An engine did not answer in time.
     Timeout,
-    /// All physical doorbells are in use by queues that cannot give theirs up.
+    /// No physical doorbell could be had in time: other threads were changing all of them, or the OS refused to
+    /// disconnect one.
     DoorbellsExhausted,
     /// A callback of Dxgkrnl failed.
     Callback(NTSTATUS),

@@ -1,25 +1,32 @@
-//! What the OS asked for that this driver does not know. Nothing of it is done; each is counted, and the first ones are named
-//! in the debugger, so that a new build of the OS shows what it wants.
+//! Requests of the OS that this driver does not know. None is carried out as asked; each is counted. [`Strays::note`]
+//! also prints some of them to the debugger, so that a new build of the OS shows what it wants.
 
 use crate::platform::Platform;
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts, from StartDevice on.
+/// How many requests of each kind there were since StartDevice. The escape `START` returns them.
 #[derive(Default)]
 pub struct Strays {
-    /// Page table entries with a page size, flag, segment or address that means nothing here: they are invalid.
+    /// Page table entries with a page size, flag, segment or address that this driver does not know. They became
+    /// invalid entries.
     pub entries: AtomicU64,
-    /// Updates of page tables beyond a table, of a level or of a place that there is not: they are invalid as far as they go.
+    /// Updates of page tables that go beyond a table, or have a level or flags that this driver does not know: invalid
+    /// entries are written, as far as they lie within the table. Updates of a table at NULL or in an unknown segment:
+    /// nothing is written. Root tables in an unknown segment: every address of the process faults.
     pub ranges: AtomicU64,
-    /// Flushes for a process that this driver does not know: everything was flushed.
+    /// Flushes for a process that this driver does not know. Every address space was flushed.
     pub flushes: AtomicU64,
-    /// Packets that were refused.
+    /// Packets that `submit::submit` or the thunk of a submission refused. Their fences count as completed.
     pub packets: AtomicU64,
+    /// Packet contexts that were made on hardware-scheduled nodes, for want of HwQueueSupported.
+    pub odd_contexts: AtomicU64,
+    /// Hardware queues whose native progress fence was not open when they were made.
+    pub plain_progress: AtomicU64,
 }
 
 impl Strays {
-    /// Counts `count` more, and names them when the sum passes a power of two.
+    /// Adds `count` to `which`, and prints `what` with the sum when the sum reaches or passes a power of two.
     pub fn note<P: Platform>(&self, which: &AtomicU64, count: u64, platform: &P, what: Arguments<'_>) {
         if count == 0 {
             return;

@@ -34,7 +34,10 @@ pub struct Packet<P: Platform> {
 /// # Errors
 /// [`Error::InvalidParameter`]: the one that the DDI allows. Dxgkrnl puts the device in error.
 pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, packet: Packet<P>) -> Result<()> {
-    let node = started.gpu.nodes.get(packet.node).ok_or(Error::InvalidParameter)?;
+    let Some(node) = started.gpu.nodes.get(packet.node) else {
+        refuse(started, packet.node, packet.fence);
+        return Err(Error::InvalidParameter);
+    };
     let sane = packet.address.is_aligned(8) && packet.length.is_multiple_of(8);
     let submission = PacketSubmission {
         fence: packet.fence,
@@ -44,27 +47,39 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
         length: if sane { packet.length } else { 0 },
         silent: !sane,
     };
-    let taken = node.packets.with(|q| q.submit(submission)).map_err(|_| Error::InvalidParameter);
+    let (is_first, taken) = node.packets.with(|q| (q.is_unused(), q.submit(submission)));
+    let taken = taken.map_err(|_| Error::InvalidParameter);
+    if is_first && let Some(reported) = started.reported.get(packet.node) {
+        // Until something is reported, the id before the first one is the last that is complete. When this fails, the
+        // interrupt routine has reported meanwhile.
+        let _reported = reported.compare_exchange(0, packet.fence.wrapping_sub(1), Ordering::AcqRel, Ordering::Relaxed);
+    }
     if taken.is_err() {
         refuse(started, packet.node, packet.fence);
     }
     started.gpu.wake(packet.node);
-    match (taken, sane) {
-        (Ok(()), true) => Ok(()),
-        _ => {
-            started.strays.packets.fetch_add(1, Ordering::Relaxed);
-            Err(Error::InvalidParameter)
-        }
+    if taken.is_ok() && !sane {
+        note(started, packet.node, packet.fence);
     }
+    if sane { taken } else { Err(Error::InvalidParameter) }
 }
 
-/// Notes a packet that is refused without being kept: its fence counts as completed behind those before it.
+/// Notes a packet that is refused and not kept: its fence counts as completed behind those before it. Up to
+/// `DISPATCH_LEVEL`.
 ///
 /// Source: `DxgkDdiSubmitCommandVirtual`, STATUS_INVALID_PARAMETER (the driver's own last completed id moves as well).
 pub fn refuse<P: Platform>(started: &Started<P>, node: usize, fence: u32) {
     if let Some(shared) = started.gpu.nodes.get(node) {
         shared.packets.with(|q| q.refuse(fence));
     }
+    note(started, node, fence);
+}
+
+/// Counts a refused packet and prints it to the debugger, which takes text at `DISPATCH_LEVEL` too.
+fn note<P: Platform>(started: &Started<P>, node: usize, fence: u32) {
+    let strays = &started.strays;
+    let what = format_args!("packets refused (fence {fence} of node {node})");
+    strays.note(&strays.packets, 1, &started.platform, what);
 }
 
 /// Takes back everything that has not started on `node`. The engine answers at interrupt level.
@@ -80,7 +95,8 @@ pub fn preempt<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, n
     Ok(())
 }
 
-/// The last packet of `node` that the OS was told to be complete, after what an interrupt was lost for has been told.
+/// Reports what an interrupt was lost for, and returns the `SubmissionFenceId` of the last packet of `node` that the
+/// OS was told to be complete.
 /// Source: `DxgkDdiQueryCurrentFence`, Remarks.
 ///
 /// # Errors
@@ -92,7 +108,8 @@ pub fn current_fence<P: Platform>(
     node: usize,
 ) -> Result<u32> {
     let last = started.reported.get(node).ok_or(Error::InvalidParameter)?;
-    // Refused when no interrupt is connected: then nothing can be told, and the answer is as old.
+    // The OS refuses this when no interrupt is connected. Then nothing can be reported, and the answer is the last one
+    // that was.
     started.dxgkrnl.synchronize(started.routines.report, adapter);
     Ok(last.load(Ordering::Acquire))
 }

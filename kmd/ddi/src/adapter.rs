@@ -6,10 +6,11 @@ use gpu_engine::shared::Shared;
 use kmd_core::adapter::Adapter;
 use kmd_core::dxgkrnl::Dxgkrnl;
 use kmd_core::handle::Handle;
-use kmd_core::interrupt::{self, Retire, Routines};
+use kmd_core::interrupt::{self, Routines, Section};
 use kmd_core::irql::{Dirql, Dispatch, Passive};
 use kmd_core::platform::{Platform, SettingsKey};
 use kmd_core::reset;
+use kmd_core::service::Form;
 use kmd_core::settings::Settings;
 use kmd_core::start::{self, MemoryResource, StartInfo};
 use kmd_core::status::{Result, of};
@@ -34,13 +35,15 @@ win_extern! {
         // SAFETY: AddDevice is called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
         // SAFETY: Dxgkrnl passes a pointer to a variable of its own.
-        of(unsafe { record_mut(context) }.and_then(|context| {
-            let platform = P::current();
-            let settings = Settings::read(&irql, &platform, SettingsKey::Device(device));
-            let adapter = Shared::try_new(Adapter::new(platform, settings))?;
-            *context = Handle::create(adapter)?.as_ptr();
-            Ok(())
-        }))
+        of(unsafe { record_mut(context) }.and_then(|context| add::<P>(&irql, Form::Render, device, context)))
+    }
+
+    /// `DxgkDdiAddDevice` of the compute-only form, `PASSIVE_LEVEL`.
+    pub(crate) fn add_compute_device[P: Platform](device: *mut DEVICE_OBJECT, context: *mut *mut c_void) -> NTSTATUS {
+        // SAFETY: AddDevice is called at PASSIVE_LEVEL.
+        let irql = unsafe { Passive::assume() };
+        // SAFETY: Dxgkrnl passes a pointer to a variable of its own.
+        of(unsafe { record_mut(context) }.and_then(|context| add::<P>(&irql, Form::ComputeOnly, device, context)))
     }
 
     /// `DxgkDdiStartDevice`, `PASSIVE_LEVEL`.
@@ -99,13 +102,11 @@ win_extern! {
         reported.is_ok().into()
     }
 
-    /// Runs at the device's level: ends a slot.
-    fn synchronized_retire[P: Platform](context: *mut c_void) -> BOOLEAN {
-        // SAFETY: as above.
-        let irql = unsafe { Dirql::assume() };
-        // SAFETY: `interrupt::retire` passes a pointer to a Retire on its stack and waits until this returned.
-        if let Ok(request) = unsafe { record(context.cast_const().cast::<Retire<'_, P>>()) } {
-            request.run(&irql);
+    /// Runs at the device's level: what the interrupt routine must not see half done.
+    fn synchronized_section[P: Platform](context: *mut c_void) -> BOOLEAN {
+        // SAFETY: `interrupt` passes a pointer to a Section on its stack and waits until this returned.
+        if let Ok(section) = unsafe { record(context.cast_const().cast::<Section<'_, P>>()) } {
+            section.run();
         }
         1
     }
@@ -115,8 +116,9 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiSetPowerState`, `PASSIVE_LEVEL`. Never fails. Contexts are suspended and doorbells disconnected before; an engine
-    /// thread has no power state of its own, and what it has to report in D1 to D3 waits for D0.
+    /// `DxgkDdiSetPowerState`, `PASSIVE_LEVEL`. Never fails. The OS suspends contexts and disconnects doorbells
+    /// before. An engine thread has no power state of its own; what it has to report in D1 to D3 waits for D0.
+    /// Children have no power states here.
     pub(crate) fn set_power_state[P: Platform](
         context: *mut c_void,
         device: u32,
@@ -133,8 +135,8 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiNotifySurpriseRemoval`, `PASSIVE_LEVEL`, at any time and beside other DDIs. Both kinds alike: the device is gone, and
-    /// what the OS calls from here on takes down what is there without it.
+    /// `DxgkDdiNotifySurpriseRemoval`, `PASSIVE_LEVEL`, at any time and beside other DDIs. Never fails. Both kinds of
+    /// removal are treated alike: the device is gone, and later calls free the driver's objects without touching it.
     pub(crate) fn notify_surprise_removal[P: Platform](
         context: *mut c_void,
         _kind: DXGK_SURPRISE_REMOVAL_TYPE,
@@ -174,6 +176,18 @@ win_extern! {
     }
 }
 
+/// The body of AddDevice: an adapter of the driver's `form`, whose handle becomes the context.
+///
+/// # Errors
+/// [`kmd_core::status::Error::NoMemory`].
+fn add<P: Platform>(irql: &Passive, form: Form, device: *mut DEVICE_OBJECT, context: &mut *mut c_void) -> Result<()> {
+    let platform = P::current();
+    let settings = Settings::read(irql, &platform, SettingsKey::Device(device));
+    let adapter = Shared::try_new(Adapter::new(platform, form, settings))?;
+    *context = Handle::create(adapter)?.as_ptr();
+    Ok(())
+}
+
 /// The body of StartDevice.
 ///
 /// # Safety
@@ -196,7 +210,7 @@ unsafe fn start<P: Platform>(
     // SAFETY: as above; only to refuse NULL.
     let _there = unsafe { record(interface.cast_const()) }?;
     // SAFETY: an interface of Size bytes, whose functions live until the device is stopped.
-    let dxgkrnl = unsafe { Dxgkrnl::copy(interface) };
+    let dxgkrnl = unsafe { Dxgkrnl::copy(interface) }?;
     let device = dxgkrnl.device_information(irql)?;
     // SAFETY: Dxgkrnl's string lives as long as the device.
     let registry_path =
@@ -206,7 +220,7 @@ unsafe fn start<P: Platform>(
     let info = StartInfo {
         dxgkrnl,
         adapter: Handle::from_ptr(context),
-        routines: Routines { report: Some(synchronized_report::<P>), retire: Some(synchronized_retire::<P>) },
+        routines: Routines { report: Some(synchronized_report::<P>), section: Some(synchronized_section::<P>) },
         registry_path,
         memory,
         interrupt,

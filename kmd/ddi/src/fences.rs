@@ -106,7 +106,8 @@ win_extern! {
         of(unsafe { record(args) }.and_then(|args| {
             let queue = object::<HwQueue<P>>(args.hHwQueue)?;
             if args.LogBufferCpuVa.is_null() || args.NumberOfEntries == 0 {
-                // A log goes before its successor comes. Which of the two stands in its header only, so both are let go.
+                // NULL or no entries: the OS takes a log away before it sets the next. The header of the buffer, which
+                // is not given here, would say which of the two logs, so both are taken away.
                 fence_log::clear(&irql, &queue);
                 return Ok(());
             }

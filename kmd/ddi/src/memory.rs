@@ -10,14 +10,14 @@ use kmd_core::allocation::{Allocation, OpenAllocation};
 use kmd_core::device::Device;
 use kmd_core::handle::Handle;
 use kmd_core::irql::Passive;
-use kmd_core::paging::{self, Buffer, Operation, TableEntries, Unit};
+use kmd_core::paging::{self, Buffer, Operation, TableEntries, Unit, table_at};
 use kmd_core::platform::Platform;
 use kmd_core::process::Process;
 use kmd_core::segments;
 use kmd_core::status::{Error, Result, of};
 use wddm_abi::ntstatus::{STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER, STATUS_INSUFFICIENT_RESOURCES, STATUS_SUCCESS};
 use wddm_abi::{
-    D3DGPU_PHYSICAL_ADDRESS, D3DKMDT_STANDARDALLOCATION_TYPE, DXGK_ALLOCATIONINFO, DXGK_BUILDPAGINGBUFFER_OPERATION,
+    D3DKMDT_STANDARDALLOCATION_TYPE, DXGK_ALLOCATIONINFO, DXGK_BUILDPAGINGBUFFER_OPERATION,
     DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, DXGK_PAGETABLEUPDATEMODE, DXGKARG_BUILDPAGINGBUFFER,
     DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION, DXGKARG_DESTROYALLOCATION,
     DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_OPENALLOCATION, HANDLE, NTSTATUS, win_extern,
@@ -123,7 +123,7 @@ win_extern! {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record_mut(args) }?;
             if args.StandardAllocationType != D3DKMDT_STANDARDALLOCATION_TYPE::D3DKMDT_STANDARDALLOCATION_FENCESTORAGE {
-                // Not supported, by the only refusal that the page lists.
+                // The page lists no other refusal.
                 return Err(Error::NoMemory);
             }
             // SAFETY: with this type the member is Dxgkrnl's record, valid for the call.
@@ -159,7 +159,7 @@ win_extern! {
     }
 }
 
-/// Does it to every handle, since the OS forgets them all; the first error, if there was one.
+/// Calls `f` for every handle, also behind one that failed, since the OS forgets all of them. Returns the first error.
 fn each(handles: &[HANDLE], mut f: impl FnMut(Handle) -> Result<()>) -> Result<()> {
     let mut result = Ok(());
     for handle in handles {
@@ -238,7 +238,8 @@ unsafe fn operation<'a, P: Platform>(
                     start: flush.StartVirtualAddress,
                     end: flush.EndVirtualAddress,
                 },
-                // Seen for a root table that no context has: whose translations they are is not known, so all go.
+                // A known case is a root table that no context has. The driver cannot say whose translations are
+                // meant, so it flushes every address space.
                 Err(_) => {
                     let (strays, process) = (&started.strays, flush.hProcess);
                     strays.note(
@@ -276,7 +277,9 @@ unsafe fn operation<'a, P: Platform>(
     })
 }
 
-/// An update of a page table. What means nothing here becomes invalid entries: a fault, never a mapping.
+/// The operation of an update of a page table. Entries and ranges that the driver does not know become invalid
+/// entries: an access faults, and nothing is mapped. They are counted on the first pass only (`first_pass`), since the
+/// OS repeats an update that did not fit its buffer.
 ///
 /// # Safety
 /// The record's array has the size that it says, and a CPU address is that of a page table that stays mapped.
@@ -312,6 +315,11 @@ unsafe fn update<'a, P: Platform>(
         let table = unsafe { Span::new(table.cast(), u64::from(gpu_wire::pte::TABLE_SIZE)) };
         return Ok(Operation::UpdateNow { table, level, entries });
     }
-    let table: D3DGPU_PHYSICAL_ADDRESS = *update.PageTableAddress.GpuPhysical();
+    let address = update.PageTableAddress.GpuPhysical();
+    let Some(table) = table_at(address) else {
+        let (segment, offset) = (address.SegmentId, address.SegmentOffset);
+        strays.note(&strays.ranges, 1, platform, format_args!("a page table in segment {segment} at {offset:#x}"));
+        return Ok(Operation::Nothing);
+    };
     Ok(Operation::Update { table, level, entries })
 }

@@ -4,6 +4,7 @@ use crate::arguments::{bytes, object, os, record_mut, started};
 use core::ffi::c_void;
 use gpu_engine::address_space::Root;
 use gpu_engine::shared::Shared;
+use gpu_wire::pte::Place;
 use kmd_core::context::{self, Context, DMA_BUFFER_SIZE, NewContext, PRIVATE_DATA_SIZE};
 use kmd_core::contexts;
 use kmd_core::device::Device;
@@ -24,8 +25,8 @@ use wddm_abi::{
 /// `DXGK_CONTEXTINFO.AllocationListSize` of a GDI context, as its page demands.
 const GDI_ALLOCATIONS: u32 = 256;
 
-/// `STATUS_NO_MEMORY` is the only refusal that CreateDevice and CreateContext list, beside a driver mismatch: what else is wrong,
-/// a node or an engine that does not exist among it, is answered by it.
+/// The status of CreateDevice and of CreateContext. Their pages list `STATUS_NO_MEMORY` as the only refusal beside a
+/// driver mismatch, so it stands for every other error, too, such as a node or an engine that does not exist.
 fn listed(result: Result<()>) -> NTSTATUS {
     match result {
         Ok(()) => STATUS_SUCCESS,
@@ -75,8 +76,8 @@ win_extern! {
         of(Device::<P>::destroy(&irql, Handle::from_ptr(device)))
     }
 
-    /// `DxgkDdiCreateContext`, `PASSIVE_LEVEL`: a packet context, or one for hardware queues. hContext comes in with Dxgkrnl's
-    /// handle, which `DxgkCbInvalidateHwContext` and acknowledgements of suspensions name the context by.
+    /// `DxgkDdiCreateContext`, `PASSIVE_LEVEL`: a packet context, or one for hardware queues. `hContext` comes in with
+    /// Dxgkrnl's handle; `DxgkCbInvalidateHwContext` and the acknowledgements of suspensions name the context by it.
     pub(crate) fn create_context[P: Platform](device: HANDLE, args: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
@@ -94,7 +95,7 @@ win_extern! {
             };
             args.hContext = contexts::create(&irql, &device, &new, private)?.as_ptr();
             let names_aperture = device.counted.started.settings.dma_buffer_segment_set;
-            // Every member is an output: what is not named here is zero.
+            // Every member is an output; those that are not set below are zero.
             let mut info = DXGK_CONTEXTINFO::zeroed();
             info.DmaBufferSize = DMA_BUFFER_SIZE;
             info.DmaBufferSegmentSet = if names_aperture { segments::set_of(segments::APERTURE) } else { 0 };
@@ -107,23 +108,32 @@ win_extern! {
         }))
     }
 
-    /// `DxgkDdiDestroyContext`, `PASSIVE_LEVEL`: of either kind.
+    /// `DxgkDdiDestroyContext`, `PASSIVE_LEVEL`: destroys a packet context, or one for hardware queues.
     pub(crate) fn destroy_context[P: Platform](context: HANDLE) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
         of(contexts::destroy::<P>(&irql, Handle::from_ptr(context)))
     }
 
-    /// `DxgkDdiSetRootPageTable`, `PASSIVE_LEVEL`. Cannot fail.
+    /// `DxgkDdiSetRootPageTable`, `PASSIVE_LEVEL`. Cannot fail: a root in a segment that this driver does not know is
+    /// counted, and every address of the process faults.
     pub(crate) fn set_root_page_table[P: Platform](adapter: HANDLE, args: *const DXGKARG_SETROOTPAGETABLE) {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
         // SAFETY: Dxgkrnl's record, valid for the call.
         let (Ok(started), Ok(args)) = (started::<P>(adapter), unsafe { crate::arguments::record(args) }) else { return };
         let Ok(process) = process_of::<P>(args.hContext) else { return };
-        if let Some(place) = place_of(args.Address.SegmentId, args.Address.SegmentOffset) {
-            context::set_root(&irql, &started, &process, Root { place, entries: args.NumEntries });
-        }
+        let (segment, offset) = (args.Address.SegmentId, args.Address.SegmentOffset);
+        let root = match place_of(segment, offset) {
+            Some(place) => Root { place, entries: args.NumEntries },
+            None => {
+                let (strays, what) = (&started.strays, format_args!("a root table in segment {segment} at {offset:#x}"));
+                strays.note(&strays.ranges, 1, &started.platform, what);
+                // No address lies within a root of no entries.
+                Root { place: Place::System(0), entries: 0 }
+            }
+        };
+        context::set_root(&irql, &started, &process, root);
     }
 
     /// `DxgkDdiGetRootPageTableSize`, `PASSIVE_LEVEL`: fixed, since there are more than two levels.

@@ -39,7 +39,7 @@ win_extern! {
                     (node, process)
                 }
             };
-            // A context that renders nothing: its fence comes, and nothing runs.
+            // Null rendering: the packet completes, and nothing of it runs.
             let (address, length) = match args.Flags.NullRendering() {
                 true => (0, 0),
                 false => (args.DmaBufferVirtualAddress, args.DmaBufferSize),
@@ -58,8 +58,11 @@ win_extern! {
         let _done = started::<P>(adapter).and_then(|started| {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record(args) }?;
-            let process = started.system_process.with(|s| s.clone()).ok_or(Error::InvalidParameter)?;
             let node = args.NodeOrdinal as usize;
+            let Some(process) = started.system_process.with(|s| s.clone()) else {
+                submit::refuse(&started, node, args.SubmissionFenceId);
+                return Err(Error::InvalidParameter);
+            };
             let packet = Packet { node, fence: args.SubmissionFenceId, process, address: GpuVa(0), length: 0 };
             submit::submit(&irql, &started, packet)
         });
@@ -88,7 +91,7 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiQueryCurrentFence`, `PASSIVE_LEVEL`: what an interrupt was lost for is reported first.
+    /// `DxgkDdiQueryCurrentFence`, `PASSIVE_LEVEL`. Reports completions whose interrupt was lost before it answers.
     pub(crate) fn query_current_fence[P: Platform](adapter: HANDLE, args: *mut DXGKARG_QUERYCURRENTFENCE) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };

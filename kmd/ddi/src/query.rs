@@ -4,6 +4,8 @@ use crate::arguments::{array_mut, bytes, bytes_mut, object, record, record_mut, 
 use core::ffi::c_void;
 use kmd_core::adapter::Adapter;
 use kmd_core::asked::bit_of;
+use kmd_core::context::Context;
+use kmd_core::hw_context::HwContext;
 use kmd_core::irql::Passive;
 use kmd_core::platform::Platform;
 use kmd_core::status::{Error, Result, of};
@@ -57,20 +59,27 @@ win_extern! {
                 return Err(Error::InvalidParameter);
             }
             let read = clock::calibrate(&started.platform);
-            // The flags are the OS's, and say whose clock it wants: there is one. They stay.
+            // The OS sets the flags to say which clock it wants. There is one clock, so they are left as they are.
             let flags = core::mem::offset_of!(DXGKARG_CALIBRATEGPUCLOCK, Flags);
             to[..flags].copy_from_slice(&read.as_bytes()[..flags]);
             Ok(())
         }))
     }
 
-    /// `DxgkDdiFormatHistoryBuffer`, `DISPATCH_LEVEL`: no history buffers are kept, so there is nothing to format, and nothing to
-    /// be formatted by another call.
-    pub(crate) fn format_history_buffer(_context: HANDLE, args: *mut DXGKARG_FORMATHISTORYBUFFER) -> NTSTATUS {
+    /// `DxgkDdiFormatHistoryBuffer`, `DISPATCH_LEVEL`. The driver keeps no history buffers: the answer is no time
+    /// stamps, and an offset of 0, so that the OS does not call again for the rest.
+    pub(crate) fn format_history_buffer[P: Platform](
+        context: HANDLE,
+        args: *mut DXGKARG_FORMATHISTORYBUFFER,
+    ) -> NTSTATUS {
+        // The precision that QUERYADAPTERINFO answers with, but never 0, which is no precision of a time stamp.
+        let started = object::<Context<P>>(context).map(|context| context.counted.started.clone());
+        let started = started.or_else(|_| object::<HwContext<P>>(context).map(|context| context.counted.started.clone()));
+        let bits = started.map_or(0, |started| started.settings.history_buffer_precision);
         // SAFETY: Dxgkrnl's record, valid for the call.
         of(unsafe { record_mut(args) }.map(|args| {
             args.NumTimestamps = 0;
-            args.Precision.PrecisionBits = clock::PRECISION;
+            args.Precision.PrecisionBits = if bits == 0 { clock::PRECISION } else { bits };
             args.Offset = 0;
         }))
     }
@@ -114,7 +123,7 @@ win_extern! {
     }
 
     /// `DxgkDdiQueryInterface`, `PASSIVE_LEVEL`: the feature interface, and nothing else.
-    pub(crate) fn query_interface[P: Platform](_context: *mut c_void, query: *mut QUERY_INTERFACE) -> NTSTATUS {
+    pub(crate) fn query_interface[P: Platform](context: *mut c_void, query: *mut QUERY_INTERFACE) -> NTSTATUS {
         // SAFETY: Dxgkrnl's record, valid for the call.
         let Ok(query) = (unsafe { record(query.cast_const()) }) else { return STATUS_INVALID_PARAMETER };
         // SAFETY: points at a GUID, valid for the call.
@@ -127,9 +136,10 @@ win_extern! {
             return STATUS_INVALID_PARAMETER;
         };
         *interface = DXGKDDI_FEATURE_INTERFACE::zeroed();
-        // CAST: 48 bytes, version 1.
+        // CAST: 48 bytes. There is one version, which is the best match for whatever `query.Version` asks for.
         interface.Size = size_of::<DXGKDDI_FEATURE_INTERFACE>() as u16;
         interface.Version = 1;
+        interface.Context = context;
         interface.InterfaceReference = Some(reference);
         interface.InterfaceDereference = Some(reference);
         interface.QueryFeatureSupport = Some(query_feature_support::<P>);
@@ -177,7 +187,7 @@ unsafe fn query<P: Platform>(adapter: HANDLE, args: *const DXGKARG_QUERYADAPTERI
     answered
 }
 
-/// The answer to one question.
+/// Answers one question. A type that the setting `RefuseQueries` names is refused with [`Error::InvalidParameter`].
 ///
 /// # Safety
 /// As for [`query`].
@@ -185,7 +195,8 @@ unsafe fn answer<P: Platform>(adapter: &Adapter<P>, args: &DXGKARG_QUERYADAPTERI
     if adapter.settings().refuse_queries & bit_of(args.Type) != 0 {
         return Err(Error::InvalidParameter);
     }
-    // Only where there is one that is read: of private data input and output may be one buffer, and two references to it would not do.
+    // The input is borrowed only for the type that has one. With private data the OS may pass one buffer as input and
+    // output, and two references to it would be undefined behaviour.
     let is_read = args.Type == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_PAGETABLELEVELDESC;
     let length = if is_read { args.InputDataSize } else { 0 };
     // SAFETY: the caller's promise.

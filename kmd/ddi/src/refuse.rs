@@ -1,5 +1,5 @@
-//! Slots that must not be NULL although the adapter does nothing there: each refuses with a status that its documentation
-//! lists, or does nothing where it has to succeed. `docs/wddm_map.md` says why.
+//! Slots that must not be NULL although the adapter has nothing to do there: each refuses with a status that its page
+//! lists, or answers success and does nothing where it must not fail. `docs/wddm_map.md` says why.
 
 use core::ffi::c_void;
 use wddm_abi::ntstatus::{
@@ -38,12 +38,13 @@ win_extern! {
     pub(crate) fn describe_allocation(_a: HANDLE, _args: *mut DXGKARG_DESCRIBEALLOCATION) -> NTSTATUS {
         STATUS_INVALID_PARAMETER
     }
-    /// `DxgkDdiRender` and `DxgkDdiRenderKm`: command buffers are submitted by address; a copy of user memory is never made here.
+    /// `DxgkDdiRender` and `DxgkDdiRenderKm`: command buffers are submitted by address; the driver never copies one
+    /// from user memory.
     pub(crate) fn render(_context: HANDLE, _args: *mut DXGKARG_RENDER) -> NTSTATUS {
         STATUS_ILLEGAL_INSTRUCTION
     }
-    /// `DxgkDdiRenderGdi`: no GDI acceleration. Anything but success is a bug check, so the commands become nothing: the DMA
-    /// buffer, its private data and `MultipassOffset` stay as they are.
+    /// `DxgkDdiRenderGdi`: no GDI acceleration. Any status but success is a bug check, so the commands become nothing:
+    /// the DMA buffer, its private data and `MultipassOffset` stay as they are.
     pub(crate) fn render_gdi(_context: HANDLE, _args: *mut DXGKARG_RENDERGDI) -> NTSTATUS {
         STATUS_SUCCESS
     }
@@ -51,7 +52,8 @@ win_extern! {
     pub(crate) fn present(_context: HANDLE, _args: *mut DXGKARG_PRESENT) -> NTSTATUS {
         STATUS_ILLEGAL_INSTRUCTION
     }
-    /// `DxgkDdiUpdateMonitorLinkInfo`: seen called on render-only adapters; there is no link, and nothing to be wrong about.
+    /// `DxgkDdiUpdateMonitorLinkInfo`: there is no link, so there is nothing to update. Windows calls it on
+    /// render-only adapters, too.
     pub(crate) fn update_monitor_link_info(_a: HANDLE, _args: *mut DXGKARG_UPDATEMONITORLINKINFO) -> NTSTATUS {
         STATUS_SUCCESS
     }
@@ -59,11 +61,11 @@ win_extern! {
     pub(crate) fn set_virtual_machine_data(_a: HANDLE, _args: *const DXGKARG_SETVIRTUALMACHINEDATA) -> NTSTATUS {
         STATUS_SUCCESS
     }
-    /// `DxgkDdiBeginExclusiveAccess`: the engines are the processor, so nothing of theirs passes an IOMMU.
+    /// `DxgkDdiBeginExclusiveAccess`: the engines run on the processor, so none of their accesses passes an IOMMU.
     pub(crate) fn begin_exclusive_access(_a: HANDLE, _args: *mut DXGKARG_BEGINEXCLUSIVEACCESS) -> NTSTATUS {
         STATUS_SUCCESS
     }
-    /// `DxgkDdiEndExclusiveAccess`: as above.
+    /// `DxgkDdiEndExclusiveAccess`: nothing was stopped for exclusive access, so nothing is restarted.
     pub(crate) fn end_exclusive_access(_a: HANDLE, _args: *mut DXGKARG_ENDEXCLUSIVEACCESS) -> NTSTATUS {
         STATUS_SUCCESS
     }

@@ -14,7 +14,7 @@ use kmd_core::paging::{self, Buffer, Operation};
 use kmd_core::platform::Platform;
 use kmd_core::reset;
 use kmd_core::scheduling_log;
-use kmd_core::status::of;
+use kmd_core::status::{Error, of};
 use wddm_abi::ntstatus::{STATUS_PENDING, STATUS_SUCCESS};
 use wddm_abi::{
     DXGK_SCHEDULING_LOG_BUFFER, DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_RESETHWENGINE,
@@ -25,7 +25,8 @@ use wddm_abi::{
 };
 
 win_extern! {
-    /// `DxgkDdiCreateHwContext`, `PASSIVE_LEVEL`: the obsolete way; Windows 11 makes these contexts by `DxgkDdiCreateContext`.
+    /// `DxgkDdiCreateHwContext`, `PASSIVE_LEVEL`: the obsolete way to make a context for hardware queues. Windows 11
+    /// makes these by `DxgkDdiCreateContext`.
     pub(crate) fn create_hw_context[P: Platform](device: HANDLE, args: *mut DXGKARG_CREATEHWCONTEXT) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
@@ -47,7 +48,7 @@ win_extern! {
         }))
     }
 
-    /// `DxgkDdiDestroyHwContext`, `PASSIVE_LEVEL`: of a context that `DxgkDdiCreateHwContext` made.
+    /// `DxgkDdiDestroyHwContext`, `PASSIVE_LEVEL`: destroys a context that `DxgkDdiCreateHwContext` made.
     pub(crate) fn destroy_hw_context[P: Platform](context: HANDLE) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
@@ -61,6 +62,10 @@ win_extern! {
         of(object::<HwContext<P>>(context).and_then(|context| {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record_mut(args) }?;
+            // Kernel-mode testing is not supported, so that no such queue can come.
+            if args.Flags.TestQueue() {
+                return Err(Error::InvalidParameter);
+            }
             let new = NewQueue {
                 os: os(args.hHwQueue),
                 user_mode: args.Flags.UserModeSubmission(),
@@ -93,7 +98,7 @@ win_extern! {
                 address: GpuVa(args.DmaBufferVirtualAddress),
                 length: args.DmaBufferSize.into(),
                 progress: args.HwQueueProgressFenceId,
-                // A context that renders nothing: its fence comes, and nothing runs.
+                // Null rendering: the progress fence gets its value, and nothing of the buffer runs.
                 null: args.Flags.NullRendering(),
             };
             queue.submit(&irql, submission)
@@ -148,14 +153,14 @@ win_extern! {
         }))
     }
 
-    /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`: accepted and not followed. Queues of a node take turns, whatever quantum, grace
-    /// period and share of a band say.
+    /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`: accepted and not followed. The queues of a node take turns,
+    /// whatever quantum, grace period and share of a band are set.
     pub(crate) fn setup_priority_bands(_adapter: HANDLE, _args: *const DXGKARG_SETUPPRIORITYBANDS) -> NTSTATUS {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`: accepted and not followed, as above: the page has the change take
-    /// effect at the next scheduling iteration of the band, and there are no bands here.
+    /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`: accepted and not followed, since there are no bands
+    /// here. By its page the change takes effect at the next scheduling iteration of the band.
     pub(crate) fn set_context_scheduling_properties(
         _adapter: HANDLE,
         _args: *const DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,
@@ -163,7 +168,7 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiSetSchedulingLogBuffer`, `PASSIVE_LEVEL`. NULL or no entries take the log away.
+    /// `DxgkDdiSetSchedulingLogBuffer`, `PASSIVE_LEVEL`. A NULL buffer, or one without entries, takes the log away.
     pub(crate) fn set_scheduling_log_buffer[P: Platform](
         adapter: HANDLE,
         args: *const DXGKARG_SETSCHEDULINGLOGBUFFER,
@@ -190,7 +195,7 @@ win_extern! {
         wddm_abi::ntstatus::STATUS_NOT_SUPPORTED
     }
 
-    /// `DxgkDdiUpdateHwContextState`: the other half of that model. Success would say that the context is off the GPU.
+    /// `DxgkDdiUpdateHwContextState`: belongs to that model, too. Success would say that the context is off the GPU.
     pub(crate) fn update_hw_context_state(_adapter: HANDLE, _args: *const DXGKARG_UPDATEHWCONTEXTSTATE) -> NTSTATUS {
         wddm_abi::ntstatus::STATUS_NOT_SUPPORTED
     }

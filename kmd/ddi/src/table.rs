@@ -2,13 +2,14 @@
 
 use crate::{adapter, doorbells, fences, memory, objects, packets, query, refuse, scheduling};
 use kmd_core::platform::Platform;
+use kmd_core::service::Form;
 use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGKDDI_INTERFACE_VERSION_WDDM3_2};
 
 /// The interface version that the driver registers: 3.2, as 24H2 has it.
 pub const VERSION: u32 = DXGKDDI_INTERFACE_VERSION_WDDM3_2;
 
-/// The table for platform `P`.
-pub fn table<P: Platform>() -> DRIVER_INITIALIZATION_DATA {
+/// The table for platform `P` and a form of the driver.
+pub fn table<P: Platform>(form: Form) -> DRIVER_INITIALIZATION_DATA {
     let mut t = DRIVER_INITIALIZATION_DATA::zeroed();
     t.Version = VERSION;
     lifecycle::<P>(&mut t);
@@ -19,7 +20,23 @@ pub fn table<P: Platform>() -> DRIVER_INITIALIZATION_DATA {
     native_fences::<P>(&mut t);
     user_mode_submission::<P>(&mut t);
     refusals(&mut t);
+    if form.is_compute_only() {
+        compute_only::<P>(&mut t);
+    }
     t
+}
+
+/// What a compute-only driver must not have, and the AddDevice that makes such adapters.
+///
+/// Source: article *MCDM kernel-mode driver implementation guidelines*: "Prohibited functions", "WDDM 1.x functions".
+fn compute_only<P: Platform>(t: &mut DRIVER_INITIALIZATION_DATA) {
+    t.DxgkDdiAddDevice = Some(adapter::add_compute_device::<P>);
+    t.DxgkDdiQueryCurrentFence = None;
+    t.DxgkDdiNotifyAcpiEvent = None;
+    t.DxgkDdiPresent = None;
+    t.DxgkDdiRenderGdi = None;
+    t.DxgkDdiRenderKm = None;
+    t.DxgkDdiUpdateMonitorLinkInfo = None;
 }
 
 fn lifecycle<P: Platform>(t: &mut DRIVER_INITIALIZATION_DATA) {
@@ -44,7 +61,7 @@ fn queries<P: Platform>(t: &mut DRIVER_INITIALIZATION_DATA) {
     t.DxgkDdiQueryAdapterInfo = Some(query::query_adapter_info::<P>);
     t.DxgkDdiGetNodeMetadata = Some(query::get_node_metadata::<P>);
     t.DxgkDdiCalibrateGpuClock = Some(query::calibrate_gpu_clock::<P>);
-    t.DxgkDdiFormatHistoryBuffer = Some(query::format_history_buffer);
+    t.DxgkDdiFormatHistoryBuffer = Some(query::format_history_buffer::<P>);
     t.DxgkDdiEscape = Some(query::escape::<P>);
     t.DxgkDdiCollectDbgInfo = Some(query::collect_dbg_info::<P>);
     t.DxgkDdiCollectDbgInfo2 = Some(query::collect_dbg_info2::<P>);

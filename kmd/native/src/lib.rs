@@ -7,15 +7,19 @@
 //! assert!(table.DxgkDdiStartDevice.is_some());
 //! ```
 
+mod entry;
 mod lock;
 mod memory;
 mod thread;
+
+pub use entry::{SERVICE_KEY, entry_table};
 
 use gpu_engine::NoMemory;
 use gpu_engine::memory::SharedWord;
 use gpu_engine::word::{Ordering, Word};
 use kmd_core::irql::Passive;
 use kmd_core::platform::{Body, Event, Platform, SettingsKey};
+use kmd_core::service::Form;
 use lock::SpinLock;
 use memory::{FrameMapping, NonPagedPages};
 use nt_model::Machine;
@@ -24,9 +28,9 @@ use std::sync::atomic::AtomicU64;
 use thread::SystemThread;
 use wddm_abi::DRIVER_INITIALIZATION_DATA;
 
-/// The table that the driver registers.
+/// The table that the render-only form of the driver registers.
 pub fn table() -> DRIVER_INITIALIZATION_DATA {
-    kmd_ddi::table::<Native>()
+    kmd_ddi::table::<Native>(Form::Render)
 }
 
 /// The machine that the calling thread is in.

@@ -87,7 +87,8 @@ impl Key {
         let mut key: HANDLE = ptr::null_mut();
         // SAFETY: PASSIVE_LEVEL (the caller's token); everything that is pointed at lives across the call.
         let status = unsafe { ZwOpenKey(&raw mut key, KEY_QUERY_VALUE, &raw mut attributes) };
-        NT_SUCCESS(status).then_some(Self(key))
+        // Lazily: a key that is not open must not be dropped.
+        NT_SUCCESS(status).then(|| Self(key))
     }
 
     /// The software key of a device.
@@ -95,7 +96,8 @@ impl Key {
         let mut key: HANDLE = ptr::null_mut();
         // SAFETY: PASSIVE_LEVEL (the caller's token); the physical device object that AddDevice got, during that call.
         let status = unsafe { IoOpenDeviceRegistryKey(device, PLUGPLAY_REGKEY_DRIVER, KEY_QUERY_VALUE, &raw mut key) };
-        NT_SUCCESS(status).then_some(Self(key))
+        // Lazily: a key that is not open must not be dropped.
+        NT_SUCCESS(status).then(|| Self(key))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Hostile streams, addresses and arguments, and memory that runs out.
 
 use super::next;
+use crate::demo::counters;
 use crate::scenario::db::{CONNECTED, RingQueue, Room, raw, store};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};
@@ -13,7 +14,7 @@ use gpu_wire::ring::{FAULT_ADDRESS, FAULT_KIND};
 use gpu_wire::{GpuVa, private};
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
 use wddm_abi::ntstatus::STATUS_DEVICE_REMOVED;
-use wddm_abi::{D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND};
+use wddm_abi::{D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND};
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -143,9 +144,7 @@ fn addresses(stage: &Stage) -> Played {
                 _ => 0,
             };
             queue.submit(&[store(address, 1)])?;
-            scene.until("the device's error", || Ok(!room.is_active()?))?;
-            let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
-            same("state", room.state()?, lost)?;
+            room.lost_by_page_fault(scene)?;
             let kind = raw.load(queue.control.cpu + FAULT_KIND)?;
             let wanted = [FaultKind::Address.raw().into(), FaultKind::BadOperand.raw().into()];
             ensure!(wanted.contains(&kind), "{address:#x}: fault {kind}");
@@ -281,7 +280,9 @@ fn thunks(stage: &Stage) -> Played {
 }
 
 fn police(stage: &Stage) -> Played {
-    stage.play(Setup::default().windows(|w| w.police_ddi = 250 * MS), |scene| {
+    // A small segment: what StartDevice takes to allocate is the host's.
+    let setup = Setup::default().setting("LocalSegmentSize", 16 << 20).windows(|w| w.police_ddi = 250 * MS);
+    stage.play(setup, |scene| {
         for _ in 0..3 {
             life(scene)?;
             scene.world.os.stop_adapter(scene.adapter());
@@ -378,7 +379,7 @@ fn refused_work(stage: &Stage) -> Played {
         let good_room = Room::new(&raw)?;
         let good_memory = good_room.memory(scene, 4096)?;
         let good = good_room.queue(0, false)?;
-        write(&raw, good_memory.cpu, Encoded::nop(8).as_bytes())?;
+        good_memory.write(&raw, 0, Encoded::nop(8).as_bytes())?;
         for (round, (address, length)) in (1..).zip(wrong(good_memory.gpu)) {
             let room = Room::new(&raw)?;
             let queue = room.queue(0, false)?;
@@ -386,7 +387,7 @@ fn refused_work(stage: &Stage) -> Played {
             scene.until("the device's error", || Ok(!room.is_active()?))?;
             let refused = room.submit(queue.handle, good_memory.gpu, 8, 2);
             same("afterwards", refused, Err(Denied(STATUS_DEVICE_REMOVED)))?;
-            write(&raw, good_memory.cpu + 64, Encoded::fence_signal(GpuVa(good.progress.gpu), round).as_bytes())?;
+            good_memory.write(&raw, 64, Encoded::fence_signal(GpuVa(good.progress.gpu), round).as_bytes())?;
             good_room.submit(good.handle, good_memory.gpu + 64, 24, round)?;
             scene.until("the other's work", || Ok(raw.load(good.progress.cpu)? == round))?;
         }
@@ -403,20 +404,12 @@ fn refused_work(stage: &Stage) -> Played {
             let context = packet_context(&raw, room.device, 0)?;
             submit_packet(&raw, context, address, length).context("user mode's call succeeds")?;
             scene.until("the device's error", || Ok(!room.is_active()?))?;
-            write(&raw, memory.cpu + 64, store(memory.gpu, round).as_bytes())?;
+            memory.write(&raw, 64, store(memory.gpu, round).as_bytes())?;
             submit_packet(&raw, good, memory.gpu + 64, 24)?;
             scene.until("the other's work", || Ok(raw.load(memory.cpu)? == round))?;
         }
+        let counted = counters::start(&raw)?.refused_packets;
+        ensure!(counted >= 2, "{counted} refused packets were counted");
         same("the other device", good_room.is_active()?, true)
     })
-}
-
-/// Stores bytes as user mode.
-fn write(raw: &Raw, at: usize, bytes: &[u8]) -> Played {
-    for (index, word) in bytes.chunks_exact(8).enumerate() {
-        let mut value = [0; 8];
-        value.copy_from_slice(word);
-        raw.store(at + index * 8, u64::from_le_bytes(value))?;
-    }
-    Ok(())
 }

@@ -1,14 +1,15 @@
-//! A client with habits of its own.
+//! A client that calls the OS in the order, and with the flags, of another vendor's user-mode driver.
 
 use super::raw;
 use crate::scenario::db::{HardwareQueue, Memory, Room};
 use crate::scenario::raw::Raw;
+use crate::scenario::rig;
+use crate::scenario::stage::patience;
 use crate::scenario::{Denied, NativeFence, Played, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Encoded, MonitoredSignal, Store};
 use gpu_wire::private::{ContextData, MAGIC, allocation_kind};
-use std::time::Duration;
 use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED};
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DKMT_CREATECONTEXTVIRTUAL,
@@ -17,52 +18,56 @@ use wddm_abi::{
     D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, D3DKMT_UNLOCK2, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
 };
 
-/// Bytes of private data with each submission: what our driver asks for. The clients pass 4 KiB and blocks of their own.
+/// Bytes of private data with each submission, as our driver asks for. The real drivers pass 4 KiB, and blocks of their
+/// own.
 const PRIVATE: usize = 64;
-/// Long enough for anything that must happen.
-const LONG: Duration = Duration::from_secs(20);
 
-/// Whose habits.
+/// Whose user-mode driver the client acts as.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Style {
-    /// Affinity 0; `DisableGpuTimeout` on context and queue; private data with each submission; MakeResident without flags, what is
-    /// over the budget evicted for and asked for with `CantTrimFurther`; the context held back on the GPU until paging is done;
-    /// waits of the CPU without an event; progress ids one by one.
+    /// Affinity 0; `DisableGpuTimeout` on context and queue; private data with each submission; MakeResident without
+    /// flags, and once more with `CantTrimFurther` when that is over the budget; the context held back on the GPU until
+    /// paging is done; waits of the CPU without an event; progress ids one by one; eviction before an allocation is
+    /// destroyed.
     Intel,
-    /// Affinity 1; `DisableGpuTimeout` on the queue alone; private data in and out at CreateHwQueue; `CantTrimFurther` always; ids that
-    /// jump; a signal of the OS's behind each submission to a packet context, or to a queue now and then; ranges unmapped by
-    /// NoAccess with the allocation's handle; waits of the CPU by event, the value read again.
+    /// Affinity 1; `DisableGpuTimeout` on the queue alone; private data in and out at CreateHwQueue; `CantTrimFurther`
+    /// always; ids that jump by up to 3; a signal by the OS behind each submission to a packet context, and behind
+    /// those with an even id to a queue; ranges unmapped by NoAccess with the allocation's handle; waits of the CPU by
+    /// event, after which the value is read again.
     Amd,
 }
 
-/// What it submits to.
+/// What the client submits to.
 enum Lane {
-    /// A hardware queue; whether its progress fence is native.
+    /// A hardware queue, and whether its progress fence is native.
     Queue(HardwareQueue, bool),
-    /// A packet context, and the fence that counts for it.
+    /// A packet context, and the monitored fence that its submissions signal with their ids.
     Context(D3DKMT_HANDLE, NativeFence),
 }
 
-/// The client.
+/// The client, with one context on one node.
 pub(super) struct Stranger<'a> {
     scene: &'a Scene,
     room: Room<'a>,
     style: Style,
     context: D3DKMT_HANDLE,
+    /// Whether `context` was made by `D3DKMTCreateHwContext`.
     obsolete: bool,
     lane: Lane,
-    /// Commands.
+    /// The command buffer, written anew for each submission.
     buffer: Memory,
-    /// A fence of its own, signalled by the OS.
+    /// A monitored fence that the OS signals ([`Style::Amd`]).
     fence: NativeFence,
+    /// Progress id of the last submission; 0 before the first.
     last: u64,
 }
 
 impl<'a> Stranger<'a> {
-    /// Makes device, paging queue, context and queue in the style's order.
+    /// Makes device, paging queue, fence, context, queue where the adapter has them, and command buffer.
     pub fn open(scene: &'a Scene, raw: &'a Raw, style: Style, node: u32) -> Result<Self> {
         let room = Room::new(raw)?;
-        // Both ask per node or per adapter whether queues are to be had; the answer is the adapter's.
+        // The real drivers ask the OS, per node or per adapter, whether there are hardware queues; here the model is
+        // asked.
         let scheduled = scene.adapter().caps().context("caps")?.has_hardware_scheduling();
         let fence = raw.monitored_fence(room.device, 0, false).context("fence")?;
         let (context, obsolete) = Self::context(&room, style, node, scheduled)?;
@@ -87,14 +92,14 @@ impl<'a> Stranger<'a> {
         // CAST: 8.
         record.PrivateDriverDataSize = size_of::<ContextData>() as u32;
         match room.raw.ok(room.raw.thunks.D3DKMTCreateContextVirtual, &mut record) {
-            // Neither client knows the obsolete call; a Windows that has nothing else is not theirs.
+            // Neither real driver knows the obsolete call; the client takes it where this Windows has nothing else.
             Err(Denied(STATUS_NOT_SUPPORTED)) if queues => Ok((room.obsolete_context(node)?, true)),
             made => made.map(|()| (record.hContext, false)).context("context"),
         }
     }
 
     fn queue(room: &Room<'_>, style: Style, context: D3DKMT_HANDLE) -> Result<Lane> {
-        // What the driver does not know it leaves alone.
+        // Our driver does not know this private data, and must leave it as it is.
         let mut data = [0xA5_u8; 40];
         let mut record = D3DKMT_CREATEHWQUEUE::zeroed();
         record.hHwContext = context;
@@ -106,17 +111,10 @@ impl<'a> Stranger<'a> {
         }
         room.raw.ok(room.raw.thunks.D3DKMTCreateHwQueue, &mut record).context("queue")?;
         ensure!(data == [0xA5; 40], "private data of the queue came back changed");
-        let progress = NativeFence {
-            handle: record.hHwQueueProgressFence,
-            cpu: record.HwQueueProgressFenceCPUVirtualAddress.expose_provenance(),
-            gpu: record.HwQueueProgressFenceGPUVirtualAddress,
-            monitored: 0,
-        };
-        let queue = HardwareQueue { context, handle: record.hHwQueue, progress };
-        Ok(Lane::Queue(queue, record.Flags.NativeProgressFence()))
+        Ok(Lane::Queue(HardwareQueue::of(context, &record), record.Flags.NativeProgressFence()))
     }
 
-    /// What counts submissions.
+    /// The fence that says which submission is done: its value is the last one's id.
     fn progress(&self) -> NativeFence {
         match &self.lane {
             Lane::Queue(queue, _) => queue.progress,
@@ -124,16 +122,13 @@ impl<'a> Stranger<'a> {
         }
     }
 
-    /// One submission: a store to memory that was made for it, its end, and a look at the memory.
+    /// Submits a store of `value` to memory that is made for it, waits until it is done, and checks the memory.
     pub fn work(&mut self, value: u64) -> Played {
         let (memory, gpu) = self.target()?;
         let id = self.last + if self.style == Style::Amd { 1 + value % 3 } else { 1 };
         let mut bytes = Store { address: gpu, value }.to_packet().as_bytes().to_vec();
         bytes.extend_from_slice(self.end(id).as_bytes());
-        for (at, word) in bytes.chunks_exact(8).enumerate() {
-            let word = word.try_into().map(u64::from_le_bytes).unwrap_or_default();
-            self.room.raw.store(self.buffer.cpu + at * 8, word)?;
-        }
+        self.buffer.write(self.room.raw, 0, &bytes)?;
         self.submit(bytes.len(), id).context("submission")?;
         self.last = id;
         self.wait(id)?;
@@ -141,7 +136,7 @@ impl<'a> Stranger<'a> {
         self.release(memory, gpu)
     }
 
-    /// The packet that says that a submission is done.
+    /// The packet that signals the progress fence with `id`, the last of a command buffer.
     fn end(&self, id: u64) -> Encoded {
         let at = self.progress().gpu;
         match self.lane {
@@ -150,7 +145,8 @@ impl<'a> Stranger<'a> {
         }
     }
 
-    /// An allocation, resident and mapped; the GPU is held back until it is, not the CPU.
+    /// Makes an allocation of a page, resident and mapped: its handle and GPU address. The context waits for that, not
+    /// the CPU.
     fn target(&self) -> Result<(D3DKMT_HANDLE, u64)> {
         let (raw, room) = (self.room.raw, &self.room);
         let handle = room.create(allocation_kind::SYSTEM, 4096).context("allocation")?;
@@ -162,7 +158,7 @@ impl<'a> Stranger<'a> {
         let mut made = raw.ok(raw.thunks.D3DKMTMakeResident, &mut resident);
         if made == Err(Denied(STATUS_NO_MEMORY)) && self.style == Style::Intel {
             ensure!(resident.NumBytesToTrim != 0, "over the budget by nothing");
-            // It has nothing to evict that it does not need.
+            // The client holds nothing that it could evict.
             resident.NumAllocations = 1;
             resident.Flags.set_CantTrimFurther(true);
             made = raw.ok(raw.thunks.D3DKMTMakeResident, &mut resident);
@@ -174,12 +170,12 @@ impl<'a> Stranger<'a> {
         map.SizeInPages = 1;
         map.Protection.set_Write(true);
         raw.ok(raw.thunks.D3DKMTMapGpuVirtualAddress, &mut map).context("map")?;
-        // The largest value is remembered and waited for once; 0 is over at once.
+        // One wait for the larger of both values; 0 says that nothing is to be waited for.
         self.hold_back(resident.PagingFenceValue.max(map.PagingFenceValue))?;
         Ok((handle, map.VirtualAddress))
     }
 
-    /// A wait of the context's for the paging fence, the GPU's side.
+    /// Queues a wait on the context for `value` of the paging queue's fence.
     fn hold_back(&self, value: u64) -> Played {
         let (fence, raw) = (self.room.paging_object, self.room.raw);
         let mut record = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
@@ -227,19 +223,20 @@ impl<'a> Stranger<'a> {
     fn wait(&self, id: u64) -> Played {
         let (raw, progress) = (self.room.raw, self.progress());
         if self.style == Style::Intel {
-            return raw.wait_cpu(self.room.device, &[(progress.handle, id)], false, None).context("a wait");
+            let waiting = rig::block(raw, self.room.device, vec![(progress.handle, id)], false);
+            return rig::returned("a wait", &waiting)?.context("a wait");
         }
         // The value is read again after the event.
         while raw.load(progress.cpu)? < id {
             let (event, handle) = raw.event();
             raw.wait_cpu(self.room.device, &[(progress.handle, id)], false, Some(handle)).context("a wait")?;
-            ensure!(raw.wait_event(&event, LONG), "the event did not come");
+            ensure!(raw.wait_event(&event, patience()), "the event did not come");
             raw.close(handle);
         }
         Ok(())
     }
 
-    /// Locks on demand and looks.
+    /// Locks the allocation, which must hold `value`, and unlocks it.
     fn look(&self, memory: D3DKMT_HANDLE, value: u64) -> Played {
         let raw = self.room.raw;
         let mut lock = D3DKMT_LOCK2::zeroed();
@@ -267,7 +264,8 @@ impl<'a> Stranger<'a> {
         room.destroy(memory).context("destroying the allocation")
     }
 
-    /// Idle, then queue, then context: in both the CPU has waited before.
+    /// Destroys queue, context and device, in this order. All submissions are done: [`work`](Self::work) waited for
+    /// each.
     pub fn close(self) -> Played {
         let raw = self.room.raw;
         if self.style == Style::Amd {
@@ -288,7 +286,7 @@ impl<'a> Stranger<'a> {
     }
 }
 
-/// A signal that the OS carries out behind what each queue has been given.
+/// Has the OS signal `fence` with `value` behind everything that each of `queues` was given before.
 pub(super) fn signal_queues(
     raw: &Raw,
     queues: &[D3DKMT_HANDLE],
@@ -303,7 +301,7 @@ pub(super) fn signal_queues(
     raw.ok(raw.thunks.D3DKMTSubmitSignalSyncObjectsToHwQueue, &mut record)
 }
 
-/// The same for a context.
+/// Has the OS signal `fence` with `value` behind everything that the context was given before.
 fn signal_context(raw: &Raw, context: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) -> Result<(), Denied> {
     let mut record = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
     (record.hContext, record.ObjectCount, record.ObjectHandleArray) = (context, 1, &raw const fence);
@@ -311,8 +309,8 @@ fn signal_context(raw: &Raw, context: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value
     raw.ok(raw.thunks.D3DKMTSignalSynchronizationObjectFromGpu, &mut record)
 }
 
-/// Two queues of one context and one that stays out: a wait of the context holds the two back, a signal of it comes when they
-/// get there.
+/// Plays CL-05. Three queues of one context, one of them without broadcasts: a wait of the context holds the other two
+/// back, and a signal of it comes when both have run.
 pub(super) fn broadcast(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let raw = raw(scene)?;
@@ -323,13 +321,7 @@ pub(super) fn broadcast(stage: &Stage) -> Played {
             record.hHwContext = context;
             flags(&mut record);
             raw.ok(raw.thunks.D3DKMTCreateHwQueue, &mut record).context("queue")?;
-            let progress = NativeFence {
-                handle: record.hHwQueueProgressFence,
-                cpu: record.HwQueueProgressFenceCPUVirtualAddress.expose_provenance(),
-                gpu: record.HwQueueProgressFenceGPUVirtualAddress,
-                monitored: 0,
-            };
-            Ok((HardwareQueue { context, handle: record.hHwQueue, progress }, record.Flags.NativeProgressFence()))
+            Ok((HardwareQueue::of(context, &record), record.Flags.NativeProgressFence()))
         };
         let held = [queue(|_| ())?, queue(|_| ())?];
         let free = queue(|record| {
@@ -349,13 +341,10 @@ pub(super) fn broadcast(stage: &Stage) -> Played {
                 true => Encoded::fence_signal(GpuVa(queue.progress.gpu), 1),
                 false => MonitoredSignal { address: queue.progress.gpu, value: 1 }.to_packet(),
             };
-            for (index, word) in end.as_bytes().chunks_exact(8).enumerate() {
-                let word = word.try_into().map(u64::from_le_bytes).unwrap_or_default();
-                raw.store(buffer.cpu + at + index * 8, word)?;
-            }
+            buffer.write(&raw, at, end.as_bytes())?;
             // CAST: within a page.
             let length = end.as_bytes().len() as u32;
-            room.submit(queue.handle, buffer.gpu + at as u64, length, 1).context("submission")?;
+            room.submit(queue.handle, buffer.gpu + at, length, 1).context("submission")?;
             at += 64;
         }
         signal_context(&raw, context, done.handle, 1).context("a signal of the context's")?;

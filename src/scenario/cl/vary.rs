@@ -1,12 +1,16 @@
-//! What the documents let vary, met by the user-mode driver.
+//! What the documents let vary: our user-mode driver works under each reading.
 
+use crate::scenario::db::Room;
 use crate::scenario::raw::duplicate_number;
 use crate::scenario::rig::{PATIENCE, Rig};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::{KernelProgress, Personality, ProgressOpened, Residency};
+use gpu_wire::private::allocation_kind;
+use std::time::Duration;
 use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_QUEUE_KERNEL_MODE};
-use wddm_abi::ntstatus::STATUS_NOT_SUPPORTED;
+use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED, STATUS_PENDING, STATUS_SUCCESS};
+use wddm_abi::{D3DDDI_MAKERESIDENT, DXGK_INTERRUPT_TYPE as Type};
 
 pub(super) const CASES: &[Scenario] = &[
     case("CL-07", "paging operations pend, are over at once, or are over the budget", "D3DDDI_MAKERESIDENT", residency),
@@ -41,7 +45,8 @@ const fn case(id: &'static str, title: &'static str, source: &'static str, play:
     Scenario { id, title, source, play }
 }
 
-/// Two processes, each with two queues, and a fence between them.
+/// Lets two processes work: on the queues that the adapter gives by default, taking turns by a shared fence; then on
+/// those and on kernel-mode queues, a process by itself.
 fn work(scene: &Scene) -> Played {
     let (one, two) = (Rig::open(scene, "one")?, Rig::open(scene, "two")?);
     let fence = one.device.shared_fence(0)?;
@@ -77,16 +82,44 @@ fn work(scene: &Scene) -> Played {
     Ok(())
 }
 
-/// Plays [`work`] under changes of Windows.
+/// Plays [`work`] on a Windows that `change` makes; `what` names it in a failure.
 fn under(stage: &Stage, what: &str, change: impl FnOnce(&mut Personality)) -> Played {
     stage.play(Setup::default().windows(change), work).with_context(|| what.to_owned())
 }
 
 fn residency(stage: &Stage) -> Played {
     for residency in [Residency::Pending, Residency::Immediate, Residency::OverBudget] {
-        under(stage, &format!("{residency:?}"), |w| w.user_mode.residency = residency)?;
+        let what = format!("{residency:?}");
+        under(stage, &what, |w| w.user_mode.residency = residency)?;
+        let setup = Setup::default().windows(|w| w.user_mode.residency = residency);
+        stage.play(setup, |scene| answers(scene, residency)).context(what)?;
     }
     Ok(())
+}
+
+/// The OS answers MakeResident as this reading says: without the user-mode driver, and with it, by the driver's count
+/// of calls that failed.
+fn answers(scene: &Scene, residency: Residency) -> Played {
+    let raw = super::raw(scene)?;
+    let room = Room::new(&raw)?;
+    let handle = room.create(allocation_kind::SYSTEM, 4096).context("allocation")?;
+    let mut record = D3DDDI_MAKERESIDENT::zeroed();
+    (record.hPagingQueue, record.NumAllocations, record.AllocationList) = (room.paging(), 1, &raw const handle);
+    let status = raw.call(raw.thunks.D3DKMTMakeResident, &mut record);
+    let (wanted, waits) = match residency {
+        Residency::Pending => (STATUS_PENDING, true),
+        Residency::Immediate => (STATUS_SUCCESS, false),
+        Residency::OverBudget => (STATUS_NO_MEMORY, false),
+    };
+    same("MakeResident", (status, record.PagingFenceValue != 0), (wanted, waits))?;
+    let over = residency == Residency::OverBudget;
+    same("whether there is something to trim", record.NumBytesToTrim != 0, over)?;
+    room.paged(scene, record.PagingFenceValue)?;
+    let rig = Rig::open(scene, "client")?;
+    rig.page()?;
+    let calls = rig.adapter.thunk_calls()?;
+    let failures = calls.iter().find(|(name, ..)| name == "D3DKMTMakeResident").map(|(.., failures)| *failures);
+    same("whether MakeResident failed for the user-mode driver", failures.is_some_and(|failures| failures != 0), over)
 }
 
 fn locks(stage: &Stage) -> Played {
@@ -112,7 +145,7 @@ fn locks(stage: &Stage) -> Played {
 }
 
 fn event(stage: &Stage) -> Played {
-    // Engines that cannot write monitored fences: each signal is the OS's, and so is each event.
+    // Engines that cannot write monitored fences: the OS stores each value and sets each event.
     let setup = Setup::default().setting("SoftwareSignalNodes", 7).windows(|w| w.user_mode.event_before_value = true);
     stage.play(setup, |scene| {
         let rig = Rig::open(scene, "client")?;
@@ -123,7 +156,17 @@ fn event(stage: &Stage) -> Played {
             fence.wait(round, Some(PATIENCE))?;
             ensure!(rig.value(&fence)? >= round, "the wait for {round} ended at {}", rig.value(&fence)?);
         }
-        Ok(())
+        // Without the user-mode driver an event is seen before its value, sooner or later.
+        for round in 201..=4000_u64 {
+            let waiting = rig.wait(&[(&fence, round)], false)?;
+            queue.run(|list| list.signal(&fence, round))?;
+            ensure!(waiting.came(&rig), "the event for {round} was not set");
+            if rig.value(&fence)? < round {
+                return Ok(());
+            }
+            fence.wait(round, Some(PATIENCE))?;
+        }
+        anyhow::bail!("no event came before its value")
     })
 }
 
@@ -132,14 +175,88 @@ fn progress(stage: &Stage) -> Played {
         for kind in [KernelProgress::Native, KernelProgress::Monitored] {
             let change =
                 |w: &mut Personality| (w.user_mode.progress_opened, w.user_mode.kernel_progress) = (opened, kind);
-            under(stage, &format!("{kind:?}, opened {opened:?}"), change)?;
+            let what = format!("{kind:?}, opened {opened:?}");
+            let setup = Setup::default().windows(change);
+            let play = |scene: &Scene| {
+                // An interrupt says which kind of fence was signaled, unless it is to say so of none.
+                if kind == KernelProgress::Monitored && stage.setting("SingleFenceInterrupt").unwrap_or(0) == 0 {
+                    monitored_progress(scene)?;
+                }
+                work(scene)?;
+                let raw = super::raw(scene)?;
+                let counted = crate::demo::counters::start(&raw)?.plain_progress;
+                // Of four queues two are for doorbells, where there are any; the progress fences of those are native.
+                let native = match (stage.rung(), kind) {
+                    (2 | 3, KernelProgress::Native) => 4,
+                    (3, KernelProgress::Monitored) => 2,
+                    _ => 0,
+                };
+                let unopened = if opened == ProgressOpened::Before { 0 } else { native };
+                same("queues without an open progress fence", counted, unopened)
+            };
+            stage.play(setup, play).context(what)?;
         }
     }
     Ok(())
 }
 
+/// A kernel-mode queue alone: its progress fence is signaled as the monitored fence that it is, by the interrupts.
+fn monitored_progress(scene: &Scene) -> Played {
+    let rig = Rig::open(scene, "alone")?;
+    let queue = rig.device.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?;
+    for _ in 0..3 {
+        queue.run(|list| list.nop(8))?;
+        queue.wait(0, Some(PATIENCE))?;
+    }
+    let monitored = scene.adapter().notifications_of(Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED);
+    ensure!(monitored != 0, "no queue signaled a monitored progress fence");
+    let native = scene.adapter().notifications_of(Type::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED);
+    same("interrupts of native fences", native, 0)
+}
+
 fn late(stage: &Stage) -> Played {
-    under(stage, "late", |w| w.user_mode.fences_mapped_late = true)
+    under(stage, "late", |w| w.user_mode.fences_mapped_late = true)?;
+    stage.play(Setup::default().windows(|w| w.user_mode.fences_mapped_late = true), mapped_behind_the_call)?;
+    // Used at once, by queues that are there already: nothing else is mapped in between.
+    let at_once = |scene: &Scene| {
+        let (one, two) = (Rig::open(scene, "one")?, Rig::open(scene, "two")?);
+        let (first, second) = (one.device.queue(0, 4096, 0, 0)?, two.device.queue(1, 4096, 0, 0)?);
+        for queue in [&first, &second] {
+            queue.run(|list| list.nop(8))?;
+            queue.wait(0, Some(PATIENCE))?;
+        }
+        for _ in 0..5 {
+            let fence = one.device.shared_fence(0)?;
+            first.run(|list| list.signal(&fence, 1))?;
+            fence.wait(1, Some(PATIENCE)).context("a fence that was just made")?;
+            let share = duplicate_number(fence.share()?, &one.user.process, &two.user.process)?;
+            let opened = two.device.open_fence(share, false)?;
+            second.run(|list| list.signal(&opened, 2))?;
+            fence.wait(2, Some(PATIENCE)).context("a fence that was just opened")?;
+        }
+        Ok(())
+    };
+    let setup = Setup::default().windows(|w| w.user_mode.fences_mapped_late = true);
+    stage.play(setup, at_once).context("fences that are used at once")
+}
+
+/// The function that makes a fence returns before the driver has been asked to map it: at least once in ten times,
+/// since this thread may be stopped for as long as the mapping takes.
+fn mapped_behind_the_call(scene: &Scene) -> Played {
+    let raw = super::raw(scene)?;
+    let device = raw.device()?;
+    let built = || scene.calls("DxgkDdiBuildPagingBuffer");
+    for _ in 0..10 {
+        raw.monitored_fence(device, 0, false)?;
+        let returned = built();
+        for _ in 0..100 {
+            if built() > returned {
+                return Ok(());
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+    anyhow::bail!("fences were mapped before the function returned")
 }
 
 fn cut(stage: &Stage) -> Played {

@@ -1,20 +1,19 @@
-//! Queues and doorbells without the user-mode driver: every word is a case's own.
+//! Memory, queues and doorbells without the user-mode driver: every word is a case's own.
 
-use crate::scenario::{Denied, NativeFence, Played, Raw, Scene};
+mod queue;
+
+pub use queue::RingQueue;
+
+use crate::scenario::{Denied, NativeFence, Played, Raw, Scene, same};
 use anyhow::{Context, Result, ensure};
-use gpu_wire::GpuVa;
-use gpu_wire::doorbell::{Token, value};
-use gpu_wire::packet::Encoded;
 use gpu_wire::private::{AllocationData, ContextData, DoorbellData, DoorbellReply, MAGIC, allocation_kind};
-use gpu_wire::ring::{READ_POINTER, WRITE_POINTER};
-use std::cell::Cell;
 use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED};
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS,
-    D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEALLOCATION, D3DKMT_CREATECONTEXTVIRTUAL,
-    D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROY_DOORBELL,
-    D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYHWQUEUE, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE,
-    D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_LOCK2, D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEALLOCATION, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWCONTEXT,
+    D3DKMT_CREATEHWQUEUE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYHWQUEUE,
+    D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_LOCK2,
+    D3DKMT_SUBMITCOMMANDTOHWQUEUE,
 };
 
 /// Status words.
@@ -34,7 +33,7 @@ pub struct Room<'a> {
     pub device: D3DKMT_HANDLE,
     paging: D3DKMT_HANDLE,
     paging_fence: usize,
-    /// The fence of the paging queue.
+    /// Handle of the paging queue's fence.
     pub paging_object: D3DKMT_HANDLE,
 }
 
@@ -51,15 +50,44 @@ pub struct Memory {
     pub size: u64,
 }
 
+impl Memory {
+    /// Stores bytes, a multiple of 8, at an offset, as user mode.
+    ///
+    /// # Errors
+    /// The access violation; what does not fit.
+    pub fn write(&self, raw: &Raw, offset: u64, bytes: &[u8]) -> Played {
+        let end = offset + bytes.len() as u64;
+        ensure!(bytes.len().is_multiple_of(8) && end <= self.size, "{} bytes at {offset}", bytes.len());
+        for (index, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            // CAST: below the size.
+            raw.store(self.cpu + offset as usize + index * 8, u64::from_le_bytes(*word))?;
+        }
+        Ok(())
+    }
+}
+
 /// A hardware queue in a context of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct HardwareQueue {
     /// The context.
     pub context: D3DKMT_HANDLE,
-    /// The queue.
+    /// The queue's D3DKMT handle.
     pub handle: D3DKMT_HANDLE,
     /// The progress fence.
     pub progress: NativeFence,
+}
+
+impl HardwareQueue {
+    /// The queue in `context` that `D3DKMTCreateHwQueue` has made.
+    pub fn of(context: D3DKMT_HANDLE, made: &D3DKMT_CREATEHWQUEUE) -> Self {
+        let progress = NativeFence {
+            handle: made.hHwQueueProgressFence,
+            cpu: made.HwQueueProgressFenceCPUVirtualAddress.expose_provenance(),
+            gpu: made.HwQueueProgressFenceGPUVirtualAddress,
+            monitored: 0,
+        };
+        Self { context, handle: made.hHwQueue, progress }
+    }
 }
 
 /// What `D3DKMTCreateDoorbell` gives.
@@ -125,7 +153,7 @@ impl<'a> Room<'a> {
         Ok(info.hAllocation)
     }
 
-    /// Creates so many allocations in one call.
+    /// Creates `count` allocations of a page in system memory, in one call; their handles.
     ///
     /// # Errors
     /// The function's status.
@@ -149,7 +177,7 @@ impl<'a> Room<'a> {
         Ok(infos.iter().map(|info| info.hAllocation).collect())
     }
 
-    /// Destroys an allocation.
+    /// Destroys one allocation by its handle.
     ///
     /// # Errors
     /// The function's status.
@@ -171,7 +199,7 @@ impl<'a> Room<'a> {
         record.AllocationList = &raw const handle;
         let mut made = self.raw.ok(self.raw.thunks.D3DKMTMakeResident, &mut record);
         if made == Err(Denied(STATUS_NO_MEMORY)) {
-            // Over the budget: beyond it.
+            // Over the budget: once more, with leave to exceed it.
             record.NumAllocations = 1;
             record.Flags.set_CantTrimFurther(true);
             made = self.raw.ok(self.raw.thunks.D3DKMTMakeResident, &mut record);
@@ -210,7 +238,8 @@ impl<'a> Room<'a> {
         Ok(Memory { handle, gpu, cpu: lock.pData.expose_provenance(), size })
     }
 
-    /// A context for hardware queues on `node`, made as this Windows does.
+    /// A context for hardware queues on `node`, by `D3DKMTCreateContextVirtual`, or by the obsolete call where this
+    /// Windows refuses `HwQueueSupported`.
     ///
     /// # Errors
     /// The function's status.
@@ -222,7 +251,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// A context by `D3DKMTCreateContextVirtual`.
+    /// A context on `node` by `D3DKMTCreateContextVirtual`, with `flags`, engine affinity 0 and our private data.
     ///
     /// # Errors
     /// The function's status.
@@ -239,7 +268,7 @@ impl<'a> Room<'a> {
         Ok(record.hContext)
     }
 
-    /// A context by `D3DKMTCreateHwContext`.
+    /// A hardware context on `node` by `D3DKMTCreateHwContext`, which Windows 11 does not implement.
     ///
     /// # Errors
     /// The function's status.
@@ -264,13 +293,7 @@ impl<'a> Room<'a> {
         record.hHwContext = context;
         record.Flags.set_UserModeSubmission(user_mode);
         self.raw.ok(self.raw.thunks.D3DKMTCreateHwQueue, &mut record)?;
-        let progress = NativeFence {
-            handle: record.hHwQueueProgressFence,
-            cpu: record.HwQueueProgressFenceCPUVirtualAddress.expose_provenance(),
-            gpu: record.HwQueueProgressFenceGPUVirtualAddress,
-            monitored: 0,
-        };
-        Ok(HardwareQueue { context, handle: record.hHwQueue, progress })
+        Ok(HardwareQueue::of(context, &record))
     }
 
     /// A queue on `node`.
@@ -358,196 +381,21 @@ impl<'a> Room<'a> {
         Ok(record.ExecutionState())
     }
 
+    /// Waits until the device is lost, which must be by a page fault.
+    ///
+    /// # Errors
+    /// When it is not lost in time, or otherwise.
+    pub fn lost_by_page_fault(&self, scene: &Scene) -> Played {
+        scene.until("the device's error", || Ok(!self.is_active()?))?;
+        let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
+        same("the device's state", self.state()?, lost)
+    }
+
     /// Whether the device takes work.
     ///
     /// # Errors
     /// The function's status.
     pub fn is_active(&self) -> Result<bool, Denied> {
         Ok(self.state()? == D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE)
-    }
-}
-
-/// A user-mode queue whose ring a case writes itself.
-pub struct RingQueue<'a> {
-    /// Whose it is.
-    pub room: &'a Room<'a>,
-    /// The queue.
-    pub queue: HardwareQueue,
-    /// Its ring.
-    pub ring: Memory,
-    /// Its control page.
-    pub control: Memory,
-    /// Its doorbell.
-    pub bell: Bell,
-    /// Bytes written to the ring.
-    pub written: Cell<u64>,
-    /// The write pointer that was published last.
-    published: Cell<u64>,
-    /// The last progress value.
-    pub last: Cell<u64>,
-}
-
-impl<'a> RingQueue<'a> {
-    /// A queue on `node` with a doorbell that is not connected.
-    ///
-    /// # Errors
-    /// When a step fails.
-    pub fn new(scene: &Scene, room: &'a Room<'a>, node: u32, ring_size: u64) -> Result<Self> {
-        let queue = room.queue(node, true).context("queue")?;
-        let ring = room.memory(scene, ring_size)?;
-        let control = room.memory(scene, 4096)?;
-        let bell = room.bell(queue.handle, &ring, &control).context("doorbell")?;
-        let [written, published, last] = [0; 3].map(Cell::new);
-        Ok(Self { room, queue, ring, control, bell, written, published, last })
-    }
-
-    /// As [`Self::new`], connected.
-    ///
-    /// # Errors
-    /// When a step fails.
-    pub fn connected(scene: &Scene, room: &'a Room<'a>, node: u32, ring_size: u64) -> Result<Self> {
-        let queue = Self::new(scene, room, node, ring_size)?;
-        queue.connect().context("connect")?;
-        Ok(queue)
-    }
-
-    /// Connects the doorbell.
-    ///
-    /// # Errors
-    /// The function's status.
-    pub fn connect(&self) -> Result<(), Denied> {
-        let mut record = D3DKMT_CONNECT_DOORBELL::zeroed();
-        record.hDoorbell = self.bell.handle;
-        self.room.raw.ok(self.room.raw.thunks.D3DKMTConnectDoorbell, &mut record)
-    }
-
-    /// Destroys the doorbell.
-    ///
-    /// # Errors
-    /// The function's status.
-    pub fn destroy_bell(&self) -> Result<(), Denied> {
-        let mut record = D3DKMT_DESTROY_DOORBELL::zeroed();
-        record.hDoorbell = self.bell.handle;
-        self.room.raw.ok(self.room.raw.thunks.D3DKMTDestroyDoorbell, &mut record)
-    }
-
-    /// Tells the kernel-mode driver.
-    ///
-    /// # Errors
-    /// The function's status.
-    pub fn notify(&self) -> Result<(), Denied> {
-        let mut record = D3DKMT_NOTIFY_WORK_SUBMISSION::zeroed();
-        record.hDoorbell = self.bell.handle;
-        self.room.raw.ok(self.room.raw.thunks.D3DKMTNotifyWorkSubmission, &mut record)
-    }
-
-    /// What the status word says.
-    ///
-    /// # Errors
-    /// The access violation.
-    pub fn status(&self) -> Result<u64> {
-        Ok(self.room.raw.load(self.bell.status)?)
-    }
-
-    /// Writes bytes behind what was written, around the end of the ring. They are not published.
-    ///
-    /// # Errors
-    /// The access violation.
-    pub fn write(&self, bytes: &[u8]) -> Played {
-        ensure!(bytes.len().is_multiple_of(8), "packets are multiples of 8 bytes");
-        for word in bytes.chunks_exact(8) {
-            let mut raw = [0; 8];
-            raw.copy_from_slice(word);
-            let at = self.written.get() % self.ring.size;
-            // CAST: below the ring's size.
-            self.room.raw.store(self.ring.cpu + at as usize, u64::from_le_bytes(raw))?;
-            self.written.set(self.written.get() + 8);
-        }
-        Ok(())
-    }
-
-    /// Writes packets and, behind them, the next progress value's signal, which it returns.
-    ///
-    /// # Errors
-    /// The access violation.
-    pub fn record(&self, packets: &[Encoded]) -> Result<u64> {
-        for packet in packets {
-            self.write(packet.as_bytes())?;
-        }
-        let next = self.last.get() + 1;
-        self.last.set(next);
-        self.write(Encoded::fence_signal(GpuVa(self.queue.progress.gpu), next).as_bytes())?;
-        Ok(next)
-    }
-
-    /// Tells the OS what is queued.
-    ///
-    /// # Errors
-    /// The access violation.
-    pub fn tell(&self, progress: u64) -> Played {
-        Ok(self.room.raw.store(self.bell.last_queued, progress)?)
-    }
-
-    /// Publishes everything that was written.
-    ///
-    /// # Errors
-    /// The access violation.
-    pub fn publish(&self) -> Played {
-        self.publish_as(self.written.get())
-    }
-
-    /// Publishes a write pointer.
-    ///
-    /// # Errors
-    /// The access violation.
-    pub fn publish_as(&self, pointer: u64) -> Played {
-        self.published.set(pointer);
-        Ok(self.room.raw.store(self.control.cpu + WRITE_POINTER, pointer)?)
-    }
-
-    /// Rings, and reads the status behind a full fence.
-    ///
-    /// # Errors
-    /// The access violation.
-    pub fn ring(&self) -> Result<u64> {
-        let token = Token::new(self.bell.token).context("a token")?;
-        self.room.raw.store(self.bell.doorbell, value(token, self.published.get()))?;
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        self.status()
-    }
-
-    /// The five steps, once: the progress value and the status.
-    ///
-    /// # Errors
-    /// The access violation.
-    pub fn submit(&self, packets: &[Encoded]) -> Result<(u64, u64)> {
-        let progress = self.record(packets)?;
-        self.tell(progress)?;
-        self.publish()?;
-        Ok((progress, self.ring()?))
-    }
-
-    /// What the progress fence says.
-    ///
-    /// # Errors
-    /// The access violation.
-    pub fn progress(&self) -> Result<u64> {
-        Ok(self.room.raw.load(self.queue.progress.cpu)?)
-    }
-
-    /// Bytes that retired.
-    ///
-    /// # Errors
-    /// The access violation.
-    pub fn retired(&self) -> Result<u64> {
-        Ok(self.room.raw.load(self.control.cpu + READ_POINTER)?)
-    }
-
-    /// Waits for a progress value.
-    ///
-    /// # Errors
-    /// When it does not come.
-    pub fn wait(&self, scene: &Scene, progress: u64) -> Played {
-        scene.until("progress", || Ok(self.progress()? >= progress))
     }
 }

@@ -170,12 +170,8 @@ fn in_flight(stage: &Stage) -> Played {
             let at = index * 48;
             let packets =
                 [Encoded::fence_wait(GpuVa(gate.gpu), 1), Encoded::fence_signal(GpuVa(queue.progress.gpu), index + 1)];
-            let words = packets.iter().flat_map(|packet| packet.as_bytes().chunks_exact(8));
-            for (word, bytes) in words.enumerate() {
-                let mut raw_word = [0; 8];
-                raw_word.copy_from_slice(bytes);
-                raw.store(buffers.cpu + usize::try_from(at)? + word * 8, u64::from_le_bytes(raw_word))?;
-            }
+            let bytes: Vec<u8> = packets.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
+            buffers.write(&raw, at, &bytes)?;
             room.submit(queue.handle, buffers.gpu + at, 48, index + 1)?;
         }
         let name = "DxgkDdiSubmitCommandToHwQueue";

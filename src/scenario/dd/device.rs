@@ -1,16 +1,17 @@
 //! A device that sleeps, and one that goes.
 
-use super::super::rig::Rig;
+use super::super::rig::{Rig, endless};
 use super::super::stage::PATIENCE;
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::AdapterState;
 use dxgkrnl_model::pci::{DeviceKind, InterruptModel};
 use dxgkrnl_model::personality::MS;
+use nt_model::InterruptDelivery;
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 
-/// A process with queues of both kinds, one of which waits for a fence.
+/// Removes the device while a process has queues of both kinds, of which the user-mode one waits for a fence.
 fn busy(scene: &Scene) -> anyhow::Result<()> {
     let rig = Rig::open(scene, "client")?;
     let (user, kernel) = (rig.queue(0)?, rig.device.queue(1, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?);
@@ -21,10 +22,13 @@ fn busy(scene: &Scene) -> anyhow::Result<()> {
         list.wait(&fence, 1)?;
         list.store(page.at(1), 1)
     })?;
+    let caps = scene.adapter().caps().context("caps")?.driver;
+    let [running, asleep] = [caps.SupportSurpriseRemoval, caps.SupportSurpriseRemovalInHibernation];
+    same("SupportSurpriseRemoval, and in hibernation", (running, asleep), (1, 1))?;
     let status = scene.world.os.remove_by_surprise(scene.adapter()).context("the driver was not told")?;
     same("the answer", status, STATUS_SUCCESS)?;
     same("state", scene.adapter().state(), AdapterState::Stopped)?;
-    // What is called afterwards is refused, and nothing hangs.
+    // Calls after that are refused, and none hangs.
     ensure!(rig.raw.native_fence(rig.plain, 0).is_err(), "a fence was made on a device that is gone");
     Ok(())
 }
@@ -35,15 +39,18 @@ pub(super) fn removal(stage: &Stage) -> Played {
         setup.adapter.device.interrupts = interrupts;
         stage.play(setup, busy).with_context(|| format!("{interrupts:?}"))?;
     }
-    // And back again: the next start finds a device.
-    stage.play(Setup::default(), |scene| {
+    // The next start finds a device again, and an engine that hangs is recovered as before.
+    stage.play(Setup::default().quick_tdr().resets(1), |scene| {
         let status = scene.world.os.remove_by_surprise(scene.adapter()).context("the driver was not told")?;
         same("the answer", status, STATUS_SUCCESS)?;
         scene.world.os.restart_adapter(scene.adapter())?;
         let rig = Rig::open(scene, "client")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 1))?;
-        page.until(scene, "work", 0, 1)
+        page.until(scene, "work", 0, 1)?;
+        let (_memory, address, length) = endless(&rig.device)?;
+        queue.run(|list| list.indirect(address, length))?;
+        scene.until("the loss of the device", || Ok(rig.device.state()?.execution != 1))
     })
 }
 
@@ -58,10 +65,40 @@ pub(super) fn asleep(stage: &Stage) -> Played {
             stage.play(setup, completes_in_d3).with_context(|| format!("{kind:?}, registers dead in D3: {dead}"))?;
         }
     }
+    for delivery in [InterruptDelivery::Inline, InterruptDelivery::Remote] {
+        for interrupts in [InterruptModel::Line, InterruptModel::Message] {
+            let mut setup = Setup::default().windows(|windows| windows.interrupt_delivery = delivery);
+            setup.adapter.device.interrupts = interrupts;
+            stage.play(setup, raises_into_d3).with_context(|| format!("{interrupts:?}, {delivery:?}"))?;
+        }
+    }
     Ok(())
 }
 
-/// Work ends while the device is in D3; what it has to say is heard after D0.
+/// Engines signal at full speed while the device goes to D3: an interrupt that the device had raised before must not be
+/// left unclaimed (a line that stays high interrupts for ever), and each signal is reported, at the latest in D0.
+fn raises_into_d3(scene: &Scene) -> Played {
+    const SIGNALS: u64 = 24;
+    let rig = Rig::open(scene, "client")?;
+    let (queue, fence) = (rig.queue(0)?, rig.fence(0, true)?);
+    for round in 0..40 {
+        let first = round * SIGNALS + 1;
+        let values: Vec<_> = (first..first + SIGNALS).collect();
+        let waits: Vec<_> =
+            values.iter().map(|value| rig.wait(&[(&fence, *value)], false)).collect::<Result<_, _>>()?;
+        queue.run(|list| values.iter().try_for_each(|value| list.signal(&fence, *value)))?;
+        // Each round at another moment of the stream.
+        scene.until_now("a signal", || Ok(rig.value(&fence)? >= first + round % SIGNALS))?;
+        scene.world.os.set_adapter_power(scene.adapter(), false);
+        scene.world.os.set_adapter_power(scene.adapter(), true);
+        for wait in waits {
+            wait.comes(&rig, "what was signaled around D3")?;
+        }
+    }
+    Ok(())
+}
+
+/// Work ends while the device is in D3; the OS gets its interrupt once the device is in D0 again.
 fn completes_in_d3(scene: &Scene) -> Played {
     let rig = Rig::open(scene, "client")?;
     let (gate, done, page) = (rig.fence(0, true)?, rig.fence(0, true)?, rig.page()?);
@@ -90,7 +127,7 @@ fn completes_in_d3(scene: &Scene) -> Played {
 }
 
 pub(super) fn lost_interrupt(stage: &Stage) -> Played {
-    // The interrupt that gets lost is a paging packet's, or a command buffer's.
+    // The numbers are chosen so that the lost interrupt is once a paging packet's, once a command buffer's.
     let mut asked = 0;
     for nth in [1, 2, 5, 9, 10, 11, 12, 13, 14, 15, 16] {
         let setup = Setup::default().setting("MaxRung", 0).windows(|windows| {
@@ -112,6 +149,24 @@ pub(super) fn lost_interrupt(stage: &Stage) -> Played {
         };
         stage.play(setup, play).with_context(|| format!("interrupt {nth} gets lost"))?;
     }
-    ensure!(asked > 0, "nobody asked for a fence");
-    Ok(())
+    ensure!(asked > 0, "DxgkDdiQueryCurrentFence was never called");
+    asked_behind_a_reset(stage)
+}
+
+/// Two packets that never end, each the first of node 0 behind a start or an adapter reset: the driver is asked for the
+/// fence of each, and does not answer one that is older than what the reset has ended.
+fn asked_behind_a_reset(stage: &Stage) -> Played {
+    let setup = Setup::default().quick_tdr().setting("MaxRung", 0).setting("PerEngineTdr", 0).resets(2);
+    stage.play(setup, |scene| {
+        for round in 1..3 {
+            let rig = Rig::open(scene, "client")?;
+            let queue = rig.queue(0)?;
+            let (_memory, address, length) = endless(&rig.device)?;
+            queue.run(|list| list.indirect(address, length))?;
+            scene.until("the loss of the device", || Ok(rig.device.state()?.execution != 1))?;
+            same("adapter resets", scene.calls("DxgkDdiResetFromTimeout"), round)?;
+            ensure!(scene.calls("DxgkDdiQueryCurrentFence") >= round, "DxgkDdiQueryCurrentFence was not called");
+        }
+        Ok(())
+    })
 }

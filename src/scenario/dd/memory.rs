@@ -10,7 +10,7 @@ use gpu_wire::private::allocation_kind;
 use umd_core::ffi::types::FP_KIND_SYSTEM;
 use wddm_abi::{D3DKMT_EVICT, D3DKMT_HANDLE};
 
-/// Takes memory out of its place.
+/// Evicts an allocation from its segment.
 fn evict(room: &Room<'_>, handle: D3DKMT_HANDLE) -> Played {
     let mut record = D3DKMT_EVICT::zeroed();
     record.hDevice = room.device;
@@ -45,7 +45,7 @@ fn change_places(scene: &Scene) -> Played {
             evict(&room, one.0)?;
             evict(&room, two.0)?;
             both.swap(0, 1);
-            // The one that lay behind comes first.
+            // The allocation that lay behind the other is placed first, so that they change places.
             for (handle, _) in &both {
                 room.make_resident(scene, *handle)?;
             }

@@ -2,9 +2,10 @@
 
 use super::super::db::{RETRY, RingQueue, Room, raw, store};
 use super::super::rig::{Rig, until_idle};
+use super::super::stage::patience;
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::personality::{LogReplacement, MS};
+use dxgkrnl_model::personality::{LogReplacement, MS, ProgressOpened};
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
 use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_SUBMITCOMMAND};
 
@@ -88,7 +89,7 @@ fn contended(scene: &Scene) -> Played {
                     for queue in &queues {
                         queue.connect().context("connect")?;
                         let (progress, _) = queue.submit(&[])?;
-                        // It may have been taken away again before the ring.
+                        // The other thread may have taken the doorbell away before the ring.
                         while queue.ring()? == RETRY {
                             queue.connect().context("connect again")?;
                         }
@@ -118,22 +119,24 @@ fn contended(scene: &Scene) -> Played {
 
 pub(super) fn null_rendering(stage: &Stage) -> Played {
     for rung in [3, 1, 0] {
-        let setup = Setup::default().setting("MaxRung", rung);
-        stage.play(setup, renders_nothing).with_context(|| format!("rung {rung}"))?;
+        // A progress fence that the driver was not told of has waiters of which the driver knows nothing.
+        for opened in [ProgressOpened::Before, ProgressOpened::Never] {
+            let setup = Setup::default().setting("MaxRung", rung);
+            let setup = setup.windows(|windows| windows.user_mode.progress_opened = opened);
+            stage.play(setup, renders_nothing).with_context(|| format!("rung {rung}, opened {opened:?}"))?;
+        }
     }
     Ok(())
 }
 
-/// Buffers of a context that renders nothing are done, whatever they hold.
+/// Command buffers of a context with NullRendering complete, whatever they hold, and nothing of them runs.
 fn renders_nothing(scene: &Scene) -> Played {
     let raw = raw(scene)?;
     let room = Room::new(&raw)?;
     let memory = room.memory(scene, 4096)?;
     // A store, and an address that nothing is mapped to.
     let list = store(memory.gpu, 7);
-    for (index, word) in list.as_bytes().as_chunks::<8>().0.iter().enumerate() {
-        raw.store(memory.cpu + 64 + index * 8, u64::from_le_bytes(*word))?;
-    }
+    memory.write(&raw, 64, list.as_bytes())?;
     let length = u32::try_from(list.as_bytes().len())?;
     let buffers = [(memory.gpu + 64, length), (1 << 40, 64)];
     let mut flags = D3DDDI_CREATECONTEXTFLAGS::zeroed();
@@ -143,8 +146,12 @@ fn renders_nothing(scene: &Scene) -> Played {
         let context = room.context_with(0, flags).context("context")?;
         let queue = room.queue_in(context, false).context("queue")?;
         for (progress, (address, length)) in (1..).zip(buffers) {
+            let (event, handle) = raw.event();
+            raw.wait_cpu(room.device, &[(queue.progress.handle, progress)], false, Some(handle))?;
             room.submit(queue.handle, address, length, progress)?;
-            scene.until("the fence", || Ok(raw.load(queue.progress.cpu)? == progress))?;
+            ensure!(raw.wait_event(&event, patience()), "a wait for {progress} did not end");
+            raw.close(handle);
+            same("the fence", raw.load(queue.progress.cpu)?, progress)?;
         }
     } else {
         let context = room.context_with(0, flags).context("context")?;

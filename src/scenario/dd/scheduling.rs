@@ -30,12 +30,12 @@ pub(super) fn logs(stage: &Stage) -> Played {
             scene.world.os.recreate_scheduling_logs(scene.adapter());
             worked(scene, 20)?;
             if scene.adapter().personality().scheduling_logs == SchedulingLogs::None {
-                // A Windows that gives none, whatever is asked of it.
+                // The stage's Windows gives no scheduling logs.
                 return Ok(());
             }
             let due = entries < 40;
             scene.until("the interrupt", || Ok(!due || interrupts(scene) != 0))?;
-            // What was overwritten nobody has read.
+            // Entries that were overwritten are lost to the model too, so only the large log is judged.
             if entries < 511 { Ok(()) } else { told(scene) }
         };
         stage.play(setup, play).with_context(|| format!("{entries} entries"))?;
@@ -47,7 +47,7 @@ pub(super) fn logs(stage: &Stage) -> Played {
     })
 }
 
-/// Lets two contexts run, one on each node.
+/// Lets two queues work `rounds` times, one on each of nodes 0 and 1, until both are idle.
 fn worked(scene: &Scene, rounds: u64) -> Played {
     let rig = Rig::open(scene, "client")?;
     let (queues, fence, page) = ([rig.queue(0)?, rig.queue(1)?], rig.fence(0, true)?, rig.page()?);
@@ -62,7 +62,8 @@ fn worked(scene: &Scene, rounds: u64) -> Played {
     queues.iter().try_for_each(|queue| until_idle(scene, queue))
 }
 
-/// Contexts of both nodes ran, and do not any more; none ran beside another one of its node.
+/// By the log, on each node at least 20 turns were taken, no two contexts ran at once, and every context is idle at the
+/// end. There was more work than that, but what comes soon finds the context running.
 fn told(scene: &Scene) -> Played {
     let all = records(scene);
     for node in 0..2 {
@@ -75,7 +76,7 @@ fn told(scene: &Scene) -> Played {
             let at_once = states.values().filter(running).count();
             ensure!(at_once <= 1, "node {node}: {at_once} contexts run at {}", entry.time);
         }
-        ensure!(turns >= 40, "node {node}: {turns} turns");
+        ensure!(turns >= 20, "node {node}: {turns} turns");
         let idle = states.values().all(|state| *state == State::DXGK_SCHEDULING_LOG_CONTEXT_STATE_IDLE.0);
         ensure!(idle, "node {node}: {states:?} after everything was done");
     }

@@ -55,7 +55,9 @@ pub(super) fn addresses(stage: &Stage) -> Played {
 
 pub(super) fn levels(stage: &Stage) -> Played {
     for model in [InterruptModel::Line, InterruptModel::Message, InterruptModel::SynchronizedOnly] {
-        let mut setup = Setup::default().windows(|personality| personality.police_ddi = 250 * MS);
+        // A small segment: what StartDevice takes to allocate is the host's.
+        let setup = Setup::default().setting("LocalSegmentSize", 16 << 20);
+        let mut setup = setup.windows(|personality| personality.police_ddi = 250 * MS);
         setup.adapter.device.interrupts = model;
         if model == InterruptModel::SynchronizedOnly {
             setup.adapter.device.kind = DeviceKind::Root;

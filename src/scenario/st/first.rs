@@ -1,13 +1,13 @@
-//! The first start on a Windows that there is: answers about which documents or drivers disagree, and features.
+//! The first start on a real Windows: answers about which documents or drivers disagree, and features.
 
 use super::{expected, rung, work};
 use crate::demo::counters;
 use crate::scenario::db::raw;
-use crate::scenario::{Played, Scenario, Setup, Stage, same};
+use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::personality::{FeatureSetting, PteAddress};
 use dxgkrnl_model::transcript::START_26100;
-use gpu_wire::private::Rung;
+use gpu_wire::private::{EscapeHeader, Rung, escape_command};
 use umd_core::ffi::types::{FP_MODE_PACKET, FP_MODE_USER};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use wddm_abi::{DXGK_FEATURE_ID as Feature, DXGK_QUERYADAPTERINFOTYPE as Query};
@@ -16,7 +16,8 @@ pub(super) const CASES: &[Scenario] = &[
     Scenario {
         id: "ST-50",
         title: "answers that documents disagree about follow their settings, and the model says what it thinks of each",
-        source: "DXGK_DRIVERCAPS; DXGK_VIDMMCAPS; DXGK_SEGMENTFLAGS; DXGK_QUERYSEGMENTOUT4; WDDM driver and feature caps",
+        source: "DXGK_DRIVERCAPS; DXGK_VIDMMCAPS; DXGK_SEGMENTFLAGS; DXGK_QUERYSEGMENTOUT4; \
+                 WDDM driver and feature caps",
         play: answers,
     },
     Scenario {
@@ -39,7 +40,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "ST-54",
-        title: "queries that say nothing of a render-only adapter are answered; refused, they end the start by one reading only",
+        title: "queries that say nothing of a render-only adapter are answered; refused, they end the start by one \
+                reading only",
         source: "DxgkDdiQueryAdapterInfo; DXGK_QUERYADAPTERINFOTYPE",
         play: queries,
     },
@@ -53,19 +55,27 @@ pub(super) const CASES: &[Scenario] = &[
 
 /// What a setting comes to under the model.
 enum Comes {
-    /// It works.
+    /// The adapter starts and takes work, and no rule is broken.
     Works,
-    /// It starts, and breaks a rule that no start rests on.
+    /// The adapter starts and takes work, and breaks this rule.
     Breaks(&'static str),
-    /// The adapter does not start.
+    /// The adapter does not start, and the reason names this rule.
     Refused(&'static str),
+}
+
+/// The memory segment is memory of the host, and counts as such.
+fn memory_segment(scene: &Scene) -> Played {
+    let caps = scene.adapter().caps().context("a started adapter has capabilities")?;
+    let segment = caps.segments.iter().find(|segment| !segment.is_aperture()).context("a memory segment")?;
+    let flags = segment.descriptor.Flags;
+    same("PopulatedFromSystemMemory of the memory segment", flags.PopulatedFromSystemMemory(), true)?;
+    same("its budget group", (flags.LocalBudgetGroup(), flags.NonLocalBudgetGroup()), (false, true))
 }
 
 fn answers(stage: &Stage) -> Played {
     use Comes::{Breaks, Refused, Works};
     let cases: &[(&[(&str, u32)], Comes)] = &[
         (&[("FlipCaps", 0)], Refused("DXG-CAPS-FLIP")),
-        (&[("FlipCaps", 0), ("ComputeOnly", 1)], Works),
         (&[("FlipCaps", 2)], Works),
         (&[("SupportNonVGA", 1)], Refused("DXG-CAPS-NON-VGA")),
         (&[("NoDmaPatching", 0), ("CancelCommandAware", 0), ("LowIrqlPreemptCommand", 0)], Works),
@@ -75,6 +85,7 @@ fn answers(stage: &Stage) -> Played {
         (&[("CrossAdapterResource", 1)], Breaks("DXG-CAPS-CROSS-ADAPTER-SERVED")),
         (&[("HistoryBufferPrecision", 40)], Works),
         (&[("HistoryBufferPrecision", 0)], Refused("DXG-CAPS-HISTORY")),
+        // Out of range: the driver ignores it and keeps the default.
         (&[("HistoryBufferPrecision", 10)], Works),
         (&[("PagingBufferSegment", 1)], Breaks("DXG-SEGMENT-PAGING-VISIBLE")),
         (&[("PagingBufferSegment", 1), ("ApertureCpuVisible", 1)], Works),
@@ -87,6 +98,7 @@ fn answers(stage: &Stage) -> Played {
         (&[("FriendlyNames", 0)], Works),
         (&[("FeatureInterfaceHandle", 1)], Works),
     ];
+    stage.play(Setup::default(), memory_segment).context("what the driver says of itself")?;
     for (settings, comes) in cases {
         let setup = settings.iter().fold(Setup::default(), |setup, (name, value)| setup.setting(name, *value));
         let played = match comes {
@@ -106,7 +118,7 @@ fn answers(stage: &Stage) -> Played {
     stage.play(without, |scene| same("work", work(scene)?, expected(stage, 3))).context("a Windows that wants no flips")
 }
 
-/// The start, with features negotiated as soon as the device is there.
+/// The model's start transcript, with features negotiated before `DxgkDdiStartDevice`.
 fn asked_early() -> String {
     START_26100.replacen("start-device", "features\nstart-device", 1)
 }
@@ -154,7 +166,7 @@ fn experimental(stage: &Stage) -> Played {
     rung(stage, "experimental, allowed", setup(true, 1), 3, FP_MODE_USER)
 }
 
-/// Bits of features in what the driver says of its start.
+/// Hardware scheduling, native fences and user-mode submission, a bit each, in the escape START.
 const ALL: u32 = 7;
 
 fn told(stage: &Stage) -> Played {
@@ -180,9 +192,28 @@ fn told(stage: &Stage) -> Played {
             same("granted, as printed", granted, start.granted == ALL)
         })
     };
+    stage.play(Setup::default(), |scene| {
+        // A tool may know a longer reply than this driver's: the header says how much of the block is one.
+        for (command, want) in [
+            (escape_command::COUNTERS, size_of::<counters::EscapeCounters>()),
+            (escape_command::START, size_of::<counters::EscapeStart>()),
+        ] {
+            let block = counters::ask(&raw(scene)?, command, 256)?;
+            let header = EscapeHeader::read(&block).context("a header")?;
+            same("size of the reply", (header.command, header.size as usize), (command, want))?;
+            ensure!(block[want..].iter().all(|byte| *byte == 0), "written behind {want} bytes: {block:?}");
+        }
+        Ok(())
+    })?;
     said(Setup::default(), &|start| {
         same("answered, granted", (start.answered, start.granted), (ALL, ALL))?;
         same("rungs", (start.rung, start.max_rung), (Rung::UserModeSubmission.raw(), Rung::UserModeSubmission.raw()))
+    })?;
+    stage.play(Setup::default().setting("MaxRung", 7), |scene| {
+        same("a value out of range", counters::start(&raw(scene)?)?.max_rung, Rung::UserModeSubmission.raw())?;
+        let printed = scene.world.os.kernel().debug_messages().join("");
+        ensure!(printed.contains("setting MaxRung = 7 is out of range; ignored"), "{printed}");
+        Ok(())
     })?;
     said(Setup::default().setting("MaxRung", 1), &|start| {
         same("answered, granted", (start.answered, start.granted), (1, 1))?;
@@ -194,7 +225,7 @@ fn told(stage: &Stage) -> Played {
     })
 }
 
-/// Types that are answered with nothing.
+/// Types of `DxgkDdiQueryAdapterInfo` that the driver answers with success and zeros.
 const NOTHING: [Query; 6] = [
     Query::DXGKQAITYPE_DISPLAY_DRIVERCAPS_EXTENSION,
     Query::DXGKQAITYPE_ADAPTERPERFDATA,

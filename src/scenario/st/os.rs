@@ -1,9 +1,10 @@
-//! What the OS may do that nothing of ours does: contexts without private data, further system processes, page table entries, flushes and
-//! packets of kinds that are not asked for.
+//! What the OS may do without being asked by a client of ours: contexts without private data, further system processes,
+//! and page table entries, flushes and packets of kinds that this driver does not ask for.
 
 use super::work;
 use crate::demo::counters;
 use crate::scenario::db::{RingQueue, Room, raw, store};
+use crate::scenario::rig;
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
@@ -11,7 +12,7 @@ use dxgkrnl_model::personality::{StrayEntry, SystemProcesses};
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
 use wddm_abi::ntstatus::{STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_SUCCESS};
 use wddm_abi::{
-    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_FREEGPUVIRTUALADDRESS,
+    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_FREEGPUVIRTUALADDRESS,
     D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND,
 };
 
@@ -24,7 +25,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "ST-57",
-        title: "another system process is not the paging process, made before or behind it",
+        title: "another system process is not the paging process, made before it, behind it or behind its context",
         source: "DXGK_CREATEPROCESSFLAGS, SystemProcess; System paging process",
         play: system_processes,
     },
@@ -54,7 +55,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
 ];
 
-/// A context with private data of a case's own.
+/// Asks for a context on `node` with the bytes `private` as private data, none if it is empty; the function's status.
 fn context(raw: &Raw, room: &Room<'_>, node: u32, hw_queues: bool, private: &mut [u8]) -> wddm_abi::NTSTATUS {
     let mut flags = D3DDDI_CREATECONTEXTFLAGS::zeroed();
     flags.set_HwQueueSupported(hw_queues);
@@ -89,7 +90,8 @@ fn bare_contexts(stage: &Stage) -> Played {
 
 fn system_processes(stage: &Stage) -> Played {
     use SystemProcesses as Kind;
-    for processes in [Kind::One, Kind::AnotherFirst, Kind::AnotherLast, Kind::AnotherBriefly] {
+    let kinds = [Kind::One, Kind::AnotherFirst, Kind::AnotherLast, Kind::AnotherBriefly, Kind::AnotherLater];
+    for processes in kinds {
         for without_context in [false, true] {
             let setup = Setup::default().windows(|windows| {
                 (windows.system_processes, windows.paging_without_context) = (processes, without_context);
@@ -101,7 +103,7 @@ fn system_processes(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Memory of the local segment comes and goes: the paging process's own translations change with it.
+/// Allocates and uses memory of the local segment eight times: the paging process's own translations change each time.
 fn local_memory(scene: &Scene) -> Played {
     let user = scene.process("local")?;
     let adapter = user.open()?;
@@ -138,9 +140,7 @@ fn stray_entries(stage: &Stage) -> Played {
                     _ => memory.gpu / covered * covered + covered - 4096,
                 };
                 queue.submit(&[store(stray, 0x55)])?;
-                scene.until("the device's error", || Ok(!room.is_active()?))?;
-                let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
-                same("state", room.state()?, lost)?;
+                room.lost_by_page_fault(scene)?;
                 same("memory", raw.load(memory.cpu)?, 0x77)?;
                 let count = counters::start(&raw)?.stray_entries;
                 ensure!(count > 0, "no entry was counted");
@@ -166,9 +166,7 @@ fn null_rendering(stage: &Stage) -> Played {
         let room = Room::new(&raw)?;
         let memory = room.memory(scene, 4096)?;
         let packet = store(memory.gpu + 1024, 0x77);
-        for (index, chunk) in (0..).zip(packet.as_bytes().chunks_exact(8)) {
-            raw.store(memory.cpu + index * 8, u64::from_le_bytes(chunk.try_into()?))?;
-        }
+        memory.write(&raw, 0, packet.as_bytes())?;
         let context = room.context(0)?;
         let submit = |address: u64, length: usize, null: bool| {
             let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
@@ -180,15 +178,16 @@ fn null_rendering(stage: &Stage) -> Played {
         };
         let fence = raw.monitored_fence(room.device, 0, false)?;
         let length = packet.as_bytes().len();
-        let done = |value: u64| {
+        let done = |value: u64| -> Played {
             let mut signal = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
             (signal.hContext, signal.ObjectCount) = (context, 1);
             signal.ObjectHandleArray = &raw const fence.handle;
             signal.set_MonitoredFenceValueArray(&raw const value);
             raw.ok(raw.thunks.D3DKMTSignalSynchronizationObjectFromGpu, &mut signal)?;
-            raw.wait_cpu(room.device, &[(fence.handle, value)], false, None)
+            let waiting = rig::block(&raw, room.device, vec![(fence.handle, value)], false);
+            rig::returned("a wait", &waiting)?.context("a wait")
         };
-        // An address where nothing is, and one where something would happen.
+        // A buffer at an address that nothing is mapped to, and one whose packet would store.
         submit(0x7000_0000_0000, 64, true)?;
         submit(memory.gpu, length, true)?;
         done(1)?;
@@ -216,9 +215,7 @@ fn stray_flushes(stage: &Stage) -> Played {
         // The entries are gone when the function returns, and the flush is done.
         ensure!(counters::start(&raw)?.stray_flushes > 0, "no flush was counted");
         queue.submit(&[store(memory.gpu, 0x55)])?;
-        scene.until("the device's error", || Ok(!room.is_active()?))?;
-        let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
-        same("state", room.state()?, lost)?;
+        room.lost_by_page_fault(scene)?;
         same("memory", raw.load(memory.cpu)?, 0x77)
     })
 }

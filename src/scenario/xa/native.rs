@@ -80,18 +80,25 @@ pub(super) fn monitored_value(stage: &Stage) -> Played {
         let values = || -> anyhow::Result<_> {
             Ok((one.probe.read(fence.info()?.monitored_va)?, two.probe.read(opened.info()?.monitored_va)?))
         };
-        let before = updates();
-        let (here, there) = (one.wait(&fence, 5)?, two.wait(&opened, 9)?);
-        same("updates of MonitoredValue with waiters", updates(), before)?;
-        same("MonitoredValue with waiters", values()?, (0, 0))?;
-        let before = updates();
-        one.signal(&fence, 5)?;
-        ensure!(one.is_woken(&here, LONG), "the waiter for 5 was not woken");
-        ensure!(!two.is_woken(&there, Duration::ZERO), "the waiter for 9 was woken by 5");
-        one.signal(&fence, 9)?;
-        ensure!(two.is_woken(&there, LONG), "the waiter for 9 was not woken");
-        same("updates of MonitoredValue without waiters", updates(), before)?;
-        same("MonitoredValue without waiters", values()?, (0, 0))
+        // Counted in the first round, in which no queue works: on kernel-mode queues the OS waits for a queue's own fence.
+        for (round, counted) in [(0, true), (10, false)] {
+            let before = updates();
+            let (here, there) = (one.wait(&fence, round + 5)?, two.wait(&opened, round + 9)?);
+            match counted {
+                true => same("updates of MonitoredValue with waiters", updates(), before)?,
+                false => same("MonitoredValue with waiters", values()?, (0, 0))?,
+            }
+            one.signal(&fence, round + 5)?;
+            ensure!(one.is_woken(&here, LONG), "the waiter for the lower value was not woken");
+            ensure!(!two.is_woken(&there, Duration::ZERO), "the waiter for the higher value was woken by the lower");
+            one.signal(&fence, round + 9)?;
+            ensure!(two.is_woken(&there, LONG), "the waiter for the higher value was not woken");
+            match counted {
+                true => same("updates of MonitoredValue without waiters", updates(), before)?,
+                false => same("MonitoredValue without waiters", values()?, (0, 0))?,
+            }
+        }
+        Ok(())
     })
 }
 

@@ -235,18 +235,20 @@ fn query<T: Thunks>(
     os.query_adapter_info(&mut argument).ok().map(|_| ())
 }
 
-/// PCI vendor of the device that the driver runs on: QEMU's `edu` function.
-const VENDOR: u32 = 0x1234;
+/// PCI vendor and device of the function that the driver runs on, QEMU's `edu`. Source: `inf/fencepost.inx`.
+const EDU: (u32, u32) = (0x1234, 0x11E8);
 
-/// Returns whether an adapter may be ours. Another driver would take our private query for one of its own. An adapter that names
-/// no vendor (it is not on a PCI bus), and a system that does not answer, leave it open.
+/// Returns whether an adapter may be this driver's: it is [`EDU`], names no vendor (it is not on a PCI bus), or the
+/// system does not answer. Asked before the private query, which another driver would take for one of its own. QEMU's
+/// standard VGA has the same vendor.
 fn may_be_ours<T: Thunks>(os: &Os<T>, adapter: D3DKMT_HANDLE) -> bool {
     let mut buffer = [0; 16];
     let kind = KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_PHYSICALADAPTERDEVICEIDS;
     let known = query(os, adapter, kind, &mut buffer, size_of::<D3DKMT_QUERY_DEVICE_IDS>());
-    // PhysicalAdapterIndex 0, then VendorID.
-    let vendor = known.and_then(|()| u32::try_from(buffer[0] >> 32).ok());
-    vendor.is_none_or(|vendor| vendor == 0 || vendor == VENDOR)
+    // PhysicalAdapterIndex 0, then VendorID, then DeviceID.
+    // CAST: the halves of the words.
+    let ids = known.map(|()| ((buffer[0] >> 32) as u32, buffer[1] as u32));
+    ids.is_none_or(|(vendor, device)| vendor == 0 || (vendor, device) == EDU)
 }
 
 /// What our kernel-mode driver says about the adapter; `None` for another driver's.

@@ -88,7 +88,7 @@ pub struct Allocation<T: Thunks> {
     kind: Kind,
     shared: bool,
     gpu_va: GpuVa,
-    /// Where the CPU sees it; null until it is locked.
+    /// The CPU's address of the allocation; null until it is locked.
     base: AtomicPtr<c_void>,
 }
 
@@ -107,7 +107,8 @@ impl<T: Thunks> Allocation<T> {
     /// [`Self::create`] without the last step: the caller makes it resident before the GPU touches it.
     pub(crate) fn create_evicted(device: &Arc<Device<T>>, create: Create) -> Result<Self, UmdError> {
         let mut this = Self::create_unmapped(device, create)?;
-        // The CPU's side first: a public user-mode driver found that visible memory that the GPU has cannot be locked.
+        // Locked before it is mapped: a public user-mode driver found that CPU-visible memory that the GPU has cannot
+        // be locked.
         this.lock()?;
         this.map(create.read_only)?;
         Ok(this)
@@ -155,8 +156,8 @@ impl<T: Thunks> Allocation<T> {
         })
     }
 
-    /// Opens what another process shared, with this process's own GPU address. The CPU's pointer is asked for when it is first
-    /// used: a system may let only the process that made an allocation lock it.
+    /// Opens what another process shared, with a GPU address of this process's own. It is locked for the CPU when it
+    /// is first read or written, not here: a system may let only the process that made an allocation lock it.
     ///
     /// # Errors
     /// [`UmdError::Thunk`]; [`UmdError::BadReply`] when it is no allocation of ours.
@@ -205,6 +206,9 @@ impl<T: Thunks> Allocation<T> {
         let kind = Kind::from_raw(block.kind).ok_or(bad)?;
         let mut this =
             Self { handles, size: block.size, kind, shared: true, gpu_va: GpuVa(0), base: AtomicPtr::default() };
+        if os.mutation.is(Mutation::LocksWhatItOpens) {
+            this.lock()?;
+        }
         this.make_resident()?;
         this.map(false)?;
         Ok(this)
@@ -222,8 +226,11 @@ impl<T: Thunks> Allocation<T> {
         Ok(())
     }
 
-    /// Locks it for the CPU, unless it is locked or lies where the CPU does not see it. Locks nest, so that of two threads
-    /// that come here at once one undoes its own.
+    /// Locks the allocation for the CPU, unless it is locked already or lies where the CPU does not see it. Locks
+    /// nest: when two threads lock it at once, the later one undoes its own lock.
+    ///
+    /// # Errors
+    /// [`UmdError::Thunk`]; [`UmdError::BadReply`] for an address that cannot be one.
     fn lock(&self) -> Result<(), UmdError> {
         if self.kind != Kind::System || !self.base.load(Ordering::Acquire).is_null() {
             return Ok(());
@@ -245,6 +252,7 @@ impl<T: Thunks> Allocation<T> {
         Ok(())
     }
 
+    /// Undoes one lock. A refusal is ignored.
     fn unlock(&self) {
         let mut unlock =
             Padded::new(D3DKMT_UNLOCK2 { hDevice: self.handles.device.handle(), hAllocation: self.handles.allocation });
@@ -293,12 +301,14 @@ impl<T: Thunks> Allocation<T> {
         self.gpu_va
     }
 
-    /// The CPU's mapping of it, if there is one by now: an opened allocation has none before the CPU first uses it. Makes no call.
+    /// The CPU's mapping, if the allocation is locked: an opened allocation is not before the CPU first uses it. Makes
+    /// no call.
     pub fn mapped(&self) -> Option<Pages> {
         Pages::new(self.base.load(Ordering::Acquire), self.size)
     }
 
-    /// The CPU's mapping of it; `None` for the local segment, and where the system does not let this process have one.
+    /// The CPU's mapping; locks the allocation if it is not locked yet. `None` for the local segment, and where the
+    /// system refuses this process the lock.
     pub fn pages(&self) -> Option<Pages> {
         self.lock().ok()?;
         self.mapped()
@@ -307,8 +317,8 @@ impl<T: Thunks> Allocation<T> {
     /// Copies `from` to `offset`. Ordered with the GPU by fences only.
     ///
     /// # Errors
-    /// [`UmdError::NotSupported`] for the local segment, and for another process's allocation where the system keeps that from
-    /// this one; [`UmdError::InvalidArgument`] when it does not fit.
+    /// [`UmdError::NotSupported`] for the local segment, and for another process's allocation that the system does not
+    /// let this process lock; [`UmdError::InvalidArgument`] when it does not fit.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), UmdError> {
         let pages = self.pages().ok_or(UmdError::NotSupported(Unsupported::CpuAccess))?;
         if pages.write(offset, from) { Ok(()) } else { Err(UmdError::InvalidArgument("range")) }

@@ -243,8 +243,9 @@ impl CommandList {
         Ok(())
     }
 
-    /// Waits until the fence is at least `value`. A native fence parks a user-mode queue. For a monitored one, and on a
-    /// kernel-mode queue, the list is cut here, and the OS holds back the rest: a buffer that waited inside would look hung.
+    /// Waits until the fence is at least `value`. For a native fence a user-mode queue parks. For a monitored fence,
+    /// and for any fence on a kernel-mode queue, the list is cut here and the OS holds back the rest: a buffer that
+    /// waited inside would look hung.
     ///
     /// # Errors
     /// As [`Self::store`].

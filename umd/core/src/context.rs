@@ -1,16 +1,18 @@
-//! Contexts: those that hardware queues belong to, and packet contexts, which take command buffers themselves.
+//! Contexts: contexts for hardware queues, and packet contexts, which take command buffers themselves.
 //!
 //! Assumes:
 //! - Private data of a context reaches the KMD uninterpreted; it refuses a version that is not its own with
 //!   STATUS_GRAPHICS_DRIVER_MISMATCH. Source: `gpu_wire::private`; `D3DKMT_CREATECONTEXTVIRTUAL`, pPrivateDriverData.
-//! - A context for hardware queues is made by `D3DKMTCreateContextVirtual` with HwQueueSupported. `D3DKMTCreateHwContext` is a
-//!   fallback for a system that refuses the flag: Windows 11 answers STATUS_NOT_IMPLEMENTED to it. Source: every public
-//!   user-mode driver does the former; `D3DKMT_CREATEHWQUEUE`, hHwContext; `D3DDDI_CREATECONTEXTFLAGS`, HwQueueSupported.
+//! - A context for hardware queues is made by `D3DKMTCreateContextVirtual` with HwQueueSupported.
+//!   `D3DKMTCreateHwContext` is a fallback for a system that refuses the flag: Windows 11 answers
+//!   STATUS_NOT_IMPLEMENTED to it. Source: every public user-mode driver calls the former;
+//!   `D3DKMT_CREATEHWQUEUE`, hHwContext; `D3DDDI_CREATECONTEXTFLAGS`, HwQueueSupported.
 //! - Engine 0 is the node's only engine. Source: `D3DKMT_CREATECONTEXTVIRTUAL`, EngineAffinity: zero-based index.
 #![forbid(unsafe_code)]
 
 use crate::device::Device;
 use crate::error::UmdError;
+use crate::mutation::Mutation;
 use crate::thunks::{Padded, Thunks};
 use alloc::sync::Arc;
 use gpu_wire::private::{ContextData, MAGIC};
@@ -28,7 +30,7 @@ fn context_data() -> [u8; size_of::<ContextData>()] {
     bytes
 }
 
-/// Which call made a context for hardware queues.
+/// The call that made a context for hardware queues; the same pair destroys it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// `D3DKMTCreateContextVirtual`.
@@ -51,11 +53,15 @@ impl<T: Thunks> HwContext<T> {
     /// [`UmdError::Thunk`].
     pub fn create(device: &Arc<Device<T>>, node: NodeOrdinal) -> Result<Self, UmdError> {
         let flags = D3DDDI_CREATECONTEXTFLAGS::zeroed().with_HwQueueSupported(true);
+        if device.os().mutation.is(Mutation::ObsoleteContextsOnly) {
+            let handle = create_hw_context(device, node)?;
+            return Ok(Self { device: device.clone(), handle, way: Way::HwContext });
+        }
         let (handle, way) = match create_virtual(device, node, flags) {
             Ok(handle) => (handle, Way::Virtual),
             Err(error) if is_unknown_flag(&error) => match create_hw_context(device, node) {
                 Ok(handle) => (handle, Way::HwContext),
-                // The way that failed first is the one that counts.
+                // The error of `D3DKMTCreateContextVirtual` is the one to report.
                 Err(_) => return Err(error),
             },
             Err(error) => return Err(error),
@@ -86,13 +92,17 @@ impl<T: Thunks> Drop for HwContext<T> {
     }
 }
 
-/// Returns whether a system said that it does not know HwQueueSupported, as opposed to having failed.
+/// Returns whether `error` is a status of a system that does not know HwQueueSupported. STATUS_INVALID_PARAMETER may
+/// have other causes; then the fallback fails as well.
 fn is_unknown_flag(error: &UmdError) -> bool {
     let unknown = [STATUS_NOT_SUPPORTED, STATUS_NOT_IMPLEMENTED, STATUS_INVALID_PARAMETER];
     matches!(error, UmdError::Thunk { status, .. } if unknown.contains(status))
 }
 
-/// `D3DKMTCreateContextVirtual`.
+/// Creates a context on `node` by `D3DKMTCreateContextVirtual`, with the private data of this driver.
+///
+/// # Errors
+/// [`UmdError::Thunk`].
 fn create_virtual<T: Thunks>(
     device: &Device<T>,
     node: NodeOrdinal,
@@ -113,7 +123,10 @@ fn create_virtual<T: Thunks>(
     Ok(argument.hContext)
 }
 
-/// `D3DKMTCreateHwContext`, where gdi32 has it.
+/// Creates a context on `node` by `D3DKMTCreateHwContext`.
+///
+/// # Errors
+/// [`UmdError::Thunk`], also where gdi32 does not export it.
 fn create_hw_context<T: Thunks>(device: &Device<T>, node: NodeOrdinal) -> Result<D3DKMT_HANDLE, UmdError> {
     let mut data = context_data();
     let mut argument = Padded::new(D3DKMT_CREATEHWCONTEXT {

@@ -10,6 +10,7 @@
 use crate::adapter::Adapter;
 use crate::allocation::{self, Allocation, Kind};
 use crate::error::UmdError;
+use crate::mutation::Mutation;
 use crate::paging::PagingQueue;
 use crate::thunks::{Os, Padded, Thunks};
 use alloc::sync::Arc;
@@ -48,15 +49,18 @@ impl<T: Thunks> Device<T> {
         Ok(Arc::new(Self { paging, kernel, next_queue: AtomicU32::new(1) }))
     }
 
-    /// Waits until the GPU address of a fence that was just made or opened is mapped: no member of the calls that make and open
-    /// fences says when that is, so a paging operation behind it is waited for. Here and not when the fence is used, which makes
-    /// no call.
+    /// Waits until the GPU address of a fence that was just made or opened is mapped. The calls that make and open
+    /// fences do not say when that is, so this makes an allocation, which waits for a paging operation behind the
+    /// mapping, and frees it. Called when the fence is made: its later use makes no call.
     ///
     /// Source: `D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2`: the address is "mapped asynchronously".
     ///
     /// # Errors
-    /// Those of creating an allocation.
+    /// Those of [`Allocation::create`].
     pub(crate) fn settle_fence(self: &Arc<Self>) -> Result<(), UmdError> {
+        if self.os().mutation.is(Mutation::UsesFencesUnmapped) {
+            return Ok(());
+        }
         let create = allocation::Create { size: PAGE_SIZE, kind: Kind::System, shared: false, read_only: false };
         Allocation::create(self, create).map(drop)
     }

@@ -1,8 +1,8 @@
 //! Hardware queues and the fence that tells how far a queue has come.
 //!
 //! Assumes:
-//! - NativeProgressFence comes back from `D3DKMTCreateHwQueue`: with it the progress fence is a native fence, and FENCE_SIGNAL on
-//!   its GPU address is the way to write it; without it it is a monitored fence, and MONITORED_SIGNAL is. Source:
+//! - `D3DKMTCreateHwQueue` returns NativeProgressFence. With it the progress fence is a native fence, which
+//!   FENCE_SIGNAL on its GPU address writes; without it it is a monitored fence, which MONITORED_SIGNAL writes. Source:
 //!   `DXGKARG_CREATEHWQUEUE` (the OS decides, and says so in D3DKMT_CREATEHWQUEUE.Flags).
 //! - The UMD writes the progress fence, as the last packet of every submission, on user-mode and kernel-mode queues alike
 //!   (node flag RingBufferFenceRelease is 0). Source: *User-mode work submission*, "HW queue progress fence changes";
@@ -19,6 +19,7 @@ use crate::context::HwContext;
 use crate::device::Device;
 use crate::error::UmdError;
 use crate::fence_value::FenceValue;
+use crate::mutation::Mutation;
 use crate::thunks::{Padded, Thunk, Thunks};
 use crate::wait;
 use alloc::sync::Arc;
@@ -86,7 +87,11 @@ impl<T: Thunks> HwQueue<T> {
         device.os().create_hw_queue(&mut argument)?;
         let handle = argument.hHwQueue;
         let gpu_va = GpuVa(argument.HwQueueProgressFenceGPUVirtualAddress);
-        let native = argument.Flags.NativeProgressFence();
+        let native = if device.os().mutation.is(Mutation::ProgressByCapabilities) {
+            device.adapter().has_native_fences()
+        } else {
+            argument.Flags.NativeProgressFence()
+        };
         let narrow = !native && device.adapter().has_narrow_fences();
         let value = FenceValue::new(argument.HwQueueProgressFenceCPUVirtualAddress, narrow);
         let (Some(value), true) = (value, gpu_va.0 != 0 && gpu_va.is_aligned(8) && gpu_va.is_canonical()) else {

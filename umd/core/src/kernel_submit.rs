@@ -9,12 +9,12 @@
 //! Signals are in software on nodes whose engines cannot write monitored fences; everywhere else they are packets, and cut
 //! nothing. There the fence that counts for a packet context is signaled in software, too.
 //!
-//! An INDIRECT packet ends a command buffer, too: inside one there is no way back (SPEC §5). What it names is submitted by
-//! itself; it does not write the progress fence, the command buffer behind it does, which comes before any wait or signal of
-//! the OS's: a value that nobody wrote would look like a buffer that hangs.
+//! An INDIRECT packet ends a command buffer, too: inside one there is no way back (SPEC §5). The buffer that it names
+//! is submitted by itself and does not write the progress fence. The command buffer behind it does, before any wait or
+//! signal by the OS: a progress value that is not written would look like a buffer that hangs.
 //!
-//! Waits for native fences are the OS's here, too. Source: *Native GPU fence object*: for kernel-mode queues they are software
-//! commands of Dxgkrnl's, and a buffer that waits on the GPU would be judged as one that makes no progress.
+//! The OS waits for native fences here, too. Source: *Native GPU fence object*: for kernel-mode queues such waits are
+//! software commands of Dxgkrnl's. A buffer that waited on the GPU would be judged as one that makes no progress.
 //!
 //! Assumes:
 //! - Submissions to one queue or context execute in order. Source: *Context monitoring*; `D3DKMT_SUBMITCOMMANDTOHWQUEUE`.
@@ -124,7 +124,7 @@ impl<T: Thunks> KernelLane<T> {
             return Err(UmdError::ListTooLarge { bytes: list.len(), limit: self.list_limit() });
         }
         let mut start = 0;
-        // The last buffer was user mode's own, which does not write its progress value.
+        // Whether the last buffer was one that INDIRECT named, whose progress value is not written yet.
         let mut owed = false;
         for index in 0..list.cuts().len() {
             let Some(cut) = list.cuts().get(index).copied() else { break };
@@ -137,6 +137,7 @@ impl<T: Thunks> KernelLane<T> {
                     self.wait(handle, value)?;
                     start = at;
                 }
+                Cut::NativeWait { .. } if self.device.os().mutation.is(Mutation::WaitsInBuffers) => {}
                 Cut::NativeWait { from, to, handle, value } => {
                     if from > start || owed {
                         self.piece(list, start, from, turn, &mut published)?;

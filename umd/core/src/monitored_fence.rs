@@ -65,7 +65,7 @@ impl<T: Thunks> MonitoredFence<T> {
         let mut argument = Padded::new(D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 {
             hNtHandle: handle.as_raw(),
             hDevice: device.handle(),
-            // No flags: those of sharing belong to the process that made it.
+            // No flags: sharing is for the process that makes the fence to ask for.
             ..D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2::zeroed()
         });
         device.os().open_sync_object_from_nt_handle2(&mut argument)?;

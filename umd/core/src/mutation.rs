@@ -70,6 +70,20 @@ mutations! {
     ReusesCommandBuffersEarly = 22,
     /// Monitored fences are signaled by packets although the engine cannot.
     SignalsWhereItCannot = 23,
+    /// MakeResident that is over the budget is not repeated with CantTrimFurther.
+    NeverExceedsBudget = 24,
+    /// A fence's value is not read again after its event: the event counts.
+    TrustsEvents = 25,
+    /// An allocation that was opened is locked for the CPU at once.
+    LocksWhatItOpens = 26,
+    /// A queue's progress fence is native where the adapter has native fences, whatever CreateHwQueue answers.
+    ProgressByCapabilities = 27,
+    /// A fence that was made or opened is used before its GPU address is mapped.
+    UsesFencesUnmapped = 28,
+    /// Command buffers of kernel-mode queues wait for native fences on the GPU.
+    WaitsInBuffers = 29,
+    /// Contexts for hardware queues are made by `D3DKMTCreateHwContext` alone.
+    ObsoleteContextsOnly = 30,
 }
 
 /// Which mutation is on, if any.

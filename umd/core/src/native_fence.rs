@@ -87,7 +87,7 @@ impl<T: Thunks> NativeFence<T> {
         let mut argument = Padded::new(D3DKMT_OPENNATIVEFENCEFROMNTHANDLE {
             hNtHandle: handle.as_raw(),
             hDevice: device.handle(),
-            // No flags: those of sharing belong to the process that made it.
+            // No flags: sharing is for the process that makes the fence to ask for.
             ..D3DKMT_OPENNATIVEFENCEFROMNTHANDLE::zeroed()
         });
         device.os().open_native_fence_from_nt_handle(&mut argument)?;

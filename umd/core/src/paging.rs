@@ -7,8 +7,8 @@
 //! - A returned `PagingFenceValue` of 0, or a status other than STATUS_PENDING from MakeResident, means that it is done
 //!   already. Source: `D3DDDI_MAPGPUVIRTUALADDRESS`, "A zero fence value might be returned"; `D3DDDI_MAKERESIDENT`, "When
 //!   MakeResident returns E_PENDING, this member indicates …".
-//! - MakeResident over the budget answers STATUS_NO_MEMORY, having done `NumAllocations` of them; with CantTrimFurther it goes
-//!   beyond the budget. Source: `D3DDDI_MAKERESIDENT`.
+//! - MakeResident over the budget answers STATUS_NO_MEMORY after it has made the first `NumAllocations` allocations
+//!   resident. With CantTrimFurther it goes beyond the budget. Source: `D3DDDI_MAKERESIDENT`.
 //! - The paging fence counts upwards and can be waited for by `D3DKMTWaitForSynchronizationObjectFromCpu` on
 //!   `D3DKMT_CREATEPAGINGQUEUE::hSyncObject`. Source: its page; it is destroyed with the queue.
 //! - A mapping of the whole allocation at an address of the OS's choice is freed with the allocation. Source:
@@ -64,18 +64,21 @@ impl<T: Thunks> PagingQueue<T> {
         })
     }
 
-    /// Makes the allocations resident and waits until they are. Where the budget is used up the OS makes some of them resident
-    /// and refuses; this driver has nothing that it could do without, so the rest is asked for again, beyond the budget.
+    /// Makes the allocations resident and waits until they are. Over the budget the OS makes some of them resident and
+    /// refuses. This driver evicts nothing to make room: it asks for the rest again with CantTrimFurther, which goes
+    /// beyond the budget.
     ///
     /// # Errors
     /// [`UmdError::Thunk`] (out of video memory among others), [`UmdError::DeviceLost`].
     pub fn make_resident(&self, allocations: &[D3DKMT_HANDLE]) -> Result<(), UmdError> {
         let mut argument = self.residency(allocations);
         let (answer, rest) = match self.adapter.os.make_resident(&mut argument) {
-            Err(UmdError::Thunk { status: STATUS_NO_MEMORY, .. }) => {
+            Err(UmdError::Thunk { status: STATUS_NO_MEMORY, .. })
+                if !self.adapter.os.mutation.is(Mutation::NeverExceedsBudget) =>
+            {
                 // CAST: a count of the list's members, or more than it has.
                 let done = argument.NumAllocations as usize;
-                // What was done until then.
+                // The OS may still be busy with those that it took.
                 self.wait(argument.PagingFenceValue)?;
                 let rest = allocations.get(done..).filter(|rest| !rest.is_empty());
                 (Answer::Done, rest.unwrap_or(allocations))
@@ -96,6 +99,7 @@ impl<T: Thunks> PagingQueue<T> {
         }
     }
 
+    /// The argument of MakeResident for `allocations`, without flags. It borrows the list by address.
     fn residency<const PAD: usize>(&self, allocations: &[D3DKMT_HANDLE]) -> Padded<D3DDDI_MAKERESIDENT, PAD> {
         Padded::new(D3DDDI_MAKERESIDENT {
             hPagingQueue: self.handle,

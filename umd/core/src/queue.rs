@@ -74,7 +74,8 @@ struct State<T: Thunks> {
     trace: Trace,
 }
 
-/// A queue. Dropping it waits for what was submitted, at most for [`IDLE_NANOSECONDS`], and destroys everything behind it.
+/// A queue. Dropping it waits for what was submitted, at most [`IDLE_NANOSECONDS`], and then destroys everything
+/// behind it.
 pub struct Queue<T: Thunks> {
     state: Lock<State<T>>,
     /// The lane's progress fence, for those who do not hold `state`.
@@ -300,14 +301,14 @@ impl<T: Thunks> Queue<T> {
     }
 }
 
-/// How long a queue that is destroyed waits for what was submitted to it. TIMEOUT: work that waits for what never comes must
-/// not keep its queue.
+/// How long a queue that is destroyed waits for what was submitted to it. TIMEOUT: work that waits for a value that is
+/// never signaled must not keep the queue alive.
 const IDLE_NANOSECONDS: u64 = 200_000_000;
 
 impl<T: Thunks> Drop for Queue<T> {
     fn drop(&mut self) {
-        // Clients idle a queue before they destroy it; the documents promise that the OS does it at the end of a process only.
-        // The device first: with it the fence's page may be gone.
+        // Clients idle a queue before they destroy it; the documents promise only that the OS idles it at the end of a
+        // process. The device is asked first: when it is lost, the fence's page may be gone.
         if self.last.load(Ordering::Acquire) != 0 && self.device.is_alive() {
             let _ = self.wait(0, Timeout::from_nanoseconds(IDLE_NANOSECONDS));
         }

@@ -58,9 +58,10 @@ pub const NOTIFY_WORK_SUBMISSION_BYTES: usize = size_of::<kit_28000::D3DKMT_NOTI
 
 /// Calls `$callback!` with the list of thunks: `method, Id, Export, RECORD, presence, bytes;` each.
 ///
-/// Presence is `required` for what Windows has had since hardware scheduling, `optional` for what 24H2 added (an import of
-/// those would keep the image from loading on older systems), `fallback` for what is only called where something else was
-/// refused: nothing rests on it. Bytes are those of the longest known form of the record.
+/// Presence is `required` for what Windows has had since hardware scheduling. It is `optional` for what 24H2 added: an
+/// import of those would keep the image from loading on older systems. It is `fallback` for calls that are made only
+/// where another one was refused; the driver works without them. Bytes are those of the longest known form of the
+/// record.
 #[macro_export]
 macro_rules! for_each_thunk {
     ($callback:path) => {

@@ -6,8 +6,8 @@
 //! Assumes:
 //! - With `hAsyncEvent` NULL the call returns when the value is reached, or fails. With an event it returns at once and the
 //!   event is set when the value is reached, at once if it was. Source: `D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU`.
-//! - The event may be set before the value can be seen: it is read again, and waited for again. Source: none; a public
-//!   user-mode driver does so.
+//! - The event may be set before the value can be seen: then the UMD reads the value again, and waits again. Source:
+//!   none in the documents; a public user-mode driver does so.
 //! - The OS holds its own reference to the event: one whose wait timed out may be closed. Source: none found; it is what a
 //!   kernel does with a handle that it keeps beyond a call.
 //! - When a device is lost, the fences that it would have signaled are signaled with their largest value, unless
@@ -17,6 +17,7 @@
 
 use crate::error::UmdError;
 use crate::fence_value::FenceValue;
+use crate::mutation::Mutation;
 use crate::thunks::{EventWait, NtHandle, Os, Padded, Thunks};
 use core::hint::spin_loop;
 use wddm_abi::{D3DKMT_HANDLE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU};
@@ -150,11 +151,15 @@ pub(crate) fn sliced<T: Thunks>(
         loop {
             let Some(milliseconds) = deadline.slice(os, SLICE_MILLISECONDS) else { return Err(UmdError::Timeout) };
             let set = os.wait_event(event, milliseconds) == EventWait::Set;
-            if object.value.has_reached(value) {
+            if object.value.has_reached(value) || (set && os.mutation.is(Mutation::TrustsEvents)) {
                 return Ok(());
             }
             check()?;
             if set {
+                // Early: the value is about to come. A system that is early each time does not get a call per look.
+                if poll(object.value, value) {
+                    return Ok(());
+                }
                 wait_from_cpu(os, object, value, Some(event))?;
             }
         }

@@ -59,12 +59,13 @@ impl View {
         Self::show(part, user, Some(ForGpu { content, wanted, native_fence }))
     }
 
-    /// As [`create`](Self::create), each where it is asked for.
+    /// Shows a page to the GPU where `gpu` says so, and to user mode where `user` does. Where the personality maps
+    /// fences late, a failure to map one is an event of the report.
     ///
     /// IRQL: PASSIVE_LEVEL.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// STATUS_NO_MEMORY, or what paging ended with.
     pub(crate) fn show(
         part: &Arc<ProcessAdapter>,
         user: Option<ForUser>,
@@ -101,7 +102,10 @@ impl View {
                 adapter,
                 Box::new(move |adapter, manager| {
                     adapter.kernel().delay_execution(-LATE);
-                    let _ = this.set_entries(adapter, manager, address, 1, &content, purpose);
+                    // The call that made the fence has returned, so a failure goes into the list of events.
+                    if let Err(error) = this.set_entries(adapter, manager, address, 1, &content, purpose) {
+                        adapter.note_event(format!("a fence is not mapped at {address:#x}: {error:?}"));
+                    }
                 }),
             );
             return Ok(());

@@ -34,11 +34,11 @@ impl LocalFence {
         Self::create_for_queue(device, request, true)
     }
 
-    /// Makes a fence for a queue's progress; `opened`: the driver is told at once that it is open in the device, otherwise by
-    /// [`open_in_driver`](Self::open_in_driver) or never.
+    /// Makes a fence for a queue's progress. `opened`: the driver is told at once that the fence is open in the device;
+    /// otherwise [`open_in_driver`](Self::open_in_driver) tells it, or nothing does.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// What the driver returned; STATUS_NO_MEMORY.
     pub(crate) fn create_for_queue(
         device: &Arc<Device>,
         request: &mut Request,
@@ -85,7 +85,7 @@ impl LocalFence {
         Self::open_part(device, &fence, on, private, access, true)
     }
 
-    /// Opens a part that has been counted.
+    /// Opens a part that has been counted. `tell`: the driver is told by `DxgkDdiOpenNativeFence`.
     fn open_part(
         device: &Arc<Device>,
         fence: &Arc<NativeFence>,
@@ -131,7 +131,8 @@ impl LocalFence {
         Ok(local)
     }
 
-    /// `DxgkDdiOpenNativeFence`.
+    /// Tells the driver that the fence is open in the device (`DxgkDdiOpenNativeFence`), and keeps the handle that it
+    /// gives.
     ///
     /// # Errors
     /// What the driver returned.

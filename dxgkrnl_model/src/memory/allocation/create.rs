@@ -15,6 +15,7 @@ use crate::ddi::{self, call_ddi};
 use crate::device::{Device, judge_creation};
 use crate::handle::HandleType;
 use crate::memory::va::PAGE;
+use crate::poison;
 use crate::process::{ProcessInner, UserObject};
 use crate::rules::paging::{ALLOC_CPU_VISIBLE, ALLOC_FLAGS, ALLOC_OUTPUT, ALLOC_SEGMENT, ALLOC_SIZE, OBJECT_HANDLE};
 use crate::sync::{Lock, Rank};
@@ -104,12 +105,9 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, request: &mut
     opened
 }
 
-/// What an output holds before the driver writes it.
-const POISONED: u32 = 0xB7B7_B7B7;
-
 fn info_of(private: &mut [u8]) -> DXGK_ALLOCATIONINFO {
     let mut info = DXGK_ALLOCATIONINFO::zeroed();
-    info.Flags2.Value = POISONED;
+    info.Flags2.Value = poison::WORD;
     if !private.is_empty() {
         info.pPrivateDriverData = private.as_mut_ptr().cast();
         // CAST: limited by the thunk.
@@ -161,7 +159,7 @@ fn accept(
     let consistent = (!flags.ExplicitResidencyNotification() || flags.AccessedPhysically())
         && (!flags.MapApertureCpuVisible() || aperture2);
     rules.check(&ALLOC_FLAGS, consistent, || format!("{flags:?}"));
-    rules.check(&ALLOC_OUTPUT, info.Flags2.Value != POISONED, || "Flags2 was not written".to_owned());
+    rules.check(&ALLOC_OUTPUT, info.Flags2.Value != poison::WORD, || "Flags2 was not written".to_owned());
     if info.Size == 0 {
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }

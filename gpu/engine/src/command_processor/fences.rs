@@ -122,8 +122,9 @@ impl<H: Host> Core<H> {
         Ok(())
     }
 
-    /// A signal of the queue's own progress fence where no native fence is open at its address: a plain word, whose waiters are
-    /// unknown, so that the OS is asked to look at fences of both kinds.
+    /// Signals the queue's own progress fence where the process has no native fence open at its address: stores the
+    /// value as a plain word. The engine does not know who waits for such a word, so the interrupts ask the OS to look
+    /// at fences of both kinds.
     ///
     /// Source: `DXGKARG_CREATEHWQUEUE` promises that the native progress fence was created, not that it was opened.
     fn signal_plain(
@@ -205,7 +206,11 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Signals a queue's progress fence for a buffer that is not run: the native fence at the address, or a monitored one.
+    /// Writes the progress fence of a buffer that is not run (null rendering): as a native fence where the process has
+    /// one open at `fence`, otherwise as a monitored fence.
+    ///
+    /// # Errors
+    /// The fault of the store, as for a signal by a packet.
     pub(crate) fn signal_progress(
         &mut self,
         gpu: &Gpu<H>,
@@ -215,6 +220,9 @@ impl<H: Host> Core<H> {
         value: u64,
     ) -> Result<(), Fault> {
         if self.find_fence(job.process, fence).is_err() {
+            if job.queue.is_some_and(|queue| queue.native_progress) {
+                return self.signal_plain(gpu, job, exec, fence, value);
+            }
             return self.monitored_signal(gpu, job, &packet::MonitoredSignal { address: fence.0, value });
         }
         self.fence_signal(gpu, job, exec, fence, value)?;

@@ -38,8 +38,8 @@ impl<H: Host> Core<H> {
         }
         let Some(binding) = exec.binding else { return Ok(None) };
         match self.fetch_from_ring(gpu, job, exec, binding, copy) {
-            // Without a doorbell the ring may have been taken away: then nothing comes in any more, and the queue is quiet. Who
-            // connects it again has it looked at again.
+            // A queue without a connected doorbell may have lost its ring: user mode may free it. Then the queue has
+            // nothing to run and is no longer scanned. Connecting a doorbell makes the engine look at the queue again.
             Err(fault) if fault.kind == FaultKind::Address && is_watched_only(job) => {
                 if let Some(queue) = job.queue {
                     gpu.nodes[self.node].stop_scanning(queue);
@@ -50,7 +50,11 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// The next packet of a ring.
+    /// Copies the next packet of the job's ring to `copy`, with its length and where it came from; `None` when the
+    /// ring is empty.
+    ///
+    /// # Errors
+    /// The fault of reading the ring or its control page, or of a packet that is malformed.
     fn fetch_from_ring(
         &mut self,
         gpu: &Gpu<H>,
@@ -129,7 +133,7 @@ impl<H: Host> Core<H> {
     }
 }
 
-/// Whether the job's queue has no connected doorbell.
+/// Returns whether the job's queue has no connected doorbell. `false` for a job without a queue.
 fn is_watched_only<H: Host>(job: &Job<'_, H>) -> bool {
-    job.queue.is_some_and(|queue| !queue.connected.load(Ordering::Acquire))
+    job.queue.is_some_and(|queue| queue.connected.load(Ordering::Acquire) == 0)
 }

@@ -36,6 +36,22 @@ pub(crate) fn a_basic_engine_interrupts_for_the_progress_fence_alone() {
     assert_eq!(rig.drain(), [(0, Notice::MonitoredFenceSignaled)]);
 }
 
+/// A progress fence that was never opened is a plain word, whose waiters may be of either kind.
+#[test]
+pub(crate) fn an_unopened_progress_fence_asks_for_a_look_at_both_kinds() {
+    let mut rig = Rig::with_monitored_fences(MonitoredFences::default());
+    let mut q = rig.queue(0, 0);
+    let elsewhere = rig.map(1, false);
+    q.submit(&[Encoded::fence_signal(q.queue.progress, 3)]);
+    rig.settle();
+    assert_eq!((q.progress.read(0), rig.interrupts()), (3, 1));
+    assert_eq!(rig.drain(), [(0, Notice::FencesSignaled), (0, Notice::MonitoredFenceSignaled)]);
+    // Any other address where no fence is open is none.
+    q.submit(&[Encoded::fence_signal(elsewhere.va, 1)]);
+    rig.settle();
+    assert_eq!((q.fault(), elsewhere.read(0)), (Some(FaultKind::UnknownFence), 0));
+}
+
 #[test]
 pub(crate) fn a_narrow_signal_stores_32_bits() {
     let mut rig = Rig::with_monitored_fences(MonitoredFences { narrow: true, ..MonitoredFences::default() });

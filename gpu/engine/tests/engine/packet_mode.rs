@@ -67,7 +67,7 @@ pub(crate) fn paging_packets_change_translations_only_after_every_engine_let_go(
     let target = rig_frame(&mut rig, other.va);
     let write =
         Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), &[Pte::leaf(target, false).unwrap()]);
-    // The end is the last page's address: the documents leave it open.
+    // The end is the address of the last page: the documents do not say whether it is inside.
     let flush = packet::TlbFlush { space: rig.process.space.id, start: m.va.0, end: m.va.0 };
     let p = packet_of(&mut rig, 1, true, &[write, flush.to_packet()]);
     rig.gpu.nodes[2].packets.with(|q| q.submit(p)).unwrap();
@@ -96,4 +96,18 @@ fn flushing_everything_leaves_no_mapping() {
     rig.settle();
     assert!(rig.gpu.flush_done(n));
     assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);
+}
+
+/// Source: `DXGKARGCB_NOTIFY_INTERRUPT_DATA`, LastCompletedFenceId; the OS's first id is nowhere documented.
+#[test]
+fn a_preemption_before_anything_completed_names_the_id_before_the_first() {
+    let mut rig = Rig::new();
+    let gpu = rig.gpu.clone();
+    let p = packet_of(&mut rig, 0x101, false, &[Encoded::nop(8)]);
+    gpu.nodes[2].packets.with(|q| q.submit(p)).unwrap();
+    let dropped = gpu.nodes[2].packets.with(|q| q.preempt(0x102));
+    assert_eq!(dropped.len(), 1);
+    gpu.command(2, Control::Run);
+    rig.settle();
+    assert_eq!(rig.drain(), [(2, Notice::PacketPreempted { request: 0x102, completed: 0x100 })]);
 }

@@ -5,27 +5,69 @@ use crate::support::Rig;
 use gpu_engine::address_space::EVERY_SPACE;
 use gpu_engine::host::Lock;
 use gpu_engine::notice::Notice;
+use gpu_engine::packet_node::{PacketQueue, ROOM};
 use std::sync::atomic::Ordering;
 
+/// Both deques have room: the one that takes packets, and the one that takes its place.
 #[test]
-fn packets_have_room_beforehand_and_after_a_preemption() {
+fn packets_have_room_beforehand_and_after_a_preemption_or_a_reset() {
     let mut rig = Rig::new();
-    rig.gpu.nodes[2].packets.with(|q| q.make_room(1000)).unwrap();
-    for round in 0..3u32 {
+    let gpu = rig.gpu.clone();
+    let queue = &gpu.nodes[2].packets;
+    let room = PacketQueue::room(1000).unwrap();
+    let old = queue.with(|q| q.have_room(room));
+    assert!(old.iter().all(|deque| deque.capacity() >= ROOM && deque.capacity() < 1000));
+    for round in 0..4u32 {
+        let take = |round: u32| {
+            let mut gone = queue.with(|q| if round.is_multiple_of(2) { q.preempt(round) } else { q.reset().1 });
+            let room = gone.capacity();
+            gone.clear();
+            queue.with(|q| q.give_back(gone));
+            room
+        };
+        // Nothing was submitted yet: what came back is what was made, of either deque.
+        assert!(take(round) >= 1000 && take(round) >= 1000);
         for fence in 1..=1000 {
             let packet = packet_of(&mut rig, round * 1000 + fence, true, &[]);
-            rig.gpu.nodes[2].packets.with(|q| q.submit(packet)).unwrap();
+            queue.with(|q| q.submit(packet)).unwrap();
         }
-        assert_eq!(rig.gpu.nodes[2].packets.with(|q| q.len()), 1000);
-        // What a preemption gives away is replaced by what was made for it.
-        let mut gone = rig.gpu.nodes[2].packets.with(|q| q.preempt(round * 1000 + 1000));
-        assert!(gone.capacity() >= 1000);
-        gone.clear();
-        rig.gpu.nodes[2].packets.with(|q| {
-            q.give_back(gone);
-            assert!(q.is_preempting());
-        });
+        assert_eq!(queue.with(|q| q.len()), 1000);
+        assert!(take(round) < 2000, "a deque grew");
     }
+}
+
+/// Refused packets between others count as completed as soon as those before them are.
+#[test]
+fn refused_packets_between_others_count_as_completed_in_their_places() {
+    let mut rig = Rig::new();
+    let gpu = rig.gpu.clone();
+    let queue = &gpu.nodes[2].packets;
+    let submit = |rig: &mut Rig, fence| {
+        let packet = packet_of(rig, fence, true, &[]);
+        queue.with(|q| q.submit(packet)).unwrap();
+    };
+    submit(&mut rig, 1);
+    queue.with(|q| q.refuse(2));
+    submit(&mut rig, 3);
+    queue.with(|q| q.refuse(4));
+    assert_eq!(queue.with(|q| q.fences()), (0, 4));
+    gpu.wake(2);
+    rig.settle();
+    assert_eq!((rig.drain().len(), queue.with(|q| q.fences())), (2, (4, 4)));
+    submit(&mut rig, 5);
+    queue.with(|q| q.refuse(6));
+    submit(&mut rig, 7);
+    let (aborted, gone) = queue.with(|q| q.reset());
+    assert_eq!((aborted, gone.len(), queue.with(|q| q.fences())), (7, 2, (7, 7)));
+    submit(&mut rig, 8);
+    queue.with(|q| q.refuse(9));
+    let gone = queue.with(|q| q.preempt(10));
+    assert_eq!(gone.len(), 1);
+    gpu.ask_preempt(2);
+    rig.settle();
+    // What was dropped is not completed, nor what was refused behind it.
+    assert_eq!(queue.with(|q| q.fences()), (7, 9));
+    assert_eq!(rig.drain(), [(2, Notice::PacketPreempted { request: 10, completed: 7 })]);
 }
 
 #[test]
@@ -42,7 +84,7 @@ fn a_packet_that_is_not_kept_counts_as_completed_behind_the_others() {
     let completed = [1, 2].map(|fence| (2, Notice::PacketCompleted { fence }));
     assert_eq!(rig.drain(), completed);
     assert_eq!(rig.gpu.nodes[2].packets.with(|q| q.fences()), (4, 4));
-    // With nothing before it, it does at once.
+    // A refused packet with nothing before it counts as completed at once.
     rig.gpu.nodes[2].packets.with(|q| q.refuse(5));
     assert_eq!(rig.gpu.nodes[2].packets.with(|q| q.fences()), (5, 5));
 }

@@ -6,9 +6,11 @@ use gpu_engine::engine::Step;
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
 use gpu_engine::queue::State;
+use gpu_engine::word::{Ordering, Word};
 use gpu_wire::PAGE_SIZE;
 use gpu_wire::doorbell::Model;
 use gpu_wire::packet::{self};
+use gpu_wire::pte;
 
 /// A queue in an endless INDIRECT loop, and its neighbour on the same node.
 fn hang(rig: &mut Rig) -> (crate::support::TestQueue, crate::support::TestQueue) {
@@ -146,4 +148,37 @@ fn a_disconnected_queue_is_watched_until_the_page_was_rotated() {
     gpu.make_ready(&q.queue);
     rig.settle();
     assert_eq!(m.read(0), 2);
+}
+
+/// User mode may free the ring of a disconnected queue: the engine finds nothing there and looks no more, so that it
+/// can sleep. A connection makes it look again.
+#[test]
+fn a_disconnected_queue_without_a_ring_is_not_watched_for_ever() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let m = rig.map(1, false);
+    rig.settle();
+    let gpu = rig.gpu.clone();
+    gpu.doorbells.disconnect(0);
+    gpu.scan(&q.queue);
+    assert_eq!([(); 4].map(|()| rig.engines[0].step()), [Step::Worked; 4], "a ring that is there is watched");
+    let table = rig.leaf_table(&rig.process.clone(), q.control.va);
+    let entry = rig.entry(table, pte::index(q.control.va, 0));
+    let mapped = entry.load(Ordering::SeqCst);
+    entry.store(0, Ordering::SeqCst);
+    let n = gpu.flush(rig.process.space.id, 0, 0);
+    for engine in &mut rig.engines {
+        engine.step();
+    }
+    assert!(gpu.flush_done(n));
+    rig.settle();
+    assert_eq!(rig.engines[0].step(), Step::Idle { connected: false });
+    assert!(rig.engines[0].prepare_sleep());
+    assert_eq!((q.queue.state(), rig.drain()), (State::Active, Vec::new()), "nothing of this is a fault");
+    entry.store(mapped, Ordering::SeqCst);
+    q.publish(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    gpu.doorbells.connect(0, &q.queue);
+    gpu.make_ready(&q.queue);
+    rig.settle();
+    assert_eq!(m.read(0), 1);
 }

@@ -1,4 +1,4 @@
-//! The scheduling log: who was idle, ready, running.
+//! The scheduling log: which context was idle, ready or running, and when.
 
 use crate::support::{Rig, TestQueue};
 use gpu_engine::memory::Span;
@@ -11,14 +11,14 @@ const IDLE: u32 = ContextState::Idle as u32;
 const RUNNING: u32 = ContextState::Running as u32;
 const READY: u32 = ContextState::Ready as u32;
 
-/// Gives the context a handle of the driver's, as the driver does.
+/// A queue on node 0 whose context has the driver's handle `handle`, which entries name.
 fn named(rig: &mut Rig, doorbell: usize, handle: u64) -> TestQueue {
     let queue = rig.queue(0, doorbell);
     rig.gpu.slots.set_driver_handle(queue.queue.context.slot, handle);
     queue
 }
 
-/// Handle and state of every entry so far, of a log that has not wrapped; times rise.
+/// Handle and state of every entry of a log that has not wrapped. Asserts that times do not go backwards.
 fn entries(log: Span<'static>) -> Vec<(u64, u32)> {
     let load = |offset| log.word(offset).unwrap().load(Ordering::Acquire);
     let count = load(0);
@@ -39,7 +39,7 @@ fn a_turn_that_runs_something_is_written_and_no_other() {
     let (mut a, mut b) = (named(&mut rig, 0, 0xA0), named(&mut rig, 1, 0xB0));
     let (log, work) = (rig.map(1, false).bytes, store(&mut rig));
     rig.gpu.nodes[0].scheduling.set(log, 100, u32::MAX).unwrap();
-    // Nothing was published: the ring makes it ready, and there is no turn to speak of.
+    // The ring has nothing published: the doorbell makes the queue ready, and its turn begins nothing.
     a.ring();
     rig.settle();
     let before = entries(log);
@@ -61,7 +61,7 @@ fn a_context_that_waits_has_work_and_does_not_run() {
     a.submit(&[packet::Encoded::fence_wait(fence.current.va, 5)]);
     rig.settle();
     assert_eq!(entries(log), [(0xA0, READY), (0xA0, RUNNING), (0xA0, READY)]);
-    // The queue goes, and with it what was pending.
+    // Destroying the queue takes the context's pending work away.
     rig.gpu.destroy_queue(&a.queue);
     rig.settle();
     assert_eq!(entries(log)[3..], [(0xA0, IDLE)]);
@@ -91,4 +91,59 @@ fn the_named_entry_interrupts_and_a_replaced_log_is_left_alone() {
     a.submit(&[work]);
     rig.settle();
     assert_eq!((position(second), rig.drain()), (3, Vec::new()));
+}
+
+/// What was noted of a context before the log was taken away counts no more: it may have changed unseen.
+#[test]
+fn a_log_behind_none_starts_with_idle_contexts() {
+    let mut rig = Rig::new();
+    let mut a = named(&mut rig, 0, 0xA0);
+    let (first, second, fence, work) = (rig.map(1, false).bytes, rig.map(1, false).bytes, rig.fence(), store(&mut rig));
+    rig.gpu.nodes[0].scheduling.set(first, 100, u32::MAX).unwrap();
+    a.submit(&[packet::Encoded::fence_wait(fence.current.va, 5)]);
+    rig.settle();
+    assert_eq!(entries(first).last(), Some(&(0xA0, READY)));
+    rig.gpu.nodes[0].scheduling.clear();
+    // The wait is met while nothing is written, and the context idle.
+    let gpu = rig.gpu.clone();
+    fence.fence.signal_from_cpu(&fence.current.word(0), 5, &gpu.mutation, |queue, ticket| {
+        queue.wake(ticket, true);
+        gpu.make_ready(&queue);
+    });
+    rig.settle();
+    rig.gpu.nodes[0].scheduling.set(second, 100, u32::MAX).unwrap();
+    a.submit(&[work]);
+    rig.settle();
+    assert_eq!(entries(second), [(0xA0, READY), (0xA0, RUNNING), (0xA0, IDLE)]);
+    assert_eq!(entries(first).len(), 3);
+}
+
+/// A log that is set again goes on where its header stands, which only an index behind its end changes, and contexts
+/// stay what they were.
+#[test]
+fn a_log_that_is_set_again_goes_on_where_it_stands() {
+    let mut rig = Rig::new();
+    let (mut a, mut b) = (named(&mut rig, 0, 0xA0), named(&mut rig, 1, 0xB0));
+    let (log, fence, work) = (rig.map(1, false).bytes, rig.fence(), store(&mut rig));
+    rig.gpu.nodes[0].scheduling.set(log, 100, u32::MAX).unwrap();
+    a.submit(&[packet::Encoded::fence_wait(fence.current.va, 5)]);
+    rig.settle();
+    let first = entries(log);
+    assert_eq!(first, [(0xA0, READY), (0xA0, RUNNING), (0xA0, READY)]);
+    rig.gpu.nodes[0].scheduling.set(log, 100, u32::MAX).unwrap();
+    b.submit(&[work]);
+    rig.settle();
+    rig.gpu.destroy_queue(&a.queue);
+    let turn = [(0xB0, READY), (0xB0, RUNNING), (0xB0, IDLE)];
+    assert_eq!(entries(log), [&first[..], &turn[..], &[(0xA0, IDLE)]].concat());
+    // Seven entries stand there: the next one is the first again, and the wraparounds count on.
+    let position = log.word(0).unwrap();
+    position.store(3 << 32 | 7, Ordering::Release);
+    rig.gpu.nodes[0].scheduling.set(log, 4, u32::MAX).unwrap();
+    b.submit(&[work]);
+    rig.settle();
+    assert_eq!(position.load(Ordering::Acquire), 3 << 32 | 3);
+    let states =
+        [0, 1, 2].map(|index| log.word(HEADER_SIZE + index * ENTRY_SIZE + 24).unwrap().load(Ordering::Acquire));
+    assert_eq!(states, [READY, RUNNING, IDLE].map(u64::from));
 }

@@ -171,6 +171,8 @@ pub struct TestQueue {
     pub queue: Shared<Queue<TestHost>>,
     pub ring: Range,
     pub control: Range,
+    /// Where its progress fence lies; no fence is open there.
+    pub progress: Range,
     pub geometry: Geometry,
     pub doorbell: usize,
     pub doorbell_page: Span<'static>,
@@ -345,7 +347,7 @@ impl Rig {
         let slot = self.gpu.slots.allocate(0xA000).unwrap();
         let (ring, control) = (self.map(1, false), self.map(1, false));
         let progress = self.map(1, false);
-        let queue = Shared::try_new(Queue::new(slot, context.clone(), true, progress.va).unwrap()).unwrap();
+        let queue = Shared::try_new(Queue::new(slot, context.clone(), true, progress.va, true).unwrap()).unwrap();
         let geometry = Geometry::new(4096).unwrap();
         queue.bind(Some(Binding { ring: ring.va, control: control.va, geometry }));
         let logs = [self.frame(), self.frame()].map(|f| self.gpu.host.system.span(f).unwrap().part(0, PAGE_SIZE));
@@ -361,6 +363,7 @@ impl Rig {
             queue,
             ring,
             control,
+            progress,
             geometry,
             doorbell,
             doorbell_page: page,

@@ -42,7 +42,7 @@ pub(crate) enum Cut {
         /// The value.
         value: u64,
     },
-    /// The FENCE_WAIT at `from..to`, with its LOG, which the OS carries out on a kernel-mode queue.
+    /// The FENCE_WAIT packet at `from..to` with its LOG. On a kernel-mode queue the OS waits in its place.
     NativeWait {
         /// Offset of the packet.
         from: u64,

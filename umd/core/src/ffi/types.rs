@@ -200,8 +200,8 @@ pub struct FpAllocationInfo {
     pub bytes: u64,
     /// Its address in the process's GPU address space.
     pub gpu_va: u64,
-    /// Its address for the CPU; NULL for the local segment, and for an opened allocation that the CPU has not read or written
-    /// yet.
+    /// Its address for the CPU; NULL for the local segment, and for an opened allocation until it is first read or
+    /// written by the CPU.
     pub cpu: *mut c_void,
 }
 

@@ -81,6 +81,44 @@ fn a_bounded_wait_ends_in_time_and_leaves_no_event() {
     mock.assert_clean();
 }
 
+/// An event that comes before its value is no answer: the value is waited for once more, by a call, not by looking.
+#[test]
+fn an_event_that_is_early_is_waited_for_again() {
+    let mock = Mock::new();
+    let device = mock.device();
+    let fence = fence(&device, 0, false);
+    mock.world().early_events = 1;
+    assert_eq!(fence.wait(1, Timeout::from_nanoseconds(1_000_000)), Err(UmdError::Timeout));
+    assert_eq!(mock.calls(Thunk::WaitForSynchronizationObjectFromCpu), 2);
+    drop((fence, device));
+    mock.world().waiters.clear();
+    mock.assert_clean();
+}
+
+/// No call says when the GPU address of a fence is mapped: a mapping behind it says so.
+#[test]
+fn a_fence_is_settled_before_it_is_handed_out() {
+    for rung in [Rung::HardwareQueues, Rung::UserModeSubmission] {
+        let mock = Mock::with(Adapter::ours(rung));
+        let device = mock.device();
+        mock.world().paging_pending = true;
+        let behind = |call: &dyn Fn()| {
+            let before = mock.total_calls();
+            call();
+            let calls = mock.world().calls[before + 1..].to_vec();
+            let map = calls.iter().position(|call| *call == Thunk::MapGpuVirtualAddress).expect("nothing was mapped");
+            assert!(calls[map..].contains(&Thunk::WaitForSynchronizationObjectFromCpu), "{calls:?}");
+        };
+        let made = fence(&device, 0, true);
+        behind(&|| drop(fence(&device, 0, false)));
+        let handle = made.share().unwrap();
+        behind(&|| drop(Fence::open(&device, handle, rung == Rung::HardwareQueues).unwrap()));
+        mock.close_handle(handle);
+        drop((made, device));
+        mock.assert_clean();
+    }
+}
+
 #[test]
 fn values_are_unsigned_and_compared_as_such() {
     let mock = Mock::new();

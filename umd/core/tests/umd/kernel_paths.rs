@@ -2,7 +2,7 @@
 //! each.
 
 use crate::mock::{Adapter, Mock, RING, create};
-use crate::submission::{memory, store, word};
+use crate::submission::{memory, store, store_of_six, word};
 use gpu_wire::GpuVa;
 use gpu_wire::private::Rung;
 use umd_core::adapter::Mode;
@@ -90,7 +90,7 @@ fn native_fences_work_on_kernel_mode_hardware_queues() {
         assert_eq!((queue.progress().0, fence.value()), (n + 1, 4));
         fence.signal(0).unwrap();
     }
-    // No buffer waits on the GPU: the system held each back.
+    // No buffer waited on the GPU: the system held back each one.
     assert_eq!(mock.calls(Thunk::SubmitWaitForSyncObjectsToHwQueue), 100);
     drop((queue, memory, fence, device));
     mock.assert_clean();
@@ -158,7 +158,9 @@ fn signals_that_an_engine_cannot_make_cut_the_list_and_are_the_systems() {
         fence.signal(9).unwrap();
         mock.run();
         assert_eq!((word(&memory, 0), fence.value(), queue.progress()), (3, 10, (last, last)));
-        // A packet context's own fence is signaled by the system, too.
+        // A packet context's own fence is signaled by the system, too; a piece of nothing else is no buffer.
+        let submit = if rung == Rung::Packet { Thunk::SubmitCommand } else { Thunk::SubmitCommandToHwQueue };
+        assert_eq!(mock.calls(submit), if rung == Rung::Packet { 3 } else { last as usize }, "{rung:?}");
         let more = if rung == Rung::Packet { last } else { 0 };
         assert_eq!(mock.calls(thunk), 3 + more as usize);
         queue.wait(0, Timeout::INFINITE).unwrap();
@@ -173,12 +175,10 @@ fn an_indirect_command_buffer_is_submitted_by_itself() {
         let mock = on(rung);
         let device = mock.device();
         let (queue, memory) = (mock.queue(&device), memory(&device));
-        let mut inner = queue.new_list();
-        inner.store(memory.gpu_va(), 6).unwrap();
-        memory.write(32768, inner.bytes()).unwrap();
+        let (inner, length) = store_of_six(&queue, &memory);
         let mut list = queue.new_list();
         list.store(GpuVa(memory.gpu_va().0 + 16), 5).unwrap();
-        list.indirect(GpuVa(memory.gpu_va().0 + 32768), inner.len()).unwrap();
+        list.indirect(inner, length).unwrap();
         list.copy(memory.gpu_va(), GpuVa(memory.gpu_va().0 + 8), 8).unwrap();
         assert_eq!(queue.submit(&mut list, true), Ok(3));
         mock.run();
@@ -189,7 +189,25 @@ fn an_indirect_command_buffer_is_submitted_by_itself() {
     }
 }
 
-/// A value that no buffer writes would look like a buffer that hangs as long as the wait lasts.
+/// What follows the last packet of a list that ends so is the progress value alone.
+#[test]
+fn a_list_that_ends_in_an_indirect_buffer_is_counted_behind_it() {
+    for rung in [Rung::Packet, Rung::HardwareQueues, Rung::NativeFences] {
+        let mock = on(rung);
+        let device = mock.device();
+        let (queue, memory) = (mock.queue(&device), memory(&device));
+        let (inner, length) = store_of_six(&queue, &memory);
+        let mut list = queue.new_list();
+        list.indirect(inner, length).unwrap();
+        assert_eq!(queue.submit(&mut list, true), Ok(2));
+        mock.run();
+        assert_eq!((word(&memory, 0), queue.progress()), (6, (2, 2)), "{rung:?}");
+        drop((queue, memory, device));
+        mock.assert_clean();
+    }
+}
+
+/// A progress value that no buffer writes would look, for as long as the wait lasts, like a buffer that hangs.
 #[test]
 fn the_progress_value_of_an_indirect_buffer_is_written_before_a_wait() {
     for (rung, thunk) in [(Rung::Packet, Thunk::SubmitCommand), (Rung::HardwareQueues, Thunk::SubmitCommandToHwQueue)] {

@@ -22,6 +22,10 @@ fn system_memory_is_mapped_resident_and_visible() {
     memory.read(12_280, &mut got).unwrap();
     assert_eq!(got, [7; 8]);
     assert_eq!(memory.write(12_281, &[7; 8]), Err(UmdError::InvalidArgument("range")));
+    // Memory that the GPU has may refuse the lock.
+    let order = [Thunk::Lock2, Thunk::MapGpuVirtualAddress, Thunk::MakeResident];
+    let calls = mock.world().calls.clone();
+    assert_eq!(calls.into_iter().filter(|call| order.contains(call)).collect::<Vec<_>>(), order);
     drop(memory);
     drop(device);
     mock.assert_clean();
@@ -62,7 +66,7 @@ fn a_refusal_on_the_way_leaves_nothing_behind() {
     for thunk in steps {
         let mock = Mock::new();
         let adapter = mock.adapter();
-        // What is over the budget is asked for once more, beyond it.
+        // A refusal for want of budget is answered by a second call.
         let times = if thunk == Thunk::MakeResident { 2 } else { 1 };
         mock.world().refuse.extend([(thunk, STATUS_NO_MEMORY); 2].iter().take(times));
         let result = Device::create(&adapter).and_then(|device| Allocation::create(&device, SYSTEM).map(|_| ()));
@@ -83,7 +87,30 @@ fn over_the_budget_is_asked_for_again() {
     mock.assert_clean();
 }
 
-/// Only the process that made an allocation may be let lock it: opening succeeds, and the GPU has it.
+/// Half is done, and waited for; the other half is asked for beyond the budget, and waited for.
+#[test]
+fn what_half_of_a_list_had_no_budget_for_is_asked_for_again_and_nothing_else() {
+    let mock = Mock::new();
+    let device = mock.device();
+    let memory: Vec<_> = (0..4).map(|_| Allocation::create(&device, SYSTEM).unwrap()).collect();
+    let handles: Vec<_> = memory.iter().map(Allocation::handle).collect();
+    {
+        let mut world = mock.world();
+        world.memory.values_mut().for_each(|memory| memory.resident = false);
+        (world.over_budget, world.paging_pending) = (true, true);
+        world.residency.clear();
+    }
+    let waits = mock.calls(Thunk::WaitForSynchronizationObjectFromCpu);
+    device.paging().make_resident(&handles).unwrap();
+    assert_eq!(mock.world().residency, [4, 2]);
+    assert_eq!(mock.calls(Thunk::WaitForSynchronizationObjectFromCpu) - waits, 2);
+    assert!(mock.world().memory.values().all(|memory| memory.resident));
+    drop((memory, device));
+    mock.assert_clean();
+}
+
+/// A system may let only the process that made an allocation lock it. Opening succeeds, and the GPU has the
+/// allocation.
 #[test]
 fn an_opened_allocation_is_locked_when_the_cpu_first_uses_it_and_refusal_is_an_answer() {
     let mock = Mock::new();
@@ -96,7 +123,7 @@ fn an_opened_allocation_is_locked_when_the_cpu_first_uses_it_and_refusal_is_an_a
     mock.world().refuse.push((Thunk::Lock2, STATUS_INVALID_PARAMETER));
     assert_eq!(opened.write(0, &[1]), Err(UmdError::NotSupported(Unsupported::CpuAccess)));
     assert!(opened.gpu_va().0 != 0);
-    // A system that lets it, later.
+    // The lock is asked for again, and this time granted.
     assert_eq!(opened.write(0, &[1]), Ok(()));
     assert_eq!(opened.write(1, &[2]), Ok(()));
     assert_eq!(mock.calls(Thunk::Lock2), locks + 2);

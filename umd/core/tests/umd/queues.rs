@@ -25,7 +25,7 @@ fn a_refusal_on_the_way_leaves_nothing_behind() {
     for thunk in steps {
         let mock = Mock::new();
         let device = mock.device();
-        // What is over the budget is asked for once more, beyond it.
+        // A refusal for want of budget is answered by a second call.
         let times = if thunk == Thunk::MakeResident { 2 } else { 1 };
         mock.world().refuse.extend([(thunk, STATUS_NO_MEMORY); 2].iter().take(times));
         let error = Queue::create(&device, create(0)).map(|_| ());

@@ -334,16 +334,22 @@ fn index_hints_count_on_per_log_across_submissions_and_wrap() {
     mock.assert_clean();
 }
 
+/// Writes a command buffer that stores 6 in the memory's first word into its upper part: address and length.
+pub fn store_of_six(queue: &Queue<Mock>, memory: &Allocation<Mock>) -> (GpuVa, u64) {
+    let mut inner = queue.new_list();
+    inner.store(memory.gpu_va(), 6).unwrap();
+    memory.write(32768, inner.bytes()).unwrap();
+    (GpuVa(memory.gpu_va().0 + 32768), inner.len())
+}
+
 #[test]
 fn an_indirect_command_buffer_comes_back_to_the_ring() {
     let mock = Mock::new();
     let device = mock.device();
     let (queue, memory) = (mock.queue(&device), memory(&device));
-    let mut inner = queue.new_list();
-    inner.store(memory.gpu_va(), 6).unwrap();
-    memory.write(32768, inner.bytes()).unwrap();
+    let (inner, length) = store_of_six(&queue, &memory);
     let mut list = queue.new_list();
-    list.indirect(GpuVa(memory.gpu_va().0 + 32768), inner.len()).unwrap();
+    list.indirect(inner, length).unwrap();
     list.copy(memory.gpu_va(), GpuVa(memory.gpu_va().0 + 8), 8).unwrap();
     queue.submit(&mut list, true).unwrap();
     mock.run();

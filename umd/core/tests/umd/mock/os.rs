@@ -173,6 +173,12 @@ pub struct World {
     pub refuse: Vec<(Thunk, NTSTATUS)>,
     /// Whether paging operations stay pending until somebody waits.
     pub paging_pending: bool,
+    /// Whether MakeResident without CantTrimFurther does half of what it is asked for and refuses the rest.
+    pub over_budget: bool,
+    /// Events of the next waits that are set before the value is reached.
+    pub early_events: usize,
+    /// How many allocations each call of MakeResident named.
+    pub residency: Vec<usize>,
     /// What the progress fence of a new queue starts with.
     pub first_progress: u64,
     /// Whether the KMD leaves the private data of doorbells as they are.
@@ -210,6 +216,9 @@ impl World {
             connect_statuses: VecDeque::new(),
             refuse: vec![],
             paging_pending: false,
+            over_budget: false,
+            early_events: 0,
+            residency: vec![],
             first_progress: 0,
             silent_driver: false,
             gpu_runs: true,

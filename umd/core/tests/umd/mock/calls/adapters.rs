@@ -20,7 +20,9 @@ fn query(world: &World, handle: u32, kind: KMTQUERYADAPTERINFOTYPE, to: *mut c_v
         },
         KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_PHYSICALADAPTERDEVICEIDS => {
             let mut ids = D3DKMT_QUERY_DEVICE_IDS::zeroed();
-            ids.DeviceIds.VendorID = if adapter.info.is_some() { 0x1234 } else { 0x8086 };
+            // QEMU's `edu` function is ours; its standard VGA has the same vendor, and another driver.
+            ids.DeviceIds.VendorID = 0x1234;
+            ids.DeviceIds.DeviceID = if adapter.info.is_some() { 0x11E8 } else { 0x1111 };
             write(to, ids.as_bytes());
         }
         KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_WDDM_2_7_CAPS => {

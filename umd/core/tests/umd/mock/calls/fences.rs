@@ -91,7 +91,10 @@ pub fn wait_for_synchronization_object_from_cpu(
     }
     world.run();
     let met = world.value(fence) >= value;
+    let early = world.early_events > 0;
+    world.early_events = world.early_events.saturating_sub(1);
     match NtHandle::from_raw(a.hAsyncEvent) {
+        Some(event) if early => world.set(event.0),
         Some(event) if met => world.set(event.0),
         Some(event) => world.waiters.push(Waiter { fence, value, event: event.0 }),
         None if met => {}

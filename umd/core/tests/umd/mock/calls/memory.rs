@@ -4,7 +4,9 @@ use super::super::os::{Block, Memory, World};
 use super::{address, read, write};
 use gpu_wire::private::{AllocationData, MAGIC};
 use umd_core::thunks::Padded;
-use wddm_abi::ntstatus::{STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_PENDING, STATUS_SUCCESS};
+use wddm_abi::ntstatus::{
+    STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_PENDING, STATUS_SUCCESS,
+};
 use wddm_abi::{NTSTATUS, Plain};
 
 pub fn create_paging_queue(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_CREATEPAGINGQUEUE, 0>) -> NTSTATUS {
@@ -69,19 +71,28 @@ pub fn destroy_allocation2(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_DE
 }
 
 pub fn make_resident(world: &mut World, a: &mut Padded<wddm_abi::D3DDDI_MAKERESIDENT, 0>) -> NTSTATUS {
-    assert_eq!(a.NumAllocations, 1);
-    let handle = read(a.AllocationList);
-    let Some(memory) = world.memory.get_mut(&handle) else { return STATUS_INVALID_PARAMETER };
-    memory.resident = true;
+    let asked = a.NumAllocations as usize;
+    world.residency.push(asked);
+    let over = world.over_budget && !a.Flags.CantTrimFurther();
+    let done = if over { asked / 2 } else { asked };
+    for at in 0..done {
+        let handle = read(a.AllocationList.wrapping_add(at));
+        let Some(memory) = world.memory.get_mut(&handle) else { return STATUS_INVALID_PARAMETER };
+        memory.resident = true;
+    }
     let pending = world.paging_pending;
     if let Some((_, promised)) = &mut world.paging
         && pending
     {
         *promised += 1;
         a.PagingFenceValue = *promised;
-        return STATUS_PENDING;
     }
-    STATUS_SUCCESS
+    if over {
+        a.NumAllocations = done as u32;
+        a.NumBytesToTrim = 4096;
+        return STATUS_NO_MEMORY;
+    }
+    if pending { STATUS_PENDING } else { STATUS_SUCCESS }
 }
 
 pub fn map_gpu_virtual_address(

@@ -1,0 +1,70 @@
+//! `DxgkCbDisconnectDoorbell`.
+
+use std::sync::Arc;
+
+use nt_model::{In, shims};
+use wddm_abi::{DXGKARGCB_DISCONNECTDOORBELL, NTSTATUS, ntstatus};
+
+use super::{ABORT, Doorbell, RETRY};
+use crate::adapter::Adapter;
+use crate::handle;
+use crate::interface::{callback_of, record, routines};
+use crate::rules::interface::CB_DISCONNECT;
+
+routines! {
+    DISCONNECT = "DxgkCbDisconnectDoorbell"("pArgs") 0..=0;
+}
+
+shims! {
+    /// Doorbell callbacks.
+    pub(crate) table CALLBACKS;
+
+    fn DxgkCbDisconnectDoorbell(machine, args: In<[u8; size_of::<DXGKARGCB_DISCONNECTDOORBELL>()]>) -> NTSTATUS {
+        let arguments: DXGKARGCB_DISCONNECTDOORBELL = record(args);
+        // A doorbell that is being destroyed is not found any more, and the driver cannot know that until
+        // DxgkDdiDestroyDoorbell has returned. Asked before and behind the search: the destruction may end before
+        // it, or begin during it.
+        let is_going = || handle::doorbell(arguments.hDoorbell).is_some_and(|doorbell| doorbell.is_going());
+        let gone_before = is_going();
+        let found = find(machine, &arguments);
+        let going = gone_before || is_going();
+        let reason = arguments.DisconnectReason;
+        let known = matches!(reason, RETRY | ABORT);
+        let fine = found.is_some() && known;
+        machine.rules.check(&CB_DISCONNECT, fine || (known && going), || {
+            let (queue, doorbell) = (handle::describe(arguments.hHwQueue), handle::describe(arguments.hDoorbell));
+            format!("queue {queue}, doorbell {doorbell}, reason {reason:?}")
+        });
+        let Some((adapter, doorbell)) = found.filter(|_| fine) else { return ntstatus::STATUS_INVALID_PARAMETER };
+        let status = callback_of(&adapter, &DISCONNECT, [args.address() as u64], |_| {
+            let time = adapter.personality().disconnect_time;
+            if time != 0 {
+                // CAST: a time that tests choose, far below 2^63.
+                machine.delay_execution(-(time as i64));
+            }
+            doorbell.disconnected_by_driver(reason);
+            ntstatus::STATUS_SUCCESS
+        });
+        status.unwrap_or_else(|status| status)
+    }
+}
+
+/// The doorbell, when both handles lead to it.
+fn find(
+    machine: &nt_model::Machine,
+    arguments: &DXGKARGCB_DISCONNECTDOORBELL,
+) -> Option<(Arc<Adapter>, Arc<Doorbell>)> {
+    let reading = crate::os::shared_of(machine)?.personality().handles.disconnect_doorbell;
+    let ours = reading.takes_dxgkrnl().then(|| handle::doorbell(arguments.hDoorbell)).flatten();
+    let found = ours.filter(|doorbell| doorbell.is_alive()).or_else(|| {
+        let shared = reading.takes_driver().then(|| crate::os::shared_of(machine)).flatten()?;
+        let queues = shared.adapters().into_iter().flat_map(|adapter| adapter.scheduler.queues());
+        let number = arguments.hDoorbell.expose_provenance();
+        queues.filter_map(|queue| queue.doorbell()).find(|doorbell| doorbell.driver_handle() == number)
+    })?;
+    let queue = found.queue();
+    let by_ours =
+        reading.takes_dxgkrnl() && handle::hw_queue(arguments.hHwQueue).is_some_and(|named| Arc::ptr_eq(&named, queue));
+    let by_theirs = reading.takes_driver() && queue.driver_handle() == arguments.hHwQueue.expose_provenance();
+    (by_ours || by_theirs).then(|| (queue.adapter().clone(), found.clone()))
+}

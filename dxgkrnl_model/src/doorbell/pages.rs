@@ -1,0 +1,130 @@
+//! The pages that user mode sees of doorbells: a dummy page behind each address that leads to no physical doorbell, and
+//! slots of statuses and of last-queued values. They belong to a process on an adapter.
+
+use std::sync::Arc;
+
+use nt_model::{CacheType, PAGE_SIZE, Rights, UserMapping};
+use wddm_abi::{NTSTATUS, ntstatus};
+
+use crate::memory::pages::{Block, Page};
+use crate::process::ProcessAdapter;
+use crate::sync::{Lock, Rank};
+
+/// A page of 64-bit slots that user mode sees.
+#[derive(Debug)]
+struct Slots {
+    page: Page,
+    user: usize,
+    free: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    dummy: Option<Arc<Block>>,
+    status: Vec<Slots>,
+    queued: Vec<Slots>,
+}
+
+/// The doorbell pages of one process on one adapter.
+#[derive(Debug)]
+pub(crate) struct DoorbellPages {
+    pages: Lock<Pages>,
+}
+
+/// A slot: its number among the pages, kernel and user address.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) kernel: usize,
+    pub(super) user: usize,
+}
+
+impl DoorbellPages {
+    pub(crate) fn new() -> Self {
+        Self { pages: Lock::new(Rank::Registry, Pages::default()) }
+    }
+
+    pub(super) fn slot(&self, part: &ProcessAdapter, status: bool) -> Option<Slot> {
+        let take = |pages: &mut Pages| {
+            let list = if status { &mut pages.status } else { &mut pages.queued };
+            list.iter_mut().find_map(|slots| {
+                let offset = slots.free.pop()?;
+                Some(Slot { kernel: slots.page.address() + offset, user: slots.user + offset })
+            })
+        };
+        if let Some(slot) = take(&mut self.pages.lock()) {
+            return Some(slot);
+        }
+        let manager = part.adapter().memory.manager()?;
+        let page = manager.pool.allocate_alone()?;
+        let rights = if status { Rights::Read } else { Rights::ReadWrite };
+        let (object, first) = page.object();
+        let mapping = UserMapping { object: object.clone(), first, pages: 1, rights, cache: CacheType::Cached };
+        let user = part.adapter().kernel().map_user(part.process()?.nt(), &mapping, None).ok()?;
+        let slots = Slots { page, user, free: (0..PAGE_SIZE / 8).rev().map(|slot| slot * 8).collect() };
+        let mut pages = self.pages.lock();
+        if status {
+            pages.status.push(slots)
+        } else {
+            pages.queued.push(slots)
+        }
+        take(&mut pages)
+    }
+
+    pub(super) fn release_slot(&self, slot: Slot, status: bool) {
+        let mut pages = self.pages.lock();
+        let list = if status { &mut pages.status } else { &mut pages.queued };
+        let owner = list.iter_mut().find(|slots| slots.page.address() == slot.kernel & !(PAGE_SIZE - 1));
+        if let Some(slots) = owner {
+            slots.free.push(slot.kernel & (PAGE_SIZE - 1));
+        }
+    }
+
+    fn dummy(&self, part: &ProcessAdapter, pages: usize) -> Option<Arc<Block>> {
+        let known = self.pages.lock().dummy.clone().filter(|dummy| dummy.object().pages() >= pages);
+        known.or_else(|| {
+            let made = Arc::new(part.adapter().memory.manager()?.pool.allocate_block(pages)?);
+            self.pages.lock().dummy = Some(made.clone());
+            Some(made)
+        })
+    }
+
+    /// The process leaves the adapter.
+    pub(crate) fn release(&self, part: &ProcessAdapter) {
+        let pages = std::mem::take(&mut *self.pages.lock());
+        if let Some(process) = part.process() {
+            for slots in pages.status.iter().chain(&pages.queued) {
+                let _ = part.adapter().kernel().unmap_user(process.nt(), slots.user);
+            }
+        }
+    }
+}
+
+/// One user address of a doorbell.
+#[derive(Debug)]
+pub(super) struct Exposed {
+    pub(super) user: usize,
+    pub(super) pages: usize,
+    dummy: Arc<Block>,
+}
+
+/// What is behind an address while no physical doorbell is.
+pub(super) fn dummy_mapping(exposed: &Exposed) -> UserMapping {
+    UserMapping {
+        object: exposed.dummy.object().clone(),
+        first: 0,
+        pages: exposed.pages,
+        rights: Rights::ReadWrite,
+        cache: CacheType::Cached,
+    }
+}
+
+/// A user address that leads to the dummy page.
+pub(super) fn expose(part: &Arc<ProcessAdapter>, pages: usize) -> Result<Exposed, NTSTATUS> {
+    let none = ntstatus::STATUS_NO_MEMORY;
+    let dummy = part.doorbells.dummy(part, pages).ok_or(none)?;
+    let mut exposed = Exposed { user: 0, pages, dummy };
+    let process = part.process().ok_or(none)?;
+    let mapped = part.adapter().kernel().map_user(process.nt(), &dummy_mapping(&exposed), None);
+    exposed.user = mapped.map_err(|_| none)?;
+    Ok(exposed)
+}

@@ -1,0 +1,180 @@
+//! Suspension of hardware contexts: off the run list, and on it again.
+//!
+//! Source: DDI pages DxgkDdiSuspendContext, DXGKARG_SUSPENDCONTEXT, DxgkDdiResumeContext.
+
+use std::sync::atomic::Ordering;
+
+use wddm_abi::{DXGKARG_RESUMECONTEXT, DXGKARG_SUSPENDCONTEXT, ntstatus};
+
+use super::HwContext;
+use crate::ddi::{self, call_ddi};
+use crate::rules::queue::SUSPEND_STATUS;
+use crate::vidsch::judge_resume;
+
+/// First suspend fence.
+const FIRST_SUSPEND_FENCE: u64 = 0x5_0000_0001;
+
+/// How a context stands on its engine's run list.
+#[derive(Debug)]
+pub(super) struct Suspension {
+    next: u64,
+    /// The fence that the driver has to acknowledge.
+    awaited: Option<u64>,
+    /// Suspend fences whose acknowledgement changes nothing any more: the context was resumed, or suspended again, before their
+    /// acknowledgement.
+    superseded: Vec<u64>,
+    suspended: bool,
+}
+
+/// How a suspension began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suspend {
+    /// The driver will acknowledge this fence.
+    Pending(u64),
+    /// It is suspended.
+    Done,
+    /// The driver failed.
+    Failed,
+}
+
+impl Suspension {
+    /// A context on the run list.
+    pub(super) fn new() -> Self {
+        Self { next: FIRST_SUSPEND_FENCE, awaited: None, superseded: Vec::new(), suspended: false }
+    }
+}
+
+impl HwContext {
+    /// Whether the driver owes this acknowledgement.
+    pub(crate) fn is_awaited(&self, fence: u64) -> bool {
+        self.suspension.lock().awaited == Some(fence)
+    }
+
+    /// Whether this acknowledgement comes too late to matter; each counts once.
+    ///
+    /// Source: DXGKARG_SUSPENDCONTEXT, Remarks ("distinguish between the previous suspend acknowledgement and the
+    /// latest one").
+    pub(crate) fn take_superseded(&self, fence: u64) -> bool {
+        let mut suspension = self.suspension.lock();
+        let at = suspension.superseded.iter().position(|old| *old == fence);
+        at.map(|at| suspension.superseded.swap_remove(at)).is_some()
+    }
+
+    /// Whether it owes any.
+    pub(crate) fn is_suspending(&self) -> bool {
+        self.suspension.lock().awaited.is_some()
+    }
+
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspension.lock().suspended
+    }
+
+    /// The driver acknowledged.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn acknowledged(&self, fence: u64) {
+        {
+            let mut suspension = self.suspension.lock();
+            if suspension.awaited != Some(fence) {
+                return;
+            }
+            suspension.awaited = None;
+            suspension.suspended = true;
+        }
+        let adapter = self.device.adapter();
+        self.changed.notify(adapter.kernel());
+        adapter.scheduler.kick(adapter);
+    }
+
+    /// Asks the driver to take the context off its run list, unless it is off or has been asked.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn suspend(&self) -> Suspend {
+        {
+            let suspension = self.suspension.lock();
+            if suspension.suspended {
+                return Suspend::Done;
+            }
+            if let Some(fence) = suspension.awaited {
+                return Suspend::Pending(fence);
+            }
+        }
+        self.suspend_again()
+    }
+
+    /// Asks the driver, whatever it was asked before.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn suspend_again(&self) -> Suspend {
+        let fence = {
+            let mut suspension = self.suspension.lock();
+            let fence = suspension.next;
+            suspension.next += 1;
+            // Before the call: the driver may acknowledge inside.
+            let old = suspension.awaited.replace(fence);
+            suspension.superseded.extend(old);
+            fence
+        };
+        let adapter = self.device.adapter();
+        let mut arguments = DXGKARG_SUSPENDCONTEXT::zeroed();
+        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.contextSuspendFence = fence;
+        let (miniport, pointer) = (adapter.context(), &raw const arguments);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiSuspendContext(miniport, pointer)));
+        let fine =
+            matches!(status, ntstatus::STATUS_SUCCESS | ntstatus::STATUS_PENDING | ntstatus::STATUS_SYSTEM_SHUTDOWN);
+        adapter.rules().check(&SUSPEND_STATUS, fine, || format!("{status:?}"));
+        match status {
+            ntstatus::STATUS_PENDING => Suspend::Pending(fence),
+            ntstatus::STATUS_SUCCESS => {
+                let mut suspension = self.suspension.lock();
+                suspension.awaited = None;
+                suspension.suspended = true;
+                Suspend::Done
+            }
+            _ => {
+                self.suspension.lock().awaited = None;
+                Suspend::Failed
+            }
+        }
+    }
+
+    /// Lets the driver schedule it again.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn resume(&self) {
+        {
+            let mut suspension = self.suspension.lock();
+            if !suspension.suspended {
+                return;
+            }
+            suspension.suspended = false;
+        }
+        let adapter = self.device.adapter();
+        let mut arguments = DXGKARG_RESUMECONTEXT::zeroed();
+        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        let (miniport, pointer) = (adapter.context(), &raw const arguments);
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiResumeContext(miniport, pointer)));
+        judge_resume(adapter, "DxgkDdiResumeContext", status);
+    }
+
+    /// [`resume`](Self::resume), also of a context whose suspension the driver has yet to acknowledge.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn resume_early(&self) {
+        {
+            let mut suspension = self.suspension.lock();
+            let old = suspension.awaited.take();
+            suspension.suspended |= old.is_some();
+            suspension.superseded.extend(old);
+        }
+        self.resume();
+    }
+
+    /// A reset has ended it.
+    pub(crate) fn invalidate(&self) {
+        self.invalidated.store(true, Ordering::Release);
+        let mut suspension = self.suspension.lock();
+        suspension.awaited = None;
+    }
+}

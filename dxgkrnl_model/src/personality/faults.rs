@@ -1,0 +1,44 @@
+//! Faults that are injected: what fails, gets lost, or names nothing.
+
+use wddm_abi::NTSTATUS;
+
+use super::StrayEntry;
+
+/// A call of a named callback that must fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallbackFault {
+    /// Member name in `DXGKRNL_INTERFACE`.
+    pub callback: &'static str,
+    /// Which call fails, from 1; 0: every one.
+    pub nth: u64,
+    /// The status that it fails with.
+    pub status: NTSTATUS,
+}
+
+/// Faults that are injected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultPlan {
+    /// The nth allocation of kernel memory from the start of the driver on fails; 0: none.
+    pub allocation: u64,
+    /// Callbacks that fail.
+    pub callbacks: Vec<CallbackFault>,
+    /// Bytes of every paging buffer, instead of what the driver asked for: small ones force several passes.
+    pub paging_buffer_size: Option<u32>,
+    /// The kernel reads a fence as unsignalled this many times before it looks: widens the race of wait and signal.
+    pub slow_resample: u32,
+    /// Each batch of allocations that is closed or destroyed begins with a handle that names nothing. A driver must do
+    /// the others all the same, since their handles are forgotten (DDI page DxgkDdiDestroyAllocation).
+    pub stray_handles: bool,
+    /// Which raise of a device is lost, counted from 1: no status bit, no line, no message. 0: none.
+    pub lost_interrupt: u64,
+    /// The arrays of `DxgkDdiUpdateMonitoredValues` and `DxgkDdiUpdateCurrentValuesFromCpu` begin and end with a
+    /// handle that names no fence (any more). No Windows does that; a driver must not follow it, and do the others.
+    pub stray_fences: bool,
+    /// Each update of a process's page tables ends with an entry that drivers need not know, where its table has room.
+    pub stray_entry: Option<StrayEntry>,
+    /// FLUSH_TLB names no process: `hProcess` is NULL, as was seen for a root page table that no context had. A driver
+    /// must flush then, too.
+    pub stray_flushes: bool,
+    /// What the bytes of `Reserved` members hold in what DDIs of native fences are given.
+    pub reserved: u8,
+}

@@ -1,0 +1,64 @@
+//! The demo from boot to shutdown.
+
+use super::picture::Picture;
+use super::play::{Played, play};
+use super::{audit, recipe};
+use crate::setting::{self, Assignment};
+use crate::world::{Form, World};
+use anyhow::Result;
+use dxgkrnl_model::adapter::Adapter;
+use dxgkrnl_model::personality::{Personality, Windows};
+
+/// What came of it.
+pub struct Ended {
+    /// What was done, or why it was not.
+    pub played: Result<Played>,
+    /// Names of the rules that were broken.
+    pub broken: Vec<&'static str>,
+    /// The first breaches, in words.
+    pub breaches: Vec<String>,
+    /// Distinct rules that were evaluated.
+    pub rules_run: usize,
+}
+
+impl Ended {
+    /// Whether the work was done, and the picture is the one that a plain computation gives.
+    pub fn is_right(&self, photo: &Picture) -> bool {
+        self.played.as_ref().is_ok_and(|played| played.picture == recipe::expected(photo))
+    }
+
+    /// What does not fit ([`audit::complaints`]); empty when the work was not done.
+    pub fn complaints(&self) -> Vec<String> {
+        self.played.as_ref().map(audit::complaints).unwrap_or_default()
+    }
+}
+
+/// Boots a machine of this Windows, starts an adapter with these settings, calls `started`, plays, and shuts down.
+/// `say` gets a line per step.
+///
+/// # Errors
+/// When the driver does not load. An adapter that does not start is work that was not done ([`Ended::played`]).
+pub fn run(
+    form: &Form,
+    windows: Windows,
+    settings: &[Assignment],
+    photo: &Picture,
+    started: impl FnOnce(&Adapter),
+    say: &dyn Fn(&str),
+) -> Result<Ended> {
+    let mut personality = Personality::collecting();
+    windows.apply(&mut personality);
+    let world = World::boot_with(form, personality, settings)?;
+    let played = world.adapter(setting::adapter_of_ours(settings)).and_then(|adapter| {
+        started(&adapter);
+        play(&world, adapter.luid(), photo, say)
+    });
+    world.os.shut_down();
+    let report = world.os.report();
+    Ok(Ended {
+        played,
+        broken: report.broken().map(|rule| rule.rule.name).collect(),
+        breaches: world.os.kernel().rules.violations().iter().take(5).map(ToString::to_string).collect(),
+        rules_run: report.rules.iter().filter(|rule| rule.evaluations != 0).count(),
+    })
+}

@@ -1,0 +1,148 @@
+//! Sections, entries and values of an INF file.
+
+/// An INF file, taken apart.
+pub(super) struct Inf {
+    /// The text as it was.
+    pub text: String,
+    /// Sections in order. A name that comes twice is there twice.
+    pub sections: Vec<Section>,
+}
+
+/// A section of an INF file: its name and its lines.
+pub(super) struct Section {
+    /// The name between the brackets.
+    pub name: String,
+    /// Line of the brackets.
+    pub line: usize,
+    /// What stands in it.
+    pub entries: Vec<Entry>,
+}
+
+/// `KEY = VALUE, VALUE` or `VALUE, VALUE`.
+pub(super) struct Entry {
+    /// Line, from 1.
+    pub line: usize,
+    /// What stands before the `=`; empty without one.
+    pub key: String,
+    /// What stands behind it, without quotes.
+    pub values: Vec<String>,
+}
+
+impl Entry {
+    /// The value at `index`, as it is written; empty where there is none.
+    pub fn value(&self, index: usize) -> &str {
+        self.values.get(index).map_or("", String::as_str)
+    }
+}
+
+impl Inf {
+    /// Reads a file. What is no INF gives a file without sections.
+    pub fn read(text: &str) -> Self {
+        let mut sections: Vec<Section> = Vec::new();
+        for (line, content) in (1..).zip(text.lines()) {
+            let content = without_comment(content).trim();
+            if let Some(name) = content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                sections.push(Section { name: name.trim().to_owned(), line, entries: Vec::new() });
+            } else if let (false, Some(section)) = (content.is_empty(), sections.last_mut()) {
+                let (key, values) = split_key(content);
+                let values = split_values(values);
+                section.entries.push(Entry { line, key: unquoted(key), values });
+            }
+        }
+        Self { text: text.to_owned(), sections }
+    }
+
+    /// The section of this name, in any case.
+    pub fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name.eq_ignore_ascii_case(name))
+    }
+
+    /// Entries of the section of this name; none where there is no such section.
+    pub fn entries(&self, section: &str) -> &[Entry] {
+        self.section(section).map_or(&[], |section| &section.entries)
+    }
+
+    /// The entry with this key, in any case.
+    pub fn entry(&self, section: &str, key: &str) -> Option<&Entry> {
+        self.entries(section).iter().find(|entry| entry.key.eq_ignore_ascii_case(key))
+    }
+
+    /// The first value of the entry with this key, with its strings put in, and its line; empty and 0 where there is
+    /// none.
+    pub fn directive(&self, section: &str, key: &str) -> (String, usize) {
+        let found = self.entry(section, key);
+        found.map_or((String::new(), 0), |entry| (self.resolved(entry.value(0)), entry.line))
+    }
+
+    /// The text with each `%name%` of `[Strings]` put in. Folder numbers such as `%13%` stay.
+    pub fn resolved(&self, text: &str) -> String {
+        tokens(text).into_iter().fold(text.to_owned(), |text, token| match self.entry("Strings", &token) {
+            Some(entry) => text.replace(&format!("%{token}%"), entry.value(0)),
+            None => text,
+        })
+    }
+
+    /// The number that a value stands for, decimal or hexadecimal.
+    pub fn number(&self, value: &str) -> Option<u64> {
+        let value = self.resolved(value).to_ascii_lowercase();
+        match value.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => value.parse().ok(),
+        }
+    }
+}
+
+/// Names between percent signs, without folder numbers.
+pub(super) fn tokens(text: &str) -> Vec<String> {
+    let parts: Vec<&str> = text.split('%').collect();
+    let inside = parts.iter().skip(1).step_by(2).take(parts.len().saturating_sub(1) / 2);
+    inside.filter(|name| name.parse::<u32>().is_err()).map(|name| (*name).to_owned()).collect()
+}
+
+/// The line up to a semicolon that stands outside of quotes.
+fn without_comment(line: &str) -> &str {
+    let mut quoted = false;
+    for (at, c) in line.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            ';' if !quoted => return &line[..at],
+            _ => {}
+        }
+    }
+    line
+}
+
+/// Splits at the first equals sign outside of quotes.
+fn split_key(line: &str) -> (&str, &str) {
+    let mut quoted = false;
+    for (at, c) in line.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            '=' if !quoted => return (line[..at].trim(), line[at + 1..].trim()),
+            _ => {}
+        }
+    }
+    ("", line)
+}
+
+/// Splits at commas outside of quotes.
+fn split_values(text: &str) -> Vec<String> {
+    let (mut values, mut from, mut quoted) = (Vec::new(), 0, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            '"' => quoted = !quoted,
+            ',' if !quoted => {
+                values.push(unquoted(&text[from..at]));
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    values.push(unquoted(&text[from..]));
+    values
+}
+
+fn unquoted(text: &str) -> String {
+    let text = text.trim();
+    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text).to_owned()
+}

@@ -1,0 +1,120 @@
+//! How the machine of a case differs from the usual: which Windows, which adapters, what it breaks on purpose.
+
+use crate::setting::{Assignment, is_of_service};
+use dxgkrnl_model::adapter::AdapterConfig;
+use dxgkrnl_model::personality::{FeatureSetting, MS, Personality, SECOND};
+use nt_model::registry::RegistryValue;
+use wddm_abi::DXGK_FEATURE_ID;
+
+/// How the machine of a case differs from the usual.
+#[derive(Clone)]
+pub struct Setup {
+    /// The Windows that the machine runs.
+    pub personality: Personality,
+    /// Values under the key of the driver's service.
+    pub service: Vec<Assignment>,
+    /// The device, and settings of the driver.
+    pub adapter: AdapterConfig,
+    /// How many such adapters.
+    pub adapters: usize,
+    /// The adapters behind the first, where they differ from it.
+    pub others: Option<AdapterConfig>,
+    /// Rules that the case breaks on purpose; each must be broken.
+    pub breaks: Vec<&'static str>,
+    /// Resets that the case causes; exactly so many must happen.
+    pub resets: u64,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            personality: Personality::collecting(),
+            service: Vec::new(),
+            adapter: AdapterConfig::default(),
+            adapters: 1,
+            others: None,
+            breaks: Vec::new(),
+            resets: 0,
+        }
+    }
+}
+
+impl Setup {
+    /// With a value under the driver's registry key, or the service's (`docs/settings.md`).
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: u32) -> Self {
+        if is_of_service(name) {
+            self.service.push((name.to_owned(), value.into()));
+            return self;
+        }
+        self.adapter.registry.insert(name.to_owned(), RegistryValue::dword(value));
+        self
+    }
+
+    /// With `feature` not supported by the OS.
+    #[must_use]
+    pub fn without(mut self, feature: DXGK_FEATURE_ID) -> Self {
+        self.personality = self.personality.with_feature(feature, false);
+        self
+    }
+
+    /// With timeouts of a tenth, so that a hang costs the suite little.
+    #[must_use]
+    pub fn quick_tdr(mut self) -> Self {
+        self.personality.tdr.delay = 200 * MS;
+        self.personality.tdr.ddi_delay = 2 * SECOND;
+        self
+    }
+
+    /// With so many adapters.
+    #[must_use]
+    pub fn adapters(mut self, count: usize) -> Self {
+        self.adapters = count;
+        self
+    }
+
+    /// With a second adapter that has no native fences.
+    #[must_use]
+    pub fn without_native_fences_on_the_second(mut self) -> Self {
+        let mut other = self.adapter.clone();
+        // CAST: the identifier as the 32 bits that it is.
+        other.features.insert(DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE.0 as u32, FeatureSetting::OFF);
+        self.others = Some(other);
+        self.adapters(2)
+    }
+
+    /// With a value under the driver's registry key of the adapters behind the first.
+    #[must_use]
+    pub fn setting_of_others(mut self, name: &str, value: u32) -> Self {
+        let mut other = self.others.unwrap_or_else(|| self.adapter.clone());
+        other.registry.insert(name.to_owned(), RegistryValue::dword(value));
+        self.others = Some(other);
+        self
+    }
+
+    /// The case causes so many resets.
+    #[must_use]
+    pub fn resets(mut self, count: u64) -> Self {
+        self.resets = count;
+        self
+    }
+
+    /// The case makes the model find these rules broken.
+    #[must_use]
+    pub fn breaks(mut self, rules: &[&'static str]) -> Self {
+        self.breaks.extend_from_slice(rules);
+        self
+    }
+
+    /// With the personality changed.
+    #[must_use]
+    pub fn windows(mut self, change: impl FnOnce(&mut Personality)) -> Self {
+        change(&mut self.personality);
+        self
+    }
+
+    /// The configuration of an adapter.
+    pub(super) fn configuration(&self) -> AdapterConfig {
+        self.adapter.clone()
+    }
+}

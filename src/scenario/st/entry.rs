@@ -1,0 +1,118 @@
+//! What `DriverEntry` decides: which driver the image is, and how it finds Dxgkrnl.
+
+use super::{Scenario, expected, work};
+use crate::scenario::db::raw;
+use crate::scenario::{Played, Setup, Stage, same};
+use anyhow::{Context, ensure};
+use dxgkrnl_model::adapter::compute::DeviceClass;
+use dxgkrnl_model::personality::MS;
+use dxgkrnl_model::personality::handshake::Requests;
+use wddm_abi::DXGK_ENGINE_TYPE as Engine;
+use wddm_abi::DXGK_QUERYADAPTERINFOTYPE as Query;
+use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "ST-62",
+        title: "the compute-only form: its table, its capabilities, its class, and the same work on every rung",
+        source: "MCDM kernel-mode driver implementation guidelines",
+        play: compute_only,
+    },
+    Scenario {
+        id: "ST-63",
+        title: "the request for DxgkInitialize: the newer code, the older one, a device that comes late",
+        source: "docs/decisions/0001-cross-build.md; public filter drivers",
+        play: handshake,
+    },
+];
+
+/// Functions that a compute-only driver must not have, of those that this driver has otherwise.
+const GONE: [&str; 6] = [
+    "DxgkDdiNotifyAcpiEvent",
+    "DxgkDdiPresent",
+    "DxgkDdiQueryCurrentFence",
+    "DxgkDdiRenderGdi",
+    "DxgkDdiRenderKm",
+    "DxgkDdiUpdateMonitorLinkInfo",
+];
+
+fn compute_only(stage: &Stage) -> Played {
+    let compute = || Setup::default().setting("ComputeOnly", 1);
+    for rung in 0..=stage.rung() {
+        stage
+            .play(compute().setting("MaxRung", rung), |scene| {
+                let caps = scene.adapter().caps().context("caps")?;
+                same("ComputeOnly", caps.is_compute_only(), true)?;
+                let null = scene.adapter().null_slots();
+                let there: Vec<_> = GONE.iter().filter(|slot| !null.contains(slot)).collect();
+                ensure!(there.is_empty(), "not NULL: {there:?}");
+                let scheduling = caps.driver.SchedulingCaps;
+                let flags = (scheduling.NoDmaPatching(), scheduling.HwQueuePacketCap(), caps.driver.SupportNonVGA);
+                same("NoDmaPatching, HwQueuePacketCap, SupportNonVGA", flags, (false, 0, 0))?;
+                let types: Vec<_> = caps.nodes.iter().map(|node| node.engine_type()).collect();
+                let copy = Engine::DXGK_ENGINE_TYPE_COPY;
+                same("engine types", types, vec![Engine::DXGK_ENGINE_TYPE_OTHER, copy, copy])?;
+                for kind in [Query::DXGKQAITYPE_DEVICE_TYPE_CAPS, Query::DXGKQAITYPE_DISPLAY_DRIVERCAPS_EXTENSION] {
+                    let (status, _) = scene.world.os.query_adapter_info(scene.adapter(), kind, &[], 64);
+                    same("a query that is refused", status, STATUS_INVALID_PARAMETER)?;
+                }
+                let printed = scene.world.os.kernel().debug_messages().join("");
+                ensure!(printed.contains("started as a compute-only driver"), "{printed}");
+                same("work", work(scene)?, expected(stage, rung))
+            })
+            .with_context(|| format!("rung {rung}"))?;
+    }
+    // Class and kind that do not fit.
+    for (value, class) in [(0, DeviceClass::ComputeAccelerator), (1, DeviceClass::Display)] {
+        let mut setup = Setup::default().setting("ComputeOnly", value).breaks(&["DXG-COMPUTE-CLASS"]);
+        setup.adapter.class = Some(class);
+        let why = stage.refuses_to_start(setup).with_context(|| format!("ComputeOnly {value}, {class:?}"))?;
+        ensure!(why.contains("DXG-COMPUTE-CLASS"), "{why}");
+    }
+    // The render-only form has what the other must not have.
+    stage.play(Setup::default().setting("ComputeOnly", 0), |scene| {
+        let null = scene.adapter().null_slots();
+        ensure!(GONE.iter().all(|slot| !null.contains(slot)), "NULL: {null:?}");
+        same("ComputeOnly", scene.adapter().caps().context("caps")?.is_compute_only(), false)
+    })
+}
+
+/// What Dxgkrnl answers, which code the setting names, and how the entry ends.
+const HANDSHAKES: &[(Requests, u32, Option<&str>)] = &[
+    (Requests::Both, 0, None),
+    (Requests::Both, 1, None),
+    (Requests::Both, 2, None),
+    (Requests::Older, 0, None),
+    (Requests::Older, 1, Some("DriverEntry returned")),
+    (Requests::Newer, 0, None),
+    (Requests::Newer, 2, Some("DriverEntry returned")),
+    // The newer code first: the older one would be answered, and its function would refuse the table.
+    (Requests::OlderForOldTables, 0, None),
+    (Requests::OlderForOldTables, 2, Some("DriverEntry returned")),
+];
+
+fn handshake(stage: &Stage) -> Played {
+    // A driver that is linked in calls the model's function itself.
+    if stage.is_native() {
+        return stage.play(Setup::default(), |scene| raw(scene).map(drop));
+    }
+    for (requests, code, refused) in HANDSHAKES {
+        let setup = Setup::default().setting("HandshakeCode", *code);
+        let setup = setup.windows(|windows| windows.handshake.requests = *requests);
+        let what = || format!("{requests:?}, HandshakeCode {code}");
+        match refused {
+            None => stage.play(setup, |scene| work(scene).map(drop)).with_context(what)?,
+            Some(words) => {
+                let played = stage.play(setup, |_| Ok(()));
+                let why = format!("{:#}", played.err().with_context(what)?);
+                ensure!(why.contains(words), "{}: {why}", what());
+            }
+        }
+    }
+    for (late, works) in [(100 * MS, true), (5000 * MS, false)] {
+        let setup = Setup::default().windows(|windows| windows.handshake.device_after = late);
+        let played = stage.play(setup, |scene| work(scene).map(drop));
+        same("a device that comes late", played.is_ok(), works)?;
+    }
+    Ok(())
+}
