@@ -104,7 +104,7 @@ fn version(file: &VersionedFile) -> Result<(), Error> {
     fs::write(folder.join(source), script)?;
     let Some((compiler, argument)) = resource_compiler() else { return Ok(()) };
     // The compiler runs in the folder of its files and reads bare names: to it, an absolute path of Unix can be an
-    // option (`/check/version.rc` sets the code page).
+    // option (`/c` at its beginning sets the code page).
     let mut command = Command::new(&compiler);
     let made = command.current_dir(&folder).args([argument, "/fo", resource, source]).status();
     let made = made.map_err(|error| format!("{}: {error}", compiler.display()))?;

@@ -3,7 +3,6 @@
 use crate::scenario::Raw;
 use crate::setting::{self, Assignment};
 use anyhow::{Context, Result};
-use dxgkrnl_model::adapter::AdapterConfig;
 use dxgkrnl_model::driver::{Driver, DriverError};
 use dxgkrnl_model::os::Os;
 use dxgkrnl_model::personality::{Personality, Windows};
@@ -33,7 +32,19 @@ pub struct Checked {
     pub steps: Vec<String>,
 }
 
-/// Loads the driver on this Windows, starts an adapter with it and these values under its registry key, uses the
+/// Returns whether the image says in its version resource that it was made as this project's driver. A copy under
+/// another name says it, too; a driver of another project does not, whatever its file is called.
+pub fn is_ours(image: &[u8]) -> bool {
+    let wide = |text: &str| text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect::<Vec<_>>();
+    let (key, value) = (wide("OriginalFilename"), wide("fencepost.sys"));
+    let Some(at) = image.windows(key.len()).position(|bytes| bytes == key) else { return false };
+    // The value begins at a multiple of 4 bytes behind the key.
+    let behind = &image[at + key.len()..];
+    behind.starts_with(&value) || behind.get(2..).is_some_and(|behind| behind.starts_with(&value))
+}
+
+/// Loads the driver on this Windows, starts an adapter with it and these values under its registry key (for this project's own driver
+/// those of the service under the service's key, and the device of the class that the form wants), uses the
 /// adapter as far as is possible without the driver's private data, and stops it.
 ///
 /// # Errors
@@ -44,10 +55,14 @@ pub fn check(name: &str, bytes: Vec<u8>, settings: &[Assignment], windows: Windo
     windows.apply(&mut personality);
     let os = Os::boot(personality).context("the start transcript is not understood")?;
     let mut steps = Vec::new();
-    // A value of this project's service is one of the service there, too; other drivers look elsewhere.
-    setting::set_service(&os, settings);
+    let adapter = if is_ours(&bytes) {
+        setting::set_service(&os, settings);
+        setting::adapter_of_ours(settings)
+    } else {
+        setting::adapter(settings)
+    };
     match os.load_driver(&Driver::Image(name.to_owned(), bytes)) {
-        Ok(driver) => match os.add_adapter(&driver, adapter(settings)) {
+        Ok(driver) => match os.add_adapter(&driver, adapter) {
             Ok(adapter) => {
                 for line in adapter.transcript() {
                     steps.push(format!("{}: {}", line.step, line.answer));
@@ -66,13 +81,6 @@ pub fn check(name: &str, bytes: Vec<u8>, settings: &[Assignment], windows: Windo
     let violations = os.kernel().rules.violations();
     let found = |name| violations.iter().find(|v| v.rule.name == name).map(ToString::to_string);
     Ok(Checked { rules: verdicts(&report, &found), steps })
-}
-
-/// The adapter: with the class that the form wants, where a setting names a form of this project's driver.
-fn adapter(settings: &[Assignment]) -> AdapterConfig {
-    let names_a_form = settings.iter().any(|(name, _)| name.eq_ignore_ascii_case("ComputeOnly"));
-    let class = names_a_form.then(|| setting::class(settings));
-    AdapterConfig { class, ..setting::adapter(settings) }
 }
 
 /// What any driver must stand: a process opens the adapter, makes devices and fences, and dies with them open.

@@ -164,16 +164,35 @@ fn check_knows_the_settings_of_this_driver() {
     if !has_images() {
         return;
     }
-    let driver = out().join("fencepost.sys").display().to_string();
-    refused(&fencepost(&["check", &driver, "--setting", "MaxRang=2"]), "no setting is called 'MaxRang'");
-    let json = tempfile::NamedTempFile::new().expect("a file");
-    let place = json.path().display().to_string();
-    let output = fencepost(&["check", &driver, "--setting", "ComputeOnly=1", "--json", &place]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
-    let value: Value = serde_json::from_slice(&std::fs::read(json.path()).expect("read")).expect("JSON");
-    let rules = value["rules"].as_array().expect("rules");
-    let judged = rules.iter().find(|rule| rule["name"] == "DXG-COMPUTE-CAPS").expect("the rule");
-    assert_eq!(judged["status"], "held", "the service's value reached the driver");
+    // Its file may have any name.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let copy = folder.path().join("copy.sys");
+    std::fs::copy(out().join("fencepost.sys"), &copy).expect("a copy");
+    for driver in [out().join("fencepost.sys"), copy].map(|driver| driver.display().to_string()) {
+        refused(&fencepost(&["check", &driver, "--setting", "MaxRang=2"]), "no setting is called 'MaxRang'");
+        let json = tempfile::NamedTempFile::new().expect("a file");
+        let place = json.path().display().to_string();
+        let output = fencepost(&["check", &driver, "--setting", "ComputeOnly=1", "--json", &place]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
+        let value: Value = serde_json::from_slice(&std::fs::read(json.path()).expect("read")).expect("JSON");
+        let rules = value["rules"].as_array().expect("rules");
+        let judged = rules.iter().find(|rule| rule["name"] == "DXG-COMPUTE-CAPS").expect("the rule");
+        assert_eq!(judged["status"], "held", "the service's value reached the driver");
+    }
+}
+
+#[test]
+fn a_driver_under_the_name_of_this_one_has_settings_of_its_own() {
+    let Ok(driver) = std::fs::read(out().join("fencepost.sys")) else { return };
+    let ours: Vec<u8> = "OriginalFilename\0".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let at = driver.windows(ours.len()).position(|bytes| bytes == ours).expect("the version resource");
+    let mut other = driver;
+    other[at] = b'o';
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("fencepost.sys");
+    std::fs::write(&file, other).expect("written");
+    let output = fencepost(&["check", &file.display().to_string(), "--setting", "MaxRang=2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
 
 #[test]

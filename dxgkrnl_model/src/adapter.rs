@@ -161,12 +161,6 @@ impl fmt::Debug for Adapter {
 }
 
 impl Adapter {
-    /// Changes a value under the adapter's key, as an administrator would. A driver that reads it in
-    /// `DxgkDdiStartDevice` sees it from the next start on.
-    pub fn set_registry_value(&self, name: &str, value: RegistryValue) {
-        self.shared.kernel().registry().set(&self.resources.key(), name, value);
-    }
-
     pub(crate) fn new(shared: &Arc<Shared>, driver: &Arc<LoadedDriver>, config: AdapterConfig) -> Arc<Self> {
         let device = Device::new(shared, &config.device);
         let resources = crate::interface::memory::DriverMemory::new(device.index());
@@ -203,6 +197,12 @@ impl Adapter {
             transcript: Lock::new(Rank::Log, Vec::new()),
             calls: Lock::new(Rank::Log, Calls::default()),
         })
+    }
+
+    /// Changes a value under the adapter's key, as an administrator would. A driver that reads it in
+    /// `DxgkDdiStartDevice` sees it from the next start on.
+    pub fn set_registry_value(&self, name: &str, value: RegistryValue) {
+        self.shared.kernel().registry().set(&self.resources.key(), name, value);
     }
 
     /// The machine.

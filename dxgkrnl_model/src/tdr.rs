@@ -395,7 +395,7 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]) {
     tdr.set_node(node, NodeState { resetting: true, quiet: true });
     // The reset found nothing that ran where every late context acknowledged its suspension before the driver was
     // asked. An acknowledgement during the call may come from the reset itself: it tells only beside progress of a
-    // queue of the node. Where no context is late, the driver or a fault asked for the reset, and nothing need have run.
+    // queue of the node. Where no context is late, the driver or a fault asked for the reset: nothing need have run.
     let let_go = !owed
         || (late.iter().all(|context| !context.is_suspending()) && has_moved(&before, &progress_of(adapter, node)));
     let named = let_go || invalidated.iter().any(|context| is_among(context, &stuck));

@@ -211,7 +211,7 @@ impl VidSch {
     pub(crate) fn retire_context(&self, adapter: &Adapter, context: &Arc<Context>) {
         if let Some(node) = self.node(context.node()) {
             let over = || (!node.packet.has_buffers_of(context) || !adapter.is_working()).then_some(());
-            let is_paging = self.system.lock().as_ref().is_some_and(|system| Arc::ptr_eq(system, context));
+            let is_paging = self.system_context().is_some_and(|system| Arc::ptr_eq(&system, context));
             if is_paging {
                 packet::owed(adapter, &node.packet.changed, over);
             } else {
@@ -250,7 +250,7 @@ impl VidSch {
     }
 
     fn pump(&self, adapter: &Arc<Adapter>) {
-        let system = self.system.lock().clone();
+        let system = self.system_context();
         for node in self.nodes() {
             if node.is_hardware_scheduled {
                 continue;

@@ -3,7 +3,7 @@
 use super::{Family, check_writable, checked, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
-use fencepost::check::{Verdict, check};
+use fencepost::check::{Verdict, check, is_ours};
 use fencepost::setting::{Assignment, of_any, of_ours};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -15,7 +15,8 @@ pub struct Arguments {
     /// The driver
     #[arg(value_name = "DRIVER.sys")]
     driver: PathBuf,
-    /// A value under the driver's registry key, by a name that is the driver's own; may be given several times
+    /// A value under the driver's registry key, by a name that is the driver's own; may be given several times. For a
+    /// driver whose version resource says fencepost.sys, one of docs/settings.md, and checked as such
     #[arg(long = "setting", value_name = "NAME=NUMBER", value_parser = of_any)]
     settings: Vec<Assignment>,
     #[command(flatten)]
@@ -27,9 +28,6 @@ pub struct Arguments {
     #[arg(long)]
     verbose: bool,
 }
-
-/// The file name of this project's own driver, whose settings are known.
-const OURS: &str = "fencepost.sys";
 
 #[derive(Serialize)]
 struct Report {
@@ -48,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         check_writable(path)?;
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if name == OURS {
+    if is_ours(&bytes) {
         for (name, value) in settings {
             of_ours(&format!("{name}={value}")).map_err(anyhow::Error::msg)?;
         }

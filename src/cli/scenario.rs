@@ -27,7 +27,8 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Time that a case may take; one that has not ended by then fails
-    #[arg(long, value_name = "SECONDS", default_value_t = LIMIT.as_secs(), value_parser = value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = LIMIT.as_secs())]
+    #[arg(value_parser = value_parser!(u64).range(1..))]
     limit: u64,
     #[command(flatten)]
     family: Family,

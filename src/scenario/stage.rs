@@ -114,7 +114,7 @@ impl Stage {
             adapter.class = adapter.class.or(Some(class));
             let settings = self.settings.iter().filter(|(name, _)| !is_of_service(name));
             let settings = settings.map(|(name, value)| (name.clone(), registry_value(*value)));
-            // A case that sets a lower rung than the stage's keeps it; rung 3 holds down no case, and leaves each its own.
+            // A case that sets a lower rung than the stage's keeps it; rung 3 holds no case down.
             let own = adapter.registry.get("MaxRung").cloned();
             adapter.registry.extend(settings);
             let lower = |own: &RegistryValue| (0..self.rung()).any(|rung| *own == RegistryValue::dword(rung));

@@ -54,42 +54,32 @@ static ROTATION: [Gate; 2] = [const { Gate::new() }; 2];
 /// Which of these DisconnectDoorbell comes to.
 static MODEL: AtomicUsize = AtomicUsize::new(0);
 
-decorate! {
-    hears_of_kept: DxgkDdiStartDevice(
-        context: *mut c_void,
-        info: *mut DXGK_START_INFO,
-        interface: *mut DXGKRNL_INTERFACE,
-        sources: *mut u32,
-        children: *mut u32,
-    ) -> NTSTATUS {
-        let mut mine = hears(interface, Some(keeps_the_first));
-        own!(DxgkDdiStartDevice(context, info, &raw mut mine, sources, children))
-    }
+/// A decorator by which the driver reaches this function in place of Dxgkrnl's `DxgkCbDisconnectDoorbell`.
+macro_rules! reaches {
+    ($($(#[$meta:meta])* $name:ident: $callback:ident;)*) => { $(decorate! {
+        $(#[$meta])*
+        $name: DxgkDdiStartDevice(
+            context: *mut c_void,
+            info: *mut DXGK_START_INFO,
+            interface: *mut DXGKRNL_INTERFACE,
+            sources: *mut u32,
+            children: *mut u32,
+        ) -> NTSTATUS {
+            let mut mine = hears(interface, Some($callback));
+            own!(DxgkDdiStartDevice(context, info, &raw mut mine, sources, children))
+        }
+    })* };
+}
 
+reaches! {
+    hears_of_kept: keeps_the_first;
     /// A doorbell that the OS keeps was asked for again and again, until ConnectDoorbell failed: so that it gets no
     /// other, it keeps all.
-    keeps_asking: DxgkDdiStartDevice(
-        context: *mut c_void,
-        info: *mut DXGK_START_INFO,
-        interface: *mut DXGKRNL_INTERFACE,
-        sources: *mut u32,
-        children: *mut u32,
-    ) -> NTSTATUS {
-        let mut mine = hears(interface, Some(keeps_all));
-        own!(DxgkDdiStartDevice(context, info, &raw mut mine, sources, children))
-    }
+    keeps_asking: keeps_all;
+    hears_of_taken: takes_until_destroyed;
+}
 
-    hears_of_taken: DxgkDdiStartDevice(
-        context: *mut c_void,
-        info: *mut DXGK_START_INFO,
-        interface: *mut DXGKRNL_INTERFACE,
-        sources: *mut u32,
-        children: *mut u32,
-    ) -> NTSTATUS {
-        let mut mine = hears(interface, Some(takes_until_destroyed));
-        own!(DxgkDdiStartDevice(context, info, &raw mut mine, sources, children))
-    }
-
+decorate! {
     notes_end: DxgkDdiDestroyDoorbell(args: *mut DXGKARG_DESTROYDOORBELL) -> NTSTATUS {
         noted(|| own!(DxgkDdiDestroyDoorbell(args)))
     }

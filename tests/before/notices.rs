@@ -187,7 +187,8 @@ pub fn removal(mistake: Option<Decorator>) -> Played {
     let mut nodes = NODES;
     nodes.try_for_each(|node| {
         let mut setup = Setup::default();
-        // A message is nobody else's: the driver is not entered while the device is gone and it does not know.
+        // A message interrupts for this device alone, so that the driver's routine is not entered for another device's
+        // interrupt while it does not know that its own is gone.
         setup.adapter.device.interrupts = InterruptModel::Message;
         let play = |scene: &Scene| {
             let lost = || {

@@ -100,12 +100,18 @@ decorate! {
     }
 
     /// Segments that were never described were taken for system memory.
-    unknown_segments_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+    unknown_segments_mapped: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
         with_entries(adapter, args, |entry| if entry.Segment() > 3 { entry.set_Segment(0) })
     }
 
     /// The segment behind the last one was taken for system memory, as of an older Windows.
-    segment_behind_last_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+    segment_behind_last_mapped: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
         with_entries(adapter, args, |entry| if entry.Segment() == 3 { entry.set_Segment(0) })
     }
 

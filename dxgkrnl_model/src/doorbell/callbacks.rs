@@ -1,4 +1,5 @@
-//! `DxgkCbDisconnectDoorbell`.
+//! `DxgkCbDisconnectDoorbell`: the driver asks the OS to take a doorbell away from its queue, and the OS answers after it
+//! has called the driver's own `DxgkDdiDisconnectDoorbell` and changed the mapping.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ routines! {
 }
 
 shims! {
-    /// Doorbell callbacks.
+    /// What the driver reaches through `DXGKRNL_INTERFACE` about doorbells.
     pub(crate) table CALLBACKS;
 
     fn DxgkCbDisconnectDoorbell(machine, args: In<[u8; size_of::<DXGKARGCB_DISCONNECTDOORBELL>()]>) -> NTSTATUS {

@@ -20,8 +20,8 @@ pub(super) struct Suspension {
     next: u64,
     /// The fence that the driver has to acknowledge.
     awaited: Option<u64>,
-    /// Suspend fences whose acknowledgement changes nothing any more: the context was resumed, or suspended again, before their
-    /// acknowledgement.
+    /// Suspend fences whose acknowledgement changes nothing any more: the context was resumed, or suspended again,
+    /// before it came.
     superseded: Vec<u64>,
     suspended: bool,
 }

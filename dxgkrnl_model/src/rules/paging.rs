@@ -144,10 +144,10 @@ rules! {
     /// Ends of paging buffers where no timeout is looked for.
     PAGING_END = "DXG-PAGING-END" {
         title: "a paging buffer that is submitted ends, also while an adapter starts or stops",
-        source: "article supplying-fence-identifiers; chosen: while nothing looks for timeouts, five times TdrDelay and \
-            TdrDdiDelay are waited for it",
+        source: "article supplying-fence-identifiers; chosen: while nothing looks for timeouts, five times TdrDelay \
+            and TdrDdiDelay are waited for it",
         bugcheck: none,
-        fix: "report the buffer's fence id by an interrupt; what was raised before a change of the power state is claimed",
+        fix: "report the buffer's fence id by an interrupt; claim what was raised before a change of the power state",
     }
     /// Status of preemption.
     PREEMPT_STATUS = "DXG-PREEMPT-STATUS" {

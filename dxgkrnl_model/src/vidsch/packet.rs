@@ -229,14 +229,7 @@ impl PacketNode {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn submit(&self, adapter: &Arc<Adapter>, context: &Arc<Context>, load: Load) {
-        let id = {
-            let mut state = self.state.lock();
-            state.last_submitted = state.last_submitted.wrapping_add(1);
-            let id = state.last_submitted;
-            // Entered before the call: the driver may complete it inside.
-            state.flights.push_back(Packet { id, context: context.clone(), load: load.clone() });
-            id
-        };
+        let id = self.enter(context, load.clone());
         adapter.shared().counters.packet();
         let status = self.call_submit(adapter, context, &load, id);
         if ddi::succeeded(status) {
@@ -267,24 +260,28 @@ impl PacketNode {
     ) -> (Result<NTSTATUS, ddi::NoCall>, Arc<Completion>) {
         let completion = Completion::new();
         let buffer = PagingBuffer { address: 0, size: 0, private: 0, private_size: 0, completion: completion.clone() };
-        let id = {
-            let mut state = self.state.lock();
-            state.last_submitted = state.last_submitted.wrapping_add(1);
-            let id = state.last_submitted;
-            state.flights.push_back(Packet { id, context: context.clone(), load: Load::Paging(buffer) });
-            id
-        };
+        let id = self.enter(context, Load::Paging(buffer));
         let mut arguments = DXGKARG_SUBMITCOMMAND::zeroed();
         (arguments.SubmissionFenceId, arguments.NodeOrdinal) = (id, self.ordinal);
         arguments.Flags.set_Paging(true);
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let returned = call_ddi!(adapter, DxgkDdiSubmitCommand(miniport, pointer));
-        if !returned.is_ok_and(NTSTATUS::is_success)
-            && let Some(refused) = self.take(id)
-        {
+        if returned.is_ok_and(NTSTATUS::is_success) {
+            self.state.lock().taken = id;
+        } else if let Some(refused) = self.take(id) {
             refused.end(adapter.kernel(), false);
         }
         (returned, completion)
+    }
+
+    /// Enters a packet with the next id, which it returns. Called before the driver's function, which may complete the
+    /// packet inside.
+    fn enter(&self, context: &Arc<Context>, load: Load) -> u32 {
+        let mut state = self.state.lock();
+        state.last_submitted = state.last_submitted.wrapping_add(1);
+        let id = state.last_submitted;
+        state.flights.push_back(Packet { id, context: context.clone(), load });
+        id
     }
 
     /// Takes back every paging buffer that the driver has, as lost.

@@ -78,7 +78,7 @@ impl InterruptSource {
     /// Never claims for a device that sleeps or is gone. A device that reads as ones counts as gone from then on.
     pub fn claim(&self, _irql: &Dirql) -> u32 {
         let Some(registers) = self.registers.as_ref() else { return 0 };
-        if !matches!(self.presence.load(Ordering::SeqCst), THERE | SETTLING) {
+        if !self.may_have_raised() {
             return 0;
         }
         match registers.status() {
@@ -99,7 +99,7 @@ impl InterruptSource {
     /// would otherwise be entered for a bit that is no longer there to be claimed.
     pub fn clear(&self) {
         if let Some(registers) = self.registers.as_ref()
-            && matches!(self.presence.load(Ordering::SeqCst), THERE | SETTLING)
+            && self.may_have_raised()
         {
             registers.acknowledge(u32::MAX);
         }
@@ -134,6 +134,11 @@ impl InterruptSource {
     pub fn remove<P: Platform>(&self, irql: &Passive, platform: &P) {
         self.presence.store(GONE, Ordering::SeqCst);
         self.wait(irql, platform);
+    }
+
+    /// Returns whether the device is awake, so that registers can tell what it raised.
+    fn may_have_raised(&self) -> bool {
+        matches!(self.presence.load(Ordering::SeqCst), THERE | SETTLING)
     }
 
     fn is_there(&self) -> bool {

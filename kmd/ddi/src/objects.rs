@@ -127,7 +127,8 @@ win_extern! {
         let root = match place_of(segment, offset) {
             Some(place) => Root { place, entries: args.NumEntries },
             None => {
-                let (strays, what) = (&started.strays, format_args!("a root table in segment {segment} at {offset:#x}"));
+                let what = format_args!("a root table in segment {segment} at {offset:#x}");
+                let strays = &started.strays;
                 strays.note(&strays.ranges, 1, &started.platform, what);
                 // No address lies within a root of no entries.
                 Root { place: Place::System(0), entries: 0 }

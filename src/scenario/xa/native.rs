@@ -80,7 +80,8 @@ pub(super) fn monitored_value(stage: &Stage) -> Played {
         let values = || -> anyhow::Result<_> {
             Ok((one.probe.read(fence.info()?.monitored_va)?, two.probe.read(opened.info()?.monitored_va)?))
         };
-        // Counted in the first round, in which no queue works: on kernel-mode queues the OS waits for a queue's own fence.
+        // Counted in the first round, in which no queue works: on kernel-mode queues the OS waits for the fence of a
+        // queue itself.
         for (round, counted) in [(0, true), (10, false)] {
             let before = updates();
             let (here, there) = (one.wait(&fence, round + 5)?, two.wait(&opened, round + 9)?);

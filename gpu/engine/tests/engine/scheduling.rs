@@ -1,6 +1,6 @@
 //! Long work, hangs, suspension, doorbells.
 
-use crate::support::Rig;
+use crate::support::{Mapping, Rig, TestQueue};
 use gpu_engine::context::Suspend;
 use gpu_engine::engine::Step;
 use gpu_engine::node::Control;
@@ -13,7 +13,7 @@ use gpu_wire::packet::{self};
 use gpu_wire::pte;
 
 /// A queue in an endless INDIRECT loop, and its neighbour on the same node.
-fn hang(rig: &mut Rig) -> (crate::support::TestQueue, crate::support::TestQueue) {
+fn hang(rig: &mut Rig) -> (TestQueue, TestQueue) {
     let (mut bad, good) = (rig.queue(0, 0), rig.queue(0, 1));
     let code = rig.map(1, false);
     let jump = packet::Indirect { address: code.va.0, length: 24 }.to_packet();
@@ -125,16 +125,22 @@ fn global_doorbell_rings_reach_every_queue() {
     assert_eq!(m.read(0), 3);
 }
 
+/// A queue whose doorbell was taken away and whose write pointer the engine looks at itself, and memory to write to.
+fn watched_after_disconnection(rig: &mut Rig) -> (TestQueue, Mapping) {
+    let q = rig.queue(0, 0);
+    let m = rig.map(1, false);
+    rig.settle();
+    rig.gpu.doorbells.disconnect(0);
+    rig.gpu.scan(&q.queue);
+    (q, m)
+}
+
 #[test]
 fn a_disconnected_queue_is_watched_until_the_page_was_rotated() {
     let mut rig = Rig::new();
-    let mut q = rig.queue(0, 0);
-    let m = rig.map(1, false);
-    rig.settle();
+    let (mut q, m) = watched_after_disconnection(&mut rig);
     let gpu = rig.gpu.clone();
-    gpu.doorbells.disconnect(0);
-    gpu.scan(&q.queue);
-    // The ring lands in the old page, which nobody reads any more; the write pointer is seen all the same.
+    // The ring lands in the old page, at which no engine looks any more; the write pointer is seen all the same.
     q.publish(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
     rig.engines[0].step();
     rig.engines[0].step();
@@ -155,12 +161,8 @@ fn a_disconnected_queue_is_watched_until_the_page_was_rotated() {
 #[test]
 fn a_disconnected_queue_without_a_ring_is_not_watched_for_ever() {
     let mut rig = Rig::new();
-    let mut q = rig.queue(0, 0);
-    let m = rig.map(1, false);
-    rig.settle();
+    let (mut q, m) = watched_after_disconnection(&mut rig);
     let gpu = rig.gpu.clone();
-    gpu.doorbells.disconnect(0);
-    gpu.scan(&q.queue);
     assert_eq!([(); 4].map(|()| rig.engines[0].step()), [Step::Worked; 4], "a ring that is there is watched");
     let table = rig.leaf_table(&rig.process.clone(), q.control.va);
     let entry = rig.entry(table, pte::index(q.control.va, 0));
