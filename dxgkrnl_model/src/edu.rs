@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use nt_model::mmio::Registers;
 use nt_model::{InterruptLine, Trigger};
 
+use crate::sync::{Lock, Rank};
+
 /// 0x00 identification.
 const IDENTIFICATION: u64 = 0x0100_00ED;
 
@@ -21,7 +23,8 @@ pub(crate) struct Edu {
     line: Option<Arc<InterruptLine>>,
     liveness: AtomicU32,
     status: AtomicU32,
-    interrupt: AtomicU32,
+    /// The interrupt status register. The line is high while it is not zero: both change in one step, as in hardware.
+    interrupt: Lock<u32>,
     /// Raises that have begun, and those that have set their bits.
     begun: AtomicU64,
     raised: AtomicU64,
@@ -46,7 +49,7 @@ impl Edu {
             line,
             liveness: AtomicU32::new(0),
             status: AtomicU32::new(0),
-            interrupt: AtomicU32::new(0),
+            interrupt: Lock::new(Rank::Log, 0),
             begun: AtomicU64::new(0),
             raised: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
@@ -102,7 +105,7 @@ impl Edu {
 
     /// The interrupt status register.
     pub(crate) fn interrupt_status(&self) -> u32 {
-        self.interrupt.load(Ordering::Acquire)
+        *self.interrupt.lock()
     }
 
     /// Interrupts raised so far: their bits are, or were, in the status register.
@@ -122,10 +125,7 @@ impl Edu {
 
     /// Forgets pending interrupts: the function was reset.
     pub(crate) fn reset(&self) {
-        self.interrupt.store(0, Ordering::Release);
-        if let Some(line) = self.line.as_ref().filter(|line| line.trigger() == Trigger::Level) {
-            line.deassert();
-        }
+        self.acknowledge(u32::MAX);
     }
 
     fn raise(&self, bits: u32) {
@@ -134,29 +134,34 @@ impl Edu {
             self.raised.fetch_add(1, Ordering::AcqRel);
             return;
         }
-        self.interrupt.fetch_or(bits, Ordering::AcqRel);
+        let is_asserted = {
+            let mut interrupt = self.interrupt.lock();
+            *interrupt |= bits;
+            *interrupt != 0 && self.level_line().is_some_and(|line| line.assert())
+        };
         self.raised.fetch_add(1, Ordering::AcqRel);
         let Some(line) = &self.line else { return };
         nt_model::Machine::with_current(|machine| {
             let Some(machine) = machine else { return };
             match line.trigger() {
-                Trigger::Level if self.interrupt_status() != 0 => machine.assert_interrupt(line),
+                Trigger::Level if is_asserted => machine.deliver_interrupt(line),
                 Trigger::Level => (),
                 Trigger::Message => machine.signal_interrupt(line),
             }
         });
     }
 
+    fn level_line(&self) -> Option<&Arc<InterruptLine>> {
+        self.line.as_ref().filter(|line| line.trigger() == Trigger::Level)
+    }
+
     fn acknowledge(&self, bits: u32) {
-        let left = self.interrupt.fetch_and(!bits, Ordering::AcqRel) & !bits;
-        if left == 0
-            && let Some(line) = self.line.as_ref().filter(|line| line.trigger() == Trigger::Level)
+        let mut interrupt = self.interrupt.lock();
+        *interrupt &= !bits;
+        if *interrupt == 0
+            && let Some(line) = self.level_line()
         {
             line.deassert();
-            // A bit that another thread set meanwhile keeps the line high.
-            if self.interrupt_status() != 0 {
-                self.raise(0);
-            }
         }
     }
 }
@@ -201,6 +206,25 @@ impl Registers for EduRegisters {
 mod tests {
     use super::*;
     use nt_model::Kernel;
+
+    /// A line that stays high while no bit is set would interrupt for ever, claimed by no routine.
+    #[test]
+    fn the_line_follows_the_status_register_whoever_raises_and_acknowledges_at_once() {
+        let line = InterruptLine::new("edu", Trigger::Level, 0);
+        let edu = Edu::new(Some(line.clone()), 0);
+        std::thread::scope(|threads| {
+            for bit in [1, 2] {
+                let edu = &edu;
+                threads.spawn(move || {
+                    for _ in 0..100_000 {
+                        edu.raise(bit);
+                        edu.acknowledge(3);
+                    }
+                });
+            }
+        });
+        assert_eq!((edu.interrupt_status(), line.is_asserted()), (0, false));
+    }
 
     #[test]
     fn the_line_follows_the_status_register() {

@@ -111,6 +111,15 @@ impl InterruptLine {
         self.asserted.store(false, Ordering::Release);
     }
 
+    /// Asserts a level line. Returns whether it was released before: then, and only then, the caller has it delivered
+    /// by [`Machine::deliver_interrupt`]. Apart from the delivery, so that a device can change its line under a lock of
+    /// its own together with the register that drives it.
+    #[must_use]
+    pub fn assert(&self) -> bool {
+        debug_assert_eq!(self.trigger, Trigger::Level);
+        !self.asserted.swap(true, Ordering::AcqRel)
+    }
+
     /// Whether a level line is asserted.
     pub fn is_asserted(&self) -> bool {
         self.asserted.load(Ordering::Acquire)
@@ -240,10 +249,14 @@ impl Machine {
 
     /// Asserts a level line.
     pub fn assert_interrupt(&self, line: &Arc<InterruptLine>) {
-        debug_assert_eq!(line.trigger, Trigger::Level);
-        if !line.asserted.swap(true, Ordering::AcqRel) {
+        if line.assert() {
             self.raise(line);
         }
+    }
+
+    /// Delivers a level line that [`InterruptLine::assert`] has just asserted.
+    pub fn deliver_interrupt(&self, line: &Arc<InterruptLine>) {
+        self.raise(line);
     }
 
     /// Sends one message of a message-signalled line.
