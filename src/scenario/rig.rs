@@ -223,9 +223,9 @@ impl Page {
 
 /// Waits until the queue is done with everything, by looking: no wait of the CPU comes into being.
 pub(super) fn until_idle(scene: &Scene, queue: &Queue) -> Played {
-    scene.until("the end of what was submitted", || {
+    scene.until_end("the end of what was submitted", || {
         let (done, submitted) = queue.progress()?;
-        Ok(done >= submitted)
+        Ok((done < submitted).then_some(done))
     })
 }
 

@@ -256,6 +256,23 @@ impl Scene {
         until(what, ready, || std::thread::park_timeout(Duration::from_millis(1)))
     }
 
+    /// As [`until`](Self::until), for what comes step by step: `place` says how far it is, and `None` at its end. Each
+    /// step may take as long as a whole [`until`](Self::until).
+    ///
+    /// # Errors
+    /// As [`until`](Self::until).
+    pub fn until_end(&self, what: &str, mut place: impl FnMut() -> Result<Option<u64>>) -> Played {
+        let mut now = place()?;
+        while now.is_some() {
+            let before = now;
+            self.until(what, || {
+                now = place()?;
+                Ok(now != before)
+            })?;
+        }
+        Ok(())
+    }
+
     /// As [`until`](Self::until), for what happens at once, and many times: without a pause between looks.
     ///
     /// # Errors

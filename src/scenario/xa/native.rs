@@ -263,8 +263,8 @@ pub(super) fn removed(stage: &Stage) -> Played {
 /// Each queue notes the value that it sees behind its wait.
 pub(super) fn turns(stage: &Stage) -> Played {
     const ROUNDS: u64 = 10_000;
-    /// As many values as a page of memory has words.
-    const AT_ONCE: u64 = 500;
+    /// Rounds between two waits of the CPU; a page of memory has words for 512.
+    const AT_ONCE: u64 = 100;
     stage.play(both(), |scene| {
         let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
         let fence = one.fence(0)?;
