@@ -1,5 +1,7 @@
-//! `docs/settings.md` says what the driver's tables of settings say, row by row. What the INFs write: `tests/inf.rs`.
+//! `docs/settings.md` says what the driver's tables of settings say, row by row, and `docs/readings.md` what the model's
+//! table of readings says. What the INFs write: `tests/inf.rs`.
 
+use dxgkrnl_model::personality::family::{READINGS, Reading};
 use kmd_core::service;
 use kmd_core::setting_values::{Part, Setting, Values};
 use kmd_core::settings::Settings;
@@ -38,6 +40,16 @@ fn the_documentation_is_the_table() {
     let there: Vec<_> = text.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
     let want = [Part::Service, Part::Usual, Part::FirstBoot, Part::Fault].map(rows).concat();
     assert!(there == want, "docs/settings.md should have these rows, in its four tables:\n{}", want.join("\n"));
+}
+
+#[test]
+fn the_readings_are_documented() {
+    let text = read("docs/readings.md");
+    let there: Vec<_> = text.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
+    let drawn = |drawn| if drawn { "yes" } else { "by name only" };
+    let row = |r: &Reading| format!("| `{}` | {} | {} | {} |", r.name, r.title, r.source, drawn(r.drawn));
+    let want: Vec<_> = READINGS.iter().map(row).collect();
+    assert!(there == want, "docs/readings.md should have these rows:\n{}", want.join("\n"));
 }
 
 #[test]

@@ -331,6 +331,12 @@ impl Adapter {
         self.transcript.lock().clear();
     }
 
+    /// What the driver wrote last into the buffer of `DxgkDdiCollectDbgInfo` or `DxgkDdiCollectDbgInfo2`, whole, as a
+    /// live dump of Windows has it; empty before the first reset.
+    pub fn debug_info(&self) -> Vec<u8> {
+        self.tdr.debug_info()
+    }
+
     /// How often each DDI was called.
     pub fn ddi_calls(&self) -> BTreeMap<&'static str, u64> {
         self.calls.lock().ddis.clone()

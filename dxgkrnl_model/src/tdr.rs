@@ -87,6 +87,8 @@ pub(crate) struct Tdr {
     last_audit: AtomicU64,
     /// A paging buffer did not end while nothing looked for timeouts: no other one is waited for then.
     pub(crate) paging_lost: AtomicBool,
+    /// The last debug information that the driver gave ([`Adapter::debug_info`]); empty: none.
+    debug_info: Lock<Vec<u8>>,
     /// Engine resets so far.
     pub(crate) engine_resets: AtomicU64,
     /// Adapter resets so far.
@@ -107,10 +109,15 @@ impl Tdr {
             lost: Lock::new(Rank::Log, Vec::new()),
             last_audit: AtomicU64::new(0),
             paging_lost: AtomicBool::new(false),
+            debug_info: Lock::new(Rank::Log, Vec::new()),
             engine_resets: AtomicU64::new(0),
             adapter_resets: AtomicU64::new(0),
             innocent_probes: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn debug_info(&self) -> Vec<u8> {
+        self.debug_info.lock().clone()
     }
 
     /// Begins to watch for an adapter that starts. Nothing is left of an earlier start but the times of the resets.

@@ -260,7 +260,10 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [p1, p2, p3, p4] = self.params;
-        writeln!(f, "*** STOP: 0x{:08X} (0x{p1:X}, 0x{p2:X}, 0x{p3:X}, 0x{p4:X})", self.code)?;
+        match self.code {
+            0 => writeln!(f, "*** RULE BROKEN, for which Windows has no bug check")?,
+            code => writeln!(f, "*** STOP: 0x{code:08X} (0x{p1:X}, 0x{p2:X}, 0x{p3:X}, 0x{p4:X})")?,
+        }
         writeln!(f, "    rule    {}: {}", self.rule.name, self.rule.title)?;
         writeln!(f, "    found   {}", self.detail)?;
         writeln!(f, "    source  {}", self.rule.source)?;

@@ -1,9 +1,10 @@
 //! `demo`: the driver at work.
 
-use super::{Family, Mode, Settings, check_writable, write_json};
+use super::{Family, Mode, Settings, check_writable, faults, write_json};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use dxgkrnl_model::adapter::Adapter;
+use dxgkrnl_model::personality::Windows;
 use fencepost::demo::history;
 use fencepost::demo::picture::{Picture, write_whole};
 use fencepost::demo::play::Played;
@@ -25,7 +26,7 @@ pub struct Arguments {
     /// The picture to work on, instead of the one that ships
     #[arg(long, value_name = "IN.png")]
     png: Option<PathBuf>,
-    /// Where the resulting picture, timeline.html and trace.json go
+    /// Where the resulting picture, timeline.html, trace.json and debug.bin (for decode) go
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     out: PathBuf,
     /// Write the counts to this file
@@ -45,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     };
     std::fs::create_dir_all(&arguments.out)
         .with_context(|| format!("cannot write into {}", arguments.out.display()))?;
-    let results = ["picture.png", "timeline.html", "trace.json"].map(|name| arguments.out.join(name));
+    let results = ["picture.png", "timeline.html", "trace.json", "debug.bin"].map(|name| arguments.out.join(name));
     for path in results.iter().chain(&arguments.json) {
         check_writable(path)?;
         let same =
@@ -58,6 +59,12 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     for path in results.iter().chain(&arguments.json).filter(is_file) {
         std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
     }
+    if arguments.family.windows != Windows::Default {
+        println!("Windows: {}", arguments.family.windows);
+    }
+    if let Some(faults) = faults(settings) {
+        println!("faults that are injected: {faults}");
+    }
     let begun = Instant::now();
     let say = |text: &str| println!("[{:5.2} s] {text}", begun.elapsed().as_secs_f64());
     let started = |adapter: &Adapter| {
@@ -68,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         eprintln!("{breach}");
     }
     let (right, complaints) = (ended.is_right(&photo), ended.complaints());
-    let (rules_run, broken) = (ended.rules_run, ended.broken);
+    let (rules_run, broken, debug_info) = (ended.rules_run, ended.broken, ended.debug_info);
     let played = match ended.played {
         Ok(played) => played,
         Err(error) => {
@@ -78,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     };
     let seconds = begun.elapsed().as_secs_f64();
     let picture = played.picture.encode()?;
-    let places = write_all(&arguments.out, &played, &form, &picture)?;
+    let places = write_all(&arguments.out, &played, &form, &picture, &debug_info)?;
     show(&played, right, rules_run, &broken, &places);
     for complaint in &complaints {
         println!("  NOT RIGHT: {complaint}");
@@ -98,6 +105,10 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 fn rung(adapter: &Adapter) -> &'static str {
     let Some(caps) = adapter.caps() else { return "nothing" };
     match (caps.has_hardware_scheduling(), caps.has_native_fences(), caps.has_user_mode_submission()) {
+        (_, _, true) if adapter.personality().build.has_queue_doorbells() => {
+            "user-mode submission, by doorbell calls of this build that the user-mode driver does not know: it submits \
+             through the kernel"
+        }
         (_, _, true) => "user-mode submission",
         (_, true, _) => "native fences without user-mode submission",
         (true, ..) => "hardware queues without native fences",
@@ -117,18 +128,21 @@ struct Places {
     picture: PathBuf,
     timeline: PathBuf,
     trace: PathBuf,
+    debug_info: PathBuf,
 }
 
-fn write_all(folder: &Path, played: &Played, form: &Form, picture: &[u8]) -> Result<Places> {
+fn write_all(folder: &Path, played: &Played, form: &Form, picture: &[u8], debug_info: &[u8]) -> Result<Places> {
     let places = Places {
         picture: folder.join("picture.png"),
         timeline: folder.join("timeline.html"),
         trace: folder.join("trace.json"),
+        debug_info: folder.join("debug.bin"),
     };
     let timeline = history::timeline(played, form.mode());
     write_whole(&places.picture, picture)?;
     write_whole(&places.timeline, page(&timeline).as_bytes())?;
     write_whole(&places.trace, serde_json::to_string(&perfetto(&timeline))?.as_bytes())?;
+    write_whole(&places.debug_info, debug_info)?;
     Ok(places)
 }
 
@@ -148,7 +162,9 @@ fn show(played: &Played, right: bool, rules_run: usize, broken: &[&str], places:
     let verdict = if right { "right: equal to a plain computation of the same thing" } else { "WRONG" };
     println!("  the picture is {verdict}");
     println!();
-    println!("  {}\n  {}\n  {}", places.picture.display(), places.timeline.display(), places.trace.display());
+    for place in [&places.picture, &places.timeline, &places.trace, &places.debug_info] {
+        println!("  {}", place.display());
+    }
 }
 
 #[expect(clippy::too_many_arguments, reason = "one object out of everything that was measured")]

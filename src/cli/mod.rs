@@ -16,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use dxgkrnl_model::personality::Windows;
 use fencepost::setting::{Assignment, each_once, of_ours};
 use fencepost::world::{Form, Images};
+use kmd_core::setting_values::Part;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -54,7 +55,8 @@ struct Mode {
 /// Which member of the family of Windows the model plays.
 #[derive(Args)]
 struct Family {
-    /// A member of the family of Windows: a number that draws one, or the name of a reading of the documents
+    /// A member of the family of Windows: a number that draws one, or the name of a reading of the documents, as
+    /// docs/readings.md lists them
     #[arg(long, value_name = "SEED|NAME", default_value = "default")]
     windows: Windows,
 }
@@ -72,6 +74,14 @@ impl Settings {
     fn checked(&self) -> Result<&[Assignment]> {
         checked(&self.settings)
     }
+}
+
+/// The settings that inject a fault, in words; `None` without any.
+fn faults(settings: &[Assignment]) -> Option<String> {
+    let injects = |name: &str| fencepost::setting::find(name).is_some_and(|setting| setting.part == Part::Fault);
+    let faults: Vec<_> = settings.iter().filter(|(name, value)| injects(name) && *value != 0).collect();
+    let words: Vec<_> = faults.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    (!words.is_empty()).then(|| words.join(", "))
 }
 
 /// `settings`, each name once.

@@ -1,6 +1,6 @@
 //! `scenario`: conformance cases.
 
-use super::{Family, Mode, Settings, check_writable, write_json};
+use super::{Family, Mode, Settings, check_writable, faults, write_json};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 use dxgkrnl_model::personality::Windows;
@@ -90,6 +90,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     }
     if arguments.family.windows != Windows::Default {
         println!("Windows: {}", arguments.family.windows);
+    }
+    if let Some(faults) = faults(settings) {
+        println!("faults that are injected: {faults}");
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped, {} mode", form.mode());
     if let Some(path) = &arguments.json {

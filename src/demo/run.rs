@@ -17,6 +17,8 @@ pub struct Ended {
     pub broken: Vec<&'static str>,
     /// The first breaches, in words.
     pub breaches: Vec<String>,
+    /// What the driver said of itself before its engine was reset, for `decode`; empty if it was not reset.
+    pub debug_info: Vec<u8>,
     /// Distinct rules that were evaluated.
     pub rules_run: usize,
 }
@@ -49,9 +51,12 @@ pub fn run(
     let mut personality = Personality::collecting();
     windows.apply(&mut personality);
     let world = World::boot_with(form, personality, settings)?;
+    let mut debug_info = Vec::new();
     let played = world.adapter(setting::adapter_of_ours(settings)).and_then(|adapter| {
         started(&adapter);
-        play(&world, adapter.luid(), photo, say)
+        let played = play(&world, adapter.luid(), photo, say);
+        debug_info = adapter.debug_info();
+        played
     });
     world.os.shut_down();
     let report = world.os.report();
@@ -59,6 +64,7 @@ pub fn run(
         played,
         broken: report.broken().map(|rule| rule.rule.name).collect(),
         breaches: world.os.kernel().rules.violations().iter().take(5).map(ToString::to_string).collect(),
+        debug_info,
         rules_run: report.rules.iter().filter(|rule| rule.evaluations != 0).count(),
     })
 }

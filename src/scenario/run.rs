@@ -115,7 +115,7 @@ fn play(case: &'static Scenario, stage: &Stage, limit: Duration) -> Outcome {
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
             Some(format!("a panic: {}", text.unwrap_or_default()))
         }
-        (_, Err(RecvTimeoutError::Timeout)) => Some(format!("it hangs: it did not end within {} s", limit.as_secs())),
+        (_, Err(RecvTimeoutError::Timeout)) => Some(format!("it did not end within {} s (--limit)", limit.as_secs())),
         (_, Err(RecvTimeoutError::Disconnected)) => Some("its thread ended without a result".to_owned()),
     };
     Outcome {

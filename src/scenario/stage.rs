@@ -202,15 +202,17 @@ impl Scene {
         self.world.os.shut_down();
         let audited = audit(&self.world, setup);
         let outcome = match (played, audited) {
-            (Err(first), Err(second)) => Err(first.context(format!("and {second:#}"))),
+            (Err(first), Err(second)) => Err(anyhow!("{first:#}\n    at the end: {second:#}")),
             (Err(only), Ok(())) | (Ok(()), Err(only)) => Err(only),
             (Ok(()), Ok(())) => same("resets", resets, setup.resets),
         };
         // A reset that nothing asked for is often the reason.
-        let last = &report.events[report.events.len().saturating_sub(EVENTS)..];
+        let earlier = report.events.len().saturating_sub(EVENTS);
+        let last = &report.events[earlier..];
         let events: Vec<_> = last.iter().map(|event| event.text.as_str()).collect();
         outcome.map_err(|error| match events.is_empty() {
             true => error,
+            false if earlier != 0 => anyhow!("{error:#}\n    events, behind {earlier} others: {}", events.join("; ")),
             false => anyhow!("{error:#}\n    events: {}", events.join("; ")),
         })
     }

@@ -183,8 +183,9 @@ rules! {
     /// Paging buffers lie where the CPU sees them.
     SEGMENT_PAGING_VISIBLE = "DXG-SEGMENT-PAGING-VISIBLE" {
         title: "PagingBufferSegmentId is 0, or a segment that says CpuVisible",
-        source: "seen with one driver, not documented: with paging buffers in an aperture that the CPU does not see, \
-            collecting debug data at a timeout ended in bug check 0x7E; with 0 it recovered",
+        source: "not documented; seen on build 26100 by the author of a virtio-gpu driver with GPU virtual addresses: with \
+            paging buffers in an aperture that the CPU does not see, collecting debug data at a timeout ended in bug \
+            check 0x7E; with 0 it recovered",
         bugcheck: none,
         fix: "set PagingBufferSegmentId to 0, or CpuVisible on the aperture",
     }

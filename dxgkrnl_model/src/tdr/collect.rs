@@ -90,6 +90,9 @@ fn judge(adapter: &Adapter, status: NTSTATUS, buffer: &Buffer) {
             | ntstatus::STATUS_UNSUCCESSFUL
             | ntstatus::STATUS_SYSTEM_SHUTDOWN
     );
+    if status.is_success() {
+        *adapter.tdr.debug_info.lock() = buffer.bytes().to_vec();
+    }
     adapter.rules().check(&TDR_COLLECT, listed && buffer.overrun().is_none(), || match buffer.overrun() {
         Some(at) => format!("byte {} of {SIZE} was written", SIZE + at),
         None => format!("{status:?}"),

@@ -5,7 +5,7 @@ use crate::scenario::raw::duplicate_number;
 use crate::scenario::rig::{Rig, endless, returned, until_idle};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Setup, Stage, same};
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 
 /// What `FpDeviceState::execution` says of a device that works.
 const ACTIVE: u32 = 1;
@@ -61,7 +61,9 @@ pub(super) fn producer_hangs(stage: &Stage) -> Played {
         page.until(scene, "the consumer's other queue", 2, 1)?;
         event.comes(&consumer, "the consumer's event")?;
         let ended = returned("the consumer's wait", &call)?;
-        ensure!(ended.is_ok(), "the consumer's device is well, and its wait ended with {ended:?}");
+        if let Err(refused) = ended {
+            bail!("the consumer's wait must succeed, since its own device is well, and failed: {refused}");
+        }
         page.until(scene, "what is behind the consumer's wait", 1, 1)?;
         scene.until("the loss of the producer's device", || Ok(producer.device.state()?.execution != ACTIVE))?;
         same("the consumer's device", consumer.device.state()?.execution, ACTIVE)?;
