@@ -39,7 +39,7 @@ impl SlotId {
 struct Slot {
     /// Odd: alive. Raised by one at allocate and at kill.
     generation: AtomicU32,
-    /// Whether a notice for the object is in a mailbox.
+    /// The generation for which a notice is in a mailbox; 0: none is.
     pending: AtomicU32,
     /// The OS's handle while alive.
     handle: AtomicU64,
@@ -72,7 +72,9 @@ impl<H: Host> SlotTable<H> {
             None => {
                 let index = self.slots.push(Slot::default())?;
                 // Room for the slot's way back, so that kill never allocates.
-                self.free.with(|free| free.try_reserve(index as usize + 1 - free.len()))?;
+                // Other threads may have freed more slots meanwhile than this index says there are.
+                let slots = index as usize + 1;
+                self.free.with(|free| free.try_reserve(slots.saturating_sub(free.len())))?;
                 index
             }
         };
@@ -125,16 +127,19 @@ impl<H: Host> SlotTable<H> {
         Some(self.slots.get(id.index)?.driver.load(Ordering::Relaxed))
     }
 
-    /// Marks a notice as on its way; `true` when none was. ORDERING[IRQ-1]: AcqRel, so that the skipped notice's fence
-    /// value is visible to whoever [`Self::notice_taken`] runs for.
+    /// Marks a notice as on its way; `true` when none was for this generation. An engine may mark a generation that
+    /// has ended while another is alive: that one's mark is lost, and its next signal sends a notice more.
+    ///
+    /// ORDERING[IRQ-1]: AcqRel, so that the skipped notice's fence value is visible to whoever
+    /// [`Self::notice_taken`] runs for.
     pub fn notice_pending(&self, id: SlotId) -> bool {
-        self.slots.get(id.index).is_some_and(|s| s.pending.swap(1, Ordering::AcqRel) == 0)
+        self.slots.get(id.index).is_some_and(|s| s.pending.swap(id.generation, Ordering::AcqRel) != id.generation)
     }
 
-    /// The notice is being reported: a later signal needs one of its own.
+    /// The notice is being reported: a later signal needs one of its own. The mark of another generation stays.
     pub fn notice_taken(&self, id: SlotId) {
         if let Some(slot) = self.slots.get(id.index) {
-            slot.pending.swap(0, Ordering::AcqRel);
+            let _others = slot.pending.compare_exchange(id.generation, 0, Ordering::AcqRel, Ordering::Acquire);
         }
     }
 }

@@ -14,6 +14,7 @@ use gpu_engine::host::{Host, Lock};
 use gpu_engine::memory::{Mapping, Span};
 use gpu_engine::mutation::{Chosen, Mutation};
 use gpu_engine::notice::{Mailbox, Notice};
+use gpu_engine::slots::SlotTable;
 use gpu_engine::wake::{Mark, Sleep};
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::NodeOrdinal;
@@ -565,4 +566,30 @@ fn reset_1_what_waits_for_a_resumption_is_reported() {
     check(|| reset_1_report(true));
     let outcome = catch_unwind(AssertUnwindSafe(|| check(|| reset_1_report(false))));
     assert!(outcome.is_err(), "the missing fence was not noticed");
+}
+
+/// A thread that was given a new slot makes room for it while another thread gives back slots that are newer.
+#[test]
+fn slots_find_their_way_back_whoever_makes_room_first() {
+    check(|| {
+        let table: Arc<SlotTable<LoomHost>> = Arc::new(SlotTable::new().expect("memory"));
+        let other = {
+            let table = table.clone();
+            loom::thread::spawn(move || {
+                let slots = [1, 2].map(|handle| table.allocate(handle).expect("memory"));
+                for slot in slots {
+                    table.kill(slot);
+                    table.free(slot);
+                }
+            })
+        };
+        let mine = table.allocate(3).expect("memory");
+        other.join().expect("no panic");
+        assert_eq!(table.handle(mine), Some(3));
+        table.kill(mine);
+        table.free(mine);
+        // As many as were there at once, at most: none was lost.
+        let again = [4, 5].map(|handle| table.allocate(handle).expect("memory").index);
+        assert!(again.iter().all(|index| *index < 3) && again[0] != again[1], "{again:?}");
+    });
 }

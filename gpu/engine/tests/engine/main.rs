@@ -9,6 +9,7 @@ mod packet_room;
 mod packets;
 mod scheduling;
 mod scheduling_logs;
+mod slots;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -1,6 +1,6 @@
 //! Long work, hangs, suspension, doorbells.
 
-use crate::support::{Mapping, Rig, TestQueue};
+use crate::support::{Range, Rig, TestQueue};
 use gpu_engine::context::Suspend;
 use gpu_engine::engine::Step;
 use gpu_engine::node::Control;
@@ -126,7 +126,7 @@ fn global_doorbell_rings_reach_every_queue() {
 }
 
 /// A queue whose doorbell was taken away and whose write pointer the engine looks at itself, and memory to write to.
-fn watched_after_disconnection(rig: &mut Rig) -> (TestQueue, Mapping) {
+fn watched_after_disconnection(rig: &mut Rig) -> (TestQueue, Range) {
     let q = rig.queue(0, 0);
     let m = rig.map(1, false);
     rig.settle();
