@@ -351,6 +351,9 @@ pub struct Personality {
     /// How long `DxgkCbDisconnectDoorbell` takes, in units of 100 ns; 0: no time. It rotates pages of another process,
     /// and waits for its turn; its page names no limit.
     pub disconnect_time: Ticks,
+    /// How long `DxgkCbNotifyDpc` takes at least, in units of 100 ns; 0: no time of its own. A processor that is
+    /// stopped by its hypervisor there, or by a higher interrupt, takes as long.
+    pub notify_dpc_time: Ticks,
     /// How the native fence logs of a queue are replaced.
     pub log_replacement: LogReplacement,
     /// Whether nodes that schedule in hardware get scheduling logs.
@@ -414,6 +417,7 @@ impl Default for Personality {
             io_coherent: true,
             flush_end: FlushEnd::default(),
             disconnect_time: 0,
+            notify_dpc_time: 0,
             log_replacement: LogReplacement::default(),
             scheduling_logs: SchedulingLogs::default(),
             scheduling_log_entries: 511,

@@ -77,6 +77,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: queue::null_rendering,
     },
     Scenario {
+        id: "DD-12",
+        title: "StopDevice while a DPC runs: what was started goes when nothing runs in it, at PASSIVE_LEVEL",
+        source: "DxgkDdiStopDevice; DxgkCbUnmapMemory, IRQL; KeFlushQueuedDpcs",
+        play: device::stop_during_dpc,
+    },
+    Scenario {
         id: "DD-11",
         title: "the scheduling log says which context ran when, and interrupts at the entry that it was told",
         source: "DXGKDDI_SETSCHEDULINGLOGBUFFER; DXGK_SCHEDULING_LOG_CONTEXT_STATE",

@@ -28,10 +28,15 @@ shims! {
         });
     }
 
-    fn DxgkCbNotifyDpc(_machine, adapter: usize) {
+    fn DxgkCbNotifyDpc(machine, adapter: usize) {
         let _ = callback(raw(adapter as u64), &NOTIFY_DPC, [adapter as u64], |adapter| {
             adapter.interrupts.notified_dpc.fetch_add(1, Ordering::Relaxed);
             super::work_off(adapter);
+            let time = adapter.personality().notify_dpc_time;
+            if time != 0 {
+                // CAST: a time that tests choose, far below an hour.
+                machine.stall_execution((time / 10) as u32);
+            }
         });
     }
 

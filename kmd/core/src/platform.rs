@@ -100,6 +100,9 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// Lets others run for about `units` of 100 ns.
     fn delay(&self, irql: &Passive, units: u64);
 
+    /// Returns when every DPC that was queued at the call has ended, on every processor. Source: KeFlushQueuedDpcs.
+    fn flush_dpcs(&self, irql: &Passive);
+
     /// A pause in a spin loop. Any IRQL.
     fn relax(&self);
 

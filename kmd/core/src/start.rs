@@ -259,6 +259,9 @@ fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
     }
     // The interrupt routine is left before the registers go.
     crate::interrupt::clear(irql, started);
+    // A DPC that still runs has a reference to what was started. The last one falls at PASSIVE_LEVEL, here or later:
+    // registers are unmapped and pages freed at no other level.
+    started.platform.flush_dpcs(irql);
     drop(started.system_process.with(Option::take));
 }
 

@@ -153,6 +153,10 @@ impl Platform for Native {
         machine(|m| m.delay_execution(relative(units)));
     }
 
+    fn flush_dpcs(&self, _irql: &Passive) {
+        machine(|m| m.flush_queued_dpcs());
+    }
+
     fn relax(&self) {
         // With the seeded scheduler somebody else must get a turn; with the real one this costs one load.
         machine(|m| m.yield_point(nt_model::sched::YieldPoint::Custom(0)));

@@ -24,6 +24,7 @@ use thread::SystemThread;
 use wdk_sys::_MODE::KernelMode;
 use wdk_sys::LARGE_INTEGER;
 use wdk_sys::ntddk::KeDelayExecutionThread;
+use wdk_sys::ntddk::KeFlushQueuedDpcs;
 use wdk_sys::ntddk::KeQueryPerformanceCounter;
 
 /// NT.
@@ -91,6 +92,11 @@ impl Platform for Nt {
         // CAST: an enumerator, 0.
         // SAFETY: PASSIVE_LEVEL (the token); the interval is on this stack.
         let _status = unsafe { KeDelayExecutionThread(KernelMode as i8, 0, &raw mut interval) };
+    }
+
+    fn flush_dpcs(&self, _irql: &Passive) {
+        // SAFETY: PASSIVE_LEVEL (the token); no lock is held there.
+        unsafe { KeFlushQueuedDpcs() };
     }
 
     fn relax(&self) {

@@ -170,3 +170,20 @@ fn asked_behind_a_reset(stage: &Stage) -> Played {
         Ok(())
     })
 }
+
+/// The DPC of the last packet still runs when the adapter is stopped: its processor was taken away from it in Dxgkrnl's
+/// callback.
+pub(super) fn stop_during_dpc(stage: &Stage) -> Played {
+    let setup = Setup::default().windows(|windows| {
+        windows.interrupt_delivery = InterruptDelivery::Remote;
+        windows.notify_dpc_time = 20 * MS;
+    });
+    stage.play(setup, |scene| {
+        for _ in 0..3 {
+            drop(Rig::open(scene, "client")?.page()?);
+            scene.world.os.stop_adapter(scene.adapter());
+            scene.world.os.restart_adapter(scene.adapter())?;
+        }
+        Ok(())
+    })
+}
