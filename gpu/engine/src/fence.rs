@@ -297,6 +297,8 @@ pub struct Fence<H: Host> {
     pub parked: ParkingLot<H, Shared<Queue<H>>>,
     /// The device is in error (`AlwaysSignaled`): waits pass, signals do nothing, the storage is not touched any more.
     always_signaled: AtomicBool,
+    /// Held while the CPU stores CurrentValue, and while the fence becomes always signaled: no store comes behind that.
+    storing: H::Lock<()>,
     /// The shadow mode's state.
     pub shadow: Option<Shadow<H::Word>>,
     /// Signals that stored less than was there.
@@ -310,6 +312,7 @@ impl<H: Host> Fence<H> {
             slot,
             parked: ParkingLot::new(),
             always_signaled: AtomicBool::new(false),
+            storing: H::Lock::new(()),
             shadow: shadow.then(|| Shadow::new(H::word)),
             backwards: AtomicU64::new(0),
         }
@@ -320,14 +323,21 @@ impl<H: Host> Fence<H> {
         self.always_signaled.load(Ordering::Acquire)
     }
 
-    /// Makes every wait pass from now on and wakes whoever is parked.
-    pub fn set_always_signaled(&self, f: impl FnMut(Shared<Queue<H>>, u64)) {
-        self.always_signaled.store(true, Ordering::Release);
+    /// Makes every wait pass from now on and wakes whoever is parked. With `last`, that value is stored first, as the
+    /// last one that the CPU stores; not where the fence is always signaled already.
+    pub fn set_always_signaled<W: Word>(&self, last: Option<(&W, u64)>, f: impl FnMut(Shared<Queue<H>>, u64)) {
+        self.storing.with(|()| {
+            if let Some((current, value)) = last.filter(|_| !self.is_always_signaled()) {
+                store_current(current, value);
+            }
+            self.always_signaled.store(true, Ordering::Release);
+        });
         H::Word::fence(Ordering::SeqCst);
         self.parked.wake_all(f);
     }
 
     /// A signal from the CPU: writes CurrentValue through the address that the OS gave for this call, wakes who waits.
+    /// A fence that is always signaled is not touched. Returns how many queues were woken.
     pub fn signal_from_cpu<W: Word>(
         &self,
         current: &W,
@@ -335,8 +345,15 @@ impl<H: Host> Fence<H> {
         mutation: &Chosen,
         f: impl FnMut(Shared<Queue<H>>, u64),
     ) -> u32 {
-        if store_current(current, value) {
-            self.backwards.fetch_add(1, Ordering::Relaxed);
+        let stored = self.storing.with(|()| {
+            let may_store = !self.is_always_signaled() || mutation.is(Mutation::WritesDeadFence);
+            if may_store && store_current(current, value) {
+                self.backwards.fetch_add(1, Ordering::Relaxed);
+            }
+            may_store
+        });
+        if !stored {
+            return 0;
         }
         if let Some(shadow) = &self.shadow {
             shadow.signaled(value);

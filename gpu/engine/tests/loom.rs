@@ -7,14 +7,14 @@
 #![expect(unsafe_code, reason = "the host's mapping type must exist, though none is made")]
 
 use gpu_engine::NoMemory;
-use gpu_engine::fence::{self, Park, ParkingLot};
+use gpu_engine::fence::{self, Fence, Park, ParkingLot};
 use gpu_engine::fence_log::{self, Barriers, Entry, Position, Target};
 use gpu_engine::handshake::{Control, Handshake, Phase};
 use gpu_engine::host::{Host, Lock};
 use gpu_engine::memory::{Mapping, Span};
 use gpu_engine::mutation::{Chosen, Mutation};
 use gpu_engine::notice::{Mailbox, Notice};
-use gpu_engine::slots::SlotTable;
+use gpu_engine::slots::{SlotId, SlotTable};
 use gpu_engine::wake::{Mark, Sleep};
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::NodeOrdinal;
@@ -591,5 +591,21 @@ fn slots_find_their_way_back_whoever_makes_room_first() {
         // As many as were there at once, at most: none was lost.
         let again = [4, 5].map(|handle| table.allocate(handle).expect("memory").index);
         assert!(again.iter().all(|index| *index < 3) && again[0] != again[1], "{again:?}");
+    });
+}
+
+/// A signal from the CPU against the end of the fence's device: its last value stays.
+#[test]
+fn dead_1_no_signal_of_the_cpu_is_stored_behind_the_last_value() {
+    check(|| {
+        let current = word(0);
+        let fence = Arc::new(Fence::<LoomHost>::new(SlotId { index: 0, generation: 1 }, false));
+        let signal = {
+            let (current, fence) = (current.clone(), fence.clone());
+            loom::thread::spawn(move || fence.signal_from_cpu(&*current, 5, &Chosen::none(), |_, _| ()))
+        };
+        fence.set_always_signaled(Some((&*current, u64::MAX)), |_, _| ());
+        let _woken = signal.join().expect("no panic");
+        assert_eq!(current.load(Ordering::Acquire), u64::MAX);
     });
 }

@@ -114,7 +114,7 @@ impl<P: Platform> NativeFence<P> {
         let started = &fence.counted.started;
         let gpu = &started.gpu;
         // Whoever still waits for it (a queue whose process is being torn down) waits no more.
-        fence.engine.set_always_signaled(|queue, ticket| {
+        fence.engine.set_always_signaled::<SharedWord<'_>>(None, |queue, ticket| {
             queue.wake(ticket, true);
             gpu.make_ready(&queue);
         });
@@ -176,7 +176,7 @@ impl<P: Platform> LocalFence<P> {
         local.device.disown(handle);
         let started = &local.global.counted.started;
         if started.gpu.mutation.is(Mutation::DestroysOnClose) {
-            local.global.engine.set_always_signaled(|_, _| ());
+            local.global.engine.set_always_signaled::<SharedWord<'_>>(None, |_, _| ());
             started.gpu.slots.kill(local.global.engine.slot);
         }
         local.device.process.engine.fences.close(local.current);
@@ -293,10 +293,8 @@ pub fn update_current<'c, P: Platform>(
                 fence.engine.signal_from_cpu(word, update.value, &gpu.mutation, |q, t| wake(q, t, true));
             }
             (CurrentUpdate::AlwaysSignaled, word) => {
-                if let Some(word) = word {
-                    fence::store_current(word, update.value);
-                }
-                fence.engine.set_always_signaled(|q, t| wake(q, t, true));
+                let last = word.as_ref().map(|word| (word, update.value));
+                fence.engine.set_always_signaled(last, |q, t| wake(q, t, true));
             }
             // Each queue reads CurrentValue through its own mapping and parks again if it is not time.
             (CurrentUpdate::NotificationOnly, _) => {

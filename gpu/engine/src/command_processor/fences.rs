@@ -108,8 +108,9 @@ impl<H: Host> Core<H> {
         if open.fence.is_always_signaled() && !gpu.mutation.is(Mutation::WritesDeadFence) {
             return Ok(());
         }
-        exec.pending = Some(Pending { fence: open.fence.clone(), monitored: open.monitored, value, logged: false });
+        let pending = || Pending { fence: open.fence.clone(), monitored: open.monitored, value, logged: false };
         if gpu.mutation.is(Mutation::NotifyBeforeValue) {
+            exec.pending = Some(pending());
             self.resolve(gpu, job, exec);
         }
         let word = self.word(gpu, job, va, true)?;
@@ -119,6 +120,8 @@ impl<H: Host> Core<H> {
         if let Some(shadow) = &open.fence.shadow {
             shadow.signaled(value);
         }
+        // Only a value that was stored has consequences: a signal that faults lets no waiter go.
+        exec.pending = (!gpu.mutation.is(Mutation::NotifyBeforeValue)).then(pending);
         Ok(())
     }
 

@@ -5,7 +5,9 @@ use gpu_engine::engine::Step;
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
 use gpu_engine::word::{Ordering, Word};
+use gpu_engine::queue::State;
 use gpu_wire::packet::{self, Encoded, FaultKind, log_operation::*};
+use gpu_wire::pte;
 
 #[test]
 fn a_signal_without_waiters_interrupts_nobody() {
@@ -176,19 +178,23 @@ pub(crate) fn an_always_signaled_fence_passes_waits_and_drops_signals() {
     a.submit(&[Encoded::fence_wait(f.current.va, 5), packet::Store { address: m.va.0, value: 1 }.to_packet()]);
     rig.settle();
     let gpu = rig.gpu.clone();
-    f.fence.set_always_signaled(|q, ticket| {
+    f.fence.set_always_signaled(Some((&f.current.word(0), 9)), |q, ticket| {
         q.wake(ticket, true);
         gpu.make_ready(&q);
     });
     rig.settle();
-    assert_eq!(m.read(0), 1);
+    assert_eq!((f.current.read(0), m.read(0)), (9, 1));
+    // From here on the value stays, whoever signals, and whoever says once more that the fence is dead.
+    let woken = f.fence.signal_from_cpu(&f.current.word(0), 88, &gpu.mutation, |_, _| ());
+    f.fence.set_always_signaled(Some((&f.current.word(0), 99)), |_, _| ());
+    assert_eq!((woken, f.current.read(0)), (0, 9));
     a.submit(&[
         Encoded::fence_signal(f.current.va, 77),
         Encoded::fence_wait(f.current.va, u64::MAX),
         packet::Store { address: m.va.0, value: 2 }.to_packet(),
     ]);
     rig.settle();
-    assert_eq!((f.current.read(0), m.read(0)), (0, 2));
+    assert_eq!((f.current.read(0), m.read(0)), (9, 2));
 }
 
 #[test]
@@ -264,4 +270,31 @@ pub(crate) fn a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_h
     rig.settle();
     assert_eq!(rig.interrupts(), 1);
     assert_eq!(rig.drain(), [(0, Notice::FencesSignaled)]);
+}
+
+/// A process that may only wait for a shared fence has its CurrentValue mapped read-only. Its signal faults, and lets no
+/// queue of another process go.
+#[test]
+fn a_signal_that_faults_wakes_nobody() {
+    let mut rig = Rig::new();
+    let (fence, m) = (rig.fence(), rig.map(1, false));
+    let mut waits = rig.queue(0, 0);
+    waits.submit(&[
+        Encoded::fence_wait(fence.current.va, 5),
+        packet::Store { address: m.va.0, value: 3 }.to_packet(),
+    ]);
+    rig.settle();
+    let process = rig.process.clone();
+    let table = rig.leaf_table(&process, fence.current.va);
+    let entry = rig.entry(table, pte::index(fence.current.va, 0));
+    let writable = entry.load(Ordering::SeqCst);
+    let place = pte::Pte(writable).as_leaf().expect("a leaf").place;
+    entry.store(pte::Pte::leaf(place, true).expect("an entry").0, Ordering::SeqCst);
+    rig.gpu.flush(process.space.id, 0, 0);
+    rig.settle();
+    let mut signals = rig.queue(0, 1);
+    signals.submit(&[Encoded::fence_signal(fence.current.va, u64::MAX)]);
+    rig.settle();
+    assert_eq!(signals.queue.state(), State::Stopped);
+    assert_eq!((fence.current.read(0), m.read(0), fence.fence.parked.len()), (0, 0, 1));
 }
