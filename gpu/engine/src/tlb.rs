@@ -276,8 +276,19 @@ impl<H: Host> Tlb<H> {
         Ok(Pte(span.word(u64::from(index) * 8).ok_or(())?.load(Ordering::Acquire)))
     }
 
-    /// Maps the run of like pages around `va` in its leaf table.
+    /// Maps the run of like pages around `va` in its leaf table. Other entries of the table may change meanwhile: the
+    /// OS changes them for others of the process, and the run ends where it finds that.
     fn fill(&mut self, host: &H, space: &AddressSpace<H>, va: GpuVa, table: Place) -> Result<Entry<H>, ()> {
+        loop {
+            match self.fill_once(host, space, va, table) {
+                Err(Unfilled::Changed) => (),
+                Err(Unfilled::Fault) => return Err(()),
+                Ok(entry) => return Ok(entry),
+            }
+        }
+    }
+
+    fn fill_once(&mut self, host: &H, space: &AddressSpace<H>, va: GpuVa, table: Place) -> Result<Entry<H>, Unfilled> {
         let at = pte::index(va, 0);
         let here = self.table_entry(host, space, table, at)?.as_leaf().ok_or(())?;
         let mut first = at;
@@ -301,20 +312,24 @@ impl<H: Host> Tlb<H> {
         for first in [first, at] {
             let window = match here.place {
                 Place::System(_) => {
+                    let mut count = 0;
                     for (frame, i) in self.frames.iter_mut().zip(first..=last) {
-                        *frame = 0;
                         let key = (space.id, table);
                         let entry = self.tables.get(&key).and_then(|w| w.span().word(u64::from(i) * 8));
                         match entry.and_then(|w| Pte(w.load(Ordering::Relaxed)).as_leaf()) {
                             Some(Leaf { place: Place::System(n), read_only }) if read_only == here.read_only => {
-                                *frame = n
+                                *frame = n;
+                                count += 1;
                             }
-                            // The table changed under us: the OS changes entries only with a flush to follow.
-                            _ => return Err(()),
+                            // Another entry has changed since it was counted to the run, or the page's own one.
+                            _ if i != at => break,
+                            _ => return Err(Unfilled::Changed),
                         }
                     }
-                    let count = (last - first + 1) as usize;
-                    let frames = self.frames.get(..count).ok_or(())?;
+                    if count <= at - first {
+                        continue;
+                    }
+                    let frames = self.frames.get(..count as usize).ok_or(())?;
                     Window::System(host.map_system(frames).map_err(|_| self.starved = true)?)
                 }
                 Place::Local(page) => {
@@ -329,7 +344,21 @@ impl<H: Host> Tlb<H> {
                 return Ok(Entry { space: space.id, start, len, writable: !here.read_only, window });
             }
         }
-        Err(())
+        Err(Unfilled::Fault)
+    }
+}
+
+/// Why a run of pages was not mapped.
+enum Unfilled {
+    /// The page's own entry changed between two looks: look again.
+    Changed,
+    /// Nothing is mapped there, or the host cannot map it.
+    Fault,
+}
+
+impl From<()> for Unfilled {
+    fn from((): ()) -> Self {
+        Self::Fault
     }
 }
 

@@ -4,8 +4,8 @@ use crate::support::{Rig, log, log_entry, log_position};
 use gpu_engine::engine::Step;
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
-use gpu_engine::word::{Ordering, Word};
 use gpu_engine::queue::State;
+use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::{self, Encoded, FaultKind, log_operation::*};
 use gpu_wire::pte;
 
@@ -279,10 +279,7 @@ fn a_signal_that_faults_wakes_nobody() {
     let mut rig = Rig::new();
     let (fence, m) = (rig.fence(), rig.map(1, false));
     let mut waits = rig.queue(0, 0);
-    waits.submit(&[
-        Encoded::fence_wait(fence.current.va, 5),
-        packet::Store { address: m.va.0, value: 3 }.to_packet(),
-    ]);
+    waits.submit(&[Encoded::fence_wait(fence.current.va, 5), packet::Store { address: m.va.0, value: 3 }.to_packet()]);
     rig.settle();
     let process = rig.process.clone();
     let table = rig.leaf_table(&process, fence.current.va);
