@@ -25,7 +25,7 @@ struct Ticket {
 }
 
 /// Which bytes are in use: no memory, only arithmetic.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Space {
     size: u64,
     head: u64,
@@ -103,6 +103,18 @@ impl<T: Thunks> CommandPool<T> {
     /// The longest command buffer: a third, so that one fits beside any other wherever that lies.
     pub fn limit(&self) -> u64 {
         self.space.size / 3 / 8 * 8
+    }
+
+    /// Returns whether command buffers of these lengths have room, one behind the other, when the progress fence has
+    /// `completed`.
+    pub fn has_room(&mut self, lengths: impl Iterator<Item = u64>, completed: u64) -> bool {
+        self.space.retire(completed);
+        let mut space = self.space.clone();
+        for length in lengths {
+            let Some(offset) = space.find(length) else { return false };
+            space.take(offset, length, u64::MAX);
+        }
+        true
     }
 
     /// Copies `parts`, one behind the other, to a command buffer whose space is free again when the progress fence has

@@ -10,8 +10,8 @@
 //! nothing. There the fence that counts for a packet context is signaled in software, too.
 //!
 //! An INDIRECT packet ends a command buffer, too: inside one there is no way back (SPEC §5). The buffer that it names
-//! is submitted by itself and does not write the progress fence. The command buffer behind it does, before any wait or
-//! signal by the OS: a progress value that is not written would look like a buffer that hangs.
+//! is submitted by itself and does not write the progress fence. A command buffer that does is made before it is submitted,
+//! and submitted right behind it: a progress value that is not written would look like a buffer that hangs.
 //!
 //! The OS waits for native fences here, too. Source: *Native GPU fence object*: for kernel-mode queues such waits are
 //! software commands of Dxgkrnl's. A buffer that waited on the GPU would be judged as one that makes no progress.
@@ -36,6 +36,7 @@ use crate::submit::{Submitted, Turn};
 use crate::thunks::{Padded, Thunks};
 use crate::wait::{self, Timeout};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use gpu_wire::NodeOrdinal;
 use wddm_abi::{
     D3DKMT_HANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
@@ -49,6 +50,27 @@ pub(crate) enum Target<T: Thunks> {
     Queue(Arc<HwQueue<T>>),
     /// A packet context, and the fence that counts for it.
     Context(PacketContext<T>, Arc<MonitoredFence<T>>),
+}
+
+/// A part of a list, as it is submitted.
+enum Step {
+    /// A command buffer, from and to offsets of the list.
+    Piece { from: u64, to: u64 },
+    /// The OS waits.
+    Wait { handle: D3DKMT_HANDLE, value: u64 },
+    /// The OS signals.
+    Signal { handle: D3DKMT_HANDLE, value: u64 },
+    /// A command buffer of the client's own, whose packet ended at this offset of the list.
+    Indirect { buffer: CommandBuffer, at: u64 },
+}
+
+/// A command buffer in the pool.
+struct Piece {
+    progress: u64,
+    /// `None` where the OS signals the progress fence and nothing else is to be done.
+    buffer: Option<CommandBuffer>,
+    logs: LogCounts,
+    tail_logs: u64,
 }
 
 /// A queue whose work goes through the kernel.
@@ -109,8 +131,9 @@ impl<T: Thunks> KernelLane<T> {
     /// Submits the list, in as many pieces as it takes. `published` hears of each piece that was.
     ///
     /// # Errors
-    /// [`UmdError::NotSupported`]; [`UmdError::ListTooLarge`]; [`UmdError::Timeout`] when the pool is full and `may_wait` is
-    /// off; [`UmdError::DeviceLost`]; [`UmdError::Thunk`]. Pieces before the one that failed are submitted.
+    /// [`UmdError::NotSupported`]; [`UmdError::ListTooLarge`]; [`UmdError::Timeout`] when the pool has no room for all
+    /// of it and `may_wait` is off, and then nothing is submitted; [`UmdError::DeviceLost`]; [`UmdError::Thunk`]. With
+    /// the last two, pieces before the one that failed are submitted.
     pub fn submit(
         &mut self,
         list: &mut CommandList,
@@ -123,68 +146,92 @@ impl<T: Thunks> KernelLane<T> {
         if list.len() > self.list_limit() {
             return Err(UmdError::ListTooLarge { bytes: list.len(), limit: self.list_limit() });
         }
-        let mut start = 0;
-        // Whether the last buffer was one that INDIRECT named, whose progress value is not written yet.
-        let mut owed = false;
-        for index in 0..list.cuts().len() {
-            let Some(cut) = list.cuts().get(index).copied() else { break };
-            match cut {
-                Cut::Wait { at, handle, value } => {
-                    if at > start || owed {
-                        self.piece(list, start, at, turn, &mut published)?;
-                        owed = false;
-                    }
-                    self.wait(handle, value)?;
-                    start = at;
+        let steps = self.steps(list);
+        if !turn.may_wait && !self.has_room(&steps, turn) {
+            return Err(UmdError::Timeout);
+        }
+        for step in steps {
+            match step {
+                Step::Piece { from, to } => {
+                    let progress = self.next(turn.last)?;
+                    let piece = self.prepare(list, from, to, progress, turn)?;
+                    self.send(piece, turn, &mut published)?;
                 }
-                Cut::NativeWait { .. } if self.device.os().mutation.is(Mutation::WaitsInBuffers) => {}
-                Cut::NativeWait { from, to, handle, value } => {
-                    if from > start || owed {
-                        self.piece(list, start, from, turn, &mut published)?;
-                        owed = false;
-                    }
-                    self.wait(handle, value)?;
-                    start = to;
-                }
-                Cut::Signal { .. } if !self.software => {}
-                Cut::Signal { from, to, handle, value } => {
-                    if from > start || owed {
-                        self.piece(list, start, from, turn, &mut published)?;
-                        owed = false;
-                    }
-                    self.signal(handle, value)?;
-                    start = to;
-                }
-                Cut::Indirect { from, to, address, length } => {
-                    if from > start {
-                        self.piece(list, start, from, turn, &mut published)?;
-                    }
-                    let progress = self.next(turn)?;
-                    self.launch(CommandBuffer { gpu_va: address, len: length }, progress)?;
+                Step::Wait { handle, value } => self.wait(handle, value)?,
+                Step::Signal { handle, value } => self.signal(handle, value)?,
+                Step::Indirect { buffer, at } => {
+                    let progress = self.next(turn.last)?;
+                    // Made before the buffer is submitted: from then on nothing keeps its progress value from being
+                    // written.
+                    let tail = self.prepare(list, at, at, self.next(progress)?, turn)?;
+                    self.launch(buffer, progress)?;
                     turn.last = progress;
                     published(Submitted { progress, logs: LogCounts::default() });
-                    (start, owed) = (to, true);
+                    self.send(tail, turn, &mut published)?;
                 }
             }
         }
-        self.piece(list, start, list.len(), turn, &mut published)
+        Ok(())
     }
 
-    /// The next progress value. A fence that is at its largest value was put there by a reset.
-    fn next(&self, turn: &Turn<'_>) -> Result<u64, UmdError> {
-        turn.last.checked_add(1).ok_or_else(|| UmdError::DeviceLost { state: self.device.state() })
+    /// What becomes of the list, in order.
+    fn steps(&self, list: &CommandList) -> Vec<Step> {
+        let in_buffers = self.device.os().mutation.is(Mutation::WaitsInBuffers);
+        let mut steps = Vec::new();
+        let mut start = 0;
+        let mut step = |from: u64, to: u64, step: Step| {
+            if from > start {
+                steps.push(Step::Piece { from: start, to: from });
+            }
+            steps.push(step);
+            start = to;
+        };
+        for cut in list.cuts() {
+            match *cut {
+                Cut::Wait { at, handle, value } => step(at, at, Step::Wait { handle, value }),
+                Cut::NativeWait { .. } if in_buffers => {}
+                Cut::NativeWait { from, to, handle, value } => step(from, to, Step::Wait { handle, value }),
+                Cut::Signal { .. } if !self.software => {}
+                Cut::Signal { from, to, handle, value } => step(from, to, Step::Signal { handle, value }),
+                Cut::Indirect { from, to, address, length } => {
+                    step(from, to, Step::Indirect { buffer: CommandBuffer { gpu_va: address, len: length }, at: to });
+                }
+            }
+        }
+        // Every submission ends with a buffer that says so.
+        if start < list.len() || !matches!(steps.last(), Some(Step::Indirect { .. })) {
+            steps.push(Step::Piece { from: start, to: list.len() });
+        }
+        steps
     }
 
-    /// Submits a part of the list, followed by the progress fence's signal.
-    fn piece(
+    /// Returns whether the pool has room for every buffer that the steps make, without a wait for the GPU.
+    fn has_room(&mut self, steps: &[Step], turn: &Turn<'_>) -> bool {
+        let fence = self.progress();
+        // CAST: usize is 64 bits wide.
+        let tail = Tail::new(&fence, &self.device.os().mutation).bytes().len() as u64;
+        let length = |step: &Step| match step {
+            Step::Piece { from, to } if to > from || !fence.software => Some(to - from + tail),
+            Step::Indirect { .. } if !fence.software => Some(tail),
+            _ => None,
+        };
+        self.pool.has_room(steps.iter().filter_map(length), fence.completed(turn.last))
+    }
+
+    /// The progress value behind `last`. A fence that is at its largest value was put there by a reset.
+    fn next(&self, last: u64) -> Result<u64, UmdError> {
+        last.checked_add(1).ok_or_else(|| UmdError::DeviceLost { state: self.device.state() })
+    }
+
+    /// Writes a part of the list, followed by the progress fence's signal, to the pool.
+    fn prepare(
         &mut self,
         list: &mut CommandList,
         from: u64,
         to: u64,
+        progress: u64,
         turn: &mut Turn<'_>,
-        published: &mut impl FnMut(Submitted),
-    ) -> Result<(), UmdError> {
-        let progress = self.next(turn)?;
+    ) -> Result<Piece, UmdError> {
         list.set_index_hints(turn.executed);
         let in_part = list.log_counts_in(from, to);
         let before = LogCounts {
@@ -199,7 +246,7 @@ impl<T: Thunks> KernelLane<T> {
         // A LOG behind the signal is proved executed by the next value only (command_pool.rs).
         let free_at = progress.saturating_add(tail.logs);
         if fence.software && part.is_empty() {
-            return self.finish(progress, logs, turn, published);
+            return Ok(Piece { progress, buffer: None, logs, tail_logs: 0 });
         }
         let buffer = loop {
             match self.pool.write([part, tail.bytes()], free_at, fence.completed(turn.last)) {
@@ -214,10 +261,22 @@ impl<T: Thunks> KernelLane<T> {
                 }
             }
         };
-        self.launch(buffer, progress)?;
+        Ok(Piece { progress, buffer: Some(buffer), logs, tail_logs: tail.logs })
+    }
+
+    /// Submits what [`prepare`](Self::prepare) wrote.
+    fn send(
+        &mut self,
+        piece: Piece,
+        turn: &mut Turn<'_>,
+        published: &mut impl FnMut(Submitted),
+    ) -> Result<(), UmdError> {
+        if let Some(buffer) = piece.buffer {
+            self.launch(buffer, piece.progress)?;
+        }
         // The tail's LOG comes between those of the list.
-        turn.executed.signals += tail.logs;
-        self.finish(progress, logs, turn, published)
+        turn.executed.signals += piece.tail_logs;
+        self.finish(piece.progress, piece.logs, turn, published)
     }
 
     /// A piece is submitted: it counts, and where no packet says that it is done, the OS will.

@@ -194,8 +194,8 @@ impl<T: Thunks> Queue<T> {
         UmdError::QueueLost { state: self.device.state(), fault: None }
     }
 
-    /// Submits a command list; its progress value. With `may_wait` off, a full ring is [`UmdError::Timeout`] and nothing is
-    /// submitted.
+    /// Submits a command list; its progress value. With `may_wait` off, a full ring, or a pool of command buffers without
+    /// room for the whole list, is [`UmdError::Timeout`] and nothing is submitted.
     ///
     /// # Errors
     /// [`UmdError::NotSupported`] for fences that do not go with the queue; [`UmdError::ListTooLarge`];

@@ -180,10 +180,11 @@ fn an_indirect_command_buffer_is_submitted_by_itself() {
         list.store(GpuVa(memory.gpu_va().0 + 16), 5).unwrap();
         list.indirect(inner, length).unwrap();
         list.copy(memory.gpu_va(), GpuVa(memory.gpu_va().0 + 8), 8).unwrap();
-        assert_eq!(queue.submit(&mut list, true), Ok(3));
+        // Its own progress value, and that of the buffer behind it that writes it.
+        assert_eq!(queue.submit(&mut list, true), Ok(4));
         mock.run();
         assert_eq!((word(&memory, 0), word(&memory, 8), word(&memory, 16)), (6, 6, 5));
-        assert_eq!(queue.progress(), (3, 3));
+        assert_eq!(queue.progress(), (4, 4));
         drop((queue, memory, device));
         mock.assert_clean();
     }
@@ -229,6 +230,66 @@ fn the_progress_value_of_an_indirect_buffer_is_written_before_a_wait() {
         mock.run();
         assert_eq!((word(&memory, 0), queue.progress()), (8, (3, 3)));
         drop((queue, memory, fence, device));
+        mock.assert_clean();
+    }
+}
+
+/// Of two such buffers in a row the first has its value written before the second begins.
+#[test]
+fn each_indirect_buffer_has_its_progress_value_written_behind_it() {
+    for rung in [Rung::Packet, Rung::HardwareQueues] {
+        let mock = on(rung);
+        let device = mock.device();
+        let (queue, memory) = (mock.queue(&device), memory(&device));
+        let fence = Fence::create(&device, 0, false, true, &[0; 48]).unwrap();
+        // The second one waits, if the first one's value is not written before it.
+        let (inner, length) = store_of_six(&queue, &memory);
+        let mut list = queue.new_list();
+        list.indirect(inner, length).unwrap();
+        list.indirect(inner, length).unwrap();
+        list.fence_wait(&fence, 1).unwrap();
+        list.store(memory.gpu_va(), 7).unwrap();
+        assert_eq!(queue.submit(&mut list, true), Ok(5));
+        mock.run();
+        assert_eq!((word(&memory, 0), queue.progress()), (6, (4, 5)), "{rung:?}");
+        fence.signal(1).unwrap();
+        mock.run();
+        assert_eq!((word(&memory, 0), queue.progress()), (7, (5, 5)), "{rung:?}");
+        drop((queue, memory, fence, device));
+        mock.assert_clean();
+    }
+}
+
+/// A list of several command buffers that may not wait for room is submitted whole, or not at all.
+#[test]
+fn without_a_wait_a_list_is_submitted_whole_or_not_at_all() {
+    for (rung, thunk) in [(Rung::Packet, Thunk::SubmitCommand), (Rung::HardwareQueues, Thunk::SubmitCommandToHwQueue)] {
+        let mock = on(rung);
+        let device = mock.device();
+        let (queue, memory) = (mock.queue(&device), memory(&device));
+        let (inner, length) = store_of_six(&queue, &memory);
+        let mut list = queue.new_list();
+        for _ in 0..20 {
+            list.store(memory.gpu_va(), 5).unwrap();
+            list.indirect(inner, length).unwrap();
+        }
+        let mut refused = 0;
+        for _ in 0..2_000 {
+            let before = (mock.calls(thunk), queue.progress().1);
+            match queue.submit(&mut list, false) {
+                Ok(progress) => assert_eq!(progress, before.1 + 60),
+                Err(error) => {
+                    assert_eq!(error, UmdError::Timeout);
+                    assert_eq!((mock.calls(thunk), queue.progress().1), before, "{rung:?}");
+                    refused += 1;
+                    mock.run();
+                }
+            }
+        }
+        assert!(refused > 1, "{rung:?}");
+        mock.run();
+        assert_eq!((word(&memory, 0), queue.progress().0), (6, queue.progress().1), "{rung:?}");
+        drop((queue, memory, device));
         mock.assert_clean();
     }
 }
