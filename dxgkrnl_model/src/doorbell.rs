@@ -30,6 +30,7 @@ use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
 use crate::memory::allocation::{OpenAllocation, Place};
 use crate::personality::RingHandle;
+use crate::poison;
 use crate::rules::paging::OBJECT_HANDLE;
 use crate::rules::queue::{DB_ADDRESS, DB_CONNECT, DB_MUST_SUCCEED, DB_PAGE, DB_STATUS};
 use crate::sync::{Lock, Rank};
@@ -210,6 +211,7 @@ impl Doorbell {
         let mut arguments = DXGKARG_CONNECTDOORBELL::zeroed();
         arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(self.driver_handle());
         arguments.Flags.set_RequireSecondaryAddress(self.secondary.is_some());
+        arguments.Status = D3DDDI_DOORBELLSTATUS(poison::WORD.cast_signed());
         let pointer = &raw mut arguments;
         let status = ddi::status(call_ddi!(adapter, DxgkDdiConnectDoorbell(pointer)));
         adapter.shared().counters.doorbell_connect();

@@ -23,6 +23,7 @@ use wddm_abi::{
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::personality::FeatureSetting;
+use crate::poison;
 use crate::rules::start::{FEATURE_INPUT, FEATURE_SUPPORT, QUERY_INTERFACE as QUERY_INTERFACE_RULE};
 use crate::sync::{Lock, Rank};
 
@@ -246,11 +247,11 @@ impl Features {
         };
         // Only the driver knows which of its features are experimental: those that it supports with AllowExperimental
         // alone. So it is asked both ways.
-        let mut other = DXGKARG_QUERYFEATURESUPPORT::zeroed();
+        let mut other: DXGKARG_QUERYFEATURESUPPORT = poison::record();
         other.FeatureId = known.id;
         other.AllowExperimental = (!setting.allow_experimental).into();
         let with_other = query_support(adapter, &interface, &mut other).is_success() && other.SupportedByDriver != 0;
-        let mut arguments = DXGKARG_QUERYFEATURESUPPORT::zeroed();
+        let mut arguments: DXGKARG_QUERYFEATURESUPPORT = poison::record();
         arguments.FeatureId = known.id;
         arguments.AllowExperimental = setting.allow_experimental.into();
         let status = query_support(adapter, &interface, &mut arguments);
@@ -261,7 +262,10 @@ impl Features {
         let range = (arguments.MinSupportedVersion, arguments.MaxSupportedVersion);
         let sound = match status {
             ntstatus::STATUS_INVALID_PARAMETER => true,
-            status if status.is_success() => !supported || (range.0 != 0 && range.0 <= range.1),
+            status if status.is_success() => {
+                let said = [arguments.SupportedByDriver, arguments.SupportedOnCurrentConfig];
+                said.iter().all(|said| *said <= 1) && (!supported || (range.0 != 0 && range.0 <= range.1))
+            }
             _ => false,
         };
         adapter.rules().check(&FEATURE_SUPPORT, sound, || {

@@ -5,6 +5,7 @@ use wddm_abi::{DXGK_ENGINE_TYPE, DXGK_NODEMETADATA, NTSTATUS, ntstatus};
 use super::Adapter;
 use super::caps::NodeInfo;
 use crate::ddi::{self, call_ddi};
+use crate::poison;
 use crate::rules::start::{NODE_METADATA, NODE_NAME};
 
 /// More nodes than this are not asked for.
@@ -17,9 +18,12 @@ impl Adapter {
         for ordinal in 0..count.min(MAX_NODES) {
             let (status, metadata) = self.query_node(ordinal);
             self.note(format!("GetNodeMetadata {ordinal}"), describe(status, &metadata));
-            let held = self
-                .rules()
-                .check(&NODE_METADATA, status.is_success(), || format!("node {ordinal} of {count}: {status:?}"));
+            let flags = metadata.Flags;
+            let is_whole = flags.Value != poison::WORD
+                && [metadata.GpuMmuSupported, metadata.IoMmuSupported].iter().all(|said| *said <= 1);
+            let held = self.rules().check(&NODE_METADATA, status.is_success() && is_whole, || {
+                format!("node {ordinal} of {count}: {}", describe(status, &metadata))
+            });
             if held {
                 self.judge_name(ordinal, &metadata);
                 nodes.push(NodeInfo { ordinal, metadata });
@@ -34,7 +38,7 @@ impl Adapter {
     }
 
     fn query_node(&self, ordinal: u32) -> (NTSTATUS, DXGK_NODEMETADATA) {
-        let mut metadata = DXGK_NODEMETADATA::zeroed();
+        let mut metadata: DXGK_NODEMETADATA = poison::record();
         let context = self.context();
         let pointer = &raw mut metadata;
         let status = ddi::status(call_ddi!(self, DxgkDdiGetNodeMetadata(context, ordinal, pointer)));

@@ -38,7 +38,22 @@ pub fn list() -> Vec<Mutant> {
         .chain(variants())
         .chain(slots())
         .chain(compute_only())
+        .chain(left())
         .collect()
+}
+
+/// Mutants that leave an output as it came.
+fn left() -> [Mutant; 4] {
+    [
+        Mutant { rule: Some("DXG-NODE-NAME"), ..on("node-name-left", Stage::Start) },
+        Mutant {
+            rule: Some("DXG-NODE-METADATA"),
+            also: &["DXG-CAPS-PAGING-NODE", "DXG-FEATURE-UNUSED"],
+            ..on("node-metadata-left", Stage::Start)
+        },
+        Mutant { rule: Some("DXG-FEATURE-SUPPORT"), ..on("support-left", Stage::Start) },
+        Mutant { rule: Some("DXG-DB-STATUS"), ..on("db-status-left", Stage::UserQueue) },
+    ]
 }
 
 /// What DriverEntry does wrong.

@@ -52,6 +52,7 @@ win_extern! {
         let Some(address) = connect(&toy, number(arguments.hDoorbell)) else { return STATUS_UNSUCCESSFUL };
         arguments.KernelCpuVirtualAddress = core::ptr::with_exposed_provenance_mut(address);
         arguments.Status = match (toy.options.mutant, toy.options.notify) {
+            ("db-status-left", _) => arguments.Status,
             ("db-status", _) => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY,
             (_, true) => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED_NOTIFY_KMD,
             _ => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED,

@@ -180,6 +180,9 @@ win_extern! {
         arguments.SupportedByDriver = known.into();
         arguments.SupportedOnCurrentConfig = known.into();
         (arguments.MinSupportedVersion, arguments.MaxSupportedVersion) = if known { (1, 1) } else { (0, 0) };
+        if toy.is("support-left") {
+            arguments.SupportedOnCurrentConfig = 0xB7;
+        }
         if toy.is("feature-support") {
             (arguments.MinSupportedVersion, arguments.MaxSupportedVersion) = (2, 1);
         }
@@ -197,6 +200,7 @@ win_extern! {
             return if toy.is("node-metadata") { STATUS_SUCCESS } else { STATUS_INVALID_PARAMETER };
         }
         let metadata = argument(metadata);
+        let came = *metadata;
         *metadata = DXGK_NODEMETADATA::zeroed();
         metadata.EngineType = match (ordinal, toy.options.mutant) {
             (1, "caps-paging-node") | (0, _) => DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_OTHER,
@@ -221,6 +225,12 @@ win_extern! {
         }
         flags.set_SupportBuildTestCommandBuffer(ordinal == 0 && toy.is("feature-testing"));
         metadata.Flags = flags;
+        if toy.is("node-name-left") {
+            metadata.FriendlyName = came.FriendlyName;
+        }
+        if toy.is("node-metadata-left") {
+            metadata.Flags = came.Flags;
+        }
         STATUS_SUCCESS
     }
 

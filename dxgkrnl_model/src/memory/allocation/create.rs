@@ -108,6 +108,9 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, request: &mut
 fn info_of(private: &mut [u8]) -> DXGK_ALLOCATIONINFO {
     let mut info = DXGK_ALLOCATIONINFO::zeroed();
     info.Flags2.Value = poison::WORD;
+    info.SupportedWriteSegmentSet = poison::WORD;
+    info.AllocationPriority = poison::WORD;
+    // A driver that stores no size has one of 0, which is refused; it is not to have a vast one.
     if !private.is_empty() {
         info.pPrivateDriverData = private.as_mut_ptr().cast();
         // CAST: limited by the thunk.
@@ -133,7 +136,7 @@ fn accept(
     rules.check(&OBJECT_HANDLE, !info.hAllocation.is_null(), || {
         "DxgkDdiCreateAllocation stored no hAllocation".to_owned()
     });
-    rules.check(&ALLOC_SIZE, info.Size != 0 && info.AllocationPriority != 0, || {
+    rules.check(&ALLOC_SIZE, info.Size != 0 && !matches!(info.AllocationPriority, 0 | poison::WORD), || {
         format!("Size {:#x}, AllocationPriority {:#x}", info.Size, info.AllocationPriority)
     });
     let set = info.SupportedWriteSegmentSet;
