@@ -286,6 +286,9 @@ pub struct Personality {
     /// 64BITONLYCAPS) end the start. One driver's author says so from version 2.0 on; another's refuses several and
     /// starts (default).
     pub refusals_end_start: bool,
+    /// Refusing NUMPOWERCOMPONENTS ends the start, as the page has it that every driver from version 1.2 on answers. One
+    /// driver's author refuses it, and his driver starts: then no power component is there.
+    pub power_components_demanded: bool,
     /// Which system processes there are beside the paging process.
     pub system_processes: SystemProcesses,
     /// Packets of the paging process name no context, only their node. Source: DDI page DXGKARG_SUBMITCOMMANDVIRTUAL,
@@ -388,6 +391,7 @@ impl Default for Personality {
             strict_advertising: true,
             flip_caps_demanded: true,
             refusals_end_start: false,
+            power_components_demanded: true,
             system_processes: SystemProcesses::default(),
             paging_without_context: false,
             required_dma_queue_entries: 64,

@@ -162,6 +162,9 @@ readings! {
     @named "pte-bytes", "page table entries hold byte addresses",
         "DDI page DXGK_PTE, PageAddress, reads either way; drivers in the field shift by 12":
         pte_address = PteAddress::Bytes;
+    @named "no-power-components-needed", "refusing NUMPOWERCOMPONENTS is tolerated",
+        "seen by the author of one render-only driver":
+        power_components_demanded = false;
 }
 
 /// Which member of the family is played.

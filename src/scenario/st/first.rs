@@ -252,6 +252,12 @@ fn queries(stage: &Stage) -> Played {
         same("refused", counters::start(&raw(scene)?)?.refused & 1 << kind.0, 1 << kind.0)?;
         work(scene).map(drop)
     })?;
+    // A type that the page demands, on a Windows that does without it.
+    let without = || Setup::default().setting("RefuseQueries", 1 << Query::DXGKQAITYPE_NUMPOWERCOMPONENTS.0);
+    stage
+        .play(without().windows(|windows| windows.power_components_demanded = false), |scene| work(scene).map(drop))?;
+    let why = stage.refuses_to_start(without().breaks(&["DXG-QAI-REQUIRED"]))?;
+    ensure!(why.contains("NUMPOWERCOMPONENTS"), "{why}");
     let strict = refusing().windows(|windows| windows.refusals_end_start = true).breaks(&["DXG-QAI-REQUIRED"]);
     let why = stage.refuses_to_start(strict)?;
     ensure!(why.contains("DISPLAY_DRIVERCAPS_EXTENSION"), "{why}");
