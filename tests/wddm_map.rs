@@ -10,6 +10,7 @@ struct Row {
     offset: usize,
     member: String,
     verdict: String,
+    page: String,
     why: String,
 }
 
@@ -18,8 +19,8 @@ fn rows() -> Vec<Row> {
     let text = std::fs::read_to_string(path).expect("docs/wddm_map.md");
     let cells = |line: &str| line.split('|').map(|cell| cell.trim().replace('`', "")).collect::<Vec<_>>();
     let row = |line: &str| {
-        let [_, slot, offset, member, verdict, why, _] = <[String; 7]>::try_from(cells(line)).ok()?;
-        Some(Row { slot: slot.parse().ok()?, offset: offset.parse().ok()?, member, verdict, why })
+        let [_, slot, offset, member, verdict, page, why, _] = <[String; 8]>::try_from(cells(line)).ok()?;
+        Some(Row { slot: slot.parse().ok()?, offset: offset.parse().ok()?, member, verdict, page, why })
     };
     text.lines().filter(|line| line.starts_with('|')).filter_map(row).collect()
 }
@@ -60,6 +61,44 @@ fn the_places_that_the_map_names_exist() {
         let file = row.why.split([' ', ',', ':', ';']).next().unwrap_or_default();
         assert!(root.join(file).is_file(), "{}: {file}", row.member);
     }
+}
+
+#[test]
+fn the_map_and_the_model_have_the_same_kind_of_list_for_every_function() {
+    for row in rows() {
+        let listing = match row.page.as_str() {
+            "listed" => Some(Listing::Listed),
+            "bugcheck" => Some(Listing::BugCheck),
+            "success" => Some(Listing::Success),
+            "such-as" => Some(Listing::SuchAs),
+            "any" => Some(Listing::Any),
+            "none" => Some(Listing::Nothing),
+            "–" => None,
+            other => panic!("{}: unknown kind of list '{other}'", row.member),
+        };
+        assert_eq!(listing, statuses::of(&row.member).map(|entry| entry.listing), "{}", row.member);
+    }
+}
+
+/// A page that names several statuses in words that leave room for others: the whole list, since a slot that is missing
+/// here is judged too strictly, and one too many not at all.
+#[test]
+fn lists_of_examples_are_those_of_the_pages() {
+    let examples: Vec<_> = statuses::all().iter().filter(|entry| entry.listing == Listing::SuchAs).collect();
+    let names: Vec<_> = examples.iter().map(|entry| entry.function).collect();
+    let of_the_pages = [
+        "DxgkDdiQueryAdapterInfo",
+        "DxgkDdiCommitVidPn",
+        "DxgkDdiSetVidPnSourceAddressWithMultiPlaneOverlay3",
+        "DxgkDdiValidateSubmitCommand",
+        "DxgkDdiCollectDiagnosticInfo",
+        "DxgkDdiSetFlipQueueLogBuffer",
+        "DxgkDdiCancelFlips",
+        "DxgkDdiRestoreImmutableMigrationData",
+    ];
+    assert_eq!(names, of_the_pages);
+    // Success alone would be no list of examples.
+    assert!(examples.iter().all(|entry| entry.statuses.len() > 1));
 }
 
 #[test]

@@ -35,7 +35,8 @@ pub struct Entry {
     pub irql: &'static str,
     /// How binding the list is.
     pub listing: Listing,
-    /// Names of the statuses that the page lists; empty for a function that returns none.
+    /// Names of the statuses that the page lists; empty for a function that returns none. One that ends with `*` stands
+    /// for all whose names begin so.
     pub statuses: Vec<&'static str>,
 }
 
@@ -80,7 +81,11 @@ fn parse(line: &'static str) -> Option<Entry> {
 impl Entry {
     /// Compares a status that the function returned with its page's list.
     pub fn judge(&self, status: NTSTATUS) -> Answer {
-        let named = status.name().is_some_and(|name| self.statuses.contains(&name));
+        let lists = |name: &str| {
+            let fits = |known: &&str| known.strip_suffix('*').map_or(*known == name, |start| name.starts_with(start));
+            self.statuses.iter().any(fits)
+        };
+        let named = status.name().is_some_and(lists);
         match self.listing {
             Listing::Any | Listing::Nothing => Answer::Fits,
             Listing::Success if status.is_success() => Answer::Fits,
@@ -94,7 +99,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wddm_abi::ntstatus::{STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
+    use wddm_abi::ntstatus::{STATUS_GRAPHICS_INVALID_VIDPN, STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
     use wddm_abi::slots::DRIVER_INITIALIZATION_DATA_SLOTS;
 
     #[test]
@@ -115,7 +120,7 @@ mod tests {
     #[test]
     fn every_status_is_one_of_windows() {
         for entry in all() {
-            for name in &entry.statuses {
+            for name in entry.statuses.iter().filter(|name| !name.ends_with('*')) {
                 assert!(NTSTATUS::from_name(name).is_some(), "{}: {name}", entry.function);
             }
             let closed = matches!(entry.listing, Listing::Listed | Listing::BugCheck | Listing::SuchAs);
@@ -131,5 +136,13 @@ mod tests {
         assert_eq!(answer("DxgkDdiRenderGdi"), Some(Answer::Breaks));
         assert_eq!(answer("DxgkDdiDisconnectDoorbell"), Some(Answer::Breaks));
         assert_eq!(answer("DxgkDdiCreateHwQueue"), Some(Answer::Fits));
+    }
+
+    #[test]
+    fn a_star_stands_for_every_status_of_a_name_that_begins_so() {
+        let entry = of("DxgkDdiControlModeBehavior");
+        let answer = |status| entry.map(|entry| entry.judge(status));
+        assert_eq!(answer(STATUS_GRAPHICS_INVALID_VIDPN), Some(Answer::Fits));
+        assert_eq!(answer(STATUS_NOT_SUPPORTED), Some(Answer::Breaks));
     }
 }
