@@ -332,6 +332,14 @@ const MISTAKES: &[Mistake] = &[
         life::sleeps_unclaimed, "DD-03", "DXG-ISR-CLAIM",
     ),
     table(
+        "FormatHistoryBuffer leaves its offset", "DXGKARG_FORMATHISTORYBUFFER, Offset",
+        slots::history_offset_left, "DD-01", "0x40 bits, offset 16",
+    ),
+    table(
+        "RenderGdi counts a pass", "DXGKARG_RENDERGDI, MultipassOffset",
+        slots::render_gdi_counts_a_pass, "DD-01", "DxgkDdiRenderGdi has nothing to do and wants pass",
+    ),
+    table(
         "a fence is answered and not reported", "DxgkDdiQueryCurrentFence, Remarks",
         life::fence_not_reported, "DD-04", "DXG-TDR-FENCE",
     ),

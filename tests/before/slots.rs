@@ -70,6 +70,23 @@ decorate! {
         status
     }
 
+    /// FormatHistoryBuffer left `Offset` alone as it found it.
+    history_offset_left: DxgkDdiFormatHistoryBuffer(
+        context: HANDLE,
+        args: *mut DXGKARG_FORMATHISTORYBUFFER,
+    ) -> NTSTATUS {
+        let found = copy!(args).Offset;
+        let status = own!(DxgkDdiFormatHistoryBuffer(context, args));
+        record!(args).Offset = found;
+        status
+    }
+
+    /// RenderGdi did nothing, and counted that as a pass.
+    render_gdi_counts_a_pass: DxgkDdiRenderGdi(context: HANDLE, args: *mut DXGKARG_RENDERGDI) -> NTSTATUS {
+        record!(args).MultipassOffset += 1;
+        own!(DxgkDdiRenderGdi(context, args))
+    }
+
     /// SetSchedulingLogBuffer answered success, and nothing was written to the log.
     scheduling_log_ignored: DxgkDdiSetSchedulingLogBuffer(
         _adapter: HANDLE,

@@ -44,6 +44,11 @@ const PRIVATE: usize = 256;
 /// Elements of each list of patch locations.
 const LOCATIONS: usize = 8;
 
+/// What `MultipassOffset` of a GDI command buffer holds before the call: some progress of passes before.
+const PASSES: u32 = 0x0007_0003;
+/// Where a history buffer is to be formatted from.
+const HISTORY_FROM: u32 = 16;
+
 /// Calls a function of an adapter's table, judges its status, and returns whether it succeeded.
 macro_rules! ask {
     ($adapter:expr, $slot:ident($first:expr, $second:expr)) => {{
@@ -246,12 +251,16 @@ impl Adapter {
         gdi.DmaSize = ROOM as u32;
         gdi.pDmaBufferPrivateData = room.private.pointer().cast();
         gdi.DmaBufferPrivateDataSize = PRIVATE as u32;
+        // As behind passes of the driver's own, of which it alone knows what the number means.
+        gdi.MultipassOffset = PASSES;
         // Its elements name no allocation.
         // CAST: a few elements.
         (gdi.pAllocationList, gdi.AllocationListSize) = (room.allocations.as_mut_ptr(), room.allocations.len() as u32);
         if ask!(self, DxgkDdiRenderGdi(objects.context, &raw mut gdi)) {
-            let more = gdi.MultipassOffset;
-            self.member(more == 0, || format!("DxgkDdiRenderGdi has nothing to do and wants pass {more}"));
+            let passes = gdi.MultipassOffset;
+            self.member(passes == PASSES || passes == 0, || {
+                format!("DxgkDdiRenderGdi has nothing to do and wants pass {passes:#x} behind {PASSES:#x}")
+            });
             let list = room.locations.pointer().cast();
             self.built("DxgkDdiRenderGdi", &room, gdi.pDmaBuffer, list, gdi.DmaSize == ROOM as u32);
         }
@@ -449,6 +458,8 @@ impl Adapter {
         format.FormattedBufferSize = 64;
         format.NumTimestamps = poison::WORD;
         format.Precision.PrecisionBits = poison::WORD;
+        // An input as well: the rest of a history that another call has begun.
+        format.Offset = HISTORY_FROM;
         if ask!(self, DxgkDdiFormatHistoryBuffer(objects.context, &raw mut format)) {
             // A history of no time stamps is formatted at once.
             let precise = (1..=64).contains(&format.Precision.PrecisionBits);
