@@ -175,7 +175,8 @@ impl HwQueue {
         arguments.hHwQueueProgressFence = progress_handle;
         arguments.HwQueueProgressFenceCPUVirtualAddress =
             core::ptr::with_exposed_provenance_mut(progress.kernel_address());
-        arguments.HwQueueProgressFenceGPUVirtualAddress = progress.addresses().1;
+        let odd = if adapter.personality().faults.odd_progress { 4 } else { 0 };
+        arguments.HwQueueProgressFenceGPUVirtualAddress = progress.addresses().1 + odd;
         if let Progress::Native(fence) = progress {
             record.name_fence(adapter.personality().progress_fence_handle, fence.on().driver_handle() as u64);
         }

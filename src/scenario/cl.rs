@@ -5,6 +5,7 @@
 //! Source: facts of intel/compute-runtime and ROCm/rocm-systems (call order, flags, waits, how residency is asked for),
 //! and of Microsoft's dxgkrnl for Linux (limits). None of their code is here.
 
+mod edges;
 mod stall;
 mod stranger;
 mod vary;
@@ -25,7 +26,12 @@ const CONTEXT: &str = "DXGK_CREATECONTEXTFLAGS, HwQueueSupported; DXGKARGCB_INVA
 const BROADCAST: &str = "D3DDDI_CREATEHWQUEUEFLAGS, NoBroadcastSignal and NoBroadcastWait";
 
 pub(super) const CASES: &[Scenario] =
-    &super::db::joined::<{ OWN.len() + vary::CASES.len() + 1 }>(&[OWN, vary::CASES, &[stall::CASE]]);
+    &super::db::joined::<{ OWN.len() + vary::CASES.len() + 1 + edges::CASES.len() }>(&[
+        OWN,
+        vary::CASES,
+        &[stall::CASE],
+        edges::CASES,
+    ]);
 
 const OWN: &[Scenario] = &[
     case("CL-01", "a client that acts as Intel's user mode does, from adapter to exit", "intel/compute-runtime", intel),

@@ -32,7 +32,12 @@ const EXCEPTIONS: &[Exception] = &[
         "obsolete-contexts",
         "they ask D3DKMTCreateContextVirtual for what the obsolete call does not have: NullRendering, and no private \
          data",
-        &["ST-56", "DD-10"],
+        &["ST-56", "DD-10", "CL-14"],
+    ),
+    (
+        "progress-never-opened",
+        "its queue does not know its own fence, so nothing but the list of open fences leads to it",
+        &["CL-14"],
     ),
     ("no-packet-contexts", "it plays both ways itself", &["CL-04"]),
     ("no-scheduling-logs", "without a log nothing tells a queue that waits from one that stalls", &["CL-13"]),
@@ -49,7 +54,7 @@ const EXCEPTIONS: &[Exception] = &[
     ("fences-mapped-late", "it makes more fences than there is time to wait for", &["NF-13"]),
     ("no-flip-caps-needed", "it is about flip capabilities", &["ST-50"]),
     ("refusals-end-start", "it refuses such queries under both readings", &["ST-54"]),
-    ("kernel-progress-monitored", "they are about native progress fences of kernel-mode queues", &["WS-24", "MF-09"]),
+    ("kernel-progress-monitored", "they are about native progress fences of kernel-mode queues", &["WS-24", "MF-09", "CL-14"]),
     ("paging-at-once", "it watches the values of a paging fence, and here there are none to wait for", &["WS-25"]),
 ];
 

@@ -169,6 +169,10 @@ const MISTAKES: &[Mistake] = &[
         "progress fences have to be opened", "DXGKARG_CREATEHWQUEUE",
         objects::unopened_progress_refused, "NF-01", "D3DKMTCreateHwQueue returned 0xc000000d",
     ).under("progress-never-opened"),
+    table(
+        "progress fences have to be at a multiple of 8", "DxgkDdiCreateHwQueue, Return value",
+        objects::odd_progress_refused, "CL-14", "a queue whose progress fence is nowhere",
+    ),
     // The start.
     registry(
         "no flip capabilities", "WDDM driver and feature caps",

@@ -180,6 +180,14 @@ decorate! {
         own!(DxgkDdiCreateHwQueue(context, args))
     }
 
+    /// A progress fence had to be at a multiple of 8.
+    odd_progress_refused: DxgkDdiCreateHwQueue(context: HANDLE, args: *mut DXGKARG_CREATEHWQUEUE) -> NTSTATUS {
+        if !copy!(args).HwQueueProgressFenceGPUVirtualAddress.is_multiple_of(8) {
+            return STATUS_INVALID_PARAMETER;
+        }
+        own!(DxgkDdiCreateHwQueue(context, args))
+    }
+
     /// Fills [`OPENED`], for [`only_opened_progress_fences`].
     notes_opened_fences: DxgkDdiOpenNativeFence(adapter: HANDLE, args: *mut DXGKARG_OPENNATIVEFENCE) -> NTSTATUS {
         if let Ok(mut opened) = OPENED.lock() {

@@ -34,6 +34,10 @@ pub struct FaultPlan {
     /// The arrays of `DxgkDdiUpdateMonitoredValues` and `DxgkDdiUpdateCurrentValuesFromCpu` begin and end with a
     /// handle that names no fence (any more). No Windows does that; a driver must not follow it, and do the others.
     pub stray_fences: bool,
+    /// `HwQueueProgressFenceGPUVirtualAddress` of `DxgkDdiCreateHwQueue` lies four bytes behind the fence, at no multiple
+    /// of 8. No Windows does that; its page lists no reason to refuse a queue for its progress fence (DDI pages
+    /// DxgkDdiCreateHwQueue, DXGKARG_CREATEHWQUEUE).
+    pub odd_progress: bool,
     /// Each update of a process's page tables ends with an entry that drivers need not know, where its table has room.
     pub stray_entry: Option<StrayEntry>,
     /// FLUSH_TLB names no process: `hProcess` is NULL, as was seen for a root page table that no context had. A driver

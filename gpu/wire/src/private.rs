@@ -265,7 +265,8 @@ block! {
         other_features: u64,
         /// Packet contexts that were made on hardware-scheduled nodes, since the start.
         odd_contexts: u64,
-        /// Hardware queues whose native progress fence was not open when they were made, since the start.
+        /// Hardware queues whose native progress fence was not open when they were made, or whose progress fence was at
+        /// no multiple of 8, since the start.
         plain_progress: u64,
     }
 }

@@ -48,22 +48,24 @@ impl<P: Platform> HwQueue<P> {
     /// is. While no fence is open at the address the progress value is a plain word, and the queue is counted in
     /// `Strays::plain_progress`: the documents promise only that the fence was created.
     ///
+    /// No address is refused, since the page lists no such reason. A queue whose address is no multiple of 8 is counted
+    /// there, too, and a store to that address faults: no word is written in part, and no other one instead.
+    ///
     /// # Errors
-    /// [`Error::InvalidParameter`] for user-mode submission on a node without it, or a progress fence whose address is
-    /// not aligned to 8; [`Error::NoMemory`].
+    /// [`Error::InvalidParameter`] for user-mode submission on a node without it; [`Error::NoMemory`].
     pub fn create(irql: &Passive, context: &Shared<HwContext<P>>, new: &NewQueue) -> Result<Handle> {
         let started = &context.counted.started;
         // CAST: a node index.
         if new.user_mode && !nodes::takes_doorbells(&started.plan, context.engine.node as u32) {
             return Err(Error::InvalidParameter);
         }
+        let (strays, platform, at) = (&started.strays, &started.platform, new.progress.0);
         if !new.progress.is_aligned(8) {
-            return Err(Error::InvalidParameter);
-        }
-        if new.native_progress_fence && context.engine.process.fences.find(new.progress).is_none() {
-            let (strays, at) = (&started.strays, new.progress.0);
+            let what = format_args!("progress fences at no fence's address, the last at {at:#x}: stores there fault");
+            strays.note(&strays.plain_progress, 1, platform, what);
+        } else if new.native_progress_fence && context.engine.process.fences.find(new.progress).is_none() {
             let what = format_args!("native progress fences that are not open, the last at {at:#x}: plain words");
-            strays.note(&strays.plain_progress, 1, &started.platform, what);
+            strays.note(&strays.plain_progress, 1, platform, what);
         }
         let gpu = &started.gpu;
         let node = context.engine.node;

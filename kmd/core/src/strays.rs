@@ -21,7 +21,8 @@ pub struct Strays {
     pub packets: AtomicU64,
     /// Packet contexts that were made on hardware-scheduled nodes, for want of HwQueueSupported.
     pub odd_contexts: AtomicU64,
-    /// Hardware queues whose native progress fence was not open when they were made.
+    /// Hardware queues whose native progress fence was not open when they were made, or whose progress fence is at an
+    /// address that is no multiple of 8.
     pub plain_progress: AtomicU64,
 }
 
