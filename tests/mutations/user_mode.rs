@@ -14,6 +14,8 @@ pub const TABLE: &[(Mutation, &str, &str)] = &[
     (UsesFencesUnmapped, "CL-11", "fences that are used at once"),
     (WaitsInBuffers, "CL-12", "DXG-HW-STALL"),
     (ObsoleteContextsOnly, "NF-01", "D3DKMTCreateHwContext"),
+    (OpensWithSharingFlags, "CL-15", "opening a"),
+    (DestroysBusyQueues, "CL-16", "what was queued"),
 ];
 
 fn noticed(mutation: Mutation, case: &str, says: &str) -> Result<(), Failed> {

@@ -68,4 +68,14 @@ pub struct UserMode {
     /// Source: DDI page D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 ("mapped asynchronously"). Chosen: in the order of all
     /// paging operations of the adapter, so that one that comes later and is done says that the fence is mapped.
     pub fences_mapped_late: bool,
+    /// Opening a shared fence takes no flags: any is STATUS_INVALID_PARAMETER.
+    ///
+    /// Source: DDI page D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, whose flags say what the opener may do, while sharing is
+    /// asked for at creation; Wine's tests, which real Windows passes, open with 0.
+    pub bare_opening: bool,
+    /// `D3DKMTDestroyHwQueue` waits for nothing: what the queue has not run by then is lost.
+    ///
+    /// Source: article user-mode-work-submission, which promises the wait for the last queued value at the end of a
+    /// process alone.
+    pub queues_end_at_once: bool,
 }

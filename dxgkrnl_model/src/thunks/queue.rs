@@ -96,7 +96,8 @@ thunks! {
 
     fn D3DKMTDestroyHwQueue(call, record: D3DKMT_DESTROYHWQUEUE) {
         let queue = call.process.hw_queue(record.hHwQueue).ok_or(INVALID)?;
-        if queue.context().device().usable().is_ok() {
+        let at_once = queue.adapter().personality().user_mode.queues_end_at_once;
+        if queue.context().device().usable().is_ok() && !at_once {
             queue.drain();
         }
         call.process.destroy_queue(&queue);

@@ -45,6 +45,12 @@ fn readable(access: u32) -> Result<u32, NTSTATUS> {
     if access & STANDARD_RIGHTS_READ == 0 { Err(ntstatus::STATUS_ACCESS_DENIED) } else { Ok(access) }
 }
 
+/// Whether a fence may be opened with these flags: see [`crate::personality::UserMode::bare_opening`].
+fn takes_flags(device: &Device, flags: &[u8]) -> Result<(), NTSTATUS> {
+    let bare = device.adapter().personality().user_mode.bare_opening;
+    if bare && flags.iter().any(|byte| *byte != 0) { Err(INVALID) } else { Ok(()) }
+}
+
 thunks! {
     /// Opening shared objects.
     table THUNKS;
@@ -54,6 +60,7 @@ thunks! {
         if record.Reserved != [0; 32] || record.Flags.Reserved() != 0 || record.Flags.Reserved0() {
             return Err(INVALID);
         }
+        takes_flags(&device, record.Flags.as_bytes())?;
         let private = &mut record.PrivateDriverData;
         let local = match &*shared(call, record.hNtHandle)? {
             SharedObject::Native(held, access) => LocalFence::open(&device, held.fence(), private, readable(*access)?)?,
@@ -69,6 +76,7 @@ thunks! {
 
     fn D3DKMTOpenSyncObjectFromNtHandle2(call, record: D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2) {
         let device = device(call, record.hDevice)?;
+        takes_flags(&device, record.Flags.as_bytes())?;
         let has_native = device.adapter().known_caps().has_native_fences();
         let (state, access) = match &*shared(call, record.hNtHandle)? {
             SharedObject::Monitored(state, access) if state.is_for(device.adapter()) => (state.clone(), *access),

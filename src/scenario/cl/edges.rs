@@ -1,12 +1,16 @@
-//! What no client of ours is given on an ordinary Windows: a progress fence at an address that is none.
+//! What no client of ours is given on an ordinary Windows: a progress fence at an address that is none, opening that
+//! takes no flags, queues that end at once.
 
 use super::raw;
 use crate::demo::counters;
 use crate::scenario::db::{Room, store};
+use crate::scenario::raw::duplicate_number;
+use crate::scenario::rig::{PATIENCE, Rig};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
+use umd_core::ffi::types::{FP_FENCE_MONITORED, FP_FENCE_SHARED, FP_QUEUE_KERNEL_MODE};
 use wddm_abi::D3DDDI_CREATECONTEXTFLAGS;
 
 pub(super) const CASES: &[Scenario] = &[
@@ -15,6 +19,18 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a queue whose progress fence is at no multiple of 8 is made and counted; a store there faults",
         source: "DxgkDdiCreateHwQueue, Return value; DXGKARG_CREATEHWQUEUE",
         play: odd_progress,
+    },
+    Scenario {
+        id: "CL-15",
+        title: "shared fences are opened without flags: sharing is for the process that makes them to ask for",
+        source: "D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, Flags; D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2",
+        play: opening,
+    },
+    Scenario {
+        id: "CL-16",
+        title: "a queue that is destroyed is idle first, where the OS does not wait for it",
+        source: "D3DKMTDestroyHwQueue; User-mode work submission, normal termination",
+        play: ending,
     },
 ];
 
@@ -61,4 +77,63 @@ fn odd_queue(scene: &Scene, null: bool) -> Played {
     submit(&[Encoded::fence_signal(GpuVa(progress.gpu + 4), WIDE)], 2)?;
     scene.until("the device's error", || Ok(!room.is_active()?))?;
     same("the word behind the fence", word()?, before)
+}
+
+fn opening(stage: &Stage) -> Played {
+    stage.play(Setup::default().windows(|windows| windows.user_mode.bare_opening = true), |scene| {
+        let (one, two) = (Rig::open(scene, "one")?, Rig::open(scene, "two")?);
+        for monitored in [true, false] {
+            if !monitored && !one.has_native {
+                continue;
+            }
+            let kind = if monitored { FP_FENCE_MONITORED } else { 0 };
+            let fence = one.device.fence(0, FP_FENCE_SHARED | kind)?;
+            let share = duplicate_number(fence.share()?, &one.user.process, &two.user.process)?;
+            let what = || format!("opening a fence, monitored: {monitored}");
+            let opened = two.device.open_fence(share, monitored).with_context(what)?;
+            one.signal(&[(&fence, 5)])?;
+            opened.wait(5, Some(PATIENCE)).with_context(what)?;
+        }
+        Ok(())
+    })
+}
+
+/// How often a queue is destroyed at most: the user-mode driver waits for a fifth of a second, which a machine that is
+/// busy with other things may need for less.
+const ATTEMPTS: usize = 5;
+
+fn ending(stage: &Stage) -> Played {
+    stage.play(Setup::default().windows(|windows| windows.user_mode.queues_end_at_once = true), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        for flags in [0, FP_QUEUE_KERNEL_MODE] {
+            let mut ran = false;
+            for _ in 0..ATTEMPTS {
+                ran = ran || ends_idle(scene, &rig, flags)?;
+            }
+            ensure!(ran, "what was queued did not run before the queue was destroyed, flags {flags}");
+        }
+        Ok(())
+    })
+}
+
+/// Destroys a queue that waits for a fence, which is signaled once the user-mode driver waits for the queue, or has
+/// destroyed it; whether what is behind the wait ran.
+fn ends_idle(scene: &Scene, rig: &Rig, flags: u32) -> Result<bool> {
+    let waits = || -> Result<u64> {
+        let calls = rig.adapter.thunk_calls()?;
+        let of = |name: &str| calls.iter().find(|(call, ..)| call == name).map_or(0, |(_, count, _)| *count);
+        Ok(of("D3DKMTWaitForSynchronizationObjectFromCpu") + of("D3DKMTDestroyHwQueue"))
+    };
+    let (queue, page) = (rig.device.queue(0, 4096, flags, 0)?, rig.page()?);
+    let gate = rig.fence(0, true)?;
+    queue.run(|list| {
+        list.wait(&gate, 1)?;
+        list.store(page.at(0), 1)
+    })?;
+    let before = waits()?;
+    let ending = std::thread::spawn(move || drop(queue));
+    scene.until("the end of the queue", || Ok(waits()? != before))?;
+    rig.signal(&[(&gate, 1)])?;
+    ensure!(ending.join().is_ok(), "the thread that destroys the queue failed");
+    Ok(page.word(0)? == 1)
 }

@@ -18,7 +18,7 @@
 
 use crate::device::Device;
 use crate::error::UmdError;
-use crate::sync_object::{Kind, Sharing, SyncObject, sharing};
+use crate::sync_object::{Kind, Sharing, SyncObject, opening, sharing};
 use crate::thunks::{NtHandle, Padded, Thunk, Thunks};
 use alloc::sync::Arc;
 use core::ops::Deref;
@@ -65,7 +65,7 @@ impl<T: Thunks> MonitoredFence<T> {
         let mut argument = Padded::new(D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2 {
             hNtHandle: handle.as_raw(),
             hDevice: device.handle(),
-            // No flags: sharing is for the process that makes the fence to ask for.
+            Flags: opening(device),
             ..D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2::zeroed()
         });
         device.os().open_sync_object_from_nt_handle2(&mut argument)?;

@@ -84,6 +84,10 @@ mutations! {
     WaitsInBuffers = 29,
     /// Contexts for hardware queues are made by `D3DKMTCreateHwContext` alone.
     ObsoleteContextsOnly = 30,
+    /// A shared fence is opened with the flags that it is created with.
+    OpensWithSharingFlags = 31,
+    /// A queue is destroyed with work in it.
+    DestroysBusyQueues = 32,
 }
 
 /// Which mutation is on, if any.

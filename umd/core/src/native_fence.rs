@@ -17,7 +17,7 @@
 
 use crate::device::Device;
 use crate::error::{UmdError, Unsupported};
-use crate::sync_object::{Kind, Sharing, SyncObject, sharing};
+use crate::sync_object::{Kind, Sharing, SyncObject, opening, sharing};
 use crate::thunks::{NtHandle, Padded, Thunk, Thunks};
 use alloc::sync::Arc;
 use core::ops::Deref;
@@ -87,7 +87,7 @@ impl<T: Thunks> NativeFence<T> {
         let mut argument = Padded::new(D3DKMT_OPENNATIVEFENCEFROMNTHANDLE {
             hNtHandle: handle.as_raw(),
             hDevice: device.handle(),
-            // No flags: sharing is for the process that makes the fence to ask for.
+            Flags: opening(device),
             ..D3DKMT_OPENNATIVEFENCEFROMNTHANDLE::zeroed()
         });
         device.os().open_native_fence_from_nt_handle(&mut argument)?;

@@ -17,6 +17,7 @@ use crate::hw_queue::{self, HwQueue, ProgressFence};
 use crate::kernel_submit::{KernelLane, Target};
 use crate::memory::lock::{Lock, SpinCell};
 use crate::monitored_fence::MonitoredFence;
+use crate::mutation::Mutation;
 use crate::submit::{Effort, Submitted, Turn, UserLane};
 use crate::thunks::Thunks;
 use crate::trace::{Event, Trace};
@@ -309,7 +310,8 @@ impl<T: Thunks> Drop for Queue<T> {
     fn drop(&mut self) {
         // Clients idle a queue before they destroy it; the documents promise only that the OS idles it at the end of a
         // process. The device is asked first: when it is lost, the fence's page may be gone.
-        if self.last.load(Ordering::Acquire) != 0 && self.device.is_alive() {
+        let busy = self.device.os().mutation.is(Mutation::DestroysBusyQueues);
+        if self.last.load(Ordering::Acquire) != 0 && self.device.is_alive() && !busy {
             let _ = self.wait(0, Timeout::from_nanoseconds(IDLE_NANOSECONDS));
         }
         // The lane holds the last reference then, and destroys its parts in order.

@@ -167,6 +167,12 @@ pub(crate) fn sharing<T: Thunks>(device: &Device<T>, sharing: Sharing) -> D3DDDI
         .with_CrossAdapter(sharing == Sharing::Adapters)
 }
 
+/// The flags to open a shared fence with: none, since sharing is for the process that makes the fence to ask for.
+pub(crate) fn opening<T: Thunks>(device: &Device<T>) -> D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS {
+    let asks = device.os().mutation.is(crate::mutation::Mutation::OpensWithSharingFlags);
+    sharing(device, if asks { Sharing::Processes } else { Sharing::None })
+}
+
 pub(crate) fn destroy<T: Thunks>(device: &Device<T>, handle: D3DKMT_HANDLE) {
     let _ = device
         .os()
