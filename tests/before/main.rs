@@ -258,6 +258,14 @@ const MISTAKES: &[Mistake] = &[
         "tables of 64 KB pages are tables of 4 KB pages", "DXGK_PTE",
         objects::large_tables_mapped, "ST-58", "Table64K: ",
     ),
+    table(
+        "updates of 64 KB pages are updates of 4 KB pages", "DXGK_UPDATEPAGETABLEFLAGS, Use64KBPages",
+        objects::large_updates_mapped, "ST-58", "Update64K: ",
+    ),
+    table(
+        "reserved flags of updates are not looked at", "DXGK_UPDATEPAGETABLEFLAGS",
+        objects::reserved_flags_mapped, "ST-58", "UpdateReserved: ",
+    ),
     registry(
         "local memory does not say what it is", "DXGK_SEGMENTFLAGS, PopulatedFromSystemMemory",
         ("PopulatedFromSystemMemory", 0), "PopulatedFromSystemMemory of the memory segment: false",

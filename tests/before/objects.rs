@@ -4,11 +4,13 @@
 use crate::wrap::{array, copy, decorate, own, record};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
-use wddm_abi::ntstatus::{STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
+use wddm_abi::ntstatus::{
+    STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_INVALID_PARAMETER, STATUS_SUCCESS,
+};
 use wddm_abi::{
-    DXGK_BUILDPAGINGBUFFER_OPERATION as Operation, DXGK_PTE, DXGKARG_BUILDPAGINGBUFFER, DXGKARG_CREATEALLOCATION,
-    DXGKARG_CREATECONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_DESTROYALLOCATION, DXGKARG_OPENNATIVEFENCE,
-    DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS,
+    DXGK_BUILDPAGINGBUFFER_OPERATION as Operation, DXGK_PTE, DXGK_UPDATEPAGETABLEFLAGS, DXGKARG_BUILDPAGINGBUFFER,
+    DXGKARG_CREATEALLOCATION, DXGKARG_CREATECONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_DESTROYALLOCATION,
+    DXGKARG_OPENNATIVEFENCE, DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS,
 };
 
 /// GPU addresses of CurrentValue of the native fences that were opened.
@@ -130,6 +132,16 @@ decorate! {
         with_entries(adapter, args, |entry| entry.set_PageTablePageSize(0))
     }
 
+    /// An update of a table of 64 KB pages was taken for one of a table of 4 KB pages.
+    large_updates_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        with_flags(adapter, args, |flags| flags.set_Use64KBPages(false))
+    }
+
+    /// Reserved flags of an update were not looked at.
+    reserved_flags_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        with_flags(adapter, args, |flags| flags.set_Reserved(0))
+    }
+
     /// `EndVirtualAddress` of a flush was taken to lie behind the range, so a last page's address left that page
     /// unflushed.
     flush_ends_before_its_end: DxgkDdiBuildPagingBuffer(
@@ -201,6 +213,18 @@ decorate! {
 pub fn unopened_progress_refused(table: &mut wddm_abi::DRIVER_INITIALIZATION_DATA) {
     only_opened_progress_fences(table);
     notes_opened_fences(table);
+}
+
+/// `DxgkDdiBuildPagingBuffer` of the driver, told of other flags of an update than Dxgkrnl has.
+fn with_flags(
+    adapter: HANDLE,
+    args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    change: impl FnOnce(&mut DXGK_UPDATEPAGETABLEFLAGS),
+) -> NTSTATUS {
+    if copy!(args).Operation == Operation::DXGK_OPERATION_UPDATE_PAGE_TABLE {
+        change(&mut record!(args).UpdatePageTable_mut().Flags);
+    }
+    own!(DxgkDdiBuildPagingBuffer(adapter, args))
 }
 
 /// `DxgkDdiBuildPagingBuffer` of the driver, told of other entries of page tables than Dxgkrnl has.

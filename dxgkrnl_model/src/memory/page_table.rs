@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wddm_abi::DXGK_PTE;
+use wddm_abi::{DXGK_PTE, DXGK_UPDATEPAGETABLEFLAGS};
 
 use super::pages::Page;
 use super::va::PAGE;
@@ -69,6 +69,8 @@ pub(crate) struct Update {
     pub(crate) driver_protection: u64,
     /// The entries map a native fence.
     pub(crate) native_fence: bool,
+    /// Flags that this Windows has no use for by itself.
+    pub(crate) odd_flags: DXGK_UPDATEPAGETABLEFLAGS,
 }
 
 /// What entries are for.
@@ -188,7 +190,11 @@ impl PageTables {
             StrayEntry::SegmentBehindLast => entry.set_Segment(segments + 1),
             StrayEntry::Adapter => entry.set_PhysicalAdapterIndex(1),
             StrayEntry::Reserved | StrayEntry::Table64K => entry.set_Reserved(1),
+            StrayEntry::Update64K | StrayEntry::UpdateReserved => (),
         }
+        let mut odd_flags = DXGK_UPDATEPAGETABLEFLAGS::zeroed();
+        odd_flags.set_Use64KBPages(kind == StrayEntry::Update64K);
+        odd_flags.set_Reserved(u32::from(kind == StrayEntry::UpdateReserved));
         let last = count.checked_sub(1)?;
         let fits = beside.start + beside.count <= last;
         let address = beside.address + last.checked_sub(beside.start)? * PAGE;
@@ -199,6 +205,7 @@ impl PageTables {
             entries,
             address,
             allocation: None,
+            odd_flags,
             ..beside.clone()
         })
     }
@@ -227,6 +234,7 @@ fn initial(level: usize, memory: TableMemory, window: u64, count: u64, address: 
         allocation: None,
         driver_protection: 0,
         native_fence: false,
+        odd_flags: DXGK_UPDATEPAGETABLEFLAGS::zeroed(),
     }
 }
 

@@ -128,6 +128,7 @@ impl Op {
                 op.StartIndex = update.start as u32;
                 op.NumPageTableEntries = update.count as u32;
                 op.pPageTableEntries = update.entries.as_ptr().cast_mut();
+                op.Flags = update.odd_flags;
                 op.Flags.set_Repeat(update.entries.len() == 1 && update.count != 1);
                 op.Flags.set_InitialUpdate(update.initial);
                 op.Flags.set_NativeFence(update.native_fence);

@@ -20,7 +20,7 @@ pub enum SystemProcesses {
 /// A page table entry that a driver which advertises none of large pages, zero pages, 64 KB tables and linked adapters
 /// need not know. It must fault: a mapping would be one of memory that the entry does not mean.
 ///
-/// Source: DDI pages DXGK_PTE, DXGK_GPUMMUCAPS. That 4 KB and 64 KB tables are mixed in one parent was seen with a
+/// Source: DDI pages DXGK_PTE, DXGK_GPUMMUCAPS, DXGK_UPDATEPAGETABLEFLAGS. That 4 KB and 64 KB tables are mixed in one parent was seen with a
 /// driver that has both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrayEntry {
@@ -39,11 +39,15 @@ pub enum StrayEntry {
     Reserved,
     /// An entry of level 1, behind that of a table that was just made: the same table as one of 64 KB pages.
     Table64K,
+    /// A leaf entry in an update with the flag `Use64KBPages`, which says that it is one of a table of 64 KB pages.
+    Update64K,
+    /// A leaf entry in an update with a reserved flag.
+    UpdateReserved,
 }
 
 impl StrayEntry {
     /// Every kind, for a test that plays each.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::LargePage,
         Self::Zero,
         Self::Segment,
@@ -51,5 +55,12 @@ impl StrayEntry {
         Self::Adapter,
         Self::Reserved,
         Self::Table64K,
+        Self::Update64K,
+        Self::UpdateReserved,
     ];
+
+    /// Whether what is unknown is a flag of the update, and the entry itself is an ordinary one.
+    pub fn is_of_update(self) -> bool {
+        matches!(self, Self::Update64K | Self::UpdateReserved)
+    }
 }

@@ -32,7 +32,7 @@ pub(super) const CASES: &[Scenario] = &[
     Scenario {
         id: "ST-58",
         title: "page table entries that the driver does not know are faults, counted, and never mappings",
-        source: "DXGK_PTE; DXGK_GPUMMUCAPS",
+        source: "DXGK_PTE; DXGK_GPUMMUCAPS; DXGK_UPDATEPAGETABLEFLAGS",
         play: stray_entries,
     },
     Scenario {
@@ -142,7 +142,8 @@ fn stray_entries(stage: &Stage) -> Played {
                 queue.submit(&[store(stray, 0x55)])?;
                 room.lost_by_page_fault(scene)?;
                 same("memory", raw.load(memory.cpu)?, 0x77)?;
-                let count = counters::start(&raw)?.stray_entries;
+                let counted = counters::start(&raw)?;
+                let count = if kind.is_of_update() { counted.stray_ranges } else { counted.stray_entries };
                 ensure!(count > 0, "no entry was counted");
                 Ok(())
             })
