@@ -77,7 +77,7 @@ pub(super) const CASES: &[Scenario] = &[
         play: queue::null_rendering,
     },
     Scenario {
-        id: "DD-12",
+        id: "DD-13",
         title: "StopDevice while a DPC runs: what was started goes when nothing runs in it, at PASSIVE_LEVEL",
         source: "DxgkDdiStopDevice; DxgkCbUnmapMemory, IRQL; KeFlushQueuedDpcs",
         play: device::stop_during_dpc,

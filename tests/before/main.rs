@@ -266,6 +266,14 @@ const MISTAKES: &[Mistake] = &[
         "reserved flags of updates are not looked at", "DXGK_UPDATEPAGETABLEFLAGS",
         objects::reserved_flags_mapped, "ST-58", "UpdateReserved: ",
     ),
+    table(
+        "paging operations that are not carried out fail", "DxgkDdiBuildPagingBuffer, Remarks",
+        objects::unknown_operations_fail, "ST-64", "DXG-PAGING-STATUS",
+    ),
+    table(
+        "paging operations that are not carried out are not counted", "DXGK_BUILDPAGINGBUFFER_OPERATION",
+        objects::unknown_operations_uncounted, "ST-64", "kinds of operations that the driver counted",
+    ),
     registry(
         "local memory does not say what it is", "DXGK_SEGMENTFLAGS, PopulatedFromSystemMemory",
         ("PopulatedFromSystemMemory", 0), "PopulatedFromSystemMemory of the memory segment: false",
@@ -320,6 +328,14 @@ const MISTAKES: &[Mistake] = &[
         slots::history_half_formatted, "DD-01", "DxgkDdiFormatHistoryBuffer: ",
     ),
     table(
+        "FormatHistoryBuffer leaves its offset", "DXGKARG_FORMATHISTORYBUFFER, Offset",
+        slots::history_offset_left, "DD-01", "0x40 bits, offset 16",
+    ),
+    table(
+        "RenderGdi counts a pass", "DXGKARG_RENDERGDI, MultipassOffset",
+        slots::render_gdi_counts_a_pass, "DD-01", "DxgkDdiRenderGdi has nothing to do and wants pass",
+    ),
+    table(
         "CalibrateGpuClock overwrites its flags", "DXGK_GPUCLOCKDATA_FLAGS",
         slots::clock_flags_overwritten, "DD-01", "flags left false",
     ),
@@ -342,14 +358,6 @@ const MISTAKES: &[Mistake] = &[
     table(
         "what was raised on the way to D3 is not claimed", "DxgkDdiInterruptRoutine; DxgkDdiSetPowerState",
         life::sleeps_unclaimed, "DD-03", "DXG-ISR-CLAIM",
-    ),
-    table(
-        "FormatHistoryBuffer leaves its offset", "DXGKARG_FORMATHISTORYBUFFER, Offset",
-        slots::history_offset_left, "DD-01", "0x40 bits, offset 16",
-    ),
-    table(
-        "RenderGdi counts a pass", "DXGKARG_RENDERGDI, MultipassOffset",
-        slots::render_gdi_counts_a_pass, "DD-01", "DxgkDdiRenderGdi has nothing to do and wants pass",
     ),
     table(
         "a fence is answered and not reported", "DxgkDdiQueryCurrentFence, Remarks",

@@ -5,7 +5,7 @@ use crate::wrap::{array, copy, decorate, own, record};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use wddm_abi::ntstatus::{
-    STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_INVALID_PARAMETER, STATUS_SUCCESS,
+    STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
 };
 use wddm_abi::{
     DXGK_BUILDPAGINGBUFFER_OPERATION as Operation, DXGK_PTE, DXGK_UPDATEPAGETABLEFLAGS, DXGKARG_BUILDPAGINGBUFFER,
@@ -142,6 +142,28 @@ decorate! {
         with_flags(adapter, args, |flags| flags.set_Reserved(0))
     }
 
+    /// A paging operation that is not carried out failed, which no paging operation may.
+    unknown_operations_fail: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
+        match is_known(copy!(args).Operation) {
+            true => own!(DxgkDdiBuildPagingBuffer(adapter, args)),
+            false => STATUS_NOT_SUPPORTED,
+        }
+    }
+
+    /// A paging operation that is not carried out was counted nowhere.
+    unknown_operations_uncounted: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
+        match is_known(copy!(args).Operation) {
+            true => own!(DxgkDdiBuildPagingBuffer(adapter, args)),
+            false => STATUS_SUCCESS,
+        }
+    }
+
     /// `EndVirtualAddress` of a flush was taken to lie behind the range, so a last page's address left that page
     /// unflushed.
     flush_ends_before_its_end: DxgkDdiBuildPagingBuffer(
@@ -207,6 +229,22 @@ decorate! {
         }
         own!(DxgkDdiOpenNativeFence(adapter, args))
     }
+}
+
+/// Whether the driver carries the operation out, or has nothing to do for it.
+fn is_known(operation: Operation) -> bool {
+    use Operation as O;
+    matches!(
+        operation,
+        O::DXGK_OPERATION_UPDATE_PAGE_TABLE
+            | O::DXGK_OPERATION_FLUSH_TLB
+            | O::DXGK_OPERATION_VIRTUAL_TRANSFER
+            | O::DXGK_OPERATION_VIRTUAL_FILL
+            | O::DXGK_OPERATION_SIGNAL_MONITORED_FENCE
+            | O::DXGK_OPERATION_MAP_APERTURE_SEGMENT
+            | O::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT
+            | O::DXGK_OPERATION_NOTIFY_RESIDENCY
+    )
 }
 
 /// [`only_opened_progress_fences`] and [`notes_opened_fences`].

@@ -77,6 +77,8 @@ pub(crate) enum Op {
         address: u64,
         value: u64,
     },
+    /// One that the driver need not know, with a record of zeros.
+    Stray(DXGK_BUILDPAGINGBUFFER_OPERATION),
 }
 
 /// Pages of an aperture that an allocation is mapped to.
@@ -113,6 +115,7 @@ impl Op {
             Self::UnmapAperture { .. } => Operation::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT,
             Self::NotifyResidency { .. } => Operation::DXGK_OPERATION_NOTIFY_RESIDENCY,
             Self::Signal { .. } => Operation::DXGK_OPERATION_SIGNAL_MONITORED_FENCE,
+            Self::Stray(operation) => *operation,
         }
     }
 
@@ -193,6 +196,7 @@ impl Op {
                 op.MonitoredFenceGpuVa = *address;
                 op.MonitoredFenceValue = *value;
             }
+            Self::Stray(_) => (),
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use wddm_abi::{DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGKARG_GETROOTPAGETABLESIZE};
+use wddm_abi::{DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGKARG_GETROOTPAGETABLESIZE};
 
 use super::Manager;
 use super::page_table::{PageTables, Purpose, TableMemory, TableSource, Update, in_form};
@@ -18,7 +18,7 @@ use super::va::{PAGE, Protection, Ranges, Use, Wanted};
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::ddi::call_ddi;
-use crate::personality::{FlushEnd, PteAddress};
+use crate::personality::{FlushEnd, PteAddress, STRAY_OPERATIONS};
 use crate::rules::paging::ROOT_TABLE_SIZE;
 use crate::sync::{Lock, Rank};
 
@@ -170,6 +170,9 @@ impl AddressSpace {
                 return Ok(());
             }
             ops.clear();
+        }
+        if adapter.personality().faults.stray_operations && !self.is_paging {
+            ops.extend(STRAY_OPERATIONS.map(|number| Op::Stray(DXGK_BUILDPAGINGBUFFER_OPERATION(number))));
         }
         if let (Some((start, end)), Some((root, _))) = (flush, self.root()) {
             let last = adapter.personality().flush_end == FlushEnd::LastPage && end != 0;

@@ -40,6 +40,10 @@ pub struct FaultPlan {
     pub odd_progress: bool,
     /// Each update of a process's page tables ends with an entry that drivers need not know, where its table has room.
     pub stray_entry: Option<StrayEntry>,
+    /// Behind each update of a process's page tables, each operation of
+    /// [`STRAY_OPERATIONS`](super::STRAY_OPERATIONS), with a record of zeros. A driver need not know them, and may not
+    /// fail (DDI page DxgkDdiBuildPagingBuffer, remarks).
+    pub stray_operations: bool,
     /// FLUSH_TLB names no process: `hProcess` is NULL, as was seen for a root page table that no context had. A driver
     /// must flush then, too.
     pub stray_flushes: bool,

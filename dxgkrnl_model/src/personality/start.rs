@@ -64,3 +64,9 @@ impl StrayEntry {
         matches!(self, Self::Update64K | Self::UpdateReserved)
     }
 }
+
+/// Numbers of paging operations that a driver with GPU virtual addresses and without context allocations, copied page
+/// tables and further features is not asked for: those of WDDM 1, and such as no header of today has.
+///
+/// Source: DDI page DXGK_BUILDPAGINGBUFFER_OPERATION.
+pub const STRAY_OPERATIONS: [i32; 15] = [0, 1, 2, 3, 4, 7, 10, 13, 14, 17, 19, 20, 21, 22, 40];

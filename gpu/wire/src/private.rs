@@ -234,7 +234,7 @@ block! {
     /// Reply to [`escape_command::START`]: what the OS asked before and while the adapter started, what it was
     /// answered, and what it granted. `asked`, `answered` and `granted` have a bit per feature: 1 hardware scheduling,
     /// 2 native fences, 4 user-mode submission. Counts run from StartDevice on, those of questions from AddDevice on.
-    EscapeStart, 112 {
+    EscapeStart, 128 {
         /// The header, with the size of the reply.
         header: EscapeHeader,
         /// [`Rung`] that the adapter started on.
@@ -268,6 +268,10 @@ block! {
         /// Hardware queues whose native progress fence was not open when they were made, or whose progress fence was at
         /// no multiple of 8, since the start.
         plain_progress: u64,
+        /// A bit per paging operation below 31 that the driver does not carry out and was asked for; bit 31: others.
+        paging_kinds: u64,
+        /// Paging operations that the driver does not carry out, since the start.
+        paging_others: u64,
     }
 }
 

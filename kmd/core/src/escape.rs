@@ -58,7 +58,7 @@ pub fn answer<P: Platform>(
             Ok(())
         }
         escape_command::START => {
-            // CAST: 112 bytes.
+            // CAST: 128 bytes.
             let header = EscapeHeader { size: size_of::<EscapeStart>() as u32, ..header };
             let reply = start(started, questions, header);
             let to = block.get_mut(..reply.bytes().len()).ok_or(Error::InvalidParameter)?;
@@ -73,6 +73,7 @@ pub fn answer<P: Platform>(
 fn start<P: Platform>(started: &Started<P>, questions: Questions, header: EscapeHeader) -> EscapeStart {
     let plan = &started.plan;
     let granted = plan.granted.iter().enumerate().map(|(bit, granted)| u32::from(granted.enabled) << bit);
+    let (paging_kinds, paging_others) = started.strays.operations();
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     EscapeStart {
         header,
@@ -91,5 +92,7 @@ fn start<P: Platform>(started: &Started<P>, questions: Questions, header: Escape
         other_features: questions.strangers.into(),
         odd_contexts: count(&started.strays.odd_contexts),
         plain_progress: count(&started.strays.plain_progress),
+        paging_kinds,
+        paging_others,
     }
 }

@@ -5,6 +5,9 @@ use crate::platform::Platform;
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+/// Kinds of paging operations that are counted one by one: those below the last, which is for all other numbers.
+pub const PAGING_KINDS: usize = 32;
+
 /// How many requests of each kind there were since StartDevice. The escape `START` returns them.
 #[derive(Default)]
 pub struct Strays {
@@ -17,6 +20,9 @@ pub struct Strays {
     pub ranges: AtomicU64,
     /// Flushes for a process that this driver does not know. Every address space was flushed.
     pub flushes: AtomicU64,
+    /// Paging operations that this driver does not carry out, by number; the last element has all numbers from its own
+    /// on. Nothing is written for them, and the answer is success: a paging operation may not fail.
+    pub operations: [AtomicU64; PAGING_KINDS],
     /// Packets that `submit::submit` or the thunk of a submission refused. Their fences count as completed.
     pub packets: AtomicU64,
     /// Packet contexts that were made on hardware-scheduled nodes, for want of HwQueueSupported.
@@ -36,5 +42,21 @@ impl Strays {
         if (before + count).ilog2() > before.checked_ilog2().unwrap_or(0) || before == 0 {
             platform.print(format_args!("fencepost: {what}, {} so far\n", before + count));
         }
+    }
+
+    /// Counts a paging operation that is not carried out, by its number in `DXGK_BUILDPAGINGBUFFER_OPERATION`.
+    pub fn note_operation<P: Platform>(&self, number: i32, platform: &P) {
+        let kind = usize::try_from(number).unwrap_or(usize::MAX).min(PAGING_KINDS - 1);
+        if let Some(which) = self.operations.get(kind) {
+            self.note(which, 1, platform, format_args!("paging operations {number}, not carried out"));
+        }
+    }
+
+    /// The kinds of such operations that there were, a bit each, and how many of all kinds.
+    pub fn operations(&self) -> (u64, u64) {
+        let counts = self.operations.iter().map(|count| count.load(Ordering::Relaxed));
+        counts
+            .enumerate()
+            .fold((0, 0), |(kinds, sum), (kind, count)| (kinds | u64::from(count != 0) << kind, sum + count))
     }
 }

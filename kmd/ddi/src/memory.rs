@@ -273,7 +273,15 @@ unsafe fn operation<'a, P: Platform>(
             Operation::Signal { fence: GpuVa(signal.MonitoredFenceGpuVa), value: signal.MonitoredFenceValue }
         }
         // Under GpuMmu the page tables say where things are; the aperture has none of its own, and nobody caches residency.
-        _ => Operation::Nothing,
+        O::DXGK_OPERATION_MAP_APERTURE_SEGMENT
+        | O::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT
+        | O::DXGK_OPERATION_NOTIFY_RESIDENCY
+        | O::DXGK_OPERATION_NOTIFY_FENCE_RESIDENCY => Operation::Nothing,
+        // Of WDDM 1, or for a feature that the driver does not report.
+        other => {
+            started.strays.note_operation(other.0, &started.platform);
+            Operation::Nothing
+        }
     })
 }
 

@@ -8,7 +8,7 @@ use crate::scenario::rig;
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::personality::{StrayEntry, SystemProcesses};
+use dxgkrnl_model::personality::{STRAY_OPERATIONS, StrayEntry, SystemProcesses};
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
 use wddm_abi::ntstatus::{STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_SUCCESS};
 use wddm_abi::{
@@ -52,6 +52,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a flush for a process that the driver does not know flushes: nothing is reached that was unmapped",
         source: "DXGK_BUILDPAGINGBUFFER_FLUSHTLB; DxgkDdiBuildPagingBuffer, Return value",
         play: stray_flushes,
+    },
+    Scenario {
+        id: "ST-64",
+        title: "paging operations that the driver does not carry out succeed, write nothing, and are counted by kind",
+        source: "DxgkDdiBuildPagingBuffer, Remarks; DXGK_BUILDPAGINGBUFFER_OPERATION",
+        play: stray_operations,
     },
 ];
 
@@ -218,5 +224,24 @@ fn stray_flushes(stage: &Stage) -> Played {
         queue.submit(&[store(memory.gpu, 0x55)])?;
         room.lost_by_page_fault(scene)?;
         same("memory", raw.load(memory.cpu)?, 0x77)
+    })
+}
+
+fn stray_operations(stage: &Stage) -> Played {
+    stage.play(Setup::default().windows(|windows| windows.faults.stray_operations = true), |scene| {
+        work(scene)?;
+        let counted = counters::start(&raw(scene)?)?;
+        // Bit 31 is for every number that has no bit of its own.
+        let bits = STRAY_OPERATIONS.iter().map(|number| 1_u64 << (*number).clamp(0, 31));
+        let kinds = bits.fold(0, |kinds, bit| kinds | bit);
+        same("kinds of operations that the driver counted", counted.paging_kinds, kinds)?;
+        let each = counted.paging_others.is_multiple_of(STRAY_OPERATIONS.len() as u64);
+        ensure!(each && counted.paging_others > 0, "{} operations were counted", counted.paging_others);
+        let printed = scene.world.os.kernel().debug_messages().join("");
+        for number in STRAY_OPERATIONS {
+            let line = format!("paging operations {number}, not carried out");
+            ensure!(printed.contains(&line), "no line says '{line}'");
+        }
+        Ok(())
     })
 }
