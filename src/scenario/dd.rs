@@ -100,6 +100,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "DxgkDdiDestroyAllocation, Remarks; DxgkDdiCloseAllocation",
         play: memory::stray_handles,
     },
+    Scenario {
+        id: "DD-12",
+        title: "an engine reset of packets names the one that ran: the packets behind it come back and run",
+        source: "DXGKARG_RESETENGINE, LastAbortedFenceId; TDR changes in Windows 8",
+        play: device::aborted,
+    },
 ];
 
 /// Functions that DD-01 does not demand to see called, and why. Other cases call them.

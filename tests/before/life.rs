@@ -1,7 +1,7 @@
 //! Mistakes of earlier states of the driver about interrupts, power, removal, doorbells and logs.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use crate::wrap::{copy, decorate, own};
+use crate::wrap::{copy, decorate, own, record};
 use core::cell::Cell;
 use core::ffi::c_void;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use wddm_abi::ntstatus::{STATUS_INSUFFICIENT_RESOURCES, STATUS_INVALID_PARAMETER
 use wddm_abi::{
     BOOLEAN, DEVICE_POWER_STATE, DRIVER_INITIALIZATION_DATA, DXGK_START_INFO, DXGK_SURPRISE_REMOVAL_TYPE,
     DXGKARG_CONNECTDOORBELL, DXGKARG_CREATEDOORBELL, DXGKARG_DESTROYDOORBELL, DXGKARG_DISCONNECTDOORBELL,
-    DXGKARG_NOTIFYWORKSUBMISSION, DXGKARG_QUERYCURRENTFENCE, DXGKARG_SETNATIVEFENCELOGBUFFER,
+    DXGKARG_NOTIFYWORKSUBMISSION, DXGKARG_QUERYCURRENTFENCE, DXGKARG_RESETENGINE, DXGKARG_SETNATIVEFENCELOGBUFFER,
     DXGKARGCB_DISCONNECTDOORBELL, DXGKARGCB_NOTIFY_INTERRUPT_DATA, DXGKCB_DISCONNECTDOORBELL, DXGKCB_NOTIFY_INTERRUPT,
     DXGKRNL_INTERFACE, HANDLE, NTSTATUS, POWER_ACTION, win_extern,
 };
@@ -55,6 +55,14 @@ decorate! {
     claims_when_gone: DxgkDdiInterruptRoutine(context: *mut c_void, message: u32) -> BOOLEAN {
         let _claimed = own!(DxgkDdiInterruptRoutine(context, message));
         1
+    }
+
+    /// ResetEngine named a packet that only waited. The driver named the newest; here it is the next behind the one that
+    /// ran.
+    waiting_packet_aborted: DxgkDdiResetEngine(adapter: HANDLE, args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
+        let status = own!(DxgkDdiResetEngine(adapter, args));
+        record!(args).LastAbortedFenceId += 1;
+        status
     }
 
     /// D0 restored nothing: what had been raised in D3 was not raised again.

@@ -364,6 +364,10 @@ const MISTAKES: &[Mistake] = &[
         life::fence_not_reported, "DD-04", "DXG-TDR-FENCE",
     ),
     table(
+        "packets that only waited count as aborted", "DXGKARG_RESETENGINE, LastAbortedFenceId",
+        life::waiting_packet_aborted, "DD-12", "the packet behind the one that was aborted",
+    ),
+    table(
         "the ring of a queue without a doorbell is looked at", "User-mode work submission, normal termination",
         life::rings_looked_at, "DD-05", "faults of queues that did nothing wrong",
     ),

@@ -190,15 +190,15 @@ impl<H: Host> PacketQueue<H> {
         self.preempt.is_some()
     }
 
-    /// Engine reset: everything is gone. The fence id to report as last aborted: the running or newest packet's, or the
-    /// last completed when the queue is empty. The last completed id advances to it, or to what was refused behind it.
+    /// Engine reset: everything is gone. The fence id to report as last aborted: that of the packet that ran, or the
+    /// last completed one when none did. The last completed id advances to it, or to what was refused right behind it.
+    /// Packets that only waited are the OS's to submit again.
     pub fn reset(&mut self) -> (u32, VecDeque<Waiting<H>>) {
         let gone = self.empty();
-        let aborted = match (self.running.take(), gone.back()) {
-            (_, Some(last)) => last.packet.fence,
-            (Some(running), None) => running,
-            (None, None) => self.last_completed,
-        };
+        if let Some(first) = gone.front() {
+            self.tail = first.behind;
+        }
+        let aborted = self.running.take().unwrap_or(self.last_completed);
         self.preempt = None;
         self.last_completed = self.tail;
         (aborted, gone)

@@ -1,5 +1,6 @@
 //! A device that sleeps, and one that goes.
 
+use super::super::db::{Room, raw, store};
 use super::super::rig::{Rig, endless};
 use super::super::stage::PATIENCE;
 use super::super::{Played, Scene, Setup, Stage, same};
@@ -7,9 +8,11 @@ use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::AdapterState;
 use dxgkrnl_model::pci::{DeviceKind, InterruptModel};
 use dxgkrnl_model::personality::MS;
+use gpu_wire::packet::Indirect;
 use nt_model::InterruptDelivery;
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
+use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_SUBMITCOMMAND};
 
 /// Removes the device while a process has queues of both kinds, of which the user-mode one waits for a fence.
 fn busy(scene: &Scene) -> anyhow::Result<()> {
@@ -185,5 +188,33 @@ pub(super) fn stop_during_dpc(stage: &Stage) -> Played {
             scene.world.os.restart_adapter(scene.adapter())?;
         }
         Ok(())
+    })
+}
+
+/// A packet that never ends, and another process's packet behind it, which is given back and runs after the reset.
+pub(super) fn aborted(stage: &Stage) -> Played {
+    stage.play(Setup::default().quick_tdr().setting("MaxRung", 0).resets(1), |scene| {
+        let works = Rig::open(scene, "works")?;
+        let (queue, page) = (works.queue(0)?, works.page()?);
+        // Without the user-mode driver, which would submit the end of its list as another packet.
+        let hangs = raw(scene)?;
+        let room = Room::new(&hangs)?;
+        let (memory, context) = (room.memory(scene, 4096)?, room.context_with(0, D3DDDI_CREATECONTEXTFLAGS::zeroed())?);
+        // It says that it runs, and begins again.
+        let begun = store(memory.gpu + 1024, 1);
+        let jump = |length| Indirect { address: memory.gpu, length }.to_packet();
+        let length = begun.as_bytes().len() + jump(0).as_bytes().len();
+        memory.write(&hangs, 0, &[begun.as_bytes(), jump(length as u64).as_bytes()].concat())?;
+        let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
+        (record.Commands, record.CommandLength) = (memory.gpu, u32::try_from(length)?);
+        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
+        hangs.ok(hangs.thunks.D3DKMTSubmitCommand, &mut record).context("the packet that never ends")?;
+        scene.until("its run", || Ok(hangs.load(memory.cpu + 1024)? == 1))?;
+        queue.run(|list| list.store(page.at(0), 1))?;
+        scene.until("the loss of the device that hangs", || Ok(!room.is_active()?))?;
+        same("engine resets", scene.calls("DxgkDdiResetEngine"), 1)?;
+        page.until(scene, "the packet behind the one that was aborted", 0, 1)?;
+        queue.wait(0, PATIENCE)?;
+        same("the device behind it", works.device.state()?.execution, 1)
     })
 }
