@@ -171,9 +171,14 @@ impl Device {
     /// Refuses everything but destruction once the device is in an error state.
     ///
     /// # Errors
-    /// STATUS_DEVICE_REMOVED.
+    /// STATUS_DEVICE_REMOVED, or what the personality has instead.
     pub(crate) fn usable(&self) -> Result<(), NTSTATUS> {
-        if self.state() == DeviceState::Active { Ok(()) } else { Err(ntstatus::STATUS_DEVICE_REMOVED) }
+        let exception = self.adapter().personality().user_mode.gpu_exception;
+        match (self.state() == DeviceState::Active, exception) {
+            (true, _) => Ok(()),
+            (false, true) => Err(ntstatus::STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE),
+            (false, false) => Err(ntstatus::STATUS_DEVICE_REMOVED),
+        }
     }
 
     /// What its last page fault said.

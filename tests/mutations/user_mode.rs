@@ -16,6 +16,8 @@ pub const TABLE: &[(Mutation, &str, &str)] = &[
     (ObsoleteContextsOnly, "NF-01", "D3DKMTCreateHwContext"),
     (OpensWithSharingFlags, "CL-15", "opening a"),
     (DestroysBusyQueues, "CL-16", "what was queued"),
+    (MapsLocalByPages, "CL-17", "local memory of"),
+    (KnowsOneStatus, "CL-18", "what a submission says"),
 ];
 
 fn noticed(mutation: Mutation, case: &str, says: &str) -> Result<(), Failed> {

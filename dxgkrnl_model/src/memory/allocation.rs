@@ -313,6 +313,13 @@ impl Allocation {
         self.size
     }
 
+    /// Whether its first choice is memory of the GPU's own that the CPU does not see.
+    pub(crate) fn is_hidden(&self) -> bool {
+        let caps = self.adapter.known_caps();
+        let first = self.segments.first().and_then(|id| caps.segment(*id));
+        first.is_some_and(|segment| !segment.is_aperture() && !segment.is_cpu_visible())
+    }
+
     pub(crate) fn backing(&self) -> &Arc<PageObject> {
         &self.backing
     }

@@ -78,4 +78,14 @@ pub struct UserMode {
     /// Source: article user-mode-work-submission, which promises the wait for the last queued value at the end of a
     /// process alone.
     pub queues_end_at_once: bool,
+    /// Memory that the CPU does not see is mapped for the GPU in units of 64 KB alone: `D3DKMTMapGpuVirtualAddress` of
+    /// anything else is STATUS_INVALID_PARAMETER.
+    ///
+    /// Source: none of Microsoft's; a public user-mode driver says so of the Windows that it was tried on.
+    pub local_in_64k: bool,
+    /// What is asked of a device in an error state fails with STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE; otherwise with
+    /// STATUS_DEVICE_REMOVED.
+    ///
+    /// Source: logs of three clients, of submissions. No page says what such a call returns.
+    pub gpu_exception: bool,
 }

@@ -20,6 +20,8 @@ use crate::memory::va::{PAGE, Protection, Wanted};
 use crate::personality::Residency;
 use crate::process::UserObject;
 
+/// Bytes that reservations are made in, and that some Windows maps memory in which the CPU does not see.
+const UNIT: u64 = 0x1_0000;
 /// Most allocations that one call names. Source: Microsoft's dxgkrnl for Linux, which refuses more.
 const LIMIT: u32 = 10_240;
 /// Most allocations that D3DKMTCreateAllocation makes. Source: as above.
@@ -199,6 +201,14 @@ thunks! {
         if size == 0 {
             return Err(INVALID);
         }
+        let in_units = |open: &Arc<OpenAllocation>| {
+            let parts = [size, record.BaseAddress, bytes(record.OffsetInPages).unwrap_or(1)];
+            !open.allocation().is_hidden() || parts.iter().all(|part| part.is_multiple_of(UNIT))
+        };
+        let adapter = queue.device().adapter();
+        if adapter.personality().user_mode.local_in_64k && !allocation.as_ref().is_none_or(in_units) {
+            return Err(INVALID);
+        }
         let request = MapRequest {
             wanted: Wanted {
                 size,
@@ -219,7 +229,6 @@ thunks! {
     }
 
     fn D3DKMTReserveGpuVirtualAddress(call, record: D3DDDI_RESERVEGPUVIRTUALADDRESS) {
-        const UNIT: u64 = 0x1_0000;
         // The member is a union: public user-mode drivers pass the adapter or a paging queue of it.
         let part = match call.process.paging_queue(record.hAdapter()) {
             Some(queue) => queue.device().process().clone(),

@@ -1,7 +1,8 @@
 //! What no client of ours is given on an ordinary Windows: a progress fence at an address that is none, opening that
-//! takes no flags, queues that end at once.
+//! takes no flags, queues that end at once, local memory in units of 64 KB, another status of a device that is lost.
 
 use super::raw;
+use crate::client::Refused;
 use crate::demo::counters;
 use crate::scenario::db::{Room, store};
 use crate::scenario::raw::duplicate_number;
@@ -10,8 +11,10 @@ use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
-use umd_core::ffi::types::{FP_FENCE_MONITORED, FP_FENCE_SHARED, FP_QUEUE_KERNEL_MODE};
-use wddm_abi::D3DDDI_CREATECONTEXTFLAGS;
+use gpu_wire::private::allocation_kind;
+use umd_core::ffi::types::{FP_FENCE_MONITORED, FP_FENCE_SHARED, FP_KIND_LOCAL, FP_KIND_SYSTEM, FP_QUEUE_KERNEL_MODE};
+use wddm_abi::ntstatus::{STATUS_DEVICE_REMOVED, STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE, STATUS_SUCCESS};
+use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, NTSTATUS};
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -31,6 +34,18 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a queue that is destroyed is idle first, where the OS does not wait for it",
         source: "D3DKMTDestroyHwQueue; User-mode work submission, normal termination",
         play: ending,
+    },
+    Scenario {
+        id: "CL-17",
+        title: "local memory of any size works where it is mapped in units of 64 KB alone",
+        source: "ROCm/rocm-systems; D3DKMTMapGpuVirtualAddress says nothing of it",
+        play: units,
+    },
+    Scenario {
+        id: "CL-18",
+        title: "a device in an error state is known by its state, whatever status a submission is refused with",
+        source: "D3DKMTGetDeviceState; logs of three clients",
+        play: failed,
     },
 ];
 
@@ -136,4 +151,53 @@ fn ends_idle(scene: &Scene, rig: &Rig, flags: u32) -> Result<bool> {
     rig.signal(&[(&gate, 1)])?;
     ensure!(ending.join().is_ok(), "the thread that destroys the queue failed");
     Ok(page.word(0)? == 1)
+}
+
+fn units(stage: &Stage) -> Played {
+    stage.play(Setup::default().windows(|windows| windows.user_mode.local_in_64k = true), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let (queue, page) = (rig.device.queue(1, 4096, FP_QUEUE_KERNEL_MODE, 0)?, rig.page()?);
+        for (round, size) in (1..).zip([1, 4096, 64 << 10, (64 << 10) + 1]) {
+            let local = rig.device.allocate(FP_KIND_LOCAL, size, 0);
+            let local = local.with_context(|| format!("local memory of {size} bytes"))?;
+            let at = local.gpu_va()?;
+            queue.run(|list| list.store(at, round))?;
+            queue.run(|list| list.copy(at, page.at(0), 8))?;
+            queue.wait(0, Some(PATIENCE))?;
+            same("what was stored", page.word(0)?, round)?;
+        }
+        // Without the user-mode driver: a page is refused.
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let handle = room.create(allocation_kind::LOCAL, 4096).context("a page")?;
+        room.make_resident(scene, handle)?;
+        ensure!(room.map(scene, handle, 0).is_err(), "a page of local memory was mapped");
+        Ok(())
+    })
+}
+
+/// The status that the user-mode driver refused with; success if it did not.
+fn refusal(result: Result<(), Refused>) -> NTSTATUS {
+    result.err().map_or(STATUS_SUCCESS, |refused| refused.status)
+}
+
+fn failed(stage: &Stage) -> Played {
+    let statuses = [(false, STATUS_DEVICE_REMOVED), (true, STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE)];
+    for (exception, status) in statuses {
+        let setup = Setup::default().quick_tdr().windows(|windows| windows.user_mode.gpu_exception = exception);
+        stage.play(setup, |scene| {
+            let rig = Rig::open(scene, "client")?;
+            let (queue, page) = (rig.device.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?, rig.page()?);
+            // Nothing is mapped there.
+            queue.run(|list| list.store(1 << 40, 1))?;
+            scene.until("the loss of the device", || Ok(rig.device.state()?.execution != 1))?;
+            let submission = queue.run(|list| list.store(page.at(0), 1)).map(drop);
+            same("what a submission says", refusal(submission), STATUS_DEVICE_REMOVED)?;
+            ensure!(queue.wait(0, Some(PATIENCE)).is_err(), "the lost work was reported as done");
+            // The user-mode driver passes on what it has no better word for.
+            let memory = rig.device.allocate(FP_KIND_SYSTEM, 4096, 0).map(drop);
+            same("what an allocation says", refusal(memory), status)
+        })?;
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Values in local memory: the OS offers it in the model only, 24H2 does not.
 
+use super::super::db::Room;
 use super::super::raw::{ALL, duplicate};
 use super::super::stage::PATIENCE;
 use super::super::{Denied, Played, Raw, Scene, Setup, Stage, same};
@@ -8,6 +9,7 @@ use crate::client::{Allocation, Device};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
+use gpu_wire::private::allocation_kind;
 use umd_core::ffi::types::FP_KIND_LOCAL;
 use wddm_abi::{D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_HANDLE, ntstatus};
 
@@ -147,9 +149,10 @@ pub(super) fn pressure(stage: &Stage) -> Played {
             same("fences in local memory", in_segment(scene, LOCAL), 1)?;
             if round == 1 {
                 // A page is still free where no chunk fits.
-                let mut pages = Vec::new();
+                let room = Room::new(&one.raw)?;
                 while used(scene) < 16 << 20 {
-                    pages.push(one.device.allocate(FP_KIND_LOCAL, PAGE, 0)?);
+                    let page = room.create(allocation_kind::LOCAL, PAGE).context("a page")?;
+                    room.make_resident(scene, page)?;
                 }
                 // No room: system memory, and the same to user mode.
                 let late = two.fence()?;

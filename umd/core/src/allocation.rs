@@ -38,6 +38,10 @@ use wddm_abi::{
 /// `STANDARD_RIGHTS_READ` (winnt.h). Source: `D3DKMTShareObjects`: it must be specified.
 pub(crate) const STANDARD_RIGHTS_READ: u32 = 0x0002_0000;
 
+/// Sizes of allocations in local memory are multiples of this: a public user-mode driver found that memory which the
+/// CPU does not see is mapped for the GPU in units of 64 KB alone. No page says so.
+const LOCAL_UNIT: u64 = 64 << 10;
+
 /// Where the memory lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
@@ -115,7 +119,9 @@ impl<T: Thunks> Allocation<T> {
     }
 
     fn create_unmapped(device: &Arc<Device<T>>, create: Create) -> Result<Self, UmdError> {
-        let size = create.size.checked_next_multiple_of(PAGE_SIZE).filter(|s| *s != 0 && s >> GpuVa::BITS == 0);
+        let by_pages = device.os().mutation.is(Mutation::MapsLocalByPages);
+        let unit = if create.kind == Kind::Local && !by_pages { LOCAL_UNIT } else { PAGE_SIZE };
+        let size = create.size.checked_next_multiple_of(unit).filter(|s| *s != 0 && s >> GpuVa::BITS == 0);
         let size = size.ok_or(UmdError::InvalidArgument("size"))?;
         // CAST: a value of allocation_kind.
         let data = AllocationData { magic: MAGIC, kind: create.kind as u32, size, reserved: 0 };

@@ -38,6 +38,7 @@ use crate::wait::{self, Timeout};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use gpu_wire::NodeOrdinal;
+use wddm_abi::ntstatus::STATUS_DEVICE_REMOVED;
 use wddm_abi::{
     D3DKMT_HANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
     D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
@@ -377,6 +378,10 @@ impl<T: Thunks> KernelLane<T> {
 
     /// The device's error, if it is in one, in place of the thunk's.
     fn blame(&self, error: UmdError) -> UmdError {
+        let removed = matches!(error, UmdError::Thunk { status: STATUS_DEVICE_REMOVED, .. });
+        if self.device.os().mutation.is(Mutation::KnowsOneStatus) && !removed {
+            return error;
+        }
         let state = self.device.state();
         let alive = wddm_abi::D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE;
         if state == alive { error } else { UmdError::DeviceLost { state } }

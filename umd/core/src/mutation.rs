@@ -88,6 +88,10 @@ mutations! {
     OpensWithSharingFlags = 31,
     /// A queue is destroyed with work in it.
     DestroysBusyQueues = 32,
+    /// Local memory is allocated and mapped in pages of 4 KB.
+    MapsLocalByPages = 33,
+    /// A device in an error state is known by STATUS_DEVICE_REMOVED alone.
+    KnowsOneStatus = 34,
 }
 
 /// Which mutation is on, if any.

@@ -180,7 +180,7 @@ pub struct FpAllocationCreate {
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
-    /// Bytes wanted; rounded up to pages.
+    /// Bytes wanted; rounded up to pages, in local memory to units of 64 KB.
     pub bytes: u64,
 }
 

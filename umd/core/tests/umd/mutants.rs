@@ -50,7 +50,7 @@ const CAUGHT_BY_ORDER: [Mutation; 4] = [
 
 /// Noticed by conformance cases, which need what the mock does not have (`tests/mutations/user_mode.rs` of the
 /// workspace's root).
-const CAUGHT_BY_CASES: [Mutation; 9] = [
+const CAUGHT_BY_CASES: [Mutation; 11] = [
     Mutation::NeverExceedsBudget,
     Mutation::TrustsEvents,
     Mutation::LocksWhatItOpens,
@@ -60,6 +60,8 @@ const CAUGHT_BY_CASES: [Mutation; 9] = [
     Mutation::ObsoleteContextsOnly,
     Mutation::OpensWithSharingFlags,
     Mutation::DestroysBusyQueues,
+    Mutation::MapsLocalByPages,
+    Mutation::KnowsOneStatus,
 ];
 
 fn device(mock: &Mock, mutant: u32) -> Arc<Device<Mock>> {
