@@ -253,7 +253,7 @@ typedef struct FpAllocationCreate {
     uint32_t flags;
     // Zero.
     uint32_t reserved;
-    // Bytes wanted; rounded up to pages.
+    // Bytes wanted; rounded up to pages, in local memory to units of 64 KB.
     uint64_t bytes;
 } FpAllocationCreate;
 
