@@ -11,7 +11,8 @@ const NEEDS: &[Need] = &[
     (0, "it asks for work, fences and memory alone, which every rung has", &[
         "WS-01", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-08", "WS-09", "WS-10", "WS-11", "WS-13",
         "WS-14", "WS-15", "WS-17", "WS-18", "WS-19", "WS-22", "DB-24", "DB-28", "XA-04", "XA-11", "CL-01",
-        "CL-02", "CL-03", "CL-06", "CL-07", "CL-08", "CL-09", "CL-11", "CL-12", "CL-15", "CL-17", "CL-18", "BI-13", "BI-17", "BI-19",
+        "CL-02", "CL-03", "CL-06", "CL-07", "CL-08", "CL-09", "CL-11", "CL-12", "CL-15", "CL-17", "CL-18",
+        "BI-13", "BI-17", "BI-19",
     ]),
     (0, "it is about paging, or calls that are refused before the driver is reached", &["WS-25", "BI-01", "BI-03"]),
     (0, "it is about fences and logs that the adapter is not asked for: it chooses its features itself", &[
@@ -23,10 +24,12 @@ const NEEDS: &[Need] = &[
     ]),
     (0, "it is about the start, the stop, or one DDI that every rung has", &[
         "ST-01", "ST-02", "ST-05", "ST-07", "ST-41", "ST-42", "ST-43", "ST-50", "ST-54", "ST-55", "ST-56",
-        "ST-57", "ST-59", "ST-60", "ST-62", "ST-63", "ST-64", "DD-02", "DD-03", "DD-04", "DD-09", "DD-10",
+        "ST-57", "ST-59", "ST-60", "ST-62", "ST-63", "ST-64", "ST-68", "DD-02", "DD-03", "DD-04", "DD-09", "DD-10",
         "DD-12", "DD-13",
     ]),
-    (1, "it makes hardware queues, or contexts for them", &["DB-15", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16"]),
+    (1, "it makes hardware queues, or contexts for them", &[
+        "DB-15", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16",
+    ]),
     (1, "it reads the logs of nodes that schedule in hardware", &["DD-11"]),
     (1, "it looks at the feature HWSCH", &["NF-21", "ST-04"]),
     (2, "it makes native fences", &[

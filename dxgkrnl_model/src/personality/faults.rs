@@ -44,6 +44,9 @@ pub struct FaultPlan {
     /// [`STRAY_OPERATIONS`](super::STRAY_OPERATIONS), with a record of zeros. A driver need not know them, and may not
     /// fail (DDI page DxgkDdiBuildPagingBuffer, remarks).
     pub stray_operations: bool,
+    /// Packets of processes name a context that the driver does not have, as if it had been destroyed. A driver must not
+    /// run them for anybody else (DDI page DxgkDdiSubmitCommandVirtual, STATUS_INVALID_PARAMETER).
+    pub stray_contexts: bool,
     /// FLUSH_TLB names no process: `hProcess` is NULL, as was seen for a root page table that no context had. A driver
     /// must flush then, too.
     pub stray_flushes: bool,

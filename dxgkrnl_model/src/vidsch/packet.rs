@@ -328,6 +328,10 @@ impl PacketNode {
                 arguments.pDmaBufferPrivateData = submission.private.as_ptr().cast_mut().cast();
                 arguments.DmaBufferPrivateDataSize = submission.private_size;
                 arguments.DmaBufferUmdPrivateDataSize = submission.private_user;
+                if adapter.personality().faults.stray_contexts {
+                    // Another number of the same kind: no handle that the driver ever gave out.
+                    arguments.hContext = core::ptr::with_exposed_provenance_mut(context.driver_handle() ^ (1 << 20));
+                }
                 arguments.Flags.set_Resubmission(submission.again);
                 arguments.Flags.set_NullRendering(submission.null_rendering || context.commands().renders_nothing());
             }

@@ -28,16 +28,15 @@ win_extern! {
         let submitted = started::<P>(adapter).and_then(|started| {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record(args) }?;
-            let (node, process) = match object::<Context<P>>(args.hContext) {
-                Ok(context) => (context.node, context.process.clone()),
-                Err(_) => {
-                    let node = args.NodeOrdinal as usize;
-                    let Some(process) = started.system_process.with(|s| s.clone()) else {
-                        submit::refuse(&started, node, args.SubmissionFenceId);
-                        return Err(Error::InvalidParameter);
-                    };
-                    (node, process)
-                }
+            // Only a packet without a context is the paging process's, and runs with its rights: one of a context that
+            // is not there (any more) is refused.
+            let found = match args.hContext.is_null() {
+                true => started.system_process.with(|s| s.clone()).map(|process| (args.NodeOrdinal as usize, process)),
+                false => object::<Context<P>>(args.hContext).ok().map(|found| (found.node, found.process.clone())),
+            };
+            let Some((node, process)) = found else {
+                submit::refuse(&started, args.NodeOrdinal as usize, args.SubmissionFenceId);
+                return Err(Error::InvalidParameter);
             };
             // Null rendering: the packet completes, and nothing of it runs.
             let (address, length) = match args.Flags.NullRendering() {

@@ -59,6 +59,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "DxgkDdiBuildPagingBuffer, Remarks; DXGK_BUILDPAGINGBUFFER_OPERATION",
         play: stray_operations,
     },
+    Scenario {
+        id: "ST-68",
+        title: "a packet of a context that the driver does not have is refused, and runs for nobody",
+        source: "DxgkDdiSubmitCommandVirtual, hContext and Return value",
+        play: stray_context,
+    },
 ];
 
 /// Asks for a context on `node` with the bytes `private` as private data, none if it is empty; the function's status.
@@ -243,5 +249,30 @@ fn stray_operations(stage: &Stage) -> Played {
             ensure!(printed.contains(&line), "no line says '{line}'");
         }
         Ok(())
+    })
+}
+
+/// The packet's address is the client's. Run for the paging process, which has nothing there, it would end in a fault
+/// of the system's own.
+fn stray_context(stage: &Stage) -> Played {
+    let setup = Setup::default().setting("MaxRung", 0);
+    stage.play(setup.windows(|windows| windows.faults.stray_contexts = true), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let (memory, context) = (room.memory(scene, 4096)?, room.context_with(0, D3DDDI_CREATECONTEXTFLAGS::zeroed())?);
+        let packet = store(memory.gpu + 1024, 1);
+        memory.write(&raw, 0, packet.as_bytes())?;
+        let before = counters::start(&raw)?.refused_packets;
+        let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
+        // CAST: some bytes.
+        (record.Commands, record.CommandLength) = (memory.gpu, packet.as_bytes().len() as u32);
+        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
+        raw.ok(raw.thunks.D3DKMTSubmitCommand, &mut record).context("the packet")?;
+        scene.until("the error of the device", || Ok(!room.is_active()?))?;
+        same("refused packets", counters::start(&raw)?.refused_packets, before + 1)?;
+        same("memory", raw.load(memory.cpu + 1024)?, 0)?;
+        // The paging process goes on.
+        let other = Room::new(&raw)?;
+        other.memory(scene, 4096).map(drop)
     })
 }
