@@ -148,7 +148,7 @@ impl Function {
 }
 
 /// Address, length and name of each procedure that the .pdb knows.
-fn names(image: &Image) -> Result<BTreeMap<u32, (u32, String)>, String> {
+pub fn names(image: &Image) -> Result<BTreeMap<u32, (u32, String)>, String> {
     let mut pdb = pdb2::PDB::open(Cursor::new(&image.pdb[..])).map_err(words)?;
     let places = pdb.address_map().map_err(words)?;
     let mut names = BTreeMap::new();

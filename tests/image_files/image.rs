@@ -53,7 +53,15 @@ pub struct Image {
 impl Image {
     /// The image as `./x image` left it, or None if it is not there.
     pub fn built(kind: Kind) -> Result<Option<Self>, String> {
-        let out = workspace().join("out");
+        Self::read(&workspace().join("out"), kind)
+    }
+
+    /// The image as `./x image --arm64` left it, or None if it is not there.
+    pub fn built_for_arm64(kind: Kind) -> Result<Option<Self>, String> {
+        Self::read(&workspace().join("out/arm64"), kind)
+    }
+
+    fn read(out: &Path, kind: Kind) -> Result<Option<Self>, String> {
         let path = out.join(kind.file_name());
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,

@@ -3,8 +3,9 @@
 //!
 //! Each property is one test per image ("fencepost.sys: checksum"). Beside it stands a test of the test: a copy of the image
 //! that is broken in one place must fail that property and no other. Images that have not been built are reported as
-//! ignored; `./x test` builds them first.
+//! ignored; `./x test` builds them first. [`arm64`] looks at the driver for ARM64, where that was built.
 
+mod arm64;
 mod functions;
 mod image;
 mod mutants;
@@ -22,7 +23,9 @@ use std::sync::Arc;
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let trials = [Kind::Driver, Kind::UserMode, Kind::Direct3D].into_iter().flat_map(trials_of).collect();
+    let mut trials: Vec<Trial> =
+        [Kind::Driver, Kind::UserMode, Kind::Direct3D].into_iter().flat_map(trials_of).collect();
+    trials.extend(arm64::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -10,6 +10,7 @@ use crate::dxgkrnl::Dxgkrnl;
 use crate::irql::Passive;
 use crate::status::{Error, Result};
 use core::ffi::c_void;
+use core::sync::atomic::{Ordering, compiler_fence};
 
 const IDENTIFICATION: usize = 0x00;
 const STATUS: usize = 0x24;
@@ -65,21 +66,49 @@ impl Registers {
         self.write(ACKNOWLEDGE, bits);
     }
 
+    /// Not inlined, so that a test of the ARM64 image finds it by its name.
+    #[inline(never)]
     fn read(&self, offset: usize) -> u32 {
         let at = self.at(offset);
+        ordered();
         // SAFETY: `at` is an aligned 32-bit register inside the mapping.
-        unsafe { at.read_volatile() }
+        let value = unsafe { at.read_volatile() };
+        ordered();
+        value
     }
 
+    /// As [`Self::read`].
+    #[inline(never)]
     fn write(&self, offset: usize, value: u32) {
         let at = self.at(offset);
+        ordered();
         // SAFETY: `at` is an aligned 32-bit register inside the mapping.
         unsafe { at.write_volatile(value) };
+        ordered();
     }
 
     /// The register at `offset`, which is below LENGTH.
     fn at(&self, offset: usize) -> *mut u32 {
         self.base.wrapping_byte_add(offset).cast()
+    }
+}
+
+/// Keeps what stands before it before what stands behind it, memory against registers as well.
+///
+/// ORDERING[IRQ-1]: a notice is in its mailbox before the register is written that raises the interrupt, and bits are
+/// acknowledged before mailboxes are read. A volatile access says nothing of memory around it.
+///
+/// Source: WDK, `READ_REGISTER_ULONG`, `WRITE_REGISTER_ULONG` (which have barriers where the processor needs them).
+#[inline(always)]
+fn ordered() {
+    // x86-64: uncached accesses keep their place among others. So it is the compiler alone that must be held back.
+    compiler_fence(Ordering::SeqCst);
+    // ARM64: nothing orders device memory against ordinary memory by itself. The whole system and not the processors
+    // alone: the other side is a device.
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier touches no register, no memory and no flag.
+    unsafe {
+        core::arch::asm!("dsb sy", options(nostack, preserves_flags));
     }
 }
 
