@@ -145,7 +145,7 @@ pub use image::{Image, ImageKind, LoadError, LoadOptions};
 pub use interrupt::{Interrupt, InterruptDelivery, InterruptLine, Trigger};
 pub use kernel::{Entered, Kernel, KernelConfig, Machine, Service};
 pub use leaks::Leak;
-pub use memory::{CacheType, Mdl, PAGE_SIZE, PageKind, PageObject, Rights};
+pub use memory::{CacheType, Mdl, PAGE_SIZE, PageKind, PageObject, PageTraits, Rights};
 pub use routines::Routine;
 pub use rules::{CallRecord, Caller, Context, Details, Policy, Rule, RuleList, RuleReport, Rulebook, Violation};
 pub use shim::{CodeAddress, In, Out, ShimEntry};

@@ -6,8 +6,8 @@
 //! frame numbers and sets `MDL_PAGES_LOCKED`) work.
 //!
 //! What is checked, beside each routine's own preconditions: a frame that is mapped must be RAM that is allocated and
-//! resident at that moment; all mappings of a page have one cache type; no mapping is left when a page is freed; a
-//! mapping is removed once.
+//! resident at that moment; all mappings of a page have one cache type, which is the page's where it has one; what may
+//! only be read is mapped for reading; no mapping is left when a page is freed; a mapping is removed once.
 
 pub(crate) mod contiguous;
 pub(crate) mod host;
@@ -29,6 +29,7 @@ pub use host::{PAGE_SIZE, Rights};
 pub use mapping::MapRequest;
 pub use mdl::{LockOperation, Mdl};
 pub use physical::{CacheType, PageKind, PageObject};
+pub use pin::PageTraits;
 
 use crate::cpu::Site;
 use crate::kernel::Machine;
@@ -65,6 +66,7 @@ impl Memory {
             highest: u64::MAX,
             lowest: 0,
             cache: None,
+            read_only: false,
             tag: 0,
             site: Site::here(),
             fixed: Some(base / PAGE_SIZE as u64),
@@ -128,6 +130,7 @@ impl Machine {
             highest: u64::MAX,
             lowest: 0,
             cache: None,
+            read_only: false,
             tag,
             site: Site::here(),
             fixed: None,

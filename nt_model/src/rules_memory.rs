@@ -57,10 +57,17 @@ rules! {
     }
     /// Cache types.
     NT_CACHE = "NT-CACHE" {
-        title: "all mappings of a page have one cache type",
+        title: "all mappings of a page have one cache type, that which the page was allocated with",
         source: "wdm.h MmMapLockedPagesSpecifyCache (CacheType), MmMapIoSpaceEx; windows-driver-docs kernel/mapping-device-memory",
         bugcheck: none,
-        fix: "map with the type that the pages were allocated with",
+        fix: "map with the type that the pages were allocated with; of pages that are not one's own, MmGetCacheAttribute says it",
+    }
+    /// Rights.
+    NT_MAP_WRITE = "NT-MAP-WRITE" {
+        title: "what the memory manager lets a device only read is mapped with MdlMappingNoWrite",
+        source: "wdm.h MmMapLockedPagesSpecifyCache (Priority); MmProbeAndLockPages, IoReadAccess: a driver may look at such pages and not change them; d3dkmddi.h DXGK_PTE (ReadOnly)",
+        bugcheck: none,
+        fix: "keep the ReadOnly bit of the page table entry with the frame, and map by it",
     }
     /// Freed while mapped.
     NT_MAP_LEFT = "NT-MAP-LEFT" {

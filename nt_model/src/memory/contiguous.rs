@@ -48,6 +48,7 @@ impl Machine {
             highest: request.highest,
             lowest: request.lowest,
             cache: Some(request.cache),
+            read_only: false,
             tag: 0,
             site: Site::here(),
             fixed: None,

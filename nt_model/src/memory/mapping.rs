@@ -14,7 +14,9 @@ use crate::records::{
 };
 use crate::routines::{self, Routine};
 use crate::rules::Details;
-use crate::rules_memory::{NT_CACHE, NT_MAPPING_TAG, NT_MDL_BUGCHECK, NT_MDL_LOCKED, NT_MDL_STATE, NT_UNMAP};
+use crate::rules_memory::{
+    NT_CACHE, NT_MAP_WRITE, NT_MAPPING_TAG, NT_MDL_BUGCHECK, NT_MDL_LOCKED, NT_MDL_STATE, NT_UNMAP,
+};
 
 /// How to map the pages of an MDL.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +70,7 @@ impl Machine {
         }
         let backing = self.backing_of_mdl(routine, mdl)?;
         let rights = if request.read_only { Rights::Read } else { Rights::ReadWrite };
+        self.check_rights(mdl, &backing, rights);
         let process = cpu::with(|cpu| cpu.process.get());
         let purpose = if request.user_mode { Purpose::Process(process) } else { Purpose::MdlMapping(mdl.address()) };
         let start = self.map_backing(mdl, backing, rights, request.cache, purpose, request.at)?;
@@ -115,6 +118,16 @@ impl Machine {
         resident.then(|| Backing::Pages(regions::merge(pages)))
     }
 
+    /// What may only be read is not mapped for writing.
+    fn check_rights(&self, mdl: Mdl, backing: &Backing, rights: Rights) {
+        let Backing::Pages(runs) = backing else { return };
+        let wrong = runs.iter().find(|run| run.object.is_read_only() && rights == Rights::ReadWrite);
+        self.rules.check(&NT_MAP_WRITE, wrong.is_none(), || {
+            let frame = wrong.map_or(0, |run| run.object.frame(run.first));
+            mapping(mdl, format!("page frame {frame:#x}, which may only be read, is mapped for writing"))
+        });
+    }
+
     /// Maps, counts the mappings, checks cache types, and enters the region. `at`: 0 for any address.
     fn map_backing(
         &self,
@@ -154,6 +167,19 @@ impl Machine {
             let Some((frame, old)) = clash else { return Details::default() };
             Details::new(format!("page frame {frame:#x} is {old:?} and is mapped {:?}", region.cache))
         });
+    }
+
+    /// The cache type of the page of RAM at a physical address. `None`: no RAM that is allocated is there.
+    ///
+    /// No page describes the routine. Chosen: it fails for what is not RAM.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    #[doc(alias = "MmGetCacheAttribute")]
+    #[track_caller]
+    pub fn cache_attribute(&self, physical: u64) -> Option<CacheType> {
+        let _service = self.service(&routines::MM_GET_CACHE_ATTRIBUTE, [physical]);
+        let page = self.page_of_frame(physical / PAGE_SIZE as u64);
+        page.filter(|(object, _)| object.kind().is_ram()).map(|(object, index)| object.cache_of(index))
     }
 
     /// Takes a region out of the table and of the address space, and uncounts its pages.
@@ -268,7 +294,10 @@ impl Machine {
         if !idle || bytes > reserved.bytes || !self.check_mappable(mdl) {
             return None;
         }
-        let Backing::Pages(runs) = self.backing_of_mdl(routine, mdl)? else { return None };
+        let backing = self.backing_of_mdl(routine, mdl)?;
+        // The routine takes no priority, so that there is no MdlMappingNoWrite.
+        self.check_rights(mdl, &backing, Rights::ReadWrite);
+        let Backing::Pages(runs) = backing else { return None };
         regions::map_runs_at(address, &runs, Rights::ReadWrite).ok()?;
         let mapped = Region {
             backing: Backing::Pages(runs),

@@ -347,6 +347,7 @@ impl Machine {
             highest: *limits.end(),
             lowest: *limits.start(),
             cache: Some(cache),
+            read_only: false,
             tag: 0,
             site: Site::here(),
             fixed: None,

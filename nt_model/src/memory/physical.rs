@@ -4,6 +4,9 @@
 //! pool, the memory of a process, a device's local memory. Each page has a frame number from a fake physical space and
 //! counters: how often it is locked, how often it is mapped, with which cache type. Frame numbers of freed pages are not
 //! handed out again before the space is used up, so a stale one is recognised.
+//!
+//! A page that was allocated with a cache type keeps it: a mapping that asks for another one gets the page's, and breaks
+//! NT-CACHE. One that was not has the type of its first mapping.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -91,7 +94,7 @@ const CACHE_NONE: u8 = 0xFF;
 pub(crate) struct PageState {
     pub(crate) locks: AtomicU32,
     pub(crate) maps: AtomicU32,
-    /// Cache type of the mappings, [`CACHE_NONE`] without any.
+    /// Cache type of the mappings, or of the last one that there was; [`CACHE_NONE`] before the first.
     cache: AtomicU8,
 }
 
@@ -105,6 +108,8 @@ pub struct PageObject {
     tag: u32,
     /// Cache type that the pages were allocated with; mappings must agree.
     cache: Option<CacheType>,
+    /// Whoever allocated them lets drivers read them only.
+    read_only: bool,
     site: Site,
     /// First page frame and count, in the order of the pages.
     extents: Vec<(u64, u64)>,
@@ -146,6 +151,21 @@ impl PageObject {
     /// Cache type that the pages were allocated with, if one was given.
     pub fn cache(&self) -> Option<CacheType> {
         self.cache
+    }
+
+    /// Whether a driver that maps the pages may only read them.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// The cache type that page `index` has now: its own, else that of its mappings, else cached.
+    pub(crate) fn cache_of(&self, index: usize) -> CacheType {
+        let state = &self.states[index];
+        let of_mappings = || {
+            let mapped = state.maps.load(Ordering::Relaxed) != 0;
+            CacheType::from_raw(state.cache.load(Ordering::Relaxed).into()).filter(|_| mapped)
+        };
+        self.cache.or_else(of_mappings).unwrap_or(CacheType::Cached)
     }
 
     /// Who allocated it.
@@ -220,7 +240,7 @@ impl PageObject {
     pub(crate) fn add_mapping(&self, index: usize, cache: CacheType) -> Result<(), CacheType> {
         let state = &self.states[index];
         let old = if state.maps.fetch_add(1, Ordering::Relaxed) == 0 {
-            state.cache.store(cache as u8, Ordering::Relaxed);
+            state.cache.store(self.cache.unwrap_or(cache) as u8, Ordering::Relaxed);
             self.cache
         } else {
             CacheType::from_raw(state.cache.load(Ordering::Relaxed).into())
@@ -304,6 +324,8 @@ pub(crate) struct PageRequest {
     /// Lowest byte address that may be used.
     pub(crate) lowest: u64,
     pub(crate) cache: Option<CacheType>,
+    /// A driver may only read them.
+    pub(crate) read_only: bool,
     pub(crate) tag: u32,
     pub(crate) site: Site,
     /// At this page frame and no other: memory on a device.
@@ -387,6 +409,7 @@ impl PhysicalMemory {
             kind: request.kind,
             tag: request.tag,
             cache: request.cache,
+            read_only: request.read_only,
             site: request.site,
             extents,
             states: (0..request.pages).map(|_| state()).collect(),
@@ -532,6 +555,7 @@ mod tests {
             highest: u64::MAX,
             lowest: 0,
             cache: None,
+            read_only: false,
             tag: 0,
             site: Site::NONE,
             fixed: None,
@@ -583,6 +607,21 @@ mod tests {
         object.remove_mapping(0);
         object.remove_mapping(0);
         assert_eq!(object.add_mapping(0, CacheType::Cached), Ok(()));
+    }
+
+    #[test]
+    fn a_page_keeps_the_cache_type_that_it_was_allocated_with() {
+        let memory = PhysicalMemory::new(1 << 20);
+        let combined = PageRequest { cache: Some(CacheType::WriteCombined), ..request(1, true) };
+        let Some(object) = memory.allocate(&combined) else { panic!("no memory") };
+        assert_eq!(object.cache_of(0), CacheType::WriteCombined);
+        assert_eq!(object.add_mapping(0, CacheType::Cached), Err(CacheType::WriteCombined));
+        assert_eq!(object.cache_of(0), CacheType::WriteCombined);
+        assert_eq!(object.add_mapping(0, CacheType::WriteCombined), Ok(()), "the first mapping has changed nothing");
+        let Some(object) = memory.allocate(&request(1, true)) else { panic!("no memory") };
+        assert_eq!(object.cache_of(0), CacheType::Cached);
+        assert_eq!(object.add_mapping(0, CacheType::NonCached), Ok(()));
+        assert_eq!(object.cache_of(0), CacheType::NonCached);
     }
 
     #[test]

@@ -3,9 +3,20 @@
 
 use std::sync::Arc;
 
-use super::physical::{HIGHEST_ADDRESS, PageKind, PageObject, PageRequest};
+use super::physical::{CacheType, HIGHEST_ADDRESS, PageKind, PageObject, PageRequest};
 use crate::cpu::Site;
 use crate::kernel::Machine;
+
+/// What pages are, beyond their number and kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageTraits {
+    /// Their frames are consecutive.
+    pub contiguous: bool,
+    /// Their cache type. `None`: that of their first mapping.
+    pub cache: Option<CacheType>,
+    /// A driver that maps them may only read them: another mapping breaks NT-MAP-WRITE.
+    pub read_only: bool,
+}
 
 impl Machine {
     /// Keeps page `index` of `object` in memory, as a memory manager does for a device that uses it. Nests.
@@ -26,13 +37,25 @@ impl Machine {
 
     /// [`allocate_pages`](Self::allocate_pages) with consecutive page frames.
     pub fn allocate_contiguous_pages(&self, pages: usize, kind: PageKind, tag: u32) -> Option<Arc<PageObject>> {
+        self.allocate_pages_of(pages, kind, tag, &PageTraits { contiguous: true, ..PageTraits::default() })
+    }
+
+    /// [`allocate_pages`](Self::allocate_pages) with traits.
+    pub fn allocate_pages_of(
+        &self,
+        pages: usize,
+        kind: PageKind,
+        tag: u32,
+        traits: &PageTraits,
+    ) -> Option<Arc<PageObject>> {
         self.memory.physical.allocate(&PageRequest {
             pages,
             kind,
-            contiguous: true,
+            contiguous: traits.contiguous,
             highest: u64::MAX,
             lowest: 0,
-            cache: None,
+            cache: traits.cache,
+            read_only: traits.read_only,
             tag,
             site: Site::here(),
             fixed: None,

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::contiguous::ContiguousRequest;
 use super::mapping::MapRequest;
 use super::mdl::LockOperation;
-use super::{CacheType, Mdl, PAGE_SIZE, PageKind, PageObject, host};
+use super::{CacheType, Mdl, PAGE_SIZE, PageKind, PageObject, PageTraits, host};
 use crate::kernel::Kernel;
 use crate::mmio::Registers;
 use crate::pool::{POOL_FLAG_NON_PAGED, POOL_FLAG_PAGED};
@@ -216,6 +216,65 @@ fn two_cache_types_for_one_page_are_caught() {
     assert!(broken(&kernel).is_empty());
     map(&kernel, mdl);
     assert_eq!(broken(&kernel), only(&NT_CACHE));
+}
+
+#[test]
+fn a_mapping_inherits_the_cache_type_of_its_pages() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let traits = PageTraits { cache: Some(CacheType::WriteCombined), ..PageTraits::default() };
+    let object = kernel.allocate_pages_of(2, PageKind::System, 0, &traits).unwrap_or_else(|| panic!("pages"));
+    let attribute = || kernel.cache_attribute(object.frame(1) * PAGE_SIZE as u64 + 100);
+    assert_eq!(attribute(), Some(CacheType::WriteCombined));
+    let mdl = self_built(&kernel, &object.frames(), MDL_PAGES_LOCKED);
+    let request = MapRequest { cache: CacheType::WriteCombined, ..MapRequest::default() };
+    let at = kernel.map_locked_pages(mdl, &request).unwrap_or_default();
+    kernel.unmap_locked_pages(at, mdl);
+    assert!(broken(&kernel).is_empty());
+    // MmCached is a wish, and a rule broken.
+    map(&kernel, mdl);
+    assert_eq!((broken(&kernel), attribute()), (only(&NT_CACHE), Some(CacheType::WriteCombined)));
+}
+
+#[test]
+fn what_is_not_ram_has_no_cache_type() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    assert!(kernel.add_device_registers("zeros", 0xF000_0000, 0x3000, Zeros).is_ok());
+    assert_eq!(kernel.cache_attribute(0xF000_1000), None);
+    assert_eq!(kernel.cache_attribute(0x1234_5678_9000), None);
+    let memory = contiguous(&kernel, PAGE_SIZE, CacheType::NonCached);
+    assert_eq!(kernel.cache_attribute(kernel.physical_address(memory)), Some(CacheType::NonCached));
+    assert!(broken(&kernel).is_empty());
+}
+
+#[test]
+fn writing_where_one_may_read_only_is_caught() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let traits = PageTraits { read_only: true, ..PageTraits::default() };
+    let object = kernel.allocate_pages_of(1, PageKind::System, 0, &traits).unwrap_or_else(|| panic!("pages"));
+    let mdl = self_built(&kernel, &object.frames(), MDL_PAGES_LOCKED);
+    let reading = MapRequest { read_only: true, ..MapRequest::default() };
+    let at = kernel.map_locked_pages(mdl, &reading).unwrap_or_default();
+    kernel.unmap_locked_pages(at, mdl);
+    assert!(broken(&kernel).is_empty());
+    let at = map(&kernel, mdl).unwrap_or_default();
+    kernel.unmap_locked_pages(at, mdl);
+    assert_eq!(broken(&kernel), only(&NT_MAP_WRITE));
+    let at = kernel.allocate_mapping_address(PAGE_SIZE, TAG).unwrap_or_default();
+    assert!(kernel.map_at_reserved(at, TAG, mdl, CacheType::Cached).is_some());
+    assert_eq!(broken(&kernel), [NT_MAP_WRITE.name; 2]);
+}
+
+#[test]
+fn mapping_registers_as_memory_is_caught() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    assert!(kernel.add_device_registers("zeros", 0xF000_0000, 0x3000, Zeros).is_ok());
+    let frame = 0xF000_1000 / PAGE_SIZE as u64;
+    assert!(map(&kernel, self_built(&kernel, &[frame], MDL_PAGES_LOCKED)).is_none());
+    assert_eq!(broken(&kernel), only(&NT_MDL_FRAME));
 }
 
 #[test]

@@ -123,6 +123,7 @@ impl Arena {
             highest: u64::MAX,
             lowest: 0,
             cache: Some(CacheType::Cached),
+            read_only: false,
             tag: 0,
             site: Site::NONE,
             fixed: None,

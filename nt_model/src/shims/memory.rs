@@ -160,6 +160,13 @@ shims! {
         m.physical_address(address)
     }
 
+    fn MmGetCacheAttribute(m, physical: u64, cache_type: Out<u32>) -> NtStatus {
+        let Some(found) = m.cache_attribute(physical) else { return status::INVALID_PARAMETER };
+        // CAST: an enumerator.
+        cache_type.set(found as u32);
+        status::SUCCESS
+    }
+
     fn MmMapIoSpace(m, physical: u64, bytes: usize, cache_type: u32) -> usize {
         m.map_io_space(physical, bytes, cache(cache_type)).unwrap_or(0)
     }
