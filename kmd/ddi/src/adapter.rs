@@ -241,15 +241,16 @@ unsafe fn start<P: Platform>(
 /// `list` is NULL or points at a resource list whose counts are true.
 unsafe fn resources(list: *const CM_RESOURCE_LIST) -> (Option<MemoryResource>, bool) {
     // SAFETY: the caller's promise.
-    let Ok(list) = (unsafe { record(list) }) else { return (None, false) };
-    if list.Count == 0 {
+    let Ok(known) = (unsafe { record(list) }) else { return (None, false) };
+    if known.Count == 0 {
         return (None, false);
     }
-    let partial = &list.List[0].PartialResourceList;
-    let first = partial.PartialDescriptors.as_ptr();
+    let count = known.List[0].PartialResourceList.Count as usize;
+    // Not by the reference, which reaches one descriptor.
+    // SAFETY: `list` points at a resource list (the caller's promise; `record` has looked that it is not NULL).
+    let first = unsafe { &raw const (*list).List[0].PartialResourceList.PartialDescriptors };
     // SAFETY: `Count` descriptors follow one another from the first (the caller's promise).
-    let descriptors =
-        unsafe { array::<CM_PARTIAL_RESOURCE_DESCRIPTOR>(first, partial.Count as usize) }.unwrap_or_default();
+    let descriptors = unsafe { array::<CM_PARTIAL_RESOURCE_DESCRIPTOR>(first.cast(), count) }.unwrap_or_default();
     let memory = descriptors.iter().find(|d| d.Type == RESOURCE_MEMORY).map(|d| MemoryResource {
         // CAST: a physical address is not negative.
         address: (u64::from(d.u[0]) | u64::from(d.u[1]) << 32) as i64,
