@@ -182,6 +182,9 @@ settings! {
             Values::Named(&[(0, "DeviceHandle"), (1, "the miniport's context")]), 0,
             "`hAdapter` in questions about features: the article passes the first, the page of the callback names the \
             second";
+        only_64_bit: bool, "Only64Bit", SWITCH, 0,
+            "`DXGKQAITYPE_64BITONLYCAPS` says SupportsOnly64Bit: there is no DLL for 32-bit processes, and on one \
+            machine they were given the 64-bit one, which they cannot load; no page describes the query";
         refuse_queries: u64, "RefuseQueries", Values::Any, 0,
             "a bit per type of `DxgkDdiQueryAdapterInfo` below 64: these are refused with `STATUS_INVALID_PARAMETER`; \
             for types that one driver answers and another refuses, 6 (NUMPOWERCOMPONENTS), 15 (PHYSICALADAPTERCAPS), \
