@@ -353,7 +353,7 @@ impl<H: Host> Core<H> {
     }
 
     fn read(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, va: GpuVa, to: &mut [u8]) -> Result<(), Fault> {
-        self.tlb.read(&gpu.host, &job.process.space, va, to)
+        self.tlb.read(gpu, &job.process.space, va, to)
     }
 
     pub(crate) fn translate(
@@ -364,7 +364,7 @@ impl<H: Host> Core<H> {
         want: u64,
         write: bool,
     ) -> Result<crate::tlb::View, Fault> {
-        self.tlb.translate(&gpu.host, &job.process.space, va, want, write)
+        self.tlb.translate(gpu, &job.process.space, va, want, write)
     }
 
     pub(crate) fn word(
@@ -374,7 +374,7 @@ impl<H: Host> Core<H> {
         va: GpuVa,
         write: bool,
     ) -> Result<SharedWord<'_>, Fault> {
-        self.tlb.word(&gpu.host, &job.process.space, va, write)
+        self.tlb.word(gpu, &job.process.space, va, write)
     }
 
     /// Adds the fault to the node's notices and stops the queue.

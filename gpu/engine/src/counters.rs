@@ -75,6 +75,10 @@ counters! {
     resets,
     /// Lookaside flushes served.
     flushes,
+    /// Mappings of pages that are not cached.
+    uncached,
+    /// Mappings refused, of pages that are no memory of the machine.
+    refused,
 }
 
 /// Adds one.

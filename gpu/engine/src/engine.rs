@@ -125,7 +125,7 @@ impl<H: Host> Core<H> {
         backlog.try_reserve_exact(BACKLOG)?;
         Ok(Self {
             node,
-            tlb: Tlb::new()?,
+            tlb: Tlb::new(node)?,
             fences: try_array(|| None)?,
             again: false,
             table: None,

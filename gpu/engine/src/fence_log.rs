@@ -215,6 +215,8 @@ impl Log {
         if let (Some(position), Some(a), Some(b), Some(c), Some(d)) = words {
             let target: Target<'_, SharedWord<'_>> = Target { position: &position, entry: [&a, &b, &c, &d] };
             append(&target, &entry, next, barriers, mutation);
+            // Within the lock that `flush` takes, whatever order `barriers` asks for.
+            buffer.settle();
             self.position = next;
             self.written += 1;
         }

@@ -16,6 +16,21 @@ pub trait Lock<T>: Send + Sync {
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R;
 }
 
+/// Why pages are not mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unmapped {
+    /// No address range or mapping structure is to be had now.
+    NoMemory,
+    /// The first page is no memory that the machine has.
+    NotMemory,
+}
+
+impl From<NoMemory> for Unmapped {
+    fn from(_: NoMemory) -> Self {
+        Self::NoMemory
+    }
+}
+
 /// The surroundings of a GPU.
 pub trait Host: Send + Sync + Sized + 'static {
     /// The lock.
@@ -28,12 +43,13 @@ pub trait Host: Send + Sync + Sized + 'static {
     /// A word that holds `value`.
     fn word(value: u64) -> Self::Word;
 
-    /// Maps system pages by frame number, readable and writable, contiguous in the order given. May map only a prefix,
-    /// but at least one page. Called at up to `DISPATCH_LEVEL`, without a lock held.
+    /// Maps system pages by frame number, readable and, with `write`, writable, contiguous in the order given. May map
+    /// only a prefix, but at least one page: pages of one mapping are alike ([`Mapping::is_ordered`]). Called by an
+    /// engine's thread at `PASSIVE_LEVEL`, without a lock held.
     ///
     /// # Errors
-    /// [`NoMemory`] when no address range or mapping structure is to be had.
-    fn map_system(&self, frames: &[u64]) -> Result<Self::Mapping, NoMemory>;
+    /// [`Unmapped`].
+    fn map_system(&self, frames: &[u64], write: bool) -> Result<Self::Mapping, Unmapped>;
 
     /// The pages of the local segment from `page` on, as far as they lie contiguously; `None` beyond the segment. They stay
     /// mapped until every engine is dropped.

@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// A host mapping of pages. Dropping it unmaps.
 ///
 /// # Safety
-/// `base()..base() + len()` is mapped readable and writable, page-aligned, until the value is dropped, and `base` and
-/// `len` never change. Nothing holds a Rust reference into the pages.
+/// `base()..base() + len()` is mapped readable, and writable if it was asked for so, page-aligned, until the value is
+/// dropped, and `base` and `len` never change. Nothing holds a Rust reference into the pages.
 pub unsafe trait Mapping: Send + 'static {
     /// First byte.
     fn base(&self) -> *mut u8;
@@ -23,6 +23,10 @@ pub unsafe trait Mapping: Send + 'static {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Whether the pages are cached, so that the processor keeps its order for them: see [`Span::unordered`].
+    fn is_ordered(&self) -> bool {
+        true
+    }
 }
 
 /// Bytes somewhere in mapped memory, valid as long as `'m`: the borrow of whoever keeps the mapping alive.
@@ -30,6 +34,7 @@ pub unsafe trait Mapping: Send + 'static {
 pub struct Span<'m> {
     base: *mut u8,
     len: u64,
+    ordered: bool,
     _mapping: PhantomData<&'m ()>,
 }
 
@@ -45,7 +50,32 @@ impl<'m> Span<'m> {
     /// The bytes are mapped readable, and writable if anything is stored through the span, for all of `'m`; nothing holds a
     /// Rust reference into them.
     pub unsafe fn new(base: *mut u8, len: u64) -> Self {
-        Self { base, len, _mapping: PhantomData }
+        Self { base, len, ordered: true, _mapping: PhantomData }
+    }
+
+    /// The same bytes as memory that is not cached, which the orders of this crate do not rest on: x86 lets stores to
+    /// write-combined pages pass each other and other stores, whatever the order of the access says, and until a full
+    /// fence or a locked instruction nobody need see them. So what is stored there by words with Release, or in bulk,
+    /// is fenced off on both sides; entries that are stored Relaxed are followed by a word with Release or by
+    /// [`Self::settle`].
+    ///
+    /// Source: Intel SDM volume 3, memory types (write combining); the page of MmMapLockedPagesSpecifyCache (the pages'
+    /// cache type counts, not the one that a mapping asks for).
+    #[must_use]
+    pub fn unordered(self) -> Self {
+        Self { ordered: false, ..self }
+    }
+
+    /// Whether the pages are cached.
+    pub fn is_ordered(self) -> bool {
+        self.ordered
+    }
+
+    /// Lets what this thread has stored be seen before anything that it stores from now on.
+    pub fn settle(self) {
+        if !self.ordered {
+            SharedWord::fence(Ordering::SeqCst);
+        }
     }
 
     /// Bytes.
@@ -68,7 +98,7 @@ impl<'m> Span<'m> {
         let offset = offset.min(self.len);
         // SAFETY: offset is at most len, so the pointer stays inside or one past the mapped bytes.
         let base = unsafe { self.base.add(offset as usize) };
-        Self { base, len: len.min(self.len - offset), _mapping: PhantomData }
+        Self { base, len: len.min(self.len - offset), ..self }
     }
 
     /// The 64-bit word at `offset`; `None` when it does not lie inside or is not aligned.
@@ -80,7 +110,7 @@ impl<'m> Span<'m> {
             return None;
         }
         // SAFETY: 8 aligned bytes inside the span, mapped for 'm; everyone accesses them atomically or as raw bytes.
-        Some(SharedWord(unsafe { AtomicU64::from_ptr(at.cast()) }))
+        Some(SharedWord { word: unsafe { AtomicU64::from_ptr(at.cast()) }, ordered: self.ordered })
     }
 
     /// Stores 4 bytes at `offset`; `false` when they do not lie inside or are not aligned.
@@ -92,7 +122,9 @@ impl<'m> Span<'m> {
         }
         // SAFETY: 4 aligned bytes inside the span, mapped for 'm.
         let word = unsafe { AtomicU32::from_ptr(at.cast()) };
+        self.settle();
         word.store(value, Ordering::Release);
+        self.settle();
         true
     }
 
@@ -114,6 +146,7 @@ impl<'m> Span<'m> {
         let n = from.len().min(self.len as usize);
         // SAFETY: n bytes are mapped writable at base for 'm; `from` is Rust memory, which no span covers.
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), self.base, n) };
+        self.settle();
         n
     }
 
@@ -124,6 +157,7 @@ impl<'m> Span<'m> {
         let n = self.len.min(from.len);
         // SAFETY: both spans are mapped for n bytes; `copy` allows overlap.
         unsafe { core::ptr::copy(from.base, self.base, n as usize) };
+        self.settle();
         n
     }
 
@@ -134,6 +168,7 @@ impl<'m> Span<'m> {
         if bytes == [bytes[0]; 4] {
             // SAFETY: len bytes are mapped writable for 'm.
             unsafe { core::ptr::write_bytes(self.base, bytes[0], self.len as usize) };
+            self.settle();
             return;
         }
         // Whole pattern into a small block, then blocks: the copy is what the platform does fastest.
@@ -169,8 +204,13 @@ impl<M: Mapping> Window<M> {
     /// The window's bytes.
     pub fn span(&self) -> Span<'_> {
         match self {
-            // SAFETY: Mapping's contract: mapped while the mapping lives, and the span borrows it.
-            Self::System(mapping) => unsafe { Span::new(mapping.base(), mapping.len()) },
+            Self::System(mapping) => {
+                // SAFETY: Mapping's contract: mapped while the mapping lives, and the span borrows it. Windows of pages that
+                // were asked for without writing are of entries that `Tlb::translate` refuses to write to, and of tables
+                // that are only walked.
+                let span = unsafe { Span::new(mapping.base(), mapping.len()) };
+                if mapping.is_ordered() { span } else { span.unordered() }
+            }
             Self::Local(span) => *span,
         }
     }
@@ -178,12 +218,16 @@ impl<M: Mapping> Window<M> {
 
 /// A 64-bit word in a shared page.
 #[derive(Clone, Copy)]
-pub struct SharedWord<'m>(&'m AtomicU64);
+pub struct SharedWord<'m> {
+    word: &'m AtomicU64,
+    /// As [`Span::is_ordered`].
+    ordered: bool,
+}
 
 impl<'m> SharedWord<'m> {
     /// A word in memory of our own, seen as if it were shared.
     pub fn of(word: &'m AtomicU64) -> Self {
-        Self(word)
+        Self { word, ordered: true }
     }
 
     /// The word at `at`, for the duration `'m`.
@@ -193,14 +237,14 @@ impl<'m> SharedWord<'m> {
     /// raw bytes.
     pub unsafe fn from_ptr(at: *mut u64) -> Self {
         // SAFETY: the caller's promise is from_ptr's.
-        Self(unsafe { AtomicU64::from_ptr(at) })
+        Self { word: unsafe { AtomicU64::from_ptr(at) }, ordered: true }
     }
 }
 
 impl<'m> From<&'m AtomicU64> for SharedWord<'m> {
     /// A word of our own, reached like one in a shared page.
     fn from(word: &'m AtomicU64) -> Self {
-        Self(word)
+        Self::of(word)
     }
 }
 
@@ -238,29 +282,38 @@ pub mod hooks {
 impl Word for SharedWord<'_> {
     fn load(&self, order: Ordering) -> u64 {
         #[cfg(feature = "explore")]
-        if let Some(v) = hooks::get().and_then(|h| (h.load)(self.0.as_ptr(), order)) {
+        if let Some(v) = hooks::get().and_then(|h| (h.load)(self.word.as_ptr(), order)) {
             return v;
         }
-        self.0.load(order)
+        let value = self.word.load(order);
+        if !self.ordered && order != Ordering::Relaxed {
+            Self::fence(Ordering::SeqCst);
+        }
+        value
     }
     fn store(&self, value: u64, order: Ordering) {
         #[cfg(feature = "explore")]
-        if hooks::get().is_some_and(|h| (h.store)(self.0.as_ptr(), value, order)) {
+        if hooks::get().is_some_and(|h| (h.store)(self.word.as_ptr(), value, order)) {
             return;
         }
-        self.0.store(value, order);
+        if self.ordered || order == Ordering::Relaxed {
+            return self.word.store(value, order);
+        }
+        Self::fence(Ordering::SeqCst);
+        self.word.store(value, order);
+        Self::fence(Ordering::SeqCst);
     }
     fn swap(&self, value: u64, order: Ordering) -> u64 {
         drain();
-        self.0.swap(value, order)
+        self.word.swap(value, order)
     }
     fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
         drain();
-        self.0.fetch_add(value, order)
+        self.word.fetch_add(value, order)
     }
     fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
         drain();
-        self.0.fetch_sub(value, order)
+        self.word.fetch_sub(value, order)
     }
     fn fence(order: Ordering) {
         #[cfg(feature = "explore")]
@@ -313,6 +366,20 @@ mod tests {
             }
             assert_eq!(&bytes[4 + len as usize..4 + len as usize + 4], &[0; 4]);
         }
+    }
+
+    #[test]
+    fn what_is_not_cached_stays_so_in_its_parts_and_holds_the_same() {
+        let mut m = vec![0u64; 4];
+        let s = span(&mut m);
+        assert!(s.is_ordered() && s.part(8, 8).is_ordered());
+        let s = s.unordered().part(8, 16);
+        assert!(!s.is_ordered());
+        let word = s.word(8).unwrap();
+        assert!(!word.ordered);
+        word.store(7, Ordering::Release);
+        s.write(&[1; 4]);
+        assert_eq!((word.load(Ordering::Acquire), s.word(0).unwrap().load(Ordering::Relaxed)), (7, 0x0101_0101));
     }
 
     #[test]

@@ -119,6 +119,10 @@ mutations! {
     OnlyFirstOfBatch = 53,
     /// Values of intra-GPU fences are wanted in the aperture.
     IntraGpuInAperture = 50,
+    /// A translation maps the neighbours of what was asked for.
+    MapsNeighbours = 63,
+    /// A translation maps what may only be read for writing.
+    MapsWritable = 64,
     /// With the basic implementation of monitored fences, not even a queue's progress fence interrupts.
     BasicProgressSilent = 60,
     /// Monitored fences of 32 bits are written with 64.

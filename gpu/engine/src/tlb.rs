@@ -1,7 +1,10 @@
 //! Stage 5 of 8: translation, one lookaside buffer per engine thread.
 //!
-//! A miss walks the page table and maps the run of valid pages around the address, inside one leaf table, into the host:
-//! a *window*. The engine owns its windows; nobody else sees them. A flush reaches the engine as a request
+//! A miss walks the page table and maps the pages of the access, as far as they lie in one leaf table and are alike, into
+//! the host: a *window*. Neighbours that nobody asked for are left alone: an entry that the OS left valid over a page that
+//! is not locked, or is no memory at all, must do no harm to an access that does not touch it. (Of local memory, which is
+//! ours, the whole run is taken.) A page that the table shows for reading is mapped for reading, and so are the tables.
+//! The engine owns its windows; nobody else sees them. A flush reaches the engine as a request
 //! ([`crate::gpu::FlushBoard`]) that it serves between packets and between the chunks of long operations; it drops the
 //! windows, which unmaps them, and only then acknowledges. So a host mapping never outlives the paging operation that
 //! took the page away.
@@ -10,9 +13,12 @@
 
 use crate::NoMemory;
 use crate::address_space::{AddressSpace, EVERY_SPACE};
+use crate::counters::{add, bump};
 use crate::fault::Fault;
-use crate::host::Host;
-use crate::memory::{Span, Window};
+use crate::gpu::Gpu;
+use crate::host::{Host, Unmapped};
+use crate::memory::{Mapping, Span, Window};
+use crate::mutation::Mutation;
 use crate::shared::try_array;
 use crate::word::{Ordering, Word};
 use alloc::boxed::Box;
@@ -55,6 +61,7 @@ struct Entry<H: Host> {
 
 /// One engine's lookaside buffer.
 pub struct Tlb<H: Host> {
+    node: usize,
     entries: Vec<Entry<H>>,
     /// Windows by space and 2 MiB region.
     regions: HashMap<(u64, u64), Vec<u32>>,
@@ -75,12 +82,13 @@ pub struct Tlb<H: Host> {
 const REGION_SHIFT: u32 = 12 + pte::INDEX_BITS;
 
 impl<H: Host> Tlb<H> {
-    /// An empty buffer.
+    /// An empty buffer of the engine of `node`.
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub fn new() -> Result<Self, NoMemory> {
+    pub fn new(node: usize) -> Result<Self, NoMemory> {
         Ok(Self {
+            node,
             entries: Vec::new(),
             regions: HashMap::new(),
             tables: HashMap::new(),
@@ -106,7 +114,7 @@ impl<H: Host> Tlb<H> {
     /// The fault of the access. [`NoMemory`] of the host is a fault of the same address: the queue cannot go on.
     pub fn translate(
         &mut self,
-        host: &H,
+        gpu: &Gpu<H>,
         space: &AddressSpace<H>,
         va: GpuVa,
         want: u64,
@@ -121,7 +129,7 @@ impl<H: Host> Tlb<H> {
         let window = if line.space == space.id && line.page == page && line.stamp == self.stamp {
             line.window
         } else {
-            let window = self.look_up(host, space, va, write)?;
+            let window = self.look_up(gpu, space, va, want, write)?;
             self.lines[slot] = Line { space: space.id, page, stamp: self.stamp, window };
             window
         };
@@ -139,12 +147,12 @@ impl<H: Host> Tlb<H> {
     /// The fault of the access.
     pub fn word(
         &mut self,
-        host: &H,
+        gpu: &Gpu<H>,
         space: &AddressSpace<H>,
         va: GpuVa,
         write: bool,
     ) -> Result<crate::memory::SharedWord<'_>, Fault> {
-        let view = self.translate(host, space, va, 8, write)?;
+        let view = self.translate(gpu, space, va, 8, write)?;
         self.span(view).and_then(|s| s.word(0)).ok_or(Fault::address(va, write))
     }
 
@@ -152,9 +160,15 @@ impl<H: Host> Tlb<H> {
     ///
     /// # Errors
     /// The fault of the first byte that cannot be read.
-    pub fn read(&mut self, host: &H, space: &AddressSpace<H>, mut va: GpuVa, mut to: &mut [u8]) -> Result<(), Fault> {
+    pub fn read(
+        &mut self,
+        gpu: &Gpu<H>,
+        space: &AddressSpace<H>,
+        mut va: GpuVa,
+        mut to: &mut [u8],
+    ) -> Result<(), Fault> {
         while !to.is_empty() {
-            let view = self.translate(host, space, va, to.len() as u64, false)?;
+            let view = self.translate(gpu, space, va, to.len() as u64, false)?;
             let n = self.span(view).map_or(0, |s| s.read(to));
             if n == 0 {
                 return Err(Fault::address(va, false));
@@ -219,7 +233,14 @@ impl<H: Host> Tlb<H> {
         Ok(())
     }
 
-    fn look_up(&mut self, host: &H, space: &AddressSpace<H>, va: GpuVa, write: bool) -> Result<u32, Fault> {
+    fn look_up(
+        &mut self,
+        gpu: &Gpu<H>,
+        space: &AddressSpace<H>,
+        va: GpuVa,
+        want: u64,
+        write: bool,
+    ) -> Result<u32, Fault> {
         let fault = Fault::address(va, write);
         if let Some(list) = self.regions.get(&(space.id, va.0 >> REGION_SHIFT)) {
             let hit = list.iter().find(|i| {
@@ -235,8 +256,8 @@ impl<H: Host> Tlb<H> {
         if self.entries.len() >= MAX_WINDOWS {
             self.clear();
         }
-        let leaf_table = self.walk(host, space, va).map_err(|()| fault)?;
-        let entry = self.fill(host, space, va, leaf_table).map_err(|()| fault)?;
+        let leaf_table = self.walk(gpu, space, va).map_err(|()| fault)?;
+        let entry = self.fill(gpu, space, va, want, leaf_table).map_err(|()| fault)?;
         if self.entries.try_reserve(1).is_err() {
             self.starved = true;
             return Err(fault);
@@ -253,34 +274,73 @@ impl<H: Host> Tlb<H> {
     }
 
     /// The leaf table that translates `va`.
-    fn walk(&mut self, host: &H, space: &AddressSpace<H>, va: GpuVa) -> Result<Place, ()> {
+    fn walk(&mut self, gpu: &Gpu<H>, space: &AddressSpace<H>, va: GpuVa) -> Result<Place, ()> {
         let root = space.root().ok_or(())?;
         if pte::index(va, pte::LEVELS - 1) >= root.entries {
             return Err(());
         }
         let mut place = root.place;
         for level in (1..pte::LEVELS).rev() {
-            place = self.table_entry(host, space, place, pte::index(va, level))?.as_table().ok_or(())?;
+            place = self.table_entry(gpu, space, place, pte::index(va, level))?.as_table().ok_or(())?;
         }
         Ok(place)
     }
 
-    fn table_entry(&mut self, host: &H, space: &AddressSpace<H>, table: Place, index: u32) -> Result<Pte, ()> {
+    fn table_entry(&mut self, gpu: &Gpu<H>, space: &AddressSpace<H>, table: Place, index: u32) -> Result<Pte, ()> {
         let key = (space.id, table);
         if !self.tables.contains_key(&key) {
             self.tables.try_reserve(1).map_err(|_| self.starved = true)?;
-            let window = map_page(host, table).ok_or_else(|| self.starved |= matches!(table, Place::System(_)))?;
+            let window = self.map_table(gpu, table, false)?;
             self.tables.insert(key, window);
         }
         let span = self.tables.get(&key).ok_or(())?.span();
         Ok(Pte(span.word(u64::from(index) * 8).ok_or(())?.load(Ordering::Acquire)))
     }
 
-    /// Maps the run of like pages around `va` in its leaf table. Other entries of the table may change meanwhile: the
-    /// OS changes them for others of the process, and the run ends where it finds that.
-    fn fill(&mut self, host: &H, space: &AddressSpace<H>, va: GpuVa, table: Place) -> Result<Entry<H>, ()> {
+    /// Maps system pages, and counts what is out of the ordinary.
+    fn map(&mut self, gpu: &Gpu<H>, count: usize, write: bool) -> Result<Window<H::Mapping>, ()> {
+        let frames = self.frames.get(..count).ok_or(())?;
+        let counters = &gpu.nodes[self.node].counters;
+        match gpu.host.map_system(frames, write || gpu.mutation.is(Mutation::MapsWritable)) {
+            Ok(mapping) => {
+                add(&counters.uncached, u64::from(!mapping.is_ordered()));
+                Ok(Window::System(mapping))
+            }
+            Err(Unmapped::NoMemory) => {
+                self.starved = true;
+                Err(())
+            }
+            Err(Unmapped::NotMemory) => {
+                bump(&counters.refused);
+                Err(())
+            }
+        }
+    }
+
+    /// Maps one page, for a table.
+    pub(crate) fn map_table(&mut self, gpu: &Gpu<H>, place: Place, write: bool) -> Result<Window<H::Mapping>, ()> {
+        match place {
+            Place::System(frame) => {
+                self.frames[0] = frame;
+                self.map(gpu, 1, write)
+            }
+            Place::Local(page) => Ok(Window::Local(gpu.host.local(page).ok_or(())?.part(0, PAGE_SIZE))),
+        }
+    }
+
+    /// Maps the pages of `want` bytes from `va` on, as far as they are alike and lie in this leaf table; of local memory
+    /// the run around them. Other entries of the table may change meanwhile: the OS changes them for others of the
+    /// process, and the run ends where it finds that.
+    fn fill(
+        &mut self,
+        gpu: &Gpu<H>,
+        space: &AddressSpace<H>,
+        va: GpuVa,
+        want: u64,
+        table: Place,
+    ) -> Result<Entry<H>, ()> {
         loop {
-            match self.fill_once(host, space, va, table) {
+            match self.fill_once(gpu, space, va, want, table) {
                 Err(Unfilled::Changed) => (),
                 Err(Unfilled::Fault) => return Err(()),
                 Ok(entry) => return Ok(entry),
@@ -288,27 +348,39 @@ impl<H: Host> Tlb<H> {
         }
     }
 
-    fn fill_once(&mut self, host: &H, space: &AddressSpace<H>, va: GpuVa, table: Place) -> Result<Entry<H>, Unfilled> {
+    fn fill_once(
+        &mut self,
+        gpu: &Gpu<H>,
+        space: &AddressSpace<H>,
+        va: GpuVa,
+        want: u64,
+        table: Place,
+    ) -> Result<Entry<H>, Unfilled> {
         let at = pte::index(va, 0);
-        let here = self.table_entry(host, space, table, at)?.as_leaf().ok_or(())?;
+        let here = self.table_entry(gpu, space, table, at)?.as_leaf().ok_or(())?;
+        let takes_run = matches!(here.place, Place::Local(_)) || gpu.mutation.is(Mutation::MapsNeighbours);
+        let pages = (va.0 % PAGE_SIZE).saturating_add(want).div_ceil(PAGE_SIZE).max(1);
+        // CAST: at most the number of entries.
+        let end = if takes_run { pte::ENTRIES } else { (u64::from(at) + pages).min(pte::ENTRIES.into()) as u32 };
         let mut first = at;
         let mut last = at;
         let mut leaf = here;
-        while first > 0 {
-            match self.table_entry(host, space, table, first - 1)?.as_leaf() {
+        while takes_run && first > 0 {
+            match self.table_entry(gpu, space, table, first - 1)?.as_leaf() {
                 Some(before) if follows(before, leaf) => (first, leaf) = (first - 1, before),
                 _ => break,
             }
         }
         leaf = here;
-        while last + 1 < pte::ENTRIES {
-            match self.table_entry(host, space, table, last + 1)?.as_leaf() {
+        while last + 1 < end {
+            match self.table_entry(gpu, space, table, last + 1)?.as_leaf() {
                 Some(after) if follows(leaf, after) => (last, leaf) = (last + 1, after),
                 _ => break,
             }
         }
         let region = va.0 >> REGION_SHIFT << REGION_SHIFT;
-        // First the whole run; where the host maps only a part that misses the page, the run from the page on.
+        // Of local memory first the whole run; where the host has only a part that misses the page, the run from the page
+        // on.
         for first in [first, at] {
             let window = match here.place {
                 Place::System(_) => {
@@ -329,12 +401,11 @@ impl<H: Host> Tlb<H> {
                     if count <= at - first {
                         continue;
                     }
-                    let frames = self.frames.get(..count as usize).ok_or(())?;
-                    Window::System(host.map_system(frames).map_err(|_| self.starved = true)?)
+                    self.map(gpu, count as usize, !here.read_only)?
                 }
                 Place::Local(page) => {
                     let back = u64::from(at - first);
-                    let span = host.local(page - back).ok_or(())?;
+                    let span = gpu.host.local(page - back).ok_or(())?;
                     Window::Local(span.part(0, u64::from(last - first + 1) * PAGE_SIZE))
                 }
             };
@@ -370,12 +441,4 @@ fn follows(a: Leaf, b: Leaf) -> bool {
             (Place::Local(x), Place::Local(y)) => x + 1 == y,
             _ => false,
         }
-}
-
-/// Maps one page, for a table.
-pub(crate) fn map_page<H: Host>(host: &H, place: Place) -> Option<Window<H::Mapping>> {
-    match place {
-        Place::System(frame) => Some(Window::System(host.map_system(&[frame]).ok()?)),
-        Place::Local(page) => Some(Window::Local(host.local(page)?.part(0, PAGE_SIZE))),
-    }
 }

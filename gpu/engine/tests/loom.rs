@@ -10,7 +10,7 @@ use gpu_engine::NoMemory;
 use gpu_engine::fence::{self, Fence, Park, ParkingLot};
 use gpu_engine::fence_log::{self, Barriers, Entry, Position, Target};
 use gpu_engine::handshake::{Control, Handshake, Phase};
-use gpu_engine::host::{Host, Lock};
+use gpu_engine::host::{Host, Lock, Unmapped};
 use gpu_engine::memory::{Mapping, Span};
 use gpu_engine::mutation::{Chosen, Mutation};
 use gpu_engine::notice::{Mailbox, Notice};
@@ -84,8 +84,8 @@ impl Host for LoomHost {
     fn word(value: u64) -> W {
         W(AtomicU64::new(value))
     }
-    fn map_system(&self, _frames: &[u64]) -> Result<NoMapping, NoMemory> {
-        Err(NoMemory)
+    fn map_system(&self, _frames: &[u64], _write: bool) -> Result<NoMapping, Unmapped> {
+        Err(Unmapped::NoMemory)
     }
     fn local(&self, _page: u64) -> Option<Span<'static>> {
         None

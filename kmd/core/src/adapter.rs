@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use gpu_engine::NoMemory;
-use gpu_engine::host::{Host, Lock};
+use gpu_engine::host::{Host, Lock, Unmapped};
 use gpu_engine::memory::Span;
 use gpu_engine::shared::Shared;
 use gpu_wire::{NODE_COUNT, NodeOrdinal, PAGE_SIZE};
@@ -124,8 +124,6 @@ pub struct Started<P: Platform> {
     pub doorbells: Pool<P>,
     /// The paging process, once it was created.
     pub system_process: P::Lock<Option<Shared<gpu_engine::context::Process<EngineHost<P>>>>>,
-    /// Highest physical address that the OS said exists.
-    pub highest_physical_address: u64,
     /// Objects alive, by kind: what debug blobs and leak checks show.
     pub census: Census,
     /// Counts of requests by the OS that this driver does not know.
@@ -186,6 +184,9 @@ impl<P: Platform> Drop for Counted<P> {
 /// The GPU's surroundings inside this driver.
 pub struct EngineHost<P: Platform> {
     platform: P,
+    dxgkrnl: Dxgkrnl,
+    /// The first page frame behind the memory of the machine, as the OS last said. Memory may be added later.
+    end_of_memory: AtomicU64,
     local: LocalMemory<P>,
     wake: [P::Event; NODE_COUNT],
     /// How interrupts are raised.
@@ -195,11 +196,36 @@ pub struct EngineHost<P: Platform> {
 impl<P: Platform> EngineHost<P> {
     pub(crate) fn new(
         platform: P,
+        dxgkrnl: Dxgkrnl,
+        highest_physical_address: u64,
         local: LocalMemory<P>,
         wake: [P::Event; NODE_COUNT],
         interrupt: Shared<InterruptSource>,
     ) -> Self {
-        Self { platform, local, wake, interrupt }
+        let end_of_memory = AtomicU64::new(highest_physical_address / PAGE_SIZE + 1);
+        Self { platform, dxgkrnl, end_of_memory, local, wake, interrupt }
+    }
+
+    /// `span`, which the OS has mapped for us, with the order that its cache type gives: the driver's orders rest on
+    /// cached memory, and elsewhere it takes fences ([`Span::unordered`]). Says so to the debugger, once for each span
+    /// that is not cached. Up to `DISPATCH_LEVEL`.
+    pub fn as_cached<'m>(&self, span: Span<'m>, what: &str) -> Span<'m> {
+        let page = |at: u64| self.platform.is_cached(span.part(at, 1).as_ptr());
+        if (0..span.len()).step_by(PAGE_SIZE as usize).all(page) {
+            return span;
+        }
+        self.platform.print(format_args!("fencepost: {what} is in memory that is not cached\n"));
+        span.unordered()
+    }
+
+    /// Whether the machine has memory at page frame `frame`, as far as `HighestPhysicalAddress` says.
+    fn is_memory(&self, frame: u64) -> bool {
+        if frame < self.end_of_memory.load(Ordering::Relaxed) {
+            return true;
+        }
+        let Some(highest) = self.dxgkrnl.highest_physical_address() else { return false };
+        self.end_of_memory.store(highest / PAGE_SIZE + 1, Ordering::Relaxed);
+        frame <= highest / PAGE_SIZE
     }
 
     /// The event that wakes a node's engine.
@@ -221,8 +247,10 @@ impl<P: Platform> Host for EngineHost<P> {
     fn word(value: u64) -> P::Word {
         P::word(value)
     }
-    fn map_system(&self, frames: &[u64]) -> core::result::Result<P::Mapping, NoMemory> {
-        self.platform.map_system(frames)
+    fn map_system(&self, frames: &[u64], write: bool) -> core::result::Result<P::Mapping, Unmapped> {
+        let count = frames.iter().take_while(|frame| self.is_memory(**frame)).count();
+        let frames = frames.get(..count).filter(|frames| !frames.is_empty()).ok_or(Unmapped::NotMemory)?;
+        self.platform.map_system(frames, write)
     }
     fn local(&self, page: u64) -> Option<Span<'static>> {
         self.local.pages(page)

@@ -125,6 +125,15 @@ impl Dxgkrnl {
         Ok(info)
     }
 
+    /// `HighestPhysicalAddress` as it is now, for an engine's thread that holds no lock: such a thread is at
+    /// PASSIVE_LEVEL.
+    pub(crate) fn highest_physical_address(&self) -> Option<u64> {
+        // SAFETY: engines map pages on their threads and outside of lock sections (`Host::map_system`).
+        let irql = unsafe { Passive::assume() };
+        // CAST: a physical address is not negative.
+        self.device_information(&irql).ok().map(|info| info.HighestPhysicalAddress.QuadPart as u64)
+    }
+
     /// Maps device registers.
     ///
     /// # Errors

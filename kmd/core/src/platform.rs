@@ -4,7 +4,7 @@ use crate::irql::Passive;
 use alloc::boxed::Box;
 use core::fmt::Arguments;
 use gpu_engine::NoMemory;
-use gpu_engine::host::Lock;
+use gpu_engine::host::{Lock, Unmapped};
 use gpu_engine::memory::{Mapping, Span};
 use gpu_engine::word::Word;
 use wddm_abi::DEVICE_OBJECT;
@@ -85,11 +85,16 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// [`NoMemory`].
     fn allocate_pages(&self, irql: &Passive, count: u64) -> Result<Self::Pages, NoMemory>;
 
-    /// Maps locked system pages by frame number; see [`gpu_engine::host::Host::map_system`].
+    /// Maps locked system pages by frame number, all with the cache type that they have; see
+    /// [`gpu_engine::host::Host::map_system`].
     ///
     /// # Errors
-    /// [`NoMemory`].
-    fn map_system(&self, frames: &[u64]) -> Result<Self::Mapping, NoMemory>;
+    /// [`Unmapped`].
+    fn map_system(&self, frames: &[u64], write: bool) -> Result<Self::Mapping, Unmapped>;
+
+    /// Whether the page at `address` is cached: an address at which the OS has mapped system memory for us. `true` where
+    /// the kernel does not say. Up to `DISPATCH_LEVEL`.
+    fn is_cached(&self, address: *const u8) -> bool;
 
     /// The performance counter, which is the GPU clock. Any IRQL.
     fn clock(&self) -> u64;
@@ -108,6 +113,9 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
 
     /// The DWORD or QWORD value `name` under `key`; `None` when there is none, or one of another type.
     fn setting(&self, irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64>;
+
+    /// Sets the QWORD value `name` under the key with this path, UTF-16. Returns whether it could.
+    fn set_number(&self, irql: &Passive, path: &[u16], name: &str, value: u64) -> bool;
 
     /// A line for the debugger.
     fn print(&self, line: Arguments<'_>);

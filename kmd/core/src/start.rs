@@ -78,9 +78,17 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         tear_down(irql, &started);
         return Err(error);
     }
-    print_start(adapter, &started);
+    let size = started.gpu.host.local_size();
+    let written = platform.set_number(irql, info.registry_path, MEMORY_SIZE, size);
+    print_start(adapter, &started, written);
     Ok(())
 }
+
+/// The value of the device's key in which dialogs look for the size of an adapter's memory. The other values of the kind
+/// are constants, and in the INF.
+///
+/// Source: windows-driver-docs display/registering-hardware-information.
+const MEMORY_SIZE: &str = "HardwareInformation.qwMemorySize";
 
 // Each part of the start is a function of its own and not inlined: what it needs of the kernel's stack, it gives back
 // before the next begins.
@@ -109,10 +117,18 @@ fn make_host<P: Platform>(
     let wake = [platform.event(irql)?, platform.event(irql)?, platform.event(irql)?];
     let registers = match info.memory {
         Some(memory) if info.interrupt => Some(Registers::map(irql, &info.dxgkrnl, memory.address, memory.length)?),
-        _ => None,
+        Some(_) => {
+            platform.print(format_args!(
+                "fencepost: the device has memory but no interrupt, and is run as if it had neither\n"
+            ));
+            None
+        }
+        None => None,
     };
     let interrupt = InterruptSource::new(registers, info.dxgkrnl.clone(), info.routines.report, info.adapter);
-    Ok(EngineHost::new(platform.clone(), local, wake, Shared::try_new(interrupt)?))
+    let interrupt = Shared::try_new(interrupt)?;
+    let highest = info.highest_physical_address;
+    Ok(EngineHost::new(platform.clone(), info.dxgkrnl.clone(), highest, local, wake, interrupt))
 }
 
 /// The GPU, idle.
@@ -169,7 +185,6 @@ fn make_started<P: Platform>(
         gpu,
         doorbells,
         system_process: P::Lock::new(None),
-        highest_physical_address: info.highest_physical_address,
         census: Census::default(),
         strays: Strays::default(),
         reported: Default::default(),
@@ -195,8 +210,11 @@ fn make_room<P: Platform>(gpu: &Gpu<P>, packets: u32) -> Result<()> {
 
 /// Prints what the OS asked, was answered and granted so far.
 #[inline(never)]
-fn print_start<P: Platform>(adapter: &Adapter<P>, started: &Started<P>) {
+fn print_start<P: Platform>(adapter: &Adapter<P>, started: &Started<P>, written: bool) {
     let (platform, plan) = (&adapter.platform, &started.plan);
+    if !written {
+        platform.print(format_args!("fencepost: {MEMORY_SIZE} could not be written\n"));
+    }
     let questions = adapter.asked.questions();
     platform.print(format_args!("fencepost: {}\n", Features(questions, plan)));
     platform.print(format_args!(

@@ -15,6 +15,7 @@ mod thread;
 pub use entry::{SERVICE_KEY, entry_table};
 
 use gpu_engine::NoMemory;
+use gpu_engine::host::Unmapped;
 use gpu_engine::memory::SharedWord;
 use gpu_engine::word::{Ordering, Word};
 use kmd_core::irql::Passive;
@@ -137,8 +138,13 @@ impl Platform for Native {
         NonPagedPages::allocate(count)
     }
 
-    fn map_system(&self, frames: &[u64]) -> Result<FrameMapping, NoMemory> {
-        FrameMapping::map(frames)
+    fn map_system(&self, frames: &[u64], write: bool) -> Result<FrameMapping, Unmapped> {
+        FrameMapping::map(frames, write)
+    }
+
+    fn is_cached(&self, address: *const u8) -> bool {
+        let physical = machine(|m| m.physical_address(address.addr()));
+        machine(|m| m.cache_attribute(physical)).is_none_or(|cache| cache == nt_model::CacheType::Cached)
     }
 
     fn clock(&self) -> u64 {
@@ -171,6 +177,12 @@ impl Platform for Native {
             };
             m.registry().get(&path, name)?.number()
         })
+    }
+
+    fn set_number(&self, _irql: &Passive, path: &[u16], name: &str, value: u64) -> bool {
+        let Ok(path) = String::from_utf16(path) else { return false };
+        machine(|m| m.registry().set(&path, name, nt_model::registry::RegistryValue::qword(value)));
+        true
     }
 
     fn print(&self, line: Arguments<'_>) {

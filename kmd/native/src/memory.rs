@@ -3,6 +3,7 @@
 
 use crate::machine;
 use gpu_engine::NoMemory;
+use gpu_engine::host::Unmapped;
 use gpu_engine::memory::{Mapping, Span};
 use gpu_wire::PAGE_SIZE;
 use kmd_core::platform::Pages;
@@ -22,8 +23,8 @@ struct Mapped {
 }
 
 impl Mapped {
-    fn new(mdl: Mdl, bytes: u64) -> Option<Self> {
-        let base = machine(|m| m.map_locked_pages(mdl, &MapRequest::default()))?;
+    fn new(mdl: Mdl, bytes: u64, request: &MapRequest) -> Option<Self> {
+        let base = machine(|m| m.map_locked_pages(mdl, request))?;
         Some(Self { mdl, base, bytes })
     }
 
@@ -51,7 +52,7 @@ impl NonPagedPages {
         let limits = 0..=i64::MAX as u64;
         let mdl = machine(|m| m.allocate_pages_for_mdl(limits, bytes as usize, CacheType::Cached, true));
         let mut pages = Self { mapped: None, mdl: mdl.ok_or(NoMemory)? };
-        pages.mapped = Some(Mapped::new(pages.mdl, bytes).ok_or(NoMemory)?);
+        pages.mapped = Some(Mapped::new(pages.mdl, bytes, &MapRequest::default()).ok_or(NoMemory)?);
         Ok(pages)
     }
 }
@@ -78,21 +79,23 @@ unsafe impl Pages for NonPagedPages {
 pub struct FrameMapping {
     mapped: Option<Mapped>,
     mdl: Mdl,
+    cached: bool,
 }
 
 impl FrameMapping {
-    pub(crate) fn map(frames: &[u64]) -> Result<Self, NoMemory> {
-        let frames = frames.get(..frames.len().min(MOST)).unwrap_or_default();
-        if frames.is_empty() {
-            return Err(NoMemory);
-        }
+    pub(crate) fn map(frames: &[u64], write: bool) -> Result<Self, Unmapped> {
+        let type_of = |frame: &u64| machine(|m| m.cache_attribute(frame * PAGE_SIZE));
+        let cache = frames.first().and_then(type_of).ok_or(Unmapped::NotMemory)?;
+        let alike = frames.iter().take(MOST).take_while(|frame| type_of(frame) == Some(cache)).count();
+        let frames = frames.get(..alike).unwrap_or_default();
         let bytes = frames.len() as u64 * PAGE_SIZE;
         // CAST: at most 2 MiB.
         let mdl = machine(|m| m.allocate_mdl(0, bytes as usize)).ok_or(NoMemory)?;
         mdl.set_frames(frames);
         mdl.header().flags.fetch_or(MDL_PAGES_LOCKED, Ordering::Relaxed);
-        let mut mapping = Self { mapped: None, mdl };
-        mapping.mapped = Some(Mapped::new(mdl, bytes).ok_or(NoMemory)?);
+        let mut mapping = Self { mapped: None, mdl, cached: cache == CacheType::Cached };
+        let request = MapRequest { cache, read_only: !write, ..MapRequest::default() };
+        mapping.mapped = Some(Mapped::new(mdl, bytes, &request).ok_or(NoMemory)?);
         Ok(mapping)
     }
 }
@@ -106,12 +109,15 @@ impl Drop for FrameMapping {
     }
 }
 
-// SAFETY: mapped read-write at a page boundary until dropped; base and length never change.
+// SAFETY: mapped as asked for, at a page boundary, until dropped; base and length never change.
 unsafe impl Mapping for FrameMapping {
     fn base(&self) -> *mut u8 {
         self.mapped.as_ref().map_or(std::ptr::null_mut(), Mapped::pointer)
     }
     fn len(&self) -> u64 {
         self.mapped.as_ref().map_or(0, |m| m.bytes)
+    }
+    fn is_ordered(&self) -> bool {
+        self.cached
     }
 }

@@ -13,6 +13,7 @@ use core::ptr;
 use core::sync::atomic::AtomicU64;
 use event::SynchronizationEvent;
 use gpu_engine::NoMemory;
+use gpu_engine::host::Unmapped;
 use kmd_core::irql::Passive;
 use kmd_core::platform::Body;
 use kmd_core::platform::Platform;
@@ -68,8 +69,12 @@ impl Platform for Nt {
         NonPagedPages::allocate(irql, count)
     }
 
-    fn map_system(&self, frames: &[u64]) -> Result<FrameMapping, NoMemory> {
-        FrameMapping::map(frames)
+    fn map_system(&self, frames: &[u64], write: bool) -> Result<FrameMapping, Unmapped> {
+        FrameMapping::map(frames, write)
+    }
+
+    fn is_cached(&self, address: *const u8) -> bool {
+        mapping::is_cached(address)
     }
 
     fn clock(&self) -> u64 {
@@ -105,6 +110,10 @@ impl Platform for Nt {
 
     fn setting(&self, irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64> {
         registry::number(irql, key, name)
+    }
+
+    fn set_number(&self, irql: &Passive, path: &[u16], name: &str, value: u64) -> bool {
+        registry::set_number(irql, path, name, value)
     }
 
     fn print(&self, line: Arguments<'_>) {

@@ -22,6 +22,9 @@ use wdk_sys::ntddk::MmUnmapLockedPages;
 /// `MdlMappingNoExecute` of wdm.h, for the priority argument.
 pub const NO_EXECUTE: i32 = 0x4000_0000;
 
+/// `MdlMappingNoWrite` of wdm.h, for the same.
+pub const NO_WRITE: i32 = 0x8000_0000_u32.cast_signed();
+
 /// Zeroed pages from the page allocator, mapped for the kernel.
 pub struct NonPagedPages {
     mdl: PMDL,

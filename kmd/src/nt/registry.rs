@@ -1,4 +1,4 @@
-//! Numbers from the registry.
+//! Numbers in the registry.
 
 use core::mem::size_of_val;
 use core::ptr;
@@ -7,6 +7,7 @@ use kmd_core::platform::SettingsKey;
 use wdk_sys::_KEY_VALUE_INFORMATION_CLASS::KeyValuePartialInformation;
 use wdk_sys::HANDLE;
 use wdk_sys::KEY_QUERY_VALUE;
+use wdk_sys::KEY_SET_VALUE;
 use wdk_sys::NT_SUCCESS;
 use wdk_sys::OBJ_CASE_INSENSITIVE;
 use wdk_sys::OBJ_KERNEL_HANDLE;
@@ -20,6 +21,7 @@ use wdk_sys::ntddk::IoOpenDeviceRegistryKey;
 use wdk_sys::ntddk::ZwClose;
 use wdk_sys::ntddk::ZwOpenKey;
 use wdk_sys::ntddk::ZwQueryValueKey;
+use wdk_sys::ntddk::ZwSetValueKey;
 
 /// Longest name of a value.
 const LONGEST_NAME: usize = 64;
@@ -37,16 +39,11 @@ struct Information {
 /// A DWORD or QWORD; `None` when it is absent or of another type.
 pub fn number(_irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64> {
     let key = match key {
-        SettingsKey::Path(path) => Key::open(path),
+        SettingsKey::Path(path) => Key::open(path, KEY_QUERY_VALUE),
         SettingsKey::Device(device) => Key::of_device(device.cast()),
     }?;
-    let mut units = [0u16; LONGEST_NAME];
-    let mut length = 0;
-    for (to, from) in units.iter_mut().zip(name.encode_utf16()) {
-        *to = from;
-        length += 1;
-    }
-    let mut name = unicode_string(units.get(..length)?)?;
+    let name = Name::of(name);
+    let mut name = name.string()?;
     let mut information = Information::default();
     let mut written = 0;
     // CAST: 24 bytes.
@@ -72,10 +69,45 @@ pub fn number(_irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64> 
     }
 }
 
+/// Sets a QWORD. Returns whether it could.
+pub fn set_number(_irql: &Passive, path: &[u16], name: &str, value: u64) -> bool {
+    let name = Name::of(name);
+    let (Some(key), Some(mut name)) = (Key::open(path, KEY_SET_VALUE), name.string()) else { return false };
+    let mut data = value.to_le_bytes();
+    // CAST: 8 bytes.
+    // SAFETY: PASSIVE_LEVEL (the token); an open key, a name and a buffer that live across the call.
+    let status = unsafe {
+        ZwSetValueKey(key.0, &raw mut name, 0, REG_QWORD, data.as_mut_ptr().cast(), size_of_val(&data) as u32)
+    };
+    NT_SUCCESS(status)
+}
+
+/// The name of a value.
+struct Name {
+    units: [u16; LONGEST_NAME],
+    length: usize,
+}
+
+impl Name {
+    /// `text`, cut off behind [`LONGEST_NAME`] units.
+    fn of(text: &str) -> Self {
+        let mut name = Self { units: [0; LONGEST_NAME], length: 0 };
+        for (to, from) in name.units.iter_mut().zip(text.encode_utf16()) {
+            *to = from;
+            name.length += 1;
+        }
+        name
+    }
+
+    fn string(&self) -> Option<UNICODE_STRING> {
+        unicode_string(self.units.get(..self.length)?)
+    }
+}
+
 struct Key(HANDLE);
 
 impl Key {
-    fn open(path: &[u16]) -> Option<Self> {
+    fn open(path: &[u16], access: u32) -> Option<Self> {
         let mut path = unicode_string(path)?;
         // CAST: 48 bytes.
         let mut attributes = OBJECT_ATTRIBUTES {
@@ -86,7 +118,7 @@ impl Key {
         };
         let mut key: HANDLE = ptr::null_mut();
         // SAFETY: PASSIVE_LEVEL (the caller's token); everything that is pointed at lives across the call.
-        let status = unsafe { ZwOpenKey(&raw mut key, KEY_QUERY_VALUE, &raw mut attributes) };
+        let status = unsafe { ZwOpenKey(&raw mut key, access, &raw mut attributes) };
         // Lazily: a key that is not open must not be dropped.
         NT_SUCCESS(status).then(|| Self(key))
     }

@@ -21,7 +21,7 @@ impl<H: Host> Core<H> {
         if left == 0 {
             return Ok(Advance::Done(0));
         }
-        let view = self.tlb.translate(&gpu.host, space, at, left.min(CHUNK), true)?;
+        let view = self.tlb.translate(gpu, space, at, left.min(CHUNK), true)?;
         let span = self.tlb.span(view).ok_or(Fault::address(at, true))?;
         span.fill(pattern);
         Ok(more(view.len, left, Long::Fill { at: GpuVa(at.0 + view.len), left: left - view.len, pattern }))
@@ -79,8 +79,8 @@ impl<H: Host> Core<H> {
         want: u64,
     ) -> Result<u64, Fault> {
         loop {
-            let source = self.tlb.translate(&gpu.host, space, from, want, false)?;
-            let destination = self.tlb.translate(&gpu.host, space, to, want, true)?;
+            let source = self.tlb.translate(gpu, space, from, want, false)?;
+            let destination = self.tlb.translate(gpu, space, to, want, true)?;
             // Translating the second may have made room by dropping the first; then both are translated again.
             if let (Some(source), Some(destination)) = (self.tlb.span(source), self.tlb.span(destination)) {
                 return Ok(destination.copy_from(source));

@@ -55,7 +55,7 @@ impl<H: Host> Core<H> {
                 let lead = usize::from(x == 0);
                 let count = (end - first) as usize;
                 let pixels = to.get_mut(lead..lead + count).unwrap_or_default();
-                self.tlb.read(&gpu.host, space, at, pixels.as_flattened_mut())?;
+                self.tlb.read(gpu, space, at, pixels.as_flattened_mut())?;
                 if x == 0 {
                     to[0] = to[1];
                 }
@@ -76,7 +76,7 @@ impl<H: Host> Core<H> {
 
     fn write(&mut self, gpu: &Gpu<H>, space: &AddressSpace<H>, mut va: GpuVa, mut from: &[u8]) -> Result<(), Fault> {
         while !from.is_empty() {
-            let view = self.tlb.translate(&gpu.host, space, va, from.len() as u64, true)?;
+            let view = self.tlb.translate(gpu, space, va, from.len() as u64, true)?;
             let n = self.tlb.span(view).map_or(0, |s| s.write(from));
             if n == 0 {
                 return Err(Fault::address(va, true));

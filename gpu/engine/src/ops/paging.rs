@@ -7,12 +7,11 @@ use crate::gpu::Gpu;
 use crate::host::Host;
 use crate::mutation::Mutation;
 use crate::node::attention;
-use crate::tlb::map_page;
 use crate::word::{Ordering, Word};
 use core::sync::atomic::Ordering as AtomicOrdering;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Entries, FaultKind, TableWrite};
-use gpu_wire::pte::{Place, Pte};
+use gpu_wire::pte::Pte;
 
 impl<H: Host> Core<H> {
     /// Writes entries of a page table. The table stays mapped until the packet that the stream belongs to completes: one
@@ -22,11 +21,7 @@ impl<H: Host> Core<H> {
         let fault = || Fault::address(GpuVa(head.table), true);
         if self.table.as_ref().is_none_or(|(p, _)| *p != place) {
             self.table = None;
-            let Some(window) = map_page(&gpu.host, place) else {
-                self.tlb.starved |= matches!(place, Place::System(_));
-                return Err(fault());
-            };
-            self.table = Some((place, window));
+            self.table = Some((place, self.tlb.map_table(gpu, place, true).map_err(|()| fault())?));
         }
         let (_, window) = self.table.as_ref().ok_or_else(fault)?;
         for i in 0..head.count {

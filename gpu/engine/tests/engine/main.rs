@@ -3,6 +3,7 @@
 mod faults;
 mod fences;
 mod logs;
+mod mappings;
 mod monitored;
 mod packet_mode;
 mod packet_room;
@@ -27,6 +28,8 @@ fn what_is_left_out_is_noticed() {
         (Mutation::BasicProgressSilent, monitored::a_basic_engine_interrupts_for_the_progress_fence_alone),
         (Mutation::StoresNarrowWide, monitored::a_narrow_signal_stores_32_bits),
         (Mutation::SignalsUnable, monitored::an_unable_engine_writes_its_progress_fence_only),
+        (Mutation::MapsNeighbours, mappings::a_mapping_covers_what_was_asked_for),
+        (Mutation::MapsWritable, mappings::what_is_only_read_is_mapped_for_reading),
         (Mutation::LogKeepsOldBuffer, logs::a_recreated_log_gets_every_later_entry),
     ];
     for (mutation, test) in rows {

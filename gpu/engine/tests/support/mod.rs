@@ -2,13 +2,12 @@
 #![expect(unsafe_code, reason = "the test host hands out memory as the real ones do")]
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use gpu_engine::NoMemory;
 use gpu_engine::context::{Context, Process};
 use gpu_engine::engine::{Engine, Step};
 use gpu_engine::fence::Fence;
 use gpu_engine::fence_log::{Barriers, HEADER_SIZE};
 use gpu_engine::gpu::{Gpu, Setup};
-use gpu_engine::host::{Host, Lock};
+use gpu_engine::host::{Host, Lock, Unmapped};
 use gpu_engine::memory::{Mapping, SharedWord, Span};
 use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::notice::Notice;
@@ -63,6 +62,7 @@ impl Pages {
 pub struct TestMapping {
     base: *mut u8,
     len: u64,
+    ordered: bool,
     live: Arc<AtomicU64>,
 }
 // SAFETY: raw shared memory.
@@ -74,6 +74,9 @@ unsafe impl Mapping for TestMapping {
     }
     fn len(&self) -> u64 {
         self.len
+    }
+    fn is_ordered(&self) -> bool {
+        self.ordered
     }
 }
 impl Drop for TestMapping {
@@ -88,6 +91,10 @@ pub struct TestHost {
     local: Pages,
     clock: AtomicU64,
     pub mappings: Arc<AtomicU64>,
+    /// What the engines asked to map: frames, and whether for writing.
+    pub asked: Mutex<Vec<(Vec<u64>, bool)>>,
+    /// Pages are not cached.
+    pub uncached: AtomicBool,
     pub interrupts: Arc<AtomicU64>,
     pub refuse_interrupts: Arc<AtomicBool>,
     pub kicks: Arc<AtomicU64>,
@@ -100,14 +107,16 @@ impl Host for TestHost {
     fn word(value: u64) -> AtomicU64 {
         AtomicU64::new(value)
     }
-    fn map_system(&self, frames: &[u64]) -> Result<TestMapping, NoMemory> {
+    fn map_system(&self, frames: &[u64], write: bool) -> Result<TestMapping, Unmapped> {
+        self.asked.lock().unwrap().push((frames.to_vec(), write));
         let run = frames.windows(2).take_while(|w| w[1] == w[0] + 1).count() as u64 + 1;
-        let span = self.system.span(frames[0]).ok_or(NoMemory)?;
+        let span = self.system.span(frames[0]).ok_or(Unmapped::NotMemory)?;
         let len = (run * PAGE_SIZE).min(span.len());
         self.mappings.fetch_add(1, Ordering::Relaxed);
+        let ordered = !self.uncached.load(Ordering::Relaxed);
         // SAFETY: inside the leaked block.
         let base = unsafe { self.system.base.add((frames[0] * PAGE_SIZE) as usize) };
-        Ok(TestMapping { base, len, live: self.mappings.clone() })
+        Ok(TestMapping { base, len, ordered, live: self.mappings.clone() })
     }
     fn local(&self, page: u64) -> Option<Span<'static>> {
         self.local.span(page)
@@ -237,6 +246,8 @@ impl Rig {
             local: Pages::new(1024),
             clock: AtomicU64::new(1),
             mappings: Arc::default(),
+            asked: Mutex::default(),
+            uncached: AtomicBool::default(),
             interrupts: Arc::default(),
             refuse_interrupts: Arc::default(),
             kicks: Arc::default(),
@@ -319,6 +330,12 @@ impl Rig {
         }
         let bytes = self.gpu.host.local.span(first).unwrap().part(0, pages * PAGE_SIZE);
         Range { va, bytes }
+    }
+
+    /// The first frame of a range of system pages.
+    pub fn frame_of(&self, range: Range) -> u64 {
+        let offset = range.bytes.as_ptr().addr() - self.gpu.host.system.base.addr();
+        offset as u64 / PAGE_SIZE
     }
 
     pub fn fence(&mut self) -> TestFence {

@@ -1,0 +1,85 @@
+//! What the engine asks its host to map.
+
+use crate::support::{Range, Rig, TestFence};
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::packet::{self, Encoded, FaultKind};
+use gpu_wire::pte::Place;
+use gpu_wire::{GpuVa, PAGE_SIZE};
+
+/// What was asked for since the last time.
+fn asked(rig: &Rig) -> Vec<(Vec<u64>, bool)> {
+    std::mem::take(&mut *rig.gpu.host.asked.lock().unwrap())
+}
+
+/// The requests that name a page of `range`. The host's pages lie in the order of their frames, from frame 0 on.
+fn of_range(rig: &Rig, range: Range, requests: &[(Vec<u64>, bool)]) -> Vec<(usize, bool)> {
+    let first = rig.frame_of(range);
+    let pages = first..first + range.bytes.len() / PAGE_SIZE;
+    let named = requests.iter().filter(|(frames, _)| frames.iter().any(|frame| pages.contains(frame)));
+    named.map(|(frames, write)| (frames.len(), *write)).collect()
+}
+
+#[test]
+pub fn a_mapping_covers_what_was_asked_for() {
+    let mut rig = Rig::new();
+    let mut queue = rig.queue(0, 0);
+    let memory = rig.map(4, false);
+    // Behind the last page stands an entry that names no memory, which nobody accesses.
+    let process = rig.process.clone();
+    rig.map_at(&process, memory.at(4 * PAGE_SIZE), Place::System(1 << 30), false);
+    queue.submit(&[packet::Store { address: memory.at(PAGE_SIZE + 8).0, value: 7 }.to_packet()]);
+    rig.settle();
+    assert_eq!((memory.read(PAGE_SIZE + 8), of_range(&rig, memory, &asked(&rig))), (7, vec![(1, true)]));
+    let fill =
+        packet::Fill { address: memory.at(2 * PAGE_SIZE + 64).0, length: PAGE_SIZE + 128, pattern: !0, reserved: 0 };
+    queue.submit(&[fill.to_packet()]);
+    rig.settle();
+    assert_eq!(memory.read(3 * PAGE_SIZE + 184), !0);
+    assert_eq!((memory.read(3 * PAGE_SIZE + 192), of_range(&rig, memory, &asked(&rig))), (0, vec![(2, true)]));
+}
+
+#[test]
+pub fn what_is_only_read_is_mapped_for_reading() {
+    let mut rig = Rig::new();
+    let mut queue = rig.queue(0, 0);
+    let TestFence { current, monitored, .. } = rig.fence();
+    queue.submit(&[Encoded::fence_signal(current.va, 1)]);
+    rig.settle();
+    let requests = asked(&rig);
+    assert_eq!(of_range(&rig, current, &requests), [(1, true)]);
+    assert_eq!(of_range(&rig, monitored, &requests), [(1, false)]);
+    let place = rig.process.space.root().map(|root| root.place);
+    let Some(Place::System(root)) = place else { panic!("{place:?}") };
+    assert!(requests.contains(&(vec![root], false)), "a walk reads tables");
+}
+
+#[test]
+fn a_page_that_is_no_memory_is_a_fault_of_its_queue() {
+    let mut rig = Rig::new();
+    let mut queue = rig.queue(0, 0);
+    let memory = rig.map(1, false);
+    let process = rig.process.clone();
+    rig.map_at(&process, memory.va, Place::System(1 << 30), false);
+    queue.submit(&[packet::Store { address: memory.va.0, value: 7 }.to_packet()]);
+    rig.settle();
+    assert_eq!(queue.fault(), Some(FaultKind::Address));
+    assert_eq!(rig.gpu.nodes[0].counters.read().refused, 1);
+}
+
+#[test]
+fn what_is_not_cached_is_counted_and_works() {
+    let mut rig = Rig::new();
+    rig.gpu.host.uncached.store(true, Ordering::Relaxed);
+    let mut queue = rig.queue(0, 0);
+    let (memory, fence) = (rig.map(2, false), rig.fence());
+    let copy = packet::Copy { source: memory.va.0, destination: memory.at(PAGE_SIZE).0, length: 16 };
+    queue.submit(&[
+        packet::Store { address: memory.va.0, value: 5 }.to_packet(),
+        copy.to_packet(),
+        Encoded::fence_signal(GpuVa(fence.current.va.0), 3),
+    ]);
+    rig.settle();
+    assert_eq!((memory.read(PAGE_SIZE), fence.current.word(0).load(Ordering::Acquire)), (5, 3));
+    let counted = rig.gpu.nodes[0].counters.read();
+    assert!(counted.uncached > 4 && counted.refused == 0, "{counted:?}");
+}
