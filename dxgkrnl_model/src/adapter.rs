@@ -205,6 +205,11 @@ impl Adapter {
         self.shared.kernel().registry().set(&self.resources.key(), name, value);
     }
 
+    /// A value under the adapter's key.
+    pub fn registry_value(&self, name: &str) -> Option<RegistryValue> {
+        self.shared.kernel().registry().get(&self.resources.key(), name)
+    }
+
     /// The machine.
     pub fn kernel(&self) -> &Kernel {
         self.shared.kernel()

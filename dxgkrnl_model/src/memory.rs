@@ -18,12 +18,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use nt_model::{PageObject, Thread};
+use nt_model::{CacheType, PageKind, PageObject, Thread};
 use wddm_abi::NTSTATUS;
 
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::fence::segments::FenceSegments;
+use crate::personality::Neighbour;
 use crate::process::ProcessAdapter;
 use crate::sync::{Lock, Rank, Signal};
 use page_table::{Purpose, TableMemory};
@@ -60,6 +61,8 @@ pub(crate) struct Manager {
     running: AtomicBool,
     thread: Lock<Option<Arc<Thread>>>,
     dummy: Lock<Option<pages::Page>>,
+    /// A page that nobody keeps in memory: see [`Neighbour::Unlocked`].
+    stranger: Lock<Option<Arc<PageObject>>>,
     /// Where the driver wants values of native fences.
     pub(crate) fence_segments: FenceSegments,
 }
@@ -93,7 +96,11 @@ impl VidMm {
         let kernel = adapter.kernel();
         let manager = Arc::new(Manager {
             caps: caps.clone(),
-            pool: PagePool::new(kernel, adapter.personality().contiguous_pages),
+            pool: PagePool::new(
+                kernel,
+                adapter.personality().contiguous_pages,
+                adapter.personality().combined_pages.then_some(CacheType::WriteCombined),
+            ),
             pager: Pager::new(
                 adapter.personality().faults.paging_buffer_size.unwrap_or(caps.paging_buffer_size) as usize
             ),
@@ -107,6 +114,7 @@ impl VidMm {
             running: AtomicBool::new(false),
             thread: Lock::new(Rank::Log, None),
             dummy: Lock::new(Rank::Log, None),
+            stranger: Lock::new(Rank::Log, None),
             fence_segments: FenceSegments::ask(adapter, caps),
         });
         *self.manager.lock() = Some(manager.clone());
@@ -124,6 +132,10 @@ impl VidMm {
         let Some(manager) = self.manager() else { return };
         manager.stopping.store(true, Ordering::Release);
         manager.changed.notify(adapter.kernel());
+        let stranger = manager.stranger.lock().take();
+        if let Some(stranger) = stranger {
+            adapter.kernel().free_pages(&stranger);
+        }
         let thread = manager.thread.lock().take();
         if let Some(thread) = thread {
             adapter.kernel().wait_for_object(thread.header(), None);
@@ -351,6 +363,20 @@ impl Manager {
         let set = system.set_entries(adapter, self, address, pages, &content, Purpose::default());
         self.running.store(running, Ordering::Release);
         set.map(|()| address)
+    }
+
+    /// Physical address of what a neighbour names; `None` where there is no such thing.
+    pub(crate) fn neighbour_address(&self, adapter: &Adapter, kind: Neighbour) -> Option<u64> {
+        match kind {
+            Neighbour::Registers => adapter.device.registers_address(),
+            Neighbour::Unlocked => {
+                let mut stranger = self.stranger.lock();
+                if stranger.is_none() {
+                    *stranger = adapter.kernel().allocate_pages(1, PageKind::User, 0);
+                }
+                stranger.as_ref().map(|object| object.frame(0) * PAGE)
+            }
+        }
     }
 
     /// Address of a page that stands in for memory that is gone.

@@ -140,6 +140,7 @@ impl Os {
             rules: crate::rules::ALL.to_vec(),
             echo_debug_print: personality.echo_debug_print,
             interrupt_delivery: personality.interrupt_delivery,
+            dpc_delivery: personality.dpc_delivery,
             ..KernelConfig::default()
         };
         let kernel = Kernel::new(config);

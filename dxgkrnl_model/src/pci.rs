@@ -122,6 +122,11 @@ impl Device {
         }
     }
 
+    /// Where its registers are, if it has any.
+    pub(crate) fn registers_address(&self) -> Option<u64> {
+        self.edu.as_ref().map(|_| self.bar0)
+    }
+
     /// Which adapter of the Linux process it is.
     pub(crate) fn index(&self) -> usize {
         self.index

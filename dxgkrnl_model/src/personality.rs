@@ -11,7 +11,7 @@ mod start;
 mod user_mode;
 
 pub use family::Windows;
-pub use faults::{CallbackFault, FaultPlan};
+pub use faults::{CallbackFault, FaultPlan, Neighbour};
 pub use logs::{LogReplacement, SchedulingLogs};
 pub use start::{STRAY_OPERATIONS, StrayEntry, SystemProcesses};
 pub use user_mode::{KernelProgress, ProgressOpened, Residency, UserMode};
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use nt_model::sched::Ticks;
 use nt_model::sched::seeded::SeededOptions;
-use nt_model::{InterruptDelivery, Policy};
+use nt_model::{DpcDelivery, InterruptDelivery, Policy};
 use wddm_abi::DXGK_FEATURE_ID;
 
 /// Ticks (100 ns) in a millisecond.
@@ -300,6 +300,9 @@ pub struct Personality {
     pub tdr: TdrSettings,
     /// Physical pages that belong together are consecutive (a driver must not rely on it).
     pub contiguous_pages: bool,
+    /// Pages that Dxgkrnl makes for itself and shows to the GPU (page tables, fences, logs, paging buffers) are
+    /// write-combined. No document says of which type they are.
+    pub combined_pages: bool,
     /// Where the native progress fence is named.
     pub progress_fence_handle: ProgressFenceHandle,
     /// Whose handle goes where.
@@ -338,6 +341,8 @@ pub struct Personality {
     pub echo_debug_print: bool,
     /// Where interrupts are delivered.
     pub interrupt_delivery: InterruptDelivery,
+    /// Where DPCs run: on the processor that queued them, or on another one, while the first goes on.
+    pub dpc_delivery: DpcDelivery,
     /// The order of queries at start; `None`: [`crate::transcript::START_26100`].
     pub start_transcript: Option<String>,
     /// Test signing is on: kernel-mode testing may be enabled.
@@ -397,6 +402,7 @@ impl Default for Personality {
             required_dma_queue_entries: 64,
             tdr: TdrSettings::default(),
             contiguous_pages: false,
+            combined_pages: false,
             progress_fence_handle: ProgressFenceHandle::default(),
             handles: HandleReadings::default(),
             hw_contexts: HwContexts::default(),
@@ -415,6 +421,7 @@ impl Default for Personality {
             policy: Policy::Stop,
             echo_debug_print: false,
             interrupt_delivery: InterruptDelivery::Inline,
+            dpc_delivery: DpcDelivery::Inline,
             start_transcript: None,
             test_signing: true,
             paging_engine_signals: false,

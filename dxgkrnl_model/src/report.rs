@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nt_model::RuleReport;
+use nt_model::driver::STACK_ADVICE;
 use wddm_abi::DXGK_INTERRUPT_TYPE;
 
 use crate::os::Shared;
@@ -287,6 +288,8 @@ pub struct Report {
     pub calibrations: Vec<Calibration>,
     /// Resets and other events, in order.
     pub events: Vec<Event>,
+    /// Driver entries that took more of the kernel stack than others may leave, in bytes: advice, no rule.
+    pub deep_entries: BTreeMap<&'static str, usize>,
 }
 
 impl Report {
@@ -308,6 +311,7 @@ impl Report {
             losses: tables.losses.clone(),
             calibrations: tables.calibrations.clone(),
             events: tables.events.clone(),
+            deep_entries: shared.kernel().deep_entries(),
         }
     }
 
@@ -337,6 +341,12 @@ impl fmt::Display for Report {
         )?;
         for (name, count) in &self.counts.thunks {
             writeln!(f, "  {name}: {count}")?;
+        }
+        for (entry, bytes) in &self.deep_entries {
+            writeln!(
+                f,
+                "advice: {entry} took {bytes} bytes of the kernel stack; others may leave no more than {STACK_ADVICE}"
+            )?;
         }
         for event in &self.events {
             writeln!(f, "{}", event.text)?;

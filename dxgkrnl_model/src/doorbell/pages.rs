@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nt_model::{CacheType, PAGE_SIZE, Rights, UserMapping};
 use wddm_abi::{NTSTATUS, ntstatus};
 
-use crate::memory::pages::{Block, Page};
+use crate::memory::pages::{Block, Page, cache_of};
 use crate::process::ProcessAdapter;
 use crate::sync::{Lock, Rank};
 
@@ -58,7 +58,8 @@ impl DoorbellPages {
         let page = manager.pool.allocate_alone()?;
         let rights = if status { Rights::Read } else { Rights::ReadWrite };
         let (object, first) = page.object();
-        let mapping = UserMapping { object: object.clone(), first, pages: 1, rights, cache: CacheType::Cached };
+        let mapping =
+            UserMapping { object: object.clone(), first, pages: 1, rights, cache: cache_of(object, CacheType::Cached) };
         let user = part.adapter().kernel().map_user(part.process()?.nt(), &mapping, None).ok()?;
         let slots = Slots { page, user, free: (0..PAGE_SIZE / 8).rev().map(|slot| slot * 8).collect() };
         let mut pages = self.pages.lock();
@@ -114,7 +115,7 @@ pub(super) fn dummy_mapping(exposed: &Exposed) -> UserMapping {
         first: 0,
         pages: exposed.pages,
         rights: Rights::ReadWrite,
-        cache: CacheType::Cached,
+        cache: cache_of(exposed.dummy.object(), CacheType::Cached),
     }
 }
 

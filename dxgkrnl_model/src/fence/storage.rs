@@ -99,18 +99,18 @@ impl FencePages {
             (Sharing::Packed, false) => (none, segments.default_monitored.as_slice()),
             _ => (none, none),
         };
-        let page = |segments, word| match LocalPage::allocate(adapter, segments, word) {
+        let for_system = manager.caps.native_fence.is_some_and(|caps| caps.MapToGpuSystemProcess != 0);
+        // Monitored values are shown to the GPU for reading, except in the paging process.
+        let page = |segments, word, read_only: bool| match LocalPage::allocate(adapter, segments, word) {
             Some(page) => Ok(ValuePage::Local(page)),
-            None => manager
-                .pool
-                .allocate_alone()
+            None => if read_only { manager.pool.allocate_for_reading() } else { manager.pool.allocate_alone() }
                 .map(|page| ValuePage::System(Arc::new(page)))
                 .ok_or(ntstatus::STATUS_NO_MEMORY),
         };
-        let current = current.map_or_else(|| page(for_current, 0), |page| Ok(ValuePage::System(page)))?;
-        let monitored = page(for_monitored, u64::MAX)?;
+        let current = current.map_or_else(|| page(for_current, 0, false), |page| Ok(ValuePage::System(page)))?;
+        let monitored = page(for_monitored, u64::MAX, !for_system)?;
         let mut system = (0, 0);
-        if manager.caps.native_fence.is_some_and(|caps| caps.MapToGpuSystemProcess != 0) {
+        if for_system {
             let contents = [&current, &monitored].map(|page| page.content(Protection::READ_WRITE));
             let wanted = address_limits(adapter);
             let mapped = manager.run_on_worker(adapter, move |adapter, manager| {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use nt_model::{CacheType, PageObject, Rights, UserMapping};
 use wddm_abi::{D3DKMT_HANDLE, DXGKARG_CLOSEALLOCATION, DXGKARG_DESTROYALLOCATION, HANDLE, NTSTATUS, ntstatus};
 
+use super::pages::cache_of;
 use super::va::PAGE;
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
@@ -243,7 +244,7 @@ impl OpenAllocation {
             first,
             pages,
             rights: Rights::ReadWrite,
-            cache: CacheType::Cached,
+            cache: cache_of(object, CacheType::Cached),
         };
         match place {
             Place::Evicted | Place::System => Some(backing(&self.allocation.backing, 0)),

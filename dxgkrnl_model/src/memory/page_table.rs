@@ -210,6 +210,18 @@ impl PageTables {
         })
     }
 
+    /// An update with a valid entry for the page at `physical`, which nobody asked for, behind the last leaf entries that
+    /// `updates` store. `None`: there is no place for it, or `is_free` says that something is mapped there.
+    pub(crate) fn neighbour(&self, physical: u64, updates: &[Update], is_free: impl Fn(u64) -> bool) -> Option<Update> {
+        let beside = updates.iter().rev().find(|update| !update.initial && update.level == 0)?;
+        let mut entry = *beside.entries.last().filter(|entry| entry.Valid())?;
+        entry.set_Segment(0);
+        entry.set_PageAddress(in_form(self.address, physical));
+        let (start, address) = (beside.start + beside.count, beside.address + beside.count * PAGE);
+        let fits = start < self.mmu.entries(0) && is_free(address);
+        fits.then_some(Update { start, count: 1, entries: vec![entry], address, allocation: None, ..beside.clone() })
+    }
+
     /// Returns whether a table of level 0 was made for `address`.
     fn has_leaf_table(&self, address: u64) -> bool {
         let mut table = self.root.as_ref();
@@ -407,6 +419,22 @@ mod tests {
         assert_eq!(strayed(&mut tables, kind, 511, 1, true), None);
         assert_eq!(strayed(&mut tables, kind, 3, 1, false), None);
         assert_eq!(strayed(&mut tables, kind, 510, 4, true), Some((511, 1023 * PAGE)));
+    }
+
+    #[test]
+    fn a_neighbour_stands_behind_what_is_mapped() {
+        let mut tables = tables(&[9, 9, 9, 9]);
+        let mut entry = DXGK_PTE::zeroed();
+        entry.set_Valid(true);
+        let mut beside = |page: u64, entry: DXGK_PTE, free: bool| {
+            let updates = tables.set(page * PAGE, 1, &[entry], Purpose::default(), &mut Source(0)).unwrap_or_default();
+            let update = tables.neighbour(0x7000, &updates, |_| free)?;
+            Some((update.start, update.address, update.entries.first().map(DXGK_PTE::PageAddress)))
+        };
+        assert_eq!(beside(5, entry, true), Some((6, 6 * PAGE, Some(0x7000))));
+        assert_eq!(beside(5, entry, false), None);
+        assert_eq!(beside(511, entry, true), None);
+        assert_eq!(beside(5, DXGK_PTE::zeroed(), true), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use nt_model::{Kernel, PageKind, PageObject};
+use nt_model::{CacheType, Kernel, PageKind, PageObject, PageTraits};
 
 use super::space::Content;
 use super::va::{PAGE, Protection};
@@ -29,12 +29,8 @@ impl fmt::Debug for Slab {
 }
 
 impl Slab {
-    fn new(kernel: &Kernel, pages: usize, contiguous: bool) -> Option<Arc<Self>> {
-        let object = if contiguous {
-            kernel.allocate_contiguous_pages(pages, PageKind::System, 0)
-        } else {
-            kernel.allocate_pages(pages, PageKind::System, 0)
-        }?;
+    fn new(kernel: &Kernel, pages: usize, traits: &PageTraits) -> Option<Arc<Self>> {
+        let object = kernel.allocate_pages_of(pages, PageKind::System, 0, traits)?;
         let Some(address) = kernel.map_for_model(&object) else {
             kernel.free_pages(&object);
             return None;
@@ -90,14 +86,16 @@ impl Drop for Page {
 #[derive(Debug)]
 pub(crate) struct PagePool {
     kernel: Kernel,
-    contiguous: bool,
+    traits: PageTraits,
     slabs: Lock<Vec<Arc<Slab>>>,
 }
 
 impl PagePool {
-    /// A pool without pages. `contiguous`: pages of one slab follow each other physically.
-    pub(crate) fn new(kernel: &Kernel, contiguous: bool) -> Self {
-        Self { kernel: kernel.clone(), contiguous, slabs: Lock::new(Rank::Registry, Vec::new()) }
+    /// A pool without pages. `contiguous`: pages of one slab follow each other physically. `cache`: their type; without
+    /// one, that of their first mapping.
+    pub(crate) fn new(kernel: &Kernel, contiguous: bool, cache: Option<CacheType>) -> Self {
+        let traits = PageTraits { contiguous, cache, read_only: false };
+        Self { kernel: kernel.clone(), traits, slabs: Lock::new(Rank::Registry, Vec::new()) }
     }
 
     /// A zeroed page that user mode never sees.
@@ -106,7 +104,7 @@ impl PagePool {
         let page = match found {
             Some(page) => page,
             None => {
-                let slab = Slab::new(&self.kernel, SLAB, self.contiguous)?;
+                let slab = Slab::new(&self.kernel, SLAB, &self.traits)?;
                 let page = take(&slab)?;
                 self.slabs.lock().push(slab);
                 page
@@ -118,12 +116,17 @@ impl PagePool {
 
     /// A zeroed page with an object of its own.
     pub(crate) fn allocate_alone(&self) -> Option<Page> {
-        take(&Slab::new(&self.kernel, 1, false)?)
+        take(&Slab::new(&self.kernel, 1, &PageTraits { contiguous: false, ..self.traits })?)
+    }
+
+    /// [`allocate_alone`](Self::allocate_alone), of a page that the GPU may only read.
+    pub(crate) fn allocate_for_reading(&self) -> Option<Page> {
+        take(&Slab::new(&self.kernel, 1, &PageTraits { contiguous: false, read_only: true, ..self.traits })?)
     }
 
     /// Zeroed pages that follow each other at kernel addresses: the first one's address is the block's.
     pub(crate) fn allocate_block(&self, pages: usize) -> Option<Block> {
-        let slab = Slab::new(&self.kernel, pages, self.contiguous)?;
+        let slab = Slab::new(&self.kernel, pages, &self.traits)?;
         Some(Block { slab })
     }
 }
@@ -156,6 +159,11 @@ impl Block {
     }
 }
 
+/// The type by which pages are mapped: their own, else `wanted`.
+pub(crate) fn cache_of(object: &PageObject, wanted: CacheType) -> CacheType {
+    object.cache().unwrap_or(wanted)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,7 +172,7 @@ mod tests {
     fn pages_are_zeroed_and_reused() {
         let kernel = Kernel::collecting();
         let _in = kernel.enter();
-        let pool = PagePool::new(&kernel, false);
+        let pool = PagePool::new(&kernel, false, None);
         let Some(page) = pool.allocate() else { panic!("no memory") };
         let (frame, address) = (page.frame(), page.address());
         crate::raw::store(address, 7);

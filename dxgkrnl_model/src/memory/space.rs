@@ -142,6 +142,12 @@ impl AddressSpace {
             let stray = tables.stray(kind, segments, updates, |address| self.ranges.lock().at(address).is_none());
             updates.extend(stray);
         }
+        let neighbour = adapter.personality().faults.neighbour.filter(|_| !self.is_paging);
+        let neighbour = neighbour.and_then(|kind| manager.neighbour_address(adapter, kind));
+        if let (Some(physical), Some(updates)) = (neighbour, &mut updates) {
+            let neighbour = tables.neighbour(physical, updates, |address| self.ranges.lock().at(address).is_none());
+            updates.extend(neighbour);
+        }
         let old = self.tables.lock().replace(tables);
         drop(old);
         let Some(updates) = updates else { return Err(source.error()) };

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use nt_model::DpcDelivery;
+
 use super::{
     Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, MS, Personality, ProgressFenceHandle,
     ProgressOpened, PteAddress, Residency, RingHandle, SchedulingLogs, SystemProcesses,
@@ -105,6 +107,12 @@ readings! {
     "contiguous", "physical pages that belong together are consecutive",
         "none: what a young machine happens to give":
         contiguous_pages = true;
+    @named "dpcs-elsewhere", "DPCs run on another processor than the one that queued them",
+        "article introduction-to-dpcs: a DPC may be targeted at another processor; no page says which DxgkCbQueueDpc takes":
+        dpc_delivery = DpcDelivery::Remote;
+    @named "combined", "what Dxgkrnl makes for the GPU is write-combined",
+        "DDI page DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, Cached; a machine whose VidMm maps nothing cached was not seen":
+        combined_pages = true;
     "short-list", "Dxgkrnl keeps one notification per node",
         "inferred from ETW event 556: there is a list, of a length that no page gives":
         notification_list = 1;

@@ -15,6 +15,16 @@ pub struct CallbackFault {
     pub status: NTSTATUS,
 }
 
+/// What a page table entry names that VidMm left valid beside others. An access that touches those alone must not reach
+/// it: of what an MDL names, Driver Verifier wants each frame to be locked memory (0xC4 with 0x85 and 0x89).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbour {
+    /// Registers of the device.
+    Registers,
+    /// Memory that nobody keeps from being paged out.
+    Unlocked,
+}
+
 /// Faults that are injected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
@@ -47,6 +57,9 @@ pub struct FaultPlan {
     /// Packets of processes name a context that the driver does not have, as if it had been destroyed. A driver must not
     /// run them for anybody else (DDI page DxgkDdiSubmitCommandVirtual, STATUS_INVALID_PARAMETER).
     pub stray_contexts: bool,
+    /// Each update of a process's page tables leaves a valid entry behind the last, where its table has room and nothing
+    /// is mapped.
+    pub neighbour: Option<Neighbour>,
     /// FLUSH_TLB names no process: `hProcess` is NULL, as was seen for a root page table that no context had. A driver
     /// must flush then, too.
     pub stray_flushes: bool,

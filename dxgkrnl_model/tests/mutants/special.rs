@@ -39,6 +39,7 @@ pub fn list() -> Vec<Mutant> {
         .chain(slots())
         .chain(compute_only())
         .chain(left())
+        .chain(services())
         .collect()
 }
 
@@ -53,6 +54,20 @@ fn left() -> [Mutant; 4] {
         },
         Mutant { rule: Some("DXG-FEATURE-SUPPORT"), ..on("support-left", Stage::Start) },
         Mutant { rule: Some("DXG-DB-STATUS"), ..on("db-status-left", Stage::UserQueue) },
+    ]
+}
+
+/// What a driver does wrong with pages of the OS (rules of the kernel's services), and with its DPC.
+fn services() -> [Mutant; 4] {
+    [
+        Mutant {
+            rule: Some("DXG-DPC-NOTIFY"),
+            windows: |personality| personality.dpc_delivery = nt_model::DpcDelivery::Remote,
+            ..on("dpc-elsewhere", Stage::Packets)
+        },
+        Mutant { rule: Some("NT-CACHE"), ..on("map-cache", Stage::Packets) },
+        Mutant { rule: Some("NT-MAP-WRITE"), ..on("map-write", Stage::UserQueue) },
+        Mutant { rule: Some("NT-MDL-LOCKED"), ..on("map-unlocked", Stage::Packets) },
     ]
 }
 

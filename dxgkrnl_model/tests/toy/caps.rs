@@ -87,7 +87,8 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
         Type::DXGKQAITYPE_NATIVE_FENCE_CAPS => {
             let mut caps = DXGK_NATIVE_FENCE_CAPS::zeroed();
             caps.MonitoredValueStride = if toy.is("native-fence-caps") { 12 } else { 64 };
-            caps.MapToGpuSystemProcess = 1;
+            // Monitored values that are shown to the paging process as well are shown there for writing.
+            caps.MapToGpuSystemProcess = u8::from(!toy.is("map-write"));
             if toy.options.fence_range {
                 (caps.MinimumAddress, caps.MaximumAddress) = (FENCE_RANGE.start, FENCE_RANGE.end);
             }

@@ -25,6 +25,9 @@ impl Toy {
         let registers = self.registers.load(Ordering::Acquire);
         if registers != 0 && !self.gone.load(Ordering::SeqCst) {
             let raise: *mut u32 = core::ptr::with_exposed_provenance_mut(registers + 0x60);
+            if self.is("dpc-elsewhere") && self.counted("guarded") == 0 {
+                return self.guarded(raise);
+            }
             // SAFETY: a register of the mapped BAR.
             unsafe { raise.write_volatile(1) };
             return;
@@ -33,6 +36,30 @@ impl Toy {
         let handle = self.device_handle();
         let context = raw(self.handle);
         let _ = callback!(self, DxgkCbSynchronizeExecution(handle, Some(synchronized), context, 0, &raw mut returned));
+    }
+}
+
+impl Toy {
+    /// Raises the interrupt at DISPATCH_LEVEL, by which this mutant believes to keep its DPC away: that holds for the
+    /// DPCs of the processor that it is on.
+    fn guarded(&self, raise: *mut u32) {
+        self.count("guarded");
+        nt_model::Machine::with_current(|machine| {
+            let Some(machine) = machine else { return };
+            let old = machine.raise_irql(2);
+            self.guarding.store(true, Ordering::SeqCst);
+            // SAFETY: a register of the mapped BAR.
+            unsafe { raise.write_volatile(1) };
+            for _ in 0..1_000_000 {
+                if self.counted("met") != 0 {
+                    break;
+                }
+                machine.yield_point(nt_model::sched::YieldPoint::Custom(0));
+                std::thread::yield_now();
+            }
+            self.guarding.store(false, Ordering::SeqCst);
+            machine.lower_irql(old);
+        });
     }
 }
 
@@ -80,6 +107,11 @@ win_extern! {
             return;
         }
         toy.count("dpc");
+        if toy.guarding.load(Ordering::SeqCst) {
+            // What the other processor works on is not whole.
+            toy.count("met");
+            return;
+        }
         let _ = callback!(toy, DxgkCbNotifyDpc(toy.device_handle()));
     }
 }

@@ -166,6 +166,11 @@ win_extern! {
     fn destroy_allocation(adapter: HANDLE, arguments: *const DXGKARG_DESTROYALLOCATION) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         let arguments = input(arguments);
+        // The pages of an allocation that is destroyed are nobody's concern any more.
+        let frame = std::mem::take(&mut toy.state().last_frame);
+        if frame != 0 {
+            super::paging::map(frame);
+        }
         for handle in array(arguments.pAllocationList, arguments.NumAllocations as usize) {
             if toy.state().allocations.remove(&number(*handle)).is_none() {
                 // A handle that names nothing: the others go all the same.

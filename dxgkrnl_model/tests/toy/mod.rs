@@ -145,6 +145,8 @@ pub struct State {
     pub own_pages: HashMap<usize, usize>,
     /// Handles of allocations in devices, and the allocations.
     pub opened: HashMap<usize, usize>,
+    /// A page of the last allocation that an entry named, for a mutant.
+    pub last_frame: u64,
     /// The context that packets of the paging process are of which name none.
     pub system_context: usize,
     pub devices: HashMap<usize, usize>,
@@ -191,6 +193,8 @@ pub struct Toy {
     pub clock: AtomicU64,
     /// Keeps what it has to report of native fences for later.
     pub silent: AtomicBool,
+    /// A mutant is at work on what its DPC uses.
+    pub guarding: AtomicBool,
     /// The last time in a log entry.
     pub last_logged: AtomicU64,
     /// What went wrong on the GPU and is not the mutant's doing.

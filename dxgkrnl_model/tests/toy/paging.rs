@@ -110,12 +110,47 @@ fn entry(pte: &DXGK_PTE, shift: u32) -> u64 {
     gpu::VALID | write | pte.Segment() << gpu::SEGMENT_SHIFT | pte.PageAddress() << shift
 }
 
+/// What some mutants do with the pages that entries name: they map them by an MDL of their own, and not as they are.
+fn map_wrongly(toy: &Toy, entries: &[DXGK_PTE], of_allocation: bool) {
+    let system = |entry: &&DXGK_PTE| entry.Valid() && entry.Segment() == 0;
+    let wanted = |entry: &&DXGK_PTE| match toy.options.mutant {
+        "map-cache" => of_allocation,
+        "map-write" => entry.ReadOnly() && !of_allocation,
+        "map-unlocked" => of_allocation,
+        _ => false,
+    };
+    let Some(entry) = entries.iter().filter(system).find(wanted) else { return };
+    let frame = if toy.options.pte_bytes { entry.PageAddress() >> 12 } else { entry.PageAddress() };
+    if toy.is("map-unlocked") {
+        toy.state().last_frame = frame;
+    } else {
+        map(frame);
+    }
+}
+
+/// Maps a page frame as cached memory, for writing, and lets go again.
+pub fn map(frame: u64) {
+    nt_model::Machine::with_current(|machine| {
+        let Some(machine) = machine else { return };
+        let Some(mdl) = machine.allocate_mdl(0, 4096) else { return };
+        mdl.set_frames(&[frame]);
+        let flags = &mdl.header().flags;
+        flags.fetch_or(nt_model::records::MDL_PAGES_LOCKED, std::sync::atomic::Ordering::Relaxed);
+        if let Some(address) = machine.map_locked_pages(mdl, &nt_model::memory::MapRequest::default()) {
+            machine.unmap_locked_pages(address, mdl);
+        }
+        flags.fetch_and(!nt_model::records::MDL_PAGES_LOCKED, std::sync::atomic::Ordering::Relaxed);
+        machine.free_mdl(mdl);
+    });
+}
+
 fn update(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
     let op = *arguments.UpdatePageTable();
     let count = op.NumPageTableEntries as usize;
     let repeat = op.Flags.Repeat();
     let source = array(op.pPageTableEntries.cast_const(), if repeat { 1 } else { count });
     let shift = if toy.options.pte_bytes { 0 } else { 12 };
+    map_wrongly(toy, source, !op.hAllocation.is_null());
     let value = |index: usize| entry(&source[if repeat { 0 } else { index }], shift);
     if op.UpdateMode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL {
         if toy.is("paging-immediate") && arguments.pDmaBuffer.is_null() {

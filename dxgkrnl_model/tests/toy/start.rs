@@ -77,6 +77,7 @@ win_extern! {
             kept: AtomicUsize::new(0),
             clock: AtomicU64::new(1000),
             silent: AtomicBool::new(false),
+            guarding: AtomicBool::new(false),
             last_logged: AtomicU64::new(0),
             errors: Mutex::default(),
             counts: Mutex::default(),

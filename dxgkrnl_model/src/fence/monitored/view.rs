@@ -7,6 +7,7 @@ use wddm_abi::{NTSTATUS, ntstatus};
 
 use crate::fence::place::ObjectPage;
 use crate::memory::page_table::Purpose;
+use crate::memory::pages::cache_of;
 use crate::memory::residency::status_of;
 use crate::memory::space::Content;
 use crate::memory::va::{Use, Wanted};
@@ -77,7 +78,8 @@ impl View {
         }
         if let Some((user, process)) = user.zip(part.process()) {
             let (object, first) = user.page;
-            let mapping = UserMapping { object, first, pages: 1, rights: user.rights, cache: user.cache };
+            let cache = cache_of(&object, user.cache);
+            let mapping = UserMapping { object, first, pages: 1, rights: user.rights, cache };
             match part.adapter().kernel().map_user(process.nt(), &mapping, None) {
                 Ok(address) => view.user = address,
                 Err(_) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-use nt_model::PageKind;
+use nt_model::{CacheType, PageKind, PageTraits};
 use wddm_abi::{
     D3DKMT_HANDLE, DXGK_ALLOCATIONINFO, DXGK_OPENALLOCATIONINFO, DXGKARG_CREATEALLOCATION, DXGKARG_OPENALLOCATION,
     NTSTATUS, ntstatus,
@@ -160,6 +160,7 @@ fn accept(
     });
     let aperture2 = caps.driver.MemoryManagementCaps.MapAperture2Supported();
     let consistent = (!flags.ExplicitResidencyNotification() || flags.AccessedPhysically())
+        && (!flags.Cached() || flags.CpuVisible())
         && (!flags.MapApertureCpuVisible() || aperture2);
     rules.check(&ALLOC_FLAGS, consistent, || format!("{flags:?}"));
     rules.check(&ALLOC_OUTPUT, info.Flags2.Value != poison::WORD, || "Flags2 was not written".to_owned());
@@ -172,11 +173,11 @@ fn accept(
     let kernel = adapter.kernel();
     // CAST: a page count.
     let pages = (size / PAGE) as usize;
-    let backing = if adapter.personality().contiguous_pages {
-        kernel.allocate_contiguous_pages(pages, PageKind::User, 0)
-    } else {
-        kernel.allocate_pages(pages, PageKind::User, 0)
-    };
+    // Source: DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, Cached: by default the backing store is write-combined.
+    let cache = if flags.Cached() { CacheType::Cached } else { CacheType::WriteCombined };
+    let contiguous = adapter.personality().contiguous_pages;
+    let traits = PageTraits { contiguous, cache: Some(cache), read_only: false };
+    let backing = kernel.allocate_pages_of(pages, PageKind::User, 0, &traits);
     Ok(Arc::new(Allocation {
         adapter: adapter.clone(),
         driver: AtomicUsize::new(info.hAllocation.expose_provenance()),
