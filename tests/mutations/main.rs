@@ -94,6 +94,8 @@ const TABLE: &[(Mutation, &[By])] = &[
     // Packets, paging.
     (CompletesOutOfOrder, &[Cases(&["NF-01"])]),
     (BadPagingStatus, &[Cases(&["NF-01"])]),
+    (MapsNeighbours, &[Cases(&["ST-67"]), Engine("mappings::a_mapping_covers_what_was_asked_for")]),
+    (MapsWritable, &[Cases(&["WS-02"]), Engine("mappings::what_is_only_read_is_mapped_for_reading")]),
     (FlushNotWaited, &[Engine("packet_mode::paging_packets_change_translations_only_after_every_engine_let_go")]),
     // Start, life.
     (WrongWddmVersion, &[Cases(&["ST-02"])]),

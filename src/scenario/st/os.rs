@@ -8,7 +8,9 @@ use crate::scenario::rig;
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::personality::{STRAY_OPERATIONS, StrayEntry, SystemProcesses};
+use dxgkrnl_model::pci::InterruptModel;
+use dxgkrnl_model::personality::{Neighbour, STRAY_OPERATIONS, StrayEntry, SystemProcesses};
+use nt_model::DpcDelivery;
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
 use wddm_abi::ntstatus::{STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_SUCCESS};
 use wddm_abi::{
@@ -64,6 +66,25 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a packet of a context that the driver does not have is refused, and runs for nobody",
         source: "DxgkDdiSubmitCommandVirtual, hContext and Return value",
         play: stray_context,
+    },
+    Scenario {
+        id: "ST-67",
+        title: "an entry that is valid beside others, over registers or over memory that is not locked, harms nobody \
+            who does not touch it; over registers it is a fault",
+        source: "DXGK_PTE; Driver Verifier, 0xC4 with 0x85 and 0x89",
+        play: neighbours,
+    },
+    Scenario {
+        id: "ST-65",
+        title: "the driver writes the size of its memory, and says so where a device has memory and no interrupt",
+        source: "Registering hardware information; DXGK_DEVICE_INFO, TranslatedResourceList",
+        play: hardware,
+    },
+    Scenario {
+        id: "ST-66",
+        title: "work on every node while DPCs run on another processor than the one that queued them",
+        source: "Introduction to DPCs; DxgkDdiDpcRoutine",
+        play: other_processor,
     },
 ];
 
@@ -160,6 +181,58 @@ fn stray_entries(stage: &Stage) -> Played {
                 Ok(())
             })
             .with_context(|| format!("{kind:?}"))?;
+    }
+    Ok(())
+}
+
+fn neighbours(stage: &Stage) -> Played {
+    for kind in [Neighbour::Registers, Neighbour::Unlocked] {
+        let setup = Setup::default().quick_tdr().windows(|windows| windows.faults.neighbour = Some(kind));
+        stage
+            .play(setup, |scene| {
+                work(scene)?;
+                local_memory(scene)?;
+                let raw = raw(scene)?;
+                let room = Room::new(&raw)?;
+                let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+                let memory = room.memory(scene, 4096)?;
+                let (progress, _) = queue.submit(&[store(memory.gpu + 4088, 0x77)])?;
+                queue.wait(scene, progress)?;
+                same("the last word of a page", raw.load(memory.cpu + 4088)?, 0x77)?;
+                if kind == Neighbour::Registers {
+                    queue.submit(&[store(memory.gpu + 4096, 0x55)])?;
+                    room.lost_by_page_fault(scene)?;
+                }
+                Ok(())
+            })
+            .with_context(|| format!("{kind:?}"))?;
+    }
+    Ok(())
+}
+
+fn hardware(stage: &Stage) -> Played {
+    const UNUSED: &str = "the device has memory but no interrupt";
+    for interrupts in [InterruptModel::Line, InterruptModel::SynchronizedOnly] {
+        let mut setup = Setup::default().setting("LocalSegmentSize", 32 << 20);
+        setup.adapter.device.interrupts = interrupts;
+        stage
+            .play(setup, |scene| {
+                let size = scene.adapter().registry_value("HardwareInformation.qwMemorySize");
+                same("the size in the key", size.and_then(|value| value.number()), Some(32 << 20))?;
+                let printed = scene.world.os.kernel().debug_messages().join("");
+                same(UNUSED, printed.contains(UNUSED), interrupts == InterruptModel::SynchronizedOnly)?;
+                work(scene).map(drop)
+            })
+            .with_context(|| format!("{interrupts:?}"))?;
+    }
+    Ok(())
+}
+
+fn other_processor(stage: &Stage) -> Played {
+    for limit in [0, 1, 2, 3] {
+        let setup = Setup::default().setting("MaxRung", limit);
+        let setup = setup.windows(|windows| windows.dpc_delivery = DpcDelivery::Remote);
+        stage.play(setup, |scene| work(scene).map(drop).and_then(|()| local_memory(scene)))?;
     }
     Ok(())
 }
