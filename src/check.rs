@@ -32,11 +32,14 @@ pub struct Checked {
     pub steps: Vec<String>,
 }
 
+/// The name that this project's driver was made under.
+const OURS: &str = "fencepost.sys";
+
 /// Returns whether the image says in its version resource that it was made as this project's driver. A copy under
 /// another name says it, too; a driver of another project does not, whatever its file is called.
 pub fn is_ours(image: &[u8]) -> bool {
     let wide = |text: &str| text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect::<Vec<_>>();
-    let (key, value) = (wide("OriginalFilename"), wide("fencepost.sys"));
+    let (key, value) = (wide("OriginalFilename"), wide(OURS));
     let Some(at) = image.windows(key.len()).position(|bytes| bytes == key) else { return false };
     // The value begins at a multiple of 4 bytes behind the key.
     let behind = &image[at + key.len()..];
@@ -55,11 +58,12 @@ pub fn check(name: &str, bytes: Vec<u8>, settings: &[Assignment], windows: Windo
     windows.apply(&mut personality);
     let os = Os::boot(personality).context("the start transcript is not understood")?;
     let mut steps = Vec::new();
-    let adapter = if is_ours(&bytes) {
+    // The service of this project's driver has one name, whatever the file's is.
+    let (name, adapter) = if is_ours(&bytes) {
         setting::set_service(&os, settings);
-        setting::adapter_of_ours(settings)
+        (OURS, setting::adapter_of_ours(settings))
     } else {
-        setting::adapter(settings)
+        (name, setting::adapter(settings))
     };
     match os.load_driver(&Driver::Image(name.to_owned(), bytes)) {
         Ok(driver) => match os.add_adapter(&driver, adapter) {
