@@ -13,8 +13,8 @@ use crate::engine::Core;
 use crate::fault::Fault;
 use crate::gpu::Gpu;
 use crate::host::Host;
-use gpu_wire::GpuVa;
 use gpu_wire::packet::{self, FaultKind};
+use gpu_wire::{GpuVa, PAGE_SIZE};
 
 /// Bytes moved between two looks at the attention word, at most.
 pub(crate) const CHUNK: u64 = 256 << 10;
@@ -66,6 +66,15 @@ fn extent(pitch: u32, row_bytes: u32, rows: u32) -> Result<u64, Fault> {
         Some(last) => u64::from(last) * u64::from(pitch) + u64::from(row_bytes),
         None => 0,
     })
+}
+
+/// Bytes from a row's current byte on that the rest of an operation goes through page by page, so that they may be
+/// mapped at once: all `rows` rows, of which `row_left` bytes of the first are left, or that row alone where whole pages
+/// lie between two rows. `rows` counts the current one.
+fn reach(pitch: u32, row_bytes: u32, row_left: u32, rows: u32) -> u64 {
+    let gap = u64::from(pitch.saturating_sub(row_bytes));
+    let behind = if gap < PAGE_SIZE { u64::from(rows.saturating_sub(1)) * u64::from(pitch) } else { 0 };
+    u64::from(row_left) + behind
 }
 
 impl Long {

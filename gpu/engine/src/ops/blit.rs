@@ -1,6 +1,6 @@
 //! FILL, COPY and COPY_RECT.
 
-use super::{Advance, CHUNK, Long};
+use super::{Advance, CHUNK, Long, reach};
 use crate::address_space::AddressSpace;
 use crate::engine::Core;
 use crate::fault::Fault;
@@ -21,10 +21,11 @@ impl<H: Host> Core<H> {
         if left == 0 {
             return Ok(Advance::Done(0));
         }
-        let view = self.tlb.translate(gpu, space, at, left.min(CHUNK), true)?;
-        let span = self.tlb.span(view).ok_or(Fault::address(at, true))?;
+        let view = self.tlb.translate(gpu, space, at, left, true)?;
+        let span = self.tlb.span(view).ok_or(Fault::address(at, true))?.part(0, CHUNK);
         span.fill(pattern);
-        Ok(more(view.len, left, Long::Fill { at: GpuVa(at.0 + view.len), left: left - view.len, pattern }))
+        let n = span.len();
+        Ok(more(n, left, Long::Fill { at: GpuVa(at.0 + n), left: left - n, pattern }))
     }
 
     pub(super) fn copy_chunk(
@@ -38,7 +39,7 @@ impl<H: Host> Core<H> {
         if left == 0 {
             return Ok(Advance::Done(0));
         }
-        let n = self.copy_run(gpu, space, from, to, left.min(CHUNK))?;
+        let n = self.copy_run(gpu, space, (from, left), (to, left), left.min(CHUNK))?;
         Ok(more(n, left, Long::Copy { from: GpuVa(from.0 + n), to: GpuVa(to.0 + n), left: left - n }))
     }
 
@@ -55,7 +56,10 @@ impl<H: Host> Core<H> {
             let at = |base: u64, pitch: u32| GpuVa(base + u64::from(row) * u64::from(pitch) + u64::from(done));
             let from = at(packet.source, packet.source_pitch);
             let to = at(packet.destination, packet.destination_pitch);
-            let n = self.copy_run(gpu, space, from, to, u64::from(packet.row_bytes - done).min(CHUNK))?;
+            let (left, rows) = (packet.row_bytes - done, packet.rows - row);
+            let reach = |pitch| reach(pitch, packet.row_bytes, left, rows);
+            let (from, to) = ((from, reach(packet.source_pitch)), (to, reach(packet.destination_pitch)));
+            let n = self.copy_run(gpu, space, from, to, u64::from(left).min(CHUNK))?;
             moved += n;
             // CAST: at most row_bytes.
             done += n as u32;
@@ -69,21 +73,22 @@ impl<H: Host> Core<H> {
         Ok(Advance::Done(moved))
     }
 
-    /// Copies the first bytes that are contiguous on both sides; how many.
+    /// Copies the first of `want` bytes that are contiguous on both sides, and returns how many. Each side is an address
+    /// and how many bytes from there on the operation is about.
     fn copy_run(
         &mut self,
         gpu: &Gpu<H>,
         space: &AddressSpace<H>,
-        from: GpuVa,
-        to: GpuVa,
+        from: (GpuVa, u64),
+        to: (GpuVa, u64),
         want: u64,
     ) -> Result<u64, Fault> {
         loop {
-            let source = self.tlb.translate(gpu, space, from, want, false)?;
-            let destination = self.tlb.translate(gpu, space, to, want, true)?;
+            let source = self.tlb.translate(gpu, space, from.0, from.1, false)?;
+            let destination = self.tlb.translate(gpu, space, to.0, to.1, true)?;
             // Translating the second may have made room by dropping the first; then both are translated again.
             if let (Some(source), Some(destination)) = (self.tlb.span(source), self.tlb.span(destination)) {
-                return Ok(destination.copy_from(source));
+                return Ok(destination.part(0, want).copy_from(source));
             }
         }
     }

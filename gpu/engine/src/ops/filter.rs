@@ -3,7 +3,7 @@
 //! Three source rows are copied to private memory, so the arithmetic never touches shared pages and cannot be disturbed by
 //! a process that changes its picture meanwhile.
 
-use super::{Advance, CHUNK, Long};
+use super::{Advance, CHUNK, Long, reach};
 use crate::address_space::AddressSpace;
 use crate::engine::Core;
 use crate::fault::Fault;
@@ -55,6 +55,9 @@ impl<H: Host> Core<H> {
                 let lead = usize::from(x == 0);
                 let count = (end - first) as usize;
                 let pixels = to.get_mut(lead..lead + count).unwrap_or_default();
+                // CAST: a row of an image, of 32-bit pixels.
+                let reach = reach(p.source_pitch, p.width * 4, pixels.len() as u32 * 4, p.y + p.height - y);
+                self.tlb.translate(gpu, space, at, reach, false)?;
                 self.tlb.read(gpu, space, at, pixels.as_flattened_mut())?;
                 if x == 0 {
                     to[0] = to[1];
@@ -68,6 +71,8 @@ impl<H: Host> Core<H> {
                 *pixel = convolve(&source, i, p);
             }
             let to = GpuVa(p.destination + u64::from(y) * u64::from(p.destination_pitch) + u64::from(x) * 4);
+            let reach = reach(p.destination_pitch, p.width * 4, n * 4, p.y + p.height - y);
+            self.tlb.translate(gpu, space, to, reach, true)?;
             self.write(gpu, space, to, out.as_flattened().get(..n as usize * 4).unwrap_or_default())?;
             x += n;
         }
