@@ -12,6 +12,8 @@ use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, judge_creation};
 use crate::handle::{KernelHandle, KernelObject};
+use crate::memory::page_table::Described;
+use crate::personality::StrayRoot;
 use crate::poison;
 use crate::process::judge_destroy;
 use crate::rules::paging::{CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, OBJECT_HANDLE};
@@ -236,7 +238,13 @@ fn judge_info(adapter: &Adapter, arguments: &DXGKARG_CREATECONTEXT) {
 /// for execution"); the page of the record knows only handles of `DxgkDdiCreateContext`.
 pub(crate) fn set_root(device: &Device, context: usize) {
     let adapter = device.adapter();
-    let Some(((segment, address), entries)) = device.process().address_space().root() else { return };
+    let Some(((mut segment, address), entries)) = device.process().address_space().root() else { return };
+    let stray = adapter.personality().faults.stray_root;
+    segment = match stray.filter(|_| !device.process().address_space().is_paging()) {
+        Some(StrayRoot::Segment) => 31,
+        Some(StrayRoot::Aperture) => Described::new(&adapter.known_caps()).aperture.unwrap_or(segment),
+        None => segment,
+    };
     let mut arguments = DXGKARG_SETROOTPAGETABLE::zeroed();
     arguments.hContext = core::ptr::with_exposed_provenance_mut(context);
     arguments.Address.SegmentId = segment;

@@ -63,6 +63,8 @@ pub(crate) struct Manager {
     dummy: Lock<Option<pages::Page>>,
     /// A page that nobody keeps in memory: see [`Neighbour::Unlocked`].
     stranger: Lock<Option<Arc<PageObject>>>,
+    /// The driver's handle of the process that was destroyed last, as a number.
+    gone_process: AtomicUsize,
     /// Where the driver wants values of native fences.
     pub(crate) fence_segments: FenceSegments,
 }
@@ -115,6 +117,7 @@ impl VidMm {
             thread: Lock::new(Rank::Log, None),
             dummy: Lock::new(Rank::Log, None),
             stranger: Lock::new(Rank::Log, None),
+            gone_process: AtomicUsize::new(0),
             fence_segments: FenceSegments::ask(adapter, caps),
         });
         *self.manager.lock() = Some(manager.clone());
@@ -377,6 +380,16 @@ impl Manager {
                 stranger.as_ref().map(|object| object.frame(0) * PAGE)
             }
         }
+    }
+
+    /// The driver's handle of the process that was destroyed last, as a number; 0: none was.
+    pub(crate) fn gone_process(&self) -> usize {
+        self.gone_process.load(Ordering::Acquire)
+    }
+
+    /// The process with this handle of the driver's was destroyed.
+    pub(crate) fn set_gone_process(&self, driver: usize) {
+        self.gone_process.store(driver, Ordering::Release);
     }
 
     /// Address of a page that stands in for memory that is gone.

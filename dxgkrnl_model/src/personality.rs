@@ -13,7 +13,7 @@ mod user_mode;
 pub use family::Windows;
 pub use faults::{CallbackFault, FaultPlan, Neighbour};
 pub use logs::{LogReplacement, SchedulingLogs};
-pub use start::{STRAY_OPERATIONS, StrayEntry, SystemProcesses};
+pub use start::{STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot, SystemProcesses};
 pub use user_mode::{KernelProgress, ProgressOpened, Residency, UserMode};
 
 use std::collections::BTreeMap;

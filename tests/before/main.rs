@@ -247,6 +247,10 @@ const MISTAKES: &[Mistake] = &[
         objects::segment_behind_last_mapped, "ST-58", "SegmentBehindLast: ",
     ),
     table(
+        "offsets into the aperture are system memory", "DXGK_PTE; GPU segments",
+        objects::aperture_entries_mapped, "ST-58", "Aperture: ",
+    ),
+    table(
         "pages of another adapter are mapped", "DXGK_PTE",
         objects::other_adapters_mapped, "ST-58", "Adapter: ",
     ),
@@ -267,6 +271,38 @@ const MISTAKES: &[Mistake] = &[
         objects::reserved_flags_mapped, "ST-58", "UpdateReserved: ",
     ),
     table(
+        "levels that there are not are level 0", "DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, PageTableLevel",
+        objects::unknown_levels_mapped, "ST-58", "UpdateLevel: ",
+    ),
+    table(
+        "ranges that leave their table are cut", "DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, NumPageTableEntries",
+        objects::ranges_behind_tables_cut, "ST-58", "UpdateBehindTable: ",
+    ),
+    table(
+        "tables in unknown segments are in system memory", "DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, PageTableAddress",
+        objects::tables_in_unknown_segments_written, "ST-58", "UpdateSegment: ",
+    ),
+    table(
+        "tables in the aperture are in system memory", "DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, PageTableAddress",
+        objects::tables_in_the_aperture_written, "ST-58", "UpdateAperture: ",
+    ),
+    table(
+        "updates of a table at NULL are refused", "DxgkDdiBuildPagingBuffer, Return value",
+        objects::tables_at_null_refused, "ST-58", "DXG-PAGING-STATUS",
+    ),
+    table(
+        "updates of a table at NULL are not counted", "DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, PageTableAddress",
+        objects::tables_at_null_uncounted, "ST-58", "UpdateNull: no entry was counted",
+    ),
+    table(
+        "roots in unknown segments are in system memory", "DXGKARG_SETROOTPAGETABLE, Address",
+        objects::roots_in_unknown_segments_taken, "ST-58", "the root, Segment: ",
+    ),
+    table(
+        "roots in the aperture are in system memory", "DXGKARG_SETROOTPAGETABLE, Address",
+        objects::roots_in_the_aperture_taken, "ST-58", "the root, Aperture: ",
+    ),
+    table(
         "paging operations that are not carried out fail", "DxgkDdiBuildPagingBuffer, Remarks",
         objects::unknown_operations_fail, "ST-64", "DXG-PAGING-STATUS",
     ),
@@ -285,6 +321,14 @@ const MISTAKES: &[Mistake] = &[
     table(
         "flushes for unknown processes flush nothing", "DXGK_BUILDPAGINGBUFFER_FLUSHTLB",
         objects::stray_flush_ignored, "ST-61", "NT-MAP-LEFT",
+    ),
+    table(
+        "flushes for other objects flush nothing", "DXGK_BUILDPAGINGBUFFER_FLUSHTLB",
+        objects::stray_flush_of_another_object, "ST-61", "AnotherObject: ",
+    ),
+    table(
+        "flushes for processes that are gone flush nothing", "DXGK_BUILDPAGINGBUFFER_FLUSHTLB",
+        objects::stray_flush_of_a_gone_process, "ST-61", "GoneProcess: ",
     ),
     table(
         "packets that render nothing run", "DXGK_SUBMITCOMMANDFLAGS",

@@ -2,19 +2,28 @@
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
 use crate::wrap::{array, copy, decorate, own, record};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use wddm_abi::ntstatus::{
     STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
 };
 use wddm_abi::{
-    DXGK_BUILDPAGINGBUFFER_OPERATION as Operation, DXGK_PTE, DXGK_UPDATEPAGETABLEFLAGS, DXGKARG_BUILDPAGINGBUFFER,
-    DXGKARG_CREATEALLOCATION, DXGKARG_CREATECONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_DESTROYALLOCATION,
-    DXGKARG_OPENNATIVEFENCE, DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS,
+    DXGK_BUILDPAGINGBUFFER_OPERATION as Operation, DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, DXGK_PAGETABLEUPDATEMODE,
+    DXGK_PTE, DXGK_UPDATEPAGETABLEFLAGS, DXGKARG_BUILDPAGINGBUFFER, DXGKARG_CREATEALLOCATION, DXGKARG_CREATECONTEXT,
+    DXGKARG_CREATEHWQUEUE, DXGKARG_CREATEPROCESS, DXGKARG_DESTROYALLOCATION, DXGKARG_OPENNATIVEFENCE,
+    DXGKARG_SETROOTPAGETABLE, DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS,
 };
 
 /// GPU addresses of CurrentValue of the native fences that were opened.
 static OPENED: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+/// The driver's handles of processes that were made or destroyed, and whether they live.
+static PROCESSES: Mutex<BTreeMap<usize, bool>> = Mutex::new(BTreeMap::new());
+
+/// The driver's first aperture segment.
+const APERTURE: u64 = 1;
+/// Entries of a page table of the driver's.
+const ENTRIES: u32 = 512;
 
 decorate! {
     /// `HwQueueSupported` was not read: every context was a packet context.
@@ -117,6 +126,76 @@ decorate! {
         with_entries(adapter, args, |entry| if entry.Segment() == 3 { entry.set_Segment(0) })
     }
 
+    /// Offsets into the aperture were taken for addresses of system memory.
+    aperture_entries_mapped: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
+        with_entries(adapter, args, |entry| if entry.Segment() == APERTURE { entry.set_Segment(0) })
+    }
+
+    /// Tables of a level that there is not were taken for leaf tables.
+    unknown_levels_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        with_update(adapter, args, |update| if update.PageTableLevel > 3 { update.PageTableLevel = 0 })
+    }
+
+    /// Of a range that leaves its table, the part within the table was stored.
+    ranges_behind_tables_cut: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
+        with_update(adapter, args, |update| {
+            update.NumPageTableEntries = update.NumPageTableEntries.min(ENTRIES - update.StartIndex);
+        })
+    }
+
+    /// Tables in segments that were never described were taken for tables in system memory.
+    tables_in_unknown_segments_written: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
+        with_table(adapter, args, |segment| if *segment > 2 { *segment = 0 })
+    }
+
+    /// Tables in the aperture were taken for tables in system memory.
+    tables_in_the_aperture_written: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
+        with_table(adapter, args, |segment| if u64::from(*segment) == APERTURE { *segment = 0 })
+    }
+
+    /// An update of a table at NULL failed, which no paging operation may.
+    tables_at_null_refused: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        if is_at_null(&copy!(args)) { STATUS_INVALID_PARAMETER } else { own!(DxgkDdiBuildPagingBuffer(adapter, args)) }
+    }
+
+    /// An update of a table at NULL was counted nowhere.
+    tables_at_null_uncounted: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
+        if is_at_null(&copy!(args)) { STATUS_SUCCESS } else { own!(DxgkDdiBuildPagingBuffer(adapter, args)) }
+    }
+
+    /// Roots in segments that were never described were taken for roots in system memory.
+    roots_in_unknown_segments_taken: DxgkDdiSetRootPageTable(adapter: HANDLE, args: *const DXGKARG_SETROOTPAGETABLE) {
+        let mut root = copy!(args);
+        if root.Address.SegmentId > 2 {
+            root.Address.SegmentId = 0;
+        }
+        own!(DxgkDdiSetRootPageTable(adapter, &raw const root))
+    }
+
+    /// Roots in the aperture were taken for roots in system memory.
+    roots_in_the_aperture_taken: DxgkDdiSetRootPageTable(adapter: HANDLE, args: *const DXGKARG_SETROOTPAGETABLE) {
+        let mut root = copy!(args);
+        if u64::from(root.Address.SegmentId) == APERTURE {
+            root.Address.SegmentId = 0;
+        }
+        own!(DxgkDdiSetRootPageTable(adapter, &raw const root))
+    }
+
     /// Pages of another physical adapter were taken for this one's.
     other_adapters_mapped: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
         with_entries(adapter, args, |entry| entry.set_PhysicalAdapterIndex(0))
@@ -193,6 +272,51 @@ decorate! {
         own!(DxgkDdiBuildPagingBuffer(adapter, args))
     }
 
+    /// A flush for an object that is no process did nothing.
+    flush_for_another_object_ignored: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
+        let asked = copy!(args);
+        let process = asked.FlushTlb().hProcess.expose_provenance();
+        let is_flush = asked.Operation == Operation::DXGK_OPERATION_FLUSH_TLB;
+        if is_flush && process != 0 && PROCESSES.lock().is_ok_and(|known| !known.contains_key(&process)) {
+            return STATUS_SUCCESS;
+        }
+        own!(DxgkDdiBuildPagingBuffer(adapter, args))
+    }
+
+    /// A flush for a process that is gone did nothing.
+    flush_for_a_gone_process_ignored: DxgkDdiBuildPagingBuffer(
+        adapter: HANDLE,
+        args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    ) -> NTSTATUS {
+        let asked = copy!(args);
+        let process = asked.FlushTlb().hProcess.expose_provenance();
+        let is_flush = asked.Operation == Operation::DXGK_OPERATION_FLUSH_TLB;
+        if is_flush && PROCESSES.lock().is_ok_and(|known| known.get(&process) == Some(&false)) {
+            return STATUS_SUCCESS;
+        }
+        own!(DxgkDdiBuildPagingBuffer(adapter, args))
+    }
+
+    /// Fills [`PROCESSES`].
+    notes_processes: DxgkDdiCreateProcess(adapter: HANDLE, args: *mut DXGKARG_CREATEPROCESS) -> NTSTATUS {
+        let status = own!(DxgkDdiCreateProcess(adapter, args));
+        if let Ok(mut known) = PROCESSES.lock() {
+            known.insert(copy!(args).hKmdProcess.expose_provenance(), true);
+        }
+        status
+    }
+
+    /// Notes in [`PROCESSES`] which are gone.
+    notes_gone_processes: DxgkDdiDestroyProcess(adapter: HANDLE, process: HANDLE) -> NTSTATUS {
+        if let Ok(mut known) = PROCESSES.lock() {
+            known.insert(process.expose_provenance(), false);
+        }
+        own!(DxgkDdiDestroyProcess(adapter, process))
+    }
+
     /// `NullRendering` of a packet was not read, so what it holds ran.
     null_packets_run: DxgkDdiSubmitCommandVirtual(
         adapter: HANDLE,
@@ -247,6 +371,26 @@ fn is_known(operation: Operation) -> bool {
     )
 }
 
+/// Whether it is an update by the CPU of a table at NULL.
+fn is_at_null(asked: &DXGKARG_BUILDPAGINGBUFFER) -> bool {
+    let update = asked.UpdatePageTable();
+    asked.Operation == Operation::DXGK_OPERATION_UPDATE_PAGE_TABLE
+        && update.UpdateMode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL
+        && update.PageTableAddress.CpuVirtual().is_null()
+}
+
+/// [`flush_for_another_object_ignored`], and what it needs to know.
+pub fn stray_flush_of_another_object(table: &mut wddm_abi::DRIVER_INITIALIZATION_DATA) {
+    flush_for_another_object_ignored(table);
+    notes_processes(table);
+}
+
+/// [`flush_for_a_gone_process_ignored`], and what it needs to know.
+pub fn stray_flush_of_a_gone_process(table: &mut wddm_abi::DRIVER_INITIALIZATION_DATA) {
+    flush_for_a_gone_process_ignored(table);
+    notes_gone_processes(table);
+}
+
 /// [`only_opened_progress_fences`] and [`notes_opened_fences`].
 pub fn unopened_progress_refused(table: &mut wddm_abi::DRIVER_INITIALIZATION_DATA) {
     only_opened_progress_fences(table);
@@ -259,10 +403,34 @@ fn with_flags(
     args: *mut DXGKARG_BUILDPAGINGBUFFER,
     change: impl FnOnce(&mut DXGK_UPDATEPAGETABLEFLAGS),
 ) -> NTSTATUS {
-    if copy!(args).Operation == Operation::DXGK_OPERATION_UPDATE_PAGE_TABLE {
-        change(&mut record!(args).UpdatePageTable_mut().Flags);
+    with_update(adapter, args, |update| change(&mut update.Flags))
+}
+
+/// `DxgkDdiBuildPagingBuffer` of the driver, told of another segment of a table that it names by its physical address.
+fn with_table(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER, change: impl FnOnce(&mut u32)) -> NTSTATUS {
+    with_update(adapter, args, |update| {
+        if update.UpdateMode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL {
+            let mut address = *update.PageTableAddress.GpuPhysical();
+            change(&mut address.SegmentId);
+            update.PageTableAddress.set_GpuPhysical(address);
+        }
+    })
+}
+
+/// `DxgkDdiBuildPagingBuffer` of the driver, told of another update than Dxgkrnl has.
+fn with_update(
+    adapter: HANDLE,
+    args: *mut DXGKARG_BUILDPAGINGBUFFER,
+    change: impl FnOnce(&mut DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE),
+) -> NTSTATUS {
+    if copy!(args).Operation != Operation::DXGK_OPERATION_UPDATE_PAGE_TABLE {
+        return own!(DxgkDdiBuildPagingBuffer(adapter, args));
     }
-    own!(DxgkDdiBuildPagingBuffer(adapter, args))
+    let theirs = *record!(args).UpdatePageTable();
+    change(record!(args).UpdatePageTable_mut());
+    let status = own!(DxgkDdiBuildPagingBuffer(adapter, args));
+    *record!(args).UpdatePageTable_mut() = theirs;
+    status
 }
 
 /// `DxgkDdiBuildPagingBuffer` of the driver, told of other entries of page tables than Dxgkrnl has.

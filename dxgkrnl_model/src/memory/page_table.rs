@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use wddm_abi::{DXGK_PTE, DXGK_UPDATEPAGETABLEFLAGS};
+use wddm_abi::{DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGK_UPDATEPAGETABLEFLAGS};
 
 use super::pages::Page;
 use super::va::PAGE;
-use crate::adapter::caps::Mmu;
+use crate::adapter::caps::{Caps, Mmu};
 use crate::personality::{PteAddress, StrayEntry};
 
 /// Where a table is.
@@ -20,6 +20,8 @@ pub(crate) enum TableMemory {
     System(Arc<Page>),
     /// Part of a segment: its number, the offset, the address that the GPU names it by, and the kernel's, if any.
     Segment { id: u32, offset: u64, address: u64, kernel: usize },
+    /// NULL, which only a stray update names; always by the CPU.
+    Null,
 }
 
 impl TableMemory {
@@ -28,6 +30,7 @@ impl TableMemory {
         match self {
             Self::System(page) => (0, page.frame() * PAGE),
             Self::Segment { id, address, .. } => (*id, *address),
+            Self::Null => (0, 0),
         }
     }
 
@@ -36,6 +39,7 @@ impl TableMemory {
         match self {
             Self::System(page) => page.address(),
             Self::Segment { kernel, .. } => *kernel,
+            Self::Null => 0,
         }
     }
 }
@@ -80,6 +84,23 @@ pub(crate) struct Purpose {
     pub(crate) allocation: Option<(usize, u64)>,
     pub(crate) driver_protection: u64,
     pub(crate) native_fence: bool,
+}
+
+/// What a driver said of its segments, as far as stray entries depend on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Described {
+    /// How many there are.
+    pub(crate) segments: u64,
+    /// The first aperture.
+    pub(crate) aperture: Option<u32>,
+}
+
+impl Described {
+    /// As `caps` has them.
+    pub(crate) fn new(caps: &Caps) -> Self {
+        let aperture = caps.segments.iter().find(|segment| segment.is_aperture());
+        Self { segments: caps.segments.len() as u64, aperture: aperture.map(|segment| segment.id) }
+    }
 }
 
 /// Makes the memory of tables.
@@ -164,11 +185,10 @@ impl PageTables {
     ///
     /// A leaf entry stands at the end of the last leaf table, where `is_free` says that nothing is mapped at its
     /// address; an entry of level 1 behind that of the last table that was made, where no table was made yet.
-    /// `segments` is how many segments the driver described.
     pub(crate) fn stray(
         &self,
         kind: StrayEntry,
-        segments: u64,
+        described: Described,
         updates: &[Update],
         is_free: impl Fn(u64) -> bool,
     ) -> Option<Update> {
@@ -187,22 +207,42 @@ impl PageTables {
             StrayEntry::LargePage => entry.set_LargePage(true),
             StrayEntry::Zero => entry.set_Zero(true),
             StrayEntry::Segment => entry.set_Segment(31),
-            StrayEntry::SegmentBehindLast => entry.set_Segment(segments + 1),
+            StrayEntry::SegmentBehindLast => entry.set_Segment(described.segments + 1),
+            StrayEntry::Aperture => entry.set_Segment(described.aperture?.into()),
             StrayEntry::Adapter => entry.set_PhysicalAdapterIndex(1),
             StrayEntry::Reserved | StrayEntry::Table64K => entry.set_Reserved(1),
-            StrayEntry::Update64K | StrayEntry::UpdateReserved => (),
+            StrayEntry::Update64K | StrayEntry::UpdateReserved | StrayEntry::UpdateLevel => (),
+            StrayEntry::UpdateBehindTable => (),
+            StrayEntry::UpdateSegment | StrayEntry::UpdateAperture | StrayEntry::UpdateNull => (),
         }
+        // The same place, of another segment.
+        let elsewhere = |id| {
+            let address = beside.memory.physical().1;
+            let physical = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL;
+            let is_by_physical = self.mmu.update_mode() == physical;
+            is_by_physical.then_some(TableMemory::Segment { id, offset: address, address, kernel: 0 })
+        };
+        let memory = match kind {
+            StrayEntry::UpdateSegment => elsewhere(31)?,
+            StrayEntry::UpdateAperture => elsewhere(described.aperture?)?,
+            StrayEntry::UpdateNull => TableMemory::Null,
+            _ => beside.memory.clone(),
+        };
+        let level = if kind == StrayEntry::UpdateLevel { self.mmu.levels.len() } else { beside.level };
+        let number = if kind == StrayEntry::UpdateBehindTable { 2 } else { 1 };
         let mut odd_flags = DXGK_UPDATEPAGETABLEFLAGS::zeroed();
         odd_flags.set_Use64KBPages(kind == StrayEntry::Update64K);
         odd_flags.set_Reserved(u32::from(kind == StrayEntry::UpdateReserved));
         let last = count.checked_sub(1)?;
         let fits = beside.start + beside.count <= last;
         let address = beside.address + last.checked_sub(beside.start)? * PAGE;
-        let entries = vec![entry];
         (fits && is_free(address)).then_some(Update {
+            level,
+            memory,
             start: last,
-            count: 1,
-            entries,
+            count: number,
+            // CAST: one or two.
+            entries: vec![entry; number as usize],
             address,
             allocation: None,
             odd_flags,
@@ -408,7 +448,8 @@ mod tests {
         let mut entry = DXGK_PTE::zeroed();
         entry.set_Valid(true);
         let updates = tables.set(page * PAGE, pages as u64, &vec![entry; pages], Purpose::default(), &mut Source(0))?;
-        tables.stray(kind, 2, &updates, |_| free).map(|update| (update.start, update.address))
+        let described = Described { segments: 2, aperture: Some(1) };
+        tables.stray(kind, described, &updates, |_| free).map(|update| (update.start, update.address))
     }
 
     #[test]

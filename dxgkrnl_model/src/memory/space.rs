@@ -12,13 +12,13 @@ use std::sync::Arc;
 use wddm_abi::{DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGKARG_GETROOTPAGETABLESIZE};
 
 use super::Manager;
-use super::page_table::{PageTables, Purpose, TableMemory, TableSource, Update, in_form};
+use super::page_table::{Described, PageTables, Purpose, TableMemory, TableSource, Update, in_form};
 use super::paging::{Op, Pager, PagingError};
 use super::va::{PAGE, Protection, Ranges, Use, Wanted};
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::ddi::call_ddi;
-use crate::personality::{FlushEnd, PteAddress, STRAY_OPERATIONS};
+use crate::personality::{FlushEnd, PteAddress, STRAY_OPERATIONS, StrayFlush};
 use crate::rules::paging::ROOT_TABLE_SIZE;
 use crate::sync::{Lock, Rank};
 
@@ -57,6 +57,11 @@ impl AddressSpace {
             is_paging,
             creating: std::sync::atomic::AtomicBool::new(false),
         }
+    }
+
+    /// Whether it is the paging process's.
+    pub(crate) fn is_paging(&self) -> bool {
+        self.is_paging
     }
 
     /// Takes a range.
@@ -138,8 +143,8 @@ impl AddressSpace {
         let mut updates = tables.set(address, pages, &entries, purpose, &mut source);
         let kind = adapter.personality().faults.stray_entry.filter(|_| !self.is_paging);
         if let (Some(kind), Some(updates)) = (kind, &mut updates) {
-            let segments = manager.caps.segments.len() as u64;
-            let stray = tables.stray(kind, segments, updates, |address| self.ranges.lock().at(address).is_none());
+            let described = Described::new(&manager.caps);
+            let stray = tables.stray(kind, described, updates, |address| self.ranges.lock().at(address).is_none());
             updates.extend(stray);
         }
         let neighbour = adapter.personality().faults.neighbour.filter(|_| !self.is_paging);
@@ -169,7 +174,11 @@ impl AddressSpace {
         let by_address = mmu.update_mode() == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL;
         let immediate = self.is_paging && (by_address || !manager.is_running());
         let mode = if immediate { cpu } else { mmu.update_mode() };
-        let mut ops: Vec<_> = updates.into_iter().map(|update| Op::Update { update, process, mode }).collect();
+        let op = |update: Update| {
+            let mode = if matches!(update.memory, TableMemory::Null) { cpu } else { mode };
+            Op::Update { update, process, mode }
+        };
+        let mut ops: Vec<_> = updates.into_iter().map(op).collect();
         if immediate {
             Pager::run_immediate(adapter, &ops)?;
             if !manager.is_running() {
@@ -183,7 +192,12 @@ impl AddressSpace {
         if let (Some((start, end)), Some((root, _))) = (flush, self.root()) {
             let last = adapter.personality().flush_end == FlushEnd::LastPage && end != 0;
             let end = if last { end - PAGE } else { end };
-            let process = if adapter.personality().faults.stray_flushes { 0 } else { process };
+            let process = match adapter.personality().faults.stray_flushes {
+                None => process,
+                Some(StrayFlush::NoProcess) => 0,
+                Some(StrayFlush::AnotherObject) => adapter.memory.system_context(),
+                Some(StrayFlush::GoneProcess) => manager.gone_process(),
+            };
             ops.push(Op::Flush { process, root, start, end });
         }
         manager.pager.run(adapter, &ops)

@@ -2,7 +2,7 @@
 
 use wddm_abi::NTSTATUS;
 
-use super::StrayEntry;
+use super::{StrayEntry, StrayFlush, StrayRoot};
 
 /// A call of a named callback that must fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct FaultPlan {
     pub odd_progress: bool,
     /// Each update of a process's page tables ends with an entry that drivers need not know, where its table has room.
     pub stray_entry: Option<StrayEntry>,
+    /// `DxgkDdiSetRootPageTable` names another root than the process's, the paging process's excepted.
+    pub stray_root: Option<StrayRoot>,
     /// Behind each update of a process's page tables, each operation of
     /// [`STRAY_OPERATIONS`](super::STRAY_OPERATIONS), with a record of zeros. A driver need not know them, and may not
     /// fail (DDI page DxgkDdiBuildPagingBuffer, remarks).
@@ -60,9 +62,8 @@ pub struct FaultPlan {
     /// Each update of a process's page tables leaves a valid entry behind the last, where its table has room and nothing
     /// is mapped.
     pub neighbour: Option<Neighbour>,
-    /// FLUSH_TLB names no process: `hProcess` is NULL, as was seen for a root page table that no context had. A driver
-    /// must flush then, too.
-    pub stray_flushes: bool,
+    /// FLUSH_TLB names no process, or none that there is.
+    pub stray_flushes: Option<StrayFlush>,
     /// What the bytes of `Reserved` members hold in what DDIs of native fences are given.
     pub reserved: u8,
 }

@@ -17,10 +17,12 @@ pub enum SystemProcesses {
     AnotherLater,
 }
 
-/// A page table entry that a driver which advertises none of large pages, zero pages, 64 KB tables and linked adapters
-/// need not know. It must fault: a mapping would be one of memory that the entry does not mean.
+/// A page table entry, or an update of entries, that a driver which advertises none of large pages, zero pages, 64 KB
+/// tables and linked adapters need not know. It must fault: a mapping would be one of memory that the entry does not
+/// mean.
 ///
-/// Source: DDI pages DXGK_PTE, DXGK_GPUMMUCAPS, DXGK_UPDATEPAGETABLEFLAGS. That 4 KB and 64 KB tables are mixed in one parent was seen with a
+/// Source: DDI pages DXGK_PTE, DXGK_GPUMMUCAPS, DXGK_UPDATEPAGETABLEFLAGS, DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE;
+/// article gpu-segments (what lies in an aperture is mapped by its system pages, with segment 0). That 4 KB and 64 KB tables are mixed in one parent was seen with a
 /// driver that has both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrayEntry {
@@ -33,6 +35,9 @@ pub enum StrayEntry {
     /// A leaf entry of the segment behind the last one that the driver described. A driver for an older Windows may
     /// take it for system memory; real Windows says system memory with segment 0.
     SegmentBehindLast,
+    /// A leaf entry of the first aperture segment that the driver described. An offset into an aperture is no frame of
+    /// memory.
+    Aperture,
     /// A leaf entry of another physical adapter.
     Adapter,
     /// A leaf entry with a reserved bit.
@@ -43,26 +48,75 @@ pub enum StrayEntry {
     Update64K,
     /// A leaf entry in an update with a reserved flag.
     UpdateReserved,
+    /// A leaf entry in an update of a level that there is not: the one above the root's.
+    UpdateLevel,
+    /// Two leaf entries, of which the second lies behind the table.
+    UpdateBehindTable,
+    /// A leaf entry in an update of a table in a segment that the driver never described. Of drivers that update tables
+    /// by physical address only, as the next.
+    UpdateSegment,
+    /// A leaf entry in an update of a table in the first aperture segment that the driver described.
+    UpdateAperture,
+    /// A leaf entry in an update by the CPU of a table at NULL.
+    UpdateNull,
 }
 
 impl StrayEntry {
     /// Every kind, for a test that plays each.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 15] = [
         Self::LargePage,
         Self::Zero,
         Self::Segment,
         Self::SegmentBehindLast,
+        Self::Aperture,
         Self::Adapter,
         Self::Reserved,
         Self::Table64K,
         Self::Update64K,
         Self::UpdateReserved,
+        Self::UpdateLevel,
+        Self::UpdateBehindTable,
+        Self::UpdateSegment,
+        Self::UpdateAperture,
+        Self::UpdateNull,
     ];
 
-    /// Whether what is unknown is a flag of the update, and the entry itself is an ordinary one.
+    /// Whether what is unknown is the update's flags, range or table, and the entry itself is an ordinary one.
     pub fn is_of_update(self) -> bool {
-        matches!(self, Self::Update64K | Self::UpdateReserved)
+        matches!(self, Self::Update64K | Self::UpdateReserved | Self::UpdateLevel | Self::UpdateBehindTable)
+            || self.is_of_table()
     }
+
+    /// Whether what is unknown is where the table of the update is.
+    pub fn is_of_table(self) -> bool {
+        matches!(self, Self::UpdateSegment | Self::UpdateAperture | Self::UpdateNull)
+    }
+}
+
+/// What `hProcess` of FLUSH_TLB names instead of the process. A driver must flush all the same, since the operation may
+/// not fail and translations are gone behind it.
+///
+/// Source: DDI pages DXGK_BUILDPAGINGBUFFER_FLUSHTLB, DxgkDdiBuildPagingBuffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrayFlush {
+    /// NULL, as was seen for a root page table that no context had.
+    NoProcess,
+    /// The driver's object of another kind: its system context.
+    AnotherObject,
+    /// The last process that was destroyed; none has been: NULL.
+    GoneProcess,
+}
+
+/// Where the root page table of a process is said to be, instead of where it is. A driver cannot reach it there, and
+/// SetRootPageTable cannot fail: the addresses of the process have to fault.
+///
+/// Source: DDI pages DXGKARG_SETROOTPAGETABLE, D3DGPU_PHYSICAL_ADDRESS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrayRoot {
+    /// In a segment that the driver never described.
+    Segment,
+    /// In the first aperture segment that the driver described.
+    Aperture,
 }
 
 /// Numbers of paging operations that a driver with GPU virtual addresses and without context allocations, copied page

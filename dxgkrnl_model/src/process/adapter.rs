@@ -184,6 +184,9 @@ impl ProcessAdapter {
         let handle = core::ptr::with_exposed_provenance_mut(driver);
         let context = self.adapter.context();
         let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyProcess(context, handle)));
+        if let Some(manager) = self.adapter.memory.manager() {
+            manager.set_gone_process(driver);
+        }
         judge_destroy(&self.adapter, "DxgkDdiDestroyProcess", status);
     }
 }

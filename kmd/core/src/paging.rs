@@ -202,7 +202,7 @@ impl<'a> TableEntries<'a> {
 
 /// The GPU's form of the OS's entry. `None` for an entry that this driver does not know: a page size other than 4 KB
 /// (in a parent, of the table below), zero pages, another physical adapter, reserved bits that are set, a segment that
-/// does not exist, an address that is too high.
+/// does not exist or is the aperture, an address that is too high.
 ///
 /// Source: `DXGK_PTE`; `DXGK_GPUMMUCAPS` (LargePageSupported, ZeroInPteSupported and 64 KB pages are not advertised).
 pub fn translate(entry: &DXGK_PTE, level: u32, unit: Unit) -> Option<Pte> {
@@ -230,22 +230,26 @@ pub fn translate(entry: &DXGK_PTE, level: u32, unit: Unit) -> Option<Pte> {
     if level == 0 { Pte::leaf(place, entry.ReadOnly()) } else { Pte::table(place) }
 }
 
+/// Where a frame of a segment is. `None` in the aperture, too: an offset there is no frame, and the aperture has no page
+/// table of its own. What lies in it is mapped by its system pages, with segment 0.
+///
+/// Source: GPU segments.
 fn frame_of(segment: u32, frame: u64) -> Option<Place> {
     match segment {
         // Zero is system memory.
-        0 | crate::segments::APERTURE => Some(Place::System(frame)),
+        0 => Some(Place::System(frame)),
         crate::segments::LOCAL => Some(Place::Local(frame)),
         _ => None,
     }
 }
 
-/// The page table at a GPU physical address, as an entry of a parent. `None`: a segment that does not exist, or an
-/// address that no entry can hold.
+/// The page table at a GPU physical address, as an entry of a parent. `None`: the aperture, a segment that does
+/// not exist, or an address that no entry can hold.
 pub fn table_at(address: &D3DGPU_PHYSICAL_ADDRESS) -> Option<Pte> {
     place_of(address.SegmentId, address.SegmentOffset).and_then(Pte::table)
 }
 
-/// Where a GPU physical address points.
+/// Where a GPU physical address points. `None`: in the aperture, or a segment that does not exist.
 pub fn place_of(segment: u32, offset: u64) -> Option<Place> {
     frame_of(segment, offset / gpu_wire::PAGE_SIZE)
 }

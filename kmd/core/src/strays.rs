@@ -15,8 +15,9 @@ pub struct Strays {
     /// invalid entries.
     pub entries: AtomicU64,
     /// Updates of page tables that go beyond a table, or have a level or flags that this driver does not know: invalid
-    /// entries are written, as far as they lie within the table. Updates of a table at NULL or in an unknown segment:
-    /// nothing is written. Root tables in an unknown segment: every address of the process faults.
+    /// entries are written, as far as they lie within the table. Updates of a table at NULL, in the aperture or in an
+    /// unknown segment: nothing is written. Root tables in the aperture or an unknown segment: every address of the
+    /// process faults.
     pub ranges: AtomicU64,
     /// Flushes for a process that this driver does not know. Every address space was flushed.
     pub flushes: AtomicU64,

@@ -4,17 +4,17 @@
 use super::work;
 use crate::demo::counters;
 use crate::scenario::db::{RingQueue, Room, raw, store};
-use crate::scenario::rig;
+use crate::scenario::rig::{self, Rig};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::pci::InterruptModel;
-use dxgkrnl_model::personality::{Neighbour, STRAY_OPERATIONS, StrayEntry, SystemProcesses};
+use dxgkrnl_model::personality::{Neighbour, STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot, SystemProcesses};
 use nt_model::DpcDelivery;
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
 use wddm_abi::ntstatus::{STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_SUCCESS};
 use wddm_abi::{
-    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_FREEGPUVIRTUALADDRESS,
+    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_FREEGPUVIRTUALADDRESS,
     D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND,
 };
 
@@ -33,8 +33,10 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "ST-58",
-        title: "page table entries that the driver does not know are faults, counted, and never mappings",
-        source: "DXGK_PTE; DXGK_GPUMMUCAPS; DXGK_UPDATEPAGETABLEFLAGS",
+        title: "page table entries, updates and roots that the driver does not know are faults, counted, and never \
+                mappings",
+        source: "DXGK_PTE; DXGK_GPUMMUCAPS; DXGK_UPDATEPAGETABLEFLAGS; DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE; \
+                 DXGKARG_SETROOTPAGETABLE; GPU segments",
         play: stray_entries,
     },
     Scenario {
@@ -155,32 +157,50 @@ fn local_memory(scene: &Scene) -> Played {
     Ok(())
 }
 
+/// Bytes that a table of level 0 covers.
+const COVERED: u64 = 2 << 20;
+
 fn stray_entries(stage: &Stage) -> Played {
     for kind in StrayEntry::ALL {
+        // A driver that writes tables by the CPU is not told their segments.
+        if stage.setting("PageTableUpdateMode") == Some(0) && kind.is_of_table() && kind != StrayEntry::UpdateNull {
+            continue;
+        }
         let setup = Setup::default().quick_tdr().windows(|windows| windows.faults.stray_entry = Some(kind));
         stage
             .play(setup, |scene| {
-                let raw = raw(scene)?;
-                let room = Room::new(&raw)?;
-                let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-                let memory = room.memory(scene, 4096)?;
-                let (progress, _) = queue.submit(&[store(memory.gpu, 0x77)])?;
-                queue.wait(scene, progress)?;
-                same("what is known", raw.load(memory.cpu)?, 0x77)?;
-                let covered = 2 << 20;
+                let rig = Rig::open(scene, "client")?;
+                let (queue, page) = (rig.queue(0)?, rig.page()?);
+                queue.run(|list| list.store(page.at(0), 0x77))?;
+                queue.wait(0, PATIENCE)?;
+                same("what is known", page.word(0)?, 0x77)?;
                 let stray = match kind {
-                    StrayEntry::Table64K => memory.gpu + covered,
-                    _ => memory.gpu / covered * covered + covered - 4096,
+                    StrayEntry::Table64K => page.gpu + COVERED,
+                    _ => page.gpu / COVERED * COVERED + COVERED - 4096,
                 };
-                queue.submit(&[store(stray, 0x55)])?;
-                room.lost_by_page_fault(scene)?;
-                same("memory", raw.load(memory.cpu)?, 0x77)?;
-                let counted = counters::start(&raw)?;
+                queue.run(|list| list.store(stray, 0x55))?;
+                lost_by_page_fault(scene, &rig)?;
+                same("memory", page.word(0)?, 0x77)?;
+                let counted = counters::start(&rig.raw)?;
                 let count = if kind.is_of_update() { counted.stray_ranges } else { counted.stray_entries };
                 ensure!(count > 0, "no entry was counted");
                 Ok(())
             })
             .with_context(|| format!("{kind:?}"))?;
+    }
+    for root in [StrayRoot::Segment, StrayRoot::Aperture] {
+        let setup = Setup::default().quick_tdr().windows(|windows| windows.faults.stray_root = Some(root));
+        stage
+            .play(setup, |scene| {
+                let rig = Rig::open(scene, "client")?;
+                let (queue, page) = (rig.queue(0)?, rig.page()?);
+                queue.run(|list| list.store(page.at(0), 0x55))?;
+                lost_by_page_fault(scene, &rig)?;
+                same("memory", page.word(0)?, 0)?;
+                ensure!(counters::start(&rig.raw)?.stray_ranges > 0, "no root was counted");
+                Ok(())
+            })
+            .with_context(|| format!("the root, {root:?}"))?;
     }
     Ok(())
 }
@@ -237,6 +257,13 @@ fn other_processor(stage: &Stage) -> Played {
     Ok(())
 }
 
+/// Waits until the rig's device is lost by a page fault.
+fn lost_by_page_fault(scene: &Scene, rig: &Rig) -> Played {
+    scene.until("the device's error", || Ok(rig.device.state()?.execution != 1))?;
+    let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
+    same("the device's state", rig.device.state()?.execution, lost.0.cast_unsigned())
+}
+
 fn room(stage: &Stage) -> Played {
     for required in [0, 1, 1000, u32::MAX] {
         let setup = Setup::default().setting("MaxRung", 0);
@@ -286,24 +313,29 @@ fn null_rendering(stage: &Stage) -> Played {
 }
 
 fn stray_flushes(stage: &Stage) -> Played {
-    let setup = Setup::default().quick_tdr().windows(|windows| windows.faults.stray_flushes = true);
-    stage.play(setup, |scene| {
-        let raw = raw(scene)?;
-        let room = Room::new(&raw)?;
-        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let memory = room.memory(scene, 4096)?;
-        let (progress, _) = queue.submit(&[store(memory.gpu, 0x77)])?;
-        queue.wait(scene, progress)?;
-        same("what is mapped", raw.load(memory.cpu)?, 0x77)?;
-        let mut record = D3DKMT_FREEGPUVIRTUALADDRESS::zeroed();
-        (record.hAdapter, record.BaseAddress, record.Size) = (raw.adapter, memory.gpu, 4096);
-        raw.ok(raw.thunks.D3DKMTFreeGpuVirtualAddress, &mut record)?;
-        // The entries are gone when the function returns, and the flush is done.
-        ensure!(counters::start(&raw)?.stray_flushes > 0, "no flush was counted");
-        queue.submit(&[store(memory.gpu, 0x55)])?;
-        room.lost_by_page_fault(scene)?;
-        same("memory", raw.load(memory.cpu)?, 0x77)
-    })
+    for stray in [StrayFlush::NoProcess, StrayFlush::AnotherObject, StrayFlush::GoneProcess] {
+        let setup = Setup::default().quick_tdr().windows(|windows| windows.faults.stray_flushes = Some(stray));
+        stage
+            .play(setup, |scene| {
+                // A process that is gone, for the number of its handle.
+                drop(scene.process("gone")?.open()?.device()?);
+                let rig = Rig::open(scene, "client")?;
+                let (queue, page) = (rig.queue(0)?, rig.page()?);
+                queue.run(|list| list.store(page.at(0), 0x77))?;
+                queue.wait(0, PATIENCE)?;
+                same("what is mapped", page.word(0)?, 0x77)?;
+                let mut record = D3DKMT_FREEGPUVIRTUALADDRESS::zeroed();
+                (record.hAdapter, record.BaseAddress, record.Size) = (rig.raw.adapter, page.gpu, 4096);
+                rig.raw.ok(rig.raw.thunks.D3DKMTFreeGpuVirtualAddress, &mut record)?;
+                // The entries are gone when the function returns, and the flush is done.
+                ensure!(counters::start(&rig.raw)?.stray_flushes > 0, "no flush was counted");
+                queue.run(|list| list.store(page.at(0), 0x55))?;
+                lost_by_page_fault(scene, &rig)?;
+                same("memory", page.word(0)?, 0x77)
+            })
+            .with_context(|| format!("{stray:?}"))?;
+    }
+    Ok(())
 }
 
 fn stray_operations(stage: &Stage) -> Played {
