@@ -117,7 +117,27 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("DxgkDdiRestartFromTimeout", "after ResetFromTimeout"),
 ];
 
+/// Functions that are called from a rung on, and on none below: they belong to what that rung adds.
+#[rustfmt::skip]
+const FROM_RUNG: &[(u32, &[&str])] = &[
+    (1, &[
+        "DxgkDdiCreateHwContext", "DxgkDdiDestroyHwContext", "DxgkDdiCreateHwQueue", "DxgkDdiDestroyHwQueue",
+        "DxgkDdiSubmitCommandToHwQueue", "DxgkDdiPresentToHwQueue", "DxgkDdiSuspendContext", "DxgkDdiResumeContext",
+        "DxgkDdiSwitchToHwContextList", "DxgkDdiUpdateHwContextState", "DxgkDdiSetContextSchedulingProperties",
+        "DxgkDdiSetupPriorityBands", "DxgkDdiSetSchedulingLogBuffer", "DxgkDdiResetHwEngine", "DxgkDdiResumeHwEngine",
+    ]),
+    (2, &[
+        "DxgkDdiCreateNativeFence", "DxgkDdiDestroyNativeFence", "DxgkDdiOpenNativeFence", "DxgkDdiCloseNativeFence",
+        "DxgkDdiUpdateMonitoredValues", "DxgkDdiUpdateCurrentValuesFromCpu", "DxgkDdiGetStandardAllocationDriverData",
+    ]),
+    (3, &[
+        "DxgkDdiCreateDoorbell", "DxgkDdiConnectDoorbell", "DxgkDdiDisconnectDoorbell", "DxgkDdiDestroyDoorbell",
+        "DxgkDdiNotifyWorkSubmission", "DxgkDdiSetNativeFenceLogBuffer", "DxgkDdiUpdateNativeFenceLogs",
+    ]),
+];
+
 fn every_slot(stage: &Stage) -> Played {
+    let rung = stage.rung();
     let mut called = BTreeSet::new();
     let mut filled = BTreeSet::new();
     stage.play(Setup::default().windows(|windows| windows.every_slot = true), |scene| {
@@ -149,15 +169,19 @@ fn every_slot(stage: &Stage) -> Played {
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 1))?;
         page.until(scene, "work", 0, 1)?;
-        rig.raw.create_native_fence(&mut intra_gpu_record(rig.plain))?;
+        if rig.has_native {
+            rig.raw.create_native_fence(&mut intra_gpu_record(rig.plain))?;
+        }
         counters::read(&rig.user, scene.adapter().luid())?;
-        ensure!(scene.world.os.suspend(scene.adapter(), &rig.user.process), "not suspended");
-        scene.world.os.resume(scene.adapter(), &rig.user.process);
+        if rung > 0 {
+            ensure!(scene.world.os.suspend(scene.adapter(), &rig.user.process), "not suspended");
+            scene.world.os.resume(scene.adapter(), &rig.user.process);
+        }
         scene.world.os.remove_by_surprise(scene.adapter());
         note(scene, &mut called);
         Ok(())
     })?;
-    for setting in [3, 0] {
+    for setting in BTreeSet::from([rung, 0]) {
         // A hang of a hardware queue whose context was made by the obsolete pair, and one of packets.
         let setup = Setup::default().quick_tdr().setting("MaxRung", setting).resets(1);
         stage.play(setup.windows(|windows| windows.hw_contexts = HwContexts::CreateHwContext), |scene| {
@@ -179,6 +203,10 @@ fn every_slot(stage: &Stage) -> Played {
     for (name, why) in ELSEWHERE {
         ensure!(filled.contains(name), "{name} is NULL, and is excused: {why}");
         ensure!(!called.contains(name), "{name} is called here, and is excused: {why}");
+    }
+    for name in FROM_RUNG.iter().filter(|(least, _)| *least > rung).flat_map(|(_, names)| *names) {
+        ensure!(filled.contains(name), "{name} is NULL, and is of a higher rung");
+        ensure!(called.insert(name), "{name} is called on rung {rung}, and is of a higher rung");
     }
     called.extend(ELSEWHERE.iter().map(|(name, _)| *name));
     let missing: Vec<_> = filled.difference(&called).collect();

@@ -1,11 +1,10 @@
 //! Translations that go, allocations that go.
 
-use super::super::db::{RingQueue, Room, raw, store};
+use super::super::db::Room;
 use super::super::rig::{Rig, until_idle};
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::Context;
 use dxgkrnl_model::personality::FlushEnd;
-use gpu_wire::packet::Copy;
 use gpu_wire::private::allocation_kind;
 use umd_core::ffi::types::FP_KIND_SYSTEM;
 use wddm_abi::{D3DKMT_EVICT, D3DKMT_HANDLE};
@@ -21,9 +20,9 @@ fn evict(room: &Room<'_>, handle: D3DKMT_HANDLE) -> Played {
 
 /// Two allocations change places in local memory, and the GPU writes each where it is now.
 fn change_places(scene: &Scene) -> Played {
-    let raw = raw(scene)?;
-    let room = Room::new(&raw)?;
-    let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+    let rig = Rig::open(scene, "client")?;
+    // The queue's device and the memory's are of one process, and so of one address space.
+    let (queue, room) = (rig.queue(0)?, Room::new(&rig.raw)?);
     let seen = room.memory(scene, 4096)?;
     for pages in [1, 2] {
         let mut both = Vec::new();
@@ -34,11 +33,10 @@ fn change_places(scene: &Scene) -> Played {
         }
         for round in 1..10_u64 {
             let (one, two) = (both[0], both[1]);
-            let (progress, _) = queue.submit(&[store(one.1, round * 2), store(two.1, round * 2 + 1)])?;
-            queue.wait(scene, progress)?;
-            let copy = |from, at| Copy { source: from, destination: seen.gpu + at, length: 8 }.to_packet();
-            let (progress, _) = queue.submit(&[copy(one.1, 0), copy(two.1, 8)])?;
-            queue.wait(scene, progress)?;
+            queue.run(|list| list.store(one.1, round * 2).and_then(|()| list.store(two.1, round * 2 + 1)))?;
+            until_idle(scene, &queue)?;
+            queue.run(|list| list.copy(one.1, seen.gpu, 8).and_then(|()| list.copy(two.1, seen.gpu + 8, 8)))?;
+            until_idle(scene, &queue)?;
             let words = (room.raw.load(seen.cpu)?, room.raw.load(seen.cpu + 8)?);
             same("memory", words, (round * 2, round * 2 + 1))
                 .with_context(|| format!("round {round}, {pages} pages"))?;
