@@ -167,7 +167,7 @@ impl Os {
     ) -> (NTSTATUS, Vec<u8>) {
         let _inside = self.kernel().enter();
         let mut output = Buffer::new(size, 0);
-        let query = Query { kind, input, process: core::ptr::null_mut() };
+        let query = Query { input, ..Query::of(kind) };
         let status = adapter.query(&query, &mut output);
         (status, output.bytes().to_vec())
     }

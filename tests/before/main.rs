@@ -331,6 +331,26 @@ const MISTAKES: &[Mistake] = &[
         objects::stray_flush_of_a_gone_process, "ST-61", "GoneProcess: ",
     ),
     table(
+        "private data in one buffer is refused", "DxgkDdiQueryAdapterInfo, DXGKQAITYPE_UMDRIVERPRIVATE",
+        start::one_buffer_refused, START, "DXG-QAI-PRIVATE",
+    ),
+    table(
+        "nodes of no known type have no names", "DXGK_NODEMETADATA, FriendlyName",
+        start::no_names, START, "DXG-NODE-NAME",
+    ).with(&[("ComputeOnly", 1)]),
+    table(
+        "a context of GDI's has no list of allocations", "DXGK_CONTEXTINFO, AllocationListSize",
+        objects::gdi_list_is_empty, "DD-01", "DXG-CONTEXT-OUTPUT",
+    ),
+    table(
+        "refused packets are not noted", "DxgkDdiSubmitCommandVirtual, Return value",
+        objects::refused_packets_unnoted, "BI-42", "refused packets were counted",
+    ),
+    table(
+        "command buffers of queues that render nothing run", "DXGK_SUBMITCOMMANDFLAGS, NullRendering",
+        objects::null_buffers_run, "DD-10", "rung 3, ",
+    ),
+    table(
         "packets that render nothing run", "DXGK_SUBMITCOMMANDFLAGS",
         objects::null_packets_run, "ST-60", "STATUS_DEVICE_REMOVED",
     ),

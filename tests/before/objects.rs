@@ -11,7 +11,7 @@ use wddm_abi::{
     DXGK_BUILDPAGINGBUFFER_OPERATION as Operation, DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, DXGK_PAGETABLEUPDATEMODE,
     DXGK_PTE, DXGK_UPDATEPAGETABLEFLAGS, DXGKARG_BUILDPAGINGBUFFER, DXGKARG_CREATEALLOCATION, DXGKARG_CREATECONTEXT,
     DXGKARG_CREATEHWQUEUE, DXGKARG_CREATEPROCESS, DXGKARG_DESTROYALLOCATION, DXGKARG_OPENNATIVEFENCE,
-    DXGKARG_SETROOTPAGETABLE, DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS,
+    DXGKARG_SETROOTPAGETABLE, DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS,
 };
 
 /// GPU addresses of CurrentValue of the native fences that were opened.
@@ -62,6 +62,13 @@ decorate! {
         info.AllocationListSize = found.AllocationListSize;
         info.PatchLocationListSize = found.PatchLocationListSize;
         info.Reserved = found.Reserved;
+        status
+    }
+
+    /// A context of GDI's had an empty list of allocations, as every other.
+    gdi_list_is_empty: DxgkDdiCreateContext(device: HANDLE, args: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
+        let status = own!(DxgkDdiCreateContext(device, args));
+        record!(args).ContextInfo.AllocationListSize = 0;
         status
     }
 
@@ -325,6 +332,28 @@ decorate! {
         let mut packet = copy!(args);
         packet.Flags.set_NullRendering(false);
         own!(DxgkDdiSubmitCommandVirtual(adapter, &raw const packet))
+    }
+
+    /// `NullRendering` of a command buffer of a hardware queue was not read, so what it holds ran.
+    null_buffers_run: DxgkDdiSubmitCommandToHwQueue(
+        adapter: HANDLE,
+        args: *const DXGKARG_SUBMITCOMMANDTOHWQUEUE,
+    ) -> NTSTATUS {
+        let mut buffer = copy!(args);
+        buffer.Flags.set_NullRendering(false);
+        own!(DxgkDdiSubmitCommandToHwQueue(adapter, &raw const buffer))
+    }
+
+    /// A packet that was refused left no trace: neither its fence nor that it came was noted.
+    refused_packets_unnoted: DxgkDdiSubmitCommandVirtual(
+        adapter: HANDLE,
+        args: *const DXGKARG_SUBMITCOMMANDVIRTUAL,
+    ) -> NTSTATUS {
+        let packet = copy!(args);
+        if !packet.DmaBufferVirtualAddress.is_multiple_of(8) || !packet.DmaBufferSize.is_multiple_of(8) {
+            return STATUS_INVALID_PARAMETER;
+        }
+        own!(DxgkDdiSubmitCommandVirtual(adapter, args))
     }
 
     /// A native progress fence had to be opened before its queue was made.

@@ -4,10 +4,11 @@
 use crate::wrap::{copy, decorate, own, record};
 use core::ffi::c_void;
 use std::sync::OnceLock;
+use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
 use wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGK_DRIVERCAPS, DXGK_FEATURE_ID as Feature, DXGK_QUERYADAPTERINFOTYPE as Query,
-    DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATURESUPPORT, DXGKDDI_FEATURE_INTERFACE, DXGKDDI_QUERYFEATURESUPPORT,
-    HANDLE, NTSTATUS, QUERY_INTERFACE, win_extern,
+    DRIVER_INITIALIZATION_DATA, DXGK_DRIVERCAPS, DXGK_FEATURE_ID as Feature, DXGK_NODEMETADATA,
+    DXGK_QUERYADAPTERINFOTYPE as Query, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATURESUPPORT,
+    DXGKDDI_FEATURE_INTERFACE, DXGKDDI_QUERYFEATURESUPPORT, HANDLE, NTSTATUS, QUERY_INTERFACE, win_extern,
 };
 
 /// SetVirtualMachineData was NULL, a slot that Windows wants although the driver does nothing there.
@@ -44,6 +45,22 @@ decorate! {
             let second = asked.pOutputData.cast::<u8>().wrapping_add(4);
             // SAFETY: Dxgkrnl's buffer, of OutputDataSize bytes.
             unsafe { second.write_bytes(0, rest) };
+        }
+        status
+    }
+
+    /// Private data whose buffer is input and output in one was refused.
+    one_buffer_refused: DxgkDdiQueryAdapterInfo(adapter: HANDLE, args: *const DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
+        let asked = copy!(args);
+        let is_one = asked.OutputDataSize != 0 && core::ptr::eq(asked.pInputData, asked.pOutputData);
+        if is_one { STATUS_INVALID_PARAMETER } else { own!(DxgkDdiQueryAdapterInfo(adapter, args)) }
+    }
+
+    /// A node of a type that is not known had no name, since no node had one.
+    no_names: DxgkDdiGetNodeMetadata(adapter: HANDLE, node: u32, metadata: *mut DXGK_NODEMETADATA) -> NTSTATUS {
+        let status = own!(DxgkDdiGetNodeMetadata(adapter, node, metadata));
+        if status.is_success() {
+            record!(metadata).FriendlyName = [0; 32];
         }
         status
     }

@@ -17,19 +17,21 @@ use std::sync::Arc;
 use core::ffi::c_void;
 
 use wddm_abi::{
-    D3DDDI_PATCHLOCATIONLIST, DXGK_ALLOCATIONLIST, DXGK_CHILD_STATUS, DXGK_CHILD_STATUS_TYPE, DXGK_DEVICE_DESCRIPTOR,
-    DXGK_EVENT_TYPE, DXGK_HISTORY_BUFFER, DXGK_KERNEL_SUBMISSION_TYPE, DXGKARG_BEGINEXCLUSIVEACCESS,
-    DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_DESCRIBEALLOCATION, DXGKARG_ENDEXCLUSIVEACCESS, DXGKARG_FORMATHISTORYBUFFER,
-    DXGKARG_PATCH, DXGKARG_PRESENT, DXGKARG_QUERYCURRENTFENCE, DXGKARG_QUERYDEPENDENTENGINEGROUP,
-    DXGKARG_QUERYENGINESTATUS, DXGKARG_RENDER, DXGKARG_RENDERGDI, DXGKARG_SETSTABLEPOWERSTATE,
-    DXGKARG_SETVIRTUALMACHINEDATA, DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_SWITCHTOHWCONTEXTLIST,
-    DXGKARG_UPDATEHWCONTEXTSTATE, DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS, Plain, RECT, VIDEO_REQUEST_PACKET,
-    ntstatus,
+    D3DDDI_PATCHLOCATIONLIST, DXGK_ALLOCATIONLIST, DXGK_CHILD_STATUS, DXGK_CHILD_STATUS_TYPE, DXGK_CREATECONTEXTFLAGS,
+    DXGK_DEVICE_DESCRIPTOR, DXGK_EVENT_TYPE, DXGK_HISTORY_BUFFER, DXGK_KERNEL_SUBMISSION_TYPE,
+    DXGKARG_BEGINEXCLUSIVEACCESS, DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_DESCRIBEALLOCATION, DXGKARG_ENDEXCLUSIVEACCESS,
+    DXGKARG_FORMATHISTORYBUFFER, DXGKARG_PATCH, DXGKARG_PRESENT, DXGKARG_QUERYCURRENTFENCE,
+    DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RENDER, DXGKARG_RENDERGDI,
+    DXGKARG_SETSTABLEPOWERSTATE, DXGKARG_SETVIRTUALMACHINEDATA, DXGKARG_SIGNALMONITOREDFENCE,
+    DXGKARG_SWITCHTOHWCONTEXTLIST, DXGKARG_UPDATEHWCONTEXTSTATE, DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS,
+    Plain, RECT, VIDEO_REQUEST_PACKET, ntstatus,
 };
 
 use super::Adapter;
 use super::query::Buffer;
+use crate::context;
 use crate::ddi::{NoCall, call_ddi};
+use crate::handle::KernelHandle;
 use crate::memory::space::root_size;
 use crate::poison;
 use crate::rules::slot::{SLOT_MEMBERS, SLOT_STATUS};
@@ -139,6 +141,7 @@ impl Adapter {
         };
         self.notices(&objects);
         self.children_of_no_display(&objects);
+        self.gdi_context();
         self.drawing(&objects);
         self.presents(&objects);
         self.scheduling(&objects);
@@ -239,6 +242,18 @@ impl Adapter {
         let mut request = Buffer::new(64, 0);
         let packet: *mut VIDEO_REQUEST_PACKET = request.pointer().cast();
         ask!(self, DxgkDdiDispatchIoRequest(miniport, 0, packet));
+    }
+
+    /// A context of GDI's on the paging node, with no private data: made, judged as every context, and destroyed.
+    fn gdi_context(&self) {
+        let Some(system) = self.scheduler.system_context() else { return };
+        let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
+        flags.set_GdiContext(true);
+        let handle = KernelHandle::reserve();
+        let place = (self.known_caps().paging_node(), 0);
+        if let Ok(made) = context::create_in_driver(system.device(), &handle, place, &mut [], flags) {
+            context::destroy_in_driver(self, made.driver);
+        }
     }
 
     /// Command buffers by RenderGdi, Render and RenderKm, and Patch of a DMA buffer with nothing submitted.

@@ -99,6 +99,8 @@ impl Flatten for [u128] {
 pub(crate) struct Query<'a> {
     pub(crate) kind: DXGK_QUERYADAPTERINFOTYPE,
     pub(crate) input: &'a [u8],
+    /// Whether the output buffer is the input as well; `input` is empty then.
+    pub(crate) in_place: bool,
     /// The driver's handle of the process on whose behalf it is.
     pub(crate) process: HANDLE,
 }
@@ -106,7 +108,7 @@ pub(crate) struct Query<'a> {
 impl Query<'_> {
     /// One without input, on nobody's behalf.
     pub(crate) fn of(kind: DXGK_QUERYADAPTERINFOTYPE) -> Self {
-        Self { kind, input: &[], process: core::ptr::null_mut() }
+        Self { kind, input: &[], in_place: false, process: core::ptr::null_mut() }
     }
 }
 
@@ -147,6 +149,9 @@ impl Adapter {
         arguments.pOutputData = output.pointer().cast();
         // CAST: user mode's private data is limited to 32 bits of size before it comes here.
         arguments.OutputDataSize = output.size as u32;
+        if query.in_place {
+            (arguments.pInputData, arguments.InputDataSize) = (arguments.pOutputData, arguments.OutputDataSize);
+        }
         arguments.hKmdProcessHandle = query.process;
         let context = self.context();
         let pointer = &raw const arguments;
@@ -165,7 +170,7 @@ impl Adapter {
         input: &[u8],
     ) -> (NTSTATUS, Option<T>) {
         let mut output = Buffer::new(size_of::<T>(), 0);
-        let query = Query { kind, input, process: core::ptr::null_mut() };
+        let query = Query { input, ..Query::of(kind) };
         let status = self.query(&query, &mut output);
         let record = if status.is_success() { output.record() } else { None };
         (status, record)

@@ -61,7 +61,7 @@ impl Adapter {
         let mut output = Buffer::new(size_of::<DXGK_QUERYSEGMENTOUT4>(), 0);
         output.bytes_mut().copy_from_slice(out.as_bytes());
         let kind = DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_QUERYSEGMENT4;
-        let query = Query { kind, input: input.as_bytes(), process: core::ptr::null_mut() };
+        let query = Query { input: input.as_bytes(), ..Query::of(kind) };
         let status = self.query(&query, &mut output);
         (status, output.record().unwrap_or(out))
     }

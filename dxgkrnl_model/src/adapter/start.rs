@@ -228,7 +228,7 @@ impl Adapter {
         let per_node = kind == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_HISTORYBUFFERPRECISION;
         let size = if per_node { size * nodes } else { size };
         let mut output = Buffer::new(size, 0);
-        let query = Query { kind, input: input_of(kind), process: core::ptr::null_mut() };
+        let query = Query { input: input_of(kind), ..Query::of(kind) };
         let status = self.query(&query, &mut output);
         self.note(format!("query {name} ({size} bytes)"), format!("{status:?}"));
         let tolerated = match need {
@@ -311,12 +311,15 @@ impl Adapter {
         let mut output = Buffer::new(16, 0);
         let status = self.query(&Query::of(UNKNOWN_TYPE), &mut output);
         self.note("query of an unknown type", format!("{status:?}"));
-        for size in [0, 4, 256] {
+        // User mode has one buffer. No page says whether the driver gets it once, or as input and output.
+        for (size, in_place) in [(0, false), (4, false), (256, false), (256, true)] {
             let mut output = Buffer::new(size, 0);
-            let query = Query::of(DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_UMDRIVERPRIVATE);
+            let query = Query { in_place, ..Query::of(DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_UMDRIVERPRIVATE) };
             let status = self.query_unjudged(&query, &mut output);
             let excused = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
-            self.rules().check(&QAI_PRIVATE, status.is_success() || excused, || format!("{size} bytes: {status:?}"));
+            self.rules().check(&QAI_PRIVATE, status.is_success() || excused, || {
+                format!("{size} bytes, input and output in one: {in_place}: {status:?}")
+            });
         }
     }
 

@@ -118,6 +118,7 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
             let query = Query {
                 kind: DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_UMDRIVERPRIVATE,
                 input: &[],
+                in_place: false,
                 process: core::ptr::with_exposed_provenance_mut(part.driver_handle()),
             };
             let status = adapter.query(&query, &mut output);

@@ -39,7 +39,8 @@ pub fn metadata(plan: &Plan, settings: &Settings, node: u32) -> Result<DXGK_NODE
     data.EngineType = kind;
     // Packed record: the name is written as a whole.
     let mut friendly = [0u16; 32];
-    if settings.friendly_names {
+    // A node of no known type has to have a name.
+    if settings.friendly_names || kind == DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_OTHER {
         for (to, c) in friendly.iter_mut().zip(name.encode_utf16()) {
             *to = c;
         }

@@ -160,7 +160,7 @@ fn make_gpu<P: Platform>(
     }
     let host = make_host(irql, platform, info, settings)?;
     let gpu = Shared::try_new(Gpu::<P>::new(host, &setup)?)?;
-    make_room(&gpu, info.required_dma_queue_entries)?;
+    make_room(platform, &gpu, info.required_dma_queue_entries)?;
     gpu.mutation.set(settings.mutant);
     arm_faults(&gpu, settings);
     Ok(gpu)
@@ -198,8 +198,13 @@ fn make_started<P: Platform>(
 /// takes some megabytes of non-paged pool per node.
 const MOST_ROOM: u32 = 1 << 16;
 
-/// Reserves room for `packets` packets on every node, at most [`MOST_ROOM`].
-fn make_room<P: Platform>(gpu: &Gpu<P>, packets: u32) -> Result<()> {
+/// Reserves room for `packets` packets on every node, at most [`MOST_ROOM`]; says so to the debugger when that is less.
+fn make_room<P: Platform>(platform: &P, gpu: &Gpu<P>, packets: u32) -> Result<()> {
+    if packets > MOST_ROOM {
+        platform.print(format_args!(
+            "fencepost: room for {MOST_ROOM} packets per node beforehand; the OS requires {packets}\n"
+        ));
+    }
     for node in gpu.nodes.iter() {
         // Allocated and freed outside of the lock.
         let room = PacketQueue::room(packets.min(MOST_ROOM) as usize)?;

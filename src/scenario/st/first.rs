@@ -96,6 +96,7 @@ fn answers(stage: &Stage) -> Played {
         (&[("LeafTable64K", 0)], Works),
         (&[("DriverCapsVersion", 0)], Refused("DXG-VERSION-AGREES")),
         (&[("FriendlyNames", 0)], Works),
+        (&[("FriendlyNames", 0), ("ComputeOnly", 1)], Works),
         (&[("Only64Bit", 1)], Works),
         (&[("FeatureInterfaceHandle", 1)], Works),
     ];
