@@ -73,6 +73,8 @@ pub(crate) struct Device {
     monitored: Lock<Vec<Weak<MonitoredFence>>>,
     /// Waits of the CPU that name it.
     waits: Lock<Vec<Weak<Wait>>>,
+    /// Bytes that user mode has to evict before MakeResident asks for nothing more; `None`: it was not asked to.
+    to_trim: Lock<Option<u64>>,
     /// Something that waits of its threads depend on has changed.
     pub(crate) changed: Signal,
 }
@@ -113,6 +115,22 @@ impl Device {
         Ok(device)
     }
 
+    /// Over the budget, `bytes` are to be evicted before MakeResident is asked again.
+    pub(crate) fn ask_to_trim(&self, bytes: u64) {
+        *self.to_trim.lock() = Some(bytes);
+    }
+
+    /// User mode has evicted `bytes`.
+    pub(crate) fn trimmed(&self, bytes: u64) {
+        let mut left = self.to_trim.lock();
+        *left = left.map(|left| left.saturating_sub(bytes));
+    }
+
+    /// Whether everything was evicted that was to be. Once it was, or when `anyway`, nothing is to be any more.
+    pub(crate) fn has_trimmed(&self, anyway: bool) -> bool {
+        self.to_trim.lock().take_if(|left| anyway || *left == 0) == Some(0)
+    }
+
     /// Makes the system device.
     pub(crate) fn create_system(process: &Arc<ProcessAdapter>) -> Result<Arc<Self>, NTSTATUS> {
         Self::make(process, true)
@@ -132,6 +150,7 @@ impl Device {
             fences: Lock::new(Rank::Registry, Vec::new()),
             monitored: Lock::new(Rank::Registry, Vec::new()),
             waits: Lock::new(Rank::Registry, Vec::new()),
+            to_trim: Lock::new(Rank::Log, None),
             changed: Signal::new(),
         });
         device.handle.bind(KernelObject::Device(Arc::downgrade(&device)));

@@ -14,7 +14,7 @@ use super::db::Room;
 use super::raw::Raw;
 use super::{Denied, Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
-use dxgkrnl_model::personality::HwContexts;
+use dxgkrnl_model::personality::{HwContexts, Residency};
 use stranger::{Stranger, Style};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED};
 use wddm_abi::{
@@ -62,15 +62,21 @@ fn raw(scene: &Scene) -> Result<Raw> {
 }
 
 /// Plays a client twice on each of nodes 0 and 1: 20 submissions, each on memory that is allocated for it and freed
-/// after it.
-fn live(stage: &Stage, style: Style) -> Played {
-    stage.play(Setup::default(), |scene| {
+/// after it. `residency`: how the OS answers MakeResident.
+fn live(stage: &Stage, style: Style, residency: Residency) -> Played {
+    stage.play(Setup::default().windows(|windows| windows.user_mode.residency = residency), |scene| {
         let raw = raw(scene)?;
         for round in 0..2 {
             for node in 0..2 {
                 let mut client = Stranger::open(scene, &raw, style, node)?;
                 for value in 1..=20 {
                     client.work(value).with_context(|| format!("round {round}, node {node}, submission {value}"))?;
+                    if value.is_multiple_of(4) {
+                        client.use_spare()?;
+                    }
+                }
+                if (style, residency) == (Style::Intel, Residency::OverBudget) {
+                    same("how often an eviction was enough", client.trims(), 5)?;
                 }
                 client.close()?;
             }
@@ -80,11 +86,12 @@ fn live(stage: &Stage, style: Style) -> Played {
 }
 
 fn intel(stage: &Stage) -> Played {
-    live(stage, Style::Intel)
+    live(stage, Style::Intel, Residency::Pending)?;
+    live(stage, Style::Intel, Residency::OverBudget).context("over the budget")
 }
 
 fn amd(stage: &Stage) -> Played {
-    live(stage, Style::Amd)
+    live(stage, Style::Amd, Residency::Pending)
 }
 
 fn create(room: &Room<'_>, node: u32, affinity: u32, flags: D3DDDI_CREATECONTEXTFLAGS) -> Result<u32, Denied> {

@@ -37,7 +37,8 @@ pub enum Residency {
     /// D3DDDI_MAPGPUVIRTUALADDRESS ("a zero fence value might be returned").
     Immediate,
     /// MakeResident without `CantTrimFurther` is over the budget: STATUS_NO_MEMORY, `NumBytesToTrim`, and in
-    /// `NumAllocations` how many were made resident, which is half of them. Everything else answers as
+    /// `NumAllocations` how many were made resident, which is half of them. When the device has evicted as many bytes
+    /// since, the next one succeeds, and the one after it is over the budget again. Everything else answers as
     /// [`Pending`](Self::Pending). Source: DDI page D3DDDI_MAKERESIDENT.
     OverBudget,
 }

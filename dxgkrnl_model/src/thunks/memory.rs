@@ -126,12 +126,15 @@ thunks! {
         }
         let opens = allocations(call, queue.device(), record.AllocationList, record.NumAllocations)?;
         let residency = queue.device().adapter().personality().user_mode.residency;
-        if residency == Residency::OverBudget && !record.Flags.CantTrimFurther() {
+        let forced = record.Flags.CantTrimFurther();
+        let trimmed = queue.device().has_trimmed(forced);
+        if residency == Residency::OverBudget && !forced && !trimmed {
             let (fit, rest) = opens.split_at(opens.len() / 2);
             record.PagingFenceValue = if fit.is_empty() { 0 } else { queue.make_resident(fit)? };
             // CAST: fewer than were asked for.
             record.NumAllocations = fit.len() as u32;
             record.NumBytesToTrim = rest.iter().map(|open| open.allocation().size()).sum();
+            queue.device().ask_to_trim(record.NumBytesToTrim);
             // Not an error of the thunk: the record goes back.
             return Ok(ntstatus::STATUS_NO_MEMORY);
         }
@@ -145,6 +148,7 @@ thunks! {
         let device = device(call, record.hDevice)?;
         let opens = allocations(call, &device, record.AllocationList, record.NumAllocations)?;
         paging_queue::evict(&device, &opens)?;
+        device.trimmed(opens.iter().map(|open| open.allocation().size()).sum());
         record.NumBytesToTrim = 0;
         DONE
     }

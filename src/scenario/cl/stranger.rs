@@ -7,6 +7,7 @@ use crate::scenario::rig;
 use crate::scenario::stage::patience;
 use crate::scenario::{Denied, NativeFence, Played, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
+use core::cell::Cell;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Encoded, MonitoredSignal, Store};
 use gpu_wire::private::{ContextData, MAGIC, allocation_kind};
@@ -26,13 +27,15 @@ const PRIVATE: usize = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Style {
     /// Affinity 0; `DisableGpuTimeout` on context and queue; private data with each submission; MakeResident without
-    /// flags, and once more with `CantTrimFurther` when that is over the budget; the context held back on the GPU until
+    /// flags; when that is over the budget, what is not in use is evicted and the call repeated, and where nothing is
+    /// left to evict, repeated with `CantTrimFurther`; the context held back on the GPU until
     /// paging is done; waits of the CPU without an event; progress ids one by one; eviction before an allocation is
     /// destroyed.
     Intel,
     /// Affinity 1; `DisableGpuTimeout` on the queue alone; private data in and out at CreateHwQueue; `CantTrimFurther`
     /// always; ids that jump by up to 3; a signal by the OS behind each submission to a packet context, and behind
-    /// those with an even id to a queue; ranges unmapped by NoAccess with the allocation's handle; waits of the CPU by
+    /// those with an even id to a queue, which goes to a second queue of the context as well; a wait of the queue for
+    /// what the CPU signals before each submission with an id that is a multiple of 3; ranges unmapped by NoAccess with the allocation's handle; waits of the CPU by
     /// event, after which the value is read again.
     Amd,
 }
@@ -54,6 +57,16 @@ pub(super) struct Stranger<'a> {
     /// Whether `context` was made by `D3DKMTCreateHwContext`.
     obsolete: bool,
     lane: Lane,
+    /// A second hardware queue of the context, which gets signals alone ([`Style::Amd`]).
+    second: Option<HardwareQueue>,
+    /// An allocation that is in use by nothing, and can be evicted ([`Style::Intel`]).
+    spare: D3DKMT_HANDLE,
+    /// Whether `spare` is resident.
+    is_spare_resident: Cell<bool>,
+    /// How often evicting `spare` was enough.
+    trims: Cell<u64>,
+    /// What the CPU signals, and the queue waits for ([`Style::Amd`]).
+    gate: NativeFence,
     /// The command buffer, written anew for each submission.
     buffer: Memory,
     /// A monitored fence that the OS signals ([`Style::Amd`]).
@@ -75,8 +88,33 @@ impl<'a> Stranger<'a> {
             true => Self::queue(&room, style, context)?,
             false => Lane::Context(context, raw.monitored_fence(room.device, 0, false).context("fence")?),
         };
+        let second = match (&lane, style) {
+            (Lane::Queue(..), Style::Amd) => match Self::queue(&room, style, context)? {
+                Lane::Queue(queue, _) => Some(queue),
+                Lane::Context(..) => None,
+            },
+            _ => None,
+        };
+        let gate = raw.monitored_fence(room.device, 0, false).context("fence")?;
         let buffer = room.memory(scene, 4096)?;
-        Ok(Self { scene, room, style, context, obsolete, lane, buffer, fence, last: 0 })
+        let spare = room.create(allocation_kind::SYSTEM, 4096).context("allocation")?;
+        room.make_resident(scene, spare)?;
+        Ok(Self {
+            scene,
+            room,
+            style,
+            context,
+            obsolete,
+            lane,
+            second,
+            spare,
+            is_spare_resident: Cell::new(true),
+            trims: Cell::new(0),
+            gate,
+            buffer,
+            fence,
+            last: 0,
+        })
     }
 
     fn context(room: &Room<'_>, style: Style, node: u32, queues: bool) -> Result<(D3DKMT_HANDLE, bool)> {
@@ -129,7 +167,16 @@ impl<'a> Stranger<'a> {
         let mut bytes = Store { address: gpu, value }.to_packet().as_bytes().to_vec();
         bytes.extend_from_slice(self.end(id).as_bytes());
         self.buffer.write(self.room.raw, 0, &bytes)?;
+        let held = matches!(self.lane, Lane::Queue(..)) && self.style == Style::Amd && id.is_multiple_of(3);
+        if let (Lane::Queue(queue, _), true) = (&self.lane, held) {
+            self.room.raw.queue_wait(queue.handle, self.gate.handle, id).context("a wait of the queue's")?;
+        }
         self.submit(bytes.len(), id).context("submission")?;
+        if held {
+            let before = self.room.raw.load(self.progress().cpu)?;
+            ensure!(before < id, "the queue did not wait: {before}");
+            self.room.raw.signal_cpu(self.room.device, &[(self.gate.handle, id)])?;
+        }
         self.last = id;
         self.wait(id)?;
         self.look(memory, value)?;
@@ -158,9 +205,16 @@ impl<'a> Stranger<'a> {
         let mut made = raw.ok(raw.thunks.D3DKMTMakeResident, &mut resident);
         if made == Err(Denied(STATUS_NO_MEMORY)) && self.style == Style::Intel {
             ensure!(resident.NumBytesToTrim != 0, "over the budget by nothing");
-            // The client holds nothing that it could evict.
             resident.NumAllocations = 1;
-            resident.Flags.set_CantTrimFurther(true);
+            let trims = self.is_spare_resident.replace(false);
+            if trims {
+                same("what is to be evicted", resident.NumBytesToTrim, 4096)?;
+                self.evict(self.spare)?;
+                self.trims.set(self.trims.get() + 1);
+            } else {
+                // The client holds nothing more that it could evict.
+                resident.Flags.set_CantTrimFurther(true);
+            }
             made = raw.ok(raw.thunks.D3DKMTMakeResident, &mut resident);
         }
         made.context("make resident")?;
@@ -201,7 +255,9 @@ impl<'a> Stranger<'a> {
                 record.PrivateDriverDataSize = if self.obsolete { 0 } else { PRIVATE as u32 };
                 raw.ok(raw.thunks.D3DKMTSubmitCommandToHwQueue, &mut record)?;
                 if self.style == Style::Amd && id.is_multiple_of(2) {
-                    signal_queues(raw, &[queue.handle], self.fence.handle, id)?;
+                    let second = self.second.as_ref().map(|second| second.handle);
+                    let queues: Vec<_> = second.into_iter().chain([queue.handle]).collect();
+                    signal_queues(raw, &queues, self.fence.handle, id)?;
                 }
                 Ok(())
             }
@@ -257,11 +313,29 @@ impl<'a> Stranger<'a> {
             raw.ok(raw.thunks.D3DKMTMapGpuVirtualAddress, &mut unmap).context("unmap")?;
             room.paged(self.scene, unmap.PagingFenceValue)?;
         } else {
-            let mut evict = D3DKMT_EVICT::zeroed();
-            (evict.hDevice, evict.NumAllocations, evict.AllocationList) = (room.device, 1, &raw const memory);
-            raw.ok(raw.thunks.D3DKMTEvict, &mut evict).context("evict")?;
+            self.evict(memory)?;
         }
         room.destroy(memory).context("destroying the allocation")
+    }
+
+    fn evict(&self, allocation: D3DKMT_HANDLE) -> Played {
+        let (raw, room) = (self.room.raw, &self.room);
+        let mut evict = D3DKMT_EVICT::zeroed();
+        (evict.hDevice, evict.NumAllocations, evict.AllocationList) = (room.device, 1, &raw const allocation);
+        raw.ok(raw.thunks.D3DKMTEvict, &mut evict).context("evict")
+    }
+
+    /// Uses the spare allocation again, if it was evicted: it becomes resident, whatever the budget.
+    pub fn use_spare(&self) -> Played {
+        if !self.is_spare_resident.replace(true) {
+            self.room.make_resident(self.scene, self.spare)?;
+        }
+        Ok(())
+    }
+
+    /// How often MakeResident succeeded because something was evicted for it.
+    pub fn trims(&self) -> u64 {
+        self.trims.get()
     }
 
     /// Destroys queue, context and device, in this order. All submissions are done: [`work`](Self::work) waited for
@@ -271,6 +345,9 @@ impl<'a> Stranger<'a> {
         if self.style == Style::Amd {
             let last = raw.load(self.fence.cpu)?;
             ensure!(last <= self.last, "the OS signalled {last}, beyond {}", self.last);
+        }
+        if let Some(second) = &self.second {
+            self.room.destroy_queue(second.handle).context("destroying the second queue")?;
         }
         if let Lane::Queue(queue, _) = &self.lane {
             self.room.destroy_queue(queue.handle).context("destroying the queue")?;
