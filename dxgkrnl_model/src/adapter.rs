@@ -489,6 +489,7 @@ impl Adapter {
             interrupts: interrupts.interrupts.load(Ordering::Relaxed),
             raises: self.device.edu().map_or(0, |edu| edu.told()),
             fences_named: interrupts.fences_named(),
+            fences_unnamed: interrupts.fences_unnamed(),
             notifications: interrupts.notifications.load(Ordering::Relaxed),
             kinds: interrupts.kinds(),
             dpcs: interrupts.dpcs.load(Ordering::Relaxed),

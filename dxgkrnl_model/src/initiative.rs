@@ -11,7 +11,7 @@ use crate::adapter::Adapter;
 use crate::adapter::query::{Buffer, Query};
 pub use crate::fence_log::LogBuffer;
 use crate::hw_context::{HwContext, Suspend};
-use crate::os::Os;
+use crate::os::{Os, shared_of};
 use crate::process::Process;
 use crate::report::Calibration;
 pub use crate::scheduling_log::SchedulingRecord;
@@ -42,6 +42,14 @@ impl Os {
             Some((process.nt().id(), queue.user_handle(), queue.last_queued()))
         };
         queues.iter().filter_map(value).collect()
+    }
+
+    /// Whether the MonitoredValue of a native fence was ever another than all ones, by the process's id and user mode's
+    /// handle; `None`: there is no such fence (any more). Signals of one of which it never was need no interrupt.
+    pub fn was_monitored(&self, process: u64, fence: u32) -> Option<bool> {
+        let processes = shared_of(self.kernel()).map(|shared| shared.processes()).unwrap_or_default();
+        let process = processes.iter().find(|known| known.nt().id() == process)?;
+        Some(process.native_fence(fence)?.fence().was_monitored())
     }
 
     /// Disconnects every doorbell on an adapter, as before a change of power: user mode finds RETRY. The driver is called for

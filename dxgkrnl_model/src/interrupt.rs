@@ -127,6 +127,11 @@ impl Interrupts {
         self.journal.fences_named()
     }
 
+    /// How many notifications of native fences alone named none.
+    pub(crate) fn fences_unnamed(&self) -> u64 {
+        self.journal.fences_unnamed()
+    }
+
     /// Disconnects and waits until neither routine nor DPC runs.
     ///
     /// IRQL: PASSIVE_LEVEL.

@@ -93,6 +93,7 @@ fn compare(played: &Played, lane: &Lane, hung: bool, found: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demo::summary::{interrupts_suppressed, signals};
     use gpu_wire::private::EscapeCounters;
 
     /// Makes one counter wrong.
@@ -105,11 +106,13 @@ mod tests {
         let ended = run(&Form::Native, Windows::Default, &[], &photo, |_| (), &|_| ())?;
         let mut played = ended.played?;
         assert_eq!(complaints(&played), [""; 0]);
-        let counters: [(&str, Spoil); 4] = [
+        let counters: [(&str, Spoil); 6] = [
             ("interrupts:", |gpu| gpu.interrupts_raised += 1),
             ("signals:", |gpu| gpu.signals += 1),
             ("signals with and without", |gpu| gpu.interrupts_wanted += 1),
             ("signals took a fence back", |gpu| gpu.backwards += 1),
+            ("interrupts suppressed:", |gpu| (gpu.interrupts_wanted, gpu.interrupts_suppressed) = (gpu.signals, 0)),
+            ("interrupts suppressed:", |gpu| (gpu.interrupts_wanted, gpu.interrupts_suppressed) = (0, gpu.signals)),
         ];
         let right = played.gpu;
         for (text, spoil) in counters {
@@ -128,6 +131,37 @@ mod tests {
         assert!(complaints(&played).iter().any(|said| said.contains("D3DKMTEscape was called 1 times")));
         played.report.counts.hot_thunks.clear();
         assert_eq!(complaints(&played), [""; 0]);
+        Ok(())
+    }
+
+    /// Below rung 3 the calls that submit are counted by both sides.
+    #[test]
+    fn a_wrong_count_of_calls_is_a_complaint() -> Result<()> {
+        let photo = Picture::coffee()?;
+        for rung in 0..3 {
+            let settings = [("MaxRung".to_owned(), rung)];
+            let mut played = run(&Form::Native, Windows::Default, &settings, &photo, |_| (), &|_| ())?.played?;
+            assert_eq!(complaints(&played), [""; 0], "rung {rung}");
+            played.submit_calls -= 1;
+            let said = complaints(&played);
+            assert!(said.len() == 1 && said[0].starts_with("submissions:"), "rung {rung}: {said:?}");
+        }
+        Ok(())
+    }
+
+    /// Interrupts that name no fence are interrupts all the same: they take as much off as those that name one.
+    #[test]
+    fn an_interrupt_that_names_no_fence_suppresses_none() -> Result<()> {
+        let photo = Picture::coffee()?;
+        for names in [["NullFenceArray", "OptimizedInterrupt"], ["OptimizedInterrupt", "ShadowMonitoredValue"]] {
+            let settings = names.map(|name| (name.to_owned(), 1));
+            let mut played = run(&Form::Native, Windows::Default, &settings, &photo, |_| (), &|_| ())?.played?;
+            assert_eq!(complaints(&played), [""; 0], "{names:?}");
+            let counts = (signals(&played), interrupts_suppressed(&played));
+            assert!(counts.1 < counts.0, "{names:?}: {counts:?}");
+            (played.gpu.interrupts_wanted, played.gpu.interrupts_suppressed) = (0, played.gpu.signals);
+            assert_eq!(complaints(&played).len(), 1, "{names:?}");
+        }
         Ok(())
     }
 }

@@ -25,6 +25,9 @@ const TRACE: u32 = 4096;
 /// How long anything may take: a reset after the default timeouts takes 6 s.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
 
+/// The calls that submit a command buffer to the kernel.
+pub const SUBMITS: [&str; 2] = ["D3DKMTSubmitCommand", "D3DKMTSubmitCommandToHwQueue"];
+
 /// A queue, for the timeline.
 pub struct Lane {
     /// Identifier of its process.
@@ -59,6 +62,10 @@ pub struct Played {
     pub values: Vec<(&'static str, u64, u64)>,
     /// The last-queued word of each queue, as the model read it: process, handle of the queue, value.
     pub queued: Vec<(u64, u32, u64)>,
+    /// How many of the signals in the report's log are of fences that the CPU has never waited for.
+    pub unmonitored: u64,
+    /// The user-mode driver's own count of calls that submitted a command buffer to the kernel, in both processes.
+    pub submit_calls: u64,
     /// The engines' counters.
     pub gpu: EscapeCounters,
     /// The model's report.
@@ -158,10 +165,21 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, say: &dyn Fn(&str)) -> R
     // A's fence says nothing any more: its device is in error, which signals whatever waits for it.
     let values = vec![("composed", at_b.composed.value()?, 1), ("done", at_b.done.value()?, 1)];
     let (gpu, report) = at_rest(world, &a, luid)?;
+    let signals = report.log.iter().filter(|entry| !entry.is_wait_log);
+    let unmonitored = signals.filter(|entry| world.os.was_monitored(entry.process, entry.fence) == Some(false));
+    let unmonitored = unmonitored.count() as u64;
+    let mut submit_calls = 0;
+    for (name, calls, _) in adapter_a.thunk_calls()?.into_iter().chain(adapter_b.thunk_calls()?) {
+        if SUBMITS.contains(&name.as_str()) {
+            submit_calls += calls;
+        }
+    }
     let adapters = world.os.adapters();
     let queued = adapters.iter().flat_map(|adapter| world.os.queued_values(adapter)).collect();
     Ok(Played {
         queued,
+        submit_calls,
+        unmonitored,
         doorbells,
         values,
         picture: Picture { pixels, ..photo.clone() },

@@ -96,6 +96,8 @@ pub(crate) struct NativeFence {
     twin: Lock<Weak<FenceState>>,
     /// The value that every adapter was last told of.
     told: AtomicU64,
+    /// Its monitored value was, or is to be, another than all ones.
+    was_monitored: AtomicBool,
     /// Whoever makes a part of it.
     making: Gate,
 }
@@ -129,6 +131,7 @@ impl NativeFence {
         Arc::new(Self {
             told: AtomicU64::new(slot.current().map_or(0, crate::raw::load)),
             slot,
+            was_monitored: AtomicBool::new(request.cross_adapter),
             cross_adapter: request.cross_adapter,
             intra_gpu: request.is_intra_gpu(),
             shared: request.shared,
@@ -162,6 +165,18 @@ impl NativeFence {
     /// Whether user mode has no way to it but the GPU's.
     pub(crate) fn is_intra_gpu(&self) -> bool {
         self.intra_gpu
+    }
+
+    /// Whether its monitored value was ever another than all ones.
+    pub(crate) fn was_monitored(&self) -> bool {
+        self.was_monitored.load(Ordering::Acquire)
+    }
+
+    /// Its monitored value is going to be `value`.
+    pub(super) fn note_monitored(&self, value: u64) {
+        if value != u64::MAX {
+            self.was_monitored.store(true, Ordering::Release);
+        }
     }
 
     /// Whether several adapters may know it.

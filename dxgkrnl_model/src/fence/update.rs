@@ -68,6 +68,7 @@ fn set_monitored_on(adapter: &Adapter, parts: &[(&NativeFence, Arc<FenceOnAdapte
         // Whoever waits looks again; it is told next time.
         let Some(window) = adapter.windows.open(adapter, object, true) else { break };
         on.monitored.store(value, Ordering::Release);
+        fence.note_monitored(value);
         updates.push(NewMonitored { on, value, at, window });
     }
     if updates.is_empty() {

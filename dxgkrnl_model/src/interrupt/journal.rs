@@ -42,6 +42,8 @@ struct Kept {
     kinds: BTreeMap<DXGK_INTERRUPT_TYPE, u64>,
     /// Native fences that notifications have named.
     named: u64,
+    /// Notifications of native fences alone that named none.
+    unnamed: u64,
 }
 
 impl Journal {
@@ -57,6 +59,12 @@ impl Journal {
     /// How many native fences notifications have named, each as often as it was named.
     pub(super) fn fences_named(&self) -> u64 {
         self.kept.lock().named
+    }
+
+    /// How many notifications said that native fences were signaled, and neither which nor that monitored ones may have
+    /// been.
+    pub(super) fn fences_unnamed(&self) -> u64 {
+        self.kept.lock().unnamed
     }
 
     pub(super) fn note(&self, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA, node: usize, notice: &Notice) {
@@ -75,6 +83,7 @@ impl Journal {
         }
         let mut kept = self.kept.lock();
         kept.named += entry.fences.len() as u64;
+        kept.unnamed += u64::from(entry.is_native_fence() && entry.fences.is_empty() && !entry.legacy);
         *kept.kinds.entry(entry.kind).or_default() += 1;
         if kept.list.len() == JOURNAL {
             kept.list.pop_front();
