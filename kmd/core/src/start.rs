@@ -75,6 +75,7 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
     let started = make_started(adapter, info, &plan, gpu, doorbells, pages)?;
     let running = start_engines(irql, platform, &started).and_then(|()| adapter.publish(started.clone()));
     if let Err(error) = running {
+        halt(irql, &started);
         tear_down(irql, &started);
         return Err(error);
     }
@@ -264,12 +265,16 @@ fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Started<P>
 /// # Errors
 /// [`Error::DeviceNotReady`] when it is not started.
 pub fn stop<P: Platform>(irql: &Passive, adapter: &Adapter<P>) -> Result<()> {
+    // The interrupt routine finds what was started for as long as an engine may raise: a line that no routine claims
+    // interrupts again for ever.
+    halt(irql, &*adapter.started()?);
     let started = adapter.withdraw()?;
     tear_down(irql, &started);
     Ok(())
 }
 
-fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
+/// Ends the engines, and clears what they have raised.
+fn halt<P: Platform>(irql: &Passive, started: &Started<P>) {
     for node in 0..started.gpu.nodes.len() {
         started.gpu.command(node, Control::Stop);
     }
@@ -280,8 +285,13 @@ fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
     for thread in threads {
         started.platform.join(irql, thread);
     }
-    // The interrupt routine is left before the registers go.
     crate::interrupt::clear(irql, started);
+}
+
+/// Waits until nothing runs in what was started. Its engines are halted, and it is not published (any more).
+fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
+    // The interrupt routine is left before the registers go.
+    crate::interrupt::leave(irql, started);
     // A DPC that still runs has a reference to what was started. The last one falls at PASSIVE_LEVEL, here or later:
     // registers are unmapped and pages freed at no other level.
     started.platform.flush_dpcs(irql);
