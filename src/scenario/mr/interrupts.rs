@@ -254,6 +254,9 @@ pub(super) fn null_for_both(stage: &Stage) -> Played {
 
 /// More than an interrupt names.
 const MANY: usize = 100;
+/// Fewer, on each of two nodes, than a driver is likely to keep while its interrupt is not served, and more than one
+/// interrupt names.
+const MANY_LATE: usize = 200;
 /// More, on each of two nodes, than a driver is likely to keep while its interrupt is not served.
 const MOST: usize = 800;
 
@@ -272,13 +275,19 @@ pub(super) fn overflow(stage: &Stage) -> Played {
         });
         played.with_context(|| format!("a list of {kept}"))?;
     }
-    let setup = Setup::default().windows(|personality| personality.interrupt_delivery = InterruptDelivery::Remote);
-    stage.play(setup, not_served).context("an interrupt that is not served")
+    // So many that a driver keeps them all and names them in several interrupts; and more than it keeps.
+    for count in [MANY_LATE, MOST] {
+        let setup = Setup::default().windows(|personality| personality.interrupt_delivery = InterruptDelivery::Remote);
+        stage
+            .play(setup, |scene| not_served(scene, count))
+            .with_context(|| format!("{count} signals while no interrupt is served"))?;
+    }
+    Ok(())
 }
 
 /// The interrupt is not served until all is signaled.
-fn not_served(scene: &Scene) -> Played {
-    let many = Many::new(scene, MOST)?;
+fn not_served(scene: &Scene, count: usize) -> Played {
+    let many = Many::new(scene, count)?;
     let before = native_interrupts(scene).len();
     let (held, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let hold = || {
