@@ -251,8 +251,7 @@ pub struct AdapterReport {
     pub raises: u64,
     /// Native fences that notifications named, each as often as it was named.
     pub fences_named: u64,
-    /// Notifications that named no native fence, and did not ask to look at monitored fences as well: each was for one
-    /// signal of a native fence at least.
+    /// Notifications of native fences that named none, and did not ask to look at monitored fences as well.
     pub fences_unnamed: u64,
     /// `DxgkCbNotifyInterrupt` calls.
     pub notifications: u64,

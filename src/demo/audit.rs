@@ -159,7 +159,7 @@ mod tests {
             assert_eq!(complaints(&played), [""; 0], "{names:?}");
             let counts = (signals(&played), interrupts_suppressed(&played));
             assert!(counts.1 < counts.0, "{names:?}: {counts:?}");
-            (played.gpu.interrupts_wanted, played.gpu.interrupts_suppressed) = (0, played.gpu.signals);
+            (played.gpu.interrupts_wanted, played.gpu.interrupts_suppressed) = (played.gpu.signals, 0);
             assert_eq!(complaints(&played).len(), 1, "{names:?}");
         }
         Ok(())
