@@ -2,6 +2,7 @@
 //! and page table entries, flushes and packets of kinds that this driver does not ask for.
 
 use super::work;
+use crate::client::Queue;
 use crate::demo::counters;
 use crate::scenario::db::{RingQueue, Room, raw, store};
 use crate::scenario::rig::{self, Rig};
@@ -178,8 +179,7 @@ fn stray_entries(stage: &Stage) -> Played {
                     StrayEntry::Table64K => page.gpu + COVERED,
                     _ => page.gpu / COVERED * COVERED + COVERED - 4096,
                 };
-                queue.run(|list| list.store(stray, 0x55))?;
-                lost_by_page_fault(scene, &rig)?;
+                store_faults(scene, &rig, &queue, stray)?;
                 same("memory", page.word(0)?, 0x77)?;
                 let counted = counters::start(&rig.raw)?;
                 let count = if kind.is_of_update() { counted.stray_ranges } else { counted.stray_entries };
@@ -194,11 +194,7 @@ fn stray_entries(stage: &Stage) -> Played {
             .play(setup, |scene| {
                 let rig = Rig::open(scene, "client")?;
                 let (queue, page) = (rig.queue(0)?, rig.page()?);
-                if let Err(early) = queue.run(|list| list.store(page.at(0), 0x55)) {
-                    // The ring itself faulted, before the submission was over.
-                    same("an early end", early.status, STATUS_CONNECTION_ABORTED)?;
-                }
-                lost_by_page_fault(scene, &rig)?;
+                store_faults(scene, &rig, &queue, page.at(0))?;
                 same("memory", page.word(0)?, 0)?;
                 ensure!(counters::start(&rig.raw)?.stray_ranges > 0, "no root was counted");
                 Ok(())
@@ -260,8 +256,12 @@ fn other_processor(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Waits until the rig's device is lost by a page fault.
-fn lost_by_page_fault(scene: &Scene, rig: &Rig) -> Played {
+/// A store to `at` must end in a page fault, by which the rig's device is lost; it may be lost before the submission is
+/// over.
+fn store_faults(scene: &Scene, rig: &Rig, queue: &Queue, at: u64) -> Played {
+    if let Err(early) = queue.run(|list| list.store(at, 0x55)) {
+        same("an early end", early.status, STATUS_CONNECTION_ABORTED)?;
+    }
     scene.until("the device's error", || Ok(rig.device.state()?.execution != 1))?;
     let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
     same("the device's state", rig.device.state()?.execution, lost.0.cast_unsigned())
@@ -338,8 +338,7 @@ fn stray_flushes(stage: &Stage) -> Played {
                 rig.raw.ok(rig.raw.thunks.D3DKMTFreeGpuVirtualAddress, &mut record)?;
                 // The entries are gone when the function returns, and the flush is done.
                 ensure!(counters::start(&rig.raw)?.stray_flushes > 0, "no flush was counted");
-                queue.run(|list| list.store(page.at(0), 0x55))?;
-                lost_by_page_fault(scene, &rig)?;
+                store_faults(scene, &rig, &queue, page.at(0))?;
                 same("memory", page.word(0)?, 0x77)
             })
             .with_context(|| format!("{stray:?}"))?;
