@@ -151,11 +151,18 @@ impl HwContext {
             suspension.suspended = false;
         }
         let adapter = self.device.adapter();
+        let driver = self.driver_handle();
+        if driver == 0 {
+            return;
+        }
         let mut arguments = DXGKARG_RESUMECONTEXT::zeroed();
-        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.hContext = core::ptr::with_exposed_provenance_mut(driver);
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiResumeContext(miniport, pointer)));
-        judge_resume(adapter, "DxgkDdiResumeContext", status);
+        // A context that was destroyed meanwhile is one that the driver may not know.
+        if self.is_alive() {
+            judge_resume(adapter, "DxgkDdiResumeContext", status);
+        }
     }
 
     /// [`resume`](Self::resume), also of a context whose suspension the driver has yet to acknowledge.
