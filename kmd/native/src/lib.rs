@@ -144,7 +144,7 @@ impl Platform for Native {
 
     fn is_cached(&self, address: *const u8) -> bool {
         let physical = machine(|m| m.physical_address(address.addr()));
-        machine(|m| m.cache_attribute(physical)).is_none_or(|cache| cache == nt_model::CacheType::Cached)
+        machine(|m| m.cache_attribute(physical)).is_some_and(|cache| cache == nt_model::CacheType::Cached)
     }
 
     fn clock(&self) -> u64 {

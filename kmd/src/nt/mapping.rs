@@ -48,7 +48,7 @@ pub fn is_cached(address: *const u8) -> bool {
     let physical = unsafe { MmGetPhysicalAddress(address.cast_mut().cast()) };
     // SAFETY: every variant of the union is the same 64 bits.
     // CAST: a physical address is not negative.
-    type_of(unsafe { physical.QuadPart } as u64).is_none_or(is_ordered)
+    type_of(unsafe { physical.QuadPart } as u64).is_some_and(is_ordered)
 }
 
 /// The mapping.
