@@ -92,8 +92,8 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// [`Unmapped`].
     fn map_system(&self, frames: &[u64], write: bool) -> Result<Self::Mapping, Unmapped>;
 
-    /// Whether the page at `address` is cached: an address at which the OS has mapped system memory for us. `false` where
-    /// the kernel does not say: then fences are taken. Up to `DISPATCH_LEVEL`.
+    /// Whether the page at `address` is cached: an address at which the OS has mapped system memory for us. `false`
+    /// where the kernel does not say: then fences are taken. Up to `DISPATCH_LEVEL`.
     fn is_cached(&self, address: *const u8) -> bool;
 
     /// The performance counter, which is the GPU clock. Any IRQL.
