@@ -15,6 +15,8 @@ const CLIENT: &str = "fencepost_umd.dll";
 const DWORD_KEEP: u64 = 0x0001_0003;
 /// A DWORD's flags.
 const DWORD: u64 = 0x0001_0001;
+/// The flags of a list of texts.
+const MULTI_SZ: u64 = 0x0001_0000;
 /// A QWORD's flags.
 const QWORD: u64 = 0x000B_0001;
 /// The Windows that the models are for.
@@ -109,9 +111,16 @@ pub const RULES: &[Rule] = &[
     ),
     rule(
         "INF-COMPUTE",
-        "class ComputeAccelerator and ComputeOnly 1 come together",
+        "class ComputeAccelerator comes with ComputeOnly 1, class Display with 0: the other form's value may still be there",
         "article mcdm-implementation-guidelines",
         compute_only,
+    ),
+    rule(
+        "INF-VALUES",
+        "the values that Windows and programs look for are there once, with their types, and none of the other form's",
+        "articles registering-hardware-information and enabling-message-signaled-interrupts-in-the-registry; \
+         docs/windows.md, What the INFs write",
+        values,
     ),
 ];
 
@@ -427,12 +436,60 @@ fn own_keys(inf: &Inf, found: &mut Findings<'_>) {
     }
 }
 
+/// A value that an INF writes: key below the device's, name, flags, the number or the end of the text that it has (empty:
+/// any), and whether the display form alone has it.
+type Value = (&'static str, &'static str, u64, &'static str, bool);
+
+/// Where line-based interrupts are asked for.
+const INTERRUPTS: &str = r"Interrupt Management\MessageSignaledInterruptProperties";
+
+/// The values that are neither settings nor what other rules are about.
+const VALUES: &[Value] = &[
+    ("", "FencepostClient", 0, CLIENT, false),
+    ("", "HardwareInformation.AdapterString", 0, "", false),
+    ("", "HardwareInformation.ChipType", 0, "", false),
+    ("", "HardwareInformation.DacType", 0, "", true),
+    ("", "HardwareInformation.BiosString", 0, "", true),
+    ("", "InstalledDisplayDrivers", MULTI_SZ, "", true),
+    ("", "VgaCompatible", DWORD, "0", true),
+    ("", "CapabilityOverride", DWORD, "0x8", true),
+    (INTERRUPTS, "MSISupported", DWORD, "0", false),
+];
+
+fn values(inf: &Inf, found: &mut Findings<'_>) {
+    // Whether their lists are reached is another rule's.
+    let all = inf.sections.iter().flat_map(|section| &section.entries);
+    let registry: Vec<_> = all.filter(|entry| entry.value(0).eq_ignore_ascii_case("HKR")).collect();
+    for (key, name, flags, end, display) in VALUES {
+        let there: Vec<_> = registry.iter().filter(|entry| entry.value(2).eq_ignore_ascii_case(name)).collect();
+        if *display && is_compute(inf) {
+            for entry in &there {
+                found.add(entry.line, format!("{name} is the display form's"));
+            }
+            continue;
+        }
+        let [entry] = there.as_slice() else {
+            found.add(there.get(1).map_or(0, |entry| entry.line), format!("{name} is there {} times", there.len()));
+            continue;
+        };
+        let (at, value) = (entry.value(1), entry.value(4));
+        found.unless(at.eq_ignore_ascii_case(key), entry.line, || format!("{name} stands under '{at}', not '{key}'"));
+        let given = inf.number(entry.value(3));
+        found.unless(given == Some(*flags), entry.line, || format!("{name} has the flags {}", entry.value(3)));
+        let right = match inf.number(end) {
+            Some(number) if !end.is_empty() => inf.number(value) == Some(number),
+            _ => !value.is_empty() && value.to_ascii_lowercase().ends_with(end),
+        };
+        found.unless(right, entry.line, || format!("{name} is '{value}'"));
+    }
+}
+
 fn compute_only(inf: &Inf, found: &mut Findings<'_>) {
     let wanted = u64::from(is_compute(inf));
     let registry = registry(inf);
     let entry = registry.iter().find(|entry| entry.value(2).eq_ignore_ascii_case("ComputeOnly"));
     match entry {
-        None => found.unless(wanted == 0, 0, || "ComputeOnly is not written".to_owned()),
+        None => found.add(0, format!("ComputeOnly is not written: {wanted} is due")),
         Some(entry) => {
             let (flags, value) = (inf.number(entry.value(3)), inf.number(entry.value(4)));
             found.unless(value == Some(wanted), entry.line, || format!("ComputeOnly is {value:?}, not {wanted}"));
