@@ -99,6 +99,7 @@ win_extern! {
         }
         arguments.ContextInfo.DmaBufferSegmentSet = 0;
         arguments.ContextInfo.DmaBufferPrivateDataSize = 32;
+        arguments.ContextInfo.AllocationListSize = if arguments.Flags.GdiContext() { 256 } else { 0 };
         // Node 0 schedules itself.
         arguments.ContextInfo.PagingCompanionNodeId = u32::from(!toy.is("context-companion"));
         if toy.is("context-info") && !arguments.Flags.SystemContext() {
