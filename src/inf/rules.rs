@@ -111,7 +111,7 @@ pub const RULES: &[Rule] = &[
     ),
     rule(
         "INF-COMPUTE",
-        "class ComputeAccelerator comes with ComputeOnly 1, class Display with 0: the other form's value may still be there",
+        "class ComputeAccelerator comes with ComputeOnly 1, class Display with 0 (the other form's may be there)",
         "article mcdm-implementation-guidelines",
         compute_only,
     ),
@@ -436,8 +436,8 @@ fn own_keys(inf: &Inf, found: &mut Findings<'_>) {
     }
 }
 
-/// A value that an INF writes: key below the device's, name, flags, the number or the end of the text that it has (empty:
-/// any), and whether the display form alone has it.
+/// A value that an INF writes: key below the device's, name, flags, the number or the end of the text that it has
+/// (empty: any), and whether the display form alone has it.
 type Value = (&'static str, &'static str, u64, &'static str, bool);
 
 /// Where line-based interrupts are asked for.
