@@ -2,14 +2,26 @@
 
 use super::picture::Picture;
 use super::play::{Lane, Played};
+use super::recipe;
 use super::run::run;
 use super::summary::disagreements;
 use crate::setting::Assignment;
 use crate::world::Form;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use dxgkrnl_model::personality::Windows;
 use std::collections::BTreeMap;
 use umd_core::ffi::types::FP_TRACE_WAIT_QUEUED;
+
+/// Where two pictures of one size differ, in words; `None`: nowhere.
+fn difference(got: &Picture, want: &Picture) -> Option<String> {
+    let pixels = got.pixels.chunks(4).zip(want.pixels.chunks(4));
+    let wrong: Vec<_> = pixels.enumerate().filter(|(_, (got, want))| got != want).collect();
+    let place = |at: usize| (at % want.width as usize, at / want.width as usize);
+    let (first, (got, want)) = wrong.first()?;
+    let last = wrong.last().map(|(at, _)| place(*at));
+    let count = wrong.len();
+    Some(format!("{count} pixels, from {:?} ({got:?} for {want:?}) to {last:?}", place(*first)))
+}
 
 /// Plays the demo with the built-in photo on this Windows, with these settings, and writes no files.
 ///
@@ -19,9 +31,12 @@ pub fn hold(form: &Form, windows: Windows, settings: &[Assignment]) -> Result<()
     let photo = Picture::coffee()?;
     let ended = run(form, windows, settings, &photo, |_| (), &|_| ())?;
     ensure!(ended.broken.is_empty(), "{} broken", ended.broken.join(", "));
-    let (right, complaints) = (ended.is_right(&photo), ended.complaints());
-    ended.played?;
-    ensure!(right, "the picture is wrong");
+    let complaints = ended.complaints();
+    let played = ended.played?;
+    if let Some(wrong) = difference(&played.picture, &recipe::expected(&photo)) {
+        let resets = played.report.counts.resets;
+        bail!("the picture is wrong: {wrong}; {resets} resets; {}", complaints.join("; "));
+    }
     ensure!(complaints.is_empty(), "{}", complaints.join("; "));
     Ok(())
 }
