@@ -23,6 +23,7 @@ use crate::shared::try_array;
 use crate::word::{Ordering, Word};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::ops::Range;
 use gpu_wire::pte::{self, Leaf, Place, Pte};
 use gpu_wire::{GpuVa, PAGE_SIZE};
 use hashbrown::HashMap;
@@ -329,8 +330,7 @@ impl<H: Host> Tlb<H> {
     }
 
     /// Maps the pages of `want` bytes from `va` on, as far as they are alike and lie in this leaf table; of local memory
-    /// the run around them. Other entries of the table may change meanwhile: the OS changes them for others of the
-    /// process, and the run ends where it finds that.
+    /// the run around them.
     fn fill(
         &mut self,
         gpu: &Gpu<H>,
@@ -339,106 +339,79 @@ impl<H: Host> Tlb<H> {
         want: u64,
         table: Place,
     ) -> Result<Entry<H>, ()> {
-        loop {
-            match self.fill_once(gpu, space, va, want, table) {
-                Err(Unfilled::Changed) => (),
-                Err(Unfilled::Fault) => return Err(()),
-                Ok(entry) => return Ok(entry),
+        let at = pte::index(va, 0);
+        let here = self.table_entry(gpu, space, table, at)?.as_leaf().ok_or(())?;
+        let (first, window) = match here.place {
+            Place::System(frame) => {
+                let pages = (va.0 % PAGE_SIZE).saturating_add(want).div_ceil(PAGE_SIZE).max(1);
+                let everything = gpu.mutation.is(Mutation::MapsNeighbours);
+                let pages = if everything { u64::MAX } else { pages };
+                // CAST: at most the number of entries.
+                let end = u64::from(at).saturating_add(pages).min(pte::ENTRIES.into()) as u32;
+                let count = self.collect(gpu, space, table, at + 1..end, frame, here.read_only)?;
+                (at, self.map(gpu, count, !here.read_only)?)
             }
-        }
+            Place::Local(page) => self.local_run(gpu, space, table, at, page, here.read_only)?,
+        };
+        let start = (va.0 >> REGION_SHIFT << REGION_SHIFT) + u64::from(first) * PAGE_SIZE;
+        Ok(Entry { space: space.id, start, len: window.span().len(), writable: !here.read_only, window })
     }
 
-    fn fill_once(
+    /// Puts `frame` and the frames of `entries`, as far as they are system pages with the same rights, into
+    /// [`frames`](Self::frames), and returns how many they are. Each entry is read once: the OS may change those of
+    /// others meanwhile.
+    fn collect(
         &mut self,
         gpu: &Gpu<H>,
         space: &AddressSpace<H>,
-        va: GpuVa,
-        want: u64,
         table: Place,
-    ) -> Result<Entry<H>, Unfilled> {
-        let at = pte::index(va, 0);
-        let here = self.table_entry(gpu, space, table, at)?.as_leaf().ok_or(())?;
-        let takes_run = matches!(here.place, Place::Local(_)) || gpu.mutation.is(Mutation::MapsNeighbours);
-        let pages = (va.0 % PAGE_SIZE).saturating_add(want).div_ceil(PAGE_SIZE).max(1);
-        // CAST: at most the number of entries.
-        let end = if takes_run { pte::ENTRIES } else { (u64::from(at) + pages).min(pte::ENTRIES.into()) as u32 };
-        let mut first = at;
-        let mut last = at;
-        let mut leaf = here;
-        while takes_run && first > 0 {
-            match self.table_entry(gpu, space, table, first - 1)?.as_leaf() {
-                Some(before) if follows(before, leaf) => (first, leaf) = (first - 1, before),
+        entries: Range<u32>,
+        frame: u64,
+        read_only: bool,
+    ) -> Result<usize, ()> {
+        self.frames[0] = frame;
+        let mut count = 1;
+        for i in entries {
+            match self.table_entry(gpu, space, table, i)?.as_leaf() {
+                Some(Leaf { place: Place::System(frame), read_only: its }) if its == read_only => {
+                    *self.frames.get_mut(count).ok_or(())? = frame;
+                    count += 1;
+                }
                 _ => break,
             }
         }
-        leaf = here;
-        while last + 1 < end {
-            match self.table_entry(gpu, space, table, last + 1)?.as_leaf() {
-                Some(after) if follows(leaf, after) => (last, leaf) = (last + 1, after),
-                _ => break,
-            }
+        Ok(count)
+    }
+
+    /// The run of local memory around its page `page`, which entry `at` names: the run's first entry, and the window.
+    fn local_run(
+        &mut self,
+        gpu: &Gpu<H>,
+        space: &AddressSpace<H>,
+        table: Place,
+        at: u32,
+        page: u64,
+        read_only: bool,
+    ) -> Result<(u32, Window<H::Mapping>), ()> {
+        let mut is_at = |i: u32, page: Option<u64>| {
+            let leaf = self.table_entry(gpu, space, table, i).map(Pte::as_leaf);
+            leaf.map(|leaf| page.is_some_and(|page| leaf == Some(Leaf { place: Place::Local(page), read_only })))
+        };
+        let (mut first, mut last) = (at, at);
+        while first > 0 && is_at(first - 1, page.checked_sub(u64::from(at - first) + 1))? {
+            first -= 1;
         }
-        let region = va.0 >> REGION_SHIFT << REGION_SHIFT;
-        // Of local memory first the whole run; where the host has only a part that misses the page, the run from the page
-        // on.
+        while last + 1 < pte::ENTRIES && is_at(last + 1, page.checked_add(u64::from(last - at) + 1))? {
+            last += 1;
+        }
+        // Where the host has only a part of the run that misses the page, the run from the page on.
         for first in [first, at] {
-            let window = match here.place {
-                Place::System(_) => {
-                    let mut count = 0;
-                    for (frame, i) in self.frames.iter_mut().zip(first..=last) {
-                        let key = (space.id, table);
-                        let entry = self.tables.get(&key).and_then(|w| w.span().word(u64::from(i) * 8));
-                        match entry.and_then(|w| Pte(w.load(Ordering::Relaxed)).as_leaf()) {
-                            Some(Leaf { place: Place::System(n), read_only }) if read_only == here.read_only => {
-                                *frame = n;
-                                count += 1;
-                            }
-                            // Another entry has changed since it was counted to the run, or the page's own one.
-                            _ if i != at => break,
-                            _ => return Err(Unfilled::Changed),
-                        }
-                    }
-                    if count <= at - first {
-                        continue;
-                    }
-                    self.map(gpu, count as usize, !here.read_only)?
-                }
-                Place::Local(page) => {
-                    let back = u64::from(at - first);
-                    let span = gpu.host.local(page - back).ok_or(())?;
-                    Window::Local(span.part(0, u64::from(last - first + 1) * PAGE_SIZE))
-                }
-            };
-            let len = window.span().len();
-            if len > u64::from(at - first) * PAGE_SIZE {
-                let start = region + u64::from(first) * PAGE_SIZE;
-                return Ok(Entry { space: space.id, start, len, writable: !here.read_only, window });
+            let back = u64::from(at - first);
+            let span = gpu.host.local(page - back).ok_or(())?.part(0, u64::from(last - first + 1) * PAGE_SIZE);
+            if span.len() > back * PAGE_SIZE {
+                return Ok((first, Window::Local(span)));
             }
         }
-        Err(Unfilled::Fault)
+        Err(())
     }
-}
-
-/// Why a run of pages was not mapped.
-enum Unfilled {
-    /// The page's own entry changed between two looks: look again.
-    Changed,
-    /// Nothing is mapped there, or the host cannot map it.
-    Fault,
-}
-
-impl From<()> for Unfilled {
-    fn from((): ()) -> Self {
-        Self::Fault
-    }
-}
-
-/// Whether `b`'s page may stand behind `a`'s in one window.
-fn follows(a: Leaf, b: Leaf) -> bool {
-    a.read_only == b.read_only
-        && match (a.place, b.place) {
-            (Place::System(_), Place::System(_)) => true,
-            (Place::Local(x), Place::Local(y)) => x + 1 == y,
-            _ => false,
-        }
 }

@@ -8,7 +8,6 @@ use gpu_engine::word::{Ordering, Word};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{self, Encoded, FaultKind, log_operation::*};
 use gpu_wire::pte::{self};
-use std::sync::atomic::AtomicBool;
 
 #[test]
 fn bad_packets_fault_their_queue_and_nothing_else() {
@@ -87,37 +86,4 @@ fn a_corrupted_packet_faults_whatever_it_is() {
     rig.settle();
     assert_eq!([0, 8, 16].map(|o| m.read(o)), [0x100, 0, 0]);
     assert!(matches!(rig.drain()[..], [(0, Notice::QueueFaulted { .. })]));
-}
-
-/// The OS maps and unmaps a page behind one that an engine uses, as for another allocation of the same process. The
-/// engine finds its page in the same table meanwhile.
-#[test]
-fn a_neighbour_that_comes_and_goes_is_no_fault() {
-    let mut rig = Rig::new();
-    let (mut q, m) = (rig.queue(0, 0), rig.map(2, false));
-    let process = rig.process.clone();
-    let table = rig.leaf_table(&process, m.va);
-    // Of the second page: the run of the first may go as far as there.
-    let entry = rig.entry(table, pte::index(m.va, 0) + 1);
-    let mapped = entry.load(Ordering::SeqCst);
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|threads| {
-        let ended = &ended;
-        threads.spawn(move || {
-            while !ended.load(Ordering::Relaxed) {
-                entry.store(0, Ordering::SeqCst);
-                entry.store(mapped, Ordering::SeqCst);
-            }
-        });
-        for value in 1..=60_000 {
-            rig.gpu.flush(process.space.id, 0, 0);
-            q.submit(&[packet::Store { address: m.va.0, value }.to_packet()]);
-            rig.settle();
-            if m.read(0) != value {
-                break;
-            }
-        }
-        ended.store(true, Ordering::Relaxed);
-    });
-    assert_eq!((q.queue.state(), m.read(0)), (State::Active, 60_000));
 }
