@@ -360,7 +360,7 @@ typedef struct FpTraceEvent {
     uint64_t value;
     // CPU clock when it was recorded.
     uint64_t recorded;
-    // CPU clock when it was put into the queue.
+    // CPU clock right before it was put into the queue.
     uint64_t queued;
     // Progress value of its submission.
     uint64_t progress;

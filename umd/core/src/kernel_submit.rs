@@ -10,8 +10,8 @@
 //! nothing. There the fence that counts for a packet context is signaled in software, too.
 //!
 //! An INDIRECT packet ends a command buffer, too: inside one there is no way back (SPEC §5). The buffer that it names
-//! is submitted by itself and does not write the progress fence. A command buffer that does is made before it is submitted,
-//! and submitted right behind it: a progress value that is not written would look like a buffer that hangs.
+//! is submitted by itself and does not write the progress fence. A command buffer that does is made before it is
+//! submitted, and submitted right behind it: a progress value that is not written would look like a buffer that hangs.
 //!
 //! The OS waits for native fences here, too. Source: *Native GPU fence object*: for kernel-mode queues such waits are
 //! software commands of Dxgkrnl's. A buffer that waited on the GPU would be judged as one that makes no progress.
@@ -82,6 +82,8 @@ pub(crate) struct KernelLane<T: Thunks> {
     device: Arc<Device<T>>,
     /// Signals of monitored fences are the OS's.
     software: bool,
+    /// Empty between submissions; kept so that they allocate nothing.
+    steps: Vec<Step>,
 }
 
 impl<T: Thunks> KernelLane<T> {
@@ -97,7 +99,8 @@ impl<T: Thunks> KernelLane<T> {
     fn create(device: &Arc<Device<T>>, target: Target<T>, node: NodeOrdinal, pool_size: u64) -> Result<Self, UmdError> {
         let software =
             device.adapter().signals_in_software(node) && !device.os().mutation.is(Mutation::SignalsWhereItCannot);
-        Ok(Self { target, pool: CommandPool::create(device, pool_size)?, device: device.clone(), software })
+        let pool = CommandPool::create(device, pool_size)?;
+        Ok(Self { target, pool, device: device.clone(), software, steps: Vec::new() })
     }
 
     /// A packet context with a pool of `pool_size` bytes of command buffers.
@@ -147,16 +150,31 @@ impl<T: Thunks> KernelLane<T> {
         if list.len() > self.list_limit() {
             return Err(UmdError::ListTooLarge { bytes: list.len(), limit: self.list_limit() });
         }
-        let steps = self.steps(list);
-        if !turn.may_wait && !self.has_room(&steps, turn) {
+        let mut steps = core::mem::take(&mut self.steps);
+        self.cut(list, &mut steps);
+        let result = self.take(&steps, list, turn, &mut published);
+        steps.clear();
+        self.steps = steps;
+        result
+    }
+
+    /// Submits the list in these steps.
+    fn take(
+        &mut self,
+        steps: &[Step],
+        list: &mut CommandList,
+        turn: &mut Turn<'_>,
+        published: &mut impl FnMut(Submitted),
+    ) -> Result<(), UmdError> {
+        if !turn.may_wait && !self.has_room(steps, turn) {
             return Err(UmdError::Timeout);
         }
         for step in steps {
-            match step {
+            match *step {
                 Step::Piece { from, to } => {
                     let progress = self.next(turn.last)?;
                     let piece = self.prepare(list, from, to, progress, turn)?;
-                    self.send(piece, turn, &mut published)?;
+                    self.send(piece, turn, published)?;
                 }
                 Step::Wait { handle, value } => self.wait(handle, value)?,
                 Step::Signal { handle, value } => self.signal(handle, value)?,
@@ -165,20 +183,20 @@ impl<T: Thunks> KernelLane<T> {
                     // Made before the buffer is submitted: from then on nothing keeps its progress value from being
                     // written.
                     let tail = self.prepare(list, at, at, self.next(progress)?, turn)?;
+                    let queued = turn.stamp(&self.device);
                     self.launch(buffer, progress)?;
                     turn.last = progress;
-                    published(Submitted { progress, logs: LogCounts::default() });
-                    self.send(tail, turn, &mut published)?;
+                    published(Submitted { progress, logs: LogCounts::default(), queued });
+                    self.send(tail, turn, published)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// What becomes of the list, in order.
-    fn steps(&self, list: &CommandList) -> Vec<Step> {
+    /// Puts what becomes of the list into `steps`, in order.
+    fn cut(&self, list: &CommandList, steps: &mut Vec<Step>) {
         let in_buffers = self.device.os().mutation.is(Mutation::WaitsInBuffers);
-        let mut steps = Vec::new();
         let mut start = 0;
         let mut step = |from: u64, to: u64, step: Step| {
             if from > start {
@@ -203,18 +221,16 @@ impl<T: Thunks> KernelLane<T> {
         if start < list.len() || !matches!(steps.last(), Some(Step::Indirect { .. })) {
             steps.push(Step::Piece { from: start, to: list.len() });
         }
-        steps
     }
 
     /// Returns whether the pool has room for every buffer that the steps make, without a wait for the GPU.
     fn has_room(&mut self, steps: &[Step], turn: &Turn<'_>) -> bool {
         let fence = self.progress();
-        // CAST: usize is 64 bits wide.
-        let tail = Tail::new(&fence, &self.device.os().mutation).bytes().len() as u64;
+        let tail = Tail::new(&fence, &self.device.os().mutation);
         let length = |step: &Step| match step {
-            Step::Piece { from, to } if to > from || !fence.software => Some(to - from + tail),
-            Step::Indirect { .. } if !fence.software => Some(tail),
-            _ => None,
+            Step::Piece { from, to } => buffer_len(&fence, to - from, &tail),
+            Step::Indirect { .. } => buffer_len(&fence, 0, &tail),
+            Step::Wait { .. } | Step::Signal { .. } => None,
         };
         self.pool.has_room(steps.iter().filter_map(length), fence.completed(turn.last))
     }
@@ -246,7 +262,7 @@ impl<T: Thunks> KernelLane<T> {
         let part = list.bytes().get(from as usize..to as usize).unwrap_or_default();
         // A LOG behind the signal is proved executed by the next value only (command_pool.rs).
         let free_at = progress.saturating_add(tail.logs);
-        if fence.software && part.is_empty() {
+        if buffer_len(&fence, to - from, &tail).is_none() {
             return Ok(Piece { progress, buffer: None, logs, tail_logs: 0 });
         }
         let buffer = loop {
@@ -272,26 +288,17 @@ impl<T: Thunks> KernelLane<T> {
         turn: &mut Turn<'_>,
         published: &mut impl FnMut(Submitted),
     ) -> Result<(), UmdError> {
+        let queued = turn.stamp(&self.device);
         if let Some(buffer) = piece.buffer {
             self.launch(buffer, piece.progress)?;
         }
         // The tail's LOG comes between those of the list.
         turn.executed.signals += piece.tail_logs;
-        self.finish(piece.progress, piece.logs, turn, published)
-    }
-
-    /// A piece is submitted: it counts, and where no packet says that it is done, the OS will.
-    fn finish(
-        &self,
-        progress: u64,
-        logs: LogCounts,
-        turn: &mut Turn<'_>,
-        published: &mut impl FnMut(Submitted),
-    ) -> Result<(), UmdError> {
-        turn.last = progress;
-        published(Submitted { progress, logs });
+        // Where no packet says that it is done, the OS will.
+        turn.last = piece.progress;
+        published(Submitted { progress: piece.progress, logs: piece.logs, queued });
         let fence = self.progress();
-        if fence.software { self.signal(fence.handle, progress) } else { Ok(()) }
+        if fence.software { self.signal(fence.handle, piece.progress) } else { Ok(()) }
     }
 
     /// Hands a command buffer to the OS.
@@ -386,4 +393,11 @@ impl<T: Thunks> KernelLane<T> {
         let alive = wddm_abi::D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE;
         if state == alive { error } else { UmdError::DeviceLost { state } }
     }
+}
+
+/// Bytes of the command buffer that `part` bytes of a list become. `None`: none is made, since the part is empty and the OS
+/// signals the progress fence.
+fn buffer_len(fence: &ProgressFence, part: u64, tail: &Tail) -> Option<u64> {
+    // CAST: usize is 64 bits wide.
+    (part != 0 || !fence.software).then(|| part + tail.bytes().len() as u64)
 }

@@ -204,15 +204,16 @@ impl<T: Thunks> Queue<T> {
     pub fn submit(&self, list: &mut CommandList, may_wait: bool) -> Result<u64, UmdError> {
         self.with(|state| {
             let State { lane, executed, submissions, effort, trace } = state;
-            let os = self.device.os();
             let last = self.last.load(Ordering::Relaxed);
-            let mut turn = Turn { last, executed: *executed, may_wait, effort };
+            let mut turn = Turn { last, executed: *executed, may_wait, traced: trace.is_on(), effort };
             let mut newest = None;
+            let mut first_queued = None;
             // From here on the GPU may see it: the state moves on, whatever the doorbell says.
             let published = |submitted: Submitted| {
                 self.last.store(submitted.progress, Ordering::Release);
                 executed.waits += submitted.logs.waits;
                 executed.signals += submitted.logs.signals;
+                first_queued.get_or_insert(submitted.queued);
                 newest = Some(submitted);
             };
             let result = match lane {
@@ -223,11 +224,12 @@ impl<T: Thunks> Queue<T> {
                 Lane::Kernel(kernel) => kernel.submit(list, &mut turn, published),
                 Lane::Gone => Err(self.lost()),
             };
-            if let Some(Submitted { progress, .. }) = newest {
+            if let Some(Submitted { progress, queued, .. }) = newest {
                 *submissions += 1;
                 if trace.is_on() {
-                    let queued = os.thunks().timestamp();
-                    list.fence_operations().iter().for_each(|operation| trace.push(operation, queued, progress));
+                    // Of a list that was cut, operations have the time of the first piece.
+                    let first = first_queued.unwrap_or(queued);
+                    list.fence_operations().iter().for_each(|operation| trace.push(operation, first, progress));
                     if let Some((fence, _)) = lane.progress().filter(|(fence, _)| fence.native) {
                         trace.push_progress(fence.handle, queued, progress);
                     }

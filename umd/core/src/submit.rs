@@ -56,6 +56,8 @@ pub(crate) struct Submitted {
     pub progress: u64,
     /// LOG packets in it, the progress fence's included.
     pub logs: LogCounts,
+    /// Performance counter right before the GPU or the OS could see it; 0 where nothing is traced.
+    pub queued: u64,
 }
 
 /// What of a queue's state a submission needs and changes.
@@ -66,8 +68,18 @@ pub(crate) struct Turn<'a> {
     pub executed: LogCounts,
     /// Whether to wait when there is no room.
     pub may_wait: bool,
+    /// Whether fence-queued events are kept.
+    pub traced: bool,
     /// Counts up.
     pub effort: &'a mut Effort,
+}
+
+impl Turn<'_> {
+    /// The performance counter for [`Submitted::queued`]. It is read before the submission is published: a thread that
+    /// loses its processor right after that may find the work done when it runs again.
+    pub fn stamp<T: Thunks>(&self, device: &Device<T>) -> u64 {
+        if self.traced { device.os().thunks().timestamp() } else { 0 }
+    }
 }
 
 /// A user-mode queue: hardware queue, doorbell, ring.
@@ -128,9 +140,10 @@ impl<T: Thunks> UserLane<T> {
         let (write_pointer, logs) = self.fill(device, list, progress, turn)?;
         // Steps 3, 4 and 5.
         let publication = Publication { progress, write_pointer, ring: self.doorbell.ring_value(write_pointer) };
+        let queued = turn.stamp(device);
         let status = publish(self.words(), publication, mutation);
         turn.effort.rings += 1;
-        published(Submitted { progress, logs });
+        published(Submitted { progress, logs, queued });
         if status == raw_retry() && mutation.is(Mutation::AppendTwiceOnRetry) {
             self.connect(device)?;
             let (write_pointer, _) = self.fill(device, list, progress, turn)?;

@@ -24,7 +24,7 @@ pub struct Event {
     pub value: u64,
     /// Performance counter when it was recorded; for the progress fence, when it was submitted.
     pub recorded: u64,
-    /// Performance counter when it was put into the queue.
+    /// Performance counter right before it was put into the queue: never later than the GPU's times of it.
     pub queued: u64,
     /// Progress value of its submission.
     pub progress: u64,

@@ -411,7 +411,7 @@ pub struct FpTraceEvent {
     pub value: u64,
     /// CPU clock when it was recorded.
     pub recorded: u64,
-    /// CPU clock when it was put into the queue.
+    /// CPU clock right before it was put into the queue.
     pub queued: u64,
     /// Progress value of its submission.
     pub progress: u64,

@@ -42,6 +42,8 @@ fn waits_and_signals_are_stamped_when_recorded_and_when_queued() {
     assert_eq!(got, [once(1), once(2)].concat());
     for event in &events {
         assert!(event.recorded <= event.queued);
+        // Nothing of it was published yet.
+        assert_eq!(mock.world().queued_at[&event.queued], event.progress - 1);
     }
     assert!(events[0].queued - events[0].recorded >= 1_000_000);
     assert!(events[3].queued > events[0].queued && events[3].recorded == events[0].recorded);

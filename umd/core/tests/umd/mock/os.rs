@@ -197,6 +197,8 @@ pub struct World {
     pub events: BTreeMap<u64, bool>,
     pub waiters: Vec<Waiter>,
     pub time: u64,
+    /// What was queued last, by each of the times that were asked for.
+    pub queued_at: BTreeMap<u64, u64>,
     next_va: u64,
     fence_page: Block,
     fence_page_va: GpuVa,
@@ -234,6 +236,7 @@ impl World {
             events: BTreeMap::new(),
             waiters: vec![],
             time: 1000,
+            queued_at: BTreeMap::new(),
             next_va: 0x10_0000,
             fence_page,
             fence_page_va: GpuVa(0x8_0000),

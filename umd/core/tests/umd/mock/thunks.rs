@@ -3,6 +3,7 @@
 
 use super::os::World;
 use super::{Mock, calls, current};
+use std::sync::atomic::Ordering;
 use umd_core::thunks::{EventWait, NtHandle, Padded, Thunk, Thunks};
 use wddm_abi::ntstatus::{STATUS_ACCESS_DENIED, STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
 use wddm_abi::{D3DKMT_HANDLE, NTSTATUS, OBJECT_ATTRIBUTES};
@@ -87,7 +88,11 @@ macro_rules! define {
             fn timestamp(&self) -> u64 {
                 let mut world = self.world();
                 world.time += 1;
-                world.time
+                let mut doorbells = world.queues.values().filter_map(|queue| queue.doorbell.as_ref());
+                let queued = doorbells.next().map_or(0, |doorbell| doorbell.last_queued.load(Ordering::SeqCst));
+                let time = world.time;
+                world.queued_at.insert(time, queued);
+                time
             }
 
             fn timestamp_frequency(&self) -> u64 {
