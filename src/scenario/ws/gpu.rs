@@ -57,6 +57,9 @@ pub(super) fn queue_signals(stage: &Stage) -> Played {
                 page.until(scene, "the mark behind the wait", 1, mark)?;
                 same("CurrentValue", rig.value(&fence)?, round)?;
             }
+            // The user-mode driver waits for a busy queue before it destroys it, and that wait is told by an interrupt.
+            until_idle(scene, &waits)?;
+            until_idle(scene, &signals)?;
         }
         rig.native_same("interrupts", native_interrupts(scene).len(), 0)
     })
