@@ -103,7 +103,10 @@ impl Os {
     pub fn resume(&self, adapter: &Arc<Adapter>, process: &Process) {
         let _inside = self.kernel().enter();
         for context in contexts_of(adapter, process) {
-            context.resume_early();
+            let _held = context.hold();
+            if context.is_alive() {
+                context.resume_early();
+            }
         }
     }
 

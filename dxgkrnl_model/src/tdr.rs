@@ -273,16 +273,25 @@ fn probe(adapter: &Arc<Adapter>, context: &Arc<HwContext>, now: Ticks) {
     {
         return;
     }
-    match context.suspend() {
+    let answer = {
+        let _held = context.hold();
+        if !context.is_alive() {
+            return;
+        }
+        let answer = context.suspend();
+        if answer == Suspend::Done {
+            adapter.tdr.innocent_probes.fetch_add(1, Ordering::Relaxed);
+            context.resume();
+        }
+        answer
+    };
+    match answer {
         Suspend::Pending(_) => {
             adapter.tdr.probes.lock().push(Probe { context: context.clone(), since: now });
             // It may have been acknowledged meanwhile.
             adapter.scheduler.kick(adapter);
         }
-        Suspend::Done => {
-            adapter.tdr.innocent_probes.fetch_add(1, Ordering::Relaxed);
-            context.resume();
-        }
+        Suspend::Done => {}
         Suspend::Failed => recover_engine(adapter, context.node(), std::slice::from_ref(context)),
     }
 }
@@ -319,7 +328,10 @@ fn resume_acknowledged(adapter: &Arc<Adapter>) {
         }
         if probe.context.is_suspending() {
             adapter.tdr.probes.lock().push(probe);
-        } else {
+            continue;
+        }
+        let _held = probe.context.hold();
+        if probe.context.is_alive() {
             adapter.tdr.innocent_probes.fetch_add(1, Ordering::Relaxed);
             probe.context.resume();
         }

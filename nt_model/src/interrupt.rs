@@ -232,7 +232,7 @@ impl Machine {
         drop(connection);
         // A level line may have been asserted before anybody listened.
         if line.trigger == Trigger::Level && line.is_asserted() {
-            self.raise(line);
+            self.deliver_interrupt(line);
         }
         Some(interrupt)
     }
@@ -250,24 +250,20 @@ impl Machine {
     /// Asserts a level line.
     pub fn assert_interrupt(&self, line: &Arc<InterruptLine>) {
         if line.assert() {
-            self.raise(line);
+            self.deliver_interrupt(line);
         }
-    }
-
-    /// Delivers a level line that [`InterruptLine::assert`] has just asserted.
-    pub fn deliver_interrupt(&self, line: &Arc<InterruptLine>) {
-        self.raise(line);
     }
 
     /// Sends one message of a message-signalled line.
     pub fn signal_interrupt(&self, line: &Arc<InterruptLine>) {
         debug_assert_eq!(line.trigger, Trigger::Message);
         line.messages.fetch_add(1, Ordering::AcqRel);
-        self.raise(line);
+        self.deliver_interrupt(line);
     }
 
-    /// The line has a reason to interrupt: deliver, or remember.
-    fn raise(&self, line: &Arc<InterruptLine>) {
+    /// Delivers a line that has a reason to interrupt, such as a level line that [`InterruptLine::assert`] has just
+    /// asserted, or remembers it.
+    pub fn deliver_interrupt(&self, line: &Arc<InterruptLine>) {
         let Some(interrupt) = line.connected() else { return };
         let inside = cpu::with(|cpu| cpu.is_in(self));
         if !inside || self.interrupts.goes_remote(self.config().interrupt_delivery) {

@@ -139,7 +139,7 @@ impl HwContext {
         }
     }
 
-    /// Lets the driver schedule it again.
+    /// Lets the driver schedule it again. The caller [holds](Self::hold) a context that another thread may destroy.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn resume(&self) {
@@ -151,18 +151,11 @@ impl HwContext {
             suspension.suspended = false;
         }
         let adapter = self.device.adapter();
-        let driver = self.driver_handle();
-        if driver == 0 {
-            return;
-        }
         let mut arguments = DXGKARG_RESUMECONTEXT::zeroed();
-        arguments.hContext = core::ptr::with_exposed_provenance_mut(driver);
+        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiResumeContext(miniport, pointer)));
-        // A context that was destroyed meanwhile is one that the driver may not know.
-        if self.is_alive() {
-            judge_resume(adapter, "DxgkDdiResumeContext", status);
-        }
+        judge_resume(adapter, "DxgkDdiResumeContext", status);
     }
 
     /// [`resume`](Self::resume), also of a context whose suspension the driver has yet to acknowledge.

@@ -234,7 +234,7 @@ block! {
     /// Reply to [`escape_command::START`]: what the OS asked before and while the adapter started, what it was
     /// answered, and what it granted. `asked`, `answered` and `granted` have a bit per feature: 1 hardware scheduling,
     /// 2 native fences, 4 user-mode submission. Counts run from StartDevice on, those of questions from AddDevice on.
-    EscapeStart, 128 {
+    EscapeStart, 136 {
         /// The header, with the size of the reply.
         header: EscapeHeader,
         /// [`Rung`] that the adapter started on.
@@ -272,6 +272,8 @@ block! {
         paging_kinds: u64,
         /// Paging operations that the driver does not carry out, since the start.
         paging_others: u64,
+        /// Page tables and logs in memory that is not cached, since the start.
+        uncached: u64,
     }
 }
 

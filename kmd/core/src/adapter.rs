@@ -137,6 +137,21 @@ pub struct Started<P: Platform> {
     pub(crate) _doorbell_pages: P::Pages,
 }
 
+impl<P: Platform> Started<P> {
+    /// `span`, which the OS has mapped for us, with the order that its cache type gives: the driver's orders rest on
+    /// cached memory, and elsewhere it takes fences ([`Span::unordered`]) and is counted in [`Strays::uncached`]. Up to
+    /// `DISPATCH_LEVEL`.
+    pub fn as_cached<'m>(&self, span: Span<'m>, what: &str) -> Span<'m> {
+        let page = |at: u64| self.platform.is_cached(span.part(at, 1).as_ptr());
+        if (0..span.len()).step_by(PAGE_SIZE as usize).all(page) {
+            return span;
+        }
+        let what = format_args!("buffers in memory that is not cached, the last {what}");
+        self.strays.note(&self.strays.uncached, 1, &self.platform, what);
+        span.unordered()
+    }
+}
+
 /// Objects alive.
 #[derive(Default)]
 pub struct Census {
@@ -204,18 +219,6 @@ impl<P: Platform> EngineHost<P> {
     ) -> Self {
         let end_of_memory = AtomicU64::new(highest_physical_address / PAGE_SIZE + 1);
         Self { platform, dxgkrnl, end_of_memory, local, wake, interrupt }
-    }
-
-    /// `span`, which the OS has mapped for us, with the order that its cache type gives: the driver's orders rest on
-    /// cached memory, and elsewhere it takes fences ([`Span::unordered`]). Says so to the debugger, once for each span
-    /// that is not cached. Up to `DISPATCH_LEVEL`.
-    pub fn as_cached<'m>(&self, span: Span<'m>, what: &str) -> Span<'m> {
-        let page = |at: u64| self.platform.is_cached(span.part(at, 1).as_ptr());
-        if (0..span.len()).step_by(PAGE_SIZE as usize).all(page) {
-            return span;
-        }
-        self.platform.print(format_args!("fencepost: {what} is in memory that is not cached\n"));
-        span.unordered()
     }
 
     /// Whether the machine has memory at page frame `frame`, as far as `HighestPhysicalAddress` says.

@@ -94,5 +94,6 @@ fn start<P: Platform>(started: &Started<P>, questions: Questions, header: Escape
         plain_progress: count(&started.strays.plain_progress),
         paging_kinds,
         paging_others,
+        uncached: count(&started.strays.uncached),
     }
 }

@@ -52,7 +52,7 @@ pub fn set<P: Platform>(
         _ => return Err(Error::InvalidParameter),
     };
     let mutation = &queue.counted.started.gpu.mutation;
-    let buffer = queue.counted.started.gpu.host.as_cached(buffer, "a fence log");
+    let buffer = queue.counted.started.as_cached(buffer, "a fence log");
     log.with(|log| log.set(buffer, entries, mutation)).map_err(|_| Error::InvalidParameter)
 }
 

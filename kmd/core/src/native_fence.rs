@@ -113,7 +113,7 @@ impl<P: Platform> NativeFence<P> {
         let fence = handle.take::<Self>()?;
         let started = &fence.counted.started;
         let gpu = &started.gpu;
-        // Whoever still waits for it (a queue whose process is being torn down) waits no more.
+        // A queue that still waits for it (its process is being torn down) waits no more.
         fence.engine.set_always_signaled::<SharedWord<'_>>(None, |queue, ticket| {
             queue.wake(ticket, true);
             gpu.make_ready(&queue);
@@ -207,7 +207,7 @@ pub struct Update<'call> {
 
 /// `DxgkDdiUpdateMonitoredValues`: writes each MonitoredValue so that a CurrentValue read after the return was either
 /// written by an engine that saw it, or is seen by that read. In shadow mode a signal that saw neither is reported from here, as the
-/// context management processor would. Takes no lock, waits for nobody, keeps no address.
+/// context management processor would. Takes no lock, waits for no thread, keeps no address.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] when an entry's handle is not a fence's or has no address; the others are carried out all
@@ -257,7 +257,8 @@ pub enum CurrentUpdate {
     NotificationOnly,
 }
 
-/// `DxgkDdiUpdateCurrentValuesFromCpu`. Up to `DISPATCH_LEVEL`; waits for nobody, keeps no address.
+/// `DxgkDdiUpdateCurrentValuesFromCpu`. Up to `DISPATCH_LEVEL`. Takes the spin locks `Fence::storing` and
+/// `ParkingLot::heap` of each fence for a few stores, and waits for nothing else; keeps no address.
 ///
 /// # Errors
 /// As for [`update_monitored`].

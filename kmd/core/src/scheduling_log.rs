@@ -62,7 +62,7 @@ pub fn set<P: Platform>(
     size: (u32, u32),
 ) -> Result<()> {
     let Some(log) = log_of(started, place)? else { return Ok(()) };
-    let buffer = started.gpu.host.as_cached(buffer, "a scheduling log");
+    let buffer = started.as_cached(buffer, "a scheduling log");
     log.set(buffer, size.0, size.1).map_err(|_| Error::InvalidParameter)
 }
 

@@ -31,6 +31,9 @@ pub struct Strays {
     /// Hardware queues whose native progress fence was not open when they were made, or whose progress fence is at an
     /// address that is no multiple of 8.
     pub plain_progress: AtomicU64,
+    /// Page tables and logs that the OS put in memory that is not cached, or whose cache type the kernel does not say.
+    /// They are used with fences.
+    pub uncached: AtomicU64,
 }
 
 impl Strays {

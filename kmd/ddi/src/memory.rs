@@ -321,7 +321,7 @@ unsafe fn update<'a, P: Platform>(
         }
         // SAFETY: a page table of 4 KB, mapped for the call (the caller's promise).
         let table = unsafe { Span::new(table.cast(), u64::from(gpu_wire::pte::TABLE_SIZE)) };
-        let table = started.gpu.host.as_cached(table, "a page table");
+        let table = started.as_cached(table, "a page table");
         return Ok(Operation::UpdateNow { table, level, entries });
     }
     let address = update.PageTableAddress.GpuPhysical();

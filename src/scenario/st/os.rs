@@ -71,6 +71,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: stray_context,
     },
     Scenario {
+        id: "ST-80",
+        title: "page tables and logs in memory that is not cached are used, and counted",
+        source: "DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, Cached; MmGetCacheAttribute",
+        play: uncached,
+    },
+    Scenario {
         id: "ST-67",
         title: "an entry that is valid beside others, over registers or over memory that is not locked, harms nobody \
             who does not touch it; over registers it is a fault",
@@ -363,6 +369,20 @@ fn stray_operations(stage: &Stage) -> Played {
         }
         Ok(())
     })
+}
+
+fn uncached(stage: &Stage) -> Played {
+    for combined in [false, true] {
+        stage.play(Setup::default().windows(|windows| windows.combined_pages = combined), |scene| {
+            work(scene)?;
+            let counted = counters::start(&raw(scene)?)?.uncached;
+            ensure!((counted != 0) == combined, "{counted} buffers were not cached");
+            let line = "buffers in memory that is not cached";
+            let printed = scene.world.os.kernel().debug_messages().join("").contains(line);
+            same("whether the driver says so", printed, combined)
+        })?;
+    }
+    Ok(())
 }
 
 /// The packet's address is the client's. Run for the paging process, which has nothing there, it would end in a fault
