@@ -15,6 +15,7 @@ pub(crate) mod io_space;
 pub(crate) mod mapping;
 pub(crate) mod mdl;
 mod mdl_header;
+pub(crate) mod page_object;
 pub(crate) mod physical;
 mod pin;
 pub(crate) mod regions;
@@ -28,14 +29,15 @@ pub use contiguous::ContiguousRequest;
 pub use host::{PAGE_SIZE, Rights};
 pub use mapping::MapRequest;
 pub use mdl::{LockOperation, Mdl};
-pub use physical::{CacheType, PageKind, PageObject};
+pub use page_object::{CacheType, PageKind, PageObject};
 pub use pin::PageTraits;
 
 use crate::cpu::Site;
 use crate::kernel::Machine;
 use crate::rules::Details;
 use crate::rules_memory::NT_MAP_LEFT;
-use physical::{PageRequest, PhysicalMemory};
+use page_object::PageRequest;
+use physical::PhysicalMemory;
 use regions::{Backing, PageRun, Purpose, Region, Regions};
 
 /// Memory of one machine.

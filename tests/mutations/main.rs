@@ -20,7 +20,7 @@ use std::process::{Command, ExitCode};
 enum By {
     /// At least one of these cases fails: ids of conformance cases, or names of [`own::CASES`].
     Cases(&'static [&'static str]),
-    /// These tests of `gpu/engine/tests/loom.rs` demand that loom finds a failing execution.
+    /// These tests in `gpu/engine/tests/loom` demand that loom finds a failing execution.
     Loom(&'static [&'static str]),
     /// The row with this test in `gpu/engine/tests/engine/main.rs`: `what_is_left_out_is_noticed`.
     Engine(&'static str),
@@ -178,7 +178,8 @@ fn function<'s>(source: &'s str, name: &str) -> Result<&'s str, Failed> {
 
 /// The test must demand that the mutation is found; it runs with `gpu_engine`'s own tests.
 fn noticed_elsewhere(mutation: Mutation, by: By) -> Result<(), Failed> {
-    let loom = include_str!("../../gpu/engine/tests/loom.rs");
+    let fences = include_str!("../../gpu/engine/tests/loom/fences.rs");
+    let loom = [fences, include_str!("../../gpu/engine/tests/loom/engines.rs")].concat();
     let engine = include_str!("../../gpu/engine/tests/engine/main.rs");
     let explore = include_str!("../explore/main.rs");
     let has = |text: &str, what: &str| -> Result<(), Failed> {
@@ -188,7 +189,7 @@ fn noticed_elsewhere(mutation: Mutation, by: By) -> Result<(), Failed> {
         Cases(_) => Ok(()),
         Loom(tests) => tests
             .iter()
-            .try_for_each(|test| has(function(loom, test)?, &format!("caught(Mutation::{}", mutation.name()))),
+            .try_for_each(|test| has(function(&loom, test)?, &format!("caught(Mutation::{}", mutation.name()))),
         Engine(test) => has(engine, &format!("(Mutation::{}, {test}),", mutation.name())),
         Explorer => has(explore, &format!("found(Mutation::{}", mutation.name())),
     }

@@ -7,7 +7,7 @@ use super::missing::{self, MissingImport, STUB_BYTES};
 use super::pe::{LoadError, Section};
 use crate::cpu::Site;
 use crate::kernel::Machine;
-use crate::memory::physical::CacheType;
+use crate::memory::page_object::CacheType;
 use crate::memory::regions::{Backing, PageRun, Purpose, Region};
 use crate::memory::{PAGE_SIZE, PageKind, PageObject, Rights, host};
 

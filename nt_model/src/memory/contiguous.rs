@@ -1,6 +1,6 @@
 //! `MmAllocateContiguousMemory` and its kin, and physical addresses.
 
-use super::physical::{CacheType, PageKind, PageRequest};
+use super::page_object::{CacheType, PageKind, PageRequest};
 use super::regions::Purpose;
 use super::{PAGE_SIZE, host};
 use crate::cpu::Site;

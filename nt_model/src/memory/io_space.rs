@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::physical::{CacheType, Frame};
+use super::page_object::CacheType;
+use super::physical::Frame;
 use super::regions::{self, Backing, Purpose, Region};
 use super::{PAGE_SIZE, Rights, host};
 use crate::cpu::Site;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::mdl::Mdl;
-use super::physical::CacheType;
+use super::page_object::CacheType;
 use super::regions::{self, Backing, Purpose, Region};
 use super::{PAGE_SIZE, Rights, host};
 use crate::cpu::{self, Site};

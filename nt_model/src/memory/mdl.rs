@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::physical::{CacheType, Frame, PageKind, PageObject, PageRequest};
+use super::page_object::{CacheType, PageKind, PageObject, PageRequest};
+use super::physical::Frame;
 use super::regions::{Backing, Purpose};
 use super::{PAGE_SIZE, Rights, host};
 use crate::cpu::Site;

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::physical::{CacheType, HIGHEST_ADDRESS, PageKind, PageObject, PageRequest};
+use super::page_object::{CacheType, PageKind, PageObject, PageRequest};
+use super::physical::HIGHEST_ADDRESS;
 use crate::cpu::Site;
 use crate::kernel::Machine;
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::host::{self, PAGE_SIZE, Rights};
-use super::physical::{CacheType, PageObject};
+use super::page_object::{CacheType, PageObject};
 use crate::cpu::Site;
 use crate::mmio::DeviceRange;
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::cpu::Site;
-use crate::memory::physical::{CacheType, PageKind, PageRequest};
+use crate::memory::page_object::{CacheType, PageKind, PageRequest};
 use crate::memory::regions::Purpose;
 use crate::memory::{Memory, PAGE_SIZE, PageObject, host};
 

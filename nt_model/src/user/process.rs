@@ -13,7 +13,7 @@ use super::heap::Heap;
 use crate::cpu::{self, Site};
 use crate::image::Image;
 use crate::kernel::Machine;
-use crate::memory::physical::CacheType;
+use crate::memory::page_object::CacheType;
 use crate::memory::regions::{self, Backing, PageRun, Purpose, Region};
 use crate::memory::{PAGE_SIZE, PageKind, PageObject, Rights, host};
 use crate::object::Object;

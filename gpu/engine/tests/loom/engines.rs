@@ -1,0 +1,247 @@
+//! IRQ-1, RESET-1, WAKE-1, READY-1 and the slots: an engine against the interrupt routine, resets and sleep.
+
+use crate::{LoomHost, W, caught, check, chosen, word};
+use gpu_engine::handshake::{Control, Handshake, Phase};
+use gpu_engine::mutation::Mutation;
+use gpu_engine::notice::{Mailbox, Notice};
+use gpu_engine::slots::SlotTable;
+use gpu_engine::wake::{Mark, Sleep};
+use gpu_engine::word::{Ordering, Word};
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The engine posts two notices; the interrupt routine runs once for each request that it was raised for. Nothing may stay
+/// behind. `withdraw_late`: the routine withdraws the request after it emptied the mailbox, which is the bug IRQ-1 forbids.
+fn irq_1(withdraw_late: bool) {
+    let mailbox = Arc::new(Mailbox::new(2, |v| W(AtomicU64::new(v))).unwrap());
+    let raised = word(0);
+    let engine = {
+        let (mailbox, raised) = (mailbox.clone(), raised.clone());
+        loom::thread::spawn(move || {
+            for _ in 0..2 {
+                assert!(mailbox.push(Notice::FencesSignaled));
+                if mailbox.request() {
+                    raised.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+        })
+    };
+    // The line is level: as long as there are requests that no routine has served, the routine runs again.
+    let mut seen = 0;
+    let mut served = 0;
+    let routine = |seen: &mut u32| {
+        if withdraw_late {
+            mailbox.empty(|_| *seen += 1);
+            mailbox.withdraw();
+        } else {
+            mailbox.drain(|_| *seen += 1);
+        }
+    };
+    if raised.load(Ordering::Acquire) > served {
+        served += 1;
+        routine(&mut seen);
+    }
+    engine.join().unwrap();
+    while raised.load(Ordering::Acquire) > served {
+        served += 1;
+        routine(&mut seen);
+    }
+    assert_eq!(seen, 2, "a notice stays in the mailbox");
+}
+
+#[test]
+fn irq_1_no_notice_stays_behind() {
+    check(|| irq_1(false));
+}
+
+#[test]
+fn irq_1_needs_the_withdrawal_first() {
+    let outcome = catch_unwind(AssertUnwindSafe(|| check(|| irq_1(true))));
+    assert!(outcome.is_err(), "the late withdrawal was not noticed");
+}
+
+/// An engine that works until it is told to hold, against the reset that waits for it and then reads memory.
+fn reset_1(mutation: u32) {
+    let memory = word(0);
+    let handshake = Arc::new(Handshake::new(|v| W(AtomicU64::new(v))));
+    let mutation = chosen(mutation);
+    let engine = {
+        let (memory, handshake) = (memory.clone(), handshake.clone());
+        loom::thread::spawn(move || {
+            let mut stores = 0;
+            while stores < 2 && handshake.told() == Control::Run {
+                stores += 1;
+                memory.store(stores, Ordering::Relaxed);
+            }
+            handshake.say(Phase::Held, &mutation);
+            stores
+        })
+    };
+    handshake.tell(Control::Hold);
+    if handshake.phase() == Phase::Held {
+        let seen = memory.load(Ordering::Relaxed);
+        assert_eq!(engine.join().unwrap(), seen, "a store of what the reset declared dead");
+    } else {
+        engine.join().unwrap();
+    }
+}
+
+#[test]
+fn reset_1_a_held_engine_stores_nothing() {
+    check(|| reset_1(0));
+}
+
+#[test]
+fn reset_1_needs_the_release() {
+    caught(Mutation::HoldsRelaxed, reset_1);
+}
+
+/// An engine that held goes on, while a second reset tells it to hold.
+fn reset_again(mutation: u32) {
+    let memory = word(0);
+    let handshake = Arc::new(Handshake::new(|v| W(AtomicU64::new(v))));
+    let mutation = chosen(mutation);
+    handshake.say(Phase::Held, &mutation);
+    let engine = {
+        let (memory, handshake) = (memory.clone(), handshake.clone());
+        loom::thread::spawn(move || {
+            // It was told to run; the second hold comes now or later.
+            if handshake.told() == Control::Run && handshake.run(&mutation) {
+                memory.store(1, Ordering::Relaxed);
+                handshake.say(Phase::Held, &mutation);
+            }
+        })
+    };
+    handshake.tell(Control::Hold);
+    if handshake.phase() == Phase::Held {
+        let seen = memory.load(Ordering::Relaxed);
+        engine.join().unwrap();
+        assert_eq!(memory.load(Ordering::Relaxed), seen, "a store after the engine was believed to hold");
+    } else {
+        engine.join().unwrap();
+    }
+}
+
+#[test]
+fn reset_1_a_second_reset_is_not_answered_from_before() {
+    check(|| reset_again(0));
+}
+
+#[test]
+fn reset_1_needs_the_second_look() {
+    caught(Mutation::RunsUnasked, reset_again);
+}
+
+/// Work is added while the engine goes to sleep.
+fn wake_1(mutation: u32) {
+    let work = word(0);
+    let sleep = Arc::new(Sleep::new(|v| W(AtomicU64::new(v))));
+    let mutation = chosen(mutation);
+    let engine = {
+        let (work, sleep) = (work.clone(), sleep.clone());
+        loom::thread::spawn(move || {
+            sleep.prepare(&mutation);
+            // The last look, as `Core::prepare_sleep` does.
+            work.load(Ordering::Relaxed) != 0
+        })
+    };
+    work.store(1, Ordering::Relaxed);
+    let kicked = sleep.must_kick();
+    assert!(engine.join().unwrap() || kicked, "the engine sleeps on its work");
+}
+
+#[test]
+fn wake_1_no_work_is_slept_on() {
+    check(|| wake_1(0));
+}
+
+#[test]
+fn wake_1_needs_the_barrier_of_the_engine() {
+    caught(Mutation::NoSleepBarrier, wake_1);
+}
+
+/// A queue that stands in the ready list, more work is published, and the engine takes the queue out of the list and looks.
+fn ready_1(mutation: u32) {
+    let work = word(0);
+    let mark = Arc::new(Mark::new(|v| W(AtomicU64::new(v))));
+    let mutation = chosen(mutation);
+    assert!(mark.set());
+    let engine = {
+        let (work, mark) = (work.clone(), mark.clone());
+        loom::thread::spawn(move || {
+            mark.clear(&mutation);
+            work.load(Ordering::Acquire) != 0
+        })
+    };
+    work.store(1, Ordering::Release);
+    let listed = mark.set();
+    assert!(engine.join().unwrap() || listed, "the queue stays behind with work in it");
+}
+
+#[test]
+fn ready_1_no_work_stays_behind() {
+    check(|| ready_1(0));
+}
+
+#[test]
+fn ready_1_needs_the_exchange() {
+    caught(Mutation::ClearsReadyByStore, ready_1);
+}
+
+/// A shadow update that finds every node held, against the resumption of one.
+fn reset_1_report(fenced: bool) {
+    let (held, later) = (Arc::new(Handshake::new(|v| W(AtomicU64::new(v)))), word(0));
+    held.tell(Control::Hold);
+    let resume = {
+        let (held, later) = (held.clone(), later.clone());
+        loom::thread::spawn(move || {
+            held.tell(Control::Run);
+            // `Gpu::raise_again`.
+            later.load(Ordering::Acquire) != 0
+        })
+    };
+    // `Gpu::speaker`.
+    let mut speaks = held.told() == Control::Run;
+    if !speaks {
+        later.store(1, Ordering::Release);
+        if fenced {
+            W::fence(Ordering::SeqCst);
+        }
+        speaks = held.told() == Control::Run;
+    }
+    assert!(resume.join().unwrap() || speaks, "a fence is reported by nobody");
+}
+
+#[test]
+fn reset_1_what_waits_for_a_resumption_is_reported() {
+    check(|| reset_1_report(true));
+    let outcome = catch_unwind(AssertUnwindSafe(|| check(|| reset_1_report(false))));
+    assert!(outcome.is_err(), "the missing fence was not noticed");
+}
+
+/// A thread that was given a new slot makes room for it while another thread gives back slots that are newer.
+#[test]
+fn slots_find_their_way_back_whoever_makes_room_first() {
+    check(|| {
+        let table: Arc<SlotTable<LoomHost>> = Arc::new(SlotTable::new().expect("memory"));
+        let other = {
+            let table = table.clone();
+            loom::thread::spawn(move || {
+                let slots = [1, 2].map(|handle| table.allocate(handle).expect("memory"));
+                for slot in slots {
+                    table.kill(slot);
+                    table.free(slot);
+                }
+            })
+        };
+        let mine = table.allocate(3).expect("memory");
+        other.join().expect("no panic");
+        assert_eq!(table.handle(mine), Some(3));
+        table.kill(mine);
+        table.free(mine);
+        // As many as were there at once, at most: none was lost.
+        let again = [4, 5].map(|handle| table.allocate(handle).expect("memory").index);
+        assert!(again.iter().all(|index| *index < 3) && again[0] != again[1], "{again:?}");
+    });
+}

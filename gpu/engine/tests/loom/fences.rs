@@ -1,0 +1,270 @@
+//! FENCE-1, PARK-1, LOG-1, DEAD-1: signals, waits and their log entries.
+
+use crate::{LoomHost, LoomLock, W, caught, check, chosen, word};
+use gpu_engine::NoMemory;
+use gpu_engine::fence::{self, Fence, Park, ParkingLot};
+use gpu_engine::fence_log::{self, Barriers, Entry, Position, Target};
+use gpu_engine::host::Lock;
+use gpu_engine::mutation::{Chosen, Mutation};
+use gpu_engine::notice::{Mailbox, Notice};
+use gpu_engine::slots::SlotId;
+use gpu_engine::word::{Ordering, Word};
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+
+/// A signal of 5 against a CPU waiter for 5 that is being added: the OS lowers MonitoredValue to 4, then reads
+/// CurrentValue. MR-01.
+fn fence_1(mutation: u32) {
+    let (current, monitored) = (word(0), word(u64::MAX));
+    let mutation = chosen(mutation);
+    let engine = {
+        let (current, monitored, mutation) = (current.clone(), monitored.clone(), mutation.clone());
+        loom::thread::spawn(move || {
+            if mutation.is(Mutation::NotifyBeforeValue) {
+                fence::resolve::<W>(&mutation);
+                let wants = fence::wants_interrupt(&*monitored, 5);
+                fence::store_current(&*current, 5);
+                return wants;
+            }
+            fence::store_current(&*current, 5);
+            fence::resolve::<W>(&mutation);
+            fence::wants_interrupt(&*monitored, 5)
+        })
+    };
+    fence::store_monitored(&*monitored, 4, &mutation);
+    let seen = current.load(Ordering::Acquire);
+    let interrupted = engine.join().unwrap();
+    assert!(seen >= 5 || interrupted, "the wake is lost");
+}
+
+#[test]
+fn fence_1_no_wake_is_lost() {
+    check(|| fence_1(0));
+}
+
+#[test]
+fn fence_1_needs_the_barrier_of_the_signal() {
+    caught(Mutation::NoSignalBarrier, fence_1);
+}
+
+#[test]
+fn fence_1_needs_the_barrier_of_the_update() {
+    caught(Mutation::NoMonitoredBarrier, fence_1);
+}
+
+#[test]
+fn fence_1_needs_the_value_before_the_decision() {
+    caught(Mutation::NotifyBeforeValue, fence_1);
+}
+
+/// An engine that signals 5 with shadow state: it signals the context management processor, which decides. Whether it interrupts.
+fn signal_by_shadow(shadow: &fence::Shadow<W>, monitored: &W, mutation: &Chosen) -> bool {
+    shadow.signaled(5);
+    fence::resolve::<W>(mutation);
+    shadow.signals_cmp(5) && fence::wants_interrupt(monitored, 5)
+}
+
+/// The same with the shadow state: the OS re-reads nothing, the context management processor does. `changes`: the MonitoredValues that the
+/// OS writes meanwhile; the last is that of a waiter for 5.
+fn fence_1_with_shadow(mutation: u32, changes: &[u64]) {
+    let shadow = Arc::new(fence::Shadow::new(|v| W(AtomicU64::new(v))));
+    let monitored = word(u64::MAX);
+    let mutation = chosen(mutation);
+    let engine = {
+        let (shadow, monitored, mutation) = (shadow.clone(), monitored.clone(), mutation.clone());
+        loom::thread::spawn(move || signal_by_shadow(&shadow, &monitored, &mutation))
+    };
+    let update = |value| fence::update_monitored(&*monitored, Some(&*shadow), value, &mutation);
+    let due = changes.iter().fold(false, |_, value| update(*value));
+    assert!(engine.join().unwrap() || due, "the wake is lost");
+}
+
+fn fence_1_shadow(mutation: u32) {
+    fence_1_with_shadow(mutation, &[4]);
+}
+
+/// A waiter leaves and comes back: the shadow may be older than the OS's word, or the word than the shadow.
+fn fence_1_shadow_moves(mutation: u32) {
+    fence_1_with_shadow(mutation, &[u64::MAX, 4]);
+}
+
+#[test]
+fn fence_1_holds_with_the_shadow_too() {
+    check(|| fence_1_shadow(0));
+    check(|| fence_1_shadow_moves(0));
+}
+
+#[test]
+fn fence_1_the_shadow_needs_the_word_before_it() {
+    caught(Mutation::ShadowFirst, fence_1_shadow);
+}
+
+#[test]
+fn fence_1_the_shadow_needs_its_second_look() {
+    caught(Mutation::ShadowNotRechecked, fence_1_shadow);
+}
+
+#[test]
+fn fence_1_the_shadow_needs_both_barriers() {
+    caught(Mutation::NoSignalBarrier, fence_1_shadow);
+    caught(Mutation::NoMonitoredBarrier, fence_1_shadow);
+}
+
+/// A queue that parks for 5 against a signal of 5.
+fn park_1(mutation: u32) {
+    let current = word(0);
+    let lot = Arc::new(ParkingLot::<LoomHost, u32>::new());
+    let mutation = chosen(mutation);
+    let signal = {
+        let (current, lot, mutation) = (current.clone(), lot.clone(), mutation.clone());
+        loom::thread::spawn(move || {
+            fence::store_current(&*current, 5);
+            fence::resolve::<W>(&mutation);
+            lot.wake(5, |_, _| ()) == 1
+        })
+    };
+    let parked = lot.park(5, 1, 7, &mutation, || current.load(Ordering::Acquire) < 5);
+    let woken = signal.join().unwrap();
+    match parked {
+        Ok(Park::Parked) => assert!(woken, "the queue sleeps for ever"),
+        Ok(Park::Met) => assert!(!woken, "the queue would run twice"),
+        Err(NoMemory) => unreachable!(),
+    }
+    assert!(lot.is_empty());
+}
+
+#[test]
+fn park_1_no_queue_sleeps_for_ever_or_runs_twice() {
+    check(|| park_1(0));
+}
+
+#[test]
+fn park_1_needs_the_second_look() {
+    caught(Mutation::NoParkRecheck, park_1);
+}
+
+#[test]
+fn park_1_needs_the_barrier_of_the_signal() {
+    caught(Mutation::NoSignalBarrier, park_1);
+}
+
+const ENTRY: Entry = Entry { value: 5, handle: 0x4000_0001, operation: 0, observed: 11, end: 12 };
+
+/// The engine appends an entry; the OS, whom no interrupt brought, reads the position and, if it counts the entry, calls
+/// `DxgkDdiUpdateNativeFenceLogs` in the variant that needs it, and reads the entry. LB-02, LB-06.
+fn log_1(mutation: u32, barriers: Barriers) {
+    let position = word(0);
+    let log = Arc::new(LoomLock::new(()));
+    let entry: Arc<[W; 4]> = Arc::new(std::array::from_fn(|_| W(AtomicU64::new(0))));
+    let mutation = chosen(mutation);
+    let engine = {
+        let (position, entry, log, mutation) = (position.clone(), entry.clone(), log.clone(), mutation.clone());
+        loom::thread::spawn(move || {
+            let target = Target { position: &*position, entry: std::array::from_fn(|i| &entry[i]) };
+            // As `Log::write` is called: under the log's lock.
+            log.with(|()| fence_log::append(&target, &ENTRY, Position { index: 1, wraps: 0 }, barriers, &mutation));
+            fence::resolve::<W>(&mutation);
+        })
+    };
+    let at = Position::unpack(position.load(match barriers {
+        Barriers::Two => Ordering::Acquire,
+        Barriers::OneInUpdate => Ordering::Relaxed,
+    }));
+    if barriers == Barriers::OneInUpdate {
+        fence_log::flush(&*log, &mutation);
+    }
+    if at.index == 1 {
+        assert_eq!(entry[0].load(Ordering::Relaxed), 5, "the value of a counted entry");
+        assert_eq!(entry[1].load(Ordering::Relaxed), 0x4000_0001, "the handle of a counted entry");
+        assert_eq!(entry[3].load(Ordering::Relaxed), 12, "the end timestamp of a counted entry");
+    }
+    engine.join().unwrap();
+}
+
+#[test]
+fn log_1_a_counted_entry_is_whole() {
+    check(|| log_1(0, Barriers::Two));
+    check(|| log_1(0, Barriers::OneInUpdate));
+}
+
+#[test]
+fn log_1_with_one_barrier_needs_the_flush() {
+    caught(Mutation::NoLogBarrier, |m| log_1(m, Barriers::OneInUpdate));
+}
+
+/// Nothing orders entry and index in that variant, so the other order is none of its bugs.
+#[test]
+fn log_1_with_one_barrier_the_flush_is_all_it_takes() {
+    check(|| log_1(Mutation::IndexBeforeEntry as u32, Barriers::OneInUpdate));
+}
+
+#[test]
+fn log_1_needs_the_entry_before_the_index() {
+    caught(Mutation::IndexBeforeEntry, |m| log_1(m, Barriers::Two));
+}
+
+/// LOG-1 and FENCE-1 together: whoever is interrupted finds the entry. Both barrier variants.
+fn log_then_interrupt(mutation: u32, barriers: Barriers) {
+    let (current, monitored, position) = (word(0), word(4), word(0));
+    let entry: Arc<[W; 4]> = Arc::new(std::array::from_fn(|_| W(AtomicU64::new(0))));
+    let mailbox = Arc::new(Mailbox::new(2, |v| W(AtomicU64::new(v))).unwrap());
+    let log = Arc::new(LoomLock::new(()));
+    let mutation = chosen(mutation);
+    let engine = {
+        let (position, entry, mailbox, mutation) = (position.clone(), entry.clone(), mailbox.clone(), mutation.clone());
+        let log = log.clone();
+        loom::thread::spawn(move || {
+            let target = Target { position: &*position, entry: std::array::from_fn(|i| &entry[i]) };
+            let next = Position { index: 1, wraps: 0 };
+            let append = || log.with(|()| fence_log::append(&target, &ENTRY, next, barriers, &mutation));
+            fence::store_current(&*current, 5);
+            if !mutation.is(Mutation::NotifyBeforeValue) {
+                append();
+            }
+            fence::resolve::<W>(&mutation);
+            if fence::wants_interrupt(&*monitored, 5) {
+                mailbox.push(Notice::FencesSignaled);
+                mailbox.request();
+            }
+            if mutation.is(Mutation::NotifyBeforeValue) {
+                append();
+            }
+        })
+    };
+    let mut notices = 0;
+    mailbox.drain(|_| notices += 1);
+    if notices == 1 {
+        fence_log::flush(&*log, &mutation);
+        let at = Position::unpack(position.load(Ordering::Acquire));
+        assert_eq!(at.index, 1, "the interrupt came before its entry");
+        assert_eq!(entry[0].load(Ordering::Relaxed), 5);
+    }
+    engine.join().unwrap();
+}
+
+#[test]
+fn log_1_the_entry_is_there_when_the_interrupt_is() {
+    check(|| log_then_interrupt(0, Barriers::Two));
+    check(|| log_then_interrupt(0, Barriers::OneInUpdate));
+}
+
+#[test]
+fn log_1_needs_the_entry_before_the_notification() {
+    caught(Mutation::NotifyBeforeValue, |m| log_then_interrupt(m, Barriers::Two));
+}
+
+/// A signal from the CPU against the end of the fence's device: its last value stays.
+#[test]
+fn dead_1_no_signal_of_the_cpu_is_stored_behind_the_last_value() {
+    check(|| {
+        let current = word(0);
+        let fence = Arc::new(Fence::<LoomHost>::new(SlotId { index: 0, generation: 1 }, false));
+        let signal = {
+            let (current, fence) = (current.clone(), fence.clone());
+            loom::thread::spawn(move || fence.signal_from_cpu(&*current, 5, &Chosen::none(), |_, _| ()))
+        };
+        fence.set_always_signaled(Some((&*current, u64::MAX)), |_, _| ());
+        let _woken = signal.join().expect("no panic");
+        assert_eq!(current.load(Ordering::Acquire), u64::MAX);
+    });
+}

@@ -1,0 +1,115 @@
+//! The ordering contracts, every interleaving and every reordering that the memory model allows: the driver's own
+//! functions over loom's atomics. Each contract is also broken once, and loom must see it: a test that cannot fail proves
+//! nothing.
+//!
+//! The search has no bound: all of it takes under a second.
+
+#![expect(unsafe_code, reason = "the host's mapping type must exist, though none is made")]
+
+mod engines;
+mod fences;
+
+use gpu_engine::host::{Host, Lock, Unmapped};
+use gpu_engine::memory::{Mapping, Span};
+use gpu_engine::mutation::{Chosen, Mutation};
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::NodeOrdinal;
+use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A word of loom's.
+struct W(AtomicU64);
+
+impl Word for W {
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.0.swap(value, order)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_add(value, order)
+    }
+    fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_sub(value, order)
+    }
+    fn fence(order: Ordering) {
+        loom::sync::atomic::fence(order);
+    }
+}
+
+fn word(value: u64) -> Arc<W> {
+    Arc::new(W(AtomicU64::new(value)))
+}
+
+struct LoomLock<T>(loom::sync::Mutex<T>);
+
+impl<T: Send> Lock<T> for LoomLock<T> {
+    fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        f(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Only its words and locks are used.
+struct LoomHost;
+
+/// Never made.
+enum NoMapping {}
+
+// SAFETY: there is no value of this type.
+unsafe impl Mapping for NoMapping {
+    fn base(&self) -> *mut u8 {
+        match *self {}
+    }
+    fn len(&self) -> u64 {
+        match *self {}
+    }
+}
+
+impl Host for LoomHost {
+    type Lock<T: Send> = LoomLock<T>;
+    type Word = W;
+    type Mapping = NoMapping;
+    fn word(value: u64) -> W {
+        W(AtomicU64::new(value))
+    }
+    fn map_system(&self, _frames: &[u64], _write: bool) -> Result<NoMapping, Unmapped> {
+        Err(Unmapped::NoMemory)
+    }
+    fn local(&self, _page: u64) -> Option<Span<'static>> {
+        None
+    }
+    fn clock(&self) -> u64 {
+        0
+    }
+    fn clock_frequency(&self) -> u64 {
+        1
+    }
+    fn kick(&self, _node: NodeOrdinal) {}
+    fn raise_interrupt(&self, _node: NodeOrdinal) -> bool {
+        true
+    }
+}
+
+fn check(f: impl Fn() + Sync + Send + 'static) {
+    loom::model::Builder::new().check(f);
+}
+
+/// Runs `f` under loom with `mutation`, and requires that some execution fails.
+fn caught(mutation: Mutation, f: fn(u32)) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| check(move || f(mutation as u32))));
+    assert!(outcome.is_err(), "{} was not noticed", mutation.name());
+}
+
+fn chosen(mutation: u32) -> Arc<Chosen> {
+    let chosen = Chosen::none();
+    chosen.set(mutation);
+    Arc::new(chosen)
+}
