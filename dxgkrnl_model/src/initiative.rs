@@ -45,11 +45,13 @@ impl Os {
     }
 
     /// Whether the MonitoredValue of a native fence was ever another than all ones, by the process's id and user mode's
-    /// handle; `None`: there is no such fence (any more). Signals of one of which it never was need no interrupt.
+    /// handle. Signals of one of which it never was need no interrupt. `None`: there is no such fence (any more), or the
+    /// driver was never told that it is open; then it may interrupt for each signal, since it knows no MonitoredValue.
     pub fn was_monitored(&self, process: u64, fence: u32) -> Option<bool> {
         let processes = shared_of(self.kernel()).map(|shared| shared.processes()).unwrap_or_default();
         let process = processes.iter().find(|known| known.nt().id() == process)?;
-        Some(process.native_fence(fence)?.fence().was_monitored())
+        let local = process.native_fence(fence)?;
+        (local.driver_handle() != 0).then(|| local.fence().was_monitored())
     }
 
     /// Disconnects every doorbell on an adapter, as before a change of power: user mode finds RETRY. The driver is called for

@@ -5,9 +5,11 @@
 //! | `bi.rs` | records, flags, handles |
 //! | `bi/rings.rs` | arguments of rings and doorbells; queries |
 //! | `bi/hostile.rs` | hostile streams and addresses, memory that runs out |
+//! | `bi/crowd.rs` | what one process takes from all |
 //! | `bi/at.rs` | calls with records in shared user memory |
 
 mod at;
+mod crowd;
 mod hostile;
 mod rings;
 
@@ -25,7 +27,12 @@ use wddm_abi::{
 };
 
 pub(super) const CASES: &[Scenario] =
-    &joined::<{ OWN.len() + rings::CASES.len() + hostile::CASES.len() }>(&[OWN, rings::CASES, hostile::CASES]);
+    &joined::<{ OWN.len() + rings::CASES.len() + hostile::CASES.len() + crowd::CASES.len() }>(&[
+        OWN,
+        rings::CASES,
+        hostile::CASES,
+        crowd::CASES,
+    ]);
 
 const STATUS: &str = "D3DKMTCreateNativeFence, D3DKMTCreateDoorbell, D3DKMTNotifyWorkSubmission, Return value";
 

@@ -3,6 +3,7 @@
 use crate::address_space::AddressSpace;
 use crate::fence_table::FenceTable;
 use crate::host::{Host, Lock};
+use crate::member::Member;
 use crate::shared::Shared;
 use crate::slots::SlotId;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -38,6 +39,8 @@ pub enum Scheduling {
 
 /// A hardware context.
 pub struct Context<H: Host> {
+    /// Its place in the node's lists.
+    _member: Member,
     /// What notices name it by.
     pub slot: SlotId,
     /// Node index.
@@ -64,9 +67,10 @@ pub enum Suspend {
 }
 
 impl<H: Host> Context<H> {
-    /// A runnable context.
-    pub fn new(slot: SlotId, node: usize, process: Shared<Process<H>>) -> Self {
+    /// A runnable context of `node`, which gave it `member`.
+    pub fn new(member: Member, slot: SlotId, node: usize, process: Shared<Process<H>>) -> Self {
         Self {
+            _member: member,
             slot,
             node,
             process,

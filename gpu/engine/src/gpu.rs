@@ -7,6 +7,7 @@ use crate::doorbell::Doorbells;
 use crate::fault::FaultPlan;
 use crate::fence_log::Barriers;
 use crate::host::{Host, Lock};
+use crate::member::Member;
 use crate::memory::Span;
 use crate::monitored::MonitoredFences;
 use crate::mutation::{Chosen, Mutation};
@@ -131,17 +132,12 @@ impl<H: Host> Gpu<H> {
         node.log_moment(self, &queue.context, Moment::Arrived) && node.attend(attention::LOG)
     }
 
-    /// Admits a queue to its node. `PASSIVE_LEVEL`.
+    /// A place in the lists of a node, for a queue or a context. `PASSIVE_LEVEL`.
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub fn admit(&self, node: usize) -> Result<(), NoMemory> {
+    pub fn admit(&self, node: usize) -> Result<Member, NoMemory> {
         self.nodes[node].admit()
-    }
-
-    /// Takes back [`Self::admit`].
-    pub fn expel(&self, node: usize) {
-        self.nodes[node].expel();
     }
 
     /// Asks for a context's suspension; [`Suspend::Pending`] is answered by a notice.

@@ -36,6 +36,7 @@ pub mod fence_table;
 pub mod gpu;
 pub mod handshake;
 pub mod host;
+pub mod member;
 pub mod memory;
 pub mod monitored;
 pub mod mutation;

@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::counters::Counters;
 use crate::handshake::Handshake;
 use crate::host::{Host, Lock};
+use crate::member::{Member, Members};
 use crate::mutation::Chosen;
 use crate::notice::{CAPACITY, Mailbox};
 use crate::packet_node::PacketQueue;
@@ -73,8 +74,8 @@ pub struct Node<H: Host> {
     scanning_len: AtomicU32,
     /// The queue that a reset took off the engine in the middle of its work.
     interrupted: H::Lock<Option<Shared<Queue<H>>>>,
-    /// Queues of this node: room that the lists must have.
-    members: AtomicU32,
+    /// Queues and contexts of this node: room that the lists must have.
+    members: Members,
     /// Highest flush that this engine served.
     pub(crate) flushed: AtomicU64,
     /// The interrupt could not be raised: try again.
@@ -122,30 +123,23 @@ impl<H: Host> Node<H> {
             scanning: H::Lock::new(Vec::new()),
             scanning_len: AtomicU32::new(0),
             interrupted: H::Lock::new(None),
-            members: AtomicU32::new(0),
+            members: Members::new()?,
             flushed: AtomicU64::new(0),
             retry_interrupt: AtomicBool::new(false),
         })
     }
 
-    /// Makes room for one more queue and context in every list, so that no list ever grows above `PASSIVE_LEVEL` or in
+    /// Makes room for one more queue or context in every list, so that no list ever grows above `PASSIVE_LEVEL` or in
     /// the engine.
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub(crate) fn admit(&self) -> Result<(), NoMemory> {
-        let members = self.members.fetch_add(1, Ordering::Relaxed) as usize + 1;
-        let room = || {
-            self.ready.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
-            self.suspending.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
-            self.scanning.with(|l| l.try_reserve(members.saturating_sub(l.len())))
-        };
-        room().inspect_err(|_| self.expel()).map_err(NoMemory::from)
-    }
-
-    /// Takes back [`Self::admit`].
-    pub(crate) fn expel(&self) {
-        self.members.fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn admit(&self) -> Result<Member, NoMemory> {
+        let (member, members) = self.members.add();
+        self.ready.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
+        self.suspending.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
+        self.scanning.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
+        Ok(member)
     }
 
     /// Puts `queue` in the ready list, once; `true` when the engine sleeps and must be kicked.
@@ -163,7 +157,8 @@ impl<H: Host> Node<H> {
             self.ready_len.store(l.len() as u32, Ordering::Release);
             None
         });
-        // `admit` made room for every queue, and a queue stands here once; so this is for a queue of another node.
+        // `admit` made room for every queue that is not dropped, and each stands here once; so this is for a queue of
+        // another node.
         debug_assert!(refused.is_none());
         self.must_kick()
     }

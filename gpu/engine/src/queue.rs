@@ -8,6 +8,7 @@ use crate::command_processor::Exec;
 use crate::context::Context;
 use crate::fence_log::Log;
 use crate::host::{Host, Lock};
+use crate::member::Member;
 use crate::shared::{Handover, Shared, try_box};
 use crate::slots::SlotId;
 use crate::wake::Mark;
@@ -57,6 +58,8 @@ pub enum State {
 
 /// A hardware queue.
 pub struct Queue<H: Host> {
+    /// Its place in the lists of the context's node.
+    _member: Member,
     /// What notices name it by.
     pub slot: SlotId,
     /// Its context.
@@ -96,11 +99,12 @@ pub struct Queue<H: Host> {
 }
 
 impl<H: Host> Queue<H> {
-    /// An idle queue.
+    /// An idle queue. The node of `context` gave it `member`.
     ///
     /// # Errors
     /// [`NoMemory`].
     pub fn new(
+        member: Member,
         slot: SlotId,
         context: Shared<Context<H>>,
         user_mode: bool,
@@ -112,6 +116,7 @@ impl<H: Host> Queue<H> {
             kernel.try_reserve_exact(KERNEL_QUEUE_DEPTH)?;
         }
         Ok(Self {
+            _member: member,
             slot,
             context,
             user_mode,

@@ -47,24 +47,17 @@ impl<P: Platform> HwContext<P> {
         let gpu = &started.gpu;
         // CAST: below NODE_COUNT, checked above.
         let node = node as usize;
-        gpu.admit(node)?;
-        let slot = match gpu.slots.allocate(os) {
-            Ok(slot) => slot,
-            Err(e) => {
-                gpu.expel(node);
-                return Err(e.into());
-            }
-        };
-        let made =
-            Shared::try_new(EngineContext::<P>::new(slot, node, device.process.engine.clone())).and_then(|engine| {
-                let counted = Counted::new(started.clone(), |c| &c.hw_contexts);
-                let queues = P::Lock::new(Vec::new());
-                Handle::create(Shared::try_new(Self { engine, device: device.clone(), os, queues, counted })?)
-            });
+        let member = gpu.admit(node)?;
+        let slot = gpu.slots.allocate(os)?;
+        let engine = EngineContext::<P>::new(member, slot, node, device.process.engine.clone());
+        let made = Shared::try_new(engine).and_then(|engine| {
+            let counted = Counted::new(started.clone(), |c| &c.hw_contexts);
+            let queues = P::Lock::new(Vec::new());
+            Handle::create(Shared::try_new(Self { engine, device: device.clone(), os, queues, counted })?)
+        });
         let handle = made.map_err(|e| {
             gpu.slots.kill(slot);
             gpu.slots.free(slot);
-            gpu.expel(node);
             Error::from(e)
         })?;
         gpu.slots.set_driver_handle(slot, handle.raw());
@@ -86,7 +79,6 @@ impl<P: Platform> HwContext<P> {
         crate::interrupt::retire(irql, started, context.engine.slot);
         // After this no entry of the scheduling log is written for the context.
         started.gpu.nodes[context.engine.node].scheduling.settle();
-        started.gpu.expel(context.engine.node);
         Ok(())
     }
 

@@ -69,16 +69,11 @@ impl<P: Platform> HwQueue<P> {
         }
         let gpu = &started.gpu;
         let node = context.engine.node;
-        gpu.admit(node)?;
-        let slot = match gpu.slots.allocate(new.os) {
-            Ok(slot) => slot,
-            Err(e) => {
-                gpu.expel(node);
-                return Err(e.into());
-            }
-        };
+        let member = gpu.admit(node)?;
+        let slot = gpu.slots.allocate(new.os)?;
         let made = (|| {
             let engine = EngineQueue::<P>::new(
+                member,
                 slot,
                 context.engine.clone(),
                 new.user_mode,
@@ -99,7 +94,6 @@ impl<P: Platform> HwQueue<P> {
         let handle = made.inspect_err(|_| {
             gpu.slots.kill(slot);
             gpu.slots.free(slot);
-            gpu.expel(node);
         })?;
         gpu.slots.set_driver_handle(slot, handle.raw());
         context.device.adopt(Tag::HwQueue, handle).inspect_err(|_| {
@@ -122,7 +116,6 @@ impl<P: Platform> HwQueue<P> {
         queue.engine.signals.with(gpu_engine::fence_log::Log::clear);
         crate::interrupt::retire(irql, started, queue.engine.slot);
         queue.context.disown(&queue);
-        started.gpu.expel(queue.engine.context.node);
         Ok(())
     }
 

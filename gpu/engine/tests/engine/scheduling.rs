@@ -5,12 +5,13 @@ use gpu_engine::context::Suspend;
 use gpu_engine::engine::Step;
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
-use gpu_engine::queue::State;
+use gpu_engine::queue::{Queue, State};
+use gpu_engine::shared::Shared;
 use gpu_engine::word::{Ordering, Word};
-use gpu_wire::PAGE_SIZE;
 use gpu_wire::doorbell::Model;
 use gpu_wire::packet::{self};
 use gpu_wire::pte;
+use gpu_wire::{GpuVa, PAGE_SIZE};
 
 /// A queue in an endless INDIRECT loop, and its neighbour on the same node.
 fn hang(rig: &mut Rig) -> (TestQueue, TestQueue) {
@@ -67,6 +68,38 @@ fn an_endless_loop_keeps_nobody_else_from_being_suspended() {
         gpu.command(0, Control::Hold);
     });
     assert_eq!(rig.drain(), [(0, Notice::ContextSuspended { context: good.queue.context.slot, fence: 2 })]);
+}
+
+/// Queues that were made ready and destroyed stand in the list until the engine comes round; another queue has its place
+/// there all the same.
+#[test]
+fn destroyed_queues_and_contexts_leave_room_for_others() {
+    let mut rig = Rig::new();
+    let mut victim = rig.queue(0, 1);
+    let m = rig.map(1, false);
+    rig.settle();
+    let context = rig.context(0);
+    let gpu = rig.gpu.clone();
+    for _ in 0..64 {
+        let slot = gpu.slots.allocate(0xA000).unwrap();
+        let member = gpu.admit(0).unwrap();
+        let queue = Queue::new(member, slot, context.clone(), false, GpuVa(0x1000), true).unwrap();
+        let queue = Shared::try_new(queue).unwrap();
+        gpu.make_ready(&queue);
+        gpu.destroy_queue(&queue);
+        gpu.slots.kill(slot);
+        gpu.slots.free(slot);
+        let other = rig.context(0);
+        gpu.suspend(&other, 1);
+        other.lose();
+    }
+    victim.submit(&[packet::Store { address: m.va.0, value: 3 }.to_packet()]);
+    gpu.make_ready(&victim.queue);
+    assert_eq!(gpu.suspend(&rig.context(0), 7), Suspend::Pending);
+    rig.settle();
+    assert_eq!(m.read(0), 3);
+    let said = rig.drain();
+    assert!(said.iter().any(|(_, n)| matches!(n, Notice::ContextSuspended { fence: 7, .. })), "{said:?}");
 }
 
 #[test]

@@ -348,9 +348,9 @@ impl Rig {
     }
 
     pub fn context(&self, node: usize) -> Shared<Context<TestHost>> {
-        self.gpu.admit(node).unwrap();
+        let member = self.gpu.admit(node).unwrap();
         let slot = self.gpu.slots.allocate(0xC000).unwrap();
-        Shared::try_new(Context::new(slot, node, self.process.clone())).unwrap()
+        Shared::try_new(Context::new(member, slot, node, self.process.clone())).unwrap()
     }
 
     /// A connected user-mode queue on `node`, on doorbell `doorbell`.
@@ -360,11 +360,12 @@ impl Rig {
     }
 
     pub fn queue_of(&mut self, context: &Shared<Context<TestHost>>, doorbell: usize) -> TestQueue {
-        self.gpu.admit(context.node).unwrap();
+        let member = self.gpu.admit(context.node).unwrap();
         let slot = self.gpu.slots.allocate(0xA000).unwrap();
         let (ring, control) = (self.map(1, false), self.map(1, false));
         let progress = self.map(1, false);
-        let queue = Shared::try_new(Queue::new(slot, context.clone(), true, progress.va, true).unwrap()).unwrap();
+        let queue =
+            Shared::try_new(Queue::new(member, slot, context.clone(), true, progress.va, true).unwrap()).unwrap();
         let geometry = Geometry::new(4096).unwrap();
         queue.bind(Some(Binding { ring: ring.va, control: control.va, geometry }));
         let logs = [self.frame(), self.frame()].map(|f| self.gpu.host.system.span(f).unwrap().part(0, PAGE_SIZE));
