@@ -53,7 +53,8 @@ impl Signaler {
         for number in 0..parked {
             let member = rig.gpu.admit(1).ok().context("memory")?;
             let slot = rig.gpu.slots.allocate(0xA000).ok().context("slots")?;
-            let queue = Queue::new(member, slot, context.clone(), true, pages.progress.va, true).ok().context("memory")?;
+            let queue =
+                Queue::new(member, slot, context.clone(), true, pages.progress.va, true).ok().context("memory")?;
             let queue = Shared::try_new(queue).ok().context("memory")?;
             queue.bind(Some(rings[number % FENCES]));
             queue.waits.with(|log| log.set(pages.waits.bytes, 84, &rig.gpu.mutation)).ok().context("log")?;

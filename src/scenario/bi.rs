@@ -26,13 +26,9 @@ use wddm_abi::{
     Plain,
 };
 
-pub(super) const CASES: &[Scenario] =
-    &joined::<{ OWN.len() + rings::CASES.len() + hostile::CASES.len() + crowd::CASES.len() }>(&[
-        OWN,
-        rings::CASES,
-        hostile::CASES,
-        crowd::CASES,
-    ]);
+pub(super) const CASES: &[Scenario] = &joined::<
+    { OWN.len() + rings::CASES.len() + hostile::CASES.len() + crowd::CASES.len() },
+>(&[OWN, rings::CASES, hostile::CASES, crowd::CASES]);
 
 const STATUS: &str = "D3DKMTCreateNativeFence, D3DKMTCreateDoorbell, D3DKMTNotifyWorkSubmission, Return value";
 
