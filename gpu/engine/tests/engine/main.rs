@@ -10,6 +10,7 @@ mod packet_room;
 mod packets;
 mod scheduling;
 mod scheduling_logs;
+mod sentences;
 mod slots;
 #[path = "../support/mod.rs"]
 mod support;
