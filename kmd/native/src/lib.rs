@@ -12,7 +12,7 @@ mod lock;
 mod memory;
 mod thread;
 
-pub use entry::{SERVICE_KEY, entry_table};
+pub use entry::{SERVICE_KEY, entry_table, table};
 
 use gpu_engine::NoMemory;
 use gpu_engine::host::Unmapped;
@@ -20,19 +20,12 @@ use gpu_engine::memory::SharedWord;
 use gpu_engine::word::{Ordering, Word};
 use kmd_core::irql::Passive;
 use kmd_core::platform::{Body, Event, Platform, SettingsKey};
-use kmd_core::service::Form;
 use lock::SpinLock;
 use memory::{FrameMapping, NonPagedPages};
 use nt_model::Machine;
 use std::fmt::Arguments;
 use std::sync::atomic::AtomicU64;
 use thread::SystemThread;
-use wddm_abi::DRIVER_INITIALIZATION_DATA;
-
-/// The table that the render-only form of the driver registers.
-pub fn table() -> DRIVER_INITIALIZATION_DATA {
-    kmd_ddi::table::<Native>(Form::Render)
-}
 
 /// The machine that the calling thread is in.
 #[derive(Clone, Copy)]

@@ -36,7 +36,7 @@ fn a_value_is_never_seen_torn() {
         rig.settle();
         // What the engine stores by, often enough to be stopped between two halves.
         let word = fence.current.word(0);
-        for round in 0..20_000_000 {
+        for round in 0..50_000_000 {
             store_current(&word, VALUES[round % 2]);
         }
         ended.store(true, Ordering::Relaxed);
