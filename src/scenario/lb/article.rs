@@ -148,12 +148,16 @@ fn two_queues(stage: &Stage) -> Played {
 }
 
 fn four_entries(stage: &Stage) -> Played {
+    (0..2).try_for_each(|node| four_entries_of(stage, node))
+}
+
+fn four_entries_of(stage: &Stage, node: u32) -> Played {
     const V: [u64; 3] = [11, 12, 13];
     stage.play(Setup::default().setting("OptimizedInterrupt", 1), |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
-        let a = RingQueue::connected(scene, &room, 0, 4096)?;
-        let other = RingQueue::connected(scene, &room, 0, 4096)?;
+        let a = RingQueue::connected(scene, &room, node, 4096)?;
+        let other = RingQueue::connected(scene, &room, node, 4096)?;
         let (f1, f2, f3) =
             (raw.native_fence(room.device, 0)?, raw.native_fence(room.device, 0)?, raw.native_fence(room.device, 0)?);
         let entry = |queue: &RingQueue<'_>, fence: crate::scenario::NativeFence, value, hint| -> Played {
@@ -179,7 +183,7 @@ fn four_entries(stage: &Stage) -> Played {
         let interrupts = native_interrupts(scene);
         same("interrupts", interrupts.len(), 1)?;
         let said = &interrupts[0];
-        same("node, queue, fences", (said.node, said.names_queue, said.fences.len()), (0, true, 0))?;
+        same("node, queue, fences", (said.node, said.names_queue, said.fences.len()), (node, true, 0))?;
         let after = scene.world.os.counts();
         same("logs read", after.logs_flushed - before.logs_flushed, 1)?;
         let scans = |counts: &dxgkrnl_model::report::Counts| (counts.fence_scans, counts.log_scans);
