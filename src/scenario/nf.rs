@@ -96,6 +96,12 @@ pub(super) const CASES: &[Scenario] = &[
         "D3DKMTCreateNativeFence, D3DKMTOpenNativeFenceFromNtHandle, Return value",
         calls::refused,
     ),
+    case(
+        "NF-30",
+        "a question about the feature that the OS does not answer means no",
+        "Native GPU fence object, Querying native fence feature enablement in OS; DXGK_FEATURE_INTERFACE",
+        create::unanswered,
+    ),
     case("NF-29", "the capability that user mode sees", "D3DKMT_WDDM_3_1_CAPS, NativeGpuFenceSupported", calls::query),
 ];
 

@@ -16,6 +16,7 @@ use wddm_abi::{
 
 use super::{callback, callback_of, record, routines, store_record};
 use crate::adapter::Adapter;
+use crate::features::FeatureState;
 use crate::handle::{self, raw};
 
 routines! {
@@ -90,13 +91,19 @@ shims! {
             None if handle.is_null() => {
                 let mut arguments: DXGKARGCB_ISFEATUREENABLED2 = record(args);
                 let known = arguments.FeatureId == DXGK_FEATURE_ID::DXGK_FEATURE_GPUVAIOMMU;
-                arguments.Result = crate::features::FeatureState { known, ..Default::default() }.result();
+                arguments.Result = FeatureState { known, ..Default::default() }.result();
                 store_record(args, &arguments);
                 Ok(ntstatus::STATUS_SUCCESS)
             }
             None => callback(handle, &IS_ENABLED2, numbers, run),
         };
-        status.unwrap_or_else(|status| status)
+        status.unwrap_or_else(|status| {
+            // What stands in the record of a call that failed means nothing.
+            let mut arguments: DXGKARGCB_ISFEATUREENABLED2 = record(args);
+            arguments.Result = FeatureState { known: true, enabled: true, version: 1, ..Default::default() }.result();
+            store_record(args, &arguments);
+            status
+        })
     }
 
     fn QueryFeatureInterface(
@@ -125,10 +132,15 @@ shims! {
         let mut caps: DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 = record(args);
         let Some(shared) = crate::os::shared_of(machine) else { return ntstatus::STATUS_UNSUCCESSFUL };
         let offered = shared.personality().native_fence_os_caps;
+        let faults = &shared.personality().faults.callbacks;
+        let failure = faults.iter().find(|fault| fault.callback == OS_CAPS.name);
         caps.set_SupportOptimizedDefaultFenceType(offered.optimized_default);
         caps.set_SupportIntraGpuFenceType(offered.intra_gpu);
+        if failure.is_some() {
+            caps.set_SupportIntraGpuFenceType(true);
+        }
         store_record(args, &caps);
-        ntstatus::STATUS_SUCCESS
+        failure.map_or(ntstatus::STATUS_SUCCESS, |fault| fault.status)
     }
 }
 

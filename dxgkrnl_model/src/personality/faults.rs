@@ -7,7 +7,8 @@ use super::{StrayEntry, StrayFlush, StrayRoot};
 /// A call of a named callback that must fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallbackFault {
-    /// Member name in `DXGKRNL_INTERFACE`.
+    /// Member name in `DXGKRNL_INTERFACE`, or the type's name of a function in the interface of features. Of the last, each
+    /// call of `DXGKCB_FEATURE_NATIVEFENCE_CAPS_1` fails, whatever `nth` says.
     pub callback: &'static str,
     /// Which call fails, from 1; 0: every one.
     pub nth: u64,

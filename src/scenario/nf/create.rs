@@ -5,7 +5,7 @@ use super::super::stage::PATIENCE;
 use super::super::{Denied, Played, Raw, Scene, Setup, Stage, same};
 use super::{LIFE, Probe, Since, counts, intra_gpu_record};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::personality::Build;
+use dxgkrnl_model::personality::{Build, CallbackFault};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
 use gpu_wire::private::{FENCE_REPLY_OFFSET, FenceReply, MAGIC};
@@ -211,6 +211,33 @@ pub(super) fn reserved(stage: &Stage) -> Played {
         ensure!(made > gone && opened > closed, "the queue's own fence is left: {made} {opened} {closed} {gone}");
         Ok(())
     })
+}
+
+/// What the records of failed calls hold says that the feature is on.
+pub(super) fn unanswered(stage: &Stage) -> Played {
+    let questions = ["DXGKCB_ISFEATUREENABLED2", "DXGKCB_QUERYFEATUREINTERFACE", "DXGKCB_FEATURE_NATIVEFENCE_CAPS_1"];
+    for callback in questions {
+        let fault = CallbackFault { callback, nth: 0, status: ntstatus::STATUS_UNSUCCESSFUL };
+        let setup = Setup::default().windows(|windows| windows.faults.callbacks.push(fault));
+        // The OS has the feature on, and cannot know that its answer was lost.
+        let setup = setup.breaks(&["DXG-FEATURE-UNUSED"]);
+        stage.play(setup, |scene| {
+            let caps = scene.adapter().caps().context("no caps")?;
+            ensure!(!caps.has_native_fences(), "{callback} failed, and NativeGpuFence is set");
+            let user = scene.process("client")?;
+            let adapter = user.open()?;
+            same("native fences, for user mode", adapter.info()?.native_fences, 0)?;
+            let device = adapter.device()?;
+            let fence = device.fence(0, 0)?;
+            ensure!(fence.is_monitored()?, "the fence is native");
+            let probe = Probe::new(&device)?;
+            let progress = probe.queue.run(|list| list.signal(&fence, 2))?;
+            fence.wait(2, PATIENCE)?;
+            probe.queue.wait(progress, PATIENCE)?;
+            LIFE.into_iter().try_for_each(|ddi| same(ddi, scene.calls(ddi), 0))
+        })?;
+    }
+    Ok(())
 }
 
 pub(super) fn feature_off(stage: &Stage) -> Played {
