@@ -26,7 +26,7 @@ use crate::shared::Shared;
 use crate::slots::SlotId;
 use crate::word::{Ordering, Word};
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU64};
+use core::sync::atomic::AtomicU64;
 
 /// Engine, stage 5: writes CurrentValue. `true` when the value went backwards, which is allowed and counted.
 pub fn store_current<W: Word>(current: &W, value: u64) -> bool {
@@ -161,13 +161,15 @@ pub enum Park {
 pub struct ParkingLot<H: Host, Q: Send> {
     /// How many are parked: what a signal looks at first.
     waiting: H::Word,
+    /// 1: every wait is over, now and later.
+    ended: H::Word,
     heap: H::Lock<Vec<Parked<Q>>>,
 }
 
 impl<H: Host, Q: Send> ParkingLot<H, Q> {
     /// Nobody parked.
     pub fn new() -> Self {
-        Self { waiting: H::word(0), heap: H::Lock::new(Vec::new()) }
+        Self { waiting: H::word(0), ended: H::word(0), heap: H::Lock::new(Vec::new()) }
     }
 
     /// Parks `queue` until `value`. `unmet` re-reads CurrentValue.
@@ -193,9 +195,11 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
         if mutation.is(Mutation::NoParkRecheck) {
             return Ok(Park::Parked);
         }
-        // ORDERING[PARK-1]: pairs with `resolve`: either the signal sees `waiting`, or this read sees its value.
+        // ORDERING[PARK-1]: pairs with `resolve` and `look_again`: either the signal sees `waiting`, or this read sees its
+        // value, or the end.
         H::Word::fence(Ordering::SeqCst);
-        if unmet() || !self.remove(ticket) {
+        let waits = !self.has_ended() && unmet();
+        if waits || !self.remove(ticket) {
             // Not removed: a signal took it out already and is making it ready.
             return Ok(Park::Parked);
         }
@@ -220,8 +224,20 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
         n
     }
 
-    /// Takes out everyone, for a look at values that only they can read. How many.
-    pub fn wake_all(&self, f: impl FnMut(Q, u64)) -> u32 {
+    /// Every wait is over from now on. [`look_again`](Self::look_again) follows.
+    pub fn end(&self) {
+        self.ended.store(1, Ordering::Release);
+    }
+
+    /// Returns whether every wait is over.
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire) != 0
+    }
+
+    /// Takes out every queue, to look for itself at a value that another agent stored. Returns how many.
+    pub fn look_again(&self, f: impl FnMut(Q, u64)) -> u32 {
+        // ORDERING[PARK-1]: pairs with `park`: either this sees the queue, or the queue sees the value or the end.
+        H::Word::fence(Ordering::SeqCst);
         self.wake(u64::MAX, f)
     }
 
@@ -295,8 +311,6 @@ pub struct Fence<H: Host> {
     pub slot: SlotId,
     /// Queues that wait.
     pub parked: ParkingLot<H, Shared<Queue<H>>>,
-    /// The device is in error (`AlwaysSignaled`): waits pass, signals do nothing, the storage is not touched any more.
-    always_signaled: AtomicBool,
     /// Held while the CPU stores CurrentValue, and while the fence becomes always signaled: no store comes behind that.
     storing: H::Lock<()>,
     /// The shadow mode's state.
@@ -311,29 +325,28 @@ impl<H: Host> Fence<H> {
         Self {
             slot,
             parked: ParkingLot::new(),
-            always_signaled: AtomicBool::new(false),
             storing: H::Lock::new(()),
             shadow: shadow.then(|| Shadow::new(H::word)),
             backwards: AtomicU64::new(0),
         }
     }
 
-    /// Whether waits pass and signals do nothing.
+    /// Returns whether the device is in error (`AlwaysSignaled`): waits pass, signals do nothing, the storage is not
+    /// touched any more.
     pub fn is_always_signaled(&self) -> bool {
-        self.always_signaled.load(Ordering::Acquire)
+        self.parked.has_ended()
     }
 
-    /// Makes every wait pass from now on and wakes whoever is parked. With `last`, that value is stored first, as the
+    /// Makes every wait pass from now on and wakes every parked queue. With `last`, that value is stored first, as the
     /// last one that the CPU stores; not where the fence is always signaled already.
     pub fn set_always_signaled<W: Word>(&self, last: Option<(&W, u64)>, f: impl FnMut(Shared<Queue<H>>, u64)) {
         self.storing.with(|()| {
             if let Some((current, value)) = last.filter(|_| !self.is_always_signaled()) {
                 store_current(current, value);
             }
-            self.always_signaled.store(true, Ordering::Release);
+            self.parked.end();
         });
-        H::Word::fence(Ordering::SeqCst);
-        self.parked.wake_all(f);
+        self.parked.look_again(f);
     }
 
     /// A signal from the CPU: writes CurrentValue through the address that the OS gave for this call, wakes who waits.

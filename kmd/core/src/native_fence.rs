@@ -299,8 +299,7 @@ pub fn update_current<'c, P: Platform>(
             }
             // Each queue reads CurrentValue through its own mapping and parks again if it is not time.
             (CurrentUpdate::NotificationOnly, _) => {
-                <SharedWord<'_> as Word>::fence(WordOrdering::SeqCst);
-                fence.engine.parked.wake_all(|q, t| wake(q, t, false));
+                fence.engine.parked.look_again(|q, t| wake(q, t, false));
             }
             (CurrentUpdate::Write, None) => result = Err(Error::InvalidParameter),
         }

@@ -58,7 +58,7 @@ impl<H: Host> Core<H> {
         let (Some(wait), Some(queue)) = (&exec.wait, job.queue) else { return Ok(()) };
         let view = self.translate(gpu, job, wait.address, 8, false)?;
         let word = self.tlb.span(view).and_then(|s| s.word(0)).ok_or(Fault::address(wait.address, false))?;
-        let unmet = || word.load(Ordering::Acquire) < wait.value && !wait.open.fence.is_always_signaled();
+        let unmet = || word.load(Ordering::Acquire) < wait.value;
         let parked = wait.open.fence.parked.park(wait.value, wait.ticket, queue.clone(), &gpu.mutation, unmet);
         if parked != Ok(Park::Parked) {
             // Met: go on. No memory: look again at the next turn, as if woken.

@@ -160,7 +160,7 @@ pub(crate) fn the_cpu_signals_and_wakes_parked_queues_in_order_of_value() {
     assert_eq!([0, 8, 16, 24].map(|o| m.read(o)), [0, 3, 0, 5]);
     // NotificationOnly: somebody else wrote the value; everyone looks for himself.
     f.current.word(0).store(8, Ordering::SeqCst);
-    f.fence.parked.wake_all(|q, ticket| {
+    f.fence.parked.look_again(|q, ticket| {
         q.wake(ticket, false);
         gpu.make_ready(&q);
     });
