@@ -9,6 +9,7 @@ use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::Encoded;
 use gpu_wire::pte;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 /// "CurrentValue … 64-bit atomic": a reader sees one of the values that were signaled, while the high half changes as
 /// well. There are more readers than processors, so the thread that stores is stopped at every place in its loop.
@@ -36,8 +37,11 @@ fn a_value_is_never_seen_torn() {
         rig.settle();
         // What the engine stores by, often enough to be stopped between two halves.
         let word = fence.current.word(0);
-        for round in 0..50_000_000 {
-            store_current(&word, VALUES[round % 2]);
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(1) {
+            for round in 0..100_000 {
+                store_current(&word, VALUES[round % 2]);
+            }
         }
         ended.store(true, Ordering::Relaxed);
         readers.into_iter().find_map(|reader| reader.join().unwrap())

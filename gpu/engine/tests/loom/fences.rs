@@ -175,25 +175,6 @@ fn park_1_a_notice_and_the_end_are_seen() {
     check(|| park_1_notice(true));
 }
 
-/// What a queue wrote before its signal is there for the one that sees the value.
-#[test]
-fn fence_1_a_value_brings_what_was_written_before_it() {
-    check(|| {
-        let (data, current) = (word(0), word(0));
-        let signal = {
-            let (data, current) = (data.clone(), current.clone());
-            loom::thread::spawn(move || {
-                data.store(1, Ordering::Relaxed);
-                fence::store_current(&*current, 5);
-            })
-        };
-        if current.load(Ordering::Acquire) == 5 {
-            assert_eq!(data.load(Ordering::Relaxed), 1);
-        }
-        signal.join().unwrap();
-    });
-}
-
 const ENTRY: Entry = Entry { value: 5, handle: 0x4000_0001, operation: 0, observed: 11, end: 12 };
 
 /// The engine appends an entry; the OS, whom no interrupt brought, reads the position and, if it counts the entry, calls
