@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
+use fencepost::decode::decode;
 use std::path::PathBuf;
 
 /// A debug blob of the driver (DxgkDdiCollectDbgInfo) in words
@@ -14,6 +15,11 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let bytes = std::fs::read(&arguments.blob).with_context(|| format!("cannot read {}", arguments.blob.display()))?;
-    print!("{}", fencepost::decode::decode(&bytes)?);
-    Ok(true)
+    let decoded = decode(&bytes).with_context(|| format!("cannot decode {}", arguments.blob.display()))?;
+    print!("{}", decoded.text);
+    if decoded.missing != 0 {
+        let (there, missing) = (bytes.len(), decoded.missing);
+        eprintln!("fencepost: the blob has {there} bytes, and {missing} are missing: it was cut, or had no more room");
+    }
+    Ok(decoded.missing == 0)
 }
