@@ -3,6 +3,7 @@
 use dxgkrnl_model::adapter::AdapterConfig;
 use dxgkrnl_model::adapter::compute::DeviceClass;
 use dxgkrnl_model::os::Os;
+use dxgkrnl_model::personality::Windows;
 use kmd_core::service;
 use kmd_core::setting_values::{Part, Setting};
 use kmd_core::settings::Settings;
@@ -91,6 +92,16 @@ pub fn set_service(os: &Os, settings: &[Assignment]) {
     for (name, value) in settings.iter().filter(|(name, _)| is_of_service(name)) {
         os.kernel().registry().set(&key, name, registry_value(*value));
     }
+}
+
+/// Readings of the documents under which this driver works with a setting alone: name, setting, value.
+const COMPANIONS: &[(&str, &str, u64)] = &[("pte-bytes", "PteByteAddresses", 1)];
+
+/// What `windows` asks of this driver: a reading, and the setting and value without which the driver does not work
+/// under it.
+pub fn companions(windows: Windows) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+    let readings = windows.readings();
+    COMPANIONS.iter().copied().filter(move |(name, ..)| readings.iter().any(|reading| reading.name == *name))
 }
 
 /// The class that the INF of these settings' form names.

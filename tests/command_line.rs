@@ -219,6 +219,66 @@ fn the_list_names_every_case_and_help_every_command() {
 }
 
 #[test]
+fn a_list_has_what_its_name_selects() {
+    let ids = |arguments: &[&str]| -> Vec<String> {
+        let listed = text(&fencepost(&[&["scenario"][..], arguments, &["--list"]].concat()).stdout);
+        let titles = listed.lines().filter(|line| !line.starts_with(' '));
+        titles.filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect()
+    };
+    assert_eq!(ids(&["NF-02"]), ["NF-02"]);
+    let group = ids(&["xa"]);
+    assert!(group.len() > 5 && group.iter().all(|id| id.starts_with("XA-")), "{group:?}");
+    assert_eq!(ids(&[]), ids(&["all"]));
+    refused(&fencepost(&["scenario", "ZZ-99", "--list"]), "no case and no group is called 'ZZ-99'");
+}
+
+/// A file with these bytes, decoded.
+fn decode(bytes: &[u8]) -> Output {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), bytes).expect("written");
+    fencepost(&["decode", &file.path().display().to_string()])
+}
+
+#[test]
+fn a_stump_and_noise_are_no_debug_blobs() {
+    refused(&decode(b""), "no Fencepost debug blob");
+    refused(&decode(b"FNCPDBG\x01\x41\x01"), "a stump of a debug blob: 10 bytes");
+    let noise: Vec<u8> = (0..900_u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
+    refused(&decode(&[b"FNCPDBG\x01", &noise[..]].concat()), "no debug blob that a driver of this version wrote");
+    let words = [0x141_u64, 3, 0].map(u64::to_le_bytes).concat();
+    let cut = decode(&[b"FNCPDBG\x01", &words[..]].concat());
+    assert_eq!(cut.status.code(), Some(1), "{}", text(&cut.stdout));
+    assert!(text(&cut.stdout).contains("node 0                  running"), "{}", text(&cut.stdout));
+    assert!(text(&cut.stderr).contains("the blob has 32 bytes, and"), "{}", text(&cut.stderr));
+}
+
+#[test]
+fn a_reading_that_needs_a_setting_says_so() {
+    for command in [&["demo", "--help"][..], &["scenario", "--help"]] {
+        let help = text(&fencepost(command).stdout);
+        assert!(help.contains("PteByteAddresses=1"), "{help}");
+    }
+    let advice = "works under the reading pte-bytes with --setting PteByteAddresses=1 alone";
+    let stage = ["scenario", "MF-01", "--native", "--windows", "pte-bytes"];
+    let failed = fencepost(&stage);
+    assert_eq!(failed.status.code(), Some(1), "{}", text(&failed.stdout));
+    assert!(text(&failed.stdout).contains(advice), "{}", text(&failed.stdout));
+    let held = fencepost(&[&stage[..], &["--setting", "PteByteAddresses=1"]].concat());
+    assert_eq!(held.status.code(), Some(0), "{}", text(&held.stdout));
+    assert!(!text(&held.stdout).contains(advice), "{}", text(&held.stdout));
+}
+
+#[test]
+fn soak_takes_settings_but_for_those_of_its_rounds() {
+    let soak = |setting: &str| fencepost(&["soak", "readings", "--native", "--setting", setting]);
+    refused(&soak("MaxRung=1"), "soak sets MaxRung in each round: --rung decides");
+    refused(&soak("PteByteAddresses=0"), "soak sets PteByteAddresses in each round: the reading pte-bytes decides");
+    assert!(text(&soak("MaxRang=1").stderr).contains("no setting is called 'MaxRang'"));
+    let twice = ["--setting", "ComputeOnly=1", "--setting", "ComputeOnly=1"];
+    refused(&fencepost(&[&["soak", "readings", "--native"][..], &twice].concat()), "ComputeOnly is given twice");
+}
+
+#[test]
 fn a_setting_that_there_is_not_is_a_sentence_with_those_that_there_are() {
     for command in [&["demo"][..], &["scenario", "ST-01"], &["bench"]] {
         let unknown = fencepost(&[command, &["--native", "--setting", "MaxRang=1"]].concat());

@@ -1,6 +1,6 @@
 //! `check`: the model's verdict on any driver.
 
-use super::{Family, check_writable, checked, write_json};
+use super::{Family, advise, check_writable, checked, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
 use fencepost::check::{Verdict, check, is_ours};
@@ -46,7 +46,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         check_writable(path)?;
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if is_ours(&bytes) {
+    let ours = is_ours(&bytes);
+    if ours {
         for (name, value) in settings {
             of_ours(&format!("{name}={value}")).map_err(anyhow::Error::msg)?;
         }
@@ -67,11 +68,14 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             println!("{step}");
         }
     }
+    let failed = broken != 0 || checked.steps.iter().any(|step| step.contains("does not"));
+    if ours && failed {
+        advise(arguments.family.windows, settings);
+    }
     println!("{held} rules held, {broken} broken, {not_reached} not reached: {}", path.display());
-    let failed = checked.steps.iter().any(|step| step.contains("does not"));
     if let Some(to) = &arguments.json {
         let driver = path.display().to_string();
         write_json(to, &Report { schema: 1, mode: "image", driver, rules: checked.rules, steps: checked.steps })?;
     }
-    Ok(broken == 0 && !failed)
+    Ok(!failed)
 }

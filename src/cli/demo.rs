@@ -1,6 +1,6 @@
 //! `demo`: the driver at work.
 
-use super::{Family, Mode, Settings, check_writable, faults, write_json};
+use super::{Family, Mode, Settings, advise, check_writable, faults, write_json};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use dxgkrnl_model::adapter::Adapter;
@@ -80,6 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         Ok(played) => played,
         Err(error) => {
             println!("the work was not done: {error:#}");
+            advise(arguments.family.windows, settings);
             return Ok(false);
         }
     };
@@ -98,7 +99,11 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         };
         write_json(path, &summary)?;
     }
-    Ok(right && complaints.is_empty() && broken.is_empty())
+    let holds = right && complaints.is_empty() && broken.is_empty();
+    if !holds {
+        advise(arguments.family.windows, settings);
+    }
+    Ok(holds)
 }
 
 /// The rung that the driver and this Windows agreed on, in words.

@@ -14,7 +14,7 @@ mod soak;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use dxgkrnl_model::personality::Windows;
-use fencepost::setting::{Assignment, each_once, of_ours};
+use fencepost::setting::{Assignment, companions, each_once, of_ours};
 use fencepost::world::{Form, Images};
 use kmd_core::setting_values::Part;
 use serde::Serialize;
@@ -56,7 +56,7 @@ struct Mode {
 #[derive(Args)]
 struct Family {
     /// A member of the family of Windows: a number that draws one, or the name of a reading of the documents, as
-    /// docs/readings.md lists them
+    /// docs/readings.md lists them. This driver works under pte-bytes with --setting PteByteAddresses=1 alone
     #[arg(long, value_name = "SEED|NAME", default_value = "default")]
     windows: Windows,
 }
@@ -82,6 +82,16 @@ fn faults(settings: &[Assignment]) -> Option<String> {
     let faults: Vec<_> = settings.iter().filter(|(name, value)| injects(name) && *value != 0).collect();
     let words: Vec<_> = faults.iter().map(|(name, value)| format!("{name}={value}")).collect();
     (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// Says which settings this Windows asks of the driver that were not given: for a run that failed.
+fn advise(windows: Windows, settings: &[Assignment]) {
+    for (reading, name, value) in companions(windows) {
+        let is_given = |(given, number): &Assignment| given.eq_ignore_ascii_case(name) && *number == value;
+        if !settings.iter().any(is_given) {
+            println!("this driver works under the reading {reading} with --setting {name}={value} alone");
+        }
+    }
 }
 
 /// `settings`, each name once.

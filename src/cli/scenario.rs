@@ -1,6 +1,6 @@
 //! `scenario`: conformance cases.
 
-use super::{Family, Mode, Settings, check_writable, faults, write_json};
+use super::{Family, Mode, Settings, advise, check_writable, faults, write_json};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 use dxgkrnl_model::personality::Windows;
@@ -18,7 +18,7 @@ pub struct Arguments {
     /// An id (NF-01), a group (NF), or all
     #[arg(required_unless_present = "list")]
     name: Option<String>,
-    /// List ids, titles and sources, and play nothing
+    /// List ids, titles and sources of the cases that NAME selects (without NAME: of all), and play nothing
     #[arg(long)]
     list: bool,
     #[command(flatten)]
@@ -50,14 +50,14 @@ struct Report {
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    if arguments.list {
-        print!("{}", list());
-        return Ok(true);
-    }
     let settings = arguments.settings.checked()?;
-    let name = arguments.name.as_deref().unwrap_or_default();
+    let name = arguments.name.as_deref().unwrap_or("all");
     let cases = select(name);
     ensure!(!cases.is_empty(), "no case and no group is called '{name}'; --list shows them");
+    if arguments.list {
+        print!("{}", list(&cases));
+        return Ok(true);
+    }
     if let Some(path) = &arguments.json {
         check_writable(path)?;
     }
@@ -93,6 +93,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     }
     if let Some(faults) = faults(settings) {
         println!("faults that are injected: {faults}");
+    }
+    if failed != 0 {
+        advise(arguments.family.windows, settings);
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped, {} mode", form.mode());
     if let Some(path) = &arguments.json {

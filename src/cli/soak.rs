@@ -1,13 +1,13 @@
 //! `soak`: runs of hours, for which `./x test` plays a part.
 
-use super::Mode;
-use anyhow::{Result, ensure};
+use super::{Mode, Settings, faults};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use dxgkrnl_model::personality::Windows;
 use dxgkrnl_model::personality::family::READINGS;
 use fencepost::demo::audit::hold;
 use fencepost::scenario::{LIMIT, Stage, Status, all, run as play};
-use fencepost::setting::Assignment;
+use fencepost::setting::{Assignment, companions};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Instant;
 
@@ -25,6 +25,8 @@ pub struct Arguments {
     /// How many seeds draw a member of the family of Windows, from 1 on, beside the default and each reading by itself
     #[arg(long, value_name = "N", default_value_t = 4)]
     seeds: u64,
+    #[command(flatten)]
+    settings: Settings,
 }
 
 /// Which long run.
@@ -52,9 +54,6 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     }
 }
 
-/// Readings under which the driver works with a setting alone: their names, the setting and its value.
-const COMPANIONS: &[(&str, &str, u64)] = &[("pte-bytes", "PteByteAddresses", 1)];
-
 /// Readings under which the driver stays below a rung, by their names: the highest that is played. The doorbell calls
 /// of the 28000 line are others, so the user-mode driver submits through the kernel there.
 const HIGHEST: &[(&str, u32)] = &[("w28000", 2)];
@@ -65,15 +64,30 @@ fn is_reached(rung: u32, windows: Windows) -> bool {
     HIGHEST.iter().all(|(name, highest)| rung <= *highest || !readings.iter().any(|reading| reading.name == *name))
 }
 
-/// The rung as a setting, and those that this Windows needs.
-fn settings(rung: u32, windows: Windows) -> Vec<Assignment> {
-    let has = |name: &str| windows.readings().iter().any(|reading| reading.name == name);
-    let companions = COMPANIONS.iter().filter(|(reading, ..)| has(reading));
-    let companions = companions.map(|(_, setting, value)| ((*setting).to_owned(), *value));
-    std::iter::once(("MaxRung".to_owned(), rung.into())).chain(companions).collect()
+/// What is played with: the rung, what this Windows needs, and what the caller wants.
+fn settings(rung: u32, windows: Windows, wanted: &[Assignment]) -> Vec<Assignment> {
+    let needed = companions(windows).map(|(_, setting, value)| (setting.to_owned(), value));
+    std::iter::once(("MaxRung".to_owned(), rung.into())).chain(needed).chain(wanted.iter().cloned()).collect()
+}
+
+/// The settings that the caller wants, each name once, and none that the rounds set.
+fn wanted(arguments: &Arguments) -> Result<&[Assignment]> {
+    let wanted = arguments.settings.checked()?;
+    let rounds = |name: &str| match name {
+        "MaxRung" => Some("--rung"),
+        "PteByteAddresses" => Some("the reading pte-bytes"),
+        _ => None,
+    };
+    for (name, _) in wanted {
+        if let Some(what) = rounds(name) {
+            bail!("soak sets {name} in each round: {what} decides");
+        }
+    }
+    Ok(wanted)
 }
 
 fn readings(arguments: &Arguments) -> Result<bool> {
+    let wanted = wanted(arguments)?;
     let form = arguments.mode.form()?;
     let named = (0..READINGS.len()).map(Windows::Reading);
     let members: Vec<_> =
@@ -83,6 +97,9 @@ fn readings(arguments: &Arguments) -> Result<bool> {
     let played_on = |rung: u32| members.iter().filter(move |windows| is_reached(rung, **windows));
     let rounds: Vec<_> = rungs.flat_map(|rung| played_on(rung).map(move |windows| (rung, windows))).collect();
     println!("{} rounds of the demo and {} cases, {} mode", rounds.len(), cases.len(), form.mode());
+    if let Some(faults) = faults(wanted) {
+        println!("faults that are injected: {faults}");
+    }
     // CAST: thousands.
     let bar = ProgressBar::new((rounds.len() * cases.len()) as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} {msg}") {
@@ -92,7 +109,7 @@ fn readings(arguments: &Arguments) -> Result<bool> {
     for (rung, windows) in &rounds {
         let begun = Instant::now();
         let before = (played, failed);
-        let settings = settings(*rung, **windows);
+        let settings = settings(*rung, **windows, wanted);
         let stage = Stage::new(form.clone(), 1).with_windows(**windows).with_settings(&settings);
         let results = play(&cases, &stage, LIMIT, &|outcome| {
             bar.inc(1);

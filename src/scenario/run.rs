@@ -49,13 +49,13 @@ pub fn select(selector: &str) -> Vec<&'static Scenario> {
     all().filter(|case| selector.eq_ignore_ascii_case("all") || same(case.id) || same(case.group())).collect()
 }
 
-/// The list of cases, three lines each: id and title; source; lowest rung and why.
-pub fn list() -> String {
+/// The list of `cases`, three lines each: id and title; source; lowest rung and why.
+pub fn list(cases: &[&Scenario]) -> String {
     let line = |case: &Scenario| {
         let (rung, why) = lowest(case.id);
         format!("{:6}{}\n      {}\n      from rung {rung} on: {why}\n", case.id, case.title, case.source)
     };
-    all().map(line).collect()
+    cases.iter().copied().map(line).collect()
 }
 
 /// Plays `cases` on `stage` and calls `done` after each, in the order in which they end. A case that has not ended
