@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[derive(Args)]
 #[command(name = "inf")]
 pub struct Arguments {
-    /// INF files, before they are stamped; without any, a list of the rules
+    /// INF files, before they are stamped or after; without any, a list of the rules
     files: Vec<PathBuf>,
 }
 

@@ -4,12 +4,17 @@
 //! |---|---|
 //! | `mod.rs` | the findings, and what is asked of a file as a whole |
 //! | `parse.rs` | sections, entries, values |
-//! | `rules.rs` | the rules, with their sources |
+//! | `table.rs` | what each form's INF has, directive by directive |
+//! | `compare.rs` | a file against that table |
+//! | `rules.rs` | the rules' names, with their sources |
 //!
-//! It knows what these INFs use of the format, and not more: an .inx before it is stamped, one directive a line.
+//! It knows what these INFs use of the format, and not more: an .inx before it is stamped or an .inf after, one
+//! directive a line. Whatever the table does not have is a finding, and so is what it has and the file has not.
 
+mod compare;
 mod parse;
 mod rules;
+mod table;
 
 use std::fmt;
 
@@ -24,7 +29,6 @@ pub struct Rule {
     pub title: &'static str,
     /// The document or tool that says so.
     pub source: &'static str,
-    check: fn(&parse::Inf, &mut Findings<'_>),
 }
 
 /// Something that breaks a rule.
@@ -34,7 +38,7 @@ pub struct Finding {
     pub rule: &'static str,
     /// Line, from 1; 0 for what is not there.
     pub line: usize,
-    /// What was found.
+    /// What was found, and what to write instead.
     pub what: String,
 }
 
@@ -47,31 +51,29 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Collects the findings of one rule.
-struct Findings<'a> {
-    rule: &'static str,
-    all: &'a mut Vec<Finding>,
-}
+/// Collects findings.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
 
-impl Findings<'_> {
-    fn add(&mut self, line: usize, what: impl Into<String>) {
-        self.all.push(Finding { rule: self.rule, line, what: what.into() });
+impl Findings {
+    fn add(&mut self, rule: &'static str, line: usize, what: impl Into<String>) {
+        self.0.push(Finding { rule, line, what: what.into() });
     }
 
-    fn unless(&mut self, holds: bool, line: usize, what: impl FnOnce() -> String) {
+    fn unless(&mut self, holds: bool, rule: &'static str, line: usize, what: impl FnOnce() -> String) {
         if !holds {
-            self.add(line, what());
+            self.add(rule, line, what());
         }
     }
 }
 
-/// What is wrong with an INF, the first line first.
+/// What is wrong with an INF, the first line first, and before it what is missing.
 pub fn lint(text: &str) -> Vec<Finding> {
     let inf = parse::Inf::read(text);
-    let mut all = Vec::new();
-    for rule in RULES {
-        (rule.check)(&inf, &mut Findings { rule: rule.name, all: &mut all });
-    }
-    all.sort_by_key(|finding| finding.line);
-    all
+    let mut found = Findings::default();
+    compare::whole(&inf, &mut found);
+    compare::strings(&inf, &mut found);
+    compare::table(&inf, &mut found);
+    found.0.sort_by_key(|finding| finding.line);
+    found.0
 }

@@ -6,6 +6,8 @@ pub(super) struct Inf {
     pub text: String,
     /// Sections in order. A name that comes twice is there twice.
     pub sections: Vec<Section>,
+    /// Lines that stand before any section.
+    pub stray: Vec<usize>,
 }
 
 /// A section of an INF file: its name and its lines.
@@ -33,38 +35,47 @@ impl Entry {
     pub fn value(&self, index: usize) -> &str {
         self.values.get(index).map_or("", String::as_str)
     }
+
+    /// The line without its spacing, with the strings of `inf` put in.
+    pub fn text(&self, inf: &Inf) -> String {
+        let values: Vec<_> = self.values.iter().map(|value| inf.resolved(value)).collect();
+        let values = values.join(", ").replace(", ,", ",,");
+        if self.key.is_empty() { values } else { format!("{} = {values}", self.key) }
+    }
 }
 
 impl Inf {
     /// Reads a file. What is no INF gives a file without sections.
     pub fn read(text: &str) -> Self {
-        let mut sections: Vec<Section> = Vec::new();
+        let (mut sections, mut stray): (Vec<Section>, Vec<usize>) = (Vec::new(), Vec::new());
         for (line, content) in (1..).zip(text.lines()) {
             let content = without_comment(content).trim();
             if let Some(name) = content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
                 sections.push(Section { name: name.trim().to_owned(), line, entries: Vec::new() });
-            } else if let (false, Some(section)) = (content.is_empty(), sections.last_mut()) {
+            } else if content.is_empty() {
+                continue;
+            } else if let Some(section) = sections.last_mut() {
                 let (key, values) = split_key(content);
                 let values = split_values(values);
                 section.entries.push(Entry { line, key: unquoted(key), values });
+            } else {
+                stray.push(line);
             }
         }
-        Self { text: text.to_owned(), sections }
+        Self { text: text.to_owned(), sections, stray }
     }
 
-    /// The section of this name, in any case.
-    pub fn section(&self, name: &str) -> Option<&Section> {
-        self.sections.iter().find(|section| section.name.eq_ignore_ascii_case(name))
-    }
-
-    /// Entries of the section of this name; none where there is no such section.
-    pub fn entries(&self, section: &str) -> &[Entry] {
-        self.section(section).map_or(&[], |section| &section.entries)
+    /// Entries of the sections of this name, in any case; none where there is no such section.
+    pub fn entries(&self, section: &str) -> impl Iterator<Item = &Entry> {
+        self.sections
+            .iter()
+            .filter(move |found| found.name.eq_ignore_ascii_case(section))
+            .flat_map(|found| &found.entries)
     }
 
     /// The entry with this key, in any case.
     pub fn entry(&self, section: &str, key: &str) -> Option<&Entry> {
-        self.entries(section).iter().find(|entry| entry.key.eq_ignore_ascii_case(key))
+        self.entries(section).find(|entry| entry.key.eq_ignore_ascii_case(key))
     }
 
     /// The first value of the entry with this key, with its strings put in, and its line; empty and 0 where there is
