@@ -1,11 +1,18 @@
 //! The functions of an image: what they are called, how much of the stack they take, and what they call.
 //!
-//! Names come from the .pdb, places and frames from the exception directory, calls from the instructions. A call
-//! through a register is not followed: those go to Dxgkrnl's callbacks, and to closures that are handed down.
+//! Names come from the .pdb, places and frames from the exception directory, calls from the instructions.
+//!
+//! A call through a register has no target that an instruction names. What such a call may reach is counted where the
+//! address comes from: a function whose address another one takes is reachable from there, whether it is taken by an
+//! instruction or through a table in the data (a list of functions behind `dyn`). So a closure that is handed down is
+//! followed where it is made. What is left are pointers that the OS filled in (callbacks of Dxgkrnl's interface, imports
+//! kept in variables) and those of the driver's own table, which are roots of their own: the model checks the level of
+//! the former at each call, and the rules DXG-… are about the latter.
 
 use crate::image::{Image, words};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
 use object::LittleEndian as LE;
+use object::Object;
 use object::pe;
 use pdb2::FallibleIterator;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +27,19 @@ pub struct Function {
     pub frame: u32,
     /// Addresses of functions that it calls or goes on in.
     pub calls: BTreeSet<u32>,
+    /// Addresses of functions that it takes the address of, itself or through a table in the data.
+    pub takes: BTreeSet<u32>,
     /// Names of imported functions that it calls or goes on in.
     pub imports: BTreeSet<String>,
+    /// Addresses in the data that it refers to.
+    data: BTreeSet<u32>,
+}
+
+impl Function {
+    fn new(name: &str, frame: u32) -> Self {
+        let (calls, takes, data) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        Self { name: name.to_owned(), frame, calls, takes, imports: BTreeSet::new(), data }
+    }
 }
 
 /// Every function of an image, by its address from the image's base.
@@ -45,8 +63,7 @@ impl Functions {
                 let from = (start - base) as usize;
                 let Some(bytes) = code.get(from..from + length as usize) else { continue };
                 let frame = frames.get(&start).copied().unwrap_or(0);
-                let mut function =
-                    Function { name: name.clone(), frame, calls: BTreeSet::new(), imports: BTreeSet::new() };
+                let mut function = Function::new(name, frame);
                 function.follow(bytes, start, length, &imported);
                 functions.insert(start, function);
             }
@@ -57,6 +74,14 @@ impl Functions {
                 functions.entry(at).or_insert_with(|| thunk(&bytes[..bytes.len().min(THUNK)], at, &imported));
             }
         }
+        let starts: BTreeSet<u32> = functions.keys().copied().collect();
+        let known = functions.values().flat_map(|function| function.data.iter().copied()).collect();
+        let tables = tables(image, &starts, &known)?;
+        for function in functions.values_mut() {
+            let (taken, data): (Vec<u32>, Vec<u32>) = function.data.iter().partition(|at| starts.contains(at));
+            function.takes.extend(taken);
+            function.takes.extend(data.iter().filter_map(|at| tables.get(at)).flatten());
+        }
         Ok(Self(functions))
     }
 
@@ -65,7 +90,8 @@ impl Functions {
         self.0.iter().filter(|(_, function)| function.name.starts_with(prefix)).map(|(start, _)| *start).collect()
     }
 
-    /// Imports that can be reached from `root` by direct calls, each with a function that calls it.
+    /// Imports that can be reached from `root` by direct calls and by addresses that are taken on the way, each with a
+    /// function that calls it.
     pub fn reachable_imports(&self, root: u32) -> BTreeMap<String, String> {
         let (mut seen, mut waiting) = (BTreeSet::new(), vec![(root, "the OS")]);
         let mut found = BTreeMap::new();
@@ -75,9 +101,20 @@ impl Functions {
             for import in &function.imports {
                 found.entry(import.clone()).or_insert_with(|| name.to_owned());
             }
-            waiting.extend(function.calls.iter().map(|callee| (*callee, name)));
+            waiting.extend(function.calls.iter().chain(&function.takes).map(|callee| (*callee, name)));
         }
         found
+    }
+
+    /// Functions that can be reached from `root` by direct calls and by addresses that are taken on the way.
+    pub fn reachable(&self, root: u32) -> BTreeSet<u32> {
+        let (mut seen, mut waiting) = (BTreeSet::new(), vec![root]);
+        while let Some(at) = waiting.pop() {
+            if let Some(function) = self.0.get(&at).filter(|_| seen.insert(at)) {
+                waiting.extend(function.calls.iter().chain(&function.takes));
+            }
+        }
+        seen
     }
 
     /// The most stack that a chain of direct calls from `root` takes, in bytes. A recursion is counted once.
@@ -108,7 +145,7 @@ const THUNK: usize = 6;
 
 /// A jump to an imported function.
 fn thunk(bytes: &[u8], start: u32, imported: &BTreeMap<u32, String>) -> Function {
-    let mut function = Function { name: JUMP.to_owned(), frame: 0, calls: BTreeSet::new(), imports: BTreeSet::new() };
+    let mut function = Function::new(JUMP, 0);
     // CAST: 6.
     function.follow(bytes, start, bytes.len() as u32, imported);
     function
@@ -117,6 +154,11 @@ fn thunk(bytes: &[u8], start: u32, imported: &BTreeMap<u32, String>) -> Function
 impl Function {
     fn follow(&mut self, bytes: &[u8], start: u32, length: u32, imported: &BTreeMap<u32, String>) {
         for instruction in Decoder::with_ip(64, bytes, start.into(), DecoderOptions::NONE) {
+            let refers = instruction.is_ip_rel_memory_operand();
+            if refers && instruction.mnemonic() == Mnemonic::Lea {
+                // CAST: places in an image of far less than 4 GiB.
+                self.data.insert(instruction.ip_rel_memory_address() as u32);
+            }
             let leaves = matches!(
                 instruction.flow_control(),
                 FlowControl::Call
@@ -145,6 +187,35 @@ impl Function {
             }
         }
     }
+}
+
+/// Tables of functions in the data, each by the address by which instructions know it: the functions behind pointers from
+/// there to the next address that an instruction knows.
+fn tables(
+    image: &Image,
+    starts: &BTreeSet<u32>,
+    known: &BTreeSet<u32>,
+) -> Result<BTreeMap<u32, BTreeSet<u32>>, String> {
+    let file = image.parse()?;
+    let base = file.relative_address_base();
+    let mut tables: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for section in file.section_table().iter() {
+        if section.characteristics.get(LE).contains(pe::IMAGE_SCN_MEM_EXECUTE) {
+            continue;
+        }
+        let bytes = section.pe_data(&*image.bytes).map_err(words)?;
+        let start = section.virtual_address.get(LE);
+        for (index, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            // CAST: inside an image of far less than 4 GiB.
+            let at = start + (index * 8) as u32;
+            let target = u64::from_le_bytes(*word).checked_sub(base).and_then(|place| u32::try_from(place).ok());
+            let table = known.range(start..=at).next_back();
+            if let (Some(function), Some(table)) = (target.filter(|place| starts.contains(place)), table) {
+                tables.entry(*table).or_default().insert(function);
+            }
+        }
+    }
+    Ok(tables)
 }
 
 /// Address, length and name of each procedure that the .pdb knows.
@@ -192,7 +263,7 @@ fn imported(image: &Image) -> Result<BTreeMap<u32, String>, String> {
 /// Bytes that the prologue of each function in the exception directory takes of the stack.
 ///
 /// Source: x64 exception handling, `UNWIND_INFO` and `UNWIND_CODE`.
-fn frames(image: &Image) -> Result<BTreeMap<u32, u32>, String> {
+pub fn frames(image: &Image) -> Result<BTreeMap<u32, u32>, String> {
     let file = image.parse()?;
     let directory = file.data_directories().get(pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION).ok_or("no exception directory")?;
     let place = image.file_offset(directory.virtual_address.get(LE))?;

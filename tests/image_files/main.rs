@@ -3,7 +3,7 @@
 //!
 //! Each property is one test per image ("fencepost.sys: checksum"). Beside it stands a test of the test: a copy of the image
 //! that is broken in one place must fail that property and no other. Images that have not been built are reported as
-//! ignored; `./x test` builds them first. [`arm64`] looks at the driver for ARM64, where that was built.
+//! ignored; `./x test` builds them first, the driver for ARM64 ([`arm64`]) where the toolchain has that target.
 
 mod arm64;
 mod functions;

@@ -166,6 +166,37 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant::driver("a wait at the device's level", "what the device's level reaches", |image| {
         rename(image, "KeBugCheckEx", "KeResetEvent")
     }),
+    Mutant::driver("an older subsystem", "made for Windows 10.0", |image| {
+        let place = image.optional_header()? + offset_of!(pe::ImageOptionalHeader64, major_subsystem_version);
+        put(image, place, &6_u16.to_le_bytes());
+        Ok(())
+    }),
+    Mutant::driver("an older operating system", "made for Windows 10.0", |image| {
+        let place = image.optional_header()? + offset_of!(pe::ImageOptionalHeader64, major_operating_system_version);
+        put(image, place, &6_u16.to_le_bytes());
+        Ok(())
+    }),
+    // fld1; vzeroupper; vpxorq zmm0, zmm0, zmm0; emms begins as no other, pxor mm0, mm0.
+    Mutant::driver("an instruction of x87", "no x87, MMX, AVX or AVX-512", |image| begin(image, &[0xD9, 0xE8])),
+    Mutant::driver("an instruction of AVX", "no x87, MMX, AVX or AVX-512", |image| begin(image, &[0xC5, 0xF8, 0x77])),
+    Mutant::driver("an instruction of AVX-512", "no x87, MMX, AVX or AVX-512", |image| {
+        begin(image, &[0x62, 0xF1, 0xFD, 0x48, 0xEF, 0xC0])
+    }),
+    Mutant::driver("an instruction of MMX", "no x87, MMX, AVX or AVX-512", |image| begin(image, &[0x0F, 0xEF, 0xC0])),
+    Mutant::driver("a function less in the exception directory", "unwind information", |image| {
+        let file = image.parse()?;
+        let directory = file.data_directories().get(pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION);
+        let directory = directory.ok_or("no exception directory")?;
+        let (address, size) = (directory.virtual_address.get(LE), directory.size.get(LE));
+        set_directory(image, pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION, (address, size - 12))
+    }),
+    Mutant::driver("a register that is read by a byte", "registers by 32 bits", |image| {
+        // mov r32, [memory] becomes mov r8, [memory].
+        narrow(image, "kmd_core::registers::Registers::read", 0x8B, 0x8A)
+    }),
+    Mutant::driver("a register that is written by a byte", "registers by 32 bits", |image| {
+        narrow(image, "kmd_core::registers::Registers::write", 0x89, 0x88)
+    }),
     Mutant::driver("integrity not forced", "forced integrity", |image| {
         clear_dll_characteristic(image, pe::IMAGE_DLLCHARACTERISTICS_FORCE_INTEGRITY)
     }),
@@ -176,6 +207,32 @@ const DOS_STUB: usize = 0x40;
 
 fn put(image: &mut Image, place: usize, bytes: &[u8]) {
     image.bytes[place..place + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Puts instructions where the driver's entry begins.
+fn begin(image: &mut Image, code: &[u8]) -> Result<(), String> {
+    let place = image.file_offset(image.export(image.kind.entry_point())?)?;
+    put(image, place, code);
+    Ok(())
+}
+
+/// Replaces an opcode that stands before the memory operand of a function's access of 32 bits.
+fn narrow(image: &mut Image, function: &str, from: u8, to: u8) -> Result<(), String> {
+    let names = crate::functions::names(image)?;
+    let (start, (length, _)) = names.iter().find(|(_, (_, name))| name == function).ok_or("no such function")?;
+    let place = image.file_offset(*start)?;
+    let code = image.bytes[place..place + *length as usize].to_vec();
+    let decoder = iced_x86::Decoder::with_ip(64, &code, 0, iced_x86::DecoderOptions::NONE);
+    for instruction in decoder {
+        // CAST: inside the function.
+        let at = instruction.ip() as usize;
+        let access = instruction.mnemonic() == iced_x86::Mnemonic::Mov
+            && instruction.memory_size() == iced_x86::MemorySize::UInt32;
+        if let (true, Some(opcode)) = (access, code[at..].iter().take(2).position(|byte| *byte == from)) {
+            put(image, place + at + opcode, &[to]);
+        }
+    }
+    Ok(())
 }
 
 /// Overwrites every zero-terminated string `from` with one of the same length.

@@ -1,12 +1,15 @@
 //! What every shipped image is: one entry of [`PROPERTIES`] each, with the reason beside the check.
 
-use crate::functions::Functions;
+use crate::functions::{Functions, frames, names};
 use crate::image::Image;
 use crate::image::Kind;
 use crate::image::words;
 use crate::image::workspace;
 use iced_x86::Decoder;
 use iced_x86::DecoderOptions;
+use iced_x86::FlowControl;
+use iced_x86::MemorySize;
+use iced_x86::Mnemonic;
 use iced_x86::OpKind;
 use iced_x86::Register;
 use object::LittleEndian as LE;
@@ -52,6 +55,11 @@ pub const PROPERTIES: &[Property] = &[
     Property::every("sections writable or executable, not both", sections),
     Property::every("control-flow guard", control_flow_guard),
     Property::every("version", version),
+    Property::driver("made for Windows 10.0", made_for),
+    Property::driver("addresses that are taken are followed", addresses_are_followed),
+    Property::driver("no x87, MMX, AVX or AVX-512", no_extended_state),
+    Property::driver("unwind information", unwind_information),
+    Property::driver("registers by 32 bits", narrow_registers),
     Property::driver("forced integrity", forced_integrity),
     Property::driver("sections of known names, none to be paged out", resident),
     Property::driver("small frames", small_frames),
@@ -419,4 +427,153 @@ fn device_level(image: &Image) -> Result<(), String> {
         Some(mended) => Err(format!("{mended} is not reached any more: take it off the list")),
         None => Ok(()),
     }
+}
+
+/// The WDK's own projects link drivers with /OSVERSION:10.0 and /SUBSYSTEM:NATIVE,10.0; a linker left alone writes 6.0.
+fn made_for(image: &Image) -> Result<(), String> {
+    let file = image.parse()?;
+    let header = &file.nt_headers().optional_header;
+    let subsystem = (header.major_subsystem_version.get(LE), header.minor_subsystem_version.get(LE));
+    expect("subsystem version", subsystem, (10, 0))?;
+    let system = (header.major_operating_system_version.get(LE), header.minor_operating_system_version.get(LE));
+    expect("operating system version", system, (10, 0))
+}
+
+/// The first function of an engine's thread is called by the kernel alone, which gets its address: a call graph that did
+/// not count addresses would not have it below StartDevice.
+fn addresses_are_followed(image: &Image) -> Result<(), String> {
+    let functions = Functions::read(image)?;
+    let thread = functions.named("core::ops::function::FnOnce::call_once<kmd_core::start::start_engines::");
+    let start = functions.named("kmd_ddi::adapter::start_device");
+    let reached: BTreeSet<u32> = start.into_iter().flat_map(|root| functions.reachable(root)).collect();
+    match thread.iter().find(|function| !reached.contains(function)) {
+        _ if thread.is_empty() => Err("no thread's first function is in the image".into()),
+        Some(_) => Err("StartDevice does not reach the first function of its threads".into()),
+        None => Ok(()),
+    }
+}
+
+/// A procedure: its address, its name, its bytes.
+type Procedure<'a> = (u32, String, &'a [u8]);
+
+/// The procedures that the .pdb names.
+fn procedures(image: &Image) -> Result<Vec<Procedure<'_>>, String> {
+    let code = image.code()?;
+    let mut found = Vec::new();
+    for (start, (length, name)) in names(image)? {
+        for (base, bytes) in &code {
+            let place = start.checked_sub(*base).map(|place| place as usize);
+            if let Some(bytes) = place.and_then(|place| bytes.get(place..place + length as usize)) {
+                found.push((start, name.clone(), bytes));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The opcode behind prefixes and REX; `None` at the end of the bytes.
+fn opcode(bytes: &[u8]) -> Option<u8> {
+    let is_prefix = |byte: &u8| matches!(byte, 0x26 | 0x2E | 0x36 | 0x3E | 0x64..=0x67 | 0xF0 | 0xF2 | 0xF3);
+    let mut rest = bytes.iter().skip_while(|byte| is_prefix(byte)).peekable();
+    rest.next_if(|byte| matches!(byte, 0x40..=0x4F));
+    rest.next().copied()
+}
+
+/// Drivers on x64 may use XMM registers at any level, interrupt routines too. Those of x87 and MMX they may not touch, and
+/// those of YMM and ZMM only between
+/// KeSaveExtendedProcessorState and KeRestoreExtendedProcessorState, which this driver does not call: an instruction
+/// that touches them would change a program's registers. The VEX and EVEX encodings clear or need the upper halves, so
+/// they are not to be there with XMM registers either.
+///
+/// Source: article *Using floating point in a WDM driver*; DDI page KeSaveExtendedProcessorState.
+fn no_extended_state(image: &Image) -> Result<(), String> {
+    for (start, name, code) in procedures(image)? {
+        for instruction in Decoder::with_ip(64, code, start.into(), DecoderOptions::NONE) {
+            // CAST: inside the function.
+            let at = (instruction.ip() - u64::from(start)) as usize;
+            let mmx = (0..instruction.op_count())
+                .any(|i| instruction.op_kind(i) == OpKind::Register && instruction.op_register(i).is_mm());
+            let what = match opcode(&code[at..]) {
+                Some(0xC4 | 0xC5) => "an instruction of AVX",
+                Some(0x62) => "an instruction of AVX-512",
+                Some(0xD8..=0xDF | 0x9B) => "an instruction of x87",
+                _ if mmx => "an instruction of MMX",
+                _ => continue,
+            };
+            return Err(format!("{name} has {what} at {:#x}", instruction.ip()));
+        }
+    }
+    Ok(())
+}
+
+/// Registers that a function gives back as they came. Source: x64 calling convention.
+const PRESERVED: [Register; 9] = [
+    Register::RSP,
+    Register::RBX,
+    Register::RBP,
+    Register::RSI,
+    Register::RDI,
+    Register::R12,
+    Register::R13,
+    Register::R14,
+    Register::R15,
+];
+
+/// Instructions that read their first operand and leave it alone.
+const READERS: [Mnemonic; 4] = [Mnemonic::Cmp, Mnemonic::Test, Mnemonic::Push, Mnemonic::Bt];
+
+/// Whoever looks through a stack (a bug check's dump, a debugger, Driver Verifier) goes by the exception directory. Only
+/// a leaf may have no entry there: a function that calls nothing, takes nothing of the stack and preserves registers by
+/// not touching them.
+///
+/// Source: article *x64 exception handling*, RUNTIME_FUNCTION.
+fn unwind_information(image: &Image) -> Result<(), String> {
+    let known = frames(image)?;
+    for (start, name, code) in procedures(image)? {
+        if known.contains_key(&start) {
+            continue;
+        }
+        for instruction in Decoder::with_ip(64, code, start.into(), DecoderOptions::NONE) {
+            let calls = matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+            let first = instruction.op0_register().full_register();
+            let writes = instruction.op0_kind() == OpKind::Register
+                && PRESERVED.contains(&first)
+                && !READERS.contains(&instruction.mnemonic());
+            let pushes = matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Pop);
+            if calls || writes || pushes {
+                return Err(format!("{name} has no unwind information, and is no leaf at {:#x}", instruction.ip()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What touches device registers: nothing else in the driver does.
+const ACCESSES: [&str; 2] = ["kmd_core::registers::Registers::read", "kmd_core::registers::Registers::write"];
+
+/// A device's register takes one access of its own width. An access that a compiler has made wider, or two that it has
+/// put together, would be another access, and edu answers only those of 32 bits below 0x80.
+fn narrow_registers(image: &Image) -> Result<(), String> {
+    let procedures = procedures(image)?;
+    for access in ACCESSES {
+        let (start, _, code) = procedures
+            .iter()
+            .find(|(_, name, _)| name == access)
+            .ok_or_else(|| format!("{access} is not in the image"))?;
+        let mut count = 0;
+        for instruction in Decoder::with_ip(64, code, u64::from(*start), DecoderOptions::NONE) {
+            let device = (0..instruction.op_count()).any(|i| instruction.op_kind(i) == OpKind::Memory)
+                && instruction.mnemonic() == Mnemonic::Mov
+                && instruction.memory_base() != Register::RSP;
+            let vector = (0..instruction.op_count()).any(|i| instruction.op_register(i).is_vector_register());
+            if vector {
+                return Err(format!("{access} has a vector instruction at {:#x}", instruction.ip()));
+            }
+            count += u32::from(device && instruction.memory_size() == MemorySize::UInt32);
+        }
+        if count == 0 {
+            return Err(format!("{access} has no access of 32 bits"));
+        }
+    }
+    Ok(())
 }
