@@ -6,7 +6,7 @@ use super::Adapter;
 use super::caps::NodeInfo;
 use crate::ddi::{self, call_ddi};
 use crate::poison;
-use crate::rules::start::{NODE_METADATA, NODE_NAME};
+use crate::rules::start::{NODE_3D, NODE_METADATA, NODE_NAME};
 
 /// More nodes than this are not asked for.
 const MAX_NODES: u32 = 64;
@@ -29,6 +29,9 @@ impl Adapter {
                 nodes.push(NodeInfo { ordinal, metadata });
             }
         }
+        let is_3d = |node: &&NodeInfo| node.engine_type() == DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_3D;
+        let engines: Vec<_> = nodes.iter().filter(is_3d).map(|node| node.ordinal).collect();
+        self.rules().check(&NODE_3D, engines.len() <= 1, || format!("nodes {engines:?} are of type 3D"));
         if count > 0 {
             let (status, _) = self.query_node(count);
             let refused = matches!(status, ntstatus::STATUS_INVALID_PARAMETER | ntstatus::STATUS_SYSTEM_SHUTDOWN);

@@ -21,6 +21,13 @@ rules! {
         bugcheck: none,
         fix: "leave the slot NULL; DriverEntry must know that the driver is compute-only",
     }
+    /// Functions that must be there.
+    COMPUTE_NEEDED = "DXG-COMPUTE-NEEDED" {
+        title: "a compute-only driver has the functions that such drivers must have, and those of what it supports",
+        source: "article mcdm-implementation-guidelines, Minimum required support, and the sections behind it",
+        bugcheck: none,
+        fix: "fill the slot; a function that has nothing to do may say so",
+    }
     /// Judged at DXGKQAITYPE_DRIVERCAPS.
     COMPUTE_CAPS = "DXG-COMPUTE-CAPS" {
         title: "of a compute-only driver's capabilities those that a display has are zero, and those of its scheduling \
@@ -28,8 +35,8 @@ rules! {
         source: "article mcdm-implementation-guidelines, Driver capability requirements, SchedulingCaps requirements, \
             MemoryManagementCaps requirements",
         bugcheck: none,
-        fix: "clear what has to do with flips, pointers, overlays and hybrid systems, NoDmaPatching and \
-            HwQueuePacketCap; set SupportPerEngineTDR",
+        fix: "clear what has to do with flips, pointers, overlays, primaries and hybrid systems, NoDmaPatching and \
+            HwQueuePacketCap; set SupportPerEngineTDR and VirtualAddressingSupported",
     }
     /// Judged at each query of such a type.
     COMPUTE_QUERY = "DXG-COMPUTE-QUERY" {

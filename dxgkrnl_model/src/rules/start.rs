@@ -121,6 +121,13 @@ rules! {
         bugcheck: none,
         fix: "write a name of at most 31 characters",
     }
+    /// Engines for 3-D work.
+    NODE_3D = "DXG-NODE-3D" {
+        title: "an adapter has one 3-D engine at most",
+        source: "DDI page DXGK_ENGINE_TYPE, Remarks (exactly one; a compute-only adapter may have none)",
+        bugcheck: none,
+        fix: "give DXGK_ENGINE_TYPE_3D to the node that does the 3-D work, and another type to the others",
+    }
     /// `DxgkDdiQueryInterface`.
     QUERY_INTERFACE = "DXG-QUERY-INTERFACE" {
         title: "DxgkDdiQueryInterface fills interfaces within QueryInterface->Size and refuses others with STATUS_NOT_SUPPORTED",

@@ -25,8 +25,18 @@ fn compute(name: &'static str) -> Mutant {
 }
 
 /// What a compute-only driver must not do.
-fn compute_only() -> [Mutant; 4] {
-    ["compute-class", "compute-slot", "compute-caps", "compute-query"].map(compute)
+fn compute_only() -> [Mutant; 8] {
+    let other = |name, rule| Mutant { rule: Some(rule), ..compute(name) };
+    [
+        compute("compute-class"),
+        compute("compute-slot"),
+        compute("compute-needed"),
+        compute("compute-caps"),
+        other("compute-caps-primary", "DXG-COMPUTE-CAPS"),
+        other("compute-caps-level", "DXG-COMPUTE-CAPS"),
+        compute("compute-query"),
+        other("compute-query-node", "DXG-COMPUTE-QUERY"),
+    ]
 }
 
 /// The list.
@@ -38,9 +48,15 @@ pub fn list() -> Vec<Mutant> {
         .chain(variants())
         .chain(slots())
         .chain(compute_only())
+        .chain(engines())
         .chain(left())
         .chain(services())
         .collect()
+}
+
+/// An adapter with a 3-D engine too many, which copies as well.
+fn engines() -> [Mutant; 1] {
+    [Mutant { also: &["DXG-CAPS-PAGING-NODE"], ..on("node-3d", Stage::Start) }]
 }
 
 /// Mutants that leave an output as it came.

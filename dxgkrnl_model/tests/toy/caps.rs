@@ -65,6 +65,7 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
         Type::DXGKQAITYPE_POWERCOMPONENTINFO => give(arguments, &DXGK_POWER_RUNTIME_COMPONENT::zeroed()),
         Type::DXGKQAITYPE_QUERYSEGMENT4 => segments(toy, argument(arguments.pOutputData.cast())),
         // What they say of displays, and of 32-bit programs, is nothing.
+        Type::DXGKQAITYPE_PREFERREDGPUNODE if toy.is("compute-query-node") => give(arguments, &0_u32),
         Type::DXGKQAITYPE_DISPLAY_DRIVERCAPS_EXTENSION if toy.options.compute_only && !toy.is("compute-query") => {
             STATUS_INVALID_PARAMETER
         }
@@ -122,7 +123,7 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     scheduling.set_MultiEngineAware(!toy.is("caps-preemption"));
     scheduling.set_PreemptionAware(!toy.is("caps-patching"));
     scheduling.set_CancelCommandAware(toy.options.cancel_aware);
-    scheduling.set_LowIrqlPreemptCommand(compute_only);
+    scheduling.set_LowIrqlPreemptCommand(compute_only && !toy.is("compute-caps-level"));
     scheduling.set_NoDmaPatching(toy.is("caps-patching"));
     scheduling.set_NativeGpuFence(toy.options.native_fences && (native || toy.is("feature-native-fence")));
     scheduling.set_OptimizedNativeFenceSignaledInterrupt(toy.options.optimized || toy.is("caps-optimized"));
@@ -137,6 +138,7 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     memory.set_IoMmuSupported(toy.options.io_mmu);
     memory.set_VirtualAddressingSupported(!toy.is("caps-virtual"));
     memory.set_CrossAdapterResourceScanout(toy.is("caps-cross-adapter"));
+    memory.set_NonCpuVisiblePrimary(toy.is("compute-caps-primary"));
     caps.GpuEngineTopology.NbAsymetricProcessingNodes = 2;
     caps.SupportPerEngineTDR = toy.options.engine_reset.into();
     caps.InterruptMessageNumber = if toy.is("int-message") { 5 } else { 0 };

@@ -5,9 +5,9 @@ use wddm_abi::ntstatus::{
     STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL,
 };
 use wddm_abi::{
-    BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGK_EVENT_TYPE, DXGKARG_FORMATHISTORYBUFFER, DXGKARG_PATCH, DXGKARG_RENDER,
-    DXGKARG_RENDERGDI, DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS, PDXGK_CHILD_STATUS, PDXGK_DEVICE_DESCRIPTOR,
-    win_extern,
+    BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGK_EVENT_TYPE, DXGKARG_DESCRIBEALLOCATION, DXGKARG_FORMATHISTORYBUFFER,
+    DXGKARG_PATCH, DXGKARG_RENDER, DXGKARG_RENDERGDI, DXGKARG_UPDATEMONITORLINKINFO, HANDLE, NTSTATUS,
+    PDXGK_CHILD_STATUS, PDXGK_DEVICE_DESCRIPTOR, win_extern,
 };
 
 use super::{argument, owner};
@@ -24,7 +24,19 @@ pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiFormatHistoryBuffer = Some(history);
 }
 
+/// What a compute-only driver has beside the others, and nobody calls.
+pub fn fill_compute_only(table: &mut DRIVER_INITIALIZATION_DATA) {
+    table.DxgkDdiResetDevice = Some(reset_device);
+    table.DxgkDdiDescribeAllocation = Some(describe);
+}
+
 win_extern! {
+    fn reset_device(_context: *mut core::ffi::c_void) {}
+
+    fn describe(_context: *mut core::ffi::c_void, _arguments: *mut DXGKARG_DESCRIBEALLOCATION) -> NTSTATUS {
+        STATUS_INVALID_PARAMETER
+    }
+
     fn child_status(context: *mut core::ffi::c_void, _status: PDXGK_CHILD_STATUS, _quiet: BOOLEAN) -> NTSTATUS {
         let answers = owner(context).is_some_and(|toy| toy.is("slot-child"));
         if answers { STATUS_SUCCESS } else { STATUS_INVALID_PARAMETER }

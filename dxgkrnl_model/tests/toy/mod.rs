@@ -402,6 +402,10 @@ fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
         if options.mutant != "compute-slot" {
             table.DxgkDdiQueryCurrentFence = None;
         }
+        idle::fill_compute_only(&mut table);
+        if options.mutant == "compute-needed" {
+            table.DxgkDdiFormatHistoryBuffer = None;
+        }
         table.DxgkDdiNotifyAcpiEvent = None;
         table.DxgkDdiUpdateMonitorLinkInfo = None;
         table.DxgkDdiRenderKm = None;

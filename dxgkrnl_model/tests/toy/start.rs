@@ -204,6 +204,7 @@ win_extern! {
         let came = *metadata;
         *metadata = DXGK_NODEMETADATA::zeroed();
         metadata.EngineType = match (ordinal, toy.options.mutant) {
+            (_, "node-3d") => DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_3D,
             (1, "caps-paging-node") | (0, _) => DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_OTHER,
             _ => DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY,
         };
