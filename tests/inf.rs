@@ -242,7 +242,8 @@ fn each_spoilt_copy_breaks_its_rules_and_no_other() {
             let advises = ["write ", "leave ", "add ", "remove ", "keep ", "put ", "call ", "define "]
                 .iter()
                 .any(|it| sentence.contains(it));
-            let foreign = ["Some(", "is None", "[\"", "&["].iter().any(|it| sentence.contains(it) && !what.contains(it));
+            let foreign =
+                ["Some(", "is None", "[\"", "&["].iter().any(|it| sentence.contains(it) && !what.contains(it));
             assert!(advises && !foreign, "{sentence}");
         }
         noticed.extend(rules);

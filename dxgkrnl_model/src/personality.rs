@@ -376,6 +376,9 @@ pub struct Personality {
     /// page says that it might. The MCDM article forbids the function, WDDM's pages of later versions do not speak of
     /// it.
     pub asks_for_fences: bool,
+    /// `D3DKMTEnumAdapters2` lists compute-only adapters, as the page of `D3DKMT_ENUMADAPTERS3` has it, which says that
+    /// the newer function lists fewer. Otherwise only `D3DKMTEnumAdapters3` does, where its filter asks for them.
+    pub lists_compute_only: bool,
     /// A device in D3 decodes no memory cycles: its registers read as ones, and what is written is dropped, as PCI's
     /// power management has it (PCI Bus Power Management Interface Specification, D3hot). Otherwise it goes on as in
     /// D0.
@@ -434,6 +437,7 @@ impl Default for Personality {
             scheduling_log_entries: 511,
             rings_first: true,
             asks_for_fences: true,
+            lists_compute_only: true,
             dead_in_d3: true,
             every_slot: false,
         }

@@ -27,6 +27,7 @@ const EXCEPTIONS: &[Exception] = &[
     ("no-fence-questions", "it is about these questions, without which the packet times out", &["DD-04"]),
     ("w28000", "a distance of 0 is another there", &["NF-06"]),
     ("over-budget", "it plays each way itself", &["CL-07"]),
+    ("compute-by-filter", "it plays each way itself", &["ST-69"]),
     ("paging-at-once", "it plays each way itself", &["CL-07"]),
     (
         "obsolete-contexts",

@@ -5,9 +5,8 @@
 //! A call through a register has no target that an instruction names. What such a call may reach is counted where the
 //! address comes from: a function whose address another one takes is reachable from there, whether it is taken by an
 //! instruction or through a table in the data (a list of functions behind `dyn`). So a closure that is handed down is
-//! followed where it is made. What is left are pointers that the OS filled in (callbacks of Dxgkrnl's interface, imports
-//! kept in variables) and those of the driver's own table, which are roots of their own: the model checks the level of
-//! the former at each call, and the rules DXG-… are about the latter.
+//! followed where it is made. What is left are pointers that the OS filled in, the callbacks of Dxgkrnl's interface: the
+//! model looks at the level of each such call. Functions of the driver's own table are roots.
 
 use crate::image::{Image, words};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
@@ -189,8 +188,8 @@ impl Function {
     }
 }
 
-/// Tables of functions in the data, each by the address by which instructions know it: the functions behind pointers from
-/// there to the next address that an instruction knows.
+/// Tables of functions in the data, each by the address by which instructions know it: the functions behind pointers
+/// from there to the next address that an instruction knows.
 fn tables(
     image: &Image,
     starts: &BTreeSet<u32>,

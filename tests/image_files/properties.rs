@@ -135,12 +135,18 @@ fn imports(image: &Image) -> Result<(), String> {
         Kind::UserMode => {
             let allowed = |library: &str, name: &str| {
                 USER_MODE_IMPORTS.iter().any(|(l, names)| library.eq_ignore_ascii_case(l) && names.contains(&name))
-                    || library.eq_ignore_ascii_case("gdi32.dll") && name.starts_with("D3DKMT")
+                    || library.eq_ignore_ascii_case("gdi32.dll") && is_of_gdi32(name)
             };
             image.imports()?.iter().filter(|(l, n)| !allowed(l, n)).map(|(l, n)| format!("{l}!{n}")).collect()
         }
     };
     expect("imports that are not allowed", unknown, Vec::new())
+}
+
+/// Returns whether the SDK's gdi32.lib has a function, without which an import of it may keep the image from loading.
+fn is_of_gdi32(name: &str) -> bool {
+    let export = wddm_abi::exports::D3DKMT_EXPORTS.iter().find(|export| export.name == name);
+    export.is_some_and(|export| export.dll == Some("GDI32.dll"))
 }
 
 /// What `nt_model/facts/routines.tsv` names as a routine of the kernel or HAL (and not as a macro or inline function).
@@ -439,8 +445,8 @@ fn made_for(image: &Image) -> Result<(), String> {
     expect("operating system version", system, (10, 0))
 }
 
-/// The first function of an engine's thread is called by the kernel alone, which gets its address: a call graph that did
-/// not count addresses would not have it below StartDevice.
+/// The first function of an engine's thread is called by the kernel alone, which gets its address: a call graph that
+/// did not count addresses would not have it below StartDevice.
 fn addresses_are_followed(image: &Image) -> Result<(), String> {
     let functions = Functions::read(image)?;
     let thread = functions.named("core::ops::function::FnOnce::call_once<kmd_core::start::start_engines::");
@@ -479,8 +485,8 @@ fn opcode(bytes: &[u8]) -> Option<u8> {
     rest.next().copied()
 }
 
-/// Drivers on x64 may use XMM registers at any level, interrupt routines too. Those of x87 and MMX they may not touch, and
-/// those of YMM and ZMM only between
+/// Drivers on x64 may use XMM registers at any level, interrupt routines too. Those of x87 and MMX they may not touch,
+/// and those of YMM and ZMM only between
 /// KeSaveExtendedProcessorState and KeRestoreExtendedProcessorState, which this driver does not call: an instruction
 /// that touches them would change a program's registers. The VEX and EVEX encodings clear or need the upper halves, so
 /// they are not to be there with XMM registers either.
@@ -522,7 +528,7 @@ const PRESERVED: [Register; 9] = [
 /// Instructions that read their first operand and leave it alone.
 const READERS: [Mnemonic; 4] = [Mnemonic::Cmp, Mnemonic::Test, Mnemonic::Push, Mnemonic::Bt];
 
-/// Whoever looks through a stack (a bug check's dump, a debugger, Driver Verifier) goes by the exception directory. Only
+/// A bug check's dump, a debugger and Driver Verifier go by the exception directory when they look through a stack. Only
 /// a leaf may have no entry there: a function that calls nothing, takes nothing of the stack and preserves registers by
 /// not touching them.
 ///

@@ -161,6 +161,9 @@ readings! {
     "no-fence-questions", "DxgkDdiQueryCurrentFence is not called",
         "DDI page DxgkDdiQueryCurrentFence says might; the MCDM article forbids the function":
         asks_for_fences = false;
+    "compute-by-filter", "D3DKMTEnumAdapters2 leaves out compute-only adapters",
+        "DDI page D3DKMT_ENUMADAPTERS3 has it otherwise; libnvidia-container needs the newer function for them":
+        lists_compute_only = false;
     @named "every-slot", "every function of the table is called before an adapter is stopped",
         "none: each slot's own page; Windows does no such thing":
         every_slot = true;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use wddm_abi::{
-    D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3, D3DKMT_ESCAPE,
-    D3DKMT_ESCAPETYPE, D3DKMT_ISFEATUREENABLED, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID,
+    D3DKMT_ADAPTERINFO, D3DKMT_ADAPTERTYPE, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
+    D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_ISFEATUREENABLED, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID,
     D3DKMT_QUERY_DEVICE_IDS, D3DKMT_QUERYADAPTERINFO, D3DKMT_QUERYSTATISTICS, D3DKMT_SEGMENTSIZEINFO,
     D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_2_9_CAPS, D3DKMT_WDDM_3_1_CAPS, DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE,
     DXGKARG_ESCAPE, KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain, ntstatus,
@@ -35,9 +35,16 @@ fn number(luid: LUID) -> u64 {
     u64::from(luid.LowPart) | u64::from(luid.HighPart.cast_unsigned()) << 32
 }
 
-/// Opens every started adapter.
-fn enumerate(call: &Call, room: u32, array: *mut D3DKMT_ADAPTERINFO) -> Result<u32, NTSTATUS> {
-    let adapters: Vec<_> = call.shared.adapters().into_iter().filter(|adapter| adapter.is_started()).collect();
+/// Opens every started adapter, compute-only ones if they are wanted. No adapter here only displays.
+fn enumerate(
+    call: &Call,
+    room: u32,
+    array: *mut D3DKMT_ADAPTERINFO,
+    compute_only: impl Fn(&Adapter) -> bool,
+) -> Result<u32, NTSTATUS> {
+    let mut adapters = call.shared.adapters();
+    adapters
+        .retain(|adapter| adapter.is_started() && (!adapter.known_caps().is_compute_only() || compute_only(adapter)));
     let count = u32::try_from(adapters.len()).unwrap_or(u32::MAX);
     if array.is_null() {
         return Ok(count);
@@ -61,12 +68,14 @@ thunks! {
     table THUNKS;
 
     fn D3DKMTEnumAdapters2(call, record: D3DKMT_ENUMADAPTERS2) {
-        record.NumAdapters = enumerate(call, record.NumAdapters, record.pAdapters)?;
+        let compute_only = |adapter: &Adapter| adapter.personality().lists_compute_only;
+        record.NumAdapters = enumerate(call, record.NumAdapters, record.pAdapters, compute_only)?;
         DONE
     }
 
     fn D3DKMTEnumAdapters3(call, record: D3DKMT_ENUMADAPTERS3) {
-        record.NumAdapters = enumerate(call, record.NumAdapters, record.pAdapters)?;
+        let compute_only = |_: &Adapter| record.Filter.IncludeComputeOnly();
+        record.NumAdapters = enumerate(call, record.NumAdapters, record.pAdapters, compute_only)?;
         DONE
     }
 
@@ -162,8 +171,11 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
             give(address, size, &caps.device_version.0.cast_unsigned())
         }
         Type::KMTQAITYPE_ADAPTERTYPE | Type::KMTQAITYPE_ADAPTERTYPE_RENDER => {
-            let display = u32::from(!caps.is_render_only()) << 1;
-            give(address, size, &(1 | display))
+            let kind = D3DKMT_ADAPTERTYPE::zeroed()
+                .with_RenderSupported(true)
+                .with_DisplaySupported(!caps.is_render_only())
+                .with_ComputeOnly(caps.is_compute_only());
+            give(address, size, &kind)
         }
         Type::KMTQAITYPE_PHYSICALADAPTERDEVICEIDS => {
             let mut answer: D3DKMT_QUERY_DEVICE_IDS = capture::read(address)?;

@@ -2,6 +2,7 @@
 
 use super::{Scenario, expected, work};
 use crate::scenario::db::raw;
+use crate::scenario::raw::Raw;
 use crate::scenario::{Played, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::compute::DeviceClass;
@@ -9,7 +10,11 @@ use dxgkrnl_model::personality::MS;
 use dxgkrnl_model::personality::handshake::Requests;
 use wddm_abi::DXGK_ENGINE_TYPE as Engine;
 use wddm_abi::DXGK_QUERYADAPTERINFOTYPE as Query;
-use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
+use wddm_abi::{
+    D3DKMT_ADAPTERINFO, D3DKMT_ADAPTERTYPE, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS_FILTER, D3DKMT_ENUMADAPTERS2,
+    D3DKMT_ENUMADAPTERS3, D3DKMT_QUERYADAPTERINFO, KMTQUERYADAPTERINFOTYPE, LUID, Plain,
+};
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -17,6 +22,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "the compute-only form: its table, its capabilities, its class, and the same work on every rung",
         source: "MCDM kernel-mode driver implementation guidelines",
         play: compute_only,
+    },
+    Scenario {
+        id: "ST-69",
+        title: "a compute-only adapter is of its own type, is listed where it is asked for, and a program finds it",
+        source: "D3DKMT_ENUMADAPTERS3, Filter and Remarks; D3DKMT_ADAPTERTYPE",
+        play: listed,
     },
     Scenario {
         id: "ST-63",
@@ -75,6 +86,71 @@ fn compute_only(stage: &Stage) -> Played {
         ensure!(GONE.iter().all(|slot| !null.contains(slot)), "NULL: {null:?}");
         same("ComputeOnly", scene.adapter().caps().context("caps")?.is_compute_only(), false)
     })
+}
+
+/// The adapter's LUID among those that `D3DKMTEnumAdapters3` lists with a filter, or `D3DKMTEnumAdapters2` without one.
+fn lists(raw: &Raw, luid: LUID, filter: Option<D3DKMT_ENUMADAPTERS_FILTER>) -> anyhow::Result<bool> {
+    let mut found = [D3DKMT_ADAPTERINFO::zeroed(); 4];
+    // CAST: four.
+    let (room, array) = (found.len() as u32, found.as_mut_ptr());
+    let (status, count) = match filter {
+        Some(filter) => {
+            let mut record = D3DKMT_ENUMADAPTERS3 { Filter: filter, ..D3DKMT_ENUMADAPTERS3::zeroed() };
+            (record.NumAdapters, record.pAdapters) = (room, array);
+            (raw.call(raw.thunks.D3DKMTEnumAdapters3, &mut record), record.NumAdapters)
+        }
+        None => {
+            let mut record = D3DKMT_ENUMADAPTERS2::zeroed();
+            (record.NumAdapters, record.pAdapters) = (room, array);
+            (raw.call(raw.thunks.D3DKMTEnumAdapters2, &mut record), record.NumAdapters)
+        }
+    };
+    same("a list of adapters", status, STATUS_SUCCESS)?;
+    let listed = &found[..count as usize];
+    for adapter in listed {
+        let mut record = D3DKMT_CLOSEADAPTER::zeroed();
+        record.hAdapter = adapter.hAdapter;
+        same("closing", raw.call(raw.thunks.D3DKMTCloseAdapter, &mut record), STATUS_SUCCESS)?;
+    }
+    let is_it = |adapter: &D3DKMT_ADAPTERINFO| adapter.AdapterLuid.as_bytes() == luid.as_bytes();
+    Ok(listed.iter().any(is_it))
+}
+
+/// What `KMTQAITYPE_ADAPTERTYPE` says.
+fn adapter_type(raw: &Raw) -> anyhow::Result<D3DKMT_ADAPTERTYPE> {
+    let mut kind = D3DKMT_ADAPTERTYPE::zeroed();
+    let mut record = D3DKMT_QUERYADAPTERINFO::zeroed();
+    (record.hAdapter, record.Type) = (raw.adapter, KMTQUERYADAPTERINFOTYPE::KMTQAITYPE_ADAPTERTYPE);
+    record.pPrivateDriverData = (&raw mut kind).cast();
+    // CAST: four bytes.
+    record.PrivateDriverDataSize = size_of_val(&kind) as u32;
+    same("the query", raw.call(raw.thunks.D3DKMTQueryAdapterInfo, &mut record), STATUS_SUCCESS)?;
+    Ok(kind)
+}
+
+fn listed(stage: &Stage) -> Played {
+    let plain = D3DKMT_ENUMADAPTERS_FILTER::zeroed();
+    for (compute_only, by_both) in [(true, true), (true, false), (false, true), (false, false)] {
+        let setup = Setup::default().setting("ComputeOnly", compute_only.into());
+        let setup = setup.windows(|windows| windows.lists_compute_only = by_both);
+        let what = || format!("ComputeOnly {compute_only}, listed without a filter {by_both}");
+        let played = stage.play(setup, |scene| {
+            let (raw, luid) = (raw(scene)?, scene.adapter().luid());
+            same("with IncludeComputeOnly", lists(&raw, luid, Some(plain.with_IncludeComputeOnly(true)))?, true)?;
+            same("without it", lists(&raw, luid, Some(plain))?, !compute_only)?;
+            same("by the older call", lists(&raw, luid, None)?, !compute_only || by_both)?;
+            let kind = adapter_type(&raw)?;
+            let said = (kind.RenderSupported(), kind.DisplaySupported(), kind.ComputeOnly(), kind.Value >> 11 & 1);
+            same("type", said, (true, false, compute_only, compute_only.into()))?;
+            // By enumeration, and not by its LUID.
+            let program = scene.process("finds it")?.open_with(None, 0)?;
+            let calls = program.thunk_calls()?;
+            let made = |name: &str| calls.iter().find(|(known, ..)| known == name).map_or(0, |(_, calls, _)| *calls);
+            same("enumerations", (made("D3DKMTEnumAdapters3"), made("D3DKMTEnumAdapters2")), (2, 0))
+        });
+        played.with_context(what)?;
+    }
+    Ok(())
 }
 
 /// What Dxgkrnl answers, which code the setting names, and how the entry ends.

@@ -12,8 +12,8 @@
 //! | are the doorbell calls the ones that we know? | gdi32's exports |
 //!
 //! Assumes:
-//! - `D3DKMTEnumAdapters2` with a NULL array answers with a count that suffices for the second call, and its handles are
-//!   the caller's to close. Source: its page, Remarks.
+//! - `D3DKMTEnumAdapters3` and `D3DKMTEnumAdapters2` with a NULL array answer with a count that suffices for the second
+//!   call, and their handles are the caller's to close. Source: their pages, Remarks.
 //! - `D3DKMTQueryAdapterInfo(UMDRIVERPRIVATE)` hands the buffer to the KMD uninterpreted; other drivers refuse it or write
 //!   something that does not start with our magic. Source: `KMTQUERYADAPTERINFOTYPE`. That the OS
 //!   passes a buffer of any size on is assumed.
@@ -34,9 +34,9 @@ use alloc::vec::Vec;
 use gpu_wire::private::{AdapterInfo, MAGIC, Rung, adapter_flags};
 use gpu_wire::{INTERFACE_VERSION, NodeOrdinal};
 use wddm_abi::{
-    D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_HANDLE, D3DKMT_NODEMETADATA,
-    D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERY_DEVICE_IDS, D3DKMT_QUERYADAPTERINFO, D3DKMT_WDDM_2_7_CAPS,
-    D3DKMT_WDDM_3_1_CAPS, KMTQUERYADAPTERINFOTYPE, LUID, Plain,
+    D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS_FILTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
+    D3DKMT_HANDLE, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERY_DEVICE_IDS, D3DKMT_QUERYADAPTERINFO,
+    D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_3_1_CAPS, KMTQUERYADAPTERINFOTYPE, LUID, Plain,
 };
 
 /// Which adapter to open.
@@ -265,21 +265,57 @@ fn identify<T: Thunks>(os: &Os<T>, adapter: D3DKMT_HANDLE) -> Option<AdapterInfo
 /// Adapters that are looked at, whatever the OS says it supports.
 const MOST_ADAPTERS: u32 = 1024;
 
-/// The first adapter that is ours. All other handles are closed.
-fn first<T: Thunks>(os: &Os<T>) -> Result<(D3DKMT_HANDLE, LUID, AdapterInfo), UmdError> {
+/// Every adapter, those that only compute as well, each with an open handle.
+///
+/// `D3DKMTEnumAdapters3` lists compute-only adapters where it is asked to. `D3DKMTEnumAdapters2`, for a system that
+/// refuses or lacks the other, lists them by the document, and by what another vendor's code says does not.
+fn list<T: Thunks>(os: &Os<T>) -> Result<Vec<D3DKMT_ADAPTERINFO>, UmdError> {
+    by_filter(os).or_else(|_| without_filter(os))
+}
+
+/// By `D3DKMTEnumAdapters3`, compute-only adapters included.
+fn by_filter<T: Thunks>(os: &Os<T>) -> Result<Vec<D3DKMT_ADAPTERINFO>, UmdError> {
+    let filter = D3DKMT_ENUMADAPTERS_FILTER::zeroed().with_IncludeComputeOnly(true);
+    let mut count = Padded::new(D3DKMT_ENUMADAPTERS3 { Filter: filter, ..D3DKMT_ENUMADAPTERS3::zeroed() });
+    os.enum_adapters3(&mut count)?;
+    let mut adapters = room(count.NumAdapters);
+    let mut list = Padded::new(D3DKMT_ENUMADAPTERS3 {
+        Filter: filter,
+        // CAST: at most MOST_ADAPTERS.
+        NumAdapters: adapters.len() as u32,
+        pAdapters: adapters.as_mut_ptr(),
+        ..D3DKMT_ENUMADAPTERS3::zeroed()
+    });
+    os.enum_adapters3(&mut list)?;
+    adapters.truncate(list.NumAdapters as usize);
+    Ok(adapters)
+}
+
+/// By `D3DKMTEnumAdapters2`.
+fn without_filter<T: Thunks>(os: &Os<T>) -> Result<Vec<D3DKMT_ADAPTERINFO>, UmdError> {
     let mut count = Padded::new(D3DKMT_ENUMADAPTERS2::zeroed());
     os.enum_adapters2(&mut count)?;
-    let capacity = count.NumAdapters.min(MOST_ADAPTERS);
-    let mut adapters = vec![D3DKMT_ADAPTERINFO::zeroed(); capacity as usize];
+    let mut adapters = room(count.NumAdapters);
     let mut list = Padded::new(D3DKMT_ENUMADAPTERS2 {
-        NumAdapters: capacity,
+        // CAST: at most MOST_ADAPTERS.
+        NumAdapters: adapters.len() as u32,
         pAdapters: adapters.as_mut_ptr(),
         ..D3DKMT_ENUMADAPTERS2::zeroed()
     });
     os.enum_adapters2(&mut list)?;
     adapters.truncate(list.NumAdapters as usize);
+    Ok(adapters)
+}
+
+/// Room for as many adapters as the system says there may be.
+fn room(count: u32) -> Vec<D3DKMT_ADAPTERINFO> {
+    vec![D3DKMT_ADAPTERINFO::zeroed(); count.min(MOST_ADAPTERS) as usize]
+}
+
+/// The first adapter that is ours. All other handles are closed.
+fn first<T: Thunks>(os: &Os<T>) -> Result<(D3DKMT_HANDLE, LUID, AdapterInfo), UmdError> {
     let mut found = None;
-    for adapter in &adapters {
+    for adapter in &list(os)? {
         if found.is_none()
             && let Some(info) = identify(os, adapter.hAdapter)
         {

@@ -59,13 +59,14 @@ pub const NOTIFY_WORK_SUBMISSION_BYTES: usize = size_of::<kit_28000::D3DKMT_NOTI
 /// Calls `$callback!` with the list of thunks: `method, Id, Export, RECORD, presence, bytes;` each.
 ///
 /// Presence is `required` for what Windows has had since hardware scheduling. It is `optional` for what 24H2 added: an
-/// import of those would keep the image from loading on older systems. It is `fallback` for calls that are made only
-/// where another one was refused; the driver works without them. Bytes are those of the longest known form of the
-/// record.
+/// import of those would keep the image from loading on older systems. It is `fallback` for calls without which the
+/// driver works, and which are looked for by name: those that are made only where another one was refused, and the newer
+/// enumeration, which the SDK's gdi32.lib does not have. Bytes are those of the longest known form of the record.
 #[macro_export]
 macro_rules! for_each_thunk {
     ($callback:path) => {
         $callback! {
+            enum_adapters3, EnumAdapters3, D3DKMTEnumAdapters3, D3DKMT_ENUMADAPTERS3, fallback, 24;
             enum_adapters2, EnumAdapters2, D3DKMTEnumAdapters2, D3DKMT_ENUMADAPTERS2, required, 16;
             open_adapter_from_luid, OpenAdapterFromLuid, D3DKMTOpenAdapterFromLuid, D3DKMT_OPENADAPTERFROMLUID, required, 12;
             query_adapter_info, QueryAdapterInfo, D3DKMTQueryAdapterInfo, D3DKMT_QUERYADAPTERINFO, required, 24;
@@ -213,7 +214,9 @@ mod tests {
         for thunk in Thunk::ALL {
             let export = wddm_abi::exports::D3DKMT_EXPORTS.iter().find(|e| e.name == thunk.name());
             let export = export.unwrap_or_else(|| panic!("{} is not in the table", thunk.name()));
-            assert!(export.declared && export.dll == Some("GDI32.dll"), "{}", export.name);
+            // The SDK's gdi32.lib has all of them but one, which must not be imported then (presence `fallback`).
+            let by_name = *thunk == Thunk::EnumAdapters3;
+            assert!(export.declared && (export.dll == Some("GDI32.dll")) != by_name, "{}", export.name);
             // What came with 24H2 is in no API set.
             assert_eq!(thunk.is_optional(), export.api_set.is_none(), "{}", export.name);
         }

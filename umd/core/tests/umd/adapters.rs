@@ -43,9 +43,20 @@ fn an_adapter_is_opened_by_its_identifier() {
 fn no_adapter_of_ours_is_an_error() {
     let mock = Mock::with(Adapter::foreign(1));
     assert_eq!(open(&mock, Select::First).map(|_| ()), Err(UmdError::NoAdapter));
-    mock.world().refuse.push((Thunk::EnumAdapters2, STATUS_NO_MEMORY));
+    mock.world().refuse.extend([Thunk::EnumAdapters3, Thunk::EnumAdapters2].map(|thunk| (thunk, STATUS_NO_MEMORY)));
     let refused = UmdError::Thunk { thunk: Thunk::EnumAdapters2, status: STATUS_NO_MEMORY };
     assert_eq!(open(&mock, Select::First).map(|_| ()), Err(refused));
+    mock.assert_clean();
+}
+
+#[test]
+fn compute_only_adapters_are_asked_for_and_the_older_call_is_a_fallback() {
+    let mock = Mock::new();
+    drop(open(&mock, Select::First).unwrap());
+    assert_eq!((mock.calls(Thunk::EnumAdapters3), mock.calls(Thunk::EnumAdapters2)), (2, 0));
+    mock.world().refuse.push((Thunk::EnumAdapters3, STATUS_INVALID_PARAMETER));
+    drop(open(&mock, Select::First).unwrap());
+    assert_eq!((mock.calls(Thunk::EnumAdapters3), mock.calls(Thunk::EnumAdapters2)), (3, 2));
     mock.assert_clean();
 }
 

@@ -45,20 +45,30 @@ fn query(world: &World, handle: u32, kind: KMTQUERYADAPTERINFOTYPE, to: *mut c_v
     STATUS_SUCCESS
 }
 
-pub fn enum_adapters2(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_ENUMADAPTERS2, 0>) -> NTSTATUS {
-    if a.pAdapters.is_null() {
-        a.NumAdapters = 16;
-        return STATUS_SUCCESS;
+/// Stores every adapter in a list with room for `room`, none if there is no list; how many, or how many there may be.
+fn list(world: &mut World, room: u32, to: *mut wddm_abi::D3DKMT_ADAPTERINFO) -> u32 {
+    if to.is_null() {
+        return 16;
     }
-    assert!(a.NumAdapters >= 16);
+    assert!(room >= 16);
     for (n, adapter) in world.adapters.clone().iter().enumerate() {
         let handle = world.open_adapter(n);
         let mut info = wddm_abi::D3DKMT_ADAPTERINFO::zeroed();
         info.hAdapter = handle;
         info.AdapterLuid.LowPart = adapter.luid;
-        write(a.pAdapters.wrapping_add(n).cast(), info.as_bytes());
+        write(to.wrapping_add(n).cast(), info.as_bytes());
     }
-    a.NumAdapters = world.adapters.len() as u32;
+    world.adapters.len() as u32
+}
+
+pub fn enum_adapters2(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_ENUMADAPTERS2, 0>) -> NTSTATUS {
+    a.NumAdapters = list(world, a.NumAdapters, a.pAdapters);
+    STATUS_SUCCESS
+}
+
+pub fn enum_adapters3(world: &mut World, a: &mut Padded<wddm_abi::D3DKMT_ENUMADAPTERS3, 0>) -> NTSTATUS {
+    assert!(a.Filter.IncludeComputeOnly(), "a compute-only adapter would not be found");
+    a.NumAdapters = list(world, a.NumAdapters, a.pAdapters);
     STATUS_SUCCESS
 }
 
