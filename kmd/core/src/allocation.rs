@@ -55,7 +55,8 @@ impl<P: Platform> Allocation<P> {
         if !sane {
             return Err(Error::InvalidParameter);
         }
-        let segment = if local { segments::LOCAL } else { segments::APERTURE };
+        let order = segments::Order::of(&started.settings);
+        let segment = if local { order.local() } else { order.aperture() };
         let counted = Counted::new(started.clone(), |c| &c.allocations);
         let handle = Handle::create(Shared::try_new(Self { size: data.size, local, counted })?)?;
         let placement =

@@ -22,7 +22,7 @@ use wddm_abi::{
     DXGK_DEVICE_TYPE_CAPS, DXGK_DRIVERCAPS, DXGK_GPUMMUCAPS, DXGK_IOMMU_CAPS, DXGK_NATIVE_FENCE_CAPS,
     DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_PAGETABLEUPDATEMODE, DXGK_PHYSICAL_MEMORY_CAPS, DXGK_PHYSICALADAPTERCAPS,
     DXGK_QUERYADAPTERINFOTYPE, DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMDEVICECAPS, DXGK_WDDMVERSION,
-    DXGKARG_HISTORYBUFFERPRECISION, Plain,
+    DXGKARG_HISTORYBUFFERPRECISION, HANDLE, Plain,
 };
 
 /// The WDDM version of the init table, the caps and the device caps: one place, so that they agree.
@@ -82,13 +82,14 @@ impl<'a> Output<'a> {
     }
 }
 
-/// What Dxgkrnl asks before and after StartDevice alike.
+/// What Dxgkrnl asks before and after StartDevice alike. `context` is the miniport's context.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for types that mean nothing here; [`Error::DeviceNotReady`] for what is only known once
 /// started; [`Error::BufferTooSmall`].
 pub fn answer<P: Platform>(
     adapter: &Adapter<P>,
+    context: HANDLE,
     kind: DXGK_QUERYADAPTERINFOTYPE,
     input: &[u8],
     output: &mut [u8],
@@ -135,8 +136,11 @@ pub fn answer<P: Platform>(
             let mut caps = DXGK_PHYSICALADAPTERCAPS::zeroed();
             // CAST: three nodes.
             caps.NumExecutionNodes = nodes::COUNT as u16;
-            caps.PagingNodeIndex = gpu_wire::NODE_PAGING.0 as u16;
-            caps.DxgkPhysicalAdapterHandle = started?.dxgkrnl.device();
+            caps.PagingNodeIndex = settings.paging_node as u16;
+            caps.DxgkPhysicalAdapterHandle = match settings.physical_adapter_handle {
+                0 => started?.dxgkrnl.device(),
+                _ => context,
+            };
             caps.Flags.set_GpuMmuSupported(true);
             out.put_whole(&caps)
         }
@@ -228,12 +232,19 @@ fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
     m.set_VirtualAddressingSupported(true);
     m.set_GpuMmuSupported(true);
     m.set_CrossAdapterResource(settings.cross_adapter_resource);
-    m.PagingNode = gpu_wire::NODE_PAGING.0;
+    m.PagingNode = settings.paging_node;
     caps.GpuEngineTopology.NbAsymetricProcessingNodes = nodes::COUNT;
-    caps.PreemptionCaps.GraphicsPreemptionGranularity =
-        D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY::D3DKMDT_GRAPHICS_PREEMPTION_DMA_BUFFER_BOUNDARY;
-    caps.PreemptionCaps.ComputePreemptionGranularity =
-        D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY::D3DKMDT_COMPUTE_PREEMPTION_DMA_BUFFER_BOUNDARY;
+    (caps.PreemptionCaps.GraphicsPreemptionGranularity, caps.PreemptionCaps.ComputePreemptionGranularity) =
+        match settings.preemption_granularity {
+            0 => (
+                D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY::D3DKMDT_GRAPHICS_PREEMPTION_NONE,
+                D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY::D3DKMDT_COMPUTE_PREEMPTION_NONE,
+            ),
+            _ => (
+                D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY::D3DKMDT_GRAPHICS_PREEMPTION_DMA_BUFFER_BOUNDARY,
+                D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY::D3DKMDT_COMPUTE_PREEMPTION_DMA_BUFFER_BOUNDARY,
+            ),
+        };
     caps.SupportPerEngineTDR = (settings.per_engine_tdr || compute_only).into();
     caps.MiscCaps.set_ComputeOnly(compute_only);
     caps.SupportSurpriseRemoval = 1;
@@ -270,8 +281,7 @@ fn page_table_level(level: u32) -> Result<DXGK_PAGE_TABLE_LEVEL_DESC> {
 
 /// What QUERYSEGMENT4 says beside the descriptors: segment of paging buffers, their size, their private data.
 pub const fn paging_buffer(settings: &Settings) -> (u32, u32, u32) {
-    // The setting's values are segment ids: 0 is system memory, 1 the aperture (asserted below).
-    (settings.paging_buffer_segment, segments::PAGING_BUFFER_SIZE, PRIVATE_DATA_SIZE)
+    // Segment 0 is system memory.
+    let segment = if settings.paging_buffer_segment == 0 { 0 } else { segments::Order::of(settings).aperture() };
+    (segment, segments::PAGING_BUFFER_SIZE, PRIVATE_DATA_SIZE)
 }
-
-const _: () = assert!(segments::APERTURE == 1, "what PagingBufferSegment calls the aperture");

@@ -60,7 +60,7 @@ impl<P: Platform> Context<P> {
         let started = &device.counted.started;
         let NewContext { node, affinity, system, .. } = *new;
         let index = match node {
-            NO_NODE if system => gpu_wire::NODE_PAGING.0,
+            NO_NODE if system => started.settings.paging_node,
             n if n < nodes::COUNT => n,
             _ => return Err(Error::InvalidParameter),
         };

@@ -32,5 +32,5 @@ pub fn support(settings: &Settings, feature: DXGK_FEATURE_ID, allow_experimental
         _ => return None,
     };
     let allowed = allow_experimental || !settings.experimental_features;
-    (allowed && settings.max_rung >= needs).then_some(Support { min: 1, max: 1 })
+    (allowed && settings.highest_rung() >= needs).then_some(Support { min: 1, max: 1 })
 }

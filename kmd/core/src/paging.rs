@@ -6,6 +6,8 @@
 //! Source: `DxgkDdiBuildPagingBuffer`; *System paging process*.
 
 use crate::irql::Passive;
+use crate::segments::Order;
+use crate::settings::Settings;
 use crate::status::{Error, Result};
 use gpu_engine::memory::Span;
 use gpu_engine::word::{Ordering, Word};
@@ -83,8 +85,25 @@ pub struct TableEntries<'a> {
     pub count: u32,
     /// All are the first.
     pub repeat: bool,
-    /// Whether addresses in the entries count pages or bytes.
+    /// How the entries are read.
+    pub reading: Reading,
+}
+
+/// How page table entries are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reading {
+    /// What an address counts.
     pub unit: Unit,
+    /// Which segment is which.
+    pub order: Order,
+}
+
+impl Reading {
+    /// What `settings` say of it.
+    pub const fn of(settings: &Settings) -> Self {
+        let unit = if settings.pte_byte_addresses { Unit::Bytes } else { Unit::Pages };
+        Self { unit, order: Order::of(settings) }
+    }
 }
 
 /// What an address in a page table entry counts.
@@ -174,29 +193,29 @@ pub fn build(_irql: &Passive, operation: &Operation<'_>, buffer: &mut Buffer<'_>
 
 impl<'a> TableEntries<'a> {
     /// Entries within one table, or `None` when they leave it or the array is too short.
-    pub fn new(from: &'a [DXGK_PTE], first: u32, count: u32, repeat: bool, unit: Unit) -> Option<Self> {
+    pub fn new(from: &'a [DXGK_PTE], first: u32, count: u32, repeat: bool, reading: Reading) -> Option<Self> {
         let fits = first.checked_add(count).is_some_and(|end| end <= ENTRIES);
         let enough = from.len() >= if repeat { 1 } else { count as usize };
-        (fits && enough).then_some(Self { from, first, count, repeat, unit })
+        (fits && enough).then_some(Self { from, first, count, repeat, reading })
     }
 
     /// `count` invalid entries from `first` on, as far as they lie within the table. They take the place of entries
     /// that this driver does not know.
-    pub fn invalid(first: u32, count: u32) -> Self {
+    pub fn invalid(first: u32, count: u32, reading: Reading) -> Self {
         let first = first.min(ENTRIES);
-        Self { from: &[], first, count: count.min(ENTRIES - first), repeat: true, unit: Unit::Pages }
+        Self { from: &[], first, count: count.min(ENTRIES - first), repeat: true, reading }
     }
 
     /// Our entry for the `i`-th.
     fn get(&self, i: u32, level: u32) -> Pte {
         let entry = self.from.get(if self.repeat { 0 } else { i as usize });
-        entry.and_then(|entry| translate(entry, level, self.unit)).unwrap_or(Pte::INVALID)
+        entry.and_then(|entry| translate(entry, level, self.reading)).unwrap_or(Pte::INVALID)
     }
 
     /// How many of the OS's entries, read as entries of level `level`, this driver does not know.
     pub fn unknown(&self, level: u32) -> u64 {
         // CAST: at most a table's entries.
-        self.from.iter().filter(|entry| translate(entry, level, self.unit).is_none()).count() as u64
+        self.from.iter().filter(|entry| translate(entry, level, self.reading).is_none()).count() as u64
     }
 }
 
@@ -205,7 +224,7 @@ impl<'a> TableEntries<'a> {
 /// does not exist or is the aperture, an address that is too high.
 ///
 /// Source: `DXGK_PTE`; `DXGK_GPUMMUCAPS` (LargePageSupported, ZeroInPteSupported and 64 KB pages are not advertised).
-pub fn translate(entry: &DXGK_PTE, level: u32, unit: Unit) -> Option<Pte> {
+pub fn translate(entry: &DXGK_PTE, level: u32, reading: Reading) -> Option<Pte> {
     if !entry.Valid() {
         return Some(Pte::INVALID);
     }
@@ -221,12 +240,12 @@ pub fn translate(entry: &DXGK_PTE, level: u32, unit: Unit) -> Option<Pte> {
     // CAST: five bits.
     let segment = entry.Segment() as u32;
     let place = if level == 0 { entry.PageAddress() } else { entry.PageTableAddress() };
-    let page = match unit {
+    let page = match reading.unit {
         // The member holds the upper 52 bits of the address.
         Unit::Pages => place,
         Unit::Bytes => place / gpu_wire::PAGE_SIZE,
     };
-    let place = frame_of(segment, page)?;
+    let place = frame_of(reading.order, segment, page)?;
     if level == 0 { Pte::leaf(place, entry.ReadOnly()) } else { Pte::table(place) }
 }
 
@@ -234,22 +253,22 @@ pub fn translate(entry: &DXGK_PTE, level: u32, unit: Unit) -> Option<Pte> {
 /// table of its own. What lies in it is mapped by its system pages, with segment 0.
 ///
 /// Source: GPU segments.
-fn frame_of(segment: u32, frame: u64) -> Option<Place> {
+fn frame_of(order: Order, segment: u32, frame: u64) -> Option<Place> {
     match segment {
         // Zero is system memory.
         0 => Some(Place::System(frame)),
-        crate::segments::LOCAL => Some(Place::Local(frame)),
+        id if id == order.local() => Some(Place::Local(frame)),
         _ => None,
     }
 }
 
 /// The page table at a GPU physical address, as an entry of a parent. `None`: the aperture, a segment that does
 /// not exist, or an address that no entry can hold.
-pub fn table_at(address: &D3DGPU_PHYSICAL_ADDRESS) -> Option<Pte> {
-    place_of(address.SegmentId, address.SegmentOffset).and_then(Pte::table)
+pub fn table_at(order: Order, address: &D3DGPU_PHYSICAL_ADDRESS) -> Option<Pte> {
+    place_of(order, address.SegmentId, address.SegmentOffset).and_then(Pte::table)
 }
 
 /// Where a GPU physical address points. `None`: in the aperture, or a segment that does not exist.
-pub fn place_of(segment: u32, offset: u64) -> Option<Place> {
-    frame_of(segment, offset / gpu_wire::PAGE_SIZE)
+pub fn place_of(order: Order, segment: u32, offset: u64) -> Option<Place> {
+    frame_of(order, segment, offset / gpu_wire::PAGE_SIZE)
 }

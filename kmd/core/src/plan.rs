@@ -61,7 +61,7 @@ impl Plan {
             // An interface that is too short: doorbells could never be victimised.
             rung = Rung::NativeFences;
         }
-        let rung = rung.min(settings.max_rung);
+        let rung = rung.min(settings.highest_rung());
         let caps = (rung >= Rung::NativeFences).then(|| features.native_fence_caps(irql, fence.version));
         let (rung, intra) = match caps {
             None => (rung, false),

@@ -8,9 +8,9 @@ use crate::irql::Passive;
 use crate::platform::{Platform, SettingsKey};
 use crate::setting_values::{FromValue, Part, Setting, Values};
 use gpu_engine::fence_log::Barriers;
-use gpu_wire::NODE_COUNT;
 use gpu_wire::doorbell::Model;
 use gpu_wire::private::Rung;
+use gpu_wire::{NODE_COUNT, NODE_PAGING};
 
 /// Makes the record, its defaults, the function that reads it and its table of one list: member, type, name, values,
 /// default, meaning.
@@ -59,6 +59,14 @@ fn number<P: Platform>(
             platform.print(format_args!("fencepost: setting {name} = {value} is out of range; ignored\n"));
             default
         }
+    }
+}
+
+impl Settings {
+    /// The highest rung that the settings allow: `MaxRung`, or packets where the node of all work pages too, since the
+    /// OS sends paging as packets.
+    pub fn highest_rung(&self) -> Rung {
+        if self.paging_node == NODE_PAGING.0 { self.max_rung } else { Rung::Packet }
     }
 }
 
@@ -133,6 +141,10 @@ settings! {
         kernel_mode_command_buffer: bool, "KernelModeCommandBuffer", SWITCH, 0,
             "`DXGK_PRESENTATIONCAPS.SupportKernelModeCommandBuffer`: the table of capabilities has it as mandatory \
             for render-only drivers, and drivers start without";
+        preemption_granularity: u32, "PreemptionGranularity",
+            Values::Named(&[(0, "none"), (1, "DMA buffer boundary")]), 1,
+            "`DXGK_DRIVERCAPS.PreemptionCaps`, both members: the HLK wants them not to be none where packets are \
+            preempted, and one such driver starts with none";
         per_engine_tdr: bool, "PerEngineTdr", SWITCH, 1,
             "`SupportPerEngineTDR`; without it the OS resets the whole adapter for a packet that hangs; the \
             compute-only form always says 1";
@@ -146,6 +158,13 @@ settings! {
             Values::Named(&[(0, "system memory"), (1, "the aperture")]), 0,
             "`PagingBufferSegmentId`: with an aperture that the CPU does not see, a driver's timeouts ended in bug \
             check 0x7E; with 1 set `ApertureCpuVisible` as well";
+        local_segment_first: bool, "LocalSegmentFirst", SWITCH, 0,
+            "segment 1 is the local one and segment 2 the aperture: systems without an aperture first faulted at \
+            start, and the article on compute-only drivers says that none is needed";
+        local_segment_cpu_visible: bool, "LocalSegmentCpuVisible", SWITCH, 0,
+            "the local segment says CpuVisible, at an address where nothing is, since its memory is not in one piece; \
+            drivers start with either. No allocation in it is visible to the CPU: a Windows that writes by that \
+            address all the same ends in a bug check";
         dma_buffer_segment_set: bool, "DmaBufferSegmentSet", SWITCH, 1,
             "contexts name the aperture for DMA buffers; 0 names no segment, with which display drivers ended in bug \
             checks";
@@ -185,6 +204,20 @@ settings! {
         only_64_bit: bool, "Only64Bit", SWITCH, 0,
             "`DXGKQAITYPE_64BITONLYCAPS` says SupportsOnly64Bit: there is no DLL for 32-bit processes, and on one \
             machine they were given the 64-bit one, which they cannot load; no page describes the query";
+        paging_node: u32, "PagingNode",
+            Values::Named(&[(0, "the node of all work"), (2, "a copy node of its own")]), 2,
+            "the node that pages: most drivers that start have one 3-D node, which pages as well, and one was refused \
+            until it named a copy node; with 0 the driver goes as far up as `MaxRung` 0, since a node that pages takes \
+            packets";
+        physical_adapter_handle: u32, "PhysicalAdapterHandle",
+            Values::Named(&[(0, "DeviceHandle"), (1, "the miniport's context")]), 0,
+            "`DXGK_PHYSICALADAPTERCAPS.DxgkPhysicalAdapterHandle`: drivers that start answer the first, and with \
+            another value bug check 0x7E was seen; one driver answers the second";
+        fence_storage_segment: u32, "FenceStorageSegment",
+            Values::Named(&[(0, "by the fence's type"), (1, "the aperture"), (2, "refused")]), 0,
+            "segment of values of native fences, where the OS asks for one: `D3DKMTCreateNativeFence` wants both values \
+            of an intra-GPU fence in local memory, the page of `D3DKMDT_FENCESTORAGESURFACEDATA` wants MonitoredValue \
+            where the CPU sees it; refused, they are in system memory";
         refuse_queries: u64, "RefuseQueries", Values::Any, 0,
             "a bit per type of `DxgkDdiQueryAdapterInfo` below 64: these are refused with `STATUS_INVALID_PARAMETER`; \
             for types that one driver answers and another refuses, 6 (NUMPOWERCOMPONENTS), 15 (PHYSICALADAPTERCAPS), \

@@ -10,7 +10,7 @@ use kmd_core::allocation::{Allocation, OpenAllocation};
 use kmd_core::device::Device;
 use kmd_core::handle::Handle;
 use kmd_core::irql::Passive;
-use kmd_core::paging::{self, Buffer, Operation, TableEntries, Unit, table_at};
+use kmd_core::paging::{self, Buffer, Operation, Reading, TableEntries, table_at};
 use kmd_core::platform::Platform;
 use kmd_core::process::Process;
 use kmd_core::segments;
@@ -128,7 +128,8 @@ win_extern! {
             }
             // SAFETY: with this type the member is Dxgkrnl's record, valid for the call.
             let data = unsafe { record_mut(args.pCreateFenceStorageData()) }?;
-            let segment = segments::of_fence(data.FenceStorageType, &started.gpu.mutation);
+            let segment = segments::of_fence(data.FenceStorageType, &started.settings, &started.gpu.mutation);
+            let segment = segment.ok_or(Error::NoMemory)?;
             // Private data are not looked at, and the rest is the OS's.
             data.AllocationInfo.SupportedWriteSegmentSet = segments::set_of(segment);
             data.AllocationInfo.EvictionSegmentSet = 0;
@@ -304,15 +305,15 @@ unsafe fn update<'a, P: Platform>(
     // SAFETY: the caller's promise.
     let from = unsafe { array(update.pPageTableEntries.cast_const(), count) };
     let sane = level < gpu_wire::pte::LEVELS && !flags.Use64KBPages() && flags.Reserved() == 0;
-    let unit = if started.settings.pte_byte_addresses { Unit::Bytes } else { Unit::Pages };
-    let entries = from.ok().and_then(|from| TableEntries::new(from, start, number, repeat, unit)).filter(|_| sane);
+    let reading = Reading::of(&started.settings);
+    let entries = from.ok().and_then(|from| TableEntries::new(from, start, number, repeat, reading)).filter(|_| sane);
     if first_pass {
         let unknown = entries.map_or(0, |entries| entries.unknown(level));
         strays.note(&strays.entries, unknown, platform, format_args!("unknown page table entries of level {level}"));
         let range = format_args!("unknown range {start}+{number} of level {level}, flags {flags:?}");
         strays.note(&strays.ranges, entries.is_none().into(), platform, range);
     }
-    let entries = entries.unwrap_or_else(|| TableEntries::invalid(start, number));
+    let entries = entries.unwrap_or_else(|| TableEntries::invalid(start, number, reading));
     if update.UpdateMode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL {
         let table = update.PageTableAddress.CpuVirtual();
         if table.is_null() {
@@ -325,7 +326,7 @@ unsafe fn update<'a, P: Platform>(
         return Ok(Operation::UpdateNow { table, level, entries });
     }
     let address = update.PageTableAddress.GpuPhysical();
-    let Some(table) = table_at(address) else {
+    let Some(table) = table_at(reading.order, address) else {
         let (segment, offset) = (address.SegmentId, address.SegmentOffset);
         strays.note(&strays.ranges, 1, platform, format_args!("a page table in segment {segment} at {offset:#x}"));
         return Ok(Operation::Nothing);

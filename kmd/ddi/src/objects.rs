@@ -94,15 +94,16 @@ win_extern! {
                 hw_queues: args.Flags.HwQueueSupported(),
             };
             args.hContext = contexts::create(&irql, &device, &new, private)?.as_ptr();
-            let names_aperture = device.counted.started.settings.dma_buffer_segment_set;
+            let settings = &device.counted.started.settings;
+            let aperture = segments::set_of(segments::Order::of(settings).aperture());
             // Every member is an output; those that are not set below are zero.
             let mut info = DXGK_CONTEXTINFO::zeroed();
             info.DmaBufferSize = DMA_BUFFER_SIZE;
-            info.DmaBufferSegmentSet = if names_aperture { segments::set_of(segments::APERTURE) } else { 0 };
+            info.DmaBufferSegmentSet = if settings.dma_buffer_segment_set { aperture } else { 0 };
             info.DmaBufferPrivateDataSize = PRIVATE_DATA_SIZE;
             info.AllocationListSize = if args.Flags.GdiContext() { GDI_ALLOCATIONS } else { 0 };
             info.Caps.set_NoPatchingRequired(true);
-            info.PagingCompanionNodeId = gpu_wire::NODE_PAGING.0;
+            info.PagingCompanionNodeId = settings.paging_node;
             args.ContextInfo = info;
             Ok(())
         }))
@@ -124,7 +125,7 @@ win_extern! {
         let (Ok(started), Ok(args)) = (started::<P>(adapter), unsafe { crate::arguments::record(args) }) else { return };
         let Ok(process) = process_of::<P>(args.hContext) else { return };
         let (segment, offset) = (args.Address.SegmentId, args.Address.SegmentOffset);
-        let root = match place_of(segment, offset) {
+        let root = match place_of(segments::Order::of(&started.settings), segment, offset) {
             Some(place) => Root { place, entries: args.NumEntries },
             None => {
                 let what = format_args!("a root table in segment {segment} at {offset:#x}");

@@ -178,20 +178,21 @@ win_extern! {
 /// # Safety
 /// `args` is NULL or points at a record whose buffers have the sizes that it says.
 unsafe fn query<P: Platform>(adapter: HANDLE, args: *const DXGKARG_QUERYADAPTERINFO) -> Result<()> {
-    let adapter = object::<Adapter<P>>(adapter)?;
+    let context = adapter;
+    let adapter = object::<Adapter<P>>(context)?;
     // SAFETY: the caller's promise.
     let args = unsafe { record(args) }?;
     // SAFETY: the caller's promise.
-    let answered = unsafe { answer(&adapter, args) };
+    let answered = unsafe { answer(&adapter, context, args) };
     adapter.asked.query(args.Type, answered.is_err());
     answered
 }
 
-/// Answers one question. A type that the setting `RefuseQueries` names is refused with [`Error::InvalidParameter`].
+/// Answers one question; `context` is the miniport's context, which `adapter` belongs to. A type that the setting `RefuseQueries` names is refused with [`Error::InvalidParameter`].
 ///
 /// # Safety
 /// As for [`query`].
-unsafe fn answer<P: Platform>(adapter: &Adapter<P>, args: &DXGKARG_QUERYADAPTERINFO) -> Result<()> {
+unsafe fn answer<P: Platform>(adapter: &Adapter<P>, context: HANDLE, args: &DXGKARG_QUERYADAPTERINFO) -> Result<()> {
     if adapter.settings().refuse_queries & bit_of(args.Type) != 0 {
         return Err(Error::InvalidParameter);
     }
@@ -207,7 +208,7 @@ unsafe fn answer<P: Platform>(adapter: &Adapter<P>, args: &DXGKARG_QUERYADAPTERI
     }
     // SAFETY: the caller's promise.
     let output = unsafe { bytes_mut(args.pOutputData, args.OutputDataSize) }?;
-    caps::answer(adapter, args.Type, input, output)
+    caps::answer(adapter, context, args.Type, input, output)
 }
 
 /// QUERYSEGMENT4: asked twice, first with `NbSegment` 0 for the count alone, then with room for the descriptors, which are
