@@ -521,6 +521,11 @@ impl Adapter {
         self.admission.inside()
     }
 
+    /// `DXGKRNL_INTERFACE.DeviceHandle` of the last start; NULL before the first.
+    pub(crate) fn handle(&self) -> HANDLE {
+        self.handle.lock().as_ref().map_or(core::ptr::null_mut(), KernelHandle::raw)
+    }
+
     /// Binds the device handle to this adapter.
     pub(crate) fn bind_handle(self: &Arc<Self>) -> HANDLE {
         let new = KernelHandle::reserve();

@@ -13,7 +13,7 @@ mod user_mode;
 pub use family::Windows;
 pub use faults::{CallbackFault, FaultPlan, Neighbour};
 pub use logs::{LogReplacement, SchedulingLogs};
-pub use start::{STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot, SystemProcesses};
+pub use start::{PhysicalAdapterCaps, STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot, SystemProcesses};
 pub use user_mode::{KernelProgress, ProgressOpened, Residency, UserMode};
 
 use std::collections::BTreeMap;
@@ -289,6 +289,14 @@ pub struct Personality {
     /// Refusing NUMPOWERCOMPONENTS ends the start, as the page has it that every driver from version 1.2 on answers. One
     /// driver's author refuses it, and his driver starts: then no power component is there.
     pub power_components_demanded: bool,
+    /// What becomes of PHYSICALADAPTERCAPS.
+    pub physical_adapter_caps: PhysicalAdapterCaps,
+    /// A preemption-aware driver whose granularities are none fails to start. The HLK looks for it; one driver's author
+    /// answers none, and his driver starts.
+    pub granularity_demanded: bool,
+    /// The paging node has to be a copy node, or the start fails: seen by one driver's author. Others name the only node
+    /// that they have, which is a 3-D node.
+    pub copy_node_demanded: bool,
     /// Which system processes there are beside the paging process.
     pub system_processes: SystemProcesses,
     /// Packets of the paging process name no context, only their node. Source: DDI page DXGKARG_SUBMITCOMMANDVIRTUAL,
@@ -400,6 +408,9 @@ impl Default for Personality {
             flip_caps_demanded: true,
             refusals_end_start: false,
             power_components_demanded: true,
+            physical_adapter_caps: PhysicalAdapterCaps::default(),
+            granularity_demanded: true,
+            copy_node_demanded: true,
             system_processes: SystemProcesses::default(),
             paging_without_context: false,
             required_dma_queue_entries: 64,

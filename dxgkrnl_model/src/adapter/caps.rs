@@ -120,8 +120,10 @@ pub struct Caps {
     pub paging_private_size: u32,
     /// GPU virtual addressing, where it is supported.
     pub mmu: Option<Mmu>,
-    /// `PHYSICALADAPTERCAPS`.
+    /// `PHYSICALADAPTERCAPS`, or what `DRIVERCAPS` say of the same.
     pub physical: DXGK_PHYSICALADAPTERCAPS,
+    /// Whether `PHYSICALADAPTERCAPS` was asked and answered.
+    pub is_physical_answered: bool,
     /// Nodes.
     pub nodes: Vec<NodeInfo>,
     /// `NATIVE_FENCE_CAPS`, where native fences are advertised.
@@ -156,6 +158,7 @@ impl Default for Caps {
             paging_private_size: 0,
             mmu: None,
             physical: DXGK_PHYSICALADAPTERCAPS::zeroed(),
+            is_physical_answered: false,
             nodes: Vec::new(),
             native_fence: None,
             user_mode: None,
@@ -231,6 +234,15 @@ impl Caps {
     /// The node that paging runs on.
     pub fn paging_node(&self) -> u32 {
         u32::from(self.physical.PagingNodeIndex)
+    }
+
+    /// What `DRIVERCAPS` say of the members of `PHYSICALADAPTERCAPS`: the number of nodes, and the one that pages.
+    pub(crate) fn physical_by_driver_caps(&self) -> DXGK_PHYSICALADAPTERCAPS {
+        let mut physical = DXGK_PHYSICALADAPTERCAPS::zeroed();
+        // CAST: nodes; a number that does not fit breaks DXG-CAPS-NODES.
+        physical.NumExecutionNodes = self.driver.GpuEngineTopology.NbAsymetricProcessingNodes as u16;
+        physical.PagingNodeIndex = self.driver.MemoryManagementCaps.PagingNode as u16;
+        physical
     }
 
     /// Distance of fences packed into one page, in bytes.

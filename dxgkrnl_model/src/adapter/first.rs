@@ -59,6 +59,7 @@ pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
 /// Judges what does not end the start: Windows starts such a driver, and the fault shows later.
 pub(super) fn judge_later(adapter: &Adapter, caps: &Caps) {
     let verdicts = judge_segments(caps).into_iter().chain(judge_unused(adapter, caps));
+    let verdicts = verdicts.chain(judge_handle(adapter, caps));
     for (rule, holds, text) in verdicts {
         adapter.rules().check(rule, holds, || Details::new(text));
     }
@@ -83,6 +84,12 @@ fn judge_segments(caps: &Caps) -> [Verdict; 2] {
             unsound.map_or_else(String::new, |segment| format!("{}: {:?}", segment.id, segment.descriptor.Flags)),
         ),
     ]
+}
+
+fn judge_handle(adapter: &Adapter, caps: &Caps) -> Option<Verdict> {
+    let (handle, own) = (caps.physical.DxgkPhysicalAdapterHandle, adapter.handle());
+    let text = format!("{handle:?}, and DeviceHandle is {own:?}");
+    caps.is_physical_answered.then_some((&rule::CAPS_ADAPTER_HANDLE, handle == own, text))
 }
 
 fn judge_unused(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {

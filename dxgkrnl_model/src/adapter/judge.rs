@@ -8,7 +8,7 @@ use wddm_abi::{
 };
 
 use super::Adapter;
-use super::caps::{Caps, Mmu};
+use super::caps::{Caps, Mmu, NodeInfo};
 use super::first;
 use crate::personality::HwContexts;
 use crate::rules::caps as rule;
@@ -92,9 +92,9 @@ impl Adapter {
     pub(super) fn judge(&self, caps: &Caps) -> Result<(), &'static Rule> {
         let mut verdicts = self.judge_versions(caps);
         verdicts.extend(self.judge_slots(caps));
-        verdicts.extend(judge_scheduling(caps));
+        verdicts.extend(judge_scheduling(caps, self.personality().granularity_demanded));
         verdicts.extend(judge_memory(caps, self.kernel().highest_physical_address()));
-        verdicts.extend(judge_nodes(caps));
+        verdicts.extend(judge_nodes(caps, self.personality().copy_node_demanded));
         verdicts.push(super::removal::judge(self, caps));
         verdicts.extend(super::compute::judge(self, caps));
         if let Some(mmu) = &caps.mmu {
@@ -208,7 +208,7 @@ impl Adapter {
     }
 }
 
-fn judge_scheduling(caps: &Caps) -> Vec<Verdict> {
+fn judge_scheduling(caps: &Caps, granularity_demanded: bool) -> Vec<Verdict> {
     let flags = caps.driver.SchedulingCaps;
     let multi = flags.MultiEngineAware();
     let preempts = flags.PreemptionAware();
@@ -222,6 +222,7 @@ fn judge_scheduling(caps: &Caps) -> Vec<Verdict> {
         preemption.GraphicsPreemptionGranularity.0 != 0 && preemption.GraphicsPreemptionGranularity != none.0,
         preemption.ComputePreemptionGranularity.0 != 0 && preemption.ComputePreemptionGranularity != none.1,
     ];
+    let fine_granularity = !preempts || !granularity_demanded || granular == [true; 2];
     let optimized = !flags.OptimizedNativeFenceSignaledInterrupt() || flags.NativeGpuFence();
     let atomics = !flags.NativeGpuFence() || !flags.No64BitAtomics();
     let user_mode = caps.nodes.iter().filter(|node| node.takes_user_mode_work());
@@ -231,7 +232,7 @@ fn judge_scheduling(caps: &Caps) -> Vec<Verdict> {
         (&rule::CAPS_PREEMPTION, !preempts || multi, text()),
         (&rule::CAPS_PATCHING, !flags.NoDmaPatching() || (multi && preempts), text()),
         (&rule::CAPS_CANCEL, !flags.CancelCommandAware() || multi, text()),
-        (&rule::CAPS_GRANULARITY, !preempts || granular == [true; 2], format!("{preemption:?}")),
+        (&rule::CAPS_GRANULARITY, fine_granularity, format!("{preemption:?}")),
         (&rule::CAPS_OPTIMIZED, optimized, text()),
         (&rule::CAPS_ATOMICS, atomics, text()),
         (&rule::CAPS_USER_MODE, rungs, format!("{flags:?}, {} nodes with UserModeSubmission", user_mode.count())),
@@ -261,11 +262,12 @@ fn judge_memory(caps: &Caps, highest: u64) -> Vec<Verdict> {
     ]
 }
 
-fn judge_nodes(caps: &Caps) -> Vec<Verdict> {
+fn judge_nodes(caps: &Caps, copy_node_demanded: bool) -> Vec<Verdict> {
     let topology = caps.driver.GpuEngineTopology.NbAsymetricProcessingNodes;
     let nodes = u32::from(caps.physical.NumExecutionNodes);
     let paging = caps.node(caps.paging_node());
-    let copies = paging.is_some_and(|node| node.engine_type() == DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY);
+    let copies = |node: &NodeInfo| node.engine_type() == DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY;
+    let pages = paging.is_some_and(|node| !copy_node_demanded || copies(node));
     vec![
         (
             &rule::CAPS_NODES,
@@ -274,7 +276,7 @@ fn judge_nodes(caps: &Caps) -> Vec<Verdict> {
         ),
         (
             &rule::CAPS_PAGING_NODE,
-            copies,
+            pages,
             format!(
                 "PagingNodeIndex {} of {} nodes: {:?}",
                 caps.paging_node(),

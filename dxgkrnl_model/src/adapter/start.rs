@@ -11,6 +11,7 @@ use super::query::{Buffer, Query, type_by_name};
 use super::{Adapter, AdapterState};
 use crate::ddi::{self, call_ddi};
 use crate::interface::InterfaceTable;
+use crate::personality::PhysicalAdapterCaps;
 use crate::rules::caps::CAPS_CHILDREN;
 use crate::rules::start::{ADD_CONTEXT, QAI_PRIVATE, QAI_REQUIRED, START_STATUS};
 use crate::transcript::{Need, Step};
@@ -293,17 +294,21 @@ impl Adapter {
     }
 
     fn query_physical(&self, caps: &mut Caps) -> Result<(), StartError> {
+        let reading = self.personality().physical_adapter_caps;
+        if reading == PhysicalAdapterCaps::NotAsked {
+            caps.physical = caps.physical_by_driver_caps();
+            return Ok(());
+        }
         let kind = DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_PHYSICALADAPTERCAPS;
         let (status, physical) = self.query_record(kind, &[0; 4]);
         self.note("query PHYSICALADAPTERCAPS", format!("{status:?}"));
-        let held = self.rules().check(&QAI_REQUIRED, physical.is_some(), || format!("PHYSICALADAPTERCAPS: {status:?}"));
-        match physical {
-            Some(physical) if held => {
-                caps.physical = physical;
-                Ok(())
-            }
-            _ => Err(StartError::Driver { step: "PHYSICALADAPTERCAPS".into(), status }),
+        let held = physical.is_some() || reading == PhysicalAdapterCaps::Tolerated;
+        if !self.rules().check(&QAI_REQUIRED, held, || format!("PHYSICALADAPTERCAPS: {status:?}")) {
+            return Err(StartError::Driver { step: "PHYSICALADAPTERCAPS".into(), status });
         }
+        caps.is_physical_answered = physical.is_some();
+        caps.physical = physical.unwrap_or_else(|| caps.physical_by_driver_caps());
+        Ok(())
     }
 
     /// A type that nobody knows must be refused as the page says; private data of any size is answered.

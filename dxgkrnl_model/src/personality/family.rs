@@ -9,8 +9,8 @@ use std::str::FromStr;
 use nt_model::DpcDelivery;
 
 use super::{
-    Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, MS, Personality, ProgressFenceHandle,
-    ProgressOpened, PteAddress, Residency, RingHandle, SchedulingLogs, SystemProcesses,
+    Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, MS, Personality, PhysicalAdapterCaps,
+    ProgressFenceHandle, ProgressOpened, PteAddress, Residency, RingHandle, SchedulingLogs, SystemProcesses,
 };
 
 /// A choice that a real Windows may make otherwise than the default.
@@ -164,6 +164,21 @@ readings! {
     "compute-by-filter", "D3DKMTEnumAdapters2 leaves out compute-only adapters",
         "DDI page D3DKMT_ENUMADAPTERS3 has it otherwise; libnvidia-container needs the newer function for them":
         lists_compute_only = false;
+    "flagless-opening", "opening a shared fence takes no flags",
+        "DDI page D3DKMT_OPENNATIVEFENCEFROMNTHANDLE: sharing is asked for at creation; Wine's tests open with 0":
+        user_mode.bare_opening = true;
+    "queues-end-at-once", "D3DKMTDestroyHwQueue waits for nothing",
+        "article user-mode-work-submission promises the wait at the end of a process alone":
+        user_mode.queues_end_at_once = true;
+    "local-in-64k", "memory that the CPU does not see is mapped in units of 64 KB alone",
+        "none of Microsoft's; a public user-mode driver says so of the Windows that it was tried on":
+        user_mode.local_in_64k = true;
+    "gpu-exception", "calls for a failed device fail with STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE",
+        "logs of three clients, of submissions; no page says what such a call returns":
+        user_mode.gpu_exception = true;
+    "no-physical-adapter-caps", "PHYSICALADAPTERCAPS is not asked, and DRIVERCAPS name the node that pages",
+        "inferred: one driver's author refuses it at 3.2 and 2.1, and WDDM 1 does not have it; DDI page DXGK_VIDMMCAPS, PagingNode":
+        physical_adapter_caps = PhysicalAdapterCaps::NotAsked;
     @named "every-slot", "every function of the table is called before an adapter is stopped",
         "none: each slot's own page; Windows does no such thing":
         every_slot = true;
@@ -173,6 +188,15 @@ readings! {
     @named "pte-bytes", "page table entries hold byte addresses",
         "DDI page DXGK_PTE, PageAddress, reads either way; drivers in the field shift by 12":
         pte_address = PteAddress::Bytes;
+    @named "no-physical-adapter-caps-needed", "refusing PHYSICALADAPTERCAPS is tolerated",
+        "seen by the author of one render-only driver; another's says that it ends the start from 2.0 on":
+        physical_adapter_caps = PhysicalAdapterCaps::Tolerated;
+    @named "no-granularity-needed", "a preemption-aware driver may report no preemption granularity",
+        "seen by the author of one driver of version 2.2; the HLK looks for it":
+        granularity_demanded = false;
+    @named "any-node-pages", "the paging node may be a 3-D node",
+        "seen with four drivers of one node; one driver's author was refused until a copy node paged":
+        copy_node_demanded = false;
     @named "no-power-components-needed", "refusing NUMPOWERCOMPONENTS is tolerated",
         "seen by the author of one render-only driver":
         power_components_demanded = false;
@@ -264,7 +288,7 @@ mod tests {
     use super::*;
 
     /// The readings of seed 3, on every machine. A reading that is added or removed may change them.
-    const SEED_3: [&str; 14] = [
+    const SEED_3: [&str; 17] = [
         "obsolete-contexts",
         "progress-at-48",
         "progress-nowhere",
@@ -279,6 +303,9 @@ mod tests {
         "no-flip-caps-needed",
         "slow-disconnect",
         "no-fence-questions",
+        "queues-end-at-once",
+        "local-in-64k",
+        "gpu-exception",
     ];
 
     #[test]

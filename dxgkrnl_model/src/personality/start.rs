@@ -17,6 +17,19 @@ pub enum SystemProcesses {
     AnotherLater,
 }
 
+/// What becomes of PHYSICALADAPTERCAPS. Without an answer the number of nodes is that of DRIVERCAPS
+/// (`GpuEngineTopology.NbAsymetricProcessingNodes`), and so is the node that pages (`MemoryManagementCaps.PagingNode`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PhysicalAdapterCaps {
+    /// It is asked, and refusing it ends the start. One driver's author says so of interfaces from 2.0 on.
+    #[default]
+    Demanded,
+    /// It is asked, and refusing it is tolerated. One driver's author refuses it at 3.2 and at 2.1, and his driver starts.
+    Tolerated,
+    /// It is not asked, as of drivers of WDDM 1, which do not have the type.
+    NotAsked,
+}
+
 /// A page table entry, or an update of entries, that a driver which advertises none of large pages, zero pages, 64 KB
 /// tables and linked adapters need not know. It must fault: a mapping would be one of memory that the entry does not
 /// mean.

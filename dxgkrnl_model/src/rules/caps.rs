@@ -30,7 +30,8 @@ rules! {
     /// Granularity.
     CAPS_GRANULARITY = "DXG-CAPS-GRANULARITY" {
         title: "a preemption-aware driver reports non-zero preemption granularities",
-        source: "DDI page D3DKMDT_PREEMPTION_CAPS; HLK \"Preempt - Validate non-zero preemption values\"",
+        source: "DDI page D3DKMDT_PREEMPTION_CAPS; HLK \"Preempt - Validate non-zero preemption values\"; one driver \
+            starts with none: Personality::granularity_demanded",
         bugcheck: none,
         fix: "report D3DKMDT_GRAPHICS_PREEMPTION_DMA_BUFFER_BOUNDARY and the compute value at least",
     }
@@ -119,9 +120,18 @@ rules! {
     /// Paging node.
     CAPS_PAGING_NODE = "DXG-CAPS-PAGING-NODE" {
         title: "PagingNodeIndex names an existing copy node",
-        source: "DDI page DXGK_PHYSICALADAPTERCAPS",
+        source: "DDI page DXGK_PHYSICALADAPTERCAPS; that it has to be a copy node is seen with one driver, and others \
+            start with a 3-D node: Personality::copy_node_demanded",
         bugcheck: none,
         fix: "give the adapter a copy node and name it",
+    }
+    /// The physical adapter's handle.
+    CAPS_ADAPTER_HANDLE = "DXG-CAPS-ADAPTER-HANDLE" {
+        title: "DxgkPhysicalAdapterHandle is DXGKRNL_INTERFACE.DeviceHandle",
+        source: "DDI page DXGK_PHYSICALADAPTERCAPS; that it is this handle is what drivers answer that start, and with \
+            another value their authors saw bug check 0x7E in dxgmms2 at the start",
+        bugcheck: none,
+        fix: "write DXGKRNL_INTERFACE.DeviceHandle",
     }
     /// History buffers.
     CAPS_HISTORY = "DXG-CAPS-HISTORY" {

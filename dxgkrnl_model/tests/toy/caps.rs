@@ -83,6 +83,9 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
             let mut caps = DXGK_PHYSICALADAPTERCAPS::zeroed();
             caps.NumExecutionNodes = if toy.is("caps-nodes") { 3 } else { 2 };
             caps.PagingNodeIndex = 1;
+            if !toy.is("caps-adapter-handle") {
+                caps.DxgkPhysicalAdapterHandle = toy.device_handle();
+            }
             give(arguments, &caps)
         }
         Type::DXGKQAITYPE_NATIVE_FENCE_CAPS => {
