@@ -5,11 +5,13 @@
 //! | `st.rs` | the start, features, other interfaces |
 //! | `st/entry.rs` | which driver the image is, and how it finds Dxgkrnl |
 //! | `st/first.rs` | answers about which documents disagree, features |
+//! | `st/layout.rs` | segments, the node that pages, the physical adapter |
 //! | `st/os.rs` | what the OS may do without being asked by a client of ours |
 //! | `st/queries.rs` | `DxgkDdiQueryAdapterInfo` |
 
 mod entry;
 mod first;
+mod layout;
 mod os;
 mod queries;
 
@@ -29,8 +31,15 @@ use wddm_abi::{DXGK_WDDMVERSION, DXGKDDI_INTERFACE_VERSION_WDDM3_2};
 const FEATURES: &str = "Querying WDDM feature support and enablement";
 
 pub(super) const CASES: &[Scenario] = &joined::<
-    { OWN.len() + queries::CASES.len() + first::CASES.len() + os::CASES.len() + entry::CASES.len() },
->(&[OWN, queries::CASES, first::CASES, os::CASES, entry::CASES]);
+    {
+        OWN.len()
+            + queries::CASES.len()
+            + first::CASES.len()
+            + layout::CASES.len()
+            + os::CASES.len()
+            + entry::CASES.len()
+    },
+>(&[OWN, queries::CASES, first::CASES, layout::CASES, os::CASES, entry::CASES]);
 
 const OWN: &[Scenario] = &[
     Scenario {

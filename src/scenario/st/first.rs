@@ -82,6 +82,14 @@ fn answers(stage: &Stage) -> Played {
         (&[("HwQueuePacketCap", 0)], Works),
         (&[("KernelModeCommandBuffer", 1)], Works),
         (&[("PerEngineTdr", 0)], Works),
+        (&[("PreemptionGranularity", 0)], Refused("DXG-CAPS-GRANULARITY")),
+        (&[("PagingNode", 0)], Refused("DXG-CAPS-PAGING-NODE")),
+        (&[("PhysicalAdapterHandle", 1)], Breaks("DXG-CAPS-ADAPTER-HANDLE")),
+        (&[("LocalSegmentFirst", 1)], Works),
+        (&[("LocalSegmentFirst", 1), ("PagingBufferSegment", 1), ("ApertureCpuVisible", 1)], Works),
+        (&[("LocalSegmentCpuVisible", 1)], Works),
+        (&[("FenceStorageSegment", 1)], Works),
+        (&[("FenceStorageSegment", 2)], Works),
         (&[("CrossAdapterResource", 1)], Breaks("DXG-CAPS-CROSS-ADAPTER-SERVED")),
         (&[("HistoryBufferPrecision", 40)], Works),
         (&[("HistoryBufferPrecision", 0)], Refused("DXG-CAPS-HISTORY")),
@@ -116,6 +124,11 @@ fn answers(stage: &Stage) -> Played {
     let bytes =
         Setup::default().setting("PteByteAddresses", 1).windows(|windows| windows.pte_address = PteAddress::Bytes);
     stage.play(bytes, |scene| work(scene).map(drop)).context("a Windows whose page table entries hold bytes")?;
+    let none = Setup::default().setting("PreemptionGranularity", 0);
+    let none = none.windows(|windows| windows.granularity_demanded = false);
+    stage
+        .play(none, |scene| same("work", work(scene)?, expected(stage, 3)))
+        .context("a Windows that looks at no granularity")?;
     let without = Setup::default().setting("FlipCaps", 0).windows(|windows| windows.flip_caps_demanded = false);
     stage.play(without, |scene| same("work", work(scene)?, expected(stage, 3))).context("a Windows that wants no flips")
 }
