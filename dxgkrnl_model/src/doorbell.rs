@@ -215,7 +215,9 @@ impl Doorbell {
         let pointer = &raw mut arguments;
         let status = ddi::status(call_ddi!(adapter, DxgkDdiConnectDoorbell(pointer)));
         adapter.shared().counters.doorbell_connect();
-        let excused = status == ntstatus::STATUS_SYSTEM_SHUTDOWN || self.queue.context().device().usable().is_err();
+        let excused = status == ntstatus::STATUS_SYSTEM_SHUTDOWN
+            || self.queue.context().device().usable().is_err()
+            || adapter.device.edu().is_some_and(|edu| edu.is_gone());
         adapter.rules().check(&DB_CONNECT, status.is_success() || excused, || format!("{status:?}"));
         if !status.is_success() {
             return Err(status);

@@ -70,6 +70,11 @@ impl Edu {
         self.reset();
     }
 
+    /// Returns whether the device is off the bus.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::SeqCst)
+    }
+
     /// Begins to count accesses at 0.
     pub(crate) fn watch(&self) {
         self.touched.store(0, Ordering::SeqCst);

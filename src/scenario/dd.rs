@@ -77,6 +77,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: queue::null_rendering,
     },
     Scenario {
+        id: "DD-14",
+        title: "a connection waits for as long as every doorbell changes hands, and no longer than the device is there",
+        source: "DxgkDdiConnectDoorbell, Return value; DxgkCbDisconnectDoorbell",
+        play: queue::waits_for_doorbells,
+    },
+    Scenario {
         id: "DD-13",
         title: "StopDevice while a DPC runs: what was started goes when nothing runs in it, at PASSIVE_LEVEL",
         source: "DxgkDdiStopDevice; DxgkCbUnmapMemory, IRQL; KeFlushQueuedDpcs",

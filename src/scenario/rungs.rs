@@ -24,8 +24,8 @@ const NEEDS: &[Need] = &[
     ]),
     (0, "it is about the start, the stop, or one DDI that every rung has", &[
         "ST-01", "ST-02", "ST-05", "ST-07", "ST-41", "ST-42", "ST-43", "ST-50", "ST-54", "ST-55", "ST-56",
-        "ST-57", "ST-58", "ST-59", "ST-60", "ST-61", "ST-62", "ST-63", "ST-64", "ST-65", "ST-66", "ST-68", "ST-69",
-        "ST-80",
+        "ST-57", "ST-58", "ST-59", "ST-60", "ST-61", "ST-62", "ST-63", "ST-64", "ST-65", "ST-66", "ST-68",
+        "ST-69", "ST-70", "ST-71", "ST-72", "ST-80",
         "DD-01", "DD-02", "DD-03", "DD-04", "DD-08", "DD-09", "DD-10", "DD-12", "DD-13",
     ]),
     (1, "it makes hardware queues, or contexts for them", &[
@@ -49,6 +49,7 @@ const NEEDS: &[Need] = &[
         "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",
         "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-37", "DB-38", "BI-04", "BI-05", "BI-06", "BI-09",
         "BI-10", "BI-11", "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "BI-43", "ST-67", "DD-05", "DD-07",
+        "DD-14",
     ]),
     (3, "it reads fence logs, which queues for doorbells have", &[
         "LB-01", "LB-02", "LB-03", "LB-04", "LB-06", "LB-07", "LB-09", "LB-10", "LB-12", "LB-13", "LB-14",

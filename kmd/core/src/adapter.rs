@@ -131,6 +131,8 @@ pub struct Started<P: Platform> {
     /// Per node the `SubmissionFenceId` of the last packet that the OS was told to be complete. Written by reports at
     /// the device's level and by engine resets; `DxgkDdiQueryCurrentFence` answers it.
     pub(crate) reported: [AtomicU32; NODE_COUNT],
+    /// The device is being stopped, or is gone: no thread may wait for another's call of the OS any more.
+    pub(crate) is_ending: AtomicBool,
     /// Engine threads, taken at stop.
     pub(crate) threads: P::Lock<Vec<P::Thread>>,
     /// Doorbell pages: after `gpu`, which refers to them.

@@ -21,7 +21,7 @@ use crate::irql::Passive;
 use crate::platform::{self, Platform};
 use crate::status::{Error, Result};
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use gpu_engine::NoMemory;
 use gpu_engine::host::Lock;
 use gpu_engine::memory::Span;
@@ -34,7 +34,8 @@ use gpu_wire::private::{DoorbellData, DoorbellReply};
 use gpu_wire::ring::{self, Geometry};
 use wddm_abi::{D3DDDI_DOORBELLSTATUS, ntstatus};
 
-/// How long a connection waits for a physical doorbell, in units of 100 ns. TIMEOUT: half a second.
+/// How long a connection asks for doorbells that the OS keeps, and how long a destruction waits for a thread that is
+/// taking its doorbell, in units of 100 ns. TIMEOUT: half a second.
 const PATIENCE: u64 = 5_000_000;
 /// A pause between two looks for a physical doorbell, in units of 100 ns.
 const PAUSE: u64 = 500;
@@ -79,6 +80,8 @@ enum Use<P: Platform> {
 pub struct Pool<P: Platform> {
     pages: Span<'static>,
     uses: P::Lock<Vec<Use<P>>>,
+    /// How often a physical doorbell got a new use. Wraps; only compared.
+    changes: AtomicU64,
 }
 
 /// What [`Pool::pick`] decided.
@@ -97,7 +100,7 @@ impl<P: Platform> Pool<P> {
         let mut uses = Vec::new();
         uses.try_reserve_exact(n)?;
         uses.resize_with(n, || Use::Free);
-        Ok(Self { pages, uses: P::Lock::new(uses) })
+        Ok(Self { pages, uses: P::Lock::new(uses), changes: AtomicU64::new(0) })
     }
 
     /// How many physical doorbells there are.
@@ -151,6 +154,14 @@ impl<P: Platform> Pool<P> {
     /// Stores the new use of physical doorbell `index`. Called by the thread that marked it as changing.
     fn set(&self, index: usize, new: Use<P>) {
         let old = self.uses.with(|uses| uses.get_mut(index).map(|u| core::mem::replace(u, new)));
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        drop(old);
+    }
+
+    /// Gives physical doorbell `index` back to `doorbell`, which the OS keeps. Nothing has changed hands.
+    fn put_back(&self, index: usize, doorbell: &Shared<Doorbell<P>>, stamp: u64) {
+        let kept = Use::Connected { doorbell: doorbell.clone(), packets: 0, stamp };
+        let old = self.uses.with(|uses| uses.get_mut(index).map(|u| core::mem::replace(u, kept)));
         drop(old);
     }
 
@@ -242,8 +253,9 @@ impl<P: Platform> Doorbell<P> {
     /// Connects. `this` is the doorbell itself, counted.
     ///
     /// # Errors
-    /// [`Error::DoorbellsExhausted`] when no physical doorbell could be had within `PATIENCE`: other threads are
-    /// changing every one of them, or the OS refuses to disconnect the one that is least recently used.
+    /// [`Error::DoorbellsExhausted`] when the OS keeps every physical doorbell, which its page does not provide for;
+    /// [`Error::DeviceNotReady`] when the device is stopped or gone. A pool whose doorbells are all changing hands is no
+    /// error.
     pub fn connect(&self, irql: &Passive, this: &Shared<Self>) -> Result<Connection> {
         let started = &self.counted.started;
         let queue = &self.queue.engine;
@@ -285,23 +297,43 @@ impl<P: Platform> Doorbell<P> {
         Ok(Connection { address: page.as_ptr(), status })
     }
 
-    /// Finds a physical doorbell without a queue, or takes one from another doorbell, and marks it as changing. Tries
-    /// again for [`PATIENCE`] while other threads are changing all of them or the OS refuses to disconnect.
+    /// Finds a physical doorbell without a queue, or takes one from another doorbell, and marks it as changing. While
+    /// other threads are changing all of them it waits for one that has changed hands, without a lock, for as long as the
+    /// device is there: the page of `DxgkDdiConnectDoorbell` has failures for a GPU that is lost or stopped alone, and
+    /// user mode gives the queue up for one.
     ///
     /// # Errors
-    /// [`Error::DoorbellsExhausted`] after that time.
+    /// [`Error::DeviceNotReady`] when the device is stopped or gone; [`Error::DoorbellsExhausted`] when the OS has
+    /// refused to disconnect for [`PATIENCE`], while no physical doorbell changed hands.
     fn take_physical(&self, irql: &Passive, started: &Started<P>) -> Result<usize> {
-        let mut taken = None;
-        let mut look = || {
-            taken = match started.doorbells.pick(started.platform.clock()) {
-                Some(Pick::Free(index)) => Some(index),
-                Some(Pick::Take(index, victim)) => take_from(irql, started, index, &victim).then_some(index),
-                None => None,
+        let pool = &started.doorbells;
+        loop {
+            let before = pool.changes.load(Ordering::Relaxed);
+            let (mut taken, mut refused) = (None, false);
+            let mut look = || {
+                if started.is_ending.load(Ordering::Acquire) {
+                    taken = Some(Err(Error::DeviceNotReady));
+                    return true;
+                }
+                taken = match pool.pick(started.platform.clock()) {
+                    Some(Pick::Free(index)) => Some(Ok(index)),
+                    Some(Pick::Take(index, victim)) => {
+                        let is_taken = take_from(irql, started, index, &victim);
+                        refused |= !is_taken;
+                        is_taken.then_some(Ok(index))
+                    }
+                    None => None,
+                };
+                taken.is_some()
             };
-            taken.is_some()
-        };
-        platform::until(irql, &started.platform, Some(PATIENCE), PAUSE, &mut look);
-        taken.ok_or(Error::DoorbellsExhausted)
+            platform::until(irql, &started.platform, Some(PATIENCE), PAUSE, &mut look);
+            if let Some(taken) = taken {
+                return taken;
+            }
+            if refused && pool.changes.load(Ordering::Relaxed) == before {
+                return Err(Error::DoorbellsExhausted);
+            }
+        }
     }
 
     /// The OS disconnects; it rotates the page after this returned. Must succeed.
@@ -363,8 +395,7 @@ fn take_from<P: Platform>(irql: &Passive, started: &Started<P>, index: usize, vi
             // The OS does not know the doorbell any more: it is being destroyed, and user mode does not ring it.
             Ok(()) | Err(Error::Callback(ntstatus::STATUS_INVALID_PARAMETER)) => {}
             Err(_) => {
-                let (packets, stamp) = (0, started.platform.clock());
-                started.doorbells.set(index, Use::Connected { doorbell: victim.clone(), packets, stamp });
+                started.doorbells.put_back(index, victim, started.platform.clock());
                 return false;
             }
         }

@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::status::{Error, Result};
 use crate::strays::Strays;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 use gpu_engine::engine::Engine;
 use gpu_engine::gpu::Setup;
 use gpu_engine::host::Lock;
@@ -189,6 +189,7 @@ fn make_started<P: Platform>(
         census: Census::default(),
         strays: Strays::default(),
         reported: Default::default(),
+        is_ending: AtomicBool::new(false),
         threads: P::Lock::new(Vec::new()),
         _doorbell_pages: pages,
     };
@@ -275,6 +276,7 @@ pub fn stop<P: Platform>(irql: &Passive, adapter: &Adapter<P>) -> Result<()> {
 
 /// Ends the engines, and clears what they have raised.
 fn halt<P: Platform>(irql: &Passive, started: &Started<P>) {
+    started.is_ending.store(true, Ordering::Release);
     for node in 0..started.gpu.nodes.len() {
         started.gpu.command(node, Control::Stop);
     }
@@ -316,6 +318,7 @@ pub fn set_power<P: Platform>(irql: &Passive, started: &Started<P>, on: bool) {
 /// nothing.
 /// Source: `DxgkDdiNotifySurpriseRemoval`.
 pub fn remove_by_surprise<P: Platform>(irql: &Passive, started: &Started<P>) {
+    started.is_ending.store(true, Ordering::Release);
     started.gpu.host.interrupt.remove(irql, &started.platform);
     crate::interrupt::leave(irql, started);
     for node in 0..started.gpu.nodes.len() {

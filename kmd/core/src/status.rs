@@ -26,8 +26,7 @@ pub enum Error {
     DeviceNotReady,
     /// An engine did not answer in time.
     Timeout,
-    /// No physical doorbell could be had in time: other threads were changing all of them, or the OS refused to
-    /// disconnect one.
+    /// No physical doorbell could be had: the OS refused to disconnect any.
     DoorbellsExhausted,
     /// A callback of Dxgkrnl failed.
     Callback(NTSTATUS),

@@ -6,7 +6,11 @@ use super::super::stage::patience;
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::personality::{LogReplacement, MS, ProgressOpened};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
+use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_SUBMITCOMMAND};
 
 /// Page faults of hardware queues that the first adapter has reported.
@@ -115,6 +119,87 @@ fn contended(scene: &Scene) -> Played {
         }
         Ok(())
     })
+}
+
+/// How long the OS takes to disconnect a doorbell in [`waits_for_doorbells`]: longer than a driver may have patience.
+const SLOW: u64 = 1_500 * MS;
+
+pub(super) fn waits_for_doorbells(stage: &Stage) -> Played {
+    for physical in [1, 2] {
+        let setup = Setup::default().setting("PhysicalDoorbells", physical);
+        // CAST: 1 or 2.
+        let play = |scene: &Scene| all_change_hands(scene, physical as usize);
+        stage
+            .play(setup.windows(|windows| windows.disconnect_time = SLOW), play)
+            .with_context(|| format!("{physical} physical doorbells"))?;
+    }
+    let setup = Setup::default().setting("PhysicalDoorbells", 1);
+    stage
+        .play(setup.windows(|windows| windows.disconnect_time = 2 * SLOW), gone_meanwhile)
+        .context("the device goes while a connection waits")
+}
+
+/// A connection on a thread of its own, by a process of its own. `taking` is counted up before it begins.
+fn connects(scene: &Scene, taking: &AtomicUsize) -> Played {
+    let raw = raw(scene)?;
+    let room = Room::new(&raw)?;
+    let queue = RingQueue::new(scene, &room, 0, 4096)?;
+    taking.fetch_add(1, Ordering::SeqCst);
+    queue.connect().context("connect")?;
+    let (progress, _) = queue.submit(&[])?;
+    // Another thread may have taken the doorbell before the ring.
+    while queue.ring()? == RETRY {
+        queue.connect().context("connect again")?;
+    }
+    queue.wait(scene, progress)
+}
+
+/// Every doorbell is connected; two more connections than there are doorbells take them, and one of these waits for
+/// another's.
+fn all_change_hands(scene: &Scene, physical: usize) -> Played {
+    let raw = raw(scene)?;
+    let room = Room::new(&raw)?;
+    let queues: Vec<_> = (0..physical).map(|_| RingQueue::connected(scene, &room, 0, 4096)).collect();
+    queues.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let taking = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..=physical).map(|_| scope.spawn(|| connects(scene, &taking))).collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().map_err(|_| anyhow::anyhow!("a thread ended by itself")).and_then(|played| played)
+        })
+    })
+}
+
+/// The device goes while one thread is in the OS to take the only doorbell and another waits for that: the second does
+/// not wait for the first.
+fn gone_meanwhile(scene: &Scene) -> Played {
+    let raw = raw(scene)?;
+    let room = Room::new(&raw)?;
+    let _connected = RingQueue::connected(scene, &room, 0, 4096)?;
+    let (taking, ended) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let connect = || -> Played {
+        let raw = self::raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::new(scene, &room, 0, 4096)?;
+        taking.fetch_add(1, Ordering::SeqCst);
+        Ok(queue.connect()?)
+    };
+    let connecting = |name: &'static str| {
+        let connected = connect();
+        ended.lock().unwrap_or_else(PoisonError::into_inner).push((name, connected.is_ok()));
+    };
+    std::thread::scope(|scope| -> Played {
+        scope.spawn(|| connecting("taking"));
+        scene.until("the first connection", || Ok(taking.load(Ordering::SeqCst) == 1))?;
+        std::thread::sleep(Duration::from_millis(100));
+        scope.spawn(|| connecting("waiting"));
+        scene.until("the second connection", || Ok(taking.load(Ordering::SeqCst) == 2))?;
+        std::thread::sleep(Duration::from_millis(100));
+        let status = scene.world.os.remove_by_surprise(scene.adapter()).context("the driver was not told")?;
+        same("the answer", status, STATUS_SUCCESS)
+    })?;
+    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    same("which ended first, and whether it got a doorbell", ended.first().copied(), Some(("waiting", false)))
 }
 
 pub(super) fn null_rendering(stage: &Stage) -> Played {
