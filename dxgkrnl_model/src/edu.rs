@@ -133,7 +133,8 @@ impl Edu {
         self.acknowledge(u32::MAX);
     }
 
-    fn raise(&self, bits: u32) {
+    /// Sets bits of the status register and interrupts, as a store to offset 0x60 does.
+    pub(crate) fn raise(&self, bits: u32) {
         let before = self.begun.fetch_add(1, Ordering::AcqRel);
         if bits != 0 && before + 1 == self.lost {
             self.raised.fetch_add(1, Ordering::AcqRel);

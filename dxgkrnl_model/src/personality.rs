@@ -391,6 +391,9 @@ pub struct Personality {
     /// power management has it (PCI Bus Power Management Interface Specification, D3hot). Otherwise it goes on as in
     /// D0.
     pub dead_in_d3: bool,
+    /// The device interrupts in `DxgkDdiStopDevice`, each time a system thread ends there: an engine's last interrupt,
+    /// which arrives late. Real devices do so without being asked; this one only then.
+    pub late_interrupts: bool,
     /// Before an adapter is stopped, functions of its table that an adapter without displays does not need in its
     /// ordinary life are called once each, and what they return and fill is judged. Windows does no such thing, and a
     /// driver may rightly expect more of a present than the model can show it.
@@ -450,6 +453,7 @@ impl Default for Personality {
             asks_for_fences: true,
             lists_compute_only: true,
             dead_in_d3: true,
+            late_interrupts: false,
             every_slot: false,
         }
     }

@@ -37,6 +37,7 @@ use crate::rules_nt::{NT_DEADLOCK, NT_IRQL, NT_RULES};
 use crate::rules_user::USER_RULES;
 use crate::sched::{RealScheduler, Scheduler, Ticks, YieldPoint};
 use crate::spinlock::LockOrder;
+use crate::thread::ThreadEnd;
 use crate::thread::{Thread, ThreadKind};
 use crate::timer::Timers;
 use crate::user::process::Processes;
@@ -134,6 +135,7 @@ pub struct Machine {
     pub(crate) extended_states: ExtendedStates,
     pub(crate) processes: Processes,
     pub(crate) debug_log: DebugLog,
+    pub(crate) at_thread_end: ThreadEnd,
 }
 
 impl fmt::Debug for Machine {
@@ -188,6 +190,7 @@ impl Kernel {
             next_thread: AtomicU64::new(1),
             host_threads: Mutex::default(),
             threads: Mutex::default(),
+            at_thread_end: ThreadEnd::default(),
             objects: Objects::default(),
             dispatcher: Dispatcher::default(),
             dpcs: DpcQueue::default(),

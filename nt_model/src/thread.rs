@@ -230,6 +230,19 @@ impl Machine {
     }
 }
 
+/// What is done when a system thread ends.
+#[derive(Default)]
+pub(crate) struct ThreadEnd(Mutex<Option<Arc<dyn Fn() + Send + Sync>>>);
+
+impl Machine {
+    /// Has `hook` called on each system thread that ends, at PASSIVE_LEVEL, behind its last instruction and before its
+    /// object is signalled; `None`: nothing. For tests of what a driver does while it waits for its threads.
+    pub fn set_at_thread_end(&self, hook: Option<Arc<dyn Fn() + Send + Sync>>) {
+        let old = std::mem::replace(&mut *self.at_thread_end.0.lock(), hook);
+        drop(old);
+    }
+}
+
 fn thread_main(machine: &Arc<Machine>, thread: &Arc<Thread>, f: impl FnOnce()) {
     thread.slot.bind();
     machine.sched.attach(&thread.slot);
@@ -250,6 +263,10 @@ fn thread_main(machine: &Arc<Machine>, thread: &Arc<Thread>, f: impl FnOnce()) {
         cpu.irql.set(0);
     });
     machine.abandon_mutexes(thread);
+    let hook = machine.at_thread_end.0.lock().clone();
+    if let (Some(hook), true) = (hook, ended.is_ok()) {
+        hook();
+    }
     machine.signal_object(&thread.body.header, 1);
     machine.objects.release_running(thread.address());
     cpu::with(|cpu| _ = cpu.swap_owner(Owner::none()));

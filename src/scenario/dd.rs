@@ -83,6 +83,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: queue::waits_for_doorbells,
     },
     Scenario {
+        id: "DD-15",
+        title: "interrupts that arrive while StopDevice waits for the engines are claimed",
+        source: "DxgkDdiStopDevice; DxgkDdiInterruptRoutine, Return value",
+        play: device::late_interrupts,
+    },
+    Scenario {
         id: "DD-13",
         title: "StopDevice while a DPC runs: what was started goes when nothing runs in it, at PASSIVE_LEVEL",
         source: "DxgkDdiStopDevice; DxgkCbUnmapMemory, IRQL; KeFlushQueuedDpcs",

@@ -5,7 +5,7 @@ use crate::wrap::{copy, decorate, own, record};
 use core::cell::Cell;
 use core::ffi::c_void;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 use wddm_abi::ntstatus::{STATUS_INSUFFICIENT_RESOURCES, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
@@ -31,6 +31,8 @@ static CHANGING: AtomicU32 = AtomicU32::new(0);
 static LEAVING: AtomicU32 = AtomicU32::new(0);
 /// How many interrupts have come meanwhile.
 static UNCLAIMED: AtomicU32 = AtomicU32::new(0);
+/// Whether a device is being stopped.
+static STOPPING: AtomicBool = AtomicBool::new(false);
 /// Looks for such an interrupt, a millisecond apart.
 const LOOKS: u32 = 5;
 
@@ -63,6 +65,19 @@ decorate! {
         let status = own!(DxgkDdiResetEngine(adapter, args));
         record!(args).LastAbortedFenceId += 1;
         status
+    }
+
+    /// StopDevice took back what was started before it ended the engines: the routine claimed nothing meanwhile.
+    withdrawn_first: DxgkDdiStopDevice(context: *mut c_void) -> NTSTATUS {
+        STOPPING.store(true, Ordering::SeqCst);
+        let status = own!(DxgkDdiStopDevice(context));
+        STOPPING.store(false, Ordering::SeqCst);
+        status
+    }
+
+    /// For [`withdrawn_first`].
+    finds_nothing: DxgkDdiInterruptRoutine(context: *mut c_void, message: u32) -> BOOLEAN {
+        if STOPPING.load(Ordering::SeqCst) { 0 } else { own!(DxgkDdiInterruptRoutine(context, message)) }
     }
 
     /// D0 restored nothing: what had been raised in D3 was not raised again.
@@ -206,6 +221,12 @@ pub fn rings_looked_at(table: &mut DRIVER_INITIALIZATION_DATA) {
 pub fn short_of_doorbells(table: &mut DRIVER_INITIALIZATION_DATA) {
     no_doorbell_meanwhile(table);
     hears_callbacks(table);
+}
+
+/// [`withdrawn_first`] and [`finds_nothing`].
+pub fn halted_last(table: &mut DRIVER_INITIALIZATION_DATA) {
+    withdrawn_first(table);
+    finds_nothing(table);
 }
 
 win_extern! {

@@ -444,6 +444,14 @@ const MISTAKES: &[Mistake] = &[
         life::short_of_doorbells, "DD-07", "DXG-DB-CONNECT",
     ),
     table(
+        "ConnectDoorbell fails while all change hands for long", "DxgkDdiConnectDoorbell, Return value",
+        life::short_of_doorbells, "DD-14", "DXG-DB-CONNECT",
+    ),
+    table(
+        "engines are halted behind the interrupt routine", "DxgkDdiStopDevice",
+        life::halted_last, "DD-15", "NT-INT-STORM",
+    ),
+    table(
         "D0 raises nothing again", "DxgkDdiSetPowerState",
         life::wake_ignored, notices::SLEEP, "node 0, after D3",
     ),

@@ -44,7 +44,17 @@ impl Adapter {
     fn stop_device(self: &Arc<Self>) {
         let context = self.context();
         self.features.reset(self);
+        if self.personality().late_interrupts {
+            let adapter = Arc::downgrade(self);
+            self.kernel().set_at_thread_end(Some(Arc::new(move || {
+                let adapter = adapter.upgrade();
+                if let Some(edu) = adapter.as_ref().and_then(|adapter| adapter.device.edu()) {
+                    edu.raise(1);
+                }
+            })));
+        }
         let status = ddi::status(call_ddi!(self, DxgkDdiStopDevice(context)));
+        self.kernel().set_at_thread_end(None);
         self.note("StopDevice", format!("{status:?}"));
         self.judge_stop("DxgkDdiStopDevice", status);
         self.interrupts.disconnect(self);

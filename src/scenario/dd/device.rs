@@ -191,6 +191,23 @@ pub(super) fn stop_during_dpc(stage: &Stage) -> Played {
     })
 }
 
+pub(super) fn late_interrupts(stage: &Stage) -> Played {
+    for interrupts in [InterruptModel::Line, InterruptModel::Message] {
+        let mut setup = Setup::default().windows(|windows| windows.late_interrupts = true);
+        setup.adapter.device.interrupts = interrupts;
+        let play = |scene: &Scene| {
+            for _ in 0..3 {
+                drop(Rig::open(scene, "client")?.page()?);
+                scene.world.os.stop_adapter(scene.adapter());
+                scene.world.os.restart_adapter(scene.adapter())?;
+            }
+            Ok(())
+        };
+        stage.play(setup, play).with_context(|| format!("{interrupts:?}"))?;
+    }
+    Ok(())
+}
+
 /// A packet that never ends, and another process's packet behind it, which is given back and runs after the reset.
 pub(super) fn aborted(stage: &Stage) -> Played {
     stage.play(Setup::default().quick_tdr().setting("MaxRung", 0).resets(1), |scene| {

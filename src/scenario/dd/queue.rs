@@ -191,10 +191,10 @@ fn gone_meanwhile(scene: &Scene) -> Played {
     std::thread::scope(|scope| -> Played {
         scope.spawn(|| connecting("taking"));
         scene.until("the first connection", || Ok(taking.load(Ordering::SeqCst) == 1))?;
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::park_timeout(Duration::from_millis(100));
         scope.spawn(|| connecting("waiting"));
         scene.until("the second connection", || Ok(taking.load(Ordering::SeqCst) == 2))?;
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::park_timeout(Duration::from_millis(100));
         let status = scene.world.os.remove_by_surprise(scene.adapter()).context("the driver was not told")?;
         same("the answer", status, STATUS_SUCCESS)
     })?;
