@@ -285,7 +285,8 @@ pub struct LocalMemory<P: Platform> {
 }
 
 impl<P: Platform> LocalMemory<P> {
-    /// Allocates `size` bytes, rounded down to whole blocks; less when memory runs out, but at least one block.
+    /// Allocates `size` bytes, rounded down to whole blocks; at least one block. When memory runs out on the way it keeps
+    /// half of what there was, and the machine has the other half.
     ///
     /// # Errors
     /// [`NoMemory`] when not even one block is to be had.
@@ -298,7 +299,10 @@ impl<P: Platform> LocalMemory<P> {
             match platform.allocate_pages(irql, BLOCK / PAGE_SIZE) {
                 Ok(pages) => blocks.push(pages),
                 Err(NoMemory) if blocks.is_empty() => return Err(NoMemory),
-                Err(NoMemory) => break,
+                Err(NoMemory) => {
+                    blocks.truncate(blocks.len().div_ceil(2));
+                    break;
+                }
             }
         }
         Ok(Self { blocks })

@@ -77,7 +77,7 @@ settings! {
     Usual {
         local_segment_size: u64, "LocalSegmentSize", Values::Megabytes(16, 16 << 10), 256 << 20,
             "bytes of the local segment: non-paged memory of the host, allocated at start; with less to be had the \
-            segment is smaller";
+            segment takes half of what there is";
         max_rung: Rung, "MaxRung",
             Values::Named(&[(0, "packet"), (1, "hardware queues"), (2, "native fences"), (3, "user-mode submission")]),
             3,
