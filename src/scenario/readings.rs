@@ -63,7 +63,7 @@ const EXCEPTIONS: &[Exception] = &[
     ("gpu-exception", "it names the status that is another one there", &["BI-42"]),
     ("gpu-exception", "it plays both ways itself", &["CL-18"]),
     ("no-physical-adapter-caps", "it plays each way itself", &["ST-72"]),
-    ("no-physical-adapter-caps", "it is about a member of this answer", &["ST-50"]),
+    ("no-physical-adapter-caps", "it looks for this question, or for a member of the answer", &["ST-01", "ST-50"]),
     ("no-physical-adapter-caps-needed", "it plays each way itself", &["ST-72"]),
     ("no-granularity-needed", "it plays both ways itself", &["ST-50"]),
     ("any-node-pages", "they play both ways themselves", &["ST-50", "ST-71"]),

@@ -47,8 +47,8 @@ pub const fn set_of(segment: u32) -> u32 {
     1 << (segment - 1)
 }
 
-/// Segment for the values of native fences of a type, where the OS supports others than system memory. `None`: the
-/// setting `FenceStorageSegment` refuses to name one.
+/// Segment for the values of native fences of a type, where the OS supports others than system memory. `None`: there is
+/// none that suits, or the setting `FenceStorageSegment` refuses to name one; the values are in system memory then.
 ///
 /// Both values of an intra-GPU fence go to local memory. MonitoredValue of others is written by the CPU, which does not see that; so
 /// it stays in system memory.
@@ -59,6 +59,8 @@ pub fn of_fence(kind: D3DDDI_NATIVEFENCE_TYPE, settings: &Settings, mutation: &C
     let order = Order::of(settings);
     let intra = kind == D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU;
     match settings.fence_storage_segment {
+        // A local segment that says CpuVisible is none for them.
+        0 if intra && settings.local_segment_cpu_visible => None,
         0 if intra && !mutation.is(Mutation::IntraGpuInAperture) => Some(order.local()),
         0 | 1 => Some(order.aperture()),
         _ => None,

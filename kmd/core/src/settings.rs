@@ -163,8 +163,8 @@ settings! {
             start, and the article on compute-only drivers says that none is needed";
         local_segment_cpu_visible: bool, "LocalSegmentCpuVisible", SWITCH, 0,
             "the local segment says CpuVisible, at an address where nothing is, since its memory is not in one piece; \
-            drivers start with either. No allocation in it is visible to the CPU: a Windows that writes by that \
-            address all the same ends in a bug check";
+            drivers start with either. No allocation in it is visible to the CPU, and values of intra-GPU fences \
+            are in system memory then: a Windows that writes by that address all the same ends in a bug check";
         dma_buffer_segment_set: bool, "DmaBufferSegmentSet", SWITCH, 1,
             "contexts name the aperture for DMA buffers; 0 names no segment, with which display drivers ended in bug \
             checks";

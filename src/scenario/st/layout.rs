@@ -13,7 +13,8 @@ pub(super) const CASES: &[Scenario] = &[
     Scenario {
         id: "ST-70",
         title: "the local segment is the second or the first, visible to the CPU or not, and holds what is put there",
-        source: "DXGK_QUERYSEGMENTOUT4; DXGK_SEGMENTFLAGS; MCDM KMD implementation guidelines",
+        source: "DXGK_QUERYSEGMENTOUT4; DXGK_SEGMENTFLAGS; MCDM KMD implementation guidelines; \
+                 D3DKMDT_FENCESTORAGESURFACEDATA",
         play: segments,
     },
     Scenario {
@@ -60,6 +61,8 @@ fn used(scene: &Scene, id: u32) -> anyhow::Result<u64> {
 fn segments(stage: &Stage) -> Played {
     for (first, visible) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
         let setup = Setup::default().setting("LocalSegmentFirst", first).setting("LocalSegmentCpuVisible", visible);
+        // The model judges which segment the driver names for values of intra-GPU fences.
+        let setup = setup.windows(|windows| windows.native_fence_os_caps.intra_gpu = true);
         stage
             .play(setup, |scene| {
                 let caps = scene.adapter().caps().context("a started adapter has capabilities")?;
@@ -77,6 +80,14 @@ fn segments(stage: &Stage) -> Played {
                 local_memory(scene)
             })
             .with_context(|| format!("LocalSegmentFirst {first}, LocalSegmentCpuVisible {visible}"))?;
+    }
+    for (answer, broken) in [(0, &[][..]), (1, &["DXG-NF-STORAGE-SEGMENT"]), (2, &[])] {
+        // Below native fences the OS does not ask.
+        let broken = if stage.rung() < 2 { &[] } else { broken };
+        let setup = Setup::default().setting("FenceStorageSegment", answer).breaks(broken);
+        let setup = setup.windows(|windows| windows.native_fence_os_caps.intra_gpu = true);
+        let play = |scene: &Scene| same("work", work(scene)?, expected(stage, 3));
+        stage.play(setup, play).with_context(|| format!("FenceStorageSegment {answer}"))?;
     }
     Ok(())
 }
