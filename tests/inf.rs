@@ -53,8 +53,9 @@ const SPOILT: &[Spoilt] = &[
     Spoilt(DISPLAY, "DefaultDestDir = 13", "DefaultDestDir = 12", &["INF-DIRID"]),
     Spoilt(COMPUTE, r"%REG_SZ%, %13%\fencepost_umd.dll", r"%REG_SZ%, %11%\fencepost_umd.dll", &["INF-DIRID"]),
     Spoilt(DISPLAY, "Service     = \"Fencepost display miniport\"\n", "", &["INF-STRING"]),
+    Spoilt(DISPLAY, "Service     = \"Fencepost display miniport\"", "Service     = \"\"", &["INF-STRING"]),
     Spoilt(COMPUTE, "Chip        = ", "Dac = \"None\"\nChip        = ", &["INF-STRING"]),
-    Spoilt(DISPLAY, "DriverVer   =", "DriverVer   = 01/01/2026, 32.0.26110.1", &["INF-DRIVERVER"]),
+    Spoilt(DISPLAY, "DriverVer   =", "DriverVer   = 01/01/2024, 32.0.26110.1", &["INF-DRIVERVER"]),
     Spoilt(DISPLAY, "DriverVer   =", "", &["INF-DRIVERVER"]),
     Spoilt(DISPLAY, "ErrorControl  = 0", "ErrorControl  = 1", &["INF-SERVICE"]),
     Spoilt(DISPLAY, "ServiceType   = 1", "ServiceType   = 16", &["INF-SERVICE"]),
@@ -176,24 +177,26 @@ fn stamped_copies_hold_and_others_do_not() {
     let version = include_str!("../inf/version").trim();
     for name in [DISPLAY, COMPUTE] {
         for architecture in ["amd64", "arm64"] {
-            let found = lint(&stamped(name, architecture, &format!("11/23/2026,{version}")));
+            let found = lint(&stamped(name, architecture, &format!("12/18/2024,{version}")));
             assert!(found.is_empty(), "{name} for {architecture}: {found:?}");
         }
         let wrong = [
-            "11/23/2026,32.0.26110.0".to_owned(),
-            "11/23/2026,0.0.0.0".to_owned(),
-            "11/23/2026".to_owned(),
+            "12/18/2024,32.0.26110.0".to_owned(),
+            "12/18/2024,0.0.0.0".to_owned(),
+            "12/18/2024".to_owned(),
             format!("2026-11-23,{version}"),
-            format!("13/01/2026,{version}"),
-            format!("11/23/2026,{version},1"),
+            format!("13/01/2024,{version}"),
+            format!("02/31/2024,{version}"),
+            format!("12/31/2999,{version}"),
+            format!("12/18/2024,{version},1"),
             format!(",{version}"),
         ];
         for written in wrong {
             assert_eq!(broken(&stamped(name, "amd64", &written)), BTreeSet::from(["INF-DRIVERVER"]), "{written}");
         }
-        assert_eq!(broken(&stamped(name, "x86", &format!("11/23/2026,{version}"))), BTreeSet::from(["INF-MODEL"]));
+        assert_eq!(broken(&stamped(name, "x86", &format!("12/18/2024,{version}"))), BTreeSet::from(["INF-MODEL"]));
         assert_eq!(
-            broken(&stamped(name, "$ARCH$", &format!("11/23/2026,{version}"))),
+            broken(&stamped(name, "$ARCH$", &format!("12/18/2024,{version}"))),
             BTreeSet::from(["INF-DRIVERVER"])
         );
     }

@@ -1,10 +1,10 @@
 //! Loading a driver: its entry point, `DxgkInitialize`, its end.
 //!
-//! A loaded image finds `DxgkInitialize` as on Windows, by displib's handshake: it opens `\Device\DxgKrnl` and sends
-//! internal control code 0x23003F, which answers with the function's address. A native driver is given the address.
+//! A loaded image finds `DxgkInitialize` as on Windows, by displib's handshake: it opens `\Device\DxgKrnl` and sends one
+//! of two internal control codes, each of which answers with the function's address. A native driver is given the
+//! address.
 //!
-//! Source: DDI page DxgkInitialize; the handshake is what a driver linked with displib sends,
-//! as any image that imports it shows.
+//! Source: DDI page DxgkInitialize; the handshake is not documented (`docs/decisions/0001-cross-build.md`).
 
 use std::fmt;
 use std::sync::Arc;

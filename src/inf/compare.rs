@@ -87,6 +87,8 @@ pub(super) fn strings(inf: &Inf, found: &mut Findings) {
     for entry in inf.entries("Strings") {
         let (name, key) = (entry.key.to_ascii_lowercase(), &entry.key);
         found.unless(used.contains(&name), STRING, entry.line, || format!("%{key}% is not used; remove it"));
+        let said = entry.values.iter().any(|value| !value.is_empty());
+        found.unless(said, STRING, entry.line, || format!("{key} is empty; write what a person is to read"));
         found.unless(defined.insert(name), STRING, entry.line, || format!("{key} is defined twice; remove one"));
         let text = || format!("{key} has {} values; write one", entry.values.len());
         found.unless(entry.values.len() == 1, STRING, entry.line, text);
@@ -259,12 +261,21 @@ fn stamped(inf: &Inf, found: &mut Findings) {
     found.unless(right, DRIVERVER, entry.line, text);
 }
 
-/// Returns whether a text is a date as DriverVer has it, `MM/DD/YYYY`.
+/// Returns whether a text is a date as DriverVer has it, `MM/DD/YYYY`, that has come. Inf2Cat refuses a later one; a day
+/// is left for time zones.
 fn is_date(text: &str) -> bool {
     let parts: Vec<_> = text.split('/').collect();
     let [month, day, year] = parts.as_slice() else { return false };
-    let number = |text: &str, digits: usize| text.parse::<u32>().ok().filter(|_| text.len() == digits);
-    number(month, 2).is_some_and(|month| (1..=12).contains(&month))
-        && number(day, 2).is_some_and(|day| (1..=31).contains(&day))
-        && number(year, 4).is_some_and(|year| year >= 2020)
+    let number = |text: &str, digits: usize| text.parse::<i32>().ok().filter(|_| text.len() == digits);
+    let (Some(month), Some(day), Some(year)) = (number(month, 2), number(day, 2), number(year, 4)) else {
+        return false;
+    };
+    let (Ok(month), Ok(day)) = (i8::try_from(month), i8::try_from(day)) else { return false };
+    let (Ok(year), tomorrow) =
+        (i16::try_from(year), jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date().tomorrow())
+    else {
+        return false;
+    };
+    let Ok(date) = jiff::civil::Date::new(year, month, day) else { return false };
+    year >= 2020 && tomorrow.is_ok_and(|tomorrow| date <= tomorrow)
 }

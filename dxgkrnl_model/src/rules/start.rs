@@ -124,7 +124,7 @@ rules! {
     /// Engines for 3-D work.
     NODE_3D = "DXG-NODE-3D" {
         title: "an adapter has one 3-D engine at most",
-        source: "DDI page DXGK_ENGINE_TYPE, Remarks (exactly one; a compute-only adapter may have none)",
+        source: "DDI page DXGK_ENGINE_TYPE, Remarks (all adapters that are not a display-only device have one; that none has more is held here, since the MCDM article asks compute-only adapters for no 3-D engine)",
         bugcheck: none,
         fix: "give DXGK_ENGINE_TYPE_3D to the node that does the 3-D work, and another type to the others",
     }

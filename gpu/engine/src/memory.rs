@@ -239,6 +239,13 @@ impl<'m> SharedWord<'m> {
         // SAFETY: the caller's promise is from_ptr's.
         Self { word: unsafe { AtomicU64::from_ptr(at) }, ordered: true }
     }
+
+    /// The same word, reached with fences: in a page that is not cached, or of which nothing says whether it is. See
+    /// [`Span::unordered`].
+    #[must_use]
+    pub fn unordered(self) -> Self {
+        Self { ordered: false, ..self }
+    }
 }
 
 impl<'m> From<&'m AtomicU64> for SharedWord<'m> {

@@ -66,16 +66,27 @@ pub struct Service {
 
 impl Service {
     /// Reads the values of the service whose key is at `path`, UTF-16 without a terminator, as `DriverEntry` gets it. A
-    /// value that is absent or out of range keeps its default; so do all of them when the path is too long.
+    /// value that is absent or out of range keeps its default; so do all of them when the path is too long. The debugger
+    /// is told of what is out of range or too long.
     pub fn read<P: Platform>(irql: &Passive, platform: &P, path: &[u16]) -> Self {
         let mut key = [0_u16; LONGEST_PATH];
         let units = path.iter().copied().chain(PARAMETERS.encode_utf16());
         let length = path.len() + PARAMETERS.len();
-        let Some(key) = key.get_mut(..length) else { return Self::default() };
+        let Some(key) = key.get_mut(..length) else {
+            platform.print(format_args!("fencepost: the path of the service's key has {length} characters; ignored\n"));
+            return Self::default();
+        };
         key.iter_mut().zip(units).for_each(|(to, unit)| *to = unit);
         let value = |setting: &Setting| {
-            let value = platform.setting(irql, SettingsKey::Path(key), setting.name);
-            value.filter(|value| setting.values.take(*value)).unwrap_or(setting.default)
+            let Some(value) = platform.setting(irql, SettingsKey::Path(key), setting.name) else {
+                return setting.default;
+            };
+            if setting.values.take(value) {
+                return value;
+            }
+            let name = setting.name;
+            platform.print(format_args!("fencepost: setting {name} = {value} is out of range; ignored\n"));
+            setting.default
         };
         Self {
             form: if value(&COMPUTE_ONLY) == 0 { Form::Render } else { Form::ComputeOnly },

@@ -209,7 +209,9 @@ unsafe fn updates<'a>(
             return None;
         }
         // SAFETY: aligned, and mapped for 'a (the caller's promise).
-        Some(unsafe { SharedWord::from_ptr(at) })
+        let word = unsafe { SharedWord::from_ptr(at) };
+        // At the device's level the kernel cannot be asked how the page is mapped.
+        Some(word.unordered())
     };
     Ok(fences.iter().zip(values).zip(words).map(move |((fence, value), at)| Update {
         fence: Handle::from_ptr(*fence),
