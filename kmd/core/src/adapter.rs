@@ -14,6 +14,7 @@ use crate::service::Form;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
 use crate::strays::Strays;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -127,7 +128,7 @@ pub struct Started<P: Platform> {
     /// Objects alive, by kind: what debug blobs and leak checks show.
     pub census: Census,
     /// Counts of requests by the OS that this driver does not know.
-    pub strays: Strays,
+    pub strays: Box<Strays>,
     /// Per node the `SubmissionFenceId` of the last packet that the OS was told to be complete. Written by reports at
     /// the device's level and by engine resets; `DxgkDdiQueryCurrentFence` answers it.
     pub(crate) reported: [AtomicU32; NODE_COUNT],

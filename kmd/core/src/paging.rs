@@ -142,53 +142,56 @@ impl<'a> Buffer<'a> {
 /// # Errors
 /// [`Error::InsufficientDmaBuffer`], and nothing else for operations that VidMm may ask for.
 pub fn build(_irql: &Passive, operation: &Operation<'_>, buffer: &mut Buffer<'_>, multipass: &mut u32) -> Result<()> {
-    match operation {
-        Operation::Nothing => Ok(()),
-        Operation::Update { entries, .. } | Operation::UpdateNow { entries, .. } if entries.count == 0 => Ok(()),
+    let packet = match operation {
+        Operation::Nothing => return Ok(()),
+        Operation::Update { entries, .. } | Operation::UpdateNow { entries, .. } if entries.count == 0 => return Ok(()),
         Operation::Flush { space, start, end } => {
-            buffer.push(&packet::TlbFlush { space: *space, start: *start, end: *end }.to_packet())
+            packet::TlbFlush { space: *space, start: *start, end: *end }.to_packet()
         }
         Operation::Transfer { source, destination, size } => {
-            buffer.push(&packet::Copy { source: source.0, destination: destination.0, length: *size }.to_packet())
+            packet::Copy { source: source.0, destination: destination.0, length: *size }.to_packet()
         }
         Operation::Fill { destination, size, pattern } => {
             // Sizes are whole pages.
-            let fill = packet::Fill { address: destination.0, length: *size, pattern: *pattern, reserved: 0 };
-            buffer.push(&fill.to_packet())
+            packet::Fill { address: destination.0, length: *size, pattern: *pattern, reserved: 0 }.to_packet()
         }
-        Operation::Signal { fence, value } => {
-            buffer.push(&packet::MonitoredSignal { address: fence.0, value: *value }.to_packet())
-        }
+        Operation::Signal { fence, value } => packet::MonitoredSignal { address: fence.0, value: *value }.to_packet(),
         Operation::UpdateNow { table, level, entries } => {
             for i in 0..entries.count {
                 if let Some(word) = table.word(u64::from(entries.first + i) * 8) {
                     word.store(entries.get(i, *level).0, Ordering::Release);
                 }
             }
-            Ok(())
+            return Ok(());
         }
-        Operation::Update { table, level, entries } => {
-            if entries.repeat {
-                return buffer.push(&Encoded::table_repeat(
-                    *table,
-                    entries.first,
-                    entries.count,
-                    entries.get(0, *level),
-                ));
-            }
-            while *multipass < entries.count {
-                let n = (entries.count - *multipass).min(MAX_TABLE_ENTRIES as u32);
-                let mut chunk = [Pte::INVALID; MAX_TABLE_ENTRIES];
-                for (to, i) in chunk.iter_mut().zip(*multipass..*multipass + n) {
-                    *to = entries.get(i, *level);
-                }
-                let chunk = chunk.get(..n as usize).unwrap_or_default();
-                buffer.push(&Encoded::table_write(*table, entries.first + *multipass, chunk))?;
-                *multipass += n;
-            }
-            Ok(())
-        }
+        Operation::Update { table, level, entries } => return build_update(*table, *level, entries, buffer, multipass),
+    };
+    buffer.push(&packet)
+}
+
+/// Builds the packets that write `entries` to `table`. Apart from [`build`], for the sake of its stack.
+#[inline(never)]
+fn build_update(
+    table: Pte,
+    level: u32,
+    entries: &TableEntries<'_>,
+    buffer: &mut Buffer<'_>,
+    multipass: &mut u32,
+) -> Result<()> {
+    if entries.repeat {
+        return buffer.push(&Encoded::table_repeat(table, entries.first, entries.count, entries.get(0, level)));
     }
+    while *multipass < entries.count {
+        let n = (entries.count - *multipass).min(MAX_TABLE_ENTRIES as u32);
+        let mut chunk = [Pte::INVALID; MAX_TABLE_ENTRIES];
+        for (to, i) in chunk.iter_mut().zip(*multipass..*multipass + n) {
+            *to = entries.get(i, level);
+        }
+        let chunk = chunk.get(..n as usize).unwrap_or_default();
+        buffer.push(&Encoded::table_write(table, entries.first + *multipass, chunk))?;
+        *multipass += n;
+    }
+    Ok(())
 }
 
 impl<'a> TableEntries<'a> {

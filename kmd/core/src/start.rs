@@ -187,7 +187,7 @@ fn make_started<P: Platform>(
         doorbells,
         system_process: P::Lock::new(None),
         census: Census::default(),
-        strays: Strays::default(),
+        strays: Strays::new()?,
         reported: Default::default(),
         is_ending: AtomicBool::new(false),
         threads: P::Lock::new(Vec::new()),

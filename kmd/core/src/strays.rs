@@ -2,8 +2,11 @@
 //! also prints some of them to the debugger, so that a new build of the OS shows what it wants.
 
 use crate::platform::Platform;
+use alloc::boxed::Box;
 use core::fmt::Arguments;
 use core::sync::atomic::{AtomicU64, Ordering};
+use gpu_engine::NoMemory;
+use gpu_engine::shared::try_box;
 
 /// Kinds of paging operations that are counted one by one: those below the last, which is for all other numbers.
 pub const PAGING_KINDS: usize = 32;
@@ -37,6 +40,15 @@ pub struct Strays {
 }
 
 impl Strays {
+    /// None so far. Apart from what has them, which is built on StartDevice's stack.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    #[inline(never)]
+    pub fn new() -> core::result::Result<Box<Self>, NoMemory> {
+        try_box(Self::default())
+    }
+
     /// Adds `count` to `which`, and prints `what` with the sum when the sum reaches or passes a power of two.
     pub fn note<P: Platform>(&self, which: &AtomicU64, count: u64, platform: &P, what: Arguments<'_>) {
         if count == 0 {
