@@ -1,6 +1,6 @@
 //! Device interrupts: lines that a device model drives, routines that a driver (or Dxgkrnl's model) connects.
 //!
-//! A device model makes an [`InterruptLine`], level-triggered or message-signalled. Whoever stands for the bus connects a
+//! A device model makes an [`InterruptLine`], level-triggered or message-signalled. The model of the bus connects a
 //! routine to it at a device IRQL ([`Machine::connect_interrupt`]). Raising the line delivers the interrupt according to
 //! [`InterruptDelivery`]:
 //!
@@ -82,7 +82,7 @@ impl fmt::Debug for InterruptLine {
 }
 
 impl InterruptLine {
-    /// A line that nobody is connected to. `message`: what the routine is told (the message number; 0 for a level line).
+    /// A line without a routine. `message`: what the routine is told (the message number; 0 for a level line).
     pub fn new(name: &str, trigger: Trigger, message: u32) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
@@ -230,7 +230,7 @@ impl Machine {
         }
         *connection = Some(interrupt.clone());
         drop(connection);
-        // A level line may have been asserted before anybody listened.
+        // A level line may have been asserted before a routine was connected.
         if line.trigger == Trigger::Level && line.is_asserted() {
             self.deliver_interrupt(line);
         }
@@ -243,7 +243,7 @@ impl Machine {
     #[doc(alias = "IoDisconnectInterruptEx")]
     pub fn disconnect_interrupt(&self, interrupt: &Arc<Interrupt>) {
         *interrupt.line.connection.lock() = None;
-        // Whoever is inside the routine holds the lock.
+        // A thread that is inside the routine holds the lock.
         self.at_level_locked(interrupt, || ());
     }
 

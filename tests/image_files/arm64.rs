@@ -1,4 +1,4 @@
-//! The driver for ARM64, where `./x test` or `./x image --arm64` has built it: nobody has run it, but it can be read.
+//! The driver for ARM64, where `./x test` or `./x image --arm64` has built it. It was never run, but it can be read.
 
 use crate::functions::names;
 use crate::image::{Image, Kind};

@@ -250,7 +250,7 @@ impl PageTables {
         })
     }
 
-    /// An update with a valid entry for the page at `physical`, which nobody asked for, behind the last leaf entries that
+    /// An update with a valid entry for the page at `physical`, which no operation asks for, behind the last leaf entries that
     /// `updates` store. `None`: there is no place for it, or `is_free` says that something is mapped there.
     pub(crate) fn neighbour(&self, physical: u64, updates: &[Update], is_free: impl Fn(u64) -> bool) -> Option<Update> {
         let beside = updates.iter().rev().find(|update| !update.initial && update.level == 0)?;

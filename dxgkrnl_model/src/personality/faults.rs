@@ -22,7 +22,7 @@ pub struct CallbackFault {
 pub enum Neighbour {
     /// Registers of the device.
     Registers,
-    /// Memory that nobody keeps from being paged out.
+    /// Memory that is not locked, and so may be paged out.
     Unlocked,
 }
 
@@ -58,7 +58,7 @@ pub struct FaultPlan {
     /// fail (DDI page DxgkDdiBuildPagingBuffer, remarks).
     pub stray_operations: bool,
     /// Packets of processes name a context that the driver does not have, as if it had been destroyed. A driver must not
-    /// run them for anybody else (DDI page DxgkDdiSubmitCommandVirtual, STATUS_INVALID_PARAMETER).
+    /// run them for another context (DDI page DxgkDdiSubmitCommandVirtual, STATUS_INVALID_PARAMETER).
     pub stray_contexts: bool,
     /// Each update of a process's page tables leaves a valid entry behind the last, where its table has room and nothing
     /// is mapped.

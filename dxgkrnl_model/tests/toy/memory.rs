@@ -167,7 +167,7 @@ win_extern! {
     fn destroy_allocation(adapter: HANDLE, arguments: *const DXGKARG_DESTROYALLOCATION) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         let arguments = input(arguments);
-        // The pages of an allocation that is destroyed are nobody's concern any more.
+        // The pages of an allocation that is destroyed concern no process any more.
         let frame = std::mem::take(&mut toy.state().last_frame);
         if frame != 0 {
             super::paging::map(frame);

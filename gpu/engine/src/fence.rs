@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | CurrentValue | engines (FENCE_SIGNAL), the kernel-mode driver for the CPU | everyone |
 //! | MonitoredValue | the kernel-mode driver, in `DxgkDdiUpdateMonitoredValues` | engines |
-//! | `waiting` (ours) | whoever parks or wakes | whoever signals |
+//! | `waiting` (ours) | engines that park, agents that wake | agents that signal |
 //!
 //! ORDERING[FENCE-1]: a signal stores CurrentValue, then a full fence, then loads MonitoredValue. The CPU stores
 //! MonitoredValue, then a full fence, then (the OS) loads CurrentValue. At least one of them sees the other's store, so a
@@ -31,7 +31,7 @@ use core::sync::atomic::AtomicU64;
 /// Engine, stage 5: writes CurrentValue. `true` when the value went backwards, which is allowed and counted.
 pub fn store_current<W: Word>(current: &W, value: u64) -> bool {
     let backwards = current.load(Ordering::Relaxed) > value;
-    // ORDERING[FENCE-1]: Release: what the queue wrote before is visible to whoever sees the value.
+    // ORDERING[FENCE-1]: Release: what the queue wrote before is visible to an agent that sees the value.
     current.store(value, Ordering::Release);
     backwards
 }
@@ -65,8 +65,8 @@ pub fn store_monitored<W: Word>(monitored: &W, value: u64, mutation: &Chosen) {
 /// CPU: a new MonitoredValue. Without a shadow that is [`store_monitored`]; with one, the context management processor updates it
 /// after that, and the answer is whether the interrupt is due because a signal did not see the update.
 ///
-/// The update is over when this returns, as the contract of `DxgkDdiUpdateMonitoredValues` wants it; so it is carried out by whoever
-/// calls, at the device's interrupt level, and no thread is waited for.
+/// The update is over when this returns, as the contract of `DxgkDdiUpdateMonitoredValues` wants it; so it is carried out by the
+/// caller, at the device's interrupt level, and no thread is waited for.
 pub fn update_monitored<M: Word, S: Word>(
     monitored: &M,
     shadow: Option<&Shadow<S>>,
@@ -91,7 +91,7 @@ pub fn update_monitored<M: Word, S: Word>(
 /// | processor, signaled | compares with the OS's MonitoredValue: interrupt or none | [`wants_interrupt`] |
 /// | processor, told a new MonitoredValue | the three steps | [`Shadow::update`] |
 ///
-/// The processor is no thread: what it does is done by whoever brings it work, an engine after its signal, the CPU in the DDI.
+/// The processor is no thread: what it does is done by the agent that brings it work, an engine after its signal, the CPU in the DDI.
 /// Each is another agent to the memory, and steps of both kinds run side by side; nothing but the order below joins them.
 ///
 /// ORDERING[FENCE-1]: the OS's word is stored before the shadow, so that a processor which an engine signals because of the new shadow
@@ -115,7 +115,7 @@ impl<W: Word> Shadow<W> {
         Self { current: word(0), monitored: word(0), active: word(0) }
     }
 
-    /// Whoever signals: with the store to CurrentValue, before [`resolve`].
+    /// The agent that signals: with the store to CurrentValue, before [`resolve`].
     pub fn signaled(&self, value: u64) {
         // ORDERING[FENCE-1]: before the fence of `resolve`.
         self.current.store(value, Ordering::Release);
@@ -151,7 +151,7 @@ struct Parked<Q> {
 /// What became of an attempt to park.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Park {
-    /// The queue is parked; whoever makes the wait true wakes it.
+    /// The queue is parked; the agent that makes the wait true wakes it.
     Parked,
     /// The wait became true meanwhile; go on.
     Met,
@@ -167,7 +167,7 @@ pub struct ParkingLot<H: Host, Q: Send> {
 }
 
 impl<H: Host, Q: Send> ParkingLot<H, Q> {
-    /// Nobody parked.
+    /// An empty lot.
     pub fn new() -> Self {
         Self { waiting: H::word(0), ended: H::word(0), heap: H::Lock::new(Vec::new()) }
     }
@@ -256,7 +256,7 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether nobody is. A hint.
+    /// Returns whether no queue is parked. A hint.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -29,7 +29,7 @@ pub unsafe trait Mapping: Send + 'static {
     }
 }
 
-/// Bytes somewhere in mapped memory, valid as long as `'m`: the borrow of whoever keeps the mapping alive.
+/// Bytes somewhere in mapped memory, valid as long as `'m`: the borrow of what keeps the mapping alive.
 #[derive(Clone, Copy)]
 pub struct Span<'m> {
     base: *mut u8,
@@ -55,7 +55,7 @@ impl<'m> Span<'m> {
 
     /// The same bytes as memory that is not cached, which the orders of this crate do not rest on: x86 lets stores to
     /// write-combined pages pass each other and other stores, whatever the order of the access says, and until a full
-    /// fence or a locked instruction nobody need see them. So what is stored there by words with Release, or in bulk,
+    /// fence or a locked instruction no other processor need see them. So what is stored there by words with Release, or in bulk,
     /// is fenced off on both sides; entries that are stored Relaxed are followed by a word with Release or by
     /// [`Self::settle`].
     ///

@@ -130,7 +130,7 @@ impl<H: Host> SlotTable<H> {
     /// Marks a notice as on its way; `true` when none was for this generation. An engine may mark a generation that
     /// has ended while another is alive: that one's mark is lost, and its next signal sends a notice more.
     ///
-    /// ORDERING[IRQ-1]: AcqRel, so that the skipped notice's fence value is visible to whoever
+    /// ORDERING[IRQ-1]: AcqRel, so that the skipped notice's fence value is visible to the agent that
     /// [`Self::notice_taken`] runs for.
     pub fn notice_pending(&self, id: SlotId) -> bool {
         self.slots.get(id.index).is_some_and(|s| s.pending.swap(id.generation, Ordering::AcqRel) != id.generation)

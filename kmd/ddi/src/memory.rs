@@ -273,7 +273,7 @@ unsafe fn operation<'a, P: Platform>(
             let signal = args.SignalMonitoredFence();
             Operation::Signal { fence: GpuVa(signal.MonitoredFenceGpuVa), value: signal.MonitoredFenceValue }
         }
-        // Under GpuMmu the page tables say where things are; the aperture has none of its own, and nobody caches residency.
+        // Under GpuMmu the page tables say where things are; the aperture has none of its own, and no code caches residency.
         O::DXGK_OPERATION_MAP_APERTURE_SEGMENT
         | O::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT
         | O::DXGK_OPERATION_NOTIFY_RESIDENCY

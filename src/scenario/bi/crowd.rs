@@ -50,8 +50,6 @@ fn rung_and_destroyed(stage: &Stage) -> Played {
             rooms.destroy_queue(queue.handle)?;
         }
         let (progress, _) = victim.submit(&[])?;
-        drop(hog);
-        drop(rooms);
         Arc::into_inner(bad.process).context("another owner of the process")?.end(End::Terminated);
         victim.wait(scene, progress)?;
         let later = raw(scene)?;

@@ -158,7 +158,7 @@ pub(crate) fn the_cpu_signals_and_wakes_parked_queues_in_order_of_value() {
     assert_eq!(woken, 2);
     rig.settle();
     assert_eq!([0, 8, 16, 24].map(|o| m.read(o)), [0, 3, 0, 5]);
-    // NotificationOnly: somebody else wrote the value; everyone looks for himself.
+    // NotificationOnly: another adapter wrote the value; each queue looks for itself.
     f.current.word(0).store(8, Ordering::SeqCst);
     f.fence.parked.look_again(|q, ticket| {
         q.wake(ticket, false);
@@ -184,7 +184,7 @@ pub(crate) fn an_always_signaled_fence_passes_waits_and_drops_signals() {
     });
     rig.settle();
     assert_eq!((f.current.read(0), m.read(0)), (9, 1));
-    // From here on the value stays, whoever signals, and whoever says once more that the fence is dead.
+    // From here on the value stays, also when the CPU signals, or says once more that the fence is dead.
     let woken = f.fence.signal_from_cpu(&f.current.word(0), 88, &gpu.mutation, |_, _| ());
     f.fence.set_always_signaled(Some((&f.current.word(0), 99)), |_, _| ());
     assert_eq!((woken, f.current.read(0)), (0, 9));
@@ -260,7 +260,7 @@ pub(crate) fn a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_h
     rig.gpu.command(1, Control::Hold);
     rig.gpu.command(2, Control::Hold);
     rig.settle();
-    // Nobody may speak: it is reported when the first one is resumed, and once.
+    // No node may be named: it is reported when the first one is resumed, and once.
     assert_eq!(rig.gpu.speaker(), None);
     assert_eq!(rig.interrupts(), 0);
     for node in 0..3 {

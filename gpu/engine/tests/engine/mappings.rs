@@ -24,7 +24,7 @@ pub fn a_mapping_covers_what_was_asked_for() {
     let mut rig = Rig::new();
     let mut queue = rig.queue(0, 0);
     let memory = rig.map(4, false);
-    // Behind the last page stands an entry that names no memory, which nobody accesses.
+    // Behind the last page stands an entry that names no memory, which no access touches.
     let process = rig.process.clone();
     rig.map_at(&process, memory.at(4 * PAGE_SIZE), Place::System(1 << 30), false);
     queue.submit(&[packet::Store { address: memory.at(PAGE_SIZE + 8).0, value: 7 }.to_packet()]);
