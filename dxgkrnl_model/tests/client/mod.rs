@@ -338,8 +338,6 @@ impl Device<'_> {
         let mut record = D3DKMT_OPENNATIVEFENCEFROMNTHANDLE::zeroed();
         record.hNtHandle = shared;
         record.hDevice = self.handle;
-        record.Flags.set_Shared(true);
-        record.Flags.set_NtSecuritySharing(true);
         checked(thunk!(self.client, D3DKMTOpenNativeFenceFromNtHandle(record)))?;
         self.mapped()?;
         let mapping = record.NativeFenceMapping;

@@ -137,6 +137,7 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
         scheduling.set_PreemptionAware(false);
     }
     let memory = &mut caps.MemoryManagementCaps;
+    memory.PagingNode = 1;
     memory.set_GpuMmuSupported(!toy.options.io_mmu);
     memory.set_IoMmuSupported(toy.options.io_mmu);
     memory.set_VirtualAddressingSupported(!toy.is("caps-virtual"));
