@@ -52,6 +52,8 @@ struct State {
     status: D3DDDI_DOORBELLSTATUS,
     /// Counts disconnections, so that one during a connection is seen.
     generation: u64,
+    /// Whether it is destroyed: nothing of it is in user mode any more.
+    gone: bool,
 }
 
 /// A doorbell.
@@ -138,7 +140,7 @@ impl Doorbell {
             secondary,
             status_slot,
             queued_slot,
-            state: Lock::new(Rank::Object, State { status: RETRY, generation: 0 }),
+            state: Lock::new(Rank::Object, State { status: RETRY, generation: 0, gone: false }),
             rings: Lock::new(Rank::Registry, if made.is_ok() { rings } else { Vec::new() }),
             serial: crate::sync::Gate::new(),
         });
@@ -283,9 +285,13 @@ impl Doorbell {
         crate::raw::store(self.status_slot.kernel, status.0 as u64);
     }
 
-    /// Rotates to the dummy page and stores a status. ABORT stays.
-    fn rotate_away(&self, status: D3DDDI_DOORBELLSTATUS) {
+    /// Rotates to the dummy page and stores a status. ABORT stays. Returns `false`, and does nothing, when the doorbell
+    /// is destroyed.
+    fn rotate_away(&self, status: D3DDDI_DOORBELLSTATUS) -> bool {
         let mut state = self.state.lock();
+        if state.gone {
+            return false;
+        }
         state.generation += 1;
         self.rotate(&self.primary, None);
         if let Some(exposed) = &self.secondary {
@@ -294,6 +300,7 @@ impl Doorbell {
         if state.status != ABORT {
             self.set_status(&mut state, status);
         }
+        true
     }
 
     /// Disconnects it, as the OS does: the driver first, then the rotation. A disconnected one is not the driver's business.
@@ -324,9 +331,10 @@ impl Doorbell {
         self.rotate_away(status);
     }
 
-    /// `DxgkCbDisconnectDoorbell`: the driver takes it back.
-    pub(crate) fn disconnected_by_driver(&self, status: D3DDDI_DOORBELLSTATUS) {
-        self.rotate_away(status);
+    /// `DxgkCbDisconnectDoorbell`: the driver takes it back. Returns `false`, and does nothing, when
+    /// `DxgkDdiDestroyDoorbell` returned meanwhile.
+    pub(crate) fn disconnected_by_driver(&self, status: D3DDDI_DOORBELLSTATUS) -> bool {
+        self.rotate_away(status)
     }
 
     /// `D3DKMTNotifyWorkSubmission`.
@@ -387,6 +395,7 @@ impl Doorbell {
     }
 
     fn unexpose(&self) {
+        self.state.lock().gone = true;
         let part = self.queue.context().device().process();
         if let Some(process) = part.process() {
             for exposed in std::iter::once(&self.primary).chain(&self.secondary) {

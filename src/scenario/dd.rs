@@ -83,6 +83,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: queue::waits_for_doorbells,
     },
     Scenario {
+        id: "DD-16",
+        title: "a doorbell that is destroyed while it is being taken is there until it is taken",
+        source: "DxgkDdiDestroyDoorbell; DxgkCbDisconnectDoorbell",
+        play: queue::destroyed_while_taken,
+    },
+    Scenario {
         id: "DD-15",
         title: "interrupts that arrive while StopDevice waits for the engines are claimed",
         source: "DxgkDdiStopDevice; DxgkDdiInterruptRoutine, Return value",

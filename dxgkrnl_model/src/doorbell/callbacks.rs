@@ -43,7 +43,10 @@ shims! {
                 // CAST: a time that tests choose, far below 2^63.
                 machine.delay_execution(-(time as i64));
             }
-            doorbell.disconnected_by_driver(reason);
+            let there = doorbell.disconnected_by_driver(reason);
+            machine.rules.check(&CB_DISCONNECT, there, || {
+                format!("{} is destroyed, and the driver is still in the callback", handle::describe(arguments.hDoorbell))
+            });
             ntstatus::STATUS_SUCCESS
         });
         status.unwrap_or_else(|status| status)

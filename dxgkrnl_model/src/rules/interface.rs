@@ -57,9 +57,11 @@ rules! {
     }
     /// `DxgkCbDisconnectDoorbell`.
     CB_DISCONNECT = "DXG-CB-DISCONNECT" {
-        title: "DxgkCbDisconnectDoorbell names a doorbell of that queue and a reason that is a DISCONNECTED_ value",
+        title: "DxgkCbDisconnectDoorbell names a doorbell of that queue, which is there until it returns, and a reason that \
+            is a DISCONNECTED_ value",
         source: "DDI page DxgkCbDisconnectDoorbell, return value (STATUS_INVALID_PARAMETER)",
         bugcheck: none,
-        fix: "pass DISCONNECTED_RETRY or DISCONNECTED_ABORT and the handles that Dxgkrnl gave",
+        fix: "pass DISCONNECTED_RETRY or DISCONNECTED_ABORT and the handles that Dxgkrnl gave, and let \
+            DxgkDdiDestroyDoorbell wait for the call",
     }
 }

@@ -34,8 +34,7 @@ use gpu_wire::private::{DoorbellData, DoorbellReply};
 use gpu_wire::ring::{self, Geometry};
 use wddm_abi::{D3DDDI_DOORBELLSTATUS, ntstatus};
 
-/// How long a connection asks for doorbells that the OS keeps, and how long a destruction waits for a thread that is
-/// taking its doorbell, in units of 100 ns. TIMEOUT: half a second.
+/// How long a connection asks for doorbells that the OS keeps, in units of 100 ns. TIMEOUT: half a second.
 const PATIENCE: u64 = 5_000_000;
 /// A pause between two looks for a physical doorbell, in units of 100 ns.
 const PAUSE: u64 = 500;
@@ -375,7 +374,8 @@ impl<P: Platform> Doorbell<P> {
         };
         // Where another thread is taking it, that thread is in DxgkCbDisconnectDoorbell with this doorbell's handle,
         // which may mean nothing any more once this function has returned.
-        platform::until(irql, &started.platform, Some(PATIENCE), PAUSE, &mut give_back);
+        // It is waited for however long it takes.
+        platform::until(irql, &started.platform, None, PAUSE, &mut give_back);
         started.gpu.disconnect_global(engine);
         engine.bind(None);
         started.gpu.stop_scanning(engine);

@@ -3,7 +3,7 @@
 use super::super::db::{RETRY, RingQueue, Room, raw, store};
 use super::super::rig::{Rig, until_idle};
 use super::super::stage::patience;
-use super::super::{Played, Scene, Setup, Stage, same};
+use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::personality::{LogReplacement, MS, ProgressOpened};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -171,28 +171,27 @@ fn all_change_hands(scene: &Scene, physical: usize) -> Played {
 }
 
 /// The device goes while one thread is in the OS to take the only doorbell and another waits for that: the second does
-/// not wait for the first.
+/// not wait for the first. No process ends meanwhile.
 fn gone_meanwhile(scene: &Scene) -> Played {
-    let raw = raw(scene)?;
-    let room = Room::new(&raw)?;
+    let (owner, others) = (raw(scene)?, [raw(scene)?, raw(scene)?]);
+    let room = Room::new(&owner)?;
     let _connected = RingQueue::connected(scene, &room, 0, 4096)?;
     let (taking, ended) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let connect = || -> Played {
-        let raw = self::raw(scene)?;
-        let room = Room::new(&raw)?;
+    let connect = |raw: &Raw| -> Played {
+        let room = Room::new(raw)?;
         let queue = RingQueue::new(scene, &room, 0, 4096)?;
         taking.fetch_add(1, Ordering::SeqCst);
         Ok(queue.connect()?)
     };
-    let connecting = |name: &'static str| {
-        let connected = connect();
+    let connecting = |name: &'static str, raw: &Raw| {
+        let connected = connect(raw);
         ended.lock().unwrap_or_else(PoisonError::into_inner).push((name, connected.is_ok()));
     };
     std::thread::scope(|scope| -> Played {
-        scope.spawn(|| connecting("taking"));
+        scope.spawn(|| connecting("taking", &others[0]));
         scene.until("the first connection", || Ok(taking.load(Ordering::SeqCst) == 1))?;
         std::thread::park_timeout(Duration::from_millis(100));
-        scope.spawn(|| connecting("waiting"));
+        scope.spawn(|| connecting("waiting", &others[1]));
         scene.until("the second connection", || Ok(taking.load(Ordering::SeqCst) == 2))?;
         std::thread::park_timeout(Duration::from_millis(100));
         let status = scene.world.os.remove_by_surprise(scene.adapter()).context("the driver was not told")?;
@@ -200,6 +199,24 @@ fn gone_meanwhile(scene: &Scene) -> Played {
     })?;
     let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
     same("which ended first, and whether it got a doorbell", ended.first().copied(), Some(("waiting", false)))
+}
+
+pub(super) fn destroyed_while_taken(stage: &Stage) -> Played {
+    let setup = Setup::default().setting("PhysicalDoorbells", 1).windows(|windows| windows.disconnect_time = SLOW);
+    stage.play(setup, |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let victim = RingQueue::connected(scene, &room, 0, 4096)?;
+        let taking = AtomicUsize::new(0);
+        std::thread::scope(|scope| -> Played {
+            let taker = scope.spawn(|| connects(scene, &taking));
+            scene.until("the connection", || Ok(taking.load(Ordering::SeqCst) == 1))?;
+            // The driver is in the callback by then, or the victim goes before: that is no mistake either.
+            std::thread::park_timeout(Duration::from_millis(100));
+            victim.destroy_bell()?;
+            taker.join().map_err(|_| anyhow::anyhow!("a thread ended by itself"))?
+        })
+    })
 }
 
 pub(super) fn null_rendering(stage: &Stage) -> Played {
