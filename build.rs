@@ -123,8 +123,8 @@ fn resource_compiler() -> Option<(PathBuf, &'static str)> {
     named.or_else(|| cfg!(windows).then(|| (Path::new("rc.exe").to_owned(), "/nologo")))
 }
 
-/// Microsoft's settings for a WDM driver, and displib.lib where the WDK that wdk-build found has it. mingw-w64's headers,
-/// from which the cross build makes its WDK folder, come without one: `kmd/src/displib.rs` does its work then.
+/// Microsoft's settings for a WDM driver, and displib.lib where the WDK that wdk-build found has it. mingw-w64's
+/// headers, from which the cross build makes its WDK folder, come without one: `kmd/src/displib.rs` does its work then.
 #[cfg(feature = "wdk")]
 fn wdk() -> Result<(), Error> {
     let config = wdk_build::Config::from_env_auto()?;

@@ -46,9 +46,9 @@ pub fn is_ours(image: &[u8]) -> bool {
     behind.starts_with(&value) || behind.get(2..).is_some_and(|behind| behind.starts_with(&value))
 }
 
-/// Loads the driver on this Windows, starts an adapter with it and these values under its registry key (for this project's own driver
-/// those of the service under the service's key, and the device of the class that the form wants), uses the
-/// adapter as far as is possible without the driver's private data, and stops it.
+/// Loads the driver on this Windows, starts an adapter with it and these values under its registry key (for this
+/// project's own driver those of the service under the service's key, and the device of the class that the form wants),
+/// uses the adapter as far as is possible without the driver's private data, and stops it.
 ///
 /// # Errors
 /// When the file is no driver image that can be loaded, or the model's start transcript is not understood. What the

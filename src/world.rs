@@ -180,8 +180,8 @@ fn load(process: &Process, file: &File) -> Result<FpUmdTable> {
         let address = image.export(name).unwrap_or(0);
         std::ptr::with_exposed_provenance(address)
     };
-    // SAFETY: the exports of this image, which stays loaded as long as its process; their types are those of this crate's
-    // interface version, which `fp_adapter_open` is preceded by a check of (the first export).
+    // SAFETY: the exports of this image, which stays loaded as long as its process; their types are those of this
+    // crate's interface version, which `fp_adapter_open` is preceded by a check of (the first export).
     let table = unsafe { FpUmdTable::from_exports(find) };
     table.map_err(|name| anyhow::anyhow!("{} does not export {name}", file.path.display()))
 }

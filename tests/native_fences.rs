@@ -1,5 +1,5 @@
-//! `docs/native_fences.md` says where each sentence is done and which case shows it: the files, the names in them and the
-//! cases must be there.
+//! `docs/native_fences.md` says where each sentence is done and which case shows it: the files, the names in them and
+//! the cases must be there.
 
 use fencepost::scenario::all;
 use std::collections::BTreeSet;

@@ -28,7 +28,8 @@ fn play(case: &'static Scenario, stage: &Stage) -> Result<(), Failed> {
 /// Groups in which it makes a difference how a GPU keeps fences and logs.
 const OF_FENCES: [&str; 5] = ["NF", "WS", "MR", "LB", "XA"];
 
-/// Shadow state between engines and context management processor, and one of the barriers in `DxgkDdiUpdateNativeFenceLogs`.
+/// Shadow state between engines and context management processor, and one of the barriers in
+/// `DxgkDdiUpdateNativeFenceLogs`.
 fn otherwise() -> Stage {
     Stage::new(Form::Native, 1).with_setting("ShadowMonitoredValue", 1).with_setting("LogBarriers", 1)
 }

@@ -1,5 +1,5 @@
-//! `docs/settings.md` says what the driver's tables of settings say, row by row, and `docs/readings.md` what the model's
-//! table of readings says. What the INFs write: `tests/inf.rs`.
+//! `docs/settings.md` says what the driver's tables of settings say, row by row, and `docs/readings.md` what the
+//! model's table of readings says. What the INFs write: `tests/inf.rs`.
 
 use dxgkrnl_model::personality::family::{READINGS, Reading};
 use kmd_core::service;

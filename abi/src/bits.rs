@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// Prints a flag word: its value, then the bit-fields that are not zero. Each field is a name, its lowest bit, its width.
+/// Prints a flag word: its value, then the bit-fields that are not zero. Each field is a name, its lowest bit, its
+/// width.
 pub(crate) fn debug(f: &mut fmt::Formatter<'_>, name: &str, value: u64, fields: &[(&str, u32, u32)]) -> fmt::Result {
     write!(f, "{name}({value:#x}")?;
     let mut separator = ":";

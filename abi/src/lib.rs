@@ -2,8 +2,8 @@
 //! WDDM 3.2 (Windows 11 24H2, kits 26100), under Microsoft's names.
 //!
 //! Everything that `d3dkmddi.h`, `d3dukmdt.h`, `d3dkmdt.h`, `d3dkmthk.h` and `dispmprt.h` declare is here, and has the
-//! layout of 64-bit Windows on every 64-bit target. The crate has no behaviour: it calls nothing, allocates nothing, and
-//! loads no function. It is generated from tables of facts; `abi/README.md` says how.
+//! layout of 64-bit Windows on every 64-bit target. The crate has no behaviour: it calls nothing, allocates nothing,
+//! and loads no function. It is generated from tables of facts; `abi/README.md` says how.
 //!
 //! # Where things are
 //!
@@ -21,8 +21,8 @@
 //!
 //! # Conventions
 //!
-//! **Records** are `repr(C)` or, in regions that C packs, `repr(C, packed)`. They are plain data ([`Plain`]): padding is a
-//! member (hidden, `_paddingN`), so every byte is initialised and every bit pattern is a value. They are made by
+//! **Records** are `repr(C)` or, in regions that C packs, `repr(C, packed)`. They are plain data ([`Plain`]): padding
+//! is a member (hidden, `_paddingN`), so every byte is initialised and every bit pattern is a value. They are made by
 //! `zeroed()`, which is what Windows callers pass; `Default` is not implemented, for zero is no driver's default. Name
 //! what differs and take the rest: `X { A: 1, ..X::zeroed() }`.
 //!
@@ -39,9 +39,10 @@
 //! (`D3DKMT_HANDLE`, `D3DGPU_VIRTUAL_ADDRESS`). Pointers are raw and keep their `const`.
 //!
 //! **Bit-fields** have `A()`, `set_A(value)` and, on flag words, `with_A(value)`, all `const`. One bit is a `bool`, an
-//! enumeration is its open enumeration (read without sign, which C's would have), the rest the unit's integer. What does
-//! not fit is dropped, as in C. A union of bit-fields and one integer is that integer: `Flags.Value`, and in records where
-//! it has no name of its own, a member like any other (`pte.Flags`). Storage units without a name are `bitsN`.
+//! enumeration is its open enumeration (read without sign, which C's would have), the rest the unit's integer. What
+//! does not fit is dropped, as in C. A union of bit-fields and one integer is that integer: `Flags.Value`, and in
+//! records where it has no name of its own, a member like any other (`pte.Flags`). Storage units without a name are
+//! `bitsN`.
 //!
 //! **Unions** are Rust unions whose members only accessors reach, since safe code could otherwise make one with bytes
 //! missing. The members of an anonymous union, and of structures in it, have accessors on the record, as C writes it:
@@ -80,9 +81,10 @@
 //! # Sources
 //!
 //! Each record's documentation names its sources by letter: N, the SDK 26100.9169 headers; K, the WDK 28000 header
-//! `dispmprt.h`; R, the 22621 headers (WDDM 3.1); D, Microsoft's documentation; C, C# bindings generated from a 26100 kit;
-//! N28, the SDK 28000 headers. The kernel-mode header `d3dkmddi.h` of 26100 itself was not seen: what only D and C say is
-//! very likely, what C alone says has certain offsets and approximate types. Where a doubt is known, the item says so.
+//! `dispmprt.h`; R, the 22621 headers (WDDM 3.1); D, Microsoft's documentation; C, C# bindings generated from a 26100
+//! kit; N28, the SDK 28000 headers. The kernel-mode header `d3dkmddi.h` of 26100 itself was not seen: what only D and C
+//! say is very likely, what C alone says has certain offsets and approximate types. Where a doubt is known, the item
+//! says so.
 //!
 //! Offsets in the documentation count from the beginning of the record, also for members of aggregates inside it.
 #![no_std]

@@ -23,8 +23,8 @@ use crate::winfn;
 pub unsafe trait Plain: Copy + 'static {
     /// The value's bytes.
     fn as_bytes(&self) -> &[u8] {
-        // SAFETY: `self` is valid for `size_of::<Self>()` bytes, all initialised since `Plain` types have no padding, and
-        // nothing changes them while `self` is borrowed since they have no interior mutability.
+        // SAFETY: `self` is valid for `size_of::<Self>()` bytes, all initialised since `Plain` types have no padding,
+        // and nothing changes them while `self` is borrowed since they have no interior mutability.
         unsafe { slice::from_raw_parts(ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
 
@@ -71,9 +71,9 @@ macro_rules! plain_union {
             let _all = $name { _bytes: [0; $size] };
         };
 
-        // SAFETY: the members are plain, and one of them is an array of all bytes, so none of them is ever padding: a copy
-        // of the union copies them all. Outside this crate a value comes from other values, from zeros or from bytes, so
-        // all bytes are initialised. The rest is asserted above.
+        // SAFETY: the members are plain, and one of them is an array of all bytes, so none of them is ever padding: a
+        // copy of the union copies them all. Outside this crate a value comes from other values, from zeros or from
+        // bytes, so all bytes are initialised. The rest is asserted above.
         #[expect(unsafe_code, reason = "what it asserts is checked above")]
         unsafe impl $crate::Plain for $name {}
     };
@@ -112,8 +112,8 @@ unsafe impl<T: 'static> Plain for *mut T {}
 
 macro_rules! plain_functions {
     ($(($($parameter:ident),*))*) => {$(
-        // SAFETY: zero is `None`; any other address is a function pointer as far as its type goes, which only unsafe code can
-        // call. A pointer has no padding.
+        // SAFETY: zero is `None`; any other address is a function pointer as far as its type goes, which only unsafe
+        // code can call. A pointer has no padding.
         unsafe impl<R: 'static, $($parameter: 'static),*> Plain for Option<winfn!(fn($($parameter),*) -> R)> {}
     )*};
 }
@@ -154,8 +154,8 @@ pub(crate) const fn zeroed<T: Plain>() -> T {
 #[inline(always)]
 pub(crate) const fn view<U: Plain, M: Plain>(union: &U) -> &M {
     const { assert!(size_of::<M>() <= size_of::<U>() && align_of::<M>() <= align_of::<U>()) };
-    // SAFETY: `M` lies within `U` and is no more aligned, by the assertion; the bytes are initialised and a valid `M`, since
-    // both are plain.
+    // SAFETY: `M` lies within `U` and is no more aligned, by the assertion; the bytes are initialised and a valid `M`,
+    // since both are plain.
     unsafe { &*ptr::from_ref(union).cast::<M>() }
 }
 
@@ -163,7 +163,8 @@ pub(crate) const fn view<U: Plain, M: Plain>(union: &U) -> &M {
 #[inline(always)]
 pub(crate) const fn view_mut<U: Plain, M: Plain>(union: &mut U) -> &mut M {
     const { assert!(size_of::<M>() <= size_of::<U>() && align_of::<M>() <= align_of::<U>()) };
-    // SAFETY: as in `view`; and whatever is stored through it is initialised and leaves a valid `U`, since both are plain.
+    // SAFETY: as in `view`; and whatever is stored through it is initialised and leaves a valid `U`, since both are
+    // plain.
     unsafe { &mut *ptr::from_mut(union).cast::<M>() }
 }
 
@@ -179,7 +180,8 @@ pub(crate) const fn get<U: Plain, M: Plain>(union: &U) -> M {
 #[inline(always)]
 pub(crate) const fn put<U: Plain, M: Plain>(union: &mut U, value: M) {
     const { assert!(size_of::<M>() <= size_of::<U>()) };
-    // SAFETY: `M` lies within `U` by the assertion; its bytes are initialised and leave a valid `U`, since both are plain.
+    // SAFETY: `M` lies within `U` by the assertion; its bytes are initialised and leave a valid `U`, since both are
+    // plain.
     unsafe { ptr::from_mut(union).cast::<M>().write_unaligned(value) }
 }
 

@@ -1,5 +1,5 @@
-//! `std` as wdk-build finds it on a Linux host: the real one, and the one function of `std::os::windows` that wdk-build names.
-//! It names it in its support for cargo-make, which no build script calls.
+//! `std` as wdk-build finds it on a Linux host: the real one, and the one function of `std::os::windows` that wdk-build
+//! names. It names it in its support for cargo-make, which no build script calls.
 pub use ::std::*;
 
 pub mod os {

@@ -1,7 +1,8 @@
 //! An adapter: one device of one driver, from AddDevice to RemoveDevice.
 //!
-//! This file is the object and the way into its driver. What happens to it is in the submodules: [`start`] and [`stop`],
-//! [`query`] (asking the driver), [`caps`] (what it answered), [`judge`] and [`first`] (whether that is consistent).
+//! This file is the object and the way into its driver. What happens to it is in the submodules: [`start`] and
+//! [`stop`], [`query`] (asking the driver), [`caps`] (what it answered), [`judge`] and [`first`] (whether that is
+//! consistent).
 
 pub(crate) mod caps;
 pub mod compute;
@@ -425,7 +426,8 @@ impl Adapter {
         }
     }
 
-    /// Keeps everybody else out of the driver, waiting for those inside at most `timeout`. The calling thread may call it.
+    /// Keeps everybody else out of the driver, waiting for those inside at most `timeout`. The calling thread may call
+    /// it.
     pub(crate) fn quiesce(&self, timeout: nt_model::sched::Ticks) -> Option<(Admission<'_>, InDriver)> {
         let admission = self.admission.exclusive_within(self.kernel(), timeout)?;
         Some((admission, InDriver::new()))
@@ -511,7 +513,8 @@ impl Adapter {
         self.dead_fence.store(handle, Ordering::Relaxed);
     }
 
-    /// Where the values of each native fence lie: segments of CurrentValue and MonitoredValue; 0: system memory. In no order.
+    /// Where the values of each native fence lie: segments of CurrentValue and MonitoredValue; 0: system memory. In no
+    /// order.
     pub fn native_fence_segments(&self) -> Vec<(u32, u32)> {
         self.native_fences().iter().map(|on| on.slot().segments()).collect()
     }

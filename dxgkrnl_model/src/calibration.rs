@@ -1,7 +1,7 @@
 //! `DxgkDdiCalibrateGpuClock`: the GPU's clock beside the CPU's, so that timestamps of the GPU can be put on one axis.
 //!
-//! Windows asks at least every 30 ms while it traces. The model asks when an adapter has started and when a report is taken,
-//! which is enough to place what happened in between.
+//! Windows asks at least every 30 ms while it traces. The model asks when an adapter has started and when a report is
+//! taken, which is enough to place what happened in between.
 
 use std::sync::Arc;
 

@@ -216,8 +216,8 @@ macro_rules! call_ddi {
             None => Err($crate::ddi::NoCall::Missing),
             Some(function) => $adapter.call(&$crate::ddi::$slot, move || {
                 // SAFETY: the driver put a function of this slot's type here (the types are Microsoft's; a wrong one is
-                // what this crate is there to find out, and a trap is reported by nt_model). The pointers that are passed
-                // are valid for the call.
+                // what this crate is there to find out, and a trap is reported by nt_model). The pointers that are
+                // passed are valid for the call.
                 #[expect(unsafe_code, reason = "a function of the driver's table is called")]
                 unsafe { function($($argument),*) }
             }),

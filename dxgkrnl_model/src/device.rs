@@ -1,8 +1,9 @@
 //! Devices: what a process makes everything else on, and what is lost as a whole when its work goes wrong.
 //!
-//! Chosen: a device in an error state accepts nothing but destruction and questions; thunks answer STATUS_DEVICE_REMOVED.
-//! Its native fences are signalled for ever ("AlwaysSignaled"), so that nobody waits for what will not come; monitored
-//! fences that it made stay as they are, and waits of its own threads on them end with that status.
+//! Chosen: a device in an error state accepts nothing but destruction and questions; thunks answer
+//! STATUS_DEVICE_REMOVED. Its native fences are signalled for ever ("AlwaysSignaled"), so that nobody waits for what
+//! will not come; monitored fences that it made stay as they are, and waits of its own threads on them end with that
+//! status.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -283,8 +284,8 @@ impl Device {
         NativeFence::looked_at_on(adapter.kernel(), adapter, fences)
     }
 
-    /// Puts the device into an error state: its queues are taken off the hardware, its doorbells disconnected, its fences
-    /// signalled for ever. The first reason stands.
+    /// Puts the device into an error state: its queues are taken off the hardware, its doorbells disconnected, its
+    /// fences signalled for ever. The first reason stands.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn fail(self: &Arc<Self>, state: DeviceState) {

@@ -6,10 +6,10 @@
 //!
 //! Source: article user-mode-work-submission; DDI pages of the functions and of D3DKMT_CREATE_DOORBELL.
 //!
-//! Chosen: what `DxgkDdiConnectDoorbell` returns is the start of a page, since the user address was handed out before and
-//! stays; and it is a page of memory (contiguous memory, pages for an MDL, memory on the device), never pool, since user
-//! mode can write all of it. Rings are named to the driver by the handle of `DxgkDdiCreateAllocation`, or by the device's
-//! own where the personality says so. `DxgkCbDisconnectDoorbell` rotates before it returns and calls no DDI.
+//! Chosen: what `DxgkDdiConnectDoorbell` returns is the start of a page, since the user address was handed out before
+//! and stays; and it is a page of memory (contiguous memory, pages for an MDL, memory on the device), never pool, since
+//! user mode can write all of it. Rings are named to the driver by the handle of `DxgkDdiCreateAllocation`, or by the
+//! device's own where the personality says so. `DxgkCbDisconnectDoorbell` rotates before it returns and calls no DDI.
 
 pub(crate) mod callbacks;
 mod pages;
@@ -303,14 +303,16 @@ impl Doorbell {
         true
     }
 
-    /// Disconnects it, as the OS does: the driver first, then the rotation. A disconnected one is not the driver's business.
+    /// Disconnects it, as the OS does: the driver first, then the rotation. A disconnected one is not the driver's
+    /// business.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn disconnect(&self, status: D3DDDI_DOORBELLSTATUS) {
         self.disconnect_if(status, |before| matches!(before, CONNECTED | CONNECTED_NOTIFY));
     }
 
-    /// [`disconnect`](Self::disconnect), where `wanted` says whether the driver is called for a doorbell with that status.
+    /// [`disconnect`](Self::disconnect), where `wanted` says whether the driver is called for a doorbell with that
+    /// status.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn disconnect_if(

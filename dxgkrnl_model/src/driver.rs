@@ -1,7 +1,7 @@
 //! Loading a driver: its entry point, `DxgkInitialize`, its end.
 //!
-//! A loaded image finds `DxgkInitialize` as on Windows, by displib's handshake: it opens `\Device\DxgKrnl` and sends one
-//! of two internal control codes, each of which answers with the function's address. A native driver is given the
+//! A loaded image finds `DxgkInitialize` as on Windows, by displib's handshake: it opens `\Device\DxgKrnl` and sends
+//! one of two internal control codes, each of which answers with the function's address. A native driver is given the
 //! address.
 //!
 //! Source: DDI page DxgkInitialize; the handshake is not documented (`docs/decisions/0001-cross-build.md`).
@@ -490,7 +490,8 @@ fn initialize_here(driver_object: usize, bytes: &[u8]) -> NTSTATUS {
     table.as_bytes_mut()[..size].copy_from_slice(&bytes[..size]);
     let known = wddm_version(table.Version);
     let system = shared.personality().build.interface_version();
-    // A driver built with the 28000 kit starts on 26100 (seen, not documented): a later selector of a known table passes.
+    // A driver built with the 28000 kit starts on 26100 (seen, not documented): a later selector of a known table
+    // passes.
     let holds = shared
         .kernel()
         .rules

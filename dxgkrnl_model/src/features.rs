@@ -1,15 +1,15 @@
 //! WDDM features: what the OS supports, what the driver supports, what is therefore enabled.
 //!
-//! The first question about a feature, whoever asks it, makes the OS ask the driver through `DXGKDDI_FEATURE_INTERFACE`;
-//! the answer stands until the adapter is stopped. A feature is enabled when the OS knows and supports it, the driver
-//! supports it on this configuration in a common version, and every dependency is enabled.
+//! The first question about a feature, whoever asks it, makes the OS ask the driver through
+//! `DXGKDDI_FEATURE_INTERFACE`; the answer stands until the adapter is stopped. A feature is enabled when the OS knows
+//! and supports it, the driver supports it on this configuration in a common version, and every dependency is enabled.
 //!
 //! Source: article querying-wddm-feature-support-and-enablement; DDI pages `DXGK_ISFEATUREENABLED_RESULT`,
 //! `DXGKARG_QUERYFEATURESUPPORT`.
 //!
 //! Chosen: the articles name features that have dependencies, not which. `NATIVE_FENCE` needs `HWSCH` ("stage 2" of
-//! hardware scheduling), `USER_MODE_SUBMISSION` needs both (user-mode queues cannot use monitored fences); `HWSCH` needs
-//! nothing that a driver sees. The driver's interface is asked for when first needed, which may be inside its own
+//! hardware scheduling), `USER_MODE_SUBMISSION` needs both (user-mode queues cannot use monitored fences); `HWSCH`
+//! needs nothing that a driver sees. The driver's interface is asked for when first needed, which may be inside its own
 //! `DxgkDdiStartDevice`, since the query "may originate from any source". `Available` says that the OS supports the
 //! feature. Without the interface a driver is taken at its word by the callbacks that the interface replaced.
 
@@ -57,8 +57,8 @@ const fn os(id: DXGK_FEATURE_ID, default: FeatureSetting) -> Known {
     Known { id, driver: false, global: false, default, depends_on: &[], legacy: false }
 }
 
-/// The list of the article's `!feature list`, with the OS side switched on where the article shows it, and the OS and bug
-/// fix features of the headers.
+/// The list of the article's `!feature list`, with the OS side switched on where the article shows it, and the OS and
+/// bug fix features of the headers.
 static KNOWN: &[Known] = &[
     legacy(DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH, ON, &[]),
     legacy(DXGK_FEATURE_ID::DXGK_FEATURE_HWFLIPQUEUE, ON, &[DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH]),
@@ -147,7 +147,8 @@ pub(crate) struct Features {
     unsafe_code,
     reason = "DXGKDDI_FEATURE_INTERFACE has raw pointers, which are the driver's and only handed back to it"
 )]
-// SAFETY: the record is plain data that is copied out under the lock; what its pointers lead to is the driver's business.
+// SAFETY: the record is plain data that is copied out under the lock; what its pointers lead to is the driver's
+// business.
 unsafe impl Send for State {}
 
 impl Features {

@@ -1,8 +1,8 @@
 //! Fences: values that only grow, and whoever waits for one.
 //!
-//! [`native`] fences have a monitored value that the driver maintains and storage that the model exposes to user mode and
-//! GPU; [`monitored`] ones are those of WDDM 2.0. Both have [`Waiters`]; a [`Wait`] is on one fence or several, for all of
-//! them or any.
+//! [`native`] fences have a monitored value that the driver maintains and storage that the model exposes to user mode
+//! and GPU; [`monitored`] ones are those of WDDM 2.0. Both have [`Waiters`]; a [`Wait`] is on one fence or several, for
+//! all of them or any.
 
 pub(crate) mod monitored;
 pub(crate) mod native;

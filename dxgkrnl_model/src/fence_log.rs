@@ -1,7 +1,8 @@
 //! Native fence logs: two buffers per user-mode queue, written by the GPU, read here.
 //!
-//! Everything in a buffer is hostile: user mode's commands name the entry to be written. So indices are bounded, unknown
-//! operations are counted and skipped, and only what the documents promise about header and timestamps is judged.
+//! Everything in a buffer is hostile: user mode's commands name the entry to be written. So indices are bounded,
+//! unknown operations are counted and skipped, and only what the documents promise about header and timestamps is
+//! judged.
 //!
 //! | file | holds |
 //! |---|---|
@@ -10,15 +11,15 @@
 //! | `reading.rs` | what is new in it, what was lost |
 //! | `collecting.rs` | whose logs are read when, who wakes |
 //!
-//! A buffer has 4 KiB. While fences are traced ([`crate::os::Os::set_fence_tracing`]) it is larger, and one that was overrun
-//! is replaced by one that is larger still; what was overwritten before it was read is marked in the trace
+//! A buffer has 4 KiB. While fences are traced ([`crate::os::Os::set_fence_tracing`]) it is larger, and one that was
+//! overrun is replaced by one that is larger still; what was overwritten before it was read is marked in the trace
 //! ([`LogLoss`](crate::report::LogLoss)).
 //!
 //! Source: article native-gpu-fence-objects, native fence log buffer design; DDI page DxgkDdiSetNativeFenceLogBuffer.
 //!
-//! Chosen: entries are read when a native fence interrupt is worked off, when a queue is destroyed, when its buffers are
-//! replaced, and when the report is asked for. Both buffers of a queue have one size. They are made and replaced on the
-//! paging worker, one queue after the other; at other times than those above when somebody asks
+//! Chosen: entries are read when a native fence interrupt is worked off, when a queue is destroyed, when its buffers
+//! are replaced, and when the report is asked for. Both buffers of a queue have one size. They are made and replaced on
+//! the paging worker, one queue after the other; at other times than those above when somebody asks
 //! ([`crate::os::Os::recreate_fence_logs`]). A queue keeps the size that it has grown to when tracing ends.
 
 mod buffer;
@@ -110,8 +111,8 @@ impl FenceLog {
         }
     }
 
-    /// Makes both buffers and tells the driver; where there are some already, they are replaced, as the article lets Dxgkrnl
-    /// do at any time. What they hold is read, and whoever waits for it wakes.
+    /// Makes both buffers and tells the driver; where there are some already, they are replaced, as the article lets
+    /// Dxgkrnl do at any time. What they hold is read, and whoever waits for it wakes.
     ///
     /// IRQL: PASSIVE_LEVEL.
     ///
@@ -222,7 +223,8 @@ impl FenceLog {
             state.buffers.push(buffer);
             return Ok(());
         };
-        // Nobody writes to the old one any more; the new one is not read before what the old one holds is in the report.
+        // Nobody writes to the old one any more; the new one is not read before what the old one holds is in the
+        // report.
         let reading = reading::read(queue, &mut state.buffers[at]);
         buffer.last_time = state.buffers[at].last_time;
         let old = std::mem::replace(&mut state.buffers[at], buffer);
@@ -269,8 +271,8 @@ impl FenceLog {
         shared.counters.add_log(&reading.records, reading.loss.filter(|_| shared.is_tracing_fences()));
     }
 
-    /// `new` entries came between two readings, and not all of them could be read: while fences are traced, the worker makes
-    /// buffers with room for twice as many, and at least a page more.
+    /// `new` entries came between two readings, and not all of them could be read: while fences are traced, the worker
+    /// makes buffers with room for twice as many, and at least a page more.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     fn grow(&self, queue: &Arc<HwQueue>, new: u64) {
@@ -296,7 +298,8 @@ impl FenceLog {
         );
     }
 
-    /// Offers the driver a buffer of a kind that need not exist; what it answers. Buffers of its own follow where it took it.
+    /// Offers the driver a buffer of a kind that need not exist; what it answers. Buffers of its own follow where it
+    /// took it.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn offer(&self, queue: &Arc<HwQueue>, kind: DXGK_NATIVE_FENCE_LOG_TYPE) -> NTSTATUS {

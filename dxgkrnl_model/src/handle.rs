@@ -1,8 +1,8 @@
 //! Handles: those that drivers get, and those that user mode gets.
 //!
 //! **Drivers** get opaque 64-bit values that look like kernel addresses. They are unique in the Linux process, never
-//! reused, and looked up here, never trusted; so a callback needs no other context than the handle in its arguments, and
-//! a handle of a destroyed object is told from one that never was.
+//! reused, and looked up here, never trusted; so a callback needs no other context than the handle in its arguments,
+//! and a handle of a destroyed object is told from one that never was.
 //!
 //! **User mode** gets `D3DKMT_HANDLE`s: 20 bits of index, 6 of generation, 5 of type. A table belongs to one process; a
 //! handle of another process, of another type, or of a dead object is refused.

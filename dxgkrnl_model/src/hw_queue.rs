@@ -5,8 +5,8 @@
 //!
 //! Source: articles user-mode-work-submission, native-gpu-fence-objects; DDI pages of the functions.
 //!
-//! Chosen: the progress fence of a user-mode queue is native; that of a kernel-mode queue is native where the driver has
-//! native fences, unless the personality says otherwise.
+//! Chosen: the progress fence of a user-mode queue is native; that of a kernel-mode queue is native where the driver
+//! has native fences, unless the personality says otherwise.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

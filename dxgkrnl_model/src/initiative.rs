@@ -1,7 +1,7 @@
 //! What Dxgkrnl does of its own accord, done when a test asks for it.
 //!
-//! Windows suspends contexts and disconnects doorbells for power, for memory and before a process goes away; it reads clocks
-//! and asks the driver questions whenever a tool wants to know. A test decides when.
+//! Windows suspends contexts and disconnects doorbells for power, for memory and before a process goes away; it reads
+//! clocks and asks the driver questions whenever a tool wants to know. A test decides when.
 
 use std::sync::Arc;
 
@@ -45,8 +45,9 @@ impl Os {
     }
 
     /// Whether the MonitoredValue of a native fence was ever another than all ones, by the process's id and user mode's
-    /// handle. Signals of one of which it never was need no interrupt. `None`: there is no such fence (any more), or the
-    /// driver was never told that it is open; then it may interrupt for each signal, since it knows no MonitoredValue.
+    /// handle. Signals of one of which it never was need no interrupt. `None`: there is no such fence (any more), or
+    /// the driver was never told that it is open; then it may interrupt for each signal, since it knows no
+    /// MonitoredValue.
     pub fn was_monitored(&self, process: u64, fence: u32) -> Option<bool> {
         let processes = shared_of(self.kernel()).map(|shared| shared.processes()).unwrap_or_default();
         let process = processes.iter().find(|known| known.nt().id() == process)?;
@@ -54,8 +55,8 @@ impl Os {
         (local.driver_handle() != 0).then(|| local.fence().was_monitored())
     }
 
-    /// Disconnects every doorbell on an adapter, as before a change of power: user mode finds RETRY. The driver is called for
-    /// connected ones; with `all` for every one.
+    /// Disconnects every doorbell on an adapter, as before a change of power: user mode finds RETRY. The driver is
+    /// called for connected ones; with `all` for every one.
     ///
     /// Source: article user-mode-work-submission, engine D-state transitions; DDI page DxgkDdiDisconnectDoorbell.
     pub fn disconnect_doorbells(&self, adapter: &Arc<Adapter>, all: bool) {
@@ -84,8 +85,8 @@ impl Os {
         counts
     }
 
-    /// Suspends the hardware contexts of a process and waits, at most the TDR delay, until the driver has acknowledged all.
-    /// Whether it has.
+    /// Suspends the hardware contexts of a process and waits, at most the TDR delay, until the driver has acknowledged
+    /// all. Whether it has.
     pub fn suspend(&self, adapter: &Arc<Adapter>, process: &Process) -> bool {
         let _inside = self.kernel().enter();
         let contexts = contexts_of(adapter, process);
@@ -131,8 +132,8 @@ impl Os {
         adapter.scheduling_logs.records(adapter)
     }
 
-    /// Calls `DxgkDdiSetNativeFenceLogBuffer` for a queue by the driver's handle ([`LogBuffer::driver`]) with a buffer whose
-    /// header names this type, and says what came back. Where the driver took it, the queue gets new buffers.
+    /// Calls `DxgkDdiSetNativeFenceLogBuffer` for a queue by the driver's handle ([`LogBuffer::driver`]) with a buffer
+    /// whose header names this type, and says what came back. Where the driver took it, the queue gets new buffers.
     ///
     /// Source: article native-gpu-fence-objects, optional and mandatory logging (other types may be added).
     pub fn offer_fence_log(
@@ -146,8 +147,8 @@ impl Os {
         Some(queue.log().offer(&queue, kind))
     }
 
-    /// Calls `DxgkDdiUpdateNativeFenceLogs` with the driver's handles of queues ([`LogBuffer::driver`]), dead ones included;
-    /// reads nothing.
+    /// Calls `DxgkDdiUpdateNativeFenceLogs` with the driver's handles of queues ([`LogBuffer::driver`]), dead ones
+    /// included; reads nothing.
     pub fn flush_fence_logs(&self, adapter: &Arc<Adapter>, queues: &[usize]) -> NTSTATUS {
         let _inside = self.kernel().enter();
         crate::fence_log::flush(adapter, queues)
@@ -160,17 +161,18 @@ impl Os {
         adapter.shared().counters.last_calibration(adapter.luid_number(), node)
     }
 
-    /// Runs `f` at the device's level: an adapter's interrupt routine waits meanwhile, as behind a long routine of another
-    /// device. `f` only looks at memory. `None`: no interrupt is connected.
+    /// Runs `f` at the device's level: an adapter's interrupt routine waits meanwhile, as behind a long routine of
+    /// another device. `f` only looks at memory. `None`: no interrupt is connected.
     ///
-    /// With [`InterruptDelivery::Inline`](nt_model::InterruptDelivery::Inline) whoever raises an interrupt waits as well.
+    /// With [`InterruptDelivery::Inline`](nt_model::InterruptDelivery::Inline) whoever raises an interrupt waits as
+    /// well.
     pub fn hold_interrupts<R>(&self, adapter: &Arc<Adapter>, f: impl FnOnce() -> R) -> Option<R> {
         let _inside = self.kernel().enter();
         crate::interrupt::synchronize(adapter, f)
     }
 
-    /// Asks a driver by `DxgkDdiQueryAdapterInfo`, with `size` zeroed bytes of room and as many watched ones behind them; the
-    /// rules about such queries apply. The status, and the bytes.
+    /// Asks a driver by `DxgkDdiQueryAdapterInfo`, with `size` zeroed bytes of room and as many watched ones behind
+    /// them; the rules about such queries apply. The status, and the bytes.
     pub fn query_adapter_info(
         &self,
         adapter: &Arc<Adapter>,

@@ -1,7 +1,8 @@
 //! `DXGKRNL_INTERFACE`: what the driver may call.
 //!
 //! Every slot has a function. One that the model does not implement refuses, is counted under its name, and so shows in
-//! the report. Each begins with [`callback`]: handle, IRQL, the fault plan, and whether an interrupt routine may call it.
+//! the report. Each begins with [`callback`]: handle, IRQL, the fault plan, and whether an interrupt routine may call
+//! it.
 //!
 //! Bytes behind `Size` hold a pattern: a driver that copies more than `Size` gets pointers that trap.
 
@@ -88,8 +89,8 @@ impl InterfaceTable {
 /// Runs a callback: finds the adapter by its DeviceHandle, checks level and caller, lets the fault plan speak.
 ///
 /// # Errors
-/// The status that the callback returns at once: `STATUS_INVALID_PARAMETER` for a handle that leads nowhere, or what the
-/// fault plan says.
+/// The status that the callback returns at once: `STATUS_INVALID_PARAMETER` for a handle that leads nowhere, or what
+/// the fault plan says.
 pub(crate) fn callback<R, const N: usize>(
     device_handle: HANDLE,
     routine: &'static Routine,

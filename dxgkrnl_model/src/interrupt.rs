@@ -1,14 +1,14 @@
 //! Interrupts: from the device's line through the driver's routine to the list that the DPC works off.
 //!
 //! `DxgkDdiInterruptRoutine` runs at the device's level under the interrupt's lock, and so does everything that
-//! `DxgkCbSynchronizeExecution` runs and `DxgkDdiUpdateMonitoredValues`. `DxgkCbNotifyInterrupt` copies what it is given
-//! (arrays too), judges it at once, and appends it to a bounded list per node; the list is worked off inside
+//! `DxgkCbSynchronizeExecution` runs and `DxgkDdiUpdateMonitoredValues`. `DxgkCbNotifyInterrupt` copies what it is
+//! given (arrays too), judges it at once, and appends it to a bounded list per node; the list is worked off inside
 //! `DxgkCbNotifyDpc`.
 //!
-//! Chosen: a list that is full folds further fence signals into "scan everything"; nothing else is ever dropped (that the
-//! list is bounded is inferred from the event FenceInterruptListFull of Microsoft-Windows-DxgKrnl). Work found by
-//! `DxgkCbNotifyDpc` is done inside that call, at DISPATCH_LEVEL, before it returns; a driver that holds a lock of its own
-//! across the call therefore meets its own DDIs there.
+//! Chosen: a list that is full folds further fence signals into "scan everything"; nothing else is ever dropped (that
+//! the list is bounded is inferred from the event FenceInterruptListFull of Microsoft-Windows-DxgKrnl). Work found by
+//! `DxgkCbNotifyDpc` is done inside that call, at DISPATCH_LEVEL, before it returns; a driver that holds a lock of its
+//! own across the call therefore meets its own DDIs there.
 
 pub(crate) mod callbacks;
 mod classify;

@@ -1,5 +1,5 @@
-//! A model of Dxgkrnl, VidMm and VidSch that loads a WDDM display miniport driver as it ships, on Linux, and judges it by
-//! Microsoft's published rules.
+//! A model of Dxgkrnl, VidMm and VidSch that loads a WDDM display miniport driver as it ships, on Linux, and judges it
+//! by Microsoft's published rules.
 
 // Objects name each other in rings, and each is looked through once more before it is known to be `Send`.
 #![recursion_limit = "256"]

@@ -281,7 +281,8 @@ impl Manager {
         self.show_to_system(adapter, Content::Pages { segment: 0, addresses, protection }, &wanted, Purpose::default())
     }
 
-    /// Maps addresses of a segment (0: system memory) into the scratch area of the paging process. On the paging worker.
+    /// Maps addresses of a segment (0: system memory) into the scratch area of the paging process. On the paging
+    /// worker.
     pub(crate) fn map_scratch(
         self: &Arc<Self>,
         adapter: &Arc<Adapter>,
@@ -292,8 +293,8 @@ impl Manager {
         self.show_to_system(adapter, content, &Wanted::default(), Purpose::default())
     }
 
-    /// Maps pages into the paging process, where `wanted` says; its size is that of the content, and without a maximum they lie in
-    /// the part that has tables from the start. On the paging worker, or before it runs.
+    /// Maps pages into the paging process, where `wanted` says; its size is that of the content, and without a maximum
+    /// they lie in the part that has tables from the start. On the paging worker, or before it runs.
     pub(crate) fn show_to_system(
         self: &Arc<Self>,
         adapter: &Arc<Adapter>,
@@ -315,8 +316,8 @@ impl Manager {
         set.map(|()| address)
     }
 
-    /// Has the paging engine fill part of a segment with a pattern; `allocation`: the driver's handle of what lies there, or 0. On the
-    /// paging worker.
+    /// Has the paging engine fill part of a segment with a pattern; `allocation`: the driver's handle of what lies
+    /// there, or 0. On the paging worker.
     pub(crate) fn fill_segment(
         self: &Arc<Self>,
         adapter: &Arc<Adapter>,

@@ -1,6 +1,7 @@
 //! A machine with Windows' graphics kernel in it.
 //!
-//! [`Os`] is what tools and tests hold: boot, load drivers, add adapters, make processes, ask for the report, shut down.
+//! [`Os`] is what tools and tests hold: boot, load drivers, add adapters, make processes, ask for the report, shut
+//! down.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -274,8 +275,8 @@ impl Os {
     }
 
     /// Begins or ends a trace of native fences, as a tool does by an ETW session. While there is one, log buffers have
-    /// [`traced_log_pages`](Personality::traced_log_pages), one that was overrun is replaced by a larger one, and the report says
-    /// where entries were lost.
+    /// [`traced_log_pages`](Personality::traced_log_pages), one that was overrun is replaced by a larger one, and the
+    /// report says where entries were lost.
     ///
     /// Source: article native-gpu-fence-objects, log buffer overrun is permitted.
     pub fn set_fence_tracing(&self, on: bool) {
@@ -309,7 +310,8 @@ impl Os {
         self.shared.counters.counts()
     }
 
-    /// Counts the thunk calls that are made until the guard is dropped apart, in [`Counts::hot_thunks`](crate::report::Counts).
+    /// Counts the thunk calls that are made until the guard is dropped apart, in
+    /// [`Counts::hot_thunks`](crate::report::Counts).
     pub fn hot_window(&self) -> HotWindow {
         HotWindow::open(&self.shared)
     }

@@ -1,8 +1,8 @@
 //! The function on the bus that an adapter is: its resources, its configuration space, its interrupt.
 //!
 //! Chosen: a device without resources (root-enumerated) has a NULL `TranslatedResourceList` and no configuration space.
-//! Without a connected interrupt `DxgkCbSynchronizeExecution` fails with STATUS_UNSUCCESSFUL, as its page says it may; the
-//! model then runs `DxgkDdiUpdateMonitoredValues` under a lock of its own at the same device level.
+//! Without a connected interrupt `DxgkCbSynchronizeExecution` fails with STATUS_UNSUCCESSFUL, as its page says it may;
+//! the model then runs `DxgkDdiUpdateMonitoredValues` under a lock of its own at the same device level.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -172,10 +172,12 @@ pub struct HandleReadings {
     /// chosen: Dxgkrnl's, as for everything else that a driver hands to a callback ("the handle that the driver should
     /// use when it calls back", `DXGKARG_CREATEDEVICE`), and as `DmaPageFaulted.FaultedProcessHandle` says outright.
     pub faulted: HandleReading,
-    /// `SuspendContextCompleted.hContext`. The page says "hardware context that the acknowledgment is for"; chosen as above.
+    /// `SuspendContextCompleted.hContext`. The page says "hardware context that the acknowledgment is for"; chosen as
+    /// above.
     pub suspended_context: HandleReading,
-    /// `DXGKARGCB_DISCONNECTDOORBELL.hHwQueue` and `.hDoorbell`. The page says "previously created using DxgkDdiCreate…";
-    /// chosen: Dxgkrnl's, since `DXGKARG_CREATEDOORBELL` says of its input "KMD can store the input handle".
+    /// `DXGKARGCB_DISCONNECTDOORBELL.hHwQueue` and `.hDoorbell`. The page says "previously created using
+    /// DxgkDdiCreate…"; chosen: Dxgkrnl's, since `DXGKARG_CREATEDOORBELL` says of its input "KMD can store the input
+    /// handle".
     pub disconnect_doorbell: HandleReading,
 }
 
@@ -231,8 +233,8 @@ pub enum RingHandle {
 
 /// What `DXGK_PTE::PageAddress` counts.
 ///
-/// The page of `DXGK_PTE` says "the high 52 bits of the 64 bit physical address", and that the low 12 bits are zero, which
-/// reads either way. Drivers in the field shift the member left by 12, so page numbers are the default.
+/// The page of `DXGK_PTE` says "the high 52 bits of the 64 bit physical address", and that the low 12 bits are zero,
+/// which reads either way. Drivers in the field shift the member left by 12, so page numbers are the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PteAddress {
     /// A byte address with twelve zero bits at its end.
@@ -273,7 +275,8 @@ pub struct Personality {
     pub features: FeatureSettings,
     /// OS capabilities of the native fence feature.
     pub native_fence_os_caps: NativeFenceOsCaps,
-    /// `DXGKRNL_INTERFACE.Size` and the number of bytes that exist behind the pointer; the rest is unmapped or poisoned.
+    /// `DXGKRNL_INTERFACE.Size` and the number of bytes that exist behind the pointer; the rest is unmapped or
+    /// poisoned.
     pub interface_size: u32,
     /// A driver that advertises hardware scheduling or user-mode submission that the OS did not enable fails to start.
     /// The documents say so of native fences only.
@@ -286,16 +289,16 @@ pub struct Personality {
     /// 64BITONLYCAPS) end the start. One driver's author says so from version 2.0 on; another's refuses several and
     /// starts (default).
     pub refusals_end_start: bool,
-    /// Refusing NUMPOWERCOMPONENTS ends the start, as the page has it that every driver from version 1.2 on answers. One
-    /// driver's author refuses it, and his driver starts: then no power component is there.
+    /// Refusing NUMPOWERCOMPONENTS ends the start, as the page has it that every driver from version 1.2 on answers.
+    /// One driver's author refuses it, and his driver starts: then no power component is there.
     pub power_components_demanded: bool,
     /// What becomes of PHYSICALADAPTERCAPS.
     pub physical_adapter_caps: PhysicalAdapterCaps,
     /// A preemption-aware driver whose granularities are none fails to start. The HLK looks for it; one driver's author
     /// answers none, and his driver starts.
     pub granularity_demanded: bool,
-    /// The paging node has to be a copy node, or the start fails: seen by one driver's author. Others name the only node
-    /// that they have, which is a 3-D node.
+    /// The paging node has to be a copy node, or the start fails: seen by one driver's author. Others name the only
+    /// node that they have, which is a 3-D node.
     pub copy_node_demanded: bool,
     /// Which system processes there are beside the paging process.
     pub system_processes: SystemProcesses,
@@ -328,8 +331,8 @@ pub struct Personality {
     pub ring_handle: RingHandle,
     /// What a page table entry's address counts.
     pub pte_address: PteAddress,
-    /// Notifications that Dxgkrnl keeps per node between interrupt and DPC; more are folded into a full scan. The number
-    /// is the model's; that there is one is inferred from ETW event 556.
+    /// Notifications that Dxgkrnl keeps per node between interrupt and DPC; more are folded into a full scan. The
+    /// number is the model's; that there is one is inferred from ETW event 556.
     pub notification_list: usize,
     /// Entries of each fence log buffer; 0: as many as fit 4 KiB.
     pub log_entries: u32,
@@ -355,11 +358,12 @@ pub struct Personality {
     pub start_transcript: Option<String>,
     /// Test signing is on: kernel-mode testing may be enabled.
     pub test_signing: bool,
-    /// The fences of device paging queues are signalled by the paging engine (`DXGK_OPERATION_SIGNAL_MONITORED_FENCE` behind
-    /// the operations), as opposed to by the CPU. The documents leave it open.
+    /// The fences of device paging queues are signalled by the paging engine (`DXGK_OPERATION_SIGNAL_MONITORED_FENCE`
+    /// behind the operations), as opposed to by the CPU. The documents leave it open.
     pub paging_engine_signals: bool,
-    /// The platform keeps what devices write coherent with the processors' caches: monitored fences are mapped write-back for
-    /// user mode, and page table entries of system memory ask for coherency. Otherwise uncached, and they do not.
+    /// The platform keeps what devices write coherent with the processors' caches: monitored fences are mapped
+    /// write-back for user mode, and page table entries of system memory ask for coherency. Otherwise uncached, and
+    /// they do not.
     /// Source: article context-monitoring, monitored fence creation.
     pub io_coherent: bool,
     /// What the end of a flushed range is.

@@ -3,9 +3,9 @@
 //! Source: article user-mode-work-submission, engine F-state transitions; DDI pages DxgkDdiSetPowerComponentFState,
 //! DxgkCbCompleteFStateTransition.
 //!
-//! Chosen: the straight form. A component is active while the adapter is started, and idle between an engine's wish for F1
-//! and the next connection of a doorbell on it. The component of an engine is the one whose index is the node's, where the
-//! driver has that many. A transition is over when the driver completes it, inside the function or later.
+//! Chosen: the straight form. A component is active while the adapter is started, and idle between an engine's wish for
+//! F1 and the next connection of a doorbell on it. The component of an engine is the one whose index is the node's,
+//! where the driver has that many. A transition is over when the driver completes it, inside the function or later.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,10 +1,10 @@
 //! Processes: what user mode has of the graphics kernel, and its part on each adapter.
 //!
-//! A process opens adapters, makes devices on them and everything else on devices; all of it has handles in the process's
-//! table. [`ProcessAdapter`] is what the driver knows: its process object, and the GPU virtual address space.
+//! A process opens adapters, makes devices on them and everything else on devices; all of it has handles in the
+//! process's table. [`ProcessAdapter`] is what the driver knows: its process object, and the GPU virtual address space.
 //!
-//! Chosen: `DxgkDdiCreateProcess` is called when a process first opens an adapter, `DxgkDdiDestroyProcess` when the process
-//! ends or the adapter stops.
+//! Chosen: `DxgkDdiCreateProcess` is called when a process first opens an adapter, `DxgkDdiDestroyProcess` when the
+//! process ends or the adapter stops.
 
 mod adapter;
 

@@ -1,7 +1,7 @@
 //! Records behind pointers of drivers and at addresses of the model: the one place where they are read and written.
 //!
-//! A driver's pointer is taken at its word here, as Dxgkrnl takes it: a wild one traps, and nt_model reports the trap with
-//! the callback that was in progress. User-mode pointers never come here; see [`crate::thunks::capture`].
+//! A driver's pointer is taken at its word here, as Dxgkrnl takes it: a wild one traps, and nt_model reports the trap
+//! with the callback that was in progress. User-mode pointers never come here; see [`crate::thunks::capture`].
 #![expect(unsafe_code, reason = "records behind pointers that drivers passed are read and written, as plain data")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,8 +54,8 @@ pub(crate) fn read_array<T: Plain>(pointer: *const T, count: usize) -> Option<Ve
 pub(crate) fn bytes_at(address: usize, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     let from: *const u8 = core::ptr::with_exposed_provenance(address);
-    // SAFETY: callers pass ranges that the model has mapped readable and keeps mapped; racing stores by a GPU thread give
-    // torn bytes, which is what a read of device memory gives.
+    // SAFETY: callers pass ranges that the model has mapped readable and keeps mapped; racing stores by a GPU thread
+    // give torn bytes, which is what a read of device memory gives.
     unsafe { from.copy_to_nonoverlapping(bytes.as_mut_ptr(), length) };
     bytes
 }
@@ -71,8 +71,8 @@ pub(crate) fn copy_to(address: usize, bytes: &[u8]) {
 pub(crate) fn word(address: usize) -> &'static AtomicU64 {
     debug_assert!(address.is_multiple_of(8), "{address:#x} is not aligned");
     let pointer: *const AtomicU64 = core::ptr::with_exposed_provenance(address);
-    // SAFETY: callers pass aligned addresses in pages that the model has mapped for itself and unmaps only when the object
-    // that holds the address is gone; every access to the word by anybody is a 64-bit one.
+    // SAFETY: callers pass aligned addresses in pages that the model has mapped for itself and unmaps only when the
+    // object that holds the address is gone; every access to the word by anybody is a 64-bit one.
     unsafe { &*pointer }
 }
 

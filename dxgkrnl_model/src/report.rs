@@ -41,8 +41,8 @@ pub struct Counts {
     pub logs_flushed: u64,
     /// How often every native fence of an adapter was looked at, because nothing said which was signalled.
     pub fence_scans: u64,
-    /// How often every native fence of a process was looked at, because a log did not say which was signalled: it was overrun,
-    /// or was being replaced.
+    /// How often every native fence of a process was looked at, because a log did not say which was signalled: it was
+    /// overrun, or was being replaced.
     pub log_scans: u64,
     /// How often every monitored fence of an adapter was looked at, because an interrupt said that one was signalled.
     pub monitored_scans: u64,

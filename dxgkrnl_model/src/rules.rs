@@ -1,8 +1,9 @@
 //! Every rule that this crate enforces, by area. Each has a mutant of the toy driver that breaks it and nothing else
 //! (`tests/mutants`).
 //!
-//! In a source "DDI page" is the reference page of the function or record that is named (windows-driver-docs-ddi), "article"
-//! a page of windows-driver-docs, "bug check" the page of that code; an id such as NF-03 is a conformance case.
+//! In a source "DDI page" is the reference page of the function or record that is named (windows-driver-docs-ddi),
+//! "article" a page of windows-driver-docs, "bug check" the page of that code; an id such as NF-03 is a conformance
+//! case.
 
 pub mod caps;
 pub mod compute;

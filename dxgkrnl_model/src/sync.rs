@@ -3,9 +3,9 @@
 //! Two kinds, and nothing else blocks in this crate:
 //!
 //! - [`Lock`]: a short lock over data. While one is held the thread calls no driver, no kernel service and no other
-//!   object's method that might: not even an event is set. Each has a [`Rank`]; a thread takes them in rising order only,
-//!   and a debug assertion sees to it. They may be taken at any IRQL, since a thread at raised IRQL is never switched
-//!   away from while it holds one.
+//!   object's method that might: not even an event is set. Each has a [`Rank`]; a thread takes them in rising order
+//!   only, and a debug assertion sees to it. They may be taken at any IRQL, since a thread at raised IRQL is never
+//!   switched away from while it holds one.
 //! - [`Gate`]: shared or exclusive, held across driver calls, blocks on a kernel event and so through the scheduler.
 //!   IRQL: PASSIVE_LEVEL.
 //!
@@ -166,7 +166,8 @@ impl Signal {
         }
     }
 
-    /// Waits until `condition` gives something, at most until `deadline`; `None` then, and when the machine has stopped.
+    /// Waits until `condition` gives something, at most until `deadline`; `None` then, and when the machine has
+    /// stopped.
     ///
     /// IRQL: PASSIVE_LEVEL. `condition` runs with no lock held by this.
     pub fn wait_for<R>(

@@ -1,20 +1,21 @@
 //! Timeout detection and recovery: what makes no progress is probed, then reset; what it took with it is lost.
 //!
-//! **Hardware-scheduled nodes.** The watch compares each queue's last queued value with its progress fence. A queue whose
-//! fence has not moved for TdrDelay has its context suspended. An acknowledgement within TdrDelay means that the engine
-//! lives and the queue merely waits: the context is resumed. Without it: CollectDbgInfo(2), ResetHwEngine (in which the
-//! driver names the contexts that ran), ResumeHwEngine; the devices of those contexts are lost, the others run on.
+//! **Hardware-scheduled nodes.** The watch compares each queue's last queued value with its progress fence. A queue
+//! whose fence has not moved for TdrDelay has its context suspended. An acknowledgement within TdrDelay means that the
+//! engine lives and the queue merely waits: the context is resumed. Without it: CollectDbgInfo(2), ResetHwEngine (in
+//! which the driver names the contexts that ran), ResumeHwEngine; the devices of those contexts are lost, the others
+//! run on.
 //!
-//! **Packet nodes.** The oldest buffer that has been with the driver for TdrDelay makes the node be preempted; if that is
-//! not acknowledged within TdrDelay, the engine is reset ([`packet`]). **Adapters.** What cannot be reset alone, or fails to
-//! be, takes the adapter ([`adapter_reset`]).
+//! **Packet nodes.** The oldest buffer that has been with the driver for TdrDelay makes the node be preempted; if that
+//! is not acknowledged within TdrDelay, the engine is reset ([`packet`]). **Adapters.** What cannot be reset alone, or
+//! fails to be, takes the adapter ([`adapter_reset`]).
 //!
 //! Source: articles timeout-detection-and-recovery, tdr-changes-in-windows-8, tdr-registry-keys; DDI pages of the
 //! functions.
 //!
-//! Chosen: devices of invalidated contexts with work that makes no progress are HUNG, others that were invalidated are RESET: of
-//! several contexts that are late, the driver knows which ran. Devices that were not named run on; those of them that were
-//! late are probed once more. A context that is invalidated is not suspended any more.
+//! Chosen: devices of invalidated contexts with work that makes no progress are HUNG, others that were invalidated are
+//! RESET: of several contexts that are late, the driver knows which ran. Devices that were not named run on; those of
+//! them that were late are probed once more. A context that is invalidated is not suspended any more.
 
 mod adapter_reset;
 pub(crate) mod collect;
@@ -380,8 +381,8 @@ pub(crate) fn engine_reset_wanted(adapter: &Arc<Adapter>, node: u32) {
     }
 }
 
-/// Resets the engine of a hardware-scheduled node. `late`: the contexts that owe an acknowledgement; which of them hung it, and
-/// whether another one did, the driver says.
+/// Resets the engine of a hardware-scheduled node. `late`: the contexts that owe an acknowledgement; which of them hung
+/// it, and whether another one did, the driver says.
 ///
 /// IRQL: PASSIVE_LEVEL.
 fn recover_engine(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]) {
@@ -454,7 +455,8 @@ fn recover_engine(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]) {
     }
 }
 
-/// Whether a context of the node may be the one that hung it: it owes an acknowledgement, or has work that makes no progress.
+/// Whether a context of the node may be the one that hung it: it owes an acknowledgement, or has work that makes no
+/// progress.
 fn is_stuck(context: &Arc<HwContext>, node: u32, late: &[Arc<HwContext>]) -> bool {
     let unfinished = |queue: &Arc<HwQueue>| queue.progress().value() < queue.last_queued();
     context.node() == node && (is_among(context, late) || context.queues().iter().any(unfinished))

@@ -8,9 +8,9 @@
 //! succeeds, and only then.
 //!
 //! Chosen statuses, where pages list none: STATUS_INVALID_PARAMETER for NULL, for a handle that is foreign, dead or of
-//! another type, and for reserved flags and members that are not zero; STATUS_ACCESS_VIOLATION for memory that cannot be
-//! read or written; STATUS_NOT_SUPPORTED for what the adapter or the model does not have; STATUS_DEVICE_REMOVED for a device
-//! in an error state; STATUS_INVALID_HANDLE for an NT handle that is not one.
+//! another type, and for reserved flags and members that are not zero; STATUS_ACCESS_VIOLATION for memory that cannot
+//! be read or written; STATUS_NOT_SUPPORTED for what the adapter or the model does not have; STATUS_DEVICE_REMOVED for
+//! a device in an error state; STATUS_INVALID_HANDLE for an NT handle that is not one.
 
 mod adapter;
 pub(crate) mod capture;
@@ -53,8 +53,8 @@ pub(crate) const DONE: Outcome = Ok(ntstatus::STATUS_SUCCESS);
 /// The usual refusal.
 pub(crate) const INVALID: NTSTATUS = ntstatus::STATUS_INVALID_PARAMETER;
 
-/// Declares thunks with one record: it is read before the body runs, and stored afterwards when the body succeeded and has
-/// changed it.
+/// Declares thunks with one record: it is read before the body runs, and stored afterwards when the body succeeded and
+/// has changed it.
 macro_rules! thunks {
     ($(#[$meta:meta])* table $table:ident; $(fn $name:ident($call:ident, $record:ident: $type:ty) $body:block)*) => {
         nt_model::shims! {
@@ -169,8 +169,8 @@ macro_rules! table_of {
                 Self {
                     $($name: {
                         let address: *const () = core::ptr::with_exposed_provenance(address(stringify!($name)));
-                        // SAFETY: the tables have a function of this name; its thunk takes one pointer (five arguments for
-                        // D3DKMTShareObjects) and returns a status, as the type says.
+                        // SAFETY: the tables have a function of this name; its thunk takes one pointer (five arguments
+                        // for D3DKMTShareObjects) and returns a status, as the type says.
                         #[expect(unsafe_code, reason = "an address becomes a function of the type that it has")]
                         unsafe { core::mem::transmute::<*const (), wddm_abi::$name>(address) }
                     },)*

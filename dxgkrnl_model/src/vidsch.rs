@@ -1,7 +1,7 @@
 //! VidSch: nodes, what is submitted to them, and the worker that does it.
 //!
-//! One thread per adapter submits buffers, carries out waits and signals of queues that the OS schedules, looks for engines
-//! without progress ([`crate::tdr`]), and does at PASSIVE_LEVEL what interrupts have started.
+//! One thread per adapter submits buffers, carries out waits and signals of queues that the OS schedules, looks for
+//! engines without progress ([`crate::tdr`]), and does at PASSIVE_LEVEL what interrupts have started.
 
 pub(crate) mod command;
 pub(crate) mod dpc;
@@ -234,7 +234,8 @@ impl VidSch {
 
     /// Tells the driver the quanta of priority bands, when it schedules in hardware.
     ///
-    /// Chosen: the numbers, which the documents leave open (100 ns units: 10 ms grace, 40 ms quantum; 90 % for the normal band).
+    /// Chosen: the numbers, which the documents leave open (100 ns units: 10 ms grace, 40 ms quantum; 90 % for the
+    /// normal band).
     pub(crate) fn set_priority_bands(&self, adapter: &Arc<Adapter>) {
         if !adapter.known_caps().has_hardware_scheduling() {
             return;

@@ -1,5 +1,5 @@
-//! The model against a driver that is right, in many forms and on many Windows, and against the same driver with one thing
-//! wrong at a time.
+//! The model against a driver that is right, in many forms and on many Windows, and against the same driver with one
+//! thing wrong at a time.
 #![expect(unsafe_code, reason = "a driver and its clients follow pointers")]
 
 mod client;

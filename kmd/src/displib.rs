@@ -1,8 +1,8 @@
 //! `DxgkInitialize`: hands the driver's table to Dxgkrnl.
 //!
-//! In a WDK build the function comes from displib.lib (`cfg(displib)`, set by build.rs). The Linux cross build has no such
-//! library, so this file does what it does: have the Dxgkrnl service loaded, open its device, ask it for the address of its
-//! own `DxgkInitialize` by an internal device control request, and call that. Why both exist:
+//! In a WDK build the function comes from displib.lib (`cfg(displib)`, set by build.rs). The Linux cross build has no
+//! such library, so this file does what it does: have the Dxgkrnl service loaded, open its device, ask it for the
+//! address of its own `DxgkInitialize` by an internal device control request, and call that. Why both exist:
 //! `docs/decisions/0001-cross-build.md`.
 //!
 //! Source: no Microsoft document describes the request. Names and codes are those of public drivers that send or answer
@@ -25,8 +25,8 @@ pub type InitializationData = DRIVER_INITIALIZATION_DATA;
 ///
 /// # Errors
 /// Dxgkrnl's status for the table; or, before Dxgkrnl sees it, that of the step which failed: ZwLoadDriver,
-/// IoGetDeviceObjectPointer, the device control request. STATUS_PROCEDURE_NOT_FOUND if the request succeeds and hands over
-/// no function.
+/// IoGetDeviceObjectPointer, the device control request. STATUS_PROCEDURE_NOT_FOUND if the request succeeds and hands
+/// over no function.
 ///
 /// # Safety
 /// Called in DriverEntry with its own arguments. `data` is a table of the version it states, valid for the call.
@@ -44,8 +44,8 @@ pub unsafe fn dxgk_initialize(
     return unsafe { wdk_displib::DxgkInitialize(driver, registry_path.cast_mut(), data) };
     #[cfg(not(displib))]
     match handshake::Dxgkrnl::open(code) {
-        // SAFETY: the caller's promise; the function is the one that Dxgkrnl has for this purpose, and Dxgkrnl's device is
-        // referenced until it returns.
+        // SAFETY: the caller's promise; the function is the one that Dxgkrnl has for this purpose, and Dxgkrnl's device
+        // is referenced until it returns.
         Ok(dxgkrnl) => unsafe { (dxgkrnl.initialize)(driver, registry_path.cast_mut(), data) },
         Err(status) => status,
     }
@@ -215,7 +215,8 @@ mod handshake {
             // SAFETY: `irp` was built for this device and is not touched again.
             let mut status = unsafe { IofCallDriver(self.object, irp) };
             if status == STATUS_PENDING {
-                // TIMEOUT: none; Dxgkrnl answers this request in its dispatch routine, and the event lives on this stack.
+                // TIMEOUT: none; Dxgkrnl answers this request in its dispatch routine, and the event lives on this
+                // stack.
                 // SAFETY: `done` is an initialised event. IRQL: PASSIVE_LEVEL.
                 let _ = unsafe {
                     // CAST: an enumerator, 0.

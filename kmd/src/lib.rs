@@ -1,7 +1,7 @@
 //! fencepost.sys: the NT shell. Built for Windows targets only.
 //!
-//! What the driver does is in `kmd_core`; how Dxgkrnl calls it, in `kmd_ddi`. Here is what only NT has: the entry point, the
-//! registration, and the kernel routines behind [`kmd_core::platform::Platform`].
+//! What the driver does is in `kmd_core`; how Dxgkrnl calls it, in `kmd_ddi`. Here is what only NT has: the entry
+//! point, the registration, and the kernel routines behind [`kmd_core::platform::Platform`].
 #![cfg(windows)]
 #![no_std]
 #![expect(unsafe_code, reason = "the entry point is an unmangled name and passes Windows' pointers on")]

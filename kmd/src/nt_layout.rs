@@ -1,5 +1,6 @@
-//! Sizes and offsets of the kernel records that the driver touches, as they are on 64-bit Windows. wdk-sys generates the records
-//! from headers, and in the Linux cross build those are not Microsoft's: this is where a difference stops the build.
+//! Sizes and offsets of the kernel records that the driver touches, as they are on 64-bit Windows. wdk-sys generates
+//! the records from headers, and in the Linux cross build those are not Microsoft's: this is where a difference stops
+//! the build.
 //!
 //! Source: the x64 kernel of Windows 10 and 11 (its public symbols). ARM64 lays these records out the same way.
 

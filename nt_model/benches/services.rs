@@ -1,4 +1,5 @@
-//! What a service costs. `cargo bench -p nt_model` prints one line per measurement; `cargo test --benches` runs each once.
+//! What a service costs. `cargo bench -p nt_model` prints one line per measurement; `cargo test --benches` runs each
+//! once.
 #![expect(unsafe_code, reason = "calls the win64 shims as an image does")]
 
 use std::hint::black_box;

@@ -1,22 +1,22 @@
-//! The few instructions that Rust cannot say: where a shim was called from, how a thread leaves driver code for good, how
-//! a trapped instruction is emulated outside the signal handler.
+//! The few instructions that Rust cannot say: where a shim was called from, how a thread leaves driver code for good,
+//! how a trapped instruction is emulated outside the signal handler.
 //!
 //! Three mechanisms, each a handful of assembly lines:
 //!
-//! - **Shim frame.** Every import shim begins with a naked thunk that stores the stack pointer at entry in a thread-local
-//!   word ([`take_shim_frame`] reads it), then jumps to the Rust body. So the body knows the driver's return address and
-//!   exact stack depth, which stable Rust has no way to ask for. The word is defined in assembly because a naked function
-//!   cannot name a `thread_local!`.
-//! - **Leaving.** [`enter`] calls a function and remembers the stack; [`leave`] returns from that `enter` from any depth,
-//!   without running what lies between. It is how `PsTerminateSystemThread` ends a thread, and how a thread is taken out
-//!   of a driver that broke a rule. Nothing is unwound: image frames have no unwind tables that Rust knows, and our own
-//!   frames between are plain (the callers see to that).
-//! - **Traps.** The signal handler does no work. It writes the interrupted instruction pointer, flags, fault address and
-//!   error code below the interrupted stack (below the 128-byte red zone that Rust and C code may use) and resumes at
-//!   `trap_entry`. That saves every register, the vector state included, calls [`crate::trap`] on the thread's ordinary
-//!   stack, restores what the handler may have changed and continues. So device models, interrupt service routines and
-//!   DPCs run in ordinary context: they may lock, allocate, wait, fault again. The last instruction is `ret 128`, which
-//!   steps over the red zone without touching flags.
+//! - **Shim frame.** Every import shim begins with a naked thunk that stores the stack pointer at entry in a
+//!   thread-local word ([`take_shim_frame`] reads it), then jumps to the Rust body. So the body knows the driver's
+//!   return address and exact stack depth, which stable Rust has no way to ask for. The word is defined in assembly
+//!   because a naked function cannot name a `thread_local!`.
+//! - **Leaving.** [`enter`] calls a function and remembers the stack; [`leave`] returns from that `enter` from any
+//!   depth, without running what lies between. It is how `PsTerminateSystemThread` ends a thread, and how a thread is
+//!   taken out of a driver that broke a rule. Nothing is unwound: image frames have no unwind tables that Rust knows,
+//!   and our own frames between are plain (the callers see to that).
+//! - **Traps.** The signal handler does no work. It writes the interrupted instruction pointer, flags, fault address
+//!   and error code below the interrupted stack (below the 128-byte red zone that Rust and C code may use) and resumes
+//!   at `trap_entry`. That saves every register, the vector state included, calls [`crate::trap`] on the thread's
+//!   ordinary stack, restores what the handler may have changed and continues. So device models, interrupt service
+//!   routines and DPCs run in ordinary context: they may lock, allocate, wait, fault again. The last instruction is
+//!   `ret 128`, which steps over the red zone without touching flags.
 //!
 //! Source: System V AMD64 ABI 3.2.2 (red zone); Intel SDM volume 1 chapter 13 (XSAVE); "x64 calling convention"
 //! (Microsoft).
@@ -148,7 +148,8 @@ struct EnterData<F, R> {
 }
 
 unsafe extern "sysv64" fn run<F: FnOnce() -> R, R>(data: *mut u8) {
-    // SAFETY: `enter` passes the address of its own live `EnterData<F, R>`, and touches it again only after this returns.
+    // SAFETY: `enter` passes the address of its own live `EnterData<F, R>`, and touches it again only after this
+    // returns.
     let data = unsafe { &mut *data.cast::<EnterData<F, R>>() };
     if let Some(function) = data.function.take() {
         data.result = Some(catch_unwind(AssertUnwindSafe(function)));

@@ -1,8 +1,8 @@
 //! What the model knows about the calling thread: its machine, IRQL, locks, stack, and the service it is in.
 //!
 //! All of it is one thread-local record of cells without a destructor, so that an access is one instruction off the
-//! thread pointer, also inside a signal handler. A thread at raised IRQL is "a processor" in this model: nothing preempts
-//! it but its own interrupts, and several threads can be raised at the same time.
+//! thread pointer, also inside a signal handler. A thread at raised IRQL is "a processor" in this model: nothing
+//! preempts it but its own interrupts, and several threads can be raised at the same time.
 #![expect(
     unsafe_code,
     reason = "the thread-local record points to its machine and thread record, kept alive by guards"
@@ -360,7 +360,8 @@ pub(crate) fn count_rule(book: &Rulebook, index: usize) -> bool {
         if !ptr::eq(cpu.rulebook.get(), book) {
             return false;
         }
-        // SAFETY: set together with `rulebook`, by `swap_owner`, to a part of the thread's record, which the guard keeps.
+        // SAFETY: set together with `rulebook`, by `swap_owner`, to a part of the thread's record, which the guard
+        // keeps.
         let counts = unsafe { cpu.counts.get().as_ref() };
         counts.map(|counts| counts.count_own(index)).is_some()
     })

@@ -6,8 +6,8 @@
 //!   at once, before `KeInsertQueueDpc` returns; at or above, it waits on this thread until the level drops.
 //! - `Remote` hands it to one service thread, so that it runs concurrently with whoever queued it.
 //!
-//! A driver must be right under both. Timer expiries and device interrupts queue their DPCs the same way, from their own
-//! threads.
+//! A driver must be right under both. Timer expiries and device interrupts queue their DPCs the same way, from their
+//! own threads.
 
 mod dpc_ref;
 

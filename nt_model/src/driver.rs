@@ -2,14 +2,15 @@
 //!
 //! Whoever calls a driver (this crate for DPCs, interrupts, threads and I/O; `dxgkrnl_model` for every DDI) does it
 //! through [`Machine::call_driver`]. That records the entry's name for violations, marks where the driver's part of the
-//! stack begins, checks that the driver comes back at the same IRQL and with the same locks, and is the place to which a
-//! thread returns when it is taken out of the driver.
+//! stack begins, checks that the driver comes back at the same IRQL and with the same locks, and is the place to which
+//! a thread returns when it is taken out of the driver.
 //!
 //! **Stack.** A kernel thread has 24 KiB. At every shim entry, and in `__chkstk`, the model compares the stack pointer
 //! with the driver entry's; entries nest (driver → callback → driver) and then add up, the model's own frames between
-//! them not counted. More than [`KernelConfig::stack_size`](crate::KernelConfig) less its reserve breaks NT-STACK. DPCs,
-//! interrupt service routines and system threads have stacks of their own. Measured for images only, within about 300
-//! bytes (frames between the entry's mark and the driver's first); a native driver's frames are not those that ship.
+//! them not counted. More than [`KernelConfig::stack_size`](crate::KernelConfig) less its reserve breaks NT-STACK.
+//! DPCs, interrupt service routines and system threads have stacks of their own. Measured for images only, within about
+//! 300 bytes (frames between the entry's mark and the driver's first); a native driver's frames are not those that
+//! ship.
 //!
 //! **Leaving.** When the machine has stopped, a thread in driver code cannot go on, and image frames cannot be unwound.
 //! So at its next shim (entry or exit) it returns to the innermost `call_driver`, which answers [`Abandoned`]; driver
@@ -220,8 +221,8 @@ impl Machine {
     pub(crate) fn leave_image(&self) {
         let (jump, frame) = cpu::with(|cpu| (cpu.jump.get(), cpu.shim_frame()));
         if !jump.is_null() && self.images.locate(arch::return_address(frame)).is_some() {
-            // SAFETY: `jump` is the context of the innermost `call_driver`, which is running on this thread: it is reset
-            // when that returns. Between lie image frames and the shim's, which holds no lock.
+            // SAFETY: `jump` is the context of the innermost `call_driver`, which is running on this thread: it is
+            // reset when that returns. Between lie image frames and the shim's, which holds no lock.
             unsafe { arch::leave(jump, LEFT) };
         }
     }

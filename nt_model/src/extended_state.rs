@@ -1,7 +1,7 @@
 //! `KeSaveExtendedProcessorState`: vector registers in kernel mode.
 //!
-//! A thread of the host process has its vector registers to itself, so nothing needs saving; what is checked is that the
-//! two calls pair, on one thread.
+//! A thread of the host process has its vector registers to itself, so nothing needs saving; what is checked is that
+//! the two calls pair, on one thread.
 
 use std::collections::HashMap;
 

@@ -1,12 +1,13 @@
 //! Loads `.sys` and `.dll` files as they ship.
 //!
-//! An image is judged (`pe.rs`), laid out, relocated to a base that is never its preferred one, linked against the model's
-//! services, and mapped with the rights that its sections ask for (never writable and executable at once). Its pages are
-//! real pages of the machine, so a driver may describe its own data by an MDL.
+//! An image is judged (`pe.rs`), laid out, relocated to a base that is never its preferred one, linked against the
+//! model's services, and mapped with the rights that its sections ask for (never writable and executable at once). Its
+//! pages are real pages of the machine, so a driver may describe its own data by an MDL.
 //!
-//! An import that Windows has but the model has not resolves to a stub that stops the machine with the routine's name when
-//! it is called ([`Image::missing_imports`] lists them); one that nobody knows is a load error. `.pdata` is used to find
-//! the code, and otherwise ignored: images are built with `panic=abort`, and structured exception handling is not modelled.
+//! An import that Windows has but the model has not resolves to a stub that stops the machine with the routine's name
+//! when it is called ([`Image::missing_imports`] lists them); one that nobody knows is a load error. `.pdata` is used
+//! to find the code, and otherwise ignored: images are built with `panic=abort`, and structured exception handling is
+//! not modelled.
 
 mod link;
 mod mapped;

@@ -1,8 +1,8 @@
 //! Device interrupts: lines that a device model drives, routines that a driver (or Dxgkrnl's model) connects.
 //!
 //! A device model makes an [`InterruptLine`], level-triggered or message-signalled. The model of the bus connects a
-//! routine to it at a device IRQL ([`Machine::connect_interrupt`]). Raising the line delivers the interrupt according to
-//! [`InterruptDelivery`]:
+//! routine to it at a device IRQL ([`Machine::connect_interrupt`]). Raising the line delivers the interrupt according
+//! to [`InterruptDelivery`]:
 //!
 //! - `Inline` (the default): on the raising thread, as if its processor took it, when its IRQL is below the device's;
 //!   otherwise it waits on that thread until the level drops. An interrupt that a register access raises is delivered
@@ -208,9 +208,9 @@ impl Interrupts {
 }
 
 impl Machine {
-    /// Connects `routine` to `line` at `level` (a device IRQL, 3 to 11). It is given the message number and says whether
-    /// the interrupt was its device's. It runs at `level` on an interrupt stack; a driver's routine is called through
-    /// [`call_driver_on`](Self::call_driver_on) with [`EntryStack::Own`].
+    /// Connects `routine` to `line` at `level` (a device IRQL, 3 to 11). It is given the message number and says
+    /// whether the interrupt was its device's. It runs at `level` on an interrupt stack; a driver's routine is called
+    /// through [`call_driver_on`](Self::call_driver_on) with [`EntryStack::Own`].
     ///
     /// IRQL: PASSIVE_LEVEL. A level that no device has, or a second connection, breaks NT-INT-CONNECT.
     #[doc(alias = "IoConnectInterruptEx")]

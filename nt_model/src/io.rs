@@ -1,8 +1,9 @@
 //! The I/O manager: drivers, devices, and requests to them.
 //!
-//! A loaded image becomes a driver by [`Machine::start_driver`], which gives it a `DRIVER_OBJECT` and calls its entry point,
-//! and ends by [`Machine::unload_driver`]. Devices are `DEVICE_OBJECT`s in pool, found by name. A device can also be native:
-//! [`Machine::register_device`] puts a closure behind a name, which is how `\Device\DxgKrnl` answers displib's handshake.
+//! A loaded image becomes a driver by [`Machine::start_driver`], which gives it a `DRIVER_OBJECT` and calls its entry
+//! point, and ends by [`Machine::unload_driver`]. Devices are `DEVICE_OBJECT`s in pool, found by name. A device can
+//! also be native: [`Machine::register_device`] puts a closure behind a name, which is how `\Device\DxgKrnl` answers
+//! displib's handshake.
 
 mod driver_object;
 mod request;
@@ -75,8 +76,8 @@ pub(crate) fn at<T: crate::shim::Plain>(address: usize) -> &'static T {
 }
 
 impl Machine {
-    /// Puts a native device behind `name` (`\Device\DxgKrnl`). Requests to it go to `handler`, on the requesting thread;
-    /// what it returns completes them.
+    /// Puts a native device behind `name` (`\Device\DxgKrnl`). Requests to it go to `handler`, on the requesting
+    /// thread; what it returns completes them.
     ///
     /// Returns `false` when the name is taken or there is no memory.
     pub fn register_device(

@@ -1,9 +1,9 @@
 //! A simulated machine as a value, and how threads enter it.
 //!
 //! [`Kernel`] is a cheap handle; [`Machine`] is what it points to, and carries every service as a method. A thread must
-//! have *entered* a machine before it may call a service of it: host threads by [`Machine::enter`] (a guard), threads that
-//! the machine makes are inside from birth. The import shims find the machine through the calling thread, so one process
-//! can hold as many machines as tests run in parallel.
+//! have *entered* a machine before it may call a service of it: host threads by [`Machine::enter`] (a guard), threads
+//! that the machine makes are inside from birth. The import shims find the machine through the calling thread, so one
+//! process can hold as many machines as tests run in parallel.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -60,8 +60,8 @@ pub struct KernelConfig {
     pub stack_size: usize,
     /// The part of it that is not the driver's: what Windows has on it below a driver entry (system call, Dxgkrnl, I/O
     /// manager) and must still find above it (a trap frame). The documents give no number. A driver that takes 17,936
-    /// bytes in this model's measure is known to start on 24H2, so that the driver's part is 18,000 bytes; what is beyond
-    /// [`STACK_ADVICE`](crate::driver::STACK_ADVICE) is worth a note.
+    /// bytes in this model's measure is known to start on 24H2, so that the driver's part is 18,000 bytes; what is
+    /// beyond [`STACK_ADVICE`](crate::driver::STACK_ADVICE) is worth a note.
     pub stack_reserve: usize,
     /// Follow the order in which spin locks are taken and report cycles.
     pub lock_order: bool,
@@ -106,8 +106,8 @@ impl KernelConfig {
 
 /// A simulated machine: memory, threads, interrupt levels, and every kernel service as a method.
 ///
-/// Methods that stand for a kernel routine name it (`#[doc(alias)]`), check what Driver Verifier would check, and may be
-/// called only by a thread inside the machine.
+/// Methods that stand for a kernel routine name it (`#[doc(alias)]`), check what Driver Verifier would check, and may
+/// be called only by a thread inside the machine.
 pub struct Machine {
     me: Weak<Machine>,
     config: KernelConfig,
@@ -293,8 +293,9 @@ impl Machine {
         thread
     }
 
-    /// Begins a service: yield point, IRQL limits of the routine, and the record that a violation will name. The service
-    /// ends when the guard is dropped. Other crates call it first thing in each callback that they offer to drivers.
+    /// Begins a service: yield point, IRQL limits of the routine, and the record that a violation will name. The
+    /// service ends when the guard is dropped. Other crates call it first thing in each callback that they offer to
+    /// drivers.
     ///
     /// # Panics
     /// When the calling thread is not inside this machine.

@@ -53,8 +53,8 @@ impl fmt::Display for Leak {
 
 impl Machine {
     /// Looks for everything that native driver code made and did not take back; breaks the rule of each. Call it when a
-    /// native driver has been stopped. Driver code is what runs inside [`call_driver`](Self::call_driver), system threads
-    /// and DPCs included.
+    /// native driver has been stopped. Driver code is what runs inside [`call_driver`](Self::call_driver), system
+    /// threads and DPCs included.
     pub fn check_native_leaks(&self) -> Vec<Leak> {
         self.check_leaks(&Scope::Native)
     }

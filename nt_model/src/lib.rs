@@ -1,13 +1,13 @@
-//! A model of the NT kernel services that a driver imports, with Driver-Verifier-like checks, and loaders for `.sys` and
-//! `.dll` images inside a Linux x86_64 process.
+//! A model of the NT kernel services that a driver imports, with Driver-Verifier-like checks, and loaders for `.sys`
+//! and `.dll` images inside a Linux x86_64 process.
 //!
-//! It knows nothing of any particular driver or device. `dxgkrnl_model` builds Dxgkrnl on it; natively linked drivers call
-//! the same services as Rust methods.
+//! It knows nothing of any particular driver or device. `dxgkrnl_model` builds Dxgkrnl on it; natively linked drivers
+//! call the same services as Rust methods.
 //!
 //! # A machine
 //!
-//! [`Kernel`] is one simulated machine, a value: make as many as you like, drop them when done. A thread *enters* it and
-//! then calls services as methods; driver code runs only inside [`Machine::call_driver`].
+//! [`Kernel`] is one simulated machine, a value: make as many as you like, drop them when done. A thread *enters* it
+//! and then calls services as methods; driver code runs only inside [`Machine::call_driver`].
 //!
 //! ```
 //! use nt_model::{Event, Kernel, KernelConfig};
@@ -51,8 +51,8 @@
 //! - **Entering.** [`Machine::enter`] for host threads. System threads, DPC, timer, interrupt and work-item threads are
 //!   inside from birth. A method that stands for a kernel routine panics when its caller is not inside.
 //! - **Driver code** is called through [`Machine::call_driver`] (name, closure that only makes the call): it names the
-//!   entry in violations, measures the stack, checks IRQL and locks on return, and answers [`Abandoned`] when the thread
-//!   had to be taken out of the driver.
+//!   entry in violations, measures the stack, checks IRQL and locks on return, and answers [`Abandoned`] when the
+//!   thread had to be taken out of the driver.
 //! - **Callbacks that you offer to drivers** are declared with [`shims!`] and begin with [`Machine::service`] and a
 //!   [`Routine`] of your own: that is what makes violations name your callback, its arguments and the driver's address.
 //!   Register them as imports ([`Machine::register_import`]), or put their [`CodeAddress`] in a table.
@@ -60,13 +60,14 @@
 //!   [`Rulebook::check`]. [`Policy::Stop`] stops the machine at the first violation: waits return
 //!   `STATUS_SYSTEM_SHUTDOWN`, image threads leave the driver at their next service, native system threads are unwound.
 //!   Ask [`Rulebook::stopped`] and exit 1. [`Policy::Collect`] records and goes on.
-//! - **Records** in driver memory are taken by reference ([`records`]: all atomics); native code has [`Event`], [`Dpc`],
-//!   [`memory::Mdl`] that own or name one.
-//! - **Memory** ([`memory`]) is made of [`PageObject`]s, one memfd each: map them into the kernel, into a [`Process`], or
-//!   hand the descriptor to another Linux process. [`Machine::page_at`] leads from an address to its page,
+//! - **Records** in driver memory are taken by reference ([`records`]: all atomics); native code has [`Event`],
+//!   [`Dpc`], [`memory::Mdl`] that own or name one.
+//! - **Memory** ([`memory`]) is made of [`PageObject`]s, one memfd each: map them into the kernel, into a [`Process`],
+//!   or hand the descriptor to another Linux process. [`Machine::page_at`] leads from an address to its page,
 //!   [`Machine::page_of_frame`] from a frame number.
 //! - **Processes** ([`user`]): [`Machine::create_process`], [`Machine::map_user`], [`Machine::remap_user`] (rotation
-//!   without a gap), [`try_user`] (a guarded access). [`Machine::hide_process`] makes a driver's touch of user memory seen.
+//!   without a gap), [`try_user`] (a guarded access). [`Machine::hide_process`] makes a driver's touch of user memory
+//!   seen.
 //! - **Devices**: registers by [`Machine::add_device_registers`] (every access trapped and emulated), memory by
 //!   [`Machine::add_device_memory`], interrupts by [`InterruptLine`] and [`Machine::connect_interrupt`].
 //! - **Time and threads** go through [`sched`]; with [`sched::seeded::SeededScheduler`] in [`KernelConfig::scheduler`]
@@ -93,8 +94,8 @@
 //! threads can be at DISPATCH_LEVEL at once whatever [`KernelConfig::processors`] says: each raised thread counts as a
 //! processor of its own.
 //!
-//! The trap handler needs the whole process: it installs itself for SIGSEGV, SIGBUS, SIGILL, SIGTRAP and SIGFPE when the
-//! first kernel is made, and passes on what is not the model's.
+//! The trap handler needs the whole process: it installs itself for SIGSEGV, SIGBUS, SIGILL, SIGTRAP and SIGFPE when
+//! the first kernel is made, and passes on what is not the model's.
 
 mod arch;
 mod callback;

@@ -1,10 +1,10 @@
 //! Device registers: physical ranges whose every access goes to a device model.
 //!
-//! A device model registers a range ([`Machine::add_device_registers`]); a driver maps it with `MmMapIoSpace`. The mapping
-//! has no access rights, so each load and store traps; the trap handler (`trap.rs`) decodes the instruction, asks the model here, and
-//! continues after it. The model runs in ordinary context on the driver's thread (no signal handler is active), so it
-//! may lock, allocate, and raise an interrupt. An interrupt that it raises is delivered when the emulated instruction is
-//! complete and before the next one, as on a processor.
+//! A device model registers a range ([`Machine::add_device_registers`]); a driver maps it with `MmMapIoSpace`. The
+//! mapping has no access rights, so each load and store traps; the trap handler (`trap.rs`) decodes the instruction,
+//! asks the model here, and continues after it. The model runs in ordinary context on the driver's thread (no signal
+//! handler is active), so it may lock, allocate, and raise an interrupt. An interrupt that it raises is delivered when
+//! the emulated instruction is complete and before the next one, as on a processor.
 //!
 //! Memory that a device offers as RAM (a local segment behind a BAR) does not trap: see
 //! [`Machine::add_device_memory`].

@@ -1,7 +1,7 @@
 //! The object manager: reference counts and kernel handles.
 //!
-//! Drivers hold object addresses and handles; both are looked up here, never trusted. An entry leaves the table when its
-//! last reference goes.
+//! Drivers hold object addresses and handles; both are looked up here, never trusted. An entry leaves the table when
+//! its last reference goes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ pub enum Object {
     Event(Arc<Event>),
     /// An open registry key: its path.
     Key(Arc<str>),
-    /// Something whose body is memory of another part of the model (device, driver, file objects): its address and kind.
+    /// Something whose body is memory of another part of the model (device, driver, file objects): its address and
+    /// kind.
     Body(usize, &'static str),
 }
 
@@ -199,7 +200,8 @@ impl Machine {
         table.objects.get(&found.address).map(|entry| entry.object.clone())
     }
 
-    /// Adds a reference to the object at `address`. Returns the new count, 0 (and NT-REFERENCE broken) when there is none.
+    /// Adds a reference to the object at `address`. Returns the new count, 0 (and NT-REFERENCE broken) when there is
+    /// none.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     #[doc(alias = "ObfReferenceObject")]

@@ -2,8 +2,8 @@
 //!
 //! Every allocation is found again by its address in a table of the model's, with size, tag, and who made it. Memory is
 //! page-backed, so a driver may describe it by an MDL. What the driver did not ask to have zeroed is filled with 0xCD,
-//! freed memory with 0xDD, and the bytes behind an allocation with 0xFD; they are looked at when it is freed (overrun) and
-//! when it leaves the quarantine (use after free). With [`PoolOptions::guard_pages`] each allocation ends at an
+//! freed memory with 0xDD, and the bytes behind an allocation with 0xFD; they are looked at when it is freed (overrun)
+//! and when it leaves the quarantine (use after free). With [`PoolOptions::guard_pages`] each allocation ends at an
 //! inaccessible page and freed memory is inaccessible: the very access traps and is reported.
 
 pub(crate) mod arena;
@@ -55,7 +55,8 @@ const FILL_GUARD: u8 = 0xFD;
 /// Extra checks of the pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// An inaccessible page behind each allocation and in place of freed ones. Slower, and uses at least two pages each.
+    /// An inaccessible page behind each allocation and in place of freed ones. Slower, and uses at least two pages
+    /// each.
     pub guard_pages: bool,
     /// Bytes of freed memory that are kept aside and checked for late writes before they are used again.
     pub quarantine: usize,
@@ -231,8 +232,8 @@ fn guard_bytes(place: &Place, size: usize) -> usize {
 impl Machine {
     /// `ExAllocatePool2`: `flags` are `POOL_FLAG_*`. Zeroed unless `POOL_FLAG_UNINITIALIZED`.
     ///
-    /// IRQL: at most DISPATCH_LEVEL, for paged pool at most APC_LEVEL. `None`: no memory, an injected failure, or a broken
-    /// rule of the call.
+    /// IRQL: at most DISPATCH_LEVEL, for paged pool at most APC_LEVEL. `None`: no memory, an injected failure, or a
+    /// broken rule of the call.
     #[doc(alias = "ExAllocatePool2")]
     #[track_caller]
     pub fn allocate_pool(&self, flags: u64, size: usize, tag: u32) -> Option<usize> {

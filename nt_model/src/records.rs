@@ -1,8 +1,8 @@
 //! Records that a driver embeds in its own memory and hands to the services: events, timers, DPCs, locks, strings.
 //!
 //! Layouts are those of x64 Windows 10 and 11 as the public headers declare them; the tests assert size and offsets.
-//! Every word that the services change is an atomic, because driver threads share these records with the model: a `&KEVENT`
-//! into driver memory is then sound whatever other threads do to it.
+//! Every word that the services change is an atomic, because driver threads share these records with the model: a
+//! `&KEVENT` into driver memory is then sound whatever other threads do to it.
 //!
 //! Source: wdm.h and ntdef.h (build 22621), as measured against mingw-w64's headers.
 

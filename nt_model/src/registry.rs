@@ -177,8 +177,8 @@ impl Registry {
             .collect()
     }
 
-    /// Says where `IoOpenDeviceRegistryKey` of a device leads: to `path` for the hardware key, to its subkey `Driver` for
-    /// the software key.
+    /// Says where `IoOpenDeviceRegistryKey` of a device leads: to `path` for the hardware key, to its subkey `Driver`
+    /// for the software key.
     pub fn set_device_key(&self, device: usize, path: &str) {
         self.set_device_keys(device, path, &format!("{path}\\Driver"));
     }

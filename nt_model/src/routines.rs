@@ -427,8 +427,8 @@ mod tests {
         assert_eq!(silent, SILENT);
     }
 
-    /// KeTestSpinLock and PsGetCurrentProcess read one word and are called at any level; ExDeleteTimer's limit depends on
-    /// its arguments, and the flush inside it checks the strict case.
+    /// KeTestSpinLock and PsGetCurrentProcess read one word and are called at any level; ExDeleteTimer's limit depends
+    /// on its arguments, and the flush inside it checks the strict case.
     const SILENT: &[&str] = &["KeTestSpinLock", "PsGetCurrentProcess", "ExDeleteTimer"];
 
     #[test]

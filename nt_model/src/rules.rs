@@ -1,7 +1,7 @@
 //! Rules with names: what a driver must do, where that is written, and what happened when it did not.
 //!
-//! A [`Rule`] is a static, declared with [`rules!`](crate::rules!) in the crate that enforces it and gathered there in a
-//! [`RuleList`]. A [`Rulebook`] (one per simulated machine) counts every evaluation, so that a report can say which
+//! A [`Rule`] is a static, declared with [`rules!`](crate::rules!) in the crate that enforces it and gathered there in
+//! a [`RuleList`]. A [`Rulebook`] (one per simulated machine) counts every evaluation, so that a report can say which
 //! rules *held*, which were *broken* and which were *not reached*; "no violation" alone proves nothing.
 //!
 //! ```
@@ -27,8 +27,8 @@
 //! assert_eq!(book.rules_run(), 1);
 //! ```
 //!
-//! An evaluation that holds costs one increment of a counter that belongs to the calling thread: no lock, no allocation,
-//! no shared cache line.
+//! An evaluation that holds costs one increment of a counter that belongs to the calling thread: no lock, no
+//! allocation, no shared cache line.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -52,7 +52,8 @@ pub struct Rule {
     pub title: &'static str,
     /// Document and section that the demand was read in.
     pub source: &'static str,
-    /// Bug check code and first parameter that Windows (or Driver Verifier) raises for this; `None` where it raises none.
+    /// Bug check code and first parameter that Windows (or Driver Verifier) raises for this; `None` where it raises
+    /// none.
     pub bugcheck: Option<(u32, u64)>,
     /// What the driver's author should do, in one sentence.
     pub fix: &'static str,
@@ -128,8 +129,9 @@ macro_rules! rules {
 /// What a rulebook does with a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The first violation is printed like a bug check and stops the machine: waits end, driver code is left at its next
-    /// call of a service. The process lives on; a runner asks [`Rulebook::stopped`] and exits 1. The default of tools.
+    /// The first violation is printed like a bug check and stops the machine: waits end, driver code is left at its
+    /// next call of a service. The process lives on; a runner asks [`Rulebook::stopped`] and exits 1. The default of
+    /// tools.
     Stop,
     /// Violations are recorded and the call goes on with a defined value. For tests that break rules on purpose.
     Collect,

@@ -1,13 +1,13 @@
 //! Everything that blocks, and the clock: one door, so that a deterministic scheduler can stand in for the real one.
 //!
 //! No other module of this crate sleeps, parks, spins or reads a clock. What waits calls [`Scheduler::park`] with its
-//! [`Slot`]; what ends a wait calls [`Scheduler::unpark`]; a contended spin lock calls [`Scheduler::spin`]; time comes from
-//! [`Scheduler::now`]. Services, lock operations and driver entries announce themselves by a *yield point*, which costs one
-//! thread-local load when no scheduler listens.
+//! [`Slot`]; what ends a wait calls [`Scheduler::unpark`]; a contended spin lock calls [`Scheduler::spin`]; time comes
+//! from [`Scheduler::now`]. Services, lock operations and driver entries announce themselves by a *yield point*, which
+//! costs one thread-local load when no scheduler listens.
 //!
 //! - [`RealScheduler`] (the default) is operating-system threads and the monotonic clock.
-//! - [`SeededScheduler`](seeded::SeededScheduler) lets one thread run at a time and picks the next at each yield point from
-//!   a seed; its clock is virtual and moves when every thread waits.
+//! - [`SeededScheduler`](seeded::SeededScheduler) lets one thread run at a time and picks the next at each yield point
+//!   from a seed; its clock is virtual and moves when every thread waits.
 
 pub mod seeded;
 
@@ -110,8 +110,8 @@ pub type DeadlockHook = Box<dyn Fn(String) + Send + Sync>;
 
 /// Who runs when, and what time it is.
 ///
-/// A *token* belongs to each slot: [`unpark`](Self::unpark) leaves one, [`park`](Self::park) takes it or waits for it. A
-/// park may return without a token; callers look again at what they wait for.
+/// A *token* belongs to each slot: [`unpark`](Self::unpark) leaves one, [`park`](Self::park) takes it or waits for it.
+/// A park may return without a token; callers look again at what they wait for.
 pub trait Scheduler: Send + Sync + fmt::Debug {
     /// Time since the machine was started.
     fn now(&self) -> Ticks;
@@ -145,8 +145,8 @@ pub trait Scheduler: Send + Sync + fmt::Debug {
     /// The lock word was released.
     fn released(&self, _word: usize) {}
 
-    /// What to call when every thread waits for another one and no deadline is set; the text names them. A scheduler that
-    /// cannot know calls it never.
+    /// What to call when every thread waits for another one and no deadline is set; the text names them. A scheduler
+    /// that cannot know calls it never.
     fn set_on_deadlock(&self, _hook: DeadlockHook) {}
 
     /// Busy waiting for `ticks`.

@@ -1,12 +1,13 @@
 //! The win64 boundary: how a driver's call becomes a call of a service.
 //!
-//! [`shims!`](crate::shims!) declares functions with the Windows calling convention and gathers them in a table of imports.
-//! Each begins with a three-instruction thunk (see `arch.rs`) and then runs its body inside [`run`], which measures
-//! the driver's stack, takes the thread out of the driver when the machine has stopped, and hands the body the machine.
+//! [`shims!`](crate::shims!) declares functions with the Windows calling convention and gathers them in a table of
+//! imports. Each begins with a three-instruction thunk (see `arch.rs`) and then runs its body inside [`run`], which
+//! measures the driver's stack, takes the thread out of the driver when the machine has stopped, and hands the body the
+//! machine.
 //!
-//! Arguments that are pointers arrive as [`In`] and [`Out`]: only the boundary makes them (they have no constructor), and
-//! the first access probes the memory, so that a bad pointer is the driver's broken rule and not a crash of the model.
-//! Other crates use the same macro for the callbacks that they offer to drivers.
+//! Arguments that are pointers arrive as [`In`] and [`Out`]: only the boundary makes them (they have no constructor),
+//! and the first access probes the memory, so that a bad pointer is the driver's broken rule and not a crash of the
+//! model. Other crates use the same macro for the callbacks that they offer to drivers.
 //!
 //! ```
 //! use nt_model::{In, Out, shims};
@@ -64,7 +65,8 @@ impl CodeAddress {
 ///
 /// The first parameter is a name for the [`Machine`](crate::Machine) that the calling thread is in; the others are the
 /// arguments, of types that the C ABI knows ([`In`](crate::In), [`Out`](crate::Out), integers, `usize` for handles and
-/// addresses). The name is Microsoft's; one that does not begin with a capital is given as `Name = "name"`. See [`crate::shim`] for an example.
+/// addresses). The name is Microsoft's; one that does not begin with a capital is given as `Name = "name"`. See
+/// [`crate::shim`] for an example.
 #[macro_export]
 macro_rules! shims {
     (

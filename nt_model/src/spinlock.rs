@@ -1,9 +1,9 @@
 //! Spin locks, and who holds which.
 //!
-//! The lock word is the driver's own and behaves as on Windows: 0 is free. While it is held the word contains the owning
-//! thread's object address with bit 0 set, so recursion and foreign releases are seen without a table. Each thread lists
-//! what it holds; from that the model builds, per machine, the order in which locks follow each other, and reports the
-//! first cycle.
+//! The lock word is the driver's own and behaves as on Windows: 0 is free. While it is held the word contains the
+//! owning thread's object address with bit 0 set, so recursion and foreign releases are seen without a table. Each
+//! thread lists what it holds; from that the model builds, per machine, the order in which locks follow each other, and
+//! reports the first cycle.
 //!
 //! Uncontended acquire and release are a compare-and-swap, a store and a few thread-local accesses.
 

@@ -1,7 +1,8 @@
 //! System threads: made, ended, waited for.
 //!
-//! A system thread is an operating-system thread that runs inside the machine. Its object is a dispatcher object that is
-//! signalled when it ends. `PsTerminateSystemThread` returns to the thread's base without touching the frames between.
+//! A system thread is an operating-system thread that runs inside the machine. Its object is a dispatcher object that
+//! is signalled when it ends. `PsTerminateSystemThread` returns to the thread's base without touching the frames
+//! between.
 
 use std::any::Any;
 use std::collections::VecDeque;

@@ -3,12 +3,13 @@
 //! The signal handler (`trap/signal.rs`) hands every trap of a thread that is inside a kernel or a guarded access to
 //! [`handle`], in ordinary context on the same thread (see [`crate::arch`] for how). In this order it is
 //!
-//! 1. an instruction that the model emulates: a device register, `cr8`, the shared user data page, the processor control
-//!    region through `gs`;
+//! 1. an instruction that the model emulates: a device register, `cr8`, the shared user data page, the processor
+//!    control region through `gs`;
 //! 2. an access that somebody guards: a probe of a driver's pointer, [`Machine::try_user`](crate::Machine), a process's
 //!    code: the guard gets the fault;
-//! 3. driver code that touched what it may not, or raised an exception: NT-ACCESS, NT-EXCEPTION or NT-USER-TOUCH is broken,
-//!    the machine stops whatever the policy (the instruction cannot be completed) and the thread leaves the driver;
+//! 3. driver code that touched what it may not, or raised an exception: NT-ACCESS, NT-EXCEPTION or NT-USER-TOUCH is
+//!    broken, the machine stops whatever the policy (the instruction cannot be completed) and the thread leaves the
+//!    driver;
 //! 4. anybody else's: the instruction is run again and the fault goes to whoever handled signals before us.
 
 pub(crate) mod emulate;

@@ -5,9 +5,9 @@
 //! [`Machine::enter_process`](crate::Machine::enter_process); services that act on the current process (mapping in user
 //! mode, locking user buffers, handles, the heap) take it from there.
 //!
-//! A user-mode DLL is loaded once per process ([`Machine::load_dll`](crate::Machine::load_dll)), so that its statics are
-//! the process's own. kernel32's few functions that such a DLL needs are here; those of other DLLs (gdi32's `D3DKMT*`) are
-//! registered with [`Machine::register_imports`](crate::Machine::register_imports).
+//! A user-mode DLL is loaded once per process ([`Machine::load_dll`](crate::Machine::load_dll)), so that its statics
+//! are the process's own. kernel32's few functions that such a DLL needs are here; those of other DLLs (gdi32's
+//! `D3DKMT*`) are registered with [`Machine::register_imports`](crate::Machine::register_imports).
 
 pub mod dll;
 pub mod guard;

@@ -145,8 +145,8 @@ fn schedules(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Lets the first, second, third … allocation fail. What the driver does then is its affair, and printed; the model must
-/// come back each time.
+/// Lets the first, second, third … allocation fail. What the driver does then is its affair, and printed; the model
+/// must come back each time.
 fn survives_failures(path: &Path) -> Result<(), String> {
     for nth in 1..100 {
         let kernel = machine(KernelConfig::collecting());

@@ -1,8 +1,8 @@
 //! Benchmarks, each beside its limit, measured in the same run in turns.
 //!
-//! A round measures the limit, then the thing. The value is the median of the rounds, the ratio the median of the rounds'
-//! ratios (so that a noisy neighbour disturbs both), the spread the distance of the 10th and 90th percentile of the rounds'
-//! values, in per cent of the median.
+//! A round measures the limit, then the thing. The value is the median of the rounds, the ratio the median of the
+//! rounds' ratios (so that a noisy neighbour disturbs both), the spread the distance of the 10th and 90th percentile of
+//! the rounds' values, in per cent of the median.
 
 mod bulk;
 mod hot;

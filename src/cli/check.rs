@@ -8,7 +8,8 @@ use fencepost::setting::{Assignment, of_any, of_ours};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Load any WDDM display miniport driver (x86-64), start it, use it, stop it, and judge it by Microsoft's published rules
+/// Load any WDDM display miniport driver (x86-64), start it, use it, stop it, and judge it by Microsoft's published
+/// rules
 #[derive(Args)]
 #[command(name = "check")]
 pub struct Arguments {

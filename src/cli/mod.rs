@@ -1,7 +1,7 @@
 //! Commands: arguments, what is printed, exit statuses.
 //!
-//! 0: all held. 1: something did not. 2: the command could not be carried out: wrong usage, a file that is missing or cannot
-//! be written.
+//! 0: all held. 1: something did not. 2: the command could not be carried out: wrong usage, a file that is missing or
+//! cannot be written.
 
 mod bench;
 mod check;

@@ -1,7 +1,7 @@
 //! A process's use of the user-mode driver: its C ABI with owners, results and error texts.
 //!
-//! The table is that of a loaded `fencepost_umd.dll` (image mode) or of the same code linked in (native mode); the calls are
-//! the same.
+//! The table is that of a loaded `fencepost_umd.dll` (image mode) or of the same code linked in (native mode); the
+//! calls are the same.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! gdi32 and kernel32 for the user-mode driver that is linked in: the model's entry points, and events of the process that the
-//! calling thread is in.
+//! gdi32 and kernel32 for the user-mode driver that is linked in: the model's entry points, and events of the process
+//! that the calling thread is in.
 
 use dxgkrnl_model::thunks::{address, is_exported};
 use nt_model::{Event, Machine};
@@ -37,14 +37,15 @@ macro_rules! define {
             share: Option<Share>,
         }
 
-        // SAFETY: the functions are the model's, which maps what it returns until the object is destroyed, and writes to its
-        // arguments and what they name only.
+        // SAFETY: the functions are the model's, which maps what it returns until the object is destroyed, and writes
+        // to its arguments and what they name only.
         unsafe impl Thunks for NativeThunks {
             fn attach() -> Self {
                 Self {
                     $($method: {
                         let at = ptr::with_exposed_provenance::<c_void>(address(stringify!($export)));
-                        // SAFETY: null, or the address of the entry point with this name, which takes its record's address.
+                        // SAFETY: null, or the address of the entry point with this name, which takes its record's
+                        // address.
                         unsafe { std::mem::transmute::<*const c_void, Option<Thunk>>(at) }
                     },)*
                     share: {

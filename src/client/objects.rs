@@ -220,7 +220,8 @@ impl Device {
         Ok(Allocation { client: self.client.clone(), raw })
     }
 
-    /// Creates a queue on `node` with a ring of `ring_bytes`; `flags`: `FP_QUEUE_…`; `trace`: operations that it remembers.
+    /// Creates a queue on `node` with a ring of `ring_bytes`; `flags`: `FP_QUEUE_…`; `trace`: operations that it
+    /// remembers.
     ///
     /// # Errors
     /// Those of `fp_queue_create`.

@@ -1,4 +1,5 @@
-//! Whether what the GPU logged is what was queued: every wait and signal of a named fence once, every progress value in order.
+//! Whether what the GPU logged is what was queued: every wait and signal of a named fence once, every progress value in
+//! order.
 
 use super::picture::Picture;
 use super::play::{Lane, Played};

@@ -21,7 +21,8 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// `report`: what the OS read; `fences`: their names, by process and handle; `begin`: performance counter at the left end.
+    /// `report`: what the OS read; `fences`: their names, by process and handle; `begin`: performance counter at the
+    /// left end.
     pub fn new(report: &'a Report, fences: &'a [(u64, u32, &'static str)], begin: u64) -> Self {
         Self { report, records: report.timeline(FREQUENCY), fences, begin }
     }

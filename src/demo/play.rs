@@ -1,8 +1,8 @@
 //! What happens in the demo: two processes, two engines, a hang.
 //!
-//! Process A embosses the picture on node 0, tile by tile, and signals a fence that process B opened. B composes the tiles on
-//! node 1 and draws lines on node 0, where meanwhile a command buffer of A's jumps to itself for ever. Node 0 is reset, A's
-//! device is in error, and B's picture becomes complete.
+//! Process A embosses the picture on node 0, tile by tile, and signals a fence that process B opened. B composes the
+//! tiles on node 1 and draws lines on node 0, where meanwhile a command buffer of A's jumps to itself for ever. Node 0
+//! is reset, A's device is in error, and B's picture becomes complete.
 
 use super::counters::{self, EscapeCounters};
 use super::picture::Picture;

@@ -1,7 +1,7 @@
 //! What the demo makes of a picture, and the same thing computed plainly: the yardstick for what the GPU returns.
 //!
-//! Process A embosses the whole picture, tile by tile. Process B lays the tiles out like a chessboard, one from the original
-//! and one embossed, and draws lines between them.
+//! Process A embosses the whole picture, tile by tile. Process B lays the tiles out like a chessboard, one from the
+//! original and one embossed, and draws lines between them.
 
 use crate::demo::picture::Picture;
 

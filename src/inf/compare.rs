@@ -261,8 +261,8 @@ fn stamped(inf: &Inf, found: &mut Findings) {
     found.unless(right, DRIVERVER, entry.line, text);
 }
 
-/// Returns whether a text is a date as DriverVer has it, `MM/DD/YYYY`, that has come. Inf2Cat refuses a later one; a day
-/// is left for time zones.
+/// Returns whether a text is a date as DriverVer has it, `MM/DD/YYYY`, that has come. Inf2Cat refuses a later one; a
+/// day is left for time zones.
 fn is_date(text: &str) -> bool {
     let parts: Vec<_> = text.split('/').collect();
     let [month, day, year] = parts.as_slice() else { return false };

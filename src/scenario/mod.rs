@@ -1,7 +1,7 @@
 //! Conformance cases: what the documents say of a WDDM driver, played against Fencepost.
 //!
-//! Each case has an id, the document it comes from, and a function that plays it on a [`Stage`]. A case passes when its own
-//! checks hold *and* the model found no broken rule and nothing left behind at shutdown.
+//! Each case has an id, the document it comes from, and a function that plays it on a [`Stage`]. A case passes when its
+//! own checks hold *and* the model found no broken rule and nothing left behind at shutdown.
 //!
 //! | file | holds |
 //! |---|---|

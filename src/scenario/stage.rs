@@ -144,8 +144,8 @@ impl Stage {
         self.form.mode() == "native"
     }
 
-    /// Boots a machine as `setup` says, plays, shuts down, and audits: no broken rule, nothing left behind, no engine whose
-    /// reset the case did not announce.
+    /// Boots a machine as `setup` says, plays, shuts down, and audits: no broken rule, nothing left behind, no engine
+    /// whose reset the case did not announce.
     ///
     /// # Errors
     /// What `body` returns, or what the audit found.

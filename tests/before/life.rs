@@ -59,8 +59,8 @@ decorate! {
         1
     }
 
-    /// ResetEngine named a packet that only waited. The driver named the newest; here it is the next behind the one that
-    /// ran.
+    /// ResetEngine named a packet that only waited. The driver named the newest; here it is the next behind the one
+    /// that ran.
     waiting_packet_aborted: DxgkDdiResetEngine(adapter: HANDLE, args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
         let status = own!(DxgkDdiResetEngine(adapter, args));
         record!(args).LastAbortedFenceId += 1;

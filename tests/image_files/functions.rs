@@ -5,8 +5,8 @@
 //! A call through a register has no target that an instruction names. What such a call may reach is counted where the
 //! address comes from: a function whose address another one takes is reachable from there, whether it is taken by an
 //! instruction or through a table in the data (a list of functions behind `dyn`). So a closure that is handed down is
-//! followed where it is made. What is left are pointers that the OS filled in, the callbacks of Dxgkrnl's interface: the
-//! model looks at the level of each such call. Functions of the driver's own table are roots.
+//! followed where it is made. What is left are pointers that the OS filled in, the callbacks of Dxgkrnl's interface:
+//! the model looks at the level of each such call. Functions of the driver's own table are roots.
 
 use crate::image::{Image, words};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};

@@ -163,8 +163,8 @@ impl Image {
         Ok(self.optional_header()? + std::mem::offset_of!(pe::ImageOptionalHeader64, check_sum))
     }
 
-    /// The checksum that the header should have: the 16-bit ones' complement sum of the file's words, the checksum itself
-    /// left out, plus the file's length.
+    /// The checksum that the header should have: the 16-bit ones' complement sum of the file's words, the checksum
+    /// itself left out, plus the file's length.
     ///
     /// Source: the algorithm is imagehlp's CheckSumMappedFile, which no document spells out; lld-link's /RELEASE and
     /// osslsigncode compute the same.

@@ -1,9 +1,9 @@
 //! Properties of the files that ship: `out/fencepost.sys`, `out/fencepost_umd.dll` and
 //! `out/fencepost_d3d.dll`, read as bytes.
 //!
-//! Each property is one test per image ("fencepost.sys: checksum"). Beside it stands a test of the test: a copy of the image
-//! that is broken in one place must fail that property and no other. Images that have not been built are reported as
-//! ignored; `./x test` builds them first, the driver for ARM64 ([`arm64`]) where the toolchain has that target.
+//! Each property is one test per image ("fencepost.sys: checksum"). Beside it stands a test of the test: a copy of the
+//! image that is broken in one place must fail that property and no other. Images that have not been built are reported
+//! as ignored; `./x test` builds them first, the driver for ARM64 ([`arm64`]) where the toolchain has that target.
 
 mod arm64;
 mod functions;

@@ -94,7 +94,8 @@ fn checksum(image: &Image) -> Result<(), String> {
     expect("checksum", stated, image.computed_checksum()?)
 }
 
-/// ntoskrnl exports these for code that compilers generate; no DDK header declares them, so the fact table has them not.
+/// ntoskrnl exports these for code that compilers generate; no DDK header declares them, so the fact table has them
+/// not.
 const COMPILER_ROUTINES: [&str; 5] = ["__chkstk", "memcmp", "memcpy", "memmove", "memset"];
 
 /// The user-mode image imports little, so that the model can load it. D3DKMT functions of gdi32 aside, this is all.
@@ -195,8 +196,8 @@ fn symbol_file(image: &Image) -> Result<(), String> {
     }
 }
 
-/// Names of source files are in panic messages. They must be the same wherever the image is built, and tell nothing about
-/// the place.
+/// Names of source files are in panic messages. They must be the same wherever the image is built, and tell nothing
+/// about the place.
 fn no_build_path(image: &Image) -> Result<(), String> {
     let workspace = workspace().display().to_string();
     let mut needles = vec!["/root", "/home", "/Users", "C:\\", "/tmp/", "/usr/"];
@@ -226,11 +227,11 @@ fn no_tls(image: &Image) -> Result<(), String> {
     expect("TLS directory", directory(image, pe::IMAGE_DIRECTORY_ENTRY_TLS)?, (0, 0))
 }
 
-/// In a Linux process gs is not the Windows thread block or processor block, and fs is Linux's own thread pointer: an image
-/// that uses either cannot run in the model.
+/// In a Linux process gs is not the Windows thread block or processor block, and fs is Linux's own thread pointer: an
+/// image that uses either cannot run in the model.
 ///
-/// Decodes every executable section from its start, and starts anew at each function that the exception directory knows,
-/// lest data between functions put the decoder out of step.
+/// Decodes every executable section from its start, and starts anew at each function that the exception directory
+/// knows, lest data between functions put the decoder out of step.
 fn no_segment_access(image: &Image) -> Result<(), String> {
     let (table, size) = directory(image, pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION)?;
     let mut starts = BTreeSet::new();
@@ -260,8 +261,8 @@ fn no_segment_access(image: &Image) -> Result<(), String> {
     Ok(())
 }
 
-/// Loadable anywhere. An image without a single absolute address needs no relocation directory, but must not say that the
-/// relocations were stripped.
+/// Loadable anywhere. An image without a single absolute address needs no relocation directory, but must not say that
+/// the relocations were stripped.
 fn relocatable(image: &Image) -> Result<(), String> {
     let file = image.parse()?;
     let stripped = file.nt_headers().file_header.characteristics.get(LE) & pe::IMAGE_FILE_RELOCS_STRIPPED;
@@ -528,9 +529,9 @@ const PRESERVED: [Register; 9] = [
 /// Instructions that read their first operand and leave it alone.
 const READERS: [Mnemonic; 4] = [Mnemonic::Cmp, Mnemonic::Test, Mnemonic::Push, Mnemonic::Bt];
 
-/// A bug check's dump, a debugger and Driver Verifier go by the exception directory when they look through a stack. Only
-/// a leaf may have no entry there: a function that calls nothing, takes nothing of the stack and preserves registers by
-/// not touching them.
+/// A bug check's dump, a debugger and Driver Verifier go by the exception directory when they look through a stack.
+/// Only a leaf may have no entry there: a function that calls nothing, takes nothing of the stack and preserves
+/// registers by not touching them.
 ///
 /// Source: article *x64 exception handling*, RUNTIME_FUNCTION.
 fn unwind_information(image: &Image) -> Result<(), String> {

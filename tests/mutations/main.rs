@@ -1,9 +1,11 @@
-//! Every mutation of the driver and of its GPU is noticed: by a conformance case, by a case of this test's own, by a loom
-//! test, by a test of the engine or by the schedule explorer. A mutation in no row fails `every mutation has a row`; a case
-//! that the driver does not pass without a mutation fails, too, since it would notice anything. `user_mode.rs` has the
-//! mutations of the user-mode driver that need a case; the others are noticed by tests of `umd/core`.
+//! Every mutation of the driver and of its GPU is noticed: by a conformance case, by a case of this test's own, by a
+//! loom test, by a test of the engine or by the schedule explorer. A mutation in no row fails
+//! `every mutation has a row`; a case that the driver does not pass without a mutation fails, too, since it would
+//! notice anything. `user_mode.rs` has the mutations of the user-mode driver that need a case; the others are noticed
+//! by tests of `umd/core`.
 //!
-//! `./x test --test mutations -- WS-02` plays what has to do with a case, `-- NoParkRecheck` what has to do with a mutation.
+//! `./x test --test mutations -- WS-02` plays what has to do with a case, `-- NoParkRecheck` what has to do with a
+//! mutation.
 
 mod own;
 mod user_mode;

@@ -29,8 +29,8 @@ impl Client {
     }
 }
 
-/// Two connected doorbells of one node, rung in turn: each ring is heard as such. What is not heard is found when the scheduler
-/// suspends the context because of its silence.
+/// Two connected doorbells of one node, rung in turn: each ring is heard as such. What is not heard is found when the
+/// scheduler suspends the context because of its silence.
 fn two_doorbells(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let client = Client::open(scene)?;
@@ -45,8 +45,8 @@ fn two_doorbells(stage: &Stage) -> Played {
     })
 }
 
-/// A command buffer that jumps to itself hangs its engine. The engine is reset, the process that hung it is told, and another
-/// one works on.
+/// A command buffer that jumps to itself hangs its engine. The engine is reset, the process that hung it is told, and
+/// another one works on.
 fn hang(stage: &Stage) -> Played {
     stage.play(Setup::default().quick_tdr().resets(1), |scene| {
         let (guilty, other) = (Client::open(scene)?, Client::open(scene)?);

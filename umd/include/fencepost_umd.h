@@ -71,8 +71,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Version of this interface: what `fp_interface_version` returns. It changes when a function or a structure changes in a
-// way that `size` does not cover.
+// Version of this interface: what `fp_interface_version` returns. It changes when a function or a structure changes in
+// a way that `size` does not cover.
 #define FP_INTERFACE_VERSION 1
 
 // A timeout that never ends.
@@ -463,12 +463,12 @@ extern "C" {
 // FP_INTERFACE_VERSION of the library. Ask first; with another version call nothing else.
 extern uint32_t fp_interface_version(void);
 
-// What went wrong in the calling thread's last failed call, in words: UTF-8, zero-terminated, cut to `capacity` bytes.
-// `length`, if not NULL, receives the bytes of the whole text without the zero.
+// What went wrong in the calling thread's last failed call, in words: UTF-8, zero-terminated, cut to `capacity`
+// bytes. `length`, if not NULL, receives the bytes of the whole text without the zero.
 extern int32_t fp_last_error_text(char *buffer, size_t capacity, size_t *length);
 
-// Opens an adapter. `open` may be NULL: the first adapter that is ours. Fails with STATUS_GRAPHICS_DRIVER_MISMATCH when
-// the kernel-mode driver is of another version; the text names both.
+// Opens an adapter. `open` may be NULL: the first adapter that is ours. Fails with STATUS_GRAPHICS_DRIVER_MISMATCH
+// when the kernel-mode driver is of another version; the text names both.
 extern int32_t fp_adapter_open(const struct FpAdapterOpen *open, struct FpAdapter **adapter);
 
 // Describes the adapter; among others which submission mode was chosen, and why.
@@ -499,7 +499,8 @@ extern int32_t fp_device_state(struct FpDevice *device, struct FpDeviceState *st
 // Lets the device go. It lives on while anything on it does.
 extern int32_t fp_device_destroy(struct FpDevice *device);
 
-// Allocates memory, maps it into the GPU's address space, makes it resident, and locks it for the CPU if it can be.
+// Allocates memory, maps it into the GPU's address space, makes it resident, and locks it for the CPU if it can
+// be.
 extern int32_t fp_allocation_create(struct FpDevice *device,
                                     const struct FpAllocationCreate *create,
                                     struct FpAllocation **allocation);
@@ -507,8 +508,8 @@ extern int32_t fp_allocation_create(struct FpDevice *device,
 // Opens what another process shared, by an NT handle that is valid in this one.
 extern int32_t fp_allocation_open(struct FpDevice *device, uint64_t nt_handle, struct FpAllocation **allocation);
 
-// An NT handle of an allocation that was created with FP_ALLOCATION_SHARED, to be duplicated into another process. The
-// caller closes it.
+// An NT handle of an allocation that was created with FP_ALLOCATION_SHARED, to be duplicated into another process.
+// The caller closes it.
 extern int32_t fp_allocation_share(struct FpAllocation *allocation, uint64_t *nt_handle);
 
 // Describes the allocation: GPU address, CPU address, size.
@@ -529,9 +530,10 @@ extern int32_t fp_queue_create(struct FpDevice *device, const struct FpQueueCrea
 // Describes the queue.
 extern int32_t fp_queue_info(struct FpQueue *queue, struct FpQueueInfo *info);
 
-// Submits a command list, which can be reset, submitted again or destroyed right afterwards. `progress`, if not NULL,
-// receives the submission's progress value. Waits for space, unless `flags` has FP_SUBMIT_DO_NOT_WAIT: then a full ring
-// is STATUS_IO_TIMEOUT, and nothing was submitted. STATUS_CONNECTION_ABORTED: the queue is lost, see fp_queue_recreate.
+// Submits a command list, which can be reset, submitted again or destroyed right afterwards. `progress`, if not
+// NULL, receives the submission's progress value. Waits for space, unless `flags` has FP_SUBMIT_DO_NOT_WAIT: then
+// a full ring is STATUS_IO_TIMEOUT, and nothing was submitted. STATUS_CONNECTION_ABORTED: the queue is lost, see
+// fp_queue_recreate.
 extern int32_t fp_queue_submit(struct FpQueue *queue, struct FpCommandList *list, uint32_t flags, uint64_t *progress);
 
 // Waits until the submission with this progress value is done; 0: the last one. `timeout` is in nanoseconds.
@@ -541,15 +543,15 @@ extern int32_t fp_queue_wait(struct FpQueue *queue, uint64_t progress, uint64_t 
 // The progress value of the last submission that is done, and of the last that was made.
 extern int32_t fp_queue_progress(struct FpQueue *queue, uint64_t *completed, uint64_t *submitted);
 
-// Destroys what is behind a lost queue and makes it anew; with FP_QUEUE_KERNEL_MODE by kernel-mode submission from now
-// on. Progress values start again. STATUS_DEVICE_REMOVED when the device is in error: create another.
+// Destroys what is behind a lost queue and makes it anew; with FP_QUEUE_KERNEL_MODE by kernel-mode submission from
+// now on. Progress values start again. STATUS_DEVICE_REMOVED when the device is in error: create another.
 extern int32_t fp_queue_recreate(struct FpQueue *queue, uint32_t flags);
 
 // What the queue has counted.
 extern int32_t fp_queue_counters(struct FpQueue *queue, struct FpQueueCounters *counters);
 
-// Takes up to `capacity` events out of the queue's trace, oldest first: when waits and signals were recorded and queued.
-// `count` receives how many there were; `lost`, if not NULL, how many had been overwritten before.
+// Takes up to `capacity` events out of the queue's trace, oldest first: when waits and signals were recorded and
+// queued. `count` receives how many there were; `lost`, if not NULL, how many had been overwritten before.
 extern int32_t fp_queue_trace_read(struct FpQueue *queue,
                                    struct FpTraceEvent *events,
                                    uint32_t capacity,
@@ -578,11 +580,9 @@ extern int32_t fp_fence_value(struct FpFence *fence, uint64_t *value);
 // Sets the fence's value from the CPU.
 extern int32_t fp_fence_signal(struct FpFence *fence, uint64_t value);
 
-// Waits until the fence is at least `value`. `timeout` is in nanoseconds; with FP_INFINITE it blocks in the kernel. A reset
-// may signal a fence with its largest value: fp_device_state tells whether it was one.
-extern int32_t fp_fence_wait(struct FpFence *fence,
-                             uint64_t value,
-                             uint64_t timeout);
+// Waits until the fence is at least `value`. `timeout` is in nanoseconds; with FP_INFINITE it blocks in the
+// kernel. A reset may signal a fence with its largest value: fp_device_state tells whether it was one.
+extern int32_t fp_fence_wait(struct FpFence *fence, uint64_t value, uint64_t timeout);
 
 // Has the OS set an event when the fence is at least `value`; returns at once.
 extern int32_t fp_fence_wait_event(struct FpFence *fence, uint64_t value, uint64_t event);
@@ -632,8 +632,8 @@ extern int32_t fp_cmd_fence_signal(struct FpCommandList *list, struct FpFence *f
 // Records a store of the GPU's clock to an address that is a multiple of 8.
 extern int32_t fp_cmd_timestamp(struct FpCommandList *list, uint64_t address);
 
-// Records the execution of a command buffer: packets, for instance those of fp_command_list_bytes, that the caller has
-// put into an allocation.
+// Records the execution of a command buffer: packets, for instance those of fp_command_list_bytes, that the caller
+// has put into an allocation.
 extern int32_t fp_cmd_indirect(struct FpCommandList *list, uint64_t address, uint64_t length);
 
 // For tests: records bytes as they are, a multiple of 8, checked by nobody but the GPU.

@@ -54,8 +54,8 @@ macro_rules! define {
 
         define! { @optional [] $($export $presence)* }
 
-        // SAFETY: the functions are the operating system's, which maps what it returns until the object is destroyed, and
-        // writes to its arguments only (possibly more than the record, hence the padding: umd_core::thunks).
+        // SAFETY: the functions are the operating system's, which maps what it returns until the object is destroyed,
+        // and writes to its arguments only (possibly more than the record, hence the padding: umd_core::thunks).
         unsafe impl Thunks for Gdi32 {
             fn attach() -> Self {
                 Self { optional: Optional::find() }

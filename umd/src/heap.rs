@@ -1,9 +1,10 @@
 //! The allocator: the process heap of kernel32.
 //!
-//! HeapAlloc aligns to 16 bytes on 64-bit Windows and takes no alignment. A layout that wants more gets a larger block, and
-//! the block's own address is kept in the eight bytes before the aligned one.
+//! HeapAlloc aligns to 16 bytes on 64-bit Windows and takes no alignment. A layout that wants more gets a larger block,
+//! and the block's own address is kept in the eight bytes before the aligned one.
 //!
-//! Source: "HeapAlloc function (heapapi.h)" and its page on alignment (MEMORY_ALLOCATION_ALIGNMENT, 16 on 64-bit Windows).
+//! Source: "HeapAlloc function (heapapi.h)" and its page on alignment (MEMORY_ALLOCATION_ALIGNMENT, 16 on 64-bit
+//! Windows).
 
 #![expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait over foreign functions")]
 
@@ -43,7 +44,8 @@ fn allocate(flags: u32, layout: Layout) -> *mut u8 {
     if block.is_null() {
         return block;
     }
-    // 16..=align: the block is aligned to 16 and `align` is a larger power of two, so there is always room for the word.
+    // 16..=align: the block is aligned to 16 and `align` is a larger power of two, so there is always room for the
+    // word.
     let gap = layout.align() - (block.addr() & (layout.align() - 1));
     // SAFETY: `gap <= align`, and the block is `align` bytes longer than what was asked for.
     let aligned = unsafe { block.add(gap) };
@@ -68,8 +70,8 @@ unsafe fn heap_block(pointer: *mut u8, layout: Layout) -> *mut u8 {
     unsafe { word.read() }
 }
 
-// SAFETY: blocks come from the process heap, which is thread-safe; sizes and alignments are those of the layouts; nothing
-// here panics.
+// SAFETY: blocks come from the process heap, which is thread-safe; sizes and alignments are those of the layouts;
+// nothing here panics.
 unsafe impl GlobalAlloc for ProcessHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         allocate(0, layout)

@@ -35,8 +35,8 @@ mod imports {
 global_asm!(".globl _fltused", ".set _fltused, 0x9875");
 
 // `__CxxFrameHandler3`: the handler that precompiled core and alloc name in their unwind tables (a build-std build with
-// panic=abort names none). Nothing unwinds here, but Windows asks each frame's handler when an exception such as an access
-// violation looks for one: the answer is ExceptionContinueSearch, not mine.
+// panic=abort names none). Nothing unwinds here, but Windows asks each frame's handler when an exception such as an
+// access violation looks for one: the answer is ExceptionContinueSearch, not mine.
 #[cfg(target_arch = "x86_64")]
 global_asm!(".globl __CxxFrameHandler3", "__CxxFrameHandler3:", "mov eax, 1", "ret");
 #[cfg(target_arch = "aarch64")]
@@ -49,9 +49,9 @@ extern "system" fn DllMain(_module: *mut c_void, _reason: u32, _reserved: *mut c
     1
 }
 
-/// Ends the process at once, without unwinding through the caller's frames: `__fastfail(FAST_FAIL_FATAL_APP_EXIT)`, which
-/// Windows Error Reporting records. The address of the panic's message and place is left in a register (rdx, x1) for
-/// whoever opens the dump.
+/// Ends the process at once, without unwinding through the caller's frames: `__fastfail(FAST_FAIL_FATAL_APP_EXIT)`,
+/// which Windows Error Reporting records. The address of the panic's message and place is left in a register (rdx, x1)
+/// for whoever opens the dump.
 ///
 /// Source: "__fastfail" (MSVC intrinsics) and winnt.h's FAST_FAIL_FATAL_APP_EXIT = 7.
 #[panic_handler]

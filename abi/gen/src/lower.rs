@@ -2,16 +2,16 @@
 //!
 //! Where C and Rust differ, this is what happens:
 //!
-//! * **Padding** becomes a member, everywhere. So no Rust type here has padding of its own, every byte of every value is
-//!   initialised, and an offset that C gets from a rule (alignment, `#pragma pack`, a new bit-field unit) is simply the
-//!   offset of the table. A union gets a member that covers all its bytes, for the same reason.
-//! * **Packing**: where the tabled alignment is below the natural one, the record is `packed(alignment)`, and so is what
-//!   is declared inside it.
+//! * **Padding** becomes a member, everywhere. So no Rust type here has padding of its own, every byte of every value
+//!   is initialised, and an offset that C gets from a rule (alignment, `#pragma pack`, a new bit-field unit) is simply
+//!   the offset of the table. A union gets a member that covers all its bytes, for the same reason.
+//! * **Packing**: where the tabled alignment is below the natural one, the record is `packed(alignment)`, and so is
+//!   what is declared inside it.
 //! * **Bit-fields** become an unsigned integer per storage unit (the table says where each unit starts) and accessors.
 //! * A union of **one integer and bit-fields over all of it** (`struct { UINT A : 1; … }; UINT Value;`) is that integer
 //!   and the accessors; where it has no name of its own it dissolves into the structure around it.
-//! * An **anonymous structure in a structure** and an **anonymous union in a union** dissolve too: their members are the
-//!   outer one's, as in C.
+//! * An **anonymous structure in a structure** and an **anonymous union in a union** dissolve too: their members are
+//!   the outer one's, as in C.
 //! * Other anonymous aggregates get the names `u0`, `s0`, … of the table, and the nearest named aggregate around them
 //!   (the record, mostly) gets accessors for the members inside.
 //! * A mark `~` (type approximate, layout certain) is passed on in the documentation.

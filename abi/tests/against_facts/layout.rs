@@ -160,8 +160,8 @@ fn records_of_the_28000_kits_are_laid_out_as_tabled() {
 
 #[test]
 fn every_union_that_dissolved_or_has_a_type_lies_where_its_members_do() {
-    // A line of an aggregate declared in place has no offset of its own in Rust; its members' lines have. In C the first
-    // member of each is at its beginning, so the table itself must say so.
+    // A line of an aggregate declared in place has no offset of its own in Rust; its members' lines have. In C the
+    // first member of each is at its beginning, so the table itself must say so.
     let table = Table::main();
     for (index, line) in table.lines.iter().enumerate() {
         if matches!(line[6].as_str(), "struct" | "union") {

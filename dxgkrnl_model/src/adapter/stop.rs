@@ -1,7 +1,7 @@
 //! Stopping and removing an adapter.
 //!
-//! The system's own objects go first, through the driver's ordinary destruction DDIs, while everything still works; then
-//! `DxgkDdiStopDevice`, then the interrupt is disconnected, then what the driver left is named and taken back.
+//! The system's own objects go first, through the driver's ordinary destruction DDIs, while everything still works;
+//! then `DxgkDdiStopDevice`, then the interrupt is disconnected, then what the driver left is named and taken back.
 //!
 //! Chosen: devices of user processes that are still open when an adapter is stopped are put into the error state and
 //! destroyed first, as on a surprise removal; their handles stay behind and answer STATUS_DEVICE_REMOVED.

@@ -1,8 +1,8 @@
 //! Monitored fences of WDDM 2.0: a value in a page that the CPU reads and the GPU writes.
 //!
 //! Chosen: each has a page of its own, read-only for the process's CPU and writable for its GPU address space. A signal
-//! from the CPU stores the value by the OS and tells no driver. One that was made for several adapters is opened as a native
-//! fence where those are ([`super::native`]); it has one value, and a signal is passed on.
+//! from the CPU stores the value by the OS and tells no driver. One that was made for several adapters is opened as a
+//! native fence where those are ([`super::native`]); it has one value, and a signal is passed on.
 //!
 //! | file | holds |
 //! |---|---|
@@ -104,8 +104,8 @@ impl FenceState {
         parts.filter_map(|part| part.fence()).find(|fence| fence.is_twin(self))
     }
 
-    /// Whether a device of `adapter` may open it: as a monitored fence where it was made, on others as what they have, if it
-    /// was made for several adapters.
+    /// Whether a device of `adapter` may open it: as a monitored fence where it was made, on others as what they have,
+    /// if it was made for several adapters.
     ///
     /// Chosen: not where GPUs store to it in another width.
     pub(crate) fn is_for(&self, adapter: &Arc<Adapter>) -> bool {
@@ -128,8 +128,8 @@ impl FenceState {
         self.paging.store(true, Ordering::Release);
     }
 
-    /// The GPU of an adapter may have signalled it: waits end, and the native fence's adapters hear of it. How many waiters
-    /// were let go.
+    /// The GPU of an adapter may have signalled it: waits end, and the native fence's adapters hear of it. How many
+    /// waiters were let go.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     fn looked_at(self: &Arc<Self>, kernel: &Machine) -> usize {
@@ -143,8 +143,8 @@ impl FenceState {
         ended
     }
 
-    /// As [`looked_at`](Self::looked_at), if anything may follow from it: somebody waits, here or on another adapter, or the
-    /// value has 32 bits and must be followed.
+    /// As [`looked_at`](Self::looked_at), if anything may follow from it: somebody waits, here or on another adapter,
+    /// or the value has 32 bits and must be followed.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     fn looked_at_if_awaited(self: &Arc<Self>, kernel: &Machine) -> usize {
@@ -223,8 +223,9 @@ fn cache_type(adapter: &Adapter) -> CacheType {
 
 /// What user mode may do with a value: read it, and what the GPU may do where the GPU uses the CPU's address.
 ///
-/// Source: article context-monitoring, table of what creation returns: adapters with IoMmu "should use this address for GPU
-/// access", which "is mapped as read-write in this case", and not the GPU virtual address. Chosen: that one is 0 then.
+/// Source: article context-monitoring, table of what creation returns: adapters with IoMmu "should use this address for
+/// GPU access", which "is mapped as read-write in this case", and not the GPU virtual address. Chosen: that one is 0
+/// then.
 fn user_rights(adapter: &Adapter, behaviour: Behaviour) -> Rights {
     let gpu_stores = adapter.known_caps().is_io_mmu() && behaviour.lets_gpu_signal();
     if gpu_stores { Rights::ReadWrite } else { Rights::Read }
@@ -294,8 +295,8 @@ impl MonitoredFence {
 
     /// Its device is lost: it is signalled to the largest value, unless whoever made it said not to.
     ///
-    /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::NoSignalMaxValueOnTdr`. Chosen: for every error state of the device,
-    /// not for resets alone.
+    /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::NoSignalMaxValueOnTdr`. Chosen: for every error state of the
+    /// device, not for resets alone.
     pub(crate) fn device_lost(&self, kernel: &Machine) {
         if self.behaviour.ends_with_device() && !self.destroyed.load(Ordering::Acquire) {
             self.state.signal(kernel, u64::MAX);
@@ -362,9 +363,9 @@ impl MonitoredFence {
 
     /// The handle is gone. A second call does nothing.
     ///
-    /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::UnwaitCpuWaitersOnlyOnDestroy`: by default CPU waiters are released when
-    /// "a local sync object is destroyed", though others have the fence open. Chosen: those that waited by this handle; who
-    /// waits on a GPU goes on waiting until the last handle is gone.
+    /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::UnwaitCpuWaitersOnlyOnDestroy`: by default CPU waiters are released
+    /// when "a local sync object is destroyed", though others have the fence open. Chosen: those that waited by this
+    /// handle; who waits on a GPU goes on waiting until the last handle is gone.
     pub(crate) fn destroy(&self) {
         if !self.destroyed.swap(true, Ordering::AcqRel) {
             self.view.remove(self.device.process());

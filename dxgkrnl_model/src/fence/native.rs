@@ -1,12 +1,12 @@
 //! Native fences: one object, one part per adapter that knows it, one per device that has it open.
 //!
-//! The current value may be where two adapters see it; the monitored value belongs to an adapter. So a [`NativeFence`] holds
-//! value and waiters, [`FenceOnAdapter`] what one driver knows, [`LocalFence`] what one device has. An NT handle holds the
-//! fence on the adapter of the device that shared it ([`Held`]). A driver is told to destroy its part when the last device of
-//! its adapter has closed it and no NT handle holds it there; the fence ends with its last part.
+//! The current value may be where two adapters see it; the monitored value belongs to an adapter. So a [`NativeFence`]
+//! holds value and waiters, [`FenceOnAdapter`] what one driver knows, [`LocalFence`] what one device has. An NT handle
+//! holds the fence on the adapter of the device that shared it ([`Held`]). A driver is told to destroy its part when
+//! the last device of its adapter has closed it and no NT handle holds it there; the fence ends with its last part.
 //!
-//! A cross-adapter fence of an adapter without native fences is a monitored one there, a [`FenceState`] with the same current
-//! value: its twin.
+//! A cross-adapter fence of an adapter without native fences is a monitored one there, a [`FenceState`] with the same
+//! current value: its twin.
 //!
 //! | file | holds |
 //! |---|---|
@@ -198,8 +198,8 @@ impl NativeFence {
         self.adapters.lock().clone()
     }
 
-    /// What the monitored value has to be: one less than the least value that is waited for, all ones when none is, and 0
-    /// for the life of a cross-adapter fence.
+    /// What the monitored value has to be: one less than the least value that is waited for, all ones when none is, and
+    /// 0 for the life of a cross-adapter fence.
     pub(crate) fn wanted_monitored(&self) -> u64 {
         if self.cross_adapter {
             return 0;
@@ -284,8 +284,8 @@ impl NativeFence {
     /// The part on `adapter`, opened once more. A cross-adapter fence gets one where it had none.
     ///
     /// # Errors
-    /// What the driver returned; STATUS_NO_MEMORY; STATUS_NOT_SUPPORTED on another adapter than the fence's, unless it is a
-    /// cross-adapter one; STATUS_INVALID_HANDLE once the fence has ended.
+    /// What the driver returned; STATUS_NO_MEMORY; STATUS_NOT_SUPPORTED on another adapter than the fence's, unless it
+    /// is a cross-adapter one; STATUS_INVALID_HANDLE once the fence has ended.
     fn part_on(self: &Arc<Self>, adapter: &Arc<Adapter>) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
         let _making = self.making.exclusive(adapter.kernel());
         let parts = self.adapters();

@@ -1,9 +1,11 @@
 //! Pages of fence values: in system memory, or in a local segment of the GPU.
 //!
-//! A page in a segment that the CPU does not see is filled by the paging engine when it is made, and nothing of ours looks at it after.
-//! It stays where it is until it is given back: fences are no allocations, so nothing that is evicted or paged in moves them.
+//! A page in a segment that the CPU does not see is filled by the paging engine when it is made, and nothing of ours
+//! looks at it after. It stays where it is until it is given back: fences are no allocations, so nothing that is
+//! evicted or paged in moves them.
 //!
-//! Source: article native-gpu-fence-objects, physical memory storage; DDI page D3DKMDT_FENCESTORAGESURFACEDATA, Remarks.
+//! Source: article native-gpu-fence-objects, physical memory storage; DDI page D3DKMDT_FENCESTORAGESURFACEDATA,
+//! Remarks.
 //!
 //! Chosen: the fill names no allocation, since the driver was asked for segments only and has made none.
 
@@ -40,8 +42,8 @@ pub(crate) struct LocalPage {
 }
 
 impl LocalPage {
-    /// A page of the first of `segments` that has room, each 64-bit word of it `word` (both halves alike). `None`: none has, or paging
-    /// failed.
+    /// A page of the first of `segments` that has room, each 64-bit word of it `word` (both halves alike). `None`: none
+    /// has, or paging failed.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn allocate(adapter: &Arc<Adapter>, segments: &[u32], word: u64) -> Option<Self> {

@@ -1,16 +1,18 @@
 //! Which segments the driver wants the values of native fences in.
 //!
-//! Asked by `DxgkDdiGetStandardAllocationDriverData` when an adapter is started whose OS supports values in local memory; a driver on
-//! 24H2 is never asked. CurrentValue of a default fence is in system memory always.
+//! Asked by `DxgkDdiGetStandardAllocationDriverData` when an adapter is started whose OS supports values in local
+//! memory; a driver on 24H2 is never asked. CurrentValue of a default fence is in system memory always.
 //!
 //! | type | value | segments |
 //! |---|---|---|
 //! | DEFAULT | MonitoredValue | system memory (apertures), or such as the CPU sees: it is written there |
 //! | INTRA_GPU | both | local ones that the CPU does not see |
 //!
-//! Source: DDI page D3DKMDT_FENCESTORAGESURFACEDATA; DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1; D3DKMTCreateNativeFence, Remarks.
+//! Source: DDI page D3DKMDT_FENCESTORAGESURFACEDATA; DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1; D3DKMTCreateNativeFence,
+//! Remarks.
 //!
-//! Chosen: once for each type and value, at start. A driver that has no memory for an answer, or refuses, gets system memory.
+//! Chosen: once for each type and value, at start. A driver that has no memory for an answer, or refuses, gets system
+//! memory.
 
 use std::sync::Arc;
 

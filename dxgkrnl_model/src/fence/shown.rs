@@ -124,7 +124,8 @@ impl FenceStorage {
         })
     }
 
-    /// Undoes one [`show`](Self::show). Packed pages in system memory stay for the next fence, those of a segment are given back.
+    /// Undoes one [`show`](Self::show). Packed pages in system memory stay for the next fence, those of a segment are
+    /// given back.
     pub(crate) fn hide(&self, part: &Arc<ProcessAdapter>, slot: &Slot) {
         let gone = {
             let mut shown = self.shown.lock();

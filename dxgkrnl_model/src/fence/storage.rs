@@ -1,16 +1,17 @@
 //! Where the values of native fences are.
 //!
-//! A fence has two 64-bit values. `CurrentValue`: written by GPU and driver, read by everybody; user mode has a read-only
-//! mapping. `MonitoredValue`: written by the driver on behalf of Dxgkrnl, read by the GPU; user mode has no mapping, the GPU
-//! a read-only one. Fences of one process are packed into pages at the distance that the driver's caps name; a fence that
-//! can be shared has two pages of its own, since a page that another process maps shows everything in it.
+//! A fence has two 64-bit values. `CurrentValue`: written by GPU and driver, read by everybody; user mode has a
+//! read-only mapping. `MonitoredValue`: written by the driver on behalf of Dxgkrnl, read by the GPU; user mode has no
+//! mapping, the GPU a read-only one. Fences of one process are packed into pages at the distance that the driver's caps
+//! name; a fence that can be shared has two pages of its own, since a page that another process maps shows everything
+//! in it.
 //!
 //! All adapters that know a cross-adapter fence share the page of its current value; each has a page of its own for the
 //! monitored one. Intra-GPU fences are shown to the GPU only and packed apart from others.
 //!
-//! What may be in local memory, if the OS supports it and the driver has named segments ([`super::segments`]): both values of an
-//! intra-GPU fence, the monitored one of others. Fences that can be shared are in system memory always, and so are fences for
-//! which the segments have no room.
+//! What may be in local memory, if the OS supports it and the driver has named segments ([`super::segments`]): both
+//! values of an intra-GPU fence, the monitored one of others. Fences that can be shared are in system memory always,
+//! and so are fences for which the segments have no room.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,15 +1,17 @@
 //! Telling drivers about fence values: monitored ones when somebody begins or ends to wait, current ones when the CPU
 //! signals.
 //!
-//! A monitored value is computed and handed over at the device's interrupt level under the interrupt's lock, so that the
-//! last update is the newest one and no signal's interrupt lies in between; whoever asked looks at the current value
-//! afterwards. Kernel addresses are windows that close when the call returns.
+//! A monitored value is computed and handed over at the device's interrupt level under the interrupt's lock, so that
+//! the last update is the newest one and no signal's interrupt lies in between; whoever asked looks at the current
+//! value afterwards. Kernel addresses are windows that close when the call returns.
 //!
 //! Source: DDI pages DxgkDdiUpdateMonitoredValues, DxgkDdiUpdateCurrentValuesFromCpu; article native-gpu-fence-objects.
 //!
-//! Chosen: an intra-GPU fence, of which the CPU knows no address, gets `AlwaysSignaled` with a NULL one. `AlwaysSignaled` comes with the value 0xFFFFFFFF_FFFFFFFF (the page writes 0xFFFFFFFF); whether the driver stores
-//! it is not judged, but no later store is allowed. With several adapters the one of the device that signals writes, the
-//! others get `NotificationOnly`. Several values for one fence in one call of a thunk stay in their order, and the last one counts.
+//! Chosen: an intra-GPU fence, of which the CPU knows no address, gets `AlwaysSignaled` with a NULL one.
+//! `AlwaysSignaled` comes with the value 0xFFFFFFFF_FFFFFFFF (the page writes 0xFFFFFFFF); whether the driver stores it
+//! is not judged, but no later store is allowed. With several adapters the one of the device that signals writes, the
+//! others get `NotificationOnly`. Several values for one fence in one call of a thunk stay in their order, and the last
+//! one counts.
 
 use core::ffi::c_void;
 use std::sync::Arc;
@@ -152,8 +154,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Signals fences from the CPU, on every adapter that knows them; `from` is the adapter of whoever signals: its driver writes the
-/// values, the others are notified, each of them in one call.
+/// Signals fences from the CPU, on every adapter that knows them; `from` is the adapter of whoever signals: its driver
+/// writes the values, the others are notified, each of them in one call.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 ///

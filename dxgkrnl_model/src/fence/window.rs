@@ -1,8 +1,8 @@
 //! Kernel addresses that a driver may use during one call and never after.
 //!
-//! A window is one page of kernel address space. It shows a page of fence values while the call runs. Afterwards an image
-//! finds nothing there (an access is reported by nt_model); a native driver, whose traps end the process, finds a page of a
-//! pattern, and a store into it is found when the window is used or closed the next time.
+//! A window is one page of kernel address space. It shows a page of fence values while the call runs. Afterwards an
+//! image finds nothing there (an access is reported by nt_model); a native driver, whose traps end the process, finds a
+//! page of a pattern, and a store into it is found when the window is used or closed the next time.
 //!
 //! Windows are used in turn, so that an address is different at each call.
 #![expect(unsafe_code, reason = "a page of address space is mapped over at will")]

@@ -138,7 +138,8 @@ fn holds(buffer: &Buffer, sequence: u64, copy: &[u8], now: u64) -> bool {
 
 /// Whether an entry was written, and whether its times are in order.
 ///
-/// Source: article, empty or repeated log buffer timestamps: both may be 0, as where a linked adapter skipped the write.
+/// Source: article, empty or repeated log buffer timestamps: both may be 0, as where a linked adapter skipped the
+/// write.
 fn verdict(buffer: &Buffer, entry: &DXGK_NATIVE_FENCE_LOG_ENTRY) -> Verdict {
     let (observed, end) = (entry.FenceObservedGpuTimestamp, entry.FenceEndGpuTimestamp);
     let follows = end == 0 || end >= buffer.last_time;

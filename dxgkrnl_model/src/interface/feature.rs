@@ -1,8 +1,8 @@
 //! Callbacks about features: the interface of 24H2, and the two callbacks that it replaced.
 //!
 //! Chosen: `IsFeatureEnabled` and `QueryFeatureInterface` take `DXGKRNL_INTERFACE.DeviceHandle`, as the samples of both
-//! articles do; the page of the latter names the driver's own context block, which is accepted too. Global features take
-//! NULL.
+//! articles do; the page of the latter names the driver's own context block, which is accepted too. Global features
+//! take NULL.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,8 +1,8 @@
 //! Callbacks about objects of user mode: from a `D3DKMT_HANDLE` to what the driver keeps for it, and reserved ranges of
 //! GPU virtual addresses.
 //!
-//! Handles are those of the current process, as they are inside `DxgkDdiOpenAllocation` and the other functions that pass
-//! one to the driver.
+//! Handles are those of the current process, as they are inside `DxgkDdiOpenAllocation` and the other functions that
+//! pass one to the driver.
 
 use std::sync::Arc;
 

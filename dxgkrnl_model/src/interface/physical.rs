@@ -1,8 +1,8 @@
 //! Physical memory objects and address descriptor lists.
 //!
-//! Chosen: without an IOMMU the logical addresses of an ADL are the physical ones. An object of type IO_SPACE over RAM maps
-//! the pages there when they are resident, as `MmMapIoSpace` does not; this is how a driver without hardware can reach
-//! the pages that a page table entry names. Sections are refused.
+//! Chosen: without an IOMMU the logical addresses of an ADL are the physical ones. An object of type IO_SPACE over RAM
+//! maps the pages there when they are resident, as `MmMapIoSpace` does not; this is how a driver without hardware can
+//! reach the pages that a page table entry names. Sections are refused.
 //!
 //! Source: DDI pages of the callbacks; article iommu-dma-remapping.
 

@@ -1,5 +1,5 @@
-//! Callbacks that the model does not implement: each refuses and is counted under its name, so that a report shows what a
-//! driver asked for in vain. They belong to displays, virtual functions, frame buffer saving and IOMMUs.
+//! Callbacks that the model does not implement: each refuses and is counted under its name, so that a report shows what
+//! a driver asked for in vain. They belong to displays, virtual functions, frame buffer saving and IOMMUs.
 
 use nt_model::{Machine, Routine, shims};
 use wddm_abi::{NTSTATUS, ntstatus};

@@ -1,11 +1,11 @@
 //! What a notification says, judged while the interrupt is being handled.
 //!
-//! Packets that a notification ends leave the node's list here, so that a second notification for the same fence is found
-//! whenever the DPC runs.
+//! Packets that a notification ends leave the node's list here, so that a second notification for the same fence is
+//! found whenever the DPC runs.
 //!
-//! Chosen: FENCE_INVALID requires ENGINE_RESET_REQUIRED or ADAPTER_RESET_REQUIRED and a fence id of 0; HW_CONTEXT_VALID and
-//! PROCESS_HANDLE_VALID exclude each other and are allowed without it for queue faults, whose record has one handle for
-//! either. A faulted process takes all its devices on the adapter.
+//! Chosen: FENCE_INVALID requires ENGINE_RESET_REQUIRED or ADAPTER_RESET_REQUIRED and a fence id of 0; HW_CONTEXT_VALID
+//! and PROCESS_HANDLE_VALID exclude each other and are allowed without it for queue faults, whose record has one handle
+//! for either. A faulted process takes all its devices on the adapter.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ pub(crate) enum Notice {
     SchedulingLog,
 }
 
-/// What a native fence interrupt names. Dxgkrnl reads the array only without the optimized interrupt, and the queue only with
-/// it. Source: DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA.
+/// What a native fence interrupt names. Dxgkrnl reads the array only without the optimized interrupt, and the queue
+/// only with it. Source: DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA.
 #[derive(Clone, Debug)]
 pub(crate) enum Signaled {
     /// Fences; none: any may have been signaled.

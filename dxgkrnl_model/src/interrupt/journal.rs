@@ -93,8 +93,8 @@ impl Journal {
 }
 
 impl Adapter {
-    /// What its driver reported last by `DxgkCbNotifyInterrupt`, in order: at most [`JOURNAL`]. Notifications that break a
-    /// rule about what they name are not in it.
+    /// What its driver reported last by `DxgkCbNotifyInterrupt`, in order: at most [`JOURNAL`]. Notifications that
+    /// break a rule about what they name are not in it.
     pub fn notification_journal(&self) -> Vec<Notification> {
         self.interrupts.journal.kept.lock().list.iter().cloned().collect()
     }

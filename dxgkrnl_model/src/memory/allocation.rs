@@ -1,13 +1,13 @@
 //! Allocations: what the driver keeps for them, where they may lie, who has them open.
 //!
-//! Every allocation has pages of system memory of its own ("backing"): where it lies when it is not in a local segment, and
-//! where its content goes when it is evicted from one. The pages are those of a process: unless they are resident, a
-//! driver must not touch them.
+//! Every allocation has pages of system memory of its own ("backing"): where it lies when it is not in a local segment,
+//! and where its content goes when it is evicted from one. The pages are those of a process: unless they are resident,
+//! a driver must not touch them.
 //!
-//! Chosen: an allocation that supports a memory segment goes there first, in the order of `PreferredSegment` and then of
-//! segment numbers; one that supports only apertures, or nothing, lies in system memory. An aperture range and
-//! `MapApertureSegment` are used only where the driver asks for it (`AccessedPhysically`): everything else reaches system
-//! memory through page table entries with segment 0. Existing system memory and sections are not accepted.
+//! Chosen: an allocation that supports a memory segment goes there first, in the order of `PreferredSegment` and then
+//! of segment numbers; one that supports only apertures, or nothing, lies in system memory. An aperture range and
+//! `MapApertureSegment` are used only where the driver asks for it (`AccessedPhysically`): everything else reaches
+//! system memory through page table entries with segment 0. Existing system memory and sections are not accepted.
 
 mod create;
 

@@ -1,7 +1,8 @@
 //! Page tables of one GPU virtual address space, as the driver described them.
 //!
-//! The tree here knows which tables exist, where they are, and which entries are valid; [`PageTables::set`] turns a range
-//! of entries into the updates that the driver is asked for, tables first, parents last. Nothing here calls the driver.
+//! The tree here knows which tables exist, where they are, and which entries are valid; [`PageTables::set`] turns a
+//! range of entries into the updates that the driver is asked for, tables first, parents last. Nothing here calls the
+//! driver.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -250,8 +251,9 @@ impl PageTables {
         })
     }
 
-    /// An update with a valid entry for the page at `physical`, which no operation asks for, behind the last leaf entries that
-    /// `updates` store. `None`: there is no place for it, or `is_free` says that something is mapped there.
+    /// An update with a valid entry for the page at `physical`, which no operation asks for, behind the last leaf
+    /// entries that `updates` store. `None`: there is no place for it, or `is_free` says that something is mapped
+    /// there.
     pub(crate) fn neighbour(&self, physical: u64, updates: &[Update], is_free: impl Fn(u64) -> bool) -> Option<Update> {
         let beside = updates.iter().rev().find(|update| !update.initial && update.level == 0)?;
         let mut entry = *beside.entries.last().filter(|entry| entry.Valid())?;
@@ -431,7 +433,8 @@ mod tests {
         let entries: Vec<_> = (0..4).map(|_| DXGK_PTE::zeroed()).collect();
         let address = (1 << 21) - 2 * PAGE;
         let updates = tables.set(address, 4, &entries, Purpose::default(), &mut source).unwrap_or_default();
-        // Two directories and a leaf, each with its parent's entry, two entries; then a leaf, its parent's, two entries.
+        // Two directories and a leaf, each with its parent's entry, two entries; then a leaf, its parent's, two
+        // entries.
         assert_eq!(updates.len(), 10);
         let leaves: Vec<_> = updates.iter().filter(|update| update.level == 0 && !update.initial).collect();
         assert_eq!(

@@ -1,7 +1,7 @@
 //! Pages of the system: page tables, fences, logs, buffers. Never swapped, mapped for the kernel at all times.
 //!
-//! Pages that user mode may see are objects of one page, so that a process gets that page's memory file and nothing else;
-//! others come in slabs.
+//! Pages that user mode may see are objects of one page, so that a process gets that page's memory file and nothing
+//! else; others come in slabs.
 
 use std::fmt;
 use std::sync::Arc;

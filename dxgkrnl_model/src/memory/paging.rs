@@ -90,7 +90,8 @@ pub(crate) struct ApertureRange {
     pub(crate) pages: u64,
 }
 
-/// Stores an aperture's range in the operation that maps or unmaps it: two records with the same members. `hDevice` stays NULL.
+/// Stores an aperture's range in the operation that maps or unmaps it: two records with the same members. `hDevice`
+/// stays NULL.
 macro_rules! store_range {
     ($op:expr, $range:expr) => {{
         let (op, range) = ($op, $range);

@@ -1,12 +1,13 @@
 //! Device paging queues: the order of residency operations of one device, and the fence that says how far they are.
 //!
-//! An operation takes the next value of the queue's fence, becomes a job of the paging worker, and signals the value when it
-//! is done. A device whose operation failed is put into the error state, since the handle's user cannot be told otherwise.
+//! An operation takes the next value of the queue's fence, becomes a job of the paging worker, and signals the value
+//! when it is done. A device whose operation failed is put into the error state, since the handle's user cannot be told
+//! otherwise.
 //!
 //! Source: article device-paging-queues; DDI pages D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_MAKERESIDENT.
 //!
-//! Chosen: the OS signals the fence, unless the personality has the paging engine do it; a signal that the engine did not
-//! carry out counts as a failed operation.
+//! Chosen: the OS signals the fence, unless the personality has the paging engine do it; a signal that the engine did
+//! not carry out counts as a failed operation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -3,8 +3,8 @@
 //! Ranges are taken and given back by the threads of processes; tables are changed by the paging worker only, one job
 //! after the other, so that the order of jobs is the order of changes.
 //!
-//! Chosen: a new table is made invalid (`InitialUpdate`, one repeated entry) before its parent names it. A TLB flush of the
-//! touched range follows every change of entries that were valid, and every other change unless the driver's
+//! Chosen: a new table is made invalid (`InitialUpdate`, one repeated entry) before its parent names it. A TLB flush of
+//! the touched range follows every change of entries that were valid, and every other change unless the driver's
 //! `InvalidTlbEntriesNotCached` says that it need not.
 
 use std::sync::Arc;
@@ -169,8 +169,9 @@ impl AddressSpace {
     ) -> Result<(), PagingError> {
         let Some(mmu) = &manager.caps.mmu else { return Ok(()) };
         let cpu = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL;
-        // Chosen: under GPU_VIRTUAL the paging process's own tables are changed by the CPU for good, as they are initialized;
-        // the page of DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE would have them shown to the paging process as well.
+        // Chosen: under GPU_VIRTUAL the paging process's own tables are changed by the CPU for good, as they are
+        // initialized; the page of DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE would have them shown to the paging process
+        // as well.
         let by_address = mmu.update_mode() == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL;
         let immediate = self.is_paging && (by_address || !manager.is_running());
         let mode = if immediate { cpu } else { mmu.update_mode() };

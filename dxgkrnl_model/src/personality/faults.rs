@@ -7,8 +7,8 @@ use super::{StrayEntry, StrayFlush, StrayRoot};
 /// A call of a named callback that must fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallbackFault {
-    /// Member name in `DXGKRNL_INTERFACE`, or the type's name of a function in the interface of features. Of the last, each
-    /// call of `DXGKCB_FEATURE_NATIVEFENCE_CAPS_1` fails, whatever `nth` says.
+    /// Member name in `DXGKRNL_INTERFACE`, or the type's name of a function in the interface of features. Of the last,
+    /// each call of `DXGKCB_FEATURE_NATIVEFENCE_CAPS_1` fails, whatever `nth` says.
     pub callback: &'static str,
     /// Which call fails, from 1; 0: every one.
     pub nth: u64,
@@ -45,9 +45,9 @@ pub struct FaultPlan {
     /// The arrays of `DxgkDdiUpdateMonitoredValues` and `DxgkDdiUpdateCurrentValuesFromCpu` begin and end with a
     /// handle that names no fence (any more). No Windows does that; a driver must not follow it, and do the others.
     pub stray_fences: bool,
-    /// `HwQueueProgressFenceGPUVirtualAddress` of `DxgkDdiCreateHwQueue` lies four bytes behind the fence, at no multiple
-    /// of 8. No Windows does that; its page lists no reason to refuse a queue for its progress fence (DDI pages
-    /// DxgkDdiCreateHwQueue, DXGKARG_CREATEHWQUEUE).
+    /// `HwQueueProgressFenceGPUVirtualAddress` of `DxgkDdiCreateHwQueue` lies four bytes behind the fence, at no
+    /// multiple of 8. No Windows does that; its page lists no reason to refuse a queue for its progress fence (DDI
+    /// pages DxgkDdiCreateHwQueue, DXGKARG_CREATEHWQUEUE).
     pub odd_progress: bool,
     /// Each update of a process's page tables ends with an entry that drivers need not know, where its table has room.
     pub stray_entry: Option<StrayEntry>,
@@ -57,11 +57,11 @@ pub struct FaultPlan {
     /// [`STRAY_OPERATIONS`](super::STRAY_OPERATIONS), with a record of zeros. A driver need not know them, and may not
     /// fail (DDI page DxgkDdiBuildPagingBuffer, remarks).
     pub stray_operations: bool,
-    /// Packets of processes name a context that the driver does not have, as if it had been destroyed. A driver must not
-    /// run them for another context (DDI page DxgkDdiSubmitCommandVirtual, STATUS_INVALID_PARAMETER).
+    /// Packets of processes name a context that the driver does not have, as if it had been destroyed. A driver must
+    /// not run them for another context (DDI page DxgkDdiSubmitCommandVirtual, STATUS_INVALID_PARAMETER).
     pub stray_contexts: bool,
-    /// Each update of a process's page tables leaves a valid entry behind the last, where its table has room and nothing
-    /// is mapped.
+    /// Each update of a process's page tables leaves a valid entry behind the last, where its table has room and
+    /// nothing is mapped.
     pub neighbour: Option<Neighbour>,
     /// FLUSH_TLB names no process, or none that there is.
     pub stray_flushes: Option<StrayFlush>,

@@ -24,7 +24,8 @@ pub enum PhysicalAdapterCaps {
     /// It is asked, and refusing it ends the start. One driver's author says so of interfaces from 2.0 on.
     #[default]
     Demanded,
-    /// It is asked, and refusing it is tolerated. One driver's author refuses it at 3.2 and at 2.1, and his driver starts.
+    /// It is asked, and refusing it is tolerated. One driver's author refuses it at 3.2 and at 2.1, and his driver
+    /// starts.
     Tolerated,
     /// It is not asked, as of drivers of WDDM 1, which do not have the type.
     NotAsked,
@@ -35,8 +36,8 @@ pub enum PhysicalAdapterCaps {
 /// mean.
 ///
 /// Source: DDI pages DXGK_PTE, DXGK_GPUMMUCAPS, DXGK_UPDATEPAGETABLEFLAGS, DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE;
-/// article gpu-segments (what lies in an aperture is mapped by its system pages, with segment 0). That 4 KB and 64 KB tables are mixed in one parent was seen with a
-/// driver that has both.
+/// article gpu-segments (what lies in an aperture is mapped by its system pages, with segment 0). That 4 KB and 64 KB
+/// tables are mixed in one parent was seen with a driver that has both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StrayEntry {
     /// A leaf entry with `LargePage`.

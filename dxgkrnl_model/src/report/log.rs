@@ -107,8 +107,9 @@ impl Report {
         Some(u64::try_from(i128::from(calibration.cpu) + ticks).unwrap_or(0))
     }
 
-    /// Log entries joined with the OS's clock by the last calibration of their node. An entry without an end (0: a write that
-    /// was skipped) has no place. `performance_frequency` is that of the performance counter, in ticks per second.
+    /// Log entries joined with the OS's clock by the last calibration of their node. An entry without an end (0: a
+    /// write that was skipped) has no place. `performance_frequency` is that of the performance counter, in ticks per
+    /// second.
     pub fn timeline(&self, performance_frequency: u64) -> Vec<TimedRecord> {
         let place = |record: &LogRecord| {
             let cpu_end = self.cpu_time(record.adapter, record.node, record.end, performance_frequency)?;

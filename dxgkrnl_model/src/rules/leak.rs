@@ -1,5 +1,5 @@
-//! Rules of what must be gone when an object or the adapter is. Threads, pool and the like are nt_model's: NT-THREAD-LEAKED
-//! and the rules beside it are evaluated when the driver is unloaded.
+//! Rules of what must be gone when an object or the adapter is. Threads, pool and the like are nt_model's:
+//! NT-THREAD-LEAKED and the rules beside it are evaluated when the driver is unloaded.
 
 use nt_model::rules;
 

@@ -21,8 +21,8 @@ pub(crate) fn bytes(address: usize, length: usize) -> Result<Vec<u8>, NTSTATUS> 
     let mut copy = vec![0_u8; length];
     let to = copy.as_mut_ptr();
     let from: *const u8 = core::ptr::with_exposed_provenance(address);
-    // SAFETY: `copy` has `length` bytes; a bad source is an access violation, which the guard returns. Bytes that another
-    // thread changes meanwhile are torn, which is what a copy of user memory is.
+    // SAFETY: `copy` has `length` bytes; a bad source is an access violation, which the guard returns. Bytes that
+    // another thread changes meanwhile are torn, which is what a copy of user memory is.
     try_user(|| unsafe { from.copy_to_nonoverlapping(to, length) }).map_err(|_| ntstatus::STATUS_ACCESS_VIOLATION)?;
     Ok(copy)
 }

@@ -1,5 +1,5 @@
-//! Exports that the model does not implement: they refuse, and are counted under their names. Those that belong to displays
-//! and presentation will stay here.
+//! Exports that the model does not implement: they refuse, and are counted under their names. Those that belong to
+//! displays and presentation will stay here.
 
 use nt_model::{Machine, shims};
 use wddm_abi::{NTSTATUS, ntstatus};
@@ -24,8 +24,8 @@ macro_rules! refused {
 }
 
 shims! {
-    /// What the 28000 line adds, where `D3DKMTConnectDoorbell` takes another record under its old name. Source: `d3dkmthk.h` of
-    /// the SDK 10.0.28000.
+    /// What the 28000 line adds, where `D3DKMTConnectDoorbell` takes another record under its old name. Source:
+    /// `d3dkmthk.h` of the SDK 10.0.28000.
     pub(super) table LATER;
 
     fn D3DKMTCreateHwQueueForUserModeSubmission(machine, _arguments: usize) -> NTSTATUS {

@@ -33,7 +33,8 @@ fn shared_resource(call: &Call, handle: HANDLE) -> Result<Arc<Resource>, NTSTATU
     }
 }
 
-/// A monitored fence is opened as a native one on another adapter than its own, if it is for several and that one has them.
+/// A monitored fence is opened as a native one on another adapter than its own, if it is for several and that one has
+/// them.
 fn is_foreign(state: &FenceState, device: &Device) -> bool {
     state.is_for(device.adapter())
         && !state.is_at_home(device.adapter())

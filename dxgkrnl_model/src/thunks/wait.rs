@@ -243,8 +243,8 @@ thunks! {
 
 /// Waits, or arranges for an event to be set.
 ///
-/// Chosen: a wait that blocks ends with STATUS_DEVICE_REMOVED when the device that it names is lost; one that sets an event
-/// keeps the event, so that closing its handle ends nothing, and is given up when the device is destroyed.
+/// Chosen: a wait that blocks ends with STATUS_DEVICE_REMOVED when the device that it names is lost; one that sets an
+/// event keeps the event, so that closing its handle ends nothing, and is given up when the device is destroyed.
 fn wait_from_cpu(call: &Call, record: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU) -> Outcome {
     let device = device(call, record.hDevice)?;
     if record.Flags.Reserved() != 0 {

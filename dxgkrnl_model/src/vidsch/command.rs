@@ -1,7 +1,8 @@
-//! What was submitted to one context or kernel-mode queue and has not been carried out: buffers, waits, signals, in order.
+//! What was submitted to one context or kernel-mode queue and has not been carried out: buffers, waits, signals, in
+//! order.
 //!
-//! A wait keeps what is behind it back until the fences have their values; a signal is carried out when every buffer before
-//! it is done. Both are software commands of the OS: the driver sees buffers only.
+//! A wait keeps what is behind it back until the fences have their values; a signal is carried out when every buffer
+//! before it is done. Both are software commands of the OS: the driver sees buffers only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -116,8 +117,8 @@ impl Commands {
         }
     }
 
-    /// Whether nothing is left to do before its owner can be destroyed: nothing is with the driver, and the list is empty or
-    /// held up by a wait.
+    /// Whether nothing is left to do before its owner can be destroyed: nothing is with the driver, and the list is
+    /// empty or held up by a wait.
     ///
     /// Chosen: a wait that nobody may ever end does not keep its queue alive; it goes, with what is behind it.
     pub(crate) fn is_settled(&self) -> bool {

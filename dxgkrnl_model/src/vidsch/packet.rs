@@ -1,8 +1,8 @@
 //! Packet nodes: buffers with 32-bit fence ids, completed in the order in which they were submitted.
 //!
-//! Submissions and preemptions of one node share one sequence of ids. Completing an id completes every earlier one; an id
-//! that is not outstanding breaks DXG-INT-FENCE at interrupt time. A preempted node gives its buffers back, and they are
-//! submitted again with new ids and the `Resubmission` flag.
+//! Submissions and preemptions of one node share one sequence of ids. Completing an id completes every earlier one; an
+//! id that is not outstanding breaks DXG-INT-FENCE at interrupt time. A preempted node gives its buffers back, and they
+//! are submitted again with new ids and the `Resubmission` flag.
 //!
 //! Source: article supplying-fence-identifiers; DDI pages DxgkDdiSubmitCommandVirtual, DxgkDdiPreemptCommand.
 //!
@@ -417,8 +417,8 @@ impl PacketNode {
         state.taken_by_reset = state.taken;
     }
 
-    /// Ends a reset in which `aborted` was the last fence that was lost: it and those before it do not come back, the rest
-    /// does. `None`: everything is lost.
+    /// Ends a reset in which `aborted` was the last fence that was lost: it and those before it do not come back, the
+    /// rest does. `None`: everything is lost.
     pub(crate) fn thaw(&self, aborted: Option<u32>) -> (Vec<Packet>, Vec<Packet>) {
         let mut state = self.state.lock();
         state.frozen = false;

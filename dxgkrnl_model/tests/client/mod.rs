@@ -1,7 +1,7 @@
 //! A process that uses the toy's GPU through the D3DKMT functions, as a user-mode driver would.
 //!
-//! Every call returns a status instead of panicking: with a driver that is wrong, much fails that has nothing to do with
-//! what is being looked at.
+//! Every call returns a status instead of panicking: with a driver that is wrong, much fails that has nothing to do
+//! with what is being looked at.
 
 pub mod queue;
 

@@ -187,8 +187,8 @@ impl Device<'_> {
         checked(thunk!(self.client, D3DKMTDestroyDoorbell(record)))
     }
 
-    /// Submits commands through a ring: the words are stored in `buffer` at `offset`, followed by a signal of the queue's
-    /// progress fence. The value that the fence gets.
+    /// Submits commands through a ring: the words are stored in `buffer` at `offset`, followed by a signal of the
+    /// queue's progress fence. The value that the fence gets.
     pub fn ring_up(&self, ring: &mut Ring, buffer: Memory, offset: usize, commands: &[u64]) -> Result<u64, NTSTATUS> {
         ring.written += 1;
         let value = ring.written;

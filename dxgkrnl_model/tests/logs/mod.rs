@@ -1,4 +1,5 @@
-//! Fence logs that say too little: overrun, without times, replaced at the wrong moment; and what the model makes of them.
+//! Fence logs that say too little: overrun, without times, replaced at the wrong moment; and what the model makes of
+//! them.
 
 use dxgkrnl_model::os::Os;
 use dxgkrnl_model::personality::Personality;
@@ -86,7 +87,8 @@ fn optimized() -> Options {
     Options { optimized: true, ..Options::default() }
 }
 
-/// The interrupt names a queue, and the log has no entry of the fence that somebody waits for: the fences' values say it.
+/// The interrupt names a queue, and the log has no entry of the fence that somebody waits for: the fences' values say
+/// it.
 #[test]
 fn an_overrun_log_ends_waits_by_the_values_of_fences() {
     let mut personality = windows();
@@ -172,7 +174,8 @@ fn a_traced_log_marks_what_was_lost_and_grows() {
     }
 }
 
-/// Tracing alone gives a log more pages, which GPU, paging process and CPU see at once; it ends, and new queues are small.
+/// Tracing alone gives a log more pages, which GPU, paging process and CPU see at once; it ends, and new queues are
+/// small.
 #[test]
 fn a_traced_log_has_more_pages() {
     let mut rooms = Vec::new();

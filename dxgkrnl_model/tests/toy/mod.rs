@@ -1,7 +1,8 @@
 //! A minimal WDDM 3.2 driver with a GPU of its own, written from the documents: native, one thread per adapter.
 //!
-//! Node 0 is scheduled in hardware and takes work from doorbells and from the OS; node 1 is a copy node that takes packets;
-//! a GPU address has three levels of nine bits. [`Toy::is`] asks for the one thing that this instance does wrong.
+//! Node 0 is scheduled in hardware and takes work from doorbells and from the OS; node 1 is a copy node that takes
+//! packets; a GPU address has three levels of nine bits. [`Toy::is`] asks for the one thing that this instance does
+//! wrong.
 
 mod caps;
 mod commands;

@@ -1,9 +1,9 @@
 //! Stage 4 of 8: fetch, decode, execute.
 //!
 //! A packet is copied to private memory, decoded, and the copy is executed; what user mode does to the ring meanwhile
-//! changes nothing. The processor can be taken off a queue between packets of the ring and inside long operations there;
-//! inside a command buffer it cannot, since it remembers one position and has no stack. So the preemption granularity is
-//! the command buffer, and an endless INDIRECT loop is ended by a reset and by nothing else.
+//! changes nothing. The processor can be taken off a queue between packets of the ring and inside long operations
+//! there; inside a command buffer it cannot, since it remembers one position and has no stack. So the preemption
+//! granularity is the command buffer, and an endless INDIRECT loop is ended by a reset and by nothing else.
 
 mod fences;
 mod fetch;

@@ -1,14 +1,14 @@
 //! Stage 3 of 8, seen from the GPU: physical doorbells.
 //!
 //! Each physical doorbell is a page of the driver's own; user mode gets it mapped writable, so whatever it holds is a
-//! hint. In the dedicated model a queue has one to itself, and a change of its value says "look at the write pointer". In
-//! the global model there is one; every ring is taken out of it by an exchange (two processes may store the same value),
-//! and every connected queue is looked at, the named one first.
+//! hint. In the dedicated model a queue has one to itself, and a change of its value says "look at the write pointer".
+//! In the global model there is one; every ring is taken out of it by an exchange (two processes may store the same
+//! value), and every connected queue is looked at, the named one first.
 //!
-//! ORDERING[DB-1]: user mode publishes the write pointer before it stores the doorbell (Release), and fences fully before
-//! it reads the doorbell's status. The engine reads the doorbell before the write pointer (Acquire). So a ring that is seen
-//! shows its work; and a ring that lands on the dummy page is followed by a status that says so, or by a connect, which
-//! compares write pointer and consumed position itself.
+//! ORDERING[DB-1]: user mode publishes the write pointer before it stores the doorbell (Release), and fences fully
+//! before it reads the doorbell's status. The engine reads the doorbell before the write pointer (Acquire). So a ring
+//! that is seen shows its work; and a ring that lands on the dummy page is followed by a status that says so, or by a
+//! connect, which compares write pointer and consumed position itself.
 
 use crate::NoMemory;
 use crate::host::{Host, Lock};
@@ -197,13 +197,15 @@ impl<H: Host> Watch<H> {
         }
     }
 
-    /// The global doorbell's value, taken out of it; `None` when nobody rang. Any engine may take it: it serves all nodes.
+    /// The global doorbell's value, taken out of it; `None` when nobody rang. Any engine may take it: it serves all
+    /// nodes.
     pub fn poll_global(doorbells: &Doorbells<H>) -> Option<u64> {
         let word = doorbells.physical.first()?.word()?;
         if word.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        // ORDERING[DB-1]: the exchange, not the load, takes the ring: a second store of the same value is a ring of its own.
+        // ORDERING[DB-1]: the exchange, not the load, takes the ring: a second store of the same value is a ring of its
+        // own.
         Some(word.swap(0, Ordering::AcqRel)).filter(|v| *v != 0)
     }
 }

@@ -1,8 +1,8 @@
 //! Stage 4 of 8: one node's engine.
 //!
-//! [`Engine::step`] is one unit of progress and never waits; the thread loop around it belongs to the shell, and tests call
-//! it themselves. The engine owns what only it touches (lookaside buffer, private packet copy); everything shared lies in
-//! [`crate::node::Node`].
+//! [`Engine::step`] is one unit of progress and never waits; the thread loop around it belongs to the shell, and tests
+//! call it themselves. The engine owns what only it touches (lookaside buffer, private packet copy); everything shared
+//! lies in [`crate::node::Node`].
 
 use crate::NoMemory;
 use crate::command_processor::{Exec, Job, Outcome};
@@ -229,8 +229,8 @@ impl<H: Host> Core<H> {
         None
     }
 
-    /// Acknowledges the suspensions of contexts that do not run: of all, but for `running`. A context that hangs keeps only
-    /// itself from being suspended.
+    /// Acknowledges the suspensions of contexts that do not run: of all, but for `running`. A context that hangs keeps
+    /// only itself from being suspended.
     pub(crate) fn take_off(&mut self, gpu: &Gpu<H>, running: Option<&Shared<Context<H>>>) {
         let node = &gpu.nodes[self.node];
         while self.backlog.len() < BACKLOG
@@ -482,8 +482,9 @@ impl<H: Host> Core<H> {
         self.deliver(gpu);
     }
 
-    /// A fence passed its MonitoredValue. Coalesced with a notice that nobody has read: for the same fence, or, where the
-    /// interrupt names queues, for the same queue. When the mailbox is full, the OS is asked to scan everything instead.
+    /// A fence passed its MonitoredValue. Coalesced with a notice that nobody has read: for the same fence, or, where
+    /// the interrupt names queues, for the same queue. When the mailbox is full, the OS is asked to scan everything
+    /// instead.
     pub(crate) fn notify_fence(&mut self, gpu: &Gpu<H>, fence: SlotId, queue: SlotId) {
         let node = &gpu.nodes[self.node];
         let key = if gpu.names_queues { queue } else { fence };

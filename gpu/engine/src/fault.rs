@@ -28,8 +28,8 @@ impl From<FaultKind> for Fault {
     }
 }
 
-/// What a test makes go wrong, by the registry (`docs/settings.md`) or directly. All counters count packets of all nodes;
-/// 0 means never.
+/// What a test makes go wrong, by the registry (`docs/settings.md`) or directly. All counters count packets of all
+/// nodes; 0 means never.
 #[derive(Default)]
 pub struct FaultPlan {
     /// Whether anything is planned: the one word that the hot path looks at.

@@ -9,9 +9,9 @@
 //! | `waiting` (ours) | engines that park, agents that wake | agents that signal |
 //!
 //! ORDERING[FENCE-1]: a signal stores CurrentValue, then a full fence, then loads MonitoredValue. The CPU stores
-//! MonitoredValue, then a full fence, then (the OS) loads CurrentValue. At least one of them sees the other's store, so a
-//! wait that is being added while its value is being signaled is noticed by the interrupt or by the re-read. Take either
-//! fence out and both loads may miss: a wake is lost for ever.
+//! MonitoredValue, then a full fence, then (the OS) loads CurrentValue. At least one of them sees the other's store, so
+//! a wait that is being added while its value is being signaled is noticed by the interrupt or by the re-read. Take
+//! either fence out and both loads may miss: a wake is lost for ever.
 //!
 //! ORDERING[PARK-1]: the same between a queue that parks (`waiting` raised, full fence, CurrentValue read again) and a
 //! signal (CurrentValue stored, full fence, `waiting` read). One fence in [`resolve`] serves both.
@@ -62,11 +62,11 @@ pub fn store_monitored<W: Word>(monitored: &W, value: u64, mutation: &Chosen) {
     W::fence(Ordering::SeqCst);
 }
 
-/// CPU: a new MonitoredValue. Without a shadow that is [`store_monitored`]; with one, the context management processor updates it
-/// after that, and the answer is whether the interrupt is due because a signal did not see the update.
+/// CPU: a new MonitoredValue. Without a shadow that is [`store_monitored`]; with one, the context management processor
+/// updates it after that, and the answer is whether the interrupt is due because a signal did not see the update.
 ///
-/// The update is over when this returns, as the contract of `DxgkDdiUpdateMonitoredValues` wants it; so it is carried out by the
-/// caller, at the device's interrupt level, and no thread is waited for.
+/// The update is over when this returns, as the contract of `DxgkDdiUpdateMonitoredValues` wants it; so it is carried
+/// out by the caller, at the device's interrupt level, and no thread is waited for.
 pub fn update_monitored<M: Word, S: Word>(
     monitored: &M,
     shadow: Option<&Shadow<S>>,
@@ -83,7 +83,8 @@ pub fn update_monitored<M: Word, S: Word>(
     update()
 }
 
-/// What lies between engines and the context management processor: the article's shadow state, in memory of the GPU's own.
+/// What lies between engines and the context management processor: the article's shadow state, in memory of the GPU's
+/// own.
 ///
 /// | agent | does | where |
 /// |---|---|---|
@@ -91,14 +92,16 @@ pub fn update_monitored<M: Word, S: Word>(
 /// | processor, signaled | compares with the OS's MonitoredValue: interrupt or none | [`wants_interrupt`] |
 /// | processor, told a new MonitoredValue | the three steps | [`Shadow::update`] |
 ///
-/// The processor is no thread: what it does is done by the agent that brings it work, an engine after its signal, the CPU in the DDI.
-/// Each is another agent to the memory, and steps of both kinds run side by side; nothing but the order below joins them.
+/// The processor is no thread: what it does is done by the agent that brings it work, an engine after its signal, the
+/// CPU in the DDI. Each is another agent to the memory, and steps of both kinds run side by side; nothing but the order
+/// below joins them.
 ///
-/// ORDERING[FENCE-1]: the OS's word is stored before the shadow, so that a processor which an engine signals because of the new shadow
-/// sees the new word, too. With the shadow first it might see the old one and stay silent, after the third step has looked.
+/// ORDERING[FENCE-1]: the OS's word is stored before the shadow, so that a processor which an engine signals because of
+/// the new shadow sees the new word, too. With the shadow first it might see the old one and stay silent, after the
+/// third step has looked.
 ///
-/// Until the first update there is no shadow to compare with, and the OS's word counts: that of a cross-adapter fence is 0 for
-/// life and never updated.
+/// Until the first update there is no shadow to compare with, and the OS's word counts: that of a cross-adapter fence
+/// is 0 for life and never updated.
 ///
 /// Source: *Native GPU fence object*, "Intra-GPU synchronization between engine and CMP".
 pub struct Shadow<W: Word> {
@@ -195,8 +198,8 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
         if mutation.is(Mutation::NoParkRecheck) {
             return Ok(Park::Parked);
         }
-        // ORDERING[PARK-1]: pairs with `resolve` and `look_again`: either the signal sees `waiting`, or this read sees its
-        // value, or the end.
+        // ORDERING[PARK-1]: pairs with `resolve` and `look_again`: either the signal sees `waiting`, or this read sees
+        // its value, or the end.
         H::Word::fence(Ordering::SeqCst);
         let waits = !self.has_ended() && unmet();
         if waits || !self.remove(ticket) {

@@ -1,18 +1,19 @@
 //! Stage 6 of 8: the native fence log of a hardware queue.
 //!
-//! Two rings of entries per queue, for waits and for signals, in memory of the OS. The engine writes; the OS reads in its
-//! DPC. Overrun is in the contract: the OS compares WraparoundCount with what it remembers and falls back to scanning
-//! fences, so there is no back pressure.
+//! Two rings of entries per queue, for waits and for signals, in memory of the OS. The engine writes; the OS reads in
+//! its DPC. Overrun is in the contract: the OS compares WraparoundCount with what it remembers and falls back to
+//! scanning fences, so there is no back pressure.
 //!
 //! ORDERING[LOG-1]: the entry is written before FirstFreeEntryIndex counts it (Release), and the full fence of
-//! [`crate::fence::resolve`] stands between that and the decision about the interrupt. So when the interrupt arrives, the
-//! entry is there. In the article's cheaper variant nothing orders entry and index: `DxgkDdiUpdateNativeFenceLogs` waits until
-//! whatever was being written is written ([`flush`]), and the OS reads entries after it.
+//! [`crate::fence::resolve`] stands between that and the decision about the interrupt. So when the interrupt arrives,
+//! the entry is there. In the article's cheaper variant nothing orders entry and index: `DxgkDdiUpdateNativeFenceLogs`
+//! waits until whatever was being written is written ([`flush`]), and the OS reads entries after it.
 //!
 //! The engine counts entries itself and never reads the header back: what user mode may have written there through the
 //! queue's GPU mapping is not believed.
 //!
-//! Source: *Native GPU fence object*, "Native fence log buffer design" and "Synchronously updating the native fence log".
+//! Source: *Native GPU fence object*, "Native fence log buffer design" and "Synchronously updating the native fence
+//! log".
 
 use crate::host::Lock;
 use crate::memory::{SharedWord, Span};
@@ -76,7 +77,8 @@ pub fn append<W: Word>(target: &Target<'_, W>, entry: &Entry, next: Position, ba
     for (word, value) in target.entry.iter().zip(words) {
         word.store(value, Ordering::Relaxed);
     }
-    // ORDERING[LOG-1]: Release pairs with the OS's read of the position; without it the OS may read the entry's old bytes.
+    // ORDERING[LOG-1]: Release pairs with the OS's read of the position; without it the OS may read the entry's old
+    // bytes.
     let order = match barriers {
         Barriers::Two => Ordering::Release,
         Barriers::OneInUpdate => Ordering::Relaxed,
@@ -86,13 +88,14 @@ pub fn append<W: Word>(target: &Target<'_, W>, entry: &Entry, next: Position, ba
     }
 }
 
-/// `DxgkDdiUpdateNativeFenceLogs` for one log: after it, entries counted by a position that was read before it are readable.
+/// `DxgkDdiUpdateNativeFenceLogs` for one log: after it, entries counted by a position that was read before it are
+/// readable.
 pub fn flush<T: Send, L: Lock<T>>(log: &L, mutation: &Chosen) {
     if mutation.is(Mutation::NoLogBarrier) {
         return;
     }
-    // ORDERING[LOG-1]: entries are stored under the log's lock. The section whose position was read began before this one,
-    // so it ends before this one, too, and everything in it is visible from here on.
+    // ORDERING[LOG-1]: entries are stored under the log's lock. The section whose position was read began before this
+    // one, so it ends before this one, too, and everything in it is visible from here on.
     log.with(|_| ());
 }
 
@@ -127,8 +130,8 @@ impl Position {
     }
 }
 
-/// One of a queue's two logs. Guarded by a lock of the queue, since `DxgkDdiSetNativeFenceLogBuffer` replaces the buffer
-/// while the queue runs, and must not return while a write to the old one is under way.
+/// One of a queue's two logs. Guarded by a lock of the queue, since `DxgkDdiSetNativeFenceLogBuffer` replaces the
+/// buffer while the queue runs, and must not return while a write to the old one is under way.
 pub struct Log {
     /// The buffer that the OS set; `None` before it did.
     buffer: Option<Span<'static>>,

@@ -1,8 +1,8 @@
 //! Which fences a process may name: by the GPU address of CurrentValue.
 //!
-//! A FENCE_WAIT or FENCE_SIGNAL packet names an address. It is looked up here, in the table of the process that owns the
-//! queue, so that user mode can reach only fences that the OS opened for it. Two opens in one process share addresses and
-//! count.
+//! A FENCE_WAIT or FENCE_SIGNAL packet names an address. It is looked up here, in the table of the process that owns
+//! the queue, so that user mode can reach only fences that the OS opened for it. Two opens in one process share
+//! addresses and count.
 
 use crate::NoMemory;
 use crate::fence::Fence;

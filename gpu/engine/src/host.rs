@@ -1,4 +1,5 @@
-//! What the GPU needs from whatever hosts it: NT in the driver, the NT model in native mode, a few vectors in unit tests.
+//! What the GPU needs from whatever hosts it: NT in the driver, the NT model in native mode, a few vectors in unit
+//! tests.
 
 use crate::NoMemory;
 use crate::memory::{Mapping, Span};
@@ -51,8 +52,8 @@ pub trait Host: Send + Sync + Sized + 'static {
     /// [`Unmapped`].
     fn map_system(&self, frames: &[u64], write: bool) -> Result<Self::Mapping, Unmapped>;
 
-    /// The pages of the local segment from `page` on, as far as they lie contiguously; `None` beyond the segment. They stay
-    /// mapped until every engine is dropped.
+    /// The pages of the local segment from `page` on, as far as they lie contiguously; `None` beyond the segment. They
+    /// stay mapped until every engine is dropped.
     fn local(&self, page: u64) -> Option<Span<'static>>;
 
     /// The GPU clock: ticks of [`Self::clock_frequency`], never backwards. Any IRQL.
@@ -64,7 +65,7 @@ pub trait Host: Send + Sync + Sized + 'static {
     /// Wakes the thread of a node that may be sleeping. Up to `DISPATCH_LEVEL`.
     fn kick(&self, node: NodeOrdinal);
 
-    /// Raises the interrupt, so that the notices of `node` get drained. `false`: it could not be raised; the engine asks
-    /// again later. `PASSIVE_LEVEL` to `DISPATCH_LEVEL`, no lock held.
+    /// Raises the interrupt, so that the notices of `node` get drained. `false`: it could not be raised; the engine
+    /// asks again later. `PASSIVE_LEVEL` to `DISPATCH_LEVEL`, no lock held.
     fn raise_interrupt(&self, node: NodeOrdinal) -> bool;
 }

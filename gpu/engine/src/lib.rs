@@ -17,8 +17,8 @@
 //! What this crate does not know: NTSTATUS, any DDI, any thread, any handle of the operating system except as opaque
 //! numbers that it passes on. What it needs from its surroundings is [`host::Host`].
 //!
-//! `unsafe` is in [`memory`] and [`shared`] only. Nothing here panics on what user mode or the ring supplies: a bad packet
-//! is a [`fault::Fault`] of its queue.
+//! `unsafe` is in [`memory`] and [`shared`] only. Nothing here panics on what user mode or the ring supplies: a bad
+//! packet is a [`fault::Fault`] of its queue.
 #![no_std]
 
 extern crate alloc;

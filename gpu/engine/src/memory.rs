@@ -1,8 +1,9 @@
 //! Stage 5 of 8: the only door to backing pages.
 //!
-//! Everything here is memory that other agents (user mode, other engines, the OS) read and write at the same time. It is
-//! reached by 64-bit and 32-bit atomics and by bulk copies through raw pointers; no `&[u8]` on it ever exists. The bytes
-//! that a bulk copy reads from a page that user mode writes meanwhile are unspecified, and treated so by everyone.
+//! Everything here is memory that other agents (user mode, other engines, the OS) read and write at the same time. It
+//! is reached by 64-bit and 32-bit atomics and by bulk copies through raw pointers; no `&[u8]` on it ever exists. The
+//! bytes that a bulk copy reads from a page that user mode writes meanwhile are unspecified, and treated so by
+//! everyone.
 #![expect(unsafe_code, reason = "raw access to shared pages is concentrated here")]
 
 use crate::word::{Ordering, Word};
@@ -47,17 +48,17 @@ impl<'m> Span<'m> {
     /// The `len` bytes at `base`.
     ///
     /// # Safety
-    /// The bytes are mapped readable, and writable if anything is stored through the span, for all of `'m`; nothing holds a
-    /// Rust reference into them.
+    /// The bytes are mapped readable, and writable if anything is stored through the span, for all of `'m`; nothing
+    /// holds a Rust reference into them.
     pub unsafe fn new(base: *mut u8, len: u64) -> Self {
         Self { base, len, ordered: true, _mapping: PhantomData }
     }
 
     /// The same bytes as memory that is not cached, which the orders of this crate do not rest on: x86 lets stores to
     /// write-combined pages pass each other and other stores, whatever the order of the access says, and until a full
-    /// fence or a locked instruction no other processor need see them. So what is stored there by words with Release, or in bulk,
-    /// is fenced off on both sides; entries that are stored Relaxed are followed by a word with Release or by
-    /// [`Self::settle`].
+    /// fence or a locked instruction no other processor need see them. So what is stored there by words with Release,
+    /// or in bulk, is fenced off on both sides; entries that are stored Relaxed are followed by a word with Release or
+    /// by [`Self::settle`].
     ///
     /// Source: Intel SDM volume 3, memory types (write combining); the page of MmMapLockedPagesSpecifyCache (the pages'
     /// cache type counts, not the one that a mapping asks for).
@@ -205,9 +206,9 @@ impl<M: Mapping> Window<M> {
     pub fn span(&self) -> Span<'_> {
         match self {
             Self::System(mapping) => {
-                // SAFETY: Mapping's contract: mapped while the mapping lives, and the span borrows it. Windows of pages that
-                // were asked for without writing are of entries that `Tlb::translate` refuses to write to, and of tables
-                // that are only walked.
+                // SAFETY: Mapping's contract: mapped while the mapping lives, and the span borrows it. Windows of pages
+                // that were asked for without writing are of entries that `Tlb::translate` refuses to write to, and of
+                // tables that are only walked.
                 let span = unsafe { Span::new(mapping.base(), mapping.len()) };
                 if mapping.is_ordered() { span } else { span.unordered() }
             }
@@ -233,8 +234,8 @@ impl<'m> SharedWord<'m> {
     /// The word at `at`, for the duration `'m`.
     ///
     /// # Safety
-    /// `at` is 8-byte aligned and mapped readable and writable for all of `'m`, and everyone accesses it atomically or as
-    /// raw bytes.
+    /// `at` is 8-byte aligned and mapped readable and writable for all of `'m`, and everyone accesses it atomically or
+    /// as raw bytes.
     pub unsafe fn from_ptr(at: *mut u64) -> Self {
         // SAFETY: the caller's promise is from_ptr's.
         Self { word: unsafe { AtomicU64::from_ptr(at) }, ordered: true }

@@ -1,8 +1,8 @@
 //! Stage 5 for monitored fences: what a MONITORED_SIGNAL does on a GPU that is built this way or that.
 //!
-//! The progress fence of a hardware queue is an exception to two of the three: hardware scheduling rests on it. Where engines
-//! have the basic implementation the OS learns of the end of a buffer by that fence's interrupt; and where an engine cannot
-//! write monitored fences by address, it writes this one all the same.
+//! The progress fence of a hardware queue is an exception to two of the three: hardware scheduling rests on it. Where
+//! engines have the basic implementation the OS learns of the end of a buffer by that fence's interrupt; and where an
+//! engine cannot write monitored fences by address, it writes this one all the same.
 //!
 //! Source: *Context monitoring*, "GPU signal" and "Monitored fence creation".
 

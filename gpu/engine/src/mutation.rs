@@ -1,7 +1,7 @@
 //! Wrong on purpose: the steps that a test leaves out to see that something notices.
 //!
-//! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a test,
-//! chooses. What ships has no such feature, and a test looks at the image for it.
+//! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
+//! test, chooses. What ships has no such feature, and a test looks at the image for it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -140,7 +140,8 @@ impl Chosen {
         Self(AtomicU32::new(0))
     }
 
-    /// Switches to the mutation with this number; 0 and unknown numbers switch it off. Nothing happens without `mutants`.
+    /// Switches to the mutation with this number; 0 and unknown numbers switch it off. Nothing happens without
+    /// `mutants`.
     pub fn set(&self, raw: u32) {
         if cfg!(feature = "mutants") {
             self.0.store(raw, Ordering::Relaxed);

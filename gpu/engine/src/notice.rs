@@ -4,8 +4,8 @@
 //! routine runs at the device's interrupt level, on any processor, one at a time (the OS's interrupt lock).
 //!
 //! ORDERING[IRQ-1]: a notice is in the mailbox before the interrupt is asked for, and the routine withdraws the request
-//! before it empties the mailbox. So a notice that comes too late to be seen finds the request withdrawn and raises again.
-//! Without that order a notice stays in the mailbox until some other interrupt comes.
+//! before it empties the mailbox. So a notice that comes too late to be seen finds the request withdrawn and raises
+//! again. Without that order a notice stays in the mailbox until some other interrupt comes.
 
 use crate::NoMemory;
 use crate::fault::Fault;
@@ -185,14 +185,15 @@ impl<W: Word> Mailbox<W> {
         true
     }
 
-    /// Engine: asks for an interrupt after [`Self::push`]; `true` when the caller must raise it, `false` when one is on its
-    /// way that will see the notice.
+    /// Engine: asks for an interrupt after [`Self::push`]; `true` when the caller must raise it, `false` when one is on
+    /// its way that will see the notice.
     pub fn request(&self) -> bool {
         // ORDERING[IRQ-1]: AcqRel: the notice before it is visible to the routine whose withdrawal comes after.
         self.requested.swap(1, Ordering::AcqRel) == 0
     }
 
-    /// Engine: the interrupt could not be raised; the next [`Self::request`] must try again. Interrupt routine: it begins.
+    /// Engine: the interrupt could not be raised; the next [`Self::request`] must try again. Interrupt routine: it
+    /// begins.
     pub fn withdraw(&self) {
         self.requested.swap(0, Ordering::AcqRel);
     }

@@ -1,8 +1,8 @@
 //! Long operations: what may move more bytes than one look at the attention word allows.
 //!
 //! Each advances by chunks of at most [`CHUNK`] bytes (well under 50 µs of work); between chunks the engine looks for
-//! flushes, preemption and reset, and translates anew, so no host address outlives a chunk. The state between chunks is a
-//! small value, which is what makes these operations preemptible.
+//! flushes, preemption and reset, and translates anew, so no host address outlives a chunk. The state between chunks is
+//! a small value, which is what makes these operations preemptible.
 
 mod blit;
 mod filter;
@@ -69,8 +69,8 @@ fn extent(pitch: u32, row_bytes: u32, rows: u32) -> Result<u64, Fault> {
 }
 
 /// Bytes from a row's current byte on that the rest of an operation goes through page by page, so that they may be
-/// mapped at once: all `rows` rows, of which `row_left` bytes of the first are left, or that row alone where whole pages
-/// lie between two rows. `rows` counts the current one.
+/// mapped at once: all `rows` rows, of which `row_left` bytes of the first are left, or that row alone where whole
+/// pages lie between two rows. `rows` counts the current one.
 fn reach(pitch: u32, row_bytes: u32, row_left: u32, rows: u32) -> u64 {
     let gap = u64::from(pitch.saturating_sub(row_bytes));
     let behind = if gap < PAGE_SIZE { u64::from(rows.saturating_sub(1)) * u64::from(pitch) } else { 0 };

@@ -1,7 +1,7 @@
 //! Packet mode: command buffers with 32-bit submission fences, completed strictly in order.
 //!
-//! The queue, the last completed and the last submitted fence are one critical section: a preemption that read them apart
-//! could name its own fence as completed (0x119, 1).
+//! The queue, the last completed and the last submitted fence are one critical section: a preemption that read them
+//! apart could name its own fence as completed (0x119, 1).
 //!
 //! Source: *TDR changes in Windows 8 and later*; `DxgkDdiSubmitCommandVirtual`; `DxgkDdiPreemptCommand`.
 
@@ -153,8 +153,8 @@ impl<H: Host> PacketQueue<H> {
         Some(fence)
     }
 
-    /// Asks that nothing that has not started does. The dropped packets come back; the engine answers when it is between
-    /// packets.
+    /// Asks that nothing that has not started does. The dropped packets come back; the engine answers when it is
+    /// between packets.
     pub fn preempt(&mut self, request: u32) -> VecDeque<Waiting<H>> {
         self.preempt = Some(request);
         if let Some(first) = self.waiting.front() {

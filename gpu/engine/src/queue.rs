@@ -41,7 +41,8 @@ pub struct Submission {
     pub null: bool,
 }
 
-/// Command buffers that a kernel-mode queue holds at most. `HwQueuePacketCap` and `MaxInFlightHwQueueBuffers` report less.
+/// Command buffers that a kernel-mode queue holds at most. `HwQueuePacketCap` and `MaxInFlightHwQueueBuffers` report
+/// less.
 pub const KERNEL_QUEUE_DEPTH: usize = 64;
 
 /// Where a queue is in its life.

@@ -1,7 +1,7 @@
 //! Fallible ownership: a reference-counted pointer and a hand-over cell.
 //!
-//! `alloc::sync::Arc` aborts when memory runs out, and a kernel driver must refuse instead. [`Shared`] is the part of Arc
-//! that the GPU needs, allocated fallibly. [`Handover`] holds one box that exactly one thread at a time takes out.
+//! `alloc::sync::Arc` aborts when memory runs out, and a kernel driver must refuse instead. [`Shared`] is the part of
+//! Arc that the GPU needs, allocated fallibly. [`Handover`] holds one box that exactly one thread at a time takes out.
 #![expect(
     unsafe_code,
     reason = "reference counting and pointer hand-over are built here so that nothing else needs unsafe"

@@ -1,9 +1,9 @@
 //! Generation-checked numbers for what interrupts name.
 //!
-//! An interrupt must carry the OS's handle of a live object: a destroyed native fence in the array is a bug check. So the
-//! engine never stores such handles. It stores a [`SlotId`]; the interrupt routine turns it into the handle at the moment
-//! of notifying, and only if the slot still has that generation. [`SlotTable::kill`] runs under the interrupt lock
-//! (`DxgkCbSynchronizeExecution`), so after it returned no interrupt can name the object.
+//! An interrupt must carry the OS's handle of a live object: a destroyed native fence in the array is a bug check. So
+//! the engine never stores such handles. It stores a [`SlotId`]; the interrupt routine turns it into the handle at the
+//! moment of notifying, and only if the slot still has that generation. [`SlotTable::kill`] runs under the interrupt
+//! lock (`DxgkCbSynchronizeExecution`), so after it returned no interrupt can name the object.
 //!
 //! Source: *Native GPU fence object*, "Native fence signaled interrupt".
 

@@ -1,13 +1,13 @@
 //! Stage 5 of 8: translation, one lookaside buffer per engine thread.
 //!
-//! A miss walks the page table and maps the pages of the access, as far as they lie in one leaf table and are alike, into
-//! the host: a *window*. Neighbours that the access does not touch are left alone: an entry that the OS left valid over a page that
-//! is not locked, or is no memory at all, must do no harm to an access that does not touch it. (Of local memory, which is
-//! ours, the whole run is taken.) A page that the table shows for reading is mapped for reading, and so are the tables.
-//! The engine owns its windows; no other thread sees them. A flush reaches the engine as a request
-//! ([`crate::gpu::FlushBoard`]) that it serves between packets and between the chunks of long operations; it drops the
-//! windows, which unmaps them, and only then acknowledges. So a host mapping never outlives the paging operation that
-//! took the page away.
+//! A miss walks the page table and maps the pages of the access, as far as they lie in one leaf table and are alike,
+//! into the host: a *window*. Neighbours that the access does not touch are left alone: an entry that the OS left valid
+//! over a page that is not locked, or is no memory at all, must do no harm to an access that does not touch it. (Of
+//! local memory, which is ours, the whole run is taken.) A page that the table shows for reading is mapped for reading,
+//! and so are the tables. The engine owns its windows; no other thread sees them. A flush reaches the engine as a
+//! request ([`crate::gpu::FlushBoard`]) that it serves between packets and between the chunks of long operations; it
+//! drops the windows, which unmaps them, and only then acknowledges. So a host mapping never outlives the paging
+//! operation that took the page away.
 //!
 //! Invalid entries are never cached (`InvalidTlbEntriesNotCached`).
 
@@ -75,8 +75,8 @@ pub struct Tlb<H: Host> {
     frames: Box<[u64; pte::ENTRIES as usize]>,
     /// Misses, for counters.
     pub misses: u64,
-    /// The host had no memory for a mapping: the fault that came of it says nothing of the page tables. The code that acts on it
-    /// takes it back.
+    /// The host had no memory for a mapping: the fault that came of it says nothing of the page tables. The code that
+    /// acts on it takes it back.
     pub starved: bool,
 }
 
@@ -329,8 +329,8 @@ impl<H: Host> Tlb<H> {
         }
     }
 
-    /// Maps the pages of `want` bytes from `va` on, as far as they are alike and lie in this leaf table; of local memory
-    /// the run around them.
+    /// Maps the pages of `want` bytes from `va` on, as far as they are alike and lie in this leaf table; of local
+    /// memory the run around them.
     fn fill(
         &mut self,
         gpu: &Gpu<H>,

@@ -1,13 +1,13 @@
 //! Work against an engine that goes to sleep, or that has just looked.
 //!
-//! ORDERING[WAKE-1]: whoever adds work does so, fences, and then reads whether the engine sleeps; the engine says that it
-//! sleeps, fences, and looks for work once more. At least one of them sees the other's store. Otherwise work lies there that
-//! nobody kicks the engine for.
+//! ORDERING[WAKE-1]: whoever adds work does so, fences, and then reads whether the engine sleeps; the engine says that
+//! it sleeps, fences, and looks for work once more. At least one of them sees the other's store. Otherwise work lies
+//! there that nobody kicks the engine for.
 //!
-//! ORDERING[READY-1]: whoever publishes work of a queue does so and then exchanges the queue's mark; the engine exchanges the
-//! mark and then looks. Of two exchanges the later sees what came before the earlier: a mark that was still set when the
-//! work came is one that the engine clears later, and it finds the work. Otherwise a queue that was taken for ready stays
-//! behind with work in it.
+//! ORDERING[READY-1]: whoever publishes work of a queue does so and then exchanges the queue's mark; the engine
+//! exchanges the mark and then looks. Of two exchanges the later sees what came before the earlier: a mark that was
+//! still set when the work came is one that the engine clears later, and it finds the work. Otherwise a queue that was
+//! taken for ready stays behind with work in it.
 
 use crate::mutation::{Chosen, Mutation};
 use crate::word::{Ordering, Word};
@@ -65,7 +65,8 @@ impl<W: Word> Mark<W> {
             self.0.store(0, Ordering::Release);
             return;
         }
-        // ORDERING[READY-1]: Acquire: what was published before a mark that was set already is found by the look after this.
+        // ORDERING[READY-1]: Acquire: what was published before a mark that was set already is found by the look after
+        // this.
         self.0.swap(0, Ordering::AcqRel);
     }
 }

@@ -1,8 +1,8 @@
 //! One shared 64-bit word, and the orderings that the contracts are written in.
 //!
 //! The functions that decide whether a wake is lost ([`crate::fence`], [`crate::fence_log`], [`crate::notice`]) are
-//! generic over [`Word`]: the driver runs them over real pages, the loom tests over loom's atomics, the schedule explorer
-//! over words with store buffers. All three run the same functions.
+//! generic over [`Word`]: the driver runs them over real pages, the loom tests over loom's atomics, the schedule
+//! explorer over words with store buffers. All three run the same functions.
 
 pub use core::sync::atomic::Ordering;
 use core::sync::atomic::{AtomicU64, fence};

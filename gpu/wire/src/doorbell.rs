@@ -1,8 +1,8 @@
 //! Stage 3 of 8: the doorbell.
 //!
-//! A physical doorbell is one 64-bit word at offset 0 of a page of its own. User mode stores a non-zero value; the engine
-//! sees it and looks at the published write pointer. The write pointer rules: the value is a hint and may be stale, wrong
-//! or made up (SPEC §4). Zero is not a ring.
+//! A physical doorbell is one 64-bit word at offset 0 of a page of its own. User mode stores a non-zero value; the
+//! engine sees it and looks at the published write pointer. The write pointer rules: the value is a hint and may be
+//! stale, wrong or made up (SPEC §4). Zero is not a ring.
 //!
 //! Source: *User-mode work submission*, "Doorbells": dedicated and global models.
 

@@ -1,8 +1,8 @@
 //! Packets: what a ring, a command buffer or a paging buffer holds (SPEC §5).
 //!
 //! A packet is an 8-byte header and a body, little-endian, a multiple of 8 bytes, at an 8-byte boundary of the stream.
-//! [`Packet::decode`] takes a private copy of exactly one packet and gives back a value; there is no other way from bytes
-//! to an operation. Unknown opcodes, lengths and operand shapes are a [`FaultKind`], never ignored.
+//! [`Packet::decode`] takes a private copy of exactly one packet and gives back a value; there is no other way from
+//! bytes to an operation. Unknown opcodes, lengths and operand shapes are a [`FaultKind`], never ignored.
 
 use crate::GpuVa;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -1,8 +1,8 @@
 //! Private driver data: what travels through Dxgkrnl uninterpreted between the user-mode and the kernel-mode driver
 //! (SPEC §3).
 //!
-//! The kernel-mode driver reads a captured copy, checks [`MAGIC`], the version and every field, and refuses the call with
-//! `STATUS_INVALID_PARAMETER` (`STATUS_GRAPHICS_DRIVER_MISMATCH` for the version) when one is wrong.
+//! The kernel-mode driver reads a captured copy, checks [`MAGIC`], the version and every field, and refuses the call
+//! with `STATUS_INVALID_PARAMETER` (`STATUS_GRAPHICS_DRIVER_MISMATCH` for the version) when one is wrong.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -93,8 +93,8 @@ block! {
         local_segment_size: u64,
         /// Ticks of the GPU clock per second.
         gpu_clock_frequency: u64,
-        /// Nodes, one bit each, whose engines cannot write monitored fences: signals there are commands of the OS. The progress
-        /// fence of a hardware queue is written all the same.
+        /// Nodes, one bit each, whose engines cannot write monitored fences: signals there are commands of the OS. The
+        /// progress fence of a hardware queue is written all the same.
         software_signal_nodes: u32,
         /// Some of [`adapter_flags`].
         flags: u32,

@@ -1,7 +1,8 @@
 //! Stage 2 of 8: ring geometry and the control page.
 //!
-//! A ring is a power of two of bytes in an allocation of the process. Packets are multiples of 8 bytes and may wrap: byte
-//! `i` of the stream lies at offset `i & (size - 1)`. Both pointers are monotonic 64-bit *byte counts*; they never wrap.
+//! A ring is a power of two of bytes in an allocation of the process. Packets are multiples of 8 bytes and may wrap:
+//! byte `i` of the stream lies at offset `i & (size - 1)`. Both pointers are monotonic 64-bit *byte counts*; they never
+//! wrap.
 //!
 //! | word of the control page | offset | written by | read by |
 //! |---|---|---|---|
@@ -97,7 +98,8 @@ impl Geometry {
         }
     }
 
-    /// What lies unconsumed when user mode has published `write_pointer` and the engine has consumed `consumed`, in bytes.
+    /// What lies unconsumed when user mode has published `write_pointer` and the engine has consumed `consumed`, in
+    /// bytes.
     ///
     /// # Errors
     /// [`PointerError`] when no honest producer could have published that value.

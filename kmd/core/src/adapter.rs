@@ -1,7 +1,7 @@
 //! The adapter: what exists from AddDevice to RemoveDevice, and what exists from StartDevice to StopDevice.
 //!
-//! [`Adapter`] is little more than the platform and a place for [`Started`]; every other object holds a reference to the
-//! `Started` that it was made under. Objects do not know each other through the adapter: they hold what they need.
+//! [`Adapter`] is little more than the platform and a place for [`Started`]; every other object holds a reference to
+//! the `Started` that it was made under. Objects do not know each other through the adapter: they hold what they need.
 
 use crate::asked::Asked;
 use crate::doorbell::Pool;
@@ -286,8 +286,8 @@ pub struct LocalMemory<P: Platform> {
 }
 
 impl<P: Platform> LocalMemory<P> {
-    /// Allocates `size` bytes, rounded down to whole blocks; at least one block. When memory runs out on the way it keeps
-    /// half of what there was, and the machine has the other half.
+    /// Allocates `size` bytes, rounded down to whole blocks; at least one block. When memory runs out on the way it
+    /// keeps half of what there was, and the machine has the other half.
     ///
     /// # Errors
     /// [`NoMemory`] when not even one block is to be had.

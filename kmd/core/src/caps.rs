@@ -1,8 +1,8 @@
 //! `DxgkDdiQueryAdapterInfo`: every answer is a function of the plan.
 //!
-//! Output buffers are versioned and may be shorter than the record that this driver knows; only `OutputDataSize` bytes are
-//! written, and the rest of the buffer is zeroed. A type that means nothing here is `STATUS_INVALID_PARAMETER`, which is
-//! quiet on Windows; `STATUS_NOT_SUPPORTED` is logged hundreds of times a boot.
+//! Output buffers are versioned and may be shorter than the record that this driver knows; only `OutputDataSize` bytes
+//! are written, and the rest of the buffer is zeroed. A type that means nothing here is `STATUS_INVALID_PARAMETER`,
+//! which is quiet on Windows; `STATUS_NOT_SUPPORTED` is logged hundreds of times a boot.
 
 use crate::adapter::{Adapter, Started};
 use crate::context::PRIVATE_DATA_SIZE;

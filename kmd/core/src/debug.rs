@@ -1,7 +1,7 @@
 //! Debug information: a small blob of plain numbers. Source: `DxgkDdiCollectDbgInfo`.
 //!
-//! Any IRQL, at any time: nothing is locked or allocated. Format: 8 bytes "FNCPDBG\x01", then 64-bit little-endian words:
-//! the reason, the number of nodes, and per node its phase, its control word and its counters in the order of
+//! Any IRQL, at any time: nothing is locked or allocated. Format: 8 bytes "FNCPDBG\x01", then 64-bit little-endian
+//! words: the reason, the number of nodes, and per node its phase, its control word and its counters in the order of
 //! [`gpu_engine::counters::Totals::NAMES`].
 
 use crate::adapter::Started;

@@ -1,7 +1,7 @@
 //! Devices. Source: `DxgkDdiCreateDevice`, `DxgkDdiDestroyDevice`.
 //!
-//! A device remembers what was made on it. A process that dies abruptly may get DestroyDevice without a destroy call for
-//! everything else; then the device runs down what is left, and a destroy call that comes late finds a dead handle.
+//! A device remembers what was made on it. A process that dies abruptly may get DestroyDevice without a destroy call
+//! for everything else; then the device runs down what is left, and a destroy call that comes late finds a dead handle.
 
 use crate::adapter::{Counted, Started};
 use crate::allocation::OpenAllocation;

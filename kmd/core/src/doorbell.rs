@@ -1,14 +1,14 @@
 //! Stage 3 of 8: doorbells, and the pool of physical ones.
 //!
-//! A doorbell object belongs to one queue for life. Connecting gives it a physical doorbell; in the dedicated model those
-//! are few, and the least recently used one is taken from its queue when none is free. After `DxgkCbDisconnectDoorbell`
-//! returned, user mode no longer has the page, and the physical doorbell is free. After `DxgkDdiDisconnectDoorbell`
-//! returned, Dxgkrnl has *yet to* rotate the page and write RETRY: a ring in between still reads CONNECTED. So such a
-//! physical doorbell is not reused until a later call about the same doorbell proves that the rotation is over, and until
-//! then the engine goes on watching the queue's write pointer.
+//! A doorbell object belongs to one queue for life. Connecting gives it a physical doorbell; in the dedicated model
+//! those are few, and the least recently used one is taken from its queue when none is free. After
+//! `DxgkCbDisconnectDoorbell` returned, user mode no longer has the page, and the physical doorbell is free. After
+//! `DxgkDdiDisconnectDoorbell` returned, Dxgkrnl has *yet to* rotate the page and write RETRY: a ring in between still
+//! reads CONNECTED. So such a physical doorbell is not reused until a later call about the same doorbell proves that
+//! the rotation is over, and until then the engine goes on watching the queue's write pointer.
 //!
-//! Whatever connects, resumes or notifies compares the published write pointer with what was consumed, so no ring is lost
-//! and a repeated ring runs nothing twice.
+//! Whatever connects, resumes or notifies compares the published write pointer with what was consumed, so no ring is
+//! lost and a repeated ring runs nothing twice.
 //!
 //! Source: *User-mode work submission*; `DxgkDdiConnectDoorbell`, `DxgkDdiDisconnectDoorbell`,
 //! `DxgkCbDisconnectDoorbell`.
@@ -186,8 +186,8 @@ impl<P: Platform> Doorbell<P> {
     /// [`DoorbellReply`].
     ///
     /// # Errors
-    /// [`Error::InvalidParameter`]: no user-mode queue, a second doorbell, no control allocation (this GPU needs one), a ring
-    /// that is no power of two or out of range, private data of another size than 16 bytes; [`Error::NoMemory`].
+    /// [`Error::InvalidParameter`]: no user-mode queue, a second doorbell, no control allocation (this GPU needs one),
+    /// a ring that is no power of two or out of range, private data of another size than 16 bytes; [`Error::NoMemory`].
     pub fn create(
         irql: &Passive,
         queue: &Shared<HwQueue<P>>,
@@ -253,8 +253,8 @@ impl<P: Platform> Doorbell<P> {
     ///
     /// # Errors
     /// [`Error::DoorbellsExhausted`] when the OS keeps every physical doorbell, which its page does not provide for;
-    /// [`Error::DeviceNotReady`] when the device is stopped or gone. A pool whose doorbells are all changing hands is no
-    /// error.
+    /// [`Error::DeviceNotReady`] when the device is stopped or gone. A pool whose doorbells are all changing hands is
+    /// no error.
     pub fn connect(&self, irql: &Passive, this: &Shared<Self>) -> Result<Connection> {
         let started = &self.counted.started;
         let queue = &self.queue.engine;
@@ -297,9 +297,9 @@ impl<P: Platform> Doorbell<P> {
     }
 
     /// Finds a physical doorbell without a queue, or takes one from another doorbell, and marks it as changing. While
-    /// other threads are changing all of them it waits for one that has changed hands, without a lock, for as long as the
-    /// device is there: the page of `DxgkDdiConnectDoorbell` has failures for a GPU that is lost or stopped alone, and
-    /// user mode gives the queue up for one.
+    /// other threads are changing all of them it waits for one that has changed hands, without a lock, for as long as
+    /// the device is there: the page of `DxgkDdiConnectDoorbell` has failures for a GPU that is lost or stopped alone,
+    /// and user mode gives the queue up for one.
     ///
     /// # Errors
     /// [`Error::DeviceNotReady`] when the device is stopped or gone; [`Error::DoorbellsExhausted`] when the OS has

@@ -51,15 +51,16 @@ impl Dxgkrnl {
     /// [`Error::NoMemory`].
     ///
     /// # Safety
-    /// `table` points at an interface of at least `Size` bytes, whose functions stay callable until the device is stopped.
+    /// `table` points at an interface of at least `Size` bytes, whose functions stay callable until the device is
+    /// stopped.
     #[inline(never)]
     pub unsafe fn copy(table: *const DXGKRNL_INTERFACE) -> Result<Self> {
         let mut copy = DXGKRNL_INTERFACE::zeroed();
         // SAFETY: Size is the first member, which every version has.
         let size = unsafe { table.cast::<u32>().read() } as usize;
         let n = size.min(size_of::<DXGKRNL_INTERFACE>());
-        // SAFETY: `n` bytes are readable at `table` (the caller's promise) and writable in the local copy; a member that is
-        // not copied stays zero, which is None.
+        // SAFETY: `n` bytes are readable at `table` (the caller's promise) and writable in the local copy; a member
+        // that is not copied stays zero, which is None.
         unsafe { core::ptr::copy_nonoverlapping(table.cast::<u8>(), (&raw mut copy).cast::<u8>(), n) };
         Ok(Self { table: Shared::try_new(copy)? })
     }
@@ -173,7 +174,8 @@ impl Dxgkrnl {
         Some(Features { table, device: adapter })
     }
 
-    /// Asks the OS to take a doorbell from user mode. When this returns, the page is rotated: the physical doorbell is free.
+    /// Asks the OS to take a doorbell from user mode. When this returns, the page is rotated: the physical doorbell is
+    /// free.
     ///
     /// # Errors
     /// The callback's.

@@ -1,7 +1,7 @@
 //! The thread around an engine.
 //!
-//! It steps while there is work. With a doorbell connected and nothing to do it looks again at once for a while, then less
-//! and less often: RAM does not say that it was written. With nothing connected it sleeps on its event.
+//! It steps while there is work. With a doorbell connected and nothing to do it looks again at once for a while, then
+//! less and less often: RAM does not say that it was written. With nothing connected it sleeps on its event.
 
 use crate::adapter::{EngineHost, Gpu};
 use crate::irql::Passive;

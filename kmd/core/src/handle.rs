@@ -1,8 +1,8 @@
 //! Handles: the only place where a number that Dxgkrnl passes becomes a reference.
 //!
 //! A handle is not a pointer. It is a tag, a generation and an index into one table of the image; a stale or foreign
-//! handle finds another generation or another tag and is refused before anything is touched. Lookups take no lock and are
-//! safe at any IRQL.
+//! handle finds another generation or another tag and is refused before anything is touched. Lookups take no lock and
+//! are safe at any IRQL.
 #![expect(unsafe_code, reason = "type-erased references are put into the table and taken out of it here")]
 
 use crate::status::{Error, Result};
@@ -158,8 +158,9 @@ impl Handle {
         if object.is_null() {
             return Err(Error::InvalidParameter);
         }
-        // SAFETY: the entry has T's tag, and only `create::<T>` stores under that tag (Object's contract). Dxgkrnl does not
-        // destroy an object while it passes its handle to another call, so the given reference is not taken back meanwhile.
+        // SAFETY: the entry has T's tag, and only `create::<T>` stores under that tag (Object's contract). Dxgkrnl does
+        // not destroy an object while it passes its handle to another call, so the given reference is not taken back
+        // meanwhile.
         Ok(unsafe { Shared::clone_raw(object.cast_const().cast::<T>()) })
     }
 

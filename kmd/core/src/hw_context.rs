@@ -36,7 +36,8 @@ impl<P: Platform> HwContext<P> {
     /// Creates a context for hardware queues on the node that `new` names. It is runnable.
     ///
     /// # Errors
-    /// [`Error::InvalidParameter`] for a node that is not hardware-scheduled; [`Error::DriverMismatch`]; [`Error::NoMemory`].
+    /// [`Error::InvalidParameter`] for a node that is not hardware-scheduled; [`Error::DriverMismatch`];
+    /// [`Error::NoMemory`].
     pub fn create(irql: &Passive, device: &Shared<Device<P>>, new: &NewContext, private: &[u8]) -> Result<Handle> {
         let NewContext { os, node, affinity, .. } = *new;
         let started = &device.counted.started;

@@ -119,8 +119,9 @@ impl<P: Platform> HwQueue<P> {
         Ok(())
     }
 
-    /// A command buffer from the kernel. Up to `DISPATCH_LEVEL`; allocates nothing. Where it lies is the application's word: an
-    /// address or a length that cannot be is the engine's to report as a fault, since a failed submission is a bug check.
+    /// A command buffer from the kernel. Up to `DISPATCH_LEVEL`; allocates nothing. Where it lies is the application's
+    /// word: an address or a length that cannot be is the engine's to report as a fault, since a failed submission is a
+    /// bug check.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] on a user-mode queue, or beyond the depth that was reported.

@@ -1,8 +1,8 @@
 //! Stage 8 of 8: the interrupt routine, the DPC, and the end of a slot.
 //!
 //! The routine runs at the device's interrupt level, one at a time, on any processor; it takes no lock and allocates
-//! nothing. It turns the nodes' notices into `DXGKARGCB_NOTIFY_INTERRUPT_DATA` records, each on its own stack, and queues
-//! the DPC. A slot whose generation ended names nothing, so an interrupt for a destroyed object cannot be made.
+//! nothing. It turns the nodes' notices into `DXGKARGCB_NOTIFY_INTERRUPT_DATA` records, each on its own stack, and
+//! queues the DPC. A slot whose generation ended names nothing, so an interrupt for a destroyed object cannot be made.
 //!
 //! Source: `DxgkCbNotifyInterrupt`; *Native GPU fence object*, "Native fence signaled interrupt" and "Optimized native
 //! fence signaled interrupt".
@@ -108,8 +108,8 @@ fn report<P: Platform>(irql: &Dirql, started: &Started<P>, node: usize) -> bool 
     count != 0
 }
 
-/// Reports one fence at once: the device's level is reached already, by a DDI that is synchronized with the interrupt routine.
-/// While every engine is held, it waits with everything else until one is resumed.
+/// Reports one fence at once: the device's level is reached already, by a DDI that is synchronized with the interrupt
+/// routine. While every engine is held, it waits with everything else until one is resumed.
 pub fn report_fence<P: Platform>(irql: &Dirql, started: &Started<P>, fence: u64) {
     let Some(node) = started.gpu.speaker() else { return };
     let mut named = [pointer(fence)];
@@ -128,8 +128,8 @@ fn pointer(handle: u64) -> HANDLE {
     core::ptr::without_provenance_mut(handle as usize)
 }
 
-/// `DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED`: an array, or a queue, or nothing for "scan all". The OS reads the array without the
-/// optimized interrupt only, and the queue with it.
+/// `DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED`: an array, or a queue, or nothing for "scan all". The OS reads the array
+/// without the optimized interrupt only, and the queue with it.
 fn native_fences<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, fences: &mut [HANDLE], queue: HANDLE) {
     let mut data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
     data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED;
@@ -227,7 +227,8 @@ fn reported<P: Platform>(started: &Started<P>, node: u32, fence: u32) {
     }
 }
 
-/// A write is said to be one. The fence is known, and neither engine nor adapter needs a reset: the queue stopped by itself.
+/// A write is said to be one. The fence is known, and neither engine nor adapter needs a reset: the queue stopped by
+/// itself.
 fn page_fault_flags(fault: Fault) -> DXGK_PAGE_FAULT_FLAGS {
     match fault.write {
         true => DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_WRITE,

@@ -1,8 +1,8 @@
 //! IRQL as an argument.
 //!
 //! A token proves the level that code runs at: a function that allocates, waits or touches anything pageable takes
-//! [`&Passive`](Passive); one that may run at up to `DISPATCH_LEVEL` takes [`impl AtMostDispatch`](AtMostDispatch). Tokens
-//! are zero-sized, not `Send`, and minted only by the thunks (`kmd_ddi`) and thread starts, from what the DDI's
+//! [`&Passive`](Passive); one that may run at up to `DISPATCH_LEVEL` takes [`impl AtMostDispatch`](AtMostDispatch).
+//! Tokens are zero-sized, not `Send`, and minted only by the thunks (`kmd_ddi`) and thread starts, from what the DDI's
 //! documentation promises.
 #![expect(unsafe_code, reason = "a token is a claim about the processor's state")]
 

@@ -1,14 +1,14 @@
 //! The logic of Fencepost's display miniport driver.
 //!
 //! One file per WDDM object; [`adapter::Adapter`] holds them and forwards. What differs between NT and the NT model is
-//! behind [`platform::Platform`]; what Dxgkrnl provides is behind [`dxgkrnl::Dxgkrnl`]. The thunks that Dxgkrnl calls are
-//! in `kmd_ddi`: they turn handles and pointers into references, mint the IRQL token and map [`status::Error`].
+//! behind [`platform::Platform`]; what Dxgkrnl provides is behind [`dxgkrnl::Dxgkrnl`]. The thunks that Dxgkrnl calls
+//! are in `kmd_ddi`: they turn handles and pointers into references, mint the IRQL token and map [`status::Error`].
 //!
 //! `unsafe` is in [`handle`] (a handle becomes a reference), [`irql`] (a token is minted), [`dxgkrnl`] (calls out) and
 //! [`registers`] (device registers).
 //!
-//! What this crate does not do: it names no NT routine, starts no thread by itself, and trusts nothing that user mode can
-//! write.
+//! What this crate does not do: it names no NT routine, starts no thread by itself, and trusts nothing that user mode
+//! can write.
 #![no_std]
 
 extern crate alloc;

@@ -1,5 +1,5 @@
-//! Native fences: the global object, and each opening of it. Source: *Native GPU fence object*, "Global and local handles
-//! for a shared fence"; `DxgkDdiCreateNativeFence` and its fellows.
+//! Native fences: the global object, and each opening of it. Source: *Native GPU fence object*, "Global and local
+//! handles for a shared fence"; `DxgkDdiCreateNativeFence` and its fellows.
 
 use crate::adapter::{Counted, EngineHost, Started};
 use crate::device::Device;
@@ -61,8 +61,8 @@ impl<P: Platform> NativeFence<P> {
     /// [`FenceReply`], the others stay as user mode sent them.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] when native fences are off, or for an intra-GPU fence that the OS does not let drivers have;
-    /// [`Error::InvalidParameter`] for an unknown type; [`Error::NoMemory`].
+    /// [`Error::NotSupported`] when native fences are off, or for an intra-GPU fence that the OS does not let drivers
+    /// have; [`Error::InvalidParameter`] for an unknown type; [`Error::NoMemory`].
     pub fn create(
         _irql: &Passive,
         started: &Shared<Started<P>>,
@@ -206,12 +206,12 @@ pub struct Update<'call> {
 }
 
 /// `DxgkDdiUpdateMonitoredValues`: writes each MonitoredValue so that a CurrentValue read after the return was either
-/// written by an engine that saw it, or is seen by that read. In shadow mode a signal that saw neither is reported from here, as the
-/// context management processor would. Takes no lock, waits for no thread, keeps no address.
+/// written by an engine that saw it, or is seen by that read. In shadow mode a signal that saw neither is reported from
+/// here, as the context management processor would. Takes no lock, waits for no thread, keeps no address.
 ///
 /// # Errors
-/// [`Error::InvalidParameter`] when an entry's handle is not a fence's or has no address; the others are carried out all
-/// the same.
+/// [`Error::InvalidParameter`] when an entry's handle is not a fence's or has no address; the others are carried out
+/// all the same.
 pub fn update_monitored<'c, P: Platform>(irql: &Dirql, updates: impl Iterator<Item = Update<'c>>) -> Result<()> {
     let mut result = Ok(());
     for (at, update) in updates.enumerate() {

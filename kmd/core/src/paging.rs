@@ -1,7 +1,7 @@
 //! `DxgkDdiBuildPagingBuffer`: VidMm's operations as packets for the paging node.
 //!
-//! Only three statuses are allowed: success, "busy" and "more buffer". So running out of memory cannot be an answer, and
-//! nothing here allocates. An operation that does not fit goes on where `MultipassOffset` says.
+//! Only three statuses are allowed: success, "busy" and "more buffer". So running out of memory cannot be an answer,
+//! and nothing here allocates. An operation that does not fit goes on where `MultipassOffset` says.
 //!
 //! Source: `DxgkDdiBuildPagingBuffer`; *System paging process*.
 
@@ -252,8 +252,8 @@ pub fn translate(entry: &DXGK_PTE, level: u32, reading: Reading) -> Option<Pte> 
     if level == 0 { Pte::leaf(place, entry.ReadOnly()) } else { Pte::table(place) }
 }
 
-/// Where a frame of a segment is. `None` in the aperture, too: an offset there is no frame, and the aperture has no page
-/// table of its own. What lies in it is mapped by its system pages, with segment 0.
+/// Where a frame of a segment is. `None` in the aperture, too: an offset there is no frame, and the aperture has no
+/// page table of its own. What lies in it is mapped by its system pages, with segment 0.
 ///
 /// Source: GPU segments.
 fn frame_of(order: Order, segment: u32, frame: u64) -> Option<Place> {

@@ -26,8 +26,8 @@ pub struct Plan {
     pub optimized_interrupt: bool,
     /// `MapToGpuSystemProcess`.
     pub map_to_system_process: bool,
-    /// `No64BitAtomics`: monitored fences have 32 bits in memory. Never with native fences, whose values have 64 bits that
-    /// must not come apart.
+    /// `No64BitAtomics`: monitored fences have 32 bits in memory. Never with native fences, whose values have 64 bits
+    /// that must not come apart.
     ///
     /// Source: *Native GPU fence object*, "Design": CurrentValue "requires 64-bit writes to be atomic".
     pub no_64_bit_atomics: bool,
@@ -81,7 +81,8 @@ impl Plan {
         }
     }
 
-    /// The rung that three answers give. User-mode queues cannot use monitored fences, so each rung needs the one below.
+    /// The rung that three answers give. User-mode queues cannot use monitored fences, so each rung needs the one
+    /// below.
     pub fn rung(hwsch: FeatureState, fence: FeatureState, submission: FeatureState) -> Rung {
         match (hwsch.enabled, fence.enabled && fence.version >= 1, submission.enabled) {
             (true, true, true) => Rung::UserModeSubmission,

@@ -13,16 +13,16 @@ use wddm_abi::DEVICE_OBJECT;
 pub trait Event: Send + Sync + 'static {
     /// Sets it. Up to `DISPATCH_LEVEL`.
     fn set(&self);
-    /// Waits until it is set, at most `timeout` units of 100 ns; `None` for ever. Whether it was set. `PASSIVE_LEVEL`, no
-    /// lock held.
+    /// Waits until it is set, at most `timeout` units of 100 ns; `None` for ever. Whether it was set. `PASSIVE_LEVEL`,
+    /// no lock held.
     fn wait(&self, timeout: Option<u64>) -> bool;
 }
 
 /// Non-paged pages that stay where they are, mapped readable and writable, until dropped.
 ///
 /// # Safety
-/// `span()` covers memory that stays mapped and page-aligned until the value is dropped, and that holds nothing but these
-/// pages (they are mapped to user mode).
+/// `span()` covers memory that stays mapped and page-aligned until the value is dropped, and that holds nothing but
+/// these pages (they are mapped to user mode).
 #[expect(unsafe_code, reason = "a promise about memory")]
 pub unsafe trait Pages: Send + Sync + 'static {
     /// The pages.

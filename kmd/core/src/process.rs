@@ -14,8 +14,8 @@ use gpu_wire::packet::Privilege;
 /// The engine's side of a process.
 pub type EngineProcess<P> = gpu_engine::context::Process<EngineHost<P>>;
 
-/// How long engines may take to forget a space, in units of 100 ns. TIMEOUT: half a second, as for a reset; an engine that
-/// takes longer is dead.
+/// How long engines may take to forget a space, in units of 100 ns. TIMEOUT: half a second, as for a reset; an engine
+/// that takes longer is dead.
 const PATIENCE: u64 = 5_000_000;
 /// Between two looks, in units of 100 ns.
 const LOOK: u64 = 1_000;

@@ -1,7 +1,7 @@
 //! Registers of the interrupt source: QEMU's `edu` function, 1234:11e8.
 //!
-//! BAR0 + 0x60 (write) raises the bits written, + 0x24 (read) shows the raised bits, + 0x64 (write) clears bits. INTx is a
-//! level, high while 0x24 is not zero; with MSI each raise sends a message. Bit `n` stands for node `n`.
+//! BAR0 + 0x60 (write) raises the bits written, + 0x24 (read) shows the raised bits, + 0x64 (write) clears bits. INTx
+//! is a level, high while 0x24 is not zero; with MSI each raise sends a message. Bit `n` stands for node `n`.
 //!
 //! Source: QEMU's `docs/specs/edu`; measured.
 #![expect(unsafe_code, reason = "device registers are reached through a mapped address")]
@@ -114,8 +114,8 @@ fn ordered() {
 
 impl Drop for Registers {
     fn drop(&mut self) {
-        // The last reference to what was started goes away in StopDevice or RemoveDevice, or in a destroy call that comes
-        // late; all are made at PASSIVE_LEVEL.
+        // The last reference to what was started goes away in StopDevice or RemoveDevice, or in a destroy call that
+        // comes late; all are made at PASSIVE_LEVEL.
         // SAFETY: see above.
         let irql = unsafe { Passive::assume() };
         self.dxgkrnl.unmap_registers(&irql, self.base);

@@ -1,8 +1,8 @@
 //! Resets: engine and adapter. Source: `DxgkDdiResetHwEngine`, `DxgkDdiResumeHwEngine`, `DxgkDdiResetEngine`,
 //! `DxgkDdiQueryDependentEngineGroup`, `DxgkDdiQueryEngineStatus`; *TDR changes in Windows 8 and later*.
 //!
-//! The engine thread lets go of what runs and says so ([`Phase::Held`]). One that does not answer within [`PATIENCE`] fails
-//! the reset, and the OS goes one rung up.
+//! The engine thread lets go of what runs and says so ([`Phase::Held`]). One that does not answer within [`PATIENCE`]
+//! fails the reset, and the OS goes one rung up.
 
 use crate::adapter::Started;
 use crate::irql::Passive;
@@ -33,8 +33,8 @@ fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Resul
     Ok(())
 }
 
-/// Resets a hardware-scheduled engine: it stays stopped until [`resume_hw_engine`]. The context whose work was cut off is
-/// reported lost; the others have lost nothing.
+/// Resets a hardware-scheduled engine: it stays stopped until [`resume_hw_engine`]. The context whose work was cut off
+/// is reported lost; the others have lost nothing.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node that does not exist; [`Error::Timeout`] when the engine does not answer; a

@@ -1,8 +1,8 @@
 //! Memory segments, and which an allocation may use.
 //!
-//! One segment is an aperture over system memory (page-in target and home of everything that the CPU sees), the other is
-//! local memory of our own, not visible to the CPU: its contents move by paging. The aperture is segment 1, unless the
-//! setting `LocalSegmentFirst` has it otherwise. Where the documents disagree whether the first segment must be an
+//! One segment is an aperture over system memory (page-in target and home of everything that the CPU sees), the other
+//! is local memory of our own, not visible to the CPU: its contents move by paging. The aperture is segment 1, unless
+//! the setting `LocalSegmentFirst` has it otherwise. Where the documents disagree whether the first segment must be an
 //! aperture, authors of other drivers report that a system without one faulted at start.
 //!
 //! Source: `DXGK_SEGMENTDESCRIPTOR4`, `DXGK_QUERYSEGMENTOUT4`.
@@ -50,11 +50,11 @@ pub const fn set_of(segment: u32) -> u32 {
 /// Segment for the values of native fences of a type, where the OS supports others than system memory. `None`: there is
 /// none that suits, or the setting `FenceStorageSegment` refuses to name one; the values are in system memory then.
 ///
-/// Both values of an intra-GPU fence go to local memory. MonitoredValue of others is written by the CPU, which does not see that; so
-/// it stays in system memory.
+/// Both values of an intra-GPU fence go to local memory. MonitoredValue of others is written by the CPU, which does not
+/// see that; so it stays in system memory.
 ///
-/// Source: `D3DKMDT_FENCESTORAGESURFACEDATA`; `D3DKMTCreateNativeFence`. They disagree about intra-GPU fences: the first
-/// wants MonitoredValue where the CPU sees it.
+/// Source: `D3DKMDT_FENCESTORAGESURFACEDATA`; `D3DKMTCreateNativeFence`. They disagree about intra-GPU fences: the
+/// first wants MonitoredValue where the CPU sees it.
 pub fn of_fence(kind: D3DDDI_NATIVEFENCE_TYPE, settings: &Settings, mutation: &Chosen) -> Option<u32> {
     let order = Order::of(settings);
     let intra = kind == D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU;

@@ -66,8 +66,8 @@ pub struct Service {
 
 impl Service {
     /// Reads the values of the service whose key is at `path`, UTF-16 without a terminator, as `DriverEntry` gets it. A
-    /// value that is absent or out of range keeps its default; so do all of them when the path is too long. The debugger
-    /// is told of what is out of range or too long.
+    /// value that is absent or out of range keeps its default; so do all of them when the path is too long. The
+    /// debugger is told of what is out of range or too long.
     pub fn read<P: Platform>(irql: &Passive, platform: &P, path: &[u16]) -> Self {
         let mut key = [0_u16; LONGEST_PATH];
         let units = path.iter().copied().chain(PARAMETERS.encode_utf16());

@@ -59,7 +59,8 @@ pub struct StartInfo<'a> {
 /// Starts the adapter.
 ///
 /// # Errors
-/// [`Error::NoMemory`], a callback's, or [`Error::InvalidParameter`] when it is started already. Nothing is left behind.
+/// [`Error::NoMemory`], a callback's, or [`Error::InvalidParameter`] when it is started already. Nothing is left
+/// behind.
 pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo<'_>) -> Result<()> {
     if adapter.started().is_ok() {
         return Err(Error::InvalidParameter);
@@ -85,8 +86,8 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
     Ok(())
 }
 
-/// The value of the device's key in which dialogs look for the size of an adapter's memory. The other values of the kind
-/// are constants, and in the INF.
+/// The value of the device's key in which dialogs look for the size of an adapter's memory. The other values of the
+/// kind are constants, and in the INF.
 ///
 /// Source: windows-driver-docs display/registering-hardware-information.
 const MEMORY_SIZE: &str = "HardwareInformation.qwMemorySize";

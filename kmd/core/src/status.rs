@@ -1,7 +1,7 @@
 //! Errors, and the one place where they become NTSTATUS.
 //!
-//! Every DDI documents which statuses it may return; anything else is a bug check for some of them. So an error here says
-//! what went wrong, and [`Error::status`] gives the status; DDIs that allow fewer have a function of their own.
+//! Every DDI documents which statuses it may return; anything else is a bug check for some of them. So an error here
+//! says what went wrong, and [`Error::status`] gives the status; DDIs that allow fewer have a function of their own.
 
 use gpu_engine::NoMemory;
 use wddm_abi::NTSTATUS;

@@ -1,5 +1,5 @@
-//! Packet mode: submission and preemption. Source: `DxgkDdiSubmitCommandVirtual`, `DxgkDdiPreemptCommand`; *TDR changes in
-//! Windows 8 and later*.
+//! Packet mode: submission and preemption. Source: `DxgkDdiSubmitCommandVirtual`, `DxgkDdiPreemptCommand`; *TDR changes
+//! in Windows 8 and later*.
 
 use crate::adapter::Started;
 use crate::irql::{AtMostDispatch, Passive};

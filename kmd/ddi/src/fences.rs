@@ -44,8 +44,8 @@ win_extern! {
             .and_then(|args| NativeFence::<P>::destroy(&irql, Handle::from_ptr(args.hGlobalNativeFence))))
     }
 
-    /// `DxgkDdiOpenNativeFence`, `PASSIVE_LEVEL`. The record's first 44 bytes are common to all builds; the private data
-    /// behind them exists in the later form only, so it is neither read nor written.
+    /// `DxgkDdiOpenNativeFence`, `PASSIVE_LEVEL`. The record's first 44 bytes are common to all builds; the private
+    /// data behind them exists in the later form only, so it is neither read nor written.
     pub(crate) fn open_native_fence[P: Platform](_adapter: HANDLE, args: *mut DXGKARG_OPENNATIVEFENCE) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };

@@ -116,8 +116,8 @@ win_extern! {
         }))
     }
 
-    /// `DxgkDdiGetStandardAllocationDriverData`, `PASSIVE_LEVEL`: segments for values of native fences. Nothing else is created by
-    /// the OS alone on this adapter: no primaries, shadows or staging surfaces.
+    /// `DxgkDdiGetStandardAllocationDriverData`, `PASSIVE_LEVEL`: segments for values of native fences. Nothing else is
+    /// created by the OS alone on this adapter: no primaries, shadows or staging surfaces.
     pub(crate) fn get_standard_allocation[P: Platform](adapter: HANDLE, args: *mut DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA) -> NTSTATUS {
         of(started::<P>(adapter).and_then(|started| {
             // SAFETY: Dxgkrnl's record, valid for the call.
@@ -273,7 +273,8 @@ unsafe fn operation<'a, P: Platform>(
             let signal = args.SignalMonitoredFence();
             Operation::Signal { fence: GpuVa(signal.MonitoredFenceGpuVa), value: signal.MonitoredFenceValue }
         }
-        // Under GpuMmu the page tables say where things are; the aperture has none of its own, and no code caches residency.
+        // Under GpuMmu the page tables say where things are; the aperture has none of its own, and no code caches
+        // residency.
         O::DXGK_OPERATION_MAP_APERTURE_SEGMENT
         | O::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT
         | O::DXGK_OPERATION_NOTIFY_RESIDENCY

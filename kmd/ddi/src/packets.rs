@@ -49,8 +49,8 @@ win_extern! {
         of(submitted.map_err(|_| Error::InvalidParameter))
     }
 
-    /// `DxgkDdiSubmitCommand`, `DISPATCH_LEVEL`. Must succeed. With GpuMmu every packet comes through the virtual form; one
-    /// that comes here has no address to run, and completes.
+    /// `DxgkDdiSubmitCommand`, `DISPATCH_LEVEL`. Must succeed. With GpuMmu every packet comes through the virtual form;
+    /// one that comes here has no address to run, and completes.
     pub(crate) fn submit_command[P: Platform](adapter: HANDLE, args: *const DXGKARG_SUBMITCOMMAND) -> NTSTATUS {
         // SAFETY: called at DISPATCH_LEVEL.
         let irql = unsafe { Dispatch::assume() };

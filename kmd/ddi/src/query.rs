@@ -188,7 +188,8 @@ unsafe fn query<P: Platform>(adapter: HANDLE, args: *const DXGKARG_QUERYADAPTERI
     answered
 }
 
-/// Answers one question; `context` is the miniport's context, which `adapter` belongs to. A type that the setting `RefuseQueries` names is refused with [`Error::InvalidParameter`].
+/// Answers one question; `context` is the miniport's context, which `adapter` belongs to. A type that the setting
+/// `RefuseQueries` names is refused with [`Error::InvalidParameter`].
 ///
 /// # Safety
 /// As for [`query`].
@@ -211,8 +212,8 @@ unsafe fn answer<P: Platform>(adapter: &Adapter<P>, context: HANDLE, args: &DXGK
     caps::answer(adapter, context, args.Type, input, output)
 }
 
-/// QUERYSEGMENT4: asked twice, first with `NbSegment` 0 for the count alone, then with room for the descriptors, which are
-/// walked by the stride that the OS gives.
+/// QUERYSEGMENT4: asked twice, first with `NbSegment` 0 for the count alone, then with room for the descriptors, which
+/// are walked by the stride that the OS gives.
 ///
 /// # Safety
 /// As for [`query`].

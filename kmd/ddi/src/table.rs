@@ -1,4 +1,5 @@
-//! The table that `DxgkInitialize` gets. What is not named here is NULL; `docs/wddm_map.md` has a verdict for every slot.
+//! The table that `DxgkInitialize` gets. What is not named here is NULL; `docs/wddm_map.md` has a verdict for every
+//! slot.
 
 use crate::{adapter, doorbells, fences, memory, objects, packets, query, refuse, scheduling};
 use kmd_core::platform::Platform;

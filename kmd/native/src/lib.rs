@@ -1,5 +1,5 @@
-//! Fencepost's driver linked natively over the NT model: the same objects and the same table as in `fencepost.sys`, with
-//! [`nt_model`]'s services where the image has NT's. Debuggers, sanitizers and the schedule explorer see into it.
+//! Fencepost's driver linked natively over the NT model: the same objects and the same table as in `fencepost.sys`,
+//! with [`nt_model`]'s services where the image has NT's. Debuggers, sanitizers and the schedule explorer see into it.
 //!
 //! ```
 //! let table = kmd_native::table();

@@ -69,8 +69,8 @@ impl Drop for NonPagedPages {
 unsafe impl Pages for NonPagedPages {
     fn span(&self) -> Span<'static> {
         let (base, bytes) = self.mapped.as_ref().map_or((std::ptr::null_mut(), 0), |m| (m.pointer(), m.bytes));
-        // SAFETY: `bytes` are mapped at `base` until the value is dropped; whoever has the span is dropped first (the order
-        // of fields in `Started`).
+        // SAFETY: `bytes` are mapped at `base` until the value is dropped; whoever has the span is dropped first (the
+        // order of fields in `Started`).
         unsafe { Span::new(base, bytes) }
     }
 }
@@ -103,7 +103,8 @@ impl FrameMapping {
 impl Drop for FrameMapping {
     fn drop(&mut self) {
         drop(self.mapped.take());
-        // We said so, and we take it back: nothing was locked by this MDL, and an MDL of locked pages must not be freed.
+        // We said so, and we take it back: nothing was locked by this MDL, and an MDL of locked pages must not be
+        // freed.
         self.mdl.header().flags.fetch_and(!MDL_PAGES_LOCKED, Ordering::Relaxed);
         machine(|m| m.free_mdl(self.mdl));
     }

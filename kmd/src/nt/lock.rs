@@ -9,8 +9,8 @@ use wdk_sys::ntddk::KeReleaseSpinLock;
 
 /// `KSPIN_LOCK` and what it guards.
 ///
-/// IRQL: `with` at up to `DISPATCH_LEVEL`; never from the interrupt routine. Lives in non-paged memory: every object of the
-/// driver does.
+/// IRQL: `with` at up to `DISPATCH_LEVEL`; never from the interrupt routine. Lives in non-paged memory: every object of
+/// the driver does.
 pub struct SpinLock<T> {
     /// A zeroed word is an initialised lock (wdm.h, KeInitializeSpinLock).
     lock: UnsafeCell<KSPIN_LOCK>,
@@ -35,7 +35,8 @@ impl<T: Send> Lock<T> for SpinLock<T> {
 
     #[expect(clippy::disallowed_methods, reason = "this is the lock type")]
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: an initialised lock that does not move while it is borrowed; at most DISPATCH_LEVEL, by the trait's rule.
+        // SAFETY: an initialised lock that does not move while it is borrowed; at most DISPATCH_LEVEL, by the trait's
+        // rule.
         let before = unsafe { KeAcquireSpinLockRaiseToDpc(self.lock.get()) };
         let held = Held { lock: self, before };
         // SAFETY: the lock is held, so this is the only reference; it ends with `f`, before the release.

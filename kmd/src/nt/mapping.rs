@@ -72,7 +72,8 @@ impl FrameMapping {
         let frames = frames.get(..alike).unwrap_or_default();
         let bytes = frames.len() as u64 * PAGE_SIZE;
         // CAST: at most 2 MiB.
-        // SAFETY: at most DISPATCH_LEVEL; a page-aligned (zero) address, so that the MDL has room for exactly these frames.
+        // SAFETY: at most DISPATCH_LEVEL; a page-aligned (zero) address, so that the MDL has room for exactly these
+        // frames.
         let mdl = unsafe { IoAllocateMdl(ptr::null_mut(), bytes as u32, 0, 0, ptr::null_mut()) };
         if mdl.is_null() {
             return Err(Unmapped::NoMemory);
@@ -82,8 +83,8 @@ impl FrameMapping {
         // SAFETY: IoAllocateMdl made room for one number per page, and the MDL is ours alone.
         unsafe { ptr::copy_nonoverlapping(frames.as_ptr(), to, frames.len()) };
         // CAST: 2.
-        // SAFETY: the MDL is ours alone. The pages are locked: Dxgkrnl keeps what a valid page table entry names in memory
-        // until the entry is made invalid, and the engine drops its mappings before that is reported done.
+        // SAFETY: the MDL is ours alone. The pages are locked: Dxgkrnl keeps what a valid page table entry names in
+        // memory until the entry is made invalid, and the engine drops its mappings before that is reported done.
         unsafe { (*mdl).MdlFlags |= MDL_PAGES_LOCKED as i16 };
         let mut mapping = Self { mdl, base: ptr::null_mut(), bytes, ordered: is_ordered(cache) };
         let rights = if write { 0 } else { NO_WRITE };
@@ -110,8 +111,8 @@ impl Drop for FrameMapping {
             // SAFETY: our mapping of this MDL, removed once.
             unsafe { MmUnmapLockedPages(self.base, self.mdl) };
         }
-        // We said so in `map`, and we take it back: nothing was locked by this MDL, and an MDL of locked pages must not be
-        // freed.
+        // We said so in `map`, and we take it back: nothing was locked by this MDL, and an MDL of locked pages must not
+        // be freed.
         // CAST: 2.
         // SAFETY: the MDL is ours alone.
         unsafe { (*self.mdl).MdlFlags &= !(MDL_PAGES_LOCKED as i16) };

@@ -42,7 +42,8 @@ impl NonPagedPages {
         let bytes = count.checked_mul(PAGE_SIZE).ok_or(NoMemory)?;
         let (zero, highest) = (LARGE_INTEGER { QuadPart: 0 }, LARGE_INTEGER { QuadPart: i64::MAX });
         // CAST: the kernel is 64-bit.
-        // SAFETY: PASSIVE_LEVEL (the token); any physical pages will do. They come zeroed, for want of a flag that says not to.
+        // SAFETY: PASSIVE_LEVEL (the token); any physical pages will do. They come zeroed, for want of a flag that says
+        // not to.
         let mdl = unsafe {
             MmAllocatePagesForMdlEx(zero, highest, zero, bytes as usize as _, MmCached, MM_ALLOCATE_FULLY_REQUIRED)
         };
@@ -82,8 +83,8 @@ impl Drop for NonPagedPages {
 // SAFETY: mapped read-write, page-aligned and whole pages until dropped, with nothing else in them.
 unsafe impl Pages for NonPagedPages {
     fn span(&self) -> Span<'static> {
-        // SAFETY: `bytes` are mapped at `base` until the value is dropped; whoever has the span is dropped first (the order
-        // of fields in `Started`).
+        // SAFETY: `bytes` are mapped at `base` until the value is dropped; whoever has the span is dropped first (the
+        // order of fields in `Started`).
         unsafe { Span::new(self.base.cast(), self.bytes) }
     }
 }

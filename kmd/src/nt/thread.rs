@@ -84,7 +84,8 @@ impl SystemThread {
         if self.0.is_null() {
             return;
         }
-        // TIMEOUT: none; the caller told the thread to end, and unloading the image under a running thread is no choice.
+        // TIMEOUT: none; the caller told the thread to end, and unloading the image under a running thread is no
+        // choice.
         // CAST: an enumerator, 0.
         // SAFETY: a referenced thread object; PASSIVE_LEVEL (the token).
         let _status = unsafe { KeWaitForSingleObject(self.0, Executive, KernelMode as i8, 0, ptr::null_mut()) };

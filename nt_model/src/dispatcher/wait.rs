@@ -15,8 +15,8 @@ use crate::sched::Ticks;
 use crate::thread::Thread;
 
 impl Machine {
-    /// Waits for one object. `timeout` as NT gives it: `None` for ever, negative relative, positive absolute system time,
-    /// in 100 ns; 0 only looks.
+    /// Waits for one object. `timeout` as NT gives it: `None` for ever, negative relative, positive absolute system
+    /// time, in 100 ns; 0 only looks.
     ///
     /// IRQL: at most APC_LEVEL; at most DISPATCH_LEVEL with a timeout of 0. Returns `STATUS_SYSTEM_SHUTDOWN` when the
     /// machine has stopped.

@@ -30,8 +30,8 @@ impl DpcRef {
     }
 
     pub(crate) fn get(&self) -> &KDPC {
-        // SAFETY: a queued DPC must stay in memory until it has run or was removed (KeInsertQueueDpc); freeing pool that
-        // contains one is caught and forgets it.
+        // SAFETY: a queued DPC must stay in memory until it has run or was removed (KeInsertQueueDpc); freeing pool
+        // that contains one is caught and forgets it.
         unsafe { &*self.0 }
     }
 

@@ -1,7 +1,7 @@
 //! PE32+ headers, read with suspicion.
 //!
-//! Every number in an image is an allegation: a count, an offset or a size is checked before it is used, and what does not
-//! hold is one [`LoadError`] that says which field and why. Nothing here panics on any input (the fuzz-like test in
+//! Every number in an image is an allegation: a count, an offset or a size is checked before it is used, and what does
+//! not hold is one [`LoadError`] that says which field and why. Nothing here panics on any input (the fuzz-like test in
 //! `tests/corruption.rs` flips every header byte).
 //!
 //! The `object` crate was looked at and not taken: its import tables must lie in one section with their names, which

@@ -192,7 +192,8 @@ impl Machine {
         Some(address)
     }
 
-    /// Sends an IRP to a device: the next stack location becomes the current one, the driver's dispatch routine is called.
+    /// Sends an IRP to a device: the next stack location becomes the current one, the driver's dispatch routine is
+    /// called.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     #[doc(alias = "IofCallDriver")]

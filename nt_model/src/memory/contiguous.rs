@@ -27,7 +27,8 @@ pub struct ContiguousRequest {
 impl Machine {
     /// Allocates physically contiguous memory and returns its kernel address.
     ///
-    /// IRQL: at most DISPATCH_LEVEL. `None`: no memory in the limits (boundaries smaller than the request are never met).
+    /// IRQL: at most DISPATCH_LEVEL. `None`: no memory in the limits (boundaries smaller than the request are never
+    /// met).
     #[doc(alias = "MmAllocateContiguousMemory")]
     #[doc(alias = "MmAllocateContiguousMemorySpecifyCache")]
     #[track_caller]

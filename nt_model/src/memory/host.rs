@@ -72,8 +72,8 @@ fn raise_descriptor_limit() {
 fn map(hint: usize, bytes: usize, rights: Rights, flags: c_int, fd: RawFd, offset: usize) -> io::Result<usize> {
     let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     let hint = core::ptr::with_exposed_provenance_mut(hint);
-    // SAFETY: without MAP_FIXED the call cannot touch existing mappings; the callers that pass MAP_FIXED name ranges that
-    // `reserve` gave this crate.
+    // SAFETY: without MAP_FIXED the call cannot touch existing mappings; the callers that pass MAP_FIXED name ranges
+    // that `reserve` gave this crate.
     let at = unsafe { libc::mmap(hint, bytes, rights.protection(), flags, fd, offset) };
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at.expose_provenance()) }
 }
@@ -162,7 +162,8 @@ pub(crate) fn fill(at: usize, value: u8, bytes: usize) {
 /// Whether `bytes` of mapped memory all have `value`; the offset of the first that has not.
 pub(crate) fn first_other(at: usize, value: u8, bytes: usize) -> Option<usize> {
     let from: *const u8 = core::ptr::with_exposed_provenance(at);
-    // SAFETY: callers pass mapped, readable memory that no driver should be writing; one that does is what is looked for.
+    // SAFETY: callers pass mapped, readable memory that no driver should be writing; one that does is what is looked
+    // for.
     let seen = unsafe { std::slice::from_raw_parts(from, bytes) };
     seen.iter().position(|byte| *byte != value)
 }

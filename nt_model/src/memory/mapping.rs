@@ -46,8 +46,8 @@ fn mapping(mdl: Mdl, text: String) -> Details {
 impl Machine {
     /// Maps the pages of `mdl` side by side and returns the address of the first byte of its buffer.
     ///
-    /// IRQL: at most DISPATCH_LEVEL; into a process at most APC_LEVEL. `None`: a broken rule, an injected failure, or no
-    /// address space.
+    /// IRQL: at most DISPATCH_LEVEL; into a process at most APC_LEVEL. `None`: a broken rule, an injected failure, or
+    /// no address space.
     #[doc(alias = "MmMapLockedPagesSpecifyCache")]
     #[track_caller]
     pub fn map_locked_pages(&self, mdl: Mdl, request: &MapRequest) -> Option<usize> {

@@ -160,8 +160,8 @@ impl Machine {
         Some(mdl)
     }
 
-    /// Frees an MDL of [`allocate_mdl`](Self::allocate_mdl), removing its system mapping as `IoFreeMdl` does for partial
-    /// ones only: any other mapping that is left breaks NT-MDL-STATE.
+    /// Frees an MDL of [`allocate_mdl`](Self::allocate_mdl), removing its system mapping as `IoFreeMdl` does for
+    /// partial ones only: any other mapping that is left breaks NT-MDL-STATE.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     #[doc(alias = "IoFreeMdl")]
@@ -318,8 +318,8 @@ impl Machine {
     /// Allocates pages that are not mapped, described by an MDL. The frames are not consecutive.
     ///
     /// `zero`: ignored, pages are always zeroed. `fully`: all of `bytes` or nothing (`MM_ALLOCATE_FULLY_REQUIRED`);
-    /// without it fewer pages may come. The pages are freed by [`free_pages_from_mdl`](Self::free_pages_from_mdl), the MDL
-    /// itself by `ExFreePool`.
+    /// without it fewer pages may come. The pages are freed by [`free_pages_from_mdl`](Self::free_pages_from_mdl), the
+    /// MDL itself by `ExFreePool`.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     #[doc(alias = "MmAllocatePagesForMdlEx")]

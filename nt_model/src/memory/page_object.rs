@@ -1,11 +1,11 @@
 //! Page objects: runs of pages that live and die together, each backed by one memfd.
 //!
-//! A [`PageObject`] is a contiguous allocation, the pages of an MDL, a chunk of pool, the memory of a process, a device's
-//! local memory. Each page has a frame number from a fake physical space and counters: how often it is locked, how often
-//! it is mapped, with which cache type.
+//! A [`PageObject`] is a contiguous allocation, the pages of an MDL, a chunk of pool, the memory of a process, a
+//! device's local memory. Each page has a frame number from a fake physical space and counters: how often it is locked,
+//! how often it is mapped, with which cache type.
 //!
-//! A page that was allocated with a cache type keeps it: a mapping that asks for another one gets the page's, and breaks
-//! NT-CACHE. One that was not has the type of its first mapping.
+//! A page that was allocated with a cache type keeps it: a mapping that asks for another one gets the page's, and
+//! breaks NT-CACHE. One that was not has the type of its first mapping.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

@@ -1,7 +1,7 @@
 //! The C library functions that ntoskrnl.exe exports, and their Rtl names.
 //!
-//! These run without a service record: no IRQL limit, no yield point, just the work. A fault in one of them is still the
-//! driver's: it is called from driver code.
+//! These run without a service record: no IRQL limit, no yield point, just the work. A fault in one of them is still
+//! the driver's: it is called from driver code.
 #![expect(unsafe_code, reason = "C string functions work on raw memory that driver code vouches for")]
 
 use core::ffi::c_void;

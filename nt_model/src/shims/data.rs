@@ -1,6 +1,7 @@
 //! Variables that the kernel exports.
 //!
-//! An import of a variable is its address. Object types are pointers to opaque records; here each points to its own name.
+//! An import of a variable is its address. Object types are pointers to opaque records; here each points to its own
+//! name.
 
 use std::sync::OnceLock;
 

@@ -1,8 +1,8 @@
 //! Emulates one trapped instruction: register accesses of devices, `cr8`, the shared user data page, `gs`.
 //!
 //! Compilers use few forms for these: loads and stores of 1 to 8 bytes, zero- and sign-extending loads, `movnti`, SSE
-//! moves, `xchg`, read-modify-write arithmetic, compares and tests, string stores and moves. Those are emulated; any other
-//! form is reported with its mnemonic.
+//! moves, `xchg`, read-modify-write arithmetic, compares and tests, string stores and moves. Those are emulated; any
+//! other form is reported with its mnemonic.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 

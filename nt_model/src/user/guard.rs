@@ -15,9 +15,9 @@ pub struct AccessViolation {
 
 /// Runs `f` as user-mode code does: an access violation ends it and is returned.
 ///
-/// When that happens `f`'s frames are left without being unwound: what it owned is leaked, a lock it held stays held. So
-/// `f` should make plain accesses, or call into an image. A [`Kernel`](crate::Kernel) must have been made before, which
-/// installs the handler.
+/// When that happens `f`'s frames are left without being unwound: what it owned is leaked, a lock it held stays held.
+/// So `f` should make plain accesses, or call into an image. A [`Kernel`](crate::Kernel) must have been made before,
+/// which installs the handler.
 ///
 /// # Errors
 /// [`AccessViolation`].

@@ -308,8 +308,8 @@ shims! {
         if open { 1 } else { fail(ERROR_INVALID_HANDLE) }
     }
 
-    // Within a process, or to another one by the address that GetCurrentProcess of it would mean: only pseudo handles and
-    // handles to processes that another crate has inserted are known.
+    // Within a process, or to another one by the address that GetCurrentProcess of it would mean: only pseudo handles
+    // and handles to processes that another crate has inserted are known.
     fn DuplicateHandle(
         m, source: u64, handle: u64, target: u64, duplicate: Out<u64>, _access: u32, _inherit: u32, options: u32,
     ) -> u32 {

@@ -213,8 +213,8 @@ impl Machine {
         self.processes.map.lock().get(&id).cloned()
     }
 
-    /// Puts the calling thread into `process` until the guard is dropped. It must have entered the machine as well before
-    /// it calls services.
+    /// Puts the calling thread into `process` until the guard is dropped. It must have entered the machine as well
+    /// before it calls services.
     pub fn enter_process(&self, process: &Process) -> InProcess {
         InProcess { old: cpu::with(|cpu| cpu.process.replace(process.id)), not_send: PhantomData }
     }
@@ -281,8 +281,8 @@ impl Machine {
         self.user_region(process, address).map(|region| (region.cache, region.rights))
     }
 
-    /// Replaces what a user mapping shows, in one step: a concurrent access goes to the old page or the new one. This is
-    /// how Dxgkrnl rotates a doorbell to a dummy page. `mapping` has as many pages as the mapping at `address`.
+    /// Replaces what a user mapping shows, in one step: a concurrent access goes to the old page or the new one. This
+    /// is how Dxgkrnl rotates a doorbell to a dummy page. `mapping` has as many pages as the mapping at `address`.
     ///
     /// # Errors
     /// [`MapError`].
@@ -347,7 +347,8 @@ impl Machine {
         self.map_user(process, &UserMapping::whole(&object, Rights::ReadWrite), None)
     }
 
-    /// Frees memory of [`allocate_user`](Self::allocate_user). Pages that are locked or mapped elsewhere break NT-MAP-LEFT.
+    /// Frees memory of [`allocate_user`](Self::allocate_user). Pages that are locked or mapped elsewhere break
+    /// NT-MAP-LEFT.
     ///
     /// # Errors
     /// [`MapError::NotMapped`].
@@ -359,8 +360,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes all memory of `process` inaccessible until [`reveal_process`](Self::reveal_process): a driver that touches it
-    /// meanwhile breaks NT-USER-TOUCH (and is let through, page by page).
+    /// Makes all memory of `process` inaccessible until [`reveal_process`](Self::reveal_process): a driver that touches
+    /// it meanwhile breaks NT-USER-TOUCH (and is let through, page by page).
     pub fn hide_process(&self, process: &Process) {
         process.hidden.store(true, Ordering::Release);
         for region in self.regions_of(process) {

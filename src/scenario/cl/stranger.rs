@@ -35,8 +35,8 @@ pub(super) enum Style {
     /// Affinity 1; `DisableGpuTimeout` on the queue alone; private data in and out at CreateHwQueue; `CantTrimFurther`
     /// always; ids that jump by up to 3; a signal by the OS behind each submission to a packet context, and behind
     /// those with an even id to a queue, which goes to a second queue of the context as well; a wait of the queue for
-    /// what the CPU signals before each submission with an id that is a multiple of 3; ranges unmapped by NoAccess with the allocation's handle; waits of the CPU by
-    /// event, after which the value is read again.
+    /// what the CPU signals before each submission with an id that is a multiple of 3; ranges unmapped by NoAccess with
+    /// the allocation's handle; waits of the CPU by event, after which the value is read again.
     Amd,
 }
 

@@ -164,8 +164,8 @@ fn logged(scene: &Scene, queue: &RingQueue<'_>, fence: NativeFence, value: u64) 
     queue.wait(scene, progress)
 }
 
-/// A wait for `value` that `signal` must end; the logs that were flushed, and how often every fence was looked at, until
-/// `flushed` logs are.
+/// A wait for `value` that `signal` must end; the logs that were flushed, and how often every fence was looked at,
+/// until `flushed` logs are.
 fn woken(
     scene: &Scene,
     raw: &Raw,

@@ -33,8 +33,8 @@ pub(super) fn dawdle(turns: u64) {
     }
 }
 
-/// A queue signals each value while a wait for it begins. Every wait must end; what is lost for the length of TdrDelay breaks
-/// a rule, too. One interrupt more per update is tolerated where an update looks again itself.
+/// A queue signals each value while a wait for it begins. Every wait must end; what is lost for the length of TdrDelay
+/// breaks a rule, too. One interrupt more per update is tolerated where an update looks again itself.
 fn race(scene: &Scene, dice: &mut Dice, rounds: u64, looks_again: bool) -> Played {
     let rig = Rig::open(scene, "client")?;
     let (queue, page) = (rig.queue(0)?, rig.page()?);

@@ -129,7 +129,8 @@ pub(super) fn exclusion(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Waits for all and for any of eight fences: one call of the driver before each sleeps, one for all that the CPU signals.
+/// Waits for all and for any of eight fences: one call of the driver before each sleeps, one for all that the CPU
+/// signals.
 pub(super) fn batches(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let rig = Rig::open(scene, "client")?;

@@ -57,8 +57,8 @@ pub(super) fn waiters(stage: &Stage) -> Played {
     })
 }
 
-/// A cross-adapter fence has a MonitoredValue of 0 and interrupts at every signal, so destruction finds interrupts on their
-/// way; the device's interrupts fail at first and are asked for again. At last a queue signals what is gone.
+/// A cross-adapter fence has a MonitoredValue of 0 and interrupts at every signal, so destruction finds interrupts on
+/// their way; the device's interrupts fail at first and are asked for again. At last a queue signals what is gone.
 pub(super) fn stale(stage: &Stage) -> Played {
     for (null, faults) in [(0, 0), (0, 40), (1, 40)] {
         let setup = Setup::default().setting("NullFenceArray", null).setting("FaultInterrupts", faults);

@@ -151,7 +151,8 @@ pub(super) fn signal_and_wait(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Both queues are of one adapter: the waiter goes on by itself, and only the other adapter's driver hears of the signal.
+/// Both queues are of one adapter: the waiter goes on by itself, and only the other adapter's driver hears of the
+/// signal.
 pub(super) fn same_adapter(stage: &Stage) -> Played {
     stage.play(both(), |scene| {
         let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);

@@ -1,8 +1,9 @@
 //! Store buffers of the engines' threads: total store order, as seen through the accesses to shared words.
 //!
-//! An engine's stores wait in a queue of its own, oldest first, until it passes a barrier, calls a service of the kernel, or
-//! has too many. Its own loads find them. Each access is a place where the scheduler may run somebody else, as long as
-//! something waits in the queue. At raised IRQL (a lock is held, the interrupt routine runs) stores go out at once.
+//! An engine's stores wait in a queue of its own, oldest first, until it passes a barrier, calls a service of the
+//! kernel, or has too many. Its own loads find them. Each access is a place where the scheduler may run somebody else,
+//! as long as something waits in the queue. At raised IRQL (a lock is held, the interrupt routine runs) stores go out
+//! at once.
 #![expect(unsafe_code, reason = "stores that were held back go to the words by address")]
 
 use gpu_engine::memory::hooks::{Hooks, install as install_hooks};
@@ -53,8 +54,8 @@ fn drain(left: usize) {
     BUFFER.with_borrow_mut(|buffer| {
         while buffer.len() > left {
             let Some((at, value)) = buffer.pop_front() else { break };
-            // SAFETY: the address of an aligned word that was mapped when the store was made; mappings go away by services
-            // of the kernel, and those come after a drain.
+            // SAFETY: the address of an aligned word that was mapped when the store was made; mappings go away by
+            // services of the kernel, and those come after a drain.
             let word = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(at)) };
             word.store(value, Ordering::Release);
         }

@@ -14,11 +14,11 @@
 //! Assumes:
 //! - `D3DKMTEnumAdapters3` and `D3DKMTEnumAdapters2` with a NULL array answer with a count that suffices for the second
 //!   call, and their handles are the caller's to close. Source: their pages, Remarks.
-//! - `D3DKMTQueryAdapterInfo(UMDRIVERPRIVATE)` hands the buffer to the KMD uninterpreted; other drivers refuse it or write
-//!   something that does not start with our magic. Source: `KMTQUERYADAPTERINFOTYPE`. That the OS
-//!   passes a buffer of any size on is assumed.
-//! - Unknown capability types are refused by an older OS; that reads as "no". Source: `KMTQUERYADAPTERINFOTYPE` gives the
-//!   first Windows version of each.
+//! - `D3DKMTQueryAdapterInfo(UMDRIVERPRIVATE)` hands the buffer to the KMD uninterpreted; other drivers refuse it or
+//!   write something that does not start with our magic. Source: `KMTQUERYADAPTERINFOTYPE`. That the OS passes a buffer
+//!   of any size on is assumed.
+//! - Unknown capability types are refused by an older OS; that reads as "no". Source: `KMTQUERYADAPTERINFOTYPE` gives
+//!   the first Windows version of each.
 #![forbid(unsafe_code)]
 
 mod mode;
@@ -65,8 +65,8 @@ impl<T: Thunks> Adapter<T> {
     /// Opens an adapter and agrees with its kernel-mode driver. `highest` bounds the submission mode from above.
     ///
     /// # Errors
-    /// [`UmdError::NoAdapter`]; [`UmdError::InterfaceVersion`] when the drivers do not fit, also when another adapter of
-    /// ours would; [`UmdError::Thunk`].
+    /// [`UmdError::NoAdapter`]; [`UmdError::InterfaceVersion`] when the drivers do not fit, also when another adapter
+    /// of ours would; [`UmdError::Thunk`].
     pub fn open(thunks: T, select: Select, highest: Mode, mutant: u32) -> Result<Arc<Self>, UmdError> {
         let os = Os::new(thunks);
         os.mutation.set(mutant);

@@ -1,21 +1,21 @@
 //! Allocations: memory that the GPU sees, in system memory (which the CPU sees too) or in the local segment.
 //!
-//! An allocation here is always mapped into the process's GPU address space and resident from creation to destruction, so
-//! its address can be put into packets at any time.
+//! An allocation here is always mapped into the process's GPU address space and resident from creation to destruction,
+//! so its address can be put into packets at any time.
 //!
-//! A shared one is a resource with one allocation, created with NtSecuritySharing; another process opens it by an NT handle
-//! and learns size and place from the private data that travels with it.
+//! A shared one is a resource with one allocation, created with NtSecuritySharing; another process opens it by an NT
+//! handle and learns size and place from the private data that travels with it.
 //!
 //! Assumes:
-//! - The KMD makes `SYSTEM` allocations CPU-visible and cached, so that `D3DKMTLock2` returns a pointer that stays valid, GPU
-//!   or not, until the allocation is unlocked or destroyed. Source: *User-mode work submission*, "as long as the ring buffer
-//!   allocation exists, its CPUVA is valid"; `D3DKMTLock2`.
+//! - The KMD makes `SYSTEM` allocations CPU-visible and cached, so that `D3DKMTLock2` returns a pointer that stays
+//!   valid, GPU or not, until the allocation is unlocked or destroyed. Source: *User-mode work submission*, "as long as
+//!   the ring buffer allocation exists, its CPUVA is valid"; `D3DKMTLock2`.
 //! - New memory reads as zeros (AllowNotZeroed is not set). Source: `D3DKMT_CREATEALLOCATIONFLAGS`.
 //! - `D3DKMTDestroyAllocation2` waits until the GPU no longer uses the memory, and frees its GPU address. Source:
 //!   `D3DKMTMapGpuVirtualAddress`, Remarks; `D3DDDICB_DESTROYALLOCATION2FLAGS::AssumeNotInUse`, not set here.
 //! - Opening returns the allocation's private data as it was at creation, in `pTotalPrivateDriverDataBuffer` and by a
-//!   pointer into it. Source: `D3DKMT_OPENRESOURCEFROMNTHANDLE`, `D3DDDI_OPENALLOCATIONINFO2`. This driver reads the start of
-//!   the buffer, which holds the one allocation's block.
+//!   pointer into it. Source: `D3DKMT_OPENRESOURCEFROMNTHANDLE`, `D3DDDI_OPENALLOCATIONINFO2`. This driver reads the
+//!   start of the buffer, which holds the one allocation's block.
 #![forbid(unsafe_code)]
 
 use crate::device::Device;
@@ -220,8 +220,8 @@ impl<T: Thunks> Allocation<T> {
         Ok(this)
     }
 
-    /// Brings it to memory that the GPU reaches. It stays there until it is destroyed, evictions by the OS aside, which the
-    /// GPU does not notice.
+    /// Brings it to memory that the GPU reaches. It stays there until it is destroyed, evictions by the OS aside, which
+    /// the GPU does not notice.
     pub(crate) fn make_resident(&self) -> Result<(), UmdError> {
         self.handles.device.paging().make_resident(&[self.handles.allocation])
     }

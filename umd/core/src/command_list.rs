@@ -1,12 +1,13 @@
 //! Stage 1 of 8: recording.
 //!
-//! A command list is packets in private memory, and notes about some of them: where LOG packets are (their index hints are
-//! filled in when the list is submitted), which fence operations there are (for the trace), and where the kernel-mode paths
-//! must cut. One list serves every path; it can be submitted again and again, to any queue of its device that it fits.
+//! A command list is packets in private memory, and notes about some of them: where LOG packets are (their index hints
+//! are filled in when the list is submitted), which fence operations there are (for the trace), and where the
+//! kernel-mode paths must cut. One list serves every path; it can be submitted again and again, to any queue of its
+//! device that it fits.
 //!
-//! After every native fence wait and signal stands the LOG packet that describes it: handle, value, operation. "Directly
-//! after the command that waits or signals, the UMD inserts the command to write the payload" (*Native GPU fence object*,
-//! "Log buffer mechanism", 2).
+//! After every native fence wait and signal stands the LOG packet that describes it: handle, value, operation.
+//! "Directly after the command that waits or signals, the UMD inserts the command to write the payload" (*Native GPU
+//! fence object*, "Log buffer mechanism", 2).
 //!
 //! What recording does not do: check addresses. The engine does, and a bad one is a fault of the queue.
 #![forbid(unsafe_code)]
@@ -36,8 +37,8 @@ use wddm_abi::{D3DKMT_HANDLE, DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG
 
 /// Bytes of a log buffer. Source: *Native GPU fence object*, "Log buffer mechanism", 1: two dedicated 4 KB buffers.
 const LOG_BUFFER: usize = 4096;
-/// Entries of a log buffer: what index hints count modulo. The OS may use a longer buffer (it "can increase the size while
-/// tracing"); then hints are wrong, which costs nothing, since the engine's own count decides.
+/// Entries of a log buffer: what index hints count modulo. The OS may use a longer buffer (it "can increase the size
+/// while tracing"); then hints are wrong, which costs nothing, since the engine's own count decides.
 pub const LOG_ENTRIES: u64 =
     ((LOG_BUFFER - size_of::<DXGK_NATIVE_FENCE_LOG_HEADER>()) / size_of::<DXGK_NATIVE_FENCE_LOG_ENTRY>()) as u64;
 
@@ -145,7 +146,8 @@ impl CommandList {
     /// Bytes as they are: packets that nobody checks, for tests of what the engine does with them.
     ///
     /// # Errors
-    /// [`UmdError::InvalidArgument`] when the length is no multiple of 8; [`UmdError::ListTooLarge`]; [`UmdError::NoMemory`].
+    /// [`UmdError::InvalidArgument`] when the length is no multiple of 8; [`UmdError::ListTooLarge`];
+    /// [`UmdError::NoMemory`].
     pub fn raw(&mut self, bytes: &[u8]) -> Result<(), UmdError> {
         // CAST: usize is 64 bits wide.
         let len = bytes.len() as u64;
@@ -270,8 +272,8 @@ impl CommandList {
         }
     }
 
-    /// Stores `value` in the fence and wakes who waits for it. Where the engine cannot write monitored fences, the list is cut
-    /// here, and the OS signals.
+    /// Stores `value` in the fence and wakes who waits for it. Where the engine cannot write monitored fences, the list
+    /// is cut here, and the OS signals.
     ///
     /// # Errors
     /// As [`Self::store`].

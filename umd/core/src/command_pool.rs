@@ -1,9 +1,9 @@
 //! Command buffers of the kernel-mode paths: one allocation, handed out front to back and round again.
 //!
-//! A command buffer is contiguous, so one that does not fit before the end starts at the beginning. When is its space free?
-//! The GPU reads a command buffer up to its last packet. Where that is the one that writes the progress fence, the space is
-//! free once the fence has the buffer's value. Where a LOG packet stands behind it, seeing the value proves only that the
-//! LOG is next; the value of a *later* submission proves that it was executed.
+//! A command buffer is contiguous, so one that does not fit before the end starts at the beginning. When is its space
+//! free? The GPU reads a command buffer up to its last packet. Where that is the one that writes the progress fence,
+//! the space is free once the fence has the buffer's value. Where a LOG packet stands behind it, seeing the value
+//! proves only that the LOG is next; the value of a *later* submission proves that it was executed.
 #![forbid(unsafe_code)]
 
 use crate::allocation::{Allocation, Create, Kind};

@@ -1,8 +1,9 @@
 //! Devices: what allocations, queues and fences of a process hang on, with the paging queue that makes them resident.
 //!
 //! Assumes:
-//! - `D3DKMTGetDeviceState(EXECUTION)` answers in every state; a refusal means that the adapter is gone, and is reported as
-//!   STOPPED. Source: its page: STATUS_DEVICE_REMOVED when "the graphics adapter was stopped or the display device was reset".
+//! - `D3DKMTGetDeviceState(EXECUTION)` answers in every state; a refusal means that the adapter is gone, and is
+//!   reported as STOPPED. Source: its page: STATUS_DEVICE_REMOVED when "the graphics adapter was stopped or the display
+//!   device was reset".
 //! - Destroying a device destroys nothing that this driver still holds: every object here keeps its device alive and is
 //!   destroyed before it.
 #![forbid(unsafe_code)]

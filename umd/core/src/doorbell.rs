@@ -1,7 +1,7 @@
 //! Doorbells: created with the queue's ring, connected when they are needed, and looked at after every ring.
 //!
-//! The addresses that `D3DKMTCreateDoorbell` returns never change; what changes is the page behind the doorbell's address
-//! (physical doorbell or dummy) and the word behind the status address.
+//! The addresses that `D3DKMTCreateDoorbell` returns never change; what changes is the page behind the doorbell's
+//! address (physical doorbell or dummy) and the word behind the status address.
 //!
 //! | status | meaning | what this driver does |
 //! |---|---|---|
@@ -18,8 +18,8 @@
 //! - The status is a 64-bit word holding a `D3DDDI_DOORBELLSTATUS`; only the OS writes it. Source: the same page.
 //! - A connect that fails is final: GPU lost or stopped. Source: `D3DKMTConnectDoorbell`, Return value; pseudo code:
 //!   `cleanup_fallback`.
-//! - After a connect the KMD compares the write pointer with what it has consumed. This driver does not rely on it: it rings
-//!   again.
+//! - After a connect the KMD compares the write pointer with what it has consumed. This driver does not rely on it: it
+//!   rings again.
 #![forbid(unsafe_code)]
 
 use crate::allocation::Allocation;

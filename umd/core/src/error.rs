@@ -12,7 +12,8 @@ use wddm_abi::ntstatus::{
 };
 use wddm_abi::{D3DKMT_DEVICEEXECUTION_STATE, NTSTATUS};
 
-/// What the engine wrote into the ring's control page before it stopped the queue. For messages; user mode can forge it.
+/// What the engine wrote into the ring's control page before it stopped the queue. For messages; user mode can forge
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingFault {
     /// A [`FaultKind`] number.
@@ -88,7 +89,8 @@ pub enum UmdError {
         /// Bytes that there may be.
         limit: u64,
     },
-    /// The doorbell's status is ABORT, or it could not be connected: the queue is gone. Recreate it, if the device lives.
+    /// The doorbell's status is ABORT, or it could not be connected: the queue is gone. Recreate it, if the device
+    /// lives.
     QueueLost {
         /// State of the device when it was noticed.
         state: D3DKMT_DEVICEEXECUTION_STATE,

@@ -8,8 +8,8 @@
 //! | `entry.rs` and below | what the functions do: check, convert, call this crate, convert back |
 //! | `object.rs`, `last_error.rs` | handles and error texts |
 //!
-//! Every function returns 0 or a negative NTSTATUS. None panics: what an application can get wrong is an error, and what
-//! remains is a broken invariant, which ends the process (images abort on panic) rather than unwind into C.
+//! Every function returns 0 or a negative NTSTATUS. None panics: what an application can get wrong is an error, and
+//! what remains is a broken invariant, which ends the process (images abort on panic) rather than unwind into C.
 #![expect(unsafe_code, reason = "pointers of a C caller")]
 
 mod entry;

@@ -4,13 +4,13 @@
 //! - `D3DKMTCreateHwQueue` returns NativeProgressFence. With it the progress fence is a native fence, which
 //!   FENCE_SIGNAL on its GPU address writes; without it it is a monitored fence, which MONITORED_SIGNAL writes. Source:
 //!   `DXGKARG_CREATEHWQUEUE` (the OS decides, and says so in D3DKMT_CREATEHWQUEUE.Flags).
-//! - The UMD writes the progress fence, as the last packet of every submission, on user-mode and kernel-mode queues alike
-//!   (node flag RingBufferFenceRelease is 0). Source: *User-mode work submission*, "HW queue progress fence changes";
-//!   `DXGK_NODEMETADATA_FLAGS`.
-//! - An engine that cannot write monitored fences writes its queues' progress fences all the same: hardware scheduling rests
-//!   on them. Source: none; it is what the KMD of this GPU says (SPEC §8).
-//! - A new queue's progress fence holds the last value that was reached: the next submission is one more. Source: the article
-//!   assumes "the last completed buffer's value is N".
+//! - The UMD writes the progress fence, as the last packet of every submission, on user-mode and kernel-mode queues
+//!   alike (node flag RingBufferFenceRelease is 0). Source: *User-mode work submission*, "HW queue progress fence
+//!   changes"; `DXGK_NODEMETADATA_FLAGS`.
+//! - An engine that cannot write monitored fences writes its queues' progress fences all the same: hardware scheduling
+//!   rests on them. Source: none; it is what the KMD of this GPU says (SPEC §8).
+//! - A new queue's progress fence holds the last value that was reached: the next submission is one more. Source: the
+//!   article assumes "the last completed buffer's value is N".
 //! - `D3DKMTDestroyHwQueue` of a queue with work waits until the last queued value is reached. Source: *User-mode work
 //!   submission*, "Normal process termination".
 #![forbid(unsafe_code)]

@@ -1,13 +1,13 @@
-//! Submission through the kernel, for the rungs below user-mode submission and for queues that want it: the same command
-//! lists, cut where a command buffer has to end.
+//! Submission through the kernel, for the rungs below user-mode submission and for queues that want it: the same
+//! command lists, cut where a command buffer has to end.
 //!
 //! | path | a command buffer | a wait for a fence | a signal of one, if in software | progress |
 //! |---|---|---|---|---|
 //! | hardware queue | `D3DKMTSubmitCommandToHwQueue` | `D3DKMTSubmitWaitForSyncObjectsToHwQueue` | `D3DKMTSubmitSignalSyncObjectsToHwQueue` | the queue's progress fence |
 //! | packet context | `D3DKMTSubmitCommand` | `D3DKMTWaitForSynchronizationObjectFromGpu` | `D3DKMTSignalSynchronizationObjectFromGpu` | a monitored fence of our own |
 //!
-//! Signals are in software on nodes whose engines cannot write monitored fences; everywhere else they are packets, and cut
-//! nothing. There the fence that counts for a packet context is signaled in software, too.
+//! Signals are in software on nodes whose engines cannot write monitored fences; everywhere else they are packets, and
+//! cut nothing. There the fence that counts for a packet context is signaled in software, too.
 //!
 //! An INDIRECT packet ends a command buffer, too: inside one there is no way back (SPEC §5). The buffer that it names
 //! is submitted by itself and does not write the progress fence. A command buffer that does is made before it is
@@ -17,11 +17,12 @@
 //! software commands of Dxgkrnl's. A buffer that waited on the GPU would be judged as one that makes no progress.
 //!
 //! Assumes:
-//! - Submissions to one queue or context execute in order. Source: *Context monitoring*; `D3DKMT_SUBMITCOMMANDTOHWQUEUE`.
-//! - `HwQueueProgressFenceId` may be one that a later submission signals: the fence then jumps over it. Source: none; the fence
-//!   is monotonic, and OS and waiters compare with "at least".
-//! - No private driver data is needed, and no allocation is listed: everything is resident. Source: `D3DKMTSubmitCommand`,
-//!   Remarks.
+//! - Submissions to one queue or context execute in order. Source: *Context monitoring*;
+//!   `D3DKMT_SUBMITCOMMANDTOHWQUEUE`.
+//! - `HwQueueProgressFenceId` may be one that a later submission signals: the fence then jumps over it. Source: none;
+//!   the fence is monotonic, and OS and waiters compare with "at least".
+//! - No private driver data is needed, and no allocation is listed: everything is resident. Source:
+//!   `D3DKMTSubmitCommand`, Remarks.
 #![forbid(unsafe_code)]
 
 use crate::command_list::{CommandList, Cut, LogCounts, Tail};
@@ -395,8 +396,8 @@ impl<T: Thunks> KernelLane<T> {
     }
 }
 
-/// Bytes of the command buffer that `part` bytes of a list become. `None`: none is made, since the part is empty and the OS
-/// signals the progress fence.
+/// Bytes of the command buffer that `part` bytes of a list become. `None`: none is made, since the part is empty and
+/// the OS signals the progress fence.
 fn buffer_len(fence: &ProgressFence, part: u64, tail: &Tail) -> Option<u64> {
     // CAST: usize is 64 bits wide.
     (part != 0 || !fence.software).then(|| part + tail.bytes().len() as u64)

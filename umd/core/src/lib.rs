@@ -1,7 +1,7 @@
 //! Recording, rings, doorbells and fences of Fencepost's user-mode driver.
 //!
-//! All logic of `fencepost_umd.dll`, over [`thunks::Thunks`]: the `D3DKMT` functions of gdi32. The crate `umd` implements it
-//! over gdi32 itself; native mode implements it over the model's thunks.
+//! All logic of `fencepost_umd.dll`, over [`thunks::Thunks`]: the `D3DKMT` functions of gdi32. The crate `umd`
+//! implements it over gdi32 itself; native mode implements it over the model's thunks.
 //!
 //! | stage | file |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! [`adapter::Adapter`] ← [`device::Device`] ← [`allocation::Allocation`], [`fence::Fence`], [`queue::Queue`].
 //! A [`command_list::CommandList`] is memory only.
 //!
-//! `unsafe` is in [`memory`] (shared pages, a lock) and [`ffi`] (the C ABI) only. No thread, no thread-local storage, no C
-//! runtime; the only panics are broken invariants of this crate's own.
+//! `unsafe` is in [`memory`] (shared pages, a lock) and [`ffi`] (the C ABI) only. No thread, no thread-local storage,
+//! no C runtime; the only panics are broken invariants of this crate's own.
 #![no_std]
 
 extern crate alloc;

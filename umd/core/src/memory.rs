@@ -1,9 +1,9 @@
 //! Shared pages: the only door to memory that the GPU, the OS or another process reads and writes at the same time.
 //!
-//! Addresses come from thunks (`D3DKMTLock2`, `D3DKMTCreateDoorbell`, `D3DKMTCreateHwQueue`, …). [`crate::thunks::Thunks`]
-//! promises that they stay mapped until the object they belong to is destroyed; so a [`MappedWord`] or [`Pages`] is a
-//! private field of the structure that destroys that object, beside its handle, and copies of it never outlive the
-//! structure.
+//! Addresses come from thunks (`D3DKMTLock2`, `D3DKMTCreateDoorbell`, `D3DKMTCreateHwQueue`, …).
+//! [`crate::thunks::Thunks`] promises that they stay mapped until the object they belong to is destroyed; so a
+//! [`MappedWord`] or [`Pages`] is a private field of the structure that destroys that object, beside its handle, and
+//! copies of it never outlive the structure.
 //!
 //! Words are read and written by 64-bit atomics, bulk bytes by raw copies; no `&[u8]` on a shared page ever exists.
 #![expect(unsafe_code, reason = "raw access to shared pages is concentrated here")]
@@ -38,8 +38,8 @@ impl MappedWord {
     }
 
     fn word(&self) -> &AtomicU64 {
-        // SAFETY: aligned and not null (checked in `new`), mapped while the owner of this value lives (module), and everyone
-        // accesses it atomically.
+        // SAFETY: aligned and not null (checked in `new`), mapped while the owner of this value lives (module), and
+        // everyone accesses it atomically.
         unsafe { self.0.as_ref() }
     }
 }

@@ -1,19 +1,20 @@
-//! Monitored fences of WDDM 2.0, for the rungs without native fences: the CPU waits for and signals them as it does native
-//! ones, the GPU signals them by a store to their address, and *waits* for them are software: the OS holds back what was
-//! submitted later.
+//! Monitored fences of WDDM 2.0, for the rungs without native fences: the CPU waits for and signals them as it does
+//! native ones, the GPU signals them by a store to their address, and *waits* for them are software: the OS holds back
+//! what was submitted later.
 //!
 //! Source: *Context monitoring* (monitored fences).
 //!
 //! Assumes:
 //! - A GPU store to `FenceValueGPUVirtualAddress` followed by the monitored-fence interrupt wakes waiters; the packet
 //!   MONITORED_SIGNAL does both. Source: *Context monitoring*, "GPU signal".
-//! - Where the adapter says that an engine cannot write monitored fences, `D3DKMTSignalSynchronizationObjectFromGpu` (packet
-//!   contexts) and `D3DKMTSubmitSignalSyncObjectsToHwQueue` (hardware queues) signal when what was submitted before is done.
+//! - Where the adapter says that an engine cannot write monitored fences, `D3DKMTSignalSynchronizationObjectFromGpu`
+//!   (packet contexts) and `D3DKMTSubmitSignalSyncObjectsToHwQueue` (hardware queues) signal when what was submitted
+//!   before is done.
 //!   Source: *Context monitoring*, "GPU signal"; their pages.
 //! - The value of an opened fence with 32 bits begins with those bits: nobody says what the others are. Source: none.
 //! - GPU waits are `D3DKMTWaitForSynchronizationObjectFromGpu` for packet contexts and
-//!   `D3DKMTSubmitWaitForSyncObjectsToHwQueue` for hardware queues: what is submitted after the call does not start before
-//!   the value is reached. Source: their pages; *Context monitoring*, "GPU wait".
+//!   `D3DKMTSubmitWaitForSyncObjectsToHwQueue` for hardware queues: what is submitted after the call does not start
+//!   before the value is reached. Source: their pages; *Context monitoring*, "GPU wait".
 #![forbid(unsafe_code)]
 
 use crate::device::Device;

@@ -1,7 +1,7 @@
 //! Wrong on purpose: the steps that a test leaves out or swaps to see that something notices.
 //!
-//! Compiled away unless the feature `mutants` is on; then one number per adapter, set by `fp_adapter_set_mutant`, chooses.
-//! What ships has no such feature.
+//! Compiled away unless the feature `mutants` is on; then one number per adapter, set by `fp_adapter_set_mutant`,
+//! chooses. What ships has no such feature.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, Ordering};

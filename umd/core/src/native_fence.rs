@@ -1,18 +1,18 @@
-//! Native fences: 64-bit values in the OS's memory that engines wait for and signal by GPU address, without a round trip
-//! through the CPU.
+//! Native fences: 64-bit values in the OS's memory that engines wait for and signal by GPU address, without a round
+//! trip through the CPU.
 //!
-//! CurrentValue is read-only to this process's CPU (poll it), writable by the GPU through FENCE_SIGNAL, and by the OS for a
-//! CPU signal. MonitoredValue has no CPU mapping here.
+//! CurrentValue is read-only to this process's CPU (poll it), writable by the GPU through FENCE_SIGNAL, and by the OS
+//! for a CPU signal. MonitoredValue has no CPU mapping here.
 //!
-//! 64 bytes of private data go to the KMD at creation and come back: the first 48 are the caller's and unchanged, the last 16
-//! are the KMD's [`FenceReply`].
+//! 64 bytes of private data go to the KMD at creation and come back: the first 48 are the caller's and unchanged, the
+//! last 16 are the KMD's [`FenceReply`].
 //!
 //! Assumes:
-//! - `NativeFenceMapping` of Create and Open has this process's addresses; opened on another device of the same process, they
-//!   are those of the creator. Source: `D3DKMTOpenNativeFenceFromNTHandle`, Remarks.
+//! - `NativeFenceMapping` of Create and Open has this process's addresses; opened on another device of the same
+//!   process, they are those of the creator. Source: `D3DKMTOpenNativeFenceFromNTHandle`, Remarks.
 //! - Only the default type is supported by 24H2. Source: `D3DKMTCreateNativeFence`, Remarks.
-//! - EngineAffinity 0 maps it on the only physical adapter. Source: `D3DDDI_SYNCHRONIZATIONOBJECTINFO2`, MonitoredFence: "Zero
-//!   means … all physical adapters"; the native fence pages do not say otherwise.
+//! - EngineAffinity 0 maps it on the only physical adapter. Source: `D3DDDI_SYNCHRONIZATIONOBJECTINFO2`,
+//!   MonitoredFence: "Zero means … all physical adapters"; the native fence pages do not say otherwise.
 #![forbid(unsafe_code)]
 
 use crate::device::Device;

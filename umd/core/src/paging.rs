@@ -1,12 +1,14 @@
-//! The paging queue: making memory resident and mapping it into the GPU's address space, and waiting until that is done.
+//! The paging queue: making memory resident and mapping it into the GPU's address space, and waiting until that is
+//! done.
 //!
-//! Both calls answer at once and finish later: they return a value of the paging fence, and the GPU must not touch the memory
-//! before that value is reached. This driver waits for it on the CPU, first by reading the fence, then in the kernel.
+//! Both calls answer at once and finish later: they return a value of the paging fence, and the GPU must not touch the
+//! memory before that value is reached. This driver waits for it on the CPU, first by reading the fence, then in the
+//! kernel.
 //!
 //! Assumes:
 //! - A returned `PagingFenceValue` of 0, or a status other than STATUS_PENDING from MakeResident, means that it is done
-//!   already. Source: `D3DDDI_MAPGPUVIRTUALADDRESS`, "A zero fence value might be returned"; `D3DDDI_MAKERESIDENT`, "When
-//!   MakeResident returns E_PENDING, this member indicates …".
+//!   already. Source: `D3DDDI_MAPGPUVIRTUALADDRESS`, "A zero fence value might be returned"; `D3DDDI_MAKERESIDENT`,
+//!   "When MakeResident returns E_PENDING, this member indicates …".
 //! - MakeResident over the budget answers STATUS_NO_MEMORY after it has made the first `NumAllocations` allocations
 //!   resident. With CantTrimFurther it goes beyond the budget. Source: `D3DDDI_MAKERESIDENT`.
 //! - The paging fence counts upwards and can be waited for by `D3DKMTWaitForSynchronizationObjectFromCpu` on
@@ -110,8 +112,8 @@ impl<T: Thunks> PagingQueue<T> {
         })
     }
 
-    /// Maps `pages` pages of an allocation, readable and (unless `read_only`) writable by the GPU, and waits until it is
-    /// done. The address.
+    /// Maps `pages` pages of an allocation, readable and (unless `read_only`) writable by the GPU, and waits until it
+    /// is done. The address.
     ///
     /// # Errors
     /// [`UmdError::Thunk`], [`UmdError::DeviceLost`], [`UmdError::BadReply`] for an address that the GPU cannot have.

@@ -9,18 +9,19 @@
 //! | doorbell | user mode | engine (or nobody: the dummy page of a disconnected doorbell) |
 //! | doorbell status | Dxgkrnl | user mode, after the ring |
 //!
-//! ORDERING[RING-1]: the packets are written before WP is stored with Release; the engine loads WP with Acquire and then
-//! reads packets. Without Release it executes what was in the ring before. LQ is stored before WP in the same way: whoever
-//! sees the work sees that it is queued.
+//! ORDERING[RING-1]: the packets are written before WP is stored with Release; the engine loads WP with Acquire and
+//! then reads packets. Without Release it executes what was in the ring before. LQ is stored before WP in the same way:
+//! whoever sees the work sees that it is queued.
 //!
-//! ORDERING[DB-1]: WP is stored before the doorbell (Release on the doorbell); the engine loads the doorbell (Acquire) before
-//! WP, so a ring that it sees shows its work. Between the ring and the read of the status stands a full fence; Dxgkrnl (or
-//! the KMD) rotates the page, writes RETRY, fences, and looks at the doorbell a last time. So a ring that went to the dummy
-//! page is always followed by a status that says so. Without the fence both may miss, and the work lies there for ever.
+//! ORDERING[DB-1]: WP is stored before the doorbell (Release on the doorbell); the engine loads the doorbell (Acquire)
+//! before WP, so a ring that it sees shows its work. Between the ring and the read of the status stands a full fence;
+//! Dxgkrnl (or the KMD) rotates the page, writes RETRY, fences, and looks at the doorbell a last time. So a ring that
+//! went to the dummy page is always followed by a status that says so. Without the fence both may miss, and the work
+//! lies there for ever.
 //!
 //! Source: *User-mode work submission*, "HW queue progress fence changes" (steps 3 to 5) and the UMD pseudo code;
-//! `D3DKMT_CREATE_DOORBELL`, DoorbellStatusCPUVirtualAddress: "Each time the UMD submits new work to the queue and rings the
-//! doorbell, it must check this value".
+//! `D3DKMT_CREATE_DOORBELL`, DoorbellStatusCPUVirtualAddress: "Each time the UMD submits new work to the queue and
+//! rings the doorbell, it must check this value".
 #![forbid(unsafe_code)]
 
 use crate::mutation::{Chosen, Mutation};
@@ -72,10 +73,11 @@ pub fn publish<W: Word>(words: Words<'_, W>, publication: Publication, mutation:
     ring(words, value, mutation)
 }
 
-/// Step 5 alone: rings and reads the status. Also what follows a reconnect: the write pointer is published already, and a
-/// count that has not changed appends nothing.
+/// Step 5 alone: rings and reads the status. Also what follows a reconnect: the write pointer is published already, and
+/// a count that has not changed appends nothing.
 pub fn ring<W: Word>(words: Words<'_, W>, value: u64, mutation: &Chosen) -> u64 {
-    // ORDERING[DB-1]: pairs with the engine's Acquire load of the doorbell; without it a ring shows an old write pointer.
+    // ORDERING[DB-1]: pairs with the engine's Acquire load of the doorbell; without it a ring shows an old write
+    // pointer.
     words.doorbell.store(value, Ordering::Release);
     if !mutation.is(Mutation::NoStatusBarrier) {
         // ORDERING[DB-1]: pairs with the disconnecting side's fence between its store of RETRY and its last look at the

@@ -1,8 +1,8 @@
 //! Queues, as an application sees them: something that takes command lists and says how far it has come. Behind it is a
 //! user-mode queue, a kernel-mode hardware queue or a packet context, as adapter and node allow.
 //!
-//! Any thread may use a queue. Submissions take a lock of the queue, so lists of several threads go in one after the other,
-//! whole; a submission that waits for space holds it. Looking at progress and waiting for it do not take it.
+//! Any thread may use a queue. Submissions take a lock of the queue, so lists of several threads go in one after the
+//! other, whole; a submission that waits for space holds it. Looking at progress and waiting for it do not take it.
 #![forbid(unsafe_code)]
 
 mod info;
@@ -195,8 +195,8 @@ impl<T: Thunks> Queue<T> {
         UmdError::QueueLost { state: self.device.state(), fault: None }
     }
 
-    /// Submits a command list; its progress value. With `may_wait` off, a full ring, or a pool of command buffers without
-    /// room for the whole list, is [`UmdError::Timeout`] and nothing is submitted.
+    /// Submits a command list; its progress value. With `may_wait` off, a full ring, or a pool of command buffers
+    /// without room for the whole list, is [`UmdError::Timeout`] and nothing is submitted.
     ///
     /// # Errors
     /// [`UmdError::NotSupported`] for fences that do not go with the queue; [`UmdError::ListTooLarge`];
@@ -261,11 +261,12 @@ impl<T: Thunks> Queue<T> {
         if lost || !fence.value.has_reached(value) { alive() } else { Ok(()) }
     }
 
-    /// Destroys what is behind the queue and makes it anew: what an application does after [`UmdError::QueueLost`]. With
-    /// `kernel_mode`, by kernel-mode submission from now on, as the article's fallback does. Progress values start again.
+    /// Destroys what is behind the queue and makes it anew: what an application does after [`UmdError::QueueLost`].
+    /// With `kernel_mode`, by kernel-mode submission from now on, as the article's fallback does. Progress values start
+    /// again.
     ///
-    /// Source: *User-mode work submission*, residency model: "user mode is responsible for destroying HWQueue, doorbell and
-    /// ring buffer, and for creating them again"; pseudo code, `cleanup_fallback`.
+    /// Source: *User-mode work submission*, residency model: "user mode is responsible for destroying HWQueue, doorbell
+    /// and ring buffer, and for creating them again"; pseudo code, `cleanup_fallback`.
     ///
     /// # Errors
     /// [`UmdError::DeviceLost`]: then the device must be created again, too, and the queue stays lost; those of

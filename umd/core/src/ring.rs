@@ -1,8 +1,8 @@
 //! Stage 2 of 8: the producer's side of a ring.
 //!
-//! The write pointer is a count of bytes that only grows. Space from the published write pointer on belongs to this side,
-//! as far as the engine's read pointer allows; nobody sees what is written there until the write pointer is published
-//! ([`crate::publish`]).
+//! The write pointer is a count of bytes that only grows. Space from the published write pointer on belongs to this
+//! side, as far as the engine's read pointer allows; nobody sees what is written there until the write pointer is
+//! published ([`crate::publish`]).
 //!
 //! | word | written by | read by |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | WP | user mode | engine |
 //! | RP | engine | user mode, Acquire: the engine has copied out what lies before it (RING-1) |
 //!
-//! RP is the only thing that says that space is free. The progress fence does not: a queue's last LOG packet lies behind the
-//! packet that signals it.
+//! RP is the only thing that says that space is free. The progress fence does not: a queue's last LOG packet lies
+//! behind the packet that signals it.
 #![forbid(unsafe_code)]
 
 use crate::allocation::{Allocation, Create, Kind};
@@ -139,8 +139,8 @@ impl<T: Thunks> Ring<T> {
 
     /// Looks at the read pointer; bytes that are free now.
     pub fn look(&mut self) -> u64 {
-        // ORDERING[RING-1]: Acquire pairs with the engine's Release: it has copied out what lies before, so the bytes that
-        // are written next cannot change what it executes.
+        // ORDERING[RING-1]: Acquire pairs with the engine's Release: it has copied out what lies before, so the bytes
+        // that are written next cannot change what it executes.
         self.producer.observe(self.read_pointer.load(Ordering::Acquire));
         self.producer.free()
     }

@@ -1,15 +1,16 @@
 //! Stages 2 and 3 of 8: user-mode submission, the article's five steps in the article's order (`UserLane::submit`).
 //!
 //! 1. A new progress value, one more than the last.
-//! 2. The packets are written into ring space that nobody sees; the last of them signal the progress fence with that value.
+//! 2. The packets are written into ring space that nobody sees; the last of them signal the progress fence with that
+//!    value.
 //! 3. The value is stored to `HwQueueProgressFenceLastQueuedValue`: the OS knows that there is work.
 //! 4. The write pointer is published: the GPU may see the work.
 //! 5. The doorbell is rung; a full fence; the status is read.
 //!
-//! Then, and only if the status says so: RETRY — connect and ring again (the write pointer is a count, so nothing is appended
-//! twice); NOTIFY — tell the KMD; ABORT — the queue is lost. The pseudo code of the article connects before every submission
-//! and appends again after RETRY; this driver connects before the first submission and after RETRY only, so that a submission
-//! costs no call into the kernel, and appends once.
+//! Then, and only if the status says so: RETRY — connect and ring again (the write pointer is a count, so nothing is
+//! appended twice); NOTIFY — tell the KMD; ABORT — the queue is lost. The pseudo code of the article connects before
+//! every submission and appends again after RETRY; this driver connects before the first submission and after RETRY
+//! only, so that a submission costs no call into the kernel, and appends once.
 //!
 //! Source: *User-mode work submission*, "HW queue progress fence changes" and "UMD work submission pseudo code".
 #![forbid(unsafe_code)]
@@ -27,8 +28,8 @@ use crate::wait::{self, Timeout};
 use alloc::sync::Arc;
 use core::hint::spin_loop;
 
-/// Connects in a row after which a submission gives up. TIMEOUT: each needs another queue to take the doorbell away between
-/// our connect and our ring.
+/// Connects in a row after which a submission gives up. TIMEOUT: each needs another queue to take the doorbell away
+/// between our connect and our ring.
 const MAX_CONNECTS: u32 = 1000;
 /// How often the read pointer is looked at before the OS is asked to wait.
 const SPACE_SPINS: u32 = 4000;
@@ -234,8 +235,8 @@ impl<T: Thunks> UserLane<T> {
         UmdError::QueueLost { state: device.state(), fault: self.ring.fault() }
     }
 
-    /// Waits until `needed` bytes of the ring are free: looks at the read pointer for a while, then waits for the progress
-    /// fence, and looks again.
+    /// Waits until `needed` bytes of the ring are free: looks at the read pointer for a while, then waits for the
+    /// progress fence, and looks again.
     fn make_room(&mut self, device: &Device<T>, needed: u64, turn: &mut Turn<'_>) -> Result<(), UmdError> {
         if device.os().mutation.is(Mutation::OverrunsRing) || self.ring.producer.free() >= needed {
             return Ok(());

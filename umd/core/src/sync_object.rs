@@ -1,11 +1,12 @@
-//! What native and monitored fences have in common: a handle, a 64-bit value that the CPU may read, and the CPU's operations.
+//! What native and monitored fences have in common: a handle, a 64-bit value that the CPU may read, and the CPU's
+//! operations.
 //!
 //! Assumes:
-//! - `D3DKMTSignalSynchronizationObjectFromCpu` and `D3DKMTWaitForSynchronizationObjectFromCpu` work on native fences of the
-//!   default type as on monitored ones. Source: `D3DKMTCreateNativeFence`, Remarks: "This fence type supports all existing
-//!   D3DKMT sync object Wait/Signal from CPU/GPU operations".
-//! - A signal may go backwards only where the OS allows rewinding; this driver never sets AllowFenceRewind, and reports what
-//!   the OS answers.
+//! - `D3DKMTSignalSynchronizationObjectFromCpu` and `D3DKMTWaitForSynchronizationObjectFromCpu` work on native fences
+//!   of the default type as on monitored ones. Source: `D3DKMTCreateNativeFence`, Remarks: "This fence type supports
+//!   all existing D3DKMT sync object Wait/Signal from CPU/GPU operations".
+//! - A signal may go backwards only where the OS allows rewinding; this driver never sets AllowFenceRewind, and reports
+//!   what the OS answers.
 #![forbid(unsafe_code)]
 
 use crate::allocation::STANDARD_RIGHTS_READ;
@@ -51,8 +52,8 @@ pub(crate) struct Kind {
     pub known: u64,
 }
 
-/// A synchronization object with a value. Dropping it destroys this process's handle; a shared fence lives on while anybody
-/// has it open.
+/// A synchronization object with a value. Dropping it destroys this process's handle; a shared fence lives on while
+/// anybody has it open.
 pub struct SyncObject<T: Thunks> {
     device: Arc<Device<T>>,
     handle: D3DKMT_HANDLE,

@@ -1,15 +1,15 @@
 //! The functions of gdi32 that this driver calls, as a trait: one method per `D3DKMT` function, and the few services of
 //! the process (events, time) that go with them.
 //!
-//! The list is written once, in [`for_each_thunk!`](crate::for_each_thunk); the trait, the numbering [`Thunk`], the counters and the gdi32 imports
-//! of the crate `umd` are made from it.
+//! The list is written once, in [`for_each_thunk!`](crate::for_each_thunk); the trait, the numbering [`Thunk`], the
+//! counters and the gdi32 imports of the crate `umd` are made from it.
 //!
 //! Rules that hold for every call:
-//! - The argument is a [`Padded`] record: zeroed, as long as the longest form that any kit declares, so that a system that
-//!   knows a longer form under the same name finds zeros behind ours and writes into memory that is ours. Those that
-//!   grew in the SDK 10.0.28000 are in `wddm_abi::kit_28000`.
-//! - Records are built in this crate only, from live borrows: a pointer in a record points at memory that outlives the call
-//!   and is as long as the record says. Everybody else can look at an argument but not make one.
+//! - The argument is a [`Padded`] record: zeroed, as long as the longest form that any kit declares, so that a system
+//!   that knows a longer form under the same name finds zeros behind ours and writes into memory that is ours. Those
+//!   that grew in the SDK 10.0.28000 are in `wddm_abi::kit_28000`.
+//! - Records are built in this crate only, from live borrows: a pointer in a record points at memory that outlives the
+//!   call and is as long as the record says. Everybody else can look at an argument but not make one.
 //! - Output addresses are taken as they come back, once, and checked for null and alignment.
 
 mod counted;
@@ -60,8 +60,8 @@ pub const NOTIFY_WORK_SUBMISSION_BYTES: usize = size_of::<kit_28000::D3DKMT_NOTI
 ///
 /// Presence is `required` for what Windows has had since hardware scheduling. It is `optional` for what 24H2 added: an
 /// import of those would keep the image from loading on older systems. It is `fallback` for calls without which the
-/// driver works, and which are looked for by name: those that are made only where another one was refused, and the newer
-/// enumeration, which the SDK's gdi32.lib does not have. Bytes are those of the longest known form of the record.
+/// driver works, and which are looked for by name: those that are made only where another one was refused, and the
+/// newer enumeration, which the SDK's gdi32.lib does not have. Bytes are those of the longest known form of the record.
 #[macro_export]
 macro_rules! for_each_thunk {
     ($callback:path) => {
@@ -118,10 +118,11 @@ macro_rules! define {
         /// Methods are named after the export without `D3DKMT`. Any thread may call any of them at any time.
         ///
         /// # Safety
-        /// What a method returns as a CPU address is mapped, readable where the documentation says so and writable where
-        /// it says that, from the call on until the object that it belongs to is destroyed by a later call (for a locked
-        /// allocation: unlocked or destroyed), and nothing holds a Rust reference into it. A method writes to its argument
-        /// (all of it: [`Padded::as_mut_ptr`]) and to what the argument's output pointers name, nowhere else.
+        /// What a method returns as a CPU address is mapped, readable where the documentation says so and writable
+        /// where it says that, from the call on until the object that it belongs to is destroyed by a later call (for a
+        /// locked allocation: unlocked or destroyed), and nothing holds a Rust reference into it. A method writes to
+        /// its argument (all of it: [`Padded::as_mut_ptr`]) and to what the argument's output pointers name, nowhere
+        /// else.
         #[expect(unsafe_code, reason = "its implementer promises that the addresses it returns are mapped")]
         pub unsafe trait Thunks: Sized + Send + Sync + 'static {
             /// What calls go to. Called once for each adapter that is opened.

@@ -1,9 +1,10 @@
 //! CPU timestamps of fence operations: FENCE_WAIT_QUEUED and FENCE_SIGNAL_QUEUED of the article.
 //!
-//! The log buffers that the GPU writes have GPU timestamps only; the CPU's side of the timeline comes from here. "Instead the
-//! runtime or UMD can generate fence-queued events with the CPU timestamp at recording of the command list" (*Native GPU fence
-//! object*, "CPU timestamps of fence-queued operations"); the table before it says "when the UMD inserted the command into the
-//! command queue". Both times are kept: a list may be recorded minutes before it is submitted, and submitted twice.
+//! The log buffers that the GPU writes have GPU timestamps only; the CPU's side of the timeline comes from here.
+//! "Instead the runtime or UMD can generate fence-queued events with the CPU timestamp at recording of the command
+//! list" (*Native GPU fence object*, "CPU timestamps of fence-queued operations"); the table before it says "when the
+//! UMD inserted the command into the command queue". Both times are kept: a list may be recorded minutes before it is
+//! submitted, and submitted twice.
 //!
 //! A ring per queue, in memory of the process; old events make room, and their number is told.
 #![forbid(unsafe_code)]

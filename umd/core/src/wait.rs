@@ -1,15 +1,16 @@
 //! Waiting for a fence on the CPU: look, spin a little, then let the OS wait.
 //!
-//! Three ways to wait in the kernel, all by `D3DKMTWaitForSynchronizationObjectFromCpu`: blocking (no event, no bound); with
-//! an event of our own and a bound; with the caller's event, returning at once.
+//! Three ways to wait in the kernel, all by `D3DKMTWaitForSynchronizationObjectFromCpu`: blocking (no event, no bound);
+//! with an event of our own and a bound; with the caller's event, returning at once.
 //!
 //! Assumes:
-//! - With `hAsyncEvent` NULL the call returns when the value is reached, or fails. With an event it returns at once and the
-//!   event is set when the value is reached, at once if it was. Source: `D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU`.
+//! - With `hAsyncEvent` NULL the call returns when the value is reached, or fails. With an event it returns at once and
+//!   the event is set when the value is reached, at once if it was. Source:
+//!   `D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU`.
 //! - The event may be set before the value can be seen: then the UMD reads the value again, and waits again. Source:
 //!   none in the documents; a public user-mode driver does so.
-//! - The OS holds its own reference to the event: one whose wait timed out may be closed. Source: none found; it is what a
-//!   kernel does with a handle that it keeps beyond a call.
+//! - The OS holds its own reference to the event: one whose wait timed out may be closed. Source: none found; it is
+//!   what a kernel does with a handle that it keeps beyond a call.
 //! - When a device is lost, the fences that it would have signaled are signaled with their largest value, unless
 //!   NoSignalMaxValueOnTdr says otherwise. So `u64::MAX` is a reason to look at the device, not a result. Source:
 //!   `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS`, NoSignalMaxValueOnTdr.

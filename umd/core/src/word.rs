@@ -1,7 +1,7 @@
 //! One shared 64-bit word, and the orderings that the contracts are written in.
 //!
-//! [`crate::publish`] is generic over [`Word`]: the driver runs it over mapped pages, the loom tests over loom's atomics.
-//! Both run the same function.
+//! [`crate::publish`] is generic over [`Word`]: the driver runs it over mapped pages, the loom tests over loom's
+//! atomics. Both run the same function.
 #![forbid(unsafe_code)]
 
 pub use core::sync::atomic::Ordering;

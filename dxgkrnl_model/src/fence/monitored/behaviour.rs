@@ -29,7 +29,8 @@ impl Default for Behaviour {
     }
 }
 
-/// Whether flags fit together for a fence of any kind: NT sharing is the only kind, and cross-adapter fences are shared.
+/// Whether flags fit together for a fence of any kind: NT sharing is the only kind, and cross-adapter fences are
+/// shared.
 pub(crate) fn is_sound(flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS) -> bool {
     flags.Shared() == flags.NtSecuritySharing()
         && (!flags.CrossAdapter() || flags.Shared())
@@ -41,7 +42,8 @@ pub(crate) fn is_sound(flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS) -> bool {
 
 /// Whether flags are among those that only monitored fences may have.
 ///
-/// Source: `TopOfPipeline`, `NoSignal`, `NoWait`: "can only be set to 1 (TRUE) for monitored fence synchronization objects".
+/// Source: `TopOfPipeline`, `NoSignal`, `NoWait`: "can only be set to 1 (TRUE) for monitored fence synchronization
+/// objects".
 /// Chosen: `NoGPUAccess` too, since a native fence without a GPU has no use.
 pub(crate) fn are_for_monitored(flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS) -> bool {
     flags.TopOfPipeline() || flags.NoSignal() || flags.NoWait() || flags.NoGPUAccess()

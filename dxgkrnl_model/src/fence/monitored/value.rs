@@ -1,15 +1,15 @@
 //! The value of a monitored fence: 64 bits, or 32 of which the OS makes 64.
 //!
-//! Where the driver sets `No64BitAtomics`, what lies at the fence's addresses has 32 bits: the low half of the value. The OS
-//! knows the value that was signalled last, and takes what it reads for the value nearest to that one. So no signal and no
-//! wait that is not over may be further than `UINT_MAX / 2` away from it.
+//! Where the driver sets `No64BitAtomics`, what lies at the fence's addresses has 32 bits: the low half of the value.
+//! The OS knows the value that was signalled last, and takes what it reads for the value nearest to that one. So no
+//! signal and no wait that is not over may be further than `UINT_MAX / 2` away from it.
 //!
 //! Source: article context-monitoring, monitored fence creation; DDI pages DXGK_VIDSCHCAPS, `No64BitAtomics`, and
 //! D3DDDI_SYNCHRONIZATIONOBJECTINFO2 ("either a 32 bit or a 64 bit underlying value").
 //!
-//! Chosen: the value that was signalled last is the one that the OS saw last, by a signal of its own or by looking. Values
-//! are the nearest one in either direction, since a fence may go backwards. The four bytes behind a 32-bit value are
-//! nobody's; they hold [`BEHIND`], so that who reads 64 bits reads nonsense.
+//! Chosen: the value that was signalled last is the one that the OS saw last, by a signal of its own or by looking.
+//! Values are the nearest one in either direction, since a fence may go backwards. The four bytes behind a 32-bit value
+//! are nobody's; they hold [`BEHIND`], so that who reads 64 bits reads nonsense.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

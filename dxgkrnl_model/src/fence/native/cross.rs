@@ -28,8 +28,8 @@ impl NativeFence {
         Ok(made)
     }
 
-    /// They were signalled on this adapter: the others hear of those that they know, in one call of each driver, and waits end.
-    /// True: some have.
+    /// They were signalled on this adapter: the others hear of those that they know, in one call of each driver, and
+    /// waits end. True: some have.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn signaled_on(kernel: &Machine, on: &Adapter, fences: &[Arc<Self>]) -> bool {
@@ -44,7 +44,8 @@ impl NativeFence {
         fences.iter().fold(false, |ended, fence| fence.rescan(kernel) | ended)
     }
 
-    /// As [`signaled_on`](Self::signaled_on) for those whose value nobody has passed on yet; waits for the others end, too.
+    /// As [`signaled_on`](Self::signaled_on) for those whose value nobody has passed on yet; waits for the others end,
+    /// too.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn looked_at_on(kernel: &Machine, on: &Adapter, fences: Vec<Arc<Self>>) -> bool {
@@ -71,8 +72,8 @@ impl NativeFence {
         }
     }
 
-    /// The same fence for adapters without native fences, made when there is none. `None`: it is not in system memory, and so for no
-    /// other adapter.
+    /// The same fence for adapters without native fences, made when there is none. `None`: it is not in system memory,
+    /// and so for no other adapter.
     pub(crate) fn twin(self: &Arc<Self>) -> Option<Arc<FenceState>> {
         let made = FenceState::over(self.slot.current_page()?);
         let mut twin = self.twin.lock();

@@ -46,7 +46,8 @@ impl LocalFence {
     ) -> Result<Arc<Self>, NTSTATUS> {
         let part = device.process();
         let slot = part.fences.allocate(part, request.pages())?;
-        // In memory that the CPU does not see, user mode has the GPU store it: see D3DKMDT_FENCESTORAGESURFACEDATA, Remarks.
+        // In memory that the CPU does not see, user mode has the GPU store it: see D3DKMDT_FENCESTORAGESURFACEDATA,
+        // Remarks.
         if let Some(current) = slot.current() {
             crate::raw::store(current, request.initial);
         }

@@ -122,8 +122,8 @@ fn info_of(private: &mut [u8]) -> DXGK_ALLOCATIONINFO {
 /// Judges what the driver said about an allocation and makes it.
 ///
 /// # Errors
-/// STATUS_INVALID_PARAMETER for one without a size (D3DKMTCreateAllocation lists it; the page of DXGK_ALLOCATIONINFO leaves open what
-/// Windows does), STATUS_NO_MEMORY. The driver has the allocation all the same.
+/// STATUS_INVALID_PARAMETER for one without a size (D3DKMTCreateAllocation lists it; the page of DXGK_ALLOCATIONINFO
+/// leaves open what Windows does), STATUS_NO_MEMORY. The driver has the allocation all the same.
 fn accept(
     device: &Device,
     caps: &Caps,

@@ -171,8 +171,8 @@ impl<H: Host> Core<H> {
         Ok(())
     }
 
-    /// Stage 7: draws the consequences of the last signal: queues that waited become ready, and the CPU is interrupted if it
-    /// waits for the value.
+    /// Stage 7: draws the consequences of the last signal: queues that waited become ready, and the CPU is interrupted
+    /// if it waits for the value.
     pub(crate) fn resolve(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) {
         let Some(pending) = exec.pending.take() else { return };
         let node = &gpu.nodes[self.node];

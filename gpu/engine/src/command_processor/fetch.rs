@@ -105,8 +105,8 @@ impl<H: Host> Core<H> {
         Ok((bytes, length))
     }
 
-    /// Between packets: stores the read pointer every eighth of the ring, since a producer that keeps the ring fed needs
-    /// space, too. Not while a signal's consequences wait for its LOG.
+    /// Between packets: stores the read pointer every eighth of the ring, since a producer that keeps the ring fed
+    /// needs space, too. Not while a signal's consequences wait for its LOG.
     pub(super) fn report_while_running(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) {
         let due = exec.binding.is_some_and(|binding| exec.consumed - exec.reported >= binding.geometry.size() / 8);
         if due && exec.pending.is_none() {

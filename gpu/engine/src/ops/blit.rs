@@ -73,8 +73,8 @@ impl<H: Host> Core<H> {
         Ok(Advance::Done(moved))
     }
 
-    /// Copies the first of `want` bytes that are contiguous on both sides, and returns how many. Each side is an address
-    /// and how many bytes from there on the operation is about.
+    /// Copies the first of `want` bytes that are contiguous on both sides, and returns how many. Each side is an
+    /// address and how many bytes from there on the operation is about.
     fn copy_run(
         &mut self,
         gpu: &Gpu<H>,

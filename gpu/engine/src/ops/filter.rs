@@ -1,7 +1,7 @@
 //! FILTER_RECT: a 3×3 convolution of RGBA8, row by row.
 //!
-//! Three source rows are copied to private memory, so the arithmetic never touches shared pages and cannot be disturbed by
-//! a process that changes its picture meanwhile.
+//! Three source rows are copied to private memory, so the arithmetic never touches shared pages and cannot be disturbed
+//! by a process that changes its picture meanwhile.
 
 use super::{Advance, CHUNK, Long, reach};
 use crate::address_space::AddressSpace;

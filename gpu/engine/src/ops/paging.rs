@@ -14,8 +14,8 @@ use gpu_wire::packet::{Entries, FaultKind, TableWrite};
 use gpu_wire::pte::Pte;
 
 impl<H: Host> Core<H> {
-    /// Writes entries of a page table. The table stays mapped until the packet that the stream belongs to completes: one
-    /// paging buffer usually writes one table many times.
+    /// Writes entries of a page table. The table stays mapped until the packet that the stream belongs to completes:
+    /// one paging buffer usually writes one table many times.
     pub(crate) fn table_write(&mut self, gpu: &Gpu<H>, head: TableWrite, entries: &Entries<'_>) -> Result<(), Fault> {
         let place = Pte(head.table).as_table().ok_or(FaultKind::BadOperand)?;
         let fault = || Fault::address(GpuVa(head.table), true);

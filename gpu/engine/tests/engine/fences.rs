@@ -272,8 +272,8 @@ pub(crate) fn a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_h
     assert_eq!(rig.drain(), [(0, Notice::FencesSignaled)]);
 }
 
-/// A process that may only wait for a shared fence has its CurrentValue mapped read-only. Its signal faults, and lets no
-/// queue of another process go.
+/// A process that may only wait for a shared fence has its CurrentValue mapped read-only. Its signal faults, and lets
+/// no queue of another process go.
 #[test]
 fn a_signal_that_faults_wakes_nobody() {
     let mut rig = Rig::new();

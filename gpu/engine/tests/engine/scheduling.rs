@@ -70,8 +70,8 @@ fn an_endless_loop_keeps_nobody_else_from_being_suspended() {
     assert_eq!(rig.drain(), [(0, Notice::ContextSuspended { context: good.queue.context.slot, fence: 2 })]);
 }
 
-/// Queues that were made ready and destroyed stand in the list until the engine comes round; another queue has its place
-/// there all the same.
+/// Queues that were made ready and destroyed stand in the list until the engine comes round; another queue has its
+/// place there all the same.
 #[test]
 fn destroyed_queues_and_contexts_leave_room_for_others() {
     let mut rig = Rig::new();

@@ -49,8 +49,8 @@ fn a_value_is_never_seen_torn() {
     assert_eq!(seen, None);
 }
 
-/// "The GPU … interrupts when CurrentValue passes MonitoredValue": where MonitoredValue cannot be read, an interrupt too
-/// many is allowed and one too few is not.
+/// "The GPU … interrupts when CurrentValue passes MonitoredValue": where MonitoredValue cannot be read, an interrupt
+/// too many is allowed and one too few is not.
 #[test]
 fn a_monitored_value_that_cannot_be_read_interrupts() {
     let mut rig = Rig::new();

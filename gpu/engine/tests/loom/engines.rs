@@ -11,8 +11,9 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The engine posts two notices; the interrupt routine runs once for each request that it was raised for. Nothing may stay
-/// behind. `withdraw_late`: the routine withdraws the request after it emptied the mailbox, which is the bug IRQ-1 forbids.
+/// The engine posts two notices; the interrupt routine runs once for each request that it was raised for. Nothing may
+/// stay behind. `withdraw_late`: the routine withdraws the request after it emptied the mailbox, which is the bug IRQ-1
+/// forbids.
 fn irq_1(withdraw_late: bool) {
     let mailbox = Arc::new(Mailbox::new(2, |v| W(AtomicU64::new(v))).unwrap());
     let raised = word(0);
@@ -161,7 +162,8 @@ fn wake_1_needs_the_barrier_of_the_engine() {
     caught(Mutation::NoSleepBarrier, wake_1);
 }
 
-/// A queue that stands in the ready list, more work is published, and the engine takes the queue out of the list and looks.
+/// A queue that stands in the ready list, more work is published, and the engine takes the queue out of the list and
+/// looks.
 fn ready_1(mutation: u32) {
     let work = word(0);
     let mark = Arc::new(Mark::new(|v| W(AtomicU64::new(v))));

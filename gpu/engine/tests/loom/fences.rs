@@ -57,15 +57,16 @@ fn fence_1_needs_the_value_before_the_decision() {
     caught(Mutation::NotifyBeforeValue, fence_1);
 }
 
-/// An engine that signals 5 with shadow state: it signals the context management processor, which decides. Whether it interrupts.
+/// An engine that signals 5 with shadow state: it signals the context management processor, which decides. Whether it
+/// interrupts.
 fn signal_by_shadow(shadow: &fence::Shadow<W>, monitored: &W, mutation: &Chosen) -> bool {
     shadow.signaled(5);
     fence::resolve::<W>(mutation);
     shadow.signals_cmp(5) && fence::wants_interrupt(monitored, 5)
 }
 
-/// The same with the shadow state: the OS re-reads nothing, the context management processor does. `changes`: the MonitoredValues that the
-/// OS writes meanwhile; the last is that of a waiter for 5.
+/// The same with the shadow state: the OS re-reads nothing, the context management processor does. `changes`: the
+/// MonitoredValues that the OS writes meanwhile; the last is that of a waiter for 5.
 fn fence_1_with_shadow(mutation: u32, changes: &[u64]) {
     let shadow = Arc::new(fence::Shadow::new(|v| W(AtomicU64::new(v))));
     let monitored = word(u64::MAX);
@@ -177,8 +178,8 @@ fn park_1_a_notice_and_the_end_are_seen() {
 
 const ENTRY: Entry = Entry { value: 5, handle: 0x4000_0001, operation: 0, observed: 11, end: 12 };
 
-/// The engine appends an entry; the OS, whom no interrupt brought, reads the position and, if it counts the entry, calls
-/// `DxgkDdiUpdateNativeFenceLogs` in the variant that needs it, and reads the entry. LB-02, LB-06.
+/// The engine appends an entry; the OS, whom no interrupt brought, reads the position and, if it counts the entry,
+/// calls `DxgkDdiUpdateNativeFenceLogs` in the variant that needs it, and reads the entry. LB-02, LB-06.
 fn log_1(mutation: u32, barriers: Barriers) {
     let position = word(0);
     let log = Arc::new(LoomLock::new(()));

@@ -1,6 +1,6 @@
 //! The ordering contracts, every interleaving and every reordering that the memory model allows: the driver's own
-//! functions over loom's atomics. Each contract is also broken once, and loom must see it: a test that cannot fail proves
-//! nothing.
+//! functions over loom's atomics. Each contract is also broken once, and loom must see it: a test that cannot fail
+//! proves nothing.
 //!
 //! The search has no bound: all of it takes under a second.
 

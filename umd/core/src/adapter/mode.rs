@@ -1,7 +1,7 @@
 //! The decision how work is submitted: a function of what the KMD, the OS and gdi32 say.
 //!
-//! Source: *User-mode work submission*, "Discover user-mode work submission support"; for the doorbell calls that changed
-//! under the same names, `d3dkmthk.h` of the SDK 10.0.28000 (`wddm_abi::kit_28000`, `abi/facts/remarks.tsv`).
+//! Source: *User-mode work submission*, "Discover user-mode work submission support"; for the doorbell calls that
+//! changed under the same names, `d3dkmthk.h` of the SDK 10.0.28000 (`wddm_abi::kit_28000`, `abi/facts/remarks.tsv`).
 #![forbid(unsafe_code)]
 
 use crate::thunks::Thunk;

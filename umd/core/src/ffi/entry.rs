@@ -1,7 +1,9 @@
-//! What the functions do. Their meaning is documented in `table.rs`; every function here is called through the table only.
+//! What the functions do. Their meaning is documented in `table.rs`; every function here is called through the table
+//! only.
 //!
-//! What they all rely on, from a C caller: a pointer to a structure is NULL or points at as many bytes as the structure's
-//! `size` says; an output pointer is NULL or writable; a handle is NULL or live, and stays so during the call.
+//! What they all rely on, from a C caller: a pointer to a structure is NULL or points at as many bytes as the
+//! structure's `size` says; an output pointer is NULL or writable; a handle is NULL or live, and stays so during the
+//! call.
 
 mod adapter;
 mod allocation;

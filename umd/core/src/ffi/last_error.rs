@@ -1,5 +1,5 @@
-//! Each thread's last error, without thread-local storage: a table indexed by thread number. Two threads whose numbers fall
-//! on one place overwrite each other; the one that lost gets "no error".
+//! Each thread's last error, without thread-local storage: a table indexed by thread number. Two threads whose numbers
+//! fall on one place overwrite each other; the one that lost gets "no error".
 
 use crate::error::UmdError;
 use crate::memory::lock::SpinCell;

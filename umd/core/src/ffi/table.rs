@@ -4,9 +4,9 @@
 //! [`Thunks`]), [`FpUmdTable::from_exports`] (the table of a loaded image), `c_abi_exports!` (the exports of
 //! `fencepost_umd.dll`), and the C header, comments included.
 //!
-//! All functions may be called from any thread. Functions that take an `FpCommandList` need it for themselves: a call while
-//! another thread uses it returns STATUS_DEVICE_BUSY. Nothing may be called with an object that was destroyed, or while
-//! another thread destroys it.
+//! All functions may be called from any thread. Functions that take an `FpCommandList` need it for themselves: a call
+//! while another thread uses it returns STATUS_DEVICE_BUSY. Nothing may be called with an object that was destroyed, or
+//! while another thread destroys it.
 
 use super::entry;
 use super::types::{
@@ -92,12 +92,12 @@ functions! { ($)
     /// FP_INTERFACE_VERSION of the library. Ask first; with another version call nothing else.
     fn fp_interface_version() -> u32;
 
-    /// What went wrong in the calling thread's last failed call, in words: UTF-8, zero-terminated, cut to `capacity` bytes.
-    /// `length`, if not NULL, receives the bytes of the whole text without the zero.
+    /// What went wrong in the calling thread's last failed call, in words: UTF-8, zero-terminated, cut to `capacity`
+    /// bytes. `length`, if not NULL, receives the bytes of the whole text without the zero.
     fn fp_last_error_text(buffer: *mut c_char, capacity: usize, length: *mut usize) -> i32;
 
-    /// Opens an adapter. `open` may be NULL: the first adapter that is ours. Fails with STATUS_GRAPHICS_DRIVER_MISMATCH when
-    /// the kernel-mode driver is of another version; the text names both.
+    /// Opens an adapter. `open` may be NULL: the first adapter that is ours. Fails with STATUS_GRAPHICS_DRIVER_MISMATCH
+    /// when the kernel-mode driver is of another version; the text names both.
     fn fp_adapter_open(open: *const FpAdapterOpen, adapter: *mut *mut FpAdapter) -> i32;
 
     /// Describes the adapter; among others which submission mode was chosen, and why.
@@ -128,14 +128,15 @@ functions! { ($)
     /// Lets the device go. It lives on while anything on it does.
     fn fp_device_destroy(device: *mut FpDevice) -> i32;
 
-    /// Allocates memory, maps it into the GPU's address space, makes it resident, and locks it for the CPU if it can be.
+    /// Allocates memory, maps it into the GPU's address space, makes it resident, and locks it for the CPU if it can
+    /// be.
     fn fp_allocation_create(device: *mut FpDevice, create: *const FpAllocationCreate, allocation: *mut *mut FpAllocation) -> i32;
 
     /// Opens what another process shared, by an NT handle that is valid in this one.
     fn fp_allocation_open(device: *mut FpDevice, nt_handle: u64, allocation: *mut *mut FpAllocation) -> i32;
 
-    /// An NT handle of an allocation that was created with FP_ALLOCATION_SHARED, to be duplicated into another process. The
-    /// caller closes it.
+    /// An NT handle of an allocation that was created with FP_ALLOCATION_SHARED, to be duplicated into another process.
+    /// The caller closes it.
     fn fp_allocation_share(allocation: *mut FpAllocation, nt_handle: *mut u64) -> i32;
 
     /// Describes the allocation: GPU address, CPU address, size.
@@ -156,9 +157,10 @@ functions! { ($)
     /// Describes the queue.
     fn fp_queue_info(queue: *mut FpQueue, info: *mut FpQueueInfo) -> i32;
 
-    /// Submits a command list, which can be reset, submitted again or destroyed right afterwards. `progress`, if not NULL,
-    /// receives the submission's progress value. Waits for space, unless `flags` has FP_SUBMIT_DO_NOT_WAIT: then a full ring
-    /// is STATUS_IO_TIMEOUT, and nothing was submitted. STATUS_CONNECTION_ABORTED: the queue is lost, see fp_queue_recreate.
+    /// Submits a command list, which can be reset, submitted again or destroyed right afterwards. `progress`, if not
+    /// NULL, receives the submission's progress value. Waits for space, unless `flags` has FP_SUBMIT_DO_NOT_WAIT: then
+    /// a full ring is STATUS_IO_TIMEOUT, and nothing was submitted. STATUS_CONNECTION_ABORTED: the queue is lost, see
+    /// fp_queue_recreate.
     fn fp_queue_submit(queue: *mut FpQueue, list: *mut FpCommandList, flags: u32, progress: *mut u64) -> i32;
 
     /// Waits until the submission with this progress value is done; 0: the last one. `timeout` is in nanoseconds.
@@ -168,15 +170,15 @@ functions! { ($)
     /// The progress value of the last submission that is done, and of the last that was made.
     fn fp_queue_progress(queue: *mut FpQueue, completed: *mut u64, submitted: *mut u64) -> i32;
 
-    /// Destroys what is behind a lost queue and makes it anew; with FP_QUEUE_KERNEL_MODE by kernel-mode submission from now
-    /// on. Progress values start again. STATUS_DEVICE_REMOVED when the device is in error: create another.
+    /// Destroys what is behind a lost queue and makes it anew; with FP_QUEUE_KERNEL_MODE by kernel-mode submission from
+    /// now on. Progress values start again. STATUS_DEVICE_REMOVED when the device is in error: create another.
     fn fp_queue_recreate(queue: *mut FpQueue, flags: u32) -> i32;
 
     /// What the queue has counted.
     fn fp_queue_counters(queue: *mut FpQueue, counters: *mut FpQueueCounters) -> i32;
 
-    /// Takes up to `capacity` events out of the queue's trace, oldest first: when waits and signals were recorded and queued.
-    /// `count` receives how many there were; `lost`, if not NULL, how many had been overwritten before.
+    /// Takes up to `capacity` events out of the queue's trace, oldest first: when waits and signals were recorded and
+    /// queued. `count` receives how many there were; `lost`, if not NULL, how many had been overwritten before.
     fn fp_queue_trace_read(queue: *mut FpQueue, events: *mut FpTraceEvent, capacity: u32, count: *mut u32, lost: *mut u64) -> i32;
 
     /// Destroys the queue; the OS first waits for what was submitted.
@@ -201,8 +203,8 @@ functions! { ($)
     /// Sets the fence's value from the CPU.
     fn fp_fence_signal(fence: *mut FpFence, value: u64) -> i32;
 
-    /// Waits until the fence is at least `value`. `timeout` is in nanoseconds; with FP_INFINITE it blocks in the kernel. A reset
-    /// may signal a fence with its largest value: fp_device_state tells whether it was one.
+    /// Waits until the fence is at least `value`. `timeout` is in nanoseconds; with FP_INFINITE it blocks in the
+    /// kernel. A reset may signal a fence with its largest value: fp_device_state tells whether it was one.
     fn fp_fence_wait(fence: *mut FpFence, value: u64, timeout: u64) -> i32;
 
     /// Has the OS set an event when the fence is at least `value`; returns at once.
@@ -253,8 +255,8 @@ functions! { ($)
     /// Records a store of the GPU's clock to an address that is a multiple of 8.
     fn fp_cmd_timestamp(list: *mut FpCommandList, address: u64) -> i32;
 
-    /// Records the execution of a command buffer: packets, for instance those of fp_command_list_bytes, that the caller has
-    /// put into an allocation.
+    /// Records the execution of a command buffer: packets, for instance those of fp_command_list_bytes, that the caller
+    /// has put into an allocation.
     fn fp_cmd_indirect(list: *mut FpCommandList, address: u64, length: u64) -> i32;
 
     /// For tests: records bytes as they are, a multiple of 8, checked by nobody but the GPU.

@@ -4,8 +4,8 @@
 
 use core::ffi::c_void;
 
-/// Version of this interface: what `fp_interface_version` returns. It changes when a function or a structure changes in a
-/// way that `size` does not cover.
+/// Version of this interface: what `fp_interface_version` returns. It changes when a function or a structure changes in
+/// a way that `size` does not cover.
 pub const FP_INTERFACE_VERSION: u32 = 1;
 
 /// A timeout that never ends.

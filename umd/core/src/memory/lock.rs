@@ -13,8 +13,8 @@ const SPINS: u32 = 200;
 
 /// A value that one thread at a time uses. Not reentrant.
 ///
-/// `count` is the number of threads that hold or wait for the lock; whoever lets go while others wait sets the event, which
-/// hands the lock to one of them.
+/// `count` is the number of threads that hold or wait for the lock; whoever lets go while others wait sets the event,
+/// which hands the lock to one of them.
 pub(crate) struct Lock<V> {
     count: AtomicU32,
     event: NtHandle,
@@ -65,7 +65,8 @@ impl<V> Lock<V> {
         while os.wait_event(self.event, u32::MAX) != EventWait::Set {
             spin_loop();
         }
-        // ORDERING: Acquire pairs with the Release of the holder that set the event; its store is in this word's history.
+        // ORDERING: Acquire pairs with the Release of the holder that set the event; its store is in this word's
+        // history.
         self.count.load(Ordering::Acquire);
     }
 
@@ -76,8 +77,8 @@ impl<V> Lock<V> {
     }
 }
 
-/// A value under a spin lock. [`SpinCell::with`] is for a few instructions only: no call, no wait, nothing that can take
-/// long.
+/// A value under a spin lock. [`SpinCell::with`] is for a few instructions only: no call, no wait, nothing that can
+/// take long.
 pub(crate) struct SpinCell<V> {
     busy: AtomicBool,
     value: UnsafeCell<V>,

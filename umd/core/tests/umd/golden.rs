@@ -1,5 +1,5 @@
-//! Packet bytes against `tests/golden/*.txt`: what a command list records, and what a submission makes of it in the ring and
-//! in command buffers. `UMD_BLESS=1 cargo test -p umd_core golden` writes the files anew.
+//! Packet bytes against `tests/golden/*.txt`: what a command list records, and what a submission makes of it in the
+//! ring and in command buffers. `UMD_BLESS=1 cargo test -p umd_core golden` writes the files anew.
 
 use crate::mock::{Adapter, Mock};
 use crate::submission::memory;

@@ -1,5 +1,5 @@
-//! `umd/include/fencepost_umd.h` is what cbindgen makes of `src/ffi/types.rs` and of the declarations in `src/ffi/table.rs`,
-//! and it compiles. `UMD_BLESS=1 cargo test -p umd_core header` writes it anew.
+//! `umd/include/fencepost_umd.h` is what cbindgen makes of `src/ffi/types.rs` and of the declarations in
+//! `src/ffi/table.rs`, and it compiles. `UMD_BLESS=1 cargo test -p umd_core header` writes it anew.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

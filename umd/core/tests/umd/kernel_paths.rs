@@ -1,5 +1,5 @@
-//! Submission through the kernel: hardware queues below user-mode submission, packet contexts, and what one list becomes on
-//! each.
+//! Submission through the kernel: hardware queues below user-mode submission, packet contexts, and what one list
+//! becomes on each.
 
 use crate::mock::{Adapter, Mock, RING, create};
 use crate::submission::{memory, store, store_of_six, word};

@@ -1,8 +1,8 @@
 //! Every mutant is caught: a scenario that is clean without it is not clean with it.
 //!
-//! A scenario returns what it found wrong. The mutants of the order of stores are invisible to a mock that runs one thread
-//! at a time; `publish.rs` and `loom.rs` catch those, and the last test here says which, and which ones conformance
-//! cases catch.
+//! A scenario returns what it found wrong. The mutants of the order of stores are invisible to a mock that runs one
+//! thread at a time; `publish.rs` and `loom.rs` catch those, and the last test here says which, and which ones
+//! conformance cases catch.
 
 use crate::mock::{Adapter, Mock, create};
 use crate::submission::{memory, word};

@@ -20,7 +20,8 @@ impl Mock {
 
 macro_rules! define {
     ($($method:ident, $id:ident, $export:ident, $record:ident, $presence:ident, $bytes:literal;)*) => {
-        // SAFETY: blocks are leaked, so what is returned stays mapped for ever; arguments are written inside their bounds.
+        // SAFETY: blocks are leaked, so what is returned stays mapped for ever; arguments are written inside their
+        // bounds.
         unsafe impl Thunks for Mock {
             $(
                 fn $method(
@@ -57,8 +58,8 @@ macro_rules! define {
                 self.world.1.notify_all();
             }
 
-            /// Runs the GPU first. A bounded wait that is not met then passes its time at once; an endless one waits for another
-            /// thread.
+            /// Runs the GPU first. A bounded wait that is not met then passes its time at once; an endless one waits
+            /// for another thread.
             fn wait_event(&self, event: NtHandle, milliseconds: u32) -> EventWait {
                 self.run();
                 let mut world = self.world();
