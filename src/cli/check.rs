@@ -1,8 +1,9 @@
 //! `check`: the model's verdict on any driver.
 
-use super::{Family, advise, check_writable, checked, write_json};
+use super::{Family, advise, check_writable, checked, say_what_is_played, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
+use dxgkrnl_model::personality::Windows;
 use fencepost::check::{Verdict, check, is_ours};
 use fencepost::setting::{Assignment, of_any, of_ours};
 use serde::Serialize;
@@ -35,6 +36,10 @@ struct Report {
     schema: u32,
     mode: &'static str,
     driver: String,
+    /// As `--windows` takes it; empty for the default.
+    windows: String,
+    /// As `--setting` takes them.
+    settings: Vec<String>,
     rules: Vec<Verdict>,
     steps: Vec<String>,
 }
@@ -53,6 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             of_ours(&format!("{name}={value}")).map_err(anyhow::Error::msg)?;
         }
     }
+    say_what_is_played(arguments.family.windows, settings);
     let checked = check(&name, bytes, settings, arguments.family.windows)?;
     if arguments.verbose {
         for step in &checked.steps {
@@ -74,9 +80,24 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         advise(arguments.family.windows, settings);
     }
     println!("{held} rules held, {broken} broken, {not_reached} not reached: {}", path.display());
+    if !arguments.verbose {
+        println!("--verbose shows what was done with the driver; a rule is not reached where nothing called for it");
+    }
     if let Some(to) = &arguments.json {
-        let driver = path.display().to_string();
-        write_json(to, &Report { schema: 1, mode: "image", driver, rules: checked.rules, steps: checked.steps })?;
+        let windows = match arguments.family.windows {
+            Windows::Default => String::new(),
+            other => other.to_string(),
+        };
+        let report = Report {
+            schema: 1,
+            mode: "image",
+            driver: path.display().to_string(),
+            windows,
+            settings: settings.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+            rules: checked.rules,
+            steps: checked.steps,
+        };
+        write_json(to, &report)?;
     }
     Ok(!failed)
 }

@@ -1,10 +1,9 @@
 //! `demo`: the driver at work.
 
-use super::{Family, Mode, Settings, advise, check_writable, faults, write_json};
+use super::{Family, Mode, Settings, advise, check_writable, faults, say_what_is_played, write_json};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use dxgkrnl_model::adapter::Adapter;
-use dxgkrnl_model::personality::Windows;
 use fencepost::demo::history;
 use fencepost::demo::picture::{Picture, write_whole};
 use fencepost::demo::play::Played;
@@ -59,9 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     for path in results.iter().chain(&arguments.json).filter(is_file) {
         std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
     }
-    if arguments.family.windows != Windows::Default {
-        println!("Windows: {}", arguments.family.windows);
-    }
+    say_what_is_played(arguments.family.windows, settings);
     if let Some(faults) = faults(settings) {
         println!("faults that are injected: {faults}");
     }

@@ -84,6 +84,17 @@ fn faults(settings: &[Assignment]) -> Option<String> {
     (!words.is_empty()).then(|| words.join(", "))
 }
 
+/// Says under which Windows and with which settings a run begins, where it is not the default.
+fn say_what_is_played(windows: Windows, settings: &[Assignment]) {
+    if windows != Windows::Default {
+        println!("Windows: {windows}");
+    }
+    if !settings.is_empty() {
+        let settings: Vec<_> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        println!("settings: {}", settings.join(", "));
+    }
+}
+
 /// Says which settings this Windows asks of the driver that were not given: for a run that failed.
 fn advise(windows: Windows, settings: &[Assignment]) {
     for (reading, name, value) in companions(windows) {

@@ -23,7 +23,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = rung, default_values_t = [0, 1, 2, 3])]
     rung: Vec<u32>,
     /// How many seeds draw a member of the family of Windows, from 1 on, beside the default and each reading by itself
-    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     seeds: u64,
     #[command(flatten)]
     settings: Settings,

@@ -31,6 +31,9 @@ pub(super) fn whole(inf: &Inf, found: &mut Findings) {
     for (line, text) in (1..).zip(inf.text.lines()) {
         found.unless(text.is_ascii(), ASCII, line, || format!("'{}' is not ASCII; write it in ASCII", text.trim()));
     }
+    for (line, mistake) in &inf.malformed {
+        found.add(SECTION, *line, *mistake);
+    }
     for line in &inf.stray {
         found.add(SECTION, *line, "the line stands before any section; put it into one, or remove it");
     }
@@ -77,7 +80,10 @@ fn is_deletion(entry: &Entry) -> bool {
 pub(super) fn strings(inf: &Inf, found: &mut Findings) {
     let mut used = BTreeSet::new();
     for entry in inf.sections.iter().flat_map(|section| &section.entries) {
-        for token in tokens(&entry.key).into_iter().chain(entry.values.iter().flat_map(|value| tokens(value))) {
+        let is_own = |token: &String| !token.eq_ignore_ascii_case(&entry.key);
+        for token in
+            tokens(&entry.key).into_iter().chain(entry.values.iter().flat_map(|value| tokens(value))).filter(is_own)
+        {
             let defined = inf.entry("Strings", &token).is_some();
             found.unless(defined, STRING, entry.line, || format!("%{token}% is not defined; define it in [Strings]"));
             used.insert(token.to_ascii_lowercase());
@@ -266,7 +272,8 @@ fn stamped(inf: &Inf, found: &mut Findings) {
 fn is_date(text: &str) -> bool {
     let parts: Vec<_> = text.split('/').collect();
     let [month, day, year] = parts.as_slice() else { return false };
-    let number = |text: &str, digits: usize| text.parse::<i32>().ok().filter(|_| text.len() == digits);
+    let is_number = |text: &str, digits| text.len() == digits && text.bytes().all(|digit| digit.is_ascii_digit());
+    let number = |text: &str, digits| text.parse::<i32>().ok().filter(|_| is_number(text, digits));
     let (Some(month), Some(day), Some(year)) = (number(month, 2), number(day, 2), number(year, 4)) else {
         return false;
     };

@@ -8,6 +8,8 @@ pub(super) struct Inf {
     pub sections: Vec<Section>,
     /// Lines that stand before any section.
     pub stray: Vec<usize>,
+    /// Lines that are no INF syntax, and what is wrong with each.
+    pub malformed: Vec<(usize, &'static str)>,
 }
 
 /// A section of an INF file: its name and its lines.
@@ -48,8 +50,10 @@ impl Inf {
     /// Reads a file. What is no INF gives a file without sections.
     pub fn read(text: &str) -> Self {
         let (mut sections, mut stray): (Vec<Section>, Vec<usize>) = (Vec::new(), Vec::new());
+        let mut malformed = Vec::new();
         for (line, content) in (1..).zip(text.lines()) {
             let content = without_comment(content).trim();
+            malformed.extend(mistake(content).map(|mistake| (line, mistake)));
             if let Some(name) = content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
                 sections.push(Section { name: name.trim().to_owned(), line, entries: Vec::new() });
             } else if content.is_empty() {
@@ -62,7 +66,7 @@ impl Inf {
                 stray.push(line);
             }
         }
-        Self { text: text.to_owned(), sections, stray }
+        Self { text: text.to_owned(), sections, stray, malformed }
     }
 
     /// Entries of the sections of this name, in any case; none where there is no such section.
@@ -101,6 +105,20 @@ impl Inf {
             None => value.parse().ok(),
         }
     }
+}
+
+/// What makes a line, without its comment, no INF syntax.
+fn mistake(content: &str) -> Option<&'static str> {
+    if !content.matches('"').count().is_multiple_of(2) {
+        return Some("a quotation mark has no other; write both or none");
+    }
+    if content.starts_with('[') != content.ends_with(']') && content.starts_with('[') {
+        return Some("the name of a section ends without ']' or is followed by more; write '[NAME]' alone");
+    }
+    if content.starts_with('=') {
+        return Some("nothing stands before '='; write a key there, or remove the sign");
+    }
+    content.ends_with('\\').then_some("the line goes on behind its '\\'; write it as one")
 }
 
 /// Names between percent signs, without folder numbers.
