@@ -374,12 +374,12 @@ pub(crate) fn unload(shared: &Arc<Shared>, driver: &Arc<LoadedDriver>) {
     match body {
         Some(Body::Image(nt)) => {
             let unload = nt.object().driver_unload.load(Ordering::Relaxed);
-            judge_unload(shared, unload);
+            judge_unload(shared, driver, unload);
             let _ = shared.kernel().unload_driver(&nt);
         }
         Some(Body::Native(_)) => {
             let driver_unload = core::mem::offset_of!(nt_model::records_io::DriverObject, driver_unload);
-            judge_unload(shared, crate::raw::load(driver.object() + driver_unload) as usize);
+            judge_unload(shared, driver, crate::raw::load(driver.object() + driver_unload) as usize);
             call_unload(shared, driver);
             shared.kernel().check_native_leaks();
         }
@@ -388,8 +388,12 @@ pub(crate) fn unload(shared: &Arc<Shared>, driver: &Arc<LoadedDriver>) {
     shared.remove_driver(driver);
 }
 
-/// Whether `DriverObject.DriverUnload` is still Dxgkrnl's.
-fn judge_unload(shared: &Shared, unload: usize) {
+/// Judges whether `DriverObject.DriverUnload` is still Dxgkrnl's, which `DxgkInitialize` put there. Of a driver that did
+/// not call it, that is the one thing to say.
+fn judge_unload(shared: &Shared, driver: &LoadedDriver, unload: usize) {
+    if driver.fixed.get().is_none() {
+        return;
+    }
     let ours = shims_address("DxgkDriverUnload");
     shared.kernel().rules.check(&INIT_UNLOAD, unload == ours, || {
         format!("DriverObject.DriverUnload is {unload:#x}, Dxgkrnl's is {ours:#x}")
