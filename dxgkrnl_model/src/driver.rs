@@ -388,8 +388,8 @@ pub(crate) fn unload(shared: &Arc<Shared>, driver: &Arc<LoadedDriver>) {
     shared.remove_driver(driver);
 }
 
-/// Judges whether `DriverObject.DriverUnload` is still Dxgkrnl's, which `DxgkInitialize` put there. Of a driver that did
-/// not call it, that is the one thing to say.
+/// Judges whether `DriverObject.DriverUnload` is still Dxgkrnl's, which `DxgkInitialize` put there. Of a driver that
+/// did not call it, that is the one thing to say.
 fn judge_unload(shared: &Shared, driver: &LoadedDriver, unload: usize) {
     if driver.fixed.get().is_none() {
         return;
