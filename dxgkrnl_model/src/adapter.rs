@@ -426,8 +426,8 @@ impl Adapter {
         }
     }
 
-    /// Keeps everybody else out of the driver, waiting for those inside at most `timeout`. The calling thread may call
-    /// it.
+    /// Keeps every other thread out of the driver, waiting for those inside at most `timeout`. The calling thread may
+    /// call it.
     pub(crate) fn quiesce(&self, timeout: nt_model::sched::Ticks) -> Option<(Admission<'_>, InDriver)> {
         let admission = self.admission.exclusive_within(self.kernel(), timeout)?;
         Some((admission, InDriver::new()))

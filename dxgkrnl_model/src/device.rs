@@ -1,9 +1,9 @@
 //! Devices: what a process makes everything else on, and what is lost as a whole when its work goes wrong.
 //!
 //! Chosen: a device in an error state accepts nothing but destruction and questions; thunks answer
-//! STATUS_DEVICE_REMOVED. Its native fences are signalled for ever ("AlwaysSignaled"), so that nobody waits for what
-//! will not come; monitored fences that it made stay as they are, and waits of its own threads on them end with that
-//! status.
+//! STATUS_DEVICE_REMOVED. Its native fences are signalled for ever ("AlwaysSignaled"), so that no thread or queue waits
+//! for what will not come; monitored fences that it made stay as they are, and waits of its own threads on them end
+//! with that status.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

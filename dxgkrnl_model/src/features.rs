@@ -1,6 +1,6 @@
 //! WDDM features: what the OS supports, what the driver supports, what is therefore enabled.
 //!
-//! The first question about a feature, whoever asks it, makes the OS ask the driver through
+//! The first question about a feature, by user mode or the driver, makes the OS ask the driver through
 //! `DXGKDDI_FEATURE_INTERFACE`; the answer stands until the adapter is stopped. A feature is enabled when the OS knows
 //! and supports it, the driver supports it on this configuration in a common version, and every dependency is enabled.
 //!

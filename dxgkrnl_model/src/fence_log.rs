@@ -19,7 +19,7 @@
 //!
 //! Chosen: entries are read when a native fence interrupt is worked off, when a queue is destroyed, when its buffers
 //! are replaced, and when the report is asked for. Both buffers of a queue have one size. They are made and replaced on
-//! the paging worker, one queue after the other; at other times than those above when somebody asks
+//! the paging worker, one queue after the other; at other times than those above when a test asks
 //! ([`crate::os::Os::recreate_fence_logs`]). A queue keeps the size that it has grown to when tracing ends.
 
 mod buffer;
@@ -112,7 +112,7 @@ impl FenceLog {
     }
 
     /// Makes both buffers and tells the driver; where there are some already, they are replaced, as the article lets
-    /// Dxgkrnl do at any time. What they hold is read, and whoever waits for it wakes.
+    /// Dxgkrnl do at any time. What they hold is read, and waits for it end.
     ///
     /// IRQL: PASSIVE_LEVEL.
     ///
@@ -223,7 +223,7 @@ impl FenceLog {
             state.buffers.push(buffer);
             return Ok(());
         };
-        // Nobody writes to the old one any more; the new one is not read before what the old one holds is in the
+        // The driver writes to the old one no more; the new one is not read before what the old one holds is in the
         // report.
         let reading = reading::read(queue, &mut state.buffers[at]);
         buffer.last_time = state.buffers[at].last_time;

@@ -164,8 +164,8 @@ impl Os {
     /// Runs `f` at the device's level: an adapter's interrupt routine waits meanwhile, as behind a long routine of
     /// another device. `f` only looks at memory. `None`: no interrupt is connected.
     ///
-    /// With [`InterruptDelivery::Inline`](nt_model::InterruptDelivery::Inline) whoever raises an interrupt waits as
-    /// well.
+    /// With [`InterruptDelivery::Inline`](nt_model::InterruptDelivery::Inline) the thread that raises an interrupt
+    /// waits as well.
     pub fn hold_interrupts<R>(&self, adapter: &Arc<Adapter>, f: impl FnOnce() -> R) -> Option<R> {
         let _inside = self.kernel().enter();
         crate::interrupt::synchronize(adapter, f)

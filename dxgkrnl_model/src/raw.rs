@@ -72,7 +72,7 @@ pub(crate) fn word(address: usize) -> &'static AtomicU64 {
     debug_assert!(address.is_multiple_of(8), "{address:#x} is not aligned");
     let pointer: *const AtomicU64 = core::ptr::with_exposed_provenance(address);
     // SAFETY: callers pass aligned addresses in pages that the model has mapped for itself and unmaps only when the
-    // object that holds the address is gone; every access to the word by anybody is a 64-bit one.
+    // object that holds the address is gone; every access to the word is a 64-bit one.
     unsafe { &*pointer }
 }
 

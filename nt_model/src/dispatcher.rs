@@ -1,8 +1,8 @@
 //! Dispatcher objects: events, semaphores, mutexes, and waiting for them, for timers and for threads.
 //!
-//! Kind and signal state live in the driver's own record, as on Windows; who waits lives here, in a table under one
-//! lock per machine, so that a driver that overwrites an object cannot lead the model astray. Whoever signals an object
-//! satisfies its waiters (takes the count, hands over the mutex) before they run, as Windows does.
+//! Kind and signal state live in the driver's own record, as on Windows; the list of waiters lives here, in a table
+//! under one lock per machine, so that a driver that overwrites an object cannot lead the model astray. The thread that
+//! signals an object satisfies its waiters (takes the count, hands over the mutex) before they run, as Windows does.
 //!
 //! Setting an event that is already set looks at one word and takes no lock.
 //!

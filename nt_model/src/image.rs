@@ -5,9 +5,9 @@
 //! pages are real pages of the machine, so a driver may describe its own data by an MDL.
 //!
 //! An import that Windows has but the model has not resolves to a stub that stops the machine with the routine's name
-//! when it is called ([`Image::missing_imports`] lists them); one that nobody knows is a load error. `.pdata` is used
-//! to find the code, and otherwise ignored: images are built with `panic=abort`, and structured exception handling is
-//! not modelled.
+//! when it is called ([`Image::missing_imports`] lists them); one that the model does not know is a load error.
+//! `.pdata` is used to find the code, and otherwise ignored: images are built with `panic=abort`, and structured
+//! exception handling is not modelled.
 
 mod link;
 mod mapped;

@@ -109,7 +109,7 @@ pub fn disagreements(played: &Played) -> Vec<String> {
     // The driver counts each signal as one that wants an interrupt or as one that wants none. Several that want one may
     // share it.
     compare("signals with and without an interrupt", gpu.interrupts_wanted + gpu.interrupts_suppressed, signals);
-    // Nobody waited for these, so each wants no interrupt.
+    // The CPU waited for none of these fences, so each signal wants no interrupt.
     let (theirs, needless, most) = (gpu.interrupts_suppressed, played.unmonitored, most_suppressed(played));
     if !(needless..=most).contains(&theirs) {
         found.push(format!("interrupts suppressed: the driver counted {theirs}, the model {needless} to {most}"));

@@ -378,8 +378,8 @@ fn destroy_connected(stage: &Stage) -> Played {
             same("the other's status", status, CONNECTED)?;
             other.wait(scene, progress)?;
             if round == 0 {
-                // Published work of a queue without a doorbell is nobody's. Not before the other queue ran: until then
-                // the engine may be having the look that was under way when the doorbell went.
+                // Published work of a queue without a doorbell belongs to no engine. Not before the other queue ran:
+                // until then the engine may be having the look that was under way when the doorbell went.
                 queue.record(&[])?;
                 queue.publish()?;
             }

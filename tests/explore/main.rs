@@ -3,7 +3,7 @@
 //! Each boot runs on the model's seeded scheduler: one thread at a time, the next one drawn from a seed, virtual time.
 //! Engines have store buffers besides: what they store to shared words is seen by others only after a barrier, a
 //! service of the kernel or when the buffer is full, as on a processor with total store order. A round is a schedule of
-//! its own; its waiters must wake in time, and virtual time tells, since it moves on when everybody waits.
+//! its own; its waiters must wake in time, and virtual time tells, since it moves on when every thread waits.
 //!
 //! A failure names its seed. `EXPLORE_SEED=n` plays that boot alone, step for step the same; `EXPLORE_ROUNDS=n` sets
 //! how many rounds are played in all.

@@ -51,7 +51,7 @@ extern "system" fn DllMain(_module: *mut c_void, _reason: u32, _reserved: *mut c
 
 /// Ends the process at once, without unwinding through the caller's frames: `__fastfail(FAST_FAIL_FATAL_APP_EXIT)`,
 /// which Windows Error Reporting records. The address of the panic's message and place is left in a register (rdx, x1)
-/// for whoever opens the dump.
+/// for the reader of a dump.
 ///
 /// Source: "__fastfail" (MSVC intrinsics) and winnt.h's FAST_FAIL_FATAL_APP_EXIT = 7.
 #[panic_handler]

@@ -143,8 +143,8 @@ impl FenceState {
         ended
     }
 
-    /// As [`looked_at`](Self::looked_at), if anything may follow from it: somebody waits, here or on another adapter,
-    /// or the value has 32 bits and must be followed.
+    /// As [`looked_at`](Self::looked_at), if anything may follow from it: a wait is under way, here or on another
+    /// adapter, or the value has 32 bits and must be followed.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     fn looked_at_if_awaited(self: &Arc<Self>, kernel: &Machine) -> usize {
@@ -365,7 +365,7 @@ impl MonitoredFence {
     ///
     /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::UnwaitCpuWaitersOnlyOnDestroy`: by default CPU waiters are released
     /// when "a local sync object is destroyed", though others have the fence open. Chosen: those that waited by this
-    /// handle; who waits on a GPU goes on waiting until the last handle is gone.
+    /// handle; queues that wait on a GPU go on waiting until the last handle is gone.
     pub(crate) fn destroy(&self) {
         if !self.destroyed.swap(true, Ordering::AcqRel) {
             self.view.remove(self.device.process());

@@ -1,6 +1,6 @@
 //! Where the values of native fences are.
 //!
-//! A fence has two 64-bit values. `CurrentValue`: written by GPU and driver, read by everybody; user mode has a
+//! A fence has two 64-bit values. `CurrentValue`: written by GPU and driver, read by all; user mode has a
 //! read-only mapping. `MonitoredValue`: written by the driver on behalf of Dxgkrnl, read by the GPU; user mode has no
 //! mapping, the GPU a read-only one. Fences of one process are packed into pages at the distance that the driver's caps
 //! name; a fence that can be shared has two pages of its own, since a page that another process maps shows everything

@@ -2,7 +2,7 @@
 //! signals.
 //!
 //! A monitored value is computed and handed over at the device's interrupt level under the interrupt's lock, so that
-//! the last update is the newest one and no signal's interrupt lies in between; whoever asked looks at the current
+//! the last update is the newest one and no signal's interrupt lies in between; the asking thread looks at the current
 //! value afterwards. Kernel addresses are windows that close when the call returns.
 //!
 //! Source: DDI pages DxgkDdiUpdateMonitoredValues, DxgkDdiUpdateCurrentValuesFromCpu; article native-gpu-fence-objects.
@@ -154,8 +154,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Signals fences from the CPU, on every adapter that knows them; `from` is the adapter of whoever signals: its driver
-/// writes the values, the others are notified, each of them in one call.
+/// Signals fences from the CPU, on every adapter that knows them; `from` is the adapter of the device that signals: its
+/// driver writes the values, the others are notified, each of them in one call.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 ///

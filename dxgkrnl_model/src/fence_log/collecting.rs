@@ -13,12 +13,12 @@
 //! Source: article native-gpu-fence-objects, future hardware requirements, optimized native fence signaled interrupt,
 //! log buffer overrun; DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA, `pSignaledNativeFenceArray` and `hHWQueue`.
 //!
-//! Chosen: a log says which fence to look at, and the fence's value who wakes: user mode chose what the entry says, and
-//! the value is what a waiter is promised. Devices of a process share GPU addresses, so that the fallback takes all of
-//! them. A handle that names no fence of the process (closed meanwhile, or never one) has every native fence of the
-//! adapter looked at, and so has a queue without logs: one for kernel-mode submission, whose progress fence nobody
-//! could log. The same goes for NULL where the engine's logs end no wait: user mode has not logged a signal, and the
-//! documents do not say what then.
+//! Chosen: a log says which fence to look at, and the fence's value which waits end: user mode chose what the entry
+//! says, and the value is what a waiter is promised. Devices of a process share GPU addresses, so that the fallback
+//! takes all of them. A handle that names no fence of the process (closed meanwhile, or never one) has every native
+//! fence of the adapter looked at, and so has a queue without logs: one for kernel-mode submission, whose progress
+//! fence no log has. The same goes for NULL where the engine's logs end no wait: user mode has not logged a signal, and
+//! the documents do not say what then.
 
 use std::sync::Arc;
 
@@ -47,8 +47,8 @@ pub(crate) fn collect_for(adapter: &Arc<Adapter>, fences: &[Arc<FenceOnAdapter>]
     collect_from(adapter, &with_news(adapter, concerned));
 }
 
-/// Reads the logs of some queues, with news or not. Where interrupts name queues only, whoever reads a log wakes. True:
-/// waits have ended.
+/// Reads the logs of some queues, with news or not. Where interrupts name queues only, reading a log ends the waits
+/// that it tells of. True: waits have ended.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn collect_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) -> bool {

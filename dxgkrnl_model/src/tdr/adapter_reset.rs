@@ -1,11 +1,11 @@
-//! Adapter reset: everybody leaves the driver, `DxgkDdiResetFromTimeout`, `DxgkDdiRestartFromTimeout`; every device is
-//! lost.
+//! Adapter reset: every thread leaves the driver, `DxgkDdiResetFromTimeout`, `DxgkDdiRestartFromTimeout`; every device
+//! is lost.
 //!
 //! Source: article timeout-detection-and-recovery; tdr-registry-keys (TdrDdiDelay, TdrLimitCount, TdrLimitTime).
 //!
 //! Chosen: the content of memory survives (segments lie in system memory in every driver that this model has met), so
 //! that the paging process needs no new tables; the buffers that were with the driver are lost, paging ones too, and
-//! whoever waited for one gets an error.
+//! a wait for one ends with an error.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

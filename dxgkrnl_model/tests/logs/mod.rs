@@ -87,7 +87,7 @@ fn optimized() -> Options {
     Options { optimized: true, ..Options::default() }
 }
 
-/// The interrupt names a queue, and the log has no entry of the fence that somebody waits for: the fences' values say
+/// The interrupt names a queue, and the log has no entry of the fence that is waited for: the fences' values say
 /// it.
 #[test]
 fn an_overrun_log_ends_waits_by_the_values_of_fences() {

@@ -24,7 +24,7 @@ pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiFormatHistoryBuffer = Some(history);
 }
 
-/// What a compute-only driver has beside the others, and nobody calls.
+/// What a compute-only driver has beside the others, and the model never calls.
 pub fn fill_compute_only(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiResetDevice = Some(reset_device);
     table.DxgkDdiDescribeAllocation = Some(describe);

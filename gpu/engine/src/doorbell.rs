@@ -197,7 +197,7 @@ impl<H: Host> Watch<H> {
         }
     }
 
-    /// The global doorbell's value, taken out of it; `None` when nobody rang. Any engine may take it: it serves all
+    /// The global doorbell's value, taken out of it; `None` when no queue rang. Any engine may take it: it serves all
     /// nodes.
     pub fn poll_global(doorbells: &Doorbells<H>) -> Option<u64> {
         let word = doorbells.physical.first()?.word()?;

@@ -482,9 +482,9 @@ impl<H: Host> Core<H> {
         self.deliver(gpu);
     }
 
-    /// A fence passed its MonitoredValue. Coalesced with a notice that nobody has read: for the same fence, or, where
-    /// the interrupt names queues, for the same queue. When the mailbox is full, the OS is asked to scan everything
-    /// instead.
+    /// A fence passed its MonitoredValue. Coalesced with a notice that the interrupt routine has not read: for the same
+    /// fence, or, where the interrupt names queues, for the same queue. When the mailbox is full, the OS is asked to
+    /// scan everything instead.
     pub(crate) fn notify_fence(&mut self, gpu: &Gpu<H>, fence: SlotId, queue: SlotId) {
         let node = &gpu.nodes[self.node];
         let key = if gpu.names_queues { queue } else { fence };

@@ -285,8 +285,8 @@ impl<H: Host> Gpu<H> {
     }
 
     /// A node that an interrupt may name for a fence that no engine is just signaling: one that is not held, since
-    /// between reset and resumption an interrupt of the engine is a bug check. `None`: all are; whoever resumes the
-    /// first one reports every fence. Any IRQL.
+    /// between reset and resumption an interrupt of the engine is a bug check. `None`: all are; the thread that resumes
+    /// the first one reports every fence. Any IRQL.
     pub fn speaker(&self) -> Option<usize> {
         if self.mutation.is(Mutation::ReportsWhileHeld) {
             return Some(0);
@@ -294,7 +294,7 @@ impl<H: Host> Gpu<H> {
         let free = || (0..self.nodes.len()).find(|node| self.nodes[*node].control() != Control::Hold);
         free().or_else(|| {
             self.nodes[0].scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
-            // ORDERING[RESET-1]: pairs with `Handshake::tell`: either who resumes sees the bit, or this sees it
+            // ORDERING[RESET-1]: pairs with `Handshake::tell`: either the resuming thread sees the bit, or this sees it
             // resumed.
             H::Word::fence(Ordering::SeqCst);
             free()

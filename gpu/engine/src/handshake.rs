@@ -1,9 +1,9 @@
 //! Telling an engine to hold, and knowing that it does.
 //!
-//! ORDERING[RESET-1]: the engine says that it holds (Release) after its last store to memory; who asked reads that
-//! (Acquire) before it looks at memory, invalidates contexts or lets the OS go on. So nothing that a reset has declared
-//! dead stores anything any more. An engine that goes on says so, fences, and looks whether it was told to hold again;
-//! who tells it fences and then asks. So "it holds" is never the answer from before.
+//! ORDERING[RESET-1]: the engine says that it holds (Release) after its last store to memory; the asking thread reads
+//! that (Acquire) before it looks at memory, invalidates contexts or lets the OS go on. So nothing that a reset has
+//! declared dead stores anything any more. An engine that goes on says so, fences, and looks whether it was told to
+//! hold again; the thread that tells it fences and then asks. So "it holds" is never the answer from before.
 
 use crate::mutation::{Chosen, Mutation};
 use crate::word::{Ordering, Word};

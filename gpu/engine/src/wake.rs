@@ -1,10 +1,10 @@
 //! Work against an engine that goes to sleep, or that has just looked.
 //!
-//! ORDERING[WAKE-1]: whoever adds work does so, fences, and then reads whether the engine sleeps; the engine says that
-//! it sleeps, fences, and looks for work once more. At least one of them sees the other's store. Otherwise work lies
-//! there that nobody kicks the engine for.
+//! ORDERING[WAKE-1]: the agent that adds work does so, fences, and then reads whether the engine sleeps; the engine
+//! says that it sleeps, fences, and looks for work once more. At least one of them sees the other's store. Otherwise
+//! work lies there that the engine is not kicked for.
 //!
-//! ORDERING[READY-1]: whoever publishes work of a queue does so and then exchanges the queue's mark; the engine
+//! ORDERING[READY-1]: the agent that publishes work of a queue does so and then exchanges the queue's mark; the engine
 //! exchanges the mark and then looks. Of two exchanges the later sees what came before the earlier: a mark that was
 //! still set when the work came is one that the engine clears later, and it finds the work. Otherwise a queue that was
 //! taken for ready stays behind with work in it.

@@ -69,7 +69,7 @@ impl Drop for NonPagedPages {
 unsafe impl Pages for NonPagedPages {
     fn span(&self) -> Span<'static> {
         let (base, bytes) = self.mapped.as_ref().map_or((std::ptr::null_mut(), 0), |m| (m.pointer(), m.bytes));
-        // SAFETY: `bytes` are mapped at `base` until the value is dropped; whoever has the span is dropped first (the
+        // SAFETY: `bytes` are mapped at `base` until the value is dropped; the span's owner is dropped first (the
         // order of fields in `Started`).
         unsafe { Span::new(base, bytes) }
     }

@@ -42,8 +42,8 @@ impl Event for SynchronizationEvent {
     fn wait(&self, timeout: Option<u64>) -> bool {
         let mut interval = timeout.map(relative);
         let interval = interval.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
-        // TIMEOUT: the caller's; engines wait without one only while nothing is connected, and whoever adds work sets
-        // the event (WAKE-1).
+        // TIMEOUT: the caller's; engines wait without one only while nothing is connected, and the agent that adds work
+        // sets the event (WAKE-1).
         // CAST: an enumerator, 0.
         // SAFETY: an initialised event; PASSIVE_LEVEL by the trait's rule; the interval is on this stack.
         let status = unsafe { KeWaitForSingleObject(self.0.get().cast(), Executive, KernelMode as i8, 0, interval) };

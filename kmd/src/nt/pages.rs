@@ -83,7 +83,7 @@ impl Drop for NonPagedPages {
 // SAFETY: mapped read-write, page-aligned and whole pages until dropped, with nothing else in them.
 unsafe impl Pages for NonPagedPages {
     fn span(&self) -> Span<'static> {
-        // SAFETY: `bytes` are mapped at `base` until the value is dropped; whoever has the span is dropped first (the
+        // SAFETY: `bytes` are mapped at `base` until the value is dropped; the span's owner is dropped first (the
         // order of fields in `Started`).
         unsafe { Span::new(self.base.cast(), self.bytes) }
     }

@@ -200,7 +200,7 @@ impl PageObject {
         self.cache.or_else(of_mappings).unwrap_or(CacheType::Cached)
     }
 
-    /// Who allocated it.
+    /// The place in the code that allocated it.
     pub(crate) fn site(&self) -> Site {
         self.site
     }

@@ -1,10 +1,11 @@
-//! One thread at a time, the next one chosen from a seed, time that moves only when everybody waits.
+//! One thread at a time, the next one chosen from a seed, time that moves only when every thread waits.
 //!
-//! Operating-system threads hand a baton: whoever holds it runs, all others sleep on their slot. At each yield point
-//! the holder asks a pseudo-random generator whether, and to whom, to hand over; a thread that parks hands over in any
-//! case. The clock is virtual: one tick per yield point, and when every thread waits it jumps to the earliest deadline.
-//! So two runs with the same seed of a program whose threads interact only through the model take the same path, and
-//! [`SeededScheduler::decisions`] lists it; [`SeededScheduler::replay`] follows such a list whatever the seed.
+//! Operating-system threads hand a baton: the thread that holds it runs, all others sleep on their slot. At each yield
+//! point the holder asks a pseudo-random generator whether, and to whom, to hand over; a thread that parks hands over
+//! in any case. The clock is virtual: one tick per yield point, and when every thread waits it jumps to the earliest
+//! deadline. So two runs with the same seed of a program whose threads interact only through the model take the same
+//! path, and [`SeededScheduler::decisions`] lists it; [`SeededScheduler::replay`] follows such a list whatever the
+//! seed.
 //!
 //! A host thread takes part while it is inside [`Machine::enter`](crate::Machine::enter). It must not wait outside the
 //! model while it holds the baton (joining a thread, say): leave the kernel first.

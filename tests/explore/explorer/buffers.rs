@@ -1,7 +1,7 @@
 //! Store buffers of the engines' threads: total store order, as seen through the accesses to shared words.
 //!
 //! An engine's stores wait in a queue of its own, oldest first, until it passes a barrier, calls a service of the
-//! kernel, or has too many. Its own loads find them. Each access is a place where the scheduler may run somebody else,
+//! kernel, or has too many. Its own loads find them. Each access is a place where the scheduler may run another thread,
 //! as long as something waits in the queue. At raised IRQL (a lock is held, the interrupt routine runs) stores go out
 //! at once.
 #![expect(unsafe_code, reason = "stores that were held back go to the words by address")]

@@ -272,8 +272,8 @@ impl CommandList {
         }
     }
 
-    /// Stores `value` in the fence and wakes who waits for it. Where the engine cannot write monitored fences, the list
-    /// is cut here, and the OS signals.
+    /// Stores `value` in the fence and wakes what waits for it. Where the engine cannot write monitored fences, the
+    /// list is cut here, and the OS signals.
     ///
     /// # Errors
     /// As [`Self::store`].

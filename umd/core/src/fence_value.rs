@@ -2,14 +2,14 @@
 //! write no more in one piece.
 //!
 //! Of a 32-bit value this process makes the 64-bit one that is nearest to a value that it knows: the one that it waits
-//! for, the one that it submitted last, the one that it saw last. The OS lets nobody wait or signal further than
+//! for, the one that it submitted last, the one that it saw last. The OS allows no wait or signal further than
 //! `UINT_MAX / 2` from the last signal, so the nearest one is right.
 //!
 //! Source: *Context monitoring*, "Monitored fence creation"; `D3DDDI_SYNCHRONIZATIONOBJECTINFO2`: with No64BitAtomics
 //! the address points to a 32-bit value.
 //!
 //! Assumes:
-//! - What lies in the four bytes behind a 32-bit value is nobody's business. Source: none; they are not part of the
+//! - What lies in the four bytes behind a 32-bit value means nothing. Source: none; they are not part of the
 //!   value.
 #![forbid(unsafe_code)]
 

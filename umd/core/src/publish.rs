@@ -11,7 +11,7 @@
 //!
 //! ORDERING[RING-1]: the packets are written before WP is stored with Release; the engine loads WP with Acquire and
 //! then reads packets. Without Release it executes what was in the ring before. LQ is stored before WP in the same way:
-//! whoever sees the work sees that it is queued.
+//! an agent that sees the work sees that it is queued.
 //!
 //! ORDERING[DB-1]: WP is stored before the doorbell (Release on the doorbell); the engine loads the doorbell (Acquire)
 //! before WP, so a ring that it sees shows its work. Between the ring and the read of the status stands a full fence;

@@ -1,7 +1,7 @@
 //! Stage 2 of 8: the producer's side of a ring.
 //!
 //! The write pointer is a count of bytes that only grows. Space from the published write pointer on belongs to this
-//! side, as far as the engine's read pointer allows; nobody sees what is written there until the write pointer is
+//! side, as far as the engine's read pointer allows; no engine sees what is written there until the write pointer is
 //! published ([`crate::publish`]).
 //!
 //! | word | written by | read by |

@@ -1,8 +1,8 @@
 //! Stages 2 and 3 of 8: user-mode submission, the article's five steps in the article's order (`UserLane::submit`).
 //!
 //! 1. A new progress value, one more than the last.
-//! 2. The packets are written into ring space that nobody sees; the last of them signal the progress fence with that
-//!    value.
+//! 2. The packets are written into ring space that no engine reads; the last of them signal the progress fence with
+//!    that value.
 //! 3. The value is stored to `HwQueueProgressFenceLastQueuedValue`: the OS knows that there is work.
 //! 4. The write pointer is published: the GPU may see the work.
 //! 5. The doorbell is rung; a full fence; the status is read.

@@ -53,7 +53,7 @@ pub(crate) struct Kind {
 }
 
 /// A synchronization object with a value. Dropping it destroys this process's handle; a shared fence lives on while
-/// anybody has it open.
+/// a process has it open.
 pub struct SyncObject<T: Thunks> {
     device: Arc<Device<T>>,
     handle: D3DKMT_HANDLE,

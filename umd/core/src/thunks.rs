@@ -9,7 +9,7 @@
 //!   that knows a longer form under the same name finds zeros behind ours and writes into memory that is ours. Those
 //!   that grew in the SDK 10.0.28000 are in `wddm_abi::kit_28000`.
 //! - Records are built in this crate only, from live borrows: a pointer in a record points at memory that outlives the
-//!   call and is as long as the record says. Everybody else can look at an argument but not make one.
+//!   call and is as long as the record says. Other code can look at an argument but not make one.
 //! - Output addresses are taken as they come back, once, and checked for null and alignment.
 
 mod counted;

@@ -9,7 +9,7 @@
 //!
 //! Chosen: the value that was signalled last is the one that the OS saw last, by a signal of its own or by looking.
 //! Values are the nearest one in either direction, since a fence may go backwards. The four bytes behind a 32-bit value
-//! are nobody's; they hold [`BEHIND`], so that who reads 64 bits reads nonsense.
+//! belong to no fence; they hold [`BEHIND`], so that a read of 64 bits gives nonsense.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -44,8 +44,8 @@ impl NativeFence {
         fences.iter().fold(false, |ended, fence| fence.rescan(kernel) | ended)
     }
 
-    /// As [`signaled_on`](Self::signaled_on) for those whose value nobody has passed on yet; waits for the others end,
-    /// too.
+    /// As [`signaled_on`](Self::signaled_on) for those whose value no adapter has passed on yet; waits for the others
+    /// end, too.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn looked_at_on(kernel: &Machine, on: &Adapter, fences: Vec<Arc<Self>>) -> bool {

@@ -231,7 +231,7 @@ fn log_1_needs_the_entry_before_the_index() {
     caught(Mutation::IndexBeforeEntry, |m| log_1(m, Barriers::Two));
 }
 
-/// LOG-1 and FENCE-1 together: whoever is interrupted finds the entry. Both barrier variants.
+/// LOG-1 and FENCE-1 together: the interrupted CPU finds the entry. Both barrier variants.
 fn log_then_interrupt(mutation: u32, barriers: Barriers) {
     let (current, monitored, position) = (word(0), word(4), word(0));
     let entry: Arc<[W; 4]> = Arc::new(std::array::from_fn(|_| W(AtomicU64::new(0))));

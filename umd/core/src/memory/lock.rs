@@ -13,8 +13,8 @@ const SPINS: u32 = 200;
 
 /// A value that one thread at a time uses. Not reentrant.
 ///
-/// `count` is the number of threads that hold or wait for the lock; whoever lets go while others wait sets the event,
-/// which hands the lock to one of them.
+/// `count` is the number of threads that hold or wait for the lock; a thread that lets go while others wait sets the
+/// event, which hands the lock to one of them.
 pub(crate) struct Lock<V> {
     count: AtomicU32,
     event: NtHandle,

@@ -1,7 +1,7 @@
 //! A mock of gdi32 and of what is behind it: enough of an operating system to hand out handles and memory, and enough
 //! of a GPU to execute rings and command buffers and to notice when they are wrong.
 //!
-//! It is a mock and no model: one thread at a time, no timing (time passes when somebody waits for it), nothing beyond
+//! It is a mock and no model: one thread at a time, no timing (time passes when a test waits for it), nothing beyond
 //! what the tests ask. Everything that looks wrong is written down in [`World::complaints`]; a test that expects none
 //! ends with [`Mock::assert_clean`].
 
