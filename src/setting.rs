@@ -104,9 +104,9 @@ pub fn companions(windows: Windows) -> impl Iterator<Item = (&'static str, &'sta
     COMPANIONS.iter().copied().filter(move |(name, ..)| readings.iter().any(|reading| reading.name == *name))
 }
 
-/// The class that the INF of these settings' form names.
+/// The class that the INF of these settings' form names: the one that writes `ComputeOnly` 1, or the other.
 pub fn class(settings: &[Assignment]) -> DeviceClass {
-    let compute_only = |(name, value): &Assignment| name.eq_ignore_ascii_case("ComputeOnly") && *value != 0;
+    let compute_only = |(name, value): &Assignment| name.eq_ignore_ascii_case("ComputeOnly") && *value == 1;
     if settings.iter().any(compute_only) { DeviceClass::ComputeAccelerator } else { DeviceClass::Display }
 }
 

@@ -30,6 +30,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: listed,
     },
     Scenario {
+        id: "ST-81",
+        title: "values of the service that are out of range are named, and the driver starts as without them",
+        source: "docs/settings.md",
+        play: out_of_range,
+    },
+    Scenario {
         id: "ST-63",
         title: "the request for DxgkInitialize: the newer code, the older one, a device that comes late",
         source: "docs/decisions/0001-cross-build.md; public filter drivers",
@@ -46,6 +52,18 @@ const GONE: [&str; 6] = [
     "DxgkDdiRenderKm",
     "DxgkDdiUpdateMonitorLinkInfo",
 ];
+
+fn out_of_range(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("ComputeOnly", 2).setting("HandshakeCode", 9), |scene| {
+        let caps = scene.adapter().caps().context("caps")?;
+        same("ComputeOnly", caps.is_compute_only(), false)?;
+        let printed = scene.world.os.kernel().debug_messages().join("");
+        for named in ["ComputeOnly = 2 is out of range", "HandshakeCode = 9 is out of range"] {
+            ensure!(printed.contains(named), "no line says '{named}'");
+        }
+        work(scene).map(drop)
+    })
+}
 
 fn compute_only(stage: &Stage) -> Played {
     let compute = || Setup::default().setting("ComputeOnly", 1);

@@ -8,7 +8,7 @@ use umd_core::doorbell::Status;
 use umd_core::error::UmdError;
 use umd_core::queue::{Create, Queue};
 use umd_core::thunks::Thunk;
-use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED};
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED};
 
 #[test]
 fn a_refusal_on_the_way_leaves_nothing_behind() {
@@ -44,11 +44,13 @@ fn contexts_for_queues_are_made_by_create_context_virtual_and_otherwise_by_the_o
     let obsolete = [Thunk::CreateHwContext, Thunk::DestroyHwContext];
     assert!(!mock.world().calls.iter().any(|call| obsolete.contains(call)));
 
-    mock.world().refuse.push((Thunk::CreateContextVirtual, STATUS_NOT_SUPPORTED));
-    drop(mock.queue(&device));
     let called = |thunk| mock.world().calls.iter().filter(|call| **call == thunk).count();
-    assert_eq!(obsolete.map(called), [1, 1]);
-    assert_eq!(called(Thunk::DestroyContext), 1);
+    for (refused, status) in (1..).zip([STATUS_NOT_SUPPORTED, STATUS_NOT_IMPLEMENTED, STATUS_INVALID_PARAMETER]) {
+        mock.world().refuse.push((Thunk::CreateContextVirtual, status));
+        drop(mock.queue(&device));
+        assert_eq!(obsolete.map(called), [refused, refused], "{status:?}");
+        assert_eq!(called(Thunk::DestroyContext), 1);
+    }
 
     mock.world().refuse.push((Thunk::CreateContextVirtual, STATUS_NOT_SUPPORTED));
     mock.world().refuse.push((Thunk::CreateHwContext, STATUS_NOT_IMPLEMENTED));
