@@ -96,7 +96,9 @@ impl Functions {
         let mut found = BTreeMap::new();
         while let Some((at, caller)) = waiting.pop() {
             let Some(function) = self.0.get(&at).filter(|_| seen.insert(at)) else { continue };
-            let name = if function.name == JUMP { caller } else { &function.name };
+            // What panics is of interest, and not the panic's own way.
+            let is_on_the_way = function.name == JUMP || function.name.contains("panic");
+            let name = if is_on_the_way { caller } else { &function.name };
             for import in &function.imports {
                 found.entry(import.clone()).or_insert_with(|| name.to_owned());
             }
@@ -239,7 +241,7 @@ pub fn names(image: &Image) -> Result<BTreeMap<u32, (u32, String)>, String> {
 }
 
 /// Addresses of import slots, with the names of what they point at.
-fn imported(image: &Image) -> Result<BTreeMap<u32, String>, String> {
+pub fn imported(image: &Image) -> Result<BTreeMap<u32, String>, String> {
     let file = image.parse()?;
     let mut slots = BTreeMap::new();
     let Some(table) = file.import_table().map_err(words)? else { return Ok(slots) };

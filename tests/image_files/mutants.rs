@@ -163,8 +163,11 @@ pub const MUTANTS: &[Mutant] = &[
         widen(image, |name| name.starts_with("kmd_ddi::scheduling::create_hw_queue"), 130)
     }),
     Mutant::driver("frames that add up", "stack", |image| widen(image, |_| true, 110)),
-    Mutant::driver("a wait at the device's level", "what the device's level reaches", |image| {
-        rename(image, "KeBugCheckEx", "KeResetEvent")
+    Mutant::driver("a panic at the device's level", "what the device's level reaches", |image| {
+        call(image, "kmd_ddi::adapter::interrupt_routine", "KeBugCheckEx")
+    }),
+    Mutant::driver("an object that is let go at DISPATCH_LEVEL", "nothing ends at DISPATCH_LEVEL", |image| {
+        rename(image, "MmGetPhysicalAddress", "ObfDereferenceObject")
     }),
     Mutant::driver("an older subsystem", "made for Windows 10.0", |image| {
         let place = image.optional_header()? + offset_of!(pe::ImageOptionalHeader64, major_subsystem_version);
@@ -232,6 +235,19 @@ fn narrow(image: &mut Image, function: &str, from: u8, to: u8) -> Result<(), Str
             put(image, place + at + opcode, &[to]);
         }
     }
+    Ok(())
+}
+
+/// Puts a call of an imported function where a function begins.
+fn call(image: &mut Image, function: &str, import: &str) -> Result<(), String> {
+    let names = crate::functions::names(image)?;
+    let (start, _) = names.iter().find(|(_, (_, name))| name.starts_with(function)).ok_or("no such function")?;
+    let slots = crate::functions::imported(image)?;
+    let (slot, _) = slots.iter().find(|(_, name)| *name == import).ok_or("no such import")?;
+    let place = image.file_offset(*start)?;
+    // call [rip + distance], and the distance is from the next instruction.
+    let distance = slot.wrapping_sub(start + 6).to_le_bytes();
+    put(image, place, &[[0xFF, 0x15].as_slice(), &distance].concat());
     Ok(())
 }
 

@@ -291,9 +291,11 @@ impl<H: Host> Gpu<H> {
         if self.mutation.is(Mutation::ReportsWhileHeld) {
             return Some(0);
         }
-        let free = || (0..self.nodes.len()).find(|node| self.nodes[*node].control() != Control::Hold);
+        // No index that could be out of range: this runs at the device's level, where nothing may panic.
+        let is_free = |node: &usize| self.nodes.get(*node).is_some_and(|node| node.control() != Control::Hold);
+        let free = || (0..self.nodes.len()).find(is_free);
         free().or_else(|| {
-            self.nodes[0].scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
+            self.nodes.first()?.scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
             // ORDERING[RESET-1]: pairs with `Handshake::tell`: either the resuming thread sees the bit, or this sees it
             // resumed.
             H::Word::fence(Ordering::SeqCst);
@@ -310,7 +312,7 @@ impl<H: Host> Gpu<H> {
 
     /// Interrupt routine: everything that node `node` has to report, in order. Any IRQL, one caller at a time.
     pub fn drain(&self, node: usize, mut f: impl FnMut(Notice)) -> u64 {
-        let node = &self.nodes[node];
+        let Some(node) = self.nodes.get(node) else { return 0 };
         let mut n = node.mailbox.drain(|notice| {
             if let Notice::FenceSignaled { fence, queue } = notice {
                 // ORDERING[IRQ-1]: before the OS is told: a signal from now on makes a notice of its own.
@@ -322,15 +324,15 @@ impl<H: Host> Gpu<H> {
         let scan = node.scan.swap(0, Ordering::AcqRel);
         if scan & scan::NATIVE != 0 {
             f(Notice::FencesSignaled);
-            n += 1;
+            n = n.wrapping_add(1);
         }
         if scan & scan::MONITORED != 0 {
             f(Notice::MonitoredFenceSignaled);
-            n += 1;
+            n = n.wrapping_add(1);
         }
         if scan & scan::LOG != 0 {
             f(Notice::SchedulingLog);
-            n += 1;
+            n = n.wrapping_add(1);
         }
         n
     }

@@ -78,6 +78,9 @@ pub enum Notice {
 
 type Words = [u64; 5];
 
+/// The first word of a cell whose notice is not reported any more.
+const NO_NOTICE: u64 = 0;
+
 impl Notice {
     fn encode(self) -> Words {
         match self {
@@ -98,8 +101,9 @@ impl Notice {
         }
     }
 
-    /// Returns whether it is about packets, whose fences the OS counts by itself after a reset.
-    const fn is_of_packets(self) -> bool {
+    /// Returns whether it is about packets. After a reset of their engine the OS takes their fences as completed by
+    /// itself, and waits for no preemption any more.
+    pub const fn is_of_packets(self) -> bool {
         matches!(self, Self::PacketCompleted { .. } | Self::PacketPreempted { .. } | Self::PacketFaulted { .. })
     }
 
@@ -147,8 +151,6 @@ pub struct Mailbox<W: Word> {
     head: W,
     /// 1 while an interrupt was asked for that no routine has begun to serve.
     requested: W,
-    /// Notices about packets among the first so many are not reported any more. Written by a reset.
-    forgotten: W,
 }
 
 impl<W: Word> Mailbox<W> {
@@ -160,13 +162,7 @@ impl<W: Word> Mailbox<W> {
         let mut cells = Vec::new();
         cells.try_reserve_exact(capacity)?;
         cells.resize_with(capacity, || core::array::from_fn(|_| word(0)));
-        Ok(Self {
-            cells: cells.into_boxed_slice(),
-            tail: word(0),
-            head: word(0),
-            requested: word(0),
-            forgotten: word(0),
-        })
+        Ok(Self { cells: cells.into_boxed_slice(), tail: word(0), head: word(0), requested: word(0) })
     }
 
     /// Engine: adds a notice; `false` when the mailbox is full.
@@ -176,7 +172,7 @@ impl<W: Word> Mailbox<W> {
         if tail.wrapping_sub(self.head.load(Ordering::Acquire)) >= self.cells.len() as u64 {
             return false;
         }
-        let cell = &self.cells[(tail % self.cells.len() as u64) as usize];
+        let Some(cell) = self.cell(tail) else { return false };
         for (word, value) in cell.iter().zip(notice.encode()) {
             word.store(value, Ordering::Relaxed);
         }
@@ -209,29 +205,45 @@ impl<W: Word> Mailbox<W> {
     #[doc(hidden)]
     pub fn empty(&self, mut f: impl FnMut(Notice)) -> u64 {
         let mut head = self.head.load(Ordering::Relaxed);
-        let mut n = 0;
+        let mut n = 0_u64;
         // Bounded: an engine that keeps writing gets an interrupt of its own for what comes later.
         let tail = self.tail.load(Ordering::Acquire);
         while head != tail {
-            let cell = &self.cells[(head % self.cells.len() as u64) as usize];
-            let words = core::array::from_fn(|i| cell[i].load(Ordering::Relaxed));
-            let is_forgotten = head < self.forgotten.load(Ordering::Acquire);
+            let words = self.cell(head).map(|cell| cell.each_ref().map(|word| word.load(Ordering::Relaxed)));
             head = head.wrapping_add(1);
             // ORDERING[IRQ-1]: Release: the cell was read before the engine may write it again.
             self.head.store(head, Ordering::Release);
-            if let Some(notice) = Notice::decode(words).filter(|notice| !(is_forgotten && notice.is_of_packets())) {
+            if let Some(notice) = words.and_then(Notice::decode) {
                 f(notice);
             }
-            n += 1;
+            n = n.wrapping_add(1);
         }
         n
     }
 
-    /// Reset, while the engine is held: notices about packets that wait here are of fences that the OS counts as
-    /// completed by the reset, and of preemptions that it does not wait for any more. They will not be reported.
-    pub fn forget_packets(&self) {
-        // The engine is held, so nothing moves the tail.
-        self.forgotten.store(self.tail.load(Ordering::Acquire), Ordering::Release);
+    /// Reset, while the engine is held, and no interrupt routine is here: notices that wait here and that `is_over`
+    /// says a reset has ended will not be reported.
+    ///
+    /// ORDERING[RESET-1]: the engine is told to run again (Release) after this, and the routine finds that out
+    /// (Acquire) before it comes here.
+    pub fn forget(&self, is_over: impl Fn(Notice) -> bool) {
+        // Nothing moves tail or head.
+        let (mut head, tail) = (self.head.load(Ordering::Acquire), self.tail.load(Ordering::Acquire));
+        while head != tail {
+            if let Some(cell) = self.cell(head)
+                && let Some(notice) = Notice::decode(cell.each_ref().map(|word| word.load(Ordering::Relaxed)))
+                && is_over(notice)
+            {
+                cell[0].store(NO_NOTICE, Ordering::Relaxed);
+            }
+            head = head.wrapping_add(1);
+        }
+    }
+
+    /// The cell of the notice with this number. `None` in a mailbox without room.
+    fn cell(&self, number: u64) -> Option<&[W; 5]> {
+        let at = number.checked_rem(self.cells.len() as u64)?;
+        self.cells.get(at as usize)
     }
 
     /// Whether nothing waits. A hint.
@@ -293,7 +305,7 @@ mod tests {
         for notice in [completed, Notice::FencesSignaled, preempted] {
             assert!(m.push(notice));
         }
-        m.forget_packets();
+        m.forget(Notice::is_of_packets);
         assert!(m.push(Notice::PacketCompleted { fence: 3 }));
         let mut got = Vec::new();
         m.drain(|notice| got.push(notice));

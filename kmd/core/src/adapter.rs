@@ -16,7 +16,6 @@ use crate::status::{Error, Result};
 use crate::strays::Strays;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use gpu_engine::NoMemory;
 use gpu_engine::host::{Host, Lock, Unmapped};
@@ -81,13 +80,22 @@ impl<P: Platform> Adapter<P> {
         self.settings.with(|kept| *kept = settings);
     }
 
-    /// What it is while started. Any IRQL.
+    /// What it is while started, counted. `PASSIVE_LEVEL`: the last reference unmaps registers and frees pages.
     ///
     /// # Errors
     /// [`Error::DeviceNotReady`] while it is not.
     pub fn started(&self) -> Result<Shared<Started<P>>> {
         let handle = Handle::from_raw(self.started.load(Ordering::Acquire));
         handle.get().map_err(|_| Error::DeviceNotReady)
+    }
+
+    /// Calls `f` with what it is while started, and counts no reference ([`Handle::borrow`]). Any IRQL.
+    ///
+    /// # Errors
+    /// [`Error::DeviceNotReady`] while it is not.
+    pub fn with_started<R>(&self, f: impl FnOnce(&Started<P>) -> R) -> Result<R> {
+        let handle = Handle::from_raw(self.started.load(Ordering::Acquire));
+        handle.borrow(f).map_err(|_| Error::DeviceNotReady)
     }
 
     /// Publishes the started part.
@@ -318,9 +326,4 @@ impl<P: Platform> LocalMemory<P> {
         let block = self.blocks.get(usize::try_from(offset / BLOCK).ok()?)?;
         Some(block.span().part(offset % BLOCK, BLOCK))
     }
-}
-
-/// `MiniportDeviceContext` as the OS hands it to a routine at the device's level.
-pub fn from_context<P: Platform>(context: *mut c_void) -> Result<Shared<Adapter<P>>> {
-    Handle::from_ptr(context).get()
 }

@@ -71,14 +71,12 @@ pub fn clear<P: Platform>(_irql: &impl AtMostDispatch, queue: &HwQueue<P>) {
 pub fn flush<P: Platform>(_irql: &impl AtMostDispatch, queues: impl Iterator<Item = Handle>) -> Result<()> {
     let mut result = Ok(());
     for handle in queues {
-        match handle.get::<HwQueue<P>>() {
-            Ok(queue) => {
-                let mutation = &queue.counted.started.gpu.mutation;
-                gpu_engine::fence_log::flush(&queue.engine.waits, mutation);
-                gpu_engine::fence_log::flush(&queue.engine.signals, mutation);
-            }
-            Err(_) => result = Err(Error::InvalidParameter),
-        }
+        let flushed = handle.borrow(|queue: &HwQueue<P>| {
+            let mutation = &queue.counted.started.gpu.mutation;
+            gpu_engine::fence_log::flush(&queue.engine.waits, mutation);
+            gpu_engine::fence_log::flush(&queue.engine.signals, mutation);
+        });
+        result = result.and(flushed);
     }
     result
 }

@@ -164,6 +164,21 @@ impl Handle {
         Ok(unsafe { Shared::clone_raw(object.cast_const().cast::<T>()) })
     }
 
+    /// Calls `f` with the object, if the handle is alive and of its kind. Counts no reference, so that none can be the
+    /// last: this is the way in for what runs above `PASSIVE_LEVEL`, where nothing may be freed. Any IRQL.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`].
+    pub fn borrow<T: Object, R>(self, f: impl FnOnce(&T) -> R) -> Result<R> {
+        let entry = self.entry(T::TAG).ok_or(Error::InvalidParameter)?;
+        let object = entry.object.load(Ordering::Acquire).cast_const().cast::<T>();
+        // SAFETY: the entry has T's tag, and only `create::<T>` stores under that tag (Object's contract). The table's
+        // reference is not taken back meanwhile: Dxgkrnl does not destroy an object while it passes its handle to
+        // another call, and StopDevice waits for the interrupt routine and for DPCs before it takes back its own.
+        let object = unsafe { object.as_ref() }.ok_or(Error::InvalidParameter)?;
+        Ok(f(object))
+    }
+
     /// A new handle for `object`; the table holds a reference until [`Self::take`].
     ///
     /// # Errors
@@ -296,12 +311,13 @@ mod tests {
     fn stale_foreign_and_made_up_handles_are_refused() {
         let a = Handle::create(Shared::try_new(A(7)).unwrap()).unwrap();
         assert_eq!(a.get::<A>().unwrap().0, 7);
-        assert!(a.get::<B>().is_err());
+        assert_eq!(a.borrow(|a: &A| a.0), Ok(7));
+        assert!(a.get::<B>().is_err() && a.borrow(|_: &B| ()).is_err());
         for raw in [0, 1, u64::MAX, a.raw() ^ 1, a.raw() ^ (1 << 30), a.raw() ^ (1 << 57)] {
             assert!(Handle(raw).get::<A>().is_err(), "{raw:#x}");
         }
         assert_eq!(a.take::<A>().unwrap().0, 7);
-        assert!(a.get::<A>().is_err() && a.take::<A>().is_err());
+        assert!(a.get::<A>().is_err() && a.borrow(|_: &A| ()).is_err() && a.take::<A>().is_err());
         let again = Handle::create(Shared::try_new(A(8)).unwrap()).unwrap();
         assert_ne!(again, a);
         assert!(a.get::<A>().is_err());

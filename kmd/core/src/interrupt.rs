@@ -37,21 +37,24 @@ pub struct Routines {
 
 /// The interrupt routine. `true` when the interrupt was ours.
 pub fn routine<P: Platform>(irql: &Dirql, adapter: &Adapter<P>) -> bool {
-    let Ok(started) = adapter.started() else { return false };
-    // Acknowledged before the mailboxes are read: a raise from now on interrupts again.
-    if started.gpu.host.interrupt.claim(irql) == 0 {
-        return false;
-    }
-    report_all(irql, &started);
-    true
+    let claimed = adapter.with_started(|started| {
+        // Acknowledged before the mailboxes are read: a raise from now on interrupts again.
+        let is_ours = started.gpu.host.interrupt.claim(irql) != 0;
+        if is_ours {
+            report_all(irql, started);
+        }
+        is_ours
+    });
+    claimed.unwrap_or(false)
 }
 
 /// Reports what every node has to say. Whether there was anything.
 pub fn report_all<P: Platform>(irql: &Dirql, started: &Started<P>) -> bool {
     let mut any = false;
     for node in 0..started.gpu.nodes.len() {
+        let Some(shared) = started.gpu.nodes.get(node) else { break };
         // Between ResetHwEngine and ResumeHwEngine an interrupt from the engine is a bug check. It waits.
-        let held = started.gpu.nodes[node].control() == Control::Hold;
+        let held = shared.control() == Control::Hold;
         if held && !started.gpu.mutation.is(Mutation::InterruptBeforeResume) {
             continue;
         }
@@ -87,12 +90,14 @@ fn report<P: Platform>(irql: &Dirql, started: &Started<P>, node: usize) -> bool 
             };
             // A fence that died meanwhile has no waiters left.
             let Some(handle) = named else { return };
-            if fences == BATCH {
+            if fences >= BATCH {
                 native_fences(irql, started, ordinal, &mut batch, core::ptr::null_mut());
                 fences = 0;
             }
-            batch[fences] = pointer(handle);
-            fences += 1;
+            if let Some(to) = batch.get_mut(fences) {
+                *to = pointer(handle);
+                fences = fences.wrapping_add(1);
+            }
         }
         Notice::FenceSignaled { .. } | Notice::FencesSignaled => {
             native_fences(irql, started, ordinal, &mut [], core::ptr::null_mut());
@@ -250,9 +255,8 @@ fn error_code(fault: Fault) -> DXGK_FAULT_ERROR_CODE {
 
 /// The DPC: the scheduler's half of what was reported.
 pub fn dpc<P: Platform>(irql: &Dispatch, adapter: &Adapter<P>) {
-    if let Ok(started) = adapter.started() {
-        started.dxgkrnl.notify_dpc(irql);
-    }
+    // Nothing is reported of an adapter that is not started.
+    let _told = adapter.with_started(|started| started.dxgkrnl.notify_dpc(irql));
 }
 
 /// What is done at the device's level, exclusive with the interrupt routine.

@@ -214,36 +214,56 @@ pub struct Update<'call> {
 /// all the same.
 pub fn update_monitored<'c, P: Platform>(irql: &Dirql, updates: impl Iterator<Item = Update<'c>>) -> Result<()> {
     let mut result = Ok(());
-    for (at, update) in updates.enumerate() {
-        let Ok(fence) = update.fence.get::<NativeFence<P>>() else {
-            result = Err(Error::InvalidParameter);
-            continue;
-        };
-        let mutation = &fence.counted.started.gpu.mutation;
-        if is_cut_short(mutation, at, result) {
-            break;
-        }
-        let Some(word) = update.word else {
-            result = Err(Error::InvalidParameter);
-            continue;
-        };
-        if mutation.is(Mutation::FailsMonitoredUpdate) {
-            result = Err(Error::NotSupported);
-            continue;
-        }
-        if mutation.is(Mutation::MonitoredOnlyRaised) && word.load(WordOrdering::Relaxed) > update.value {
-            continue;
-        }
-        if fence::update_monitored(&word, fence.engine.shadow.as_ref(), update.value, mutation) {
-            crate::interrupt::report_fence(irql, &fence.counted.started, fence.os);
+    let mut is_first = true;
+    for update in updates {
+        let updated = update.fence.borrow(|fence: &NativeFence<P>| update_one(irql, fence, &update, is_first, result));
+        is_first = false;
+        match updated {
+            Ok(Next::Is(new)) => result = new,
+            Ok(Next::CutShort) => break,
+            Err(error) => result = Err(error),
         }
     }
     result
 }
 
+/// What an entry of a batch leads to.
+enum Next {
+    /// To the next entry, with this result so far.
+    Is(Result<()>),
+    /// Mutations StopsAtBadFence and OnlyFirstOfBatch: the rest is left.
+    CutShort,
+}
+
+/// An entry of [`update_monitored`]'s batch, the first one or not; `so_far` is the result of the entries before it.
+fn update_one<P: Platform>(
+    irql: &Dirql,
+    fence: &NativeFence<P>,
+    update: &Update<'_>,
+    is_first: bool,
+    so_far: Result<()>,
+) -> Next {
+    let mutation = &fence.counted.started.gpu.mutation;
+    if is_cut_short(mutation, is_first, so_far) {
+        return Next::CutShort;
+    }
+    let Some(word) = &update.word else { return Next::Is(Err(Error::InvalidParameter)) };
+    if mutation.is(Mutation::FailsMonitoredUpdate) {
+        return Next::Is(Err(Error::NotSupported));
+    }
+    if mutation.is(Mutation::MonitoredOnlyRaised) && word.load(WordOrdering::Relaxed) > update.value {
+        return Next::Is(so_far);
+    }
+    if fence::update_monitored(word, fence.engine.shadow.as_ref(), update.value, mutation) {
+        crate::interrupt::report_fence(irql, &fence.counted.started, fence.os);
+    }
+    Next::Is(so_far)
+}
+
 /// Mutations StopsAtBadFence and OnlyFirstOfBatch.
-fn is_cut_short(mutation: &Chosen, at: usize, so_far: Result<()>) -> bool {
-    (mutation.is(Mutation::StopsAtBadFence) && so_far.is_err()) || (mutation.is(Mutation::OnlyFirstOfBatch) && at != 0)
+fn is_cut_short(mutation: &Chosen, is_first: bool, so_far: Result<()>) -> bool {
+    (mutation.is(Mutation::StopsAtBadFence) && so_far.is_err())
+        || (mutation.is(Mutation::OnlyFirstOfBatch) && !is_first)
 }
 
 /// How a batch of current values is meant.
@@ -268,41 +288,56 @@ pub fn update_current<'c, P: Platform>(
     updates: impl Iterator<Item = Update<'c>>,
 ) -> Result<()> {
     let mut result = Ok(());
-    for (at, update) in updates.enumerate() {
-        let Ok(fence) = update.fence.get::<NativeFence<P>>() else {
-            result = Err(Error::InvalidParameter);
-            continue;
-        };
-        let gpu = &fence.counted.started.gpu;
-        if is_cut_short(&gpu.mutation, at, result) {
-            break;
-        }
-        if gpu.mutation.is(Mutation::FailsCurrentUpdate) {
-            result = Err(Error::NotSupported);
-            continue;
-        }
-        let how = match how {
-            CurrentUpdate::NotificationOnly if gpu.mutation.is(Mutation::NotificationWrites) => CurrentUpdate::Write,
-            other => other,
-        };
-        let wake = |queue: Shared<crate::hw_queue::EngineQueue<P>>, ticket, granted| {
-            queue.wake(ticket, granted);
-            gpu.make_ready(&queue);
-        };
-        match (how, &update.word) {
-            (CurrentUpdate::Write, Some(word)) => {
-                fence.engine.signal_from_cpu(word, update.value, &gpu.mutation, |q, t| wake(q, t, true));
-            }
-            (CurrentUpdate::AlwaysSignaled, word) => {
-                let last = word.as_ref().map(|word| (word, update.value));
-                fence.engine.set_always_signaled(last, |q, t| wake(q, t, true));
-            }
-            // Each queue reads CurrentValue through its own mapping and parks again if it is not time.
-            (CurrentUpdate::NotificationOnly, _) => {
-                fence.engine.parked.look_again(|q, t| wake(q, t, false));
-            }
-            (CurrentUpdate::Write, None) => result = Err(Error::InvalidParameter),
+    let mut is_first = true;
+    for update in updates {
+        let updated =
+            update.fence.borrow(|fence: &NativeFence<P>| current_of_one(fence, how, &update, is_first, result));
+        is_first = false;
+        match updated {
+            Ok(Next::Is(new)) => result = new,
+            Ok(Next::CutShort) => break,
+            Err(error) => result = Err(error),
         }
     }
     result
+}
+
+/// An entry of [`update_current`]'s batch, the first one or not; `so_far` is the result of the entries before it.
+fn current_of_one<P: Platform>(
+    fence: &NativeFence<P>,
+    how: CurrentUpdate,
+    update: &Update<'_>,
+    is_first: bool,
+    so_far: Result<()>,
+) -> Next {
+    let gpu = &fence.counted.started.gpu;
+    if is_cut_short(&gpu.mutation, is_first, so_far) {
+        return Next::CutShort;
+    }
+    if gpu.mutation.is(Mutation::FailsCurrentUpdate) {
+        return Next::Is(Err(Error::NotSupported));
+    }
+    let how = match how {
+        CurrentUpdate::NotificationOnly if gpu.mutation.is(Mutation::NotificationWrites) => CurrentUpdate::Write,
+        other => other,
+    };
+    let wake = |queue: Shared<crate::hw_queue::EngineQueue<P>>, ticket, granted| {
+        queue.wake(ticket, granted);
+        gpu.make_ready(&queue);
+    };
+    match (how, &update.word) {
+        (CurrentUpdate::Write, Some(word)) => {
+            fence.engine.signal_from_cpu(word, update.value, &gpu.mutation, |q, t| wake(q, t, true));
+        }
+        (CurrentUpdate::AlwaysSignaled, word) => {
+            let last = word.as_ref().map(|word| (word, update.value));
+            fence.engine.set_always_signaled(last, |q, t| wake(q, t, true));
+        }
+        // Each queue reads CurrentValue through its own mapping and parks again if it is not time.
+        (CurrentUpdate::NotificationOnly, _) => {
+            fence.engine.parked.look_again(|q, t| wake(q, t, false));
+        }
+        (CurrentUpdate::Write, None) => return Next::Is(Err(Error::InvalidParameter)),
+    }
+    Next::Is(so_far)
 }

@@ -12,6 +12,7 @@ use core::sync::atomic::Ordering;
 use gpu_engine::host::Lock;
 use gpu_engine::mutation::Mutation;
 use gpu_engine::node::{Control, Phase};
+use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::PacketQueue;
 
 /// How long an engine may take to let go, in units of 100 ns. TIMEOUT: half a second; it looks every 50 µs of work.
@@ -44,6 +45,10 @@ pub fn reset_hw_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: 
     if let Some(queue) = started.gpu.nodes[node].take_interrupted() {
         let context = &queue.context;
         context.lose();
+        // The OS waits for no suspension of a context that it is told is lost.
+        let slot = context.slot;
+        let is_over = |notice| matches!(notice, Notice::ContextSuspended { context, .. } if context == slot);
+        started.gpu.nodes[node].mailbox.forget(is_over);
         if let Some(handle) = started.gpu.slots.handle(context.slot)
             && !started.gpu.mutation.is(Mutation::ResetWithoutInvalidate)
         {
@@ -75,10 +80,13 @@ pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usi
     hold(irql, started, node)?;
     let packets = &started.gpu.nodes[node].packets;
     let (aborted, mut gone) = packets.with(PacketQueue::reset);
-    started.gpu.nodes[node].mailbox.forget_packets();
+    started.gpu.nodes[node].mailbox.forget(Notice::is_of_packets);
     gone.clear();
     packets.with(|queue| queue.give_back(gone));
     started.gpu.command(node, Control::Run);
+    // An interrupt that came while the engine was held has reported nothing of it. What it was raised for and is not
+    // over, a fence's signal, is raised again.
+    started.gpu.raise_again(node);
     // The OS takes this packet, and those before it, as completed from this answer on.
     reported(started, node, aborted);
     Ok(aborted)
@@ -115,7 +123,10 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
         drop(started.gpu.nodes[node].take_interrupted().inspect(|queue| queue.context.lose()));
         let packets = &started.gpu.nodes[node].packets;
         let mut gone = packets.with(PacketQueue::reset_adapter);
-        started.gpu.nodes[node].mailbox.forget_packets();
+        // Every context is lost, and no fault or suspension of one is of interest. Signals of fences are.
+        started.gpu.nodes[node].mailbox.forget(|notice| {
+            notice.is_of_packets() || matches!(notice, Notice::ContextSuspended { .. } | Notice::QueueFaulted { .. })
+        });
         gone.clear();
         let (completed, _) = packets.with(|queue| {
             queue.give_back(gone);

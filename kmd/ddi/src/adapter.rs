@@ -1,6 +1,6 @@
 //! AddDevice to RemoveDevice, the interrupt routine, the DPC, power.
 
-use crate::arguments::{array, object, record, record_mut, started};
+use crate::arguments::{array, borrow, object, record, record_mut, started, with_started};
 use core::ffi::c_void;
 use gpu_engine::shared::Shared;
 use kmd_core::adapter::Adapter;
@@ -82,24 +82,24 @@ win_extern! {
     pub(crate) fn interrupt_routine[P: Platform](context: *mut c_void, _message: u32) -> BOOLEAN {
         // SAFETY: the interrupt routine runs at the device's level, under its lock.
         let irql = unsafe { Dirql::assume() };
-        object::<Adapter<P>>(context).is_ok_and(|adapter| interrupt::routine(&irql, &adapter)).into()
+        borrow::<Adapter<P>, _>(context, |adapter| Ok(interrupt::routine(&irql, adapter))).unwrap_or(false).into()
     }
 
     /// `DxgkDdiDpcRoutine`, `DISPATCH_LEVEL`.
     pub(crate) fn dpc_routine[P: Platform](context: *mut c_void) {
         // SAFETY: DPCs run at DISPATCH_LEVEL.
         let irql = unsafe { Dispatch::assume() };
-        if let Ok(adapter) = object::<Adapter<P>>(context) {
-            interrupt::dpc(&irql, &adapter);
-        }
+        let _told = borrow::<Adapter<P>, _>(context, |adapter| {
+            interrupt::dpc(&irql, adapter);
+            Ok(())
+        });
     }
 
     /// Runs at the device's level through `DxgkCbSynchronizeExecution`: reports for a device that has no interrupt.
     fn synchronized_report[P: Platform](context: *mut c_void) -> BOOLEAN {
         // SAFETY: Dxgkrnl runs synchronized routines at the device's level, under its lock.
         let irql = unsafe { Dirql::assume() };
-        let reported = started::<P>(context).map(|started| interrupt::report_all(&irql, &started));
-        reported.is_ok().into()
+        with_started::<P, _>(context, |started| Ok(interrupt::report_all(&irql, started))).is_ok().into()
     }
 
     /// Runs at the device's level: what the interrupt routine must not see half done.

@@ -73,14 +73,27 @@ pub(crate) unsafe fn bytes<'a>(at: *const c_void, size: u32) -> Result<&'a [u8]>
     unsafe { array(at.cast::<u8>(), size as usize) }
 }
 
-/// The object behind a handle.
+/// The object behind a handle, counted: for DDIs at `PASSIVE_LEVEL`.
 pub(crate) fn object<T: Object>(handle: *mut c_void) -> Result<Shared<T>> {
     Handle::from_ptr(handle).get()
 }
 
-/// The adapter behind `hAdapter`, started.
+/// The adapter behind `hAdapter`, started and counted: for DDIs at `PASSIVE_LEVEL`.
 pub(crate) fn started<P: Platform>(adapter: *mut c_void) -> Result<Shared<Started<P>>> {
     object::<Adapter<P>>(adapter)?.started()
+}
+
+/// Calls `f` with the object behind a handle, without counting a reference: for what runs above `PASSIVE_LEVEL`.
+pub(crate) fn borrow<T: Object, R>(handle: *mut c_void, f: impl FnOnce(&T) -> Result<R>) -> Result<R> {
+    Handle::from_ptr(handle).borrow(f)?
+}
+
+/// Calls `f` with the adapter behind `hAdapter`, started, as [`borrow`] does.
+pub(crate) fn with_started<P: Platform, R>(
+    adapter: *mut c_void,
+    f: impl FnOnce(&Started<P>) -> Result<R>,
+) -> Result<R> {
+    borrow::<Adapter<P>, _>(adapter, |adapter| adapter.with_started(f)?)
 }
 
 /// The number of a handle of Dxgkrnl's.

@@ -1,6 +1,6 @@
 //! Native fences and their logs.
 
-use crate::arguments::{array, object, os, record, record_mut, started};
+use crate::arguments::{array, borrow, object, os, record, record_mut, started};
 use core::ffi::c_void;
 use gpu_engine::memory::{SharedWord, Span};
 use gpu_wire::GpuVa;
@@ -104,12 +104,13 @@ win_extern! {
         let irql = unsafe { Dispatch::assume() };
         // SAFETY: Dxgkrnl's record, valid for the call.
         of(unsafe { record(args) }.and_then(|args| {
-            let queue = object::<HwQueue<P>>(args.hHwQueue)?;
             if args.LogBufferCpuVa.is_null() || args.NumberOfEntries == 0 {
                 // NULL or no entries: the OS takes a log away before it sets the next. The header of the buffer, which
                 // is not given here, would say which of the two logs, so both are taken away.
-                fence_log::clear(&irql, &queue);
-                return Ok(());
+                return borrow::<HwQueue<P>, _>(args.hHwQueue, |queue| {
+                    fence_log::clear(&irql, queue);
+                    Ok(())
+                });
             }
             // SAFETY: the buffer begins with its header.
             let header = unsafe { record(args.LogBufferCpuVa.cast_const().cast::<DXGK_NATIVE_FENCE_LOG_HEADER>()) }?;
@@ -118,7 +119,9 @@ win_extern! {
             let len = first + u64::from(args.NumberOfEntries) * gpu_engine::fence_log::ENTRY_SIZE;
             // SAFETY: a buffer of that many entries, mapped until it is replaced or the queue is destroyed.
             let buffer = unsafe { Span::new(args.LogBufferCpuVa.cast(), len) };
-            fence_log::set(&irql, &queue, kind, buffer, args.NumberOfEntries)
+            borrow::<HwQueue<P>, _>(args.hHwQueue, |queue| {
+                fence_log::set(&irql, queue, kind, buffer, args.NumberOfEntries)
+            })
         }))
     }
 

@@ -1,6 +1,6 @@
 //! Packet mode: submission, preemption, reset.
 
-use crate::arguments::{object, record, record_mut, started};
+use crate::arguments::{borrow, record, record_mut, started, with_started};
 use gpu_engine::host::Lock;
 use gpu_wire::GpuVa;
 use kmd_core::context::Context;
@@ -25,17 +25,19 @@ win_extern! {
     ) -> NTSTATUS {
         // SAFETY: called at DISPATCH_LEVEL at most.
         let irql = unsafe { Dispatch::assume() };
-        let submitted = started::<P>(adapter).and_then(|started| {
+        let submitted = with_started::<P, _>(adapter, |started| {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record(args) }?;
             // Only a packet without a context is the paging process's, and runs with its rights: one of a context that
             // is not there (any more) is refused.
             let found = match args.hContext.is_null() {
                 true => started.system_process.with(|s| s.clone()).map(|process| (args.NodeOrdinal as usize, process)),
-                false => object::<Context<P>>(args.hContext).ok().map(|found| (found.node, found.process.clone())),
+                false => {
+                    borrow::<Context<P>, _>(args.hContext, |found| Ok((found.node, found.process.clone()))).ok()
+                }
             };
             let Some((node, process)) = found else {
-                submit::refuse(&started, args.NodeOrdinal as usize, args.SubmissionFenceId);
+                submit::refuse(started, args.NodeOrdinal as usize, args.SubmissionFenceId);
                 return Err(Error::InvalidParameter);
             };
             // Null rendering: the packet completes, and nothing of it runs.
@@ -44,7 +46,7 @@ win_extern! {
                 false => (args.DmaBufferVirtualAddress, args.DmaBufferSize),
             };
             let (fence, address, length) = (args.SubmissionFenceId, GpuVa(address), length.into());
-            submit::submit(&irql, &started, Packet { node, fence, process, address, length })
+            submit::submit(&irql, started, Packet { node, fence, process, address, length })
         });
         of(submitted.map_err(|_| Error::InvalidParameter))
     }
@@ -54,16 +56,16 @@ win_extern! {
     pub(crate) fn submit_command[P: Platform](adapter: HANDLE, args: *const DXGKARG_SUBMITCOMMAND) -> NTSTATUS {
         // SAFETY: called at DISPATCH_LEVEL.
         let irql = unsafe { Dispatch::assume() };
-        let _done = started::<P>(adapter).and_then(|started| {
+        let _done = with_started::<P, _>(adapter, |started| {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record(args) }?;
             let node = args.NodeOrdinal as usize;
             let Some(process) = started.system_process.with(|s| s.clone()) else {
-                submit::refuse(&started, node, args.SubmissionFenceId);
+                submit::refuse(started, node, args.SubmissionFenceId);
                 return Err(Error::InvalidParameter);
             };
             let packet = Packet { node, fence: args.SubmissionFenceId, process, address: GpuVa(0), length: 0 };
-            submit::submit(&irql, &started, packet)
+            submit::submit(&irql, started, packet)
         });
         STATUS_SUCCESS
     }
@@ -77,10 +79,10 @@ win_extern! {
     pub(crate) fn preempt_command[P: Platform](adapter: HANDLE, args: *const DXGKARG_PREEMPTCOMMAND) -> NTSTATUS {
         // SAFETY: called at DISPATCH_LEVEL at most.
         let irql = unsafe { Dispatch::assume() };
-        let _asked = started::<P>(adapter).and_then(|started| {
+        let _asked = with_started::<P, _>(adapter, |started| {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record(args) }?;
-            submit::preempt(&irql, &started, args.NodeOrdinal as usize, args.PreemptionFenceId)
+            submit::preempt(&irql, started, args.NodeOrdinal as usize, args.PreemptionFenceId)
         });
         STATUS_SUCCESS
     }

@@ -1,6 +1,6 @@
 //! Hardware contexts and queues, suspension, engine reset.
 
-use crate::arguments::{bytes, bytes_mut, object, os, record, record_mut, started};
+use crate::arguments::{borrow, bytes, bytes_mut, object, os, record, record_mut, started};
 use gpu_engine::memory::Span;
 use gpu_engine::queue::Submission;
 use gpu_wire::GpuVa;
@@ -93,7 +93,6 @@ win_extern! {
         let irql = unsafe { Dispatch::assume() };
         // SAFETY: Dxgkrnl's record, valid for the call.
         of(unsafe { record(args) }.and_then(|args| {
-            let queue = object::<HwQueue<P>>(args.hHwQueue)?;
             let submission = Submission {
                 address: GpuVa(args.DmaBufferVirtualAddress),
                 length: args.DmaBufferSize.into(),
@@ -101,7 +100,7 @@ win_extern! {
                 // Null rendering: the progress fence gets its value, and nothing of the buffer runs.
                 null: args.Flags.NullRendering(),
             };
-            queue.submit(&irql, submission)
+            borrow::<HwQueue<P>, _>(args.hHwQueue, |queue| queue.submit(&irql, submission))
         }))
     }
 
