@@ -119,6 +119,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: memory::stray_handles,
     },
     Scenario {
+        id: "DD-17",
+        title: "what an engine raised before a reset held it is over with the reset, and the next packet is reported",
+        source: "DxgkDdiResetEngine; TDR changes in Windows 8, steps 3 to 7",
+        play: device::raised_before_a_reset,
+    },
+    Scenario {
         id: "DD-12",
         title: "an engine reset of packets names the one that ran: the packets behind it come back and run",
         source: "DXGKARG_RESETENGINE, LastAbortedFenceId; TDR changes in Windows 8",

@@ -10,6 +10,8 @@ use dxgkrnl_model::pci::{DeviceKind, InterruptModel};
 use dxgkrnl_model::personality::MS;
 use gpu_wire::packet::Indirect;
 use nt_model::InterruptDelivery;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_SUBMITCOMMAND};
@@ -233,5 +235,55 @@ pub(super) fn aborted(stage: &Stage) -> Played {
         page.until(scene, "the packet behind the one that was aborted", 0, 1)?;
         queue.wait(0, PATIENCE)?;
         same("the device behind it", works.device.state()?.execution, 1)
+    })
+}
+
+/// An engine resets a packet node that has done its work, and said so by an interrupt that is served while the reset
+/// holds the engine: the interrupt's lock is held until the driver is in `DxgkDdiResetEngine`, where both the routine
+/// and the driver wait for it. The OS takes the packet as completed by the reset, so that it may not be reported any
+/// more; and the next packet's completion needs an interrupt of its own.
+pub(super) fn raised_before_a_reset(stage: &Stage) -> Played {
+    const RESETS: u64 = 4;
+    let setup = Setup::default().quick_tdr().setting("MaxRung", 0).resets(RESETS);
+    let setup = setup.windows(|windows| {
+        windows.interrupt_delivery = InterruptDelivery::Remote;
+        // A question would have the driver wait for the lock before there is a reset.
+        windows.asks_for_fences = false;
+    });
+    stage.play(setup, |scene| {
+        // All that it needs is there before: an interrupt about paging would report for every node.
+        let next = Rig::open(scene, "next")?;
+        let (beside, place) = (next.queue(0)?, next.page()?);
+        beside.run(|list| list.store(place.at(0), 1))?;
+        beside.wait(0, PATIENCE)?;
+        for round in 1..=RESETS {
+            let rig = Rig::open(scene, "late").with_context(|| format!("round {round}"))?;
+            let (queue, page) = (rig.queue(0)?, rig.page()?);
+            let (held, reset) = (AtomicBool::new(false), AtomicBool::new(false));
+            let hold = || {
+                held.store(true, Ordering::Release);
+                let end = Instant::now() + Duration::from_secs(10);
+                while !reset.load(Ordering::Acquire) && Instant::now() < end {
+                    std::hint::spin_loop();
+                }
+                // Long enough for the driver to wait for the lock.
+                std::thread::sleep(Duration::from_millis(20));
+            };
+            std::thread::scope(|scope| -> Played {
+                let holder = scope.spawn(|| scene.world.os.hold_interrupts(scene.adapter(), hold));
+                let waited = scene
+                    .until("the interrupt's lock", || Ok(held.load(Ordering::Acquire)))
+                    .and_then(|()| Ok(queue.run(|list| list.store(page.at(0), 1)).map(drop)?))
+                    .and_then(|()| scene.until("the reset", || Ok(scene.calls("DxgkDdiResetEngine") >= round)));
+                reset.store(true, Ordering::Release);
+                holder.join().map_err(|_| anyhow::anyhow!("a panic"))?.context("no interrupt is connected")?;
+                waited
+            })
+            .with_context(|| format!("round {round}"))?;
+            beside.run(|list| list.store(place.at(0), round + 1))?;
+            beside.wait(0, PATIENCE).with_context(|| format!("the packet behind reset {round}"))?;
+            same("the device behind the reset", next.device.state()?.execution, 1)?;
+        }
+        Ok(())
     })
 }
