@@ -61,6 +61,13 @@ struct Pending<H: Host> {
     logged: bool,
 }
 
+/// Where a stream was before it fetched a packet.
+#[derive(Clone, Copy, Default)]
+struct Before {
+    consumed: u64,
+    buffer: Option<Buffer>,
+}
+
 /// Where a queue is in its stream.
 pub struct Exec<H: Host> {
     bindings: u64,
@@ -74,12 +81,14 @@ pub struct Exec<H: Host> {
     /// Read pointer that was stored.
     reported: u64,
     buffer: Option<Buffer>,
-    /// Where the packet began that is executed.
-    before: Option<Buffer>,
+    /// The state before the packet that is executed was fetched.
+    before: Before,
     long: Option<Long>,
     wait: Option<Wait<H>>,
     synced: Option<Synced>,
     pending: Option<Pending<H>>,
+    /// A progress value that is to be signaled before anything else.
+    owed: Option<u64>,
 }
 
 impl<H: Host> Exec<H> {
@@ -93,18 +102,26 @@ impl<H: Host> Exec<H> {
             published: 0,
             reported: 0,
             buffer: None,
-            before: None,
+            before: Before::default(),
             long: None,
             wait: None,
             synced: None,
             pending: None,
+            owed: None,
         }
     }
 
-    /// Goes back to the start of the packet that faulted. Every packet may be executed again from its start.
-    pub(crate) fn again(&mut self) {
-        self.buffer = self.before;
-        self.long = None;
+    /// Goes back to what failed for want of memory: a wait and a long operation go on where they are, and any other
+    /// packet is fetched and executed again. Every packet may be, until it has succeeded.
+    fn again(&mut self) {
+        if self.wait.is_none() && self.long.is_none() {
+            (self.consumed, self.buffer) = (self.before.consumed, self.before.buffer);
+        }
+    }
+
+    /// Owes a progress value: it is signaled before anything else.
+    pub(crate) fn owe(&mut self, progress: u64) {
+        self.owed = Some(progress);
     }
 
     /// Starts a command buffer.
@@ -122,6 +139,7 @@ impl<H: Host> Exec<H> {
         self.long = None;
         self.pending = None;
         self.synced = None;
+        self.owed = None;
     }
 
     /// Whether the queue can come off the engine here and go on later.
@@ -161,7 +179,7 @@ pub(crate) enum Outcome {
     Preempted,
     /// Reset or stop.
     Controlled,
-    /// Waits for other engines; ask again soon.
+    /// Waits for other engines, or for memory; ask again soon.
     Waiting,
     /// The queue was stopped or destroyed.
     Gone,
@@ -185,8 +203,17 @@ const PACKET_COST: u64 = 16;
 impl<H: Host> Core<H> {
     /// Executes until something else must happen. Everything that a signal brings about has happened when it returns.
     pub(crate) fn execute(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> Outcome {
+        self.tlb.starved = false;
         let outcome = match self.stream(gpu, job, exec) {
             Ok(outcome) => outcome,
+            // The host had no memory for a mapping, which is no mistake of the stream's, whichever it is: it waits, and
+            // this engine gives back what it has mapped.
+            Err(_) if self.tlb.starved => {
+                exec.again();
+                self.tlb.clear();
+                bump(&gpu.nodes[self.node].counters.starved);
+                Outcome::Waiting
+            }
             Err(fault) => {
                 // It stays at the packet that faulted.
                 exec.consumed = exec.started;
@@ -238,12 +265,21 @@ impl<H: Host> Core<H> {
                 }
                 turn = TURN;
             }
-            if let Some(long) = exec.long.take() {
+            if let Some(queue) = job.queue
+                && let Some(progress) = exec.owed
+            {
+                self.signal_progress(gpu, job, exec, queue.progress, progress)?;
+                exec.owed = None;
+            }
+            if let Some(long) = exec.long {
                 if let Some(queue) = job.queue {
                     self.begun(gpu, queue);
                 }
                 match self.advance(gpu, &job.process.space, long)? {
-                    Advance::Done(bytes) => turn = self.charge(gpu, turn, bytes),
+                    Advance::Done(bytes) => {
+                        exec.long = None;
+                        turn = self.charge(gpu, turn, bytes);
+                    }
                     Advance::More(bytes, long) => {
                         exec.long = Some(long);
                         turn = self.charge(gpu, turn, bytes);
@@ -258,7 +294,7 @@ impl<H: Host> Core<H> {
             if exec.wait.is_some() && !self.wait_over(gpu, job, exec)? {
                 return Ok(Outcome::Parked);
             }
-            exec.before = exec.buffer;
+            exec.before = Before { consumed: exec.consumed, buffer: exec.buffer };
             let Some((bytes, from)) = self.fetch(gpu, job, exec, &mut copy)? else {
                 return Ok(Outcome::Drained);
             };
@@ -392,11 +428,9 @@ impl<H: Host> Core<H> {
         }
         bump(&node.counters.faults);
         node.trace.push(Event::Fault, fault.kind.raw().into());
-        // The buffer that faulted: the one behind the last that is done, or the one that the kernel named.
-        let progress = match queue.user_mode {
-            true => self.word(gpu, job, queue.progress, false).map_or(0, |w| w.load(Ordering::Acquire)).wrapping_add(1),
-            false => queue.running.load(Ordering::Relaxed),
-        };
+        // The buffer that faulted, by the number that the kernel gave it. What runs in a user-mode queue has no such
+        // number: the values of its progress fence are user mode's words, and the OS is told none of them.
+        let progress = if queue.user_mode { 0 } else { queue.running.load(Ordering::Relaxed) };
         if let Some(binding) = exec.binding {
             let report = [
                 (ring::FAULT_ADDRESS, fault.address.0),

@@ -77,6 +77,8 @@ counters! {
     flushes,
     /// Mappings of pages that are not cached.
     uncached,
+    /// Turns that ended for want of memory for a mapping, and were taken again.
+    starved,
     /// Mappings refused, of pages that are no memory of the machine.
     refused,
 }

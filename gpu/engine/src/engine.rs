@@ -27,7 +27,6 @@ use alloc::collections::VecDeque;
 use core::sync::atomic::Ordering;
 use gpu_wire::GpuVa;
 use gpu_wire::doorbell::{Model, token_of};
-use gpu_wire::packet::Privilege;
 use gpu_wire::pte::Place;
 
 /// Lines of the cache of fence lookups.
@@ -338,11 +337,9 @@ impl<H: Host> Core<H> {
             bump(&queue.consumed);
             self.begun(gpu, queue);
             queue.running.store(next.progress, Ordering::Relaxed);
-            let begun = match next.null {
-                true => self.signal_progress(gpu, &job, &mut exec, queue.progress, next.progress),
-                false => exec.begin(next.address, next.length),
-            };
-            if let Err(fault) = begun {
+            if next.null {
+                exec.owe(next.progress);
+            } else if let Err(fault) = exec.begin(next.address, next.length) {
                 break Outcome::Faulted(fault);
             }
         };
@@ -417,14 +414,7 @@ impl<H: Host> Core<H> {
             return true;
         }
         let job = Job { process: &running.packet.process, queue: None };
-        self.tlb.starved = false;
         match self.execute(gpu, &job, &mut running.exec) {
-            // A paging packet must not fail: it is tried again when the host may have memory.
-            Outcome::Faulted(_) if self.tlb.starved && job.process.privilege == Privilege::Paging => {
-                running.exec.again();
-                self.running = Some(running);
-                return false;
-            }
             Outcome::Drained => self.finish_packet(gpu, running, None),
             Outcome::Faulted(fault) => self.finish_packet(gpu, running, Some(fault)),
             Outcome::Waiting => {

@@ -40,7 +40,7 @@ impl<H: Host> Core<H> {
         match self.fetch_from_ring(gpu, job, exec, binding, copy) {
             // A queue without a connected doorbell may have lost its ring: user mode may free it. Then the queue has
             // nothing to run and is no longer scanned. Connecting a doorbell makes the engine look at the queue again.
-            Err(fault) if fault.kind == FaultKind::Address && is_watched_only(job) => {
+            Err(fault) if fault.kind == FaultKind::Address && is_watched_only(job) && !self.tlb.starved => {
                 if let Some(queue) = job.queue {
                     gpu.nodes[self.node].stop_scanning(queue);
                 }

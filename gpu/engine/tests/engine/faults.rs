@@ -37,7 +37,7 @@ fn bad_packets_fault_their_queue_and_nothing_else() {
         assert_eq!(bad.queue.state(), State::Stopped);
         assert_eq!((m.read(0), m.read(8)), (0, 2), "{kind:?}");
         let notices = rig.drain();
-        let [(0, Notice::QueueFaulted { queue, fault: Fault { kind: k, .. }, progress: 1 })] = notices[..] else {
+        let [(0, Notice::QueueFaulted { queue, fault: Fault { kind: k, .. }, progress: 0 })] = notices[..] else {
             panic!("{notices:?}")
         };
         assert_eq!((queue, k), (bad.queue.slot, kind));

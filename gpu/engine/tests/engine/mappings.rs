@@ -1,8 +1,8 @@
 //! What the engine asks its host to map.
 
-use crate::support::{Range, Rig, TestFence};
+use crate::support::{Range, Rig, TestFence, log, log_position};
 use gpu_engine::word::{Ordering, Word};
-use gpu_wire::packet::{self, Encoded, FaultKind};
+use gpu_wire::packet::{self, Encoded, FaultKind, log_operation::SIGNAL_EXECUTED};
 use gpu_wire::pte::Place;
 use gpu_wire::{GpuVa, PAGE_SIZE};
 
@@ -82,4 +82,58 @@ fn what_is_not_cached_is_counted_and_works() {
     assert_eq!((memory.read(PAGE_SIZE), fence.current.word(0).load(Ordering::Acquire)), (5, 3));
     let counted = rig.gpu.nodes[0].counters.read();
     assert!(counted.uncached > 4 && counted.refused == 0, "{counted:?}");
+}
+
+/// Every kind of packet that is no paging packet, from the ring and from a command buffer, and a kernel-mode queue with
+/// null rendering. One request to map fails for want of memory, another one in each round: everything runs as if none
+/// had, once, and in order.
+#[test]
+fn want_of_memory_is_nobodys_fault() {
+    let mut round = 0;
+    loop {
+        let mut rig = Rig::new();
+        let (mut queue, mut other) = (rig.queue(0, 0), rig.queue(1, 1));
+        let (memory, buffer, fence, gate) = (rig.map(6, false), rig.map(2, false), rig.fence(), rig.fence());
+        *rig.gpu.host.until_failure.lock().unwrap() = Some(round);
+        let body = [
+            packet::Store { address: memory.at(8).0, value: 2 }.to_packet(),
+            packet::Fill { address: memory.at(PAGE_SIZE).0, length: 2 * PAGE_SIZE, pattern: 3, reserved: 0 }
+                .to_packet(),
+            packet::Copy {
+                source: memory.at(PAGE_SIZE).0,
+                destination: memory.at(3 * PAGE_SIZE).0,
+                length: 2 * PAGE_SIZE,
+            }
+            .to_packet(),
+            Encoded::fence_wait(gate.current.va, 1),
+            Encoded::fence_signal(fence.current.va, 1),
+            log(SIGNAL_EXECUTED, 1, 0),
+        ];
+        let bytes: Vec<u8> = body.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
+        // Over a page's end.
+        let at = PAGE_SIZE - 64;
+        buffer.bytes.part(at, u64::MAX).write(&bytes);
+        queue.submit(&[
+            packet::Store { address: memory.va.0, value: 1 }.to_packet(),
+            packet::Indirect { address: buffer.at(at).0, length: bytes.len() as u64 }.to_packet(),
+            packet::Store { address: memory.at(5 * PAGE_SIZE).0, value: 4 }.to_packet(),
+        ]);
+        rig.settle();
+        other.submit(&[Encoded::fence_signal(gate.current.va, 1)]);
+        rig.settle();
+        let failed = rig.gpu.host.until_failure.lock().unwrap().is_none();
+        assert_eq!((queue.fault(), other.fault()), (None, None), "round {round}");
+        let words = [0, 8, PAGE_SIZE, 3 * PAGE_SIZE, 5 * PAGE_SIZE - 8, 5 * PAGE_SIZE].map(|at| memory.read(at));
+        assert_eq!(words, [1, 2, 0x3_0000_0003, 0x3_0000_0003, 0x3_0000_0003, 4], "round {round}");
+        assert_eq!(fence.current.read(0), 1, "round {round}");
+        assert_eq!(log_position(queue.signals), (1, 0), "round {round}");
+        assert_eq!(rig.gpu.nodes[0].counters.read().indirects, 1, "round {round}");
+        let starved = rig.gpu.nodes[0].counters.read().starved + rig.gpu.nodes[1].counters.read().starved;
+        assert!(starved <= 1, "round {round}: {starved}");
+        if !failed {
+            assert!(round > 20, "{round} requests to map");
+            return;
+        }
+        round += 1;
+    }
 }

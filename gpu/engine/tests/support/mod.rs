@@ -93,6 +93,8 @@ pub struct TestHost {
     pub mappings: Arc<AtomicU64>,
     /// What the engines asked to map: frames, and whether for writing.
     pub asked: Mutex<Vec<(Vec<u64>, bool)>>,
+    /// How many of the next requests to map succeed before one fails for want of memory, and then all again.
+    pub until_failure: Mutex<Option<u64>>,
     /// Pages are not cached.
     pub uncached: AtomicBool,
     pub interrupts: Arc<AtomicU64>,
@@ -109,6 +111,12 @@ impl Host for TestHost {
     }
     fn map_system(&self, frames: &[u64], write: bool) -> Result<TestMapping, Unmapped> {
         self.asked.lock().unwrap().push((frames.to_vec(), write));
+        let mut left = self.until_failure.lock().unwrap();
+        if *left == Some(0) {
+            *left = None;
+            return Err(Unmapped::NoMemory);
+        }
+        *left = left.map(|left| left - 1);
         let run = frames.windows(2).take_while(|w| w[1] == w[0] + 1).count() as u64 + 1;
         let span = self.system.span(frames[0]).ok_or(Unmapped::NotMemory)?;
         let len = (run * PAGE_SIZE).min(span.len());
@@ -247,6 +255,7 @@ impl Rig {
             clock: AtomicU64::new(1),
             mappings: Arc::default(),
             asked: Mutex::default(),
+            until_failure: Mutex::default(),
             uncached: AtomicBool::default(),
             interrupts: Arc::default(),
             refuse_interrupts: Arc::default(),
