@@ -3,10 +3,12 @@
 //! | file | holds |
 //! |---|---|
 //! | `db.rs` | creation, connection, the rules about both |
+//! | `db/pool.rs` | physical doorbells between processes |
 //! | `db/ring.rs` | rings, write pointers, retries |
 //! | `db/schedule.rs` | suspension, kernel-mode queues beside user-mode ones |
 //! | `db/room.rs` | queues and doorbells without the user-mode driver |
 
+mod pool;
 mod ring;
 mod room;
 mod schedule;
@@ -40,8 +42,9 @@ pub(super) const fn joined<const N: usize>(parts: &[&[Scenario]]) -> [Scenario; 
     all
 }
 
-pub(super) const CASES: &[Scenario] =
-    &joined::<{ OWN.len() + ring::CASES.len() + schedule::CASES.len() }>(&[OWN, ring::CASES, schedule::CASES]);
+pub(super) const CASES: &[Scenario] = &joined::<
+    { OWN.len() + pool::CASES.len() + ring::CASES.len() + schedule::CASES.len() },
+>(&[OWN, pool::CASES, ring::CASES, schedule::CASES]);
 
 const OWN: &[Scenario] = &[
     Scenario {

@@ -80,13 +80,18 @@ impl<H: Host> Doorbells<H> {
         self.physical.is_empty()
     }
 
-    /// Gives doorbell `index` to `queue`; what rang before is forgotten. The caller then makes the queue ready, which
+    /// The page of doorbell `index`.
+    pub fn page(&self, index: usize) -> Option<Span<'static>> {
+        self.physical.get(index).map(|physical| physical.page)
+    }
+
+    /// Gives doorbell `index` to `queue`; what rang before is forgotten, and nothing that the last owner has written
+    /// anywhere in the page is left. The caller then makes the queue ready, which
     /// compares its write pointer.
     pub fn connect(&self, index: usize, queue: &Shared<Queue<H>>) {
         let Some(physical) = self.physical.get(index) else { return };
-        if let Some(word) = physical.word() {
-            word.store(0, Ordering::Relaxed);
-        }
+        // The whole page: user mode can write all of it, and the next owner may be another process.
+        physical.page.fill(0);
         // Counted before the engine looks at the queue: from here on a missing ring is a fault (`Queue::connected`).
         queue.connected.fetch_add(1, Ordering::AcqRel);
         let old = physical.queue.with(|q| q.replace(queue.clone()));

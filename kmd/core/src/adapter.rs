@@ -4,7 +4,7 @@
 //! the `Started` that it was made under. Objects do not know each other through the adapter: they hold what they need.
 
 use crate::asked::Asked;
-use crate::doorbell::Pool;
+use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::handle::Handle;
 use crate::interrupt_source::InterruptSource;
@@ -129,8 +129,8 @@ pub struct Started<P: Platform> {
     pub routines: crate::interrupt::Routines,
     /// The GPU.
     pub gpu: Shared<Gpu<P>>,
-    /// Physical doorbells and who has them.
-    pub doorbells: Pool<P>,
+    /// Which doorbell has which physical one, in the dedicated model.
+    pub doorbells: Doorbells<EngineHost<P>>,
     /// The paging process, once it was created.
     pub system_process: P::Lock<Option<Shared<gpu_engine::context::Process<EngineHost<P>>>>>,
     /// Objects alive, by kind: what debug blobs and leak checks show.

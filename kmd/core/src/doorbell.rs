@@ -1,11 +1,11 @@
-//! Stage 3 of 8: doorbells, and the pool of physical ones.
+//! Stage 3 of 8: doorbells.
 //!
 //! A doorbell object belongs to one queue for life. Connecting gives it a physical doorbell; in the dedicated model
-//! those are few, and the least recently used one is taken from its queue when none is free. After
-//! `DxgkCbDisconnectDoorbell` returned, user mode no longer has the page, and the physical doorbell is free. After
-//! `DxgkDdiDisconnectDoorbell` returned, Dxgkrnl has *yet to* rotate the page and write RETRY: a ring in between still
-//! reads CONNECTED. So such a physical doorbell is not reused until a later call about the same doorbell proves that
-//! the rotation is over, and until then the engine goes on watching the queue's write pointer.
+//! those are few, and [`crate::doorbell_pool`] says which doorbell has which. After `DxgkCbDisconnectDoorbell`
+//! returned, user mode no longer has the page, and the physical doorbell is free. After `DxgkDdiDisconnectDoorbell`
+//! returned, Dxgkrnl has *yet to* rotate the page and write RETRY: a ring in between still reads CONNECTED. So such a
+//! physical doorbell is not reused until a later call about the same doorbell proves that the rotation is over, and
+//! until then the engine goes on watching the queue's write pointer.
 //!
 //! Whatever connects, resumes or notifies compares the published write pointer with what was consumed, so no ring is
 //! lost and a repeated ring runs nothing twice.
@@ -13,23 +13,21 @@
 //! Source: *User-mode work submission*; `DxgkDdiConnectDoorbell`, `DxgkDdiDisconnectDoorbell`,
 //! `DxgkCbDisconnectDoorbell`.
 
-use crate::adapter::{Counted, Started};
+use crate::adapter::{Counted, EngineHost, Started};
 use crate::allocation::RingMemory;
+use crate::doorbell_pool::{Attempt, Claimant, Hands};
 use crate::handle::{Handle, Tag};
 use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
 use crate::platform::{self, Platform};
 use crate::status::{Error, Result};
-use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
-use gpu_engine::NoMemory;
+use core::sync::atomic::{AtomicBool, Ordering};
 use gpu_engine::host::Lock;
-use gpu_engine::memory::Span;
 use gpu_engine::mutation::Mutation;
 use gpu_engine::queue::Binding;
 use gpu_engine::shared::Shared;
 use gpu_wire::GpuVa;
-use gpu_wire::doorbell::{DOORBELL_SIZE, Model};
+use gpu_wire::doorbell::Model;
 use gpu_wire::private::{DoorbellData, DoorbellReply};
 use gpu_wire::ring::{self, Geometry};
 use wddm_abi::{D3DDDI_DOORBELLSTATUS, ntstatus};
@@ -43,10 +41,8 @@ const PAUSE: u64 = 500;
 pub struct Doorbell<P: Platform> {
     /// Its queue.
     pub queue: Shared<HwQueue<P>>,
-    /// The runtime's handle, which callbacks name.
-    pub os: u64,
-    /// Which physical doorbell it has, in the dedicated model.
-    place: P::Lock<Option<usize>>,
+    /// What the pool of physical doorbells knows of it.
+    claimant: Claimant<EngineHost<P>>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
@@ -58,127 +54,6 @@ pub struct Connection {
     pub address: *mut u8,
     /// CONNECTED or CONNECTED_NOTIFY_KMD.
     pub status: D3DDDI_DOORBELLSTATUS,
-}
-
-/// A physical doorbell's use.
-enum Use<P: Platform> {
-    Free,
-    /// Being taken or given; nobody else may.
-    Changing,
-    Connected {
-        doorbell: Shared<Doorbell<P>>,
-        /// Packets the queue had executed when it was last seen, and when that changed.
-        packets: u64,
-        stamp: u64,
-    },
-    /// The OS disconnected it, and nothing proves yet that user mode lost the page.
-    Draining(Shared<Doorbell<P>>),
-}
-
-/// The physical doorbells of an adapter.
-pub struct Pool<P: Platform> {
-    pages: Span<'static>,
-    uses: P::Lock<Vec<Use<P>>>,
-    /// How often a physical doorbell got a new use. Wraps; only compared.
-    changes: AtomicU64,
-}
-
-/// What [`Pool::pick`] decided.
-enum Pick<P: Platform> {
-    Free(usize),
-    Take(usize, Shared<Doorbell<P>>),
-}
-
-impl<P: Platform> Pool<P> {
-    /// A pool over `pages`, one physical doorbell each.
-    ///
-    /// # Errors
-    /// [`NoMemory`].
-    pub fn new(pages: Span<'static>) -> core::result::Result<Self, NoMemory> {
-        let n = (pages.len() / u64::from(DOORBELL_SIZE)) as usize;
-        let mut uses = Vec::new();
-        uses.try_reserve_exact(n)?;
-        uses.resize_with(n, || Use::Free);
-        Ok(Self { pages, uses: P::Lock::new(uses), changes: AtomicU64::new(0) })
-    }
-
-    /// How many physical doorbells there are.
-    pub fn len(&self) -> usize {
-        self.uses.with(|uses| uses.len())
-    }
-
-    /// Returns whether there is no physical doorbell.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The page of physical doorbell `index`.
-    pub fn page(&self, index: usize) -> Span<'static> {
-        self.pages.part(index as u64 * u64::from(DOORBELL_SIZE), u64::from(DOORBELL_SIZE))
-    }
-
-    /// A free one, or the least recently used, now marked as changing.
-    fn pick(&self, now: u64) -> Option<Pick<P>> {
-        self.uses.with(|uses| {
-            if let Some(index) = uses.iter().position(|u| matches!(u, Use::Free)) {
-                uses[index] = Use::Changing;
-                return Some(Pick::Free(index));
-            }
-            for u in uses.iter_mut() {
-                if let Use::Connected { doorbell, packets, stamp } = u {
-                    let seen = doorbell.queue.engine.packets.load(Ordering::Relaxed);
-                    if seen != *packets {
-                        (*packets, *stamp) = (seen, now);
-                    }
-                }
-            }
-            let oldest = uses
-                .iter()
-                .enumerate()
-                .filter_map(|(i, u)| match u {
-                    Use::Connected { stamp, .. } => Some((*stamp, i)),
-                    // Nobody rings it; its rotation only has to be proved, which the callback does.
-                    Use::Draining(_) => Some((0, i)),
-                    Use::Free | Use::Changing => None,
-                })
-                .min()?
-                .1;
-            match core::mem::replace(&mut uses[oldest], Use::Changing) {
-                Use::Connected { doorbell, .. } | Use::Draining(doorbell) => Some(Pick::Take(oldest, doorbell)),
-                Use::Free | Use::Changing => None,
-            }
-        })
-    }
-
-    /// Stores the new use of physical doorbell `index`. Called by the thread that marked it as changing.
-    fn set(&self, index: usize, new: Use<P>) {
-        let old = self.uses.with(|uses| uses.get_mut(index).map(|u| core::mem::replace(u, new)));
-        self.changes.fetch_add(1, Ordering::Relaxed);
-        drop(old);
-    }
-
-    /// Gives physical doorbell `index` back to `doorbell`, which the OS keeps. Nothing has changed hands.
-    fn put_back(&self, index: usize, doorbell: &Shared<Doorbell<P>>, stamp: u64) {
-        let kept = Use::Connected { doorbell: doorbell.clone(), packets: 0, stamp };
-        let old = self.uses.with(|uses| uses.get_mut(index).map(|u| core::mem::replace(u, kept)));
-        drop(old);
-    }
-
-    /// Stores the new use of physical doorbell `index` if it is connected to `doorbell`, or draining from it. Returns
-    /// `false`, and stores nothing, when another thread is taking it or has taken it.
-    fn set_own(&self, index: usize, doorbell: &Shared<Doorbell<P>>, new: Use<P>) -> bool {
-        let (owned, old) = self.uses.with(|uses| match uses.get_mut(index) {
-            Some(u) => match u {
-                Use::Connected { doorbell: owner, .. } | Use::Draining(owner) if Shared::ptr_eq(owner, doorbell) => {
-                    (true, Some(core::mem::replace(u, new)))
-                }
-                _ => (false, Some(new)),
-            },
-            None => (false, Some(new)),
-        });
-        drop(old);
-        owned
-    }
 }
 
 impl<P: Platform> Doorbell<P> {
@@ -224,8 +99,16 @@ impl<P: Platform> Doorbell<P> {
                 // doorbell already.
                 started.gpu.reserve_global(started.census.doorbells.load(Ordering::Relaxed) as usize)?;
             }
-            let doorbell = Self { queue: queue.clone(), os, place: P::Lock::new(None), counted };
-            let doorbell = Shared::try_new(doorbell)?;
+            let claimant = Claimant {
+                key: started.doorbells.new_key(),
+                // The device keeps its process alive, and the doorbell its device.
+                process: core::ptr::from_ref(&*queue.context.device.process).addr() as u64,
+                os_queue: queue.os,
+                os,
+                queue: queue.engine.clone(),
+                closed: Shared::try_new(AtomicBool::new(false))?,
+            };
+            let doorbell = Shared::try_new(Self { queue: queue.clone(), claimant, counted })?;
             let handle = Handle::create(doorbell.clone())?;
             let device = &queue.context.device;
             device.adopt(Tag::Doorbell, handle).inspect_err(|_| drop(handle.take::<Self>()))?;
@@ -244,18 +127,18 @@ impl<P: Platform> Doorbell<P> {
             to.copy_from_slice(reply.bytes());
         }
         if started.gpu.mutation.is(Mutation::BindsAtCreate) {
-            let _connection = doorbell.connect(irql, &doorbell);
+            let _connection = doorbell.connect(irql);
         }
         Ok(handle)
     }
 
-    /// Connects. `this` is the doorbell itself, counted.
+    /// Connects.
     ///
     /// # Errors
     /// [`Error::DoorbellsExhausted`] when the OS keeps every physical doorbell, which its page does not provide for;
-    /// [`Error::DeviceNotReady`] when the device is stopped or gone. A pool whose doorbells are all changing hands is
-    /// no error.
-    pub fn connect(&self, irql: &Passive, this: &Shared<Self>) -> Result<Connection> {
+    /// [`Error::DeviceNotReady`] when the device is stopped or gone; [`Error::InvalidParameter`] when the doorbell is
+    /// being destroyed. A pool whose doorbells are all changing hands is no error.
+    pub fn connect(&self, irql: &Passive) -> Result<Connection> {
         let started = &self.counted.started;
         let queue = &self.queue.engine;
         let status = if started.settings.connect_notify {
@@ -266,89 +149,68 @@ impl<P: Platform> Doorbell<P> {
         let index = match started.settings.doorbell_model {
             Model::Global => {
                 started.gpu.connect_global(queue)?;
+                if self.claimant.closed.load(Ordering::Acquire) {
+                    started.gpu.disconnect_global(queue);
+                    return Err(Error::InvalidParameter);
+                }
                 0
             }
-            Model::Dedicated => {
-                // Still its own: connected already, or drained and this call proves the rotation. It is marked as
-                // changing until the engine has the queue, so that no other thread takes it in between.
-                let own = self.place.with(|p| *p);
-                let own = own.filter(|index| started.doorbells.set_own(*index, this, Use::Changing));
-                let index = match own {
-                    Some(index) => index,
-                    None => {
-                        let index = self.take_physical(irql, started)?;
-                        self.place.with(|p| *p = Some(index));
-                        index
-                    }
-                };
-                started.gpu.doorbells.connect(index, queue);
-                let (packets, stamp) = (queue.packets.load(Ordering::Relaxed), started.platform.clock());
-                started.doorbells.set(index, Use::Connected { doorbell: this.clone(), packets, stamp });
-                index
-            }
+            Model::Dedicated => self.connect_physical(irql, started)?,
         };
         if !started.gpu.mutation.is(Mutation::NoScanAtConnect) {
             // Rings that landed on the dummy page meanwhile: their work is found here.
             started.gpu.stop_scanning(queue);
         }
-        let page =
-            started.doorbells.page(if started.gpu.mutation.is(Mutation::SharesDoorbellPage) { 0 } else { index });
+        let index = if started.gpu.mutation.is(Mutation::SharesDoorbellPage) { 0 } else { index };
+        let page = started.gpu.doorbells.page(index).ok_or(Error::InvalidParameter)?;
         Ok(Connection { address: page.as_ptr(), status })
     }
 
-    /// Finds a physical doorbell without a queue, or takes one from another doorbell, and marks it as changing. While
-    /// other threads are changing all of them it waits for one that has changed hands, without a lock, for as long as
-    /// the device is there: the page of `DxgkDdiConnectDoorbell` has failures for a GPU that is lost or stopped alone,
-    /// and user mode gives the queue up for one.
+    /// Gets a physical doorbell: its own, a free one, or another doorbell's. While other threads are changing all of
+    /// them it waits for one that has changed hands, without a lock, for as long as the device is there: the page of
+    /// `DxgkDdiConnectDoorbell` has failures for a GPU that is lost or stopped alone, and user mode gives the queue up
+    /// for one.
     ///
     /// # Errors
-    /// [`Error::DeviceNotReady`] when the device is stopped or gone; [`Error::DoorbellsExhausted`] when the OS has
-    /// refused to disconnect for [`PATIENCE`], while no physical doorbell changed hands.
-    fn take_physical(&self, irql: &Passive, started: &Started<P>) -> Result<usize> {
+    /// As [`Self::connect`]; [`Error::DoorbellsExhausted`] when the OS has refused to disconnect for [`PATIENCE`],
+    /// while no physical doorbell changed hands.
+    fn connect_physical(&self, irql: &Passive, started: &Started<P>) -> Result<usize> {
         let pool = &started.doorbells;
+        // CAST: at most 256.
+        let quota = started.settings.doorbells_per_process as usize;
         loop {
-            let before = pool.changes.load(Ordering::Relaxed);
-            let (mut taken, mut refused) = (None, false);
+            let before = pool.changes();
+            let (mut ended, mut refused) = (None, false);
             let mut look = || {
                 if started.is_ending.load(Ordering::Acquire) {
-                    taken = Some(Err(Error::DeviceNotReady));
+                    ended = Some(Err(Error::DeviceNotReady));
                     return true;
                 }
-                taken = match pool.pick(started.platform.clock()) {
-                    Some(Pick::Free(index)) => Some(Ok(index)),
-                    Some(Pick::Take(index, victim)) => {
-                        let is_taken = take_from(irql, started, index, &victim);
-                        refused |= !is_taken;
-                        is_taken.then_some(Ok(index))
-                    }
-                    None => None,
-                };
-                taken.is_some()
+                let hands = OfDriver { irql, started };
+                match pool.connect(&hands, &self.claimant, started.platform.clock(), quota) {
+                    Attempt::Connected(index) => ended = Some(Ok(index)),
+                    Attempt::Closed => ended = Some(Err(Error::InvalidParameter)),
+                    Attempt::Refused => refused = true,
+                    Attempt::Changing => {}
+                }
+                ended.is_some()
             };
             platform::until(irql, &started.platform, Some(PATIENCE), PAUSE, &mut look);
-            if let Some(taken) = taken {
-                return taken;
+            if let Some(ended) = ended {
+                return ended;
             }
-            if refused && pool.changes.load(Ordering::Relaxed) == before {
+            if refused && pool.changes() == before {
                 return Err(Error::DoorbellsExhausted);
             }
         }
     }
 
     /// The OS disconnects; it rotates the page after this returned. Must succeed.
-    pub fn disconnect(&self, _irql: &Passive, this: &Shared<Self>) {
+    pub fn disconnect(&self, irql: &Passive) {
         let started = &self.counted.started;
         match started.settings.doorbell_model {
             Model::Global => started.gpu.disconnect_global(&self.queue.engine),
-            Model::Dedicated => {
-                // A thread that is taking the physical doorbell at this moment disconnects it.
-                let place = self.place.with(|p| *p);
-                if let Some(index) = place.filter(|i| started.doorbells.set_own(*i, this, Use::Changing)) {
-                    // Changing until the engine has let go: the queue that gets it next keeps it.
-                    drop(started.gpu.doorbells.disconnect(index));
-                    started.doorbells.set(index, Use::Draining(this.clone()));
-                }
-            }
+            Model::Dedicated => started.doorbells.disconnect(&OfDriver { irql, started }, &self.claimant),
         }
         started.gpu.scan(&self.queue.engine);
     }
@@ -362,19 +224,13 @@ impl<P: Platform> Doorbell<P> {
         doorbell.queue.context.device.disown(handle);
         let started = &doorbell.counted.started;
         let engine = &doorbell.queue.engine;
-        let mut give_back = || {
-            let Some(index) = doorbell.place.with(|place| *place) else { return true };
-            // Marked as changing, so that no other thread takes it before the engine has let go of the queue.
-            let own = started.doorbells.set_own(index, &doorbell, Use::Changing);
-            if own {
-                drop(started.gpu.doorbells.disconnect(index));
-                started.doorbells.set(index, Use::Free);
-            }
-            own
-        };
+        // A connection that is under way ends without a physical doorbell, or has it before this looks.
+        doorbell.claimant.closed.store(true, Ordering::Release);
+        let hands = OfDriver { irql, started };
         // Where another thread is taking it, that thread is in DxgkCbDisconnectDoorbell with this doorbell's handle,
         // which may mean nothing any more once this function has returned.
         // It is waited for however long it takes.
+        let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
         platform::until(irql, &started.platform, None, PAUSE, &mut give_back);
         started.gpu.disconnect_global(engine);
         engine.bind(None);
@@ -384,29 +240,37 @@ impl<P: Platform> Doorbell<P> {
     }
 }
 
-/// Takes the physical doorbell `index`, which is marked as changing, from `victim`. Returns `false` when the OS
-/// refuses; then `victim` keeps it.
-fn take_from<P: Platform>(irql: &Passive, started: &Started<P>, index: usize, victim: &Shared<Doorbell<P>>) -> bool {
-    if !started.gpu.mutation.is(Mutation::ReusesDoorbellEarly) {
-        let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
-        let queue = core::ptr::without_provenance_mut(victim.queue.os as usize);
-        let doorbell = core::ptr::without_provenance_mut(victim.os as usize);
-        match started.dxgkrnl.disconnect_doorbell(irql, queue, doorbell, retry) {
-            // The OS does not know the doorbell any more: it is being destroyed, and user mode does not ring it.
-            Ok(()) | Err(Error::Callback(ntstatus::STATUS_INVALID_PARAMETER)) => {}
-            Err(_) => {
-                started.doorbells.put_back(index, victim, started.platform.clock());
-                return false;
-            }
+/// What the GPU and the OS do for the pool.
+struct OfDriver<'a, P: Platform> {
+    irql: &'a Passive,
+    started: &'a Started<P>,
+}
+
+impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
+    fn attach(&self, index: usize, owner: &Claimant<EngineHost<P>>) {
+        self.started.gpu.doorbells.connect(index, &owner.queue);
+    }
+
+    fn detach(&self, index: usize) {
+        drop(self.started.gpu.doorbells.disconnect(index));
+    }
+
+    fn take_away(&self, owner: &Claimant<EngineHost<P>>) -> bool {
+        if self.started.gpu.mutation.is(Mutation::ReusesDoorbellEarly) {
+            return true;
         }
+        let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
+        // CAST: handles have the size of pointers.
+        let queue = core::ptr::without_provenance_mut(owner.os_queue as usize);
+        let doorbell = core::ptr::without_provenance_mut(owner.os as usize);
+        let answer = self.started.dxgkrnl.disconnect_doorbell(self.irql, queue, doorbell, retry);
+        // A doorbell that the OS does not know any more is being destroyed, and user mode does not ring it.
+        matches!(answer, Ok(()) | Err(Error::Callback(ntstatus::STATUS_INVALID_PARAMETER)))
     }
-    // User mode lost the page: from here on its rings land elsewhere. What it published before is looked at.
-    victim.place.with(|p| *p = p.filter(|its| *its != index));
-    drop(started.gpu.doorbells.disconnect(index));
-    if !started.gpu.mutation.is(Mutation::ReusesDoorbellEarly) {
-        started.gpu.stop_scanning(&victim.queue.engine);
+
+    fn look(&self, owner: &Claimant<EngineHost<P>>) {
+        self.started.gpu.stop_scanning(&owner.queue);
     }
-    true
 }
 
 /// User mode says that there is work on `queue`. Must succeed.

@@ -23,6 +23,7 @@ pub mod contexts;
 pub mod debug;
 pub mod device;
 pub mod doorbell;
+pub mod doorbell_pool;
 pub mod dxgkrnl;
 pub mod engine_thread;
 pub mod escape;

@@ -86,7 +86,10 @@ settings! {
             "one physical doorbell per connected queue, or one for all";
         physical_doorbells: u64, "PhysicalDoorbells", Values::Between(1, 256), 64,
             "dedicated doorbells in the pool; when they run out, one is taken from the queue that has executed \
-            nothing for longest";
+            nothing for longest, of a process with more than its share if there is one";
+        doorbells_per_process: u64, "DoorbellsPerProcess", Values::Between(0, 256), 0,
+            "dedicated doorbells that a process may keep while another wants one; 0: an even share, the pool over the \
+            processes that have or want one. While no other wants one, a process may have all";
         connect_notify: bool, "ConnectNotify", SWITCH, 0,
             "doorbells connect as CONNECTED_NOTIFY, so user mode must call `D3DKMTNotifyWorkSubmission` after each \
             ring";

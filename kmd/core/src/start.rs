@@ -2,7 +2,7 @@
 
 use crate::adapter::{Adapter, Census, EngineHost, Gpu, LocalMemory, Started};
 use crate::asked::Features;
-use crate::doorbell::Pool;
+use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::engine_thread;
 use crate::handle::Handle;
@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use gpu_engine::engine::Engine;
 use gpu_engine::gpu::Setup;
 use gpu_engine::host::Lock;
+use gpu_engine::memory::Span;
 use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::node::Control;
 use gpu_engine::packet_node::PacketQueue;
@@ -72,7 +73,7 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
     adapter.note_interface(&info.dxgkrnl);
     let plan = Plan::negotiate(irql, &info.dxgkrnl, info.adapter.as_ptr(), adapter.form, &settings);
     let (pages, doorbells) = make_doorbells(irql, platform, &settings)?;
-    let gpu = make_gpu(irql, platform, info, &plan, &settings, &doorbells)?;
+    let gpu = make_gpu(irql, platform, info, &plan, &settings, pages.span())?;
     let started = make_started(adapter, info, &plan, gpu, doorbells, pages)?;
     let running = start_engines(irql, platform, &started).and_then(|()| adapter.publish(started.clone()));
     if let Err(error) = running {
@@ -95,16 +96,20 @@ const MEMORY_SIZE: &str = "HardwareInformation.qwMemorySize";
 // Each part of the start is a function of its own and not inlined: what it needs of the kernel's stack, it gives back
 // before the next begins.
 
-/// Pages for the physical doorbells, and the pool over them.
+/// Pages for the physical doorbells, one each, and the pool of these.
 #[inline(never)]
-fn make_doorbells<P: Platform>(irql: &Passive, platform: &P, settings: &Settings) -> Result<(P::Pages, Pool<P>)> {
+fn make_doorbells<P: Platform>(
+    irql: &Passive,
+    platform: &P,
+    settings: &Settings,
+) -> Result<(P::Pages, Doorbells<EngineHost<P>>)> {
     let count = match settings.doorbell_model {
         Model::Dedicated => settings.physical_doorbells,
         Model::Global => 1,
     };
     let pages = platform.allocate_pages(irql, count * u64::from(DOORBELL_SIZE) / gpu_wire::PAGE_SIZE)?;
-    let pool = Pool::new(pages.span())?;
-    Ok((pages, pool))
+    // CAST: at most 256.
+    Ok((pages, Doorbells::<EngineHost<P>>::new(count as usize)?))
 }
 
 /// The GPU's surroundings: local memory, the engines' events, the interrupt.
@@ -141,11 +146,13 @@ fn make_gpu<P: Platform>(
     info: &StartInfo<'_>,
     plan: &Plan,
     settings: &Settings,
-    doorbells: &Pool<P>,
+    doorbells: Span<'static>,
 ) -> Result<Shared<Gpu<P>>> {
+    let size = u64::from(DOORBELL_SIZE);
     let mut pages = Vec::new();
-    pages.try_reserve_exact(doorbells.len()).map_err(|_| Error::NoMemory)?;
-    pages.extend((0..doorbells.len()).map(|index| doorbells.page(index)));
+    // CAST: at most 256.
+    pages.try_reserve_exact((doorbells.len() / size) as usize).map_err(|_| Error::NoMemory)?;
+    pages.extend((0..doorbells.len() / size).map(|index| doorbells.part(index * size, size)));
     let setup = Setup {
         model: settings.doorbell_model,
         doorbells: &pages,
@@ -175,7 +182,7 @@ fn make_started<P: Platform>(
     info: &StartInfo<'_>,
     plan: &Plan,
     gpu: Shared<Gpu<P>>,
-    doorbells: Pool<P>,
+    doorbells: Doorbells<EngineHost<P>>,
     pages: P::Pages,
 ) -> Result<Shared<Started<P>>> {
     let started = Started {

@@ -43,7 +43,7 @@ win_extern! {
         // SAFETY: Dxgkrnl's record, valid for the call.
         of(unsafe { record_mut(args) }.and_then(|args| {
             let doorbell = object::<Doorbell<P>>(args.hDoorbell)?;
-            let connection = doorbell.connect(&irql, &doorbell)?;
+            let connection = doorbell.connect(&irql)?;
             args.KernelCpuVirtualAddress = connection.address.cast();
             // No secondary doorbells: the caps say so.
             args.SecondaryKernelCpuVirtualAddress = core::ptr::null_mut();
@@ -62,7 +62,7 @@ win_extern! {
             if doorbell.counted.started.gpu.mutation.is(Mutation::FailsDisconnect) {
                 return STATUS_UNSUCCESSFUL;
             }
-            doorbell.disconnect(&irql, &doorbell);
+            doorbell.disconnect(&irql);
         }
         STATUS_SUCCESS
     }

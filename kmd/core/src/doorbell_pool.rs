@@ -1,0 +1,421 @@
+//! The pool of physical doorbells: which doorbell has which, in the dedicated model.
+//!
+//! Everything about who has what lies under one lock; a doorbell does not know its own place. What takes time (the GPU
+//! attaches or lets go, the OS takes a page away) happens between lock sections, while the place is in a phase in which
+//! no other thread changes it. [`Hands`] does these things, so that the protocol runs by itself in tests.
+//!
+//! | phase | owner | may be changed by |
+//! |---|---|---|
+//! | `Free` | none | any connection |
+//! | `Connecting` | who gets it | the thread that connects |
+//! | `Connected` | who has it | any connection (as a victim), disconnection or destruction |
+//! | `Disconnecting` | who had it | the thread that disconnects or destroys |
+//! | `Draining` | who had it; the OS disconnected, and its rotation of the page is not proved | as `Connected` |
+//! | `Taking` | who loses it, if the OS takes it away | the thread that asks the OS |
+//! | `Taken` | who lost it, and is still being cleaned up after | the same thread |
+//!
+//! A process may have every physical doorbell while no other wants one. When they run out, the victim is the least
+//! recently used one of a process that has more than its share, the process of the connection included with the
+//! doorbell that it is about to get; where none has more, the least recently used of all. One that the OS has
+//! disconnected goes first: no queue rings it.
+//!
+//! Source: *User-mode work submission*; `DxgkCbDisconnectDoorbell`.
+
+use alloc::vec::Vec;
+use core::marker::PhantomData;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use gpu_engine::NoMemory;
+use gpu_engine::host::{Host, Lock};
+use gpu_engine::queue::Queue;
+use gpu_engine::shared::Shared;
+
+/// A doorbell, as the pool knows it.
+pub trait Owner: Clone {
+    /// A number that no other doorbell of the adapter has or had.
+    fn key(&self) -> u64;
+    /// A number that the doorbells of one process, and only these, have in common.
+    fn process(&self) -> u64;
+    /// How much its queue has executed. Only compared.
+    fn executed(&self) -> u64;
+    /// Returns whether it is being destroyed: then it gets no place any more.
+    fn is_closed(&self) -> bool;
+}
+
+/// What the GPU and the OS do for the pool, with no lock held.
+pub trait Hands<O> {
+    /// The GPU watches physical doorbell `index` for the queue of `owner`. The page holds nothing of its last owner
+    /// when this returns.
+    fn attach(&self, index: usize, owner: &O);
+    /// The GPU lets go of physical doorbell `index`.
+    fn detach(&self, index: usize);
+    /// The OS takes the page away from `owner`. Returns `false` when the OS refuses. A doorbell that the OS does not
+    /// know any more has no page: `true`.
+    fn take_away(&self, owner: &O) -> bool;
+    /// The queue of `owner` lost its page. What it published is looked at.
+    fn look(&self, owner: &O);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Free,
+    Connecting,
+    Connected,
+    Disconnecting,
+    Draining,
+    Taking,
+    Taken,
+}
+
+/// A physical doorbell.
+struct Place<O> {
+    phase: Phase,
+    owner: Option<O>,
+    /// The process that it counts for: the owner's, or while it is being taken that of who takes it.
+    process: u64,
+    /// The OS disconnected the owner while another thread was changing the place.
+    is_drained: bool,
+    /// The OS has refused to take it away, and no physical doorbell has changed hands since.
+    is_kept: bool,
+    /// What the queue had executed when it was last seen.
+    executed: u64,
+    /// When that changed, in ticks of the GPU clock.
+    stamp: u64,
+    /// The number of the change by which the owner got it.
+    turn: u64,
+}
+
+impl<O: Owner> Place<O> {
+    fn free() -> Self {
+        Self {
+            phase: Phase::Free,
+            owner: None,
+            process: 0,
+            is_drained: false,
+            is_kept: false,
+            executed: 0,
+            stamp: 0,
+            turn: 0,
+        }
+    }
+
+    fn is_of(&self, owner: &O) -> bool {
+        self.owner.as_ref().is_some_and(|own| own.key() == owner.key())
+    }
+
+    /// Returns whether no thread is changing it and a doorbell has it.
+    fn is_settled(&self) -> bool {
+        matches!(self.phase, Phase::Connected | Phase::Draining)
+    }
+}
+
+/// What the lock guards.
+pub struct Places<O> {
+    places: Vec<Place<O>>,
+    /// How often a physical doorbell got a new owner, or none. Wraps; only compared.
+    changes: u64,
+}
+
+/// What a claim found.
+enum Claim<O> {
+    /// The claimant's own place, or a free one: `Connecting` now.
+    Mine(usize),
+    /// A place to be taken from its owner: `Taking` now.
+    Victim(usize, O),
+    /// Every place is being changed by some other thread.
+    Changing,
+    /// The claimant is being destroyed.
+    Closed,
+}
+
+/// What came of an attempt to connect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Attempt {
+    /// The doorbell has this physical doorbell.
+    Connected(usize),
+    /// The OS refused to take a page away.
+    Refused,
+    /// Other threads are changing every physical doorbell: the next one is to be waited for.
+    Changing,
+    /// The doorbell is being destroyed.
+    Closed,
+}
+
+impl<O: Owner> Places<O> {
+    fn claim(&mut self, owner: &O, now: u64, quota: usize) -> Claim<O> {
+        // Inside of the section: a destruction closes the doorbell before it looks for places.
+        if owner.is_closed() {
+            return Claim::Closed;
+        }
+        let mut own = None;
+        for (index, place) in self.places.iter().enumerate().filter(|(_, place)| place.is_of(owner)) {
+            match place.phase {
+                Phase::Connected => own = Some(index),
+                Phase::Draining => own = own.or(Some(index)),
+                // The OS may have taken the page away already: the doorbell is connected elsewhere.
+                Phase::Taking | Phase::Free => {}
+                Phase::Connecting | Phase::Disconnecting | Phase::Taken => return Claim::Changing,
+            }
+        }
+        for (index, place) in self.places.iter_mut().enumerate() {
+            // This call is about the same doorbell: a rotation that a place waited for is over. The caller has the
+            // owner, which is not dropped for good here.
+            if place.is_of(owner) && place.phase == Phase::Draining && own != Some(index) {
+                *place = Place::free();
+            }
+        }
+        let free = || self.places.iter().position(|place| place.phase == Phase::Free);
+        if let Some(index) = own.or_else(free) {
+            self.give(index, owner);
+            return Claim::Mine(index);
+        }
+        let Some(index) = self.victim(owner.process(), now, quota) else { return Claim::Changing };
+        let place = &mut self.places[index];
+        let Some(from) = place.owner.clone() else { return Claim::Changing };
+        (place.phase, place.process, place.is_drained) =
+            (Phase::Taking, owner.process(), place.phase == Phase::Draining);
+        Claim::Victim(index, from)
+    }
+
+    /// Place `index` is being connected for `owner`. Returns who had it.
+    fn give(&mut self, index: usize, owner: &O) -> Option<O> {
+        self.changes = self.changes.wrapping_add(1);
+        let turn = self.changes;
+        let new = Place { phase: Phase::Connecting, process: owner.process(), turn, ..Place::free() };
+        let old = core::mem::replace(&mut self.places[index], Place { owner: Some(owner.clone()), ..new });
+        self.places.iter_mut().for_each(|place| place.is_kept = false);
+        old.owner
+    }
+
+    /// The place to be taken for `process`, if any is settled.
+    fn victim(&mut self, process: u64, now: u64, quota: usize) -> Option<usize> {
+        for place in self.places.iter_mut().filter(|place| place.phase == Phase::Connected) {
+            let seen = place.owner.as_ref().map_or(0, Owner::executed);
+            if seen != place.executed {
+                (place.executed, place.stamp) = (seen, now);
+            }
+        }
+        let count = |of: u64| self.places.iter().filter(|p| p.phase != Phase::Free && p.process == of).count();
+        let first = |(index, place): &(usize, &Place<O>)| {
+            place.phase != Phase::Free
+                && !self.places[..*index].iter().any(|p| p.phase != Phase::Free && p.process == place.process)
+        };
+        let processes = self.places.iter().enumerate().filter(first).count() + usize::from(count(process) == 0);
+        let share = if quota == 0 { (self.places.len() / processes.max(1)).max(1) } else { quota };
+        let is_over = |of: u64| count(of) + usize::from(of == process) > share;
+        let order = |place: &Place<O>| {
+            let is_used = place.phase != Phase::Draining;
+            (is_used, place.is_kept, !is_over(place.process), place.stamp, place.turn)
+        };
+        let settled = self.places.iter().enumerate().filter(|(_, place)| place.is_settled());
+        settled.min_by_key(|(_, place)| order(place)).map(|(index, _)| index)
+    }
+
+    /// Place `index` has no owner any more. Returns who had it.
+    fn free(&mut self, index: usize) -> Option<O> {
+        self.changes = self.changes.wrapping_add(1);
+        self.places.iter_mut().for_each(|place| place.is_kept = false);
+        core::mem::replace(&mut self.places[index], Place::free()).owner
+    }
+}
+
+/// The physical doorbells of an adapter. Every function at `DISPATCH_LEVEL` or below as far as its [`Hands`] are.
+pub struct Pool<O: Owner, L: Lock<Places<O>>> {
+    places: L,
+    len: usize,
+    keys: AtomicU64,
+    owner: PhantomData<fn(O)>,
+}
+
+impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
+    /// A pool of `len` physical doorbells, all free.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(len: usize) -> Result<Self, NoMemory> {
+        let mut places = Vec::new();
+        places.try_reserve_exact(len)?;
+        places.resize_with(len, Place::free);
+        let places = L::new(Places { places, changes: 0 });
+        Ok(Self { places, len, keys: AtomicU64::new(0), owner: PhantomData })
+    }
+
+    /// How many physical doorbells there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A number for [`Owner::key`].
+    pub fn new_key(&self) -> u64 {
+        self.keys.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How often a physical doorbell got a new owner, or none. Wraps; only compared.
+    pub fn changes(&self) -> u64 {
+        self.places.with(|places| places.changes)
+    }
+
+    /// Connects `owner`: to the place that it has, a free one, or another doorbell's. `now`: ticks of the GPU clock.
+    /// `quota`: physical doorbells that a process may keep while another wants one; 0: an even share.
+    pub fn connect(&self, hands: &impl Hands<O>, owner: &O, now: u64, quota: usize) -> Attempt {
+        let index = match self.places.with(|places| places.claim(owner, now, quota)) {
+            Claim::Mine(index) => index,
+            Claim::Changing => return Attempt::Changing,
+            Claim::Closed => return Attempt::Closed,
+            Claim::Victim(index, from) => {
+                if !hands.take_away(&from) {
+                    self.keep(hands, index, &from, now);
+                    return Attempt::Refused;
+                }
+                // While the place is `Taken`, the owner that lost it connects nowhere else. So the OS does not
+                // disconnect it from there while its write pointer is taken off the watch here.
+                let elsewhere = self.places.with(|places| {
+                    places.places[index].phase = Phase::Taken;
+                    places.places.iter().filter(|place| place.is_of(&from)).count() > 1
+                });
+                hands.detach(index);
+                if !elsewhere {
+                    hands.look(&from);
+                }
+                let (is_closed, old) = self.places.with(|places| match owner.is_closed() {
+                    true => (true, places.free(index)),
+                    false => (false, places.give(index, owner)),
+                });
+                drop(old);
+                if is_closed {
+                    return Attempt::Closed;
+                }
+                index
+            }
+        };
+        hands.attach(index, owner);
+        let executed = owner.executed();
+        let is_drained = self.places.with(|places| {
+            let place = &mut places.places[index];
+            (place.executed, place.stamp) = (executed, now);
+            place.phase = if place.is_drained { Phase::Disconnecting } else { Phase::Connected };
+            place.is_drained
+        });
+        if is_drained {
+            self.drain(hands, index);
+        }
+        Attempt::Connected(index)
+    }
+
+    /// The OS keeps the doorbell `from` connected to place `index`, which is `Taking`.
+    fn keep(&self, hands: &impl Hands<O>, index: usize, from: &O, now: u64) {
+        let is_drained = self.places.with(|places| {
+            let elsewhere = places.places.iter().filter(|place| place.is_of(from)).count() > 1;
+            let place = &mut places.places[index];
+            (place.process, place.is_kept, place.stamp) = (from.process(), true, now);
+            let is_drained = place.is_drained || elsewhere;
+            place.phase = if is_drained { Phase::Disconnecting } else { Phase::Connected };
+            is_drained
+        });
+        if is_drained {
+            self.drain(hands, index);
+        }
+    }
+
+    /// The GPU lets go of place `index`, which is `Disconnecting`; then it is draining.
+    fn drain(&self, hands: &impl Hands<O>, index: usize) {
+        hands.detach(index);
+        self.places.with(|places| {
+            let place = &mut places.places[index];
+            (place.phase, place.is_drained) = (Phase::Draining, false);
+        });
+    }
+
+    /// The OS disconnects `owner`, and rotates its page later: its place is draining from now on. Where another thread
+    /// is changing the place, that thread sees to it.
+    pub fn disconnect(&self, hands: &impl Hands<O>, owner: &O) {
+        let index = self.places.with(|places| {
+            let mut connected = None;
+            for (index, place) in places.places.iter_mut().enumerate().filter(|(_, place)| place.is_of(owner)) {
+                match place.phase {
+                    Phase::Connected => (place.phase, connected) = (Phase::Disconnecting, Some(index)),
+                    Phase::Connecting | Phase::Taking => place.is_drained = true,
+                    Phase::Free | Phase::Disconnecting | Phase::Draining | Phase::Taken => {}
+                }
+            }
+            connected
+        });
+        if let Some(index) = index {
+            self.drain(hands, index);
+        }
+    }
+
+    /// `owner`, which is closed, gives back what it has. Returns `false` while another thread is changing a place of
+    /// it: then the caller asks again.
+    pub fn release(&self, hands: &impl Hands<O>, owner: &O) -> bool {
+        loop {
+            let next = self.places.with(|places| {
+                let mut own = places.places.iter_mut().enumerate().filter(|(_, place)| place.is_of(owner));
+                own.next().map(|(index, place)| {
+                    let is_settled = place.is_settled();
+                    if is_settled {
+                        place.phase = Phase::Disconnecting;
+                    }
+                    (index, is_settled)
+                })
+            });
+            match next {
+                None => return true,
+                Some((_, false)) => return false,
+                Some((index, true)) => {
+                    hands.detach(index);
+                    drop(self.places.with(|places| places.free(index)));
+                }
+            }
+        }
+    }
+}
+
+/// A doorbell that may get a physical one, with what is needed to take that away again.
+pub struct Claimant<H: Host> {
+    /// A number that no other doorbell of the adapter has or had.
+    pub key: u64,
+    /// Number of the process's address space.
+    pub process: u64,
+    /// Dxgkrnl's handle of the queue.
+    pub os_queue: u64,
+    /// Dxgkrnl's handle of the doorbell.
+    pub os: u64,
+    /// The queue.
+    pub queue: Shared<Queue<H>>,
+    /// Whether the doorbell is being destroyed. Written once, by the destruction, before it looks for places.
+    pub closed: Shared<AtomicBool>,
+}
+
+impl<H: Host> Clone for Claimant<H> {
+    fn clone(&self) -> Self {
+        let (queue, closed) = (self.queue.clone(), self.closed.clone());
+        Self { key: self.key, process: self.process, os_queue: self.os_queue, os: self.os, queue, closed }
+    }
+}
+
+impl<H: Host> Owner for Claimant<H> {
+    fn key(&self) -> u64 {
+        self.key
+    }
+    fn process(&self) -> u64 {
+        self.process
+    }
+    fn executed(&self) -> u64 {
+        self.queue.packets.load(Ordering::Relaxed)
+    }
+    fn is_closed(&self) -> bool {
+        // Relaxed: the pool's lock orders the destruction's store against the claim.
+        self.closed.load(Ordering::Relaxed)
+    }
+}
+
+/// The pool of an adapter whose GPU runs on `H`.
+pub type Doorbells<H> = Pool<Claimant<H>, <H as Host>::Lock<Places<Claimant<H>>>>;
+
+#[cfg(test)]
+mod tests;

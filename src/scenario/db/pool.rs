@@ -1,0 +1,130 @@
+//! Physical doorbells between processes: who keeps how many, what a page still holds, and everything at once.
+
+use super::{CONNECTED, RETRY, RingQueue, Room, raw};
+use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
+use anyhow::{Context, Result, anyhow};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const VICTIM: &str = "User-mode work submission, Victimizing doorbell pseudocode in KMD";
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "DB-39",
+        title: "a process may have every doorbell; when another connects, each keeps its share, used or not",
+        source: VICTIM,
+        play: shared,
+    },
+    Scenario {
+        id: "DB-40",
+        title: "a physical doorbell's page holds nothing of its last owner",
+        source: VICTIM,
+        play: nothing_left,
+    },
+    Scenario {
+        id: "DB-41",
+        title: "doorbells are connected, taken, disconnected and destroyed at once: nothing fails, and what was rung \
+                for runs",
+        source: "DxgkDdiConnectDoorbell, Return value; DxgkDdiDestroyDoorbell; DxgkCbDisconnectDoorbell",
+        play: at_once,
+    },
+];
+
+/// Runs a submission that does nothing, with as many connections as it takes.
+fn run(scene: &Scene, queue: &RingQueue) -> Played {
+    let (progress, mut status) = queue.submit(&[])?;
+    while status == RETRY {
+        queue.connect().context("connect")?;
+        status = queue.ring()?;
+    }
+    queue.wait(scene, progress)
+}
+
+fn connected<'a>(scene: &Scene, room: &'a Room, count: usize) -> Result<Vec<RingQueue<'a>>> {
+    (0..count).map(|_| RingQueue::connected(scene, room, 0, 4096)).collect()
+}
+
+fn shared(stage: &Stage) -> Played {
+    for (quota, share) in [(0, 2), (3, 1)] {
+        let setup = Setup::default().setting("PhysicalDoorbells", 4).setting("DoorbellsPerProcess", quota);
+        stage.play(setup, |scene| shares(scene, share)).with_context(|| format!("DoorbellsPerProcess {quota}"))?;
+    }
+    Ok(())
+}
+
+/// One process has all four doorbells. Then another connects as many as are its own from then on: `share`.
+fn shares(scene: &Scene, share: usize) -> Played {
+    let (greedy, modest) = (raw(scene)?, raw(scene)?);
+    let (greedy, modest) = (Room::new(&greedy)?, Room::new(&modest)?);
+    let many = connected(scene, &greedy, 4)?;
+    same("doorbells taken from a process that is alone", scene.callbacks("DxgkCbDisconnectDoorbell"), 0)?;
+    let few = connected(scene, &modest, share)?;
+    let more = connected(scene, &greedy, 2)?;
+    // The second process does nothing: its doorbells are the least recently used of all.
+    for _ in 0..10 {
+        many.iter().chain(&more).try_for_each(|queue| run(scene, queue))?;
+    }
+    for queue in &few {
+        same("the doorbell of a process within its share", queue.status()?, CONNECTED)?;
+        run(scene, queue)?;
+    }
+    Ok(())
+}
+
+fn nothing_left(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("PhysicalDoorbells", 1), |scene| {
+        let (one, two) = (raw(scene)?, raw(scene)?);
+        let (room, other) = (Room::new(&one)?, Room::new(&two)?);
+        let first = RingQueue::connected(scene, &room, 0, 4096)?;
+        let words = (0..4096).step_by(8);
+        words.clone().try_for_each(|at| one.store(first.bell.doorbell + at, 0x5EC2E7))?;
+        let second = RingQueue::connected(scene, &other, 0, 4096)?;
+        same("the first's status", first.status()?, RETRY)?;
+        for at in words {
+            same("what another process had stored in the page", two.load(second.bell.doorbell + at)?, 0)?;
+        }
+        run(scene, &second)
+    })
+}
+
+fn at_once(stage: &Stage) -> Played {
+    for physical in [1, 2, 3] {
+        let setup = Setup::default().setting("PhysicalDoorbells", physical);
+        stage.play(setup, crowd).with_context(|| format!("{physical} physical doorbells"))?;
+    }
+    Ok(())
+}
+
+/// Threads that make, use and destroy doorbells, while the OS disconnects all of them again and again.
+fn crowd(scene: &Scene) -> Played {
+    const THREADS: usize = 4;
+    let ended = AtomicUsize::new(0);
+    let using = |node| -> Played {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let kept = RingQueue::new(scene, &room, node, 4096)?;
+        for _ in 0..15 {
+            run(scene, &kept)?;
+            let gone = RingQueue::connected(scene, &room, node, 4096)?;
+            run(scene, &gone)?;
+            // Connected still, unless another thread is taking it or the OS has disconnected it.
+            gone.destroy_bell().context("destroy")?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: [_; THREADS] = core::array::from_fn(|index| {
+            let (using, ended) = (&using, &ended);
+            scope.spawn(move || {
+                let played = using(index as u32 % 2);
+                ended.fetch_add(1, Ordering::SeqCst);
+                played
+            })
+        });
+        while ended.load(Ordering::SeqCst) < THREADS {
+            scene.world.os.disconnect_doorbells(scene.adapter(), false);
+            std::thread::park_timeout(Duration::from_micros(300));
+        }
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread ended by itself"))?)
+    })
+}
