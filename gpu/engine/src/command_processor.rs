@@ -9,7 +9,7 @@ mod fences;
 mod fetch;
 
 use self::fetch::From;
-use crate::context::Process;
+use crate::address_space::AddressSpace;
 use crate::counters::{add, bump};
 use crate::engine::Core;
 use crate::fault::{Fault, Injected};
@@ -25,7 +25,7 @@ use crate::queue::{Binding, Queue, State};
 use crate::shared::Shared;
 use crate::trace::Event;
 use crate::word::{Ordering, Word};
-use gpu_wire::packet::{self, FaultKind, HEADER_SIZE, MAX_SIZE, Packet};
+use gpu_wire::packet::{self, EVERY_PROCESS, FaultKind, HEADER_SIZE, MAX_SIZE, OWN_PROCESS, Packet, Privilege};
 use gpu_wire::{GpuVa, ring};
 
 /// A command buffer being executed.
@@ -160,8 +160,10 @@ impl<H: Host> Exec<H> {
 
 /// Whose stream it is.
 pub(crate) struct Job<'a, H: Host> {
-    /// The process.
-    pub process: &'a Shared<Process<H>>,
+    /// The address space that it runs in, and whose that is.
+    pub space: &'a AddressSpace<H>,
+    /// What it may do.
+    pub privilege: Privilege,
     /// The hardware queue; `None` for a packet.
     pub queue: Option<&'a Shared<Queue<H>>>,
 }
@@ -275,7 +277,7 @@ impl<H: Host> Core<H> {
                 if let Some(queue) = job.queue {
                     self.begun(gpu, queue);
                 }
-                match self.advance(gpu, &job.process.space, long)? {
+                match self.advance(gpu, job.space, long)? {
                     Advance::Done(bytes) => {
                         exec.long = None;
                         turn = self.charge(gpu, turn, bytes);
@@ -298,7 +300,7 @@ impl<H: Host> Core<H> {
             let Some((bytes, from)) = self.fetch(gpu, job, exec, &mut copy)? else {
                 return Ok(Outcome::Drained);
             };
-            let decoded = Packet::decode(copy.get(..bytes).unwrap_or_default(), job.process.privilege);
+            let decoded = Packet::decode(copy.get(..bytes).unwrap_or_default(), job.privilege);
             // A notification that waits for its LOG waits for nothing else.
             if exec.pending.is_some() && !matches!(decoded, Ok(Packet::Log(_))) {
                 self.resolve(gpu, job, exec);
@@ -308,7 +310,7 @@ impl<H: Host> Core<H> {
                 Some(Injected::Corrupt) => {
                     // The opcode becomes one that nobody assigned: whichever packet it is, the fault shows.
                     copy[1] ^= 0x20;
-                    Packet::decode(copy.get(..bytes).unwrap_or_default(), job.process.privilege)?
+                    Packet::decode(copy.get(..bytes).unwrap_or_default(), job.privilege)?
                 }
                 Some(Injected::Wedge) => {
                     self.wedge();
@@ -381,15 +383,16 @@ impl<H: Host> Core<H> {
             Packet::CopyRect(b) => start(exec, Long::copy_rect(b)?),
             Packet::FilterRect(b) => start(exec, Long::filter_rect(b)?),
             Packet::TableWrite(head, entries) => self.table_write(gpu, head, &entries),
+            Packet::TableCopy(b) => self.table_copy(gpu, job, &b),
             Packet::TlbFlush(b) => {
-                let number = gpu.flush(b.space, b.start, b.end);
+                let number = gpu.flush(flushed(job, b.process), b.start, b.end);
                 start(exec, Long::Flush { number })
             }
         }
     }
 
     fn read(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, va: GpuVa, to: &mut [u8]) -> Result<(), Fault> {
-        self.tlb.read(gpu, &job.process.space, va, to)
+        self.tlb.read(gpu, job.space, va, to)
     }
 
     pub(crate) fn translate(
@@ -400,7 +403,7 @@ impl<H: Host> Core<H> {
         want: u64,
         write: bool,
     ) -> Result<crate::tlb::View, Fault> {
-        self.tlb.translate(gpu, &job.process.space, va, want, write)
+        self.tlb.translate(gpu, job.space, va, want, write)
     }
 
     pub(crate) fn word(
@@ -410,7 +413,7 @@ impl<H: Host> Core<H> {
         va: GpuVa,
         write: bool,
     ) -> Result<SharedWord<'_>, Fault> {
-        self.tlb.word(gpu, &job.process.space, va, write)
+        self.tlb.word(gpu, job.space, va, write)
     }
 
     /// Adds the fault to the node's notices and stops the queue.
@@ -444,6 +447,17 @@ impl<H: Host> Core<H> {
             }
         }
         self.notify(gpu, Notice::QueueFaulted { queue: queue.slot, fault, progress });
+    }
+}
+
+/// The process whose translations a TLB_FLUSH of `job` drops. Its own are everybody's where that is the paging
+/// process: what it writes by address may be the table of any process.
+fn flushed<H: Host>(job: &Job<'_, H>, process: u64) -> u64 {
+    let own = &job.space.process;
+    match process {
+        OWN_PROCESS if own.privilege == Privilege::Paging => EVERY_PROCESS,
+        OWN_PROCESS => own.number,
+        other => other,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Processes and hardware contexts, as the GPU knows them.
 
-use crate::address_space::AddressSpace;
+use crate::address_space::{AddressSpace, Roots};
 use crate::fence_table::FenceTable;
 use crate::host::{Host, Lock};
 use crate::member::Member;
@@ -9,12 +9,14 @@ use crate::slots::SlotId;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use gpu_wire::packet::Privilege;
 
-/// A process: an address space and the fences that it has open.
+/// A process: what its contexts share, and the fences that it has open.
 pub struct Process<H: Host> {
+    /// The number that TLB_FLUSH packets carry. Never used again.
+    pub number: u64,
     /// What page fault notices name it by.
     pub slot: SlotId,
-    /// Its addresses.
-    pub space: AddressSpace<H>,
+    /// The root page tables that its contexts have.
+    pub roots: Roots<H>,
     /// Its fences.
     pub fences: FenceTable<H>,
     /// [`Privilege::Paging`] for the paging process.
@@ -45,8 +47,8 @@ pub struct Context<H: Host> {
     pub slot: SlotId,
     /// Node index.
     pub node: usize,
-    /// Whose it is.
-    pub process: Shared<Process<H>>,
+    /// Its addresses, and whose they are.
+    pub space: AddressSpace<H>,
     scheduling: H::Lock<Scheduling>,
     /// Mirrors `scheduling == Runnable`: what the engine looks at.
     runnable: AtomicBool,
@@ -67,13 +69,13 @@ pub enum Suspend {
 }
 
 impl<H: Host> Context<H> {
-    /// A runnable context of `node`, which gave it `member`.
+    /// A runnable context of `process` on `node`, which gave it `member`. It has no root page table yet.
     pub fn new(member: Member, slot: SlotId, node: usize, process: Shared<Process<H>>) -> Self {
         Self {
             _member: member,
             slot,
             node,
-            process,
+            space: AddressSpace::new(process),
             scheduling: H::Lock::new(Scheduling::Runnable),
             runnable: AtomicBool::new(true),
             parked: AtomicU32::new(0),

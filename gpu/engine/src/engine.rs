@@ -27,14 +27,15 @@ use alloc::collections::VecDeque;
 use core::sync::atomic::Ordering;
 use gpu_wire::GpuVa;
 use gpu_wire::doorbell::{Model, token_of};
-use gpu_wire::pte::Place;
+use gpu_wire::packet::Privilege;
+use gpu_wire::pte::{self, Place};
 
 /// Lines of the cache of fence lookups.
 pub(crate) const FENCE_LINES: usize = 16;
 
 /// A fence lookup that succeeded.
 pub(crate) struct FenceLine<H: Host> {
-    pub space: u64,
+    pub process: u64,
     pub address: GpuVa,
     pub changes: u64,
     pub open: OpenFence<H>,
@@ -82,6 +83,8 @@ pub(crate) struct Core<H: Host> {
     pub(crate) again: bool,
     /// Page table that a paging packet writes, mapped until the packet completes.
     pub(crate) table: Option<(Place, Window<H::Mapping>)>,
+    /// Entries that a TABLE_COPY has read. Here and not on the stack: kernel stacks are small.
+    pub(crate) entries: Box<[u64; pte::ENTRIES as usize]>,
     watch: Watch<H>,
     backlog: VecDeque<Notice>,
     running: Option<Running<H>>,
@@ -128,6 +131,7 @@ impl<H: Host> Core<H> {
             fences: try_array(|| None)?,
             again: false,
             table: None,
+            entries: try_array(|| 0)?,
             watch: Watch::new(&gpu.doorbells)?,
             backlog,
             running: None,
@@ -252,7 +256,8 @@ impl<H: Host> Core<H> {
         }
         let seen = node.flushed.load(Ordering::Relaxed);
         let mut everything = false;
-        let last = gpu.flushes.serve(seen, |space, start, end| self.tlb.flush(space, start, end), || everything = true);
+        let last =
+            gpu.flushes.serve(seen, |process, start, end| self.tlb.flush(process, start, end), || everything = true);
         if everything {
             self.tlb.clear();
         }
@@ -327,7 +332,7 @@ impl<H: Host> Core<H> {
         self.ran = false;
         node.trace.push(Event::Run, queue.slot.pack());
         self.again = false;
-        let job = Job { process: &queue.context.process, queue: Some(queue) };
+        let job = Job { space: &queue.context.space, privilege: Privilege::User, queue: Some(queue) };
         let outcome = loop {
             let outcome = self.execute(gpu, &job, &mut exec);
             if outcome != Outcome::Drained || queue.user_mode {
@@ -413,7 +418,7 @@ impl<H: Host> Core<H> {
             self.finish_packet(gpu, running, Some(fault));
             return true;
         }
-        let job = Job { process: &running.packet.process, queue: None };
+        let job = Job { space: &running.packet.space, privilege: running.packet.privilege, queue: None };
         match self.execute(gpu, &job, &mut running.exec) {
             Outcome::Drained => self.finish_packet(gpu, running, None),
             Outcome::Faulted(fault) => self.finish_packet(gpu, running, Some(fault)),
@@ -448,7 +453,7 @@ impl<H: Host> Core<H> {
             Some(fault) => {
                 bump(&node.counters.faults);
                 node.trace.push(Event::Fault, fault.kind.raw().into());
-                self.notify(gpu, Notice::PacketFaulted { fence, fault, process: packet.process.slot });
+                self.notify(gpu, Notice::PacketFaulted { fence, fault, process: packet.space.process.slot });
             }
         }
         self.answer_preempt(gpu);

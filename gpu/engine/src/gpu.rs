@@ -1,7 +1,7 @@
 //! The GPU as one object: its nodes, its doorbells, its slots. Drivers call it; engines run on it.
 
 use crate::NoMemory;
-use crate::context::{Context, Process, Suspend};
+use crate::context::{Context, Suspend};
 use crate::counters::Totals;
 use crate::doorbell::Doorbells;
 use crate::fault::FaultPlan;
@@ -94,7 +94,7 @@ impl<H: Host> Gpu<H> {
         self.nodes.get(ordinal.0 as usize)
     }
 
-    /// A number for an address space, never given before.
+    /// A number for a process or an address space, never given before.
     pub fn new_space_id(&self) -> u64 {
         self.next_space.fetch_add(1, Ordering::Relaxed)
     }
@@ -233,9 +233,9 @@ impl<H: Host> Gpu<H> {
         self.connected.with(|l| !l.is_empty())
     }
 
-    /// Asks every engine to drop translations; the number to wait for with [`Self::flush_done`].
-    pub fn flush(&self, space: u64, start: u64, end: u64) -> u64 {
-        let n = self.flushes.post(space, start, end);
+    /// Asks every engine to drop translations of the process with that number; the number to wait for with [`Self::flush_done`].
+    pub fn flush(&self, process: u64, start: u64, end: u64) -> u64 {
+        let n = self.flushes.post(process, start, end);
         for node in self.nodes.iter() {
             if node.attend(attention::FLUSH) {
                 self.kick(node.index);
@@ -347,7 +347,7 @@ pub fn token_of(slot: SlotId) -> u32 {
 #[derive(Clone, Copy)]
 struct Flush {
     number: u64,
-    space: u64,
+    process: u64,
     start: u64,
     end: u64,
 }
@@ -367,21 +367,21 @@ impl<H: Host> FlushBoard<H> {
         Ok(Self { pending: H::Lock::new((0, list)) })
     }
 
-    fn post(&self, space: u64, start: u64, end: u64) -> u64 {
+    fn post(&self, process: u64, start: u64, end: u64) -> u64 {
         self.pending.with(|(last, list)| {
             *last += 1;
             if list.len() == BOARD {
                 // The oldest goes; whoever has not served it sees a gap and drops everything.
                 list.remove(0);
             }
-            list.push(Flush { number: *last, space, start, end });
+            list.push(Flush { number: *last, process, start, end });
             *last
         })
     }
 
     /// Serves every flush after `seen`: `range` for each, or `all` when some are lost. The last number.
     pub(crate) fn serve(&self, seen: u64, mut range: impl FnMut(u64, u64, u64), all: impl FnOnce()) -> u64 {
-        let mut copy = [Flush { number: 0, space: 0, start: 0, end: 0 }; 8];
+        let mut copy = [Flush { number: 0, process: 0, start: 0, end: 0 }; 8];
         let (last, n, lost) = self.pending.with(|(last, list)| {
             let mut n = 0;
             let mut lost = list.first().is_some_and(|f| f.number > seen + 1) && *last > seen;
@@ -398,14 +398,9 @@ impl<H: Host> FlushBoard<H> {
             all();
         } else {
             for flush in &copy[..n] {
-                range(flush.space, flush.start, flush.end);
+                range(flush.process, flush.start, flush.end);
             }
         }
         last
     }
-}
-
-/// Marks a process as the owner of faults.
-pub fn is_paging<H: Host>(process: &Process<H>) -> bool {
-    process.privilege == gpu_wire::packet::Privilege::Paging
 }

@@ -44,7 +44,7 @@ impl<H: Host> Core<H> {
     ) -> Result<(), Fault> {
         let va = aligned(signal.address, 8)?;
         let is_progress = job.queue.is_some_and(|queue| queue.progress == va);
-        let is_paging = job.process.privilege == Privilege::Paging;
+        let is_paging = job.privilege == Privilege::Paging;
         // CAST: a node index.
         let unable = gpu.monitored.is_unable(NodeOrdinal(self.node as u32));
         if unable && !is_progress && !is_paging && !gpu.mutation.is(Mutation::SignalsUnable) {

@@ -6,18 +6,21 @@
 //! Source: *TDR changes in Windows 8 and later*; `DxgkDdiSubmitCommandVirtual`; `DxgkDdiPreemptCommand`.
 
 use crate::NoMemory;
-use crate::context::Process;
+use crate::address_space::AddressSpace;
 use crate::host::Host;
 use crate::shared::Shared;
 use alloc::collections::VecDeque;
 use gpu_wire::GpuVa;
+use gpu_wire::packet::Privilege;
 
 /// A packet.
 pub struct PacketSubmission<H: Host> {
     /// `SubmissionFenceId`.
     pub fence: u32,
-    /// Whose address space.
-    pub process: Shared<Process<H>>,
+    /// The address space that it runs in.
+    pub space: Shared<AddressSpace<H>>,
+    /// What it may do: [`Privilege::Paging`] for a paging buffer, which the kernel wrote.
+    pub privilege: Privilege,
     /// The command buffer.
     pub address: GpuVa,
     /// Bytes; 0 for a packet that only completes (a NULL packet, or one that was refused).

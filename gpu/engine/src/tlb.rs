@@ -12,7 +12,7 @@
 //! Invalid entries are never cached (`InvalidTlbEntriesNotCached`).
 
 use crate::NoMemory;
-use crate::address_space::{AddressSpace, EVERY_SPACE};
+use crate::address_space::{AddressSpace, EVERY_PROCESS, Root, SpaceId};
 use crate::counters::{add, bump};
 use crate::fault::Fault;
 use crate::gpu::Gpu;
@@ -45,6 +45,7 @@ pub struct View {
 
 #[derive(Clone, Copy)]
 struct Line {
+    /// Number of the address space.
     space: u64,
     page: u64,
     stamp: u64,
@@ -52,7 +53,7 @@ struct Line {
 }
 
 struct Entry<H: Host> {
-    space: u64,
+    space: SpaceId,
     /// First address.
     start: u64,
     len: u64,
@@ -64,10 +65,10 @@ struct Entry<H: Host> {
 pub struct Tlb<H: Host> {
     node: usize,
     entries: Vec<Entry<H>>,
-    /// Windows by space and 2 MiB region.
-    regions: HashMap<(u64, u64), Vec<u32>>,
-    /// Table pages, by space and place.
-    tables: HashMap<(u64, Place), Window<H::Mapping>>,
+    /// Windows by address space and 2 MiB region.
+    regions: HashMap<(SpaceId, u64), Vec<u32>>,
+    /// Table pages, by address space and place.
+    tables: HashMap<(SpaceId, Place), Window<H::Mapping>>,
     lines: Box<[Line; LINES]>,
     /// Raised whenever a window goes; a view with another stamp is stale.
     stamp: u64,
@@ -125,13 +126,15 @@ impl<H: Host> Tlb<H> {
             return Err(Fault::address(va, write));
         }
         let page = va.0 / PAGE_SIZE;
-        let slot = (page ^ space.id.wrapping_mul(37)) as usize % LINES;
+        let number = space.id().number;
+        let slot = (page ^ number.wrapping_mul(37)) as usize % LINES;
         let line = self.lines[slot];
-        let window = if line.space == space.id && line.page == page && line.stamp == self.stamp {
+        let window = if line.space == number && line.page == page && line.stamp == self.stamp {
             line.window
         } else {
-            let window = self.look_up(gpu, space, va, want, write)?;
-            self.lines[slot] = Line { space: space.id, page, stamp: self.stamp, window };
+            let (space, root) = space.now();
+            let window = self.look_up(gpu, (space, root), va, want, write)?;
+            self.lines[slot] = Line { space: space.number, page, stamp: self.stamp, window };
             window
         };
         let entry = self.entries.get(window as usize).ok_or(Fault::address(va, write))?;
@@ -180,18 +183,18 @@ impl<H: Host> Tlb<H> {
         Ok(())
     }
 
-    /// Drops the cached translations from `start` to `end` of `space`, and all of its cached table pages. With `start`
-    /// and `end` 0 every translation of `space` goes; with [`EVERY_SPACE`] those of all address spaces. The documents
-    /// do not say whether `end` is the last address or the one behind it, so a translation that begins at `end` is
-    /// dropped as well.
-    pub fn flush(&mut self, space: u64, start: u64, end: u64) {
-        if space == EVERY_SPACE {
+    /// Drops the cached translations from `start` to `end` of every address space of `process`, and all cached table
+    /// pages of that process. With `start` and `end` 0 every translation of the process goes; with [`EVERY_PROCESS`]
+    /// those of all processes. The documents do not say whether `end` is the last address or the one behind it, so a
+    /// translation that begins at `end` is dropped as well.
+    pub fn flush(&mut self, process: u64, start: u64, end: u64) {
+        if process == EVERY_PROCESS {
             self.clear();
             return;
         }
         let whole = start == 0 && end == 0;
-        let hit = |e: &Entry<H>| e.space == space && (whole || (e.start <= end && start < e.start + e.len));
-        self.tables.retain(|(s, _), _| *s != space);
+        let hit = |e: &Entry<H>| e.space.process == process && (whole || (e.start <= end && start < e.start + e.len));
+        self.tables.retain(|(space, _), _| space.process != process);
         if !self.entries.iter().any(hit) {
             return;
         }
@@ -237,13 +240,13 @@ impl<H: Host> Tlb<H> {
     fn look_up(
         &mut self,
         gpu: &Gpu<H>,
-        space: &AddressSpace<H>,
+        (space, root): (SpaceId, Option<Root>),
         va: GpuVa,
         want: u64,
         write: bool,
     ) -> Result<u32, Fault> {
         let fault = Fault::address(va, write);
-        if let Some(list) = self.regions.get(&(space.id, va.0 >> REGION_SHIFT)) {
+        if let Some(list) = self.regions.get(&(space, va.0 >> REGION_SHIFT)) {
             let hit = list.iter().find(|i| {
                 let e = &self.entries[**i as usize];
                 e.start <= va.0 && va.0 - e.start < e.len
@@ -253,11 +256,10 @@ impl<H: Host> Tlb<H> {
             }
         }
         self.misses += 1;
-        space.walked();
         if self.entries.len() >= MAX_WINDOWS {
             self.clear();
         }
-        let leaf_table = self.walk(gpu, space, va).map_err(|()| fault)?;
+        let leaf_table = self.walk(gpu, space, root, va).map_err(|()| fault)?;
         let entry = self.fill(gpu, space, va, want, leaf_table).map_err(|()| fault)?;
         if self.entries.try_reserve(1).is_err() {
             self.starved = true;
@@ -275,8 +277,8 @@ impl<H: Host> Tlb<H> {
     }
 
     /// The leaf table that translates `va`.
-    fn walk(&mut self, gpu: &Gpu<H>, space: &AddressSpace<H>, va: GpuVa) -> Result<Place, ()> {
-        let root = space.root().ok_or(())?;
+    fn walk(&mut self, gpu: &Gpu<H>, space: SpaceId, root: Option<Root>, va: GpuVa) -> Result<Place, ()> {
+        let root = root.ok_or(())?;
         if pte::index(va, pte::LEVELS - 1) >= root.entries {
             return Err(());
         }
@@ -287,8 +289,8 @@ impl<H: Host> Tlb<H> {
         Ok(place)
     }
 
-    fn table_entry(&mut self, gpu: &Gpu<H>, space: &AddressSpace<H>, table: Place, index: u32) -> Result<Pte, ()> {
-        let key = (space.id, table);
+    fn table_entry(&mut self, gpu: &Gpu<H>, space: SpaceId, table: Place, index: u32) -> Result<Pte, ()> {
+        let key = (space, table);
         if !self.tables.contains_key(&key) {
             self.tables.try_reserve(1).map_err(|_| self.starved = true)?;
             let window = self.map_table(gpu, table, false)?;
@@ -331,14 +333,7 @@ impl<H: Host> Tlb<H> {
 
     /// Maps the pages of `want` bytes from `va` on, as far as they are alike and lie in this leaf table; of local
     /// memory the run around them.
-    fn fill(
-        &mut self,
-        gpu: &Gpu<H>,
-        space: &AddressSpace<H>,
-        va: GpuVa,
-        want: u64,
-        table: Place,
-    ) -> Result<Entry<H>, ()> {
+    fn fill(&mut self, gpu: &Gpu<H>, space: SpaceId, va: GpuVa, want: u64, table: Place) -> Result<Entry<H>, ()> {
         let at = pte::index(va, 0);
         let here = self.table_entry(gpu, space, table, at)?.as_leaf().ok_or(())?;
         let (first, window) = match here.place {
@@ -354,7 +349,7 @@ impl<H: Host> Tlb<H> {
             Place::Local(page) => self.local_run(gpu, space, table, at, page, here.read_only)?,
         };
         let start = (va.0 >> REGION_SHIFT << REGION_SHIFT) + u64::from(first) * PAGE_SIZE;
-        Ok(Entry { space: space.id, start, len: window.span().len(), writable: !here.read_only, window })
+        Ok(Entry { space, start, len: window.span().len(), writable: !here.read_only, window })
     }
 
     /// Puts `frame` and the frames of `entries`, as far as they are system pages with the same rights, into
@@ -363,7 +358,7 @@ impl<H: Host> Tlb<H> {
     fn collect(
         &mut self,
         gpu: &Gpu<H>,
-        space: &AddressSpace<H>,
+        space: SpaceId,
         table: Place,
         entries: Range<u32>,
         frame: u64,
@@ -387,7 +382,7 @@ impl<H: Host> Tlb<H> {
     fn local_run(
         &mut self,
         gpu: &Gpu<H>,
-        space: &AddressSpace<H>,
+        space: SpaceId,
         table: Place,
         at: u32,
         page: u64,

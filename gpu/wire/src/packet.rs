@@ -18,7 +18,7 @@ pub const MAX_TABLE_ENTRIES: usize = (MAX_SIZE - HEADER_SIZE - size_of::<TableWr
 /// Largest command buffer an INDIRECT packet may name, in bytes.
 pub const MAX_INDIRECT_SIZE: u64 = 16 << 20;
 
-/// Operation codes. Values at and above 0x80 are for the paging process only.
+/// Operation codes. Values at and above 0x80 are for paging buffers only.
 pub mod opcode {
     /// Skips its length. Padding.
     pub const NOP: u16 = 0x00;
@@ -48,6 +48,8 @@ pub mod opcode {
     pub const TABLE_WRITE: u16 = 0x80;
     /// Paging: drops cached translations of a process and waits until no engine uses them.
     pub const TLB_FLUSH: u16 = 0x81;
+    /// Paging: copies page table entries between tables that the packet's address space shows.
+    pub const TABLE_COPY: u16 = 0x82;
 }
 
 /// Values of [`Header::flags`].
@@ -70,7 +72,7 @@ pub enum FaultKind {
     BadFlags = 3,
     /// An operand is misaligned, out of the 48-bit space, or two ranges overlap.
     BadOperand = 4,
-    /// The opcode is for the paging process.
+    /// The opcode is for paging buffers.
     NotPermitted = 5,
     /// No translation, or a store to a read-only page.
     Address = 6,
@@ -113,7 +115,7 @@ impl FaultKind {
             Self::BadLength => "bad packet length",
             Self::BadFlags => "unknown packet flag",
             Self::BadOperand => "bad operand",
-            Self::NotPermitted => "packet reserved to the paging process",
+            Self::NotPermitted => "packet reserved to paging buffers",
             Self::Address => "GPU address fault",
             Self::BadWritePointer => "impossible write pointer",
             Self::UnknownFence => "address is not a fence of this process",
@@ -298,17 +300,37 @@ body! {
     }
 }
 body! {
-    /// TLB_FLUSH: drops the translations of address space `space` in `start..end`, and one that begins at `end`; all
-    /// of the space when `start` and `end` are zero; those of every space when `space` is zero.
+    /// TLB_FLUSH: drops the translations of a process in `start..end`, and one that begins at `end`; all of the process
+    /// when `start` and `end` are zero.
     TlbFlush, TLB_FLUSH, 24 {
-        /// The engine's number of the address space.
-        space: u64,
+        /// The engine's number of the process, [`EVERY_PROCESS`] or [`OWN_PROCESS`].
+        process: u64,
         /// First address.
         start: u64,
         /// Address after the last.
         end: u64,
     }
 }
+
+body! {
+    /// TABLE_COPY: `count` entries, as if all were read before the first is written: the ranges may overlap. Each lies
+    /// within one page table.
+    TableCopy, TABLE_COPY, 24 {
+        /// GPU address of the first entry to read, aligned to 8.
+        source: u64,
+        /// GPU address of the first entry to write, aligned to 8.
+        destination: u64,
+        /// Entries.
+        count: u32,
+        /// Zero.
+        reserved: u32,
+    }
+}
+
+/// In a [`TlbFlush`]: every process.
+pub const EVERY_PROCESS: u64 = 0;
+/// In a [`TlbFlush`]: the process that the packet runs for. The paging process stands for every process.
+pub const OWN_PROCESS: u64 = u64::MAX;
 
 /// Operations of a [`Log`] packet. Source: `DXGK_NATIVE_FENCE_LOG_OPERATION` (d3dukmdt.h).
 pub mod log_operation {
@@ -423,6 +445,8 @@ pub enum Packet<'a> {
     TableWrite(TableWrite, Entries<'a>),
     /// TLB flush.
     TlbFlush(TlbFlush),
+    /// Copy of page table entries.
+    TableCopy(TableCopy),
 }
 
 /// The entries of a [`TableWrite`].
@@ -446,7 +470,7 @@ impl Entries<'_> {
 pub enum Privilege {
     /// User mode: opcodes at and above 0x80 fault.
     User,
-    /// The kernel-mode driver, for the paging process.
+    /// The kernel-mode driver, for a paging buffer.
     Paging,
 }
 
@@ -483,7 +507,7 @@ impl<'a> Packet<'a> {
         let head = bytes.first_chunk::<HEADER_SIZE>().ok_or(FaultKind::BadLength)?;
         let header = Header::read(head);
         if header.opcode >= 0x80 && privilege != Privilege::Paging {
-            return Err(if header.opcode <= opcode::TLB_FLUSH {
+            return Err(if header.opcode <= opcode::TABLE_COPY {
                 FaultKind::NotPermitted
             } else {
                 FaultKind::BadOpcode
@@ -530,6 +554,7 @@ impl<'a> Packet<'a> {
                 Ok(Self::TableWrite(head, Entries { bytes, repeat }))
             }
             opcode::TLB_FLUSH => Ok(Self::TlbFlush(exact(body)?)),
+            opcode::TABLE_COPY => Ok(Self::TableCopy(exact(body)?)),
             _ => Err(FaultKind::BadOpcode),
         }
     }

@@ -18,6 +18,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use gpu_engine::NoMemory;
+use gpu_engine::address_space::AddressSpace;
 use gpu_engine::host::{Host, Lock, Unmapped};
 use gpu_engine::memory::Span;
 use gpu_engine::shared::Shared;
@@ -131,8 +132,8 @@ pub struct Started<P: Platform> {
     pub gpu: Shared<Gpu<P>>,
     /// Which doorbell has which physical one, in the dedicated model.
     pub doorbells: Doorbells<EngineHost<P>>,
-    /// The paging process, once it was created.
-    pub system_process: P::Lock<Option<Shared<gpu_engine::context::Process<EngineHost<P>>>>>,
+    /// The paging process's address space, once its system context was created.
+    pub paging_space: P::Lock<Option<Shared<AddressSpace<EngineHost<P>>>>>,
     /// Objects alive, by kind: what debug blobs and leak checks show.
     pub census: Census,
     /// Counts of requests by the OS that this driver does not know.

@@ -1,14 +1,14 @@
 //! Packet contexts: those of packet-mode nodes, and of every node on the lowest rung. Source: `DxgkDdiCreateContext`.
 
-use crate::adapter::Counted;
+use crate::adapter::{Counted, Started};
 use crate::device::Device;
 use crate::handle::{Handle, Tag};
 use crate::irql::Passive;
 use crate::nodes;
 use crate::platform::Platform;
-use crate::process::EngineProcess;
+use crate::process::EngineSpace;
 use crate::status::{Error, Result};
-use gpu_engine::address_space::Root;
+use gpu_engine::address_space::{AddressSpace, Root};
 use gpu_engine::host::Lock;
 use gpu_engine::shared::Shared;
 use gpu_wire::INTERFACE_VERSION;
@@ -43,8 +43,8 @@ pub struct NewContext {
 pub struct Context<P: Platform> {
     /// Node index.
     pub node: usize,
-    /// Whose address space it runs in.
-    pub process: Shared<EngineProcess<P>>,
+    /// The address space that its packets run in: its device's process's, by the root that the OS gave this context.
+    pub space: Shared<EngineSpace<P>>,
     device: Shared<Device<P>>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
@@ -71,22 +71,18 @@ impl<P: Platform> Context<P> {
         if !system {
             check_version(private)?;
         }
-        let own = device.process.engine.clone();
-        let process = match system {
-            // The process of this context is the paging process, whatever other system processes there are.
-            true if own.privilege == Privilege::Paging => {
-                drop(started.system_process.with(|s| s.replace(own.clone())));
-                own
-            }
-            // The system device may belong to no process of ours: the paging process is its address space.
-            true => started.system_process.with(|s| s.clone()).unwrap_or(own),
-            false => own,
-        };
+        let process = device.process.engine.clone();
+        let is_paging = process.privilege == Privilege::Paging;
+        let space = Shared::try_new(AddressSpace::new(process))?;
         let counted = Counted::new(started.clone(), |c| &c.contexts);
         // CAST: below COUNT.
-        let context = Self { node: index as usize, process, device: device.clone(), counted };
+        let context = Self { node: index as usize, space: space.clone(), device: device.clone(), counted };
         let handle = Handle::create(Shared::try_new(context)?)?;
         device.adopt(Tag::Context, handle).inspect_err(|_| drop(handle.take::<Self>()))?;
+        // The process of this context is the paging process, whatever other system processes there are.
+        if system && is_paging {
+            drop(started.paging_space.with(|paging| paging.replace(space)));
+        }
         Ok(handle)
     }
 
@@ -94,9 +90,13 @@ impl<P: Platform> Context<P> {
     ///
     /// # Errors
     /// [`Error::InvalidParameter`].
-    pub fn destroy(_irql: &Passive, handle: Handle) -> Result<()> {
+    pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
         let context = handle.take::<Self>()?;
         context.device.disown(handle);
+        let started = &context.counted.started;
+        let is_its = |space: &mut Shared<EngineSpace<P>>| Shared::ptr_eq(space, &context.space);
+        drop(started.paging_space.with(|space| space.take_if(is_its)));
+        set_root(irql, started, &context.space, None);
         Ok(())
     }
 }
@@ -115,15 +115,14 @@ pub fn check_version(private: &[u8]) -> Result<()> {
     }
 }
 
-/// Moves the root page table of the address space that a context runs in. Returns nothing: the DDI cannot fail.
-pub fn set_root<P: Platform>(
-    _irql: &Passive,
-    started: &crate::adapter::Started<P>,
-    process: &EngineProcess<P>,
-    root: Root,
-) {
-    if process.space.set_root(root) {
-        // The context is idle, by the DDI's contract; other contexts of the process may not be.
-        started.gpu.flush(process.space.id, 0, 0);
+/// Gives the address space of a context another root page table; `None`: the context goes. The process's other contexts
+/// keep theirs. Returns nothing: the DDI cannot fail.
+///
+/// Source: `DxgkDdiSetRootPageTable`; *Tile resources* (a companion context has a root of its own).
+pub fn set_root<P: Platform>(_irql: &Passive, started: &Started<P>, space: &EngineSpace<P>, root: Option<Root>) {
+    if space.set_root(root, started.gpu.new_space_id()) {
+        // No context has the old tables any more, which the OS may free. The context is idle, by the DDI's contract;
+        // other contexts of the process may not be.
+        started.gpu.flush(space.process.number, 0, 0);
     }
 }

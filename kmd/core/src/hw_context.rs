@@ -2,7 +2,7 @@
 //! `DxgkDdiSuspendContext`, `DxgkDdiResumeContext`.
 
 use crate::adapter::{Counted, EngineHost};
-use crate::context::{NewContext, check_version};
+use crate::context::{NewContext, check_version, set_root};
 use crate::device::Device;
 use crate::handle::{Handle, Tag};
 use crate::hw_queue::HwQueue;
@@ -77,6 +77,7 @@ impl<P: Platform> HwContext<P> {
         context.device.disown(handle);
         let started = &context.counted.started;
         context.engine.lose();
+        set_root(irql, started, &context.engine.space, None);
         crate::interrupt::retire(irql, started, context.engine.slot);
         // After this no entry of the scheduling log is written for the context.
         started.gpu.nodes[context.engine.node].scheduling.settle();

@@ -63,7 +63,7 @@ impl<P: Platform> HwQueue<P> {
         if !new.progress.is_aligned(8) {
             let what = format_args!("progress fences at no fence's address, the last at {at:#x}: stores there fault");
             strays.note(&strays.plain_progress, 1, platform, what);
-        } else if new.native_progress_fence && context.engine.process.fences.find(new.progress).is_none() {
+        } else if new.native_progress_fence && context.engine.space.process.fences.find(new.progress).is_none() {
             let what = format_args!("native progress fences that are not open, the last at {at:#x}: plain words");
             strays.note(&strays.plain_progress, 1, platform, what);
         }

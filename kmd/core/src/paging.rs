@@ -36,10 +36,10 @@ pub enum Operation<'a> {
         /// The entries.
         entries: TableEntries<'a>,
     },
-    /// Translations of an address space.
+    /// Translations of a process.
     Flush {
-        /// The engine's number of the space.
-        space: u64,
+        /// The engine's number of the process.
+        process: u64,
         /// First address.
         start: u64,
         /// Address after the last; both 0 for everything.
@@ -145,8 +145,8 @@ pub fn build(_irql: &Passive, operation: &Operation<'_>, buffer: &mut Buffer<'_>
     let packet = match operation {
         Operation::Nothing => return Ok(()),
         Operation::Update { entries, .. } | Operation::UpdateNow { entries, .. } if entries.count == 0 => return Ok(()),
-        Operation::Flush { space, start, end } => {
-            packet::TlbFlush { space: *space, start: *start, end: *end }.to_packet()
+        Operation::Flush { process, start, end } => {
+            packet::TlbFlush { process: *process, start: *start, end: *end }.to_packet()
         }
         Operation::Transfer { source, destination, size } => {
             packet::Copy { source: source.0, destination: destination.0, length: *size }.to_packet()

@@ -1,11 +1,11 @@
-//! Processes: one GPU address space and one table of fences each. Source: `DxgkDdiCreateProcess`.
+//! Processes: what their contexts share, and one table of fences each. Source: `DxgkDdiCreateProcess`.
 
 use crate::adapter::{Counted, EngineHost, Started};
 use crate::handle::Handle;
 use crate::irql::Passive;
 use crate::platform::Platform;
 use crate::status::{Error, Result};
-use gpu_engine::address_space::AddressSpace;
+use gpu_engine::address_space::{AddressSpace, Roots};
 use gpu_engine::fence_table::FenceTable;
 use gpu_engine::host::Lock;
 use gpu_engine::shared::Shared;
@@ -13,6 +13,8 @@ use gpu_wire::packet::Privilege;
 
 /// The engine's side of a process.
 pub type EngineProcess<P> = gpu_engine::context::Process<EngineHost<P>>;
+/// The engine's side of the address space of a context.
+pub type EngineSpace<P> = AddressSpace<EngineHost<P>>;
 
 /// How long engines may take to forget a space, in units of 100 ns. TIMEOUT: half a second, as for a reset; an engine
 /// that takes longer is dead.
@@ -38,35 +40,18 @@ impl<P: Platform> Process<P> {
         let gpu = &started.gpu;
         let slot = gpu.slots.allocate(os)?;
         let privilege = if system { Privilege::Paging } else { Privilege::User };
-        let engine = EngineProcess::<P> {
-            slot,
-            space: AddressSpace::new(gpu.new_space_id()),
-            fences: FenceTable::new(),
-            privilege,
-        };
+        let (number, roots, fences) = (gpu.new_space_id(), Roots::new(), FenceTable::new());
+        let engine = EngineProcess::<P> { number, slot, roots, fences, privilege };
         let made = Shared::try_new(engine).and_then(|engine| {
             let counted = Counted::new(started.clone(), |c| &c.processes);
-            let handle = Handle::create(Shared::try_new(Self { engine: engine.clone(), counted })?)?;
-            Ok((engine, handle))
+            Handle::create(Shared::try_new(Self { engine, counted })?)
         });
-        match made {
-            Ok((engine, handle)) => {
-                if system {
-                    // The OS may have several system processes. The first one stands in until a system context shows
-                    // which one is the paging process (`Context::create`).
-                    started.system_process.with(|s| {
-                        s.get_or_insert(engine);
-                    });
-                }
-                Ok(handle)
-            }
-            Err(no_memory) => {
-                // No notice can name it yet: no interrupt lock is needed.
-                gpu.slots.kill(slot);
-                gpu.slots.free(slot);
-                Err(no_memory.into())
-            }
-        }
+        made.map_err(|no_memory| {
+            // No notice can name it yet: no interrupt lock is needed.
+            gpu.slots.kill(slot);
+            gpu.slots.free(slot);
+            no_memory.into()
+        })
     }
 
     /// Destroys it. Dxgkrnl has destroyed its devices before.
@@ -76,13 +61,11 @@ impl<P: Platform> Process<P> {
     pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
         let process = handle.take::<Self>()?;
         let started = &process.counted.started;
-        let same = |s: &mut Option<Shared<EngineProcess<P>>>| {
-            if s.as_ref().is_some_and(|e| Shared::ptr_eq(e, &process.engine)) { s.take() } else { None }
-        };
-        drop(started.system_process.with(same));
+        let is_its = |space: &mut Shared<EngineSpace<P>>| Shared::ptr_eq(&space.process, &process.engine);
+        drop(started.paging_space.with(|space| space.take_if(is_its)));
         crate::interrupt::retire(irql, started, process.engine.slot);
-        // Whatever engines still cache of the space goes before the page tables do, which the OS frees next.
-        let flush = started.gpu.flush(process.engine.space.id, 0, 0);
+        // Whatever engines still cache of its addresses goes before the page tables do, which the OS frees next.
+        let flush = started.gpu.flush(process.engine.number, 0, 0);
         let deadline = started.platform.clock() + started.platform.clock_frequency() * PATIENCE / 10_000_000;
         while !started.gpu.flush_done(flush) && started.platform.clock() < deadline {
             started.platform.delay(irql, LOOK);

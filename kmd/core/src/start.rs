@@ -193,7 +193,7 @@ fn make_started<P: Platform>(
         routines: info.routines,
         gpu,
         doorbells,
-        system_process: P::Lock::new(None),
+        paging_space: P::Lock::new(None),
         census: Census::default(),
         strays: Strays::new()?,
         reported: Default::default(),
@@ -305,7 +305,7 @@ fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
     // A DPC that still runs has a reference to what was started. The last one falls at PASSIVE_LEVEL, here or later:
     // registers are unmapped and pages freed at no other level.
     started.platform.flush_dpcs(irql);
-    drop(started.system_process.with(Option::take));
+    drop(started.paging_space.with(Option::take));
 }
 
 /// The device went to D1, D2 or D3 (`on` is `false`), or came back to D0. Notices of the engines wait meanwhile and

@@ -4,7 +4,7 @@
 use crate::adapter::Started;
 use crate::irql::{AtMostDispatch, Passive};
 use crate::platform::Platform;
-use crate::process::EngineProcess;
+use crate::process::EngineSpace;
 use crate::status::{Error, Result};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -12,6 +12,7 @@ use gpu_engine::host::Lock;
 use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::shared::Shared;
 use gpu_wire::GpuVa;
+use gpu_wire::packet::Privilege;
 
 /// A packet as the OS submits it.
 pub struct Packet<P: Platform> {
@@ -19,8 +20,10 @@ pub struct Packet<P: Platform> {
     pub node: usize,
     /// `SubmissionFenceId`.
     pub fence: u32,
-    /// Whose address space.
-    pub process: Shared<EngineProcess<P>>,
+    /// The address space that it runs in.
+    pub space: Shared<EngineSpace<P>>,
+    /// Whether it is a paging buffer: the kernel wrote it, and it may write page tables.
+    pub paging: bool,
     /// The command buffer.
     pub address: GpuVa,
     /// Bytes.
@@ -41,7 +44,8 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
     let sane = packet.address.is_aligned(8) && packet.length.is_multiple_of(8);
     let submission = PacketSubmission {
         fence: packet.fence,
-        process: packet.process,
+        space: packet.space,
+        privilege: if packet.paging { Privilege::Paging } else { Privilege::User },
         // Nothing runs, so nothing may fault either: the OS has forgotten the fence.
         address: if sane { packet.address } else { GpuVa(0) },
         length: if sane { packet.length } else { 0 },

@@ -1,7 +1,7 @@
 //! Allocations and paging buffers.
 
 use crate::arguments::{array, array_mut, bytes, bytes_mut, object, record, record_mut, started};
-use gpu_engine::address_space::EVERY_SPACE;
+use gpu_engine::address_space::EVERY_PROCESS;
 use gpu_engine::memory::Span;
 use gpu_engine::mutation::Mutation;
 use gpu_wire::GpuVa;
@@ -235,12 +235,12 @@ unsafe fn operation<'a, P: Platform>(
             let flush = args.FlushTlb();
             match object::<Process<P>>(flush.hProcess) {
                 Ok(process) => Operation::Flush {
-                    space: process.engine.space.id,
+                    process: process.engine.number,
                     start: flush.StartVirtualAddress,
                     end: flush.EndVirtualAddress,
                 },
                 // A known case is a root table that no context has. The driver cannot say whose translations are
-                // meant, so it flushes every address space.
+                // meant, so it flushes those of every process.
                 Err(_) => {
                     let (strays, process) = (&started.strays, flush.hProcess);
                     strays.note(
@@ -249,7 +249,7 @@ unsafe fn operation<'a, P: Platform>(
                         &started.platform,
                         format_args!("FLUSH_TLB for process {process:?}: all"),
                     );
-                    Operation::Flush { space: EVERY_SPACE, start: 0, end: 0 }
+                    Operation::Flush { process: EVERY_PROCESS, start: 0, end: 0 }
                 }
             }
         }

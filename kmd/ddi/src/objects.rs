@@ -1,9 +1,7 @@
 //! Processes, devices, contexts.
 
 use crate::arguments::{bytes, object, os, record_mut, started};
-use core::ffi::c_void;
 use gpu_engine::address_space::Root;
-use gpu_engine::shared::Shared;
 use gpu_wire::pte::Place;
 use kmd_core::context::{self, Context, DMA_BUFFER_SIZE, NewContext, PRIVATE_DATA_SIZE};
 use kmd_core::contexts;
@@ -13,7 +11,7 @@ use kmd_core::hw_context::HwContext;
 use kmd_core::irql::Passive;
 use kmd_core::paging::place_of;
 use kmd_core::platform::Platform;
-use kmd_core::process::{EngineProcess, Process};
+use kmd_core::process::{EngineSpace, Process};
 use kmd_core::segments;
 use kmd_core::status::{Error, Result, of};
 use wddm_abi::ntstatus::{STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_NO_MEMORY, STATUS_SUCCESS};
@@ -117,13 +115,12 @@ win_extern! {
     }
 
     /// `DxgkDdiSetRootPageTable`, `PASSIVE_LEVEL`. Cannot fail: a root in a segment that this driver does not know is
-    /// counted, and every address of the process faults.
+    /// counted, and every address of the context faults.
     pub(crate) fn set_root_page_table[P: Platform](adapter: HANDLE, args: *const DXGKARG_SETROOTPAGETABLE) {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
         // SAFETY: Dxgkrnl's record, valid for the call.
         let (Ok(started), Ok(args)) = (started::<P>(adapter), unsafe { crate::arguments::record(args) }) else { return };
-        let Ok(process) = process_of::<P>(args.hContext) else { return };
         let (segment, offset) = (args.Address.SegmentId, args.Address.SegmentOffset);
         let root = match place_of(segments::Order::of(&started.settings), segment, offset) {
             Some(place) => Root { place, entries: args.NumEntries },
@@ -135,7 +132,12 @@ win_extern! {
                 Root { place: Place::System(0), entries: 0 }
             }
         };
-        context::set_root(&irql, &started, &process, root);
+        let set = |space: &EngineSpace<P>| context::set_root(&irql, &started, space, Some(root));
+        if let Ok(context) = object::<Context<P>>(args.hContext) {
+            set(&context.space);
+        } else if let Ok(context) = object::<HwContext<P>>(args.hContext) {
+            set(&context.engine.space);
+        }
     }
 
     /// `DxgkDdiGetRootPageTableSize`, `PASSIVE_LEVEL`: fixed, since there are more than two levels.
@@ -146,12 +148,4 @@ win_extern! {
         }
         gpu_wire::pte::TABLE_SIZE as usize
     }
-}
-
-/// The process that a packet context or a hardware context runs in.
-fn process_of<P: Platform>(context: *mut c_void) -> Result<Shared<EngineProcess<P>>> {
-    if let Ok(context) = object::<Context<P>>(context) {
-        return Ok(context.process.clone());
-    }
-    object::<HwContext<P>>(context).map(|context| context.engine.process.clone())
 }

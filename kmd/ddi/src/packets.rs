@@ -3,6 +3,7 @@
 use crate::arguments::{borrow, record, record_mut, started, with_started};
 use gpu_engine::host::Lock;
 use gpu_wire::GpuVa;
+use gpu_wire::packet::Privilege;
 use kmd_core::context::Context;
 use kmd_core::irql::{Dispatch, Passive};
 use kmd_core::platform::Platform;
@@ -28,15 +29,13 @@ win_extern! {
         let submitted = with_started::<P, _>(adapter, |started| {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record(args) }?;
-            // Only a packet without a context is the paging process's, and runs with its rights: one of a context that
-            // is not there (any more) is refused.
+            // Only a packet without a context is the paging process's: one of a context that is not there (any more)
+            // is refused.
             let found = match args.hContext.is_null() {
-                true => started.system_process.with(|s| s.clone()).map(|process| (args.NodeOrdinal as usize, process)),
-                false => {
-                    borrow::<Context<P>, _>(args.hContext, |found| Ok((found.node, found.process.clone()))).ok()
-                }
+                true => started.paging_space.with(|s| s.clone()).map(|space| (args.NodeOrdinal as usize, space)),
+                false => borrow::<Context<P>, _>(args.hContext, |found| Ok((found.node, found.space.clone()))).ok(),
             };
-            let Some((node, process)) = found else {
+            let Some((node, space)) = found else {
                 submit::refuse(started, args.NodeOrdinal as usize, args.SubmissionFenceId);
                 return Err(Error::InvalidParameter);
             };
@@ -46,7 +45,10 @@ win_extern! {
                 false => (args.DmaBufferVirtualAddress, args.DmaBufferSize),
             };
             let (fence, address, length) = (args.SubmissionFenceId, GpuVa(address), length.into());
-            submit::submit(&irql, started, Packet { node, fence, process, address, length })
+            // What the OS calls a paging buffer is the kernel's, also in a companion context of an ordinary process;
+            // user mode cannot set the flag. All packets of the paging process are such.
+            let paging = args.Flags.Paging() || space.process.privilege == Privilege::Paging;
+            submit::submit(&irql, started, Packet { node, fence, space, paging, address, length })
         });
         of(submitted.map_err(|_| Error::InvalidParameter))
     }
@@ -60,11 +62,12 @@ win_extern! {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record(args) }?;
             let node = args.NodeOrdinal as usize;
-            let Some(process) = started.system_process.with(|s| s.clone()) else {
+            let Some(space) = started.paging_space.with(|s| s.clone()) else {
                 submit::refuse(started, node, args.SubmissionFenceId);
                 return Err(Error::InvalidParameter);
             };
-            let packet = Packet { node, fence: args.SubmissionFenceId, process, address: GpuVa(0), length: 0 };
+            let fence = args.SubmissionFenceId;
+            let packet = Packet { node, fence, space, paging: true, address: GpuVa(0), length: 0 };
             submit::submit(&irql, started, packet)
         });
         STATUS_SUCCESS

@@ -31,7 +31,7 @@ impl<H: Host> Core<H> {
     ) -> Result<(), Fault> {
         // A packet cannot park: the OS holds packets until their waits are met.
         let queue = job.queue.ok_or(FaultKind::NotPermitted)?;
-        let open = self.find_fence(job.process, va)?;
+        let open = self.find_fence(&job.space.process, va)?;
         let counters = &gpu.nodes[self.node].counters;
         if open.fence.is_always_signaled() {
             bump(&counters.waits_met);
@@ -97,7 +97,7 @@ impl<H: Host> Core<H> {
         va: GpuVa,
         value: u64,
     ) -> Result<(), Fault> {
-        let found = self.find_fence(job.process, va);
+        let found = self.find_fence(&job.space.process, va);
         let is_progress = job.queue.is_some_and(|queue| queue.progress == va);
         let open = match found {
             Err(_) if is_progress => return self.signal_plain(gpu, job, exec, va, value),
@@ -222,7 +222,7 @@ impl<H: Host> Core<H> {
         fence: GpuVa,
         value: u64,
     ) -> Result<(), Fault> {
-        if self.find_fence(job.process, fence).is_err() {
+        if self.find_fence(&job.space.process, fence).is_err() {
             if job.queue.is_some_and(|queue| queue.native_progress) {
                 return self.signal_plain(gpu, job, exec, fence, value);
             }
@@ -238,14 +238,14 @@ impl<H: Host> Core<H> {
         // CAST: an index below the array's length.
         let line = &mut self.fences[(va.0 / 8) as usize % crate::engine::FENCE_LINES];
         if let Some(cached) = line
-            && cached.space == process.space.id
+            && cached.process == process.number
             && cached.address == va
             && cached.changes == changes
         {
             return Ok(cached.open.clone());
         }
         let open = process.fences.find(va).ok_or(FaultKind::UnknownFence)?;
-        *line = Some(crate::engine::FenceLine { space: process.space.id, address: va, changes, open: open.clone() });
+        *line = Some(crate::engine::FenceLine { process: process.number, address: va, changes, open: open.clone() });
         Ok(open)
     }
 }

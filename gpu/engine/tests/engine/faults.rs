@@ -17,7 +17,7 @@ fn bad_packets_fault_their_queue_and_nothing_else() {
         (vec![packet::Store { address: 0x7777_0000_0000, value: 0 }.to_packet()], FaultKind::Address),
         (vec![packet::Store { address: 4, value: 0 }.to_packet()], FaultKind::BadOperand),
         (vec![packet::Store { address: 1 << 50, value: 0 }.to_packet()], FaultKind::BadOperand),
-        (vec![packet::TlbFlush { space: 1, start: 0, end: 0 }.to_packet()], FaultKind::NotPermitted),
+        (vec![packet::TlbFlush { process: 1, start: 0, end: 0 }.to_packet()], FaultKind::NotPermitted),
         (vec![Encoded::fence_signal(GpuVa(0x10_0000), 1)], FaultKind::UnknownFence),
         (vec![log(SIGNAL_EXECUTED, 1, 0)], FaultKind::BadLog),
         (vec![packet::Indirect { address: 8, length: 4 }.to_packet()], FaultKind::BadOperand),
@@ -62,9 +62,9 @@ fn a_ring_that_is_unmapped_faults_with_its_address() {
     let mut rig = Rig::new();
     let mut q = rig.queue(0, 0);
     rig.settle();
-    let table = rig.leaf_table(&rig.process.clone(), q.ring.va);
+    let table = rig.leaf_table(&rig.space.clone(), q.ring.va);
     rig.entry(table, pte::index(q.ring.va, 0)).store(0, Ordering::SeqCst);
-    let n = rig.gpu.flush(rig.process.space.id, 0, 0);
+    let n = rig.gpu.flush(rig.process.number, 0, 0);
     rig.settle();
     assert!(rig.gpu.flush_done(n));
     q.submit(&[Encoded::nop(8)]);

@@ -282,12 +282,12 @@ fn a_signal_that_faults_wakes_nobody() {
     waits.submit(&[Encoded::fence_wait(fence.current.va, 5), packet::Store { address: m.va.0, value: 3 }.to_packet()]);
     rig.settle();
     let process = rig.process.clone();
-    let table = rig.leaf_table(&process, fence.current.va);
+    let table = rig.leaf_table(&rig.space.clone(), fence.current.va);
     let entry = rig.entry(table, pte::index(fence.current.va, 0));
     let writable = entry.load(Ordering::SeqCst);
     let place = pte::Pte(writable).as_leaf().expect("a leaf").place;
     entry.store(pte::Pte::leaf(place, true).expect("an entry").0, Ordering::SeqCst);
-    rig.gpu.flush(process.space.id, 0, 0);
+    rig.gpu.flush(process.number, 0, 0);
     rig.settle();
     let mut signals = rig.queue(0, 1);
     signals.submit(&[Encoded::fence_signal(fence.current.va, u64::MAX)]);

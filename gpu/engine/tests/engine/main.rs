@@ -12,6 +12,7 @@ mod scheduling;
 mod scheduling_logs;
 mod sentences;
 mod slots;
+mod spaces;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -25,8 +25,8 @@ pub fn a_mapping_covers_what_was_asked_for() {
     let mut queue = rig.queue(0, 0);
     let memory = rig.map(4, false);
     // Behind the last page stands an entry that names no memory, which no access touches.
-    let process = rig.process.clone();
-    rig.map_at(&process, memory.at(4 * PAGE_SIZE), Place::System(1 << 30), false);
+    let space = rig.space.clone();
+    rig.map_at(&space, memory.at(4 * PAGE_SIZE), Place::System(1 << 30), false);
     queue.submit(&[packet::Store { address: memory.at(PAGE_SIZE + 8).0, value: 7 }.to_packet()]);
     rig.settle();
     assert_eq!((memory.read(PAGE_SIZE + 8), of_range(&rig, memory, &asked(&rig))), (7, vec![(1, true)]));
@@ -48,7 +48,7 @@ pub fn what_is_only_read_is_mapped_for_reading() {
     let requests = asked(&rig);
     assert_eq!(of_range(&rig, current, &requests), [(1, true)]);
     assert_eq!(of_range(&rig, monitored, &requests), [(1, false)]);
-    let place = rig.process.space.root().map(|root| root.place);
+    let place = rig.space.root().map(|root| root.place);
     let Some(Place::System(root)) = place else { panic!("{place:?}") };
     assert!(requests.contains(&(vec![root], false)), "a walk reads tables");
 }
@@ -58,8 +58,8 @@ fn a_page_that_is_no_memory_is_a_fault_of_its_queue() {
     let mut rig = Rig::new();
     let mut queue = rig.queue(0, 0);
     let memory = rig.map(1, false);
-    let process = rig.process.clone();
-    rig.map_at(&process, memory.va, Place::System(1 << 30), false);
+    let space = rig.space.clone();
+    rig.map_at(&space, memory.va, Place::System(1 << 30), false);
     queue.submit(&[packet::Store { address: memory.va.0, value: 7 }.to_packet()]);
     rig.settle();
     assert_eq!(queue.fault(), Some(FaultKind::Address));

@@ -7,7 +7,7 @@ use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::GpuVa;
-use gpu_wire::packet::{self, Encoded};
+use gpu_wire::packet::{self, Encoded, Privilege};
 use gpu_wire::pte::{self, Place, Pte};
 
 pub(crate) fn packet_of(
@@ -16,19 +16,21 @@ pub(crate) fn packet_of(
     paging: bool,
     packets: &[Encoded],
 ) -> PacketSubmission<crate::support::TestHost> {
-    let process = if paging { rig.paging.clone() } else { rig.process.clone() };
+    let space = if paging { rig.paging_space.clone() } else { rig.space.clone() };
     let code = rig.map(1, false);
     if paging {
         let Place::System(frame) = rig_frame(rig, code.va) else { panic!() };
-        rig.map_at(&process, code.va, Place::System(frame), false);
+        rig.map_at(&space, code.va, Place::System(frame), false);
     }
     let bytes: Vec<u8> = packets.iter().flat_map(|p| p.as_bytes().to_vec()).collect();
     code.bytes.write(&bytes);
-    PacketSubmission { fence, process, address: code.va, length: bytes.len() as u64, silent: false }
+    let privilege = if paging { Privilege::Paging } else { Privilege::User };
+    PacketSubmission { fence, space, privilege, address: code.va, length: bytes.len() as u64, silent: false }
 }
 
-fn rig_frame(rig: &mut Rig, va: GpuVa) -> Place {
-    let table = rig.leaf_table(&rig.process.clone(), va);
+/// The page that the process's first address space has at `va`.
+pub(crate) fn rig_frame(rig: &mut Rig, va: GpuVa) -> Place {
+    let table = rig.leaf_table(&rig.space.clone(), va);
     Pte(rig.entry(table, pte::index(va, 0)).load(Ordering::SeqCst)).as_leaf().unwrap().place
 }
 
@@ -63,12 +65,12 @@ pub(crate) fn paging_packets_change_translations_only_after_every_engine_let_go(
     let other = rig.map(1, false);
     q.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
     rig.settle();
-    let table = rig.leaf_table(&rig.process.clone(), m.va);
+    let table = rig.leaf_table(&rig.space.clone(), m.va);
     let target = rig_frame(&mut rig, other.va);
     let write =
         Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), &[Pte::leaf(target, false).unwrap()]);
     // The end is the address of the last page: the documents do not say whether it is inside.
-    let flush = packet::TlbFlush { space: rig.process.space.id, start: m.va.0, end: m.va.0 };
+    let flush = packet::TlbFlush { process: rig.process.number, start: m.va.0, end: m.va.0 };
     let p = packet_of(&mut rig, 1, true, &[write, flush.to_packet()]);
     rig.gpu.nodes[2].packets.with(|q| q.submit(p)).unwrap();
     for _ in 0..20 {
@@ -92,7 +94,7 @@ fn flushing_everything_leaves_no_mapping() {
     rig.settle();
     assert_ne!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);
     q.queue.bind(None);
-    let n = rig.gpu.flush(rig.process.space.id, 0, 0);
+    let n = rig.gpu.flush(rig.process.number, 0, 0);
     rig.settle();
     assert!(rig.gpu.flush_done(n));
     assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);

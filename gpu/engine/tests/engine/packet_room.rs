@@ -2,7 +2,7 @@
 
 use crate::packet_mode::packet_of;
 use crate::support::Rig;
-use gpu_engine::address_space::EVERY_SPACE;
+use gpu_engine::address_space::EVERY_PROCESS;
 use gpu_engine::host::Lock;
 use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::{PacketQueue, ROOM};
@@ -99,7 +99,7 @@ fn a_flush_of_every_space_leaves_no_mapping_of_any() {
     rig.settle();
     assert_ne!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);
     q.queue.bind(None);
-    let n = rig.gpu.flush(EVERY_SPACE, 0x1000, 0x2000);
+    let n = rig.gpu.flush(EVERY_PROCESS, 0x1000, 0x2000);
     rig.settle();
     assert!(rig.gpu.flush_done(n));
     assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);

@@ -197,11 +197,11 @@ fn a_disconnected_queue_without_a_ring_is_not_watched_for_ever() {
     let (mut q, m) = watched_after_disconnection(&mut rig);
     let gpu = rig.gpu.clone();
     assert_eq!([(); 4].map(|()| rig.engines[0].step()), [Step::Worked; 4], "a ring that is there is watched");
-    let table = rig.leaf_table(&rig.process.clone(), q.control.va);
+    let table = rig.leaf_table(&rig.space.clone(), q.control.va);
     let entry = rig.entry(table, pte::index(q.control.va, 0));
     let mapped = entry.load(Ordering::SeqCst);
     entry.store(0, Ordering::SeqCst);
-    let n = gpu.flush(rig.process.space.id, 0, 0);
+    let n = gpu.flush(rig.process.number, 0, 0);
     for engine in &mut rig.engines {
         engine.step();
     }

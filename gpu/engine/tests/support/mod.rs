@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "the test host hands out memory as the real ones do")]
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+use gpu_engine::address_space::{AddressSpace, Root, Roots};
 use gpu_engine::context::{Context, Process};
 use gpu_engine::engine::{Engine, Step};
 use gpu_engine::fence::Fence;
@@ -152,7 +153,10 @@ pub struct Rig {
     pub gpu: Shared<Gpu<TestHost>>,
     pub engines: Vec<Engine<TestHost>>,
     pub process: Shared<Process<TestHost>>,
-    pub paging: Shared<Process<TestHost>>,
+    /// The address space of the process's contexts.
+    pub space: Shared<AddressSpace<TestHost>>,
+    /// That of the paging process.
+    pub paging_space: Shared<AddressSpace<TestHost>>,
     next_frame: u64,
     next_va: u64,
 }
@@ -268,18 +272,31 @@ impl Rig {
         let engines = (0..3).map(|n| Engine::new(gpu.clone(), n).unwrap()).collect();
         let process = |privilege| {
             let slot = gpu.slots.allocate(0x1000).unwrap();
-            let space = gpu_engine::address_space::AddressSpace::new(gpu.new_space_id());
             let fences = gpu_engine::fence_table::FenceTable::new();
-            Shared::try_new(Process { slot, space, fences, privilege }).unwrap()
+            let (number, roots) = (gpu.new_space_id(), Roots::new());
+            Shared::try_new(Process { number, slot, roots, fences, privilege }).unwrap()
         };
-        let (user, paging) = (process(Privilege::User), process(Privilege::Paging));
-        let mut rig = Self { gpu, engines, process: user, paging, next_frame: 16, next_va: 0x10_0000 };
-        for p in [rig.process.clone(), rig.paging.clone()] {
-            let root = rig.frame();
-            let root = gpu_engine::address_space::Root { place: Place::System(root), entries: pte::ENTRIES };
-            p.space.set_root(root);
+        let (process, paging) = (process(Privilege::User), process(Privilege::Paging));
+        let space = Shared::try_new(AddressSpace::new(process.clone())).unwrap();
+        let paging_space = Shared::try_new(AddressSpace::new(paging)).unwrap();
+        let mut rig = Self { gpu, engines, process, space, paging_space, next_frame: 16, next_va: 0x10_0000 };
+        for space in [rig.space.clone(), rig.paging_space.clone()] {
+            let root = rig.root();
+            space.set_root(Some(root), rig.gpu.new_space_id());
         }
         rig
+    }
+
+    /// An empty root table.
+    pub fn root(&mut self) -> Root {
+        Root { place: Place::System(self.frame()), entries: pte::ENTRIES }
+    }
+
+    /// A further address space of the process, with a root of its own.
+    pub fn another_space(&mut self) -> Shared<AddressSpace<TestHost>> {
+        let space = Shared::try_new(AddressSpace::new(self.process.clone())).unwrap();
+        space.set_root(Some(self.root()), self.gpu.new_space_id());
+        space
     }
 
     pub fn frame(&mut self) -> u64 {
@@ -293,8 +310,8 @@ impl Rig {
     }
 
     /// The leaf table for `va`, made if need be.
-    pub fn leaf_table(&mut self, process: &Shared<Process<TestHost>>, va: GpuVa) -> Place {
-        let mut place = process.space.root().unwrap().place;
+    pub fn leaf_table(&mut self, space: &AddressSpace<TestHost>, va: GpuVa) -> Place {
+        let mut place = space.root().unwrap().place;
         for level in (1..pte::LEVELS).rev() {
             let word = self.entry(place, pte::index(va, level));
             place = match Pte(word.load(Ordering::SeqCst)).as_table() {
@@ -309,21 +326,21 @@ impl Rig {
         place
     }
 
-    pub fn map_at(&mut self, process: &Shared<Process<TestHost>>, va: GpuVa, place: Place, read_only: bool) {
-        let table = self.leaf_table(process, va);
+    pub fn map_at(&mut self, space: &AddressSpace<TestHost>, va: GpuVa, place: Place, read_only: bool) {
+        let table = self.leaf_table(space, va);
         let word = self.entry(table, pte::index(va, 0));
         word.store(Pte::leaf(place, read_only).unwrap().0, Ordering::SeqCst);
     }
 
     /// Maps `pages` fresh system pages.
     pub fn map(&mut self, pages: u64, read_only: bool) -> Range {
-        let process = self.process.clone();
+        let space = self.space.clone();
         let va = GpuVa(self.next_va);
         self.next_va += (pages + 1) * PAGE_SIZE;
         let first = self.next_frame + 1;
         self.next_frame += pages;
         for i in 0..pages {
-            self.map_at(&process, GpuVa(va.0 + i * PAGE_SIZE), Place::System(first + i), read_only);
+            self.map_at(&space, GpuVa(va.0 + i * PAGE_SIZE), Place::System(first + i), read_only);
         }
         let bytes = self.gpu.host.system.span(first).unwrap().part(0, pages * PAGE_SIZE);
         Range { va, bytes }
@@ -331,11 +348,11 @@ impl Rig {
 
     /// Maps `pages` of the local segment from page `first`.
     pub fn map_local(&mut self, first: u64, pages: u64) -> Range {
-        let process = self.process.clone();
+        let space = self.space.clone();
         let va = GpuVa(self.next_va);
         self.next_va += (pages + 1) * PAGE_SIZE;
         for i in 0..pages {
-            self.map_at(&process, GpuVa(va.0 + i * PAGE_SIZE), Place::Local(first + i), false);
+            self.map_at(&space, GpuVa(va.0 + i * PAGE_SIZE), Place::Local(first + i), false);
         }
         let bytes = self.gpu.host.local.span(first).unwrap().part(0, pages * PAGE_SIZE);
         Range { va, bytes }
@@ -359,7 +376,9 @@ impl Rig {
     pub fn context(&self, node: usize) -> Shared<Context<TestHost>> {
         let member = self.gpu.admit(node).unwrap();
         let slot = self.gpu.slots.allocate(0xC000).unwrap();
-        Shared::try_new(Context::new(member, slot, node, self.process.clone())).unwrap()
+        let context = Context::new(member, slot, node, self.process.clone());
+        context.space.set_root(self.space.root(), self.gpu.new_space_id());
+        Shared::try_new(context).unwrap()
     }
 
     /// A connected user-mode queue on `node`, on doorbell `doorbell`.

@@ -5,7 +5,7 @@ use super::*;
 use crate::pte::{Place, Pte};
 
 /// One of each, with its bytes: what `golden/packets.txt` of the user-mode driver is built from.
-fn samples() -> [Encoded; 13] {
+fn samples() -> [Encoded; 14] {
     [
         Encoded::nop(8),
         Store { address: 0x1000, value: 7 }.to_packet(),
@@ -20,7 +20,8 @@ fn samples() -> [Encoded; 13] {
         Timestamp { address: 0x9000 }.to_packet(),
         Indirect { address: 0xa000, length: 64 }.to_packet(),
         MonitoredSignal { address: 0xb000, value: 1 }.to_packet(),
-        TlbFlush { space: 1, start: 0, end: 0 }.to_packet(),
+        TlbFlush { process: 1, start: 0, end: 0 }.to_packet(),
+        TableCopy { source: 0x1000, destination: 0x2008, count: 3, reserved: 0 }.to_packet(),
     ]
 }
 
@@ -46,8 +47,11 @@ fn every_packet_decodes_to_itself_and_no_other_length() {
 
 #[test]
 fn paging_packets_of_user_mode_are_refused_by_name() {
-    let flush = TlbFlush { space: 1, start: 0, end: 0 }.to_packet();
-    assert_eq!(Packet::decode(flush.as_bytes(), Privilege::User), Err(FaultKind::NotPermitted));
+    let flush = TlbFlush { process: 1, start: 0, end: 0 }.to_packet();
+    let copy = TableCopy { source: 0x1000, destination: 0x2000, count: 1, reserved: 0 }.to_packet();
+    for packet in [flush, copy] {
+        assert_eq!(Packet::decode(packet.as_bytes(), Privilege::User), Err(FaultKind::NotPermitted));
+    }
     let unknown = Encoded::new(0xff, 0, &[]);
     assert_eq!(Packet::decode(unknown.as_bytes(), Privilege::User), Err(FaultKind::BadOpcode));
     let unknown = Encoded::new(0x7f, 0, &[]);

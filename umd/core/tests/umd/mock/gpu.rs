@@ -211,7 +211,7 @@ impl World {
 
     fn execute(&mut self, queue: &mut Queue, bytes: &[u8]) -> Rest {
         let packet = match Packet::decode(bytes, Privilege::User) {
-            Ok(Packet::TableWrite(..) | Packet::TlbFlush(_)) | Err(_) => {
+            Ok(Packet::TableWrite(..) | Packet::TableCopy(_) | Packet::TlbFlush(_)) | Err(_) => {
                 self.complain(format!("bad packet {bytes:02x?}"));
                 return Rest::Stopped;
             }
@@ -258,7 +258,7 @@ impl World {
             }
             Packet::Indirect(b) => return self.buffer(queue, GpuVa(b.address), b.address + b.length),
             Packet::FilterRect(_) | Packet::Log(_) => {}
-            Packet::TableWrite(..) | Packet::TlbFlush(_) => unreachable!("refused above"),
+            Packet::TableWrite(..) | Packet::TableCopy(_) | Packet::TlbFlush(_) => unreachable!("refused above"),
         }
         Rest::Drained
     }
@@ -321,10 +321,10 @@ impl World {
     }
 }
 
-/// The packet without its borrow: table writes, which have one, are refused before.
+/// The packet without its borrow: packets about page tables, of which one kind has one, are refused before.
 fn own(packet: Packet<'_>) -> Packet<'static> {
     match packet {
-        Packet::Nop | Packet::TableWrite(..) => Packet::Nop,
+        Packet::Nop | Packet::TableWrite(..) | Packet::TableCopy(_) => Packet::Nop,
         Packet::Store(b) => Packet::Store(b),
         Packet::Store32(b) => Packet::Store32(b),
         Packet::Fill(b) => Packet::Fill(b),
