@@ -22,14 +22,30 @@ use gpu_engine::shared::Shared;
 
 /// A device of a process.
 pub struct Device<P: Platform> {
-    /// Whose it is.
-    pub process: Shared<Process<P>>,
+    /// The process that the device is of, which counts it.
+    pub process: Place<P>,
     /// Dxgkrnl's handle.
     pub os: u64,
     /// What was made on it and not destroyed yet.
     children: P::Lock<Vec<(Tag, Handle)>>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
+}
+
+/// A process that counts a device as one of its objects, until this is dropped.
+pub struct Place<P: Platform>(Shared<Process<P>>);
+
+impl<P: Platform> core::ops::Deref for Place<P> {
+    type Target = Shared<Process<P>>;
+    fn deref(&self) -> &Shared<Process<P>> {
+        &self.0
+    }
+}
+
+impl<P: Platform> Drop for Place<P> {
+    fn drop(&mut self) {
+        self.0.remove_objects(1);
+    }
 }
 
 /// In which order a device runs down its objects: users before what they use.
@@ -40,7 +56,8 @@ impl<P: Platform> Device<P> {
     /// Creates a device of `process`.
     ///
     /// # Errors
-    /// [`Error::NoMemory`] is the only one that the DDI lists besides success.
+    /// [`Error::NoMemory`] is the only one that the DDI lists besides success. It is also the answer to a process that
+    /// has as many objects as it may.
     pub fn create(
         _irql: &Passive,
         started: &Shared<Started<P>>,
@@ -49,7 +66,9 @@ impl<P: Platform> Device<P> {
     ) -> Result<Handle> {
         let counted = Counted::new(started.clone(), |c| &c.devices);
         let children = P::Lock::new(Vec::new());
-        let device = Shared::try_new(Self { process, os, children, counted })?;
+        process.add_object()?;
+        // From here on the device's end counts it out.
+        let device = Shared::try_new(Self { process: Place(process), os, children, counted })?;
         if started.gpu.mutation.is(Mutation::LeaksWithDevice) {
             core::mem::forget(device.clone());
         }
@@ -59,22 +78,26 @@ impl<P: Platform> Device<P> {
     /// Remembers an object that was just made.
     ///
     /// # Errors
-    /// [`Error::NoMemory`]; the caller destroys the object.
+    /// [`Error::NoMemory`], also when the process has as many objects as it may; the caller destroys the object.
     pub(crate) fn adopt(&self, tag: Tag, handle: Handle) -> Result<()> {
-        self.children.with(|l| {
+        self.process.add_object()?;
+        let adopted = self.children.with(|l| {
             l.try_reserve(1).map_err(|_| Error::NoMemory)?;
             l.push((tag, handle));
             Ok(())
-        })
+        });
+        adopted.inspect_err(|_| self.process.remove_objects(1))
     }
 
     /// Forgets an object that is being destroyed.
     pub(crate) fn disown(&self, handle: Handle) {
-        self.children.with(|l| {
-            if let Some(at) = l.iter().position(|(_, h)| *h == handle) {
-                l.swap_remove(at);
-            }
+        let removed = self.children.with(|l| {
+            let at = l.iter().position(|(_, h)| *h == handle);
+            at.map(|at| l.swap_remove(at)).is_some()
         });
+        if removed {
+            self.process.remove_objects(1);
+        }
     }
 
     /// Destroys the device and whatever of it nobody destroyed.
@@ -84,6 +107,8 @@ impl<P: Platform> Device<P> {
     pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
         let device = handle.take::<Self>()?;
         let left = device.children.with(core::mem::take);
+        // CAST: no more than the process was allowed.
+        device.process.remove_objects(left.len() as u32);
         for tag in RUN_DOWN {
             for (_, child) in left.iter().filter(|(t, _)| *t == tag) {
                 // A handle that died meanwhile is refused, which is what is wanted.

@@ -1,19 +1,27 @@
-//! One process uses up what all of them share: the lists of a node.
+//! One process uses up what all of them share: the lists of a node, and the driver's memory for objects.
 
 use crate::scenario::db::{RingQueue, Room, raw};
-use crate::scenario::{Played, Scenario, Setup, Stage};
-use anyhow::Context;
+use crate::scenario::{Played, Scenario, Setup, Stage, same};
+use anyhow::{Context, ensure};
 use dxgkrnl_model::process::End;
 use gpu_wire::packet::Indirect;
 use std::sync::Arc;
 use wddm_abi::{D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL};
 
-pub(super) const CASES: &[Scenario] = &[Scenario {
-    id: "BI-43",
-    title: "queues that are rung and destroyed while their node is busy take no room from another process's",
-    source: "User-mode work submission, Doorbell; DxgkDdiDestroyHwQueue",
-    play: rung_and_destroyed,
-}];
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "BI-43",
+        title: "queues that are rung and destroyed while their node is busy take no room from another process's",
+        source: "User-mode work submission, Doorbell; DxgkDdiDestroyHwQueue",
+        play: rung_and_destroyed,
+    },
+    Scenario {
+        id: "BI-44",
+        title: "a process gets so many objects and no more, and again as many when it has destroyed them",
+        source: "DxgkDdiCreateHwQueue, Return value; docs/settings.md, ObjectsPerProcess",
+        play: as_many_as_it_may,
+    },
+];
 
 /// More than the lists of a node have room for without being asked for more.
 const CROWD: usize = 100;
@@ -57,5 +65,52 @@ fn rung_and_destroyed(stage: &Stage) -> Played {
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
         let (progress, _) = queue.submit(&[])?;
         queue.wait(scene, progress)
+    })
+}
+
+/// Objects that a process may have in BI-44.
+const ALLOWED: u32 = 40;
+
+fn as_many_as_it_may(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("ObjectsPerProcess", ALLOWED), |scene| {
+        let bad = raw(scene)?;
+        let room = Room::new(&bad)?;
+        let context = room.context(0)?;
+        let mut queues = Vec::new();
+        let mut counts = Vec::new();
+        for _ in 0..3 {
+            let refused = loop {
+                match room.queue_in(context, true) {
+                    Ok(queue) => queues.push(queue.handle),
+                    Err(refused) => break refused,
+                }
+                ensure!(queues.len() <= ALLOWED as usize, "{} queues", queues.len());
+            };
+            let words = format!("{refused:#}");
+            ensure!(words.contains("STATUS_NO_MEMORY"), "the queue beyond the last: {words}");
+            counts.push(queues.len());
+            // Another process has as many for itself.
+            let good = raw(scene)?;
+            let its = Room::new(&good)?;
+            let queue = RingQueue::connected(scene, &its, 0, 4096)?;
+            let (progress, _) = queue.submit(&[])?;
+            queue.wait(scene, progress)?;
+            for queue in queues.drain(..) {
+                room.destroy_queue(queue)?;
+            }
+        }
+        same("queues each time", counts.as_slice(), &[counts[0]; 3])?;
+        // Each has a progress fence, which is opened.
+        ensure!(counts[0] > ALLOWED as usize / 4, "{} queues of {ALLOWED} objects", counts[0]);
+        // Each object is counted out once, whoever destroys it.
+        for _ in 0..4 {
+            let other = Room::new(&bad)?;
+            let context = other.context(0)?;
+            for _ in 0..8 {
+                other.queue_in(context, true)?;
+            }
+            bad.destroy_device(other.device)?;
+        }
+        Ok(())
     })
 }
