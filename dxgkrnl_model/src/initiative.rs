@@ -55,6 +55,22 @@ impl Os {
         (local.driver_handle() != 0).then(|| local.fence().was_monitored())
     }
 
+    /// Calls `DxgkDdiUpdateMonitoredValues` for a native fence, by the process's id and user mode's handle, with a value
+    /// that no waiter asks for now: as if a thread that began to wait had lost its processor before the call, and the
+    /// fence had been signaled meanwhile. Nothing is looked at afterwards. The next thread that waits has the value
+    /// written that it needs.
+    ///
+    /// Returns whether there is such a fence.
+    ///
+    /// Source: article native-gpu-fence-objects, "Synchronization issues".
+    pub fn monitor_late(&self, process: u64, fence: u32, value: u64) -> bool {
+        let _inside = self.kernel().enter();
+        let processes = shared_of(self.kernel()).map(|shared| shared.processes()).unwrap_or_default();
+        let process = processes.iter().find(|known| known.nt().id() == process);
+        let local = process.and_then(|process| process.native_fence(fence));
+        local.inspect(|local| crate::fence::update::set_monitored_late(local.fence(), value)).is_some()
+    }
+
     /// Disconnects every doorbell on an adapter, as before a change of power: user mode finds RETRY. The driver is
     /// called for connected ones; with `all` for every one.
     ///

@@ -53,5 +53,12 @@ pub(super) const CASES: &[Scenario] = &[
     case("MR-17", "more notifications than the OS keeps: everything is scanned", INTERRUPT, interrupts::overflow),
     case("MR-18", "many values in one call of either update function", BATCHES, update::batches),
     case("MR-19", "one fence several times in one call: in order, the last value stays", BATCHES, update::duplicates),
+    case(
+        "MR-21",
+        "a value that is updated behind the signal that passes it: the interrupt comes of the update itself, or, where \
+         engines have no shadow, of nothing",
+        "Native GPU fence objects, Synchronization within the GPU between the engine and CMP, step 3",
+        race::behind,
+    ),
     case("MR-20", "handles that name nothing among the others", BATCHES, update::strays),
 ];

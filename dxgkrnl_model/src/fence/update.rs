@@ -34,17 +34,27 @@ const BATCH: usize = 16;
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 pub(super) fn set_monitored(fences: &[&NativeFence]) {
+    set_monitored_to(fences, NativeFence::wanted_monitored);
+}
+
+/// Writes a monitored value of a fence that is no waiter's: what a thread asked for that began to wait, and that lost
+/// its processor until the value had been reached.
+pub(crate) fn set_monitored_late(fence: &NativeFence, value: u64) {
+    set_monitored_to(&[fence], |_| value);
+}
+
+/// Brings the monitored values of fences to what `wanted` says.
+fn set_monitored_to(fences: &[&NativeFence], wanted: impl Fn(&NativeFence) -> u64 + Copy) {
     let mut parts: Vec<(&NativeFence, Arc<FenceOnAdapter>)> = Vec::new();
     for fence in fences {
-        let behind =
-            |on: &Arc<FenceOnAdapter>| on.is_open() && on.monitored.load(Ordering::Acquire) != fence.wanted_monitored();
+        let behind = |on: &Arc<FenceOnAdapter>| on.is_open() && on.monitored.load(Ordering::Acquire) != wanted(fence);
         parts.extend(fence.adapters().into_iter().filter(behind).map(|on| (*fence, on)));
     }
     while let Some(adapter) = parts.first().map(|(_, on)| on.adapter().clone()) {
         let here: Vec<_> = parts.extract_if(.., |(_, on)| Arc::ptr_eq(on.adapter(), &adapter)).collect();
         for batch in here.chunks(BATCH) {
             // Without a connected interrupt the adapter is not started, and nobody's signal is in between.
-            let _ = crate::interrupt::synchronize(&adapter, || set_monitored_on(&adapter, batch));
+            let _ = crate::interrupt::synchronize(&adapter, || set_monitored_on(&adapter, batch, wanted));
         }
     }
 }
@@ -59,10 +69,14 @@ struct NewMonitored<'a> {
     window: usize,
 }
 
-fn set_monitored_on(adapter: &Adapter, parts: &[(&NativeFence, Arc<FenceOnAdapter>)]) {
+fn set_monitored_on(
+    adapter: &Adapter,
+    parts: &[(&NativeFence, Arc<FenceOnAdapter>)],
+    wanted: impl Fn(&NativeFence) -> u64,
+) {
     let mut updates: Vec<NewMonitored<'_>> = Vec::new();
     for (fence, on) in parts {
-        let value = fence.wanted_monitored();
+        let value = wanted(fence);
         if on.monitored.load(Ordering::Acquire) == value || !on.is_open() {
             continue;
         }

@@ -148,3 +148,34 @@ pub(super) fn leaves(stage: &Stage) -> Played {
         same("interrupts when nobody waits", native_interrupts(scene).len(), interrupts)
     })
 }
+
+/// The fence has its value, and only then MonitoredValue falls below it. The context management processor finds that in
+/// the third step, and interrupts. Without a shadow there is no such processor: the OS, which looks at CurrentValue
+/// after its update, is the one that finds it.
+pub(super) fn behind(stage: &Stage) -> Played {
+    for (shadow, due) in [(1, 1), (0, 0)] {
+        let setup = Setup::default().setting(SHADOW, shadow);
+        let play = |scene: &Scene| {
+            let rig = Rig::open(scene, "client")?;
+            let (queue, fence) = (rig.queue(0)?, rig.fence(0, true)?);
+            let (process, handle) = (rig.raw.process.nt().id(), fence.info()?.handle);
+            // The first one makes the shadow count.
+            for (at, value) in (0..).zip([10, 20, 30]) {
+                queue.run(|list| list.signal(&fence, value))?;
+                until_idle(scene, &queue)?;
+                let before = native_interrupts(scene).len();
+                ensure!(scene.world.os.monitor_late(process, handle, value - 1), "the fence is not known");
+                let after = native_interrupts(scene).len();
+                same(&format!("interrupts of update {at}"), after - before, due)?;
+                // A value that no signal has passed, and one that was: none is due.
+                ensure!(scene.world.os.monitor_late(process, handle, value + 5), "the fence is not known");
+                same(&format!("interrupts behind update {at}"), native_interrupts(scene).len(), after)?;
+            }
+            let waits = rig.wait(&[(&fence, 40)], false)?;
+            queue.run(|list| list.signal(&fence, 40))?;
+            waits.comes(&rig, "a wait behind it all")
+        };
+        stage.play(setup, play).with_context(|| format!("{SHADOW} = {shadow}"))?;
+    }
+    Ok(())
+}
