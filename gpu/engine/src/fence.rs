@@ -374,10 +374,21 @@ impl<H: Host> Fence<H> {
         if let Some(shadow) = &self.shadow {
             shadow.signaled(value);
         }
-        resolve::<W>(mutation);
         if mutation.is(Mutation::NoWakeFromCpu) {
             return 0;
         }
-        self.parked.wake(value, f)
+        resolve_and_wake::<W, _, _>(&self.parked, value, mutation, f)
     }
+}
+
+/// The second half of a signal from the CPU, behind the store of CurrentValue: wakes what waits for `value`. Returns how
+/// many queues were woken.
+pub fn resolve_and_wake<W: Word, H: Host, Q: Send>(
+    parked: &ParkingLot<H, Q>,
+    value: u64,
+    mutation: &Chosen,
+    f: impl FnMut(Q, u64),
+) -> u32 {
+    resolve::<W>(mutation);
+    parked.wake(value, f)
 }

@@ -149,6 +149,53 @@ fn park_1_needs_the_barrier_of_the_signal() {
     caught(Mutation::NoSignalBarrier, park_1);
 }
 
+/// A queue that parks for 5 against a signal of 5 from the CPU.
+fn park_1_from_cpu(mutation: u32) {
+    let current = word(0);
+    let lot = Arc::new(ParkingLot::<LoomHost, u32>::new());
+    let mutation = chosen(mutation);
+    let signal = {
+        let (current, lot, mutation) = (current.clone(), lot.clone(), mutation.clone());
+        loom::thread::spawn(move || {
+            fence::store_current(&*current, 5);
+            fence::resolve_and_wake::<W, _, _>(&lot, 5, &mutation, |_, _| ()) == 1
+        })
+    };
+    let parked = lot.park(5, 1, 7, &mutation, || current.load(Ordering::Acquire) < 5);
+    let woken = signal.join().expect("no panic");
+    assert_eq!(parked, Ok(if woken { Park::Parked } else { Park::Met }), "it sleeps for ever, or would run twice");
+    assert!(lot.is_empty());
+}
+
+#[test]
+fn park_1_holds_for_signals_from_the_cpu() {
+    check(|| park_1_from_cpu(0));
+}
+
+#[test]
+fn park_1_from_the_cpu_needs_the_barrier() {
+    caught(Mutation::NoSignalBarrier, park_1_from_cpu);
+}
+
+/// What a queue wrote before it signaled is there for an agent that sees the value. WS-18.
+#[test]
+fn a_value_brings_what_was_written_before_it() {
+    check(|| {
+        let (data, current) = (word(0), word(0));
+        let waiter = {
+            let (data, current) = (data.clone(), current.clone());
+            loom::thread::spawn(move || {
+                if current.load(Ordering::Acquire) == 5 {
+                    assert_eq!(data.load(Ordering::Relaxed), 1);
+                }
+            })
+        };
+        data.store(1, Ordering::Relaxed);
+        fence::store_current(&*current, 5);
+        waiter.join().expect("no panic");
+    });
+}
+
 /// A queue that parks for 5 against another agent's store of 5 and the notice of it, or against the fence's end.
 fn park_1_notice(ends: bool) {
     let current = word(0);
