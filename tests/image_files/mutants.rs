@@ -166,6 +166,17 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant::driver("a panic at the device's level", "what the device's level reaches", |image| {
         call(image, "kmd_ddi::adapter::interrupt_routine", "KeBugCheckEx")
     }),
+    Mutant::driver(
+        "an update of logs that looks at none",
+        "UpdateNativeFenceLogs takes the lock of the logs",
+        |image| {
+            // xor eax, eax; ret; and nothing behind it.
+            let (start, length) = function(image, "kmd_ddi::fences::update_native_fence_logs")?;
+            let place = image.file_offset(start)?;
+            put(image, place, &[&[0x31, 0xC0, 0xC3], vec![0xCC; length as usize - 3].as_slice()].concat());
+            Ok(())
+        },
+    ),
     Mutant::driver("an object that is let go at DISPATCH_LEVEL", "nothing ends at DISPATCH_LEVEL", |image| {
         rename(image, "MmGetPhysicalAddress", "ObfDereferenceObject")
     }),
@@ -238,13 +249,19 @@ fn narrow(image: &mut Image, function: &str, from: u8, to: u8) -> Result<(), Str
     Ok(())
 }
 
+/// Address and length of the first function whose name begins with `prefix`.
+fn function(image: &Image, prefix: &str) -> Result<(u32, u32), String> {
+    let names = crate::functions::names(image)?;
+    let found = names.iter().find(|(_, (_, name))| name.starts_with(prefix));
+    found.map(|(start, (length, _))| (*start, *length)).ok_or_else(|| format!("{prefix} is not in the image"))
+}
+
 /// Puts a call of an imported function where a function begins.
 fn call(image: &mut Image, function: &str, import: &str) -> Result<(), String> {
-    let names = crate::functions::names(image)?;
-    let (start, _) = names.iter().find(|(_, (_, name))| name.starts_with(function)).ok_or("no such function")?;
+    let (start, _) = self::function(image, function)?;
     let slots = crate::functions::imported(image)?;
     let (slot, _) = slots.iter().find(|(_, name)| *name == import).ok_or("no such import")?;
-    let place = image.file_offset(*start)?;
+    let place = image.file_offset(start)?;
     // call [rip + distance], and the distance is from the next instruction.
     let distance = slot.wrapping_sub(start + 6).to_le_bytes();
     put(image, place, &[[0xFF, 0x15].as_slice(), &distance].concat());

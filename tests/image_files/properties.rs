@@ -66,6 +66,7 @@ pub const PROPERTIES: &[Property] = &[
     Property::driver("stack", stack),
     Property::driver("what the device's level reaches", device_level),
     Property::driver("nothing ends at DISPATCH_LEVEL", dispatch_level),
+    Property::driver("UpdateNativeFenceLogs takes the lock of the logs", logs_are_locked),
 ];
 
 fn expect<T: PartialEq + std::fmt::Debug>(what: &str, got: T, wanted: T) -> Result<(), String> {
@@ -443,6 +444,22 @@ fn dispatch_level(image: &Image) -> Result<(), String> {
         if let Some((import, caller)) = reached(&functions, root)?.into_iter().find(|(i, _)| ENDS.contains(&i.as_str()))
         {
             return Err(format!("{root} reaches {import}, by {caller}"));
+        }
+    }
+    Ok(())
+}
+
+/// The DDI makes what a queue's engine has written to its logs visible, where an engine leaves that to it
+/// (`LogBarriers` 1): it takes the lock under which the engine writes. On one machine no play shows whether it does; the
+/// code does, and that the lock suffices is shown by a test under loom (LOG-1).
+///
+/// Source: Native GPU fence objects, "Native fence log buffer barriers"; `DxgkDdiUpdateNativeFenceLogs`.
+fn logs_are_locked(image: &Image) -> Result<(), String> {
+    let root = "kmd_ddi::fences::update_native_fence_logs";
+    let reached = reached(&Functions::read(image)?, root)?;
+    for lock in ["KeAcquireSpinLockRaiseToDpc", "KeReleaseSpinLock"] {
+        if !reached.iter().any(|(import, _)| import == lock) {
+            return Err(format!("{root} does not reach {lock}"));
         }
     }
     Ok(())

@@ -45,6 +45,9 @@ pub struct FaultPlan {
     /// The arrays of `DxgkDdiUpdateMonitoredValues` and `DxgkDdiUpdateCurrentValuesFromCpu` begin and end with a
     /// handle that names no fence (any more). No Windows does that; a driver must not follow it, and do the others.
     pub stray_fences: bool,
+    /// `D3DKMTCreateNativeFence` asks the driver for an intra-GPU fence although `GetOSCaps` says that the OS supports
+    /// none. No Windows does that; a driver that has read the answer refuses.
+    pub unchecked_fence_types: bool,
     /// `HwQueueProgressFenceGPUVirtualAddress` of `DxgkDdiCreateHwQueue` lies four bytes behind the fence, at no
     /// multiple of 8. No Windows does that; its page lists no reason to refuse a queue for its progress fence (DDI
     /// pages DxgkDdiCreateHwQueue, DXGKARG_CREATEHWQUEUE).

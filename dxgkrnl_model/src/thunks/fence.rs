@@ -60,7 +60,8 @@ thunks! {
         if intra && info.Flags.CrossAdapter() {
             return Err(INVALID);
         }
-        let offered = adapter.personality().native_fence_os_caps.intra_gpu;
+        let personality = adapter.personality();
+        let offered = personality.native_fence_os_caps.intra_gpu || personality.faults.unchecked_fence_types;
         if !adapter.known_caps().has_native_fences() || (intra && !offered) {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);
         }

@@ -54,6 +54,17 @@ pub(super) fn intra_gpu_off(stage: &Stage) -> Played {
         ensure!(wddm_abi::Plain::as_bytes(&record) == wddm_abi::Plain::as_bytes(&before), "the record was written");
         same("handles", user.process.open_handles(), handles)?;
         same("the driver's calls", since.calls(), vec![])
+    })?;
+    // The driver has asked what the OS supports, and would not make such a fence for an OS that asked it to.
+    stage.play(Setup::default().windows(|windows| windows.faults.unchecked_fence_types = true), |scene| {
+        let user = scene.process("client")?;
+        let raw = Raw::open(&user.process, scene.adapter().luid())?;
+        let device = raw.device().context("device")?;
+        let since = Since::begin(scene);
+        let denied = raw.create_native_fence(&mut intra_gpu_record(device));
+        same("the driver's answer", denied, Err(Denied(ntstatus::STATUS_NOT_SUPPORTED)))?;
+        same("the driver's calls", since.calls(), vec!["DxgkDdiCreateNativeFence"])?;
+        raw.create_native_fence(&mut Raw::native_fence_record(device, 0)).map(drop).context("a fence of the other type")
     })
 }
 
