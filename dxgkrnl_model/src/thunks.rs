@@ -18,6 +18,7 @@ mod device;
 mod fence;
 mod memory;
 mod queue;
+mod records;
 mod refused;
 mod sharing;
 mod wait;
@@ -80,11 +81,12 @@ pub(crate) fn run<T: Plain>(
     body: impl FnOnce(&Call, &mut T) -> Outcome,
 ) -> NTSTATUS {
     enter(machine, name, |call| {
-        let before = capture::read::<T>(arguments)?;
+        let form = records::form(name, call.shared.personality().build);
+        let before: T = form.read(arguments)?;
         let mut record = before;
         let status = body(call, &mut record)?;
         if record.as_bytes() != before.as_bytes() {
-            capture::write(arguments, &record)?;
+            form.write(arguments, &record)?;
         }
         Ok(status)
     })

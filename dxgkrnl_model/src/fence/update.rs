@@ -101,6 +101,7 @@ fn set_monitored_on(
     arguments.MonitoredValueKernelCpuVa = batch.addresses.as_mut_ptr();
     arguments.NumFences = batch.count();
     arguments.Reserved.fill(adapter.personality().faults.reserved);
+    arguments.Flags.Value = adapter.personality().faults.reserved_flags(0);
     let pointer = &raw const arguments;
     let status = ddi::status(call_ddi!(adapter, DxgkDdiUpdateMonitoredValues(pointer)));
     let written: Vec<_> = updates.iter().map(|update| crate::raw::load(update.at)).collect();
@@ -285,6 +286,7 @@ fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> (usize, Resul
     arguments.CurrentValueKernelCpuVa = batch.addresses.as_mut_ptr();
     arguments.NumFences = batch.count();
     arguments.Reserved.fill(adapter.personality().faults.reserved);
+    arguments.Flags.Value = adapter.personality().faults.reserved_flags(0b11);
     arguments.Flags.set_NotificationOnly(how == How::Notify);
     arguments.Flags.set_AlwaysSignaled(how == How::Dead);
     let pointer = &raw const arguments;

@@ -68,6 +68,14 @@ pub struct FaultPlan {
     pub neighbour: Option<Neighbour>,
     /// FLUSH_TLB names no process, or none that there is.
     pub stray_flushes: Option<StrayFlush>,
-    /// What the bytes of `Reserved` members hold in what DDIs of native fences are given.
+    /// What the bytes of `Reserved` members hold in what DDIs of native fences are given, and the reserved bits of
+    /// their flags.
     pub reserved: u8,
+}
+
+impl FaultPlan {
+    /// [`reserved`](Self::reserved) as flags, without the `known` ones.
+    pub(crate) fn reserved_flags(&self, known: u32) -> u32 {
+        u32::from_ne_bytes([self.reserved; 4]) & !known
+    }
 }

@@ -20,6 +20,12 @@ pub(super) fn show(mapping: &mut wddm_abi::D3DDDI_NATIVEFENCEMAPPING, fence: &Lo
     mapping.MonitoredValueGpuVa = addresses.monitored;
 }
 
+/// Returns whether an `EngineAffinity` names the first physical adapter or none in particular: there are no linked
+/// adapters.
+pub(super) fn is_one_adapter(affinity: u32) -> bool {
+    affinity & !1 == 0
+}
+
 thunks! {
     /// Fences.
     table THUNKS;
@@ -31,8 +37,7 @@ thunks! {
         }
         let behaviour = Behaviour::of(record.Info.Flags).ok_or(INVALID)?;
         let wanted = record.Info.MonitoredFence();
-        // There are no linked adapters: the first is the only one.
-        if wanted.EngineAffinity & !1 != 0 {
+        if !is_one_adapter(wanted.EngineAffinity) {
             return Err(INVALID);
         }
         let request = monitored::Request { initial: wanted.InitialFenceValue, behaviour };
@@ -53,7 +58,7 @@ thunks! {
             D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_DEFAULT | D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU
         );
         let clean = record.Flags.Value == 0 && record.Reserved == [0; 28] && info.Reserved == [0; 28];
-        if !known || !clean || !is_sound(info.Flags) || are_for_monitored(info.Flags) {
+        if !known || !clean || !is_sound(info.Flags) || are_for_monitored(info.Flags) || !is_one_adapter(info.EngineAffinity) {
             return Err(INVALID);
         }
         let intra = info.Type == D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU;

@@ -9,9 +9,10 @@ use wddm_abi::{
 };
 
 use super::device::device;
+use super::fence::is_one_adapter;
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
 use crate::device::Device;
-use crate::fence::monitored::{Behaviour, FenceState, MonitoredFence};
+use crate::fence::monitored::{Behaviour, FenceState, MonitoredFence, are_for_monitored};
 use crate::fence::native::{Held, LocalFence};
 use crate::memory::allocation::{self, Resource};
 use crate::process::UserObject;
@@ -59,6 +60,10 @@ thunks! {
     fn D3DKMTOpenNativeFenceFromNtHandle(call, record: D3DKMT_OPENNATIVEFENCEFROMNTHANDLE) {
         let device = device(call, record.hDevice)?;
         if record.Reserved != [0; 32] || record.Flags.Reserved() != 0 || record.Flags.Reserved0() {
+            return Err(INVALID);
+        }
+        // As at the fence's creation.
+        if are_for_monitored(record.Flags) || !is_one_adapter(record.EngineAffinity) {
             return Err(INVALID);
         }
         takes_flags(&device, record.Flags.as_bytes())?;

@@ -22,10 +22,17 @@ const CREATIONS: &[Spoil<D3DKMT_CREATENATIVEFENCE>] = &[
     ("a reserved byte", |record| record.Reserved[27] = 1),
     ("a reserved byte of the description", |record| record.Info.Reserved[0] = 1),
     ("for several adapters, and not shared", |record| record.Info.Flags.set_CrossAdapter(true)),
+    ("a physical adapter that is not there", |record| record.Info.EngineAffinity = 2),
 ];
 
-const OPENINGS: &[Spoil<D3DKMT_OPENNATIVEFENCEFROMNTHANDLE>] =
-    &[("no device", |record| record.hDevice = 0), ("a reserved byte", |record| record.Reserved[31] = 1)];
+const OPENINGS: &[Spoil<D3DKMT_OPENNATIVEFENCEFROMNTHANDLE>] = &[
+    ("no device", |record| record.hDevice = 0),
+    ("a reserved byte", |record| record.Reserved[31] = 1),
+    ("a physical adapter that is not there", |record| record.EngineAffinity = 2),
+    ("NoWait, which is a monitored fence's", |record| record.Flags.set_NoWait(true)),
+    ("NoSignal", |record| record.Flags.set_NoSignal(true)),
+    ("NoGPUAccess", |record| record.Flags.set_NoGPUAccess(true)),
+];
 
 /// Nothing of it reaches the driver, and nothing is left of it.
 pub(super) fn refused(stage: &Stage) -> Played {

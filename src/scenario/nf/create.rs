@@ -189,9 +189,24 @@ pub(super) fn private_data(stage: &Stage) -> Played {
             // The driver has nothing to say about an open.
             let handle = raw.share(fence.handle, ALL).context("share")?;
             let mut record = Raw::open_record(device, handle);
-            record.PrivateDriverData = pattern;
-            raw.ok(raw.thunks.D3DKMTOpenNativeFenceFromNtHandle, &mut record).context("open")?;
-            same("private data of an open", record.PrivateDriverData, pattern)?;
+            if build == Build::W26100Ga {
+                // The record of that kit has no private data, and ends where they begin, behind 32 reserved bytes.
+                // What is behind its end is not read, and not written.
+                record.PrivateDriverData[32..].copy_from_slice(&pattern[32..]);
+                record.Reserved = [0xEE; 32];
+                let theirs = (record.PrivateDriverData, record.Reserved);
+                raw.ok(raw.thunks.D3DKMTOpenNativeFenceFromNtHandle, &mut record)
+                    .context("open by the short record")?;
+                same("what lies behind the short record", (record.PrivateDriverData, record.Reserved), theirs)?;
+                ensure!(record.hSyncObject != 0 && record.NativeFenceMapping.CurrentValueGpuVa != 0, "{record:?}");
+                record.PrivateDriverData[31] = 1;
+                let refused = raw.ok(raw.thunks.D3DKMTOpenNativeFenceFromNtHandle, &mut record);
+                same("a reserved byte of the short record", refused, Err(Denied(ntstatus::STATUS_INVALID_PARAMETER)))?;
+            } else {
+                record.PrivateDriverData = pattern;
+                raw.ok(raw.thunks.D3DKMTOpenNativeFenceFromNtHandle, &mut record).context("open")?;
+                same("private data of an open", record.PrivateDriverData, pattern)?;
+            }
             raw.close(handle);
             Ok(())
         })?;

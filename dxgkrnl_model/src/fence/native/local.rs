@@ -146,6 +146,7 @@ impl LocalFence {
         arguments.CurrentValueGpuVa = self.addresses.current;
         arguments.MonitoredValueGpuVa = self.addresses.monitored;
         arguments.Reserved.fill(adapter.personality().faults.reserved);
+        arguments.Flags.Value = adapter.personality().faults.reserved_flags(0);
         let extended = adapter.personality().build.open_native_fence_size() == size_of_val(&arguments);
         if extended {
             arguments.pPrivateDriverData = *private;
@@ -211,6 +212,7 @@ impl LocalFence {
             let mut arguments = DXGKARG_CLOSENATIVEFENCE::zeroed();
             arguments.hLocalNativeFence = core::ptr::with_exposed_provenance_mut(self.driver_handle());
             arguments.Reserved.fill(adapter.personality().faults.reserved);
+            arguments.Flags.Value = adapter.personality().faults.reserved_flags(0);
             let (context, pointer) = (adapter.context(), &raw mut arguments);
             let status = ddi::status(call_ddi!(adapter, DxgkDdiCloseNativeFence(context, pointer)));
             judge_destroy(adapter, "DxgkDdiCloseNativeFence", status);

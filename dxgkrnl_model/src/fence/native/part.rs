@@ -68,6 +68,7 @@ impl FenceOnAdapter {
         let handle = KernelHandle::reserve();
         let mut arguments = DXGKARG_CREATENATIVEFENCE::zeroed();
         arguments.Reserved.fill(adapter.personality().faults.reserved);
+        arguments.Flags.Value = adapter.personality().faults.reserved_flags(0);
         arguments.hGlobalNativeFence = handle.raw();
         arguments.Type = request.kind;
         let (current, monitored) = slot.system();
@@ -137,6 +138,7 @@ impl FenceOnAdapter {
         let mut arguments = DXGKARG_DESTROYNATIVEFENCE::zeroed();
         arguments.hGlobalNativeFence = core::ptr::with_exposed_provenance_mut(driver);
         arguments.Reserved.fill(self.adapter.personality().faults.reserved);
+        arguments.Flags.Value = self.adapter.personality().faults.reserved_flags(0);
         let pointer = &raw mut arguments;
         let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyNativeFence(pointer)));
         // The driver may report it until the call has returned, not after.
