@@ -142,9 +142,11 @@ impl<H: Host> Exec<H> {
         self.owed = None;
     }
 
-    /// Whether the queue can come off the engine here and go on later.
-    fn is_preemptible(&self) -> bool {
-        self.buffer.is_none()
+    /// Returns whether the queue can come off the engine here and go on later: outside of command buffers, and not
+    /// between a signal and its LOG. What a signal brings about happens when the queue comes off, so that an interrupt
+    /// would be ahead of its entry; one packet more is looked at, whose cost is bounded.
+    fn may_leave(&self) -> bool {
+        self.buffer.is_none() && self.pending.is_none()
     }
 
     /// Bytes of the ring whose packets are done.
@@ -248,7 +250,7 @@ impl<H: Host> Core<H> {
                 if bits & attention::CONTROL != 0 {
                     return Ok(Outcome::Controlled);
                 }
-                if bits & (attention::SUSPEND | attention::PREEMPT) != 0 && exec.is_preemptible() {
+                if bits & (attention::SUSPEND | attention::PREEMPT) != 0 && exec.may_leave() {
                     return Ok(Outcome::Preempted);
                 }
                 if bits & attention::SUSPEND != 0 {
@@ -262,7 +264,7 @@ impl<H: Host> Core<H> {
                 return Ok(Outcome::Gone);
             }
             if turn == 0 {
-                if exec.is_preemptible() && self.others_wait(gpu) {
+                if exec.may_leave() && self.others_wait(gpu) {
                     return Ok(Outcome::Budget);
                 }
                 turn = TURN;
@@ -370,9 +372,9 @@ impl<H: Host> Core<H> {
             Packet::FenceSignal(b) => self.fence_signal(gpu, job, exec, aligned(b.fence, 8)?, b.value),
             Packet::Log(b) => {
                 let queue = job.queue.ok_or(FaultKind::BadLog)?;
-                self.log(gpu, queue, synced.ok_or(FaultKind::BadLog)?, b)?;
+                let logged = self.log(gpu, queue, synced.ok_or(FaultKind::BadLog)?, b)?;
                 if let Some(pending) = &mut exec.pending {
-                    pending.logged = true;
+                    pending.logged = logged;
                 }
                 self.resolve(gpu, job, exec);
                 Ok(())

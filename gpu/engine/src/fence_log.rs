@@ -190,11 +190,12 @@ impl Log {
         self.buffer = None;
     }
 
-    /// Writes an entry. The timestamps are raised to the last one written, if need be.
-    pub fn write(&mut self, mut entry: Entry, hint: u32, barriers: Barriers, mutation: &Chosen) {
+    /// Writes an entry. The timestamps are raised to the last one written, if need be. Returns `false` where there is no
+    /// buffer: the entry is dropped, and counted.
+    pub fn write(&mut self, mut entry: Entry, hint: u32, barriers: Barriers, mutation: &Chosen) -> bool {
         let Some(buffer) = self.buffer else {
             self.dropped += 1;
-            return;
+            return false;
         };
         if hint != self.position.index {
             self.hint_misses += 1;
@@ -222,7 +223,9 @@ impl Log {
             buffer.settle();
             self.position = next;
             self.written += 1;
+            return true;
         }
+        false
     }
 }
 

@@ -115,12 +115,20 @@ fn report<P: Platform>(irql: &Dirql, started: &Started<P>, node: usize) -> bool 
 
 /// Reports one fence at once: the device's level is reached already, by a DDI that is synchronized with the interrupt
 /// routine. While every engine is held, it waits with everything else until one is resumed.
+///
+/// With the optimized interrupt, which queue signaled is not known any more, nor on which engine: the OS looks at the
+/// logs of the engine that the interrupt names, so each engine that is not held gets one.
 pub fn report_fence<P: Platform>(irql: &Dirql, started: &Started<P>, fence: u64) {
-    let Some(node) = started.gpu.speaker() else { return };
+    let Some(speaker) = started.gpu.speaker() else { return };
     let mut named = [pointer(fence)];
     let fences = if one_kind(started) { &mut [] } else { named.as_mut_slice() };
-    // CAST: a node index.
-    native_fences(irql, started, node as u32, fences, core::ptr::null_mut());
+    for node in 0..started.gpu.nodes.len() {
+        let is_held = started.gpu.nodes.get(node).is_none_or(|shared| shared.control() == Control::Hold);
+        if node == speaker || (started.plan.optimized_interrupt && !is_held) {
+            // CAST: a node index.
+            native_fences(irql, started, node as u32, fences, core::ptr::null_mut());
+        }
+    }
     started.dxgkrnl.queue_dpc();
 }
 

@@ -147,13 +147,18 @@ impl<H: Host> Core<H> {
         Ok(())
     }
 
+    /// Writes an entry to the queue's log of waits or of signals, with the times of what it is about. Returns whether
+    /// there is such a log.
+    ///
+    /// # Errors
+    /// [`FaultKind::BadLog`] for an operation other than the one before.
     pub(super) fn log(
         &mut self,
         gpu: &Gpu<H>,
         queue: &Shared<Queue<H>>,
         synced: Synced,
         b: packet::Log,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let log = match (b.operation, synced) {
             (log_operation::SIGNAL_EXECUTED, Synced::Signal) => &queue.signals,
             (log_operation::WAIT_UNBLOCKED, Synced::Wait(_)) => &queue.waits,
@@ -166,9 +171,9 @@ impl<H: Host> Core<H> {
             Synced::Wait(Some(times)) => times,
         };
         let entry = Entry { value: b.value, handle: b.fence_handle, operation: b.operation, observed, end };
-        log.with(|log| log.write(entry, b.index_hint, gpu.barriers, &gpu.mutation));
-        bump(&gpu.nodes[self.node].counters.log_entries);
-        Ok(())
+        let written = log.with(|log| log.write(entry, b.index_hint, gpu.barriers, &gpu.mutation));
+        add(&gpu.nodes[self.node].counters.log_entries, u64::from(written));
+        Ok(written)
     }
 
     /// Stage 7: draws the consequences of the last signal: queues that waited become ready, and the CPU is interrupted

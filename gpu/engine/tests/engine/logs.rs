@@ -62,3 +62,50 @@ fn an_interrupt_names_a_queue_only_if_its_log_tells() {
     rig.settle();
     assert!(rig.drain().contains(&(0, Notice::FencesSignaled)));
 }
+
+/// Wherever a queue's turn ends, no interrupt is ahead of the entry of its signal. The size of the work before the
+/// signals places the end of the turn.
+#[test]
+fn a_signal_and_its_entry_stay_together() {
+    let mut turns = 0;
+    for kilobytes in 4072..=4096 {
+        let mut rig = Rig::with(Model::Dedicated, true);
+        let (mut a, mut b) = (rig.queue(0, 0), rig.queue(0, 1));
+        let (f, m) = (rig.fence(), rig.map(1024, false));
+        f.monitored.word(0).store(0, Ordering::SeqCst);
+        rig.settle();
+        let fill = packet::Fill { address: m.va.0, length: kilobytes * 1024, pattern: 0, reserved: 0 }.to_packet();
+        let mut list = vec![fill];
+        for value in 1..=8 {
+            list.extend([Encoded::fence_signal(f.current.va, value), log(SIGNAL_EXECUTED, value, u32::MAX)]);
+        }
+        a.publish(&list);
+        b.publish(&[Encoded::nop(8)]);
+        a.ring();
+        b.ring();
+        for _ in 0..6 {
+            rig.engines[0].step();
+            let (current, (entries, _)) = (f.current.read(0), log_position(a.signals));
+            for (_, notice) in rig.drain() {
+                assert_eq!(u64::from(entries), current, "{kilobytes} KiB: {notice:?}");
+            }
+            turns += u64::from((1..8).contains(&current));
+        }
+        assert_eq!(log_position(a.signals), (8, 0));
+    }
+    assert!(turns > 3, "no turn ended between two signals");
+}
+
+/// A queue that has no log is not named by the interrupt: the OS would look for the signal where it is not.
+#[test]
+fn a_queue_without_a_log_is_not_named() {
+    let mut rig = Rig::with(Model::Dedicated, true);
+    let mut q = rig.queue(0, 0);
+    q.queue.signals.with(gpu_engine::fence_log::Log::clear);
+    let f = rig.fence();
+    f.monitored.word(0).store(0, Ordering::SeqCst);
+    q.submit(&[Encoded::fence_signal(f.current.va, 1), log(SIGNAL_EXECUTED, 1, 0)]);
+    rig.settle();
+    assert_eq!(rig.drain(), [(0, Notice::FencesSignaled)]);
+    assert_eq!(rig.gpu.nodes[0].counters.read().log_entries, 0);
+}
