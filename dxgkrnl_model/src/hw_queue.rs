@@ -216,7 +216,7 @@ impl HwQueue {
             queue.destroy_in_driver();
             return Err(status);
         }
-        if queue.is_user_mode()
+        if queue.has_logs()
             && let Err(status) = queue.log.make(&queue)
         {
             queue.destroy_in_driver();
@@ -258,6 +258,13 @@ impl HwQueue {
     /// Whether work comes through doorbells.
     pub(crate) fn is_user_mode(&self) -> bool {
         self.flags.UserModeSubmission()
+    }
+
+    /// Returns whether it has logs of native fences.
+    pub(crate) fn has_logs(&self) -> bool {
+        let adapter = self.adapter();
+        let kernel = adapter.personality().kernel_queue_logs && adapter.known_caps().has_native_fences();
+        self.is_user_mode() || kernel
     }
 
     /// Whether the watch leaves it alone.
@@ -436,7 +443,7 @@ impl HwQueue {
             return;
         }
         self.commands.drop_all();
-        if self.is_user_mode() && self.adapter().is_working() {
+        if self.has_logs() && self.adapter().is_working() {
             crate::fence_log::collect_from(self.adapter(), std::slice::from_ref(self));
         }
         self.log.close(self);

@@ -12,7 +12,7 @@ mod user_mode;
 
 pub use family::Windows;
 pub use faults::{CallbackFault, FaultPlan, Neighbour};
-pub use logs::{LogReplacement, SchedulingLogs};
+pub use logs::{LogReplacement, LogWakes, SchedulingLogs};
 pub use start::{PhysicalAdapterCaps, STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot, SystemProcesses};
 pub use user_mode::{KernelProgress, ProgressOpened, Residency, UserMode};
 
@@ -378,6 +378,11 @@ pub struct Personality {
     pub log_replacement: LogReplacement,
     /// Whether nodes that schedule in hardware get scheduling logs.
     pub scheduling_logs: SchedulingLogs,
+    /// Which waits an optimized interrupt of native fences ends.
+    pub log_wakes: LogWakes,
+    /// Kernel-mode queues get logs of native fences too. The article says two "for each HWQueue", and speaks of
+    /// user-mode submission before and after.
+    pub kernel_queue_logs: bool,
     /// `NumberOfEntries` of a scheduling log; 0 counts as 1. The interrupt is asked for at the entry in the middle.
     pub scheduling_log_entries: u32,
     /// The rings of a process that ends normally are unmapped and destroyed between the wait for the last queued value
@@ -452,6 +457,8 @@ impl Default for Personality {
             notify_dpc_time: 0,
             log_replacement: LogReplacement::default(),
             scheduling_logs: SchedulingLogs::default(),
+            log_wakes: LogWakes::default(),
+            kernel_queue_logs: false,
             scheduling_log_entries: 511,
             rings_first: true,
             asks_for_fences: true,

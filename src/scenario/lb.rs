@@ -15,8 +15,9 @@ use super::db::{RingQueue, Room, joined, raw};
 use super::stage::PATIENCE;
 use super::{Played, Scenario, Scene, Setup, Stage, rig, same};
 use crate::client::{Fence, Queue};
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::initiative::LogBuffer;
+use dxgkrnl_model::personality::LogWakes;
 use dxgkrnl_model::report::LogRecord;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Encoded, FaultKind, Log, log_operation};
@@ -52,6 +53,12 @@ const OWN: &[Scenario] = &[
         title: "a kernel-mode queue has no log buffers",
         source: "Native GPU fence objects, Native fence log buffer DDIs",
         play: kernel_mode,
+    },
+    Scenario {
+        id: "LB-24",
+        title: "whose value is in the logs is woken, where the OS looks at nothing else",
+        source: "Native GPU fence objects, Optimized native fence signaled interrupt",
+        play: woken_by_entries,
     },
     Scenario {
         id: "LB-16",
@@ -300,7 +307,56 @@ fn kernel_mode(stage: &Stage) -> Played {
         same("calls", scene.calls("DxgkDdiSetNativeFenceLogBuffer"), 0)?;
         same("logs", scene.world.os.fence_logs(scene.adapter()).len(), 0)?;
         same("entries", scene.world.os.report().log.len(), 0)
-    })
+    })?;
+    // The other reading: they have two, as every queue has.
+    for optimized in [0, 1] {
+        let setup = Setup::default().setting("OptimizedInterrupt", optimized);
+        stage.play(setup.windows(|windows| windows.kernel_queue_logs = true), |scene| {
+            let rig = rig::Rig::open(scene, "client")?;
+            let queue = rig.device.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?;
+            let fence = rig.fence(0, true)?;
+            same("logs", scene.world.os.fence_logs(scene.adapter()).len(), 2)?;
+            for value in 1..20 {
+                let waits = rig.wait(&[(&fence, value)], false)?;
+                queue.run(|list| list.signal(&fence, value))?;
+                waits.comes(&rig, "a signal of a kernel-mode queue")?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// Many signals of two queues of one node, whose turns end anywhere; and a fence that is signaled and set back before
+/// the OS reads the logs.
+fn woken_by_entries(stage: &Stage) -> Played {
+    for shadow in [0, 1] {
+        let setup = Setup::default().setting("OptimizedInterrupt", 1).setting("ShadowMonitoredValue", shadow);
+        stage.play(setup.windows(|windows| windows.log_wakes = LogWakes::Entries), |scene| {
+            let rig = rig::Rig::open(scene, "client")?;
+            let queues = [rig.queue(0)?, rig.queue(0)?, rig.queue(1)?];
+            let fences = [rig.fence(0, true)?, rig.fence(0, true)?, rig.fence(0, true)?];
+            for round in 0..40_u64 {
+                let last = (round + 1) * 8;
+                let waits: Vec<_> =
+                    fences.iter().map(|fence| rig.wait(&[(fence, last - round % 8)], false)).collect::<Result<_>>()?;
+                for (queue, fence) in queues.iter().zip(&fences) {
+                    queue.run(|list| (round * 8 + 1..=last).try_for_each(|value| list.signal(fence, value)))?;
+                }
+                for wait in waits {
+                    wait.comes(&rig, &format!("round {round}"))?;
+                }
+            }
+            let fence = rig.fence(0, true)?;
+            let five = rig.wait(&[(&fence, 5)], false)?;
+            queues[0].run(|list| {
+                list.signal(&fence, 5)?;
+                list.signal(&fence, 0)
+            })?;
+            five.comes(&rig, "a value that was signaled and set back")
+        })?;
+    }
+    Ok(())
 }
 
 fn entry_before_wake(stage: &Stage) -> Played {

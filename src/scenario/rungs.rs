@@ -54,7 +54,7 @@ const NEEDS: &[Need] = &[
     ]),
     (3, "it reads fence logs, which queues for doorbells have", &[
         "LB-01", "LB-02", "LB-03", "LB-04", "LB-06", "LB-07", "LB-09", "LB-10", "LB-12", "LB-13", "LB-14",
-        "LB-16", "LB-17", "LB-18", "LB-19", "LB-20", "LB-21", "LB-22", "LB-23", "DD-06",
+        "LB-16", "LB-17", "LB-18", "LB-19", "LB-20", "LB-21", "LB-22", "LB-23", "LB-24", "DD-06",
     ]),
     (3, "it climbs the rungs itself, from the highest down", &["ST-03", "ST-51", "ST-52", "ST-53"]),
 ];

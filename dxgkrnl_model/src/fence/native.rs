@@ -230,6 +230,18 @@ impl NativeFence {
         some
     }
 
+    /// A log says that it was signaled with `value`: ends waits up to that value, whatever its value is now. True: there
+    /// were some.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn logged(&self, kernel: &Machine, value: u64) -> bool {
+        let some = self.waiters.release(kernel, |wanted| wanted <= value) != 0;
+        if some {
+            self.waiters_changed(kernel);
+        }
+        some
+    }
+
     fn release_waiters(&self, kernel: &Machine) -> bool {
         let always = self.always.load(Ordering::Acquire);
         let slow = self.slow_resample();

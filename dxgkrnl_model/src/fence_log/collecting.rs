@@ -18,7 +18,8 @@
 //! takes all of them. A handle that names no fence of the process (closed meanwhile, or never one) has every native
 //! fence of the adapter looked at, and so has a queue without logs: one for kernel-mode submission, whose progress
 //! fence no log has. The same goes for NULL where the engine's logs end no wait: user mode has not logged a signal, and
-//! the documents do not say what then.
+//! the documents do not say what then. Under the reading `wakes-by-log` ([`LogWakes::Entries`]) the entries' values say
+//! which waits end, and nothing else is looked at.
 
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ use crate::ddi::{self, call_ddi};
 use crate::fence::native::{FenceOnAdapter, NativeFence};
 use crate::fence::update::scan_native;
 use crate::hw_queue::HwQueue;
+use crate::personality::LogWakes;
 use crate::rules::fence::LOG_FLUSH;
 
 /// Reads the logs of all queues that have news.
@@ -66,9 +68,10 @@ pub(crate) fn collect_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) -> b
 ///
 /// IRQL: DISPATCH_LEVEL.
 pub(crate) fn wake_from(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>) {
-    if queue.is_user_mode() {
+    if queue.has_logs() {
         collect_from(adapter, std::slice::from_ref(queue));
-    } else {
+    }
+    if !queue.is_user_mode() {
         scan_native(adapter);
     }
 }
@@ -80,7 +83,8 @@ pub(crate) fn wake_from_engine(adapter: &Arc<Adapter>, node: u32) {
     let on_engine = |queue: &HwQueue| queue.context().node() == node;
     let unlogged = adapter.scheduler.queues().iter().any(|queue| on_engine(queue) && !queue.is_user_mode());
     let ended = collect_from(adapter, &with_news(adapter, on_engine));
-    if unlogged || !ended {
+    let looks = adapter.personality().log_wakes == LogWakes::Values;
+    if unlogged || (looks && !ended) {
         scan_native(adapter);
     }
 }
@@ -101,12 +105,20 @@ pub(super) fn wake(adapter: &Arc<Adapter>, queue: &HwQueue, news: &News) -> bool
             ended |= device.look_at_fences(adapter);
         }
     }
-    let mut named: Vec<_> =
-        news.records.iter().filter(|record| !record.is_wait_log).map(|record| record.fence).collect();
+    let signals = news.records.iter().filter(|record| !record.is_wait_log);
+    let by_entries = adapter.personality().log_wakes == LogWakes::Entries;
+    if by_entries {
+        for record in signals.clone() {
+            let fence = owner.native_fence(record.fence);
+            ended |= fence.is_some_and(|fence| fence.fence().logged(adapter.kernel(), record.value));
+        }
+    }
+    let mut named: Vec<_> = signals.map(|record| record.fence).collect();
     named.sort_unstable();
     named.dedup();
     for handle in named {
         match owner.native_fence(handle) {
+            Some(fence) if by_entries && !fence.fence().is_cross_adapter() => {}
             Some(fence) => ended |= NativeFence::looked_at_on(adapter.kernel(), adapter, vec![fence.fence().clone()]),
             None => scan_native(adapter),
         }
@@ -116,7 +128,7 @@ pub(super) fn wake(adapter: &Arc<Adapter>, queue: &HwQueue, news: &News) -> bool
 
 fn with_news(adapter: &Adapter, concerned: impl Fn(&HwQueue) -> bool) -> Vec<Arc<HwQueue>> {
     let queues = adapter.scheduler.queues().into_iter();
-    queues.filter(|queue| queue.is_user_mode() && concerned(queue) && queue.log().has_news()).collect()
+    queues.filter(|queue| queue.has_logs() && concerned(queue) && queue.log().has_news()).collect()
 }
 
 /// Lets the driver flush logs, and reads them. Nothing when it does not: then all is still new. A queue whose

@@ -9,8 +9,9 @@ use std::str::FromStr;
 use nt_model::DpcDelivery;
 
 use super::{
-    Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, MS, Personality, PhysicalAdapterCaps,
-    ProgressFenceHandle, ProgressOpened, PteAddress, Residency, RingHandle, SchedulingLogs, SystemProcesses,
+    Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, LogWakes, MS, Personality,
+    PhysicalAdapterCaps, ProgressFenceHandle, ProgressOpened, PteAddress, Residency, RingHandle, SchedulingLogs,
+    SystemProcesses,
 };
 
 /// A choice that a real Windows may make otherwise than the default.
@@ -200,6 +201,12 @@ readings! {
     @named "no-power-components-needed", "refusing NUMPOWERCOMPONENTS is tolerated",
         "seen by the author of one render-only driver":
         power_components_demanded = false;
+    @named "wakes-by-log", "with OptimizedInterrupt, waits end for the fences and values that are in the logs alone",
+        "article Native GPU fence objects, Optimized native fence signaled interrupt":
+        log_wakes = LogWakes::Entries;
+    @named "kernel-queue-logs", "kernel-mode queues get logs of native fences too",
+        "article Native GPU fence objects, Native fence log buffer (two for each HWQueue)":
+        kernel_queue_logs = true;
 }
 
 /// Which member of the family is played.

@@ -25,3 +25,16 @@ pub enum SchedulingLogs {
     #[default]
     Demanded,
 }
+
+/// Which waits an optimized interrupt ends. The article has Dxgkrnl look for the fences and values that are in the
+/// logs, and says nothing of values that no log has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogWakes {
+    /// The logs say which fences to look at, and a fence's value which of its waits end. Where they end none, every
+    /// fence is looked at.
+    #[default]
+    Values,
+    /// Waits end for the fences and values that are in the logs, and for no others. A fence that was signaled and set
+    /// back before the logs are read has ended its waits.
+    Entries,
+}
