@@ -25,6 +25,20 @@ pub struct Suspended {
     pub pending: usize,
 }
 
+/// Where the values of a native fence are on one adapter that knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FencePlace {
+    /// LUID of the adapter.
+    pub adapter: u64,
+    /// Segments of CurrentValue and MonitoredValue; 0: system memory.
+    pub segments: (u32, u32),
+    /// Addresses of the two in the paging process, as `DxgkDdiCreateNativeFence` was told; 0: none.
+    pub system: (u64, u64),
+    /// Kernel addresses of the two, which are the model's own: two that agree are one place. `None` where the CPU does
+    /// not see the value.
+    pub kernel: (Option<usize>, Option<usize>),
+}
+
 fn contexts_of(adapter: &Arc<Adapter>, process: &Process) -> Vec<Arc<HwContext>> {
     let id = process.nt().id();
     let of_process =
@@ -53,6 +67,21 @@ impl Os {
         let process = processes.iter().find(|known| known.nt().id() == process)?;
         let local = process.native_fence(fence)?;
         (local.driver_handle() != 0).then(|| local.fence().was_monitored())
+    }
+
+    /// Where the values of a native fence are, adapter by adapter, by the process's id and user mode's handle. Empty when
+    /// there is no such fence.
+    pub fn fence_places(&self, process: u64, fence: u32) -> Vec<FencePlace> {
+        let processes = shared_of(self.kernel()).map(|shared| shared.processes()).unwrap_or_default();
+        let process = processes.iter().find(|known| known.nt().id() == process);
+        let Some(local) = process.and_then(|process| process.native_fence(fence)) else { return Vec::new() };
+        let place = |on: &Arc<crate::fence::native::FenceOnAdapter>| FencePlace {
+            adapter: on.adapter().luid_number(),
+            segments: on.slot().segments(),
+            system: on.slot().system(),
+            kernel: (on.slot().current(), on.slot().monitored()),
+        };
+        local.fence().adapters().iter().map(place).collect()
     }
 
     /// Calls `DxgkDdiUpdateMonitoredValues` for a native fence, by the process's id and user mode's handle, with a value

@@ -106,6 +106,8 @@ fn main() -> ExitCode {
         Trial::test("StaleHandleInInterrupt: a schedule names a dead fence", || {
             found(Mutation::StaleHandleInInterrupt)
         }),
+        Trial::test("RetiresUnlocked: a schedule names a dead fence", || found(Mutation::RetiresUnlocked)),
+        Trial::test("AcknowledgesLate: a schedule loses a wake", || found(Mutation::AcknowledgesLate)),
         Trial::test("a seed decides the schedule", || a_seed_decides().map_err(|error| format!("{error:#}").into())),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()

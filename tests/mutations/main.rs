@@ -56,6 +56,8 @@ const TABLE: &[(Mutation, &[By])] = &[
     (AlwaysInterrupt, &[Cases(&["MR-07", "MR-08"])]),
     (DriverHandleInInterrupt, &[Cases(&["WS-02"])]),
     (StaleHandleInInterrupt, &[Explorer]),
+    (RetiresUnlocked, &[Explorer]),
+    (AcknowledgesLate, &[Explorer]),
     (DropOnOverflow, &[Engine("fences::an_overflowing_mailbox_asks_for_a_scan_of_everything")]),
     (ReportsWhileHeld, &[Engine("fences::a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_held")]),
     // Native fences.

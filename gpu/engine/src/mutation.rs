@@ -111,6 +111,10 @@ mutations! {
     ClearsReadyByStore = 44,
     /// In shadow mode a signal that the update finds is reported although the node that it would come from is held.
     ReportsWhileHeld = 45,
+    /// A destroyed fence's slot is ended without excluding the interrupt routine.
+    RetiresUnlocked = 70,
+    /// IRQ-1: the interrupt is acknowledged behind the reading of the mailboxes.
+    AcknowledgesLate = 71,
     /// FENCE-1: the shadow of MonitoredValue is updated before the OS's word.
     ShadowFirst = 51,
     /// UpdateMonitoredValues and UpdateCurrentValuesFromCpu stop at the first handle that names nothing.

@@ -38,6 +38,9 @@ pub struct Routines {
 /// The interrupt routine. `true` when the interrupt was ours.
 pub fn routine<P: Platform>(irql: &Dirql, adapter: &Adapter<P>) -> bool {
     let claimed = adapter.with_started(|started| {
+        if started.gpu.mutation.is(Mutation::AcknowledgesLate) {
+            return report_all(irql, started) | (started.gpu.host.interrupt.claim(irql) != 0);
+        }
         // Acknowledged before the mailboxes are read: a raise from now on interrupts again.
         let is_ours = started.gpu.host.interrupt.claim(irql) != 0;
         if is_ours {
@@ -301,7 +304,8 @@ impl<P: Platform> Section<'_, P> {
 fn exclude<P: Platform>(_irql: &Passive, started: &Started<P>, work: Work) {
     let section = Section { started, work };
     let context = (&raw const section).cast_mut().cast::<c_void>();
-    if !started.dxgkrnl.synchronize(started.routines.section, context) {
+    let unlocked = matches!(section.work, Work::Retire(_)) && started.gpu.mutation.is(Mutation::RetiresUnlocked);
+    if unlocked || !started.dxgkrnl.synchronize(started.routines.section, context) {
         // No interrupt is connected, or it is no more: the routine cannot run.
         section.run();
     }

@@ -27,6 +27,11 @@ pub(super) fn create_default(stage: &Stage) -> Played {
             same("CurrentValue for the CPU", raw.load(fence.cpu)?, 41)?;
             same("CurrentValue for the GPU", probe.read(fence.gpu)?, 41)?;
             same("MonitoredValue for the GPU", probe.read(fence.monitored)?, u64::MAX)?;
+            let places = scene.world.os.fence_places(user.process.nt().id(), fence.handle);
+            let [place] = places[..] else { anyhow::bail!("{places:?}") };
+            let (current, monitored) = place.system;
+            let told = (current != 0, monitored != 0, current != monitored);
+            same("addresses in the paging process", told, (map == 1, map == 1, map == 1))?;
             raw.destroy_fence(fence.handle).context("destroy")?;
             same("the driver's calls", since.calls(), LIFE.to_vec())?;
             same(

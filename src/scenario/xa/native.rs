@@ -52,6 +52,15 @@ pub(super) fn values(stage: &Stage) -> Played {
         ensure!(here.monitored_va != 0 && there.monitored_va != 0, "MonitoredValue is missing");
         same("MonitoredValue", (one.probe.read(here.monitored_va)?, two.probe.read(there.monitored_va)?), (0, 0))?;
         same("CurrentValue", (one.probe.read(here.gpu_va)?, two.probe.read(there.gpu_va)?), (0x1111, 0x1111))?;
+        // One CurrentValue, and a MonitoredValue for each GPU.
+        let places = scene.world.os.fence_places(one.user.process.nt().id(), here.handle);
+        ensure!(places.len() == 2 && places[0].adapter != places[1].adapter, "{places:?}");
+        let [(current, monitored), (its_current, its_monitored)] = [places[0].kernel, places[1].kernel];
+        ensure!(current.is_some() && current == its_current, "CurrentValue: {places:?}");
+        ensure!(
+            monitored.is_some() && its_monitored.is_some() && monitored != its_monitored,
+            "MonitoredValue: {places:?}"
+        );
         two.queue_signal(&opened, 0x2222)?;
         scene.until("the signal on the other adapter", || Ok(fence.value()? == 0x2222))?;
         one.queue_signal(&fence, 0x3333)?;

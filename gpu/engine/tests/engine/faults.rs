@@ -19,6 +19,7 @@ fn bad_packets_fault_their_queue_and_nothing_else() {
         (vec![packet::Store { address: 1 << 50, value: 0 }.to_packet()], FaultKind::BadOperand),
         (vec![packet::TlbFlush { process: 1, start: 0, end: 0 }.to_packet()], FaultKind::NotPermitted),
         (vec![Encoded::fence_signal(GpuVa(0x10_0000), 1)], FaultKind::UnknownFence),
+        (vec![Encoded::fence_wait(GpuVa(0x10_0000), 1)], FaultKind::UnknownFence),
         (vec![log(SIGNAL_EXECUTED, 1, 0)], FaultKind::BadLog),
         (vec![packet::Indirect { address: 8, length: 4 }.to_packet()], FaultKind::BadOperand),
         (vec![packet::Indirect { address: 8, length: u64::MAX }.to_packet()], FaultKind::BadOperand),
