@@ -10,8 +10,9 @@ use wddm_abi::{
 
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
-use crate::device::{Device, judge_creation};
+use crate::device::{Device, DeviceState, judge_creation};
 use crate::handle::{KernelHandle, KernelObject};
+use crate::memory::companion::Update;
 use crate::memory::page_table::Described;
 use crate::personality::StrayRoot;
 use crate::poison;
@@ -27,6 +28,7 @@ pub(crate) struct Context {
     handle: KernelHandle,
     driver: AtomicUsize,
     private_size: u32,
+    companion_node: u32,
     commands: Commands,
 }
 
@@ -42,8 +44,25 @@ impl Context {
         private: &mut [u8],
         flags: DXGK_CREATECONTEXTFLAGS,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let context = Self::make(device, node, affinity, private, flags)?;
+        let root = device.process().address_space().root();
+        let context = Self::make(device, node, affinity, private, flags, root)?;
         device.add_context(&context);
+        Ok(context)
+    }
+
+    /// Makes the companion of a context: `root` is that of the process's privileged address space.
+    ///
+    /// # Errors
+    /// What the driver returned.
+    pub(crate) fn create_companion(
+        device: &Arc<Device>,
+        node: u32,
+        flags: DXGK_CREATECONTEXTFLAGS,
+        root: Option<Root>,
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let context = Self::make(device, node, 1, &mut [], flags, root)?;
+        device.add_context(&context);
+        device.adapter().scheduler.add_context(&context);
         Ok(context)
     }
 
@@ -51,7 +70,8 @@ impl Context {
     pub(crate) fn create_system(device: &Arc<Device>, node: u32) -> Result<Arc<Self>, NTSTATUS> {
         let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
         flags.set_SystemContext(true);
-        Self::make(device, node, 0, &mut [], flags)
+        let root = device.process().address_space().root();
+        Self::make(device, node, 0, &mut [], flags, root)
     }
 
     fn make(
@@ -60,6 +80,7 @@ impl Context {
         affinity: u32,
         private: &mut [u8],
         flags: DXGK_CREATECONTEXTFLAGS,
+        root: Option<Root>,
     ) -> Result<Arc<Self>, NTSTATUS> {
         let handle = KernelHandle::reserve();
         let made = create_in_driver(device, &handle, (node, affinity), private, flags)?;
@@ -69,11 +90,37 @@ impl Context {
             handle,
             driver: AtomicUsize::new(made.driver),
             private_size: made.private_size,
+            companion_node: made.companion_node,
             commands: Commands::new(),
         });
         context.handle.bind(KernelObject::Context(Arc::downgrade(&context)));
-        set_root(device, context.driver_handle());
+        set_root(device, context.driver_handle(), root);
         Ok(context)
+    }
+
+    /// `PagingCompanionNodeId`.
+    pub(crate) fn companion_node(&self) -> u32 {
+        self.companion_node
+    }
+
+    /// Has the paging worker make changes of page tables on this companion.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn update(self: &Arc<Self>, adapter: &Arc<Adapter>, update: Update) {
+        let Some(manager) = adapter.memory.manager() else { return self.commands.completed(adapter.kernel()) };
+        let this = self.clone();
+        manager.post(
+            adapter,
+            Box::new(move |adapter, manager| {
+                if update.make(adapter, manager, &this).is_err() {
+                    let device = this.device.clone();
+                    // Failing a device may need the worker that this is.
+                    adapter.scheduler.defer(adapter, Box::new(move |_| device.fail(DeviceState::Stopped)));
+                }
+                this.commands.completed(adapter.kernel());
+                adapter.scheduler.kick(adapter);
+            }),
+        );
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -115,6 +162,16 @@ impl Context {
         });
     }
 
+    /// Waits until nothing that was begun is under way, also of a lost device.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn settle(&self) {
+        let adapter = self.device.adapter();
+        self.commands
+            .changed
+            .wait_for(adapter.kernel(), None, || (self.commands.is_settled() || !adapter.is_working()).then_some(()));
+    }
+
     /// Its device is lost: what never got to the driver is dropped, and the driver told of it where it wants to be.
     ///
     /// IRQL: PASSIVE_LEVEL.
@@ -144,6 +201,7 @@ impl Context {
     /// `DxgkDdiDestroyContext`, when nothing of it runs any more. A second call does nothing.
     pub(crate) fn destroy(self: &Arc<Self>) {
         self.commands.drop_all();
+        self.device.process().forget_companion(self.driver_handle());
         let adapter = self.device.adapter();
         adapter.scheduler.retire_context(adapter, self);
         let driver = self.driver.swap(0, Ordering::AcqRel);
@@ -161,6 +219,8 @@ pub(crate) struct Made {
     pub(crate) driver: usize,
     /// Bytes of private data that it wants with each submission.
     pub(crate) private_size: u32,
+    /// `PagingCompanionNodeId`.
+    pub(crate) companion_node: u32,
 }
 
 /// Calls `DxgkDdiCreateContext`: for packet contexts, and with `HwQueueSupported` for hardware contexts. `place`: node
@@ -201,7 +261,8 @@ pub(crate) fn create_in_driver(
     });
     judge_info(adapter, &arguments);
     let private_size = Some(arguments.ContextInfo.DmaBufferPrivateDataSize).filter(|size| *size != poison::WORD);
-    Ok(Made { driver: made.expose_provenance(), private_size: private_size.unwrap_or(0) })
+    let companion_node = arguments.ContextInfo.PagingCompanionNodeId;
+    Ok(Made { driver: made.expose_provenance(), private_size: private_size.unwrap_or(0), companion_node })
 }
 
 /// `AllocationListSize` that a GDI context has to have.
@@ -232,13 +293,16 @@ fn judge_info(adapter: &Adapter, arguments: &DXGKARG_CREATECONTEXT) {
     adapter.rules().check(&CONTEXT_COMPANION, right, || format!("PagingCompanionNodeId is {companion:#x}"));
 }
 
+/// Segment, address and number of entries of a root page table.
+pub(crate) type Root = ((u32, u64), u64);
+
 /// `DxgkDdiSetRootPageTable` for a context, by the driver's handle.
 ///
 /// Chosen: called right after a context was created, whichever way ("before a graphics context of a process can be set
 /// for execution"); the page of the record knows only handles of `DxgkDdiCreateContext`.
-pub(crate) fn set_root(device: &Device, context: usize) {
+pub(crate) fn set_root(device: &Device, context: usize, root: Option<Root>) {
     let adapter = device.adapter();
-    let Some(((mut segment, address), entries)) = device.process().address_space().root() else { return };
+    let Some(((mut segment, address), entries)) = root else { return };
     let stray = adapter.personality().faults.stray_root;
     segment = match stray.filter(|_| !device.process().address_space().is_paging()) {
         Some(StrayRoot::Segment) => 31,

@@ -40,6 +40,8 @@ pub(crate) struct HwContext {
     /// Most bytes of private data that the driver takes with a submission; `None`: `DxgkDdiCreateHwContext` made the
     /// context, and its record has no member for that.
     private_size: Option<u32>,
+    /// `PagingCompanionNodeId`; `None` as above.
+    companion_node: Option<u32>,
     suspension: Lock<Suspension>,
     /// A suspension was acknowledged.
     pub(crate) changed: Signal,
@@ -81,13 +83,13 @@ impl HwContext {
         let made = match way {
             Way::CreateContext(flags) => {
                 crate::context::create_in_driver(device, &handle, (node, affinity), private, flags)
-                    .map(|made| (made.driver, Some(made.private_size)))
+                    .map(|made| (made.driver, Some(made.private_size), Some(made.companion_node)))
             }
             Way::CreateHwContext => {
-                create_in_driver(device, &handle, (node, affinity), private).map(|driver| (driver, None))
+                create_in_driver(device, &handle, (node, affinity), private).map(|driver| (driver, None, None))
             }
         };
-        let (driver, private_size) = made.inspect_err(|_| logs.made(node, None))?;
+        let (driver, private_size, companion_node) = made.inspect_err(|_| logs.made(node, None))?;
         let context = Arc::new(Self {
             device: device.clone(),
             node,
@@ -95,6 +97,7 @@ impl HwContext {
             driver: AtomicUsize::new(driver),
             is_context: matches!(way, Way::CreateContext(_)),
             private_size,
+            companion_node,
             suspension: Lock::new(Rank::Node, Suspension::new()),
             changed: Signal::new(),
             queues: Lock::new(Rank::Registry, Vec::new()),
@@ -106,9 +109,14 @@ impl HwContext {
         logs.made(node, Some(&context));
         context.handle.bind(KernelObject::HwContext(Arc::downgrade(&context)));
         device.add_hw_context(&context);
-        crate::context::set_root(device, context.driver_handle());
+        crate::context::set_root(device, context.driver_handle(), device.process().address_space().root());
         context.set_properties();
         Ok(context)
+    }
+
+    /// `PagingCompanionNodeId`; `None`: the context was made by a function whose record has no such member.
+    pub(crate) fn companion_node(&self) -> Option<u32> {
+        self.companion_node
     }
 
     /// Notes the last value of a progress fence of its queues: above 0, the context has run.
@@ -221,6 +229,7 @@ impl HwContext {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy(&self) {
+        self.device.process().forget_companion(self.driver_handle());
         let _ending = self.ending.exclusive(self.device.adapter().kernel());
         let driver = self.driver.swap(0, Ordering::AcqRel);
         if driver == 0 {

@@ -329,7 +329,7 @@ impl HwQueue {
             let reset = adapter.tdr.is_resetting(self.context.node());
             !reset && !self.context.is_suspended() && !self.context.is_suspending() && self.flights.lock().len() < limit
         };
-        self.commands.pump(adapter, has_room, |submission| self.submit(adapter, &submission));
+        self.commands.pump(adapter, has_room, |submission| self.submit(adapter, &submission), |_| ());
     }
 
     /// The buffers that were submitted will not be done: waits for their end return.

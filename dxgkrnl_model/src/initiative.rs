@@ -5,12 +5,16 @@
 
 use std::sync::Arc;
 
-use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_NATIVE_FENCE_LOG_TYPE, DXGK_QUERYADAPTERINFOTYPE, NTSTATUS};
+use wddm_abi::{
+    D3DDDI_DOORBELLSTATUS, DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_NATIVE_FENCE_LOG_TYPE, DXGK_QUERYADAPTERINFOTYPE,
+    NTSTATUS,
+};
 
 use crate::adapter::Adapter;
 use crate::adapter::query::{Buffer, Query};
 pub use crate::fence_log::LogBuffer;
 use crate::hw_context::{HwContext, Suspend};
+use crate::memory::paging::Op;
 use crate::os::{Os, shared_of};
 use crate::process::Process;
 use crate::report::Calibration;
@@ -98,6 +102,22 @@ impl Os {
         let process = processes.iter().find(|known| known.nt().id() == process);
         let local = process.and_then(|process| process.native_fence(fence));
         local.inspect(|local| crate::fence::update::set_monitored_late(local.fence(), value)).is_some()
+    }
+
+    /// Asks the driver for a paging operation with a record of zeros, and waits for its end. Returns whether the driver
+    /// took it and what it wrote was carried out.
+    pub fn paging_operation(&self, adapter: &Arc<Adapter>, number: i32) -> bool {
+        let _inside = self.kernel().enter();
+        let Some(manager) = adapter.memory.manager() else { return false };
+        let operation = Op::Stray(DXGK_BUILDPAGINGBUFFER_OPERATION(number));
+        let run = manager.run_on_worker(adapter, move |adapter, manager| manager.pager.run(adapter, &[operation]));
+        run.is_some_and(|run| run.is_ok())
+    }
+
+    /// Has the driver collect debug information of the adapter as it is, as a tool does: [`Adapter::debug_info`].
+    pub fn collect_debug_info(&self, adapter: &Arc<Adapter>) {
+        let _inside = self.kernel().enter();
+        crate::tdr::collect::whole(adapter);
     }
 
     /// Disconnects every doorbell on an adapter, as before a change of power: user mode finds RETRY. The driver is

@@ -4,6 +4,7 @@
 //! later; so a paging queue's fence, signalled by a job behind its operations, says that they are done.
 
 pub(crate) mod allocation;
+pub(crate) mod companion;
 pub(crate) mod page_table;
 pub(crate) mod pages;
 pub(crate) mod paging;
@@ -373,6 +374,7 @@ impl Manager {
     pub(crate) fn neighbour_address(&self, adapter: &Adapter, kind: Neighbour) -> Option<u64> {
         match kind {
             Neighbour::Registers => adapter.device.registers_address(),
+            Neighbour::Behind => Some((adapter.kernel().highest_physical_address() / PAGE + 1) * PAGE),
             Neighbour::Unlocked => {
                 let mut stranger = self.stranger.lock();
                 if stranger.is_none() {

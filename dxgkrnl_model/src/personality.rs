@@ -13,7 +13,9 @@ mod user_mode;
 pub use family::Windows;
 pub use faults::{CallbackFault, FaultPlan, Neighbour};
 pub use logs::{LogReplacement, LogWakes, SchedulingLogs};
-pub use start::{PhysicalAdapterCaps, STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot, SystemProcesses};
+pub use start::{
+    PhysicalAdapterCaps, STRANGE_OPERATIONS, STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot, SystemProcesses,
+};
 pub use user_mode::{KernelProgress, ProgressOpened, Residency, UserMode};
 
 use std::collections::BTreeMap;
@@ -305,6 +307,14 @@ pub struct Personality {
     /// Packets of the paging process name no context, only their node. Source: DDI page DXGKARG_SUBMITCOMMANDVIRTUAL,
     /// NodeOrdinal ("identifies the node when the context is NULL").
     pub paging_without_context: bool,
+    /// The machine gets memory after the driver has started: `HighestPhysicalAddress` grows. DDI page DXGK_DEVICE_INFO
+    /// does not say that the value stays.
+    pub memory_added: bool,
+    /// Companion contexts have the flag `SystemContext`. DDI page DXGK_CREATECONTEXTFLAGS: a system context is created
+    /// for the paging engine only; article tile-resources says nothing of flags.
+    pub companion_is_system: bool,
+    /// No flush of translations follows a copy of page table entries; the documents name the copy alone.
+    pub copy_without_flush: bool,
     /// `DXGK_START_INFO.RequiredDmaQueueEntry`. The page gives no number.
     pub required_dma_queue_entries: u32,
     /// Timeouts.
@@ -425,6 +435,9 @@ impl Default for Personality {
             copy_node_demanded: true,
             system_processes: SystemProcesses::default(),
             paging_without_context: false,
+            memory_added: false,
+            companion_is_system: false,
+            copy_without_flush: false,
             required_dma_queue_entries: 64,
             tdr: TdrSettings::default(),
             contiguous_pages: false,

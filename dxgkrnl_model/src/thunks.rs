@@ -21,6 +21,7 @@ mod queue;
 mod records;
 mod refused;
 mod sharing;
+mod update;
 mod wait;
 
 use std::sync::Arc;
@@ -105,7 +106,7 @@ pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Ca
 }
 
 /// Every table, implementations first.
-fn tables() -> [&'static [ShimEntry]; 9] {
+fn tables() -> [&'static [ShimEntry]; 10] {
     [
         adapter::THUNKS,
         device::THUNKS,
@@ -115,6 +116,7 @@ fn tables() -> [&'static [ShimEntry]; 9] {
         wait::THUNKS,
         sharing::THUNKS,
         sharing::SHARE,
+        update::THUNKS,
         refused::THUNKS,
     ]
 }
@@ -192,7 +194,7 @@ table_of! {
     D3DKMTSubmitCommand,
     D3DKMTCreatePagingQueue, D3DKMTDestroyPagingQueue, D3DKMTCreateAllocation2, D3DKMTDestroyAllocation2,
     D3DKMTMakeResident, D3DKMTEvict, D3DKMTLock2, D3DKMTUnlock2, D3DKMTMapGpuVirtualAddress,
-    D3DKMTReserveGpuVirtualAddress, D3DKMTFreeGpuVirtualAddress,
+    D3DKMTReserveGpuVirtualAddress, D3DKMTFreeGpuVirtualAddress, D3DKMTUpdateGpuVirtualAddress,
     D3DKMTCreateHwContext, D3DKMTDestroyHwContext, D3DKMTCreateHwQueue, D3DKMTDestroyHwQueue,
     D3DKMTSubmitCommandToHwQueue, D3DKMTSubmitWaitForSyncObjectsToHwQueue, D3DKMTSubmitSignalSyncObjectsToHwQueue,
     D3DKMTCreateDoorbell, D3DKMTConnectDoorbell, D3DKMTDestroyDoorbell, D3DKMTNotifyWorkSubmission,

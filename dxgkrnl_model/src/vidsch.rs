@@ -151,10 +151,12 @@ impl VidSch {
         self.kick(adapter);
     }
 
-    /// Submits a paging buffer behind all others. `None`: there is no system context, or the worker has ended.
+    /// Submits a paging buffer behind all others, on a companion context or on the system's. `None`: there is no system
+    /// context, or the worker has ended.
     pub(crate) fn submit_paging(
         &self,
         adapter: &Adapter,
+        companion: Option<&Arc<Context>>,
         address: u64,
         size: usize,
         private: usize,
@@ -171,6 +173,7 @@ impl VidSch {
             size: size as u32,
             private,
             private_size: private_size as u32,
+            companion: companion.cloned(),
             completion: completion.clone(),
         });
         self.kick(adapter);
@@ -188,6 +191,14 @@ impl VidSch {
         for buffer in queued {
             buffer.completion.end(adapter.kernel(), false);
         }
+    }
+
+    /// Takes out the oldest paging buffer of a context on this node.
+    fn next_paging(&self, system: &Arc<Context>, node: u32) -> Option<PagingBuffer> {
+        let mut paging = self.paging.lock();
+        let of_node = |buffer: &PagingBuffer| buffer.companion.as_ref().unwrap_or(system).node() == node;
+        let at = paging.iter().position(of_node)?;
+        paging.remove(at)
     }
 
     /// Puts a paging buffer that the driver gave back first.
@@ -256,10 +267,11 @@ impl VidSch {
             if node.is_hardware_scheduled {
                 continue;
             }
-            if let Some(system) = system.as_ref().filter(|system| system.node() == node.ordinal) {
+            if let Some(system) = &system {
                 while node.packet.has_room() {
-                    let Some(buffer) = self.paging.lock().pop_front() else { break };
-                    node.packet.submit(adapter, system, Load::Paging(buffer));
+                    let Some(buffer) = self.next_paging(system, node.ordinal) else { break };
+                    let context = buffer.companion.clone().unwrap_or_else(|| system.clone());
+                    node.packet.submit(adapter, &context, Load::Paging(buffer));
                 }
             }
             let contexts: Vec<_> = node.contexts.lock().iter().filter_map(Weak::upgrade).collect();
@@ -270,6 +282,7 @@ impl VidSch {
                     |submission| {
                         node.packet.submit(adapter, &context, Load::Command(submission));
                     },
+                    |changes| context.update(adapter, changes),
                 );
             }
         }
@@ -277,7 +290,7 @@ impl VidSch {
             queue.pump(adapter);
         }
         for context in adapter.hw_contexts() {
-            context.commands().pump(adapter, || false, |_| ());
+            context.commands().pump(adapter, || false, |_| (), |_| ());
         }
     }
 }

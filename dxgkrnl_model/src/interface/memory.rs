@@ -27,6 +27,9 @@ routines! {
     FREE_PAGES = "DxgkCbFreePagesFromMdl"("hAdapter", "pArgs") 0..=0;
 }
 
+/// The highest physical address of a machine that gets more memory, until the adapter has started: 64 KB.
+const FIRST_HIGHEST: u64 = 0xFFFF;
+
 /// `MM_ALLOCATE_FULLY_REQUIRED`.
 const FULLY_REQUIRED: u32 = 4;
 /// Handles of driver memory count from here, away from everything else.
@@ -110,7 +113,8 @@ impl DriverMemory {
         info.TranslatedResourceList = adapter.device.resources();
         let memory = adapter.kernel().installed_memory();
         info.SystemMemorySize.QuadPart = memory.cast_signed();
-        let highest = adapter.kernel().highest_physical_address();
+        let added = adapter.personality().memory_added && adapter.memory.manager().is_none();
+        let highest = if added { FIRST_HIGHEST } else { adapter.kernel().highest_physical_address() };
         info.HighestPhysicalAddress.QuadPart = highest.cast_signed();
         info
     }

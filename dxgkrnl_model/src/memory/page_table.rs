@@ -266,11 +266,16 @@ impl PageTables {
 
     /// Returns whether a table of level 0 was made for `address`.
     fn has_leaf_table(&self, address: u64) -> bool {
+        self.leaf(address).is_some()
+    }
+
+    /// The table of level 0 that was made for `address`, and the index of its entry there.
+    pub(crate) fn leaf(&self, address: u64) -> Option<(TableMemory, u64)> {
         let mut table = self.root.as_ref();
         while let Some(parent) = table.filter(|table| table.level > 0) {
             table = parent.children.get(&index(&self.mmu, parent.level, address));
         }
-        table.is_some()
+        table.map(|table| (table.memory.clone(), index(&self.mmu, 0, address)))
     }
 }
 

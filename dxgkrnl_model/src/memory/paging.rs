@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use wddm_abi::{
-    D3DGPU_PHYSICAL_ADDRESS, DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_MEMORY_TRANSFER_DIRECTION,
-    DXGK_PAGETABLEUPDATEMODE, DXGKARG_BUILDPAGINGBUFFER, NTSTATUS, ntstatus,
+    D3DGPU_PHYSICAL_ADDRESS, DXGK_BUILDPAGINGBUFFER_COPY_RANGE, DXGK_BUILDPAGINGBUFFER_OPERATION,
+    DXGK_MEMORY_TRANSFER_DIRECTION, DXGK_PAGETABLEUPDATEMODE, DXGKARG_BUILDPAGINGBUFFER, NTSTATUS, ntstatus,
 };
 
 use super::page_table::Update;
@@ -19,6 +19,7 @@ use super::pages::Block;
 use super::va::PAGE;
 use crate::adapter::Adapter;
 use crate::adapter::query::Buffer as Guarded;
+use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::poison;
 use crate::rules::paging::{
@@ -77,6 +78,8 @@ pub(crate) enum Op {
         address: u64,
         value: u64,
     },
+    /// Copies of entries between page tables that the privileged space of a process shows.
+    CopyEntries(Vec<DXGK_BUILDPAGINGBUFFER_COPY_RANGE>),
     /// One that the driver need not know, with a record of zeros.
     Stray(DXGK_BUILDPAGINGBUFFER_OPERATION),
 }
@@ -116,6 +119,7 @@ impl Op {
             Self::UnmapAperture { .. } => Operation::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT,
             Self::NotifyResidency { .. } => Operation::DXGK_OPERATION_NOTIFY_RESIDENCY,
             Self::Signal { .. } => Operation::DXGK_OPERATION_SIGNAL_MONITORED_FENCE,
+            Self::CopyEntries(_) => Operation::DXGK_OPERATION_COPY_PAGE_TABLE_ENTRIES,
             Self::Stray(operation) => *operation,
         }
     }
@@ -196,6 +200,12 @@ impl Op {
                 let op = arguments.SignalMonitoredFence_mut();
                 op.MonitoredFenceGpuVa = *address;
                 op.MonitoredFenceValue = *value;
+            }
+            Self::CopyEntries(ranges) => {
+                let op = arguments.CopyPageTableEntries_mut();
+                // CAST: a few ranges.
+                op.NumRanges = ranges.len() as u32;
+                op.pRanges = ranges.as_ptr().cast_mut();
             }
             Self::Stray(_) => (),
         }
@@ -293,7 +303,19 @@ impl Pager {
     ///
     /// IRQL: PASSIVE_LEVEL; one thread at a time.
     pub(crate) fn run(&self, adapter: &Arc<Adapter>, ops: &[Op]) -> Result<(), PagingError> {
-        let mut flights = Flights { pager: self, adapter, flights: Vec::new() };
+        self.run_on(adapter, None, ops)
+    }
+
+    /// [`run`](Self::run) on a companion context, whose address space has the buffers; `None`: on the system context.
+    ///
+    /// IRQL: PASSIVE_LEVEL; one thread at a time.
+    pub(crate) fn run_on(
+        &self,
+        adapter: &Arc<Adapter>,
+        context: Option<&Arc<Context>>,
+        ops: &[Op],
+    ) -> Result<(), PagingError> {
+        let mut flights = Flights { pager: self, adapter, context, flights: Vec::new() };
         let mut buffer = flights.fresh().ok_or(PagingError::Lost)?;
         let mut result = Ok(());
         for op in ops {
@@ -312,7 +334,7 @@ impl Pager {
         let mut offset = 0;
         for _ in 0..MAX_PASSES {
             let (before, used) = (offset, buffer.used);
-            let status = self.call(adapter, op, buffer, &mut offset);
+            let status = self.call(adapter, flights.context, op, buffer, &mut offset);
             match status {
                 ntstatus::STATUS_SUCCESS => {
                     adapter.rules().count(&PAGING_STATUS);
@@ -345,7 +367,14 @@ impl Pager {
     }
 
     /// One call of the driver for one operation.
-    fn call(&self, adapter: &Adapter, op: &Op, buffer: &mut Buffer, offset: &mut u32) -> NTSTATUS {
+    fn call(
+        &self,
+        adapter: &Adapter,
+        context: Option<&Arc<Context>>,
+        op: &Op,
+        buffer: &mut Buffer,
+        offset: &mut u32,
+    ) -> NTSTATUS {
         let mut arguments = DXGKARG_BUILDPAGINGBUFFER::zeroed();
         op.fill(&mut arguments);
         let start = buffer.block.address();
@@ -358,7 +387,8 @@ impl Pager {
         arguments.pDmaBufferPrivateData = handle(private + buffer.private_used);
         arguments.DmaBufferPrivateDataSize = (private_size - buffer.private_used) as u32;
         arguments.MultipassOffset = *offset;
-        arguments.hSystemContext = handle(adapter.memory.system_context());
+        let system = || adapter.memory.system_context();
+        arguments.hSystemContext = handle(context.map_or_else(system, |context| context.driver_handle()));
         arguments.DmaBufferGpuVirtualAddress = buffer.gpu + buffer.used as u64;
         arguments.DmaBufferWriteOffset = buffer.used as u32;
         let status = build(adapter, &mut arguments);
@@ -394,6 +424,8 @@ fn build(adapter: &Adapter, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTAT
 struct Flights<'a> {
     pager: &'a Pager,
     adapter: &'a Arc<Adapter>,
+    /// The companion that they run on; `None`: the system context.
+    context: Option<&'a Arc<Context>>,
     flights: Vec<(Buffer, Arc<Completion>)>,
 }
 
@@ -425,6 +457,7 @@ impl Flights<'_> {
         let private = buffer.private.pointer().expose_provenance();
         let completion = self.adapter.scheduler.submit_paging(
             self.adapter,
+            self.context,
             buffer.gpu,
             buffer.used,
             private,

@@ -46,17 +46,9 @@ fn content(allocation: &Allocation, offset: u64, pages: u64, protection: Protect
     }
 }
 
-/// Stores the entries of one range as its use is now. On the paging worker.
-pub(crate) fn show_range(
-    adapter: &Arc<Adapter>,
-    manager: &Arc<Manager>,
-    process: &ProcessAdapter,
-    address: u64,
-    size: u64,
-    used: &Use,
-) -> Result<(), PagingError> {
-    let pages = size / PAGE;
-    let (content, purpose) = match used {
+/// What the entries of `pages` pages of this use are now, and what they are for.
+pub(super) fn entries_of(used: &Use, pages: u64) -> (Content, Purpose) {
+    match used {
         Use::Allocation { allocation, offset, protection, driver_protection } => {
             let purpose = Purpose {
                 allocation: Some((allocation.driver_handle(), *offset)),
@@ -67,7 +59,20 @@ pub(crate) fn show_range(
         }
         Use::Reserved(protection) if protection.zero => (Content::Zero, Purpose::default()),
         _ => (Content::None, Purpose::default()),
-    };
+    }
+}
+
+/// Stores the entries of one range as its use is now. On the paging worker.
+pub(crate) fn show_range(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    process: &ProcessAdapter,
+    address: u64,
+    size: u64,
+    used: &Use,
+) -> Result<(), PagingError> {
+    let pages = size / PAGE;
+    let (content, purpose) = entries_of(used, pages);
     process.set_entries(adapter, manager, address, pages, &content, purpose)
 }
 

@@ -94,6 +94,34 @@ impl AddressSpace {
         Some((memory.physical(), entries))
     }
 
+    /// The table of level 0 for an address, and the index of its entry there; `None`: there is none yet.
+    pub(crate) fn leaf(&self, address: u64) -> Option<(TableMemory, u64)> {
+        self.tables.lock().as_ref()?.leaf(address)
+    }
+
+    /// Makes the tables of level 0 of a range, as far as they are missing; their entries are invalid. On the paging
+    /// worker.
+    pub(crate) fn make_tables(
+        &self,
+        adapter: &Arc<Adapter>,
+        manager: &Arc<Manager>,
+        process: usize,
+        address: u64,
+        pages: u64,
+    ) -> Result<(), PagingError> {
+        let Some(mmu) = &manager.caps.mmu else { return Ok(()) };
+        let (mut at, end, covered) = (address, address + pages * PAGE, mmu.entries(0) * PAGE);
+        while at < end {
+            let next = (at / covered * covered + covered).min(end);
+            if self.leaf(at).is_none() {
+                let count = (next - at) / PAGE;
+                self.set(adapter, manager, process, at, count, &Content::None, Purpose::default())?;
+            }
+            at = next;
+        }
+        Ok(())
+    }
+
     /// Makes the root table. On the paging worker, or before it runs.
     pub(crate) fn initialize(
         &self,

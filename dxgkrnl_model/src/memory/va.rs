@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::allocation::Allocation;
+use super::companion::{Uses, part_of};
 
 /// Bytes of a GPU page.
 pub(crate) const PAGE: u64 = 4096;
@@ -128,6 +129,40 @@ impl Ranges {
     pub(crate) fn at(&self, address: u64) -> Option<(u64, &Range)> {
         let (start, range) = self.map.range(..=address).next_back()?;
         (address < start + range.size).then_some((*start, range))
+    }
+
+    /// The uses of `size` bytes from `start` on, as far as they are reserved or mapped by user mode.
+    pub(crate) fn uses(&self, start: u64, size: u64) -> Uses {
+        let end = start.saturating_add(size);
+        let mut uses = Vec::new();
+        let mut at = start;
+        while at < end {
+            let Some((first, range)) = self.at(at) else { break };
+            if !matches!(range.used, Use::Reserved(_) | Use::Allocation { .. }) {
+                break;
+            }
+            let skip = at - first;
+            let part = (range.size - skip).min(end - at);
+            uses.push((at, part, part_of(range, skip)));
+            at += part;
+        }
+        uses
+    }
+
+    /// The base of the one reservation that all of a range belongs to; `None`: it is not covered, or by several.
+    pub(crate) fn reservation(&self, start: u64, size: u64) -> Option<u64> {
+        let end = start.checked_add(size)?;
+        let base = self.at(start)?.1.base;
+        let mut at = start;
+        while at < end {
+            let (first, range) = self.at(at)?;
+            let user = matches!(range.used, Use::Reserved(_) | Use::Allocation { .. });
+            if !user || range.base != base {
+                return None;
+            }
+            at = first + range.size;
+        }
+        (size != 0).then_some(base)
     }
 
     /// Cuts ranges so that one begins at `address`.

@@ -24,6 +24,8 @@ pub enum Neighbour {
     Registers,
     /// Memory that is not locked, and so may be paged out.
     Unlocked,
+    /// Nothing: the address lies behind the highest physical address of the machine.
+    Behind,
 }
 
 /// Faults that are injected.

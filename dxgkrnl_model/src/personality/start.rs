@@ -133,8 +133,15 @@ pub enum StrayRoot {
     Aperture,
 }
 
-/// Numbers of paging operations that a driver with GPU virtual addresses and without context allocations, copied page
-/// tables and further features is not asked for: those of WDDM 1, and such as no header of today has.
+/// Numbers of paging operations that a driver with GPU virtual addresses and without context allocations and further
+/// features is not asked for, and that ask for nothing with a record of zeros: notices, accesses of AGP memory whose
+/// data are irrelevant, context allocations, mappings of an aperture that has no page table, a copy of no entries.
 ///
-/// Source: DDI page DXGK_BUILDPAGINGBUFFER_OPERATION.
-pub const STRAY_OPERATIONS: [i32; 15] = [0, 1, 2, 3, 4, 7, 10, 13, 14, 17, 19, 20, 21, 22, 40];
+/// Source: DDI pages DXGK_BUILDPAGINGBUFFER_OPERATION, DxgkDdiBuildPagingBuffer.
+pub const STRAY_OPERATIONS: [i32; 9] = [2, 3, 4, 10, 13, 14, 17, 21, 22];
+
+/// Numbers of paging operations that move contents between physical places (those of WDDM 1), that map or unmap what no
+/// page describes, or that no header of today has. A driver that does not know them cannot carry them out.
+///
+/// Source: as above.
+pub const STRANGE_OPERATIONS: [i32; 6] = [0, 1, 7, 19, 20, 40];

@@ -1,5 +1,6 @@
 //! A process's part on one adapter: what the driver knows of it.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -13,6 +14,7 @@ use crate::device::Device;
 use crate::doorbell::DoorbellPages;
 use crate::fence::shown::FenceStorage;
 use crate::handle::{KernelHandle, KernelObject};
+use crate::memory::companion::Privileged;
 use crate::memory::page_table::Purpose;
 use crate::memory::paging::PagingError;
 use crate::memory::space::{AddressSpace, Content};
@@ -29,6 +31,9 @@ pub(crate) struct ProcessAdapter {
     driver: AtomicUsize,
     space: AddressSpace,
     devices: Lock<Vec<Arc<Device>>>,
+    /// The privileged address space, once page tables were updated in order with work: a [`Privileged`], which has
+    /// contexts. Its type is erased, since the compiler follows types of fields in circles, up to a limit.
+    privileged: Lock<Option<Arc<dyn Any + Send + Sync>>>,
     pub(crate) fences: FenceStorage,
     pub(crate) doorbells: DoorbellPages,
 }
@@ -42,6 +47,7 @@ impl ProcessAdapter {
             driver: AtomicUsize::new(0),
             space: AddressSpace::new(caps, adapter.personality().pte_address, process.is_none()),
             devices: Lock::new(Rank::Registry, Vec::new()),
+            privileged: Lock::new(Rank::Registry, None),
             fences: FenceStorage::new(),
             doorbells: DoorbellPages::new(),
         });
@@ -122,6 +128,25 @@ impl ProcessAdapter {
         &self.space
     }
 
+    /// The privileged address space, if there is one.
+    pub(crate) fn privileged(&self) -> Option<Arc<Privileged>> {
+        self.privileged.lock().clone()?.downcast().ok()
+    }
+
+    /// Stores the privileged address space.
+    pub(crate) fn set_privileged(&self, privileged: &Arc<Privileged>) {
+        *self.privileged.lock() = Some(privileged.clone());
+    }
+
+    /// The context with this handle of the driver's goes, and its companion with it.
+    ///
+    /// IRQL: PASSIVE_LEVEL, not on the paging worker.
+    pub(crate) fn forget_companion(&self, context: usize) {
+        if let Some(privileged) = self.privileged() {
+            privileged.forget(context);
+        }
+    }
+
     /// Makes the root table. On the paging worker, or before it runs.
     pub(crate) fn initialize_tables(&self, adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), PagingError> {
         self.space.initialize(adapter, manager, self.driver_handle())
@@ -168,7 +193,14 @@ impl ProcessAdapter {
         drop(devices);
         if let Some(manager) = self.adapter.memory.manager() {
             let this = self.clone();
-            let job: Job = Box::new(move |_, manager| this.space.take_down(manager));
+            let job: Job = Box::new(move |_, manager| {
+                if let Some(privileged) = this.privileged() {
+                    privileged.take_down(manager);
+                }
+                let privileged = this.privileged.lock().take();
+                drop(privileged);
+                this.space.take_down(manager);
+            });
             manager.post(&self.adapter, job);
             manager.run_on_worker(&self.adapter, |_, _| ());
         }

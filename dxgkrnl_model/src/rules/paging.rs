@@ -113,6 +113,15 @@ rules! {
         bugcheck: (0x10E, 0x13),
         fix: "check the space that is left first",
     }
+    /// Copies of page table entries.
+    PAGING_COPY = "DXG-PAGING-COPY" {
+        title: "entries that DXGK_OPERATION_COPY_PAGE_TABLE_ENTRIES copies are in the destination afterwards, as if \
+            all were read before one is written, and no other entry of that table has changed",
+        source: "article tile-resources (the update command updates the page table entries); DDI page \
+            DXGK_BUILDPAGINGBUFFER_COPY_RANGE; D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION, Copy (ranges may intersect)",
+        bugcheck: none,
+        fix: "build a copy of the entries; one that is left out leaves the GPU mappings that the OS has taken away",
+    }
     /// Progress.
     PAGING_PROGRESS = "DXG-PAGING-PROGRESS" {
         title: "DxgkDdiBuildPagingBuffer asks for a further buffer only after progress in this one",

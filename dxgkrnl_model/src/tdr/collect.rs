@@ -32,7 +32,7 @@ pub(super) fn engine(adapter: &Adapter, node: u32, context: Option<usize>) {
 }
 
 /// Before the adapter is reset.
-pub(super) fn whole(adapter: &Adapter) {
+pub(crate) fn whole(adapter: &Adapter) {
     collect(adapter, ADAPTER_TIMEOUT, DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT_PROMOTED, None);
 }
 

@@ -45,7 +45,7 @@ fn allocations(
 }
 
 /// Protection of user mode's range.
-fn protection(raw: &D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE) -> Result<Protection, NTSTATUS> {
+pub(super) fn protection(raw: &D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE) -> Result<Protection, NTSTATUS> {
     if raw.Reserved() != 0 || raw.SystemUseOnly() || (raw.Zero() && raw.NoAccess()) {
         return Err(INVALID);
     }
@@ -53,7 +53,7 @@ fn protection(raw: &D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE) -> Result<Protectio
 }
 
 /// Chosen: where the GPU uses the CPU's addresses, there are no others to map or reserve.
-fn has_gpu_addresses(adapter: &Adapter) -> Result<(), NTSTATUS> {
+pub(super) fn has_gpu_addresses(adapter: &Adapter) -> Result<(), NTSTATUS> {
     if adapter.known_caps().is_io_mmu() { Err(ntstatus::STATUS_NOT_SUPPORTED) } else { Ok(()) }
 }
 

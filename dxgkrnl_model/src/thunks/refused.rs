@@ -91,7 +91,7 @@ refused! {
     D3DKMTSignalSynchronizationObject2, D3DKMTSubmitPresentBltToHwQueue, D3DKMTSubmitPresentToHwQueue,
     D3DKMTTrimProcessCommitment, D3DKMTUnOrderedPresentSwapChain, D3DKMTUnlock, D3DKMTUnpinDirectFlipResources,
     D3DKMTUnpinResources, D3DKMTUnregisterTrimNotification, D3DKMTUpdateAllocationProperty,
-    D3DKMTUpdateGpuVirtualAddress, D3DKMTUpdateOverlay, D3DKMTUpdateTrackedWorkload, D3DKMTVailConnect,
+    D3DKMTUpdateOverlay, D3DKMTUpdateTrackedWorkload, D3DKMTVailConnect,
     D3DKMTVailDisconnect, D3DKMTVailPromoteCompositionSurface, D3DKMTWaitForIdle, D3DKMTWaitForSynchronizationObject,
     D3DKMTWaitForSynchronizationObject2, D3DKMTWaitForVerticalBlankEvent, D3DKMTWaitForVerticalBlankEvent2,
     D3DKMTWaitSyncFile,

@@ -12,6 +12,7 @@ use nt_model::Machine;
 
 use crate::adapter::Adapter;
 use crate::fence::{AnyFence, Target, Wait, cancel, wait_for};
+use crate::memory::companion::Update;
 use crate::sync::{Lock, Rank, Signal};
 
 /// A buffer of user mode.
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Submit(Submission),
     Wait(Vec<(AnyFence, u64)>),
     Signal(Vec<(AnyFence, u64)>),
+    /// Changes of page tables, on a companion context.
+    Update(Update),
 }
 
 /// Fences with the values that are waited for, and the wait.
@@ -72,6 +75,7 @@ enum Step {
     Submit(Submission),
     Wait(Vec<(AnyFence, u64)>),
     Signal(Vec<(AnyFence, u64)>),
+    Update(Update),
 }
 
 impl Commands {
@@ -155,12 +159,13 @@ impl Commands {
         }
         let submission = |command| match command {
             Command::Submit(submission) => Some(submission),
-            Command::Wait(_) | Command::Signal(_) => None,
+            Command::Wait(_) | Command::Signal(_) | Command::Update(_) => None,
         };
         list.into_iter().filter_map(submission).collect()
     }
 
-    /// Carries out what can be: waits and signals here, buffers by `submit`, which says whether it took one.
+    /// Carries out what can be: waits and signals here, buffers by `submit`, changes of page tables by `update`. What
+    /// those two begin ends with [`completed`](Self::completed).
     ///
     /// IRQL: PASSIVE_LEVEL; one thread at a time per owner.
     pub(crate) fn pump(
@@ -168,6 +173,7 @@ impl Commands {
         adapter: &Arc<Adapter>,
         can_submit: impl Fn() -> bool,
         mut submit: impl FnMut(Submission),
+        mut update: impl FnMut(Update),
     ) {
         loop {
             // Asked before the list is locked: the answer takes other locks, and only this thread submits.
@@ -175,6 +181,7 @@ impl Commands {
                 Step::Nothing => return,
                 Step::Again => self.changed.notify(adapter.kernel()),
                 Step::Submit(submission) => submit(submission),
+                Step::Update(changes) => update(changes),
                 Step::Wait(fences) => {
                     let target = Target::Scheduler(Arc::downgrade(adapter));
                     let wait = wait_for(adapter.kernel(), &fences, false, target);
@@ -203,7 +210,7 @@ impl Commands {
         }
         match state.list.front() {
             None => return Step::Nothing,
-            Some(Command::Signal(_)) if state.running != 0 => return Step::Nothing,
+            Some(Command::Signal(_) | Command::Update(_)) if state.running != 0 => return Step::Nothing,
             Some(Command::Submit(_)) if !can_submit => return Step::Nothing,
             Some(_) => (),
         }
@@ -211,6 +218,10 @@ impl Commands {
             Some(Command::Submit(submission)) => {
                 state.running += 1;
                 Step::Submit(submission)
+            }
+            Some(Command::Update(changes)) => {
+                state.running += 1;
+                Step::Update(changes)
             }
             Some(Command::Wait(fences)) => Step::Wait(fences),
             Some(Command::Signal(fences)) => Step::Signal(fences),

@@ -105,6 +105,8 @@ pub(crate) struct PagingBuffer {
     /// Address and size of its private data, which stay until it is done.
     pub(crate) private: usize,
     pub(crate) private_size: u32,
+    /// The companion context that it is for; `None`: the system context.
+    pub(crate) companion: Option<Arc<Context>>,
     pub(crate) completion: Arc<Completion>,
 }
 
@@ -259,7 +261,14 @@ impl PacketNode {
         context: &Arc<Context>,
     ) -> (Result<NTSTATUS, ddi::NoCall>, Arc<Completion>) {
         let completion = Completion::new();
-        let buffer = PagingBuffer { address: 0, size: 0, private: 0, private_size: 0, completion: completion.clone() };
+        let buffer = PagingBuffer {
+            address: 0,
+            size: 0,
+            private: 0,
+            private_size: 0,
+            companion: None,
+            completion: completion.clone(),
+        };
         let id = self.enter(context, Load::Paging(buffer));
         let mut arguments = DXGKARG_SUBMITCOMMAND::zeroed();
         (arguments.SubmissionFenceId, arguments.NodeOrdinal) = (id, self.ordinal);
@@ -318,7 +327,7 @@ impl PacketNode {
                 arguments.pDmaBufferPrivateData = core::ptr::with_exposed_provenance_mut(buffer.private);
                 arguments.DmaBufferPrivateDataSize = buffer.private_size;
                 arguments.Flags.set_Paging(true);
-                if adapter.personality().paging_without_context {
+                if adapter.personality().paging_without_context && buffer.companion.is_none() {
                     arguments.hContext = core::ptr::null_mut();
                 }
             }

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_TIMEOUT};
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_NATIVEFENCE_TYPE,
-    D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE, D3DKMT_ADAPTERINFO, D3DKMT_CREATEALLOCATION,
-    D3DKMT_CREATEDEVICE, D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2,
-    D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYDEVICE, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_DEVICEEXECUTION_STATE,
-    D3DKMT_DEVICESTATE_TYPE, D3DKMT_ENUMADAPTERS2, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_EVICT,
-    D3DKMT_GETDEVICESTATE, D3DKMT_LOCK2, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
+    D3DDDI_RESERVEGPUVIRTUALADDRESS, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE,
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION, D3DKMT_ADAPTERINFO, D3DKMT_CREATEALLOCATION, D3DKMT_CREATEDEVICE,
+    D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYALLOCATION2,
+    D3DKMT_DESTROYDEVICE, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE,
+    D3DKMT_ENUMADAPTERS2, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_EVICT, D3DKMT_GETDEVICESTATE, D3DKMT_LOCK2,
+    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_UPDATEGPUVIRTUALADDRESS,
     D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, HANDLE, NTSTATUS, OBJECT_ATTRIBUTES,
 };
 
@@ -256,6 +257,24 @@ impl Device<'_> {
         map.Protection.set_NoAccess(true);
         checked(thunk!(self.client, D3DKMTMapGpuVirtualAddress(map)))?;
         self.paged(map.PagingFenceValue)
+    }
+
+    /// Reserves a range for tiles and maps the start of an allocation there, in order with `context`: behind value 0 of
+    /// `fence`, which gets 1. Its address.
+    pub fn map_tile(&self, context: u32, fence: u32, handle: u32) -> Result<u64, NTSTATUS> {
+        let mut reserve = D3DDDI_RESERVEGPUVIRTUALADDRESS::zeroed();
+        reserve.set_hAdapter(self.paging);
+        reserve.Size = 0x1_0000;
+        checked(thunk!(self.client, D3DKMTReserveGpuVirtualAddress(reserve)))?;
+        let mut operation = D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION::zeroed();
+        let map = operation.Map_mut();
+        (map.BaseAddress, map.SizeInBytes, map.hAllocation) = (reserve.VirtualAddress, 4096, handle);
+        let mut record = D3DKMT_UPDATEGPUVIRTUALADDRESS::zeroed();
+        (record.hDevice, record.hContext, record.hFenceObject) = (self.handle, context, fence);
+        (record.NumOperations, record.Operations) = (1, &raw mut operation);
+        checked(thunk!(self.client, const D3DKMTUpdateGpuVirtualAddress(record)))?;
+        self.wait(fence, 1)?;
+        Ok(reserve.VirtualAddress)
     }
 
     /// Makes an allocation resident.

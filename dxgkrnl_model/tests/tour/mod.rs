@@ -219,6 +219,15 @@ fn packets(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.make_resident(target.handle)?;
     expect(target.read(0x2000), 0x1234_5678_1234_5678)?;
     device.destroy_fence(fence.handle)?;
+    // Page tables that change in order with work.
+    let updated = device.monitored_fence()?;
+    let tile = device.map_tile(context.handle, updated.handle, physical.handle)?;
+    commands.write(0, &[opcode::WRITE, tile + 64, 77]);
+    device.submit(context, commands.gpu, 24)?;
+    device.signal_behind(context, updated.handle, 2)?;
+    device.wait(updated.handle, 2)?;
+    expect(physical.read(64), 77)?;
+    device.destroy_fence(updated.handle)?;
     device.free(physical.handle)
 }
 

@@ -72,6 +72,20 @@ pub fn build(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
             toy.count("transfer");
             writer.put(&[opcode::COPY, op.SourceVirtualAddress, op.DestinationVirtualAddress, op.TransferSizeInBytes])
         }
+        Operation::DXGK_OPERATION_COPY_PAGE_TABLE_ENTRIES if toy.is("paging-copy") => true,
+        Operation::DXGK_OPERATION_COPY_PAGE_TABLE_ENTRIES => {
+            let op = *arguments.CopyPageTableEntries();
+            toy.count("copy entries");
+            let mut words = Vec::new();
+            for range in array(op.pRanges.cast_const(), op.NumRanges as usize) {
+                let entry = |table: u64, index: u32| table + u64::from(index) * 8;
+                let source = entry(range.SrcPageTableAddress, range.SrcStartPteIndex);
+                let destination = entry(range.DstPageTableAddress, range.DstStartPteIndex);
+                words.extend([opcode::COPY, source, destination, u64::from(range.NumPageTableEntries) * 8]);
+            }
+            words.push(opcode::FLUSH);
+            writer.put(&words)
+        }
         Operation::DXGK_OPERATION_SIGNAL_MONITORED_FENCE => {
             let op = *arguments.SignalMonitoredFence();
             writer.put(&[opcode::WRITE, op.MonitoredFenceGpuVa, op.MonitoredFenceValue])
