@@ -5,7 +5,7 @@ use gpu_engine::counters::Totals;
 use std::fmt::Write;
 
 /// First bytes of a blob, version included.
-const SIGNATURE: [u8; 8] = *b"FNCPDBG\x01";
+const SIGNATURE: [u8; 8] = *b"FNCPDBG\x02";
 
 /// A blob in words.
 #[derive(Debug)]
@@ -19,8 +19,8 @@ pub struct Decoded {
 /// Nodes that a driver may have; this one has three.
 const MOST_NODES: u64 = 64;
 
-/// Bytes of signature, reason and number of nodes.
-const HEADER: usize = 24;
+/// Bytes of signature, reason, why the adapter stopped, and number of nodes.
+const HEADER: usize = 32;
 
 /// The blob in words. One that ends early, behind its header and at the end of a word, is shown as far as it goes.
 ///
@@ -38,7 +38,9 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
     ensure!(length >= HEADER, "this is a stump of a debug blob: {length} bytes, where its header alone has {HEADER}");
     let mut words = rest.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap_or_default()));
     let mut next = || words.next();
-    let (reason, nodes) = (next().unwrap_or_default(), next().unwrap_or_default());
+    let mut head = || next().unwrap_or_default();
+    let (reason, halted, nodes) = (head(), head(), head());
+    let halted = stopped(halted).ok_or_else(|| anyhow!("{DAMAGED}: the adapter stopped for {halted:#x}"))?;
     ensure!(u32::try_from(reason).is_ok(), "{DAMAGED}: its reason is {reason:#x}, no bug check's code");
     ensure!((1..=MOST_NODES).contains(&nodes), "{DAMAGED}: it speaks of {nodes} nodes");
     // CAST: at most 64 nodes.
@@ -50,7 +52,7 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
     // What a debugger writes may have the whole buffer, whose end the driver left alone.
     let behind = blob.get(whole..).unwrap_or_default();
     ensure!(behind.iter().all(|byte| *byte == 0), "{DAMAGED}: there is something behind its {whole} bytes");
-    let mut text = format!("{:<24}{reason:#x}\n{:<24}{nodes}\n", "reason", "nodes");
+    let mut text = format!("{:<24}{reason:#x}\n{:<24}{halted}\n{:<24}{nodes}\n", "reason", "stopped", "nodes");
     // A string takes every write.
     let mut line = |name: &str, value: &str| _ = writeln!(text, "{name:<24}{value}");
     'nodes: for node in 0..nodes {
@@ -74,6 +76,19 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
 /// What is said of a blob that the driver did not write so.
 const DAMAGED: &str = "this is no debug blob that a driver of this version wrote";
 
+/// Why the adapter stopped before its time, in words (`kmd_core::halt::Reason::raw`).
+fn stopped(word: u64) -> Option<String> {
+    let which = word & u64::from(u32::MAX);
+    Some(match word >> 32 {
+        0 if which == 0 => "no".to_owned(),
+        1 => format!("paging operation {which} cannot be carried out"),
+        2 => format!("a page table in segment {which} cannot be updated"),
+        3 if which == 0 => "a page table that is nowhere cannot be updated".to_owned(),
+        4 if which == 0 => "page table entries that are nowhere cannot be copied".to_owned(),
+        _ => return None,
+    })
+}
+
 fn name(node: u64, word: u64, names: &[&'static str]) -> Result<&'static str> {
     let name = usize::try_from(word).ok().and_then(|at| names.get(at));
     name.copied().ok_or_else(|| anyhow!("{DAMAGED}: node {node} has the state {word:#x}"))
@@ -86,7 +101,7 @@ mod tests {
     /// A blob of one node that is held.
     fn blob() -> Vec<u8> {
         let mut blob = SIGNATURE.to_vec();
-        let words = [0x141, 1, 1, 1].into_iter().chain((0..Totals::NAMES.len() as u64).map(|n| n * 10));
+        let words = [0x141, 0, 1, 1, 1].into_iter().chain((0..Totals::NAMES.len() as u64).map(|n| n * 10));
         blob.extend(words.flat_map(u64::to_le_bytes));
         blob
     }
@@ -115,6 +130,22 @@ mod tests {
     }
 
     #[test]
+    fn why_the_adapter_stopped_is_told_in_words() {
+        use kmd_core::halt::Reason;
+        use wddm_abi::DXGK_BUILDPAGINGBUFFER_OPERATION as Operation;
+        let told = |reason: Reason| {
+            let mut blob = blob();
+            blob[16..24].copy_from_slice(&reason.raw().to_le_bytes());
+            decode(&blob).unwrap().text
+        };
+        assert!(told(Reason::Operation(Operation(19))).contains("stopped                 paging operation 19"));
+        assert!(told(Reason::Table { segment: 31 }).contains("stopped                 a page table in segment 31"));
+        assert!(told(Reason::NoTable).contains("a page table that is nowhere"));
+        assert!(told(Reason::Copy).contains("page table entries that are nowhere"));
+        assert!(decode(&blob()).unwrap().text.contains("stopped                 no\n"));
+    }
+
+    #[test]
     fn a_stump_is_refused() {
         let whole = blob();
         for length in (SIGNATURE.len()..HEADER).chain((HEADER..whole.len()).filter(|length| length % 8 != 0)) {
@@ -130,8 +161,9 @@ mod tests {
             decode(&blob).unwrap_err().to_string()
         };
         assert!(spoil(8, 1 << 32).contains("its reason is 0x100000000"));
-        assert!(spoil(16, 0).contains("0 nodes") && spoil(16, u64::MAX).contains("nodes"));
-        assert!(spoil(24, 3).contains("node 0 has the state 0x3") && spoil(32, u64::MAX).contains("node 0"));
+        assert!(spoil(16, 5 << 32).contains("the adapter stopped for 0x500000000") && spoil(16, 1).contains("0x1"));
+        assert!(spoil(24, 0).contains("0 nodes") && spoil(24, u64::MAX).contains("nodes"));
+        assert!(spoil(32, 3).contains("node 0 has the state 0x3") && spoil(40, u64::MAX).contains("node 0"));
         let longer = [blob(), vec![1]].concat();
         assert!(decode(&longer).unwrap_err().to_string().contains("something behind"));
         let noise: Vec<u8> = (0..4096_u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
@@ -141,6 +173,6 @@ mod tests {
     #[test]
     fn something_else_is_refused() {
         assert!(decode(b"MZ").unwrap_err().to_string().contains("no Fencepost debug blob"));
-        assert!(decode(b"FNCPDBG\x02").unwrap_err().to_string().contains("another version"));
+        assert!(decode(b"FNCPDBG\x01").unwrap_err().to_string().contains("another version"));
     }
 }

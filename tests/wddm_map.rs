@@ -134,3 +134,32 @@ fn the_sums_are_right() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/wddm_map.md");
     assert!(std::fs::read_to_string(path).expect("docs/wddm_map.md").contains(&sums), "{sums}");
 }
+
+#[test]
+fn every_paging_operation_has_the_verdict_of_the_map() {
+    use kmd_core::halt::{Verdict, verdict};
+    use wddm_abi::DXGK_BUILDPAGINGBUFFER_OPERATION as Operation;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/wddm_map.md");
+    let text = std::fs::read_to_string(path).expect("docs/wddm_map.md");
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().replace('`', "")).collect::<Vec<_>>();
+    let row = |line: &str| {
+        let [_, number, name, said, why, _] = <[String; 6]>::try_from(cells(line)).ok()?;
+        Some((number.parse::<i32>().ok()?, name, said, why))
+    };
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with('|')).filter_map(row).collect();
+    let named: Vec<_> = Operation::VALUES.iter().map(|(operation, name)| (operation.0, (*name).to_owned())).collect();
+    let listed: Vec<_> = rows.iter().map(|(number, name, ..)| (*number, name.clone())).collect();
+    assert_eq!(listed, named);
+    for (number, name, said, why) in rows {
+        let is = match verdict(Operation(number)) {
+            Verdict::Done => "done",
+            Verdict::Nothing => "nothing",
+            Verdict::Impossible => "impossible",
+        };
+        assert_eq!(said, is, "{name}");
+        assert!(!why.is_empty(), "{name}");
+    }
+    for number in [-1, 23, 24, 25, 40, i32::MAX] {
+        assert_eq!(verdict(Operation(number)), Verdict::Impossible, "{number}");
+    }
+}

@@ -8,12 +8,14 @@
 //! | `st/layout.rs` | segments, the node that pages, the physical adapter |
 //! | `st/os.rs` | what the OS may do without being asked by a client of ours |
 //! | `st/queries.rs` | `DxgkDdiQueryAdapterInfo` |
+//! | `st/spaces.rs` | address spaces, page tables in order with work, operations that cannot be carried out |
 
 mod entry;
 mod first;
 mod layout;
 mod os;
 mod queries;
+mod spaces;
 
 use super::db::{Room, joined, raw};
 use super::stage::PATIENCE;
@@ -30,16 +32,18 @@ use wddm_abi::{DXGK_WDDMVERSION, DXGKDDI_INTERFACE_VERSION_WDDM3_2};
 
 const FEATURES: &str = "Querying WDDM feature support and enablement";
 
-pub(super) const CASES: &[Scenario] = &joined::<
-    {
-        OWN.len()
-            + queries::CASES.len()
-            + first::CASES.len()
-            + layout::CASES.len()
-            + os::CASES.len()
-            + entry::CASES.len()
-    },
->(&[OWN, queries::CASES, first::CASES, layout::CASES, os::CASES, entry::CASES]);
+pub(super) const CASES: &[Scenario] =
+    &joined::<
+        {
+            OWN.len()
+                + queries::CASES.len()
+                + first::CASES.len()
+                + layout::CASES.len()
+                + os::CASES.len()
+                + entry::CASES.len()
+                + spaces::CASES.len()
+        },
+    >(&[OWN, queries::CASES, first::CASES, layout::CASES, os::CASES, entry::CASES, spaces::CASES]);
 
 const OWN: &[Scenario] = &[
     Scenario {

@@ -14,6 +14,7 @@ mod notices;
 mod objects;
 mod room;
 mod slots;
+mod spaces;
 mod start;
 mod wrap;
 

@@ -1,6 +1,6 @@
 //! The mistakes, a row each: what brings it back, and what notices it.
 
-use crate::{START, answers, doorbells, life, notices, objects, room, slots, start};
+use crate::{START, answers, doorbells, life, notices, objects, room, slots, spaces, start};
 use fencepost::world::Decorator;
 
 /// Name and number of a value under the driver's registry key.
@@ -235,19 +235,19 @@ pub const MISTAKES: &[Mistake] = &[
     ),
     table(
         "tables in unknown segments are in system memory", "DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, PageTableAddress",
-        objects::tables_in_unknown_segments_written, "ST-58", "UpdateSegment: ",
+        objects::tables_in_unknown_segments_written, "ST-83", "UpdateSegment: ",
     ),
     table(
         "tables in the aperture are in system memory", "DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, PageTableAddress",
-        objects::tables_in_the_aperture_written, "ST-58", "UpdateAperture: ",
+        objects::tables_in_the_aperture_written, "ST-83", "UpdateAperture: ",
     ),
     table(
         "updates of a table at NULL are refused", "DxgkDdiBuildPagingBuffer, Return value",
-        objects::tables_at_null_refused, "ST-58", "DXG-PAGING-STATUS",
+        objects::tables_at_null_refused, "ST-83", "DXG-PAGING-STATUS",
     ),
     table(
-        "updates of a table at NULL are not counted", "DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, PageTableAddress",
-        objects::tables_at_null_uncounted, "ST-58", "UpdateNull: no entry was counted",
+        "updates of a table at NULL succeed", "DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, PageTableAddress",
+        objects::tables_at_null_succeed, "ST-83", "UpdateNull: ",
     ),
     table(
         "roots in unknown segments are in system memory", "DXGKARG_SETROOTPAGETABLE, Address",
@@ -264,6 +264,26 @@ pub const MISTAKES: &[Mistake] = &[
     table(
         "paging operations that are not carried out are not counted", "DXGK_BUILDPAGINGBUFFER_OPERATION",
         objects::unknown_operations_uncounted, "ST-64", "kinds of operations that the driver counted",
+    ),
+    table(
+        "paging operations that cannot be carried out succeed", "DxgkDdiBuildPagingBuffer, Remarks",
+        spaces::strange_operations_succeed, "ST-82", "the driver does not say",
+    ),
+    table(
+        "the root page table is the process's", "DxgkDdiSetRootPageTable; Tile resources",
+        spaces::root_per_process, "ST-84", "the device is lost",
+    ),
+    table(
+        "copies of page table entries are not made", "DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES",
+        spaces::copies_dropped, "ST-86", "DXG-PAGING-COPY",
+    ),
+    table(
+        "the first of several copies is made alone", "DXGK_BUILDPAGINGBUFFER_COPYPAGETABLEENTRIES, NumRanges",
+        spaces::first_copy_alone, "ST-85", "DXG-PAGING-COPY",
+    ),
+    table(
+        "copies leave translations in place", "Tile resources",
+        spaces::copies_unflushed, "ST-86", "copies without flush: true",
     ),
     registry(
         "local memory does not say what it is", "DXGK_SEGMENTFLAGS, PopulatedFromSystemMemory",

@@ -177,8 +177,8 @@ decorate! {
         if is_at_null(&copy!(args)) { STATUS_INVALID_PARAMETER } else { own!(DxgkDdiBuildPagingBuffer(adapter, args)) }
     }
 
-    /// An update of a table at NULL was counted nowhere.
-    tables_at_null_uncounted: DxgkDdiBuildPagingBuffer(
+    /// An update of a table at NULL did nothing, and the adapter went on.
+    tables_at_null_succeed: DxgkDdiBuildPagingBuffer(
         adapter: HANDLE,
         args: *mut DXGKARG_BUILDPAGINGBUFFER,
     ) -> NTSTATUS {
@@ -397,6 +397,7 @@ fn is_known(operation: Operation) -> bool {
             | O::DXGK_OPERATION_MAP_APERTURE_SEGMENT
             | O::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT
             | O::DXGK_OPERATION_NOTIFY_RESIDENCY
+            | O::DXGK_OPERATION_COPY_PAGE_TABLE_ENTRIES
     )
 }
 

@@ -221,6 +221,11 @@ impl<H: Host> Core<H> {
             Err(fault) => {
                 // It stays at the packet that faulted.
                 exec.consumed = exec.started;
+                if fault.kind == FaultKind::AdapterStopped {
+                    // Nothing of it is stored or looked at any more.
+                    exec.pending = None;
+                    return Outcome::Faulted(fault);
+                }
                 Outcome::Faulted(fault)
             }
         };
@@ -249,6 +254,9 @@ impl<H: Host> Core<H> {
                 }
                 if bits & attention::CONTROL != 0 {
                     return Ok(Outcome::Controlled);
+                }
+                if bits & attention::HALT != 0 {
+                    return Err(FaultKind::AdapterStopped.into());
                 }
                 if bits & (attention::SUSPEND | attention::PREEMPT) != 0 && exec.may_leave() {
                     return Ok(Outcome::Preempted);
@@ -433,10 +441,11 @@ impl<H: Host> Core<H> {
         }
         bump(&node.counters.faults);
         node.trace.push(Event::Fault, fault.kind.raw().into());
+        let halted = fault.kind == FaultKind::AdapterStopped;
         // The buffer that faulted, by the number that the kernel gave it. What runs in a user-mode queue has no such
         // number: the values of its progress fence are user mode's words, and the OS is told none of them.
         let progress = if queue.user_mode { 0 } else { queue.running.load(Ordering::Relaxed) };
-        if let Some(binding) = exec.binding {
+        if let Some(binding) = exec.binding.filter(|_| !halted) {
             let report = [
                 (ring::FAULT_ADDRESS, fault.address.0),
                 (ring::FAULT_POSITION, exec.consumed),

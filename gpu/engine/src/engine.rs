@@ -27,7 +27,7 @@ use alloc::collections::VecDeque;
 use core::sync::atomic::Ordering;
 use gpu_wire::GpuVa;
 use gpu_wire::doorbell::{Model, token_of};
-use gpu_wire::packet::Privilege;
+use gpu_wire::packet::{FaultKind, Privilege};
 use gpu_wire::pte::{self, Place};
 
 /// Lines of the cache of fence lookups.
@@ -177,7 +177,7 @@ impl<H: Host> Core<H> {
     fn prepare_sleep(&mut self, gpu: &Gpu<H>) -> bool {
         let node = &gpu.nodes[self.node];
         node.prepare_sleep(&gpu.mutation);
-        let busy = node.attention.load(Ordering::Acquire) != 0
+        let busy = node.attention.load(Ordering::Acquire) & !attention::HALT != 0
             || node.has_ready()
             || node.packets.with(|p| p.is_busy() || p.is_preempting())
             || !self.backlog.is_empty()
@@ -421,6 +421,12 @@ impl<H: Host> Core<H> {
         let job = Job { space: &running.packet.space, privilege: running.packet.privilege, queue: None };
         match self.execute(gpu, &job, &mut running.exec) {
             Outcome::Drained => self.finish_packet(gpu, running, None),
+            // A paging packet that failed would stop the system.
+            Outcome::Faulted(fault)
+                if fault.kind == FaultKind::AdapterStopped && running.packet.privilege == Privilege::Paging =>
+            {
+                self.finish_packet(gpu, running, None);
+            }
             Outcome::Faulted(fault) => self.finish_packet(gpu, running, Some(fault)),
             Outcome::Waiting => {
                 self.running = Some(running);

@@ -1,6 +1,7 @@
 //! The GPU as one object: its nodes, its doorbells, its slots. Drivers call it; engines run on it.
 
 use crate::NoMemory;
+use crate::address_space::EVERY_PROCESS;
 use crate::context::{Context, Suspend};
 use crate::counters::Totals;
 use crate::doorbell::Doorbells;
@@ -22,6 +23,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpu_wire::doorbell::{Model, Token};
+#[cfg(doc)]
+use gpu_wire::packet::FaultKind;
 use gpu_wire::{NODE_COUNT, NodeOrdinal};
 
 /// How a GPU is set up.
@@ -233,7 +236,8 @@ impl<H: Host> Gpu<H> {
         self.connected.with(|l| !l.is_empty())
     }
 
-    /// Asks every engine to drop translations of the process with that number; the number to wait for with [`Self::flush_done`].
+    /// Asks every engine to drop translations of the process with that number; the number to wait for with
+    /// [`Self::flush_done`].
     pub fn flush(&self, process: u64, start: u64, end: u64) -> u64 {
         let n = self.flushes.post(process, start, end);
         for node in self.nodes.iter() {
@@ -242,6 +246,17 @@ impl<H: Host> Gpu<H> {
             }
         }
         n
+    }
+
+    /// Stops every engine for good: none translates an address once it has served the flush, whose number is returned.
+    /// Paging buffers complete without running; other work is the fault [`FaultKind::AdapterStopped`].
+    pub fn halt(&self) -> u64 {
+        for node in self.nodes.iter() {
+            if node.attend(attention::HALT) {
+                self.kick(node.index);
+            }
+        }
+        self.flush(EVERY_PROCESS, 0, 0)
     }
 
     /// Whether every engine has served flush `n`.

@@ -33,6 +33,8 @@ pub mod attention {
     /// A thread other than the engine's wrote the entry of the scheduling log that raises the interrupt; the engine
     /// raises it.
     pub const LOG: u32 = 16;
+    /// The adapter was stopped: nothing is translated any more. Never cleared.
+    pub const HALT: u32 = 32;
 }
 
 /// Bits of [`Node::scan`]: what the interrupt routine reports beside the mailbox, coalesced.

@@ -82,11 +82,13 @@ pub enum FaultKind {
     UnknownFence = 8,
     /// A LOG packet that does not follow a wait or signal, or names an unknown operation.
     BadLog = 9,
+    /// Nothing runs any more: the kernel-mode driver stopped the adapter.
+    AdapterStopped = 10,
 }
 
 impl FaultKind {
     /// All kinds, in order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::BadOpcode,
         Self::BadLength,
         Self::BadFlags,
@@ -96,6 +98,7 @@ impl FaultKind {
         Self::BadWritePointer,
         Self::UnknownFence,
         Self::BadLog,
+        Self::AdapterStopped,
     ];
 
     /// The kind with this number.
@@ -120,6 +123,7 @@ impl FaultKind {
             Self::BadWritePointer => "impossible write pointer",
             Self::UnknownFence => "address is not a fence of this process",
             Self::BadLog => "bad log packet",
+            Self::AdapterStopped => "the adapter was stopped",
         }
     }
 }

@@ -143,6 +143,8 @@ pub struct Started<P: Platform> {
     pub(crate) reported: [AtomicU32; NODE_COUNT],
     /// The device is being stopped, or is gone: no thread may wait for another's call of the OS any more.
     pub(crate) is_ending: AtomicBool,
+    /// Why the adapter stopped before its time ([`crate::halt::Reason::raw`]); 0: it did not.
+    pub halted: AtomicU64,
     /// Engine threads, taken at stop.
     pub(crate) threads: P::Lock<Vec<P::Thread>>,
     /// Doorbell pages: after `gpu`, which refers to them.

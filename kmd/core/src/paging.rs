@@ -14,7 +14,7 @@ use gpu_engine::word::{Ordering, Word};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{self, Encoded, MAX_TABLE_ENTRIES};
 use gpu_wire::pte::{ENTRIES, Place, Pte};
-use wddm_abi::{D3DGPU_PHYSICAL_ADDRESS, DXGK_PTE};
+use wddm_abi::{D3DGPU_PHYSICAL_ADDRESS, DXGK_BUILDPAGINGBUFFER_COPY_RANGE, DXGK_PTE};
 
 /// An operation, its pointers made references by the thunk.
 pub enum Operation<'a> {
@@ -35,6 +35,11 @@ pub enum Operation<'a> {
         level: u32,
         /// The entries.
         entries: TableEntries<'a>,
+    },
+    /// Entries of page tables that the address space of the paging buffer's context shows, by the GPU.
+    Copy {
+        /// What is copied, in order. Each passed [`copies_within_tables`].
+        ranges: &'a [DXGK_BUILDPAGINGBUFFER_COPY_RANGE],
     },
     /// Translations of a process.
     Flush {
@@ -70,7 +75,7 @@ pub enum Operation<'a> {
         /// The value.
         value: u64,
     },
-    /// An operation that needs nothing: residency notices, aperture mappings under GpuMmu.
+    /// An operation that needs nothing ([`crate::halt::Verdict::Nothing`]).
     Nothing,
 }
 
@@ -165,6 +170,7 @@ pub fn build(_irql: &Passive, operation: &Operation<'_>, buffer: &mut Buffer<'_>
             return Ok(());
         }
         Operation::Update { table, level, entries } => return build_update(*table, *level, entries, buffer, multipass),
+        Operation::Copy { ranges } => return build_copy(ranges, buffer, multipass),
     };
     buffer.push(&packet)
 }
@@ -192,6 +198,48 @@ fn build_update(
         *multipass += n;
     }
     Ok(())
+}
+
+/// Builds the packets that copy `ranges`, and one that drops what the process's engines cache: the operation names no
+/// process and no addresses, and no page says that VidMm flushes behind it.
+#[inline(never)]
+fn build_copy(
+    ranges: &[DXGK_BUILDPAGINGBUFFER_COPY_RANGE],
+    buffer: &mut Buffer<'_>,
+    multipass: &mut u32,
+) -> Result<()> {
+    let entry = |table: u64, index: u32| table + u64::from(index) * 8;
+    for range in ranges.iter().skip(*multipass as usize) {
+        let copy = packet::TableCopy {
+            source: entry(range.SrcPageTableAddress, range.SrcStartPteIndex),
+            destination: entry(range.DstPageTableAddress, range.DstStartPteIndex),
+            count: range.NumPageTableEntries,
+            reserved: 0,
+        };
+        if copy.count != 0 {
+            buffer.push(&copy.to_packet())?;
+        }
+        *multipass += 1;
+    }
+    if ranges.is_empty() {
+        return Ok(());
+    }
+    buffer.push(&packet::TlbFlush { process: packet::OWN_PROCESS, start: 0, end: 0 }.to_packet())
+}
+
+/// Returns whether every range lies within a page table on both sides, at addresses that the GPU has.
+///
+/// Source: `DXGK_BUILDPAGINGBUFFER_COPY_RANGE` (tables are aligned to 64 KB; ours are to 4 KB).
+pub fn copies_within_tables(ranges: &[DXGK_BUILDPAGINGBUFFER_COPY_RANGE]) -> bool {
+    let is_table = |address: u64| {
+        let va = GpuVa(address);
+        va.is_canonical() && va.is_aligned(gpu_wire::PAGE_SIZE)
+    };
+    ranges.iter().all(|range| {
+        let fits = |first: u32| first.checked_add(range.NumPageTableEntries).is_some_and(|end| end <= ENTRIES);
+        let tables = is_table(range.SrcPageTableAddress) && is_table(range.DstPageTableAddress);
+        tables && fits(range.SrcStartPteIndex) && fits(range.DstStartPteIndex)
+    })
 }
 
 impl<'a> TableEntries<'a> {

@@ -16,7 +16,7 @@ use crate::settings::Settings;
 use crate::status::{Error, Result};
 use crate::strays::Strays;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpu_engine::engine::Engine;
 use gpu_engine::gpu::Setup;
 use gpu_engine::host::Lock;
@@ -198,6 +198,7 @@ fn make_started<P: Platform>(
         strays: Strays::new()?,
         reported: Default::default(),
         is_ending: AtomicBool::new(false),
+        halted: AtomicU64::new(0),
         threads: P::Lock::new(Vec::new()),
         _doorbell_pages: pages,
     };

@@ -18,14 +18,13 @@ pub struct Strays {
     /// invalid entries.
     pub entries: AtomicU64,
     /// Updates of page tables that go beyond a table, or have a level or flags that this driver does not know: invalid
-    /// entries are written, as far as they lie within the table. Updates of a table at NULL, in the aperture or in an
-    /// unknown segment: nothing is written. Root tables in the aperture or an unknown segment: every address of the
-    /// process faults.
+    /// entries are written, as far as they lie within the table. Root tables in the aperture or an unknown segment:
+    /// every address of the context faults.
     pub ranges: AtomicU64,
     /// Flushes for a process that this driver does not know. Every address space was flushed.
     pub flushes: AtomicU64,
-    /// Paging operations that this driver does not carry out, by number; the last element has all numbers from its own
-    /// on. Nothing is written for them, and the answer is success: a paging operation may not fail.
+    /// Paging operations of WDDM 1, or of features that this driver does not report, by number; the last element has
+    /// all numbers from its own on. Some need nothing; the others stop the adapter ([`crate::halt`]).
     pub operations: [AtomicU64; PAGING_KINDS],
     /// Packets that `submit::submit` or the thunk of a submission refused. Their fences count as completed.
     pub packets: AtomicU64,

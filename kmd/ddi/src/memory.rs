@@ -8,6 +8,7 @@ use gpu_wire::GpuVa;
 use kmd_core::adapter::Started;
 use kmd_core::allocation::{Allocation, OpenAllocation};
 use kmd_core::device::Device;
+use kmd_core::halt::{self, Reason, Verdict, verdict};
 use kmd_core::handle::Handle;
 use kmd_core::irql::Passive;
 use kmd_core::paging::{self, Buffer, Operation, Reading, TableEntries, table_at};
@@ -154,7 +155,7 @@ win_extern! {
         });
         match built {
             Err(Error::InsufficientDmaBuffer) => STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER,
-            // Nothing else may be said; an operation that names a dead object has nothing left to do.
+            // Nothing else may be said. What could not be done has stopped the adapter.
             _ => STATUS_SUCCESS,
         }
     }
@@ -200,7 +201,13 @@ unsafe fn build<P: Platform>(irql: &Passive, started: &Started<P>, args: *mut DX
     // SAFETY: the caller's promise.
     let args = unsafe { record_mut(args) }?;
     // SAFETY: the caller's promise.
-    let operation = unsafe { operation::<P>(started, args) }?;
+    let operation = match unsafe { operation::<P>(started, args) } {
+        Ok(operation) => operation,
+        Err(reason) => {
+            halt::halt(irql, started, reason);
+            return Ok(());
+        }
+    };
     // SAFETY: the caller's promise; NULL with the paging process's own page tables, which write no packet.
     let bytes = match args.pDmaBuffer.is_null() {
         true => &mut [],
@@ -219,12 +226,15 @@ unsafe fn build<P: Platform>(irql: &Passive, started: &Started<P>, args: *mut DX
 
 /// The operation that a record describes.
 ///
+/// # Errors
+/// Why it cannot be carried out: the adapter is to be stopped.
+///
 /// # Safety
 /// The record's arrays have the sizes that it says.
 unsafe fn operation<'a, P: Platform>(
     started: &Started<P>,
     args: &'a DXGKARG_BUILDPAGINGBUFFER,
-) -> Result<Operation<'a>> {
+) -> core::result::Result<Operation<'a>, Reason> {
     use DXGK_BUILDPAGINGBUFFER_OPERATION as O;
     Ok(match args.Operation {
         O::DXGK_OPERATION_UPDATE_PAGE_TABLE => {
@@ -273,6 +283,13 @@ unsafe fn operation<'a, P: Platform>(
             let signal = args.SignalMonitoredFence();
             Operation::Signal { fence: GpuVa(signal.MonitoredFenceGpuVa), value: signal.MonitoredFenceValue }
         }
+        O::DXGK_OPERATION_COPY_PAGE_TABLE_ENTRIES => {
+            let copy = args.CopyPageTableEntries();
+            // SAFETY: the caller's promise.
+            let ranges = unsafe { array(copy.pRanges.cast_const(), copy.NumRanges as usize) };
+            let ranges = ranges.ok().filter(|ranges| paging::copies_within_tables(ranges)).ok_or(Reason::Copy)?;
+            Operation::Copy { ranges }
+        }
         // Under GpuMmu the page tables say where things are; the aperture has none of its own, and no code caches
         // residency.
         O::DXGK_OPERATION_MAP_APERTURE_SEGMENT
@@ -282,14 +299,17 @@ unsafe fn operation<'a, P: Platform>(
         // Of WDDM 1, or for a feature that the driver does not report.
         other => {
             started.strays.note_operation(other.0, &started.platform);
-            Operation::Nothing
+            match verdict(other) {
+                Verdict::Nothing => Operation::Nothing,
+                Verdict::Done | Verdict::Impossible => return Err(Reason::Operation(other)),
+            }
         }
     })
 }
 
-/// The operation of an update of a page table. Entries and ranges that the driver does not know become invalid
-/// entries: an access faults, and nothing is mapped. They are counted on the first pass only (`first_pass`), since the
-/// OS repeats an update that did not fit its buffer.
+/// The operation of an update of a page table, or why there is none. Entries and ranges that the driver does not know
+/// become invalid entries: an access faults, and nothing is mapped. They are counted on the first pass only
+/// (`first_pass`), since the OS repeats an update that did not fit its buffer.
 ///
 /// # Safety
 /// The record's array has the size that it says, and a CPU address is that of a page table that stays mapped.
@@ -297,7 +317,7 @@ unsafe fn update<'a, P: Platform>(
     started: &Started<P>,
     update: &'a DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE,
     first_pass: bool,
-) -> Result<Operation<'a>> {
+) -> core::result::Result<Operation<'a>, Reason> {
     let (strays, platform) = (&started.strays, &started.platform);
     let (level, start, number) = (update.PageTableLevel, update.StartIndex, update.NumPageTableEntries);
     let flags = update.Flags;
@@ -318,19 +338,17 @@ unsafe fn update<'a, P: Platform>(
     if update.UpdateMode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL {
         let table = update.PageTableAddress.CpuVirtual();
         if table.is_null() {
-            strays.note(&strays.ranges, 1, platform, format_args!("a page table at NULL"));
-            return Ok(Operation::Nothing);
+            return Err(Reason::NoTable);
         }
         // SAFETY: a page table of 4 KB, mapped for the call (the caller's promise).
         let table = unsafe { Span::new(table.cast(), u64::from(gpu_wire::pte::TABLE_SIZE)) };
         let table = started.as_cached(table, "a page table");
         return Ok(Operation::UpdateNow { table, level, entries });
     }
+    if update.UpdateMode != DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL {
+        return Err(Reason::NoTable);
+    }
     let address = update.PageTableAddress.GpuPhysical();
-    let Some(table) = table_at(reading.order, address) else {
-        let (segment, offset) = (address.SegmentId, address.SegmentOffset);
-        strays.note(&strays.ranges, 1, platform, format_args!("a page table in segment {segment} at {offset:#x}"));
-        return Ok(Operation::Nothing);
-    };
+    let table = table_at(reading.order, address).ok_or(Reason::Table { segment: address.SegmentId })?;
     Ok(Operation::Update { table, level, entries })
 }
