@@ -2,6 +2,7 @@
 
 mod faults;
 mod fences;
+mod halted;
 mod logs;
 mod mappings;
 mod monitored;
