@@ -63,10 +63,11 @@ impl Privileged {
         manager: &Arc<Manager>,
         process: &ProcessAdapter,
     ) -> Result<Arc<Self>, PagingError> {
+        let size = adapter.personality().faults.paging_buffer_size.unwrap_or(manager.caps.paging_buffer_size);
         let this = Arc::new(Self {
             space: AddressSpace::new(&manager.caps, adapter.personality().pte_address, false),
             shown: Lock::new(Rank::Log, BTreeMap::new()),
-            pager: Pager::new(manager.caps.paging_buffer_size as usize),
+            pager: Pager::new(size as usize),
             companions: Lock::new(Rank::Registry, BTreeMap::new()),
         });
         this.space.initialize(adapter, manager, process.driver_handle())?;

@@ -325,12 +325,18 @@ fn companions(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Plays with a worker and updates on rungs 0 and 3, with and without a flush behind copies.
+/// Bytes of a paging buffer that one packet of copied entries fits at a time.
+const SMALL: u32 = 272;
+
+/// Plays with a worker and updates on rungs 0 and 3, with and without a flush behind copies, and in small paging
+/// buffers.
 fn on_both(stage: &Stage, body: fn(&Scene, &Room<'_>, &Updates<'_>) -> Played) -> Played {
     for limit in [0, 3] {
-        for flushless in [false, true] {
+        for (flushless, size) in [(false, None), (true, None), (true, Some(SMALL))] {
             let setup = Setup::default().setting("MaxRung", limit).quick_tdr();
-            let setup = setup.windows(|windows| windows.copy_without_flush = flushless);
+            let setup = setup.windows(|windows| {
+                (windows.copy_without_flush, windows.faults.paging_buffer_size) = (flushless, size);
+            });
             stage
                 .play(setup, |scene| {
                     let raw = raw(scene)?;
@@ -339,7 +345,7 @@ fn on_both(stage: &Stage, body: fn(&Scene, &Room<'_>, &Updates<'_>) -> Played) -
                     let updates = Updates::new(&worker)?;
                     body(scene, &room, &updates)
                 })
-                .with_context(|| format!("rung {limit}, copies without flush: {flushless}"))?;
+                .with_context(|| format!("rung {limit}, copies without flush: {flushless}, buffers: {size:?}"))?;
         }
     }
     Ok(())
