@@ -94,7 +94,8 @@ impl<H: Host> Default for Roots<H> {
     }
 }
 
-/// The address space of a context: whose it is, and by which root table its packets run now.
+/// The address space of a context: whose it is, and by which root table its packets run now. Before a context is
+/// destroyed it is given no root ([`set_root`](Self::set_root)); dropping it takes no lock, so any IRQL will do.
 pub struct AddressSpace<H: Host> {
     /// The process.
     pub process: Shared<Process<H>>,
@@ -136,14 +137,5 @@ impl<H: Host> AddressSpace<H> {
             self.number.swap(entered, Ordering::Relaxed)
         });
         left != 0 && self.process.roots.leave(left)
-    }
-}
-
-impl<H: Host> Drop for AddressSpace<H> {
-    fn drop(&mut self) {
-        let left = *self.number.get_mut();
-        if left != 0 {
-            self.process.roots.leave(left);
-        }
     }
 }
