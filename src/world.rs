@@ -4,6 +4,7 @@ use crate::client::{Adapter as ClientAdapter, Inside, NativeThunks, Refused};
 use crate::setting::{self, Assignment};
 use anyhow::{Context, Result};
 use dxgkrnl_model::adapter::{Adapter, AdapterConfig};
+pub use dxgkrnl_model::driver::Decorator;
 use dxgkrnl_model::driver::{Driver, LoadedDriver};
 use dxgkrnl_model::os::Os;
 use dxgkrnl_model::personality::Personality;
@@ -13,7 +14,6 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use umd_core::ffi::FpUmdTable;
-use wddm_abi::DRIVER_INITIALIZATION_DATA;
 
 /// What runs: the files that ship, or the same code linked in.
 #[derive(Clone)]
@@ -22,16 +22,15 @@ pub enum Form {
     Image(Arc<Images>),
     /// `kmd_native` and `umd_core`.
     Native,
-    /// `kmd_native` with functions of its table replaced or wrapped, and `umd_core`: a test brings a mistake back so,
-    /// without code for it in the product.
+    /// `kmd_native` with functions of its table replaced or wrapped, and `umd_core`: a test makes a mistake so, without
+    /// code for it in the product.
     Decorated(Decorator),
+    /// The files that ship, with functions of the driver's table replaced or wrapped.
+    DecoratedImage(Arc<Images>, Decorator),
     /// `kmd_native`, and `umd_core` with the step of this number done wrong (`umd_core::mutation`): in tests, since
     /// what `./x` builds has no such steps.
     UserModeMutant(u32),
 }
-
-/// Replaces or wraps functions of the table that the natively linked driver is about to register.
-pub type Decorator = fn(&mut DRIVER_INITIALIZATION_DATA);
 
 /// The two files, as they were read.
 pub struct Images {
@@ -90,7 +89,7 @@ impl Form {
     /// The name that JSON files carry.
     pub fn mode(&self) -> &'static str {
         match self {
-            Self::Image(_) => "image",
+            Self::Image(_) | Self::DecoratedImage(..) => "image",
             Self::Native | Self::Decorated(_) | Self::UserModeMutant(_) => "native",
         }
     }
@@ -101,13 +100,9 @@ impl Form {
             Self::Native | Self::UserModeMutant(_) => {
                 Driver::native("fencepost", |start| start.initialize(&kmd_native::entry_table()))
             }
-            Self::Decorated(decorate) => {
-                let decorate = *decorate;
-                Driver::native("fencepost", move |start| {
-                    let mut table = kmd_native::entry_table();
-                    decorate(&mut table);
-                    start.initialize(&table)
-                })
+            Self::Decorated(decorate) => Driver::Decorated(Box::new(Self::Native.driver()), *decorate),
+            Self::DecoratedImage(images, decorate) => {
+                Driver::Decorated(Box::new(Self::Image(images.clone()).driver()), *decorate)
             }
         }
     }
@@ -158,7 +153,7 @@ impl World {
         let process = Arc::new(self.os.create_process(name));
         let table = match &self.form {
             Form::Native | Form::Decorated(_) | Form::UserModeMutant(_) => *umd_core::c_abi_table!(NativeThunks),
-            Form::Image(images) => load(&process, &images.umd)?,
+            Form::Image(images) | Form::DecoratedImage(images, _) => load(&process, &images.umd)?,
         };
         let mutant = if let Form::UserModeMutant(mutant) = self.form { mutant } else { 0 };
         Ok(User { process, table, mutant })

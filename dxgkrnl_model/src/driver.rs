@@ -70,13 +70,20 @@ pub enum Driver {
     Image(String, Vec<u8>),
     /// Linked into this process: its name and its entry point.
     Native(String, NativeEntry),
+    /// Another driver with functions of its table replaced or wrapped, to see a rule broken. The rules about the table
+    /// itself judge it as the driver registered it.
+    Decorated(Box<Self>, Decorator),
 }
+
+/// Replaces or wraps functions of the table that a driver has registered.
+pub type Decorator = fn(&mut DRIVER_INITIALIZATION_DATA);
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Image(name, bytes) => write!(f, "Image({name}, {} bytes)", bytes.len()),
             Self::Native(name, _) => write!(f, "Native({name})"),
+            Self::Decorated(driver, _) => write!(f, "Decorated({driver:?})"),
         }
     }
 }
@@ -237,18 +244,26 @@ pub(crate) fn load(shared: &Arc<Shared>, driver: &Driver) -> Result<Arc<LoadedDr
     if shared.personality().faults.allocation != 0 {
         kernel.fail_allocation(shared.personality().faults.allocation);
     }
+    let mut driver = driver;
+    let mut decorators = Vec::new();
+    while let Driver::Decorated(inner, decorate) = driver {
+        decorators.push(*decorate);
+        driver = inner;
+    }
     let loaded = match driver {
         Driver::Image(name, bytes) => {
             let image = kernel.load_driver_bytes(name, bytes, &LoadOptions::default())?;
             load_image(shared, name, &image)?
         }
         Driver::Native(name, entry) => load_native(shared, name, entry)?,
+        Driver::Decorated(..) => return Err(DriverError::NotInitialized),
     };
     let table = loaded.table.lock().take();
     match table {
-        Some(table) => {
+        Some(mut table) => {
+            judge_places(shared, &loaded, &table);
+            decorators.iter().rev().for_each(|decorate| decorate(&mut table));
             let _ = loaded.fixed.set(table);
-            judge_places(shared, &loaded);
             Ok(loaded)
         }
         None => Err(DriverError::NotInitialized),
@@ -314,13 +329,13 @@ fn load_native(shared: &Arc<Shared>, name: &str, entry: &NativeEntry) -> Result<
 
 /// Judges whether each function of the table lies in the driver: within its image, or, for a driver that is linked into
 /// this process, in any executable memory of the process. A linked driver passes where that memory is not known.
-fn judge_places(shared: &Shared, driver: &LoadedDriver) {
+fn judge_places(shared: &Shared, driver: &LoadedDriver, table: &DRIVER_INITIALIZATION_DATA) {
     let code = if driver.image.is_none() { own_code() } else { Vec::new() };
     let inside = |address: usize| match &driver.image {
         Some(image) => image.contains(address),
         None => code.is_empty() || code.iter().any(|range| range.contains(&address)),
     };
-    let table = driver.table().as_bytes();
+    let table = table.as_bytes();
     let slots = DRIVER_INITIALIZATION_DATA_SLOTS.iter().filter(|slot| slot.index != 0);
     let places = slots.filter_map(|slot| {
         let word = table.get(slot.offset..slot.offset + 8)?.first_chunk()?;

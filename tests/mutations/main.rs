@@ -1,21 +1,27 @@
 //! Every mutation of the driver and of its GPU is noticed: by a conformance case, by a case of this test's own, by a
 //! loom test, by a test of the engine or by the schedule explorer. A mutation in no row fails
 //! `every mutation has a row`; a case that the driver does not pass without a mutation fails, too, since it would
-//! notice anything. `user_mode.rs` has the mutations of the user-mode driver that need a case; the others are noticed
-//! by tests of `umd/core`.
+//! notice anything. `broken.rs` has what shows at the driver's table or at its callbacks: mistakes of which the driver
+//! knows nothing. `user_mode.rs` has the mutations of the user-mode driver that need a case; the others are noticed by
+//! tests of `umd/core`.
 //!
 //! `./x test --test mutations -- WS-02` plays what has to do with a case, `-- NoParkRecheck` what has to do with a
 //! mutation.
 
+mod broken;
 mod own;
 mod user_mode;
+#[path = "../before/wrap.rs"]
+mod wrap;
 
 use fencepost::scenario::{Played, Stage, all, wait_at_most};
-use fencepost::world::Form;
+use fencepost::world::{Form, Images};
 use gpu_engine::mutation::Mutation::{self, *};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
 
 /// Who must notice a mutation.
 #[derive(Clone, Copy)]
@@ -51,26 +57,12 @@ const TABLE: &[(Mutation, &[By])] = &[
     (RunsUnasked, &[Loom(&["reset_1_needs_the_second_look"])]),
     (NotifyBeforeValue, &[Cases(&["WS-02"]), Loom(&["fence_1_needs_the_value_before_the_decision"])]),
     // Monitored values and interrupts.
-    (MonitoredOnlyRaised, &[Cases(&["WS-02"])]),
-    (NeverInterrupt, &[Cases(&["WS-02"])]),
     (AlwaysInterrupt, &[Cases(&["MR-07", "MR-08"])]),
-    (DriverHandleInInterrupt, &[Cases(&["WS-02"])]),
-    (StaleHandleInInterrupt, &[Explorer]),
-    (RetiresUnlocked, &[Explorer]),
     (AcknowledgesLate, &[Explorer]),
     (DropOnOverflow, &[Engine("fences::an_overflowing_mailbox_asks_for_a_scan_of_everything")]),
     (ReportsWhileHeld, &[Engine("fences::a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_held")]),
     // Native fences.
     (NoWakeFromCpu, &[Cases(&["WS-03"]), Engine("fences::the_cpu_signals_and_wakes_parked_queues_in_order_of_value")]),
-    (NotificationWrites, &[Cases(&["XA-04", "XA-09"])]),
-    (KeepsKernelVa, &[Cases(&["WS-02", "WS-11"])]),
-    (FailsMonitoredUpdate, &[Cases(&["WS-02"])]),
-    (FailsCurrentUpdate, &[Cases(&["WS-03"])]),
-    (StopsAtBadFence, &[Cases(&["MR-20"])]),
-    (OnlyFirstOfBatch, &[Cases(&["MR-18"])]),
-    (ScribblesPrivateData, &[Cases(&["NF-15"])]),
-    (IntraGpuInAperture, &[Cases(&["NF-23"])]),
-    (DestroysOnClose, &[Cases(&["NF-07", "NF-09"])]),
     (WritesDeadFence, &[Engine("fences::an_always_signaled_fence_passes_waits_and_drops_signals")]),
     // Monitored fences.
     (
@@ -84,29 +76,10 @@ const TABLE: &[(Mutation, &[By])] = &[
     (NoLogBarrier, &[Loom(&["log_1_with_one_barrier_needs_the_flush"])]),
     (LogKeepsOldBuffer, &[Cases(&["LB-10"]), Engine("logs::a_recreated_log_gets_every_later_entry")]),
     (TimestampsBackwards, &[Cases(&["LB-12"])]),
-    // Doorbells.
-    (NoScanAtConnect, &[Cases(&["DB-04"])]),
-    (ReusesDoorbellEarly, &[Cases(&["DB-08"])]),
-    (SharesDoorbellPage, &[Cases(&["two doorbells of one node"])]),
-    (FailsDisconnect, &[Cases(&["DB-20"])]),
-    (BindsAtCreate, &[Cases(&["DB-08"])]),
-    // Scheduling, resets.
-    (WrongSuspendFence, &[Cases(&["DB-34"])]),
-    (ResetWithoutInvalidate, &[Cases(&["a hang and its recovery"])]),
-    // The time between reset and resumption is a millisecond: a few attempts.
-    (InterruptBeforeResume, &[Cases(&["a hang and its recovery"; 6])]),
-    // Packets, paging.
-    (CompletesOutOfOrder, &[Cases(&["NF-01"])]),
-    (BadPagingStatus, &[Cases(&["NF-01"])]),
+    // Paging.
     (MapsNeighbours, &[Cases(&["ST-67"]), Engine("mappings::a_mapping_covers_what_was_asked_for")]),
     (MapsWritable, &[Cases(&["WS-02"]), Engine("mappings::what_is_only_read_is_mapped_for_reading")]),
     (FlushNotWaited, &[Engine("packet_mode::paging_packets_change_translations_only_after_every_engine_let_go")]),
-    // Start, life.
-    (WrongWddmVersion, &[Cases(&["ST-02"])]),
-    (AdvertisesDisabledFence, &[Cases(&["ST-03", "NF-21"])]),
-    (RefusesSegmentProbe, &[Cases(&["ST-01"])]),
-    (HidesNode, &[Cases(&["ST-01"])]),
-    (LeaksWithDevice, &[Cases(&["NF-01"])]),
 ];
 
 /// The conformance case with this id, or the case of this test's own with this name.
@@ -116,12 +89,12 @@ fn case(name: &str) -> Result<fn(&Stage) -> Played, Failed> {
     play.ok_or_else(|| format!("there is no case {name}").into())
 }
 
-/// In the environment of a process that plays a case: the numbers of the mutations of driver and user-mode driver, and
-/// the case's name.
+/// In the environment of a process that plays a case: the numbers of the mutations of driver and user-mode driver, the
+/// number of the row of [`broken::TABLE`] or `none`, whether it is played on the images, and the case's name.
 const PLAY: &str = "FENCEPOST_MUTATION_CASE";
 
-/// Seconds that a case looks for what must happen, while the user-mode driver is wrong: longer than the model takes to
-/// say that a buffer does not run.
+/// Seconds that a case looks for what must happen, while the user-mode driver is wrong or the driver broken: longer
+/// than the model takes to say that a buffer does not run.
 const PATIENCE: u64 = 8;
 
 /// What is wrong: numbers of mutations, 0 for none.
@@ -131,6 +104,10 @@ struct Wrong {
     driver: u32,
     /// Of the user-mode driver.
     user_mode: u32,
+    /// A row of [`broken::TABLE`].
+    broken: Option<usize>,
+    /// Whether the images are played, not what is linked in; with a row of [`broken::TABLE`] alone.
+    image: bool,
 }
 
 /// Plays the case in a process of its own, since a wrong driver that is linked in may take its process with it. Why the
@@ -138,22 +115,36 @@ struct Wrong {
 fn play(name: &str, wrong: Wrong) -> Result<Option<String>, Failed> {
     case(name)?;
     let mut child = Command::new(std::env::current_exe()?);
-    let output = child.env(PLAY, format!("{} {} {name}", wrong.driver, wrong.user_mode)).output()?;
+    let broken = wrong.broken.map_or("none".to_owned(), |number| number.to_string());
+    let task = format!("{} {} {broken} {} {name}", wrong.driver, wrong.user_mode, wrong.image);
+    let output = child.env(PLAY, task).output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    Ok(if output.status.success() { None } else { Some(format!("{}: {text}", output.status)) })
+    match output.status.code() {
+        Some(0) => Ok(None),
+        Some(2) => Err(format!("{name} could not be played: {text}").into()),
+        _ => Ok(Some(format!("{}: {text}", output.status))),
+    }
 }
 
 /// What that process does.
 fn played(task: &str) -> ExitCode {
-    let mut parts = task.splitn(3, ' ');
+    let mut parts = task.splitn(5, ' ');
     let mut next = || parts.next().unwrap_or_default();
-    let (Ok(driver), Ok(user_mode), Ok(play)) = (next().parse(), next().parse(), case(next())) else {
-        return ExitCode::from(2);
-    };
-    if user_mode != 0 {
+    let (Ok(driver), Ok(user_mode)) = (next().parse::<u32>(), next().parse()) else { return ExitCode::from(2) };
+    let broken = next().parse().ok().and_then(|number: usize| broken::TABLE.get(number));
+    let (Ok(image), Ok(play)) = (next().parse(), case(next())) else { return ExitCode::from(2) };
+    if user_mode != 0 || broken.is_some() {
         wait_at_most(PATIENCE);
     }
-    match play(&Stage::new(Form::UserModeMutant(user_mode), 1).with_setting("Mutant", driver)) {
+    let form = match (broken, image) {
+        (None, _) => Form::UserModeMutant(user_mode),
+        (Some(broken), false) => Form::Decorated(broken.decorate),
+        (Some(broken), true) => match Images::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("out")) {
+            Ok(images) => Form::DecoratedImage(Arc::new(images), broken.decorate),
+            Err(_) => return ExitCode::from(2),
+        },
+    };
+    match play(&Stage::new(form, 1).with_setting("Mutant", driver)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
@@ -233,6 +224,8 @@ fn main() -> ExitCode {
             }
         }
     }
+    cases.extend(broken::TABLE.iter().flat_map(|broken| broken.cases).map(|name| (*name, ())));
+    trials.extend(broken::trials());
     cases.extend(user_mode::TABLE.iter().map(|(_, name, _)| (*name, ())));
     trials.extend(user_mode::trials());
     for name in cases.into_keys() {

@@ -201,9 +201,6 @@ impl<H: Host> Core<H> {
             Control::Hold => {
                 if node.phase() != Phase::Held {
                     self.hold(gpu);
-                } else if gpu.mutation.is(crate::mutation::Mutation::InterruptBeforeResume) {
-                    gpu.pretend_fence_overflow(self.node);
-                    return Some(Step::Waiting);
                 }
                 return Some(Step::Held);
             }
@@ -241,8 +238,6 @@ impl<H: Host> Core<H> {
         {
             if let Some(fence) = context.suspended() {
                 node.trace.push(Event::Suspend, context.slot.pack());
-                let fence =
-                    if gpu.mutation.is(crate::mutation::Mutation::WrongSuspendFence) { fence + 1000 } else { fence };
                 self.notify(gpu, Notice::ContextSuspended { context: context.slot, fence });
             }
         }
@@ -452,9 +447,6 @@ impl<H: Host> Core<H> {
             None if packet.silent => {}
             None => {
                 self.notify(gpu, Notice::PacketCompleted { fence });
-                if gpu.mutation.is(crate::mutation::Mutation::CompletesOutOfOrder) {
-                    self.notify(gpu, Notice::PacketCompleted { fence: fence.wrapping_sub(1) });
-                }
             }
             Some(fault) => {
                 bump(&node.counters.faults);

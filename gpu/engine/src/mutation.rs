@@ -1,7 +1,8 @@
-//! Wrong on purpose: the steps that a test leaves out to see that something notices.
+//! Wrong on purpose: the steps that a test leaves out to see that something notices. Orders and steps inside of the GPU
+//! alone: what shows at the driver's table or at its callbacks is done wrong there (`tests/mutations/broken.rs`).
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
-//! test, chooses. What ships has no such feature, and a test looks at the image for it.
+//! test, chooses. What ships has no such feature and does not read the value; `tests/image_files` looks for it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -33,70 +34,20 @@ mutations! {
     IndexBeforeEntry = 4,
     /// LOG-1: `DxgkDdiUpdateNativeFenceLogs` does not wait for entries that are being written.
     NoLogBarrier = 5,
-    /// MonitoredValue is only ever raised, never lowered.
-    MonitoredOnlyRaised = 6,
-    /// The interrupt carries the driver's handle instead of Dxgkrnl's.
-    DriverHandleInInterrupt = 7,
-    /// A destroyed fence's handle stays in the mailbox.
-    StaleHandleInInterrupt = 8,
     /// The NULL array is never used, so an overflow loses fences.
     DropOnOverflow = 9,
-    /// No interrupt is ever raised.
-    NeverInterrupt = 10,
     /// An interrupt for every signal, wanted or not.
     AlwaysInterrupt = 11,
     /// The queue of a wait is not woken by a signal from the CPU.
     NoWakeFromCpu = 12,
-    /// NotificationOnly writes CurrentValue all the same.
-    NotificationWrites = 13,
     /// PARK-1: no re-check after a queue was parked.
     NoParkRecheck = 14,
     /// The log goes on in the old buffer after a new one was set.
     LogKeepsOldBuffer = 15,
     /// A LOG entry's timestamps run backwards now and then.
     TimestampsBackwards = 16,
-    /// UpdateMonitoredValues touches the kernel address after the call.
-    KeepsKernelVa = 17,
-    /// Work that was published while disconnected is not looked for at connect.
-    NoScanAtConnect = 18,
-    /// The physical doorbell is reused before DxgkCbDisconnectDoorbell returned.
-    ReusesDoorbellEarly = 19,
-    /// A doorbell page holds two queues' doorbells.
-    SharesDoorbellPage = 20,
-    /// ResetHwEngine does not name the context that was running.
-    ResetWithoutInvalidate = 21,
-    /// An interrupt of the engine between ResetHwEngine and ResumeHwEngine.
-    InterruptBeforeResume = 22,
-    /// SuspendContext reports a fence the OS never issued.
-    WrongSuspendFence = 23,
-    /// Packets complete out of order.
-    CompletesOutOfOrder = 24,
-    /// The version in DRIVERCAPS differs from the table's.
-    WrongWddmVersion = 25,
-    /// NativeGpuFence is advertised although the OS has it off.
-    AdvertisesDisabledFence = 26,
-    /// UpdateMonitoredValues fails.
-    FailsMonitoredUpdate = 27,
-    /// UpdateCurrentValuesFromCpu fails.
-    FailsCurrentUpdate = 28,
-    /// BuildPagingBuffer answers with an unlisted status.
-    BadPagingStatus = 29,
-    /// QUERYSEGMENT4's count probe is refused.
-    RefusesSegmentProbe = 30,
     /// A paging fence completes before the flush reached every engine.
     FlushNotWaited = 31,
-    /// A pool block is leaked with every device.
-    LeaksWithDevice = 32,
-    /// GetNodeMetadata fails for the last node.
-    HidesNode = 34,
-    /// DisconnectDoorbell fails.
-    FailsDisconnect = 35,
-    /// CreateDoorbell binds a physical doorbell at once.
-    BindsAtCreate = 36,
-    /// The private data of a fence is scribbled over.
-    ScribblesPrivateData = 37,
-    /// CloseNativeFence is taken for DestroyNativeFence.
-    DestroysOnClose = 38,
     /// A wait in a shadow MonitoredValue update is not re-checked.
     ShadowNotRechecked = 39,
     /// AlwaysSignaled still writes the fence's storage.
@@ -111,18 +62,10 @@ mutations! {
     ClearsReadyByStore = 44,
     /// In shadow mode a signal that the update finds is reported although the node that it would come from is held.
     ReportsWhileHeld = 45,
-    /// A destroyed fence's slot is ended without excluding the interrupt routine.
-    RetiresUnlocked = 70,
     /// IRQ-1: the interrupt is acknowledged behind the reading of the mailboxes.
     AcknowledgesLate = 71,
     /// FENCE-1: the shadow of MonitoredValue is updated before the OS's word.
     ShadowFirst = 51,
-    /// UpdateMonitoredValues and UpdateCurrentValuesFromCpu stop at the first handle that names nothing.
-    StopsAtBadFence = 52,
-    /// UpdateMonitoredValues and UpdateCurrentValuesFromCpu carry out the first of a batch only.
-    OnlyFirstOfBatch = 53,
-    /// Values of intra-GPU fences are wanted in the aperture.
-    IntraGpuInAperture = 50,
     /// A translation maps the neighbours of what was asked for.
     MapsNeighbours = 63,
     /// A translation maps what may only be read for writing.

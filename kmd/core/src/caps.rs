@@ -13,7 +13,6 @@ use crate::segments;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
 use core::mem::size_of;
-use gpu_engine::mutation::Mutation;
 use gpu_wire::doorbell::DOORBELL_SIZE;
 use gpu_wire::private::{AdapterInfo, MAGIC, adapter_flags};
 use gpu_wire::{GpuVa, INTERFACE_VERSION, pte};
@@ -198,14 +197,9 @@ fn adapter_info<P: Platform>(started: &Started<P>) -> AdapterInfo {
 /// `DXGK_DRIVERCAPS`. In the compute-only form the article on such drivers comes before the settings.
 fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
     let plan: &Plan = &started.plan;
-    let mutation = &started.gpu.mutation;
     let mut caps = DXGK_DRIVERCAPS::zeroed();
     caps.HighestAcceptableAddress.QuadPart = i64::MAX;
-    caps.WDDMVersion = match mutation.is(Mutation::WrongWddmVersion) {
-        true => DXGK_WDDMVERSION::DXGKDDI_WDDMv3_1,
-        false if started.settings.driver_caps_version => VERSION,
-        false => DXGK_WDDMVERSION(0),
-    };
+    caps.WDDMVersion = if started.settings.driver_caps_version { VERSION } else { DXGK_WDDMVERSION(0) };
     let settings = &started.settings;
     let compute_only = plan.form.is_compute_only();
     if !compute_only {
@@ -226,7 +220,7 @@ fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
     if plan.hardware_queues() && !compute_only {
         s.set_HwQueuePacketCap(settings.hw_queue_packet_cap);
     }
-    s.set_NativeGpuFence(plan.native_fences() || mutation.is(Mutation::AdvertisesDisabledFence));
+    s.set_NativeGpuFence(plan.native_fences());
     s.set_OptimizedNativeFenceSignaledInterrupt(plan.optimized_interrupt);
     let m = &mut caps.MemoryManagementCaps;
     m.set_VirtualAddressingSupported(true);

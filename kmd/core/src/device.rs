@@ -17,7 +17,6 @@ use crate::process::Process;
 use crate::status::{Error, Result};
 use alloc::vec::Vec;
 use gpu_engine::host::Lock;
-use gpu_engine::mutation::Mutation;
 use gpu_engine::shared::Shared;
 
 /// A device of a process.
@@ -69,9 +68,6 @@ impl<P: Platform> Device<P> {
         process.add_object()?;
         // From here on the device's end counts it out.
         let device = Shared::try_new(Self { process: Place(process), os, children, counted })?;
-        if started.gpu.mutation.is(Mutation::LeaksWithDevice) {
-            core::mem::forget(device.clone());
-        }
         Ok(Handle::create(device)?)
     }
 

@@ -23,7 +23,6 @@ use crate::platform::{self, Platform};
 use crate::status::{Error, Result};
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpu_engine::host::Lock;
-use gpu_engine::mutation::Mutation;
 use gpu_engine::queue::Binding;
 use gpu_engine::shared::Shared;
 use gpu_wire::GpuVa;
@@ -64,7 +63,7 @@ impl<P: Platform> Doorbell<P> {
     /// [`Error::InvalidParameter`]: no user-mode queue, a second doorbell, no control allocation (this GPU needs one),
     /// a ring that is no power of two or out of range, private data of another size than 16 bytes; [`Error::NoMemory`].
     pub fn create(
-        irql: &Passive,
+        _irql: &Passive,
         queue: &Shared<HwQueue<P>>,
         os: u64,
         ring_memory: RingMemory,
@@ -109,12 +108,12 @@ impl<P: Platform> Doorbell<P> {
                 closed: Shared::try_new(AtomicBool::new(false))?,
             };
             let doorbell = Shared::try_new(Self { queue: queue.clone(), claimant, counted })?;
-            let handle = Handle::create(doorbell.clone())?;
+            let handle = Handle::create(doorbell)?;
             let device = &queue.context.device;
             device.adopt(Tag::Doorbell, handle).inspect_err(|_| drop(handle.take::<Self>()))?;
-            Ok::<_, Error>((handle, doorbell))
+            Ok::<_, Error>(handle)
         })();
-        let (handle, doorbell) = made.inspect_err(|_| {
+        let handle = made.inspect_err(|_| {
             queue.has_doorbell.with(|has| *has = false);
         })?;
         queue.engine.bind(Some(binding));
@@ -125,9 +124,6 @@ impl<P: Platform> Doorbell<P> {
         };
         if let Some(to) = private.get_mut(..reply.bytes().len()) {
             to.copy_from_slice(reply.bytes());
-        }
-        if started.gpu.mutation.is(Mutation::BindsAtCreate) {
-            let _connection = doorbell.connect(irql);
         }
         Ok(handle)
     }
@@ -157,11 +153,8 @@ impl<P: Platform> Doorbell<P> {
             }
             Model::Dedicated => self.connect_physical(irql, started)?,
         };
-        if !started.gpu.mutation.is(Mutation::NoScanAtConnect) {
-            // Rings that landed on the dummy page meanwhile: their work is found here.
-            started.gpu.stop_scanning(queue);
-        }
-        let index = if started.gpu.mutation.is(Mutation::SharesDoorbellPage) { 0 } else { index };
+        // Rings that landed on the dummy page meanwhile: their work is found here.
+        started.gpu.stop_scanning(queue);
         let page = started.gpu.doorbells.page(index).ok_or(Error::InvalidParameter)?;
         Ok(Connection { address: page.as_ptr(), status })
     }
@@ -256,9 +249,6 @@ impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
     }
 
     fn take_away(&self, owner: &Claimant<EngineHost<P>>) -> bool {
-        if self.started.gpu.mutation.is(Mutation::ReusesDoorbellEarly) {
-            return true;
-        }
         let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
         // CAST: handles have the size of pointers.
         let queue = core::ptr::without_provenance_mut(owner.os_queue as usize);

@@ -57,8 +57,7 @@ pub fn report_all<P: Platform>(irql: &Dirql, started: &Started<P>) -> bool {
     for node in 0..started.gpu.nodes.len() {
         let Some(shared) = started.gpu.nodes.get(node) else { break };
         // Between ResetHwEngine and ResumeHwEngine an interrupt from the engine is a bug check. It waits.
-        let held = shared.control() == Control::Hold;
-        if held && !started.gpu.mutation.is(Mutation::InterruptBeforeResume) {
+        if shared.control() == Control::Hold {
             continue;
         }
         any |= report(irql, started, node);
@@ -87,12 +86,8 @@ fn report<P: Platform>(irql: &Dirql, started: &Started<P>, node: usize) -> bool 
             native_fences(irql, started, ordinal, &mut [], queue.map_or(core::ptr::null_mut(), pointer));
         }
         Notice::FenceSignaled { fence, .. } if !started.settings.null_fence_array => {
-            let named = match started.gpu.mutation.is(Mutation::DriverHandleInInterrupt) {
-                true => started.gpu.slots.driver_handle(fence),
-                false => started.gpu.slots.handle(fence),
-            };
             // A fence that died meanwhile has no waiters left.
-            let Some(handle) = named else { return };
+            let Some(handle) = started.gpu.slots.handle(fence) else { return };
             if fences >= BATCH {
                 native_fences(irql, started, ordinal, &mut batch, core::ptr::null_mut());
                 fences = 0;
@@ -304,8 +299,7 @@ impl<P: Platform> Section<'_, P> {
 fn exclude<P: Platform>(_irql: &Passive, started: &Started<P>, work: Work) {
     let section = Section { started, work };
     let context = (&raw const section).cast_mut().cast::<c_void>();
-    let unlocked = matches!(section.work, Work::Retire(_)) && started.gpu.mutation.is(Mutation::RetiresUnlocked);
-    if unlocked || !started.dxgkrnl.synchronize(started.routines.section, context) {
+    if !started.dxgkrnl.synchronize(started.routines.section, context) {
         // No interrupt is connected, or it is no more: the routine cannot run.
         section.run();
     }

@@ -11,9 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use gpu_engine::fence;
 use gpu_engine::fence_table::OpenError;
 use gpu_engine::memory::SharedWord;
-use gpu_engine::mutation::{Chosen, Mutation};
 use gpu_engine::shared::Shared;
-use gpu_engine::word::{Ordering as WordOrdering, Word};
 use gpu_wire::GpuVa;
 use gpu_wire::private::{FENCE_REPLY_OFFSET, FenceReply, MAGIC};
 use wddm_abi::D3DDDI_NATIVEFENCE_TYPE;
@@ -28,9 +26,6 @@ pub struct NativeFence<P: Platform> {
     /// Dxgkrnl's handle: what interrupts must name. It arrives in the field that the driver's handle leaves in.
     pub os: u64,
     opens: AtomicU32,
-    /// Mutation KeepsKernelVa: where MonitoredValue was in an earlier call.
-    #[cfg(feature = "mutants")]
-    pub kept: core::sync::atomic::AtomicUsize,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
@@ -85,14 +80,7 @@ impl<P: Platform> NativeFence<P> {
         let made = (|| {
             let engine = Shared::try_new(EngineFence::<P>::new(slot, started.settings.shadow_monitored_value))?;
             let counted = Counted::new(started.clone(), |c| &c.fences);
-            let fence = Self {
-                engine,
-                os,
-                opens: AtomicU32::new(0),
-                #[cfg(feature = "mutants")]
-                kept: core::sync::atomic::AtomicUsize::new(0),
-                counted,
-            };
+            let fence = Self { engine, os, opens: AtomicU32::new(0), counted };
             Handle::create(Shared::try_new(fence)?)
         })();
         let handle = made.map_err(|e| {
@@ -101,7 +89,7 @@ impl<P: Platform> NativeFence<P> {
             Error::from(e)
         })?;
         slots.set_driver_handle(slot, handle.raw());
-        reply(started, private, slot, 0);
+        reply(private, slot, 0);
         Ok(handle)
     }
 
@@ -118,9 +106,6 @@ impl<P: Platform> NativeFence<P> {
             queue.wake(ticket, true);
             gpu.make_ready(&queue);
         });
-        if gpu.mutation.is(Mutation::StaleHandleInInterrupt) || gpu.mutation.is(Mutation::DestroysOnClose) {
-            return Ok(());
-        }
         // After this no interrupt can name the fence.
         crate::interrupt::retire(irql, started, fence.engine.slot);
         Ok(())
@@ -162,7 +147,7 @@ impl<P: Platform> LocalFence<P> {
         })?;
         let opens = global.opens.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(private) = private {
-            reply(started, private, global.engine.slot, opens);
+            reply(private, global.engine.slot, opens);
         }
         Ok(handle)
     }
@@ -174,24 +159,16 @@ impl<P: Platform> LocalFence<P> {
     pub fn close(_irql: &Passive, handle: Handle) -> Result<()> {
         let local = handle.take::<Self>()?;
         local.device.disown(handle);
-        let started = &local.global.counted.started;
-        if started.gpu.mutation.is(Mutation::DestroysOnClose) {
-            local.global.engine.set_always_signaled::<SharedWord<'_>>(None, |_, _| ());
-            started.gpu.slots.kill(local.global.engine.slot);
-        }
         local.device.process.engine.fences.close(local.current);
         Ok(())
     }
 }
 
-fn reply<P: Platform>(started: &Started<P>, private: &mut [u8], slot: gpu_engine::slots::SlotId, opens: u32) {
+fn reply(private: &mut [u8], slot: gpu_engine::slots::SlotId, opens: u32) {
     let reply = FenceReply { index: slot.index, generation: slot.generation, magic: MAGIC, opens };
     let bytes = reply.bytes();
     if let Some(to) = private.get_mut(FENCE_REPLY_OFFSET..FENCE_REPLY_OFFSET + bytes.len()) {
         to.copy_from_slice(bytes);
-    }
-    if started.gpu.mutation.is(Mutation::ScribblesPrivateData) {
-        private.fill(0xee);
     }
 }
 
@@ -214,56 +191,23 @@ pub struct Update<'call> {
 /// all the same.
 pub fn update_monitored<'c, P: Platform>(irql: &Dirql, updates: impl Iterator<Item = Update<'c>>) -> Result<()> {
     let mut result = Ok(());
-    let mut is_first = true;
     for update in updates {
-        let updated = update.fence.borrow(|fence: &NativeFence<P>| update_one(irql, fence, &update, is_first, result));
-        is_first = false;
-        match updated {
-            Ok(Next::Is(new)) => result = new,
-            Ok(Next::CutShort) => break,
-            Err(error) => result = Err(error),
+        let updated = update.fence.borrow(|fence: &NativeFence<P>| update_one(irql, fence, &update));
+        if let Err(error) | Ok(Err(error)) = updated {
+            result = Err(error);
         }
     }
     result
 }
 
-/// What an entry of a batch leads to.
-enum Next {
-    /// To the next entry, with this result so far.
-    Is(Result<()>),
-    /// Mutations StopsAtBadFence and OnlyFirstOfBatch: the rest is left.
-    CutShort,
-}
-
-/// An entry of [`update_monitored`]'s batch, the first one or not; `so_far` is the result of the entries before it.
-fn update_one<P: Platform>(
-    irql: &Dirql,
-    fence: &NativeFence<P>,
-    update: &Update<'_>,
-    is_first: bool,
-    so_far: Result<()>,
-) -> Next {
+/// An entry of [`update_monitored`]'s batch.
+fn update_one<P: Platform>(irql: &Dirql, fence: &NativeFence<P>, update: &Update<'_>) -> Result<()> {
     let mutation = &fence.counted.started.gpu.mutation;
-    if is_cut_short(mutation, is_first, so_far) {
-        return Next::CutShort;
-    }
-    let Some(word) = &update.word else { return Next::Is(Err(Error::InvalidParameter)) };
-    if mutation.is(Mutation::FailsMonitoredUpdate) {
-        return Next::Is(Err(Error::NotSupported));
-    }
-    if mutation.is(Mutation::MonitoredOnlyRaised) && word.load(WordOrdering::Relaxed) > update.value {
-        return Next::Is(so_far);
-    }
+    let word = update.word.as_ref().ok_or(Error::InvalidParameter)?;
     if fence::update_monitored(word, fence.engine.shadow.as_ref(), update.value, mutation) {
         crate::interrupt::report_fence(irql, &fence.counted.started, fence.os);
     }
-    Next::Is(so_far)
-}
-
-/// Mutations StopsAtBadFence and OnlyFirstOfBatch.
-fn is_cut_short(mutation: &Chosen, is_first: bool, so_far: Result<()>) -> bool {
-    (mutation.is(Mutation::StopsAtBadFence) && so_far.is_err())
-        || (mutation.is(Mutation::OnlyFirstOfBatch) && !is_first)
+    Ok(())
 }
 
 /// How a batch of current values is meant.
@@ -288,39 +232,18 @@ pub fn update_current<'c, P: Platform>(
     updates: impl Iterator<Item = Update<'c>>,
 ) -> Result<()> {
     let mut result = Ok(());
-    let mut is_first = true;
     for update in updates {
-        let updated =
-            update.fence.borrow(|fence: &NativeFence<P>| current_of_one(fence, how, &update, is_first, result));
-        is_first = false;
-        match updated {
-            Ok(Next::Is(new)) => result = new,
-            Ok(Next::CutShort) => break,
-            Err(error) => result = Err(error),
+        let updated = update.fence.borrow(|fence: &NativeFence<P>| current_of_one(fence, how, &update));
+        if let Err(error) | Ok(Err(error)) = updated {
+            result = Err(error);
         }
     }
     result
 }
 
-/// An entry of [`update_current`]'s batch, the first one or not; `so_far` is the result of the entries before it.
-fn current_of_one<P: Platform>(
-    fence: &NativeFence<P>,
-    how: CurrentUpdate,
-    update: &Update<'_>,
-    is_first: bool,
-    so_far: Result<()>,
-) -> Next {
+/// An entry of [`update_current`]'s batch.
+fn current_of_one<P: Platform>(fence: &NativeFence<P>, how: CurrentUpdate, update: &Update<'_>) -> Result<()> {
     let gpu = &fence.counted.started.gpu;
-    if is_cut_short(&gpu.mutation, is_first, so_far) {
-        return Next::CutShort;
-    }
-    if gpu.mutation.is(Mutation::FailsCurrentUpdate) {
-        return Next::Is(Err(Error::NotSupported));
-    }
-    let how = match how {
-        CurrentUpdate::NotificationOnly if gpu.mutation.is(Mutation::NotificationWrites) => CurrentUpdate::Write,
-        other => other,
-    };
     let wake = |queue: Shared<crate::hw_queue::EngineQueue<P>>, ticket, granted| {
         queue.wake(ticket, granted);
         gpu.make_ready(&queue);
@@ -337,7 +260,7 @@ fn current_of_one<P: Platform>(
         (CurrentUpdate::NotificationOnly, _) => {
             fence.engine.parked.look_again(|q, t| wake(q, t, false));
         }
-        (CurrentUpdate::Write, None) => return Next::Is(Err(Error::InvalidParameter)),
+        (CurrentUpdate::Write, None) => return Err(Error::InvalidParameter),
     }
-    Next::Is(so_far)
+    Ok(())
 }

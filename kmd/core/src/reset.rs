@@ -10,7 +10,6 @@ use crate::platform::{self, Platform};
 use crate::status::{Error, Result};
 use core::sync::atomic::Ordering;
 use gpu_engine::host::Lock;
-use gpu_engine::mutation::Mutation;
 use gpu_engine::node::{Control, Phase};
 use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::PacketQueue;
@@ -49,9 +48,7 @@ pub fn reset_hw_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: 
         let slot = context.slot;
         let is_over = |notice| matches!(notice, Notice::ContextSuspended { context, .. } if context == slot);
         started.gpu.nodes[node].mailbox.forget(is_over);
-        if let Some(handle) = started.gpu.slots.handle(context.slot)
-            && !started.gpu.mutation.is(Mutation::ResetWithoutInvalidate)
-        {
+        if let Some(handle) = started.gpu.slots.handle(context.slot) {
             started.dxgkrnl.invalidate_hw_context(irql, core::ptr::without_provenance_mut(handle as usize))?;
         }
     }

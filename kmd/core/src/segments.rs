@@ -8,7 +8,6 @@
 //! Source: `DXGK_SEGMENTDESCRIPTOR4`, `DXGK_QUERYSEGMENTOUT4`.
 
 use crate::settings::Settings;
-use gpu_engine::mutation::{Chosen, Mutation};
 use wddm_abi::{D3DDDI_NATIVEFENCE_TYPE, DXGK_SEGMENTDESCRIPTOR4};
 
 /// Segments.
@@ -55,13 +54,13 @@ pub const fn set_of(segment: u32) -> u32 {
 ///
 /// Source: `D3DKMDT_FENCESTORAGESURFACEDATA`; `D3DKMTCreateNativeFence`. They disagree about intra-GPU fences: the
 /// first wants MonitoredValue where the CPU sees it.
-pub fn of_fence(kind: D3DDDI_NATIVEFENCE_TYPE, settings: &Settings, mutation: &Chosen) -> Option<u32> {
+pub fn of_fence(kind: D3DDDI_NATIVEFENCE_TYPE, settings: &Settings) -> Option<u32> {
     let order = Order::of(settings);
     let intra = kind == D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU;
     match settings.fence_storage_segment {
         // A local segment that says CpuVisible is none for them.
         0 if intra && settings.local_segment_cpu_visible => None,
-        0 if intra && !mutation.is(Mutation::IntraGpuInAperture) => Some(order.local()),
+        0 if intra => Some(order.local()),
         0 | 1 => Some(order.aperture()),
         _ => None,
     }

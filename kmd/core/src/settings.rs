@@ -239,8 +239,5 @@ settings! {
             "number of the packet at which an engine stops answering, for good: if it is the paging node's, adapter \
             resets follow up to bug check 0x116, or, if it is one of the first packets, the start fails or a page table \
             is freed while the engine has it mapped (0xC4); 0: none";
-        mutant: u32, "Mutant", Values::Between(0, 999), 0,
-            "does one thing wrong, see `gpu/engine/src/mutation.rs`; images that ship do not have the code, and there \
-            it does nothing";
     }
 }

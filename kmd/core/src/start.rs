@@ -170,9 +170,18 @@ fn make_gpu<P: Platform>(
     let host = make_host(irql, platform, info, settings)?;
     let gpu = Shared::try_new(Gpu::<P>::new(host, &setup)?)?;
     make_room(platform, &gpu, info.required_dma_queue_entries)?;
-    gpu.mutation.set(settings.mutant);
+    #[cfg(feature = "mutants")]
+    gpu.mutation.set(mutation(irql, platform, info));
     arm_faults(&gpu, settings);
     Ok(gpu)
+}
+
+/// The number of the mutation that a test has asked for, as the value `Mutant` beside the settings; 0 for none. What
+/// ships does not read it.
+#[cfg(feature = "mutants")]
+fn mutation<P: Platform>(irql: &Passive, platform: &P, info: &StartInfo<'_>) -> u32 {
+    let number = platform.setting(irql, SettingsKey::Path(info.registry_path), "Mutant");
+    number.and_then(|number| number.try_into().ok()).unwrap_or(0)
 }
 
 /// What exists until StopDevice, without its engines' threads.

@@ -1,7 +1,6 @@
 //! Doorbells. All `PASSIVE_LEVEL`.
 
 use crate::arguments::{bytes_mut, object, os, record, record_mut};
-use gpu_engine::mutation::Mutation;
 use kmd_core::allocation::ring_memory;
 use kmd_core::doorbell::{self, Doorbell};
 use kmd_core::handle::Handle;
@@ -9,7 +8,7 @@ use kmd_core::hw_queue::HwQueue;
 use kmd_core::irql::Passive;
 use kmd_core::platform::Platform;
 use kmd_core::status::of;
-use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
+use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
     DXGKARG_CONNECTDOORBELL, DXGKARG_CREATEDOORBELL, DXGKARG_DESTROYDOORBELL, DXGKARG_DISCONNECTDOORBELL,
     DXGKARG_NOTIFYWORKSUBMISSION, NTSTATUS, win_extern,
@@ -59,9 +58,6 @@ win_extern! {
         // SAFETY: Dxgkrnl's record, valid for the call.
         let found = unsafe { record(args.cast_const()) }.and_then(|args| object::<Doorbell<P>>(args.hDoorbell));
         if let Ok(doorbell) = found {
-            if doorbell.counted.started.gpu.mutation.is(Mutation::FailsDisconnect) {
-                return STATUS_UNSUCCESSFUL;
-            }
             doorbell.disconnect(&irql);
         }
         STATUS_SUCCESS

@@ -71,11 +71,6 @@ win_extern! {
             let (fences, values, words) = (args.NativeFenceArray, args.UpdatedValueArray, args.MonitoredValueKernelCpuVa);
             // SAFETY: three arrays of NumFences elements, and addresses that are mapped for the duration of the call.
             let updates = unsafe { updates(fences, values, words, args.NumFences) }?;
-            #[cfg(feature = "mutants")]
-            // SAFETY: the same arrays.
-            unsafe {
-                touch_kept::<P>(fences, words, args.NumFences);
-            }
             native_fence::update_monitored::<P>(&irql, updates)
         }))
     }
@@ -162,32 +157,6 @@ unsafe fn open<P: Platform>(irql: &Passive, args: *mut DXGKARG_OPENNATIVEFENCE) 
     // SAFETY: inside the common part.
     unsafe { (*args).hLocalNativeFence = local.as_ptr() };
     Ok(())
-}
-
-/// Mutation KeepsKernelVa: stores to the address that each fence's MonitoredValue had in the call before.
-///
-/// # Safety
-/// As for [`updates`].
-#[cfg(feature = "mutants")]
-unsafe fn touch_kept<P: Platform>(fences: *const HANDLE, words: *const *mut c_void, count: u32) {
-    use core::sync::atomic::Ordering;
-    use gpu_engine::mutation::Mutation;
-    use gpu_engine::word::Word;
-    // SAFETY: the caller's promise.
-    let fences = unsafe { array(fences, count as usize) }.unwrap_or_default();
-    // SAFETY: the caller's promise.
-    let words = unsafe { array(words, count as usize) }.unwrap_or_default();
-    for (fence, word) in fences.iter().zip(words) {
-        let Ok(fence) = object::<NativeFence<P>>(*fence) else { continue };
-        if !fence.counted.started.gpu.mutation.is(Mutation::KeepsKernelVa) {
-            continue;
-        }
-        let kept = fence.kept.swap(word.expose_provenance(), Ordering::Relaxed);
-        if kept != 0 {
-            // SAFETY: none. That is what is wrong here; the model keeps such addresses mapped and looks at them.
-            unsafe { SharedWord::from_ptr(core::ptr::with_exposed_provenance_mut(kept)) }.store(0, Ordering::Relaxed);
-        }
-    }
 }
 
 /// The entries of an update batch.

@@ -3,7 +3,6 @@
 use crate::arguments::{array, array_mut, bytes, bytes_mut, object, record, record_mut, started};
 use gpu_engine::address_space::EVERY_PROCESS;
 use gpu_engine::memory::Span;
-use gpu_engine::mutation::Mutation;
 use gpu_wire::GpuVa;
 use kmd_core::adapter::Started;
 use kmd_core::allocation::{Allocation, OpenAllocation};
@@ -16,7 +15,7 @@ use kmd_core::platform::Platform;
 use kmd_core::process::Process;
 use kmd_core::segments;
 use kmd_core::status::{Error, Result, of};
-use wddm_abi::ntstatus::{STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER, STATUS_INSUFFICIENT_RESOURCES, STATUS_SUCCESS};
+use wddm_abi::ntstatus::{STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER, STATUS_SUCCESS};
 use wddm_abi::{
     D3DKMDT_STANDARDALLOCATION_TYPE, DXGK_ALLOCATIONINFO, DXGK_BUILDPAGINGBUFFER_OPERATION,
     DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, DXGK_PAGETABLEUPDATEMODE, DXGKARG_BUILDPAGINGBUFFER,
@@ -129,7 +128,7 @@ win_extern! {
             }
             // SAFETY: with this type the member is Dxgkrnl's record, valid for the call.
             let data = unsafe { record_mut(args.pCreateFenceStorageData()) }?;
-            let segment = segments::of_fence(data.FenceStorageType, &started.settings, &started.gpu.mutation);
+            let segment = segments::of_fence(data.FenceStorageType, &started.settings);
             let segment = segment.ok_or(Error::NoMemory)?;
             // Private data are not looked at, and the rest is the OS's.
             data.AllocationInfo.SupportedWriteSegmentSet = segments::set_of(segment);
@@ -146,9 +145,6 @@ win_extern! {
     pub(crate) fn build_paging_buffer[P: Platform](adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.
         let irql = unsafe { Passive::assume() };
-        if started::<P>(adapter).is_ok_and(|s| s.gpu.mutation.is(Mutation::BadPagingStatus)) {
-            return STATUS_INSUFFICIENT_RESOURCES;
-        }
         let built = started::<P>(adapter).and_then(|started| {
             // SAFETY: Dxgkrnl's record, whose buffers and arrays have the sizes that it says.
             unsafe { build::<P>(&irql, &started, args) }

@@ -36,8 +36,7 @@ win_extern! {
         of(started::<P>(adapter).and_then(|started| {
             // SAFETY: Dxgkrnl's record, valid for the call. It is packed, so it is written unaligned.
             let to = unsafe { record_mut(metadata.cast::<[u8; size_of::<DXGK_NODEMETADATA>()]>()) }?;
-            let hidden = started.gpu.mutation.is(gpu_engine::mutation::Mutation::HidesNode) && node + 1 == nodes::COUNT;
-            if physical != 0 || hidden {
+            if physical != 0 {
                 return Err(Error::InvalidParameter);
             }
             to.copy_from_slice(nodes::metadata(&started.plan, &started.settings, node)?.as_bytes());
@@ -225,9 +224,6 @@ unsafe fn query_segments<P: Platform>(adapter: &Adapter<P>, args: &DXGKARG_QUERY
     // SAFETY: large enough, checked above.
     let out = unsafe { record_mut(args.pOutputData.cast::<DXGK_QUERYSEGMENTOUT4>()) }?;
     if out.NbSegment == 0 {
-        if started.gpu.mutation.is(gpu_engine::mutation::Mutation::RefusesSegmentProbe) {
-            return Err(Error::InvalidParameter);
-        }
         out.NbSegment = segments::COUNT;
         return Ok(());
     }

@@ -33,6 +33,8 @@ pub struct Race<'a> {
     pub rounds: u64,
     /// Values under the driver's registry key.
     pub settings: &'a [(&'a str, u32)],
+    /// The driver, or one with functions in front of its table.
+    pub form: Form,
 }
 
 /// What path a boot took.
@@ -60,7 +62,7 @@ impl Race<'_> {
     /// # Errors
     /// A lost wake, with its round, or a rule that was broken.
     pub fn play(&self) -> Result<Path> {
-        let world = World::boot(&Form::Native, Personality::collecting().seeded(self.seed))?;
+        let world = World::boot(&self.form, Personality::collecting().seeded(self.seed))?;
         let path = {
             // Inside from here on: the schedule is the seed's alone.
             let _inside = world.os.kernel().enter();

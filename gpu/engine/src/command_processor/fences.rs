@@ -197,9 +197,7 @@ impl<H: Host> Core<H> {
                 Err(_) => true,
             };
         node.trace.push(Event::Signal, pending.value);
-        let wanted =
-            (wanted || gpu.mutation.is(Mutation::AlwaysInterrupt)) && !gpu.mutation.is(Mutation::NeverInterrupt);
-        if !wanted {
+        if !wanted && !gpu.mutation.is(Mutation::AlwaysInterrupt) {
             bump(&node.counters.interrupts_suppressed);
             return;
         }

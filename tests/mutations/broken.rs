@@ -1,0 +1,166 @@
+//! Drivers that are wrong at their table or at their callbacks: functions in front of those, which make a mistake with
+//! any driver, linked in or an image. The table says which case notices each; rows with `image` are also played on the
+//! images that ship, so that rules judge a `.sys` that breaks them.
+
+mod doorbells;
+mod fences;
+mod notices;
+mod start;
+
+use crate::{Wrong, play};
+use core::ffi::c_void;
+use fencepost::world::Decorator;
+use libtest_mimic::{Failed, Trial};
+use std::sync::{Mutex, PoisonError};
+use wddm_abi::DXGKRNL_INTERFACE;
+
+/// A mistake.
+#[derive(Clone, Copy)]
+pub struct Broken {
+    /// Its name.
+    pub name: &'static str,
+    /// Puts functions in front of a driver's table.
+    pub decorate: Decorator,
+    /// At least one of these cases fails with it: ids of conformance cases, or names of [`crate::own::CASES`].
+    pub cases: &'static [&'static str],
+    /// Whether the images are played with it, too.
+    image: bool,
+}
+
+const fn row(name: &'static str, decorate: Decorator, cases: &'static [&'static str]) -> Broken {
+    Broken { name, decorate, cases, image: false }
+}
+
+const fn image(name: &'static str, decorate: Decorator, cases: &'static [&'static str]) -> Broken {
+    Broken { name, decorate, cases, image: true }
+}
+
+pub const TABLE: &[Broken] = &[
+    // Monitored values and interrupts.
+    image("MonitoredOnlyRaised", fences::monitored_only_raised, &["WS-02"]),
+    image("KeepsKernelVa", fences::keeps_kernel_va, &["WS-02", "WS-11"]),
+    image("FailsMonitoredUpdate", fences::fails_monitored_update, &["WS-02"]),
+    image("NeverInterrupt", notices::never, &["WS-02"]),
+    image("DriverHandleInInterrupt", notices::drivers_handle, &["WS-02"]),
+    // Native fences.
+    row("NotificationWrites", fences::notification_writes, &["XA-04", "XA-09"]),
+    row("NoWakeFromCpu", fences::no_wake_from_cpu, &["WS-03"]),
+    image("FailsCurrentUpdate", fences::fails_current_update, &["WS-03"]),
+    row("StopsAtBadFence", fences::stops_at_bad_fence, &["MR-20"]),
+    image("OnlyFirstOfBatch", fences::only_first_of_batch, &["MR-18"]),
+    image("ScribblesPrivateData", fences::scribbles_private_data, &["NF-15"]),
+    row("IntraGpuInAperture", fences::intra_gpu_in_aperture, &["NF-23"]),
+    image("DestroysOnClose", fences::destroys_on_close, &["NF-07", "NF-09"]),
+    row("LogKeepsOldBuffer", fences::log_keeps_old_buffer, &["LB-10"]),
+    // Doorbells.
+    image("NoScanAtConnect", doorbells::no_look_at_connect, &["DB-04"]),
+    row("ReusesDoorbellEarly", doorbells::reused_early, &["DB-08"]),
+    image("SharesDoorbellPage", doorbells::one_page, &["two doorbells of one node"]),
+    image("FailsDisconnect", doorbells::fails_disconnect, &["DB-20"]),
+    row("BindsAtCreate", doorbells::bound_at_create, &["DB-08"]),
+    row("KeepsWhatWasWritten", doorbells::page_kept, &["DB-40"]),
+    // Scheduling, resets.
+    image("WrongSuspendFence", notices::wrong_suspend_fence, &["DB-34"]),
+    image("ResetWithoutInvalidate", notices::reset_without_invalidate, &["a hang and its recovery"]),
+    row("InterruptBeforeResume", notices::interrupt_before_resume, &["a hang and its recovery"]),
+    // Packets, paging.
+    image("CompletesOutOfOrder", notices::completes_out_of_order, &["NF-01"]),
+    image("BadPagingStatus", start::bad_paging_status, &["NF-01"]),
+    // Start, life.
+    image("WrongWddmVersion", start::wrong_wddm_version, &["ST-02"]),
+    row("AdvertisesDisabledFence", start::advertises_disabled_fence, &["ST-03", "NF-21"]),
+    row("RefusesSegmentProbe", start::refuses_segment_probe, &["ST-01"]),
+    image("HidesNode", start::hides_node, &["ST-01"]),
+    image("LeaksWithDevice", start::leaks_with_device, &["NF-01"]),
+];
+
+/// Every row, on the driver that is linked in and, where it says so, on the images.
+pub fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (number, broken) in TABLE.iter().enumerate() {
+        let cases = broken.cases.join(" or ");
+        let title = format!("{} at the table is noticed by {cases}", broken.name);
+        trials.push(Trial::test(title, move || noticed(broken, number, false)));
+        if broken.image {
+            let title = format!("{} in front of fencepost.sys is noticed by {cases}", broken.name);
+            trials.push(Trial::test(title, move || noticed(broken, number, true)));
+        }
+    }
+    trials
+}
+
+fn noticed(broken: &Broken, number: usize, image: bool) -> Result<(), Failed> {
+    for case in broken.cases {
+        if let Some(why) = play(case, Wrong { broken: Some(number), image, ..Wrong::default() })? {
+            println!("{}: {case}: {why}", broken.name);
+            return Ok(());
+        }
+    }
+    Err(format!("{} passed with {}", broken.cases.join(", "), broken.name).into())
+}
+
+/// Dxgkrnl's interface as the driver that was started last was given it.
+pub struct Theirs(DXGKRNL_INTERFACE);
+
+// The interface is made of function pointers and a handle, which any thread may use.
+#[expect(unsafe_code, reason = "the interface holds a handle, which is a pointer to nothing of ours")]
+// SAFETY: as said.
+unsafe impl Send for Theirs {}
+
+static THEIRS: Mutex<Option<Theirs>> = Mutex::new(None);
+
+/// Keeps `interface`.
+pub fn keep(interface: &DXGKRNL_INTERFACE) {
+    *THEIRS.lock().unwrap_or_else(PoisonError::into_inner) = Some(Theirs(*interface));
+}
+
+/// The interface that was kept last.
+///
+/// # Panics
+/// Before a start.
+pub fn interface() -> DXGKRNL_INTERFACE {
+    THEIRS.lock().unwrap_or_else(PoisonError::into_inner).as_ref().expect("a started adapter").0
+}
+
+/// Defines decorators by which a driver reaches a function of ours in place of a callback of Dxgkrnl's.
+macro_rules! reaches {
+    ($($(#[$meta:meta])* $name:ident: $member:ident = $callback:ident;)*) => { $(decorate! {
+        $(#[$meta])*
+        $name: DxgkDdiStartDevice(
+            context: *mut c_void,
+            info: *mut DXGK_START_INFO,
+            interface: *mut DXGKRNL_INTERFACE,
+            sources: *mut u32,
+            children: *mut u32,
+        ) -> NTSTATUS {
+            let mut mine = copy!(interface);
+            crate::broken::keep(&mine);
+            mine.$member = Some($callback);
+            own!(DxgkDdiStartDevice(context, info, &raw mut mine, sources, children))
+        }
+    })* };
+}
+
+/// Calls Dxgkrnl's own callback: its value.
+macro_rules! theirs {
+    ($member:ident($($argument:expr),* $(,)?)) => {
+        match crate::broken::interface().$member {
+            // SAFETY: the driver's arguments, or such as it could have passed, with records that live until the call
+            // returns.
+            Some(own) => unsafe { own($($argument),*) },
+            None => unreachable!("the driver has called it"),
+        }
+    };
+}
+
+pub(crate) use {reaches, theirs};
+
+/// A pointer as a number that may be kept.
+pub fn number(pointer: *mut c_void) -> usize {
+    pointer.expose_provenance()
+}
+
+/// A number that [`number`] gave, as a pointer.
+pub fn pointer(number: usize) -> *mut c_void {
+    core::ptr::with_exposed_provenance_mut(number)
+}
