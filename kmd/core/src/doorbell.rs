@@ -20,6 +20,7 @@ use crate::handle::{Handle, Tag};
 use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
 use crate::platform::{self, Platform};
+use crate::process::Process;
 use crate::status::{Error, Result};
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpu_engine::host::Lock;
@@ -101,7 +102,7 @@ impl<P: Platform> Doorbell<P> {
             let claimant = Claimant {
                 key: started.doorbells.new_key(),
                 // The device keeps its process alive, and the doorbell its device.
-                process: core::ptr::from_ref(&*queue.context.device.process).addr() as u64,
+                process: core::ptr::from_ref::<Process<P>>(&queue.context.device.process).addr() as u64,
                 os_queue: queue.os,
                 os,
                 queue: queue.engine.clone(),

@@ -52,14 +52,16 @@ fn shared(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// One process has all four doorbells. Then another connects as many as are its own from then on: `share`.
+/// One process has all four doorbells, on two devices. Then another connects as many as are its own from then on:
+/// `share`.
 fn shares(scene: &Scene, share: usize) -> Played {
     let (greedy, modest) = (raw(scene)?, raw(scene)?);
-    let (greedy, modest) = (Room::new(&greedy)?, Room::new(&modest)?);
-    let many = connected(scene, &greedy, 4)?;
+    let (first, second, modest) = (Room::new(&greedy)?, Room::new(&greedy)?, Room::new(&modest)?);
+    let mut many = connected(scene, &first, 2)?;
+    many.extend(connected(scene, &second, 2)?);
     same("doorbells taken from a process that is alone", scene.callbacks("DxgkCbDisconnectDoorbell"), 0)?;
     let few = connected(scene, &modest, share)?;
-    let more = connected(scene, &greedy, 2)?;
+    let more = connected(scene, &first, 2)?;
     // The second process does nothing: its doorbells are the least recently used of all.
     for _ in 0..10 {
         many.iter().chain(&more).try_for_each(|queue| run(scene, queue))?;
