@@ -6,7 +6,7 @@
 use crate::asked::Asked;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
-use crate::handle::Handle;
+use crate::handle::{Handle, object};
 use crate::interrupt_source::InterruptSource;
 use crate::plan::Plan;
 use crate::platform::{Event, Pages, Platform};
@@ -44,6 +44,8 @@ pub struct Adapter<P: Platform> {
     /// at StartDevice; `false` before.
     lacks_doorbells: AtomicBool,
 }
+
+object!(Adapter: Adapter<P>);
 
 impl<P: Platform> Adapter<P> {
     /// An adapter of the driver's `form` that is not started, with the settings that AddDevice read.
@@ -116,6 +118,15 @@ impl<P: Platform> Adapter<P> {
     }
 }
 
+/// What runs at the device's level on the OS's behalf: `kmd_ddi` supplies the function pointers.
+#[derive(Clone, Copy)]
+pub struct Routines {
+    /// Runs [`report_all`](crate::interrupt::report_all) with the adapter's handle.
+    pub report: wddm_abi::PKSYNCHRONIZE_ROUTINE,
+    /// Runs [`Section::run`](crate::interrupt::Section::run) with a pointer to a section.
+    pub section: wddm_abi::PKSYNCHRONIZE_ROUTINE,
+}
+
 /// From StartDevice to StopDevice.
 pub struct Started<P: Platform> {
     /// The kernel.
@@ -127,7 +138,7 @@ pub struct Started<P: Platform> {
     /// The OS.
     pub dxgkrnl: Dxgkrnl,
     /// What runs at the device's level.
-    pub routines: crate::interrupt::Routines,
+    pub routines: Routines,
     /// The GPU.
     pub gpu: Shared<Gpu<P>>,
     /// Which doorbell has which physical one, in the dedicated model.
@@ -150,6 +161,8 @@ pub struct Started<P: Platform> {
     /// Doorbell pages: after `gpu`, which refers to them.
     pub(crate) _doorbell_pages: P::Pages,
 }
+
+object!(Started: Started<P>);
 
 impl<P: Platform> Started<P> {
     /// `span`, which the OS has mapped for us, with the order that its cache type gives: the driver's orders rest on

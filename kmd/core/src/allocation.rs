@@ -3,7 +3,7 @@
 
 use crate::adapter::{Counted, Started};
 use crate::device::Device;
-use crate::handle::{Handle, Tag};
+use crate::handle::{Handle, Tag, object};
 use crate::irql::Passive;
 use crate::platform::Platform;
 use crate::segments;
@@ -21,6 +21,8 @@ pub struct Allocation<P: Platform> {
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
+
+object!(Allocation: Allocation<P>);
 
 /// What CreateAllocation tells VidMm of one allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,6 +105,8 @@ pub struct OpenAllocation<P: Platform> {
     pub memory: RingMemory,
 }
 
+object!(OpenAllocation: OpenAllocation<P>);
+
 impl<P: Platform> OpenAllocation<P> {
     /// Opens an allocation for a device. Private data that is not ours (a standard allocation) opens as nothing usable.
     ///
@@ -116,7 +120,7 @@ impl<P: Platform> OpenAllocation<P> {
             _ => RingMemory { size: 0, local: true },
         };
         let handle = Handle::create(Shared::try_new(Self { device: device.clone(), os, memory })?)?;
-        device.adopt(Tag::OpenAllocation, handle).inspect_err(|_| drop(handle.take::<Self>()))?;
+        device.adopt(Tag::OpenAllocation, handle, Self::close).inspect_err(|_| drop(handle.take::<Self>()))?;
         Ok(handle)
     }
 

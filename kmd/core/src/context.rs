@@ -2,7 +2,7 @@
 
 use crate::adapter::{Counted, Started};
 use crate::device::Device;
-use crate::handle::{Handle, Tag};
+use crate::handle::{Handle, Tag, object};
 use crate::irql::Passive;
 use crate::nodes;
 use crate::platform::Platform;
@@ -50,6 +50,8 @@ pub struct Context<P: Platform> {
     pub counted: Counted<P>,
 }
 
+object!(Context: Context<P>);
+
 impl<P: Platform> Context<P> {
     /// Creates a packet context for `device`.
     ///
@@ -78,7 +80,7 @@ impl<P: Platform> Context<P> {
         // CAST: below COUNT.
         let context = Self { node: index as usize, space: space.clone(), device: device.clone(), counted };
         let handle = Handle::create(Shared::try_new(context)?)?;
-        device.adopt(Tag::Context, handle).inspect_err(|_| drop(handle.take::<Self>()))?;
+        device.adopt(Tag::Context, handle, Self::destroy).inspect_err(|_| drop(handle.take::<Self>()))?;
         // The process of this context is the paging process, whatever other system processes there are.
         if system && is_paging {
             drop(started.paging_space.with(|paging| paging.replace(space)));

@@ -4,14 +4,8 @@
 //! for everything else; then the device runs down what is left, and a destroy call that comes late finds a dead handle.
 
 use crate::adapter::{Counted, Started};
-use crate::allocation::OpenAllocation;
-use crate::context::Context;
-use crate::doorbell::Doorbell;
-use crate::handle::{Handle, Tag};
-use crate::hw_context::HwContext;
-use crate::hw_queue::HwQueue;
+use crate::handle::{Handle, Tag, object};
 use crate::irql::Passive;
-use crate::native_fence::LocalFence;
 use crate::platform::Platform;
 use crate::process::Process;
 use crate::status::{Error, Result};
@@ -26,10 +20,12 @@ pub struct Device<P: Platform> {
     /// Dxgkrnl's handle.
     pub os: u64,
     /// What was made on it and not destroyed yet.
-    children: P::Lock<Vec<(Tag, Handle)>>,
+    children: P::Lock<Vec<Child>>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
+
+object!(Device: Device<P>);
 
 /// A process that counts a device as one of its objects, until this is dropped.
 pub struct Place<P: Platform>(Shared<Process<P>>);
@@ -45,6 +41,14 @@ impl<P: Platform> Drop for Place<P> {
     fn drop(&mut self) {
         self.0.remove_objects(1);
     }
+}
+
+/// An object on a device.
+struct Child {
+    tag: Tag,
+    handle: Handle,
+    /// The function that destroys or closes it.
+    destroy: fn(&Passive, Handle) -> Result<()>,
 }
 
 /// In which order a device runs down its objects: users before what they use.
@@ -71,15 +75,15 @@ impl<P: Platform> Device<P> {
         Ok(Handle::create(device)?)
     }
 
-    /// Remembers an object that was just made.
+    /// Remembers an object that was just made, with the function that destroys it where nothing else has.
     ///
     /// # Errors
     /// [`Error::NoMemory`], also when the process has as many objects as it may; the caller destroys the object.
-    pub(crate) fn adopt(&self, tag: Tag, handle: Handle) -> Result<()> {
+    pub(crate) fn adopt(&self, tag: Tag, handle: Handle, destroy: fn(&Passive, Handle) -> Result<()>) -> Result<()> {
         self.process.add_object()?;
         let adopted = self.children.with(|l| {
             l.try_reserve(1).map_err(|_| Error::NoMemory)?;
-            l.push((tag, handle));
+            l.push(Child { tag, handle, destroy });
             Ok(())
         });
         adopted.inspect_err(|_| self.process.remove_objects(1))
@@ -88,7 +92,7 @@ impl<P: Platform> Device<P> {
     /// Forgets an object that is being destroyed.
     pub(crate) fn disown(&self, handle: Handle) {
         let removed = self.children.with(|l| {
-            let at = l.iter().position(|(_, h)| *h == handle);
+            let at = l.iter().position(|child| child.handle == handle);
             at.map(|at| l.swap_remove(at)).is_some()
         });
         if removed {
@@ -96,7 +100,7 @@ impl<P: Platform> Device<P> {
         }
     }
 
-    /// Destroys the device and whatever of it nobody destroyed.
+    /// Destroys the device, and what was made on it and not destroyed.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`].
@@ -106,16 +110,9 @@ impl<P: Platform> Device<P> {
         // CAST: no more than the process was allowed.
         device.process.remove_objects(left.len() as u32);
         for tag in RUN_DOWN {
-            for (_, child) in left.iter().filter(|(t, _)| *t == tag) {
+            for child in left.iter().filter(|child| child.tag == tag) {
                 // A handle that died meanwhile is refused, which is what is wanted.
-                let _gone = match tag {
-                    Tag::Doorbell => Doorbell::<P>::destroy(irql, *child),
-                    Tag::HwQueue => HwQueue::<P>::destroy(irql, *child),
-                    Tag::HwContext => HwContext::<P>::destroy(irql, *child),
-                    Tag::Context => Context::<P>::destroy(irql, *child),
-                    Tag::LocalFence => LocalFence::<P>::close(irql, *child),
-                    _ => OpenAllocation::<P>::close(irql, *child),
-                };
+                let _gone = (child.destroy)(irql, child.handle);
             }
         }
         Ok(())

@@ -16,7 +16,7 @@
 use crate::adapter::{Counted, EngineHost, Started};
 use crate::allocation::RingMemory;
 use crate::doorbell_pool::{Attempt, Claimant, Hands};
-use crate::handle::{Handle, Tag};
+use crate::handle::{Handle, Tag, object};
 use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
 use crate::platform::{self, Platform};
@@ -46,6 +46,8 @@ pub struct Doorbell<P: Platform> {
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
+
+object!(Doorbell: Doorbell<P>);
 
 /// What a connect gives back.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +113,7 @@ impl<P: Platform> Doorbell<P> {
             let doorbell = Shared::try_new(Self { queue: queue.clone(), claimant, counted })?;
             let handle = Handle::create(doorbell)?;
             let device = &queue.context.device;
-            device.adopt(Tag::Doorbell, handle).inspect_err(|_| drop(handle.take::<Self>()))?;
+            device.adopt(Tag::Doorbell, handle, Self::destroy).inspect_err(|_| drop(handle.take::<Self>()))?;
             Ok::<_, Error>(handle)
         })();
         let handle = made.inspect_err(|_| {

@@ -50,29 +50,24 @@ pub unsafe trait Object: Send + Sync + 'static {
     const TAG: Tag;
 }
 
-macro_rules! objects {
-    ($($tag:ident: $type:ty,)*) => {$(
-        // SAFETY: each tag appears once in this list, and an image has one Platform.
-        unsafe impl<P: crate::platform::Platform> Object for $type {
-            const TAG: Tag = Tag::$tag;
-        }
-    )*};
-}
+/// A tag that a type has. Implemented for each tag by [`object`], so that a second type with the tag does not compile.
+pub trait Given {}
+/// The tag with this number.
+pub struct Number<const TAG: u8>;
 
-objects! {
-    Adapter: crate::adapter::Adapter<P>,
-    Started: crate::adapter::Started<P>,
-    Process: crate::process::Process<P>,
-    Device: crate::device::Device<P>,
-    Context: crate::context::Context<P>,
-    HwContext: crate::hw_context::HwContext<P>,
-    HwQueue: crate::hw_queue::HwQueue<P>,
-    Doorbell: crate::doorbell::Doorbell<P>,
-    NativeFence: crate::native_fence::NativeFence<P>,
-    LocalFence: crate::native_fence::LocalFence<P>,
-    Allocation: crate::allocation::Allocation<P>,
-    OpenAllocation: crate::allocation::OpenAllocation<P>,
+/// Makes a type an [`Object`] with a tag of [`Tag`], beside the type: `object!(Device: Device<P>)`.
+macro_rules! object {
+    ($tag:ident: $type:ty) => {
+        impl $crate::handle::Given for $crate::handle::Number<{ $crate::handle::Tag::$tag as u8 }> {}
+
+        #[expect(unsafe_code, reason = "a promise that the line above keeps")]
+        // SAFETY: no other type has the tag (`Given`), and an image has one Platform.
+        unsafe impl<P: $crate::platform::Platform> $crate::handle::Object for $type {
+            const TAG: $crate::handle::Tag = $crate::handle::Tag::$tag;
+        }
+    };
 }
+pub(crate) use object;
 
 struct Entry {
     /// Odd: alive.

@@ -4,7 +4,7 @@
 use crate::adapter::{Counted, EngineHost};
 use crate::context::{NewContext, check_version, set_root};
 use crate::device::Device;
-use crate::handle::{Handle, Tag};
+use crate::handle::{Handle, Tag, object};
 use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
 use crate::nodes;
@@ -31,6 +31,8 @@ pub struct HwContext<P: Platform> {
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
+
+object!(HwContext: HwContext<P>);
 
 impl<P: Platform> HwContext<P> {
     /// Creates a context for hardware queues on the node that `new` names. It is runnable.
@@ -62,7 +64,7 @@ impl<P: Platform> HwContext<P> {
             Error::from(e)
         })?;
         gpu.slots.set_driver_handle(slot, handle.raw());
-        device.adopt(Tag::HwContext, handle).inspect_err(|_| {
+        device.adopt(Tag::HwContext, handle, Self::destroy).inspect_err(|_| {
             let _gone = Self::destroy(irql, handle);
         })?;
         Ok(handle)

@@ -1,7 +1,7 @@
 //! Hardware queues. Source: `DxgkDdiCreateHwQueue`, `DxgkDdiSubmitCommandToHwQueue`.
 
 use crate::adapter::{Counted, EngineHost};
-use crate::handle::{Handle, Tag};
+use crate::handle::{Handle, Tag, object};
 use crate::hw_context::HwContext;
 use crate::irql::{AtMostDispatch, Passive};
 use crate::nodes;
@@ -28,6 +28,8 @@ pub struct HwQueue<P: Platform> {
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
+
+object!(HwQueue: HwQueue<P>);
 
 /// What CreateHwQueue asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +98,7 @@ impl<P: Platform> HwQueue<P> {
             gpu.slots.free(slot);
         })?;
         gpu.slots.set_driver_handle(slot, handle.raw());
-        context.device.adopt(Tag::HwQueue, handle).inspect_err(|_| {
+        context.device.adopt(Tag::HwQueue, handle, Self::destroy).inspect_err(|_| {
             let _gone = Self::destroy(irql, handle);
         })?;
         Ok(handle)

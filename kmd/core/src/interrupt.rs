@@ -26,15 +26,6 @@ use wddm_abi::{
 /// Fences that one interrupt names at most; more make another one.
 const BATCH: usize = 32;
 
-/// What runs at the device's level on the OS's behalf: `kmd_ddi` supplies the function pointers.
-#[derive(Clone, Copy)]
-pub struct Routines {
-    /// Runs [`report_all`] with the adapter's handle.
-    pub report: wddm_abi::PKSYNCHRONIZE_ROUTINE,
-    /// Runs [`Section::run`] with a pointer to a [`Section`].
-    pub section: wddm_abi::PKSYNCHRONIZE_ROUTINE,
-}
-
 /// The interrupt routine. `true` when the interrupt was ours.
 pub fn routine<P: Platform>(irql: &Dirql, adapter: &Adapter<P>) -> bool {
     let claimed = adapter.with_started(|started| {

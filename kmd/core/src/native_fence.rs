@@ -3,7 +3,7 @@
 
 use crate::adapter::{Counted, EngineHost, Started};
 use crate::device::Device;
-use crate::handle::{Handle, Tag};
+use crate::handle::{Handle, Tag, object};
 use crate::irql::{AtMostDispatch, Dirql, Passive};
 use crate::platform::Platform;
 use crate::status::{Error, Result};
@@ -30,6 +30,8 @@ pub struct NativeFence<P: Platform> {
     pub counted: Counted<P>,
 }
 
+object!(NativeFence: NativeFence<P>);
+
 /// One opening, by a device.
 pub struct LocalFence<P: Platform> {
     /// The fence.
@@ -41,6 +43,8 @@ pub struct LocalFence<P: Platform> {
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
+
+object!(LocalFence: LocalFence<P>);
 
 /// What OpenNativeFence asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,7 +146,7 @@ impl<P: Platform> LocalFence<P> {
             table.close(open.current);
             Error::from(e)
         })?;
-        device.adopt(Tag::LocalFence, handle).inspect_err(|_| {
+        device.adopt(Tag::LocalFence, handle, Self::close).inspect_err(|_| {
             let _gone = Self::close(irql, handle);
         })?;
         let opens = global.opens.fetch_add(1, Ordering::Relaxed) + 1;

@@ -1,7 +1,7 @@
 //! Processes: what their contexts share, and one table of fences each. Source: `DxgkDdiCreateProcess`.
 
 use crate::adapter::{Counted, EngineHost, Started};
-use crate::handle::Handle;
+use crate::handle::{Handle, object};
 use crate::irql::Passive;
 use crate::platform::Platform;
 use crate::status::{Error, Result};
@@ -32,6 +32,8 @@ pub struct Process<P: Platform> {
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
+
+object!(Process: Process<P>);
 
 impl<P: Platform> Process<P> {
     /// Creates a process. `os` is Dxgkrnl's handle; `system` says that the OS made it for itself, as it does the

@@ -1,12 +1,11 @@
 //! StartDevice and StopDevice. Source: `DxgkDdiStartDevice`, `DxgkDdiStopDevice`.
 
-use crate::adapter::{Adapter, Census, EngineHost, Gpu, LocalMemory, Started};
+use crate::adapter::{Adapter, Census, EngineHost, Gpu, LocalMemory, Routines, Started};
 use crate::asked::Features;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::engine_thread;
 use crate::handle::Handle;
-use crate::interrupt::Routines;
 use crate::interrupt_source::InterruptSource;
 use crate::irql::Passive;
 use crate::plan::Plan;

@@ -3,10 +3,10 @@
 use crate::arguments::{array, borrow, object, record, record_mut, started, with_started};
 use core::ffi::c_void;
 use gpu_engine::shared::Shared;
-use kmd_core::adapter::Adapter;
+use kmd_core::adapter::{Adapter, Routines};
 use kmd_core::dxgkrnl::Dxgkrnl;
 use kmd_core::handle::Handle;
-use kmd_core::interrupt::{self, Routines, Section};
+use kmd_core::interrupt::{self, Section};
 use kmd_core::irql::{Dirql, Dispatch, Passive};
 use kmd_core::platform::{Platform, SettingsKey};
 use kmd_core::reset;
