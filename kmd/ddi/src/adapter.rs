@@ -1,6 +1,7 @@
 //! AddDevice to RemoveDevice, the interrupt routine, the DPC, power.
 
 use crate::arguments::{array, borrow, object, record, record_mut, started, with_started};
+use crate::thunk::{always, ddi};
 use core::ffi::c_void;
 use gpu_engine::shared::Shared;
 use kmd_core::adapter::{Adapter, Routines};
@@ -29,23 +30,63 @@ const POWER_DEVICE_D0: DEVICE_POWER_STATE = DEVICE_POWER_STATE(1);
 /// `CmResourceTypeMemory`.
 const RESOURCE_MEMORY: u8 = 3;
 
-win_extern! {
+ddi! {
     /// `DxgkDdiAddDevice`, `PASSIVE_LEVEL`.
-    pub(crate) fn add_device[P: Platform](device: *mut DEVICE_OBJECT, context: *mut *mut c_void) -> NTSTATUS {
-        // SAFETY: AddDevice is called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        // SAFETY: Dxgkrnl passes a pointer to a variable of its own.
-        of(unsafe { record_mut(context) }.and_then(|context| add::<P>(&irql, Form::Render, device, context)))
+    fn add_device[P: Platform](device: *mut DEVICE_OBJECT) at irql: Passive,
+        with context: write *mut *mut c_void, answers of {
+        add::<P>(&irql, Form::Render, device, context)
     }
 
     /// `DxgkDdiAddDevice` of the compute-only form, `PASSIVE_LEVEL`.
-    pub(crate) fn add_compute_device[P: Platform](device: *mut DEVICE_OBJECT, context: *mut *mut c_void) -> NTSTATUS {
-        // SAFETY: AddDevice is called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        // SAFETY: Dxgkrnl passes a pointer to a variable of its own.
-        of(unsafe { record_mut(context) }.and_then(|context| add::<P>(&irql, Form::ComputeOnly, device, context)))
+    fn add_compute_device[P: Platform](device: *mut DEVICE_OBJECT) at irql: Passive,
+        with context: write *mut *mut c_void, answers of {
+        add::<P>(&irql, Form::ComputeOnly, device, context)
     }
 
+    /// `DxgkDdiStopDevice`, `PASSIVE_LEVEL`.
+    fn stop_device[P: Platform](context: *mut c_void) at irql: Passive, answers of {
+        object::<Adapter<P>>(context).and_then(|adapter| start::stop(&irql, &adapter))
+    }
+
+    /// `DxgkDdiRemoveDevice`, `PASSIVE_LEVEL`.
+    fn remove_device[P: Platform](context: *mut c_void) answers of {
+        Handle::from_ptr(context).take::<Adapter<P>>().map(drop)
+    }
+
+    /// `DxgkDdiSetPowerState`, `PASSIVE_LEVEL`. Never fails. The OS suspends contexts and disconnects doorbells
+    /// before. An engine thread has no power state of its own; what it has to report in D1 to D3 waits for D0.
+    /// Children have no power states here.
+    fn set_power_state[P: Platform](
+        context: *mut c_void, device: u32, state: DEVICE_POWER_STATE, _action: POWER_ACTION
+    ) at irql: Passive, answers always {
+        if device == WHOLE_ADAPTER {
+            start::set_power(&irql, &*started::<P>(context)?, state == POWER_DEVICE_D0);
+        }
+        Ok(())
+    }
+
+    /// `DxgkDdiNotifySurpriseRemoval`, `PASSIVE_LEVEL`, at any time and beside other DDIs. Never fails. Both kinds of
+    /// removal are treated alike: the device is gone, and later calls free the driver's objects without touching it.
+    fn notify_surprise_removal[P: Platform](context: *mut c_void, _kind: DXGK_SURPRISE_REMOVAL_TYPE) at irql: Passive,
+        answers always {
+        start::remove_by_surprise(&irql, &*started::<P>(context)?);
+        Ok(())
+    }
+
+    /// `DxgkDdiResetFromTimeout`, `PASSIVE_LEVEL`. Must succeed.
+    fn reset_from_timeout[P: Platform](adapter: HANDLE) at irql: Passive, answers always {
+        reset::reset_adapter(&irql, &*started::<P>(adapter)?);
+        Ok(())
+    }
+
+    /// `DxgkDdiRestartFromTimeout`, `PASSIVE_LEVEL`. Must succeed.
+    fn restart_from_timeout[P: Platform](adapter: HANDLE) at irql: Passive, answers always {
+        reset::restart_adapter(&irql, &*started::<P>(adapter)?);
+        Ok(())
+    }
+}
+
+win_extern! {
     /// `DxgkDdiStartDevice`, `PASSIVE_LEVEL`.
     pub(crate) fn start_device[P: Platform](
         context: *mut c_void,
@@ -58,18 +99,6 @@ win_extern! {
         let irql = unsafe { Passive::assume() };
         // SAFETY: Dxgkrnl passes pointers to its own records and variables, valid for the call.
         of(unsafe { start::<P>(&irql, context, info, interface, sources, children) })
-    }
-
-    /// `DxgkDdiStopDevice`, `PASSIVE_LEVEL`.
-    pub(crate) fn stop_device[P: Platform](context: *mut c_void) -> NTSTATUS {
-        // SAFETY: StopDevice is called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(object::<Adapter<P>>(context).and_then(|adapter| start::stop(&irql, &adapter)))
-    }
-
-    /// `DxgkDdiRemoveDevice`, `PASSIVE_LEVEL`.
-    pub(crate) fn remove_device[P: Platform](context: *mut c_void) -> NTSTATUS {
-        of(Handle::from_ptr(context).take::<Adapter<P>>().map(drop))
     }
 
     /// `DxgkDdiUnload`, `PASSIVE_LEVEL`.
@@ -116,64 +145,12 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiSetPowerState`, `PASSIVE_LEVEL`. Never fails. The OS suspends contexts and disconnects doorbells
-    /// before. An engine thread has no power state of its own; what it has to report in D1 to D3 waits for D0.
-    /// Children have no power states here.
-    pub(crate) fn set_power_state[P: Platform](
-        context: *mut c_void,
-        device: u32,
-        state: DEVICE_POWER_STATE,
-        _action: POWER_ACTION,
-    ) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        if let Ok(started) = started::<P>(context)
-            && device == WHOLE_ADAPTER
-        {
-            start::set_power(&irql, &started, state == POWER_DEVICE_D0);
-        }
-        STATUS_SUCCESS
-    }
-
-    /// `DxgkDdiNotifySurpriseRemoval`, `PASSIVE_LEVEL`, at any time and beside other DDIs. Never fails. Both kinds of
-    /// removal are treated alike: the device is gone, and later calls free the driver's objects without touching it.
-    pub(crate) fn notify_surprise_removal[P: Platform](
-        context: *mut c_void,
-        _kind: DXGK_SURPRISE_REMOVAL_TYPE,
-    ) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        if let Ok(started) = started::<P>(context) {
-            start::remove_by_surprise(&irql, &started);
-        }
-        STATUS_SUCCESS
-    }
-
     /// `DxgkDdiResetDevice`, any level: there is no display to hand back.
     pub(crate) fn reset_device(_context: *mut c_void) {}
 
     /// `DxgkDdiControlEtwLogging`.
     pub(crate) fn control_etw_logging(_enable: BOOLEAN, _flags: u32, _level: u8) {}
 
-    /// `DxgkDdiResetFromTimeout`, `PASSIVE_LEVEL`. Must succeed.
-    pub(crate) fn reset_from_timeout[P: Platform](adapter: HANDLE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        if let Ok(started) = started::<P>(adapter) {
-            reset::reset_adapter(&irql, &started);
-        }
-        STATUS_SUCCESS
-    }
-
-    /// `DxgkDdiRestartFromTimeout`, `PASSIVE_LEVEL`. Must succeed.
-    pub(crate) fn restart_from_timeout[P: Platform](adapter: HANDLE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        if let Ok(started) = started::<P>(adapter) {
-            reset::restart_adapter(&irql, &started);
-        }
-        STATUS_SUCCESS
-    }
 }
 
 /// The body of AddDevice: an adapter of the driver's `form`, whose handle becomes the context.

@@ -1,6 +1,7 @@
 //! Native fences and their logs.
 
-use crate::arguments::{array, borrow, object, os, record, record_mut, started};
+use crate::arguments::{array, borrow, object, os, record, started};
+use crate::thunk::ddi;
 use core::ffi::c_void;
 use gpu_engine::memory::{SharedWord, Span};
 use gpu_wire::GpuVa;
@@ -8,7 +9,7 @@ use kmd_core::device::Device;
 use kmd_core::fence_log;
 use kmd_core::handle::Handle;
 use kmd_core::hw_queue::HwQueue;
-use kmd_core::irql::{Dirql, Dispatch, Passive};
+use kmd_core::irql::Passive;
 use kmd_core::native_fence::{self, CurrentUpdate, LocalFence, NativeFence, Open, Update};
 use kmd_core::platform::Platform;
 use kmd_core::status::{Error, Result, of};
@@ -19,31 +20,86 @@ use wddm_abi::{
     win_extern,
 };
 
-win_extern! {
+ddi! {
     /// `DxgkDdiCreateNativeFence`, `PASSIVE_LEVEL`.
-    pub(crate) fn create_native_fence[P: Platform](adapter: HANDLE, args: *mut DXGKARG_CREATENATIVEFENCE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            // In and out in one field: Dxgkrnl's handle is kept before ours overwrites it.
-            let theirs = os(args.hGlobalNativeFence);
-            let ours = NativeFence::create(&irql, &started, args.Type, theirs, &mut args.pPrivateDriverData)?;
-            args.hGlobalNativeFence = ours.as_ptr();
-            Ok(())
-        }))
+    fn create_native_fence[P: Platform](adapter: HANDLE) at irql: Passive,
+        with args: write *mut DXGKARG_CREATENATIVEFENCE, answers of {
+        let started = started::<P>(adapter)?;
+        // In and out in one field: Dxgkrnl's handle is kept before ours overwrites it.
+        let theirs = os(args.hGlobalNativeFence);
+        let ours = NativeFence::create(&irql, &started, args.Type, theirs, &mut args.pPrivateDriverData)?;
+        args.hGlobalNativeFence = ours.as_ptr();
+        Ok(())
     }
 
     /// `DxgkDdiDestroyNativeFence`, `PASSIVE_LEVEL`.
-    pub(crate) fn destroy_native_fence[P: Platform](args: *mut DXGKARG_DESTROYNATIVEFENCE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record(args.cast_const()) }
-            .and_then(|args| NativeFence::<P>::destroy(&irql, Handle::from_ptr(args.hGlobalNativeFence))))
+    fn destroy_native_fence[P: Platform]() at irql: Passive,
+        with args: read *mut DXGKARG_DESTROYNATIVEFENCE, answers of {
+        NativeFence::<P>::destroy(&irql, Handle::from_ptr(args.hGlobalNativeFence))
     }
 
+    /// `DxgkDdiCloseNativeFence`, `PASSIVE_LEVEL`.
+    fn close_native_fence[P: Platform](_adapter: HANDLE) at irql: Passive,
+        with args: read *mut DXGKARG_CLOSENATIVEFENCE, answers of {
+        LocalFence::<P>::close(&irql, Handle::from_ptr(args.hLocalNativeFence))
+    }
+
+    /// `DxgkDdiUpdateMonitoredValues`, device interrupt level.
+    fn update_monitored_values[P: Platform]() at irql: Dirql,
+        with args: read *const DXGKARG_UPDATEMONITOREDVALUES, answers of {
+        let (fences, values, words) = (args.NativeFenceArray, args.UpdatedValueArray, args.MonitoredValueKernelCpuVa);
+        // SAFETY: three arrays of NumFences elements, and addresses that are mapped for the duration of the call.
+        let updates = unsafe { updates(fences, values, words, args.NumFences) }?;
+        native_fence::update_monitored::<P>(&irql, updates)
+    }
+
+    /// `DxgkDdiUpdateCurrentValuesFromCpu`, `DISPATCH_LEVEL`.
+    fn update_current_values[P: Platform]() at irql: Dispatch,
+        with args: read *const DXGKARG_UPDATECURRENTVALUESFROMCPU, answers of {
+        let how = match (args.Flags.AlwaysSignaled(), args.Flags.NotificationOnly()) {
+            (true, _) => CurrentUpdate::AlwaysSignaled,
+            (false, true) => CurrentUpdate::NotificationOnly,
+            (false, false) => CurrentUpdate::Write,
+        };
+        let (fences, values, words) = (args.NativeFenceArray, args.UpdatedValueArray, args.CurrentValueKernelCpuVa);
+        // SAFETY: three arrays of NumFences elements, and addresses that are mapped for the duration of the call.
+        let updates = unsafe { updates(fences, values, words, args.NumFences) }?;
+        native_fence::update_current::<P>(&irql, how, updates)
+    }
+
+    /// `DxgkDdiSetNativeFenceLogBuffer`, `DISPATCH_LEVEL`.
+    fn set_native_fence_log_buffer[P: Platform]() at irql: Dispatch,
+        with args: read *const DXGKARG_SETNATIVEFENCELOGBUFFER, answers of {
+        if args.LogBufferCpuVa.is_null() || args.NumberOfEntries == 0 {
+            // NULL or no entries: the OS takes a log away before it sets the next. The header of the buffer, which
+            // is not given here, would say which of the two logs, so both are taken away.
+            return borrow::<HwQueue<P>, _>(args.hHwQueue, |queue| {
+                fence_log::clear(&irql, queue);
+                Ok(())
+            });
+        }
+        // SAFETY: the buffer begins with its header.
+        let header = unsafe { record(args.LogBufferCpuVa.cast_const().cast::<DXGK_NATIVE_FENCE_LOG_HEADER>()) }?;
+        let kind = header.Type;
+        let first = core::mem::offset_of!(DXGK_NATIVE_FENCE_LOG_BUFFER, Entries) as u64;
+        let len = first + u64::from(args.NumberOfEntries) * gpu_engine::fence_log::ENTRY_SIZE;
+        // SAFETY: a buffer of that many entries, mapped until it is replaced or the queue is destroyed.
+        let buffer = unsafe { Span::new(args.LogBufferCpuVa.cast(), len) };
+        borrow::<HwQueue<P>, _>(args.hHwQueue, |queue| {
+            fence_log::set(&irql, queue, kind, buffer, args.NumberOfEntries)
+        })
+    }
+
+    /// `DxgkDdiUpdateNativeFenceLogs`, `DISPATCH_LEVEL`.
+    fn update_native_fence_logs[P: Platform]() at irql: Dispatch,
+        with args: read *const DXGKARG_UPDATENATIVEFENCELOGS, answers of {
+        // SAFETY: Dxgkrnl's array, of that many elements.
+        let queues = unsafe { array(args.hHWQueue.cast_const(), args.NumberOfQueues as usize) }?;
+        fence_log::flush::<P>(&irql, queues.iter().map(|h| Handle::from_ptr(*h)))
+    }
+}
+
+win_extern! {
     /// `DxgkDdiOpenNativeFence`, `PASSIVE_LEVEL`. The record's first 44 bytes are common to all builds; the private
     /// data behind them exists in the later form only, so it is neither read nor written.
     pub(crate) fn open_native_fence[P: Platform](_adapter: HANDLE, args: *mut DXGKARG_OPENNATIVEFENCE) -> NTSTATUS {
@@ -51,85 +107,6 @@ win_extern! {
         let irql = unsafe { Passive::assume() };
         // SAFETY: Dxgkrnl's record, valid for the call; its common part is as long as the fields used here.
         of(unsafe { open::<P>(&irql, args) })
-    }
-
-    /// `DxgkDdiCloseNativeFence`, `PASSIVE_LEVEL`.
-    pub(crate) fn close_native_fence[P: Platform](_adapter: HANDLE, args: *mut DXGKARG_CLOSENATIVEFENCE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record(args.cast_const()) }
-            .and_then(|args| LocalFence::<P>::close(&irql, Handle::from_ptr(args.hLocalNativeFence))))
-    }
-
-    /// `DxgkDdiUpdateMonitoredValues`, device interrupt level.
-    pub(crate) fn update_monitored_values[P: Platform](args: *const DXGKARG_UPDATEMONITOREDVALUES) -> NTSTATUS {
-        // SAFETY: called at the device's interrupt level, synchronized with the interrupt routine.
-        let irql = unsafe { Dirql::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record(args) }.and_then(|args| {
-            let (fences, values, words) = (args.NativeFenceArray, args.UpdatedValueArray, args.MonitoredValueKernelCpuVa);
-            // SAFETY: three arrays of NumFences elements, and addresses that are mapped for the duration of the call.
-            let updates = unsafe { updates(fences, values, words, args.NumFences) }?;
-            native_fence::update_monitored::<P>(&irql, updates)
-        }))
-    }
-
-    /// `DxgkDdiUpdateCurrentValuesFromCpu`, `DISPATCH_LEVEL`.
-    pub(crate) fn update_current_values[P: Platform](args: *const DXGKARG_UPDATECURRENTVALUESFROMCPU) -> NTSTATUS {
-        // SAFETY: called at DISPATCH_LEVEL at most.
-        let irql = unsafe { Dispatch::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record(args) }.and_then(|args| {
-            let how = match (args.Flags.AlwaysSignaled(), args.Flags.NotificationOnly()) {
-                (true, _) => CurrentUpdate::AlwaysSignaled,
-                (false, true) => CurrentUpdate::NotificationOnly,
-                (false, false) => CurrentUpdate::Write,
-            };
-            let (fences, values, words) = (args.NativeFenceArray, args.UpdatedValueArray, args.CurrentValueKernelCpuVa);
-            // SAFETY: three arrays of NumFences elements, and addresses that are mapped for the duration of the call.
-            let updates = unsafe { updates(fences, values, words, args.NumFences) }?;
-            native_fence::update_current::<P>(&irql, how, updates)
-        }))
-    }
-
-    /// `DxgkDdiSetNativeFenceLogBuffer`, `DISPATCH_LEVEL`.
-    pub(crate) fn set_native_fence_log_buffer[P: Platform](args: *const DXGKARG_SETNATIVEFENCELOGBUFFER) -> NTSTATUS {
-        // SAFETY: called at DISPATCH_LEVEL at most.
-        let irql = unsafe { Dispatch::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record(args) }.and_then(|args| {
-            if args.LogBufferCpuVa.is_null() || args.NumberOfEntries == 0 {
-                // NULL or no entries: the OS takes a log away before it sets the next. The header of the buffer, which
-                // is not given here, would say which of the two logs, so both are taken away.
-                return borrow::<HwQueue<P>, _>(args.hHwQueue, |queue| {
-                    fence_log::clear(&irql, queue);
-                    Ok(())
-                });
-            }
-            // SAFETY: the buffer begins with its header.
-            let header = unsafe { record(args.LogBufferCpuVa.cast_const().cast::<DXGK_NATIVE_FENCE_LOG_HEADER>()) }?;
-            let kind = header.Type;
-            let first = core::mem::offset_of!(DXGK_NATIVE_FENCE_LOG_BUFFER, Entries) as u64;
-            let len = first + u64::from(args.NumberOfEntries) * gpu_engine::fence_log::ENTRY_SIZE;
-            // SAFETY: a buffer of that many entries, mapped until it is replaced or the queue is destroyed.
-            let buffer = unsafe { Span::new(args.LogBufferCpuVa.cast(), len) };
-            borrow::<HwQueue<P>, _>(args.hHwQueue, |queue| {
-                fence_log::set(&irql, queue, kind, buffer, args.NumberOfEntries)
-            })
-        }))
-    }
-
-    /// `DxgkDdiUpdateNativeFenceLogs`, `DISPATCH_LEVEL`.
-    pub(crate) fn update_native_fence_logs[P: Platform](args: *const DXGKARG_UPDATENATIVEFENCELOGS) -> NTSTATUS {
-        // SAFETY: called at DISPATCH_LEVEL at most.
-        let irql = unsafe { Dispatch::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record(args) }.and_then(|args| {
-            // SAFETY: Dxgkrnl's array, of that many elements.
-            let queues = unsafe { array(args.hHWQueue.cast_const(), args.NumberOfQueues as usize) }?;
-            fence_log::flush::<P>(&irql, queues.iter().map(|h| Handle::from_ptr(*h)))
-        }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Processes, devices, contexts.
 
 use crate::arguments::{bytes, object, os, record_mut, started};
+use crate::thunk::ddi;
 use gpu_engine::address_space::Root;
 use gpu_wire::pte::Place;
 use kmd_core::context::{self, Context, DMA_BUFFER_SIZE, NewContext, PRIVATE_DATA_SIZE};
@@ -33,87 +34,71 @@ fn listed(result: Result<()>) -> NTSTATUS {
     }
 }
 
-win_extern! {
+ddi! {
     /// `DxgkDdiCreateProcess`, `PASSIVE_LEVEL`.
-    pub(crate) fn create_process[P: Platform](adapter: HANDLE, args: *mut DXGKARG_CREATEPROCESS) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            let handle = Process::create(&irql, &started, os(args.hDxgkProcess), args.Flags.SystemProcess())?;
-            args.hKmdProcess = handle.as_ptr();
-            Ok(())
-        }))
+    fn create_process[P: Platform](adapter: HANDLE) at irql: Passive,
+        with args: write *mut DXGKARG_CREATEPROCESS, answers of {
+        let started = started::<P>(adapter)?;
+        let handle = Process::create(&irql, &started, os(args.hDxgkProcess), args.Flags.SystemProcess())?;
+        args.hKmdProcess = handle.as_ptr();
+        Ok(())
     }
 
     /// `DxgkDdiDestroyProcess`, `PASSIVE_LEVEL`.
-    pub(crate) fn destroy_process[P: Platform](_adapter: HANDLE, process: HANDLE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(Process::<P>::destroy(&irql, Handle::from_ptr(process)))
+    fn destroy_process[P: Platform](_adapter: HANDLE, process: HANDLE) at irql: Passive, answers of {
+        Process::<P>::destroy(&irql, Handle::from_ptr(process))
     }
 
     /// `DxgkDdiCreateDevice`, `PASSIVE_LEVEL`.
-    pub(crate) fn create_device[P: Platform](adapter: HANDLE, args: *mut DXGKARG_CREATEDEVICE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        listed(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            let process = object::<Process<P>>(args.hKmdProcess)?;
-            args.hDevice = Device::create(&irql, &started, process, os(args.hDevice))?.as_ptr();
-            Ok(())
-        }))
+    fn create_device[P: Platform](adapter: HANDLE) at irql: Passive,
+        with args: write *mut DXGKARG_CREATEDEVICE, answers listed {
+        let started = started::<P>(adapter)?;
+        let process = object::<Process<P>>(args.hKmdProcess)?;
+        args.hDevice = Device::create(&irql, &started, process, os(args.hDevice))?.as_ptr();
+        Ok(())
     }
 
     /// `DxgkDdiDestroyDevice`, `PASSIVE_LEVEL`.
-    pub(crate) fn destroy_device[P: Platform](device: HANDLE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(Device::<P>::destroy(&irql, Handle::from_ptr(device)))
+    fn destroy_device[P: Platform](device: HANDLE) at irql: Passive, answers of {
+        Device::<P>::destroy(&irql, Handle::from_ptr(device))
     }
 
     /// `DxgkDdiCreateContext`, `PASSIVE_LEVEL`: a packet context, or one for hardware queues. `hContext` comes in with
     /// Dxgkrnl's handle; `DxgkCbInvalidateHwContext` and the acknowledgements of suspensions name the context by it.
-    pub(crate) fn create_context[P: Platform](device: HANDLE, args: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        listed(object::<Device<P>>(device).and_then(|device| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            // SAFETY: Dxgkrnl's copy of the private data, of that size.
-            let private = unsafe { bytes(args.pPrivateDriverData.cast_const(), args.PrivateDriverDataSize) }?;
-            let new = NewContext {
-                os: os(args.hContext),
-                node: args.NodeOrdinal,
-                affinity: args.EngineAffinity,
-                system: args.Flags.SystemContext(),
-                hw_queues: args.Flags.HwQueueSupported(),
-            };
-            args.hContext = contexts::create(&irql, &device, &new, private)?.as_ptr();
-            let settings = &device.counted.started.settings;
-            let aperture = segments::set_of(segments::Order::of(settings).aperture());
-            // Every member is an output; those that are not set below are zero.
-            let mut info = DXGK_CONTEXTINFO::zeroed();
-            info.DmaBufferSize = DMA_BUFFER_SIZE;
-            info.DmaBufferSegmentSet = if settings.dma_buffer_segment_set { aperture } else { 0 };
-            info.DmaBufferPrivateDataSize = PRIVATE_DATA_SIZE;
-            info.AllocationListSize = if args.Flags.GdiContext() { GDI_ALLOCATIONS } else { 0 };
-            info.Caps.set_NoPatchingRequired(true);
-            info.PagingCompanionNodeId = settings.paging_node;
-            args.ContextInfo = info;
-            Ok(())
-        }))
+    fn create_context[P: Platform](device: HANDLE) at irql: Passive,
+        with args: write *mut DXGKARG_CREATECONTEXT, answers listed {
+        let device = object::<Device<P>>(device)?;
+        // SAFETY: Dxgkrnl's copy of the private data, of that size.
+        let private = unsafe { bytes(args.pPrivateDriverData.cast_const(), args.PrivateDriverDataSize) }?;
+        let new = NewContext {
+            os: os(args.hContext),
+            node: args.NodeOrdinal,
+            affinity: args.EngineAffinity,
+            system: args.Flags.SystemContext(),
+            hw_queues: args.Flags.HwQueueSupported(),
+        };
+        args.hContext = contexts::create(&irql, &device, &new, private)?.as_ptr();
+        let settings = &device.counted.started.settings;
+        let aperture = segments::set_of(segments::Order::of(settings).aperture());
+        // Every member is an output; those that are not set below are zero.
+        let mut info = DXGK_CONTEXTINFO::zeroed();
+        info.DmaBufferSize = DMA_BUFFER_SIZE;
+        info.DmaBufferSegmentSet = if settings.dma_buffer_segment_set { aperture } else { 0 };
+        info.DmaBufferPrivateDataSize = PRIVATE_DATA_SIZE;
+        info.AllocationListSize = if args.Flags.GdiContext() { GDI_ALLOCATIONS } else { 0 };
+        info.Caps.set_NoPatchingRequired(true);
+        info.PagingCompanionNodeId = settings.paging_node;
+        args.ContextInfo = info;
+        Ok(())
     }
 
     /// `DxgkDdiDestroyContext`, `PASSIVE_LEVEL`: destroys a packet context, or one for hardware queues.
-    pub(crate) fn destroy_context[P: Platform](context: HANDLE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(contexts::destroy::<P>(&irql, Handle::from_ptr(context)))
+    fn destroy_context[P: Platform](context: HANDLE) at irql: Passive, answers of {
+        contexts::destroy::<P>(&irql, Handle::from_ptr(context))
     }
+}
 
+win_extern! {
     /// `DxgkDdiSetRootPageTable`, `PASSIVE_LEVEL`. Cannot fail: a root in a segment that this driver does not know is
     /// counted, and every address of the context faults.
     pub(crate) fn set_root_page_table[P: Platform](adapter: HANDLE, args: *const DXGKARG_SETROOTPAGETABLE) {

@@ -1,12 +1,12 @@
 //! Queries: adapter information, nodes, clock, features, escapes, debug information.
 
 use crate::arguments::{array_mut, bytes, bytes_mut, object, record, record_mut, started};
+use crate::thunk::ddi;
 use core::ffi::c_void;
 use kmd_core::adapter::Adapter;
 use kmd_core::asked::bit_of;
 use kmd_core::context::Context;
 use kmd_core::hw_context::HwContext;
-use kmd_core::irql::Passive;
 use kmd_core::platform::Platform;
 use kmd_core::status::{Error, Result, of};
 use kmd_core::{caps, clock, debug, escape, features, nodes, segments};
@@ -17,6 +17,68 @@ use wddm_abi::{
     DXGKARG_FORMATHISTORYBUFFER, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATUREINTERFACE, DXGKARG_QUERYFEATURESUPPORT,
     DXGKDDI_FEATURE_INTERFACE, GUID_WDDM_INTERFACE_FEATURE, HANDLE, NTSTATUS, Plain, QUERY_INTERFACE, win_extern,
 };
+
+ddi! {
+    /// `DxgkDdiCalibrateGpuClock`, up to `DISPATCH_LEVEL`.
+    fn calibrate_gpu_clock[P: Platform](adapter: HANDLE, node: u32, engine: u32, data: *mut DXGKARG_CALIBRATEGPUCLOCK) answers of {
+
+        let started = started::<P>(adapter)?;
+        // SAFETY: Dxgkrnl's record, valid for the call. It is packed, so it is written unaligned.
+        let to = unsafe { record_mut(data.cast::<[u8; size_of::<DXGKARG_CALIBRATEGPUCLOCK>()]>()) }?;
+        if node >= nodes::COUNT || engine != 0 {
+            return Err(Error::InvalidParameter);
+        }
+        let read = clock::calibrate(&started.platform);
+        // The OS sets the flags to say which clock it wants. There is one clock, so they are left as they are.
+        let flags = core::mem::offset_of!(DXGKARG_CALIBRATEGPUCLOCK, Flags);
+        to[..flags].copy_from_slice(&read.as_bytes()[..flags]);
+        Ok(())
+    }
+
+    /// `DxgkDdiFormatHistoryBuffer`, `DISPATCH_LEVEL`. The driver keeps no history buffers: the answer is no time
+    /// stamps, and an offset of 0, so that the OS does not call again for the rest.
+    fn format_history_buffer[P: Platform](context: HANDLE)
+        with args: write *mut DXGKARG_FORMATHISTORYBUFFER, answers of {
+        // The precision that QUERYADAPTERINFO answers with, but never 0, which is no precision of a time stamp.
+        let started = object::<Context<P>>(context).map(|context| context.counted.started.clone());
+        let started = started.or_else(|_| object::<HwContext<P>>(context).map(|context| context.counted.started.clone()));
+        let bits = started.map_or(0, |started| started.settings.history_buffer_precision);
+        args.NumTimestamps = 0;
+        args.Precision.PrecisionBits = if bits == 0 { clock::PRECISION } else { bits };
+        args.Offset = 0;
+        Ok(())
+    }
+
+    /// `DxgkDdiEscape`, `PASSIVE_LEVEL`.
+    fn escape[P: Platform](adapter: HANDLE) at irql: Passive, with args: read *const DXGKARG_ESCAPE, answers of {
+        let adapter = object::<Adapter<P>>(adapter)?;
+        let started = adapter.started()?;
+        // SAFETY: Dxgkrnl's copy of the caller's buffer, of that size.
+        let block = unsafe { bytes_mut(args.pPrivateDriverData, args.PrivateDriverDataSize) }?;
+        escape::answer(&irql, &started, adapter.asked.questions(), block)
+    }
+
+    /// `DxgkDdiCollectDbgInfo`, any level. Success or `STATUS_UNSUCCESSFUL`.
+    fn collect_dbg_info[P: Platform](adapter: HANDLE) with args: read *const DXGKARG_COLLECTDBGINFO, answers collected {
+        let started = started::<P>(adapter)?;
+        // SAFETY: Dxgkrnl's buffer, of that size.
+        let buffer = unsafe { array_mut(args.pBuffer.cast::<u8>(), args.BufferSize) }?;
+        Ok(debug::collect(&started, args.Reason, buffer))
+    }
+
+    /// `DxgkDdiCollectDbgInfo2`, as above; the payload is not looked at and not kept.
+    fn collect_dbg_info2[P: Platform](adapter: HANDLE) with args: read *mut DXGKARG_COLLECTDBGINFO2, answers collected {
+        let started = started::<P>(adapter)?;
+        // SAFETY: Dxgkrnl's buffer, of that size.
+        let buffer = unsafe { array_mut(args.pBuffer.cast::<u8>(), args.BufferSize) }?;
+        Ok(debug::collect(&started, args.Reason, buffer))
+    }
+}
+
+/// The status of CollectDbgInfo.
+fn collected<T>(result: Result<T>) -> NTSTATUS {
+    if result.is_ok() { STATUS_SUCCESS } else { STATUS_UNSUCCESSFUL }
+}
 
 win_extern! {
     /// `DxgkDdiQueryAdapterInfo`, `PASSIVE_LEVEL`.
@@ -42,83 +104,6 @@ win_extern! {
             to.copy_from_slice(nodes::metadata(&started.plan, &started.settings, node)?.as_bytes());
             Ok(())
         }))
-    }
-
-    /// `DxgkDdiCalibrateGpuClock`, up to `DISPATCH_LEVEL`.
-    pub(crate) fn calibrate_gpu_clock[P: Platform](
-        adapter: HANDLE,
-        node: u32,
-        engine: u32,
-        data: *mut DXGKARG_CALIBRATEGPUCLOCK,
-    ) -> NTSTATUS {
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call. It is packed, so it is written unaligned.
-            let to = unsafe { record_mut(data.cast::<[u8; size_of::<DXGKARG_CALIBRATEGPUCLOCK>()]>()) }?;
-            if node >= nodes::COUNT || engine != 0 {
-                return Err(Error::InvalidParameter);
-            }
-            let read = clock::calibrate(&started.platform);
-            // The OS sets the flags to say which clock it wants. There is one clock, so they are left as they are.
-            let flags = core::mem::offset_of!(DXGKARG_CALIBRATEGPUCLOCK, Flags);
-            to[..flags].copy_from_slice(&read.as_bytes()[..flags]);
-            Ok(())
-        }))
-    }
-
-    /// `DxgkDdiFormatHistoryBuffer`, `DISPATCH_LEVEL`. The driver keeps no history buffers: the answer is no time
-    /// stamps, and an offset of 0, so that the OS does not call again for the rest.
-    pub(crate) fn format_history_buffer[P: Platform](
-        context: HANDLE,
-        args: *mut DXGKARG_FORMATHISTORYBUFFER,
-    ) -> NTSTATUS {
-        // The precision that QUERYADAPTERINFO answers with, but never 0, which is no precision of a time stamp.
-        let started = object::<Context<P>>(context).map(|context| context.counted.started.clone());
-        let started = started.or_else(|_| object::<HwContext<P>>(context).map(|context| context.counted.started.clone()));
-        let bits = started.map_or(0, |started| started.settings.history_buffer_precision);
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record_mut(args) }.map(|args| {
-            args.NumTimestamps = 0;
-            args.Precision.PrecisionBits = if bits == 0 { clock::PRECISION } else { bits };
-            args.Offset = 0;
-        }))
-    }
-
-    /// `DxgkDdiEscape`, `PASSIVE_LEVEL`.
-    pub(crate) fn escape[P: Platform](adapter: HANDLE, args: *const DXGKARG_ESCAPE) -> NTSTATUS {
-        // SAFETY: Escape is called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(object::<Adapter<P>>(adapter).and_then(|adapter| {
-            let started = adapter.started()?;
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record(args) }?;
-            // SAFETY: Dxgkrnl's copy of the caller's buffer, of that size.
-            let block = unsafe { bytes_mut(args.pPrivateDriverData, args.PrivateDriverDataSize) }?;
-            escape::answer(&irql, &started, adapter.asked.questions(), block)
-        }))
-    }
-
-    /// `DxgkDdiCollectDbgInfo`, any level. Success or `STATUS_UNSUCCESSFUL`.
-    pub(crate) fn collect_dbg_info[P: Platform](adapter: HANDLE, args: *const DXGKARG_COLLECTDBGINFO) -> NTSTATUS {
-        let collected = started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record(args) }?;
-            // SAFETY: Dxgkrnl's buffer, of that size.
-            let buffer = unsafe { array_mut(args.pBuffer.cast::<u8>(), args.BufferSize) }?;
-            Ok(debug::collect(&started, args.Reason, buffer))
-        });
-        if collected.is_ok() { STATUS_SUCCESS } else { STATUS_UNSUCCESSFUL }
-    }
-
-    /// `DxgkDdiCollectDbgInfo2`, as above; the payload is not looked at and not kept.
-    pub(crate) fn collect_dbg_info2[P: Platform](adapter: HANDLE, args: *mut DXGKARG_COLLECTDBGINFO2) -> NTSTATUS {
-        let collected = started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record(args.cast_const()) }?;
-            // SAFETY: Dxgkrnl's buffer, of that size.
-            let buffer = unsafe { array_mut(args.pBuffer.cast::<u8>(), args.BufferSize) }?;
-            Ok(debug::collect(&started, args.Reason, buffer))
-        });
-        if collected.is_ok() { STATUS_SUCCESS } else { STATUS_UNSUCCESSFUL }
     }
 
     /// `DxgkDdiQueryInterface`, `PASSIVE_LEVEL`: the feature interface, and nothing else.

@@ -1,6 +1,7 @@
 //! Hardware contexts and queues, suspension, engine reset.
 
-use crate::arguments::{borrow, bytes, bytes_mut, object, os, record, record_mut, started};
+use crate::arguments::{borrow, bytes, bytes_mut, object, os, started};
+use crate::thunk::ddi;
 use gpu_engine::memory::Span;
 use gpu_engine::queue::Submission;
 use gpu_wire::GpuVa;
@@ -9,12 +10,11 @@ use kmd_core::device::Device;
 use kmd_core::handle::Handle;
 use kmd_core::hw_context::HwContext;
 use kmd_core::hw_queue::{HwQueue, NewQueue};
-use kmd_core::irql::{Dispatch, Passive};
 use kmd_core::paging::{self, Buffer, Operation};
 use kmd_core::platform::Platform;
 use kmd_core::reset;
 use kmd_core::scheduling_log;
-use kmd_core::status::{Error, of};
+use kmd_core::status::{Error, Result, of};
 use wddm_abi::ntstatus::{STATUS_PENDING, STATUS_SUCCESS};
 use wddm_abi::{
     DXGK_SCHEDULING_LOG_BUFFER, DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_RESETHWENGINE,
@@ -24,134 +24,132 @@ use wddm_abi::{
     DXGKARG_UPDATEHWCONTEXTSTATE, HANDLE, NTSTATUS, win_extern,
 };
 
-win_extern! {
+ddi! {
     /// `DxgkDdiCreateHwContext`, `PASSIVE_LEVEL`: the obsolete way to make a context for hardware queues. Windows 11
     /// makes these by `DxgkDdiCreateContext`.
-    pub(crate) fn create_hw_context[P: Platform](device: HANDLE, args: *mut DXGKARG_CREATEHWCONTEXT) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(object::<Device<P>>(device).and_then(|device| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            // SAFETY: Dxgkrnl's copy of the private data, of that size.
-            let private = unsafe { bytes(args.pPrivateDriverData.cast_const(), args.PrivateDriverDataSize) }?;
-            let new = NewContext {
-                os: os(args.hHwContext),
-                node: args.NodeOrdinal,
-                affinity: args.EngineAffinity,
-                system: false,
-                hw_queues: true,
-            };
-            args.hHwContext = HwContext::create(&irql, &device, &new, private)?.as_ptr();
-            args.ContextCaps.Value = 0;
-            Ok(())
-        }))
+    fn create_hw_context[P: Platform](device: HANDLE) at irql: Passive,
+        with args: write *mut DXGKARG_CREATEHWCONTEXT, answers of {
+        let device = object::<Device<P>>(device)?;
+        // SAFETY: Dxgkrnl's copy of the private data, of that size.
+        let private = unsafe { bytes(args.pPrivateDriverData.cast_const(), args.PrivateDriverDataSize) }?;
+        let new = NewContext {
+            os: os(args.hHwContext),
+            node: args.NodeOrdinal,
+            affinity: args.EngineAffinity,
+            system: false,
+            hw_queues: true,
+        };
+        args.hHwContext = HwContext::create(&irql, &device, &new, private)?.as_ptr();
+        args.ContextCaps.Value = 0;
+        Ok(())
     }
 
     /// `DxgkDdiDestroyHwContext`, `PASSIVE_LEVEL`: destroys a context that `DxgkDdiCreateHwContext` made.
-    pub(crate) fn destroy_hw_context[P: Platform](context: HANDLE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(HwContext::<P>::destroy(&irql, Handle::from_ptr(context)))
+    fn destroy_hw_context[P: Platform](context: HANDLE) at irql: Passive, answers of {
+        HwContext::<P>::destroy(&irql, Handle::from_ptr(context))
     }
 
     /// `DxgkDdiCreateHwQueue`, `PASSIVE_LEVEL`.
-    pub(crate) fn create_hw_queue[P: Platform](context: HANDLE, args: *mut DXGKARG_CREATEHWQUEUE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(object::<HwContext<P>>(context).and_then(|context| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            // Kernel-mode testing is not supported, so that no such queue can come.
-            if args.Flags.TestQueue() {
-                return Err(Error::InvalidParameter);
-            }
-            let new = NewQueue {
-                os: os(args.hHwQueue),
-                user_mode: args.Flags.UserModeSubmission(),
-                native_progress_fence: args.Flags.NativeProgressFence(),
-                progress: GpuVa(args.HwQueueProgressFenceGPUVirtualAddress),
-            };
-            args.hHwQueue = HwQueue::create(&irql, &context, &new)?.as_ptr();
-            Ok(())
-        }))
+    fn create_hw_queue[P: Platform](context: HANDLE) at irql: Passive,
+        with args: write *mut DXGKARG_CREATEHWQUEUE, answers of {
+        let context = object::<HwContext<P>>(context)?;
+        // Kernel-mode testing is not supported, so that no such queue can come.
+        if args.Flags.TestQueue() {
+            return Err(Error::InvalidParameter);
+        }
+        let new = NewQueue {
+            os: os(args.hHwQueue),
+            user_mode: args.Flags.UserModeSubmission(),
+            native_progress_fence: args.Flags.NativeProgressFence(),
+            progress: GpuVa(args.HwQueueProgressFenceGPUVirtualAddress),
+        };
+        args.hHwQueue = HwQueue::create(&irql, &context, &new)?.as_ptr();
+        Ok(())
     }
 
     /// `DxgkDdiDestroyHwQueue`, `PASSIVE_LEVEL`.
-    pub(crate) fn destroy_hw_queue[P: Platform](queue: HANDLE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(HwQueue::<P>::destroy(&irql, Handle::from_ptr(queue)))
+    fn destroy_hw_queue[P: Platform](queue: HANDLE) at irql: Passive, answers of {
+        HwQueue::<P>::destroy(&irql, Handle::from_ptr(queue))
     }
 
     /// `DxgkDdiSubmitCommandToHwQueue`, up to `DISPATCH_LEVEL`.
-    pub(crate) fn submit_command_to_hw_queue[P: Platform](
-        _adapter: HANDLE,
-        args: *const DXGKARG_SUBMITCOMMANDTOHWQUEUE,
-    ) -> NTSTATUS {
-        // SAFETY: called at DISPATCH_LEVEL at most.
-        let irql = unsafe { Dispatch::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record(args) }.and_then(|args| {
-            let submission = Submission {
-                address: GpuVa(args.DmaBufferVirtualAddress),
-                length: args.DmaBufferSize.into(),
-                progress: args.HwQueueProgressFenceId,
-                // Null rendering: the progress fence gets its value, and nothing of the buffer runs.
-                null: args.Flags.NullRendering(),
-            };
-            borrow::<HwQueue<P>, _>(args.hHwQueue, |queue| queue.submit(&irql, submission))
-        }))
-    }
-
-    /// `DxgkDdiSuspendContext`, `PASSIVE_LEVEL`: success when suspended already, else pending, and an interrupt.
-    pub(crate) fn suspend_context[P: Platform](_adapter: HANDLE, args: *const DXGKARG_SUSPENDCONTEXT) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        let suspended = unsafe { record(args) }.and_then(|args| {
-            Ok(object::<HwContext<P>>(args.hContext)?.suspend(&irql, args.contextSuspendFence))
-        });
-        match suspended {
-            Ok(true) => STATUS_SUCCESS,
-            Ok(false) => STATUS_PENDING,
-            Err(error) => error.status(),
-        }
+    fn submit_command_to_hw_queue[P: Platform](_adapter: HANDLE) at irql: Dispatch,
+        with args: read *const DXGKARG_SUBMITCOMMANDTOHWQUEUE, answers of {
+        let submission = Submission {
+            address: GpuVa(args.DmaBufferVirtualAddress),
+            length: args.DmaBufferSize.into(),
+            progress: args.HwQueueProgressFenceId,
+            // Null rendering: the progress fence gets its value, and nothing of the buffer runs.
+            null: args.Flags.NullRendering(),
+        };
+        borrow::<HwQueue<P>, _>(args.hHwQueue, |queue| queue.submit(&irql, submission))
     }
 
     /// `DxgkDdiResumeContext`, `PASSIVE_LEVEL`.
-    pub(crate) fn resume_context[P: Platform](_adapter: HANDLE, args: *const DXGKARG_RESUMECONTEXT) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record(args) }.and_then(|args| {
-            object::<HwContext<P>>(args.hContext)?.resume(&irql);
-            Ok(())
-        }))
+    fn resume_context[P: Platform](_adapter: HANDLE) at irql: Passive,
+        with args: read *const DXGKARG_RESUMECONTEXT, answers of {
+        object::<HwContext<P>>(args.hContext)?.resume(&irql);
+        Ok(())
     }
 
     /// `DxgkDdiResetHwEngine`, `PASSIVE_LEVEL`.
-    pub(crate) fn reset_hw_engine[P: Platform](adapter: HANDLE, args: *mut DXGKARG_RESETHWENGINE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record(args.cast_const()) }?;
-            reset::reset_hw_engine(&irql, &started, args.NodeOrdinal as usize)
-        }))
+    fn reset_hw_engine[P: Platform](adapter: HANDLE) at irql: Passive,
+        with args: read *mut DXGKARG_RESETHWENGINE, answers of {
+        let started = started::<P>(adapter)?;
+        reset::reset_hw_engine(&irql, &started, args.NodeOrdinal as usize)
     }
 
     /// `DxgkDdiResumeHwEngine`, `PASSIVE_LEVEL`.
-    pub(crate) fn resume_hw_engine[P: Platform](adapter: HANDLE, args: *mut DXGKARG_RESUMEHWENGINE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record(args.cast_const()) }?;
-            reset::resume_hw_engine(&irql, &started, args.NodeOrdinal as usize)
-        }))
+    fn resume_hw_engine[P: Platform](adapter: HANDLE) at irql: Passive,
+        with args: read *mut DXGKARG_RESUMEHWENGINE, answers of {
+        let started = started::<P>(adapter)?;
+        reset::resume_hw_engine(&irql, &started, args.NodeOrdinal as usize)
     }
 
+    /// `DxgkDdiSetSchedulingLogBuffer`, `PASSIVE_LEVEL`. A NULL buffer, or one without entries, takes the log away.
+    fn set_scheduling_log_buffer[P: Platform](adapter: HANDLE) at irql: Passive,
+        with args: read *const DXGKARG_SETSCHEDULINGLOGBUFFER, answers of {
+        let started = started::<P>(adapter)?;
+        let place = (args.NodeOrdinal, args.EngineOrdinal);
+        if args.LogBufferCpuVa.is_null() || args.NumberOfEntries == 0 {
+            return scheduling_log::clear(&irql, &started, place);
+        }
+        let first = core::mem::offset_of!(DXGK_SCHEDULING_LOG_BUFFER, Entries) as u64;
+        let len = first + u64::from(args.NumberOfEntries) * gpu_engine::scheduling_log::ENTRY_SIZE;
+        // SAFETY: a buffer of that many entries, mapped until it is replaced or the device is stopped.
+        let buffer = unsafe { Span::new(args.LogBufferCpuVa.cast(), len) };
+        scheduling_log::set(&irql, &started, place, buffer, (args.NumberOfEntries, args.InterruptEntry))
+    }
+
+    /// `DxgkDdiSignalMonitoredFence`: adds the signal to a DMA buffer of the kernel's.
+    fn signal_monitored_fence(_context: HANDLE) at irql: Passive,
+        with args: write *mut DXGKARG_SIGNALMONITOREDFENCE, answers of {
+        // SAFETY: Dxgkrnl's buffer, of that size.
+        let bytes = unsafe { bytes_mut(args.pDmaBuffer, args.DmaSize) }?;
+        let mut buffer = Buffer::new(bytes);
+        let signal = Operation::Signal { fence: GpuVa(args.MonitoredFenceGpuVa), value: args.MonitoredFenceValue };
+        paging::build(&irql, &signal, &mut buffer, &mut args.MultipassOffset)?;
+        args.pDmaBuffer = args.pDmaBuffer.wrapping_byte_add(buffer.used);
+        Ok(())
+    }
+
+    /// `DxgkDdiSuspendContext`, `PASSIVE_LEVEL`: success when suspended already, else pending, and an interrupt.
+    fn suspend_context[P: Platform](_adapter: HANDLE) at irql: Passive,
+        with args: read *const DXGKARG_SUSPENDCONTEXT, answers suspended {
+        Ok(object::<HwContext<P>>(args.hContext)?.suspend(&irql, args.contextSuspendFence))
+    }
+}
+
+/// The status of SuspendContext, by whether the context is suspended already.
+fn suspended(result: Result<bool>) -> NTSTATUS {
+    match result {
+        Ok(true) => STATUS_SUCCESS,
+        Ok(false) => STATUS_PENDING,
+        Err(error) => error.status(),
+    }
+}
+
+win_extern! {
     /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`: accepted and not followed. The queues of a node take turns,
     /// whatever quantum, grace period and share of a band are set.
     pub(crate) fn setup_priority_bands(_adapter: HANDLE, _args: *const DXGKARG_SETUPPRIORITYBANDS) -> NTSTATUS {
@@ -167,28 +165,6 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    /// `DxgkDdiSetSchedulingLogBuffer`, `PASSIVE_LEVEL`. A NULL buffer, or one without entries, takes the log away.
-    pub(crate) fn set_scheduling_log_buffer[P: Platform](
-        adapter: HANDLE,
-        args: *const DXGKARG_SETSCHEDULINGLOGBUFFER,
-    ) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record(args) }?;
-            let place = (args.NodeOrdinal, args.EngineOrdinal);
-            if args.LogBufferCpuVa.is_null() || args.NumberOfEntries == 0 {
-                return scheduling_log::clear(&irql, &started, place);
-            }
-            let first = core::mem::offset_of!(DXGK_SCHEDULING_LOG_BUFFER, Entries) as u64;
-            let len = first + u64::from(args.NumberOfEntries) * gpu_engine::scheduling_log::ENTRY_SIZE;
-            // SAFETY: a buffer of that many entries, mapped until it is replaced or the device is stopped.
-            let buffer = unsafe { Span::new(args.LogBufferCpuVa.cast(), len) };
-            scheduling_log::set(&irql, &started, place, buffer, (args.NumberOfEntries, args.InterruptEntry))
-        }))
-    }
-
     /// `DxgkDdiSwitchToHwContextList`, `PASSIVE_LEVEL`: the older scheduling model, in which the OS gives lists.
     pub(crate) fn switch_to_hw_context_list(_adapter: HANDLE, _args: *const DXGKARG_SWITCHTOHWCONTEXTLIST) -> NTSTATUS {
         wddm_abi::ntstatus::STATUS_NOT_SUPPORTED
@@ -197,21 +173,5 @@ win_extern! {
     /// `DxgkDdiUpdateHwContextState`: belongs to that model, too. Success would say that the context is off the GPU.
     pub(crate) fn update_hw_context_state(_adapter: HANDLE, _args: *const DXGKARG_UPDATEHWCONTEXTSTATE) -> NTSTATUS {
         wddm_abi::ntstatus::STATUS_NOT_SUPPORTED
-    }
-
-    /// `DxgkDdiSignalMonitoredFence`: adds the signal to a DMA buffer of the kernel's.
-    pub(crate) fn signal_monitored_fence(_context: HANDLE, args: *mut DXGKARG_SIGNALMONITOREDFENCE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL, from a worker or an application's thread.
-        let irql = unsafe { Passive::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record_mut(args) }.and_then(|args| {
-            // SAFETY: Dxgkrnl's buffer, of that size.
-            let bytes = unsafe { bytes_mut(args.pDmaBuffer, args.DmaSize) }?;
-            let mut buffer = Buffer::new(bytes);
-            let signal = Operation::Signal { fence: GpuVa(args.MonitoredFenceGpuVa), value: args.MonitoredFenceValue };
-            paging::build(&irql, &signal, &mut buffer, &mut args.MultipassOffset)?;
-            args.pDmaBuffer = args.pDmaBuffer.wrapping_byte_add(buffer.used);
-            Ok(())
-        }))
     }
 }
