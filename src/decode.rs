@@ -2,10 +2,8 @@
 
 use anyhow::{Result, anyhow, bail, ensure};
 use gpu_engine::counters::Totals;
+use gpu_wire::debug_blob::{CONTROLS, HEADER, NAME, PHASES, SIGNATURE, size};
 use std::fmt::Write;
-
-/// First bytes of a blob, version included.
-const SIGNATURE: [u8; 8] = *b"FNCPDBG\x02";
 
 /// A blob in words.
 #[derive(Debug)]
@@ -19,9 +17,6 @@ pub struct Decoded {
 /// Nodes that a driver may have; this one has three.
 const MOST_NODES: u64 = 64;
 
-/// Bytes of signature, reason, why the adapter stopped, and number of nodes.
-const HEADER: usize = 32;
-
 /// The blob in words. One that ends early, behind its header and at the end of a word, is shown as far as it goes.
 ///
 /// # Errors
@@ -29,7 +24,7 @@ const HEADER: usize = 32;
 /// that this driver never writes.
 pub fn decode(blob: &[u8]) -> Result<Decoded> {
     let Some(rest) = blob.strip_prefix(&SIGNATURE) else {
-        if blob.starts_with(&SIGNATURE[..7]) {
+        if blob.starts_with(&SIGNATURE[..NAME]) {
             bail!("this is a debug blob of another version; use the fencepost command of the driver's version");
         }
         bail!("this is no Fencepost debug blob: it does not begin with \"FNCPDBG\"");
@@ -44,7 +39,7 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
     ensure!(u32::try_from(reason).is_ok(), "{DAMAGED}: its reason is {reason:#x}, no bug check's code");
     ensure!((1..=MOST_NODES).contains(&nodes), "{DAMAGED}: it speaks of {nodes} nodes");
     // CAST: at most 64 nodes.
-    let whole = HEADER + nodes as usize * (2 + Totals::NAMES.len()) * 8;
+    let whole = size(nodes as usize, Totals::NAMES.len());
     ensure!(
         length >= whole || length.is_multiple_of(8),
         "this is a stump of a debug blob: it ends inside a word, after {length} of {whole} bytes"
@@ -58,9 +53,9 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
     'nodes: for node in 0..nodes {
         let Some(phase) = next() else { break };
         line("", "");
-        line(&format!("node {node}"), name(node, phase, &["running", "held", "stopped"])?);
+        line(&format!("node {node}"), name(node, phase, &PHASES)?);
         let Some(control) = next() else { break };
-        line("  told to", name(node, control, &["run", "hold", "stop"])?);
+        line("  told to", name(node, control, &CONTROLS)?);
         for counter in Totals::NAMES {
             let Some(count) = next() else { break 'nodes };
             line(&format!("  {}", counter.replace('_', " ")), &count.to_string());

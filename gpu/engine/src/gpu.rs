@@ -221,7 +221,7 @@ impl<H: Host> Gpu<H> {
     pub(crate) fn rang_global(&self, named: Option<Token>) {
         let mut kick = [false; NODE_COUNT];
         self.connected.with(|l| {
-            let name = |q: &Shared<Queue<H>>| named.is_some_and(|t| t.get() == token_of(q.slot));
+            let name = |q: &Shared<Queue<H>>| named == Some(token(q.slot));
             for queue in l.iter().filter(|q| name(q)).chain(l.iter().filter(|q| !name(q))) {
                 kick[queue.context.node] |= self.nodes[queue.context.node].make_ready(queue);
             }
@@ -353,9 +353,9 @@ impl<H: Host> Gpu<H> {
     }
 }
 
-/// The doorbell token of a queue's slot: the index, moved up so that it is not zero, within 24 bits.
-pub fn token_of(slot: SlotId) -> u32 {
-    (slot.index & (Token::MAX >> 1)) + 1
+/// The doorbell token of the queue with this slot.
+pub fn token(slot: SlotId) -> Token {
+    Token::of_index(slot.index)
 }
 
 /// A request to drop translations.

@@ -54,6 +54,11 @@ impl Token {
         if raw == 0 || raw > Self::MAX { None } else { Some(Self(raw)) }
     }
 
+    /// The token of the queue with this index: the index, moved up so that it is not zero, within 24 bits.
+    pub const fn of_index(index: u32) -> Self {
+        Self((index & (Self::MAX >> 1)) + 1)
+    }
+
     /// The number.
     pub const fn get(self) -> u32 {
         self.0

@@ -11,6 +11,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod debug_blob;
 pub mod doorbell;
 pub mod packet;
 pub mod private;
@@ -55,11 +56,6 @@ impl GpuVa {
     pub const fn page(self) -> Self {
         Self(self.0 & !(PAGE_SIZE - 1))
     }
-
-    /// Offset inside the page.
-    pub const fn page_offset(self) -> u64 {
-        self.0 & (PAGE_SIZE - 1)
-    }
 }
 
 impl core::fmt::LowerHex for GpuVa {
@@ -67,11 +63,6 @@ impl core::fmt::LowerHex for GpuVa {
         core::fmt::LowerHex::fmt(&self.0, f)
     }
 }
-
-/// A value of a native or monitored fence: unsigned, 64 bits, compared as such; it may go backwards (SPEC §8).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-#[repr(transparent)]
-pub struct FenceValue(pub u64);
 
 /// Index of a node of the adapter, as `DXGKARG_CREATEHWCONTEXT::NodeOrdinal` carries it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

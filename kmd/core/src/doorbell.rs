@@ -121,7 +121,7 @@ impl<P: Platform> Doorbell<P> {
         })?;
         queue.engine.bind(Some(binding));
         let reply = DoorbellReply {
-            token: gpu_engine::gpu::token_of(queue.engine.slot),
+            token: gpu_engine::gpu::token(queue.engine.slot).get(),
             model: started.settings.doorbell_model.raw(),
             ring_size: geometry.size(),
         };

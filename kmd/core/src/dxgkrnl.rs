@@ -207,23 +207,6 @@ impl Dxgkrnl {
         // SAFETY: PASSIVE_LEVEL (the token); the record is ours.
         check(unsafe { f(&raw const args) })
     }
-
-    /// Tells the OS that an engine's power component needs power. `PASSIVE_LEVEL`, as the page of
-    /// `DXGKCB_SETPOWERCOMPONENTACTIVE` has it.
-    pub fn set_power_component_active(&self, _irql: &Passive, component: u32) {
-        if let Some(f) = self.table.DxgkCbSetPowerComponentActive {
-            // SAFETY: PASSIVE_LEVEL (the token).
-            unsafe { f(self.table.DeviceHandle, component) };
-        }
-    }
-
-    /// An F-state transition is done.
-    pub fn complete_f_state_transition(&self, _irql: &impl AtMostDispatch, component: u32) {
-        if let Some(f) = self.table.DxgkCbCompleteFStateTransition {
-            // SAFETY: at most DISPATCH_LEVEL (the token).
-            unsafe { f(self.table.DeviceHandle, component) };
-        }
-    }
 }
 
 /// The OS's side of the feature interface.

@@ -2,8 +2,9 @@
 //!
 //! A token proves the level that code runs at: a function that allocates, waits or touches anything pageable takes
 //! [`&Passive`](Passive); one that may run at up to `DISPATCH_LEVEL` takes [`impl AtMostDispatch`](AtMostDispatch).
-//! Tokens are zero-sized, not `Send`, and minted only by the thunks (`kmd_ddi`) and thread starts, from what the DDI's
-//! documentation promises.
+//! Tokens are zero-sized, not `Send`, and minted by the thunks (`kmd_ddi`), `DriverEntry` and thread starts, from what
+//! the documentation promises. Two places that no token reaches mint one as well, each with its reason: where the
+//! device's registers are unmapped (`registers.rs`), and where an engine asks how much memory there is (`dxgkrnl.rs`).
 #![expect(unsafe_code, reason = "a token is a claim about the processor's state")]
 
 use core::marker::PhantomData;

@@ -1,8 +1,8 @@
 //! The `DRIVER_INITIALIZATION_DATA` table and its thunks.
 //!
 //! A thunk (`thunk.rs`) does four things: it mints the IRQL token that the DDI's documentation promises, turns handles
-//! and pointers into references, forwards to `kmd_core`, and maps the result to a status that the DDI may return. It is portable:
-//! the model calls it through the same table, with the same calling convention, as Dxgkrnl does.
+//! and pointers into references, forwards to `kmd_core`, and maps the result to a status that the DDI may return. It is
+//! portable: the model calls it through the same table, with the same calling convention, as Dxgkrnl does.
 //!
 //! Every pointer that arrives comes from Dxgkrnl, which captured what user mode passed; a NULL where the DDI does not
 //! allow one is refused all the same. Arrays are read once.

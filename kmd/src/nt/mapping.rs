@@ -2,15 +2,13 @@
 //!
 //! Why it is done so: `docs/decisions/0003-mapping-system-pages.md`.
 
-use super::pages::{NO_EXECUTE, NO_WRITE};
+use super::pages::{NO_WRITE, map_mdl};
 use core::ffi::c_void;
 use core::ptr;
 use gpu_engine::host::Unmapped;
 use gpu_engine::memory::Mapping;
 use gpu_wire::PAGE_SIZE;
 use wdk_sys::_MEMORY_CACHING_TYPE::{MmCached, MmHardwareCoherentCached, MmNotMapped};
-use wdk_sys::_MM_PAGE_PRIORITY::NormalPagePriority;
-use wdk_sys::_MODE::KernelMode;
 use wdk_sys::LARGE_INTEGER;
 use wdk_sys::MDL_PAGES_LOCKED;
 use wdk_sys::MEMORY_CACHING_TYPE;
@@ -20,7 +18,6 @@ use wdk_sys::ntddk::IoAllocateMdl;
 use wdk_sys::ntddk::IoFreeMdl;
 use wdk_sys::ntddk::MmGetCacheAttribute;
 use wdk_sys::ntddk::MmGetPhysicalAddress;
-use wdk_sys::ntddk::MmMapLockedPagesSpecifyCache;
 use wdk_sys::ntddk::MmUnmapLockedPages;
 
 /// Most pages of one mapping: 2 MiB, one leaf table.
@@ -88,19 +85,8 @@ impl FrameMapping {
         unsafe { (*mdl).MdlFlags |= MDL_PAGES_LOCKED as i16 };
         let mut mapping = Self { mdl, base: ptr::null_mut(), bytes, ordered: is_ordered(cache) };
         let rights = if write { 0 } else { NO_WRITE };
-        // CAST: an enumerator, 0.
-        // SAFETY: an MDL of locked pages; at most DISPATCH_LEVEL for a kernel mapping; a failure is returned, not a bug
-        // check.
-        mapping.base = unsafe {
-            MmMapLockedPagesSpecifyCache(
-                mdl,
-                KernelMode as i8,
-                cache,
-                ptr::null_mut(),
-                0,
-                NormalPagePriority | NO_EXECUTE | rights,
-            )
-        };
+        // SAFETY: an MDL of locked pages that are not mapped by it.
+        mapping.base = unsafe { map_mdl(mdl, cache, rights) };
         if mapping.base.is_null() { Err(Unmapped::NoMemory) } else { Ok(mapping) }
     }
 }

@@ -11,6 +11,7 @@ use wdk_sys::_MEMORY_CACHING_TYPE::MmCached;
 use wdk_sys::_MM_PAGE_PRIORITY::NormalPagePriority;
 use wdk_sys::_MODE::KernelMode;
 use wdk_sys::LARGE_INTEGER;
+use wdk_sys::MEMORY_CACHING_TYPE;
 use wdk_sys::MM_ALLOCATE_FULLY_REQUIRED;
 use wdk_sys::PMDL;
 use wdk_sys::ntddk::ExFreePool;
@@ -20,10 +21,22 @@ use wdk_sys::ntddk::MmMapLockedPagesSpecifyCache;
 use wdk_sys::ntddk::MmUnmapLockedPages;
 
 /// `MdlMappingNoExecute` of wdm.h, for the priority argument.
-pub const NO_EXECUTE: i32 = 0x4000_0000;
+const NO_EXECUTE: i32 = 0x4000_0000;
 
 /// `MdlMappingNoWrite` of wdm.h, for the same.
 pub const NO_WRITE: i32 = 0x8000_0000_u32.cast_signed();
+
+/// Maps the pages of `mdl` for the kernel, not executable, with cache type `cache`, and without right to write if
+/// `rights` is [`NO_WRITE`]. Returns NULL where no addresses are to be had. Up to `DISPATCH_LEVEL`.
+///
+/// # Safety
+/// `mdl` is an MDL of locked pages that it does not map yet; the caller unmaps them.
+pub unsafe fn map_mdl(mdl: PMDL, cache: MEMORY_CACHING_TYPE, rights: i32) -> *mut c_void {
+    let priority = NormalPagePriority | NO_EXECUTE | rights;
+    // CAST: an enumerator, 0.
+    // SAFETY: the caller's promise; a failure is returned, not a bug check.
+    unsafe { MmMapLockedPagesSpecifyCache(mdl, KernelMode as i8, cache, ptr::null_mut(), 0, priority) }
+}
 
 /// Zeroed pages from the page allocator, mapped for the kernel.
 pub struct NonPagedPages {
@@ -51,18 +64,8 @@ impl NonPagedPages {
             return Err(NoMemory);
         }
         let mut pages = Self { mdl, base: ptr::null_mut(), bytes };
-        // CAST: an enumerator, 0.
-        // SAFETY: the MDL describes locked pages that are not mapped; a failure is returned, not a bug check.
-        pages.base = unsafe {
-            MmMapLockedPagesSpecifyCache(
-                mdl,
-                KernelMode as i8,
-                MmCached,
-                ptr::null_mut(),
-                0,
-                NormalPagePriority | NO_EXECUTE,
-            )
-        };
+        // SAFETY: the MDL describes locked pages that are not mapped.
+        pages.base = unsafe { map_mdl(mdl, MmCached, 0) };
         if pages.base.is_null() { Err(NoMemory) } else { Ok(pages) }
     }
 }

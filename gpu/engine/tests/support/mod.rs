@@ -216,7 +216,7 @@ impl TestQueue {
         self.control.word(0).store(self.wp, Ordering::Release);
     }
     pub fn ring(&self) {
-        let token = gpu_wire::doorbell::Token::new(gpu_engine::gpu::token_of(self.queue.slot)).unwrap();
+        let token = gpu_engine::gpu::token(self.queue.slot);
         let value = gpu_wire::doorbell::value(token, self.wp);
         self.doorbell_page.word(0).unwrap().store(value, Ordering::Release);
     }
