@@ -73,8 +73,8 @@ impl Os {
         (local.driver_handle() != 0).then(|| local.fence().was_monitored())
     }
 
-    /// Where the values of a native fence are, adapter by adapter, by the process's id and user mode's handle. Empty when
-    /// there is no such fence.
+    /// Where the values of a native fence are, adapter by adapter, by the process's id and user mode's handle. Empty
+    /// when there is no such fence.
     pub fn fence_places(&self, process: u64, fence: u32) -> Vec<FencePlace> {
         let processes = shared_of(self.kernel()).map(|shared| shared.processes()).unwrap_or_default();
         let process = processes.iter().find(|known| known.nt().id() == process);
@@ -88,9 +88,9 @@ impl Os {
         local.fence().adapters().iter().map(place).collect()
     }
 
-    /// Calls `DxgkDdiUpdateMonitoredValues` for a native fence, by the process's id and user mode's handle, with a value
-    /// that no waiter asks for now: as if a thread that began to wait had lost its processor before the call, and the
-    /// fence had been signaled meanwhile. Nothing is looked at afterwards. The next thread that waits has the value
+    /// Calls `DxgkDdiUpdateMonitoredValues` for a native fence, by the process's id and user mode's handle, with a
+    /// value that no waiter asks for now: as if a thread that began to wait had lost its processor before the call, and
+    /// the fence had been signaled meanwhile. Nothing is looked at afterwards. The next thread that waits has the value
     /// written that it needs.
     ///
     /// Returns whether there is such a fence.

@@ -230,8 +230,8 @@ impl NativeFence {
         some
     }
 
-    /// A log says that it was signaled with `value`: ends waits up to that value, whatever its value is now. True: there
-    /// were some.
+    /// A log says that it was signaled with `value`: ends waits up to that value, whatever its value is now. True:
+    /// there were some.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn logged(&self, kernel: &Machine, value: u64) -> bool {
