@@ -465,8 +465,8 @@ fn dispatch_level(image: &Image) -> Result<(), String> {
 }
 
 /// The DDI makes what a queue's engine has written to its logs visible, where an engine leaves that to it
-/// (`LogBarriers` 1): it takes the lock under which the engine writes. On one machine no play shows whether it does; the
-/// code does, and that the lock suffices is shown by a test under loom (LOG-1).
+/// (`LogBarriers` 1): it takes the lock under which the engine writes. On one machine no play shows whether it does;
+/// the code does, and that the lock suffices is shown by a test under loom (LOG-1).
 ///
 /// Source: Native GPU fence objects, "Native fence log buffer barriers"; `DxgkDdiUpdateNativeFenceLogs`.
 fn logs_are_locked(image: &Image) -> Result<(), String> {

@@ -381,8 +381,8 @@ impl<H: Host> Fence<H> {
     }
 }
 
-/// The second half of a signal from the CPU, behind the store of CurrentValue: wakes what waits for `value`. Returns how
-/// many queues were woken.
+/// The second half of a signal from the CPU, behind the store of CurrentValue: wakes what waits for `value`. Returns
+/// how many queues were woken.
 pub fn resolve_and_wake<W: Word, H: Host, Q: Send>(
     parked: &ParkingLot<H, Q>,
     value: u64,

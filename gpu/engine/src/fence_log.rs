@@ -190,8 +190,8 @@ impl Log {
         self.buffer = None;
     }
 
-    /// Writes an entry. The timestamps are raised to the last one written, if need be. Returns `false` where there is no
-    /// buffer: the entry is dropped, and counted.
+    /// Writes an entry. The timestamps are raised to the last one written, if need be. Returns `false` where there is
+    /// no buffer: the entry is dropped, and counted.
     pub fn write(&mut self, mut entry: Entry, hint: u32, barriers: Barriers, mutation: &Chosen) -> bool {
         let Some(buffer) = self.buffer else {
             self.dropped += 1;

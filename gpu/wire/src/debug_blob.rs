@@ -1,6 +1,6 @@
 //! The layout of the driver's debug blobs, for the driver that writes them and the command that reads them: the
-//! signature, then 64-bit little-endian words: the reason, why the adapter stopped before its time (`halt::Reason::raw` of
-//! the driver; 0: it did not), the number of nodes, and per node its phase, its control word and its counters in the
+//! signature, then 64-bit little-endian words: the reason, why the adapter stopped before its time (`halt::Reason::raw`
+//! of the driver; 0: it did not), the number of nodes, and per node its phase, its control word and its counters in the
 //! order of `gpu_engine::counters::Totals::NAMES`.
 //!
 //! Source: `DxgkDdiCollectDbgInfo` (the buffer's content is the driver's).
