@@ -231,6 +231,7 @@ impl<H: Host> Core<H> {
         };
         // Before anything else happens: ring empty, preemption, fault (a missing LOG never loses a wake: LOG-1).
         self.resolve(gpu, job, exec);
+        self.raise_due(gpu);
         self.report(gpu, job, exec);
         outcome
     }
@@ -272,6 +273,7 @@ impl<H: Host> Core<H> {
                 return Ok(Outcome::Gone);
             }
             if turn == 0 {
+                self.raise_due(gpu);
                 if exec.may_leave() && self.others_wait(gpu) {
                     return Ok(Outcome::Budget);
                 }
@@ -284,6 +286,7 @@ impl<H: Host> Core<H> {
                 exec.owed = None;
             }
             if let Some(long) = exec.long {
+                self.raise_due(gpu);
                 if let Some(queue) = job.queue {
                     self.begun(gpu, queue);
                 }

@@ -81,6 +81,8 @@ pub(crate) struct Core<H: Host> {
     pub(crate) fences: Box<[Option<FenceLine<H>>; FENCE_LINES]>,
     /// The queue that just parked must be looked at again.
     pub(crate) again: bool,
+    /// A monitored fence was signaled, and the interrupt is not asked for yet.
+    interrupt_due: bool,
     /// Page table that a paging packet writes, mapped until the packet completes.
     pub(crate) table: Option<(Place, Window<H::Mapping>)>,
     /// Entries that a TABLE_COPY has read. Here and not on the stack: kernel stacks are small.
@@ -130,6 +132,7 @@ impl<H: Host> Core<H> {
             tlb: Tlb::new(node)?,
             fences: try_array(|| None)?,
             again: false,
+            interrupt_due: false,
             table: None,
             entries: try_array(|| 0)?,
             watch: Watch::new(&gpu.doorbells)?,
@@ -496,10 +499,19 @@ impl<H: Host> Core<H> {
         self.raise(gpu);
     }
 
-    /// A monitored fence was signaled.
+    /// A monitored fence was signaled. The interrupt is raised when the stream's turn ends, or before it begins or goes on
+    /// with a long operation ([`Self::raise_due`]): a stream of signals makes one interrupt and not one for each, which
+    /// any process could have the processors do nothing but serve.
     pub(crate) fn notify_monitored(&mut self, gpu: &Gpu<H>) {
         gpu.nodes[self.node].scan.fetch_or(crate::node::scan::MONITORED, Ordering::AcqRel);
-        self.raise(gpu);
+        self.interrupt_due = true;
+    }
+
+    /// Raises the interrupt that signals of monitored fences have left due.
+    pub(crate) fn raise_due(&mut self, gpu: &Gpu<H>) {
+        if core::mem::take(&mut self.interrupt_due) {
+            self.raise(gpu);
+        }
     }
 
     /// Moves what the mailbox had no room for into it, and asks again for an interrupt that could not be raised.

@@ -1,10 +1,12 @@
 //! Monitored fences on GPUs that are built in several ways.
 
 use crate::support::Rig;
+use gpu_engine::engine::Step;
 use gpu_engine::monitored::MonitoredFences;
+use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
 use gpu_wire::GpuVa;
-use gpu_wire::packet::{Encoded, FaultKind, MonitoredSignal};
+use gpu_wire::packet::{Encoded, FaultKind, Indirect, MonitoredSignal};
 
 fn signal(address: GpuVa, value: u64) -> Encoded {
     MonitoredSignal { address: address.0, value }.to_packet()
@@ -76,4 +78,35 @@ pub(crate) fn an_unable_engine_writes_its_progress_fence_only() {
     unable.submit(&[signal(word.va, 4)]);
     rig.settle();
     assert_eq!((unable.fault(), word.read(0)), (Some(FaultKind::NotPermitted), 3));
+}
+
+/// Interrupts that are served at once, as on another processor: a stream of signals makes a few in each turn, and one
+/// that never ends makes some all the same.
+#[test]
+fn a_stream_of_signals_makes_few_interrupts() {
+    let served = |rig: &mut Rig, done: &(dyn Fn(&Rig) -> bool + Sync)| {
+        let gpu = rig.gpu.clone();
+        let mut engine = rig.engines.remove(0);
+        std::thread::scope(|scope| {
+            scope.spawn(move || while !matches!(engine.step(), Step::Held | Step::Stopped) {});
+            while !done(rig) {
+                gpu.drain(0, |_| ());
+            }
+            gpu.command(0, Control::Stop);
+        });
+    };
+    let mut rig = Rig::new();
+    let (mut q, word, last) = (rig.queue(0, 0), rig.map(1, false), 150);
+    q.submit(&(1..=last).map(|value| signal(word.va, value)).collect::<Vec<_>>());
+    served(&mut rig, &|_| word.read(0) == last);
+    assert!((1..=3).contains(&rig.interrupts()), "{} interrupts", rig.interrupts());
+    // A buffer that jumps to itself.
+    let mut rig = Rig::new();
+    let (mut q, word, code) = (rig.queue(0, 0), rig.map(1, false), rig.map(1, false));
+    let body = signal(word.va, 1);
+    let length = (body.as_bytes().len() + 24) as u64;
+    let jump = Indirect { address: code.va.0, length }.to_packet();
+    code.bytes.write(&[body.as_bytes(), jump.as_bytes()].concat());
+    q.submit(&[jump]);
+    served(&mut rig, &|rig| rig.interrupts() >= 3);
 }
