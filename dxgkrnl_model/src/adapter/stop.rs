@@ -12,7 +12,7 @@ use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::{Adapter, AdapterState};
 use crate::ddi::{self, call_ddi};
-use crate::rules::start::STOP_STATUS;
+use crate::rules::start::{STOP_LINE, STOP_STATUS};
 
 impl Adapter {
     /// Stops a started adapter. Does nothing to one that is not.
@@ -57,6 +57,8 @@ impl Adapter {
         self.kernel().set_at_thread_end(None);
         self.note("StopDevice", format!("{status:?}"));
         self.judge_stop("DxgkDdiStopDevice", status);
+        let raised = self.device.edu().filter(|edu| edu.is_awake()).map_or(0, |edu| edu.interrupt_status());
+        self.rules().check(&STOP_LINE, raised == 0, || format!("interrupt status {raised:#x}"));
         self.interrupts.disconnect(self);
         self.scheduling_logs.stop(self);
         self.windows.inspect(self);

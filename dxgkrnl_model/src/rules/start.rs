@@ -58,6 +58,14 @@ rules! {
         bugcheck: none,
         fix: "tear down without failing: nobody can repeat the call",
     }
+    /// A stopped device is silent.
+    STOP_LINE = "DXG-STOP-LINE" {
+        title: "a device that is there asserts no interrupt when DxgkDdiStopDevice has returned",
+        source: "DDI page DxgkDdiStopDevice (resets a display adapter)",
+        bugcheck: none,
+        fix: "stop what raises interrupts, then acknowledge what was raised, before the registers are unmapped: a line \
+            that no routine claims interrupts again for ever",
+    }
     /// Versions agree.
     VERSION_AGREES = "DXG-VERSION-AGREES" {
         title: "init table, DRIVERCAPS.WDDMVersion, WDDMDEVICECAPS, VIDMMCAPS.GpuMmuSupported and each node's GpuMmuSupported name one driver model",

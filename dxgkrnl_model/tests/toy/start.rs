@@ -441,6 +441,11 @@ fn undo(toy: &Arc<Toy>) {
         // SAFETY: a register of the mapped BAR.
         unsafe { acknowledge.write_volatile(u32::MAX) };
     }
+    if registers != 0 && toy.is("stop-line") {
+        let raise: *mut u32 = core::ptr::with_exposed_provenance_mut(registers + 0x60);
+        // SAFETY: a register of the mapped BAR.
+        unsafe { raise.write_volatile(1) };
+    }
     if registers != 0 && !toy.is("leak-mapping") {
         let _ = callback!(toy, DxgkCbUnmapMemory(toy.device_handle(), raw(registers)));
     }

@@ -187,13 +187,15 @@ unsafe fn answer<P: Platform>(adapter: &Adapter<P>, context: HANDLE, args: &DXGK
     let length = if is_read { args.InputDataSize } else { 0 };
     // SAFETY: the caller's promise.
     let input = unsafe { bytes(args.pInputData, length) }?;
+    // What is only known once started: the page lists no "not ready".
+    let listed = |error| if error == Error::DeviceNotReady { Error::InvalidParameter } else { error };
     if args.Type == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_QUERYSEGMENT4 {
         // SAFETY: the output is this record; its size is checked before it is used.
-        return unsafe { query_segments(adapter, args) };
+        return unsafe { query_segments(adapter, args) }.map_err(listed);
     }
     // SAFETY: the caller's promise.
     let output = unsafe { bytes_mut(args.pOutputData, args.OutputDataSize) }?;
-    caps::answer(adapter, context, args.Type, input, output)
+    caps::answer(adapter, context, args.Type, input, output).map_err(listed)
 }
 
 /// QUERYSEGMENT4: asked twice, first with `NbSegment` 0 for the count alone, then with room for the descriptors, which

@@ -42,6 +42,14 @@ fn every_type(stage: &Stage) -> Played {
                 ensure!(known || !best, "type {kind} does not exist and was answered");
             }
             ensure!(answered >= 10, "{answered} types answered");
+            // A stopped adapter is asked, too, and answers or refuses as the page lists it.
+            os.stop_adapter(scene.adapter());
+            for kind in 0..=60 {
+                let (status, _) = os.query_adapter_info(scene.adapter(), Query(kind), &[], 4096);
+                let listed = matches!(status, STATUS_SUCCESS | STATUS_INVALID_PARAMETER);
+                ensure!(listed, "type {kind} of a stopped adapter: {status:?}");
+            }
+            os.restart_adapter(scene.adapter())?;
             // Shorter structures of older systems are filled as far as they go.
             for size in [540, 584, size_of::<DXGK_DRIVERCAPS>(), 1024] {
                 let (status, output) = os.query_adapter_info(scene.adapter(), Query::DXGKQAITYPE_DRIVERCAPS, &[], size);
