@@ -313,6 +313,10 @@ pub struct Personality {
     /// Companion contexts have the flag `SystemContext`. DDI page DXGK_CREATECONTEXTFLAGS: a system context is created
     /// for the paging engine only; article tile-resources says nothing of flags.
     pub companion_is_system: bool,
+    /// A process gets its privileged address space with its first reservation of addresses, as article
+    /// per-process-gpu-virtual-address-spaces has it; otherwise with the first update of page tables in order with work
+    /// (article tile-resources speaks of the companion context).
+    pub privileged_at_reservation: bool,
     /// No flush of translations follows a copy of page table entries; the documents name the copy alone.
     pub copy_without_flush: bool,
     /// `DXGK_START_INFO.RequiredDmaQueueEntry`. The page gives no number.
@@ -437,6 +441,7 @@ impl Default for Personality {
             paging_without_context: false,
             memory_added: false,
             companion_is_system: false,
+            privileged_at_reservation: false,
             copy_without_flush: false,
             required_dma_queue_entries: 64,
             tdr: TdrSettings::default(),

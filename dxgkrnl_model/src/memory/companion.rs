@@ -9,9 +9,10 @@
 //! Source: articles tile-resources, per-process-gpu-virtual-address-spaces; DDI pages DXGK_CONTEXTINFO
 //! (PagingCompanionNodeId), DXGK_BUILDPAGINGBUFFER_COPY_RANGE.
 //!
-//! Chosen: space and companion come into being with the first update, and the update is built when the fence has its
-//! value. The range of the privileged space that entries come from is made for one update. Where the driver writes
-//! page tables with the CPU, the same changes are made by `DXGK_OPERATION_UPDATE_PAGE_TABLE`, as the article has it.
+//! Chosen: the space comes into being with the first update, unless the personality has it with the first reservation,
+//! and the companion with the first update; the update is built when the fence has its value. The range of the
+//! privileged space that entries come from is made for one update. Where the driver writes page tables with the CPU,
+//! the same changes are made by `DXGK_OPERATION_UPDATE_PAGE_TABLE`, as the article has it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -162,8 +163,18 @@ impl Privileged {
 /// # Errors
 /// What the driver returned, or paging ended with.
 pub(crate) fn companion_of(device: &Arc<Device>, context: usize, node: u32) -> Result<Arc<Context>, NTSTATUS> {
-    let process = device.process().clone();
-    let adapter = device.adapter();
+    privileged_of(device.process())?.companion(device, context, node)
+}
+
+/// The privileged address space of a process, which is made if there is none.
+///
+/// IRQL: PASSIVE_LEVEL, not on the paging worker.
+///
+/// # Errors
+/// What paging ended with.
+pub(crate) fn privileged_of(process: &Arc<ProcessAdapter>) -> Result<Arc<Privileged>, NTSTATUS> {
+    let adapter = process.adapter();
+    let process = process.clone();
     let manager = adapter.memory.manager().ok_or(wddm_abi::ntstatus::STATUS_DEVICE_REMOVED)?;
     let made = manager.run_on_worker(adapter, move |adapter, manager| {
         if let Some(known) = process.privileged() {
@@ -173,8 +184,7 @@ pub(crate) fn companion_of(device: &Arc<Device>, context: usize, node: u32) -> R
         process.set_privileged(&made);
         Ok(made)
     });
-    let privileged = made.ok_or(wddm_abi::ntstatus::STATUS_SYSTEM_SHUTDOWN)?.map_err(super::residency::status_of)?;
-    privileged.companion(device, context, node)
+    made.ok_or(wddm_abi::ntstatus::STATUS_SYSTEM_SHUTDOWN)?.map_err(super::residency::status_of)
 }
 
 /// What makes the changes of one update.

@@ -213,6 +213,9 @@ readings! {
     "copy-without-flush", "no flush of translations follows a copy of page table entries",
         "article tile-resources names the copy alone":
         copy_without_flush = true;
+    "privileged-at-reservation", "a process gets its privileged address space with its first reservation",
+        "article per-process-gpu-virtual-address-spaces; article tile-resources speaks of the first update":
+        privileged_at_reservation = true;
     "memory-added", "the machine gets memory after the driver has started",
         "DDI page DXGK_DEVICE_INFO, HighestPhysicalAddress: nothing says that the value stays; Windows adds memory to virtual machines":
         memory_added = true;
@@ -304,7 +307,7 @@ mod tests {
     use super::*;
 
     /// The readings of seed 3, on every machine. A reading that is added or removed may change them.
-    const SEED_3: [&str; 20] = [
+    const SEED_3: [&str; 21] = [
         "obsolete-contexts",
         "progress-at-48",
         "progress-nowhere",
@@ -324,6 +327,7 @@ mod tests {
         "local-in-64k",
         "no-physical-adapter-caps",
         "companion-is-system",
+        "privileged-at-reservation",
         "memory-added",
     ];
 

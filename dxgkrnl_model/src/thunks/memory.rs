@@ -15,6 +15,7 @@ use crate::adapter::Adapter;
 use crate::device::Device;
 use crate::handle::HandleType;
 use crate::memory::allocation::{self, OpenAllocation, Request};
+use crate::memory::companion;
 use crate::memory::paging_queue::{self, MapRequest, PagingQueue};
 use crate::memory::va::{PAGE, Protection, Wanted};
 use crate::personality::Residency;
@@ -250,6 +251,9 @@ thunks! {
             maximum: record.MaximumAddress,
             alignment: UNIT,
         };
+        if part.adapter().personality().privileged_at_reservation {
+            companion::privileged_of(&part)?;
+        }
         record.VirtualAddress = paging_queue::reserve(&part, &wanted)?;
         DONE
     }
