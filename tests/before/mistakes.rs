@@ -182,8 +182,8 @@ pub const MISTAKES: &[Mistake] = &[
         start::supports_everything, START, "DXG-FEATURE-UNUSED",
     ).with(&[("MaxRung", 1)]),
     table(
-        "any system process is the paging process", "DXGK_CREATEPROCESSFLAGS",
-        objects::system_context_unread, "ST-57", "DXG-INT-SYSTEM-FAULT",
+        "no context is known as the paging process's", "DXGK_CREATECONTEXTFLAGS, SystemContext",
+        objects::system_context_unread, "ST-57", "DXG-SUBMIT-STATUS",
     ),
     table(
         "large pages are mapped", "DXGK_PTE",

@@ -100,8 +100,7 @@ decorate! {
         STATUS_SUCCESS
     }
 
-    /// `SystemContext` was not read, so which of several system processes is the paging process followed from their
-    /// order.
+    /// `SystemContext` was not read, so packets that name no context had no address space.
     system_context_unread: DxgkDdiCreateContext(device: HANDLE, args: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
         record!(args).Flags.set_SystemContext(false);
         own!(DxgkDdiCreateContext(device, args))
