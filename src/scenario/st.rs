@@ -8,7 +8,8 @@
 //! | `st/layout.rs` | segments, the node that pages, the physical adapter |
 //! | `st/os.rs` | what the OS may do without being asked by a client of ours |
 //! | `st/queries.rs` | `DxgkDdiQueryAdapterInfo` |
-//! | `st/spaces.rs` | address spaces, page tables in order with work, operations that cannot be carried out |
+//! | `st/spaces.rs` | address spaces, page tables that change in order with work |
+//! | `st/stopped.rs` | operations that cannot be carried out, memory that is added |
 
 mod entry;
 mod first;
@@ -16,6 +17,7 @@ mod layout;
 mod os;
 mod queries;
 mod spaces;
+mod stopped;
 
 use super::db::{Room, joined, raw};
 use super::stage::PATIENCE;
@@ -42,8 +44,9 @@ pub(super) const CASES: &[Scenario] =
                 + os::CASES.len()
                 + entry::CASES.len()
                 + spaces::CASES.len()
+                + stopped::CASES.len()
         },
-    >(&[OWN, queries::CASES, first::CASES, layout::CASES, os::CASES, entry::CASES, spaces::CASES]);
+    >(&[OWN, queries::CASES, first::CASES, layout::CASES, os::CASES, entry::CASES, spaces::CASES, stopped::CASES]);
 
 const OWN: &[Scenario] = &[
     Scenario {
