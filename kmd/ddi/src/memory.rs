@@ -1,6 +1,7 @@
 //! Allocations and paging buffers.
 
-use crate::arguments::{array, array_mut, bytes, bytes_mut, object, record, record_mut, started};
+use crate::arguments::{array, array_mut, bytes, bytes_mut, object, record_mut, started};
+use crate::thunk::ddi;
 use gpu_engine::address_space::EVERY_PROCESS;
 use gpu_engine::memory::Span;
 use gpu_wire::GpuVa;
@@ -26,121 +27,105 @@ use wddm_abi::{
 /// `D3DDDI_ALLOCATIONPRIORITY_NORMAL`.
 const PRIORITY_NORMAL: u32 = 0x7800_0000;
 
-win_extern! {
+ddi! {
     /// `DxgkDdiCreateAllocation`, `PASSIVE_LEVEL`.
-    pub(crate) fn create_allocation[P: Platform](adapter: HANDLE, args: *mut DXGKARG_CREATEALLOCATION) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            // SAFETY: Dxgkrnl's array, of that many elements.
-            let infos = unsafe { array_mut(args.pAllocationInfo, args.NumAllocations as usize) }?;
-            let mut made = 0;
-            let mut result = Ok(());
-            for info in infos.iter_mut() {
-                // SAFETY: Dxgkrnl's copy of the private data, of that size.
-                let private = unsafe { bytes(info.pPrivateDriverData.cast_const(), info.PrivateDriverDataSize) };
-                match private.and_then(|private| Allocation::create(&irql, &started, private)) {
-                    Ok((handle, placement)) => {
-                        place(info, handle, &placement);
-                        made += 1;
-                    }
-                    Err(error) => {
-                        result = Err(error);
-                        break;
-                    }
+    fn create_allocation[P: Platform](adapter: HANDLE) at irql: Passive,
+        with args: write *mut DXGKARG_CREATEALLOCATION, answers of {
+        let started = started::<P>(adapter)?;
+        // SAFETY: Dxgkrnl's array, of that many elements.
+        let infos = unsafe { array_mut(args.pAllocationInfo, args.NumAllocations as usize) }?;
+        let mut made = 0;
+        let mut result = Ok(());
+        for info in infos.iter_mut() {
+            // SAFETY: Dxgkrnl's copy of the private data, of that size.
+            let private = unsafe { bytes(info.pPrivateDriverData.cast_const(), info.PrivateDriverDataSize) };
+            match private.and_then(|private| Allocation::create(&irql, &started, private)) {
+                Ok((handle, placement)) => {
+                    place(info, handle, &placement);
+                    made += 1;
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
                 }
             }
-            if result.is_err() {
-                // All or none: what was made before is taken back.
-                for info in infos.iter_mut().take(made) {
-                    let _gone = Allocation::<P>::destroy(&irql, Handle::from_ptr(info.hAllocation));
-                    info.hAllocation = core::ptr::null_mut();
-                }
+        }
+        if result.is_err() {
+            // All or none: what was made before is taken back.
+            for info in infos.iter_mut().take(made) {
+                let _gone = Allocation::<P>::destroy(&irql, Handle::from_ptr(info.hAllocation));
+                info.hAllocation = core::ptr::null_mut();
             }
-            result
-        }))
+        }
+        result
     }
 
     /// `DxgkDdiDestroyAllocation`, `PASSIVE_LEVEL`.
-    pub(crate) fn destroy_allocation[P: Platform](_adapter: HANDLE, args: *const DXGKARG_DESTROYALLOCATION) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record(args) }.and_then(|args| {
-            // SAFETY: Dxgkrnl's array, of that many elements.
-            let handles = unsafe { array(args.pAllocationList, args.NumAllocations as usize) }?;
-            each(handles, |h| Allocation::<P>::destroy(&irql, h))
-        }))
+    fn destroy_allocation[P: Platform](_adapter: HANDLE) at irql: Passive,
+        with args: read *const DXGKARG_DESTROYALLOCATION, answers of {
+        // SAFETY: Dxgkrnl's array, of that many elements.
+        let handles = unsafe { array(args.pAllocationList, args.NumAllocations as usize) }?;
+        each(handles, |h| Allocation::<P>::destroy(&irql, h))
     }
 
     /// `DxgkDdiOpenAllocation`, `PASSIVE_LEVEL`.
-    pub(crate) fn open_allocation[P: Platform](device: HANDLE, args: *const DXGKARG_OPENALLOCATION) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(object::<Device<P>>(device).and_then(|device| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record(args) }?;
-            // SAFETY: Dxgkrnl's array, of that many elements, to be filled.
-            let infos = unsafe { array_mut(args.pOpenAllocation, args.NumAllocations as usize) }?;
-            for i in 0..infos.len() {
-                // SAFETY: Dxgkrnl's copy of the private data, of that size.
-                let private = unsafe { bytes(infos[i].pPrivateDriverData.cast_const(), infos[i].PrivateDriverDataSize) };
-                let opened = private.and_then(|private| OpenAllocation::open(&irql, &device, infos[i].hAllocation, private));
-                match opened {
-                    Ok(handle) => infos[i].hDeviceSpecificAllocation = handle.as_ptr(),
-                    Err(error) => {
-                        for info in infos.iter_mut().take(i) {
-                            let handle = Handle::from_ptr(info.hDeviceSpecificAllocation);
-                            let _gone = OpenAllocation::<P>::close(&irql, handle);
-                            info.hDeviceSpecificAllocation = core::ptr::null_mut();
-                        }
-                        return Err(error);
+    fn open_allocation[P: Platform](device: HANDLE) at irql: Passive,
+        with args: read *const DXGKARG_OPENALLOCATION, answers of {
+        let device = object::<Device<P>>(device)?;
+        // SAFETY: Dxgkrnl's array, of that many elements, to be filled.
+        let infos = unsafe { array_mut(args.pOpenAllocation, args.NumAllocations as usize) }?;
+        for i in 0..infos.len() {
+            // SAFETY: Dxgkrnl's copy of the private data, of that size.
+            let private = unsafe { bytes(infos[i].pPrivateDriverData.cast_const(), infos[i].PrivateDriverDataSize) };
+            let opened = private.and_then(|private| OpenAllocation::open(&irql, &device, infos[i].hAllocation, private));
+            match opened {
+                Ok(handle) => infos[i].hDeviceSpecificAllocation = handle.as_ptr(),
+                Err(error) => {
+                    for info in infos.iter_mut().take(i) {
+                        let handle = Handle::from_ptr(info.hDeviceSpecificAllocation);
+                        let _gone = OpenAllocation::<P>::close(&irql, handle);
+                        info.hDeviceSpecificAllocation = core::ptr::null_mut();
                     }
+                    return Err(error);
                 }
             }
-            Ok(())
-        }))
+        }
+        Ok(())
     }
 
     /// `DxgkDdiCloseAllocation`, `PASSIVE_LEVEL`.
-    pub(crate) fn close_allocation[P: Platform](_device: HANDLE, args: *const DXGKARG_CLOSEALLOCATION) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        of(unsafe { record(args) }.and_then(|args| {
-            // SAFETY: Dxgkrnl's array, of that many elements.
-            let handles = unsafe { array(args.pOpenHandleList, args.NumAllocations as usize) }?;
-            each(handles, |h| OpenAllocation::<P>::close(&irql, h))
-        }))
+    fn close_allocation[P: Platform](_device: HANDLE) at irql: Passive,
+        with args: read *const DXGKARG_CLOSEALLOCATION, answers of {
+        // SAFETY: Dxgkrnl's array, of that many elements.
+        let handles = unsafe { array(args.pOpenHandleList, args.NumAllocations as usize) }?;
+        each(handles, |h| OpenAllocation::<P>::close(&irql, h))
     }
 
     /// `DxgkDdiGetStandardAllocationDriverData`, `PASSIVE_LEVEL`: segments for values of native fences. Nothing else is
     /// created by the OS alone on this adapter: no primaries, shadows or staging surfaces.
-    pub(crate) fn get_standard_allocation[P: Platform](adapter: HANDLE, args: *mut DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA) -> NTSTATUS {
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            if args.StandardAllocationType != D3DKMDT_STANDARDALLOCATION_TYPE::D3DKMDT_STANDARDALLOCATION_FENCESTORAGE {
-                // The page lists no other refusal.
-                return Err(Error::NoMemory);
-            }
-            // SAFETY: with this type the member is Dxgkrnl's record, valid for the call.
-            let data = unsafe { record_mut(args.pCreateFenceStorageData()) }?;
-            let segment = segments::of_fence(data.FenceStorageType, &started.settings);
-            let segment = segment.ok_or(Error::NoMemory)?;
-            // Private data are not looked at, and the rest is the OS's.
-            data.AllocationInfo.SupportedWriteSegmentSet = segments::set_of(segment);
-            data.AllocationInfo.EvictionSegmentSet = 0;
-            data.AllocationInfo.PreferredSegment.Value = 0;
-            data.AllocationInfo.PreferredSegment.set_SegmentId0(segment);
-            args.AllocationPrivateDriverDataSize = 0;
-            args.ResourcePrivateDriverDataSize = 0;
-            Ok(())
-        }))
+    fn get_standard_allocation[P: Platform](adapter: HANDLE) with args: write *mut DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA,
+        answers of {
+        let started = started::<P>(adapter)?;
+        if args.StandardAllocationType != D3DKMDT_STANDARDALLOCATION_TYPE::D3DKMDT_STANDARDALLOCATION_FENCESTORAGE {
+            // The page lists no other refusal.
+            return Err(Error::NoMemory);
+        }
+        // SAFETY: with this type the member is Dxgkrnl's record, valid for the call.
+        let data = unsafe { record_mut(args.pCreateFenceStorageData()) }?;
+        let segment = segments::of_fence(data.FenceStorageType, &started.settings);
+        let segment = segment.ok_or(Error::NoMemory)?;
+        // Private data are not looked at, and the rest is the OS's.
+        data.AllocationInfo.SupportedWriteSegmentSet = segments::set_of(segment);
+        data.AllocationInfo.EvictionSegmentSet = 0;
+        data.AllocationInfo.PreferredSegment.Value = 0;
+        data.AllocationInfo.PreferredSegment.set_SegmentId0(segment);
+        args.AllocationPrivateDriverDataSize = 0;
+        args.ResourcePrivateDriverDataSize = 0;
+        Ok(())
     }
+}
 
+win_extern! {
     /// `DxgkDdiBuildPagingBuffer`, `PASSIVE_LEVEL`. Three statuses, no others.
     pub(crate) fn build_paging_buffer[P: Platform](adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
         // SAFETY: called at PASSIVE_LEVEL.

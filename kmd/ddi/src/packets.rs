@@ -1,11 +1,12 @@
 //! Packet mode: submission, preemption, reset.
 
-use crate::arguments::{borrow, record, record_mut, started, with_started};
+use crate::arguments::{borrow, record, started, with_started};
+use crate::thunk::ddi;
 use gpu_engine::host::Lock;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Privilege;
 use kmd_core::context::Context;
-use kmd_core::irql::{Dispatch, Passive};
+use kmd_core::irql::Dispatch;
 use kmd_core::platform::Platform;
 use kmd_core::reset;
 use kmd_core::status::{Error, of};
@@ -16,6 +17,41 @@ use wddm_abi::{
     DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, DXGKARG_SUBMITCOMMAND,
     DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS, win_extern,
 };
+
+ddi! {
+    /// `DxgkDdiQueryCurrentFence`, `PASSIVE_LEVEL`. Reports completions whose interrupt was lost before it answers.
+    fn query_current_fence[P: Platform](adapter: HANDLE) at irql: Passive,
+        with args: write *mut DXGKARG_QUERYCURRENTFENCE, answers of {
+        let started = started::<P>(adapter)?;
+        args.CurrentFence = submit::current_fence(&irql, &started, adapter, args.NodeOrdinal as usize)?;
+        Ok(())
+    }
+
+    /// `DxgkDdiQueryDependentEngineGroup`, `PASSIVE_LEVEL`. Must succeed for every node that exists.
+    fn query_dependent_engine_group[P: Platform](adapter: HANDLE) with args: write *mut DXGKARG_QUERYDEPENDENTENGINEGROUP,
+        answers of {
+        let started = started::<P>(adapter)?;
+        args.DependentNodeOrdinalMask = reset::dependent_nodes(&started, args.NodeOrdinal as usize)?;
+        Ok(())
+    }
+
+    /// `DxgkDdiQueryEngineStatus`, `PASSIVE_LEVEL`.
+    fn query_engine_status[P: Platform](adapter: HANDLE) with args: write *mut DXGKARG_QUERYENGINESTATUS, answers of {
+        let started = started::<P>(adapter)?;
+        let responsive = reset::is_responsive(&started, args.NodeOrdinal as usize)?;
+        args.EngineStatus.Value = 0;
+        args.EngineStatus.set_Responsive(responsive);
+        Ok(())
+    }
+
+    /// `DxgkDdiResetEngine`, `PASSIVE_LEVEL`. A failure makes the OS reset the adapter.
+    fn reset_engine[P: Platform](adapter: HANDLE) at irql: Passive,
+        with args: write *mut DXGKARG_RESETENGINE, answers of {
+        let started = started::<P>(adapter)?;
+        args.LastAbortedFenceId = reset::reset_engine(&irql, &started, args.NodeOrdinal as usize)?;
+        Ok(())
+    }
+}
 
 win_extern! {
     /// `DxgkDdiSubmitCommandVirtual`: coded for `DISPATCH_LEVEL`, since sources disagree. Success or
@@ -93,54 +129,5 @@ win_extern! {
     /// `DxgkDdiCancelCommand`. Must succeed: a command that was not submitted holds nothing of ours.
     pub(crate) fn cancel_command(_adapter: HANDLE, _args: *const DXGKARG_CANCELCOMMAND) -> NTSTATUS {
         STATUS_SUCCESS
-    }
-
-    /// `DxgkDdiQueryCurrentFence`, `PASSIVE_LEVEL`. Reports completions whose interrupt was lost before it answers.
-    pub(crate) fn query_current_fence[P: Platform](adapter: HANDLE, args: *mut DXGKARG_QUERYCURRENTFENCE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            args.CurrentFence = submit::current_fence(&irql, &started, adapter, args.NodeOrdinal as usize)?;
-            Ok(())
-        }))
-    }
-
-    /// `DxgkDdiQueryDependentEngineGroup`, `PASSIVE_LEVEL`. Must succeed for every node that exists.
-    pub(crate) fn query_dependent_engine_group[P: Platform](
-        adapter: HANDLE,
-        args: *mut DXGKARG_QUERYDEPENDENTENGINEGROUP,
-    ) -> NTSTATUS {
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            args.DependentNodeOrdinalMask = reset::dependent_nodes(&started, args.NodeOrdinal as usize)?;
-            Ok(())
-        }))
-    }
-
-    /// `DxgkDdiQueryEngineStatus`, `PASSIVE_LEVEL`.
-    pub(crate) fn query_engine_status[P: Platform](adapter: HANDLE, args: *mut DXGKARG_QUERYENGINESTATUS) -> NTSTATUS {
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            let responsive = reset::is_responsive(&started, args.NodeOrdinal as usize)?;
-            args.EngineStatus.Value = 0;
-            args.EngineStatus.set_Responsive(responsive);
-            Ok(())
-        }))
-    }
-
-    /// `DxgkDdiResetEngine`, `PASSIVE_LEVEL`. A failure makes the OS reset the adapter.
-    pub(crate) fn reset_engine[P: Platform](adapter: HANDLE, args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        of(started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record_mut(args) }?;
-            args.LastAbortedFenceId = reset::reset_engine(&irql, &started, args.NodeOrdinal as usize)?;
-            Ok(())
-        }))
     }
 }
