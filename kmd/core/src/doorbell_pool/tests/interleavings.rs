@@ -1,6 +1,7 @@
-//! Connections that take doorbells from each other, disconnections and destructions, in every interleaving of their
-//! lock sections: the driver's own functions under loom, with an OS and a GPU of a few words. Each step that keeps two
-//! doorbells apart is left out once, and loom must see it.
+//! Connections that take doorbells from each other, disconnections and destructions, in the interleavings of their lock
+//! sections with up to four preemptions (two threads) or two (three threads): the driver's own functions under loom,
+//! with an OS and a GPU of a few words. Each step that keeps two doorbells apart is left out once, and loom must see
+//! it.
 
 extern crate std;
 
