@@ -10,6 +10,7 @@ pub mod check;
 pub mod client;
 pub mod decode;
 pub mod demo;
+pub mod fuzz;
 pub mod inf;
 pub mod scenario;
 pub mod setting;

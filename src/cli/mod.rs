@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod decode;
 mod demo;
+mod fuzz;
 mod inf;
 mod scenario;
 mod soak;
@@ -39,6 +40,7 @@ enum Command {
     Decode(decode::Arguments),
     Inf(inf::Arguments),
     Soak(soak::Arguments),
+    Fuzz(fuzz::Arguments),
 }
 
 /// Which form of the driver runs.
@@ -149,6 +151,7 @@ pub fn main() -> ExitCode {
         Command::Decode(arguments) => decode::run(&arguments),
         Command::Inf(arguments) => inf::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
+        Command::Fuzz(arguments) => fuzz::run(&arguments),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

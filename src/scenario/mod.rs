@@ -34,7 +34,7 @@ mod stage;
 mod ws;
 mod xa;
 
-pub use db::{RingQueue, Room};
+pub use db::{ABORT, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub use forms::render_only;
 pub use raw::{Denied, NativeFence, Raw};
 pub use run::{LIMIT, Outcome, Status, list, run, select};

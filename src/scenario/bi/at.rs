@@ -19,7 +19,7 @@ impl Raw {
     ///
     /// # Panics
     /// When there is no such function.
-    pub(in crate::scenario) fn call_by_name(&self, name: &str, at: usize) -> NTSTATUS {
+    pub(crate) fn call_by_name(&self, name: &str, at: usize) -> NTSTATUS {
         let function: *const () = ptr::with_exposed_provenance(address(name));
         assert!(!function.is_null(), "{name}");
         // SAFETY: an entry point of gdi32, which takes its record's address.

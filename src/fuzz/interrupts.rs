@@ -1,0 +1,47 @@
+//! A process whose every packet asks for an interrupt. Nothing forbids it; the good process must get on all the same,
+//! and there may be no more interrupts than were asked for.
+
+use super::dice::Dice;
+use super::machine::{beside, play as on_a_machine, setup};
+use super::Round;
+use crate::scenario::{Played, Raw, RingQueue, Room, Scene};
+use anyhow::ensure;
+use gpu_wire::packet::MonitoredSignal;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Signals in one submission.
+const BURST: u64 = 500;
+
+/// Interrupts that are not a signal's: of what the OS makes the driver do (suspensions, paging, the good process).
+const OTHERS: u64 = 2000;
+
+/// A storm on each engine, a good process on each.
+pub fn play(round: &Round) -> Played {
+    on_a_machine(round, setup(), |scene| {
+        let signals = AtomicU64::new(0);
+        let hostile = |scene: &Scene, raw: &Raw, dice: &mut Dice, stop: &AtomicBool| storm(scene, raw, dice, stop, &signals);
+        let before = scene.interrupts();
+        beside(round, scene, &[0, 1], 2, &hostile, std::thread::yield_now)?;
+        let (signals, interrupts) = (signals.into_inner(), scene.interrupts() - before);
+        round.coverage.count("storm: signals", signals);
+        round.coverage.count("storm: interrupts", interrupts);
+        let others = OTHERS + round.coverage.reached("victim: submissions");
+        ensure!(interrupts <= signals + others, "{interrupts} interrupts for {signals} signals");
+        Ok(())
+    })
+}
+
+fn storm(scene: &Scene, raw: &Raw, dice: &mut Dice, stop: &AtomicBool, signals: &AtomicU64) -> Played {
+    let room = Room::new(raw)?;
+    // CAST: 0 or 1.
+    let queue = RingQueue::connected(scene, &room, dice.below(2) as u32, 64 << 10)?;
+    let memory = room.memory(scene, 4096)?;
+    while !stop.load(Ordering::Acquire) {
+        let packets: Vec<_> =
+            (0..BURST).map(|value| MonitoredSignal { address: memory.gpu, value }.to_packet()).collect();
+        signals.fetch_add(BURST, Ordering::Relaxed);
+        let (progress, _) = queue.submit(&packets)?;
+        queue.wait(scene, progress)?;
+    }
+    Ok(())
+}

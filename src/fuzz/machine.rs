@@ -1,0 +1,136 @@
+//! A machine per round: hostile processes and good ones on it, and what is looked at behind it.
+
+use super::victim;
+use super::{Dice, ROUND, Round};
+use crate::scenario::{Played, Raw, Scene, Setup};
+use crate::world::World;
+use anyhow::{Result, bail, ensure};
+use dxgkrnl_model::personality::{MS, SECOND};
+use dxgkrnl_model::process::End;
+use dxgkrnl_model::thunks::Thunks;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Rules that a client can break by itself, and why the driver cannot help it.
+pub const TOLERATED: &[(&str, &str)] = &[(
+    "DXG-LOG-HEADER",
+    "the log lies in the process's GPU address space, writable, as the article has it: a FILL reaches its header",
+)];
+
+/// A Windows that ends what hangs soon, and goes on however often it has to. Longer than in cases: an engine that gets
+/// no processor for that long is no fault of the driver.
+pub fn setup() -> Setup {
+    Setup::default().windows(|windows| {
+        windows.tdr.delay = 1000 * MS;
+        windows.tdr.ddi_delay = 20 * SECOND;
+        windows.tdr.limit_count = u32::MAX;
+    })
+}
+
+/// Boots a machine as `setup` says, plays, shuts down, and looks at the rules.
+///
+/// # Errors
+/// What `body` returns; a broken rule that is not in [`TOLERATED`].
+pub fn play(round: &Round, setup: Setup, body: impl FnOnce(&Scene) -> Played) -> Played {
+    let world = World::boot_with(&round.form, setup.personality, &setup.service)?;
+    let adapter = world.adapter(setup.adapter)?;
+    let scene = Scene { world, adapters: vec![adapter], thunks: Thunks::new() };
+    let played = body(&scene);
+    let report = scene.world.os.report();
+    let Scene { world, adapters, .. } = scene;
+    drop(adapters);
+    world.os.shut_down();
+    for adapter in &report.adapters {
+        round.coverage.count("machine: engine resets", adapter.engine_resets);
+        round.coverage.count("machine: adapter resets", adapter.adapter_resets);
+        round.coverage.count("machine: interrupts", adapter.interrupts);
+    }
+    let events = || report.events.iter().rev().take(6).map(|event| event.text.as_str()).collect::<Vec<_>>().join("; ");
+    if let Err(error) = played {
+        bail!("{error:#}\n    last events, the newest first: {}", events());
+    }
+    let is_tolerated = |rule: &str| TOLERATED.iter().any(|(name, _)| *name == rule);
+    for rule in world.os.report().broken().filter(|rule| is_tolerated(rule.rule.name)) {
+        round.coverage.count(&format!("tolerated: {}", rule.rule.name), rule.broken);
+    }
+    let violations = world.os.kernel().rules.violations();
+    let broken = violations.iter().find(|violation| !is_tolerated(violation.rule.name));
+    ensure!(broken.is_none(), "{}", broken.map(ToString::to_string).unwrap_or_default());
+    Ok(())
+}
+
+/// A new process that has opened the adapter.
+pub fn open(scene: &Scene) -> Result<Raw> {
+    Raw::open(&Arc::new(scene.world.os.create_process("client")), scene.adapter().luid())
+}
+
+/// What a hostile process does: once, until it is through or `stop` is set. An error is the hostile process's affair.
+pub type Hostile<'a> = &'a (dyn Fn(&Scene, &Raw, &mut Dice, &AtomicBool) -> Played + Sync);
+
+/// Sets it when dropped, so that the others end, too, when one panics.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Plays `hostile` on `threads` threads, again and again, each time in a process of its own that is then ended, and
+/// beside them a good process on each node of `nodes`, for the length of a round. What `meanwhile` does is done again
+/// and again on this thread.
+///
+/// # Errors
+/// What a good process found.
+pub fn beside(
+    round: &Round,
+    scene: &Scene,
+    nodes: &[u32],
+    threads: u64,
+    hostile: Hostile<'_>,
+    mut meanwhile: impl FnMut(),
+) -> Played {
+    let (stop, end) = (AtomicBool::new(false), Instant::now() + ROUND);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (stop, mut dice) = (&stop, round.dice(thread));
+            scope.spawn(move || {
+                let _others = Stop(stop);
+                while !stop.load(Ordering::Acquire) {
+                    attack(round, scene, hostile, &mut dice, stop);
+                }
+            });
+        }
+        let good: Vec<_> = nodes
+            .iter()
+            .map(|node| {
+                let stop = &stop;
+                scope.spawn(move || victim::live(round, scene, *node, end, stop))
+            })
+            .collect();
+        while !good.iter().all(|thread| thread.is_finished()) {
+            meanwhile();
+        }
+        drop(Stop(&stop));
+        let ended = good.into_iter().map(|thread| thread.join());
+        ended.fold(Ok(()), |all: Played, one| match one {
+            Ok(played) => all.and(played),
+            Err(_) => all.and_then(|()| bail!("the good process's thread panicked")),
+        })
+    })
+}
+
+/// The life of a hostile process.
+fn attack(round: &Round, scene: &Scene, hostile: Hostile<'_>, dice: &mut Dice, stop: &AtomicBool) {
+    let Ok(raw) = open(scene) else {
+        round.coverage.count("hostile: refused at the door", 1);
+        return;
+    };
+    let what = if hostile(scene, &raw, dice, stop).is_ok() { "hostile: through" } else { "hostile: cut short" };
+    round.coverage.count(what, 1);
+    // Every thread of the process has ended, so that this is the only owner.
+    if let Some(process) = Arc::into_inner(raw.process) {
+        process.end(End::Terminated);
+    }
+}
