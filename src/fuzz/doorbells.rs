@@ -1,8 +1,8 @@
 //! Doorbells that are made, taken, rung and destroyed at once by processes that share too few of them.
 
+use super::Round;
 use super::dice::Dice;
 use super::machine::{beside, play as on_a_machine, setup};
-use super::Round;
 use crate::scenario::{Denied, Memory, Played, Raw, Room, Scene};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +15,8 @@ pub fn play(round: &Round) -> Played {
     let setup = setup().setting("PhysicalDoorbells", 1 + dice.below(3) as u32);
     let threads = 2 + dice.below(3);
     on_a_machine(round, setup, |scene| {
-        let hostile = |scene: &Scene, raw: &Raw, dice: &mut Dice, stop: &AtomicBool| quarrel(round, scene, raw, dice, stop);
+        let hostile =
+            |scene: &Scene, raw: &Raw, dice: &mut Dice, stop: &AtomicBool| quarrel(round, scene, raw, dice, stop);
         beside(round, scene, &[0, 1], threads, &hostile, || {
             if dice.one_in(4) {
                 let all = dice.one_in(2);

@@ -1,9 +1,9 @@
 //! A process whose every packet asks for an interrupt. Nothing forbids it; the good process must get on all the same,
 //! and there may be no more interrupts than were asked for.
 
+use super::Round;
 use super::dice::Dice;
 use super::machine::{beside, play as on_a_machine, setup};
-use super::Round;
 use crate::scenario::{Played, Raw, RingQueue, Room, Scene};
 use anyhow::ensure;
 use gpu_wire::packet::MonitoredSignal;
@@ -19,7 +19,8 @@ const OTHERS: u64 = 2000;
 pub fn play(round: &Round) -> Played {
     on_a_machine(round, setup(), |scene| {
         let signals = AtomicU64::new(0);
-        let hostile = |scene: &Scene, raw: &Raw, dice: &mut Dice, stop: &AtomicBool| storm(scene, raw, dice, stop, &signals);
+        let hostile =
+            |scene: &Scene, raw: &Raw, dice: &mut Dice, stop: &AtomicBool| storm(scene, raw, dice, stop, &signals);
         let before = scene.interrupts();
         beside(round, scene, &[0, 1], 2, &hostile, std::thread::yield_now)?;
         let (signals, interrupts) = (signals.into_inner(), scene.interrupts() - before);

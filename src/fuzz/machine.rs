@@ -13,10 +13,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// Rules that a client can break by itself, and why the driver cannot help it.
-pub const TOLERATED: &[(&str, &str)] = &[(
-    "DXG-LOG-HEADER",
-    "the log lies in the process's GPU address space, writable, as the article has it: a FILL reaches its header",
-)];
+pub const TOLERATED: &[(&str, &str)] = &[
+    (
+        "DXG-LOG-HEADER",
+        "the log lies in the process's GPU address space, writable, as the article has it: a FILL reaches its header",
+    ),
+    (
+        "DXG-NF-CURRENT-WRITTEN",
+        "an engine stores a lower value, for the same process, before the value that the driver wrote is looked at",
+    ),
+    (
+        "DXG-SLOG-RAN",
+        "that a context ran is read from its queues' progress fences, which the process signals by other means, too",
+    ),
+];
 
 /// A Windows that ends what hangs soon, and goes on however often it has to. Longer than in cases: an engine that gets
 /// no processor for that long is no fault of the driver.

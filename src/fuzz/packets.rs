@@ -4,13 +4,25 @@ use super::dice::Dice;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{
     Copy, CopyRect, Encoded, Fill, FilterRect, HEADER_SIZE, Header, Indirect, Log, MonitoredSignal, Store, Timestamp,
-    TlbFlush,
+    TlbFlush, log_operation,
 };
 
 /// Names of [`packet`]'s kinds, for coverage.
 pub const KINDS: [&str; 14] = [
-    "STORE", "STORE_32", "FILL", "COPY", "COPY_RECT", "FILTER_RECT", "FENCE_WAIT", "FENCE_SIGNAL", "LOG", "TIMESTAMP",
-    "INDIRECT", "MONITORED_SIGNAL", "TLB_FLUSH", "NOP",
+    "STORE",
+    "STORE_32",
+    "FILL",
+    "COPY",
+    "COPY_RECT",
+    "FILTER_RECT",
+    "FENCE_WAIT",
+    "FENCE_SIGNAL",
+    "LOG",
+    "TIMESTAMP",
+    "INDIRECT",
+    "MONITORED_SIGNAL",
+    "TLB_FLUSH",
+    "NOP",
 ];
 
 /// A packet on addresses in `ranges` (first, bytes), and the index of its kind in [`KINDS`].
@@ -19,6 +31,37 @@ pub fn packet(dice: &mut Dice, ranges: &[(u64, u64)]) -> (Encoded, usize) {
     let kind = dice.below(KINDS.len() as u64) as usize;
     let sound = of_kind(kind, dice, ranges);
     (if dice.one_in(16) { damaged(dice, &sound) } else { sound }, kind)
+}
+
+/// Packets that run: on `plain` memory, and on `fences` with the LOG that belongs behind. A queue that has faulted
+/// reaches nothing more, so that without these little would be executed.
+pub fn sound(dice: &mut Dice, plain: (u64, u64), fences: &[u64]) -> Vec<(Encoded, usize)> {
+    let (first, bytes) = plain;
+    let [address, other] = [0; 2].map(|_| first + dice.below(bytes / 2) / 8 * 8);
+    let length = 8 + dice.below(bytes / 16) / 8 * 8;
+    let logged = |operation: u32, value: u64| {
+        (Log { fence_handle: 1, operation, value, index_hint: 0, reserved: 0 }.to_packet(), 8)
+    };
+    let value = dice.below(1000);
+    match dice.below(6) {
+        0 => vec![(Store { address, value }.to_packet(), 0)],
+        // CAST: below 1000.
+        1 => vec![(Fill { address, length, pattern: value as u32, reserved: 0 }.to_packet(), 2)],
+        2 if address.abs_diff(other) >= length => {
+            vec![(Copy { source: address, destination: other, length }.to_packet(), 3)]
+        }
+        3 if !fences.is_empty() => {
+            let fence = GpuVa(*dice.of(fences));
+            // What few signals have reached, so that queues park, and not all for ever.
+            let value = dice.below(700);
+            vec![(Encoded::fence_wait(fence, value), 6), logged(log_operation::WAIT_UNBLOCKED, value)]
+        }
+        4 if !fences.is_empty() => {
+            let signal = Encoded::fence_signal(GpuVa(*dice.of(fences)), value);
+            vec![(signal, 7), logged(log_operation::SIGNAL_EXECUTED, value)]
+        }
+        _ => vec![(Timestamp { address }.to_packet(), 9)],
+    }
 }
 
 fn of_kind(kind: usize, dice: &mut Dice, ranges: &[(u64, u64)]) -> Encoded {

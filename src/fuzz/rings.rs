@@ -1,9 +1,9 @@
 //! Rings, control pages and command buffers that change while engines read them.
 
+use super::Round;
 use super::dice::Dice;
 use super::machine::{beside, play as on_a_machine, setup};
-use super::packets::{KINDS, packet};
-use super::Round;
+use super::packets::{KINDS, packet, sound};
 use crate::scenario::{Memory, NativeFence, Played, Raw, RingQueue, Room, Scene};
 use gpu_wire::packet::FaultKind;
 use gpu_wire::private::allocation_kind;
@@ -100,11 +100,18 @@ impl<'a> Attack<'a> {
     /// Writes to each ring, publishes, now and then what cannot be true, and rings. What is told to the OS may never
     /// come true.
     fn submit(&self, round: &Round, dice: &mut Dice) -> Played {
+        let fences: Vec<_> = self.fences.iter().map(|fence| fence.gpu).collect();
         for queue in &self.queues {
+            let wild = dice.one_in(3);
             for _ in 0..1 + dice.below(24) {
-                let (packet, kind) = packet(dice, &self.ranges);
-                queue.write(packet.as_bytes())?;
-                round.coverage.count(&format!("packets written: {}", KINDS[kind]), 1);
+                let packets = match wild {
+                    true => vec![packet(dice, &self.ranges)],
+                    false => sound(dice, self.ranges[0], &fences),
+                };
+                for (packet, kind) in packets {
+                    queue.write(packet.as_bytes())?;
+                    round.coverage.count(&format!("packets written: {}", KINDS[kind]), 1);
+                }
             }
             if !dice.one_in(4) {
                 queue.record(&[])?;

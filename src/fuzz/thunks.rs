@@ -10,7 +10,7 @@ use super::Round;
 use super::dice::Dice;
 use super::machine::{beside, play as on_a_machine, setup};
 use crate::scenario::{Memory, Played, Raw, Room, Scene};
-use records::{Parts, RECORDS};
+use records::{Kind, Parts, RECORDS};
 use std::sync::atomic::{AtomicBool, Ordering};
 use wddm_abi::D3DKMT_HANDLE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
@@ -48,21 +48,21 @@ pub fn play(round: &Round) -> Played {
 }
 
 /// Makes a device and calls functions on it, until it has no memory for records any more.
-fn device(
-    round: &Round,
-    scene: &Scene,
-    raw: &Raw,
-    dice: &mut Dice,
-    avoided: &[&str],
-    stop: &AtomicBool,
-) -> Played {
+fn device(round: &Round, scene: &Scene, raw: &Raw, dice: &mut Dice, avoided: &[&str], stop: &AtomicBool) -> Played {
     let room = Room::new(raw)?;
     let memory = room.memory(scene, MEMORY)?;
     let (ring, control) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
     // CAST: 0 or 1.
     let context = room.context(dice.below(2) as u32)?;
-    let mut handles =
-        vec![raw.adapter, room.device, room.paging(), memory.handle, ring.handle, control.handle, context];
+    let mut handles = vec![
+        (Kind::Adapter, raw.adapter),
+        (Kind::Device, room.device),
+        (Kind::Paging, room.paging()),
+        (Kind::Allocation, memory.handle),
+        (Kind::Allocation, ring.handle),
+        (Kind::Allocation, control.handle),
+        (Kind::Context, context),
+    ];
     let changing = AtomicBool::new(true);
     let (mut other, first) = (Dice::new(dice.next()), handles.clone());
     std::thread::scope(|scope| {
@@ -86,9 +86,9 @@ fn device(
             let status = raw.call_by_name(record.function, memory.cpu);
             round.coverage.count(&format!("{}: {status:?}", record.function), 1);
             if status == STATUS_SUCCESS && handles.len() < HANDLES {
-                for at in record.made {
+                for (at, kind) in record.made {
                     // CAST: half a word.
-                    handles.push((raw.load(memory.cpu + at / 8 * 8)? >> (at % 8 * 8)) as D3DKMT_HANDLE);
+                    handles.push((*kind, (raw.load(memory.cpu + at / 8 * 8)? >> (at % 8 * 8)) as D3DKMT_HANDLE));
                 }
             }
             Ok(())
@@ -99,10 +99,10 @@ fn device(
 }
 
 /// Another value for a word that stands alone.
-fn word(old: u32, handles: &[D3DKMT_HANDLE], dice: &mut Dice) -> u32 {
+fn word(old: u32, handles: &[(Kind, D3DKMT_HANDLE)], dice: &mut Dice) -> u32 {
     match dice.below(6) {
         0 => 0,
-        1 | 2 => *dice.of(handles),
+        1 | 2 => dice.of(handles).1,
         3 => old.wrapping_sub(1),
         // Sizes stay below what the memory holds, or are beyond what the OS reads.
         4 => 1 << *dice.of(&[0, 1, 2, 3, 4, 6, 8, 10, 28, 29, 30, 31]),
@@ -122,7 +122,7 @@ fn is_pointer(value: u64, memory: &Memory) -> bool {
 }
 
 /// Changes one word of a record, or one address.
-fn damage(bytes: &mut [u8], memory: &Memory, handles: &[D3DKMT_HANDLE], dice: &mut Dice) {
+fn damage(bytes: &mut [u8], memory: &Memory, handles: &[(Kind, D3DKMT_HANDLE)], dice: &mut Dice) {
     // CAST: below the length.
     let at = dice.below((bytes.len() / 4) as u64) as usize * 4;
     let pair = at / 8 * 8;
@@ -139,7 +139,7 @@ fn damage(bytes: &mut [u8], memory: &Memory, handles: &[D3DKMT_HANDLE], dice: &m
 }
 
 /// Changes the record and what it points to while calls are made.
-fn change(raw: &Raw, memory: &Memory, handles: &[D3DKMT_HANDLE], dice: &mut Dice, changing: &AtomicBool) {
+fn change(raw: &Raw, memory: &Memory, handles: &[(Kind, D3DKMT_HANDLE)], dice: &mut Dice, changing: &AtomicBool) {
     while changing.load(Ordering::Acquire) {
         // CAST: below the memory's size.
         let at = memory.cpu + if dice.one_in(2) { dice.below(16) * 8 } else { BEHIND + dice.below(512) * 8 } as usize;

@@ -73,7 +73,8 @@ fn submit(queue: &RingQueue, address: u64, value: u64) -> Played {
             }
             _ => status = queue.status()?,
         }
-        let where_it_is = || format!("status {status}, {} of {} bytes retired", queue.retired().unwrap_or(0), queue.written.get());
+        let where_it_is =
+            || format!("status {status}, {} of {} bytes retired", queue.retired().unwrap_or(0), queue.written.get());
         ensure!(Instant::now() < end, "no end within {} s: {}", PATIENCE.as_secs(), where_it_is());
         std::thread::park_timeout(Duration::from_micros(100));
     }

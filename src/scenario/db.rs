@@ -13,8 +13,8 @@ mod ring;
 mod room;
 mod schedule;
 
-pub(super) use room::{CONNECTED, HardwareQueue};
 pub use room::{ABORT, Memory, NOTIFY, RETRY, RingQueue, Room};
+pub(super) use room::{CONNECTED, HardwareQueue};
 
 use super::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};

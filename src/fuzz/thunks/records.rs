@@ -17,11 +17,31 @@ use wddm_abi::{
     D3DKMT_SUBMITCOMMANDTOHWQUEUE, Plain,
 };
 
+/// What a handle is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The adapter, which is not made here.
+    Adapter,
+    /// A device.
+    Device,
+    /// A paging queue.
+    Paging,
+    /// An allocation.
+    Allocation,
+    /// A context.
+    Context,
+    /// A hardware queue.
+    Queue,
+    /// A fence of either kind, or a queue's progress fence.
+    Fence,
+    /// A doorbell.
+    Doorbell,
+}
+
 /// What a process has to name in records.
 pub struct Parts<'a> {
-    /// Handles of all kinds: the adapter's, the device's, the paging queue's, the record memory's, the ring's, the
-    /// control page's and the context's stand first, in this order.
-    pub handles: &'a [D3DKMT_HANDLE],
+    /// Handles of all kinds: the adapter's, the device's and the paging queue's stand first, in this order.
+    pub handles: &'a [(Kind, D3DKMT_HANDLE)],
     /// A ring.
     pub ring: &'a Memory,
     /// A control page.
@@ -38,24 +58,25 @@ impl Parts<'_> {
     }
 
     fn adapter(&self) -> D3DKMT_HANDLE {
-        self.handles[0]
+        self.handles[0].1
     }
 
     fn device(&self) -> D3DKMT_HANDLE {
-        self.handles[1]
+        self.handles[1].1
     }
 
     fn paging(&self) -> D3DKMT_HANDLE {
-        self.handles[2]
+        self.handles[2].1
     }
 
     fn any(&self, dice: &mut Dice) -> D3DKMT_HANDLE {
-        *dice.of(self.handles)
+        dice.of(self.handles).1
     }
 
-    /// One that was made by an earlier call, or the context.
-    fn late(&self, dice: &mut Dice) -> D3DKMT_HANDLE {
-        *dice.of(&self.handles[6..])
+    /// Mostly one of `kind`, if there is any.
+    fn a(&self, kind: Kind, dice: &mut Dice) -> D3DKMT_HANDLE {
+        let right: Vec<_> = self.handles.iter().filter(|(known, _)| *known == kind).collect();
+        if right.is_empty() || dice.one_in(6) { self.any(dice) } else { dice.of(&right).1 }
     }
 }
 
@@ -65,8 +86,8 @@ pub struct Record {
     pub function: &'static str,
     /// A record that it may take, with what comes behind it.
     pub sound: fn(&Parts, &mut Dice) -> Vec<u8>,
-    /// Where it answers with handles: offsets from the record's start.
-    pub made: &'static [usize],
+    /// Where it answers with handles: offsets from the record's start, and what they are of.
+    pub made: &'static [(usize, Kind)],
 }
 
 /// The record's bytes, and from [`BEHIND`] on those of `behind`.
@@ -82,12 +103,12 @@ fn bytes<T: Plain>(record: &T, behind: &[&[u8]]) -> Vec<u8> {
 
 /// A function whose record is one handle of what was made.
 macro_rules! of_a_handle {
-    ($function:literal, $record:ty, $field:ident) => {
+    ($function:literal, $record:ty, $field:ident, $kind:ident) => {
         Record {
             function: $function,
             sound: |parts, dice| {
                 let mut record = <$record>::zeroed();
-                record.$field = parts.late(dice);
+                record.$field = parts.a(Kind::$kind, dice);
                 bytes(&record, &[])
             },
             made: &[],
@@ -100,46 +121,54 @@ const INFO: u64 = size_of::<D3DDDI_ALLOCATIONINFO2>() as u64;
 
 /// The functions.
 pub const RECORDS: &[Record] = &[
-    of_a_handle!("D3DKMTConnectDoorbell", D3DKMT_CONNECT_DOORBELL, hDoorbell),
-    of_a_handle!("D3DKMTNotifyWorkSubmission", D3DKMT_NOTIFY_WORK_SUBMISSION, hDoorbell),
-    of_a_handle!("D3DKMTDestroyDoorbell", D3DKMT_DESTROY_DOORBELL, hDoorbell),
-    of_a_handle!("D3DKMTDestroyHwQueue", D3DKMT_DESTROYHWQUEUE, hHwQueue),
-    of_a_handle!("D3DKMTDestroyContext", D3DKMT_DESTROYCONTEXT, hContext),
-    of_a_handle!("D3DKMTDestroyDevice", D3DKMT_DESTROYDEVICE, hDevice),
-    of_a_handle!("D3DKMTDestroySynchronizationObject", D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, hSyncObject),
-    of_a_handle!("D3DKMTGetNativeFenceLogDetail", D3DKMT_GETNATIVEFENCELOGDETAIL, hHwQueue),
-    Record { function: "D3DKMTCreateDevice", sound: device, made: &[offset_of!(D3DKMT_CREATEDEVICE, hDevice)] },
+    of_a_handle!("D3DKMTConnectDoorbell", D3DKMT_CONNECT_DOORBELL, hDoorbell, Doorbell),
+    of_a_handle!("D3DKMTNotifyWorkSubmission", D3DKMT_NOTIFY_WORK_SUBMISSION, hDoorbell, Doorbell),
+    of_a_handle!("D3DKMTDestroyDoorbell", D3DKMT_DESTROY_DOORBELL, hDoorbell, Doorbell),
+    of_a_handle!("D3DKMTDestroyHwQueue", D3DKMT_DESTROYHWQUEUE, hHwQueue, Queue),
+    of_a_handle!("D3DKMTDestroyContext", D3DKMT_DESTROYCONTEXT, hContext, Context),
+    of_a_handle!("D3DKMTDestroyDevice", D3DKMT_DESTROYDEVICE, hDevice, Device),
+    of_a_handle!("D3DKMTDestroySynchronizationObject", D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, hSyncObject, Fence),
+    of_a_handle!("D3DKMTGetNativeFenceLogDetail", D3DKMT_GETNATIVEFENCELOGDETAIL, hHwQueue, Queue),
+    Record {
+        function: "D3DKMTCreateDevice",
+        sound: device,
+        made: &[(offset_of!(D3DKMT_CREATEDEVICE, hDevice), Kind::Device)],
+    },
     Record {
         function: "D3DKMTCreateContextVirtual",
         sound: context,
-        made: &[offset_of!(D3DKMT_CREATECONTEXTVIRTUAL, hContext)],
+        made: &[(offset_of!(D3DKMT_CREATECONTEXTVIRTUAL, hContext), Kind::Context)],
     },
     Record {
         function: "D3DKMTCreateHwQueue",
         sound: queue,
         made: &[
-            offset_of!(D3DKMT_CREATEHWQUEUE, hHwQueue),
-            offset_of!(D3DKMT_CREATEHWQUEUE, hHwQueueProgressFence),
+            (offset_of!(D3DKMT_CREATEHWQUEUE, hHwQueue), Kind::Queue),
+            (offset_of!(D3DKMT_CREATEHWQUEUE, hHwQueueProgressFence), Kind::Fence),
         ],
     },
-    Record { function: "D3DKMTCreateDoorbell", sound: doorbell, made: &[offset_of!(D3DKMT_CREATE_DOORBELL, hDoorbell)] },
+    Record {
+        function: "D3DKMTCreateDoorbell",
+        sound: doorbell,
+        made: &[(offset_of!(D3DKMT_CREATE_DOORBELL, hDoorbell), Kind::Doorbell)],
+    },
     Record {
         function: "D3DKMTCreateNativeFence",
         sound: |parts, dice| bytes(&Raw::native_fence_record(parts.device(), dice.below(5)), &[]),
-        made: &[offset_of!(D3DKMT_CREATENATIVEFENCE, hSyncObject)],
+        made: &[(offset_of!(D3DKMT_CREATENATIVEFENCE, hSyncObject), Kind::Fence)],
     },
     Record {
         function: "D3DKMTCreateSynchronizationObject2",
         sound: fence,
-        made: &[offset_of!(D3DKMT_CREATESYNCHRONIZATIONOBJECT2, hSyncObject)],
+        made: &[(offset_of!(D3DKMT_CREATESYNCHRONIZATIONOBJECT2, hSyncObject), Kind::Fence)],
     },
     Record {
         function: "D3DKMTCreatePagingQueue",
         sound: paging,
-        made: &[offset_of!(D3DKMT_CREATEPAGINGQUEUE, hPagingQueue)],
+        made: &[(offset_of!(D3DKMT_CREATEPAGINGQUEUE, hPagingQueue), Kind::Paging)],
     },
     // The handle lies behind the record, first of all.
-    Record { function: "D3DKMTCreateAllocation2", sound: allocation, made: &[BEHIND as usize] },
+    Record { function: "D3DKMTCreateAllocation2", sound: allocation, made: &[(BEHIND as usize, Kind::Allocation)] },
     Record { function: "D3DKMTDestroyAllocation2", sound: gone, made: &[] },
     Record { function: "D3DKMTMakeResident", sound: resident, made: &[] },
     Record { function: "D3DKMTEvict", sound: evict, made: &[] },
@@ -173,14 +202,14 @@ fn context(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
 
 fn queue(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     let mut record = D3DKMT_CREATEHWQUEUE::zeroed();
-    record.hHwContext = parts.late(dice);
+    record.hHwContext = parts.a(Kind::Context, dice);
     record.Flags.set_UserModeSubmission(dice.one_in(2));
     bytes(&record, &[])
 }
 
 fn doorbell(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     let mut data = Room::bell_data(parts.ring.gpu, parts.control.gpu);
-    let mut record = Room::bell_record(parts.late(dice), parts.ring.handle, parts.control.handle, &mut data);
+    let mut record = Room::bell_record(parts.a(Kind::Queue, dice), parts.ring.handle, parts.control.handle, &mut data);
     record.PrivateDriverData = parts.at(0);
     bytes(&record, &[&data])
 }
@@ -223,32 +252,32 @@ fn gone(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     let mut record = D3DKMT_DESTROYALLOCATION2::zeroed();
     record.hDevice = parts.device();
     (record.AllocationCount, record.phAllocationList) = (1, parts.at(0));
-    bytes(&record, &[&one(parts.late(dice))])
+    bytes(&record, &[&one(parts.a(Kind::Allocation, dice))])
 }
 
 fn resident(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     let mut record = D3DDDI_MAKERESIDENT::zeroed();
     record.hPagingQueue = parts.paging();
     (record.NumAllocations, record.AllocationList) = (1, parts.at(0));
-    bytes(&record, &[&one(parts.any(dice))])
+    bytes(&record, &[&one(parts.a(Kind::Allocation, dice))])
 }
 
 fn evict(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     let mut record = D3DKMT_EVICT::zeroed();
     record.hDevice = parts.device();
     (record.NumAllocations, record.AllocationList) = (1, parts.at(0));
-    bytes(&record, &[&one(parts.late(dice))])
+    bytes(&record, &[&one(parts.a(Kind::Allocation, dice))])
 }
 
 fn lock(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     let mut record = D3DKMT_LOCK2::zeroed();
-    (record.hDevice, record.hAllocation) = (parts.device(), parts.any(dice));
+    (record.hDevice, record.hAllocation) = (parts.device(), parts.a(Kind::Allocation, dice));
     bytes(&record, &[])
 }
 
 fn map(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     let mut record = D3DDDI_MAPGPUVIRTUALADDRESS::zeroed();
-    (record.hPagingQueue, record.hAllocation) = (parts.paging(), parts.any(dice));
+    (record.hPagingQueue, record.hAllocation) = (parts.paging(), parts.a(Kind::Allocation, dice));
     record.BaseAddress = if dice.one_in(2) { 0 } else { dice.next() & 0x0000_FFFF_FFFF_F000 };
     (record.OffsetInPages, record.SizeInPages) = (dice.below(4), u64::from(dice.small()));
     record.Protection.set_Write(true);
@@ -259,7 +288,7 @@ fn signal(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     let mut record = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU::zeroed();
     (record.hDevice, record.ObjectCount) = (parts.device(), 2);
     (record.ObjectHandleArray, record.FenceValueArray) = (parts.at(0), parts.at(8));
-    let handles = [one(parts.late(dice)), one(parts.late(dice))].concat();
+    let handles = [one(parts.a(Kind::Fence, dice)), one(parts.a(Kind::Fence, dice))].concat();
     bytes(&record, &[&handles, &dice.below(9).to_le_bytes(), &dice.below(9).to_le_bytes()])
 }
 
@@ -275,7 +304,7 @@ fn open(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
 
 fn submit(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     let mut record = D3DKMT_SUBMITCOMMANDTOHWQUEUE::zeroed();
-    (record.hHwQueue, record.HwQueueProgressFenceId) = (parts.late(dice), dice.below(3));
+    (record.hHwQueue, record.HwQueueProgressFenceId) = (parts.a(Kind::Queue, dice), dice.below(3));
     record.CommandBuffer = parts.memory.gpu + dice.below(64) * 4;
     // CAST: up to 252.
     record.CommandLength = dice.below(64) as u32 * 4;
@@ -288,7 +317,7 @@ fn packets(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     // CAST: up to 504.
     record.CommandLength = dice.below(64) as u32 * 8;
     record.BroadcastContextCount = 1;
-    record.BroadcastContext[0] = parts.late(dice);
+    record.BroadcastContext[0] = parts.a(Kind::Context, dice);
     bytes(&record, &[])
 }
 
