@@ -12,18 +12,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Rules that a client can break by itself, and why the driver cannot help it.
-pub const TOLERATED: &[(&str, &str)] = &[
+/// A rule that a client can break by itself, the fuzzers whose clients do, and why the driver cannot help it.
+pub type Tolerated = (&'static str, &'static [&'static str], &'static str);
+
+/// Those rules.
+pub const TOLERATED: &[Tolerated] = &[
     (
         "DXG-LOG-HEADER",
+        &["rings"],
         "the log lies in the process's GPU address space, writable, as the article has it: a FILL reaches its header",
     ),
     (
         "DXG-NF-CURRENT-WRITTEN",
+        &["rings"],
         "an engine stores a lower value, for the same process, before the value that the driver wrote is looked at",
     ),
     (
+        "DXG-NF-WRITE-AFTER",
+        &["rings"],
+        "a STORE of another queue of the lost device runs on until the OS has taken that queue's context off",
+    ),
+    (
         "DXG-SLOG-RAN",
+        &["rings", "thunks"],
         "that a context ran is read from its queues' progress fences, which the process signals by other means, too",
     ),
 ];
@@ -60,7 +71,8 @@ pub fn play(round: &Round, setup: Setup, body: impl FnOnce(&Scene) -> Played) ->
     if let Err(error) = played {
         bail!("{error:#}\n    last events, the newest first: {}", events());
     }
-    let is_tolerated = |rule: &str| TOLERATED.iter().any(|(name, _)| *name == rule);
+    let is_tolerated =
+        |rule: &str| TOLERATED.iter().any(|(name, fuzzers, _)| *name == rule && fuzzers.contains(&round.fuzzer));
     for rule in world.os.report().broken().filter(|rule| is_tolerated(rule.rule.name)) {
         round.coverage.count(&format!("tolerated: {}", rule.rule.name), rule.broken);
     }

@@ -112,6 +112,8 @@ impl Fuzzer {
 
 /// A round under way.
 pub struct Round {
+    /// The name of its fuzzer.
+    fuzzer: &'static str,
     /// The form of the driver.
     form: Form,
     /// Decides what is done.
@@ -147,7 +149,7 @@ pub fn run(fuzzer: &Fuzzer, form: &Form, first: u64, alone: bool, length: Durati
     let corpus = if alone { Vec::new() } else { fuzzer.corpus()? };
     let later = (0..).map(|round| if alone { first } else { first.wrapping_add(round) });
     for seed in corpus.into_iter().chain(later) {
-        let round = Arc::new(Round { form: form.clone(), seed, coverage: Coverage::default() });
+        let round = Arc::new(Round { fuzzer: fuzzer.name, form: form.clone(), seed, coverage: Coverage::default() });
         let played = watched(fuzzer, &round);
         outcome.coverage.add(&round.coverage);
         if let Err(error) = played {
