@@ -232,6 +232,27 @@ fn a_list_has_what_its_name_selects() {
     refused(&fencepost(&["scenario", "ZZ-99", "--list"]), "no case and no group is called 'ZZ-99'");
 }
 
+#[test]
+fn fuzzers_are_listed_and_a_name_that_there_is_not_is_a_sentence() {
+    let listed = fencepost(&["fuzz", "--list"]);
+    assert_eq!(listed.status.code(), Some(0), "{}", text(&listed.stderr));
+    for name in ["engine", "thunks", "rings", "doorbells", "interrupts"] {
+        assert!(text(&listed.stdout).lines().any(|line| line.starts_with(name)), "{}", text(&listed.stdout));
+    }
+    refused(&fencepost(&["fuzz", "printers"]), "no fuzzer is called 'printers'; --list names them");
+    assert_eq!(fencepost(&["fuzz"]).status.code(), Some(2));
+    assert_eq!(fencepost(&["fuzz", "engine", "--seconds", "0"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_fuzzer_says_what_it_reached() {
+    let played = fencepost(&["fuzz", "engine", "--seconds", "1", "--seed", "5"]);
+    let said = text(&played.stdout);
+    assert_eq!(played.status.code(), Some(0), "{said}");
+    assert!(said.contains("seeds from 5") && said.contains("1 rounds held"), "{said}");
+    assert!(said.contains("packets written: ") && said.contains("faults: "), "{said}");
+}
+
 /// A file with these bytes, decoded.
 fn decode(bytes: &[u8]) -> Output {
     let file = tempfile::NamedTempFile::new().expect("a file");

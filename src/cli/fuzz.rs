@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
 use fencepost::fuzz::{FUZZERS, find, run as play};
+use fencepost::world::Form;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Hostile processes beside a good one, which must not notice: random input from a seed, on real threads
@@ -42,7 +43,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         return Ok(true);
     }
     let Some(fuzzer) = fuzzer else { return Ok(true) };
-    let form = arguments.mode.form()?;
+    // The GPU by itself is the same code in either mode.
+    let form = if fuzzer.has_driver { arguments.mode.form()? } else { Form::Native };
     say_what_is_played(Windows::Default, &[]);
     // Another one each time; microseconds are as good as any.
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() % 1_000_000_000);
@@ -55,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     println!("{} rounds held", outcome.rounds);
     if let Some((seed, finding)) = &outcome.finding {
         println!("the round of seed {seed} found: {finding}");
-        let mode = if form.mode() == "native" { " --native" } else { "" };
+        let mode = if fuzzer.has_driver && form.mode() == "native" { " --native" } else { "" };
         println!("again: ./x fuzz {}{mode} --seed {seed}", fuzzer.name);
     }
     Ok(outcome.finding.is_none())

@@ -54,6 +54,8 @@ pub struct Fuzzer {
     pub name: &'static str,
     /// What it does.
     pub about: &'static str,
+    /// Whether the driver takes part, so that it matters in which form it runs.
+    pub has_driver: bool,
     /// Seeds that reached something rare or have found something, with the reason.
     corpus: &'static str,
     play: fn(&Round) -> Played,
@@ -64,30 +66,35 @@ pub const FUZZERS: &[Fuzzer] = &[
     Fuzzer {
         name: "engine",
         about: "rings, packets, page tables, flushes, suspensions and resets on engines with a host of their own",
+        has_driver: false,
         corpus: include_str!("../../tests/corpus/engine.txt"),
         play: engine::play,
     },
     Fuzzer {
         name: "thunks",
         about: "D3DKMT functions with damaged records and private data, by three processes beside a good one",
+        has_driver: true,
         corpus: include_str!("../../tests/corpus/thunks.txt"),
         play: thunks::play,
     },
     Fuzzer {
         name: "rings",
         about: "rings, control pages and command buffers that change while they are read, by two processes",
+        has_driver: true,
         corpus: include_str!("../../tests/corpus/rings.txt"),
         play: rings::play,
     },
     Fuzzer {
         name: "doorbells",
         about: "doorbells that are made, taken, rung and destroyed at once by processes that share too few of them",
+        has_driver: true,
         corpus: include_str!("../../tests/corpus/doorbells.txt"),
         play: doorbells::play,
     },
     Fuzzer {
         name: "interrupts",
         about: "a process whose every packet asks for an interrupt",
+        has_driver: true,
         corpus: include_str!("../../tests/corpus/interrupts.txt"),
         play: interrupts::play,
     },
