@@ -14,8 +14,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGK_START_INFO, DXGKARG_DESTROYDOORBELL, DXGKARG_DISCONNECTDOORBELL,
-    DXGKARGCB_DISCONNECTDOORBELL, DXGKCB_DISCONNECTDOORBELL, DXGKRNL_INTERFACE, NTSTATUS, win_extern,
+    DRIVER_INITIALIZATION_DATA, DXGK_START_INFO, DXGKARG_CONNECTDOORBELL, DXGKARG_DESTROYDOORBELL,
+    DXGKARG_DISCONNECTDOORBELL, DXGKARGCB_DISCONNECTDOORBELL, DXGKCB_DISCONNECTDOORBELL, DXGKRNL_INTERFACE, NTSTATUS,
+    win_extern,
 };
 
 /// The name of the case in which the OS keeps a doorbell.
@@ -42,6 +43,8 @@ static ASKED: AtomicU32 = AtomicU32::new(0);
 
 /// Whether the doorbell is being taken.
 static TAKEN: AtomicBool = AtomicBool::new(false);
+/// Whether a thread is in ConnectDoorbell.
+static CONNECTING: AtomicBool = AtomicBool::new(false);
 /// Whether DestroyDoorbell has begun.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 /// Whether it has ended.
@@ -88,6 +91,16 @@ decorate! {
     ends_early: DxgkDdiDestroyDoorbell(args: *mut DXGKARG_DESTROYDOORBELL) -> NTSTATUS {
         let is_taken = TAKEN.load(Ordering::SeqCst);
         noted(|| if is_taken { STATUS_SUCCESS } else { own!(DxgkDdiDestroyDoorbell(args)) })
+    }
+
+    /// ConnectDoorbell refused while another thread was in it.
+    connects_alone: DxgkDdiConnectDoorbell(args: *mut DXGKARG_CONNECTDOORBELL) -> NTSTATUS {
+        if CONNECTING.swap(true, Ordering::SeqCst) {
+            return STATUS_UNSUCCESSFUL;
+        }
+        let status = own!(DxgkDdiConnectDoorbell(args));
+        CONNECTING.store(false, Ordering::SeqCst);
+        status
     }
 
     waits: DxgkDdiDisconnectDoorbell(args: *mut DXGKARG_DISCONNECTDOORBELL) -> NTSTATUS {

@@ -447,6 +447,10 @@ pub const MISTAKES: &[Mistake] = &[
         doorbells::ends_early, doorbells::DESTROYED, "DestroyDoorbell ended before",
     ),
     table(
+        "one thread at a time connects", "Threading and synchronization zero level",
+        doorbells::connects_alone, "BI-45", "DXG-DB-CONNECT",
+    ),
+    table(
         "DisconnectDoorbell gives up the queue", "DxgkDdiDisconnectDoorbell; User-mode work submission",
         doorbells::forgets_at_disconnect, doorbells::LATE, "rung for before the rotation",
     ),
