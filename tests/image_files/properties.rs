@@ -442,7 +442,12 @@ fn device_level(image: &Image) -> Result<(), String> {
 const DISPATCH_LEVEL: &[&str] = &[
     "kmd_ddi::adapter::dpc_routine",
     "kmd_ddi::packets::submit_command_virtual",
+    "kmd_ddi::packets::submit_command<",
     "kmd_ddi::packets::preempt_command",
+    "kmd_ddi::query::calibrate_gpu_clock",
+    "kmd_ddi::query::format_history_buffer",
+    "kmd_ddi::query::collect_dbg_info<",
+    "kmd_ddi::query::collect_dbg_info2",
     "kmd_ddi::scheduling::submit_command_to_hw_queue",
     "kmd_ddi::fences::update_current_values",
     "kmd_ddi::fences::update_native_fence_logs",

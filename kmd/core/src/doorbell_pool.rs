@@ -379,7 +379,7 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
 pub struct Claimant<H: Host> {
     /// A number that no other doorbell of the adapter has or had.
     pub key: u64,
-    /// Number of the process's address space.
+    /// A number that no other process alive has: the address of the driver's object.
     pub process: u64,
     /// Dxgkrnl's handle of the queue.
     pub os_queue: u64,

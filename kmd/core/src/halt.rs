@@ -99,12 +99,11 @@ impl fmt::Display for Reason {
 }
 
 /// Stops the adapter until StopDevice. Returns when no engine translates any more, or after half a second; engines that
-/// are busy by then stop when they look. A second call does nothing.
+/// are busy by then stop when they look. The first reason stays; a second call waits as the first one does.
 pub fn halt<P: Platform>(irql: &Passive, started: &Started<P>, reason: Reason) {
-    if started.halted.compare_exchange(0, reason.raw(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        return;
+    if started.halted.compare_exchange(0, reason.raw(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        started.platform.print(format_args!("fencepost: the adapter stops: {reason} cannot be carried out\n"));
     }
-    started.platform.print(format_args!("fencepost: the adapter stops: {reason} cannot be carried out\n"));
     let flush = started.gpu.halt();
     platform::until(irql, &started.platform, Some(PATIENCE), LOOK, || started.gpu.flush_done(flush));
 }

@@ -169,7 +169,8 @@ impl Handle {
         let object = entry.object.load(Ordering::Acquire).cast_const().cast::<T>();
         // SAFETY: the entry has T's tag, and only `create::<T>` stores under that tag (Object's contract). The table's
         // reference is not taken back meanwhile: Dxgkrnl does not destroy an object while it passes its handle to
-        // another call, and StopDevice waits for the interrupt routine and for DPCs before it takes back its own.
+        // another call, and StopDevice, which ends the handle first, keeps what was started until the interrupt routine
+        // and the DPCs that may have found it have ended.
         let object = unsafe { object.as_ref() }.ok_or(Error::InvalidParameter)?;
         Ok(f(object))
     }

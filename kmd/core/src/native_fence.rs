@@ -149,7 +149,7 @@ impl<P: Platform> LocalFence<P> {
         device.adopt(Tag::LocalFence, handle, Self::close).inspect_err(|_| {
             let _gone = Self::close(irql, handle);
         })?;
-        let opens = global.opens.fetch_add(1, Ordering::Relaxed) + 1;
+        let opens = global.opens.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         if let Some(private) = private {
             reply(private, global.engine.slot, opens);
         }

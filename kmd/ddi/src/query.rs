@@ -1,6 +1,6 @@
 //! Queries: adapter information, nodes, clock, features, escapes, debug information.
 
-use crate::arguments::{array_mut, bytes, bytes_mut, object, record, record_mut, started};
+use crate::arguments::{array_mut, borrow, bytes, bytes_mut, object, record, record_mut, started, with_started};
 use crate::thunk::ddi;
 use core::ffi::c_void;
 use kmd_core::adapter::Adapter;
@@ -21,14 +21,12 @@ use wddm_abi::{
 ddi! {
     /// `DxgkDdiCalibrateGpuClock`, up to `DISPATCH_LEVEL`.
     fn calibrate_gpu_clock[P: Platform](adapter: HANDLE, node: u32, engine: u32, data: *mut DXGKARG_CALIBRATEGPUCLOCK) answers of {
-
-        let started = started::<P>(adapter)?;
+        let read = with_started::<P, _>(adapter, |started| Ok(clock::calibrate(&started.platform)))?;
         // SAFETY: Dxgkrnl's record, valid for the call. It is packed, so it is written unaligned.
         let to = unsafe { record_mut(data.cast::<[u8; size_of::<DXGKARG_CALIBRATEGPUCLOCK>()]>()) }?;
         if node >= nodes::COUNT || engine != 0 {
             return Err(Error::InvalidParameter);
         }
-        let read = clock::calibrate(&started.platform);
         // The OS sets the flags to say which clock it wants. There is one clock, so they are left as they are.
         let flags = core::mem::offset_of!(DXGKARG_CALIBRATEGPUCLOCK, Flags);
         to[..flags].copy_from_slice(&read.as_bytes()[..flags]);
@@ -40,9 +38,9 @@ ddi! {
     fn format_history_buffer[P: Platform](context: HANDLE)
         with args: write *mut DXGKARG_FORMATHISTORYBUFFER, answers of {
         // The precision that QUERYADAPTERINFO answers with, but never 0, which is no precision of a time stamp.
-        let started = object::<Context<P>>(context).map(|context| context.counted.started.clone());
-        let started = started.or_else(|_| object::<HwContext<P>>(context).map(|context| context.counted.started.clone()));
-        let bits = started.map_or(0, |started| started.settings.history_buffer_precision);
+        let of_packets = |context: &Context<P>| Ok(context.counted.started.settings.history_buffer_precision);
+        let of_queues = |context: &HwContext<P>| Ok(context.counted.started.settings.history_buffer_precision);
+        let bits = borrow(context, of_packets).or_else(|_| borrow(context, of_queues)).unwrap_or(0);
         args.NumTimestamps = 0;
         args.Precision.PrecisionBits = if bits == 0 { clock::PRECISION } else { bits };
         args.Offset = 0;
@@ -60,18 +58,16 @@ ddi! {
 
     /// `DxgkDdiCollectDbgInfo`, any level. Success or `STATUS_UNSUCCESSFUL`.
     fn collect_dbg_info[P: Platform](adapter: HANDLE) with args: read *const DXGKARG_COLLECTDBGINFO, answers collected {
-        let started = started::<P>(adapter)?;
         // SAFETY: Dxgkrnl's buffer, of that size.
         let buffer = unsafe { array_mut(args.pBuffer.cast::<u8>(), args.BufferSize) }?;
-        Ok(debug::collect(&started, args.Reason, buffer))
+        with_started::<P, _>(adapter, |started| Ok(debug::collect(started, args.Reason, buffer)))
     }
 
     /// `DxgkDdiCollectDbgInfo2`, as above; the payload is not looked at and not kept.
     fn collect_dbg_info2[P: Platform](adapter: HANDLE) with args: read *mut DXGKARG_COLLECTDBGINFO2, answers collected {
-        let started = started::<P>(adapter)?;
         // SAFETY: Dxgkrnl's buffer, of that size.
         let buffer = unsafe { array_mut(args.pBuffer.cast::<u8>(), args.BufferSize) }?;
-        Ok(debug::collect(&started, args.Reason, buffer))
+        with_started::<P, _>(adapter, |started| Ok(debug::collect(started, args.Reason, buffer)))
     }
 }
 

@@ -60,9 +60,12 @@ impl SystemThread {
             return Err(NoMemory);
         }
         let mut object: PVOID = ptr::null_mut();
+        // A kernel handle with all access, of an object that exists: the routine has no reason to refuse. If it does, it
+        // is asked again: without a reference nothing could wait for the thread, and the image would be unloaded under
+        // it. TIMEOUT: none, since the thread already runs.
         // CAST: an enumerator, 0.
         // SAFETY: the handle was just made; kernel mode may leave the type open.
-        let referenced = unsafe {
+        while !NT_SUCCESS(unsafe {
             ObReferenceObjectByHandle(
                 handle,
                 THREAD_ALL_ACCESS,
@@ -71,9 +74,9 @@ impl SystemThread {
                 &raw mut object,
                 ptr::null_mut(),
             )
-        };
-        // A kernel handle with all access, of an object that exists: the routine has no reason to refuse.
-        debug_assert!(NT_SUCCESS(referenced), "the thread's own handle");
+        }) {
+            core::hint::spin_loop();
+        }
         // SAFETY: our handle, closed once.
         let _status = unsafe { ZwClose(handle) };
         Ok(Self(object))

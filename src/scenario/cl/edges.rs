@@ -113,19 +113,23 @@ fn opening(stage: &Stage) -> Played {
     })
 }
 
-/// How often a queue is destroyed at most: the user-mode driver waits for a fifth of a second, which a machine that is
-/// busy with other things may need for less.
+/// How often a queue is destroyed. Once in so many attempts its work may stand still for longer than the user-mode driver
+/// waits, a fifth of a second, on a machine that is busy with other things.
 const ATTEMPTS: usize = 5;
 
 fn ending(stage: &Stage) -> Played {
     stage.play(Setup::default().windows(|windows| windows.user_mode.queues_end_at_once = true), |scene| {
         let rig = Rig::open(scene, "client")?;
         for flags in [0, FP_QUEUE_KERNEL_MODE] {
-            let mut ran = false;
+            let mut ran = 0;
             for _ in 0..ATTEMPTS {
-                ran = ran || ends_idle(scene, &rig, flags)?;
+                ran += usize::from(ends_idle(scene, &rig, flags)?);
             }
-            ensure!(ran, "what was queued did not run before the queue was destroyed, flags {flags}");
+            let lost = ATTEMPTS - ran;
+            ensure!(
+                lost <= 1,
+                "{lost} times what was queued did not run before the queue was destroyed, flags {flags}"
+            );
         }
         Ok(())
     })

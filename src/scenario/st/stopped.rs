@@ -36,7 +36,13 @@ fn stopped(scene: &Scene, reason: &str) -> Played {
     ensure!(printed.contains(&line), "the driver does not say '{line}'");
     scene.world.os.collect_debug_info(scene.adapter());
     let told = decode(&scene.adapter().debug_info())?.text;
-    ensure!(!told.contains("stopped                 no"), "the debug blob does not say that the adapter stopped");
+    let line = told.lines().find_map(|line| line.strip_prefix("stopped")).context("no line says why it stopped")?;
+    // The blob has the kind of the reason and its number; `decode` has words of its own for them.
+    let (words, number): (&str, String) = match reason.strip_prefix("paging operation ") {
+        Some(number) => ("paging operation", number.split(' ').next().unwrap_or_default().to_owned()),
+        None => ("page table", String::new()),
+    };
+    ensure!(line.contains(words) && line.contains(&number), "the debug blob says '{}' for '{reason}'", line.trim());
     Ok(())
 }
 

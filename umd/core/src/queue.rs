@@ -75,8 +75,8 @@ struct State<T: Thunks> {
     trace: Trace,
 }
 
-/// A queue. Dropping it waits for what was submitted, at most [`IDLE_NANOSECONDS`], and then destroys everything
-/// behind it.
+/// A queue. Dropping it waits for what was submitted, for as long as something of it completes within each
+/// [`IDLE_NANOSECONDS`], and then destroys everything behind it.
 pub struct Queue<T: Thunks> {
     state: Lock<State<T>>,
     /// The lane's progress fence, for those who do not hold `state`.
@@ -305,9 +305,28 @@ impl<T: Thunks> Queue<T> {
     }
 }
 
-/// How long a queue that is destroyed waits for what was submitted to it. TIMEOUT: work that waits for a value that is
-/// never signaled must not keep the queue alive.
+/// How long a queue that is destroyed waits for the next completion of what was submitted to it. TIMEOUT: work that
+/// waits for a value that is never signaled must not keep the queue alive.
 const IDLE_NANOSECONDS: u64 = 200_000_000;
+
+impl<T: Thunks> Queue<T> {
+    /// Waits for what was submitted for as long as something of it completes within each [`IDLE_NANOSECONDS`].
+    fn idle(&self) {
+        loop {
+            let before = self.completed();
+            let waited = self.wait(0, Timeout::from_nanoseconds(IDLE_NANOSECONDS));
+            if !matches!(waited, Err(UmdError::Timeout)) || self.completed() == before {
+                return;
+            }
+        }
+    }
+
+    /// The progress value that the queue has reached; `None` for a queue that is lost.
+    fn completed(&self) -> Option<u64> {
+        let (fence, _owner) = self.progress.with(|progress| progress.clone())?;
+        Some(fence.value.near(self.last.load(Ordering::Acquire)))
+    }
+}
 
 impl<T: Thunks> Drop for Queue<T> {
     fn drop(&mut self) {
@@ -315,7 +334,7 @@ impl<T: Thunks> Drop for Queue<T> {
         // process. The device is asked first: when it is lost, the fence's page may be gone.
         let busy = self.device.os().mutation.is(Mutation::DestroysBusyQueues);
         if self.last.load(Ordering::Acquire) != 0 && self.device.is_alive() && !busy {
-            let _ = self.wait(0, Timeout::from_nanoseconds(IDLE_NANOSECONDS));
+            self.idle();
         }
         // The lane holds the last reference then, and destroys its parts in order.
         drop(self.progress.with(Option::take));
