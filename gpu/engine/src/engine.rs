@@ -499,9 +499,9 @@ impl<H: Host> Core<H> {
         self.raise(gpu);
     }
 
-    /// A monitored fence was signaled. The interrupt is raised when the stream's turn ends, or before it begins or goes on
-    /// with a long operation ([`Self::raise_due`]): a stream of signals makes one interrupt and not one for each, which
-    /// any process could have the processors do nothing but serve.
+    /// A monitored fence was signaled. The interrupt is raised when the stream's turn ends, or before it begins or goes
+    /// on with a long operation ([`Self::raise_due`]): a stream of signals makes one interrupt and not one for each,
+    /// which any process could have the processors do nothing but serve.
     pub(crate) fn notify_monitored(&mut self, gpu: &Gpu<H>) {
         gpu.nodes[self.node].scan.fetch_or(crate::node::scan::MONITORED, Ordering::AcqRel);
         self.interrupt_due = true;

@@ -60,11 +60,10 @@ impl SystemThread {
             return Err(NoMemory);
         }
         let mut object: PVOID = ptr::null_mut();
-        // A kernel handle with all access, of an object that exists: the routine has no reason to refuse. If it does, it
-        // is asked again: without a reference nothing could wait for the thread, and the image would be unloaded under
-        // it. TIMEOUT: none, since the thread already runs.
-        // CAST: an enumerator, 0.
-        // SAFETY: the handle was just made; kernel mode may leave the type open.
+        // A kernel handle with all access, of an object that exists: the routine has no reason to refuse. If it does,
+        // it is asked again: without a reference nothing could wait for the thread, and the image would be unloaded
+        // under it. TIMEOUT: none, since the thread already runs. CAST: an enumerator, 0. SAFETY: the handle was just
+        // made; kernel mode may leave the type open.
         while !NT_SUCCESS(unsafe {
             ObReferenceObjectByHandle(
                 handle,

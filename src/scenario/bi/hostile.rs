@@ -196,7 +196,8 @@ fn no_memory(stage: &Stage) -> Played {
             kernel.fail_allocation(0);
             nth += 1 + nth / 12;
         }
-        // Linked in, the driver's own objects are the process's memory: what fails are mappings, which engines wait for.
+        // Linked in, the driver's own objects are the process's memory: what fails are mappings, which engines wait
+        // for.
         let due = if stage.is_native() { 0 } else { 2 };
         ensure!(failed >= 10 && refusals >= due, "{failed} allocations failed, {refusals} refusals");
         life(scene).context("with memory again")

@@ -113,8 +113,8 @@ fn opening(stage: &Stage) -> Played {
     })
 }
 
-/// How often a queue is destroyed. Once in so many attempts its work may stand still for longer than the user-mode driver
-/// waits, a fifth of a second, on a machine that is busy with other things.
+/// How often a queue is destroyed. Once in so many attempts its work may stand still for longer than the user-mode
+/// driver waits, a fifth of a second, on a machine that is busy with other things.
 const ATTEMPTS: usize = 5;
 
 fn ending(stage: &Stage) -> Played {

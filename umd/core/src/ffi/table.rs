@@ -181,8 +181,9 @@ functions! { ($)
     /// queued. `count` receives how many there were; `lost`, if not NULL, how many had been overwritten before.
     fn fp_queue_trace_read(queue: *mut FpQueue, events: *mut FpTraceEvent, capacity: u32, count: *mut u32, lost: *mut u64) -> i32;
 
-    /// Destroys the queue, and waits for what was submitted before: for as long as something of it completes within each
-    /// fifth of a second. Work that stands still for longer, as behind a wait for a value that is not signaled, is lost.
+    /// Destroys the queue, and waits for what was submitted before: for as long as something of it completes within
+    /// each fifth of a second. Work that stands still for longer, as behind a wait for a value that is not signaled, is
+    /// lost.
     fn fp_queue_destroy(queue: *mut FpQueue) -> i32;
 
     /// Creates a fence: a native one where the adapter has them. `create` may be NULL: private, from 0.
