@@ -4,7 +4,7 @@ use super::victim;
 use super::{Dice, ROUND, Round};
 use crate::scenario::{Played, Raw, Scene, Setup};
 use crate::world::World;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use dxgkrnl_model::personality::{MS, SECOND};
 use dxgkrnl_model::process::End;
 use dxgkrnl_model::thunks::Thunks;
@@ -135,11 +135,12 @@ pub fn beside(
             meanwhile();
         }
         drop(Stop(&stop));
-        let ended = good.into_iter().map(|thread| thread.join());
-        ended.fold(Ok(()), |all: Played, one| match one {
-            Ok(played) => all.and(played),
-            Err(_) => all.and_then(|()| bail!("the good process's thread panicked")),
-        })
+        let mut all: Played = Ok(());
+        for thread in good {
+            let one = thread.join().unwrap_or_else(|_| Err(anyhow!("the good process's thread panicked")));
+            all = all.and(one);
+        }
+        all
     })
 }
 

@@ -48,6 +48,9 @@ pub struct Owner {
     root: Root,
 }
 
+/// An address, and the frame that is there.
+pub type At = (u64, u64);
+
 /// Memory for one queue at a time.
 #[derive(Clone, Copy)]
 pub struct Seat {
@@ -166,8 +169,8 @@ impl Os {
         Seat { ring, control, logs }
     }
 
-    /// A fence of `owner`: its two addresses and the frame of the second value.
-    pub fn fence(&mut self, owner: &Owner, shadow: bool) -> Result<(Shared<Fence<FuzzHost>>, (u64, u64), (u64, u64))> {
+    /// A fence of `owner`, and the places of its two values.
+    pub fn fence(&mut self, owner: &Owner, shadow: bool) -> Result<(Shared<Fence<FuzzHost>>, At, At)> {
         // The OS writes the second value.
         let (current, monitored) = (self.map(owner, 1, false, true), self.map(owner, 1, true, true));
         self.word(monitored.1, 0).store(u64::MAX, Ordering::SeqCst);

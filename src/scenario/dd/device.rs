@@ -266,8 +266,16 @@ pub(super) fn raised_before_a_reset(stage: &Stage) -> Played {
                 while !reset.load(Ordering::Acquire) && Instant::now() < end {
                     std::hint::spin_loop();
                 }
-                // Long enough for the driver to wait for the lock.
-                std::thread::sleep(Duration::from_millis(20));
+                // Until the driver asks for the lock, and as long again as it may take to get in line.
+                let asked = || scene.callbacks("DxgkCbSynchronizeExecution");
+                let (before, end) = (asked(), Instant::now() + Duration::from_millis(30));
+                while asked() == before && Instant::now() < end {
+                    std::thread::yield_now();
+                }
+                let end = Instant::now() + Duration::from_millis(5);
+                while Instant::now() < end {
+                    std::hint::spin_loop();
+                }
             };
             std::thread::scope(|scope| -> Played {
                 let holder = scope.spawn(|| scene.world.os.hold_interrupts(scene.adapter(), hold));
