@@ -13,7 +13,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// What the kernel's pool aligns at least to, on 64-bit systems. The allocator of a driver (`wdk-alloc`) asks for no
 /// more.
@@ -138,7 +138,8 @@ impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         // ORDERING: Release so that this thread's uses happen before the drop; Acquire below so that the last sees all.
         if self.counter().fetch_sub(1, Ordering::Release) == 1 {
-            fence(Ordering::Acquire);
+            // A load, not a fence: as strong here, and ThreadSanitizer, which does not know fences, follows it.
+            self.counter().load(Ordering::Acquire);
             // SAFETY: the count reached zero, so this is the only pointer left to an allocation made by try_box.
             drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
         }
