@@ -3,8 +3,9 @@
 //!
 //! `./x fuzz NAME --seconds N` goes on for longer.
 
-use fencepost::fuzz::{FUZZERS, Fuzzer, run};
+use fencepost::fuzz::{FUZZERS, Fuzzer, Plan, find, run};
 use fencepost::world::{Form, Images};
+use gpu_engine::mutation::Mutation;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::path::Path;
 use std::process::ExitCode;
@@ -65,7 +66,8 @@ const REACHES: &[(&str, &[(&str, u64)])] = &[
 ];
 
 fn play(fuzzer: &Fuzzer, form: &Form, length: Duration) -> Result<(), Failed> {
-    let outcome = run(fuzzer, form, 1, false, length).map_err(|error| format!("{error:#}"))?;
+    let plan = Plan { form: form.clone(), first: 1, alone: false, length, mutation: 0 };
+    let outcome = run(fuzzer, &plan).map_err(|error| format!("{error:#}"))?;
     let coverage = &outcome.coverage;
     if let Some((seed, finding)) = outcome.finding {
         return Err(format!("seed {seed} (./x fuzz {} --seed {seed}): {finding}\n{coverage}", fuzzer.name).into());
@@ -78,6 +80,23 @@ fn play(fuzzer: &Fuzzer, form: &Form, length: Duration) -> Result<(), Failed> {
         }
     }
     Ok(())
+}
+
+/// What the fuzzer of the GPU finds when the GPU does a step wrong, so that it can find something at all.
+const FINDS: &[(Mutation, &str)] = &[(Mutation::WritesDeadFence, "0xffffffffffffffff became ")];
+
+/// Plays on until the mistake is found.
+fn finds(mutation: Mutation, words: &str) -> Result<(), Failed> {
+    let fuzzer = find("engine").ok_or("no such fuzzer")?;
+    let length = Duration::from_secs(30);
+    // CAST: the number of the mutation.
+    let plan = Plan { form: Form::Native, first: 1, alone: false, length, mutation: mutation as u32 };
+    let outcome = run(fuzzer, &plan).map_err(|error| format!("{error:#}"))?;
+    match outcome.finding {
+        Some((_, finding)) if finding.contains(words) => Ok(()),
+        Some((_, finding)) => Err(format!("found: {finding}, not: {words}").into()),
+        None => Err(format!("{} rounds held", outcome.rounds).into()),
+    }
 }
 
 fn main() -> ExitCode {
@@ -97,6 +116,9 @@ fn main() -> ExitCode {
             });
             trials.push(trial.with_ignored_flag(image.is_none()));
         }
+    }
+    for (mutation, words) in FINDS {
+        trials.push(Trial::test(format!("engine finds {}", mutation.name()), || finds(*mutation, words)));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

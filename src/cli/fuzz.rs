@@ -4,7 +4,7 @@ use super::{Mode, say_what_is_played};
 use anyhow::{Result, ensure};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
-use fencepost::fuzz::{FUZZERS, find, run as play};
+use fencepost::fuzz::{FUZZERS, Plan, find, run as play};
 use fencepost::world::Form;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -52,13 +52,15 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let first = arguments.seed.unwrap_or(clock as u64);
     println!("{}, {} mode, {} s, seeds from {first}", fuzzer.name, form.mode(), arguments.seconds);
     let length = Duration::from_secs(arguments.seconds);
-    let outcome = play(fuzzer, &form, first, arguments.seed.is_some(), length)?;
+    let mode = form.mode();
+    let plan = Plan { form, first, alone: arguments.seed.is_some(), length, mutation: 0 };
+    let outcome = play(fuzzer, &plan)?;
     println!("{}", outcome.coverage);
     println!("{} rounds held", outcome.rounds);
     if let Some((seed, finding)) = &outcome.finding {
         println!("the round of seed {seed} found: {finding}");
-        let mode = if fuzzer.has_driver && form.mode() == "native" { " --native" } else { "" };
-        println!("again: ./x fuzz {}{mode} --seed {seed}", fuzzer.name);
+        let form = if fuzzer.has_driver && mode == "native" { " --native" } else { "" };
+        println!("again: ./x fuzz {}{form} --seed {seed}", fuzzer.name);
     }
     Ok(outcome.finding.is_none())
 }

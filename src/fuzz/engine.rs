@@ -76,6 +76,7 @@ pub fn play(round: &Round) -> Played {
         monitored: MonitoredFences::default(),
     };
     let gpu = made(Shared::try_new(made(Gpu::new(host, &setup))?))?;
+    gpu.mutation.set(round.mutation);
     let mut attack = Attack::new(round, gpu.clone(), dice)?;
     let stop = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
@@ -136,6 +137,8 @@ struct Attack<'a> {
     queues: Vec<Made>,
     /// A fence, the frame of its value, and that of MonitoredValue.
     fences: Vec<(Shared<Fence<FuzzHost>>, u64, u64)>,
+    /// A fence of a device that is lost, and the frame of its value, which nothing may change any more.
+    dead: (Shared<Fence<FuzzHost>>, u64),
     /// Address and first frame of the hostile command buffers.
     code: (u64, u64),
     /// First frame of the pages that come and go, and their entries as they were stored.
@@ -208,6 +211,9 @@ impl<'a> Attack<'a> {
             (0..WORDS)
                 .for_each(|index| os.gpu.host.local.word(page, index).store(grain(page, index), Ordering::SeqCst));
         }
+        let dead = (made(Shared::try_new(Fence::new(made(os.gpu.slots.allocate(0xDEAD))?, false)))?, os.take(1, false));
+        let word_of_dead = SharedWord::of(os.word(dead.1, 0));
+        dead.0.set_always_signaled(Some((&word_of_dead, u64::MAX)), |_, _| ());
         // CAST: below the number of frames.
         let closed = (0..os.frames()).filter(|frame| !os.open[*frame as usize]);
         let words = |frame| (0..WORDS).map(|index| os.word(frame, index).load(Ordering::SeqCst)).collect();
@@ -225,6 +231,7 @@ impl<'a> Attack<'a> {
             seats,
             queues,
             fences,
+            dead,
             code,
             flips,
             entries,
@@ -398,6 +405,10 @@ impl<'a> Attack<'a> {
                 });
             }
             2 => {
+                let (fence, frame) = &self.dead;
+                fence.signal_from_cpu(&SharedWord::of(self.os.word(*frame, 0)), value, &gpu.mutation, |_, _| ());
+            }
+            3 => {
                 fence.parked.look_again(|queue, ticket| {
                     queue.wake(ticket, false);
                     gpu.make_ready(&queue);

@@ -123,6 +123,8 @@ pub struct Round {
     fuzzer: &'static str,
     /// The form of the driver.
     form: Form,
+    /// The step of the GPU that is done wrong (`gpu_engine::mutation`), in tests; 0 for none.
+    mutation: u32,
     /// Decides what is done.
     seed: u64,
     coverage: Coverage,
@@ -145,18 +147,35 @@ pub struct Outcome {
     pub finding: Option<(u64, String)>,
 }
 
-/// Plays rounds of `fuzzer` until `length` has passed, or one finds something: those of the corpus, and then those of
-/// `first`, `first + 1` and so on. With `alone`, that of `first` again and again.
+/// What is played.
+#[derive(Clone)]
+pub struct Plan {
+    /// The form of the driver.
+    pub form: Form,
+    /// The seed of the first round behind the corpus; the next round's is one more.
+    pub first: u64,
+    /// Play the rounds of `first` alone, again and again, without the corpus.
+    pub alone: bool,
+    /// How long to go on beginning rounds.
+    pub length: Duration,
+    /// In tests, the step that the fuzzer `engine` has the GPU do wrong (`gpu_engine::mutation`): what `./x` builds has
+    /// no such steps. 0 for none.
+    pub mutation: u32,
+}
+
+/// Plays rounds of `fuzzer` until the plan's time has passed, or one finds something.
 ///
 /// # Errors
 /// When the corpus cannot be read.
-pub fn run(fuzzer: &Fuzzer, form: &Form, first: u64, alone: bool, length: Duration) -> Result<Outcome> {
+pub fn run(fuzzer: &Fuzzer, plan: &Plan) -> Result<Outcome> {
     let begun = Instant::now();
     let mut outcome = Outcome { rounds: 0, coverage: Coverage::default(), finding: None };
+    let Plan { first, alone, .. } = *plan;
     let corpus = if alone { Vec::new() } else { fuzzer.corpus()? };
     let later = (0..).map(|round| if alone { first } else { first.wrapping_add(round) });
     for seed in corpus.into_iter().chain(later) {
-        let round = Arc::new(Round { fuzzer: fuzzer.name, form: form.clone(), seed, coverage: Coverage::default() });
+        let (form, mutation) = (plan.form.clone(), plan.mutation);
+        let round = Arc::new(Round { fuzzer: fuzzer.name, form, mutation, seed, coverage: Coverage::default() });
         let played = watched(fuzzer, &round);
         outcome.coverage.add(&round.coverage);
         if let Err(error) = played {
@@ -164,7 +183,7 @@ pub fn run(fuzzer: &Fuzzer, form: &Form, first: u64, alone: bool, length: Durati
             break;
         }
         outcome.rounds += 1;
-        if begun.elapsed() >= length {
+        if begun.elapsed() >= plan.length {
             break;
         }
     }
