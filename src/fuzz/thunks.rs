@@ -11,9 +11,11 @@ use super::dice::Dice;
 use super::machine::{beside, play as on_a_machine, setup};
 use crate::scenario::{Memory, Played, Raw, Room, Scene};
 use records::{Kind, Parts, RECORDS};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering};
-use wddm_abi::D3DKMT_HANDLE;
+use std::sync::{Mutex, PoisonError};
 use wddm_abi::ntstatus::STATUS_SUCCESS;
+use wddm_abi::{D3DDDI_MAPGPUVIRTUALADDRESS, D3DKMT_HANDLE};
 
 /// Bytes of the memory that records lie in.
 const MEMORY: u64 = 256 << 10;
@@ -30,6 +32,9 @@ const HANDLES: usize = 64;
 /// Functions that only one half of the processes calls, since a queue that is told to reach a value that nothing will
 /// ever store is waited for when it is destroyed, and that half submits nothing.
 const DESTROY: [&str; 3] = ["D3DKMTDestroyHwQueue", "D3DKMTDestroyContext", "D3DKMTDestroyDevice"];
+/// The function whose record says how many pages it is about. Without an allocation there is no limit to them, and the
+/// model's paging worker, which serves all processes, makes page tables for each. So there is one here.
+const MAP: &str = "D3DKMTMapGpuVirtualAddress";
 /// The functions of the other half.
 const SUBMIT: [&str; 2] = ["D3DKMTSubmitCommandToHwQueue", "D3DKMTSubmitCommand"];
 
@@ -63,10 +68,10 @@ fn device(round: &Round, scene: &Scene, raw: &Raw, dice: &mut Dice, avoided: &[&
         (Kind::Allocation, control.handle),
         (Kind::Context, context),
     ];
-    let changing = AtomicBool::new(true);
+    let (changing, still) = (AtomicBool::new(true), Mutex::new(()));
     let (mut other, first) = (Dice::new(dice.next()), handles.clone());
     std::thread::scope(|scope| {
-        scope.spawn(|| change(raw, &memory, &first, &mut other, &changing));
+        scope.spawn(|| change(raw, &memory, &first, &mut other, (&changing, &still)));
         let called = (0..CALLS).try_for_each(|_| {
             if stop.load(Ordering::Acquire) {
                 return Ok(());
@@ -80,6 +85,11 @@ fn device(round: &Round, scene: &Scene, raw: &Raw, dice: &mut Dice, avoided: &[&
             let rate = *dice.of(&[0, 20, 60, 85]);
             while dice.below(100) < rate {
                 damage(&mut bytes, &memory, &handles, dice);
+            }
+            // Held while the record must stay as it is.
+            let still = (record.function == MAP).then(|| still.lock().unwrap_or_else(PoisonError::into_inner));
+            if still.is_some() {
+                limit_size(&mut bytes);
             }
             bytes.resize(bytes.len().next_multiple_of(8), 0);
             memory.write(raw, 0, &bytes)?;
@@ -96,6 +106,16 @@ fn device(round: &Round, scene: &Scene, raw: &Raw, dice: &mut Dice, avoided: &[&
         changing.store(false, Ordering::Release);
         called
     })
+}
+
+/// Limits the pages of a [`MAP`] record.
+fn limit_size(bytes: &mut [u8]) {
+    let at = offset_of!(D3DDDI_MAPGPUVIRTUALADDRESS, SizeInPages);
+    // All but the lower 14 bits.
+    if let Some([_, second, rest @ ..]) = bytes.get_mut(at..at + 8) {
+        *second &= 0x3F;
+        rest.fill(0);
+    }
 }
 
 /// Another value for a word that stands alone.
@@ -139,10 +159,17 @@ fn damage(bytes: &mut [u8], memory: &Memory, handles: &[(Kind, D3DKMT_HANDLE)], 
 }
 
 /// Changes the record and what it points to while calls are made.
-fn change(raw: &Raw, memory: &Memory, handles: &[(Kind, D3DKMT_HANDLE)], dice: &mut Dice, changing: &AtomicBool) {
+fn change(
+    raw: &Raw,
+    memory: &Memory,
+    handles: &[(Kind, D3DKMT_HANDLE)],
+    dice: &mut Dice,
+    (changing, still): (&AtomicBool, &Mutex<()>),
+) {
     while changing.load(Ordering::Acquire) {
         // CAST: below the memory's size.
         let at = memory.cpu + if dice.one_in(2) { dice.below(16) * 8 } else { BEHIND + dice.below(512) * 8 } as usize;
+        let held = still.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(old) = raw.load(at) else { return };
         let value = match is_pointer(old, memory) {
             true => pointer(memory, dice),
@@ -153,6 +180,7 @@ fn change(raw: &Raw, memory: &Memory, handles: &[(Kind, D3DKMT_HANDLE)], dice: &
         if raw.store(at, value).is_err() {
             return;
         }
+        drop(held);
         std::thread::park_timeout(std::time::Duration::from_micros(dice.below(400)));
     }
 }
