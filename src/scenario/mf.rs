@@ -174,7 +174,16 @@ fn any_and_all(stage: &Stage) -> Played {
         raw.wait_cpu(device, &[(waits[0].0, 1), (waits[1].0, 9)], true, None).context("blocking, any, one passed")?;
         raw.close(any_handle);
         raw.close(all_handle);
-        Ok(())
+        // A call for a value that has not come sleeps until the value does.
+        let sleeper = super::rig::block(&raw, device, vec![(waits[2].0, 7)], false);
+        for value in [5, 6] {
+            ensure!(sleeper.recv_timeout(soon).is_err(), "a blocking wait for 7 returned before {value}");
+            raw.signal_cpu(device, &[(waits[2].0, value)]).context("signal")?;
+        }
+        ensure!(sleeper.recv_timeout(soon).is_err(), "a blocking wait for 7 returned at 6");
+        raw.signal_cpu(device, &[(waits[2].0, 7)]).context("signal")?;
+        let returned = sleeper.recv_timeout(PATIENCE.unwrap_or_default()).context("a blocking wait for 7 sleeps on")?;
+        returned.context("the blocking wait")
     })
 }
 
