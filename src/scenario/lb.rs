@@ -308,6 +308,9 @@ fn kernel_mode(stage: &Stage) -> Played {
         same("logs", scene.world.os.fence_logs(scene.adapter()).len(), 0)?;
         same("entries", scene.world.os.report().log.len(), 0)
     })?;
+    if stage.rung() < 2 {
+        return Ok(());
+    }
     // The other reading: they have two, as every queue has.
     for optimized in [0, 1] {
         let setup = Setup::default().setting("OptimizedInterrupt", optimized);

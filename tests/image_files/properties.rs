@@ -446,8 +446,8 @@ const DISPATCH_LEVEL: &[&str] = &[
     "kmd_ddi::packets::preempt_command",
     "kmd_ddi::query::calibrate_gpu_clock",
     "kmd_ddi::query::format_history_buffer",
-    "kmd_ddi::query::collect_dbg_info<",
-    "kmd_ddi::query::collect_dbg_info2",
+    // With the second form, which has the same code: the linker keeps one of the two.
+    "kmd_ddi::query::collect_dbg_info",
     "kmd_ddi::scheduling::submit_command_to_hw_queue",
     "kmd_ddi::fences::update_current_values",
     "kmd_ddi::fences::update_native_fence_logs",

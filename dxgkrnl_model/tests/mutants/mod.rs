@@ -41,7 +41,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
     (
         Stage::Start,
         &[
-            "init-version", "init-slot", "init-inside", "init-unload", "add-context", "start-status", "stop-status", "stop-line",
+            "init-version", "init-slot", "init-inside", "init-unload", "add-context", "start-status", "stop-status",
             "version-agrees", "qai-overrun", "qai-status", "qai-required", "qai-private", "segment-probe",
             "node-metadata", "node-name",
             "query-interface", "feature-support", "feature-input", "caps-flip", "caps-non-vga",

@@ -140,6 +140,8 @@ fn consequences() -> [Mutant; 11] {
         Mutant { rule: Some("DXG-ISR-CLAIM"), ..on("isr-claims-ones", Stage::Removal) },
         Mutant { rule: Some("DXG-ISR-CLAIM"), ..on("isr-claims-ones", Stage::Sleep) },
         Mutant { also: &["DXG-SEGMENT-SHAPE"], ..on("segment-stride", Stage::Start) },
+        // The interrupt that it raises finds no routine that claims it.
+        Mutant { also: &["DXG-ISR-CLAIM", "NT-INT-STORM"], ..on("stop-line", Stage::Start) },
         Mutant { also: &["DXG-OBJECT-DESTROY"], ..on("object-handle", Stage::Packets) },
         Mutant { also: &["DXG-NF-DESTROY"], ..on("nf-handle", Stage::UserQueue) },
         Mutant { also: &["DXG-NF-LOST"], ..on("nf-monitored-written", Stage::UserQueue) },

@@ -9,8 +9,8 @@ use gpu_wire::private::allocation_kind;
 use nt_model::sched::seeded::SeededOptions;
 use std::sync::Barrier;
 use wddm_abi::{
-    D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL,
-    D3DKMT_DESTROYCONTEXT, D3DKMT_HANDLE,
+    D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DKMT_CONNECT_DOORBELL,
+    D3DKMT_DESTROY_DOORBELL, D3DKMT_DESTROYCONTEXT, D3DKMT_HANDLE,
 };
 
 pub(super) const CASES: &[Scenario] = &[
@@ -59,7 +59,8 @@ const HALVES: &[Half] = &[
     }),
     ("context", &["DxgkDdiCreateContext", "DxgkDdiDestroyContext"], |side| {
         let mut record = D3DKMT_DESTROYCONTEXT::zeroed();
-        record.hContext = side.room.context(0)?;
+        // One for packets: Windows makes it one way under every reading.
+        record.hContext = side.room.context_with(0, D3DDDI_CREATECONTEXTFLAGS::zeroed())?;
         side.raw.ok(side.raw.thunks.D3DKMTDestroyContext, &mut record).context("destroy")
     }),
     ("queue", &["DxgkDdiCreateHwQueue", "DxgkDdiDestroyHwQueue"], |side| {

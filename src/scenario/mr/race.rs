@@ -154,7 +154,11 @@ pub(super) fn leaves(stage: &Stage) -> Played {
 /// after its update, is the one that finds it.
 pub(super) fn behind(stage: &Stage) -> Played {
     // With the optimized interrupt each engine gets one, since which one signaled is not known any more.
+    let forced = stage.setting(SHADOW);
     for (shadow, optimized, due) in [(1, 0, 1), (0, 0, 0), (1, 1, 3)] {
+        if forced.is_some_and(|forced| forced != shadow) {
+            continue;
+        }
         let setup = Setup::default().setting(SHADOW, shadow).setting("OptimizedInterrupt", optimized);
         let play = |scene: &Scene| {
             let rig = Rig::open(scene, "client")?;

@@ -60,6 +60,9 @@ pub(super) fn intra_gpu_off(stage: &Stage) -> Played {
         same("handles", user.process.open_handles(), handles)?;
         same("the driver's calls", since.calls(), vec![])
     })?;
+    if stage.rung() < 2 {
+        return Ok(());
+    }
     // The driver has asked what the OS supports, and would not make such a fence for an OS that asked it to.
     stage.play(Setup::default().windows(|windows| windows.faults.unchecked_fence_types = true), |scene| {
         let user = scene.process("client")?;
