@@ -558,8 +558,9 @@ extern int32_t fp_queue_trace_read(struct FpQueue *queue,
                                    uint32_t *count,
                                    uint64_t *lost);
 
-// Destroys the queue, and waits for what was submitted before: for as long as something of it completes within each
-// fifth of a second. Work that stands still for longer, as behind a wait for a value that is not signaled, is lost.
+// Destroys the queue, and waits for what was submitted before: for as long as something of it completes within
+// each fifth of a second. Work that stands still for longer, as behind a wait for a value that is not signaled, is
+// lost.
 extern int32_t fp_queue_destroy(struct FpQueue *queue);
 
 // Creates a fence: a native one where the adapter has them. `create` may be NULL: private, from 0.
