@@ -127,7 +127,7 @@ fn features() -> [Mutant; 5] {
 }
 
 /// Mutants that break a second rule by what they do, or by what follows.
-fn consequences() -> [Mutant; 11] {
+fn consequences() -> [Mutant; 12] {
     [
         // A fault that the model cannot read leaves the queue's buffer where it is.
         Mutant { also: &["DXG-HW-STALL"], ..on("int-fault-flags", Stage::Faults) },
