@@ -115,6 +115,11 @@ impl<H: Host> AddressSpace<H> {
         SpaceId { process: self.process.number, number: self.number.load(Ordering::Relaxed) }
     }
 
+    /// Whether it has a root now. Takes no lock: any IRQL.
+    pub fn has_root(&self) -> bool {
+        self.number.load(Ordering::Relaxed) != 0
+    }
+
     /// Where the root lies now.
     pub fn root(&self) -> Option<Root> {
         self.now().1

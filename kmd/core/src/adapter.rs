@@ -8,6 +8,7 @@ use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::handle::{Handle, object};
 use crate::interrupt_source::InterruptSource;
+use crate::paging_spaces::PagingSpaces;
 use crate::plan::Plan;
 use crate::platform::{Event, Pages, Platform};
 use crate::service::Form;
@@ -27,6 +28,9 @@ use wddm_abi::DXGK_FEATURE_ID;
 
 /// The GPU of an adapter on platform `P`.
 pub type Gpu<P> = gpu_engine::gpu::Gpu<EngineHost<P>>;
+
+/// The address space of a context on platform `P`.
+pub type Space<P> = Shared<AddressSpace<EngineHost<P>>>;
 
 /// From AddDevice to RemoveDevice.
 pub struct Adapter<P: Platform> {
@@ -143,8 +147,8 @@ pub struct Started<P: Platform> {
     pub gpu: Shared<Gpu<P>>,
     /// Which doorbell has which physical one, in the dedicated model.
     pub doorbells: Doorbells<EngineHost<P>>,
-    /// The paging process's address space, once its system context was created.
-    pub paging_space: P::Lock<Option<Shared<AddressSpace<EngineHost<P>>>>>,
+    /// The address spaces of the paging process's system contexts.
+    pub paging_spaces: PagingSpaces<Space<P>, P::Lock<Vec<Space<P>>>>,
     /// Objects alive, by kind: what debug blobs and leak checks show.
     pub census: Census,
     /// Counts of requests by the OS that this driver does not know.
@@ -165,6 +169,12 @@ pub struct Started<P: Platform> {
 object!(Started: Started<P>);
 
 impl<P: Platform> Started<P> {
+    /// The address space of packets that the OS submits without a context; `None` before there is a system context.
+    /// Up to `DISPATCH_LEVEL`.
+    pub fn paging_space(&self) -> Option<Space<P>> {
+        self.paging_spaces.current(|space| space.has_root())
+    }
+
     /// `span`, which the OS has mapped for us, with the order that its cache type gives: the driver's orders rest on
     /// cached memory, and elsewhere it takes fences ([`Span::unordered`]) and is counted in [`Strays::uncached`]. Up to
     /// `DISPATCH_LEVEL`.

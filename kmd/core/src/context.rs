@@ -9,7 +9,6 @@ use crate::platform::Platform;
 use crate::process::EngineSpace;
 use crate::status::{Error, Result};
 use gpu_engine::address_space::{AddressSpace, Root};
-use gpu_engine::host::Lock;
 use gpu_engine::shared::Shared;
 use gpu_wire::INTERFACE_VERSION;
 use gpu_wire::packet::Privilege;
@@ -80,11 +79,13 @@ impl<P: Platform> Context<P> {
         // CAST: below COUNT.
         let context = Self { node: index as usize, space: space.clone(), device: device.clone(), counted };
         let handle = Handle::create(Shared::try_new(context)?)?;
-        device.adopt(Tag::Context, handle, Self::destroy).inspect_err(|_| drop(handle.take::<Self>()))?;
         // The process of this context is the paging process, whatever other system processes there are.
-        if system && is_paging {
-            drop(started.paging_space.with(|paging| paging.replace(space)));
-        }
+        let known = if system && is_paging { started.paging_spaces.add(space.clone()) } else { Ok(()) };
+        let adopted = known.and_then(|()| device.adopt(Tag::Context, handle, Self::destroy));
+        adopted.inspect_err(|_| {
+            started.paging_spaces.remove(|other| Shared::ptr_eq(other, &space));
+            drop(handle.take::<Self>());
+        })?;
         Ok(handle)
     }
 
@@ -96,8 +97,7 @@ impl<P: Platform> Context<P> {
         let context = handle.take::<Self>()?;
         context.device.disown(handle);
         let started = &context.counted.started;
-        let is_its = |space: &mut Shared<EngineSpace<P>>| Shared::ptr_eq(space, &context.space);
-        drop(started.paging_space.with(|space| space.take_if(is_its)));
+        started.paging_spaces.remove(|space| Shared::ptr_eq(space, &context.space));
         set_root(irql, started, &context.space, None);
         Ok(())
     }

@@ -39,6 +39,7 @@ pub mod irql;
 pub mod native_fence;
 pub mod nodes;
 pub mod paging;
+pub mod paging_spaces;
 pub mod plan;
 pub mod platform;
 pub mod process;

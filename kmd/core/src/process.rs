@@ -8,7 +8,6 @@ use crate::status::{Error, Result};
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpu_engine::address_space::{AddressSpace, Roots};
 use gpu_engine::fence_table::FenceTable;
-use gpu_engine::host::Lock;
 use gpu_engine::shared::Shared;
 use gpu_wire::packet::Privilege;
 
@@ -66,8 +65,7 @@ impl<P: Platform> Process<P> {
     pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
         let process = handle.take::<Self>()?;
         let started = &process.counted.started;
-        let is_its = |space: &mut Shared<EngineSpace<P>>| Shared::ptr_eq(&space.process, &process.engine);
-        drop(started.paging_space.with(|space| space.take_if(is_its)));
+        started.paging_spaces.remove(|space| Shared::ptr_eq(&space.process, &process.engine));
         crate::interrupt::retire(irql, started, process.engine.slot);
         // Whatever engines still cache of its addresses goes before the page tables do, which the OS frees next.
         let flush = started.gpu.flush(process.engine.number, 0, 0);

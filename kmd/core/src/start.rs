@@ -8,6 +8,7 @@ use crate::engine_thread;
 use crate::handle::Handle;
 use crate::interrupt_source::InterruptSource;
 use crate::irql::Passive;
+use crate::paging_spaces::PagingSpaces;
 use crate::plan::Plan;
 use crate::platform::{Pages, Platform, SettingsKey};
 use crate::registers::Registers;
@@ -201,7 +202,7 @@ fn make_started<P: Platform>(
         routines: info.routines,
         gpu,
         doorbells,
-        paging_space: P::Lock::new(None),
+        paging_spaces: PagingSpaces::new(),
         census: Census::default(),
         strays: Strays::new()?,
         reported: Default::default(),
@@ -314,7 +315,7 @@ fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
     // A DPC that still runs has a reference to what was started. The last one falls at PASSIVE_LEVEL, here or later:
     // registers are unmapped and pages freed at no other level.
     started.platform.flush_dpcs(irql);
-    drop(started.paging_space.with(Option::take));
+    started.paging_spaces.remove(|_| true);
 }
 
 /// The device went to D1, D2 or D3 (`on` is `false`), or came back to D0. Notices of the engines wait meanwhile and

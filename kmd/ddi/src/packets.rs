@@ -2,7 +2,6 @@
 
 use crate::arguments::{borrow, record, started, with_started};
 use crate::thunk::ddi;
-use gpu_engine::host::Lock;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Privilege;
 use kmd_core::context::Context;
@@ -68,7 +67,7 @@ win_extern! {
             // Only a packet without a context is the paging process's: one of a context that is not there (any more)
             // is refused.
             let found = match args.hContext.is_null() {
-                true => started.paging_space.with(|s| s.clone()).map(|space| (args.NodeOrdinal as usize, space)),
+                true => started.paging_space().map(|space| (args.NodeOrdinal as usize, space)),
                 false => borrow::<Context<P>, _>(args.hContext, |found| Ok((found.node, found.space.clone()))).ok(),
             };
             let Some((node, space)) = found else {
@@ -98,7 +97,7 @@ win_extern! {
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record(args) }?;
             let node = args.NodeOrdinal as usize;
-            let Some(space) = started.paging_space.with(|s| s.clone()) else {
+            let Some(space) = started.paging_space() else {
                 submit::refuse(started, node, args.SubmissionFenceId);
                 return Err(Error::InvalidParameter);
             };
