@@ -63,8 +63,8 @@ pub struct Gpu<H: Host> {
     pub names_queues: bool,
     /// How monitored fences are treated.
     pub monitored: MonitoredFences,
-    /// Global model: every connected queue.
-    connected: H::Lock<Vec<Shared<Queue<H>>>>,
+    /// Global model: every connected doorbell.
+    connected: H::Lock<Vec<Connected<H>>>,
     next_space: AtomicU64,
     next_ticket: AtomicU64,
 }
@@ -155,8 +155,8 @@ impl<H: Host> Gpu<H> {
     /// Destroys a queue: it leaves every list. The engine lets go of it between packets.
     pub fn destroy_queue(&self, queue: &Shared<Queue<H>>) {
         queue.destroy();
-        self.nodes[queue.context.node].stop_scanning(queue);
-        self.disconnect_global(queue);
+        self.nodes[queue.context.node].stop_scanning(queue, None);
+        self.take_global(|connected| Shared::ptr_eq(&connected.queue, queue));
         if let Some(mut exec) = queue.exec.take() {
             exec.abandon();
             queue.exec.put(exec);
@@ -169,21 +169,23 @@ impl<H: Host> Gpu<H> {
     }
 
     /// Goes on watching the write pointer of a queue that the OS disconnected, until [`Self::stop_scanning`].
-    pub fn scan(&self, queue: &Shared<Queue<H>>) {
+    /// `doorbell` is the number of the queue's doorbell, which no other has had.
+    pub fn scan(&self, queue: &Shared<Queue<H>>, doorbell: u64) {
         let node = &self.nodes[queue.context.node];
-        node.scan(queue);
+        node.scan(queue, doorbell);
         if node.must_kick() {
             self.kick(queue.context.node);
         }
     }
 
-    /// The queue's page was rotated away from the physical doorbell. Its write pointer is looked at once more.
-    pub fn stop_scanning(&self, queue: &Shared<Queue<H>>) {
-        self.nodes[queue.context.node].stop_scanning(queue);
+    /// The page of `doorbell` was rotated away from the physical doorbell. The write pointer of its queue is looked at
+    /// once more. Where another doorbell of the queue has been disconnected since, the queue is watched on.
+    pub fn stop_scanning(&self, queue: &Shared<Queue<H>>, doorbell: u64) {
+        self.nodes[queue.context.node].stop_scanning(queue, Some(doorbell));
         self.make_ready(queue);
     }
 
-    /// Reserves memory for `count` queues in all on the global doorbell, so that [`Self::connect_global`] does not
+    /// Reserves memory for `count` doorbells in all on the global doorbell, so that [`Self::connect_global`] does not
     /// fail. `PASSIVE_LEVEL`.
     ///
     /// # Errors
@@ -192,37 +194,43 @@ impl<H: Host> Gpu<H> {
         self.connected.with(|l| Ok(l.try_reserve(count.saturating_sub(l.len()))?))
     }
 
-    /// Connects a queue in the global model.
+    /// Connects the doorbell with the number `doorbell`, which no other has had, to its queue in the global model. The
+    /// queue may have another doorbell connected: one that is being destroyed, or its successor.
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub fn connect_global(&self, queue: &Shared<Queue<H>>) -> Result<(), NoMemory> {
+    pub fn connect_global(&self, queue: &Shared<Queue<H>>, doorbell: u64) -> Result<(), NoMemory> {
         self.connected.with(|l| {
-            if !l.iter().any(|q| Shared::ptr_eq(q, queue)) {
+            if !l.iter().any(|c| c.doorbell == doorbell) {
                 l.try_reserve(1)?;
-                l.push(queue.clone());
+                l.push(Connected { doorbell, queue: queue.clone() });
                 queue.connected.fetch_add(1, Ordering::AcqRel);
             }
             Ok(())
         })
     }
 
-    /// Disconnects it.
-    pub fn disconnect_global(&self, queue: &Shared<Queue<H>>) {
-        let found = self.connected.with(|l| {
-            let at = l.iter().position(|q| Shared::ptr_eq(q, queue))?;
-            queue.connected.fetch_sub(1, Ordering::AcqRel);
+    /// Disconnects the doorbell with this number, and no other of its queue.
+    pub fn disconnect_global(&self, doorbell: u64) {
+        self.take_global(|connected| connected.doorbell == doorbell);
+    }
+
+    /// Takes out of the global model what is `meant`, one at a time: the last reference falls outside of the lock.
+    fn take_global(&self, mut meant: impl FnMut(&Connected<H>) -> bool) {
+        while let Some(taken) = self.connected.with(|l| {
+            let at = l.iter().position(&mut meant)?;
             Some(l.swap_remove(at))
-        });
-        drop(found);
+        }) {
+            taken.queue.connected.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 
     /// Somebody rang the global doorbell: every connected queue is looked at, the named one first.
     pub(crate) fn rang_global(&self, named: Option<Token>) {
         let mut kick = [false; NODE_COUNT];
         self.connected.with(|l| {
-            let name = |q: &Shared<Queue<H>>| named == Some(token(q.slot));
-            for queue in l.iter().filter(|q| name(q)).chain(l.iter().filter(|q| !name(q))) {
+            let name = |c: &&Connected<H>| named == Some(token(c.queue.slot));
+            for Connected { queue, .. } in l.iter().filter(name).chain(l.iter().filter(|c| !name(c))) {
                 kick[queue.context.node] |= self.nodes[queue.context.node].make_ready(queue);
             }
         });
@@ -231,7 +239,7 @@ impl<H: Host> Gpu<H> {
         }
     }
 
-    /// Whether any queue is connected to the global doorbell.
+    /// Whether any doorbell is connected to the global one.
     pub(crate) fn any_global(&self) -> bool {
         self.connected.with(|l| !l.is_empty())
     }
@@ -356,6 +364,13 @@ impl<H: Host> Gpu<H> {
 /// The doorbell token of the queue with this slot.
 pub fn token(slot: SlotId) -> Token {
     Token::of_index(slot.index)
+}
+
+/// A doorbell that is connected in the global model.
+struct Connected<H: Host> {
+    /// Its number.
+    doorbell: u64,
+    queue: Shared<Queue<H>>,
 }
 
 /// A request to drop translations.

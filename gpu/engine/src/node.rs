@@ -72,7 +72,7 @@ pub struct Node<H: Host> {
     ready_len: AtomicU32,
     suspending: H::Lock<VecDeque<Shared<Context<H>>>>,
     /// Queues that were disconnected by the OS and whose write pointer must still be watched.
-    scanning: H::Lock<Vec<Shared<Queue<H>>>>,
+    scanning: H::Lock<Vec<(Shared<Queue<H>>, u64)>>,
     scanning_len: AtomicU32,
     /// The queue that a reset took off the engine in the middle of its work.
     interrupted: H::Lock<Option<Shared<Queue<H>>>>,
@@ -234,14 +234,18 @@ impl<H: Host> Node<H> {
         self.must_kick()
     }
 
-    /// Goes on watching a disconnected queue's write pointer.
-    pub(crate) fn scan(&self, queue: &Shared<Queue<H>>) {
+    /// Goes on watching the write pointer of a queue whose doorbell, with the number `doorbell`, was disconnected.
+    pub(crate) fn scan(&self, queue: &Shared<Queue<H>>, doorbell: u64) {
         let queue = queue.clone();
         let refused = self.scanning.with(|l| {
-            if l.iter().any(|q| Shared::ptr_eq(q, &queue)) || l.len() == l.capacity() {
+            if let Some((_, last)) = l.iter_mut().find(|(q, _)| Shared::ptr_eq(q, &queue)) {
+                *last = doorbell;
                 return Some(queue);
             }
-            l.push(queue);
+            if l.len() == l.capacity() {
+                return Some(queue);
+            }
+            l.push((queue, doorbell));
             // CAST: as many as there are queues.
             self.scanning_len.store(l.len() as u32, Ordering::Release);
             None
@@ -249,10 +253,12 @@ impl<H: Host> Node<H> {
         drop(refused);
     }
 
-    /// The page was rotated: no ring can come from before any more.
-    pub(crate) fn stop_scanning(&self, queue: &Shared<Queue<H>>) {
+    /// The page was rotated: no ring can come from before any more. With a `doorbell` only if it is that one that was
+    /// disconnected last: a call about one that is gone ends no watch that its successor needs.
+    pub(crate) fn stop_scanning(&self, queue: &Shared<Queue<H>>, doorbell: Option<u64>) {
         let found = self.scanning.with(|l| {
-            let at = l.iter().position(|q| Shared::ptr_eq(q, queue))?;
+            let meant = |last: u64| doorbell.is_none_or(|doorbell| doorbell == last);
+            let at = l.iter().position(|(q, last)| Shared::ptr_eq(q, queue) && meant(*last))?;
             let queue = l.swap_remove(at);
             // CAST: as many as there are queues.
             self.scanning_len.store(l.len() as u32, Ordering::Release);
@@ -267,7 +273,7 @@ impl<H: Host> Node<H> {
             return false;
         }
         self.scanning.with(|l| {
-            for queue in l.iter() {
+            for (queue, _) in l.iter() {
                 self.make_ready(queue);
             }
             !l.is_empty()

@@ -20,7 +20,7 @@ pub struct Device<P: Platform> {
     /// Dxgkrnl's handle.
     pub os: u64,
     /// What was made on it and not destroyed yet.
-    children: P::Lock<Vec<Child>>,
+    children: P::Lock<Children>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
@@ -51,6 +51,37 @@ struct Child {
     destroy: fn(&Passive, Handle) -> Result<()>,
 }
 
+/// What was made on a device and not destroyed yet; `None` once the device is being destroyed.
+struct Children(Option<Vec<Child>>);
+
+impl Children {
+    fn new() -> Self {
+        Self(Some(Vec::new()))
+    }
+
+    /// # Errors
+    /// [`Error::NoMemory`], the error that every DDI which makes such an object lists, also when the device is being
+    /// destroyed: nobody would run the object down any more.
+    fn add(&mut self, child: Child) -> Result<()> {
+        let children = self.0.as_mut().ok_or(Error::NoMemory)?;
+        children.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        children.push(child);
+        Ok(())
+    }
+
+    /// Returns whether `handle` was among them.
+    fn remove(&mut self, handle: Handle) -> bool {
+        let Some(children) = &mut self.0 else { return false };
+        let at = children.iter().position(|child| child.handle == handle);
+        at.map(|at| children.swap_remove(at)).is_some()
+    }
+
+    /// What is left; no more are added.
+    fn close(&mut self) -> Vec<Child> {
+        self.0.take().unwrap_or_default()
+    }
+}
+
 /// In which order a device runs down its objects: users before what they use.
 const RUN_DOWN: [Tag; 6] =
     [Tag::Doorbell, Tag::HwQueue, Tag::HwContext, Tag::Context, Tag::LocalFence, Tag::OpenAllocation];
@@ -68,7 +99,7 @@ impl<P: Platform> Device<P> {
         os: u64,
     ) -> Result<Handle> {
         let counted = Counted::new(started.clone(), |c| &c.devices);
-        let children = P::Lock::new(Vec::new());
+        let children = P::Lock::new(Children::new());
         process.add_object()?;
         // From here on the device's end counts it out.
         let device = Shared::try_new(Self { process: Place(process), os, children, counted })?;
@@ -78,24 +109,17 @@ impl<P: Platform> Device<P> {
     /// Remembers an object that was just made, with the function that destroys it where nothing else has.
     ///
     /// # Errors
-    /// [`Error::NoMemory`], also when the process has as many objects as it may; the caller destroys the object.
+    /// [`Error::NoMemory`], also when the process has as many objects as it may or the device is being destroyed; the
+    /// caller destroys the object.
     pub(crate) fn adopt(&self, tag: Tag, handle: Handle, destroy: fn(&Passive, Handle) -> Result<()>) -> Result<()> {
         self.process.add_object()?;
-        let adopted = self.children.with(|l| {
-            l.try_reserve(1).map_err(|_| Error::NoMemory)?;
-            l.push(Child { tag, handle, destroy });
-            Ok(())
-        });
+        let adopted = self.children.with(|children| children.add(Child { tag, handle, destroy }));
         adopted.inspect_err(|_| self.process.remove_objects(1))
     }
 
     /// Forgets an object that is being destroyed.
     pub(crate) fn disown(&self, handle: Handle) {
-        let removed = self.children.with(|l| {
-            let at = l.iter().position(|child| child.handle == handle);
-            at.map(|at| l.swap_remove(at)).is_some()
-        });
-        if removed {
+        if self.children.with(|children| children.remove(handle)) {
             self.process.remove_objects(1);
         }
     }
@@ -106,7 +130,7 @@ impl<P: Platform> Device<P> {
     /// [`Error::InvalidParameter`].
     pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
         let device = handle.take::<Self>()?;
-        let left = device.children.with(core::mem::take);
+        let left = device.children.with(Children::close);
         // CAST: no more than the process was allowed.
         device.process.remove_objects(left.len() as u32);
         for tag in RUN_DOWN {
@@ -116,5 +140,31 @@ impl<P: Platform> Device<P> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Child, Children};
+    use crate::handle::{Handle, Tag};
+    use crate::status::Error;
+
+    fn child(number: u64) -> Child {
+        Child { tag: Tag::Context, handle: Handle::from_raw(number), destroy: |_, _| Ok(()) }
+    }
+
+    /// An object may be made on a device that another thread destroys: it is run down with the rest, or is refused.
+    #[test]
+    fn a_device_that_is_being_destroyed_takes_no_object_that_nobody_would_destroy() {
+        let mut children = Children::new();
+        for number in [1, 2] {
+            children.add(child(number)).unwrap();
+        }
+        assert!(children.remove(Handle::from_raw(1)) && !children.remove(Handle::from_raw(1)));
+        let left = children.close();
+        assert!(left.iter().map(|child| child.handle.raw()).eq([2]));
+        assert_eq!(children.add(child(3)), Err(Error::NoMemory));
+        // Counted out with what was left: not once more.
+        assert!(!children.remove(Handle::from_raw(2)) && children.close().is_empty());
     }
 }

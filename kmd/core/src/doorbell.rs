@@ -147,9 +147,10 @@ impl<P: Platform> Doorbell<P> {
         };
         let index = match started.settings.doorbell_model {
             Model::Global => {
-                started.gpu.connect_global(queue)?;
+                started.gpu.connect_global(queue, self.claimant.key)?;
                 if self.claimant.closed.load(Ordering::Acquire) {
-                    started.gpu.disconnect_global(queue);
+                    // This connection's entry alone: the queue may have another doorbell by now.
+                    started.gpu.disconnect_global(self.claimant.key);
                     return Err(Error::InvalidParameter);
                 }
                 0
@@ -157,7 +158,7 @@ impl<P: Platform> Doorbell<P> {
             Model::Dedicated => self.connect_physical(irql, started)?,
         };
         // Rings that landed on the dummy page meanwhile: their work is found here.
-        started.gpu.stop_scanning(queue);
+        started.gpu.stop_scanning(queue, self.claimant.key);
         let page = started.gpu.doorbells.page(index).ok_or(Error::InvalidParameter)?;
         Ok(Connection { address: page.as_ptr(), status })
     }
@@ -205,10 +206,10 @@ impl<P: Platform> Doorbell<P> {
     pub fn disconnect(&self, irql: &Passive) {
         let started = &self.counted.started;
         match started.settings.doorbell_model {
-            Model::Global => started.gpu.disconnect_global(&self.queue.engine),
+            Model::Global => started.gpu.disconnect_global(self.claimant.key),
             Model::Dedicated => started.doorbells.disconnect(&OfDriver { irql, started }, &self.claimant),
         }
-        started.gpu.scan(&self.queue.engine);
+        started.gpu.scan(&self.queue.engine, self.claimant.key);
     }
 
     /// Destroys it. Dxgkrnl disconnected it before, and by calling this shows that the rotation is over.
@@ -228,9 +229,9 @@ impl<P: Platform> Doorbell<P> {
         // It is waited for however long it takes.
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
         platform::until(irql, &started.platform, None, PAUSE, &mut give_back);
-        started.gpu.disconnect_global(engine);
+        started.gpu.disconnect_global(doorbell.claimant.key);
         engine.bind(None);
-        started.gpu.stop_scanning(engine);
+        started.gpu.stop_scanning(engine, doorbell.claimant.key);
         doorbell.queue.has_doorbell.with(|has| *has = false);
         Ok(())
     }
@@ -262,7 +263,7 @@ impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
     }
 
     fn look(&self, owner: &Claimant<EngineHost<P>>) {
-        self.started.gpu.stop_scanning(&owner.queue);
+        self.started.gpu.stop_scanning(&owner.queue, owner.key);
     }
 }
 

@@ -202,7 +202,7 @@ impl Os {
             queue.bind(Some(Binding { ring: GpuVa(seat.ring.0), control: GpuVa(seat.control.0), geometry }));
             match gpu.doorbells.model {
                 Model::Dedicated => gpu.doorbells.connect(doorbell, &queue),
-                Model::Global => made(gpu.connect_global(&queue))?,
+                Model::Global => made(gpu.connect_global(&queue, slot.pack()))?,
             }
         }
         gpu.make_ready(&queue);

@@ -42,7 +42,7 @@ impl<H: Host> Core<H> {
             // nothing to run and is no longer scanned. Connecting a doorbell makes the engine look at the queue again.
             Err(fault) if fault.kind == FaultKind::Address && is_watched_only(job) && !self.tlb.starved => {
                 if let Some(queue) = job.queue {
-                    gpu.nodes[self.node].stop_scanning(queue);
+                    gpu.nodes[self.node].stop_scanning(queue, None);
                 }
                 Ok(None)
             }

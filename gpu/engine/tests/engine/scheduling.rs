@@ -158,13 +158,58 @@ fn global_doorbell_rings_reach_every_queue() {
     assert_eq!(m.read(0), 3);
 }
 
+/// A connection that comes late finds that its doorbell is being destroyed and takes itself back. The queue's next
+/// doorbell stays connected, whatever the order was.
+#[test]
+fn the_late_end_of_a_global_connection_leaves_its_successor() {
+    for successor_first in [false, true] {
+        let mut rig = Rig::with(Model::Global, false);
+        let mut q = rig.queue(0, 0);
+        let m = rig.map(1, false);
+        let gpu = rig.gpu.clone();
+        gpu.disconnect_global(q.queue.slot.pack());
+        for doorbell in if successor_first { [2, 1] } else { [1, 2] } {
+            gpu.connect_global(&q.queue, doorbell).unwrap();
+        }
+        gpu.disconnect_global(1);
+        rig.settle();
+        q.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+        rig.settle();
+        assert_eq!(m.read(0), 1, "the successor is connected");
+        gpu.disconnect_global(2);
+        q.submit(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
+        rig.settle();
+        assert_eq!(m.read(0), 1, "nothing is");
+    }
+}
+
+/// The same of the watch: a call about a doorbell that is gone does not end the watch of its successor's queue.
+#[test]
+fn a_late_call_about_a_doorbell_leaves_the_watch_of_its_successor() {
+    let mut rig = Rig::new();
+    let (mut q, m) = watched_after_disconnection(&mut rig);
+    let gpu = rig.gpu.clone();
+    gpu.scan(&q.queue, 2);
+    gpu.stop_scanning(&q.queue, 1);
+    rig.engines[0].step();
+    q.publish(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    rig.engines[0].step();
+    rig.engines[0].step();
+    assert_eq!(m.read(0), 1);
+    gpu.stop_scanning(&q.queue, 2);
+    rig.settle();
+    q.publish(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
+    rig.settle();
+    assert_eq!(m.read(0), 1);
+}
+
 /// A queue whose doorbell was taken away and whose write pointer the engine looks at itself, and memory to write to.
 fn watched_after_disconnection(rig: &mut Rig) -> (TestQueue, Range) {
     let q = rig.queue(0, 0);
     let m = rig.map(1, false);
     rig.settle();
     rig.gpu.doorbells.disconnect(0);
-    rig.gpu.scan(&q.queue);
+    rig.gpu.scan(&q.queue, 1);
     (q, m)
 }
 
@@ -178,7 +223,7 @@ fn a_disconnected_queue_is_watched_until_the_page_was_rotated() {
     rig.engines[0].step();
     rig.engines[0].step();
     assert_eq!(m.read(0), 1);
-    gpu.stop_scanning(&q.queue);
+    gpu.stop_scanning(&q.queue, 1);
     rig.settle();
     q.publish(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
     rig.settle();

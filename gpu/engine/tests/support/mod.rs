@@ -402,7 +402,7 @@ impl Rig {
         let page = self.gpu.host.system.span(doorbell as u64 + 1).unwrap().part(0, PAGE_SIZE);
         match self.gpu.doorbells.model {
             Model::Dedicated => self.gpu.doorbells.connect(doorbell, &queue),
-            Model::Global => self.gpu.connect_global(&queue).unwrap(),
+            Model::Global => self.gpu.connect_global(&queue, slot.pack()).unwrap(),
         }
         self.gpu.make_ready(&queue);
         TestQueue {
