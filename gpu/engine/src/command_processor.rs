@@ -23,6 +23,8 @@ use crate::notice::Notice;
 use crate::ops::{Advance, Long};
 use crate::queue::{Binding, Queue, State};
 use crate::shared::Shared;
+use crate::slots::SlotId;
+use crate::tlb::View;
 use crate::trace::Event;
 use crate::word::{Ordering, Word};
 use gpu_wire::packet::{self, EVERY_PROCESS, FaultKind, HEADER_SIZE, MAX_SIZE, OWN_PROCESS, Packet, Privilege};
@@ -47,7 +49,8 @@ struct Wait<H: Host> {
 /// What a LOG packet may describe.
 #[derive(Clone, Copy)]
 enum Synced {
-    Signal,
+    /// With the fence whose interrupt went out before the entry was there.
+    Signal { told: Option<SlotId> },
     /// When the wait was seen and when it ended; `None`: it was met at once.
     Wait(Option<(u64, u64)>),
 }
@@ -160,6 +163,16 @@ impl<H: Host> Exec<H> {
     }
 }
 
+/// What became of a store that the stream did not ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stored {
+    Stored,
+    /// User mode took the page away.
+    NotMapped,
+    /// The host has no memory for a mapping now.
+    NoMemory,
+}
+
 /// Whose stream it is.
 pub(crate) struct Job<'a, H: Host> {
     /// The address space that it runs in, and whose that is.
@@ -232,8 +245,14 @@ impl<H: Host> Core<H> {
         // Before anything else happens: ring empty, preemption, fault (a missing LOG never loses a wake: LOG-1).
         self.resolve(gpu, job, exec);
         self.raise_due(gpu);
-        self.report(gpu, job, exec);
-        outcome
+        match outcome {
+            // User mode waits for the read pointer: it is stored before the engine leaves the queue alone.
+            Outcome::Drained | Outcome::Parked if !self.report(gpu, job, exec) => Outcome::Waiting,
+            outcome => {
+                self.report(gpu, job, exec);
+                outcome
+            }
+        }
     }
 
     fn stream(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> Result<Outcome, Fault> {
@@ -244,6 +263,8 @@ impl<H: Host> Core<H> {
         if let Some(queue) = job.queue {
             let bindings = queue.bindings.load(Ordering::Acquire);
             if bindings != exec.bindings {
+                // What waits in a fence's list for the old ring leaves it.
+                exec.abandon();
                 *exec = Exec { bindings, binding: queue.binding(), ..Exec::new() };
             }
         }
@@ -286,7 +307,6 @@ impl<H: Host> Core<H> {
                 exec.owed = None;
             }
             if let Some(long) = exec.long {
-                self.raise_due(gpu);
                 if let Some(queue) = job.queue {
                     self.begun(gpu, queue);
                 }
@@ -296,6 +316,9 @@ impl<H: Host> Core<H> {
                         turn = self.charge(gpu, turn, bytes);
                     }
                     Advance::More(bytes, long) => {
+                        // Not before the first chunk: many small operations between signals are no reason to
+                        // interrupt for each.
+                        self.raise_due(gpu);
                         exec.long = Some(long);
                         turn = self.charge(gpu, turn, bytes);
                     }
@@ -388,6 +411,11 @@ impl<H: Host> Core<H> {
                     pending.logged = logged;
                 }
                 self.resolve(gpu, job, exec);
+                if logged && let Some(Synced::Signal { told: Some(fence) }) = synced {
+                    // An interrupt has told of the signal already, and the entry comes behind it: an OS that wakes by
+                    // the log has not found it.
+                    self.notify_fence(gpu, fence, queue.slot);
+                }
                 Ok(())
             }
             Packet::MonitoredSignal(b) => self.monitored_signal(gpu, job, &b),
@@ -415,8 +443,30 @@ impl<H: Host> Core<H> {
         va: GpuVa,
         want: u64,
         write: bool,
-    ) -> Result<crate::tlb::View, Fault> {
+    ) -> Result<View, Fault> {
         self.tlb.translate(gpu, job.space, va, want, write)
+    }
+
+    /// As [`Self::translate`], of what the stream itself does not ask for: its failure is no failure of the stream's.
+    fn translate_aside(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, va: GpuVa, write: bool) -> Result<View, Stored> {
+        let before = core::mem::take(&mut self.tlb.starved);
+        let view = self.translate(gpu, job, va, 8, write);
+        let starved = core::mem::replace(&mut self.tlb.starved, before);
+        view.map_err(|_| if starved { Stored::NoMemory } else { Stored::NotMapped })
+    }
+
+    /// Stores a word of the queue's control page.
+    fn store_if_mapped(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, va: GpuVa, value: u64) -> Stored {
+        match self.translate_aside(gpu, job, va, true) {
+            Err(why) => why,
+            Ok(view) => match self.tlb.span(view).and_then(|span| span.word(0)) {
+                Some(word) => {
+                    word.store(value, Ordering::Release);
+                    Stored::Stored
+                }
+                None => Stored::NotMapped,
+            },
+        }
     }
 
     pub(crate) fn word(
@@ -455,8 +505,11 @@ impl<H: Host> Core<H> {
                 (ring::FAULT_KIND, fault.kind.raw().into()),
             ];
             for (offset, value) in report {
-                if let Ok(word) = self.word(gpu, job, GpuVa(binding.control.0 + offset as u64), true) {
-                    word.store(value, Ordering::Release);
+                let at = GpuVa(binding.control.0 + offset as u64);
+                if self.store_if_mapped(gpu, job, at, value) == Stored::NoMemory {
+                    // The engine gives back what it has mapped: there is no later turn of this queue.
+                    self.tlb.clear();
+                    self.store_if_mapped(gpu, job, at, value);
                 }
             }
         }

@@ -90,6 +90,8 @@ pub(crate) struct Core<H: Host> {
     watch: Watch<H>,
     backlog: VecDeque<Notice>,
     running: Option<Running<H>>,
+    /// The process of the packet that a reset took off the engine, unless the OS takes it as over by itself.
+    cut_off: Option<SlotId>,
     /// An execution state for the next packet.
     spare: Option<Box<Exec<H>>>,
     wedged: bool,
@@ -138,6 +140,7 @@ impl<H: Host> Core<H> {
             watch: Watch::new(&gpu.doorbells)?,
             backlog,
             running: None,
+            cut_off: None,
             spare: Some(try_box(Exec::new())?),
             wedged: false,
             ran: false,
@@ -208,8 +211,11 @@ impl<H: Host> Core<H> {
                 return Some(Step::Held);
             }
             Control::Run => {
-                if node.phase() == Phase::Held && !node.run(&gpu.mutation) {
-                    return Some(Step::Held);
+                if node.phase() == Phase::Held {
+                    if !node.run(&gpu.mutation) {
+                        return Some(Step::Held);
+                    }
+                    self.end_cut_off(gpu);
                 }
             }
         }
@@ -267,8 +273,13 @@ impl<H: Host> Core<H> {
     /// A reset: lets go of what runs. Its queue is lost if it was in the middle of something.
     fn hold(&mut self, gpu: &Gpu<H>) {
         let node = &gpu.nodes[self.node];
-        self.running = None;
+        if let Some(running) = self.running.take() {
+            self.cut_off = Some(running.packet.space.process.slot);
+        }
         self.table = None;
+        // What the OS takes as over is not reported behind the reset.
+        let everything = node.loses_everything.load(Ordering::Acquire);
+        self.backlog.retain(|notice| !everything && !notice.is_of_packets());
         if self.spare.is_none() {
             self.spare = try_box(Exec::new()).ok();
         }
@@ -276,6 +287,18 @@ impl<H: Host> Core<H> {
         bump(&node.counters.resets);
         node.trace.push(Event::Reset, 0);
         node.set_phase(Phase::Held, &gpu.mutation);
+    }
+
+    /// Behind a reset: ends the packet that it has cut off, as one that did what it must not. After
+    /// `DxgkDdiResetEngine` and an adapter reset there is none: the OS is told its fence, or takes it, as completed.
+    fn end_cut_off(&mut self, gpu: &Gpu<H>) {
+        let node = &gpu.nodes[self.node];
+        if let Some(process) = self.cut_off.take()
+            && let Some(fence) = node.packets.with(PacketQueue::complete)
+        {
+            bump(&node.counters.faults);
+            self.notify(gpu, Notice::PacketFaulted { fence, fault: FaultKind::NotPermitted.into(), process });
+        }
     }
 
     /// Lets go of everything.
@@ -331,11 +354,18 @@ impl<H: Host> Core<H> {
         node.trace.push(Event::Run, queue.slot.pack());
         self.again = false;
         let job = Job { space: &queue.context.space, privilege: Privilege::User, queue: Some(queue) };
+        let mut begun = false;
         let outcome = loop {
             let outcome = self.execute(gpu, &job, &mut exec);
             if outcome != Outcome::Drained || queue.user_mode {
                 break outcome;
             }
+            // Between two buffers the queue can come off, however fast it is fed; each turn runs one at least.
+            let is_wanted = node.attention.load(Ordering::Acquire) != 0 || self.others_wait(gpu);
+            if begun && is_wanted && queue.has_submissions() {
+                break Outcome::Budget;
+            }
+            begun = true;
             let Some(next) = queue.next_submission() else { break outcome };
             bump(&queue.consumed);
             self.begun(gpu, queue);
@@ -354,6 +384,8 @@ impl<H: Host> Core<H> {
                 if node.control() == Control::Hold && exec.is_mid_work() {
                     exec.abandon();
                     queue.stop();
+                    let lost = queue.context.slot;
+                    self.backlog.retain(|notice| !notice.is_suspension_of(lost));
                     node.interrupted(queue.clone());
                 } else {
                     again = true;

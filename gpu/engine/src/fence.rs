@@ -314,7 +314,7 @@ pub struct Fence<H: Host> {
     pub slot: SlotId,
     /// Queues that wait.
     pub parked: ParkingLot<H, Shared<Queue<H>>>,
-    /// Held while the CPU stores CurrentValue, and while the fence becomes always signaled: no store comes behind that.
+    /// Held while a signal stores CurrentValue, and while the fence becomes always signaled: no store comes behind that.
     storing: H::Lock<()>,
     /// The shadow mode's state.
     pub shadow: Option<Shadow<H::Word>>,
@@ -352,6 +352,19 @@ impl<H: Host> Fence<H> {
         self.parked.look_again(f);
     }
 
+    /// The first half of a signal: stores CurrentValue, and the shadow's. Returns whether the value went backwards;
+    /// `None` where the fence is always signaled, and nothing was stored.
+    pub fn store<W: Word>(&self, current: &W, value: u64, mutation: &Chosen) -> Option<bool> {
+        let backwards = self.storing.with(|()| {
+            let may_store = !self.is_always_signaled() || mutation.is(Mutation::WritesDeadFence);
+            may_store.then(|| store_current(current, value))
+        })?;
+        if let Some(shadow) = &self.shadow {
+            shadow.signaled(value);
+        }
+        Some(backwards)
+    }
+
     /// A signal from the CPU: writes CurrentValue through the address that the OS gave for this call, wakes who waits.
     /// A fence that is always signaled is not touched. Returns how many queues were woken.
     pub fn signal_from_cpu<W: Word>(
@@ -361,19 +374,8 @@ impl<H: Host> Fence<H> {
         mutation: &Chosen,
         f: impl FnMut(Shared<Queue<H>>, u64),
     ) -> u32 {
-        let stored = self.storing.with(|()| {
-            let may_store = !self.is_always_signaled() || mutation.is(Mutation::WritesDeadFence);
-            if may_store && store_current(current, value) {
-                self.backwards.fetch_add(1, Ordering::Relaxed);
-            }
-            may_store
-        });
-        if !stored {
-            return 0;
-        }
-        if let Some(shadow) = &self.shadow {
-            shadow.signaled(value);
-        }
+        let Some(backwards) = self.store(current, value, mutation) else { return 0 };
+        self.backwards.fetch_add(backwards.into(), Ordering::Relaxed);
         if mutation.is(Mutation::NoWakeFromCpu) {
             return 0;
         }

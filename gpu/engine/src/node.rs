@@ -76,6 +76,8 @@ pub struct Node<H: Host> {
     scanning_len: AtomicU32,
     /// The queue that a reset took off the engine in the middle of its work.
     interrupted: H::Lock<Option<Shared<Queue<H>>>>,
+    /// The reset under way is the adapter's: what the engine has still to report of contexts and queues is over, too.
+    pub loses_everything: AtomicBool,
     /// Queues and contexts of this node: room that the lists must have.
     members: Members,
     /// Highest flush that this engine served.
@@ -125,6 +127,7 @@ impl<H: Host> Node<H> {
             scanning: H::Lock::new(Vec::new()),
             scanning_len: AtomicU32::new(0),
             interrupted: H::Lock::new(None),
+            loses_everything: AtomicBool::new(false),
             members: Members::new()?,
             flushed: AtomicU64::new(0),
             retry_interrupt: AtomicBool::new(false),
@@ -267,7 +270,7 @@ impl<H: Host> Node<H> {
         drop(found);
     }
 
-    /// Engine: makes every watched queue ready; whether there is any.
+    /// Engine: makes every watched queue ready, and returns whether there is any.
     pub(crate) fn rescan(&self) -> bool {
         if self.scanning_len.load(Ordering::Acquire) == 0 {
             return false;

@@ -107,6 +107,12 @@ impl Notice {
         matches!(self, Self::PacketCompleted { .. } | Self::PacketPreempted { .. } | Self::PacketFaulted { .. })
     }
 
+    /// Returns whether it answers the suspension of `lost`. The OS waits for no suspension of a context that it is told
+    /// is lost.
+    pub fn is_suspension_of(self, lost: SlotId) -> bool {
+        matches!(self, Self::ContextSuspended { context, .. } if context == lost)
+    }
+
     fn decode(w: Words) -> Option<Self> {
         // CAST: the fields were 32 bits wide when encoded.
         Some(match w[0] {
@@ -221,13 +227,13 @@ impl<W: Word> Mailbox<W> {
         n
     }
 
-    /// Reset, while the engine is held, and no interrupt routine is here: notices that wait here and that `is_over`
+    /// Reset, while the engine is told to hold, and no interrupt routine is here: notices that wait here and that `is_over`
     /// says a reset has ended will not be reported.
     ///
     /// ORDERING[RESET-1]: the engine is told to run again (Release) after this, and the routine finds that out
     /// (Acquire) before it comes here.
     pub fn forget(&self, is_over: impl Fn(Notice) -> bool) {
-        // Nothing moves tail or head.
+        // Nothing moves the head. An engine that does not answer may still write behind the tail that is read here.
         let (mut head, tail) = (self.head.load(Ordering::Acquire), self.tail.load(Ordering::Acquire));
         while head != tail {
             if let Some(cell) = self.cell(head)

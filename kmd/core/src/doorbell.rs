@@ -258,8 +258,13 @@ impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
         let queue = core::ptr::without_provenance_mut(owner.os_queue as usize);
         let doorbell = core::ptr::without_provenance_mut(owner.os as usize);
         let answer = self.started.dxgkrnl.disconnect_doorbell(self.irql, queue, doorbell, retry);
-        // A doorbell that the OS does not know any more is being destroyed, and user mode does not ring it.
-        matches!(answer, Ok(()) | Err(Error::Callback(ntstatus::STATUS_INVALID_PARAMETER)))
+        // A doorbell that is being destroyed is not known to the OS any more, and user mode does not ring it. Of any
+        // other, the same status is a refusal: its owner has the page.
+        match answer {
+            Ok(()) => true,
+            Err(Error::Callback(ntstatus::STATUS_INVALID_PARAMETER)) => owner.closed.load(Ordering::Acquire),
+            Err(_) => false,
+        }
     }
 
     fn look(&self, owner: &Claimant<EngineHost<P>>) {

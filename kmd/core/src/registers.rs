@@ -48,6 +48,8 @@ impl Registers {
         if registers.read(IDENTIFICATION) & IDENTITY_MASK != IDENTITY {
             return Err(Error::NotSupported);
         }
+        // Whatever was raised before this start is nobody's: a level line that nothing claims would not end.
+        registers.acknowledge(u32::MAX);
         Ok(registers)
     }
 

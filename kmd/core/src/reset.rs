@@ -41,18 +41,22 @@ fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Resul
 /// callback's.
 pub fn reset_hw_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<()> {
     hold(irql, started, node)?;
-    if let Some(queue) = started.gpu.nodes[node].take_interrupted() {
-        let context = &queue.context;
-        context.lose();
-        // The OS waits for no suspension of a context that it is told is lost.
-        let slot = context.slot;
-        let is_over = |notice| matches!(notice, Notice::ContextSuspended { context, .. } if context == slot);
-        started.gpu.nodes[node].mailbox.forget(is_over);
-        if let Some(handle) = started.gpu.slots.handle(context.slot) {
-            started.dxgkrnl.invalidate_hw_context(irql, core::ptr::without_provenance_mut(handle as usize))?;
-        }
+    lose_interrupted(irql, started, node)
+}
+
+/// Reports the context lost whose queue the reset took off the engine in the middle of its work, if there is one.
+///
+/// # Errors
+/// The callback's.
+fn lose_interrupted<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<()> {
+    let Some(queue) = started.gpu.nodes[node].take_interrupted() else { return Ok(()) };
+    let lost = queue.context.slot;
+    queue.context.lose();
+    started.gpu.nodes[node].mailbox.forget(|notice| notice.is_suspension_of(lost));
+    match started.gpu.slots.handle(lost) {
+        Some(handle) => started.dxgkrnl.invalidate_hw_context(irql, core::ptr::without_provenance_mut(handle as usize)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Lets a reset engine go on with every context that was not lost.
@@ -77,6 +81,8 @@ pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usi
     hold(irql, started, node)?;
     let packets = &started.gpu.nodes[node].packets;
     let (aborted, mut gone) = packets.with(PacketQueue::reset);
+    // A node that takes packets may be hardware-scheduled as well: what a queue lost is told, too.
+    let told = lose_interrupted(irql, started, node);
     started.gpu.nodes[node].mailbox.forget(Notice::is_of_packets);
     gone.clear();
     packets.with(|queue| queue.give_back(gone));
@@ -86,7 +92,7 @@ pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usi
     started.gpu.raise_again(node);
     // The OS takes this packet, and those before it, as completed from this answer on.
     reported(started, node, aborted);
-    Ok(aborted)
+    told.map(|()| aborted)
 }
 
 /// Stores what `DxgkDdiQueryCurrentFence` answers for `node` from now on.
@@ -116,7 +122,11 @@ pub fn is_responsive<P: Platform>(started: &Started<P>, node: usize) -> Result<b
 /// Adapter reset, first half: everything stops. Must succeed; an engine that does not answer is left behind.
 pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
     for node in 0..started.gpu.nodes.len() {
-        let _held = hold(irql, started, node);
+        started.gpu.nodes[node].loses_everything.store(true, Ordering::Release);
+        if hold(irql, started, node).is_err() {
+            // An engine that does not answer; the interrupt routine is told nothing of it any more all the same.
+            crate::interrupt::leave(irql, started);
+        }
         drop(started.gpu.nodes[node].take_interrupted().inspect(|queue| queue.context.lose()));
         let packets = &started.gpu.nodes[node].packets;
         let mut gone = packets.with(PacketQueue::reset_adapter);
@@ -137,6 +147,7 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
 /// Adapter reset, second half: everything runs again.
 pub fn restart_adapter<P: Platform>(_irql: &Passive, started: &Started<P>) {
     for node in 0..started.gpu.nodes.len() {
+        started.gpu.nodes[node].loses_everything.store(false, Ordering::Release);
         started.gpu.command(node, Control::Run);
         started.gpu.raise_again(node);
     }

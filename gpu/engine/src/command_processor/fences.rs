@@ -104,7 +104,7 @@ impl<H: Host> Core<H> {
             found => found?,
         };
         bump(&gpu.nodes[self.node].counters.signals);
-        exec.synced = Some(Synced::Signal);
+        exec.synced = Some(Synced::Signal { told: None });
         if open.fence.is_always_signaled() && !gpu.mutation.is(Mutation::WritesDeadFence) {
             return Ok(());
         }
@@ -114,11 +114,10 @@ impl<H: Host> Core<H> {
             self.resolve(gpu, job, exec);
         }
         let word = self.word(gpu, job, va, true)?;
-        if fence::store_current(&word, value) {
-            bump(&gpu.nodes[self.node].counters.backwards);
-        }
-        if let Some(shadow) = &open.fence.shadow {
-            shadow.signaled(value);
+        match open.fence.store(&word, value, &gpu.mutation) {
+            // The device was lost while the engine looked for the word.
+            None => return Ok(()),
+            Some(backwards) => add(&gpu.nodes[self.node].counters.backwards, u64::from(backwards)),
         }
         // Only a value that was stored has consequences: a signal that faults lets no waiter go.
         exec.pending = (!gpu.mutation.is(Mutation::NotifyBeforeValue)).then(pending);
@@ -141,7 +140,7 @@ impl<H: Host> Core<H> {
         self.word(gpu, job, va, true)?.store(value, Ordering::Release);
         bump(&gpu.nodes[self.node].counters.signals);
         bump(&gpu.nodes[self.node].counters.interrupts_wanted);
-        exec.synced = Some(Synced::Signal);
+        exec.synced = Some(Synced::Signal { told: None });
         self.notify_unlogged(gpu);
         self.notify_monitored(gpu);
         Ok(())
@@ -160,13 +159,13 @@ impl<H: Host> Core<H> {
         b: packet::Log,
     ) -> Result<bool, Fault> {
         let log = match (b.operation, synced) {
-            (log_operation::SIGNAL_EXECUTED, Synced::Signal) => &queue.signals,
+            (log_operation::SIGNAL_EXECUTED, Synced::Signal { .. }) => &queue.signals,
             (log_operation::WAIT_UNBLOCKED, Synced::Wait(_)) => &queue.waits,
             _ => return Err(FaultKind::BadLog.into()),
         };
         let now = gpu.host.clock();
         let (observed, end) = match synced {
-            Synced::Signal => (0, now),
+            Synced::Signal { .. } => (0, now),
             Synced::Wait(None) => (now, now),
             Synced::Wait(Some(times)) => times,
         };
@@ -191,10 +190,10 @@ impl<H: Host> Core<H> {
         let signals = pending.fence.shadow.as_ref().is_none_or(|shadow| shadow.signals_cmp(pending.value));
         // That processor's: interrupt or none?
         let wanted = signals
-            && match self.word(gpu, job, pending.monitored, false) {
-                Ok(word) => fence::wants_interrupt(&word, pending.value),
+            && match self.translate_aside(gpu, job, pending.monitored, false).map(|view| self.tlb.span(view)) {
+                Ok(Some(span)) => span.word(0).is_none_or(|word| fence::wants_interrupt(&word, pending.value)),
                 // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
-                Err(_) => true,
+                _ => true,
             };
         node.trace.push(Event::Signal, pending.value);
         if !wanted && !gpu.mutation.is(Mutation::AlwaysInterrupt) {
@@ -204,7 +203,12 @@ impl<H: Host> Core<H> {
         bump(&node.counters.interrupts_wanted);
         match job.queue {
             // The log that the interrupt names would not say what happened: the OS is asked to look at everything.
-            _ if gpu.names_queues && !pending.logged => self.notify_unlogged(gpu),
+            _ if gpu.names_queues && !pending.logged => {
+                if let Some(Synced::Signal { told }) = &mut exec.synced {
+                    *told = Some(pending.fence.slot);
+                }
+                self.notify_unlogged(gpu);
+            }
             queue => {
                 let queue = queue.map_or(SlotId { index: u32::MAX, generation: 0 }, |queue| queue.slot);
                 self.notify_fence(gpu, pending.fence.slot, queue);

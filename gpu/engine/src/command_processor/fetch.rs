@@ -1,6 +1,6 @@
 //! From the ring or a command buffer to a private copy, and the read pointer that gives the space back.
 
-use super::{Exec, Job};
+use super::{Exec, Job, Stored};
 use crate::engine::Core;
 use crate::fault::Fault;
 use crate::gpu::Gpu;
@@ -114,22 +114,24 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Stores the read pointer.
-    pub(super) fn report(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) {
-        let Some(binding) = exec.binding else { return };
+    /// Stores the read pointer. Returns `false` where the host has no memory for the mapping: it is still to be stored.
+    pub(super) fn report(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> bool {
+        let Some(binding) = exec.binding else { return true };
         let retired = exec.retired();
         if exec.reported == retired {
-            return;
+            return true;
         }
         if let Some(queue) = job.queue {
             queue.consumed.store(retired, Ordering::Relaxed);
         }
-        // A control page that went away is noticed at the next fetch.
-        if let Ok(word) = self.word(gpu, job, GpuVa(binding.control.0 + ring::READ_POINTER as u64), true) {
-            // ORDERING[RING-1]: Release: the packets were copied out before user mode may write over them.
-            word.store(retired, Ordering::Release);
+        // ORDERING[RING-1]: Release: the packets were copied out before user mode may write over them. A control page
+        // that went away is noticed at the next fetch.
+        let at = GpuVa(binding.control.0 + ring::READ_POINTER as u64);
+        let stored = self.store_if_mapped(gpu, job, at, retired) != Stored::NoMemory;
+        if stored {
+            exec.reported = retired;
         }
-        exec.reported = retired;
+        stored
     }
 }
 

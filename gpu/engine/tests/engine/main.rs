@@ -3,6 +3,7 @@
 mod faults;
 mod fences;
 mod halted;
+mod hostile;
 mod logs;
 mod mappings;
 mod monitored;

@@ -6,7 +6,7 @@ use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
 use gpu_wire::GpuVa;
-use gpu_wire::packet::{Encoded, FaultKind, Indirect, MonitoredSignal};
+use gpu_wire::packet::{Encoded, FaultKind, Fill, Indirect, MonitoredSignal};
 
 fn signal(address: GpuVa, value: u64) -> Encoded {
     MonitoredSignal { address: address.0, value }.to_packet()
@@ -100,6 +100,21 @@ fn a_stream_of_signals_makes_few_interrupts() {
     q.submit(&(1..=last).map(|value| signal(word.va, value)).collect::<Vec<_>>());
     served(&mut rig, &|_| word.read(0) == last);
     assert!((1..=3).contains(&rig.interrupts()), "{} interrupts", rig.interrupts());
+    // With a small operation behind each.
+    let mut rig = Rig::new();
+    let (mut q, word, code, last) = (rig.queue(0, 0), rig.map(1, false), rig.map(40, false), 2500);
+    let fill = |length| Fill { address: word.at(8).0, length, pattern: 0, reserved: 0 }.to_packet();
+    let body = (1..=last).flat_map(|value| [signal(word.va, value), fill(value % 2 * 4)]);
+    let body: Vec<u8> = body.flat_map(|packet| packet.as_bytes().to_vec()).collect();
+    code.bytes.write(&body);
+    let gpu = rig.gpu.clone();
+    *rig.gpu.host.on_interrupt.lock().unwrap() = Some(Box::new(move || {
+        gpu.drain(0, |_| ());
+    }));
+    q.submit(&[Indirect { address: code.va.0, length: body.len() as u64 }.to_packet()]);
+    rig.settle();
+    assert_eq!(word.read(0), last);
+    assert!((1..=10).contains(&rig.interrupts()), "{} interrupts", rig.interrupts());
     // A buffer that jumps to itself.
     let mut rig = Rig::new();
     let (mut q, word, code) = (rig.queue(0, 0), rig.map(1, false), rig.map(1, false));

@@ -96,6 +96,12 @@ pub struct TestHost {
     pub asked: Mutex<Vec<(Vec<u64>, bool)>>,
     /// How many of the next requests to map succeed before one fails for want of memory, and then all again.
     pub until_failure: Mutex<Option<u64>>,
+    /// What happens when an engine next asks for a mapping.
+    pub on_map: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// What happens behind a request to map that fails.
+    pub on_failure: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// The interrupt routine, on another processor that is fast: it has run when the interrupt is raised.
+    pub on_interrupt: Mutex<Option<Box<dyn Fn() + Send>>>,
     /// Pages are not cached.
     pub uncached: AtomicBool,
     pub interrupts: Arc<AtomicU64>,
@@ -112,9 +118,16 @@ impl Host for TestHost {
     }
     fn map_system(&self, frames: &[u64], write: bool) -> Result<TestMapping, Unmapped> {
         self.asked.lock().unwrap().push((frames.to_vec(), write));
+        if let Some(happens) = self.on_map.lock().unwrap().take() {
+            happens();
+        }
         let mut left = self.until_failure.lock().unwrap();
         if *left == Some(0) {
             *left = None;
+            drop(left);
+            if let Some(happens) = self.on_failure.lock().unwrap().take() {
+                happens();
+            }
             return Err(Unmapped::NoMemory);
         }
         *left = left.map(|left| left - 1);
@@ -144,6 +157,9 @@ impl Host for TestHost {
             return false;
         }
         self.interrupts.fetch_add(1, Ordering::Relaxed);
+        if let Some(routine) = &*self.on_interrupt.lock().unwrap() {
+            routine();
+        }
         true
     }
 }
@@ -260,6 +276,9 @@ impl Rig {
             mappings: Arc::default(),
             asked: Mutex::default(),
             until_failure: Mutex::default(),
+            on_map: Mutex::default(),
+            on_failure: Mutex::default(),
+            on_interrupt: Mutex::default(),
             uncached: AtomicBool::default(),
             interrupts: Arc::default(),
             refuse_interrupts: Arc::default(),
@@ -435,6 +454,15 @@ impl Rig {
                 return n;
             }
             assert!(n < 100_000, "engines never settle");
+        }
+    }
+
+    /// Steps every engine some times, although one waits for room in its mailbox.
+    pub fn settle_waiting(&mut self) {
+        for _ in 0..1000 {
+            for engine in &mut self.engines {
+                engine.step();
+            }
         }
     }
 
