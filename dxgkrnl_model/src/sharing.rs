@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use crate::fence::monitored::FenceState;
 use crate::fence::native::Held;
-use crate::memory::allocation::Resource;
+use crate::memory::allocation::KeptResource;
 
 /// What an NT handle of the graphics kernel leads to.
 #[derive(Debug)]
 pub(crate) enum SharedObject {
-    Resource(Arc<Resource>),
+    Resource(KeptResource),
     Native(Held, u32),
     Monitored(Arc<FenceState>, u32),
 }

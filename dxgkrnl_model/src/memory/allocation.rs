@@ -83,6 +83,35 @@ pub(crate) struct Resource {
     users: AtomicU32,
 }
 
+/// A resource behind an NT handle: its allocations live as long as that handle, also with no device that has them open.
+#[derive(Debug)]
+pub(crate) struct KeptResource {
+    resource: Arc<Resource>,
+    kept: Vec<Arc<Allocation>>,
+}
+
+impl KeptResource {
+    pub(crate) fn new(resource: &Arc<Resource>) -> Self {
+        let mut kept = resource.allocations.lock().clone();
+        // One whose last user is leaving is gone.
+        let more = |users: u32| if users == 0 { None } else { users.checked_add(1) };
+        kept.retain(|allocation| allocation.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok());
+        Self { resource: resource.clone(), kept }
+    }
+
+    pub(crate) fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+}
+
+impl Drop for KeptResource {
+    fn drop(&mut self) {
+        let Some(first) = self.kept.first() else { return };
+        let _inside = first.adapter.kernel().enter();
+        self.kept.iter().for_each(Allocation::leave);
+    }
+}
+
 /// An allocation in a device.
 #[derive(Debug)]
 pub(crate) struct OpenAllocation {
@@ -204,9 +233,7 @@ impl OpenAllocation {
         let pointer = &raw const arguments;
         let status = ddi::status(call_ddi!(adapter, DxgkDdiCloseAllocation(owner, pointer)));
         judge_batch(adapter, "DxgkDdiCloseAllocation", status);
-        if self.allocation.users.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.allocation.destroy();
-        }
+        self.allocation.leave();
     }
 
     /// Maps the allocation for the CPU of its process. Locks nest.
@@ -329,7 +356,14 @@ impl Allocation {
         &self.adapter
     }
 
-    /// `DxgkDdiDestroyAllocation`: no device has it any more.
+    /// A user less: the last one destroys it.
+    fn leave(self: &Arc<Self>) {
+        if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.destroy();
+        }
+    }
+
+    /// `DxgkDdiDestroyAllocation`: no device has it any more, and no NT handle leads to it.
     fn destroy(self: &Arc<Self>) {
         super::residency::release_everything(self);
         let driver = self.driver.swap(0, Ordering::AcqRel);

@@ -14,7 +14,7 @@ use super::{Call, DONE, INVALID, Outcome, capture, thunks};
 use crate::device::Device;
 use crate::fence::monitored::{Behaviour, FenceState, MonitoredFence, are_for_monitored};
 use crate::fence::native::{Held, LocalFence};
-use crate::memory::allocation::{self, Resource};
+use crate::memory::allocation::{self, KeptResource, Resource};
 use crate::process::UserObject;
 use crate::sharing::SharedObject;
 
@@ -29,7 +29,7 @@ fn shared(call: &Call, handle: HANDLE) -> Result<Arc<SharedObject>, NTSTATUS> {
 
 fn shared_resource(call: &Call, handle: HANDLE) -> Result<Arc<Resource>, NTSTATUS> {
     match &*shared(call, handle)? {
-        SharedObject::Resource(resource) => Ok(resource.clone()),
+        SharedObject::Resource(resource) => Ok(resource.resource().clone()),
         _ => Err(INVALID),
     }
 }
@@ -184,7 +184,7 @@ fn share(call: &Call, count: u32, handles: usize, access: u32, result: usize) ->
     let object = match (native, monitored, resource) {
         (Some(fence), ..) => SharedObject::Native(Held::new(&fence).ok_or(INVALID)?, access & fence.access()),
         (_, Some(fence), _) => SharedObject::Monitored(fence.state().clone(), access & fence.access()),
-        (_, _, Some(resource)) => SharedObject::Resource(resource.resource().clone()),
+        (_, _, Some(resource)) => SharedObject::Resource(KeptResource::new(resource.resource())),
         _ => return Err(INVALID),
     };
     let number = call.process.nt().insert_handle(Arc::new(object));

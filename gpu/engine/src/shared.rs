@@ -228,14 +228,24 @@ impl<T> GrowOnly<T> {
     /// Adds an entry and returns its index.
     ///
     /// # Errors
-    /// [`NoMemory`], also when the array is full; the index that was taken stays empty.
+    /// [`NoMemory`], also when the array is full; no index is taken then.
     pub fn push(&self, value: T) -> Result<u32, NoMemory> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        if index >= CHUNK * CHUNKS {
-            self.next.fetch_sub(1, Ordering::Relaxed);
-            return Err(NoMemory);
-        }
-        let slot = self.chunk(index / CHUNK)?.wrapping_add(index % CHUNK);
+        self.push_with(value, Self::allocate)
+    }
+
+    /// [`Self::push`] with `allocate` for a chunk that is not there yet.
+    fn push_with(&self, value: T, allocate: impl Fn() -> Result<NonNull<Slot<T>>, NoMemory>) -> Result<u32, NoMemory> {
+        let mut index = self.next.load(Ordering::Relaxed);
+        // The chunk comes first and the index after it: an index that is taken cannot be given back, since others may
+        // have been taken behind it.
+        let chunk = loop {
+            let chunk = self.chunk(index / CHUNK, &allocate)?;
+            match self.next.compare_exchange_weak(index, index + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break chunk,
+                Err(now) => index = now,
+            }
+        };
+        let slot = chunk.wrapping_add(index % CHUNK);
         // SAFETY: slot lies inside a live chunk; only this thread was given this index, so nobody else writes it.
         let slot = unsafe { &*slot };
         // SAFETY: `ready` is still 0, so no reader looks at the value.
@@ -263,22 +273,29 @@ impl<T> GrowOnly<T> {
         Some(unsafe { value.assume_init_ref() })
     }
 
-    /// The chunk's first slot, allocated zeroed on first use.
-    fn chunk(&self, n: usize) -> Result<*mut Slot<T>, NoMemory> {
+    /// A chunk, zeroed.
+    fn allocate() -> Result<NonNull<Slot<T>>, NoMemory> {
+        // SAFETY: the layout is CHUNK slots with an AtomicUsize each, so not empty. Zeroed, every `ready` is 0.
+        let fresh = unsafe { alloc::alloc::alloc_zeroed(Self::LAYOUT) };
+        NonNull::new(fresh.cast()).ok_or(NoMemory)
+    }
+
+    /// The chunk's first slot, allocated on first use.
+    fn chunk(
+        &self,
+        n: usize,
+        allocate: impl Fn() -> Result<NonNull<Slot<T>>, NoMemory>,
+    ) -> Result<*mut Slot<T>, NoMemory> {
         let entry = self.directory.get(n).ok_or(NoMemory)?;
         let seen = entry.load(Ordering::Acquire);
         if !seen.is_null() {
             return Ok(seen);
         }
-        // SAFETY: the layout is CHUNK slots with an AtomicUsize each, so not empty. Zeroed, every `ready` is 0.
-        let fresh = unsafe { alloc::alloc::alloc_zeroed(Self::LAYOUT) }.cast::<Slot<T>>();
-        if fresh.is_null() {
-            return Err(NoMemory);
-        }
+        let fresh = allocate()?.as_ptr();
         match entry.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(fresh),
             Err(other) => {
-                // SAFETY: fresh was allocated above with this layout and published to nobody.
+                // SAFETY: fresh was made by `allocate` with this layout and published to nobody.
                 unsafe { alloc::alloc::dealloc(fresh.cast(), Self::LAYOUT) };
                 Ok(other)
             }
@@ -368,6 +385,25 @@ mod tests {
         assert!(array.get(3999).is_some() && array.get(4000).is_none() && array.get(u32::MAX).is_none());
         drop(array);
         assert_eq!(drops.load(Ordering::Relaxed), 4000);
+    }
+
+    /// No index is lost to a push that finds no memory: what fails costs nothing for ever.
+    #[test]
+    fn a_push_that_finds_no_memory_takes_no_index() {
+        let array = GrowOnly::new().unwrap();
+        for _ in 0..3 {
+            assert_eq!(array.push_with(0, || Err(NoMemory)), Err(NoMemory));
+        }
+        assert_eq!(array.push(1), Ok(0));
+        for i in 1..CHUNK {
+            assert_eq!(array.push(i as u32), Ok(i as u32));
+        }
+        // The next chunk is wanted here.
+        assert_eq!(array.push_with(0, || Err(NoMemory)), Err(NoMemory));
+        assert_eq!(array.push(2), Ok(CHUNK as u32));
+        array.next.store(CHUNK * CHUNKS, Ordering::Relaxed);
+        assert_eq!((array.push(3), array.push(3)), (Err(NoMemory), Err(NoMemory)));
+        assert_eq!(array.next.swap(CHUNK + 1, Ordering::Relaxed), CHUNK * CHUNKS, "a full array counts no further");
     }
 
     #[test]

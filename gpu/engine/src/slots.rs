@@ -47,10 +47,29 @@ struct Slot {
     driver: AtomicU64,
 }
 
+/// Slots to use again.
+struct Free {
+    slots: Vec<u32>,
+    /// Slots that there are, or that are being made: there is room for all of them in `slots`.
+    made: usize,
+}
+
+impl Free {
+    /// A slot more is to be made: makes room for its way back, so that [`SlotTable::free`] never allocates.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; then there is none more.
+    fn admit(&mut self) -> Result<(), NoMemory> {
+        self.slots.try_reserve((self.made + 1).saturating_sub(self.slots.len()))?;
+        self.made += 1;
+        Ok(())
+    }
+}
+
 /// The table. Reads are lock-free and safe at any IRQL.
 pub struct SlotTable<H: Host> {
     slots: GrowOnly<Slot>,
-    free: H::Lock<Vec<u32>>,
+    free: H::Lock<Free>,
 }
 
 impl<H: Host> SlotTable<H> {
@@ -59,7 +78,7 @@ impl<H: Host> SlotTable<H> {
     /// # Errors
     /// [`NoMemory`].
     pub fn new() -> Result<Self, NoMemory> {
-        Ok(Self { slots: GrowOnly::new()?, free: H::Lock::new(Vec::new()) })
+        Ok(Self { slots: GrowOnly::new()?, free: H::Lock::new(Free { slots: Vec::new(), made: 0 }) })
     }
 
     /// A slot that names `handle`. Up to `DISPATCH_LEVEL`.
@@ -67,15 +86,12 @@ impl<H: Host> SlotTable<H> {
     /// # Errors
     /// [`NoMemory`], also when four million slots are in use.
     pub fn allocate(&self, handle: u64) -> Result<SlotId, NoMemory> {
-        let index = match self.free.with(Vec::pop) {
+        let index = match self.free.with(|free| free.slots.pop()) {
             Some(index) => index,
             None => {
-                let index = self.slots.push(Slot::default())?;
-                // Room for the slot's way back, so that kill never allocates.
-                // Other threads may have freed more slots meanwhile than this index says there are.
-                let slots = index as usize + 1;
-                self.free.with(|free| free.try_reserve(slots.saturating_sub(free.len())))?;
-                index
+                // Room first: a slot that is made cannot be taken back.
+                self.free.with(Free::admit)?;
+                self.slots.push(Slot::default()).inspect_err(|_| self.free.with(|free| free.made -= 1))?
             }
         };
         let slot = self.slots.get(index).ok_or(NoMemory)?;
@@ -98,8 +114,8 @@ impl<H: Host> SlotTable<H> {
     /// Gives a killed slot back for reuse. Up to `DISPATCH_LEVEL`.
     pub fn free(&self, id: SlotId) {
         self.free.with(|free| {
-            if free.len() < free.capacity() {
-                free.push(id.index);
+            if free.slots.len() < free.slots.capacity() {
+                free.slots.push(id.index);
             }
         });
     }

@@ -6,6 +6,7 @@ use crate::device::Device;
 use crate::handle::{Handle, Tag, object};
 use crate::irql::Passive;
 use crate::platform::Platform;
+use crate::quota::{Charge, Owned};
 use crate::segments;
 use crate::status::{Error, Result};
 use gpu_engine::shared::Shared;
@@ -18,6 +19,8 @@ pub struct Allocation<P: Platform> {
     pub size: u64,
     /// Whether it lives in local memory.
     pub local: bool,
+    /// Whose it is, by its first opening.
+    owned: Owned<P::Lock<Option<Charge>>>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
@@ -60,7 +63,7 @@ impl<P: Platform> Allocation<P> {
         let order = segments::Order::of(&started.settings);
         let segment = if local { order.local() } else { order.aperture() };
         let counted = Counted::new(started.clone(), |c| &c.allocations);
-        let handle = Handle::create(Shared::try_new(Self { size: data.size, local, counted })?)?;
+        let handle = Handle::create(Shared::try_new(Self { size: data.size, local, owned: Owned::new(), counted })?)?;
         let placement =
             Placement { size: data.size, segments: segments::set_of(segment), preferred: segment, cpu_visible: !local };
         Ok((handle, placement))
@@ -71,7 +74,8 @@ impl<P: Platform> Allocation<P> {
     /// # Errors
     /// [`Error::InvalidParameter`].
     pub fn destroy(_irql: &Passive, handle: Handle) -> Result<()> {
-        handle.take::<Self>().map(drop)
+        handle.take::<Self>()?.owned.end();
+        Ok(())
     }
 }
 
@@ -111,8 +115,14 @@ impl<P: Platform> OpenAllocation<P> {
     /// Opens an allocation for a device. Private data that is not ours (a standard allocation) opens as nothing usable.
     ///
     /// # Errors
-    /// [`Error::NoMemory`].
-    pub fn open(_irql: &Passive, device: &Shared<Device<P>>, os: u32, private: &[u8]) -> Result<Handle> {
+    /// [`Error::NoMemory`], also when the process has as many objects as it may.
+    pub fn open(irql: &Passive, device: &Shared<Device<P>>, os: u32, private: &[u8]) -> Result<Handle> {
+        // The record has the OS's handle alone, and the OS knows ours. Where it says nothing, or something else than an
+        // allocation of this driver, nobody has the allocation counted.
+        let ours = Handle::from_ptr(device.counted.started.dxgkrnl.allocation(irql, os));
+        if let Ok(allocation) = ours.get::<Allocation<P>>() {
+            allocation.owned.open(&device.process.account)?;
+        }
         let memory = match AllocationData::read(private) {
             Some(data) if data.magic == MAGIC => {
                 RingMemory { size: data.size, local: data.kind == allocation_kind::LOCAL }

@@ -8,6 +8,7 @@ use crate::handle::{Handle, Tag, object};
 use crate::irql::Passive;
 use crate::platform::Platform;
 use crate::process::Process;
+use crate::quota::Charge;
 use crate::status::{Error, Result};
 use alloc::vec::Vec;
 use gpu_engine::host::Lock;
@@ -15,33 +16,19 @@ use gpu_engine::shared::Shared;
 
 /// A device of a process.
 pub struct Device<P: Platform> {
-    /// The process that the device is of, which counts it.
-    pub process: Place<P>,
+    /// The process that the device is of.
+    pub process: Shared<Process<P>>,
     /// Dxgkrnl's handle.
     pub os: u64,
     /// What was made on it and not destroyed yet.
     children: P::Lock<Children>,
+    /// The device itself counts as an object of its process.
+    _charge: Charge,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
 
 object!(Device: Device<P>);
-
-/// A process that counts a device as one of its objects, until this is dropped.
-pub struct Place<P: Platform>(Shared<Process<P>>);
-
-impl<P: Platform> core::ops::Deref for Place<P> {
-    type Target = Shared<Process<P>>;
-    fn deref(&self) -> &Shared<Process<P>> {
-        &self.0
-    }
-}
-
-impl<P: Platform> Drop for Place<P> {
-    fn drop(&mut self) {
-        self.0.remove_objects(1);
-    }
-}
 
 /// An object on a device.
 struct Child {
@@ -100,9 +87,8 @@ impl<P: Platform> Device<P> {
     ) -> Result<Handle> {
         let counted = Counted::new(started.clone(), |c| &c.devices);
         let children = P::Lock::new(Children::new());
-        process.add_object()?;
-        // From here on the device's end counts it out.
-        let device = Shared::try_new(Self { process: Place(process), os, children, counted })?;
+        let _charge = Charge::new(&process.account)?;
+        let device = Shared::try_new(Self { process, os, children, _charge, counted })?;
         Ok(Handle::create(device)?)
     }
 
@@ -112,15 +98,15 @@ impl<P: Platform> Device<P> {
     /// [`Error::NoMemory`], also when the process has as many objects as it may or the device is being destroyed; the
     /// caller destroys the object.
     pub(crate) fn adopt(&self, tag: Tag, handle: Handle, destroy: fn(&Passive, Handle) -> Result<()>) -> Result<()> {
-        self.process.add_object()?;
+        self.process.account.add()?;
         let adopted = self.children.with(|children| children.add(Child { tag, handle, destroy }));
-        adopted.inspect_err(|_| self.process.remove_objects(1))
+        adopted.inspect_err(|_| self.process.account.remove(1))
     }
 
     /// Forgets an object that is being destroyed.
     pub(crate) fn disown(&self, handle: Handle) {
         if self.children.with(|children| children.remove(handle)) {
-            self.process.remove_objects(1);
+            self.process.account.remove(1);
         }
     }
 
@@ -132,7 +118,7 @@ impl<P: Platform> Device<P> {
         let device = handle.take::<Self>()?;
         let left = device.children.with(Children::close);
         // CAST: no more than the process was allowed.
-        device.process.remove_objects(left.len() as u32);
+        device.process.account.remove(left.len() as u32);
         for tag in RUN_DOWN {
             for child in left.iter().filter(|child| child.tag == tag) {
                 // A handle that died meanwhile is refused, which is what is wanted.

@@ -9,11 +9,11 @@ use crate::status::{Error, Result};
 use core::ffi::c_void;
 use gpu_engine::shared::Shared;
 use wddm_abi::{
-    D3DDDI_DOORBELLSTATUS, DXGK_DEVICE_INFO, DXGK_FEATURE_ID, DXGK_FEATURE_INTERFACE, DXGK_SERVICES,
-    DXGKARGCB_DISCONNECTDOORBELL, DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1, DXGKARGCB_INVALIDATEHWCONTEXT,
-    DXGKARGCB_ISFEATUREENABLED2, DXGKARGCB_NOTIFY_INTERRUPT_DATA, DXGKARGCB_QUERYFEATUREINTERFACE,
-    DXGKCBINT_FEATURE_NATIVEFENCE_1, DXGKRNL_INTERFACE, HANDLE, INTERFACE, MEMORY_CACHING_TYPE, PHYSICAL_ADDRESS,
-    PKSYNCHRONIZE_ROUTINE,
+    D3DDDI_DOORBELLSTATUS, DXGK_DEVICE_INFO, DXGK_FEATURE_ID, DXGK_FEATURE_INTERFACE, DXGK_HANDLE_TYPE, DXGK_SERVICES,
+    DXGKARGCB_DISCONNECTDOORBELL, DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1, DXGKARGCB_GETHANDLEDATA,
+    DXGKARGCB_INVALIDATEHWCONTEXT, DXGKARGCB_ISFEATUREENABLED2, DXGKARGCB_NOTIFY_INTERRUPT_DATA,
+    DXGKARGCB_QUERYFEATUREINTERFACE, DXGKCBINT_FEATURE_NATIVEFENCE_1, DXGKRNL_INTERFACE, HANDLE, INTERFACE,
+    MEMORY_CACHING_TYPE, PHYSICAL_ADDRESS, PKSYNCHRONIZE_ROUTINE,
 };
 
 /// Dxgkrnl, for one adapter from start to stop. The table lies on the heap, once for all who use it.
@@ -193,6 +193,18 @@ impl Dxgkrnl {
         args.DisconnectReason = reason;
         // SAFETY: PASSIVE_LEVEL (the token); the record is ours.
         check(unsafe { f(&raw mut args) })
+    }
+
+    /// What the driver called the allocation with this `D3DKMT_HANDLE` of the current process; NULL for none. For the
+    /// DDIs that pass such a handle.
+    /// Source: DXGKCB_GETHANDLEDATA (`PASSIVE_LEVEL`; the handle that `DxgkDdiCreateAllocation` gave).
+    pub fn allocation(&self, _irql: &Passive, handle: u32) -> HANDLE {
+        let Some(f) = self.table.DxgkCbGetHandleData else { return core::ptr::null_mut() };
+        let mut args = DXGKARGCB_GETHANDLEDATA::zeroed();
+        args.hObject = handle;
+        args.Type = DXGK_HANDLE_TYPE::DXGK_HANDLE_ALLOCATION;
+        // SAFETY: PASSIVE_LEVEL (the token); the record is ours.
+        unsafe { f(&raw const args) }
     }
 
     /// Tells the OS that a context's state is lost.

@@ -43,6 +43,7 @@ pub mod paging_spaces;
 pub mod plan;
 pub mod platform;
 pub mod process;
+pub mod quota;
 pub mod registers;
 pub mod reset;
 pub mod scheduling_log;

@@ -6,6 +6,7 @@ use crate::device::Device;
 use crate::handle::{Handle, Tag, object};
 use crate::irql::{AtMostDispatch, Dirql, Passive};
 use crate::platform::Platform;
+use crate::quota::{Charge, Owned};
 use crate::status::{Error, Result};
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpu_engine::fence;
@@ -26,6 +27,8 @@ pub struct NativeFence<P: Platform> {
     /// Dxgkrnl's handle: what interrupts must name. It arrives in the field that the driver's handle leaves in.
     pub os: u64,
     opens: AtomicU32,
+    /// Whose it is, by its first opening.
+    owned: Owned<P::Lock<Option<Charge>>>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
@@ -84,7 +87,7 @@ impl<P: Platform> NativeFence<P> {
         let made = (|| {
             let engine = Shared::try_new(EngineFence::<P>::new(slot, started.settings.shadow_monitored_value))?;
             let counted = Counted::new(started.clone(), |c| &c.fences);
-            let fence = Self { engine, os, opens: AtomicU32::new(0), counted };
+            let fence = Self { engine, os, opens: AtomicU32::new(0), owned: Owned::new(), counted };
             Handle::create(Shared::try_new(fence)?)
         })();
         let handle = made.map_err(|e| {
@@ -103,6 +106,7 @@ impl<P: Platform> NativeFence<P> {
     /// [`Error::InvalidParameter`].
     pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
         let fence = handle.take::<Self>()?;
+        fence.owned.end();
         let started = &fence.counted.started;
         let gpu = &started.gpu;
         // A queue that still waits for it (its process is being torn down) waits no more.
@@ -120,7 +124,8 @@ impl<P: Platform> LocalFence<P> {
     /// Opens `global` for `device`.
     ///
     /// # Errors
-    /// [`Error::InvalidParameter`] for addresses that are misaligned or taken by another fence; [`Error::NoMemory`].
+    /// [`Error::InvalidParameter`] for addresses that are misaligned or taken by another fence; [`Error::NoMemory`],
+    /// also when the process has as many objects as it may.
     pub fn open(
         irql: &Passive,
         device: &Shared<Device<P>>,
@@ -132,6 +137,7 @@ impl<P: Platform> LocalFence<P> {
         if !open.current.is_aligned(8) || !open.monitored.is_aligned(8) {
             return Err(Error::InvalidParameter);
         }
+        global.owned.open(&device.process.account)?;
         let table = &device.process.engine.fences;
         table.open(open.current, open.monitored, &global.engine).map_err(|e| match e {
             OpenError::NoMemory => Error::NoMemory,

@@ -4,8 +4,8 @@ use crate::adapter::{Counted, EngineHost, Started};
 use crate::handle::{Handle, object};
 use crate::irql::Passive;
 use crate::platform::Platform;
+use crate::quota::Account;
 use crate::status::{Error, Result};
-use core::sync::atomic::{AtomicU32, Ordering};
 use gpu_engine::address_space::{AddressSpace, Roots};
 use gpu_engine::fence_table::FenceTable;
 use gpu_engine::shared::Shared;
@@ -26,8 +26,9 @@ const LOOK: u64 = 1_000;
 pub struct Process<P: Platform> {
     /// What the engines know of it.
     pub engine: Shared<EngineProcess<P>>,
-    /// Objects that its devices have, the devices themselves included.
-    objects: AtomicU32,
+    /// Objects that it has: its devices, what is on them, and the fences and allocations that were made for it. The
+    /// OS's own processes have no limit.
+    pub account: Shared<Account>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
@@ -48,7 +49,9 @@ impl<P: Platform> Process<P> {
         let engine = EngineProcess::<P> { number, slot, roots, fences, privilege };
         let made = Shared::try_new(engine).and_then(|engine| {
             let counted = Counted::new(started.clone(), |c| &c.processes);
-            Handle::create(Shared::try_new(Self { engine, objects: AtomicU32::new(0), counted })?)
+            let most = if system { u32::MAX } else { started.settings.objects_per_process };
+            let account = Shared::try_new(Account::new(most))?;
+            Handle::create(Shared::try_new(Self { engine, account, counted })?)
         });
         made.map_err(|no_memory| {
             // No notice can name it yet: no interrupt lock is needed.
@@ -74,29 +77,6 @@ impl<P: Platform> Process<P> {
             started.platform.delay(irql, LOOK);
         }
         Ok(())
-    }
-
-    /// Counts an object of the process. One that has as many as the setting `ObjectsPerProcess` allows gets no more, so
-    /// that what it takes of the driver's tables, and of the memory that is never paged, leaves enough for others. The
-    /// OS's own processes have no such limit. Up to `DISPATCH_LEVEL`.
-    ///
-    /// # Errors
-    /// [`Error::NoMemory`].
-    pub(crate) fn add_object(&self) -> Result<()> {
-        let most = match self.engine.privilege {
-            Privilege::User => self.counted.started.settings.objects_per_process,
-            Privilege::Paging => u32::MAX,
-        };
-        let more = |count: u32| count.checked_add(1).filter(|count| *count <= most);
-        let counted = self.objects.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        counted.map(drop).map_err(|_| Error::NoMemory)
-    }
-
-    /// Counts `count` objects less. Up to `DISPATCH_LEVEL`.
-    pub(crate) fn remove_objects(&self, count: u32) {
-        let less = |objects: u32| Some(objects.saturating_sub(count));
-        // Cannot fail: the closure always has an answer.
-        let _before = self.objects.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// The process behind `handle`.

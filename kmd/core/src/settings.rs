@@ -91,8 +91,9 @@ settings! {
             "dedicated doorbells that a process may keep while another wants one; 0: an even share, the pool over the \
             processes that have or want one. While no other wants one, a process may have all";
         objects_per_process: u32, "ObjectsPerProcess", Values::Between(16, 1 << 20), 1 << 16,
-            "devices, contexts, queues, doorbells, openings of fences and of allocations that a process may have at \
-            once; more are refused for want of memory, so that no process uses up what others need";
+            "devices, contexts, queues, doorbells, openings of fences and of allocations, and fences and allocations \
+            that it opened first, also if only an NT handle keeps them, that a process may have at once; more are \
+            refused for want of memory, so that no process uses up what others need";
         connect_notify: bool, "ConnectNotify", SWITCH, 0,
             "doorbells connect as CONNECTED_NOTIFY, so user mode must call `D3DKMTNotifyWorkSubmission` after each \
             ring";

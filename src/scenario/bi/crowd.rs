@@ -1,12 +1,14 @@
 //! One process uses up what all of them share: the lists of a node, and the driver's memory for objects.
 
+use crate::client::{Device, Result as Called};
 use crate::scenario::db::{RingQueue, Room, raw};
 use crate::scenario::{Played, Scenario, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::process::End;
 use gpu_wire::packet::Indirect;
 use std::sync::Arc;
-use wddm_abi::{D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL};
+use umd_core::ffi::types::FP_KIND_SYSTEM;
+use wddm_abi::{D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, ntstatus};
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -20,6 +22,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a process gets so many objects and no more, and again as many when it has destroyed them",
         source: "DxgkDdiCreateHwQueue, Return value; docs/settings.md, ObjectsPerProcess",
         play: as_many_as_it_may,
+    },
+    Scenario {
+        id: "BI-47",
+        title: "fences and allocations that only an NT handle keeps are among the objects that a process may have",
+        source: "D3DKMTShareObjects; DXGKCB_GETHANDLEDATA; docs/settings.md, ObjectsPerProcess",
+        play: kept_by_handles,
     },
 ];
 
@@ -110,6 +118,47 @@ fn as_many_as_it_may(stage: &Stage) -> Played {
                 other.queue_in(context, true)?;
             }
             bad.destroy_device(other.device)?;
+        }
+        Ok(())
+    })
+}
+
+fn kept_by_handles(stage: &Stage) -> Played {
+    // Closed at once: nothing but the NT handle keeps what was made.
+    let fence = |device: &Device| device.shared_fence(0)?.share();
+    let memory = |device: &Device| device.allocate_shared(FP_KIND_SYSTEM, 4096)?.share();
+    let kinds: [(&str, fn(&Device) -> Called<u64>); 2] = [("fences", fence), ("allocations", memory)];
+    stage.play(Setup::default().setting("ObjectsPerProcess", ALLOWED), |scene| {
+        for (what, make) in kinds {
+            let keeps = scene.process("keeps")?;
+            let adapter = keeps.open()?;
+            let mut counts = Vec::new();
+            for _ in 0..2 {
+                let device = adapter.device()?;
+                let mut handles = Vec::new();
+                let refused = loop {
+                    match make(&device) {
+                        Ok(handle) => handles.push(handle),
+                        Err(refused) => break refused,
+                    }
+                    ensure!(handles.len() <= ALLOWED as usize, "{} {what}", handles.len());
+                };
+                same("the refusal", refused.status, ntstatus::STATUS_NO_MEMORY)?;
+                counts.push(handles.len());
+                // Another process has as many objects for itself, and opens what it is given.
+                let good = scene.process("another")?;
+                let other = good.open()?.device()?;
+                make(&other).context(what)?;
+                // With the device gone as well, they are still the process's.
+                drop(device);
+                let again = adapter.device()?;
+                let refused = make(&again).err().context("the refusal with another device")?;
+                same("the refusal with another device", refused.status, ntstatus::STATUS_NO_MEMORY)?;
+                drop(again);
+                handles.into_iter().try_for_each(|handle| adapter.close_nt_handle(handle))?;
+            }
+            same(what, counts[1], counts[0])?;
+            ensure!(counts[0] > ALLOWED as usize / 2, "{} {what} of {ALLOWED} objects", counts[0]);
         }
         Ok(())
     })
