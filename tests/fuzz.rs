@@ -62,7 +62,7 @@ const REACHES: &[(&str, &[(&str, u64)])] = &[
             ("doorbells: disconnected by the OS", 20),
         ],
     ),
-    ("interrupts", &[("victim: submissions", 100), ("storm: interrupts", 1000)]),
+    ("interrupts", &[("victim: submissions", 100), ("storm: interrupts", 200)]),
 ];
 
 fn play(fuzzer: &Fuzzer, form: &Form, length: Duration) -> Result<(), Failed> {

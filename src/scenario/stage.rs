@@ -54,6 +54,11 @@ impl Stage {
         Self { form, seed, settings: Vec::new(), windows: Windows::Default, without: Vec::new() }
     }
 
+    /// The form of the driver.
+    pub fn form(&self) -> &Form {
+        &self.form
+    }
+
     /// A stage on which every adapter has a value under its registry key, whatever the cases set.
     #[must_use]
     pub fn with_setting(self, name: &str, value: u32) -> Self {

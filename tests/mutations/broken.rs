@@ -72,6 +72,11 @@ pub const TABLE: &[Broken] = &[
     row("RefusesSegmentProbe", start::refuses_segment_probe, &["ST-01"]),
     image("HidesNode", start::hides_node, &["ST-01"]),
     image("LeaksWithDevice", start::leaks_with_device, &["NF-01"]),
+    // What shows that fuzzers can find something.
+    row("LeaksWithDeviceOfHostile", start::leaks_with_device, &["the fuzzer thunks"]),
+    row("DriverHandleOfHostile", notices::drivers_handle, &["the fuzzer rings"]),
+    row("SharesPageOfHostile", doorbells::one_page, &["the fuzzer doorbells"]),
+    row("NeverInterruptOfHostile", notices::never, &["the fuzzer interrupts"]),
 ];
 
 /// Every row, on the driver that is linked in and, where it says so, on the images.

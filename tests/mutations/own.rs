@@ -1,6 +1,8 @@
 //! Cases for mutations that no conformance case provokes.
 
+use anyhow::{Context, bail};
 use fencepost::client::Device;
+use fencepost::fuzz::Plan;
 use fencepost::scenario::{Played, Scene, Setup, Stage, same};
 use fencepost::world::User;
 use std::time::Duration;
@@ -10,7 +12,25 @@ use umd_core::ffi::types::FP_KIND_SYSTEM;
 type Case = (&'static str, fn(&Stage) -> Played);
 
 /// Cases, by name.
-pub const CASES: &[Case] = &[("two doorbells of one node", two_doorbells), ("a hang and its recovery", hang)];
+pub const CASES: &[Case] = &[
+    ("two doorbells of one node", two_doorbells),
+    ("a hang and its recovery", hang),
+    ("the fuzzer thunks", |stage| fuzzed(stage, "thunks")),
+    ("the fuzzer rings", |stage| fuzzed(stage, "rings")),
+    ("the fuzzer doorbells", |stage| fuzzed(stage, "doorbells")),
+    ("the fuzzer interrupts", |stage| fuzzed(stage, "interrupts")),
+];
+
+/// The fuzzer `name` finds nothing.
+fn fuzzed(stage: &Stage, name: &str) -> Played {
+    let fuzzer = fencepost::fuzz::find(name).context("no such fuzzer")?;
+    let form = stage.form().clone();
+    let plan = Plan { form, first: 1, alone: false, length: Duration::from_secs(4), mutation: 0 };
+    match fencepost::fuzz::run(fuzzer, &plan)?.finding {
+        Some((seed, finding)) => bail!("seed {seed}: {finding}"),
+        None => Ok(()),
+    }
+}
 
 /// Long enough for a reset.
 const PATIENCE: Duration = Duration::from_secs(8);

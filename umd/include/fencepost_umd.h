@@ -559,8 +559,9 @@ extern int32_t fp_queue_trace_read(struct FpQueue *queue,
                                    uint64_t *lost);
 
 // Destroys the queue, and waits for what was submitted before: for as long as something of it completes within
-// each fifth of a second. Work that stands still for longer, as behind a wait for a value that is not signaled, is
-// lost.
+// each fifth of a second where it may wait for a fence (it has a wait, or a command buffer of the caller's), and
+// within each ten seconds where it does not. Work that stands still for longer, as behind a wait for a value that
+// is not signaled, is lost.
 extern int32_t fp_queue_destroy(struct FpQueue *queue);
 
 // Creates a fence: a native one where the adapter has them. `create` may be NULL: private, from 0.

@@ -86,8 +86,8 @@ impl<H: Host> Doorbells<H> {
     }
 
     /// Gives doorbell `index` to `queue`; what rang before is forgotten, and nothing that the last owner has written
-    /// anywhere in the page is left. The caller then makes the queue ready, which
-    /// compares its write pointer.
+    /// anywhere in the page is left. A queue that connects its own doorbell anew may have rung meanwhile; that ring is
+    /// erased, and not lost: the caller then makes the queue ready, which compares its write pointer.
     pub fn connect(&self, index: usize, queue: &Shared<Queue<H>>) {
         let Some(physical) = self.physical.get(index) else { return };
         // The whole page: user mode can write all of it, and the next owner may be another process.

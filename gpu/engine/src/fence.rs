@@ -314,7 +314,8 @@ pub struct Fence<H: Host> {
     pub slot: SlotId,
     /// Queues that wait.
     pub parked: ParkingLot<H, Shared<Queue<H>>>,
-    /// Held while a signal stores CurrentValue, and while the fence becomes always signaled: no store comes behind that.
+    /// Held while a signal stores CurrentValue, and while the fence becomes always signaled: no store comes behind
+    /// that.
     storing: H::Lock<()>,
     /// The shadow mode's state.
     pub shadow: Option<Shadow<H::Word>>,

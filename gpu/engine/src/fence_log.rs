@@ -9,8 +9,9 @@
 //! the entry is there. In the article's cheaper variant nothing orders entry and index: `DxgkDdiUpdateNativeFenceLogs`
 //! waits until whatever was being written is written ([`flush`]), and the OS reads entries after it.
 //!
-//! The engine counts entries itself and never reads the header back: what user mode may have written there through the
-//! queue's GPU mapping is not believed.
+//! The engine counts entries itself and never reads the header back while it writes: what user mode may have written
+//! there through the queue's GPU mapping is not believed. When a buffer is set, the header is read once: its kind and
+//! the position that the OS goes on from stand nowhere else.
 //!
 //! Source: *Native GPU fence object*, "Native fence log buffer design" and "Synchronously updating the native fence
 //! log".

@@ -227,8 +227,8 @@ impl<W: Word> Mailbox<W> {
         n
     }
 
-    /// Reset, while the engine is told to hold, and no interrupt routine is here: notices that wait here and that `is_over`
-    /// says a reset has ended will not be reported.
+    /// Reset, while the engine is told to hold, and no interrupt routine is here: notices that wait here and that
+    /// `is_over` says a reset has ended will not be reported.
     ///
     /// ORDERING[RESET-1]: the engine is told to run again (Release) after this, and the routine finds that out
     /// (Acquire) before it comes here.

@@ -1,9 +1,10 @@
 //! Native fences and their logs.
 
-use crate::arguments::{array, borrow, object, os, record, started};
+use crate::arguments::{array, borrow, object, os, started};
 use crate::thunk::ddi;
 use core::ffi::c_void;
 use gpu_engine::memory::{SharedWord, Span};
+use gpu_engine::word::{Ordering, Word};
 use gpu_wire::GpuVa;
 use kmd_core::device::Device;
 use kmd_core::fence_log;
@@ -14,8 +15,8 @@ use kmd_core::native_fence::{self, CurrentUpdate, LocalFence, NativeFence, Open,
 use kmd_core::platform::Platform;
 use kmd_core::status::{Error, Result, of};
 use wddm_abi::{
-    DXGK_NATIVE_FENCE_LOG_BUFFER, DXGK_NATIVE_FENCE_LOG_HEADER, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CREATENATIVEFENCE,
-    DXGKARG_DESTROYNATIVEFENCE, DXGKARG_OPENNATIVEFENCE, DXGKARG_SETNATIVEFENCELOGBUFFER,
+    DXGK_NATIVE_FENCE_LOG_BUFFER, DXGK_NATIVE_FENCE_LOG_HEADER, DXGK_NATIVE_FENCE_LOG_TYPE, DXGKARG_CLOSENATIVEFENCE,
+    DXGKARG_CREATENATIVEFENCE, DXGKARG_DESTROYNATIVEFENCE, DXGKARG_OPENNATIVEFENCE, DXGKARG_SETNATIVEFENCELOGBUFFER,
     DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS,
     win_extern,
 };
@@ -78,13 +79,16 @@ ddi! {
                 Ok(())
             });
         }
-        // SAFETY: the buffer begins with its header.
-        let header = unsafe { record(args.LogBufferCpuVa.cast_const().cast::<DXGK_NATIVE_FENCE_LOG_HEADER>()) }?;
-        let kind = header.Type;
         let first = core::mem::offset_of!(DXGK_NATIVE_FENCE_LOG_BUFFER, Entries) as u64;
         let len = first + u64::from(args.NumberOfEntries) * gpu_engine::fence_log::ENTRY_SIZE;
         // SAFETY: a buffer of that many entries, mapped until it is replaced or the queue is destroyed.
         let buffer = unsafe { Span::new(args.LogBufferCpuVa.cast(), len) };
+        // Which of the two logs it is stands in the buffer alone, where the process's own GPU work may write. It is
+        // read once, and what it says is obeyed: SECURITY.md, What is not kept yet.
+        let at = core::mem::offset_of!(DXGK_NATIVE_FENCE_LOG_HEADER, Type) as u64;
+        let word = buffer.word(at).ok_or(Error::InvalidParameter)?.load(Ordering::Acquire);
+        // CAST: the low half is the member.
+        let kind = DXGK_NATIVE_FENCE_LOG_TYPE(word as i32);
         borrow::<HwQueue<P>, _>(args.hHwQueue, |queue| {
             fence_log::set(&irql, queue, kind, buffer, args.NumberOfEntries)
         })

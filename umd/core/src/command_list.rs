@@ -111,6 +111,11 @@ impl CommandList {
         self.notes.counts
     }
 
+    /// Returns whether the list may wait for a fence: it has a wait, or a command buffer of the caller's, which may.
+    pub(crate) fn may_stand_still(&self) -> bool {
+        self.notes.counts.waits != 0 || !self.notes.cuts.is_empty()
+    }
+
     /// LOG packets between two offsets.
     pub(crate) fn log_counts_in(&self, from: u64, to: u64) -> LogCounts {
         let mut counts = LogCounts::default();

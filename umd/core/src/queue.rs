@@ -76,13 +76,15 @@ struct State<T: Thunks> {
 }
 
 /// A queue. Dropping it waits for what was submitted, for as long as something of it completes within each
-/// [`IDLE_NANOSECONDS`], and then destroys everything behind it.
+/// [`IDLE_NANOSECONDS`] (longer where nothing of it waits for a fence), and then destroys everything behind it.
 pub struct Queue<T: Thunks> {
     state: Lock<State<T>>,
     /// The lane's progress fence, for those who do not hold `state`.
     progress: SpinCell<Option<Progress<T>>>,
     /// Progress value of the last submission. Written with `state` held.
     last: AtomicU64,
+    /// Progress value of the last submission that may wait for a fence. Written with `state` held.
+    may_wait_until: AtomicU64,
     device: Arc<Device<T>>,
     number: u32,
     create: Create,
@@ -166,6 +168,7 @@ impl<T: Thunks> Queue<T> {
             state: Lock::new(os, state)?,
             progress: SpinCell::new(progress),
             last: AtomicU64::new(last),
+            may_wait_until: AtomicU64::new(0),
             device: device.clone(),
             number: device.new_queue_number(),
             create,
@@ -206,11 +209,15 @@ impl<T: Thunks> Queue<T> {
             let State { lane, executed, submissions, effort, trace } = state;
             let last = self.last.load(Ordering::Relaxed);
             let mut turn = Turn { last, executed: *executed, may_wait, traced: trace.is_on(), effort };
+            let may_stand_still = list.may_stand_still();
             let mut newest = None;
             let mut first_queued = None;
             // From here on the GPU may see it: the state moves on, whatever the doorbell says.
             let published = |submitted: Submitted| {
                 self.last.store(submitted.progress, Ordering::Release);
+                if may_stand_still {
+                    self.may_wait_until.store(submitted.progress, Ordering::Release);
+                }
                 executed.waits += submitted.logs.waits;
                 executed.signals += submitted.logs.signals;
                 first_queued.get_or_insert(submitted.queued);
@@ -284,6 +291,7 @@ impl<T: Thunks> Queue<T> {
             state.executed = LogCounts::default();
             let progress = state.lane.progress();
             self.last.store(completed(&progress, 0), Ordering::Release);
+            self.may_wait_until.store(0, Ordering::Release);
             self.progress.with(|shown| *shown = progress);
             Ok(())
         })
@@ -305,17 +313,29 @@ impl<T: Thunks> Queue<T> {
     }
 }
 
-/// How long a queue that is destroyed waits for the next completion of what was submitted to it. TIMEOUT: work that
-/// waits for a value that is never signaled must not keep the queue alive.
+/// How long a queue that is destroyed waits for the next completion of what was submitted to it, where a fence wait or
+/// a command buffer of the caller's is among it. TIMEOUT: work that waits for a value that is never signaled must not
+/// keep the queue alive.
 const IDLE_NANOSECONDS: u64 = 200_000_000;
 
+/// How many times longer it waits where nothing of it can wait: ten seconds, several times what the OS gives work
+/// before it takes it for hung.
+const PATIENT: u32 = 50;
+
 impl<T: Thunks> Queue<T> {
-    /// Waits for what was submitted for as long as something of it completes within each [`IDLE_NANOSECONDS`].
+    /// Waits for what was submitted for as long as something of it completes within each [`IDLE_NANOSECONDS`], or,
+    /// where nothing of it can wait for a fence, within [`PATIENT`] times that.
     fn idle(&self) {
-        loop {
+        let mut stood = 0;
+        while stood < PATIENT {
             let before = self.completed();
             let waited = self.wait(0, Timeout::from_nanoseconds(IDLE_NANOSECONDS));
-            if !matches!(waited, Err(UmdError::Timeout)) || self.completed() == before {
+            let now = self.completed();
+            if !matches!(waited, Err(UmdError::Timeout)) {
+                return;
+            }
+            stood = if now == before { stood + 1 } else { 0 };
+            if stood != 0 && now.is_none_or(|now| now < self.may_wait_until.load(Ordering::Acquire)) {
                 return;
             }
         }

@@ -182,8 +182,9 @@ functions! { ($)
     fn fp_queue_trace_read(queue: *mut FpQueue, events: *mut FpTraceEvent, capacity: u32, count: *mut u32, lost: *mut u64) -> i32;
 
     /// Destroys the queue, and waits for what was submitted before: for as long as something of it completes within
-    /// each fifth of a second. Work that stands still for longer, as behind a wait for a value that is not signaled, is
-    /// lost.
+    /// each fifth of a second where it may wait for a fence (it has a wait, or a command buffer of the caller's), and
+    /// within each ten seconds where it does not. Work that stands still for longer, as behind a wait for a value that
+    /// is not signaled, is lost.
     fn fp_queue_destroy(queue: *mut FpQueue) -> i32;
 
     /// Creates a fence: a native one where the adapter has them. `create` may be NULL: private, from 0.
