@@ -57,8 +57,8 @@ impl Signaler {
                 Queue::new(member, slot, context.clone(), true, pages.progress.va, true).ok().context("memory")?;
             let queue = Shared::try_new(queue).ok().context("memory")?;
             queue.bind(Some(rings[number % FENCES]));
-            queue.waits.with(|log| log.set(pages.waits.bytes, 84, &rig.gpu.mutation)).ok().context("log")?;
-            queue.signals.with(|log| log.set(pages.signals.bytes, 84, &rig.gpu.mutation)).ok().context("log")?;
+            queue.waits.with(|log| log.set(pages.waits.bytes, 84)).ok().context("log")?;
+            queue.signals.with(|log| log.set(pages.signals.bytes, 84)).ok().context("log")?;
             rig.gpu.make_ready(&queue);
             queues.push(queue);
             if number % 1000 == 999 {

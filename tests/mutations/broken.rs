@@ -41,6 +41,7 @@ pub const TABLE: &[Broken] = &[
     image("KeepsKernelVa", fences::keeps_kernel_va, &["WS-02", "WS-11"]),
     image("FailsMonitoredUpdate", fences::fails_monitored_update, &["WS-02"]),
     image("NeverInterrupt", notices::never, &["WS-02"]),
+    row("AlwaysInterrupt", fences::always_interrupt, &["MR-07", "MR-08"]),
     image("DriverHandleInInterrupt", notices::drivers_handle, &["WS-02"]),
     // Native fences.
     row("NotificationWrites", fences::notification_writes, &["XA-04", "XA-09"]),
@@ -52,6 +53,9 @@ pub const TABLE: &[Broken] = &[
     row("IntraGpuInAperture", fences::intra_gpu_in_aperture, &["NF-23"]),
     image("DestroysOnClose", fences::destroys_on_close, &["NF-07", "NF-09"]),
     row("LogKeepsOldBuffer", fences::log_keeps_old_buffer, &["LB-10"]),
+    row("TimestampsBackwards", fences::timestamps_backwards, &["LB-12"]),
+    // Monitored fences.
+    row("BasicProgressSilent", notices::monitored_never, &["MF-09"]),
     // Doorbells.
     image("NoScanAtConnect", doorbells::no_look_at_connect, &["DB-04"]),
     row("ReusesDoorbellEarly", doorbells::reused_early, &["DB-08"]),

@@ -57,25 +57,17 @@ const TABLE: &[(Mutation, &[By])] = &[
     (RunsUnasked, &[Loom(&["reset_1_needs_the_second_look"])]),
     (NotifyBeforeValue, &[Cases(&["WS-02"]), Loom(&["fence_1_needs_the_value_before_the_decision"])]),
     // Monitored values and interrupts.
-    (AlwaysInterrupt, &[Cases(&["MR-07", "MR-08"])]),
     (AcknowledgesLate, &[Explorer]),
     (DropOnOverflow, &[Engine("fences::an_overflowing_mailbox_asks_for_a_scan_of_everything")]),
     (ReportsWhileHeld, &[Engine("fences::a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_held")]),
     // Native fences.
-    (NoWakeFromCpu, &[Cases(&["WS-03"]), Engine("fences::the_cpu_signals_and_wakes_parked_queues_in_order_of_value")]),
     (WritesDeadFence, &[Engine("fences::an_always_signaled_fence_passes_waits_and_drops_signals")]),
     // Monitored fences.
-    (
-        BasicProgressSilent,
-        &[Cases(&["MF-09"]), Engine("monitored::a_basic_engine_interrupts_for_the_progress_fence_alone")],
-    ),
     (StoresNarrowWide, &[Cases(&["MF-14"]), Engine("monitored::a_narrow_signal_stores_32_bits")]),
     (SignalsUnable, &[Cases(&["MF-13"]), Engine("monitored::an_unable_engine_writes_its_progress_fence_only")]),
     // Logs.
     (IndexBeforeEntry, &[Loom(&["log_1_needs_the_entry_before_the_index"])]),
     (NoLogBarrier, &[Loom(&["log_1_with_one_barrier_needs_the_flush"])]),
-    (LogKeepsOldBuffer, &[Cases(&["LB-10"]), Engine("logs::a_recreated_log_gets_every_later_entry")]),
-    (TimestampsBackwards, &[Cases(&["LB-12"])]),
     // Paging.
     (MapsNeighbours, &[Cases(&["ST-67"]), Engine("mappings::a_mapping_covers_what_was_asked_for")]),
     (MapsWritable, &[Cases(&["WS-02"]), Engine("mappings::what_is_only_read_is_mapped_for_reading")]),

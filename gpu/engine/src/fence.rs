@@ -377,9 +377,6 @@ impl<H: Host> Fence<H> {
     ) -> u32 {
         let Some(backwards) = self.store(current, value, mutation) else { return 0 };
         self.backwards.fetch_add(backwards.into(), Ordering::Relaxed);
-        if mutation.is(Mutation::NoWakeFromCpu) {
-            return 0;
-        }
         resolve_and_wake::<W, _, _>(&self.parked, value, mutation, f)
     }
 }

@@ -170,15 +170,12 @@ impl Log {
     ///
     /// # Errors
     /// [`BadBuffer`] when `entries` is 0 or does not fit the buffer.
-    pub fn set(&mut self, buffer: Span<'static>, entries: u32, mutation: &Chosen) -> Result<(), BadBuffer> {
+    pub fn set(&mut self, buffer: Span<'static>, entries: u32) -> Result<(), BadBuffer> {
         let need = u64::from(entries) * ENTRY_SIZE + HEADER_SIZE;
         if entries == 0 || need > buffer.len() {
             return Err(BadBuffer);
         }
         let header = buffer.word(HEADER_POSITION).ok_or(BadBuffer)?;
-        if mutation.is(Mutation::LogKeepsOldBuffer) && self.buffer.is_some() {
-            return Ok(());
-        }
         let stands = Position::unpack(header.load(Ordering::Acquire));
         self.position = if stands.index < entries { stands } else { Position { index: 0, ..stands } };
         self.buffer = Some(buffer);
@@ -203,9 +200,6 @@ impl Log {
         }
         entry.end = entry.end.max(self.last);
         self.last = entry.end;
-        if mutation.is(Mutation::TimestampsBackwards) && self.written % 3 == 2 {
-            entry.end /= 2;
-        }
         let at = HEADER_SIZE + u64::from(self.position.index) * ENTRY_SIZE;
         let next = self.position.next(self.entries);
         let word = |offset| buffer.word(offset);

@@ -55,8 +55,7 @@ impl<H: Host> Core<H> {
         } else {
             self.word(gpu, job, va, true)?.store(signal.value, Ordering::Release);
         }
-        let silent = gpu.mutation.is(Mutation::BasicProgressSilent);
-        if !gpu.monitored.basic || (is_progress && !silent) {
+        if !gpu.monitored.basic || is_progress {
             self.notify_monitored(gpu);
         }
         Ok(())

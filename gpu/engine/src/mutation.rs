@@ -1,6 +1,18 @@
 //! Wrong on purpose: the steps that a test leaves out to see that something notices. Orders and steps inside of the GPU
 //! alone: what shows at the driver's table or at its callbacks is done wrong there (`tests/mutations/broken.rs`).
 //!
+//! Those that are no orders, and why no function in front of the driver can make the mistake:
+//!
+//! - [`Mutation::MapsNeighbours`], [`Mutation::MapsWritable`]: which pages an engine maps, and with which rights, shows
+//!   at the kernel's imports alone.
+//! - [`Mutation::StoresNarrowWide`], [`Mutation::SignalsUnable`]: an engine stores to memory because of packets, which
+//!   neither the table nor a callback sees.
+//! - [`Mutation::WritesDeadFence`]: the same of native fences; and the fuzzer `engine`, which has no table, shows with
+//!   it that it can find something.
+//! - [`Mutation::DropOnOverflow`]: what is lost from a full mailbox never comes to a callback.
+//! - [`Mutation::FlushNotWaited`], [`Mutation::ReportsWhileHeld`]: what is left out is a look at the state of another
+//!   engine, at a moment that the engine alone knows.
+//!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
 //! test, chooses. What ships has no such feature and does not read the value; `tests/image_files` looks for it.
 
@@ -36,16 +48,8 @@ mutations! {
     NoLogBarrier = 5,
     /// The NULL array is never used, so an overflow loses fences.
     DropOnOverflow = 9,
-    /// An interrupt for every signal, wanted or not.
-    AlwaysInterrupt = 11,
-    /// The queue of a wait is not woken by a signal from the CPU.
-    NoWakeFromCpu = 12,
     /// PARK-1: no re-check after a queue was parked.
     NoParkRecheck = 14,
-    /// The log goes on in the old buffer after a new one was set.
-    LogKeepsOldBuffer = 15,
-    /// A LOG entry's timestamps run backwards now and then.
-    TimestampsBackwards = 16,
     /// A paging fence completes before the flush reached every engine.
     FlushNotWaited = 31,
     /// A wait in a shadow MonitoredValue update is not re-checked.
@@ -70,8 +74,6 @@ mutations! {
     MapsNeighbours = 63,
     /// A translation maps what may only be read for writing.
     MapsWritable = 64,
-    /// With the basic implementation of monitored fences, not even a queue's progress fence interrupts.
-    BasicProgressSilent = 60,
     /// Monitored fences of 32 bits are written with 64.
     StoresNarrowWide = 61,
     /// An engine that cannot write monitored fences does.

@@ -159,3 +159,19 @@ impl<H: Host> SlotTable<H> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Free, Vec};
+    use crate::NoMemory;
+
+    #[test]
+    fn a_slot_without_room_for_its_way_back_is_not_made() {
+        // No machine has room for so many.
+        let mut free = Free { slots: Vec::new(), made: usize::MAX / 2 };
+        assert_eq!((free.admit(), free.made), (Err(NoMemory), usize::MAX / 2));
+        free.made = 7;
+        assert_eq!((free.admit(), free.made), (Ok(()), 8));
+        assert!(free.slots.capacity() >= 8);
+    }
+}

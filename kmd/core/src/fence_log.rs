@@ -51,9 +51,8 @@ pub fn set<P: Platform>(
         DXGK_NATIVE_FENCE_LOG_TYPE::DXGK_NATIVE_FENCE_LOG_TYPE_SIGNALS => &queue.engine.signals,
         _ => return Err(Error::InvalidParameter),
     };
-    let mutation = &queue.counted.started.gpu.mutation;
     let buffer = queue.counted.started.as_cached(buffer, "a fence log");
-    log.with(|log| log.set(buffer, entries, mutation)).map_err(|_| Error::InvalidParameter)
+    log.with(|log| log.set(buffer, entries)).map_err(|_| Error::InvalidParameter)
 }
 
 /// Takes both logs of a queue away. When this returns, the engines do not touch the buffers any more; entries are

@@ -193,7 +193,7 @@ impl Os {
         let queue = made(Shared::try_new(queue))?;
         for (log, frame) in [(&queue.waits, seat.logs[0]), (&queue.signals, seat.logs[1])] {
             let page = gpu.host.system.span(frame, 1).part(0, LOG_BYTES);
-            let set = log.with(|log| log.set(page, LOG_ENTRIES, &gpu.mutation));
+            let set = log.with(|log| log.set(page, LOG_ENTRIES));
             set.map_err(|_| anyhow!("the log is not taken"))?;
         }
         if let Some(doorbell) = doorbell {

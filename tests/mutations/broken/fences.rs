@@ -4,15 +4,17 @@
 use super::{number, pointer};
 use crate::wrap::{array, copy, decorate, own, record};
 use core::ffi::c_void;
+use core::ops::BitXorAssign;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use wddm_abi::ntstatus::{STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
 use wddm_abi::{
     D3DDDI_NATIVEFENCE_TYPE as Kind, D3DKMDT_STANDARDALLOCATION_TYPE as Standard, DRIVER_INITIALIZATION_DATA,
-    DXGK_NATIVE_FENCE_LOG_HEADER, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CREATENATIVEFENCE, DXGKARG_DESTROYNATIVEFENCE,
-    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_OPENNATIVEFENCE, DXGKARG_SETNATIVEFENCELOGBUFFER,
-    DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, HANDLE, NTSTATUS,
+    DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CREATENATIVEFENCE,
+    DXGKARG_DESTROYNATIVEFENCE, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_OPENNATIVEFENCE,
+    DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES,
+    DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS,
 };
 
 /// The driver's handle of each fence, by that of its openings.
@@ -21,8 +23,8 @@ static OPENED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 static DESTROYED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 /// The address that each fence's MonitoredValue had in the call before, by the driver's handle.
 static KEPT: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
-/// Logs that were set: the queue, and the type in the log's header.
-static LOGS: Mutex<BTreeSet<(usize, i32)>> = Mutex::new(BTreeSet::new());
+/// Logs that were set, with where they are: by the queue, and the type in the log's header.
+static LOGS: Mutex<BTreeMap<(usize, i32), usize>> = Mutex::new(BTreeMap::new());
 
 fn locked<T, R>(of: &Mutex<T>, f: impl FnOnce(&mut T) -> R) -> R {
     f(&mut of.lock().unwrap_or_else(PoisonError::into_inner))
@@ -205,16 +207,67 @@ decorate! {
 
     /// The log goes on in the old buffer after a new one was set.
     log_keeps_old_buffer: DxgkDdiSetNativeFenceLogBuffer(args: *const DXGKARG_SETNATIVEFENCELOGBUFFER) -> NTSTATUS {
-        let log = copy!(args);
-        if log.LogBufferCpuVa.is_null() {
-            return own!(DxgkDdiSetNativeFenceLogBuffer(args));
-        }
-        let kind = copy!(log.LogBufferCpuVa.cast::<DXGK_NATIVE_FENCE_LOG_HEADER>()).Type;
-        match locked(&LOGS, |logs| logs.insert((number(log.hHwQueue), kind.0))) {
-            true => own!(DxgkDdiSetNativeFenceLogBuffer(args)),
-            false => STATUS_SUCCESS,
+        match set_log(&copy!(args)) {
+            None => own!(DxgkDdiSetNativeFenceLogBuffer(args)),
+            Some(_) => STATUS_SUCCESS,
         }
     }
+
+    /// Notes where a log is, for [`timestamps_backwards`].
+    notes_log: DxgkDdiSetNativeFenceLogBuffer(args: *const DXGKARG_SETNATIVEFENCELOGBUFFER) -> NTSTATUS {
+        set_log(&copy!(args));
+        own!(DxgkDdiSetNativeFenceLogBuffer(args))
+    }
+
+    /// The last entry of each log of a queue that the OS is about to read ended before the one in front of it.
+    ends_backwards: DxgkDdiUpdateNativeFenceLogs(args: *const DXGKARG_UPDATENATIVEFENCELOGS) -> NTSTATUS {
+        let status = own!(DxgkDdiUpdateNativeFenceLogs(args));
+        let queues = copy!(args);
+        for queue in array!(queues.hHWQueue, queues.NumberOfQueues) {
+            let queue = number(*queue);
+            let logs = locked(&LOGS, |logs| logs.range((queue, i32::MIN)..=(queue, i32::MAX)).map(|(_, at)| *at).collect());
+            let logs: Vec<usize> = logs;
+            for log in logs {
+                // FirstFreeEntryIndex comes first.
+                let free = copy!(pointer(log).cast::<u32>());
+                let header = size_of::<DXGK_NATIVE_FENCE_LOG_HEADER>();
+                let entries = pointer(log + header).cast::<DXGK_NATIVE_FENCE_LOG_ENTRY>();
+                if let Some(last) = free.checked_sub(1) {
+                    record!(entries.wrapping_add(last as usize)).FenceEndGpuTimestamp /= 2;
+                }
+            }
+        }
+        status
+    }
+
+    /// The driver is told a MonitoredValue at an address where the process has nothing mapped: it cannot see what the
+    /// CPU waits for, and interrupts at every signal.
+    always_interrupt: DxgkDdiOpenNativeFence(adapter: HANDLE, args: *mut DXGKARG_OPENNATIVEFENCE) -> NTSTATUS {
+        // The address stands in front of what the forms of the record differ in.
+        let offset = core::mem::offset_of!(DXGKARG_OPENNATIVEFENCE, MonitoredValueGpuVa);
+        record!(args.cast::<u8>().wrapping_add(offset).cast::<u64>()).bitxor_assign(NOWHERE);
+        let status = own!(DxgkDdiOpenNativeFence(adapter, args));
+        record!(args.cast::<u8>().wrapping_add(offset).cast::<u64>()).bitxor_assign(NOWHERE);
+        status
+    }
+}
+
+/// What makes an address of a process one that nobody has mapped.
+const NOWHERE: u64 = 1 << 45;
+
+/// Keeps where a log is; returns where it was.
+fn set_log(log: &DXGKARG_SETNATIVEFENCELOGBUFFER) -> Option<usize> {
+    if log.LogBufferCpuVa.is_null() {
+        return None;
+    }
+    let kind = copy!(log.LogBufferCpuVa.cast::<DXGK_NATIVE_FENCE_LOG_HEADER>()).Type;
+    locked(&LOGS, |logs| logs.insert((number(log.hHwQueue), kind.0), number(log.LogBufferCpuVa.cast())))
+}
+
+/// [`notes_log`] and [`ends_backwards`].
+pub fn timestamps_backwards(table: &mut DRIVER_INITIALIZATION_DATA) {
+    notes_log(table);
+    ends_backwards(table);
 }
 
 /// [`monitored_stops`] and [`current_stops`].

@@ -22,6 +22,8 @@ static NODE: AtomicU32 = AtomicU32::new(0);
 reaches! {
     /// No interrupt for a native fence is ever reported.
     never: DxgkCbNotifyInterrupt = not_of_fences;
+    /// No interrupt for a monitored fence is ever reported.
+    monitored_never: DxgkCbNotifyInterrupt = not_of_monitored;
     says_drivers_handle: DxgkCbNotifyInterrupt = with_drivers_handles;
     /// SuspendContext's end is reported with a fence that the OS never issued.
     wrong_suspend_fence: DxgkCbNotifyInterrupt = with_another_fence;
@@ -39,6 +41,12 @@ win_extern! {
 
     fn not_of_fences(adapter: HANDLE, data: *mut DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
         if copy!(data).InterruptType != Type::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED {
+            theirs!(DxgkCbNotifyInterrupt(adapter, data));
+        }
+    }
+
+    fn not_of_monitored(adapter: HANDLE, data: *mut DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
+        if copy!(data).InterruptType != Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED {
             theirs!(DxgkCbNotifyInterrupt(adapter, data));
         }
     }

@@ -196,7 +196,7 @@ impl<H: Host> Core<H> {
                 _ => true,
             };
         node.trace.push(Event::Signal, pending.value);
-        if !wanted && !gpu.mutation.is(Mutation::AlwaysInterrupt) {
+        if !wanted {
             bump(&node.counters.interrupts_suppressed);
             return;
         }

@@ -35,13 +35,13 @@ pub(crate) fn a_recreated_log_gets_every_later_entry() {
     q.submit(&[Encoded::fence_signal(f.current.va, 1), log(SIGNAL_EXECUTED, 1, 0)]);
     rig.settle();
     let fresh = rig.map(1, false).bytes;
-    q.queue.signals.with(|l| l.set(fresh, 84, &rig.gpu.mutation)).unwrap();
+    q.queue.signals.with(|l| l.set(fresh, 84)).unwrap();
     q.submit(&[Encoded::fence_signal(f.current.va, 2), log(SIGNAL_EXECUTED, 2, 0)]);
     rig.settle();
     assert_eq!((log_position(q.signals), log_position(fresh)), ((1, 0), (1, 0)));
     assert_eq!(log_entry(fresh, 0)[0], 2);
-    assert!(q.queue.signals.with(|l| l.set(fresh, 0, &rig.gpu.mutation)).is_err());
-    assert!(q.queue.signals.with(|l| l.set(fresh, 85, &rig.gpu.mutation)).is_err());
+    assert!(q.queue.signals.with(|l| l.set(fresh, 0)).is_err());
+    assert!(q.queue.signals.with(|l| l.set(fresh, 85)).is_err());
 }
 
 #[test]

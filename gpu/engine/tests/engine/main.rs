@@ -28,13 +28,10 @@ fn what_is_left_out_is_noticed() {
         (Mutation::DropOnOverflow, fences::an_overflowing_mailbox_asks_for_a_scan_of_everything),
         (Mutation::ReportsWhileHeld, fences::a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_held),
         (Mutation::WritesDeadFence, fences::an_always_signaled_fence_passes_waits_and_drops_signals),
-        (Mutation::NoWakeFromCpu, fences::the_cpu_signals_and_wakes_parked_queues_in_order_of_value),
-        (Mutation::BasicProgressSilent, monitored::a_basic_engine_interrupts_for_the_progress_fence_alone),
         (Mutation::StoresNarrowWide, monitored::a_narrow_signal_stores_32_bits),
         (Mutation::SignalsUnable, monitored::an_unable_engine_writes_its_progress_fence_only),
         (Mutation::MapsNeighbours, mappings::a_mapping_covers_what_was_asked_for),
         (Mutation::MapsWritable, mappings::what_is_only_read_is_mapped_for_reading),
-        (Mutation::LogKeepsOldBuffer, logs::a_recreated_log_gets_every_later_entry),
     ];
     for (mutation, test) in rows {
         test();

@@ -416,8 +416,8 @@ impl Rig {
         let geometry = Geometry::new(4096).unwrap();
         queue.bind(Some(Binding { ring: ring.va, control: control.va, geometry }));
         let logs = [self.frame(), self.frame()].map(|f| self.gpu.host.system.span(f).unwrap().part(0, PAGE_SIZE));
-        queue.waits.with(|l| l.set(logs[0], 84, &self.gpu.mutation)).unwrap();
-        queue.signals.with(|l| l.set(logs[1], 84, &self.gpu.mutation)).unwrap();
+        queue.waits.with(|l| l.set(logs[0], 84)).unwrap();
+        queue.signals.with(|l| l.set(logs[1], 84)).unwrap();
         let page = self.gpu.host.system.span(doorbell as u64 + 1).unwrap().part(0, PAGE_SIZE);
         match self.gpu.doorbells.model {
             Model::Dedicated => self.gpu.doorbells.connect(doorbell, &queue),
