@@ -92,7 +92,7 @@ impl Adapter {
     ) -> Result<Self> {
         let client = Client::new(table, process);
         let mut open: FpAdapterOpen = blank();
-        (open.flags, open.mutant) = (flags, mutant);
+        (open.flags, open.reserved[0]) = (flags, mutant);
         if let Some(luid) = luid {
             open.flags |= umd_core::ffi::types::FP_OPEN_BY_LUID;
             // CAST: the two halves.

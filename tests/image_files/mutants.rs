@@ -101,11 +101,11 @@ pub const MUTANTS: &[Mutant] = &[
         put(image, DOS_STUB, &path);
         Ok(())
     }),
-    Mutant::driver("the value that chooses a mutation", "no mutation", |image| {
+    Mutant::every("the value that chooses a mutation", "no mutation", |image| {
         put(image, DOS_STUB, b"Mutant");
         Ok(())
     }),
-    Mutant::driver("the name of a mutation in UTF-16", "no mutation", |image| {
+    Mutant::every("the name of a mutation in UTF-16", "no mutation", |image| {
         let name: Vec<u8> = "MutationX".encode_utf16().flat_map(u16::to_le_bytes).collect();
         put(image, DOS_STUB, &name);
         Ok(())

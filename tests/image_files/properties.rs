@@ -55,7 +55,7 @@ pub const PROPERTIES: &[Property] = &[
     Property::every("sections writable or executable, not both", sections),
     Property::every("control-flow guard", control_flow_guard),
     Property::every("version", version),
-    Property::driver("no mutation", no_mutation),
+    Property::every("no mutation", no_mutation),
     Property::driver("made for Windows 10.0", made_for),
     Property::driver("addresses that are taken are followed", addresses_are_followed),
     Property::driver("no x87, MMX, AVX or AVX-512", no_extended_state),

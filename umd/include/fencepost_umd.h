@@ -73,7 +73,7 @@
 
 // Version of this interface: what `fp_interface_version` returns. It changes when a function or a structure changes in
 // a way that `size` does not cover.
-#define FP_INTERFACE_VERSION 1
+#define FP_INTERFACE_VERSION 2
 
 // A timeout that never ends.
 #define FP_INFINITE UINT64_MAX
@@ -160,10 +160,8 @@ typedef struct FpAdapterOpen {
     uint32_t luid_low;
     // High half of the LUID, with `FP_OPEN_BY_LUID`.
     int32_t luid_high;
-    // For tests: a step to do wrong from the start; 0 for none. See `fp_adapter_set_mutant`.
-    uint32_t mutant;
-    // Zero.
-    uint32_t reserved;
+    // Zeros.
+    uint32_t reserved[2];
 } FpAdapterOpen;
 
 // What an adapter is.
@@ -480,9 +478,6 @@ extern int32_t fp_adapter_node(struct FpAdapter *adapter, uint32_t node, struct 
 // How often the `index`-th function of gdi32 was called through this adapter and everything on it.
 // STATUS_INVALID_PARAMETER beyond the last.
 extern int32_t fp_adapter_thunk_calls(struct FpAdapter *adapter, uint32_t index, struct FpThunkCalls *calls);
-
-// For tests: does one step wrong from now on; 0 ends that. STATUS_NOT_SUPPORTED in what ships.
-extern int32_t fp_adapter_set_mutant(struct FpAdapter *adapter, uint32_t mutant);
 
 // Closes an NT handle that a share function returned, or an event.
 extern int32_t fp_adapter_close_nt_handle(struct FpAdapter *adapter, uint64_t nt_handle);

@@ -39,8 +39,6 @@ pub enum Unsupported {
     CpuAccess,
     /// The object was not created to be shared.
     Sharing,
-    /// The feature `mutants` is not compiled in.
-    Mutants,
 }
 
 /// An error of the user-mode driver.
@@ -148,7 +146,6 @@ impl Unsupported {
             Self::UserModeSubmission => "there is no user-mode submission here",
             Self::CpuAccess => "the memory is not visible to the CPU",
             Self::Sharing => "the object was not created to be shared",
-            Self::Mutants => "mutants are not compiled in",
         }
     }
 }

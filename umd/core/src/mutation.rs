@@ -1,7 +1,8 @@
 //! Wrong on purpose: the steps that a test leaves out or swaps to see that something notices.
 //!
-//! Compiled away unless the feature `mutants` is on; then one number per adapter, set by `fp_adapter_set_mutant`,
-//! chooses. What ships has no such feature.
+//! Compiled away unless the feature `mutants` is on; then one number per adapter chooses: an argument of
+//! [`Adapter::open`](crate::adapter::Adapter::open), and in the C interface the first reserved word of
+//! `FpAdapterOpen`. What ships has no such feature, and `tests/image_files` looks for it.
 #![forbid(unsafe_code)]
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -103,13 +104,12 @@ impl Chosen {
         Self(AtomicU32::new(0))
     }
 
-    /// Switches to the mutation with this number; 0 and unknown numbers switch it off. `false`, and nothing happens,
-    /// without the feature `mutants`.
-    pub fn set(&self, raw: u32) -> bool {
+    /// Switches to the mutation with this number; 0 and unknown numbers switch it off. Nothing happens without the
+    /// feature `mutants`.
+    pub fn set(&self, raw: u32) {
         if cfg!(feature = "mutants") {
             self.0.store(raw, Ordering::Relaxed);
         }
-        cfg!(feature = "mutants")
     }
 
     /// Whether `mutation` is on. Always false without the feature `mutants`.

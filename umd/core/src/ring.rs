@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn an_overrunning_producer_is_the_mutant() {
         let mutation = Chosen::none();
-        assert!(mutation.set(Mutation::OverrunsRing as u32));
+        mutation.set(Mutation::OverrunsRing as u32);
         let mut p = producer();
         p.reserve(SIZE, &mutation).unwrap();
         assert_eq!(p.reserve(8, &mutation), Some(SIZE));

@@ -110,9 +110,6 @@ functions! { ($)
     /// STATUS_INVALID_PARAMETER beyond the last.
     fn fp_adapter_thunk_calls(adapter: *mut FpAdapter, index: u32, calls: *mut FpThunkCalls) -> i32;
 
-    /// For tests: does one step wrong from now on; 0 ends that. STATUS_NOT_SUPPORTED in what ships.
-    fn fp_adapter_set_mutant(adapter: *mut FpAdapter, mutant: u32) -> i32;
-
     /// Closes an NT handle that a share function returned, or an event.
     fn fp_adapter_close_nt_handle(adapter: *mut FpAdapter, nt_handle: u64) -> i32;
 

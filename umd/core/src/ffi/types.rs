@@ -6,7 +6,7 @@ use core::ffi::c_void;
 
 /// Version of this interface: what `fp_interface_version` returns. It changes when a function or a structure changes in
 /// a way that `size` does not cover.
-pub const FP_INTERFACE_VERSION: u32 = 1;
+pub const FP_INTERFACE_VERSION: u32 = 2;
 
 /// A timeout that never ends.
 pub const FP_INFINITE: u64 = u64::MAX;
@@ -93,10 +93,8 @@ pub struct FpAdapterOpen {
     pub luid_low: u32,
     /// High half of the LUID, with `FP_OPEN_BY_LUID`.
     pub luid_high: i32,
-    /// For tests: a step to do wrong from the start; 0 for none. See `fp_adapter_set_mutant`.
-    pub mutant: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Zeros.
+    pub reserved: [u32; 2],
 }
 
 /// What an adapter is.

@@ -345,15 +345,6 @@ fn errors_belong_to_the_thread_that_made_them() {
 }
 
 #[test]
-fn a_mutant_can_be_chosen_at_open_and_later() {
-    let _mock = Mock::new();
-    let adapter = open();
-    // The tests are compiled with the feature.
-    assert_eq!(fp!(fp_adapter_set_mutant(adapter, 7)), 0);
-    assert_eq!(fp!(fp_adapter_set_mutant(adapter, 0)), 0);
-}
-
-#[test]
 fn the_table_of_an_image_is_found_by_names_and_says_which_is_missing() {
     // SAFETY: null only.
     let missing = unsafe { FpUmdTable::from_exports(|_| null()) };

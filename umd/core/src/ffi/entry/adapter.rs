@@ -3,7 +3,7 @@
 use super::{check_flags, input_or_zeros, output, put, run, text};
 use crate::adapter::{Adapter, Mode, Select};
 use crate::device::Device;
-use crate::error::{UmdError, Unsupported};
+use crate::error::UmdError;
 use crate::ffi::types::{
     FP_INTERFACE_VERSION, FP_MODE_KERNEL, FP_MODE_NONE, FP_MODE_PACKET, FP_MODE_USER, FP_OPEN_BY_LUID,
     FP_OPEN_KERNEL_MODE, FpAdapter, FpAdapterInfo, FpAdapterOpen, FpDevice, FpDeviceState, FpNodeInfo, FpThunkCalls,
@@ -56,7 +56,9 @@ win_extern! {
             let highest = if open.flags & FP_OPEN_KERNEL_MODE != 0 { Mode::KernelMode } else { Mode::UserMode };
             // SAFETY: as above; asked first, so that nothing is opened in vain.
             unsafe { put(adapter, core::ptr::null_mut()) }?;
-            let opened = Adapter::open(T::attach(), select, highest, open.mutant)?;
+            // What ships has no such steps and looks at nothing there.
+            let wrong = if cfg!(feature = "mutants") { open.reserved[0] } else { 0 };
+            let opened = Adapter::open(T::attach(), select, highest, wrong)?;
             // SAFETY: as above.
             unsafe { put(adapter, object::into_handle(opened)) }
         })
@@ -118,14 +120,6 @@ win_extern! {
             };
             // SAFETY: the caller's pointer (entry.rs).
             unsafe { output(calls, record) }
-        })
-    }
-
-    pub fn fp_adapter_set_mutant[T: Thunks](adapter: *mut FpAdapter, mutant: u32) -> i32 {
-        run::<T>(|| {
-            // SAFETY: the caller's handle (entry.rs).
-            let adapter = unsafe { object::get::<_, Arc<Adapter<T>>>(adapter) }?;
-            if adapter.os.mutation.set(mutant) { Ok(()) } else { Err(UmdError::NotSupported(Unsupported::Mutants)) }
         })
     }
 
