@@ -6,7 +6,8 @@ use super::dice::Dice;
 use super::machine::{beside, play as on_a_machine, setup};
 use crate::scenario::{Played, Raw, RingQueue, Room, Scene};
 use anyhow::ensure;
-use gpu_wire::packet::{Fill, MonitoredSignal};
+use gpu_wire::GpuVa;
+use gpu_wire::packet::{Encoded, Fill, MonitoredSignal};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Signals in one submission.
@@ -40,17 +41,24 @@ fn storm(scene: &Scene, raw: &Raw, dice: &mut Dice, stop: &AtomicBool, signals: 
     // CAST: 0 or 1.
     let queue = RingQueue::connected(scene, &room, dice.below(2) as u32, 64 << 10)?;
     let memory = room.memory(scene, 4096)?;
+    let fence = raw.native_fence(room.device, 0)?;
+    let mut signaled = 0;
     while !stop.load(Ordering::Acquire) {
-        // In half of the submissions a small operation stands behind each signal.
+        // Signals of a monitored fence; the same with a small operation behind each; signals of a native fence that no
+        // CPU waits for.
         let fill = Fill { address: memory.gpu + 64, length: 4, pattern: 0, reserved: 0 }.to_packet();
-        let between = dice.below(2) == 1;
-        let packets: Vec<_> = (0..BURST)
-            .flat_map(|value| {
-                let signal = MonitoredSignal { address: memory.gpu, value }.to_packet();
-                [Some(signal), between.then(|| fill.clone())]
+        let kind = dice.below(3);
+        let packets: Vec<_> = (1..=BURST)
+            .flat_map(|value| match kind {
+                2 => [Some(Encoded::fence_signal(GpuVa(fence.gpu), signaled + value)), None],
+                _ => {
+                    let signal = MonitoredSignal { address: memory.gpu, value }.to_packet();
+                    [Some(signal), (kind == 1).then(|| fill.clone())]
+                }
             })
             .flatten()
             .collect();
+        signaled += BURST;
         signals.fetch_add(BURST, Ordering::Relaxed);
         let (progress, _) = queue.submit(&packets)?;
         queue.wait(scene, progress)?;

@@ -78,9 +78,9 @@ pub const TABLE: &[Broken] = &[
     image("LeaksWithDevice", start::leaks_with_device, &["NF-01"]),
     // What shows that fuzzers can find something.
     row("LeaksWithDeviceOfHostile", start::leaks_with_device, &["the fuzzer thunks"]),
-    row("DriverHandleOfHostile", notices::drivers_handle, &["the fuzzer rings"]),
+    row("CompletesOutOfOrderOfHostile", notices::completes_out_of_order, &["the fuzzer rings"]),
     row("SharesPageOfHostile", doorbells::one_page, &["the fuzzer doorbells"]),
-    row("NeverInterruptOfHostile", notices::never, &["the fuzzer interrupts"]),
+    row("AlwaysInterruptOfHostile", fences::always_interrupt, &["the fuzzer interrupts"]),
 ];
 
 /// Every row, on the driver that is linked in and, where it says so, on the images.
