@@ -77,10 +77,10 @@ pub const TABLE: &[Broken] = &[
     image("HidesNode", start::hides_node, &["ST-01"]),
     image("LeaksWithDevice", start::leaks_with_device, &["NF-01"]),
     // What shows that fuzzers can find something.
-    row("LeaksWithDeviceOfHostile", start::leaks_with_device, &["the fuzzer thunks"]),
-    row("CompletesOutOfOrderOfHostile", notices::completes_out_of_order, &["the fuzzer rings"]),
-    row("SharesPageOfHostile", doorbells::one_page, &["the fuzzer doorbells"]),
-    row("AlwaysInterruptOfHostile", fences::always_interrupt, &["the fuzzer interrupts"]),
+    row("LeaksBesideThunks", start::leaks_with_device, &["the fuzzer thunks"]),
+    row("LeaksBesideRings", start::leaks_with_device, &["the fuzzer rings"]),
+    row("SharesPageBesideDoorbells", doorbells::one_page, &["the fuzzer doorbells"]),
+    row("InterruptsBesideStorms", fences::always_interrupt, &["the fuzzer interrupts"]),
 ];
 
 /// Every row, on the driver that is linked in and, where it says so, on the images.
