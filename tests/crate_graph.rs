@@ -1,7 +1,9 @@
-//! The arrows of ARCHITECTURE.md §1: who may depend on whom, and what may be in the driver image.
+//! The arrows of ARCHITECTURE.md §1: who may depend on whom, and what may be in the driver image. Within `kmd_core`: how
+//! many files may name each other in a circle.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
 
 /// Each crate of ours, and which of ours it may name in its manifest, tests included.
@@ -139,4 +141,92 @@ fn the_driver_image_holds_only_crates_that_have_a_record() {
     for name in IN_THE_DRIVER {
         assert!(record.contains(&format!("`{name}`")), "{name} has no line in the record");
     }
+}
+
+/// The largest number of files of `kmd_core` that name each other in a circle.
+const CIRCLE: usize = 4;
+
+/// The modules that `source` names by `crate::…`, tests and comments left out.
+fn named(source: &str) -> BTreeSet<String> {
+    let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code: String = source.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+    let identifier =
+        |text: &str| -> String { text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect() };
+    let mut found = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        let Some(list) = rest.strip_prefix('{') else {
+            found.insert(identifier(rest));
+            continue;
+        };
+        // `use crate::{a, b::{c, d}}`: the names at the outer level.
+        let mut depth = 0;
+        let mut item = String::new();
+        for c in list.chars() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' if depth == 0 => {
+                    found.insert(identifier(&item));
+                    item.clear();
+                    continue;
+                }
+                _ => {}
+            }
+            item.push(c);
+        }
+        found.insert(identifier(&item));
+    }
+    found
+}
+
+/// The largest set of modules each of which leads to every other one, by what each names.
+fn largest_circle(names: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+    let reached = |from: &str| {
+        let mut reached = BTreeSet::new();
+        let mut next = vec![from.to_owned()];
+        while let Some(module) = next.pop() {
+            for to in names.get(&module).into_iter().flatten() {
+                if *to != module && names.contains_key(to) && reached.insert(to.clone()) {
+                    next.push(to.clone());
+                }
+            }
+        }
+        reached
+    };
+    let reached: BTreeMap<&String, BTreeSet<String>> = names.keys().map(|module| (module, reached(module))).collect();
+    let circle = |module: &&String| -> BTreeSet<String> {
+        reached[*module].iter().filter(|other| reached[*other].contains(*module)).cloned().collect()
+    };
+    names.keys().map(|module| circle(&module)).max_by_key(BTreeSet::len).unwrap_or_default()
+}
+
+#[test]
+fn few_files_of_the_driver_name_each_other_in_a_circle() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kmd/core/src");
+    let mut names = BTreeMap::new();
+    for entry in std::fs::read_dir(&folder).expect("the sources") {
+        let path = entry.expect("a file").path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            let module = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            names.insert(module, named(&std::fs::read_to_string(&path).expect("text")));
+        }
+    }
+    // A module of several files is one here: what lies in its folder is its own, and tests.
+    assert!(names.len() > 30 && names["device"].contains("process"), "{names:?}");
+    let circle = largest_circle(&names);
+    assert!(circle.len() <= CIRCLE, "{circle:?}");
+}
+
+#[test]
+fn a_circle_of_files_is_found() {
+    let of = |sources: &[(&str, &str)]| {
+        let names = sources.iter().map(|(module, source)| ((*module).to_owned(), named(source))).collect();
+        largest_circle(&names).into_iter().collect::<Vec<_>>()
+    };
+    let line = [("a", "use crate::b::B;"), ("b", "fn f() { crate::c::g() }"), ("c", "// use crate::a::A;\n")];
+    assert!(of(&line).is_empty());
+    let list = "use crate::{x::{y, z},\n    a::A as Other, d};\n";
+    let circle = [line[0], line[1], ("c", list), ("d", "#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n")];
+    assert_eq!(of(&circle), ["a", "b", "c"]);
 }

@@ -1,14 +1,14 @@
 //! AddDevice to RemoveDevice, the interrupt routine, the DPC, power.
 
 use crate::arguments::{array, borrow, object, record, record_mut, started, with_started};
-use crate::thunk::{always, ddi};
+use crate::thunk::{always, ddi, nothing, yes};
 use core::ffi::c_void;
 use gpu_engine::shared::Shared;
 use kmd_core::adapter::{Adapter, Routines};
 use kmd_core::dxgkrnl::Dxgkrnl;
 use kmd_core::handle::Handle;
 use kmd_core::interrupt::{self, Section};
-use kmd_core::irql::{Dirql, Dispatch, Passive};
+use kmd_core::irql::Passive;
 use kmd_core::platform::{Platform, SettingsKey};
 use kmd_core::reset;
 use kmd_core::service::Form;
@@ -84,51 +84,46 @@ ddi! {
         reset::restart_adapter(&irql, &*started::<P>(adapter)?);
         Ok(())
     }
-}
 
-win_extern! {
     /// `DxgkDdiStartDevice`, `PASSIVE_LEVEL`.
-    pub(crate) fn start_device[P: Platform](
+    fn start_device[P: Platform](
         context: *mut c_void,
         info: *mut DXGK_START_INFO,
         interface: *mut DXGKRNL_INTERFACE,
         sources: *mut u32,
-        children: *mut u32,
-    ) -> NTSTATUS {
-        // SAFETY: StartDevice is called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
+        children: *mut u32
+    ) at irql: Passive, answers of {
         // SAFETY: Dxgkrnl passes pointers to its own records and variables, valid for the call.
-        of(unsafe { start::<P>(&irql, context, info, interface, sources, children) })
+        unsafe { start::<P>(&irql, context, info, interface, sources, children) }
     }
 
+    /// `DxgkDdiInterruptRoutine`, device interrupt level.
+    fn interrupt_routine[P: Platform](context: *mut c_void, _message: u32) at irql: Dirql, answers yes as BOOLEAN {
+        borrow::<Adapter<P>, _>(context, |adapter| Ok(interrupt::routine(&irql, adapter)))
+    }
+
+    /// `DxgkDdiDpcRoutine`, `DISPATCH_LEVEL`.
+    fn dpc_routine[P: Platform](context: *mut c_void) at irql: Dispatch, answers nothing as () {
+        borrow::<Adapter<P>, _>(context, |adapter| {
+            interrupt::dpc(&irql, adapter);
+            Ok(())
+        })
+    }
+
+    /// Runs at the device's level through `DxgkCbSynchronizeExecution`: reports for a device that has no interrupt.
+    fn synchronized_report[P: Platform](context: *mut c_void) at irql: Dirql, answers yes as BOOLEAN {
+        with_started::<P, _>(context, |started| {
+            interrupt::report_all(&irql, started);
+            Ok(true)
+        })
+    }
+}
+
+win_extern! {
     /// `DxgkDdiUnload`, `PASSIVE_LEVEL`.
     pub(crate) fn unload() {
         // SAFETY: the last DDI of this driver's life: no other thread is in it.
         unsafe { kmd_core::handle::free_table() };
-    }
-
-    /// `DxgkDdiInterruptRoutine`, device interrupt level.
-    pub(crate) fn interrupt_routine[P: Platform](context: *mut c_void, _message: u32) -> BOOLEAN {
-        // SAFETY: the interrupt routine runs at the device's level, under its lock.
-        let irql = unsafe { Dirql::assume() };
-        borrow::<Adapter<P>, _>(context, |adapter| Ok(interrupt::routine(&irql, adapter))).unwrap_or(false).into()
-    }
-
-    /// `DxgkDdiDpcRoutine`, `DISPATCH_LEVEL`.
-    pub(crate) fn dpc_routine[P: Platform](context: *mut c_void) {
-        // SAFETY: DPCs run at DISPATCH_LEVEL.
-        let irql = unsafe { Dispatch::assume() };
-        let _told = borrow::<Adapter<P>, _>(context, |adapter| {
-            interrupt::dpc(&irql, adapter);
-            Ok(())
-        });
-    }
-
-    /// Runs at the device's level through `DxgkCbSynchronizeExecution`: reports for a device that has no interrupt.
-    fn synchronized_report[P: Platform](context: *mut c_void) -> BOOLEAN {
-        // SAFETY: Dxgkrnl runs synchronized routines at the device's level, under its lock.
-        let irql = unsafe { Dirql::assume() };
-        with_started::<P, _>(context, |started| Ok(interrupt::report_all(&irql, started))).is_ok().into()
     }
 
     /// Runs at the device's level: what the interrupt routine must not see half done.

@@ -17,8 +17,7 @@ use kmd_core::status::{Error, Result, of};
 use wddm_abi::{
     DXGK_NATIVE_FENCE_LOG_BUFFER, DXGK_NATIVE_FENCE_LOG_HEADER, DXGK_NATIVE_FENCE_LOG_TYPE, DXGKARG_CLOSENATIVEFENCE,
     DXGKARG_CREATENATIVEFENCE, DXGKARG_DESTROYNATIVEFENCE, DXGKARG_OPENNATIVEFENCE, DXGKARG_SETNATIVEFENCELOGBUFFER,
-    DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS,
-    win_extern,
+    DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, HANDLE,
 };
 
 ddi! {
@@ -103,14 +102,13 @@ ddi! {
     }
 }
 
-win_extern! {
+ddi! {
     /// `DxgkDdiOpenNativeFence`, `PASSIVE_LEVEL`. The record's first 44 bytes are common to all builds; the private
     /// data behind them exists in the later form only, so it is neither read nor written.
-    pub(crate) fn open_native_fence[P: Platform](_adapter: HANDLE, args: *mut DXGKARG_OPENNATIVEFENCE) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
+    fn open_native_fence[P: Platform](_adapter: HANDLE, args: *mut DXGKARG_OPENNATIVEFENCE) at irql: Passive,
+        answers of {
         // SAFETY: Dxgkrnl's record, valid for the call; its common part is as long as the fields used here.
-        of(unsafe { open::<P>(&irql, args) })
+        unsafe { open::<P>(&irql, args) }
     }
 }
 

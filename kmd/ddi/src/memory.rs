@@ -21,7 +21,7 @@ use wddm_abi::{
     D3DKMDT_STANDARDALLOCATION_TYPE, DXGK_ALLOCATIONINFO, DXGK_BUILDPAGINGBUFFER_OPERATION,
     DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, DXGK_PAGETABLEUPDATEMODE, DXGKARG_BUILDPAGINGBUFFER,
     DXGKARG_CLOSEALLOCATION, DXGKARG_CREATEALLOCATION, DXGKARG_DESTROYALLOCATION,
-    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_OPENALLOCATION, HANDLE, NTSTATUS, win_extern,
+    DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_OPENALLOCATION, HANDLE, NTSTATUS,
 };
 
 /// `D3DDDI_ALLOCATIONPRIORITY_NORMAL`.
@@ -125,20 +125,22 @@ ddi! {
     }
 }
 
-win_extern! {
+ddi! {
     /// `DxgkDdiBuildPagingBuffer`, `PASSIVE_LEVEL`. Three statuses, no others.
-    pub(crate) fn build_paging_buffer[P: Platform](adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        let built = started::<P>(adapter).and_then(|started| {
-            // SAFETY: Dxgkrnl's record, whose buffers and arrays have the sizes that it says.
-            unsafe { build::<P>(&irql, &started, args) }
-        });
-        match built {
-            Err(Error::InsufficientDmaBuffer) => STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER,
-            // Nothing else may be said. What could not be done has stopped the adapter.
-            _ => STATUS_SUCCESS,
-        }
+    fn build_paging_buffer[P: Platform](adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) at irql: Passive,
+        answers built {
+        let started = started::<P>(adapter)?;
+        // SAFETY: Dxgkrnl's record, whose buffers and arrays have the sizes that it says.
+        unsafe { build::<P>(&irql, &started, args) }
+    }
+}
+
+/// The status of BuildPagingBuffer.
+fn built(result: Result<()>) -> NTSTATUS {
+    match result {
+        Err(Error::InsufficientDmaBuffer) => STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER,
+        // Nothing else may be said. What could not be done has stopped the adapter.
+        _ => STATUS_SUCCESS,
     }
 }
 

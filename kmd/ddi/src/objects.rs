@@ -1,7 +1,7 @@
 //! Processes, devices, contexts.
 
 use crate::arguments::{bytes, object, os, record_mut, started};
-use crate::thunk::ddi;
+use crate::thunk::{ddi, nothing};
 use gpu_engine::address_space::Root;
 use gpu_wire::pte::Place;
 use kmd_core::context::{self, Context, DMA_BUFFER_SIZE, NewContext, PRIVATE_DATA_SIZE};
@@ -9,7 +9,6 @@ use kmd_core::contexts;
 use kmd_core::device::Device;
 use kmd_core::handle::Handle;
 use kmd_core::hw_context::HwContext;
-use kmd_core::irql::Passive;
 use kmd_core::paging::place_of;
 use kmd_core::platform::Platform;
 use kmd_core::process::{EngineSpace, Process};
@@ -96,16 +95,12 @@ ddi! {
     fn destroy_context[P: Platform](context: HANDLE) at irql: Passive, answers of {
         contexts::destroy::<P>(&irql, Handle::from_ptr(context))
     }
-}
 
-win_extern! {
     /// `DxgkDdiSetRootPageTable`, `PASSIVE_LEVEL`. Cannot fail: a root in a segment that this driver does not know is
     /// counted, and every address of the context faults.
-    pub(crate) fn set_root_page_table[P: Platform](adapter: HANDLE, args: *const DXGKARG_SETROOTPAGETABLE) {
-        // SAFETY: called at PASSIVE_LEVEL.
-        let irql = unsafe { Passive::assume() };
-        // SAFETY: Dxgkrnl's record, valid for the call.
-        let (Ok(started), Ok(args)) = (started::<P>(adapter), unsafe { crate::arguments::record(args) }) else { return };
+    fn set_root_page_table[P: Platform](adapter: HANDLE) at irql: Passive,
+        with args: read *const DXGKARG_SETROOTPAGETABLE, answers nothing as () {
+        let started = started::<P>(adapter)?;
         let (segment, offset) = (args.Address.SegmentId, args.Address.SegmentOffset);
         let root = match place_of(segments::Order::of(&started.settings), segment, offset) {
             Some(place) => Root { place, entries: args.NumEntries },
@@ -123,8 +118,11 @@ win_extern! {
         } else if let Ok(context) = object::<HwContext<P>>(args.hContext) {
             set(&context.engine.space);
         }
+        Ok(())
     }
+}
 
+win_extern! {
     /// `DxgkDdiGetRootPageTableSize`, `PASSIVE_LEVEL`: fixed, since there are more than two levels.
     pub(crate) fn get_root_page_table_size(_adapter: HANDLE, args: *mut DXGKARG_GETROOTPAGETABLESIZE) -> usize {
         // SAFETY: Dxgkrnl's record, valid for the call.

@@ -1,14 +1,13 @@
 //! Packet mode: submission, preemption, reset.
 
-use crate::arguments::{borrow, record, started, with_started};
-use crate::thunk::ddi;
+use crate::arguments::{borrow, started, with_started};
+use crate::thunk::{always, ddi};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Privilege;
 use kmd_core::context::Context;
-use kmd_core::irql::Dispatch;
 use kmd_core::platform::Platform;
 use kmd_core::reset;
-use kmd_core::status::{Error, of};
+use kmd_core::status::{Error, Result, of};
 use kmd_core::submit::{self, Packet};
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
@@ -50,20 +49,12 @@ ddi! {
         args.LastAbortedFenceId = reset::reset_engine(&irql, &started, args.NodeOrdinal as usize)?;
         Ok(())
     }
-}
 
-win_extern! {
     /// `DxgkDdiSubmitCommandVirtual`: coded for `DISPATCH_LEVEL`, since sources disagree. Success or
     /// `STATUS_INVALID_PARAMETER`.
-    pub(crate) fn submit_command_virtual[P: Platform](
-        adapter: HANDLE,
-        args: *const DXGKARG_SUBMITCOMMANDVIRTUAL,
-    ) -> NTSTATUS {
-        // SAFETY: called at DISPATCH_LEVEL at most.
-        let irql = unsafe { Dispatch::assume() };
-        let submitted = with_started::<P, _>(adapter, |started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record(args) }?;
+    fn submit_command_virtual[P: Platform](adapter: HANDLE) at irql: Dispatch,
+        with args: read *const DXGKARG_SUBMITCOMMANDVIRTUAL, answers submitted {
+        with_started::<P, _>(adapter, |started| {
             // Only a packet without a context is the paging process's: one of a context that is not there (any more)
             // is refused.
             let found = match args.hContext.is_null() {
@@ -84,18 +75,14 @@ win_extern! {
             // user mode cannot set the flag. All packets of the paging process are such.
             let paging = args.Flags.Paging() || space.process.privilege == Privilege::Paging;
             submit::submit(&irql, started, Packet { node, fence, space, paging, address, length })
-        });
-        of(submitted.map_err(|_| Error::InvalidParameter))
+        })
     }
 
     /// `DxgkDdiSubmitCommand`, `DISPATCH_LEVEL`. Must succeed. With GpuMmu every packet comes through the virtual form;
     /// one that comes here has no address to run, and completes.
-    pub(crate) fn submit_command[P: Platform](adapter: HANDLE, args: *const DXGKARG_SUBMITCOMMAND) -> NTSTATUS {
-        // SAFETY: called at DISPATCH_LEVEL.
-        let irql = unsafe { Dispatch::assume() };
-        let _done = with_started::<P, _>(adapter, |started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record(args) }?;
+    fn submit_command[P: Platform](adapter: HANDLE) at irql: Dispatch,
+        with args: read *const DXGKARG_SUBMITCOMMAND, answers always {
+        with_started::<P, _>(adapter, |started| {
             let node = args.NodeOrdinal as usize;
             let Some(space) = started.paging_space() else {
                 submit::refuse(started, node, args.SubmissionFenceId);
@@ -104,24 +91,26 @@ win_extern! {
             let fence = args.SubmissionFenceId;
             let packet = Packet { node, fence, space, paging: true, address: GpuVa(0), length: 0 };
             submit::submit(&irql, started, packet)
-        });
-        STATUS_SUCCESS
-    }
-
-    /// `DxgkDdiPatch`, `PASSIVE_LEVEL`. Must succeed: buffers hold virtual addresses.
-    pub(crate) fn patch(_adapter: HANDLE, _args: *const DXGKARG_PATCH) -> NTSTATUS {
-        STATUS_SUCCESS
+        })
     }
 
     /// `DxgkDdiPreemptCommand`, up to `DISPATCH_LEVEL`. Must succeed.
-    pub(crate) fn preempt_command[P: Platform](adapter: HANDLE, args: *const DXGKARG_PREEMPTCOMMAND) -> NTSTATUS {
-        // SAFETY: called at DISPATCH_LEVEL at most.
-        let irql = unsafe { Dispatch::assume() };
-        let _asked = with_started::<P, _>(adapter, |started| {
-            // SAFETY: Dxgkrnl's record, valid for the call.
-            let args = unsafe { record(args) }?;
+    fn preempt_command[P: Platform](adapter: HANDLE) at irql: Dispatch,
+        with args: read *const DXGKARG_PREEMPTCOMMAND, answers always {
+        with_started::<P, _>(adapter, |started| {
             submit::preempt(&irql, started, args.NodeOrdinal as usize, args.PreemptionFenceId)
-        });
+        })
+    }
+}
+
+/// The status of SubmitCommandVirtual, whose page lists one refusal.
+fn submitted(result: Result<()>) -> NTSTATUS {
+    of(result.map_err(|_| Error::InvalidParameter))
+}
+
+win_extern! {
+    /// `DxgkDdiPatch`, `PASSIVE_LEVEL`. Must succeed: buffers hold virtual addresses.
+    pub(crate) fn patch(_adapter: HANDLE, _args: *const DXGKARG_PATCH) -> NTSTATUS {
         STATUS_SUCCESS
     }
 
