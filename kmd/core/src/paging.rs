@@ -323,3 +323,84 @@ pub fn table_at(order: Order, address: &D3DGPU_PHYSICAL_ADDRESS) -> Option<Pte> 
 pub fn place_of(order: Order, segment: u32, offset: u64) -> Option<Place> {
     frame_of(order, segment, offset / gpu_wire::PAGE_SIZE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Reading, Unit, copies_within_tables, place_of, table_at, translate};
+    use crate::segments::Order;
+    use crate::settings::Settings;
+    use gpu_wire::pte::{Place, Pte};
+    use wddm_abi::{D3DGPU_PHYSICAL_ADDRESS, DXGK_BUILDPAGINGBUFFER_COPY_RANGE, DXGK_PTE};
+
+    fn orders() -> [Order; 2] {
+        [false, true].map(|local_segment_first| Order::of(&Settings { local_segment_first, ..Settings::default() }))
+    }
+
+    #[test]
+    fn an_address_is_in_system_memory_in_local_memory_or_nowhere() {
+        for order in orders() {
+            assert_eq!(place_of(order, 0, 0x5000), Some(Place::System(5)));
+            assert_eq!(place_of(order, order.local(), 0x7fff), Some(Place::Local(7)));
+            // An offset in the aperture is no frame.
+            for segment in [order.aperture(), 3, 31, u32::MAX] {
+                assert_eq!(place_of(order, segment, 0), None, "segment {segment}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_lies_where_an_entry_can_say() {
+        for order in orders() {
+            let mut address = D3DGPU_PHYSICAL_ADDRESS::zeroed();
+            (address.SegmentId, address.SegmentOffset) = (order.local(), 0x3000);
+            assert_eq!(table_at(order, &address), Pte::table(Place::Local(3)));
+            address.SegmentOffset = u64::MAX;
+            assert_eq!(table_at(order, &address), None, "too high");
+            (address.SegmentId, address.SegmentOffset) = (order.aperture(), 0x3000);
+            assert_eq!(table_at(order, &address), None, "the aperture");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_the_driver_does_not_know_maps_nothing() {
+        let reading = Reading { unit: Unit::Pages, order: orders()[0] };
+        let mut known = DXGK_PTE::zeroed();
+        assert_eq!(translate(&known, 0, reading), Some(Pte::INVALID));
+        known.set_Valid(true);
+        known.set_PageAddress(9);
+        assert_eq!(translate(&known, 0, reading), Pte::leaf(Place::System(9), false));
+        let unknown: [fn(&mut DXGK_PTE); 6] = [
+            |entry| entry.set_Zero(true),
+            |entry| entry.set_LargePage(true),
+            |entry| entry.set_PhysicalAdapterIndex(1),
+            |entry| entry.set_Reserved(1),
+            |entry| entry.set_Segment(1),
+            |entry| entry.set_Segment(31),
+        ];
+        for (number, change) in unknown.iter().enumerate() {
+            let mut entry = known;
+            change(&mut entry);
+            assert_eq!(translate(&entry, 0, reading), None, "number {number}");
+        }
+    }
+
+    #[test]
+    fn copies_stay_within_tables() {
+        let mut range = DXGK_BUILDPAGINGBUFFER_COPY_RANGE::zeroed();
+        (range.SrcPageTableAddress, range.DstPageTableAddress) = (0x1_0000, 0x2_0000);
+        (range.SrcStartPteIndex, range.DstStartPteIndex, range.NumPageTableEntries) = (500, 0, 12);
+        assert!(copies_within_tables(&[range]) && copies_within_tables(&[]));
+        let wrong: [fn(&mut DXGK_BUILDPAGINGBUFFER_COPY_RANGE); 5] = [
+            |range| range.SrcStartPteIndex += 1,
+            |range| range.DstStartPteIndex = u32::MAX,
+            |range| range.SrcPageTableAddress += 8,
+            |range| range.DstPageTableAddress = 1 << 60,
+            |range| range.NumPageTableEntries = u32::MAX,
+        ];
+        for (number, change) in wrong.iter().enumerate() {
+            let mut wrong = range;
+            change(&mut wrong);
+            assert!(!copies_within_tables(&[range, wrong]), "number {number}");
+        }
+    }
+}
