@@ -206,6 +206,10 @@ thunks! {
         if size == 0 {
             return Err(INVALID);
         }
+        // An allocation has a size of its own; without one nothing bounds the page tables.
+        if allocation.is_none() && size / PAGE > MOST_PAGES {
+            return Err(ntstatus::STATUS_NO_MEMORY);
+        }
         let in_units = |open: &Arc<OpenAllocation>| {
             let parts = [size, record.BaseAddress, bytes(record.OffsetInPages).unwrap_or(1)];
             !open.allocation().is_hidden() || parts.iter().all(|part| part.is_multiple_of(UNIT))
@@ -278,6 +282,12 @@ fn finish(queue: &PagingQueue, value: u64, at_once: bool, answer: &mut u64) -> O
     *answer = value;
     Ok(ntstatus::STATUS_PENDING)
 }
+
+/// Most pages whose entries one call changes without memory behind them: 16 GB of addresses, and page tables of 32 MB
+/// for them. Chosen: the pages say STATUS_INVALID_PARAMETER of wrong parameters and "might also return other" values;
+/// beyond this there is no memory for the page tables. What a call asks for is carried out by a worker that all
+/// processes share.
+pub(super) const MOST_PAGES: u64 = 1 << 22;
 
 /// Flags of D3DKMT_CREATEALLOCATIONFLAGS that the model knows: resource, sharing, security of NT handles, cache types,
 /// zeroing, protection by not being protected.

@@ -16,7 +16,7 @@ use wddm_abi::{
 };
 
 use super::device::device;
-use super::memory::{has_gpu_addresses, protection};
+use super::memory::{MOST_PAGES, has_gpu_addresses, protection};
 use super::{Call, DONE, INVALID, capture, thunks};
 use crate::device::Device;
 use crate::fence::AnyFence;
@@ -27,11 +27,17 @@ use crate::vidsch::command::Command;
 /// Most operations of one call. Chosen.
 const MOST: u32 = 4096;
 
+/// Most changes that the operations of one call come to: a mapping that repeats a part of an allocation is one for each
+/// time. Chosen, as [`MOST_PAGES`] is.
+const MOST_CHANGES: u64 = 1 << 14;
+
 /// What a call reads and changes.
 struct Asked<'a> {
     call: &'a Call,
     device: &'a Arc<Device>,
     changes: Vec<Change>,
+    /// Pages that are changed, each as often as it is.
+    pages: u64,
     /// Reservations that are changed, and that are copied from.
     changed: BTreeSet<u64>,
     copied: BTreeSet<u64>,
@@ -54,7 +60,8 @@ impl Asked<'_> {
         pages(address, size)?;
         let base = self.reservation(address, size)?;
         self.changed.insert(base);
-        Ok(())
+        self.pages = self.pages.saturating_add(size / PAGE);
+        if self.pages > MOST_PAGES { Err(ntstatus::STATUS_NO_MEMORY) } else { Ok(()) }
     }
 
     /// Maps a range, as often as the part of the allocation fits.
@@ -72,6 +79,9 @@ impl Asked<'_> {
         let fits = end <= open.allocation().size() && map.SizeInBytes.is_multiple_of(part);
         if !fits || !Arc::ptr_eq(open.device(), self.device) {
             return Err(INVALID);
+        }
+        if map.SizeInBytes / part + self.changes.len() as u64 > MOST_CHANGES {
+            return Err(ntstatus::STATUS_NO_MEMORY);
         }
         for at in (0..map.SizeInBytes).step_by(part as usize) {
             let used = Use::Allocation {
@@ -152,7 +162,7 @@ thunks! {
             return Err(INVALID);
         }
         let (changed, copied) = (BTreeSet::new(), BTreeSet::new());
-        let mut asked = Asked { call, device: &device, changes: Vec::new(), changed, copied };
+        let mut asked = Asked { call, device: &device, changes: Vec::new(), pages: 0, changed, copied };
         for operation in capture::array(record.Operations.cast_const(), record.NumOperations)? {
             asked.add(&operation)?;
         }

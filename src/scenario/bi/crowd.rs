@@ -6,9 +6,14 @@ use crate::scenario::{Played, Scenario, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::process::End;
 use gpu_wire::packet::Indirect;
+use gpu_wire::private::allocation_kind;
 use std::sync::Arc;
 use umd_core::ffi::types::FP_KIND_SYSTEM;
-use wddm_abi::{D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, ntstatus};
+use wddm_abi::{
+    D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_RESERVEGPUVIRTUALADDRESS,
+    D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION as Operation, D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE as Type,
+    D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, D3DKMT_UPDATEGPUVIRTUALADDRESS, ntstatus,
+};
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -28,6 +33,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "fences and allocations that only an NT handle keeps are among the objects that a process may have",
         source: "D3DKMTShareObjects; DXGKCB_GETHANDLEDATA; docs/settings.md, ObjectsPerProcess",
         play: kept_by_handles,
+    },
+    Scenario {
+        id: "BI-48",
+        title: "a process that asks for changes of very many pages is refused, and the paging of others goes on",
+        source: "D3DKMTMapGpuVirtualAddress; D3DKMTUpdateGpuVirtualAddress, Return value",
+        play: very_many_pages,
     },
 ];
 
@@ -159,6 +170,68 @@ fn kept_by_handles(stage: &Stage) -> Played {
             }
             same(what, counts[1], counts[0])?;
             ensure!(counts[0] > ALLOWED as usize / 2, "{} {what} of {ALLOWED} objects", counts[0]);
+        }
+        Ok(())
+    })
+}
+
+/// Bytes of the range that a process reserves in BI-48: 2^28 pages.
+const VAST: u64 = 1 << 40;
+
+fn very_many_pages(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let bad = raw(scene)?;
+        let room = Room::new(&bad)?;
+        let one = room.create(allocation_kind::SYSTEM, 4096)?;
+        let mut reserved = D3DDDI_RESERVEGPUVIRTUALADDRESS::zeroed();
+        reserved.set_hAdapter(bad.adapter);
+        reserved.Size = VAST;
+        bad.ok(bad.thunks.D3DKMTReserveGpuVirtualAddress, &mut reserved)?;
+        let base = reserved.VirtualAddress;
+        let (context, fence) = (room.context(0)?, bad.monitored_fence(room.device, 0, false)?);
+        let mut answers = Vec::new();
+        // Ranges without memory, as often as they are asked for.
+        for pages in [1 << 32, 1 << 26] {
+            let mut map = D3DDDI_MAPGPUVIRTUALADDRESS::zeroed();
+            (map.hPagingQueue, map.SizeInPages) = (room.paging(), pages);
+            map.Protection.set_Zero(true);
+            answers.push(("a map", bad.ok(bad.thunks.D3DKMTMapGpuVirtualAddress, &mut map)));
+        }
+        // One page of memory over and over, a whole range at once, and many operations of which each would do.
+        let shown = |size: u64| {
+            let mut operation = Operation::zeroed();
+            operation.OperationType = Type::D3DDDI_UPDATEGPUVIRTUALADDRESS_MAP;
+            let map = operation.Map_mut();
+            (map.BaseAddress, map.SizeInBytes, map.hAllocation, map.AllocationSizeInBytes) = (base, size, one, 4096);
+            operation
+        };
+        let bare = |size: u64| {
+            let mut operation = Operation::zeroed();
+            operation.OperationType = Type::D3DDDI_UPDATEGPUVIRTUALADDRESS_UNMAP;
+            let unmap = operation.Unmap_mut();
+            (unmap.BaseAddress, unmap.SizeInBytes) = (base, size);
+            unmap.Protection.set_NoAccess(true);
+            operation
+        };
+        for mut operations in
+            [vec![shown(VAST)], vec![bare(VAST)], vec![bare(8 << 30); 4096], vec![shown(64 << 20); 64]]
+        {
+            let mut record = D3DKMT_UPDATEGPUVIRTUALADDRESS::zeroed();
+            (record.hDevice, record.hContext, record.hFenceObject) = (room.device, context, fence.handle);
+            // CAST: at most 4096.
+            (record.NumOperations, record.Operations) = (operations.len() as u32, operations.as_mut_ptr());
+            answers.push(("an update", bad.ok(bad.thunks.D3DKMTUpdateGpuVirtualAddress, &mut record)));
+        }
+        // Before the answers are looked at: a process that is not refused holds the others.
+        let good = raw(scene)?;
+        let its = Room::new(&good)?;
+        let queue = RingQueue::connected(scene, &its, 0, 4096)?;
+        let (progress, _) = queue.submit(&[])?;
+        queue.wait(scene, progress)?;
+        for (what, answer) in answers {
+            let refused = answer.err().with_context(|| format!("{what} was not refused"))?;
+            let words = format!("{refused:#}");
+            ensure!(words.contains("STATUS_NO_MEMORY"), "{what}: {words}");
         }
         Ok(())
     })
