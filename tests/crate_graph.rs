@@ -1,5 +1,5 @@
-//! The arrows of ARCHITECTURE.md §1: who may depend on whom, and what may be in the driver image. Within `kmd_core`: how
-//! many files may name each other in a circle.
+//! The arrows of ARCHITECTURE.md §1: who may depend on whom, and what may be in the driver image. Within `kmd_core`:
+//! how many files may name each other in a circle.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

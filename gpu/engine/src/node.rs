@@ -49,6 +49,9 @@ pub mod scan {
 
 pub use crate::handshake::{Control, Phase};
 
+/// A queue whose write pointer is watched, and the number of the doorbell that was disconnected last.
+type Scanned<H> = (Shared<Queue<H>>, u64);
+
 /// One node.
 pub struct Node<H: Host> {
     /// Its index.
@@ -72,7 +75,7 @@ pub struct Node<H: Host> {
     ready_len: AtomicU32,
     suspending: H::Lock<VecDeque<Shared<Context<H>>>>,
     /// Queues that were disconnected by the OS and whose write pointer must still be watched.
-    scanning: H::Lock<Vec<(Shared<Queue<H>>, u64)>>,
+    scanning: H::Lock<Vec<Scanned<H>>>,
     scanning_len: AtomicU32,
     /// The queue that a reset took off the engine in the middle of its work.
     interrupted: H::Lock<Option<Shared<Queue<H>>>>,

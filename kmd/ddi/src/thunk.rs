@@ -1,7 +1,7 @@
 //! The shape of a thunk, and the one argument for its safety.
 //!
-//! Dxgkrnl calls a function of the table at the level that its page states (ARCHITECTURE §6 has them), and a routine that
-//! it was given to synchronize at the device's, under the interrupt lock. It passes NULL
+//! Dxgkrnl calls a function of the table at the level that its page states (ARCHITECTURE §6 has them), and a
+//! routine that it was given to synchronize at the device's, under the interrupt lock. It passes NULL
 //! or a record of its own that it neither reads nor writes, on any thread, until the call has returned. So a thunk may
 //! claim the level, and may have its record as a reference for the time of the call. The body sees the token and the
 //! reference, never the pointer; NULL is refused before it runs.

@@ -134,11 +134,14 @@ fn as_many_as_it_may(stage: &Stage) -> Played {
     })
 }
 
+/// Makes an object that only an NT handle keeps: that handle.
+type Make = fn(&Device) -> Called<u64>;
+
 fn kept_by_handles(stage: &Stage) -> Played {
     // Closed at once: nothing but the NT handle keeps what was made.
     let fence = |device: &Device| device.shared_fence(0)?.share();
     let memory = |device: &Device| device.allocate_shared(FP_KIND_SYSTEM, 4096)?.share();
-    let kinds: [(&str, fn(&Device) -> Called<u64>); 2] = [("fences", fence), ("allocations", memory)];
+    let kinds: [(&str, Make); 2] = [("fences", fence), ("allocations", memory)];
     stage.play(Setup::default().setting("ObjectsPerProcess", ALLOWED), |scene| {
         for (what, make) in kinds {
             let keeps = scene.process("keeps")?;
