@@ -18,6 +18,7 @@ use super::{callback, callback_of, record, routines, store_record};
 use crate::adapter::Adapter;
 use crate::features::FeatureState;
 use crate::handle::{self, raw};
+use crate::rules::start::FEATURE_INTERFACE;
 
 routines! {
     IS_ENABLED = "DxgkCbIsFeatureEnabled"("pArgs") 0..=0;
@@ -151,7 +152,12 @@ fn query(adapter: &Adapter, arguments: &DXGKARGCB_QUERYFEATUREINTERFACE) -> (NTS
     if !state.known {
         return (ntstatus::STATUS_INVALID_PARAMETER, 0);
     }
-    if !state.enabled || arguments.Version != state.version {
+    let negotiated = state.enabled && arguments.Version == state.version;
+    adapter.rules().check(&FEATURE_INTERFACE, negotiated, || {
+        let (id, version) = (arguments.FeatureId.0, arguments.Version);
+        format!("feature {id:#x}, version {version}: enabled {}, negotiated {}", state.enabled, state.version)
+    });
+    if !negotiated {
         return (ntstatus::STATUS_UNSUCCESSFUL, 0);
     }
     if arguments.FeatureId != DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE {
