@@ -16,6 +16,7 @@ use gpu_engine::engine::{Engine, Step};
 use gpu_engine::fence::{Fence, update_monitored};
 use gpu_engine::fence_log::Barriers;
 use gpu_engine::gpu::{Gpu, Setup};
+use gpu_engine::host::Host as _;
 use gpu_engine::host::Lock;
 use gpu_engine::memory::SharedWord;
 use gpu_engine::monitored::MonitoredFences;
@@ -400,7 +401,7 @@ impl<'a> Attack<'a> {
             1 => {
                 let word = SharedWord::of(self.os.word(*current, 0));
                 fence.signal_from_cpu(&word, value, &gpu.mutation, |queue, ticket| {
-                    queue.wake(ticket, true);
+                    queue.wake(ticket, true, gpu.host.clock());
                     gpu.make_ready(&queue);
                 });
             }
@@ -410,7 +411,7 @@ impl<'a> Attack<'a> {
             }
             3 => {
                 fence.parked.look_again(|queue, ticket| {
-                    queue.wake(ticket, false);
+                    queue.wake(ticket, false, gpu.host.clock());
                     gpu.make_ready(&queue);
                 });
             }

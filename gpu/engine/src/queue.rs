@@ -78,6 +78,8 @@ pub struct Queue<H: Host> {
     pub(crate) exec: Handover<Exec<H>>,
     /// Ticket of the wait that somebody took it out of, and whether the value was reached: see [`Self::woken_word`].
     pub(crate) woken: AtomicU64,
+    /// GPU time at which it was taken out. Written before `woken`.
+    pub(crate) woken_at: AtomicU64,
     /// How many doorbells the queue is connected to: one, and for a moment two, while one that another queue takes is
     /// still to be let go of. With one, a ring that cannot be read is a fault. Without one, user
     /// mode may have freed the ring, and an engine that still scans the queue finds nothing there.
@@ -127,6 +129,7 @@ impl<H: Host> Queue<H> {
             signals: H::Lock::new(Log::new()),
             exec: Handover::new(try_box(Exec::new())?),
             woken: AtomicU64::new(0),
+            woken_at: AtomicU64::new(0),
             connected: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             ready: Mark::new(H::word),
@@ -153,8 +156,9 @@ impl<H: Host> Queue<H> {
         word & 1 != 0
     }
 
-    /// Ends the wait `ticket` that a signal took it out of. The caller then makes it ready.
-    pub fn wake(&self, ticket: u64, granted: bool) {
+    /// Ends the wait `ticket` that a signal took it out of at the GPU time `at`. The caller then makes it ready.
+    pub fn wake(&self, ticket: u64, granted: bool, at: u64) {
+        self.woken_at.store(at, Ordering::Relaxed);
         self.woken.store(Self::woken_word(ticket, granted), Ordering::Release);
     }
 

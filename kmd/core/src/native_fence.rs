@@ -11,6 +11,7 @@ use crate::status::{Error, Result};
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpu_engine::fence;
 use gpu_engine::fence_table::OpenError;
+use gpu_engine::host::Host as _;
 use gpu_engine::memory::SharedWord;
 use gpu_engine::shared::Shared;
 use gpu_wire::GpuVa;
@@ -111,7 +112,7 @@ impl<P: Platform> NativeFence<P> {
         let gpu = &started.gpu;
         // A queue that still waits for it (its process is being torn down) waits no more.
         fence.engine.set_always_signaled::<SharedWord<'_>>(None, |queue, ticket| {
-            queue.wake(ticket, true);
+            queue.wake(ticket, true, gpu.host.clock());
             gpu.make_ready(&queue);
         });
         // After this no interrupt can name the fence.
@@ -255,7 +256,7 @@ pub fn update_current<'c, P: Platform>(
 fn current_of_one<P: Platform>(fence: &NativeFence<P>, how: CurrentUpdate, update: &Update<'_>) -> Result<()> {
     let gpu = &fence.counted.started.gpu;
     let wake = |queue: Shared<crate::hw_queue::EngineQueue<P>>, ticket, granted| {
-        queue.wake(ticket, granted);
+        queue.wake(ticket, granted, gpu.host.clock());
         gpu.make_ready(&queue);
     };
     match (how, &update.word) {

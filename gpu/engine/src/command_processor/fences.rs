@@ -62,7 +62,7 @@ impl<H: Host> Core<H> {
         let parked = wait.open.fence.parked.park(wait.value, wait.ticket, queue.clone(), &gpu.mutation, unmet);
         if parked != Ok(Park::Parked) {
             // Met: go on. No memory: look again at the next turn, as if woken.
-            queue.wake(wait.ticket, parked == Ok(Park::Met));
+            queue.wake(wait.ticket, parked == Ok(Park::Met), gpu.host.clock());
             self.again = true;
         }
         Ok(())
@@ -84,7 +84,9 @@ impl<H: Host> Core<H> {
             self.park(gpu, job, exec)?;
             return Ok(false);
         }
-        exec.synced = Some(Synced::Wait(Some((wait.observed, gpu.host.clock()))));
+        // Not the time of this turn: another queue may have had the engine meanwhile.
+        let end = queue.woken_at.load(Ordering::Relaxed);
+        exec.synced = Some(Synced::Wait(Some((wait.observed, end))));
         exec.wait = None;
         Ok(true)
     }
@@ -182,7 +184,7 @@ impl<H: Host> Core<H> {
         let node = &gpu.nodes[self.node];
         fence::resolve::<SharedWord<'_>>(&gpu.mutation);
         let woken = pending.fence.parked.wake(pending.value, |queue, ticket| {
-            queue.wake(ticket, true);
+            queue.wake(ticket, true, gpu.host.clock());
             gpu.make_ready(&queue);
         });
         add(&node.counters.wakes, woken.into());

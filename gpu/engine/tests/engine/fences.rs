@@ -152,7 +152,7 @@ pub(crate) fn the_cpu_signals_and_wakes_parked_queues_in_order_of_value() {
     rig.settle();
     let gpu = rig.gpu.clone();
     let woken = f.fence.signal_from_cpu(&f.current.word(0), 6, &gpu.mutation, |q, ticket| {
-        q.wake(ticket, true);
+        q.wake(ticket, true, 0);
         gpu.make_ready(&q);
     });
     assert_eq!(woken, 2);
@@ -161,7 +161,7 @@ pub(crate) fn the_cpu_signals_and_wakes_parked_queues_in_order_of_value() {
     // NotificationOnly: another adapter wrote the value; each queue looks for itself.
     f.current.word(0).store(8, Ordering::SeqCst);
     f.fence.parked.look_again(|q, ticket| {
-        q.wake(ticket, false);
+        q.wake(ticket, false, 0);
         gpu.make_ready(&q);
     });
     rig.settle();
@@ -179,7 +179,7 @@ pub(crate) fn an_always_signaled_fence_passes_waits_and_drops_signals() {
     rig.settle();
     let gpu = rig.gpu.clone();
     f.fence.set_always_signaled(Some((&f.current.word(0), 9)), |q, ticket| {
-        q.wake(ticket, true);
+        q.wake(ticket, true, 0);
         gpu.make_ready(&q);
     });
     rig.settle();

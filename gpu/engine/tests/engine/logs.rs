@@ -109,3 +109,24 @@ fn a_queue_without_a_log_is_not_named() {
     assert_eq!(rig.drain(), [(0, Notice::FencesSignaled)]);
     assert_eq!(rig.gpu.nodes[0].counters.read().log_entries, 0);
 }
+
+/// The end of a wait is when its value came, not when its queue had the engine again.
+#[test]
+fn a_wait_ends_when_its_value_comes() {
+    let mut rig = Rig::new();
+    let (mut a, mut b) = (rig.queue(0, 0), rig.queue(0, 1));
+    let (f, m) = (rig.fence(), rig.map(1, false));
+    a.submit(&[Encoded::fence_wait(f.current.va, 1), log(WAIT_UNBLOCKED, 1, 0)]);
+    rig.settle();
+    let now = |rig: &mut Rig, q: &mut crate::support::TestQueue, at: u64| {
+        q.submit(&[packet::Timestamp { address: m.at(at).0 }.to_packet()]);
+        rig.settle();
+    };
+    now(&mut rig, &mut b, 0);
+    b.submit(&[Encoded::fence_signal(f.current.va, 1), packet::Timestamp { address: m.at(8).0 }.to_packet()]);
+    rig.settle();
+    let [value, _, observed, end] = log_entry(a.waits, 0);
+    let (before, behind) = (m.read(0), m.read(8));
+    assert!(value == 1 && observed < before, "{observed} {before}");
+    assert!((before..behind).contains(&end), "{before} {end} {behind}");
+}

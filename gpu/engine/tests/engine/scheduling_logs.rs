@@ -107,7 +107,7 @@ fn a_log_behind_none_starts_with_idle_contexts() {
     // The wait is met while nothing is written, and the context idle.
     let gpu = rig.gpu.clone();
     fence.fence.signal_from_cpu(&fence.current.word(0), 5, &gpu.mutation, |queue, ticket| {
-        queue.wake(ticket, true);
+        queue.wake(ticket, true, 0);
         gpu.make_ready(&queue);
     });
     rig.settle();
