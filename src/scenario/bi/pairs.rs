@@ -96,6 +96,11 @@ const HALVES: &[Half] = &[
         let fence = side.raw.open_native_fence(side.device, shared)?.handle;
         side.raw.destroy_fence(fence).context("close")
     }),
+    ("process", &["DxgkDdiCreateProcess", "DxgkDdiDestroyProcess"], |side| {
+        let other = raw(side.scene)?;
+        let device = other.device()?;
+        other.destroy_device(device).context("destroy")
+    }),
     ("allocation", &["DxgkDdiCreateAllocation", "DxgkDdiBuildPagingBuffer", "DxgkDdiDestroyAllocation"], allocation),
 ];
 
