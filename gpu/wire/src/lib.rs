@@ -69,6 +69,13 @@ impl core::fmt::LowerHex for GpuVa {
 #[repr(transparent)]
 pub struct NodeOrdinal(pub u32);
 
+impl NodeOrdinal {
+    /// As an index; of a node that may not exist.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// 3D and compute: hardware-scheduled, user-mode submission.
 pub const NODE_COMPUTE: NodeOrdinal = NodeOrdinal(0);
 /// Copy: hardware-scheduled, user-mode submission.

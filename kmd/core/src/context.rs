@@ -10,9 +10,9 @@ use crate::process::EngineSpace;
 use crate::status::{Error, Result};
 use gpu_engine::address_space::{AddressSpace, Root};
 use gpu_engine::shared::Shared;
-use gpu_wire::INTERFACE_VERSION;
 use gpu_wire::packet::Privilege;
 use gpu_wire::private::{ContextData, MAGIC};
+use gpu_wire::{INTERFACE_VERSION, NodeOrdinal};
 
 /// Bytes of private data per DMA buffer. Zero would disable anything carried there; we carry nothing, but a record that
 /// travels with a packet is worth having in a dump.
@@ -29,7 +29,7 @@ pub struct NewContext {
     /// Dxgkrnl's handle, by which callbacks name the context.
     pub os: u64,
     /// `NodeOrdinal`.
-    pub node: u32,
+    pub node: NodeOrdinal,
     /// `EngineAffinity`.
     pub affinity: u32,
     /// `SystemContext`: VidMm or VidSch makes the context for itself.
@@ -40,8 +40,8 @@ pub struct NewContext {
 
 /// A packet context.
 pub struct Context<P: Platform> {
-    /// Node index.
-    pub node: usize,
+    /// Its node, which exists.
+    pub node: NodeOrdinal,
     /// The address space that its packets run in: its device's process's, by the root that the OS gave this context.
     pub space: Shared<EngineSpace<P>>,
     device: Shared<Device<P>>,
@@ -61,8 +61,8 @@ impl<P: Platform> Context<P> {
         let started = &device.counted.started;
         let NewContext { node, affinity, system, .. } = *new;
         let index = match node {
-            NO_NODE if system => started.settings.paging_node,
-            n if n < nodes::COUNT => n,
+            NodeOrdinal(NO_NODE) if system => NodeOrdinal(started.settings.paging_node),
+            n if n.0 < nodes::COUNT => n,
             _ => return Err(Error::InvalidParameter),
         };
         // EngineAffinity is 1 << EngineOrdinal, and there is one engine.
@@ -76,8 +76,7 @@ impl<P: Platform> Context<P> {
         let is_paging = process.privilege == Privilege::Paging;
         let space = Shared::try_new(AddressSpace::new(process))?;
         let counted = Counted::new(started.clone(), |c| &c.contexts);
-        // CAST: below COUNT.
-        let context = Self { node: index as usize, space: space.clone(), device: device.clone(), counted };
+        let context = Self { node: index, space: space.clone(), device: device.clone(), counted };
         let handle = Handle::create(Shared::try_new(context)?)?;
         // The process of this context is the paging process, whatever other system processes there are.
         let known = if system && is_paging { started.paging_spaces.add(space.clone()) } else { Ok(()) };

@@ -32,7 +32,7 @@ pub fn create<P: Platform>(
         (true, true) => HwContext::create(irql, device, new, private),
         (true, false) => {
             let handle = Context::create(irql, device, new, private)?;
-            let (strays, node) = (&started.strays, new.node);
+            let (strays, node) = (&started.strays, new.node.0);
             let what = format_args!("packet contexts on hardware-scheduled nodes, the last on node {node}");
             strays.note(&strays.odd_contexts, 1, &started.platform, what);
             Ok(handle)

@@ -48,8 +48,8 @@ impl<P: Platform> HwContext<P> {
         }
         check_version(private)?;
         let gpu = &started.gpu;
-        // CAST: below NODE_COUNT, checked above.
-        let node = node as usize;
+        // Below NODE_COUNT, checked above.
+        let node = node.index();
         let member = gpu.admit(node)?;
         let slot = gpu.slots.allocate(os)?;
         let engine = EngineContext::<P>::new(member, slot, node, device.process.engine.clone());

@@ -10,7 +10,7 @@ use crate::status::{Error, Result};
 use gpu_engine::host::Lock;
 use gpu_engine::queue::Submission;
 use gpu_engine::shared::Shared;
-use gpu_wire::GpuVa;
+use gpu_wire::{GpuVa, NodeOrdinal};
 
 /// The engine's side.
 pub type EngineQueue<P> = gpu_engine::queue::Queue<EngineHost<P>>;
@@ -58,7 +58,7 @@ impl<P: Platform> HwQueue<P> {
     pub fn create(irql: &Passive, context: &Shared<HwContext<P>>, new: &NewQueue) -> Result<Handle> {
         let started = &context.counted.started;
         // CAST: a node index.
-        if new.user_mode && !nodes::takes_doorbells(&started.plan, context.engine.node as u32) {
+        if new.user_mode && !nodes::takes_doorbells(&started.plan, NodeOrdinal(context.engine.node as u32)) {
             return Err(Error::InvalidParameter);
         }
         let (strays, platform, at) = (&started.strays, &started.platform, new.progress.0);

@@ -4,19 +4,24 @@ use crate::plan::Plan;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
 use gpu_engine::queue::KERNEL_QUEUE_DEPTH;
-use gpu_wire::{NODE_COMPUTE, NODE_COPY, NODE_COUNT, NODE_PAGING};
+use gpu_wire::{NODE_COMPUTE, NODE_COPY, NODE_COUNT, NODE_PAGING, NodeOrdinal};
 use wddm_abi::{DXGK_ENGINE_TYPE, DXGK_NODEMETADATA};
 
 /// Command buffers in flight on a kernel-mode hardware queue, as reported. Less than what a queue holds.
 pub const MAX_IN_FLIGHT: u32 = KERNEL_QUEUE_DEPTH as u32 / 2;
 
+/// Every node.
+pub fn ordinals() -> impl Iterator<Item = NodeOrdinal> {
+    (0..COUNT).map(NodeOrdinal)
+}
+
 /// Whether a node is hardware-scheduled under `plan`.
-pub fn is_hardware_scheduled(plan: &Plan, node: u32) -> bool {
-    plan.hardware_queues() && (node == NODE_COMPUTE.0 || node == NODE_COPY.0)
+pub fn is_hardware_scheduled(plan: &Plan, node: NodeOrdinal) -> bool {
+    plan.hardware_queues() && (node == NODE_COMPUTE || node == NODE_COPY)
 }
 
 /// Whether a node takes user-mode submission under `plan`.
-pub fn takes_doorbells(plan: &Plan, node: u32) -> bool {
+pub fn takes_doorbells(plan: &Plan, node: NodeOrdinal) -> bool {
     plan.user_mode_submission() && is_hardware_scheduled(plan, node)
 }
 
@@ -24,15 +29,13 @@ pub fn takes_doorbells(plan: &Plan, node: u32) -> bool {
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node that does not exist.
-pub fn metadata(plan: &Plan, settings: &Settings, node: u32) -> Result<DXGK_NODEMETADATA> {
+pub fn metadata(plan: &Plan, settings: &Settings, node: NodeOrdinal) -> Result<DXGK_NODEMETADATA> {
     let (kind, name) = match node {
         // No engine type is called compute; a compute-only adapter has no 3-D workloads.
-        n if n == NODE_COMPUTE.0 && plan.form.is_compute_only() => {
-            (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_OTHER, "Compute")
-        }
-        n if n == NODE_COMPUTE.0 => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_3D, "3D and compute"),
-        n if n == NODE_COPY.0 => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY, "Copy"),
-        n if n == NODE_PAGING.0 => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY, "Paging"),
+        NODE_COMPUTE if plan.form.is_compute_only() => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_OTHER, "Compute"),
+        NODE_COMPUTE => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_3D, "3D and compute"),
+        NODE_COPY => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY, "Copy"),
+        NODE_PAGING => (DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY, "Paging"),
         _ => return Err(Error::InvalidParameter),
     };
     let mut data = DXGK_NODEMETADATA::zeroed();

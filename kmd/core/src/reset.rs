@@ -6,6 +6,7 @@
 
 use crate::adapter::Started;
 use crate::irql::Passive;
+use crate::nodes;
 use crate::platform::{self, Platform};
 use crate::status::{Error, Result};
 use core::sync::atomic::Ordering;
@@ -13,18 +14,19 @@ use gpu_engine::host::Lock;
 use gpu_engine::node::{Control, Phase};
 use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::PacketQueue;
+use gpu_wire::NodeOrdinal;
 
 /// How long an engine may take to let go, in units of 100 ns. TIMEOUT: half a second; it looks every 50 µs of work.
 const PATIENCE: u64 = 5_000_000;
 /// Between two looks, in units of 100 ns.
 const LOOK: u64 = 1_000;
 
-fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<()> {
-    if node >= started.gpu.nodes.len() {
+fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<()> {
+    if node.index() >= started.gpu.nodes.len() {
         return Err(Error::InvalidParameter);
     }
-    started.gpu.command(node, Control::Hold);
-    let engine = &started.gpu.nodes[node];
+    started.gpu.command(node.index(), Control::Hold);
+    let engine = &started.gpu.nodes[node.index()];
     if !platform::until(irql, &started.platform, Some(PATIENCE), LOOK, || engine.phase() != Phase::Running) {
         return Err(Error::Timeout);
     }
@@ -39,7 +41,7 @@ fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Resul
 /// # Errors
 /// [`Error::InvalidParameter`] for a node that does not exist; [`Error::Timeout`] when the engine does not answer; a
 /// callback's.
-pub fn reset_hw_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<()> {
+pub fn reset_hw_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<()> {
     hold(irql, started, node)?;
     lose_interrupted(irql, started, node)
 }
@@ -48,11 +50,11 @@ pub fn reset_hw_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: 
 ///
 /// # Errors
 /// The callback's.
-fn lose_interrupted<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<()> {
-    let Some(queue) = started.gpu.nodes[node].take_interrupted() else { return Ok(()) };
+fn lose_interrupted<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<()> {
+    let Some(queue) = started.gpu.nodes[node.index()].take_interrupted() else { return Ok(()) };
     let lost = queue.context.slot;
     queue.context.lose();
-    started.gpu.nodes[node].mailbox.forget(|notice| notice.is_suspension_of(lost));
+    started.gpu.nodes[node.index()].mailbox.forget(|notice| notice.is_suspension_of(lost));
     match started.gpu.slots.handle(lost) {
         Some(handle) => started.dxgkrnl.invalidate_hw_context(irql, core::ptr::without_provenance_mut(handle as usize)),
         None => Ok(()),
@@ -63,13 +65,13 @@ fn lose_interrupted<P: Platform>(irql: &Passive, started: &Started<P>, node: usi
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node that does not exist.
-pub fn resume_hw_engine<P: Platform>(_irql: &Passive, started: &Started<P>, node: usize) -> Result<()> {
-    if node >= started.gpu.nodes.len() {
+pub fn resume_hw_engine<P: Platform>(_irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<()> {
+    if node.index() >= started.gpu.nodes.len() {
         return Err(Error::InvalidParameter);
     }
-    started.gpu.command(node, Control::Run);
+    started.gpu.command(node.index(), Control::Run);
     // What could not be reported while the engine was held.
-    started.gpu.raise_again(node);
+    started.gpu.raise_again(node.index());
     Ok(())
 }
 
@@ -77,27 +79,27 @@ pub fn resume_hw_engine<P: Platform>(_irql: &Passive, started: &Started<P>, node
 ///
 /// # Errors
 /// As for [`reset_hw_engine`].
-pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<u32> {
+pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<u32> {
     hold(irql, started, node)?;
-    let packets = &started.gpu.nodes[node].packets;
+    let packets = &started.gpu.nodes[node.index()].packets;
     let (aborted, mut gone) = packets.with(PacketQueue::reset);
     // A node that takes packets may be hardware-scheduled as well: what a queue lost is told, too.
     let told = lose_interrupted(irql, started, node);
-    started.gpu.nodes[node].mailbox.forget(Notice::is_of_packets);
+    started.gpu.nodes[node.index()].mailbox.forget(Notice::is_of_packets);
     gone.clear();
     packets.with(|queue| queue.give_back(gone));
-    started.gpu.command(node, Control::Run);
+    started.gpu.command(node.index(), Control::Run);
     // An interrupt that came while the engine was held has reported nothing of it. What it was raised for and is not
     // over, a fence's signal, is raised again.
-    started.gpu.raise_again(node);
+    started.gpu.raise_again(node.index());
     // The OS takes this packet, and those before it, as completed from this answer on.
     reported(started, node, aborted);
     told.map(|()| aborted)
 }
 
 /// Stores what `DxgkDdiQueryCurrentFence` answers for `node` from now on.
-fn reported<P: Platform>(started: &Started<P>, node: usize, fence: u32) {
-    if let Some(last) = started.reported.get(node) {
+fn reported<P: Platform>(started: &Started<P>, node: NodeOrdinal, fence: u32) {
+    if let Some(last) = started.reported.get(node.index()) {
         last.store(fence, Ordering::Release);
     }
 }
@@ -106,32 +108,32 @@ fn reported<P: Platform>(started: &Started<P>, node: usize, fence: u32) {
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node that does not exist.
-pub fn dependent_nodes<P: Platform>(started: &Started<P>, node: usize) -> Result<u64> {
-    if node >= started.gpu.nodes.len() { Err(Error::InvalidParameter) } else { Ok(1 << node) }
+pub fn dependent_nodes<P: Platform>(started: &Started<P>, node: NodeOrdinal) -> Result<u64> {
+    if node.index() >= started.gpu.nodes.len() { Err(Error::InvalidParameter) } else { Ok(1 << node.0) }
 }
 
 /// Whether the engine answers: it has no preemption that it has not answered, and no request to hold.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node that does not exist.
-pub fn is_responsive<P: Platform>(started: &Started<P>, node: usize) -> Result<bool> {
-    let node = started.gpu.nodes.get(node).ok_or(Error::InvalidParameter)?;
+pub fn is_responsive<P: Platform>(started: &Started<P>, node: NodeOrdinal) -> Result<bool> {
+    let node = started.gpu.nodes.get(node.index()).ok_or(Error::InvalidParameter)?;
     Ok(!node.packets.with(|p| p.is_preempting() && p.is_busy()))
 }
 
 /// Adapter reset, first half: everything stops. Must succeed; an engine that does not answer is left behind.
 pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
-    for node in 0..started.gpu.nodes.len() {
-        started.gpu.nodes[node].loses_everything.store(true, Ordering::Release);
+    for node in nodes::ordinals() {
+        started.gpu.nodes[node.index()].loses_everything.store(true, Ordering::Release);
         if hold(irql, started, node).is_err() {
             // An engine that does not answer; the interrupt routine is told nothing of it any more all the same.
             crate::interrupt::leave(irql, started);
         }
-        drop(started.gpu.nodes[node].take_interrupted().inspect(|queue| queue.context.lose()));
-        let packets = &started.gpu.nodes[node].packets;
+        drop(started.gpu.nodes[node.index()].take_interrupted().inspect(|queue| queue.context.lose()));
+        let packets = &started.gpu.nodes[node.index()].packets;
         let mut gone = packets.with(PacketQueue::reset_adapter);
         // Every context is lost, and no fault or suspension of one is of interest. Signals of fences are.
-        started.gpu.nodes[node].mailbox.forget(|notice| {
+        started.gpu.nodes[node.index()].mailbox.forget(|notice| {
             notice.is_of_packets() || matches!(notice, Notice::ContextSuspended { .. } | Notice::QueueFaulted { .. })
         });
         gone.clear();
@@ -146,9 +148,9 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
 
 /// Adapter reset, second half: everything runs again.
 pub fn restart_adapter<P: Platform>(_irql: &Passive, started: &Started<P>) {
-    for node in 0..started.gpu.nodes.len() {
-        started.gpu.nodes[node].loses_everything.store(false, Ordering::Release);
-        started.gpu.command(node, Control::Run);
-        started.gpu.raise_again(node);
+    for node in nodes::ordinals() {
+        started.gpu.nodes[node.index()].loses_everything.store(false, Ordering::Release);
+        started.gpu.command(node.index(), Control::Run);
+        started.gpu.raise_again(node.index());
     }
 }

@@ -11,6 +11,7 @@ use gpu_engine::scheduling_log::{
     ContextState, ENTRY_CONTEXT, ENTRY_OPERATION, ENTRY_SIZE, ENTRY_STATE, ENTRY_TIME, HEADER_POSITION, HEADER_SIZE,
     SchedulingLog,
 };
+use gpu_wire::NodeOrdinal;
 use wddm_abi::{
     DXGK_SCHEDULING_LOG_BUFFER, DXGK_SCHEDULING_LOG_CONTEXT_STATE, DXGK_SCHEDULING_LOG_CONTEXT_STATE_CHANGE,
     DXGK_SCHEDULING_LOG_ENTRY, DXGK_SCHEDULING_LOG_HEADER, DXGK_SCHEDULING_LOG_OPERATION,
@@ -42,9 +43,9 @@ const _: () = {
 /// [`Error::InvalidParameter`] for a node or engine that does not exist.
 fn log_of<P: Platform>(
     started: &Started<P>,
-    (node, engine): (u32, u32),
+    (node, engine): (NodeOrdinal, u32),
 ) -> Result<Option<&SchedulingLog<EngineHost<P>>>> {
-    let found = started.gpu.nodes.get(node as usize).filter(|_| engine == 0).ok_or(Error::InvalidParameter)?;
+    let found = started.gpu.nodes.get(node.index()).filter(|_| engine == 0).ok_or(Error::InvalidParameter)?;
     Ok(nodes::is_hardware_scheduled(&started.plan, node).then_some(&found.scheduling))
 }
 
@@ -57,7 +58,7 @@ fn log_of<P: Platform>(
 pub fn set<P: Platform>(
     _irql: &Passive,
     started: &Started<P>,
-    place: (u32, u32),
+    place: (NodeOrdinal, u32),
     buffer: Span<'static>,
     size: (u32, u32),
 ) -> Result<()> {
@@ -70,7 +71,7 @@ pub fn set<P: Platform>(
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node or engine that does not exist.
-pub fn clear<P: Platform>(_irql: &Passive, started: &Started<P>, place: (u32, u32)) -> Result<()> {
+pub fn clear<P: Platform>(_irql: &Passive, started: &Started<P>, place: (NodeOrdinal, u32)) -> Result<()> {
     if let Some(log) = log_of(started, place)? {
         log.clear();
     }

@@ -11,13 +11,13 @@ use core::sync::atomic::Ordering;
 use gpu_engine::host::Lock;
 use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::shared::Shared;
-use gpu_wire::GpuVa;
 use gpu_wire::packet::Privilege;
+use gpu_wire::{GpuVa, NodeOrdinal};
 
 /// A packet as the OS submits it.
 pub struct Packet<P: Platform> {
-    /// Node index.
-    pub node: usize,
+    /// Its node, which may not exist.
+    pub node: NodeOrdinal,
     /// `SubmissionFenceId`.
     pub fence: u32,
     /// The address space that it runs in.
@@ -37,7 +37,7 @@ pub struct Packet<P: Platform> {
 /// # Errors
 /// [`Error::InvalidParameter`]: the one that the DDI allows. Dxgkrnl puts the device in error.
 pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, packet: Packet<P>) -> Result<()> {
-    let Some(node) = started.gpu.nodes.get(packet.node) else {
+    let Some(node) = started.gpu.nodes.get(packet.node.index()) else {
         refuse(started, packet.node, packet.fence);
         return Err(Error::InvalidParameter);
     };
@@ -53,7 +53,7 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
     };
     let (is_first, taken) = node.packets.with(|q| (q.is_unused(), q.submit(submission)));
     let taken = taken.map_err(|_| Error::InvalidParameter);
-    if is_first && let Some(reported) = started.reported.get(packet.node) {
+    if is_first && let Some(reported) = started.reported.get(packet.node.index()) {
         // Until something is reported, the id before the first one is the last that is complete. When this fails, the
         // interrupt routine has reported meanwhile.
         let _reported = reported.compare_exchange(0, packet.fence.wrapping_sub(1), Ordering::AcqRel, Ordering::Relaxed);
@@ -61,7 +61,7 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
     if taken.is_err() {
         refuse(started, packet.node, packet.fence);
     }
-    started.gpu.wake(packet.node);
+    started.gpu.wake(packet.node.index());
     if taken.is_ok() && !sane {
         note(started, packet.node, packet.fence);
     }
@@ -72,16 +72,16 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
 /// `DISPATCH_LEVEL`.
 ///
 /// Source: `DxgkDdiSubmitCommandVirtual`, STATUS_INVALID_PARAMETER (the driver's own last completed id moves as well).
-pub fn refuse<P: Platform>(started: &Started<P>, node: usize, fence: u32) {
-    if let Some(shared) = started.gpu.nodes.get(node) {
+pub fn refuse<P: Platform>(started: &Started<P>, node: NodeOrdinal, fence: u32) {
+    if let Some(shared) = started.gpu.nodes.get(node.index()) {
         shared.packets.with(|q| q.refuse(fence));
     }
     note(started, node, fence);
 }
 
 /// Counts a refused packet and prints it to the debugger, which takes text at `DISPATCH_LEVEL` too.
-fn note<P: Platform>(started: &Started<P>, node: usize, fence: u32) {
-    let strays = &started.strays;
+fn note<P: Platform>(started: &Started<P>, node: NodeOrdinal, fence: u32) {
+    let (strays, node) = (&started.strays, node.0);
     let what = format_args!("packets refused (fence {fence} of node {node})");
     strays.note(&strays.packets, 1, &started.platform, what);
 }
@@ -90,10 +90,15 @@ fn note<P: Platform>(started: &Started<P>, node: usize, fence: u32) {
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node that does not exist.
-pub fn preempt<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, node: usize, fence: u32) -> Result<()> {
-    let shared = started.gpu.nodes.get(node).ok_or(Error::InvalidParameter)?;
+pub fn preempt<P: Platform>(
+    _irql: &impl AtMostDispatch,
+    started: &Started<P>,
+    node: NodeOrdinal,
+    fence: u32,
+) -> Result<()> {
+    let shared = started.gpu.nodes.get(node.index()).ok_or(Error::InvalidParameter)?;
     let mut dropped = shared.packets.with(|q| q.preempt(fence));
-    started.gpu.ask_preempt(node);
+    started.gpu.ask_preempt(node.index());
     dropped.clear();
     shared.packets.with(|q| q.give_back(dropped));
     Ok(())
@@ -109,9 +114,9 @@ pub fn current_fence<P: Platform>(
     _irql: &Passive,
     started: &Started<P>,
     adapter: *mut c_void,
-    node: usize,
+    node: NodeOrdinal,
 ) -> Result<u32> {
-    let last = started.reported.get(node).ok_or(Error::InvalidParameter)?;
+    let last = started.reported.get(node.index()).ok_or(Error::InvalidParameter)?;
     // The OS refuses this when no interrupt is connected. Then nothing can be reported, and the answer is the last one
     // that was.
     started.dxgkrnl.synchronize(started.routines.report, adapter);

@@ -3,6 +3,7 @@
 use crate::arguments::{bytes, object, os, record_mut, started};
 use crate::thunk::{ddi, nothing};
 use gpu_engine::address_space::Root;
+use gpu_wire::NodeOrdinal;
 use gpu_wire::pte::Place;
 use kmd_core::context::{self, Context, DMA_BUFFER_SIZE, NewContext, PRIVATE_DATA_SIZE};
 use kmd_core::contexts;
@@ -71,7 +72,7 @@ ddi! {
         let private = unsafe { bytes(args.pPrivateDriverData.cast_const(), args.PrivateDriverDataSize) }?;
         let new = NewContext {
             os: os(args.hContext),
-            node: args.NodeOrdinal,
+            node: NodeOrdinal(args.NodeOrdinal),
             affinity: args.EngineAffinity,
             system: args.Flags.SystemContext(),
             hw_queues: args.Flags.HwQueueSupported(),

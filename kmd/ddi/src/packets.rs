@@ -2,8 +2,8 @@
 
 use crate::arguments::{borrow, started, with_started};
 use crate::thunk::{always, ddi};
-use gpu_wire::GpuVa;
 use gpu_wire::packet::Privilege;
+use gpu_wire::{GpuVa, NodeOrdinal};
 use kmd_core::context::Context;
 use kmd_core::platform::Platform;
 use kmd_core::reset;
@@ -21,7 +21,7 @@ ddi! {
     fn query_current_fence[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: write *mut DXGKARG_QUERYCURRENTFENCE, answers of {
         let started = started::<P>(adapter)?;
-        args.CurrentFence = submit::current_fence(&irql, &started, adapter, args.NodeOrdinal as usize)?;
+        args.CurrentFence = submit::current_fence(&irql, &started, adapter, NodeOrdinal(args.NodeOrdinal))?;
         Ok(())
     }
 
@@ -29,14 +29,14 @@ ddi! {
     fn query_dependent_engine_group[P: Platform](adapter: HANDLE) with args: write *mut DXGKARG_QUERYDEPENDENTENGINEGROUP,
         answers of {
         let started = started::<P>(adapter)?;
-        args.DependentNodeOrdinalMask = reset::dependent_nodes(&started, args.NodeOrdinal as usize)?;
+        args.DependentNodeOrdinalMask = reset::dependent_nodes(&started, NodeOrdinal(args.NodeOrdinal))?;
         Ok(())
     }
 
     /// `DxgkDdiQueryEngineStatus`, `PASSIVE_LEVEL`.
     fn query_engine_status[P: Platform](adapter: HANDLE) with args: write *mut DXGKARG_QUERYENGINESTATUS, answers of {
         let started = started::<P>(adapter)?;
-        let responsive = reset::is_responsive(&started, args.NodeOrdinal as usize)?;
+        let responsive = reset::is_responsive(&started, NodeOrdinal(args.NodeOrdinal))?;
         args.EngineStatus.Value = 0;
         args.EngineStatus.set_Responsive(responsive);
         Ok(())
@@ -46,7 +46,7 @@ ddi! {
     fn reset_engine[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: write *mut DXGKARG_RESETENGINE, answers of {
         let started = started::<P>(adapter)?;
-        args.LastAbortedFenceId = reset::reset_engine(&irql, &started, args.NodeOrdinal as usize)?;
+        args.LastAbortedFenceId = reset::reset_engine(&irql, &started, NodeOrdinal(args.NodeOrdinal))?;
         Ok(())
     }
 
@@ -58,11 +58,11 @@ ddi! {
             // Only a packet without a context is the paging process's: one of a context that is not there (any more)
             // is refused.
             let found = match args.hContext.is_null() {
-                true => started.paging_space().map(|space| (args.NodeOrdinal as usize, space)),
+                true => started.paging_space().map(|space| (NodeOrdinal(args.NodeOrdinal), space)),
                 false => borrow::<Context<P>, _>(args.hContext, |found| Ok((found.node, found.space.clone()))).ok(),
             };
             let Some((node, space)) = found else {
-                submit::refuse(started, args.NodeOrdinal as usize, args.SubmissionFenceId);
+                submit::refuse(started, NodeOrdinal(args.NodeOrdinal), args.SubmissionFenceId);
                 return Err(Error::InvalidParameter);
             };
             // Null rendering: the packet completes, and nothing of it runs.
@@ -83,7 +83,7 @@ ddi! {
     fn submit_command[P: Platform](adapter: HANDLE) at irql: Dispatch,
         with args: read *const DXGKARG_SUBMITCOMMAND, answers always {
         with_started::<P, _>(adapter, |started| {
-            let node = args.NodeOrdinal as usize;
+            let node = NodeOrdinal(args.NodeOrdinal);
             let Some(space) = started.paging_space() else {
                 submit::refuse(started, node, args.SubmissionFenceId);
                 return Err(Error::InvalidParameter);
@@ -98,7 +98,7 @@ ddi! {
     fn preempt_command[P: Platform](adapter: HANDLE) at irql: Dispatch,
         with args: read *const DXGKARG_PREEMPTCOMMAND, answers always {
         with_started::<P, _>(adapter, |started| {
-            submit::preempt(&irql, started, args.NodeOrdinal as usize, args.PreemptionFenceId)
+            submit::preempt(&irql, started, NodeOrdinal(args.NodeOrdinal), args.PreemptionFenceId)
         })
     }
 }

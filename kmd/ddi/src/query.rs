@@ -3,6 +3,7 @@
 use crate::arguments::{array_mut, borrow, bytes, bytes_mut, object, record, record_mut, started, with_started};
 use crate::thunk::ddi;
 use core::ffi::c_void;
+use gpu_wire::NodeOrdinal;
 use kmd_core::adapter::Adapter;
 use kmd_core::asked::bit_of;
 use kmd_core::context::Context;
@@ -97,7 +98,7 @@ win_extern! {
             if physical != 0 {
                 return Err(Error::InvalidParameter);
             }
-            to.copy_from_slice(nodes::metadata(&started.plan, &started.settings, node)?.as_bytes());
+            to.copy_from_slice(nodes::metadata(&started.plan, &started.settings, NodeOrdinal(node))?.as_bytes());
             Ok(())
         }))
     }

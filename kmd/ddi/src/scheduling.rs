@@ -4,7 +4,7 @@ use crate::arguments::{borrow, bytes, bytes_mut, object, os, started};
 use crate::thunk::ddi;
 use gpu_engine::memory::Span;
 use gpu_engine::queue::Submission;
-use gpu_wire::GpuVa;
+use gpu_wire::{GpuVa, NodeOrdinal};
 use kmd_core::context::NewContext;
 use kmd_core::device::Device;
 use kmd_core::handle::Handle;
@@ -34,7 +34,7 @@ ddi! {
         let private = unsafe { bytes(args.pPrivateDriverData.cast_const(), args.PrivateDriverDataSize) }?;
         let new = NewContext {
             os: os(args.hHwContext),
-            node: args.NodeOrdinal,
+            node: NodeOrdinal(args.NodeOrdinal),
             affinity: args.EngineAffinity,
             system: false,
             hw_queues: true,
@@ -96,21 +96,21 @@ ddi! {
     fn reset_hw_engine[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: read *mut DXGKARG_RESETHWENGINE, answers of {
         let started = started::<P>(adapter)?;
-        reset::reset_hw_engine(&irql, &started, args.NodeOrdinal as usize)
+        reset::reset_hw_engine(&irql, &started, NodeOrdinal(args.NodeOrdinal))
     }
 
     /// `DxgkDdiResumeHwEngine`, `PASSIVE_LEVEL`.
     fn resume_hw_engine[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: read *mut DXGKARG_RESUMEHWENGINE, answers of {
         let started = started::<P>(adapter)?;
-        reset::resume_hw_engine(&irql, &started, args.NodeOrdinal as usize)
+        reset::resume_hw_engine(&irql, &started, NodeOrdinal(args.NodeOrdinal))
     }
 
     /// `DxgkDdiSetSchedulingLogBuffer`, `PASSIVE_LEVEL`. A NULL buffer, or one without entries, takes the log away.
     fn set_scheduling_log_buffer[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: read *const DXGKARG_SETSCHEDULINGLOGBUFFER, answers of {
         let started = started::<P>(adapter)?;
-        let place = (args.NodeOrdinal, args.EngineOrdinal);
+        let place = (NodeOrdinal(args.NodeOrdinal), args.EngineOrdinal);
         if args.LogBufferCpuVa.is_null() || args.NumberOfEntries == 0 {
             return scheduling_log::clear(&irql, &started, place);
         }
