@@ -53,7 +53,7 @@ fn storm(scene: &Scene, raw: &Raw, dice: &mut Dice, stop: &AtomicBool, signals: 
                 2 => [Some(Encoded::fence_signal(GpuVa(fence.gpu), signaled + value)), None],
                 _ => {
                     let signal = MonitoredSignal { address: memory.gpu, value }.to_packet();
-                    [Some(signal), (kind == 1).then(|| fill)]
+                    [Some(signal), (kind == 1).then_some(fill)]
                 }
             })
             .flatten()

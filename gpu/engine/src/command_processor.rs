@@ -166,7 +166,7 @@ impl<H: Host> Exec<H> {
 /// What became of a store that the stream did not ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stored {
-    Stored,
+    Done,
     /// User mode took the page away.
     NotMapped,
     /// The host has no memory for a mapping now.
@@ -462,7 +462,7 @@ impl<H: Host> Core<H> {
             Ok(view) => match self.tlb.span(view).and_then(|span| span.word(0)) {
                 Some(word) => {
                     word.store(value, Ordering::Release);
-                    Stored::Stored
+                    Stored::Done
                 }
                 None => Stored::NotMapped,
             },
