@@ -165,6 +165,7 @@ impl<H: Host> Core<H> {
         if self.backlog.len() >= BACKLOG {
             return Step::Waiting;
         }
+        self.end_cut_off(gpu);
         let connected = self.poll(gpu);
         if self.step_packets(gpu) {
             return Step::Worked;
@@ -211,11 +212,8 @@ impl<H: Host> Core<H> {
                 return Some(Step::Held);
             }
             Control::Run => {
-                if node.phase() == Phase::Held {
-                    if !node.run(&gpu.mutation) {
-                        return Some(Step::Held);
-                    }
-                    self.end_cut_off(gpu);
+                if node.phase() == Phase::Held && !node.run(&gpu.mutation) {
+                    return Some(Step::Held);
                 }
             }
         }
@@ -298,6 +296,7 @@ impl<H: Host> Core<H> {
         {
             bump(&node.counters.faults);
             self.notify(gpu, Notice::PacketFaulted { fence, fault: FaultKind::NotPermitted.into(), process });
+            self.answer_preempt(gpu);
         }
     }
 
