@@ -178,16 +178,7 @@ impl HwQueue {
         let odd = if adapter.personality().faults.odd_progress { 4 } else { 0 };
         arguments.HwQueueProgressFenceGPUVirtualAddress = progress.addresses().1 + odd;
         if let Progress::Native(fence) = progress {
-            let place = adapter.personality().progress_fence_handle;
-            let other =
-                context.device().hw_contexts().iter().flat_map(|context| context.queues()).find_map(
-                    |queue| match &queue.progress {
-                        Progress::Native(fence) => Some(fence.on().driver_handle()),
-                        Progress::Monitored(_) => None,
-                    },
-                );
-            let named = other.filter(|_| place == ProgressFenceHandle::Another);
-            record.name_fence(place, named.unwrap_or_else(|| fence.on().driver_handle()) as u64);
+            record.name_fence(adapter.personality().progress_fence_handle, fence.on().driver_handle() as u64);
         }
         let owner = core::ptr::with_exposed_provenance_mut(context.driver_handle());
         let pointer = (&raw mut record).cast::<DXGKARG_CREATEHWQUEUE>();
@@ -502,7 +493,7 @@ impl QueueRecord {
     /// Names the native fence where the personality has it.
     fn name_fence(&mut self, place: ProgressFenceHandle, handle: u64) {
         match place {
-            ProgressFenceHandle::At24 | ProgressFenceHandle::Another => {
+            ProgressFenceHandle::At24 => {
                 self.record.as_bytes_mut()[24..32].copy_from_slice(&handle.to_le_bytes());
             }
             ProgressFenceHandle::At48 => self.appended = handle,

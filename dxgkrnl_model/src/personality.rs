@@ -140,9 +140,6 @@ pub enum ProgressFenceHandle {
     At48,
     /// Nowhere: only the addresses tell which fence it is.
     Nowhere,
-    /// As at offset 24, but it is the handle of the progress fence of another queue of the device, where there is one:
-    /// handle and addresses disagree. Chosen: the addresses count, which the queue's packets name.
-    Another,
 }
 
 /// Whose handle a driver puts where the document says only "the handle".

@@ -44,7 +44,6 @@ pub const TABLE: &[Broken] = &[
     row("AlwaysInterrupt", fences::always_interrupt, &["MR-07", "MR-08"]),
     image("DriverHandleInInterrupt", notices::drivers_handle, &["WS-02"]),
     // Native fences.
-    row("BelievesTheHandle", fences::handle_believed, &["DD-10"]),
     row("NotificationWrites", fences::notification_writes, &["XA-04", "XA-09"]),
     row("NoWakeFromCpu", fences::no_wake_from_cpu, &["WS-03"]),
     image("FailsCurrentUpdate", fences::fails_current_update, &["WS-03"]),

@@ -18,7 +18,6 @@ use super::{callback, callback_of, record, routines, store_record};
 use crate::adapter::Adapter;
 use crate::features::FeatureState;
 use crate::handle::{self, raw};
-use crate::rules::start::FEATURE_INTERFACE;
 
 routines! {
     IS_ENABLED = "DxgkCbIsFeatureEnabled"("pArgs") 0..=0;
@@ -152,12 +151,7 @@ fn query(adapter: &Adapter, arguments: &DXGKARGCB_QUERYFEATUREINTERFACE) -> (NTS
     if !state.known {
         return (ntstatus::STATUS_INVALID_PARAMETER, 0);
     }
-    let negotiated = state.enabled && arguments.Version == state.version;
-    adapter.rules().check(&FEATURE_INTERFACE, negotiated, || {
-        let (id, version) = (arguments.FeatureId.0, arguments.Version);
-        format!("feature {id:#x}, version {version}: enabled {}, negotiated {}", state.enabled, state.version)
-    });
-    if !negotiated {
+    if !state.enabled || arguments.Version != state.version {
         return (ntstatus::STATUS_UNSUCCESSFUL, 0);
     }
     if arguments.FeatureId != DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE {

@@ -159,15 +159,6 @@ rules! {
         bugcheck: none,
         fix: "read AllowExperimental, write the [out] members only",
     }
-    /// The interface of a feature.
-    FEATURE_INTERFACE = "DXG-FEATURE-INTERFACE" {
-        title: "DXGKCB_QUERYFEATUREINTERFACE asks for the interface of a feature that is enabled, in the version that \
-            was negotiated",
-        source: "article Native GPU fence object, Querying native fence feature enablement in OS (sample: state and \
-            version are kept, the interface is asked for if the feature is on, in that version)",
-        bugcheck: none,
-        fix: "ask IsFeatureEnabled first, and pass the Version of its result",
-    }
     /// A feature that was enabled and is not used.
     FEATURE_UNUSED = "DXG-FEATURE-UNUSED" {
         title: "a feature that driver and OS have enabled is used: HWSCH by a node's ContextSchedulingSupported, \

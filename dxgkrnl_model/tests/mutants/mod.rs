@@ -44,7 +44,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "init-version", "init-slot", "init-inside", "init-unload", "add-context", "start-status", "stop-status",
             "version-agrees", "qai-overrun", "qai-status", "qai-required", "qai-private", "segment-probe",
             "node-metadata", "node-name",
-            "query-interface", "feature-support", "feature-input", "feature-interface", "caps-flip", "caps-non-vga",
+            "query-interface", "feature-support", "feature-input", "caps-flip", "caps-non-vga",
             "caps-cross-adapter-served", "segment-paging-visible", "segment-budget", "context-output",
             "context-companion", "feature-testing", "caps-preemption", "caps-patching", "caps-cancel",
             "caps-granularity", "caps-per-engine-tdr", "caps-virtual", "caps-cross-adapter", "caps-user-mode", "caps-atomics",

@@ -102,7 +102,7 @@ fn entry() -> [Mutant; 4] {
 }
 
 /// A driver that advertises what this Windows did not enable.
-fn features() -> [Mutant; 6] {
+fn features() -> [Mutant; 5] {
     [
         Mutant {
             windows: |personality| without(personality, DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE),
@@ -119,12 +119,6 @@ fn features() -> [Mutant; 6] {
             ..on("feature-hwsch", Stage::Start)
         },
         Mutant { options: |options| options.user_mode = false, ..on("feature-unused", Stage::Start) },
-        Mutant {
-            rule: Some("DXG-FEATURE-INTERFACE"),
-            windows: |personality| without(personality, DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE),
-            options: |options| (options.user_mode, options.native_fences) = (false, false),
-            ..on("feature-interface-off", Stage::Start)
-        },
         Mutant {
             options: |options| (options.user_mode, options.native_fences) = (false, false),
             ..on("caps-optimized", Stage::Start)

@@ -11,9 +11,8 @@ use wddm_abi::{
     DRIVER_INITIALIZATION_DATA, DXGK_DEVICE_INFO, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID, DXGK_FEATURE_INTERFACE,
     DXGK_NODEMETADATA, DXGK_SERVICES, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATURESUPPORT,
     DXGKARGCB_ALLOCATECONTIGUOUSMEMORY, DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKARGCB_ISFEATUREENABLED2,
-    DXGKARGCB_QUERYFEATUREINTERFACE, DXGKCBINT_FEATURE_NATIVEFENCE_1, DXGKDDI_FEATURE_INTERFACE, DXGKRNL_INTERFACE,
-    GUID_WDDM_INTERFACE_FEATURE, HANDLE, LARGE_INTEGER, MEMORY_CACHING_TYPE, NTSTATUS, Plain, QUERY_INTERFACE,
-    win_extern,
+    DXGKDDI_FEATURE_INTERFACE, DXGKRNL_INTERFACE, GUID_WDDM_INTERFACE_FEATURE, HANDLE, LARGE_INTEGER,
+    MEMORY_CACHING_TYPE, NTSTATUS, Plain, QUERY_INTERFACE, win_extern,
 };
 
 use super::{Toy, argument, callback, fresh, input, loading, number, owner, raw};
@@ -297,19 +296,6 @@ fn is_enabled(toy: &Toy, interface: &DXGK_FEATURE_INTERFACE, feature: DXGK_FEATU
     status.is_success() && arguments.Result.Enabled()
 }
 
-/// Asks the OS for the interface of native fences, and drops it.
-fn fence_interface(toy: &Toy, interface: &DXGK_FEATURE_INTERFACE) {
-    let Some(function) = interface.QueryFeatureInterface else { return };
-    let mut table = DXGKCBINT_FEATURE_NATIVEFENCE_1::zeroed();
-    let mut arguments = DXGKARGCB_QUERYFEATUREINTERFACE::zeroed();
-    arguments.FeatureId = DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE;
-    arguments.Version = if toy.is("feature-interface") { 2 } else { 1 };
-    arguments.Interface = (&raw mut table).cast();
-    arguments.InterfaceSize = size_of::<DXGKCBINT_FEATURE_NATIVEFENCE_1>() as u16;
-    // SAFETY: Dxgkrnl's function with a record of its type.
-    let _status = unsafe { function(toy.device_handle(), &raw mut arguments) };
-}
-
 fn start(toy: &Arc<Toy>) -> NTSTATUS {
     let mut interface = DXGK_FEATURE_INTERFACE::zeroed();
     interface.Size = size_of::<DXGK_FEATURE_INTERFACE>() as u16;
@@ -324,10 +310,6 @@ fn start(toy: &Arc<Toy>) -> NTSTATUS {
             on(DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION),
             on(DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE),
         );
-        let (_, _, native) = features;
-        if native || toy.is("feature-interface-off") {
-            fence_interface(toy, &interface);
-        }
         *toy.features.lock().unwrap_or_else(|error| error.into_inner()) = features;
         if toy.is("leak-interface")
             && let Some(function) = interface.InterfaceReference

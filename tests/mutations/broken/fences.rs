@@ -11,10 +11,10 @@ use std::sync::{Mutex, PoisonError};
 use wddm_abi::ntstatus::{STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
 use wddm_abi::{
     D3DDDI_NATIVEFENCE_TYPE as Kind, D3DKMDT_STANDARDALLOCATION_TYPE as Standard, DRIVER_INITIALIZATION_DATA,
-    DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CREATEHWQUEUE,
-    DXGKARG_CREATENATIVEFENCE, DXGKARG_DESTROYNATIVEFENCE, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA,
-    DXGKARG_OPENNATIVEFENCE, DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_UPDATECURRENTVALUESFROMCPU,
-    DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS,
+    DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CREATENATIVEFENCE,
+    DXGKARG_DESTROYNATIVEFENCE, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_OPENNATIVEFENCE,
+    DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES,
+    DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS,
 };
 
 /// The driver's handle of each fence, by that of its openings.
@@ -25,9 +25,6 @@ static DESTROYED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 static KEPT: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 /// Logs that were set, with where they are: by the queue, and the type in the log's header.
 static LOGS: Mutex<BTreeMap<(usize, i32), usize>> = Mutex::new(BTreeMap::new());
-
-/// Where each queue's progress fence is, by what stands at offset 24 of the record.
-static ADDRESSES: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 
 fn locked<T, R>(of: &Mutex<T>, f: impl FnOnce(&mut T) -> R) -> R {
     f(&mut of.lock().unwrap_or_else(PoisonError::into_inner))
@@ -252,16 +249,6 @@ decorate! {
         let status = own!(DxgkDdiOpenNativeFence(adapter, args));
         record!(args.cast::<u8>().wrapping_add(offset).cast::<u64>()).bitxor_assign(NOWHERE);
         status
-    }
-
-    /// The fence that the handle at offset 24 names is the progress fence, whatever the addresses say.
-    handle_believed: DxgkDdiCreateHwQueue(context: HANDLE, args: *mut DXGKARG_CREATEHWQUEUE) -> NTSTATUS {
-        let record = record!(args);
-        let handle = copy!(args.cast::<u64>().wrapping_add(3));
-        let here = record.HwQueueProgressFenceGPUVirtualAddress;
-        record.HwQueueProgressFenceGPUVirtualAddress =
-            locked(&ADDRESSES, |addresses| *addresses.entry(handle).or_insert(here));
-        own!(DxgkDdiCreateHwQueue(context, args))
     }
 }
 
