@@ -135,6 +135,8 @@ struct State {
     answers: BTreeMap<i32, FeatureState>,
     /// What the driver said through `DxgkCbQueryFeatureSupport`.
     legacy_support: BTreeMap<i32, u32>,
+    /// Features that `IsFeatureEnabled` last told the driver are on, with the version that it told.
+    told: BTreeMap<i32, u16>,
 }
 
 /// Feature negotiation of one adapter, from start to stop.
@@ -182,6 +184,27 @@ impl Features {
     /// Whether a feature is enabled.
     pub(crate) fn is_enabled(&self, adapter: &Adapter, id: DXGK_FEATURE_ID) -> bool {
         self.query(adapter, id).enabled
+    }
+
+    /// `IsFeatureEnabled`: what the driver is told, which is remembered.
+    pub(crate) fn tell(&self, adapter: &Adapter, id: DXGK_FEATURE_ID) -> FeatureState {
+        let mut answer = self.query(adapter, id);
+        let other = adapter.personality().faults.fence_version;
+        if let Some(other) = other.filter(|_| answer.enabled && id == DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE) {
+            answer.version = other;
+        }
+        let mut state = self.state.lock();
+        if answer.enabled {
+            state.told.insert(id.0, answer.version);
+        } else {
+            state.told.remove(&id.0);
+        }
+        answer
+    }
+
+    /// The version in which the driver was told that the feature is on.
+    pub(crate) fn told(&self, id: DXGK_FEATURE_ID) -> Option<u16> {
+        self.state.lock().told.get(&id.0).copied()
     }
 
     /// `DxgkCbQueryFeatureSupport`: the driver says how it supports a feature and learns whether it may be on.

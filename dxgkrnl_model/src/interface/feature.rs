@@ -18,6 +18,7 @@ use super::{callback, callback_of, record, routines, store_record};
 use crate::adapter::Adapter;
 use crate::features::FeatureState;
 use crate::handle::{self, raw};
+use crate::rules::start::FEATURE_INTERFACE;
 
 routines! {
     IS_ENABLED = "DxgkCbIsFeatureEnabled"("pArgs") 0..=0;
@@ -80,7 +81,7 @@ shims! {
         let handle = raw(adapter as u64);
         let run = |adapter: &Arc<Adapter>| {
             let mut arguments: DXGKARGCB_ISFEATUREENABLED2 = record(args);
-            arguments.Result = adapter.feature(arguments.FeatureId).result();
+            arguments.Result = adapter.features.tell(adapter, arguments.FeatureId).result();
             store_record(args, &arguments);
             ntstatus::STATUS_SUCCESS
         };
@@ -144,14 +145,20 @@ shims! {
     }
 }
 
-/// Interface table of a feature: only native fences have one.
+/// Interface table of a feature: only native fences have one. A version that `FaultPlan::fence_version` invents begins
+/// as version 1 does.
 fn query(adapter: &Adapter, arguments: &DXGKARGCB_QUERYFEATUREINTERFACE) -> (NTSTATUS, u16) {
     const SIZE: u16 = 8;
     let state = adapter.feature(arguments.FeatureId);
     if !state.known {
         return (ntstatus::STATUS_INVALID_PARAMETER, 0);
     }
-    if !state.enabled || arguments.Version != state.version {
+    let told = adapter.features.told(arguments.FeatureId);
+    adapter.rules().check(&FEATURE_INTERFACE, told == Some(arguments.Version), || {
+        let told = told.map_or_else(|| "not that it is on".to_owned(), |version| format!("version {version}"));
+        format!("version {} of {:?} is asked for; the driver was told {told}", arguments.Version, arguments.FeatureId)
+    });
+    if !state.enabled || told != Some(arguments.Version) {
         return (ntstatus::STATUS_UNSUCCESSFUL, 0);
     }
     if arguments.FeatureId != DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE {

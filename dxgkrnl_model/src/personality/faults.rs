@@ -50,6 +50,9 @@ pub struct FaultPlan {
     /// `D3DKMTCreateNativeFence` asks the driver for an intra-GPU fence although `GetOSCaps` says that the OS supports
     /// none. No Windows does that; a driver that has read the answer refuses.
     pub unchecked_fence_types: bool,
+    /// `IsFeatureEnabled` says that native fences are on in this version, whatever was negotiated. No Windows does
+    /// that; a driver that keeps the version it was told does not use one that it does not support.
+    pub fence_version: Option<u16>,
     /// `HwQueueProgressFenceGPUVirtualAddress` of `DxgkDdiCreateHwQueue` lies four bytes behind the fence, at no
     /// multiple of 8. No Windows does that; its page lists no reason to refuse a queue for its progress fence (DDI
     /// pages DxgkDdiCreateHwQueue, DXGKARG_CREATEHWQUEUE).

@@ -159,6 +159,15 @@ rules! {
         bugcheck: none,
         fix: "read AllowExperimental, write the [out] members only",
     }
+    /// The interface of a feature.
+    FEATURE_INTERFACE = "DXG-FEATURE-INTERFACE" {
+        title: "DXGK_FEATURE_INTERFACE.QueryFeatureInterface is called for a feature that IsFeatureEnabled said is on, in \
+            the version that it said",
+        source: "article native-gpu-fence-objects (sample: the interface is asked for if the feature is enabled, with \
+            Version of the answer); DDI page DXGKARGCB_QUERYFEATUREINTERFACE (versions need not be compatible)",
+        bugcheck: none,
+        fix: "ask IsFeatureEnabled first, keep Enabled and Version of its answer, and ask for the interface by them",
+    }
     /// A feature that was enabled and is not used.
     FEATURE_UNUSED = "DXG-FEATURE-UNUSED" {
         title: "a feature that driver and OS have enabled is used: HWSCH by a node's ContextSchedulingSupported, \

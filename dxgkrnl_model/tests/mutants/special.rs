@@ -101,9 +101,18 @@ fn entry() -> [Mutant; 4] {
     ]
 }
 
-/// A driver that advertises what this Windows did not enable.
-fn features() -> [Mutant; 5] {
+/// A driver that advertises what this Windows did not enable, or asks for it.
+fn features() -> [Mutant; 8] {
+    const INTERFACE: Option<&str> = Some("DXG-FEATURE-INTERFACE");
     [
+        // The interface of a feature that is off, one before the question, one of a version that was not negotiated.
+        Mutant {
+            windows: |personality| without(personality, DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE),
+            options: |options| options.user_mode = false,
+            ..on("feature-interface", Stage::Start)
+        },
+        Mutant { rule: INTERFACE, ..on("feature-interface-first", Stage::Start) },
+        Mutant { rule: INTERFACE, ..on("feature-interface-version", Stage::Start) },
         Mutant {
             windows: |personality| without(personality, DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE),
             options: |options| options.user_mode = false,

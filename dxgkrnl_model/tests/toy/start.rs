@@ -11,8 +11,9 @@ use wddm_abi::{
     DRIVER_INITIALIZATION_DATA, DXGK_DEVICE_INFO, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID, DXGK_FEATURE_INTERFACE,
     DXGK_NODEMETADATA, DXGK_SERVICES, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATURESUPPORT,
     DXGKARGCB_ALLOCATECONTIGUOUSMEMORY, DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKARGCB_ISFEATUREENABLED2,
-    DXGKDDI_FEATURE_INTERFACE, DXGKRNL_INTERFACE, GUID_WDDM_INTERFACE_FEATURE, HANDLE, LARGE_INTEGER,
-    MEMORY_CACHING_TYPE, NTSTATUS, Plain, QUERY_INTERFACE, win_extern,
+    DXGKARGCB_QUERYFEATUREINTERFACE, DXGKCBINT_FEATURE_NATIVEFENCE_1, DXGKDDI_FEATURE_INTERFACE, DXGKRNL_INTERFACE,
+    GUID_WDDM_INTERFACE_FEATURE, HANDLE, LARGE_INTEGER, MEMORY_CACHING_TYPE, NTSTATUS, Plain, QUERY_INTERFACE,
+    win_extern,
 };
 
 use super::{Toy, argument, callback, fresh, input, loading, number, owner, raw};
@@ -296,6 +297,25 @@ fn is_enabled(toy: &Toy, interface: &DXGK_FEATURE_INTERFACE, feature: DXGK_FEATU
     status.is_success() && arguments.Result.Enabled()
 }
 
+/// Asks for the interface of native fences as it should, or as a mutant does; whether there is one.
+fn fence_interface(toy: &Toy, interface: &DXGK_FEATURE_INTERFACE, on: bool) -> bool {
+    let (asked, version) = match toy.options.mutant {
+        "feature-interface" | "feature-interface-first" => (true, 1),
+        "feature-interface-version" => (true, 2),
+        _ => (on, 1),
+    };
+    let Some(function) = interface.QueryFeatureInterface.filter(|_| asked) else { return false };
+    let mut table = DXGKCBINT_FEATURE_NATIVEFENCE_1::zeroed();
+    let mut arguments = DXGKARGCB_QUERYFEATUREINTERFACE::zeroed();
+    arguments.FeatureId = DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE;
+    arguments.Version = version;
+    arguments.InterfaceSize = size_of::<DXGKCBINT_FEATURE_NATIVEFENCE_1>() as u16;
+    arguments.Interface = (&raw mut table).cast();
+    // SAFETY: Dxgkrnl's function with a record of its type, and room for the table.
+    let status = unsafe { function(toy.device_handle(), &raw mut arguments) };
+    status.is_success() && table.GetOSCaps.is_some()
+}
+
 fn start(toy: &Arc<Toy>) -> NTSTATUS {
     let mut interface = DXGK_FEATURE_INTERFACE::zeroed();
     interface.Size = size_of::<DXGK_FEATURE_INTERFACE>() as u16;
@@ -304,6 +324,9 @@ fn start(toy: &Arc<Toy>) -> NTSTATUS {
     let services =
         callback!(toy, DxgkCbQueryServices(toy.device_handle(), DXGK_SERVICES::DxgkServicesFeature, pointer));
     if services.is_some_and(NTSTATUS::is_success) {
+        if toy.is("feature-interface-first") {
+            fence_interface(toy, &interface, true);
+        }
         let on = |feature| is_enabled(toy, &interface, feature);
         let features = (
             on(DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH),
@@ -311,6 +334,9 @@ fn start(toy: &Arc<Toy>) -> NTSTATUS {
             on(DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE),
         );
         *toy.features.lock().unwrap_or_else(|error| error.into_inner()) = features;
+        if !fence_interface(toy, &interface, features.2) && features.2 && toy.options.mutant.is_empty() {
+            return STATUS_UNSUCCESSFUL;
+        }
         if toy.is("leak-interface")
             && let Some(function) = interface.InterfaceReference
         {
