@@ -102,6 +102,12 @@ pub(super) const CASES: &[Scenario] = &[
         "Native GPU fence object, Querying native fence feature enablement in OS; DXGK_FEATURE_INTERFACE",
         create::unanswered,
     ),
+    case(
+        "NF-31",
+        "the feature on in a version that the driver does not support",
+        "Native GPU fence object, Querying native fence feature enablement in OS; DXGKARGCB_QUERYFEATUREINTERFACE, Remarks",
+        create::other_version,
+    ),
     case("NF-29", "the capability that user mode sees", "D3DKMT_WDDM_3_1_CAPS, NativeGpuFenceSupported", calls::query),
 ];
 

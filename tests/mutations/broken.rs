@@ -73,6 +73,9 @@ pub const TABLE: &[Broken] = &[
     // Start, life.
     image("WrongWddmVersion", start::wrong_wddm_version, &["ST-02"]),
     row("AdvertisesDisabledFence", start::advertises_disabled_fence, &["ST-03", "NF-21"]),
+    row("AsksForInterfaceFirst", start::asks_unasked, &["NF-21"]),
+    row("AsksForOtherVersion", start::asks_other_version, &["NF-29"]),
+    row("ForgetsFenceVersion", start::forgets_version, &["NF-31"]),
     row("RefusesSegmentProbe", start::refuses_segment_probe, &["ST-01"]),
     image("HidesNode", start::hides_node, &["ST-01"]),
     image("LeaksWithDevice", start::leaks_with_device, &["NF-01"]),

@@ -21,6 +21,9 @@ pub struct Support {
     pub max: u16,
 }
 
+/// Versions that the driver supports, of each of [`OURS`].
+pub const VERSIONS: Support = Support { min: 1, max: 1 };
+
 /// The versions of `feature` that the driver supports; `None` for none. A rung above the setting `MaxRung` is not
 /// supported. With the setting `ExperimentalFeatures` no feature is supported under an OS that does not allow
 /// experimental support (`allow_experimental`).
@@ -32,5 +35,5 @@ pub fn support(settings: &Settings, feature: DXGK_FEATURE_ID, allow_experimental
         _ => return None,
     };
     let allowed = allow_experimental || !settings.experimental_features;
-    (allowed && settings.highest_rung() >= needs).then_some(Support { min: 1, max: 1 })
+    (allowed && settings.highest_rung() >= needs).then_some(VERSIONS)
 }

@@ -6,7 +6,7 @@
 //! Source: *Native GPU fence object*, "Querying the OS for native fence enablement"; *Querying WDDM feature support*.
 
 use crate::dxgkrnl::{Dxgkrnl, FeatureState};
-use crate::features::OURS;
+use crate::features::{OURS, VERSIONS};
 use crate::irql::Passive;
 use crate::service::Form;
 use crate::settings::Settings;
@@ -81,10 +81,12 @@ impl Plan {
         }
     }
 
-    /// The rung that three answers give. User-mode queues cannot use monitored fences, so each rung needs the one
+    /// The rung that three answers give. Native fences in a version that the driver does not support count as off.
+    /// User-mode queues cannot use monitored fences, so each rung needs the one
     /// below.
     pub fn rung(hwsch: FeatureState, fence: FeatureState, submission: FeatureState) -> Rung {
-        match (hwsch.enabled, fence.enabled && fence.version >= 1, submission.enabled) {
+        let fences = fence.enabled && (VERSIONS.min..=VERSIONS.max).contains(&fence.version);
+        match (hwsch.enabled, fences, submission.enabled) {
             (true, true, true) => Rung::UserModeSubmission,
             (true, true, false) => Rung::NativeFences,
             (true, false, _) => Rung::HardwareQueues,
@@ -125,6 +127,7 @@ mod tests {
             (on, on, off, Rung::NativeFences),
             (on, on, on, Rung::UserModeSubmission),
             (on, FeatureState { enabled: true, version: 0 }, on, Rung::HardwareQueues),
+            (on, FeatureState { enabled: true, version: 2 }, on, Rung::HardwareQueues),
         ];
         for (h, f, u, want) in cases {
             assert_eq!(Plan::rung(h, f, u), want, "{h:?} {f:?} {u:?}");

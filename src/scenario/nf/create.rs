@@ -274,6 +274,26 @@ pub(super) fn unanswered(stage: &Stage) -> Played {
     Ok(())
 }
 
+/// `IsFeatureEnabled` answers with a version that the driver has not said it supports. The rule about the version that
+/// is asked for holds in every case.
+pub(super) fn other_version(stage: &Stage) -> Played {
+    for version in [0, 2, u16::MAX] {
+        let setup = Setup::default().windows(|windows| windows.faults.fence_version = Some(version));
+        // The OS has the feature on.
+        let setup = setup.breaks(&["DXG-FEATURE-UNUSED"]);
+        stage.play(setup, |scene| {
+            let caps = scene.adapter().caps().context("no caps")?;
+            ensure!(!caps.has_native_fences(), "version {version}, and NativeGpuFence is set");
+            let user = scene.process("client")?;
+            let device = user.open()?.device()?;
+            let fence = device.fence(0, 0)?;
+            ensure!(fence.is_monitored()?, "version {version}: the fence is native");
+            LIFE.into_iter().try_for_each(|ddi| same(ddi, scene.calls(ddi), 0))
+        })?;
+    }
+    Ok(())
+}
+
 pub(super) fn feature_off(stage: &Stage) -> Played {
     let setup = Setup::default().without(DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE);
     stage.play(setup, |scene| {
