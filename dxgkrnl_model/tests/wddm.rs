@@ -7,6 +7,7 @@ mod logs;
 mod monitored;
 mod mutants;
 mod named;
+mod storage;
 mod tour;
 mod toy;
 

@@ -38,6 +38,8 @@ pub const VALID: u64 = 1;
 pub const WRITE: u64 = 2;
 pub const ZERO: u64 = 4;
 pub const SEGMENT_SHIFT: u32 = 3;
+/// Dxgkrnl asked for accesses that are coherent with the processors' caches, as this GPU's are anyway.
+pub const COHERENT: u64 = 1 << 8;
 /// A table that is named by a GPU virtual address.
 pub const BY_ADDRESS: u64 = 99;
 
@@ -117,6 +119,15 @@ impl Toy {
             // The IOMMU has the process's own translations: this GPU reaches what the process does.
             return (address != 0).then_some(address as usize);
         }
+        let entry = self.entry(root, address)?;
+        if write && entry & WRITE == 0 {
+            return None;
+        }
+        self.segment_address((entry >> SEGMENT_SHIFT) & 0x1F, (entry & !0xFFF) + (address & 0xFFF))
+    }
+
+    /// The page table entry behind a GPU virtual address. `None`: there is none that is valid.
+    pub fn entry(&self, root: Root, address: u64) -> Option<u64> {
         let bits = bits(self);
         let (mut segment, mut table) = (u64::from(root.0), root.1);
         let mut shift = 12 + bits.iter().sum::<u32>();
@@ -131,13 +142,10 @@ impl Toy {
             if entry & VALID == 0 {
                 return None;
             }
-            (segment, table) = ((entry >> SEGMENT_SHIFT) & 0x1F, entry & !0xFFF);
             if level == 0 {
-                if write && entry & WRITE == 0 {
-                    return None;
-                }
-                return self.segment_address(segment, table + (address & 0xFFF));
+                return Some(entry);
             }
+            (segment, table) = ((entry >> SEGMENT_SHIFT) & 0x1F, entry & !0xFFF);
         }
         None
     }

@@ -121,7 +121,8 @@ fn entry(pte: &DXGK_PTE, shift: u32) -> u64 {
         return 0;
     }
     let write = if pte.ReadOnly() { 0 } else { gpu::WRITE };
-    gpu::VALID | write | pte.Segment() << gpu::SEGMENT_SHIFT | pte.PageAddress() << shift
+    let coherent = if pte.CacheCoherent() { gpu::COHERENT } else { 0 };
+    gpu::VALID | write | coherent | pte.Segment() << gpu::SEGMENT_SHIFT | pte.PageAddress() << shift
 }
 
 /// What some mutants do with the pages that entries name: they map them by an MDL of their own, and not as they are.

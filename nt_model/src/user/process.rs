@@ -281,6 +281,18 @@ impl Machine {
         self.user_region(process, address).map(|region| (region.cache, region.rights))
     }
 
+    /// Where user mode of any process sees a page: the process's id, the page's address there, the rights.
+    pub fn user_mappings_of(&self, object: &PageObject, index: usize) -> Vec<(u64, usize, Rights)> {
+        let mut found = Vec::new();
+        for region in self.memory.regions.select(|region| matches!(region.purpose, Purpose::Process(_))) {
+            let Purpose::Process(process) = region.purpose else { continue };
+            let pages = region.pages().into_iter().enumerate();
+            let same = pages.filter(|(_, (page, at))| (page.id(), *at) == (object.id(), index));
+            found.extend(same.map(|(number, _)| (process, region.start + number * PAGE_SIZE, region.rights)));
+        }
+        found
+    }
+
     /// Replaces what a user mapping shows, in one step: a concurrent access goes to the old page or the new one. This
     /// is how Dxgkrnl rotates a doorbell to a dummy page. `mapping` has as many pages as the mapping at `address`.
     ///
