@@ -179,6 +179,13 @@ impl HwQueue {
         arguments.HwQueueProgressFenceGPUVirtualAddress = progress.addresses().1 + odd;
         if let Progress::Native(fence) = progress {
             record.name_fence(adapter.personality().progress_fence_handle, fence.on().driver_handle() as u64);
+            if adapter.personality().faults.other_progress {
+                let others = process.native_fences().into_iter().filter(|other| !Arc::ptr_eq(other, fence));
+                let other = others.map(|other| other.on().driver_handle()).find(|handle| *handle != 0);
+                let other = other.unwrap_or(NO_FENCE) as u64;
+                record.name_fence(ProgressFenceHandle::At24, other);
+                record.name_fence(ProgressFenceHandle::At48, other);
+            }
         }
         let owner = core::ptr::with_exposed_provenance_mut(context.driver_handle());
         let pointer = (&raw mut record).cast::<DXGKARG_CREATEHWQUEUE>();
@@ -481,6 +488,9 @@ impl HwQueue {
         judge_destroy(adapter, "DxgkDdiDestroyHwQueue", status);
     }
 }
+
+/// A driver's handle that it never gave out.
+const NO_FENCE: usize = 0x5EC2_E75E_0000;
 
 /// `DXGKARG_CREATEHWQUEUE` with eight bytes behind it.
 #[repr(C)]

@@ -209,6 +209,12 @@ impl ProcessInner {
         self.resource(handle).and_then(|resource| resource.child(index)).unwrap_or(0)
     }
 
+    /// Native fences that it has open.
+    pub(crate) fn native_fences(&self) -> Vec<Arc<LocalFence>> {
+        let native = |(_, object)| if let UserObject::Native(fence) = object { Some(fence) } else { None };
+        self.objects().into_iter().filter_map(native).collect()
+    }
+
     fn objects(&self) -> Vec<(D3DKMT_HANDLE, UserObject)> {
         self.handles.lock().entries()
     }

@@ -11,7 +11,7 @@ const NEEDS: &[Need] = &[
     (0, "it asks for work, fences and memory alone, which every rung has", &[
         "WS-01", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-08", "WS-09", "WS-10", "WS-11", "WS-13",
         "WS-14", "WS-15", "WS-17", "WS-18", "WS-19", "WS-22", "DB-24", "DB-28", "XA-04", "XA-11", "CL-01",
-        "CL-02", "CL-03", "CL-06", "CL-07", "CL-08", "CL-09", "CL-11", "CL-12", "CL-15", "CL-17", "CL-18", "CL-19",
+        "CL-02", "CL-03", "CL-06", "CL-07", "CL-08", "CL-09", "CL-11", "CL-12", "CL-15", "CL-17", "CL-18",
         "BI-13", "BI-17", "BI-19",
     ]),
     (0, "it is about paging, or calls that are refused before the driver is reached", &["WS-25", "BI-01", "BI-03"]),
@@ -30,7 +30,7 @@ const NEEDS: &[Need] = &[
         "DD-15", "DD-17",
     ]),
     (1, "it makes hardware queues, or contexts for them", &[
-        "DB-15", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16",
+        "DB-15", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19",
     ]),
     (1, "it reads the logs of nodes that schedule in hardware", &["DD-11"]),
     (1, "it looks at the feature HWSCH", &["NF-21", "ST-04"]),
@@ -39,7 +39,7 @@ const NEEDS: &[Need] = &[
         "NF-16", "NF-17", "NF-18", "NF-19", "NF-20", "NF-22", "NF-23", "NF-24", "NF-25", "NF-26", "NF-27",
         "NF-28", "NF-29", "NF-30", "NF-31", "WS-24", "WS-27", "MR-04", "MR-14", "MR-16", "MR-18", "MR-19", "MR-20", "MR-21", "DB-36",
         "XA-01", "XA-02", "XA-03", "XA-06", "XA-07", "XA-09", "XA-10", "XA-13", "XA-14", "XA-17", "MF-09",
-        "MF-16", "BI-08", "BI-42", "CL-10", "CL-13", "CL-14",
+        "MF-16", "BI-08", "BI-42", "CL-10", "CL-13", "CL-14", "CL-20",
     ]),
     (3, "it counts interrupts of native fences that queues wait for by themselves: on lower rungs the OS waits", &[
         "WS-26", "MR-01", "MR-02", "MR-03", "MR-06", "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "MR-15",

@@ -52,6 +52,7 @@ pub const TABLE: &[Broken] = &[
     image("ScribblesPrivateData", fences::scribbles_private_data, &["NF-15"]),
     row("IntraGpuInAperture", fences::intra_gpu_in_aperture, &["NF-23"]),
     image("DestroysOnClose", fences::destroys_on_close, &["NF-07", "NF-09"]),
+    row("BelievesProgressHandle", fences::believes_progress_handle, &["CL-20"]),
     row("LogKeepsOldBuffer", fences::log_keeps_old_buffer, &["LB-10"]),
     row("TimestampsBackwards", fences::timestamps_backwards, &["LB-12"]),
     // Monitored fences.

@@ -57,6 +57,10 @@ pub struct FaultPlan {
     /// multiple of 8. No Windows does that; its page lists no reason to refuse a queue for its progress fence (DDI
     /// pages DxgkDdiCreateHwQueue, DXGKARG_CREATEHWQUEUE).
     pub odd_progress: bool,
+    /// Both places where `DxgkDdiCreateHwQueue` may name the native progress fence have the driver's handle of another
+    /// native fence that the process has open, or one that names nothing when it has none; the addresses are right. No
+    /// Windows does that; a driver goes by the address, whose meaning every header shows.
+    pub other_progress: bool,
     /// Each update of a process's page tables ends with an entry that drivers need not know, where its table has room.
     pub stray_entry: Option<StrayEntry>,
     /// `DxgkDdiSetRootPageTable` names another root than the process's, the paging process's excepted.

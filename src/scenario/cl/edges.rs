@@ -9,6 +9,7 @@ use crate::scenario::raw::duplicate_number;
 use crate::scenario::rig::{PATIENCE, Rig};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
+use dxgkrnl_model::personality::ProgressOpened;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
 use gpu_wire::private::allocation_kind;
@@ -54,6 +55,13 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a queue that is destroyed under one long piece of work is idle first",
         source: "D3DKMTDestroyHwQueue; User-mode work submission, normal termination",
         play: ending_long,
+    },
+    Scenario {
+        id: "CL-20",
+        title: "a queue's progress is counted at the address that it was told, whatever fence the handle beside it names",
+        source: "DXGKARG_CREATEHWQUEUE, HwQueueProgressFenceGPUVirtualAddress; D3DDDI_CREATEHWQUEUEFLAGS, \
+            NativeProgressFence",
+        play: other_progress,
     },
 ];
 
@@ -134,6 +142,48 @@ fn odd_queue(scene: &Scene, null: bool) -> Played {
     submit(&[Encoded::fence_signal(GpuVa(progress.gpu + 4), WIDE)], 2)?;
     scene.until("the device's error", || Ok(!room.is_active()?))?;
     same("the word behind the fence", word()?, before)
+}
+
+fn other_progress(stage: &Stage) -> Played {
+    for opened in [ProgressOpened::Before, ProgressOpened::Never] {
+        for (null, alive) in [(false, true), (true, true), (false, false), (true, false)] {
+            let setup = Setup::default().windows(|windows| {
+                windows.faults.other_progress = true;
+                windows.user_mode.progress_opened = opened;
+            });
+            let what = format!("opened {opened:?}, null rendering: {null}, a handle of a fence: {alive}");
+            stage.play(setup, |scene| misnamed_queue(scene, null, alive)).context(what)?;
+        }
+    }
+    Ok(())
+}
+
+/// A kernel-mode queue whose progress fence is named by the handle of another fence, or by one of nothing. `null`: its
+/// context renders nothing, so that the driver, and no packet, writes the fence.
+fn misnamed_queue(scene: &Scene, null: bool, alive: bool) -> Played {
+    let raw = raw(scene)?;
+    let room = Room::new(&raw)?;
+    let other = if alive { Some(raw.native_fence(room.device, 7).context("another fence")?) } else { None };
+    let flags = D3DDDI_CREATECONTEXTFLAGS::zeroed().with_HwQueueSupported(true).with_NullRendering(null);
+    let context = room.context_with(0, flags).context("context")?;
+    let queue = room.queue_in(context, false).context("queue")?;
+    let (progress, buffer) = (queue.progress, room.memory(scene, 4096)?);
+    for value in 8..=9 {
+        let packets = [store(buffer.gpu + 1024, value), Encoded::fence_signal(GpuVa(progress.gpu), value)];
+        let bytes: Vec<u8> = packets.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
+        buffer.write(&raw, 0, &bytes)?;
+        let (event, handle) = raw.event();
+        raw.wait_cpu(room.device, &[(progress.handle, value)], false, Some(handle)).context("a wait for progress")?;
+        room.submit(queue.handle, buffer.gpu, u32::try_from(bytes.len())?, value).context("submission")?;
+        ensure!(raw.wait_event(&event, PATIENCE), "a wait for {value} did not end");
+        raw.close(handle);
+        same("the queue's progress", raw.load(progress.cpu)?, value)?;
+        same("what ran", raw.load(buffer.cpu + 1024)?, if null { 0 } else { value })?;
+        if let Some(other) = &other {
+            same("the fence that the handle names", raw.load(other.cpu)?, 7)?;
+        }
+    }
+    same("the device", room.is_active()?, true)
 }
 
 fn opening(stage: &Stage) -> Played {

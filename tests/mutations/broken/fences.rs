@@ -11,10 +11,10 @@ use std::sync::{Mutex, PoisonError};
 use wddm_abi::ntstatus::{STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
 use wddm_abi::{
     D3DDDI_NATIVEFENCE_TYPE as Kind, D3DKMDT_STANDARDALLOCATION_TYPE as Standard, DRIVER_INITIALIZATION_DATA,
-    DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CREATENATIVEFENCE,
-    DXGKARG_DESTROYNATIVEFENCE, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, DXGKARG_OPENNATIVEFENCE,
-    DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES,
-    DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS,
+    DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER, DXGKARG_CLOSENATIVEFENCE, DXGKARG_CREATEHWQUEUE,
+    DXGKARG_CREATENATIVEFENCE, DXGKARG_DESTROYNATIVEFENCE, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA,
+    DXGKARG_OPENNATIVEFENCE, DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_UPDATECURRENTVALUESFROMCPU,
+    DXGKARG_UPDATEMONITOREDVALUES, DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS,
 };
 
 /// The driver's handle of each fence, by that of its openings.
@@ -23,6 +23,8 @@ static OPENED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 static DESTROYED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 /// The address that each fence's MonitoredValue had in the call before, by the driver's handle.
 static KEPT: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+/// Where each fence's CurrentValue was opened last, by the driver's handle.
+static ADDRESSES: Mutex<BTreeMap<usize, u64>> = Mutex::new(BTreeMap::new());
 /// Logs that were set, with where they are: by the queue, and the type in the log's header.
 static LOGS: Mutex<BTreeMap<(usize, i32), usize>> = Mutex::new(BTreeMap::new());
 
@@ -52,6 +54,25 @@ fn word(at: *mut c_void) -> &'static AtomicU64 {
 }
 
 decorate! {
+    /// For [`believes_progress_handle`]: keeps the addresses of fences.
+    keeps_addresses: DxgkDdiOpenNativeFence(adapter: HANDLE, args: *mut DXGKARG_OPENNATIVEFENCE) -> NTSTATUS {
+        let opened = copy!(args);
+        locked(&ADDRESSES, |known| known.insert(number(opened.hGlobalNativeFence), opened.CurrentValueGpuVa));
+        own!(DxgkDdiOpenNativeFence(adapter, args))
+    }
+
+    /// For [`believes_progress_handle`]: the handle at offset 24 says where the progress fence is.
+    goes_by_handle: DxgkDdiCreateHwQueue(context: HANDLE, args: *mut DXGKARG_CREATEHWQUEUE) -> NTSTATUS {
+        let mut mine = copy!(args);
+        let named = copy!(args.cast::<[usize; 4]>())[3];
+        if let Some(address) = locked(&ADDRESSES, |known| known.get(&named).copied()) {
+            mine.HwQueueProgressFenceGPUVirtualAddress = address;
+        }
+        let status = own!(DxgkDdiCreateHwQueue(context, &raw mut mine));
+        record!(args).hHwQueue = mine.hHwQueue;
+        status
+    }
+
     /// MonitoredValue is only ever raised, never lowered.
     monitored_only_raised: DxgkDdiUpdateMonitoredValues(args: *const DXGKARG_UPDATEMONITOREDVALUES) -> NTSTATUS {
         let mut last = STATUS_SUCCESS;
@@ -268,6 +289,12 @@ fn set_log(log: &DXGKARG_SETNATIVEFENCELOGBUFFER) -> Option<usize> {
 pub fn timestamps_backwards(table: &mut DRIVER_INITIALIZATION_DATA) {
     notes_log(table);
     ends_backwards(table);
+}
+
+/// A queue's progress fence is the one that the handle names, wherever the address is.
+pub fn believes_progress_handle(table: &mut DRIVER_INITIALIZATION_DATA) {
+    keeps_addresses(table);
+    goes_by_handle(table);
 }
 
 /// [`monitored_stops`] and [`current_stops`].
