@@ -36,6 +36,9 @@ const FORMS: [&[(&str, u32)]; 5] = [
     &[("ShadowMonitoredValue", 1), ("NullFenceArray", 1)],
 ];
 
+/// Shadow state alone.
+const SHADOW: &[(&str, u32)] = FORMS[1];
+
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -47,12 +50,12 @@ fn form(seed: u64) -> &'static [(&'static str, u32)] {
 }
 
 fn boot(seed: u64, rounds: u64, settings: &[(&str, u32)]) -> Result<explorer::Path> {
-    boot_as(Form::Native, seed, rounds, settings)
+    play(&Race { seed, rounds, settings, form: Form::Native, trusts: false })
 }
 
-fn boot_as(form: Form, seed: u64, rounds: u64, settings: &[(&str, u32)]) -> Result<explorer::Path> {
-    let played = Race { seed, rounds, settings, form }.play();
-    played.with_context(|| format!("EXPLORE_SEED={seed} EXPLORE_ROUNDS={rounds} plays it again"))
+fn play(race: &Race<'_>) -> Result<explorer::Path> {
+    let Race { seed, rounds, .. } = race;
+    race.play().with_context(|| format!("EXPLORE_SEED={seed} EXPLORE_ROUNDS={rounds} plays it again"))
 }
 
 /// Nothing is lost in any schedule, and no two rounds took the same one.
@@ -84,10 +87,21 @@ fn nothing_is_lost() -> Result<(), Failed> {
 
 /// With a step left out, some schedule loses a wake or breaks a rule.
 fn found(mutation: Mutation) -> Result<(), Failed> {
+    found_in(mutation, &[], false)
+}
+
+/// The same with shadow state. `trusts`: the OS does not look behind an update of MonitoredValue, which would find what
+/// the update did not.
+fn found_in_shadow(mutation: Mutation, trusts: bool) -> Result<(), Failed> {
+    found_in(mutation, SHADOW, trusts)
+}
+
+fn found_in(mutation: Mutation, settings: &[(&str, u32)], trusts: bool) -> Result<(), Failed> {
     // CAST: its number.
-    let settings = [("Mutant", mutation as u32)];
+    let settings = [settings, &[("Mutant", mutation as u32)]].concat();
     for seed in 1..=40 {
-        if let Err(error) = boot(seed, EACH, &settings) {
+        let race = Race { seed, rounds: EACH, settings: &settings, form: Form::Native, trusts };
+        if let Err(error) = play(&race) {
             println!("{} with seed {seed}: {error:#}", mutation.name());
             return Ok(());
         }
@@ -95,10 +109,20 @@ fn found(mutation: Mutation) -> Result<(), Failed> {
     Err(format!("{} was not noticed", mutation.name()).into())
 }
 
+/// With shadow state nothing is lost where the OS does not look behind an update.
+fn shadow_needs_no_second_look_of_the_os() -> Result<(), Failed> {
+    for seed in 1..=10 {
+        let race = Race { seed, rounds: EACH, settings: SHADOW, form: Form::Native, trusts: true };
+        play(&race).map_err(|error| format!("{error:#}"))?;
+    }
+    Ok(())
+}
+
 /// With a function in front of the driver's table, some schedule breaks a rule, the one with this name.
 fn found_at_table(decorate: Decorator, rule: &str) -> Result<(), Failed> {
     for seed in 1..=40 {
-        if let Err(error) = boot_as(Form::Decorated(decorate), seed, EACH, &[]) {
+        let race = Race { seed, rounds: EACH, settings: &[], form: Form::Decorated(decorate), trusts: false };
+        if let Err(error) = play(&race) {
             let error = format!("{error:#}");
             println!("seed {seed}: {error}");
             return if error.contains(rule) { Ok(()) } else { Err(format!("'{rule}' is not in {error}").into()) };
@@ -131,6 +155,19 @@ fn main() -> ExitCode {
             found_at_table(stale::unlocked_section, "DXG-INT-NATIVE-FENCE")
         }),
         Trial::test("AcknowledgesLate: a schedule loses a wake", || found(Mutation::AcknowledgesLate)),
+        Trial::test("shadow: a schedule loses a wake with NoSignalBarrier", || {
+            found_in_shadow(Mutation::NoSignalBarrier, false)
+        }),
+        Trial::test("shadow: no schedule loses a wake where the OS does not look again", || {
+            shadow_needs_no_second_look_of_the_os()
+        }),
+        Trial::test(
+            "shadow: a schedule loses a wake with ShadowNotRechecked, where the OS does not look again",
+            || found_in_shadow(Mutation::ShadowNotRechecked, true),
+        ),
+        Trial::test("shadow: a schedule loses a wake with ShadowFirst, where the OS does not look again", || {
+            found_in_shadow(Mutation::ShadowFirst, true)
+        }),
         Trial::test("a seed decides the schedule", || a_seed_decides().map_err(|error| format!("{error:#}").into())),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -49,8 +49,8 @@ const TABLE: &[(Mutation, &[By])] = &[
         &[Loom(&["fence_1_needs_the_barrier_of_the_update", "fence_1_the_shadow_needs_both_barriers"])],
     ),
     (NoParkRecheck, &[Loom(&["park_1_needs_the_second_look"])]),
-    (ShadowNotRechecked, &[Loom(&["fence_1_the_shadow_needs_its_second_look"])]),
-    (ShadowFirst, &[Loom(&["fence_1_the_shadow_needs_the_word_before_it"])]),
+    (ShadowNotRechecked, &[Loom(&["fence_1_the_shadow_needs_its_second_look"]), Explorer]),
+    (ShadowFirst, &[Loom(&["fence_1_the_shadow_needs_the_word_before_it"]), Explorer]),
     (NoSleepBarrier, &[Loom(&["wake_1_needs_the_barrier_of_the_engine"])]),
     (ClearsReadyByStore, &[Loom(&["ready_1_needs_the_exchange"])]),
     (HoldsRelaxed, &[Loom(&["reset_1_needs_the_release"])]),
@@ -178,7 +178,8 @@ fn noticed_elsewhere(mutation: Mutation, by: By) -> Result<(), Failed> {
             .iter()
             .try_for_each(|test| has(function(&loom, test)?, &format!("caught(Mutation::{}", mutation.name()))),
         Engine(test) => has(engine, &format!("(Mutation::{}, {test}),", mutation.name())),
-        Explorer => has(explore, &format!("found(Mutation::{}", mutation.name())),
+        Explorer => has(explore, &format!("found(Mutation::{}", mutation.name()))
+            .or_else(|_| has(explore, &format!("found_in_shadow(Mutation::{}", mutation.name()))),
     }
 }
 

@@ -31,6 +31,7 @@ use super::storage::{Pages, Sharing, Slot};
 use crate::adapter::Adapter;
 use crate::ddi;
 use crate::handle::KernelHandle;
+use crate::personality::Personality;
 use crate::rules::fence::{NF_DESTROY, NF_HANDLE, NF_WRITE_AFTER};
 use crate::sync::{Gate, Lock, Rank, Signal};
 
@@ -213,7 +214,8 @@ impl NativeFence {
     pub(crate) fn waiters_changed(&self, kernel: &Machine) {
         loop {
             super::update::set_monitored(&[self]);
-            if !self.release_waiters(kernel) {
+            let trusts = self.first_personality(|personality| personality.faults.trusts_updates);
+            if trusts == Some(true) || !self.release_waiters(kernel) {
                 return;
             }
         }
@@ -244,7 +246,7 @@ impl NativeFence {
 
     fn release_waiters(&self, kernel: &Machine) -> bool {
         let always = self.always.load(Ordering::Acquire);
-        let slow = self.slow_resample();
+        let slow = self.first_personality(|personality| personality.faults.slow_resample).unwrap_or(0);
         let value = self.value();
         for _ in 0..slow {
             kernel.yield_point(nt_model::sched::YieldPoint::Service);
@@ -252,8 +254,9 @@ impl NativeFence {
         self.waiters.release(kernel, |wanted| always || wanted <= value) != 0
     }
 
-    fn slow_resample(&self) -> u32 {
-        self.adapters.lock().first().map_or(0, |on| on.adapter.personality().faults.slow_resample)
+    /// A choice of the Windows that it is on; `None` once no driver knows it.
+    fn first_personality<T>(&self, choice: impl FnOnce(&Personality) -> T) -> Option<T> {
+        self.adapters.lock().first().map(|on| choice(on.adapter.personality()))
     }
 
     /// Signals it from the CPU, for somebody on `from`: that driver writes the value, each looks who waits on its GPU.

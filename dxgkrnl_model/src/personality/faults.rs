@@ -39,6 +39,10 @@ pub struct FaultPlan {
     pub paging_buffer_size: Option<u32>,
     /// The kernel reads a fence as unsignalled this many times before it looks: widens the race of wait and signal.
     pub slow_resample: u32,
+    /// Behind `DxgkDdiUpdateMonitoredValues` the kernel does not read the current value again, but relies on the
+    /// driver's interrupt. No Windows does that (article native-gpu-fence-objects, between GPU and CPU);
+    /// with shadow state the driver looks by itself (between engine and CMP, step 3), and here nobody does it for it.
+    pub trusts_updates: bool,
     /// Each batch of allocations that is closed or destroyed begins with a handle that names nothing. A driver must do
     /// the others all the same, since their handles are forgotten (DDI page DxgkDdiDestroyAllocation).
     pub stray_handles: bool,

@@ -3,7 +3,8 @@
 //! An engine's stores wait in a queue of its own, oldest first, until it passes a barrier, calls a service of the
 //! kernel, or has too many. Its own loads find them. Each access is a place where the scheduler may run another thread,
 //! as long as something waits in the queue. At raised IRQL (a lock is held, the interrupt routine runs) stores go out
-//! at once.
+//! at once. The CPU has no such queue: its DDIs at the device's interrupt level are taken apart at their accesses, and
+//! what a barrier is for on that side is loom's to show.
 #![expect(unsafe_code, reason = "stores that were held back go to the words by address")]
 
 use gpu_engine::memory::hooks::{Hooks, install as install_hooks};
@@ -15,6 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Stores that a processor holds back at most.
 const DEPTH: usize = 32;
+
+/// `DISPATCH_LEVEL`.
+const DISPATCH: u8 = 2;
 
 thread_local! {
     static BUFFER: RefCell<VecDeque<(usize, u64)>> = const { RefCell::new(VecDeque::new()) };
@@ -69,8 +73,19 @@ fn offer() {
     }
 }
 
+/// Somebody else may run between two accesses of the CPU in a DDI at the device's interrupt level, as engines do on
+/// other processors.
+fn offer_in_ddi() {
+    if !is_engine() {
+        let raised =
+            |machine: &Machine| (machine.irql() > DISPATCH).then(|| machine.yield_point(YieldPoint::Custom(3)));
+        Machine::with_current(|machine| machine.and_then(raised));
+    }
+}
+
 fn load(at: *const u64, _order: Ordering) -> Option<u64> {
     if !buffers() {
+        offer_in_ddi();
         return None;
     }
     offer();
@@ -80,6 +95,7 @@ fn load(at: *const u64, _order: Ordering) -> Option<u64> {
 
 fn store(at: *mut u64, value: u64, _order: Ordering) -> bool {
     if !buffers() {
+        offer_in_ddi();
         return false;
     }
     offer();

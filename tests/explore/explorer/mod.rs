@@ -35,6 +35,8 @@ pub struct Race<'a> {
     pub settings: &'a [(&'a str, u32)],
     /// The driver, or one with functions in front of its table.
     pub form: Form,
+    /// The OS leaves it to the driver to find what was signaled before an update of MonitoredValue.
+    pub trusts: bool,
 }
 
 /// What path a boot took.
@@ -62,7 +64,9 @@ impl Race<'_> {
     /// # Errors
     /// A lost wake, with its round, or a rule that was broken.
     pub fn play(&self) -> Result<Path> {
-        let world = World::boot(&self.form, Personality::collecting().seeded(self.seed))?;
+        let mut windows = Personality::collecting().seeded(self.seed);
+        windows.faults.trusts_updates = self.trusts;
+        let world = World::boot(&self.form, windows)?;
         let path = {
             // Inside from here on: the schedule is the seed's alone.
             let _inside = world.os.kernel().enter();
