@@ -66,7 +66,10 @@ const TABLE: &[(Mutation, &[By])] = &[
     (StoresNarrowWide, &[Cases(&["MF-14"]), Engine("monitored::a_narrow_signal_stores_32_bits")]),
     (SignalsUnable, &[Cases(&["MF-13"]), Engine("monitored::an_unable_engine_writes_its_progress_fence_only")]),
     // Logs.
-    (IndexBeforeEntry, &[Loom(&["log_1_needs_the_entry_before_the_index"])]),
+    (
+        IndexBeforeEntry,
+        &[Loom(&["log_1_needs_the_entry_before_the_index"]), Engine("logs::the_index_is_written_behind_the_entry")],
+    ),
     (NoLogBarrier, &[Loom(&["log_1_with_one_barrier_needs_the_flush"])]),
     // Paging.
     (MapsNeighbours, &[Cases(&["ST-67"]), Engine("mappings::a_mapping_covers_what_was_asked_for")]),

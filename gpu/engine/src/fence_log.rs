@@ -89,15 +89,17 @@ pub fn append<W: Word>(target: &Target<'_, W>, entry: &Entry, next: Position, ba
     }
 }
 
-/// `DxgkDdiUpdateNativeFenceLogs` for one log: after it, entries counted by a position that was read before it are
-/// readable.
-pub fn flush<T: Send, L: Lock<T>>(log: &L, mutation: &Chosen) {
+/// `DxgkDdiUpdateNativeFenceLogs` for the logs of one queue: after it, entries of either that are counted by a position
+/// that was read before it are readable.
+pub fn flush<T: Send, L: Lock<T>>(logs: [&L; 2], mutation: &Chosen) {
     if mutation.is(Mutation::NoLogBarrier) {
         return;
     }
-    // ORDERING[LOG-1]: entries are stored under the log's lock. The section whose position was read began before this
-    // one, so it ends before this one, too, and everything in it is visible from here on.
-    log.with(|_| ());
+    for log in logs {
+        // ORDERING[LOG-1]: entries are stored under the log's lock. The section whose position was read began before
+        // this one, so it ends before this one, too, and everything in it is visible from here on.
+        log.with(|_| ());
+    }
 }
 
 /// FirstFreeEntryIndex and WraparoundCount.

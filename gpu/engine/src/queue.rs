@@ -162,6 +162,11 @@ impl<H: Host> Queue<H> {
         self.woken.store(Self::woken_word(ticket, granted), Ordering::Release);
     }
 
+    /// Both logs of native fences: waits, signals.
+    pub fn logs(&self) -> [&H::Lock<Log>; 2] {
+        [&self.waits, &self.signals]
+    }
+
     /// The state.
     pub fn state(&self) -> State {
         match self.state.load(Ordering::Acquire) {

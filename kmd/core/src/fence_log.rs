@@ -58,7 +58,7 @@ pub fn set<P: Platform>(
 /// Takes both logs of a queue away. When this returns, the engines do not touch the buffers any more; entries are
 /// dropped until a log is set again. Up to `DISPATCH_LEVEL`.
 pub fn clear<P: Platform>(_irql: &impl AtMostDispatch, queue: &HwQueue<P>) {
-    for log in [&queue.engine.waits, &queue.engine.signals] {
+    for log in queue.engine.logs() {
         log.with(gpu_engine::fence_log::Log::clear);
     }
 }
@@ -72,8 +72,7 @@ pub fn flush<P: Platform>(_irql: &impl AtMostDispatch, queues: impl Iterator<Ite
     for handle in queues {
         let flushed = handle.borrow(|queue: &HwQueue<P>| {
             let mutation = &queue.counted.started.gpu.mutation;
-            gpu_engine::fence_log::flush(&queue.engine.waits, mutation);
-            gpu_engine::fence_log::flush(&queue.engine.signals, mutation);
+            gpu_engine::fence_log::flush(queue.engine.logs(), mutation);
         });
         result = result.and(flushed);
     }

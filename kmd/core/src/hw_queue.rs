@@ -114,8 +114,9 @@ impl<P: Platform> HwQueue<P> {
         let started = &queue.counted.started;
         started.gpu.destroy_queue(&queue.engine);
         queue.engine.bind(None);
-        queue.engine.waits.with(gpu_engine::fence_log::Log::clear);
-        queue.engine.signals.with(gpu_engine::fence_log::Log::clear);
+        for log in queue.engine.logs() {
+            log.with(gpu_engine::fence_log::Log::clear);
+        }
         crate::interrupt::retire(irql, started, queue.engine.slot);
         queue.context.disown(&queue);
         Ok(())

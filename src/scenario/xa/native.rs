@@ -1,7 +1,7 @@
 //! Both adapters have native fences.
 
 use super::super::nf::intra_gpu_record;
-use super::super::{Denied, Played, Raw, Setup, Stage, same};
+use super::super::{Denied, Played, Raw, Scene, Setup, Stage, same};
 use super::Side;
 use anyhow::{Context, ensure};
 use std::time::Duration;
@@ -211,6 +211,7 @@ pub(super) fn many(stage: &Stage) -> Played {
 }
 
 pub(super) fn nobody_waits(stage: &Stage) -> Played {
+    stage.play(both(), stays_parked).context("a queue that waits for a later value")?;
     stage.play(both(), |scene| {
         let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
         let fence = two.fence(0)?;
@@ -233,6 +234,36 @@ pub(super) fn nobody_waits(stage: &Stage) -> Played {
         two.signal(&fence, 6)?;
         one.until_ran(scene, "the second wait", later)
     })
+}
+
+/// A queue that is parked on the fence itself stays there as long as the value is not its own.
+fn stays_parked(scene: &Scene) -> Played {
+    let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+    let fence = two.fence(0)?;
+    let opened = one.open_fence(&fence, &two)?;
+    let [waits, behind] = [one.device.queue(1, 64 << 10, 0, 0)?, one.device.queue(1, 64 << 10, 0, 0)?];
+    let at = one.probe.memory.gpu_va()?;
+    waits.run(|list| {
+        list.store(at, 1)?;
+        list.wait(&opened, 6)?;
+        list.copy(opened.info()?.gpu_va, at + 8, 8)
+    })?;
+    one.until_ran(scene, "what is before the wait", 1)?;
+    // One engine serves the node: what ran behind shows that the other queue has had its turn, and how it ended.
+    let turn = || -> Played {
+        let done = behind.run(|list| list.nop(8))?;
+        Ok(behind.wait(done, Some(LONG))?)
+    };
+    turn()?;
+    let before = one.told();
+    for value in 1..=5 {
+        two.signal(&fence, value)?;
+        turn()?;
+        same("what the queue saw behind its wait", (value, one.probe.memory.read_u64(8)?), (value, 0))?;
+    }
+    ensure!(!one.has_native() || one.told() - before >= 5, "{} notifications", one.told() - before);
+    two.signal(&fence, 6)?;
+    scene.until("the queue that waits", || Ok(one.probe.memory.read_u64(8)? == 6))
 }
 
 /// The one that made the fence, or the one that opened it.

@@ -1,11 +1,14 @@
 //! Fence logs.
 
-use crate::support::{Rig, log, log_entry, log_position};
+use crate::support::{MUTATION, Rig, log, log_entry, log_position};
+use gpu_engine::fence_log::{Barriers, Entry, Position, Target, append};
 use gpu_engine::host::Lock;
+use gpu_engine::mutation::Chosen;
 use gpu_engine::notice::Notice;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::doorbell::Model;
 use gpu_wire::packet::{self, Encoded, log_operation::*};
+use std::cell::RefCell;
 
 #[test]
 fn log_overrun_counts_and_never_leaves_the_buffer() {
@@ -129,4 +132,67 @@ fn a_wait_ends_when_its_value_comes() {
     let (before, behind) = (m.read(0), m.read(8));
     assert!(value == 1 && observed < before, "{observed} {before}");
     assert!((before..behind).contains(&end), "{before} {end} {behind}");
+}
+
+/// A word that notes its number when it is written.
+struct Noted<'n>(usize, &'n RefCell<Vec<usize>>);
+
+impl Word for Noted<'_> {
+    fn load(&self, _order: Ordering) -> u64 {
+        0
+    }
+    fn store(&self, _value: u64, _order: Ordering) {
+        self.1.borrow_mut().push(self.0);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.store(value, order);
+        0
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        self.swap(value, order)
+    }
+    fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
+        self.swap(value, order)
+    }
+    fn fence(_order: Ordering) {}
+}
+
+/// "Write the log entry; write the index": in this order with either number of barriers, although with one of them
+/// nothing that the OS does can tell.
+#[test]
+pub(crate) fn the_index_is_written_behind_the_entry() {
+    const POSITION: usize = 4;
+    let entry = Entry { value: 5, handle: 1, operation: 0, observed: 0, end: 12 };
+    let mutation = Chosen::none();
+    mutation.set(MUTATION.get());
+    for barriers in [Barriers::Two, Barriers::OneInUpdate] {
+        let stores = RefCell::new(Vec::new());
+        let words: [Noted<'_>; 5] = std::array::from_fn(|number| Noted(number, &stores));
+        let [a, b, c, d, position] = &words;
+        append(&Target { position, entry: [a, b, c, d] }, &entry, Position { index: 1, wraps: 0 }, barriers, &mutation);
+        assert_eq!(stores.take(), [0, 1, 2, 3, POSITION]);
+    }
+}
+
+/// A queue's logs are two, and what is done to all of them (flushed in an update, taken away) is done to either.
+#[test]
+fn all_logs_of_a_queue_are_its_waits_and_its_signals() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let f = rig.fence();
+    let both = |value| {
+        let signal = [Encoded::fence_signal(f.current.va, value), log(SIGNAL_EXECUTED, value, u32::MAX)];
+        let wait = [Encoded::fence_wait(f.current.va, value), log(WAIT_UNBLOCKED, value, u32::MAX)];
+        [signal, wait].concat()
+    };
+    q.submit(&both(1));
+    rig.settle();
+    let positions = |waits, signals| [log_position(waits), log_position(signals)];
+    assert_eq!(positions(q.waits, q.signals), [(1, 0); 2]);
+    for log in q.queue.logs() {
+        log.with(gpu_engine::fence_log::Log::clear);
+    }
+    q.submit(&both(2));
+    rig.settle();
+    assert_eq!((f.current.read(0), positions(q.waits, q.signals)), (2, [(1, 0); 2]));
 }

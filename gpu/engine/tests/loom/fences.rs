@@ -228,12 +228,18 @@ const ENTRY: Entry = Entry { value: 5, handle: 0x4000_0001, operation: 0, observ
 /// The engine appends an entry; the OS, whom no interrupt brought, reads the position and, if it counts the entry,
 /// calls `DxgkDdiUpdateNativeFenceLogs` in the variant that needs it, and reads the entry. LB-02, LB-06.
 fn log_1(mutation: u32, barriers: Barriers) {
+    // The log that the entry is in, and the queue's other one.
+    log_1_in(mutation, barriers, 0);
+}
+
+fn log_1_in(mutation: u32, barriers: Barriers, which: usize) {
     let position = word(0);
-    let log = Arc::new(LoomLock::new(()));
+    let logs = [(); 2].map(|()| Arc::new(LoomLock::new(())));
+    let log = logs[which].clone();
     let entry: Arc<[W; 4]> = Arc::new(std::array::from_fn(|_| W(AtomicU64::new(0))));
     let mutation = chosen(mutation);
     let engine = {
-        let (position, entry, log, mutation) = (position.clone(), entry.clone(), log.clone(), mutation.clone());
+        let (position, entry, mutation) = (position.clone(), entry.clone(), mutation.clone());
         loom::thread::spawn(move || {
             let target = Target { position: &*position, entry: std::array::from_fn(|i| &entry[i]) };
             // As `Log::write` is called: under the log's lock.
@@ -246,7 +252,7 @@ fn log_1(mutation: u32, barriers: Barriers) {
         Barriers::OneInUpdate => Ordering::Relaxed,
     }));
     if barriers == Barriers::OneInUpdate {
-        fence_log::flush(&*log, &mutation);
+        fence_log::flush([&*logs[0], &*logs[1]], &mutation);
     }
     if at.index == 1 {
         assert_eq!(entry[0].load(Ordering::Relaxed), 5, "the value of a counted entry");
@@ -260,6 +266,14 @@ fn log_1(mutation: u32, barriers: Barriers) {
 fn log_1_a_counted_entry_is_whole() {
     check(|| log_1(0, Barriers::Two));
     check(|| log_1(0, Barriers::OneInUpdate));
+}
+
+/// The flush is of both logs of a queue.
+#[test]
+fn log_1_with_one_barrier_the_flush_is_of_both_logs() {
+    for which in 0..2 {
+        check(move || log_1_in(0, Barriers::OneInUpdate, which));
+    }
 }
 
 #[test]
@@ -309,7 +323,7 @@ fn log_then_interrupt(mutation: u32, barriers: Barriers) {
     let mut notices = 0;
     mailbox.drain(|_| notices += 1);
     if notices == 1 {
-        fence_log::flush(&*log, &mutation);
+        fence_log::flush([&*log, &LoomLock::new(())], &mutation);
         let at = Position::unpack(position.load(Ordering::Acquire));
         assert_eq!(at.index, 1, "the interrupt came before its entry");
         assert_eq!(entry[0].load(Ordering::Relaxed), 5);
@@ -326,6 +340,40 @@ fn log_1_the_entry_is_there_when_the_interrupt_is() {
 #[test]
 fn log_1_needs_the_entry_before_the_notification() {
     caught(Mutation::NotifyBeforeValue, |m| log_then_interrupt(m, Barriers::Two));
+}
+
+/// LOG-1 and FENCE-1 together, the other way round: a signal that did not interrupt is counted in the log by the time
+/// that the OS, which has lowered MonitoredValue, looks there. Both barrier variants.
+fn log_without_interrupt(mutation: u32, barriers: Barriers) {
+    let (current, monitored, position) = (word(0), word(u64::MAX), word(0));
+    let mutation = chosen(mutation);
+    let engine = {
+        let (monitored, position, mutation) = (monitored.clone(), position.clone(), mutation.clone());
+        loom::thread::spawn(move || {
+            let entry: [W; 4] = std::array::from_fn(|_| W(AtomicU64::new(0)));
+            let target = Target { position: &*position, entry: entry.each_ref() };
+            fence::store_current(&*current, 5);
+            fence_log::append(&target, &ENTRY, Position { index: 1, wraps: 0 }, barriers, &mutation);
+            fence::resolve::<W>(&mutation);
+            fence::wants_interrupt(&*monitored, 5)
+        })
+    };
+    fence::store_monitored(&*monitored, 4, &mutation);
+    let counted = Position::unpack(position.load(Ordering::Relaxed)).index == 1;
+    let interrupted = engine.join().unwrap();
+    assert!(counted || interrupted, "the entry is not counted, and no interrupt comes");
+}
+
+#[test]
+fn log_1_a_signal_that_did_not_interrupt_is_counted() {
+    check(|| log_without_interrupt(0, Barriers::Two));
+    check(|| log_without_interrupt(0, Barriers::OneInUpdate));
+}
+
+#[test]
+fn log_1_needs_the_barrier_behind_the_index() {
+    caught(Mutation::NoSignalBarrier, |m| log_without_interrupt(m, Barriers::Two));
+    caught(Mutation::NoSignalBarrier, |m| log_without_interrupt(m, Barriers::OneInUpdate));
 }
 
 /// A signal from the CPU against the end of the fence's device: its last value stays.
