@@ -3,15 +3,20 @@
 
 use crate::packet_mode::packet_of;
 use crate::support::{Rig, log, log_position};
+use gpu_engine::address_space::Roots;
+use gpu_engine::context::{Context, Process};
 use gpu_engine::engine::Step;
+use gpu_engine::fence::Fence;
+use gpu_engine::fence_table::FenceTable;
 use gpu_engine::host::Lock;
 use gpu_engine::node::Control;
 use gpu_engine::notice::{CAPACITY, Notice};
 use gpu_engine::packet_node::PacketQueue;
 use gpu_engine::queue::Binding;
+use gpu_engine::shared::Shared;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::doorbell::Model;
-use gpu_wire::packet::{self, Encoded, log_operation::*};
+use gpu_wire::packet::{self, Encoded, FaultKind, Privilege, log_operation::*};
 
 #[test]
 fn a_ring_that_goes_takes_its_wait_out_of_the_fence() {
@@ -142,4 +147,50 @@ fn the_read_pointer_is_stored_in_the_end() {
         rig.settle();
         assert_eq!((q.fault(), m.read(0), q.read_pointer()), (None, 1, 24), "round {round}");
     }
+}
+
+/// Two processes may have different fences at one address: each signals its own, whoever did so last on the engine.
+#[test]
+fn a_fence_is_looked_up_in_the_process_that_names_it() {
+    let mut rig = Rig::new();
+    let f = rig.fence();
+    f.monitored.word(0).store(0, Ordering::SeqCst);
+    let mut one = rig.queue(0, 0);
+    let gpu = rig.gpu.clone();
+    let process = Process {
+        number: gpu.new_space_id(),
+        slot: gpu.slots.allocate(0x2000).unwrap(),
+        roots: Roots::new(),
+        fences: FenceTable::new(),
+        privilege: Privilege::User,
+    };
+    let process = Shared::try_new(process).unwrap();
+    let theirs = gpu.slots.allocate(0xF00F).unwrap();
+    let fence = Shared::try_new(Fence::new(theirs, false)).unwrap();
+    process.fences.open(f.current.va, f.monitored.va, &fence).unwrap();
+    let slot = gpu.slots.allocate(0xC00C).unwrap();
+    let context = Context::new(gpu.admit(0).unwrap(), slot, 0, process);
+    context.space.set_root(rig.space.root(), gpu.new_space_id());
+    let mut two = rig.queue_of(&Shared::try_new(context).unwrap(), 1);
+    for (value, ours) in [(1, true), (2, false), (3, true), (4, false)] {
+        let (queue, slot) = if ours { (&mut one, f.fence.slot) } else { (&mut two, theirs) };
+        queue.submit(&[Encoded::fence_signal(f.current.va, value)]);
+        let said = Notice::FenceSignaled { fence: slot, queue: queue.queue.slot };
+        rig.settle();
+        assert_eq!(rig.drain(), [(0, said)], "value {value}");
+    }
+}
+
+/// A fence that was closed is none, although the engine has used it a moment ago.
+#[test]
+fn a_closed_fence_is_unknown_at_once() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let f = rig.fence();
+    q.submit(&[Encoded::fence_signal(f.current.va, 1)]);
+    rig.settle();
+    rig.process.fences.close(f.current.va);
+    q.submit(&[Encoded::fence_signal(f.current.va, 2)]);
+    rig.settle();
+    assert_eq!((q.fault(), f.current.read(0)), (Some(FaultKind::UnknownFence), 1));
 }

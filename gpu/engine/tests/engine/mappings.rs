@@ -137,3 +137,45 @@ fn want_of_memory_is_nobodys_fault() {
         round += 1;
     }
 }
+
+/// A run of pages ends where the rights change: what is mapped for a writable page lets nothing be stored to a
+/// read-only one behind it, nor is a writable page refused behind a read-only one.
+#[test]
+fn a_run_of_pages_has_one_right() {
+    for read_only in [0, 1] {
+        let mut rig = Rig::new();
+        let mut queue = rig.queue(0, 0);
+        let memory = rig.map(2, false);
+        let (space, frame) = (rig.space.clone(), rig.frame_of(memory));
+        rig.map_at(&space, memory.at(read_only * PAGE_SIZE), Place::System(frame + read_only), true);
+        let copy = packet::Copy { source: memory.va.0, destination: rig.map(2, false).va.0, length: 2 * PAGE_SIZE };
+        let store = |page| packet::Store { address: memory.at(page * PAGE_SIZE).0, value: 7 }.to_packet();
+        queue.submit(&[copy.to_packet(), store(1 - read_only)]);
+        rig.settle();
+        assert_eq!((queue.fault(), memory.read((1 - read_only) * PAGE_SIZE)), (None, 7), "page {read_only}");
+        let fill = packet::Fill { address: memory.va.0, length: 2 * PAGE_SIZE, pattern: !0, reserved: 0 };
+        queue.submit(&[fill.to_packet(), store(read_only)]);
+        rig.settle();
+        assert_eq!(
+            (queue.fault(), memory.read(read_only * PAGE_SIZE)),
+            (Some(FaultKind::Address), 0),
+            "page {read_only}"
+        );
+    }
+}
+
+/// However many pages the packets touch, an engine has no more than so many mapped.
+#[test]
+fn an_engine_keeps_no_more_than_so_many_windows() {
+    let mut rig = Rig::new();
+    let mut queue = rig.queue(0, 0);
+    for round in 0..30 {
+        let stores: Vec<_> =
+            (0..150).map(|_| packet::Store { address: rig.map(1, false).va.0, value: round }.to_packet()).collect();
+        queue.submit(&stores);
+        rig.settle();
+    }
+    let mapped = rig.gpu.host.mappings.load(Ordering::Relaxed);
+    assert_eq!(queue.fault(), None);
+    assert!(mapped <= 4096 + 64, "{mapped} mappings");
+}
