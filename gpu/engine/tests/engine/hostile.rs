@@ -3,7 +3,7 @@
 
 use crate::packet_mode::packet_of;
 use crate::support::{Rig, log, log_position};
-use gpu_engine::address_space::Roots;
+use gpu_engine::address_space::{Root, Roots};
 use gpu_engine::context::{Context, Process};
 use gpu_engine::engine::Step;
 use gpu_engine::fence::Fence;
@@ -12,7 +12,7 @@ use gpu_engine::host::Lock;
 use gpu_engine::node::Control;
 use gpu_engine::notice::{CAPACITY, Notice};
 use gpu_engine::packet_node::PacketQueue;
-use gpu_engine::queue::Binding;
+use gpu_engine::queue::{Binding, State};
 use gpu_engine::shared::Shared;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::doorbell::Model;
@@ -193,4 +193,20 @@ fn a_closed_fence_is_unknown_at_once() {
     q.submit(&[Encoded::fence_signal(f.current.va, 2)]);
     rig.settle();
     assert_eq!((q.fault(), f.current.read(0)), (Some(FaultKind::UnknownFence), 1));
+}
+
+/// The root table has as many entries as the OS says. What stands behind them is not read.
+#[test]
+fn a_root_ends_where_the_os_says() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let m = rig.map(1, false);
+    q.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    rig.settle();
+    assert_eq!((q.fault(), m.read(0)), (None, 1));
+    let root = rig.space.root().unwrap();
+    q.queue.context.space.set_root(Some(Root { entries: 0, ..root }), rig.gpu.new_space_id());
+    q.submit(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
+    rig.settle();
+    assert_eq!((q.queue.state(), m.read(0)), (State::Stopped, 1));
 }
