@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::Machine;
+use nt_model::sched::Ticks;
 use wddm_abi::{
     D3DDDI_CREATEHWQUEUEFLAGS, D3DDDI_NATIVEFENCE_TYPE, D3DKMT_HANDLE, DXGKARG_CREATEHWQUEUE,
     DXGKARG_SUBMITCOMMANDTOHWQUEUE, NTSTATUS, Plain, ntstatus,
@@ -103,6 +104,9 @@ pub(crate) struct HwQueue {
     /// The process and the handle of the progress fence, which goes with the queue.
     process: Weak<ProcessInner>,
 }
+
+/// TdrDelays for which a queue that is destroyed may make no progress.
+const STANDSTILL: Ticks = 5;
 
 impl HwQueue {
     /// Makes a queue and its progress fence.
@@ -401,7 +405,11 @@ impl HwQueue {
         }
     }
 
-    /// Waits until everything that was queued is done, or the device fails. Doorbells go first.
+    /// Waits until everything that was queued is done, or the device fails. Doorbells go first. Of a user-mode queue the
+    /// last queued value is user mode's word; where the progress stands still for [`STANDSTILL`] times TdrDelay, the rest
+    /// was never published, or waits for ever, and is given up.
+    ///
+    /// Chosen: no page says how long `D3DKMTDestroyHwQueue` and `D3DKMTDestroyDevice` wait for work whose engine answers.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn drain(self: &Arc<Self>) {
@@ -413,10 +421,15 @@ impl HwQueue {
             let wanted = self.last_queued();
             let fences = [(self.progress.fence(), wanted)];
             let wait = wait_for(adapter.kernel(), &fences, false, Target::Thread(Signal::new()));
-            if let Some(signal) = wait.signal() {
-                signal.wait_for(adapter.kernel(), None, || {
-                    (wait.is_over() || self.context.device().usable().is_err() || !adapter.is_working()).then_some(())
-                });
+            let is_over = || wait.is_over() || self.context.device().usable().is_err() || !adapter.is_working();
+            let kernel = adapter.kernel();
+            while let Some(signal) = wait.signal() {
+                let before = self.progress.value();
+                let deadline = kernel.now() + STANDSTILL * adapter.personality().tdr.delay;
+                let over = signal.wait_for(kernel, Some(deadline), || is_over().then_some(()));
+                if over.is_some() || kernel.rules.is_stopped() || self.progress.value() == before {
+                    break;
+                }
             }
             crate::fence::cancel(adapter.kernel(), &fences, &wait);
         } else {
