@@ -405,11 +405,12 @@ impl HwQueue {
         }
     }
 
-    /// Waits until everything that was queued is done, or the device fails. Doorbells go first. Of a user-mode queue the
-    /// last queued value is user mode's word; where the progress stands still for [`STANDSTILL`] times TdrDelay, the rest
-    /// was never published, or waits for ever, and is given up.
+    /// Waits until everything that was queued is done, or the device fails. Doorbells go first. Of a user-mode queue
+    /// the last queued value is user mode's word; where the progress stands still for [`STANDSTILL`] times TdrDelay,
+    /// the rest was never published, or waits for ever, and is given up.
     ///
-    /// Chosen: no page says how long `D3DKMTDestroyHwQueue` and `D3DKMTDestroyDevice` wait for work whose engine answers.
+    /// Chosen: no page says how long `D3DKMTDestroyHwQueue` and `D3DKMTDestroyDevice` wait for work whose engine
+    /// answers.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn drain(self: &Arc<Self>) {
