@@ -444,7 +444,7 @@ pub const MISTAKES: &[Mistake] = &[
     ),
     table(
         "a doorbell is gone while it is being taken", "DxgkDdiDestroyDoorbell; DxgkCbDisconnectDoorbell",
-        doorbells::ends_early, doorbells::DESTROYED, "DestroyDoorbell ended before",
+        doorbells::ends_early, doorbells::DESTROYED, "DXG-CB-DISCONNECT",
     ),
     table(
         "one thread at a time connects", "Threading and synchronization zero level",

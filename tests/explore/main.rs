@@ -2,8 +2,10 @@
 //!
 //! Each boot runs on the model's seeded scheduler: one thread at a time, the next one drawn from a seed, virtual time.
 //! Engines have store buffers besides: what they store to shared words is seen by others only after a barrier, a
-//! service of the kernel or when the buffer is full, as on a processor with total store order. A round is a schedule of
-//! its own; its waiters must wake in time, and virtual time tells, since it moves on when every thread waits.
+//! service of the kernel or when the buffer is full, as on a processor with total store order. A signal stores its
+//! value under a spin lock, whose release is such a service; so that the barrier behind it is missing does not show
+//! here, and loom is the test of that. A round is a schedule of its own; its waiters must wake in time, and virtual
+//! time tells, since it moves on when every thread waits.
 //!
 //! A failure names its seed. `EXPLORE_SEED=n` plays that boot alone, step for step the same; `EXPLORE_ROUNDS=n` sets
 //! how many rounds are played in all.
@@ -147,7 +149,6 @@ fn main() -> ExitCode {
     explorer::install();
     let trials = vec![
         Trial::test("no schedule loses a wake", nothing_is_lost),
-        Trial::test("NoSignalBarrier: a schedule loses a wake", || found(Mutation::NoSignalBarrier)),
         Trial::test("StaleHandleInInterrupt: a schedule names a dead fence", || {
             found_at_table(stale::handle_in_interrupt, "DXG-INT-NATIVE-FENCE")
         }),
@@ -155,9 +156,6 @@ fn main() -> ExitCode {
             found_at_table(stale::unlocked_section, "DXG-INT-NATIVE-FENCE")
         }),
         Trial::test("AcknowledgesLate: a schedule loses a wake", || found(Mutation::AcknowledgesLate)),
-        Trial::test("shadow: a schedule loses a wake with NoSignalBarrier", || {
-            found_in_shadow(Mutation::NoSignalBarrier, false)
-        }),
         Trial::test("shadow: no schedule loses a wake where the OS does not look again", || {
             shadow_needs_no_second_look_of_the_os()
         }),

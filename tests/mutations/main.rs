@@ -40,10 +40,7 @@ use By::{Cases, Engine, Explorer, Loom};
 
 const TABLE: &[(Mutation, &[By])] = &[
     // FENCE-1, PARK-1, WAKE-1, READY-1, RESET-1: orders that x86 keeps, or that take a chance in a thousand.
-    (
-        NoSignalBarrier,
-        &[Loom(&["fence_1_needs_the_barrier_of_the_signal", "park_1_needs_the_barrier_of_the_signal"]), Explorer],
-    ),
+    (NoSignalBarrier, &[Loom(&["fence_1_needs_the_barrier_of_the_signal", "park_1_needs_the_barrier_of_the_signal"])]),
     (
         NoMonitoredBarrier,
         &[Loom(&["fence_1_needs_the_barrier_of_the_update", "fence_1_the_shadow_needs_both_barriers"])],

@@ -13,9 +13,7 @@ use dxgkrnl_model::personality::ProgressOpened;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
 use gpu_wire::private::allocation_kind;
-use umd_core::ffi::types::{
-    FP_FENCE_MONITORED, FP_FENCE_SHARED, FP_KIND_LOCAL, FP_KIND_SYSTEM, FP_QUEUE_KERNEL_MODE, FpCopyRect,
-};
+use umd_core::ffi::types::{FP_FENCE_MONITORED, FP_FENCE_SHARED, FP_KIND_LOCAL, FP_KIND_SYSTEM, FP_QUEUE_KERNEL_MODE};
 use wddm_abi::ntstatus::{STATUS_DEVICE_REMOVED, STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE, STATUS_SUCCESS};
 use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, NTSTATUS};
 
@@ -65,35 +63,27 @@ pub(super) const CASES: &[Scenario] = &[
     },
 ];
 
-/// Bytes of the rows of one byte that [`ending_long`] copies: together well over the fifth of a second for which a
-/// queue that may wait for a fence is waited for.
-const ROWS: u32 = 4 << 20;
+/// Bytes that [`ending_long`] fills, and how often: together well over the fifth of a second for which a queue that may
+/// wait for a fence is waited for.
+const FILLED: u64 = 64 << 20;
+/// See [`FILLED`].
+const FILLS: u32 = 100;
 
 fn ending_long(stage: &Stage) -> Played {
     stage.play(Setup::default().windows(|windows| windows.user_mode.queues_end_at_once = true), |scene| {
         let rig = Rig::open(scene, "client")?;
-        let memory = rig.device.allocate(FP_KIND_SYSTEM, 2 * u64::from(ROWS), 0)?;
-        memory.write(u64::from(ROWS) - 8, &[7; 8])?;
+        let memory = rig.device.allocate(FP_KIND_SYSTEM, FILLED, 0)?;
         for flags in [0, FP_QUEUE_KERNEL_MODE] {
-            let (queue, page) = (rig.device.queue(0, 4096, flags, 0)?, rig.page()?);
-            let source = memory.gpu_va()?;
+            let (queue, page) = (rig.device.queue(0, 64 << 10, flags, 0)?, rig.page()?);
+            let address = memory.gpu_va()?;
             queue.run(|list| {
-                for _ in 0..4 {
-                    list.copy_rect(FpCopyRect {
-                        source,
-                        destination: source + u64::from(ROWS),
-                        source_pitch: 1,
-                        destination_pitch: 1,
-                        row_bytes: 1,
-                        rows: ROWS,
-                        size: 0,
-                        reserved: 0,
-                    })?;
+                for fill in 0..FILLS {
+                    list.fill(address, FILLED, fill)?;
                 }
                 list.store(page.at(0), 1)
             })?;
             drop(queue);
-            same("what was queued behind the copies", page.word(0)?, 1)?;
+            same("what was queued behind the fills", page.word(0)?, 1)?;
         }
         Ok(())
     })
