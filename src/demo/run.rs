@@ -52,7 +52,7 @@ pub fn run(
     windows.apply(&mut personality);
     let world = World::boot_with(form, personality, settings)?;
     let mut debug_info = Vec::new();
-    let played = world.adapter(setting::adapter_of_ours(settings)).and_then(|adapter| {
+    let played = world.adapter(setting::adapter_of_ours(&with_a_hang(settings))).and_then(|adapter| {
         started(&adapter);
         let played = play(&world, adapter.luid(), photo, say);
         debug_info = adapter.debug_info();
@@ -67,4 +67,10 @@ pub fn run(
         debug_info,
         rules_run: report.rules.iter().filter(|rule| rule.evaluations != 0).count(),
     })
+}
+
+/// The settings of the demo's driver: what `settings` do not say otherwise, and an engine that an endless command
+/// buffer hangs. Else it would go on beside all other work, and nothing would be reset.
+fn with_a_hang(settings: &[Assignment]) -> Vec<Assignment> {
+    [("PreemptInBuffers".to_owned(), 0)].into_iter().chain(settings.iter().cloned()).collect()
 }

@@ -13,7 +13,7 @@ use super::{Dice, ROUND, Round};
 use crate::scenario::Played;
 use anyhow::{Result, anyhow, ensure};
 use gpu_engine::engine::{Engine, Step};
-use gpu_engine::fence::{Fence, update_monitored};
+use gpu_engine::fence::update_monitored;
 use gpu_engine::fence_log::Barriers;
 use gpu_engine::gpu::{Gpu, Setup};
 use gpu_engine::host::Host as _;
@@ -22,7 +22,7 @@ use gpu_engine::memory::SharedWord;
 use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::node::Control;
 use gpu_engine::packet_node::PacketSubmission;
-use gpu_engine::queue::{State, Submission};
+use gpu_engine::queue::{ParkedFence, State, Submission};
 use gpu_engine::shared::Shared;
 use gpu_wire::doorbell::Model;
 use gpu_wire::packet::{FaultKind, Privilege, Store};
@@ -75,6 +75,7 @@ pub fn play(round: &Round) -> Played {
         barriers: Barriers::Two,
         names_queues: dice.one_in(2),
         monitored: MonitoredFences::default(),
+        preempts_in_buffers: true,
     };
     let gpu = made(Shared::try_new(made(Gpu::new(host, &setup))?))?;
     gpu.mutation.set(round.mutation);
@@ -137,9 +138,9 @@ struct Attack<'a> {
     seats: Vec<Seat>,
     queues: Vec<Made>,
     /// A fence, the frame of its value, and that of MonitoredValue.
-    fences: Vec<(Shared<Fence<FuzzHost>>, u64, u64)>,
+    fences: Vec<(Shared<ParkedFence<FuzzHost>>, u64, u64)>,
     /// A fence of a device that is lost, and the frame of its value, which nothing may change any more.
-    dead: (Shared<Fence<FuzzHost>>, u64),
+    dead: (Shared<ParkedFence<FuzzHost>>, u64),
     /// Address and first frame of the hostile command buffers.
     code: (u64, u64),
     /// First frame of the pages that come and go, and their entries as they were stored.
@@ -212,7 +213,8 @@ impl<'a> Attack<'a> {
             (0..WORDS)
                 .for_each(|index| os.gpu.host.local.word(page, index).store(grain(page, index), Ordering::SeqCst));
         }
-        let dead = (made(Shared::try_new(Fence::new(made(os.gpu.slots.allocate(0xDEAD))?, false)))?, os.take(1, false));
+        let dead =
+            (made(Shared::try_new(ParkedFence::new(made(os.gpu.slots.allocate(0xDEAD))?, false)))?, os.take(1, false));
         let word_of_dead = SharedWord::of(os.word(dead.1, 0));
         dead.0.set_always_signaled(Some((&word_of_dead, u64::MAX)), |_, _| ());
         // CAST: below the number of frames.

@@ -92,11 +92,11 @@ impl Setup {
         self
     }
 
-    /// The case causes so many resets.
+    /// The case causes so many resets, by an engine that hangs: it comes off no endless command buffer.
     #[must_use]
     pub fn resets(mut self, count: u64) -> Self {
         self.resets = count;
-        self
+        self.setting("PreemptInBuffers", u32::from(count == 0))
     }
 
     /// The case makes the model find these rules broken.

@@ -1,541 +1,256 @@
-//! Stage 4 of 8: fetch, decode, execute.
+//! Stage 4 of 8: what one packet does.
 //!
-//! A packet is copied to private memory, decoded, and the copy is executed; what user mode does to the ring meanwhile
-//! changes nothing. The processor can be taken off a queue between packets of the ring and inside long operations
-//! there; inside a command buffer it cannot, since it remembers one position and has no stack. So the preemption
-//! granularity is the command buffer, and an endless INDIRECT loop is ended by a reset and by nothing else.
+//! A packet is executed over the memory that its stream sees ([`Mmu`]) and over the fences of its process. What it
+//! brings about beyond that, a queue that parks, a wake, an interrupt, a flush, it does not do: it comes back as an
+//! [`Effect`], and the engine does it.
 
-mod fences;
-mod fetch;
-
-use self::fetch::From;
-use crate::address_space::AddressSpace;
+use crate::context::Process;
 use crate::counters::{add, bump};
-use crate::engine::Core;
-use crate::fault::{Fault, Injected};
-use crate::fence::Fence;
-use crate::fence_table::OpenFence;
-use crate::gpu::Gpu;
-use crate::host::Host;
-use crate::memory::SharedWord;
-use crate::node::attention;
-use crate::notice::Notice;
-use crate::ops::{Advance, Long};
-use crate::queue::{Binding, Queue, State};
+use crate::exec::{Buffer, Pending, Synced, Wait};
+use crate::fault::Fault;
+use crate::fence_log::{Barriers, Entry};
+use crate::fence_table::{FenceCache, OpenFence};
+use crate::host::{Host, Lock};
+use crate::mmu::{Mmu, aligned};
+use crate::monitored::MonitoredFences;
+use crate::mutation::Mutation;
+use crate::ops::{Long, Scratch};
+use crate::queue::{ParkedFence, Queue};
 use crate::shared::Shared;
-use crate::slots::SlotId;
-use crate::tlb::View;
-use crate::trace::Event;
 use crate::word::{Ordering, Word};
-use gpu_wire::packet::{self, EVERY_PROCESS, FaultKind, HEADER_SIZE, MAX_SIZE, OWN_PROCESS, Packet, Privilege};
-use gpu_wire::{GpuVa, ring};
+use gpu_wire::packet::{self, EVERY_PROCESS, FaultKind, OWN_PROCESS, Packet, Privilege, log_operation};
+use gpu_wire::{GpuVa, NodeOrdinal};
 
-/// A command buffer being executed.
-#[derive(Clone, Copy, Debug)]
-struct Buffer {
-    next: GpuVa,
-    end: u64,
-}
-
-/// A fence wait that was not met.
-struct Wait<H: Host> {
-    open: OpenFence<H>,
-    address: GpuVa,
-    value: u64,
-    ticket: u64,
-    observed: u64,
-}
-
-/// What a LOG packet may describe.
-#[derive(Clone, Copy)]
-enum Synced {
-    /// With the fence whose interrupt went out before the entry was there.
-    Signal { told: Option<SlotId> },
-    /// When the wait was seen and when it ended; `None`: it was met at once.
-    Wait(Option<(u64, u64)>),
-}
-
-/// A signal whose consequences are not drawn yet.
-struct Pending<H: Host> {
-    fence: Shared<Fence<H>>,
-    monitored: GpuVa,
-    value: u64,
-    /// Its entry is in the queue's log.
-    logged: bool,
-}
-
-/// Where a stream was before it fetched a packet.
-#[derive(Clone, Copy, Default)]
-struct Before {
-    consumed: u64,
-    buffer: Option<Buffer>,
-}
-
-/// Where a queue is in its stream.
-pub struct Exec<H: Host> {
-    bindings: u64,
-    binding: Option<Binding>,
-    /// Bytes of the ring consumed.
-    consumed: u64,
-    /// Where the packet of the ring began that was fetched last.
-    started: u64,
-    /// Write pointer that was read and believed.
-    published: u64,
-    /// Read pointer that was stored.
-    reported: u64,
-    buffer: Option<Buffer>,
-    /// The state before the packet that is executed was fetched.
-    before: Before,
-    long: Option<Long>,
-    wait: Option<Wait<H>>,
-    synced: Option<Synced>,
-    pending: Option<Pending<H>>,
-    /// A progress value that is to be signaled before anything else.
-    owed: Option<u64>,
-}
-
-impl<H: Host> Exec<H> {
-    /// At the start of nothing.
-    pub(crate) fn new() -> Self {
-        Self {
-            bindings: 0,
-            binding: None,
-            consumed: 0,
-            started: 0,
-            published: 0,
-            reported: 0,
-            buffer: None,
-            before: Before::default(),
-            long: None,
-            wait: None,
-            synced: None,
-            pending: None,
-            owed: None,
-        }
-    }
-
-    /// Goes back to what failed for want of memory: a wait and a long operation go on where they are, and any other
-    /// packet is fetched and executed again. Every packet may be, until it has succeeded.
-    fn again(&mut self) {
-        if self.wait.is_none() && self.long.is_none() {
-            (self.consumed, self.buffer) = (self.before.consumed, self.before.buffer);
-        }
-    }
-
-    /// Owes a progress value: it is signaled before anything else.
-    pub(crate) fn owe(&mut self, progress: u64) {
-        self.owed = Some(progress);
-    }
-
-    /// Starts a command buffer.
-    pub(crate) fn begin(&mut self, address: GpuVa, length: u64) -> Result<(), Fault> {
-        self.buffer = Some(buffer(address, length)?);
-        Ok(())
-    }
-
-    /// Lets go of everything that it refers to.
-    pub(crate) fn abandon(&mut self) {
-        if let Some(wait) = self.wait.take() {
-            wait.open.fence.parked.remove(wait.ticket);
-        }
-        self.buffer = None;
-        self.long = None;
-        self.pending = None;
-        self.synced = None;
-        self.owed = None;
-    }
-
-    /// Returns whether the queue can come off the engine here and go on later: outside of command buffers, and not
-    /// between a signal and its LOG. What a signal brings about happens when the queue comes off, so that an interrupt
-    /// would be ahead of its entry; one packet more is looked at, whose cost is bounded.
-    fn may_leave(&self) -> bool {
-        self.buffer.is_none() && self.pending.is_none()
-    }
-
-    /// Bytes of the ring whose packets are done.
-    fn retired(&self) -> u64 {
-        if self.is_mid_work() || self.wait.is_some() { self.started } else { self.consumed }
-    }
-
-    /// Whether it is in the middle of something that a reset destroys.
-    pub(crate) fn is_mid_work(&self) -> bool {
-        self.buffer.is_some() || self.long.is_some()
-    }
-}
-
-/// What became of a store that the stream did not ask for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stored {
-    Done,
-    /// User mode took the page away.
-    NotMapped,
-    /// The host has no memory for a mapping now.
-    NoMemory,
-}
+/// A process's fence, as streams name it.
+pub(crate) type FenceRef<H> = OpenFence<ParkedFence<H>>;
 
 /// Whose stream it is.
 pub(crate) struct Job<'a, H: Host> {
-    /// The address space that it runs in, and whose that is.
-    pub space: &'a AddressSpace<H>,
+    /// The process.
+    pub process: &'a Shared<Process<H>>,
     /// What it may do.
     pub privilege: Privilege,
     /// The hardware queue; `None` for a packet.
     pub queue: Option<&'a Shared<Queue<H>>>,
 }
 
-/// Why execution came back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
-    /// Nothing is left.
-    Drained,
-    /// Another queue's turn.
-    Budget,
-    /// Parked on a fence.
-    Parked,
-    /// A suspension or preemption asks for the engine.
-    Preempted,
-    /// Reset or stop.
-    Controlled,
-    /// Waits for other engines, or for memory; ask again soon.
-    Waiting,
-    /// The queue was stopped or destroyed.
-    Gone,
-    /// It did something wrong.
-    Faulted(Fault),
+/// How the GPU was set up, as far as packets depend on it.
+#[derive(Clone, Copy)]
+pub(crate) struct Unit {
+    pub node: NodeOrdinal,
+    pub barriers: Barriers,
+    pub monitored: MonitoredFences,
 }
 
-fn buffer(address: GpuVa, length: u64) -> Result<Buffer, Fault> {
-    if !address.is_aligned(ring::ALIGN) || !length.is_multiple_of(ring::ALIGN) || length > packet::MAX_INDIRECT_SIZE {
-        return Err(FaultKind::BadOperand.into());
-    }
-    let end = address.checked_add(length).ok_or(FaultKind::BadOperand)?;
-    Ok(Buffer { next: address, end: end.0 })
+/// What a packet brings about beyond memory.
+pub(crate) enum Effect<H: Host> {
+    /// Nothing.
+    Nothing,
+    /// The stream goes on in a command buffer.
+    Jump(Buffer),
+    /// An operation begins.
+    Start(Long),
+    /// Translations of a process are to be dropped, and the stream waits for it: process, first and last address.
+    Flush(u64, u64, u64),
+    /// A wait that is met.
+    Met,
+    /// A wait that is not met, but for its ticket.
+    Wait(Wait<FenceRef<H>>),
+    /// A signal was stored. `None`: the fence is always signaled, and nothing was.
+    Signal(Option<Pending<FenceRef<H>>>),
+    /// The progress fence was signaled at an address where no native fence is open.
+    SignalPlain,
+    /// An entry was written to a log of native fences, or there is no such log.
+    Logged(bool),
+    /// A monitored fence was signaled, and the OS is to hear of it.
+    Monitored,
 }
 
-/// Work units of a turn: packets count [`PACKET_COST`], long operations one per 64 bytes.
-const TURN: u64 = 1 << 16;
-/// Work units of a packet.
-const PACKET_COST: u64 = 16;
+/// The command processor of an engine, for one stream.
+pub(crate) struct Processor<'a, 'm, H: Host> {
+    pub mmu: &'a mut Mmu<'m, H>,
+    pub fences: &'a mut FenceCache<ParkedFence<H>>,
+    pub scratch: &'a mut Scratch<H>,
+    pub unit: Unit,
+}
 
-impl<H: Host> Core<H> {
-    /// Executes until something else must happen. Everything that a signal brings about has happened when it returns.
-    pub(crate) fn execute(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> Outcome {
-        self.tlb.starved = false;
-        let outcome = match self.stream(gpu, job, exec) {
-            Ok(outcome) => outcome,
-            // The host had no memory for a mapping, which is no mistake of the stream's, whichever it is: it waits, and
-            // this engine gives back what it has mapped.
-            Err(_) if self.tlb.starved => {
-                exec.again();
-                self.tlb.clear();
-                bump(&gpu.nodes[self.node].counters.starved);
-                Outcome::Waiting
-            }
-            Err(fault) => {
-                // It stays at the packet that faulted.
-                exec.consumed = exec.started;
-                if fault.kind == FaultKind::AdapterStopped {
-                    // Nothing of it is stored or looked at any more.
-                    exec.pending = None;
-                    return Outcome::Faulted(fault);
-                }
-                Outcome::Faulted(fault)
-            }
-        };
-        // Before anything else happens: ring empty, preemption, fault (a missing LOG never loses a wake: LOG-1).
-        self.resolve(gpu, job, exec);
-        self.raise_due(gpu);
-        match outcome {
-            // User mode waits for the read pointer: it is stored before the engine leaves the queue alone.
-            Outcome::Drained | Outcome::Parked if !self.report(gpu, job, exec) => Outcome::Waiting,
-            outcome => {
-                self.report(gpu, job, exec);
-                outcome
-            }
-        }
-    }
-
-    fn stream(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, exec: &mut Exec<H>) -> Result<Outcome, Fault> {
-        let node = &gpu.nodes[self.node];
-        let mut turn = TURN;
-        // The private copy: what is decoded and executed, whatever becomes of the ring meanwhile.
-        let mut copy = [0; MAX_SIZE];
-        if let Some(queue) = job.queue {
-            let bindings = queue.bindings.load(Ordering::Acquire);
-            if bindings != exec.bindings {
-                // What waits in a fence's list for the old ring leaves it.
-                exec.abandon();
-                *exec = Exec { bindings, binding: queue.binding(), ..Exec::new() };
-            }
-        }
-        loop {
-            let bits = node.attention.load(Ordering::Relaxed);
-            if bits != 0 {
-                if bits & attention::FLUSH != 0 {
-                    self.serve_flushes(gpu);
-                }
-                if bits & attention::CONTROL != 0 {
-                    return Ok(Outcome::Controlled);
-                }
-                if bits & attention::HALT != 0 {
-                    return Err(FaultKind::AdapterStopped.into());
-                }
-                if bits & (attention::SUSPEND | attention::PREEMPT) != 0 && exec.may_leave() {
-                    return Ok(Outcome::Preempted);
-                }
-                if bits & attention::SUSPEND != 0 {
-                    // The bit stays: the running context may be in the list, for when it can be taken off.
-                    self.take_off(gpu, job.queue.map(|queue| &queue.context));
-                }
-            }
-            if let Some(queue) = job.queue
-                && queue.state() != State::Active
-            {
-                return Ok(Outcome::Gone);
-            }
-            if turn == 0 {
-                self.raise_due(gpu);
-                if exec.may_leave() && self.others_wait(gpu) {
-                    return Ok(Outcome::Budget);
-                }
-                turn = TURN;
-            }
-            if let Some(queue) = job.queue
-                && let Some(progress) = exec.owed
-            {
-                self.signal_progress(gpu, job, exec, queue.progress, progress)?;
-                exec.owed = None;
-            }
-            if let Some(long) = exec.long {
-                if let Some(queue) = job.queue {
-                    self.begun(gpu, queue);
-                }
-                match self.advance(gpu, job.space, long)? {
-                    Advance::Done(bytes) => {
-                        exec.long = None;
-                        turn = self.charge(gpu, turn, bytes);
-                    }
-                    Advance::More(bytes, long) => {
-                        // Not before the first chunk: many small operations between signals are no reason to
-                        // interrupt for each.
-                        self.raise_due(gpu);
-                        exec.long = Some(long);
-                        turn = self.charge(gpu, turn, bytes);
-                    }
-                    Advance::NotYet(long) => {
-                        exec.long = Some(long);
-                        return Ok(Outcome::Waiting);
-                    }
-                }
-                continue;
-            }
-            if exec.wait.is_some() && !self.wait_over(gpu, job, exec)? {
-                return Ok(Outcome::Parked);
-            }
-            exec.before = Before { consumed: exec.consumed, buffer: exec.buffer };
-            let Some((bytes, from)) = self.fetch(gpu, job, exec, &mut copy)? else {
-                return Ok(Outcome::Drained);
-            };
-            let decoded = Packet::decode(copy.get(..bytes).unwrap_or_default(), job.privilege);
-            // A notification that waits for its LOG waits for nothing else.
-            if exec.pending.is_some() && !matches!(decoded, Ok(Packet::Log(_))) {
-                self.resolve(gpu, job, exec);
-            }
-            let decoded = match gpu.faults.at_packet() {
-                None => decoded?,
-                Some(Injected::Corrupt) => {
-                    // The opcode becomes one that nobody assigned: whichever packet it is, the fault shows.
-                    copy[1] ^= 0x20;
-                    Packet::decode(copy.get(..bytes).unwrap_or_default(), job.privilege)?
-                }
-                Some(Injected::Wedge) => {
-                    self.wedge();
-                    decoded?
-                }
-            };
-            match from {
-                From::Buffer(next) => exec.buffer = exec.buffer.map(|b| Buffer { next, ..b }),
-                From::Ring(consumed) => {
-                    self.report_while_running(gpu, job, exec);
-                    exec.consumed = consumed;
-                }
-            }
-            bump(&node.counters.packets);
-            turn = turn.saturating_sub(PACKET_COST);
-            if let Some(queue) = job.queue {
-                self.begun(gpu, queue);
-                add(&queue.packets, 1);
-            }
-            self.perform(gpu, job, exec, &decoded)?;
-        }
-    }
-
-    fn charge(&self, gpu: &Gpu<H>, turn: u64, bytes: u64) -> u64 {
-        add(&gpu.nodes[self.node].counters.bytes, bytes);
-        turn.saturating_sub(bytes / 64)
-    }
-
-    fn perform(
+impl<H: Host> Processor<'_, '_, H> {
+    /// Executes a packet. `synced` is the wait or signal that the packet before it was.
+    ///
+    /// # Errors
+    /// What the packet did wrong. Then it has had no effect but for stores of its own.
+    pub fn perform(
         &mut self,
-        gpu: &Gpu<H>,
         job: &Job<'_, H>,
-        exec: &mut Exec<H>,
         packet: &Packet<'_>,
-    ) -> Result<(), Fault> {
-        let synced = exec.synced.take();
-        match *packet {
-            Packet::Nop => Ok(()),
+        synced: Option<Synced>,
+        now: impl FnOnce() -> u64,
+    ) -> Result<Effect<H>, Fault> {
+        Ok(match *packet {
+            Packet::Nop => Effect::Nothing,
             Packet::Store(b) => {
                 let va = aligned(b.address, 8)?;
-                self.word(gpu, job, va, true)?.store(b.value, Ordering::Release);
-                Ok(())
+                self.mmu.word(va, true)?.store(b.value, Ordering::Release);
+                Effect::Nothing
             }
-            Packet::Store32(b) => self.store_low(gpu, job, aligned(b.address, 4)?, b.value),
+            Packet::Store32(b) => {
+                self.mmu.store_low(aligned(b.address, 4)?, b.value)?;
+                Effect::Nothing
+            }
             Packet::Timestamp(b) => {
                 let va = aligned(b.address, 8)?;
-                let now = gpu.host.clock();
-                self.word(gpu, job, va, true)?.store(now, Ordering::Release);
-                Ok(())
+                let now = self.mmu.bus.host.clock();
+                self.mmu.word(va, true)?.store(now, Ordering::Release);
+                Effect::Nothing
             }
             Packet::Indirect(b) => {
-                bump(&gpu.nodes[self.node].counters.indirects);
-                exec.buffer = Some(buffer(GpuVa(b.address), b.length)?);
-                Ok(())
+                bump(&self.mmu.bus.counters.indirects);
+                Effect::Jump(Buffer::new(GpuVa(b.address), b.length)?)
             }
-            Packet::FenceWait(b) => self.fence_wait(gpu, job, exec, aligned(b.fence, 8)?, b.value),
-            Packet::FenceSignal(b) => self.fence_signal(gpu, job, exec, aligned(b.fence, 8)?, b.value),
+            Packet::FenceWait(b) => self.fence_wait(job, aligned(b.fence, 8)?, b.value)?,
+            Packet::FenceSignal(b) => self.fence_signal(job, aligned(b.fence, 8)?, b.value)?,
             Packet::Log(b) => {
                 let queue = job.queue.ok_or(FaultKind::BadLog)?;
-                let logged = self.log(gpu, queue, synced.ok_or(FaultKind::BadLog)?, b)?;
-                if let Some(pending) = &mut exec.pending {
-                    pending.logged = logged;
-                }
-                self.resolve(gpu, job, exec);
-                if logged && let Some(Synced::Signal { told: Some(fence) }) = synced {
-                    // An interrupt has told of the signal already, and the entry comes behind it: an OS that wakes by
-                    // the log has not found it.
-                    self.notify_fence(gpu, fence, queue.slot);
-                }
-                Ok(())
+                Effect::Logged(self.log(queue, synced.ok_or(FaultKind::BadLog)?, b, now())?)
             }
-            Packet::MonitoredSignal(b) => self.monitored_signal(gpu, job, &b),
-            Packet::Fill(b) => start(exec, Long::fill(b)?),
-            Packet::Copy(b) => start(exec, Long::copy(b)?),
-            Packet::CopyRect(b) => start(exec, Long::copy_rect(b)?),
-            Packet::FilterRect(b) => start(exec, Long::filter_rect(b)?),
-            Packet::TableWrite(head, entries) => self.table_write(gpu, head, &entries),
-            Packet::TableCopy(b) => self.table_copy(gpu, job, &b),
-            Packet::TlbFlush(b) => {
-                let number = gpu.flush(flushed(job, b.process), b.start, b.end);
-                start(exec, Long::Flush { number })
+            Packet::MonitoredSignal(b) => self.monitored_signal(job, &b)?,
+            Packet::Fill(b) => Effect::Start(Long::fill(b)?),
+            Packet::Copy(b) => Effect::Start(Long::copy(b)?),
+            Packet::CopyRect(b) => Effect::Start(Long::copy_rect(b)?),
+            Packet::FilterRect(b) => Effect::Start(Long::filter_rect(b)?),
+            Packet::TableWrite(head, entries) => {
+                self.scratch.table_write(self.mmu, head, &entries)?;
+                Effect::Nothing
             }
-        }
-    }
-
-    fn read(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, va: GpuVa, to: &mut [u8]) -> Result<(), Fault> {
-        self.tlb.read(gpu, job.space, va, to)
-    }
-
-    pub(crate) fn translate(
-        &mut self,
-        gpu: &Gpu<H>,
-        job: &Job<'_, H>,
-        va: GpuVa,
-        want: u64,
-        write: bool,
-    ) -> Result<View, Fault> {
-        self.tlb.translate(gpu, job.space, va, want, write)
-    }
-
-    /// As [`Self::translate`], of what the stream itself does not ask for: its failure is no failure of the stream's.
-    fn translate_aside(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, va: GpuVa, write: bool) -> Result<View, Stored> {
-        let before = core::mem::take(&mut self.tlb.starved);
-        let view = self.translate(gpu, job, va, 8, write);
-        let starved = core::mem::replace(&mut self.tlb.starved, before);
-        view.map_err(|_| if starved { Stored::NoMemory } else { Stored::NotMapped })
-    }
-
-    /// Stores a word of the queue's control page.
-    fn store_if_mapped(&mut self, gpu: &Gpu<H>, job: &Job<'_, H>, va: GpuVa, value: u64) -> Stored {
-        match self.translate_aside(gpu, job, va, true) {
-            Err(why) => why,
-            Ok(view) => match self.tlb.span(view).and_then(|span| span.word(0)) {
-                Some(word) => {
-                    word.store(value, Ordering::Release);
-                    Stored::Done
-                }
-                None => Stored::NotMapped,
-            },
-        }
-    }
-
-    pub(crate) fn word(
-        &mut self,
-        gpu: &Gpu<H>,
-        job: &Job<'_, H>,
-        va: GpuVa,
-        write: bool,
-    ) -> Result<SharedWord<'_>, Fault> {
-        self.tlb.word(gpu, job.space, va, write)
-    }
-
-    /// Adds the fault to the node's notices and stops the queue.
-    pub(crate) fn fault_queue(
-        &mut self,
-        gpu: &Gpu<H>,
-        job: &Job<'_, H>,
-        exec: &Exec<H>,
-        queue: &Shared<Queue<H>>,
-        fault: Fault,
-    ) {
-        let node = &gpu.nodes[self.node];
-        if !queue.stop() {
-            return;
-        }
-        bump(&node.counters.faults);
-        node.trace.push(Event::Fault, fault.kind.raw().into());
-        let halted = fault.kind == FaultKind::AdapterStopped;
-        // The buffer that faulted, by the number that the kernel gave it. What runs in a user-mode queue has no such
-        // number: the values of its progress fence are user mode's words, and the OS is told none of them.
-        let progress = if queue.user_mode { 0 } else { queue.running.load(Ordering::Relaxed) };
-        if let Some(binding) = exec.binding.filter(|_| !halted) {
-            let report = [
-                (ring::FAULT_ADDRESS, fault.address.0),
-                (ring::FAULT_POSITION, exec.consumed),
-                (ring::FAULT_KIND, fault.kind.raw().into()),
-            ];
-            for (offset, value) in report {
-                let at = GpuVa(binding.control.0 + offset as u64);
-                if self.store_if_mapped(gpu, job, at, value) == Stored::NoMemory {
-                    // The engine gives back what it has mapped: there is no later turn of this queue.
-                    self.tlb.clear();
-                    self.store_if_mapped(gpu, job, at, value);
-                }
+            Packet::TableCopy(b) => {
+                self.scratch.table_copy(self.mmu, &b)?;
+                Effect::Nothing
             }
+            Packet::TlbFlush(b) => Effect::Flush(flushed(job, b.process), b.start, b.end),
+        })
+    }
+
+    fn fence_wait(&mut self, job: &Job<'_, H>, va: GpuVa, value: u64) -> Result<Effect<H>, Fault> {
+        // A packet cannot park: the OS holds packets until their waits are met.
+        if job.queue.is_none() {
+            return Err(FaultKind::NotPermitted.into());
         }
-        self.notify(gpu, Notice::QueueFaulted { queue: queue.slot, fault, progress });
+        let open = self.find_fence(job, va)?;
+        if open.fence.is_always_signaled() || self.mmu.word(va, false)?.load(Ordering::Acquire) >= value {
+            bump(&self.mmu.bus.counters.waits_met);
+            return Ok(Effect::Met);
+        }
+        let observed = self.mmu.bus.host.clock();
+        Ok(Effect::Wait(Wait { open, address: va, value, ticket: 0, observed }))
+    }
+
+    fn fence_signal(&mut self, job: &Job<'_, H>, va: GpuVa, value: u64) -> Result<Effect<H>, Fault> {
+        let found = self.find_fence(job, va);
+        let is_progress = job.queue.is_some_and(|queue| queue.progress == va);
+        let open = match found {
+            Err(_) if is_progress => return self.signal_plain(va, value),
+            found => found?,
+        };
+        bump(&self.mmu.bus.counters.signals);
+        let mutation = self.mmu.bus.mutation;
+        if open.fence.is_always_signaled() && !mutation.is(Mutation::WritesDeadFence) {
+            return Ok(Effect::Signal(None));
+        }
+        let word = self.mmu.word(va, true)?;
+        match open.fence.store(&word, value, mutation) {
+            // The device was lost while the engine looked for the word.
+            None => return Ok(Effect::Signal(None)),
+            Some(backwards) => add(&self.mmu.bus.counters.backwards, u64::from(backwards)),
+        }
+        // Only a value that was stored has consequences: a signal that faults lets no waiter go.
+        Ok(Effect::Signal(Some(Pending { open, address: va, value, signals: 1, logged: false, fresh: true })))
+    }
+
+    /// The signal `value` of the fence at `va` that has not been stored yet: for [`Mutation::NotifyBeforeValue`].
+    pub fn announce(&mut self, job: &Job<'_, H>, va: GpuVa, value: u64) -> Option<Pending<FenceRef<H>>> {
+        let open = self.find_fence(job, va).ok()?;
+        Some(Pending { open, address: va, value, signals: 1, logged: false, fresh: false })
+    }
+
+    /// Signals the queue's own progress fence where the process has no native fence open at its address: stores the
+    /// value as a plain word. The engine does not know who waits for such a word, so the interrupts ask the OS to look
+    /// at fences of both kinds.
+    ///
+    /// Source: `DXGKARG_CREATEHWQUEUE` promises that the native progress fence was created, not that it was opened.
+    fn signal_plain(&mut self, va: GpuVa, value: u64) -> Result<Effect<H>, Fault> {
+        self.mmu.word(va, true)?.store(value, Ordering::Release);
+        bump(&self.mmu.bus.counters.signals);
+        bump(&self.mmu.bus.counters.interrupts_wanted);
+        Ok(Effect::SignalPlain)
+    }
+
+    /// Writes the progress fence of a buffer that is not run (null rendering): as a native fence where the process has
+    /// one open at `fence`, otherwise as a monitored fence.
+    ///
+    /// # Errors
+    /// The fault of the store, as for a signal by a packet.
+    pub fn signal_progress(&mut self, job: &Job<'_, H>, fence: GpuVa, value: u64) -> Result<Effect<H>, Fault> {
+        if self.find_fence(job, fence).is_ok() {
+            return self.fence_signal(job, fence, value);
+        }
+        if job.queue.is_some_and(|queue| queue.native_progress) {
+            return self.signal_plain(fence, value);
+        }
+        self.monitored_signal(job, &packet::MonitoredSignal { address: fence.0, value })
+    }
+
+    /// Performs a MONITORED_SIGNAL, on a GPU that is built this way or that: see [`crate::monitored`].
+    fn monitored_signal(&mut self, job: &Job<'_, H>, signal: &packet::MonitoredSignal) -> Result<Effect<H>, Fault> {
+        let va = aligned(signal.address, 8)?;
+        let is_progress = job.queue.is_some_and(|queue| queue.progress == va);
+        let is_paging = job.privilege == Privilege::Paging;
+        let (monitored, mutation) = (self.unit.monitored, self.mmu.bus.mutation);
+        let unable = monitored.is_unable(self.unit.node);
+        if unable && !is_progress && !is_paging && !mutation.is(Mutation::SignalsUnable) {
+            return Err(FaultKind::NotPermitted.into());
+        }
+        if monitored.narrow && !mutation.is(Mutation::StoresNarrowWide) {
+            self.mmu.store_low(va, signal.value)?;
+        } else {
+            self.mmu.word(va, true)?.store(signal.value, Ordering::Release);
+        }
+        Ok(if !monitored.basic || is_progress { Effect::Monitored } else { Effect::Nothing })
+    }
+
+    /// Writes an entry to the queue's log of waits or of signals, with the times of what it is about. Returns whether
+    /// there is such a log. `now` is the GPU time of the burst.
+    ///
+    /// # Errors
+    /// [`FaultKind::BadLog`] for an operation other than the one before.
+    fn log(&mut self, queue: &Queue<H>, synced: Synced, b: packet::Log, now: u64) -> Result<bool, Fault> {
+        let log = match (b.operation, synced) {
+            (log_operation::SIGNAL_EXECUTED, Synced::Signal { .. }) => &queue.signals,
+            (log_operation::WAIT_UNBLOCKED, Synced::Wait(_)) => &queue.waits,
+            _ => return Err(FaultKind::BadLog.into()),
+        };
+        let (observed, end) = match synced {
+            Synced::Signal { .. } => (0, now),
+            Synced::Wait(None) => (now, now),
+            Synced::Wait(Some(times)) => times,
+        };
+        let entry = Entry { value: b.value, handle: b.fence_handle, operation: b.operation, observed, end };
+        let (barriers, mutation) = (self.unit.barriers, self.mmu.bus.mutation);
+        let written = log.with(|log| log.write(entry, b.index_hint, barriers, mutation));
+        add(&self.mmu.bus.counters.log_entries, u64::from(written));
+        Ok(written)
+    }
+
+    fn find_fence(&mut self, job: &Job<'_, H>, va: GpuVa) -> Result<FenceRef<H>, Fault> {
+        Ok(self.fences.find(job.process.number, &job.process.fences, va).ok_or(FaultKind::UnknownFence)?)
     }
 }
 
 /// The process whose translations a TLB_FLUSH of `job` drops. Its own are everybody's where that is the paging
 /// process: what it writes by address may be the table of any process.
 fn flushed<H: Host>(job: &Job<'_, H>, process: u64) -> u64 {
-    let own = &job.space.process;
     match process {
-        OWN_PROCESS if own.privilege == Privilege::Paging => EVERY_PROCESS,
-        OWN_PROCESS => own.number,
+        OWN_PROCESS if job.process.privilege == Privilege::Paging => EVERY_PROCESS,
+        OWN_PROCESS => job.process.number,
         other => other,
     }
 }
-
-fn start<H: Host>(exec: &mut Exec<H>, long: Long) -> Result<(), Fault> {
-    exec.long = Some(long);
-    Ok(())
-}
-
-pub(crate) fn aligned(address: u64, align: u64) -> Result<GpuVa, Fault> {
-    let va = GpuVa(address);
-    if va.is_aligned(align) && va.is_canonical() { Ok(va) } else { Err(FaultKind::BadOperand.into()) }
-}
-
-const _: () = assert!(MAX_SIZE >= HEADER_SIZE + 16);

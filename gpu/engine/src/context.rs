@@ -4,6 +4,7 @@ use crate::address_space::{AddressSpace, Roots};
 use crate::fence_table::FenceTable;
 use crate::host::{Host, Lock};
 use crate::member::Member;
+use crate::queue::ParkedFence;
 use crate::shared::Shared;
 use crate::slots::SlotId;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -18,7 +19,7 @@ pub struct Process<H: Host> {
     /// The root page tables that its contexts have.
     pub roots: Roots<H>,
     /// Its fences.
-    pub fences: FenceTable<H>,
+    pub fences: FenceTable<H, ParkedFence<H>>,
     /// [`Privilege::Paging`] for the paging process.
     pub privilege: Privilege,
 }

@@ -81,6 +81,8 @@ counters! {
     starved,
     /// Mappings refused, of pages that are no memory of the machine.
     refused,
+    /// The most work between two looks of an engine, in bytes moved: see `ops.rs`.
+    most_between_looks,
 }
 
 /// Adds one.
@@ -91,4 +93,11 @@ pub(crate) fn bump(counter: &AtomicU64) {
 /// Adds `n`. One writer per counter: a load and a store, no locked instruction.
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
+/// Raises a counter that holds the most of something.
+pub(crate) fn raise(counter: &AtomicU64, n: u64) {
+    if counter.load(Ordering::Relaxed) < n {
+        counter.store(n, Ordering::Relaxed);
+    }
 }

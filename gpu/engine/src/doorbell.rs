@@ -184,6 +184,21 @@ impl<H: Host> Watch<H> {
         !self.mine.is_empty()
     }
 
+    /// Returns whether a doorbell of the node has rung, or changed hands, since the last look.
+    pub fn has_rung(&self, doorbells: &Doorbells<H>) -> bool {
+        if doorbells.model == Model::Global {
+            let word = doorbells.physical.first().and_then(Physical::word);
+            return word.is_some_and(|word| word.load(Ordering::Relaxed) != 0);
+        }
+        doorbells.changes.load(Ordering::Relaxed) != self.changes
+            || self.mine.iter().any(|&index| match (doorbells.physical.get(index), self.seen.get(index)) {
+                (Some(physical), Some(seen)) => {
+                    physical.word().is_some_and(|word| word.load(Ordering::Relaxed) != seen.value)
+                }
+                _ => false,
+            })
+    }
+
     /// Finds out which doorbells are the node's, and whose they are.
     fn look_around(&mut self, doorbells: &Doorbells<H>, node: usize) {
         self.mine.clear();

@@ -21,8 +21,6 @@
 use crate::NoMemory;
 use crate::host::{Host, Lock};
 use crate::mutation::{Chosen, Mutation};
-use crate::queue::Queue;
-use crate::shared::Shared;
 use crate::slots::SlotId;
 use crate::word::{Ordering, Word};
 use alloc::vec::Vec;
@@ -308,12 +306,12 @@ fn sift_down<Q>(heap: &mut [Parked<Q>], mut at: usize) {
     }
 }
 
-/// A native fence, as created once per adapter (`DxgkDdiCreateNativeFence`).
-pub struct Fence<H: Host> {
+/// A native fence, as created once per adapter (`DxgkDdiCreateNativeFence`). `Q` is a reference to a queue.
+pub struct Fence<H: Host, Q: Send> {
     /// What interrupts name it by.
     pub slot: SlotId,
     /// Queues that wait.
-    pub parked: ParkingLot<H, Shared<Queue<H>>>,
+    pub parked: ParkingLot<H, Q>,
     /// Held while a signal stores CurrentValue, and while the fence becomes always signaled: no store comes behind
     /// that.
     storing: H::Lock<()>,
@@ -323,7 +321,7 @@ pub struct Fence<H: Host> {
     pub backwards: AtomicU64,
 }
 
-impl<H: Host> Fence<H> {
+impl<H: Host, Q: Send> Fence<H, Q> {
     /// A fence that interrupts name by `slot`; `shadow`: engines compare with a shadow of MonitoredValue.
     pub fn new(slot: SlotId, shadow: bool) -> Self {
         Self {
@@ -343,7 +341,7 @@ impl<H: Host> Fence<H> {
 
     /// Makes every wait pass from now on and wakes every parked queue. With `last`, that value is stored first, as the
     /// last one that the CPU stores; not where the fence is always signaled already.
-    pub fn set_always_signaled<W: Word>(&self, last: Option<(&W, u64)>, f: impl FnMut(Shared<Queue<H>>, u64)) {
+    pub fn set_always_signaled<W: Word>(&self, last: Option<(&W, u64)>, f: impl FnMut(Q, u64)) {
         self.storing.with(|()| {
             if let Some((current, value)) = last.filter(|_| !self.is_always_signaled()) {
                 store_current(current, value);
@@ -368,13 +366,7 @@ impl<H: Host> Fence<H> {
 
     /// A signal from the CPU: writes CurrentValue through the address that the OS gave for this call, wakes who waits.
     /// A fence that is always signaled is not touched. Returns how many queues were woken.
-    pub fn signal_from_cpu<W: Word>(
-        &self,
-        current: &W,
-        value: u64,
-        mutation: &Chosen,
-        f: impl FnMut(Shared<Queue<H>>, u64),
-    ) -> u32 {
+    pub fn signal_from_cpu<W: Word>(&self, current: &W, value: u64, mutation: &Chosen, f: impl FnMut(Q, u64)) -> u32 {
         let Some(backwards) = self.store(current, value, mutation) else { return 0 };
         self.backwards.fetch_add(backwards.into(), Ordering::Relaxed);
         resolve_and_wake::<W, _, _>(&self.parked, value, mutation, f)

@@ -2,32 +2,32 @@
 //!
 //! A FENCE_WAIT or FENCE_SIGNAL packet names an address. It is looked up here, in the table of the process that owns
 //! the queue, so that user mode can reach only fences that the OS opened for it. Two opens in one process share
-//! addresses and count.
+//! addresses and count. `F` is a fence.
 
 use crate::NoMemory;
-use crate::fence::Fence;
 use crate::host::{Host, Lock};
-use crate::shared::Shared;
+use crate::shared::{Shared, try_array};
+use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpu_wire::GpuVa;
 use hashbrown::HashMap;
 
 /// A fence as one process sees it.
-pub struct OpenFence<H: Host> {
+pub struct OpenFence<F> {
     /// The fence.
-    pub fence: Shared<Fence<H>>,
+    pub fence: Shared<F>,
     /// Where the process has MonitoredValue mapped, read-only.
     pub monitored: GpuVa,
 }
 
-impl<H: Host> Clone for OpenFence<H> {
+impl<F> Clone for OpenFence<F> {
     fn clone(&self) -> Self {
         Self { fence: self.fence.clone(), monitored: self.monitored }
     }
 }
 
-struct Entry<H: Host> {
-    open: OpenFence<H>,
+struct Entry<F> {
+    open: OpenFence<F>,
     opens: u32,
 }
 
@@ -46,14 +46,17 @@ impl From<NoMemory> for OpenError {
     }
 }
 
+/// What a lock of a table guards.
+type Entries<F> = HashMap<u64, Entry<F>>;
+
 /// The fences that a process has open.
-pub struct FenceTable<H: Host> {
-    entries: H::Lock<HashMap<u64, Entry<H>>>,
+pub struct FenceTable<H: Host, F: Send + Sync> {
+    entries: H::Lock<Entries<F>>,
     /// Raised whenever an entry goes away, so that caches of lookups know.
     changes: AtomicU64,
 }
 
-impl<H: Host> FenceTable<H> {
+impl<H: Host, F: Send + Sync> FenceTable<H, F> {
     /// An empty table.
     pub fn new() -> Self {
         Self { entries: H::Lock::new(HashMap::new()), changes: AtomicU64::new(1) }
@@ -63,7 +66,7 @@ impl<H: Host> FenceTable<H> {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(&self, current: GpuVa, monitored: GpuVa, fence: &Shared<Fence<H>>) -> Result<u32, OpenError> {
+    pub fn open(&self, current: GpuVa, monitored: GpuVa, fence: &Shared<F>) -> Result<u32, OpenError> {
         self.entries.with(|entries| {
             if let Some(entry) = entries.get_mut(&current.0) {
                 if !Shared::ptr_eq(&entry.open.fence, fence) {
@@ -92,7 +95,7 @@ impl<H: Host> FenceTable<H> {
     }
 
     /// The fence at `current`.
-    pub fn find(&self, current: GpuVa) -> Option<OpenFence<H>> {
+    pub fn find(&self, current: GpuVa) -> Option<OpenFence<F>> {
         self.entries.with(|entries| entries.get(&current.0).map(|e| e.open.clone()))
     }
 
@@ -106,14 +109,61 @@ impl<H: Host> FenceTable<H> {
         self.entries.with(|entries| entries.len())
     }
 
-    /// Whether none is.
+    /// Returns whether none is.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-impl<H: Host> Default for FenceTable<H> {
+impl<H: Host, F: Send + Sync> Default for FenceTable<H, F> {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// Lines of a [`FenceCache`].
+const LINES: usize = 16;
+
+/// A lookup that succeeded.
+struct Line<F> {
+    /// The number of the process.
+    process: u64,
+    address: GpuVa,
+    changes: u64,
+    open: OpenFence<F>,
+}
+
+/// An engine's cache of lookups.
+pub(crate) struct FenceCache<F>(Box<[Option<Line<F>>; LINES]>);
+
+impl<F: Send + Sync> FenceCache<F> {
+    /// Empty.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new() -> Result<Self, NoMemory> {
+        Ok(Self(try_array(|| None)?))
+    }
+
+    /// The fence at `va` in the table of the process with the number `process`.
+    pub fn find<H: Host>(&mut self, process: u64, table: &FenceTable<H, F>, va: GpuVa) -> Option<OpenFence<F>> {
+        let changes = table.changes();
+        // CAST: an index below the array's length.
+        let line = &mut self.0[(va.0 / 8) as usize % LINES];
+        if let Some(cached) = line
+            && cached.process == process
+            && cached.address == va
+            && cached.changes == changes
+        {
+            return Some(cached.open.clone());
+        }
+        let open = table.find(va)?;
+        *line = Some(Line { process, address: va, changes, open: open.clone() });
+        Some(open)
+    }
+
+    /// Lets go of every fence.
+    pub fn clear(&mut self) {
+        self.0.fill_with(|| None);
     }
 }

@@ -7,6 +7,7 @@ use crate::counters::Totals;
 use crate::doorbell::Doorbells;
 use crate::fault::FaultPlan;
 use crate::fence_log::Barriers;
+use crate::flush::FlushBoard;
 use crate::host::{Host, Lock};
 use crate::member::Member;
 use crate::memory::Span;
@@ -14,7 +15,7 @@ use crate::monitored::MonitoredFences;
 use crate::mutation::{Chosen, Mutation};
 use crate::node::{Control, Node, Phase, attention, scan};
 use crate::notice::Notice;
-use crate::queue::Queue;
+use crate::queue::{Queue, abandon};
 use crate::scheduling_log::Moment;
 use crate::shared::Shared;
 use crate::slots::{SlotId, SlotTable};
@@ -39,6 +40,9 @@ pub struct Setup<'a> {
     pub names_queues: bool,
     /// How monitored fences are treated.
     pub monitored: MonitoredFences,
+    /// Whether a stream comes off its engine inside of command buffers as well. Without it, a command buffer that never
+    /// ends holds its engine until a reset, as on hardware that cannot be preempted there.
+    pub preempts_in_buffers: bool,
 }
 
 /// The GPU.
@@ -63,6 +67,8 @@ pub struct Gpu<H: Host> {
     pub names_queues: bool,
     /// How monitored fences are treated.
     pub monitored: MonitoredFences,
+    /// Whether a stream comes off its engine inside of command buffers as well.
+    pub preempts_in_buffers: bool,
     /// Global model: every connected doorbell.
     connected: H::Lock<Vec<Connected<H>>>,
     next_space: AtomicU64,
@@ -86,6 +92,7 @@ impl<H: Host> Gpu<H> {
             barriers: setup.barriers,
             names_queues: setup.names_queues,
             monitored: setup.monitored,
+            preempts_in_buffers: setup.preempts_in_buffers,
             connected: H::Lock::new(Vec::new()),
             next_space: AtomicU64::new(1),
             next_ticket: AtomicU64::new(1),
@@ -158,7 +165,7 @@ impl<H: Host> Gpu<H> {
         self.nodes[queue.context.node].stop_scanning(queue, None);
         self.take_global(|connected| Shared::ptr_eq(&connected.queue, queue));
         if let Some(mut exec) = queue.exec.take() {
-            exec.abandon();
+            abandon(&mut exec);
             queue.exec.put(exec);
         }
         // The queue's work may have been the last of its context, which is idle then.
@@ -371,66 +378,4 @@ struct Connected<H: Host> {
     /// Its number.
     doorbell: u64,
     queue: Shared<Queue<H>>,
-}
-
-/// A request to drop translations.
-#[derive(Clone, Copy)]
-struct Flush {
-    number: u64,
-    process: u64,
-    start: u64,
-    end: u64,
-}
-
-/// Flushes that some engine has not served yet.
-pub struct FlushBoard<H: Host> {
-    pending: H::Lock<(u64, Vec<Flush>)>,
-}
-
-/// Flushes the board holds; more make every engine drop everything.
-const BOARD: usize = 64;
-
-impl<H: Host> FlushBoard<H> {
-    fn new() -> Result<Self, NoMemory> {
-        let mut list = Vec::new();
-        list.try_reserve_exact(BOARD)?;
-        Ok(Self { pending: H::Lock::new((0, list)) })
-    }
-
-    fn post(&self, process: u64, start: u64, end: u64) -> u64 {
-        self.pending.with(|(last, list)| {
-            *last += 1;
-            if list.len() == BOARD {
-                // The oldest goes; whoever has not served it sees a gap and drops everything.
-                list.remove(0);
-            }
-            list.push(Flush { number: *last, process, start, end });
-            *last
-        })
-    }
-
-    /// Serves every flush after `seen`: `range` for each, or `all` when some are lost. The last number.
-    pub(crate) fn serve(&self, seen: u64, mut range: impl FnMut(u64, u64, u64), all: impl FnOnce()) -> u64 {
-        let mut copy = [Flush { number: 0, process: 0, start: 0, end: 0 }; 8];
-        let (last, n, lost) = self.pending.with(|(last, list)| {
-            let mut n = 0;
-            let mut lost = list.first().is_some_and(|f| f.number > seen + 1) && *last > seen;
-            for flush in list.iter().filter(|f| f.number > seen) {
-                match copy.get_mut(n) {
-                    Some(slot) => *slot = *flush,
-                    None => lost = true,
-                }
-                n += 1;
-            }
-            (*last, n.min(8), lost)
-        });
-        if lost {
-            all();
-        } else {
-            for flush in &copy[..n] {
-                range(flush.process, flush.start, flush.end);
-            }
-        }
-        last
-    }
 }

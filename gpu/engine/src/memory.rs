@@ -8,7 +8,7 @@
 
 use crate::word::{Ordering, Word};
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 /// A host mapping of pages. Dropping it unmaps.
 ///
@@ -136,8 +136,17 @@ impl<'m> Span<'m> {
         if let Some(h) = hooks::get() {
             (h.read)(self.base, n);
         }
-        // SAFETY: n bytes are mapped at base for 'm, `to` holds n bytes and is ours alone, so they do not overlap.
-        unsafe { core::ptr::copy_nonoverlapping(self.base, to.as_mut_ptr(), n) };
+        // Each byte is read once, by an atomic load: the compiler reads nothing again from memory that others write.
+        let (mut at, to) = (self.base, to.get_mut(..n).unwrap_or_default());
+        let (head, rest) = to.split_at_mut(at.align_offset(8).min(n));
+        at = read_bytes(at, head);
+        let (words, tail) = rest.as_chunks_mut::<8>();
+        for word in words {
+            // SAFETY: at is aligned to 8, and 8 bytes from there on are inside the span, mapped for 'm.
+            *word = unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Relaxed).to_ne_bytes();
+            at = at.wrapping_add(8);
+        }
+        read_bytes(at, tail);
         n
     }
 
@@ -154,6 +163,12 @@ impl<'m> Span<'m> {
     /// Copies bytes between spans, as many as both have; the count. Overlapping host ranges (two GPU addresses of one
     /// page) give unspecified bytes, nothing worse.
     pub fn copy_from(self, from: Span<'_>) -> u64 {
+        self.copy_part(from, self.len)
+    }
+
+    /// As [`Self::copy_from`], as a part of a copy of `all` bytes.
+    pub fn copy_part(self, from: Span<'_>, all: u64) -> u64 {
+        let _ = all;
         drain();
         let n = self.len.min(from.len);
         // SAFETY: both spans are mapped for n bytes; `copy` allows overlap.
@@ -164,6 +179,12 @@ impl<'m> Span<'m> {
 
     /// Fills the whole span with a 32-bit pattern whose first byte falls on the span's first byte.
     pub fn fill(self, pattern: u32) {
+        self.fill_part(pattern, self.len);
+    }
+
+    /// As [`Self::fill`], as a part of a fill of `all` bytes.
+    pub fn fill_part(self, pattern: u32, all: u64) {
+        let _ = all;
         drain();
         let bytes = pattern.to_le_bytes();
         if bytes == [bytes[0]; 4] {
@@ -187,10 +208,20 @@ impl<'m> Span<'m> {
         }
         let head = self.part(0, seeded);
         while !at.is_empty() {
-            let n = at.copy_from(head);
+            let n = at.copy_part(head, all);
             at = at.part(n, u64::MAX);
         }
     }
+}
+
+/// Reads the bytes at `at`, which lie inside a span, one at a time. Returns where they end.
+fn read_bytes(mut at: *mut u8, to: &mut [u8]) -> *mut u8 {
+    for byte in to {
+        // SAFETY: the caller gives as many bytes as the span has from `at` on, mapped as long as it lives.
+        *byte = unsafe { AtomicU8::from_ptr(at) }.load(Ordering::Relaxed);
+        at = at.wrapping_add(1);
+    }
+    at
 }
 
 /// Pages that a translation leads to: mapped for this window alone, or a part of the local segment.

@@ -18,7 +18,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use gpu_wire::NODE_COUNT;
+use gpu_wire::{NODE_COUNT, NodeOrdinal};
 
 /// Bits of [`Node::attention`]: what the engine must look at before it goes on.
 pub mod attention {
@@ -137,6 +137,12 @@ impl<H: Host> Node<H> {
         })
     }
 
+    /// Its ordinal.
+    pub fn ordinal(&self) -> NodeOrdinal {
+        // CAST: a node index.
+        NodeOrdinal(self.index as u32)
+    }
+
     /// Makes room for one more queue or context in every list, so that no list ever grows above `PASSIVE_LEVEL` or in
     /// the engine.
     ///
@@ -212,6 +218,11 @@ impl<H: Host> Node<H> {
         self.ready_len.load(Ordering::Relaxed) != 0
     }
 
+    /// Returns whether packets wait or run. A hint.
+    pub(crate) fn has_packets(&self) -> bool {
+        self.packets.with(|packets| packets.is_busy())
+    }
+
     /// Asks the engine to take `context` off. `true`: kick it.
     pub(crate) fn ask_suspend(&self, context: &Shared<Context<H>>) -> bool {
         let context = context.clone();
@@ -271,6 +282,11 @@ impl<H: Host> Node<H> {
             Some(queue)
         });
         drop(found);
+    }
+
+    /// Returns whether the write pointer of a queue is watched. A hint.
+    pub(crate) fn is_scanning(&self) -> bool {
+        self.scanning_len.load(Ordering::Relaxed) != 0
     }
 
     /// Engine: makes every watched queue ready, and returns whether there is any.

@@ -4,9 +4,11 @@
 //! queue, runs, and puts it back. Everything else here is safe from any thread.
 
 use crate::NoMemory;
-use crate::command_processor::Exec;
 use crate::context::Context;
+use crate::exec::Exec;
+use crate::fence::Fence;
 use crate::fence_log::Log;
+use crate::fence_table::OpenFence;
 use crate::host::{Host, Lock};
 use crate::member::Member;
 use crate::shared::{Handover, Shared, try_box};
@@ -57,6 +59,19 @@ pub enum State {
     Destroyed = 2,
 }
 
+/// A native fence on which queues park.
+pub type ParkedFence<H> = Fence<H, Shared<Queue<H>>>;
+
+/// Where a queue is in its stream.
+pub(crate) type Stream<H> = Exec<OpenFence<ParkedFence<H>>>;
+
+/// Lets a stream go of everything that it refers to; the wait that it was in leaves its fence's list.
+pub(crate) fn abandon<H: Host>(exec: &mut Stream<H>) {
+    if let Some(wait) = exec.abandon() {
+        wait.open.fence.parked.remove(wait.ticket);
+    }
+}
+
 /// A hardware queue.
 pub struct Queue<H: Host> {
     /// Its place in the lists of the context's node.
@@ -75,7 +90,7 @@ pub struct Queue<H: Host> {
     pub waits: H::Lock<Log>,
     /// Signal log.
     pub signals: H::Lock<Log>,
-    pub(crate) exec: Handover<Exec<H>>,
+    pub(crate) exec: Handover<Stream<H>>,
     /// Ticket of the wait that somebody took it out of, and whether the value was reached: see [`Self::woken_word`].
     pub(crate) woken: AtomicU64,
     /// GPU time at which it was taken out. Written before `woken`.

@@ -5,20 +5,19 @@
 //! over a page that is not locked, or is no memory at all, must do no harm to an access that does not touch it. (Of
 //! local memory, which is ours, the whole run is taken.) A page that the table shows for reading is mapped for reading,
 //! and so are the tables. The engine owns its windows; no other thread sees them. A flush reaches the engine as a
-//! request ([`crate::gpu::FlushBoard`]) that it serves between packets and between the chunks of long operations; it
-//! drops the windows, which unmaps them, and only then acknowledges. So a host mapping never outlives the paging
-//! operation that took the page away.
+//! request ([`crate::flush::FlushBoard`]) that it serves between packets and between the steps of operations; it dooms
+//! the windows, unmaps them a few at a time, since each is an interrupt to every processor, and acknowledges the flush
+//! when the last is gone. So a host mapping never outlives the paging operation that took the page away.
 //!
 //! Invalid entries are never cached (`InvalidTlbEntriesNotCached`).
 
 use crate::NoMemory;
 use crate::address_space::{AddressSpace, EVERY_PROCESS, Root, SpaceId};
-use crate::counters::{add, bump};
+use crate::counters::{Counters, add, bump};
 use crate::fault::Fault;
-use crate::gpu::Gpu;
 use crate::host::{Host, Unmapped};
 use crate::memory::{Mapping, Span, Window};
-use crate::mutation::Mutation;
+use crate::mutation::{Chosen, Mutation};
 use crate::shared::try_array;
 use crate::word::{Ordering, Word};
 use alloc::boxed::Box;
@@ -28,14 +27,26 @@ use gpu_wire::pte::{self, Leaf, Place, Pte};
 use gpu_wire::{GpuVa, PAGE_SIZE};
 use hashbrown::HashMap;
 
-/// Windows that an engine keeps at most. Beyond, it starts afresh.
+/// Windows that an engine keeps at most. Beyond, each new one takes the place of another.
 const MAX_WINDOWS: usize = 4096;
 /// Lines of the page cache in front of the tables.
 const LINES: usize = 64;
 
+/// What asking the host for a mapping counts for, in bytes moved: 16 KiB, moved at 10 GB/s, take 1.6 µs.
+pub(crate) const MAP_COST: u64 = 16 << 10;
+/// What reading an entry of a page table counts for, in bytes moved.
+const ENTRY_COST: u64 = 64;
+
+/// What an engine maps pages with.
+pub(crate) struct Bus<'a, H: Host> {
+    pub host: &'a H,
+    pub counters: &'a Counters,
+    pub mutation: &'a Chosen,
+}
+
 /// Bytes behind a GPU address, as long as the buffer they came from was not flushed. [`Tlb::span`] gives access.
 #[derive(Clone, Copy, Debug)]
-pub struct View {
+pub(crate) struct View {
     window: u32,
     offset: u64,
     /// Bytes from the address to the end of what was asked for or of the window.
@@ -52,53 +63,65 @@ struct Line {
     window: u32,
 }
 
+/// What a window shows.
+enum Shows {
+    /// Pages of an address space.
+    Pages { start: u64, len: u64, writable: bool },
+    /// A page table.
+    Table(Place),
+}
+
 struct Entry<H: Host> {
     space: SpaceId,
-    /// First address.
-    start: u64,
-    len: u64,
-    writable: bool,
+    shows: Shows,
     window: Window<H::Mapping>,
 }
 
 /// One engine's lookaside buffer.
-pub struct Tlb<H: Host> {
-    node: usize,
-    entries: Vec<Entry<H>>,
-    /// Windows by address space and 2 MiB region.
+pub(crate) struct Tlb<H: Host> {
+    entries: Vec<Option<Entry<H>>>,
+    /// Places of `entries` that are free.
+    free: Vec<u32>,
+    /// Places of `entries` that no lookup finds any more, and that are still mapped.
+    doomed: Vec<u32>,
+    /// The place of `entries` where the search for a window to give up goes on.
+    hand: usize,
+    /// Windows of pages by address space and 2 MiB region.
     regions: HashMap<(SpaceId, u64), Vec<u32>>,
-    /// Table pages, by address space and place.
-    tables: HashMap<(SpaceId, Place), Window<H::Mapping>>,
+    /// Windows of page tables, by address space and place.
+    tables: HashMap<(SpaceId, Place), u32>,
     lines: Box<[Line; LINES]>,
     /// Raised whenever a window goes; a view with another stamp is stale.
     stamp: u64,
     /// Frames of the run being mapped. Here and not on the stack: kernel stacks are small.
     frames: Box<[u64; pte::ENTRIES as usize]>,
-    /// Misses, for counters.
-    pub misses: u64,
     /// The host had no memory for a mapping: the fault that came of it says nothing of the page tables. The code that
     /// acts on it takes it back.
     pub starved: bool,
+    /// Work since the engine last looked up, in bytes moved: what mapped, walked and moved memory adds to it.
+    pub work: u64,
 }
 
 const REGION_SHIFT: u32 = 12 + pte::INDEX_BITS;
 
 impl<H: Host> Tlb<H> {
-    /// An empty buffer of the engine of `node`.
+    /// An empty buffer.
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub fn new(node: usize) -> Result<Self, NoMemory> {
+    pub fn new() -> Result<Self, NoMemory> {
         Ok(Self {
-            node,
             entries: Vec::new(),
+            free: Vec::new(),
+            doomed: Vec::new(),
+            hand: 0,
             regions: HashMap::new(),
             tables: HashMap::new(),
             lines: try_array(|| Line { space: 0, page: 0, stamp: 0, window: 0 })?,
             stamp: 1,
             frames: try_array(|| 0)?,
-            misses: 0,
             starved: false,
+            work: 0,
         })
     }
 
@@ -107,16 +130,17 @@ impl<H: Host> Tlb<H> {
         if view.stamp != self.stamp {
             return None;
         }
-        Some(self.entries.get(view.window as usize)?.window.span().part(view.offset, view.len))
+        let entry = self.entries.get(view.window as usize)?.as_ref()?;
+        Some(entry.window.span().part(view.offset, view.len))
     }
 
     /// Translates `va` for reading, or for writing: at least one byte, at most `want`, contiguous in the host.
     ///
     /// # Errors
-    /// The fault of the access. [`NoMemory`] of the host is a fault of the same address: the queue cannot go on.
+    /// The fault of the access. Where the host has no memory for the mapping, `starved` says so.
     pub fn translate(
         &mut self,
-        gpu: &Gpu<H>,
+        bus: &Bus<'_, H>,
         space: &AddressSpace<H>,
         va: GpuVa,
         want: u64,
@@ -133,113 +157,138 @@ impl<H: Host> Tlb<H> {
             line.window
         } else {
             let (space, root) = space.now();
-            let window = self.look_up(gpu, (space, root), va, want, write)?;
+            let window = self.look_up(bus, (space, root), va, want, write)?;
             self.lines[slot] = Line { space: space.number, page, stamp: self.stamp, window };
             window
         };
-        let entry = self.entries.get(window as usize).ok_or(Fault::address(va, write))?;
-        if write && !entry.writable {
+        let Some(Some(Entry { shows: Shows::Pages { start, len, writable }, .. })) = self.entries.get(window as usize)
+        else {
+            return Err(Fault::address(va, write));
+        };
+        if write && !writable {
             return Err(Fault::address(va, true));
         }
-        let offset = va.0 - entry.start;
-        Ok(View { window, offset, len: want.min(entry.len - offset), stamp: self.stamp })
+        let offset = va.0 - start;
+        Ok(View { window, offset, len: want.min(len - offset), stamp: self.stamp })
     }
 
-    /// A 64-bit word at `va`, which must be aligned.
-    ///
-    /// # Errors
-    /// The fault of the access.
-    pub fn word(
-        &mut self,
-        gpu: &Gpu<H>,
-        space: &AddressSpace<H>,
-        va: GpuVa,
-        write: bool,
-    ) -> Result<crate::memory::SharedWord<'_>, Fault> {
-        let view = self.translate(gpu, space, va, 8, write)?;
-        self.span(view).and_then(|s| s.word(0)).ok_or(Fault::address(va, write))
-    }
-
-    /// Copies bytes out of the address space, across pages.
-    ///
-    /// # Errors
-    /// The fault of the first byte that cannot be read.
-    pub fn read(
-        &mut self,
-        gpu: &Gpu<H>,
-        space: &AddressSpace<H>,
-        mut va: GpuVa,
-        mut to: &mut [u8],
-    ) -> Result<(), Fault> {
-        while !to.is_empty() {
-            let view = self.translate(gpu, space, va, to.len() as u64, false)?;
-            let n = self.span(view).map_or(0, |s| s.read(to));
-            if n == 0 {
-                return Err(Fault::address(va, false));
-            }
-            to = to.get_mut(n..).unwrap_or_default();
-            va = GpuVa(va.0 + n as u64);
-        }
-        Ok(())
-    }
-
-    /// Drops the cached translations from `start` to `end` of every address space of `process`, and all cached table
+    /// Dooms the cached translations from `start` to `end` of every address space of `process`, and all cached table
     /// pages of that process. With `start` and `end` 0 every translation of the process goes; with [`EVERY_PROCESS`]
     /// those of all processes. The documents do not say whether `end` is the last address or the one behind it, so a
-    /// translation that begins at `end` is dropped as well.
+    /// translation that begins at `end` is dropped as well. What is doomed is found by no lookup any more, and is
+    /// mapped until [`Self::give_back`] comes to it.
     pub fn flush(&mut self, process: u64, start: u64, end: u64) {
-        if process == EVERY_PROCESS {
-            self.clear();
-            return;
-        }
-        let whole = start == 0 && end == 0;
-        let hit = |e: &Entry<H>| e.space.process == process && (whole || (e.start <= end && start < e.start + e.len));
-        self.tables.retain(|(space, _), _| space.process != process);
-        if !self.entries.iter().any(hit) {
-            return;
-        }
-        self.stamp += 1;
-        self.entries.retain(|e| !hit(e));
-        self.index();
-    }
-
-    /// Drops everything.
-    pub fn clear(&mut self) {
-        self.stamp += 1;
-        self.entries.clear();
-        self.regions.clear();
-        self.tables.clear();
-    }
-
-    /// Whether nothing is mapped.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.tables.is_empty()
-    }
-
-    /// Rebuilds the index after windows went. Growing it can fail; then the windows go as well.
-    fn index(&mut self) {
-        self.regions.clear();
-        for i in 0..self.entries.len() {
-            if self.index_one(i).is_err() {
-                self.clear();
-                return;
+        let every = process == EVERY_PROCESS;
+        let whole = every || (start == 0 && end == 0);
+        for at in 0..self.entries.len() {
+            let Some(Some(entry)) = self.entries.get(at) else { continue };
+            let hit = (every || entry.space.process == process)
+                && match entry.shows {
+                    Shows::Table(_) => true,
+                    Shows::Pages { start: first, len, .. } => whole || (first <= end && start < first + len),
+                };
+            // CAST: at most MAX_WINDOWS.
+            if hit && self.forget(at as u32) {
+                // There is room for every place.
+                self.doomed.push(at as u32);
             }
         }
     }
 
-    fn index_one(&mut self, i: usize) -> Result<(), NoMemory> {
-        let key = (self.entries[i].space, self.entries[i].start >> REGION_SHIFT);
-        self.regions.try_reserve(1)?;
-        let list = self.regions.entry(key).or_default();
-        list.try_reserve(1)?;
-        // CAST: at most MAX_WINDOWS.
-        list.push(i as u32);
-        Ok(())
+    /// Unmaps up to `count` of the windows that are doomed. Returns whether none is left.
+    pub fn give_back(&mut self, count: usize) -> bool {
+        for _ in 0..count {
+            let Some(at) = self.doomed.pop() else { break };
+            self.unmap(at);
+        }
+        self.doomed.is_empty()
+    }
+
+    /// Unmaps everything.
+    pub fn clear(&mut self) {
+        self.flush(EVERY_PROCESS, 0, 0);
+        self.give_back(usize::MAX);
+    }
+
+    /// Unmaps the window at the place `at`, which no lookup finds.
+    fn unmap(&mut self, at: u32) {
+        if let Some(entry) = self.entries.get_mut(at as usize) {
+            *entry = None;
+            // There is room for every place.
+            self.free.push(at);
+        }
+    }
+
+    /// Takes the window at the place `at` out of the indexes. Returns whether it was there.
+    fn forget(&mut self, at: u32) -> bool {
+        let Some(Some(entry)) = self.entries.get(at as usize) else { return false };
+        let found = match entry.shows {
+            Shows::Table(place) => self.tables.remove(&(entry.space, place)).is_some(),
+            Shows::Pages { start, .. } => {
+                let key = (entry.space, start >> REGION_SHIFT);
+                let Some(list) = self.regions.get_mut(&key) else { return false };
+                let found = list.iter().position(|other| *other == at).map(|index| list.swap_remove(index)).is_some();
+                if list.is_empty() {
+                    self.regions.remove(&key);
+                }
+                found
+            }
+        };
+        self.stamp += u64::from(found);
+        found
+    }
+
+    /// A place for one more window: a free one, a doomed one, a new one, or that of another window.
+    fn place(&mut self) -> Result<u32, NoMemory> {
+        if self.free.is_empty() {
+            if self.give_back(1) && self.free.is_empty() && self.entries.len() < MAX_WINDOWS {
+                self.entries.try_reserve(1)?;
+                // Room for the way of every place through both lists.
+                self.free.try_reserve(self.entries.capacity())?;
+                self.doomed.try_reserve(self.entries.capacity())?;
+                self.entries.push(None);
+                // CAST: at most MAX_WINDOWS.
+                self.free.push(self.entries.len() as u32 - 1);
+            }
+            while self.free.is_empty() {
+                self.hand = (self.hand + 1) % self.entries.len().max(1);
+                // CAST: at most MAX_WINDOWS.
+                if self.forget(self.hand as u32) {
+                    self.unmap(self.hand as u32);
+                    self.work += MAP_COST;
+                }
+            }
+        }
+        self.free.pop().ok_or(NoMemory)
+    }
+
+    /// Keeps a window, and returns its place.
+    fn keep(&mut self, entry: Entry<H>) -> Result<u32, NoMemory> {
+        let at = self.place()?;
+        let kept = match entry.shows {
+            Shows::Table(place) => self.tables.try_reserve(1).map(|()| {
+                self.tables.insert((entry.space, place), at);
+            }),
+            Shows::Pages { start, .. } => self.regions.try_reserve(1).and_then(|()| {
+                let list = self.regions.entry((entry.space, start >> REGION_SHIFT)).or_default();
+                list.try_reserve(1).map_err(|_| hashbrown::TryReserveError::CapacityOverflow)?;
+                list.push(at);
+                Ok(())
+            }),
+        };
+        match (kept, self.entries.get_mut(at as usize)) {
+            (Ok(()), Some(place)) => *place = Some(entry),
+            _ => {
+                self.free.push(at);
+                return Err(NoMemory);
+            }
+        }
+        Ok(at)
     }
 
     fn look_up(
         &mut self,
-        gpu: &Gpu<H>,
+        bus: &Bus<'_, H>,
         (space, root): (SpaceId, Option<Root>),
         va: GpuVa,
         want: u64,
@@ -247,66 +296,60 @@ impl<H: Host> Tlb<H> {
     ) -> Result<u32, Fault> {
         let fault = Fault::address(va, write);
         if let Some(list) = self.regions.get(&(space, va.0 >> REGION_SHIFT)) {
-            let hit = list.iter().find(|i| {
-                let e = &self.entries[**i as usize];
-                e.start <= va.0 && va.0 - e.start < e.len
-            });
-            if let Some(i) = hit {
-                return Ok(*i);
+            let shows = |at: &&u32| match self.entries.get(**at as usize) {
+                Some(Some(Entry { shows: Shows::Pages { start, len, .. }, .. })) => {
+                    *start <= va.0 && va.0 - start < *len
+                }
+                _ => false,
+            };
+            // A list is as long as its region has windows: 512 at most.
+            self.work += 8 * list.len() as u64;
+            if let Some(at) = list.iter().find(shows) {
+                return Ok(*at);
             }
         }
-        self.misses += 1;
-        if self.entries.len() >= MAX_WINDOWS {
-            self.clear();
-        }
-        let leaf_table = self.walk(gpu, space, root, va).map_err(|()| fault)?;
-        let entry = self.fill(gpu, space, va, want, leaf_table).map_err(|()| fault)?;
-        if self.entries.try_reserve(1).is_err() {
+        let leaf_table = self.walk(bus, space, root, va).map_err(|()| fault)?;
+        let entry = self.fill(bus, space, va, want, leaf_table).map_err(|()| fault)?;
+        self.keep(entry).map_err(|_| {
             self.starved = true;
-            return Err(fault);
-        }
-        self.entries.push(entry);
-        let i = self.entries.len() - 1;
-        if self.index_one(i).is_err() {
-            self.entries.pop();
-            self.starved = true;
-            return Err(fault);
-        }
-        // CAST: at most MAX_WINDOWS.
-        Ok(i as u32)
+            fault
+        })
     }
 
     /// The leaf table that translates `va`.
-    fn walk(&mut self, gpu: &Gpu<H>, space: SpaceId, root: Option<Root>, va: GpuVa) -> Result<Place, ()> {
+    fn walk(&mut self, bus: &Bus<'_, H>, space: SpaceId, root: Option<Root>, va: GpuVa) -> Result<Place, ()> {
         let root = root.ok_or(())?;
         if pte::index(va, pte::LEVELS - 1) >= root.entries {
             return Err(());
         }
         let mut place = root.place;
         for level in (1..pte::LEVELS).rev() {
-            place = self.table_entry(gpu, space, place, pte::index(va, level))?.as_table().ok_or(())?;
+            place = self.table_entry(bus, space, place, pte::index(va, level))?.as_table().ok_or(())?;
         }
         Ok(place)
     }
 
-    fn table_entry(&mut self, gpu: &Gpu<H>, space: SpaceId, table: Place, index: u32) -> Result<Pte, ()> {
-        let key = (space, table);
-        if !self.tables.contains_key(&key) {
-            self.tables.try_reserve(1).map_err(|_| self.starved = true)?;
-            let window = self.map_table(gpu, table, false)?;
-            self.tables.insert(key, window);
-        }
-        let span = self.tables.get(&key).ok_or(())?.span();
+    fn table_entry(&mut self, bus: &Bus<'_, H>, space: SpaceId, table: Place, index: u32) -> Result<Pte, ()> {
+        self.work += ENTRY_COST;
+        let at = match self.tables.get(&(space, table)) {
+            Some(at) => *at,
+            None => {
+                let window = self.map_table(bus, table, false)?;
+                let entry = Entry { space, shows: Shows::Table(table), window };
+                self.keep(entry).map_err(|_| self.starved = true)?
+            }
+        };
+        let span = self.entries.get(at as usize).and_then(Option::as_ref).ok_or(())?.window.span();
         Ok(Pte(span.word(u64::from(index) * 8).ok_or(())?.load(Ordering::Acquire)))
     }
 
     /// Maps system pages, and counts what is out of the ordinary.
-    fn map(&mut self, gpu: &Gpu<H>, count: usize, write: bool) -> Result<Window<H::Mapping>, ()> {
+    fn map(&mut self, bus: &Bus<'_, H>, count: usize, write: bool) -> Result<Window<H::Mapping>, ()> {
+        self.work += MAP_COST;
         let frames = self.frames.get(..count).ok_or(())?;
-        let counters = &gpu.nodes[self.node].counters;
-        match gpu.host.map_system(frames, write || gpu.mutation.is(Mutation::MapsWritable)) {
+        match bus.host.map_system(frames, write || bus.mutation.is(Mutation::MapsWritable)) {
             Ok(mapping) => {
-                add(&counters.uncached, u64::from(!mapping.is_ordered()));
+                add(&bus.counters.uncached, u64::from(!mapping.is_ordered()));
                 Ok(Window::System(mapping))
             }
             Err(Unmapped::NoMemory) => {
@@ -314,42 +357,43 @@ impl<H: Host> Tlb<H> {
                 Err(())
             }
             Err(Unmapped::NotMemory) => {
-                bump(&counters.refused);
+                bump(&bus.counters.refused);
                 Err(())
             }
         }
     }
 
     /// Maps one page, for a table.
-    pub(crate) fn map_table(&mut self, gpu: &Gpu<H>, place: Place, write: bool) -> Result<Window<H::Mapping>, ()> {
+    pub fn map_table(&mut self, bus: &Bus<'_, H>, place: Place, write: bool) -> Result<Window<H::Mapping>, ()> {
         match place {
             Place::System(frame) => {
                 self.frames[0] = frame;
-                self.map(gpu, 1, write)
+                self.map(bus, 1, write)
             }
-            Place::Local(page) => Ok(Window::Local(gpu.host.local(page).ok_or(())?.part(0, PAGE_SIZE))),
+            Place::Local(page) => Ok(Window::Local(bus.host.local(page).ok_or(())?.part(0, PAGE_SIZE))),
         }
     }
 
     /// Maps the pages of `want` bytes from `va` on, as far as they are alike and lie in this leaf table; of local
     /// memory the run around them.
-    fn fill(&mut self, gpu: &Gpu<H>, space: SpaceId, va: GpuVa, want: u64, table: Place) -> Result<Entry<H>, ()> {
+    fn fill(&mut self, bus: &Bus<'_, H>, space: SpaceId, va: GpuVa, want: u64, table: Place) -> Result<Entry<H>, ()> {
         let at = pte::index(va, 0);
-        let here = self.table_entry(gpu, space, table, at)?.as_leaf().ok_or(())?;
+        let here = self.table_entry(bus, space, table, at)?.as_leaf().ok_or(())?;
         let (first, window) = match here.place {
             Place::System(frame) => {
                 let pages = (va.0 % PAGE_SIZE).saturating_add(want).div_ceil(PAGE_SIZE).max(1);
-                let everything = gpu.mutation.is(Mutation::MapsNeighbours);
+                let everything = bus.mutation.is(Mutation::MapsNeighbours);
                 let pages = if everything { u64::MAX } else { pages };
                 // CAST: at most the number of entries.
                 let end = u64::from(at).saturating_add(pages).min(pte::ENTRIES.into()) as u32;
-                let count = self.collect(gpu, space, table, at + 1..end, frame, here.read_only)?;
-                (at, self.map(gpu, count, !here.read_only)?)
+                let count = self.collect(bus, space, table, at + 1..end, frame, here.read_only)?;
+                (at, self.map(bus, count, !here.read_only)?)
             }
-            Place::Local(page) => self.local_run(gpu, space, table, at, page, here.read_only)?,
+            Place::Local(page) => self.local_run(bus, space, table, at, page, here.read_only)?,
         };
         let start = (va.0 >> REGION_SHIFT << REGION_SHIFT) + u64::from(first) * PAGE_SIZE;
-        Ok(Entry { space, start, len: window.span().len(), writable: !here.read_only, window })
+        let shows = Shows::Pages { start, len: window.span().len(), writable: !here.read_only };
+        Ok(Entry { space, shows, window })
     }
 
     /// Puts `frame` and the frames of `entries`, as far as they are system pages with the same rights, into
@@ -357,17 +401,17 @@ impl<H: Host> Tlb<H> {
     /// others meanwhile.
     fn collect(
         &mut self,
-        gpu: &Gpu<H>,
+        bus: &Bus<'_, H>,
         space: SpaceId,
         table: Place,
         entries: Range<u32>,
         frame: u64,
         read_only: bool,
     ) -> Result<usize, ()> {
-        self.frames[0] = frame;
+        // A table is mapped for the first entry, if need be, and that takes the first place of `frames`.
         let mut count = 1;
         for i in entries {
-            match self.table_entry(gpu, space, table, i)?.as_leaf() {
+            match self.table_entry(bus, space, table, i)?.as_leaf() {
                 Some(Leaf { place: Place::System(frame), read_only: its }) if its == read_only => {
                     *self.frames.get_mut(count).ok_or(())? = frame;
                     count += 1;
@@ -375,13 +419,14 @@ impl<H: Host> Tlb<H> {
                 _ => break,
             }
         }
+        self.frames[0] = frame;
         Ok(count)
     }
 
     /// The run of local memory around its page `page`, which entry `at` names: the run's first entry, and the window.
     fn local_run(
         &mut self,
-        gpu: &Gpu<H>,
+        bus: &Bus<'_, H>,
         space: SpaceId,
         table: Place,
         at: u32,
@@ -389,7 +434,7 @@ impl<H: Host> Tlb<H> {
         read_only: bool,
     ) -> Result<(u32, Window<H::Mapping>), ()> {
         let mut is_at = |i: u32, page: Option<u64>| {
-            let leaf = self.table_entry(gpu, space, table, i).map(Pte::as_leaf);
+            let leaf = self.table_entry(bus, space, table, i).map(Pte::as_leaf);
             leaf.map(|leaf| page.is_some_and(|page| leaf == Some(Leaf { place: Place::Local(page), read_only })))
         };
         let (mut first, mut last) = (at, at);
@@ -402,7 +447,7 @@ impl<H: Host> Tlb<H> {
         // Where the host has only a part of the run that misses the page, the run from the page on.
         for first in [first, at] {
             let back = u64::from(at - first);
-            let span = gpu.host.local(page - back).ok_or(())?.part(0, u64::from(last - first + 1) * PAGE_SIZE);
+            let span = bus.host.local(page - back).ok_or(())?.part(0, u64::from(last - first + 1) * PAGE_SIZE);
             if span.len() > back * PAGE_SIZE {
                 return Ok((first, Window::Local(span)));
             }

@@ -19,7 +19,7 @@ use gpu_wire::private::{FENCE_REPLY_OFFSET, FenceReply, MAGIC};
 use wddm_abi::D3DDDI_NATIVEFENCE_TYPE;
 
 /// The engine's side.
-pub type EngineFence<P> = gpu_engine::fence::Fence<EngineHost<P>>;
+pub type EngineFence<P> = gpu_engine::queue::ParkedFence<EngineHost<P>>;
 
 /// The global object, one per adapter and fence.
 pub struct NativeFence<P: Platform> {

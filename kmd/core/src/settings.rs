@@ -234,6 +234,9 @@ settings! {
         fault_corrupt_packet: u64, "FaultCorruptPacket", Values::Any, 0,
             "number of the packet (all nodes count together, from 1) whose opcode gets a flipped bit after it was \
             fetched; the GPU must fault; 0: none";
+        preempt_in_buffers: bool, "PreemptInBuffers", SWITCH, 1,
+            "0: an engine comes off a command buffer only where it ends, as on hardware that cannot be preempted there; \
+            one that never ends, an INDIRECT to itself, then hangs its engine until a reset";
         fault_interrupts: u64, "FaultInterrupts", Values::Any, 0,
             "this many requests for an interrupt fail";
         fault_wedge_at: u64, "FaultWedgeAt", Values::Any, 0,

@@ -163,6 +163,7 @@ fn make_gpu<P: Platform>(
             narrow: plan.no_64_bit_atomics,
             unable: settings.software_signal_nodes,
         },
+        preempts_in_buffers: settings.preempt_in_buffers,
     };
     if settings.no_64_bit_atomics && !plan.no_64_bit_atomics {
         platform.print(format_args!("fencepost: setting No64BitAtomics is ignored: there are native fences\n"));

@@ -5,12 +5,11 @@ use anyhow::{Result, anyhow, bail};
 use gpu_engine::NoMemory;
 use gpu_engine::address_space::{AddressSpace, Root, Roots};
 use gpu_engine::context::{Context, Process};
-use gpu_engine::fence::Fence;
 use gpu_engine::fence_table::FenceTable;
 use gpu_engine::gpu::Gpu;
 use gpu_engine::host::Lock;
 use gpu_engine::node::{Control, Phase};
-use gpu_engine::queue::{Binding, Queue};
+use gpu_engine::queue::{Binding, ParkedFence, Queue};
 use gpu_engine::shared::Shared;
 use gpu_wire::doorbell::Model;
 use gpu_wire::packet::Privilege;
@@ -170,11 +169,11 @@ impl Os {
     }
 
     /// A fence of `owner`, and the places of its two values.
-    pub fn fence(&mut self, owner: &Owner, shadow: bool) -> Result<(Shared<Fence<FuzzHost>>, At, At)> {
+    pub fn fence(&mut self, owner: &Owner, shadow: bool) -> Result<(Shared<ParkedFence<FuzzHost>>, At, At)> {
         // The OS writes the second value.
         let (current, monitored) = (self.map(owner, 1, false, true), self.map(owner, 1, true, true));
         self.word(monitored.1, 0).store(u64::MAX, Ordering::SeqCst);
-        let fence = made(Shared::try_new(Fence::new(made(self.gpu.slots.allocate(0xF000))?, shadow)))?;
+        let fence = made(Shared::try_new(ParkedFence::new(made(self.gpu.slots.allocate(0xF000))?, shadow)))?;
         let opened = owner.process.fences.open(GpuVa(current.0), GpuVa(monitored.0), &fence);
         opened.map_err(|_| anyhow!("the fence cannot be opened"))?;
         Ok((fence, current, monitored))

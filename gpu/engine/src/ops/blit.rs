@@ -1,99 +1,96 @@
 //! FILL, COPY and COPY_RECT.
 
-use super::{Advance, CHUNK, Long, reach};
-use crate::address_space::AddressSpace;
-use crate::engine::Core;
+use super::{Advance, Long, RUN, STEP, reach};
 use crate::fault::Fault;
-use crate::gpu::Gpu;
 use crate::host::Host;
+use crate::mmu::Mmu;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::CopyRect;
 
-impl<H: Host> Core<H> {
-    pub(super) fn fill_chunk(
-        &mut self,
-        gpu: &Gpu<H>,
-        space: &AddressSpace<H>,
-        at: GpuVa,
-        left: u64,
-        pattern: u32,
-    ) -> Result<Advance, Fault> {
-        if left == 0 {
-            return Ok(Advance::Done(0));
-        }
-        let view = self.tlb.translate(gpu, space, at, left, true)?;
-        let span = self.tlb.span(view).ok_or(Fault::address(at, true))?.part(0, CHUNK);
-        span.fill(pattern);
-        let n = span.len();
-        Ok(more(n, left, Long::Fill { at: GpuVa(at.0 + n), left: left - n, pattern }))
-    }
-
-    pub(super) fn copy_chunk(
-        &mut self,
-        gpu: &Gpu<H>,
-        space: &AddressSpace<H>,
-        from: GpuVa,
-        to: GpuVa,
-        left: u64,
-    ) -> Result<Advance, Fault> {
-        if left == 0 {
-            return Ok(Advance::Done(0));
-        }
-        let n = self.copy_run(gpu, space, (from, left), (to, left), left.min(CHUNK))?;
-        Ok(more(n, left, Long::Copy { from: GpuVa(from.0 + n), to: GpuVa(to.0 + n), left: left - n }))
-    }
-
-    pub(super) fn rect_chunk(
-        &mut self,
-        gpu: &Gpu<H>,
-        space: &AddressSpace<H>,
-        packet: CopyRect,
-        mut row: u32,
-        mut done: u32,
-    ) -> Result<Advance, Fault> {
-        let mut moved = 0;
-        while row < packet.rows && packet.row_bytes != 0 {
-            let at = |base: u64, pitch: u32| GpuVa(base + u64::from(row) * u64::from(pitch) + u64::from(done));
-            let from = at(packet.source, packet.source_pitch);
-            let to = at(packet.destination, packet.destination_pitch);
-            let (left, rows) = (packet.row_bytes - done, packet.rows - row);
-            let reach = |pitch| reach(pitch, packet.row_bytes, left, rows);
-            let (from, to) = ((from, reach(packet.source_pitch)), (to, reach(packet.destination_pitch)));
-            let n = self.copy_run(gpu, space, from, to, u64::from(left).min(CHUNK))?;
-            moved += n;
-            // CAST: at most row_bytes.
-            done += n as u32;
-            if done == packet.row_bytes {
-                (row, done) = (row + 1, 0);
-            }
-            if moved >= CHUNK {
-                return Ok(Advance::More(moved, Long::Rect { packet, row, done }));
-            }
-        }
-        Ok(Advance::Done(moved))
-    }
-
-    /// Copies the first of `want` bytes that are contiguous on both sides, and returns how many. Each side is an
-    /// address and how many bytes from there on the operation is about.
-    fn copy_run(
-        &mut self,
-        gpu: &Gpu<H>,
-        space: &AddressSpace<H>,
-        from: (GpuVa, u64),
-        to: (GpuVa, u64),
-        want: u64,
-    ) -> Result<u64, Fault> {
-        loop {
-            let source = self.tlb.translate(gpu, space, from.0, from.1, false)?;
-            let destination = self.tlb.translate(gpu, space, to.0, to.1, true)?;
-            // Translating the second may have made room by dropping the first; then both are translated again.
-            if let (Some(source), Some(destination)) = (self.tlb.span(source), self.tlb.span(destination)) {
-                return Ok(destination.part(0, want).copy_from(source));
-            }
-        }
-    }
+/// Bytes that the run which comes next may have, so that the step does not become longer than [`STEP`].
+fn room<H: Host>(mmu: &Mmu<'_, H>) -> u64 {
+    STEP.saturating_sub(mmu.tlb.work).max(RUN)
 }
 
-fn more(moved: u64, left: u64, rest: Long) -> Advance {
-    if moved == left { Advance::Done(moved) } else { Advance::More(moved, rest) }
+pub(super) fn fill<H: Host>(
+    mmu: &mut Mmu<'_, H>,
+    mut at: GpuVa,
+    mut left: u64,
+    all: u64,
+    pattern: u32,
+) -> Result<Advance, Fault> {
+    let mut moved = 0;
+    while left != 0 {
+        let view = mmu.translate(at, left, true)?;
+        let span = mmu.span(view).ok_or(Fault::address(at, true))?.part(0, room(mmu));
+        span.fill_part(pattern, all);
+        let n = span.len();
+        mmu.tlb.work += n.max(RUN);
+        (moved, at, left) = (moved + n, GpuVa(at.0 + n), left - n);
+        if mmu.tlb.work >= STEP && left != 0 {
+            return Ok(Advance::More(moved, Long::Fill { at, left, all, pattern }));
+        }
+    }
+    Ok(Advance::Done(moved))
+}
+
+pub(super) fn copy<H: Host>(
+    mmu: &mut Mmu<'_, H>,
+    mut from: GpuVa,
+    mut to: GpuVa,
+    mut left: u64,
+    all: u64,
+) -> Result<Advance, Fault> {
+    let mut moved = 0;
+    while left != 0 {
+        let n = run(mmu, (from, left), (to, left), left, all)?;
+        (moved, from, to, left) = (moved + n, GpuVa(from.0 + n), GpuVa(to.0 + n), left - n);
+        if mmu.tlb.work >= STEP && left != 0 {
+            return Ok(Advance::More(moved, Long::Copy { from, to, left, all }));
+        }
+    }
+    Ok(Advance::Done(moved))
+}
+
+pub(super) fn rect<H: Host>(
+    mmu: &mut Mmu<'_, H>,
+    packet: CopyRect,
+    mut row: u32,
+    mut done: u32,
+) -> Result<Advance, Fault> {
+    let mut moved = 0;
+    while row < packet.rows && packet.row_bytes != 0 {
+        let at = |base: u64, pitch: u32| GpuVa(base + u64::from(row) * u64::from(pitch) + u64::from(done));
+        let from = at(packet.source, packet.source_pitch);
+        let to = at(packet.destination, packet.destination_pitch);
+        let (left, rows) = (packet.row_bytes - done, packet.rows - row);
+        let reach = |pitch| reach(pitch, packet.row_bytes, left, rows);
+        let (from, to) = ((from, reach(packet.source_pitch)), (to, reach(packet.destination_pitch)));
+        let n = run(mmu, from, to, left.into(), packet.row_bytes.into())?;
+        moved += n;
+        // CAST: at most row_bytes.
+        done += n as u32;
+        if done == packet.row_bytes {
+            (row, done) = (row + 1, 0);
+        }
+        if mmu.tlb.work >= STEP && row < packet.rows {
+            return Ok(Advance::More(moved, Long::Rect { packet, row, done }));
+        }
+    }
+    Ok(Advance::Done(moved))
+}
+
+/// Copies the first of `want` bytes that are contiguous on both sides, and returns how many. Each side is an address
+/// and how many bytes from there on the operation is about; the copy that they belong to is of `all` bytes.
+fn run<H: Host>(mmu: &mut Mmu<'_, H>, from: (GpuVa, u64), to: (GpuVa, u64), want: u64, all: u64) -> Result<u64, Fault> {
+    loop {
+        let source = mmu.translate(from.0, from.1, false)?;
+        let destination = mmu.translate(to.0, to.1, true)?;
+        // Translating the second may have made room by dropping the first; then both are translated again.
+        if let (Some(source), Some(destination)) = (mmu.span(source), mmu.span(destination)) {
+            let n = destination.part(0, want.min(room(mmu))).copy_part(source, all);
+            mmu.tlb.work += n.max(RUN);
+            return Ok(n);
+        }
+    }
 }

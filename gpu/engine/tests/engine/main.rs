@@ -10,6 +10,7 @@ mod monitored;
 mod packet_mode;
 mod packet_room;
 mod packets;
+mod preemption;
 mod scheduling;
 mod scheduling_logs;
 mod sentences;

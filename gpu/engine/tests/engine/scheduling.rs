@@ -25,7 +25,7 @@ fn hang(rig: &mut Rig) -> (TestQueue, TestQueue) {
 
 #[test]
 fn an_endless_loop_ends_in_a_reset_that_names_it_alone() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::without_preemption();
     let (bad, mut good) = hang(&mut rig);
     let m = rig.map(1, false);
     good.submit(&[packet::Store { address: m.va.0, value: 3 }.to_packet()]);
@@ -52,7 +52,7 @@ fn an_endless_loop_ends_in_a_reset_that_names_it_alone() {
 
 #[test]
 fn an_endless_loop_keeps_nobody_else_from_being_suspended() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::without_preemption();
     let (bad, good) = hang(&mut rig);
     let gpu = rig.gpu.clone();
     std::thread::scope(|s| {

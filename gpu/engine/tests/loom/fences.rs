@@ -381,7 +381,7 @@ fn log_1_needs_the_barrier_behind_the_index() {
 fn dead_1_no_signal_of_the_cpu_is_stored_behind_the_last_value() {
     check(|| {
         let current = word(0);
-        let fence = Arc::new(Fence::<LoomHost>::new(SlotId { index: 0, generation: 1 }, false));
+        let fence = Arc::new(Fence::<LoomHost, u64>::new(SlotId { index: 0, generation: 1 }, false));
         let signal = {
             let (current, fence) = (current.clone(), fence.clone());
             loom::thread::spawn(move || fence.signal_from_cpu(&*current, 5, &Chosen::none(), |_, _| ()))

@@ -12,7 +12,7 @@ use gpu_engine::host::{Host, Lock, Unmapped};
 use gpu_engine::memory::{Mapping, SharedWord, Span};
 use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::notice::Notice;
-use gpu_engine::queue::{Binding, Queue};
+use gpu_engine::queue::{Binding, ParkedFence, Queue};
 use gpu_engine::shared::Shared;
 use gpu_engine::slots::SlotId;
 use gpu_engine::word::{Ordering, Word};
@@ -200,7 +200,7 @@ impl Range {
 pub struct TestFence {
     pub current: Range,
     pub monitored: Range,
-    pub fence: Shared<Fence<TestHost>>,
+    pub fence: Shared<ParkedFence<TestHost>>,
 }
 
 /// A user-mode queue with its ring.
@@ -261,14 +261,19 @@ impl Rig {
     }
 
     pub fn with(model: Model, names_queues: bool) -> Self {
-        Self::build(model, names_queues, MonitoredFences::default())
+        Self::build(model, names_queues, MonitoredFences::default(), true)
+    }
+
+    /// Engines that come off a command buffer only where it ends.
+    pub fn without_preemption() -> Self {
+        Self::build(Model::Dedicated, false, MonitoredFences::default(), false)
     }
 
     pub fn with_monitored_fences(monitored: MonitoredFences) -> Self {
-        Self::build(Model::Dedicated, false, monitored)
+        Self::build(Model::Dedicated, false, monitored, true)
     }
 
-    fn build(model: Model, names_queues: bool, monitored: MonitoredFences) -> Self {
+    fn build(model: Model, names_queues: bool, monitored: MonitoredFences, preempts_in_buffers: bool) -> Self {
         let host = TestHost {
             system: Pages::new(8192),
             local: Pages::new(1024),
@@ -285,7 +290,14 @@ impl Rig {
             kicks: Arc::default(),
         };
         let doorbells: Vec<_> = (1..=DOORBELLS as u64).map(|p| host.system.span(p).unwrap()).collect();
-        let setup = Setup { model, doorbells: &doorbells, barriers: Barriers::Two, names_queues, monitored };
+        let setup = Setup {
+            model,
+            doorbells: &doorbells,
+            barriers: Barriers::Two,
+            names_queues,
+            monitored,
+            preempts_in_buffers,
+        };
         let gpu = Shared::try_new(Gpu::new(host, &setup).unwrap()).unwrap();
         gpu.mutation.set(MUTATION.get());
         let engines = (0..3).map(|n| Engine::new(gpu.clone(), n).unwrap()).collect();

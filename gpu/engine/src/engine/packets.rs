@@ -1,0 +1,109 @@
+//! Packet mode on an engine: begins packets, finishes them in order, and answers preemptions between them.
+
+use super::Core;
+use super::turn::Outcome;
+use crate::address_space::AddressSpace;
+use crate::command_processor::{FenceRef, Job};
+use crate::counters::bump;
+use crate::exec::Exec;
+use crate::fault::Fault;
+use crate::gpu::Gpu;
+use crate::host::{Host, Lock};
+use crate::node::Node;
+use crate::notice::Notice;
+use crate::packet_node::{PacketQueue, PacketSubmission};
+use crate::shared::Shared;
+use crate::trace::Event;
+use alloc::boxed::Box;
+use gpu_wire::packet::{FaultKind, Privilege};
+
+/// The packet on the engine.
+pub(super) struct Running<H: Host> {
+    pub packet: PacketSubmission<H>,
+    exec: Box<Exec<FenceRef<H>>>,
+}
+
+impl<H: Host> Core<H> {
+    /// Behind a reset: ends the packet that it has cut off, as one that did what it must not. After
+    /// `DxgkDdiResetEngine` and an adapter reset there is none: the OS is told its fence, or takes it, as completed.
+    pub(super) fn end_cut_off(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
+        if let Some(process) = self.cut_off.take()
+            && let Some(fence) = node.packets.with(PacketQueue::complete)
+        {
+            bump(&node.counters.faults);
+            let fault = FaultKind::NotPermitted.into();
+            self.reports.notify(gpu, node, Notice::PacketFaulted { fence, fault, process });
+            self.answer_preempt(gpu, node);
+        }
+    }
+
+    /// Goes on with the running packet or begins the next. Returns whether anything happened.
+    pub(super) fn step_packets(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
+        let (mut running, began) = match self.running.take() {
+            Some(running) => (running, false),
+            None => {
+                let Some(mut exec) = self.spare.take() else { return false };
+                let Some(packet) = node.packets.with(PacketQueue::begin) else {
+                    self.spare = Some(exec);
+                    return false;
+                };
+                *exec = Exec::new();
+                (Running { packet, exec }, true)
+            }
+        };
+        if began && let Err(kind) = running.exec.begin(running.packet.address, running.packet.length) {
+            self.finish_packet(gpu, node, running, Some(kind.into()));
+            return true;
+        }
+        let space: &Shared<AddressSpace<H>> = &running.packet.space;
+        let job = Job { process: &space.process, privilege: running.packet.privilege, queue: None };
+        match self.execute(gpu, node, &job, space, &mut running.exec) {
+            Outcome::Drained => self.finish_packet(gpu, node, running, None),
+            // A paging packet that failed would stop the system.
+            Outcome::Faulted(fault)
+                if fault.kind == FaultKind::AdapterStopped && running.packet.privilege == Privilege::Paging =>
+            {
+                self.finish_packet(gpu, node, running, None);
+            }
+            Outcome::Faulted(fault) => self.finish_packet(gpu, node, running, Some(fault)),
+            Outcome::Waiting => {
+                self.running = Some(running);
+                return false;
+            }
+            Outcome::Controlled | Outcome::Budget | Outcome::Preempted | Outcome::Parked | Outcome::Gone => {
+                self.running = Some(running);
+            }
+        }
+        self.queues_next = true;
+        true
+    }
+
+    fn finish_packet(&mut self, gpu: &Gpu<H>, node: &Node<H>, running: Running<H>, fault: Option<Fault>) {
+        // Unmapped before the OS hears of the completion.
+        self.scratch.let_go();
+        let Running { packet, exec } = running;
+        self.spare = Some(exec);
+        let Some(fence) = node.packets.with(PacketQueue::complete) else { return };
+        bump(&node.counters.completions);
+        node.trace.push(Event::Complete, fence.into());
+        match fault {
+            None if packet.silent => {}
+            None => self.reports.notify(gpu, node, Notice::PacketCompleted { fence }),
+            Some(fault) => {
+                bump(&node.counters.faults);
+                node.trace.push(Event::Fault, fault.kind.raw().into());
+                let process = packet.space.process.slot;
+                self.reports.notify(gpu, node, Notice::PacketFaulted { fence, fault, process });
+            }
+        }
+        self.answer_preempt(gpu, node);
+    }
+
+    /// Answers a preemption that waits for it, when no packet runs.
+    pub(super) fn answer_preempt(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
+        let answer = node.packets.with(PacketQueue::answer_preempt);
+        if let Some((request, completed)) = answer {
+            self.reports.notify(gpu, node, Notice::PacketPreempted { request, completed });
+        }
+    }
+}

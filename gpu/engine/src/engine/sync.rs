@@ -1,0 +1,163 @@
+//! What waits and signals bring about: queues park and wake, and the CPU is interrupted.
+
+use super::{Core, mmu};
+use crate::address_space::AddressSpace;
+use crate::command_processor::{FenceRef, Job};
+use crate::counters::{add, bump};
+use crate::exec::{Exec, Synced};
+use crate::fault::Fault;
+use crate::fence::{self, Park};
+use crate::gpu::Gpu;
+use crate::host::Host;
+use crate::memory::SharedWord;
+use crate::node::Node;
+use crate::queue::Queue;
+use crate::slots::SlotId;
+use crate::trace::Event;
+use crate::word::{Ordering, Word};
+
+/// How often the engine looks at the value of a wait that is not met before it parks the queue: for one or two
+/// microseconds, in which an agent that is about to signal does so. Not where schedules are explored: a look is a step
+/// there.
+const LOOKS: u32 = if cfg!(feature = "explore") { 0 } else { 1_000 };
+
+impl<H: Host> Core<H> {
+    /// A wait that is not met begins: looks at the value for a while, and parks the queue.
+    ///
+    /// # Errors
+    /// The address fault of the fence's value.
+    pub(super) fn begin_wait(
+        &mut self,
+        gpu: &Gpu<H>,
+        node: &Node<H>,
+        job: &Job<'_, H>,
+        space: &AddressSpace<H>,
+        exec: &mut Exec<FenceRef<H>>,
+    ) -> Result<(), Fault> {
+        let (Some(wait), Some(queue)) = (&mut exec.wait, job.queue) else { return Ok(()) };
+        let mut mmu = mmu(&mut self.tlb, gpu, node, space);
+        let word = mmu.word(wait.address, false)?;
+        for _ in 0..LOOKS {
+            if word.load(Ordering::Acquire) >= wait.value || wait.open.fence.is_always_signaled() {
+                bump(&node.counters.waits_met);
+                exec.synced = Some(Synced::Wait(Some((wait.observed, gpu.host.clock()))));
+                exec.wait = None;
+                return Ok(());
+            }
+            // Others need this engine: the queue waits in the fence's list.
+            if node.attention.load(Ordering::Relaxed) != 0 || node.has_ready() || self.watch.has_rung(&gpu.doorbells) {
+                break;
+            }
+            core::hint::spin_loop();
+        }
+        wait.ticket = gpu.new_ticket();
+        bump(&node.counters.waits_parked);
+        node.trace.push(Event::Park, queue.slot.pack());
+        self.park(gpu, node, job, space, exec)
+    }
+
+    /// Puts the queue into the fence's list; it stays there unless the wait became true meanwhile.
+    fn park(
+        &mut self,
+        gpu: &Gpu<H>,
+        node: &Node<H>,
+        job: &Job<'_, H>,
+        space: &AddressSpace<H>,
+        exec: &mut Exec<FenceRef<H>>,
+    ) -> Result<(), Fault> {
+        let (Some(wait), Some(queue)) = (&exec.wait, job.queue) else { return Ok(()) };
+        let mut mmu = mmu(&mut self.tlb, gpu, node, space);
+        let word = mmu.word(wait.address, false)?;
+        let unmet = || word.load(Ordering::Acquire) < wait.value;
+        let parked = wait.open.fence.parked.park(wait.value, wait.ticket, queue.clone(), &gpu.mutation, unmet);
+        if parked != Ok(Park::Parked) {
+            // Met: go on. No memory: look again at the next turn, as if woken.
+            queue.wake(wait.ticket, parked == Ok(Park::Met), gpu.host.clock());
+            self.again = true;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the wait that the stream is in is over.
+    ///
+    /// # Errors
+    /// The address fault of the fence's value.
+    pub(super) fn wait_over(
+        &mut self,
+        gpu: &Gpu<H>,
+        node: &Node<H>,
+        job: &Job<'_, H>,
+        space: &AddressSpace<H>,
+        exec: &mut Exec<FenceRef<H>>,
+    ) -> Result<bool, Fault> {
+        let (Some(wait), Some(queue)) = (&exec.wait, job.queue) else { return Ok(true) };
+        let woken = queue.woken.load(Ordering::Acquire);
+        if !Queue::<H>::is_woken(woken, wait.ticket) {
+            return Ok(false);
+        }
+        let met = Queue::<H>::is_granted(woken)
+            || wait.open.fence.is_always_signaled()
+            || mmu(&mut self.tlb, gpu, node, space).word(wait.address, false)?.load(Ordering::Acquire) >= wait.value;
+        if !met {
+            // The queue was taken out to look for itself, and it is not time yet.
+            queue.woken.store(0, Ordering::Relaxed);
+            self.park(gpu, node, job, space, exec)?;
+            return Ok(false);
+        }
+        // Not the time of this turn: another queue may have had the engine meanwhile.
+        let end = queue.woken_at.load(Ordering::Relaxed);
+        exec.synced = Some(Synced::Wait(Some((wait.observed, end))));
+        exec.wait = None;
+        Ok(true)
+    }
+
+    /// Stage 7: draws the consequences of the last signals: queues that waited become ready, and the CPU is interrupted
+    /// if it waits for the value. Once for all signals of one fence in a burst: the stores, log entries and indexes of
+    /// all of them come before the one fence.
+    pub(super) fn resolve(
+        &mut self,
+        gpu: &Gpu<H>,
+        node: &Node<H>,
+        job: &Job<'_, H>,
+        space: &AddressSpace<H>,
+        exec: &mut Exec<FenceRef<H>>,
+    ) {
+        let Some(pending) = exec.pending.take() else { return };
+        let fence = &pending.open.fence;
+        fence::resolve::<SharedWord<'_>>(&gpu.mutation);
+        let woken = fence.parked.wake(pending.value, |queue, ticket| {
+            queue.wake(ticket, true, gpu.host.clock());
+            gpu.make_ready(&queue);
+        });
+        add(&node.counters.wakes, woken.into());
+        // The engine's part: does the context management processor hear of it? Without shadow state, always.
+        let signals = fence.shadow.as_ref().is_none_or(|shadow| shadow.signals_cmp(pending.value));
+        // That processor's: interrupt or none?
+        let wanted = signals && {
+            let mut mmu = mmu(&mut self.tlb, gpu, node, space);
+            match mmu.aside(pending.open.monitored, false).map(|view| mmu.span(view)) {
+                Ok(Some(span)) => span.word(0).is_none_or(|word| fence::wants_interrupt(&word, pending.value)),
+                // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
+                _ => true,
+            }
+        };
+        node.trace.push(Event::Signal, pending.value);
+        if !wanted {
+            add(&node.counters.interrupts_suppressed, pending.signals);
+            return;
+        }
+        add(&node.counters.interrupts_wanted, pending.signals);
+        if gpu.names_queues && !pending.logged {
+            // The log that the interrupt names would not say what happened: the OS is asked to look at everything.
+            if pending.fresh
+                && let Some(Synced::Signal { told }) = &mut exec.synced
+            {
+                *told = Some(fence.slot);
+            }
+            self.reports.notify_unlogged(gpu, node);
+        } else {
+            let queue = job.queue.map_or(SlotId { index: u32::MAX, generation: 0 }, |queue| queue.slot);
+            self.reports.notify_fence(gpu, node, fence.slot, queue);
+        }
+    }
+}

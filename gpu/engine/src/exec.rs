@@ -1,0 +1,172 @@
+//! Where a stream is: the whole state of a queue, or of a packet, between two turns on its engine.
+//!
+//! An engine comes off between any two packets, in the ring and in a command buffer, and between any two steps of an
+//! operation. What it needs to go on is here and nowhere else; so a context that was taken off costs its node nothing.
+//! `F` is a reference to a fence.
+
+use crate::ops::Long;
+use crate::queue::Binding;
+use crate::slots::SlotId;
+use gpu_wire::packet::{self, FaultKind};
+use gpu_wire::{GpuVa, ring};
+
+/// A command buffer being executed. When it ends, the stream goes on in the ring, behind the INDIRECT that led here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffer {
+    /// The next packet.
+    pub next: GpuVa,
+    /// The address behind the last one.
+    pub end: u64,
+}
+
+impl Buffer {
+    /// The `length` bytes at `address`.
+    ///
+    /// # Errors
+    /// [`FaultKind::BadOperand`] where they are misaligned, too many, or wrap around.
+    pub fn new(address: GpuVa, length: u64) -> Result<Self, FaultKind> {
+        if !address.is_aligned(ring::ALIGN) || !length.is_multiple_of(ring::ALIGN) || length > packet::MAX_INDIRECT_SIZE
+        {
+            return Err(FaultKind::BadOperand);
+        }
+        let end = address.checked_add(length).ok_or(FaultKind::BadOperand)?;
+        Ok(Self { next: address, end: end.0 })
+    }
+}
+
+/// A fence wait that was not met.
+pub(crate) struct Wait<F> {
+    pub open: F,
+    pub address: GpuVa,
+    pub value: u64,
+    /// Names the wait in the fence's list; never given before.
+    pub ticket: u64,
+    /// GPU time at which the engine first saw the wait.
+    pub observed: u64,
+}
+
+/// What a LOG packet may describe.
+#[derive(Clone, Copy)]
+pub(crate) enum Synced {
+    /// With the fence whose interrupt went out before the entry was there.
+    Signal { told: Option<SlotId> },
+    /// When the wait was seen and when it ended; `None`: it was met at once.
+    Wait(Option<(u64, u64)>),
+}
+
+/// Signals of one fence whose consequences are not drawn yet.
+pub(crate) struct Pending<F> {
+    pub open: F,
+    /// The address of the fence's value.
+    pub address: GpuVa,
+    /// The value that was stored last.
+    pub value: u64,
+    /// How many signals they are.
+    pub signals: u64,
+    /// The queue's log has an entry of each of the signals.
+    pub logged: bool,
+    /// The packet behind the last signal was not looked at yet: it may be its LOG.
+    pub fresh: bool,
+}
+
+/// Where a stream was before it fetched a packet.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Before {
+    consumed: u64,
+    buffer: Option<Buffer>,
+}
+
+/// Where a stream is.
+pub(crate) struct Exec<F> {
+    /// The number of the ring's binding, as in the queue.
+    pub bindings: u64,
+    pub binding: Option<Binding>,
+    /// Bytes of the ring consumed.
+    pub consumed: u64,
+    /// Where the packet of the ring began that was fetched last.
+    pub started: u64,
+    /// Write pointer that was read and believed.
+    pub published: u64,
+    /// Read pointer that was stored.
+    pub reported: u64,
+    pub buffer: Option<Buffer>,
+    /// The state before the packet that is executed was fetched.
+    pub before: Before,
+    pub long: Option<Long>,
+    pub wait: Option<Wait<F>>,
+    pub synced: Option<Synced>,
+    pub pending: Option<Pending<F>>,
+    /// A progress value that is to be signaled before anything else.
+    pub owed: Option<u64>,
+}
+
+impl<F> Exec<F> {
+    /// At the start of nothing.
+    pub fn new() -> Self {
+        Self {
+            bindings: 0,
+            binding: None,
+            consumed: 0,
+            started: 0,
+            published: 0,
+            reported: 0,
+            buffer: None,
+            before: Before::default(),
+            long: None,
+            wait: None,
+            synced: None,
+            pending: None,
+            owed: None,
+        }
+    }
+
+    /// A packet is about to be fetched: [`Self::again`] comes back here.
+    pub fn remember(&mut self) {
+        self.before = Before { consumed: self.consumed, buffer: self.buffer };
+    }
+
+    /// Goes back to what failed for want of memory: a wait and an operation go on where they are, and any other packet
+    /// is fetched and executed again. Every packet may be, until it has succeeded.
+    pub fn again(&mut self) {
+        if self.wait.is_none() && self.long.is_none() {
+            (self.consumed, self.buffer) = (self.before.consumed, self.before.buffer);
+        }
+    }
+
+    /// Starts a command buffer.
+    ///
+    /// # Errors
+    /// As for [`Buffer::new`].
+    pub fn begin(&mut self, address: GpuVa, length: u64) -> Result<(), FaultKind> {
+        self.buffer = Some(Buffer::new(address, length)?);
+        Ok(())
+    }
+
+    /// Lets go of everything that it refers to. The wait that it was in is returned, and is to leave its fence's list.
+    #[must_use]
+    pub fn abandon(&mut self) -> Option<Wait<F>> {
+        self.buffer = None;
+        self.long = None;
+        self.pending = None;
+        self.synced = None;
+        self.owed = None;
+        self.wait.take()
+    }
+
+    /// Returns whether the engine can come off here and go on later: everywhere but between a signal and its LOG. What
+    /// a signal brings about happens when the engine comes off, so that an interrupt would be ahead of its entry; one
+    /// packet more is looked at, whose cost is bounded. Without `in_buffers` not inside of command buffers either.
+    pub fn may_leave(&self, in_buffers: bool) -> bool {
+        (in_buffers || self.buffer.is_none()) && self.pending.as_ref().is_none_or(|pending| !pending.fresh)
+    }
+
+    /// Bytes of the ring whose packets are done.
+    pub fn retired(&self) -> u64 {
+        if self.is_mid_work() || self.wait.is_some() { self.started } else { self.consumed }
+    }
+
+    /// Returns whether it is in the middle of something that a reset destroys.
+    pub fn is_mid_work(&self) -> bool {
+        self.buffer.is_some() || self.long.is_some()
+    }
+}

@@ -1,0 +1,133 @@
+//! Stage 7 of 8, the engine's side: what it tells the OS, and the interrupt that it asks for.
+//!
+//! Everything that an engine reports goes through here and into its node's mailbox ([`crate::notice`]). What the
+//! mailbox has no room for waits here; when much waits, the engine runs nothing more until the interrupt routine has come.
+
+use crate::NoMemory;
+use crate::counters::bump;
+use crate::gpu::Gpu;
+use crate::host::Host;
+use crate::mutation::Mutation;
+use crate::node::{Node, scan};
+use crate::notice::Notice;
+use crate::slots::SlotId;
+use crate::trace::Event;
+use alloc::collections::VecDeque;
+use core::sync::atomic::Ordering;
+
+/// Notices that wait for room before the engine runs nothing more.
+const FULL: usize = 64;
+/// Room for notices: one step adds few to a list that is not full.
+const ROOM: usize = FULL + 16;
+
+/// What one engine has to report.
+pub(crate) struct Reports {
+    /// Notices that must not be lost and have no place in the mailbox yet.
+    backlog: VecDeque<Notice>,
+    /// A monitored fence was signaled, and the interrupt is not asked for yet.
+    due: bool,
+}
+
+impl Reports {
+    /// Nothing.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new() -> Result<Self, NoMemory> {
+        let mut backlog = VecDeque::new();
+        backlog.try_reserve_exact(ROOM)?;
+        Ok(Self { backlog, due: false })
+    }
+
+    /// Returns whether the engine may run nothing, since what it would report has no room.
+    pub fn is_full(&self) -> bool {
+        self.backlog.len() >= FULL
+    }
+
+    /// Returns whether no notice waits for room.
+    pub fn is_empty(&self) -> bool {
+        self.backlog.is_empty()
+    }
+
+    /// Forgets the notices that wait for room and that a reset has ended.
+    pub fn forget(&mut self, is_over: impl Fn(Notice) -> bool) {
+        self.backlog.retain(|notice| !is_over(*notice));
+    }
+
+    /// Adds a notice that must not be lost, and asks for the interrupt.
+    pub fn notify<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>, notice: Notice) {
+        if self.backlog.len() < self.backlog.capacity() {
+            self.backlog.push_back(notice);
+        } else {
+            debug_assert!(false, "an engine whose list is full runs nothing, and one step adds few");
+        }
+        self.deliver(gpu, node);
+    }
+
+    /// A fence passed its MonitoredValue. Coalesced with a notice that the interrupt routine has not read: for the same
+    /// fence, or, where the interrupt names queues, for the same queue. When the mailbox is full, the OS is asked to
+    /// scan everything instead.
+    pub fn notify_fence<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>, fence: SlotId, queue: SlotId) {
+        let key = if gpu.names_queues { queue } else { fence };
+        if gpu.slots.notice_pending(key) && !node.mailbox.push(Notice::FenceSignaled { fence, queue }) {
+            gpu.slots.notice_taken(key);
+            if !gpu.mutation.is(Mutation::DropOnOverflow) {
+                node.scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
+            }
+        }
+        self.raise(gpu, node);
+    }
+
+    /// A fence passed its MonitoredValue, and no log says which.
+    pub fn notify_unlogged<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
+        node.scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
+        self.raise(gpu, node);
+    }
+
+    /// A monitored fence was signaled. The interrupt is raised when the stream's turn ends, or before it begins or goes
+    /// on with an operation ([`Self::raise_due`]): a stream of signals makes one interrupt and not one for each, which
+    /// any process could have the processors do nothing but serve.
+    pub fn notify_monitored<H: Host>(&mut self, node: &Node<H>) {
+        node.scan.fetch_or(scan::MONITORED, Ordering::AcqRel);
+        self.due = true;
+    }
+
+    /// Raises the interrupt that signals of monitored fences have left due.
+    pub fn raise_due<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
+        if core::mem::take(&mut self.due) {
+            self.raise(gpu, node);
+        }
+    }
+
+    /// Moves what the mailbox had no room for into it, and asks again for an interrupt that could not be raised.
+    pub fn deliver<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
+        let mut moved = false;
+        while let Some(notice) = self.backlog.front() {
+            if !node.mailbox.push(*notice) {
+                break;
+            }
+            self.backlog.pop_front();
+            moved = true;
+        }
+        if moved || node.retry_interrupt.load(Ordering::Relaxed) {
+            self.raise(gpu, node);
+        }
+    }
+
+    /// Asks for the interrupt, unless one is on its way that will see everything.
+    pub fn raise<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
+        if !node.mailbox.request() {
+            return;
+        }
+        // Before the interrupt: what sets it meanwhile (`Gpu::raise_again`) has seen this interrupt lost.
+        node.retry_interrupt.store(false, Ordering::SeqCst);
+        if !gpu.faults.interrupt_fails() && gpu.host.raise_interrupt(node.ordinal()) {
+            bump(&node.counters.interrupts_raised);
+            node.trace.push(Event::Interrupt, 0);
+        } else {
+            bump(&node.counters.interrupts_failed);
+            node.mailbox.withdraw();
+            node.retry_interrupt.store(true, Ordering::Relaxed);
+        }
+    }
+}

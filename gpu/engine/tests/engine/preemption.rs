@@ -1,0 +1,297 @@
+//! Engines come off anywhere, and look up often: inside of command buffers, inside of operations, whatever the packets
+//! are (TE-07, DB-35).
+
+use crate::packet_mode::packet_of;
+use crate::support::{Range, Rig, TestQueue};
+use gpu_engine::context::Suspend;
+use gpu_engine::engine::Step;
+use gpu_engine::host::Lock;
+use gpu_engine::node::{Control, Phase};
+use gpu_engine::notice::Notice;
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::packet::{self, Encoded, FaultKind};
+use gpu_wire::pte::Place;
+use gpu_wire::{GpuVa, PAGE_SIZE};
+
+/// Bytes that an engine may move between two looks: 45 µs at 10 GB/s.
+const BOUND: u64 = 450_000;
+
+/// A command buffer that stores 1 to `to` and begins anew, for ever.
+fn endless(rig: &mut Rig, to: GpuVa) -> Encoded {
+    let code = rig.map(1, false);
+    let store = packet::Store { address: to.0, value: 1 }.to_packet();
+    let length = (store.as_bytes().len() + 24) as u64;
+    let jump = packet::Indirect { address: code.va.0, length }.to_packet();
+    code.bytes.write(store.as_bytes());
+    code.bytes.part(store.as_bytes().len() as u64, u64::MAX).write(jump.as_bytes());
+    jump
+}
+
+fn step(rig: &mut Rig, node: usize, times: u32) {
+    for _ in 0..times {
+        rig.engines[node].step();
+    }
+}
+
+#[test]
+fn an_endless_command_buffer_comes_off_and_goes_on() {
+    let mut rig = Rig::new();
+    let (mut hog, m) = (rig.queue(0, 0), rig.map(1, false));
+    let jump = endless(&mut rig, m.va);
+    hog.submit(&[jump]);
+    let gpu = rig.gpu.clone();
+    std::thread::scope(|s| {
+        s.spawn(|| while rig.engines[0].step() != Step::Held {});
+        while m.read(0) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(gpu.suspend(&hog.queue.context, 7), Suspend::Pending);
+        while gpu.nodes[0].mailbox.is_empty() {
+            std::thread::yield_now();
+        }
+        gpu.command(0, Control::Hold);
+    });
+    gpu.command(0, Control::Run);
+    assert!(gpu.nodes[0].take_interrupted().is_none(), "a context that is off is lost");
+    assert_eq!(rig.drain(), [(0, Notice::ContextSuspended { context: hog.queue.context.slot, fence: 7 })]);
+    m.word(0).store(0, Ordering::SeqCst);
+    step(&mut rig, 0, 20);
+    assert_eq!(m.read(0), 0, "it runs although it is suspended");
+    assert!(hog.queue.context.resume());
+    gpu.make_ready(&hog.queue);
+    std::thread::scope(|s| {
+        s.spawn(|| while rig.engines[0].step() != Step::Held {});
+        while m.read(0) == 0 {
+            std::thread::yield_now();
+        }
+        gpu.command(0, Control::Hold);
+    });
+    assert_eq!(hog.fault(), None);
+}
+
+#[test]
+fn an_endless_command_buffer_leaves_its_node_to_others() {
+    let mut rig = Rig::new();
+    let (mut hog, mut good, m) = (rig.queue(0, 0), rig.queue(0, 1), rig.map(1, false));
+    let jump = endless(&mut rig, m.va);
+    hog.submit(&[jump]);
+    let gpu = rig.gpu.clone();
+    std::thread::scope(|s| {
+        s.spawn(|| while rig.engines[0].step() != Step::Held {});
+        for value in 1..=50 {
+            // The doorbell rings in the middle of the other's turn.
+            good.submit(&[packet::Store { address: m.at(8).0, value }.to_packet()]);
+            while m.read(8) != value {
+                std::thread::yield_now();
+            }
+        }
+        gpu.command(0, Control::Hold);
+    });
+}
+
+/// What a command buffer jumps to and from is kept while the engine is away: each packet is executed once.
+#[test]
+fn an_indirect_returns_behind_itself_after_it_came_off() {
+    let mut rig = Rig::new();
+    let (mut q, mut other) = (rig.queue(0, 0), rig.queue(0, 1));
+    let (code, m, big) = (rig.map(1, false), rig.map(1, false), rig.map(1024, false));
+    let fill = |pattern, length| packet::Fill { address: big.va.0, length, pattern, reserved: 0 }.to_packet();
+    let copy = packet::CopyRect {
+        source: m.at(0).0,
+        destination: m.at(8).0,
+        source_pitch: 8,
+        destination_pitch: 8,
+        row_bytes: 8,
+        rows: 1,
+    };
+    // In the buffer: a fill that takes more than a turn, then a word from 0 to 8 of `m`.
+    let mut at = 0;
+    for packet in [fill(7, 1024 * PAGE_SIZE), copy.to_packet(), fill(9, 1024 * PAGE_SIZE)] {
+        code.bytes.part(at, u64::MAX).write(packet.as_bytes());
+        at += packet.as_bytes().len() as u64;
+    }
+    let store = |to, value| packet::Store { address: m.at(to).0, value }.to_packet();
+    let jump = packet::Indirect { address: code.va.0, length: at }.to_packet();
+    q.publish(&[store(0, 3), jump, store(0, 5), store(16, 6)]);
+    other.publish(&[Encoded::nop(8)]);
+    q.ring();
+    other.ring();
+    let mut turns = 0;
+    while m.read(16) == 0 {
+        other.submit(&[Encoded::nop(8)]);
+        rig.engines[0].step();
+        turns += 1;
+        assert!(turns < 1_000);
+    }
+    assert_eq!((m.read(0), m.read(8), m.read(16)), (5, 3, 6));
+    assert_eq!(big.read(0), 0x0000_0009_0000_0009);
+    let counters = rig.gpu.nodes[0].counters.read();
+    assert_eq!((counters.indirects, counters.bytes), (1, 2 * 1024 * PAGE_SIZE + 8));
+    assert!(turns > 3, "it never came off: {turns}");
+}
+
+#[test]
+fn packets_and_queues_take_turns() {
+    let mut rig = Rig::new();
+    let (mut q, m) = (rig.queue(0, 0), rig.map(1, false));
+    let jump = endless(&mut rig, m.va);
+    let hog = packet_of(&mut rig, 1, false, &[jump]);
+    rig.gpu.nodes[0].packets.with(|queue| queue.submit(hog)).unwrap();
+    q.submit(&[packet::Store { address: m.at(8).0, value: 5 }.to_packet()]);
+    step(&mut rig, 0, 2);
+    assert_eq!((m.read(0), m.read(8)), (1, 5), "an endless packet has the engine for itself");
+    // And the other way round.
+    let mut rig = Rig::new();
+    let (mut hog, m) = (rig.queue(0, 0), rig.map(1, false));
+    let jump = endless(&mut rig, m.va);
+    hog.submit(&[jump]);
+    let packet = packet_of(&mut rig, 1, false, &[packet::Store { address: m.at(8).0, value: 5 }.to_packet()]);
+    let gpu = rig.gpu.clone();
+    std::thread::scope(|s| {
+        s.spawn(|| while rig.engines[0].step() != Step::Held {});
+        while m.read(0) == 0 {
+            std::thread::yield_now();
+        }
+        gpu.nodes[0].packets.with(|queue| queue.submit(packet)).unwrap();
+        while m.read(8) == 0 || gpu.nodes[0].mailbox.is_empty() {
+            std::thread::yield_now();
+        }
+        gpu.command(0, Control::Hold);
+    });
+    assert_eq!(rig.drain(), [(0, Notice::PacketCompleted { fence: 1 })]);
+}
+
+/// Maps `pages` pages of which no two lie next to each other in the host, so that each is a window of its own.
+fn scattered(rig: &mut Rig, pages: u64, stride: u64, at: u64) -> GpuVa {
+    let space = rig.space.clone();
+    for i in 0..pages {
+        let frame = rig.frame();
+        rig.frame();
+        rig.map_at(&space, GpuVa(at + i * stride), Place::System(frame), false);
+    }
+    GpuVa(at)
+}
+
+/// The most work between two looks while `packets` run on a fresh machine.
+fn most(packets: impl FnOnce(&mut Rig) -> Vec<Encoded>) -> u64 {
+    let mut rig = Rig::new();
+    let mut q: TestQueue = rig.queue(0, 0);
+    let packets = packets(&mut rig);
+    q.submit(&packets);
+    rig.settle();
+    assert_eq!(q.fault(), None::<FaultKind>);
+    rig.gpu.nodes[0].counters.read().most_between_looks
+}
+
+/// Each kind of packet at its worst: as many runs, rows, pages and mappings as it can have.
+#[test]
+fn the_engine_looks_up_often_enough_whatever_the_packet_says() {
+    const FAR: u64 = 0x40_0000_0000;
+    let rect = |from: GpuVa, to: GpuVa, pitch, row_bytes, rows| {
+        let (source, destination) = (from.0, to.0);
+        packet::CopyRect { source, destination, source_pitch: pitch, destination_pitch: pitch, row_bytes, rows }
+            .to_packet()
+    };
+    let cases: [(&str, u64); 7] = [
+        (
+            "FILL",
+            most(|rig| {
+                let big: Range = rig.map(2048, false);
+                vec![packet::Fill { address: big.va.0, length: 2048 * PAGE_SIZE, pattern: 1, reserved: 0 }.to_packet()]
+            }),
+        ),
+        (
+            "FILL of scattered pages",
+            most(|rig| {
+                let at = scattered(rig, 256, PAGE_SIZE, FAR);
+                vec![packet::Fill { address: at.0, length: 256 * PAGE_SIZE, pattern: 1, reserved: 0 }.to_packet()]
+            }),
+        ),
+        (
+            "COPY of scattered pages",
+            most(|rig| {
+                let (a, b) = (scattered(rig, 256, PAGE_SIZE, FAR), scattered(rig, 256, PAGE_SIZE, 2 * FAR));
+                vec![packet::Copy { source: a.0 + 8, destination: b.0, length: 255 * PAGE_SIZE }.to_packet()]
+            }),
+        ),
+        (
+            "COPY_RECT of one-byte rows",
+            most(|rig| {
+                let (a, b) = (rig.map(64, false), rig.map(64, false));
+                vec![rect(a.va, b.va, 1, 1, 200_000)]
+            }),
+        ),
+        (
+            "COPY_RECT of rows in tables of their own",
+            most(|rig| {
+                let stride = 512 * PAGE_SIZE;
+                let (a, b) = (scattered(rig, 64, stride, FAR), scattered(rig, 64, stride, 2 * FAR));
+                vec![rect(a, b, stride as u32, 1, 64)]
+            }),
+        ),
+        (
+            "FILTER_RECT one pixel wide",
+            most(|rig| {
+                let (a, b) = (rig.map(64, false), rig.map(64, false));
+                vec![filter(a.va, b.va, 1, 60_000, 4)]
+            }),
+        ),
+        (
+            "FILTER_RECT of rows in tables of their own",
+            most(|rig| {
+                let stride = 512 * PAGE_SIZE;
+                let (a, b) = (scattered(rig, 64, stride, FAR), scattered(rig, 64, stride, 2 * FAR));
+                vec![filter(a, b, 1, 64, stride as u32)]
+            }),
+        ),
+    ];
+    for (kind, most) in cases {
+        assert!(most <= BOUND, "{kind}: {most} between two looks");
+        assert!(most >= 16 << 10, "{kind}: {most} between two looks: nothing is counted");
+    }
+}
+
+fn filter(from: GpuVa, to: GpuVa, width: u32, height: u32, pitch: u32) -> Encoded {
+    packet::FilterRect {
+        source: from.0,
+        destination: to.0,
+        source_pitch: pitch,
+        destination_pitch: pitch,
+        image_width: width,
+        image_height: height,
+        x: 0,
+        y: 0,
+        width,
+        height,
+        coefficients: [0, 0, 0, 0, 1, 0, 0, 0, 0],
+        bias: 0,
+        shift: 0,
+        reserved: 0,
+    }
+    .to_packet()
+}
+
+/// Unmapping interrupts every processor: an engine that has much mapped answers a hold in between, and acknowledges the
+/// flush when all is unmapped.
+#[test]
+fn a_hold_is_answered_while_much_is_unmapped() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let at = scattered(&mut rig, 1_000, PAGE_SIZE, 0x40_0000_0000);
+    q.submit(&[packet::Fill { address: at.0, length: 1_000 * PAGE_SIZE, pattern: 1, reserved: 0 }.to_packet()]);
+    rig.settle();
+    let before = rig.gpu.host.mappings.load(Ordering::Relaxed);
+    assert!(before > 1_000, "{before}");
+    let flush = rig.gpu.flush(rig.process.number, 0, 0);
+    rig.gpu.command(0, Control::Hold);
+    rig.engines[0].step();
+    assert_eq!(rig.gpu.nodes[0].phase(), Phase::Held);
+    assert!(!rig.gpu.flush_done(flush) && rig.gpu.host.mappings.load(Ordering::Relaxed) > before - 20);
+    let mut steps = 0;
+    while rig.engines[0].step() == Step::Worked {
+        steps += 1;
+    }
+    rig.settle();
+    assert!(rig.gpu.flush_done(flush) && steps > 50, "{steps}");
+    assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);
+}
