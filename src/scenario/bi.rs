@@ -6,11 +6,13 @@
 //! | `bi/rings.rs` | arguments of rings and doorbells; queries |
 //! | `bi/hostile.rs` | hostile streams and addresses, memory that runs out |
 //! | `bi/crowd.rs` | what one process takes from all |
+//! | `bi/hogs.rs` | one process keeps a node busy |
 //! | `bi/pairs.rs` | functions of two processes side by side |
 //! | `bi/at.rs` | calls with records in shared user memory |
 
 mod at;
 mod crowd;
+mod hogs;
 mod hostile;
 mod pairs;
 mod rings;
@@ -29,8 +31,15 @@ use wddm_abi::{
 };
 
 pub(super) const CASES: &[Scenario] = &joined::<
-    { OWN.len() + rings::CASES.len() + hostile::CASES.len() + crowd::CASES.len() + pairs::CASES.len() },
->(&[OWN, rings::CASES, hostile::CASES, crowd::CASES, pairs::CASES]);
+    {
+        OWN.len()
+            + rings::CASES.len()
+            + hostile::CASES.len()
+            + crowd::CASES.len()
+            + hogs::CASES.len()
+            + pairs::CASES.len()
+    },
+>(&[OWN, rings::CASES, hostile::CASES, crowd::CASES, hogs::CASES, pairs::CASES]);
 
 const STATUS: &str = "D3DKMTCreateNativeFence, D3DKMTCreateDoorbell, D3DKMTNotifyWorkSubmission, Return value";
 

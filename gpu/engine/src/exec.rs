@@ -4,11 +4,22 @@
 //! operation. What it needs to go on is here and nowhere else; so a context that was taken off costs its node nothing.
 //! `F` is a reference to a fence.
 
-use crate::ops::Long;
-use crate::queue::Binding;
+use crate::operation::Long;
 use crate::slots::SlotId;
+use gpu_wire::GpuVa;
 use gpu_wire::packet::{self, FaultKind};
-use gpu_wire::{GpuVa, ring};
+use gpu_wire::ring::{self, Geometry};
+
+/// Where a user-mode queue's ring lies. Set when the doorbell is created, gone when it is destroyed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Binding {
+    /// The ring, in the process's address space.
+    pub ring: GpuVa,
+    /// The control page.
+    pub control: GpuVa,
+    /// The ring's size.
+    pub geometry: Geometry,
+}
 
 /// A command buffer being executed. When it ends, the stream goes on in the ring, behind the INDIRECT that led here.
 #[derive(Clone, Copy, Debug)]

@@ -6,10 +6,14 @@
 //! | stage | file |
 //! |---|---|
 //! | 3 doorbell, seen from the GPU | [`doorbell`] |
-//! | 4 execute | [`engine`], [`command_processor`], [`ops`] |
-//! | 5 write | [`tlb`], [`address_space`], [`memory`], [`fence`] |
+//! | 4 execute | `stream` (fetch), `command_processor` and `ops` (one packet), [`engine`] (turns, and what packets bring about) |
+//! | 5 write | `mmu` and `tlb`, [`address_space`], [`memory`], [`fence`] |
 //! | 6 log | [`fence_log`] |
-//! | 7 decide | [`fence`], [`notice`] |
+//! | 7 decide | [`fence`], `reports`, [`notice`] |
+//!
+//! Each layer knows those below it alone: memory ← `tlb` ← `mmu` ← `stream`, `ops` ← `command_processor` ← [`engine`].
+//! What a packet brings about beyond memory comes back to the engine as a value, and the engine alone parks, wakes,
+//! reports and decides what runs.
 //!
 //! The context management processor of the documents is not a thread of its own: its state is the parked queues of each
 //! [`fence::Fence`] and the ready lists of each [`node::Node`], and whoever makes a wait true moves the queue.
@@ -45,6 +49,7 @@ pub mod monitored;
 pub mod mutation;
 pub mod node;
 pub mod notice;
+mod operation;
 mod ops;
 pub mod packet_node;
 pub mod queue;

@@ -5,6 +5,7 @@
 
 use crate::NoMemory;
 use crate::context::Context;
+pub use crate::exec::Binding;
 use crate::exec::Exec;
 use crate::fence::Fence;
 use crate::fence_log::Log;
@@ -17,18 +18,6 @@ use crate::wake::Mark;
 use alloc::collections::VecDeque;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use gpu_wire::GpuVa;
-use gpu_wire::ring::Geometry;
-
-/// Where a user-mode queue's ring lies. Set when the doorbell is created, gone when it is destroyed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Binding {
-    /// The ring, in the process's address space.
-    pub ring: GpuVa,
-    /// The control page.
-    pub control: GpuVa,
-    /// The ring's size.
-    pub geometry: Geometry,
-}
 
 /// A command buffer that the kernel submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,8 @@
 //! Stage 7 of 8, the engine's side: what it tells the OS, and the interrupt that it asks for.
 //!
 //! Everything that an engine reports goes through here and into its node's mailbox ([`crate::notice`]). What the
-//! mailbox has no room for waits here; when much waits, the engine runs nothing more until the interrupt routine has come.
+//! mailbox has no room for waits here; when much waits, the engine runs nothing more until the interrupt routine has
+//! come.
 
 use crate::NoMemory;
 use crate::counters::bump;

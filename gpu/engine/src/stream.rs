@@ -8,11 +8,10 @@
 //! ORDERING[RING-1]: the read pointer, which gives the space back, counts only packets that were copied whole.
 
 use crate::NoMemory;
-use crate::exec::{Buffer, Exec};
+use crate::exec::{Binding, Buffer, Exec};
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::mmu::Mmu;
-use crate::queue::Binding;
 use crate::shared::try_array;
 use crate::word::{Ordering, Word};
 use alloc::boxed::Box;

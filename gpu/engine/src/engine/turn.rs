@@ -16,7 +16,8 @@ use crate::mmu::Stored;
 use crate::mutation::Mutation;
 use crate::node::{Control, Node, attention};
 use crate::notice::Notice;
-use crate::ops::{Advance, Long};
+use crate::operation::Long;
+use crate::ops::{self, Advance};
 use crate::queue::{Queue, State, abandon};
 use crate::scheduling_log::Moment;
 use crate::shared::Shared;
@@ -333,7 +334,7 @@ impl<H: Host> Core<H> {
             exec.long = None;
             return Ok(None);
         }
-        let bytes = match long.advance(&mut mmu(&mut self.tlb, gpu, node, space))? {
+        let bytes = match ops::advance(long, &mut mmu(&mut self.tlb, gpu, node, space))? {
             Advance::Done(bytes) => {
                 exec.long = None;
                 bytes

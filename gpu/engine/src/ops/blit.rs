@@ -1,9 +1,10 @@
 //! FILL, COPY and COPY_RECT.
 
-use super::{Advance, Long, RUN, STEP, reach};
+use super::{Advance, RUN, STEP, reach};
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::mmu::Mmu;
+use crate::operation::Long;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::CopyRect;
 

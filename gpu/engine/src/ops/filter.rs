@@ -3,15 +3,13 @@
 //! Three source rows are copied to private memory, so the arithmetic never touches shared pages and cannot be disturbed
 //! by a process that changes its picture meanwhile.
 
-use super::{Advance, Long, RUN, STEP, reach};
+use super::{Advance, RUN, STEP, reach};
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::mmu::Mmu;
+use crate::operation::Long;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::FilterRect;
-
-/// Widest image, in pixels: what the engine's row buffers hold.
-pub(crate) const MAX_WIDTH: u32 = 16384;
 
 /// Pixels filtered between two reads of source rows.
 const SPAN: usize = 64;

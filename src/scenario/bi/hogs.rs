@@ -1,0 +1,98 @@
+//! One process keeps a node busy without an end, in ways that the OS is not told of; nothing hangs, and nothing is
+//! reset.
+
+use crate::scenario::db::{RingQueue, Room, raw};
+use crate::scenario::{Played, Scenario, Setup, Stage};
+use anyhow::{Context, ensure};
+use dxgkrnl_model::process::End;
+use gpu_wire::packet::{CopyRect, Indirect, Store};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "BI-49",
+        title: "a command buffer that never ends leaves its node to the queues of others, and its process can end",
+        source: "TDR changes in Windows 8 and later; DxgkDdiSuspendContext",
+        play: endless,
+    },
+    Scenario {
+        id: "BI-50",
+        title: "copies of one-byte rows without an end keep no other process from mapping memory, nor from its work",
+        source: "DxgkDdiBuildPagingBuffer, flushes; DxgkDdiSuspendContext",
+        play: narrow_rows,
+    },
+];
+
+/// Submissions of the good process beside the hog.
+const ROUNDS: u64 = 40;
+
+fn endless(stage: &Stage) -> Played {
+    stage.play(Setup::default().quick_tdr(), |scene| {
+        let good = raw(scene)?;
+        let room = Room::new(&good)?;
+        let victim = RingQueue::connected(scene, &room, 0, 4096)?;
+        let bad = raw(scene)?;
+        let rooms = Room::new(&bad)?;
+        let hog = RingQueue::connected(scene, &rooms, 0, 4096)?;
+        let buffer = rooms.memory(scene, 4096)?;
+        let jump = Indirect { address: buffer.gpu, length: 24 }.to_packet();
+        buffer.write(&bad, 0, jump.as_bytes())?;
+        // The OS is not told of it, and so does not look for its end.
+        hog.write(jump.as_bytes())?;
+        hog.publish()?;
+        hog.ring()?;
+        for _ in 0..ROUNDS {
+            let (progress, _) = victim.submit(&[])?;
+            victim.wait(scene, progress)?;
+        }
+        // Both queues, its context and its memory go while it runs.
+        Arc::into_inner(bad.process).context("another owner of the process")?.end(End::Terminated);
+        let (progress, _) = victim.submit(&[])?;
+        victim.wait(scene, progress)
+    })
+}
+
+/// How long a mapping of another process may take: a hundred steps of the engine, as long as a TdrDelay here.
+const SOON: Duration = Duration::from_millis(200);
+
+fn narrow_rows(stage: &Stage) -> Played {
+    stage.play(Setup::default().quick_tdr(), |scene| {
+        let good = raw(scene)?;
+        let room = Room::new(&good)?;
+        let victim = RingQueue::connected(scene, &room, 0, 4096)?;
+        let bad = raw(scene)?;
+        let rooms = Room::new(&bad)?;
+        let hog = RingQueue::connected(scene, &rooms, 0, 4096)?;
+        let (source, target) = (rooms.memory(scene, 1 << 20)?, rooms.memory(scene, 1 << 20)?);
+        let buffer = rooms.memory(scene, 4096)?;
+        let rect = CopyRect {
+            source: source.gpu,
+            destination: target.gpu,
+            source_pitch: 1,
+            destination_pitch: 1,
+            row_bytes: 1,
+            rows: 1 << 20,
+        }
+        .to_packet();
+        let began = Store { address: source.gpu, value: 1 }.to_packet();
+        let length = (began.as_bytes().len() + rect.as_bytes().len() + 24) as u64;
+        let jump = Indirect { address: buffer.gpu, length }.to_packet();
+        let code = [began.as_bytes(), rect.as_bytes(), jump.as_bytes()].concat();
+        buffer.write(&bad, 0, &code)?;
+        hog.write(jump.as_bytes())?;
+        hog.publish()?;
+        hog.ring()?;
+        // Each mapping ends in a flush that every engine serves.
+        let begun = Instant::now();
+        for _ in 0..ROUNDS {
+            room.memory(scene, 4096)?;
+            let (progress, _) = victim.submit(&[])?;
+            victim.wait(scene, progress)?;
+        }
+        // CAST: a small number.
+        let most = SOON * ROUNDS as u32;
+        ensure!(begun.elapsed() < most, "{ROUNDS} mappings and submissions took {:?}", begun.elapsed());
+        Ok(())
+    })
+}
