@@ -5,6 +5,7 @@ use crate::fence_table::FenceTable;
 use crate::host::{Host, Lock};
 use crate::member::Member;
 use crate::queue::ParkedFence;
+use crate::schedule::{BANDS, NORMAL, Turns};
 use crate::shared::Shared;
 use crate::slots::SlotId;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,6 +17,8 @@ pub struct Process<H: Host> {
     pub number: u64,
     /// What page fault notices name it by.
     pub slot: SlotId,
+    /// The turns that its queues have asked for.
+    pub turns: Turns,
     /// The root page tables that its contexts have.
     pub roots: Roots<H>,
     /// Its fences.
@@ -55,6 +58,10 @@ pub struct Context<H: Host> {
     runnable: AtomicBool,
     /// How many of the context's queues wait for a fence in the middle of their work.
     parked: AtomicU32,
+    /// How many of the context's queues are ready: on their way to the engine, or in its list.
+    listed: AtomicU32,
+    /// The band of priority, below [`BANDS`].
+    band: AtomicU32,
     /// The context's last state in the node's scheduling log, with the log's era (`scheduling_log::noted`). Read and
     /// written under the log's lock only.
     pub(crate) noted: AtomicU64,
@@ -80,6 +87,9 @@ impl<H: Host> Context<H> {
             scheduling: H::Lock::new(Scheduling::Runnable),
             runnable: AtomicBool::new(true),
             parked: AtomicU32::new(0),
+            listed: AtomicU32::new(0),
+            // CAST: a band.
+            band: AtomicU32::new(NORMAL as u32),
             noted: AtomicU64::new(0),
         }
     }
@@ -95,6 +105,34 @@ impl<H: Host> Context<H> {
             true => self.parked.fetch_add(1, Ordering::Relaxed),
             false => self.parked.fetch_sub(1, Ordering::Relaxed),
         };
+    }
+
+    /// Counts a queue of the context that became ready (`listed`), or that got its turn.
+    pub(crate) fn count_listed(&self, listed: bool) {
+        match listed {
+            true => self.listed.fetch_add(1, Ordering::AcqRel),
+            false => self.listed.fetch_sub(1, Ordering::AcqRel),
+        };
+    }
+
+    /// Returns whether a queue of the context is ready.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Acquire) != 0
+    }
+
+    /// The band of priority, below [`BANDS`].
+    pub fn band(&self) -> usize {
+        self.band.load(Ordering::Relaxed) as usize
+    }
+
+    /// Moves the context to another band; its queues that are ready already have their turn in the old one. `false`
+    /// where there is no such band.
+    pub fn set_band(&self, band: u32) -> bool {
+        let exists = (band as usize) < BANDS;
+        if exists {
+            self.band.store(band, Ordering::Relaxed);
+        }
+        exists
     }
 
     /// Returns whether a queue of the context waits for a fence in the middle of its work.

@@ -15,7 +15,7 @@ use crate::host::{Host, Lock};
 use crate::memory::{SharedWord, Span};
 use crate::queue::Queue;
 use crate::shared::Shared;
-use crate::word::{Ordering, Word};
+use crate::word::{Exchange, Ordering, Word};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64};

@@ -26,18 +26,21 @@ use crate::exec::Exec;
 use crate::fence_table::FenceCache;
 use crate::gpu::Gpu;
 use crate::host::{Host, Lock};
-use crate::mmu::Mmu;
+use crate::mmu::{Mmu, Stored};
 use crate::node::{Control, Node, Phase, attention};
 use crate::notice::Notice;
 use crate::ops::Scratch;
-use crate::queue::ParkedFence;
+use crate::queue::{ParkedFence, Queue};
 use crate::reports::Reports;
+use crate::schedule::Schedule;
 use crate::shared::{Shared, try_box};
 use crate::slots::SlotId;
 use crate::stream::Burst;
 use crate::tlb::{Bus, Tlb};
 use crate::trace::Event;
+use crate::word::Word;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use gpu_wire::doorbell::{Model, token_of};
 
@@ -78,6 +81,10 @@ struct Core<H: Host> {
     burst: Option<Burst>,
     reports: Reports,
     watch: Watch<H>,
+    /// Queues whose write pointer is watched, and the number of the change of the node's list that was seen last.
+    scanned: Vec<Shared<Queue<H>>>,
+    scanned_at: u64,
+    schedule: Schedule<H>,
     /// The flush that this engine served last; it is acknowledged when what it doomed is unmapped.
     flushed: u64,
     /// The queue that just parked must be looked at again.
@@ -130,6 +137,9 @@ impl<H: Host> Core<H> {
             burst: Some(Burst::new()?),
             reports: Reports::new()?,
             watch: Watch::new(&gpu.doorbells)?,
+            scanned: Vec::new(),
+            scanned_at: 0,
+            schedule: Schedule::new(node),
             flushed: 0,
             again: false,
             running: None,
@@ -162,11 +172,11 @@ impl<H: Host> Core<H> {
         self.end_cut_off(gpu, node);
         let connected = self.poll(gpu, node);
         // Packets and queues take turns; what comes from the paging process goes before both.
-        let packets_first = !(core::mem::take(&mut self.queues_next) && node.has_ready());
+        let packets_first = !(core::mem::take(&mut self.queues_next) && self.has_ready(node));
         if packets_first && self.step_packets(gpu, node) {
             return Step::Worked;
         }
-        let Some(queue) = node.next_ready(&gpu.mutation) else {
+        let Some(queue) = self.next_ready(gpu, node) else {
             let waits = self.running.is_some()
                 || !self.reports.is_empty()
                 || node.retry_interrupt.load(Ordering::Relaxed)
@@ -180,7 +190,7 @@ impl<H: Host> Core<H> {
         let node = &gpu.nodes[self.node];
         node.prepare_sleep(&gpu.mutation);
         let busy = node.attention.load(Ordering::Acquire) & !attention::HALT != 0
-            || node.has_ready()
+            || self.has_ready(node)
             || node.packets.with(|p| p.is_busy() || p.is_preempting())
             || !self.reports.is_empty()
             || node.retry_interrupt.load(Ordering::Relaxed);
@@ -278,6 +288,7 @@ impl<H: Host> Core<H> {
             self.spare = try_box(Exec::new()).ok();
         }
         self.watch.clear();
+        (self.scanned, self.scanned_at) = (Vec::new(), 0);
         bump(&node.counters.resets);
         node.trace.push(Event::Reset, 0);
         node.set_phase(Phase::Held, &gpu.mutation);
@@ -290,19 +301,24 @@ impl<H: Host> Core<H> {
         self.tlb.clear();
         self.watch.clear();
         self.fences.clear();
-        while node.next_ready(&gpu.mutation).is_some() {}
+        while self.next_ready(gpu, node).is_some() {}
+        node.arrivals.take().for_each(drop);
+        self.scanned.clear();
         while node.next_suspending(None).is_some() {}
         drop(node.take_interrupted());
     }
 
-    /// Looks at the doorbells. Returns whether any is connected.
+    /// Looks at the doorbells, and at the write pointers that are watched. Returns whether there is any of either.
     fn poll(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
         let connected = match gpu.doorbells.model {
-            Model::Dedicated => self.watch.poll(&gpu.doorbells, self.node, |queue| {
-                bump(&node.counters.rings);
-                node.make_ready(queue);
-                gpu.arrived(queue);
-            }),
+            Model::Dedicated => {
+                let Self { watch, schedule, .. } = self;
+                watch.poll(&gpu.doorbells, node.index, |queue| {
+                    bump(&node.counters.rings);
+                    list(schedule, node, queue);
+                    gpu.arrived(queue);
+                })
+            }
             Model::Global => {
                 if let Some(value) = Watch::poll_global(&gpu.doorbells) {
                     bump(&node.counters.rings);
@@ -311,7 +327,73 @@ impl<H: Host> Core<H> {
                 gpu.any_global()
             }
         };
-        node.rescan() || connected
+        self.rescan(gpu, node) || connected
+    }
+
+    /// Looks at the write pointers of the queues that the OS disconnected and whose last ring may still be under way.
+    /// Returns whether there are any.
+    fn rescan(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
+        if !node.is_scanning() && self.scanned.is_empty() {
+            return false;
+        }
+        self.scanned_at = node.scanned(self.scanned_at, &mut self.scanned);
+        let Self { tlb, schedule, scanned, .. } = self;
+        for queue in scanned.iter() {
+            let Some(binding) = queue.binding() else { continue };
+            // One that waits for a fence looks by itself when its wait is over, and one of a context that is off when
+            // that is resumed.
+            if queue.is_parked() || !queue.context.is_runnable() {
+                continue;
+            }
+            let mut mmu = mmu(tlb, gpu, node, &queue.context.space);
+            match mmu.aside(binding.control, false).map(|view| mmu.span(view).and_then(|span| span.word(0))) {
+                Ok(Some(word)) if word.load(Ordering::Acquire) == queue.consumed.load(Ordering::Relaxed) => {}
+                Ok(_) => list(schedule, node, queue),
+                // User mode has freed the ring: there is nothing to run.
+                Err(Stored::NotMapped) => node.stop_scanning(queue, None),
+                Err(_) => {}
+            }
+        }
+        !scanned.is_empty()
+    }
+
+    /// Takes what has arrived into the engine's own list.
+    fn take_in(&mut self, node: &Node<H>) {
+        if node.arrivals.is_empty() || self.schedule.reserve(node.members()).is_err() {
+            return;
+        }
+        for queue in node.arrivals.take() {
+            if let Err(queue) = self.schedule.add(queue) {
+                node.arrivals.add(queue);
+            }
+        }
+    }
+
+    /// Returns whether a queue waits for its turn.
+    fn has_ready(&self, node: &Node<H>) -> bool {
+        !self.schedule.is_empty() || !node.arrivals.is_empty()
+    }
+
+    /// The queue whose turn it is.
+    fn next_ready(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Option<Shared<Queue<H>>> {
+        self.take_in(node);
+        let queue = self.schedule.next(gpu.normal_share.load(Ordering::Relaxed))?;
+        queue.take_turn(&gpu.mutation);
+        Some(queue)
+    }
+}
+
+/// Puts a queue of the engine's own node into its list, once.
+fn list<H: Host>(schedule: &mut Schedule<H>, node: &Node<H>, queue: &Shared<Queue<H>>) {
+    if !queue.mark_ready() {
+        return;
+    }
+    let refused = match schedule.reserve(node.members()) {
+        Ok(()) => schedule.add(queue.clone()).err(),
+        Err(_) => Some(queue.clone()),
+    };
+    if let Some(queue) = refused {
+        node.arrivals.add(queue);
     }
 }
 

@@ -22,11 +22,15 @@ use crate::slots::{SlotId, SlotTable};
 use crate::word::Word;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use gpu_wire::doorbell::{Model, Token};
 #[cfg(doc)]
 use gpu_wire::packet::FaultKind;
 use gpu_wire::{NODE_COUNT, NodeOrdinal};
+
+/// The share of the normal band until the OS sets one. Source: DXGKARG_SETUPPRIORITYBANDS, targetNormalBandPercentage
+/// (0 to 50, 10 by default).
+const NORMAL_SHARE: u32 = 10;
 
 /// How a GPU is set up.
 pub struct Setup<'a> {
@@ -69,8 +73,12 @@ pub struct Gpu<H: Host> {
     pub monitored: MonitoredFences,
     /// Whether a stream comes off its engine inside of command buffers as well.
     pub preempts_in_buffers: bool,
+    /// The share of the normal band in the turns while higher bands have work, in hundredths.
+    pub(crate) normal_share: AtomicU32,
     /// Global model: every connected doorbell.
     connected: H::Lock<Vec<Connected<H>>>,
+    /// Whether there is any. Written under the lock.
+    any_connected: AtomicBool,
     next_space: AtomicU64,
     next_ticket: AtomicU64,
 }
@@ -93,7 +101,9 @@ impl<H: Host> Gpu<H> {
             names_queues: setup.names_queues,
             monitored: setup.monitored,
             preempts_in_buffers: setup.preempts_in_buffers,
+            normal_share: AtomicU32::new(NORMAL_SHARE),
             connected: H::Lock::new(Vec::new()),
+            any_connected: AtomicBool::new(false),
             next_space: AtomicU64::new(1),
             next_ticket: AtomicU64::new(1),
         })
@@ -112,6 +122,11 @@ impl<H: Host> Gpu<H> {
     /// A number for a wait, never given before.
     pub(crate) fn new_ticket(&self) -> u64 {
         self.next_ticket.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sets the share of the normal band in the turns while higher bands have work, in hundredths; above 50 it is 50.
+    pub fn set_normal_share(&self, percent: u32) {
+        self.normal_share.store(percent.min(50), Ordering::Relaxed);
     }
 
     /// Counters of all nodes.
@@ -212,6 +227,7 @@ impl<H: Host> Gpu<H> {
                 l.try_reserve(1)?;
                 l.push(Connected { doorbell, queue: queue.clone() });
                 queue.connected.fetch_add(1, Ordering::AcqRel);
+                self.any_connected.store(true, Ordering::Release);
             }
             Ok(())
         })
@@ -226,7 +242,9 @@ impl<H: Host> Gpu<H> {
     fn take_global(&self, mut meant: impl FnMut(&Connected<H>) -> bool) {
         while let Some(taken) = self.connected.with(|l| {
             let at = l.iter().position(&mut meant)?;
-            Some(l.swap_remove(at))
+            let taken = l.swap_remove(at);
+            self.any_connected.store(!l.is_empty(), Ordering::Release);
+            Some(taken)
         }) {
             taken.queue.connected.fetch_sub(1, Ordering::AcqRel);
         }
@@ -248,7 +266,7 @@ impl<H: Host> Gpu<H> {
 
     /// Whether any doorbell is connected to the global one.
     pub(crate) fn any_global(&self) -> bool {
-        self.connected.with(|l| !l.is_empty())
+        self.any_connected.load(Ordering::Acquire)
     }
 
     /// Asks every engine to drop translations of the process with that number; the number to wait for with

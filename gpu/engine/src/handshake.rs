@@ -6,7 +6,7 @@
 //! hold again; the thread that tells it fences and then asks. So "it holds" is never the answer from before.
 
 use crate::mutation::{Chosen, Mutation};
-use crate::word::{Ordering, Word};
+use crate::word::{Exchange, Ordering};
 
 /// What an engine is told to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +31,7 @@ pub enum Phase {
 }
 
 /// The two sides.
-pub struct Handshake<W: Word> {
+pub struct Handshake<W: Exchange> {
     /// 1 while it is to hold.
     hold: W,
     /// 1 once it is to stop. Never taken back.
@@ -39,7 +39,7 @@ pub struct Handshake<W: Word> {
     phase: W,
 }
 
-impl<W: Word> Handshake<W> {
+impl<W: Exchange> Handshake<W> {
     /// Running; `word` makes the words.
     pub fn new(word: impl Fn(u64) -> W) -> Self {
         Self { hold: word(0), stop: word(0), phase: word(0) }

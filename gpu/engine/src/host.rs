@@ -3,7 +3,7 @@
 
 use crate::NoMemory;
 use crate::memory::{Mapping, Span};
-use crate::word::Word;
+use crate::word::Exchange;
 use gpu_wire::NodeOrdinal;
 
 /// Mutual exclusion for short sections at up to `DISPATCH_LEVEL`: a spin lock that raises to it.
@@ -37,7 +37,7 @@ pub trait Host: Send + Sync + Sized + 'static {
     /// The lock.
     type Lock<T: Send>: Lock<T>;
     /// A shared word in memory of our own.
-    type Word: Word + Send + Sync;
+    type Word: Exchange + Send + Sync;
     /// Host mapping of system pages; dropping it unmaps.
     type Mapping: Mapping;
 

@@ -21,13 +21,14 @@
 //! What this crate does not know: NTSTATUS, any DDI, any thread, any handle of the operating system except as opaque
 //! numbers that it passes on. What it needs from its surroundings is [`host::Host`].
 //!
-//! `unsafe` is in [`memory`] and [`shared`] only. Nothing here panics on what user mode or the ring supplies: a bad
+//! `unsafe` is in [`memory`], [`shared`] and [`arrivals`] only. Nothing here panics on what user mode or the ring supplies: a bad
 //! packet is a [`fault::Fault`] of its queue.
 #![no_std]
 
 extern crate alloc;
 
 pub mod address_space;
+pub mod arrivals;
 mod command_processor;
 pub mod context;
 pub mod counters;
@@ -54,6 +55,7 @@ mod ops;
 pub mod packet_node;
 pub mod queue;
 mod reports;
+pub mod schedule;
 pub mod scheduling_log;
 pub mod shared;
 pub mod slots;
@@ -61,7 +63,8 @@ mod stream;
 mod tlb;
 pub mod trace;
 pub mod wake;
-pub mod word;
+
+pub use gpu_word as word;
 
 /// The allocator has no memory left. Every object of the GPU is created fallibly; nothing aborts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,6 +17,12 @@ impl Members {
         Ok(Self(Shared::try_new(AtomicU32::new(0))?))
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        // CAST: usize is 64 bits wide.
+        self.0.load(Ordering::Relaxed) as usize
+    }
+
     /// One more, and how many there are with it.
     pub fn add(&self) -> (Member, usize) {
         // CAST: usize is 64 bits wide.

@@ -6,7 +6,7 @@
 //! everyone.
 #![expect(unsafe_code, reason = "raw access to shared pages is concentrated here")]
 
-use crate::word::{Ordering, Word};
+use crate::word::{Exchange, Ordering, Word, machine_fence};
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -342,24 +342,23 @@ impl Word for SharedWord<'_> {
         self.word.store(value, order);
         Self::fence(Ordering::SeqCst);
     }
-    fn swap(&self, value: u64, order: Ordering) -> u64 {
-        drain();
-        self.word.swap(value, order)
-    }
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        drain();
-        self.word.fetch_add(value, order)
-    }
-    fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
-        drain();
-        self.word.fetch_sub(value, order)
-    }
     fn fence(order: Ordering) {
         #[cfg(feature = "explore")]
         if let Some(h) = hooks::get() {
             (h.fence)(order);
         }
-        core::sync::atomic::fence(order);
+        machine_fence(order);
+    }
+}
+
+impl Exchange for SharedWord<'_> {
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        drain();
+        self.word.swap(value, order)
+    }
+    fn compare_exchange(&self, current: u64, new: u64, order: Ordering) -> Result<u64, u64> {
+        drain();
+        self.word.compare_exchange(current, new, order, Ordering::Acquire)
     }
 }
 

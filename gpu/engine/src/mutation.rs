@@ -16,26 +16,7 @@
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
 //! test, chooses. What ships has no such feature and does not read the value; `tests/image_files` looks for it.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
-macro_rules! mutations {
-    ($($(#[$doc:meta])* $name:ident = $n:literal,)*) => {
-        /// One way to be wrong.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[repr(u32)]
-        pub enum Mutation { $($(#[$doc])* $name = $n,)* }
-        impl Mutation {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
-            /// Name, as tests and messages print it.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => stringify!($name),)* }
-            }
-        }
-    };
-}
-
-mutations! {
+gpu_word::mutations! {
     /// FENCE-1: no barrier between the CurrentValue store and the MonitoredValue load.
     NoSignalBarrier = 1,
     /// FENCE-1: no barrier after the MonitoredValue store in UpdateMonitoredValues.
@@ -78,28 +59,4 @@ mutations! {
     StoresNarrowWide = 61,
     /// An engine that cannot write monitored fences does.
     SignalsUnable = 62,
-}
-
-/// Which mutation is on, if any.
-pub struct Chosen(AtomicU32);
-
-impl Chosen {
-    /// None.
-    pub const fn none() -> Self {
-        Self(AtomicU32::new(0))
-    }
-
-    /// Switches to the mutation with this number; 0 and unknown numbers switch it off. Nothing happens without
-    /// `mutants`.
-    pub fn set(&self, raw: u32) {
-        if cfg!(feature = "mutants") {
-            self.0.store(raw, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether `mutation` is on. Always false without the feature `mutants`.
-    #[inline]
-    pub fn is(&self, mutation: Mutation) -> bool {
-        cfg!(feature = "mutants") && self.0.load(Ordering::Relaxed) == mutation as u32
-    }
 }

@@ -1,6 +1,7 @@
 //! One node: what its engine thread shares with everyone else.
 
 use crate::NoMemory;
+use crate::arrivals::Arrivals;
 use crate::context::Context;
 use crate::counters::Counters;
 use crate::handshake::Handshake;
@@ -9,7 +10,7 @@ use crate::member::{Member, Members};
 use crate::mutation::Chosen;
 use crate::notice::{CAPACITY, Mailbox};
 use crate::packet_node::PacketQueue;
-use crate::queue::{Queue, State};
+use crate::queue::Queue;
 use crate::scheduling_log::SchedulingLog;
 use crate::shared::Shared;
 use crate::trace::Trace;
@@ -70,13 +71,14 @@ pub struct Node<H: Host> {
     pub(crate) attention: AtomicU32,
     handshake: Handshake<H::Word>,
     sleeping: Sleep<H::Word>,
-    ready: H::Lock<VecDeque<Shared<Queue<H>>>>,
-    /// Entries of `ready`. A hint for the engine's own loop.
-    ready_len: AtomicU32,
+    /// Ready queues that the engine has not taken into its own list yet.
+    pub(crate) arrivals: Arrivals<Queue<H>>,
     suspending: H::Lock<VecDeque<Shared<Context<H>>>>,
     /// Queues that were disconnected by the OS and whose write pointer must still be watched.
     scanning: H::Lock<Vec<Scanned<H>>>,
     scanning_len: AtomicU32,
+    /// Raised when `scanning` changes.
+    scanning_changes: AtomicU64,
     /// The queue that a reset took off the engine in the middle of its work.
     interrupted: H::Lock<Option<Shared<Queue<H>>>>,
     /// The reset under way is the adapter's: what the engine has still to report of contexts and queues is over, too.
@@ -124,11 +126,11 @@ impl<H: Host> Node<H> {
             attention: AtomicU32::new(0),
             handshake: Handshake::new(H::word),
             sleeping: Sleep::new(H::word),
-            ready: H::Lock::new(VecDeque::new()),
-            ready_len: AtomicU32::new(0),
+            arrivals: Arrivals::new(H::word),
             suspending: H::Lock::new(VecDeque::new()),
             scanning: H::Lock::new(Vec::new()),
             scanning_len: AtomicU32::new(0),
+            scanning_changes: AtomicU64::new(0),
             interrupted: H::Lock::new(None),
             loses_everything: AtomicBool::new(false),
             members: Members::new()?,
@@ -150,30 +152,22 @@ impl<H: Host> Node<H> {
     /// [`NoMemory`].
     pub(crate) fn admit(&self) -> Result<Member, NoMemory> {
         let (member, members) = self.members.add();
-        self.ready.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
         self.suspending.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
         self.scanning.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
         Ok(member)
     }
 
-    /// Puts `queue` in the ready list, once; `true` when the engine sleeps and must be kicked.
+    /// How many queues and contexts the node has.
+    pub(crate) fn members(&self) -> usize {
+        self.members.count()
+    }
+
+    /// Hands `queue` to the engine, once; `true` when the engine sleeps and must be kicked. Up to the device's level.
     pub(crate) fn make_ready(&self, queue: &Shared<Queue<H>>) -> bool {
-        if queue.state() != State::Active || !queue.ready.set() {
+        if !queue.mark_ready() {
             return false;
         }
-        let queue = queue.clone();
-        let refused = self.ready.with(|l| {
-            if l.len() == l.capacity() {
-                return Some(queue);
-            }
-            l.push_back(queue);
-            // CAST: as many as there are queues.
-            self.ready_len.store(l.len() as u32, Ordering::Release);
-            None
-        });
-        // `admit` made room for every queue that is not dropped, and each stands here once; so this is for a queue of
-        // another node.
-        debug_assert!(refused.is_none());
+        self.arrivals.add(queue.clone());
         self.must_kick()
     }
 
@@ -190,32 +184,6 @@ impl<H: Host> Node<H> {
     /// Engine: awake.
     pub(crate) fn awake(&self) {
         self.sleeping.awake();
-    }
-
-    /// Engine: the next ready queue.
-    pub(crate) fn next_ready(&self, mutation: &Chosen) -> Option<Shared<Queue<H>>> {
-        if self.ready_len.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let queue = self.ready.with(|l| {
-            let queue = l.pop_front();
-            // CAST: as many as there are queues.
-            self.ready_len.store(l.len() as u32, Ordering::Release);
-            queue
-        })?;
-        // From here on a ring puts the queue back in the list: what it published is looked at again.
-        queue.ready.clear(mutation);
-        Some(queue)
-    }
-
-    /// Returns whether a queue of `context` is in the ready list. Walks the list under its lock.
-    pub(crate) fn is_listed(&self, context: &Context<H>) -> bool {
-        self.ready.with(|list| list.iter().any(|queue| queue.context.slot == context.slot))
-    }
-
-    /// Whether another queue waits for the engine. A hint.
-    pub(crate) fn has_ready(&self) -> bool {
-        self.ready_len.load(Ordering::Relaxed) != 0
     }
 
     /// Returns whether packets wait or run. A hint.
@@ -265,6 +233,7 @@ impl<H: Host> Node<H> {
             l.push((queue, doorbell));
             // CAST: as many as there are queues.
             self.scanning_len.store(l.len() as u32, Ordering::Release);
+            self.scanning_changes.fetch_add(1, Ordering::Release);
             None
         });
         drop(refused);
@@ -279,6 +248,7 @@ impl<H: Host> Node<H> {
             let queue = l.swap_remove(at);
             // CAST: as many as there are queues.
             self.scanning_len.store(l.len() as u32, Ordering::Release);
+            self.scanning_changes.fetch_add(1, Ordering::Release);
             Some(queue)
         });
         drop(found);
@@ -289,17 +259,18 @@ impl<H: Host> Node<H> {
         self.scanning_len.load(Ordering::Relaxed) != 0
     }
 
-    /// Engine: makes every watched queue ready, and returns whether there is any.
-    pub(crate) fn rescan(&self) -> bool {
-        if self.scanning_len.load(Ordering::Acquire) == 0 {
-            return false;
+    /// Engine: copies the queues that are watched to `to` if they have changed since `seen`, and returns the number of
+    /// the change that it has seen.
+    pub(crate) fn scanned(&self, seen: u64, to: &mut Vec<Shared<Queue<H>>>) -> u64 {
+        let changes = self.scanning_changes.load(Ordering::Acquire);
+        if changes == seen || to.try_reserve(self.members().saturating_sub(to.len())).is_err() {
+            return seen;
         }
-        self.scanning.with(|l| {
-            for (queue, _) in l.iter() {
-                self.make_ready(queue);
-            }
-            !l.is_empty()
-        })
+        // References are dropped outside of the lock.
+        to.clear();
+        let room = to.capacity();
+        self.scanning.with(|l| to.extend(l.iter().take(room).map(|(queue, _)| queue.clone())));
+        changes
     }
 
     /// What the engine is told to be.

@@ -10,7 +10,7 @@
 use crate::NoMemory;
 use crate::fault::Fault;
 use crate::slots::SlotId;
-use crate::word::{Ordering, Word};
+use crate::word::{Exchange, Ordering};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use gpu_wire::GpuVa;
@@ -149,7 +149,7 @@ fn decode_fault(word: u64, address: u64) -> Option<Fault> {
 pub const CAPACITY: usize = 256;
 
 /// One producer, one consumer at a time.
-pub struct Mailbox<W: Word> {
+pub struct Mailbox<W: Exchange> {
     cells: Box<[[W; 5]]>,
     /// Notices ever written. Written by the engine.
     tail: W,
@@ -159,7 +159,7 @@ pub struct Mailbox<W: Word> {
     requested: W,
 }
 
-impl<W: Word> Mailbox<W> {
+impl<W: Exchange> Mailbox<W> {
     /// An empty mailbox of `capacity` notices; `word` makes the words.
     ///
     /// # Errors

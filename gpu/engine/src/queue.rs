@@ -4,6 +4,7 @@
 //! queue, runs, and puts it back. Everything else here is safe from any thread.
 
 use crate::NoMemory;
+use crate::arrivals::Linked;
 use crate::context::Context;
 pub use crate::exec::Binding;
 use crate::exec::Exec;
@@ -12,6 +13,7 @@ use crate::fence_log::Log;
 use crate::fence_table::OpenFence;
 use crate::host::{Host, Lock};
 use crate::member::Member;
+use crate::mutation::Chosen;
 use crate::shared::{Handover, Shared, try_box};
 use crate::slots::SlotId;
 use crate::wake::Mark;
@@ -90,8 +92,10 @@ pub struct Queue<H: Host> {
     pub connected: AtomicU32,
     /// Whether `Context::parked` counts this queue.
     parked: AtomicBool,
-    /// Whether it stands in the node's ready list.
-    pub(crate) ready: Mark<H::Word>,
+    /// Whether it is ready: on its way to the engine, or in its list.
+    ready: Mark<H::Word>,
+    /// The queue behind it in [`crate::node::Node::arrivals`].
+    link: H::Word,
     state: AtomicU32,
     binding: H::Lock<Option<Binding>>,
     /// Raised when the binding changes.
@@ -103,6 +107,14 @@ pub struct Queue<H: Host> {
     pub consumed: AtomicU64,
     /// Packets executed.
     pub packets: AtomicU64,
+}
+
+impl<H: Host> Linked for Queue<H> {
+    type Word = H::Word;
+
+    fn link(&self) -> &H::Word {
+        &self.link
+    }
 }
 
 impl<H: Host> Queue<H> {
@@ -137,6 +149,7 @@ impl<H: Host> Queue<H> {
             connected: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             ready: Mark::new(H::word),
+            link: H::word(0),
             state: AtomicU32::new(State::Active as u32),
             binding: H::Lock::new(None),
             bindings: AtomicU64::new(0),
@@ -207,6 +220,27 @@ impl<H: Host> Queue<H> {
         if self.parked.swap(parked, Ordering::AcqRel) != parked {
             self.context.count_parked(parked);
         }
+    }
+
+    /// Marks the queue as ready. Returns whether the caller must hand it to the engine: it is active, and was not
+    /// marked.
+    pub(crate) fn mark_ready(&self) -> bool {
+        if self.state() != State::Active || !self.ready.set() {
+            return false;
+        }
+        self.context.count_listed(true);
+        true
+    }
+
+    /// Engine: the queue gets its turn. From here on a ring makes it ready again: what it published is looked at again.
+    pub(crate) fn take_turn(&self, mutation: &Chosen) {
+        self.context.count_listed(false);
+        self.ready.clear(mutation);
+    }
+
+    /// Returns whether it waits for a fence in the middle of its work.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::Relaxed)
     }
 
     /// The ring, if it has one.

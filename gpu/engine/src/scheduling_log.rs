@@ -224,15 +224,15 @@ impl<H: Host> Node<H> {
                 _ => ContextState::Idle,
             };
             let has_turn = self.scheduling.turn.load(Ordering::Relaxed) == context.slot.pack();
-            // A thread calls this after it put a queue into the ready list. So a queue that `is_listed` misses here is
-            // noted by that thread's own call, which comes after this section.
+            // A thread calls this after it made a queue ready. So a queue that `is_listed` misses here is noted by that
+            // thread's own call, which comes after this section.
             let new = match moment {
-                Moment::Arrived if old != ContextState::Idle || has_turn || !self.is_listed(context) => old,
+                Moment::Arrived if old != ContextState::Idle || has_turn || !context.is_listed() => old,
                 Moment::Arrived => ContextState::Ready,
                 // The engine itself notes what a context with a turn does.
                 Moment::Left if has_turn || old != ContextState::Ready => old,
                 Moment::Begun => ContextState::Running,
-                Moment::Left | Moment::Ended { .. } if context.is_parked() || self.is_listed(context) => {
+                Moment::Left | Moment::Ended { .. } if context.is_parked() || context.is_listed() => {
                     ContextState::Ready
                 }
                 Moment::Left | Moment::Ended { .. } => ContextState::Idle,

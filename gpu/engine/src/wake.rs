@@ -10,7 +10,7 @@
 //! taken for ready stays behind with work in it.
 
 use crate::mutation::{Chosen, Mutation};
-use crate::word::{Ordering, Word};
+use crate::word::{Exchange, Ordering, Word};
 
 /// Whether an engine sleeps.
 pub struct Sleep<W: Word>(W);
@@ -45,9 +45,9 @@ impl<W: Word> Sleep<W> {
 }
 
 /// Whether a queue stands in its node's ready list.
-pub struct Mark<W: Word>(W);
+pub struct Mark<W: Exchange>(W);
 
-impl<W: Word> Mark<W> {
+impl<W: Exchange> Mark<W> {
     /// It does not; `word` makes the word.
     pub fn new(word: impl Fn(u64) -> W) -> Self {
         Self(word(0))

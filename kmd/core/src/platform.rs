@@ -6,7 +6,7 @@ use core::fmt::Arguments;
 use gpu_engine::NoMemory;
 use gpu_engine::host::{Lock, Unmapped};
 use gpu_engine::memory::{Mapping, Span};
-use gpu_engine::word::Word;
+use gpu_engine::word::Exchange;
 use wddm_abi::DEVICE_OBJECT;
 
 /// A dispatcher object that wakes one waiter per set (a synchronization event).
@@ -48,7 +48,7 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// A spin lock that raises to `DISPATCH_LEVEL`.
     type Lock<T: Send>: Lock<T>;
     /// A word of our own that several processors use.
-    type Word: Word + Send + Sync;
+    type Word: Exchange + Send + Sync;
     /// A mapping of system pages.
     type Mapping: Mapping;
     /// An event.

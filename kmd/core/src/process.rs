@@ -8,6 +8,7 @@ use crate::quota::Account;
 use crate::status::{Error, Result};
 use gpu_engine::address_space::{AddressSpace, Roots};
 use gpu_engine::fence_table::FenceTable;
+use gpu_engine::schedule::Turns;
 use gpu_engine::shared::Shared;
 use gpu_wire::packet::Privilege;
 
@@ -46,7 +47,7 @@ impl<P: Platform> Process<P> {
         let slot = gpu.slots.allocate(os)?;
         let privilege = if system { Privilege::Paging } else { Privilege::User };
         let (number, roots, fences) = (gpu.new_space_id(), Roots::new(), FenceTable::new());
-        let engine = EngineProcess::<P> { number, slot, roots, fences, privilege };
+        let engine = EngineProcess::<P> { number, slot, roots, fences, privilege, turns: Turns::default() };
         let made = Shared::try_new(engine).and_then(|engine| {
             let counted = Counted::new(started.clone(), |c| &c.processes);
             let most = if system { u32::MAX } else { started.settings.objects_per_process };

@@ -106,6 +106,25 @@ ddi! {
         reset::resume_hw_engine(&irql, &started, NodeOrdinal(args.NodeOrdinal))
     }
 
+    /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`. The share of the normal band is followed. A turn is shorter than
+    /// any quantum, and ends at once where a higher band has work: quantum and grace periods are upper bounds that
+    /// nothing reaches.
+    fn setup_priority_bands[P: Platform](adapter: HANDLE) at irql: Passive,
+        with args: read *const DXGKARG_SETUPPRIORITYBANDS, answers of {
+        let _ = irql;
+        started::<P>(adapter)?.gpu.set_normal_share(args.targetNormalBandPercentage);
+        Ok(())
+    }
+
+    /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`. The band is followed, from the next turns on; quantum
+    /// and grace periods as in `DxgkDdiSetupPriorityBands`. Priorities inside of the real-time band and of a process
+    /// are not.
+    fn set_context_scheduling_properties[P: Platform](_adapter: HANDLE) at irql: Passive,
+        with args: read *const DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, answers of {
+        // CAST: a band is no negative number.
+        object::<HwContext<P>>(args.hContext)?.set_band(&irql, args.priorityBand.0 as u32)
+    }
+
     /// `DxgkDdiSetSchedulingLogBuffer`, `PASSIVE_LEVEL`. A NULL buffer, or one without entries, takes the log away.
     fn set_scheduling_log_buffer[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: read *const DXGKARG_SETSCHEDULINGLOGBUFFER, answers of {
@@ -150,21 +169,6 @@ fn suspended(result: Result<bool>) -> NTSTATUS {
 }
 
 win_extern! {
-    /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`: accepted and not followed. The queues of a node take turns,
-    /// whatever quantum, grace period and share of a band are set.
-    pub(crate) fn setup_priority_bands(_adapter: HANDLE, _args: *const DXGKARG_SETUPPRIORITYBANDS) -> NTSTATUS {
-        STATUS_SUCCESS
-    }
-
-    /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`: accepted and not followed, since there are no bands
-    /// here. By its page the change takes effect at the next scheduling iteration of the band.
-    pub(crate) fn set_context_scheduling_properties(
-        _adapter: HANDLE,
-        _args: *const DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,
-    ) -> NTSTATUS {
-        STATUS_SUCCESS
-    }
-
     /// `DxgkDdiSwitchToHwContextList`, `PASSIVE_LEVEL`: the older scheduling model, in which the OS gives lists.
     pub(crate) fn switch_to_hw_context_list(_adapter: HANDLE, _args: *const DXGKARG_SWITCHTOHWCONTEXTLIST) -> NTSTATUS {
         wddm_abi::ntstatus::STATUS_NOT_SUPPORTED

@@ -107,8 +107,8 @@ fn hardware_scheduling<P: Platform>(t: &mut DRIVER_INITIALIZATION_DATA) {
     t.DxgkDdiResumeContext = Some(scheduling::resume_context::<P>);
     t.DxgkDdiResetHwEngine = Some(scheduling::reset_hw_engine::<P>);
     t.DxgkDdiResumeHwEngine = Some(scheduling::resume_hw_engine::<P>);
-    t.DxgkDdiSetupPriorityBands = Some(scheduling::setup_priority_bands);
-    t.DxgkDdiSetContextSchedulingProperties = Some(scheduling::set_context_scheduling_properties);
+    t.DxgkDdiSetupPriorityBands = Some(scheduling::setup_priority_bands::<P>);
+    t.DxgkDdiSetContextSchedulingProperties = Some(scheduling::set_context_scheduling_properties::<P>);
     t.DxgkDdiSetSchedulingLogBuffer = Some(scheduling::set_scheduling_log_buffer::<P>);
     t.DxgkDdiSwitchToHwContextList = Some(scheduling::switch_to_hw_context_list);
     t.DxgkDdiUpdateHwContextState = Some(scheduling::update_hw_context_state);

@@ -17,7 +17,7 @@ pub use entry::{SERVICE_KEY, entry_table, table};
 use gpu_engine::NoMemory;
 use gpu_engine::host::Unmapped;
 use gpu_engine::memory::SharedWord;
-use gpu_engine::word::{Ordering, Word};
+use gpu_engine::word::{Exchange, Ordering, Word};
 use kmd_core::irql::Passive;
 use kmd_core::platform::{Body, Event, Platform, SettingsKey};
 use lock::SpinLock;
@@ -72,17 +72,17 @@ impl Word for NativeWord {
     fn store(&self, value: u64, order: Ordering) {
         self.shared().store(value, order);
     }
+    fn fence(order: Ordering) {
+        SharedWord::fence(order);
+    }
+}
+
+impl Exchange for NativeWord {
     fn swap(&self, value: u64, order: Ordering) -> u64 {
         self.shared().swap(value, order)
     }
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        self.shared().fetch_add(value, order)
-    }
-    fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
-        self.shared().fetch_sub(value, order)
-    }
-    fn fence(order: Ordering) {
-        SharedWord::fence(order);
+    fn compare_exchange(&self, current: u64, new: u64, order: Ordering) -> Result<u64, u64> {
+        self.shared().compare_exchange(current, new, order)
     }
 }
 

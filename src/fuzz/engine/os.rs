@@ -10,6 +10,7 @@ use gpu_engine::gpu::Gpu;
 use gpu_engine::host::Lock;
 use gpu_engine::node::{Control, Phase};
 use gpu_engine::queue::{Binding, ParkedFence, Queue};
+use gpu_engine::schedule::Turns;
 use gpu_engine::shared::Shared;
 use gpu_wire::doorbell::Model;
 use gpu_wire::packet::Privilege;
@@ -115,7 +116,14 @@ impl Os {
     pub fn process(&mut self) -> Result<Owner> {
         let slot = made(self.gpu.slots.allocate(0x1000))?;
         let (number, fences, roots) = (self.gpu.new_space_id(), FenceTable::new(), Roots::new());
-        let process = made(Shared::try_new(Process { number, slot, roots, fences, privilege: Privilege::User }))?;
+        let process = made(Shared::try_new(Process {
+            number,
+            slot,
+            roots,
+            fences,
+            privilege: Privilege::User,
+            turns: Turns::default(),
+        }))?;
         let root = Root { place: Place::System(self.take(1, false)), entries: pte::ENTRIES };
         let space = made(Shared::try_new(AddressSpace::new(process.clone())))?;
         space.set_root(Some(root), self.gpu.new_space_id());

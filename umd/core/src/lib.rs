@@ -45,4 +45,5 @@ pub mod sync_object;
 pub mod thunks;
 pub mod trace;
 pub mod wait;
-pub mod word;
+
+pub use gpu_word as word;

@@ -10,10 +10,10 @@
 
 pub(crate) mod lock;
 
-use crate::word::{Ordering, Word};
+use crate::word::{Ordering, Word, machine_fence};
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, fence};
+use core::sync::atomic::AtomicU64;
 
 /// A 64-bit word in a page of the OS.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ impl Word for MappedWord {
     fn load(&self, order: Ordering) -> u64 {
         let value = self.word().load(Ordering::Relaxed);
         if order != Ordering::Relaxed {
-            fence(order);
+            machine_fence(order);
         }
         value
     }
@@ -60,7 +60,7 @@ impl Word for MappedWord {
     }
 
     fn fence(order: Ordering) {
-        fence(order);
+        machine_fence(order);
     }
 }
 

@@ -5,26 +5,7 @@
 //! `FpAdapterOpen`. What ships has no such feature, and `tests/image_files` looks for it.
 #![forbid(unsafe_code)]
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
-macro_rules! mutations {
-    ($($(#[$doc:meta])* $name:ident = $n:literal,)*) => {
-        /// One way to be wrong.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[repr(u32)]
-        pub enum Mutation { $($(#[$doc])* $name = $n,)* }
-        impl Mutation {
-            /// All of them.
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
-            /// Name, as tests and messages print it.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => stringify!($name),)* }
-            }
-        }
-    };
-}
-
-mutations! {
+gpu_word::mutations! {
     /// Step 4 before step 3: the write pointer is published before the last queued progress value is stored.
     PublishBeforeLastQueued = 1,
     /// DB-1: no barrier between the ring and the read of the status.
@@ -93,28 +74,4 @@ mutations! {
     MapsLocalByPages = 33,
     /// A device in an error state is known by STATUS_DEVICE_REMOVED alone.
     KnowsOneStatus = 34,
-}
-
-/// Which mutation is on, if any.
-pub struct Chosen(AtomicU32);
-
-impl Chosen {
-    /// None.
-    pub const fn none() -> Self {
-        Self(AtomicU32::new(0))
-    }
-
-    /// Switches to the mutation with this number; 0 and unknown numbers switch it off. Nothing happens without the
-    /// feature `mutants`.
-    pub fn set(&self, raw: u32) {
-        if cfg!(feature = "mutants") {
-            self.0.store(raw, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether `mutation` is on. Always false without the feature `mutants`.
-    #[inline]
-    pub fn is(&self, mutation: Mutation) -> bool {
-        cfg!(feature = "mutants") && self.0.load(Ordering::Relaxed) == mutation as u32
-    }
 }

@@ -1,6 +1,6 @@
 //! What waits and signals bring about: queues park and wake, and the CPU is interrupted.
 
-use super::{Core, mmu};
+use super::{Core, list, mmu};
 use crate::address_space::AddressSpace;
 use crate::command_processor::{FenceRef, Job};
 use crate::counters::{add, bump};
@@ -45,7 +45,11 @@ impl<H: Host> Core<H> {
                 return Ok(());
             }
             // Others need this engine: the queue waits in the fence's list.
-            if node.attention.load(Ordering::Relaxed) != 0 || node.has_ready() || self.watch.has_rung(&gpu.doorbells) {
+            if node.attention.load(Ordering::Relaxed) != 0
+                || !self.schedule.is_empty()
+                || !node.arrivals.is_empty()
+                || self.watch.has_rung(&gpu.doorbells)
+            {
                 break;
             }
             core::hint::spin_loop();
@@ -127,7 +131,12 @@ impl<H: Host> Core<H> {
         fence::resolve::<SharedWord<'_>>(&gpu.mutation);
         let woken = fence.parked.wake(pending.value, |queue, ticket| {
             queue.wake(ticket, true, gpu.host.clock());
-            gpu.make_ready(&queue);
+            if queue.context.node == node.index {
+                list(&mut self.schedule, node, &queue);
+                gpu.arrived(&queue);
+            } else {
+                gpu.make_ready(&queue);
+            }
         });
         add(&node.counters.wakes, woken.into());
         // The engine's part: does the context management processor hear of it? Without shadow state, always.

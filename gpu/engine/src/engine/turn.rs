@@ -4,7 +4,7 @@
 //! resets, and it comes off when the turn is over and others wait. So a stream comes off anywhere: between two packets,
 //! inside a command buffer, inside an operation ([`crate::exec`]).
 
-use super::{Core, Step, mmu};
+use super::{Core, Step, list, mmu};
 use crate::address_space::AddressSpace;
 use crate::command_processor::{Effect, FenceRef, Job, Processor, Unit};
 use crate::counters::{add, bump};
@@ -125,7 +125,7 @@ impl<H: Host> Core<H> {
         }
         queue.exec.put(exec);
         if again || (!queue.user_mode && queue.has_submissions() && outcome == Outcome::Drained) {
-            node.make_ready(queue);
+            list(&mut self.schedule, node, queue);
         }
         queue.set_parked(outcome == Outcome::Parked && !again);
         node.scheduling.end_turn();
@@ -293,6 +293,13 @@ impl<H: Host> Core<H> {
         if job.queue.is_some_and(|queue| queue.state() != State::Active) {
             return Ok(Some(Outcome::Gone));
         }
+        if leaves && !node.arrivals.is_empty() {
+            // A higher band does not wait for the end of the turn.
+            self.take_in(node);
+            if job.queue.is_some_and(|queue| self.schedule.has_above(queue.context.band())) {
+                return Ok(Some(Outcome::Budget));
+            }
+        }
         if *turn == 0 {
             self.reports.raise_due(gpu, node);
             if leaves && self.others_wait(gpu, node, job) {
@@ -307,7 +314,7 @@ impl<H: Host> Core<H> {
 
     /// Returns whether anything but the stream waits for this engine: a queue, a packet, a doorbell, a report.
     fn others_wait(&self, gpu: &Gpu<H>, node: &Node<H>, job: &Job<'_, H>) -> bool {
-        node.has_ready()
+        self.has_ready(node)
             || (job.queue.is_some() && (self.running.is_some() || node.has_packets()))
             || self.watch.has_rung(&gpu.doorbells)
             || node.is_scanning()

@@ -13,6 +13,7 @@ use gpu_engine::node::Control;
 use gpu_engine::notice::{CAPACITY, Notice};
 use gpu_engine::packet_node::PacketQueue;
 use gpu_engine::queue::{Binding, State};
+use gpu_engine::schedule::Turns;
 use gpu_engine::shared::Shared;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::doorbell::Model;
@@ -163,6 +164,7 @@ fn a_fence_is_looked_up_in_the_process_that_names_it() {
         roots: Roots::new(),
         fences: FenceTable::new(),
         privilege: Privilege::User,
+        turns: Turns::default(),
     };
     let process = Shared::try_new(process).unwrap();
     let theirs = gpu.slots.allocate(0xF00F).unwrap();

@@ -144,16 +144,6 @@ impl Word for Noted<'_> {
     fn store(&self, _value: u64, _order: Ordering) {
         self.1.borrow_mut().push(self.0);
     }
-    fn swap(&self, value: u64, order: Ordering) -> u64 {
-        self.store(value, order);
-        0
-    }
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        self.swap(value, order)
-    }
-    fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
-        self.swap(value, order)
-    }
     fn fence(_order: Ordering) {}
 }
 

@@ -18,6 +18,7 @@ mod slots;
 mod spaces;
 #[path = "../support/mod.rs"]
 mod support;
+mod turns;
 
 /// Each of these tests fails with the mutation that it is there for.
 #[cfg(feature = "mutants")]

@@ -17,7 +17,7 @@ use gpu_wire::{GpuVa, PAGE_SIZE};
 const BOUND: u64 = 450_000;
 
 /// A command buffer that stores 1 to `to` and begins anew, for ever.
-fn endless(rig: &mut Rig, to: GpuVa) -> Encoded {
+pub(crate) fn endless(rig: &mut Rig, to: GpuVa) -> Encoded {
     let code = rig.map(1, false);
     let store = packet::Store { address: to.0, value: 1 }.to_packet();
     let length = (store.as_bytes().len() + 24) as u64;

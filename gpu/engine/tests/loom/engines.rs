@@ -23,7 +23,7 @@ fn irq_1(withdraw_late: bool) {
             for _ in 0..2 {
                 assert!(mailbox.push(Notice::FencesSignaled));
                 if mailbox.request() {
-                    raised.fetch_add(1, Ordering::AcqRel);
+                    raised.0.fetch_add(1, Ordering::AcqRel);
                 }
             }
         })

@@ -6,13 +6,14 @@
 
 #![expect(unsafe_code, reason = "the host's mapping type must exist, though none is made")]
 
+mod arrivals;
 mod engines;
 mod fences;
 
 use gpu_engine::host::{Host, Lock, Unmapped};
 use gpu_engine::memory::{Mapping, Span};
 use gpu_engine::mutation::{Chosen, Mutation};
-use gpu_engine::word::{Ordering, Word};
+use gpu_engine::word::{Exchange, Ordering, Word};
 use gpu_wire::NodeOrdinal;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
@@ -28,17 +29,17 @@ impl Word for W {
     fn store(&self, value: u64, order: Ordering) {
         self.0.store(value, order);
     }
+    fn fence(order: Ordering) {
+        loom::sync::atomic::fence(order);
+    }
+}
+
+impl Exchange for W {
     fn swap(&self, value: u64, order: Ordering) -> u64 {
         self.0.swap(value, order)
     }
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        self.0.fetch_add(value, order)
-    }
-    fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
-        self.0.fetch_sub(value, order)
-    }
-    fn fence(order: Ordering) {
-        loom::sync::atomic::fence(order);
+    fn compare_exchange(&self, current: u64, new: u64, order: Ordering) -> Result<u64, u64> {
+        self.0.compare_exchange(current, new, order, Ordering::Acquire)
     }
 }
 

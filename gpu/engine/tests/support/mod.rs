@@ -13,6 +13,7 @@ use gpu_engine::memory::{Mapping, SharedWord, Span};
 use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::notice::Notice;
 use gpu_engine::queue::{Binding, ParkedFence, Queue};
+use gpu_engine::schedule::Turns;
 use gpu_engine::shared::Shared;
 use gpu_engine::slots::SlotId;
 use gpu_engine::word::{Ordering, Word};
@@ -305,7 +306,7 @@ impl Rig {
             let slot = gpu.slots.allocate(0x1000).unwrap();
             let fences = gpu_engine::fence_table::FenceTable::new();
             let (number, roots) = (gpu.new_space_id(), Roots::new());
-            Shared::try_new(Process { number, slot, roots, fences, privilege }).unwrap()
+            Shared::try_new(Process { number, slot, roots, fences, privilege, turns: Turns::default() }).unwrap()
         };
         let (process, paging) = (process(Privilege::User), process(Privilege::Paging));
         let space = Shared::try_new(AddressSpace::new(process.clone())).unwrap();
