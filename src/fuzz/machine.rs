@@ -33,12 +33,6 @@ pub const TOLERATED: &[Tolerated] = &[
         "a STORE of another queue of the lost device runs on until the OS has taken that queue's context off",
     ),
     (
-        "DXG-SLOG-ENTRY",
-        &["doorbells", "rings", "thunks"],
-        "known, and not the client's: an engine may end its turn after DxgkDdiDestroyHwQueue has returned, and logs that \
-         the context is idle (SECURITY.md, Gone is said too early)",
-    ),
-    (
         "DXG-SLOG-RAN",
         &["rings", "thunks"],
         "that a context ran is read from its queues' progress fences, which the process signals by other means, too",

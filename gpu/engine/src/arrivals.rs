@@ -1,8 +1,8 @@
 //! Queues on their way to an engine: a list that any thread adds to and the engine empties, without a lock.
 //!
 //! ORDERING[READY-1]: an agent that makes a queue ready publishes its work, marks the queue, and puts it here
-//! (Release); the engine takes the list (Acquire), clears the mark, and looks. The mark says that the queue stands here or in the
-//! engine's own list, so it stands in one place only, and its link is free for that.
+//! (Release); the engine takes the list (Acquire), clears the mark, and looks. The mark says that the queue stands here
+//! or in the engine's own list, so it stands in one place only, and its link is free for that.
 #![expect(unsafe_code, reason = "a list through its members, so that adding to it allocates nothing")]
 
 use crate::shared::Shared;

@@ -156,9 +156,13 @@ impl<H: Host> Core<H> {
         node.awake();
         if self.wedged {
             if !gpu.faults.release.load(Ordering::Acquire) {
+                node.wedged.store(true, Ordering::Release);
                 return Step::Waiting;
             }
             self.wedged = false;
+            // What was taken for done meanwhile is done before anything else is touched.
+            node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
+            node.wedged.store(false, Ordering::Release);
         }
         if node.attention.load(Ordering::Acquire) != 0
             && let Some(step) = self.attend(gpu, node)
@@ -315,6 +319,10 @@ impl<H: Host> Core<H> {
                 let Self { watch, schedule, .. } = self;
                 watch.poll(&gpu.doorbells, node.index, |queue| {
                     bump(&node.counters.rings);
+                    if queue.context.node != node.index {
+                        // The doorbell is just changing hands, and its new queue is another engine's.
+                        return gpu.make_ready(queue);
+                    }
                     list(schedule, node, queue);
                     gpu.arrived(queue);
                 })
@@ -383,8 +391,9 @@ impl<H: Host> Core<H> {
     }
 }
 
-/// Puts a queue of the engine's own node into its list, once.
+/// Puts a queue of the engine's own node into its list, once. A queue of another node would run on two engines.
 fn list<H: Host>(schedule: &mut Schedule<H>, node: &Node<H>, queue: &Shared<Queue<H>>) {
+    debug_assert_eq!(queue.context.node, node.index);
     if !queue.mark_ready() {
         return;
     }

@@ -292,9 +292,17 @@ impl<H: Host> Gpu<H> {
         self.flush(EVERY_PROCESS, 0, 0)
     }
 
-    /// Whether every engine has served flush `n`.
+    /// Returns whether every engine has served flush `n`.
     pub fn flush_done(&self, n: u64) -> bool {
-        self.nodes.iter().all(|node| node.flushed.load(Ordering::Acquire) >= n || node.phase() == Phase::Stopped)
+        self.nodes
+            .iter()
+            .all(|node| node.flushed.load(Ordering::Acquire) >= n || node.phase() == Phase::Stopped || node.is_wedged())
+    }
+
+    /// Returns whether the engine may still touch something of a queue that was destroyed
+    /// ([`Self::destroy_queue`]). Not for longer than it takes to look up.
+    pub fn is_on(&self, queue: &Queue<H>) -> bool {
+        self.nodes[queue.context.node].turn.is(queue.slot.pack())
     }
 
     /// Tells an engine to run, hold or stop.

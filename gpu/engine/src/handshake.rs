@@ -4,9 +4,14 @@
 //! that (Acquire) before it looks at memory, invalidates contexts or lets the OS go on. So nothing that a reset has
 //! declared dead stores anything any more. An engine that goes on says so, fences, and looks whether it was told to
 //! hold again; the thread that tells it fences and then asks. So "it holds" is never the answer from before.
+//!
+//! ORDERING[GONE-1]: an engine says whose turn it is, fences, and looks whether the queue is there still; a thread that
+//! destroys a queue says so, fences, and asks whose turn it is. Either the engine finds the queue destroyed, or the
+//! thread finds that it has its turn, and waits until the engine takes that back (Release, Acquire). So nothing of a
+//! queue is touched when the call that destroys it has returned.
 
 use crate::mutation::{Chosen, Mutation};
-use crate::word::{Exchange, Ordering};
+use crate::word::{Exchange, Ordering, Word};
 
 /// What an engine is told to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +33,40 @@ pub enum Phase {
     Held,
     /// Gone.
     Stopped,
+}
+
+/// Whose turn it is on an engine.
+pub struct Turn<W: Word>(W);
+
+impl<W: Word> Turn<W> {
+    /// Nobody's; `word` makes the word.
+    pub fn new(word: impl Fn(u64) -> W) -> Self {
+        Self(word(0))
+    }
+
+    /// Engine: the turn of the queue `slot` begins, which is no 0. The engine looks behind this whether it is there
+    /// still.
+    pub fn begin(&self, slot: u64, mutation: &Chosen) {
+        self.0.store(slot, Ordering::Relaxed);
+        if mutation.is(Mutation::NoTurnBarrier) {
+            return;
+        }
+        // ORDERING[GONE-1]: pairs with `is`.
+        W::fence(Ordering::SeqCst);
+    }
+
+    /// Engine: the turn is over, and nothing of the queue is touched any more.
+    pub fn end(&self) {
+        // ORDERING[GONE-1]: Release: what the turn did comes before.
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Returns whether it is the turn of the queue `slot`. The caller has said before that the queue is destroyed.
+    pub fn is(&self, slot: u64) -> bool {
+        // ORDERING[GONE-1]: pairs with `begin`.
+        W::fence(Ordering::SeqCst);
+        self.0.load(Ordering::Acquire) == slot
+    }
 }
 
 /// The two sides.

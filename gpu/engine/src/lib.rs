@@ -6,7 +6,7 @@
 //! | stage | file |
 //! |---|---|
 //! | 3 doorbell, seen from the GPU | [`doorbell`] |
-//! | 4 execute | `stream` (fetch), `command_processor` and `ops` (one packet), [`engine`] (turns, and what packets bring about) |
+//! | 4 execute | `stream` (fetch), `command_processor` and `ops` (a packet), [`engine`] (turns, what packets bring about) |
 //! | 5 write | `mmu` and `tlb`, [`address_space`], [`memory`], [`fence`] |
 //! | 6 log | [`fence_log`] |
 //! | 7 decide | [`fence`], `reports`, [`notice`] |
@@ -21,8 +21,8 @@
 //! What this crate does not know: NTSTATUS, any DDI, any thread, any handle of the operating system except as opaque
 //! numbers that it passes on. What it needs from its surroundings is [`host::Host`].
 //!
-//! `unsafe` is in [`memory`], [`shared`] and [`arrivals`] only. Nothing here panics on what user mode or the ring supplies: a bad
-//! packet is a [`fault::Fault`] of its queue.
+//! `unsafe` is in [`memory`], [`shared`] and [`arrivals`] only. Nothing here panics on what user mode or the ring
+//! supplies: a bad packet is a [`fault::Fault`] of its queue.
 #![no_std]
 
 extern crate alloc;

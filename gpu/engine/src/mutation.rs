@@ -47,6 +47,8 @@ gpu_word::mutations! {
     ClearsReadyByStore = 44,
     /// In shadow mode a signal that the update finds is reported although the node that it would come from is held.
     ReportsWhileHeld = 45,
+    /// GONE-1: no barrier between the engine's word whose turn it is and its look whether the queue is there.
+    NoTurnBarrier = 72,
     /// IRQ-1: the interrupt is acknowledged behind the reading of the mailboxes.
     AcknowledgesLate = 71,
     /// FENCE-1: the shadow of MonitoredValue is updated before the OS's word.

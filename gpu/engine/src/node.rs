@@ -4,7 +4,7 @@ use crate::NoMemory;
 use crate::arrivals::Arrivals;
 use crate::context::Context;
 use crate::counters::Counters;
-use crate::handshake::Handshake;
+use crate::handshake::{Handshake, Turn};
 use crate::host::{Host, Lock};
 use crate::member::{Member, Members};
 use crate::mutation::Chosen;
@@ -70,6 +70,10 @@ pub struct Node<H: Host> {
     pub scheduling: SchedulingLog<H>,
     pub(crate) attention: AtomicU32,
     handshake: Handshake<H::Word>,
+    /// The queue that has its turn.
+    pub(crate) turn: Turn<H::Word>,
+    /// The engine has stopped answering, and touches nothing: a test's fault (`FaultWedgeAt`).
+    pub(crate) wedged: AtomicBool,
     sleeping: Sleep<H::Word>,
     /// Ready queues that the engine has not taken into its own list yet.
     pub(crate) arrivals: Arrivals<Queue<H>>,
@@ -125,6 +129,8 @@ impl<H: Host> Node<H> {
             scheduling: SchedulingLog::new(),
             attention: AtomicU32::new(0),
             handshake: Handshake::new(H::word),
+            turn: Turn::new(H::word),
+            wedged: AtomicBool::new(false),
             sleeping: Sleep::new(H::word),
             arrivals: Arrivals::new(H::word),
             suspending: H::Lock::new(VecDeque::new()),
@@ -282,6 +288,12 @@ impl<H: Host> Node<H> {
     pub(crate) fn command(&self, control: Control) -> bool {
         self.handshake.tell(control);
         self.attend(attention::CONTROL)
+    }
+
+    /// Returns whether the engine has stopped answering, by a fault that a test asked for. It touches nothing, and
+    /// serves every flush before it does so again.
+    pub fn is_wedged(&self) -> bool {
+        self.wedged.load(Ordering::Acquire)
     }
 
     /// What the engine says that it is.

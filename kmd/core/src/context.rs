@@ -2,6 +2,7 @@
 
 use crate::adapter::{Counted, Started};
 use crate::device::Device;
+use crate::gone;
 use crate::handle::{Handle, Tag, object};
 use crate::irql::Passive;
 use crate::nodes;
@@ -120,10 +121,10 @@ pub fn check_version(private: &[u8]) -> Result<()> {
 /// keep theirs. Returns nothing: the DDI cannot fail.
 ///
 /// Source: `DxgkDdiSetRootPageTable`; *Tile resources* (a companion context has a root of its own).
-pub fn set_root<P: Platform>(_irql: &Passive, started: &Started<P>, space: &EngineSpace<P>, root: Option<Root>) {
+pub fn set_root<P: Platform>(irql: &Passive, started: &Started<P>, space: &EngineSpace<P>, root: Option<Root>) {
     if space.set_root(root, started.gpu.new_space_id()) {
         // No context has the old tables any more, which the OS may free. The context is idle, by the DDI's contract;
         // other contexts of the process may not be.
-        started.gpu.flush(space.process.number, 0, 0);
+        gone::translations(irql, started, space.process.number);
     }
 }

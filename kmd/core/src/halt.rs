@@ -10,17 +10,12 @@
 //! Source: `DxgkDdiBuildPagingBuffer`, Return value and Remarks.
 
 use crate::adapter::Started;
+use crate::gone;
 use crate::irql::Passive;
-use crate::platform::{self, Platform};
+use crate::platform::Platform;
 use core::fmt;
 use core::sync::atomic::Ordering;
 use wddm_abi::DXGK_BUILDPAGINGBUFFER_OPERATION as Operation;
-
-/// How long engines may take to let go of their translations, in units of 100 ns. TIMEOUT: half a second, as for a
-/// reset; an engine that takes longer stops when it looks.
-const PATIENCE: u64 = 5_000_000;
-/// Between two looks, in units of 100 ns.
-const LOOK: u64 = 1_000;
 
 /// What the driver does for a paging operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,12 +93,12 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Stops the adapter until StopDevice. Returns when no engine translates any more, or after half a second; engines that
-/// are busy by then stop when they look. The first reason stays; a second call waits as the first one does.
+/// Stops the adapter until StopDevice. Returns when no engine translates any more. The first reason stays; a second
+/// call waits as the first one does.
 pub fn halt<P: Platform>(irql: &Passive, started: &Started<P>, reason: Reason) {
     if started.halted.compare_exchange(0, reason.raw(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
         started.platform.print(format_args!("fencepost: the adapter stops: {reason} cannot be carried out\n"));
     }
     let flush = started.gpu.halt();
-    platform::until(irql, &started.platform, Some(PATIENCE), LOOK, || started.gpu.flush_done(flush));
+    gone::flushed(irql, started, flush);
 }

@@ -1,6 +1,7 @@
 //! Hardware queues. Source: `DxgkDdiCreateHwQueue`, `DxgkDdiSubmitCommandToHwQueue`.
 
 use crate::adapter::{Counted, EngineHost};
+use crate::gone;
 use crate::handle::{Handle, Tag, object};
 use crate::hw_context::HwContext;
 use crate::irql::{AtMostDispatch, Passive};
@@ -113,6 +114,7 @@ impl<P: Platform> HwQueue<P> {
         queue.context.device.disown(handle);
         let started = &queue.counted.started;
         started.gpu.destroy_queue(&queue.engine);
+        gone::queue(irql, started, &queue.engine);
         queue.engine.bind(None);
         for log in queue.engine.logs() {
             log.with(gpu_engine::fence_log::Log::clear);

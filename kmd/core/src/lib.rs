@@ -29,6 +29,7 @@ pub mod engine_thread;
 pub mod escape;
 pub mod features;
 pub mod fence_log;
+pub mod gone;
 pub mod halt;
 pub mod handle;
 pub mod hw_context;

@@ -1,6 +1,7 @@
 //! Processes: what their contexts share, and one table of fences each. Source: `DxgkDdiCreateProcess`.
 
 use crate::adapter::{Counted, EngineHost, Started};
+use crate::gone;
 use crate::handle::{Handle, object};
 use crate::irql::Passive;
 use crate::platform::Platform;
@@ -16,12 +17,6 @@ use gpu_wire::packet::Privilege;
 pub type EngineProcess<P> = gpu_engine::context::Process<EngineHost<P>>;
 /// The engine's side of the address space of a context.
 pub type EngineSpace<P> = AddressSpace<EngineHost<P>>;
-
-/// How long engines may take to forget a space, in units of 100 ns. TIMEOUT: half a second, as for a reset; an engine
-/// that takes longer is dead.
-const PATIENCE: u64 = 5_000_000;
-/// Between two looks, in units of 100 ns.
-const LOOK: u64 = 1_000;
 
 /// A process.
 pub struct Process<P: Platform> {
@@ -72,11 +67,7 @@ impl<P: Platform> Process<P> {
         started.paging_spaces.remove(|space| Shared::ptr_eq(&space.process, &process.engine));
         crate::interrupt::retire(irql, started, process.engine.slot);
         // Whatever engines still cache of its addresses goes before the page tables do, which the OS frees next.
-        let flush = started.gpu.flush(process.engine.number, 0, 0);
-        let deadline = started.platform.clock() + started.platform.clock_frequency() * PATIENCE / 10_000_000;
-        while !started.gpu.flush_done(flush) && started.platform.clock() < deadline {
-            started.platform.delay(irql, LOOK);
-        }
+        gone::translations(irql, started, process.engine.number);
         Ok(())
     }
 

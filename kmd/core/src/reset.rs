@@ -5,6 +5,7 @@
 //! fails the reset, and the OS goes one rung up.
 
 use crate::adapter::Started;
+use crate::gone;
 use crate::irql::Passive;
 use crate::nodes;
 use crate::platform::{self, Platform};
@@ -121,14 +122,15 @@ pub fn is_responsive<P: Platform>(started: &Started<P>, node: NodeOrdinal) -> Re
     Ok(!node.packets.with(|p| p.is_preempting() && p.is_busy()))
 }
 
-/// Adapter reset, first half: everything stops. Must succeed; an engine that does not answer is left behind.
+/// Adapter reset, first half: everything stops. Must succeed, and returns when every engine has let go: the OS frees
+/// what they worked on. An engine looks up every 50 µs of work, so that this is soon where its thread runs.
 pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
     for node in nodes::ordinals() {
         started.gpu.nodes[node.index()].loses_everything.store(true, Ordering::Release);
-        if hold(irql, started, node).is_err() {
-            // An engine that does not answer; the interrupt routine is told nothing of it any more all the same.
-            crate::interrupt::leave(irql, started);
-        }
+        started.gpu.command(node.index(), Control::Hold);
+        gone::held(irql, started, node);
+        // An interrupt routine that began before the engine was told may still be about to report for it.
+        crate::interrupt::leave(irql, started);
         drop(started.gpu.nodes[node.index()].take_interrupted().inspect(|queue| queue.context.lose()));
         let packets = &started.gpu.nodes[node.index()].packets;
         let mut gone = packets.with(PacketQueue::reset_adapter);

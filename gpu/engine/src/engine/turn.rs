@@ -62,8 +62,15 @@ struct Place<'a, H: Host> {
 }
 
 impl<H: Host> Core<H> {
-    /// Runs one queue for a turn.
+    /// Runs one queue for a turn, if it is there still.
     pub(super) fn run(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Shared<Queue<H>>) -> Step {
+        node.turn.begin(queue.slot.pack(), &gpu.mutation);
+        let step = self.take_turn(gpu, node, queue);
+        node.turn.end();
+        step
+    }
+
+    fn take_turn(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Shared<Queue<H>>) -> Step {
         if queue.state() != State::Active || !queue.context.is_runnable() {
             // A suspended context's queues become ready again when it is resumed.
             if queue.state() != State::Active {

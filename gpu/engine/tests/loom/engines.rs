@@ -1,7 +1,7 @@
 //! IRQ-1, RESET-1, WAKE-1, READY-1 and the slots: an engine against the interrupt routine, resets and sleep.
 
 use crate::{LoomHost, W, caught, check, chosen, word};
-use gpu_engine::handshake::{Control, Handshake, Phase};
+use gpu_engine::handshake::{Control, Handshake, Phase, Turn};
 use gpu_engine::mutation::Mutation;
 use gpu_engine::notice::{Mailbox, Notice};
 use gpu_engine::slots::SlotTable;
@@ -246,4 +246,41 @@ fn slots_find_their_way_back_whoever_makes_room_first() {
         let again = [4, 5].map(|handle| table.allocate(handle).expect("memory").index);
         assert!(again.iter().all(|index| *index < 3) && again[0] != again[1], "{again:?}");
     });
+}
+
+/// An engine that gives a queue its turn, against a thread that destroys the queue and then frees its memory.
+fn gone_1(mutation: u32) {
+    const QUEUE: u64 = 7;
+    let (memory, destroyed) = (word(0), word(0));
+    let turn = Arc::new(Turn::new(|v| W(AtomicU64::new(v))));
+    let mutation = chosen(mutation);
+    let engine = {
+        let (memory, destroyed, turn) = (memory.clone(), destroyed.clone(), turn.clone());
+        loom::thread::spawn(move || {
+            turn.begin(QUEUE, &mutation);
+            if destroyed.load(Ordering::Acquire) == 0 {
+                memory.store(1, Ordering::Relaxed);
+            }
+            turn.end();
+        })
+    };
+    destroyed.store(1, Ordering::Release);
+    if !turn.is(QUEUE) {
+        // Nothing is stored from here on: what is there now stays.
+        let seen = memory.load(Ordering::Relaxed);
+        engine.join().unwrap();
+        assert_eq!(memory.load(Ordering::Relaxed), seen, "a store to what was freed");
+    } else {
+        engine.join().unwrap();
+    }
+}
+
+#[test]
+fn gone_1_nothing_of_a_destroyed_queue_is_touched() {
+    check(|| gone_1(0));
+}
+
+#[test]
+fn gone_1_needs_the_barrier() {
+    caught(Mutation::NoTurnBarrier, gone_1);
 }
