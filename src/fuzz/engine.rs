@@ -17,7 +17,6 @@ use gpu_engine::fence::update_monitored;
 use gpu_engine::fence_log::Barriers;
 use gpu_engine::gpu::{Gpu, Setup};
 use gpu_engine::host::Host as _;
-use gpu_engine::host::Lock;
 use gpu_engine::memory::SharedWord;
 use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::node::Control;

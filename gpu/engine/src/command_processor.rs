@@ -8,9 +8,9 @@ use crate::context::Process;
 use crate::counters::{add, bump};
 use crate::exec::{Buffer, Pending, Synced, Wait};
 use crate::fault::Fault;
-use crate::fence_log::{Barriers, Entry};
+use crate::fence_log::Entry;
 use crate::fence_table::{FenceCache, OpenFence};
-use crate::host::{Host, Lock};
+use crate::host::Host;
 use crate::mmu::{Mmu, aligned};
 use crate::monitored::MonitoredFences;
 use crate::mutation::Mutation;
@@ -39,7 +39,6 @@ pub(crate) struct Job<'a, H: Host> {
 #[derive(Clone, Copy)]
 pub(crate) struct Unit {
     pub node: NodeOrdinal,
-    pub barriers: Barriers,
     pub monitored: MonitoredFences,
 }
 
@@ -61,8 +60,8 @@ pub(crate) enum Effect<H: Host> {
     Signal(Option<Pending<FenceRef<H>>>),
     /// The progress fence was signaled at an address where no native fence is open.
     SignalPlain,
-    /// An entry was written to a log of native fences, or there is no such log.
-    Logged(bool),
+    /// An entry for a log of native fences, with the index that user mode expects it to have.
+    Log(Entry, u32),
     /// A monitored fence was signaled, and the OS is to hear of it.
     Monitored,
 }
@@ -111,8 +110,9 @@ impl<H: Host> Processor<'_, '_, H> {
             Packet::FenceWait(b) => self.fence_wait(job, aligned(b.fence, 8)?, b.value)?,
             Packet::FenceSignal(b) => self.fence_signal(job, aligned(b.fence, 8)?, b.value)?,
             Packet::Log(b) => {
-                let queue = job.queue.ok_or(FaultKind::BadLog)?;
-                Effect::Logged(self.log(queue, synced.ok_or(FaultKind::BadLog)?, b, now())?)
+                // A packet has no logs.
+                job.queue.ok_or(FaultKind::BadLog)?;
+                Effect::Log(entry(synced.ok_or(FaultKind::BadLog)?, b, now())?, b.index_hint)
             }
             Packet::MonitoredSignal(b) => self.monitored_signal(job, &b)?,
             Packet::Fill(b) => Effect::Start(Long::fill(b)?),
@@ -164,13 +164,21 @@ impl<H: Host> Processor<'_, '_, H> {
             Some(backwards) => add(&self.mmu.bus.counters.backwards, u64::from(backwards)),
         }
         // Only a value that was stored has consequences: a signal that faults lets no waiter go.
-        Ok(Effect::Signal(Some(Pending { open, address: va, value, signals: 1, logged: false, fresh: true })))
+        Ok(Effect::Signal(Some(Pending {
+            open,
+            address: va,
+            value,
+            signals: 1,
+            logged: false,
+            all_logged: true,
+            fresh: true,
+        })))
     }
 
     /// The signal `value` of the fence at `va` that has not been stored yet: for [`Mutation::NotifyBeforeValue`].
     pub fn announce(&mut self, job: &Job<'_, H>, va: GpuVa, value: u64) -> Option<Pending<FenceRef<H>>> {
         let open = self.find_fence(job, va).ok()?;
-        Some(Pending { open, address: va, value, signals: 1, logged: false, fresh: false })
+        Some(Pending { open, address: va, value, signals: 1, logged: false, all_logged: true, fresh: false })
     }
 
     /// Signals the queue's own progress fence where the process has no native fence open at its address: stores the
@@ -218,29 +226,6 @@ impl<H: Host> Processor<'_, '_, H> {
         Ok(if !monitored.basic || is_progress { Effect::Monitored } else { Effect::Nothing })
     }
 
-    /// Writes an entry to the queue's log of waits or of signals, with the times of what it is about. Returns whether
-    /// there is such a log. `now` is the GPU time of the burst.
-    ///
-    /// # Errors
-    /// [`FaultKind::BadLog`] for an operation other than the one before.
-    fn log(&mut self, queue: &Queue<H>, synced: Synced, b: packet::Log, now: u64) -> Result<bool, Fault> {
-        let log = match (b.operation, synced) {
-            (log_operation::SIGNAL_EXECUTED, Synced::Signal { .. }) => &queue.signals,
-            (log_operation::WAIT_UNBLOCKED, Synced::Wait(_)) => &queue.waits,
-            _ => return Err(FaultKind::BadLog.into()),
-        };
-        let (observed, end) = match synced {
-            Synced::Signal { .. } => (0, now),
-            Synced::Wait(None) => (now, now),
-            Synced::Wait(Some(times)) => times,
-        };
-        let entry = Entry { value: b.value, handle: b.fence_handle, operation: b.operation, observed, end };
-        let (barriers, mutation) = (self.unit.barriers, self.mmu.bus.mutation);
-        let written = log.with(|log| log.write(entry, b.index_hint, barriers, mutation));
-        add(&self.mmu.bus.counters.log_entries, u64::from(written));
-        Ok(written)
-    }
-
     fn find_fence(&mut self, job: &Job<'_, H>, va: GpuVa) -> Result<FenceRef<H>, Fault> {
         Ok(self.fences.find(job.process.number, &job.process.fences, va).ok_or(FaultKind::UnknownFence)?)
     }
@@ -254,4 +239,19 @@ fn flushed<H: Host>(job: &Job<'_, H>, process: u64) -> u64 {
         OWN_PROCESS => job.process.number,
         other => other,
     }
+}
+
+/// The entry that the LOG packet `b` makes behind `synced`, with the times of what it is about. `now` is the GPU time
+/// of the burst.
+///
+/// # Errors
+/// [`FaultKind::BadLog`] for an operation other than the one before.
+fn entry(synced: Synced, b: packet::Log, now: u64) -> Result<Entry, Fault> {
+    let (observed, end) = match (b.operation, synced) {
+        (log_operation::SIGNAL_EXECUTED, Synced::Signal { .. }) => (0, now),
+        (log_operation::WAIT_UNBLOCKED, Synced::Wait(None)) => (now, now),
+        (log_operation::WAIT_UNBLOCKED, Synced::Wait(Some(times))) => times,
+        _ => return Err(FaultKind::BadLog.into()),
+    };
+    Ok(Entry { value: b.value, handle: b.fence_handle, operation: b.operation, observed, end })
 }

@@ -25,7 +25,8 @@ use crate::doorbell::Watch;
 use crate::exec::Exec;
 use crate::fence_table::FenceCache;
 use crate::gpu::Gpu;
-use crate::host::{Host, Lock};
+use crate::host::Host;
+use crate::log_batch::LogBatch;
 use crate::mmu::{Mmu, Stored};
 use crate::node::{Control, Node, Phase, attention};
 use crate::notice::Notice;
@@ -79,6 +80,8 @@ struct Core<H: Host> {
     scratch: Scratch<H>,
     /// The private copy of what the stream executes.
     burst: Option<Burst>,
+    /// Log entries of the queue that has its turn.
+    entries: LogBatch,
     reports: Reports,
     watch: Watch<H>,
     /// Queues whose write pointer is watched, and the number of the change of the node's list that was seen last.
@@ -135,6 +138,7 @@ impl<H: Host> Core<H> {
             fences: FenceCache::new()?,
             scratch: Scratch::new()?,
             burst: Some(Burst::new()?),
+            entries: LogBatch::new()?,
             reports: Reports::new()?,
             watch: Watch::new(&gpu.doorbells)?,
             scanned: Vec::new(),
@@ -195,7 +199,7 @@ impl<H: Host> Core<H> {
         node.prepare_sleep(&gpu.mutation);
         let busy = node.attention.load(Ordering::Acquire) & !attention::HALT != 0
             || self.has_ready(node)
-            || node.packets.with(|p| p.is_busy() || p.is_preempting())
+            || node.packets.is_busy()
             || !self.reports.is_empty()
             || node.retry_interrupt.load(Ordering::Relaxed);
         if busy {

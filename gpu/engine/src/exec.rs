@@ -74,8 +74,10 @@ pub(crate) struct Pending<F> {
     pub value: u64,
     /// How many signals they are.
     pub signals: u64,
-    /// The queue's log has an entry of each of the signals.
+    /// A LOG has followed the last signal.
     pub logged: bool,
+    /// Each of the signals before it has its entry.
+    pub all_logged: bool,
     /// The packet behind the last signal was not looked at yet: it may be its LOG.
     pub fresh: bool,
 }

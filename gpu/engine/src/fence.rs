@@ -158,6 +158,9 @@ pub enum Park {
     Met,
 }
 
+/// Queues that a signal takes out of the list in one section.
+const TOGETHER: usize = 8;
+
 /// Queues parked on one fence, least value first: a signal costs the number of queues that it wakes.
 pub struct ParkingLot<H: Host, Q: Send> {
     /// How many are parked: what a signal looks at first.
@@ -213,16 +216,26 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
             return 0;
         }
         let mut n = 0;
-        while let Some(parked) = self.heap.with(|heap| {
-            if heap.first()?.value > current {
-                return None;
+        loop {
+            // Several in one section, since each queue that is made ready may park here again at once.
+            let mut reached = [const { None }; TOGETHER];
+            let more = self.heap.with(|heap| {
+                for place in &mut reached {
+                    if heap.first().is_none_or(|parked| parked.value > current) {
+                        return false;
+                    }
+                    *place = Some(self.take(heap, 0));
+                }
+                heap.first().is_some_and(|parked| parked.value <= current)
+            });
+            for parked in reached.into_iter().flatten() {
+                f(parked.queue, parked.ticket);
+                n += 1;
             }
-            Some(self.take(heap, 0))
-        }) {
-            f(parked.queue, parked.ticket);
-            n += 1;
+            if !more {
+                return n;
+            }
         }
-        n
     }
 
     /// Every wait is over from now on. [`look_again`](Self::look_again) follows.

@@ -43,6 +43,7 @@ pub mod flush;
 pub mod gpu;
 pub mod handshake;
 pub mod host;
+mod log_batch;
 pub mod member;
 pub mod memory;
 mod mmu;

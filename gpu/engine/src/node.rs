@@ -9,7 +9,7 @@ use crate::host::{Host, Lock};
 use crate::member::{Member, Members};
 use crate::mutation::Chosen;
 use crate::notice::{CAPACITY, Mailbox};
-use crate::packet_node::PacketQueue;
+use crate::packet_node::Packets;
 use crate::queue::Queue;
 use crate::scheduling_log::SchedulingLog;
 use crate::shared::Shared;
@@ -65,7 +65,7 @@ pub struct Node<H: Host> {
     pub mailbox: Mailbox<H::Word>,
     pub(crate) scan: AtomicU32,
     /// Packet mode.
-    pub packets: H::Lock<PacketQueue<H>>,
+    pub packets: Packets<H>,
     /// The node's scheduling log: which context was idle, ready or running, and from when on.
     pub scheduling: SchedulingLog<H>,
     pub(crate) attention: AtomicU32,
@@ -125,7 +125,7 @@ impl<H: Host> Node<H> {
             trace: Trace::new()?,
             mailbox: Mailbox::new(CAPACITY, H::word)?,
             scan: AtomicU32::new(0),
-            packets: H::Lock::new(PacketQueue::new()?),
+            packets: Packets::new()?,
             scheduling: SchedulingLog::new(),
             attention: AtomicU32::new(0),
             handshake: Handshake::new(H::word),
@@ -190,11 +190,6 @@ impl<H: Host> Node<H> {
     /// Engine: awake.
     pub(crate) fn awake(&self) {
         self.sleeping.awake();
-    }
-
-    /// Returns whether packets wait or run. A hint.
-    pub(crate) fn has_packets(&self) -> bool {
-        self.packets.with(|packets| packets.is_busy())
     }
 
     /// Asks the engine to take `context` off. `true`: kick it.

@@ -7,9 +7,10 @@
 
 use crate::NoMemory;
 use crate::address_space::AddressSpace;
-use crate::host::Host;
+use crate::host::{Host, Lock};
 use crate::shared::Shared;
 use alloc::collections::VecDeque;
+use core::sync::atomic::{AtomicBool, Ordering};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Privilege;
 
@@ -57,6 +58,38 @@ pub struct PacketQueue<H: Host> {
     /// An empty deque with room for as many packets as `waiting`: it takes the place of `waiting` at a preemption and
     /// at a reset, so that neither they nor submissions behind them allocate.
     spare: VecDeque<Waiting<H>>,
+}
+
+/// A node's packets under their lock, and whether there are any without it: an engine that has none takes no lock.
+pub struct Packets<H: Host> {
+    queue: H::Lock<PacketQueue<H>>,
+    /// Whether a packet waits or runs, or a preemption is unanswered. Written under the lock.
+    busy: AtomicBool,
+}
+
+impl<H: Host> Packets<H> {
+    /// None.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new() -> Result<Self, NoMemory> {
+        Ok(Self { queue: H::Lock::new(PacketQueue::new()?), busy: AtomicBool::new(false) })
+    }
+
+    /// Runs `f` with the lock held. Up to `DISPATCH_LEVEL`.
+    pub fn with<R>(&self, f: impl FnOnce(&mut PacketQueue<H>) -> R) -> R {
+        self.queue.with(|queue| {
+            let result = f(queue);
+            self.busy.store(queue.is_busy() || queue.is_preempting(), Ordering::Release);
+            result
+        })
+    }
+
+    /// Returns whether a packet waits or runs, or a preemption is unanswered. Takes no lock; an agent that has just added
+    /// a packet sees it.
+    pub fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire)
+    }
 }
 
 /// Packets that a node has room for when the OS asks for no more.

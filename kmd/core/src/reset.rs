@@ -11,7 +11,6 @@ use crate::nodes;
 use crate::platform::{self, Platform};
 use crate::status::{Error, Result};
 use core::sync::atomic::Ordering;
-use gpu_engine::host::Lock;
 use gpu_engine::node::{Control, Phase};
 use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::PacketQueue;

@@ -8,7 +8,6 @@ use crate::process::EngineSpace;
 use crate::status::{Error, Result};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
-use gpu_engine::host::Lock;
 use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::shared::Shared;
 use gpu_wire::packet::Privilege;

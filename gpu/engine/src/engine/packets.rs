@@ -8,7 +8,7 @@ use crate::counters::bump;
 use crate::exec::Exec;
 use crate::fault::Fault;
 use crate::gpu::Gpu;
-use crate::host::{Host, Lock};
+use crate::host::Host;
 use crate::node::Node;
 use crate::notice::Notice;
 use crate::packet_node::{PacketQueue, PacketSubmission};
@@ -41,6 +41,7 @@ impl<H: Host> Core<H> {
     pub(super) fn step_packets(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
         let (mut running, began) = match self.running.take() {
             Some(running) => (running, false),
+            None if !node.packets.is_busy() => return false,
             None => {
                 let Some(mut exec) = self.spare.take() else { return false };
                 let Some(packet) = node.packets.with(PacketQueue::begin) else {

@@ -115,6 +115,14 @@ impl<H: Host> Core<H> {
         Ok(true)
     }
 
+    /// Writes the log entries that were gathered. Returns whether each signal among them has its entry.
+    pub(super) fn write_log(&mut self, gpu: &Gpu<H>, node: &Node<H>, job: &Job<'_, H>) -> bool {
+        let Some(queue) = job.queue.filter(|_| !self.entries.is_empty()) else { return true };
+        let written = self.entries.write(queue, gpu.barriers, &gpu.mutation);
+        add(&node.counters.log_entries, written.count);
+        written.signals
+    }
+
     /// Stage 7: draws the consequences of the last signals: queues that waited become ready, and the CPU is interrupted
     /// if it waits for the value. Once for all signals of one fence in a burst: the stores, log entries and indexes of
     /// all of them come before the one fence.
@@ -126,7 +134,10 @@ impl<H: Host> Core<H> {
         space: &AddressSpace<H>,
         exec: &mut Exec<FenceRef<H>>,
     ) {
-        let Some(pending) = exec.pending.take() else { return };
+        let Some(mut pending) = exec.pending.take() else { return };
+        // ORDERING[LOG-1]: the entries come before the interrupt.
+        let written = self.write_log(gpu, node, job);
+        pending.logged &= written && pending.all_logged;
         let fence = &pending.open.fence;
         fence::resolve::<SharedWord<'_>>(&gpu.mutation);
         let woken = fence.parked.wake(pending.value, |queue, ticket| {

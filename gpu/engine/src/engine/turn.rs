@@ -10,6 +10,7 @@ use crate::command_processor::{Effect, FenceRef, Job, Processor, Unit};
 use crate::counters::{add, bump};
 use crate::exec::{Exec, Pending, Synced};
 use crate::fault::{Fault, Injected};
+use crate::fence_log::Entry;
 use crate::gpu::Gpu;
 use crate::host::Host;
 use crate::mmu::Stored;
@@ -187,6 +188,7 @@ impl<H: Host> Core<H> {
                 if fault.kind == FaultKind::AdapterStopped {
                     // Nothing of it is stored or looked at any more.
                     exec.pending = None;
+                    self.entries.forget();
                     return Outcome::Faulted(fault);
                 }
                 Outcome::Faulted(fault)
@@ -194,6 +196,7 @@ impl<H: Host> Core<H> {
         };
         // Before anything else happens: ring empty, preemption, fault (a missing LOG never loses a wake: LOG-1).
         self.resolve(gpu, node, job, space, exec);
+        self.write_log(gpu, node, job);
         self.reports.raise_due(gpu, node);
         let reported = self.report(&place, exec);
         match outcome {
@@ -231,6 +234,7 @@ impl<H: Host> Core<H> {
             if let Some(long) = exec.long {
                 // A command buffer that the operation writes is read anew.
                 burst.forget();
+                self.write_log(gpu, node, job);
                 if let Some(outcome) = self.step_operation(at, exec, long)? {
                     return Ok(outcome);
                 }
@@ -322,7 +326,7 @@ impl<H: Host> Core<H> {
     /// Returns whether anything but the stream waits for this engine: a queue, a packet, a doorbell, a report.
     fn others_wait(&self, gpu: &Gpu<H>, node: &Node<H>, job: &Job<'_, H>) -> bool {
         self.has_ready(node)
-            || (job.queue.is_some() && (self.running.is_some() || node.has_packets()))
+            || (job.queue.is_some() && (self.running.is_some() || node.packets.is_busy()))
             || self.watch.has_rung(&gpu.doorbells)
             || node.is_scanning()
             || !self.reports.is_empty()
@@ -417,14 +421,14 @@ impl<H: Host> Core<H> {
         let effect = self.processor(at, |processor| processor.perform(job, &decoded, synced, now))?;
         // Signals that follow each other in a burst have one time; behind everything that may take a while, or that
         // stores a time, it is read anew.
-        if !matches!(effect, Effect::Nothing | Effect::Signal(_) | Effect::Logged(_))
+        if !matches!(effect, Effect::Nothing | Effect::Signal(_) | Effect::Log(..))
             || matches!(decoded, Packet::Timestamp(_))
         {
             *clock = None;
         }
         match effect {
             Effect::Nothing => return Ok(()),
-            Effect::Logged(written) => self.logged(at, exec, synced, written),
+            Effect::Log(entry, hint) => self.log(at, exec, synced, entry, hint),
             effect => self.apply(at, exec, effect)?,
         }
         if exec.buffer.is_some() && (exec.wait.is_some() || matches!(exec.synced, Some(Synced::Wait(_)))) {
@@ -436,7 +440,7 @@ impl<H: Host> Core<H> {
 
     /// Runs `f` with the engine's command processor.
     fn processor<R>(&mut self, at: &Place<'_, H>, f: impl FnOnce(&mut Processor<'_, '_, H>) -> R) -> R {
-        let unit = Unit { node: at.node.ordinal(), barriers: at.gpu.barriers, monitored: at.gpu.monitored };
+        let unit = Unit { node: at.node.ordinal(), monitored: at.gpu.monitored };
         let mut mmu = mmu(&mut self.tlb, at.gpu, at.node, at.space);
         f(&mut Processor { mmu: &mut mmu, fences: &mut self.fences, scratch: &mut self.scratch, unit })
     }
@@ -445,7 +449,7 @@ impl<H: Host> Core<H> {
     fn apply(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>, effect: Effect<H>) -> Result<(), Fault> {
         let Place { gpu, node, job, space } = *at;
         match effect {
-            Effect::Nothing | Effect::Logged(_) => {}
+            Effect::Nothing | Effect::Log(..) => {}
             Effect::Jump(buffer) => exec.buffer = Some(buffer),
             Effect::Start(long) => exec.long = Some(long),
             Effect::Flush(process, start, end) => {
@@ -462,7 +466,10 @@ impl<H: Host> Core<H> {
                     && let Some(mut pending) = pending
                 {
                     // What is pending still is of the same fence.
-                    pending.signals += exec.pending.as_ref().map_or(0, |before| before.signals);
+                    if let Some(before) = &exec.pending {
+                        pending.signals += before.signals;
+                        pending.all_logged = before.all_logged && before.logged;
+                    }
                     exec.pending = Some(pending);
                 }
             }
@@ -476,21 +483,32 @@ impl<H: Host> Core<H> {
         Ok(())
     }
 
-    /// A LOG packet was executed, behind what `synced` says.
-    fn logged(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>, synced: Option<Synced>, written: bool) {
-        if let Some(pending) = &mut exec.pending
-            && matches!(synced, Some(Synced::Signal { .. }))
-        {
-            pending.logged = written;
-            pending.fresh = false;
+    /// A LOG packet, behind what `synced` says: its entry is written with those that follow it in the burst.
+    fn log(
+        &mut self,
+        at: &Place<'_, H>,
+        exec: &mut Exec<FenceRef<H>>,
+        synced: Option<Synced>,
+        entry: Entry,
+        hint: u32,
+    ) {
+        let Place { gpu, node, job, .. } = *at;
+        if self.entries.is_full() {
+            let written = self.write_log(gpu, node, job);
+            exec.pending.iter_mut().for_each(|pending| pending.all_logged &= written);
         }
-        if written
-            && let Some(Synced::Signal { told: Some(fence) }) = synced
-            && let Some(queue) = at.job.queue
+        self.entries.add(entry, hint);
+        let Some(Synced::Signal { told }) = synced else { return };
+        if let Some(pending) = &mut exec.pending {
+            (pending.logged, pending.fresh) = (true, false);
+        }
+        if let Some(fence) = told
+            && self.write_log(gpu, node, job)
+            && let Some(queue) = job.queue
         {
             // An interrupt has told of the signal already, and the entry comes behind it: an OS that wakes by the log
             // has not found it.
-            self.reports.notify_fence(at.gpu, at.node, fence, queue.slot);
+            self.reports.notify_fence(gpu, node, fence, queue.slot);
         }
     }
 

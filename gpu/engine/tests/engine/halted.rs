@@ -4,7 +4,6 @@
 
 use crate::packet_mode::packet_of;
 use crate::support::Rig;
-use gpu_engine::host::Lock;
 use gpu_engine::notice::Notice;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::{self, Encoded, FaultKind};

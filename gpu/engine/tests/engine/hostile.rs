@@ -8,7 +8,6 @@ use gpu_engine::context::{Context, Process};
 use gpu_engine::engine::Step;
 use gpu_engine::fence::Fence;
 use gpu_engine::fence_table::FenceTable;
-use gpu_engine::host::Lock;
 use gpu_engine::node::Control;
 use gpu_engine::notice::{CAPACITY, Notice};
 use gpu_engine::packet_node::PacketQueue;

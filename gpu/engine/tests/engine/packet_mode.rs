@@ -1,7 +1,6 @@
 //! Packets of the kernel-mode path, and paging.
 
 use crate::support::Rig;
-use gpu_engine::host::Lock;
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::PacketSubmission;

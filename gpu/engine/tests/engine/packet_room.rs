@@ -3,7 +3,6 @@
 use crate::packet_mode::packet_of;
 use crate::support::Rig;
 use gpu_engine::address_space::EVERY_PROCESS;
-use gpu_engine::host::Lock;
 use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::{PacketQueue, ROOM};
 use std::sync::atomic::Ordering;

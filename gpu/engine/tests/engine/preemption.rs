@@ -5,7 +5,6 @@ use crate::packet_mode::packet_of;
 use crate::support::{Range, Rig, TestQueue};
 use gpu_engine::context::Suspend;
 use gpu_engine::engine::Step;
-use gpu_engine::host::Lock;
 use gpu_engine::node::{Control, Phase};
 use gpu_engine::notice::Notice;
 use gpu_engine::word::{Ordering, Word};

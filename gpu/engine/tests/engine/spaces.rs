@@ -5,7 +5,6 @@
 use crate::packet_mode::{packet_of, rig_frame};
 use crate::support::{Rig, TestHost};
 use gpu_engine::address_space::AddressSpace;
-use gpu_engine::host::Lock;
 use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::shared::Shared;
