@@ -21,14 +21,15 @@
 //! What this crate does not know: NTSTATUS, any DDI, any thread, any handle of the operating system except as opaque
 //! numbers that it passes on. What it needs from its surroundings is [`host::Host`].
 //!
-//! `unsafe` is in [`memory`], [`shared`] and [`arrivals`] only. Nothing here panics on what user mode or the ring
-//! supplies: a bad packet is a [`fault::Fault`] of its queue.
+//! `unsafe` is in [`memory`], `bulk`, [`shared`] and [`arrivals`] only. Nothing here panics on what user mode or the
+//! ring supplies: a bad packet is a [`fault::Fault`] of its queue.
 #![no_std]
 
 extern crate alloc;
 
 pub mod address_space;
 pub mod arrivals;
+mod bulk;
 mod command_processor;
 pub mod context;
 pub mod counters;

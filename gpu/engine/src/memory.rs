@@ -6,6 +6,7 @@
 //! everyone.
 #![expect(unsafe_code, reason = "raw access to shared pages is concentrated here")]
 
+use crate::bulk;
 use crate::word::{Exchange, Ordering, Word, machine_fence};
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
@@ -168,11 +169,10 @@ impl<'m> Span<'m> {
 
     /// As [`Self::copy_from`], as a part of a copy of `all` bytes.
     pub fn copy_part(self, from: Span<'_>, all: u64) -> u64 {
-        let _ = all;
         drain();
         let n = self.len.min(from.len);
-        // SAFETY: both spans are mapped for n bytes; `copy` allows overlap.
-        unsafe { core::ptr::copy(from.base, self.base, n as usize) };
+        // SAFETY: both spans are mapped for n bytes, and no reference is into either.
+        unsafe { bulk::copy(from.base, self.base, n as usize, all) };
         self.settle();
         n
     }
@@ -184,33 +184,10 @@ impl<'m> Span<'m> {
 
     /// As [`Self::fill`], as a part of a fill of `all` bytes.
     pub fn fill_part(self, pattern: u32, all: u64) {
-        let _ = all;
         drain();
-        let bytes = pattern.to_le_bytes();
-        if bytes == [bytes[0]; 4] {
-            // SAFETY: len bytes are mapped writable for 'm.
-            unsafe { core::ptr::write_bytes(self.base, bytes[0], self.len as usize) };
-            self.settle();
-            return;
-        }
-        // Whole pattern into a small block, then blocks: the copy is what the platform does fastest.
-        const BLOCK: usize = 4096;
-        let mut block = [0u8; 256];
-        for chunk in block.chunks_exact_mut(4) {
-            chunk.copy_from_slice(&bytes);
-        }
-        let mut at = self;
-        let mut seeded = 0;
-        while seeded < BLOCK as u64 && !at.is_empty() {
-            let n = at.write(&block) as u64;
-            seeded += n;
-            at = at.part(n, u64::MAX);
-        }
-        let head = self.part(0, seeded);
-        while !at.is_empty() {
-            let n = at.copy_part(head, all);
-            at = at.part(n, u64::MAX);
-        }
+        // SAFETY: len bytes are mapped writable for 'm, and no reference is into them.
+        unsafe { bulk::fill(self.base, self.len as usize, pattern, all) };
+        self.settle();
     }
 }
 

@@ -85,8 +85,8 @@ impl<H: Host> Packets<H> {
         })
     }
 
-    /// Returns whether a packet waits or runs, or a preemption is unanswered. Takes no lock; an agent that has just added
-    /// a packet sees it.
+    /// Returns whether a packet waits or runs, or a preemption is unanswered. Takes no lock; an agent that has just
+    /// added a packet sees it.
     pub fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire)
     }
