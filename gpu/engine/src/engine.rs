@@ -185,10 +185,13 @@ impl<H: Host> Core<H> {
             return Step::Worked;
         }
         let Some(queue) = self.next_ready(gpu, node) else {
+            if node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0 {
+                // Windows are left to be unmapped.
+                return Step::Worked;
+            }
             let waits = self.running.is_some()
                 || !self.reports.is_empty()
-                || node.retry_interrupt.load(Ordering::Relaxed)
-                || node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0;
+                || node.retry_interrupt.load(Ordering::Relaxed);
             return if waits { Step::Waiting } else { Step::Idle { connected } };
         };
         self.run(gpu, node, &queue)
