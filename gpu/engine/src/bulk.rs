@@ -186,12 +186,12 @@ mod tests {
                     let mut to = vec![0xEE_u8; 6000];
                     let start = to.as_ptr().align_offset(16) + at;
                     // SAFETY: inside of the vector.
-                    unsafe { fill(to.as_mut_ptr().add(start), len, 0x0403_0201, all) };
+                    unsafe { fill(to.as_mut_ptr().wrapping_add(start), len, 0x0403_0201, all) };
                     let from: std::vec::Vec<u8> = (0..6000).map(|n| n as u8).collect();
                     let mut copied = vec![0xEE_u8; 6000];
                     let base = copied.as_ptr().align_offset(16) + at;
                     // SAFETY: inside of both vectors.
-                    unsafe { copy(from.as_ptr().add(7), copied.as_mut_ptr().add(base), len, all) };
+                    unsafe { copy(from.as_ptr().wrapping_add(7), copied.as_mut_ptr().wrapping_add(base), len, all) };
                     for i in 0..6000 {
                         let fills = (start..start + len).contains(&i);
                         assert_eq!(to[i], if fills { ((i - start) % 4) as u8 + 1 } else { 0xEE }, "{all} {len} {at}");

@@ -189,9 +189,8 @@ impl<H: Host> Core<H> {
                 // Windows are left to be unmapped.
                 return Step::Worked;
             }
-            let waits = self.running.is_some()
-                || !self.reports.is_empty()
-                || node.retry_interrupt.load(Ordering::Relaxed);
+            let waits =
+                self.running.is_some() || !self.reports.is_empty() || node.retry_interrupt.load(Ordering::Relaxed);
             return if waits { Step::Waiting } else { Step::Idle { connected } };
         };
         self.run(gpu, node, &queue)

@@ -6,7 +6,10 @@
 //!
 //! Source: Intel SDM volume 3, 11.1.6 and 11.2 (locked instructions, memory ordering), 13.3.1 (write combining
 //! buffers); AMD64 APM volume 2, 7.3.2 and 7.4.2.
-#![expect(unsafe_code, reason = "one instruction that the language has no name for")]
+#![cfg_attr(
+    all(target_arch = "x86_64", not(miri), not(loom)),
+    expect(unsafe_code, reason = "one instruction that the language has no name for")
+)]
 
 /// Orders everything that this thread reads and writes before it against everything after it.
 #[inline]

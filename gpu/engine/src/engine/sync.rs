@@ -19,7 +19,7 @@ use crate::word::{Ordering, Word};
 /// How often the engine looks at the value of a wait that is not met before it parks the queue. With the pause between
 /// two looks, of 25 to 45 ns, that is some two microseconds, in which an agent that is about to signal does so. Not
 /// where schedules are explored: a look is a step there.
-const LOOKS: u32 = if cfg!(feature = "explore") { 0 } else { 64 };
+const LOOKS: u32 = 64;
 
 impl<H: Host> Core<H> {
     /// A wait that is not met begins: looks at the value for a while, and parks the queue.
@@ -37,7 +37,8 @@ impl<H: Host> Core<H> {
         let (Some(wait), Some(queue)) = (&mut exec.wait, job.queue) else { return Ok(()) };
         let mut mmu = mmu(&mut self.tlb, gpu, node, space);
         let word = mmu.word(wait.address, false)?;
-        for _ in 0..LOOKS {
+        let looks = if cfg!(feature = "explore") { 0 } else { LOOKS };
+        for _ in 0..looks {
             if word.load(Ordering::Acquire) >= wait.value || wait.open.fence.is_always_signaled() {
                 bump(&node.counters.waits_met);
                 exec.synced = Some(Synced::Wait(Some((wait.observed, gpu.host.clock()))));
