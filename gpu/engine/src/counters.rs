@@ -81,6 +81,8 @@ counters! {
     starved,
     /// Mappings refused, of pages that are no memory of the machine.
     refused,
+    /// Steps of operations, between which an engine looks up.
+    steps,
     /// The most work between two looks of an engine, in bytes moved: see `ops.rs`.
     most_between_looks,
 }

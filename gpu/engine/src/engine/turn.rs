@@ -352,6 +352,7 @@ impl<H: Host> Core<H> {
             exec.long = None;
             return Ok(None);
         }
+        bump(&node.counters.steps);
         let bytes = match ops::advance(long, &mut mmu(&mut self.tlb, gpu, node, space))? {
             Advance::Done(bytes) => {
                 exec.long = None;

@@ -171,18 +171,36 @@ fn scattered(rig: &mut Rig, pages: u64, stride: u64, at: u64) -> GpuVa {
     GpuVa(at)
 }
 
-/// The most work between two looks while `packets` run on a fresh machine.
-fn most(packets: impl FnOnce(&mut Rig) -> Vec<Encoded>) -> u64 {
+/// What an engine did for one operation.
+struct Done {
+    /// The most work between two looks, as the engine counts it.
+    most: u64,
+    /// Steps, between which it looks up.
+    steps: u64,
+    /// Mappings that the host was asked for.
+    maps: u64,
+}
+
+/// Runs `packets` on a fresh machine.
+fn done(packets: impl FnOnce(&mut Rig) -> Vec<Encoded>) -> Done {
     let mut rig = Rig::new();
     let mut q: TestQueue = rig.queue(0, 0);
     let packets = packets(&mut rig);
     q.submit(&packets);
     rig.settle();
     assert_eq!(q.fault(), None::<FaultKind>);
-    rig.gpu.nodes[0].counters.read().most_between_looks
+    let counters = rig.gpu.nodes[0].counters.read();
+    let maps = rig.gpu.host.asked.lock().unwrap().len() as u64;
+    Done { most: counters.most_between_looks, steps: counters.steps, maps }
 }
 
-/// Each kind of packet at its worst: as many runs, rows, pages and mappings as it can have.
+/// Rows of one byte between two looks, at most: each counts as 512 bytes.
+const ROWS: u64 = 520;
+/// Mappings between two looks, at most: each counts as 16 KiB, and a run that misses twice may come last.
+const MAPS: u64 = 30;
+
+/// Each kind of packet at its worst: as many runs, rows, pages and mappings as it can have. What the engine counts is
+/// checked against what the test itself knows of rows and the host of mappings.
 #[test]
 fn the_engine_looks_up_often_enough_whatever_the_packet_says() {
     const FAR: u64 = 0x40_0000_0000;
@@ -191,62 +209,72 @@ fn the_engine_looks_up_often_enough_whatever_the_packet_says() {
         packet::CopyRect { source, destination, source_pitch: pitch, destination_pitch: pitch, row_bytes, rows }
             .to_packet()
     };
-    let cases: [(&str, u64); 7] = [
+    let stride = 512 * PAGE_SIZE;
+    // With the rows of each.
+    let cases: [(&str, Done, u64); 7] = [
         (
             "FILL",
-            most(|rig| {
+            done(|rig| {
                 let big: Range = rig.map(2048, false);
-                vec![packet::Fill { address: big.va.0, length: 2048 * PAGE_SIZE, pattern: 1, reserved: 0 }.to_packet()]
+                let length = 2048 * PAGE_SIZE;
+                vec![packet::Fill { address: big.va.0, length, pattern: 1, reserved: 0 }.to_packet()]
             }),
+            1,
         ),
         (
             "FILL of scattered pages",
-            most(|rig| {
+            done(|rig| {
                 let at = scattered(rig, 256, PAGE_SIZE, FAR);
                 vec![packet::Fill { address: at.0, length: 256 * PAGE_SIZE, pattern: 1, reserved: 0 }.to_packet()]
             }),
+            1,
         ),
         (
             "COPY of scattered pages",
-            most(|rig| {
+            done(|rig| {
                 let (a, b) = (scattered(rig, 256, PAGE_SIZE, FAR), scattered(rig, 256, PAGE_SIZE, 2 * FAR));
                 vec![packet::Copy { source: a.0 + 8, destination: b.0, length: 255 * PAGE_SIZE }.to_packet()]
             }),
+            1,
         ),
         (
             "COPY_RECT of one-byte rows",
-            most(|rig| {
+            done(|rig| {
                 let (a, b) = (rig.map(64, false), rig.map(64, false));
                 vec![rect(a.va, b.va, 1, 1, 200_000)]
             }),
+            200_000,
         ),
         (
             "COPY_RECT of rows in tables of their own",
-            most(|rig| {
-                let stride = 512 * PAGE_SIZE;
+            done(|rig| {
                 let (a, b) = (scattered(rig, 64, stride, FAR), scattered(rig, 64, stride, 2 * FAR));
                 vec![rect(a, b, stride as u32, 1, 64)]
             }),
+            64,
         ),
         (
             "FILTER_RECT one pixel wide",
-            most(|rig| {
+            done(|rig| {
                 let (a, b) = (rig.map(64, false), rig.map(64, false));
                 vec![filter(a.va, b.va, 1, 60_000, 4)]
             }),
+            // Three rows are read for each that is written.
+            240_000,
         ),
         (
             "FILTER_RECT of rows in tables of their own",
-            most(|rig| {
-                let stride = 512 * PAGE_SIZE;
+            done(|rig| {
                 let (a, b) = (scattered(rig, 64, stride, FAR), scattered(rig, 64, stride, 2 * FAR));
                 vec![filter(a, b, 1, 64, stride as u32)]
             }),
+            64,
         ),
     ];
-    for (kind, most) in cases {
-        assert!(most <= BOUND, "{kind}: {most} between two looks");
-        assert!(most >= 16 << 10, "{kind}: {most} between two looks: nothing is counted");
+    for (kind, Done { most, steps, maps }, rows) in cases {
+        assert!((16 << 10..=BOUND).contains(&most), "{kind}: {most} between two looks");
+        assert!(rows <= steps * ROWS, "{kind}: {rows} rows in {steps} steps");
+        assert!(maps <= (steps + 1) * MAPS, "{kind}: {maps} mappings in {steps} steps");
     }
 }
 
