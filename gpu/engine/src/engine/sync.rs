@@ -35,8 +35,11 @@ impl<H: Host> Core<H> {
         exec: &mut Exec<FenceRef<H>>,
     ) -> Result<(), Fault> {
         let (Some(wait), Some(queue)) = (&mut exec.wait, job.queue) else { return Ok(()) };
+        wait.ticket = gpu.new_ticket();
         let mut mmu = mmu(&mut self.tlb, gpu, node, space);
-        let word = mmu.word(wait.address, false)?;
+        // Without memory for the mapping the queue looks again at its next turn, as if woken.
+        let again = || queue.wake(wait.ticket, false, gpu.host.clock());
+        let word = mmu.word(wait.address, false).inspect_err(|_| again())?;
         let looks = if cfg!(feature = "explore") { 0 } else { LOOKS };
         for _ in 0..looks {
             if word.load(Ordering::Acquire) >= wait.value || wait.open.fence.is_always_signaled() {
@@ -55,7 +58,6 @@ impl<H: Host> Core<H> {
             }
             core::hint::spin_loop();
         }
-        wait.ticket = gpu.new_ticket();
         bump(&node.counters.waits_parked);
         node.trace.push(Event::Park, queue.slot.pack());
         self.park(gpu, node, job, space, exec)
@@ -72,7 +74,8 @@ impl<H: Host> Core<H> {
     ) -> Result<(), Fault> {
         let (Some(wait), Some(queue)) = (&exec.wait, job.queue) else { return Ok(()) };
         let mut mmu = mmu(&mut self.tlb, gpu, node, space);
-        let word = mmu.word(wait.address, false)?;
+        let again = || queue.wake(wait.ticket, false, gpu.host.clock());
+        let word = mmu.word(wait.address, false).inspect_err(|_| again())?;
         let unmet = || word.load(Ordering::Acquire) < wait.value;
         let parked = wait.open.fence.parked.park(wait.value, wait.ticket, queue.clone(), &gpu.mutation, unmet);
         if parked != Ok(Park::Parked) {

@@ -5,7 +5,7 @@
 //! inside a command buffer, inside an operation ([`crate::exec`]).
 
 use super::{Core, Step, list, mmu};
-use crate::address_space::AddressSpace;
+use crate::address_space::{AddressSpace, EVERY_PROCESS};
 use crate::command_processor::{Effect, FenceRef, Job, Processor, Unit};
 use crate::counters::{add, bump};
 use crate::exec::{Exec, Pending, Synced};
@@ -178,7 +178,9 @@ impl<H: Host> Core<H> {
             // this engine gives back what it has mapped.
             Err(_) if self.tlb.starved => {
                 exec.again();
-                self.tlb.clear();
+                self.tlb.flush(EVERY_PROCESS, 0, 0);
+                // It is unmapped in steps, as what a flush dooms.
+                node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
                 bump(&node.counters.starved);
                 Outcome::Waiting
             }
