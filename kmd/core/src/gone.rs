@@ -5,10 +5,11 @@
 //! where their threads do not run at all. An engine that a test has broken (`FaultWedgeAt`) touches nothing, and is not
 //! waited for.
 
-use crate::adapter::Started;
+use crate::adapter::{EngineHost, Started};
 use crate::irql::Passive;
 use crate::platform::{self, Platform};
 use gpu_engine::node::Phase;
+use gpu_engine::queue::Queue;
 use gpu_wire::NodeOrdinal;
 
 /// Between two looks, in units of 100 ns.
@@ -26,7 +27,7 @@ pub fn flushed<P: Platform>(irql: &Passive, started: &Started<P>, flush: u64) {
 }
 
 /// Returns when the engine is off a queue that was destroyed.
-pub fn queue<P: Platform>(irql: &Passive, started: &Started<P>, queue: &crate::hw_queue::EngineQueue<P>) {
+pub fn queue<P: Platform>(irql: &Passive, started: &Started<P>, queue: &Queue<EngineHost<P>>) {
     platform::until(irql, &started.platform, None, LOOK, || !started.gpu.is_on(queue));
 }
 
