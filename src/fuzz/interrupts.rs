@@ -41,16 +41,21 @@ fn storm(scene: &Scene, raw: &Raw, dice: &mut Dice, stop: &AtomicBool, signals: 
     // CAST: 0 or 1.
     let queue = RingQueue::connected(scene, &room, dice.below(2) as u32, 64 << 10)?;
     let memory = room.memory(scene, 4096)?;
-    let fence = raw.native_fence(room.device, 0)?;
+    // In turns: what follows from signals of one fence is drawn once for many.
+    let fences = [raw.native_fence(room.device, 0)?, raw.native_fence(room.device, 0)?];
     let mut signaled = 0;
     while !stop.load(Ordering::Acquire) {
-        // Signals of a monitored fence; the same with a small operation behind each; signals of a native fence that no
+        // Signals of a monitored fence; the same with a small operation behind each; signals of native fences that no
         // CPU waits for.
         let fill = Fill { address: memory.gpu + 64, length: 4, pattern: 0, reserved: 0 }.to_packet();
         let kind = dice.below(3);
         let packets: Vec<_> = (1..=BURST)
             .flat_map(|value| match kind {
-                2 => [Some(Encoded::fence_signal(GpuVa(fence.gpu), signaled + value)), None],
+                // CAST: 0 or 1.
+                2 => {
+                    let fence = &fences[value as usize % 2];
+                    [Some(Encoded::fence_signal(GpuVa(fence.gpu), signaled + value)), None]
+                }
                 _ => {
                     let signal = MonitoredSignal { address: memory.gpu, value }.to_packet();
                     [Some(signal), (kind == 1).then_some(fill)]

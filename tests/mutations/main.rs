@@ -49,6 +49,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     (ShadowNotRechecked, &[Loom(&["fence_1_the_shadow_needs_its_second_look"]), Explorer]),
     (ShadowFirst, &[Loom(&["fence_1_the_shadow_needs_the_word_before_it"]), Explorer]),
     (NoSleepBarrier, &[Loom(&["wake_1_needs_the_barrier_of_the_engine"])]),
+    (NoTurnBarrier, &[Loom(&["gone_1_needs_the_barrier"])]),
     (ClearsReadyByStore, &[Loom(&["ready_1_needs_the_exchange"])]),
     (HoldsRelaxed, &[Loom(&["reset_1_needs_the_release"])]),
     (RunsUnasked, &[Loom(&["reset_1_needs_the_second_look"])]),

@@ -69,7 +69,8 @@ pub enum Step {
 /// One node's engine.
 pub struct Engine<H: Host> {
     gpu: Shared<Gpu<H>>,
-    core: Core<H>,
+    /// Not in line: what makes and moves an engine has a small stack.
+    core: Box<Core<H>>,
 }
 
 /// What only the engine's thread touches.
@@ -110,7 +111,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`NoMemory`].
     pub fn new(gpu: Shared<Gpu<H>>, node: usize) -> Result<Self, NoMemory> {
-        let core = Core::new(&gpu, node)?;
+        let core = try_box(Core::new(&gpu, node)?)?;
         Ok(Self { gpu, core })
     }
 
@@ -131,6 +132,7 @@ impl<H: Host> Engine<H> {
 }
 
 impl<H: Host> Core<H> {
+    #[inline(never)]
     fn new(gpu: &Gpu<H>, node: usize) -> Result<Self, NoMemory> {
         Ok(Self {
             node,
@@ -143,7 +145,7 @@ impl<H: Host> Core<H> {
             watch: Watch::new(&gpu.doorbells)?,
             scanned: Vec::new(),
             scanned_at: 0,
-            schedule: Schedule::new(node),
+            schedule: Schedule::new(node)?,
             flushed: 0,
             again: false,
             running: None,

@@ -13,7 +13,8 @@
 use crate::NoMemory;
 use crate::host::Host;
 use crate::queue::Queue;
-use crate::shared::Shared;
+use crate::shared::{Shared, try_array};
+use alloc::boxed::Box;
 use alloc::collections::BinaryHeap;
 use core::cmp::Ordering;
 use core::sync::atomic::{AtomicU64, Ordering as AtomicOrdering};
@@ -68,7 +69,7 @@ struct Band<H: Host> {
 /// An engine's ready queues.
 pub(crate) struct Schedule<H: Host> {
     node: usize,
-    bands: [Band<H>; BANDS],
+    bands: Box<[Band<H>; BANDS]>,
     /// Queues that came, ever.
     order: u64,
     /// What higher bands owe the normal one, in hundredths of a turn.
@@ -77,9 +78,12 @@ pub(crate) struct Schedule<H: Host> {
 
 impl<H: Host> Schedule<H> {
     /// Empty, of the engine of `node`.
-    pub fn new(node: usize) -> Self {
-        let band = || Band { queues: BinaryHeap::new(), served: 0 };
-        Self { node, bands: [band(), band(), band(), band()], order: 0, owed: 0 }
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(node: usize) -> Result<Self, NoMemory> {
+        let bands = try_array(|| Band { queues: BinaryHeap::new(), served: 0 })?;
+        Ok(Self { node, bands, order: 0, owed: 0 })
     }
 
     /// Makes room for `count` queues in all. The engine calls it before it adds any.
@@ -87,7 +91,7 @@ impl<H: Host> Schedule<H> {
     /// # Errors
     /// [`NoMemory`].
     pub fn reserve(&mut self, count: usize) -> Result<(), NoMemory> {
-        for band in &mut self.bands {
+        for band in self.bands.iter_mut() {
             if band.queues.capacity() < count {
                 band.queues.try_reserve(count.saturating_sub(band.queues.len()))?;
             }
