@@ -37,8 +37,9 @@ use crate::rules_nt::{NT_DEADLOCK, NT_IRQL, NT_RULES};
 use crate::rules_user::USER_RULES;
 use crate::sched::{RealScheduler, Scheduler, Ticks, YieldPoint};
 use crate::spinlock::LockOrder;
-use crate::thread::ThreadEnd;
+use crate::thread::{AtPriority, ThreadEnd};
 use crate::thread::{Thread, ThreadKind};
+use crate::time::ClockOptions;
 use crate::timer::Timers;
 use crate::user::process::Processes;
 
@@ -75,6 +76,11 @@ pub struct KernelConfig {
     pub ram: u64,
     /// Copy what drivers print to standard error.
     pub echo_debug_print: bool,
+    /// When the time-outs of drivers end.
+    pub clock: ClockOptions,
+    /// What unmapping takes of the calling thread's time, in 100 ns: the interrupt to every processor that has
+    /// translations to forget. 0: nothing beyond what the host takes.
+    pub unmap_time: Ticks,
 }
 
 impl Default for KernelConfig {
@@ -93,6 +99,8 @@ impl Default for KernelConfig {
             interrupt_delivery: InterruptDelivery::Inline,
             ram: 16 << 30,
             echo_debug_print: false,
+            clock: ClockOptions::default(),
+            unmap_time: 0,
         }
     }
 }
@@ -136,6 +144,9 @@ pub struct Machine {
     pub(crate) processes: Processes,
     pub(crate) debug_log: DebugLog,
     pub(crate) at_thread_end: ThreadEnd,
+    pub(crate) at_priority: AtPriority,
+    /// Time-outs of drivers below a tick of the clock.
+    pub(crate) short_waits: AtomicU64,
 }
 
 impl fmt::Debug for Machine {
@@ -191,6 +202,7 @@ impl Kernel {
             host_threads: Mutex::default(),
             threads: Mutex::default(),
             at_thread_end: ThreadEnd::default(),
+            at_priority: AtPriority::default(),
             objects: Objects::default(),
             dispatcher: Dispatcher::default(),
             dpcs: DpcQueue::default(),
@@ -208,6 +220,7 @@ impl Kernel {
             extended_states: ExtendedStates::default(),
             processes: Processes::default(),
             debug_log: DebugLog::default(),
+            short_waits: AtomicU64::new(0),
             config,
         });
         let weak = Arc::downgrade(&machine);

@@ -23,7 +23,7 @@ pub(crate) mod regions;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use contiguous::ContiguousRequest;
 pub use host::{PAGE_SIZE, Rights};
@@ -48,6 +48,8 @@ pub(crate) struct Memory {
     pub(crate) mdls: mdl::MdlTable,
     /// Allocations until one fails; 0: none will.
     fail_in: AtomicU64,
+    /// Whether there are no system addresses for MDLs left.
+    no_addresses: AtomicBool,
 }
 
 impl Memory {
@@ -57,6 +59,7 @@ impl Memory {
             regions: Regions::default(),
             mdls: mdl::MdlTable::default(),
             fail_in: AtomicU64::new(0),
+            no_addresses: AtomicBool::new(false),
         }
     }
 
@@ -82,6 +85,11 @@ impl Memory {
         }
         let count = |left: u64| left.checked_sub(1);
         self.fail_in.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count) == Ok(1)
+    }
+
+    /// Whether there are no system addresses for an MDL.
+    pub(crate) fn has_no_addresses(&self) -> bool {
+        self.no_addresses.load(Ordering::Relaxed)
     }
 
     /// Maps a whole object for the model or for a service and enters it in the table.
@@ -114,6 +122,12 @@ impl Machine {
     /// one; 0 switches it off.
     pub fn fail_allocation(&self, nth: u64) {
         self.memory.fail_in.store(nth, Ordering::Relaxed);
+    }
+
+    /// Lets every mapping of an MDL into the system fail from now on, as where no system addresses are left, or not any
+    /// more. Addresses that were reserved are mapped at all the same.
+    pub fn fail_mappings(&self, fail: bool) {
+        self.memory.no_addresses.store(fail, Ordering::Relaxed);
     }
 
     /// Allocations left until the injected failure; 0 when it has happened or was not asked for.

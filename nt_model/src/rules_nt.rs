@@ -116,6 +116,20 @@ rules! {
         bugcheck: (0xC4, 0x1005),
         fix: "initialise once; to reset an event use KeClearEvent, to stop a timer KeCancelTimer",
     }
+    /// Timers of ExAllocateTimer.
+    NT_EX_TIMER = "NT-EX-TIMER" {
+        title: "ExAllocateTimer is not asked for both HIGH_RESOLUTION and NO_WAKE, a high-resolution timer is set to a relative time, and ExDeleteTimer with Wait has Cancel",
+        source: "wdm.h ExAllocateTimer (Attributes), ExSetTimer (DueTime), ExDeleteTimer (Cancel): the routine bug checks otherwise",
+        bugcheck: none,
+        fix: "set high-resolution timers by a negative time, and delete with Cancel and Wait",
+    }
+    /// Priorities.
+    NT_PRIORITY = "NT-PRIORITY" {
+        title: "KeSetPriorityThread is given a thread that a driver made, and a priority from 1 to 31",
+        source: "wdm.h KeSetPriorityThread (a driver-created thread; LOW_PRIORITY is reserved), LOW_PRIORITY, HIGH_PRIORITY",
+        bugcheck: none,
+        fix: "set the priority of the driver's own system threads, LOW_REALTIME_PRIORITY (16) as a rule",
+    }
     /// Mutexes.
     NT_MUTEX_NOT_OWNED = "NT-MUTEX-NOT-OWNED" {
         title: "a mutex is released by the thread that owns it",

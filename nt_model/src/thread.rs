@@ -23,7 +23,7 @@ use crate::records::{DispatcherHeader, OBJECT_THREAD, status::NtStatus};
 use crate::routines;
 use crate::rules::Counts;
 use crate::rules::Details;
-use crate::rules_nt::{NT_SPIN_LEAKED, NT_THREAD_END};
+use crate::rules_nt::{NT_PRIORITY, NT_SPIN_LEAKED, NT_THREAD_END};
 use crate::sched::Slot;
 
 /// What made a thread.
@@ -124,6 +124,11 @@ impl Thread {
         &self.body.header
     }
 
+    /// Its priority: 8 until a driver sets another.
+    pub fn priority(&self) -> i32 {
+        self.priority.load(Ordering::Relaxed)
+    }
+
     /// The address that a driver knows it by.
     pub fn address(&self) -> usize {
         core::ptr::from_ref(&self.body).expose_provenance()
@@ -220,14 +225,39 @@ impl Machine {
         cpu::with(|cpu| cpu.thread().map_or(0, Thread::id))
     }
 
-    /// Sets a thread's priority; returns the old one. The model keeps the number and does nothing else with it.
+    /// Sets a thread's priority; returns the old one. The model keeps the number, and calls what
+    /// [`set_at_priority`](Self::set_at_priority) says; the thread runs as before.
     ///
-    /// IRQL: at most DISPATCH_LEVEL.
+    /// IRQL: the page says PASSIVE_LEVEL, the header at most DISPATCH_LEVEL, which is what is asked for.
     #[doc(alias = "KeSetPriorityThread")]
     #[track_caller]
     pub fn set_priority(&self, thread: &Thread, priority: i32) -> i32 {
+        // CAST: printed only.
         let _service = self.service(&routines::KE_SET_PRIORITY_THREAD, [thread.address() as u64, priority as u64]);
-        thread.priority.swap(priority, Ordering::Relaxed)
+        let made_by_a_driver = matches!(thread.kind, ThreadKind::System | ThreadKind::NativeSystem);
+        self.rules.check(&NT_PRIORITY, made_by_a_driver && (1..=31).contains(&priority), || {
+            Details::new(format!("priority {priority} for thread {} ({:?})", thread.name(), thread.kind))
+        });
+        let old = thread.priority.swap(priority, Ordering::Relaxed);
+        let hook = self.at_priority.0.lock().clone();
+        if let Some(hook) = hook {
+            hook(thread, priority);
+        }
+        old
+    }
+}
+
+type PriorityHook = Arc<dyn Fn(&Thread, i32) + Send + Sync>;
+
+/// What is done when a priority is set.
+#[derive(Default)]
+pub(crate) struct AtPriority(Mutex<Option<PriorityHook>>);
+
+impl Machine {
+    /// Has `hook` called with each thread whose priority is set, and the priority; `None`: nothing. For tests.
+    pub fn set_at_priority(&self, hook: Option<PriorityHook>) {
+        let old = std::mem::replace(&mut *self.at_priority.0.lock(), hook);
+        drop(old);
     }
 }
 
@@ -300,6 +330,25 @@ mod tests {
         assert_eq!(kernel.wait_for_object(thread.header(), None), 0);
         assert!(ran.load(Ordering::Acquire) && thread.has_ended());
         assert!(kernel.rules.violations().is_empty());
+    }
+
+    #[test]
+    fn priorities_are_kept_and_those_that_no_driver_may_set_are_caught() {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        let inside = kernel.clone();
+        let thread = kernel.spawn_system_thread("worker", move || {
+            assert_eq!(inside.with_current_thread(|thread| inside.set_priority(thread, 16)), 8);
+        });
+        kernel.wait_for_object(thread.header(), None);
+        assert_eq!(thread.priority(), 16);
+        assert!(kernel.rules.violations().is_empty());
+        for wrong in [0, 32] {
+            kernel.set_priority(&thread, wrong);
+            assert_eq!(kernel.rules.take_violations().len(), 1, "{wrong}");
+        }
+        kernel.with_current_thread(|host| kernel.set_priority(host, 16));
+        assert!(kernel.rules.was_broken(&NT_PRIORITY));
     }
 
     #[test]

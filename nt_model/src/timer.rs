@@ -1,7 +1,8 @@
 //! Timers: one service thread is the clock interrupt of the machine.
 //!
 //! It parks until the earliest due time, signals the timers that are due and queues their DPCs (which run on it, or on
-//! the DPC thread, as [`DpcDelivery`](crate::DpcDelivery) says). It starts with the first timer that is set.
+//! the DPC thread, as [`DpcDelivery`](crate::DpcDelivery) says). It starts with the first timer that is set. Timers
+//! expire at clock interrupts ([`ClockOptions`](crate::time::ClockOptions)).
 
 mod ex_timer;
 mod timer_ref;
@@ -26,6 +27,8 @@ use crate::sched::{TICKS_PER_MS, Ticks};
 use crate::thread::{Thread, ThreadKind};
 use timer_ref::TimerRef;
 
+pub use ex_timer::{EX_TIMER_HIGH_RESOLUTION, EX_TIMER_NO_WAKE, EX_TIMER_NOTIFICATION, ExTimer};
+
 const TIMERS: &[u8] = &[OBJECT_TIMER_NOTIFICATION, OBJECT_TIMER_SYNCHRONIZATION];
 
 struct SetTimer {
@@ -33,6 +36,20 @@ struct SetTimer {
     /// Distinguishes this setting from earlier ones that are still in the heap.
     generation: u64,
     set_by: Site,
+    /// Whether it is a high-resolution timer.
+    fine: bool,
+    /// When it would expire next if the clock had no ticks: periods are counted by this.
+    nominal: Ticks,
+}
+
+/// How a timer is set.
+struct Arming {
+    due: Ticks,
+    /// In milliseconds; 0: once.
+    period: u32,
+    /// Address of the DPC to queue, or 0.
+    dpc: usize,
+    fine: bool,
 }
 
 #[derive(Default)]
@@ -116,27 +133,34 @@ impl Machine {
         if !self.check_kind(&routines::KE_SET_TIMER_EX, &timer.header, TIMERS) {
             return false;
         }
-        let due = self.deadline(due);
+        self.arm_timer(timer, Arming { due: self.end_of_wait(due), period, dpc, fine: false })
+    }
+
+    #[track_caller]
+    fn arm_timer(&self, timer: &KTIMER, Arming { due, period, dpc, fine }: Arming) -> bool {
         timer.header.signal_state.store(0, Ordering::SeqCst);
         timer.due_time.store(due, Ordering::Relaxed);
         timer.dpc.store(dpc, Ordering::Relaxed);
         timer.period.store(period, Ordering::Relaxed);
         timer.header.reserved.store(1, Ordering::Relaxed);
         let set_by = Site::here();
-        let (was_set, service) = {
+        let (was_set, service, is_next) = {
             let mut state = self.timers.state.lock();
             state.last_generation += 1;
             let generation = state.last_generation;
-            let setting = SetTimer { timer: TimerRef::new(timer), generation, set_by };
+            let setting = SetTimer { timer: TimerRef::new(timer), generation, set_by, fine, nominal: due };
             let was_set = state.set.insert(key(timer), setting).is_some();
+            let is_next = state.due.peek().is_none_or(|Reverse((next, ..))| due < *next);
             state.due.push(Reverse((due, generation, key(timer))));
-            (was_set, state.service.clone())
+            (was_set, state.service.clone(), is_next)
         };
         if !was_set {
             self.timers.count.fetch_add(1, Ordering::Relaxed);
         }
         let service = service.unwrap_or_else(|| self.start_clock());
-        self.sched.unpark(&service.slot);
+        if is_next {
+            self.sched.unpark(&service.slot);
+        }
         was_set
     }
 
@@ -209,7 +233,7 @@ impl Machine {
 
     /// Signals one timer. The table's lock is held, so that a cancel after this finds it not set.
     fn expire(&self, state: &mut State, address: usize, due: Ticks) -> Option<DpcRef> {
-        let setting = state.set.remove(&address)?;
+        let mut setting = state.set.remove(&address)?;
         let timer = setting.timer.get();
         let dpc = DpcRef::from_address(timer.dpc.load(Ordering::Relaxed));
         let period = timer.period.load(Ordering::Relaxed);
@@ -219,7 +243,10 @@ impl Machine {
         }
         self.signal_object(&timer.header, 1);
         if period != 0 {
-            let next = due + u64::from(period) * TICKS_PER_MS;
+            setting.nominal += u64::from(period) * TICKS_PER_MS;
+            // Once per tick at most.
+            let next = self.config().clock.interrupt_at(setting.nominal.max(due + 1));
+            let next = if setting.fine { setting.nominal } else { next };
             timer.due_time.store(next, Ordering::Relaxed);
             state.due.push(Reverse((next, setting.generation, address)));
             state.set.insert(address, setting);

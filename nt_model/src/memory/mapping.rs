@@ -68,6 +68,9 @@ impl Machine {
         if !self.check_mappable(mdl) || self.memory.must_fail() {
             return None;
         }
+        if !request.user_mode && self.memory.has_no_addresses() {
+            return None;
+        }
         let backing = self.backing_of_mdl(routine, mdl)?;
         let rights = if request.read_only { Rights::Read } else { Rights::ReadWrite };
         self.check_rights(mdl, &backing, rights);
@@ -219,8 +222,17 @@ impl Machine {
         }
         let system = region.is_some_and(|region| matches!(region.purpose, Purpose::MdlMapping(_)));
         self.remove_mapping_at(address);
+        self.spend_unmapping();
         if system {
             mdl.remove_flags(MDL_MAPPED_TO_SYSTEM_VA | MDL_PARTIAL_HAS_BEEN_MAPPED);
+        }
+    }
+
+    /// Takes the time that [`KernelConfig::unmap_time`](crate::KernelConfig::unmap_time) says.
+    fn spend_unmapping(&self) {
+        let time = self.config().unmap_time;
+        if time != 0 {
+            self.with_current_thread(|thread| self.sched.stall(&thread.slot, time));
         }
     }
 
@@ -333,6 +345,7 @@ impl Machine {
             object.remove_mapping(index);
         }
         let _ = host::clear(region.start, region.bytes);
+        self.spend_unmapping();
         self.memory.regions.insert(Region {
             backing: Backing::Reserved,
             rights: Rights::None,

@@ -4,7 +4,7 @@ use super::contiguous::ContiguousRequest;
 use super::mapping::MapRequest;
 use super::mdl::LockOperation;
 use super::{CacheType, Mdl, PAGE_SIZE, PageKind, PageObject, PageTraits, host};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, KernelConfig};
 use crate::mmio::Registers;
 use crate::pool::{POOL_FLAG_NON_PAGED, POOL_FLAG_PAGED};
 use crate::records::{MDL, MDL_MAPPED_TO_SYSTEM_VA, MDL_PAGES_LOCKED};
@@ -366,6 +366,28 @@ fn reserved_addresses_are_used_again_and_again() {
         host::write(at, &[turn as u8]);
         kernel.unmap_reserved(at, TAG, mdl);
     }
+    kernel.free_mapping_address(at, TAG);
+    assert!(broken(&kernel).is_empty());
+}
+
+#[test]
+fn reserved_addresses_are_mapped_at_when_there_are_no_others() {
+    let kernel = Kernel::new(KernelConfig { unmap_time: 20_000, ..KernelConfig::collecting() });
+    let _in = kernel.enter();
+    let at = kernel.allocate_mapping_address(PAGE_SIZE, TAG).unwrap_or_default();
+    let memory = contiguous(&kernel, PAGE_SIZE, CacheType::Cached);
+    let mdl = self_built(&kernel, &[kernel.physical_address(memory) / PAGE_SIZE as u64], MDL_PAGES_LOCKED);
+    kernel.fail_mappings(true);
+    assert_eq!(kernel.map_locked_pages(mdl, &MapRequest::default()), None);
+    assert_eq!(kernel.map_at_reserved(at, TAG, mdl, CacheType::Cached), Some(at));
+    let before = kernel.now();
+    kernel.unmap_reserved(at, TAG, mdl);
+    assert!(kernel.now() - before >= 20_000, "unmapping takes the time that the machine says");
+    kernel.fail_mappings(false);
+    let mapped = kernel.map_locked_pages(mdl, &MapRequest::default()).unwrap_or_default();
+    let before = kernel.now();
+    kernel.unmap_locked_pages(mapped, mdl);
+    assert!(kernel.now() - before >= 20_000);
     kernel.free_mapping_address(at, TAG);
     assert!(broken(&kernel).is_empty());
 }

@@ -4,6 +4,7 @@ use crate::interrupt::ConnectRequest;
 use crate::records::{status, status::NtStatus};
 use crate::shim::{self, In, Out};
 use crate::shims;
+use crate::timer::ExTimer;
 
 /// `CONNECT_FULLY_SPECIFIED`, `CONNECT_LINE_BASED`, `CONNECT_FULLY_SPECIFIED_GROUP`.
 const FULLY_SPECIFIED: usize = 1;
@@ -74,19 +75,19 @@ shims! {
         m.restore_extended_state(save);
     }
 
-    fn ExAllocateTimer(m, callback: usize, context: usize, _attributes: u32) -> usize {
-        m.allocate_ex_timer(callback, context)
+    fn ExAllocateTimer(m, callback: usize, context: usize, attributes: u32) -> usize {
+        m.allocate_ex_timer(callback, context, attributes).map_or(0, ExTimer::address)
     }
 
     fn ExSetTimer(m, timer: usize, due: i64, period: i64, _parameters: usize) -> u8 {
-        m.set_ex_timer(timer, due, period).into()
+        m.set_ex_timer(ExTimer::of(timer), due, period).into()
     }
 
     fn ExCancelTimer(m, timer: usize, _parameters: usize) -> u8 {
-        m.cancel_ex_timer(timer).into()
+        m.cancel_ex_timer(ExTimer::of(timer)).into()
     }
 
     fn ExDeleteTimer(m, timer: usize, cancel: u8, wait: u8, _parameters: usize) -> u8 {
-        m.delete_ex_timer(timer, cancel != 0, wait != 0).into()
+        m.delete_ex_timer(ExTimer::of(timer), cancel != 0, wait != 0).into()
     }
 }

@@ -94,7 +94,7 @@ shims! {
     fn ZwWaitForSingleObject(m, handle: u64, _alertable: u8, timeout: In<i64>) -> NtStatus {
         match m.object_of_handle(handle) {
             Some(object) => match object.header() {
-                Some(header) => m.wait_for_object(header, timeout.get_opt().copied()),
+                Some(header) => m.wait_by_clock(header, timeout.get_opt().copied()),
                 None => status::OBJECT_TYPE_MISMATCH,
             },
             None => status::INVALID_HANDLE,
@@ -108,8 +108,11 @@ shims! {
         }
     }
 
-    fn KeQueryPriorityThread(_m, _thread: usize) -> i32 {
-        8
+    fn KeQueryPriorityThread(m, thread: usize) -> i32 {
+        match m.objects.find(thread) {
+            Some(Object::Thread(thread)) => thread.priority(),
+            _ => m.with_current_thread(Thread::priority),
+        }
     }
 
     fn KeGetCurrentThread(m) -> usize {

@@ -8,7 +8,6 @@ use crate::routines;
 use crate::sched::TICKS_PER_SECOND;
 use crate::shim::{In, Out};
 use crate::shims;
-use crate::time::TIME_INCREMENT;
 
 shims! {
     pub(crate) table SYNC;
@@ -189,9 +188,9 @@ shims! {
         count.set(m.query_tick_count());
     }
 
-    fn KeQueryTimeIncrement(_m) -> u32 {
-        // CAST: 156,250.
-        TIME_INCREMENT as u32
+    fn KeQueryTimeIncrement(m) -> u32 {
+        // CAST: 156,250, or what a test says.
+        m.config().clock.tick as u32
     }
 
     fn KeStallExecutionProcessor(m, microseconds: u32) {

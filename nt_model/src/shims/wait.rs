@@ -65,7 +65,7 @@ shims! {
     fn KeWaitForSingleObject(
         m, object: In<DispatcherHeader>, _reason: u32, _mode: u8, _alertable: u8, timeout: In<i64>,
     ) -> NtStatus {
-        m.wait_for_object(object.get(), timeout.get_opt().copied())
+        m.wait_by_clock(object.get(), timeout.get_opt().copied())
     }
 
     fn KeWaitForMultipleObjects(
@@ -80,11 +80,11 @@ shims! {
             .map(|address| shims::pointer::<DispatcherHeader>(address).get())
             .collect();
         // WaitAll is 0, WaitAny 1.
-        m.wait_for_objects(&objects, kind == 0, timeout.get_opt().copied())
+        m.wait_for_objects_by_clock(&objects, kind == 0, timeout.get_opt().copied())
     }
 
     fn KeDelayExecutionThread(m, _mode: u8, _alertable: u8, interval: In<i64>) -> NtStatus {
-        m.delay_execution(*interval.get())
+        m.delay_by_clock(*interval.get())
     }
 
     // No APCs are modelled, so there are none to hold off.
