@@ -142,6 +142,8 @@ impl Os {
             echo_debug_print: personality.echo_debug_print,
             interrupt_delivery: personality.interrupt_delivery,
             dpc_delivery: personality.dpc_delivery,
+            clock: personality.time_outs,
+            unmap_time: personality.unmap_time,
             ..KernelConfig::default()
         };
         let kernel = Kernel::new(config);

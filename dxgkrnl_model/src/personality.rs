@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 
 use nt_model::sched::Ticks;
 use nt_model::sched::seeded::SeededOptions;
+use nt_model::time::ClockOptions;
 use nt_model::{DpcDelivery, InterruptDelivery, Policy};
 use wddm_abi::DXGK_FEATURE_ID;
 
@@ -368,6 +369,10 @@ pub struct Personality {
     pub interrupt_delivery: InterruptDelivery,
     /// Where DPCs run: on the processor that queued them, or on another one, while the first goes on.
     pub dpc_delivery: DpcDelivery,
+    /// When the time-outs of drivers end.
+    pub time_outs: ClockOptions,
+    /// What unmapping takes of the calling thread's time: an interrupt to every processor.
+    pub unmap_time: Ticks,
     /// The order of queries at start; `None`: [`crate::transcript::START_26100`].
     pub start_transcript: Option<String>,
     /// Test signing is on: kernel-mode testing may be enabled.
@@ -466,6 +471,8 @@ impl Default for Personality {
             echo_debug_print: false,
             interrupt_delivery: InterruptDelivery::Inline,
             dpc_delivery: DpcDelivery::Inline,
+            time_outs: ClockOptions::default(),
+            unmap_time: 0,
             start_transcript: None,
             test_signing: true,
             paging_engine_signals: false,

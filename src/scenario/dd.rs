@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `dd.rs` | that each is called, and what it returns and fills |
 //! | `dd/device.rs` | a device that sleeps, and one that goes |
+//! | `dd/kernel.rs` | the kernel under the driver: time, priorities, want of addresses |
 //! | `dd/memory.rs` | translations that go, allocations that go |
 //! | `dd/queue.rs` | rings, logs and doorbells that come and go, contexts that render nothing |
 //! | `dd/scheduling.rs` | scheduling logs |
 
 mod device;
+mod kernel;
 mod memory;
 mod queue;
 mod scheduling;
@@ -129,6 +131,13 @@ pub(super) const CASES: &[Scenario] = &[
         title: "an engine reset of packets names the one that ran: the packets behind it come back and run",
         source: "DXGKARG_RESETENGINE, LastAbortedFenceId; TDR changes in Windows 8",
         play: device::aborted,
+    },
+    Scenario {
+        id: "DD-18",
+        title: "the driver waits by ticks of the clock, or by a high-resolution timer: what is rung after a while runs \
+                soon, whatever a short time-out does",
+        source: "windows-driver-docs kernel/timer-accuracy, kernel/high-resolution-timers; ExAllocateTimer",
+        play: kernel::waits,
     },
 ];
 

@@ -219,6 +219,9 @@ readings! {
     "memory-added", "the machine gets memory after the driver has started",
         "DDI page DXGK_DEVICE_INFO, HighestPhysicalAddress: nothing says that the value stays; Windows adds memory to virtual machines":
         memory_added = true;
+    "waits-end-at-once", "a time-out that is shorter than the rest of a clock tick ends at once",
+        "article timer-accuracy: a relative time near or below the period of the clock might expire immediately":
+        time_outs.ends_at_once = true;
 }
 
 /// Which member of the family is played.

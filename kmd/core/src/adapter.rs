@@ -3,6 +3,7 @@
 //! [`Adapter`] is little more than the platform and a place for [`Started`]; every other object holds a reference to
 //! the `Started` that it was made under. Objects do not know each other through the adapter: they hold what they need.
 
+use crate::answers::Answers;
 use crate::asked::Asked;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
@@ -241,6 +242,8 @@ pub struct EngineHost<P: Platform> {
     end_of_memory: AtomicU64,
     local: LocalMemory<P>,
     wake: [P::Event; NODE_COUNT],
+    /// Where DDIs wait for engines.
+    pub(crate) answers: Answers<P>,
     /// How interrupts are raised.
     pub interrupt: Shared<InterruptSource>,
 }
@@ -252,10 +255,11 @@ impl<P: Platform> EngineHost<P> {
         highest_physical_address: u64,
         local: LocalMemory<P>,
         wake: [P::Event; NODE_COUNT],
+        answers: Answers<P>,
         interrupt: Shared<InterruptSource>,
     ) -> Self {
         let end_of_memory = AtomicU64::new(highest_physical_address / PAGE_SIZE + 1);
-        Self { platform, dxgkrnl, end_of_memory, local, wake, interrupt }
+        Self { platform, dxgkrnl, end_of_memory, local, wake, answers, interrupt }
     }
 
     /// Whether the machine has memory at page frame `frame`, as far as `HighestPhysicalAddress` says.

@@ -34,8 +34,6 @@ use wddm_abi::{D3DDDI_DOORBELLSTATUS, ntstatus};
 
 /// How long a connection asks for doorbells that the OS keeps, in units of 100 ns. TIMEOUT: half a second.
 const PATIENCE: u64 = 5_000_000;
-/// A pause between two looks for a physical doorbell, in units of 100 ns.
-const PAUSE: u64 = 500;
 
 /// A doorbell.
 pub struct Doorbell<P: Platform> {
@@ -192,7 +190,7 @@ impl<P: Platform> Doorbell<P> {
                 }
                 ended.is_some()
             };
-            platform::until(irql, &started.platform, Some(PATIENCE), PAUSE, &mut look);
+            platform::until(irql, &started.platform, Some(PATIENCE), &mut look);
             if let Some(ended) = ended {
                 return ended;
             }
@@ -228,7 +226,7 @@ impl<P: Platform> Doorbell<P> {
         // which may mean nothing any more once this function has returned.
         // It is waited for however long it takes.
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
-        platform::until(irql, &started.platform, None, PAUSE, &mut give_back);
+        platform::until(irql, &started.platform, None, &mut give_back);
         started.gpu.disconnect_global(doorbell.claimant.key);
         engine.bind(None);
         started.gpu.stop_scanning(engine, doorbell.claimant.key);

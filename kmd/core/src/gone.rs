@@ -7,13 +7,10 @@
 
 use crate::adapter::{EngineHost, Started};
 use crate::irql::Passive;
-use crate::platform::{self, Platform};
+use crate::platform::Platform;
 use gpu_engine::node::Phase;
 use gpu_engine::queue::Queue;
 use gpu_wire::NodeOrdinal;
-
-/// Between two looks, in units of 100 ns.
-const LOOK: u64 = 500;
 
 /// Drops every translation of the process with that number, and returns when no engine has any mapped. Nothing of the
 /// process runs, or what runs has no root page table that is to go.
@@ -23,17 +20,22 @@ pub fn translations<P: Platform>(irql: &Passive, started: &Started<P>, process: 
 
 /// Returns when every engine has served that flush.
 pub fn flushed<P: Platform>(irql: &Passive, started: &Started<P>, flush: u64) {
-    platform::until(irql, &started.platform, None, LOOK, || started.gpu.flush_done(flush));
+    wait(irql, started, || started.gpu.flush_done(flush));
 }
 
 /// Returns when the engine is off a queue that was destroyed.
 pub fn queue<P: Platform>(irql: &Passive, started: &Started<P>, queue: &Queue<EngineHost<P>>) {
-    platform::until(irql, &started.platform, None, LOOK, || !started.gpu.is_on(queue));
+    wait(irql, started, || !started.gpu.is_on(queue));
 }
 
 /// Returns when the engine of `node`, which was told to hold or to stop, has let go of everything.
 pub fn held<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) {
     let Some(engine) = started.gpu.node(node) else { return };
     let is_off = || engine.phase() != Phase::Running || engine.is_wedged();
-    platform::until(irql, &started.platform, None, LOOK, is_off);
+    wait(irql, started, is_off);
+}
+
+/// Returns when `done`, which an engine makes true.
+fn wait<P: Platform>(irql: &Passive, started: &Started<P>, done: impl FnMut() -> bool) {
+    started.gpu.host.answers.wait(irql, &started.platform, None, done);
 }

@@ -33,9 +33,6 @@ const GONE: u8 = 3;
 /// The value that registers of a function in D3, or of one that is gone, read as.
 const ABSENT: u32 = u32::MAX;
 
-/// The time between two looks at `InterruptSource::inside`, in units of 100 ns.
-const PAUSE: u64 = 500;
-
 /// How engines interrupt: by the device's interrupt, or without a device by a call of the OS.
 pub struct InterruptSource {
     /// Registers of the PCI function that owns the interrupt; `None` without a device or without an interrupt.
@@ -145,10 +142,10 @@ impl InterruptSource {
         self.presence.load(Ordering::SeqCst) == THERE
     }
 
-    /// Waits for threads that looked at the presence before it changed. Blocks between two looks, since such a thread
-    /// may need this processor.
+    /// Waits for threads that looked at the presence before it changed. Blocks between two looks, after some, since
+    /// such a thread may need this processor.
     fn wait<P: Platform>(&self, irql: &Passive, platform: &P) {
-        platform::until(irql, platform, None, PAUSE, || self.inside.load(Ordering::SeqCst) == 0);
+        platform::until(irql, platform, None, || self.inside.load(Ordering::SeqCst) == 0);
     }
 
     /// Calls `f` with the registers if the device is there. The thread is counted in `inside` before it looks at the

@@ -15,6 +15,7 @@ extern crate alloc;
 
 pub mod adapter;
 pub mod allocation;
+pub mod answers;
 pub mod asked;
 pub mod caps;
 pub mod clock;

@@ -9,13 +9,29 @@ use gpu_engine::memory::{Mapping, Span};
 use gpu_engine::word::Exchange;
 use wddm_abi::DEVICE_OBJECT;
 
+/// The usual time between two clock interrupts, in units of 100 ns: time-outs end at such interrupts. What is shorter
+/// ends at the next one, or at once; only a [`Timer`] has less.
+///
+/// Source: *Timer accuracy* (windows-driver-docs kernel/timer-accuracy).
+pub const TICK: u64 = 156_250;
+
 /// A dispatcher object that wakes one waiter per set (a synchronization event).
 pub trait Event: Send + Sync + 'static {
     /// Sets it. Up to `DISPATCH_LEVEL`.
     fn set(&self);
-    /// Waits until it is set, at most `timeout` units of 100 ns; `None` for ever. Whether it was set. `PASSIVE_LEVEL`,
-    /// no lock held.
-    fn wait(&self, timeout: Option<u64>) -> bool;
+    /// Waits until it is set, or until about `ticks` clock interrupts have come; `None` for ever. Whether it was set.
+    /// `PASSIVE_LEVEL`, no lock held.
+    fn wait(&self, ticks: Option<u32>) -> bool;
+}
+
+/// A high-resolution timer, for waits that are shorter than a tick. It belongs to one thread. Dropping it, at
+/// `PASSIVE_LEVEL`, deletes it.
+///
+/// Source: `ExAllocateTimer`; *High-resolution timers* (windows-driver-docs kernel/high-resolution-timers).
+pub trait Timer<E>: Send + 'static {
+    /// Waits until `event` is set, or until about `units` of 100 ns have passed, to within a millisecond or so. Whether
+    /// the event was set. No lock is held.
+    fn wait(&self, irql: &Passive, event: &E, units: u64) -> bool;
 }
 
 /// Non-paged pages that stay where they are, mapped readable and writable, until dropped.
@@ -53,6 +69,8 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     type Mapping: Mapping;
     /// An event.
     type Event: Event;
+    /// A timer for short waits.
+    type Timer: Timer<Self::Event>;
     /// A system thread; dropping it does not end it.
     type Thread: Send + Sync + 'static;
     /// Pages.
@@ -69,6 +87,12 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// # Errors
     /// [`NoMemory`].
     fn event(&self, irql: &Passive) -> Result<Self::Event, NoMemory>;
+
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    fn timer(&self, irql: &Passive) -> Result<Self::Timer, NoMemory>;
 
     /// Starts a system thread at `PASSIVE_LEVEL`.
     ///
@@ -102,8 +126,8 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// Ticks per second of [`Self::clock`].
     fn clock_frequency(&self) -> u64;
 
-    /// Lets others run for about `units` of 100 ns.
-    fn delay(&self, irql: &Passive, units: u64);
+    /// Lets others run for a tick of the clock, or up to two.
+    fn delay(&self, irql: &Passive);
 
     /// Returns when every DPC that was queued at the call has ended, on every processor. Source: KeFlushQueuedDpcs.
     fn flush_dpcs(&self, irql: &Passive);
@@ -121,27 +145,40 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     fn print(&self, line: Arguments<'_>);
 }
 
-/// Asks `done` every `look` units of 100 ns, for `patience` such units or, with `None`, for as long as it takes. Lets
-/// other threads run in between. Returns whether `done` said so in time.
-pub fn until<P: Platform>(
-    irql: &Passive,
-    platform: &P,
-    patience: Option<u64>,
-    look: u64,
-    mut done: impl FnMut() -> bool,
-) -> bool {
-    // The counter and not the number of looks: an OS may round a pause up to a tick of its timer.
-    let ticks = |units: u64| u128::from(units) * u128::from(platform.clock_frequency()) / 10_000_000;
-    // CAST: clamped to 64 bits.
-    let ticks = patience.map(|units| ticks(units).min(u128::from(u64::MAX)) as u64);
-    let deadline = ticks.map(|ticks| platform.clock().saturating_add(ticks));
+/// Looks in a row before a thread lets others run between two.
+const LOOKS: u32 = 256;
+
+/// Asks `done` some times in a row and then once a tick, for `patience` units of 100 ns or, with `None`, for as long as
+/// it takes. Returns whether `done` said so in time. For what is over soon as a rule, and that nobody announces.
+pub fn until<P: Platform>(irql: &Passive, platform: &P, patience: Option<u64>, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = deadline(platform, patience);
+    let mut looks = 0;
     loop {
         if done() {
             return true;
         }
-        if deadline.is_some_and(|deadline| platform.clock() > deadline) {
+        if is_over(platform, deadline) {
             return false;
         }
-        platform.delay(irql, look);
+        if looks < LOOKS {
+            looks += 1;
+            platform.relax();
+        } else {
+            platform.delay(irql);
+        }
     }
+}
+
+/// The counter's value `patience` units of 100 ns from now; `None` for `None`. The counter and not a number of pauses:
+/// the OS rounds these.
+pub(crate) fn deadline<P: Platform>(platform: &P, patience: Option<u64>) -> Option<u64> {
+    let ticks = |units: u64| u128::from(units) * u128::from(platform.clock_frequency()) / 10_000_000;
+    // CAST: clamped to 64 bits.
+    let ticks = patience.map(|units| ticks(units).min(u128::from(u64::MAX)) as u64);
+    ticks.map(|ticks| platform.clock().saturating_add(ticks))
+}
+
+/// Returns whether that value of the counter has passed.
+pub(crate) fn is_over<P: Platform>(platform: &P, deadline: Option<u64>) -> bool {
+    deadline.is_some_and(|deadline| platform.clock() > deadline)
 }

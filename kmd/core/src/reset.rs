@@ -8,7 +8,7 @@ use crate::adapter::Started;
 use crate::gone;
 use crate::irql::Passive;
 use crate::nodes;
-use crate::platform::{self, Platform};
+use crate::platform::Platform;
 use crate::status::{Error, Result};
 use core::sync::atomic::Ordering;
 use gpu_engine::node::{Control, Phase};
@@ -18,8 +18,6 @@ use gpu_wire::NodeOrdinal;
 
 /// How long an engine may take to let go, in units of 100 ns. TIMEOUT: half a second; it looks every 50 µs of work.
 const PATIENCE: u64 = 5_000_000;
-/// Between two looks, in units of 100 ns.
-const LOOK: u64 = 1_000;
 
 fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<()> {
     if node.index() >= started.gpu.nodes.len() {
@@ -27,7 +25,8 @@ fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) ->
     }
     started.gpu.command(node.index(), Control::Hold);
     let engine = &started.gpu.nodes[node.index()];
-    if !platform::until(irql, &started.platform, Some(PATIENCE), LOOK, || engine.phase() != Phase::Running) {
+    let holds = || engine.phase() != Phase::Running;
+    if !started.gpu.host.answers.wait(irql, &started.platform, Some(PATIENCE), holds) {
         return Err(Error::Timeout);
     }
     // An interrupt routine that began before the engine was told may still be about to report for it.

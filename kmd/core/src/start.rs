@@ -1,6 +1,7 @@
 //! StartDevice and StopDevice. Source: `DxgkDdiStartDevice`, `DxgkDdiStopDevice`.
 
 use crate::adapter::{Adapter, Census, EngineHost, Gpu, LocalMemory, Routines, Started};
+use crate::answers::Answers;
 use crate::asked::Features;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
@@ -122,6 +123,7 @@ fn make_host<P: Platform>(
 ) -> Result<EngineHost<P>> {
     let local = LocalMemory::allocate(irql, platform, settings.local_segment_size)?;
     let wake = [platform.event(irql)?, platform.event(irql)?, platform.event(irql)?];
+    let answers = Answers::new(platform.event(irql)?);
     let registers = match info.memory {
         Some(memory) if info.interrupt => Some(Registers::map(irql, &info.dxgkrnl, memory.address, memory.length)?),
         Some(_) => {
@@ -135,7 +137,7 @@ fn make_host<P: Platform>(
     let interrupt = InterruptSource::new(registers, info.dxgkrnl.clone(), info.routines.report, info.adapter);
     let interrupt = Shared::try_new(interrupt)?;
     let highest = info.highest_physical_address;
-    Ok(EngineHost::new(platform.clone(), info.dxgkrnl.clone(), highest, local, wake, interrupt))
+    Ok(EngineHost::new(platform.clone(), info.dxgkrnl.clone(), highest, local, wake, answers, interrupt))
 }
 
 /// The GPU, idle.
@@ -272,8 +274,9 @@ fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Started<P>
     started.threads.with(|t| t.try_reserve_exact(NODE_COUNT)).map_err(|_| Error::NoMemory)?;
     for node in 0..NODE_COUNT {
         let engine = Engine::new(gpu.clone(), node)?;
+        let timer = platform.timer(irql)?;
         let (gpu, inside) = (gpu.clone(), platform.clone());
-        let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node);
+        let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node, &timer);
         let thread = platform.spawn(irql, try_box(body)?)?;
         started.threads.with(|t| t.push(thread));
     }

@@ -19,10 +19,11 @@ use gpu_engine::host::Unmapped;
 use gpu_engine::memory::SharedWord;
 use gpu_engine::word::{Exchange, Ordering, Word};
 use kmd_core::irql::Passive;
-use kmd_core::platform::{Body, Event, Platform, SettingsKey};
+use kmd_core::platform::{Body, Event, Platform, SettingsKey, TICK, Timer};
 use lock::SpinLock;
 use memory::{FrameMapping, NonPagedPages};
 use nt_model::Machine;
+use nt_model::timer::{EX_TIMER_HIGH_RESOLUTION, ExTimer};
 use std::fmt::Arguments;
 use std::sync::atomic::AtomicU64;
 use thread::SystemThread;
@@ -51,9 +52,9 @@ fn unordered<R>(f: impl FnOnce(&Machine) -> R) -> R {
     Machine::with_current(|machine| f(machine.expect("driver code runs inside a machine")))
 }
 
-/// `units` of 100 ns from now, as NT's timeouts say it: negative.
-fn relative(units: u64) -> i64 {
-    -i64::try_from(units).unwrap_or(i64::MAX)
+/// So many clock interrupts from now, as NT's timeouts say it: negative.
+fn relative(ticks: u32) -> i64 {
+    -(i64::from(ticks) * TICK.cast_signed())
 }
 
 /// A word of the driver's own. The schedule explorer sees accesses to it as it sees those to shared pages.
@@ -94,8 +95,31 @@ impl Event for SynchronizationEvent {
         machine(|m| m.set_event(self.0.as_kevent(), false));
     }
 
-    fn wait(&self, timeout: Option<u64>) -> bool {
-        machine(|m| m.wait_for_event(&self.0, timeout.map(relative))) == 0
+    fn wait(&self, ticks: Option<u32>) -> bool {
+        machine(|m| m.wait_by_clock(&self.0.as_kevent().header, ticks.map(relative))) == 0
+    }
+}
+
+/// A high-resolution timer, by which its thread waits: it has no callback.
+pub struct FineTimer(ExTimer);
+
+impl Timer<SynchronizationEvent> for FineTimer {
+    fn wait(&self, _irql: &Passive, event: &SynchronizationEvent, units: u64) -> bool {
+        machine(|m| {
+            m.set_ex_timer(self.0, -i64::try_from(units.max(1)).unwrap_or(i64::MAX), 0);
+            let objects = [&event.0.as_kevent().header, self.0.header()];
+            let was_set = m.wait_for_objects_by_clock(&objects, false, None) == 0;
+            if was_set {
+                m.cancel_ex_timer(self.0);
+            }
+            was_set
+        })
+    }
+}
+
+impl Drop for FineTimer {
+    fn drop(&mut self) {
+        machine(|m| m.delete_ex_timer(self.0, true, true));
     }
 }
 
@@ -104,6 +128,7 @@ impl Platform for Native {
     type Word = NativeWord;
     type Mapping = FrameMapping;
     type Event = SynchronizationEvent;
+    type Timer = FineTimer;
     type Thread = SystemThread;
     type Pages = NonPagedPages;
 
@@ -117,6 +142,10 @@ impl Platform for Native {
 
     fn event(&self, _irql: &Passive) -> Result<SynchronizationEvent, NoMemory> {
         Ok(SynchronizationEvent(nt_model::Event::synchronization(false)))
+    }
+
+    fn timer(&self, _irql: &Passive) -> Result<FineTimer, NoMemory> {
+        machine(|m| m.allocate_ex_timer(0, 0, EX_TIMER_HIGH_RESOLUTION)).map(FineTimer).ok_or(NoMemory)
     }
 
     fn spawn(&self, _irql: &Passive, body: Body) -> Result<SystemThread, NoMemory> {
@@ -148,8 +177,8 @@ impl Platform for Native {
         machine(Machine::performance_frequency)
     }
 
-    fn delay(&self, _irql: &Passive, units: u64) {
-        machine(|m| m.delay_execution(relative(units)));
+    fn delay(&self, _irql: &Passive) {
+        machine(|m| m.delay_by_clock(relative(1)));
     }
 
     fn flush_dpcs(&self, _irql: &Passive) {

@@ -25,6 +25,11 @@ unsafe impl Send for SynchronizationEvent {}
 unsafe impl Sync for SynchronizationEvent {}
 
 impl SynchronizationEvent {
+    /// The record. It lives, and stays where it is, as long as the value.
+    pub fn as_ptr(&self) -> *mut KEVENT {
+        self.0.get()
+    }
+
     pub fn new() -> Result<Self, NoMemory> {
         let event = Self(try_box(UnsafeCell::new(KEVENT::default()))?);
         // SAFETY: pool memory of the right size, which stays where it is.
@@ -39,8 +44,8 @@ impl Event for SynchronizationEvent {
         let _before = unsafe { KeSetEvent(self.0.get(), 0, 0) };
     }
 
-    fn wait(&self, timeout: Option<u64>) -> bool {
-        let mut interval = timeout.map(relative);
+    fn wait(&self, ticks: Option<u32>) -> bool {
+        let mut interval = ticks.map(relative);
         let interval = interval.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
         // TIMEOUT: the caller's; engines wait without one only while nothing is connected, and the agent that adds work
         // sets the event (WAKE-1).

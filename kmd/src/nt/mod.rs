@@ -6,6 +6,7 @@ mod mapping;
 mod pages;
 mod registry;
 mod thread;
+mod timer;
 
 use alloc::boxed::Box;
 use core::fmt::Arguments;
@@ -18,10 +19,12 @@ use kmd_core::irql::Passive;
 use kmd_core::platform::Body;
 use kmd_core::platform::Platform;
 use kmd_core::platform::SettingsKey;
+use kmd_core::platform::TICK;
 use lock::SpinLock;
 use mapping::FrameMapping;
 use pages::NonPagedPages;
 use thread::SystemThread;
+use timer::FineTimer;
 use wdk_sys::_MODE::KernelMode;
 use wdk_sys::LARGE_INTEGER;
 use wdk_sys::ntddk::KeDelayExecutionThread;
@@ -32,9 +35,9 @@ use wdk_sys::ntddk::KeQueryPerformanceCounter;
 #[derive(Clone, Copy)]
 pub struct Nt;
 
-/// `units` of 100 ns from now, as NT's timeouts say it: negative.
-fn relative(units: u64) -> LARGE_INTEGER {
-    LARGE_INTEGER { QuadPart: -i64::try_from(units).unwrap_or(i64::MAX) }
+/// So many clock interrupts from now, as NT's timeouts say it: negative.
+fn relative(ticks: u32) -> LARGE_INTEGER {
+    LARGE_INTEGER { QuadPart: -(i64::from(ticks) * TICK.cast_signed()) }
 }
 
 impl Platform for Nt {
@@ -42,6 +45,7 @@ impl Platform for Nt {
     type Word = AtomicU64;
     type Mapping = FrameMapping;
     type Event = SynchronizationEvent;
+    type Timer = FineTimer;
     type Thread = SystemThread;
     type Pages = NonPagedPages;
 
@@ -55,6 +59,10 @@ impl Platform for Nt {
 
     fn event(&self, _irql: &Passive) -> Result<SynchronizationEvent, NoMemory> {
         SynchronizationEvent::new()
+    }
+
+    fn timer(&self, irql: &Passive) -> Result<FineTimer, NoMemory> {
+        FineTimer::new(irql)
     }
 
     fn spawn(&self, irql: &Passive, body: Body) -> Result<SystemThread, NoMemory> {
@@ -92,8 +100,8 @@ impl Platform for Nt {
         unsafe { frequency.QuadPart as u64 }
     }
 
-    fn delay(&self, _irql: &Passive, units: u64) {
-        let mut interval = relative(units);
+    fn delay(&self, _irql: &Passive) {
+        let mut interval = relative(1);
         // CAST: an enumerator, 0.
         // SAFETY: PASSIVE_LEVEL (the token); the interval is on this stack.
         let _status = unsafe { KeDelayExecutionThread(KernelMode as i8, 0, &raw mut interval) };

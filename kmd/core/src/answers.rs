@@ -1,0 +1,55 @@
+//! Waiting for engines: until a flush is served, until one holds, until one has left a queue.
+//!
+//! A thread that waits is counted, and then looks; an engine's thread does what is waited for, and then looks whether
+//! anybody is counted. At least one of them sees the other, so that the event is set. It wakes one thread, which may be
+//! another than the one that was meant: so a thread that has its answer sets it for the next, and each looks once a
+//! tick whatever happens.
+
+use crate::irql::Passive;
+use crate::platform::{self, Event, Platform};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// Where DDIs wait for engines.
+pub struct Answers<P: Platform> {
+    event: P::Event,
+    waiting: AtomicU32,
+}
+
+impl<P: Platform> Answers<P> {
+    /// Nobody waits. `event` is not set, and nothing else sets it.
+    pub(crate) fn new(event: P::Event) -> Self {
+        Self { event, waiting: AtomicU32::new(0) }
+    }
+
+    /// Waits until `done`, which an engine makes true, for `patience` units of 100 ns or, with `None`, for as long as
+    /// it takes. Returns whether `done` said so in time. No lock is held.
+    pub fn wait(&self, _irql: &Passive, platform: &P, patience: Option<u64>, mut done: impl FnMut() -> bool) -> bool {
+        if done() {
+            return true;
+        }
+        let deadline = platform::deadline(platform, patience);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let answered = loop {
+            fence(Ordering::SeqCst);
+            if done() {
+                break true;
+            }
+            if platform::is_over(platform, deadline) {
+                break false;
+            }
+            self.event.wait(Some(1));
+        };
+        if self.waiting.fetch_sub(1, Ordering::SeqCst) > 1 {
+            self.event.set();
+        }
+        answered
+    }
+
+    /// An engine's thread: what it has done may be what somebody waits for.
+    pub(crate) fn announce(&self) {
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::Relaxed) != 0 {
+            self.event.set();
+        }
+    }
+}
