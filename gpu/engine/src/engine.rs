@@ -76,7 +76,7 @@ pub struct Engine<H: Host> {
 /// What only the engine's thread touches.
 struct Core<H: Host> {
     node: usize,
-    tlb: Tlb<H>,
+    tlb: Box<Tlb<H>>,
     fences: FenceCache<ParkedFence<H>>,
     scratch: Scratch<H>,
     /// The private copy of what the stream executes.

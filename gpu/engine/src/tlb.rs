@@ -18,7 +18,7 @@ use crate::fault::Fault;
 use crate::host::{Host, Unmapped};
 use crate::memory::{Mapping, Span, Window};
 use crate::mutation::{Chosen, Mutation};
-use crate::shared::try_array;
+use crate::shared::{try_array, try_box};
 use crate::word::{Ordering, Word};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -105,12 +105,13 @@ pub(crate) struct Tlb<H: Host> {
 const REGION_SHIFT: u32 = 12 + pte::INDEX_BITS;
 
 impl<H: Host> Tlb<H> {
-    /// An empty buffer.
+    /// An empty buffer. On the heap: what makes an engine has a small stack.
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub fn new() -> Result<Self, NoMemory> {
-        Ok(Self {
+    #[inline(never)]
+    pub fn new() -> Result<Box<Self>, NoMemory> {
+        try_box(Self {
             entries: Vec::new(),
             free: Vec::new(),
             doomed: Vec::new(),
