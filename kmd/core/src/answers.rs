@@ -1,13 +1,14 @@
 //! Waiting for engines: until a flush is served, until one holds, until one has left a queue.
 //!
 //! A thread that waits is counted, and then looks; an engine's thread does what is waited for, and then looks whether
-//! anybody is counted. At least one of them sees the other, so that the event is set. It wakes one thread, which may be
+//! any is counted. At least one of them sees the other, so that the event is set. It wakes one thread, which may be
 //! another than the one that was meant: so a thread that has its answer sets it for the next, and each looks once a
 //! tick whatever happens.
 
 use crate::irql::Passive;
 use crate::platform::{self, Event, Platform};
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering};
+use gpu_engine::word::machine_fence;
 
 /// Where DDIs wait for engines.
 pub struct Answers<P: Platform> {
@@ -16,7 +17,7 @@ pub struct Answers<P: Platform> {
 }
 
 impl<P: Platform> Answers<P> {
-    /// Nobody waits. `event` is not set, and nothing else sets it.
+    /// None waits. `event` is not set, and nothing else sets it.
     pub(crate) fn new(event: P::Event) -> Self {
         Self { event, waiting: AtomicU32::new(0) }
     }
@@ -30,7 +31,7 @@ impl<P: Platform> Answers<P> {
         let deadline = platform::deadline(platform, patience);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let answered = loop {
-            fence(Ordering::SeqCst);
+            machine_fence(Ordering::SeqCst);
             if done() {
                 break true;
             }
@@ -45,9 +46,9 @@ impl<P: Platform> Answers<P> {
         answered
     }
 
-    /// An engine's thread: what it has done may be what somebody waits for.
+    /// An engine's thread, behind each step: what it has done may be what a DDI waits for.
     pub(crate) fn announce(&self) {
-        fence(Ordering::SeqCst);
+        machine_fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.event.set();
         }
