@@ -68,6 +68,7 @@ const EXCEPTIONS: &[Exception] = &[
     ("no-granularity-needed", "it plays both ways itself", &["ST-50"]),
     ("any-node-pages", "they play both ways themselves", &["ST-50", "ST-71"]),
     ("refusals-end-start", "it refuses such queries under both readings", &["ST-54"]),
+    ("refusals-end-start", "its compute-only driver must refuse such queries", &["ST-62", "ST-69"]),
     ("kernel-progress-monitored", "they are about native progress fences of kernel-mode queues", &["WS-24", "MF-09", "CL-14"]),
     ("paging-at-once", "it watches the values of a paging fence, and here there are none to wait for", &["WS-25"]),
 ];
