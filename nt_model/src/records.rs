@@ -261,6 +261,8 @@ pub mod status {
     pub const NOT_IMPLEMENTED: NtStatus = s(0xC000_0002);
     pub const INVALID_INFO_CLASS: NtStatus = s(0xC000_0003);
     pub const ACCESS_VIOLATION: NtStatus = s(0xC000_0005);
+    pub const NOT_MAPPED_VIEW: NtStatus = s(0xC000_0019);
+    pub const INVALID_PAGE_PROTECTION: NtStatus = s(0xC000_0045);
     pub const INVALID_HANDLE: NtStatus = s(0xC000_0008);
     pub const INVALID_PARAMETER: NtStatus = s(0xC000_000D);
     pub const NO_SUCH_DEVICE: NtStatus = s(0xC000_000E);

@@ -334,6 +334,7 @@ routines! {
     MM_FREE_MAPPING_ADDRESS = "MmFreeMappingAddress"(BaseAddress, PoolTag);
     MM_MAP_LOCKED_PAGES_WITH_RESERVED_MAPPING = "MmMapLockedPagesWithReservedMapping"(MappingAddress, PoolTag, Mdl, CacheType);
     MM_UNMAP_RESERVED_MAPPING = "MmUnmapReservedMapping"(BaseAddress, PoolTag, Mdl);
+    MM_PROTECT_MDL_SYSTEM_ADDRESS = "MmProtectMdlSystemAddress"(MemoryDescriptorList, NewProtect);
     MM_GET_CACHE_ATTRIBUTE = "MmGetCacheAttribute"(PhysicalAddress);
     MM_GET_PHYSICAL_ADDRESS = "MmGetPhysicalAddress"(BaseAddress);
     MM_MAP_IO_SPACE = "MmMapIoSpace"(PhysicalAddress, NumberOfBytes, CacheType) verifier 0x73;

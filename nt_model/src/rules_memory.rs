@@ -64,8 +64,8 @@ rules! {
     }
     /// Rights.
     NT_MAP_WRITE = "NT-MAP-WRITE" {
-        title: "what the memory manager lets a device only read is mapped with MdlMappingNoWrite",
-        source: "wdm.h MmMapLockedPagesSpecifyCache (Priority); MmProbeAndLockPages, IoReadAccess: a driver may look at such pages and not change them; d3dkmddi.h DXGK_PTE (ReadOnly)",
+        title: "what the memory manager lets a device only read is mapped with MdlMappingNoWrite, or protected by MmProtectMdlSystemAddress before it is unmapped",
+        source: "wdm.h MmMapLockedPagesSpecifyCache (Priority); MmProtectMdlSystemAddress; MmProbeAndLockPages, IoReadAccess: a driver may look at such pages and not change them; d3dkmddi.h DXGK_PTE (ReadOnly)",
         bugcheck: none,
         fix: "keep the ReadOnly bit of the page table entry with the frame, and map by it",
     }

@@ -139,6 +139,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "windows-driver-docs kernel/timer-accuracy, kernel/high-resolution-timers; ExAllocateTimer",
         play: kernel::waits,
     },
+    Scenario {
+        id: "DD-19",
+        title: "engines and paging go on where the machine has no addresses left to map pages at",
+        source: "MmMapLockedPagesSpecifyCache, Return value; MmMapLockedPagesWithReservedMapping, Return value",
+        play: kernel::no_addresses,
+    },
 ];
 
 /// Functions that DD-01 does not demand to see called, and why. Other cases call them.

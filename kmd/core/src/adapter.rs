@@ -18,7 +18,7 @@ use crate::status::{Error, Result};
 use crate::strays::Strays;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use gpu_engine::NoMemory;
 use gpu_engine::address_space::AddressSpace;
 use gpu_engine::host::{Host, Lock, Unmapped};
@@ -244,6 +244,10 @@ pub struct EngineHost<P: Platform> {
     wake: [P::Event; NODE_COUNT],
     /// Where DDIs wait for engines.
     pub(crate) answers: Answers<P>,
+    /// What each engine maps pages with when the machine has no addresses for it.
+    reserves: [P::Reserve; NODE_COUNT],
+    /// The numbers of the engines' threads; 0 before one has begun.
+    threads: [AtomicUsize; NODE_COUNT],
     /// How interrupts are raised.
     pub interrupt: Shared<InterruptSource>,
 }
@@ -256,10 +260,12 @@ impl<P: Platform> EngineHost<P> {
         local: LocalMemory<P>,
         wake: [P::Event; NODE_COUNT],
         answers: Answers<P>,
+        reserves: [P::Reserve; NODE_COUNT],
         interrupt: Shared<InterruptSource>,
     ) -> Self {
         let end_of_memory = AtomicU64::new(highest_physical_address / PAGE_SIZE + 1);
-        Self { platform, dxgkrnl, end_of_memory, local, wake, answers, interrupt }
+        let threads = Default::default();
+        Self { platform, dxgkrnl, end_of_memory, local, wake, answers, reserves, threads, interrupt }
     }
 
     /// Whether the machine has memory at page frame `frame`, as far as `HighestPhysicalAddress` says.
@@ -275,6 +281,18 @@ impl<P: Platform> EngineHost<P> {
     /// The event that wakes a node's engine.
     pub fn wake(&self, node: usize) -> &P::Event {
         &self.wake[node]
+    }
+
+    /// The engine of `node` runs on the calling thread from now on.
+    pub(crate) fn begin(&self, node: usize) {
+        self.threads[node].store(self.platform.thread(), Ordering::Relaxed);
+    }
+
+    /// The reserve of the engine that the calling thread runs.
+    fn reserve(&self) -> Option<&P::Reserve> {
+        let me = self.platform.thread();
+        let node = self.threads.iter().position(|thread| thread.load(Ordering::Relaxed) == me)?;
+        self.reserves.get(node)
     }
 
     /// Bytes of the local segment.
@@ -294,7 +312,12 @@ impl<P: Platform> Host for EngineHost<P> {
     fn map_system(&self, frames: &[u64], write: bool) -> core::result::Result<P::Mapping, Unmapped> {
         let count = frames.iter().take_while(|frame| self.is_memory(**frame)).count();
         let frames = frames.get(..count).filter(|frames| !frames.is_empty()).ok_or(Unmapped::NotMemory)?;
-        self.platform.map_system(frames, write)
+        let mapped = self.platform.map_system(frames, write);
+        match (&mapped, self.reserve()) {
+            // Only a few pages at a time, but every engine goes on.
+            (Err(Unmapped::NoMemory), Some(reserve)) => self.platform.map_reserved(reserve, frames, write),
+            _ => mapped,
+        }
     }
     fn local(&self, page: u64) -> Option<Span<'static>> {
         self.local.pages(page)

@@ -26,6 +26,7 @@ pub fn run<P: Platform>(
     node: usize,
     timer: &P::Timer,
 ) {
+    gpu.host.begin(node);
     let wake = gpu.host.wake(node);
     let mut idle = 0u32;
     loop {

@@ -15,6 +15,9 @@ use wddm_abi::DEVICE_OBJECT;
 /// Source: *Timer accuracy* (windows-driver-docs kernel/timer-accuracy).
 pub const TICK: u64 = 156_250;
 
+/// Pages of a mapping at reserved addresses, at most: 64 KiB.
+pub const RESERVED_PAGES: usize = 16;
+
 /// A dispatcher object that wakes one waiter per set (a synchronization event).
 pub trait Event: Send + Sync + 'static {
     /// Sets it. Up to `DISPATCH_LEVEL`.
@@ -75,6 +78,8 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     type Thread: Send + Sync + 'static;
     /// Pages.
     type Pages: Pages;
+    /// Addresses that are kept for mappings where there are no others.
+    type Reserve: Send + Sync + 'static;
 
     /// The kernel that the calling thread runs on: where AddDevice gets its platform.
     fn current() -> Self;
@@ -115,6 +120,23 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// # Errors
     /// [`Unmapped`].
     fn map_system(&self, frames: &[u64], write: bool) -> Result<Self::Mapping, Unmapped>;
+
+    /// Addresses for `places` mappings of up to [`RESERVED_PAGES`] pages each, and what mapping there needs. Dropped at
+    /// `PASSIVE_LEVEL`, the mappings included.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    fn reserve(&self, irql: &Passive, places: usize) -> Result<Self::Reserve, NoMemory>;
+
+    /// [`map_system`](Self::map_system) at a free place of `reserve`: takes no memory, and maps as many pages as a place
+    /// has room for. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// [`Unmapped`]; [`Unmapped::NoMemory`] when no place is free.
+    fn map_reserved(&self, reserve: &Self::Reserve, frames: &[u64], write: bool) -> Result<Self::Mapping, Unmapped>;
+
+    /// The number of the calling thread, which no other has while it lives. Any IRQL.
+    fn thread(&self) -> usize;
 
     /// Whether the page at `address` is cached: an address at which the OS has mapped system memory for us. `false`
     /// where the kernel does not say: then fences are taken. Up to `DISPATCH_LEVEL`.

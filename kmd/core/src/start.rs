@@ -113,6 +113,11 @@ fn make_doorbells<P: Platform>(
     Ok((pages, Doorbells::<EngineHost<P>>::new(count as usize)?))
 }
 
+/// Mappings that an engine can have where the machine has no addresses left. A packet needs them all at once: its
+/// command buffer, where it reads, where it writes, and its fence, each with up to three page tables and one that they
+/// share; and a table that it changes.
+const RESERVED_PLACES: usize = 24;
+
 /// The GPU's surroundings: local memory, the engines' events, the interrupt.
 #[inline(never)]
 fn make_host<P: Platform>(
@@ -124,6 +129,8 @@ fn make_host<P: Platform>(
     let local = LocalMemory::allocate(irql, platform, settings.local_segment_size)?;
     let wake = [platform.event(irql)?, platform.event(irql)?, platform.event(irql)?];
     let answers = Answers::new(platform.event(irql)?);
+    let reserve = || platform.reserve(irql, RESERVED_PLACES);
+    let reserves = [reserve()?, reserve()?, reserve()?];
     let registers = match info.memory {
         Some(memory) if info.interrupt => Some(Registers::map(irql, &info.dxgkrnl, memory.address, memory.length)?),
         Some(_) => {
@@ -137,7 +144,7 @@ fn make_host<P: Platform>(
     let interrupt = InterruptSource::new(registers, info.dxgkrnl.clone(), info.routines.report, info.adapter);
     let interrupt = Shared::try_new(interrupt)?;
     let highest = info.highest_physical_address;
-    Ok(EngineHost::new(platform.clone(), info.dxgkrnl.clone(), highest, local, wake, answers, interrupt))
+    Ok(EngineHost::new(platform.clone(), info.dxgkrnl.clone(), highest, local, wake, answers, reserves, interrupt))
 }
 
 /// The GPU, idle.

@@ -10,6 +10,7 @@
 mod entry;
 mod lock;
 mod memory;
+mod reserve;
 mod thread;
 
 pub use entry::{SERVICE_KEY, entry_table, table};
@@ -21,9 +22,10 @@ use gpu_engine::word::{Exchange, Ordering, Word};
 use kmd_core::irql::Passive;
 use kmd_core::platform::{Body, Event, Platform, SettingsKey, TICK, Timer};
 use lock::SpinLock;
-use memory::{FrameMapping, NonPagedPages};
+use memory::{FrameMapping, NonPagedPages, OwnMapping};
 use nt_model::Machine;
 use nt_model::timer::{EX_TIMER_HIGH_RESOLUTION, ExTimer};
+use reserve::Reserve;
 use std::fmt::Arguments;
 use std::sync::atomic::AtomicU64;
 use thread::SystemThread;
@@ -131,6 +133,7 @@ impl Platform for Native {
     type Timer = FineTimer;
     type Thread = SystemThread;
     type Pages = NonPagedPages;
+    type Reserve = Reserve;
 
     fn current() -> Self {
         Self
@@ -161,7 +164,20 @@ impl Platform for Native {
     }
 
     fn map_system(&self, frames: &[u64], write: bool) -> Result<FrameMapping, Unmapped> {
-        FrameMapping::map(frames, write)
+        OwnMapping::map(frames, write).map(FrameMapping::Own)
+    }
+
+    fn reserve(&self, _irql: &Passive, places: usize) -> Result<Reserve, NoMemory> {
+        Reserve::new(places)
+    }
+
+    fn map_reserved(&self, reserve: &Reserve, frames: &[u64], write: bool) -> Result<FrameMapping, Unmapped> {
+        reserve.map(frames, write).map(FrameMapping::Reserved)
+    }
+
+    fn thread(&self) -> usize {
+        // CAST: numbers from 1.
+        unordered(Machine::current_thread_id) as usize
     }
 
     fn is_cached(&self, address: *const u8) -> bool {

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "promises about the model's mappings")]
 
 use crate::machine;
+use crate::reserve::ReservedMapping;
 use gpu_engine::NoMemory;
 use gpu_engine::host::Unmapped;
 use gpu_engine::memory::{Mapping, Span};
@@ -75,19 +76,54 @@ unsafe impl Pages for NonPagedPages {
     }
 }
 
-/// A kernel mapping of pages that the page tables name, by an MDL that we fill in ourselves.
-pub struct FrameMapping {
+/// The first of `frames` that have one cache type, `most` of them at most, and that type.
+pub(crate) fn alike(frames: &[u64], most: usize) -> Result<(&[u64], CacheType), Unmapped> {
+    let type_of = |frame: &u64| machine(|m| m.cache_attribute(frame * PAGE_SIZE));
+    let cache = frames.first().and_then(type_of).ok_or(Unmapped::NotMemory)?;
+    let alike = frames.iter().take(most).take_while(|frame| type_of(frame) == Some(cache)).count();
+    Ok((frames.get(..alike).unwrap_or_default(), cache))
+}
+
+/// A kernel mapping of pages that the page tables name.
+pub enum FrameMapping {
+    /// At addresses of its own.
+    Own(OwnMapping),
+    /// At reserved addresses.
+    Reserved(ReservedMapping),
+}
+
+// SAFETY: as those of the mapping that it is.
+unsafe impl Mapping for FrameMapping {
+    fn base(&self) -> *mut u8 {
+        match self {
+            Self::Own(own) => own.base(),
+            Self::Reserved(reserved) => reserved.base(),
+        }
+    }
+    fn len(&self) -> u64 {
+        match self {
+            Self::Own(own) => own.len(),
+            Self::Reserved(reserved) => reserved.len(),
+        }
+    }
+    fn is_ordered(&self) -> bool {
+        match self {
+            Self::Own(own) => own.is_ordered(),
+            Self::Reserved(reserved) => reserved.is_ordered(),
+        }
+    }
+}
+
+/// A mapping by an MDL that we fill in ourselves.
+pub struct OwnMapping {
     mapped: Option<Mapped>,
     mdl: Mdl,
     cached: bool,
 }
 
-impl FrameMapping {
+impl OwnMapping {
     pub(crate) fn map(frames: &[u64], write: bool) -> Result<Self, Unmapped> {
-        let type_of = |frame: &u64| machine(|m| m.cache_attribute(frame * PAGE_SIZE));
-        let cache = frames.first().and_then(type_of).ok_or(Unmapped::NotMemory)?;
-        let alike = frames.iter().take(MOST).take_while(|frame| type_of(frame) == Some(cache)).count();
-        let frames = frames.get(..alike).unwrap_or_default();
+        let (frames, cache) = alike(frames, MOST)?;
         let bytes = frames.len() as u64 * PAGE_SIZE;
         // CAST: at most 2 MiB.
         let mdl = machine(|m| m.allocate_mdl(0, bytes as usize)).ok_or(NoMemory)?;
@@ -100,7 +136,7 @@ impl FrameMapping {
     }
 }
 
-impl Drop for FrameMapping {
+impl Drop for OwnMapping {
     fn drop(&mut self) {
         drop(self.mapped.take());
         // We said so, and we take it back: nothing was locked by this MDL, and an MDL of locked pages must not be
@@ -111,7 +147,7 @@ impl Drop for FrameMapping {
 }
 
 // SAFETY: mapped as asked for, at a page boundary, until dropped; base and length never change.
-unsafe impl Mapping for FrameMapping {
+unsafe impl Mapping for OwnMapping {
     fn base(&self) -> *mut u8 {
         self.mapped.as_ref().map_or(std::ptr::null_mut(), Mapped::pointer)
     }

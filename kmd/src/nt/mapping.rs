@@ -3,6 +3,7 @@
 //! Why it is done so: `docs/decisions/0003-mapping-system-pages.md`.
 
 use super::pages::{NO_WRITE, map_mdl};
+use super::reserve::ReservedMapping;
 use core::ffi::c_void;
 use core::ptr;
 use gpu_engine::host::Unmapped;
@@ -35,7 +36,7 @@ fn type_of(physical: u64) -> Option<MEMORY_CACHING_TYPE> {
 }
 
 /// Whether the processor keeps its order for pages of this type.
-fn is_ordered(cache: MEMORY_CACHING_TYPE) -> bool {
+pub fn is_ordered(cache: MEMORY_CACHING_TYPE) -> bool {
     cache == MmCached || cache == MmHardwareCoherentCached
 }
 
@@ -48,8 +49,47 @@ pub fn is_cached(address: *const u8) -> bool {
     type_of(unsafe { physical.QuadPart } as u64).is_some_and(is_ordered)
 }
 
-/// The mapping.
-pub struct FrameMapping {
+/// The first of `frames` that have one cache type, `most` of them at most, and that type: the pages' type counts,
+/// whatever is asked for.
+pub fn alike(frames: &[u64], most: usize) -> Result<(&[u64], MEMORY_CACHING_TYPE), Unmapped> {
+    let of = |frame: &u64| type_of(frame * PAGE_SIZE);
+    let cache = frames.first().and_then(of).ok_or(Unmapped::NotMemory)?;
+    let alike = frames.iter().take(most).take_while(|frame| of(frame) == Some(cache)).count();
+    Ok((frames.get(..alike).unwrap_or_default(), cache))
+}
+
+/// A kernel mapping of pages that the page tables name.
+pub enum FrameMapping {
+    /// At addresses of its own.
+    Own(OwnMapping),
+    /// At reserved addresses.
+    Reserved(ReservedMapping),
+}
+
+// SAFETY: as those of the mapping that it is.
+unsafe impl Mapping for FrameMapping {
+    fn base(&self) -> *mut u8 {
+        match self {
+            Self::Own(own) => own.base(),
+            Self::Reserved(reserved) => reserved.base(),
+        }
+    }
+    fn len(&self) -> u64 {
+        match self {
+            Self::Own(own) => own.len(),
+            Self::Reserved(reserved) => reserved.len(),
+        }
+    }
+    fn is_ordered(&self) -> bool {
+        match self {
+            Self::Own(own) => own.is_ordered(),
+            Self::Reserved(reserved) => reserved.is_ordered(),
+        }
+    }
+}
+
+/// A mapping by an MDL from the OS.
+pub struct OwnMapping {
     mdl: PMDL,
     base: *mut c_void,
     bytes: u64,
@@ -57,16 +97,12 @@ pub struct FrameMapping {
 }
 
 // SAFETY: a kernel mapping and its MDL belong to no thread.
-unsafe impl Send for FrameMapping {}
+unsafe impl Send for OwnMapping {}
 
-impl FrameMapping {
-    /// Maps the first of `frames` that have one cache type, [`MOST`] of them at most, with that type: the pages' type
-    /// counts, whatever is asked for.
+impl OwnMapping {
+    /// Maps the first of `frames` that are [`alike`], [`MOST`] of them at most.
     pub fn map(frames: &[u64], write: bool) -> Result<Self, Unmapped> {
-        let of = |frame: &u64| type_of(frame * PAGE_SIZE);
-        let cache = frames.first().and_then(of).ok_or(Unmapped::NotMemory)?;
-        let alike = frames.iter().take(MOST).take_while(|frame| of(frame) == Some(cache)).count();
-        let frames = frames.get(..alike).unwrap_or_default();
+        let (frames, cache) = alike(frames, MOST)?;
         let bytes = frames.len() as u64 * PAGE_SIZE;
         // CAST: at most 2 MiB.
         // SAFETY: at most DISPATCH_LEVEL; a page-aligned (zero) address, so that the MDL has room for exactly these
@@ -91,7 +127,7 @@ impl FrameMapping {
     }
 }
 
-impl Drop for FrameMapping {
+impl Drop for OwnMapping {
     fn drop(&mut self) {
         if !self.base.is_null() {
             // SAFETY: our mapping of this MDL, removed once.
@@ -108,7 +144,7 @@ impl Drop for FrameMapping {
 }
 
 // SAFETY: mapped as asked for, at a page boundary, until dropped; base and length never change.
-unsafe impl Mapping for FrameMapping {
+unsafe impl Mapping for OwnMapping {
     fn base(&self) -> *mut u8 {
         self.base.cast()
     }

@@ -5,6 +5,7 @@ mod lock;
 mod mapping;
 mod pages;
 mod registry;
+mod reserve;
 mod thread;
 mod timer;
 
@@ -22,7 +23,9 @@ use kmd_core::platform::SettingsKey;
 use kmd_core::platform::TICK;
 use lock::SpinLock;
 use mapping::FrameMapping;
+use mapping::OwnMapping;
 use pages::NonPagedPages;
+use reserve::Reserve;
 use thread::SystemThread;
 use timer::FineTimer;
 use wdk_sys::_MODE::KernelMode;
@@ -30,6 +33,7 @@ use wdk_sys::LARGE_INTEGER;
 use wdk_sys::ntddk::KeDelayExecutionThread;
 use wdk_sys::ntddk::KeFlushQueuedDpcs;
 use wdk_sys::ntddk::KeQueryPerformanceCounter;
+use wdk_sys::ntddk::PsGetCurrentThreadId;
 
 /// NT.
 #[derive(Clone, Copy)]
@@ -48,6 +52,7 @@ impl Platform for Nt {
     type Timer = FineTimer;
     type Thread = SystemThread;
     type Pages = NonPagedPages;
+    type Reserve = Reserve;
 
     fn current() -> Self {
         Self
@@ -78,7 +83,20 @@ impl Platform for Nt {
     }
 
     fn map_system(&self, frames: &[u64], write: bool) -> Result<FrameMapping, Unmapped> {
-        FrameMapping::map(frames, write)
+        OwnMapping::map(frames, write).map(FrameMapping::Own)
+    }
+
+    fn reserve(&self, irql: &Passive, places: usize) -> Result<Reserve, NoMemory> {
+        Reserve::new(irql, places)
+    }
+
+    fn map_reserved(&self, reserve: &Reserve, frames: &[u64], write: bool) -> Result<FrameMapping, Unmapped> {
+        reserve.map(frames, write).map(FrameMapping::Reserved)
+    }
+
+    fn thread(&self) -> usize {
+        // SAFETY: any level; a number, not a handle.
+        unsafe { PsGetCurrentThreadId() }.addr()
     }
 
     fn is_cached(&self, address: *const u8) -> bool {

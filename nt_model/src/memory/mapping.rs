@@ -307,8 +307,8 @@ impl Machine {
             return None;
         }
         let backing = self.backing_of_mdl(routine, mdl)?;
-        // The routine takes no priority, so that there is no MdlMappingNoWrite.
-        self.check_rights(mdl, &backing, Rights::ReadWrite);
+        // The routine takes no priority, so that there is no MdlMappingNoWrite. What may only be read is to be protected
+        // before the mapping goes.
         let Backing::Pages(runs) = backing else { return None };
         regions::map_runs_at(address, &runs, Rights::ReadWrite).ok()?;
         let mapped = Region {
@@ -341,6 +341,7 @@ impl Machine {
         if !self.rules.check(&NT_UNMAP, mapped, text) {
             return;
         }
+        self.check_rights(mdl, &region.backing, region.rights);
         for (object, index) in region.pages() {
             object.remove_mapping(index);
         }
@@ -352,6 +353,27 @@ impl Machine {
             ..Region::clone(&region)
         });
         mdl.remove_flags(MDL_MAPPED_TO_SYSTEM_VA);
+    }
+}
+
+impl Machine {
+    /// Changes what may be done with the system mapping of `mdl`. Returns whether it has one.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    #[doc(alias = "MmProtectMdlSystemAddress")]
+    #[track_caller]
+    pub fn protect_mdl(&self, mdl: Mdl, rights: Rights) -> bool {
+        // CAST: printed only.
+        let arguments = [mdl.address() as u64, rights as u64];
+        let _service = self.service(&routines::MM_PROTECT_MDL_SYSTEM_ADDRESS, arguments);
+        let address = mdl.header().mapped_system_va.load(Ordering::Relaxed);
+        let region = self.memory.regions.at(address - address % PAGE_SIZE);
+        let Some(region) = region.filter(|_| mdl.flags() & MDL_MAPPED_TO_SYSTEM_VA != 0) else { return false };
+        let protected = host::protect(region.start, mdl.pages() * PAGE_SIZE, rights).is_ok();
+        if protected {
+            self.memory.regions.insert(Region { rights, ..Region::clone(&region) });
+        }
+        protected
     }
 }
 

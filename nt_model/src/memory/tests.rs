@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::contiguous::ContiguousRequest;
 use super::mapping::MapRequest;
 use super::mdl::LockOperation;
-use super::{CacheType, Mdl, PAGE_SIZE, PageKind, PageObject, PageTraits, host};
+use super::{CacheType, Mdl, PAGE_SIZE, PageKind, PageObject, PageTraits, Rights, host};
 use crate::kernel::{Kernel, KernelConfig};
 use crate::mmio::Registers;
 use crate::pool::{POOL_FLAG_NON_PAGED, POOL_FLAG_PAGED};
@@ -263,7 +263,13 @@ fn writing_where_one_may_read_only_is_caught() {
     kernel.unmap_locked_pages(at, mdl);
     assert_eq!(broken(&kernel), only(&NT_MAP_WRITE));
     let at = kernel.allocate_mapping_address(PAGE_SIZE, TAG).unwrap_or_default();
+    assert!(!kernel.protect_mdl(mdl, Rights::Read), "nothing is mapped");
     assert!(kernel.map_at_reserved(at, TAG, mdl, CacheType::Cached).is_some());
+    assert!(kernel.protect_mdl(mdl, Rights::Read));
+    kernel.unmap_reserved(at, TAG, mdl);
+    assert_eq!(broken(&kernel), only(&NT_MAP_WRITE), "still");
+    assert!(kernel.map_at_reserved(at, TAG, mdl, CacheType::Cached).is_some());
+    kernel.unmap_reserved(at, TAG, mdl);
     assert_eq!(broken(&kernel), [NT_MAP_WRITE.name; 2]);
 }
 

@@ -3,7 +3,7 @@
 use crate::memory::contiguous::ContiguousRequest;
 use crate::memory::mapping::MapRequest;
 use crate::memory::mdl::{LockOperation, Mdl};
-use crate::memory::{CacheType, PAGE_SIZE};
+use crate::memory::{CacheType, PAGE_SIZE, Rights};
 use crate::records::{MDL, UnicodeString, status, status::NtStatus};
 use crate::routines;
 use crate::shim::{self, In, Out};
@@ -154,6 +154,19 @@ shims! {
 
     fn MmUnmapReservedMapping(m, address: usize, tag: u32, mdl: In<MDL>) {
         m.unmap_reserved(address, tag, Mdl::of(mdl.get()));
+    }
+
+    fn MmProtectMdlSystemAddress(m, mdl: In<MDL>, protect: u32) -> NtStatus {
+        const NO_ACCESS: u32 = 1;
+        const READ_ONLY: u32 = 2;
+        const READ_WRITE: u32 = 4;
+        let rights = match protect {
+            NO_ACCESS => Rights::None,
+            READ_ONLY => Rights::Read,
+            READ_WRITE => Rights::ReadWrite,
+            _ => return status::INVALID_PAGE_PROTECTION,
+        };
+        if m.protect_mdl(Mdl::of(mdl.get()), rights) { status::SUCCESS } else { status::NOT_MAPPED_VIEW }
     }
 
     fn MmGetPhysicalAddress(m, address: usize) -> u64 {

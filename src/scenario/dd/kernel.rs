@@ -2,7 +2,8 @@
 
 use super::super::rig::Rig;
 use super::super::{Played, Scene, Setup, Stage, same};
-use anyhow::ensure;
+use anyhow::{Context, ensure};
+use dxgkrnl_model::personality::SECOND;
 use std::time::{Duration, Instant};
 
 /// Rings after each of so many pauses, in which the engine has stopped to look all the time.
@@ -43,4 +44,42 @@ pub(super) fn waits(stage: &Stage) -> Played {
         })?;
     }
     Ok(())
+}
+
+/// Pages that a command list of [`work_without_addresses`] writes: more than an engine has reserved places.
+const SCATTERED: u64 = 40;
+
+/// Work, paging and fences, on every node, while no pages can be mapped at any addresses but those that are reserved.
+fn work_without_addresses(scene: &Scene) -> Played {
+    let kernel = scene.world.os.kernel();
+    let rig = Rig::open(scene, "client")?;
+    let queues = [rig.queue(0)?, rig.queue(1)?];
+    let before = rig.page()?;
+    kernel.fail_mappings(true);
+    for (node, queue) in (0..).zip(&queues) {
+        // Page tables are written, and what was in system memory is moved.
+        let pages = (0..SCATTERED).map(|_| rig.page()).collect::<Result<Vec<_>, _>>()?;
+        let fence = rig.fence(0, true)?;
+        let waiting = rig.wait(&[(&fence, 1)], false)?;
+        queue.run(|list| {
+            pages.iter().zip(1..).try_for_each(|(page, value)| list.store(page.at(0), value))?;
+            list.copy(pages[0].at(0), before.at(node), 8)?;
+            list.signal(&fence, 1)
+        })?;
+        for (page, value) in pages.iter().zip(1..) {
+            page.until(scene, "work", 0, value).with_context(|| format!("node {node}"))?;
+        }
+        before.until(scene, "a copy", node, 1)?;
+        waiting.comes(&rig, "the signal")?;
+    }
+    kernel.fail_mappings(false);
+    // Nothing is held on to: other addresses are used again.
+    let page = rig.page()?;
+    queues[0].run(|list| list.store(page.at(0), 1))?;
+    page.until(scene, "work with addresses", 0, 1)
+}
+
+pub(super) fn no_addresses(stage: &Stage) -> Played {
+    let patient = Setup::default().windows(|windows| windows.tdr.delay = 20 * SECOND);
+    stage.play(patient, work_without_addresses)
 }
