@@ -145,6 +145,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "MmMapLockedPagesSpecifyCache, Return value; MmMapLockedPagesWithReservedMapping, Return value",
         play: kernel::no_addresses,
     },
+    Scenario {
+        id: "DD-20",
+        title: "an engine is reset in time while it unmaps thousands of pages, however long each takes",
+        source: "DxgkDdiResetHwEngine; TDR changes in Windows 8; MmUnmapLockedPages",
+        play: kernel::much_to_unmap,
+    },
 ];
 
 /// Functions that DD-01 does not demand to see called, and why. Other cases call them.

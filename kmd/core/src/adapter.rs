@@ -9,6 +9,7 @@ use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::handle::{Handle, object};
 use crate::interrupt_source::InterruptSource;
+use crate::irql::Passive;
 use crate::paging_spaces::PagingSpaces;
 use crate::plan::Plan;
 use crate::platform::{Event, Pages, Platform};
@@ -234,6 +235,32 @@ impl<P: Platform> Drop for Counted<P> {
     }
 }
 
+/// Mappings that an engine can have where the machine has no addresses left. A packet needs them all at once: its
+/// command buffer, where it reads, where it writes, and its fence, each with up to three page tables and one that they
+/// share; and a table that it changes.
+const RESERVED_PLACES: usize = 24;
+
+/// What the engines' threads have, and what they are waited for by.
+pub(crate) struct Threads<P: Platform> {
+    answers: Answers<P>,
+    /// What each engine maps pages with when the machine has no addresses for it.
+    reserves: [P::Reserve; NODE_COUNT],
+    /// The numbers of the threads; 0 before one has begun.
+    numbers: [AtomicUsize; NODE_COUNT],
+}
+
+impl<P: Platform> Threads<P> {
+    /// Those of threads that have not begun.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub(crate) fn new(irql: &Passive, platform: &P) -> core::result::Result<Self, NoMemory> {
+        let answers = Answers::new(platform.event(irql)?);
+        let reserve = || platform.reserve(irql, RESERVED_PLACES);
+        Ok(Self { answers, reserves: [reserve()?, reserve()?, reserve()?], numbers: Default::default() })
+    }
+}
+
 /// The GPU's surroundings inside this driver.
 pub struct EngineHost<P: Platform> {
     platform: P,
@@ -242,12 +269,8 @@ pub struct EngineHost<P: Platform> {
     end_of_memory: AtomicU64,
     local: LocalMemory<P>,
     wake: [P::Event; NODE_COUNT],
-    /// Where DDIs wait for engines.
-    pub(crate) answers: Answers<P>,
-    /// What each engine maps pages with when the machine has no addresses for it.
-    reserves: [P::Reserve; NODE_COUNT],
-    /// The numbers of the engines' threads; 0 before one has begun.
-    threads: [AtomicUsize; NODE_COUNT],
+    /// What the engines' threads have.
+    threads: Box<Threads<P>>,
     /// How interrupts are raised.
     pub interrupt: Shared<InterruptSource>,
 }
@@ -259,13 +282,11 @@ impl<P: Platform> EngineHost<P> {
         highest_physical_address: u64,
         local: LocalMemory<P>,
         wake: [P::Event; NODE_COUNT],
-        answers: Answers<P>,
-        reserves: [P::Reserve; NODE_COUNT],
+        threads: Box<Threads<P>>,
         interrupt: Shared<InterruptSource>,
     ) -> Self {
         let end_of_memory = AtomicU64::new(highest_physical_address / PAGE_SIZE + 1);
-        let threads = Default::default();
-        Self { platform, dxgkrnl, end_of_memory, local, wake, answers, reserves, threads, interrupt }
+        Self { platform, dxgkrnl, end_of_memory, local, wake, threads, interrupt }
     }
 
     /// Whether the machine has memory at page frame `frame`, as far as `HighestPhysicalAddress` says.
@@ -285,14 +306,19 @@ impl<P: Platform> EngineHost<P> {
 
     /// The engine of `node` runs on the calling thread from now on.
     pub(crate) fn begin(&self, node: usize) {
-        self.threads[node].store(self.platform.thread(), Ordering::Relaxed);
+        self.threads.numbers[node].store(self.platform.thread(), Ordering::Relaxed);
+    }
+
+    /// Where DDIs wait for engines.
+    pub(crate) fn answers(&self) -> &Answers<P> {
+        &self.threads.answers
     }
 
     /// The reserve of the engine that the calling thread runs.
     fn reserve(&self) -> Option<&P::Reserve> {
         let me = self.platform.thread();
-        let node = self.threads.iter().position(|thread| thread.load(Ordering::Relaxed) == me)?;
-        self.reserves.get(node)
+        let node = self.threads.numbers.iter().position(|thread| thread.load(Ordering::Relaxed) == me)?;
+        self.threads.reserves.get(node)
     }
 
     /// Bytes of the local segment.
@@ -352,7 +378,7 @@ impl<P: Platform> LocalMemory<P> {
     ///
     /// # Errors
     /// [`NoMemory`] when not even one block is to be had.
-    pub fn allocate(irql: &crate::irql::Passive, platform: &P, size: u64) -> core::result::Result<Self, NoMemory> {
+    pub fn allocate(irql: &Passive, platform: &P, size: u64) -> core::result::Result<Self, NoMemory> {
         let want = (size / BLOCK).max(1);
         let mut blocks = Vec::new();
         // CAST: at most 16 GiB of blocks.

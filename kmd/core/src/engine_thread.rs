@@ -31,7 +31,7 @@ pub fn run<P: Platform>(
     let mut idle = 0u32;
     loop {
         let step = engine.step();
-        gpu.host.answers.announce();
+        gpu.host.answers().announce();
         match step {
             Step::Worked => idle = 0,
             Step::Waiting | Step::Held => {

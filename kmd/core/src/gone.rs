@@ -37,5 +37,5 @@ pub fn held<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal
 
 /// Returns when `done`, which an engine makes true.
 fn wait<P: Platform>(irql: &Passive, started: &Started<P>, done: impl FnMut() -> bool) {
-    started.gpu.host.answers.wait(irql, &started.platform, None, done);
+    started.gpu.host.answers().wait(irql, &started.platform, None, done);
 }

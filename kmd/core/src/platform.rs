@@ -128,8 +128,8 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// [`NoMemory`].
     fn reserve(&self, irql: &Passive, places: usize) -> Result<Self::Reserve, NoMemory>;
 
-    /// [`map_system`](Self::map_system) at a free place of `reserve`: takes no memory, and maps as many pages as a place
-    /// has room for. `PASSIVE_LEVEL`.
+    /// [`map_system`](Self::map_system) at a free place of `reserve`: takes no memory, and maps as many pages as a
+    /// place has room for. `PASSIVE_LEVEL`.
     ///
     /// # Errors
     /// [`Unmapped`]; [`Unmapped::NoMemory`] when no place is free.

@@ -26,7 +26,7 @@ fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) ->
     started.gpu.command(node.index(), Control::Hold);
     let engine = &started.gpu.nodes[node.index()];
     let holds = || engine.phase() != Phase::Running;
-    if !started.gpu.host.answers.wait(irql, &started.platform, Some(PATIENCE), holds) {
+    if !started.gpu.host.answers().wait(irql, &started.platform, Some(PATIENCE), holds) {
         return Err(Error::Timeout);
     }
     // An interrupt routine that began before the engine was told may still be about to report for it.

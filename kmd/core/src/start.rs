@@ -1,7 +1,6 @@
 //! StartDevice and StopDevice. Source: `DxgkDdiStartDevice`, `DxgkDdiStopDevice`.
 
-use crate::adapter::{Adapter, Census, EngineHost, Gpu, LocalMemory, Routines, Started};
-use crate::answers::Answers;
+use crate::adapter::{Adapter, Census, EngineHost, Gpu, LocalMemory, Routines, Started, Threads};
 use crate::asked::Features;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
@@ -16,6 +15,7 @@ use crate::registers::Registers;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
 use crate::strays::Strays;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpu_engine::engine::Engine;
@@ -113,10 +113,11 @@ fn make_doorbells<P: Platform>(
     Ok((pages, Doorbells::<EngineHost<P>>::new(count as usize)?))
 }
 
-/// Mappings that an engine can have where the machine has no addresses left. A packet needs them all at once: its
-/// command buffer, where it reads, where it writes, and its fence, each with up to three page tables and one that they
-/// share; and a table that it changes.
-const RESERVED_PLACES: usize = 24;
+/// What the engines' threads have.
+#[inline(never)]
+fn make_threads<P: Platform>(irql: &Passive, platform: &P) -> Result<Box<Threads<P>>> {
+    Ok(try_box(Threads::new(irql, platform)?)?)
+}
 
 /// The GPU's surroundings: local memory, the engines' events, the interrupt.
 #[inline(never)]
@@ -128,9 +129,7 @@ fn make_host<P: Platform>(
 ) -> Result<EngineHost<P>> {
     let local = LocalMemory::allocate(irql, platform, settings.local_segment_size)?;
     let wake = [platform.event(irql)?, platform.event(irql)?, platform.event(irql)?];
-    let answers = Answers::new(platform.event(irql)?);
-    let reserve = || platform.reserve(irql, RESERVED_PLACES);
-    let reserves = [reserve()?, reserve()?, reserve()?];
+    let threads = make_threads(irql, platform)?;
     let registers = match info.memory {
         Some(memory) if info.interrupt => Some(Registers::map(irql, &info.dxgkrnl, memory.address, memory.length)?),
         Some(_) => {
@@ -144,7 +143,7 @@ fn make_host<P: Platform>(
     let interrupt = InterruptSource::new(registers, info.dxgkrnl.clone(), info.routines.report, info.adapter);
     let interrupt = Shared::try_new(interrupt)?;
     let highest = info.highest_physical_address;
-    Ok(EngineHost::new(platform.clone(), info.dxgkrnl.clone(), highest, local, wake, answers, reserves, interrupt))
+    Ok(EngineHost::new(platform.clone(), info.dxgkrnl.clone(), highest, local, wake, threads, interrupt))
 }
 
 /// The GPU, idle.
@@ -280,8 +279,8 @@ fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Started<P>
     let gpu = &started.gpu;
     started.threads.with(|t| t.try_reserve_exact(NODE_COUNT)).map_err(|_| Error::NoMemory)?;
     for node in 0..NODE_COUNT {
-        let engine = Engine::new(gpu.clone(), node)?;
         let timer = platform.timer(irql)?;
+        let engine = Engine::new(gpu.clone(), node)?;
         let (gpu, inside) = (gpu.clone(), platform.clone());
         let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node, &timer);
         let thread = platform.spawn(irql, try_box(body)?)?;

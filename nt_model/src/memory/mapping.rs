@@ -307,8 +307,8 @@ impl Machine {
             return None;
         }
         let backing = self.backing_of_mdl(routine, mdl)?;
-        // The routine takes no priority, so that there is no MdlMappingNoWrite. What may only be read is to be protected
-        // before the mapping goes.
+        // The routine takes no priority, so that there is no MdlMappingNoWrite. What may only be read is to be
+        // protected before the mapping goes.
         let Backing::Pages(runs) = backing else { return None };
         regions::map_runs_at(address, &runs, Rights::ReadWrite).ok()?;
         let mapped = Region {

@@ -1,10 +1,11 @@
 //! The kernel under the driver: time, priorities, want of addresses.
 
-use super::super::rig::Rig;
+use super::super::rig::{Rig, endless};
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::personality::SECOND;
+use dxgkrnl_model::personality::{MS, SECOND};
 use std::time::{Duration, Instant};
+use umd_core::ffi::types::FP_KIND_SYSTEM;
 
 /// Rings after each of so many pauses, in which the engine has stopped to look all the time.
 const ROUNDS: u64 = 15;
@@ -82,4 +83,33 @@ fn work_without_addresses(scene: &Scene) -> Played {
 pub(super) fn no_addresses(stage: &Stage) -> Played {
     let patient = Setup::default().windows(|windows| windows.tdr.delay = 20 * SECOND);
     stage.play(patient, work_without_addresses)
+}
+
+/// Pages that an engine has mapped one by one in DD-20, nearly as many as it can.
+const WINDOWS: u64 = 4000;
+
+/// A process that has [`WINDOWS`] pages mapped ends while another's work hangs on the same node: what unmapping takes,
+/// a second in all, is more than an engine may take to answer a reset.
+pub(super) fn much_to_unmap(stage: &Stage) -> Played {
+    let setup = Setup::default().quick_tdr().resets(1).windows(|windows| windows.unmap_time = MS / 4);
+    stage.play(setup, |scene| {
+        let [maps, hangs] = [Rig::open(scene, "maps")?, Rig::open(scene, "hangs")?];
+        let (queue, last) = (maps.queue(0)?, maps.page()?);
+        let memory = maps.device.allocate(FP_KIND_SYSTEM, WINDOWS * 4096, 0)?;
+        let at = memory.gpu_va()?;
+        for first in (0..WINDOWS).step_by(500) {
+            queue.run(|list| (first..first + 500).try_for_each(|page| list.store(at + page * 4096, page)))?;
+        }
+        queue.run(|list| list.store(last.at(0), 1))?;
+        last.until(scene, "work", 0, 1)?;
+        let hung = hangs.queue(0)?;
+        let (_memory, address, length) = endless(&hangs.device)?;
+        hung.run(|list| list.indirect(address, length))?;
+        std::thread::scope(|scope| {
+            let ends = scope.spawn(|| drop((queue, last, memory, maps)));
+            let lost = scene.until("the loss of the device", || Ok(hangs.device.state()?.execution != 1));
+            ends.join().map_err(|_| anyhow::anyhow!("a panic")).and(lost)
+        })?;
+        same("adapter resets", scene.calls("DxgkDdiResetFromTimeout"), 0)
+    })
 }
