@@ -142,6 +142,7 @@ impl Os {
             echo_debug_print: personality.echo_debug_print,
             interrupt_delivery: personality.interrupt_delivery,
             dpc_delivery: personality.dpc_delivery,
+            processors: personality.processors,
             clock: personality.time_outs,
             unmap_time: personality.unmap_time,
             ..KernelConfig::default()

@@ -369,6 +369,8 @@ pub struct Personality {
     pub interrupt_delivery: InterruptDelivery,
     /// Where DPCs run: on the processor that queued them, or on another one, while the first goes on.
     pub dpc_delivery: DpcDelivery,
+    /// Active processors that the machine reports.
+    pub processors: u32,
     /// When the time-outs of drivers end.
     pub time_outs: ClockOptions,
     /// What unmapping takes of the calling thread's time: an interrupt to every processor.
@@ -471,6 +473,7 @@ impl Default for Personality {
             echo_debug_print: false,
             interrupt_delivery: InterruptDelivery::Inline,
             dpc_delivery: DpcDelivery::Inline,
+            processors: 8,
             time_outs: ClockOptions::default(),
             unmap_time: 0,
             start_transcript: None,

@@ -247,6 +247,14 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// [`set_priority`](Self::set_priority) of the calling thread.
+    #[track_caller]
+    pub fn set_own_priority(&self, priority: i32) -> i32 {
+        self.with_current_thread(|thread| self.set_priority(thread, priority))
+    }
+}
+
 type PriorityHook = Arc<dyn Fn(&Thread, i32) + Send + Sync>;
 
 /// What is done when a priority is set.
@@ -338,7 +346,7 @@ mod tests {
         let _in = kernel.enter();
         let inside = kernel.clone();
         let thread = kernel.spawn_system_thread("worker", move || {
-            assert_eq!(inside.with_current_thread(|thread| inside.set_priority(thread, 16)), 8);
+            assert_eq!(inside.set_own_priority(16), 8);
         });
         kernel.wait_for_object(thread.header(), None);
         assert_eq!(thread.priority(), 16);
@@ -347,7 +355,7 @@ mod tests {
             kernel.set_priority(&thread, wrong);
             assert_eq!(kernel.rules.take_violations().len(), 1, "{wrong}");
         }
-        kernel.with_current_thread(|host| kernel.set_priority(host, 16));
+        kernel.set_own_priority(16);
         assert!(kernel.rules.was_broken(&NT_PRIORITY));
     }
 

@@ -151,6 +151,13 @@ pub(super) const CASES: &[Scenario] = &[
         source: "DxgkDdiResetHwEngine; TDR changes in Windows 8; MmUnmapLockedPages",
         play: kernel::much_to_unmap,
     },
+    Scenario {
+        id: "DD-21",
+        title: "engines have a real-time priority, and on one processor a busy one leaves it to others for a tenth of \
+                the time",
+        source: "KeSetPriorityThread; windows-driver-docs kernel/high-resolution-timers",
+        play: kernel::priorities,
+    },
 ];
 
 /// Functions that DD-01 does not demand to see called, and why. Other cases call them.

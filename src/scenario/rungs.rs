@@ -50,7 +50,7 @@ const NEEDS: &[Need] = &[
         "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",
         "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "BI-04", "BI-05", "BI-06", "BI-09",
         "BI-10", "BI-11", "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "BI-43", "BI-44", "BI-45", "BI-46", "BI-47", "BI-48", "BI-49", "BI-50", "ST-67", "DD-05", "DD-07",
-        "DD-14", "DD-16", "DD-18", "DD-20",
+        "DD-14", "DD-16", "DD-18", "DD-20", "DD-21",
     ]),
     (3, "it reads fence logs, which queues for doorbells have", &[
         "LB-01", "LB-02", "LB-03", "LB-04", "LB-06", "LB-07", "LB-09", "LB-10", "LB-12", "LB-13", "LB-14",

@@ -10,6 +10,7 @@ use crate::dxgkrnl::Dxgkrnl;
 use crate::handle::{Handle, object};
 use crate::interrupt_source::InterruptSource;
 use crate::irql::Passive;
+use crate::keeper::Keeper;
 use crate::paging_spaces::PagingSpaces;
 use crate::plan::Plan;
 use crate::platform::{Event, Pages, Platform};
@@ -243,6 +244,7 @@ const RESERVED_PLACES: usize = 24;
 /// What the engines' threads have, and what they are waited for by.
 pub(crate) struct Threads<P: Platform> {
     answers: Answers<P>,
+    keeper: Keeper<P>,
     /// What each engine maps pages with when the machine has no addresses for it.
     reserves: [P::Reserve; NODE_COUNT],
     /// The numbers of the threads; 0 before one has begun.
@@ -256,8 +258,9 @@ impl<P: Platform> Threads<P> {
     /// [`NoMemory`].
     pub(crate) fn new(irql: &Passive, platform: &P) -> core::result::Result<Self, NoMemory> {
         let answers = Answers::new(platform.event(irql)?);
+        let keeper = Keeper::new(platform.event(irql)?);
         let reserve = || platform.reserve(irql, RESERVED_PLACES);
-        Ok(Self { answers, reserves: [reserve()?, reserve()?, reserve()?], numbers: Default::default() })
+        Ok(Self { answers, keeper, reserves: [reserve()?, reserve()?, reserve()?], numbers: Default::default() })
     }
 }
 
@@ -312,6 +315,11 @@ impl<P: Platform> EngineHost<P> {
     /// Where DDIs wait for engines.
     pub(crate) fn answers(&self) -> &Answers<P> {
         &self.threads.answers
+    }
+
+    /// What keeps engines to their duty.
+    pub(crate) fn keeper(&self) -> &Keeper<P> {
+        &self.threads.keeper
     }
 
     /// The reserve of the engine that the calling thread runs.

@@ -37,6 +37,12 @@ pub trait Timer<E>: Send + 'static {
     fn wait(&self, irql: &Passive, event: &E, units: u64) -> bool;
 }
 
+/// The thread that has asked for it, by which it is the same thread's to use.
+pub trait ThisThread {
+    /// Gives the thread a priority from 1 to 31, from 16 on a real-time priority. Source: `KeSetPriorityThread`.
+    fn set_priority(&self, irql: &Passive, priority: u32);
+}
+
 /// Non-paged pages that stay where they are, mapped readable and writable, until dropped.
 ///
 /// # Safety
@@ -74,6 +80,8 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     type Event: Event;
     /// A timer for short waits.
     type Timer: Timer<Self::Event>;
+    /// A thread that asks for itself.
+    type ThisThread: ThisThread;
     /// A system thread; dropping it does not end it.
     type Thread: Send + Sync + 'static;
     /// Pages.
@@ -104,6 +112,12 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// # Errors
     /// [`NoMemory`], whatever the kernel's reason.
     fn spawn(&self, irql: &Passive, body: Body) -> Result<Self::Thread, NoMemory>;
+
+    /// The calling thread, which [`spawn`](Self::spawn) has made; `None` where the kernel does not give it out.
+    fn this_thread(&self, irql: &Passive) -> Option<Self::ThisThread>;
+
+    /// Processors of the machine that are active. `PASSIVE_LEVEL`.
+    fn processors(&self, irql: &Passive) -> u32;
 
     /// Waits until the thread has ended.
     fn join(&self, irql: &Passive, thread: Self::Thread);

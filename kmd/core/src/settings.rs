@@ -94,6 +94,12 @@ settings! {
             "devices, contexts, queues, doorbells, openings of fences and of allocations, and fences and allocations \
             that it opened first, also if only an NT handle keeps them, that a process may have at once; more are \
             refused for want of memory, so that no process uses up what others need";
+        engine_priority: u32, "EnginePriority", Values::Between(1, 31), 16,
+            "priority of the engines' threads: from 16 on no ordinary process can keep them from a processor; 8 is that \
+            of an ordinary thread";
+        engine_share: u32, "EngineShare", Values::Between(50, 100), 90,
+            "percent of each 100 ms for which a busy engine works at a real-time priority, on a machine with no more \
+            processors than there are engines; then it pauses, and others run";
         connect_notify: bool, "ConnectNotify", SWITCH, 0,
             "doorbells connect as CONNECTED_NOTIFY, so user mode must call `D3DKMTNotifyWorkSubmission` after each \
             ring";

@@ -4,10 +4,11 @@ use crate::adapter::{Adapter, Census, EngineHost, Gpu, LocalMemory, Routines, St
 use crate::asked::Features;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
-use crate::engine_thread;
+use crate::engine_thread::{self, Standing};
 use crate::handle::Handle;
 use crate::interrupt_source::InterruptSource;
 use crate::irql::Passive;
+use crate::keeper;
 use crate::paging_spaces::PagingSpaces;
 use crate::plan::Plan;
 use crate::platform::{Pages, Platform, SettingsKey};
@@ -277,15 +278,22 @@ fn arm_faults<P: Platform>(gpu: &Gpu<P>, settings: &Settings) {
 #[inline(never)]
 fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Started<P>) -> Result<()> {
     let gpu = &started.gpu;
-    started.threads.with(|t| t.try_reserve_exact(NODE_COUNT)).map_err(|_| Error::NoMemory)?;
+    started.threads.with(|t| t.try_reserve_exact(NODE_COUNT + 1)).map_err(|_| Error::NoMemory)?;
+    let standing = Standing::new(irql, platform, &started.settings);
     for node in 0..NODE_COUNT {
         let timer = platform.timer(irql)?;
         let engine = Engine::new(gpu.clone(), node)?;
         let (gpu, inside) = (gpu.clone(), platform.clone());
-        let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node, &timer);
+        let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node, &timer, standing);
         let thread = platform.spawn(irql, try_box(body)?)?;
         started.threads.with(|t| t.push(thread));
     }
+    let Some(periods) = standing.periods else { return Ok(()) };
+    let timer = platform.timer(irql)?;
+    let (gpu, inside) = (gpu.clone(), platform.clone());
+    let body = move |irql: &Passive| keeper::run(irql, &inside, &gpu, &timer, standing.priority, &periods);
+    let thread = platform.spawn(irql, try_box(body)?)?;
+    started.threads.with(|t| t.push(thread));
     Ok(())
 }
 
@@ -311,6 +319,7 @@ fn halt<P: Platform>(irql: &Passive, started: &Started<P>) {
     // The thread of an engine that a fault made stop answering (`FaultWedgeAt`) ends with the others: it looks for this
     // now and then, and then finds the command.
     started.gpu.faults.release.store(true, Ordering::Release);
+    started.gpu.host.keeper().end();
     let threads = started.threads.with(core::mem::take);
     for thread in threads {
         started.platform.join(irql, thread);

@@ -20,7 +20,7 @@ use gpu_engine::host::Unmapped;
 use gpu_engine::memory::SharedWord;
 use gpu_engine::word::{Exchange, Ordering, Word};
 use kmd_core::irql::Passive;
-use kmd_core::platform::{Body, Event, Platform, SettingsKey, TICK, Timer};
+use kmd_core::platform::{Body, Event, Platform, SettingsKey, TICK, ThisThread, Timer};
 use lock::SpinLock;
 use memory::{FrameMapping, NonPagedPages, OwnMapping};
 use nt_model::Machine;
@@ -125,12 +125,23 @@ impl Drop for FineTimer {
     }
 }
 
+/// The calling thread.
+pub struct ThisNativeThread;
+
+impl ThisThread for ThisNativeThread {
+    fn set_priority(&self, _irql: &Passive, priority: u32) {
+        // CAST: at most 31.
+        machine(|m| m.set_own_priority(priority as i32));
+    }
+}
+
 impl Platform for Native {
     type Lock<T: Send> = SpinLock<T>;
     type Word = NativeWord;
     type Mapping = FrameMapping;
     type Event = SynchronizationEvent;
     type Timer = FineTimer;
+    type ThisThread = ThisNativeThread;
     type Thread = SystemThread;
     type Pages = NonPagedPages;
     type Reserve = Reserve;
@@ -153,6 +164,14 @@ impl Platform for Native {
 
     fn spawn(&self, _irql: &Passive, body: Body) -> Result<SystemThread, NoMemory> {
         Ok(SystemThread::start(body))
+    }
+
+    fn this_thread(&self, _irql: &Passive) -> Option<ThisNativeThread> {
+        Some(ThisNativeThread)
+    }
+
+    fn processors(&self, _irql: &Passive) -> u32 {
+        machine(|m| m.config().processors)
     }
 
     fn join(&self, _irql: &Passive, thread: SystemThread) {

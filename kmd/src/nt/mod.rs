@@ -27,11 +27,14 @@ use mapping::OwnMapping;
 use pages::NonPagedPages;
 use reserve::Reserve;
 use thread::SystemThread;
+use thread::ThisSystemThread;
 use timer::FineTimer;
 use wdk_sys::_MODE::KernelMode;
+use wdk_sys::ALL_PROCESSOR_GROUPS;
 use wdk_sys::LARGE_INTEGER;
 use wdk_sys::ntddk::KeDelayExecutionThread;
 use wdk_sys::ntddk::KeFlushQueuedDpcs;
+use wdk_sys::ntddk::KeQueryActiveProcessorCountEx;
 use wdk_sys::ntddk::KeQueryPerformanceCounter;
 use wdk_sys::ntddk::PsGetCurrentThreadId;
 
@@ -50,6 +53,7 @@ impl Platform for Nt {
     type Mapping = FrameMapping;
     type Event = SynchronizationEvent;
     type Timer = FineTimer;
+    type ThisThread = ThisSystemThread;
     type Thread = SystemThread;
     type Pages = NonPagedPages;
     type Reserve = Reserve;
@@ -72,6 +76,16 @@ impl Platform for Nt {
 
     fn spawn(&self, irql: &Passive, body: Body) -> Result<SystemThread, NoMemory> {
         SystemThread::start(irql, body)
+    }
+
+    fn this_thread(&self, irql: &Passive) -> Option<ThisSystemThread> {
+        ThisSystemThread::new(irql)
+    }
+
+    fn processors(&self, _irql: &Passive) -> u32 {
+        // CAST: 0xffff.
+        // SAFETY: any level.
+        unsafe { KeQueryActiveProcessorCountEx(ALL_PROCESSOR_GROUPS as u16) }
     }
 
     fn join(&self, irql: &Passive, thread: SystemThread) {

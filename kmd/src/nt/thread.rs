@@ -4,9 +4,11 @@ use super::try_box;
 use alloc::boxed::Box;
 use core::ffi::c_void;
 use core::ptr;
+use core::ptr::NonNull;
 use gpu_engine::NoMemory;
 use kmd_core::irql::Passive;
 use kmd_core::platform::Body;
+use kmd_core::platform::ThisThread;
 use wdk_sys::_KWAIT_REASON::Executive;
 use wdk_sys::_MODE::KernelMode;
 use wdk_sys::HANDLE;
@@ -16,6 +18,7 @@ use wdk_sys::OBJECT_ATTRIBUTES;
 use wdk_sys::PVOID;
 use wdk_sys::STATUS_SUCCESS;
 use wdk_sys::THREAD_ALL_ACCESS;
+use wdk_sys::ntddk::KeSetPriorityThread;
 use wdk_sys::ntddk::KeWaitForSingleObject;
 use wdk_sys::ntddk::ObReferenceObjectByHandle;
 use wdk_sys::ntddk::ObfDereferenceObject;
@@ -100,6 +103,46 @@ impl Drop for SystemThread {
             // SAFETY: gives the reference back, once.
             let _count = unsafe { ObfDereferenceObject(self.0) };
         }
+    }
+}
+
+/// `ZwCurrentThread()` of wdm.h: the pseudo handle of the calling thread.
+const CURRENT_THREAD: isize = -2;
+
+/// The calling thread, referenced by itself.
+pub struct ThisSystemThread(NonNull<c_void>);
+
+impl ThisSystemThread {
+    pub fn new(_irql: &Passive) -> Option<Self> {
+        let mut object: PVOID = ptr::null_mut();
+        // CAST: an enumerator, 0.
+        // SAFETY: PASSIVE_LEVEL (the token); the pseudo handle names the caller; kernel mode may leave the type open.
+        let status = unsafe {
+            ObReferenceObjectByHandle(
+                ptr::without_provenance_mut(CURRENT_THREAD.cast_unsigned()),
+                THREAD_ALL_ACCESS,
+                ptr::null_mut(),
+                KernelMode as i8,
+                &raw mut object,
+                ptr::null_mut(),
+            )
+        };
+        if NT_SUCCESS(status) { NonNull::new(object).map(Self) } else { None }
+    }
+}
+
+impl ThisThread for ThisSystemThread {
+    fn set_priority(&self, _irql: &Passive, priority: u32) {
+        // CAST: at most 31.
+        // SAFETY: a referenced thread that this driver has made; PASSIVE_LEVEL (the token).
+        let _before = unsafe { KeSetPriorityThread(self.0.as_ptr().cast(), priority as i32) };
+    }
+}
+
+impl Drop for ThisSystemThread {
+    fn drop(&mut self) {
+        // SAFETY: gives the reference back, once.
+        let _count = unsafe { ObfDereferenceObject(self.0.as_ptr()) };
     }
 }
 

@@ -4,6 +4,8 @@ use super::super::rig::{Rig, endless};
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::personality::{MS, SECOND};
+use gpu_wire::packet::{Indirect, Timestamp};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
 
@@ -112,4 +114,76 @@ pub(super) fn much_to_unmap(stage: &Stage) -> Played {
         })?;
         same("adapter resets", scene.calls("DxgkDdiResetFromTimeout"), 0)
     })
+}
+
+/// The priorities that engines' threads get when the adapter starts.
+fn started_with(scene: &Scene) -> anyhow::Result<Vec<i32>> {
+    let given = Arc::new(Mutex::new(Vec::new()));
+    let to = given.clone();
+    let kernel = scene.world.os.kernel();
+    kernel.set_at_priority(Some(Arc::new(move |_, priority| {
+        to.lock().unwrap_or_else(PoisonError::into_inner).push(priority)
+    })));
+    scene.world.os.stop_adapter(scene.adapter());
+    scene.world.os.restart_adapter(scene.adapter())?;
+    // A thread has run when its engine has done something: paging, and work of both others.
+    let rig = Rig::open(scene, "client")?;
+    for node in 0..2 {
+        let (queue, page) = (rig.queue(node)?, rig.page()?);
+        queue.run(|list| list.store(page.at(0), 1))?;
+        page.until(scene, "work", 0, 1)?;
+    }
+    kernel.set_at_priority(None);
+    let given = given.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(given)
+}
+
+/// Of some thousand moments at which an endless command buffer runs, how many of a hundred are in the last 40 ms of the
+/// periods of 100 ms.
+fn late_work(scene: &Scene) -> anyhow::Result<u64> {
+    const MOMENTS: u64 = 1000;
+    let rig = Rig::open(scene, "client")?;
+    let (queue, page) = (rig.queue(0)?, rig.page()?);
+    let memory = rig.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let stamp = Timestamp { address: page.at(0) }.to_packet();
+    let jump = |length: usize| -> anyhow::Result<_> {
+        Ok(Indirect { address: memory.gpu_va()?, length: length as u64 }.to_packet())
+    };
+    let length = stamp.as_bytes().len() + jump(0)?.as_bytes().len();
+    memory.write(0, &[stamp.as_bytes(), jump(length)?.as_bytes()].concat())?;
+    queue.run(|list| list.indirect(memory.gpu_va()?, length as u64))?;
+    let frequency = scene.world.os.kernel().performance_frequency();
+    let (mut late, mut before) = (0, 0);
+    for _ in 0..MOMENTS {
+        scene.until_now("another moment", || Ok(page.word(0)? != before))?;
+        before = page.word(0)?;
+        let millisecond = before % (frequency / 10) / (frequency / 1000);
+        late += u64::from(millisecond >= 60);
+        std::thread::park_timeout(Duration::from_micros(970));
+    }
+    Ok(late * 100 / MOMENTS)
+}
+
+pub(super) fn priorities(stage: &Stage) -> Played {
+    for (setting, priority) in [(None, 16), (Some(9), 9)] {
+        let setup = setting.into_iter().fold(Setup::default(), |setup, to| setup.setting("EnginePriority", to));
+        stage.play(setup, |scene| same("priorities", started_with(scene)?, vec![priority; 3]))?;
+    }
+    // An ordinary thread has no limit, nor has an engine where there are processors enough.
+    for (processors, priority, pauses) in [(1, 16, true), (1, 8, false), (4, 16, false)] {
+        // Half the time: on this machine, whose threads have no such priorities, what ends the engine's work may be
+        // late.
+        let setup =
+            Setup::default().setting("EnginePriority", priority).setting("EngineShare", 50).windows(|windows| {
+                windows.processors = processors;
+                windows.tdr.enabled = false;
+            });
+        let late = |scene: &Scene| {
+            let late = late_work(scene)?;
+            ensure!(if pauses { late <= 15 } else { late >= 25 }, "{late} of 100 moments of work are late");
+            Ok(())
+        };
+        stage.play(setup, late).with_context(|| format!("{processors} processors, priority {priority}"))?;
+    }
+    Ok(())
 }
