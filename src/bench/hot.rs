@@ -1,136 +1,172 @@
-//! The hot path: doorbell, execution, fence.
+//! The hot path: a submission by doorbell, until its progress value is seen.
 
-use super::{Bed, Benchmark, Measured, Resident, compare, limits};
-use crate::client::{Fence, Queue};
-use anyhow::Result;
-use std::hint::spin_loop;
-use std::time::{Duration, Instant};
+use super::alone::Alone;
+use super::limits::ring::bare_ring;
+use super::limits::uring::Sqpoll;
+use super::path::{Path, stream, trips};
+use super::statistics::{Better, Figure, Taken, Target};
+use super::{Bed, Benchmark, Measured, RING, Resident, finish};
+use crate::client::{List, Queue};
+use anyhow::{Result, ensure};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
 
-pub(super) const BENCHMARKS: &[Benchmark] = &[
-    Benchmark {
+pub(super) const BENCHMARKS: &[Benchmark] =
+    &[Benchmark { figures: TRIPS, run: round_trip }, Benchmark { figures: STREAMS, run: streaming }];
+
+const TRIP: Figure = Figure { name: "", about: "", unit: "ns", limit: "", better: Better::Lower, target: Target::None };
+
+const TRIPS: &[Figure] = &[
+    Figure {
+        name: "round-trip",
+        about: "a doorbell rung, until the progress value is seen; beside a bare ring of 64-byte packets",
+        limit: "bare ring",
+        target: Target::ByRegime(1.25, 2.2, 1.5),
+        ..TRIP
+    },
+    Figure {
         name: "doorbell-round-trip",
-        about: "ring, and the fence value is seen by the CPU; beside a cache line's way to another core and back",
-        run: round_trip,
+        about: "the same; beside a cache line's way to another core and back",
+        limit: "line there and back",
+        ..TRIP
     },
-    Benchmark {
-        name: "submissions",
-        about: "submissions of one STORE each, doorbell for each; beside a bare ring of 64-byte packets",
-        run: streaming,
+    Figure {
+        name: "round-trip-sqpoll",
+        about: "the same; beside io_uring's where the kernel polls (SQPOLL), if the kernel has it",
+        limit: "io_uring SQPOLL",
+        ..TRIP
     },
-    Benchmark {
-        name: "engine-hop",
-        about: "signal on one engine, wait met on the other; beside a cache line's way to another core",
-        run: engine_hop,
+    Figure {
+        name: "round-trip-alone",
+        about: "the engine alone, with plain locks and no driver around it; beside the bare ring",
+        limit: "bare ring",
+        ..TRIP
     },
-    Benchmark {
-        name: "process-hop",
-        about: "the same between queues of two processes, by a shared fence",
-        run: process_hop,
+    Figure {
+        name: "round-trip-shims",
+        about: "round-trip beside round-trip-alone: what user-mode driver, locks and clock of the model make of it",
+        limit: "engine alone",
+        ..TRIP
     },
 ];
 
-const RING: u64 = 1 << 20;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+const STREAM: Figure =
+    Figure { name: "", about: "", unit: "1/s", limit: "", better: Better::Higher, target: Target::None };
 
-fn round_trip(bed: &Bed) -> Result<Measured> {
-    const TURNS: u32 = 20_000;
+const STREAMS: &[Figure] = &[
+    Figure {
+        name: "streaming",
+        about: "submissions of one STORE, a doorbell for each; beside io_uring SQPOLL's, else a bare ring's",
+        limit: "io_uring SQPOLL",
+        target: Target::Fixed(1.5, 1.0),
+        ..STREAM
+    },
+    Figure {
+        name: "submissions",
+        about: "the same; beside a bare ring of 64-byte packets",
+        limit: "bare ring",
+        ..STREAM
+    },
+    Figure {
+        name: "streaming-alone",
+        about: "the engine alone, with plain locks and no driver around it; beside the bare ring",
+        limit: "bare ring",
+        ..STREAM
+    },
+    Figure {
+        name: "streaming-shims",
+        about: "streaming beside streaming-alone: what user-mode driver, locks and clock of the model make of it",
+        limit: "engine alone",
+        ..STREAM
+    },
+];
+
+/// `streaming` where the kernel has no io_uring.
+const STREAMING_BESIDE_RING: Figure =
+    Figure { name: "streaming", limit: "bare ring", target: Target::Fixed(0.3, 0.3), ..STREAM };
+
+/// Submissions by the user-mode driver.
+struct Submissions<'a> {
+    queue: &'a Queue,
+    list: List,
+    last: u64,
+}
+
+impl Path for Submissions<'_> {
+    fn push(&mut self) -> Result<()> {
+        self.last = self.queue.submit(&mut self.list)?;
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        finish(self.queue, self.last)
+    }
+}
+
+fn round_trip(bed: &Bed) -> Result<Vec<Measured>> {
+    let effort = bed.options.effort;
     let process = Resident::new(bed, "bench")?;
     let queue = process.device.queue(0, RING, 0, 0)?;
     let mut list = queue.list()?;
     list.nop(16)?;
-    compare(
-        ("doorbell-round-trip", "ns", "cache-line round trip"),
-        || Ok(limits::ping_pong()),
-        || {
-            let begun = Instant::now();
-            for _ in 0..TURNS {
-                let value = queue.submit(&mut list)?;
-                while queue.progress()?.0 < value {
-                    spin_loop();
-                }
-            }
-            Ok(begun.elapsed().as_nanos() as f64 / f64::from(TURNS))
-        },
-    )
+    let mut ours = Submissions { queue: &queue, list, last: 0 };
+    let has_sqpoll = Sqpoll::open(bed.pair).is_some();
+    let rounds = bed.rounds(|| {
+        let line = bed.line()?;
+        let (bare, bare_tail) = bare_ring(bed.pair, |ring| trips(ring, effort))?;
+        let mut sqpoll = (Vec::new(), Vec::new());
+        if let Some(mut ring) = has_sqpoll.then(|| Sqpoll::open(bed.pair)).flatten() {
+            sqpoll = trips(&mut ring.path(), effort)?;
+        }
+        let (alone, alone_tail) = Alone::with(bed.pair, false, |path| trips(path, effort))?;
+        let (value, value_tail) = trips(&mut ours, effort)?;
+        let ours = |limit: Vec<f64>, limit_tail: Vec<f64>| Taken {
+            value: value.clone(),
+            value_tail: value_tail.clone(),
+            limit,
+            limit_tail,
+        };
+        Ok(vec![
+            ours(bare.clone(), bare_tail.clone()),
+            ours(vec![line], Vec::new()),
+            ours(sqpoll.0, sqpoll.1),
+            Taken { value: alone.clone(), value_tail: alone_tail.clone(), limit: bare, limit_tail: bare_tail },
+            ours(alone, alone_tail),
+        ])
+    })?;
+    let all = (0..).zip(TRIPS).filter(|(_, figure)| has_sqpoll || !figure.name.ends_with("-sqpoll"));
+    Ok(all.map(|(at, figure)| rounds.measured(at, figure)).collect())
 }
 
-fn streaming(bed: &Bed) -> Result<Measured> {
-    const TURNS: u32 = 100_000;
+fn streaming(bed: &Bed) -> Result<Vec<Measured>> {
+    let effort = bed.options.effort;
     let process = Resident::new(bed, "bench")?;
     let queue = process.device.queue(0, RING, 0, 0)?;
     let memory = process.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
     let mut list = queue.list()?;
     list.store(memory.gpu_va()?, 1)?;
-    compare(
-        ("submissions", "1/s", "bare ring"),
-        || Ok(limits::bare_ring()),
-        || {
-            let begun = Instant::now();
-            let mut last = 0;
-            for _ in 0..TURNS {
-                last = queue.submit(&mut list)?;
-            }
-            while queue.progress()?.0 < last {
-                spin_loop();
-            }
-            Ok(f64::from(TURNS) / begun.elapsed().as_secs_f64())
-        },
-    )
-}
-
-fn engine_hop(bed: &Bed) -> Result<Measured> {
-    let process = Resident::new(bed, "bench")?;
-    let (one, two) = (process.device.queue(0, RING, 0, 0)?, process.device.queue(1, RING, 0, 0)?);
-    let fence = process.device.fence(0, 0)?;
-    hop("engine-hop", (&one, &fence), (&two, &fence))
-}
-
-fn process_hop(bed: &Bed) -> Result<Measured> {
-    let other = bed.world.process("other")?;
-    let other_device = other.open()?.device()?;
-    let two = other_device.queue(1, RING, 0, 0)?;
-    let process = Resident::new(bed, "bench")?;
-    let one = process.device.queue(0, RING, 0, 0)?;
-    let fence = process.device.shared_fence(0)?;
-    let opened = other_device.open_fence(other.receive(&process.user, fence.share()?)?, false)?;
-    hop("process-hop", (&one, &fence), (&two, &opened))
-}
-
-/// Two queues signal and wait in turns; each has a handle of the same fence, whose value is 0.
-fn hop(name: &'static str, one: (&Queue, &Fence), two: (&Queue, &Fence)) -> Result<Measured> {
-    /// Hops in a submission.
-    const HOPS: u64 = 100;
-    const BATCHES: u64 = 20;
-    let mut value = 0;
-    compare(
-        (name, "ns", "cache line one way"),
-        || Ok(limits::ping_pong() / 2.0),
-        || {
-            let begun = Instant::now();
-            for _ in 0..BATCHES {
-                let start = value;
-                let (queue, fence) = two;
-                queue.run(|list| {
-                    for hop in (1..=HOPS).step_by(2) {
-                        list.wait(fence, start + hop)?;
-                        list.signal(fence, start + hop + 1)?;
-                    }
-                    Ok(())
-                })?;
-                let (queue, fence) = one;
-                queue.run(|list| {
-                    for hop in (1..=HOPS).step_by(2) {
-                        list.signal(fence, start + hop)?;
-                        list.wait(fence, start + hop + 1)?;
-                    }
-                    Ok(())
-                })?;
-                value += HOPS;
-                // Asleep: a third thread that spins would take a core from an engine, where there are two.
-                fence.wait(value, PATIENCE)?;
-            }
-            Ok(begun.elapsed().as_nanos() as f64 / (BATCHES * HOPS) as f64)
-        },
-    )
+    let mut ours = Submissions { queue: &queue, list, last: 0 };
+    let has_sqpoll = Sqpoll::open(bed.pair).is_some();
+    let rounds = bed.rounds(|| {
+        bed.rest();
+        let bare = bare_ring(bed.pair, |ring| stream(ring, effort))?;
+        let mut sqpoll = bare.clone();
+        if let Some(mut ring) = has_sqpoll.then(|| Sqpoll::open(bed.pair)).flatten() {
+            sqpoll = stream(&mut ring.path(), effort)?;
+        }
+        let alone = Alone::with(bed.pair, true, |path| stream(path, effort))?;
+        memory.write(0, &[0; 8])?;
+        let value = stream(&mut ours, effort)?;
+        ensure!(memory.read_u64(0)? == 1, "the store was not made");
+        Ok(vec![
+            Taken::new(value.clone(), sqpoll),
+            Taken::new(value.clone(), bare.clone()),
+            Taken::new(alone.clone(), bare),
+            Taken::new(value, alone),
+        ])
+    })?;
+    let of = |figure: &'static Figure| match figure.name {
+        "streaming" if !has_sqpoll => &STREAMING_BESIDE_RING,
+        _ => figure,
+    };
+    Ok((0..).zip(STREAMS).map(|(at, figure)| rounds.measured(at, of(figure))).collect())
 }

@@ -1,106 +1,241 @@
-//! Benchmarks, each beside its limit, measured in the same run in turns.
+//! Benchmarks, each beside its limit, measured in the same rounds, with who submits and who executes on processors of
+//! their own.
 //!
-//! A round measures the limit, then the thing. The value is the median of the rounds, the ratio the median of the
-//! rounds' ratios (so that a noisy neighbour disturbs both), the spread the distance of the 10th and 90th percentile of
-//! the rounds' values, in per cent of the median.
+//! A round measures a cache line's way to the other processor and back, then limit and value in turns, then the line
+//! again: hosts move virtual processors, and with them every figure. Rounds in which the line moved by more than a
+//! tenth are dropped, as are those of the rarer regime (near, far). The value is the median of the rounds' medians, the
+//! ratio the median of the rounds' ratios, the spread the distance of the 10th and 90th percentile of the rounds'
+//! medians, in per cent of the value.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | the list, the bed that a benchmark is measured on |
+//! | `statistics.rs` | rounds that count, medians, ratios, verdicts |
+//! | `processors.rs` | where threads run and for how long, the load of other work |
+//! | `path.rs` | how a way from a submission to its end is timed |
+//! | `limits` | what this machine can do |
+//! | `hot.rs`, `hops.rs` | submissions; from queue to queue |
+//! | `alone.rs` | the engine with plain locks, without a driver and a model around it |
+//! | `bulk.rs` | fills and copies |
+//! | `wake.rs`, `idle.rs` | the CPU is woken, the engine is woken, nothing is awake |
+//! | `interrupts.rs`, `parked.rs` | what must not be done |
 
+mod alone;
 mod bulk;
+mod hops;
 mod hot;
+mod idle;
+mod interrupts;
 mod limits;
 mod parked;
+mod path;
+mod processors;
+mod statistics;
+#[path = "../../gpu/engine/tests/support/mod.rs"]
+mod support;
 mod wake;
 
-use crate::client::{Adapter, Device, Inside};
+pub use processors::load_average;
+pub use statistics::{Figure, Measured, Regime, Verdict};
+
+use crate::client::{Adapter, Device, Inside, Queue};
 use crate::setting::{self, Assignment};
 use crate::world::{Form, User, World};
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::Personality;
-use serde::Serialize;
+use processors::{Load, Pair, Pinned, pause};
+use rustix::thread::Pid;
+use statistics::{Round, Rounds, Taken};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use wddm_abi::LUID;
 
-/// A benchmark.
+/// Figures that are measured together.
 pub struct Benchmark {
-    /// Its name.
-    pub name: &'static str,
-    /// What is measured, and against what.
-    pub about: &'static str,
-    /// Measures.
-    pub run: fn(&Bed) -> Result<Measured>,
-}
-
-/// What came of it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Measured {
-    /// The benchmark.
-    pub name: &'static str,
-    /// The value.
-    pub value: f64,
-    /// Its unit, and the limit's.
-    pub unit: &'static str,
-    /// What it is measured against.
-    pub limit: &'static str,
-    /// The limit.
-    pub limit_value: f64,
-    /// Value by limit.
-    pub ratio: f64,
-    /// Per cent: see the module.
-    pub spread: f64,
+    /// What it yields: all of them, but for those that need what this machine does not have.
+    pub figures: &'static [Figure],
+    run: fn(&Bed) -> Result<Vec<Measured>>,
 }
 
 /// Every benchmark.
 pub fn all() -> impl Iterator<Item = &'static Benchmark> {
-    [hot::BENCHMARKS, bulk::BENCHMARKS, wake::BENCHMARKS, parked::BENCHMARKS].into_iter().flatten()
+    [
+        hot::BENCHMARKS,
+        hops::BENCHMARKS,
+        bulk::BENCHMARKS,
+        wake::BENCHMARKS,
+        idle::BENCHMARKS,
+        interrupts::BENCHMARKS,
+        parked::BENCHMARKS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
-/// Rounds of a benchmark.
-const ROUNDS: usize = 9;
+/// How much is done for a sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effort {
+    /// Enough to believe it.
+    Full,
+    /// As little as yields a number.
+    Quick,
+}
 
-/// Measures both in turns. Each function returns one round's value.
-fn compare(
-    (name, unit, limit): (&'static str, &'static str, &'static str),
-    mut limit_round: impl FnMut() -> Result<f64>,
-    mut round: impl FnMut() -> Result<f64>,
-) -> Result<Measured> {
-    // Once for nothing: caches, mappings, sleeping engines.
-    limit_round()?;
-    round()?;
-    let (mut values, mut limits, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let (bound, value) = (limit_round()?, round()?);
-        values.push(value);
-        limits.push(bound);
-        ratios.push(value / bound);
+impl Effort {
+    /// These counts, or as few as can be.
+    fn of(self, counts: (usize, usize)) -> (usize, usize) {
+        match self {
+            Self::Full => counts,
+            Self::Quick => (counts.0.min(3), counts.1.min(50)),
+        }
     }
-    let value = quantile(&mut values, 0.5);
-    let spread = (quantile(&mut values, 0.9) - quantile(&mut values, 0.1)) / value * 100.0;
-    let (limit_value, ratio) = (quantile(&mut limits, 0.5), quantile(&mut ratios, 0.5));
-    Ok(Measured { name, value, unit, limit, limit_value, ratio, spread })
+
+    /// This count, or as little as can be.
+    fn count(self, full: u64, quick: u64) -> u64 {
+        if self == Self::Full { full } else { quick }
+    }
 }
 
-fn quantile(values: &mut [f64], q: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    // CAST: an index.
-    values.get((q * (values.len() as f64 - 1.0)).round() as usize).copied().unwrap_or(f64::NAN)
+/// How benchmarks are measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Rounds that count, per figure; up to three times as many are played.
+    pub rounds: usize,
+    /// How much is done in each.
+    pub effort: Effort,
 }
 
-/// A machine to measure on.
-pub struct Bed {
-    /// The machine.
-    pub world: World,
-    /// Its adapter.
-    pub luid: LUID,
+impl Options {
+    /// Rounds without more said.
+    pub const ROUNDS: usize = 9;
+}
+
+/// Longer than anything that must happen takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes of a ring.
+const RING: u64 = 1 << 20;
+
+/// Measures one benchmark on a machine of its own.
+///
+/// # Errors
+/// When the driver does not start or refuses work, or there are not two processors.
+pub fn play(benchmark: &Benchmark, form: &Form, settings: &[Assignment], options: Options) -> Result<Vec<Measured>> {
+    let bed = Bed::new(form, settings, options)?;
+    let measured = (benchmark.run)(&bed)?;
+    bed.world.os.shut_down();
+    Ok(measured)
+}
+
+/// A machine to measure on. The thread that made it is on the producer's processor, the engines of nodes 0 and 1 are on
+/// the other.
+struct Bed {
+    world: World,
+    luid: LUID,
+    options: Options,
+    pair: Pair,
+    /// Threads of nodes 0 and 1.
+    engines: [Option<Pid>; 2],
+    /// Threads that there were before the machine.
+    known: BTreeMap<i32, u64>,
+    _pinned: Pinned,
 }
 
 impl Bed {
-    /// Boots a machine whose driver has these settings.
-    ///
-    /// # Errors
-    /// When the driver does not start.
-    pub fn new(form: &Form, settings: &[Assignment]) -> Result<Self> {
+    fn new(form: &Form, settings: &[Assignment], options: Options) -> Result<Self> {
+        let pair = Pair::find()?;
+        let known = processors::threads()?;
         let world = World::boot_with(form, Personality::collecting(), settings)?;
         let luid = world.adapter(setting::adapter_of_ours(settings))?.luid();
-        Ok(Self { world, luid })
+        let pinned = Pinned::to(pair.producer)?;
+        let mut bed = Self { world, luid, options, pair, engines: [None; 2], known, _pinned: pinned };
+        bed.engines = bed.find_engines()?;
+        bed.place([pair.engine; 2])?;
+        Ok(bed)
     }
+
+    /// The threads that work when nodes 0 and 1 are given work.
+    fn find_engines(&self) -> Result<[Option<Pid>; 2]> {
+        let process = Resident::new(self, "finds engines")?;
+        let time = Duration::from_millis(self.options.effort.count(15, 3));
+        let mut found = [None; 2];
+        for (node, found) in (0..).zip(&mut found) {
+            // A driver may have one node of this kind only.
+            let Ok(queue) = process.device.queue(node, RING, 0, 0) else { continue };
+            let mut list = queue.list()?;
+            list.nop(4096)?;
+            *found = processors::busiest(&self.known, || {
+                let begun = Instant::now();
+                while begun.elapsed() < time {
+                    let value = queue.submit(&mut list)?;
+                    finish(&queue, value)?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// Puts the engines of nodes 0 and 1 on these processors.
+    fn place(&self, processors: [usize; 2]) -> Result<()> {
+        for (engine, processor) in self.engines.iter().zip(processors) {
+            engine.map_or(Ok(()), |engine| processors::pin(Some(engine), processor))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the engines sleep, or half a second: one that looks for work would take the processor from what is
+    /// measured on it.
+    fn rest(&self) {
+        const LOOK: Duration = Duration::from_millis(3);
+        let ran = || self.engines.iter().flatten().map(|engine| processors::ran(*engine)).sum::<u64>();
+        for _ in 0..160 {
+            let before = ran();
+            pause(LOOK);
+            // A tenth of the time: a thread that looks now and then.
+            if u128::from(ran() - before) * 10 < LOOK.as_nanos() {
+                return;
+            }
+        }
+    }
+
+    fn line(&self) -> Result<f64> {
+        self.rest();
+        limits::line(self.pair, self.options.effort)
+    }
+
+    /// Plays rounds until as many count as are wanted, or three times as many were played.
+    fn rounds(&self, mut round: impl FnMut() -> Result<Vec<Taken>>) -> Result<Rounds> {
+        // Once for nothing: caches, mappings.
+        round()?;
+        let wanted = self.options.rounds;
+        let (mut all, load) = (Vec::<Round>::new(), Load::begin());
+        let mut before = self.line()?;
+        while all.len() < 3 * wanted && all.iter().filter(|round| !round.moved()).count() < wanted {
+            let taken = round()?;
+            let after = self.line()?;
+            all.push(Round { before, after, taken });
+            before = after;
+        }
+        Ok(Rounds { all, wanted, load: load.others() })
+    }
+
+    /// Rounds of one figure.
+    fn measure(&self, figure: &Figure, mut round: impl FnMut() -> Result<Taken>) -> Result<Vec<Measured>> {
+        Ok(vec![self.rounds(|| Ok(vec![round()?]))?.measured(0, figure)])
+    }
+}
+
+/// Looks at the queue's progress until it is `value`.
+fn finish(queue: &Queue, value: u64) -> Result<()> {
+    let mut looks = 0_u32;
+    let mut since = None;
+    while queue.progress()?.0 < value {
+        looks = looks.wrapping_add(1);
+        if looks.is_multiple_of(1 << 16) {
+            ensure!(since.get_or_insert_with(Instant::now).elapsed() < PATIENCE, "the queue does not go on");
+        }
+    }
+    Ok(())
 }
 
 /// A process that the calling thread stays in, so that entering it costs a call nothing: as in a real process.
@@ -108,7 +243,7 @@ impl Bed {
 /// The fields are dropped in this order: what the process has, before the process.
 struct Resident {
     device: Device,
-    _adapter: Adapter,
+    adapter: Adapter,
     _inside: dxgkrnl_model::process::Client,
     user: User,
 }
@@ -127,8 +262,8 @@ impl Resident {
         let user = bed.world.process(name)?;
         let inside = user.process.enter();
         let adapter = Adapter::open(user.table, Box::new(Here), None, 0, 0)?;
-        let device = adapter.device()?;
-        Ok(Self { device, _adapter: adapter, _inside: inside, user })
+        let device = adapter.device().context("a device")?;
+        Ok(Self { device, adapter, _inside: inside, user })
     }
 }
 
@@ -137,22 +272,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_round_decides() -> Result<()> {
-        let mut n = 0.0;
-        let round = || {
-            n += 1.0;
-            Ok(n)
-        };
-        let measured = compare(("a", "ns", "b"), || Ok(2.0), round)?;
-        // Rounds 2 to 10, after the one for nothing.
-        assert!((measured.value - 6.0).abs() < 1e-9 && (measured.ratio - 3.0).abs() < 1e-9, "{measured:?}");
-        Ok(())
+    fn names_are_unique_and_explained() {
+        let mut names = std::collections::BTreeSet::new();
+        for figure in all().flat_map(|benchmark| benchmark.figures) {
+            assert!(names.insert(figure.name), "{} is there twice", figure.name);
+            assert!(figure.about.len() > 10 && figure.about.len() < 100, "{}: {}", figure.name, figure.about);
+        }
     }
 
     #[test]
-    fn names_are_unique() {
-        let names: Vec<_> = all().map(|benchmark| benchmark.name).collect();
-        let set: std::collections::BTreeSet<_> = names.iter().collect();
-        assert_eq!(set.len(), names.len());
+    fn every_benchmark_yields_its_figures() -> Result<()> {
+        let options = Options { rounds: 1, effort: Effort::Quick };
+        for benchmark in all() {
+            let measured = play(benchmark, &Form::Native, &[], options)
+                .with_context(|| benchmark.figures.first().map_or("", |figure| figure.name))?;
+            for figure in benchmark.figures {
+                let Some(measured) = measured.iter().find(|measured| measured.name == figure.name) else {
+                    assert!(figure.name.ends_with("-sqpoll"), "{} is missing", figure.name);
+                    continue;
+                };
+                let numbers = [
+                    measured.value,
+                    measured.limit_value,
+                    measured.ratio,
+                    measured.spread,
+                    measured.p99,
+                    measured.limit_p99,
+                    measured.line_ns.unwrap_or_default(),
+                ];
+                assert!(numbers.iter().all(|number| number.is_finite() && *number >= 0.0), "{measured:?}");
+            }
+            assert!(measured.len() <= benchmark.figures.len(), "{measured:?}");
+        }
+        Ok(())
     }
 }

@@ -2,10 +2,9 @@
 //!
 //! The engine alone, stepped by this thread: a hundred thousand queues are more than one wants to create through an OS.
 
-#[path = "../../gpu/engine/tests/support/mod.rs"]
-mod support;
-
-use super::{Bed, Benchmark, Measured, compare};
+use super::statistics::{Better, Figure, Taken, Target};
+use super::support::{self, Range, Rig, TestHost};
+use super::{Bed, Benchmark, Measured};
 use anyhow::{Context, Result};
 use gpu_engine::host::Lock;
 use gpu_engine::queue::{Binding, Queue};
@@ -14,24 +13,31 @@ use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::{Encoded, Fence};
 use gpu_wire::ring::Geometry;
 use std::time::Instant;
-use support::{Range, Rig, TestHost};
 
-pub(super) const BENCHMARKS: &[Benchmark] = &[Benchmark {
+const PARKED: Figure = Figure {
     name: "parked-queues",
-    about: "a signal while 100,000 queues are parked on other fences; beside the same with none (the engine alone)",
-    run: parked,
-}];
+    about: "a signal while 100,000 queues are parked on other fences; beside none (the engine alone)",
+    unit: "ns",
+    limit: "none parked",
+    better: Better::Lower,
+    target: Target::None,
+};
 
-const PARKED: usize = 100_000;
+pub(super) const BENCHMARKS: &[Benchmark] = &[Benchmark { figures: &[PARKED], run: parked }];
+
+/// Queues that are parked.
+const QUEUES: u64 = 100_000;
 /// Fences that they wait for.
 const FENCES: usize = 64;
 /// Signals in a round.
 const SIGNALS: u64 = 20_000;
 
-fn parked(_bed: &Bed) -> Result<Measured> {
+fn parked(bed: &Bed) -> Result<Vec<Measured>> {
+    let effort = bed.options.effort;
+    let (queues, signals) = (effort.count(QUEUES, 500), effort.count(SIGNALS, 100));
     let mut alone = Signaler::new(0)?;
-    let mut among = Signaler::new(PARKED)?;
-    compare(("parked-queues", "ns", "none parked"), || Ok(alone.round()), || Ok(among.round()))
+    let mut among = Signaler::new(queues as usize)?;
+    bed.measure(&PARKED, || Ok(Taken { limit: alone.round(signals), value: among.round(signals), ..Taken::default() }))
 }
 
 /// A GPU, and a queue of it that signals.
@@ -72,19 +78,20 @@ impl Signaler {
         Ok(Self { queue: rig.queue(0, 0), rig, fence, value: 0, _parked: queues })
     }
 
-    /// Nanoseconds of a signal.
-    fn round(&mut self) -> f64 {
+    /// Nanoseconds of a signal, of a hundred at once each.
+    fn round(&mut self, signals: u64) -> Vec<f64> {
         const AT_ONCE: u64 = 100;
-        let begun = Instant::now();
-        for _ in 0..SIGNALS / AT_ONCE {
+        let hundred = |_| {
             let first = self.value + 1;
             self.value += AT_ONCE;
             let signals: Vec<Encoded> =
                 (first..=self.value).map(|value| Fence { fence: self.fence, value }.to_packet()).collect();
+            let begun = Instant::now();
             self.queue.submit(&signals);
             self.rig.settle();
-        }
-        begun.elapsed().as_nanos() as f64 / SIGNALS as f64
+            begun.elapsed().as_nanos() as f64 / AT_ONCE as f64
+        };
+        (0..signals / AT_ONCE).map(hundred).collect()
     }
 }
 

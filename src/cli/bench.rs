@@ -3,19 +3,31 @@
 use super::{Mode, Settings, check_writable, write_json};
 use anyhow::{Result, ensure};
 use clap::Args;
-use fencepost::bench::{Bed, Measured, all};
+use fencepost::bench::{Benchmark, Effort, Figure, Measured, Options, Verdict, all, load_average, play};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::time::Instant;
 
-/// Benchmarks, each beside its limit, measured in the same run
+/// Benchmarks, each beside its limit, measured in the same rounds
+///
+/// Who submits and who executes run on two processors. Before and behind each round a cache line's way to the other
+/// processor and back is measured; rounds in which it moved by more than a tenth do not count. `ratio` is value by
+/// limit, the median of the rounds that count; `goal` and `least` are what it should and must be; `line` is the way
+/// there and back, near below 200 ns; `load` is what other work took of the processors, in processors.
 #[derive(Args)]
-#[command(name = "bench")]
+#[command(name = "bench", after_help = names())]
 pub struct Arguments {
     /// One of them (--list names them); all without
     name: Option<String>,
     /// Name them, and measure nothing
     #[arg(long)]
     list: bool,
+    /// Rounds that count, per benchmark, 9 without and 1 with --quick; up to three times as many are played
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// As little as yields numbers: shows that everything works, not how fast it is
+    #[arg(long)]
+    quick: bool,
     #[command(flatten)]
     mode: Mode,
     #[command(flatten)]
@@ -29,21 +41,36 @@ pub struct Arguments {
 struct Report {
     schema: u32,
     mode: &'static str,
+    rounds: usize,
+    quick: bool,
+    load_average: Option<f64>,
+    seconds: f64,
     results: Vec<Measured>,
+}
+
+/// A line per figure.
+fn names() -> String {
+    let lines = all().flat_map(|benchmark| benchmark.figures).map(line);
+    ["Benchmarks:".to_owned()].into_iter().chain(lines.map(|line| format!("  {line}"))).collect::<Vec<_>>().join("\n")
+}
+
+fn line(figure: &Figure) -> String {
+    format!("{:22}{}", figure.name, figure.about)
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = arguments.settings.checked()?;
     let wanted = |name: &str| arguments.name.as_deref().is_none_or(|wanted| wanted == name);
-    let chosen: Vec<_> = all().filter(|benchmark| wanted(benchmark.name)).collect();
+    let has_wanted = |benchmark: &&Benchmark| benchmark.figures.iter().any(|figure| wanted(figure.name));
+    let chosen: Vec<_> = all().filter(has_wanted).collect();
     ensure!(
         !chosen.is_empty(),
         "no benchmark is called '{}'; --list names them",
         arguments.name.as_deref().unwrap_or("")
     );
     if arguments.list {
-        for benchmark in chosen {
-            println!("{:24}{}", benchmark.name, benchmark.about);
+        for figure in chosen.iter().flat_map(|benchmark| benchmark.figures).filter(|figure| wanted(figure.name)) {
+            println!("{}", line(figure));
         }
         return Ok(true);
     }
@@ -51,31 +78,82 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         check_writable(path)?;
     }
     let form = arguments.mode.form()?;
+    let (effort, rounds) = if arguments.quick { (Effort::Quick, 1) } else { (Effort::Full, Options::ROUNDS) };
+    let options = Options { rounds: arguments.rounds.map_or(rounds, |rounds| rounds as usize), effort };
+    let (begun, load_average) = (Instant::now(), load_average());
+    println!("load {} before", load_average.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2}")));
+    println!("{}", columns(COLUMNS.map(|(name, _)| name)));
     let mut results = Vec::new();
-    println!("{:24}{:>14} {:20}{:>14}  {:24}{:>8}{:>8}", "", "value", "", "limit", "", "ratio", "spread");
     for benchmark in chosen {
-        let measured = {
-            let bed = Bed::new(&form, settings)?;
-            let measured = (benchmark.run)(&bed)?;
-            bed.world.os.shut_down();
-            measured
-        };
-        println!(
-            "{:24}{:>14} {:20}{:>14}  {:24}{:>8.2}{:>7.0}%",
-            measured.name,
-            rounded(measured.value),
-            measured.unit,
-            rounded(measured.limit_value),
-            measured.limit,
-            measured.ratio,
-            measured.spread
-        );
-        results.push(measured);
+        let measured = play(benchmark, &form, settings, options)?;
+        for measured in measured.into_iter().filter(|measured| wanted(measured.name)) {
+            println!("{}", row(&measured));
+            results.push(measured);
+        }
     }
+    ensure!(!results.is_empty(), "this machine does not have what that stands beside");
+    let seconds = begun.elapsed().as_secs_f64();
+    let missed = results.iter().filter(|measured| measured.verdict == Verdict::Missed).count();
+    let unsteady = results.iter().filter(|measured| measured.verdict == Verdict::Unsteady).count();
+    println!("{} figures in {seconds:.0} s; {missed} missed, {unsteady} unsteady", results.len());
     if let Some(path) = &arguments.json {
-        write_json(path, &Report { schema: 1, mode: form.mode(), results })?;
+        let (mode, rounds) = (form.mode(), options.rounds);
+        let quick = arguments.quick;
+        write_json(path, &Report { schema: 1, mode, rounds, quick, load_average, seconds, results })?;
     }
     Ok(true)
+}
+
+/// Columns: left of their text where the number is negative.
+const COLUMNS: [(&str, i8); 15] = [
+    ("name", -21),
+    ("value", 8),
+    ("p99", 8),
+    ("", -6),
+    ("limit", 8),
+    ("p99", 8),
+    ("", -19),
+    ("ratio", 7),
+    ("goal", 6),
+    ("least", 6),
+    ("verdict", -9),
+    ("spread", 7),
+    ("line", -9),
+    ("load", 5),
+    ("rounds", -8),
+];
+
+/// A line of the table.
+fn columns<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut line = String::new();
+    for (text, (_, width)) in texts.into_iter().zip(COLUMNS) {
+        let columns = usize::from(width.unsigned_abs());
+        line += &if width < 0 { format!(" {text:columns$}") } else { format!("{text:>columns$}") };
+    }
+    line.trim().to_owned()
+}
+
+fn row(measured: &Measured) -> String {
+    let mark = |mark: Option<f64>| mark.map_or_else(String::new, |mark| format!("{mark}"));
+    let line = measured.line_ns.zip(measured.regime);
+    columns([
+        measured.name,
+        &rounded(measured.value),
+        &rounded(measured.p99),
+        // A long unit has no column; it stands in the name, too.
+        if measured.unit.len() > 6 { "" } else { measured.unit },
+        &rounded(measured.limit_value),
+        &rounded(measured.limit_p99),
+        measured.limit,
+        &format!("{:.2}", measured.ratio),
+        &mark(measured.goal),
+        &mark(measured.at_least),
+        measured.verdict.name(),
+        &format!("{:.0}%", measured.spread),
+        &line.map_or_else(String::new, |(line, regime)| format!("{line:.0} {}", regime.name())),
+        &measured.load.map_or_else(String::new, |load| format!("{load:.1}")),
+        &format!("{}/{}", measured.rounds_kept, measured.rounds_kept + measured.rounds_dropped),
+    ])
 }
 
 /// Three digits or so.
