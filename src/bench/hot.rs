@@ -5,8 +5,8 @@ use super::limits::ring::bare_ring;
 use super::limits::uring::Sqpoll;
 use super::path::{Path, stream, trips};
 use super::statistics::{Better, Figure, Taken, Target};
-use super::{Bed, Benchmark, Measured, RING, Resident, finish};
-use crate::client::{List, Queue};
+use super::{Bed, Benchmark, Measured, QUEUES, RING, Resident, finish};
+use crate::client::{List, Queue, Refused};
 use anyhow::{Result, ensure};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
 
@@ -85,32 +85,43 @@ const STREAMING_BESIDE_RING: Figure =
     Figure { name: "streaming", limit: "bare ring", target: Target::Fixed(0.3, 0.3), ..STREAM };
 
 /// Submissions by the user-mode driver.
-struct Submissions<'a> {
-    queue: &'a Queue,
+struct Submissions {
+    queue: Queue,
     list: List,
     last: u64,
 }
 
-impl Path for Submissions<'_> {
+impl Submissions {
+    /// Queues that submit what `record` records.
+    fn queues(process: &Resident, record: impl Fn(&mut List) -> Result<(), Refused>) -> Result<Vec<Self>> {
+        let new = |_| {
+            let queue = process.device.queue(0, RING, 0, 0)?;
+            let mut list = queue.list()?;
+            record(&mut list)?;
+            Ok(Self { queue, list, last: 0 })
+        };
+        (0..QUEUES).map(new).collect()
+    }
+}
+
+impl Path for Submissions {
     fn push(&mut self) -> Result<()> {
         self.last = self.queue.submit(&mut self.list)?;
         Ok(())
     }
 
     fn drain(&mut self) -> Result<()> {
-        finish(self.queue, self.last)
+        finish(&self.queue, self.last)
     }
 }
 
 fn round_trip(bed: &Bed) -> Result<Vec<Measured>> {
     let effort = bed.options.effort;
     let process = Resident::new(bed, "bench")?;
-    let queue = process.device.queue(0, RING, 0, 0)?;
-    let mut list = queue.list()?;
-    list.nop(16)?;
-    let mut ours = Submissions { queue: &queue, list, last: 0 };
+    let mut queues = Submissions::queues(&process, |list| list.nop(16))?;
     let has_sqpoll = Sqpoll::open(bed.pair).is_some();
     let rounds = bed.rounds(|| {
+        queues.rotate_left(1);
         let line = bed.line()?;
         let (bare, bare_tail) = bare_ring(bed.pair, |ring| trips(ring, effort))?;
         let mut sqpoll = (Vec::new(), Vec::new());
@@ -118,7 +129,7 @@ fn round_trip(bed: &Bed) -> Result<Vec<Measured>> {
             sqpoll = trips(&mut ring.path(), effort)?;
         }
         let (alone, alone_tail) = Alone::with(bed.pair, false, |path| trips(path, effort))?;
-        let (value, value_tail) = trips(&mut ours, effort)?;
+        let (value, value_tail) = trips(&mut queues[0], effort)?;
         let ours = |limit: Vec<f64>, limit_tail: Vec<f64>| Taken {
             value: value.clone(),
             value_tail: value_tail.clone(),
@@ -140,13 +151,12 @@ fn round_trip(bed: &Bed) -> Result<Vec<Measured>> {
 fn streaming(bed: &Bed) -> Result<Vec<Measured>> {
     let effort = bed.options.effort;
     let process = Resident::new(bed, "bench")?;
-    let queue = process.device.queue(0, RING, 0, 0)?;
     let memory = process.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
-    let mut list = queue.list()?;
-    list.store(memory.gpu_va()?, 1)?;
-    let mut ours = Submissions { queue: &queue, list, last: 0 };
+    let address = memory.gpu_va()?;
+    let mut queues = Submissions::queues(&process, |list| list.store(address, 1))?;
     let has_sqpoll = Sqpoll::open(bed.pair).is_some();
     let rounds = bed.rounds(|| {
+        queues.rotate_left(1);
         bed.rest();
         let bare = bare_ring(bed.pair, |ring| stream(ring, effort))?;
         let mut sqpoll = bare.clone();
@@ -155,7 +165,7 @@ fn streaming(bed: &Bed) -> Result<Vec<Measured>> {
         }
         let alone = Alone::with(bed.pair, true, |path| stream(path, effort))?;
         memory.write(0, &[0; 8])?;
-        let value = stream(&mut ours, effort)?;
+        let value = stream(&mut queues[0], effort)?;
         ensure!(memory.read_u64(0)? == 1, "the store was not made");
         Ok(vec![
             Taken::new(value.clone(), sqpoll),

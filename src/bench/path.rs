@@ -47,7 +47,7 @@ pub(super) fn trips(path: &mut impl Path, effort: Effort) -> Result<(Vec<f64>, V
 /// Submissions per second: each sample is a stream from the first push until the last is done, so that what waits in a
 /// ring does not count as done.
 pub(super) fn stream(path: &mut impl Path, effort: Effort) -> Result<Vec<f64>> {
-    let (samples, length) = effort.of((7, 20_000));
+    let (samples, length) = effort.of((15, 5000));
     path.push()?;
     path.drain()?;
     (0..samples)

@@ -49,8 +49,7 @@ fn cpu_wake(bed: &Bed) -> Result<Vec<Measured>> {
     let mut value = 0;
     bed.measure(&WAKE, || {
         bed.rest();
-        // The kernel chooses where who sleeps runs: as in a process.
-        let limit = on_either(bed.pair, || limits::futex_wake(None, SLEEPY, wakes))??;
+        let limit = limits::futex_wake(bed.pair.engine, SLEEPY, wakes)?;
         let (woken_at, failed) = (AtomicU64::new(0), AtomicBool::new(false));
         let turns = value + 1..value + 1 + wakes as u64;
         value += wakes as u64;
@@ -78,6 +77,7 @@ fn cpu_wake(bed: &Bed) -> Result<Vec<Measured>> {
             }
             Ok(woken_at.load(Ordering::Acquire).saturating_sub(signaled) as f64)
         };
+        // The kernel chooses where the waiter runs, as in any process: the engine, and who looks here, are awake.
         let times = on_either(bed.pair, || {
             std::thread::scope(|scope| {
                 scope.spawn(wait);
@@ -99,7 +99,7 @@ fn first_doorbell(bed: &Bed) -> Result<Vec<Measured>> {
             let (times, _) = bed.options.effort.of((times, 0));
             let idle = Duration::from_millis(milliseconds);
             bed.rest();
-            let limit = limits::futex_wake(Some(bed.pair.engine), idle, times)?;
+            let limit = limits::futex_wake(bed.pair.engine, idle, times)?;
             doorbell.ring_after(idle)?;
             let value = (0..times).map(|_| doorbell.ring_after(idle)).collect::<Result<_>>()?;
             Ok(Taken::new(value, limit))

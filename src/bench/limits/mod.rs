@@ -51,20 +51,30 @@ fn beside<R>(pair: Pair, other: impl FnOnce() + Send, f: impl FnOnce() -> R) -> 
     })
 }
 
-/// Nanoseconds of a cache line's way to the other processor and back: the median of many short runs, so that it stands
-/// where other work takes a processor away now and then.
+/// Lines that a figure is taken over. Where a line lives between the processors depends on its address, and with it its
+/// way, which differs by half.
+const PLACES: usize = 16;
+
+/// Pairs of lines, one for each direction.
+fn places() -> Vec<[Line; 2]> {
+    (0..PLACES).map(|_| Default::default()).collect()
+}
+
+/// Nanoseconds of a cache line's way to the other processor and back: the mean over lines, of each the median of short
+/// runs, so that it stands where other work takes a processor away now and then.
 pub(super) fn line(pair: Pair, effort: Effort) -> Result<f64> {
     const BATCH: u64 = 64;
-    let (batches, _) = effort.of((300, 0));
-    let (there, back) = (Line::default(), Line::default());
-    let turns = batches as u64 * BATCH;
+    let batches = effort.count(20, 3);
+    let (lines, turns) = (places(), batches * BATCH);
     let echo = || {
-        for turn in 1..=turns {
-            until(&there.0, turn);
-            back.0.store(turn, Ordering::Release);
+        for [there, back] in &lines {
+            for turn in 1..=turns {
+                until(&there.0, turn);
+                back.0.store(turn, Ordering::Release);
+            }
         }
     };
-    let times = beside(pair, echo, || {
+    let way = |[there, back]: &[Line; 2]| {
         let mut turn = 0;
         let batch = |_| {
             let begun = Instant::now();
@@ -75,21 +85,21 @@ pub(super) fn line(pair: Pair, effort: Effort) -> Result<f64> {
             }
             begun.elapsed().as_nanos() as f64 / BATCH as f64
         };
-        (0..batches).map(batch).collect::<Vec<_>>()
-    })?;
-    Ok(median(&times))
+        median(&(0..batches).map(batch).collect::<Vec<_>>())
+    };
+    beside(pair, echo, || lines.iter().map(way).sum::<f64>() / PLACES as f64)
 }
 
 /// Nanoseconds from a futex wake to the woken thread's first instruction, once it has slept for `idle`, `times` times.
-/// The caller looks for it meanwhile; `sleeper` is where the other thread sleeps, `None` where the kernel likes.
-pub(super) fn futex_wake(sleeper: Option<usize>, idle: Duration, times: usize) -> Result<Vec<f64>> {
+/// The caller looks for it meanwhile; `sleeper` is the processor on which the other thread sleeps.
+pub(super) fn futex_wake(sleeper: usize, idle: Duration, times: usize) -> Result<Vec<f64>> {
     let epoch = Instant::now();
     let (woken_at, go, stop) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
     // CAST: nanoseconds of a run.
     let now = || epoch.elapsed().as_nanos() as u64;
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| -> Result<()> {
-            sleeper.map_or(Ok(()), |processor| processors::pin(None, processor))?;
+            processors::pin(None, sleeper)?;
             while !stop.load(Ordering::Acquire) {
                 while !go.swap(false, Ordering::AcqRel) && !stop.load(Ordering::Acquire) {
                     std::thread::park();
@@ -107,9 +117,6 @@ pub(super) fn futex_wake(sleeper: Option<usize>, idle: Duration, times: usize) -
             let patience = Instant::now() + PATIENCE;
             while woken_at.load(Ordering::Acquire) == 0 {
                 ensure!(Instant::now() < patience, "a futex did not wake its thread");
-                if sleeper.is_none() {
-                    std::thread::yield_now();
-                }
             }
             Ok(woken_at.load(Ordering::Acquire).saturating_sub(begun) as f64)
         };

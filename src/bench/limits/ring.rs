@@ -1,10 +1,10 @@
 //! A bare ring of 64-byte packets: a doorbell store for each, a fence store when each is done, nothing decoded.
 
-use super::{Line, beside, until};
+use super::{Line, PLACES, beside, places, until};
 use crate::bench::path::Path;
 use crate::bench::processors::Pair;
 use anyhow::Result;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const SLOTS: u64 = 1024;
 /// What the doorbell says when the ring ends.
@@ -23,10 +23,14 @@ pub(in crate::bench) struct BareRing<'a> {
     seen: u64,
 }
 
+/// Which lines the next ring has: others each time, so that rounds differ in where theirs live.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
 /// Runs `f` with the producer's side of a ring whose other side is on the other processor.
 pub(in crate::bench) fn bare_ring<R>(pair: Pair, f: impl FnOnce(&mut BareRing<'_>) -> Result<R>) -> Result<R> {
     let packets: Vec<_> = (0..SLOTS).map(|_| Packet(std::array::from_fn(|_| AtomicU64::new(0)))).collect();
-    let (doorbell, fence) = (Line::default(), Line::default());
+    let lines = places();
+    let [doorbell, fence] = &lines[NEXT.fetch_add(1, Ordering::Relaxed) % PLACES];
     let engine = || {
         let mut done = 0;
         loop {
@@ -43,7 +47,7 @@ pub(in crate::bench) fn bare_ring<R>(pair: Pair, f: impl FnOnce(&mut BareRing<'_
         }
     };
     beside(pair, engine, || {
-        let mut ring = BareRing { packets: &packets, doorbell: &doorbell, fence: &fence, pushed: 0, seen: 0 };
+        let mut ring = BareRing { packets: &packets, doorbell, fence, pushed: 0, seen: 0 };
         let result = f(&mut ring);
         doorbell.0.store(END, Ordering::Release);
         result
