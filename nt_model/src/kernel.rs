@@ -147,6 +147,8 @@ pub struct Machine {
     pub(crate) at_priority: AtPriority,
     /// Time-outs of drivers below a tick of the clock.
     pub(crate) short_waits: AtomicU64,
+    /// Timers of the newer kind that were set.
+    pub(crate) ex_timers_set: AtomicU64,
 }
 
 impl fmt::Debug for Machine {
@@ -221,6 +223,7 @@ impl Kernel {
             processes: Processes::default(),
             debug_log: DebugLog::default(),
             short_waits: AtomicU64::new(0),
+            ex_timers_set: AtomicU64::new(0),
             config,
         });
         let weak = Arc::downgrade(&machine);

@@ -94,6 +94,11 @@ impl Machine {
         self.short_waits.load(Ordering::Relaxed)
     }
 
+    /// How often `ExSetTimer` has set a timer. A driver that waits for nothing but events sets none.
+    pub fn ex_timers_set(&self) -> u64 {
+        self.ex_timers_set.load(Ordering::Relaxed)
+    }
+
     /// The performance counter, which counts 10 MHz.
     ///
     /// IRQL: any.

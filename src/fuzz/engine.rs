@@ -116,7 +116,7 @@ fn steps(mut engine: Engine<FuzzHost>, stop: &AtomicBool) {
     loop {
         match engine.step() {
             Step::Stopped => return,
-            Step::Idle { .. } | Step::Waiting | Step::Held => std::thread::yield_now(),
+            Step::Idle(_) | Step::Waiting | Step::Held => std::thread::yield_now(),
             Step::Worked => (),
         }
     }

@@ -65,7 +65,7 @@ fn storm(scene: &Scene, raw: &Raw, dice: &mut Dice, stop: &AtomicBool, signals: 
             .collect();
         signaled += BURST;
         signals.fetch_add(BURST, Ordering::Relaxed);
-        let (progress, _) = queue.submit(&packets)?;
+        let progress = queue.submit_through(&packets)?;
         queue.wait(scene, progress)?;
     }
     Ok(())

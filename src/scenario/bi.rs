@@ -195,7 +195,7 @@ fn flags(stage: &Stage) -> Played {
             }
         }
         same("calls of the driver", reached(scene), before)?;
-        let (progress, _) = queue.submit(&[])?;
+        let progress = queue.submit_through(&[])?;
         queue.wait(scene, progress)
     })
 }
@@ -251,7 +251,7 @@ fn foreign(stage: &Stage) -> Played {
             one.call(one.thunks.D3DKMTCreateDoorbell, &mut record),
             STATUS_INVALID_PARAMETER,
         )?;
-        let (progress, _) = queue.submit(&[])?;
+        let progress = queue.submit_through(&[])?;
         queue.wait(scene, progress)
     })
 }
@@ -261,7 +261,7 @@ fn destroyed(stage: &Stage) -> Played {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let (progress, _) = queue.submit(&[])?;
+        let progress = queue.submit_through(&[])?;
         queue.wait(scene, progress)?;
         let fence = raw.native_fence(room.device, 0)?.handle;
         raw.destroy_fence(fence)?;

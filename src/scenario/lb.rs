@@ -253,7 +253,7 @@ fn hostile(stage: &Stage) -> Played {
         let hints = [0xFFFF_FFFF, 84, 0x8000_0000, 12_345];
         for (index, hint) in (0_u32..).zip(hints) {
             let value = u64::from(index) + 1;
-            let (progress, _) = queue.submit(&[
+            let progress = queue.submit_through(&[
                 Encoded::fence_signal(GpuVa(fence.gpu), value),
                 log_packet(0xDEAD_0000 + index, executed, value, hint),
             ])?;
@@ -281,7 +281,7 @@ fn hostile(stage: &Stage) -> Played {
             scene.until("the device's error", || Ok(!other_room.is_active()?))?;
             same("fault", raw.load(bad.control.cpu + FAULT_KIND)?, FaultKind::BadLog.raw().into())?;
         }
-        let (progress, _) = victim.submit(&[])?;
+        let progress = victim.submit_through(&[])?;
         victim.wait(scene, progress)
     })
 }
@@ -375,7 +375,7 @@ fn entry_before_wake(stage: &Stage) -> Played {
                 raw.wait_cpu(room.device, &[(fence.handle, value)], false, Some(handle))?;
                 let signal = Encoded::fence_signal(GpuVa(fence.gpu), value);
                 let log = log_packet(fence.handle, log_operation::SIGNAL_EXECUTED, value, u32::try_from(value)? - 1);
-                let (progress, _) = queue.submit(&[signal, log])?;
+                let progress = queue.submit_through(&[signal, log])?;
                 ensure!(raw.wait_event(&event, PATIENCE.unwrap_or_default()), "value {value} woke nobody");
                 let log = logs(scene, queue.queue.handle)?[1];
                 let count = u64::from(log.wraps) * u64::from(log.entries) + u64::from(log.index);

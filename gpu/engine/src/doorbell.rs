@@ -27,7 +27,7 @@ const NONE: u32 = u32::MAX;
 /// One physical doorbell.
 pub struct Physical<H: Host> {
     page: Span<'static>,
-    /// Node of the queue, or [`NONE`].
+    /// Node of the queue, or [`NONE`]; that, too, where no engine looks for rings.
     node: AtomicU32,
     /// Raised at every change of the queue.
     changes: AtomicU64,
@@ -87,8 +87,9 @@ impl<H: Host> Doorbells<H> {
 
     /// Gives doorbell `index` to `queue`; what rang before is forgotten, and nothing that the last owner has written
     /// anywhere in the page is left. A queue that connects its own doorbell anew may have rung meanwhile; that ring is
-    /// erased, and not lost: the caller then makes the queue ready, which compares its write pointer.
-    pub fn connect(&self, index: usize, queue: &Shared<Queue<H>>) {
+    /// erased, and not lost: the caller then makes the queue ready, which compares its write pointer. Without `watched`
+    /// no engine looks for rings: user mode announces each.
+    pub fn connect(&self, index: usize, queue: &Shared<Queue<H>>, watched: bool) {
         let Some(physical) = self.physical.get(index) else { return };
         // The whole page: user mode can write all of it, and the next owner may be another process.
         physical.page.fill(0);
@@ -99,7 +100,8 @@ impl<H: Host> Doorbells<H> {
             old.connected.fetch_sub(1, Ordering::AcqRel);
         }
         // CAST: a node index is below NODE_COUNT.
-        physical.node.store(queue.context.node as u32, Ordering::Release);
+        let node = if watched { queue.context.node as u32 } else { NONE };
+        physical.node.store(node, Ordering::Release);
         physical.changes.fetch_add(1, Ordering::Release);
         self.changes.fetch_add(1, Ordering::Release);
         drop(old);

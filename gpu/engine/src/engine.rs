@@ -55,15 +55,23 @@ pub enum Step {
     Worked,
     /// Nothing, but another engine or the interrupt must do something first: step again soon.
     Waiting,
-    /// Nothing to do. With `connected`, doorbells may ring, which nobody announces: poll.
-    Idle {
-        /// Whether a doorbell of this node is connected, or a write pointer is being watched.
-        connected: bool,
-    },
+    /// Nothing to do, but for what nobody announces: poll.
+    Idle(Watched),
     /// A reset holds the engine.
     Held,
     /// The device stops: drop the engine, end the thread.
     Stopped,
+}
+
+/// What an engine must look at by itself, since nobody announces it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Watched {
+    /// Nothing: whoever brings work wakes the engine.
+    Nothing,
+    /// Write pointers of queues that the OS has disconnected and whose last ring may still be under way.
+    WritePointers,
+    /// Doorbells of this node.
+    Doorbells,
 }
 
 /// One node's engine.
@@ -180,7 +188,7 @@ impl<H: Host> Core<H> {
             return Step::Waiting;
         }
         self.end_cut_off(gpu, node);
-        let connected = self.poll(gpu, node);
+        let watched = self.poll(gpu, node);
         // Packets and queues take turns; what comes from the paging process goes before both.
         let packets_first = !(core::mem::take(&mut self.queues_next) && self.has_ready(node));
         if packets_first && self.step_packets(gpu, node) {
@@ -193,7 +201,7 @@ impl<H: Host> Core<H> {
             }
             let waits =
                 self.running.is_some() || !self.reports.is_empty() || node.retry_interrupt.load(Ordering::Relaxed);
-            return if waits { Step::Waiting } else { Step::Idle { connected } };
+            return if waits { Step::Waiting } else { Step::Idle(watched) };
         };
         self.run(gpu, node, &queue)
     }
@@ -320,9 +328,9 @@ impl<H: Host> Core<H> {
         drop(node.take_interrupted());
     }
 
-    /// Looks at the doorbells, and at the write pointers that are watched. Returns whether there is any of either.
-    fn poll(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
-        let connected = match gpu.doorbells.model {
+    /// Looks at the doorbells, and at the write pointers that are watched. Returns which there are.
+    fn poll(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Watched {
+        let doorbells = match gpu.doorbells.model {
             Model::Dedicated => {
                 let Self { watch, schedule, .. } = self;
                 watch.poll(&gpu.doorbells, node.index, |queue| {
@@ -331,6 +339,7 @@ impl<H: Host> Core<H> {
                         // The doorbell is just changing hands, and its new queue is another engine's.
                         return gpu.make_ready(queue);
                     }
+                    bump(&queue.rings);
                     list(schedule, node, queue);
                     gpu.arrived(queue);
                 })
@@ -340,10 +349,14 @@ impl<H: Host> Core<H> {
                     bump(&node.counters.rings);
                     gpu.rang_global(token_of(value));
                 }
-                gpu.any_global()
+                gpu.any_global(node.index)
             }
         };
-        self.rescan(gpu, node) || connected
+        match self.rescan(gpu, node) {
+            _ if doorbells => Watched::Doorbells,
+            true => Watched::WritePointers,
+            false => Watched::Nothing,
+        }
     }
 
     /// Looks at the write pointers of the queues that the OS disconnected and whose last ring may still be under way.

@@ -3,7 +3,7 @@
 use crate::NoMemory;
 use crate::address_space::EVERY_PROCESS;
 use crate::context::{Context, Suspend};
-use crate::counters::Totals;
+use crate::counters::{Totals, bump};
 use crate::doorbell::Doorbells;
 use crate::fault::FaultPlan;
 use crate::fence_log::Barriers;
@@ -22,7 +22,7 @@ use crate::slots::{SlotId, SlotTable};
 use crate::word::Word;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use gpu_wire::doorbell::{Model, Token};
 #[cfg(doc)]
 use gpu_wire::packet::FaultKind;
@@ -77,8 +77,8 @@ pub struct Gpu<H: Host> {
     pub(crate) normal_share: AtomicU32,
     /// Global model: every connected doorbell.
     connected: H::Lock<Vec<Connected<H>>>,
-    /// Whether there is any. Written under the lock.
-    any_connected: AtomicBool,
+    /// How many of them each node's engine watches. Written under the lock.
+    watched: [AtomicU32; NODE_COUNT],
     next_space: AtomicU64,
     next_ticket: AtomicU64,
 }
@@ -103,7 +103,7 @@ impl<H: Host> Gpu<H> {
             preempts_in_buffers: setup.preempts_in_buffers,
             normal_share: AtomicU32::new(NORMAL_SHARE),
             connected: H::Lock::new(Vec::new()),
-            any_connected: AtomicBool::new(false),
+            watched: Default::default(),
             next_space: AtomicU64::new(1),
             next_ticket: AtomicU64::new(1),
         })
@@ -216,26 +216,34 @@ impl<H: Host> Gpu<H> {
         self.connected.with(|l| Ok(l.try_reserve(count.saturating_sub(l.len()))?))
     }
 
-    /// Connects the doorbell with the number `doorbell`, which no other has had, to its queue in the global model. The
-    /// queue may have another doorbell connected: one that is being destroyed, or its successor.
+    /// Connects `queue` in the global model, under the number `place`, which no other connection has at the time. The
+    /// queue may have another one: of a doorbell that is being destroyed, or of its successor. With `watched` the
+    /// node's engine looks for its rings; without, user mode announces them. A queue that has the place keeps it.
     ///
     /// # Errors
-    /// [`NoMemory`].
-    pub fn connect_global(&self, queue: &Shared<Queue<H>>, doorbell: u64) -> Result<(), NoMemory> {
+    /// [`NoMemory`], unless [`Self::reserve_global`] has made room.
+    pub fn connect_global(&self, queue: &Shared<Queue<H>>, place: u64, watched: bool) -> Result<(), NoMemory> {
         self.connected.with(|l| {
-            if !l.iter().any(|c| c.doorbell == doorbell) {
-                l.try_reserve(1)?;
-                l.push(Connected { doorbell, queue: queue.clone() });
-                queue.connected.fetch_add(1, Ordering::AcqRel);
-                self.any_connected.store(true, Ordering::Release);
+            let count = &self.watched[queue.context.node];
+            count.fetch_add(u32::from(watched), Ordering::AcqRel);
+            if let Some(known) = l.iter_mut().find(|c| c.place == place) {
+                count.fetch_sub(u32::from(known.watched), Ordering::AcqRel);
+                known.watched = watched;
+                return Ok(());
             }
+            if let Err(error) = l.try_reserve(1) {
+                count.fetch_sub(u32::from(watched), Ordering::AcqRel);
+                return Err(error.into());
+            }
+            l.push(Connected { place, queue: queue.clone(), watched });
+            queue.connected.fetch_add(1, Ordering::AcqRel);
             Ok(())
         })
     }
 
-    /// Disconnects the doorbell with this number, and no other of its queue.
-    pub fn disconnect_global(&self, doorbell: u64) {
-        self.take_global(|connected| connected.doorbell == doorbell);
+    /// Disconnects what is connected under this number, and nothing else of its queue.
+    pub fn disconnect_global(&self, place: u64) {
+        self.take_global(|connected| connected.place == place);
     }
 
     /// Takes out of the global model what is `meant`, one at a time: the last reference falls outside of the lock.
@@ -243,18 +251,19 @@ impl<H: Host> Gpu<H> {
         while let Some(taken) = self.connected.with(|l| {
             let at = l.iter().position(&mut meant)?;
             let taken = l.swap_remove(at);
-            self.any_connected.store(!l.is_empty(), Ordering::Release);
+            self.watched[taken.queue.context.node].fetch_sub(u32::from(taken.watched), Ordering::AcqRel);
             Some(taken)
         }) {
             taken.queue.connected.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// Somebody rang the global doorbell: every connected queue is looked at, the named one first.
+    /// The global doorbell rang: every connected queue is looked at, the named one first.
     pub(crate) fn rang_global(&self, named: Option<Token>) {
         let mut kick = [false; NODE_COUNT];
         self.connected.with(|l| {
             let name = |c: &&Connected<H>| named == Some(token(c.queue.slot));
+            l.iter().filter(name).for_each(|c| bump(&c.queue.rings));
             for Connected { queue, .. } in l.iter().filter(name).chain(l.iter().filter(|c| !name(c))) {
                 kick[queue.context.node] |= self.nodes[queue.context.node].make_ready(queue);
             }
@@ -264,9 +273,36 @@ impl<H: Host> Gpu<H> {
         }
     }
 
-    /// Whether any doorbell is connected to the global one.
-    pub(crate) fn any_global(&self) -> bool {
-        self.any_connected.load(Ordering::Acquire)
+    /// Returns whether the engine of `node` looks for rings of the global doorbell.
+    pub(crate) fn any_global(&self, node: usize) -> bool {
+        self.watched[node].load(Ordering::Acquire) != 0
+    }
+
+    /// Connects `queue` at `place`: a physical doorbell of the dedicated model, or a number of the global one's. With
+    /// `watched` the node's engine looks for its rings; without, user mode announces them.
+    ///
+    /// # Errors
+    /// [`NoMemory`], as [`Self::connect_global`].
+    pub fn connect(&self, place: usize, queue: &Shared<Queue<H>>, watched: bool) -> Result<(), NoMemory> {
+        match self.doorbells.model {
+            Model::Dedicated => self.doorbells.connect(place, queue, watched),
+            Model::Global => self.connect_global(queue, place as u64, watched)?,
+        }
+        Ok(())
+    }
+
+    /// Disconnects what is connected at `place`.
+    pub fn disconnect(&self, place: usize) {
+        match self.doorbells.model {
+            Model::Dedicated => drop(self.doorbells.disconnect(place)),
+            Model::Global => self.disconnect_global(place as u64),
+        }
+    }
+
+    /// The page that user mode rings for `place`.
+    pub fn doorbell_page(&self, place: usize) -> Option<Span<'static>> {
+        let index = if self.doorbells.model == Model::Global { 0 } else { place };
+        self.doorbells.page(index)
     }
 
     /// Asks every engine to drop translations of the process with that number; the number to wait for with
@@ -402,6 +438,8 @@ pub fn token(slot: SlotId) -> Token {
 /// A doorbell that is connected in the global model.
 struct Connected<H: Host> {
     /// Its number.
-    doorbell: u64,
+    place: u64,
     queue: Shared<Queue<H>>,
+    /// Whether the node's engine looks for its rings.
+    watched: bool,
 }

@@ -49,6 +49,8 @@ gpu_word::mutations! {
     ReportsWhileHeld = 45,
     /// GONE-1: no barrier between the engine's word whose turn it is and its look whether the queue is there.
     NoTurnBarrier = 72,
+    /// A doorbell that is taken away is not followed by a look at its queue's write pointer.
+    NoLastLook = 73,
     /// IRQ-1: the interrupt is acknowledged behind the reading of the mailboxes.
     AcknowledgesLate = 71,
     /// FENCE-1: the shadow of MonitoredValue is updated before the OS's word.

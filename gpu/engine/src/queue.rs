@@ -107,6 +107,8 @@ pub struct Queue<H: Host> {
     pub consumed: AtomicU64,
     /// Packets executed.
     pub packets: AtomicU64,
+    /// Rings that were seen. Written by the node's engine; in the global model under the lock of the connections.
+    pub rings: AtomicU64,
 }
 
 impl<H: Host> Linked for Queue<H> {
@@ -157,6 +159,7 @@ impl<H: Host> Queue<H> {
             running: AtomicU64::new(0),
             consumed: AtomicU64::new(0),
             packets: AtomicU64::new(0),
+            rings: AtomicU64::new(0),
         })
     }
 

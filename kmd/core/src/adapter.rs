@@ -8,6 +8,7 @@ use crate::asked::Asked;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::handle::{Handle, object};
+use crate::idle::Idle;
 use crate::interrupt_source::InterruptSource;
 use crate::irql::Passive;
 use crate::keeper::Keeper;
@@ -245,6 +246,7 @@ const RESERVED_PLACES: usize = 24;
 pub(crate) struct Threads<P: Platform> {
     answers: Answers<P>,
     keeper: Keeper<P>,
+    idle: Idle<P>,
     /// What each engine maps pages with when the machine has no addresses for it.
     reserves: [P::Reserve; NODE_COUNT],
     /// The numbers of the threads; 0 before one has begun.
@@ -259,8 +261,10 @@ impl<P: Platform> Threads<P> {
     pub(crate) fn new(irql: &Passive, platform: &P) -> core::result::Result<Self, NoMemory> {
         let answers = Answers::new(platform.event(irql)?);
         let keeper = Keeper::new(platform.event(irql)?);
+        let idle = Idle::new(platform.event(irql)?);
         let reserve = || platform.reserve(irql, RESERVED_PLACES);
-        Ok(Self { answers, keeper, reserves: [reserve()?, reserve()?, reserve()?], numbers: Default::default() })
+        let reserves = [reserve()?, reserve()?, reserve()?];
+        Ok(Self { answers, keeper, idle, reserves, numbers: Default::default() })
     }
 }
 
@@ -320,6 +324,11 @@ impl<P: Platform> EngineHost<P> {
     /// What keeps engines to their duty.
     pub(crate) fn keeper(&self) -> &Keeper<P> {
         &self.threads.keeper
+    }
+
+    /// What lets doorbells go.
+    pub(crate) fn idle(&self) -> &Idle<P> {
+        &self.threads.idle
     }
 
     /// The reserve of the engine that the calling thread runs.

@@ -7,6 +7,11 @@
 //! physical doorbell is not reused until a later call about the same doorbell proves that the rotation is over, and
 //! until then the engine goes on watching the queue's write pointer.
 //!
+//! An engine that has been idle for a while has the OS disconnect its doorbells ([`crate::idle`]), so that it sleeps
+//! until it is woken. The next ring reads RETRY and connects again. A queue that submits seldom is connected as
+//! CONNECTED_NOTIFY then: user mode calls `D3DKMTNotifyWorkSubmission` behind each ring, which wakes the engine, and
+//! nothing has to be disconnected ([`crate::habit`]).
+//!
 //! Whatever connects, resumes or notifies compares the published write pointer with what was consumed, so no ring is
 //! lost and a repeated ring runs nothing twice.
 //!
@@ -16,6 +21,7 @@
 use crate::adapter::{Counted, EngineHost, Started};
 use crate::allocation::RingMemory;
 use crate::doorbell_pool::{Attempt, Claimant, Hands};
+use crate::habit::Now;
 use crate::handle::{Handle, Tag, object};
 use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
@@ -24,6 +30,7 @@ use crate::process::Process;
 use crate::status::{Error, Result};
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpu_engine::host::Lock;
+use gpu_engine::mutation::Mutation;
 use gpu_engine::queue::Binding;
 use gpu_engine::shared::Shared;
 use gpu_wire::GpuVa;
@@ -97,7 +104,10 @@ impl<P: Platform> Doorbell<P> {
             if started.settings.doorbell_model == Model::Global {
                 // Memory is reserved here, since connecting may not fail for want of it. The census counts this
                 // doorbell already.
-                started.gpu.reserve_global(started.census.doorbells.load(Ordering::Relaxed) as usize)?;
+                // A place that the OS is just taking from a doorbell, and the place that it gets instead.
+                let places = started.census.doorbells.load(Ordering::Relaxed) as usize * 2;
+                started.gpu.reserve_global(places)?;
+                started.doorbells.have(places)?;
             }
             let claimant = Claimant {
                 key: started.doorbells.new_key(),
@@ -106,6 +116,7 @@ impl<P: Platform> Doorbell<P> {
                 os_queue: queue.os,
                 os,
                 queue: queue.engine.clone(),
+                habit: queue.habit.clone(),
                 closed: Shared::try_new(AtomicBool::new(false))?,
             };
             let doorbell = Shared::try_new(Self { queue: queue.clone(), claimant, counted })?;
@@ -138,26 +149,17 @@ impl<P: Platform> Doorbell<P> {
     pub fn connect(&self, irql: &Passive) -> Result<Connection> {
         let started = &self.counted.started;
         let queue = &self.queue.engine;
-        let status = if started.settings.connect_notify {
+        // Decided before the engine is told, which looks for rings or does not: status and engine agree.
+        let (now, rings) = (started.platform.clock(), queue.rings.load(Ordering::Relaxed));
+        let status = if self.queue.habit.connect(now, rings, started.settings.connect_notify) {
             D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED_NOTIFY_KMD
         } else {
             D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED
         };
-        let index = match started.settings.doorbell_model {
-            Model::Global => {
-                started.gpu.connect_global(queue, self.claimant.key)?;
-                if self.claimant.closed.load(Ordering::Acquire) {
-                    // This connection's entry alone: the queue may have another doorbell by now.
-                    started.gpu.disconnect_global(self.claimant.key);
-                    return Err(Error::InvalidParameter);
-                }
-                0
-            }
-            Model::Dedicated => self.connect_physical(irql, started)?,
-        };
+        let index = self.connect_physical(irql, started)?;
         // Rings that landed on the dummy page meanwhile: their work is found here.
         started.gpu.stop_scanning(queue, self.claimant.key);
-        let page = started.gpu.doorbells.page(index).ok_or(Error::InvalidParameter)?;
+        let page = started.gpu.doorbell_page(index).ok_or(Error::InvalidParameter)?;
         Ok(Connection { address: page.as_ptr(), status })
     }
 
@@ -203,10 +205,7 @@ impl<P: Platform> Doorbell<P> {
     /// The OS disconnects; it rotates the page after this returned. Must succeed.
     pub fn disconnect(&self, irql: &Passive) {
         let started = &self.counted.started;
-        match started.settings.doorbell_model {
-            Model::Global => started.gpu.disconnect_global(self.claimant.key),
-            Model::Dedicated => started.doorbells.disconnect(&OfDriver { irql, started }, &self.claimant),
-        }
+        started.doorbells.disconnect(&OfDriver { irql, started }, &self.claimant);
         started.gpu.scan(&self.queue.engine, self.claimant.key);
     }
 
@@ -227,7 +226,6 @@ impl<P: Platform> Doorbell<P> {
         // It is waited for however long it takes.
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
         platform::until(irql, &started.platform, None, &mut give_back);
-        started.gpu.disconnect_global(doorbell.claimant.key);
         engine.bind(None);
         started.gpu.stop_scanning(engine, doorbell.claimant.key);
         doorbell.queue.has_doorbell.with(|has| *has = false);
@@ -243,11 +241,13 @@ struct OfDriver<'a, P: Platform> {
 
 impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
     fn attach(&self, index: usize, owner: &Claimant<EngineHost<P>>) {
-        self.started.gpu.doorbells.connect(index, &owner.queue);
+        // There is memory for every place of the pool: `Doorbell::create`.
+        let connected = self.started.gpu.connect(index, &owner.queue, !owner.habit.announces());
+        debug_assert!(connected.is_ok());
     }
 
     fn detach(&self, index: usize) {
-        drop(self.started.gpu.doorbells.disconnect(index));
+        self.started.gpu.disconnect(index);
     }
 
     fn take_away(&self, owner: &Claimant<EngineHost<P>>) -> bool {
@@ -266,11 +266,30 @@ impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
     }
 
     fn look(&self, owner: &Claimant<EngineHost<P>>) {
+        if self.started.gpu.mutation.is(Mutation::NoLastLook) {
+            return;
+        }
         self.started.gpu.stop_scanning(&owner.queue, owner.key);
     }
 }
 
 /// User mode says that there is work on `queue`. Must succeed.
 pub fn notify_work<P: Platform>(_irql: &Passive, queue: &HwQueue<P>) {
-    queue.counted.started.gpu.make_ready(&queue.engine);
+    let started = &queue.counted.started;
+    started.gpu.make_ready(&queue.engine);
+    let second = started.platform.clock_frequency();
+    let announced = queue.habit.announced(started.platform.clock(), second);
+    if announced && !started.settings.connect_notify {
+        started.gpu.host.idle().ask(queue.engine.context.node, 0);
+    }
+}
+
+/// Has the OS disconnect the doorbells of `node`'s queues that may go, whose engine has been idle for `idle` ticks of
+/// the clock. Each ring behind this reads RETRY.
+pub(crate) fn let_go<P: Platform>(irql: &Passive, started: &Started<P>, node: usize, idle: u64) {
+    let (now, second) = (started.platform.clock(), started.platform.clock_frequency());
+    started.doorbells.let_go(&OfDriver { irql, started }, now, |owner| {
+        let rings = owner.queue.rings.load(Ordering::Relaxed);
+        owner.queue.context.node == node && owner.habit.may_go(&Now { now, second, idle, rings })
+    });
 }

@@ -1,4 +1,7 @@
-//! The pool of physical doorbells: which doorbell has which, in the dedicated model.
+//! The pool of physical doorbells: which doorbell has which.
+//!
+//! In the dedicated model a place is a physical doorbell. In the global model, where all share one, it is a number, and
+//! there are as many as doorbells need.
 //!
 //! Everything about who has what lies under one lock; a doorbell does not know its own place. What takes time (the GPU
 //! attaches or lets go, the OS takes a page away) happens between lock sections, while the place is in a phase in which
@@ -11,7 +14,7 @@
 //! | `Connected` | who has it | any connection (as a victim), disconnection or destruction |
 //! | `Disconnecting` | who had it | the thread that disconnects or destroys |
 //! | `Draining` | who had it; the OS disconnected, and its rotation of the page is not proved | as `Connected` |
-//! | `Taking` | who loses it, if the OS takes it away | the thread that asks the OS |
+//! | `Taking` | who loses it, to another or since its engine is idle, if the OS takes it away | the thread that asks |
 //! | `Taken` | who lost it, and is still being cleaned up after | the same thread |
 //!
 //! A process may have every physical doorbell while no other wants one. When they run out, the victim is the least
@@ -21,6 +24,7 @@
 //!
 //! Source: *User-mode work submission*; `DxgkCbDisconnectDoorbell`.
 
+use crate::habit::Habit;
 use alloc::vec::Vec;
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,10 +47,10 @@ pub trait Owner: Clone {
 
 /// What the GPU and the OS do for the pool, with no lock held.
 pub trait Hands<O> {
-    /// The GPU watches physical doorbell `index` for the queue of `owner`. The page holds nothing of its last owner
+    /// The queue of `owner` gets place `index`. The page holds nothing of its last owner
     /// when this returns.
     fn attach(&self, index: usize, owner: &O);
-    /// The GPU lets go of physical doorbell `index`.
+    /// The GPU lets go of place `index`.
     fn detach(&self, index: usize);
     /// The OS takes the page away from `owner`. Returns `false` when the OS refuses. A doorbell that the OS does not
     /// know any more has no page: `true`.
@@ -221,32 +225,45 @@ impl<O: Owner> Places<O> {
 /// The physical doorbells of an adapter. Every function at `DISPATCH_LEVEL` or below as far as its [`Hands`] are.
 pub struct Pool<O: Owner, L: Lock<Places<O>>> {
     places: L,
-    len: usize,
     keys: AtomicU64,
     owner: PhantomData<fn(O)>,
 }
 
 impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
-    /// A pool of `len` physical doorbells, all free.
+    /// A pool of `len` places, all free.
     ///
     /// # Errors
     /// [`NoMemory`].
     pub fn new(len: usize) -> Result<Self, NoMemory> {
-        let mut places = Vec::new();
-        places.try_reserve_exact(len)?;
-        places.resize_with(len, Place::free);
-        let places = L::new(Places { places, changes: 0 });
-        Ok(Self { places, len, keys: AtomicU64::new(0), owner: PhantomData })
+        let places = L::new(Places { places: Vec::new(), changes: 0 });
+        let pool = Self { places, keys: AtomicU64::new(0), owner: PhantomData };
+        pool.have(len)?;
+        Ok(pool)
     }
 
-    /// How many physical doorbells there are.
+    /// Makes it `len` places at least. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn have(&self, len: usize) -> Result<(), NoMemory> {
+        self.places.with(|places| {
+            let places = &mut places.places;
+            places.try_reserve(len.saturating_sub(places.len()))?;
+            if places.len() < len {
+                places.resize_with(len, Place::free);
+            }
+            Ok(())
+        })
+    }
+
+    /// How many places there are.
     pub fn len(&self) -> usize {
-        self.len
+        self.places.with(|places| places.places.len())
     }
 
     /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// A number for [`Owner::key`].
@@ -271,16 +288,7 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
                     self.keep(hands, index, &from, now);
                     return Attempt::Refused;
                 }
-                // While the place is `Taken`, the owner that lost it connects nowhere else. So the OS does not
-                // disconnect it from there while its write pointer is taken off the watch here.
-                let elsewhere = self.places.with(|places| {
-                    places.places[index].phase = Phase::Taken;
-                    places.places.iter().filter(|place| place.is_of(&from)).count() > 1
-                });
-                hands.detach(index);
-                if !elsewhere {
-                    hands.look(&from);
-                }
+                self.taken(hands, index, &from);
                 let (is_closed, old) = self.places.with(|places| match owner.is_closed() {
                     true => (true, places.free(index)),
                     false => (false, places.give(index, owner)),
@@ -304,6 +312,42 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
             self.drain(hands, index);
         }
         Attempt::Connected(index)
+    }
+
+    /// Has the OS disconnect every doorbell of which `may_go` says so, and which it has not refused to disconnect
+    /// before: its place is free then, and its work is looked at once more. `now` as in [`Self::connect`]. `may_go` is
+    /// called with a lock held.
+    pub fn let_go(&self, hands: &impl Hands<O>, now: u64, mut may_go: impl FnMut(&O) -> bool) {
+        for index in 0..self.len() {
+            let from = self.places.with(|places| {
+                let place = places.places.get_mut(index)?;
+                let is_settled = place.phase == Phase::Connected && !place.is_kept;
+                let owner = place.owner.as_ref().filter(|owner| is_settled && may_go(owner)).cloned()?;
+                (place.phase, place.is_drained) = (Phase::Taking, false);
+                Some(owner)
+            });
+            let Some(from) = from else { continue };
+            if hands.take_away(&from) {
+                self.taken(hands, index, &from);
+                drop(self.places.with(|places| places.free(index)));
+            } else {
+                self.keep(hands, index, &from, now);
+            }
+        }
+    }
+
+    /// The OS has taken place `index`, which is `Taking`, from the doorbell `from`. While the place is `Taken`, that
+    /// doorbell connects nowhere else. So the OS does not disconnect it from there while its write pointer is taken off
+    /// the watch here.
+    fn taken(&self, hands: &impl Hands<O>, index: usize, from: &O) {
+        let elsewhere = self.places.with(|places| {
+            places.places[index].phase = Phase::Taken;
+            places.places.iter().filter(|place| place.is_of(from)).count() > 1
+        });
+        hands.detach(index);
+        if !elsewhere {
+            hands.look(from);
+        }
     }
 
     /// The OS keeps the doorbell `from` connected to place `index`, which is `Taking`.
@@ -387,14 +431,16 @@ pub struct Claimant<H: Host> {
     pub os: u64,
     /// The queue.
     pub queue: Shared<Queue<H>>,
+    /// How the queue submits.
+    pub habit: Shared<Habit>,
     /// Whether the doorbell is being destroyed. Written once, by the destruction, before it looks for places.
     pub closed: Shared<AtomicBool>,
 }
 
 impl<H: Host> Clone for Claimant<H> {
     fn clone(&self) -> Self {
-        let (queue, closed) = (self.queue.clone(), self.closed.clone());
-        Self { key: self.key, process: self.process, os_queue: self.os_queue, os: self.os, queue, closed }
+        let (queue, habit, closed) = (self.queue.clone(), self.habit.clone(), self.closed.clone());
+        Self { key: self.key, process: self.process, os_queue: self.os_queue, os: self.os, queue, habit, closed }
     }
 }
 

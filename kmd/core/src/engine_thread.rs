@@ -1,21 +1,32 @@
 //! The thread around an engine.
 //!
-//! It steps while there is work. With a doorbell connected and nothing to do it looks again at once for a while, then
-//! about once a millisecond: RAM does not say that it was written. With nothing connected it sleeps on its event. What
-//! is shorter than a tick of the OS's clock is a wait for its high-resolution timer, which keeps the clock at its
-//! finest for as long as it lasts.
+//! It steps while there is work. With nothing to do it looks again at once for a while. Then, while nobody would
+//! announce a ring, it looks after pauses that grow: RAM does not say that it was written. One that has found nothing
+//! for `IdleMilliseconds` has its doorbells let go ([`crate::idle`]); with nothing left to look at, it sleeps on its
+//! event. What is shorter than a tick of the OS's clock is a wait for its high-resolution timer, which keeps the clock
+//! at its finest for as long as it lasts.
 
 use crate::adapter::{EngineHost, Gpu};
 use crate::duty::{Duty, Periods};
 use crate::irql::Passive;
 use crate::platform::{Event, Platform, ThisThread, Timer};
 use crate::settings::Settings;
-use gpu_engine::engine::{Engine, Step};
+use gpu_engine::engine::{Engine, Step, Watched};
 use gpu_engine::shared::Shared;
 use gpu_wire::NODE_COUNT;
 
-/// Looks at doorbells in a row before the thread starts to let others run.
+/// Looks in a row before the thread starts to let others run.
 const SPINS: u32 = 2_000;
+/// The same where whatever brings work would wake the engine: the time in which another engine or the OS goes on from a
+/// fence, as a rule.
+const SPINS_AWAKE: u32 = 500;
+/// Looks after pauses of one length; the next are twice as long.
+const LOOKS: u32 = 16;
+/// How often a pause is doubled at most while doorbells are connected: to 4 ms.
+const DOORBELLS: u32 = 3;
+/// The same where only write pointers are watched, of queues that the OS has disconnected: to half a second. The time
+/// in which the OS rotates their pages, as a rule, is over long before.
+const WRITE_POINTERS: u32 = 10;
 /// A pause, in units of 100 ns: what an idle queue's first submission waits, and an engine that waits for others. The
 /// timer adds up to a millisecond.
 const PAUSE: u64 = 5_000;
@@ -30,6 +41,8 @@ pub struct Standing {
     pub(crate) priority: u32,
     /// The periods in whose last parts it pauses; `None`: it does not.
     pub(crate) periods: Option<Periods>,
+    /// For how many ticks of the clock it must be idle to have its doorbells let go; `None`: it never has.
+    pub(crate) patience: Option<u64>,
 }
 
 impl Standing {
@@ -39,7 +52,9 @@ impl Standing {
         let priority = settings.engine_priority;
         let limited = priority >= REAL_TIME && platform.processors(irql) as usize <= NODE_COUNT;
         let periods = limited.then(|| Periods::new(platform.clock_frequency(), settings.engine_share));
-        Self { priority, periods }
+        let idle = u64::from(settings.idle_milliseconds);
+        let patience = (idle != 0).then(|| idle * platform.clock_frequency() / 1000);
+        Self { priority, periods, patience }
     }
 }
 
@@ -51,7 +66,7 @@ pub fn run<P: Platform>(
     mut engine: Engine<EngineHost<P>>,
     node: usize,
     timer: &P::Timer,
-    standing: Standing,
+    standing: &Standing,
 ) {
     gpu.host.begin(node);
     if let Some(me) = platform.this_thread(irql) {
@@ -59,13 +74,13 @@ pub fn run<P: Platform>(
     }
     let mut duty = standing.periods.map(|periods| Duty::new(periods, platform.clock()));
     let wake = gpu.host.wake(node);
-    let mut idle = 0u32;
+    let mut rest = Rest::default();
     loop {
         let step = gpu.host.keeper().during(node, || engine.step());
         gpu.host.answers().announce();
         match step {
             Step::Worked => {
-                idle = 0;
+                rest = Rest::default();
                 let pause = duty.as_mut().and_then(|duty| duty.worked(platform.clock()));
                 let Some(pause) = pause else { continue };
                 // What the engine is told to be ends the pause, and nothing else.
@@ -75,27 +90,66 @@ pub fn run<P: Platform>(
                 timer.wait(irql, wake, PAUSE);
             }
             Step::Stopped => return,
-            Step::Idle { connected: false } => {
-                if engine.prepare_sleep() {
-                    gpu.host.keeper().sleeping(node, || {
-                        wake.wait(None);
-                    });
-                }
-            }
-            Step::Idle { connected: true } => {
-                idle = idle.saturating_add(1);
-                if idle < SPINS {
+            Step::Idle(watched) => {
+                rest.looks = rest.looks.saturating_add(1);
+                let spins = if watched == Watched::Nothing { SPINS_AWAKE } else { SPINS };
+                if rest.looks < spins {
                     platform.relax();
                     continue;
                 }
-                if engine.prepare_sleep() {
+                if watched == Watched::Doorbells
+                    && let Some(patience) = standing.patience
+                    && let Some(idle) = rest.asks(platform.clock(), patience)
+                {
+                    gpu.host.idle().ask(node, idle);
+                }
+                if !engine.prepare_sleep() {
+                    continue;
+                }
+                if watched == Watched::Nothing {
+                    gpu.host.keeper().sleeping(node, || {
+                        wake.wait(None);
+                    });
+                } else {
                     // A kick (a wake from another engine, a flush) ends the pause; a ring does not.
-                    timer.wait(irql, wake, PAUSE);
+                    timer.wait(irql, wake, rest.pause(spins, watched));
                 }
             }
         }
         if let Some(duty) = &mut duty {
             duty.waited(platform.clock());
         }
+    }
+}
+
+/// What an engine does between its last work and its next.
+#[derive(Default)]
+struct Rest {
+    /// Looks that found nothing.
+    looks: u32,
+    /// The clock at the first look behind the last of a row; 0 before that.
+    since: u64,
+    /// The clock when the doorbells were last asked to be let go.
+    asked: u64,
+}
+
+impl Rest {
+    /// A look at `now`. For how many ticks the engine has been idle, where its doorbells are to be let go: once in each
+    /// `patience`.
+    fn asks(&mut self, now: u64, patience: u64) -> Option<u64> {
+        if self.since == 0 {
+            (self.since, self.asked) = (now, now);
+        }
+        let due = now.saturating_sub(self.asked) >= patience;
+        due.then(|| {
+            self.asked = now;
+            now.saturating_sub(self.since)
+        })
+    }
+
+    /// The pause until the next look, in units of 100 ns.
+    fn pause(&self, spins: u32, watched: Watched) -> u64 {
+        let most = if watched == Watched::Doorbells { DOORBELLS } else { WRITE_POINTERS };
+        PAUSE << (self.looks.saturating_sub(spins) / LOOKS).min(most)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::adapter::{Counted, EngineHost};
 use crate::gone;
+use crate::habit::Habit;
 use crate::handle::{Handle, Tag, object};
 use crate::hw_context::HwContext;
 use crate::irql::{AtMostDispatch, Passive};
@@ -26,6 +27,8 @@ pub struct HwQueue<P: Platform> {
     pub os: u64,
     /// Whether it has a doorbell: at most one.
     pub(crate) has_doorbell: P::Lock<bool>,
+    /// How it submits.
+    pub(crate) habit: Shared<Habit>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
 }
@@ -86,7 +89,8 @@ impl<P: Platform> HwQueue<P> {
             let engine = Shared::try_new(engine)?;
             let counted = Counted::new(started.clone(), |c| &c.hw_queues);
             let has_doorbell = P::Lock::new(false);
-            let queue = Self { engine, context: context.clone(), os: new.os, has_doorbell, counted };
+            let habit = Shared::try_new(Habit::default())?;
+            let queue = Self { engine, context: context.clone(), os: new.os, has_doorbell, habit, counted };
             let queue = Shared::try_new(queue)?;
             context.adopt(&queue)?;
             Handle::create(queue.clone()).map_err(|e| {

@@ -94,6 +94,10 @@ settings! {
             "devices, contexts, queues, doorbells, openings of fences and of allocations, and fences and allocations \
             that it opened first, also if only an NT handle keeps them, that a process may have at once; more are \
             refused for want of memory, so that no process uses up what others need";
+        idle_milliseconds: u32, "IdleMilliseconds", Values::Between(0, 1000), 10,
+            "time without work after which an engine has its doorbells disconnected with RETRY, so that it sleeps until \
+            user mode connects again; a queue that submits seldom is CONNECTED_NOTIFY from then on; 0: an engine looks \
+            at its doorbells for ever";
         engine_priority: u32, "EnginePriority", Values::Between(1, 31), 16,
             "priority of the engines' threads: from 16 on no ordinary process can keep them from a processor; 8 is that \
             of an ordinary thread";

@@ -6,6 +6,7 @@ use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::engine_thread::{self, Standing};
 use crate::handle::Handle;
+use crate::idle;
 use crate::interrupt_source::InterruptSource;
 use crate::irql::Passive;
 use crate::keeper;
@@ -29,6 +30,7 @@ use gpu_engine::packet_node::PacketQueue;
 use gpu_engine::shared::{Shared, try_box};
 use gpu_wire::NODE_COUNT;
 use gpu_wire::doorbell::{DOORBELL_SIZE, Model};
+use gpu_wire::private::Rung;
 
 /// A memory resource of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,9 +111,14 @@ fn make_doorbells<P: Platform>(
         Model::Dedicated => settings.physical_doorbells,
         Model::Global => 1,
     };
+    let places = match settings.doorbell_model {
+        // CAST: at most 256.
+        Model::Dedicated => count as usize,
+        // There is a place for each doorbell, made with it.
+        Model::Global => 0,
+    };
     let pages = platform.allocate_pages(irql, count * u64::from(DOORBELL_SIZE) / gpu_wire::PAGE_SIZE)?;
-    // CAST: at most 256.
-    Ok((pages, Doorbells::<EngineHost<P>>::new(count as usize)?))
+    Ok((pages, Doorbells::<EngineHost<P>>::new(places)?))
 }
 
 /// What the engines' threads have.
@@ -276,16 +283,21 @@ fn arm_faults<P: Platform>(gpu: &Gpu<P>, settings: &Settings) {
 }
 
 #[inline(never)]
-fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Started<P>) -> Result<()> {
+fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Started<P>>) -> Result<()> {
     let gpu = &started.gpu;
-    started.threads.with(|t| t.try_reserve_exact(NODE_COUNT + 1)).map_err(|_| Error::NoMemory)?;
+    started.threads.with(|t| t.try_reserve_exact(NODE_COUNT + 2)).map_err(|_| Error::NoMemory)?;
     let standing = Standing::new(irql, platform, &started.settings);
     for node in 0..NODE_COUNT {
         let timer = platform.timer(irql)?;
         let engine = Engine::new(gpu.clone(), node)?;
         let (gpu, inside) = (gpu.clone(), platform.clone());
-        let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node, &timer, standing);
+        let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node, &timer, &standing);
         let thread = platform.spawn(irql, try_box(body)?)?;
+        started.threads.with(|t| t.push(thread));
+    }
+    if started.plan.rung == Rung::UserModeSubmission && started.settings.idle_milliseconds != 0 {
+        let inside = started.clone();
+        let thread = platform.spawn(irql, try_box(move |irql: &Passive| idle::run(irql, &inside))?)?;
         started.threads.with(|t| t.push(thread));
     }
     let Some(periods) = standing.periods else { return Ok(()) };
@@ -320,6 +332,7 @@ fn halt<P: Platform>(irql: &Passive, started: &Started<P>) {
     // now and then, and then finds the command.
     started.gpu.faults.release.store(true, Ordering::Release);
     started.gpu.host.keeper().end();
+    started.gpu.host.idle().end();
     let threads = started.threads.with(core::mem::take);
     for thread in threads {
         started.platform.join(irql, thread);

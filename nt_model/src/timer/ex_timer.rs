@@ -114,6 +114,7 @@ impl Machine {
         if !self.is_ex_timer(timer) {
             return false;
         }
+        self.ex_timers_set.fetch_add(1, Ordering::Relaxed);
         let fine = timer.has(EX_TIMER_HIGH_RESOLUTION);
         let relative = self.rules.check(&NT_EX_TIMER, !fine || due < 0, || {
             Details::new("a high-resolution timer is set to an absolute time")

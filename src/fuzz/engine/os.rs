@@ -208,8 +208,8 @@ impl Os {
             let geometry = Geometry::new(RING).map_err(|_| anyhow!("no ring"))?;
             queue.bind(Some(Binding { ring: GpuVa(seat.ring.0), control: GpuVa(seat.control.0), geometry }));
             match gpu.doorbells.model {
-                Model::Dedicated => gpu.doorbells.connect(doorbell, &queue),
-                Model::Global => made(gpu.connect_global(&queue, slot.pack()))?,
+                Model::Dedicated => gpu.doorbells.connect(doorbell, &queue, true),
+                Model::Global => made(gpu.connect_global(&queue, slot.pack(), true))?,
             }
         }
         gpu.make_ready(&queue);

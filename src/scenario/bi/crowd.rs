@@ -50,7 +50,7 @@ fn rung_and_destroyed(stage: &Stage) -> Played {
         let good = raw(scene)?;
         let room = Room::new(&good)?;
         let victim = RingQueue::connected(scene, &room, 0, 4096)?;
-        let (progress, _) = victim.submit(&[])?;
+        let progress = victim.submit_through(&[])?;
         victim.wait(scene, progress)?;
         // The node runs a command buffer that jumps to itself. It takes nothing out of its lists meanwhile.
         let bad = raw(scene)?;
@@ -76,13 +76,13 @@ fn rung_and_destroyed(stage: &Stage) -> Played {
             bad.ok(bad.thunks.D3DKMTDestroyDoorbell, &mut record)?;
             rooms.destroy_queue(queue.handle)?;
         }
-        let (progress, _) = victim.submit(&[])?;
+        let progress = victim.submit_through(&[])?;
         Arc::into_inner(bad.process).context("another owner of the process")?.end(End::Terminated);
         victim.wait(scene, progress)?;
         let later = raw(scene)?;
         let room = Room::new(&later)?;
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let (progress, _) = queue.submit(&[])?;
+        let progress = queue.submit_through(&[])?;
         queue.wait(scene, progress)
     })
 }
@@ -112,7 +112,7 @@ fn as_many_as_it_may(stage: &Stage) -> Played {
             let good = raw(scene)?;
             let its = Room::new(&good)?;
             let queue = RingQueue::connected(scene, &its, 0, 4096)?;
-            let (progress, _) = queue.submit(&[])?;
+            let progress = queue.submit_through(&[])?;
             queue.wait(scene, progress)?;
             for queue in queues.drain(..) {
                 room.destroy_queue(queue)?;
@@ -229,7 +229,7 @@ fn very_many_pages(stage: &Stage) -> Played {
         let good = raw(scene)?;
         let its = Room::new(&good)?;
         let queue = RingQueue::connected(scene, &its, 0, 4096)?;
-        let (progress, _) = queue.submit(&[])?;
+        let progress = queue.submit_through(&[])?;
         queue.wait(scene, progress)?;
         for (what, answer) in answers {
             let refused = answer.err().with_context(|| format!("{what} was not refused"))?;

@@ -43,12 +43,12 @@ fn endless(stage: &Stage) -> Played {
         hog.publish()?;
         hog.ring()?;
         for _ in 0..ROUNDS {
-            let (progress, _) = victim.submit(&[])?;
+            let progress = victim.submit_through(&[])?;
             victim.wait(scene, progress)?;
         }
         // Both queues, its context and its memory go while it runs.
         Arc::into_inner(bad.process).context("another owner of the process")?.end(End::Terminated);
-        let (progress, _) = victim.submit(&[])?;
+        let progress = victim.submit_through(&[])?;
         victim.wait(scene, progress)
     })
 }
@@ -87,7 +87,7 @@ fn narrow_rows(stage: &Stage) -> Played {
         let begun = Instant::now();
         for _ in 0..ROUNDS {
             room.memory(scene, 4096)?;
-            let (progress, _) = victim.submit(&[])?;
+            let progress = victim.submit_through(&[])?;
             victim.wait(scene, progress)?;
         }
         // CAST: a small number.

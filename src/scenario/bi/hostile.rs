@@ -2,7 +2,7 @@
 
 use super::next;
 use crate::demo::counters;
-use crate::scenario::db::{CONNECTED, RingQueue, Room, raw, store};
+use crate::scenario::db::{RingQueue, Room, raw, store};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
@@ -104,8 +104,7 @@ fn packets(stage: &Stage) -> Played {
                 let kind = raw.load(queue.control.cpu + FAULT_KIND)?;
                 ensure!(FaultKind::from_raw(u32::try_from(kind)?).is_some(), "the report says {kind}");
             }
-            let (progress, status) = good.submit(&[])?;
-            same("the other device", status, CONNECTED)?;
+            let progress = good.submit_through(&[]).context("the other device")?;
             good.wait(scene, progress)?;
             raw.destroy_device(room.device)?;
         }
@@ -129,7 +128,7 @@ fn addresses(stage: &Stage) -> Played {
             let memory = room.memory(scene, 4096)?;
             // The driver's own bits of a mapping are user mode's: they must change nothing but what they may.
             let twice = room.map(scene, memory.handle, next(&mut seed))?;
-            let (progress, _) = queue.submit(&[store(twice + 64, 0x77)])?;
+            let progress = queue.submit_through(&[store(twice + 64, 0x77)])?;
             queue.wait(scene, progress)?;
             same("through the second mapping", raw.load(memory.cpu + 64)?, 0x77)?;
             let fence = raw.native_fence(room.device, 0)?;
@@ -151,7 +150,7 @@ fn addresses(stage: &Stage) -> Played {
             if kind == wanted[0] {
                 same("the reported address", raw.load(queue.control.cpu + FAULT_ADDRESS)?, address)?;
             }
-            let (progress, _) = good.submit(&[])?;
+            let progress = good.submit_through(&[])?;
             good.wait(scene, progress)?;
             raw.destroy_device(room.device)?;
         }
@@ -273,7 +272,7 @@ fn thunks(stage: &Stage) -> Played {
                     break;
                 }
             }
-            let (progress, _) = good.submit(&[])?;
+            let progress = good.submit_through(&[])?;
             good.wait(scene, progress)?;
             let process = std::sync::Arc::into_inner(raw.process).context("the only owner")?;
             process.end(End::Terminated);
@@ -307,7 +306,7 @@ fn clock(stage: &Stage) -> Played {
         let frequency = scene.world.os.kernel().performance_frequency();
         for _ in 0..50 {
             let before = scene.world.os.calibrate_gpu_clock(scene.adapter(), 0).context("a calibration")?;
-            let (progress, _) = queue.submit(&[Timestamp { address: memory.gpu }.to_packet()])?;
+            let progress = queue.submit_through(&[Timestamp { address: memory.gpu }.to_packet()])?;
             queue.wait(scene, progress)?;
             let stamp = raw.load(memory.cpu)?;
             let after = scene.world.os.calibrate_gpu_clock(scene.adapter(), 0).context("a calibration")?;
@@ -340,7 +339,7 @@ fn paging(stage: &Stage) -> Played {
             // Whatever was mapped is mapped.
             let queue = RingQueue::connected(scene, &room, 0, 4096).with_context(|| format!("with the {nth}th"))?;
             let last = memory.size - 8;
-            let (progress, _) = queue.submit(&[store(memory.gpu + last, nth)])?;
+            let progress = queue.submit_through(&[store(memory.gpu + last, nth)])?;
             queue.wait(scene, progress)?;
             // CAST: below 64 KiB.
             same("memory", room.raw.load(memory.cpu + last as usize)?, nth)?;

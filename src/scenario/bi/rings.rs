@@ -133,7 +133,7 @@ fn ring_addresses(stage: &Stage) -> Played {
             if control_ok {
                 same("fault", raw.load(bad.control.cpu + FAULT_KIND)?, FaultKind::Address.raw().into())?;
             }
-            let (progress, _) = good.submit(&[])?;
+            let progress = good.submit_through(&[])?;
             good.wait(scene, progress)?;
         }
         same("the other device", good_room.is_active()?, true)

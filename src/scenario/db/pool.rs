@@ -47,6 +47,7 @@ fn connected<'a>(scene: &Scene, room: &'a Room, count: usize) -> Result<Vec<Ring
 fn shared(stage: &Stage) -> Played {
     for (quota, share) in [(0, 2), (3, 1)] {
         let setup = Setup::default().setting("PhysicalDoorbells", 4).setting("DoorbellsPerProcess", quota);
+        let setup = setup.setting("IdleMilliseconds", 0);
         stage.play(setup, |scene| shares(scene, share)).with_context(|| format!("DoorbellsPerProcess {quota}"))?;
     }
     Ok(())

@@ -191,7 +191,7 @@ fn notify(stage: &Stage) -> Played {
 }
 
 fn notify_anyway(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
+    stage.play(Setup::default().setting("IdleMilliseconds", 0), |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
@@ -268,8 +268,7 @@ fn wrap(stage: &Stage) -> Played {
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
         let target = room.memory(scene, 4096)?;
         for round in 1..=300 {
-            let (progress, status) = queue.submit(&[store(target.gpu, round)])?;
-            same("status", status, CONNECTED)?;
+            let progress = queue.submit_through(&[store(target.gpu, round)])?;
             queue.wait(scene, progress)?;
             same("memory", raw.load(target.cpu)?, round)?;
         }
@@ -279,7 +278,7 @@ fn wrap(stage: &Stage) -> Played {
         nop[..8].copy_from_slice(&Encoded::nop(u32::try_from(room_left)?).as_bytes()[..8]);
         scene.until("retirement", || Ok(queue.retired()? == queue.written.get()))?;
         queue.write(&nop)?;
-        let (progress, _) = queue.submit(&[])?;
+        let progress = queue.submit_through(&[])?;
         queue.wait(scene, progress)
     })
 }
@@ -296,7 +295,7 @@ fn bad_pointer(stage: &Stage) -> Played {
             let room = Room::new(&raw)?;
             let bad = RingQueue::connected(scene, &room, 0, 4096)?;
             for _ in 0..10 {
-                let (progress, _) = bad.submit(&[])?;
+                let progress = bad.submit_through(&[])?;
                 bad.wait(scene, progress)?;
             }
             scene.until("retirement", || Ok(bad.retired()? == 240))?;
@@ -308,8 +307,7 @@ fn bad_pointer(stage: &Stage) -> Played {
             let kind = raw.load(bad.control.cpu + FAULT_KIND)?;
             same("the reported fault", kind, FaultKind::BadWritePointer.raw().into())?;
             scene.until("ABORT", || Ok(bad.status()? == super::ABORT))?;
-            let (progress, status) = good.submit(&[])?;
-            same("the other device's status", status, CONNECTED)?;
+            let progress = good.submit_through(&[]).context("the other device")?;
             good.wait(scene, progress)?;
             ensure!(good_room.is_active()?, "the other device is lost");
         }
@@ -376,7 +374,7 @@ fn untold(stage: &Stage) -> Played {
 }
 
 fn global(stage: &Stage) -> Played {
-    stage.play(Setup::default().setting("DoorbellModel", 1), |scene| {
+    stage.play(Setup::default().setting("DoorbellModel", 1).setting("IdleMilliseconds", 0), |scene| {
         let (one, two) = (raw(scene)?, raw(scene)?);
         let rooms = [Room::new(&one)?, Room::new(&two)?];
         let queues = [

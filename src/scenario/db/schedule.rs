@@ -76,7 +76,7 @@ fn mixed(stage: &Stage) -> Played {
 }
 
 fn suspended(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
+    stage.play(Setup::default().setting("IdleMilliseconds", 0), |scene| {
         let (one, two) = (raw(scene)?, raw(scene)?);
         let (room, other_room) = (Room::new(&one)?, Room::new(&two)?);
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
@@ -87,7 +87,7 @@ fn suspended(stage: &Stage) -> Played {
             ensure!(os.suspend(scene.adapter(), &one.process), "not acknowledged");
             let (progress, status) = queue.submit(&[store(target.gpu, round)])?;
             same("the doorbell stays connected", status, CONNECTED)?;
-            let (done, _) = other.submit(&[])?;
+            let done = other.submit_through(&[])?;
             other.wait(scene, done)?;
             same("nothing ran", (queue.progress()?, one.load(target.cpu)?), (progress - 1, round - 1))?;
             os.resume(scene.adapter(), &one.process);
@@ -111,14 +111,14 @@ fn suspended_twice(stage: &Stage) -> Played {
         let again = os.begin_suspension(adapter, process);
         same("of one that is suspended", (again.at_once, again.pending), (1, 0))?;
         os.resume(adapter, process);
-        let (progress, _) = queue.submit(&[])?;
+        let progress = queue.submit_through(&[])?;
         queue.wait(scene, progress)?;
         for _ in 0..100 {
             os.begin_suspension(adapter, process);
             os.resume(adapter, process);
             os.begin_suspension(adapter, process);
             ensure!(os.suspend(adapter, process), "the newest is not acknowledged");
-            let (progress, _) = queue.submit(&[])?;
+            let progress = queue.submit_through(&[])?;
             same("nothing ran", queue.progress()?, progress - 1)?;
             os.resume(adapter, process);
             queue.wait(scene, progress)?;
@@ -137,7 +137,7 @@ fn acknowledged(stage: &Stage) -> Played {
         let fill = gpu_wire::packet::Fill { address: target.gpu, length: target.size, pattern: 7, reserved: 0 };
         let before = acknowledgements(scene);
         for _ in 0..40 {
-            let (progress, _) = queue.submit(&[fill.to_packet(), fill.to_packet()])?;
+            let progress = queue.submit_through(&[fill.to_packet(), fill.to_packet()])?;
             ensure!(os.suspend(scene.adapter(), &raw.process), "not acknowledged");
             os.resume(scene.adapter(), &raw.process);
             queue.wait(scene, progress)?;

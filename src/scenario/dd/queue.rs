@@ -31,7 +31,7 @@ pub(super) fn rings_first(stage: &Stage) -> Played {
                     let memory = room.memory(scene, 4096)?;
                     for node in 0..2 {
                         let queue = RingQueue::connected(scene, &room, node, 4096)?;
-                        let (progress, _) = queue.submit(&[store(memory.gpu, round)])?;
+                        let progress = queue.submit_through(&[store(memory.gpu, round)])?;
                         queue.wait(scene, progress)?;
                     }
                     // The process ends with its doorbells connected.
@@ -92,7 +92,7 @@ fn contended(scene: &Scene) -> Played {
                 for _ in 0..60 {
                     for queue in &queues {
                         queue.connect().context("connect")?;
-                        let (progress, _) = queue.submit(&[])?;
+                        let progress = queue.submit_through(&[])?;
                         // The other thread may have taken the doorbell away before the ring.
                         while queue.ring()? == RETRY {
                             queue.connect().context("connect again")?;
@@ -146,7 +146,7 @@ fn connects(scene: &Scene, taking: &AtomicUsize) -> Played {
     let queue = RingQueue::new(scene, &room, 0, 4096)?;
     taking.fetch_add(1, Ordering::SeqCst);
     queue.connect().context("connect")?;
-    let (progress, _) = queue.submit(&[])?;
+    let progress = queue.submit_through(&[])?;
     // Another thread may have taken the doorbell before the ring.
     while queue.ring()? == RETRY {
         queue.connect().context("connect again")?;

@@ -162,7 +162,7 @@ fn four_entries_of(stage: &Stage, node: u32) -> Played {
             (raw.native_fence(room.device, 0)?, raw.native_fence(room.device, 0)?, raw.native_fence(room.device, 0)?);
         let entry = |queue: &RingQueue<'_>, fence: crate::scenario::NativeFence, value, hint| -> Played {
             let log = log_packet(fence.handle, log_operation::SIGNAL_EXECUTED, value, hint);
-            let (progress, _) = queue.submit(&[Encoded::fence_signal(GpuVa(fence.gpu), value), log])?;
+            let progress = queue.submit_through(&[Encoded::fence_signal(GpuVa(fence.gpu), value), log])?;
             queue.wait(scene, progress)
         };
         // News that the interrupt is not about.

@@ -116,7 +116,7 @@ fn several(stage: &Stage) -> Played {
         same("no handles at all", wild, STATUS_INVALID_PARAMETER)?;
         // The others work, and the flush that failed has taken nothing from them.
         for queue in [&queues[0], &queues[2]] {
-            let (progress, _) = queue.submit(&[])?;
+            let progress = queue.submit_through(&[])?;
             queue.wait(scene, progress)?;
         }
         same("the two", os.flush_fence_logs(scene.adapter(), &[all[0], all[2]]), STATUS_SUCCESS)

@@ -160,7 +160,7 @@ fn drawn(report: &dxgkrnl_model::report::Report, begin: u64, process: &u64, queu
 /// Signals with a log entry, and waits until the queue is done, by looking.
 fn logged(scene: &Scene, queue: &RingQueue<'_>, fence: NativeFence, value: u64) -> Played {
     let log = log_packet(fence.handle, log_operation::SIGNAL_EXECUTED, value, 0);
-    let (progress, _) = queue.submit(&[Encoded::fence_signal(GpuVa(fence.gpu), value), log])?;
+    let progress = queue.submit_through(&[Encoded::fence_signal(GpuVa(fence.gpu), value), log])?;
     queue.wait(scene, progress)
 }
 
@@ -231,7 +231,7 @@ fn of_the_engine(stage: &Stage) -> Played {
         same("a queue named", crate::scenario::rig::native_interrupts(scene).iter().any(|one| one.names_queue), false)?;
         // A signal that user mode did not log: no log says it, and every fence is looked at.
         let read = woken(scene, &raw, room.device, fence, 2, 0, || {
-            let (progress, _) = queue.submit(&[Encoded::fence_signal(GpuVa(fence.gpu), 2)])?;
+            let progress = queue.submit_through(&[Encoded::fence_signal(GpuVa(fence.gpu), 2)])?;
             queue.wait(scene, progress)
         })?;
         same("logs without news, scans", read, (0, 1))?;

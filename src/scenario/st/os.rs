@@ -217,7 +217,7 @@ fn neighbours(stage: &Stage) -> Played {
                 let room = Room::new(&raw)?;
                 let queue = RingQueue::connected(scene, &room, 0, 4096)?;
                 let memory = room.memory(scene, 4096)?;
-                let (progress, _) = queue.submit(&[store(memory.gpu + 4088, 0x77)])?;
+                let progress = queue.submit_through(&[store(memory.gpu + 4088, 0x77)])?;
                 queue.wait(scene, progress)?;
                 same("the last word of a page", raw.load(memory.cpu + 4088)?, 0x77)?;
                 if kind != Neighbour::Unlocked {

@@ -1,7 +1,7 @@
 //! Native fences: signals, waits, and what the CPU is told.
 
 use crate::support::{Rig, log, log_entry, log_position};
-use gpu_engine::engine::Step;
+use gpu_engine::engine::{Step, Watched};
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
 use gpu_engine::queue::State;
@@ -210,7 +210,7 @@ fn an_interrupt_that_cannot_be_raised_is_asked_for_again() {
     }
     assert_eq!(rig.interrupts(), 0);
     rig.gpu.host.refuse_interrupts.store(false, Ordering::SeqCst);
-    assert_eq!(rig.engines[0].step(), Step::Idle { connected: true });
+    assert_eq!(rig.engines[0].step(), Step::Idle(Watched::Doorbells));
     assert_eq!(rig.interrupts(), 1);
     assert_eq!(rig.drain().len(), 1);
 }

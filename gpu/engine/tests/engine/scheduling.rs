@@ -2,7 +2,7 @@
 
 use crate::support::{Range, Rig, TestQueue};
 use gpu_engine::context::Suspend;
-use gpu_engine::engine::Step;
+use gpu_engine::engine::{Step, Watched};
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
 use gpu_engine::queue::{Queue, State};
@@ -169,7 +169,7 @@ fn the_late_end_of_a_global_connection_leaves_its_successor() {
         let gpu = rig.gpu.clone();
         gpu.disconnect_global(q.queue.slot.pack());
         for doorbell in if successor_first { [2, 1] } else { [1, 2] } {
-            gpu.connect_global(&q.queue, doorbell).unwrap();
+            gpu.connect_global(&q.queue, doorbell, true).unwrap();
         }
         gpu.disconnect_global(1);
         rig.settle();
@@ -228,7 +228,7 @@ fn a_disconnected_queue_is_watched_until_the_page_was_rotated() {
     q.publish(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
     rig.settle();
     assert_eq!(m.read(0), 1);
-    gpu.doorbells.connect(2, &q.queue);
+    gpu.doorbells.connect(2, &q.queue, true);
     gpu.make_ready(&q.queue);
     rig.settle();
     assert_eq!(m.read(0), 2);
@@ -242,7 +242,7 @@ fn a_disconnected_queue_without_a_ring_is_not_watched_for_ever() {
     let (mut q, m) = watched_after_disconnection(&mut rig);
     let gpu = rig.gpu.clone();
     // It is watched, and not run for nothing: a thread that polls may rest.
-    assert_eq!([(); 4].map(|()| rig.engines[0].step()), [Step::Idle { connected: true }; 4]);
+    assert_eq!([(); 4].map(|()| rig.engines[0].step()), [Step::Idle(Watched::WritePointers); 4]);
     let table = rig.leaf_table(&rig.space.clone(), q.control.va);
     let entry = rig.entry(table, pte::index(q.control.va, 0));
     let mapped = entry.load(Ordering::SeqCst);
@@ -253,12 +253,12 @@ fn a_disconnected_queue_without_a_ring_is_not_watched_for_ever() {
     }
     assert!(gpu.flush_done(n));
     rig.settle();
-    assert_eq!(rig.engines[0].step(), Step::Idle { connected: false });
+    assert_eq!(rig.engines[0].step(), Step::Idle(Watched::Nothing));
     assert!(rig.engines[0].prepare_sleep());
     assert_eq!((q.queue.state(), rig.drain()), (State::Active, Vec::new()), "nothing of this is a fault");
     entry.store(mapped, Ordering::SeqCst);
     q.publish(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
-    gpu.doorbells.connect(0, &q.queue);
+    gpu.doorbells.connect(0, &q.queue, true);
     gpu.make_ready(&q.queue);
     rig.settle();
     assert_eq!(m.read(0), 1);

@@ -433,8 +433,8 @@ impl Rig {
         queue.signals.with(|l| l.set(logs[1], 84)).unwrap();
         let page = self.gpu.host.system.span(doorbell as u64 + 1).unwrap().part(0, PAGE_SIZE);
         match self.gpu.doorbells.model {
-            Model::Dedicated => self.gpu.doorbells.connect(doorbell, &queue),
-            Model::Global => self.gpu.connect_global(&queue, slot.pack()).unwrap(),
+            Model::Dedicated => self.gpu.doorbells.connect(doorbell, &queue, true),
+            Model::Global => self.gpu.connect_global(&queue, slot.pack(), true).unwrap(),
         }
         self.gpu.make_ready(&queue);
         TestQueue {

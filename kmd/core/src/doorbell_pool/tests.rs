@@ -340,3 +340,29 @@ fn while_every_place_is_being_taken_a_connection_is_told_to_wait() {
     assert_eq!(pool.connect(&during, &b, 9, 0), Attempt::Connected(0));
     assert_eq!(rig.connect(&pool, &c), Attempt::Connected(0));
 }
+
+#[test]
+fn doorbells_that_may_go_are_taken_back_and_their_places_are_free() {
+    let [a, b, c] = bells(1);
+    let (mut rig, pool) = full(3, &[a.clone(), b.clone(), c.clone()]);
+    pool.let_go(&rig, 9, |bell| bell.key != b.key);
+    assert_eq!((rig.asked(), rig.looked.take()), (std::vec![a.key, c.key], std::vec![a.key, c.key]));
+    assert_eq!(rig.attached.borrow().as_slice(), [(1, b.key)]);
+    assert_eq!(rig.connect(&pool, &c), Attempt::Connected(0), "the first free one");
+    // One that the OS keeps stays connected, and is not asked for again until a place has changed hands.
+    rig.kept = std::vec![b.key];
+    pool.let_go(&rig, 9, |bell| bell.key == b.key);
+    pool.let_go(&rig, 9, |bell| bell.key == b.key);
+    assert_eq!(rig.asked(), [b.key]);
+    assert_eq!(rig.attached.borrow().as_slice(), [(1, b.key), (0, c.key)]);
+}
+
+#[test]
+fn a_pool_grows() {
+    let [a, b] = bells(1);
+    let (rig, pool) = full(1, core::slice::from_ref(&a));
+    pool.have(2).unwrap();
+    assert_eq!((rig.connect(&pool, &b), pool.len()), (Attempt::Connected(1), 2));
+    pool.have(1).unwrap();
+    assert_eq!((pool.len(), rig.asked().is_empty()), (2, true));
+}

@@ -1,8 +1,8 @@
 //! A user-mode queue of a room: ring, control page and doorbell, written word by word.
 
-use super::{Bell, HardwareQueue, Memory, Room};
+use super::{Bell, CONNECTED, HardwareQueue, Memory, NOTIFY, RETRY, Room};
 use crate::scenario::{Denied, Played, Scene};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::doorbell::{Token, value};
 use gpu_wire::packet::Encoded;
@@ -168,6 +168,29 @@ impl<'a> RingQueue<'a> {
         self.tell(progress)?;
         self.publish()?;
         Ok((progress, self.ring()?))
+    }
+
+    /// The five steps, and what the status asks for then, as a client does that lives long: connects and rings again
+    /// behind RETRY, and announces behind NOTIFY. The progress value.
+    ///
+    /// # Errors
+    /// When a step fails, or the doorbell is lost.
+    pub fn submit_through(&self, packets: &[Encoded]) -> Result<u64> {
+        let (progress, mut status) = self.submit(packets)?;
+        loop {
+            match status {
+                CONNECTED => return Ok(progress),
+                NOTIFY => {
+                    self.notify()?;
+                    return Ok(progress);
+                }
+                RETRY => {
+                    self.connect()?;
+                    status = self.ring()?;
+                }
+                lost => bail!("the doorbell's status is {lost}"),
+            }
+        }
     }
 
     /// What the progress fence says.

@@ -54,6 +54,8 @@ enum Without {
     OneSection,
     /// A destroyed doorbell may still get a place.
     Closing,
+    /// A place that an idle engine gives up is free before the OS has taken it.
+    Taking,
 }
 
 const BELLS: usize = 3;
@@ -142,6 +144,21 @@ impl World {
             assert!(other.is_none(), "two doorbells have page {index}");
             words.page[bell.0] = Some(index);
         }
+    }
+
+    /// The engine of every doorbell is idle.
+    fn let_go(&self) {
+        if self.without == Without::Taking {
+            for index in 0..self.pool.len() {
+                let owner = self.pool.places.with(|places| places.free(index));
+                if let Some(owner) = owner {
+                    self.detach(index);
+                    self.take_away(&owner);
+                }
+            }
+            return;
+        }
+        self.pool.let_go(self, 0, |_| true);
     }
 
     /// DisconnectDoorbell, and the rotation behind it.
@@ -261,6 +278,33 @@ fn three_on_two(without: Without) {
     together(&world, &bells, threads);
 }
 
+/// A doorbell is let go while the OS disconnects it, or destroys it, or user mode connects it again.
+fn let_go_and(other: fn(&World, &[Bell; BELLS]), without: Without) {
+    let bells = bells();
+    let world = World::new(1, &[&bells[0]], without);
+    together(&world, &bells, [|world: &World, _: &[Bell; BELLS]| world.let_go(), other]);
+}
+
+fn let_go_while_destroyed(without: Without) {
+    let_go_and(|world, bells| world.destroy(&bells[0]), without);
+}
+
+/// Another doorbell wants the place, too.
+fn let_go_while_taken(without: Without) {
+    let_go_and(|world, bells| world.connect(&bells[1]), without);
+}
+
+/// It is connected again behind a disconnection of the OS.
+fn let_go_while_connected(without: Without) {
+    let_go_and(
+        |world, bells| {
+            world.disconnect(&bells[0]);
+            world.connect(&bells[0]);
+        },
+        without,
+    );
+}
+
 fn check(preemptions: Option<usize>, f: fn(Without), without: Without) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
@@ -295,6 +339,26 @@ fn pool_1_a_doorbell_is_destroyed_while_it_connects() {
 #[test]
 fn pool_1_three_threads_on_two_physical_doorbells() {
     check(Some(2), three_on_two, Without::Nothing);
+}
+
+#[test]
+fn pool_1_a_doorbell_is_let_go_while_it_is_destroyed() {
+    check(Some(4), let_go_while_destroyed, Without::Nothing);
+}
+
+#[test]
+fn pool_1_a_doorbell_is_let_go_while_another_wants_its_place() {
+    check(Some(4), let_go_while_taken, Without::Nothing);
+}
+
+#[test]
+fn pool_1_a_doorbell_is_let_go_while_it_is_disconnected_and_connected() {
+    check(Some(4), let_go_while_connected, Without::Nothing);
+}
+
+#[test]
+fn pool_1_letting_go_takes_before_it_frees() {
+    caught(let_go_while_taken, Without::Taking);
 }
 
 #[test]

@@ -1,0 +1,168 @@
+//! How a queue submits, and what its doorbell is told when it connects.
+//!
+//! An engine that is idle lets the doorbells of its queues go, since nobody announces a ring: looking for rings costs a
+//! processor. The next ring of each then costs user mode a connection. That is little for a queue that has paused, and
+//! much for one that submits now and then, say at each frame: such a queue is connected as CONNECTED_NOTIFY from then
+//! on. Its engine looks for no rings, and user mode announces each by a call, which is cheaper than a connection. Where
+//! the calls become frequent, the doorbell is let go once more and is CONNECTED behind that.
+//!
+//! Source: *User-mode work submission* (`DxgkCbDisconnectDoorbell`; D3DDDI_DOORBELLSTATUS: CONNECTED_NOTIFY). When a
+//! driver disconnects, and which status it chooses, is left to it.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Rings from which on a queue submits often: its next connection is CONNECTED, and its engine waits longer before the
+/// doorbell is let go.
+const OFTEN: u64 = 16;
+/// For how long an engine must have been idle, as a part of a second: of a queue that submits often.
+const LONG: u64 = 10;
+/// For how many seconds a connection stays that was used no more than once: a queue is connected by its first
+/// submission, and may be about to begin. The OS looks for progress as seldom.
+const FRESH: u64 = 2;
+/// Announcements within [`BURST`] from which on looking is cheaper.
+const MANY: u32 = 8;
+/// As a part of a second: 4 ms.
+const BURST: u64 = 250;
+
+/// How a queue submits. Times are ticks of the GPU clock.
+#[derive(Default)]
+pub struct Habit {
+    /// User mode announces each ring: the queue is connected as CONNECTED_NOTIFY, or is about to be.
+    announces: AtomicBool,
+    /// It has submitted seldom when its doorbell was let go.
+    is_seldom: AtomicBool,
+    /// Its announcements have become frequent.
+    is_frequent: AtomicBool,
+    connected_at: AtomicU64,
+    /// Rings that were seen when it connected.
+    rings: AtomicU64,
+    /// Announcements since `since`.
+    announced: AtomicU32,
+    since: AtomicU64,
+}
+
+/// What is known of a queue when its engine is idle.
+pub struct Now {
+    /// The time.
+    pub now: u64,
+    /// Ticks per second.
+    pub second: u64,
+    /// For how long its engine has been idle.
+    pub idle: u64,
+    /// Rings of the queue that its engine has ever seen.
+    pub rings: u64,
+}
+
+impl Habit {
+    /// The queue connects, `now`, when `rings` of its rings have been seen. With `notify` it announces whatever it
+    /// does. Returns whether it announces.
+    pub fn connect(&self, now: u64, rings: u64, notify: bool) -> bool {
+        self.connected_at.store(now, Ordering::Relaxed);
+        self.rings.store(rings, Ordering::Relaxed);
+        self.announced.store(0, Ordering::Relaxed);
+        self.is_frequent.store(false, Ordering::Relaxed);
+        let announces = notify || self.is_seldom.load(Ordering::Relaxed);
+        self.announces.store(announces, Ordering::Relaxed);
+        announces
+    }
+
+    /// Returns whether user mode announces each ring, so that no engine looks for them.
+    pub fn announces(&self) -> bool {
+        self.announces.load(Ordering::Relaxed)
+    }
+
+    /// User mode has announced a ring, `now`. Returns whether it has just become so frequent that the doorbell is to be
+    /// let go, to be looked at from then on.
+    pub fn announced(&self, now: u64, second: u64) -> bool {
+        if now.saturating_sub(self.since.load(Ordering::Relaxed)) > second / BURST {
+            self.since.store(now, Ordering::Relaxed);
+            self.announced.store(0, Ordering::Relaxed);
+        }
+        let frequent = self.announced.fetch_add(1, Ordering::Relaxed) + 1 == MANY && self.announces();
+        if frequent {
+            self.is_frequent.store(true, Ordering::Relaxed);
+        }
+        frequent
+    }
+
+    /// Returns whether the queue's doorbell may be let go; if so, it will be, and what the next connection is told is
+    /// decided here.
+    pub fn may_go(&self, now: &Now) -> bool {
+        if self.announces() {
+            let goes = self.is_frequent.load(Ordering::Relaxed);
+            if goes {
+                self.is_seldom.store(false, Ordering::Relaxed);
+            }
+            return goes;
+        }
+        let rings = now.rings.wrapping_sub(self.rings.load(Ordering::Relaxed));
+        let goes = match rings {
+            0 | 1 => {
+                now.now.saturating_sub(self.connected_at.load(Ordering::Relaxed)) >= now.second.saturating_mul(FRESH)
+            }
+            OFTEN.. => now.idle >= now.second / LONG,
+            _ => true,
+        };
+        if goes {
+            self.is_seldom.store(rings < OFTEN, Ordering::Relaxed);
+        }
+        goes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1000;
+
+    /// At `now`, with an engine that has been idle for `idle`.
+    fn at(now: u64, idle: u64, rings: u64) -> Now {
+        Now { now, second: SECOND, idle, rings }
+    }
+
+    #[test]
+    fn a_fresh_connection_stays_until_it_is_used() {
+        let habit = Habit::default();
+        assert!(!habit.connect(100, 5, false));
+        assert!(!habit.may_go(&at(2000, 10, 5)) && !habit.may_go(&at(2000, 10, 6)));
+        assert!(habit.may_go(&at(2100, 10, 6)));
+        let habit = Habit::default();
+        habit.connect(3000, 5, false);
+        assert!(habit.may_go(&at(3001, 10, 7)));
+    }
+
+    #[test]
+    fn a_queue_that_submits_seldom_announces_and_one_that_submits_often_does_not() {
+        let habit = Habit::default();
+        habit.connect(0, 0, false);
+        assert!(!habit.announces() && habit.may_go(&at(10, 10, OFTEN - 1)));
+        assert!(habit.connect(10, 20, false) && habit.announces());
+        let habit = Habit::default();
+        habit.connect(0, 0, false);
+        assert!(!habit.may_go(&at(10, 99, OFTEN)), "it pauses for longer first");
+        assert!(habit.may_go(&at(110, 100, OFTEN)));
+        assert!(!habit.connect(110, OFTEN, false));
+    }
+
+    #[test]
+    fn one_that_announces_keeps_its_doorbell_until_it_does_so_often() {
+        let habit = Habit::default();
+        habit.connect(0, 0, false);
+        assert!(habit.may_go(&at(10, 10, 2)) && habit.connect(10, 2, false));
+        // One every 5 ms.
+        assert!((0..50).all(|number| !habit.announced(100 + number * 5, SECOND)));
+        assert!(!habit.may_go(&at(9000, 9000, 2)), "however idle the engine is");
+        let asked = (0..12).filter(|_| habit.announced(1000, SECOND)).count();
+        assert_eq!(asked, 1, "asked for once");
+        assert!(habit.may_go(&at(1000, 0, 2)));
+        assert!(!habit.connect(1001, 2, false));
+    }
+
+    #[test]
+    fn where_each_ring_is_announced_by_a_setting_nothing_changes_that() {
+        let habit = Habit::default();
+        assert!(habit.connect(0, 0, true));
+        assert!(!habit.may_go(&at(9000, 9000, 9)));
+    }
+}
