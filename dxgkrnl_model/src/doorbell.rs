@@ -194,6 +194,11 @@ impl Doorbell {
         self.state.lock().status
     }
 
+    /// Returns whether user mode's rings reach the GPU.
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(self.status(), CONNECTED | CONNECTED_NOTIFY)
+    }
+
     /// Connects it.
     ///
     /// IRQL: PASSIVE_LEVEL.
@@ -246,6 +251,9 @@ impl Doorbell {
         }
         let status = if said == CONNECTED_NOTIFY { CONNECTED_NOTIFY } else { CONNECTED };
         self.set_status(&mut state, status);
+        drop(state);
+        // The engine may have gone to F1 meanwhile.
+        adapter.power.wake_node(adapter, self.queue.context().node());
         Ok(())
     }
 

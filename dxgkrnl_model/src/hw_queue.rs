@@ -392,6 +392,7 @@ impl HwQueue {
         arguments.HwQueueProgressFenceCpuVa = core::ptr::with_exposed_provenance_mut(self.progress.kernel_address());
         arguments.Flags.set_NullRendering(self.context.commands().renders_nothing());
         adapter.shared().counters.kernel_submission();
+        adapter.power.wake_node(adapter, self.context.node());
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSubmitCommandToHwQueue(miniport, pointer)));
         drop(named);

@@ -136,6 +136,12 @@ impl Os {
         }
     }
 
+    /// The F-state that the power component of a node's engine was told last, 0 before that. `None`: it has none.
+    pub fn f_state(&self, adapter: &Arc<Adapter>, node: u32) -> Option<u32> {
+        let _inside = self.kernel().enter();
+        adapter.power.state_of(node)
+    }
+
     /// Calls `DxgkDdiSuspendContext` for each hardware context of a process, and waits for nothing.
     pub fn begin_suspension(&self, adapter: &Arc<Adapter>, process: &Process) -> Suspended {
         let _inside = self.kernel().enter();

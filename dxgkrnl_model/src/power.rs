@@ -4,33 +4,78 @@
 //! DxgkCbCompleteFStateTransition.
 //!
 //! Chosen: the straight form. A component is active while the adapter is started, and idle between an engine's wish for
-//! F1 and the next connection of a doorbell on it. The component of an engine is the one whose index is the node's,
-//! where the driver has that many. A transition is over when the driver completes it, inside the function or later.
+//! F1 and the next connection of a doorbell, or submission, on it. The component of an engine is the one that the
+//! driver maps to its node. A transition is over when the function returns; of a component whose flags say
+//! DriverCompletesFStateTransition, when the driver completes it, inside the function or later. A doorbell that
+//! connects while its engine goes to F1 brings it back at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_ENGINE_STATE};
+use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_ENGINE_STATE, DXGK_POWER_COMPONENT_TYPE, DXGK_POWER_RUNTIME_COMPONENT};
 
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
 use crate::rules::queue::{POWER_FSTATE, POWER_STATE};
-use crate::sync::{Lock, Rank, Signal};
+use crate::sync::{Gate, Lock, Rank, Signal};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Component {
     /// What it was told last.
     state: u32,
+    /// The state that the driver was told last and has answered.
+    reached: u32,
     /// The driver owes the completion.
     pending: bool,
     references: u32,
+    /// The driver completes transitions by the callback.
+    completes: bool,
+    /// The node that it belongs to.
+    node: Option<u32>,
+}
+
+impl Component {
+    fn of(reported: &DXGK_POWER_RUNTIME_COMPONENT) -> Self {
+        let completes = reported.Flags.DriverCompletesFStateTransition();
+        Self { completes, node: engine_of(reported), ..Self::default() }
+    }
+}
+
+/// The node whose engine is the component.
+fn engine_of(component: &DXGK_POWER_RUNTIME_COMPONENT) -> Option<u32> {
+    let mapping = &component.ComponentMapping;
+    let is_engine = mapping.ComponentType == DXGK_POWER_COMPONENT_TYPE::DXGK_POWER_COMPONENT_ENGINE;
+    is_engine.then(|| mapping.EngineDesc().NodeIndex)
+}
+
+/// F-states that a component may have (`DXGK_MAX_F_STATES`).
+const MAX_F_STATES: u32 = 8;
+
+/// What is wrong with the components that a driver reports, for a GPU of `nodes` nodes.
+pub(crate) fn wrong_component(components: &[DXGK_POWER_RUNTIME_COMPONENT], nodes: u32) -> Option<String> {
+    components.iter().enumerate().find_map(|(index, component)| {
+        let states = component.StateCount;
+        let on = &component.States[0];
+        let engine = engine_of(component);
+        let same = components[..index].iter().any(|other| engine.is_some() && engine_of(other) == engine);
+        let what = match () {
+            () if !(1..=MAX_F_STATES).contains(&states) => format!("has {states} F-states"),
+            () if (on.TransitionLatency, on.ResidencyRequirement) != (0, 0) => "needs time for F0".to_owned(),
+            () if engine.is_some_and(|node| node >= nodes) => format!("is the engine of node {engine:?}"),
+            () if same => format!("is, like another, the engine of node {engine:?}"),
+            () => return None,
+        };
+        Some(format!("component {index} {what}"))
+    })
 }
 
 /// Power of one adapter.
 #[derive(Debug)]
 pub(crate) struct Power {
     components: Lock<Vec<Component>>,
+    /// One transition at a time.
+    serial: Gate,
     changed: Signal,
     transitions: AtomicU32,
 }
@@ -44,17 +89,27 @@ const WHOLE_ADAPTER: u32 = 0xFFFF_FFFF;
 
 impl Power {
     pub(crate) fn new() -> Self {
-        Self { components: Lock::new(Rank::Log, Vec::new()), changed: Signal::new(), transitions: AtomicU32::new(0) }
+        Self {
+            components: Lock::new(Rank::Log, Vec::new()),
+            serial: Gate::new(),
+            changed: Signal::new(),
+            transitions: AtomicU32::new(0),
+        }
     }
 
     /// Components begin in F0.
     pub(crate) fn start(&self, _adapter: &Arc<Adapter>, caps: &Arc<Caps>) {
-        *self.components.lock() = vec![Component::default(); caps.power_components.len()];
+        *self.components.lock() = caps.power_components.iter().map(Component::of).collect();
     }
 
     /// The adapter stops.
     pub(crate) fn stop(&self, _adapter: &Arc<Adapter>) {
         self.components.lock().clear();
+    }
+
+    /// The F-state of the component of a node, once the driver has returned from the function that tells it.
+    pub(crate) fn state_of(&self, node: u32) -> Option<u32> {
+        self.with(self.component_of(node)?, |component| component.reached)
     }
 
     /// F-state transitions so far.
@@ -81,7 +136,9 @@ impl Power {
     /// `DxgkCbCompleteFStateTransition`.
     pub(crate) fn complete_transition(&self, adapter: &Arc<Adapter>, index: u32) {
         let owed = self.with(index, |component| std::mem::take(&mut component.pending)).unwrap_or(false);
-        adapter.rules().check(&POWER_FSTATE, owed, || format!("component {index}: completed without a transition"));
+        adapter.rules().check(&POWER_FSTATE, owed, || {
+            format!("component {index}: completed without a transition, or without DriverCompletesFStateTransition")
+        });
         self.changed.notify(adapter.kernel());
     }
 
@@ -93,10 +150,11 @@ impl Power {
     ///
     /// IRQL: PASSIVE_LEVEL.
     fn set(&self, adapter: &Arc<Adapter>, index: u32, state: u32) {
+        let _serial = self.serial.exclusive(adapter.kernel());
         let changes = self.with(index, |component| {
             let changes = component.state != state;
             component.state = state;
-            component.pending = changes;
+            component.pending = changes && component.completes;
             changes
         });
         if changes != Some(true) {
@@ -106,6 +164,7 @@ impl Power {
         let context = adapter.context();
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetPowerComponentFState(context, index, state)));
         let fine = ddi::succeeded(status);
+        self.with(index, |component| component.reached = state);
         let held = adapter.rules().check(&POWER_FSTATE, fine, || format!("component {index} to F{state}: {status:?}"));
         if !held {
             return;
@@ -121,8 +180,10 @@ impl Power {
     }
 
     /// The component of a node.
-    fn component_of(adapter: &Adapter, node: u32) -> Option<u32> {
-        (adapter.known_caps().power_components.len() as u64 > u64::from(node)).then_some(node)
+    fn component_of(&self, node: u32) -> Option<u32> {
+        let at = self.components.lock().iter().position(|component| component.node == Some(node))?;
+        // CAST: as many as there are components.
+        Some(at as u32)
     }
 
     /// An engine said how it is.
@@ -137,25 +198,28 @@ impl Power {
         adapter.scheduler.defer(
             adapter,
             Box::new(move |adapter| {
-                for queue in adapter.scheduler.queues() {
-                    if queue.context().node() == node
-                        && let Some(doorbell) = queue.doorbell()
-                    {
-                        doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
-                    }
+                let doorbells = || {
+                    let queues = adapter.scheduler.queues().into_iter();
+                    queues.filter(|queue| queue.context().node() == node).filter_map(|queue| queue.doorbell())
+                };
+                for doorbell in doorbells() {
+                    doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
                 }
-                if let Some(index) = Self::component_of(adapter, node) {
+                if let Some(index) = adapter.power.component_of(node) {
                     adapter.power.set(adapter, index, 1);
+                    if doorbells().any(|doorbell| doorbell.is_connected()) {
+                        adapter.power.set(adapter, index, 0);
+                    }
                 }
             }),
         );
     }
 
-    /// Work comes to a node.
+    /// Work comes to a node, or a doorbell of it is connected.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn wake_node(&self, adapter: &Arc<Adapter>, node: u32) {
-        if let Some(index) = Self::component_of(adapter, node)
+        if let Some(index) = self.component_of(node)
             && self.with(index, |component| component.state != 0) == Some(true)
         {
             self.set(adapter, index, 0);

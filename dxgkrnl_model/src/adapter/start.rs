@@ -12,7 +12,9 @@ use super::{Adapter, AdapterState};
 use crate::ddi::{self, call_ddi};
 use crate::interface::InterfaceTable;
 use crate::personality::PhysicalAdapterCaps;
+use crate::power;
 use crate::rules::caps::CAPS_CHILDREN;
+use crate::rules::queue::POWER_COMPONENT;
 use crate::rules::start::{ADD_CONTEXT, QAI_PRIVATE, QAI_REQUIRED, START_STATUS};
 use crate::transcript::{Need, Step};
 use std::sync::Arc;
@@ -271,6 +273,9 @@ impl Adapter {
             }
             caps.power_components.extend(component);
         }
+        let nodes = caps.driver.GpuEngineTopology.NbAsymetricProcessingNodes;
+        let wrong = power::wrong_component(&caps.power_components, nodes);
+        self.rules().check(&POWER_COMPONENT, wrong.is_none(), || wrong.clone().unwrap_or_default());
         Ok(())
     }
 

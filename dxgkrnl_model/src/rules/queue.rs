@@ -62,12 +62,21 @@ rules! {
         bugcheck: none,
         fix: "allocate whole pages (contiguous memory or pages for an MDL), not pool",
     }
-    /// Power components.
+    /// Transitions of power components.
     POWER_FSTATE = "DXG-POWER-FSTATE" {
-        title: "DxgkDdiSetPowerComponentFState succeeds, and each transition is completed by DxgkCbCompleteFStateTransition",
+        title: "DxgkDdiSetPowerComponentFState succeeds; DxgkCbCompleteFStateTransition completes the transitions of \
+            components whose flags say so, and of no others",
         source: "DDI pages DxgkDdiSetPowerComponentFState, DxgkCbCompleteFStateTransition",
         bugcheck: none,
-        fix: "call DxgkCbCompleteFStateTransition for the component",
+        fix: "call DxgkCbCompleteFStateTransition for the component, once per transition, where its flag \
+            DriverCompletesFStateTransition is set, and nowhere else",
+    }
+    /// Power components.
+    POWER_COMPONENT = "DXG-POWER-COMPONENT" {
+        title: "a power component has 1 to 8 F-states, F0 without latency and residency, and no engine has two",
+        source: "DDI pages DXGK_POWER_RUNTIME_COMPONENT, DXGK_POWER_RUNTIME_STATE, DXGK_POWER_COMPONENT_MAPPING",
+        bugcheck: none,
+        fix: "fill the whole record that DXGKQAITYPE_POWERCOMPONENTINFO asks for",
     }
     /// Device power states.
     POWER_STATE = "DXG-POWER-STATE" {

@@ -233,6 +233,7 @@ impl PacketNode {
     pub(crate) fn submit(&self, adapter: &Arc<Adapter>, context: &Arc<Context>, load: Load) {
         let id = self.enter(context, load.clone());
         adapter.shared().counters.packet();
+        adapter.power.wake_node(adapter, self.ordinal);
         let status = self.call_submit(adapter, context, &load, id);
         if ddi::succeeded(status) {
             adapter.rules().count(&SUBMIT_STATUS);

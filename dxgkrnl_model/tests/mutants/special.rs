@@ -160,7 +160,7 @@ fn consequences() -> [Mutant; 12] {
 }
 
 /// Mutants of a toy that is built otherwise, or on a Windows that is stricter.
-fn variants() -> [Mutant; 21] {
+fn variants() -> [Mutant; 23] {
     const SERVED: Option<&str> = Some("DXG-CAPS-CROSS-ADAPTER-SERVED");
     [
         // Where timeouts are looked for, a paging buffer without an end is one.
@@ -204,6 +204,12 @@ fn variants() -> [Mutant; 21] {
         },
         Mutant { options: |options| options.doorbells = 1, ..on("cb-disconnect", Stage::UserQueue) },
         Mutant { options: |options| options.power_component = true, ..on("power-fstate", Stage::Sleep) },
+        Mutant { options: |options| options.power_component = true, ..on("power-component", Stage::Sleep) },
+        Mutant {
+            rule: Some("DXG-POWER-FSTATE"),
+            options: |options| options.power_component = true,
+            ..on("power-completion", Stage::Sleep)
+        },
         Mutant { windows: |personality| personality.police_ddi = 250 * MS, ..on("ddi-time", Stage::Packets) },
         Mutant { options: |options| options.cancel_aware = true, ..on("cancel-status", Stage::PacketHang) },
         Mutant { options: |options| options.engine_reset = false, ..on("tdr-ddi-delay", Stage::AdapterHang) },

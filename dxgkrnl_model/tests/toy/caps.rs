@@ -6,8 +6,8 @@ use wddm_abi::ntstatus::{STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER, STAT
 use wddm_abi::{
     D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DXGK_DRIVERCAPS, DXGK_GPUMMUCAPS,
     DXGK_NATIVE_FENCE_CAPS, DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_PAGETABLEUPDATEMODE, DXGK_PHYSICALADAPTERCAPS,
-    DXGK_POWER_RUNTIME_COMPONENT, DXGK_QUERYADAPTERINFOTYPE, DXGK_QUERYSEGMENTOUT4, DXGK_SEGMENTDESCRIPTOR4,
-    DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMVERSION, DXGKARG_QUERYADAPTERINFO, NTSTATUS, Plain,
+    DXGK_POWER_COMPONENT_TYPE, DXGK_POWER_RUNTIME_COMPONENT, DXGK_QUERYADAPTERINFOTYPE, DXGK_QUERYSEGMENTOUT4,
+    DXGK_SEGMENTDESCRIPTOR4, DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMVERSION, DXGKARG_QUERYADAPTERINFO, NTSTATUS, Plain,
 };
 
 use super::start::{HIDDEN_BASE, HIDDEN_BYTES, LOCAL_BASE, LOCAL_BYTES};
@@ -62,7 +62,7 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
             }
             give(arguments, &u32::from(toy.options.power_component))
         }
-        Type::DXGKQAITYPE_POWERCOMPONENTINFO => give(arguments, &DXGK_POWER_RUNTIME_COMPONENT::zeroed()),
+        Type::DXGKQAITYPE_POWERCOMPONENTINFO => give(arguments, &power_component(toy)),
         Type::DXGKQAITYPE_QUERYSEGMENT4 => segments(toy, argument(arguments.pOutputData.cast())),
         // What they say of displays, and of 32-bit programs, is nothing.
         Type::DXGKQAITYPE_PREFERREDGPUNODE if toy.is("compute-query-node") => give(arguments, &0_u32),
@@ -232,4 +232,14 @@ fn level_description(toy: &Toy, level: u32) -> DXGK_PAGE_TABLE_LEVEL_DESC {
         _ => (),
     }
     description
+}
+
+/// The engine of node 0, with F0 and F1.
+fn power_component(toy: &Toy) -> DXGK_POWER_RUNTIME_COMPONENT {
+    let mut component = DXGK_POWER_RUNTIME_COMPONENT::zeroed();
+    component.StateCount = if toy.is("power-component") { 0 } else { 2 };
+    component.States[1].TransitionLatency = 1000;
+    component.ComponentMapping.ComponentType = DXGK_POWER_COMPONENT_TYPE::DXGK_POWER_COMPONENT_ENGINE;
+    component.Flags.set_DriverCompletesFStateTransition(!toy.is("power-completion"));
+    component
 }

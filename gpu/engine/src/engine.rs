@@ -133,6 +133,12 @@ impl<H: Host> Engine<H> {
         self.core.step(&self.gpu)
     }
 
+    /// The OS is told that the engine's state changes to `state`, a `DXGK_ENGINE_STATE`. Behind this, step.
+    pub fn report_state(&mut self, state: u32) {
+        let node = &self.gpu.nodes[self.core.node];
+        self.core.reports.notify(&self.gpu, node, Notice::EngineState { state });
+    }
+
     /// About to sleep without polling. Returns whether there is no work, and every agent that brings some will kick.
     pub fn prepare_sleep(&mut self) -> bool {
         self.core.prepare_sleep(&self.gpu)

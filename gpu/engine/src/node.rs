@@ -255,6 +255,17 @@ impl<H: Host> Node<H> {
         drop(found);
     }
 
+    /// Stops to watch the write pointer of one queue, whichever. `None`: none is watched.
+    pub(crate) fn stop_scanning_any(&self) -> Option<Shared<Queue<H>>> {
+        self.scanning.with(|l| {
+            let (queue, _) = l.pop()?;
+            // CAST: as many as there are queues.
+            self.scanning_len.store(l.len() as u32, Ordering::Release);
+            self.scanning_changes.fetch_add(1, Ordering::Release);
+            Some(queue)
+        })
+    }
+
     /// Returns whether the write pointer of a queue is watched. A hint.
     pub(crate) fn is_scanning(&self) -> bool {
         self.scanning_len.load(Ordering::Relaxed) != 0

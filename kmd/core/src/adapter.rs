@@ -15,6 +15,7 @@ use crate::keeper::Keeper;
 use crate::paging_spaces::PagingSpaces;
 use crate::plan::Plan;
 use crate::platform::{Event, Pages, Platform};
+use crate::power::Power;
 use crate::service::Form;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
@@ -247,6 +248,7 @@ pub(crate) struct Threads<P: Platform> {
     answers: Answers<P>,
     keeper: Keeper<P>,
     idle: Idle<P>,
+    power: Power,
     /// What each engine maps pages with when the machine has no addresses for it.
     reserves: [P::Reserve; NODE_COUNT],
     /// The numbers of the threads; 0 before one has begun.
@@ -264,7 +266,7 @@ impl<P: Platform> Threads<P> {
         let idle = Idle::new(platform.event(irql)?);
         let reserve = || platform.reserve(irql, RESERVED_PLACES);
         let reserves = [reserve()?, reserve()?, reserve()?];
-        Ok(Self { answers, keeper, idle, reserves, numbers: Default::default() })
+        Ok(Self { answers, keeper, idle, power: Power::default(), reserves, numbers: Default::default() })
     }
 }
 
@@ -329,6 +331,11 @@ impl<P: Platform> EngineHost<P> {
     /// What lets doorbells go.
     pub(crate) fn idle(&self) -> &Idle<P> {
         &self.threads.idle
+    }
+
+    /// The engines' F-states.
+    pub(crate) fn power(&self) -> &Power {
+        &self.threads.power
     }
 
     /// The reserve of the engine that the calling thread runs.

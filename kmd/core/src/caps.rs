@@ -9,6 +9,7 @@ use crate::context::PRIVATE_DATA_SIZE;
 use crate::nodes;
 use crate::plan::Plan;
 use crate::platform::Platform;
+use crate::power;
 use crate::segments;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
@@ -159,8 +160,11 @@ pub fn answer<P: Platform>(
             out.put_whole(&DXGK_64_BIT_ONLY_CAPS::zeroed().with_SupportsOnly64Bit(true))
         }
         Q::DXGKQAITYPE_64BITONLYCAPS => Ok(()),
-        // No power components: a software engine has no power to save but its thread's.
-        Q::DXGKQAITYPE_NUMPOWERCOMPONENTS => out.put_whole(&0u32),
+        Q::DXGKQAITYPE_NUMPOWERCOMPONENTS => out.put_whole(&power::count(&settings)),
+        Q::DXGKQAITYPE_POWERCOMPONENTINFO => {
+            let index = input.first_chunk::<4>().map(|b| u32::from_le_bytes(*b)).ok_or(Error::InvalidParameter)?;
+            out.put_whole(&power::component(&settings, index)?)
+        }
         Q::DXGKQAITYPE_NATIVE_FENCE_CAPS if plan()?.native_fences() => {
             let started = started?;
             let mut caps = DXGK_NATIVE_FENCE_CAPS::zeroed();
@@ -241,6 +245,7 @@ fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
         };
     caps.SupportPerEngineTDR = (settings.per_engine_tdr || compute_only).into();
     caps.MiscCaps.set_ComputeOnly(compute_only);
+    caps.SupportRuntimePowerManagement = settings.power_components.into();
     caps.SupportSurpriseRemoval = 1;
     caps.SupportSurpriseRemovalInHibernation = 1;
     caps

@@ -7,7 +7,7 @@
 //! physical doorbell is not reused until a later call about the same doorbell proves that the rotation is over, and
 //! until then the engine goes on watching the queue's write pointer.
 //!
-//! An engine that has been idle for a while has the OS disconnect its doorbells ([`crate::idle`]), so that it sleeps
+//! An engine that has been idle for a while has the OS disconnect its doorbells ([`crate::let_go`]), so that it sleeps
 //! until it is woken. The next ring reads RETRY and connects again. A queue that submits seldom is connected as
 //! CONNECTED_NOTIFY then: user mode calls `D3DKMTNotifyWorkSubmission` behind each ring, which wakes the engine, and
 //! nothing has to be disconnected ([`crate::habit`]).
@@ -21,7 +21,6 @@
 use crate::adapter::{Counted, EngineHost, Started};
 use crate::allocation::RingMemory;
 use crate::doorbell_pool::{Attempt, Claimant, Hands};
-use crate::habit::Now;
 use crate::handle::{Handle, Tag, object};
 use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
@@ -234,9 +233,11 @@ impl<P: Platform> Doorbell<P> {
 }
 
 /// What the GPU and the OS do for the pool.
-struct OfDriver<'a, P: Platform> {
-    irql: &'a Passive,
-    started: &'a Started<P>,
+pub(crate) struct OfDriver<'a, P: Platform> {
+    /// The level.
+    pub irql: &'a Passive,
+    /// What the pool belongs to.
+    pub started: &'a Started<P>,
 }
 
 impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
@@ -282,14 +283,4 @@ pub fn notify_work<P: Platform>(_irql: &Passive, queue: &HwQueue<P>) {
     if announced && !started.settings.connect_notify {
         started.gpu.host.idle().ask(queue.engine.context.node, 0);
     }
-}
-
-/// Has the OS disconnect the doorbells of `node`'s queues that may go, whose engine has been idle for `idle` ticks of
-/// the clock. Each ring behind this reads RETRY.
-pub(crate) fn let_go<P: Platform>(irql: &Passive, started: &Started<P>, node: usize, idle: u64) {
-    let (now, second) = (started.platform.clock(), started.platform.clock_frequency());
-    started.doorbells.let_go(&OfDriver { irql, started }, now, |owner| {
-        let rings = owner.queue.rings.load(Ordering::Relaxed);
-        owner.queue.context.node == node && owner.habit.may_go(&Now { now, second, idle, rings })
-    });
 }

@@ -2,7 +2,7 @@
 //!
 //! It steps while there is work. With nothing to do it looks again at once for a while. Then, while nobody would
 //! announce a ring, it looks after pauses that grow: RAM does not say that it was written. One that has found nothing
-//! for `IdleMilliseconds` has its doorbells let go ([`crate::idle`]); with nothing left to look at, it sleeps on its
+//! for `IdleMilliseconds` has its doorbells let go ([`crate::let_go`]); with nothing left to look at, it sleeps on its
 //! event. What is shorter than a tick of the OS's clock is a wait for its high-resolution timer, which keeps the clock
 //! at its finest for as long as it lasts.
 
@@ -10,10 +10,11 @@ use crate::adapter::{EngineHost, Gpu};
 use crate::duty::{Duty, Periods};
 use crate::irql::Passive;
 use crate::platform::{Event, Platform, ThisThread, Timer};
+use crate::power;
 use crate::settings::Settings;
 use gpu_engine::engine::{Engine, Step, Watched};
 use gpu_engine::shared::Shared;
-use gpu_wire::NODE_COUNT;
+use gpu_wire::{NODE_COUNT, NODE_PAGING};
 
 /// Looks in a row before the thread starts to let others run.
 const SPINS: u32 = 2_000;
@@ -43,6 +44,8 @@ pub struct Standing {
     pub(crate) periods: Option<Periods>,
     /// For how many ticks of the clock it must be idle to have its doorbells let go; `None`: it never has.
     pub(crate) patience: Option<u64>,
+    /// For how long it must sleep to ask for F1, in units of 100 ns; 0: it never asks.
+    pub(crate) until_f1: u64,
 }
 
 impl Standing {
@@ -54,7 +57,13 @@ impl Standing {
         let periods = limited.then(|| Periods::new(platform.clock_frequency(), settings.engine_share));
         let idle = u64::from(settings.idle_milliseconds);
         let patience = (idle != 0).then(|| idle * platform.clock_frequency() / 1000);
-        Self { priority, periods, patience }
+        let until_f1 = if settings.power_components { idle * 10 * 10_000 } else { 0 };
+        Self { priority, periods, patience, until_f1 }
+    }
+
+    /// Returns whether the engine of `node` asks for F1 when it has slept for long enough.
+    fn asks_for_f1<P: Platform>(&self, gpu: &Gpu<P>, node: usize) -> bool {
+        self.until_f1 != 0 && node != NODE_PAGING.0 as usize && !gpu.host.power().is_in_f1(node)
     }
 }
 
@@ -103,10 +112,19 @@ pub fn run<P: Platform>(
                 {
                     gpu.host.idle().ask(node, idle);
                 }
+                if watched == Watched::Nothing && rest.slept && standing.asks_for_f1(gpu, node) {
+                    rest.slept = false;
+                    // CAST: a small enumerator.
+                    engine.report_state(power::TO_F1.0 as u32);
+                    rest.has_asked = true;
+                    continue;
+                }
                 if !engine.prepare_sleep() {
                     continue;
                 }
-                if watched == Watched::Nothing {
+                if watched == Watched::Nothing && !rest.has_asked && standing.asks_for_f1(gpu, node) {
+                    rest.slept = !timer.wait(irql, wake, standing.until_f1);
+                } else if watched == Watched::Nothing {
                     gpu.host.keeper().sleeping(node, || {
                         wake.wait(None);
                     });
@@ -131,6 +149,10 @@ struct Rest {
     since: u64,
     /// The clock when the doorbells were last asked to be let go.
     asked: u64,
+    /// It has slept for as long as it must before it asks for F1.
+    slept: bool,
+    /// It has asked for F1.
+    has_asked: bool,
 }
 
 impl Rest {

@@ -165,6 +165,9 @@ settings! {
         per_engine_tdr: bool, "PerEngineTdr", SWITCH, 1,
             "`SupportPerEngineTDR`; without it the OS resets the whole adapter for a packet that hangs; the \
             compute-only form always says 1";
+        power_components: bool, "PowerComponents", SWITCH, 0,
+            "a power component per engine of user-mode queues: one that has slept for ten times `IdleMilliseconds` asks \
+            the OS for F1, which disconnects its doorbells; drivers that are known to start report none";
         cross_adapter_resource: bool, "CrossAdapterResource", SWITCH, 0,
             "`DXGK_VIDMMCAPS.CrossAdapterResource`, which promises standard allocations that this driver does not \
             serve; cross-adapter fences do not need it";

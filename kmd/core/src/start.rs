@@ -6,10 +6,10 @@ use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::engine_thread::{self, Standing};
 use crate::handle::Handle;
-use crate::idle;
 use crate::interrupt_source::InterruptSource;
-use crate::irql::Passive;
+use crate::irql::{AtMostDispatch, Passive};
 use crate::keeper;
+use crate::let_go;
 use crate::paging_spaces::PagingSpaces;
 use crate::plan::Plan;
 use crate::platform::{Pages, Platform, SettingsKey};
@@ -297,7 +297,7 @@ fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Sta
     }
     if started.plan.rung == Rung::UserModeSubmission && started.settings.idle_milliseconds != 0 {
         let inside = started.clone();
-        let thread = platform.spawn(irql, try_box(move |irql: &Passive| idle::run(irql, &inside))?)?;
+        let thread = platform.spawn(irql, try_box(move |irql: &Passive| let_go::run(irql, &inside))?)?;
         started.threads.with(|t| t.push(thread));
     }
     let Some(periods) = standing.periods else { return Ok(()) };
@@ -362,6 +362,25 @@ pub fn set_power<P: Platform>(irql: &Passive, started: &Started<P>, on: bool) {
     } else {
         crate::interrupt::sleep(irql, started);
     }
+}
+
+/// The OS tells power component `component` its F-state. At most `DISPATCH_LEVEL`.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] when there is no such component or state.
+///
+/// Source: `DxgkDdiSetPowerComponentFState`.
+pub fn set_component<P: Platform>(
+    _irql: &impl AtMostDispatch,
+    started: &Started<P>,
+    component: u32,
+    state: u32,
+) -> Result<()> {
+    if let Some(node) = started.gpu.host.power().set(&started.settings, component, state)? {
+        // Every doorbell of the node was disconnected and its page rotated: a last look at what is still watched.
+        started.gpu.stop_scanning_all(node);
+    }
+    Ok(())
 }
 
 /// The device is gone. When this returns, no thread touches a register any more, and the interrupt routine claims

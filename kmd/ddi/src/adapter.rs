@@ -14,7 +14,7 @@ use kmd_core::reset;
 use kmd_core::service::Form;
 use kmd_core::settings::Settings;
 use kmd_core::start::{self, MemoryResource, StartInfo};
-use kmd_core::status::{Result, of};
+use kmd_core::status::{Error, Result, of};
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
     BOOLEAN, CM_PARTIAL_RESOURCE_DESCRIPTOR, CM_RESOURCE_LIST, DEVICE_OBJECT, DEVICE_POWER_STATE, DXGK_START_INFO,
@@ -63,6 +63,15 @@ ddi! {
             start::set_power(&irql, &*started::<P>(context)?, state == POWER_DEVICE_D0);
         }
         Ok(())
+    }
+
+    /// `DxgkDdiSetPowerComponentFState`, at most `DISPATCH_LEVEL`. The transition is over when it returns.
+    fn set_power_component_f_state[P: Platform](
+        context: *mut c_void, component: u32, state: u32
+    ) at irql: Dispatch, answers of {
+        let set = with_started::<P, _>(context, |started| start::set_component(&irql, started, component, state));
+        // The one status that its page has for a failure.
+        set.map_err(|_| Error::InvalidParameter)
     }
 
     /// `DxgkDdiNotifySurpriseRemoval`, `PASSIVE_LEVEL`, at any time and beside other DDIs. Never fails. Both kinds of

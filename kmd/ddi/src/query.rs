@@ -178,9 +178,13 @@ unsafe fn answer<P: Platform>(adapter: &Adapter<P>, context: HANDLE, args: &DXGK
     if adapter.settings().refuse_queries & bit_of(args.Type) != 0 {
         return Err(Error::InvalidParameter);
     }
-    // The input is borrowed only for the type that has one. With private data the OS may pass one buffer as input and
+    // The input is borrowed only for the types that have one. With private data the OS may pass one buffer as input and
     // output, and two references to it would be undefined behaviour.
-    let is_read = args.Type == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_PAGETABLELEVELDESC;
+    let is_read = matches!(
+        args.Type,
+        DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_PAGETABLELEVELDESC
+            | DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_POWERCOMPONENTINFO
+    );
     let length = if is_read { args.InputDataSize } else { 0 };
     // SAFETY: the caller's promise.
     let input = unsafe { bytes(args.pInputData, length) }?;

@@ -131,6 +131,7 @@ fn user_mode_submission<P: Platform>(t: &mut DRIVER_INITIALIZATION_DATA) {
     t.DxgkDdiConnectDoorbell = Some(doorbells::connect_doorbell::<P>);
     t.DxgkDdiDisconnectDoorbell = Some(doorbells::disconnect_doorbell::<P>);
     t.DxgkDdiDestroyDoorbell = Some(doorbells::destroy_doorbell::<P>);
+    t.DxgkDdiSetPowerComponentFState = Some(adapter::set_power_component_f_state::<P>);
     t.DxgkDdiNotifyWorkSubmission = Some(doorbells::notify_work_submission::<P>);
 }
 

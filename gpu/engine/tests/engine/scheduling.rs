@@ -234,6 +234,48 @@ fn a_disconnected_queue_is_watched_until_the_page_was_rotated() {
     assert_eq!(m.read(0), 2);
 }
 
+/// The OS has rotated the pages of every doorbell of a node: work that is published is run, and the engine may sleep.
+#[test]
+fn with_every_page_rotated_nothing_is_watched() {
+    let mut rig = Rig::new();
+    let (mut q, m) = watched_after_disconnection(&mut rig);
+    rig.settle();
+    q.publish(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    rig.gpu.stop_scanning_all(1);
+    assert_eq!(m.read(0), 0, "another node's");
+    rig.gpu.stop_scanning_all(0);
+    rig.settle();
+    assert_eq!((m.read(0), rig.engines[0].step()), (1, Step::Idle(Watched::Nothing)));
+}
+
+/// An engine looks for no rings of a doorbell that is announced, in either model; what is announced runs.
+#[test]
+fn an_announced_doorbell_is_not_looked_at() {
+    for model in [Model::Dedicated, Model::Global] {
+        let mut rig = Rig::with(model, false);
+        let mut q = rig.queue(0, 0);
+        let m = rig.map(1, false);
+        let gpu = rig.gpu.clone();
+        rig.settle();
+        // The rig has connected it under the slot's number in the global model.
+        let place = if model == Model::Global { q.queue.slot.pack() as usize } else { 0 };
+        assert_eq!(rig.engines[0].step(), Step::Idle(Watched::Doorbells));
+        gpu.connect(place, &q.queue, false).unwrap();
+        rig.settle();
+        assert_eq!(rig.engines[0].step(), Step::Idle(Watched::Nothing));
+        q.publish(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+        gpu.make_ready(&q.queue);
+        rig.settle();
+        assert_eq!(m.read(0), 1);
+        gpu.connect(place, &q.queue, true).unwrap();
+        rig.settle();
+        assert_eq!(rig.engines[0].step(), Step::Idle(Watched::Doorbells));
+        gpu.disconnect(place);
+        rig.settle();
+        assert_eq!(rig.engines[0].step(), Step::Idle(Watched::Nothing));
+    }
+}
+
 /// User mode may free the ring of a disconnected queue: the engine finds nothing there and looks no more, so that it
 /// can sleep. A connection makes it look again.
 #[test]
