@@ -185,6 +185,7 @@ const FROM_RUNG: &[(u32, &[&str])] = &[
     (3, &[
         "DxgkDdiCreateDoorbell", "DxgkDdiConnectDoorbell", "DxgkDdiDisconnectDoorbell", "DxgkDdiDestroyDoorbell",
         "DxgkDdiNotifyWorkSubmission", "DxgkDdiSetNativeFenceLogBuffer", "DxgkDdiUpdateNativeFenceLogs",
+        "DxgkDdiSetPowerComponentFState",
     ]),
 ];
 
@@ -213,14 +214,18 @@ fn every_slot(stage: &Stage) -> Played {
         note(scene, &mut called);
         Ok(())
     })?;
-    // NotifyWorkSubmission, a fence whose values are in local memory, suspension, and a removal.
-    let setup = Setup::default().setting("ConnectNotify", 1);
+    // NotifyWorkSubmission, F1, a fence whose values are in local memory, suspension, and a removal.
+    let setup = Setup::default().setting("ConnectNotify", 1).setting("PowerComponents", 1);
+    let setup = setup.setting("IdleMilliseconds", 1);
     let setup = setup.windows(|windows| windows.native_fence_os_caps.intra_gpu = true);
     stage.play(setup, |scene| {
         let rig = Rig::open(scene, "client")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 1))?;
         page.until(scene, "work", 0, 1)?;
+        if rung >= 3 {
+            scene.until("F1", || Ok(scene.world.os.f_state(scene.adapter(), 0) == Some(1)))?;
+        }
         if rig.has_native {
             rig.raw.create_native_fence(&mut intra_gpu_record(rig.plain))?;
         }

@@ -9,6 +9,7 @@
 use crate::adapter::{EngineHost, Gpu};
 use crate::duty::{Duty, Periods};
 use crate::irql::Passive;
+use crate::plan::Plan;
 use crate::platform::{Event, Platform, ThisThread, Timer};
 use crate::power;
 use crate::settings::Settings;
@@ -49,15 +50,17 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// By the settings. Where the machine has more processors than there are engines, others have a processor whatever
+    /// By the plan and the settings. Where the machine has more processors than there are engines, others have a processor whatever
     /// the engines do, and these have no limit.
-    pub fn new<P: Platform>(irql: &Passive, platform: &P, settings: &Settings) -> Self {
+    pub fn new<P: Platform>(irql: &Passive, platform: &P, plan: &Plan, settings: &Settings) -> Self {
         let priority = settings.engine_priority;
         let limited = priority >= REAL_TIME && platform.processors(irql) as usize <= NODE_COUNT;
         let periods = limited.then(|| Periods::new(platform.clock_frequency(), settings.engine_share));
         let idle = u64::from(settings.idle_milliseconds);
         let patience = (idle != 0).then(|| idle * platform.clock_frequency() / 1000);
-        let until_f1 = if settings.power_components { idle * 10 * 10_000 } else { 0 };
+        // An OS without user-mode submission does not know the interrupt.
+        let asks = settings.power_components && plan.user_mode_submission();
+        let until_f1 = if asks { idle * 10 * 10_000 } else { 0 };
         Self { priority, periods, patience, until_f1 }
     }
 

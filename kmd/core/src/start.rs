@@ -30,7 +30,6 @@ use gpu_engine::packet_node::PacketQueue;
 use gpu_engine::shared::{Shared, try_box};
 use gpu_wire::NODE_COUNT;
 use gpu_wire::doorbell::{DOORBELL_SIZE, Model};
-use gpu_wire::private::Rung;
 
 /// A memory resource of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -286,7 +285,7 @@ fn arm_faults<P: Platform>(gpu: &Gpu<P>, settings: &Settings) {
 fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Started<P>>) -> Result<()> {
     let gpu = &started.gpu;
     started.threads.with(|t| t.try_reserve_exact(NODE_COUNT + 2)).map_err(|_| Error::NoMemory)?;
-    let standing = Standing::new(irql, platform, &started.settings);
+    let standing = Standing::new(irql, platform, &started.plan, &started.settings);
     for node in 0..NODE_COUNT {
         let timer = platform.timer(irql)?;
         let engine = Engine::new(gpu.clone(), node)?;
@@ -295,7 +294,7 @@ fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Sta
         let thread = platform.spawn(irql, try_box(body)?)?;
         started.threads.with(|t| t.push(thread));
     }
-    if started.plan.rung == Rung::UserModeSubmission && started.settings.idle_milliseconds != 0 {
+    if started.plan.user_mode_submission() && started.settings.idle_milliseconds != 0 {
         let inside = started.clone();
         let thread = platform.spawn(irql, try_box(move |irql: &Passive| let_go::run(irql, &inside))?)?;
         started.threads.with(|t| t.push(thread));
