@@ -8,11 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wddm_abi::{D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, D3DKMT_HANDLE, D3DKMT_NOTIFY_WORK_SUBMISSION};
 
-/// Two to four hostile processes, a good one on each node, one to three physical doorbells. The OS disconnects, too.
+/// Two to four hostile processes, a good one on each node, one to three physical doorbells, or one that all share.
+/// Engines that are idle let them go, soon or late or never; with power components they ask for F1. The OS disconnects,
+/// too.
 pub fn play(round: &Round) -> Played {
     let mut dice = round.dice(0x100);
     // CAST: 1 to 3.
     let setup = setup().setting("PhysicalDoorbells", 1 + dice.below(3) as u32);
+    let setup = setup
+        .setting("DoorbellModel", u32::from(dice.one_in(3)))
+        .setting("IdleMilliseconds", *dice.of(&[0, 1, 1, 10]))
+        .setting("PowerComponents", u32::from(dice.one_in(2)));
     let threads = 2 + dice.below(3);
     on_a_machine(round, setup, |scene| {
         let hostile =
