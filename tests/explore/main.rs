@@ -7,6 +7,8 @@
 //! here, and loom is the test of that. A round is a schedule of its own; its waiters must wake in time, and virtual
 //! time tells, since it moves on when every thread waits.
 //!
+//! Other boots ring behind pauses about as long as an idle engine keeps its doorbells.
+//!
 //! A failure names its seed. `EXPLORE_SEED=n` plays that boot alone, step for step the same; `EXPLORE_ROUNDS=n` sets
 //! how many rounds are played in all.
 
@@ -17,7 +19,7 @@ mod stale;
 mod wrap;
 
 use anyhow::{Context, Result, ensure};
-use explorer::Race;
+use explorer::{Of, Race};
 use fencepost::world::{Decorator, Form};
 use gpu_engine::mutation::Mutation;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -52,7 +54,7 @@ fn form(seed: u64) -> &'static [(&'static str, u32)] {
 }
 
 fn boot(seed: u64, rounds: u64, settings: &[(&str, u32)]) -> Result<explorer::Path> {
-    play(&Race { seed, rounds, settings, form: Form::Native, trusts: false })
+    play(&Race { seed, rounds, settings, form: Form::Native, trusts: false, of: Of::Waits })
 }
 
 fn play(race: &Race<'_>) -> Result<explorer::Path> {
@@ -102,7 +104,7 @@ fn found_in(mutation: Mutation, settings: &[(&str, u32)], trusts: bool) -> Resul
     // CAST: its number.
     let settings = [settings, &[("Mutant", mutation as u32)]].concat();
     for seed in 1..=40 {
-        let race = Race { seed, rounds: EACH, settings: &settings, form: Form::Native, trusts };
+        let race = Race { seed, rounds: EACH, settings: &settings, form: Form::Native, trusts, of: Of::Waits };
         if let Err(error) = play(&race) {
             println!("{} with seed {seed}: {error:#}", mutation.name());
             return Ok(());
@@ -114,16 +116,57 @@ fn found_in(mutation: Mutation, settings: &[(&str, u32)], trusts: bool) -> Resul
 /// With shadow state nothing is lost where the OS does not look behind an update.
 fn shadow_needs_no_second_look_of_the_os() -> Result<(), Failed> {
     for seed in 1..=10 {
-        let race = Race { seed, rounds: EACH, settings: SHADOW, form: Form::Native, trusts: true };
+        let race = Race { seed, rounds: EACH, settings: SHADOW, form: Form::Native, trusts: true, of: Of::Waits };
         play(&race).map_err(|error| format!("{error:#}"))?;
     }
     Ok(())
 }
 
+/// Boots in which engines let their doorbells go, and how many rounds each plays.
+const PAUSES: (u64, u64) = (24, 100);
+
+/// The settings of such a boot: an engine lets go after a millisecond; in either doorbell model, with power components
+/// or without.
+fn lets_go(seed: u64, mutation: u32) -> Vec<(&'static str, u32)> {
+    // CAST: 0 or 1.
+    let (model, components) = ((seed % 2) as u32, (seed / 2 % 2) as u32);
+    vec![("IdleMilliseconds", 1), ("DoorbellModel", model), ("PowerComponents", components), ("Mutant", mutation)]
+}
+
+fn boot_with_pauses(seed: u64, mutation: u32) -> Result<explorer::Path> {
+    let settings = lets_go(seed, mutation);
+    let form = Form::Native;
+    play(&Race { seed, rounds: PAUSES.1, settings: &settings, form, trusts: false, of: Of::Pauses })
+}
+
+/// Nothing that is rung is lost while doorbells go, in any schedule.
+fn no_ring_is_lost() -> Result<(), Failed> {
+    let mut steps = 0;
+    let seeds = variable("EXPLORE_SEED").map_or(1..=PAUSES.0, |seed| seed..=seed);
+    for seed in seeds {
+        steps += boot_with_pauses(seed, 0).map_err(|error| format!("{error:#}"))?.steps;
+    }
+    println!("{} boots, {steps} steps", PAUSES.0);
+    Ok(())
+}
+
+/// With a step of letting go left out, some schedule loses what is rung.
+fn found_with_pauses(mutation: Mutation) -> Result<(), Failed> {
+    for seed in 1..=2 * PAUSES.0 {
+        // CAST: its number.
+        if let Err(error) = boot_with_pauses(seed, mutation as u32) {
+            println!("{} with seed {seed}: {error:#}", mutation.name());
+            return Ok(());
+        }
+    }
+    Err(format!("{} was not noticed", mutation.name()).into())
+}
+
 /// With a function in front of the driver's table, some schedule breaks a rule, the one with this name.
 fn found_at_table(decorate: Decorator, rule: &str) -> Result<(), Failed> {
     for seed in 1..=40 {
-        let race = Race { seed, rounds: EACH, settings: &[], form: Form::Decorated(decorate), trusts: false };
+        let form = Form::Decorated(decorate);
+        let race = Race { seed, rounds: EACH, settings: &[], form, trusts: false, of: Of::Waits };
         if let Err(error) = play(&race) {
             let error = format!("{error:#}");
             println!("seed {seed}: {error}");
@@ -166,6 +209,8 @@ fn main() -> ExitCode {
         Trial::test("shadow: a schedule loses a wake with ShadowFirst, where the OS does not look again", || {
             found_in_shadow(Mutation::ShadowFirst, true)
         }),
+        Trial::test("no schedule loses a ring while doorbells go", no_ring_is_lost),
+        Trial::test("NoLastLook: a schedule loses a ring", || found_with_pauses(Mutation::NoLastLook)),
         Trial::test("a seed decides the schedule", || a_seed_decides().map_err(|error| format!("{error:#}").into())),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()

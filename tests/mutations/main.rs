@@ -55,7 +55,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     (RunsUnasked, &[Loom(&["reset_1_needs_the_second_look"])]),
     (NotifyBeforeValue, &[Cases(&["WS-02"]), Loom(&["fence_1_needs_the_value_before_the_decision"])]),
     // Doorbells.
-    (NoLastLook, &[Cases(&["DB-43"])]),
+    (NoLastLook, &[Cases(&["DB-43"]), Explorer]),
     // Monitored values and interrupts.
     (AcknowledgesLate, &[Explorer]),
     (DropOnOverflow, &[Engine("fences::an_overflowing_mailbox_asks_for_a_scan_of_everything")]),

@@ -37,6 +37,17 @@ pub struct Race<'a> {
     pub form: Form,
     /// The OS leaves it to the driver to find what was signaled before an update of MonitoredValue.
     pub trusts: bool,
+    /// What the rounds play.
+    pub of: Of,
+}
+
+/// What a round plays.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// Waits and signals.
+    Waits,
+    /// Rings behind pauses in which an engine may let its doorbells go.
+    Pauses,
 }
 
 /// What path a boot took.
@@ -92,7 +103,11 @@ impl Race<'_> {
         let mut dice = Dice(self.seed);
         let mut ends = vec![scheduler.steps()];
         for round in 0..self.rounds {
-            client.round(&mut dice).with_context(|| format!("round {round}"))?;
+            let played = match self.of {
+                Of::Waits => client.round(&mut dice),
+                Of::Pauses => client.pause_and_ring(&mut dice),
+            };
+            played.with_context(|| format!("round {round}"))?;
             ends.push(scheduler.steps());
         }
         let decisions = scheduler.decisions();
@@ -180,6 +195,26 @@ impl Client {
         ensure!(self.raw.load(fence.cpu)? == 1, "the signal did not come");
         self.raw.destroy_fence(fence.handle)?;
         self.raw.close(handle);
+        Ok(())
+    }
+
+    /// Rings often enough for the doorbell to be looked at, pauses until about the moment at which it goes, and rings.
+    fn pause_and_ring(&mut self, dice: &mut Dice) -> Result<()> {
+        // CAST: 0 or 1.
+        let number = dice.below(2) as usize;
+        let many = 2 + dice.below(11);
+        for ring in 0..=many {
+            if ring == many {
+                let pause = dice.below(32_000);
+                // CAST: at most 3.2 ms.
+                Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(-(pause as i64))));
+            }
+            let value = self.value + 1;
+            self.queues[number].run(|list| self.record(list, value, false))?;
+            let wait = self.wait(&[(&self.signaled, value)], false)?;
+            self.wakes("what was rung", wait)?;
+            self.value = value;
+        }
         Ok(())
     }
 
