@@ -3,12 +3,12 @@
 use super::dice::Dice;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{
-    Copy, CopyRect, Encoded, Fill, FilterRect, HEADER_SIZE, Header, Indirect, Log, MonitoredSignal, Store, Timestamp,
-    TlbFlush, log_operation,
+    Copy, CopyRect, Encoded, FenceLogged, Fill, FilterRect, HEADER_SIZE, Header, Indirect, Log, MonitoredSignal,
+    Progress, Store, Timestamp, TlbFlush, log_operation,
 };
 
 /// Names of [`packet`]'s kinds, for coverage.
-pub const KINDS: [&str; 14] = [
+pub const KINDS: [&str; 17] = [
     "STORE",
     "STORE_32",
     "FILL",
@@ -23,6 +23,9 @@ pub const KINDS: [&str; 14] = [
     "MONITORED_SIGNAL",
     "TLB_FLUSH",
     "NOP",
+    "FENCE_WAIT_LOGGED",
+    "FENCE_SIGNAL_LOGGED",
+    "PROGRESS",
 ];
 
 /// A packet on addresses in `ranges` (first, bytes), and the index of its kind in [`KINDS`].
@@ -54,10 +57,18 @@ pub fn sound(dice: &mut Dice, plain: (u64, u64), fences: &[u64]) -> Vec<(Encoded
             let fence = GpuVa(*dice.of(fences));
             // What few signals have reached, so that queues park, and not all for ever.
             let value = dice.below(700);
+            if dice.one_in(2) {
+                let body = FenceLogged { fence: fence.0, value, fence_handle: 1, index_hint: 0 };
+                return vec![(Encoded::fence_wait_logged(body), 14)];
+            }
             vec![(Encoded::fence_wait(fence, value), 6), logged(log_operation::WAIT_UNBLOCKED, value)]
         }
         4 if !fences.is_empty() => {
-            let signal = Encoded::fence_signal(GpuVa(*dice.of(fences)), value);
+            let fence = *dice.of(fences);
+            if dice.one_in(2) {
+                return vec![(FenceLogged { fence, value, fence_handle: 1, index_hint: 0 }.to_packet(), 15)];
+            }
+            let signal = Encoded::fence_signal(GpuVa(fence), value);
             vec![(signal, 7), logged(log_operation::SIGNAL_EXECUTED, value)]
         }
         _ => vec![(Timestamp { address }.to_packet(), 9)],
@@ -102,9 +113,21 @@ fn of_kind(kind: usize, dice: &mut Dice, ranges: &[(u64, u64)]) -> Encoded {
         9 => Timestamp { address: word }.to_packet(),
         10 => Indirect { address: word, length: dice.length() & !7 }.to_packet(),
         11 => MonitoredSignal { address: word, value: dice.next() }.to_packet(),
+        14 => Encoded::fence_wait_logged(logged(dice, word, 4)),
+        15 => logged(dice, word, 1000).to_packet(),
+        16 => {
+            let FenceLogged { value, fence_handle, index_hint, .. } = logged(dice, word, 1000);
+            Progress { value, fence_handle, index_hint }.to_packet()
+        }
         12 => TlbFlush { process: dice.below(8), start: 0, end: 0 }.to_packet(),
         _ => Encoded::nop(8),
     }
+}
+
+fn logged(dice: &mut Dice, fence: u64, values: u64) -> FenceLogged {
+    // CAST: any 32 bits.
+    let fence_handle = dice.next() as u32;
+    FenceLogged { fence, value: dice.below(values), fence_handle, index_hint: dice.small() }
 }
 
 fn filter(dice: &mut Dice, source: u64, ranges: &[(u64, u64)]) -> Encoded {

@@ -70,6 +70,7 @@ const TABLE: &[(Mutation, &[By])] = &[
         IndexBeforeEntry,
         &[Loom(&["log_1_needs_the_entry_before_the_index"]), Engine("logs::the_index_is_written_behind_the_entry")],
     ),
+    (OwnEntryLate, &[Engine("fused::no_interrupt_is_ahead_of_its_own_entry")]),
     (NoLogBarrier, &[Loom(&["log_1_with_one_barrier_needs_the_flush"])]),
     // Paging.
     (MapsNeighbours, &[Cases(&["ST-67"]), Engine("mappings::a_mapping_covers_what_was_asked_for")]),

@@ -128,6 +128,10 @@ impl<H: Host> Processor<'_, '_, H> {
                 Effect::Nothing
             }
             Packet::TlbFlush(b) => Effect::Flush(flushed(job, b.process), b.start, b.end),
+            // The engine has taken them apart (`Packet::split`).
+            Packet::FenceWaitLogged(_) | Packet::FenceSignalLogged(_) | Packet::Progress(_) => {
+                return Err(FaultKind::BadOpcode.into());
+            }
         })
     }
 
@@ -246,7 +250,7 @@ fn flushed<H: Host>(job: &Job<'_, H>, process: u64) -> u64 {
 ///
 /// # Errors
 /// [`FaultKind::BadLog`] for an operation other than the one before.
-fn entry(synced: Synced, b: packet::Log, now: u64) -> Result<Entry, Fault> {
+pub(crate) fn entry(synced: Synced, b: packet::Log, now: u64) -> Result<Entry, Fault> {
     let (observed, end) = match (b.operation, synced) {
         (log_operation::SIGNAL_EXECUTED, Synced::Signal { .. }) => (0, now),
         (log_operation::WAIT_UNBLOCKED, Synced::Wait(None)) => (now, now),

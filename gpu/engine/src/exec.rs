@@ -111,6 +111,8 @@ pub(crate) struct Exec<F> {
     pub pending: Option<Pending<F>>,
     /// A progress value that is to be signaled before anything else.
     pub owed: Option<u64>,
+    /// The entry of the wait or signal that the last packet was, which is written when the wait is over.
+    pub log: Option<packet::Log>,
 }
 
 impl<F> Exec<F> {
@@ -130,6 +132,7 @@ impl<F> Exec<F> {
             synced: None,
             pending: None,
             owed: None,
+            log: None,
         }
     }
 
@@ -163,6 +166,7 @@ impl<F> Exec<F> {
         self.pending = None;
         self.synced = None;
         self.owed = None;
+        self.log = None;
         self.wait.take()
     }
 

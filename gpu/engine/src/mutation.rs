@@ -51,6 +51,8 @@ gpu_word::mutations! {
     NoTurnBarrier = 72,
     /// A doorbell that is taken away is not followed by a look at its queue's write pointer.
     NoLastLook = 73,
+    /// LOG-1: what a signal with its own entry brings about is drawn before the entry is written.
+    OwnEntryLate = 74,
     /// IRQ-1: the interrupt is acknowledged behind the reading of the mailboxes.
     AcknowledgesLate = 71,
     /// FENCE-1: the shadow of MonitoredValue is updated before the OS's word.

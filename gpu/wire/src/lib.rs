@@ -20,7 +20,7 @@ pub mod ring;
 
 /// Version of everything in this crate. The user-mode driver and the kernel-mode driver exchange it at open and refuse
 /// each other when it differs (SPEC §1).
-pub const INTERFACE_VERSION: u32 = 3;
+pub const INTERFACE_VERSION: u32 = 4;
 
 /// Bytes in a GPU page, which is also the CPU's.
 pub const PAGE_SIZE: u64 = 4096;

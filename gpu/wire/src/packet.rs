@@ -44,6 +44,12 @@ pub mod opcode {
     pub const INDIRECT: u16 = 0x14;
     /// Stores a monitored fence's value and raises the monitored-fence interrupt.
     pub const MONITORED_SIGNAL: u16 = 0x15;
+    /// FENCE_WAIT and its LOG in one.
+    pub const FENCE_WAIT_LOGGED: u16 = 0x16;
+    /// FENCE_SIGNAL and its LOG in one.
+    pub const FENCE_SIGNAL_LOGGED: u16 = 0x17;
+    /// FENCE_SIGNAL to the progress fence of the queue, and its LOG, in one.
+    pub const PROGRESS: u16 = 0x18;
     /// Paging: writes page table entries.
     pub const TABLE_WRITE: u16 = 0x80;
     /// Paging: drops cached translations of a process and waits until no engine uses them.
@@ -268,6 +274,30 @@ body! {
     }
 }
 body! {
+    /// FENCE_WAIT_LOGGED and FENCE_SIGNAL_LOGGED: a [`Fence`] operation with what its [`Log`] says.
+    FenceLogged, FENCE_SIGNAL_LOGGED, 24 {
+        /// GPU address of CurrentValue, aligned to 8.
+        fence: u64,
+        /// Value to wait for, or to store; the entry's, too.
+        value: u64,
+        /// As in [`Log`].
+        fence_handle: u32,
+        /// As in [`Log`].
+        index_hint: u32,
+    }
+}
+body! {
+    /// PROGRESS: the signal that ends a submission, with what its [`Log`] says. The fence is the queue's own.
+    Progress, PROGRESS, 16 {
+        /// Value to store; the entry's, too.
+        value: u64,
+        /// As in [`Log`].
+        fence_handle: u32,
+        /// As in [`Log`].
+        index_hint: u32,
+    }
+}
+body! {
     /// TIMESTAMP: the GPU clock at `address`.
     Timestamp, TIMESTAMP, 8 {
         /// GPU address, aligned to 8.
@@ -381,6 +411,11 @@ impl Encoded {
         Fence { fence: fence.0, value }.to_packet()
     }
 
+    /// FENCE_WAIT_LOGGED.
+    pub fn fence_wait_logged(body: FenceLogged) -> Self {
+        Self::new(opcode::FENCE_WAIT_LOGGED, 0, body.as_bytes())
+    }
+
     /// STORE of 4 bytes.
     pub fn store32(address: GpuVa, value: u32) -> Self {
         Self::new(opcode::STORE, flags::STORE_32, Store { address: address.0, value: value.into() }.as_bytes())
@@ -445,6 +480,12 @@ pub enum Packet<'a> {
     Indirect(Indirect),
     /// Monitored fence.
     MonitoredSignal(MonitoredSignal),
+    /// Wait with its log entry.
+    FenceWaitLogged(FenceLogged),
+    /// Signal with its log entry.
+    FenceSignalLogged(FenceLogged),
+    /// Signal of the progress fence with its log entry.
+    Progress(Progress),
     /// Page table entries: 8 bytes each, little-endian.
     TableWrite(TableWrite, Entries<'a>),
     /// TLB flush.
@@ -544,6 +585,9 @@ impl<'a> Packet<'a> {
             opcode::TIMESTAMP => Ok(Self::Timestamp(exact(body)?)),
             opcode::INDIRECT => Ok(Self::Indirect(exact(body)?)),
             opcode::MONITORED_SIGNAL => Ok(Self::MonitoredSignal(exact(body)?)),
+            opcode::FENCE_WAIT_LOGGED => Ok(Self::FenceWaitLogged(exact(body)?)),
+            opcode::FENCE_SIGNAL_LOGGED => Ok(Self::FenceSignalLogged(exact(body)?)),
+            opcode::PROGRESS => Ok(Self::Progress(exact(body)?)),
             opcode::TABLE_WRITE => {
                 let (head, bytes) = TableWrite::read_from_prefix(body).map_err(|_| FaultKind::BadLength)?;
                 let repeat = header.flags & flags::TABLE_REPEAT != 0;
@@ -561,6 +605,30 @@ impl<'a> Packet<'a> {
             opcode::TABLE_COPY => Ok(Self::TableCopy(exact(body)?)),
             _ => Err(FaultKind::BadOpcode),
         }
+    }
+}
+
+impl Packet<'_> {
+    /// The operation that the packet is, and the LOG that follows it: a packet with its entry in it is both in one. Any
+    /// other is itself. `progress` is the address of the progress fence of the queue that it is in.
+    ///
+    /// # Errors
+    /// [`FaultKind::NotPermitted`] for PROGRESS where there is no queue.
+    pub fn split(self, progress: Option<GpuVa>) -> Result<(Self, Option<Log>), FaultKind> {
+        let (fence, value, fence_handle, index_hint) = match self {
+            Self::FenceWaitLogged(b) | Self::FenceSignalLogged(b) => (b.fence, b.value, b.fence_handle, b.index_hint),
+            Self::Progress(b) => {
+                let fence = progress.ok_or(FaultKind::NotPermitted)?;
+                (fence.0, b.value, b.fence_handle, b.index_hint)
+            }
+            other => return Ok((other, None)),
+        };
+        let body = Fence { fence, value };
+        let (packet, operation) = match self {
+            Self::FenceWaitLogged(_) => (Self::FenceWait(body), log_operation::WAIT_UNBLOCKED),
+            _ => (Self::FenceSignal(body), log_operation::SIGNAL_EXECUTED),
+        };
+        Ok((packet, Some(Log { fence_handle, operation, value, index_hint, reserved: 0 })))
     }
 }
 

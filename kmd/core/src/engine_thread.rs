@@ -50,8 +50,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// By the plan and the settings. Where the machine has more processors than there are engines, others have a processor whatever
-    /// the engines do, and these have no limit.
+    /// By the plan and the settings. Where the machine has more processors than there are engines, others have a
+    /// processor whatever the engines do, and these have no limit.
     pub fn new<P: Platform>(irql: &Passive, platform: &P, plan: &Plan, settings: &Settings) -> Self {
         let priority = settings.engine_priority;
         let limited = priority >= REAL_TIME && platform.processors(irql) as usize <= NODE_COUNT;

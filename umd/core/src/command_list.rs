@@ -5,7 +5,7 @@
 //! kernel-mode paths must cut. One list serves every path; it can be submitted again and again, to any queue of its
 //! device that it fits.
 //!
-//! After every native fence wait and signal stands the LOG packet that describes it: handle, value, operation.
+//! Every native fence wait and signal carries what its log entry says, handle, value and operation, in the same packet.
 //! "Directly after the command that waits or signals, the UMD inserts the command to write the payload" (*Native GPU
 //! fence object*, "Log buffer mechanism", 2).
 //!
@@ -28,8 +28,8 @@ use alloc::vec::Vec;
 use core::mem::offset_of;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{
-    self, CopyRect, Encoded, Fill, FilterRect, HEADER_SIZE, Indirect, Log, MAX_INDIRECT_SIZE, MAX_NOP_SIZE,
-    MonitoredSignal, Store, Timestamp, log_operation,
+    self, CopyRect, Encoded, FenceLogged, Fill, FilterRect, HEADER_SIZE, Indirect, Log, MAX_INDIRECT_SIZE,
+    MAX_NOP_SIZE, MonitoredSignal, Store, Timestamp, log_operation,
 };
 use gpu_wire::ring::ALIGN;
 use notes::{LogSlot, Notes};
@@ -261,9 +261,8 @@ impl CommandList {
         let operation = self.notes.begin(Operation::Wait, fence.handle(), value, os.thunks().timestamp())?;
         match fence {
             Fence::Native(native) => {
-                let packet = Encoded::fence_wait(native.gpu_va(), value);
                 let from = self.len();
-                self.logged(&packet, operation, &os.mutation)?;
+                self.logged(native.gpu_va(), operation, &os.mutation)?;
                 self.notes.cuts.push(Cut::NativeWait { from, to: self.len(), handle: operation.fence, value });
                 Ok(())
             }
@@ -286,10 +285,7 @@ impl CommandList {
         let os = fence.device().os();
         let operation = self.notes.begin(Operation::Signal, fence.handle(), value, os.thunks().timestamp())?;
         match fence {
-            Fence::Native(native) => {
-                let packet = Encoded::fence_signal(native.gpu_va(), value);
-                self.logged(&packet, operation, &os.mutation)
-            }
+            Fence::Native(native) => self.logged(native.gpu_va(), operation, &os.mutation),
             Fence::Monitored(monitored) => {
                 let from = self.len();
                 self.push(&MonitoredSignal { address: monitored.gpu_va().0, value }.to_packet())?;
@@ -301,30 +297,34 @@ impl CommandList {
         }
     }
 
-    /// A native fence operation and its LOG, both or none.
-    fn logged(&mut self, packet: &Encoded, operation: FenceOperation, mutation: &Chosen) -> Result<(), UmdError> {
-        let index = self.notes.next_index(operation.operation);
-        let log = log_packet(operation.operation, operation.fence, operation.value, index);
-        // CAST: packets are at most 256 bytes.
-        self.grow((packet.as_bytes().len() + log.as_bytes().len()) as u64)?;
+    /// An operation on the native fence at `fence`, with its log entry.
+    fn logged(&mut self, fence: GpuVa, operation: FenceOperation, mutation: &Chosen) -> Result<(), UmdError> {
+        let FenceOperation { operation: kind, fence: handle, value, .. } = operation;
+        let index = self.notes.next_index(kind);
+        // CAST: below LOG_ENTRIES.
+        let index_hint = (index % LOG_ENTRIES) as u32;
+        let body = FenceLogged { fence: fence.0, value, fence_handle: handle, index_hint };
+        let unlogged = |kind| match kind {
+            Operation::Wait => Encoded::fence_wait(fence, value),
+            Operation::Signal => Encoded::fence_signal(fence, value),
+        };
         if mutation.is(Mutation::NoLog) {
-            self.push(packet)?;
+            self.push(&unlogged(kind))?;
         } else if mutation.is(Mutation::LogBeforeOperation) {
-            self.push_log(&log, operation.operation)?;
-            self.push(packet)?;
+            let at = self.bytes.len() + HEADER_SIZE + offset_of!(Log, index_hint);
+            self.push(&log_packet(kind, handle, value, index))?;
+            self.notes.add_log(at, kind);
+            self.push(&unlogged(kind))?;
         } else {
-            self.push(packet)?;
-            self.push_log(&log, operation.operation)?;
+            let at = self.bytes.len() + HEADER_SIZE + offset_of!(FenceLogged, index_hint);
+            self.push(&match kind {
+                Operation::Wait => Encoded::fence_wait_logged(body),
+                Operation::Signal => body.to_packet(),
+            })?;
+            self.notes.add_log(at, kind);
         }
         self.notes.native = true;
         self.notes.operations.push(operation);
-        Ok(())
-    }
-
-    fn push_log(&mut self, log: &Encoded, operation: Operation) -> Result<(), UmdError> {
-        let at = self.bytes.len() + HEADER_SIZE + offset_of!(Log, index_hint);
-        self.push(log)?;
-        self.notes.add_log(at, operation);
         Ok(())
     }
 
@@ -349,6 +349,7 @@ fn index_hint(operation: Operation, executed: LogCounts, index: u64) -> u32 {
     ((executed + index) % LOG_ENTRIES) as u32
 }
 
+/// The LOG packet of an operation that does not carry its entry.
 fn log_packet(operation: Operation, fence: D3DKMT_HANDLE, value: u64, index: u64) -> Encoded {
     let code = match operation {
         Operation::Wait => log_operation::WAIT_UNBLOCKED,

@@ -6,7 +6,7 @@
 
 use super::{Core, Step, list, mmu};
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
-use crate::command_processor::{Effect, FenceRef, Job, Processor, Unit};
+use crate::command_processor::{Effect, FenceRef, Job, Processor, Unit, entry};
 use crate::counters::{add, bump};
 use crate::exec::{Exec, Pending, Synced};
 use crate::fault::{Fault, Injected};
@@ -245,6 +245,7 @@ impl<H: Host> Core<H> {
             if exec.wait.is_some() && !self.wait_over(gpu, node, job, space, exec)? {
                 return Ok(Outcome::Parked);
             }
+            self.write_own_entry(at, exec, &mut clock)?;
             if !burst.has(exec) {
                 // The end of a burst: the next signals have a time and a fence of their own.
                 clock = None;
@@ -388,7 +389,12 @@ impl<H: Host> Core<H> {
             Some(Injected::Wedge) => self.wedged = true,
             None => {}
         }
-        let decoded = Packet::decode(burst.packet(fetched), job.privilege);
+        let progress = job.queue.map(|queue| queue.progress);
+        let decoded = Packet::decode(burst.packet(fetched), job.privilege).and_then(|packet| packet.split(progress));
+        let (decoded, own) = match decoded {
+            Ok((packet, own)) => (Ok(packet), own),
+            Err(kind) => (Err(kind), None),
+        };
         if let Some(pending) = &mut exec.pending {
             let is_log = matches!(decoded, Ok(Packet::Log(_)));
             pending.fresh &= is_log;
@@ -397,6 +403,10 @@ impl<H: Host> Core<H> {
             }
         }
         let decoded = decoded?;
+        if own.is_some() && job.queue.is_none() {
+            // A packet has no logs.
+            return Err(FaultKind::BadLog.into());
+        }
         if gpu.mutation.is(Mutation::NotifyBeforeValue)
             && let Packet::FenceSignal(b) = decoded
         {
@@ -429,6 +439,7 @@ impl<H: Host> Core<H> {
         {
             *clock = None;
         }
+        exec.log = own;
         match effect {
             Effect::Nothing => return Ok(()),
             Effect::Log(entry, hint) => self.log(at, exec, synced, entry, hint),
@@ -438,7 +449,7 @@ impl<H: Host> Core<H> {
             // What another agent has written before it let the wait go is read anew.
             burst.forget();
         }
-        Ok(())
+        self.write_own_entry(at, exec, clock)
     }
 
     /// Runs `f` with the engine's command processor.
@@ -483,6 +494,28 @@ impl<H: Host> Core<H> {
             }
             Effect::Monitored => self.reports.notify_monitored(node),
         }
+        Ok(())
+    }
+
+    /// Writes the entry of the wait or signal that the last packet was, if the packet says one and no wait is left.
+    ///
+    /// # Errors
+    /// None that a packet of that shape brings about.
+    fn write_own_entry(
+        &mut self,
+        at: &Place<'_, H>,
+        exec: &mut Exec<FenceRef<H>>,
+        clock: &mut Option<u64>,
+    ) -> Result<(), Fault> {
+        let Some(log) = exec.log.take_if(|_| exec.wait.is_none()) else { return Ok(()) };
+        let synced = exec.synced.take();
+        let now = *clock.get_or_insert_with(|| at.gpu.host.clock());
+        let entry = entry(synced.ok_or(FaultKind::BadLog)?, log, now)?;
+        if at.gpu.mutation.is(Mutation::OwnEntryLate) {
+            self.resolve(at.gpu, at.node, at.job, at.space, exec);
+            self.reports.raise_due(at.gpu, at.node);
+        }
+        self.log(at, exec, synced, entry, log.index_hint);
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 mod faults;
 mod fences;
+mod fused;
 mod halted;
 mod hostile;
 mod logs;
@@ -34,6 +35,7 @@ fn what_is_left_out_is_noticed() {
         (Mutation::SignalsUnable, monitored::an_unable_engine_writes_its_progress_fence_only),
         (Mutation::MapsNeighbours, mappings::a_mapping_covers_what_was_asked_for),
         (Mutation::MapsWritable, mappings::what_is_only_read_is_mapped_for_reading),
+        (Mutation::OwnEntryLate, fused::no_interrupt_is_ahead_of_its_own_entry),
         (Mutation::IndexBeforeEntry, logs::the_index_is_written_behind_the_entry),
     ];
     for (mutation, test) in rows {

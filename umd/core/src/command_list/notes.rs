@@ -42,11 +42,11 @@ pub(crate) enum Cut {
         /// The value.
         value: u64,
     },
-    /// The FENCE_WAIT packet at `from..to` with its LOG. On a kernel-mode queue the OS waits in its place.
+    /// The wait at `from..to`, with its log entry. On a kernel-mode queue the OS waits in its place.
     NativeWait {
         /// Offset of the packet.
         from: u64,
-        /// Offset behind its LOG.
+        /// Offset behind it.
         to: u64,
         /// The native fence.
         handle: D3DKMT_HANDLE,
@@ -77,14 +77,14 @@ pub(crate) enum Cut {
     },
 }
 
-/// Where the index hint of a LOG packet is.
+/// Where the index hint of a packet's log entry is.
 #[derive(Clone, Copy)]
 pub(super) struct LogSlot {
     /// Offset of the hint's four bytes.
     pub at: usize,
     /// Which log.
     pub operation: Operation,
-    /// How many LOG packets of the same log come before it in the list.
+    /// How many entries of the same log come before it in the list.
     pub index: u64,
 }
 
@@ -136,7 +136,7 @@ impl Notes {
         Ok(FenceOperation { operation, fence, value, recorded })
     }
 
-    /// How many LOG packets of that log there are so far.
+    /// How many entries of that log there are so far.
     pub fn next_index(&self, operation: Operation) -> u64 {
         match operation {
             Operation::Wait => self.counts.waits,

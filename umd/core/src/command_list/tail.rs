@@ -1,75 +1,73 @@
-//! The end of a submission: the progress fence's signal and its LOG.
+//! The end of a submission: the progress fence's signal, with its log entry.
 #![forbid(unsafe_code)]
 
-use super::{LogCounts, Operation, index_hint, log_packet};
+use super::{LogCounts, Operation, index_hint};
 use crate::hw_queue::ProgressFence;
 use crate::mutation::{Chosen, Mutation};
 use core::mem::offset_of;
-use gpu_wire::packet::{Encoded, Fence, HEADER_SIZE, Log, MonitoredSignal};
+use gpu_wire::packet::{Encoded, Fence, HEADER_SIZE, MonitoredSignal, Progress};
 
-/// Bytes of the longest end of a submission: FENCE_SIGNAL and LOG.
-pub const MAX_TAIL: u64 = (HEADER_SIZE * 2 + size_of::<Fence>() + size_of::<Log>()) as u64;
+/// Bytes of the longest end of a submission: PROGRESS, MONITORED_SIGNAL.
+pub const MAX_TAIL: u64 = (HEADER_SIZE + size_of::<Progress>()) as u64;
 
-/// The end of a submission: the packet that says that everything before it is done, and its LOG. Made once per queue,
-/// stamped once per submission.
+/// The end of a submission: the packet that says that everything before it is done. Made once per queue, stamped once
+/// per submission.
 #[derive(Clone, Copy)]
 pub(crate) struct Tail {
     bytes: [u8; MAX_TAIL as usize],
     len: usize,
-    /// LOG packets in it: 1 or 0, always of a signal.
+    /// Where the value is.
+    value: usize,
+    /// Log entries in it: 1 or 0, always of a signal.
     pub logs: u64,
 }
 
-/// Bytes of FENCE_SIGNAL and of MONITORED_SIGNAL, and where both have their value.
-const SIGNAL_BYTES: usize = HEADER_SIZE + size_of::<Fence>();
-const SIGNAL_VALUE: usize = HEADER_SIZE + offset_of!(Fence, value);
-/// Where the LOG behind the signal has its value and its index hint.
-const LOG_VALUE: usize = SIGNAL_BYTES + HEADER_SIZE + offset_of!(Log, value);
-const LOG_HINT: usize = SIGNAL_BYTES + HEADER_SIZE + offset_of!(Log, index_hint);
-const _: () = assert!(SIGNAL_VALUE == HEADER_SIZE + offset_of!(MonitoredSignal, value));
+/// Where the value of PROGRESS is, and its index hint.
+const VALUE: usize = HEADER_SIZE + offset_of!(Progress, value);
+const HINT: usize = HEADER_SIZE + offset_of!(Progress, index_hint);
+const _: () = assert!(HEADER_SIZE + size_of::<MonitoredSignal>() <= MAX_TAIL as usize);
 
 impl Tail {
     /// The end of submissions to a queue with this progress fence, not stamped.
     pub fn new(progress: &ProgressFence, mutation: &Chosen) -> Self {
-        let mut tail = Self { bytes: [0; MAX_TAIL as usize], len: 0, logs: 0 };
-        if mutation.is(Mutation::NoProgressSignal) {
-            return tail;
+        let none = Self { bytes: [0; MAX_TAIL as usize], len: 0, value: 0, logs: 0 };
+        if mutation.is(Mutation::NoProgressSignal) || progress.software {
+            return none;
         }
-        if progress.software {
-            return tail;
+        let at_monitored = HEADER_SIZE + offset_of!(MonitoredSignal, value);
+        match progress.native {
+            false => none.with(&MonitoredSignal { address: progress.gpu_va.0, value: 0 }.to_packet(), at_monitored, 0),
+            true if mutation.is(Mutation::NoLog) => {
+                none.with(&Encoded::fence_signal(progress.gpu_va, 0), HEADER_SIZE + offset_of!(Fence, value), 0)
+            }
+            true => {
+                let body = Progress { value: 0, fence_handle: progress.handle, index_hint: 0 };
+                none.with(&body.to_packet(), VALUE, 1)
+            }
         }
-        if !progress.native {
-            tail.push(&MonitoredSignal { address: progress.gpu_va.0, value: 0 }.to_packet());
-            return tail;
-        }
-        tail.push(&Encoded::fence_signal(progress.gpu_va, 0));
-        if !mutation.is(Mutation::NoLog) {
-            tail.push(&log_packet(Operation::Signal, progress.handle, 0, 0));
-            tail.logs = 1;
-        }
-        tail
     }
 
-    fn push(&mut self, packet: &Encoded) {
+    fn with(mut self, packet: &Encoded, value: usize, logs: u64) -> Self {
         let bytes = packet.as_bytes();
-        let end = self.len + bytes.len();
-        // MAX_TAIL is the sum of both packets.
-        self.bytes[self.len..end].copy_from_slice(bytes);
-        self.len = end;
+        // MAX_TAIL is the longest of the three.
+        self.bytes[..bytes.len()].copy_from_slice(bytes);
+        (self.len, self.value, self.logs) = (bytes.len(), value, logs);
+        self
     }
 
-    /// This end with a progress value. `executed` counts the LOG packets before it.
+    /// This end with a progress value. `executed` counts the log entries before it.
     pub fn stamped(mut self, value: u64, executed: LogCounts) -> Self {
-        self.bytes[SIGNAL_VALUE..SIGNAL_VALUE + 8].copy_from_slice(&value.to_le_bytes());
+        if self.len != 0 {
+            self.bytes[self.value..self.value + 8].copy_from_slice(&value.to_le_bytes());
+        }
         if self.logs != 0 {
-            self.bytes[LOG_VALUE..LOG_VALUE + 8].copy_from_slice(&value.to_le_bytes());
             let hint = index_hint(Operation::Signal, executed, 0);
-            self.bytes[LOG_HINT..LOG_HINT + 4].copy_from_slice(&hint.to_le_bytes());
+            self.bytes[HINT..HINT + 4].copy_from_slice(&hint.to_le_bytes());
         }
         self
     }
 
-    /// The packets.
+    /// The packet.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

@@ -42,6 +42,6 @@ fn a_reset_list_is_an_empty_one() {
 
 #[test]
 fn the_longest_tail_fits_its_room() {
-    assert_eq!(MAX_TAIL, 56);
+    assert_eq!(MAX_TAIL, 24);
     assert_eq!(LOG_ENTRIES, 84);
 }

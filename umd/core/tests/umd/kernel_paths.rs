@@ -328,7 +328,7 @@ fn a_full_pool_is_waited_for_or_said() {
         let device = mock.device();
         let queue = mock.queue(&device);
         let mut list = queue.new_list();
-        assert_eq!(list.limit(), RING / 3 / 8 * 8 - 56);
+        assert_eq!(list.limit(), RING / 3 / 8 * 8 - 24);
         list.nop(list.limit() as u32).unwrap();
         for n in 1..=2 {
             assert_eq!(queue.submit(&mut list, false), Ok(n));

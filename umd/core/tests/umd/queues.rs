@@ -110,7 +110,7 @@ fn a_queue_describes_itself() {
     let (queue, memory) = (mock.queue(&device), memory(&device));
     let info = queue.info();
     assert_eq!((info.mode, info.node, info.number, info.status), (Some(Mode::UserMode), 0, 1, Some(Status::Retry)));
-    assert_eq!(info.list_limit, RING - 56);
+    assert_eq!(info.list_limit, RING - 24);
     store(&queue, &memory, 1).unwrap();
     let after = queue.info();
     assert_eq!((after.status, after.addresses), (Some(Status::Connected), info.addresses));

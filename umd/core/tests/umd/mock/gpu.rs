@@ -217,6 +217,21 @@ impl World {
             }
             Ok(packet) => own(packet),
         };
+        let progress = self.fences.get(&queue.progress).map(|fence| fence.gpu_va);
+        let Ok((packet, log)) = packet.split(progress) else {
+            self.complain(format!("PROGRESS without a progress fence: {bytes:02x?}"));
+            return Rest::Stopped;
+        };
+        let rest = self.perform(queue, packet);
+        if let Some(log) = log.map(Packet::Log) {
+            // An entry in the packet itself: as the LOG behind it.
+            self.check_log(queue, &log);
+            queue.executed.push(log);
+        }
+        rest
+    }
+
+    fn perform(&mut self, queue: &mut Queue, packet: Packet<'static>) -> Rest {
         self.check_log(queue, &packet);
         queue.executed.push(packet);
         match packet {
@@ -259,6 +274,9 @@ impl World {
             Packet::Indirect(b) => return self.buffer(queue, GpuVa(b.address), b.address + b.length),
             Packet::FilterRect(_) | Packet::Log(_) => {}
             Packet::TableWrite(..) | Packet::TableCopy(_) | Packet::TlbFlush(_) => unreachable!("refused above"),
+            Packet::FenceWaitLogged(_) | Packet::FenceSignalLogged(_) | Packet::Progress(_) => {
+                unreachable!("taken apart above")
+            }
         }
         Rest::Drained
     }
@@ -338,5 +356,8 @@ fn own(packet: Packet<'_>) -> Packet<'static> {
         Packet::Indirect(b) => Packet::Indirect(b),
         Packet::MonitoredSignal(b) => Packet::MonitoredSignal(b),
         Packet::TlbFlush(b) => Packet::TlbFlush(b),
+        Packet::FenceWaitLogged(b) => Packet::FenceWaitLogged(b),
+        Packet::FenceSignalLogged(b) => Packet::FenceSignalLogged(b),
+        Packet::Progress(b) => Packet::Progress(b),
     }
 }
