@@ -183,7 +183,8 @@ fn noticed_elsewhere(mutation: Mutation, by: By) -> Result<(), Failed> {
             .try_for_each(|test| has(function(&loom, test)?, &format!("caught(Mutation::{}", mutation.name()))),
         Engine(test) => has(engine, &format!("(Mutation::{}, {test}),", mutation.name())),
         Explorer => has(explore, &format!("found(Mutation::{}", mutation.name()))
-            .or_else(|_| has(explore, &format!("found_in_shadow(Mutation::{}", mutation.name()))),
+            .or_else(|_| has(explore, &format!("found_in_shadow(Mutation::{}", mutation.name())))
+            .or_else(|_| has(explore, &format!("found_with_pauses(Mutation::{}", mutation.name()))),
     }
 }
 
