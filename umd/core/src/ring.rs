@@ -10,8 +10,8 @@
 //! | WP | user mode | engine |
 //! | RP | engine | user mode, Acquire: the engine has copied out what lies before it (RING-1) |
 //!
-//! RP is the only thing that says that space is free. The progress fence does not: the engine stores its value before it
-//! is done with the packet that signals it.
+//! RP is the only thing that says that space is free. The progress fence does not: the engine stores its value before
+//! it is done with the packet that signals it.
 #![forbid(unsafe_code)]
 
 use crate::allocation::{Allocation, Create, Kind};
