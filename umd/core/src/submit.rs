@@ -10,7 +10,7 @@
 //! Then, and only if the status says so: RETRY — connect and ring again (the write pointer is a count, so nothing is
 //! appended twice); NOTIFY — tell the KMD; ABORT — the queue is lost. The pseudo code of the article connects before
 //! every submission and appends again after RETRY; this driver connects before the first submission and after RETRY
-//! only, so that a submission costs no call into the kernel, and appends once.
+//! only, so that a submission of a busy queue costs no call into the kernel, and appends once.
 //!
 //! Source: *User-mode work submission*, "HW queue progress fence changes" and "UMD work submission pseudo code".
 #![forbid(unsafe_code)]
