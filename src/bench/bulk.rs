@@ -1,6 +1,8 @@
-//! Bulk work: bytes per second of fills and copies, beside the best that a processor does with the same pages.
+//! Bulk work: bytes per second of fills and copies, beside the best that the engine's processor does with the same
+//! pages: how far memory is depends on the processor.
 
 use super::limits::memory::Bytes;
+use super::processors::Pinned;
 use super::statistics::{Better, Figure, Taken, Target, median};
 use super::{Bed, Benchmark, Measured, RING, Resident, finish};
 use crate::client::{Allocation, List, Queue};
@@ -125,8 +127,10 @@ fn fill<const INDEX: usize>(bed: &Bed) -> Result<Vec<Measured>> {
     let mut pages = Bytes::new(&memory)?;
     let rounds = bed.rounds(|| {
         bed.rest();
-        let set = samples(counts, bytes, || pages.memset(1));
-        let streamed = samples(counts, bytes, || pages.stream_set(2));
+        let (set, streamed) = {
+            let _there = Pinned::to(bed.pair.engine)?;
+            (samples(counts, bytes, || pages.memset(1)), samples(counts, bytes, || pages.stream_set(2)))
+        };
         let value = submitted(counts, bytes, &queue, &mut list)?;
         ends_with(&memory, bytes, BYTE)?;
         Ok(vec![Taken::new(value.clone(), best(&set, &streamed).clone()), Taken::new(value, set)])
@@ -150,8 +154,10 @@ fn copy<const INDEX: usize>(bed: &Bed) -> Result<Vec<Measured>> {
     source.memset(BYTE);
     let rounds = bed.rounds(|| {
         bed.rest();
-        let copied = samples(counts, bytes, || target.memcpy(&source));
-        let streamed = samples(counts, bytes, || target.stream_copy(&source));
+        let (copied, streamed) = {
+            let _there = Pinned::to(bed.pair.engine)?;
+            (samples(counts, bytes, || target.memcpy(&source)), samples(counts, bytes, || target.stream_copy(&source)))
+        };
         target.memset(0);
         let value = submitted(counts, bytes, &queue, &mut list)?;
         ends_with(&to, bytes, BYTE)?;

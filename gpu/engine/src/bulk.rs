@@ -98,16 +98,22 @@ pub unsafe fn fill(to: *mut u8, len: usize, pattern: u32, all: u64) {
 #[target_feature(enable = "sse2")]
 unsafe fn fill_words(to: *mut u8, len: usize, pattern: u32, large: bool) -> usize {
     let words = len / 4;
-    if large && to.addr().is_multiple_of(16) {
+    if large && to.addr().is_multiple_of(4) {
+        // Whole words up to the first block that is aligned, fewer than four.
+        let head = to.align_offset(16).min(len) / 4 * 4;
+        for word in (0..head).step_by(4) {
+            // SAFETY: a whole word inside of the caller's bytes, aligned to 4.
+            unsafe { to.wrapping_add(word).cast::<u32>().write(pattern) };
+        }
         // CAST: the pattern's bits.
         let block = arch::_mm_set1_epi32(pattern as i32);
-        let blocks = len / 16;
+        let (first, blocks) = (to.wrapping_add(head), (len - head) / 16);
         for index in 0..blocks {
             // SAFETY: aligned to 16, and block `index` lies inside of the caller's bytes.
-            unsafe { arch::_mm_stream_si128(to.cast::<arch::__m128i>().wrapping_add(index), block) };
+            unsafe { arch::_mm_stream_si128(first.cast::<arch::__m128i>().wrapping_add(index), block) };
         }
         arch::_mm_sfence();
-        return blocks * 16;
+        return head + blocks * 16;
     }
     // SAFETY: stores `words` words from `to` on, all inside of the caller's bytes; the direction flag is clear, as the
     // ABI has it.
@@ -145,8 +151,12 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize, all: u64) {
 #[target_feature(enable = "sse2")]
 unsafe fn copy_apart(from: *const u8, to: *mut u8, len: usize, large: bool) {
     let mut done = 0;
-    if large && to.addr().is_multiple_of(16) {
-        let blocks = len / 16;
+    if large {
+        // Up to the first block that is aligned.
+        done = to.align_offset(16).min(len);
+        // SAFETY: inside of both ranges, which do not overlap.
+        unsafe { core::ptr::copy_nonoverlapping(from, to, done) };
+        let (from, to, blocks) = (from.wrapping_add(done), to.wrapping_add(done), (len - done) / 16);
         for index in 0..blocks {
             // SAFETY: block `index` lies inside of the caller's bytes; the load needs no alignment.
             let block = unsafe { arch::_mm_loadu_si128(from.cast::<arch::__m128i>().wrapping_add(index)) };
@@ -154,7 +164,7 @@ unsafe fn copy_apart(from: *const u8, to: *mut u8, len: usize, large: bool) {
             unsafe { arch::_mm_stream_si128(to.cast::<arch::__m128i>().wrapping_add(index), block) };
         }
         arch::_mm_sfence();
-        done = blocks * 16;
+        done += blocks * 16;
     }
     let (from, to, left) = (from.wrapping_add(done), to.wrapping_add(done), len - done);
     // SAFETY: copies the `left` bytes behind `done`, inside of the caller's bytes; the direction flag is clear, as the

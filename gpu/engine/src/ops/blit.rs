@@ -8,9 +8,15 @@ use crate::operation::Long;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::CopyRect;
 
-/// Bytes that the run which comes next may have, so that the step does not become longer than [`STEP`].
-fn room<H: Host>(mmu: &Mmu<'_, H>) -> u64 {
-    STEP.saturating_sub(mmu.tlb.work).max(RUN)
+/// Bytes of a cache line.
+const LINE: u64 = 64;
+
+/// Bytes that the run which comes next, and writes from `to` on, may have, so that the step does not become longer than
+/// [`STEP`]. It ends where a cache line does: stores that pass the caches by are slow where the next one begins inside
+/// of a line.
+fn room<H: Host>(mmu: &Mmu<'_, H>, to: GpuVa) -> u64 {
+    let room = STEP.saturating_sub(mmu.tlb.work).max(RUN);
+    room - to.0.wrapping_add(room) % LINE
 }
 
 pub(super) fn fill<H: Host>(
@@ -23,7 +29,7 @@ pub(super) fn fill<H: Host>(
     let mut moved = 0;
     while left != 0 {
         let view = mmu.translate(at, left, true)?;
-        let span = mmu.span(view).ok_or(Fault::address(at, true))?.part(0, room(mmu));
+        let span = mmu.span(view).ok_or(Fault::address(at, true))?.part(0, room(mmu, at));
         span.fill_part(pattern, all);
         let n = span.len();
         mmu.tlb.work += n.max(RUN);
@@ -89,7 +95,7 @@ fn run<H: Host>(mmu: &mut Mmu<'_, H>, from: (GpuVa, u64), to: (GpuVa, u64), want
         let destination = mmu.translate(to.0, to.1, true)?;
         // Translating the second may have made room by dropping the first; then both are translated again.
         if let (Some(source), Some(destination)) = (mmu.span(source), mmu.span(destination)) {
-            let n = destination.part(0, want.min(room(mmu))).copy_part(source, all);
+            let n = destination.part(0, want.min(room(mmu, to.0))).copy_part(source, all);
             mmu.tlb.work += n.max(RUN);
             return Ok(n);
         }
