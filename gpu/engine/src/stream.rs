@@ -19,8 +19,11 @@ use core::ops::Range;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{self, FaultKind, HEADER_SIZE, Header, MAX_SIZE};
 
-/// Bytes of a burst.
+/// Bytes of a burst, at most.
 const BURST: usize = 4096;
+/// Bytes of the first burst behind a place from which on everything is read anew. Each that follows has twice as many:
+/// in a buffer of operations, behind each of which that is so, nothing is copied often that is used once.
+const AHEAD: usize = 512;
 
 /// Where a packet begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,6 +68,8 @@ pub(crate) struct Burst {
     start: At,
     /// Bytes that it holds; 0: nothing.
     len: usize,
+    /// Bytes that the next copy takes, at most.
+    ahead: usize,
 }
 
 /// Why there is no packet.
@@ -96,12 +101,12 @@ impl Burst {
     /// # Errors
     /// [`NoMemory`].
     pub fn new() -> Result<Self, NoMemory> {
-        Ok(Self { bytes: try_array(|| 0)?, start: At::Ring(0), len: 0 })
+        Ok(Self { bytes: try_array(|| 0)?, start: At::Ring(0), len: 0, ahead: AHEAD })
     }
 
     /// Holds nothing any more.
     pub fn forget(&mut self) {
-        self.len = 0;
+        (self.len, self.ahead) = (0, AHEAD);
     }
 
     /// The bytes of a packet that was fetched.
@@ -158,7 +163,8 @@ impl Burst {
                 self.complete(mmu, available, &place)?;
             } else {
                 let (va, room) = place(0);
-                let want = (BURST as u64).min(available).min(room) as usize;
+                let want = (self.ahead as u64).min(available).min(room) as usize;
+                self.ahead = (self.ahead * 2).min(BURST);
                 self.len = 0;
                 let to = self.bytes.get_mut(..want).unwrap_or_default();
                 self.len = mmu.read_some(va, to)?;

@@ -234,8 +234,10 @@ impl<H: Host> Core<H> {
                 exec.owed = None;
             }
             if let Some(long) = exec.long {
-                // A command buffer that the operation writes is read anew.
-                burst.forget();
+                if exec.buffer.is_some() {
+                    // A command buffer that the operation writes is read anew.
+                    burst.forget();
+                }
                 self.write_log(gpu, node, job);
                 if let Some(outcome) = self.step_operation(at, exec, long)? {
                     return Ok(outcome);
