@@ -52,6 +52,16 @@ impl<H: Host> Mmu<'_, H> {
         self.span(view).and_then(|s| s.word(0)).ok_or(Fault::address(va, write))
     }
 
+    /// Asks for the first cache line of the `want` bytes at `va`, which is read next, and does not wait for it. What
+    /// cannot be reached is found when it is read.
+    pub fn touch(&mut self, va: GpuVa, want: u64) {
+        if let Ok(view) = self.translate(va, want, false)
+            && let Some(word) = self.span(view).and_then(|span| span.word(0))
+        {
+            core::hint::black_box(word.load(Ordering::Relaxed));
+        }
+    }
+
     /// Copies bytes from `va` on, as many as lie in one window, at least one; the count.
     ///
     /// # Errors

@@ -228,6 +228,10 @@ impl Burst {
     ) -> Result<Fetched, NoPacket> {
         exec.started = exec.consumed;
         if exec.published == exec.consumed {
+            // What is published lies in a line that another processor has written, as the write pointer does: both are
+            // asked for before either is waited for.
+            let next = geometry.spans(exec.consumed, BURST as u64);
+            mmu.touch(GpuVa(ring.0 + next.first), next.first_len);
             // ORDERING[RING-1]: Acquire pairs with user mode's Release: the packets below it are written.
             let published = mmu.word(control, false)?.load(Ordering::Acquire);
             if geometry.pending(published, exec.consumed).map_err(|_| FaultKind::BadWritePointer)? == 0 {
