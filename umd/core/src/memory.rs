@@ -6,6 +6,8 @@
 //! copies of it never outlive the structure.
 //!
 //! Words are read and written by 64-bit atomics, bulk bytes by raw copies; no `&[u8]` on a shared page ever exists.
+//! Packets are short, so they are written as words: a call of `memmove`, which the image imports, costs more than the
+//! copy.
 #![expect(unsafe_code, reason = "raw access to shared pages is concentrated here")]
 
 pub(crate) mod lock;
@@ -64,6 +66,9 @@ impl Word for MappedWord {
     }
 }
 
+/// Most bytes that [`Pages::write_packets`] stores word by word. Above, a copy in one go is faster.
+const SHORT: usize = 256;
+
 /// The CPU's mapping of an allocation.
 #[derive(Clone, Copy, Debug)]
 pub struct Pages {
@@ -109,6 +114,28 @@ impl Pages {
     pub fn write(self, offset: u64, from: &[u8]) -> bool {
         // SAFETY: a slice is readable for its length.
         unsafe { self.write_from(offset, from.as_ptr(), from.len()) }
+    }
+
+    /// Copies packets to `offset`, which is a multiple of 8, as their length is: in whole words where they are short.
+    /// `false`, and nothing copied, when they do not fit or something is no multiple of 8.
+    pub fn write_packets(self, offset: u64, from: &[u8]) -> bool {
+        let (words, rest) = from.as_chunks::<8>();
+        if !rest.is_empty() || !offset.is_multiple_of(8) || !self.holds(offset, from.len()) {
+            return false;
+        }
+        if from.len() > SHORT {
+            return self.write(offset, from);
+        }
+        // CAST: inside the mapping, so it fits usize.
+        let to = self.base.as_ptr().wrapping_add(offset as usize).cast::<AtomicU64>();
+        for (at, word) in words.iter().enumerate() {
+            // SAFETY: `from` fits behind the offset (checked), so the word lies inside the mapping; the base is at a
+            // page boundary and the offset a multiple of 8, so it is aligned; everyone accesses it atomically or as
+            // raw bytes.
+            let to = unsafe { &*to.wrapping_add(at) };
+            to.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+        }
+        true
     }
 
     /// Copies bytes from `offset` to `to`; `false`, and nothing copied, when there are not so many.
@@ -176,6 +203,29 @@ mod tests {
         let mut got = [0; 6];
         assert!(pages.read(4090, &mut got) && got == [1; 6] && !pages.read(4095, &mut got));
         assert!(pages.word(4088).is_some() && pages.word(4089).is_none() && pages.word(4096).is_none());
+    }
+
+    #[test]
+    fn packets_land_as_they_are_whatever_their_length() {
+        for len in (0..=2 * SHORT).step_by(8) {
+            let mut page = Box::new(Page([0xee; 4096]));
+            let pages = Pages::new(page.0.as_mut_ptr().cast(), 4096).unwrap();
+            let from: std::vec::Vec<u8> = (1..=len).map(|at| at as u8).collect();
+            assert!(pages.write_packets(24, &from));
+            let mut got = [0; 4096];
+            assert!(pages.read(0, &mut got));
+            assert!(got[..24].iter().chain(&got[24 + len..]).all(|byte| *byte == 0xee) && got[24..24 + len] == from);
+        }
+    }
+
+    #[test]
+    fn packets_that_do_not_fit_are_refused() {
+        let mut page = Box::new(Page([0; 4096]));
+        let pages = Pages::new(page.0.as_mut_ptr().cast(), 4096).unwrap();
+        assert!(pages.write_packets(4080, &[1; 16]) && !pages.write_packets(4088, &[1; 16]));
+        assert!(!pages.write_packets(4, &[1; 8]) && !pages.write_packets(0, &[1; 12]));
+        assert!(!pages.write_packets(4096 - 256, &[1; 264]) && !pages.write_packets(u64::MAX - 7, &[1; 8]));
+        assert!(pages.write_packets(4096, &[]));
     }
 
     #[test]

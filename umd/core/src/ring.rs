@@ -145,13 +145,13 @@ impl<T: Thunks> Ring<T> {
         self.producer.free()
     }
 
-    /// Writes `bytes` at a position that [`Producer::reserve`] gave.
+    /// Writes packets at a position that [`Producer::reserve`] gave. `bytes` is a multiple of 8 long.
     pub fn write(&self, position: u64, bytes: &[u8]) {
         // CAST: usize is 64 bits wide.
         let spans = self.producer.geometry.spans(position, bytes.len() as u64);
         let (first, second) = bytes.split_at(spans.first_len as usize);
         // Spans lie inside the ring, and the mapping is as long as the ring.
-        let inside = self.pages.write(spans.first, first) && self.pages.write(0, second);
+        let inside = self.pages.write_packets(spans.first, first) && self.pages.write_packets(0, second);
         assert!(inside, "ring mapping shorter than the ring");
     }
 
