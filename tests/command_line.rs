@@ -207,6 +207,31 @@ fn demo_does_not_write_over_the_picture_to_work_on() {
 }
 
 #[test]
+fn a_benchmark_writes_the_keys_that_programs_read() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let bench = |mode: &str| {
+        let path = file.path().display().to_string();
+        let output = fencepost(&["bench", "fill", mode, "--quick", "--json", &path]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let report: Value = serde_json::from_slice(&std::fs::read(&path).expect("read")).expect("JSON");
+        assert_eq!((&report["schema"], &report["mode"]), (&Value::from(1), &Value::from(&mode[2..])));
+        let [fill] = &report["results"].as_array().expect("results")[..] else { panic!("{report}") };
+        assert_eq!((&fill["name"], &fill["unit"], &fill["limit"]), (&"fill".into(), &"GB/s".into(), &"memset".into()));
+        for number in ["value", "limit_value", "ratio", "spread"] {
+            assert!(fill[number].is_number(), "{number}: {report}");
+        }
+    };
+    refused(&fencepost(&["bench", "ring-toss", "--native"]), "no benchmark is called 'ring-toss'; --list names them");
+    if std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1) {
+        return refused(&fencepost(&["bench", "fill", "--native"]), "benchmarks need two processors");
+    }
+    bench("--native");
+    if has_images() {
+        bench("--image");
+    }
+}
+
+#[test]
 fn the_list_names_every_case_and_help_every_command() {
     let list = text(&fencepost(&["scenario", "--list"]).stdout);
     for case in fencepost::scenario::all() {

@@ -164,9 +164,25 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    /// Two processors, or one twice where there is no other.
+    fn pair() -> Result<Pair> {
+        let allowed = sched_getaffinity(None)?;
+        let mut numbers = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number));
+        let producer = numbers.next().context("a processor")?;
+        Ok(Pair { producer, engine: numbers.next().unwrap_or(producer) })
+    }
+
+    #[test]
+    fn one_processor_is_refused_with_a_sentence() -> Result<()> {
+        let _pinned = Pinned::to(pair()?.engine)?;
+        let refusal = Pair::find().expect_err("there is one processor").to_string();
+        assert!(refusal.contains("two processors"), "{refusal}");
+        Ok(())
+    }
+
     #[test]
     fn the_thread_that_works_is_found_and_pinned() -> Result<()> {
-        let pair = Pair::find()?;
+        let pair = pair()?;
         let (known, stop) = (threads()?, AtomicBool::new(false));
         std::thread::scope(|scope| -> Result<()> {
             let number = scope.spawn(|| {
@@ -197,7 +213,7 @@ mod tests {
     #[test]
     fn a_thread_is_put_back() -> Result<()> {
         let before = sched_getaffinity(None)?;
-        let pair = Pair::find()?;
+        let pair = pair()?;
         let pinned = Pinned::to(pair.engine)?;
         assert_eq!((sched_getaffinity(None)?.count(), rustix::thread::sched_getcpu()), (1, pair.engine));
         drop(pinned);

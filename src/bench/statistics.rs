@@ -79,6 +79,19 @@ pub struct Figure {
     pub(super) target: Target,
 }
 
+#[cfg(test)]
+impl Figure {
+    /// Its row in `docs/bench.md`.
+    pub(super) fn row(&self) -> String {
+        let (goal, must) = match self.target {
+            Target::None => (String::new(), String::new()),
+            Target::Fixed(goal, must) => (format!(" {goal}"), format!(" {must}")),
+            Target::ByRegime(goal, near, far) => (format!(" {goal}"), format!(" {near} near, {far} far")),
+        };
+        format!("| `{}` | {} |{goal} |{must} |", self.name, self.limit)
+    }
+}
+
 /// What a round took of one figure: samples of the value and of its limit, in the figure's unit.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Taken {

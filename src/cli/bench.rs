@@ -48,10 +48,10 @@ struct Report {
     results: Vec<Measured>,
 }
 
-/// A line per figure.
+/// The figures' names; `--list` has a line for each.
 fn names() -> String {
-    let lines = all().flat_map(|benchmark| benchmark.figures).map(line);
-    ["Benchmarks:".to_owned()].into_iter().chain(lines.map(|line| format!("  {line}"))).collect::<Vec<_>>().join("\n")
+    let names: Vec<_> = all().flat_map(|benchmark| benchmark.figures).map(|figure| figure.name).collect();
+    format!("Benchmarks (--list explains them): {}", names.join(", "))
 }
 
 fn line(figure: &Figure) -> String {
@@ -81,27 +81,43 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let (effort, rounds) = if arguments.quick { (Effort::Quick, 1) } else { (Effort::Full, Options::ROUNDS) };
     let options = Options { rounds: arguments.rounds.map_or(rounds, |rounds| rounds as usize), effort };
     let (begun, load_average) = (Instant::now(), load_average());
-    println!("load {} before", load_average.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2}")));
-    println!("{}", columns(COLUMNS.map(|(name, _)| name)));
     let mut results = Vec::new();
     for benchmark in chosen {
         let measured = play(benchmark, &form, settings, options)?;
         for measured in measured.into_iter().filter(|measured| wanted(measured.name)) {
+            if results.is_empty() {
+                println!(
+                    "load {} before",
+                    load_average.map_or_else(|| "unknown".to_owned(), |load| format!("{load:.2}"))
+                );
+                println!("{}", columns(COLUMNS.map(|(name, _)| name)));
+            }
             println!("{}", row(&measured));
             results.push(measured);
         }
     }
-    ensure!(!results.is_empty(), "this machine does not have what that stands beside");
+    ensure!(
+        !results.is_empty(),
+        "'{}' stands beside io_uring, which this kernel does not have, or not for this process",
+        arguments.name.as_deref().unwrap_or("")
+    );
     let seconds = begun.elapsed().as_secs_f64();
-    let missed = results.iter().filter(|measured| measured.verdict == Verdict::Missed).count();
-    let unsteady = results.iter().filter(|measured| measured.verdict == Verdict::Unsteady).count();
-    println!("{} figures in {seconds:.0} s; {missed} missed, {unsteady} unsteady", results.len());
+    println!("{}", closing(&results, seconds, effort));
     if let Some(path) = &arguments.json {
         let (mode, rounds) = (form.mode(), options.rounds);
         let quick = arguments.quick;
         write_json(path, &Report { schema: 1, mode, rounds, quick, load_average, seconds, results })?;
     }
     Ok(true)
+}
+
+/// The line below the table.
+fn closing(results: &[Measured], seconds: f64, effort: Effort) -> String {
+    let of = |verdict| results.iter().filter(|measured| measured.verdict == verdict).count();
+    let (missed, unsteady) = (of(Verdict::Missed), of(Verdict::Unsteady));
+    let figures = if results.len() == 1 { "1 figure".to_owned() } else { format!("{} figures", results.len()) };
+    let quick = if effort == Effort::Quick { "; as few samples as can be: that it works, not how fast" } else { "" };
+    format!("{figures} in {seconds:.0} s; {missed} missed, {unsteady} unsteady{quick}")
 }
 
 /// Columns: left of their text where the number is negative.
