@@ -54,6 +54,7 @@ pub const TABLE: &[Broken] = &[
     image("DestroysOnClose", fences::destroys_on_close, &["NF-07", "NF-09"]),
     row("BelievesProgressHandle", fences::believes_progress_handle, &["CL-20"]),
     row("LogKeepsOldBuffer", fences::log_keeps_old_buffer, &["LB-10"]),
+    row("LogBeyondBuffer", fences::log_beyond_buffer, &["LB-09"]),
     row("TimestampsBackwards", fences::timestamps_backwards, &["LB-12"]),
     // Monitored fences.
     row("BasicProgressSilent", notices::monitored_never, &["MF-09"]),
@@ -70,6 +71,7 @@ pub const TABLE: &[Broken] = &[
     row("InterruptBeforeResume", notices::interrupt_before_resume, &["a hang and its recovery"]),
     // Packets, paging.
     image("CompletesOutOfOrder", notices::completes_out_of_order, &["NF-01"]),
+    image("ResetNamesCompleted", notices::reset_names_completed, &["DD-12"]),
     image("BadPagingStatus", start::bad_paging_status, &["NF-01"]),
     // Start, life.
     image("WrongWddmVersion", start::wrong_wddm_version, &["ST-02"]),

@@ -10,6 +10,7 @@
 
 mod broken;
 mod own;
+mod suspensions;
 mod user_mode;
 #[path = "../before/wrap.rs"]
 mod wrap;
@@ -59,6 +60,9 @@ const TABLE: &[(Mutation, &[By])] = &[
     // Monitored values and interrupts.
     (AcknowledgesLate, &[Explorer]),
     (DropOnOverflow, &[Engine("fences::an_overflowing_mailbox_asks_for_a_scan_of_everything")]),
+    (KeepsMarkWhenFull, &[Engine("fences::an_overflowing_mailbox_asks_for_a_scan_of_everything")]),
+    (ForgetsFailedInterrupt, &[Engine("fences::an_interrupt_that_cannot_be_raised_is_asked_for_again")]),
+    (RunsWhenFull, &[Engine("limits::an_engine_whose_reports_have_no_room_runs_nothing")]),
     (ReportsWhileHeld, &[Engine("fences::a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_held")]),
     // Native fences.
     (WritesDeadFence, &[Engine("fences::an_always_signaled_fence_passes_waits_and_drops_signals")]),
@@ -72,6 +76,28 @@ const TABLE: &[(Mutation, &[By])] = &[
     ),
     (OwnEntryLate, &[Engine("fused::no_interrupt_is_ahead_of_its_own_entry")]),
     (NoLogBarrier, &[Loom(&["log_1_with_one_barrier_needs_the_flush"])]),
+    // Contexts, queues.
+    (AnswersResumed, &[Engine("limits::a_suspension_that_was_taken_back_is_not_answered")]),
+    (
+        ReportsLostSuspension,
+        &[
+            Cases(&["a suspension behind an engine reset"]),
+            Engine("limits::a_suspension_of_a_context_that_a_reset_takes_is_not_answered"),
+        ],
+    ),
+    (
+        ReportsSuspensionsOfLost,
+        &[
+            Cases(&["a suspension behind an adapter reset"]),
+            Engine("limits::a_suspension_is_not_answered_behind_an_adapter_reset"),
+        ],
+    ),
+    (WatchesDestroyed, &[Engine("limits::a_destroyed_queue_is_not_watched")]),
+    (BelievesWritePointer, &[Engine("faults::hostile_write_pointers_fault_their_queue")]),
+    (KernelQueueStays, &[Engine("limits::a_kernel_queue_leaves_its_engine_between_two_buffers")]),
+    (StarvedKeepsWindows, &[Engine("limits::an_engine_that_is_short_of_memory_keeps_nothing_mapped")]),
+    // Packets.
+    (ForgetsRefused, &[Engine("packet_room::a_packet_that_is_not_kept_counts_as_completed_behind_the_others")]),
     // Paging.
     (MapsNeighbours, &[Cases(&["ST-67"]), Engine("mappings::a_mapping_covers_what_was_asked_for")]),
     (MapsWritable, &[Cases(&["WS-02"]), Engine("mappings::what_is_only_read_is_mapped_for_reading")]),

@@ -1,5 +1,6 @@
 //! Cases for mutations that no conformance case provokes.
 
+use crate::suspensions;
 use anyhow::{Context, bail};
 use fencepost::client::Device;
 use fencepost::fuzz::Plan;
@@ -15,6 +16,8 @@ type Case = (&'static str, fn(&Stage) -> Played);
 pub const CASES: &[Case] = &[
     ("two doorbells of one node", two_doorbells),
     ("a hang and its recovery", hang),
+    ("a suspension behind an engine reset", suspensions::engine),
+    ("a suspension behind an adapter reset", suspensions::adapter),
     ("the fuzzer thunks", |stage| fuzzed(stage, "thunks")),
     ("the fuzzer rings", |stage| fuzzed(stage, "rings")),
     ("the fuzzer doorbells", |stage| fuzzed(stage, "doorbells")),

@@ -4,6 +4,7 @@ use crate::address_space::{AddressSpace, Roots};
 use crate::fence_table::FenceTable;
 use crate::host::{Host, Lock};
 use crate::member::Member;
+use crate::mutation::{Chosen, Mutation};
 use crate::queue::ParkedFence;
 use crate::schedule::{BANDS, NORMAL, Turns};
 use crate::shared::Shared;
@@ -158,12 +159,13 @@ impl<H: Host> Context<H> {
     }
 
     /// Engine: the context is off; the fence to answer with, unless it was resumed meanwhile.
-    pub(crate) fn suspended(&self) -> Option<u64> {
+    pub(crate) fn suspended(&self, mutation: &Chosen) -> Option<u64> {
         self.scheduling.with(|s| match *s {
             Scheduling::Suspending { fence } => {
                 *s = Scheduling::Suspended;
                 Some(fence)
             }
+            Scheduling::Runnable if mutation.is(Mutation::AnswersResumed) => Some(0),
             _ => None,
         })
     }

@@ -28,6 +28,7 @@ use crate::gpu::Gpu;
 use crate::host::Host;
 use crate::log_batch::LogBatch;
 use crate::mmu::{Mmu, Stored};
+use crate::mutation::Mutation;
 use crate::node::{Control, Node, Phase, attention};
 use crate::notice::Notice;
 use crate::ops::Scratch;
@@ -190,7 +191,7 @@ impl<H: Host> Core<H> {
             return step;
         }
         self.reports.deliver(gpu, node);
-        if self.reports.is_full() {
+        if self.reports.is_full(&gpu.mutation) {
             return Step::Waiting;
         }
         self.end_cut_off(gpu, node);
@@ -257,7 +258,7 @@ impl<H: Host> Core<H> {
             node.attention.fetch_or(attention::CONTROL, Ordering::AcqRel);
         }
         self.take_off(gpu, node, None);
-        if self.reports.is_full() {
+        if self.reports.is_full(&gpu.mutation) {
             // A context may be left.
             node.attention.fetch_or(attention::SUSPEND, Ordering::AcqRel);
         }
@@ -270,10 +271,10 @@ impl<H: Host> Core<H> {
     /// Acknowledges the suspensions of contexts that do not run: of all, but for `running`. A context that hangs keeps
     /// only itself from being suspended.
     fn take_off(&mut self, gpu: &Gpu<H>, node: &Node<H>, running: Option<&Shared<Context<H>>>) {
-        while !self.reports.is_full()
+        while !self.reports.is_full(&gpu.mutation)
             && let Some(context) = node.next_suspending(running)
         {
-            if let Some(fence) = context.suspended() {
+            if let Some(fence) = context.suspended(&gpu.mutation) {
                 node.trace.push(Event::Suspend, context.slot.pack());
                 self.reports.notify(gpu, node, Notice::ContextSuspended { context: context.slot, fence });
             }
@@ -308,7 +309,8 @@ impl<H: Host> Core<H> {
         }
         self.scratch.let_go();
         // What the OS takes as over is not reported behind the reset.
-        let everything = node.loses_everything.load(Ordering::Acquire);
+        let everything =
+            node.loses_everything.load(Ordering::Acquire) && !gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
         self.reports.forget(|notice| everything || notice.is_of_packets());
         if self.spare.is_none() {
             self.spare = try_box(Exec::new()).ok();

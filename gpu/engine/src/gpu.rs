@@ -177,7 +177,9 @@ impl<H: Host> Gpu<H> {
     /// Destroys a queue: it leaves every list. The engine lets go of it between packets.
     pub fn destroy_queue(&self, queue: &Shared<Queue<H>>) {
         queue.destroy();
-        self.nodes[queue.context.node].stop_scanning(queue, None);
+        if !self.mutation.is(Mutation::WatchesDestroyed) {
+            self.nodes[queue.context.node].stop_scanning(queue, None);
+        }
         self.take_global(|connected| Shared::ptr_eq(&connected.queue, queue));
         if let Some(mut exec) = queue.exec.take() {
             abandon(&mut exec);

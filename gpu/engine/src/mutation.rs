@@ -9,9 +9,15 @@
 //!   neither the table nor a callback sees.
 //! - [`Mutation::WritesDeadFence`]: the same of native fences; and the fuzzer `engine`, which has no table, shows with
 //!   it that it can find something.
-//! - [`Mutation::DropOnOverflow`]: what is lost from a full mailbox never comes to a callback.
+//! - [`Mutation::DropOnOverflow`], [`Mutation::KeepsMarkWhenFull`], [`Mutation::ForgetsFailedInterrupt`]: what is lost
+//!   from a full mailbox, or for want of an interrupt, never comes to a callback.
 //! - [`Mutation::FlushNotWaited`], [`Mutation::ReportsWhileHeld`]: what is left out is a look at the state of another
 //!   engine, at a moment that the engine alone knows.
+//! - [`Mutation::AnswersResumed`], [`Mutation::ReportsLostSuspension`], [`Mutation::ReportsSuspensionsOfLost`]: the
+//!   same of a context, between a call and the interrupt.
+//! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
+//!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
+//! - [`Mutation::ForgetsRefused`]: a packet that is refused and not kept is one for want of memory.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
 //! test, chooses. What ships has no such feature and does not read the value; `tests/image_files` looks for it.
@@ -65,4 +71,26 @@ gpu_word::mutations! {
     StoresNarrowWide = 61,
     /// An engine that cannot write monitored fences does.
     SignalsUnable = 62,
+    /// The suspension of a context that was resumed meanwhile is answered, with fence 0.
+    AnswersResumed = 80,
+    /// The mark of a fence whose notice found no room stays: no later signal of it makes a notice.
+    KeepsMarkWhenFull = 81,
+    /// An interrupt that could not be raised is not asked for again.
+    ForgetsFailedInterrupt = 82,
+    /// The write pointer of a queue is watched on when the queue is destroyed.
+    WatchesDestroyed = 83,
+    /// The write pointer is believed, wherever it is.
+    BelievesWritePointer = 84,
+    /// An engine that finds no memory for a mapping keeps what it has mapped.
+    StarvedKeepsWindows = 85,
+    /// An engine runs on although what it has to report has no room.
+    RunsWhenFull = 86,
+    /// A kernel-mode queue keeps its engine for as long as it has command buffers.
+    KernelQueueStays = 87,
+    /// What a reset has still to report of the suspension of the context that it takes is reported behind it.
+    ReportsLostSuspension = 88,
+    /// The same of an adapter reset, of every context.
+    ReportsSuspensionsOfLost = 89,
+    /// The fence of a packet that is refused and not kept does not count as completed.
+    ForgetsRefused = 90,
 }

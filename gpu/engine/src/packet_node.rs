@@ -8,6 +8,7 @@
 use crate::NoMemory;
 use crate::address_space::AddressSpace;
 use crate::host::{Host, Lock};
+use crate::mutation::{Chosen, Mutation};
 use crate::shared::Shared;
 use alloc::collections::VecDeque;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -136,8 +137,11 @@ impl<H: Host> PacketQueue<H> {
 
     /// Notes a packet that was refused and is not kept. The OS counts its fence as completed behind the packets before
     /// it, and so does `last_completed`.
-    pub fn refuse(&mut self, fence: u32) {
+    pub fn refuse(&mut self, fence: u32, mutation: &Chosen) {
         self.number(fence);
+        if mutation.is(Mutation::ForgetsRefused) {
+            return;
+        }
         if !self.is_busy() {
             self.last_completed = fence;
         }

@@ -8,7 +8,7 @@ use crate::NoMemory;
 use crate::counters::bump;
 use crate::gpu::Gpu;
 use crate::host::Host;
-use crate::mutation::Mutation;
+use crate::mutation::{Chosen, Mutation};
 use crate::node::{Node, scan};
 use crate::notice::Notice;
 use crate::slots::SlotId;
@@ -41,8 +41,8 @@ impl Reports {
     }
 
     /// Returns whether the engine may run nothing, since what it would report has no room.
-    pub fn is_full(&self) -> bool {
-        self.backlog.len() >= FULL
+    pub fn is_full(&self, mutation: &Chosen) -> bool {
+        self.backlog.len() >= FULL && !mutation.is(Mutation::RunsWhenFull)
     }
 
     /// Returns whether no notice waits for room.
@@ -71,7 +71,9 @@ impl Reports {
     pub fn notify_fence<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>, fence: SlotId, queue: SlotId) {
         let key = if gpu.names_queues { queue } else { fence };
         if gpu.slots.notice_pending(key) && !node.mailbox.push(Notice::FenceSignaled { fence, queue }) {
-            gpu.slots.notice_taken(key);
+            if !gpu.mutation.is(Mutation::KeepsMarkWhenFull) {
+                gpu.slots.notice_taken(key);
+            }
             if !gpu.mutation.is(Mutation::DropOnOverflow) {
                 node.scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
             }
@@ -128,7 +130,8 @@ impl Reports {
         } else {
             bump(&node.counters.interrupts_failed);
             node.mailbox.withdraw();
-            node.retry_interrupt.store(true, Ordering::Relaxed);
+            let asks_again = !gpu.mutation.is(Mutation::ForgetsFailedInterrupt);
+            node.retry_interrupt.store(asks_again, Ordering::Relaxed);
         }
     }
 }

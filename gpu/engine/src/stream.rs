@@ -12,6 +12,7 @@ use crate::exec::{Binding, Buffer, Exec};
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::mmu::Mmu;
+use crate::mutation::Mutation;
 use crate::shared::try_array;
 use crate::word::{Ordering, Word};
 use alloc::boxed::Box;
@@ -234,7 +235,11 @@ impl Burst {
             mmu.touch(GpuVa(ring.0 + next.first), next.first_len);
             // ORDERING[RING-1]: Acquire pairs with user mode's Release: the packets below it are written.
             let published = mmu.word(control, false)?.load(Ordering::Acquire);
-            if geometry.pending(published, exec.consumed).map_err(|_| FaultKind::BadWritePointer)? == 0 {
+            let pending = match geometry.pending(published, exec.consumed) {
+                Err(_) if mmu.bus.mutation.is(Mutation::BelievesWritePointer) => published.wrapping_sub(exec.consumed),
+                pending => pending.map_err(|_| FaultKind::BadWritePointer)?,
+            };
+            if pending == 0 {
                 return Err(NoPacket::Drained);
             }
             exec.published = published;

@@ -11,6 +11,7 @@ use crate::nodes;
 use crate::platform::Platform;
 use crate::status::{Error, Result};
 use core::sync::atomic::Ordering;
+use gpu_engine::mutation::Mutation;
 use gpu_engine::node::{Control, Phase};
 use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::PacketQueue;
@@ -53,7 +54,8 @@ fn lose_interrupted<P: Platform>(irql: &Passive, started: &Started<P>, node: Nod
     let Some(queue) = started.gpu.nodes[node.index()].take_interrupted() else { return Ok(()) };
     let lost = queue.context.slot;
     queue.context.lose();
-    started.gpu.nodes[node.index()].mailbox.forget(|notice| notice.is_suspension_of(lost));
+    let keeps = started.gpu.mutation.is(Mutation::ReportsLostSuspension);
+    started.gpu.nodes[node.index()].mailbox.forget(|notice| !keeps && notice.is_suspension_of(lost));
     match started.gpu.slots.handle(lost) {
         Some(handle) => started.dxgkrnl.invalidate_hw_context(irql, core::ptr::without_provenance_mut(handle as usize)),
         None => Ok(()),
@@ -133,8 +135,10 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
         let packets = &started.gpu.nodes[node.index()].packets;
         let mut gone = packets.with(PacketQueue::reset_adapter);
         // Every context is lost, and no fault or suspension of one is of interest. Signals of fences are.
-        started.gpu.nodes[node.index()].mailbox.forget(|notice| {
-            notice.is_of_packets() || matches!(notice, Notice::ContextSuspended { .. } | Notice::QueueFaulted { .. })
+        let keeps = started.gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
+        started.gpu.nodes[node.index()].mailbox.forget(|notice| match notice {
+            Notice::ContextSuspended { .. } => !keeps,
+            notice => notice.is_of_packets() || matches!(notice, Notice::QueueFaulted { .. }),
         });
         gone.clear();
         let (completed, _) = packets.with(|queue| {

@@ -73,7 +73,7 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
 /// Source: `DxgkDdiSubmitCommandVirtual`, STATUS_INVALID_PARAMETER (the driver's own last completed id moves as well).
 pub fn refuse<P: Platform>(started: &Started<P>, node: NodeOrdinal, fence: u32) {
     if let Some(shared) = started.gpu.nodes.get(node.index()) {
-        shared.packets.with(|q| q.refuse(fence));
+        shared.packets.with(|q| q.refuse(fence, &started.gpu.mutation));
     }
     note(started, node, fence);
 }

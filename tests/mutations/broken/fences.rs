@@ -234,6 +234,15 @@ decorate! {
         }
     }
 
+    /// A log has one entry more than its buffer.
+    log_beyond_buffer: DxgkDdiSetNativeFenceLogBuffer(args: *const DXGKARG_SETNATIVEFENCELOGBUFFER) -> NTSTATUS {
+        let mut mine = copy!(args);
+        if !mine.LogBufferCpuVa.is_null() {
+            mine.NumberOfEntries += 1;
+        }
+        own!(DxgkDdiSetNativeFenceLogBuffer(&raw const mine))
+    }
+
     /// Notes where a log is, for [`timestamps_backwards`].
     notes_log: DxgkDdiSetNativeFenceLogBuffer(args: *const DXGKARG_SETNATIVEFENCELOGBUFFER) -> NTSTATUS {
         set_log(&copy!(args));

@@ -10,8 +10,9 @@ use std::sync::{Mutex, PoisonError};
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
-    BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGK_START_INFO, DXGKARG_CREATENATIVEFENCE, DXGKARG_RESETHWENGINE,
-    DXGKARGCB_INVALIDATEHWCONTEXT, DXGKARGCB_NOTIFY_INTERRUPT_DATA, DXGKRNL_INTERFACE, HANDLE, NTSTATUS, win_extern,
+    BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGK_START_INFO, DXGKARG_CREATENATIVEFENCE, DXGKARG_QUERYCURRENTFENCE,
+    DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE, DXGKARGCB_INVALIDATEHWCONTEXT, DXGKARGCB_NOTIFY_INTERRUPT_DATA,
+    DXGKRNL_INTERFACE, HANDLE, NTSTATUS, win_extern,
 };
 
 /// The driver's handle of each native fence, by Dxgkrnl's.
@@ -99,6 +100,16 @@ decorate! {
         let status = own!(DxgkDdiCreateNativeFence(adapter, args));
         let own = number(copy!(args).hGlobalNativeFence);
         FENCES.lock().unwrap_or_else(PoisonError::into_inner).insert(theirs, own);
+        status
+    }
+
+    /// ResetEngine names the last packet that was completed, not the one that ran.
+    reset_names_completed: DxgkDdiResetEngine(adapter: HANDLE, args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
+        let mut completed = DXGKARG_QUERYCURRENTFENCE::zeroed();
+        completed.NodeOrdinal = copy!(args).NodeOrdinal;
+        let _success = own!(DxgkDdiQueryCurrentFence(adapter, &raw mut completed));
+        let status = own!(DxgkDdiResetEngine(adapter, args));
+        record!(args).LastAbortedFenceId = completed.CurrentFence;
         status
     }
 

@@ -94,7 +94,7 @@ impl<H: Host> Core<H> {
             }
             // Between two buffers the queue can come off, however fast it is fed; each turn runs one at least.
             let is_wanted = node.attention.load(Ordering::Acquire) != 0 || self.others_wait(gpu, node, &job);
-            if begun && is_wanted && queue.has_submissions() {
+            if begun && is_wanted && queue.has_submissions() && !gpu.mutation.is(Mutation::KernelQueueStays) {
                 break Outcome::Budget;
             }
             begun = true;
@@ -117,7 +117,8 @@ impl<H: Host> Core<H> {
                     abandon(&mut exec);
                     queue.stop();
                     let lost = queue.context.slot;
-                    self.reports.forget(|notice| notice.is_suspension_of(lost));
+                    let keeps = gpu.mutation.is(Mutation::ReportsLostSuspension);
+                    self.reports.forget(|notice| !keeps && notice.is_suspension_of(lost));
                     node.interrupted(queue.clone());
                 } else {
                     again = true;
@@ -178,7 +179,9 @@ impl<H: Host> Core<H> {
             // this engine gives back what it has mapped.
             Err(_) if self.tlb.starved => {
                 exec.again();
-                self.tlb.flush(EVERY_PROCESS, 0, 0);
+                if !gpu.mutation.is(Mutation::StarvedKeepsWindows) {
+                    self.tlb.flush(EVERY_PROCESS, 0, 0);
+                }
                 // It is unmapped in steps, as what a flush dooms.
                 node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
                 bump(&node.counters.starved);

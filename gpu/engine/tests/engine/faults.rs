@@ -46,7 +46,7 @@ fn bad_packets_fault_their_queue_and_nothing_else() {
 }
 
 #[test]
-fn hostile_write_pointers_fault_their_queue() {
+pub(crate) fn hostile_write_pointers_fault_their_queue() {
     for wp in [4, 4096 + 8, u64::MAX, 1 << 63] {
         let mut rig = Rig::new();
         let mut q = rig.queue(0, 0);

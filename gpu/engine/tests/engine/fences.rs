@@ -198,7 +198,7 @@ pub(crate) fn an_always_signaled_fence_passes_waits_and_drops_signals() {
 }
 
 #[test]
-fn an_interrupt_that_cannot_be_raised_is_asked_for_again() {
+pub(crate) fn an_interrupt_that_cannot_be_raised_is_asked_for_again() {
     let mut rig = Rig::new();
     let mut q = rig.queue(0, 0);
     let f = rig.fence();

@@ -5,6 +5,7 @@ mod fences;
 mod fused;
 mod halted;
 mod hostile;
+mod limits;
 mod logs;
 mod mappings;
 mod monitored;
@@ -37,6 +38,17 @@ fn what_is_left_out_is_noticed() {
         (Mutation::MapsWritable, mappings::what_is_only_read_is_mapped_for_reading),
         (Mutation::OwnEntryLate, fused::no_interrupt_is_ahead_of_its_own_entry),
         (Mutation::IndexBeforeEntry, logs::the_index_is_written_behind_the_entry),
+        (Mutation::AnswersResumed, limits::a_suspension_that_was_taken_back_is_not_answered),
+        (Mutation::KeepsMarkWhenFull, fences::an_overflowing_mailbox_asks_for_a_scan_of_everything),
+        (Mutation::ForgetsFailedInterrupt, fences::an_interrupt_that_cannot_be_raised_is_asked_for_again),
+        (Mutation::WatchesDestroyed, limits::a_destroyed_queue_is_not_watched),
+        (Mutation::BelievesWritePointer, faults::hostile_write_pointers_fault_their_queue),
+        (Mutation::StarvedKeepsWindows, limits::an_engine_that_is_short_of_memory_keeps_nothing_mapped),
+        (Mutation::RunsWhenFull, limits::an_engine_whose_reports_have_no_room_runs_nothing),
+        (Mutation::KernelQueueStays, limits::a_kernel_queue_leaves_its_engine_between_two_buffers),
+        (Mutation::ReportsLostSuspension, limits::a_suspension_of_a_context_that_a_reset_takes_is_not_answered),
+        (Mutation::ForgetsRefused, packet_room::a_packet_that_is_not_kept_counts_as_completed_behind_the_others),
+        (Mutation::ReportsSuspensionsOfLost, limits::a_suspension_is_not_answered_behind_an_adapter_reset),
     ];
     for (mutation, test) in rows {
         test();

@@ -46,21 +46,21 @@ fn refused_packets_between_others_count_as_completed_in_their_places() {
         queue.with(|q| q.submit(packet)).unwrap();
     };
     submit(&mut rig, 1);
-    queue.with(|q| q.refuse(2));
+    queue.with(|q| q.refuse(2, &gpu.mutation));
     submit(&mut rig, 3);
-    queue.with(|q| q.refuse(4));
+    queue.with(|q| q.refuse(4, &gpu.mutation));
     assert_eq!(queue.with(|q| q.fences()), (0, 4));
     gpu.wake(2);
     rig.settle();
     assert_eq!((rig.drain().len(), queue.with(|q| q.fences())), (2, (4, 4)));
     submit(&mut rig, 5);
-    queue.with(|q| q.refuse(6));
+    queue.with(|q| q.refuse(6, &gpu.mutation));
     submit(&mut rig, 7);
     let (aborted, gone) = queue.with(|q| q.reset());
     // None of them ran: the OS gets back what waited, and 6 behind it is not completed before it.
     assert_eq!((aborted, gone.len(), queue.with(|q| q.fences())), (4, 2, (4, 7)));
     submit(&mut rig, 8);
-    queue.with(|q| q.refuse(9));
+    queue.with(|q| q.refuse(9, &gpu.mutation));
     let gone = queue.with(|q| q.preempt(10));
     assert_eq!(gone.len(), 1);
     gpu.ask_preempt(2);
@@ -71,13 +71,14 @@ fn refused_packets_between_others_count_as_completed_in_their_places() {
 }
 
 #[test]
-fn a_packet_that_is_not_kept_counts_as_completed_behind_the_others() {
+pub(crate) fn a_packet_that_is_not_kept_counts_as_completed_behind_the_others() {
     let mut rig = Rig::new();
+    let gpu = rig.gpu.clone();
     for fence in [1, 2] {
         let packet = packet_of(&mut rig, fence, true, &[]);
         rig.gpu.nodes[2].packets.with(|q| q.submit(packet)).unwrap();
     }
-    rig.gpu.nodes[2].packets.with(|q| (q.refuse(3), q.refuse(4)));
+    rig.gpu.nodes[2].packets.with(|q| (q.refuse(3, &gpu.mutation), q.refuse(4, &gpu.mutation)));
     assert_eq!(rig.gpu.nodes[2].packets.with(|q| q.fences()), (0, 4));
     rig.gpu.wake(2);
     rig.settle();
@@ -85,7 +86,7 @@ fn a_packet_that_is_not_kept_counts_as_completed_behind_the_others() {
     assert_eq!(rig.drain(), completed);
     assert_eq!(rig.gpu.nodes[2].packets.with(|q| q.fences()), (4, 4));
     // A refused packet with nothing before it counts as completed at once.
-    rig.gpu.nodes[2].packets.with(|q| q.refuse(5));
+    rig.gpu.nodes[2].packets.with(|q| q.refuse(5, &gpu.mutation));
     assert_eq!(rig.gpu.nodes[2].packets.with(|q| q.fences()), (5, 5));
 }
 
