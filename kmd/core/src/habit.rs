@@ -47,7 +47,7 @@ pub struct Now {
     pub now: u64,
     /// Ticks per second.
     pub second: u64,
-    /// For how long its engine has been idle.
+    /// For how long its engine has been idle; 0: it is not, and a queue that announces often is meant.
     pub idle: u64,
     /// Rings of the queue that its engine has ever seen.
     pub rings: u64,
@@ -96,13 +96,15 @@ impl Habit {
             return goes;
         }
         let rings = now.rings.wrapping_sub(self.rings.load(Ordering::Relaxed));
-        let goes = match rings {
-            0 | 1 => {
-                now.now.saturating_sub(self.connected_at.load(Ordering::Relaxed)) >= now.second.saturating_mul(FRESH)
-            }
-            OFTEN.. => now.idle >= now.second / LONG,
-            _ => true,
-        };
+        let goes = now.idle != 0
+            && match rings {
+                0 | 1 => {
+                    now.now.saturating_sub(self.connected_at.load(Ordering::Relaxed))
+                        >= now.second.saturating_mul(FRESH)
+                }
+                OFTEN.. => now.idle >= now.second / LONG,
+                _ => true,
+            };
         if goes {
             self.is_seldom.store(rings < OFTEN, Ordering::Relaxed);
         }
@@ -157,6 +159,19 @@ mod tests {
         assert_eq!(asked, 1, "asked for once");
         assert!(habit.may_go(&at(1000, 0, 2)));
         assert!(!habit.connect(1001, 2, false));
+    }
+
+    #[test]
+    fn while_the_engine_works_only_those_go_that_announce_often() {
+        let [often, other] = [Habit::default(), Habit::default()];
+        often.connect(0, 0, false);
+        assert!(often.may_go(&at(10, 10, 2)) && often.connect(10, 2, false));
+        other.connect(0, 0, false);
+        assert!((0..8).any(|_| often.announced(20, SECOND)));
+        assert!(often.may_go(&at(20, 0, 2)));
+        for rings in [0, 2, OFTEN] {
+            assert!(!other.may_go(&at(9000, 0, rings)), "{rings} rings");
+        }
     }
 
     #[test]
