@@ -17,8 +17,8 @@ impl<P: Platform> Idle<P> {
         Self { event, asked: Default::default() }
     }
 
-    /// Asks for the doorbells of `node` to be let go, whose engine has been idle for `idle` ticks; with 0, of those that
-    /// announce often. Up to `DISPATCH_LEVEL`.
+    /// Asks for the doorbells of `node` to be let go, whose engine has been idle for `idle` ticks; with 0, of those
+    /// that announce often. Up to `DISPATCH_LEVEL`.
     pub fn ask(&self, node: usize, idle: u64) {
         self.asked[node].fetch_max(idle.saturating_add(1), Ordering::Relaxed);
         self.event.set();
