@@ -401,6 +401,22 @@ impl Queue {
         Ok(progress)
     }
 
+    /// Submits lists as one submission, with `flags` (`FP_SUBMIT_…`); its progress value.
+    ///
+    /// # Errors
+    /// Those of `fp_queue_submit_lists`.
+    pub fn submit_lists(&self, lists: &mut [List], flags: u32) -> Result<u64> {
+        let raw: Vec<_> = lists.iter().map(|list| list.raw).collect();
+        // More than fit are more than the call takes, too.
+        let count = u32::try_from(raw.len()).unwrap_or(u32::MAX);
+        let mut progress = 0;
+        self.client.call("fp_queue_submit_lists", |t| {
+            // SAFETY: our objects, as many as said, and a place for the result.
+            unsafe { (t.fp_queue_submit_lists)(self.raw, raw.as_ptr(), count, flags, &raw mut progress) }
+        })?;
+        Ok(progress)
+    }
+
     /// Records with `record` and submits.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `db.rs` | creation, connection, the rules about both |
 //! | `db/idle.rs` | doorbells of idle engines |
+//! | `db/together.rs` | several lists in one submission |
 //! | `db/pool.rs` | physical doorbells between processes |
 //! | `db/ring.rs` | rings, write pointers, retries |
 //! | `db/schedule.rs` | suspension, kernel-mode queues beside user-mode ones |
@@ -14,6 +15,7 @@ mod pool;
 mod ring;
 mod room;
 mod schedule;
+mod together;
 
 pub use room::{ABORT, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub(super) use room::{CONNECTED, HardwareQueue};
@@ -44,9 +46,13 @@ pub(super) const fn joined<const N: usize>(parts: &[&[Scenario]]) -> [Scenario; 
     all
 }
 
-pub(super) const CASES: &[Scenario] = &joined::<
-    { OWN.len() + pool::CASES.len() + ring::CASES.len() + schedule::CASES.len() + idle::CASES.len() },
->(&[OWN, pool::CASES, ring::CASES, schedule::CASES, idle::CASES]);
+pub(super) const CASES: &[Scenario] =
+    &joined::<
+        {
+            let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len()];
+            OWN.len() + pool + ring + schedule + idle::CASES.len() + together::CASES.len()
+        },
+    >(&[OWN, pool::CASES, ring::CASES, schedule::CASES, idle::CASES, together::CASES]);
 
 const OWN: &[Scenario] = &[
     Scenario {

@@ -114,8 +114,11 @@
 // `FpQueueCreate::flags`: exempt from the time-out of TDR.
 #define FP_QUEUE_NO_TIMEOUT 2
 
-// `fp_queue_submit`: do not wait for space.
+// `fp_queue_submit` and `fp_queue_submit_lists`: do not wait for space.
 #define FP_SUBMIT_DO_NOT_WAIT 1
+
+// `fp_queue_submit_lists`: most lists of a call.
+#define FP_MAX_LISTS 1024
 
 // `FpFenceCreate::flags`: another process may open it.
 #define FP_FENCE_SHARED 1
@@ -336,7 +339,7 @@ typedef struct FpQueueCounters {
     uint32_t size;
     // Zero.
     uint32_t reserved;
-    // Command lists submitted.
+    // Calls that submitted command lists.
     uint64_t submissions;
     // Doorbell stores.
     uint64_t rings;
@@ -530,6 +533,16 @@ extern int32_t fp_queue_info(struct FpQueue *queue, struct FpQueueInfo *info);
 // a full ring is STATUS_IO_TIMEOUT, and nothing was submitted. STATUS_CONNECTION_ABORTED: the queue is lost, see
 // fp_queue_recreate.
 extern int32_t fp_queue_submit(struct FpQueue *queue, struct FpCommandList *list, uint32_t flags, uint64_t *progress);
+
+// Submits `count` command lists, 1 to FP_MAX_LISTS, each once, as one submission: they are executed in their
+// order, a user-mode queue's doorbell is rung once, and there is one progress value. What is said of
+// fp_queue_submit holds for all of them together: they must fit the ring, and without room for all none is
+// submitted.
+extern int32_t fp_queue_submit_lists(struct FpQueue *queue,
+                                     struct FpCommandList *const *lists,
+                                     uint32_t count,
+                                     uint32_t flags,
+                                     uint64_t *progress);
 
 // Waits until the submission with this progress value is done; 0: the last one. `timeout` is in nanoseconds.
 // STATUS_IO_TIMEOUT when time ran out, STATUS_DEVICE_REMOVED when the device is in error.

@@ -26,6 +26,7 @@ use crate::mutation::{Chosen, Mutation};
 use crate::thunks::Thunks;
 use alloc::vec::Vec;
 use core::mem::offset_of;
+use core::ops::AddAssign;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{
     self, CopyRect, Encoded, FenceLogged, Fill, FilterRect, HEADER_SIZE, Indirect, Log, MAX_INDIRECT_SIZE,
@@ -49,6 +50,13 @@ pub struct LogCounts {
     pub waits: u64,
     /// Of signals.
     pub signals: u64,
+}
+
+impl AddAssign for LogCounts {
+    fn add_assign(&mut self, more: Self) {
+        self.waits += more.waits;
+        self.signals += more.signals;
+    }
 }
 
 /// Recorded packets.

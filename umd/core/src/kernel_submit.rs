@@ -38,6 +38,7 @@ use crate::thunks::{Padded, Thunks};
 use crate::wait::{self, Timeout};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::DerefMut;
 use gpu_wire::NodeOrdinal;
 use wddm_abi::ntstatus::STATUS_DEVICE_REMOVED;
 use wddm_abi::{
@@ -133,33 +134,59 @@ impl<T: Thunks> KernelLane<T> {
         }
     }
 
-    /// Submits the list, in as many pieces as it takes. `published` hears of each piece that was.
+    /// Submits the lists in their order, in as many pieces as it takes. `published` hears of each piece that was.
     ///
     /// # Errors
     /// [`UmdError::NotSupported`]; [`UmdError::ListTooLarge`]; [`UmdError::Timeout`] when the pool has no room for all
     /// of it and `may_wait` is off, and then nothing is submitted; [`UmdError::DeviceLost`]; [`UmdError::Thunk`]. With
     /// the last two, pieces before the one that failed are submitted.
-    pub fn submit(
+    pub fn submit<L: DerefMut<Target = CommandList>>(
         &mut self,
-        list: &mut CommandList,
+        lists: &mut [L],
         turn: &mut Turn<'_>,
         mut published: impl FnMut(Submitted),
     ) -> Result<(), UmdError> {
-        if list.uses_native_fences() && matches!(self.target, Target::Context(..)) {
+        if lists.iter().any(|list| list.uses_native_fences()) && matches!(self.target, Target::Context(..)) {
             return Err(UmdError::NotSupported(Unsupported::NativeFenceOnPacketContext));
         }
-        if list.len() > self.list_limit() {
+        if let Some(list) = lists.iter().find(|list| list.len() > self.list_limit()) {
             return Err(UmdError::ListTooLarge { bytes: list.len(), limit: self.list_limit() });
         }
         let mut steps = core::mem::take(&mut self.steps);
-        self.cut(list, &mut steps);
-        let result = self.take(&steps, list, turn, &mut published);
+        let result = self.take_all(&mut steps, lists, turn, &mut published);
         steps.clear();
         self.steps = steps;
         result
     }
 
-    /// Submits the list in these steps.
+    /// Submits the lists, one after the other. `steps` is empty, and is room for what becomes of them.
+    fn take_all<L: DerefMut<Target = CommandList>>(
+        &mut self,
+        steps: &mut Vec<Step>,
+        lists: &mut [L],
+        turn: &mut Turn<'_>,
+        published: &mut impl FnMut(Submitted),
+    ) -> Result<(), UmdError> {
+        if !turn.may_wait {
+            lists.iter().for_each(|list| self.cut(list, steps));
+            if !self.has_room(steps, turn) {
+                return Err(UmdError::Timeout);
+            }
+        }
+        let mut executed = turn.executed;
+        for list in lists {
+            steps.clear();
+            self.cut(list, steps);
+            turn.executed = executed;
+            self.take(steps, list, turn, &mut |submitted: Submitted| {
+                executed += submitted.logs;
+                published(submitted);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Submits the list in these steps, for which there is room, or which may wait for it.
     fn take(
         &mut self,
         steps: &[Step],
@@ -167,9 +194,6 @@ impl<T: Thunks> KernelLane<T> {
         turn: &mut Turn<'_>,
         published: &mut impl FnMut(Submitted),
     ) -> Result<(), UmdError> {
-        if !turn.may_wait && !self.has_room(steps, turn) {
-            return Err(UmdError::Timeout);
-        }
         for step in steps {
             match *step {
                 Step::Piece { from, to } => {
@@ -195,8 +219,9 @@ impl<T: Thunks> KernelLane<T> {
         Ok(())
     }
 
-    /// Puts what becomes of the list into `steps`, in order.
+    /// Puts what becomes of the list behind `steps`, in order.
     fn cut(&self, list: &CommandList, steps: &mut Vec<Step>) {
+        let before = steps.len();
         let in_buffers = self.device.os().mutation.is(Mutation::WaitsInBuffers);
         let mut start = 0;
         let mut step = |from: u64, to: u64, step: Step| {
@@ -219,7 +244,7 @@ impl<T: Thunks> KernelLane<T> {
             }
         }
         // Every submission ends with a buffer that says so.
-        if start < list.len() || !matches!(steps.last(), Some(Step::Indirect { .. })) {
+        if start < list.len() || !matches!(steps.get(before..), Some([.., Step::Indirect { .. }])) {
             steps.push(Step::Piece { from: start, to: list.len() });
         }
     }

@@ -23,6 +23,7 @@ use crate::thunks::Thunks;
 use crate::trace::{Event, Trace};
 use crate::wait::{self, Timeout};
 use alloc::sync::Arc;
+use core::ops::DerefMut;
 use core::sync::atomic::{AtomicU64, Ordering};
 use gpu_wire::NodeOrdinal;
 
@@ -93,7 +94,7 @@ pub struct Queue<T: Thunks> {
 /// What a queue has counted since it was created, recreations included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Command lists submitted.
+    /// Calls that submitted command lists.
     pub submissions: u64,
     /// See [`Effort`].
     pub effort: Effort,
@@ -205,11 +206,29 @@ impl<T: Thunks> Queue<T> {
     /// [`UmdError::NotSupported`] for fences that do not go with the queue; [`UmdError::ListTooLarge`];
     /// [`UmdError::QueueLost`]; [`UmdError::DeviceLost`]; [`UmdError::RetryLimit`]; [`UmdError::Thunk`].
     pub fn submit(&self, list: &mut CommandList, may_wait: bool) -> Result<u64, UmdError> {
+        self.submit_lists(&mut [list], may_wait)
+    }
+
+    /// Submits command lists, which are executed in their order, as one submission; its progress value. A user-mode
+    /// queue is told of all of them by one doorbell, and all must fit its ring together. On the kernel-mode paths each
+    /// is a submission to the OS, and the value is the last one's. With `may_wait` off, as [`Self::submit`], for all
+    /// together.
+    ///
+    /// # Errors
+    /// [`UmdError::InvalidArgument`] when there is no list; those of [`Self::submit`].
+    pub fn submit_lists<L: DerefMut<Target = CommandList>>(
+        &self,
+        lists: &mut [L],
+        may_wait: bool,
+    ) -> Result<u64, UmdError> {
+        if lists.is_empty() {
+            return Err(UmdError::InvalidArgument("no command list"));
+        }
         self.with(|state| {
             let State { lane, executed, submissions, effort, trace } = state;
             let last = self.last.load(Ordering::Relaxed);
             let mut turn = Turn { last, executed: *executed, may_wait, traced: trace.is_on(), effort };
-            let may_stand_still = list.may_stand_still();
+            let may_stand_still = lists.iter().any(|list| list.may_stand_still());
             let mut newest = None;
             let mut first_queued = None;
             // From here on the GPU may see it: the state moves on, whatever the doorbell says.
@@ -218,17 +237,16 @@ impl<T: Thunks> Queue<T> {
                 if may_stand_still {
                     self.may_wait_until.store(submitted.progress, Ordering::Release);
                 }
-                executed.waits += submitted.logs.waits;
-                executed.signals += submitted.logs.signals;
+                *executed += submitted.logs;
                 first_queued.get_or_insert(submitted.queued);
                 newest = Some(submitted);
             };
             let result = match lane {
-                Lane::User(_) if list.uses_monitored_fences() => {
+                Lane::User(_) if lists.iter().any(|list| list.uses_monitored_fences()) => {
                     Err(UmdError::NotSupported(Unsupported::MonitoredFenceOnUserQueue))
                 }
-                Lane::User(user) => user.submit(&self.device, list, &mut turn, published),
-                Lane::Kernel(kernel) => kernel.submit(list, &mut turn, published),
+                Lane::User(user) => user.submit(&self.device, lists, &mut turn, published),
+                Lane::Kernel(kernel) => kernel.submit(lists, &mut turn, published),
                 Lane::Gone => Err(self.lost()),
             };
             if let Some(Submitted { progress, queued, .. }) = newest {
@@ -236,7 +254,8 @@ impl<T: Thunks> Queue<T> {
                 if trace.is_on() {
                     // Of a list that was cut, operations have the time of the first piece.
                     let first = first_queued.unwrap_or(queued);
-                    list.fence_operations().iter().for_each(|operation| trace.push(operation, first, progress));
+                    let operations = lists.iter().flat_map(|list| list.fence_operations());
+                    operations.for_each(|operation| trace.push(operation, first, progress));
                     if let Some((fence, _)) = lane.progress().filter(|(fence, _)| fence.native) {
                         trace.push_progress(fence.handle, queued, progress);
                     }

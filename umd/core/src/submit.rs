@@ -27,6 +27,7 @@ use crate::thunks::{EventWait, Thunk, Thunks};
 use crate::wait::{self, Timeout};
 use alloc::sync::Arc;
 use core::hint::spin_loop;
+use core::ops::DerefMut;
 
 /// Connects in a row after which a submission gives up. TIMEOUT: each needs another queue to take the doorbell away
 /// between our connect and our ring.
@@ -115,15 +116,15 @@ impl<T: Thunks> UserLane<T> {
         self.ring.producer.geometry().size() - MAX_TAIL
     }
 
-    /// The five steps. Nothing has happened when an error says that there was no room.
+    /// The five steps, once for all lists together. Nothing has happened when an error says that there was no room.
     ///
     /// # Errors
     /// [`UmdError::ListTooLarge`]; [`UmdError::Timeout`] when the ring is full and `may_wait` is off;
     /// [`UmdError::QueueLost`]; [`UmdError::RetryLimit`].
-    pub fn submit(
+    pub fn submit<L: DerefMut<Target = CommandList>>(
         &mut self,
         device: &Device<T>,
-        list: &mut CommandList,
+        lists: &mut [L],
         turn: &mut Turn<'_>,
         published: impl FnOnce(Submitted),
     ) -> Result<(), UmdError> {
@@ -138,7 +139,7 @@ impl<T: Thunks> UserLane<T> {
         // A fence that is at its largest value was put there by a reset.
         let progress = next.ok_or_else(|| self.lost(device))?;
         // Step 2.
-        let (write_pointer, logs) = self.fill(device, list, progress, turn)?;
+        let (write_pointer, logs) = self.fill(device, lists, progress, turn)?;
         // Steps 3, 4 and 5.
         let publication = Publication { progress, write_pointer, ring: self.doorbell.ring_value(write_pointer) };
         let queued = turn.stamp(device);
@@ -147,7 +148,7 @@ impl<T: Thunks> UserLane<T> {
         published(Submitted { progress, logs, queued });
         if status == raw_retry() && mutation.is(Mutation::AppendTwiceOnRetry) {
             self.connect(device)?;
-            let (write_pointer, _) = self.fill(device, list, progress, turn)?;
+            let (write_pointer, _) = self.fill(device, lists, progress, turn)?;
             let publication = Publication { progress, write_pointer, ring: self.doorbell.ring_value(write_pointer) };
             publish(self.words(), publication, mutation);
             return Ok(());
@@ -155,33 +156,42 @@ impl<T: Thunks> UserLane<T> {
         self.settle(device, status, publication.ring, turn.effort)
     }
 
-    /// Step 2: writes the list and the progress fence's signal behind the write pointer. The write pointer to publish.
-    fn fill(
+    /// Step 2: writes the lists and the progress fence's signal behind the write pointer. The write pointer to publish.
+    fn fill<L: DerefMut<Target = CommandList>>(
         &mut self,
         device: &Device<T>,
-        list: &mut CommandList,
+        lists: &mut [L],
         progress: u64,
         turn: &mut Turn<'_>,
     ) -> Result<(u64, LogCounts), UmdError> {
         let mutation = &device.os().mutation;
-        let executed = if mutation.is(Mutation::RestartsIndexHints) { LogCounts::default() } else { turn.executed };
-        list.set_index_hints(executed);
-        let in_list = list.log_counts();
-        let before_tail =
-            LogCounts { waits: executed.waits + in_list.waits, signals: executed.signals + in_list.signals };
+        let restarts = mutation.is(Mutation::RestartsIndexHints);
+        let mut executed = if restarts { LogCounts::default() } else { turn.executed };
+        let (mut logs, mut recorded) = (LogCounts::default(), 0_u64);
+        for list in &mut *lists {
+            list.set_index_hints(executed);
+            executed += list.log_counts();
+            logs += list.log_counts();
+            recorded = recorded.saturating_add(list.len());
+        }
         let tail = if cfg!(feature = "mutants") { Tail::new(&self.queue.progress(), mutation) } else { self.tail };
-        let tail = tail.stamped(progress, before_tail);
+        let tail = tail.stamped(progress, executed);
         // CAST: usize is 64 bits wide.
-        let bytes = list.len() + tail.bytes().len() as u64;
+        let bytes = recorded.saturating_add(tail.bytes().len() as u64);
         let limit = self.ring.producer.geometry().size();
         if bytes > limit {
-            return Err(UmdError::ListTooLarge { bytes: list.len(), limit: self.list_limit() });
+            return Err(UmdError::ListTooLarge { bytes: recorded, limit: self.list_limit() });
         }
         self.make_room(device, bytes, turn)?;
-        let at = self.ring.producer.reserve(bytes, mutation).ok_or(UmdError::InvalidArgument("packet length"))?;
-        self.ring.write(at, list.bytes());
-        self.ring.write(at + list.len(), tail.bytes());
-        Ok((at + bytes, LogCounts { waits: in_list.waits, signals: in_list.signals + tail.logs }))
+        let mut at = self.ring.producer.reserve(bytes, mutation).ok_or(UmdError::InvalidArgument("packet length"))?;
+        for list in lists {
+            self.ring.write(at, list.bytes());
+            at += list.len();
+        }
+        self.ring.write(at, tail.bytes());
+        logs.signals += tail.logs;
+        // CAST: as above.
+        Ok((at + tail.bytes().len() as u64, logs))
     }
 
     fn words(&self) -> Words<'_, crate::memory::MappedWord> {

@@ -160,6 +160,18 @@ functions! { ($)
     /// fp_queue_recreate.
     fn fp_queue_submit(queue: *mut FpQueue, list: *mut FpCommandList, flags: u32, progress: *mut u64) -> i32;
 
+    /// Submits `count` command lists, 1 to FP_MAX_LISTS, each once, as one submission: they are executed in their
+    /// order, a user-mode queue's doorbell is rung once, and there is one progress value. What is said of
+    /// fp_queue_submit holds for all of them together: they must fit the ring, and without room for all none is
+    /// submitted.
+    fn fp_queue_submit_lists(
+        queue: *mut FpQueue,
+        lists: *const *mut FpCommandList,
+        count: u32,
+        flags: u32,
+        progress: *mut u64,
+    ) -> i32;
+
     /// Waits until the submission with this progress value is done; 0: the last one. `timeout` is in nanoseconds.
     /// STATUS_IO_TIMEOUT when time ran out, STATUS_DEVICE_REMOVED when the device is in error.
     fn fp_queue_wait(queue: *mut FpQueue, progress: u64, timeout: u64) -> i32;

@@ -40,8 +40,10 @@ pub const FP_QUEUE_KERNEL_MODE: u32 = 1;
 /// `FpQueueCreate::flags`: exempt from the time-out of TDR.
 pub const FP_QUEUE_NO_TIMEOUT: u32 = 2;
 
-/// `fp_queue_submit`: do not wait for space.
+/// `fp_queue_submit` and `fp_queue_submit_lists`: do not wait for space.
 pub const FP_SUBMIT_DO_NOT_WAIT: u32 = 1;
+/// `fp_queue_submit_lists`: most lists of a call.
+pub const FP_MAX_LISTS: u32 = 1024;
 
 /// `FpFenceCreate::flags`: another process may open it.
 pub const FP_FENCE_SHARED: u32 = 1;
@@ -271,7 +273,7 @@ pub struct FpQueueCounters {
     pub size: u32,
     /// Zero.
     pub reserved: u32,
-    /// Command lists submitted.
+    /// Calls that submitted command lists.
     pub submissions: u64,
     /// Doorbell stores.
     pub rings: u64,

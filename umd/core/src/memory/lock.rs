@@ -6,6 +6,8 @@ use crate::error::UmdError;
 use crate::thunks::{EventWait, NtHandle, Os, Thunks};
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// How often a taken lock is looked at before its event is waited for.
@@ -106,6 +108,12 @@ impl<V> SpinCell<V> {
         self.acquire().then(|| self.use_and_release(use_it))
     }
 
+    /// The value until the guard is dropped, unless another thread uses it, or this one does. However long: nobody
+    /// waits for it.
+    pub fn try_lock(&self) -> Option<SpinGuard<'_, V>> {
+        self.acquire().then(|| SpinGuard { cell: self, value: PhantomData })
+    }
+
     fn acquire(&self) -> bool {
         // ORDERING: Acquire pairs with the Release of `use_and_release`: what the last user wrote is seen.
         self.busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -113,10 +121,52 @@ impl<V> SpinCell<V> {
 
     /// After `acquire` succeeded.
     fn use_and_release<R>(&self, use_it: impl FnOnce(&mut V) -> R) -> R {
-        // SAFETY: this thread made `busy` true, so nobody else has a reference to the value.
-        let value = unsafe { &mut *self.value.get() };
-        let result = use_it(value);
-        self.busy.store(false, Ordering::Release);
-        result
+        use_it(&mut SpinGuard { cell: self, value: PhantomData })
+    }
+}
+
+/// The value of a [`SpinCell`], until this is dropped. There is one at a time: whoever made `busy` true has it.
+pub(crate) struct SpinGuard<'a, V> {
+    cell: &'a SpinCell<V>,
+    /// Threads may have the guard as they may have the reference that it stands for.
+    value: PhantomData<&'a mut V>,
+}
+
+impl<V> Deref for SpinGuard<'_, V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        // SAFETY: this guard has the cell, so nobody else has a reference to the value.
+        unsafe { &*self.cell.value.get() }
+    }
+}
+
+impl<V> DerefMut for SpinGuard<'_, V> {
+    fn deref_mut(&mut self) -> &mut V {
+        // SAFETY: as above, and `&mut self` keeps other references through this guard away.
+        unsafe { &mut *self.cell.value.get() }
+    }
+}
+
+impl<V> Drop for SpinGuard<'_, V> {
+    fn drop(&mut self) {
+        // ORDERING: Release pairs with the Acquire of `acquire`: the next user sees what this one wrote.
+        self.cell.busy.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_that_is_used_is_not_had_twice() {
+        let cell = SpinCell::new(1);
+        let mut guard = cell.try_lock().unwrap();
+        *guard += 1;
+        assert!(cell.try_lock().is_none() && cell.try_with(|value| *value).is_none());
+        drop(guard);
+        assert_eq!(cell.try_with(|value| cell.try_lock().map_or(*value, |_| 0)), Some(2));
+        assert_eq!(cell.with(|value| *value), 2);
     }
 }

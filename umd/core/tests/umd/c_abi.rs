@@ -6,16 +6,17 @@ use gpu_wire::private::Rung;
 use std::ptr::{null, null_mut};
 use umd_core::ffi::FpUmdTable;
 use umd_core::ffi::types::{
-    FP_ALLOCATION_SHARED, FP_FENCE_SHARED, FP_INFINITE, FP_KIND_LOCAL, FP_KIND_SYSTEM, FP_MODE_KERNEL, FP_MODE_USER,
-    FP_OPEN_BY_LUID, FP_OPEN_KERNEL_MODE, FP_QUEUE_KERNEL_MODE, FP_SUBMIT_DO_NOT_WAIT, FP_TRACE_SIGNAL_QUEUED,
-    FP_TRACE_WAIT_QUEUED, FpAdapter, FpAdapterInfo, FpAdapterOpen, FpAllocation, FpAllocationCreate, FpAllocationInfo,
-    FpCommandList, FpCopyRect, FpDevice, FpDeviceState, FpFence, FpFenceCreate, FpFenceInfo, FpFilterRect, FpNodeInfo,
-    FpQueue, FpQueueCounters, FpQueueCreate, FpQueueInfo, FpThunkCalls, FpTraceEvent,
+    FP_ALLOCATION_SHARED, FP_FENCE_SHARED, FP_INFINITE, FP_KIND_LOCAL, FP_KIND_SYSTEM, FP_MAX_LISTS, FP_MODE_KERNEL,
+    FP_MODE_USER, FP_OPEN_BY_LUID, FP_OPEN_KERNEL_MODE, FP_QUEUE_KERNEL_MODE, FP_SUBMIT_DO_NOT_WAIT,
+    FP_TRACE_SIGNAL_QUEUED, FP_TRACE_WAIT_QUEUED, FpAdapter, FpAdapterInfo, FpAdapterOpen, FpAllocation,
+    FpAllocationCreate, FpAllocationInfo, FpCommandList, FpCopyRect, FpDevice, FpDeviceState, FpFence, FpFenceCreate,
+    FpFenceInfo, FpFilterRect, FpNodeInfo, FpQueue, FpQueueCounters, FpQueueCreate, FpQueueInfo, FpThunkCalls,
+    FpTraceEvent,
 };
 use wddm_abi::D3DKMT_DEVICEEXECUTION_STATE;
 use wddm_abi::ntstatus::{
-    STATUS_CONNECTION_ABORTED, STATUS_DEVICE_REMOVED, STATUS_GRAPHICS_DRIVER_MISMATCH, STATUS_INVALID_HANDLE,
-    STATUS_INVALID_PARAMETER, STATUS_IO_TIMEOUT, STATUS_NOT_SUPPORTED,
+    STATUS_CONNECTION_ABORTED, STATUS_DEVICE_BUSY, STATUS_DEVICE_REMOVED, STATUS_GRAPHICS_DRIVER_MISMATCH,
+    STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_IO_TIMEOUT, STATUS_NOT_SUPPORTED,
 };
 
 const TABLE: &FpUmdTable = umd_core::c_abi_table!(Mock);
@@ -304,6 +305,40 @@ fn handles_that_are_none_are_refused() {
     assert_eq!(fp!(fp_device_create(adapter, 0, null_mut())), STATUS_INVALID_PARAMETER.0);
     assert_eq!(fp!(fp_device_create(adapter, 1, null_mut())), STATUS_INVALID_PARAMETER.0);
     assert_eq!(fp!(fp_adapter_info(adapter, null_mut())), STATUS_INVALID_PARAMETER.0);
+}
+
+#[test]
+fn several_lists_go_in_one_call() {
+    let _mock = Mock::new();
+    let adapter = open();
+    let device = device(adapter);
+    let (memory, info) = allocate(device, FP_KIND_SYSTEM, 0);
+    let queue = queue(device, 0, 0);
+    let lists = [1, 2].map(|value| {
+        let list = list(queue);
+        assert_eq!(fp!(fp_cmd_store(list, info.gpu_va + 8 * value, value)), 0);
+        list
+    });
+    let submit = |lists: &[*mut FpCommandList], flags| {
+        let mut progress = 0;
+        let status = fp!(fp_queue_submit_lists(queue, lists.as_ptr(), lists.len() as u32, flags, &raw mut progress));
+        (status, progress)
+    };
+    assert_eq!(submit(&lists, 0), (0, 1));
+    assert_eq!(fp!(fp_queue_wait(queue, 1, FP_INFINITE)), 0);
+    let mut got = [0u64; 2];
+    assert_eq!(fp!(fp_allocation_read(memory, 8, got.as_mut_ptr().cast(), 16)), 0);
+    assert_eq!(got, [1, 2]);
+    let invalid = (STATUS_INVALID_PARAMETER.0, 0);
+    assert_eq!(submit(&[], 0), invalid);
+    assert_eq!(submit(&lists, 2), invalid);
+    assert_eq!(submit(&[lists[0]; FP_MAX_LISTS as usize + 1], 0), invalid);
+    assert_eq!(fp!(fp_queue_submit_lists(queue, null(), 1, 0, null_mut())), invalid.0);
+    assert_eq!(submit(&[lists[0], null_mut()], 0), (STATUS_INVALID_HANDLE.0, 0));
+    assert_eq!(submit(&[lists[0], queue.cast()], 0), (STATUS_INVALID_HANDLE.0, 0));
+    assert_eq!(submit(&[lists[0], lists[1], lists[0]], 0), (STATUS_DEVICE_BUSY.0, 0));
+    // What was refused let go of the lists.
+    assert_eq!(submit(&lists, FP_SUBMIT_DO_NOT_WAIT), (0, 2));
 }
 
 #[test]

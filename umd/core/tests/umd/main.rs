@@ -14,4 +14,5 @@ mod mutants;
 mod publish;
 mod queues;
 mod submission;
+mod together;
 mod traces;

@@ -5,10 +5,11 @@ use crate::command_list::CommandList;
 use crate::error::UmdError;
 use crate::fence::Fence;
 use crate::ffi::object;
-use crate::ffi::types::{FpCommandList, FpCopyRect, FpFence, FpFilterRect, FpQueue};
-use crate::memory::lock::SpinCell;
+use crate::ffi::types::{FP_MAX_LISTS, FpCommandList, FpCopyRect, FpFence, FpFilterRect, FpQueue};
+use crate::memory::lock::{SpinCell, SpinGuard};
 use crate::queue::Queue;
 use crate::thunks::Thunks;
+use alloc::vec::Vec;
 use core::ffi::c_void;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{CopyRect, FilterRect};
@@ -28,6 +29,33 @@ pub(super) unsafe fn with_list<R>(
     // SAFETY: the caller's promise.
     let list = unsafe { object::get::<_, ListObject>(list) }?;
     list.try_with(use_it).unwrap_or(Err(UmdError::Busy))
+}
+
+/// Takes lists for as long as the guards live. One that another thread uses, or that is there twice, is busy.
+///
+/// # Errors
+/// [`UmdError::InvalidArgument`] for none, for more than [`FP_MAX_LISTS`], and for no array;
+/// [`UmdError::InvalidHandle`]; [`UmdError::Busy`]; [`UmdError::NoMemory`].
+///
+/// # Safety
+/// `lists` is null or points at `count` handles, each null or live for as long as the guards.
+pub(super) unsafe fn lock_lists<'a>(
+    lists: *const *mut FpCommandList,
+    count: u32,
+) -> Result<Vec<SpinGuard<'a, CommandList>>, UmdError> {
+    if !(1..=FP_MAX_LISTS).contains(&count) || lists.is_null() || !lists.is_aligned() {
+        return Err(UmdError::InvalidArgument("command lists"));
+    }
+    let mut taken = Vec::new();
+    taken.try_reserve_exact(count as usize)?;
+    for at in 0..count as usize {
+        // SAFETY: one of `count` handles, by the caller's promise; not null and aligned, as checked.
+        let list = unsafe { lists.wrapping_add(at).read() };
+        // SAFETY: the caller's promise.
+        let list = unsafe { object::get::<_, ListObject>(list) }?;
+        taken.push(list.try_lock().ok_or(UmdError::Busy)?);
+    }
+    Ok(taken)
 }
 
 /// Runs a recording function.

@@ -1,7 +1,7 @@
 //! Queues.
 
 use super::adapter::mode_number;
-use super::list::with_list;
+use super::list::{lock_lists, with_list};
 use super::{check_flags, input, output, put, put_if, run};
 use crate::command_list::Operation;
 use crate::device::Device;
@@ -106,6 +106,27 @@ win_extern! {
             let may_wait = flags & FP_SUBMIT_DO_NOT_WAIT == 0;
             // SAFETY: the caller's handle (entry.rs).
             let value = unsafe { with_list(list, |list| queue.submit(list, may_wait)) }?;
+            // SAFETY: the caller's pointer is null or writable.
+            unsafe { put_if(progress, value) };
+            Ok(())
+        })
+    }
+
+    pub fn fp_queue_submit_lists[T: Thunks](
+        queue: *mut FpQueue,
+        lists: *const *mut FpCommandList,
+        count: u32,
+        flags: u32,
+        progress: *mut u64,
+    ) -> i32 {
+        run::<T>(|| {
+            // SAFETY: the caller's handle (entry.rs).
+            let queue = unsafe { object::get::<_, Queue<T>>(queue) }?;
+            check_flags(flags, FP_SUBMIT_DO_NOT_WAIT)?;
+            let may_wait = flags & FP_SUBMIT_DO_NOT_WAIT == 0;
+            // SAFETY: the caller's array has `count` handles (entry.rs).
+            let mut lists = unsafe { lock_lists(lists, count) }?;
+            let value = queue.submit_lists(&mut lists, may_wait)?;
             // SAFETY: the caller's pointer is null or writable.
             unsafe { put_if(progress, value) };
             Ok(())
