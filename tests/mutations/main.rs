@@ -46,7 +46,14 @@ const TABLE: &[(Mutation, &[By])] = &[
         NoMonitoredBarrier,
         &[Loom(&["fence_1_needs_the_barrier_of_the_update", "fence_1_the_shadow_needs_both_barriers"])],
     ),
-    (NoParkRecheck, &[Loom(&["park_1_needs_the_second_look"])]),
+    (
+        NoParkRecheck,
+        &[Loom(&[
+            "park_1_needs_the_second_look",
+            "park_1_a_signal_from_the_cpu_needs_the_second_look",
+            "park_1_the_end_of_a_fence_needs_the_second_look",
+        ])],
+    ),
     (ShadowNotRechecked, &[Loom(&["fence_1_the_shadow_needs_its_second_look"]), Explorer]),
     (ShadowFirst, &[Loom(&["fence_1_the_shadow_needs_the_word_before_it"]), Explorer]),
     (NoSleepBarrier, &[Loom(&["wake_1_needs_the_barrier_of_the_engine"])]),
@@ -59,13 +66,35 @@ const TABLE: &[(Mutation, &[By])] = &[
     (NoLastLook, &[Cases(&["DB-43"]), Explorer]),
     // Monitored values and interrupts.
     (AcknowledgesLate, &[Explorer]),
-    (DropOnOverflow, &[Engine("fences::an_overflowing_mailbox_asks_for_a_scan_of_everything")]),
-    (KeepsMarkWhenFull, &[Engine("fences::an_overflowing_mailbox_asks_for_a_scan_of_everything")]),
+    (
+        DropOnOverflow,
+        &[
+            Loom(&["irq_1_needs_the_scan_where_there_is_no_room"]),
+            Engine("fences::an_overflowing_mailbox_asks_for_a_scan_of_everything"),
+        ],
+    ),
+    (
+        KeepsMarkWhenFull,
+        &[
+            Loom(&["irq_1_needs_the_mark_taken_back_where_there_is_no_room"]),
+            Engine("fences::an_overflowing_mailbox_asks_for_a_scan_of_everything"),
+        ],
+    ),
+    (WithdrawsLate, &[Loom(&["irq_1_needs_the_withdrawal_first"])]),
+    (TakesScanFirst, &[Loom(&["irq_1_needs_the_scan_word_behind_the_withdrawal"])]),
+    (ClearsMarkLate, &[Loom(&["irq_1_needs_the_mark_cleared_before_the_report"])]),
+    (MarksTheSlot, &[Loom(&["irq_1_marks_are_of_a_generation"])]),
     (ForgetsFailedInterrupt, &[Engine("fences::an_interrupt_that_cannot_be_raised_is_asked_for_again")]),
     (RunsWhenFull, &[Engine("limits::an_engine_whose_reports_have_no_room_runs_nothing")]),
     (ReportsWhileHeld, &[Engine("fences::a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_held")]),
     // Native fences.
-    (WritesDeadFence, &[Engine("fences::an_always_signaled_fence_passes_waits_and_drops_signals")]),
+    (
+        WritesDeadFence,
+        &[
+            Loom(&["dead_1_needs_the_look_whether_the_fence_is_dead"]),
+            Engine("fences::an_always_signaled_fence_passes_waits_and_drops_signals"),
+        ],
+    ),
     // Monitored fences.
     (StoresNarrowWide, &[Cases(&["MF-14"]), Engine("monitored::a_narrow_signal_stores_32_bits")]),
     (SignalsUnable, &[Cases(&["MF-13"]), Engine("monitored::an_unable_engine_writes_its_progress_fence_only")]),
@@ -196,7 +225,9 @@ fn function<'s>(source: &'s str, name: &str) -> Result<&'s str, Failed> {
 /// The test must demand that the mutation is found; it runs with `gpu_engine`'s own tests.
 fn noticed_elsewhere(mutation: Mutation, by: By) -> Result<(), Failed> {
     let fences = include_str!("../../gpu/engine/tests/loom/fences.rs");
-    let loom = [fences, include_str!("../../gpu/engine/tests/loom/engines.rs")].concat();
+    let engines = include_str!("../../gpu/engine/tests/loom/engines.rs");
+    let notices = include_str!("../../gpu/engine/tests/loom/notices.rs");
+    let loom = [fences, engines, notices, include_str!("../../gpu/engine/tests/loom/dead.rs")].concat();
     let engine = include_str!("../../gpu/engine/tests/engine/main.rs");
     let explore = include_str!("../explore/main.rs");
     let has = |text: &str, what: &str| -> Result<(), Failed> {

@@ -15,6 +15,7 @@ use crate::monitored::MonitoredFences;
 use crate::mutation::{Chosen, Mutation};
 use crate::node::{Control, Node, Phase, attention, scan};
 use crate::notice::Notice;
+use crate::outbox;
 use crate::queue::{Queue, abandon};
 use crate::scheduling_log::Moment;
 use crate::shared::Shared;
@@ -381,7 +382,7 @@ impl<H: Host> Gpu<H> {
         // Also where nothing waits: the interrupt that was asked for may have been lost after another one had reported
         // its notice, and a request that nothing answers would keep every later one back.
         shared.mailbox.withdraw();
-        if !shared.mailbox.is_empty() || shared.scan.load(Ordering::Acquire) != 0 {
+        if !shared.mailbox.is_empty() || !shared.scan.is_empty() {
             shared.retry_interrupt.store(true, Ordering::Release);
             self.kick(node);
         }
@@ -398,7 +399,7 @@ impl<H: Host> Gpu<H> {
         let is_free = |node: &usize| self.nodes.get(*node).is_some_and(|node| node.control() != Control::Hold);
         let free = || (0..self.nodes.len()).find(is_free);
         free().or_else(|| {
-            self.nodes.first()?.scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
+            self.nodes.first()?.scan.add(scan::NATIVE);
             // ORDERING[RESET-1]: pairs with `Handshake::tell`: either the resuming thread sees the bit, or this sees it
             // resumed.
             H::Word::fence(Ordering::SeqCst);
@@ -408,36 +409,15 @@ impl<H: Host> Gpu<H> {
 
     /// A test: makes the node want an interrupt although it is held.
     pub fn pretend_fence_overflow(&self, node: usize) {
-        self.nodes[node].scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
+        self.nodes[node].scan.add(scan::NATIVE);
         // CAST: a node index.
         self.host.raise_interrupt(NodeOrdinal(node as u32));
     }
 
     /// Interrupt routine: everything that node `node` has to report, in order. Any IRQL, one caller at a time.
-    pub fn drain(&self, node: usize, mut f: impl FnMut(Notice)) -> u64 {
+    pub fn drain(&self, node: usize, f: impl FnMut(Notice)) -> u64 {
         let Some(node) = self.nodes.get(node) else { return 0 };
-        let mut n = node.mailbox.drain(|notice| {
-            if let Notice::FenceSignaled { fence, queue } = notice {
-                // ORDERING[IRQ-1]: before the OS is told: a signal from now on makes a notice of its own.
-                self.slots.notice_taken(if self.names_queues { queue } else { fence });
-            }
-            f(notice);
-        });
-        // After the request was withdrawn in the drain: a bit set from now on comes with an interrupt of its own.
-        let scan = node.scan.swap(0, Ordering::AcqRel);
-        if scan & scan::NATIVE != 0 {
-            f(Notice::FencesSignaled);
-            n = n.wrapping_add(1);
-        }
-        if scan & scan::MONITORED != 0 {
-            f(Notice::MonitoredFenceSignaled);
-            n = n.wrapping_add(1);
-        }
-        if scan & scan::LOG != 0 {
-            f(Notice::SchedulingLog);
-            n = n.wrapping_add(1);
-        }
-        n
+        outbox::drain(&node.mailbox, &node.scan, &self.slots, self.names_queues, &self.mutation, f)
     }
 }
 

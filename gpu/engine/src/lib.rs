@@ -9,7 +9,7 @@
 //! | 4 execute | `stream` (fetch), `command_processor` and `ops` (a packet), [`engine`] (turns, what packets bring about) |
 //! | 5 write | `mmu` and `tlb`, [`address_space`], [`memory`], [`fence`] |
 //! | 6 log | [`fence_log`] |
-//! | 7 decide | [`fence`], `reports`, [`notice`] |
+//! | 7 decide | [`fence`], `reports`, [`notice`], [`outbox`] |
 //!
 //! Each layer knows those below it alone: memory ← `tlb` ← `mmu` ← `stream`, `ops` ← `command_processor` ← [`engine`].
 //! What a packet brings about beyond memory comes back to the engine as a value, and the engine alone parks, wakes,
@@ -54,6 +54,7 @@ pub mod node;
 pub mod notice;
 mod operation;
 mod ops;
+pub mod outbox;
 pub mod packet_node;
 pub mod queue;
 mod reports;

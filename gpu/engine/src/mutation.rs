@@ -61,6 +61,14 @@ gpu_word::mutations! {
     OwnEntryLate = 74,
     /// IRQ-1: the interrupt is acknowledged behind the reading of the mailboxes.
     AcknowledgesLate = 71,
+    /// IRQ-1: the interrupt routine withdraws the request behind the reading of a mailbox.
+    WithdrawsLate = 91,
+    /// IRQ-1: the interrupt routine clears the mark of a fence behind the report of it.
+    ClearsMarkLate = 92,
+    /// IRQ-1: the interrupt routine takes the scan word before it withdraws the request.
+    TakesScanFirst = 93,
+    /// IRQ-1: a mark is of a slot, whatever its generation.
+    MarksTheSlot = 94,
     /// FENCE-1: the shadow of MonitoredValue is updated before the OS's word.
     ShadowFirst = 51,
     /// A translation maps the neighbours of what was asked for.

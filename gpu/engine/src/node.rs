@@ -9,6 +9,7 @@ use crate::host::{Host, Lock};
 use crate::member::{Member, Members};
 use crate::mutation::Chosen;
 use crate::notice::{CAPACITY, Mailbox};
+use crate::outbox::Scan;
 use crate::packet_node::Packets;
 use crate::queue::Queue;
 use crate::scheduling_log::SchedulingLog;
@@ -38,17 +39,8 @@ pub mod attention {
     pub const HALT: u32 = 32;
 }
 
-/// Bits of [`Node::scan`]: what the interrupt routine reports beside the mailbox, coalesced.
-pub mod scan {
-    /// Native fences passed their MonitoredValues, and there was no room to say which.
-    pub const NATIVE: u32 = 1;
-    /// A monitored fence was signaled.
-    pub const MONITORED: u32 = 2;
-    /// The entry of the scheduling log that the OS named for the interrupt was written.
-    pub const LOG: u32 = 4;
-}
-
 pub use crate::handshake::{Control, Phase};
+pub use crate::outbox::scan;
 
 /// A queue whose write pointer is watched, and the number of the doorbell that was disconnected last.
 type Scanned<H> = (Shared<Queue<H>>, u64);
@@ -63,7 +55,8 @@ pub struct Node<H: Host> {
     pub trace: Trace,
     /// What the interrupt routine will report.
     pub mailbox: Mailbox<H::Word>,
-    pub(crate) scan: AtomicU32,
+    /// What it reports beside that.
+    pub(crate) scan: Scan<H::Word>,
     /// Packet mode.
     pub packets: Packets<H>,
     /// The node's scheduling log: which context was idle, ready or running, and from when on.
@@ -124,7 +117,7 @@ impl<H: Host> Node<H> {
             counters: Counters::default(),
             trace: Trace::new()?,
             mailbox: Mailbox::new(CAPACITY, H::word)?,
-            scan: AtomicU32::new(0),
+            scan: Scan::new(H::word),
             packets: Packets::new()?,
             scheduling: SchedulingLog::new(),
             attention: AtomicU32::new(0),

@@ -11,6 +11,7 @@ use crate::host::Host;
 use crate::mutation::{Chosen, Mutation};
 use crate::node::{Node, scan};
 use crate::notice::Notice;
+use crate::outbox::{self, Signaled};
 use crate::slots::SlotId;
 use crate::trace::Event;
 use alloc::collections::VecDeque;
@@ -70,20 +71,13 @@ impl Reports {
     /// scan everything instead.
     pub fn notify_fence<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>, fence: SlotId, queue: SlotId) {
         let key = if gpu.names_queues { queue } else { fence };
-        if gpu.slots.notice_pending(key) && !node.mailbox.push(Notice::FenceSignaled { fence, queue }) {
-            if !gpu.mutation.is(Mutation::KeepsMarkWhenFull) {
-                gpu.slots.notice_taken(key);
-            }
-            if !gpu.mutation.is(Mutation::DropOnOverflow) {
-                node.scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
-            }
-        }
+        outbox::post(&node.mailbox, &node.scan, &gpu.slots, Signaled { fence, queue, key }, &gpu.mutation);
         self.raise(gpu, node);
     }
 
     /// A fence passed its MonitoredValue, and no log says which.
     pub fn notify_unlogged<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
-        node.scan.fetch_or(scan::NATIVE, Ordering::AcqRel);
+        node.scan.add(scan::NATIVE);
         self.raise(gpu, node);
     }
 
@@ -91,7 +85,7 @@ impl Reports {
     /// on with an operation ([`Self::raise_due`]): a stream of signals makes one interrupt and not one for each, which
     /// any process could have the processors do nothing but serve.
     pub fn notify_monitored<H: Host>(&mut self, node: &Node<H>) {
-        node.scan.fetch_or(scan::MONITORED, Ordering::AcqRel);
+        node.scan.add(scan::MONITORED);
         self.due = true;
     }
 

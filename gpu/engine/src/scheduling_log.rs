@@ -243,7 +243,7 @@ impl<H: Host> Node<H> {
             let Some(handle) = handle.filter(|_| new != old) else { return false };
             let due = log.write(gpu.host.clock(), handle, new);
             if due {
-                self.scan.fetch_or(scan::LOG, Ordering::AcqRel);
+                self.scan.add(scan::LOG);
             }
             due
         })

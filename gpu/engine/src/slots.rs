@@ -9,7 +9,9 @@
 
 use crate::NoMemory;
 use crate::host::{Host, Lock};
+use crate::mutation::{Chosen, Mutation};
 use crate::shared::GrowOnly;
+use crate::word::{Exchange, Word};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -35,16 +37,23 @@ impl SlotId {
     }
 }
 
-#[derive(Default)]
-struct Slot {
+struct Slot<W: Exchange> {
     /// Odd: alive. Raised by one at allocate and at kill.
     generation: AtomicU32,
     /// The generation for which a notice is in a mailbox; 0: none is.
-    pending: AtomicU32,
+    pending: W,
     /// The OS's handle while alive.
     handle: AtomicU64,
     /// The driver's own handle, once it is known.
     driver: AtomicU64,
+}
+
+impl<W: Exchange> Slot<W> {
+    /// A slot that was never used, with no notice `pending`.
+    fn new(pending: W) -> Self {
+        let (handle, driver) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { generation: AtomicU32::new(0), pending, handle, driver }
+    }
 }
 
 /// Slots to use again.
@@ -68,7 +77,7 @@ impl Free {
 
 /// The table. Reads are lock-free and safe at any IRQL.
 pub struct SlotTable<H: Host> {
-    slots: GrowOnly<Slot>,
+    slots: GrowOnly<Slot<H::Word>>,
     free: H::Lock<Free>,
 }
 
@@ -91,7 +100,7 @@ impl<H: Host> SlotTable<H> {
             None => {
                 // Room first: a slot that is made cannot be taken back.
                 self.free.with(Free::admit)?;
-                self.slots.push(Slot::default()).inspect_err(|_| self.free.with(|free| free.made -= 1))?
+                self.slots.push(Slot::new(H::word(0))).inspect_err(|_| self.free.with(|free| free.made -= 1))?
             }
         };
         let slot = self.slots.get(index).ok_or(NoMemory)?;
@@ -148,16 +157,22 @@ impl<H: Host> SlotTable<H> {
     ///
     /// ORDERING[IRQ-1]: AcqRel, so that the skipped notice's fence value is visible to the agent that
     /// [`Self::notice_taken`] runs for.
-    pub fn notice_pending(&self, id: SlotId) -> bool {
-        self.slots.get(id.index).is_some_and(|s| s.pending.swap(id.generation, Ordering::AcqRel) != id.generation)
+    pub fn notice_pending(&self, id: SlotId, mutation: &Chosen) -> bool {
+        let generation = mark(id, mutation);
+        self.slots.get(id.index).is_some_and(|s| s.pending.swap(generation, Ordering::AcqRel) != generation)
     }
 
     /// The notice is being reported: a later signal needs one of its own. The mark of another generation stays.
-    pub fn notice_taken(&self, id: SlotId) {
+    pub fn notice_taken(&self, id: SlotId, mutation: &Chosen) {
         if let Some(slot) = self.slots.get(id.index) {
-            let _others = slot.pending.compare_exchange(id.generation, 0, Ordering::AcqRel, Ordering::Acquire);
+            let _others = slot.pending.compare_exchange(mark(id, mutation), 0, Ordering::AcqRel);
         }
     }
+}
+
+/// The mark of a notice about `id`.
+fn mark(id: SlotId, mutation: &Chosen) -> u64 {
+    if mutation.is(Mutation::MarksTheSlot) { 1 } else { id.generation.into() }
 }
 
 #[cfg(test)]

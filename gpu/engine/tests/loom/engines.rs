@@ -1,66 +1,14 @@
-//! IRQ-1, RESET-1, WAKE-1, READY-1 and the slots: an engine against the interrupt routine, resets and sleep.
+//! RESET-1, WAKE-1, READY-1, GONE-1 and the slots' room: an engine against resets, sleep and destruction.
 
 use crate::{LoomHost, W, caught, check, chosen, word};
 use gpu_engine::handshake::{Control, Handshake, Phase, Turn};
 use gpu_engine::mutation::Mutation;
-use gpu_engine::notice::{Mailbox, Notice};
 use gpu_engine::slots::SlotTable;
 use gpu_engine::wake::{Mark, Sleep};
 use gpu_engine::word::{Ordering, Word};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// The engine posts two notices; the interrupt routine runs once for each request that it was raised for. Nothing may
-/// stay behind. `withdraw_late`: the routine withdraws the request after it emptied the mailbox, which is the bug IRQ-1
-/// forbids.
-fn irq_1(withdraw_late: bool) {
-    let mailbox = Arc::new(Mailbox::new(2, |v| W(AtomicU64::new(v))).unwrap());
-    let raised = word(0);
-    let engine = {
-        let (mailbox, raised) = (mailbox.clone(), raised.clone());
-        loom::thread::spawn(move || {
-            for _ in 0..2 {
-                assert!(mailbox.push(Notice::FencesSignaled));
-                if mailbox.request() {
-                    raised.0.fetch_add(1, Ordering::AcqRel);
-                }
-            }
-        })
-    };
-    // The line is level: as long as there are requests that no routine has served, the routine runs again.
-    let mut seen = 0;
-    let mut served = 0;
-    let routine = |seen: &mut u32| {
-        if withdraw_late {
-            mailbox.empty(|_| *seen += 1);
-            mailbox.withdraw();
-        } else {
-            mailbox.drain(|_| *seen += 1);
-        }
-    };
-    if raised.load(Ordering::Acquire) > served {
-        served += 1;
-        routine(&mut seen);
-    }
-    engine.join().unwrap();
-    while raised.load(Ordering::Acquire) > served {
-        served += 1;
-        routine(&mut seen);
-    }
-    assert_eq!(seen, 2, "a notice stays in the mailbox");
-}
-
-#[test]
-fn irq_1_no_notice_stays_behind() {
-    check(|| irq_1(false));
-}
-
-#[test]
-fn irq_1_needs_the_withdrawal_first() {
-    let outcome = catch_unwind(AssertUnwindSafe(|| check(|| irq_1(true))));
-    assert!(outcome.is_err(), "the late withdrawal was not noticed");
-}
 
 /// An engine that works until it is told to hold, against the reset that waits for it and then reads memory.
 fn reset_1(mutation: u32) {

@@ -1,13 +1,12 @@
-//! FENCE-1, PARK-1, LOG-1, DEAD-1: signals, waits and their log entries.
+//! FENCE-1, PARK-1, LOG-1: signals, waits and their log entries.
 
 use crate::{LoomHost, LoomLock, W, caught, check, chosen, word};
 use gpu_engine::NoMemory;
-use gpu_engine::fence::{self, Fence, Park, ParkingLot};
+use gpu_engine::fence::{self, Park, ParkingLot};
 use gpu_engine::fence_log::{self, Barriers, Entry, Position, Target};
 use gpu_engine::host::Lock;
 use gpu_engine::mutation::{Chosen, Mutation};
 use gpu_engine::notice::{Mailbox, Notice};
-use gpu_engine::slots::SlotId;
 use gpu_engine::word::{Ordering, Word};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
@@ -321,7 +320,7 @@ fn log_then_interrupt(mutation: u32, barriers: Barriers) {
         })
     };
     let mut notices = 0;
-    mailbox.drain(|_| notices += 1);
+    mailbox.drain(&mutation, |_| notices += 1);
     if notices == 1 {
         fence_log::flush([&*log, &LoomLock::new(())], &mutation);
         let at = Position::unpack(position.load(Ordering::Acquire));
@@ -374,20 +373,4 @@ fn log_1_a_signal_that_did_not_interrupt_is_counted() {
 fn log_1_needs_the_barrier_behind_the_index() {
     caught(Mutation::NoSignalBarrier, |m| log_without_interrupt(m, Barriers::Two));
     caught(Mutation::NoSignalBarrier, |m| log_without_interrupt(m, Barriers::OneInUpdate));
-}
-
-/// A signal from the CPU against the end of the fence's device: its last value stays.
-#[test]
-fn dead_1_no_signal_of_the_cpu_is_stored_behind_the_last_value() {
-    check(|| {
-        let current = word(0);
-        let fence = Arc::new(Fence::<LoomHost, u64>::new(SlotId { index: 0, generation: 1 }, false));
-        let signal = {
-            let (current, fence) = (current.clone(), fence.clone());
-            loom::thread::spawn(move || fence.signal_from_cpu(&*current, 5, &Chosen::none(), |_, _| ()))
-        };
-        fence.set_always_signaled(Some((&*current, u64::MAX)), |_, _| ());
-        let _woken = signal.join().expect("no panic");
-        assert_eq!(current.load(Ordering::Acquire), u64::MAX);
-    });
 }

@@ -2,13 +2,15 @@
 //! functions over loom's atomics. Each contract is also broken once, and loom must see it: a test that cannot fail
 //! proves nothing.
 //!
-//! The search has no bound: all of it takes under a second.
+//! The search has no bound: all of it takes some seconds.
 
 #![expect(unsafe_code, reason = "the host's mapping type must exist, though none is made")]
 
 mod arrivals;
+mod dead;
 mod engines;
 mod fences;
+mod notices;
 
 use gpu_engine::host::{Host, Lock, Unmapped};
 use gpu_engine::memory::{Mapping, Span};
