@@ -95,6 +95,7 @@ const TABLE: &[(Mutation, &[By])] = &[
             Engine("fences::an_always_signaled_fence_passes_waits_and_drops_signals"),
         ],
     ),
+    (StoresUnlocked, &[Loom(&["dead_1_needs_the_lock_around_the_store"])]),
     // Monitored fences.
     (StoresNarrowWide, &[Cases(&["MF-14"]), Engine("monitored::a_narrow_signal_stores_32_bits")]),
     (SignalsUnable, &[Cases(&["MF-13"]), Engine("monitored::an_unable_engine_writes_its_progress_fence_only")]),
@@ -227,7 +228,8 @@ fn noticed_elsewhere(mutation: Mutation, by: By) -> Result<(), Failed> {
     let fences = include_str!("../../gpu/engine/tests/loom/fences.rs");
     let engines = include_str!("../../gpu/engine/tests/loom/engines.rs");
     let notices = include_str!("../../gpu/engine/tests/loom/notices.rs");
-    let loom = [fences, engines, notices, include_str!("../../gpu/engine/tests/loom/dead.rs")].concat();
+    let storing = include_str!("../../gpu/engine/tests/loom/storing.rs");
+    let loom = [fences, engines, notices, storing, include_str!("../../gpu/engine/tests/loom/dead.rs")].concat();
     let engine = include_str!("../../gpu/engine/tests/engine/main.rs");
     let explore = include_str!("../explore/main.rs");
     let has = |text: &str, what: &str| -> Result<(), Failed> {

@@ -327,6 +327,12 @@ pub struct Fence<H: Host, Q: Send> {
     pub parked: ParkingLot<H, Q>,
     /// Held while a signal stores CurrentValue, and while the fence becomes always signaled: no store comes behind
     /// that.
+    ///
+    /// ORDERING[DEAD-1]: FENCE-1 and PARK-1 need no lock here, but this does. The OS calls at `DISPATCH_LEVEL` and may
+    /// free the storage when the call is over, and the call waits for no thread; an engine without the lock can be
+    /// interrupted for any time between its look whether the fence is dead and its store. A compare-and-swap of
+    /// CurrentValue is none: it sees no end that stores nothing, and makes the engine wait for a line that the CPU
+    /// polls, where a store does not.
     storing: H::Lock<()>,
     /// The shadow mode's state.
     pub shadow: Option<Shadow<H::Word>>,
@@ -367,10 +373,12 @@ impl<H: Host, Q: Send> Fence<H, Q> {
     /// The first half of a signal: stores CurrentValue, and the shadow's. Returns whether the value went backwards;
     /// `None` where the fence is always signaled, and nothing was stored.
     pub fn store<W: Word>(&self, current: &W, value: u64, mutation: &Chosen) -> Option<bool> {
-        let backwards = self.storing.with(|()| {
+        let store = || {
             let may_store = !self.is_always_signaled() || mutation.is(Mutation::WritesDeadFence);
             may_store.then(|| store_current(current, value))
-        })?;
+        };
+        let unlocked = mutation.is(Mutation::StoresUnlocked);
+        let backwards = if unlocked { store() } else { self.storing.with(|()| store()) }?;
         if let Some(shadow) = &self.shadow {
             shadow.signaled(value);
         }

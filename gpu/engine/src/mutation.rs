@@ -59,6 +59,8 @@ gpu_word::mutations! {
     NoLastLook = 73,
     /// LOG-1: what a signal with its own entry brings about is drawn before the entry is written.
     OwnEntryLate = 74,
+    /// DEAD-1: a signal stores its value without the lock under which the fence becomes always signaled.
+    StoresUnlocked = 75,
     /// IRQ-1: the interrupt is acknowledged behind the reading of the mailboxes.
     AcknowledgesLate = 71,
     /// IRQ-1: the interrupt routine withdraws the request behind the reading of a mailbox.

@@ -11,6 +11,7 @@ mod dead;
 mod engines;
 mod fences;
 mod notices;
+mod storing;
 
 use gpu_engine::host::{Host, Lock, Unmapped};
 use gpu_engine::memory::{Mapping, Span};
