@@ -49,6 +49,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "User-mode work submission, engine F-state transitions; RP-08",
         play: ringing_into_f1,
     },
+    Scenario {
+        id: "DB-49",
+        title: "an engine that sleeps, or is about to, acknowledges a suspension at once",
+        source: "DxgkDdiSuspendContext; User-mode work submission, TDR",
+        play: suspended_asleep,
+    },
 ];
 
 /// A driver with power components, whose engines let doorbells go after `idle` milliseconds, and ask for F1 after ten
@@ -322,4 +328,25 @@ fn ringing_into_f1(stage: &Stage) -> Played {
         })?;
     }
     Ok(())
+}
+
+fn suspended_asleep(stage: &Stage) -> Played {
+    const ROUNDS: u64 = 120;
+    each_model(stage, 1, |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let os = &scene.world.os;
+        for round in 1..=ROUNDS {
+            let progress = queue.submit_through(&[])?;
+            queue.wait(scene, progress).with_context(|| format!("round {round}"))?;
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(round * 97 % 4100) {
+                std::hint::spin_loop();
+            }
+            ensure!(os.suspend(scene.adapter(), &raw.process), "round {round}: not acknowledged");
+            os.resume(scene.adapter(), &raw.process);
+        }
+        Ok(())
+    })
 }

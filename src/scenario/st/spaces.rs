@@ -73,7 +73,7 @@ impl<'a> Worker<'a> {
     /// Submits packets.
     pub(super) fn submit(&self, packets: &[Encoded]) -> Played {
         if let Some(queue) = &self.queue {
-            queue.submit(packets)?;
+            queue.submit_through(packets)?;
             return Ok(());
         }
         let bytes: Vec<u8> = packets.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
