@@ -13,6 +13,7 @@ pub mod dll;
 pub mod guard;
 pub mod heap;
 pub(crate) mod kernel32;
+mod left;
 pub mod process;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Mapping locked pages: into the system, into a process, into reserved addresses.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::mdl::Mdl;
@@ -187,13 +188,18 @@ impl Machine {
 
     /// Takes a region out of the table and of the address space, and uncounts its pages.
     pub(crate) fn remove_mapping_at(&self, address: usize) -> bool {
-        let page = address - address % PAGE_SIZE;
-        let Some(region) = self.memory.regions.remove(page) else { return false };
+        let Some(region) = self.forget_mapping_at(address) else { return false };
+        host::unmap(region.start, region.bytes);
+        true
+    }
+
+    /// Takes a region out of the table, and uncounts its pages. The addresses stay as they are.
+    pub(crate) fn forget_mapping_at(&self, address: usize) -> Option<Arc<Region>> {
+        let region = self.memory.regions.remove(address - address % PAGE_SIZE)?;
         for (object, index) in region.pages() {
             object.remove_mapping(index);
         }
-        host::unmap(region.start, region.bytes);
-        true
+        Some(region)
     }
 
     /// Removes a mapping of `mdl` that [`map_locked_pages`](Self::map_locked_pages) returned.

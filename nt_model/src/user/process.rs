@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::heap::Heap;
+use super::left::Left;
 use crate::cpu::{self, Site};
 use crate::image::Image;
 use crate::kernel::Machine;
@@ -34,6 +35,7 @@ pub struct Process {
     handles: Mutex<(u64, HashMap<u64, Entry>)>,
     ended: AtomicBool,
     hidden: AtomicBool,
+    left: Left,
     pub(crate) heap: Heap,
     /// User-mode DLLs, in the order of their loading.
     pub(crate) modules: Mutex<Vec<Arc<Image>>>,
@@ -54,6 +56,7 @@ impl Process {
             handles: Mutex::new((0, HashMap::new())),
             ended: AtomicBool::new(false),
             hidden: AtomicBool::new(false),
+            left: Left::default(),
             heap: Heap::new(id),
             modules: Mutex::default(),
         })
@@ -254,7 +257,9 @@ impl Machine {
         let start = match at {
             None => regions::map_runs(&runs, mapping.rights).map_err(|_| MapError::Host)?,
             Some(at) => {
-                host::reserve_at(at, bytes).map_err(|_| MapError::InUse)?;
+                if !process.left.take(at, bytes) {
+                    host::reserve_at(at, bytes).map_err(|_| MapError::InUse)?;
+                }
                 regions::map_runs_at(at, &runs, mapping.rights).map_err(|_| MapError::Host)?;
                 at
             }
@@ -335,13 +340,15 @@ impl Machine {
         Ok(())
     }
 
-    /// Removes a user mapping.
+    /// Removes a user mapping. No other process gets the addresses before this one ends, or has given up many more.
     ///
     /// # Errors
     /// [`MapError::NotMapped`].
     pub fn unmap_user(&self, process: &Process, address: usize) -> Result<(), MapError> {
         self.user_region(process, address)?;
-        self.remove_mapping_at(address);
+        if let Some(region) = self.forget_mapping_at(address) {
+            process.left.keep(region.start, region.bytes);
+        }
         Ok(())
     }
 
@@ -367,7 +374,7 @@ impl Machine {
     pub fn free_user(&self, process: &Process, address: usize) -> Result<(), MapError> {
         let region = self.user_region(process, address)?;
         let object = region.page(address).map(|(object, ..)| object).ok_or(MapError::NotMapped)?;
-        self.remove_mapping_at(address);
+        self.unmap_user(process, address)?;
         self.free_pages(&object);
         Ok(())
     }
@@ -424,6 +431,7 @@ impl Machine {
                 self.memory.physical.free(&object);
             }
         }
+        process.left.give_back();
         self.processes.map.lock().remove(&process.id);
         objects
     }

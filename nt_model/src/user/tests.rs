@@ -43,6 +43,33 @@ fn a_page_is_shared_between_kernel_and_process() {
     assert!(kernel.rules.violations().is_empty());
 }
 
+/// A process that stores where it has nothing any more faults, whatever others have mapped meanwhile.
+#[test]
+fn addresses_that_a_process_gave_up_are_nobody_elses() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let (one, other) = (kernel.create_process("one"), kernel.create_process("other"));
+    let Some(object) = kernel.allocate_pages(1, PageKind::System, 0) else { panic!("no memory") };
+    let page = UserMapping::whole(&object, Rights::ReadWrite);
+    let mapped = kernel.map_user(&one, &page, None).unwrap_or_default();
+    assert_eq!(kernel.unmap_user(&one, mapped), Ok(()));
+    let allocated = kernel.allocate_user(&one, 1).unwrap_or_default();
+    assert_eq!(kernel.free_user(&one, allocated), Ok(()));
+    let theirs: Vec<_> = (0..64).map(|_| kernel.map_user(&other, &page, None)).collect();
+    for gone in [mapped, allocated] {
+        assert!(!theirs.contains(&Ok(gone)), "{gone:#x} is another's");
+        let store = try_user(|| host::write(gone, &[1]));
+        assert_eq!(store, Err(AccessViolation { address: gone, write: true }));
+    }
+    // Its own they may be again.
+    assert_eq!(kernel.map_user(&one, &page, Some(mapped)), Ok(mapped));
+    assert_eq!(try_user(|| host::write(mapped, &[1])), Ok(()));
+    kernel.end_process(&one);
+    kernel.end_process(&other);
+    kernel.free_pages(&object);
+    assert!(kernel.rules.violations().is_empty());
+}
+
 #[test]
 fn a_freed_page_that_is_still_mapped_is_caught() {
     let kernel = Kernel::collecting();
