@@ -141,7 +141,11 @@ impl World {
     ///
     /// # Errors
     /// When it does not start.
-    pub fn adapter(&self, config: AdapterConfig) -> Result<Arc<Adapter>> {
+    pub fn adapter(&self, mut config: AdapterConfig) -> Result<Arc<Adapter>> {
+        if self.os.seeded_scheduler().is_some() {
+            // The machine's clock is not this one's: the processor's time-stamp counter tells another time.
+            config.registry.entry("TimeStamps".to_owned()).or_insert_with(|| setting::registry_value(0));
+        }
         self.os.add_adapter(&self.driver, config).context("the adapter does not start")
     }
 

@@ -106,6 +106,11 @@ impl Stage {
         why.filter(|why| !why.is_empty()).map(|why| why.join("; "))
     }
 
+    /// Returns whether this setting was given for all cases: then that is its value, whatever a case asks for.
+    pub fn sets(&self, name: &str) -> bool {
+        self.settings.iter().any(|(given, _)| given == name)
+    }
+
     fn set(&self, mut setup: Setup) -> Setup {
         self.windows.apply_without(&mut setup.personality, &self.without);
         for (name, value) in self.settings.iter().filter(|(name, _)| is_of_service(name)) {

@@ -5,6 +5,7 @@
 
 use crate::answers::Answers;
 use crate::asked::Asked;
+use crate::clock::GpuClock;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::handle::{Handle, object};
@@ -253,6 +254,8 @@ pub(crate) struct Threads<P: Platform> {
     reserves: [P::Reserve; NODE_COUNT],
     /// The numbers of the threads; 0 before one has begun.
     numbers: [AtomicUsize; NODE_COUNT],
+    /// What they take time stamps from.
+    clock: GpuClock,
 }
 
 impl<P: Platform> Threads<P> {
@@ -260,13 +263,14 @@ impl<P: Platform> Threads<P> {
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub(crate) fn new(irql: &Passive, platform: &P) -> core::result::Result<Self, NoMemory> {
+    pub(crate) fn new(irql: &Passive, platform: &P, settings: &Settings) -> core::result::Result<Self, NoMemory> {
+        let clock = GpuClock::new(irql, platform, settings.time_stamps);
         let answers = Answers::new(platform.event(irql)?);
         let keeper = Keeper::new(platform.event(irql)?);
         let idle = Idle::new(platform.event(irql)?);
         let reserve = || platform.reserve(irql, RESERVED_PLACES);
         let reserves = [reserve()?, reserve()?, reserve()?];
-        Ok(Self { answers, keeper, idle, power: Power::default(), reserves, numbers: Default::default() })
+        Ok(Self { answers, keeper, idle, power: Power::default(), reserves, numbers: Default::default(), clock })
     }
 }
 
@@ -323,6 +327,11 @@ impl<P: Platform> EngineHost<P> {
         &self.threads.answers
     }
 
+    /// What time stamps are taken from.
+    pub fn gpu_clock(&self) -> &GpuClock {
+        &self.threads.clock
+    }
+
     /// What keeps engines to their duty.
     pub(crate) fn keeper(&self) -> &Keeper<P> {
         &self.threads.keeper
@@ -373,10 +382,10 @@ impl<P: Platform> Host for EngineHost<P> {
         self.local.pages(page)
     }
     fn clock(&self) -> u64 {
-        self.platform.clock()
+        self.threads.clock.now(&self.platform)
     }
     fn clock_frequency(&self) -> u64 {
-        self.platform.clock_frequency()
+        self.threads.clock.frequency(&self.platform)
     }
     fn kick(&self, node: NodeOrdinal) {
         if let Some(event) = self.wake.get(node.0 as usize) {

@@ -192,7 +192,7 @@ fn adapter_info<P: Platform>(started: &Started<P>) -> AdapterInfo {
         physical_doorbells: started.settings.physical_doorbells as u32,
         node_count: nodes::COUNT,
         local_segment_size: started.gpu.host.local_size(),
-        gpu_clock_frequency: started.platform.clock_frequency(),
+        gpu_clock_frequency: started.gpu.host.gpu_clock().frequency(&started.platform),
         software_signal_nodes: started.settings.software_signal_nodes,
         flags: if started.plan.no_64_bit_atomics { adapter_flags::NARROW_FENCES } else { 0 },
     }

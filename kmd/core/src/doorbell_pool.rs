@@ -82,7 +82,7 @@ struct Place<O> {
     is_kept: bool,
     /// What the queue had executed when it was last seen.
     executed: u64,
-    /// When that changed, in ticks of the GPU clock.
+    /// When that changed, in ticks of the performance counter.
     stamp: u64,
     /// The number of the change by which the owner got it.
     turn: u64,
@@ -276,7 +276,7 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
         self.places.with(|places| places.changes)
     }
 
-    /// Connects `owner`: to the place that it has, a free one, or another doorbell's. `now`: ticks of the GPU clock.
+    /// Connects `owner`: to the place that it has, a free one, or another doorbell's. `now`: ticks.
     /// `quota`: physical doorbells that a process may keep while another wants one; 0: an even share.
     pub fn connect(&self, hands: &impl Hands<O>, owner: &O, now: u64, quota: usize) -> Attempt {
         let index = match self.places.with(|places| places.claim(owner, now, quota)) {

@@ -24,7 +24,7 @@ const MANY: u32 = 8;
 /// As a part of a second: 4 ms.
 const BURST: u64 = 250;
 
-/// How a queue submits. Times are ticks of the GPU clock.
+/// How a queue submits. Times are ticks of the performance counter.
 #[derive(Default)]
 pub struct Habit {
     /// User mode announces each ring: the queue is connected as CONNECTED_NOTIFY, or is about to be.

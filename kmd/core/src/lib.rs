@@ -4,8 +4,8 @@
 //! behind [`platform::Platform`]; what Dxgkrnl provides is behind [`dxgkrnl::Dxgkrnl`]. The thunks that Dxgkrnl calls
 //! are in `kmd_ddi`: they turn handles and pointers into references, mint the IRQL token and map [`status::Error`].
 //!
-//! `unsafe` is in [`handle`] (a handle becomes a reference), [`irql`] (a token is minted), [`dxgkrnl`] (calls out) and
-//! [`registers`] (device registers).
+//! `unsafe` is in [`handle`] (a handle becomes a reference), [`irql`] (a token is minted), [`dxgkrnl`] (calls out),
+//! [`registers`] (device registers) and [`time_stamp`] (an instruction).
 //!
 //! What this crate does not do: it names no NT routine, starts no thread by itself, and trusts nothing that user mode
 //! can write.
@@ -63,3 +63,4 @@ pub mod start;
 pub mod status;
 pub mod strays;
 pub mod submit;
+pub mod time_stamp;

@@ -156,7 +156,7 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// where the kernel does not say: then fences are taken. Up to `DISPATCH_LEVEL`.
     fn is_cached(&self, address: *const u8) -> bool;
 
-    /// The performance counter, which is the GPU clock. Any IRQL.
+    /// The performance counter. Any IRQL.
     fn clock(&self) -> u64;
 
     /// Ticks per second of [`Self::clock`].

@@ -104,6 +104,9 @@ settings! {
         engine_share: u32, "EngineShare", Values::Between(50, 100), 90,
             "percent of each 100 ms for which a busy engine works at a real-time priority, on a machine with no more \
             processors than there are engines; then it pauses, and others run";
+        time_stamps: bool, "TimeStamps", SWITCH, 1,
+            "the GPU's clock is the processor's time-stamp counter where that is invariant; 0, or where it is not: the \
+            performance counter";
         connect_notify: bool, "ConnectNotify", SWITCH, 0,
             "doorbells connect as CONNECTED_NOTIFY, so user mode must call `D3DKMTNotifyWorkSubmission` after each \
             ring";

@@ -122,8 +122,8 @@ fn make_doorbells<P: Platform>(
 
 /// What the engines' threads have.
 #[inline(never)]
-fn make_threads<P: Platform>(irql: &Passive, platform: &P) -> Result<Box<Threads<P>>> {
-    Ok(try_box(Threads::new(irql, platform)?)?)
+fn make_threads<P: Platform>(irql: &Passive, platform: &P, settings: &Settings) -> Result<Box<Threads<P>>> {
+    Ok(try_box(Threads::new(irql, platform, settings)?)?)
 }
 
 /// The GPU's surroundings: local memory, the engines' events, the interrupt.
@@ -136,7 +136,7 @@ fn make_host<P: Platform>(
 ) -> Result<EngineHost<P>> {
     let local = LocalMemory::allocate(irql, platform, settings.local_segment_size)?;
     let wake = [platform.event(irql)?, platform.event(irql)?, platform.event(irql)?];
-    let threads = make_threads(irql, platform)?;
+    let threads = make_threads(irql, platform, settings)?;
     let registers = match info.memory {
         Some(memory) if info.interrupt => Some(Registers::map(irql, &info.dxgkrnl, memory.address, memory.length)?),
         Some(_) => {
@@ -354,12 +354,14 @@ fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
 /// Source: `DxgkDdiSetPowerState`.
 pub fn set_power<P: Platform>(irql: &Passive, started: &Started<P>, on: bool) {
     if on {
+        started.gpu.host.gpu_clock().come_back(&started.platform);
         started.gpu.host.interrupt.wake();
         for node in 0..started.gpu.nodes.len() {
             started.gpu.raise_again(node);
         }
     } else {
         crate::interrupt::sleep(irql, started);
+        started.gpu.host.gpu_clock().leave(&started.platform);
     }
 }
 

@@ -22,7 +22,7 @@ use wddm_abi::{
 ddi! {
     /// `DxgkDdiCalibrateGpuClock`, up to `DISPATCH_LEVEL`.
     fn calibrate_gpu_clock[P: Platform](adapter: HANDLE, node: u32, engine: u32, data: *mut DXGKARG_CALIBRATEGPUCLOCK) answers of {
-        let read = with_started::<P, _>(adapter, |started| Ok(clock::calibrate(&started.platform)))?;
+        let read = with_started::<P, _>(adapter, |started| Ok(started.gpu.host.gpu_clock().calibrate(&started.platform)))?;
         // SAFETY: Dxgkrnl's record, valid for the call. It is packed, so it is written unaligned.
         let to = unsafe { record_mut(data.cast::<[u8; size_of::<DXGKARG_CALIBRATEGPUCLOCK>()]>()) }?;
         if node >= nodes::COUNT || engine != 0 {

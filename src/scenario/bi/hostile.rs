@@ -12,6 +12,7 @@ use gpu_wire::packet::{Copy, Encoded, FaultKind, Timestamp};
 use gpu_wire::private::ContextData;
 use gpu_wire::ring::{FAULT_ADDRESS, FAULT_KIND};
 use gpu_wire::{GpuVa, private};
+use kmd_core::time_stamp::is_invariant;
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
 use wddm_abi::ntstatus::STATUS_DEVICE_REMOVED;
 use wddm_abi::{D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND};
@@ -297,8 +298,14 @@ fn police(stage: &Stage) -> Played {
     })
 }
 
+/// Whichever counter the GPU's clock is.
 fn clock(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
+    clock_by(stage, 0)?;
+    clock_by(stage, 1)
+}
+
+fn clock_by(stage: &Stage, time_stamps: u32) -> Played {
+    stage.play(Setup::default().setting("TimeStamps", time_stamps), |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
@@ -317,6 +324,20 @@ fn clock(stage: &Stage) -> Played {
             let cpu = i128::from(after.cpu - before.cpu) * 1_000_000 / i128::from(frequency);
             ensure!((gpu - cpu).abs() < 1000, "{gpu} µs by the GPU, {cpu} µs by the processor");
         }
+        // And at the frequency that is said, to a thousandth.
+        let calibrate = || scene.world.os.calibrate_gpu_clock(scene.adapter(), 0).context("a calibration");
+        let begin = calibrate()?;
+        let mut end = begin;
+        scene.until("a tenth of a second", || {
+            end = calibrate()?;
+            Ok(end.cpu - begin.cpu >= frequency / 10)
+        })?;
+        let passed = i128::from(end.cpu - begin.cpu) * i128::from(end.frequency) / i128::from(frequency);
+        let error = (i128::from(end.gpu - begin.gpu) - passed).abs();
+        ensure!(error * 1000 < passed, "{error} of {passed} ticks amiss at {} Hz", end.frequency);
+        let uses_stamps = end.frequency != frequency;
+        let wanted = time_stamps == 1 && is_invariant();
+        ensure!(uses_stamps == wanted || stage.sets("TimeStamps"), "the clock counts {} Hz", end.frequency);
         Ok(())
     })
 }

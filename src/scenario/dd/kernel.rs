@@ -178,6 +178,8 @@ pub(super) fn priorities(stage: &Stage) -> Played {
                 windows.processors = processors;
                 windows.tdr.enabled = false;
             });
+        // The periods are those of the performance counter, so that is what the moments are told by.
+        let setup = setup.setting("TimeStamps", 0);
         let late = |scene: &Scene| {
             let late = late_work(scene)?;
             ensure!(if pauses { late <= 15 } else { late >= 25 }, "{late} of 100 moments of work are late");
