@@ -23,6 +23,7 @@ const MOST_NODES: u64 = 64;
 /// When it does not begin as a blob of this version does, ends in its header or inside a word, or has something in it
 /// that this driver never writes.
 pub fn decode(blob: &[u8]) -> Result<Decoded> {
+    ensure!(!blob.is_empty(), "the file is empty: no engine was reset when it was made, so there is no debug blob");
     let Some(rest) = blob.strip_prefix(&SIGNATURE) else {
         if blob.starts_with(&SIGNATURE[..NAME]) {
             bail!("this is a debug blob of another version; use the fencepost command of the driver's version");

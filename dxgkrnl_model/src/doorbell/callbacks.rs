@@ -1,5 +1,5 @@
-//! `DxgkCbDisconnectDoorbell`: the driver asks the OS to take a doorbell away from its queue, and the OS answers after
-//! it has called the driver's own `DxgkDdiDisconnectDoorbell` and changed the mapping.
+//! `DxgkCbDisconnectDoorbell`: the driver asks the OS to take a doorbell away from its queue. The OS answers when
+//! it has changed the mapping; it calls no DDI for what the driver itself asked for.
 
 use std::sync::Arc;
 

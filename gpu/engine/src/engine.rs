@@ -140,7 +140,13 @@ impl<H: Host> Engine<H> {
         self.core.reports.notify(&self.gpu, node, Notice::EngineState { state });
     }
 
-    /// About to sleep without polling. Returns whether there is no work, and every agent that brings some will kick.
+    /// How often the engine has seen the list of watched write pointers change: where it has, a watch may have begun.
+    pub fn scanning_changes(&self) -> u64 {
+        self.core.scanned_at
+    }
+
+    /// About to sleep, or to pause. Returns whether there is no work, nor a write pointer to watch that the engine does
+    /// not know of, and every agent that brings some will kick.
     pub fn prepare_sleep(&mut self) -> bool {
         self.core.prepare_sleep(&self.gpu)
     }
@@ -220,7 +226,8 @@ impl<H: Host> Core<H> {
             || self.has_ready(node)
             || node.packets.is_busy()
             || !self.reports.is_empty()
-            || node.retry_interrupt.load(Ordering::Relaxed);
+            || node.retry_interrupt.load(Ordering::Relaxed)
+            || node.has_changed_scanning(self.scanned_at);
         if busy {
             node.awake();
         }
@@ -306,15 +313,14 @@ impl<H: Host> Core<H> {
     fn hold(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
         if let Some(running) = self.running.take() {
             self.cut_off = Some(running.packet.space.process.slot);
+            // The next packet has its place: nothing is allocated behind a reset.
+            self.spare = Some(running.exec);
         }
         self.scratch.let_go();
         // What the OS takes as over is not reported behind the reset.
         let everything =
             node.loses_everything.load(Ordering::Acquire) && !gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
         self.reports.forget(|notice| everything || notice.is_of_packets());
-        if self.spare.is_none() {
-            self.spare = try_box(Exec::new()).ok();
-        }
         self.watch.clear();
         (self.scanned, self.scanned_at) = (Vec::new(), 0);
         bump(&node.counters.resets);
@@ -370,7 +376,7 @@ impl<H: Host> Core<H> {
     /// Looks at the write pointers of the queues that the OS disconnected and whose last ring may still be under way.
     /// Returns whether there are any.
     fn rescan(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
-        if !node.is_scanning() && self.scanned.is_empty() {
+        if self.scanned.is_empty() && !node.has_changed_scanning(self.scanned_at) {
             return false;
         }
         self.scanned_at = node.scanned(self.scanned_at, &mut self.scanned);

@@ -264,6 +264,11 @@ impl<H: Host> Node<H> {
         self.scanning_len.load(Ordering::Relaxed) != 0
     }
 
+    /// Engine: whether a queue is watched, or is watched no longer, since the change `seen`.
+    pub(crate) fn has_changed_scanning(&self, seen: u64) -> bool {
+        self.scanning_changes.load(Ordering::Acquire) != seen
+    }
+
     /// Engine: copies the queues that are watched to `to` if they have changed since `seen`, and returns the number of
     /// the change that it has seen.
     pub(crate) fn scanned(&self, seen: u64, to: &mut Vec<Shared<Queue<H>>>) -> u64 {

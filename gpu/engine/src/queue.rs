@@ -278,15 +278,4 @@ impl<H: Host> Queue<H> {
     pub(crate) fn has_submissions(&self) -> bool {
         self.kernel.with(|queue| !queue.is_empty())
     }
-
-    /// Whether the engine has it out at the moment. A hint.
-    pub fn is_running(&self) -> bool {
-        match self.exec.take() {
-            Some(exec) => {
-                self.exec.put(exec);
-                false
-            }
-            None => true,
-        }
-    }
 }

@@ -242,6 +242,8 @@ impl<H: Host> Tlb<H> {
     /// A place for one more window: a free one, a doomed one, a new one, or that of another window.
     fn place(&mut self) -> Result<u32, NoMemory> {
         if self.free.is_empty() {
+            // What is unmapped here is charged as any other.
+            self.work += if self.doomed.is_empty() { 0 } else { MAP_COST };
             if self.give_back(1) && self.free.is_empty() && self.entries.len() < MAX_WINDOWS {
                 self.entries.try_reserve(1)?;
                 // Room for the way of every place through both lists.

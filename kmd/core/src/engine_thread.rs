@@ -27,7 +27,7 @@ const LOOKS: u32 = 16;
 /// How often a pause is doubled at most while doorbells are connected: to 4 ms.
 const DOORBELLS: u32 = 3;
 /// The same where only write pointers are watched, of queues that the OS has disconnected: to half a second. The time
-/// in which the OS rotates their pages, as a rule, is over long before.
+/// in which the OS rotates their pages, as a rule, is over long before: a watch begins with the shortest pause.
 const WRITE_POINTERS: u32 = 10;
 /// A pause, in units of 100 ns: what an idle queue's first submission waits, and an engine that waits for others. The
 /// timer adds up to a millisecond.
@@ -105,6 +105,7 @@ pub fn run<P: Platform>(
             Step::Idle(watched) => {
                 rest.looks = rest.looks.saturating_add(1);
                 let spins = if watched == Watched::Nothing { SPINS_AWAKE } else { SPINS };
+                rest.sees(engine.scanning_changes(), spins);
                 if rest.looks < spins {
                     platform.relax();
                     continue;
@@ -123,8 +124,14 @@ pub fn run<P: Platform>(
                     continue;
                 }
                 if !engine.prepare_sleep() {
+                    // What it cannot take in for want of memory comes again: others run until then.
+                    rest.refused = rest.refused.saturating_add(1);
+                    if rest.refused > SPINS {
+                        timer.wait(irql, wake, PAUSE);
+                    }
                     continue;
                 }
+                rest.refused = 0;
                 if watched == Watched::Nothing && !rest.has_asked && standing.asks_for_f1(gpu, node) {
                     rest.slept = !timer.wait(irql, wake, standing.until_f1);
                 } else if watched == Watched::Nothing {
@@ -148,6 +155,10 @@ pub fn run<P: Platform>(
 struct Rest {
     /// Looks that found nothing.
     looks: u32,
+    /// How often the list of watched write pointers has changed.
+    scanning: u64,
+    /// How often in a row there was something to do that no step did.
+    refused: u32,
     /// The clock at the first look behind the last of a row; 0 before that.
     since: u64,
     /// The clock when the doorbells were last asked to be let go.
@@ -170,6 +181,14 @@ impl Rest {
             self.asked = now;
             now.saturating_sub(self.since)
         })
+    }
+
+    /// The engine has seen `changes` of the list of watched write pointers. Where one is new, the pauses grow from the
+    /// shortest again: a ring in the time in which the OS rotates a page is seen soon.
+    fn sees(&mut self, changes: u64, spins: u32) {
+        if core::mem::replace(&mut self.scanning, changes) != changes {
+            self.looks = self.looks.min(spins);
+        }
     }
 
     /// The pause until the next look, in units of 100 ns.

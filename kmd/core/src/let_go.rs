@@ -16,11 +16,17 @@ use crate::adapter::Started;
 use crate::doorbell::OfDriver;
 use crate::habit::Now;
 use crate::irql::Passive;
-use crate::platform::Platform;
+use crate::platform::{Platform, ThisThread};
 use core::sync::atomic::Ordering;
 
 /// Runs until the device is being stopped.
-pub(crate) fn run<P: Platform>(irql: &Passive, started: &Started<P>) {
+///
+/// Its priority is the engines': while it is in the OS's callback, a `DxgkDdiDestroyDoorbell` of the same doorbell
+/// waits for it, and a busy process must not keep it from going on.
+pub(crate) fn run<P: Platform>(irql: &Passive, started: &Started<P>, priority: u32) {
+    if let Some(me) = started.platform.this_thread(irql) {
+        me.set_priority(irql, priority);
+    }
     let idle = started.gpu.host.idle();
     loop {
         idle.wait();

@@ -96,8 +96,9 @@ settings! {
             refused for want of memory, so that no process uses up what others need";
         idle_milliseconds: u32, "IdleMilliseconds", Values::Between(0, 1000), 10,
             "time without work after which an engine has its doorbells disconnected with RETRY, so that it sleeps until \
-            user mode connects again; a queue that submits seldom is CONNECTED_NOTIFY from then on; 0: an engine looks \
-            at its doorbells for ever";
+            user mode connects again; a queue that submits seldom is CONNECTED_NOTIFY from then on; one that rang 16 \
+            times since it connected keeps its doorbell for 100 ms, and one that rang once at most for 2 s; 0: an engine \
+            looks at its doorbells for ever";
         engine_priority: u32, "EnginePriority", Values::Between(1, 31), 16,
             "priority of the engines' threads: from 16 on no ordinary process can keep them from a processor; 8 is that \
             of an ordinary thread";
@@ -170,7 +171,8 @@ settings! {
             compute-only form always says 1";
         power_components: bool, "PowerComponents", SWITCH, 0,
             "a power component per engine of user-mode queues: one that has slept for ten times `IdleMilliseconds` asks \
-            the OS for F1, which disconnects its doorbells; drivers that are known to start report none";
+            the OS for F1, which disconnects its doorbells; never with `IdleMilliseconds` 0; drivers that are known to \
+            start report none";
         cross_adapter_resource: bool, "CrossAdapterResource", SWITCH, 0,
             "`DXGK_VIDMMCAPS.CrossAdapterResource`, which promises standard allocations that this driver does not \
             serve; cross-adapter fences do not need it";

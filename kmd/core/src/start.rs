@@ -296,7 +296,8 @@ fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Sta
     }
     if started.plan.user_mode_submission() && started.settings.idle_milliseconds != 0 {
         let inside = started.clone();
-        let thread = platform.spawn(irql, try_box(move |irql: &Passive| let_go::run(irql, &inside))?)?;
+        let thread =
+            platform.spawn(irql, try_box(move |irql: &Passive| let_go::run(irql, &inside, standing.priority))?)?;
         started.threads.with(|t| t.push(thread));
     }
     let Some(periods) = standing.periods else { return Ok(()) };

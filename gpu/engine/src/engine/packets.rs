@@ -20,7 +20,7 @@ use gpu_wire::packet::{FaultKind, Privilege};
 /// The packet on the engine.
 pub(super) struct Running<H: Host> {
     pub packet: PacketSubmission<H>,
-    exec: Box<Exec<FenceRef<H>>>,
+    pub exec: Box<Exec<FenceRef<H>>>,
 }
 
 impl<H: Host> Core<H> {

@@ -4,7 +4,7 @@
 //! resets, and it comes off when the turn is over and others wait. So a stream comes off anywhere: between two packets,
 //! inside a command buffer, inside an operation ([`crate::exec`]).
 
-use super::{Core, Step, list, mmu};
+use super::{Core, Step, UNMAPPED_AT_ONCE, list, mmu};
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
 use crate::command_processor::{Effect, FenceRef, Job, Processor, Unit, entry};
 use crate::counters::{add, bump};
@@ -605,9 +605,12 @@ impl<H: Host> Core<H> {
                 let word = GpuVa(binding.control.0 + offset as u64);
                 let mut mmu = mmu(&mut self.tlb, gpu, node, space);
                 if mmu.store_aside(word, value) == Stored::NoMemory {
-                    // The engine gives back what it has mapped: there is no later turn of this queue.
-                    mmu.tlb.clear();
+                    // The engine gives back what it has mapped, since there is no later turn of this queue: some of it
+                    // here, and the rest between its next steps.
+                    mmu.tlb.flush(EVERY_PROCESS, 0, 0);
+                    mmu.tlb.give_back(UNMAPPED_AT_ONCE);
                     mmu.store_aside(word, value);
+                    node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
                 }
             }
         }

@@ -234,6 +234,26 @@ fn a_disconnected_queue_is_watched_until_the_page_was_rotated() {
     assert_eq!(m.read(0), 2);
 }
 
+/// The OS disconnects between an engine's last look and its sleep: the engine does not sleep over the new watch.
+#[test]
+fn an_engine_does_not_sleep_over_a_watch_that_it_has_not_seen() {
+    let mut rig = Rig::new();
+    let q = rig.queue(0, 0);
+    rig.settle();
+    let gpu = rig.gpu.clone();
+    gpu.doorbells.disconnect(0);
+    assert_eq!(rig.engines[0].step(), Step::Idle(Watched::Nothing));
+    gpu.scan(&q.queue, 1);
+    assert!(!rig.engines[0].prepare_sleep());
+    assert_eq!(rig.engines[0].step(), Step::Idle(Watched::WritePointers));
+    // It has seen it: between its looks it may pause.
+    assert!(rig.engines[0].prepare_sleep());
+    gpu.stop_scanning(&q.queue, 1);
+    rig.settle();
+    assert_eq!(rig.engines[0].step(), Step::Idle(Watched::Nothing));
+    assert!(rig.engines[0].prepare_sleep());
+}
+
 /// The OS has rotated the pages of every doorbell of a node: work that is published is run, and the engine may sleep.
 #[test]
 fn with_every_page_rotated_nothing_is_watched() {
