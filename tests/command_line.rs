@@ -287,7 +287,8 @@ fn decode(bytes: &[u8]) -> Output {
 
 #[test]
 fn a_stump_and_noise_are_no_debug_blobs() {
-    refused(&decode(b""), "no Fencepost debug blob");
+    refused(&decode(b""), "the file is empty: no engine was reset");
+    refused(&decode(b"noise"), "no Fencepost debug blob");
     refused(&decode(b"FNCPDBG\x02\x41\x01"), "a stump of a debug blob: 10 bytes");
     let noise: Vec<u8> = (0..900_u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
     refused(&decode(&[b"FNCPDBG\x02", &noise[..]].concat()), "no debug blob that a driver of this version wrote");
