@@ -224,19 +224,39 @@ impl HwContext {
         });
     }
 
+    /// Returns whether the driver has to acknowledge a suspension that no reset has taken off it.
+    fn owes_suspension(&self) -> bool {
+        let adapter = self.device.adapter();
+        adapter.is_working()
+            && self.is_alive()
+            && self.is_suspending()
+            && !self.invalidated.load(Ordering::Acquire)
+            && !adapter.tdr.is_resetting(self.node)
+    }
+
     /// Calls `DxgkDdiDestroyContext` or `DxgkDdiDestroyHwContext`, as the context was made. A second call does nothing.
     /// A suspension that is waited for is acknowledged before.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn destroy(&self) {
+    pub(crate) fn destroy(self: &Arc<Self>) {
         self.device.process().forget_companion(self.driver_handle());
-        let _ending = self.ending.exclusive(self.device.adapter().kernel());
+        let adapter = self.device.adapter();
+        let mut ending = self.ending.exclusive(adapter.kernel());
+        // Twice: the watch may have asked for another suspension meanwhile. A driver that owes both was reset.
+        for _ in 0..2 {
+            if !self.owes_suspension() {
+                break;
+            }
+            // Outside of the lock: a reset for the sake of the acknowledgement aborts contexts, perhaps this one.
+            drop(ending);
+            crate::tdr::await_suspension(adapter, self);
+            ending = self.ending.exclusive(adapter.kernel());
+        }
         let driver = self.driver.swap(0, Ordering::AcqRel);
         if driver == 0 {
             return;
         }
         self.commands.drop_all();
-        let adapter = self.device.adapter();
         if self.is_context {
             crate::context::destroy_in_driver(adapter, driver);
         } else {
@@ -245,6 +265,7 @@ impl HwContext {
             judge_destroy(adapter, "DxgkDdiDestroyHwContext", status);
         }
         adapter.scheduling_logs.destroyed(adapter, self, driver, self.ran.load(Ordering::Acquire));
+        drop(ending);
     }
 }
 
