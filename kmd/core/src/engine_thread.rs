@@ -123,16 +123,15 @@ pub fn run<P: Platform>(
                     rest.has_asked = true;
                     continue;
                 }
-                if !engine.prepare_sleep() {
-                    // What it cannot take in for want of memory comes again: others run until then.
-                    rest.refused = rest.refused.saturating_add(1);
-                    if rest.refused > SPINS {
-                        timer.wait(irql, wake, PAUSE);
-                    }
+                let prepared = engine.prepare_sleep();
+                rest.refused = if prepared { 0 } else { rest.refused.saturating_add(1) };
+                if !prepared && rest.refused <= SPINS {
                     continue;
                 }
-                rest.refused = 0;
-                if watched == Watched::Nothing && !rest.has_asked && standing.asks_for_f1(gpu, node) {
+                if !prepared {
+                    // What it cannot take in for want of memory comes again: others run until then.
+                    timer.wait(irql, wake, PAUSE);
+                } else if watched == Watched::Nothing && !rest.has_asked && standing.asks_for_f1(gpu, node) {
                     rest.slept = !timer.wait(irql, wake, standing.until_f1);
                 } else if watched == Watched::Nothing {
                     gpu.host.keeper().sleeping(node, || {

@@ -116,9 +116,9 @@ pub(super) fn much_to_unmap(stage: &Stage) -> Played {
     })
 }
 
-/// The priorities that the driver's threads get when the adapter starts: three engines', and with doorbells that of the
-/// thread that lets them go.
-fn started_with(scene: &Scene) -> anyhow::Result<Vec<i32>> {
+/// The priorities that the driver's `threads` get when the adapter starts: three engines', and with doorbells that of
+/// the thread that lets them go.
+fn started_with(scene: &Scene, threads: usize) -> anyhow::Result<Vec<i32>> {
     let given = Arc::new(Mutex::new(Vec::new()));
     let to = given.clone();
     let kernel = scene.world.os.kernel();
@@ -134,8 +134,6 @@ fn started_with(scene: &Scene) -> anyhow::Result<Vec<i32>> {
         queue.run(|list| list.store(page.at(0), 1))?;
         page.until(scene, "work", 0, 1)?;
     }
-    let caps = scene.adapter().caps().context("caps")?;
-    let threads = 3 + usize::from(caps.has_user_mode_submission());
     let count = || given.lock().unwrap_or_else(PoisonError::into_inner).len();
     scene.until("the priority of each thread", || Ok(count() >= threads))?;
     kernel.set_at_priority(None);
@@ -173,8 +171,9 @@ pub(super) fn priorities(stage: &Stage) -> Played {
     for (setting, priority) in [(None, 16), (Some(9), 9)] {
         let setup = setting.into_iter().fold(Setup::default(), |setup, to| setup.setting("EnginePriority", to));
         stage.play(setup, |scene| {
-            let others = started_with(scene)?.iter().filter(|given| **given != priority).count();
-            same("other priorities", others, 0)
+            let caps = scene.adapter().caps().context("caps")?;
+            let threads = 3 + usize::from(caps.has_user_mode_submission());
+            same("priorities", started_with(scene, threads)?, vec![priority; threads])
         })?;
     }
     // An ordinary thread has no limit, nor has an engine where there are processors enough.
