@@ -6,6 +6,7 @@ use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
 use gpu_engine::queue::State;
 use gpu_engine::word::{Ordering, Word};
+use gpu_wire::doorbell::Model;
 use gpu_wire::packet::{self, Encoded, FaultKind, log_operation::*};
 use gpu_wire::pte;
 
@@ -52,6 +53,25 @@ fn a_missing_log_never_loses_the_wake() {
         rig.settle();
         assert!(rig.interrupts() >= 1);
         assert!(rig.drain().contains(&(0, Notice::FenceSignaled { fence: f.fence.slot, queue: q.queue.slot })));
+    }
+}
+
+/// Signals of one fence share an interrupt. Where one of them has no entry in the log that the interrupt names, the OS
+/// is asked to look at every fence.
+#[test]
+fn signals_that_share_an_interrupt_have_an_entry_each_or_everything_is_looked_at() {
+    for logged in [[true, true], [false, true], [true, false], [false, false]] {
+        let mut rig = Rig::with(Model::Dedicated, true);
+        let (mut q, f) = (rig.queue(0, 0), rig.fence());
+        f.monitored.word(0).store(0, Ordering::SeqCst);
+        let packets = logged.into_iter().zip(1..).flat_map(|(logged, value)| {
+            let entry = logged.then(|| log(SIGNAL_EXECUTED, value, 0));
+            core::iter::once(Encoded::fence_signal(f.current.va, value)).chain(entry)
+        });
+        q.submit(&packets.collect::<Vec<_>>());
+        rig.settle();
+        let everything = rig.drain().contains(&(0, Notice::FencesSignaled));
+        assert_eq!(everything, logged != [true, true], "{logged:?}");
     }
 }
 

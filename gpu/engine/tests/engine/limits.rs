@@ -89,6 +89,25 @@ pub fn a_suspension_is_not_answered_behind_an_adapter_reset() {
     }
 }
 
+/// However many contexts a node has, the suspensions of all of them may be asked for at once.
+#[test]
+fn every_context_of_a_node_may_be_suspended_at_once() {
+    const CONTEXTS: u64 = 40;
+    let mut rig = Rig::new();
+    let contexts: Vec<_> = (0..CONTEXTS).map(|_| rig.context(0)).collect();
+    for (context, fence) in contexts.iter().zip(1..) {
+        assert_eq!(rig.gpu.suspend(context, fence), Suspend::Pending);
+    }
+    rig.settle();
+    let mut told: Vec<_> = rig.drain().into_iter().map(|(_, notice)| notice).collect();
+    for (context, fence) in contexts.iter().zip(1..) {
+        let notice = Notice::ContextSuspended { context: context.slot, fence };
+        assert_eq!(told.iter().filter(|other| **other == notice).count(), 1, "fence {fence}");
+        told.retain(|other| *other != notice);
+    }
+    assert_eq!(told, []);
+}
+
 /// The OS destroys a queue whose doorbell it has disconnected, without a word about the page: the engine looks at its
 /// write pointer no more, and may sleep.
 #[test]

@@ -164,6 +164,29 @@ fn a_run_of_pages_has_one_right() {
     }
 }
 
+/// A flush takes each translation of its range, also where the same mapping shows pages before or behind it.
+#[test]
+fn a_flush_takes_a_page_in_the_middle_of_what_is_mapped() {
+    const PAGES: u64 = 4;
+    for page in 0..PAGES {
+        let mut rig = Rig::new();
+        let (mut queue, memory) = (rig.queue(0, 0), rig.map(PAGES, false));
+        let fill = packet::Fill { address: memory.va.0, length: PAGES * PAGE_SIZE, pattern: 1, reserved: 0 };
+        queue.submit(&[fill.to_packet()]);
+        rig.settle();
+        let shown = asked(&rig).iter().filter(|(frames, _)| frames.len() as u64 == PAGES).count();
+        assert_eq!(shown, 1, "the pages are one mapping");
+        let (space, other, at) = (rig.space.clone(), rig.map(1, false), memory.at(page * PAGE_SIZE));
+        rig.map_at(&space, at, Place::System(rig.frame_of(other)), false);
+        let flush = rig.gpu.flush(rig.process.number, at.0, at.0 + PAGE_SIZE - 1);
+        rig.settle();
+        assert!(rig.gpu.flush_done(flush));
+        queue.submit(&[packet::Store { address: at.0, value: 7 }.to_packet()]);
+        rig.settle();
+        assert_eq!((memory.read(page * PAGE_SIZE), other.read(0)), (0x1_0000_0001, 7), "page {page}");
+    }
+}
+
 /// However many pages the packets touch, an engine has no more than so many mapped.
 #[test]
 fn an_engine_keeps_no_more_than_so_many_windows() {

@@ -322,3 +322,106 @@ fn a_hold_is_answered_while_much_is_unmapped() {
     assert!(rig.gpu.flush_done(flush) && steps > 50, "{steps}");
     assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);
 }
+
+/// Runs the engine of node 0 until `condition` holds; returns whether it did within some seconds. What runs without an
+/// end is held then.
+fn holds_while_it_runs(rig: &mut Rig, mut condition: impl FnMut() -> bool) -> bool {
+    let gpu = rig.gpu.clone();
+    std::thread::scope(|s| {
+        s.spawn(|| while rig.engines[0].step() != Step::Held {});
+        let begun = std::time::Instant::now();
+        let mut held = condition();
+        while !held && begun.elapsed() < std::time::Duration::from_secs(5) {
+            std::thread::yield_now();
+            held = condition();
+        }
+        gpu.command(0, Control::Hold);
+        held
+    })
+}
+
+/// A command buffer without an end leaves its turn where an interrupt is owed that could not be raised.
+#[test]
+fn an_endless_command_buffer_does_not_keep_an_interrupt_back() {
+    let mut rig = Rig::new();
+    let (mut hog, m, f) = (rig.queue(0, 0), rig.map(1, false), rig.fence());
+    f.monitored.word(0).store(0, Ordering::SeqCst);
+    let jump = endless(&mut rig, m.va);
+    rig.gpu.host.refuse_interrupts.store(true, Ordering::SeqCst);
+    hog.submit(&[Encoded::fence_signal(f.current.va, 1), jump]);
+    let gpu = rig.gpu.clone();
+    let raised = holds_while_it_runs(&mut rig, || {
+        // Once it runs, interrupts can be raised again.
+        if m.read(0) == 1 {
+            gpu.host.refuse_interrupts.store(false, Ordering::SeqCst);
+        }
+        gpu.host.interrupts.load(Ordering::SeqCst) == 1
+    });
+    assert!(raised);
+}
+
+/// The same where notices wait for room in the mailbox.
+#[test]
+fn an_endless_command_buffer_does_not_keep_notices_back() {
+    let contexts = gpu_engine::notice::CAPACITY + 20;
+    let mut rig = Rig::new();
+    let (mut hog, m) = (rig.queue(0, 0), rig.map(1, false));
+    let others: Vec<_> = (0..contexts).map(|_| rig.context(0)).collect();
+    let jump = endless(&mut rig, m.va);
+    hog.submit(&[jump]);
+    let gpu = rig.gpu.clone();
+    for (context, fence) in others.iter().zip(1..) {
+        assert_eq!(gpu.suspend(context, fence), Suspend::Pending);
+    }
+    let mut told = 0;
+    let all = holds_while_it_runs(&mut rig, || {
+        // The interrupt routine comes when it runs already, and again.
+        if m.read(0) == 1 {
+            gpu.drain(0, |_| told += 1);
+        }
+        told == contexts
+    });
+    assert!(all, "{told} of {contexts}");
+}
+
+/// The same where the OS has disconnected a doorbell, and the engine looks at the queue's write pointer itself.
+#[test]
+fn an_endless_command_buffer_does_not_keep_a_watched_queue_back() {
+    let mut rig = Rig::new();
+    let (mut hog, m, n) = (rig.queue(0, 0), rig.map(1, false), rig.map(1, false));
+    let mut other = rig.queue(0, 1);
+    rig.settle();
+    rig.gpu.doorbells.disconnect(1);
+    rig.gpu.scan(&other.queue, 1);
+    let jump = endless(&mut rig, m.va);
+    hog.submit(&[jump]);
+    let mut published = false;
+    let ran = holds_while_it_runs(&mut rig, || {
+        if m.read(0) == 1 && !published {
+            published = true;
+            other.publish(&[packet::Store { address: n.va.0, value: 9 }.to_packet()]);
+        }
+        n.read(0) == 9
+    });
+    assert!(ran);
+}
+
+/// The same of a doorbell that rings.
+#[test]
+fn an_endless_command_buffer_does_not_keep_a_ring_back() {
+    let mut rig = Rig::new();
+    let (mut hog, m, n) = (rig.queue(0, 0), rig.map(1, false), rig.map(1, false));
+    let mut other = rig.queue(0, 1);
+    rig.settle();
+    let jump = endless(&mut rig, m.va);
+    hog.submit(&[jump]);
+    let mut rang = false;
+    let ran = holds_while_it_runs(&mut rig, || {
+        if m.read(0) == 1 && !rang {
+            rang = true;
+            other.submit(&[packet::Store { address: n.va.0, value: 9 }.to_packet()]);
+        }
+        n.read(0) == 9
+    });
+    assert!(ran);
+}
