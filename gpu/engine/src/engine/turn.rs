@@ -273,9 +273,23 @@ impl<H: Host> Core<H> {
                 }
                 Err(NoPacket::Fault(fault) | NoPacket::NoRing(fault)) => return Err(fault),
             };
+            if self.is_asked(node, turn)
+                && let Some(pending) = exec.pending.as_mut().filter(|pending| pending.fresh)
+                && !matches!(Packet::decode(burst.packet(&fetched), job.privilege), Ok(Packet::Log(_)))
+            {
+                // The signal has no LOG: the stream may come off behind it, as behind any other packet. However many
+                // such signals follow each other, they do not keep the engine.
+                pending.fresh = false;
+                continue;
+            }
             self.packet(at, exec, burst, &fetched, &mut clock)?;
             turn = turn.saturating_sub(PACKET);
         }
+    }
+
+    /// Returns whether a look may have the stream come off: something is asked of the engine, or the turn is over.
+    fn is_asked(&self, node: &Node<H>, turn: u64) -> bool {
+        turn == 0 || node.attention.load(Ordering::Relaxed) != 0 || !node.arrivals.is_empty()
     }
 
     /// Looks up. `Some`: the stream comes off.

@@ -425,3 +425,57 @@ fn an_endless_command_buffer_does_not_keep_a_ring_back() {
     });
     assert!(ran);
 }
+
+/// A command buffer of `count` signals of `fence` that have no LOGs.
+fn signals(rig: &mut Rig, fence: GpuVa, count: u64) -> Encoded {
+    let code = rig.map((count * 24).div_ceil(PAGE_SIZE), false);
+    for i in 0..count {
+        let signal = Encoded::fence_signal(fence, i + 1);
+        code.bytes.part(i * 24, u64::MAX).write(signal.as_bytes());
+    }
+    packet::Indirect { address: code.va.0, length: count * 24 }.to_packet()
+}
+
+/// Behind a signal the stream stays for one packet, which may be its LOG. Signals that have none leave the engine to
+/// others all the same.
+#[test]
+fn a_stream_of_signals_leaves_the_engine_to_others() {
+    const SIGNALS: u64 = 100_000;
+    let mut rig = Rig::new();
+    let (mut hog, mut other, m, f) = (rig.queue(0, 0), rig.queue(0, 1), rig.map(1, false), rig.fence());
+    let jump = signals(&mut rig, f.current.va, SIGNALS);
+    hog.submit(&[jump]);
+    other.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    let packets = |rig: &Rig| rig.gpu.nodes[0].counters.read().packets;
+    let mut most = 0;
+    while m.read(0) == 0 {
+        let before = packets(&rig);
+        rig.engines[0].step();
+        most = most.max(packets(&rig) - before);
+    }
+    assert!(most < 10_000, "{most} packets in one turn while another queue waits");
+    rig.settle();
+    assert_eq!(f.current.read(0), SIGNALS, "it goes on, and each signal is executed");
+}
+
+/// The same of a suspension.
+#[test]
+fn a_stream_of_signals_is_suspended() {
+    const SIGNALS: u64 = 500_000;
+    let mut rig = Rig::new();
+    let (mut hog, f) = (rig.queue(0, 0), rig.fence());
+    let jump = signals(&mut rig, f.current.va, SIGNALS);
+    hog.submit(&[jump]);
+    let gpu = rig.gpu.clone();
+    let (mut asked, context) = (false, hog.queue.context.clone());
+    let off = holds_while_it_runs(&mut rig, || {
+        if f.current.read(0) != 0 && !asked {
+            asked = true;
+            assert_eq!(gpu.suspend(&context, 7), Suspend::Pending);
+        }
+        !gpu.nodes[0].mailbox.is_empty()
+    });
+    let done = f.current.read(0);
+    assert!(off && done < SIGNALS, "{done} signals before it was off");
+    assert_eq!(rig.drain(), [(0, Notice::ContextSuspended { context: hog.queue.context.slot, fence: 7 })]);
+}
