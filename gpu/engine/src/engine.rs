@@ -8,10 +8,14 @@
 //! |---|---|
 //! | here | a step: what others ask for, then packets or a queue |
 //! | `turn.rs` | a turn: one queue or packet runs until something else must happen |
+//! | `execute.rs` | one packet of a turn: decoded, carried out, its effect noted or drawn |
+//! | `report.rs` | the read pointer, and the fault that stops a queue, in its control page |
 //! | `packets.rs` | packet mode |
 //! | `sync.rs` | what waits and signals bring about |
 
+mod execute;
 mod packets;
+mod report;
 mod sync;
 mod turn;
 

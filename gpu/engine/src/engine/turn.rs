@@ -4,29 +4,25 @@
 //! resets, and it comes off when the turn is over and others wait. So a stream comes off anywhere: between two packets,
 //! inside a command buffer, inside an operation ([`crate::exec`]).
 
-use super::{Core, Step, UNMAPPED_AT_ONCE, list, mmu};
+use super::{Core, Step, list, mmu};
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
-use crate::command_processor::{Effect, FenceRef, Job, Processor, Unit, entry};
+use crate::command_processor::{FenceRef, Job};
 use crate::counters::{add, bump};
-use crate::exec::{Exec, Pending, Synced};
-use crate::fault::{Fault, Injected};
-use crate::fence_log::Entry;
+use crate::exec::Exec;
+use crate::fault::Fault;
 use crate::gpu::Gpu;
 use crate::host::Host;
-use crate::mmu::Stored;
 use crate::mutation::Mutation;
 use crate::node::{Control, Node, attention};
-use crate::notice::Notice;
 use crate::operation::Long;
 use crate::ops::{self, Advance};
 use crate::queue::{Queue, State, abandon};
 use crate::scheduling_log::Moment;
 use crate::shared::Shared;
-use crate::stream::{At, Burst, Fetched, NoPacket};
+use crate::stream::{Burst, NoPacket};
 use crate::trace::Event;
 use crate::word::Ordering;
 use gpu_wire::packet::{FaultKind, Packet, Privilege};
-use gpu_wire::{GpuVa, ring};
 
 /// Why execution came back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,11 +51,11 @@ const TURN: u64 = 4 << 20;
 const PACKET: u64 = 1 << 10;
 
 /// Where a stream runs.
-struct Place<'a, H: Host> {
-    gpu: &'a Gpu<H>,
-    node: &'a Node<H>,
-    job: &'a Job<'a, H>,
-    space: &'a AddressSpace<H>,
+pub(super) struct Place<'a, H: Host> {
+    pub gpu: &'a Gpu<H>,
+    pub node: &'a Node<H>,
+    pub job: &'a Job<'a, H>,
+    pub space: &'a AddressSpace<H>,
 }
 
 impl<H: Host> Core<H> {
@@ -144,7 +140,7 @@ impl<H: Host> Core<H> {
 
     /// Notes that the queue's turn begins a packet or a command buffer. The first one of a turn is written to the
     /// scheduling log: the context is running.
-    fn begun(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>) {
+    pub(super) fn begun(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>) {
         if !self.ran {
             self.ran = true;
             self.log_moment(gpu, node, queue, Moment::Begun);
@@ -390,261 +386,6 @@ impl<H: Host> Core<H> {
         };
         add(&node.counters.bytes, bytes);
         Ok(None)
-    }
-
-    /// Executes one packet of the burst.
-    fn packet(
-        &mut self,
-        at: &Place<'_, H>,
-        exec: &mut Exec<FenceRef<H>>,
-        burst: &mut Burst,
-        fetched: &Fetched,
-        clock: &mut Option<u64>,
-    ) -> Result<(), Fault> {
-        let Place { gpu, node, job, space } = *at;
-        match gpu.faults.at_packet() {
-            // The opcode becomes one that is not assigned: whichever packet it is, the fault shows.
-            Some(Injected::Corrupt) => burst.corrupt(fetched),
-            Some(Injected::Wedge) => self.wedged = true,
-            None => {}
-        }
-        let progress = job.queue.map(|queue| queue.progress);
-        let decoded = Packet::decode(burst.packet(fetched), job.privilege).and_then(|packet| packet.split(progress));
-        let (decoded, own) = match decoded {
-            Ok((packet, own)) => (Ok(packet), own),
-            Err(kind) => (Err(kind), None),
-        };
-        if let Some(pending) = &mut exec.pending {
-            let is_log = matches!(decoded, Ok(Packet::Log(_)));
-            pending.fresh &= is_log;
-            if !is_log && !goes_with(&decoded, pending, gpu.names_queues) {
-                self.resolve(gpu, node, job, space, exec);
-            }
-        }
-        let decoded = decoded?;
-        if own.is_some() && job.queue.is_none() {
-            // A packet has no logs.
-            return Err(FaultKind::BadLog.into());
-        }
-        if gpu.mutation.is(Mutation::NotifyBeforeValue)
-            && let Packet::FenceSignal(b) = decoded
-        {
-            exec.pending = self.processor(at, |processor| processor.announce(job, GpuVa(b.fence), b.value));
-            self.resolve(gpu, node, job, space, exec);
-        }
-        match fetched.next {
-            At::Buffer(next) => {
-                if let Some(buffer) = &mut exec.buffer {
-                    buffer.next = next;
-                }
-            }
-            At::Ring(consumed) => {
-                self.report_while_running(at, exec);
-                exec.consumed = consumed;
-            }
-        }
-        bump(&node.counters.packets);
-        if let Some(queue) = job.queue {
-            self.begun(gpu, node, queue);
-            add(&queue.packets, 1);
-        }
-        let synced = exec.synced.take();
-        let now = || *clock.get_or_insert_with(|| gpu.host.clock());
-        let effect = self.processor(at, |processor| processor.perform(job, &decoded, synced, now))?;
-        // Signals that follow each other in a burst have one time; behind everything that may take a while, or that
-        // stores a time, it is read anew.
-        if !matches!(effect, Effect::Nothing | Effect::Signal(_) | Effect::Log(..))
-            || matches!(decoded, Packet::Timestamp(_))
-        {
-            *clock = None;
-        }
-        exec.log = own;
-        match effect {
-            Effect::Nothing => return Ok(()),
-            Effect::Log(entry, hint) => self.log(at, exec, synced, entry, hint),
-            effect => self.apply(at, exec, effect)?,
-        }
-        if exec.buffer.is_some() && (exec.wait.is_some() || matches!(exec.synced, Some(Synced::Wait(_)))) {
-            // What another agent has written before it let the wait go is read anew.
-            burst.forget();
-        }
-        self.write_own_entry(at, exec, clock)
-    }
-
-    /// Runs `f` with the engine's command processor.
-    fn processor<R>(&mut self, at: &Place<'_, H>, f: impl FnOnce(&mut Processor<'_, '_, H>) -> R) -> R {
-        let unit = Unit { node: at.node.ordinal(), monitored: at.gpu.monitored };
-        let mut mmu = mmu(&mut self.tlb, at.gpu, at.node, at.space);
-        f(&mut Processor { mmu: &mut mmu, fences: &mut self.fences, scratch: &mut self.scratch, unit })
-    }
-
-    /// Does what a packet has brought about.
-    fn apply(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>, effect: Effect<H>) -> Result<(), Fault> {
-        let Place { gpu, node, job, space } = *at;
-        match effect {
-            Effect::Nothing | Effect::Log(..) => {}
-            Effect::Jump(buffer) => exec.buffer = Some(buffer),
-            Effect::Start(long) => exec.long = Some(long),
-            Effect::Flush(process, start, end) => {
-                exec.long = Some(Long::Flush { number: gpu.flush(process, start, end) });
-            }
-            Effect::Met => exec.synced = Some(Synced::Wait(None)),
-            Effect::Wait(wait) => {
-                exec.wait = Some(wait);
-                self.begin_wait(gpu, node, job, space, exec)?;
-            }
-            Effect::Signal(pending) => {
-                exec.synced = Some(Synced::Signal { told: None });
-                if !gpu.mutation.is(Mutation::NotifyBeforeValue)
-                    && let Some(mut pending) = pending
-                {
-                    // What is pending still is of the same fence.
-                    if let Some(before) = &exec.pending {
-                        pending.signals += before.signals;
-                        pending.all_logged = before.all_logged && before.logged;
-                    }
-                    exec.pending = Some(pending);
-                }
-            }
-            Effect::SignalPlain => {
-                exec.synced = Some(Synced::Signal { told: None });
-                self.reports.notify_unlogged(gpu, node);
-                self.reports.notify_monitored(node);
-            }
-            Effect::Monitored => self.reports.notify_monitored(node),
-        }
-        Ok(())
-    }
-
-    /// Writes the entry of the wait or signal that the last packet was, if the packet says one and no wait is left.
-    ///
-    /// # Errors
-    /// None that a packet of that shape brings about.
-    fn write_own_entry(
-        &mut self,
-        at: &Place<'_, H>,
-        exec: &mut Exec<FenceRef<H>>,
-        clock: &mut Option<u64>,
-    ) -> Result<(), Fault> {
-        let Some(log) = exec.log.take_if(|_| exec.wait.is_none()) else { return Ok(()) };
-        let synced = exec.synced.take();
-        let now = *clock.get_or_insert_with(|| at.gpu.host.clock());
-        let entry = entry(synced.ok_or(FaultKind::BadLog)?, log, now)?;
-        if at.gpu.mutation.is(Mutation::OwnEntryLate) {
-            self.resolve(at.gpu, at.node, at.job, at.space, exec);
-            self.reports.raise_due(at.gpu, at.node);
-        }
-        self.log(at, exec, synced, entry, log.index_hint);
-        Ok(())
-    }
-
-    /// A LOG packet, behind what `synced` says: its entry is written with those that follow it in the burst.
-    fn log(
-        &mut self,
-        at: &Place<'_, H>,
-        exec: &mut Exec<FenceRef<H>>,
-        synced: Option<Synced>,
-        entry: Entry,
-        hint: u32,
-    ) {
-        let Place { gpu, node, job, .. } = *at;
-        if self.entries.is_full() {
-            let written = self.write_log(gpu, node, job);
-            exec.pending.iter_mut().for_each(|pending| pending.all_logged &= written);
-        }
-        self.entries.add(entry, hint);
-        let Some(Synced::Signal { told }) = synced else { return };
-        if let Some(pending) = &mut exec.pending {
-            (pending.logged, pending.fresh) = (true, false);
-        }
-        if let Some(fence) = told
-            && self.write_log(gpu, node, job)
-            && let Some(queue) = job.queue
-        {
-            // An interrupt has told of the signal already, and the entry comes behind it: an OS that wakes by the log
-            // has not found it.
-            self.reports.notify_fence(gpu, node, fence, queue.slot);
-        }
-    }
-
-    /// Between packets: stores the read pointer every eighth of the ring, since a producer that keeps the ring fed
-    /// needs space, too. Not while a signal's consequences wait for its LOG.
-    fn report_while_running(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>) {
-        let due = exec.binding.is_some_and(|binding| exec.consumed - exec.reported >= binding.geometry.size() / 8);
-        if due && exec.pending.as_ref().is_none_or(|pending| !pending.fresh) {
-            self.report(at, exec);
-        }
-    }
-
-    /// Stores the read pointer. Returns `false` where the host has no memory for the mapping: it is still to be stored.
-    fn report(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>) -> bool {
-        let Some(binding) = exec.binding else { return true };
-        let retired = exec.retired();
-        if exec.reported == retired {
-            return true;
-        }
-        if let Some(queue) = at.job.queue {
-            queue.consumed.store(retired, Ordering::Relaxed);
-        }
-        // ORDERING[RING-1]: Release: the packets were copied out before user mode may write over them. A control page
-        // that went away is noticed at the next fetch.
-        let pointer = GpuVa(binding.control.0 + ring::READ_POINTER as u64);
-        let mut mmu = mmu(&mut self.tlb, at.gpu, at.node, at.space);
-        let stored = mmu.store_aside(pointer, retired) != Stored::NoMemory;
-        if stored {
-            exec.reported = retired;
-        }
-        stored
-    }
-
-    /// Adds the fault to what the engine reports, and stops the queue.
-    fn fault_queue(&mut self, at: &Place<'_, H>, exec: &Exec<FenceRef<H>>, queue: &Shared<Queue<H>>, fault: Fault) {
-        let Place { gpu, node, space, .. } = *at;
-        if !queue.stop() {
-            return;
-        }
-        bump(&node.counters.faults);
-        node.trace.push(Event::Fault, fault.kind.raw().into());
-        let halted = fault.kind == FaultKind::AdapterStopped;
-        // The buffer that faulted, by the number that the kernel gave it. What runs in a user-mode queue has no such
-        // number: the values of its progress fence are user mode's words, and the OS is told none of them.
-        let progress = if queue.user_mode { 0 } else { queue.running.load(Ordering::Relaxed) };
-        if let Some(binding) = exec.binding.filter(|_| !halted) {
-            let report = [
-                (ring::FAULT_ADDRESS, fault.address.0),
-                (ring::FAULT_POSITION, exec.consumed),
-                (ring::FAULT_KIND, fault.kind.raw().into()),
-            ];
-            for (offset, value) in report {
-                let word = GpuVa(binding.control.0 + offset as u64);
-                let mut mmu = mmu(&mut self.tlb, gpu, node, space);
-                if mmu.store_aside(word, value) == Stored::NoMemory {
-                    // The engine gives back what it has mapped, since there is no later turn of this queue: some of it
-                    // here, and the rest between its next steps.
-                    mmu.tlb.flush(EVERY_PROCESS, 0, 0);
-                    mmu.tlb.give_back(UNMAPPED_AT_ONCE);
-                    mmu.store_aside(word, value);
-                    node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
-                }
-            }
-        }
-        self.reports.notify(gpu, node, Notice::QueueFaulted { queue: queue.slot, fault, progress });
-    }
-}
-
-/// Returns whether the consequences of `pending` may be drawn behind the packet as well: it brings about nothing
-/// itself, or it signals the same fence, and no less.
-fn goes_with<H: Host>(
-    packet: &Result<Packet<'_>, FaultKind>,
-    pending: &Pending<FenceRef<H>>,
-    names_queues: bool,
-) -> bool {
-    match packet {
-        Ok(Packet::Nop | Packet::Store(_) | Packet::Store32(_)) => true,
-        Ok(Packet::FenceSignal(b)) => {
-            b.fence == pending.address.0 && b.value >= pending.value && (pending.logged || !names_queues)
-        }
-        _ => false,
     }
 }
 
