@@ -172,7 +172,8 @@ impl<F> Exec<F> {
 
     /// Returns whether the engine can come off here and go on later: everywhere but between a signal and its LOG. What
     /// a signal brings about happens when the engine comes off, so that an interrupt would be ahead of its entry; the
-    /// next packet is looked at first, and where it is no LOG the stream comes off in front of it. Without `in_buffers` not inside of command buffers either.
+    /// next packet is looked at first, and where it is no LOG the stream comes off in front of it. Without `in_buffers`
+    /// not inside of command buffers either.
     pub fn may_leave(&self, in_buffers: bool) -> bool {
         (in_buffers || self.buffer.is_none()) && self.pending.as_ref().is_none_or(|pending| !pending.fresh)
     }

@@ -186,3 +186,20 @@ fn all_logs_of_a_queue_are_its_waits_and_its_signals() {
     rig.settle();
     assert_eq!((f.current.read(0), positions(q.waits, q.signals)), (2, [(1, 0); 2]));
 }
+
+/// Signals that follow each other in a burst have one time. Those behind an operation, and those of another burst, have
+/// times of their own.
+#[test]
+fn signals_that_do_not_follow_each_other_have_times_of_their_own() {
+    let mut rig = Rig::new();
+    let (mut q, f, m) = (rig.queue(0, 0), rig.fence(), rig.map(1, false));
+    let logged = |value| [Encoded::fence_signal(f.current.va, value), log(SIGNAL_EXECUTED, value, 0)];
+    let fill = packet::Fill { address: m.va.0, length: 64, pattern: 1, reserved: 0 }.to_packet();
+    let mut list: Vec<_> = logged(1).into_iter().chain(logged(2)).collect();
+    list.push(fill);
+    list.extend(logged(3));
+    q.submit(&list);
+    rig.settle();
+    let ends: Vec<_> = (0..3).map(|i| log_entry(q.signals, i)[3]).collect();
+    assert!(ends[0] == ends[1] && ends[1] < ends[2], "{ends:?}");
+}

@@ -214,3 +214,43 @@ fn the_read_pointer_stays_at_the_packet_that_faults() {
         q = rig.queue(0, 0);
     }
 }
+
+/// A command buffer is read anew behind an operation, which may have written it, and behind a wait, before whose end
+/// another agent may have.
+#[test]
+fn a_command_buffer_that_is_written_while_it_runs_is_read_anew() {
+    for by_wait in [false, true] {
+        let mut rig = Rig::new();
+        let (mut q, code, m, source, f) =
+            (rig.queue(0, 0), rig.map(1, false), rig.map(1, false), rig.map(1, false), rig.fence());
+        let store = |value| packet::Store { address: m.va.0, value }.to_packet();
+        source.bytes.write(store(2).as_bytes());
+        let first = match by_wait {
+            true => Encoded::fence_wait(f.current.va, 1),
+            false => packet::Copy { source: source.va.0, destination: 0, length: 24 }.to_packet(),
+        };
+        let behind = first.as_bytes().len() as u64;
+        let first = match by_wait {
+            true => first,
+            false => packet::Copy { source: source.va.0, destination: code.at(behind).0, length: 24 }.to_packet(),
+        };
+        code.bytes.write(first.as_bytes());
+        code.bytes.part(behind, u64::MAX).write(store(1).as_bytes());
+        let nop = Encoded::nop(8);
+        code.bytes.part(2048, u64::MAX).write(nop.as_bytes());
+        let jump = |offset, length| packet::Indirect { address: code.at(offset).0, length }.to_packet();
+        // What is executed is mapped from here on; the fence is not.
+        q.submit(&[jump(2048, nop.as_bytes().len() as u64), store(0)]);
+        rig.settle();
+        if by_wait {
+            let (bytes, written) = (code.bytes.part(behind, 24), store(2));
+            *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || {
+                bytes.write(written.as_bytes());
+                f.current.word(0).store(1, Ordering::SeqCst);
+            }));
+        }
+        q.submit(&[jump(0, behind + 24)]);
+        rig.settle();
+        assert_eq!((q.fault(), m.read(0)), (None, 2), "written behind a wait: {by_wait}");
+    }
+}

@@ -80,3 +80,45 @@ fn a_higher_band_leaves_the_normal_one_its_share_and_the_idle_one_nothing() {
         assert!(turns_of(&mut rig, 20, &focus.queue) >= 10);
     }
 }
+
+/// A process that comes later has its share from then on, and not what it would have had.
+#[test]
+fn a_process_that_comes_late_does_not_catch_up() {
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let jump = endless(&mut rig, m.va);
+    let contexts = [rig.context(0), stranger(&rig)];
+    let queues = contexts.map(|context| greedy(&mut rig, &context, &jump));
+    turns_of(&mut rig, 400, &queues[0].queue);
+    let late = stranger(&rig);
+    let _late = greedy(&mut rig, &late, &jump);
+    let turns = turns_of(&mut rig, 60, &queues[0].queue);
+    assert!((18..=22).contains(&turns), "{turns} of 60 turns for one of the two processes that were there");
+}
+
+/// What becomes ready in a higher band has the engine at once, and not at the end of a lower one's turn.
+#[test]
+fn a_higher_band_does_not_wait_for_the_end_of_a_turn() {
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let jump = endless(&mut rig, m.va);
+    let [low, high] = [1, 2].map(|band| {
+        let context = rig.context(0);
+        assert!(context.set_band(band));
+        context
+    });
+    let mut high = rig.queue_of(&high, 1);
+    rig.settle();
+    high.publish(&[Encoded::nop(8)]);
+    let _low = greedy(&mut rig, &low, &jump);
+    let gpu = rig.gpu.clone();
+    let ready = high.queue.clone();
+    *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || {
+        gpu.make_ready(&ready);
+    }));
+    let packets = || rig.gpu.nodes[0].counters.read().packets;
+    let before = packets();
+    rig.engines[0].step();
+    let ran = packets() - before;
+    assert!((1..50).contains(&ran), "{ran} packets of the lower band");
+}
