@@ -198,12 +198,7 @@ impl HwContext {
     pub(crate) fn abort(self: &Arc<Self>) {
         let adapter = self.device.adapter();
         let ending = self.ending.exclusive(adapter.kernel());
-        if adapter.is_working()
-            && self.is_alive()
-            && !self.invalidated.load(Ordering::Acquire)
-            && !adapter.tdr.is_resetting(self.node)
-            && matches!(self.suspend(), Suspend::Pending(_))
-        {
+        if self.acknowledges() && matches!(self.suspend(), Suspend::Pending(_)) {
             crate::tdr::await_suspension(adapter, self);
         }
         drop(ending);
@@ -224,12 +219,12 @@ impl HwContext {
         });
     }
 
-    /// Returns whether the driver has to acknowledge a suspension that no reset has taken off it.
-    fn owes_suspension(&self) -> bool {
+    /// Returns whether the driver has the context, and no reset takes it off the run list: a suspension that is asked for
+    /// is acknowledged.
+    fn acknowledges(&self) -> bool {
         let adapter = self.device.adapter();
         adapter.is_working()
             && self.is_alive()
-            && self.is_suspending()
             && !self.invalidated.load(Ordering::Acquire)
             && !adapter.tdr.is_resetting(self.node)
     }
@@ -244,7 +239,7 @@ impl HwContext {
         let mut ending = self.ending.exclusive(adapter.kernel());
         // Twice: the watch may have asked for another suspension meanwhile. A driver that owes both was reset.
         for _ in 0..2 {
-            if !self.owes_suspension() {
+            if !(self.is_suspending() && self.acknowledges()) {
                 break;
             }
             // Outside of the lock: a reset for the sake of the acknowledgement aborts contexts, perhaps this one.

@@ -327,7 +327,7 @@ pub const MISTAKES: &[Mistake] = &[
     ),
     table(
         "packets that render nothing run", "DXGK_SUBMITCOMMANDFLAGS",
-        objects::null_packets_run, "ST-60", "STATUS_DEVICE_REMOVED or what did not run",
+        objects::null_packets_run, "ST-60", "what did not run",
     ),
     table(
         "the room that the OS requires is not made", "DXGK_START_INFO, RequiredDmaQueueEntry",

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
 use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_MODE_KERNEL, FP_MODE_USER, FP_QUEUE_KERNEL_MODE};
+use wddm_abi::D3DKMT_DESTROYCONTEXT;
 
 const SUSPEND: &str = "User-mode work submission, Hardware context suspension";
 
@@ -41,6 +42,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a suspended queue's doorbell is taken and connected again; its work waits for the resumption",
         source: SUSPEND,
         play: victim_of_suspended,
+    },
+    Scenario {
+        id: "DB-50",
+        title: "a context is destroyed while its suspension is under way: the acknowledgement comes before the call",
+        source: "DXGKARG_SUSPENDCONTEXT; bug check 0x119 parameter 0x11",
+        play: destroyed_while_suspending,
     },
 ];
 
@@ -124,6 +131,22 @@ fn suspended_twice(stage: &Stage) -> Played {
             queue.wait(scene, progress)?;
         }
         Ok(())
+    })
+}
+
+fn destroyed_while_suspending(stage: &Stage) -> Played {
+    const ROUNDS: usize = 400;
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let mut pending = 0;
+        for _ in 0..ROUNDS {
+            let context = room.context(0)?;
+            pending += scene.world.os.begin_suspension(scene.adapter(), &raw.process).pending;
+            raw.ok(raw.thunks.D3DKMTDestroyContext, &mut D3DKMT_DESTROYCONTEXT { hContext: context })?;
+        }
+        same("suspensions that were under way", pending, ROUNDS)?;
+        same("the device", room.is_active()?, true)
     })
 }
 

@@ -311,13 +311,15 @@ fn null_rendering(stage: &Stage) -> Played {
             let waiting = rig::block(&raw, room.device, vec![(fence.handle, value)], false);
             rig::returned("a wait", &waiting)?.context("a wait")
         };
-        // A buffer at an address that nothing is mapped to, and one whose packet would store.
-        submit(0x7000_0000_0000, 64, true)?;
+        // A buffer whose packet would store, and behind it one at an address that nothing is mapped to, which would end
+        // the device.
         submit(memory.gpu, length, true)?;
         done(1)?;
         same("what did not run", raw.load(memory.cpu + 1024)?, 0)?;
-        submit(memory.gpu, length, false)?;
+        submit(0x7000_0000_0000, 64, true)?;
         done(2)?;
+        submit(memory.gpu, length, false)?;
+        done(3)?;
         same("what ran", raw.load(memory.cpu + 1024)?, 0x77)?;
         same("the device", room.is_active()?, true)
     })

@@ -269,8 +269,8 @@ impl<H: Host> Core<H> {
                 }
                 Err(NoPacket::Fault(fault) | NoPacket::NoRing(fault)) => return Err(fault),
             };
-            if self.is_asked(node, turn)
-                && let Some(pending) = exec.pending.as_mut().filter(|pending| pending.fresh)
+            if let Some(pending) = exec.pending.as_mut().filter(|pending| pending.fresh)
+                && is_asked(node, turn)
                 && !matches!(Packet::decode(burst.packet(&fetched), job.privilege), Ok(Packet::Log(_)))
             {
                 // The signal has no LOG: the stream may come off behind it, as behind any other packet. However many
@@ -281,11 +281,6 @@ impl<H: Host> Core<H> {
             self.packet(at, exec, burst, &fetched, &mut clock)?;
             turn = turn.saturating_sub(PACKET);
         }
-    }
-
-    /// Returns whether a look may have the stream come off: something is asked of the engine, or the turn is over.
-    fn is_asked(&self, node: &Node<H>, turn: u64) -> bool {
-        turn == 0 || node.attention.load(Ordering::Relaxed) != 0 || !node.arrivals.is_empty()
     }
 
     /// Looks up. `Some`: the stream comes off.
@@ -387,6 +382,11 @@ impl<H: Host> Core<H> {
         add(&node.counters.bytes, bytes);
         Ok(None)
     }
+}
+
+/// Returns whether a look may have the stream come off: something is asked of the engine, or the turn is over.
+fn is_asked<H: Host>(node: &Node<H>, turn: u64) -> bool {
+    turn == 0 || node.attention.load(Ordering::Relaxed) != 0 || !node.arrivals.is_empty()
 }
 
 /// Returns whether the job's queue has no connected doorbell. `false` for a job without a queue.
