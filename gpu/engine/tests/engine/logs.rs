@@ -203,3 +203,34 @@ fn signals_that_do_not_follow_each_other_have_times_of_their_own() {
     let ends: Vec<_> = (0..3).map(|i| log_entry(q.signals, i)[3]).collect();
     assert!(ends[0] == ends[1] && ends[1] < ends[2], "{ends:?}");
 }
+
+/// The same of signals that are too far apart for one burst.
+#[test]
+fn signals_of_two_bursts_have_two_times() {
+    const SIGNALS: u64 = 80;
+    let mut rig = Rig::new();
+    let (mut q, f, code) = (rig.queue(0, 0), rig.fence(), rig.map(2, false));
+    let logged = |value| [Encoded::fence_signal(f.current.va, value), log(SIGNAL_EXECUTED, value, 0)];
+    let packets: Vec<u8> = (1..=SIGNALS).flat_map(logged).flat_map(|packet| packet.as_bytes().to_vec()).collect();
+    assert!(packets.len() > 4096, "more than a burst");
+    code.bytes.write(&packets);
+    q.submit(&[packet::Indirect { address: code.va.0, length: packets.len() as u64 }.to_packet()]);
+    rig.settle();
+    assert_eq!((q.fault(), f.current.read(0)), (None, SIGNALS));
+    let ends = [0, 1, SIGNALS - 1].map(|i| log_entry(q.signals, i)[3]);
+    assert!(ends[0] == ends[1] && ends[1] < ends[2], "{ends:?}");
+}
+
+/// The times in a log do not go back, although a clock that is read on different processors may.
+#[test]
+fn the_times_in_a_log_do_not_go_back() {
+    let mut rig = Rig::new();
+    let (mut q, f) = (rig.queue(0, 0), rig.fence());
+    for (value, clock) in [(1, 1000), (2, 500), (3, 2000)] {
+        rig.gpu.host.clock.store(clock, Ordering::SeqCst);
+        q.submit(&[Encoded::fence_signal(f.current.va, value), log(SIGNAL_EXECUTED, value, 0)]);
+        rig.settle();
+    }
+    let ends: Vec<_> = (0..3).map(|i| log_entry(q.signals, i)[3]).collect();
+    assert!(ends.is_sorted() && ends[0] < ends[2], "{ends:?}");
+}

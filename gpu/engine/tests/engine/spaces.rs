@@ -47,6 +47,26 @@ fn two_contexts_of_a_process_have_two_roots() {
     assert_eq!((mine.read(0), other.read(0)), (3, 2));
 }
 
+/// A translation is of its address space alone, also where the page cache keeps both spaces' pages in one place.
+#[test]
+fn a_page_of_one_space_is_not_found_in_another() {
+    let mut rig = Rig::new();
+    let (mine, space) = (rig.map(1, false), rig.space.clone());
+    // The cache has 64 places; two numbers in a row that are a multiple of it apart share one.
+    let spaces: Vec<_> = (0..130).map(|_| rig.another_space()).collect();
+    let store = |value| packet::Store { address: mine.va.0, value }.to_packet();
+    assert_eq!(run(&mut rig, &space, false, &[store(1)]), DONE);
+    for (other, value) in spaces.iter().zip(2..) {
+        let theirs = rig.map(1, false);
+        let frame = Place::System(rig.frame_of(theirs));
+        rig.map_at(other, mine.va, frame, false);
+        assert_eq!(run(&mut rig, other, false, &[store(value)]), DONE);
+        assert_eq!((mine.read(0), theirs.read(0)), (value - 1, value));
+        assert_eq!(run(&mut rig, &space, false, &[store(value)]), DONE);
+        assert_eq!((mine.read(0), theirs.read(0)), (value, value));
+    }
+}
+
 #[test]
 fn a_moved_root_takes_its_context_along_and_no_other() {
     let mut rig = Rig::new();

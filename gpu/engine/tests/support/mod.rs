@@ -91,7 +91,8 @@ impl Drop for TestMapping {
 pub struct TestHost {
     system: Pages,
     local: Pages,
-    clock: AtomicU64,
+    /// The next reading; each is one more than the last.
+    pub clock: AtomicU64,
     pub mappings: Arc<AtomicU64>,
     /// What the engines asked to map: frames, and whether for writing.
     pub asked: Mutex<Vec<(Vec<u64>, bool)>>,
