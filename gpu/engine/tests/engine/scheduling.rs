@@ -325,3 +325,19 @@ fn a_disconnected_queue_without_a_ring_is_not_watched_for_ever() {
     rig.settle();
     assert_eq!(m.read(0), 1);
 }
+
+/// A doorbell's page that changes hands holds nothing of what its last user wrote, wherever in the page.
+#[test]
+fn a_page_that_changes_hands_is_wiped() {
+    let mut rig = Rig::new();
+    let first = rig.queue(0, 0);
+    for offset in [8, 64, PAGE_SIZE - 8] {
+        first.doorbell_page.word(offset).unwrap().store(0x5EC2E7, Ordering::SeqCst);
+    }
+    rig.settle();
+    rig.gpu.doorbells.disconnect(0);
+    let second = rig.queue(0, 0);
+    for offset in (0..PAGE_SIZE).step_by(8) {
+        assert_eq!(second.doorbell_page.word(offset).unwrap().load(Ordering::SeqCst), 0, "offset {offset}");
+    }
+}
