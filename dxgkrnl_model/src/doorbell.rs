@@ -337,8 +337,20 @@ impl Doorbell {
             let returned = ddi::status(call_ddi!(adapter, DxgkDdiDisconnectDoorbell(pointer)));
             must_succeed(adapter, "DxgkDdiDisconnectDoorbell", returned);
             adapter.kernel().yield_point(YieldPoint::Service);
+            Self::wait_for_rotation(adapter);
         }
         self.rotate_away(status);
+    }
+
+    /// Takes the time that a rotation takes: user mode goes on to ring the old page, and reads the old status.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    fn wait_for_rotation(adapter: &Adapter) {
+        let time = adapter.personality().disconnect_time;
+        if time != 0 {
+            // CAST: a time that tests choose, far below 2^63.
+            adapter.kernel().delay_execution(-(time as i64));
+        }
     }
 
     /// `DxgkCbDisconnectDoorbell`: the driver takes it back. Returns `false`, and does nothing, when

@@ -389,8 +389,8 @@ pub struct Personality {
     pub io_coherent: bool,
     /// What the end of a flushed range is.
     pub flush_end: FlushEnd,
-    /// How long `DxgkCbDisconnectDoorbell` takes, in units of 100 ns; 0: no time. It rotates pages of another process,
-    /// and waits for its turn; its page names no limit.
+    /// How long a rotation takes, in `DxgkCbDisconnectDoorbell` and behind `DxgkDdiDisconnectDoorbell`, in units of
+    /// 100 ns; 0: no time. It changes the pages of another process, and waits for its turn; no page names a limit.
     pub disconnect_time: Ticks,
     /// How long `DxgkCbNotifyDpc` takes at least, in units of 100 ns; 0: no time of its own. A processor that is
     /// stopped by its hypervisor there, or by a higher interrupt, takes as long.

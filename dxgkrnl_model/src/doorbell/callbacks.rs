@@ -38,11 +38,7 @@ shims! {
         });
         let Some((adapter, doorbell)) = found.filter(|_| fine) else { return ntstatus::STATUS_INVALID_PARAMETER };
         let status = callback_of(&adapter, &DISCONNECT, [args.address() as u64], |_| {
-            let time = adapter.personality().disconnect_time;
-            if time != 0 {
-                // CAST: a time that tests choose, far below 2^63.
-                machine.delay_execution(-(time as i64));
-            }
+            Doorbell::wait_for_rotation(&adapter);
             let there = doorbell.disconnected_by_driver(reason);
             machine.rules.check(&CB_DISCONNECT, there, || {
                 format!("{} is destroyed, and the driver is still in the callback", handle::describe(arguments.hDoorbell))

@@ -153,7 +153,7 @@ readings! {
     "flush-to-last-page", "a flush of translations ends with the last page's address",
         "DDI page DXGK_BUILDPAGINGBUFFER_FLUSHTLB does not say whether the end belongs to the range":
         flush_end = FlushEnd::LastPage;
-    "slow-disconnect", "DxgkCbDisconnectDoorbell takes a millisecond",
+    "slow-disconnect", "a doorbell's page is rotated a millisecond late, by either side's wish",
         "DDI page DXGKCB_DISCONNECTDOORBELL names no limit":
         disconnect_time = MS;
     "alive-in-d3", "a device in D3 has its registers",

@@ -9,6 +9,7 @@ use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::MS;
+use gpu_wire::packet::Indirect;
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
 
@@ -54,6 +55,18 @@ pub(super) const CASES: &[Scenario] = &[
         title: "an engine that sleeps, or is about to, acknowledges a suspension at once",
         source: "DxgkDdiSuspendContext; User-mode work submission, TDR",
         play: suspended_asleep,
+    },
+    Scenario {
+        id: "DB-51",
+        title: "a ring between DxgkDdiDisconnectDoorbell and the rotation reads CONNECTED, and its work runs",
+        source: "User-mode work submission, doorbell disconnection; DxgkDdiDisconnectDoorbell",
+        play: rotated_late,
+    },
+    Scenario {
+        id: "DB-52",
+        title: "doorbells of an idle engine go; that of a queue on an engine that works stays",
+        source: "User-mode work submission, DxgkCbDisconnectDoorbell",
+        play: of_its_own_node,
     },
 ];
 
@@ -342,6 +355,76 @@ fn ringing_into_f1(stage: &Stage) -> Played {
         })?;
     }
     Ok(())
+}
+
+/// Long enough for an engine to fall asleep in, if it forgets what it watches.
+const LATE: Duration = Duration::from_millis(40);
+
+fn rotated_late(stage: &Stage) -> Played {
+    for model in MODELS {
+        let setup = Setup::default().setting("DoorbellModel", model).setting("IdleMilliseconds", 5);
+        // CAST: a small number.
+        let setup = setup.windows(|windows| windows.disconnect_time = 2 * LATE.as_millis() as u64 * MS);
+        let play = |scene: &Scene| {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+            let count = Count::new(scene, &room)?;
+            let (os, adapter) = (&scene.world.os, scene.adapter());
+            let mut unaware = 0;
+            for round in 1..=5 {
+                // Not fresh, and not announced: the engine looks for its rings.
+                looked_at(scene, &queue)?;
+                let before = scene.calls("DxgkDdiDisconnectDoorbell");
+                std::thread::scope(|scope| -> Played {
+                    scope.spawn(|| os.disconnect_doorbells(adapter, false));
+                    scene.until("the call", || Ok(scene.calls("DxgkDdiDisconnectDoorbell") != before))?;
+                    std::thread::park_timeout(LATE);
+                    let (progress, status) = queue.submit(&count.packets())?;
+                    if status == CONNECTED {
+                        // User mode does nothing more.
+                        unaware += 1;
+                    } else {
+                        queue.connect()?;
+                    }
+                    queue.wait(scene, progress).with_context(|| format!("round {round}, status {status}"))
+                })?;
+                same("executions", count.get(&room)?, round)?;
+            }
+            ensure!(unaware > 0, "no ring came between the call and the rotation");
+            Ok(())
+        };
+        stage.play(setup, play).with_context(|| format!("DoorbellModel {model}"))?;
+    }
+    Ok(())
+}
+
+fn of_its_own_node(stage: &Stage) -> Played {
+    each_model(stage, 10, |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let busy = RingQueue::connected(scene, &room, 1, 4096)?;
+        // Rings enough not to be fresh, and too few for a queue that submits often.
+        for _ in 0..3 {
+            let progress = busy.submit_through(&[])?;
+            busy.wait(scene, progress)?;
+        }
+        if busy.status()? == RETRY {
+            busy.connect()?;
+        }
+        let status = busy.status()?;
+        let buffer = room.memory(scene, 4096)?;
+        let jump = Indirect { address: buffer.gpu, length: 24 }.to_packet();
+        buffer.write(&raw, 0, jump.as_bytes())?;
+        // The OS is not told of it, and so does not look for its end.
+        busy.write(jump.as_bytes())?;
+        busy.publish()?;
+        if busy.ring()? == NOTIFY {
+            busy.notify()?;
+        }
+        idle_queue(scene, &room, 0)?;
+        same("the doorbell beside which another goes", busy.status()?, status)
+    })
 }
 
 fn suspended_asleep(stage: &Stage) -> Played {
