@@ -392,7 +392,8 @@ fn rotated_late(stage: &Stage) -> Played {
                 same("executions", count.get(&room)?, round)?;
             }
             ensure!(unaware > 0, "no ring came between the call and the rotation");
-            Ok(())
+            // What is not looked at is found when the scheduler suspends the context because of its silence.
+            same("suspensions", scene.calls("DxgkDdiSuspendContext"), 0)
         };
         stage.play(setup, play).with_context(|| format!("DoorbellModel {model}"))?;
     }
