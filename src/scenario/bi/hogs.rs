@@ -2,10 +2,10 @@
 //! reset.
 
 use crate::scenario::db::{RingQueue, Room, raw};
-use crate::scenario::{Played, Scenario, Setup, Stage, same};
+use crate::scenario::{Played, Scenario, Setup, Stage};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::process::End;
-use gpu_wire::packet::{CopyRect, Fill, Indirect, Store};
+use gpu_wire::packet::{CopyRect, Indirect, Store};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,6 @@ pub(super) const CASES: &[Scenario] = &[
         title: "copies of one-byte rows without an end keep no other process from mapping memory, nor from its work",
         source: "DxgkDdiBuildPagingBuffer, flushes; DxgkDdiSuspendContext",
         play: narrow_rows,
-    },
-    Scenario {
-        id: "BI-51",
-        title: "when the destruction of a queue that fills memory has returned, nothing of it writes any more",
-        source: "DxgkDdiDestroyHwQueue; User-mode work submission, Destroy",
-        play: writes_nothing_afterwards,
     },
 ];
 
@@ -56,40 +50,6 @@ fn endless(stage: &Stage) -> Played {
         Arc::into_inner(bad.process).context("another owner of the process")?.end(End::Terminated);
         let progress = victim.submit_through(&[])?;
         victim.wait(scene, progress)
-    })
-}
-
-/// Bytes of a fill: a step of the engine.
-const FILLED: u64 = 256 << 10;
-
-fn writes_nothing_afterwards(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
-        let raw = raw(scene)?;
-        let room = Room::new(&raw)?;
-        let (target, buffer) = (room.memory(scene, FILLED)?, room.memory(scene, 4096)?);
-        let fill = |pattern| {
-            Fill { address: target.gpu, length: FILLED, pattern, reserved: 0 }.to_packet().as_bytes().to_vec()
-        };
-        let length = 2 * fill(1).len() as u64 + 24;
-        let jump = Indirect { address: buffer.gpu, length }.to_packet();
-        // All of the memory changes at each fill.
-        buffer.write(&raw, 0, &[fill(1), fill(2), jump.as_bytes().to_vec()].concat())?;
-        // A step writes this word last.
-        let last = target.cpu + FILLED as usize - 8;
-        for round in 0..5 * ROUNDS {
-            let hog = RingQueue::connected(scene, &room, 0, 4096)?;
-            raw.store(target.cpu, 0)?;
-            hog.write(jump.as_bytes())?;
-            hog.publish()?;
-            hog.ring()?;
-            scene.until_now("the first fill", || Ok(raw.load(target.cpu)? != 0))?;
-            room.destroy_queue(hog.queue.handle)?;
-            let before = raw.load(last)?;
-            std::thread::park_timeout(Duration::from_micros(300));
-            same("the memory behind the destruction", raw.load(last)?, before)
-                .with_context(|| format!("round {round}"))?;
-        }
-        Ok(())
     })
 }
 
