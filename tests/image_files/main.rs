@@ -10,6 +10,7 @@ mod functions;
 mod image;
 mod mutants;
 mod properties;
+mod reach;
 
 use image::Image;
 use image::Kind;
