@@ -219,8 +219,8 @@ impl HwContext {
         });
     }
 
-    /// Returns whether the driver has the context, and no reset takes it off the run list: a suspension that is asked for
-    /// is acknowledged.
+    /// Returns whether the driver has the context, and no reset takes it off the run list: a suspension that is asked
+    /// for is acknowledged.
     fn acknowledges(&self) -> bool {
         let adapter = self.device.adapter();
         adapter.is_working()
