@@ -387,8 +387,8 @@ fn an_endless_command_buffer_does_not_keep_notices_back() {
     assert!(all, "{told} of {contexts}");
 }
 
-/// The same of a doorbell that rings, and of a queue whose doorbell the OS has disconnected, so that the engine looks at
-/// its write pointer itself.
+/// The same of a doorbell that rings, and of a queue whose doorbell the OS has disconnected, so that the engine looks
+/// at its write pointer itself.
 #[test]
 fn an_endless_command_buffer_does_not_keep_other_queues_back() {
     for watched in [false, true] {
