@@ -7,13 +7,13 @@ pub use queue::RingQueue;
 use crate::scenario::{Denied, NativeFence, Played, Raw, Scene, same};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::private::{AllocationData, ContextData, DoorbellData, DoorbellReply, MAGIC, allocation_kind};
-use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED};
+use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED};
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS,
     D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEALLOCATION, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWCONTEXT,
-    D3DKMT_CREATEHWQUEUE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYHWQUEUE,
-    D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_LOCK2,
-    D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    D3DKMT_CREATEHWQUEUE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYCONTEXT,
+    D3DKMT_DESTROYHWCONTEXT, D3DKMT_DESTROYHWQUEUE, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE,
+    D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_LOCK2, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
 };
 
 /// Status words.
@@ -282,6 +282,20 @@ impl<'a> Room<'a> {
         record.PrivateDriverDataSize = size_of::<ContextData>() as u32;
         self.raw.ok(self.raw.thunks.D3DKMTCreateHwContext, &mut record)?;
         Ok(record.hHwContext)
+    }
+
+    /// Destroys what [`context`](Self::context) made, by the function that belongs to the one that made it.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn destroy_context(&self, context: D3DKMT_HANDLE) -> Result<(), Denied> {
+        let Raw { thunks, .. } = self.raw;
+        match self.raw.ok(thunks.D3DKMTDestroyHwContext, &mut D3DKMT_DESTROYHWCONTEXT { hHwContext: context }) {
+            Err(Denied(STATUS_NOT_IMPLEMENTED)) => {
+                self.raw.ok(thunks.D3DKMTDestroyContext, &mut D3DKMT_DESTROYCONTEXT { hContext: context })
+            }
+            destroyed => destroyed,
+        }
     }
 
     /// A queue in a context.

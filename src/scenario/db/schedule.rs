@@ -7,7 +7,6 @@ use anyhow::{Context, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
 use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_MODE_KERNEL, FP_MODE_USER, FP_QUEUE_KERNEL_MODE};
-use wddm_abi::D3DKMT_DESTROYCONTEXT;
 
 const SUSPEND: &str = "User-mode work submission, Hardware context suspension";
 
@@ -143,7 +142,7 @@ fn destroyed_while_suspending(stage: &Stage) -> Played {
         for _ in 0..ROUNDS {
             let context = room.context(0)?;
             pending += scene.world.os.begin_suspension(scene.adapter(), &raw.process).pending;
-            raw.ok(raw.thunks.D3DKMTDestroyContext, &mut D3DKMT_DESTROYCONTEXT { hContext: context })?;
+            room.destroy_context(context)?;
         }
         same("suspensions that were under way", pending, ROUNDS)?;
         same("the device", room.is_active()?, true)
