@@ -26,7 +26,7 @@ const ROOM: usize = FULL + 16;
 pub(crate) struct Reports {
     /// Notices that must not be lost and have no place in the mailbox yet.
     backlog: VecDeque<Notice>,
-    /// A monitored fence was signaled, and the interrupt is not asked for yet.
+    /// A monitored fence was signaled, or a progress fence of either kind, and the interrupt is not asked for yet.
     due: bool,
 }
 
@@ -89,7 +89,14 @@ impl Reports {
         self.due = true;
     }
 
-    /// Raises the interrupt that signals of monitored fences have left due.
+    /// A progress fence was signaled of which the engine does not know whether it is native: the OS is to look at
+    /// fences of both kinds. The interrupt is raised as for a monitored fence.
+    pub fn notify_either<H: Host>(&mut self, node: &Node<H>) {
+        node.scan.add(scan::NATIVE);
+        self.notify_monitored(node);
+    }
+
+    /// Raises the interrupt that signals of monitored fences, and of progress fences of either kind, have left due.
     pub fn raise_due<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
         if core::mem::take(&mut self.due) {
             self.raise(gpu, node);

@@ -136,8 +136,7 @@ impl<H: Host> Core<H> {
             }
             Effect::SignalPlain => {
                 exec.synced = Some(Synced::Signal { told: None });
-                self.reports.notify_unlogged(gpu, node);
-                self.reports.notify_monitored(node);
+                self.reports.notify_either(node);
             }
             Effect::Monitored => self.reports.notify_monitored(node),
         }

@@ -100,6 +100,17 @@ fn a_stream_of_signals_makes_few_interrupts() {
     q.submit(&(1..=last).map(|value| signal(word.va, value)).collect::<Vec<_>>());
     served(&mut rig, &|_| word.read(0) == last);
     assert!((1..=3).contains(&rig.interrupts()), "{} interrupts", rig.interrupts());
+    // Of a queue's progress fence that was never opened.
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let gpu = rig.gpu.clone();
+    *rig.gpu.host.on_interrupt.lock().unwrap() = Some(Box::new(move || {
+        gpu.drain(0, |_| ());
+    }));
+    q.submit(&(1..=last).map(|value| Encoded::fence_signal(q.queue.progress, value)).collect::<Vec<_>>());
+    rig.settle();
+    assert_eq!((q.progress.read(0), q.fault()), (last, None));
+    assert!((1..=3).contains(&rig.interrupts()), "{} interrupts", rig.interrupts());
     // With a small operation behind each.
     let mut rig = Rig::new();
     let (mut q, word, code, last) = (rig.queue(0, 0), rig.map(1, false), rig.map(40, false), 2500);
