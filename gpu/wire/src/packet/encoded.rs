@@ -41,7 +41,7 @@ impl Encoded {
         Fence { fence: fence.0, value }.to_packet()
     }
 
-    /// FENCE_WAIT_LOGGED.
+    /// FENCE_WAIT_LOGGED: a wait, and the log entry that is written when it is over, in one packet.
     pub fn fence_wait_logged(body: FenceLogged) -> Self {
         Self::new(opcode::FENCE_WAIT_LOGGED, 0, body.as_bytes())
     }
