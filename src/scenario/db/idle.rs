@@ -7,7 +7,7 @@
 use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, ring::Count};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use dxgkrnl_model::personality::MS;
 use gpu_wire::packet::Indirect;
 use std::time::{Duration, Instant};
@@ -96,13 +96,23 @@ fn each_model(stage: &Stage, idle: u32, body: impl Fn(&Scene) -> Played) -> Play
 
 /// A queue that has rung often enough not to be fresh, and whose doorbell has been let go since.
 fn idle_queue<'a>(scene: &Scene, room: &'a Room<'a>, node: u32) -> Result<RingQueue<'a>> {
-    let queue = RingQueue::connected(scene, room, node, 4096)?;
-    for _ in 0..3 {
-        let progress = queue.submit_through(&[])?;
-        queue.wait(scene, progress)?;
+    for _ in 0..20 {
+        let queue = RingQueue::connected(scene, room, node, 4096)?;
+        for _ in 0..3 {
+            let progress = queue.submit_through(&[])?;
+            queue.wait(scene, progress)?;
+        }
+        let mut status = CONNECTED;
+        scene.until("RETRY", || {
+            status = queue.status()?;
+            Ok(matches!(status, RETRY | NOTIFY))
+        })?;
+        if status == RETRY {
+            return Ok(queue);
+        }
+        // Between two rings, on a host that was slow, the doorbell went, and the queue announces from then on.
     }
-    scene.until("RETRY", || Ok(queue.status()? == RETRY))?;
-    Ok(queue)
+    bail!("no queue rings three times before its doorbell goes")
 }
 
 fn let_go(stage: &Stage) -> Played {
@@ -305,6 +315,8 @@ fn to_f1(stage: &Stage) -> Played {
             same("status", queue.status()?, NOTIFY)?;
             for round in 1..=3 {
                 scene.until("F1", || Ok(state_of(scene, 0)? == 1))?;
+                // The engine takes its last look on its own thread, which may be behind the function that tells F1.
+                std::thread::park_timeout(LATE);
                 same("status in F1", queue.status()?, RETRY)?;
                 let (progress, status) = queue.submit(&count.packets())?;
                 same("status of a ring in F1", status, RETRY)?;
