@@ -9,6 +9,7 @@
 //! | here | a step: what others ask for, then packets or a queue |
 //! | `turn.rs` | a turn: one queue or packet runs until something else must happen |
 //! | `execute.rs` | one packet of a turn: decoded, carried out, its effect noted or drawn |
+//! | `stretch.rs` | packets of a burst that only store and signal, carried out together |
 //! | `report.rs` | the read pointer, and the fault that stops a queue, in its control page |
 //! | `packets.rs` | packet mode |
 //! | `sync.rs` | what waits and signals bring about |
@@ -16,6 +17,7 @@
 mod execute;
 mod packets;
 mod report;
+mod stretch;
 mod sync;
 mod turn;
 

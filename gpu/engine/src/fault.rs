@@ -51,6 +51,11 @@ impl FaultPlan {
         self.armed.store(true, Ordering::Release);
     }
 
+    /// Returns whether anything is planned.
+    pub fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed)
+    }
+
     /// Called for every packet; what shall happen to it.
     #[inline]
     pub fn at_packet(&self) -> Option<Injected> {

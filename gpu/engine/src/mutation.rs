@@ -61,6 +61,8 @@ gpu_word::mutations! {
     OwnEntryLate = 74,
     /// DEAD-1: a signal stores its value without the lock under which the fence becomes always signaled.
     StoresUnlocked = 75,
+    /// A STORE to the word of a fence passes a signal of the fence that is not stored yet.
+    StretchPassesStore = 95,
     /// IRQ-1: the interrupt is acknowledged behind the reading of the mailboxes.
     AcknowledgesLate = 71,
     /// IRQ-1: the interrupt routine withdraws the request behind the reading of a mailbox.

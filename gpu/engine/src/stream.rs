@@ -128,6 +128,12 @@ impl Burst {
         self.rest(at).is_some()
     }
 
+    /// What the copy holds of the stream from its next packet on.
+    pub fn rest_of<F>(&self, exec: &Exec<F>) -> &[u8] {
+        let at = exec.buffer.map_or(At::Ring(exec.consumed), |buffer| At::Buffer(buffer.next));
+        self.rest(at).and_then(|rest| self.bytes.get(rest)).unwrap_or_default()
+    }
+
     /// Where in the copy the bytes from `at` on are.
     fn rest(&self, at: At) -> Option<Range<usize>> {
         let offset = self.start.to(at).filter(|offset| *offset < self.len as u64)?;

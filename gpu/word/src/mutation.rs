@@ -38,6 +38,12 @@ macro_rules! mutations {
                 }
             }
 
+            /// Returns whether none is on. Always true without the feature `mutants`.
+            #[inline]
+            pub fn is_none(&self) -> bool {
+                !cfg!(feature = "mutants") || self.0.load(core::sync::atomic::Ordering::Relaxed) == 0
+            }
+
             /// Returns whether `mutation` is on. Always false without the feature `mutants`.
             #[inline]
             pub fn is(&self, mutation: Mutation) -> bool {

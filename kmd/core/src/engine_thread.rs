@@ -17,6 +17,8 @@ use gpu_engine::engine::{Engine, Step, Watched};
 use gpu_engine::shared::Shared;
 use gpu_wire::{NODE_COUNT, NODE_PAGING};
 
+/// Looks without a pause between them, right behind work: what goes on at once goes on some 20 ns earlier.
+const AT_ONCE: u32 = 64;
 /// Looks in a row before the thread starts to let others run.
 const SPINS: u32 = 2_000;
 /// The same where whatever brings work would wake the engine: the time in which another engine or the OS goes on from a
@@ -107,7 +109,9 @@ pub fn run<P: Platform>(
                 let spins = if watched == Watched::Nothing { SPINS_AWAKE } else { SPINS };
                 rest.sees(engine.scanning_changes(), spins);
                 if rest.looks < spins {
-                    platform.relax();
+                    if rest.looks > AT_ONCE {
+                        platform.relax();
+                    }
                     continue;
                 }
                 if watched == Watched::Doorbells

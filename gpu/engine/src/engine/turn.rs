@@ -254,6 +254,11 @@ impl<H: Host> Core<H> {
                     self.resolve(gpu, node, job, space, exec);
                 }
             }
+            let packets = self.stretch(at, exec, burst, &mut clock);
+            if packets != 0 {
+                turn = turn.saturating_sub(PACKET * packets);
+                continue;
+            }
             exec.remember();
             let fetched = match burst.fetch(&mut mmu(&mut self.tlb, gpu, node, space), exec) {
                 Ok(fetched) => fetched,
