@@ -4,14 +4,14 @@
 use super::limits::Line;
 use super::path::Path;
 use super::processors::{self, Pair};
-use super::support::{Rig, TestQueue, log};
+use super::support::{Rig, TestQueue};
 use super::{PATIENCE, RING};
 use anyhow::{Context, Result, ensure};
 use gpu_engine::queue::Binding;
 use gpu_engine::word::Word;
 use gpu_wire::PAGE_SIZE;
 use gpu_wire::doorbell::{self, Token};
-use gpu_wire::packet::{Encoded, Fence, HEADER_SIZE, Log, Store, log_operation};
+use gpu_wire::packet::{Encoded, HEADER_SIZE, Progress, Store};
 use gpu_wire::ring::Geometry;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -21,7 +21,7 @@ use std::time::Instant;
 pub(super) struct Alone {
     queue: TestQueue,
     token: Token,
-    /// Packets of a submission; the value of its end, and of its log entry, are stamped.
+    /// Packets of a submission; the value of its end, and the index of its log entry, are stamped.
     packets: Vec<u8>,
     /// Where the end begins.
     tail: usize,
@@ -55,7 +55,9 @@ impl Alone {
 
     fn new(rig: &mut Rig, stores: bool) -> Result<Self> {
         let target = rig.map(1, false);
-        let mut queue = rig.queue(0, 0);
+        let fence = rig.fence();
+        let context = rig.context(0);
+        let mut queue = rig.queue_on(&context, 0, fence.current);
         queue.ring = rig.map(RING / PAGE_SIZE, false);
         queue.geometry = Geometry::new(RING).ok().context("a ring")?;
         let (ring, control, geometry) = (queue.ring.va, queue.control.va, queue.geometry);
@@ -64,20 +66,17 @@ impl Alone {
         let mut packets = work.as_bytes().to_vec();
         packets.resize(16.max(packets.len()), 0);
         let tail = packets.len();
-        packets.extend_from_slice(Encoded::fence_signal(queue.progress.va, 0).as_bytes());
-        packets.extend_from_slice(log(log_operation::SIGNAL_EXECUTED, 0, 0).as_bytes());
+        packets.extend_from_slice(Progress { value: 0, fence_handle: 0x40, index_hint: 0 }.to_packet().as_bytes());
         let token = gpu_engine::gpu::token(queue.queue.slot);
         let (last_queued, status) = (Line::default(), Line::default());
         Ok(Self { queue, token, packets, tail, last_queued, status, pushed: 0, read: 0 })
     }
 
     fn stamp(&mut self) {
-        const SIGNAL: usize = HEADER_SIZE + size_of::<Fence>();
         let (value, hint) = (self.pushed.to_le_bytes(), ((self.pushed - 1) as u32).to_le_bytes());
         let mut put = |at: usize, bytes: &[u8]| self.packets[self.tail + at..][..bytes.len()].copy_from_slice(bytes);
-        put(HEADER_SIZE + offset_of!(Fence, value), &value);
-        put(SIGNAL + HEADER_SIZE + offset_of!(Log, value), &value);
-        put(SIGNAL + HEADER_SIZE + offset_of!(Log, index_hint), &hint);
+        put(HEADER_SIZE + offset_of!(Progress, value), &value);
+        put(HEADER_SIZE + offset_of!(Progress, index_hint), &hint);
     }
 }
 

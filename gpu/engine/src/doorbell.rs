@@ -138,6 +138,8 @@ pub struct Watch<H: Host> {
     seen: Box<[Seen<H>]>,
     /// Indices of those of its node.
     mine: Vec<usize>,
+    /// The one of them that is not looked at: its queue's write pointer is.
+    passed_over: Option<usize>,
     /// Of all doorbells, when `mine` was put together; 0: never.
     changes: u64,
 }
@@ -153,14 +155,36 @@ impl<H: Host> Watch<H> {
         seen.resize_with(doorbells.len(), Seen::nothing);
         let mut mine = Vec::new();
         mine.try_reserve_exact(doorbells.len())?;
-        Ok(Self { seen: seen.into_boxed_slice(), mine, changes: 0 })
+        Ok(Self { seen: seen.into_boxed_slice(), mine, passed_over: None, changes: 0 })
     }
 
     /// Forgets everything, and with it every reference to a queue.
     pub fn clear(&mut self) {
         self.seen.fill_with(Seen::nothing);
         self.mine.clear();
+        self.passed_over = None;
         self.changes = 0;
+    }
+
+    /// From now on the doorbell of `queue` alone is passed over. Returns whether the queue has one that is looked at.
+    pub fn pass_over(&mut self, queue: &Shared<Queue<H>>) -> bool {
+        let is_its = |index: usize| {
+            self.seen.get(index).and_then(|seen| seen.queue.as_ref()).is_some_and(|its| Shared::ptr_eq(its, queue))
+        };
+        if !self.passed_over.is_some_and(is_its) {
+            self.passed_over = self.mine.iter().copied().find(|index| is_its(*index));
+        }
+        self.passed_over.is_some()
+    }
+
+    /// Every doorbell is looked at again.
+    pub fn pass_over_none(&mut self) {
+        self.passed_over = None;
+    }
+
+    /// Returns whether one is passed over still: none is where any has changed hands.
+    pub fn passes_over(&self) -> bool {
+        self.passed_over.is_some()
     }
 
     /// Looks at the doorbells of `node`; calls `rung` for each queue that rang. Whether any doorbell is connected.
@@ -171,6 +195,9 @@ impl<H: Host> Watch<H> {
             self.look_around(doorbells, node);
         }
         for &index in &self.mine {
+            if self.passed_over == Some(index) {
+                continue;
+            }
             let (Some(physical), Some(seen)) = (doorbells.physical.get(index), self.seen.get_mut(index)) else {
                 continue;
             };
@@ -193,7 +220,7 @@ impl<H: Host> Watch<H> {
             return word.is_some_and(|word| word.load(Ordering::Relaxed) != 0);
         }
         doorbells.changes.load(Ordering::Relaxed) != self.changes
-            || self.mine.iter().any(|&index| match (doorbells.physical.get(index), self.seen.get(index)) {
+            || self.mine.iter().filter(|index| self.passed_over != Some(**index)).any(|&index| match (doorbells.physical.get(index), self.seen.get(index)) {
                 (Some(physical), Some(seen)) => {
                     physical.word().is_some_and(|word| word.load(Ordering::Relaxed) != seen.value)
                 }
@@ -204,6 +231,7 @@ impl<H: Host> Watch<H> {
     /// Finds out which doorbells are the node's, and whose they are.
     fn look_around(&mut self, doorbells: &Doorbells<H>, node: usize) {
         self.mine.clear();
+        self.passed_over = None;
         for (index, (physical, seen)) in doorbells.physical.iter().zip(self.seen.iter_mut()).enumerate() {
             // CAST: a node index.
             if physical.node.load(Ordering::Acquire) != node as u32 {

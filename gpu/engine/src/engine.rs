@@ -9,18 +9,21 @@
 //! | here | a step: what others ask for, then packets or a queue |
 //! | `turn.rs` | a turn: one queue or packet runs until something else must happen |
 //! | `execute.rs` | one packet of a turn: decoded, carried out, its effect noted or drawn |
+//! | `hot.rs` | the queue that ran dry last, whose write pointer is looked at |
 //! | `stretch.rs` | packets of a burst that only store and signal, carried out together |
 //! | `report.rs` | the read pointer, and the fault that stops a queue, in its control page |
 //! | `packets.rs` | packet mode |
 //! | `sync.rs` | what waits and signals bring about |
 
 mod execute;
+mod hot;
 mod packets;
 mod report;
 mod stretch;
 mod sync;
 mod turn;
 
+use self::hot::Hot;
 use self::packets::Running;
 use crate::NoMemory;
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
@@ -100,6 +103,7 @@ struct Core<H: Host> {
     entries: LogBatch,
     reports: Reports,
     watch: Watch<H>,
+    hot: Option<Hot<H>>,
     /// Queues whose write pointer is watched, and the number of the change of the node's list that was seen last.
     scanned: Vec<Shared<Queue<H>>>,
     scanned_at: u64,
@@ -170,6 +174,7 @@ impl<H: Host> Core<H> {
             entries: LogBatch::new()?,
             reports: Reports::new()?,
             watch: Watch::new(&gpu.doorbells)?,
+            hot: None,
             scanned: Vec::new(),
             scanned_at: 0,
             schedule: Schedule::new(node)?,
@@ -327,6 +332,7 @@ impl<H: Host> Core<H> {
         let everything =
             node.loses_everything.load(Ordering::Acquire) && !gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
         self.reports.forget(|notice| everything || notice.is_of_packets());
+        self.cool();
         self.watch.clear();
         (self.scanned, self.scanned_at) = (Vec::new(), 0);
         bump(&node.counters.resets);
@@ -339,6 +345,7 @@ impl<H: Host> Core<H> {
         self.running = None;
         self.scratch.let_go();
         self.tlb.clear();
+        self.cool();
         self.watch.clear();
         self.fences.clear();
         while self.next_ready(gpu, node).is_some() {}
@@ -352,6 +359,7 @@ impl<H: Host> Core<H> {
     fn poll(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Watched {
         let doorbells = match gpu.doorbells.model {
             Model::Dedicated => {
+                self.look_at_hot(node);
                 let Self { watch, schedule, .. } = self;
                 watch.poll(&gpu.doorbells, node.index, |queue| {
                     bump(&node.counters.rings);
@@ -395,8 +403,8 @@ impl<H: Host> Core<H> {
                 continue;
             }
             let mut mmu = mmu(tlb, gpu, node, &queue.context.space);
-            match mmu.aside(binding.control, false).map(|view| mmu.span(view).and_then(|span| span.word(0))) {
-                Ok(Some(word)) if word.load(Ordering::Acquire) == queue.consumed.load(Ordering::Relaxed) => {}
+            match mmu.word_aside(binding.control, false) {
+                Ok(word) if word.load(Ordering::Acquire) == queue.consumed.load(Ordering::Relaxed) => {}
                 Ok(_) => list(schedule, node, queue),
                 // User mode has freed the ring: there is nothing to run.
                 Err(Stored::NotMapped) => node.stop_scanning(queue, None),
@@ -420,12 +428,15 @@ impl<H: Host> Core<H> {
 
     /// Returns whether a queue waits for its turn.
     fn has_ready(&self, node: &Node<H>) -> bool {
-        !self.schedule.is_empty() || !node.arrivals.is_empty()
+        !self.schedule.is_empty() || !node.arrivals.is_empty() || self.hot_has_work()
     }
 
     /// The queue whose turn it is.
     fn next_ready(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Option<Shared<Queue<H>>> {
         self.take_in(node);
+        if let Some(queue) = self.take_hot(gpu, node) {
+            return Some(queue);
+        }
         let queue = self.schedule.next(gpu.normal_share.load(Ordering::Relaxed))?;
         queue.take_turn(&gpu.mutation);
         Some(queue)

@@ -47,6 +47,17 @@ impl LogBatch {
         self.len == 0
     }
 
+    /// Entries.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The entries from the `first` on ended at `end`.
+    pub fn stamp(&mut self, first: usize, end: u64) {
+        let last = self.len;
+        self.entries.iter_mut().take(last).skip(first).for_each(|(entry, _)| entry.end = end);
+    }
+
     /// Returns whether it must be written before another entry is added.
     pub fn is_full(&self) -> bool {
         self.len == ROOM

@@ -34,30 +34,35 @@ impl<H: Host> Mmu<'_, H> {
     ///
     /// # Errors
     /// The fault of the access.
+    #[inline]
     pub fn translate(&mut self, va: GpuVa, want: u64, write: bool) -> Result<View, Fault> {
         self.tlb.translate(&self.bus, self.space, va, want, write)
     }
 
     /// The bytes of a view, or `None` when it is stale: translate again.
+    #[inline]
     pub fn span(&self, view: View) -> Option<Span<'_>> {
         self.tlb.span(view)
+    }
+
+    /// As [`Tlb::cached`].
+    pub fn cached(&self, va: GpuVa, write: bool) -> Option<SharedWord<'_>> {
+        self.tlb.cached(self.space.id().number, va, write)
     }
 
     /// The 64-bit word at `va`, which must be aligned.
     ///
     /// # Errors
     /// The fault of the access.
+    #[inline]
     pub fn word(&mut self, va: GpuVa, write: bool) -> Result<SharedWord<'_>, Fault> {
         let view = self.translate(va, 8, write)?;
         self.span(view).and_then(|s| s.word(0)).ok_or(Fault::address(va, write))
     }
 
-    /// Asks for the first cache line of the `want` bytes at `va`, which is read next, and does not wait for it. What
-    /// cannot be reached is found when it is read.
-    pub fn touch(&mut self, va: GpuVa, want: u64) {
-        if let Ok(view) = self.translate(va, want, false)
-            && let Some(word) = self.span(view).and_then(|span| span.word(0))
-        {
+    /// Asks for the cache line of the word at `va`, which is read next, and does not wait for it.
+    pub fn touch(&self, va: GpuVa) {
+        if let Some(word) = self.cached(va, false) {
             core::hint::black_box(word.load(Ordering::Relaxed));
         }
     }
@@ -117,28 +122,26 @@ impl<H: Host> Mmu<'_, H> {
         }
     }
 
-    /// Translates the word at `va`, which the stream itself does not ask for: a failure is no failure of the stream's.
+    /// The 64-bit word at `va`, which the stream itself does not ask for: a failure is no failure of the stream's.
     ///
     /// # Errors
     /// Why there is no word.
-    pub fn aside(&mut self, va: GpuVa, write: bool) -> Result<View, Stored> {
+    pub fn word_aside(&mut self, va: GpuVa, write: bool) -> Result<SharedWord<'_>, Stored> {
         let before = core::mem::take(&mut self.tlb.starved);
         let view = self.translate(va, 8, write);
         let starved = core::mem::replace(&mut self.tlb.starved, before);
-        view.map_err(|_| if starved { Stored::NoMemory } else { Stored::NotMapped })
+        let view = view.map_err(|_| if starved { Stored::NoMemory } else { Stored::NotMapped })?;
+        self.span(view).and_then(|span| span.word(0)).ok_or(Stored::NotMapped)
     }
 
     /// Stores a word of the queue's control page.
     pub fn store_aside(&mut self, va: GpuVa, value: u64) -> Stored {
-        match self.aside(va, true) {
+        match self.word_aside(va, true) {
             Err(why) => why,
-            Ok(view) => match self.span(view).and_then(|span| span.word(0)) {
-                Some(word) => {
-                    word.store(value, Ordering::Release);
-                    Stored::Done
-                }
-                None => Stored::NotMapped,
-            },
+            Ok(word) => {
+                word.store(value, Ordering::Release);
+                Stored::Done
+            }
         }
     }
 }

@@ -19,6 +19,7 @@ use alloc::boxed::Box;
 use core::ops::Range;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{self, FaultKind, HEADER_SIZE, Header, MAX_SIZE};
+use gpu_wire::ring::ALIGN;
 
 /// Bytes of a burst, at most.
 const BURST: usize = 4096;
@@ -237,8 +238,7 @@ impl Burst {
         if exec.published == exec.consumed {
             // What is published lies in a line that another processor has written, as the write pointer does: both are
             // asked for before either is waited for.
-            let next = geometry.spans(exec.consumed, BURST as u64);
-            mmu.touch(GpuVa(ring.0 + next.first), next.first_len);
+            mmu.touch(GpuVa(ring.0 + geometry.spans(exec.consumed, ALIGN).first));
             // ORDERING[RING-1]: Acquire pairs with user mode's Release: the packets below it are written.
             let published = mmu.word(control, false)?.load(Ordering::Acquire);
             let pending = match geometry.pending(published, exec.consumed) {

@@ -127,6 +127,7 @@ impl<H: Host> Tlb<H> {
     }
 
     /// The bytes of a view, or `None` when it is stale: translate again.
+    #[inline]
     pub fn span(&self, view: View) -> Option<Span<'_>> {
         if view.stamp != self.stamp {
             return None;
@@ -139,6 +140,7 @@ impl<H: Host> Tlb<H> {
     ///
     /// # Errors
     /// The fault of the access. Where the host has no memory for the mapping, `starved` says so.
+    #[inline]
     pub fn translate(
         &mut self,
         bus: &Bus<'_, H>,
@@ -147,20 +149,13 @@ impl<H: Host> Tlb<H> {
         want: u64,
         write: bool,
     ) -> Result<View, Fault> {
-        if !va.is_canonical() {
-            return Err(Fault::address(va, write));
-        }
-        let page = va.0 / PAGE_SIZE;
-        let number = space.id().number;
-        let slot = Self::line(number, page);
-        let line = self.lines[slot];
+        let (number, page) = (space.id().number, va.0 / PAGE_SIZE);
+        let line = self.lines[Self::line(number, page)];
+        // The page of a line that is kept is canonical.
         let window = if line.space == number && line.page == page && line.stamp == self.stamp {
             line.window
         } else {
-            let (space, root) = space.now();
-            let window = self.look_up(bus, (space, root), va, want, write)?;
-            self.lines[slot] = Line { space: space.number, page, stamp: self.stamp, window };
-            window
+            self.miss(bus, space, va, want, write)?
         };
         let Some(Some(Entry { shows: Shows::Pages { start, len, writable }, .. })) = self.entries.get(window as usize)
         else {
@@ -171,6 +166,26 @@ impl<H: Host> Tlb<H> {
         }
         let offset = va.0 - start;
         Ok(View { window, offset, len: want.min(len - offset), stamp: self.stamp })
+    }
+
+    /// The window of `va`, which the page cache does not have.
+    #[inline(never)]
+    fn miss(
+        &mut self,
+        bus: &Bus<'_, H>,
+        space: &AddressSpace<H>,
+        va: GpuVa,
+        want: u64,
+        write: bool,
+    ) -> Result<u32, Fault> {
+        if !va.is_canonical() {
+            return Err(Fault::address(va, write));
+        }
+        let page = va.0 / PAGE_SIZE;
+        let (space, root) = space.now();
+        let window = self.look_up(bus, (space, root), va, want, write)?;
+        self.lines[Self::line(space.number, page)] = Line { space: space.number, page, stamp: self.stamp, window };
+        Ok(window)
     }
 
     /// The aligned word at `va` of the address space with the number `space`, where the page cache has its page with

@@ -56,7 +56,7 @@ impl<H: Host> Core<H> {
         let mut rest = burst.rest_of(exec);
         let number = space.id().number;
         let mut signals: Option<Signals<H>> = None;
-        let (mut packets, mut bytes) = (0, 0);
+        let (mut packets, mut bytes, noted) = (0, 0, self.entries.len());
         while let Some((packet, length)) = next(rest) {
             match packet.split(Some(queue.progress)) {
                 Ok((Packet::Nop, _)) => {}
@@ -82,7 +82,7 @@ impl<H: Host> Core<H> {
                             first => signals = first,
                         },
                     }
-                    note(&mut self.entries, log, *clock.get_or_insert_with(|| gpu.host.clock()));
+                    note(&mut self.entries, log);
                 }
                 _ => break,
             }
@@ -96,6 +96,7 @@ impl<H: Host> Core<H> {
         self.begun(gpu, node, queue);
         if let Some(signals) = signals {
             self.store_last(at, exec, number, signals);
+            self.entries.stamp(noted, *clock.get_or_insert_with(|| gpu.host.clock()));
         }
         exec.synced = None;
         self.report_while_running(at, exec);
@@ -157,8 +158,9 @@ fn next(bytes: &[u8]) -> Option<(Packet<'_>, u64)> {
     Some((packet, length))
 }
 
-fn note(entries: &mut LogBatch, log: Log, now: u64) {
+/// Adds the entry of a signal that is not stored yet: its time is that of the store.
+fn note(entries: &mut LogBatch, log: Log) {
     debug_assert_eq!(log.operation, log_operation::SIGNAL_EXECUTED);
     let Log { value, fence_handle: handle, operation, index_hint, .. } = log;
-    entries.add(Entry { value, handle, operation, observed: 0, end: now }, index_hint);
+    entries.add(Entry { value, handle, operation, observed: 0, end: 0 }, index_hint);
 }

@@ -159,11 +159,9 @@ impl<H: Host> Core<H> {
         // That processor's: interrupt or none?
         let wanted = signals && {
             let mut mmu = mmu(&mut self.tlb, gpu, node, space);
-            match mmu.aside(pending.open.monitored, false).map(|view| mmu.span(view)) {
-                Ok(Some(span)) => span.word(0).is_none_or(|word| fence::wants_interrupt(&word, pending.value)),
-                // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
-                _ => true,
-            }
+            // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
+            let monitored = mmu.word_aside(pending.open.monitored, false);
+            monitored.map_or(true, |word| fence::wants_interrupt(&word, pending.value))
         };
         node.trace.push(Event::Signal, pending.value);
         if !wanted {

@@ -128,6 +128,11 @@ impl<H: Host> Core<H> {
         if queue.state() != State::Active {
             abandon(&mut exec);
         }
+        if outcome == Outcome::Drained && !again && queue.user_mode {
+            self.warm(gpu, queue, &exec);
+        } else {
+            self.cool();
+        }
         queue.exec.put(exec);
         if again || (!queue.user_mode && queue.has_submissions() && outcome == Outcome::Drained) {
             list(&mut self.schedule, node, queue);
@@ -254,11 +259,6 @@ impl<H: Host> Core<H> {
                     self.resolve(gpu, node, job, space, exec);
                 }
             }
-            let packets = self.stretch(at, exec, burst, &mut clock);
-            if packets != 0 {
-                turn = turn.saturating_sub(PACKET * packets);
-                continue;
-            }
             exec.remember();
             let fetched = match burst.fetch(&mut mmu(&mut self.tlb, gpu, node, space), exec) {
                 Ok(fetched) => fetched,
@@ -283,8 +283,14 @@ impl<H: Host> Core<H> {
                 pending.fresh = false;
                 continue;
             }
-            self.packet(at, exec, burst, &fetched, &mut clock)?;
-            turn = turn.saturating_sub(PACKET);
+            let packets = match self.stretch(at, exec, burst, &mut clock) {
+                0 => {
+                    self.packet(at, exec, burst, &fetched, &mut clock)?;
+                    1
+                }
+                packets => packets,
+            };
+            turn = turn.saturating_sub(PACKET * packets);
         }
     }
 

@@ -210,7 +210,7 @@ pub struct TestQueue {
     pub queue: Shared<Queue<TestHost>>,
     pub ring: Range,
     pub control: Range,
-    /// Where its progress fence lies; no fence is open there.
+    /// Where its progress fence lies. No native fence is open there, but where the test opened one.
     pub progress: Range,
     pub geometry: Geometry,
     pub doorbell: usize,
@@ -421,10 +421,15 @@ impl Rig {
     }
 
     pub fn queue_of(&mut self, context: &Shared<Context<TestHost>>, doorbell: usize) -> TestQueue {
+        let progress = self.map(1, false);
+        self.queue_on(context, doorbell, progress)
+    }
+
+    /// The same, with its progress fence at `progress`.
+    pub fn queue_on(&mut self, context: &Shared<Context<TestHost>>, doorbell: usize, progress: Range) -> TestQueue {
         let member = self.gpu.admit(context.node).unwrap();
         let slot = self.gpu.slots.allocate(0xA000).unwrap();
         let (ring, control) = (self.map(1, false), self.map(1, false));
-        let progress = self.map(1, false);
         let queue =
             Shared::try_new(Queue::new(member, slot, context.clone(), true, progress.va, true).unwrap()).unwrap();
         let geometry = Geometry::new(4096).unwrap();
