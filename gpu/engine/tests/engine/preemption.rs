@@ -161,7 +161,7 @@ fn packets_and_queues_take_turns() {
 }
 
 /// Maps `pages` pages of which no two lie next to each other in the host, so that each is a window of its own.
-fn scattered(rig: &mut Rig, pages: u64, stride: u64, at: u64) -> GpuVa {
+pub(crate) fn scattered(rig: &mut Rig, pages: u64, stride: u64, at: u64) -> GpuVa {
     let space = rig.space.clone();
     for i in 0..pages {
         let frame = rig.frame();

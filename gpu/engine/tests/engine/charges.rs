@@ -1,0 +1,161 @@
+//! What work counts for, besides the bytes that it moves: an engine that charges less looks up less often. Each charge
+//! is compared with what the test knows, or what the host has seen.
+
+use crate::packet_mode::packet_of;
+use crate::preemption::scattered;
+use crate::support::Rig;
+use gpu_engine::word::Ordering;
+use gpu_wire::packet::{self, Encoded};
+use gpu_wire::pte::{Place, Pte};
+use gpu_wire::{GpuVa, PAGE_SIZE};
+
+/// What a mapping counts for, and what giving one up does.
+const MAP: u64 = 16 << 10;
+/// What an entry of a page table counts for that a walk reads.
+const READ: u64 = 64;
+/// What an entry counts for that a packet writes.
+const WRITE: u64 = 8;
+/// Where no other test range lies.
+const FAR: u64 = 0x40_0000_0000;
+
+/// Forgets the most work between two looks of `node`.
+fn forget(rig: &Rig, node: usize) {
+    rig.gpu.nodes[node].counters.most_between_looks.store(0, Ordering::Relaxed);
+}
+
+fn most(rig: &Rig, node: usize) -> u64 {
+    rig.gpu.nodes[node].counters.read().most_between_looks
+}
+
+/// Mappings that the host was asked for, and those that are alive.
+fn mappings(rig: &Rig) -> (u64, u64) {
+    (rig.gpu.host.asked.lock().unwrap().len() as u64, rig.gpu.host.mappings.load(Ordering::Relaxed))
+}
+
+/// The most work between two looks of an engine that executes `packet` as a paging packet.
+fn of_paging(packet: impl FnOnce(Pte) -> Encoded) -> u64 {
+    let mut rig = Rig::new();
+    let table = Pte::table(Place::System(rig.frame())).unwrap();
+    let packet = packet(table);
+    let submission = packet_of(&mut rig, 1, true, &[packet]);
+    rig.gpu.nodes[2].packets.with(|queue| queue.submit(submission)).unwrap();
+    rig.settle();
+    assert_eq!(rig.drain().len(), 1);
+    most(&rig, 2)
+}
+
+#[test]
+fn a_table_write_is_charged_by_its_entries() {
+    let write = |count| of_paging(|table| Encoded::table_write(table, 0, &vec![Pte::INVALID; count]));
+    let repeat = |count| of_paging(|table| Encoded::table_repeat(table, 0, count, Pte::INVALID));
+    assert_eq!(write(29) - write(1), 28 * WRITE);
+    assert_eq!(repeat(512) - repeat(1), 511 * WRITE);
+}
+
+/// A walk reads an entry at each of four levels; a mapping of several pages reads one more for each.
+#[test]
+fn a_walk_is_charged_by_the_entries_that_it_reads() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    // Page 0 has the tables mapped that the others need.
+    let m = rig.map(64, false);
+    let store = |at| packet::Store { address: m.at(at).0, value: 1 }.to_packet();
+    q.submit(&[store(0)]);
+    rig.settle();
+    let mut charged = |packet| {
+        forget(&rig, 0);
+        let before = mappings(&rig).0;
+        q.submit(&[packet]);
+        rig.settle();
+        let maps = mappings(&rig).0 - before;
+        // The list of the region's windows was searched.
+        (maps, (most(&rig, 0) - maps * MAP) / READ)
+    };
+    assert_eq!(charged(store(2 * PAGE_SIZE)), (1, 4));
+    let copy = packet::CopyRect {
+        source: m.at(4 * PAGE_SIZE).0,
+        destination: m.at(0).0,
+        source_pitch: 16 * PAGE_SIZE as u32,
+        destination_pitch: 8,
+        row_bytes: 8,
+        rows: 1,
+    };
+    // One row that is read from one page: the run of 512 bytes is 8 times an entry.
+    assert_eq!(charged(copy.to_packet()), (1, 4 + 8));
+    // 16 pages that are mapped at once, and 16 bytes of each page that are 64 KiB, or 1024 times an entry.
+    let length = 16 * PAGE_SIZE;
+    let fill = packet::Fill { address: m.at(16 * PAGE_SIZE).0, length, pattern: 1, reserved: 0 }.to_packet();
+    assert_eq!(charged(fill), (1, 4 + 15 + length / READ));
+}
+
+/// An engine whose windows are all in use gives one up for each that it maps. Unmapping counts as mapping does.
+#[test]
+fn a_window_that_gives_way_to_another_is_charged() {
+    const PAGES: u64 = 4200;
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let space = rig.space.clone();
+    let frame = rig.frame();
+    let va = |page| GpuVa(FAR + page * PAGE_SIZE);
+    for page in 0..=PAGES {
+        rig.map_at(&space, va(page), Place::System(frame), false);
+    }
+    let store = |page| packet::Store { address: va(page).0, value: 1 }.to_packet();
+    let code = rig.map(PAGES * store(0).as_bytes().len() as u64 / PAGE_SIZE + 1, false);
+    let bytes: Vec<u8> = (0..PAGES).flat_map(|page| store(page).as_bytes().to_vec()).collect();
+    code.bytes.write(&bytes);
+    q.submit(&[packet::Indirect { address: code.va.0, length: bytes.len() as u64 }.to_packet()]);
+    rig.settle();
+    assert_eq!(mappings(&rig).1, 4096, "all windows are in use");
+    // The ring may have lost its windows.
+    q.submit(&[Encoded::nop(8)]);
+    rig.settle();
+    forget(&rig, 0);
+    let before = mappings(&rig);
+    q.submit(&[store(PAGES)]);
+    rig.settle();
+    let after = mappings(&rig);
+    let maps = after.0 - before.0;
+    let unmaps = maps - (after.1 - before.1);
+    assert!(maps >= 1 && unmaps == maps, "{maps} mapped, {unmaps} given up");
+    assert_eq!(most(&rig, 0) / MAP, maps + unmaps);
+}
+
+/// What a flush has doomed gives way to new windows as well: an engine that unmaps there looks up as often as one that
+/// maps alone.
+#[test]
+fn a_doomed_window_that_gives_way_to_another_is_charged() {
+    const ROWS: u64 = 800;
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    // Each row in a window of its own: whole pages lie between two of them.
+    let at = scattered(&mut rig, 2 * ROWS, 2 * PAGE_SIZE, FAR);
+    let m = rig.map(2, false);
+    let rows = |first: u64| {
+        packet::CopyRect {
+            source: m.va.0,
+            destination: at.0 + first * 2 * PAGE_SIZE,
+            source_pitch: 8,
+            destination_pitch: 2 * PAGE_SIZE as u32,
+            row_bytes: 8,
+            rows: ROWS as u32,
+        }
+        .to_packet()
+    };
+    q.submit(&[rows(0)]);
+    rig.settle();
+    let steps = rig.gpu.nodes[0].counters.read().steps;
+    let before = mappings(&rig);
+    q.submit(&[rows(ROWS)]);
+    let number = rig.gpu.flush(rig.process.number, 0, 0);
+    rig.settle();
+    let after = mappings(&rig);
+    assert!(rig.gpu.flush_done(number));
+    let steps = rig.gpu.nodes[0].counters.read().steps - steps;
+    let maps = after.0 - before.0;
+    assert!(maps >= ROWS && after.1 <= maps, "{maps} mapped, {} alive", after.1);
+    // The engine unmaps eight windows at each look, which is work of its own, and one for each that it maps beyond
+    // those. A step is as long as 16 of them, and goes on to the end of a row.
+    let charged = maps + (before.1 - steps * 8);
+    assert!(charged <= (steps + 1) * 18, "{charged} mappings made and given up in {steps} steps");
+}
