@@ -30,7 +30,7 @@ const NEEDS: &[Need] = &[
         "DD-15", "DD-17", "DD-19",
     ]),
     (1, "it makes hardware queues, or contexts for them", &[
-        "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19",
+        "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51",
     ]),
     (1, "it reads the logs of nodes that schedule in hardware", &["DD-11"]),
     (1, "it looks at the feature HWSCH", &["NF-21", "ST-04"]),

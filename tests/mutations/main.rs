@@ -122,6 +122,7 @@ const TABLE: &[(Mutation, &[By])] = &[
             Engine("limits::a_suspension_is_not_answered_behind_an_adapter_reset"),
         ],
     ),
+    (LeavesBusyQueue, &[Cases(&["BI-51"])]),
     (WatchesDestroyed, &[Engine("limits::a_destroyed_queue_is_not_watched")]),
     (BelievesWritePointer, &[Engine("faults::hostile_write_pointers_fault_their_queue")]),
     (KernelQueueStays, &[Engine("limits::a_kernel_queue_leaves_its_engine_between_two_buffers")]),

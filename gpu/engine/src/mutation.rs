@@ -17,6 +17,7 @@
 //!   same of a context, between a call and the interrupt.
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
+//! - [`Mutation::LeavesBusyQueue`]: what is left out is a wait for an engine, behind the marks that a call has set.
 //! - [`Mutation::ForgetsRefused`]: a packet that is refused and not kept is one for want of memory.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
@@ -55,6 +56,8 @@ gpu_word::mutations! {
     ReportsWhileHeld = 45,
     /// GONE-1: no barrier between the engine's word whose turn it is and its look whether the queue is there.
     NoTurnBarrier = 72,
+    /// GONE-1: a queue is destroyed without a look whether its engine is off it.
+    LeavesBusyQueue = 76,
     /// A doorbell that is taken away is not followed by a look at its queue's write pointer.
     NoLastLook = 73,
     /// LOG-1: what a signal with its own entry brings about is drawn before the entry is written.

@@ -8,6 +8,7 @@
 use crate::adapter::{EngineHost, Started};
 use crate::irql::Passive;
 use crate::platform::Platform;
+use gpu_engine::mutation::Mutation;
 use gpu_engine::node::Phase;
 use gpu_engine::queue::Queue;
 use gpu_wire::NodeOrdinal;
@@ -25,7 +26,8 @@ pub fn flushed<P: Platform>(irql: &Passive, started: &Started<P>, flush: u64) {
 
 /// Returns when the engine is off a queue that was destroyed.
 pub fn queue<P: Platform>(irql: &Passive, started: &Started<P>, queue: &Queue<EngineHost<P>>) {
-    wait(irql, started, || !started.gpu.is_on(queue));
+    let mutation = &started.gpu.mutation;
+    wait(irql, started, || mutation.is(Mutation::LeavesBusyQueue) || !started.gpu.is_on(queue));
 }
 
 /// Returns when the engine of `node`, which was told to hold or to stop, has let go of everything.

@@ -2,8 +2,9 @@
 //! reset.
 
 use crate::scenario::db::{RingQueue, Room, raw};
-use crate::scenario::{Played, Scenario, Setup, Stage};
-use anyhow::{Context, ensure};
+use crate::scenario::{Played, Scenario, Setup, Stage, same};
+use anyhow::{Context, Error, ensure};
+use dxgkrnl_model::personality::{MS, SECOND};
 use dxgkrnl_model::process::End;
 use gpu_wire::packet::{CopyRect, Indirect, Store};
 use std::sync::Arc;
@@ -21,6 +22,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "copies of one-byte rows without an end keep no other process from mapping memory, nor from its work",
         source: "DxgkDdiBuildPagingBuffer, flushes; DxgkDdiSuspendContext",
         play: narrow_rows,
+    },
+    Scenario {
+        id: "BI-51",
+        title: "when the destruction of a queue in the middle of a copy has returned, nothing of it writes any more",
+        source: "DxgkDdiDestroyHwQueue",
+        play: writes_nothing_afterwards,
     },
 ];
 
@@ -93,6 +100,58 @@ fn narrow_rows(stage: &Stage) -> Played {
         // CAST: a small number.
         let most = SOON * ROUNDS as u32;
         ensure!(begun.elapsed() < most, "{ROUNDS} mappings and submissions took {:?}", begun.elapsed());
+        Ok(())
+    })
+}
+
+/// Rows of a copy, and more than an engine has mapped at a time: it unmaps a page for each.
+const ROWS: u64 = 4200;
+/// Bytes from row to row. A page lies between two, so that each is mapped for itself.
+const PITCH: u32 = 2 * 4096;
+/// What unmapping takes: a step of an engine is longer than it takes to look at all rows.
+const UNMAPPING: u64 = MS / 2;
+
+fn writes_nothing_afterwards(stage: &Stage) -> Played {
+    // The OS waits for nothing that the driver would not have to wait for as well.
+    let setup = Setup::default().windows(|windows| {
+        windows.user_mode.queues_end_at_once = true;
+        windows.unmap_time = UNMAPPING;
+        windows.tdr.delay = 20 * SECOND;
+    });
+    stage.play(setup, |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let (source, target) =
+            (room.memory(scene, (ROWS * 8).next_multiple_of(4096))?, room.memory(scene, ROWS * u64::from(PITCH))?);
+        let buffer = room.memory(scene, 4096)?;
+        let copy = CopyRect {
+            source: source.gpu,
+            destination: target.gpu,
+            source_pitch: 8,
+            destination_pitch: PITCH,
+            row_bytes: 8,
+            // CAST: a few thousand.
+            rows: ROWS as u32,
+        }
+        .to_packet();
+        buffer.write(&raw, 0, copy.as_bytes())?;
+        let row = |row: u64| raw.load(target.cpu + row as usize * PITCH as usize);
+        let rows_of =
+            |round| (0..ROWS).map(row).try_fold(0u64, |sum, word| Ok::<_, Error>(sum + u64::from(word? == round)));
+        for round in 1..=6 {
+            source.write(&raw, 0, &u64::to_le_bytes(round).repeat(ROWS as usize))?;
+            let queue = room.queue(0, false)?;
+            // CAST: the length of a packet.
+            room.submit(queue.handle, buffer.gpu, copy.as_bytes().len() as u32, 1)?;
+            // In the first round everything is mapped.
+            let last = if round == 1 { ROWS - 1 } else { 3 * round };
+            scene.until_now("a row", || Ok(row(last)? == round))?;
+            room.destroy_queue(queue.handle)?;
+            let before = rows_of(round)?;
+            std::thread::park_timeout(Duration::from_millis(30));
+            same("rows that are copied", rows_of(round)?, before).with_context(|| format!("round {round}"))?;
+            room.destroy_context(queue.context)?;
+        }
         Ok(())
     })
 }
