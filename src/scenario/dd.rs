@@ -158,6 +158,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "KeSetPriorityThread; windows-driver-docs kernel/high-resolution-timers",
         play: kernel::priorities,
     },
+    Scenario {
+        id: "DD-22",
+        title: "on one processor, of an engine that works for a moment now and then nothing is put off",
+        source: "KeSetPriorityThread; KeSetTimerEx",
+        play: kernel::short_work,
+    },
 ];
 
 /// Functions that DD-01 does not demand to see called, and why. Other cases call them.

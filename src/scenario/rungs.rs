@@ -27,7 +27,7 @@ const NEEDS: &[Need] = &[
         "ST-57", "ST-58", "ST-59", "ST-60", "ST-61", "ST-62", "ST-63", "ST-64", "ST-65", "ST-66", "ST-68",
         "ST-69", "ST-70", "ST-71", "ST-72", "ST-80", "ST-81", "ST-82", "ST-83", "ST-84", "ST-85", "ST-86", "ST-87", "ST-88",
         "DD-01", "DD-02", "DD-03", "DD-04", "DD-08", "DD-09", "DD-10", "DD-12", "DD-13",
-        "DD-15", "DD-17", "DD-19",
+        "DD-15", "DD-17", "DD-19", "DD-22",
     ]),
     (1, "it makes hardware queues, or contexts for them", &[
         "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51",

@@ -18,6 +18,7 @@
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
 //! - [`Mutation::LeavesBusyQueue`]: what is left out is a wait for an engine, behind the marks that a call has set.
+//! - [`Mutation::RestsAreWork`]: what an engine's thread counts comes to nothing but the timer that it waits for.
 //! - [`Mutation::ForgetsRefused`]: a packet that is refused and not kept is one for want of memory.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
@@ -106,6 +107,8 @@ gpu_word::mutations! {
     ReportsLostSuspension = 88,
     /// The same of an adapter reset, of every context.
     ReportsSuspensionsOfLost = 89,
+    /// Time for which an engine's thread rests counts as work, of which it may do so much in a period.
+    RestsAreWork = 96,
     /// The fence of a packet that is refused and not kept does not count as completed.
     ForgetsRefused = 90,
 }

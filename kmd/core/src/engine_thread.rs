@@ -14,6 +14,7 @@ use crate::platform::{Event, Platform, ThisThread, Timer};
 use crate::power;
 use crate::settings::Settings;
 use gpu_engine::engine::{Engine, Step, Watched};
+use gpu_engine::mutation::Mutation;
 use gpu_engine::shared::Shared;
 use gpu_wire::{NODE_COUNT, NODE_PAGING};
 
@@ -147,7 +148,9 @@ pub fn run<P: Platform>(
                 }
             }
         }
-        if let Some(duty) = &mut duty {
+        if let Some(duty) = &mut duty
+            && !gpu.mutation.is(Mutation::RestsAreWork)
+        {
             duty.waited(platform.clock());
         }
     }

@@ -3,8 +3,9 @@
 use super::super::rig::{Rig, endless};
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::personality::{MS, SECOND};
+use dxgkrnl_model::personality::{Clock, MS, SECOND};
 use gpu_wire::packet::{Indirect, Timestamp};
+use nt_model::sched::seeded::SeededOptions;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
@@ -195,4 +196,37 @@ pub(super) fn priorities(stage: &Stage) -> Played {
         stage.play(setup, late).with_context(|| format!("{processors} processors, priority {priority}"))?;
     }
     Ok(())
+}
+
+/// Submissions of [`short_work`], each behind a pause.
+const SUBMISSIONS: u64 = 60;
+/// How long such a one may take, of the OS's virtual time, in which work itself takes hardly any: more than the longest
+/// pause between two looks, and less than the pauses of engines that are busy, of up to half a period of 100 ms.
+const PROMPT: u64 = 10 * MS;
+
+/// Of an engine that works for a moment now and then, nothing is put off to the end of a period.
+pub(super) fn short_work(stage: &Stage) -> Played {
+    // Between its calls the client is outside the machine.
+    let options = SeededOptions { closed: false, ..SeededOptions::new(stage.seed()) };
+    let setup = Setup::default().setting("EngineShare", 50).windows(|windows| {
+        windows.processors = 1;
+        windows.clock = Clock::Seeded(options);
+    });
+    stage.play(setup, |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let _inside = rig.user.process.enter();
+        let (queue, fence) = (rig.queue(0)?, rig.fence(0, true)?);
+        let (never, handle) = rig.raw.event();
+        for round in 1..=SUBMISSIONS {
+            // Every part of a period is met.
+            rig.raw.wait_event(&never, Duration::from_millis(round * 7 % 23));
+            let begun = scene.world.os.kernel().now();
+            queue.run(|list| list.signal(&fence, round))?;
+            rig.wait(&[(&fence, round)], false)?.comes(&rig, "the signal")?;
+            let took = scene.world.os.kernel().now() - begun;
+            ensure!(took <= PROMPT, "round {round}: {} ms", took / MS);
+        }
+        rig.raw.close(handle);
+        Ok(())
+    })
 }
