@@ -79,15 +79,19 @@ impl GpuClock {
     pub fn calibrate<P: Platform>(&self, platform: &P) -> DXGK_GPUCLOCKDATA {
         let mut data = DXGK_GPUCLOCKDATA::zeroed();
         data.GpuFrequency = self.frequency(platform);
-        if self.stamps == 0 {
+        (data.GpuClockCounter, data.CpuClockCounter) = if self.stamps == 0 {
             // One reading is both.
             let now = platform.clock();
-            (data.GpuClockCounter, data.CpuClockCounter) = (now, now);
+            (now, now)
         } else {
-            let (stamp, counter) = pair(platform);
-            (data.GpuClockCounter, data.CpuClockCounter) = (self.at(stamp), counter);
-        }
+            self.both(pair(platform))
+        };
         data
+    }
+
+    /// The clock where the time-stamp counter is `stamp`, and the performance counter at that moment.
+    fn both(&self, (stamp, counter): (u64, u64)) -> (u64, u64) {
+        (self.at(stamp), counter)
     }
 }
 
@@ -150,6 +154,7 @@ mod tests {
         assert_eq!(clock.at(1002), 1002);
         clock.go_on(clock.at(10));
         assert_eq!((clock.at(10), clock.at(30)), (1000, 1020));
+        assert_eq!(clock.both((30, 7)), (1020, 7), "what is calibrated is the clock, and not the counter");
     }
 
     #[cfg(target_arch = "x86_64")]
