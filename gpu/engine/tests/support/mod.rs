@@ -47,9 +47,13 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     fn new(count: u64) -> Self {
-        let layout = std::alloc::Layout::from_size_align((count * PAGE_SIZE) as usize, PAGE_SIZE as usize).unwrap();
+        // A page more, and the first whole one is taken: an allocator that is asked for the alignment stores the zeros
+        // itself, and each of the many machines of these tests has all of its memory then, touched or not.
+        let layout = std::alloc::Layout::from_size_align(((count + 1) * PAGE_SIZE) as usize, 8).unwrap();
         // SAFETY: the layout is not empty; the block is never freed.
-        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        let block = unsafe { std::alloc::alloc_zeroed(layout) };
+        assert!(!block.is_null());
+        let base = block.map_addr(|at| at.next_multiple_of(PAGE_SIZE as usize));
         Self { base, count }
     }
     fn span(&self, page: u64) -> Option<Span<'static>> {
