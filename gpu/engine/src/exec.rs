@@ -109,6 +109,9 @@ pub(crate) struct Exec<F> {
     pub wait: Option<Wait<F>>,
     pub synced: Option<Synced>,
     pub pending: Option<Pending<F>>,
+    /// The progress fence was signaled at an address where no native fence is open, and the packet behind it was not
+    /// looked at yet: it may be the signal's LOG, which is written before the OS hears of the signal.
+    pub plain: bool,
     /// A progress value that is to be signaled before anything else.
     pub owed: Option<u64>,
     /// The entry of the wait or signal that the last packet was, which is written when the wait is over.
@@ -131,6 +134,7 @@ impl<F> Exec<F> {
             wait: None,
             synced: None,
             pending: None,
+            plain: false,
             owed: None,
             log: None,
         }
@@ -164,6 +168,7 @@ impl<F> Exec<F> {
         self.buffer = None;
         self.long = None;
         self.pending = None;
+        self.plain = false;
         self.synced = None;
         self.owed = None;
         self.log = None;
@@ -175,7 +180,20 @@ impl<F> Exec<F> {
     /// next packet is looked at first, and where it is no LOG the stream comes off in front of it. Without `in_buffers`
     /// not inside of command buffers either.
     pub fn may_leave(&self, in_buffers: bool) -> bool {
-        (in_buffers || self.buffer.is_none()) && self.pending.as_ref().is_none_or(|pending| !pending.fresh)
+        (in_buffers || self.buffer.is_none()) && !self.may_be_logged()
+    }
+
+    /// Returns whether the packet in front was a signal, and the next one was not looked at yet: it may be its LOG.
+    pub fn may_be_logged(&self) -> bool {
+        self.plain || self.pending.as_ref().is_some_and(|pending| pending.fresh)
+    }
+
+    /// The next packet is no LOG.
+    pub fn is_not_logged(&mut self) {
+        self.plain = false;
+        if let Some(pending) = &mut self.pending {
+            pending.fresh = false;
+        }
     }
 
     /// Bytes of the ring whose packets are done.

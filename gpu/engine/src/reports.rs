@@ -26,8 +26,8 @@ const ROOM: usize = FULL + 16;
 pub(crate) struct Reports {
     /// Notices that must not be lost and have no place in the mailbox yet.
     backlog: VecDeque<Notice>,
-    /// A monitored fence was signaled, or a progress fence of either kind, and the interrupt is not asked for yet.
-    due: bool,
+    /// Bits of the node's scan word that signals have left, and for which no interrupt is asked yet.
+    due: u64,
 }
 
 impl Reports {
@@ -38,7 +38,7 @@ impl Reports {
     pub fn new() -> Result<Self, NoMemory> {
         let mut backlog = VecDeque::new();
         backlog.try_reserve_exact(ROOM)?;
-        Ok(Self { backlog, due: false })
+        Ok(Self { backlog, due: 0 })
     }
 
     /// Returns whether the engine may run nothing, since what it would report has no room.
@@ -83,22 +83,23 @@ impl Reports {
 
     /// A monitored fence was signaled. The interrupt is raised when the stream's turn ends, or before it begins or goes
     /// on with an operation ([`Self::raise_due`]): a stream of signals makes one interrupt and not one for each, which
-    /// any process could have the processors do nothing but serve.
-    pub fn notify_monitored<H: Host>(&mut self, node: &Node<H>) {
-        node.scan.add(scan::MONITORED);
-        self.due = true;
+    /// any process could have the processors do nothing but serve. No interrupt tells of it before that.
+    pub fn notify_monitored(&mut self) {
+        self.due |= scan::MONITORED;
     }
 
     /// A progress fence was signaled of which the engine does not know whether it is native: the OS is to look at
     /// fences of both kinds. The interrupt is raised as for a monitored fence.
-    pub fn notify_either<H: Host>(&mut self, node: &Node<H>) {
-        node.scan.add(scan::NATIVE);
-        self.notify_monitored(node);
+    pub fn notify_either(&mut self) {
+        self.due |= scan::NATIVE | scan::MONITORED;
     }
 
-    /// Raises the interrupt that signals of monitored fences, and of progress fences of either kind, have left due.
+    /// Raises the interrupt that signals of monitored fences, and of progress fences of either kind, have left due. The
+    /// log entries of those signals are written.
     pub fn raise_due<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
-        if core::mem::take(&mut self.due) {
+        let bits = core::mem::take(&mut self.due);
+        if bits != 0 {
+            node.scan.add(bits);
             self.raise(gpu, node);
         }
     }

@@ -44,6 +44,7 @@ impl<H: Host> Core<H> {
                 self.resolve(gpu, node, job, space, exec);
             }
         }
+        exec.plain = false;
         let decoded = decoded?;
         if own.is_some() && job.queue.is_none() {
             // A packet has no logs.
@@ -135,10 +136,10 @@ impl<H: Host> Core<H> {
                 }
             }
             Effect::SignalPlain => {
-                exec.synced = Some(Synced::Signal { told: None });
-                self.reports.notify_either(node);
+                (exec.synced, exec.plain) = (Some(Synced::Signal { told: None }), true);
+                self.reports.notify_either();
             }
-            Effect::Monitored => self.reports.notify_monitored(node),
+            Effect::Monitored => self.reports.notify_monitored(),
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ impl<H: Host> Core<H> {
         if gpu.faults.is_armed() || !(gpu.mutation.is_none() || passes) {
             return 0;
         }
-        if exec.pending.as_ref().is_some_and(|pending| pending.fresh) {
+        if exec.may_be_logged() {
             return 0;
         }
         let mut rest = burst.rest_of(exec);

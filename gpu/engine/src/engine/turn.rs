@@ -203,6 +203,7 @@ impl<H: Host> Core<H> {
         // Before anything else happens: ring empty, preemption, fault (a missing LOG never loses a wake: LOG-1).
         self.resolve(gpu, node, job, space, exec);
         self.write_log(gpu, node, job);
+        exec.plain = false;
         self.reports.raise_due(gpu, node);
         let reported = self.report(&place, exec);
         match outcome {
@@ -274,13 +275,13 @@ impl<H: Host> Core<H> {
                 }
                 Err(NoPacket::Fault(fault) | NoPacket::NoRing(fault)) => return Err(fault),
             };
-            if let Some(pending) = exec.pending.as_mut().filter(|pending| pending.fresh)
+            if exec.may_be_logged()
                 && is_asked(node, turn)
                 && !matches!(Packet::decode(burst.packet(&fetched), job.privilege), Ok(Packet::Log(_)))
             {
                 // The signal has no LOG: the stream may come off behind it, as behind any other packet. However many
                 // such signals follow each other, they do not keep the engine.
-                pending.fresh = false;
+                exec.is_not_logged();
                 continue;
             }
             let packets = match self.stretch(at, exec, burst, &mut clock) {
@@ -336,7 +337,11 @@ impl<H: Host> Core<H> {
             }
         }
         if *turn == 0 {
-            self.reports.raise_due(gpu, node);
+            if !exec.plain {
+                // ORDERING[LOG-1]: the entries come before the interrupt.
+                self.write_log(gpu, node, job);
+                self.reports.raise_due(gpu, node);
+            }
             if leaves && self.others_wait(gpu, node, job) {
                 return Ok(Some(Outcome::Budget));
             }

@@ -1,13 +1,15 @@
 //! Packets that carry their log entry: what they do is what the operation and the LOG behind it do.
 
 use crate::packet_mode::packet_of;
-use crate::support::{Rig, log, log_entry, log_position};
+use crate::support::{Rig, TestQueue, log, log_entry, log_position};
 use gpu_engine::notice::Notice;
 use gpu_engine::queue::State;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::doorbell::Model;
 use gpu_wire::packet::log_operation::{SIGNAL_EXECUTED, WAIT_UNBLOCKED};
-use gpu_wire::packet::{Encoded, FaultKind, FenceLogged, Progress};
+use gpu_wire::packet::{Encoded, FaultKind, FenceLogged, Indirect, Progress};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What is told of a queue that has waited for 1 and signaled 2 and 3: its logs, the fence, the notices.
 type Told = (Vec<[u64; 2]>, Vec<[u64; 2]>, u64, usize);
@@ -82,6 +84,63 @@ pub(crate) fn no_interrupt_is_ahead_of_its_own_entry() {
         assert_eq!(rig.drain(), [(0, named)], "the log that the interrupt names tells of the signal");
         assert_eq!(log_position(q.signals).0, value as u32);
     }
+}
+
+/// The values of a progress fence that its queue's log lacks at the moment of an interrupt for it, at most, for a
+/// signal of each of `values` and its LOG behind `before` packets. No native fence is open at its address. `happens`
+/// when the engine maps the fence, in the middle of the first signal.
+fn lacks(before: usize, values: u32, happens: impl FnOnce(&Rig, &TestQueue)) -> u64 {
+    let mut rig = Rig::new();
+    let (mut q, code) = (rig.queue(0, 0), rig.map(12, false));
+    let (progress, signals, gpu) = (q.progress, q.signals, rig.gpu.clone());
+    let most = Arc::new(AtomicU64::new(0));
+    let lacks = most.clone();
+    *rig.gpu.host.on_interrupt.lock().unwrap() = Some(Box::new(move || {
+        gpu.drain(0, |notice| {
+            if matches!(notice, Notice::FencesSignaled) {
+                let lacking = progress.read(0) - u64::from(log_position(signals).0);
+                lacks.fetch_max(lacking, Ordering::SeqCst);
+            }
+        });
+    }));
+    let mut packets = vec![Encoded::nop(8); before];
+    for value in 1..=values {
+        packets.push(Encoded::fence_signal(q.queue.progress, value.into()));
+        packets.push(log(SIGNAL_EXECUTED, value.into(), value - 1));
+    }
+    let bytes: Vec<u8> = packets.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
+    // All but the fence is mapped.
+    q.submit(&[Indirect { address: code.va.0, length: 8 }.to_packet()]);
+    code.bytes.write(Encoded::nop(8).as_bytes());
+    rig.settle();
+    code.bytes.write(&bytes);
+    happens(&rig, &q);
+    q.submit(&[Indirect { address: code.va.0, length: bytes.len() as u64 }.to_packet()]);
+    rig.settle();
+    assert!(q.queue.context.resume());
+    rig.gpu.make_ready(&q.queue);
+    rig.settle();
+    let told = (q.progress.read(0), u64::from(log_position(q.signals).0), q.fault());
+    assert_eq!(told, (values.into(), values.into(), None));
+    assert!(rig.interrupts() > 0);
+    most.load(Ordering::SeqCst)
+}
+
+/// The same of a progress fence that was never opened: wherever the turn ends and whatever asks for the engine, its LOG
+/// is written before the interrupt that the signal brings about.
+#[test]
+pub(crate) fn no_interrupt_is_ahead_of_the_log_of_a_plain_signal() {
+    // A turn is some 4096 packets long, less what was mapped.
+    for before in (0..3).chain(3950..3990) {
+        assert_eq!(lacks(before, 3, |_, _| ()), 0, "behind {before} packets");
+    }
+    let suspended = lacks(0, 2, |rig, q| {
+        let (gpu, context) = (rig.gpu.clone(), q.queue.context.clone());
+        *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || {
+            gpu.suspend(&context, 1);
+        }));
+    });
+    assert_eq!(suspended, 0, "with a suspension");
 }
 
 /// A fence that is none, and an address that is not aligned: no entry is written.
