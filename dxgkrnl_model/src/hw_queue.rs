@@ -372,6 +372,11 @@ impl HwQueue {
         }
     }
 
+    /// Returns whether command buffers of the kernel are on their way.
+    pub(crate) fn has_flights(&self) -> bool {
+        !self.flights.lock().is_empty()
+    }
+
     fn submit(self: &Arc<Self>, adapter: &Arc<Adapter>, submission: &Submission) {
         // The scheduler is woken when the fence gets there. Entered before the call: it may be done inside.
         self.flights.lock().push(Flight { progress: submission.progress, wait: None });

@@ -7,7 +7,8 @@
 //! F1 and the next connection of a doorbell, or submission, on it. The component of an engine is the one that the
 //! driver maps to its node. A transition is over when the function returns; of a component whose flags say
 //! DriverCompletesFStateTransition, when the driver completes it, inside the function or later. A doorbell that
-//! connects while its engine goes to F1 brings it back at once.
+//! connects while its engine goes to F1 brings it back at once. Work of the kernel that the engine has, or that comes
+//! while its doorbells are disconnected, takes the wish back: nothing is submitted to an engine in F1.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,7 +25,7 @@ use crate::sync::{Gate, Lock, Rank, Signal};
 struct Component {
     /// What it was told last.
     state: u32,
-    /// The state that the driver was told last and has answered.
+    /// The last state whose transition is over.
     reached: u32,
     /// The driver owes the completion.
     pending: bool,
@@ -107,7 +108,7 @@ impl Power {
         self.components.lock().clear();
     }
 
-    /// The F-state of the component of a node, once the driver has returned from the function that tells it.
+    /// The F-state of the component of a node, once the transition to it is over.
     pub(crate) fn state_of(&self, node: u32) -> Option<u32> {
         self.with(self.component_of(node)?, |component| component.reached)
     }
@@ -124,7 +125,7 @@ impl Power {
             component.references == 1 && component.state != 0
         });
         if first == Some(true) {
-            self.set(adapter, index, 0);
+            self.set(adapter, index, 0, || true);
         }
     }
 
@@ -146,11 +147,15 @@ impl Power {
         self.components.lock().get_mut(index as usize).map(f)
     }
 
-    /// Tells the driver the F-state of a component and waits until it is reached.
+    /// Tells the driver the F-state of a component and waits until it is reached; not where `wanted` says that it is
+    /// not to be, once no other transition is under way.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    fn set(&self, adapter: &Arc<Adapter>, index: u32, state: u32) {
+    fn set(&self, adapter: &Arc<Adapter>, index: u32, state: u32, wanted: impl FnOnce() -> bool) {
         let _serial = self.serial.exclusive(adapter.kernel());
+        if !wanted() {
+            return;
+        }
         let changes = self.with(index, |component| {
             let changes = component.state != state;
             component.state = state;
@@ -164,7 +169,6 @@ impl Power {
         let context = adapter.context();
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetPowerComponentFState(context, index, state)));
         let fine = ddi::succeeded(status);
-        self.with(index, |component| component.reached = state);
         let held = adapter.rules().check(&POWER_FSTATE, fine, || format!("component {index} to F{state}: {status:?}"));
         if !held {
             return;
@@ -174,6 +178,9 @@ impl Power {
             let pending = self.with(index, |component| component.pending).unwrap_or(false);
             (!pending || !adapter.is_working()).then_some(())
         });
+        if done.is_some() {
+            self.with(index, |component| component.reached = state);
+        }
         adapter.rules().check(&POWER_FSTATE, done.is_some(), || {
             format!("component {index} to F{state}: never completed by DxgkCbCompleteFStateTransition")
         });
@@ -206,23 +213,22 @@ impl Power {
                     doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
                 }
                 if let Some(index) = adapter.power.component_of(node) {
-                    adapter.power.set(adapter, index, 1);
+                    adapter.power.set(adapter, index, 1, || !adapter.scheduler.has_work(node));
                     if doorbells().any(|doorbell| doorbell.is_connected()) {
-                        adapter.power.set(adapter, index, 0);
+                        adapter.power.set(adapter, index, 0, || true);
                     }
                 }
             }),
         );
     }
 
-    /// Work comes to a node, or a doorbell of it is connected.
+    /// Work comes to a node, which [`VidSch::has_work`](crate::vidsch::VidSch::has_work) knows of already, or a
+    /// doorbell of it is connected. Behind this the engine is in F0.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn wake_node(&self, adapter: &Arc<Adapter>, node: u32) {
-        if let Some(index) = self.component_of(node)
-            && self.with(index, |component| component.state != 0) == Some(true)
-        {
-            self.set(adapter, index, 0);
+        if let Some(index) = self.component_of(node) {
+            self.set(adapter, index, 0, || true);
         }
     }
 

@@ -243,6 +243,15 @@ impl VidSch {
         self.queues.lock().iter().filter_map(Weak::upgrade).filter(|queue| queue.is_alive()).collect()
     }
 
+    /// Returns whether a node has work that the kernel has submitted, or is about to.
+    pub(crate) fn has_work(&self, node: u32) -> bool {
+        let in_queues = || {
+            let queues = self.queues().into_iter();
+            queues.filter(|queue| queue.context().node() == node).any(|queue| queue.has_flights())
+        };
+        self.node(node).is_some_and(|node| node.packet.oldest().is_some()) || in_queues()
+    }
+
     /// Tells the driver the quanta of priority bands, when it schedules in hardware.
     ///
     /// Chosen: the numbers, which the documents leave open (100 ns units: 10 ms grace, 40 ms quantum; 90 % for the

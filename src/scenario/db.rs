@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `db.rs` | creation, connection, the rules about both |
 //! | `db/idle.rs` | doorbells of idle engines |
+//! | `db/power.rs` | power components of engines |
 //! | `db/together.rs` | several lists in one submission |
 //! | `db/pool.rs` | physical doorbells between processes |
 //! | `db/ring.rs` | rings, write pointers, retries |
@@ -12,6 +13,7 @@
 
 mod idle;
 mod pool;
+mod power;
 mod ring;
 mod room;
 mod schedule;
@@ -50,9 +52,10 @@ pub(super) const CASES: &[Scenario] =
     &joined::<
         {
             let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len()];
-            OWN.len() + pool + ring + schedule + idle::CASES.len() + together::CASES.len()
+            let [idle, power] = [idle::CASES.len(), power::CASES.len()];
+            OWN.len() + pool + ring + schedule + idle + power + together::CASES.len()
         },
-    >(&[OWN, pool::CASES, ring::CASES, schedule::CASES, idle::CASES, together::CASES]);
+    >(&[OWN, pool::CASES, ring::CASES, schedule::CASES, idle::CASES, power::CASES, together::CASES]);
 
 const OWN: &[Scenario] = &[
     Scenario {

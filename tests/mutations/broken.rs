@@ -64,6 +64,7 @@ pub const TABLE: &[Broken] = &[
     image("SharesDoorbellPage", doorbells::one_page, &["two doorbells of one node"]),
     image("FailsDisconnect", doorbells::fails_disconnect, &["DB-20"]),
     row("BindsAtCreate", doorbells::bound_at_create, &["DB-08"]),
+    row("CompletesSilently", doorbells::completes_silently, &["DB-46"]),
     row("KeepsWhatWasWritten", doorbells::page_kept, &["DB-40"]),
     // Scheduling, resets.
     image("WrongSuspendFence", notices::wrong_suspend_fence, &["DB-34"]),

@@ -128,6 +128,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     (KernelQueueStays, &[Engine("limits::a_kernel_queue_leaves_its_engine_between_two_buffers")]),
     (StarvedKeepsWindows, &[Engine("limits::an_engine_that_is_short_of_memory_keeps_nothing_mapped")]),
     // Threads.
+    (CompletesEarly, &[Cases(&["DB-54"])]),
     (RestsAreWork, &[Cases(&["DD-22"])]),
     // Packets.
     (ForgetsRefused, &[Engine("packet_room::a_packet_that_is_not_kept_counts_as_completed_behind_the_others")]),

@@ -150,6 +150,13 @@ impl<H: Host> Engine<H> {
         self.core.reports.notify(&self.gpu, node, Notice::EngineState { state });
     }
 
+    /// The pages of all doorbells of this node's queues were rotated away: looks at each write pointer that is watched
+    /// once more, and watches none from then on. Queues that have work are ready behind it. An engine that is held looks
+    /// at nothing, and watches on.
+    pub fn last_look(&mut self) {
+        self.core.last_look(&self.gpu);
+    }
+
     /// How often the engine has seen the list of watched write pointers change: where it has, a watch may have begun.
     pub fn scanning_changes(&self) -> u64 {
         self.core.scanned_at
@@ -396,22 +403,26 @@ impl<H: Host> Core<H> {
         self.scanned_at = node.scanned(self.scanned_at, &mut self.scanned);
         let Self { tlb, schedule, scanned, .. } = self;
         for queue in scanned.iter() {
-            let Some(binding) = queue.binding() else { continue };
-            // One that waits for a fence looks by itself when its wait is over, and one of a context that is off when
-            // that is resumed.
-            if queue.is_parked() || !queue.context.is_runnable() {
-                continue;
-            }
-            let mut mmu = mmu(tlb, gpu, node, &queue.context.space);
-            match mmu.word_aside(binding.control, false) {
-                Ok(word) if word.load(Ordering::Acquire) == queue.consumed.load(Ordering::Relaxed) => {}
-                Ok(_) => list(schedule, node, queue),
-                // User mode has freed the ring: there is nothing to run.
-                Err(Stored::NotMapped) => node.stop_scanning(queue, None),
-                Err(_) => {}
+            match published(tlb, gpu, node, queue) {
+                Published::Nothing | Published::Unknown => {}
+                Published::Work => list(schedule, node, queue),
+                Published::NoRing => node.stop_scanning(queue, None),
             }
         }
         !scanned.is_empty()
+    }
+
+    fn last_look(&mut self, gpu: &Gpu<H>) {
+        let node = &gpu.nodes[self.node];
+        if self.wedged || node.phase() != Phase::Running {
+            return;
+        }
+        while let Some(queue) = node.stop_scanning_any() {
+            // What cannot be told now is looked at in a turn.
+            if matches!(published(&mut self.tlb, gpu, node, &queue), Published::Work | Published::Unknown) {
+                list(&mut self.schedule, node, &queue);
+            }
+        }
     }
 
     /// Takes what has arrived into the engine's own list.
@@ -440,6 +451,33 @@ impl<H: Host> Core<H> {
         let queue = self.schedule.next(gpu.normal_share.load(Ordering::Relaxed))?;
         queue.take_turn(&gpu.mutation);
         Some(queue)
+    }
+}
+
+/// What a write pointer that is watched says.
+enum Published {
+    /// Nothing new, or nothing that the queue does not look for by itself.
+    Nothing,
+    /// There is work.
+    Work,
+    /// User mode has freed the ring: there is nothing to run.
+    NoRing,
+    /// The host has no memory for the mapping now.
+    Unknown,
+}
+
+/// Looks at the write pointer of `queue`, whose doorbell the OS has disconnected.
+fn published<H: Host>(tlb: &mut Tlb<H>, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>) -> Published {
+    // One that waits for a fence looks by itself when its wait is over, and one of a context that is off when that is
+    // resumed.
+    let looks_itself = queue.is_parked() || !queue.context.is_runnable();
+    let Some(binding) = queue.binding().filter(|_| !looks_itself) else { return Published::Nothing };
+    let mut mmu = mmu(tlb, gpu, node, &queue.context.space);
+    match mmu.word_aside(binding.control, false) {
+        Ok(word) if word.load(Ordering::Acquire) == queue.consumed.load(Ordering::Relaxed) => Published::Nothing,
+        Ok(_) => Published::Work,
+        Err(Stored::NotMapped) => Published::NoRing,
+        Err(_) => Published::Unknown,
     }
 }
 

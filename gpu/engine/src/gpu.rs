@@ -210,15 +210,6 @@ impl<H: Host> Gpu<H> {
         self.make_ready(queue);
     }
 
-    /// Every page of doorbells of `node`'s queues was rotated away: the write pointers that are watched are looked at
-    /// once more, and no longer watched. Up to `DISPATCH_LEVEL`.
-    pub fn stop_scanning_all(&self, node: usize) {
-        let Some(shared) = self.nodes.get(node) else { return };
-        while let Some(queue) = shared.stop_scanning_any() {
-            self.make_ready(&queue);
-        }
-    }
-
     /// Reserves memory for `count` doorbells in all on the global doorbell, so that [`Self::connect_global`] does not
     /// fail. `PASSIVE_LEVEL`.
     ///

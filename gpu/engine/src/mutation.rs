@@ -19,6 +19,7 @@
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
 //! - [`Mutation::LeavesBusyQueue`]: what is left out is a wait for an engine, behind the marks that a call has set.
 //! - [`Mutation::RestsAreWork`]: what an engine's thread counts comes to nothing but the timer that it waits for.
+//! - [`Mutation::CompletesEarly`]: what comes too early is a callback, as against a look of the engine's thread.
 //! - [`Mutation::ForgetsRefused`]: a packet that is refused and not kept is one for want of memory.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
@@ -109,6 +110,8 @@ gpu_word::mutations! {
     ReportsSuspensionsOfLost = 89,
     /// Time for which an engine's thread rests counts as work, of which it may do so much in a period.
     RestsAreWork = 96,
+    /// F1 is said to be reached before the engine has taken its last look, for which it takes its time.
+    CompletesEarly = 97,
     /// The fence of a packet that is refused and not kept does not count as completed.
     ForgetsRefused = 90,
 }

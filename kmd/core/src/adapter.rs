@@ -11,7 +11,7 @@ use crate::dxgkrnl::Dxgkrnl;
 use crate::handle::{Handle, object};
 use crate::idle::Idle;
 use crate::interrupt_source::InterruptSource;
-use crate::irql::Passive;
+use crate::irql::{AtMostDispatch, Passive};
 use crate::keeper::Keeper;
 use crate::paging_spaces::PagingSpaces;
 use crate::plan::Plan;
@@ -345,6 +345,18 @@ impl<P: Platform> EngineHost<P> {
     /// The engines' F-states.
     pub(crate) fn power(&self) -> &Power {
         &self.threads.power
+    }
+
+    /// Returns whether the driver says when an engine has reached its F-state; otherwise it has when the function that
+    /// tells it returns.
+    pub(crate) fn completes_f_states(&self) -> bool {
+        self.dxgkrnl.has_complete_f_state()
+    }
+
+    /// The engine of `node` has reached the F-state that the OS has told its component.
+    pub(crate) fn complete_f_state(&self, irql: &impl AtMostDispatch, node: usize) {
+        // CAST: a node index, which is the component's.
+        self.dxgkrnl.complete_f_state(irql, node as u32);
     }
 
     /// The reserve of the engine that the calling thread runs.

@@ -163,7 +163,8 @@ pub fn answer<P: Platform>(
         Q::DXGKQAITYPE_NUMPOWERCOMPONENTS => out.put_whole(&power::count(&settings)),
         Q::DXGKQAITYPE_POWERCOMPONENTINFO => {
             let index = input.first_chunk::<4>().map(|b| u32::from_le_bytes(*b)).ok_or(Error::InvalidParameter)?;
-            out.put_whole(&power::component(&settings, index)?)
+            let completes = started.is_ok_and(|started| started.gpu.host.completes_f_states());
+            out.put_whole(&power::component(&settings, index, completes)?)
         }
         Q::DXGKQAITYPE_NATIVE_FENCE_CAPS if plan()?.native_fences() => {
             let started = started?;

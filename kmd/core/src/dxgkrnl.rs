@@ -195,6 +195,20 @@ impl Dxgkrnl {
         check(unsafe { f(&raw mut args) })
     }
 
+    /// Returns whether the driver can say when a power component has reached its F-state.
+    pub(crate) fn has_complete_f_state(&self) -> bool {
+        self.table.DxgkCbCompleteFStateTransition.is_some()
+    }
+
+    /// Power component `component` has reached the F-state that it was told. The flag of the component says that this
+    /// call comes, once for each.
+    pub(crate) fn complete_f_state(&self, _irql: &impl AtMostDispatch, component: u32) {
+        if let Some(f) = self.table.DxgkCbCompleteFStateTransition {
+            // SAFETY: at most DISPATCH_LEVEL (the token); the handle is the one that came with the table.
+            unsafe { f(self.table.DeviceHandle, component) };
+        }
+    }
+
     /// What the driver called the allocation with this `D3DKMT_HANDLE` of the current process; NULL for none. For the
     /// DDIs that pass such a handle.
     /// Source: DXGKCB_GETHANDLEDATA (`PASSIVE_LEVEL`; the handle that `DxgkDdiCreateAllocation` gave).

@@ -50,6 +50,8 @@ pub struct Standing {
     pub(crate) patience: Option<u64>,
     /// For how long it must sleep to ask for F1, in units of 100 ns; 0: it never asks.
     pub(crate) until_f1: u64,
+    /// The same in ticks of the clock.
+    pub(crate) until_f1_ticks: u64,
 }
 
 impl Standing {
@@ -64,7 +66,8 @@ impl Standing {
         // An OS without user-mode submission does not know the interrupt.
         let asks = settings.power_components && plan.user_mode_submission();
         let until_f1 = if asks { idle * 10 * 10_000 } else { 0 };
-        Self { priority, periods, patience, until_f1 }
+        let until_f1_ticks = patience.unwrap_or(0).saturating_mul(10);
+        Self { priority, periods, patience, until_f1, until_f1_ticks }
     }
 
     /// Returns whether the engine of `node` asks for F1 when it has slept for long enough.
@@ -91,6 +94,12 @@ pub fn run<P: Platform>(
     let wake = gpu.host.wake(node);
     let mut rest = Rest::default();
     loop {
+        if gpu.host.power().is_owed(node) {
+            if gpu.mutation.is(Mutation::CompletesEarly) {
+                timer.wait(irql, wake, PAUSE);
+            }
+            complete_f1(irql, gpu, &mut engine, node);
+        }
         let step = gpu.host.keeper().during(node, || engine.step());
         gpu.host.answers().announce();
         match step {
@@ -104,7 +113,11 @@ pub fn run<P: Platform>(
             Step::Waiting | Step::Held => {
                 timer.wait(irql, wake, PAUSE);
             }
-            Step::Stopped => return,
+            Step::Stopped => {
+                // A device that stops owes nothing.
+                complete_f1(irql, gpu, &mut engine, node);
+                return;
+            }
             Step::Idle(watched) => {
                 rest.looks = rest.looks.saturating_add(1);
                 let spins = if watched == Watched::Nothing { SPINS_AWAKE } else { SPINS };
@@ -121,7 +134,13 @@ pub fn run<P: Platform>(
                 {
                     gpu.host.idle().ask(node, idle);
                 }
-                if watched == Watched::Nothing && rest.slept && standing.asks_for_f1(gpu, node) {
+                let asks = watched != Watched::Doorbells && !rest.has_asked && standing.asks_for_f1(gpu, node);
+                if asks && watched == Watched::WritePointers {
+                    // It does not sleep, and the OS may have no reason to say that the pages are rotated: in F1 they
+                    // are.
+                    rest.slept |= rest.has_watched(platform.clock(), standing.until_f1_ticks);
+                }
+                if asks && rest.slept {
                     rest.slept = false;
                     // CAST: a small enumerator.
                     engine.report_state(power::TO_F1.0 as u32);
@@ -136,7 +155,7 @@ pub fn run<P: Platform>(
                 if !prepared {
                     // What it cannot take in for want of memory comes again: others run until then.
                     timer.wait(irql, wake, PAUSE);
-                } else if watched == Watched::Nothing && !rest.has_asked && standing.asks_for_f1(gpu, node) {
+                } else if asks && watched == Watched::Nothing {
                     rest.slept = !timer.wait(irql, wake, standing.until_f1);
                 } else if watched == Watched::Nothing {
                     gpu.host.keeper().sleeping(node, || {
@@ -156,6 +175,17 @@ pub fn run<P: Platform>(
     }
 }
 
+/// The OS has told the engine F1, every doorbell of its node was disconnected, and its page rotated: looks once more at
+/// what is watched, and says that it is in F1.
+fn complete_f1<P: Platform>(irql: &Passive, gpu: &Gpu<P>, engine: &mut Engine<EngineHost<P>>, node: usize) {
+    if gpu.host.power().pays(node) {
+        engine.last_look();
+        if !gpu.mutation.is(Mutation::CompletesEarly) {
+            gpu.host.complete_f_state(irql, node);
+        }
+    }
+}
+
 /// What an engine does between its last work and its next.
 #[derive(Default)]
 struct Rest {
@@ -169,7 +199,9 @@ struct Rest {
     since: u64,
     /// The clock when the doorbells were last asked to be let go.
     asked: u64,
-    /// It has slept for as long as it must before it asks for F1.
+    /// The clock at the first look at write pointers alone; 0 before that.
+    alone: u64,
+    /// It has slept, or looked at write pointers alone, for as long as it must before it asks for F1.
     slept: bool,
     /// It has asked for F1.
     has_asked: bool,
@@ -187,6 +219,14 @@ impl Rest {
             self.asked = now;
             now.saturating_sub(self.since)
         })
+    }
+
+    /// A look, `now`, that had write pointers alone to look at. Returns whether it has been so for `ticks`.
+    fn has_watched(&mut self, now: u64, ticks: u64) -> bool {
+        if self.alone == 0 {
+            self.alone = now;
+        }
+        now.saturating_sub(self.alone) >= ticks
     }
 
     /// The engine has seen `changes` of the list of watched write pointers. Where one is new, the pauses grow from the

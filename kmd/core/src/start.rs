@@ -25,6 +25,7 @@ use gpu_engine::gpu::Setup;
 use gpu_engine::host::Lock;
 use gpu_engine::memory::Span;
 use gpu_engine::monitored::MonitoredFences;
+use gpu_engine::mutation::Mutation;
 use gpu_engine::node::Control;
 use gpu_engine::packet_node::PacketQueue;
 use gpu_engine::shared::{Shared, try_box};
@@ -366,21 +367,29 @@ pub fn set_power<P: Platform>(irql: &Passive, started: &Started<P>, on: bool) {
     }
 }
 
-/// The OS tells power component `component` its F-state. At most `DISPATCH_LEVEL`.
+/// The OS tells power component `component` its F-state. At most `DISPATCH_LEVEL`. F0 is reached when this returns; F1
+/// when the engine has taken its last look, behind which it says so (`DxgkCbCompleteFStateTransition`).
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] when there is no such component or state.
 ///
 /// Source: `DxgkDdiSetPowerComponentFState`.
 pub fn set_component<P: Platform>(
-    _irql: &impl AtMostDispatch,
+    irql: &impl AtMostDispatch,
     started: &Started<P>,
     component: u32,
     state: u32,
 ) -> Result<()> {
-    if let Some(node) = started.gpu.host.power().set(&started.settings, component, state)? {
-        // Every doorbell of the node was disconnected and its page rotated: a last look at what is still watched.
-        started.gpu.stop_scanning_all(node);
+    let host = &started.gpu.host;
+    let node = host.power().set(&started.settings, component, state)?;
+    if host.power().is_owed(node) {
+        if started.gpu.mutation.is(Mutation::CompletesEarly) {
+            host.complete_f_state(irql, node);
+        }
+        // The engine comes off what it is at, and completes it.
+        started.gpu.ask_preempt(node);
+    } else {
+        host.complete_f_state(irql, node);
     }
     Ok(())
 }

@@ -65,7 +65,8 @@ ddi! {
         Ok(())
     }
 
-    /// `DxgkDdiSetPowerComponentFState`, at most `DISPATCH_LEVEL`. The transition is over when it returns.
+    /// `DxgkDdiSetPowerComponentFState`, at most `DISPATCH_LEVEL`. The transition is over when the driver says so
+    /// ([`start::set_component`]).
     fn set_power_component_f_state[P: Platform](
         context: *mut c_void, component: u32, state: u32
     ) at irql: Dispatch, answers of {

@@ -39,18 +39,6 @@ pub(super) const CASES: &[Scenario] = &[
         play: seldom,
     },
     Scenario {
-        id: "DB-46",
-        title: "an engine that sleeps asks for F1: its doorbells are RETRY, and a connection brings it back to F0",
-        source: "User-mode work submission, engine F-state transitions; RP-07",
-        play: to_f1,
-    },
-    Scenario {
-        id: "DB-47",
-        title: "rings while the engine goes to F1: their work runs, once",
-        source: "User-mode work submission, engine F-state transitions; RP-08",
-        play: ringing_into_f1,
-    },
-    Scenario {
         id: "DB-49",
         title: "an engine that sleeps, or is about to, acknowledges a suspension at once",
         source: "DxgkDdiSuspendContext; User-mode work submission, TDR",
@@ -70,20 +58,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
 ];
 
-/// A driver with power components, whose engines let doorbells go after `idle` milliseconds, and ask for F1 after ten
-/// times as long.
-fn with_components(idle: u32, model: u32) -> Setup {
-    Setup::default().setting("PowerComponents", 1).setting("IdleMilliseconds", idle).setting("DoorbellModel", model)
-}
-
-/// The F-state that the component of `node` was told last.
-fn state_of(scene: &Scene, node: u32) -> Result<u32> {
-    let state = scene.world.os.f_state(scene.adapter(), node);
-    state.context("the node has no component")
-}
-
 /// Both doorbell models.
-const MODELS: [u32; 2] = [0, 1];
+pub(super) const MODELS: [u32; 2] = [0, 1];
 
 /// Plays `body` in both doorbell models, with a driver that lets doorbells go after `idle` milliseconds.
 fn each_model(stage: &Stage, idle: u32, body: impl Fn(&Scene) -> Played) -> Played {
@@ -95,7 +71,7 @@ fn each_model(stage: &Stage, idle: u32, body: impl Fn(&Scene) -> Played) -> Play
 }
 
 /// A queue that has rung often enough not to be fresh, and whose doorbell has been let go since.
-fn idle_queue<'a>(scene: &Scene, room: &'a Room<'a>, node: u32) -> Result<RingQueue<'a>> {
+pub(super) fn idle_queue<'a>(scene: &Scene, room: &'a Room<'a>, node: u32) -> Result<RingQueue<'a>> {
     for _ in 0..20 {
         let queue = RingQueue::connected(scene, room, node, 4096)?;
         for _ in 0..3 {
@@ -301,72 +277,6 @@ fn seldom(stage: &Stage) -> Played {
         queue.wait(scene, progress)?;
         same("executions", count.get(&room)?, 6)
     })
-}
-
-fn to_f1(stage: &Stage) -> Played {
-    for model in MODELS {
-        stage.play(with_components(5, model), |scene| {
-            let raw = raw(scene)?;
-            let room = Room::new(&raw)?;
-            let queue = idle_queue(scene, &room, 0)?;
-            let count = Count::new(scene, &room)?;
-            // Announced from now on: a doorbell that stays connected while the engine sleeps.
-            queue.connect()?;
-            same("status", queue.status()?, NOTIFY)?;
-            for round in 1..=3 {
-                scene.until("F1", || Ok(state_of(scene, 0)? == 1))?;
-                // The engine takes its last look on its own thread, which may be behind the function that tells F1.
-                std::thread::park_timeout(LATE);
-                same("status in F1", queue.status()?, RETRY)?;
-                let (progress, status) = queue.submit(&count.packets())?;
-                same("status of a ring in F1", status, RETRY)?;
-                same("executions in F1", count.get(&room)?, round - 1)?;
-                let before = scene.calls("DxgkDdiSetPowerComponentFState");
-                queue.connect()?;
-                ensure!(scene.calls("DxgkDdiSetPowerComponentFState") > before, "the connection left it in F1");
-                queue.wait(scene, progress)?;
-                same("executions", count.get(&room)?, round)?;
-            }
-            let names = ["DxgkDdiSetPowerComponentFState", "DxgkDdiConnectDoorbell"];
-            let journal = scene.journal(&names);
-            let connection = journal.iter().rposition(|name| *name == names[1]).context("no connection")?;
-            let before = connection.checked_sub(1).and_then(|at| journal.get(at).copied());
-            same("what comes right before the last connection", before, Some(names[0]))
-        })?;
-    }
-    // Without components no engine asks.
-    stage.play(Setup::default().setting("IdleMilliseconds", 5), |scene| {
-        let raw = raw(scene)?;
-        let room = Room::new(&raw)?;
-        idle_queue(scene, &room, 0)?;
-        std::thread::park_timeout(Duration::from_millis(200));
-        same("F-states", scene.calls("DxgkDdiSetPowerComponentFState"), 0)
-    })
-}
-
-fn ringing_into_f1(stage: &Stage) -> Played {
-    for model in MODELS {
-        stage.play(with_components(1, model), |scene| {
-            const ROUNDS: usize = 60;
-            let raw = raw(scene)?;
-            let room = Room::new(&raw)?;
-            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-            let count = Count::new(scene, &room)?;
-            for round in 1..=ROUNDS {
-                let progress = queue.submit_through(&count.packets())?;
-                queue.wait(scene, progress).with_context(|| format!("round {round}"))?;
-                same("executions", count.get(&room)?, round)?;
-                let begun = Instant::now();
-                while begun.elapsed() < Duration::from_micros(10_000 + round as u64 * 531 % 3900) {
-                    std::hint::spin_loop();
-                }
-            }
-            let transitions = scene.calls("DxgkDdiSetPowerComponentFState");
-            ensure!(transitions >= 5, "{transitions} transitions");
-            same("suspensions", scene.calls("DxgkDdiSuspendContext"), 0)
-        })?;
-    }
-    Ok(())
 }
 
 /// Long enough for an engine to fall asleep in, if it forgets what it watches.

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
     DRIVER_INITIALIZATION_DATA, DXGK_START_INFO, DXGKARG_CONNECTDOORBELL, DXGKARG_CREATEDOORBELL,
-    DXGKARG_DISCONNECTDOORBELL, DXGKARGCB_DISCONNECTDOORBELL, DXGKRNL_INTERFACE, NTSTATUS, win_extern,
+    DXGKARG_DISCONNECTDOORBELL, DXGKARGCB_DISCONNECTDOORBELL, DXGKRNL_INTERFACE, HANDLE, NTSTATUS, win_extern,
 };
 
 /// Pages by the driver's handle of the doorbell; that of handle 0 is the first that was connected.
@@ -27,9 +27,13 @@ fn kept(doorbell: usize, page: usize) -> usize {
 reaches! {
     /// The physical doorbell is reused before DxgkCbDisconnectDoorbell returned: it is never called.
     reused_early: DxgkCbDisconnectDoorbell = not_called;
+    /// A component completes its transitions, and does not say so.
+    completes_silently: DxgkCbCompleteFStateTransition = not_completed;
 }
 
 win_extern! {
+    fn not_completed(_adapter: HANDLE, _component: u32) {}
+
     fn not_called(_args: *mut DXGKARGCB_DISCONNECTDOORBELL) -> NTSTATUS {
         STATUS_SUCCESS
     }

@@ -254,18 +254,29 @@ fn an_engine_does_not_sleep_over_a_watch_that_it_has_not_seen() {
     assert!(rig.engines[0].prepare_sleep());
 }
 
-/// The OS has rotated the pages of every doorbell of a node: work that is published is run, and the engine may sleep.
+/// The OS has rotated the pages of every doorbell of a node: work that is published is run, what comes later is not, and
+/// the engine may sleep. While a reset holds it, it looks at nothing, and watches on.
 #[test]
 fn with_every_page_rotated_nothing_is_watched() {
     let mut rig = Rig::new();
     let (mut q, m) = watched_after_disconnection(&mut rig);
     rig.settle();
     q.publish(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
-    rig.gpu.stop_scanning_all(1);
+    rig.engines[1].last_look();
     assert_eq!(m.read(0), 0, "another node's");
-    rig.gpu.stop_scanning_all(0);
+    rig.gpu.command(0, Control::Hold);
+    rig.engines[0].step();
+    rig.engines[0].last_look();
+    rig.gpu.command(0, Control::Run);
+    assert_eq!(rig.engines[0].step(), Step::Worked, "it is watched still");
+    assert_eq!(m.read(0), 1);
+    q.publish(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
+    rig.engines[0].last_look();
     rig.settle();
-    assert_eq!((m.read(0), rig.engines[0].step()), (1, Step::Idle(Watched::Nothing)));
+    assert_eq!((m.read(0), rig.engines[0].step()), (2, Step::Idle(Watched::Nothing)));
+    q.publish(&[packet::Store { address: m.va.0, value: 3 }.to_packet()]);
+    rig.settle();
+    assert_eq!(m.read(0), 2, "no engine looks there any more");
 }
 
 /// An engine looks for no rings of a doorbell that is announced, in either model; what is announced runs.

@@ -1,0 +1,171 @@
+//! Power components: engines that ask for F1, and what brings them back.
+//!
+//! The OS has told F1, and the driver has completed the transition, when a case sees it: from then on nothing that is
+//! rung runs before the doorbell connects again.
+
+use super::idle::{MODELS, idle_queue};
+use super::{NOTIFY, RETRY, RingQueue, Room, raw, ring::Count};
+use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
+use anyhow::{Context, Result, ensure};
+use gpu_wire::GpuVa;
+use gpu_wire::packet::Encoded;
+use std::time::{Duration, Instant};
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "DB-46",
+        title: "an engine that sleeps asks for F1: its doorbells are RETRY, and a connection brings it back to F0",
+        source: "User-mode work submission, engine F-state transitions; RP-07",
+        play: to_f1,
+    },
+    Scenario {
+        id: "DB-47",
+        title: "rings while the engine goes to F1: their work runs, once",
+        source: "User-mode work submission, engine F-state transitions; RP-08",
+        play: ringing_into_f1,
+    },
+    Scenario {
+        id: "DB-53",
+        title: "work of the kernel brings an engine back to F0 before it is submitted; behind it the engine asks again",
+        source: "User-mode work submission, engine F-state transitions; DXGK_POWER_RUNTIME_COMPONENT",
+        play: kernel_work_in_f1,
+    },
+    Scenario {
+        id: "DB-54",
+        title: "doorbells that the OS has disconnected, and that are not connected again, keep no engine from F1",
+        source: "User-mode work submission, engine F-state transitions; DxgkDdiDisconnectDoorbell",
+        play: never_connected_again,
+    },
+];
+
+/// A driver with power components, whose engines let doorbells go after `idle` milliseconds, and ask for F1 after ten
+/// times as long.
+fn with_components(idle: u32, model: u32) -> Setup {
+    Setup::default().setting("PowerComponents", 1).setting("IdleMilliseconds", idle).setting("DoorbellModel", model)
+}
+
+/// The F-state that the component of `node` was told last.
+fn state_of(scene: &Scene, node: u32) -> Result<u32> {
+    let state = scene.world.os.f_state(scene.adapter(), node);
+    state.context("the node has no component")
+}
+
+fn to_f1(stage: &Stage) -> Played {
+    for model in MODELS {
+        stage.play(with_components(5, model), |scene| {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let queue = idle_queue(scene, &room, 0)?;
+            let count = Count::new(scene, &room)?;
+            // Announced from now on: a doorbell that stays connected while the engine sleeps.
+            queue.connect()?;
+            same("status", queue.status()?, NOTIFY)?;
+            for round in 1..=3 {
+                scene.until("F1", || Ok(state_of(scene, 0)? == 1))?;
+                same("status in F1", queue.status()?, RETRY)?;
+                let (progress, status) = queue.submit(&count.packets())?;
+                same("status of a ring in F1", status, RETRY)?;
+                same("executions in F1", count.get(&room)?, round - 1)?;
+                let before = scene.calls("DxgkDdiSetPowerComponentFState");
+                queue.connect()?;
+                ensure!(scene.calls("DxgkDdiSetPowerComponentFState") > before, "the connection left it in F1");
+                queue.wait(scene, progress)?;
+                same("executions", count.get(&room)?, round)?;
+            }
+            let names = ["DxgkDdiSetPowerComponentFState", "DxgkDdiConnectDoorbell"];
+            let journal = scene.journal(&names);
+            let connection = journal.iter().rposition(|name| *name == names[1]).context("no connection")?;
+            let before = connection.checked_sub(1).and_then(|at| journal.get(at).copied());
+            same("what comes right before the last connection", before, Some(names[0]))
+        })?;
+    }
+    // Without components no engine asks.
+    stage.play(Setup::default().setting("IdleMilliseconds", 5), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        idle_queue(scene, &room, 0)?;
+        std::thread::park_timeout(Duration::from_millis(200));
+        same("F-states", scene.calls("DxgkDdiSetPowerComponentFState"), 0)
+    })
+}
+
+fn ringing_into_f1(stage: &Stage) -> Played {
+    for model in MODELS {
+        stage.play(with_components(1, model), |scene| {
+            const ROUNDS: usize = 60;
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+            let count = Count::new(scene, &room)?;
+            for round in 1..=ROUNDS {
+                let progress = queue.submit_through(&count.packets())?;
+                queue.wait(scene, progress).with_context(|| format!("round {round}"))?;
+                same("executions", count.get(&room)?, round)?;
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_micros(10_000 + round as u64 * 531 % 3900) {
+                    std::hint::spin_loop();
+                }
+            }
+            let transitions = scene.calls("DxgkDdiSetPowerComponentFState");
+            ensure!(transitions >= 5, "{transitions} transitions");
+            same("suspensions", scene.calls("DxgkDdiSuspendContext"), 0)
+        })?;
+    }
+    Ok(())
+}
+
+fn kernel_work_in_f1(stage: &Stage) -> Played {
+    stage.play(with_components(5, 0), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        // A doorbell of its own would be what the engine is busy with.
+        let queue = room.queue(0, false)?;
+        let count = Count::new(scene, &room)?;
+        let buffer = room.memory(scene, 4096)?;
+        for round in 1..=3 {
+            scene.until("F1", || Ok(state_of(scene, 0)? == 1))?;
+            let signal = Encoded::fence_signal(GpuVa(queue.progress.gpu), round);
+            let [there, back] = count.packets();
+            let packets: Vec<u8> = [there, back, signal].iter().flat_map(|it| it.as_bytes().to_vec()).collect();
+            buffer.write(&raw, 0, &packets)?;
+            // CAST: a few packets.
+            room.submit(queue.handle, buffer.gpu, packets.len() as u32, round)?;
+            scene.until("the work", || Ok(count.get(&room)? == round as usize))?;
+        }
+        let names = ["DxgkDdiSetPowerComponentFState", "DxgkDdiSubmitCommandToHwQueue"];
+        let journal = scene.journal(&names);
+        for (index, _) in journal.iter().enumerate().filter(|(_, name)| **name == names[1]) {
+            let before = index.checked_sub(1).and_then(|at| journal.get(at).copied());
+            same("what comes right before a submission", before, Some(names[0]))?;
+        }
+        Ok(())
+    })
+}
+
+fn never_connected_again(stage: &Stage) -> Played {
+    for model in MODELS {
+        stage.play(with_components(5, model), |scene| {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+            let count = Count::new(scene, &room)?;
+            for round in 1..=10 {
+                let progress = queue.submit_through(&[])?;
+                queue.wait(scene, progress)?;
+                // Nothing of this tells the driver that the page was rotated.
+                scene.world.os.disconnect_doorbells(scene.adapter(), false);
+                // As soon as it is there: an engine that looks once more behind that finds what is rung here.
+                scene.until_now("F1", || Ok(state_of(scene, 0)? == 1))?;
+                let (progress, status) = queue.submit(&count.packets())?;
+                same("status of a ring in F1", status, RETRY)?;
+                std::thread::park_timeout(Duration::from_millis(10));
+                same("executions in F1", count.get(&room)?, round - 1)?;
+                queue.connect()?;
+                queue.wait(scene, progress)?;
+                same("executions", count.get(&room)?, round)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
