@@ -33,7 +33,7 @@ use crate::personality::RingHandle;
 use crate::poison;
 use crate::rules::paging::OBJECT_HANDLE;
 use crate::rules::queue::{DB_ADDRESS, DB_CONNECT, DB_MUST_SUCCEED, DB_PAGE, DB_STATUS};
-use crate::sync::{Lock, Rank};
+use crate::sync::{Lock, Rank, Signal};
 
 pub(crate) use pages::DoorbellPages;
 use pages::{Exposed, Slot, dummy_mapping, expose};
@@ -72,6 +72,8 @@ pub(crate) struct Doorbell {
     rings: Lock<Vec<Arc<OpenAllocation>>>,
     /// Connections and disconnections by the OS are one at a time.
     serial: crate::sync::Gate,
+    /// The driver has destroyed it.
+    ended: Signal,
 }
 
 /// What user mode asks for.
@@ -143,6 +145,7 @@ impl Doorbell {
             state: Lock::new(Rank::Object, State { status: RETRY, generation: 0, gone: false }),
             rings: Lock::new(Rank::Registry, if made.is_ok() { rings } else { Vec::new() }),
             serial: crate::sync::Gate::new(),
+            ended: Signal::new(),
         });
         if let Err(status) = made {
             doorbell.unexpose();
@@ -395,6 +398,7 @@ impl Doorbell {
         let pointer = &raw mut arguments;
         let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyDoorbell(pointer)));
         self.going.store(false, Ordering::Release);
+        self.ended.notify(adapter.kernel());
         must_succeed(adapter, "DxgkDdiDestroyDoorbell", status);
         self.unexpose();
         let rings = std::mem::take(&mut *self.rings.lock());

@@ -392,6 +392,11 @@ pub struct Personality {
     /// How long a rotation takes, in `DxgkCbDisconnectDoorbell` and behind `DxgkDdiDisconnectDoorbell`, in units of
     /// 100 ns; 0: no time. It changes the pages of another process, and waits for its turn; no page names a limit.
     pub disconnect_time: Ticks,
+    /// `DxgkDdiDestroyDoorbell` is called with a lock held that `DxgkCbDisconnectDoorbell` takes before it looks for the
+    /// doorbell: a driver that destroys one for as long as its own thread is in the callback never returns.
+    ///
+    /// Source: none; no page says what the OS holds meanwhile.
+    pub destroys_locked: bool,
     /// How long `DxgkCbNotifyDpc` takes at least, in units of 100 ns; 0: no time of its own. A processor that is
     /// stopped by its hypervisor there, or by a higher interrupt, takes as long.
     pub notify_dpc_time: Ticks,
@@ -482,6 +487,7 @@ impl Default for Personality {
             io_coherent: true,
             flush_end: FlushEnd::default(),
             disconnect_time: 0,
+            destroys_locked: false,
             notify_dpc_time: 0,
             log_replacement: LogReplacement::default(),
             scheduling_logs: SchedulingLogs::default(),

@@ -26,7 +26,7 @@ shims! {
         // DxgkDdiDestroyDoorbell has returned. Asked before and behind the search: the destruction may end before
         // it, or begin during it.
         let is_going = || handle::doorbell(arguments.hDoorbell).is_some_and(|doorbell| doorbell.is_going());
-        let gone_before = is_going();
+        let gone_before = is_going() || waited_for_destruction(machine, &arguments);
         let found = find(machine, &arguments);
         let going = gone_before || is_going();
         let reason = arguments.DisconnectReason;
@@ -47,6 +47,21 @@ shims! {
         });
         status.unwrap_or_else(|status| status)
     }
+}
+
+/// Where the personality has a lock: waits until the driver does not destroy the doorbell any more. It comes to that
+/// late, by the time of two rotations, so that a destruction, with the rotation in front of it, may begin meanwhile.
+/// Returns whether there was one to wait for.
+fn waited_for_destruction(machine: &nt_model::Machine, arguments: &DXGKARGCB_DISCONNECTDOORBELL) -> bool {
+    let Some(doorbell) = handle::doorbell(arguments.hDoorbell) else { return false };
+    let adapter = doorbell.queue().adapter();
+    if !adapter.personality().destroys_locked {
+        return false;
+    }
+    (0..2).for_each(|_| Doorbell::wait_for_rotation(adapter));
+    let is_going = doorbell.is_going();
+    doorbell.ended.wait_for(machine, None, || (!doorbell.is_going()).then_some(()));
+    is_going
 }
 
 /// The doorbell, when both handles lead to it.

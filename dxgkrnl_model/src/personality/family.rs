@@ -222,6 +222,9 @@ readings! {
     "waits-end-at-once", "a time-out that is shorter than the rest of a clock tick ends at once",
         "article timer-accuracy: a relative time near or below the period of the clock might expire immediately":
         time_outs.ends_at_once = true;
+    "doorbells-destroyed-locked", "DxgkCbDisconnectDoorbell waits for DxgkDdiDestroyDoorbell of the same doorbell",
+        "none: no page says what the OS holds while it calls the function":
+        destroys_locked = true;
 }
 
 /// Which member of the family is played.

@@ -41,6 +41,10 @@ use wddm_abi::{D3DDDI_DOORBELLSTATUS, ntstatus};
 /// How long a connection asks for doorbells that the OS keeps, in units of 100 ns. TIMEOUT: half a second.
 const PATIENCE: u64 = 5_000_000;
 
+/// How long a destruction waits for a thread that is taking the doorbell away, in units of 100 ns. TIMEOUT: 3 seconds,
+/// below the time for which a thread may be in the driver behind a time-out of the GPU (TdrDdiDelay, 5 seconds).
+const GONE_PATIENCE: u64 = 30_000_000;
+
 /// A doorbell.
 pub struct Doorbell<P: Platform> {
     /// Its queue.
@@ -210,6 +214,11 @@ impl<P: Platform> Doorbell<P> {
 
     /// Destroys it. Dxgkrnl disconnected it before, and by calling this shows that the rotation is over.
     ///
+    /// Where another thread is taking it, that thread is in `DxgkCbDisconnectDoorbell` with this doorbell's handle, which
+    /// may mean nothing any more once this function has returned: it is waited for. But no page says what the OS holds
+    /// while it calls this. Where the callback waits for this function, it does so in front of its search for the
+    /// doorbell, and finds none; so the wait has an end. Whoever takes the doorbell then cleans up.
+    ///
     /// # Errors
     /// [`Error::InvalidParameter`].
     pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
@@ -220,11 +229,8 @@ impl<P: Platform> Doorbell<P> {
         // A connection that is under way ends without a physical doorbell, or has it before this looks.
         doorbell.claimant.closed.store(true, Ordering::Release);
         let hands = OfDriver { irql, started };
-        // Where another thread is taking it, that thread is in DxgkCbDisconnectDoorbell with this doorbell's handle,
-        // which may mean nothing any more once this function has returned.
-        // It is waited for however long it takes.
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
-        platform::until(irql, &started.platform, None, &mut give_back);
+        platform::until(irql, &started.platform, Some(GONE_PATIENCE), &mut give_back);
         engine.bind(None);
         started.gpu.stop_scanning(engine, doorbell.claimant.key);
         doorbell.queue.has_doorbell.with(|has| *has = false);

@@ -350,7 +350,8 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
         }
     }
 
-    /// The OS keeps the doorbell `from` connected to place `index`, which is `Taking`.
+    /// The OS keeps the doorbell `from` connected to place `index`, which is `Taking`. Of one that is destroyed, which may
+    /// not have waited for this, the place is free.
     fn keep(&self, hands: &impl Hands<O>, index: usize, from: &O, now: u64) {
         let is_drained = self.places.with(|places| {
             let elsewhere = places.places.iter().filter(|place| place.is_of(from)).count() > 1;
@@ -362,6 +363,9 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
         });
         if is_drained {
             self.drain(hands, index);
+        }
+        if from.is_closed() {
+            self.release(hands, from);
         }
     }
 

@@ -202,20 +202,29 @@ fn gone_meanwhile(scene: &Scene) -> Played {
 }
 
 pub(super) fn destroyed_while_taken(stage: &Stage) -> Played {
-    let setup = Setup::default().setting("PhysicalDoorbells", 1).windows(|windows| windows.disconnect_time = SLOW);
-    stage.play(setup, |scene| {
-        let raw = raw(scene)?;
-        let room = Room::new(&raw)?;
-        let victim = RingQueue::connected(scene, &room, 0, 4096)?;
-        let taking = AtomicUsize::new(0);
-        std::thread::scope(|scope| -> Played {
-            let taker = scope.spawn(|| connects(scene, &taking));
-            scene.until("the connection", || Ok(taking.load(Ordering::SeqCst) == 1))?;
-            // The driver is in the callback by then, or the victim goes before: that is no mistake either.
-            std::thread::park_timeout(Duration::from_millis(100));
-            victim.destroy_bell()?;
-            taker.join().map_err(|_| anyhow::anyhow!("a thread ended by itself"))?
-        })
+    // Where the OS holds a lock, the destruction begins in front of the callback's search for the doorbell.
+    for (destroys_locked, time) in [(false, SLOW), (true, 300 * MS)] {
+        let setup = Setup::default().setting("PhysicalDoorbells", 1).windows(|windows| {
+            (windows.destroys_locked, windows.disconnect_time) = (destroys_locked, time);
+        });
+        let taken = stage.play(setup, destroyed_beside_taker);
+        taken.with_context(|| format!("destroyed with a lock held: {destroys_locked}"))?;
+    }
+    Ok(())
+}
+
+fn destroyed_beside_taker(scene: &Scene) -> Played {
+    let raw = raw(scene)?;
+    let room = Room::new(&raw)?;
+    let victim = RingQueue::connected(scene, &room, 0, 4096)?;
+    let taking = AtomicUsize::new(0);
+    std::thread::scope(|scope| -> Played {
+        let taker = scope.spawn(|| connects(scene, &taking));
+        scene.until("the connection", || Ok(taking.load(Ordering::SeqCst) == 1))?;
+        // The driver is in the callback by then, or the victim goes before: that is no mistake either.
+        std::thread::park_timeout(Duration::from_millis(100));
+        victim.destroy_bell()?;
+        taker.join().map_err(|_| anyhow::anyhow!("a thread ended by itself"))?
     })
 }
 

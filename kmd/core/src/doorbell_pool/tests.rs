@@ -366,3 +366,18 @@ fn a_pool_grows() {
     pool.have(1).unwrap();
     assert_eq!((pool.len(), rig.asked().is_empty()), (2, true));
 }
+
+/// A destruction that did not wait any longer leaves its doorbell to the thread that takes it: the place is free,
+/// whatever the OS has answered.
+#[test]
+fn the_place_of_a_destroyed_doorbell_is_free_when_it_was_not_taken() {
+    let [a, b] = bells(1);
+    let (mut rig, pool) = full(1, std::slice::from_ref(&a));
+    rig.kept = std::vec![a.key];
+    a.closed.store(true, Ordering::Relaxed);
+    assert_eq!(rig.connect(&pool, &b), Attempt::Refused);
+    assert!(rig.attached.borrow().is_empty(), "the GPU still looks for its rings");
+    assert!(pool.release(&rig, &a));
+    assert_eq!(rig.connect(&pool, &b), Attempt::Connected(0));
+    assert_eq!(rig.asked(), [a.key], "it is not taken again");
+}
