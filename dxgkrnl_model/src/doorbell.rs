@@ -70,7 +70,7 @@ pub(crate) struct Doorbell {
     queued_slot: Slot,
     state: Lock<State>,
     rings: Lock<Vec<Arc<OpenAllocation>>>,
-    /// Connections and disconnections by the OS are one at a time.
+    /// Connections and disconnections by the OS are one at a time, but for a fault of the personality.
     serial: crate::sync::Gate,
     /// The driver has destroyed it.
     ended: Signal,
@@ -332,7 +332,8 @@ impl Doorbell {
         wanted: impl FnOnce(D3DDDI_DOORBELLSTATUS) -> bool,
     ) {
         let adapter = self.queue.adapter();
-        let _serial = self.serial.exclusive(adapter.kernel());
+        let is_beside = adapter.personality().faults.disconnects_beside;
+        let _serial = (!is_beside).then(|| self.serial.exclusive(adapter.kernel()));
         if wanted(self.status()) && self.is_alive() {
             let mut arguments = DXGKARG_DISCONNECTDOORBELL::zeroed();
             arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(self.driver_handle());

@@ -9,6 +9,7 @@ use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub(super) const CASES: &[Scenario] = &[
@@ -35,6 +36,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "doorbells that the OS has disconnected, and that are not connected again, keep no engine from F1",
         source: "User-mode work submission, engine F-state transitions; DxgkDdiDisconnectDoorbell",
         play: never_connected_again,
+    },
+    Scenario {
+        id: "DB-55",
+        title: "disconnections beside connections of the same doorbell: work runs once, and the engine gets to F1",
+        source: "DxgkDdiConnectDoorbell; DxgkDdiDisconnectDoorbell; User-mode work submission, engine F-state transitions",
+        play: connected_beside,
     },
 ];
 
@@ -165,6 +172,38 @@ fn never_connected_again(stage: &Stage) -> Played {
                 same("executions", count.get(&room)?, round)?;
             }
             Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn connected_beside(stage: &Stage) -> Played {
+    for model in MODELS {
+        let setup = with_components(5, model).windows(|windows| windows.faults.disconnects_beside = true);
+        stage.play(setup, |scene| {
+            const ROUNDS: usize = 300;
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+            let count = Count::new(scene, &room)?;
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| -> Played {
+                let disconnecting = scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        scene.world.os.disconnect_doorbells(scene.adapter(), true);
+                        std::thread::park_timeout(Duration::from_micros(50));
+                    }
+                });
+                let played = (1..=ROUNDS).try_for_each(|round| {
+                    let progress = queue.submit_through(&count.packets())?;
+                    queue.wait(scene, progress).with_context(|| format!("round {round}"))?;
+                    same("executions", count.get(&room)?, round)
+                });
+                is_over.store(true, Ordering::Relaxed);
+                disconnecting.join().map_err(|_| anyhow::anyhow!("a thread ended by itself")).and(played)
+            })?;
+            // A connection that came to nothing is one of the driver's, and of no one else.
+            scene.until("F1", || Ok(state_of(scene, 0)? == 1))
         })?;
     }
     Ok(())
