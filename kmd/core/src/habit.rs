@@ -6,6 +6,10 @@
 //! on. Its engine looks for no rings, and user mode announces each by a call, which is cheaper than a connection. Where
 //! the calls become frequent, the doorbell is let go once more and is CONNECTED behind that.
 //!
+//! Each change costs calls of its own, so a queue that has announced often does not go back for the first pause: it is
+//! treated as one that submits often until a connection of it is used for hardly anything. So a queue that submits ten
+//! times at each frame changes once, and not twice a frame.
+//!
 //! Source: *User-mode work submission* (`DxgkCbDisconnectDoorbell`; D3DDDI_DOORBELLSTATUS: CONNECTED_NOTIFY). When a
 //! driver disconnects, and which status it chooses, is left to it.
 
@@ -23,6 +27,8 @@ const FRESH: u64 = 2;
 const MANY: u32 = 8;
 /// As a part of a second: 4 ms.
 const BURST: u64 = 250;
+/// Rings of a connection below which a queue that has announced often submits seldom again.
+const FEW: u64 = 4;
 
 /// How a queue submits. Times are ticks of the performance counter.
 #[derive(Default)]
@@ -33,6 +39,8 @@ pub struct Habit {
     is_seldom: AtomicBool,
     /// Its announcements have become frequent.
     is_frequent: AtomicBool,
+    /// They have been, and no connection since was used for less than [`FEW`] rings.
+    was_frequent: AtomicBool,
     connected_at: AtomicU64,
     /// Rings that were seen when it connected.
     rings: AtomicU64,
@@ -58,9 +66,10 @@ impl Habit {
     /// does. Returns whether it announces.
     pub fn connect(&self, now: u64, rings: u64, notify: bool) -> bool {
         self.connected_at.store(now, Ordering::Relaxed);
-        self.rings.store(rings, Ordering::Relaxed);
+        // What it has announced, it would have rung.
+        let announced = if self.is_frequent.swap(false, Ordering::Relaxed) { u64::from(MANY) } else { 0 };
+        self.rings.store(rings.wrapping_sub(announced), Ordering::Relaxed);
         self.announced.store(0, Ordering::Relaxed);
-        self.is_frequent.store(false, Ordering::Relaxed);
         let announces = notify || self.is_seldom.load(Ordering::Relaxed);
         self.announces.store(announces, Ordering::Relaxed);
         announces
@@ -92,21 +101,24 @@ impl Habit {
             let goes = self.is_frequent.load(Ordering::Relaxed);
             if goes {
                 self.is_seldom.store(false, Ordering::Relaxed);
+                self.was_frequent.store(true, Ordering::Relaxed);
             }
             return goes;
         }
         let rings = now.rings.wrapping_sub(self.rings.load(Ordering::Relaxed));
+        let was_frequent = self.was_frequent.load(Ordering::Relaxed);
+        let often = if was_frequent { FEW } else { OFTEN };
         let goes = now.idle != 0
             && match rings {
                 0 | 1 => {
                     now.now.saturating_sub(self.connected_at.load(Ordering::Relaxed))
                         >= now.second.saturating_mul(FRESH)
                 }
-                OFTEN.. => now.idle >= now.second / LONG,
-                _ => true,
+                _ => rings < often || now.idle >= now.second / LONG,
             };
         if goes {
-            self.is_seldom.store(rings < OFTEN, Ordering::Relaxed);
+            self.is_seldom.store(rings < often, Ordering::Relaxed);
+            self.was_frequent.store(was_frequent && rings >= often, Ordering::Relaxed);
         }
         goes
     }
@@ -179,5 +191,66 @@ mod tests {
         let habit = Habit::default();
         assert!(habit.connect(0, 0, true));
         assert!(!habit.may_go(&at(9000, 9000, 9)));
+    }
+
+    /// Plays a queue that submits `each` times, a tenth of a millisecond apart, in each of 200 frames of `frame`
+    /// microseconds, with an engine that lets go after 10 ms: connections and announcements behind the first frames.
+    fn played(each: u64, frame: u64) -> (u64, u64) {
+        const SECOND: u64 = 1_000_000;
+        const IDLE: u64 = SECOND / 100;
+        let habit = Habit::default();
+        let (mut rings, mut last, mut is_connected) = (0, 0, false);
+        let (mut connections, mut announcements) = (0, 0);
+        for number in 0..200 {
+            for submission in 0..each {
+                let now = 1 + number * frame + submission * 100;
+                // The engine has looked all the while.
+                for idle in (IDLE..now - last).step_by(1000) {
+                    let known = Now { now: last + idle, second: SECOND, idle, rings };
+                    is_connected &= !habit.may_go(&known);
+                }
+                if !is_connected {
+                    habit.connect(now, rings, false);
+                    (is_connected, connections) = (true, connections + u64::from(number >= 20));
+                }
+                if !habit.announces() {
+                    rings += 1;
+                } else {
+                    announcements += u64::from(number >= 20);
+                    if habit.announced(now, SECOND) {
+                        is_connected = !habit.may_go(&Now { now, second: SECOND, idle: 0, rings });
+                    }
+                }
+                last = now;
+            }
+        }
+        (connections, announcements)
+    }
+
+    #[test]
+    fn a_queue_that_submits_in_bursts_does_not_change_at_each() {
+        // At each frame of 60 in a second, and of 5.
+        assert_eq!(played(10, 16_667), (0, 0), "its engine looks");
+        assert_eq!(played(10, 200_000), (180, 0), "it is let go in between, and looked at again");
+        assert_eq!(played(15, 20_000), (0, 0));
+        // Fewer than what counts as often are announced, one by one.
+        assert_eq!((played(2, 16_667), played(7, 16_667)), ((0, 360), (0, 1260)));
+    }
+
+    #[test]
+    fn a_queue_that_has_announced_often_announces_again_when_it_submits_seldom() {
+        let habit = Habit::default();
+        habit.connect(0, 0, false);
+        assert!(habit.may_go(&at(10, 10, 2)) && habit.connect(10, 2, false));
+        assert!((0..MANY).any(|_| habit.announced(20, SECOND)) && habit.may_go(&at(20, 0, 2)));
+        assert!(!habit.connect(20, 2, false));
+        // The burst goes on: it is one that submits often.
+        assert!(!habit.may_go(&at(50, 30, 4)) && habit.may_go(&at(200, 100, 4)));
+        assert!(!habit.connect(300, 4, false));
+        // Three rings, and then nothing.
+        assert!(habit.may_go(&at(320, 10, 7)));
+        assert!(habit.connect(330, 7, false));
+        // From there on as before.
+        assert!((0..MANY).any(|_| habit.announced(340, SECOND)) && habit.may_go(&at(340, 0, 7)));
     }
 }
