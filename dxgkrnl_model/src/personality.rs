@@ -392,8 +392,8 @@ pub struct Personality {
     /// How long a rotation takes, in `DxgkCbDisconnectDoorbell` and behind `DxgkDdiDisconnectDoorbell`, in units of
     /// 100 ns; 0: no time. It changes the pages of another process, and waits for its turn; no page names a limit.
     pub disconnect_time: Ticks,
-    /// `DxgkDdiDestroyDoorbell` is called with a lock held that `DxgkCbDisconnectDoorbell` takes before it looks for the
-    /// doorbell: a driver that destroys one for as long as its own thread is in the callback never returns.
+    /// `DxgkDdiDestroyDoorbell` is called with a lock held that `DxgkCbDisconnectDoorbell` takes before it looks for
+    /// the doorbell: a driver that destroys one for as long as its own thread is in the callback never returns.
     ///
     /// Source: none; no page says what the OS holds meanwhile.
     pub destroys_locked: bool,

@@ -46,8 +46,8 @@ pub struct FaultPlan {
     /// Each batch of allocations that is closed or destroyed begins with a handle that names nothing. A driver must do
     /// the others all the same, since their handles are forgotten (DDI page DxgkDdiDestroyAllocation).
     pub stray_handles: bool,
-    /// `DxgkDdiDisconnectDoorbell` is called beside `DxgkDdiConnectDoorbell` of the same doorbell, whose connection then
-    /// comes to nothing. No page says that the OS has them one after the other.
+    /// `DxgkDdiDisconnectDoorbell` is called beside `DxgkDdiConnectDoorbell` of the same doorbell, whose connection
+    /// then comes to nothing. No page says that the OS has them one after the other.
     pub disconnects_beside: bool,
     /// Which raise of a device is lost, counted from 1: no status bit, no line, no message. 0: none.
     pub lost_interrupt: u64,

@@ -151,8 +151,8 @@ impl<H: Host> Engine<H> {
     }
 
     /// The pages of all doorbells of this node's queues were rotated away: looks at each write pointer that is watched
-    /// once more, and watches none from then on. Queues that have work are ready behind it. An engine that is held looks
-    /// at nothing, and watches on.
+    /// once more, and watches none from then on. Queues that have work are ready behind it. An engine that is held
+    /// looks at nothing, and watches on.
     pub fn last_look(&mut self) {
         self.core.last_look(&self.gpu);
     }

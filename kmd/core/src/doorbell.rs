@@ -214,9 +214,9 @@ impl<P: Platform> Doorbell<P> {
 
     /// Destroys it. Dxgkrnl disconnected it before, and by calling this shows that the rotation is over.
     ///
-    /// Where another thread is taking it, that thread is in `DxgkCbDisconnectDoorbell` with this doorbell's handle, which
-    /// may mean nothing any more once this function has returned: it is waited for. But no page says what the OS holds
-    /// while it calls this. Where the callback waits for this function, it does so in front of its search for the
+    /// Where another thread is taking it, that thread is in `DxgkCbDisconnectDoorbell` with this doorbell's handle,
+    /// which may mean nothing any more once this function has returned: it is waited for. But no page says what the OS
+    /// holds while it calls this. Where the callback waits for this function, it does so in front of its search for the
     /// doorbell, and finds none; so the wait has an end. Whoever takes the doorbell then cleans up.
     ///
     /// # Errors

@@ -350,8 +350,8 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
         }
     }
 
-    /// The OS keeps the doorbell `from` connected to place `index`, which is `Taking`. Of one that is destroyed, which may
-    /// not have waited for this, the place is free.
+    /// The OS keeps the doorbell `from` connected to place `index`, which is `Taking`. Of one that is destroyed, which
+    /// may not have waited for this, the place is free.
     fn keep(&self, hands: &impl Hands<O>, index: usize, from: &O, now: u64) {
         let is_drained = self.places.with(|places| {
             let elsewhere = places.places.iter().filter(|place| place.is_of(from)).count() > 1;

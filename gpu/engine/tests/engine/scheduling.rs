@@ -254,8 +254,8 @@ fn an_engine_does_not_sleep_over_a_watch_that_it_has_not_seen() {
     assert!(rig.engines[0].prepare_sleep());
 }
 
-/// The OS has rotated the pages of every doorbell of a node: work that is published is run, what comes later is not, and
-/// the engine may sleep. While a reset holds it, it looks at nothing, and watches on.
+/// The OS has rotated the pages of every doorbell of a node: work that is published is run, what comes later is not,
+/// and the engine may sleep. While a reset holds it, it looks at nothing, and watches on.
 #[test]
 fn with_every_page_rotated_nothing_is_watched() {
     let mut rig = Rig::new();
