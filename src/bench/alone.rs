@@ -57,7 +57,7 @@ impl Alone {
         let target = rig.map(1, false);
         let fence = rig.fence();
         let context = rig.context(0);
-        let mut queue = rig.queue_on(&context, 0, fence.current);
+        let mut queue = rig.queue_on(&context, 0, Some(fence.current));
         queue.ring = rig.map(RING / PAGE_SIZE, false);
         queue.geometry = Geometry::new(RING).ok().context("a ring")?;
         let (ring, control, geometry) = (queue.ring.va, queue.control.va, queue.geometry);

@@ -104,6 +104,7 @@ const TABLE: &[(Mutation, &[By])] = &[
         IndexBeforeEntry,
         &[Loom(&["log_1_needs_the_entry_before_the_index"]), Engine("logs::the_index_is_written_behind_the_entry")],
     ),
+    (StretchPassesStore, &[Engine("stretches::a_store_to_a_fences_word_comes_behind_the_signals_before_it")]),
     (OwnEntryLate, &[Engine("fused::no_interrupt_is_ahead_of_its_own_entry")]),
     (NoLogBarrier, &[Loom(&["log_1_with_one_barrier_needs_the_flush"])]),
     // Contexts, queues.

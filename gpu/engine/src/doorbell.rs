@@ -168,13 +168,35 @@ impl<H: Host> Watch<H> {
 
     /// From now on the doorbell of `queue` alone is passed over. Returns whether the queue has one that is looked at.
     pub fn pass_over(&mut self, queue: &Shared<Queue<H>>) -> bool {
-        let is_its = |index: usize| {
-            self.seen.get(index).and_then(|seen| seen.queue.as_ref()).is_some_and(|its| Shared::ptr_eq(its, queue))
-        };
-        if !self.passed_over.is_some_and(is_its) {
-            self.passed_over = self.mine.iter().copied().find(|index| is_its(*index));
+        if !self.is_passed_over(queue) {
+            self.passed_over = self.mine.iter().copied().find(|index| self.is_of(*index, queue));
         }
         self.passed_over.is_some()
+    }
+
+    /// Returns whether the doorbell of `queue` is passed over.
+    pub fn is_passed_over(&self, queue: &Shared<Queue<H>>) -> bool {
+        self.passed_over.is_some_and(|index| self.is_of(index, queue))
+    }
+
+    /// Returns whether the doorbell `index` was seen to be `queue`'s.
+    fn is_of(&self, index: usize, queue: &Shared<Queue<H>>) -> bool {
+        let its = self.seen.get(index).and_then(|seen| seen.queue.as_ref());
+        its.is_some_and(|its| Shared::ptr_eq(its, queue))
+    }
+
+    /// The value of the doorbell that is passed over; 0 where none is.
+    pub fn rung(&self, doorbells: &Doorbells<H>) -> u64 {
+        let word = self.passed_over.and_then(|index| doorbells.physical.get(index)).and_then(Physical::word);
+        // ORDERING[DB-1]: Acquire: the write pointer is read after this.
+        word.map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// What the doorbell that is passed over said by `value` is done.
+    pub fn note(&mut self, value: u64) {
+        if let Some(seen) = self.passed_over.and_then(|index| self.seen.get_mut(index)) {
+            seen.value = value;
+        }
     }
 
     /// Every doorbell is looked at again.
@@ -187,13 +209,17 @@ impl<H: Host> Watch<H> {
         self.passed_over.is_some()
     }
 
-    /// Looks at the doorbells of `node`; calls `rung` for each queue that rang. Whether any doorbell is connected.
-    pub fn poll(&mut self, doorbells: &Doorbells<H>, node: usize, mut rung: impl FnMut(&Shared<Queue<H>>)) -> bool {
+    /// Takes note of which doorbells are `node`'s now, and whose they are.
+    pub fn refresh(&mut self, doorbells: &Doorbells<H>, node: usize) {
         let changes = doorbells.changes.load(Ordering::Acquire);
         if changes != self.changes {
             self.changes = changes;
             self.look_around(doorbells, node);
         }
+    }
+
+    /// Looks at the doorbells that were noted; calls `rung` for each queue that rang. Returns whether there are any.
+    pub fn poll(&mut self, doorbells: &Doorbells<H>, mut rung: impl FnMut(&Shared<Queue<H>>)) -> bool {
         for &index in &self.mine {
             if self.passed_over == Some(index) {
                 continue;
@@ -220,11 +246,13 @@ impl<H: Host> Watch<H> {
             return word.is_some_and(|word| word.load(Ordering::Relaxed) != 0);
         }
         doorbells.changes.load(Ordering::Relaxed) != self.changes
-            || self.mine.iter().filter(|index| self.passed_over != Some(**index)).any(|&index| match (doorbells.physical.get(index), self.seen.get(index)) {
-                (Some(physical), Some(seen)) => {
-                    physical.word().is_some_and(|word| word.load(Ordering::Relaxed) != seen.value)
+            || self.mine.iter().filter(|index| self.passed_over != Some(**index)).any(|&index| {
+                match (doorbells.physical.get(index), self.seen.get(index)) {
+                    (Some(physical), Some(seen)) => {
+                        physical.word().is_some_and(|word| word.load(Ordering::Relaxed) != seen.value)
+                    }
+                    _ => false,
                 }
-                _ => false,
             })
     }
 

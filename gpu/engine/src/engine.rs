@@ -23,7 +23,7 @@ mod stretch;
 mod sync;
 mod turn;
 
-use self::hot::Hot;
+use self::hot::{Hot, Pace};
 use self::packets::Running;
 use crate::NoMemory;
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
@@ -104,6 +104,9 @@ struct Core<H: Host> {
     reports: Reports,
     watch: Watch<H>,
     hot: Option<Hot<H>>,
+    pace: Pace,
+    /// Submissions that the current turn has ended.
+    submissions: u32,
     /// Queues whose write pointer is watched, and the number of the change of the node's list that was seen last.
     scanned: Vec<Shared<Queue<H>>>,
     scanned_at: u64,
@@ -157,6 +160,12 @@ impl<H: Host> Engine<H> {
         self.core.last_look(&self.gpu);
     }
 
+    /// Returns whether the engine leaves out looks at the queue that ran last: what an idle step did not find, a later
+    /// one may.
+    pub fn is_resting(&self) -> bool {
+        self.core.hot.as_ref().is_some_and(Hot::is_resting)
+    }
+
     /// How often the engine has seen the list of watched write pointers change: where it has, a watch may have begun.
     pub fn scanning_changes(&self) -> u64 {
         self.core.scanned_at
@@ -182,6 +191,8 @@ impl<H: Host> Core<H> {
             reports: Reports::new()?,
             watch: Watch::new(&gpu.doorbells)?,
             hot: None,
+            pace: Pace::new(),
+            submissions: 0,
             scanned: Vec::new(),
             scanned_at: 0,
             schedule: Schedule::new(node)?,
@@ -366,9 +377,10 @@ impl<H: Host> Core<H> {
     fn poll(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Watched {
         let doorbells = match gpu.doorbells.model {
             Model::Dedicated => {
-                self.look_at_hot(node);
+                self.watch.refresh(&gpu.doorbells, node.index);
+                self.look_at_hot(gpu, node);
                 let Self { watch, schedule, .. } = self;
-                watch.poll(&gpu.doorbells, node.index, |queue| {
+                watch.poll(&gpu.doorbells, |queue| {
                     bump(&node.counters.rings);
                     if queue.context.node != node.index {
                         // The doorbell is just changing hands, and its new queue is another engine's.

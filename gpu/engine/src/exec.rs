@@ -100,6 +100,8 @@ pub(crate) struct Exec<F> {
     pub started: u64,
     /// Write pointer that was read and believed.
     pub published: u64,
+    /// Bytes that were consumed when the turn looked at the write pointer last; `None`: it has not.
+    pub looked: Option<u64>,
     /// Read pointer that was stored.
     pub reported: u64,
     pub buffer: Option<Buffer>,
@@ -127,6 +129,7 @@ impl<F> Exec<F> {
             consumed: 0,
             started: 0,
             published: 0,
+            looked: None,
             reported: 0,
             buffer: None,
             before: Before::default(),

@@ -27,6 +27,11 @@ const BURST: usize = 4096;
 /// in a buffer of operations, behind each of which that is so, nothing is copied often that is used once.
 const AHEAD: usize = 512;
 
+/// Bytes of the ring behind which a turn looks at the write pointer again. An engine that is faster than who writes the
+/// ring would look behind each submission, and take the line from that processor each time. What comes behind the last
+/// look is rung behind it, and found by the next look at the doorbell (DB-1).
+const AGAIN: u64 = 2048;
+
 /// Where a packet begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum At {
@@ -236,6 +241,10 @@ impl Burst {
     ) -> Result<Fetched, NoPacket> {
         exec.started = exec.consumed;
         if exec.published == exec.consumed {
+            if exec.looked.is_some_and(|looked| exec.consumed - looked < AGAIN) {
+                return Err(NoPacket::Drained);
+            }
+            exec.looked = Some(exec.consumed);
             // What is published lies in a line that another processor has written, as the write pointer does: both are
             // asked for before either is waited for.
             mmu.touch(GpuVa(ring.0 + geometry.spans(exec.consumed, ALIGN).first));

@@ -24,7 +24,7 @@ use crate::trace::{Event, Trace};
 use crate::wait::{self, Timeout};
 use alloc::sync::Arc;
 use core::ops::DerefMut;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpu_wire::NodeOrdinal;
 
 /// What to create.
@@ -86,6 +86,8 @@ pub struct Queue<T: Thunks> {
     last: AtomicU64,
     /// Progress value of the last submission that may wait for a fence. Written with `state` held.
     may_wait_until: AtomicU64,
+    /// The caller has asked for the progress since the last submission: it waits for one before it makes the next.
+    was_asked: AtomicBool,
     device: Arc<Device<T>>,
     number: u32,
     create: Create,
@@ -170,6 +172,7 @@ impl<T: Thunks> Queue<T> {
             progress: SpinCell::new(progress),
             last: AtomicU64::new(last),
             may_wait_until: AtomicU64::new(0),
+            was_asked: AtomicBool::new(false),
             device: device.clone(),
             number: device.new_queue_number(),
             create,
@@ -227,7 +230,11 @@ impl<T: Thunks> Queue<T> {
         self.with(|state| {
             let State { lane, executed, submissions, effort, trace } = state;
             let last = self.last.load(Ordering::Relaxed);
-            let mut turn = Turn { last, executed: *executed, may_wait, traced: trace.is_on(), effort };
+            let alone = self.was_asked.load(Ordering::Relaxed);
+            if alone {
+                self.was_asked.store(false, Ordering::Relaxed);
+            }
+            let mut turn = Turn { last, executed: *executed, may_wait, traced: trace.is_on(), alone, effort };
             let may_stand_still = lists.iter().any(|list| list.may_stand_still());
             let mut newest = None;
             let mut first_queued = None;
@@ -267,8 +274,17 @@ impl<T: Thunks> Queue<T> {
 
     /// The last submission that is done, and the last that was made.
     pub fn progress(&self) -> (u64, u64) {
+        self.ask();
         let last = self.last.load(Ordering::Acquire);
-        (completed(&self.progress.with(|progress| progress.clone()), last), last)
+        (self.progress.with(|progress| completed(progress, last)), last)
+    }
+
+    /// Notes that the caller has asked for the progress.
+    fn ask(&self) {
+        // Mostly it is noted already, and the line stays as it is.
+        if !self.was_asked.load(Ordering::Relaxed) {
+            self.was_asked.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Waits until submission `progress` is done (0: the last that was made).
@@ -276,6 +292,7 @@ impl<T: Thunks> Queue<T> {
     /// # Errors
     /// [`UmdError::Timeout`]; [`UmdError::DeviceLost`], within half a second of the loss; [`UmdError::QueueLost`].
     pub fn wait(&self, progress: u64, timeout: Timeout) -> Result<(), UmdError> {
+        self.ask();
         let value = if progress == 0 { self.last.load(Ordering::Acquire) } else { progress };
         // `_owner` keeps the fence's page mapped when another thread recreates the queue meanwhile.
         let Some((fence, _owner)) = self.progress.with(|progress| progress.clone()) else { return Err(self.lost()) };

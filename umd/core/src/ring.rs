@@ -26,6 +26,11 @@ use gpu_wire::ring::{
     ALIGN, CONTROL_SIZE, FAULT_ADDRESS, FAULT_KIND, FAULT_POSITION, Geometry, READ_POINTER, WRITE_POINTER,
 };
 
+/// How far ahead of the write pointer lines are asked for, in bytes.
+const AHEAD: u64 = 512;
+/// Bytes of a cache line.
+const LINE: u64 = 64;
+
 /// Pointers of the producer: no memory, only arithmetic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Producer {
@@ -153,6 +158,20 @@ impl<T: Thunks> Ring<T> {
         // Spans lie inside the ring, and the mapping is as long as the ring.
         let inside = self.pages.write_packets(spans.first, first) && self.pages.write_packets(0, second);
         assert!(inside, "ring mapping shorter than the ring");
+    }
+
+    /// `len` bytes were written at `position`: asks for as many of those that are written soon, for writing. The engine's
+    /// processor has read those lines a round of the ring ago. Without this, each store to one waits until they are
+    /// taken from it, and so does each submission, by its full fence.
+    pub fn claim_ahead(&self, position: u64, len: u64) {
+        let len = len.min(AHEAD);
+        if self.producer.free() < AHEAD + len {
+            return;
+        }
+        let from = position.wrapping_add(AHEAD);
+        for at in (from / LINE..from.wrapping_add(len).div_ceil(LINE)).map(|line| line.wrapping_mul(LINE)) {
+            self.pages.claim(self.producer.geometry.spans(at, ALIGN).first);
+        }
     }
 
     /// What the engine reported before it stopped the queue.

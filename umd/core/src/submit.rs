@@ -70,6 +70,8 @@ pub(crate) struct Turn<'a> {
     pub executed: LogCounts,
     /// Whether to wait when there is no room.
     pub may_wait: bool,
+    /// The caller has asked for the progress since the submission before: it makes one at a time.
+    pub alone: bool,
     /// Whether fence-queued events are kept.
     pub traced: bool,
     /// Counts up.
@@ -139,11 +141,15 @@ impl<T: Thunks> UserLane<T> {
         // A fence that is at its largest value was put there by a reset.
         let progress = next.ok_or_else(|| self.lost(device))?;
         // Step 2.
+        let begin = self.ring.producer.position();
         let (write_pointer, logs) = self.fill(device, lists, progress, turn)?;
         // Steps 3, 4 and 5.
         let publication = Publication { progress, write_pointer, ring: self.doorbell.ring_value(write_pointer) };
         let queued = turn.stamp(device);
         let status = publish(self.words(), publication, mutation);
+        if !turn.alone {
+            self.ring.claim_ahead(begin, write_pointer - begin);
+        }
         turn.effort.rings += 1;
         published(Submitted { progress, logs, queued });
         if status == raw_retry() && mutation.is(Mutation::AppendTwiceOnRetry) {

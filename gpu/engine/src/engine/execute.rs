@@ -46,6 +46,11 @@ impl<H: Host> Core<H> {
         }
         exec.plain = false;
         let decoded = decoded?;
+        if let Packet::FenceSignal(b) = decoded
+            && progress == Some(GpuVa(b.fence))
+        {
+            self.submissions = self.submissions.saturating_add(1);
+        }
         if own.is_some() && job.queue.is_none() {
             // A packet has no logs.
             return Err(FaultKind::BadLog.into());

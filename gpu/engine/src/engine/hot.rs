@@ -5,6 +5,10 @@
 //! is published in front of the ring, and says how much. A ring costs one cache line less then, and that line stays
 //! with the processor that rings. When the while is over, or the doorbell changes hands, the doorbell is looked at
 //! again, as it stands.
+//!
+//! Each look takes the line of the write pointer away from a processor that is about to publish more. Where one
+//! submission follows the other ([`Pace`]), the engine rests between its looks and finds several at once; where one
+//! waits for the other, it does not. Which of the two it is, it finds out by a rest now and then.
 
 use super::{Core, list};
 use crate::counters::bump;
@@ -22,6 +26,50 @@ use gpu_wire::doorbell::Model;
 /// there.
 const LOOKS: u32 = if cfg!(feature = "explore") { 0 } else { 500 };
 
+/// Looks that the first rest leaves out, some 300 ns.
+const REST: u32 = 8;
+/// Looks that a rest leaves out at most.
+const LONGEST_REST: u32 = 128;
+/// Submissions found behind a rest that were not one by one.
+const MANY: u32 = 4;
+/// Turns of single submissions in front of the first rest that tries whether more would have come.
+const FIRST_TRY: u32 = 32;
+/// The same in front of any rest: each that finds nothing doubles it.
+const LAST_TRY: u32 = 1024;
+
+/// Whether submissions follow each other.
+pub(super) struct Pace {
+    /// Looks that the rest before the last look left out; 0: there was none.
+    rest: u32,
+    /// Turns until it tries a rest.
+    until_try: u32,
+    /// Turns between two tries.
+    between: u32,
+}
+
+impl Pace {
+    /// One by one, as far as is known.
+    pub fn new() -> Self {
+        Self { rest: 0, until_try: FIRST_TRY, between: FIRST_TRY }
+    }
+
+    /// A turn found `submissions`. Returns how many looks are left out before the next turn: in all not more than the
+    /// stream has lasted, so that what waits for its end waits little longer.
+    fn found(&mut self, submissions: u32) -> u32 {
+        if submissions >= MANY {
+            *self = Self { rest: (self.rest * 2).clamp(REST, LONGEST_REST), ..Self::new() };
+            return self.rest;
+        }
+        if core::mem::take(&mut self.rest) != 0 {
+            self.between = (self.between * 2).min(LAST_TRY);
+            self.until_try = self.between;
+        }
+        self.until_try -= 1;
+        self.rest = if self.until_try == 0 { REST } else { 0 };
+        self.rest
+    }
+}
+
 /// The hot queue.
 pub(super) struct Hot<H: Host> {
     queue: Shared<Queue<H>>,
@@ -32,8 +80,17 @@ pub(super) struct Hot<H: Host> {
     consumed: u64,
     /// Looks that are left.
     looks: u32,
+    /// Looks that are left out first.
+    rest: u32,
     /// A look has found work.
     has_work: bool,
+}
+
+impl<H: Host> Hot<H> {
+    /// Returns whether the next look is left out.
+    pub fn is_resting(&self) -> bool {
+        self.rest != 0
+    }
 }
 
 impl<H: Host> Core<H> {
@@ -47,8 +104,8 @@ impl<H: Host> Core<H> {
             return self.cool();
         }
         let next = GpuVa(ring.0 + geometry.spans(exec.consumed, 8).first);
-        let (queue, consumed) = (queue.clone(), exec.consumed);
-        self.hot = Some(Hot { queue, control, next, consumed, looks: LOOKS, has_work: false });
+        let (queue, consumed, rest) = (queue.clone(), exec.consumed, self.pace.found(self.submissions));
+        self.hot = Some(Hot { queue, control, next, consumed, looks: LOOKS, rest, has_work: false });
     }
 
     /// There is no hot queue any more.
@@ -58,13 +115,27 @@ impl<H: Host> Core<H> {
     }
 
     /// Looks at the hot queue.
-    pub(super) fn look_at_hot(&mut self, node: &Node<H>) {
+    pub(super) fn look_at_hot(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
         let Some(hot) = self.hot.as_mut().filter(|hot| !hot.has_work) else { return };
         let space = hot.queue.context.space.id().number;
-        let pointer = self.tlb.cached(space, hot.control, false).filter(|_| hot.looks != 0 && self.watch.passes_over());
+        let pointer = self.tlb.cached(space, hot.control, false).filter(|_| self.watch.passes_over());
         let Some(pointer) = pointer else { return self.cool() };
+        if hot.looks == 0 {
+            // ORDERING[DB-1]: the doorbell is read before the write pointer: what it said is served.
+            let rung = self.watch.rung(&gpu.doorbells);
+            if pointer.load(Ordering::Acquire) == hot.consumed {
+                self.watch.note(rung);
+            }
+            return self.cool();
+        }
         hot.looks -= 1;
-        if let Some(line) = self.tlb.cached(space, hot.next, false) {
+        if hot.rest != 0 {
+            hot.rest -= 1;
+            return;
+        }
+        if self.pace.rest == 0
+            && let Some(line) = self.tlb.cached(space, hot.next, false)
+        {
             core::hint::black_box(line.load(Ordering::Relaxed));
         }
         // ORDERING[RING-1]: the packets are read behind another look at the write pointer, in the turn.
@@ -81,14 +152,47 @@ impl<H: Host> Core<H> {
     }
 
     /// Takes the hot queue out, if it has work: it has the next turn where no other waits for one, and else a place
-    /// among them.
+    /// among them; there, too, where the scheduling log is to say that it was ready.
     pub(super) fn take_hot(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Option<Shared<Queue<H>>> {
         let hot = self.hot.take_if(|hot| hot.has_work)?;
-        if self.schedule.is_empty() {
+        if self.schedule.is_empty() && !node.scheduling.is_set() {
             return Some(hot.queue);
         }
         list(&mut self.schedule, node, &hot.queue);
         gpu.arrived(&hot.queue);
         None
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One submission at a time is rested for once in a while, and ever more seldom.
+    #[test]
+    fn single_submissions_are_hardly_rested_for() {
+        let mut pace = Pace::new();
+        let rests = (0..100_000).filter(|_| pace.found(1) != 0).count();
+        assert!((100_000 / LAST_TRY as usize..120).contains(&rests), "{rests}");
+    }
+
+    /// Where many come, rests grow to their bound; where they end, so do the rests.
+    #[test]
+    fn many_are_rested_for_longer_and_longer() {
+        let mut pace = Pace::new();
+        let rests: Vec<_> = (0..7).map(|_| pace.found(MANY)).collect();
+        assert_eq!(rests, [REST, 16, 32, 64, LONGEST_REST, LONGEST_REST, LONGEST_REST]);
+        assert_eq!(pace.found(MANY - 1), 0);
+    }
+
+    /// A rest behind which many were found is followed by another.
+    #[test]
+    fn a_rest_that_finds_many_is_followed_by_another() {
+        let mut pace = Pace::new();
+        while pace.found(1) == 0 {}
+        assert_eq!((pace.found(MANY), pace.found(1)), (2 * REST, 0));
+    }
+
+    extern crate std;
+    use std::vec::Vec;
 }

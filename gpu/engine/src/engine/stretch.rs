@@ -30,7 +30,7 @@ struct Signals<H: Host> {
     address: GpuVa,
     /// The value of the last one.
     value: u64,
-    count: u64,
+    count: u32,
 }
 
 impl<H: Host> Core<H> {
@@ -95,6 +95,9 @@ impl<H: Host> Core<H> {
         }
         self.begun(gpu, node, queue);
         if let Some(signals) = signals {
+            if signals.address == queue.progress {
+                self.submissions = self.submissions.saturating_add(signals.count);
+            }
             self.store_last(at, exec, number, signals);
             self.entries.stamp(noted, *clock.get_or_insert_with(|| gpu.host.clock()));
         }
@@ -118,9 +121,10 @@ impl<H: Host> Core<H> {
         Fence { fence, value }: Fence,
     ) -> Option<Signals<H>> {
         let address = GpuVa(fence);
-        let goes_on = exec.pending.as_ref().is_none_or(|pending| {
-            pending.address == address && value >= pending.value && pending.logged
-        });
+        let goes_on = exec
+            .pending
+            .as_ref()
+            .is_none_or(|pending| pending.address == address && value >= pending.value && pending.logged);
         self.tlb.cached(number, address, true).filter(|_| goes_on)?;
         let open = self.fences.find(at.job.process.number, &at.job.process.fences, address)?;
         Some(Signals { open, address, value, count: 1 })
@@ -130,7 +134,7 @@ impl<H: Host> Core<H> {
     fn store_last(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>, number: u64, signals: Signals<H>) {
         let Place { gpu, node, .. } = *at;
         let Signals { open, address, value, count } = signals;
-        add(&node.counters.signals, count);
+        add(&node.counters.signals, count.into());
         // A stretch lets go of no translation.
         let Some(word) = self.tlb.cached(number, address, true) else { return };
         // The device may be lost by now: then nothing is stored, and no waiter is left.
@@ -141,7 +145,7 @@ impl<H: Host> Core<H> {
             open,
             address,
             value,
-            signals: count + before.as_ref().map_or(0, |before| before.signals),
+            signals: u64::from(count) + before.as_ref().map_or(0, |before| before.signals),
             logged: true,
             all_logged: before.is_none_or(|before| before.all_logged && before.logged),
             fresh: false,

@@ -78,6 +78,7 @@ impl<H: Host> Core<H> {
         let Some(mut exec) = queue.exec.take() else { return Step::Worked };
         node.scheduling.begin_turn(&queue.context);
         self.ran = false;
+        self.submissions = 0;
         node.trace.push(Event::Run, queue.slot.pack());
         self.again = false;
         let space = &queue.context.space;
@@ -168,6 +169,10 @@ impl<H: Host> Core<H> {
         exec: &mut Exec<FenceRef<H>>,
     ) -> Outcome {
         self.tlb.starved = false;
+        if !job.queue.is_some_and(|queue| self.watch.is_passed_over(queue)) {
+            // The hot queue's ring ends the turn of another, as any does.
+            self.cool();
+        }
         // Out of the engine for the turn: packets are decoded in place.
         let Some(mut burst) = self.burst.take() else { return Outcome::Waiting };
         burst.forget();
@@ -217,6 +222,7 @@ impl<H: Host> Core<H> {
         let Place { gpu, node, job, space } = *at;
         let mut turn = TURN;
         let mut clock = None;
+        exec.looked = None;
         if let Some(queue) = job.queue {
             let bindings = queue.bindings.load(Ordering::Acquire);
             if bindings != exec.bindings {

@@ -19,6 +19,7 @@ mod scheduling_logs;
 mod sentences;
 mod slots;
 mod spaces;
+mod stretches;
 #[path = "../support/mod.rs"]
 mod support;
 mod turns;
@@ -38,6 +39,7 @@ fn what_is_left_out_is_noticed() {
         (Mutation::MapsNeighbours, mappings::a_mapping_covers_what_was_asked_for),
         (Mutation::MapsWritable, mappings::what_is_only_read_is_mapped_for_reading),
         (Mutation::OwnEntryLate, fused::no_interrupt_is_ahead_of_its_own_entry),
+        (Mutation::StretchPassesStore, stretches::a_store_to_a_fences_word_comes_behind_the_signals_before_it),
         (Mutation::IndexBeforeEntry, logs::the_index_is_written_behind_the_entry),
         (Mutation::AnswersResumed, limits::a_suspension_that_was_taken_back_is_not_answered),
         (Mutation::KeepsMarkWhenFull, fences::an_overflowing_mailbox_asks_for_a_scan_of_everything),

@@ -328,7 +328,7 @@ fn a_hold_is_answered_while_much_is_unmapped() {
 
 /// Runs the engine of node 0 until `condition` holds; returns whether it did within some seconds. What runs without an
 /// end is held then.
-fn holds_while_it_runs(rig: &mut Rig, mut condition: impl FnMut() -> bool) -> bool {
+pub(crate) fn holds_while_it_runs(rig: &mut Rig, mut condition: impl FnMut() -> bool) -> bool {
     let gpu = rig.gpu.clone();
     std::thread::scope(|s| {
         s.spawn(|| while rig.engines[0].step() != Step::Held {});

@@ -425,15 +425,20 @@ impl Rig {
     }
 
     pub fn queue_of(&mut self, context: &Shared<Context<TestHost>>, doorbell: usize) -> TestQueue {
-        let progress = self.map(1, false);
-        self.queue_on(context, doorbell, progress)
+        self.queue_on(context, doorbell, None)
     }
 
     /// The same, with its progress fence at `progress`.
-    pub fn queue_on(&mut self, context: &Shared<Context<TestHost>>, doorbell: usize, progress: Range) -> TestQueue {
+    pub fn queue_on(
+        &mut self,
+        context: &Shared<Context<TestHost>>,
+        doorbell: usize,
+        progress: Option<Range>,
+    ) -> TestQueue {
         let member = self.gpu.admit(context.node).unwrap();
         let slot = self.gpu.slots.allocate(0xA000).unwrap();
         let (ring, control) = (self.map(1, false), self.map(1, false));
+        let progress = progress.unwrap_or_else(|| self.map(1, false));
         let queue =
             Shared::try_new(Queue::new(member, slot, context.clone(), true, progress.va, true).unwrap()).unwrap();
         let geometry = Geometry::new(4096).unwrap();
@@ -461,22 +466,29 @@ impl Rig {
         }
     }
 
-    /// Steps every engine until all are idle; the number of steps.
+    /// Steps every engine until all are idle, and none leaves out looks; the number of steps.
     pub fn settle(&mut self) -> u32 {
         let mut n = 0;
         loop {
             let mut worked = false;
             for engine in &mut self.engines {
-                match engine.step() {
-                    Step::Worked | Step::Waiting => worked = true,
-                    _ => {}
-                }
+                let step = engine.step();
+                worked |= matches!(step, Step::Worked | Step::Waiting) || engine.is_resting();
             }
             n += 1;
             if !worked {
                 return n;
             }
             assert!(n < 100_000, "engines never settle");
+        }
+    }
+
+    /// Steps every engine until it looks at doorbells again, and not at the write pointer of the queue that ran last.
+    pub fn cool(&mut self) {
+        for _ in 0..600 {
+            for engine in &mut self.engines {
+                engine.step();
+            }
         }
     }
 
