@@ -378,13 +378,15 @@ impl<'a> Attack<'a> {
         self.packet_fence += 1;
         let packet = PacketSubmission {
             fence: self.packet_fence,
-            space: self.bad.space.clone(),
+            context: self.bad.context.clone(),
             privilege: Privilege::User,
             address: GpuVa(self.code.0 + self.dice.below(CODE * WORDS) * 8),
             length: self.dice.below(64) * 8,
             silent: false,
+            resumes: false,
         };
-        made(self.os.gpu.nodes[2].packets.with(|packets| packets.submit(packet)))?;
+        let gpu = &self.os.gpu;
+        made(gpu.nodes[2].packets.with(|packets| packets.submit(packet, &gpu.mutation)))?;
         self.os.gpu.wake(2);
         Ok(())
     }

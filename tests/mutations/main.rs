@@ -133,6 +133,9 @@ const TABLE: &[(Mutation, &[By])] = &[
     (RestsAreWork, &[Cases(&["DD-22"])]),
     // Packets.
     (ForgetsRefused, &[Engine("packet_room::a_packet_that_is_not_kept_counts_as_completed_behind_the_others")]),
+    (BeginsAnew, &[Engine("taken_off::a_packet_that_is_taken_off_goes_on_under_another_fence")]),
+    (CountsTakenOff, &[Engine("taken_off::a_packet_that_is_taken_off_goes_on_under_another_fence")]),
+    (FencesRunBack, &[Engine("taken_off::a_paging_packet_that_comes_back_does_not_run_the_fences_back")]),
     // Paging.
     (MapsNeighbours, &[Cases(&["ST-67"]), Engine("mappings::a_mapping_covers_what_was_asked_for")]),
     (MapsWritable, &[Cases(&["WS-02"]), Engine("mappings::what_is_only_read_is_mapped_for_reading")]),

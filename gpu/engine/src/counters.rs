@@ -71,6 +71,10 @@ counters! {
     bytes,
     /// Packets (of packet mode) completed.
     completions,
+    /// Packets (of packet mode) that a preemption took off in their middle.
+    taken_off,
+    /// Of these, the ones that came back and went on.
+    resumed,
     /// Resets served.
     resets,
     /// Lookaside flushes served.

@@ -298,9 +298,7 @@ impl<H: Host> Core<H> {
             // A context may be left.
             node.attention.fetch_or(attention::SUSPEND, Ordering::AcqRel);
         }
-        if self.running.is_none() {
-            self.answer_preempt(gpu, node);
-        }
+        self.preempt_packet(gpu, node);
         None
     }
 
@@ -341,7 +339,7 @@ impl<H: Host> Core<H> {
     /// A reset: lets go of what runs. Its queue is lost if it was in the middle of something.
     fn hold(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
         if let Some(running) = self.running.take() {
-            self.cut_off = Some(running.packet.space.process.slot);
+            self.cut_off = Some(running.packet.context.space.process.slot);
             // The next packet has its place: nothing is allocated behind a reset.
             self.spare = Some(running.exec);
         }

@@ -55,6 +55,7 @@ pub mod notice;
 mod operation;
 mod ops;
 pub mod outbox;
+pub mod packet_context;
 pub mod packet_node;
 pub mod queue;
 mod reports;

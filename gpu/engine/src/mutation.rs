@@ -21,6 +21,8 @@
 //! - [`Mutation::RestsAreWork`]: what an engine's thread counts comes to nothing but the timer that it waits for.
 //! - [`Mutation::CompletesEarly`]: what comes too early is a callback, as against a look of the engine's thread.
 //! - [`Mutation::ForgetsRefused`]: a packet that is refused and not kept is one for want of memory.
+//! - [`Mutation::BeginsAnew`], [`Mutation::CountsTakenOff`]: where a packet was taken off, the engine alone knows.
+//! - [`Mutation::FencesRunBack`]: the last fence that was submitted shows at an adapter reset alone, which loses it.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
 //! test, chooses. What ships has no such feature and does not read the value; `tests/image_files` looks for it.
@@ -114,4 +116,10 @@ gpu_word::mutations! {
     CompletesEarly = 97,
     /// The fence of a packet that is refused and not kept does not count as completed.
     ForgetsRefused = 90,
+    /// A packet that comes back behind a preemption begins anew.
+    BeginsAnew = 95,
+    /// A packet that a preemption takes off in its middle counts as completed.
+    CountsTakenOff = 96,
+    /// The fence of a paging packet that comes back becomes the one that was submitted last.
+    FencesRunBack = 97,
 }

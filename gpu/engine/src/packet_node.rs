@@ -6,9 +6,9 @@
 //! Source: *TDR changes in Windows 8 and later*; `DxgkDdiSubmitCommandVirtual`; `DxgkDdiPreemptCommand`.
 
 use crate::NoMemory;
-use crate::address_space::AddressSpace;
 use crate::host::{Host, Lock};
 use crate::mutation::{Chosen, Mutation};
+use crate::packet_context::PacketContext;
 use crate::shared::Shared;
 use alloc::collections::VecDeque;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ use gpu_wire::packet::Privilege;
 pub struct PacketSubmission<H: Host> {
     /// `SubmissionFenceId`.
     pub fence: u32,
-    /// The address space that it runs in.
-    pub space: Shared<AddressSpace<H>>,
+    /// The context that it is of.
+    pub context: Shared<PacketContext<H>>,
     /// What it may do: [`Privilege::Paging`] for a paging buffer, which the kernel wrote.
     pub privilege: Privilege,
     /// The command buffer.
@@ -29,6 +29,8 @@ pub struct PacketSubmission<H: Host> {
     pub length: u64,
     /// It was refused: the OS counts its fence by itself, so nothing is reported.
     pub silent: bool,
+    /// It has claimed where the context's last packet was taken off ([`PacketContext::claim`]), and goes on there.
+    pub resumes: bool,
 }
 
 /// A packet that has not started.
@@ -37,6 +39,20 @@ pub struct Waiting<H: Host> {
     /// When everything before it is done, this fence counts as completed: that of the packet before it, or of the last
     /// one that was refused in between.
     behind: u32,
+}
+
+/// Drops packets that the OS has taken back, outside of the lock. Up to `DISPATCH_LEVEL`.
+pub fn drop_all<H: Host>(packets: &mut VecDeque<Waiting<H>>) {
+    for Waiting { packet, .. } in packets.drain(..) {
+        if packet.resumes {
+            packet.context.unclaim();
+        }
+    }
+}
+
+/// Whether `first` comes before `second`. Ids wrap.
+fn is_before(first: u32, second: u32) -> bool {
+    second.wrapping_sub(first).cast_signed() > 0
 }
 
 /// A node's packets.
@@ -49,7 +65,7 @@ pub struct PacketQueue<H: Host> {
     running: Option<u32>,
     /// Last fence that completed. Advances when a packet completes, and at a reset as the document says.
     last_completed: u32,
-    /// Last fence that was submitted.
+    /// Newest fence that was submitted. A paging packet that comes back under its own fence does not move it.
     last_submitted: u32,
     /// When every packet that waits or runs is done, this fence counts as completed: that of the newest of them, or of
     /// the last one that was refused behind it.
@@ -145,18 +161,26 @@ impl<H: Host> PacketQueue<H> {
         if !self.is_busy() {
             self.last_completed = fence;
         }
-        (self.tail, self.last_submitted) = (fence, fence);
+        self.tail = fence;
+        self.submitted(fence, mutation);
+    }
+
+    /// A fence was submitted.
+    fn submitted(&mut self, fence: u32, mutation: &Chosen) {
+        if is_before(self.last_submitted, fence) || mutation.is(Mutation::FencesRunBack) {
+            self.last_submitted = fence;
+        }
     }
 
     /// Adds a packet.
     ///
     /// # Errors
     /// [`NoMemory`]; nothing was added.
-    pub fn submit(&mut self, packet: PacketSubmission<H>) -> Result<(), NoMemory> {
+    pub fn submit(&mut self, packet: PacketSubmission<H>, mutation: &Chosen) -> Result<(), NoMemory> {
         self.waiting.try_reserve(1)?;
         self.number(packet.fence);
         let behind = core::mem::replace(&mut self.tail, packet.fence);
-        self.last_submitted = packet.fence;
+        self.submitted(packet.fence, mutation);
         self.waiting.push_back(Waiting { packet, behind });
         Ok(())
     }
@@ -193,8 +217,19 @@ impl<H: Host> PacketQueue<H> {
         Some(fence)
     }
 
-    /// Asks that nothing that has not started does. The dropped packets come back; the engine answers when it is
-    /// between packets.
+    /// The running packet is taken off in its middle, for a preemption: it has not completed, and the OS submits it
+    /// again.
+    pub(crate) fn take_off(&mut self) {
+        self.running = None;
+        // What was refused right behind it is not completed before it.
+        match self.waiting.front_mut() {
+            Some(next) => next.behind = self.last_completed,
+            None => self.tail = self.last_completed,
+        }
+    }
+
+    /// Asks that nothing that has not started does, and that what runs comes off. The packets that have not started
+    /// come back, to be [dropped](drop_all); the engine answers when nothing runs.
     pub fn preempt(&mut self, request: u32) -> VecDeque<Waiting<H>> {
         self.preempt = Some(request);
         if let Some(first) = self.waiting.front() {

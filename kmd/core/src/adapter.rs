@@ -13,10 +13,11 @@ use crate::idle::Idle;
 use crate::interrupt_source::InterruptSource;
 use crate::irql::{AtMostDispatch, Passive};
 use crate::keeper::Keeper;
-use crate::paging_spaces::PagingSpaces;
+use crate::paging_contexts::PagingContexts;
 use crate::plan::Plan;
 use crate::platform::{Event, Pages, Platform};
 use crate::power::Power;
+use crate::process::EngineContext;
 use crate::service::Form;
 use crate::settings::Settings;
 use crate::status::{Error, Result};
@@ -25,7 +26,6 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use gpu_engine::NoMemory;
-use gpu_engine::address_space::AddressSpace;
 use gpu_engine::host::{Host, Lock, Unmapped};
 use gpu_engine::memory::Span;
 use gpu_engine::shared::Shared;
@@ -35,8 +35,8 @@ use wddm_abi::DXGK_FEATURE_ID;
 /// The GPU of an adapter on platform `P`.
 pub type Gpu<P> = gpu_engine::gpu::Gpu<EngineHost<P>>;
 
-/// The address space of a context on platform `P`.
-pub type Space<P> = Shared<AddressSpace<EngineHost<P>>>;
+/// A packet context, as the engine of platform `P` knows it.
+pub type PacketContext<P> = Shared<EngineContext<P>>;
 
 /// From AddDevice to RemoveDevice.
 pub struct Adapter<P: Platform> {
@@ -154,7 +154,7 @@ pub struct Started<P: Platform> {
     /// Which doorbell has which physical one, in the dedicated model.
     pub doorbells: Doorbells<EngineHost<P>>,
     /// The address spaces of the paging process's system contexts.
-    pub paging_spaces: PagingSpaces<Space<P>, P::Lock<Vec<Space<P>>>>,
+    pub paging_contexts: PagingContexts<PacketContext<P>, P::Lock<Vec<PacketContext<P>>>>,
     /// Objects alive, by kind: what debug blobs and leak checks show.
     pub census: Census,
     /// Counts of requests by the OS that this driver does not know.
@@ -175,10 +175,10 @@ pub struct Started<P: Platform> {
 object!(Started: Started<P>);
 
 impl<P: Platform> Started<P> {
-    /// The address space of packets that the OS submits without a context; `None` before there is a system context.
-    /// Up to `DISPATCH_LEVEL`.
-    pub fn paging_space(&self) -> Option<Space<P>> {
-        self.paging_spaces.current(|space| space.has_root())
+    /// The context of packets that the OS submits without one; `None` before there is a system context. Up to
+    /// `DISPATCH_LEVEL`.
+    pub fn paging_context(&self) -> Option<PacketContext<P>> {
+        self.paging_contexts.current(|context| context.space.has_root())
     }
 
     /// `span`, which the OS has mapped for us, with the order that its cache type gives: the driver's orders rest on

@@ -235,6 +235,11 @@ fn driver_caps<P: Platform>(started: &Started<P>) -> DXGK_DRIVERCAPS {
     caps.GpuEngineTopology.NbAsymetricProcessingNodes = nodes::COUNT;
     (caps.PreemptionCaps.GraphicsPreemptionGranularity, caps.PreemptionCaps.ComputePreemptionGranularity) =
         match settings.preemption_granularity {
+            // Between any two packets, and between the steps of each.
+            2 if settings.preempt_in_buffers => (
+                D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY::D3DKMDT_GRAPHICS_PREEMPTION_PRIMITIVE_BOUNDARY,
+                D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY::D3DKMDT_COMPUTE_PREEMPTION_DISPATCH_BOUNDARY,
+            ),
             0 => (
                 D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY::D3DKMDT_GRAPHICS_PREEMPTION_NONE,
                 D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY::D3DKMDT_COMPUTE_PREEMPTION_NONE,

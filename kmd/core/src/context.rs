@@ -7,9 +7,10 @@ use crate::handle::{Handle, Tag, object};
 use crate::irql::Passive;
 use crate::nodes;
 use crate::platform::Platform;
-use crate::process::EngineSpace;
+use crate::process::{EngineContext, EngineSpace};
 use crate::status::{Error, Result};
-use gpu_engine::address_space::{AddressSpace, Root};
+use gpu_engine::address_space::Root;
+use gpu_engine::packet_context::PacketContext;
 use gpu_engine::shared::Shared;
 use gpu_wire::packet::Privilege;
 use gpu_wire::private::{ContextData, MAGIC};
@@ -43,8 +44,8 @@ pub struct NewContext {
 pub struct Context<P: Platform> {
     /// Its node, which exists.
     pub node: NodeOrdinal,
-    /// The address space that its packets run in: its device's process's, by the root that the OS gave this context.
-    pub space: Shared<EngineSpace<P>>,
+    /// What the engine knows of it: its address space, and where a packet of it was taken off.
+    pub engine: Shared<EngineContext<P>>,
     device: Shared<Device<P>>,
     /// Counted in the census, and a reference to the adapter.
     pub counted: Counted<P>,
@@ -75,15 +76,15 @@ impl<P: Platform> Context<P> {
         }
         let process = device.process.engine.clone();
         let is_paging = process.privilege == Privilege::Paging;
-        let space = Shared::try_new(AddressSpace::new(process))?;
+        let engine = Shared::try_new(PacketContext::new(process)?)?;
         let counted = Counted::new(started.clone(), |c| &c.contexts);
-        let context = Self { node: index, space: space.clone(), device: device.clone(), counted };
+        let context = Self { node: index, engine: engine.clone(), device: device.clone(), counted };
         let handle = Handle::create(Shared::try_new(context)?)?;
         // The process of this context is the paging process, whatever other system processes there are.
-        let known = if system && is_paging { started.paging_spaces.add(space.clone()) } else { Ok(()) };
+        let known = if system && is_paging { started.paging_contexts.add(engine.clone()) } else { Ok(()) };
         let adopted = known.and_then(|()| device.adopt(Tag::Context, handle, Self::destroy));
         adopted.inspect_err(|_| {
-            started.paging_spaces.remove(|other| Shared::ptr_eq(other, &space));
+            started.paging_contexts.remove(|other| Shared::ptr_eq(other, &engine));
             drop(handle.take::<Self>());
         })?;
         Ok(handle)
@@ -97,8 +98,8 @@ impl<P: Platform> Context<P> {
         let context = handle.take::<Self>()?;
         context.device.disown(handle);
         let started = &context.counted.started;
-        started.paging_spaces.remove(|space| Shared::ptr_eq(space, &context.space));
-        set_root(irql, started, &context.space, None);
+        started.paging_contexts.remove(|other| Shared::ptr_eq(other, &context.engine));
+        set_root(irql, started, &context.engine.space, None);
         Ok(())
     }
 }

@@ -46,7 +46,7 @@ mod let_go;
 pub mod native_fence;
 pub mod nodes;
 pub mod paging;
-pub mod paging_spaces;
+pub mod paging_contexts;
 pub mod plan;
 pub mod platform;
 mod power;

@@ -9,6 +9,7 @@ use crate::quota::Account;
 use crate::status::{Error, Result};
 use gpu_engine::address_space::{AddressSpace, Roots};
 use gpu_engine::fence_table::FenceTable;
+use gpu_engine::packet_context::PacketContext;
 use gpu_engine::schedule::Turns;
 use gpu_engine::shared::Shared;
 use gpu_wire::packet::Privilege;
@@ -17,6 +18,8 @@ use gpu_wire::packet::Privilege;
 pub type EngineProcess<P> = gpu_engine::context::Process<EngineHost<P>>;
 /// The engine's side of the address space of a context.
 pub type EngineSpace<P> = AddressSpace<EngineHost<P>>;
+/// A packet context as the engine knows it.
+pub type EngineContext<P> = PacketContext<EngineHost<P>>;
 
 /// A process.
 pub struct Process<P: Platform> {
@@ -64,7 +67,7 @@ impl<P: Platform> Process<P> {
     pub fn destroy(irql: &Passive, handle: Handle) -> Result<()> {
         let process = handle.take::<Self>()?;
         let started = &process.counted.started;
-        started.paging_spaces.remove(|space| Shared::ptr_eq(&space.process, &process.engine));
+        started.paging_contexts.remove(|context| Shared::ptr_eq(&context.space.process, &process.engine));
         crate::interrupt::retire(irql, started, process.engine.slot);
         // Whatever engines still cache of its addresses goes before the page tables do, which the OS frees next.
         gone::translations(irql, started, process.engine.number);

@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use gpu_engine::mutation::Mutation;
 use gpu_engine::node::{Control, Phase};
 use gpu_engine::notice::Notice;
-use gpu_engine::packet_node::PacketQueue;
+use gpu_engine::packet_node::{PacketQueue, drop_all};
 use gpu_wire::NodeOrdinal;
 
 /// How long an engine may take to let go, in units of 100 ns. TIMEOUT: half a second; it looks every 50 µs of work.
@@ -87,7 +87,7 @@ pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: Nod
     // A node that takes packets may be hardware-scheduled as well: what a queue lost is told, too.
     let told = lose_interrupted(irql, started, node);
     started.gpu.nodes[node.index()].mailbox.forget(Notice::is_of_packets);
-    gone.clear();
+    drop_all(&mut gone);
     packets.with(|queue| queue.give_back(gone));
     started.gpu.command(node.index(), Control::Run);
     // An interrupt that came while the engine was held has reported nothing of it. What it was raised for and is not
@@ -140,7 +140,7 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
             Notice::ContextSuspended { .. } => !keeps,
             notice => notice.is_of_packets() || matches!(notice, Notice::QueueFaulted { .. }),
         });
-        gone.clear();
+        drop_all(&mut gone);
         let (completed, _) = packets.with(|queue| {
             queue.give_back(gone);
             queue.fences()

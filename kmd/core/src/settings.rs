@@ -163,9 +163,11 @@ settings! {
             "`DXGK_PRESENTATIONCAPS.SupportKernelModeCommandBuffer`: the table of capabilities has it as mandatory \
             for render-only drivers, and drivers start without";
         preemption_granularity: u32, "PreemptionGranularity",
-            Values::Named(&[(0, "none"), (1, "DMA buffer boundary")]), 1,
-            "`DXGK_DRIVERCAPS.PreemptionCaps`, both members: the HLK wants them not to be none where packets are \
-            preempted, and one such driver starts with none";
+            Values::Named(&[(0, "none"), (1, "DMA buffer boundary"), (2, "what the engines do")]), 2,
+            "`DXGK_DRIVERCAPS.PreemptionCaps`, both members; 2: the boundaries of primitives and dispatches, since a \
+            packet is taken off in its middle and goes on when it comes back, or that of DMA buffers with \
+            `PreemptInBuffers` 0. The HLK wants them not to be none where packets are preempted, and one such driver \
+            starts with none";
         per_engine_tdr: bool, "PerEngineTdr", SWITCH, 1,
             "`SupportPerEngineTDR`; without it the OS resets the whole adapter for a packet that hangs; the \
             compute-only form always says 1";

@@ -10,7 +10,7 @@ use crate::interrupt_source::InterruptSource;
 use crate::irql::{AtMostDispatch, Passive};
 use crate::keeper;
 use crate::let_go;
-use crate::paging_spaces::PagingSpaces;
+use crate::paging_contexts::PagingContexts;
 use crate::plan::Plan;
 use crate::platform::{Pages, Platform, SettingsKey};
 use crate::registers::Registers;
@@ -219,7 +219,7 @@ fn make_started<P: Platform>(
         routines: info.routines,
         gpu,
         doorbells,
-        paging_spaces: PagingSpaces::new(),
+        paging_contexts: PagingContexts::new(),
         census: Census::default(),
         strays: Strays::new()?,
         reported: Default::default(),
@@ -348,7 +348,7 @@ fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
     // A DPC that still runs has a reference to what was started. The last one falls at PASSIVE_LEVEL, here or later:
     // registers are unmapped and pages freed at no other level.
     started.platform.flush_dpcs(irql);
-    started.paging_spaces.remove(|_| true);
+    started.paging_contexts.remove(|_| true);
 }
 
 /// The device went to D1, D2 or D3 (`on` is `false`), or came back to D0. Notices of the engines wait meanwhile and

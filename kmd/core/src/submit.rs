@@ -4,11 +4,11 @@
 use crate::adapter::Started;
 use crate::irql::{AtMostDispatch, Passive};
 use crate::platform::Platform;
-use crate::process::EngineSpace;
+use crate::process::EngineContext;
 use crate::status::{Error, Result};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
-use gpu_engine::packet_node::PacketSubmission;
+use gpu_engine::packet_node::{PacketSubmission, drop_all};
 use gpu_engine::shared::Shared;
 use gpu_wire::packet::Privilege;
 use gpu_wire::{GpuVa, NodeOrdinal};
@@ -19,14 +19,16 @@ pub struct Packet<P: Platform> {
     pub node: NodeOrdinal,
     /// `SubmissionFenceId`.
     pub fence: u32,
-    /// The address space that it runs in.
-    pub space: Shared<EngineSpace<P>>,
+    /// The context that it is of.
+    pub context: Shared<EngineContext<P>>,
     /// Whether it is a paging buffer: the kernel wrote it, and it may write page tables.
     pub paging: bool,
     /// The command buffer.
     pub address: GpuVa,
     /// Bytes.
     pub length: u64,
+    /// The flag `Resubmission`: it comes back behind a preemption.
+    pub again: bool,
 }
 
 /// Queues a packet. Up to `DISPATCH_LEVEL`.
@@ -41,16 +43,19 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
         return Err(Error::InvalidParameter);
     };
     let sane = packet.address.is_aligned(8) && packet.length.is_multiple_of(8);
+    let resumes = sane && packet.context.claim(packet.again, packet.address, packet.length);
     let submission = PacketSubmission {
         fence: packet.fence,
-        space: packet.space,
+        context: packet.context,
         privilege: if packet.paging { Privilege::Paging } else { Privilege::User },
         // Nothing runs, so nothing may fault either: the OS has forgotten the fence.
         address: if sane { packet.address } else { GpuVa(0) },
         length: if sane { packet.length } else { 0 },
         silent: !sane,
+        resumes,
     };
-    let (is_first, taken) = node.packets.with(|q| (q.is_unused(), q.submit(submission)));
+    let mutation = &started.gpu.mutation;
+    let (is_first, taken) = node.packets.with(|q| (q.is_unused(), q.submit(submission, mutation)));
     let taken = taken.map_err(|_| Error::InvalidParameter);
     if is_first && let Some(reported) = started.reported.get(packet.node.index()) {
         // Until something is reported, the id before the first one is the last that is complete. When this fails, the
@@ -85,7 +90,8 @@ fn note<P: Platform>(started: &Started<P>, node: NodeOrdinal, fence: u32) {
     strays.note(&strays.packets, 1, &started.platform, what);
 }
 
-/// Takes back everything that has not started on `node`. The engine answers at interrupt level.
+/// Takes back everything that has not started on `node`, and has the engine take off what runs, in its middle where it
+/// can. The engine answers at interrupt level.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node that does not exist.
@@ -98,7 +104,7 @@ pub fn preempt<P: Platform>(
     let shared = started.gpu.nodes.get(node.index()).ok_or(Error::InvalidParameter)?;
     let mut dropped = shared.packets.with(|q| q.preempt(fence));
     started.gpu.ask_preempt(node.index());
-    dropped.clear();
+    drop_all(&mut dropped);
     shared.packets.with(|q| q.give_back(dropped));
     Ok(())
 }

@@ -115,7 +115,7 @@ ddi! {
         };
         let set = |space: &EngineSpace<P>| context::set_root(&irql, &started, space, Some(root));
         if let Ok(context) = object::<Context<P>>(args.hContext) {
-            set(&context.space);
+            set(&context.engine.space);
         } else if let Ok(context) = object::<HwContext<P>>(args.hContext) {
             set(&context.engine.space);
         }

@@ -58,10 +58,10 @@ ddi! {
             // Only a packet without a context is the paging process's: one of a context that is not there (any more)
             // is refused.
             let found = match args.hContext.is_null() {
-                true => started.paging_space().map(|space| (NodeOrdinal(args.NodeOrdinal), space)),
-                false => borrow::<Context<P>, _>(args.hContext, |found| Ok((found.node, found.space.clone()))).ok(),
+                true => started.paging_context().map(|context| (NodeOrdinal(args.NodeOrdinal), context)),
+                false => borrow::<Context<P>, _>(args.hContext, |found| Ok((found.node, found.engine.clone()))).ok(),
             };
-            let Some((node, space)) = found else {
+            let Some((node, context)) = found else {
                 submit::refuse(started, NodeOrdinal(args.NodeOrdinal), args.SubmissionFenceId);
                 return Err(Error::InvalidParameter);
             };
@@ -73,8 +73,9 @@ ddi! {
             let (fence, address, length) = (args.SubmissionFenceId, GpuVa(address), length.into());
             // What the OS calls a paging buffer is the kernel's, also in a companion context of an ordinary process;
             // user mode cannot set the flag. All packets of the paging process are such.
-            let paging = args.Flags.Paging() || space.process.privilege == Privilege::Paging;
-            submit::submit(&irql, started, Packet { node, fence, space, paging, address, length })
+            let paging = args.Flags.Paging() || context.space.process.privilege == Privilege::Paging;
+            let again = args.Flags.Resubmission();
+            submit::submit(&irql, started, Packet { node, fence, context, paging, address, length, again })
         })
     }
 
@@ -84,12 +85,13 @@ ddi! {
         with args: read *const DXGKARG_SUBMITCOMMAND, answers always {
         with_started::<P, _>(adapter, |started| {
             let node = NodeOrdinal(args.NodeOrdinal);
-            let Some(space) = started.paging_space() else {
+            let Some(context) = started.paging_context() else {
                 submit::refuse(started, node, args.SubmissionFenceId);
                 return Err(Error::InvalidParameter);
             };
             let fence = args.SubmissionFenceId;
-            let packet = Packet { node, fence, space, paging: true, address: GpuVa(0), length: 0 };
+            let (address, length, again) = (GpuVa(0), 0, false);
+            let packet = Packet { node, fence, context, paging: true, address, length, again };
             submit::submit(&irql, started, packet)
         })
     }

@@ -3,12 +3,13 @@
 use super::host::{FRAMES, FuzzHost, WORDS};
 use anyhow::{Result, anyhow, bail};
 use gpu_engine::NoMemory;
-use gpu_engine::address_space::{AddressSpace, Root, Roots};
+use gpu_engine::address_space::{Root, Roots};
 use gpu_engine::context::{Context, Process};
 use gpu_engine::fence_table::FenceTable;
 use gpu_engine::gpu::Gpu;
 use gpu_engine::host::Lock;
 use gpu_engine::node::{Control, Phase};
+use gpu_engine::packet_context::PacketContext;
 use gpu_engine::queue::{Binding, ParkedFence, Queue};
 use gpu_engine::schedule::Turns;
 use gpu_engine::shared::Shared;
@@ -44,7 +45,7 @@ pub struct Owner {
     /// The process.
     pub process: Shared<Process<FuzzHost>>,
     /// The address space of its packets.
-    pub space: Shared<AddressSpace<FuzzHost>>,
+    pub context: Shared<PacketContext<FuzzHost>>,
     root: Root,
 }
 
@@ -125,9 +126,9 @@ impl Os {
             turns: Turns::default(),
         }))?;
         let root = Root { place: Place::System(self.take(1, false)), entries: pte::ENTRIES };
-        let space = made(Shared::try_new(AddressSpace::new(process.clone())))?;
-        space.set_root(Some(root), self.gpu.new_space_id());
-        Ok(Owner { process, space, root })
+        let context = made(Shared::try_new(made(PacketContext::new(process.clone()))?))?;
+        context.space.set_root(Some(root), self.gpu.new_space_id());
+        Ok(Owner { process, context, root })
     }
 
     /// The leaf entry of an address, with the tables that it needs.

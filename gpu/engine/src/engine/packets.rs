@@ -2,17 +2,16 @@
 
 use super::Core;
 use super::turn::Outcome;
-use crate::address_space::AddressSpace;
 use crate::command_processor::{FenceRef, Job};
 use crate::counters::bump;
 use crate::exec::Exec;
 use crate::fault::Fault;
 use crate::gpu::Gpu;
 use crate::host::Host;
+use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::notice::Notice;
 use crate::packet_node::{PacketQueue, PacketSubmission};
-use crate::shared::Shared;
 use crate::trace::Event;
 use alloc::boxed::Box;
 use gpu_wire::packet::{FaultKind, Privilege};
@@ -39,7 +38,7 @@ impl<H: Host> Core<H> {
 
     /// Goes on with the running packet or begins the next. Returns whether anything happened.
     pub(super) fn step_packets(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
-        let (mut running, began) = match self.running.take() {
+        let (mut running, fresh) = match self.running.take() {
             Some(running) => (running, false),
             None if !node.packets.is_busy() => return false,
             None => {
@@ -49,14 +48,20 @@ impl<H: Host> Core<H> {
                     return false;
                 };
                 *exec = Exec::new();
-                (Running { packet, exec }, true)
+                let resumes = packet.resumes && !gpu.mutation.is(Mutation::BeginsAnew);
+                if resumes {
+                    packet.context.restore(&mut exec);
+                    bump(&node.counters.resumed);
+                }
+                (Running { packet, exec }, !resumes)
             }
         };
-        if began && let Err(kind) = running.exec.begin(running.packet.address, running.packet.length) {
+        if fresh && let Err(kind) = running.exec.begin(running.packet.address, running.packet.length) {
             self.finish_packet(gpu, node, running, Some(kind.into()));
             return true;
         }
-        let space: &Shared<AddressSpace<H>> = &running.packet.space;
+        let context = running.packet.context.clone();
+        let space = &context.space;
         let job = Job { process: &space.process, privilege: running.packet.privilege, queue: None };
         match self.execute(gpu, node, &job, space, &mut running.exec) {
             Outcome::Drained => self.finish_packet(gpu, node, running, None),
@@ -93,15 +98,35 @@ impl<H: Host> Core<H> {
             Some(fault) => {
                 bump(&node.counters.faults);
                 node.trace.push(Event::Fault, fault.kind.raw().into());
-                let process = packet.space.process.slot;
+                let process = packet.context.space.process.slot;
                 self.reports.notify(gpu, node, Notice::PacketFaulted { fence, fault, process });
             }
         }
         self.answer_preempt(gpu, node);
     }
 
+    /// A preemption takes the running packet off in its middle, where the engine can come off, and is answered. One
+    /// that stays until its end is answered behind it.
+    pub(super) fn preempt_packet(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
+        let preempts = node.packets.is_busy() && node.packets.with(|queue| queue.is_preempting());
+        if preempts && let Some(mut running) = self.running.take_if(|r| r.exec.may_leave(gpu.preempts_in_buffers)) {
+            self.scratch.let_go();
+            let Running { packet, exec } = &mut running;
+            packet.context.save(packet.address, packet.length, exec);
+            node.packets.with(|queue| match gpu.mutation.is(Mutation::CountsTakenOff) {
+                true => drop(queue.complete()),
+                false => queue.take_off(),
+            });
+            bump(&node.counters.taken_off);
+            self.spare = Some(running.exec);
+        }
+        if self.running.is_none() {
+            self.answer_preempt(gpu, node);
+        }
+    }
+
     /// Answers a preemption that waits for it, when no packet runs.
-    pub(super) fn answer_preempt(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
+    fn answer_preempt(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
         let answer = node.packets.with(PacketQueue::answer_preempt);
         if let Some((request, completed)) = answer {
             self.reports.notify(gpu, node, Notice::PacketPreempted { request, completed });

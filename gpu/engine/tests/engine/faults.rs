@@ -63,7 +63,7 @@ fn a_ring_that_is_unmapped_faults_with_its_address() {
     let mut rig = Rig::new();
     let mut q = rig.queue(0, 0);
     rig.settle();
-    let table = rig.leaf_table(&rig.space.clone(), q.ring.va);
+    let table = rig.leaf_table(&rig.context.clone(), q.ring.va);
     rig.entry(table, pte::index(q.ring.va, 0)).store(0, Ordering::SeqCst);
     let n = rig.gpu.flush(rig.process.number, 0, 0);
     rig.settle();

@@ -302,7 +302,7 @@ fn a_signal_that_faults_wakes_nobody() {
     waits.submit(&[Encoded::fence_wait(fence.current.va, 5), packet::Store { address: m.va.0, value: 3 }.to_packet()]);
     rig.settle();
     let process = rig.process.clone();
-    let table = rig.leaf_table(&rig.space.clone(), fence.current.va);
+    let table = rig.leaf_table(&rig.context.clone(), fence.current.va);
     let entry = rig.entry(table, pte::index(fence.current.va, 0));
     let writable = entry.load(Ordering::SeqCst);
     let place = pte::Pte(writable).as_leaf().expect("a leaf").place;

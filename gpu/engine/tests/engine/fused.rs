@@ -175,7 +175,7 @@ fn a_packet_of_the_os_has_no_entries() {
             Progress { value: 1, fence_handle: 0x40, index_hint: 0 }.to_packet(),
         ];
         let submission = packet_of(&mut rig, 1, false, &packets[packet..=packet]);
-        rig.gpu.nodes[2].packets.with(|queue| queue.submit(submission)).unwrap();
+        rig.gpu.nodes[2].packets.with(|queue| queue.submit(submission, &rig.gpu.mutation)).unwrap();
         rig.settle();
         let notices = rig.drain();
         let faulted = |notice: &(usize, Notice)| match notice.1 {

@@ -50,7 +50,7 @@ fn a_queue_faults_and_nothing_of_it_is_read_or_written() {
 fn paging_buffers_complete_without_running_and_other_packets_fault() {
     let mut rig = Rig::new();
     let m = rig.map(1, false);
-    let table = rig.leaf_table(&rig.space.clone(), m.va);
+    let table = rig.leaf_table(&rig.context.clone(), m.va);
     let entry = rig.entry(table, pte::index(m.va, 0)).load(Ordering::SeqCst);
     let write = Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), &[Pte::INVALID]);
     let paging = packet_of(&mut rig, 1, true, &[write]);
@@ -59,7 +59,7 @@ fn paging_buffers_complete_without_running_and_other_packets_fault() {
     let empty = packet_of(&mut rig, 3, true, &[]);
     rig.gpu.halt();
     for packet in [paging, user, empty] {
-        rig.gpu.nodes[2].packets.with(|queue| queue.submit(packet)).unwrap();
+        rig.gpu.nodes[2].packets.with(|queue| queue.submit(packet, &rig.gpu.mutation)).unwrap();
     }
     rig.gpu.wake(2);
     rig.settle();

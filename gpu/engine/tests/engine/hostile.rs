@@ -87,7 +87,7 @@ fn a_reset_forgets_what_the_engine_had_still_to_report_of_packets() {
         assert!(gpu.nodes[0].mailbox.push(Notice::SchedulingLog));
     }
     let packet = packet_of(&mut rig, 1, false, &[Encoded::nop(8)]);
-    gpu.nodes[0].packets.with(|q| q.submit(packet)).unwrap();
+    gpu.nodes[0].packets.with(|q| q.submit(packet, &gpu.mutation)).unwrap();
     while rig.engines[0].step() == Step::Worked {}
     gpu.command(0, Control::Hold);
     while rig.engines[0].step() != Step::Held {}
@@ -111,7 +111,7 @@ fn a_packet_that_a_reset_of_queues_cuts_off_is_reported_and_others_follow() {
     let jump = packet::Indirect { address: code.va.0, length: 24 }.to_packet();
     code.bytes.write(jump.as_bytes());
     let endless = packet_of(&mut rig, 1, false, &[jump]);
-    gpu.nodes[0].packets.with(|q| q.submit(endless)).unwrap();
+    gpu.nodes[0].packets.with(|q| q.submit(endless, &gpu.mutation)).unwrap();
     std::thread::scope(|s| {
         s.spawn(|| while rig.engines[0].step() != Step::Held {});
         while gpu.nodes[0].counters.read().indirects < 1_000 {
@@ -127,7 +127,7 @@ fn a_packet_that_a_reset_of_queues_cuts_off_is_reported_and_others_follow() {
     let [(0, Notice::PacketFaulted { fence: 1, .. }), (0, answer)] = said[..] else { panic!("{said:?}") };
     assert_eq!(answer, Notice::PacketPreempted { request: 9, completed: 1 });
     let next = packet_of(&mut rig, 2, false, &[Encoded::nop(8)]);
-    gpu.nodes[0].packets.with(|q| q.submit(next)).unwrap();
+    gpu.nodes[0].packets.with(|q| q.submit(next, &gpu.mutation)).unwrap();
     rig.settle();
     assert_eq!(rig.drain(), [(0, Notice::PacketCompleted { fence: 2 })]);
 }
@@ -171,7 +171,7 @@ fn a_fence_is_looked_up_in_the_process_that_names_it() {
     process.fences.open(f.current.va, f.monitored.va, &fence).unwrap();
     let slot = gpu.slots.allocate(0xC00C).unwrap();
     let context = Context::new(gpu.admit(0).unwrap(), slot, 0, process);
-    context.space.set_root(rig.space.root(), gpu.new_space_id());
+    context.space.set_root(rig.context.space.root(), gpu.new_space_id());
     let mut two = rig.queue_of(&Shared::try_new(context).unwrap(), 1);
     for (value, ours) in [(1, true), (2, false), (3, true), (4, false)] {
         let (queue, slot) = if ours { (&mut one, f.fence.slot) } else { (&mut two, theirs) };
@@ -205,7 +205,7 @@ fn a_root_ends_where_the_os_says() {
     q.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
     rig.settle();
     assert_eq!((q.fault(), m.read(0)), (None, 1));
-    let root = rig.space.root().unwrap();
+    let root = rig.context.space.root().unwrap();
     q.queue.context.space.set_root(Some(Root { entries: 0, ..root }), rig.gpu.new_space_id());
     q.submit(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
     rig.settle();

@@ -161,7 +161,7 @@ pub fn an_engine_whose_reports_have_no_room_runs_nothing() {
     fill_mailbox(&rig);
     for fence in 1..=PACKETS {
         let packet = packet_of(&mut rig, fence, false, &[Encoded::nop(8)]);
-        gpu.nodes[0].packets.with(|q| q.submit(packet)).unwrap();
+        gpu.nodes[0].packets.with(|q| q.submit(packet, &gpu.mutation)).unwrap();
     }
     rig.settle_waiting();
     assert!(gpu.nodes[0].packets.with(|q| q.len()) > 0, "packets run whose ends cannot be reported");

@@ -22,6 +22,7 @@ mod spaces;
 mod stretches;
 #[path = "../support/mod.rs"]
 mod support;
+mod taken_off;
 mod turns;
 
 /// Each of these tests fails with the mutation that it is there for.
@@ -51,6 +52,9 @@ fn what_is_left_out_is_noticed() {
         (Mutation::KernelQueueStays, limits::a_kernel_queue_leaves_its_engine_between_two_buffers),
         (Mutation::ReportsLostSuspension, limits::a_suspension_of_a_context_that_a_reset_takes_is_not_answered),
         (Mutation::ForgetsRefused, packet_room::a_packet_that_is_not_kept_counts_as_completed_behind_the_others),
+        (Mutation::BeginsAnew, taken_off::a_packet_that_is_taken_off_goes_on_under_another_fence),
+        (Mutation::CountsTakenOff, taken_off::a_packet_that_is_taken_off_goes_on_under_another_fence),
+        (Mutation::FencesRunBack, taken_off::a_paging_packet_that_comes_back_does_not_run_the_fences_back),
         (Mutation::ReportsSuspensionsOfLost, limits::a_suspension_is_not_answered_behind_an_adapter_reset),
     ];
     for (mutation, test) in rows {

@@ -25,7 +25,7 @@ pub fn a_mapping_covers_what_was_asked_for() {
     let mut queue = rig.queue(0, 0);
     let memory = rig.map(4, false);
     // Behind the last page stands an entry that names no memory, which no access touches.
-    let space = rig.space.clone();
+    let space = rig.context.clone();
     rig.map_at(&space, memory.at(4 * PAGE_SIZE), Place::System(1 << 30), false);
     queue.submit(&[packet::Store { address: memory.at(PAGE_SIZE + 8).0, value: 7 }.to_packet()]);
     rig.settle();
@@ -48,7 +48,7 @@ pub fn what_is_only_read_is_mapped_for_reading() {
     let requests = asked(&rig);
     assert_eq!(of_range(&rig, current, &requests), [(1, true)]);
     assert_eq!(of_range(&rig, monitored, &requests), [(1, false)]);
-    let place = rig.space.root().map(|root| root.place);
+    let place = rig.context.space.root().map(|root| root.place);
     let Some(Place::System(root)) = place else { panic!("{place:?}") };
     assert!(requests.contains(&(vec![root], false)), "a walk reads tables");
 }
@@ -58,7 +58,7 @@ fn a_page_that_is_no_memory_is_a_fault_of_its_queue() {
     let mut rig = Rig::new();
     let mut queue = rig.queue(0, 0);
     let memory = rig.map(1, false);
-    let space = rig.space.clone();
+    let space = rig.context.clone();
     rig.map_at(&space, memory.va, Place::System(1 << 30), false);
     queue.submit(&[packet::Store { address: memory.va.0, value: 7 }.to_packet()]);
     rig.settle();
@@ -146,7 +146,7 @@ fn a_run_of_pages_has_one_right() {
         let mut rig = Rig::new();
         let mut queue = rig.queue(0, 0);
         let memory = rig.map(2, false);
-        let (space, frame) = (rig.space.clone(), rig.frame_of(memory));
+        let (space, frame) = (rig.context.clone(), rig.frame_of(memory));
         rig.map_at(&space, memory.at(read_only * PAGE_SIZE), Place::System(frame + read_only), true);
         let copy = packet::Copy { source: memory.va.0, destination: rig.map(2, false).va.0, length: 2 * PAGE_SIZE };
         let store = |page| packet::Store { address: memory.at(page * PAGE_SIZE).0, value: 7 }.to_packet();
@@ -176,7 +176,7 @@ fn a_flush_takes_a_page_in_the_middle_of_what_is_mapped() {
         rig.settle();
         let shown = asked(&rig).iter().filter(|(frames, _)| frames.len() as u64 == PAGES).count();
         assert_eq!(shown, 1, "the pages are one mapping");
-        let (space, other, at) = (rig.space.clone(), rig.map(1, false), memory.at(page * PAGE_SIZE));
+        let (space, other, at) = (rig.context.clone(), rig.map(1, false), memory.at(page * PAGE_SIZE));
         rig.map_at(&space, at, Place::System(rig.frame_of(other)), false);
         let flush = rig.gpu.flush(rig.process.number, at.0, at.0 + PAGE_SIZE - 1);
         rig.settle();

@@ -15,21 +15,22 @@ pub(crate) fn packet_of(
     paging: bool,
     packets: &[Encoded],
 ) -> PacketSubmission<crate::support::TestHost> {
-    let space = if paging { rig.paging_space.clone() } else { rig.space.clone() };
+    let context = if paging { rig.paging_context.clone() } else { rig.context.clone() };
     let code = rig.map(1, false);
     if paging {
         let Place::System(frame) = rig_frame(rig, code.va) else { panic!() };
-        rig.map_at(&space, code.va, Place::System(frame), false);
+        rig.map_at(&context, code.va, Place::System(frame), false);
     }
     let bytes: Vec<u8> = packets.iter().flat_map(|p| p.as_bytes().to_vec()).collect();
     code.bytes.write(&bytes);
     let privilege = if paging { Privilege::Paging } else { Privilege::User };
-    PacketSubmission { fence, space, privilege, address: code.va, length: bytes.len() as u64, silent: false }
+    let (address, length) = (code.va, bytes.len() as u64);
+    PacketSubmission { fence, context, privilege, address, length, silent: false, resumes: false }
 }
 
 /// The page that the process's first address space has at `va`.
 pub(crate) fn rig_frame(rig: &mut Rig, va: GpuVa) -> Place {
-    let table = rig.leaf_table(&rig.space.clone(), va);
+    let table = rig.leaf_table(&rig.context.clone(), va);
     Pte(rig.entry(table, pte::index(va, 0)).load(Ordering::SeqCst)).as_leaf().unwrap().place
 }
 
@@ -41,13 +42,13 @@ fn packets_complete_in_order_and_preemption_names_the_last_completed() {
     for fence in 1..=3u32 {
         let store = packet::Store { address: m.va.0, value: fence.into() }.to_packet();
         let p = packet_of(&mut rig, fence, false, &[store]);
-        gpu.nodes[2].packets.with(|q| q.submit(p)).unwrap();
+        gpu.nodes[2].packets.with(|q| q.submit(p, &gpu.mutation)).unwrap();
     }
     rig.settle();
     let fences: Vec<_> = (1..=3).map(|fence| (2, Notice::PacketCompleted { fence })).collect();
     assert_eq!(rig.drain(), fences);
     let p = packet_of(&mut rig, 4, false, &[Encoded::nop(8)]);
-    gpu.nodes[2].packets.with(|q| q.submit(p)).unwrap();
+    gpu.nodes[2].packets.with(|q| q.submit(p, &gpu.mutation)).unwrap();
     let dropped = gpu.nodes[2].packets.with(|q| q.preempt(9));
     assert_eq!(dropped.len(), 1);
     gpu.command(2, Control::Run);
@@ -64,14 +65,14 @@ pub(crate) fn paging_packets_change_translations_only_after_every_engine_let_go(
     let other = rig.map(1, false);
     q.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
     rig.settle();
-    let table = rig.leaf_table(&rig.space.clone(), m.va);
+    let table = rig.leaf_table(&rig.context.clone(), m.va);
     let target = rig_frame(&mut rig, other.va);
     let write =
         Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), &[Pte::leaf(target, false).unwrap()]);
     // The end is the address of the last page: the documents do not say whether it is inside.
     let flush = packet::TlbFlush { process: rig.process.number, start: m.va.0, end: m.va.0 };
     let p = packet_of(&mut rig, 1, true, &[write, flush.to_packet()]);
-    rig.gpu.nodes[2].packets.with(|q| q.submit(p)).unwrap();
+    rig.gpu.nodes[2].packets.with(|q| q.submit(p, &rig.gpu.mutation)).unwrap();
     for _ in 0..20 {
         rig.engines[2].step();
     }
@@ -105,7 +106,7 @@ fn a_preemption_before_anything_completed_names_the_id_before_the_first() {
     let mut rig = Rig::new();
     let gpu = rig.gpu.clone();
     let p = packet_of(&mut rig, 0x101, false, &[Encoded::nop(8)]);
-    gpu.nodes[2].packets.with(|q| q.submit(p)).unwrap();
+    gpu.nodes[2].packets.with(|q| q.submit(p, &gpu.mutation)).unwrap();
     let dropped = gpu.nodes[2].packets.with(|q| q.preempt(0x102));
     assert_eq!(dropped.len(), 1);
     gpu.command(2, Control::Run);

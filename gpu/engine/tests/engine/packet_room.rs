@@ -28,7 +28,7 @@ fn packets_have_room_beforehand_and_after_a_preemption_or_a_reset() {
         assert!(take(round) >= 1000 && take(round) >= 1000);
         for fence in 1..=1000 {
             let packet = packet_of(&mut rig, round * 1000 + fence, true, &[]);
-            queue.with(|q| q.submit(packet)).unwrap();
+            queue.with(|q| q.submit(packet, &gpu.mutation)).unwrap();
         }
         assert_eq!(queue.with(|q| q.len()), 1000);
         assert!(take(round) < 2000, "a deque grew");
@@ -43,7 +43,7 @@ fn refused_packets_between_others_count_as_completed_in_their_places() {
     let queue = &gpu.nodes[2].packets;
     let submit = |rig: &mut Rig, fence| {
         let packet = packet_of(rig, fence, true, &[]);
-        queue.with(|q| q.submit(packet)).unwrap();
+        queue.with(|q| q.submit(packet, &gpu.mutation)).unwrap();
     };
     submit(&mut rig, 1);
     queue.with(|q| q.refuse(2, &gpu.mutation));
@@ -76,7 +76,7 @@ pub(crate) fn a_packet_that_is_not_kept_counts_as_completed_behind_the_others() 
     let gpu = rig.gpu.clone();
     for fence in [1, 2] {
         let packet = packet_of(&mut rig, fence, true, &[]);
-        rig.gpu.nodes[2].packets.with(|q| q.submit(packet)).unwrap();
+        rig.gpu.nodes[2].packets.with(|q| q.submit(packet, &rig.gpu.mutation)).unwrap();
     }
     rig.gpu.nodes[2].packets.with(|q| (q.refuse(3, &gpu.mutation), q.refuse(4, &gpu.mutation)));
     assert_eq!(rig.gpu.nodes[2].packets.with(|q| q.fences()), (0, 4));

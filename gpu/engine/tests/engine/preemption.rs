@@ -135,7 +135,7 @@ fn packets_and_queues_take_turns() {
     let (mut q, m) = (rig.queue(0, 0), rig.map(1, false));
     let jump = endless(&mut rig, m.va);
     let hog = packet_of(&mut rig, 1, false, &[jump]);
-    rig.gpu.nodes[0].packets.with(|queue| queue.submit(hog)).unwrap();
+    rig.gpu.nodes[0].packets.with(|queue| queue.submit(hog, &rig.gpu.mutation)).unwrap();
     q.submit(&[packet::Store { address: m.at(8).0, value: 5 }.to_packet()]);
     step(&mut rig, 0, 2);
     assert_eq!((m.read(0), m.read(8)), (1, 5), "an endless packet has the engine for itself");
@@ -151,7 +151,7 @@ fn packets_and_queues_take_turns() {
         while m.read(0) == 0 {
             std::thread::yield_now();
         }
-        gpu.nodes[0].packets.with(|queue| queue.submit(packet)).unwrap();
+        gpu.nodes[0].packets.with(|queue| queue.submit(packet, &gpu.mutation)).unwrap();
         while m.read(8) == 0 || gpu.nodes[0].mailbox.is_empty() {
             std::thread::yield_now();
         }
@@ -162,7 +162,7 @@ fn packets_and_queues_take_turns() {
 
 /// Maps `pages` pages of which no two lie next to each other in the host, so that each is a window of its own.
 pub(crate) fn scattered(rig: &mut Rig, pages: u64, stride: u64, at: u64) -> GpuVa {
-    let space = rig.space.clone();
+    let space = rig.context.clone();
     for i in 0..pages {
         let frame = rig.frame();
         rig.frame();

@@ -316,7 +316,7 @@ fn a_disconnected_queue_without_a_ring_is_not_watched_for_ever() {
     let gpu = rig.gpu.clone();
     // It is watched, and not run for nothing: a thread that polls may rest.
     assert_eq!([(); 4].map(|()| rig.engines[0].step()), [Step::Idle(Watched::WritePointers); 4]);
-    let table = rig.leaf_table(&rig.space.clone(), q.control.va);
+    let table = rig.leaf_table(&rig.context.clone(), q.control.va);
     let entry = rig.entry(table, pte::index(q.control.va, 0));
     let mapped = entry.load(Ordering::SeqCst);
     entry.store(0, Ordering::SeqCst);

@@ -56,7 +56,7 @@ fn a_monitored_value_that_cannot_be_read_interrupts() {
     let mut rig = Rig::new();
     let fence = rig.fence();
     let process = rig.process.clone();
-    let table = rig.leaf_table(&rig.space.clone(), fence.monitored.va);
+    let table = rig.leaf_table(&rig.context.clone(), fence.monitored.va);
     rig.entry(table, pte::index(fence.monitored.va, 0)).store(0, Ordering::SeqCst);
     rig.gpu.flush(process.number, 0, 0);
     rig.settle();

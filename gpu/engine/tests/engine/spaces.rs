@@ -4,8 +4,8 @@
 
 use crate::packet_mode::{packet_of, rig_frame};
 use crate::support::{Rig, TestHost};
-use gpu_engine::address_space::AddressSpace;
 use gpu_engine::notice::Notice;
+use gpu_engine::packet_context::PacketContext;
 use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::shared::Shared;
 use gpu_engine::word::{Ordering, Word};
@@ -17,13 +17,13 @@ use gpu_wire::pte::{self, Place};
 const SHOWN: GpuVa = GpuVa(0x7000_0000);
 
 /// Runs `packets` on the paging node in `space`, and returns what is reported of it.
-fn run(rig: &mut Rig, space: &Shared<AddressSpace<TestHost>>, paging: bool, packets: &[Encoded]) -> Notice {
+fn run(rig: &mut Rig, context: &Shared<PacketContext<TestHost>>, paging: bool, packets: &[Encoded]) -> Notice {
     let made = packet_of(rig, 1, false, packets);
     let frame = rig_frame(rig, made.address);
-    rig.map_at(space, made.address, frame, false);
+    rig.map_at(context, made.address, frame, false);
     let privilege = if paging { Privilege::Paging } else { Privilege::User };
-    let packet = PacketSubmission { space: space.clone(), privilege, ..made };
-    rig.gpu.nodes[2].packets.with(|queue| queue.submit(packet)).unwrap();
+    let packet = PacketSubmission { context: context.clone(), privilege, ..made };
+    rig.gpu.nodes[2].packets.with(|queue| queue.submit(packet, &rig.gpu.mutation)).unwrap();
     rig.settle();
     let reported = rig.drain();
     assert_eq!(reported.len(), 1, "{reported:?}");
@@ -36,11 +36,11 @@ const DONE: Notice = Notice::PacketCompleted { fence: 1 };
 fn two_contexts_of_a_process_have_two_roots() {
     let mut rig = Rig::new();
     let (mine, other) = (rig.map(1, false), rig.map(1, false));
-    let companion = rig.another_space();
+    let companion = rig.another_context();
     let frame = Place::System(rig.frame_of(other));
     rig.map_at(&companion, mine.va, frame, false);
     let store = |value| packet::Store { address: mine.va.0, value }.to_packet();
-    let space = rig.space.clone();
+    let space = rig.context.clone();
     assert_eq!(run(&mut rig, &space, false, &[store(1)]), DONE);
     assert_eq!(run(&mut rig, &companion, false, &[store(2)]), DONE);
     assert_eq!(run(&mut rig, &space, false, &[store(3)]), DONE);
@@ -51,9 +51,9 @@ fn two_contexts_of_a_process_have_two_roots() {
 #[test]
 fn a_page_of_one_space_is_not_found_in_another() {
     let mut rig = Rig::new();
-    let (mine, space) = (rig.map(1, false), rig.space.clone());
+    let (mine, space) = (rig.map(1, false), rig.context.clone());
     // The cache has 64 places; two numbers in a row that are a multiple of it apart share one.
-    let spaces: Vec<_> = (0..130).map(|_| rig.another_space()).collect();
+    let spaces: Vec<_> = (0..130).map(|_| rig.another_context()).collect();
     let store = |value| packet::Store { address: mine.va.0, value }.to_packet();
     assert_eq!(run(&mut rig, &space, false, &[store(1)]), DONE);
     for (other, value) in spaces.iter().zip(2..) {
@@ -71,33 +71,33 @@ fn a_page_of_one_space_is_not_found_in_another() {
 fn a_moved_root_takes_its_context_along_and_no_other() {
     let mut rig = Rig::new();
     let (before, after) = (rig.map(1, false), rig.map(1, false));
-    let space = rig.space.clone();
-    let second = Shared::try_new(AddressSpace::new(rig.process.clone())).unwrap();
+    let space = rig.context.clone();
+    let second = Shared::try_new(PacketContext::new(rig.process.clone()).unwrap()).unwrap();
     let fresh = rig.gpu.new_space_id();
-    assert!(!second.set_root(space.root(), fresh), "the first root of a context empties no address space");
-    assert_eq!(second.id(), space.id(), "contexts with one root share its translations");
-    let moved = rig.another_space();
+    assert!(!second.space.set_root(space.space.root(), fresh), "the first root of a context empties no address space");
+    assert_eq!(second.space.id(), space.space.id(), "contexts with one root share its translations");
+    let moved = rig.another_context();
     let frame = Place::System(rig.frame_of(after));
     rig.map_at(&moved, before.va, frame, false);
     let store = |value| packet::Store { address: before.va.0, value }.to_packet();
     assert_eq!(run(&mut rig, &second, false, &[store(1)]), DONE);
     let fresh = rig.gpu.new_space_id();
-    assert!(!second.set_root(moved.root(), fresh), "another context has the old root still");
+    assert!(!second.space.set_root(moved.space.root(), fresh), "another context has the old root still");
     assert_eq!(run(&mut rig, &second, false, &[store(2)]), DONE);
     assert_eq!(run(&mut rig, &space, false, &[store(3)]), DONE);
     assert_eq!((before.read(0), after.read(0)), (3, 2));
-    let (old, root) = (space.id(), space.root());
-    assert!(space.set_root(None, 0), "no context has the old root any more");
+    let (old, root) = (space.space.id(), space.space.root());
+    assert!(space.space.set_root(None, 0), "no context has the old root any more");
     // Another tree may lie at the same place later.
-    assert!(!space.set_root(root, rig.gpu.new_space_id()));
-    assert_ne!(space.id(), old);
+    assert!(!space.space.set_root(root, rig.gpu.new_space_id()));
+    assert_ne!(space.space.id(), old);
 }
 
 #[test]
 fn more_roots_than_a_process_shares_are_kept_apart() {
     let mut rig = Rig::new();
     let pages: Vec<_> = (0..9).map(|_| rig.map(1, false)).collect();
-    let spaces: Vec<_> = (0..9).map(|_| rig.another_space()).collect();
+    let spaces: Vec<_> = (0..9).map(|_| rig.another_context()).collect();
     for (space, page) in spaces.iter().zip(&pages) {
         let frame = Place::System(rig.frame_of(*page));
         rig.map_at(space, SHOWN, frame, false);
@@ -112,8 +112,8 @@ fn more_roots_than_a_process_shares_are_kept_apart() {
 }
 
 /// A table of the process's first address space, as the companion's shows it at [`SHOWN`].
-fn shown(rig: &mut Rig, companion: &Shared<AddressSpace<TestHost>>, va: GpuVa) {
-    let table = rig.leaf_table(&rig.space.clone(), va);
+fn shown(rig: &mut Rig, companion: &Shared<PacketContext<TestHost>>, va: GpuVa) {
+    let table = rig.leaf_table(&rig.context.clone(), va);
     rig.map_at(companion, SHOWN, table, false);
 }
 
@@ -126,7 +126,7 @@ fn copy(source: u32, destination: u32, count: u32) -> TableCopy {
 fn entries_are_copied_and_their_translations_go() {
     let mut rig = Rig::new();
     let (from, to) = (rig.map(2, false), rig.map(2, false));
-    let (companion, space) = (rig.another_space(), rig.space.clone());
+    let (companion, space) = (rig.another_context(), rig.context.clone());
     shown(&mut rig, &companion, from.va);
     let store = |value| packet::Store { address: to.va.0, value }.to_packet();
     assert_eq!(run(&mut rig, &space, false, &[store(1)]), DONE);
@@ -148,9 +148,9 @@ fn entries_that_overlap_are_copied_as_if_all_were_read_first() {
     for (source, destination) in [(100, 101), (101, 100), (100, 100), (100, 103)] {
         let mut rig = Rig::new();
         let page = rig.map(1, false);
-        let companion = rig.another_space();
+        let companion = rig.another_context();
         shown(&mut rig, &companion, page.va);
-        let table = rig.leaf_table(&rig.space.clone(), page.va);
+        let table = rig.leaf_table(&rig.context.clone(), page.va);
         for index in 0..8 {
             rig.entry(table, 100 + index).store(u64::from(index) << 12, Ordering::SeqCst);
         }
@@ -166,7 +166,7 @@ fn entries_that_overlap_are_copied_as_if_all_were_read_first() {
 fn copies_that_leave_a_table_are_faults_and_so_are_those_of_user_mode() {
     let mut rig = Rig::new();
     let page = rig.map(1, false);
-    let companion = rig.another_space();
+    let companion = rig.another_context();
     shown(&mut rig, &companion, page.va);
     let odd = TableCopy { source: SHOWN.0 + 4, ..copy(0, 8, 1) };
     let reserved = TableCopy { reserved: 1, ..copy(0, 8, 1) };

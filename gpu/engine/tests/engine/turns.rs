@@ -25,7 +25,7 @@ fn stranger(rig: &Rig) -> Shared<Context<Host>> {
     };
     let slot = gpu.slots.allocate(0xC00C).unwrap();
     let context = Context::new(gpu.admit(0).unwrap(), slot, 0, Shared::try_new(process).unwrap());
-    context.space.set_root(rig.space.root(), gpu.new_space_id());
+    context.space.set_root(rig.context.space.root(), gpu.new_space_id());
     Shared::try_new(context).unwrap()
 }
 

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "the test host hands out memory as the real ones do")]
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use gpu_engine::address_space::{AddressSpace, Root, Roots};
+use gpu_engine::address_space::{Root, Roots};
 use gpu_engine::context::{Context, Process};
 use gpu_engine::engine::{Engine, Step};
 use gpu_engine::fence::Fence;
@@ -12,6 +12,7 @@ use gpu_engine::host::{Host, Lock, Unmapped};
 use gpu_engine::memory::{Mapping, SharedWord, Span};
 use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::notice::Notice;
+use gpu_engine::packet_context::PacketContext;
 use gpu_engine::queue::{Binding, ParkedFence, Queue};
 use gpu_engine::schedule::Turns;
 use gpu_engine::shared::Shared;
@@ -176,9 +177,9 @@ pub struct Rig {
     pub engines: Vec<Engine<TestHost>>,
     pub process: Shared<Process<TestHost>>,
     /// The address space of the process's contexts.
-    pub space: Shared<AddressSpace<TestHost>>,
+    pub context: Shared<PacketContext<TestHost>>,
     /// That of the paging process.
-    pub paging_space: Shared<AddressSpace<TestHost>>,
+    pub paging_context: Shared<PacketContext<TestHost>>,
     next_frame: u64,
     next_va: u64,
 }
@@ -314,12 +315,12 @@ impl Rig {
             Shared::try_new(Process { number, slot, roots, fences, privilege, turns: Turns::default() }).unwrap()
         };
         let (process, paging) = (process(Privilege::User), process(Privilege::Paging));
-        let space = Shared::try_new(AddressSpace::new(process.clone())).unwrap();
-        let paging_space = Shared::try_new(AddressSpace::new(paging)).unwrap();
-        let mut rig = Self { gpu, engines, process, space, paging_space, next_frame: 16, next_va: 0x10_0000 };
-        for space in [rig.space.clone(), rig.paging_space.clone()] {
+        let context = Shared::try_new(PacketContext::new(process.clone()).unwrap()).unwrap();
+        let paging_context = Shared::try_new(PacketContext::new(paging).unwrap()).unwrap();
+        let mut rig = Self { gpu, engines, process, context, paging_context, next_frame: 16, next_va: 0x10_0000 };
+        for context in [rig.context.clone(), rig.paging_context.clone()] {
             let root = rig.root();
-            space.set_root(Some(root), rig.gpu.new_space_id());
+            context.space.set_root(Some(root), rig.gpu.new_space_id());
         }
         rig
     }
@@ -330,10 +331,10 @@ impl Rig {
     }
 
     /// A further address space of the process, with a root of its own.
-    pub fn another_space(&mut self) -> Shared<AddressSpace<TestHost>> {
-        let space = Shared::try_new(AddressSpace::new(self.process.clone())).unwrap();
-        space.set_root(Some(self.root()), self.gpu.new_space_id());
-        space
+    pub fn another_context(&mut self) -> Shared<PacketContext<TestHost>> {
+        let context = Shared::try_new(PacketContext::new(self.process.clone()).unwrap()).unwrap();
+        context.space.set_root(Some(self.root()), self.gpu.new_space_id());
+        context
     }
 
     pub fn frame(&mut self) -> u64 {
@@ -347,8 +348,8 @@ impl Rig {
     }
 
     /// The leaf table for `va`, made if need be.
-    pub fn leaf_table(&mut self, space: &AddressSpace<TestHost>, va: GpuVa) -> Place {
-        let mut place = space.root().unwrap().place;
+    pub fn leaf_table(&mut self, context: &PacketContext<TestHost>, va: GpuVa) -> Place {
+        let mut place = context.space.root().unwrap().place;
         for level in (1..pte::LEVELS).rev() {
             let word = self.entry(place, pte::index(va, level));
             place = match Pte(word.load(Ordering::SeqCst)).as_table() {
@@ -363,21 +364,21 @@ impl Rig {
         place
     }
 
-    pub fn map_at(&mut self, space: &AddressSpace<TestHost>, va: GpuVa, place: Place, read_only: bool) {
-        let table = self.leaf_table(space, va);
+    pub fn map_at(&mut self, context: &PacketContext<TestHost>, va: GpuVa, place: Place, read_only: bool) {
+        let table = self.leaf_table(context, va);
         let word = self.entry(table, pte::index(va, 0));
         word.store(Pte::leaf(place, read_only).unwrap().0, Ordering::SeqCst);
     }
 
     /// Maps `pages` fresh system pages.
     pub fn map(&mut self, pages: u64, read_only: bool) -> Range {
-        let space = self.space.clone();
+        let context = self.context.clone();
         let va = GpuVa(self.next_va);
         self.next_va += (pages + 1) * PAGE_SIZE;
         let first = self.next_frame + 1;
         self.next_frame += pages;
         for i in 0..pages {
-            self.map_at(&space, GpuVa(va.0 + i * PAGE_SIZE), Place::System(first + i), read_only);
+            self.map_at(&context, GpuVa(va.0 + i * PAGE_SIZE), Place::System(first + i), read_only);
         }
         let bytes = self.gpu.host.system.span(first).unwrap().part(0, pages * PAGE_SIZE);
         Range { va, bytes }
@@ -385,11 +386,11 @@ impl Rig {
 
     /// Maps `pages` of the local segment from page `first`.
     pub fn map_local(&mut self, first: u64, pages: u64) -> Range {
-        let space = self.space.clone();
+        let context = self.context.clone();
         let va = GpuVa(self.next_va);
         self.next_va += (pages + 1) * PAGE_SIZE;
         for i in 0..pages {
-            self.map_at(&space, GpuVa(va.0 + i * PAGE_SIZE), Place::Local(first + i), false);
+            self.map_at(&context, GpuVa(va.0 + i * PAGE_SIZE), Place::Local(first + i), false);
         }
         let bytes = self.gpu.host.local.span(first).unwrap().part(0, pages * PAGE_SIZE);
         Range { va, bytes }
@@ -414,7 +415,7 @@ impl Rig {
         let member = self.gpu.admit(node).unwrap();
         let slot = self.gpu.slots.allocate(0xC000).unwrap();
         let context = Context::new(member, slot, node, self.process.clone());
-        context.space.set_root(self.space.root(), self.gpu.new_space_id());
+        context.space.set_root(self.context.space.root(), self.gpu.new_space_id());
         Shared::try_new(context).unwrap()
     }
 

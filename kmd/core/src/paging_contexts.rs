@@ -1,4 +1,4 @@
-//! Which address space the packets run in that the OS submits without a context.
+//! Which context the packets are taken to be of that the OS submits without one.
 //!
 //! Every system context of the paging process has an address space, and a root page table, of its own. A packet without
 //! a context (`hContext` is NULL) is the paging process's, and no page says which of its contexts' tables translate it
@@ -13,50 +13,50 @@ use alloc::vec::Vec;
 use core::marker::PhantomData;
 use gpu_engine::host::Lock;
 
-/// The address spaces of the system contexts that are alive, in the order in which they were made.
-pub struct PagingSpaces<S, L> {
+/// The system contexts that are alive, in the order in which they were made.
+pub struct PagingContexts<S, L> {
     alive: L,
     marker: PhantomData<fn() -> S>,
 }
 
-impl<S: Clone + Send, L: Lock<Vec<S>>> PagingSpaces<S, L> {
+impl<S: Clone + Send, L: Lock<Vec<S>>> PagingContexts<S, L> {
     /// None.
     pub fn new() -> Self {
         Self { alive: L::new(Vec::new()), marker: PhantomData }
     }
 
-    /// Adds the address space of a new context. Up to `DISPATCH_LEVEL`.
+    /// Adds a new context. Up to `DISPATCH_LEVEL`.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
-    pub fn add(&self, space: S) -> Result<()> {
+    pub fn add(&self, context: S) -> Result<()> {
         self.alive.with(|alive| {
             alive.try_reserve(1).map_err(|_| Error::NoMemory)?;
-            alive.push(space);
+            alive.push(context);
             Ok(())
         })
     }
 
-    /// The address space for packets without a context: the newest that is `usable`, or else the newest. `None` where
+    /// The context of packets without one: the newest that is `usable`, or else the newest. `None` where
     /// no system context is alive. `usable` runs under the lock. Up to `DISPATCH_LEVEL`.
     pub fn current(&self, mut usable: impl FnMut(&S) -> bool) -> Option<S> {
-        self.alive.with(|alive| alive.iter().rfind(|space| usable(space)).or(alive.last()).cloned())
+        self.alive.with(|alive| alive.iter().rfind(|context| usable(context)).or(alive.last()).cloned())
     }
 
-    /// Takes out every address space that is `gone`. `PASSIVE_LEVEL`: the last references may fall here, and do so
+    /// Takes out every context that is `gone`. `PASSIVE_LEVEL`: the last references may fall here, and do so
     /// outside of the lock.
     pub fn remove(&self, mut gone: impl FnMut(&S) -> bool) {
         // One at a time: what is taken out is dropped without the lock, and no list is made for it.
-        while let Some(space) = self.alive.with(|alive| {
+        while let Some(context) = self.alive.with(|alive| {
             let at = alive.iter().position(&mut gone)?;
             Some(alive.remove(at))
         }) {
-            drop(space);
+            drop(context);
         }
     }
 }
 
-impl<S: Clone + Send, L: Lock<Vec<S>>> Default for PagingSpaces<S, L> {
+impl<S: Clone + Send, L: Lock<Vec<S>>> Default for PagingContexts<S, L> {
     fn default() -> Self {
         Self::new()
     }
@@ -66,7 +66,7 @@ impl<S: Clone + Send, L: Lock<Vec<S>>> Default for PagingSpaces<S, L> {
 mod tests {
     extern crate std;
 
-    use super::PagingSpaces;
+    use super::PagingContexts;
     use gpu_engine::host::Lock;
     use std::sync::{Arc, Mutex};
     use std::vec::Vec;
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    type Spaces = PagingSpaces<Arc<u32>, StdLock<Vec<Arc<u32>>>>;
+    type Spaces = PagingContexts<Arc<u32>, StdLock<Vec<Arc<u32>>>>;
 
     fn spaces(of: &[&Arc<u32>]) -> Spaces {
         let spaces = Spaces::new();

@@ -1,0 +1,204 @@
+//! Packets that a preemption takes off in their middle: they have not completed, come back under another fence (a paging
+//! packet under its own), and go on where they were.
+//!
+//! Source: *GPU preemption*; `DXGK_SUBMITCOMMANDFLAGS`, `Resubmission`; *TDR changes in Windows 8*, the three situations
+//! in which the last completed fence advances.
+
+use crate::packet_mode::packet_of;
+use crate::support::{Range, Rig, TestHost};
+use gpu_engine::node::Control;
+use gpu_engine::notice::Notice;
+use gpu_engine::packet_node::{PacketSubmission, drop_all};
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::PAGE_SIZE;
+use gpu_wire::packet::{self, Encoded};
+
+/// Pages that take an engine more than a turn to fill.
+const BIG: u64 = 1024;
+
+/// A packet that takes some turns: it copies a word on, between two fills, and stores 9 behind them.
+fn long(rig: &mut Rig, fence: u32, m: Range, big: Range) -> PacketSubmission<TestHost> {
+    let fill = |pattern| packet::Fill { address: big.va.0, length: BIG * PAGE_SIZE, pattern, reserved: 0 }.to_packet();
+    let copy = |from, to| packet::Copy { source: m.at(from).0, destination: m.at(to).0, length: 8 }.to_packet();
+    let store = packet::Store { address: m.at(24).0, value: 9 }.to_packet();
+    packet_of(rig, fence, false, &[copy(0, 8), fill(7), copy(0, 16), fill(9), store])
+}
+
+fn submit(rig: &Rig, packet: PacketSubmission<TestHost>) {
+    rig.gpu.nodes[0].packets.with(|queue| queue.submit(packet, &rig.gpu.mutation)).unwrap();
+}
+
+/// The OS submits the packet again under `fence`.
+fn again(first: &PacketSubmission<TestHost>, fence: u32) -> PacketSubmission<TestHost> {
+    let context = first.context.clone();
+    let resumes = context.claim(true, first.address, first.length);
+    PacketSubmission { fence, context, resumes, ..*first }
+}
+
+/// Asks for a preemption, and drops what comes back.
+fn preempt(rig: &Rig, request: u32) -> usize {
+    let queue = &rig.gpu.nodes[0].packets;
+    let mut back = queue.with(|queue| queue.preempt(request));
+    let count = back.len();
+    rig.gpu.ask_preempt(0);
+    drop_all(&mut back);
+    queue.with(|queue| queue.give_back(back));
+    count
+}
+
+/// A turn of the packet's, in which another queue waits, so that it is not the whole packet.
+fn turn(rig: &mut Rig, other: &mut crate::support::TestQueue) {
+    other.submit(&[Encoded::nop(8)]);
+    rig.engines[0].step();
+}
+
+#[test]
+pub(crate) fn a_packet_that_is_taken_off_goes_on_under_another_fence() {
+    let mut rig = Rig::new();
+    let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+    m.word(0).store(1, Ordering::SeqCst);
+    let first = long(&mut rig, 5, m, big);
+    let (kept, behind) = (again(&first, 0), packet_of(&mut rig, 6, false, &[Encoded::nop(8)]));
+    assert!(!kept.resumes, "nothing was taken off yet");
+    submit(&rig, first);
+    submit(&rig, behind);
+    turn(&mut rig, &mut other);
+    assert_eq!((m.read(8), m.read(24)), (1, 0), "it is not in its middle");
+    // What it has done is not done again: the word that it copied is another one by now.
+    m.word(0).store(2, Ordering::SeqCst);
+    assert_eq!(preempt(&rig, 7), 1, "the one that has not started comes back at once");
+    rig.settle();
+    assert_eq!(rig.drain(), [(0, Notice::PacketPreempted { request: 7, completed: 4 })]);
+    assert_eq!(rig.gpu.nodes[0].packets.with(|queue| queue.fences()), (4, 6));
+    submit(&rig, again(&kept, 8));
+    rig.settle();
+    assert_eq!(rig.drain(), [(0, Notice::PacketCompleted { fence: 8 })]);
+    assert_eq!((m.read(8), m.read(16), m.read(24)), (1, 2, 9));
+    let counters = rig.gpu.nodes[0].counters.read();
+    assert_eq!((counters.taken_off, counters.resumed, counters.bytes), (1, 1, 2 * BIG * PAGE_SIZE + 16));
+}
+
+/// Preempted at every turn, and once more before it has begun again: each part of it runs once.
+#[test]
+fn a_packet_is_taken_off_as_often_as_the_os_wants() {
+    let mut rig = Rig::new();
+    let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+    let first = long(&mut rig, 1, m, big);
+    let kept = again(&first, 0);
+    submit(&rig, first);
+    let mut fence = 1;
+    let mut rounds = 0;
+    while m.read(24) == 0 {
+        turn(&mut rig, &mut other);
+        fence += 1;
+        preempt(&rig, fence);
+        rig.settle();
+        rig.drain();
+        if rig.gpu.nodes[0].counters.read().completions != 0 {
+            break;
+        }
+        fence += 1;
+        submit(&rig, again(&kept, fence));
+        if rounds % 2 == 0 {
+            fence += 1;
+            assert_eq!(preempt(&rig, fence), 1, "it has not begun");
+            rig.settle();
+            fence += 1;
+            submit(&rig, again(&kept, fence));
+        }
+        rounds += 1;
+        assert!(rounds < 100);
+    }
+    let counters = rig.gpu.nodes[0].counters.read();
+    assert!(counters.taken_off > 1, "{counters:?}");
+    assert_eq!((counters.taken_off, counters.bytes), (counters.resumed, 2 * BIG * PAGE_SIZE + 16));
+    assert_eq!((m.read(24), counters.completions), (9, 1));
+}
+
+/// The OS dropped what was taken off, and submits the same buffer anew: it begins at its beginning.
+#[test]
+fn what_does_not_come_back_is_forgotten() {
+    let mut rig = Rig::new();
+    let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+    let first = long(&mut rig, 1, m, big);
+    let kept = again(&first, 0);
+    submit(&rig, first);
+    turn(&mut rig, &mut other);
+    preempt(&rig, 2);
+    rig.settle();
+    let anew = |fence| PacketSubmission {
+        fence,
+        context: kept.context.clone(),
+        resumes: kept.context.claim(false, kept.address, kept.length),
+        ..kept
+    };
+    m.word(8).store(77, Ordering::SeqCst);
+    submit(&rig, anew(3));
+    // Taken back before it begins, and submitted again: there is nothing to go on with.
+    assert_eq!(preempt(&rig, 4), 1);
+    rig.settle();
+    submit(&rig, again(&kept, 5));
+    rig.settle();
+    assert_eq!((m.read(8), m.read(24)), (0, 9), "the old state was taken for its own");
+}
+
+/// A preemption that finds a packet in its middle on an engine that comes off at the end of buffers only.
+#[test]
+fn an_engine_that_does_not_come_off_in_buffers_answers_behind_the_packet() {
+    let mut rig = Rig::without_preemption();
+    let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+    let first = long(&mut rig, 1, m, big);
+    submit(&rig, first);
+    turn(&mut rig, &mut other);
+    preempt(&rig, 2);
+    rig.settle();
+    let told = [(0, Notice::PacketCompleted { fence: 1 }), (0, Notice::PacketPreempted { request: 2, completed: 1 })];
+    assert_eq!(rig.drain(), told);
+    assert_eq!((m.read(24), rig.gpu.nodes[0].counters.read().taken_off), (9, 0));
+}
+
+/// What was refused right behind a packet that is taken off is not completed before it.
+#[test]
+fn what_was_refused_behind_a_packet_that_is_taken_off_does_not_complete_it() {
+    let mut rig = Rig::new();
+    let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+    let first = long(&mut rig, 1, m, big);
+    let kept = again(&first, 0);
+    submit(&rig, first);
+    rig.gpu.nodes[0].packets.with(|queue| queue.refuse(2, &rig.gpu.mutation));
+    turn(&mut rig, &mut other);
+    preempt(&rig, 3);
+    rig.settle();
+    assert_eq!(rig.drain(), [(0, Notice::PacketPreempted { request: 3, completed: 0 })]);
+    submit(&rig, again(&kept, 4));
+    rig.settle();
+    assert_eq!(rig.gpu.nodes[0].packets.with(|queue| queue.fences()), (4, 4));
+}
+
+/// A paging packet comes back under its own fence, and an adapter reset behind that ends what was submitted last.
+#[test]
+pub(crate) fn a_paging_packet_that_comes_back_does_not_run_the_fences_back() {
+    let mut rig = Rig::new();
+    let gpu = rig.gpu.clone();
+    let submit = |rig: &mut Rig, fence| {
+        let packet = packet_of(rig, fence, true, &[Encoded::nop(8)]);
+        gpu.nodes[2].packets.with(|queue| queue.submit(packet, &gpu.mutation)).unwrap();
+    };
+    submit(&mut rig, 10);
+    submit(&mut rig, 11);
+    assert_eq!(gpu.nodes[2].packets.with(|queue| queue.preempt(12)).len(), 2);
+    gpu.ask_preempt(2);
+    rig.settle();
+    submit(&mut rig, 13);
+    assert_eq!(gpu.nodes[2].packets.with(|queue| queue.preempt(14)).len(), 1);
+    gpu.ask_preempt(2);
+    rig.settle();
+    for fence in [10, 11] {
+        submit(&mut rig, fence);
+    }
+    assert_eq!(gpu.nodes[2].packets.with(|queue| queue.fences()), (9, 13));
+    gpu.command(2, Control::Hold);
+    rig.settle();
+    gpu.nodes[2].packets.with(|queue| queue.reset_adapter()).clear();
+    assert_eq!(gpu.nodes[2].packets.with(|queue| queue.fences()), (13, 13));
+}
