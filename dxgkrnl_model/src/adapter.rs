@@ -40,15 +40,17 @@ use crate::os::Shared;
 use crate::pci::Device;
 use crate::personality::{FeatureSetting, FeatureSettings, Personality};
 use crate::power::Power;
+use crate::recovery::Tdr;
 use crate::report::AdapterReport;
 use crate::rules::paging::DDI_TIME;
 use crate::sync::{Admission, Gate, InDriver, Lock, Rank};
-use crate::tdr::Tdr;
 use crate::transcript::Line;
 use crate::vidsch::VidSch;
 use caps::Caps;
 
 pub use crate::interrupt::Notification;
+pub use crate::recovery::steps::{Reason, Recovery, Step, What};
+pub use crate::vidsch::journal::PacketEvent;
 pub use start::StartError;
 
 /// How the adapter is attached and what its registry says.
@@ -517,6 +519,16 @@ impl Adapter {
     /// order.
     pub fn native_fence_segments(&self) -> Vec<(u32, u32)> {
         self.native_fences().iter().map(|on| on.slot().segments()).collect()
+    }
+
+    /// What was recovered, step by step, in order.
+    pub fn recoveries(&self) -> Vec<Recovery> {
+        self.tdr.journal.recoveries()
+    }
+
+    /// What has happened to the packets of a node, in order; empty for a node that is not there.
+    pub fn packet_journal(&self, node: u32) -> Vec<PacketEvent> {
+        self.scheduler.node(node).map(|node| node.packet.journal()).unwrap_or_default()
     }
 
     /// Threads inside the driver by gated calls.

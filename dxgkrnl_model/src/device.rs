@@ -20,6 +20,7 @@ use crate::fence::monitored::MonitoredFence;
 use crate::fence::native::{FenceOnAdapter, LocalFence, NativeFence};
 use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_context::HwContext;
+use crate::memory::allocation::OpenAllocation;
 use crate::process::{ProcessAdapter, judge_destroy};
 use crate::rules::paging::{OBJECT_HANDLE, OBJECT_STATUS};
 use crate::sync::{Lock, Rank, Signal};
@@ -72,6 +73,8 @@ pub(crate) struct Device {
     fences: Lock<Vec<Weak<LocalFence>>>,
     /// Monitored fences that are signalled to the largest value when it is lost.
     monitored: Lock<Vec<Weak<MonitoredFence>>>,
+    /// Allocations that it has open.
+    opened: Lock<Vec<Weak<OpenAllocation>>>,
     /// Waits of the CPU that name it.
     waits: Lock<Vec<Weak<Wait>>>,
     /// Bytes that user mode has to evict before MakeResident asks for nothing more; `None`: it was not asked to.
@@ -150,6 +153,7 @@ impl Device {
             hw_contexts: Lock::new(Rank::Registry, Vec::new()),
             fences: Lock::new(Rank::Registry, Vec::new()),
             monitored: Lock::new(Rank::Registry, Vec::new()),
+            opened: Lock::new(Rank::Registry, Vec::new()),
             waits: Lock::new(Rank::Registry, Vec::new()),
             to_trim: Lock::new(Rank::Log, None),
             changed: Signal::new(),
@@ -247,6 +251,21 @@ impl Device {
         let mut fences = self.monitored.lock();
         fences.retain(|other| other.strong_count() != 0);
         fences.push(Arc::downgrade(fence));
+    }
+
+    /// An allocation is opened in it.
+    pub(crate) fn add_opened(&self, open: &Arc<OpenAllocation>) {
+        let mut opened = self.opened.lock();
+        if opened.len() == opened.capacity() {
+            opened.retain(|other| other.strong_count() != 0);
+        }
+        opened.push(Arc::downgrade(open));
+    }
+
+    /// Whether it has an allocation open of which `refers` takes the driver's handle.
+    pub(crate) fn owns(&self, refers: impl Fn(usize) -> bool) -> bool {
+        let opened: Vec<_> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
+        opened.iter().any(|open| refers(open.allocation().driver_handle()))
     }
 
     /// Monitored fences that it has open.

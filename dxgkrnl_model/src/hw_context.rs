@@ -199,7 +199,7 @@ impl HwContext {
         let adapter = self.device.adapter();
         let ending = self.ending.exclusive(adapter.kernel());
         if self.acknowledges() && matches!(self.suspend(), Suspend::Pending(_)) {
-            crate::tdr::await_suspension(adapter, self);
+            crate::recovery::await_suspension(adapter, self);
         }
         drop(ending);
         self.commands.drop_all();
@@ -244,7 +244,7 @@ impl HwContext {
             }
             // Outside of the lock: a reset for the sake of the acknowledgement aborts contexts, perhaps this one.
             drop(ending);
-            crate::tdr::await_suspension(adapter, self);
+            crate::recovery::await_suspension(adapter, self);
             ending = self.ending.exclusive(adapter.kernel());
         }
         let driver = self.driver.swap(0, Ordering::AcqRel);

@@ -98,7 +98,7 @@ pub(crate) struct HwQueue {
     commands: Commands,
     flights: Lock<Vec<Flight>>,
     /// What the watch saw last: last queued value, progress, since when.
-    pub(crate) watch: Lock<crate::tdr::QueueWatch>,
+    pub(crate) watch: Lock<crate::recovery::QueueWatch>,
     /// What was submitted was judged not to run.
     given_up: AtomicBool,
     /// The process and the handle of the progress fence, which goes with the queue.
@@ -213,7 +213,7 @@ impl HwQueue {
             doorbell: Lock::new(Rank::Registry, None),
             commands: Commands::new(),
             flights: Lock::new(Rank::Object, Vec::new()),
-            watch: Lock::new(Rank::Log, crate::tdr::QueueWatch::default()),
+            watch: Lock::new(Rank::Log, crate::recovery::QueueWatch::default()),
             given_up: AtomicBool::new(false),
             process: Arc::downgrade(process),
         });

@@ -117,7 +117,7 @@ impl Os {
     /// Has the driver collect debug information of the adapter as it is, as a tool does: [`Adapter::debug_info`].
     pub fn collect_debug_info(&self, adapter: &Arc<Adapter>) {
         let _inside = self.kernel().enter();
-        crate::tdr::collect::whole(adapter);
+        crate::recovery::collect::whole(adapter, crate::recovery::steps::Reason::Forced);
     }
 
     /// Disconnects every doorbell on an adapter, as before a change of power: user mode finds RETRY. The driver is

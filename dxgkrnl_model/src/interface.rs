@@ -49,7 +49,7 @@ fn tables() -> [&'static [ShimEntry]; 11] {
         others,
         crate::interrupt::callbacks::CALLBACKS,
         crate::doorbell::callbacks::CALLBACKS,
-        crate::tdr::callbacks::CALLBACKS,
+        crate::recovery::callbacks::CALLBACKS,
     ]
 }
 

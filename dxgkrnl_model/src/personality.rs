@@ -130,6 +130,31 @@ impl Default for TdrSettings {
     }
 }
 
+/// How contexts share a packet node. Source: article gpu-preemption; the numbers are what one driver's author saw on
+/// Windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preemption {
+    /// A node that two contexts want, or paging and a context, is preempted in ordinary use. Otherwise it is when a
+    /// packet takes TdrDelay alone.
+    pub in_ordinary_use: bool,
+    /// The shortest and the longest time between two preemptions of a node that two contexts want.
+    pub slice: (Ticks, Ticks),
+    /// How long a context's packet runs on while paging waits for its node.
+    pub paging_slice: Ticks,
+    /// Packets that the driver is given per node at a time; 0 counts as 1.
+    pub in_flight: u32,
+    /// What the lengths of slices are drawn from.
+    pub seed: u64,
+}
+
+impl Default for Preemption {
+    fn default() -> Self {
+        // 40 to 70 a second.
+        let slice = (14 * MS, 25 * MS);
+        Self { in_ordinary_use: true, slice, paging_slice: MS, in_flight: 4, seed: 1 }
+    }
+}
+
 /// Where `DXGKARG_CREATEHWQUEUE` names the native progress fence. No public header shows `hHwQueueNativeProgressFence`
 /// (the remarks of its DDI page alone name it), so a driver must work with each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -324,6 +349,8 @@ pub struct Personality {
     pub required_dma_queue_entries: u32,
     /// Timeouts.
     pub tdr: TdrSettings,
+    /// How contexts share a packet node.
+    pub preemption: Preemption,
     /// Physical pages that belong together are consecutive (a driver must not rely on it).
     pub contiguous_pages: bool,
     /// Pages that Dxgkrnl makes for itself and shows to the GPU (page tables, fences, logs, paging buffers) are
@@ -457,6 +484,7 @@ impl Default for Personality {
             copy_without_flush: false,
             required_dma_queue_entries: 64,
             tdr: TdrSettings::default(),
+            preemption: Preemption::default(),
             contiguous_pages: false,
             combined_pages: false,
             progress_fence_handle: ProgressFenceHandle::default(),

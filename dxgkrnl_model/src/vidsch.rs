@@ -1,10 +1,13 @@
 //! VidSch: nodes, what is submitted to them, and the worker that does it.
 //!
-//! One thread per adapter submits buffers, carries out waits and signals of queues that the OS schedules, looks for
-//! engines without progress ([`crate::tdr`]), and does at PASSIVE_LEVEL what interrupts have started.
+//! One thread per adapter submits buffers, carries out waits and signals of queues that the OS schedules, has contexts
+//! share a packet node ([`cadence`]), looks for engines without progress ([`crate::recovery`]), and does at
+//! PASSIVE_LEVEL what interrupts have started.
 
+mod cadence;
 pub(crate) mod command;
 pub(crate) mod dpc;
+pub(crate) mod journal;
 pub(crate) mod packet;
 
 use std::collections::VecDeque;
@@ -21,7 +24,7 @@ use crate::ddi::{self, call_ddi};
 use crate::hw_queue::HwQueue;
 use crate::rules::queue::RESUME_STATUS;
 use crate::sync::{Lock, Rank, Signal};
-use packet::{Completion, Load, PacketNode, PagingBuffer};
+use packet::{Completion, PacketNode, PagingBuffer};
 
 /// Work that an interrupt has started.
 pub(crate) type Deferred = Box<dyn FnOnce(&Arc<Adapter>) + Send>;
@@ -34,6 +37,7 @@ pub(crate) struct Node {
     pub(crate) is_hardware_scheduled: bool,
     pub(crate) packet: PacketNode,
     contexts: Lock<Vec<Weak<Context>>>,
+    cadence: Lock<cadence::Cadence>,
 }
 
 /// VidSch of an adapter.
@@ -72,12 +76,14 @@ impl VidSch {
 
     /// Makes the nodes and starts the worker.
     pub(crate) fn start(&self, adapter: &Arc<Adapter>, caps: &Arc<Caps>) {
+        let seed = adapter.personality().preemption.seed;
         let node = |info: &crate::adapter::caps::NodeInfo| {
             Arc::new(Node {
                 ordinal: info.ordinal,
                 is_hardware_scheduled: info.is_hardware_scheduled(),
                 packet: PacketNode::new(info.ordinal),
                 contexts: Lock::new(Rank::Registry, Vec::new()),
+                cadence: Lock::new(Rank::Log, cadence::Cadence::new(seed, info.ordinal)),
             })
         };
         *self.nodes.lock() = caps.nodes.iter().map(node).collect();
@@ -161,6 +167,7 @@ impl VidSch {
         size: usize,
         private: usize,
         private_size: usize,
+        refers: Arc<[usize]>,
     ) -> Option<Arc<Completion>> {
         let present = self.system.lock().is_some();
         if !present || self.stopping.load(Ordering::Acquire) {
@@ -174,6 +181,9 @@ impl VidSch {
             private,
             private_size: private_size as u32,
             companion: companion.cloned(),
+            refers,
+            id: None,
+            again: false,
             completion: completion.clone(),
         });
         self.kick(adapter);
@@ -196,9 +206,20 @@ impl VidSch {
     /// Takes out the oldest paging buffer of a context on this node.
     fn next_paging(&self, system: &Arc<Context>, node: u32) -> Option<PagingBuffer> {
         let mut paging = self.paging.lock();
-        let of_node = |buffer: &PagingBuffer| buffer.companion.as_ref().unwrap_or(system).node() == node;
-        let at = paging.iter().position(of_node)?;
+        let at = paging.iter().position(|buffer| is_of_node(buffer, system, node))?;
         paging.remove(at)
+    }
+
+    /// Returns whether a paging buffer waits for this node.
+    fn has_paging(&self, node: u32) -> bool {
+        let system = self.system_context();
+        system.is_some_and(|system| self.paging.lock().iter().any(|buffer| is_of_node(buffer, &system, node)))
+    }
+
+    /// An adapter reset has moved the last completed fences on to those that were submitted last: what was given back
+    /// before it gets new ids.
+    pub(crate) fn forget_paging_ids(&self) {
+        self.paging.lock().iter_mut().for_each(|buffer| buffer.id = None);
     }
 
     /// Puts a paging buffer that the driver gave back first.
@@ -271,28 +292,9 @@ impl VidSch {
     }
 
     fn pump(&self, adapter: &Arc<Adapter>) {
-        let system = self.system_context();
         for node in self.nodes() {
-            if node.is_hardware_scheduled {
-                continue;
-            }
-            if let Some(system) = &system {
-                while node.packet.has_room() {
-                    let Some(buffer) = self.next_paging(system, node.ordinal) else { break };
-                    let context = buffer.companion.clone().unwrap_or_else(|| system.clone());
-                    node.packet.submit(adapter, &context, Load::Paging(buffer));
-                }
-            }
-            let contexts: Vec<_> = node.contexts.lock().iter().filter_map(Weak::upgrade).collect();
-            for context in contexts {
-                context.commands().pump(
-                    adapter,
-                    || node.packet.has_room(),
-                    |submission| {
-                        node.packet.submit(adapter, &context, Load::Command(submission));
-                    },
-                    |changes| context.update(adapter, changes),
-                );
+            if !node.is_hardware_scheduled {
+                self.pump_packets(adapter, &node);
             }
         }
         for queue in self.queues() {
@@ -302,6 +304,10 @@ impl VidSch {
             context.commands().pump(adapter, || false, |_| (), |_| ());
         }
     }
+}
+
+fn is_of_node(buffer: &PagingBuffer, system: &Arc<Context>, node: u32) -> bool {
+    buffer.companion.as_ref().unwrap_or(system).node() == node
 }
 
 /// Functions that set up or resume scheduling succeed.
@@ -329,6 +335,8 @@ fn work(weak: &Weak<Adapter>) {
             work(&adapter);
         }
         scheduler.pump(&adapter);
-        deadline = crate::tdr::watch(&adapter);
+        let slice = scheduler.keep_cadence(&adapter);
+        let watch = crate::recovery::watch(&adapter);
+        deadline = [slice, watch].into_iter().flatten().min();
     }
 }

@@ -34,10 +34,10 @@ use crate::ddi::{NoCall, call_ddi};
 use crate::handle::KernelHandle;
 use crate::memory::space::root_size;
 use crate::poison;
+use crate::recovery::collect;
 use crate::rules::slot::{SLOT_MEMBERS, SLOT_STATUS};
 use crate::statuses::{self, Answer};
 use crate::sync::{Lock, Rank, Signal};
-use crate::tdr::collect;
 
 /// Bytes of each DMA buffer that a call may write to.
 const ROOM: usize = 4096;

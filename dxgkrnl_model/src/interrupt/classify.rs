@@ -21,9 +21,10 @@ use crate::handle;
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
 use crate::personality::HandleReading;
+use crate::recovery::packet::note_reported;
+use crate::recovery::steps::Reason;
 use crate::rules::interrupt as rule;
 use crate::rules::tdr::TDR_LATE;
-use crate::tdr::packet::note_reported;
 use crate::vidsch::Node;
 use crate::vidsch::packet::Packet;
 
@@ -34,13 +35,31 @@ const MAX_FENCES: u32 = 0x1_0000;
 #[derive(Clone, Debug)]
 pub(crate) enum Notice {
     Completed(Vec<Packet>),
-    Preempted { done: Vec<Packet>, back: Vec<Packet> },
-    Faulted { done: Vec<Packet>, packet: Box<Packet>, fault: Option<PageFault> },
-    QueueFaulted { context: Arc<HwContext>, fault: PageFault, reset: bool },
-    Native { signaled: Signaled, legacy: bool },
+    Preempted {
+        done: Vec<Packet>,
+        back: Vec<Packet>,
+    },
+    Faulted {
+        done: Vec<Packet>,
+        packet: Box<Packet>,
+        fault: Option<PageFault>,
+    },
+    QueueFaulted {
+        context: Arc<HwContext>,
+        fault: PageFault,
+        reset: Option<Reason>,
+    },
+    Native {
+        signaled: Signaled,
+        legacy: bool,
+    },
     Monitored,
-    Suspended { context: Arc<HwContext>, fence: u64 },
-    EngineTimeout,
+    Suspended {
+        context: Arc<HwContext>,
+        fence: u64,
+    },
+    /// The driver or a fault asks for a reset of the engine.
+    ResetWanted(Reason),
     EngineState(DXGK_ENGINE_STATE),
     SchedulingLog,
 }
@@ -92,7 +111,7 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
         Type::DXGK_INTERRUPT_GPU_ENGINE_TIMEOUT => {
             let part = data.GpuEngineTimeout();
             let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
-            Some((node.ordinal as usize, Notice::EngineTimeout))
+            Some((node.ordinal as usize, Notice::ResetWanted(Reason::Asked)))
         }
         Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE => engine_state(adapter, data),
         Type::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT => {
@@ -169,6 +188,9 @@ fn completed(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
     if !fits(adapter, &node, false, data) {
         return None;
     }
+    if node.packet.is_ignored() {
+        return None;
+    }
     let Ok(packets) = node.packet.complete(part.SubmissionFenceId) else {
         bad_fence(adapter, &node, "completed", part.SubmissionFenceId);
         return None;
@@ -185,6 +207,9 @@ fn preempted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
     let part = data.DmaPreempted();
     let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
     if !fits(adapter, &node, false, data) {
+        return None;
+    }
+    if node.packet.is_ignored() {
         return None;
     }
     let Ok((done, back)) = node.packet.preempted(part.PreemptionFenceId, part.LastCompletedFenceId) else {
@@ -206,6 +231,9 @@ fn faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Op
 }
 
 fn fault_notice(adapter: &Adapter, node: &Node, fence: u32, fault: Option<PageFault>) -> Option<Notice> {
+    if node.packet.is_ignored() {
+        return None;
+    }
     let Ok((done, packet)) = node.packet.fault(fence) else {
         bad_fence(adapter, node, "faulted", fence);
         return None;
@@ -236,6 +264,15 @@ fn fault_flags(adapter: &Adapter, flags: DXGK_PAGE_FAULT_FLAGS, fence: u64, queu
     })
 }
 
+/// The reset that a page fault asks for.
+fn wanted(flags: DXGK_PAGE_FAULT_FLAGS) -> Option<Reason> {
+    let has = |flag: DXGK_PAGE_FAULT_FLAGS| flags.0 & flag.0 != 0;
+    if has(DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_ADAPTER_RESET_REQUIRED) {
+        return Some(Reason::AdapterFault);
+    }
+    has(DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_ENGINE_RESET_REQUIRED).then_some(Reason::Fault)
+}
+
 /// What a page fault says: packets and queues have a record each, with the same members.
 macro_rules! page_fault {
     ($part:expr) => {{
@@ -259,7 +296,7 @@ fn page_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) 
         return None;
     }
     if flags.0 & DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_FENCE_INVALID.0 != 0 {
-        return Some((node.ordinal as usize, Notice::EngineTimeout));
+        return Some((node.ordinal as usize, Notice::ResetWanted(wanted(flags).unwrap_or(Reason::Fault))));
     }
     let fault = page_fault!(part);
     let notice = fault_notice(adapter, &node, part.FaultedFenceId, Some(fault))?;
@@ -278,6 +315,7 @@ fn queue_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA)
         return None;
     }
     let has = |flag: DXGK_PAGE_FAULT_FLAGS| flags.0 & flag.0 != 0;
+    let reset = wanted(flags);
     let named = part.FaultedHwQueue();
     let reading = adapter.personality().handles.faulted;
     let context = if has(DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_HW_CONTEXT_VALID) {
@@ -292,8 +330,6 @@ fn queue_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA)
         format!("node {}, {flags:?}: {} as {reading:?}'s handle", node.ordinal, handle::describe(named))
     });
     let fault = page_fault!(part);
-    let reset = has(DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_ENGINE_RESET_REQUIRED)
-        || has(DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_ADAPTER_RESET_REQUIRED);
     Some((node.ordinal as usize, Notice::QueueFaulted { context: context?, fault, reset }))
 }
 
@@ -405,7 +441,7 @@ fn engine_state(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) 
     );
     let holds = adapter.rules().check(&rule::INT_ENGINE_STATE, known, || format!("node {}: {state:?}", node.ordinal));
     if state == DXGK_ENGINE_STATE::DXGK_ENGINE_STATE_HUNG {
-        return Some((node.ordinal as usize, Notice::EngineTimeout));
+        return Some((node.ordinal as usize, Notice::ResetWanted(Reason::Hung)));
     }
     holds.then_some((node.ordinal as usize, Notice::EngineState(state)))
 }

@@ -124,6 +124,18 @@ impl Op {
         }
     }
 
+    /// The driver's handle of the allocation that it is about.
+    fn allocation(&self) -> Option<usize> {
+        match self {
+            Self::Update { update, .. } => update.allocation.map(|(allocation, _)| allocation),
+            Self::Fill { allocation, .. }
+            | Self::Transfer { allocation, .. }
+            | Self::NotifyResidency { allocation, .. } => Some(*allocation),
+            Self::MapAperture { range, .. } | Self::UnmapAperture { range, .. } => Some(range.allocation),
+            Self::Flush { .. } | Self::Signal { .. } | Self::CopyEntries(_) | Self::Stray(_) => None,
+        }
+    }
+
     /// Puts the operation's part into the arguments. Pointers lead into `self`.
     fn fill(&self, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) {
         let handle = core::ptr::with_exposed_provenance_mut;
@@ -236,12 +248,15 @@ pub(crate) struct Buffer {
     private: Guarded,
     used: usize,
     private_used: usize,
+    /// The driver's handles of the allocations that its operations refer to.
+    refers: Vec<usize>,
 }
 
 impl Buffer {
     fn reset(&mut self, size: usize) {
         self.used = 0;
         self.private_used = 0;
+        self.refers.clear();
         let tail = self.block.object().pages() * PAGE as usize - size;
         crate::raw::copy_to(self.block.address() + size, &vec![poison::BYTE; tail]);
         self.private.bytes_mut().fill(0);
@@ -273,7 +288,14 @@ impl Pager {
 
     /// Adds a buffer that the paging process sees at `gpu`. Its last page is not for the GPU.
     pub(crate) fn add(&self, block: Block, gpu: u64, private: usize) {
-        self.free.lock().push(Buffer { block, gpu, private: Guarded::new(private, 0), used: 0, private_used: 0 });
+        self.free.lock().push(Buffer {
+            block,
+            gpu,
+            private: Guarded::new(private, 0),
+            used: 0,
+            private_used: 0,
+            refers: Vec::new(),
+        });
     }
 
     /// Drops the buffers.
@@ -334,6 +356,7 @@ impl Pager {
         let mut offset = 0;
         for _ in 0..MAX_PASSES {
             let (before, used) = (offset, buffer.used);
+            buffer.refers.extend(op.allocation());
             let status = self.call(adapter, flights.context, op, buffer, &mut offset);
             match status {
                 ntstatus::STATUS_SUCCESS => {
@@ -462,6 +485,7 @@ impl Flights<'_> {
             buffer.used,
             private,
             buffer.private.bytes().len(),
+            buffer.refers.iter().copied().collect(),
         );
         match completion {
             Some(completion) => {

@@ -39,9 +39,32 @@ rules! {
         bugcheck: none,
         fix: "answer from state that needs no hardware",
     }
+    /// The status of an engine.
+    TDR_STATUS = "DXG-TDR-STATUS" {
+        title: "DxgkDdiQueryEngineStatus answers Responsive, 0 or 1, with every reserved bit zero",
+        source: "DDI page DXGK_ENGINESTATUS (Responsive must be set to 1 or to 0; Reserved should be set to zero)",
+        bugcheck: none,
+        fix: "store the whole of EngineStatus.Value",
+    }
+    /// The answer to a preemption.
+    PREEMPT_ANSWER = "DXG-PREEMPT-ANSWER" {
+        title: "a preemption of a node that has nothing in its hardware queue is answered within two TdrDelays",
+        source: "DDI page DxgkDdiPreemptCommand, remarks (a driver whose hardware has finished informs the scheduler \
+            at interrupt level by itself)",
+        bugcheck: none,
+        fix: "answer by DXGK_INTERRUPT_DMA_PREEMPTED although there is nothing to preempt",
+    }
+    /// The aborted fence names something.
+    TDR_ABORTED_NAME = "DXG-TDR-ABORTED-NAME" {
+        title: "LastAbortedFenceId of DxgkDdiResetEngine is the fence of a packet in the hardware queue, or the last completed one",
+        source: "article tdr-changes-in-windows-8, calling sequence (the scheduler makes sure of it; what it does \
+            otherwise is not said)",
+        bugcheck: none,
+        fix: "return the fence of the packet that ran, or the last completed one when the queue is empty",
+    }
     /// The aborted fence.
     TDR_ABORTED = "DXG-TDR-ABORTED" {
-        title: "LastAbortedFenceId of DxgkDdiResetEngine lies in [last completed, last submitted] and is in the hardware queue or the last completed one",
+        title: "LastAbortedFenceId of DxgkDdiResetEngine lies in [last completed, last submitted], as they were when the engine's interrupts began to be ignored",
         source: "bug check 0x119/0xA; article tdr-changes-in-windows-8, calling sequence",
         bugcheck: (0x119, 0xA),
         fix: "return the fence of the packet that was aborted, or the last completed one when the queue is empty",
@@ -52,6 +75,13 @@ rules! {
         source: "DDI pages DxgkDdiCollectDbgInfo, DxgkDdiCollectDbgInfo2",
         bugcheck: none,
         fix: "copy at most BufferSize bytes, and look at TdrPayloadSize and a NULL TdrPayload",
+    }
+    /// The guilty context.
+    TDR_GUILTY = "DXG-TDR-GUILTY" {
+        title: "the context that DxgkDdiCollectDbgInfo2 names in DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT is one of the node that timed out, or NULL",
+        source: "DDI page DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, hContext",
+        bugcheck: none,
+        fix: "leave hContext NULL where the driver does not know",
     }
     /// Adapter reset.
     TDR_ADAPTER = "DXG-TDR-ADAPTER" {

@@ -30,7 +30,7 @@ pub(crate) struct Submission {
     pub(crate) private_size: u32,
     /// Value of the queue's progress fence when it is done; unused on packet nodes.
     pub(crate) progress: u64,
-    /// It was preempted before.
+    /// A preemption gave it back.
     pub(crate) again: bool,
     /// User mode set `NullRendering`: the driver completes the buffer's fence, and does not execute it.
     pub(crate) null_rendering: bool,
@@ -119,6 +119,12 @@ impl Commands {
         if !state.closed {
             state.list.push_front(Command::Submit(submission));
         }
+    }
+
+    /// Whether its next command is a buffer.
+    pub(crate) fn has_buffer(&self) -> bool {
+        let state = self.state.lock();
+        state.waiting.is_none() && matches!(state.list.front(), Some(Command::Submit(_)))
     }
 
     /// Whether nothing is left to do before its owner can be destroyed: nothing is with the driver, and the list is

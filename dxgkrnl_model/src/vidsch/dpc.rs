@@ -35,7 +35,7 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
         Notice::Completed(packets) => end(adapter, &packets),
         Notice::Preempted { done, back } => {
             end(adapter, &done);
-            give_back(adapter, back);
+            give_back(adapter, back, true);
         }
         Notice::Faulted { done, packet, fault } => {
             end(adapter, &done);
@@ -55,8 +55,8 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
                 adapter,
                 Box::new(move |adapter| {
                     device.fail(DeviceState::PageFault);
-                    if reset {
-                        crate::tdr::engine_reset_wanted(adapter, ordinal);
+                    if let Some(reason) = reset {
+                        crate::recovery::reset_wanted(adapter, ordinal, reason);
                     }
                 }),
             );
@@ -80,12 +80,11 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
         }
         Notice::Monitored => scan::signaled(adapter),
         Notice::Suspended { context, fence } => context.acknowledged(fence),
-        Notice::EngineTimeout => {
+        Notice::ResetWanted(reason) => {
             // CAST: a node's number.
             let ordinal = node as u32;
-            adapter
-                .scheduler
-                .defer(adapter, Box::new(move |adapter| crate::tdr::engine_reset_wanted(adapter, ordinal)));
+            let work = move |adapter: &Arc<Adapter>| crate::recovery::reset_wanted(adapter, ordinal, reason);
+            adapter.scheduler.defer(adapter, Box::new(work));
         }
         Notice::EngineState(state) => adapter.power.engine_state(adapter, node, state),
         // CAST: a node's number.
@@ -121,13 +120,20 @@ fn end(adapter: &Adapter, packets: &[Packet]) {
     }
 }
 
-/// Queues buffers that the driver gave back, the oldest first again.
-pub(crate) fn give_back(adapter: &Arc<Adapter>, packets: Vec<Packet>) {
+/// Queues buffers that the driver gave back, the oldest first again; for a preemption or behind the reset of an engine.
+/// Paging buffers keep their ids.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn give_back(adapter: &Arc<Adapter>, packets: Vec<Packet>, preempted: bool) {
     for packet in packets.into_iter().rev() {
         match packet.load {
-            Load::Paging(buffer) => adapter.scheduler.return_paging(buffer),
+            Load::Paging(mut buffer) => {
+                buffer.id = Some(packet.id);
+                buffer.again |= preempted;
+                adapter.scheduler.return_paging(buffer);
+            }
             Load::Command(mut submission) => {
-                submission.again = true;
+                submission.again |= preempted;
                 packet.context.commands().push_back_in_front(submission);
             }
         }

@@ -1,29 +1,32 @@
 //! Packet nodes: buffers with 32-bit fence ids, completed in the order in which they were submitted.
 //!
-//! Submissions and preemptions of one node share one sequence of ids. Completing an id completes every earlier one; an
-//! id that is not outstanding breaks DXG-INT-FENCE at interrupt time. A preempted node gives its buffers back, and they
-//! are submitted again with new ids and the `Resubmission` flag.
+//! Submissions and preemptions of one node share one sequence of ids. Completing an id completes every buffer before it
+//! in the hardware queue; an id that is not outstanding breaks DXG-INT-FENCE at interrupt time. What a preemption or
+//! the reset of an engine gives back is submitted again: paging buffers under the ids that they had, in their order,
+//! before anything new; others under new ids. The flag `Resubmission` is for what a preemption gave back.
 //!
-//! Source: article supplying-fence-identifiers; DDI pages DxgkDdiSubmitCommandVirtual, DxgkDdiPreemptCommand.
+//! Source: articles supplying-fence-identifiers, gpu-preemption, tdr-changes-in-windows-8; DDI pages
+//! DxgkDdiSubmitCommandVirtual, DxgkDdiPreemptCommand; DXGK_SUBMITCOMMANDFLAGS.
 //!
-//! Chosen: at most two buffers are with the driver per node; paging buffers come first.
+//! Chosen: paging buffers come first; how many buffers are with the driver at a time is
+//! [`Preemption::in_flight`](crate::personality::Preemption).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use nt_model::Machine;
+use nt_model::sched::Ticks;
 use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL, NTSTATUS, ntstatus};
 
 use super::command::Submission;
+use super::journal::{Journal, PacketEvent};
 use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::rules::paging::{PAGING_END, PREEMPT_STATUS, SUBMIT_STATUS};
 use crate::sync::{Lock, Rank, Signal};
 
-/// Buffers that are with the driver at a time.
-const LIMIT: usize = 2;
 /// Ids that a reset has ended and that are remembered.
 const REMEMBERED: usize = 64;
 /// The first id: not a small number, so that a driver that counts by itself is seen.
@@ -107,6 +110,12 @@ pub(crate) struct PagingBuffer {
     pub(crate) private_size: u32,
     /// The companion context that it is for; `None`: the system context.
     pub(crate) companion: Option<Arc<Context>>,
+    /// The driver's handles of the allocations that its operations refer to.
+    pub(crate) refers: Arc<[usize]>,
+    /// The id that it has, if the driver has given it back.
+    pub(crate) id: Option<u32>,
+    /// A preemption gave it back.
+    pub(crate) again: bool,
     pub(crate) completion: Arc<Completion>,
 }
 
@@ -123,6 +132,8 @@ pub(crate) struct Packet {
     pub(crate) id: u32,
     pub(crate) context: Arc<Context>,
     pub(crate) load: Load,
+    /// When the driver got it.
+    pub(crate) since: Ticks,
 }
 
 impl Packet {
@@ -145,9 +156,11 @@ struct State {
     last_submitted: u32,
     last_completed: u32,
     flights: VecDeque<Packet>,
-    /// A preemption that was asked for and not acknowledged.
-    preempting: Option<u32>,
-    /// Nothing is submitted, interrupts are ignored: the engine is being reset.
+    /// A preemption that was asked for and not acknowledged, and when.
+    preempting: Option<(u32, Ticks)>,
+    /// The preemption that was given more time, since nothing was with the driver.
+    waited_on: Option<u32>,
+    /// Nothing is submitted, and the engine's interrupts are ignored: it is being reset.
     frozen: bool,
     /// The last ids that resets have ended.
     lost: VecDeque<u32>,
@@ -175,6 +188,20 @@ pub(crate) struct PacketNode {
     state: Lock<State>,
     /// A packet has ended, or the preemption was acknowledged.
     pub(crate) changed: Signal,
+    journal: Journal,
+}
+
+/// What the scheduler knows of a node at the moment from which on its interrupts are ignored.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    /// Last completed id.
+    pub(crate) completed: u32,
+    /// Last submitted id.
+    pub(crate) submitted: u32,
+    /// Ids in the hardware queue, in order.
+    pub(crate) outstanding: Vec<u32>,
+    /// The preemption that was not answered.
+    pub(crate) preempting: Option<u32>,
 }
 
 impl PacketNode {
@@ -184,19 +211,30 @@ impl PacketNode {
             last_completed: FIRST_ID,
             flights: VecDeque::new(),
             preempting: None,
+            waited_on: None,
             frozen: false,
             lost: VecDeque::new(),
             taken: FIRST_ID,
             taken_by_reset: FIRST_ID,
             over: FIRST_ID,
         };
-        Self { ordinal, state: Lock::new(Rank::Node, state), changed: Signal::new() }
+        Self { ordinal, state: Lock::new(Rank::Node, state), changed: Signal::new(), journal: Journal::new() }
     }
 
-    /// Whether the driver may get another buffer.
-    pub(crate) fn has_room(&self) -> bool {
+    /// What has happened to the node's packets, in order.
+    pub(crate) fn journal(&self) -> Vec<PacketEvent> {
+        self.journal.events()
+    }
+
+    /// Whether the driver may get another buffer, `limit` at most.
+    pub(crate) fn has_room(&self, limit: usize) -> bool {
         let state = self.state.lock();
-        !state.frozen && state.preempting.is_none() && state.flights.len() < LIMIT
+        !state.frozen && state.preempting.is_none() && state.flights.len() < limit.max(1)
+    }
+
+    /// Packets that are with the driver, in order.
+    pub(crate) fn flights(&self) -> Vec<Packet> {
+        self.state.lock().flights.iter().cloned().collect()
     }
 
     /// The oldest buffer that is with the driver: since when, and whose.
@@ -231,7 +269,7 @@ impl PacketNode {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn submit(&self, adapter: &Arc<Adapter>, context: &Arc<Context>, load: Load) {
-        let id = self.enter(context, load.clone());
+        let id = self.enter(adapter, context, load.clone());
         adapter.shared().counters.packet();
         adapter.power.wake_node(adapter, self.ordinal);
         let status = self.call_submit(adapter, context, &load, id);
@@ -268,9 +306,12 @@ impl PacketNode {
             private: 0,
             private_size: 0,
             companion: None,
+            refers: Arc::default(),
+            id: None,
+            again: false,
             completion: completion.clone(),
         };
-        let id = self.enter(context, Load::Paging(buffer));
+        let id = self.enter(adapter, context, Load::Paging(buffer));
         let mut arguments = DXGKARG_SUBMITCOMMAND::zeroed();
         (arguments.SubmissionFenceId, arguments.NodeOrdinal) = (id, self.ordinal);
         arguments.Flags.set_Paging(true);
@@ -284,13 +325,22 @@ impl PacketNode {
         (returned, completion)
     }
 
-    /// Enters a packet with the next id, which it returns. Called before the driver's function, which may complete the
-    /// packet inside.
-    fn enter(&self, context: &Arc<Context>, load: Load) -> u32 {
+    /// Enters a packet with the next id, or with its own, which it returns. Called before the driver's function, which
+    /// may complete the packet inside.
+    fn enter(&self, adapter: &Adapter, context: &Arc<Context>, load: Load) -> u32 {
+        let since = adapter.kernel().now();
         let mut state = self.state.lock();
-        state.last_submitted = state.last_submitted.wrapping_add(1);
-        let id = state.last_submitted;
-        state.flights.push_back(Packet { id, context: context.clone(), load });
+        let own = if let Load::Paging(buffer) = &load { buffer.id } else { None };
+        let id = own.unwrap_or_else(|| {
+            state.last_submitted = state.last_submitted.wrapping_add(1);
+            state.last_submitted
+        });
+        let (paging, again) = match &load {
+            Load::Paging(buffer) => (true, buffer.again),
+            Load::Command(submission) => (false, submission.again),
+        };
+        self.journal.note(PacketEvent::Submitted { id, paging, again });
+        state.flights.push_back(Packet { id, context: context.clone(), load, since });
         id
     }
 
@@ -328,6 +378,7 @@ impl PacketNode {
                 arguments.pDmaBufferPrivateData = core::ptr::with_exposed_provenance_mut(buffer.private);
                 arguments.DmaBufferPrivateDataSize = buffer.private_size;
                 arguments.Flags.set_Paging(true);
+                arguments.Flags.set_Resubmission(buffer.again);
                 if adapter.personality().paging_without_context && buffer.companion.is_none() {
                     arguments.hContext = core::ptr::null_mut();
                 }
@@ -355,12 +406,15 @@ impl PacketNode {
     /// IRQL: any.
     pub(crate) fn complete(&self, id: u32) -> Result<Vec<Packet>, ()> {
         let mut state = self.state.lock();
-        if state.frozen {
-            return Ok(Vec::new());
-        }
         let at = state.flights.iter().position(|packet| packet.id == id).ok_or(())?;
         (state.last_completed, state.over) = (id, id);
+        self.journal.note(PacketEvent::Completed { id });
         Ok(state.flights.drain(..=at).collect())
+    }
+
+    /// Whether the engine's interrupts are ignored: it is being reset.
+    pub(crate) fn is_ignored(&self) -> bool {
+        self.state.lock().frozen
     }
 
     /// The driver reported `id` as faulted: those before it are completed, it is taken out.
@@ -380,8 +434,10 @@ impl PacketNode {
                 return false;
             }
             state.last_submitted = state.last_submitted.wrapping_add(1);
-            state.preempting = Some(state.last_submitted);
-            state.last_submitted
+            let request = state.last_submitted;
+            state.preempting = Some((request, adapter.kernel().now()));
+            self.journal.note(PacketEvent::Preempting { request });
+            request
         };
         let mut arguments = DXGKARG_PREEMPTCOMMAND::zeroed();
         arguments.PreemptionFenceId = id;
@@ -395,10 +451,7 @@ impl PacketNode {
     /// The driver acknowledged a preemption: what was completed before it, and what comes back.
     pub(crate) fn preempted(&self, id: u32, last_completed: u32) -> Result<(Vec<Packet>, Vec<Packet>), ()> {
         let mut state = self.state.lock();
-        if state.frozen {
-            return Ok((Vec::new(), Vec::new()));
-        }
-        if state.preempting != Some(id) {
+        if !state.preempting.is_some_and(|(asked, _)| asked == id) {
             return Err(());
         }
         let known =
@@ -412,22 +465,46 @@ impl PacketNode {
             None => Vec::new(),
         };
         (state.last_completed, state.over) = (last_completed, last_completed);
-        Ok((done, state.flights.drain(..).collect()))
+        let back: Vec<_> = state.flights.drain(..).collect();
+        self.journal.note(PacketEvent::Preempted { request: id, completed: last_completed, back: back.len() });
+        Ok((done, back))
     }
 
-    /// Whether a preemption is not acknowledged yet.
-    pub(crate) fn is_preempting(&self) -> bool {
-        self.state.lock().preempting.is_some()
+    /// Since when a preemption is not acknowledged; `None`: there is none.
+    pub(crate) fn preempting_since(&self) -> Option<Ticks> {
+        self.state.lock().preempting.map(|(_, since)| since)
     }
 
-    /// Begins a reset: nothing is submitted, interrupts are ignored.
-    pub(crate) fn freeze(&self) {
+    /// Begins a reset: nothing is submitted, and the engine's interrupts are ignored from here on; unless nothing is with
+    /// the driver and `anyway` is false, when there is nothing to reset. What is known at that moment.
+    ///
+    /// IRQL: the device's, under the interrupt lock, so that no interrupt comes in between.
+    pub(crate) fn snapshot(&self, anyway: bool) -> Snapshot {
         let mut state = self.state.lock();
-        state.frozen = true;
-        state.taken_by_reset = state.taken;
+        if anyway || !state.flights.is_empty() {
+            state.frozen = true;
+            state.taken_by_reset = state.taken;
+        }
+        Snapshot {
+            completed: state.last_completed,
+            submitted: state.last_submitted,
+            outstanding: state.flights.iter().map(|packet| packet.id).collect(),
+            preempting: state.preempting.map(|(request, _)| request),
+        }
     }
 
-    /// Ends a reset in which `aborted` was the last fence that was lost: it and those before it do not come back, the
+    /// The preemption that is not acknowledged has until TdrDelay from `now`. `false`: it had that once before, and is
+    /// given up.
+    pub(crate) fn wait_on(&self, now: Ticks) -> bool {
+        let mut state = self.state.lock();
+        let Some((request, _)) = state.preempting else { return true };
+        let once = state.waited_on != Some(request);
+        state.waited_on = Some(request);
+        state.preempting = once.then_some((request, now));
+        once
+    }
+
+    /// Ends a reset in which the interrupts of the engine were ignored, in which `aborted` was the last fence that was lost: it and those before it do not come back, the
     /// rest does. `None`: everything is lost.
     pub(crate) fn thaw(&self, aborted: Option<u32>) -> (Vec<Packet>, Vec<Packet>) {
         let mut state = self.state.lock();
@@ -447,7 +524,9 @@ impl PacketNode {
                 state.over = state.taken_by_reset;
             }
         }
-        (lost, state.flights.drain(..).collect())
+        let back: Vec<_> = state.flights.drain(..).collect();
+        self.journal.note(PacketEvent::Reset { aborted, lost: lost.len(), back: back.len() });
+        (lost, back)
     }
 }
 

@@ -241,6 +241,7 @@ pub(crate) fn open(
         };
         open.handle.store(handle, Ordering::Release);
         created.allocations.push(handle);
+        device.add_opened(&open);
         opens.push(open);
     }
     let mut privates: Vec<Vec<u8>> = allocations.iter().map(|allocation| allocation.private.clone()).collect();

@@ -1,39 +1,56 @@
 //! Debug information before a reset.
+//!
+//! Source: DDI pages DxgkDdiCollectDbgInfo, DxgkDdiCollectDbgInfo2, DXGK_TDR_TYPE, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT;
+//! article tdr-debuggability-improvements.
 
 use wddm_abi::{
     DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, DXGKARG_COLLECTDBGINFO, DXGKARG_COLLECTDBGINFO_EXT,
     DXGKARG_COLLECTDBGINFO2, NTSTATUS, ntstatus,
 };
 
+use super::steps::Reason;
 use crate::adapter::Adapter;
 use crate::adapter::query::Buffer;
 use crate::ddi::{self, call_ddi};
 use crate::rules::tdr::TDR_COLLECT;
+use crate::vidsch::packet::Snapshot;
 
 /// `VIDEO_ENGINE_TIMEOUT_DETECTED`.
-const ENGINE_TIMEOUT: u32 = 0x141;
+pub(super) const ENGINE_TIMEOUT: u32 = 0x141;
 /// `VIDEO_TDR_TIMEOUT_DETECTED`.
-const ADAPTER_TIMEOUT: u32 = 0x117;
+pub(super) const ADAPTER_TIMEOUT: u32 = 0x117;
 /// Bytes of the report.
 const SIZE: usize = 0x4000;
 
-/// Before an engine is reset.
-pub(super) fn engine(adapter: &Adapter, node: u32, context: Option<usize>) {
+/// Before the engine of a packet node is reset.
+pub(super) fn packet_engine(adapter: &Adapter, node: u32, snapshot: &Snapshot, reason: Reason) {
     let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
     payload.NodeOrdinal = node;
-    payload.hContext = core::ptr::with_exposed_provenance_mut(context.unwrap_or(0));
-    payload.NumberOfPendingSuspendRequests = u32::from(context.is_some());
-    if let Some(node) = adapter.scheduler.node(node) {
-        let (completed, submitted, _) = node.packet.ids();
-        payload.LastHwCompletedFenceId = completed.into();
-        payload.LastHwSubmittedFenceId = submitted.into();
-    }
-    collect(adapter, ENGINE_TIMEOUT, DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT, Some(&mut payload));
+    payload.LastHwCompletedFenceId = snapshot.completed.into();
+    payload.LastHwSubmittedFenceId = snapshot.submitted.into();
+    collect(adapter, ENGINE_TIMEOUT, reason.tdr_type(), Some(&mut payload));
+}
+
+/// Before the engine of a hardware-scheduled node is reset. `pending`: suspensions that are not acknowledged. Returns
+/// the handle of the context that the driver takes for the one that timed out, if it names one.
+pub(super) fn hw_engine(adapter: &Adapter, node: u32, pending: u32, reason: Reason) -> Option<usize> {
+    let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
+    payload.NodeOrdinal = node;
+    payload.NumberOfPendingSuspendRequests = pending;
+    let interactive = |queue: &std::sync::Arc<crate::hw_queue::HwQueue>| {
+        queue.context().node() == node && queue.progress().value() < queue.last_queued()
+    };
+    // CAST: queues.
+    payload.NumberOfReadyInteractiveHwQueues =
+        adapter.scheduler.queues().iter().filter(|queue| interactive(queue)).count() as u32;
+    collect(adapter, ENGINE_TIMEOUT, reason.tdr_type(), Some(&mut payload));
+    let named = payload.hContext.expose_provenance();
+    (named != 0).then_some(named)
 }
 
 /// Before the adapter is reset.
-pub(crate) fn whole(adapter: &Adapter) {
-    collect(adapter, ADAPTER_TIMEOUT, DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT_PROMOTED, None);
+pub(crate) fn whole(adapter: &Adapter, reason: Reason) {
+    collect(adapter, ADAPTER_TIMEOUT, reason.tdr_type(), None);
 }
 
 fn collect(adapter: &Adapter, reason: u32, kind: DXGK_TDR_TYPE, payload: Option<&mut DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT>) {

@@ -1,11 +1,11 @@
 //! Adapter reset: every thread leaves the driver, `DxgkDdiResetFromTimeout`, `DxgkDdiRestartFromTimeout`; every device
-//! is lost.
+//! is lost, and the system device goes on.
 //!
-//! Source: article timeout-detection-and-recovery; tdr-registry-keys (TdrDdiDelay, TdrLimitCount, TdrLimitTime).
+//! Source: articles timeout-detection-and-recovery, thread-synchronization-and-tdr, tdr-changes-in-windows-8;
+//! tdr-registry-keys (TdrDdiDelay, TdrLimitCount, TdrLimitTime).
 //!
-//! Chosen: the content of memory survives (segments lie in system memory in every driver that this model has met), so
-//! that the paging process needs no new tables; the buffers that were with the driver are lost, paging ones too, and
-//! a wait for one ends with an error.
+//! Chosen: paging buffers that were with the driver are submitted again, under new ids, since the reset has moved the
+//! last completed ids on to those that were submitted last; the article says of the system device that it resumes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,32 +13,41 @@ use std::sync::atomic::Ordering;
 use nt_model::Details;
 use wddm_abi::NTSTATUS;
 
-use super::collect;
+use super::journal::Record;
+use super::steps::{Reason, Step, What};
+use super::{collect, packet};
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
 use crate::rules::tdr::{TDR_ADAPTER, TDR_DDI_DELAY, TDR_LIMIT};
+use crate::vidsch::dpc::give_back;
+use crate::vidsch::packet::Packet;
 
 /// Resets the adapter.
 ///
 /// IRQL: PASSIVE_LEVEL; not inside the driver.
-pub(super) fn run(adapter: &Arc<Adapter>) {
+pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
     let settings = adapter.personality().tdr;
+    let record = Record::begin(adapter, What::Adapter, reason);
     adapter.tdr.adapter_resets.fetch_add(1, Ordering::Relaxed);
     adapter.shared().counters.tdr();
-    adapter.note_event("TDR: adapter reset".to_owned());
     count(adapter);
-    collect::whole(adapter);
+    collect::whole(adapter, reason);
+    record.step(Step::DebugInfo(collect::ADAPTER_TIMEOUT));
     for node in adapter.scheduler.nodes() {
-        node.packet.freeze();
+        packet::freeze(adapter, &node, true);
     }
     let alone = adapter.quiesce(settings.ddi_delay);
-    adapter.rules().check(&TDR_DDI_DELAY, alone.is_some(), || {
+    let left = adapter.rules().check(&TDR_DDI_DELAY, alone.is_some(), || {
         format!("{} threads are inside the driver", adapter.threads_inside())
     });
+    if left {
+        record.step(Step::ThreadsLeft);
+    }
     let miniport = adapter.context();
     let reset = ddi::status(call_ddi!(adapter, DxgkDdiResetFromTimeout(miniport)));
     judge(adapter, "DxgkDdiResetFromTimeout", reset);
+    record.step(Step::ResetFromTimeout(reset));
     adapter.kernel().flush_queued_dpcs();
     for node in adapter.scheduler.nodes() {
         crate::interrupt::forget_node(adapter, node.ordinal as usize);
@@ -46,6 +55,7 @@ pub(super) fn run(adapter: &Arc<Adapter>) {
     adapter.scheduling_logs.forgive(None);
     let restarted = ddi::status(call_ddi!(adapter, DxgkDdiRestartFromTimeout(miniport)));
     judge(adapter, "DxgkDdiRestartFromTimeout", restarted);
+    record.step(Step::RestartFromTimeout(restarted));
     drop(alone);
     let devices = adapter.devices();
     for device in &devices {
@@ -54,16 +64,24 @@ pub(super) fn run(adapter: &Arc<Adapter>) {
     for context in adapter.hw_contexts() {
         context.invalidate();
     }
+    let mut resumed = 0;
     for node in adapter.scheduler.nodes() {
         let (lost, _) = node.packet.thaw(None);
+        let (paging, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(Packet::is_paging);
         for packet in lost {
             packet.end(adapter.kernel(), false);
         }
+        resumed += paging.len();
+        give_back(adapter, paging, false);
         node.packet.changed.notify(adapter.kernel());
     }
+    adapter.scheduler.forget_paging_ids();
+    record.step(Step::InterruptsEnabled);
+    record.step(Step::DevicesLost(devices.len()));
     for device in devices {
         device.fail_marked();
     }
+    record.step(Step::SystemResumed(resumed));
     adapter.scheduler.kick(adapter);
 }
 

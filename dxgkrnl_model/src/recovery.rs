@@ -6,40 +6,45 @@
 //! which the driver names the contexts that ran), ResumeHwEngine; the devices of those contexts are lost, the others
 //! run on.
 //!
-//! **Packet nodes.** The oldest buffer that has been with the driver for TdrDelay makes the node be preempted; if that
-//! is not acknowledged within TdrDelay, the engine is reset ([`packet`]). **Adapters.** What cannot be reset alone, or
-//! fails to be, takes the adapter ([`adapter_reset`]).
+//! **Packet nodes.** The oldest buffer that has been with the driver for TdrDelay makes the node be preempted, if it was
+//! not before ([`crate::vidsch`]); if a preemption is not acknowledged within TdrDelay, the engine is reset ([`packet`]).
+//! **Adapters.** What cannot be reset alone, or fails to be, or took a paging packet along, takes the adapter
+//! ([`adapter`]).
+//!
+//! | file | holds |
+//! |---|---|
+//! | here | the watch, and probes of hardware-scheduled nodes |
+//! | `steps.rs`, `journal.rs` | a recovery as a list of steps, and the recoveries that there were |
+//! | `packet.rs` | packet nodes: the watch, and the reset of an engine |
+//! | `hw_engine.rs` | hardware-scheduled nodes: the reset of an engine |
+//! | `adapter.rs` | the reset of the adapter |
+//! | `collect.rs` | debug information |
 //!
 //! Source: articles timeout-detection-and-recovery, tdr-changes-in-windows-8, tdr-registry-keys; DDI pages of the
 //! functions.
-//!
-//! Chosen: devices of invalidated contexts with work that makes no progress are HUNG, others that were invalidated are
-//! RESET: of several contexts that are late, the driver knows which ran. Devices that were not named run on; those of
-//! them that were late are probed once more. A context that is invalidated is not suspended any more.
 
-mod adapter_reset;
+pub(crate) mod adapter;
 pub(crate) mod collect;
+mod hw_engine;
+mod journal;
 pub(crate) mod packet;
+pub mod steps;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nt_model::sched::Ticks;
-use wddm_abi::{DXGK_SCHEDULING_LOG_CONTEXT_STATE, DXGKARG_RESETHWENGINE, DXGKARG_RESUMEHWENGINE, ntstatus};
+use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE;
 
+use self::steps::Reason;
 use crate::adapter::Adapter;
-use crate::ddi::{self, call_ddi};
-use crate::device::DeviceState;
 use crate::fence::native::FenceOnAdapter;
 use crate::hw_context::{HwContext, Suspend};
 use crate::hw_queue::HwQueue;
 use crate::rules::fence::NF_LOST;
 use crate::rules::queue::SUSPEND_ACK;
-use crate::rules::tdr::{HW_STALL, TDR_INVALIDATE};
+use crate::rules::tdr::HW_STALL;
 use crate::sync::{Lock, Rank};
-
-/// Between the reset of an engine and its resumption: a millisecond.
-const SETTLE: i64 = -10_000;
 
 /// Until the next look at a context whose engine another thread is resetting: a millisecond.
 const SOON: Ticks = 10_000;
@@ -83,6 +88,8 @@ pub(crate) struct Tdr {
     packets: Lock<Vec<packet::PacketWatch>>,
     /// When the adapter was reset.
     resets: Lock<Vec<Ticks>>,
+    /// What was recovered.
+    pub(crate) journal: journal::Journal,
     /// Fences that are past their monitored value with somebody waiting, and since when.
     lost: Lock<Vec<(u64, Ticks)>>,
     last_audit: AtomicU64,
@@ -107,6 +114,7 @@ impl Tdr {
             invalidated: Lock::new(Rank::Log, Vec::new()),
             packets: Lock::new(Rank::Log, Vec::new()),
             resets: Lock::new(Rank::Log, Vec::new()),
+            journal: journal::Journal::new(),
             lost: Lock::new(Rank::Log, Vec::new()),
             last_audit: AtomicU64::new(0),
             paging_lost: AtomicBool::new(false),
@@ -150,6 +158,15 @@ impl Tdr {
     /// The node is between its reset and its resumption.
     pub(crate) fn is_quiet(&self, node: u32) -> bool {
         self.nodes.lock().get(node as usize).is_some_and(|node| node.quiet)
+    }
+
+    /// A reset of the node begins. `false`: one has begun and is not over.
+    fn begin_reset(&self, node: u32) -> bool {
+        let begins = !self.is_resetting(node);
+        if begins {
+            self.set_node(node, NodeState { resetting: true, quiet: false });
+        }
+        begins
     }
 
     fn set_node(&self, node: u32, state: NodeState) {
@@ -293,7 +310,9 @@ fn probe(adapter: &Arc<Adapter>, context: &Arc<HwContext>, now: Ticks) {
             adapter.scheduler.kick(adapter);
         }
         Suspend::Done => {}
-        Suspend::Failed => recover_engine(adapter, context.node(), std::slice::from_ref(context)),
+        Suspend::Failed => {
+            hw_engine::recover(adapter, context.node(), std::slice::from_ref(context), Reason::Suspension)
+        }
     }
 }
 
@@ -312,7 +331,7 @@ fn judge_probes(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)
             break;
         };
         let here: Vec<_> = late.into_iter().filter(|context| context.node() == node).collect();
-        recover_engine(adapter, node, &here);
+        hw_engine::recover(adapter, node, &here, Reason::Suspension);
     }
     let now = adapter.kernel().now();
     for probe in adapter.tdr.probes.lock().iter() {
@@ -356,7 +375,7 @@ pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>)
         });
     }
     if context.is_suspending() && adapter.is_working() && adapter.personality().tdr.enabled {
-        recover_engine(adapter, context.node(), std::slice::from_ref(context));
+        hw_engine::recover(adapter, context.node(), std::slice::from_ref(context), Reason::Suspension);
     }
 }
 
@@ -369,113 +388,18 @@ fn is_idle(adapter: &Adapter, node: u32) -> bool {
         .all(|queue| queue.progress().value() >= queue.last_queued())
 }
 
-/// The driver or a fault asks for a reset of the engine.
+/// The driver, a fault or user mode asks for a reset of the engine, or of the adapter.
 ///
-/// IRQL: PASSIVE_LEVEL.
-pub(crate) fn engine_reset_wanted(adapter: &Arc<Adapter>, node: u32) {
+/// Chosen: no preemption is tried before, since nothing has timed out.
+///
+/// IRQL: PASSIVE_LEVEL; on the worker.
+pub(crate) fn reset_wanted(adapter: &Arc<Adapter>, node: u32, reason: Reason) {
     let Some(found) = adapter.scheduler.node(node) else { return };
-    if found.is_hardware_scheduled {
-        recover_engine(adapter, node, &[]);
-    } else {
-        packet::recover(adapter, &found);
+    match reason {
+        Reason::AdapterFault | Reason::Forced => adapter::run(adapter, reason),
+        _ if found.is_hardware_scheduled => hw_engine::recover(adapter, node, &[], reason),
+        _ => packet::recover(adapter, &found, reason),
     }
-}
-
-/// Resets the engine of a hardware-scheduled node. `late`: the contexts that owe an acknowledgement; which of them hung
-/// it, and whether another one did, the driver says.
-///
-/// IRQL: PASSIVE_LEVEL.
-fn recover_engine(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]) {
-    let tdr = &adapter.tdr;
-    if tdr.is_resetting(node) {
-        return;
-    }
-    tdr.set_node(node, NodeState { resetting: true, quiet: false });
-    tdr.engine_resets.fetch_add(1, Ordering::Relaxed);
-    tdr.give_time(node, adapter.kernel().now());
-    adapter.shared().counters.tdr();
-    adapter.note_event(format!("TDR: engine reset of node {node}"));
-    collect::engine(adapter, node, late.first().map(|context| context.driver_handle()));
-    let stuck: Vec<_> = adapter.hw_contexts().into_iter().filter(|context| is_stuck(context, node, late)).collect();
-    let owed = late.iter().any(|context| context.is_suspending());
-    let before = progress_of(adapter, node);
-    tdr.invalidated.lock().clear();
-    let mut arguments = DXGKARG_RESETHWENGINE::zeroed();
-    arguments.NodeOrdinal = node;
-    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
-    let status = ddi::status(call_ddi!(adapter, DxgkDdiResetHwEngine(miniport, pointer)));
-    let invalidated = std::mem::take(&mut *tdr.invalidated.lock());
-    if !status.is_success() {
-        tdr.set_node(node, NodeState::default());
-        if status != ntstatus::STATUS_SYSTEM_SHUTDOWN {
-            adapter_reset::run(adapter);
-        }
-        return;
-    }
-    tdr.set_node(node, NodeState { resetting: true, quiet: true });
-    // The reset found nothing that ran where every late context acknowledged its suspension before the driver was
-    // asked. An acknowledgement during the call may come from the reset itself: it tells only beside progress of a
-    // queue of the node. Where no context is late, the driver or a fault asked for the reset: nothing need have run.
-    let let_go = !owed
-        || (late.iter().all(|context| !context.is_suspending()) && has_moved(&before, &progress_of(adapter, node)));
-    let named = let_go || invalidated.iter().any(|context| is_among(context, &stuck));
-    adapter.rules().check(&TDR_INVALIDATE, named, || {
-        format!(
-            "node {node}: {} contexts were invalidated, none of the {} without progress is among them",
-            invalidated.len(),
-            stuck.len()
-        )
-    });
-    // Time in which an engine that was not stopped would show.
-    adapter.kernel().delay_execution(SETTLE);
-    adapter.kernel().flush_queued_dpcs();
-    crate::interrupt::forget_node(adapter, node as usize);
-    adapter.scheduling_logs.forgive(Some(node));
-    tdr.set_node(node, NodeState { resetting: true, quiet: false });
-    let mut arguments = DXGKARG_RESUMEHWENGINE::zeroed();
-    arguments.NodeOrdinal = node;
-    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
-    let resumed = ddi::status(call_ddi!(adapter, DxgkDdiResumeHwEngine(miniport, pointer)));
-    tdr.set_node(node, NodeState::default());
-    let mut lost = invalidated;
-    if !named {
-        lost.extend_from_slice(late);
-    }
-    for context in &lost {
-        context.invalidate();
-        let hung = late.is_empty() || !named || is_among(context, &stuck);
-        let state = if hung { DeviceState::Hung } else { DeviceState::Reset };
-        context.device().mark_failed(state);
-    }
-    for context in &lost {
-        context.device().fail_marked();
-    }
-    if !resumed.is_success() && resumed != ntstatus::STATUS_SYSTEM_SHUTDOWN {
-        adapter_reset::run(adapter);
-    }
-}
-
-/// Whether a context of the node may be the one that hung it: it owes an acknowledgement, or has work that makes no
-/// progress.
-fn is_stuck(context: &Arc<HwContext>, node: u32, late: &[Arc<HwContext>]) -> bool {
-    let unfinished = |queue: &Arc<HwQueue>| queue.progress().value() < queue.last_queued();
-    context.node() == node && (is_among(context, late) || context.queues().iter().any(unfinished))
-}
-
-/// Queues of a node, by the addresses of their objects, with the values of their progress fences.
-fn progress_of(adapter: &Adapter, node: u32) -> Vec<(usize, u64)> {
-    let queues = adapter.scheduler.queues();
-    let here = queues.iter().filter(|queue| queue.context().node() == node);
-    here.map(|queue| (Arc::as_ptr(queue).addr(), queue.progress().value())).collect()
-}
-
-/// Returns whether a progress fence has another value in `after` than in `before`.
-fn has_moved(before: &[(usize, u64)], after: &[(usize, u64)]) -> bool {
-    before.iter().any(|(queue, old)| after.iter().any(|(other, new)| other == queue && new != old))
-}
-
-fn is_among(context: &Arc<HwContext>, list: &[Arc<HwContext>]) -> bool {
-    list.iter().any(|other| Arc::ptr_eq(other, context))
 }
 
 /// A fence that is past its monitored value with somebody waiting for it, for a whole cadence, was signalled without an

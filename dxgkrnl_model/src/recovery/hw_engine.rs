@@ -1,0 +1,158 @@
+//! Hardware-scheduled nodes: the reset of an engine, and what it took along.
+//!
+//! Source: DDI pages DxgkDdiResetHwEngine, DxgkDdiResumeHwEngine, DxgkCbInvalidateHwContext; article
+//! user-mode-work-submission (an engine that hangs has its doorbells disconnected).
+//!
+//! Chosen: devices of invalidated contexts with work that makes no progress are HUNG, others that were invalidated are
+//! RESET: of several contexts that are late, the driver knows which ran. Devices that were not named run on; those of
+//! them that were late are probed once more. A context that is invalidated is not suspended any more.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGKARG_RESETHWENGINE, DXGKARG_RESUMEHWENGINE, ntstatus};
+
+use super::journal::Record;
+use super::steps::{Reason, Step, What};
+use super::{NodeState, adapter as adapter_reset, collect};
+use crate::adapter::Adapter;
+use crate::ddi::{self, call_ddi};
+use crate::device::DeviceState;
+use crate::hw_context::HwContext;
+use crate::hw_queue::HwQueue;
+use crate::rules::tdr::{TDR_GUILTY, TDR_INVALIDATE};
+
+/// Between the reset of an engine and its resumption: a millisecond.
+const SETTLE: i64 = -10_000;
+
+/// Resets the engine of a hardware-scheduled node. `late`: the contexts that owe an acknowledgement; which of them hung
+/// it, and whether another one did, the driver says.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>], reason: Reason) {
+    let tdr = &adapter.tdr;
+    if !tdr.begin_reset(node) {
+        return;
+    }
+    let record = Record::begin(adapter, What::HwEngine { node }, reason);
+    tdr.engine_resets.fetch_add(1, Ordering::Relaxed);
+    tdr.give_time(node, adapter.kernel().now());
+    adapter.shared().counters.tdr();
+    if reason == Reason::Suspension {
+        record.step(Step::TimeoutDetected);
+    }
+    if reason == Reason::Hung {
+        record.step(Step::DoorbellsDisconnected(disconnect(adapter, node)));
+    }
+    // CAST: contexts.
+    let pending = late.iter().filter(|context| context.is_suspending()).count() as u32;
+    let guilty = collect::hw_engine(adapter, node, pending, reason);
+    record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
+    judge_guilty(adapter, node, guilty);
+    let stuck: Vec<_> = adapter.hw_contexts().into_iter().filter(|context| is_stuck(context, node, late)).collect();
+    let owed = late.iter().any(|context| context.is_suspending());
+    let before = progress_of(adapter, node);
+    tdr.invalidated.lock().clear();
+    let mut arguments = DXGKARG_RESETHWENGINE::zeroed();
+    arguments.NodeOrdinal = node;
+    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiResetHwEngine(miniport, pointer)));
+    let invalidated = std::mem::take(&mut *tdr.invalidated.lock());
+    record.step(Step::ResetHwEngine(status, invalidated.len()));
+    if !status.is_success() {
+        tdr.set_node(node, NodeState::default());
+        if status != ntstatus::STATUS_SYSTEM_SHUTDOWN {
+            adapter_reset::run(adapter, Reason::Promoted);
+        }
+        return;
+    }
+    tdr.set_node(node, NodeState { resetting: true, quiet: true });
+    // The reset found nothing that ran where every late context acknowledged its suspension before the driver was
+    // asked. An acknowledgement during the call may come from the reset itself: it tells only beside progress of a
+    // queue of the node. Where no context is late, the driver or a fault asked for the reset: nothing need have run.
+    let let_go = !owed
+        || (late.iter().all(|context| !context.is_suspending()) && has_moved(&before, &progress_of(adapter, node)));
+    let named = let_go || invalidated.iter().any(|context| is_among(context, &stuck));
+    adapter.rules().check(&TDR_INVALIDATE, named, || {
+        format!(
+            "node {node}: {} contexts were invalidated, none of the {} without progress is among them",
+            invalidated.len(),
+            stuck.len()
+        )
+    });
+    // Time in which an engine that was not stopped would show.
+    adapter.kernel().delay_execution(SETTLE);
+    adapter.kernel().flush_queued_dpcs();
+    crate::interrupt::forget_node(adapter, node as usize);
+    adapter.scheduling_logs.forgive(Some(node));
+    tdr.set_node(node, NodeState { resetting: true, quiet: false });
+    record.step(Step::InterruptsEnabled);
+    let mut arguments = DXGKARG_RESUMEHWENGINE::zeroed();
+    arguments.NodeOrdinal = node;
+    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let resumed = ddi::status(call_ddi!(adapter, DxgkDdiResumeHwEngine(miniport, pointer)));
+    record.step(Step::ResumeHwEngine(resumed));
+    tdr.set_node(node, NodeState::default());
+    let mut lost = invalidated;
+    if !named {
+        lost.extend_from_slice(late);
+    }
+    for context in &lost {
+        context.invalidate();
+        let hung = late.is_empty() || !named || is_among(context, &stuck);
+        let state = if hung { DeviceState::Hung } else { DeviceState::Reset };
+        context.device().mark_failed(state);
+    }
+    record.step(Step::DevicesLost(lost.len()));
+    for context in &lost {
+        context.device().fail_marked();
+    }
+    drop(record);
+    if !resumed.is_success() && resumed != ntstatus::STATUS_SYSTEM_SHUTDOWN {
+        adapter_reset::run(adapter, Reason::Promoted);
+    }
+}
+
+/// Disconnects the doorbells of a node's queues; how many were connected.
+fn disconnect(adapter: &Adapter, node: u32) -> usize {
+    let queues = adapter.scheduler.queues().into_iter().filter(|queue| queue.context().node() == node);
+    let doorbells: Vec<_> =
+        queues.filter_map(|queue| queue.doorbell()).filter(|doorbell| doorbell.is_connected()).collect();
+    for doorbell in &doorbells {
+        doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
+    }
+    doorbells.len()
+}
+
+/// The context that the driver takes for the one that timed out is one of the node's.
+fn judge_guilty(adapter: &Adapter, node: u32, guilty: Option<usize>) {
+    let Some(named) = guilty else { return };
+    let ours = crate::handle::hw_context(core::ptr::with_exposed_provenance_mut(named));
+    let theirs = || adapter.hw_contexts().into_iter().find(|context| context.driver_handle() == named);
+    let found = ours.or_else(theirs);
+    let right = found.is_some_and(|context| context.node() == node);
+    adapter.rules().check(&TDR_GUILTY, right, || format!("node {node}: hContext is {named:#x}"));
+}
+
+/// Whether a context of the node may be the one that hung it: it owes an acknowledgement, or has work that makes no
+/// progress.
+fn is_stuck(context: &Arc<HwContext>, node: u32, late: &[Arc<HwContext>]) -> bool {
+    let unfinished = |queue: &Arc<HwQueue>| queue.progress().value() < queue.last_queued();
+    context.node() == node && (is_among(context, late) || context.queues().iter().any(unfinished))
+}
+
+/// Queues of a node, by the addresses of their objects, with the values of their progress fences.
+fn progress_of(adapter: &Adapter, node: u32) -> Vec<(usize, u64)> {
+    let queues = adapter.scheduler.queues();
+    let here = queues.iter().filter(|queue| queue.context().node() == node);
+    here.map(|queue| (Arc::as_ptr(queue).addr(), queue.progress().value())).collect()
+}
+
+/// Returns whether a progress fence has another value in `after` than in `before`.
+fn has_moved(before: &[(usize, u64)], after: &[(usize, u64)]) -> bool {
+    before.iter().any(|(queue, old)| after.iter().any(|(other, new)| other == queue && new != old))
+}
+
+fn is_among(context: &Arc<HwContext>, list: &[Arc<HwContext>]) -> bool {
+    list.iter().any(|other| Arc::ptr_eq(other, context))
+}

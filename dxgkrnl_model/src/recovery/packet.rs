@@ -1,0 +1,338 @@
+//! Packet nodes: preemption of what takes too long, and the engine reset of Windows 8.
+//!
+//! Source: article tdr-changes-in-windows-8, calling sequence.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use nt_model::Details;
+use nt_model::sched::Ticks;
+use wddm_abi::{
+    DXGKARG_QUERYCURRENTFENCE, DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE,
+    ntstatus,
+};
+
+use super::journal::Record;
+use super::steps::{Reason, Step, What};
+use super::{adapter as adapter_reset, collect};
+use crate::adapter::Adapter;
+use crate::ddi::{self, call_ddi};
+use crate::device::DeviceState;
+use crate::rules::tdr::{
+    PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_MASK, TDR_QUERY, TDR_STATUS,
+};
+use crate::vidsch::Node;
+use crate::vidsch::dpc::give_back;
+use crate::vidsch::packet::{Load, Packet, Snapshot, is_before};
+
+/// `DXGK_ENGINESTATUS` before the driver has answered: `Responsive` and every reserved bit.
+const UNTOUCHED: u32 = u32::MAX;
+
+/// A call of `DxgkDdiQueryCurrentFence`.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    /// Address of the adapter.
+    adapter: usize,
+    node: u32,
+    /// The last packet of the node that the driver has reported in the call, on the thread that makes it.
+    reported: Option<u32>,
+}
+
+thread_local! {
+    /// The call that this thread makes.
+    static QUESTION: Cell<Option<Question>> = const { Cell::new(None) };
+}
+
+/// Notes that the driver has reported a packet. What it reports from a synchronized routine may be in answer to a
+/// question of this thread.
+///
+/// IRQL: the device's.
+pub(crate) fn note_reported(adapter: &Adapter, node: u32, fence: u32) {
+    QUESTION.with(|question| {
+        let asked = question.get().filter(|asked| asked.adapter == core::ptr::from_ref(adapter).addr());
+        if let Some(asked) = asked.filter(|asked| asked.node == node && !crate::interrupt::in_isr()) {
+            question.set(Some(Question { reported: Some(fence), ..asked }));
+        }
+    });
+}
+
+/// What the watch of one packet node saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PacketWatch {
+    /// The oldest buffer, by its id and when it was handed in, and since when it has been that.
+    oldest: Option<((u32, Ticks), Ticks)>,
+}
+
+/// Looks at every packet node.
+pub(super) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+    for node in adapter.scheduler.nodes() {
+        if node.is_hardware_scheduled {
+            continue;
+        }
+        let now = adapter.kernel().now();
+        let index = node.ordinal as usize;
+        let mut seen = adapter.tdr.packets.lock().get(index).copied().unwrap_or_default();
+        let oldest = node.packet.oldest().map(|packet| (packet.id, packet.since));
+        seen.oldest = match (oldest, seen.oldest) {
+            (None, _) => None,
+            (Some(packet), Some((known, since))) if packet == known => Some((packet, since)),
+            (Some(packet), _) => Some((packet, now)),
+        };
+        let preempting = node.packet.preempting_since();
+        if preempting.is_some_and(|since| now >= since + delay) {
+            store(adapter, index, PacketWatch::default());
+            recover(adapter, &node, Reason::Preemption);
+            at(now);
+            continue;
+        }
+        let late = preempting.is_none() && seen.oldest.is_some_and(|(_, since)| now >= since + delay);
+        let asks = adapter.personality().asks_for_fences && adapter.table().DxgkDdiQueryCurrentFence.is_some();
+        if late && asks {
+            current_fence(adapter, &node);
+            if node.packet.oldest().map(|packet| (packet.id, packet.since)) != oldest {
+                // The packet was complete, and its interrupt had been lost.
+                store(adapter, index, PacketWatch::default());
+                at(now);
+                continue;
+            }
+        }
+        if late {
+            if let Some((_, since)) = &mut seen.oldest {
+                *since = now;
+            }
+            node.packet.preempt(adapter);
+        }
+        for since in [seen.oldest.map(|(_, since)| since), node.packet.preempting_since()].into_iter().flatten() {
+            at(since + delay);
+        }
+        store(adapter, index, seen);
+    }
+}
+
+fn store(adapter: &Adapter, index: usize, seen: PacketWatch) {
+    let mut packets = adapter.tdr.packets.lock();
+    if packets.len() <= index {
+        packets.resize(index + 1, PacketWatch::default());
+    }
+    if let Some(slot) = packets.get_mut(index) {
+        *slot = seen;
+    }
+}
+
+/// Resets the engine of a packet node, or the adapter, in the order of the article.
+///
+/// IRQL: PASSIVE_LEVEL; on the worker, which alone submits packets.
+pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) {
+    let what = What::PacketEngine { node: node.ordinal };
+    let record = Record::begin(adapter, what, reason);
+    let snapshot = freeze(adapter, node, false);
+    if let Some(request) = snapshot.preempting {
+        record.step(Step::PreemptionTried(request));
+        record.step(Step::TimeoutDetected);
+    }
+    let Snapshot { completed, submitted, outstanding, .. } = &snapshot;
+    record.step(Step::Snapshot { completed: *completed, submitted: *submitted, packets: outstanding.len() });
+    if outstanding.is_empty() {
+        record.step(Step::Emptied);
+        leave_alone(adapter, node);
+        return;
+    }
+    adapter.kernel().flush_queued_dpcs();
+    record.step(Step::DpcsFlushed);
+    if !adapter.known_caps().has_engine_reset() {
+        adapter_reset::run(adapter, Reason::NoEngineReset);
+        return;
+    }
+    adapter.tdr.engine_resets.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    adapter.shared().counters.tdr();
+    let others = dependents(adapter, node, &record);
+    let responsive = status(adapter, node);
+    record.step(Step::EngineStatus(responsive));
+    collect::packet_engine(adapter, node.ordinal, &snapshot, reason);
+    record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
+    let mut arguments = DXGKARG_RESETENGINE::zeroed();
+    arguments.NodeOrdinal = node.ordinal;
+    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let returned = ddi::status(call_ddi!(adapter, DxgkDdiResetEngine(miniport, pointer)));
+    let aborted = arguments.LastAbortedFenceId;
+    record.step(Step::ResetEngine(returned, aborted));
+    if !returned.is_success() {
+        if returned != ntstatus::STATUS_SYSTEM_SHUTDOWN {
+            adapter_reset::run(adapter, Reason::Promoted);
+        }
+        return;
+    }
+    let known = judge_aborted(adapter, &snapshot, aborted);
+    crate::interrupt::forget_node(adapter, node.ordinal as usize);
+    // A driver that names nonsense has lost everything.
+    let (lost, back) = node.packet.thaw(known.then_some(aborted));
+    record.step(Step::InterruptsEnabled);
+    let (hit, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(|packet| packet.is_paging());
+    for packet in &lost {
+        packet.end(adapter.kernel(), false);
+        packet.context.device().mark_failed(DeviceState::Hung);
+    }
+    if !hit.is_empty() {
+        record.step(Step::PagingHit);
+        record.step(Step::OwnersLost(lose_owners(adapter, &hit)));
+    }
+    record.step(Step::DevicesLost(devices_of(&lost)));
+    let paging = back.iter().filter(|packet| packet.is_paging()).count();
+    record.step(Step::GivenBack { paging, render: back.len() - paging });
+    give_back(adapter, back, false);
+    let was_hit = !hit.is_empty();
+    give_back(adapter, hit, false);
+    for packet in &lost {
+        packet.context.device().fail_marked();
+    }
+    drop(record);
+    if was_hit {
+        adapter_reset::run(adapter, Reason::Promoted);
+    }
+    for other in others {
+        recover(adapter, &other, Reason::Dependent);
+    }
+    node.packet.changed.notify(adapter.kernel());
+    adapter.scheduler.kick(adapter);
+}
+
+/// Nothing is reset, since nothing is with the driver: it owes the answer to the preemption alone, and has another
+/// TdrDelay for that.
+fn leave_alone(adapter: &Adapter, node: &Node) {
+    let answers = node.packet.wait_on(adapter.kernel().now());
+    adapter.rules().check(&PREEMPT_ANSWER, answers, || format!("node {}", node.ordinal));
+    node.packet.changed.notify(adapter.kernel());
+    adapter.scheduler.kick(adapter);
+}
+
+/// Notes what is known of a node and ignores its interrupts from here on, in one step at the device's level; unless
+/// nothing is with the driver and `anyway` is false.
+pub(super) fn freeze(adapter: &Adapter, node: &Node, anyway: bool) -> Snapshot {
+    let snapshot = || node.packet.snapshot(anyway);
+    crate::interrupt::synchronize(adapter, snapshot).unwrap_or_else(snapshot)
+}
+
+/// Judges LastAbortedFenceId by what was known before the reset. Returns whether it names a packet, or the last that
+/// completed.
+fn judge_aborted(adapter: &Adapter, snapshot: &Snapshot, aborted: u32) -> bool {
+    let Snapshot { completed, submitted, outstanding, .. } = snapshot;
+    // Paging packets that came back have ids from before the last completed one.
+    let named = aborted == *completed || outstanding.contains(&aborted);
+    let within = named || (!is_before(aborted, *completed) && !is_before(*submitted, aborted));
+    let what = || {
+        let text = format!("{aborted:#x}; last completed {completed:#x}, outstanding {outstanding:#x?}");
+        Details::new(text).params([aborted.into(), (*completed).into(), (*submitted).into()])
+    };
+    adapter.rules().check(&TDR_ABORTED, within, what);
+    if within {
+        adapter.rules().check(&TDR_ABORTED_NAME, named, what);
+    }
+    named
+}
+
+/// Puts the devices in error that own allocations to which these paging packets refer. How many.
+fn lose_owners(adapter: &Arc<Adapter>, hit: &[Packet]) -> usize {
+    let refers = |handle: usize| {
+        hit.iter().any(|packet| matches!(&packet.load, Load::Paging(buffer) if buffer.refers.contains(&handle)))
+    };
+    let owners: Vec<_> = adapter.devices().into_iter().filter(|device| device.owns(refers)).collect();
+    for device in &owners {
+        device.fail(DeviceState::Hung);
+    }
+    owners.len()
+}
+
+/// How many devices these packets are of.
+fn devices_of(packets: &[Packet]) -> usize {
+    let mut devices: Vec<_> = packets.iter().map(|packet| Arc::as_ptr(packet.context.device()).addr()).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    devices.len()
+}
+
+/// Asks the driver which fence a node with an overdue packet has completed: it may have missed an interrupt.
+///
+/// IRQL: PASSIVE_LEVEL.
+fn current_fence(adapter: &Adapter, node: &Node) {
+    let mut arguments = DXGKARG_QUERYCURRENTFENCE::zeroed();
+    arguments.NodeOrdinal = node.ordinal;
+    let (_, _, before) = node.packet.ids();
+    let over = node.packet.over();
+    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let asked = Question { adapter: core::ptr::from_ref(adapter).addr(), node: node.ordinal, reported: None };
+    QUESTION.set(Some(asked));
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryCurrentFence(miniport, pointer)));
+    let reported = QUESTION.take().and_then(|asked| asked.reported);
+    if !status.is_success() {
+        return;
+    }
+    let current = arguments.CurrentFence;
+    let (_, _, after) = node.packet.ids();
+    // The fence was submitted before the call, the driver says that it is complete, and no interrupt has reported it.
+    let unreported = before.contains(&current) && after.contains(&current);
+    adapter.rules().check(&TDR_FENCE, !unreported, || {
+        let text = format!("node {}: CurrentFence is {current:#x}; outstanding {after:#x?}", node.ordinal);
+        Details::new(text).params([current.into(), node.ordinal.into(), 0])
+    });
+    let known = reported.unwrap_or(over);
+    adapter.rules().check(&TDR_FENCE_BEHIND, !is_before(current, known), || {
+        let text = format!("node {}: CurrentFence is {current:#x}, and {known:#x} was over", node.ordinal);
+        Details::new(text).params([current.into(), node.ordinal.into(), known.into()])
+    });
+}
+
+/// Asks which nodes depend on this one, and preempts those. Returns the ones that do not answer in time.
+fn dependents(adapter: &Arc<Adapter>, node: &Node, record: &Record<'_>) -> Vec<Arc<Node>> {
+    let mut arguments = DXGKARG_QUERYDEPENDENTENGINEGROUP::zeroed();
+    arguments.NodeOrdinal = node.ordinal;
+    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryDependentEngineGroup(miniport, pointer)));
+    let fine = ddi::succeeded(status);
+    adapter.rules().check(&TDR_QUERY, fine, || format!("DxgkDdiQueryDependentEngineGroup: {status:?}"));
+    if !status.is_success() {
+        return Vec::new();
+    }
+    let mask = arguments.DependentNodeOrdinalMask;
+    record.step(Step::Dependents(mask));
+    let count = adapter.scheduler.nodes().len();
+    let existing = if count >= 64 { u64::MAX } else { (1 << count) - 1 };
+    let sound = mask & (1 << node.ordinal) != 0 && mask & !existing == 0;
+    adapter.rules().check(&TDR_MASK, sound, || {
+        Details::new(format!("node {} of {count}: {mask:#x}", node.ordinal)).params([
+            mask,
+            node.ordinal.into(),
+            count as u64,
+        ])
+    });
+    let depends = |other: &Arc<Node>| other.ordinal != node.ordinal && mask & (1 << other.ordinal) != 0;
+    let others = adapter.scheduler.nodes().into_iter().filter(depends).filter(|other| !other.is_hardware_scheduled);
+    let kernel = adapter.kernel();
+    let mut late = Vec::new();
+    for other in others {
+        other.packet.preempt(adapter);
+        let deadline = kernel.now() + adapter.personality().tdr.dependents_delay;
+        let answered = || other.packet.preempting_since().is_none().then_some(());
+        match other.packet.changed.wait_for(kernel, Some(deadline), answered) {
+            Some(()) => record.step(Step::DependentIdle(other.ordinal)),
+            None => late.push(other),
+        }
+    }
+    late
+}
+
+/// Asks whether the node makes progress: what the driver says.
+fn status(adapter: &Adapter, node: &Node) -> bool {
+    let mut arguments = DXGKARG_QUERYENGINESTATUS::zeroed();
+    arguments.NodeOrdinal = node.ordinal;
+    // What the driver leaves as it came is no answer.
+    arguments.EngineStatus.Value = UNTOUCHED;
+    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryEngineStatus(miniport, pointer)));
+    let fine = ddi::succeeded(status);
+    adapter.rules().check(&TDR_QUERY, fine, || format!("DxgkDdiQueryEngineStatus: {status:?}"));
+    let value = arguments.EngineStatus.Value;
+    if fine {
+        adapter.rules().check(&TDR_STATUS, value & !1 == 0, || format!("node {}: {value:#x}", node.ordinal));
+    }
+    fine && value & 1 != 0
+}

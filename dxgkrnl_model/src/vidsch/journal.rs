@@ -1,0 +1,72 @@
+//! What happens to the packets of a node, as the scheduler sees it.
+
+use crate::sync::{Lock, Rank};
+
+/// Events that are kept; older ones go.
+const KEPT: usize = 1 << 16;
+
+/// Something that happened on a packet node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketEvent {
+    /// A packet was handed to the driver.
+    Submitted {
+        /// Its fence id.
+        id: u32,
+        /// It is a paging packet.
+        paging: bool,
+        /// With the flag `Resubmission`.
+        again: bool,
+    },
+    /// The driver reported it, and those in front of it, as completed.
+    Completed {
+        /// Its fence id.
+        id: u32,
+    },
+    /// The node was asked to preempt.
+    Preempting {
+        /// The fence id of that.
+        request: u32,
+    },
+    /// The driver answered.
+    Preempted {
+        /// What it answered.
+        request: u32,
+        /// The last packet that it has completed.
+        completed: u32,
+        /// Packets that come back.
+        back: usize,
+    },
+    /// A reset has ended.
+    Reset {
+        /// The last packet that it took; `None`: all.
+        aborted: Option<u32>,
+        /// Packets that it took.
+        lost: usize,
+        /// Packets that come back.
+        back: usize,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Journal {
+    events: Lock<std::collections::VecDeque<PacketEvent>>,
+}
+
+impl Journal {
+    pub(super) fn new() -> Self {
+        Self { events: Lock::new(Rank::Log, std::collections::VecDeque::new()) }
+    }
+
+    /// IRQL: any.
+    pub(super) fn note(&self, event: PacketEvent) {
+        let mut events = self.events.lock();
+        if events.len() == KEPT {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    pub(super) fn events(&self) -> Vec<PacketEvent> {
+        self.events.lock().iter().copied().collect()
+    }
+}
