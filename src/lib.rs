@@ -16,3 +16,4 @@ pub mod scenario;
 pub mod setting;
 pub mod timeline;
 pub mod world;
+pub mod wrap;

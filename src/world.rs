@@ -131,9 +131,26 @@ impl World {
     /// # Errors
     /// When the driver does not load.
     pub fn boot_with(form: &Form, personality: Personality, settings: &[Assignment]) -> Result<Self> {
+        Self::boot_decorated(form, personality, settings, None)
+    }
+
+    /// The same, with functions of the driver's table replaced or wrapped by `decorate`.
+    ///
+    /// # Errors
+    /// When the driver does not load.
+    pub fn boot_decorated(
+        form: &Form,
+        personality: Personality,
+        settings: &[Assignment],
+        decorate: Option<Decorator>,
+    ) -> Result<Self> {
+        let driver = match decorate {
+            Some(decorate) => Driver::Decorated(Box::new(form.driver()), decorate),
+            None => form.driver(),
+        };
         let os = Os::boot(personality).context("the start transcript is not understood")?;
         setting::set_service(&os, settings);
-        let driver = os.load_driver(&form.driver()).context("the driver does not load")?;
+        let driver = os.load_driver(&driver).context("the driver does not load")?;
         Ok(Self { form: form.clone(), driver, os })
     }
 

@@ -129,6 +129,7 @@ pub struct Adapter {
     native: Lock<Vec<Weak<FenceOnAdapter>>>,
     /// The driver's handle of the native fence that was destroyed last.
     dead_fence: AtomicUsize,
+    affinities: Lock<std::collections::BTreeSet<u32>>,
     transcript: Lock<Vec<Line>>,
     calls: Lock<Calls>,
 }
@@ -197,6 +198,7 @@ impl Adapter {
             monitored: Lock::new(Rank::Registry, Vec::new()),
             native: Lock::new(Rank::Registry, Vec::new()),
             dead_fence: AtomicUsize::new(0),
+            affinities: Lock::new(Rank::Log, std::collections::BTreeSet::new()),
             transcript: Lock::new(Rank::Log, Vec::new()),
             calls: Lock::new(Rank::Log, Calls::default()),
         })
@@ -519,6 +521,15 @@ impl Adapter {
     /// order.
     pub fn native_fence_segments(&self) -> Vec<(u32, u32)> {
         self.native_fences().iter().map(|on| on.slot().segments()).collect()
+    }
+
+    /// The numbers that the driver got as `EngineAffinity` of contexts.
+    pub fn affinities(&self) -> std::collections::BTreeSet<u32> {
+        self.affinities.lock().clone()
+    }
+
+    pub(crate) fn note_affinity(&self, affinity: u32) {
+        self.affinities.lock().insert(affinity);
     }
 
     /// What was recovered, step by step, in order.

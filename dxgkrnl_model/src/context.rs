@@ -12,6 +12,7 @@ use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, DeviceState, judge_creation};
 use crate::handle::{KernelHandle, KernelObject};
+use crate::hw_queue::STANDSTILL;
 use crate::memory::companion::Update;
 use crate::memory::page_table::Described;
 use crate::personality::StrayRoot;
@@ -60,7 +61,7 @@ impl Context {
         flags: DXGK_CREATECONTEXTFLAGS,
         root: Option<Root>,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let context = Self::make(device, node, 1, &mut [], flags, root)?;
+        let context = Self::make(device, node, 0, &mut [], flags, root)?;
         device.add_context(&context);
         device.adapter().scheduler.add_context(&context);
         Ok(context)
@@ -152,14 +153,16 @@ impl Context {
         &self.commands
     }
 
-    /// Waits until everything that was submitted is done, or the device fails.
+    /// Waits until everything that was submitted is done, is given up, or the device fails.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn drain(&self) {
         let adapter = self.device.adapter();
-        self.commands.changed.wait_for(adapter.kernel(), None, || {
-            (self.commands.is_settled() || self.device.usable().is_err() || !adapter.is_working()).then_some(())
-        });
+        let standstill = STANDSTILL * adapter.personality().tdr.delay;
+        let over = || self.device.usable().is_err() || !adapter.is_working();
+        if !self.commands.drain(adapter.kernel(), standstill, over) {
+            self.cancel();
+        }
     }
 
     /// Waits until nothing that was begun is under way, also of a lost device.
@@ -224,7 +227,7 @@ pub(crate) struct Made {
 }
 
 /// Calls `DxgkDdiCreateContext`: for packet contexts, and with `HwQueueSupported` for hardware contexts. `place`: node
-/// and engine affinity. hContext goes in with Dxgkrnl's handle, by which the driver names the context in callbacks.
+/// and engine affinity as user mode names it. hContext goes in with Dxgkrnl's handle, by which the driver names the context in callbacks.
 ///
 /// Source: DDI page DXGKARGCB_INVALIDATEHWCONTEXT, hHwContext (its own page knows the member as an output alone).
 ///
@@ -243,7 +246,8 @@ pub(crate) fn create_in_driver(
     arguments.hContext = handle.raw();
     // ContextInfo is an output as a whole: the poison shows which members the driver did not write.
     arguments.ContextInfo.as_bytes_mut().fill(poison::BYTE);
-    (arguments.NodeOrdinal, arguments.EngineAffinity) = place;
+    (arguments.NodeOrdinal, arguments.EngineAffinity) = (place.0, adapter.personality().affinity.of(place.1));
+    adapter.note_affinity(arguments.EngineAffinity);
     arguments.Flags = flags;
     if !private.is_empty() {
         arguments.pPrivateDriverData = private.as_mut_ptr().cast();

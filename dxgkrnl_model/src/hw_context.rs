@@ -277,7 +277,8 @@ fn create_in_driver(
     let adapter = device.adapter();
     let mut arguments = DXGKARG_CREATEHWCONTEXT::zeroed();
     arguments.hHwContext = handle.raw();
-    (arguments.NodeOrdinal, arguments.EngineAffinity) = place;
+    (arguments.NodeOrdinal, arguments.EngineAffinity) = (place.0, adapter.personality().affinity.of(place.1));
+    adapter.note_affinity(arguments.EngineAffinity);
     if !private.is_empty() {
         arguments.pPrivateDriverData = private.as_mut_ptr().cast();
         // CAST: limited by the thunk.

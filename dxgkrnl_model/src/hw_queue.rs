@@ -105,8 +105,8 @@ pub(crate) struct HwQueue {
     process: Weak<ProcessInner>,
 }
 
-/// TdrDelays for which a queue that is destroyed may make no progress.
-const STANDSTILL: Ticks = 5;
+/// TdrDelays for which a queue or a context that is destroyed may make no progress.
+pub(crate) const STANDSTILL: Ticks = 5;
 
 impl HwQueue {
     /// Makes a queue and its progress fence.
@@ -440,14 +440,12 @@ impl HwQueue {
             }
             crate::fence::cancel(adapter.kernel(), &fences, &wait);
         } else {
-            self.commands.changed.wait_for(adapter.kernel(), None, || {
+            let standstill = STANDSTILL * adapter.personality().tdr.delay;
+            let over = || {
                 let given_up = self.given_up.load(Ordering::Acquire);
-                (given_up
-                    || self.commands.is_settled()
-                    || self.context.device().usable().is_err()
-                    || !adapter.is_working())
-                .then_some(())
-            });
+                given_up || self.context.device().usable().is_err() || !adapter.is_working()
+            };
+            self.commands.drain(adapter.kernel(), standstill, over);
         }
     }
 

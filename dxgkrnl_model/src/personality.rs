@@ -115,6 +115,11 @@ pub struct TdrSettings {
     pub enabled: bool,
     /// How long the scheduler waits for dependent engines to preempt. Source: `DxgkDdiQueryDependentEngineGroup`.
     pub dependents_delay: Ticks,
+    /// What passes between the detection of a timeout and the moment from which on the engine's interrupts are ignored.
+    pub detection: Ticks,
+    /// What the preparation of an engine reset takes, between the moment from which on the engine's interrupts are
+    /// ignored and `DxgkDdiResetEngine` or `DxgkDdiResetHwEngine`: the OS stores its own part of the report there.
+    pub preparation: Ticks,
 }
 
 impl Default for TdrSettings {
@@ -126,6 +131,8 @@ impl Default for TdrSettings {
             limit_time: 60 * SECOND,
             enabled: true,
             dependents_delay: 500 * MS,
+            detection: 0,
+            preparation: 0,
         }
     }
 }
@@ -259,6 +266,28 @@ pub enum RingHandle {
     DeviceSpecific,
 }
 
+/// What a driver gets as `EngineAffinity` of a context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Affinity {
+    /// The bit of the engine, `1 << EngineOrdinal`: 1 on an adapter of one engine, whether user mode says 0 or 1.
+    /// Source: article tdr-changes-in-windows-8. Clients say either.
+    #[default]
+    Bit,
+    /// What user mode says, and 0 for contexts of the system. Source: DDI page D3DKMT_CREATECONTEXTVIRTUAL calls the
+    /// member an index.
+    Passed,
+}
+
+impl Affinity {
+    /// What the driver gets for user mode's number.
+    pub(crate) fn of(self, user: u32) -> u32 {
+        match self {
+            Self::Bit => user.max(1),
+            Self::Passed => user,
+        }
+    }
+}
+
 /// What `DXGK_PTE::PageAddress` counts.
 ///
 /// The page of `DXGK_PTE` says "the high 52 bits of the 64 bit physical address", and that the low 12 bits are zero,
@@ -371,6 +400,8 @@ pub struct Personality {
     pub handshake: handshake::Handshake,
     /// How rings are named.
     pub ring_handle: RingHandle,
+    /// How a context's engine is named.
+    pub affinity: Affinity,
     /// What a page table entry's address counts.
     pub pte_address: PteAddress,
     /// Notifications that Dxgkrnl keeps per node between interrupt and DPC; more are folded into a full scan. The
@@ -494,6 +525,7 @@ impl Default for Personality {
             user_mode: UserMode::default(),
             handshake: handshake::Handshake::default(),
             ring_handle: RingHandle::default(),
+            affinity: Affinity::default(),
             pte_address: PteAddress::default(),
             notification_list: 16,
             log_entries: 0,

@@ -358,6 +358,19 @@ fn resume_acknowledged(adapter: &Arc<Adapter>) {
     }
 }
 
+/// What the OS does between the snapshot and the reset of an engine, besides calling the driver.
+fn prepare(adapter: &Adapter) {
+    pass(adapter, adapter.personality().tdr.preparation);
+}
+
+/// Lets some time pass.
+fn pass(adapter: &Adapter, time: Ticks) {
+    if time != 0 {
+        // CAST: seconds at most.
+        adapter.kernel().delay_execution(-(time as i64));
+    }
+}
+
 /// Waits for an acknowledgement outside the watch; an engine that owes it for TdrDelay is reset.
 ///
 /// IRQL: PASSIVE_LEVEL.

@@ -217,9 +217,11 @@ impl VidSch {
     }
 
     /// An adapter reset has moved the last completed fences on to those that were submitted last: what was given back
-    /// before it gets new ids.
-    pub(crate) fn forget_paging_ids(&self) {
-        self.paging.lock().iter_mut().for_each(|buffer| buffer.id = None);
+    /// before it gets new ids. How many paging buffers wait.
+    pub(crate) fn forget_paging_ids(&self) -> usize {
+        let mut paging = self.paging.lock();
+        paging.iter_mut().for_each(|buffer| buffer.id = None);
+        paging.len()
     }
 
     /// Puts a paging buffer that the driver gave back first.
@@ -237,17 +239,28 @@ impl VidSch {
     }
 
     /// Waits until no buffer of a context is with the driver. A paging buffer that does not end is waited for as
-    /// [`Completion::wait`] does.
+    /// [`Completion::wait`] does. Others are preempted when they take TdrDelay: what comes back is not submitted again,
+    /// since the context takes nothing any more.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn retire_context(&self, adapter: &Adapter, context: &Arc<Context>) {
+    pub(crate) fn retire_context(&self, adapter: &Arc<Adapter>, context: &Arc<Context>) {
         if let Some(node) = self.node(context.node()) {
             let over = || (!node.packet.has_buffers_of(context) || !adapter.is_working()).then_some(());
             let is_paging = self.system_context().is_some_and(|system| Arc::ptr_eq(&system, context));
             if is_paging {
                 packet::owed(adapter, &node.packet.changed, over);
             } else {
-                node.packet.changed.wait_for(adapter.kernel(), None, over);
+                let kernel = adapter.kernel();
+                let limit = || Some(kernel.now() + adapter.personality().tdr.delay);
+                while node.packet.changed.wait_for(kernel, limit(), over).is_none() && !kernel.rules.is_stopped() {
+                    let (node, context) = (node.clone(), context.clone());
+                    let preempt = move |adapter: &Arc<Adapter>| {
+                        if node.packet.has_buffers_of(&context) {
+                            node.packet.preempt(adapter);
+                        }
+                    };
+                    self.defer(adapter, Box::new(preempt));
+                }
             }
         }
     }

@@ -31,6 +31,7 @@ mod rungs;
 mod setup;
 mod st;
 mod stage;
+mod te;
 mod ws;
 mod xa;
 
@@ -79,6 +80,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         st::CASES,
         dd::CASES,
         cl::CASES,
+        te::CASES,
     ]
     .into_iter()
     .flatten()

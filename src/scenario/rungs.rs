@@ -29,6 +29,11 @@ const NEEDS: &[Need] = &[
         "DD-01", "DD-02", "DD-03", "DD-04", "DD-08", "DD-09", "DD-10", "DD-12", "DD-13",
         "DD-15", "DD-17", "DD-19", "DD-22",
     ]),
+    (0, "it hangs a packet node, which every rung has", &[
+        "TE-01", "TE-02", "TE-03", "TE-04", "TE-06", "TE-07", "TE-08", "TE-09", "TE-10", "TE-21", "TE-28", "TE-29",
+        "TE-30", "TE-31", "TE-41", "TE-42",
+    ]),
+    (0, "it makes contexts, which every rung has", &["TE-32"]),
     (1, "it makes hardware queues, or contexts for them", &[
         "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51",
     ]),

@@ -2,6 +2,7 @@
 
 use crate::setting::{Assignment, is_of_service};
 use dxgkrnl_model::adapter::AdapterConfig;
+use dxgkrnl_model::driver::Decorator;
 use dxgkrnl_model::personality::{FeatureSetting, MS, Personality, SECOND};
 use nt_model::registry::RegistryValue;
 use wddm_abi::DXGK_FEATURE_ID;
@@ -23,6 +24,8 @@ pub struct Setup {
     pub breaks: Vec<&'static str>,
     /// Resets that the case causes; exactly so many must happen.
     pub resets: u64,
+    /// What the driver does wrong, at its table.
+    pub decorate: Option<Decorator>,
 }
 
 impl Default for Setup {
@@ -35,6 +38,7 @@ impl Default for Setup {
             others: None,
             breaks: Vec::new(),
             resets: 0,
+            decorate: None,
         }
     }
 }
@@ -97,6 +101,13 @@ impl Setup {
     pub fn resets(mut self, count: u64) -> Self {
         self.resets = count;
         self.setting("PreemptInBuffers", u32::from(count == 0))
+    }
+
+    /// With a driver that is wrong on purpose, in functions that stand before those of its table.
+    #[must_use]
+    pub fn with_driver(mut self, decorate: Decorator) -> Self {
+        self.decorate = Some(decorate);
+        self
     }
 
     /// The case makes the model find these rules broken.

@@ -196,7 +196,7 @@ pub struct Scene {
 
 impl Scene {
     fn open(form: &Form, setup: &Setup) -> Result<Self> {
-        let world = World::boot_with(form, setup.personality.clone(), &setup.service)?;
+        let world = World::boot_decorated(form, setup.personality.clone(), &setup.service, setup.decorate)?;
         let mut adapters = Vec::new();
         for index in 0..setup.adapters {
             let other = setup.others.clone().filter(|_| index != 0);

@@ -2,10 +2,10 @@
 //! what the driver answers, and why. The functions of its table are called here.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use crate::wrap::{copy, decorate, own};
 use core::ffi::c_void;
 use fencepost::scenario::{Played, Setup, Stage, same};
 use fencepost::world::{Decorator, Form};
+use fencepost::wrap::{copy, decorate, own};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use wddm_abi::ntstatus::{STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED, STATUS_SUCCESS};

@@ -3,11 +3,11 @@
 #![expect(unsafe_code, reason = "functions of the driver's table and callbacks are given records")]
 
 use crate::gate::{Gate, or_ends};
-use crate::wrap::{copy, decorate, own};
 use anyhow::{Context, anyhow, ensure};
 use core::ffi::c_void;
 use fencepost::scenario::{Played, Raw, RingQueue, Room, Scene, Setup, Stage, same};
 use fencepost::world::{Decorator, Form};
+use fencepost::wrap::{copy, decorate, own};
 use gpu_wire::packet::Store;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

@@ -1,9 +1,9 @@
 //! Mistakes of earlier states of the driver about interrupts, power, removal, doorbells and logs.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use crate::wrap::{copy, decorate, own, record};
 use core::cell::Cell;
 use core::ffi::c_void;
+use fencepost::wrap::{copy, decorate, own, record};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};

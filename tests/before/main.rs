@@ -16,7 +16,6 @@ mod room;
 mod slots;
 mod spaces;
 mod start;
-mod wrap;
 
 use dxgkrnl_model::personality::Windows;
 use fencepost::scenario::{Played, Setup, Stage, all, wait_at_most};

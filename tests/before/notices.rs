@@ -6,12 +6,12 @@
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
 use crate::gate::{Gate, or_ends};
-use crate::wrap::{copy, decorate, own};
 use anyhow::{Context, anyhow, ensure};
 use core::ffi::c_void;
 use dxgkrnl_model::pci::InterruptModel;
 use fencepost::scenario::{Played, Scene, Setup, Stage};
 use fencepost::world::{Decorator, Form};
+use fencepost::wrap::{copy, decorate, own};
 use gpu_wire::NODE_COUNT;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};

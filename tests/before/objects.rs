@@ -1,7 +1,6 @@
 //! Mistakes of earlier states of the driver about contexts, allocations and page tables.
-#![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use crate::wrap::{array, copy, decorate, own, record};
+use fencepost::wrap::{array, copy, decorate, own, record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use wddm_abi::ntstatus::{

@@ -6,7 +6,6 @@
 //! nothing.
 #![expect(unsafe_code, reason = "allocations are counted; functions of the driver's table are given records")]
 
-use crate::wrap::{copy, decorate, own};
 use anyhow::{Context, ensure};
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -14,6 +13,7 @@ use dxgkrnl_model::personality::Personality;
 use fencepost::scenario::{Played, same};
 use fencepost::setting;
 use fencepost::world::{Decorator, Form, World};
+use fencepost::wrap::{copy, decorate, own};
 use gpu_wire::NODE_COUNT;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::OnceLock;

@@ -1,8 +1,8 @@
 //! Mistakes of earlier states of the driver: statuses that a page does not list, and outputs that were not filled.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use crate::wrap::{copy, decorate, own, record};
 use core::ffi::c_void;
+use fencepost::wrap::{copy, decorate, own, record};
 use wddm_abi::ntstatus::{
     STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED, STATUS_PRIVILEGED_INSTRUCTION, STATUS_SUCCESS,
 };

@@ -1,7 +1,6 @@
 //! Mistakes about address spaces: root page tables, copies of entries, operations that cannot be carried out.
-#![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use crate::wrap::{copy, decorate, own, record};
+use fencepost::wrap::{copy, decorate, own, record};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use wddm_abi::ntstatus::STATUS_SUCCESS;

@@ -1,8 +1,8 @@
 //! Mistakes of earlier states of the driver about what it says of itself: slots, queries, features.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use crate::wrap::{copy, decorate, own, record};
 use core::ffi::c_void;
+use fencepost::wrap::{copy, decorate, own, record};
 use std::sync::OnceLock;
 use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
 use wddm_abi::{

@@ -14,9 +14,6 @@
 
 mod explorer;
 mod stale;
-#[path = "../before/wrap.rs"]
-#[expect(unused_macros, unused_imports, reason = "two functions are put in front of the table")]
-mod wrap;
 
 use anyhow::{Context, Result, ensure};
 use explorer::{Of, Race};

@@ -1,8 +1,8 @@
 //! A driver that names fences which are gone.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use crate::wrap::{copy, decorate, own};
 use core::ffi::c_void;
+use fencepost::wrap::{copy, decorate, own};
 use std::sync::{Mutex, PoisonError};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use wddm_abi::{

@@ -11,8 +11,6 @@ use crate::{Wrong, play};
 use core::ffi::c_void;
 use fencepost::world::Decorator;
 use libtest_mimic::{Failed, Trial};
-use std::sync::{Mutex, PoisonError};
-use wddm_abi::DXGKRNL_INTERFACE;
 
 /// A mistake.
 #[derive(Clone, Copy)]
@@ -114,62 +112,6 @@ fn noticed(broken: &Broken, number: usize, image: bool) -> Result<(), Failed> {
     }
     Err(format!("{} passed with {}", broken.cases.join(", "), broken.name).into())
 }
-
-/// Dxgkrnl's interface as the driver that was started last was given it.
-pub struct Theirs(DXGKRNL_INTERFACE);
-
-// The interface is made of function pointers and a handle, which any thread may use.
-#[expect(unsafe_code, reason = "the interface holds a handle, which is a pointer to nothing of ours")]
-// SAFETY: as said.
-unsafe impl Send for Theirs {}
-
-static THEIRS: Mutex<Option<Theirs>> = Mutex::new(None);
-
-/// Keeps `interface`.
-pub fn keep(interface: &DXGKRNL_INTERFACE) {
-    *THEIRS.lock().unwrap_or_else(PoisonError::into_inner) = Some(Theirs(*interface));
-}
-
-/// The interface that was kept last.
-///
-/// # Panics
-/// Before a start.
-pub fn interface() -> DXGKRNL_INTERFACE {
-    THEIRS.lock().unwrap_or_else(PoisonError::into_inner).as_ref().expect("a started adapter").0
-}
-
-/// Defines decorators by which a driver reaches a function of ours in place of a callback of Dxgkrnl's.
-macro_rules! reaches {
-    ($($(#[$meta:meta])* $name:ident: $member:ident = $callback:ident;)*) => { $(decorate! {
-        $(#[$meta])*
-        $name: DxgkDdiStartDevice(
-            context: *mut c_void,
-            info: *mut DXGK_START_INFO,
-            interface: *mut DXGKRNL_INTERFACE,
-            sources: *mut u32,
-            children: *mut u32,
-        ) -> NTSTATUS {
-            let mut mine = copy!(interface);
-            crate::broken::keep(&mine);
-            mine.$member = Some($callback);
-            own!(DxgkDdiStartDevice(context, info, &raw mut mine, sources, children))
-        }
-    })* };
-}
-
-/// Calls Dxgkrnl's own callback: its value.
-macro_rules! theirs {
-    ($member:ident($($argument:expr),* $(,)?)) => {
-        match crate::broken::interface().$member {
-            // SAFETY: the driver's arguments, or such as it could have passed, with records that live until the call
-            // returns.
-            Some(own) => unsafe { own($($argument),*) },
-            None => unreachable!("the driver has called it"),
-        }
-    };
-}
-
-pub(crate) use {reaches, theirs};
 
 /// A pointer as a number that may be kept.
 pub fn number(pointer: *mut c_void) -> usize {

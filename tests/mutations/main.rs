@@ -12,8 +12,6 @@ mod broken;
 mod own;
 mod suspensions;
 mod user_mode;
-#[path = "../before/wrap.rs"]
-mod wrap;
 
 use fencepost::scenario::{Played, Stage, all, wait_at_most};
 use fencepost::world::{Form, Images};

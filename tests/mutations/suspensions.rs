@@ -1,14 +1,13 @@
 //! What a reset ends is not reported behind it: the answer to a suspension that the driver had still to give when the
 //! context was lost. The OS waits for none by then. The model does not hear of it: this case listens itself.
-#![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use crate::wrap::{copy, decorate, own};
 use anyhow::{Context, ensure};
 use core::ffi::c_void;
 use dxgkrnl_model::personality::Personality;
 use fencepost::scenario::{Played, Stage, same};
 use fencepost::setting;
 use fencepost::world::{Form, World};
+use fencepost::wrap::{copy, decorate, own, theirs};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
@@ -39,7 +38,7 @@ decorate! {
         children: *mut u32,
     ) -> NTSTATUS {
         let mut mine = copy!(interface);
-        crate::broken::keep(&mine);
+        fencepost::wrap::keep(&mine);
         mine.DxgkCbNotifyInterrupt = Some(notify);
         ADAPTER.store(context.expose_provenance(), Ordering::SeqCst);
         own!(DxgkDdiStartDevice(context, info, &raw mut mine, sources, children))
@@ -58,7 +57,7 @@ win_extern! {
             ANSWERS.fetch_add(1, Ordering::SeqCst);
             return;
         }
-        crate::broken::theirs!(DxgkCbNotifyInterrupt(adapter, data));
+        theirs!(DxgkCbNotifyInterrupt(adapter, data));
     }
 
     fn serves(_context: *mut c_void) -> BOOLEAN {
@@ -105,8 +104,8 @@ impl Reset {
 /// Has the interrupt routine called at the device's level.
 fn interrupt() -> Played {
     let mut returned = 0;
-    let (device, at) = (crate::broken::interface().DeviceHandle, core::ptr::null_mut());
-    let status = crate::broken::theirs!(DxgkCbSynchronizeExecution(device, Some(serves), at, 0, &raw mut returned));
+    let (device, at) = (fencepost::wrap::interface().DeviceHandle, core::ptr::null_mut());
+    let status = theirs!(DxgkCbSynchronizeExecution(device, Some(serves), at, 0, &raw mut returned));
     ensure!(status.is_success(), "the section: {status:?}");
     Ok(())
 }

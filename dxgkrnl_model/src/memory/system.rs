@@ -3,7 +3,7 @@
 //! Source: article system-paging-process.
 //!
 //! Chosen: the order is process, device, page tables (all that cover 1 GB, by the CPU), paging buffers, context, root
-//! table of the context. `EngineAffinity` is 0.
+//! table of the context.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use nt_model::DpcDelivery;
 
 use super::{
-    Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, LogWakes, MS, Personality,
+    Affinity, Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, LogWakes, MS, Personality,
     PhysicalAdapterCaps, ProgressFenceHandle, ProgressOpened, PteAddress, Residency, RingHandle, SchedulingLogs,
     SystemProcesses,
 };
@@ -207,6 +207,18 @@ readings! {
     @named "kernel-queue-logs", "kernel-mode queues get logs of native fences too",
         "article Native GPU fence objects, Native fence log buffer (two for each HWQueue)":
         kernel_queue_logs = true;
+    "affinity-passed", "a context's EngineAffinity is what user mode says, and 0 for contexts of the system",
+        "DDI page D3DKMT_CREATECONTEXTVIRTUAL calls it an index; article tdr-changes-in-windows-8 has it as a bit":
+        affinity = Affinity::Passed;
+    "preempts-late", "a packet node is preempted when a packet takes TdrDelay, and not before",
+        "article gpu-preemption asks for requests in ordinary use, and names no cadence":
+        preemption.in_ordinary_use = false;
+    "one-packet", "a packet node has one packet at a time",
+        "none: no page says how many; DXGK_VIDSCHCAPS, HwQueuePacketCap, is of hardware queues":
+        preemption.in_flight = 1;
+    "hasty-preemption", "a packet node that two contexts want is preempted a thousand times a second",
+        "none: what Windows does is seen as 40 to 70 times a second":
+        preemption.slice = (MS / 2, 2 * MS);
     "companion-is-system", "companion contexts have the flag SystemContext",
         "DDI page DXGK_CREATECONTEXTFLAGS: a system context is for the paging engine; article tile-resources names no flag":
         companion_is_system = true;

@@ -64,18 +64,17 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
     for context in adapter.hw_contexts() {
         context.invalidate();
     }
-    let mut resumed = 0;
     for node in adapter.scheduler.nodes() {
         let (lost, _) = node.packet.thaw(None);
         let (paging, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(Packet::is_paging);
         for packet in lost {
             packet.end(adapter.kernel(), false);
         }
-        resumed += paging.len();
         give_back(adapter, paging, false);
+        node.packet.given_back();
         node.packet.changed.notify(adapter.kernel());
     }
-    adapter.scheduler.forget_paging_ids();
+    let resumed = adapter.scheduler.forget_paging_ids();
     record.step(Step::InterruptsEnabled);
     record.step(Step::DevicesLost(devices.len()));
     for device in devices {

@@ -37,7 +37,7 @@ impl Journal {
             kept.recoveries.remove(0);
             kept.gone += 1;
         }
-        kept.recoveries.push(Recovery { what, reason, steps: Vec::new() });
+        kept.recoveries.push(Recovery { what, reason, steps: Vec::new(), is_over: false });
         kept.gone + kept.recoveries.len() - 1
     }
 
@@ -49,9 +49,13 @@ impl Journal {
         }
     }
 
-    fn text(&self, number: usize) -> Option<String> {
-        let kept = self.list.lock();
-        kept.recoveries.get(number.checked_sub(kept.gone)?).map(ToString::to_string)
+    /// Ends a recovery; its text.
+    fn end(&self, number: usize) -> Option<String> {
+        let mut kept = self.list.lock();
+        let at = number.checked_sub(kept.gone)?;
+        let recovery = kept.recoveries.get_mut(at)?;
+        recovery.is_over = true;
+        Some(recovery.to_string())
     }
 }
 
@@ -73,7 +77,7 @@ impl<'a> Record<'a> {
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
-        if let Some(text) = self.adapter.tdr.journal.text(self.number) {
+        if let Some(text) = self.adapter.tdr.journal.end(self.number) {
             self.adapter.note_event(format!("TDR: {text}"));
         }
     }

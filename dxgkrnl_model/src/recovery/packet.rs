@@ -125,11 +125,12 @@ fn store(adapter: &Adapter, index: usize, seen: PacketWatch) {
 pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) {
     let what = What::PacketEngine { node: node.ordinal };
     let record = Record::begin(adapter, what, reason);
-    let snapshot = freeze(adapter, node, false);
-    if let Some(request) = snapshot.preempting {
+    if let Some(request) = node.packet.preempting() {
         record.step(Step::PreemptionTried(request));
         record.step(Step::TimeoutDetected);
     }
+    super::pass(adapter, adapter.personality().tdr.detection);
+    let snapshot = freeze(adapter, node, false);
     let Snapshot { completed, submitted, outstanding, .. } = &snapshot;
     record.step(Step::Snapshot { completed: *completed, submitted: *submitted, packets: outstanding.len() });
     if outstanding.is_empty() {
@@ -150,6 +151,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     record.step(Step::EngineStatus(responsive));
     collect::packet_engine(adapter, node.ordinal, &snapshot, reason);
     record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
+    super::prepare(adapter);
     let mut arguments = DXGKARG_RESETENGINE::zeroed();
     arguments.NodeOrdinal = node.ordinal;
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
@@ -182,6 +184,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     give_back(adapter, back, false);
     let was_hit = !hit.is_empty();
     give_back(adapter, hit, false);
+    node.packet.given_back();
     for packet in &lost {
         packet.context.device().fail_marked();
     }

@@ -152,6 +152,8 @@ pub struct Recovery {
     pub reason: Reason,
     /// The steps so far, in their order.
     pub steps: Vec<Step>,
+    /// Whether it is over.
+    pub is_over: bool,
 }
 
 impl Recovery {

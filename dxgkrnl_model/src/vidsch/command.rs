@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nt_model::Machine;
+use nt_model::sched::Ticks;
 
 use crate::adapter::Adapter;
 use crate::fence::{AnyFence, Target, Wait, cancel, wait_for};
@@ -56,6 +57,8 @@ struct State {
     running: u32,
     waiting: Option<Waiting>,
     closed: bool,
+    /// How many buffers are done.
+    done: u64,
 }
 
 /// The commands of one context or queue.
@@ -140,11 +143,34 @@ impl Commands {
             }
     }
 
+    /// Waits until everything is done, `over` says that it is over, or nothing has been done for `standstill`: a buffer
+    /// that comes off its engine whenever it is asked to, and never ends, is no timeout, and is given up. `false`: it
+    /// is given up.
+    ///
+    /// Chosen: no page says how long the destruction of a context waits for work whose engine answers.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn drain(&self, kernel: &Machine, standstill: Ticks, over: impl Fn() -> bool) -> bool {
+        loop {
+            let before = self.state.lock().done;
+            let settled = || (self.is_settled() || over()).then_some(());
+            let ended = self.changed.wait_for(kernel, Some(kernel.now() + standstill), settled);
+            if ended.is_some() || kernel.rules.is_stopped() {
+                return true;
+            }
+            let state = self.state.lock();
+            if state.done == before && state.running != 0 {
+                return false;
+            }
+        }
+    }
+
     /// A buffer of it is done.
     pub(crate) fn completed(&self, kernel: &Machine) {
         {
             let mut state = self.state.lock();
             state.running = state.running.saturating_sub(1);
+            state.done += 1;
         }
         self.changed.notify(kernel);
     }

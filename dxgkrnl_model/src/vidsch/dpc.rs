@@ -36,6 +36,9 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
         Notice::Preempted { done, back } => {
             end(adapter, &done);
             give_back(adapter, back, true);
+            if let Some(node) = u32::try_from(node).ok().and_then(|node| adapter.scheduler.node(node)) {
+                node.packet.given_back();
+            }
         }
         Notice::Faulted { done, packet, fault } => {
             end(adapter, &done);

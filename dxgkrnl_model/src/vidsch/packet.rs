@@ -158,6 +158,8 @@ struct State {
     flights: VecDeque<Packet>,
     /// A preemption that was asked for and not acknowledged, and when.
     preempting: Option<(u32, Ticks)>,
+    /// Packets come back from the driver and are not in their lists yet: nothing else goes there before them.
+    giving_back: bool,
     /// The preemption that was given more time, since nothing was with the driver.
     waited_on: Option<u32>,
     /// Nothing is submitted, and the engine's interrupts are ignored: it is being reset.
@@ -200,8 +202,6 @@ pub(crate) struct Snapshot {
     pub(crate) submitted: u32,
     /// Ids in the hardware queue, in order.
     pub(crate) outstanding: Vec<u32>,
-    /// The preemption that was not answered.
-    pub(crate) preempting: Option<u32>,
 }
 
 impl PacketNode {
@@ -211,6 +211,7 @@ impl PacketNode {
             last_completed: FIRST_ID,
             flights: VecDeque::new(),
             preempting: None,
+            giving_back: false,
             waited_on: None,
             frozen: false,
             lost: VecDeque::new(),
@@ -229,7 +230,8 @@ impl PacketNode {
     /// Whether the driver may get another buffer, `limit` at most.
     pub(crate) fn has_room(&self, limit: usize) -> bool {
         let state = self.state.lock();
-        !state.frozen && state.preempting.is_none() && state.flights.len() < limit.max(1)
+        let is_open = !state.frozen && !state.giving_back && state.preempting.is_none();
+        is_open && state.flights.len() < limit.max(1)
     }
 
     /// Packets that are with the driver, in order.
@@ -448,7 +450,8 @@ impl PacketNode {
         adapter.rules().check(&PREEMPT_STATUS, fine, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal))
     }
 
-    /// The driver acknowledged a preemption: what was completed before it, and what comes back.
+    /// The driver acknowledged a preemption: what was completed before it, and what comes back. Behind that, see
+    /// [`given_back`](Self::given_back).
     pub(crate) fn preempted(&self, id: u32, last_completed: u32) -> Result<(Vec<Packet>, Vec<Packet>), ()> {
         let mut state = self.state.lock();
         if !state.preempting.is_some_and(|(asked, _)| asked == id) {
@@ -459,7 +462,7 @@ impl PacketNode {
         if !known {
             return Err(());
         }
-        state.preempting = None;
+        (state.preempting, state.giving_back) = (None, true);
         let done = match state.flights.iter().position(|packet| packet.id == last_completed) {
             Some(at) => state.flights.drain(..=at).collect(),
             None => Vec::new(),
@@ -468,6 +471,16 @@ impl PacketNode {
         let back: Vec<_> = state.flights.drain(..).collect();
         self.journal.note(PacketEvent::Preempted { request: id, completed: last_completed, back: back.len() });
         Ok((done, back))
+    }
+
+    /// What came back is in its lists.
+    pub(crate) fn given_back(&self) {
+        self.state.lock().giving_back = false;
+    }
+
+    /// The preemption that is not acknowledged.
+    pub(crate) fn preempting(&self) -> Option<u32> {
+        self.state.lock().preempting.map(|(request, _)| request)
     }
 
     /// Since when a preemption is not acknowledged; `None`: there is none.
@@ -489,7 +502,6 @@ impl PacketNode {
             completed: state.last_completed,
             submitted: state.last_submitted,
             outstanding: state.flights.iter().map(|packet| packet.id).collect(),
-            preempting: state.preempting.map(|(request, _)| request),
         }
     }
 
@@ -505,11 +517,10 @@ impl PacketNode {
     }
 
     /// Ends a reset in which the interrupts of the engine were ignored, in which `aborted` was the last fence that was lost: it and those before it do not come back, the
-    /// rest does. `None`: everything is lost.
+    /// rest does. `None`: everything is lost. Behind that, see [`given_back`](Self::given_back).
     pub(crate) fn thaw(&self, aborted: Option<u32>) -> (Vec<Packet>, Vec<Packet>) {
         let mut state = self.state.lock();
-        state.frozen = false;
-        state.preempting = None;
+        (state.frozen, state.preempting, state.giving_back) = (false, None, true);
         let lost = match aborted {
             None => state.flights.len(),
             Some(id) => state.flights.iter().position(|packet| packet.id == id).map_or(0, |at| at + 1),

@@ -127,10 +127,18 @@ pub struct Buffer<'a> {
     pub used: usize,
 }
 
+/// Bytes of a packet that writes entries of a table, before the entries.
+const TABLE_WRITE_SIZE: usize = packet::HEADER_SIZE + size_of::<packet::TableWrite>();
+
 impl<'a> Buffer<'a> {
     /// Nothing written.
     pub fn new(bytes: &'a mut [u8]) -> Self {
         Self { bytes, used: 0 }
+    }
+
+    /// Bytes that are left.
+    fn room(&self) -> usize {
+        self.bytes.len().saturating_sub(self.used)
     }
 
     fn push(&mut self, packet: &Encoded) -> Result<()> {
@@ -188,7 +196,13 @@ fn build_update(
         return buffer.push(&Encoded::table_repeat(table, entries.first, entries.count, entries.get(0, level)));
     }
     while *multipass < entries.count {
-        let n = (entries.count - *multipass).min(MAX_TABLE_ENTRIES as u32);
+        // As many as the rest of the buffer holds: an empty one of any size that holds an entry is progress.
+        let room = buffer.room().saturating_sub(TABLE_WRITE_SIZE) / size_of::<Pte>();
+        if room == 0 {
+            return Err(Error::InsufficientDmaBuffer);
+        }
+        // CAST: at most MAX_TABLE_ENTRIES.
+        let n = (entries.count - *multipass).min(room.min(MAX_TABLE_ENTRIES) as u32);
         let mut chunk = [Pte::INVALID; MAX_TABLE_ENTRIES];
         for (to, i) in chunk.iter_mut().zip(*multipass..*multipass + n) {
             *to = entries.get(i, level);

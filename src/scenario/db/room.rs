@@ -188,6 +188,19 @@ impl<'a> Room<'a> {
         self.raw.ok(self.raw.thunks.D3DKMTDestroyAllocation2, &mut record)
     }
 
+    /// Asks for an allocation to be mapped for the GPU; the value of the paging fence that says that it is.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn begin_map(&self, handle: D3DKMT_HANDLE) -> Result<u64, Denied> {
+        let mut record = D3DDDI_MAPGPUVIRTUALADDRESS::zeroed();
+        record.hPagingQueue = self.paging;
+        record.hAllocation = handle;
+        record.Protection.set_Write(true);
+        self.raw.ok(self.raw.thunks.D3DKMTMapGpuVirtualAddress, &mut record)?;
+        Ok(record.PagingFenceValue)
+    }
+
     /// Makes an allocation resident.
     ///
     /// # Errors

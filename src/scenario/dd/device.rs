@@ -3,6 +3,7 @@
 use super::super::db::{Room, raw, store};
 use super::super::rig::{Rig, endless};
 use super::super::stage::PATIENCE;
+use super::super::te::Hog;
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::AdapterState;
@@ -247,8 +248,7 @@ pub(super) fn raised_before_a_reset(stage: &Stage) -> Played {
     let setup = Setup::default().quick_tdr().setting("MaxRung", 0).resets(RESETS);
     let setup = setup.windows(|windows| {
         windows.interrupt_delivery = InterruptDelivery::Remote;
-        // A question would have the driver wait for the lock before there is a reset.
-        windows.asks_for_fences = false;
+        windows.tdr.preparation = 200 * MS;
     });
     stage.play(setup, |scene| {
         // All that it needs is there before: an interrupt about paging would report for every node.
@@ -257,8 +257,11 @@ pub(super) fn raised_before_a_reset(stage: &Stage) -> Played {
         beside.run(|list| list.store(place.at(0), 1))?;
         beside.wait(0, PATIENCE)?;
         for round in 1..=RESETS {
-            let rig = Rig::open(scene, "late").with_context(|| format!("round {round}"))?;
-            let (queue, page) = (rig.queue(0)?, rig.page()?);
+            let raw = raw(scene).with_context(|| format!("round {round}"))?;
+            let late = Hog::new(scene, &raw, &[0])?;
+            late.spin(0, 0)?;
+            // From here on the node's interrupts are ignored.
+            scene.until("the preparation", || Ok(scene.calls("DxgkDdiCollectDbgInfo2") >= round))?;
             let (held, reset) = (AtomicBool::new(false), AtomicBool::new(false));
             let hold = || {
                 held.store(true, Ordering::Release);
@@ -281,7 +284,8 @@ pub(super) fn raised_before_a_reset(stage: &Stage) -> Played {
                 let holder = scope.spawn(|| scene.world.os.hold_interrupts(scene.adapter(), hold));
                 let waited = scene
                     .until("the interrupt's lock", || Ok(held.load(Ordering::Acquire)))
-                    .and_then(|()| Ok(queue.run(|list| list.store(page.at(0), 1)).map(drop)?))
+                    .and_then(|()| late.end(0))
+                    .and_then(|()| scene.until("the end of the packet", || late.has_ended(0)))
                     .and_then(|()| scene.until("the reset", || Ok(scene.calls("DxgkDdiResetEngine") >= round)));
                 reset.store(true, Ordering::Release);
                 holder.join().map_err(|_| anyhow::anyhow!("a panic"))?.context("no interrupt is connected")?;

@@ -1,9 +1,7 @@
 //! Doorbells: what is returned for them, and what the driver asks the OS.
-#![expect(unsafe_code, reason = "functions of the driver's table and callbacks are given records")]
 
-use super::{number, pointer, reaches};
-use crate::wrap::{copy, decorate, own, record};
-use core::ffi::c_void;
+use super::{number, pointer};
+use fencepost::wrap::{copy, decorate, own, reaches, record};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};

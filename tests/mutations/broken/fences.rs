@@ -2,9 +2,9 @@
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
 use super::{number, pointer};
-use crate::wrap::{array, copy, decorate, own, record};
 use core::ffi::c_void;
 use core::ops::BitXorAssign;
+use fencepost::wrap::{array, copy, decorate, own, record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

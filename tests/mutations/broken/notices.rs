@@ -1,18 +1,17 @@
 //! What is told to the OS by `DxgkCbNotifyInterrupt`, and about resets.
-#![expect(unsafe_code, reason = "functions of the driver's table and callbacks are given records")]
 
-use super::{number, pointer, reaches, theirs};
-use crate::wrap::{copy, decorate, own, record};
+use super::{number, pointer};
 use core::ffi::c_void;
+use fencepost::wrap::{copy, decorate, own, reaches, record, theirs};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
-    BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGK_START_INFO, DXGKARG_CREATENATIVEFENCE, DXGKARG_QUERYCURRENTFENCE,
-    DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE, DXGKARGCB_INVALIDATEHWCONTEXT, DXGKARGCB_NOTIFY_INTERRUPT_DATA,
-    DXGKRNL_INTERFACE, HANDLE, NTSTATUS, win_extern,
+    BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGKARG_CREATENATIVEFENCE, DXGKARG_QUERYCURRENTFENCE, DXGKARG_RESETENGINE,
+    DXGKARG_RESETHWENGINE, DXGKARGCB_INVALIDATEHWCONTEXT, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, NTSTATUS,
+    win_extern,
 };
 
 /// The driver's handle of each native fence, by Dxgkrnl's.
@@ -88,7 +87,7 @@ win_extern! {
         let mut data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
         data.InterruptType = Type::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED;
         data.NativeFenceSignaled_mut().NodeOrdinal = NODE.load(Ordering::SeqCst);
-        theirs!(DxgkCbNotifyInterrupt(super::interface().DeviceHandle, &raw mut data));
+        theirs!(DxgkCbNotifyInterrupt(fencepost::wrap::interface().DeviceHandle, &raw mut data));
         1
     }
 }
@@ -118,7 +117,7 @@ decorate! {
         let status = own!(DxgkDdiResetHwEngine(adapter, args));
         NODE.store(copy!(args).NodeOrdinal, Ordering::SeqCst);
         let mut returned = 0;
-        let device = super::interface().DeviceHandle;
+        let device = fencepost::wrap::interface().DeviceHandle;
         let at = core::ptr::null_mut();
         let _ran = theirs!(DxgkCbSynchronizeExecution(device, Some(interrupts), at, 0, &raw mut returned));
         status

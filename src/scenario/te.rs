@@ -1,0 +1,195 @@
+//! Group TE: engines that hang, and their reset.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `te.rs` | the cases, and what they share |
+//! | `te/hog.rs` | a client whose packets run until it ends them |
+//! | `te/packets.rs` | packet nodes: the calling sequence, what is aborted, what comes back |
+//! | `te/late.rs` | packets that end between the snapshot and the reset |
+//! | `te/long.rs` | packets that take long, and preemption |
+//! | `te/paging.rs` | resets that take a paging packet along, and ids of paging packets |
+//! | `te/wrong.rs` | drivers that answer wrongly: what the model says |
+//! | `te/hardware.rs` | hardware-scheduled nodes |
+
+mod hardware;
+mod hog;
+mod late;
+mod long;
+mod packets;
+mod paging;
+mod wrong;
+
+pub(super) use hog::Hog;
+
+use super::{Played, Raw, Scenario, Scene, Setup, Stage, same};
+use anyhow::{Context, Result, ensure};
+use dxgkrnl_model::adapter::{Recovery, Step, What};
+use nt_model::rules::Violation;
+
+const ARTICLE: &str = "TDR changes in Windows 8, calling sequence";
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "TE-01",
+        title: "each packet node is reset alone: the mask that the driver answers is the node's own bit",
+        source: "DxgkDdiQueryDependentEngineGroup, Remarks",
+        play: packets::masks,
+    },
+    Scenario {
+        id: "TE-02",
+        title: "a mask without the node is bug check 0x119, 8",
+        source: "bug check 0x119; DxgkDdiQueryDependentEngineGroup",
+        play: wrong::mask,
+    },
+    Scenario {
+        id: "TE-03",
+        title: "a packet that never ends: preemption, then the steps of the reset in their order; its device alone is \
+                in error, and other nodes go on meanwhile",
+        source: ARTICLE,
+        play: packets::spin,
+    },
+    Scenario {
+        id: "TE-04",
+        title: "of three packets the second hangs: it is the last aborted one, and the third comes back under a new id",
+        source: "DXGKARG_RESETENGINE, LastAbortedFenceId; TDR changes in Windows 8, packets not affected",
+        play: packets::second_of_three,
+    },
+    Scenario {
+        id: "TE-06",
+        title: "a last aborted fence outside of last completed to last submitted is bug check 0x119, 0xA, with it and \
+                the last completed one",
+        source: "TDR changes in Windows 8, bug check 0x119",
+        play: wrong::aborted,
+    },
+    Scenario {
+        id: "TE-07",
+        title: "a packet that takes longer than TdrDelay and can be preempted in its middle is no timeout, alone and \
+                beside another context's",
+        source: "WHLK, Long Running packet (no TDR); GPU preemption",
+        play: long::preemptible,
+    },
+    Scenario {
+        id: "TE-08",
+        title: "the same on an engine that does not come off command buffers is a timeout",
+        source: "WHLK, Long Running packet (TDR); GPU preemption",
+        play: long::not_preemptible,
+    },
+    Scenario {
+        id: "TE-09",
+        title: "many small packets that take longer than TdrDelay together are no timeout",
+        source: "WHLK, Large Payload Penalty",
+        play: long::large_payload,
+    },
+    Scenario {
+        id: "TE-10",
+        title: "a reset that takes a paging packet along: the engine's reset, then the adapter's; owners of allocations \
+                are in error, the system device goes on",
+        source: "TDR changes in Windows 8, recovery",
+        play: paging::hit,
+    },
+    Scenario {
+        id: "TE-21",
+        title: "a packet that ends while its timeout is detected is not reset, and its result stays",
+        source: "TDR changes in Windows 8, step 4; drm_sched, skip_reset",
+        play: late::emptied,
+    },
+    Scenario {
+        id: "TE-28",
+        title: "a packet that ends between snapshot and reset: the driver names it, no interrupt of it comes, and its \
+                device is in error",
+        source: "TDR changes in Windows 8, special case",
+        play: late::special_case,
+    },
+    Scenario {
+        id: "TE-29",
+        title: "interrupts of other nodes count while one node's are ignored",
+        source: "TDR changes in Windows 8, step 3 (the engine that timed out)",
+        play: late::others_count,
+    },
+    Scenario {
+        id: "TE-30",
+        title: "paging packets that a preemption gives back come again under their own ids, in their order, before \
+                anything new",
+        source: "GPU preemption, considerations; TDR changes in Windows 8, paging packets",
+        play: paging::own_ids,
+    },
+    Scenario {
+        id: "TE-31",
+        title: "paging does not wait for a packet of user mode on its node, however long that one takes",
+        source: "GPU preemption (paging commands are scheduled before any others on the engine)",
+        play: paging::goes_first,
+    },
+    Scenario {
+        id: "TE-32",
+        title: "a context's engine is named by its bit, which is 1 whether user mode says 0 or 1",
+        source: "TDR changes in Windows 8, engines; DXGKARG_CREATECONTEXT, EngineAffinity",
+        play: packets::affinity,
+    },
+    Scenario {
+        id: "TE-41",
+        title: "preemptions that race with completions never name their own or a later fence as completed",
+        source: "DXGKARGCB_NOTIFY_INTERRUPT_DATA, DmaPreempted; bug check 0x119, 1",
+        play: long::watermarks,
+    },
+    Scenario {
+        id: "TE-42",
+        title: "two contexts on a packet node, preempted a thousand times a second: each packet runs once to its end",
+        source: "GPU preemption; DXGK_SUBMITCOMMANDFLAGS, Resubmission",
+        play: long::at_rate,
+    },
+];
+
+/// Packet nodes of a stage's rung: all three on the lowest, the paging node's above.
+fn packet_nodes(stage: &Stage) -> &'static [u32] {
+    if stage.rung() == 0 { &[0, 1, 2] } else { &[2] }
+}
+
+/// The packet node that a stage's cases hang: on the lowest rung one that does not page.
+fn victim(stage: &Stage) -> u32 {
+    packet_nodes(stage)[0]
+}
+
+/// Time-outs of a tenth, and engines that do not come off command buffers.
+fn stubborn() -> Setup {
+    Setup::default().quick_tdr().setting("PreemptInBuffers", 0)
+}
+
+/// A process that has opened the first adapter.
+fn client(scene: &Scene, name: &str) -> Result<Raw> {
+    Raw::open(&std::sync::Arc::new(scene.world.os.create_process(name)), scene.adapter().luid())
+}
+
+/// The recoveries of packet engines.
+fn packet_resets(scene: &Scene) -> Vec<Recovery> {
+    scene.adapter().recoveries().into_iter().filter(|one| matches!(one.what, What::PacketEngine { .. })).collect()
+}
+
+/// The only recovery of a packet engine that there was, once it is over.
+fn only_reset(scene: &Scene) -> Result<Recovery> {
+    scene.until("the end of the recovery", || Ok(packet_resets(scene).iter().all(|one| one.is_over)))?;
+    let mut all = packet_resets(scene);
+    same("resets of packet engines", all.len(), 1)?;
+    all.pop().context("a recovery")
+}
+
+/// The last aborted fence of a recovery.
+fn aborted(recovery: &Recovery) -> Result<u32> {
+    let found = recovery.steps.iter().find_map(|step| match step {
+        Step::ResetEngine(_, aborted) => Some(*aborted),
+        _ => None,
+    });
+    found.with_context(|| format!("no DxgkDdiResetEngine: {recovery}"))
+}
+
+/// The violation of a rule, which must be the only one of that rule.
+fn violation(scene: &Scene, rule: &str) -> Result<Violation> {
+    let all = scene.world.os.kernel().rules.violations();
+    let mut found: Vec<_> = all.into_iter().filter(|violation| violation.rule.name == rule).collect();
+    ensure!(!found.is_empty(), "{rule} was not broken");
+    Ok(found.remove(0))
+}
+
+/// Waits until a hog's device is in error.
+fn is_lost(scene: &Scene, hog: &Hog<'_>) -> Played {
+    scene.until("the loss of the device that hangs", || Ok(!hog.is_active()?))
+}

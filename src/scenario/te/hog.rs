@@ -1,0 +1,239 @@
+//! A client without the user-mode driver, whose packets run until it ends them.
+//!
+//! A packet in packet mode is one call of `D3DKMTSubmitCommand`; the user-mode driver would submit the end of its list
+//! as a packet of its own.
+
+use super::super::db::{Memory, Room, store};
+use super::super::rig::Rig;
+use super::super::{Played, Raw, Scene};
+use crate::client::Allocation;
+use anyhow::{Context, Result};
+use gpu_wire::packet::{Copy, Encoded, Fill, Indirect};
+use umd_core::ffi::types::FP_KIND_SYSTEM;
+use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND};
+
+/// Where packets lie in the memory, and how far apart.
+const CODE: u64 = 8192;
+const SLOT: u64 = 512;
+/// Packets that there is room for.
+const SLOTS: u64 = 64;
+/// A word that is 1.
+const ONE: u64 = 512;
+/// Words that say that a packet runs, one per slot.
+const BEGUN: u64 = 1024;
+/// Words that say that it has ended.
+const ENDED: u64 = 2048;
+/// The words that count: each counted packet shifts them on by one. [`SHIFTED`] numbers, and a second row of as many.
+const ROW: u64 = 3072;
+/// Numbers of the row.
+const SHIFTED: u64 = 200;
+const SECOND: u64 = ROW + 8 * SHIFTED;
+
+/// A device with a packet context on each of some nodes.
+pub struct Hog<'a> {
+    /// The process.
+    pub raw: &'a Raw,
+    room: Room<'a>,
+    memory: Memory,
+    contexts: Vec<(u32, D3DKMT_HANDLE)>,
+    /// Memory that packets fill to take long, and its bytes.
+    big: Option<Memory>,
+}
+
+impl<'a> Hog<'a> {
+    /// A device of `raw`'s process, with a context on each of `nodes`.
+    ///
+    /// # Errors
+    /// When something cannot be made.
+    pub fn new(scene: &Scene, raw: &'a Raw, nodes: &[u32]) -> Result<Self> {
+        let room = Room::new(raw)?;
+        let memory = room.memory(scene, CODE + SLOTS * SLOT)?;
+        let context = |node: &u32| Ok((*node, room.context_with(*node, D3DDDI_CREATECONTEXTFLAGS::zeroed())?));
+        let contexts = nodes.iter().map(context).collect::<Result<_>>()?;
+        memory.write(raw, ONE, &1_u64.to_le_bytes())?;
+        for index in 0..SHIFTED {
+            memory.write(raw, ROW + index * 8, &index.to_le_bytes())?;
+        }
+        Ok(Self { raw, room, memory, contexts, big: None })
+    }
+
+    /// As [`new`](Self::new), with memory of `bytes` that [`count`](Self::count) fills.
+    ///
+    /// # Errors
+    /// When something cannot be made.
+    pub fn with_much(scene: &Scene, raw: &'a Raw, nodes: &[u32], bytes: u64) -> Result<Self> {
+        let mut hog = Self::new(scene, raw, nodes)?;
+        hog.big = Some(hog.room.memory(scene, bytes)?);
+        Ok(hog)
+    }
+
+    /// Whether the device is active.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub fn is_active(&self) -> Result<bool> {
+        Ok(self.room.is_active()?)
+    }
+
+    /// The state of the device.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub fn state(&self) -> Result<wddm_abi::D3DKMT_DEVICEEXECUTION_STATE> {
+        Ok(self.room.state()?)
+    }
+
+    fn submit(&self, node: u32, slot: u64, packets: &[Encoded]) -> Played {
+        let bytes: Vec<u8> = packets.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
+        self.memory.write(self.raw, CODE + slot * SLOT, &bytes)?;
+        let (_, context) = self.contexts.iter().find(|(of, _)| *of == node).context("a context of the node")?;
+        let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
+        record.Commands = self.memory.gpu + CODE + slot * SLOT;
+        record.CommandLength = u32::try_from(bytes.len())?;
+        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, *context);
+        Ok(self.raw.ok(self.raw.thunks.D3DKMTSubmitCommand, &mut record)?)
+    }
+
+    /// Submits a packet that says that it runs, and goes on until [`end`](Self::end).
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn spin(&self, node: u32, slot: u64) -> Played {
+        self.raw.store(self.memory.cpu + usize::try_from(BEGUN + slot * 8)?, 0)?;
+        self.raw.store(self.memory.cpu + usize::try_from(ENDED + slot * 8)?, 0)?;
+        // A copy, not a store: behind an operation the engine reads the buffer anew.
+        let (source, destination) = (self.memory.gpu + ONE, self.memory.gpu + BEGUN + slot * 8);
+        let begun = Copy { source, destination, length: 8 }.to_packet();
+        let ended = store(self.memory.gpu + ENDED + slot * 8, 1);
+        let jump = |length| Indirect { address: self.memory.gpu + CODE + slot * SLOT, length }.to_packet();
+        let bytes = |packet: Encoded| packet.as_bytes().len() as u64;
+        let length = bytes(begun) + bytes(jump(0)) + bytes(ended);
+        self.submit(node, slot, &[begun, jump(length), ended])
+    }
+
+    /// Lets the packet in a slot end: its jump becomes nothing.
+    ///
+    /// # Errors
+    /// None that a live process brings about.
+    pub fn end(&self, slot: u64) -> Played {
+        let begun = Copy { source: 0, destination: 0, length: 8 }.to_packet();
+        let length = u32::try_from(Indirect { address: 0, length: 0 }.to_packet().as_bytes().len())?;
+        // The first word of a packet says what it is: one store, since an engine reads meanwhile.
+        let at = CODE + slot * SLOT + begun.as_bytes().len() as u64;
+        self.memory.write(self.raw, at, &Encoded::nop(length).as_bytes()[..8])
+    }
+
+    /// Whether the packet in a slot has begun.
+    ///
+    /// # Errors
+    /// None that a live process brings about.
+    pub fn has_begun(&self, slot: u64) -> Result<bool> {
+        Ok(self.raw.load(self.memory.cpu + usize::try_from(BEGUN + slot * 8)?)? == 1)
+    }
+
+    /// Whether the packet in a slot has ended.
+    ///
+    /// # Errors
+    /// None that a live process brings about.
+    pub fn has_ended(&self, slot: u64) -> Result<bool> {
+        Ok(self.raw.load(self.memory.cpu + usize::try_from(ENDED + slot * 8)?)? == 1)
+    }
+
+    /// Waits until the packet in a slot runs.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn begins(&self, scene: &Scene, slot: u64) -> Played {
+        scene.until("the run of a packet that does not end", || self.has_begun(slot))
+    }
+
+    /// Submits a packet that stores a word and ends.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn short(&self, node: u32, slot: u64) -> Played {
+        self.raw.store(self.memory.cpu + usize::try_from(ENDED + slot * 8)?, 0)?;
+        self.submit(node, slot, &[store(self.memory.gpu + ENDED + slot * 8, 1)])
+    }
+
+    /// Submits a packet that counts once, and fills the big memory behind that and before: it takes long, and one that
+    /// is begun anew in its middle counts twice.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn count(&self, node: u32, slot: u64) -> Played {
+        let at = |offset| self.memory.gpu + offset;
+        let row = |from, to, words| Copy { source: at(from), destination: at(to), length: words * 8 }.to_packet();
+        let big = self.big.context("memory to fill")?;
+        let fill = |pattern| Fill { address: big.gpu, length: big.size, pattern, reserved: 0 }.to_packet();
+        let packets = [
+            fill(1),
+            row(ROW + 8, SECOND, SHIFTED - 1),
+            row(SECOND, ROW, SHIFTED - 1),
+            fill(2),
+            store(at(ENDED + slot * 8), 1),
+        ];
+        self.submit(node, slot, &packets)
+    }
+
+    /// How often packets have counted; below [`SHIFTED`] less one.
+    ///
+    /// # Errors
+    /// None that a live process brings about.
+    pub fn counted(&self) -> Result<u64> {
+        Ok(self.raw.load(self.memory.cpu + usize::try_from(ROW)?)?)
+    }
+}
+
+/// Counted packets that a [`Hog`] can tell.
+pub const COUNTS: u64 = SHIFTED - 2;
+
+/// A command buffer of the user-mode driver's that runs until it is ended.
+pub struct Loop {
+    memory: Allocation,
+    /// Where it is.
+    pub address: u64,
+    /// Its bytes.
+    pub length: u64,
+}
+
+/// Where the buffer says that it runs, and the word that it copies there.
+const RUNS: u64 = 2048;
+const RUN: u64 = 3072;
+
+impl Loop {
+    /// Makes it, in `rig`'s process.
+    ///
+    /// # Errors
+    /// When it has no memory.
+    pub fn new(rig: &Rig) -> Result<Self> {
+        let memory = rig.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+        let address = memory.gpu_va()?;
+        let begun = Copy { source: address + RUN, destination: address + RUNS, length: 8 }.to_packet();
+        let bytes = |packet: &Encoded| packet.as_bytes().len() as u64;
+        let length = bytes(&begun) + bytes(&Indirect { address, length: 0 }.to_packet());
+        let jump = Indirect { address, length }.to_packet();
+        memory.write(0, &[begun.as_bytes(), jump.as_bytes()].concat())?;
+        memory.write(RUN, &1_u64.to_le_bytes())?;
+        Ok(Self { memory, address, length })
+    }
+
+    /// Waits until it runs.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn begins(&self, scene: &Scene) -> Played {
+        scene.until("the run of a buffer that does not end", || Ok(self.memory.read_u64(RUNS)? == 1))
+    }
+
+    /// Lets it end.
+    ///
+    /// # Errors
+    /// None that a live process brings about.
+    pub fn end(&self) -> Played {
+        let jump = Indirect { address: 0, length: 0 }.to_packet();
+        let length = u32::try_from(jump.as_bytes().len())?;
+        let at = self.length - u64::from(length);
+        Ok(self.memory.write(at, &Encoded::nop(length).as_bytes()[..8])?)
+    }
+}

@@ -1,0 +1,110 @@
+//! Packets that end between the snapshot and the reset.
+
+use super::super::rig::Rig;
+use super::super::{Played, Stage, same};
+use super::hog::Loop;
+use super::{Hog, aborted, client, is_lost, only_reset, packet_nodes, packet_resets, stubborn, victim};
+use anyhow::ensure;
+use dxgkrnl_model::adapter::{PacketEvent, Step};
+use dxgkrnl_model::personality::MS;
+
+/// The packet ends behind the detection of its timeout, and before the scheduler has noted what it knows.
+pub(super) fn emptied(stage: &Stage) -> Played {
+    let node = victim(stage);
+    stage.play(stubborn().windows(|windows| windows.tdr.detection = 500 * MS), |scene| {
+        let raw = client(scene, "late")?;
+        let hog = Hog::new(scene, &raw, &[node])?;
+        hog.spin(node, 0)?;
+        hog.begins(scene, 0)?;
+        let detected = |step: &Step| *step == Step::TimeoutDetected;
+        scene.until("the timeout", || Ok(packet_resets(scene).iter().any(|one| one.has(detected))))?;
+        hog.end(0)?;
+        scene.until("the end of the packet", || hog.has_ended(0))?;
+        let recovery = only_reset(scene)?;
+        let empty = |step: &Step| matches!(step, Step::Snapshot { packets: 0, .. });
+        let left = recovery.steps.last() == Some(&Step::Emptied);
+        ensure!(left && recovery.has(empty) && recovery.steps.len() == 4, "{recovery}");
+        for ddi in ["DxgkDdiResetEngine", "DxgkDdiCollectDbgInfo2", "DxgkDdiQueryDependentEngineGroup"] {
+            same(ddi, scene.calls(ddi), 0)?;
+        }
+        ensure!(hog.is_active()? && hog.has_ended(0)?, "the packet's result is thrown away");
+        // The node takes packets as before.
+        hog.short(node, 1)?;
+        scene.until("the next packet", || hog.has_ended(1))
+    })
+}
+
+/// The packet ends while the reset is prepared. It is the last that the driver has completed, and by the scheduler's
+/// count it was aborted.
+pub(super) fn special_case(stage: &Stage) -> Played {
+    let node = victim(stage);
+    let setup = stubborn().windows(|windows| windows.tdr.preparation = 300 * MS).resets(1);
+    stage.play(setup, |scene| {
+        let (raw, next) = (client(scene, "late")?, client(scene, "next")?);
+        let (hog, next) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &next, &[node])?);
+        hog.spin(node, 0)?;
+        hog.begins(scene, 0)?;
+        scene.until("the preparation", || Ok(scene.calls("DxgkDdiCollectDbgInfo2") >= 1))?;
+        hog.end(0)?;
+        scene.until("the end of the packet", || hog.has_ended(0))?;
+        same("engine resets before its end", scene.calls("DxgkDdiResetEngine"), 0)?;
+        is_lost(scene, &hog)?;
+        let recovery = only_reset(scene)?;
+        let fence = aborted(&recovery)?;
+        let outstanding =
+            |step: &Step| matches!(step, Step::Snapshot { completed, packets: 1, .. } if *completed != fence);
+        ensure!(recovery.has(outstanding), "{recovery}");
+        // The next packet's completion is reported; nothing reports the one that the OS took as aborted.
+        next.short(node, 0)?;
+        scene.until("the next packet", || next.has_ended(0))?;
+        scene.until("its report", || {
+            let journal = scene.adapter().packet_journal(node);
+            let done = journal.iter().rev().find_map(|event| match event {
+                PacketEvent::Completed { id } => Some(*id),
+                _ => None,
+            });
+            Ok(done.is_some_and(|id| id != fence))
+        })?;
+        let journal = scene.adapter().packet_journal(node);
+        ensure!(!journal.contains(&PacketEvent::Completed { id: fence }), "the aborted packet was reported");
+        ensure!(next.is_active()?, "the device behind it is lost");
+        Ok(())
+    })
+}
+
+/// While one node's reset is prepared, work of another node ends: its interrupt counts, and wakes who waits for it.
+pub(super) fn others_count(stage: &Stage) -> Played {
+    let node = victim(stage);
+    let setup = stubborn().windows(|windows| windows.tdr.preparation = 500 * MS).resets(1);
+    stage.play(setup, |scene| {
+        let (raw, works) = (client(scene, "hangs")?, Rig::open(scene, "works")?);
+        let hog = Hog::new(scene, &raw, &[node])?;
+        // Below rung 3 native fences are signaled by the OS.
+        let (fence, other) = (works.fence(0, stage.rung() == 3)?, if node == 0 { 1 } else { 0 });
+        let queue = works.queue(other)?;
+        let run = Loop::new(&works)?;
+        hog.spin(node, 0)?;
+        scene.until("the preemption", || Ok(scene.calls("DxgkDdiPreemptCommand") >= 1))?;
+        let waiting = works.wait(&[(&fence, 1)], false)?;
+        queue.run(|list| {
+            list.indirect(run.address, run.length)?;
+            list.signal(&fence, 1)
+        })?;
+        run.begins(scene)?;
+        scene.until("the preparation", || Ok(scene.calls("DxgkDdiCollectDbgInfo2") >= 1))?;
+        run.end()?;
+        if packet_nodes(stage).contains(&other) {
+            // The OS signals the fence itself, by the thread that prepares the reset.
+            let journal = || scene.adapter().packet_journal(other);
+            let completed = || journal().iter().any(|event| matches!(event, PacketEvent::Completed { .. }));
+            scene.until("the report of a packet beside it", || Ok(completed()))?;
+            same("engine resets by then", scene.calls("DxgkDdiResetEngine"), 0)?;
+        } else {
+            scene.until("the wake", || Ok(waiting.is_set(&works)))?;
+            same("engine resets by then", scene.calls("DxgkDdiResetEngine"), 0)?;
+        }
+        is_lost(scene, &hog)?;
+        scene.until("the fence", || Ok(works.value(&fence)? == 1))?;
+        same("the device beside it", works.device.state()?.execution, 1)
+    })
+}

@@ -1,0 +1,146 @@
+//! Packets that take long, and preemption in ordinary use.
+
+use super::super::{Played, Scene, Setup, Stage, same};
+use super::hog::COUNTS;
+use super::{Hog, client, is_lost, packet_resets, victim};
+use anyhow::{Context, ensure};
+use dxgkrnl_model::adapter::PacketEvent;
+use dxgkrnl_model::personality::MS;
+use std::time::{Duration, Instant};
+
+/// How often a node was preempted, and how many packets came back.
+fn preemptions(scene: &Scene, node: u32) -> (usize, usize) {
+    let journal = scene.adapter().packet_journal(node);
+    let back = journal.iter().filter_map(|event| match event {
+        PacketEvent::Preempted { back, .. } => Some(*back),
+        _ => None,
+    });
+    (back.clone().count(), back.sum())
+}
+
+/// Runs a packet for three TdrDelays, alone or beside short ones of another process.
+fn runs_long(scene: &Scene, node: u32, beside: bool) -> Played {
+    let (raw, other) = (client(scene, "long")?, client(scene, "short")?);
+    let (hog, other) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &other, &[node])?);
+    hog.spin(node, 0)?;
+    hog.begins(scene, 0)?;
+    let end = Instant::now() + Duration::from_millis(600);
+    let mut rounds = 0;
+    while Instant::now() < end {
+        if beside {
+            other.short(node, 0)?;
+            scene.until("a packet beside a long one", || other.has_ended(0))?;
+            rounds += 1;
+        } else {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+    hog.end(0)?;
+    scene.until("the end of the long packet", || hog.has_ended(0))?;
+    let (count, _) = preemptions(scene, node);
+    ensure!(count >= 2 && (!beside || rounds >= 2), "{count} preemptions, {rounds} packets beside");
+    ensure!(hog.is_active()? && other.is_active()?, "a device is lost");
+    Ok(())
+}
+
+pub(super) fn preemptible(stage: &Stage) -> Played {
+    let node = victim(stage);
+    for beside in [false, true] {
+        stage.play(Setup::default().quick_tdr(), |scene| runs_long(scene, node, beside))?;
+    }
+    Ok(())
+}
+
+pub(super) fn not_preemptible(stage: &Stage) -> Played {
+    let node = victim(stage);
+    stage.play(super::stubborn().resets(1), |scene| {
+        let raw = client(scene, "long")?;
+        let hog = Hog::new(scene, &raw, &[node])?;
+        hog.spin(node, 0)?;
+        is_lost(scene, &hog)?;
+        same("resets", packet_resets(scene).len(), 1)
+    })
+}
+
+/// Packets of a quarter of TdrDelay each, six times TdrDelay in all.
+pub(super) fn large_payload(stage: &Stage) -> Played {
+    let node = victim(stage);
+    stage.play(super::stubborn(), |scene| {
+        let raw = client(scene, "many")?;
+        let hog = Hog::new(scene, &raw, &[node])?;
+        for slot in 0..24 {
+            hog.spin(node, slot)?;
+        }
+        for slot in 0..24 {
+            hog.begins(scene, slot)?;
+            std::thread::park_timeout(Duration::from_millis(50));
+            hog.end(slot)?;
+        }
+        scene.until("the last packet", || hog.has_ended(23))?;
+        ensure!(hog.is_active()?, "the device is lost");
+        same("resets", packet_resets(scene).len(), 0)
+    })
+}
+
+/// Short packets of two processes, and a preemption as often as one is answered: the model looks at every answer.
+pub(super) fn watermarks(stage: &Stage) -> Played {
+    let node = victim(stage);
+    for in_flight in [1, 2, 8] {
+        let setup = Setup::default().windows(|windows| {
+            windows.preemption.slice = (0, MS / 20);
+            windows.preemption.in_flight = in_flight;
+            windows.preemption.seed = stage.seed();
+        });
+        let play = |scene: &Scene| {
+            let raws = [client(scene, "one")?, client(scene, "other")?];
+            let hogs: Vec<_> = raws.iter().map(|raw| Hog::new(scene, raw, &[node])).collect::<Result<_, _>>()?;
+            for _ in 0..20 {
+                for slot in 0..32 {
+                    for hog in &hogs {
+                        hog.short(node, slot)?;
+                    }
+                }
+                for hog in &hogs {
+                    scene.until("the last packet of a round", || hog.has_ended(31))?;
+                }
+            }
+            Ok(())
+        };
+        stage.play(setup, play).with_context(|| format!("{in_flight} in flight"))?;
+    }
+    Ok(())
+}
+
+/// Packets that count: one that begins anew in its middle counts twice.
+pub(super) fn at_rate(stage: &Stage) -> Played {
+    let node = victim(stage);
+    let setup = Setup::default().windows(|windows| {
+        windows.preemption.slice = (MS / 2, MS);
+        windows.preemption.seed = stage.seed();
+        windows.tdr.delay = 2000 * MS;
+    });
+    stage.play(setup, |scene| {
+        let raws = [client(scene, "one")?, client(scene, "other")?];
+        let hogs: Vec<_> =
+            raws.iter().map(|raw| Hog::with_much(scene, raw, &[node], 16 << 20)).collect::<Result<_, _>>()?;
+        let end = Instant::now() + Duration::from_secs(2);
+        let mut submitted = 0;
+        while Instant::now() < end && submitted + 4 <= COUNTS {
+            for slot in 0..4 {
+                for hog in &hogs {
+                    hog.count(node, slot)?;
+                }
+            }
+            submitted += 4;
+            for hog in &hogs {
+                scene.until("packets that are preempted", || Ok(hog.counted()? == submitted))?;
+            }
+        }
+        for hog in &hogs {
+            same("packets that ran once", hog.counted()?, submitted)?;
+        }
+        let (count, back) = preemptions(scene, node);
+        ensure!(count > 20 && back > count / 2, "{count} preemptions, {back} packets came back, {submitted} submitted");
+        Ok(())
+    })
+}

@@ -1,0 +1,183 @@
+//! Paging packets: resets that take one along, ids that they keep, and that they go first.
+#![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
+
+use super::super::db::Room;
+use super::super::rig::Rig;
+use super::super::{Played, Setup, Stage, same};
+use super::packets::submitted;
+use super::{Hog, client, is_lost, stubborn};
+use crate::wrap::{copy, own, record};
+use anyhow::{Context, ensure};
+use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
+use dxgkrnl_model::personality::MS;
+use gpu_wire::private::allocation_kind;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use wddm_abi::{
+    D3DKMT_DEVICEEXECUTION_STATE, DRIVER_INITIALIZATION_DATA, DXGKARG_RESETENGINE, DXGKARG_SUBMITCOMMANDVIRTUAL,
+    HANDLE, NTSTATUS,
+};
+
+/// The paging node.
+const PAGING: u32 = 2;
+
+crate::decorate! {
+    /// Notes the newest packet of the paging node, for [`aborts_all`].
+    notes_newest: DxgkDdiSubmitCommandVirtual(adapter: HANDLE, args: *const DXGKARG_SUBMITCOMMANDVIRTUAL) -> NTSTATUS {
+        let given = copy!(args);
+        if given.NodeOrdinal == PAGING {
+            newest().insert(adapter.expose_provenance(), given.SubmissionFenceId);
+        }
+        own!(DxgkDdiSubmitCommandVirtual(adapter, args))
+    }
+
+    /// Says that everything was aborted that it was given, as hardware may that loses its whole queue.
+    names_newest: DxgkDdiResetEngine(adapter: HANDLE, args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
+        let status = own!(DxgkDdiResetEngine(adapter, args));
+        if let Some(fence) = newest().get(&adapter.expose_provenance()) {
+            record!(args).LastAbortedFenceId = *fence;
+        }
+        status
+    }
+}
+
+/// The newest packet of the paging node, by adapter.
+static NEWEST: Mutex<BTreeMap<usize, u32>> = Mutex::new(BTreeMap::new());
+
+fn newest() -> MutexGuard<'static, BTreeMap<usize, u32>> {
+    NEWEST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A driver that loses all that it was given with a reset.
+fn aborts_all(table: &mut DRIVER_INITIALIZATION_DATA) {
+    notes_newest(table);
+    names_newest(table);
+}
+
+/// A packet on the paging node never ends, and a paging packet is behind it. The driver loses both with the reset: the
+/// document allows it, and ours loses the first alone.
+pub(super) fn hit(stage: &Stage) -> Played {
+    // Paging waits behind the packet: nothing preempts it for that, as on hardware that has no preemption.
+    let setup = stubborn().with_driver(aborts_all).windows(|windows| windows.preemption.in_ordinary_use = false);
+    stage.play(setup.resets(2), |scene| {
+        let (raw, owner, idle) = (client(scene, "hangs")?, client(scene, "owner")?, client(scene, "beside")?);
+        let hog = Hog::new(scene, &raw, &[PAGING])?;
+        let room = Room::new(&owner)?;
+        let beside = Room::new(&idle)?;
+        let allocation = room.create(allocation_kind::SYSTEM, 64 << 10)?;
+        room.make_resident(scene, allocation)?;
+        hog.spin(PAGING, 0)?;
+        hog.begins(scene, 0)?;
+        let value = room.begin_map(allocation)?;
+        is_lost(scene, &hog)?;
+        let over = |want| Ok(scene.adapter().recoveries().iter().filter(|one| one.is_over).count() == want);
+        scene.until("the adapter's reset", || over(2))?;
+        scene.until("the owner's loss", || Ok(!room.is_active()?))?;
+        // The system device goes on: what was asked for is carried out.
+        room.paged(scene, value)?;
+        let all = scene.adapter().recoveries();
+        let (engine, adapter) = (&all[0], &all[1]);
+        same("first", engine.what, What::PacketEngine { node: PAGING })?;
+        same("then", (adapter.what, adapter.reason), (What::Adapter, Reason::Promoted))?;
+        same("TdrReason", adapter.reason.tdr_reason(), 9)?;
+        ensure!(engine.has(|step| *step == Step::PagingHit), "{engine}");
+        ensure!(engine.has(|step| *step == Step::OwnersLost(1)), "{engine}");
+        ensure!(adapter.has(|step| *step == Step::SystemResumed(1)), "{adapter}");
+        let hung = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_HUNG;
+        same("the owner's device", room.state()?, hung)?;
+        let reset = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_RESET;
+        same("a device beside", beside.state()?, reset)?;
+        let order = ["DxgkDdiResetEngine", "DxgkDdiResetFromTimeout", "DxgkDdiRestartFromTimeout"];
+        same("calls", scene.journal(&order).as_slice(), order.as_slice())?;
+        // Paging works, and so does a device that is made now.
+        let rig = Rig::open(scene, "after")?;
+        let (queue, page) = (rig.queue(0)?, rig.page()?);
+        queue.run(|list| list.store(page.at(0), 5))?;
+        page.until(scene, "work behind the reset", 0, 5)
+    })
+}
+
+/// A packet on the paging node, and paging packets behind it, preempted again and again.
+pub(super) fn own_ids(stage: &Stage) -> Played {
+    let setup = Setup::default().windows(|windows| {
+        // A small buffer makes many paging packets of one operation.
+        windows.faults.paging_buffer_size = Some(64);
+        windows.preemption.paging_slice = 0;
+        windows.preemption.slice = (0, MS / 10);
+        windows.preemption.in_flight = 8;
+    });
+    stage.play(setup, |scene| {
+        let (raw, owner) = (client(scene, "long")?, client(scene, "owner")?);
+        let hog = Hog::new(scene, &raw, &[PAGING])?;
+        let room = Room::new(&owner)?;
+        for round in 0..20 {
+            let slot = round % 8;
+            hog.spin(PAGING, slot)?;
+            let allocation = room.create(allocation_kind::SYSTEM, 64 << 10)?;
+            room.make_resident(scene, allocation)?;
+            room.map(scene, allocation, 0)?;
+            hog.end(slot)?;
+            scene.until("the end of the packet", || hog.has_ended(slot))?;
+        }
+        let journal = scene.adapter().packet_journal(PAGING);
+        judge(&journal)?;
+        let again = journal.iter().filter_map(submitted).filter(|(_, paging, again)| *paging && *again).count();
+        ensure!(again > 0, "no paging packet came back");
+        Ok(())
+    })
+}
+
+/// What comes back of paging has the ids that it had, in their order, before anything new; nothing else has an old id.
+fn judge(journal: &[PacketEvent]) -> Played {
+    // Ids that were submitted and have not ended, in order, with whether they are paging.
+    let mut flights: Vec<(u32, bool)> = Vec::new();
+    let mut back: Vec<u32> = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for event in journal {
+        match *event {
+            PacketEvent::Submitted { id, paging, again } => {
+                match back.first().copied() {
+                    Some(first) => {
+                        ensure!(paging && again && id == first, "{id:#x} came before {first:#x}");
+                        back.remove(0);
+                    }
+                    None => ensure!(seen.insert(id), "{id:#x} is not new"),
+                }
+                flights.push((id, paging));
+            }
+            PacketEvent::Completed { id } | PacketEvent::Preempted { completed: id, .. } => {
+                if let Some(at) = flights.iter().position(|(of, _)| *of == id) {
+                    flights.drain(..=at);
+                }
+                if matches!(event, PacketEvent::Preempted { .. }) {
+                    back = flights.drain(..).filter(|(_, paging)| *paging).map(|(id, _)| id).collect();
+                }
+            }
+            PacketEvent::Preempting { .. } => {}
+            PacketEvent::Reset { .. } => anyhow::bail!("a reset"),
+        }
+    }
+    Ok(())
+}
+
+/// An endless packet on the paging node: paging of others takes no TdrDelay.
+pub(super) fn goes_first(stage: &Stage) -> Played {
+    let setup = Setup::default().windows(|windows| windows.tdr.delay = 20_000 * MS);
+    stage.play(setup, |scene| {
+        let raw = client(scene, "endless")?;
+        let hog = Hog::new(scene, &raw, &[PAGING])?;
+        hog.spin(PAGING, 0)?;
+        hog.begins(scene, 0)?;
+        let begun = std::time::Instant::now();
+        for _ in 0..5 {
+            let rig = Rig::open(scene, "others")?;
+            let (queue, page) = (rig.queue(0)?, rig.page()?);
+            queue.run(|list| list.store(page.at(0), 7))?;
+            page.until(scene, "work beside it", 0, 7)?;
+        }
+        ensure!(begun.elapsed().as_secs() < 20, "paging waited for a timeout");
+        hog.end(0)?;
+        scene.until("its end", || hog.has_ended(0)).context("the packet that was taken off again and again")?;
+        same("resets", scene.adapter().recoveries().len(), 0)
+    })
+}

@@ -1,0 +1,69 @@
+//! Drivers that answer wrongly: functions in front of the table of the driver that is played, linked in or an image.
+#![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
+
+use super::super::{Played, Scene, Setup, Stage, same};
+use super::{Hog, client, is_lost, stubborn, victim, violation};
+use crate::wrap::{own, record};
+use anyhow::Context;
+use dxgkrnl_model::driver::Decorator;
+use wddm_abi::{DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_RESETENGINE, HANDLE, NTSTATUS};
+
+crate::decorate! {
+    no_mask: DxgkDdiQueryDependentEngineGroup(adapter: HANDLE, args: *mut DXGKARG_QUERYDEPENDENTENGINEGROUP) -> NTSTATUS {
+        let status = own!(DxgkDdiQueryDependentEngineGroup(adapter, args));
+        record!(args).DependentNodeOrdinalMask = 0;
+        status
+    }
+
+    aborts_zero: DxgkDdiResetEngine(adapter: HANDLE, args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
+        let status = own!(DxgkDdiResetEngine(adapter, args));
+        record!(args).LastAbortedFenceId = 0;
+        status
+    }
+
+    aborts_future: DxgkDdiResetEngine(adapter: HANDLE, args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
+        let status = own!(DxgkDdiResetEngine(adapter, args));
+        record!(args).LastAbortedFenceId += 1000;
+        status
+    }
+}
+
+/// A packet hangs, with a driver that answers wrongly.
+fn hang(stage: &Stage, setup: Setup, check: impl Fn(&Scene) -> Played) -> Played {
+    let node = victim(stage);
+    stage.play(setup, |scene| {
+        let raw = client(scene, "hangs")?;
+        let hog = Hog::new(scene, &raw, &[node])?;
+        hog.spin(node, 0)?;
+        is_lost(scene, &hog)?;
+        check(scene)
+    })
+}
+
+pub(super) fn mask(stage: &Stage) -> Played {
+    let setup = stubborn().resets(1).with_driver(no_mask).breaks(&["DXG-TDR-MASK"]);
+    hang(stage, setup, |scene| {
+        let found = violation(scene, "DXG-TDR-MASK")?;
+        same("bug check", (found.code, found.params[0]), (0x119, 8))
+    })
+}
+
+pub(super) fn aborted(stage: &Stage) -> Played {
+    let drivers: [(&str, Decorator); 2] = [("below", aborts_zero), ("above", aborts_future)];
+    for (what, driver) in drivers {
+        let setup = stubborn().resets(1).with_driver(driver).breaks(&["DXG-TDR-ABORTED"]);
+        let play = hang(stage, setup, |scene| {
+            let found = violation(scene, "DXG-TDR-ABORTED")?;
+            same("bug check", (found.code, found.params[0]), (0x119, 0xA))?;
+            let recovery = super::only_reset(scene)?;
+            let completed = recovery.steps.iter().find_map(|step| match step {
+                dxgkrnl_model::adapter::Step::Snapshot { completed, .. } => Some(u64::from(*completed)),
+                _ => None,
+            });
+            let aborted = u64::from(super::aborted(&recovery)?);
+            same("parameters 2 and 3", (found.params[1], Some(found.params[2])), (aborted, completed))
+        });
+        play.with_context(|| format!("{what} the range"))?;
+    }
+    Ok(())
+}
