@@ -5,6 +5,7 @@
 
 pub mod family;
 mod faults;
+mod gate;
 pub mod handshake;
 mod logs;
 mod start;
@@ -12,6 +13,7 @@ mod user_mode;
 
 pub use family::Windows;
 pub use faults::{CallbackFault, FaultPlan, Neighbour};
+pub use gate::{Gate, Gates};
 pub use logs::{LogReplacement, LogWakes, SchedulingLogs};
 pub use start::{
     PhysicalAdapterCaps, STRANGE_OPERATIONS, STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot, SystemProcesses,
@@ -115,11 +117,6 @@ pub struct TdrSettings {
     pub enabled: bool,
     /// How long the scheduler waits for dependent engines to preempt. Source: `DxgkDdiQueryDependentEngineGroup`.
     pub dependents_delay: Ticks,
-    /// What passes between the detection of a timeout and the moment from which on the engine's interrupts are ignored.
-    pub detection: Ticks,
-    /// What the preparation of an engine reset takes, between the moment from which on the engine's interrupts are
-    /// ignored and `DxgkDdiResetEngine` or `DxgkDdiResetHwEngine`: the OS stores its own part of the report there.
-    pub preparation: Ticks,
 }
 
 impl Default for TdrSettings {
@@ -131,8 +128,6 @@ impl Default for TdrSettings {
             limit_time: 60 * SECOND,
             enabled: true,
             dependents_delay: 500 * MS,
-            detection: 0,
-            preparation: 0,
         }
     }
 }
@@ -417,6 +412,8 @@ pub struct Personality {
     pub police_ddi: Ticks,
     /// What is made to fail.
     pub faults: FaultPlan,
+    /// Where the model waits for a test.
+    pub gates: Gates,
     /// Whose time.
     pub clock: Clock,
     /// What a broken rule does: stop the machine, or be collected.
@@ -533,6 +530,7 @@ impl Default for Personality {
             most_log_pages: 64,
             police_ddi: 0,
             faults: FaultPlan::default(),
+            gates: Gates::default(),
             clock: Clock::Real,
             policy: Policy::Stop,
             echo_debug_print: false,

@@ -41,6 +41,7 @@ use crate::adapter::Adapter;
 use crate::fence::native::FenceOnAdapter;
 use crate::hw_context::{HwContext, Suspend};
 use crate::hw_queue::HwQueue;
+use crate::personality::Gate;
 use crate::rules::fence::NF_LOST;
 use crate::rules::queue::SUSPEND_ACK;
 use crate::rules::tdr::HW_STALL;
@@ -358,16 +359,10 @@ fn resume_acknowledged(adapter: &Arc<Adapter>) {
     }
 }
 
-/// What the OS does between the snapshot and the reset of an engine, besides calling the driver.
-fn prepare(adapter: &Adapter) {
-    pass(adapter, adapter.personality().tdr.preparation);
-}
-
-/// Lets some time pass.
-fn pass(adapter: &Adapter, time: Ticks) {
-    if time != 0 {
-        // CAST: seconds at most.
-        adapter.kernel().delay_execution(-(time as i64));
+/// Stops at a gate, where there is one.
+fn pass(adapter: &Adapter, gate: Option<&Gate>) {
+    if let Some(gate) = gate {
+        gate.pass(adapter.kernel());
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     let guilty = collect::hw_engine(adapter, node, pending, reason);
     record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
     judge_guilty(adapter, node, guilty);
-    super::prepare(adapter);
+    super::pass(adapter, adapter.personality().gates.reset.as_ref());
     let stuck: Vec<_> = adapter.hw_contexts().into_iter().filter(|context| is_stuck(context, node, late)).collect();
     let owed = late.iter().any(|context| context.is_suspending());
     let before = progress_of(adapter, node);

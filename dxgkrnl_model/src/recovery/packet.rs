@@ -129,7 +129,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
         record.step(Step::PreemptionTried(request));
         record.step(Step::TimeoutDetected);
     }
-    super::pass(adapter, adapter.personality().tdr.detection);
+    super::pass(adapter, adapter.personality().gates.snapshot.as_ref());
     let snapshot = freeze(adapter, node, false);
     let Snapshot { completed, submitted, outstanding, .. } = &snapshot;
     record.step(Step::Snapshot { completed: *completed, submitted: *submitted, packets: outstanding.len() });
@@ -151,7 +151,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     record.step(Step::EngineStatus(responsive));
     collect::packet_engine(adapter, node.ordinal, &snapshot, reason);
     record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
-    super::prepare(adapter);
+    super::pass(adapter, adapter.personality().gates.reset.as_ref());
     let mut arguments = DXGKARG_RESETENGINE::zeroed();
     arguments.NodeOrdinal = node.ordinal;
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);

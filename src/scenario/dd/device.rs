@@ -8,7 +8,7 @@ use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::AdapterState;
 use dxgkrnl_model::pci::{DeviceKind, InterruptModel};
-use dxgkrnl_model::personality::MS;
+use dxgkrnl_model::personality::{Gate, MS};
 use gpu_wire::packet::Indirect;
 use nt_model::InterruptDelivery;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -245,10 +245,11 @@ pub(super) fn aborted(stage: &Stage) -> Played {
 /// more; and the next packet's completion needs an interrupt of its own.
 pub(super) fn raised_before_a_reset(stage: &Stage) -> Played {
     const RESETS: u64 = 4;
+    let gate = Gate::default();
     let setup = Setup::default().quick_tdr().setting("MaxRung", 0).resets(RESETS);
     let setup = setup.windows(|windows| {
         windows.interrupt_delivery = InterruptDelivery::Remote;
-        windows.tdr.preparation = 200 * MS;
+        windows.gates.reset = Some(gate.clone());
     });
     stage.play(setup, |scene| {
         // All that it needs is there before: an interrupt about paging would report for every node.
@@ -261,7 +262,7 @@ pub(super) fn raised_before_a_reset(stage: &Stage) -> Played {
             let late = Hog::new(scene, &raw, &[0])?;
             late.spin(0, 0)?;
             // From here on the node's interrupts are ignored.
-            scene.until("the preparation", || Ok(scene.calls("DxgkDdiCollectDbgInfo2") >= round))?;
+            scene.until("the preparation", || Ok(gate.came() == round))?;
             let (held, reset) = (AtomicBool::new(false), AtomicBool::new(false));
             let hold = || {
                 held.store(true, Ordering::Release);
@@ -286,6 +287,7 @@ pub(super) fn raised_before_a_reset(stage: &Stage) -> Played {
                     .until("the interrupt's lock", || Ok(held.load(Ordering::Acquire)))
                     .and_then(|()| late.end(0))
                     .and_then(|()| scene.until("the end of the packet", || late.has_ended(0)))
+                    .map(|()| gate.let_through())
                     .and_then(|()| scene.until("the reset", || Ok(scene.calls("DxgkDdiResetEngine") >= round)));
                 reset.store(true, Ordering::Release);
                 holder.join().map_err(|_| anyhow::anyhow!("a panic"))?.context("no interrupt is connected")?;

@@ -1,25 +1,27 @@
 //! Packets that end between the snapshot and the reset.
 
 use super::super::rig::Rig;
-use super::super::{Played, Stage, same};
+use super::super::{Played, Scene, Stage, same};
 use super::hog::Loop;
-use super::{Hog, aborted, client, is_lost, only_reset, packet_nodes, packet_resets, stubborn, victim};
+use super::packets::submitted;
+use super::{Hog, aborted, client, is_lost, only_reset, packet_nodes, stubborn, victim};
 use anyhow::ensure;
 use dxgkrnl_model::adapter::{PacketEvent, Step};
-use dxgkrnl_model::personality::MS;
+use dxgkrnl_model::personality::Gate;
 
 /// The packet ends behind the detection of its timeout, and before the scheduler has noted what it knows.
 pub(super) fn emptied(stage: &Stage) -> Played {
     let node = victim(stage);
-    stage.play(stubborn().windows(|windows| windows.tdr.detection = 500 * MS), |scene| {
+    let gate = Gate::default();
+    stage.play(stubborn().windows(|windows| windows.gates.snapshot = Some(gate.clone())), |scene| {
         let raw = client(scene, "late")?;
         let hog = Hog::new(scene, &raw, &[node])?;
         hog.spin(node, 0)?;
         hog.begins(scene, 0)?;
-        let detected = |step: &Step| *step == Step::TimeoutDetected;
-        scene.until("the timeout", || Ok(packet_resets(scene).iter().any(|one| one.has(detected))))?;
+        scene.until("the timeout", || Ok(gate.came() == 1))?;
         hog.end(0)?;
-        scene.until("the end of the packet", || hog.has_ended(0))?;
+        scene.until("the report of the packet's end", || Ok(is_reported(scene, node)))?;
+        gate.let_through();
         let recovery = only_reset(scene)?;
         let empty = |step: &Step| matches!(step, Step::Snapshot { packets: 0, .. });
         let left = recovery.steps.last() == Some(&Step::Emptied);
@@ -38,16 +40,17 @@ pub(super) fn emptied(stage: &Stage) -> Played {
 /// count it was aborted.
 pub(super) fn special_case(stage: &Stage) -> Played {
     let node = victim(stage);
-    let setup = stubborn().windows(|windows| windows.tdr.preparation = 300 * MS).resets(1);
+    let gate = Gate::default();
+    let setup = stubborn().windows(|windows| windows.gates.reset = Some(gate.clone())).resets(1);
     stage.play(setup, |scene| {
         let (raw, next) = (client(scene, "late")?, client(scene, "next")?);
         let (hog, next) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &next, &[node])?);
         hog.spin(node, 0)?;
         hog.begins(scene, 0)?;
-        scene.until("the preparation", || Ok(scene.calls("DxgkDdiCollectDbgInfo2") >= 1))?;
+        scene.until("the preparation", || Ok(gate.came() == 1))?;
         hog.end(0)?;
         scene.until("the end of the packet", || hog.has_ended(0))?;
-        same("engine resets before its end", scene.calls("DxgkDdiResetEngine"), 0)?;
+        gate.let_through();
         is_lost(scene, &hog)?;
         let recovery = only_reset(scene)?;
         let fence = aborted(&recovery)?;
@@ -75,7 +78,8 @@ pub(super) fn special_case(stage: &Stage) -> Played {
 /// While one node's reset is prepared, work of another node ends: its interrupt counts, and wakes who waits for it.
 pub(super) fn others_count(stage: &Stage) -> Played {
     let node = victim(stage);
-    let setup = stubborn().windows(|windows| windows.tdr.preparation = 500 * MS).resets(1);
+    let gate = Gate::default();
+    let setup = stubborn().windows(|windows| windows.gates.reset = Some(gate.clone())).resets(1);
     stage.play(setup, |scene| {
         let (raw, works) = (client(scene, "hangs")?, Rig::open(scene, "works")?);
         let hog = Hog::new(scene, &raw, &[node])?;
@@ -91,20 +95,25 @@ pub(super) fn others_count(stage: &Stage) -> Played {
             list.signal(&fence, 1)
         })?;
         run.begins(scene)?;
-        scene.until("the preparation", || Ok(scene.calls("DxgkDdiCollectDbgInfo2") >= 1))?;
+        scene.until("the preparation", || Ok(gate.came() == 1))?;
         run.end()?;
         if packet_nodes(stage).contains(&other) {
             // The OS signals the fence itself, by the thread that prepares the reset.
-            let journal = || scene.adapter().packet_journal(other);
-            let completed = || journal().iter().any(|event| matches!(event, PacketEvent::Completed { .. }));
-            scene.until("the report of a packet beside it", || Ok(completed()))?;
-            same("engine resets by then", scene.calls("DxgkDdiResetEngine"), 0)?;
+            scene.until("the report of a packet beside it", || Ok(is_reported(scene, other)))?;
         } else {
             scene.until("the wake", || Ok(waiting.is_set(&works)))?;
-            same("engine resets by then", scene.calls("DxgkDdiResetEngine"), 0)?;
         }
+        same("engine resets by then", scene.calls("DxgkDdiResetEngine"), 0)?;
+        gate.let_through();
         is_lost(scene, &hog)?;
         scene.until("the fence", || Ok(works.value(&fence)? == 1))?;
         same("the device beside it", works.device.state()?.execution, 1)
     })
+}
+
+/// Whether the driver has reported the node's newest packet as completed.
+fn is_reported(scene: &Scene, node: u32) -> bool {
+    let journal = scene.adapter().packet_journal(node);
+    let newest = journal.iter().rev().find_map(submitted);
+    newest.is_some_and(|(id, ..)| journal.contains(&PacketEvent::Completed { id }))
 }

@@ -1,0 +1,61 @@
+//! Moments at which the model waits for a test.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nt_model::Machine;
+use nt_model::sched::Ticks;
+
+use super::SECOND;
+
+/// How long the model waits at most: a test that has failed lets nobody through.
+const LIMIT: Ticks = 30 * SECOND;
+
+/// A gate at which the model stops once per passage until a test lets it through: whatever takes its time there on a
+/// real machine does so here for exactly as long as the test wants. Clones are one gate.
+#[derive(Clone, Debug, Default)]
+pub struct Gate {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// How often the model has come.
+    came: AtomicU64,
+    /// How often it may go on.
+    lets: AtomicU64,
+}
+
+impl Gate {
+    /// How often the model has come to the gate.
+    pub fn came(&self) -> u64 {
+        self.inner.came.load(Ordering::Acquire)
+    }
+
+    /// Lets the model through once: now, or when it comes.
+    pub fn let_through(&self) {
+        self.inner.lets.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The model comes, and goes on when it may.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn pass(&self, kernel: &Machine) {
+        let number = self.inner.came.fetch_add(1, Ordering::AcqRel) + 1;
+        let deadline = kernel.now() + LIMIT;
+        while self.inner.lets.load(Ordering::Acquire) < number && kernel.now() < deadline && !kernel.rules.is_stopped()
+        {
+            // Half a millisecond.
+            kernel.delay_execution(-5_000);
+        }
+    }
+}
+
+/// The gates of a Windows; where there is none the model goes on at once.
+#[derive(Clone, Debug, Default)]
+pub struct Gates {
+    /// Between the detection of a timeout and the moment from which on the engine's interrupts are ignored.
+    pub snapshot: Option<Gate>,
+    /// Between that moment and `DxgkDdiResetEngine` or `DxgkDdiResetHwEngine`.
+    pub reset: Option<Gate>,
+}
