@@ -117,9 +117,9 @@ gpu_word::mutations! {
     /// The fence of a packet that is refused and not kept does not count as completed.
     ForgetsRefused = 90,
     /// A packet that comes back behind a preemption begins anew.
-    BeginsAnew = 95,
+    BeginsAnew = 100,
     /// A packet that a preemption takes off in its middle counts as completed.
-    CountsTakenOff = 96,
+    CountsTakenOff = 101,
     /// The fence of a paging packet that comes back becomes the one that was submitted last.
-    FencesRunBack = 97,
+    FencesRunBack = 102,
 }

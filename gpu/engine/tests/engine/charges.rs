@@ -38,7 +38,7 @@ fn of_paging(packet: impl FnOnce(Pte) -> Encoded) -> u64 {
     let table = Pte::table(Place::System(rig.frame())).unwrap();
     let packet = packet(table);
     let submission = packet_of(&mut rig, 1, true, &[packet]);
-    rig.gpu.nodes[2].packets.with(|queue| queue.submit(submission)).unwrap();
+    rig.gpu.nodes[2].packets.with(|queue| queue.submit(submission, &rig.gpu.mutation)).unwrap();
     rig.settle();
     assert_eq!(rig.drain().len(), 1);
     most(&rig, 2)
@@ -94,7 +94,7 @@ fn a_window_that_gives_way_to_another_is_charged() {
     const PAGES: u64 = 4200;
     let mut rig = Rig::new();
     let mut q = rig.queue(0, 0);
-    let space = rig.space.clone();
+    let space = rig.context.clone();
     let frame = rig.frame();
     let va = |page| GpuVa(FAR + page * PAGE_SIZE);
     for page in 0..=PAGES {

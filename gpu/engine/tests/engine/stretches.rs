@@ -232,7 +232,7 @@ fn pages_that_go_while_they_are_looked_at_are_the_queues_fault() {
 
 /// Takes the control page of `queue` out of its address space, as a paging operation does.
 fn unmap(rig: &mut Rig, queue: &TestQueue) {
-    let space = rig.space.clone();
+    let space = rig.context.clone();
     let table = rig.leaf_table(&space, queue.control.va);
     rig.entry(table, gpu_wire::pte::index(queue.control.va, 0)).store(0, Ordering::SeqCst);
     rig.gpu.flush(rig.process.number, 0, 0);
