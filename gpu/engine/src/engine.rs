@@ -10,6 +10,7 @@
 //! | `turn.rs` | a turn: one queue or packet runs until something else must happen |
 //! | `execute.rs` | one packet of a turn: decoded, carried out, its effect noted or drawn |
 //! | `hot.rs` | the queue that ran dry last, whose write pointer is looked at |
+//! | `pace.rs` | how soon it is looked at again |
 //! | `stretch.rs` | packets of a burst that only store and signal, carried out together |
 //! | `report.rs` | the read pointer, and the fault that stops a queue, in its control page |
 //! | `packets.rs` | packet mode |
@@ -17,13 +18,15 @@
 
 mod execute;
 mod hot;
+mod pace;
 mod packets;
 mod report;
 mod stretch;
 mod sync;
 mod turn;
 
-use self::hot::{Hot, Pace};
+use self::hot::Hot;
+use self::pace::Pace;
 use self::packets::Running;
 use crate::NoMemory;
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
@@ -105,8 +108,9 @@ struct Core<H: Host> {
     watch: Watch<H>,
     hot: Option<Hot<H>>,
     pace: Pace,
-    /// Submissions that the current turn has ended.
+    /// Submissions that were done since the last look at a write pointer, and when the last of them was.
     submissions: u32,
+    done: u64,
     /// Queues whose write pointer is watched, and the number of the change of the node's list that was seen last.
     scanned: Vec<Shared<Queue<H>>>,
     scanned_at: u64,
@@ -193,6 +197,7 @@ impl<H: Host> Core<H> {
             hot: None,
             pace: Pace::new(),
             submissions: 0,
+            done: 0,
             scanned: Vec::new(),
             scanned_at: 0,
             schedule: Schedule::new(node)?,

@@ -102,6 +102,8 @@ pub(crate) struct Exec<F> {
     pub published: u64,
     /// Bytes that were consumed when the turn looked at the write pointer last; `None`: it has not.
     pub looked: Option<u64>,
+    /// The engine rests between looks at the write pointer.
+    pub rests: bool,
     /// Read pointer that was stored.
     pub reported: u64,
     pub buffer: Option<Buffer>,
@@ -130,6 +132,7 @@ impl<F> Exec<F> {
             started: 0,
             published: 0,
             looked: None,
+            rests: false,
             reported: 0,
             buffer: None,
             before: Before::default(),

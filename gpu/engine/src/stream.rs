@@ -27,9 +27,8 @@ const BURST: usize = 4096;
 /// in a buffer of operations, behind each of which that is so, nothing is copied often that is used once.
 const AHEAD: usize = 512;
 
-/// Bytes of the ring behind which a turn looks at the write pointer again. An engine that is faster than who writes the
-/// ring would look behind each submission, and take the line from that processor each time. What comes behind the last
-/// look is rung behind it, and found by the next look at the doorbell (DB-1).
+/// Bytes of the ring behind which a turn looks at the write pointer again where the engine rests between looks. What
+/// comes behind the last look is rung behind it, and found by the next look at the doorbell (DB-1).
 const AGAIN: u64 = 2048;
 
 /// Where a packet begins.
@@ -241,7 +240,7 @@ impl Burst {
     ) -> Result<Fetched, NoPacket> {
         exec.started = exec.consumed;
         if exec.published == exec.consumed {
-            if exec.looked.is_some_and(|looked| exec.consumed - looked < AGAIN) {
+            if exec.rests && exec.looked.is_some_and(|looked| exec.consumed - looked < AGAIN) {
                 return Err(NoPacket::Drained);
             }
             exec.looked = Some(exec.consumed);

@@ -1,9 +1,9 @@
 //! The GPU clock: the processor's time-stamp counter where it is invariant, and the performance counter elsewhere.
 //!
-//! Engines and the context management processor have no other clock. The driver's own times (patience, duty, habits)
-//! are the performance counter's. The time-stamp counter's frequency is measured against the performance counter,
-//! once for as long as the driver is loaded; so `GpuFrequency` stays, and is exact to some millionths. What adds up
-//! between two calibrations is the OS's to find: it calibrates at least every 30 ms.
+//! Engines and the context management processor have no other clock, nor has their duty. The driver's own times
+//! (patience, habits) are the performance counter's. The time-stamp counter's frequency is measured against the
+//! performance counter, once for as long as the driver is loaded; so `GpuFrequency` stays, and is exact to some
+//! millionths. What adds up between two calibrations is the OS's to find: it calibrates at least every 30 ms.
 //!
 //! Source: `DxgkDdiCalibrateGpuClock`.
 

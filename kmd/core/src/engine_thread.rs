@@ -14,6 +14,7 @@ use crate::platform::{Event, Platform, ThisThread, Timer};
 use crate::power;
 use crate::settings::Settings;
 use gpu_engine::engine::{Engine, Step, Watched};
+use gpu_engine::host::Host;
 use gpu_engine::mutation::Mutation;
 use gpu_engine::shared::Shared;
 use gpu_wire::{NODE_COUNT, NODE_PAGING};
@@ -44,8 +45,8 @@ const REAL_TIME: u32 = 16;
 pub struct Standing {
     /// Its priority, 1 to 31.
     pub(crate) priority: u32,
-    /// The periods in whose last parts it pauses; `None`: it does not.
-    pub(crate) periods: Option<Periods>,
+    /// Percent of the time that engines may have the processors; `None`: no limit.
+    pub(crate) share: Option<u32>,
     /// For how many ticks of the clock it must be idle to have its doorbells let go; `None`: it never has.
     pub(crate) patience: Option<u64>,
     /// For how long it must sleep to ask for F1, in units of 100 ns; 0: it never asks.
@@ -60,14 +61,19 @@ impl Standing {
     pub fn new<P: Platform>(irql: &Passive, platform: &P, plan: &Plan, settings: &Settings) -> Self {
         let priority = settings.engine_priority;
         let limited = priority >= REAL_TIME && platform.processors(irql) as usize <= NODE_COUNT;
-        let periods = limited.then(|| Periods::new(platform.clock_frequency(), settings.engine_share));
+        let share = limited.then_some(settings.engine_share);
         let idle = u64::from(settings.idle_milliseconds);
         let patience = (idle != 0).then(|| idle * platform.clock_frequency() / 1000);
         // An OS without user-mode submission does not know the interrupt.
         let asks = settings.power_components && plan.user_mode_submission();
         let until_f1 = if asks { idle * 10 * 10_000 } else { 0 };
         let until_f1_ticks = patience.unwrap_or(0).saturating_mul(10);
-        Self { priority, periods, patience, until_f1, until_f1_ticks }
+        Self { priority, share, patience, until_f1, until_f1_ticks }
+    }
+
+    /// The periods, by the GPU clock, in whose last parts engines pause; `None`: they do not.
+    pub(crate) fn periods<P: Platform>(&self, gpu: &Gpu<P>) -> Option<Periods> {
+        self.share.map(|share| Periods::new(gpu.host.clock_frequency(), share))
     }
 
     /// Returns whether the engine of `node` asks for F1 when it has slept for long enough.
@@ -90,7 +96,8 @@ pub fn run<P: Platform>(
     if let Some(me) = platform.this_thread(irql) {
         me.set_priority(irql, standing.priority);
     }
-    let mut duty = standing.periods.map(|periods| Duty::new(periods, platform.clock()));
+    // By the GPU clock, which is read at each look, and mostly costs no call.
+    let mut duty = standing.periods(gpu).map(|periods| Duty::new(periods, gpu.host.clock()));
     let wake = gpu.host.wake(node);
     let mut rest = Rest::default();
     loop {
@@ -105,7 +112,7 @@ pub fn run<P: Platform>(
         match step {
             Step::Worked => {
                 rest = Rest::default();
-                let pause = duty.as_mut().and_then(|duty| duty.worked(platform.clock()));
+                let pause = duty.as_mut().and_then(|duty| duty.worked(gpu.host.clock()));
                 let Some(pause) = pause else { continue };
                 // What the engine is told to be ends the pause, and nothing else.
                 timer.wait(irql, wake, pause);
@@ -170,7 +177,7 @@ pub fn run<P: Platform>(
         if let Some(duty) = &mut duty
             && !gpu.mutation.is(Mutation::RestsAreWork)
         {
-            duty.waited(platform.clock());
+            duty.waited(gpu.host.clock());
         }
     }
 }

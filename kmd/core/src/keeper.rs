@@ -9,6 +9,7 @@ use crate::duty::Periods;
 use crate::irql::Passive;
 use crate::platform::{Event, Platform, ThisThread, Timer};
 use core::sync::atomic::{AtomicBool, Ordering};
+use gpu_engine::host::Host;
 use gpu_engine::node::Control;
 use gpu_wire::NODE_COUNT;
 
@@ -70,7 +71,7 @@ pub(crate) fn run<P: Platform>(
     let keeper = gpu.host.keeper();
     let mut seen = None;
     while gpu.nodes.iter().any(|node| node.control() != Control::Stop) {
-        let (number, begun, next) = periods.pause(platform.clock());
+        let (number, begun, next) = periods.pause(gpu.host.clock());
         if begun && seen != Some(number) {
             seen = Some(number);
             for (node, engine) in keeper.engines.iter().enumerate() {

@@ -301,7 +301,7 @@ fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Sta
             platform.spawn(irql, try_box(move |irql: &Passive| let_go::run(irql, &inside, standing.priority))?)?;
         started.threads.with(|t| t.push(thread));
     }
-    let Some(periods) = standing.periods else { return Ok(()) };
+    let Some(periods) = standing.periods(gpu) else { return Ok(()) };
     let timer = platform.timer(irql)?;
     let (gpu, inside) = (gpu.clone(), platform.clone());
     let body = move |irql: &Passive| keeper::run(irql, &inside, &gpu, &timer, standing.priority, &periods);

@@ -162,6 +162,7 @@ impl<H: Host> Core<H> {
         let Some(log) = exec.log.take_if(|_| exec.wait.is_none()) else { return Ok(()) };
         let synced = exec.synced.take();
         let now = *clock.get_or_insert_with(|| at.gpu.host.clock());
+        self.done = now;
         let entry = entry(synced.ok_or(FaultKind::BadLog)?, log, now)?;
         if at.gpu.mutation.is(Mutation::OwnEntryLate) {
             self.resolve(at.gpu, at.node, at.job, at.space, exec);

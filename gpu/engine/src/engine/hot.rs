@@ -6,9 +6,7 @@
 //! with the processor that rings. When the while is over, or the doorbell changes hands, the doorbell is looked at
 //! again, as it stands.
 //!
-//! Each look takes the line of the write pointer away from a processor that is about to publish more. Where one
-//! submission follows the other ([`Pace`]), the engine rests between its looks and finds several at once; where one
-//! waits for the other, it does not. Which of the two it is, it finds out by a rest now and then.
+//! Where submissions follow each other, the engine rests between its looks: `pace.rs`.
 
 use super::{Core, list};
 use crate::counters::bump;
@@ -25,50 +23,6 @@ use gpu_wire::doorbell::Model;
 /// Looks at a write pointer before the doorbell is looked at again. Not where schedules are explored: a look is a step
 /// there.
 const LOOKS: u32 = if cfg!(feature = "explore") { 0 } else { 500 };
-
-/// Looks that the first rest leaves out, some 300 ns.
-const REST: u32 = 8;
-/// Looks that a rest leaves out at most.
-const LONGEST_REST: u32 = 128;
-/// Submissions found behind a rest that were not one by one.
-const MANY: u32 = 4;
-/// Turns of single submissions in front of the first rest that tries whether more would have come.
-const FIRST_TRY: u32 = 32;
-/// The same in front of any rest: each that finds nothing doubles it.
-const LAST_TRY: u32 = 1024;
-
-/// Whether submissions follow each other.
-pub(super) struct Pace {
-    /// Looks that the rest before the last look left out; 0: there was none.
-    rest: u32,
-    /// Turns until it tries a rest.
-    until_try: u32,
-    /// Turns between two tries.
-    between: u32,
-}
-
-impl Pace {
-    /// One by one, as far as is known.
-    pub fn new() -> Self {
-        Self { rest: 0, until_try: FIRST_TRY, between: FIRST_TRY }
-    }
-
-    /// A turn found `submissions`. Returns how many looks are left out before the next turn: in all not more than the
-    /// stream has lasted, so that what waits for its end waits little longer.
-    fn found(&mut self, submissions: u32) -> u32 {
-        if submissions >= MANY {
-            *self = Self { rest: (self.rest * 2).clamp(REST, LONGEST_REST), ..Self::new() };
-            return self.rest;
-        }
-        if core::mem::take(&mut self.rest) != 0 {
-            self.between = (self.between * 2).min(LAST_TRY);
-            self.until_try = self.between;
-        }
-        self.until_try -= 1;
-        self.rest = if self.until_try == 0 { REST } else { 0 };
-        self.rest
-    }
-}
 
 /// The hot queue.
 pub(super) struct Hot<H: Host> {
@@ -104,7 +58,7 @@ impl<H: Host> Core<H> {
             return self.cool();
         }
         let next = GpuVa(ring.0 + geometry.spans(exec.consumed, 8).first);
-        let (queue, consumed, rest) = (queue.clone(), exec.consumed, self.pace.found(self.submissions));
+        let (queue, consumed, rest) = (queue.clone(), exec.consumed, self.pace.rest());
         self.hot = Some(Hot { queue, control, next, consumed, looks: LOOKS, rest, has_work: false });
     }
 
@@ -133,7 +87,7 @@ impl<H: Host> Core<H> {
             hot.rest -= 1;
             return;
         }
-        if self.pace.rest == 0
+        if !self.pace.rests()
             && let Some(line) = self.tlb.cached(space, hot.next, false)
         {
             core::hint::black_box(line.load(Ordering::Relaxed));
@@ -162,37 +116,4 @@ impl<H: Host> Core<H> {
         gpu.arrived(&hot.queue);
         None
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// One submission at a time is rested for once in a while, and ever more seldom.
-    #[test]
-    fn single_submissions_are_hardly_rested_for() {
-        let mut pace = Pace::new();
-        let rests = (0..100_000).filter(|_| pace.found(1) != 0).count();
-        assert!((100_000 / LAST_TRY as usize..120).contains(&rests), "{rests}");
-    }
-
-    /// Where many come, rests grow to their bound; where they end, so do the rests.
-    #[test]
-    fn many_are_rested_for_longer_and_longer() {
-        let mut pace = Pace::new();
-        let rests: Vec<_> = (0..7).map(|_| pace.found(MANY)).collect();
-        assert_eq!(rests, [REST, 16, 32, 64, LONGEST_REST, LONGEST_REST, LONGEST_REST]);
-        assert_eq!(pace.found(MANY - 1), 0);
-    }
-
-    /// A rest behind which many were found is followed by another.
-    #[test]
-    fn a_rest_that_finds_many_is_followed_by_another() {
-        let mut pace = Pace::new();
-        while pace.found(1) == 0 {}
-        assert_eq!((pace.found(MANY), pace.found(1)), (2 * REST, 0));
-    }
-
-    extern crate std;
-    use std::vec::Vec;
 }

@@ -99,7 +99,8 @@ impl<H: Host> Core<H> {
                 self.submissions = self.submissions.saturating_add(signals.count);
             }
             self.store_last(at, exec, number, signals);
-            self.entries.stamp(noted, *clock.get_or_insert_with(|| gpu.host.clock()));
+            self.done = *clock.get_or_insert_with(|| gpu.host.clock());
+            self.entries.stamp(noted, self.done);
         }
         exec.synced = None;
         self.report_while_running(at, exec);

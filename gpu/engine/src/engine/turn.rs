@@ -129,6 +129,7 @@ impl<H: Host> Core<H> {
         if queue.state() != State::Active {
             abandon(&mut exec);
         }
+        self.pace.found(core::mem::take(&mut self.submissions), self.done);
         if outcome == Outcome::Drained && !again && queue.user_mode {
             self.warm(gpu, queue, &exec);
         } else {
@@ -222,7 +223,7 @@ impl<H: Host> Core<H> {
         let Place { gpu, node, job, space } = *at;
         let mut turn = TURN;
         let mut clock = None;
-        exec.looked = None;
+        (exec.looked, exec.rests) = (None, self.pace.rests());
         if let Some(queue) = job.queue {
             let bindings = queue.bindings.load(Ordering::Acquire);
             if bindings != exec.bindings {
@@ -262,6 +263,7 @@ impl<H: Host> Core<H> {
             if !burst.has(exec) {
                 // The end of a burst: the next signals have a time and a fence of their own.
                 clock = None;
+                self.pace.found(core::mem::take(&mut self.submissions), self.done);
                 if exec.pending.as_ref().is_some_and(|pending| !pending.fresh) {
                     self.resolve(gpu, node, job, space, exec);
                 }
