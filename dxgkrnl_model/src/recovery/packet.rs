@@ -102,7 +102,8 @@ pub(super) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ti
             }
             node.packet.preempt(adapter);
         }
-        for since in [seen.oldest.map(|(_, since)| since), node.packet.preempting_since()].into_iter().flatten() {
+        // While a preemption is out, nothing is due but that.
+        if let Some(since) = node.packet.preempting_since().or(seen.oldest.map(|(_, since)| since)) {
             at(since + delay);
         }
         store(adapter, index, seen);

@@ -263,7 +263,11 @@ impl<H: Host> Core<H> {
             if !burst.has(exec) {
                 // The end of a burst: the next signals have a time and a fence of their own.
                 clock = None;
-                self.pace.found(core::mem::take(&mut self.submissions), self.done);
+                if exec.published == exec.consumed {
+                    // What the last look has found is done.
+                    self.pace.found(core::mem::take(&mut self.submissions), self.done);
+                    exec.rests = self.pace.rests();
+                }
                 if exec.pending.as_ref().is_some_and(|pending| !pending.fresh) {
                     self.resolve(gpu, node, job, space, exec);
                 }
