@@ -114,6 +114,9 @@ impl Device {
     /// # Errors
     /// What the driver returned.
     pub(crate) fn create(process: &Arc<ProcessAdapter>) -> Result<Arc<Self>, NTSTATUS> {
+        if process.process().is_some_and(|process| process.hangs.is_blocked()) {
+            return Err(ntstatus::STATUS_ACCESS_DENIED);
+        }
         let device = Self::make(process, false)?;
         process.add_device(&device);
         Ok(device)
@@ -345,7 +348,14 @@ impl Device {
     /// Only notes the state; the rest follows at PASSIVE_LEVEL. False: it is in an error state already.
     pub(crate) fn mark_failed(&self, state: DeviceState) -> bool {
         let active = DeviceState::Active as i32;
-        self.state.compare_exchange(active, state as i32, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        let fresh = self.state.compare_exchange(active, state as i32, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if fresh
+            && state == DeviceState::Hung
+            && let Some(process) = self.process.process()
+        {
+            process.hangs.note(self.adapter(), process.nt().id());
+        }
+        fresh
     }
 
     /// Waits until everything that was submitted is done, or the device is in an error state.

@@ -232,6 +232,12 @@ impl Os {
         adapter.shared().counters.last_calibration(adapter.luid_number(), node)
     }
 
+    /// Lets the driver's interrupt routine see an interrupt of another device on the line; it must not claim it.
+    pub fn probe_foreign_interrupt(&self, adapter: &Arc<Adapter>) {
+        let _inside = self.kernel().enter();
+        crate::interrupt::probe_foreign_interrupt(adapter);
+    }
+
     /// Runs `f` at the device's level: an adapter's interrupt routine waits meanwhile, as behind a long routine of
     /// another device. `f` only looks at memory. `None`: no interrupt is connected.
     ///

@@ -113,6 +113,8 @@ pub struct TdrSettings {
     pub limit_count: u32,
     /// `TdrLimitTime`.
     pub limit_time: Ticks,
+    /// Devices that a process may hang in [`limit_time`](Self::limit_time); one more, and it is blocked.
+    pub process_limit: u32,
     /// `TdrLevel` 3 (recover) or 0 (off).
     pub enabled: bool,
     /// How long the scheduler waits for dependent engines to preempt. Source: `DxgkDdiQueryDependentEngineGroup`.
@@ -126,6 +128,7 @@ impl Default for TdrSettings {
             ddi_delay: 5 * SECOND,
             limit_count: 5,
             limit_time: 60 * SECOND,
+            process_limit: 5,
             enabled: true,
             dependents_delay: 500 * MS,
         }

@@ -27,6 +27,7 @@ use crate::hw_queue::HwQueue;
 use crate::memory::allocation::{Allocation, OpenAllocation, OpenResource};
 use crate::memory::paging_queue::PagingQueue;
 use crate::os::Shared;
+use crate::recovery::lockout::Hangs;
 use crate::sync::{Lock, Rank};
 pub(crate) use adapter::{ProcessAdapter, judge_destroy};
 
@@ -170,6 +171,10 @@ pub(crate) struct ProcessInner {
     handles: Lock<HandleTable<UserObject>>,
     adapters: Lock<Vec<Arc<ProcessAdapter>>>,
     ended: AtomicBool,
+    /// It may control recovery by escapes.
+    trusted: AtomicBool,
+    /// What it has hung.
+    pub(crate) hangs: Hangs,
 }
 
 impl fmt::Debug for ProcessInner {
@@ -182,6 +187,11 @@ impl ProcessInner {
     /// Its identity and user address space.
     pub(crate) fn nt(&self) -> &Arc<nt_model::Process> {
         &self.nt
+    }
+
+    /// Whether it may control recovery.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.trusted.load(Ordering::Acquire)
     }
 
     pub(crate) fn shared(&self) -> Option<Arc<Shared>> {
@@ -410,6 +420,8 @@ impl Process {
             handles: Lock::new(Rank::Process, HandleTable::default()),
             adapters: Lock::new(Rank::Registry, Vec::new()),
             ended: AtomicBool::new(false),
+            trusted: AtomicBool::new(false),
+            hangs: Hangs::new(),
         });
         shared.add_process(&inner);
         Self { inner, shared: shared.clone() }
@@ -421,6 +433,16 @@ impl Process {
         let entered = self.shared.kernel().enter();
         let process = self.shared.kernel().enter_process(&self.inner.nt);
         Client { _process: process, _entered: entered }
+    }
+
+    /// Makes it one that may force resets (`D3DKMT_ESCAPE_TDRDBGCTRL`): a test's.
+    pub fn trust(&self) {
+        self.inner.trusted.store(true, Ordering::Release);
+    }
+
+    /// Whether it makes no device any more, since it has hung engines too often.
+    pub fn is_blocked(&self) -> bool {
+        self.inner.hangs.is_blocked()
     }
 
     /// Its identity, NT handles and user address space.

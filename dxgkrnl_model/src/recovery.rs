@@ -19,6 +19,7 @@
 //! | `hw_engine.rs` | hardware-scheduled nodes: the reset of an engine |
 //! | `adapter.rs` | the reset of the adapter |
 //! | `collect.rs` | debug information |
+//! | `lockout.rs` | processes that hang engines again and again |
 //!
 //! Source: articles timeout-detection-and-recovery, tdr-changes-in-windows-8, tdr-registry-keys; DDI pages of the
 //! functions.
@@ -27,6 +28,7 @@ pub(crate) mod adapter;
 pub(crate) mod collect;
 mod hw_engine;
 mod journal;
+pub(crate) mod lockout;
 pub(crate) mod packet;
 pub mod steps;
 
@@ -45,7 +47,7 @@ use crate::personality::Gate;
 use crate::rules::fence::NF_LOST;
 use crate::rules::queue::SUSPEND_ACK;
 use crate::rules::tdr::HW_STALL;
-use crate::sync::{Lock, Rank};
+use crate::sync::{Lock, Rank, Signal};
 
 /// Until the next look at a context whose engine another thread is resetting: a millisecond.
 const SOON: Ticks = 10_000;
@@ -83,6 +85,8 @@ struct NodeState {
 #[derive(Debug)]
 pub(crate) struct Tdr {
     enabled: AtomicBool,
+    /// However many resets there are, the system goes on.
+    unlimited: AtomicBool,
     nodes: Lock<Vec<NodeState>>,
     probes: Lock<Vec<Probe>>,
     invalidated: Lock<Vec<Arc<HwContext>>>,
@@ -110,6 +114,7 @@ impl Tdr {
     pub(crate) fn new() -> Self {
         Self {
             enabled: AtomicBool::new(true),
+            unlimited: AtomicBool::new(false),
             nodes: Lock::new(Rank::Log, Vec::new()),
             probes: Lock::new(Rank::Log, Vec::new()),
             invalidated: Lock::new(Rank::Log, Vec::new()),
@@ -144,6 +149,11 @@ impl Tdr {
     /// Ends the watch: the adapter stops.
     pub(crate) fn end(&self) {
         self.enabled.store(false, Ordering::Release);
+    }
+
+    /// Disables the safety conditions, the check for consecutive recoveries among them.
+    pub(crate) fn ignore_limits(&self) {
+        self.unlimited.store(true, Ordering::Release);
     }
 
     /// Whether an engine without progress is looked for: the adapter is started, and its stop has not begun.
@@ -357,6 +367,25 @@ fn resume_acknowledged(adapter: &Arc<Adapter>) {
             probe.context.resume();
         }
     }
+}
+
+/// User mode forces the reset of a node's engine, or of the adapter. Returns when it is over.
+///
+/// IRQL: PASSIVE_LEVEL; not on the worker.
+pub(crate) fn force(adapter: &Arc<Adapter>, node: Option<u32>) {
+    let done = Arc::new((AtomicBool::new(false), Signal::new()));
+    let told = done.clone();
+    let work = move |adapter: &Arc<Adapter>| {
+        match node {
+            Some(node) => reset_wanted(adapter, node, Reason::ForcedEngine),
+            None => adapter::run(adapter, Reason::Forced),
+        }
+        told.0.store(true, Ordering::Release);
+        told.1.notify(adapter.kernel());
+    };
+    adapter.scheduler.defer(adapter, Box::new(work));
+    let over = || (done.0.load(Ordering::Acquire) || !adapter.is_working()).then_some(());
+    done.1.wait_for(adapter.kernel(), None, over);
 }
 
 /// Stops at a gate, where there is one.

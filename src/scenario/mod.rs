@@ -31,6 +31,7 @@ mod rungs;
 mod setup;
 mod st;
 mod stage;
+mod ta;
 mod te;
 mod ws;
 mod xa;
@@ -81,6 +82,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         dd::CASES,
         cl::CASES,
         te::CASES,
+        ta::CASES,
     ]
     .into_iter()
     .flatten()

@@ -31,10 +31,14 @@ const NEEDS: &[Need] = &[
     ]),
     (0, "it hangs a packet node, which every rung has", &[
         "TE-01", "TE-02", "TE-03", "TE-04", "TE-06", "TE-07", "TE-08", "TE-09", "TE-10", "TE-21", "TE-28", "TE-29",
-        "TE-30", "TE-31", "TE-41", "TE-42",
+        "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26",
     ]),
-    (0, "it makes contexts, which every rung has", &["TE-32"]),
+    (0, "it resets the adapter, which every rung has", &[
+        "TA-01", "TA-03", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12",
+    ]),
+    (0, "it asks for work and contexts, which every rung has", &["TE-19", "TE-20", "TE-32"]),
     (1, "it makes hardware queues, or contexts for them", &[
+        "TE-14", "TE-15", "TE-16",
         "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51",
     ]),
     (1, "it reads the logs of nodes that schedule in hardware", &["DD-11"]),
@@ -50,6 +54,7 @@ const NEEDS: &[Need] = &[
         "WS-26", "MR-01", "MR-02", "MR-03", "MR-06", "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "MR-15",
         "MR-17", "XA-12",
     ]),
+    (3, "it hangs queues for doorbells, or resets them", &["TE-17", "TE-18", "TA-05"]),
     (3, "it makes a queue for doorbells: its probes, its second kind of queue, or its rings", &[
         "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10",
         "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",

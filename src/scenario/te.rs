@@ -11,7 +11,7 @@
 //! | `te/wrong.rs` | drivers that answer wrongly: what the model says |
 //! | `te/hardware.rs` | hardware-scheduled nodes |
 
-mod hardware;
+pub(super) mod hardware;
 mod hog;
 mod late;
 mod long;
@@ -19,7 +19,8 @@ mod packets;
 mod paging;
 mod wrong;
 
-pub(super) use hog::Hog;
+pub(super) use hardware::unconditional;
+pub(super) use hog::{Hog, Loop};
 
 use super::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
@@ -86,6 +87,60 @@ pub(super) const CASES: &[Scenario] = &[
                 are in error, the system device goes on",
         source: "TDR changes in Windows 8, recovery",
         play: paging::hit,
+    },
+    Scenario {
+        id: "TE-12",
+        title: "an engine that stops answering: its reset fails, the adapter is reset and gives the node another engine, and the old one touches nothing",
+        source: "TDR changes in Windows 8, failure; DXGK_TDR_TYPE, ENGINE_TIMEOUT_PROMOTED",
+        play: hardware::wedged,
+    },
+    Scenario {
+        id: "TE-14",
+        title: "a queue hangs a hardware-scheduled engine: the context that ran is invalidated, the others run on behind the resumption",
+        source: "DxgkDdiResetHwEngine, Remarks",
+        play: hardware::engine,
+    },
+    Scenario {
+        id: "TE-15",
+        title: "an interrupt of an engine between its reset and its resumption is bug check 0x119, 0x10",
+        source: "bug check 0x119; DxgkDdiResetHwEngine, Remarks",
+        play: hardware::early_interrupt,
+    },
+    Scenario {
+        id: "TE-16",
+        title: "an engine that cannot be resumed takes the adapter",
+        source: "DxgkDdiResumeHwEngine",
+        play: hardware::no_resume,
+    },
+    Scenario {
+        id: "TE-17",
+        title: "a user-mode queue hangs: doorbells of its device are ABORT, other processes run, a new device works",
+        source: "User-mode work submission; DxgkDdiResetHwEngine",
+        play: hardware::user_mode,
+    },
+    Scenario {
+        id: "TE-18",
+        title: "the driver says that an engine hangs: doorbells go first, and nobody waits for a timeout",
+        source: "User-mode work submission, DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE; DXGK_INTERRUPT_TYPE",
+        play: hardware::told,
+    },
+    Scenario {
+        id: "TE-19",
+        title: "a bad opcode, length or address is its device's error, and no reset",
+        source: "amdgpu queue reset tests; DXGK_PAGE_FAULT_FLAGS",
+        play: hardware::bad_packets,
+    },
+    Scenario {
+        id: "TE-20",
+        title: "a queue that waits for longer than TdrDelay hangs nothing",
+        source: "User-mode work submission, timeouts (inferred)",
+        play: hardware::waiting,
+    },
+    Scenario {
+        id: "TE-26",
+        title: "resets that user mode forces, of each engine while it is busy and of the adapter",
+        source: "D3DKMT_TDRDBGCTRLTYPE; DXGK_TDR_TYPE, FORCED",
+        play: hardware::forced,
     },
     Scenario {
         id: "TE-21",

@@ -58,4 +58,8 @@ pub struct Gates {
     pub snapshot: Option<Gate>,
     /// Between that moment and `DxgkDdiResetEngine` or `DxgkDdiResetHwEngine`.
     pub reset: Option<Gate>,
+    /// Between `DxgkDdiResetHwEngine` and the moment from which on the engine may interrupt again.
+    pub quiet: Option<Gate>,
+    /// Between `DxgkDdiResetFromTimeout` and `DxgkDdiRestartFromTimeout`.
+    pub restart: Option<Gate>,
 }

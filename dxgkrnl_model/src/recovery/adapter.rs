@@ -38,12 +38,15 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
         packet::freeze(adapter, &node, true);
     }
     let alone = adapter.quiesce(settings.ddi_delay);
-    let left = adapter.rules().check(&TDR_DDI_DELAY, alone.is_some(), || {
-        format!("{} threads are inside the driver", adapter.threads_inside())
-    });
-    if left {
-        record.step(Step::ThreadsLeft);
+    if alone.is_none() && !adapter.rules().is_stopped() {
+        // Windows stops here, too.
+        let inside = u64::from(adapter.threads_inside());
+        let details = Details::new(format!("{inside} threads are inside the driver")).params([inside, 0, 0]);
+        adapter.rules().broken_fatally(&TDR_DDI_DELAY, details);
+        return;
     }
+    adapter.rules().count(&TDR_DDI_DELAY);
+    record.step(Step::ThreadsLeft);
     let miniport = adapter.context();
     let reset = ddi::status(call_ddi!(adapter, DxgkDdiResetFromTimeout(miniport)));
     judge(adapter, "DxgkDdiResetFromTimeout", reset);
@@ -53,6 +56,7 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
         crate::interrupt::forget_node(adapter, node.ordinal as usize);
     }
     adapter.scheduling_logs.forgive(None);
+    super::pass(adapter, adapter.personality().gates.restart.as_ref());
     let restarted = ddi::status(call_ddi!(adapter, DxgkDdiRestartFromTimeout(miniport)));
     judge(adapter, "DxgkDdiRestartFromTimeout", restarted);
     record.step(Step::RestartFromTimeout(restarted));
@@ -94,7 +98,7 @@ fn count(adapter: &Adapter) {
         resets.push(now);
         resets.len()
     };
-    if recent <= settings.limit_count as usize {
+    if recent <= settings.limit_count as usize || adapter.tdr.unlimited.load(Ordering::Acquire) {
         adapter.rules().count(&TDR_LIMIT);
     } else {
         // Windows stops here, too: an adapter that is reset for ever would keep everybody waiting for ever.

@@ -83,6 +83,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     });
     // Time in which an engine that was not stopped would show.
     adapter.kernel().delay_execution(SETTLE);
+    super::pass(adapter, adapter.personality().gates.quiet.as_ref());
     adapter.kernel().flush_queued_dpcs();
     crate::interrupt::forget_node(adapter, node as usize);
     adapter.scheduling_logs.forgive(Some(node));

@@ -102,8 +102,9 @@ pub(super) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ti
             }
             node.packet.preempt(adapter);
         }
-        // While a preemption is out, nothing is due but that.
-        if let Some(since) = node.packet.preempting_since().or(seen.oldest.map(|(_, since)| since)) {
+        // While a preemption is not answered, that is what is late.
+        let oldest = seen.oldest.map(|(_, since)| since);
+        if let Some(since) = node.packet.preempting_since().or(oldest) {
             at(since + delay);
         }
         store(adapter, index, seen);

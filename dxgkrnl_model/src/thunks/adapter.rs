@@ -6,8 +6,9 @@ use wddm_abi::{
     D3DKMT_ADAPTERINFO, D3DKMT_ADAPTERTYPE, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
     D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_ISFEATUREENABLED, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID,
     D3DKMT_QUERY_DEVICE_IDS, D3DKMT_QUERYADAPTERINFO, D3DKMT_QUERYSTATISTICS, D3DKMT_SEGMENTSIZEINFO,
-    D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_2_9_CAPS, D3DKMT_WDDM_3_1_CAPS, DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE,
-    DXGKARG_ESCAPE, KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain, ntstatus,
+    D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRLTYPE, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_2_9_CAPS, D3DKMT_WDDM_3_1_CAPS,
+    DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE, DXGKARG_ESCAPE, KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain,
+    ntstatus,
 };
 
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
@@ -271,12 +272,53 @@ fn registry_info(adapter: &Adapter, address: usize, size: usize) -> Outcome {
     DONE
 }
 
-/// Escapes to the driver.
+/// `D3DKMT_ESCAPE_TDRDBGCTRL`: forces a reset, or changes how recovery behaves. Returns when the reset is over.
 ///
-/// Chosen: only `D3DKMT_ESCAPE_DRIVERPRIVATE` reaches it; with the HardwareAccess flag nobody else is in the driver.
+/// Source: DDI pages D3DKMT_TDRDBGCTRLTYPE, D3DKMT_TDRDBGCTRL_ESCAPE, DXGK_TDR_TYPE (zero data forces one, too).
+/// Chosen: what simulates timeouts of displays is refused for an adapter without any; breaks into a debugger that is
+/// not there change nothing; a process that was not made one that may ([`Process::trust`](crate::process::Process::trust)) is refused.
+fn control_recovery(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
+    use D3DKMT_TDRDBGCTRLTYPE as Control;
+    if !call.process.is_trusted() {
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    let part = adapter(call, record.hAdapter)?;
+    let adapter = part.adapter();
+    let size = (record.PrivateDriverDataSize as usize).min(size_of::<D3DKMT_TDRDBGCTRL_ESCAPE>());
+    let mut data = D3DKMT_TDRDBGCTRL_ESCAPE::zeroed();
+    let given = capture::bytes(record.pPrivateDriverData.expose_provenance(), size)?;
+    data.as_bytes_mut()[..size].copy_from_slice(&given);
+    match data.TdrControl {
+        Control::D3DKMT_TDRDBGCTRLTYPE_FORCETDR | Control::D3DKMT_TDRDBGCTRLTYPE_GPUTDR => {
+            crate::recovery::force(adapter, None);
+            DONE
+        }
+        Control::D3DKMT_TDRDBGCTRLTYPE_ENGINETDR => {
+            let node = data.NodeOrdinal();
+            if size != size_of::<D3DKMT_TDRDBGCTRL_ESCAPE>() || adapter.scheduler.node(node).is_none() {
+                return Err(INVALID);
+            }
+            crate::recovery::force(adapter, Some(node));
+            DONE
+        }
+        Control::D3DKMT_TDRDBGCTRLTYPE_UNCONDITIONAL => {
+            adapter.tdr.ignore_limits();
+            DONE
+        }
+        Control::D3DKMT_TDRDBGCTRLTYPE_DISABLEBREAK | Control::D3DKMT_TDRDBGCTRLTYPE_ENABLEBREAK => DONE,
+        _ => Err(ntstatus::STATUS_NOT_SUPPORTED),
+    }
+}
+
+/// Escapes to the driver, and those by which tests control recovery.
+///
+/// Chosen: of the others only `D3DKMT_ESCAPE_DRIVERPRIVATE` reaches the driver; with the HardwareAccess flag nobody else
+/// is in it.
 fn escape(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
-    if record.Type != D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_DRIVERPRIVATE {
-        return Err(ntstatus::STATUS_NOT_SUPPORTED);
+    match record.Type {
+        D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_DRIVERPRIVATE => {}
+        D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_TDRDBGCTRL => return control_recovery(call, record),
+        _ => return Err(ntstatus::STATUS_NOT_SUPPORTED),
     }
     let part = adapter(call, record.hAdapter)?;
     let adapter = part.adapter();

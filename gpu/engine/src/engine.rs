@@ -97,6 +97,8 @@ pub struct Engine<H: Host> {
 /// What only the engine's thread touches.
 struct Core<H: Host> {
     node: usize,
+    /// Which of the node's engines it is.
+    incarnation: u64,
     tlb: Box<Tlb<H>>,
     fences: FenceCache<ParkedFence<H>>,
     scratch: Scratch<H>,
@@ -127,6 +129,8 @@ struct Core<H: Host> {
     /// An execution state for the next packet.
     spare: Option<Box<Exec<FenceRef<H>>>>,
     wedged: bool,
+    /// Since when the engine has been asked to come off and could not; `Some(None)`: it has said so.
+    stuck: Option<Option<u64>>,
     /// Whether the current turn has begun a packet or a command buffer.
     ran: bool,
 }
@@ -187,6 +191,7 @@ impl<H: Host> Core<H> {
     fn new(gpu: &Gpu<H>, node: usize) -> Result<Self, NoMemory> {
         Ok(Self {
             node,
+            incarnation: gpu.nodes[node].incarnation(),
             tlb: Tlb::new()?,
             fences: FenceCache::new()?,
             scratch: Scratch::new()?,
@@ -208,12 +213,17 @@ impl<H: Host> Core<H> {
             cut_off: None,
             spare: Some(try_box(Exec::new())?),
             wedged: false,
+            stuck: None,
             ran: false,
         })
     }
 
     fn step(&mut self, gpu: &Gpu<H>) -> Step {
         let node = &gpu.nodes[self.node];
+        if self.wedged && node.incarnation() != self.incarnation {
+            // Another engine has the node, and its event: this one comes back late, and ends.
+            return Step::Stopped;
+        }
         node.awake();
         if self.wedged {
             if !gpu.faults.release.load(Ordering::Acquire) {
@@ -290,6 +300,7 @@ impl<H: Host> Core<H> {
                 }
             }
         }
+        self.stuck = None;
         // Every request that set these bits is in its list already: set again means another step.
         let served = attention::CONTROL | attention::SUSPEND | attention::PREEMPT | attention::LOG;
         if node.attention.fetch_and(!served, Ordering::AcqRel) & attention::LOG != 0 {
@@ -352,7 +363,8 @@ impl<H: Host> Core<H> {
         // What the OS takes as over is not reported behind the reset.
         let everything =
             node.loses_everything.load(Ordering::Acquire) && !gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
-        self.reports.forget(|notice| everything || notice.is_of_packets());
+        self.reports.forget(|notice| everything || notice.is_of_packets() || notice == Notice::EngineHung);
+        self.stuck = None;
         self.cool();
         self.watch.clear();
         (self.scanned, self.scanned_at) = (Vec::new(), 0);

@@ -74,6 +74,9 @@ pub struct Gpu<H: Host> {
     pub monitored: MonitoredFences,
     /// Whether a stream comes off its engine inside of command buffers as well.
     pub preempts_in_buffers: bool,
+    /// After how many ticks of the GPU clock an engine says that it cannot come off its work, although it was asked to;
+    /// 0: never. Set before the engines run.
+    pub hang_after: AtomicU64,
     /// The share of the normal band in the turns while higher bands have work, in hundredths.
     pub(crate) normal_share: AtomicU32,
     /// Global model: every connected doorbell.
@@ -102,6 +105,7 @@ impl<H: Host> Gpu<H> {
             names_queues: setup.names_queues,
             monitored: setup.monitored,
             preempts_in_buffers: setup.preempts_in_buffers,
+            hang_after: AtomicU64::new(0),
             normal_share: AtomicU32::new(NORMAL_SHARE),
             connected: H::Lock::new(Vec::new()),
             watched: Default::default(),

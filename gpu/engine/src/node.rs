@@ -67,6 +67,8 @@ pub struct Node<H: Host> {
     pub(crate) turn: Turn<H::Word>,
     /// The engine has stopped answering, and touches nothing: a test's fault (`FaultWedgeAt`).
     pub(crate) wedged: AtomicBool,
+    /// The number of the engine that the node has; an engine of another number touches nothing any more.
+    incarnation: AtomicU64,
     sleeping: Sleep<H::Word>,
     /// Ready queues that the engine has not taken into its own list yet.
     pub(crate) arrivals: Arrivals<Queue<H>>,
@@ -124,6 +126,7 @@ impl<H: Host> Node<H> {
             handshake: Handshake::new(H::word),
             turn: Turn::new(H::word),
             wedged: AtomicBool::new(false),
+            incarnation: AtomicU64::new(0),
             sleeping: Sleep::new(H::word),
             arrivals: Arrivals::new(H::word),
             suspending: H::Lock::new(VecDeque::new()),
@@ -298,6 +301,27 @@ impl<H: Host> Node<H> {
     /// serves every flush before it does so again.
     pub fn is_wedged(&self) -> bool {
         self.wedged.load(Ordering::Acquire)
+    }
+
+    /// No suspension is acknowledged that was asked for so far: every context of the node is lost.
+    pub fn forget_suspensions(&self) {
+        while let Some(context) = self.next_suspending(None) {
+            context.lose();
+        }
+    }
+
+    /// The number of the engine that the node has.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation.load(Ordering::Acquire)
+    }
+
+    /// The engine that [does not answer](Self::is_wedged) is given up: when it comes back it ends, and touches nothing.
+    /// The caller makes another one, which is told to be what this one was told.
+    pub fn supersede(&self) {
+        self.incarnation.fetch_add(1, Ordering::AcqRel);
+        self.wedged.store(false, Ordering::Release);
+        // What the old engine had taken note of, the new one looks at.
+        self.attention.fetch_or(attention::FLUSH | attention::CONTROL | attention::SUSPEND, Ordering::AcqRel);
     }
 
     /// What the engine says that it is.

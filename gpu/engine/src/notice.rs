@@ -75,6 +75,8 @@ pub enum Notice {
         /// The new state.
         state: u32,
     },
+    /// The engine was asked to come off its work, and has not been able to for too long.
+    EngineHung,
 }
 
 type Words = [u64; 5];
@@ -99,6 +101,7 @@ impl Notice {
             }
             Self::EngineState { state } => [9, state.into(), 0, 0, 0],
             Self::SchedulingLog => [10, 0, 0, 0, 0],
+            Self::EngineHung => [11, 0, 0, 0, 0],
         }
     }
 
@@ -131,6 +134,7 @@ impl Notice {
             },
             9 => Self::EngineState { state: w[1] as u32 },
             10 => Self::SchedulingLog,
+            11 => Self::EngineHung,
             _ => return None,
         })
     }

@@ -8,6 +8,7 @@ use crate::asked::Asked;
 use crate::clock::GpuClock;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
+use crate::engine_thread::Standing;
 use crate::handle::{Handle, object};
 use crate::idle::Idle;
 use crate::interrupt_source::InterruptSource;
@@ -153,7 +154,7 @@ pub struct Started<P: Platform> {
     pub gpu: Shared<Gpu<P>>,
     /// Which doorbell has which physical one, in the dedicated model.
     pub doorbells: Doorbells<EngineHost<P>>,
-    /// The address spaces of the paging process's system contexts.
+    /// The system contexts of the paging process.
     pub paging_contexts: PagingContexts<PacketContext<P>, P::Lock<Vec<PacketContext<P>>>>,
     /// Objects alive, by kind: what debug blobs and leak checks show.
     pub census: Census,
@@ -166,6 +167,8 @@ pub struct Started<P: Platform> {
     pub(crate) is_ending: AtomicBool,
     /// Why the adapter stopped before its time ([`crate::halt::Reason::raw`]); 0: it did not.
     pub halted: AtomicU64,
+    /// How engines' threads have the processors; set before the first of them.
+    pub(crate) standing: P::Lock<Option<Standing>>,
     /// Engine threads, taken at stop.
     pub(crate) threads: P::Lock<Vec<P::Thread>>,
     /// Doorbell pages: after `gpu`, which refers to them.

@@ -9,6 +9,7 @@
 
 use crate::adapter::{Adapter, Started};
 use crate::irql::{Dirql, Dispatch, Passive};
+use crate::nodes;
 use crate::platform::Platform;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
@@ -17,6 +18,7 @@ use gpu_engine::mutation::Mutation;
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
 use gpu_engine::slots::SlotId;
+use gpu_wire::NodeOrdinal;
 use gpu_wire::packet::FaultKind;
 use wddm_abi::{
     DXGK_ENGINE_STATE, DXGK_FAULT_ERROR_CODE, DXGK_GENERAL_ERROR_CODE, DXGK_INTERRUPT_TYPE, DXGK_PAGE_FAULT_FLAGS,
@@ -217,8 +219,22 @@ fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: No
             // CAST: a small enumerator.
             d.NewState = DXGK_ENGINE_STATE(state as i32);
         }
+        Notice::EngineHung if takes_doorbells(started, NodeOrdinal(node)) => {
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE;
+            let d = data.EngineStateChange_mut();
+            (d.NodeOrdinal, d.NewState) = (node, DXGK_ENGINE_STATE::DXGK_ENGINE_STATE_HUNG);
+        }
+        Notice::EngineHung => {
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_GPU_ENGINE_TIMEOUT;
+            data.GpuEngineTimeout_mut().NodeOrdinal = node;
+        }
     }
     started.dxgkrnl.notify_interrupt(irql, &mut data);
+}
+
+/// Whether the node has user-mode queues.
+fn takes_doorbells<P: Platform>(started: &Started<P>, node: NodeOrdinal) -> bool {
+    started.plan.user_mode_submission() && nodes::is_hardware_scheduled(&started.plan, node)
 }
 
 /// Notes that the OS is told that packets of `node` up to `fence` are complete. Stored before the OS is told: a reader

@@ -9,6 +9,7 @@ use crate::gone;
 use crate::irql::Passive;
 use crate::nodes;
 use crate::platform::Platform;
+use crate::start;
 use crate::status::{Error, Result};
 use core::sync::atomic::Ordering;
 use gpu_engine::mutation::Mutation;
@@ -32,6 +33,7 @@ fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) ->
     }
     // An interrupt routine that began before the engine was told may still be about to report for it.
     crate::interrupt::leave(irql, started);
+    engine.mailbox.forget(|notice| notice == Notice::EngineHung);
     Ok(())
 }
 
@@ -129,16 +131,20 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
         started.gpu.nodes[node.index()].loses_everything.store(true, Ordering::Release);
         started.gpu.command(node.index(), Control::Hold);
         gone::held(irql, started, node);
+        if started.gpu.nodes[node.index()].is_wedged() && start::replace_engine(irql, started, node.index()).is_ok() {
+            gone::held(irql, started, node);
+        }
         // An interrupt routine that began before the engine was told may still be about to report for it.
         crate::interrupt::leave(irql, started);
         drop(started.gpu.nodes[node.index()].take_interrupted().inspect(|queue| queue.context.lose()));
+        started.gpu.nodes[node.index()].forget_suspensions();
         let packets = &started.gpu.nodes[node.index()].packets;
         let mut gone = packets.with(PacketQueue::reset_adapter);
         // Every context is lost, and no fault or suspension of one is of interest. Signals of fences are.
         let keeps = started.gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
         started.gpu.nodes[node.index()].mailbox.forget(|notice| match notice {
             Notice::ContextSuspended { .. } => !keeps,
-            notice => notice.is_of_packets() || matches!(notice, Notice::QueueFaulted { .. }),
+            notice => notice.is_of_packets() || matches!(notice, Notice::QueueFaulted { .. } | Notice::EngineHung),
         });
         drop_all(&mut gone);
         let (completed, _) = packets.with(|queue| {

@@ -99,6 +99,10 @@ settings! {
             user mode connects again; a queue that submits seldom is CONNECTED_NOTIFY from then on; one that rang 16 \
             times since it connected keeps its doorbell for 100 ms, and one that rang once at most for 2 s; 0: an engine \
             looks at its doorbells for ever";
+        report_hangs: u32, "ReportHangs", Values::Between(0, 60_000), 0,
+            "milliseconds after which an engine that was asked to come off its work, and cannot, says so, rather than \
+            waiting for the OS's timeout: state HUNG on an engine of user-mode queues, GPU_ENGINE_TIMEOUT elsewhere; \
+            0: it never does";
         engine_priority: u32, "EnginePriority", Values::Between(1, 31), 16,
             "priority of the engines' threads: from 16 on no ordinary process can keep them from a processor; 8 is that \
             of an ordinary thread";

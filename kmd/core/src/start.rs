@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpu_engine::engine::Engine;
 use gpu_engine::gpu::Setup;
-use gpu_engine::host::Lock;
+use gpu_engine::host::{Host, Lock};
 use gpu_engine::memory::Span;
 use gpu_engine::monitored::MonitoredFences;
 use gpu_engine::mutation::Mutation;
@@ -189,6 +189,8 @@ fn make_gpu<P: Platform>(
     make_room(platform, &gpu, info.required_dma_queue_entries)?;
     #[cfg(feature = "mutants")]
     gpu.mutation.set(mutation(irql, platform, info));
+    let hang = u64::from(settings.report_hangs) * Host::clock_frequency(&gpu.host) / 1000;
+    gpu.hang_after.store(hang, Ordering::Relaxed);
     arm_faults(&gpu, settings);
     Ok(gpu)
 }
@@ -225,6 +227,7 @@ fn make_started<P: Platform>(
         reported: Default::default(),
         is_ending: AtomicBool::new(false),
         halted: AtomicU64::new(0),
+        standing: P::Lock::new(None),
         threads: P::Lock::new(Vec::new()),
         _doorbell_pages: pages,
     };
@@ -282,18 +285,43 @@ fn arm_faults<P: Platform>(gpu: &Gpu<P>, settings: &Settings) {
     }
 }
 
+/// Starts an engine's thread.
+fn start_engine<P: Platform>(
+    irql: &Passive,
+    platform: &P,
+    started: &Started<P>,
+    node: usize,
+    standing: Standing,
+) -> Result<()> {
+    let timer = platform.timer(irql)?;
+    let engine = Engine::new(started.gpu.clone(), node)?;
+    let (gpu, inside) = (started.gpu.clone(), platform.clone());
+    let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node, &timer, &standing);
+    let thread = platform.spawn(irql, try_box(body)?)?;
+    started.threads.with(|t| t.push(thread));
+    Ok(())
+}
+
+/// Gives `node` another engine in place of one that does not answer, and that says of itself that it touches nothing.
+/// The old one's thread ends when it comes back, and is waited for at the stop.
+///
+/// # Errors
+/// [`Error::NoMemory`], a thread's; the node keeps the engine that it has.
+pub(crate) fn replace_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<()> {
+    let standing = started.standing.with(|standing| *standing).ok_or(Error::DeviceNotReady)?;
+    started.threads.with(|t| t.try_reserve(1)).map_err(|_| Error::NoMemory)?;
+    started.gpu.nodes[node].supersede();
+    start_engine(irql, &started.platform, started, node, standing)
+}
+
 #[inline(never)]
 fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Started<P>>) -> Result<()> {
     let gpu = &started.gpu;
     started.threads.with(|t| t.try_reserve_exact(NODE_COUNT + 2)).map_err(|_| Error::NoMemory)?;
     let standing = Standing::new(irql, platform, &started.plan, &started.settings);
+    started.standing.with(|known| *known = Some(standing));
     for node in 0..NODE_COUNT {
-        let timer = platform.timer(irql)?;
-        let engine = Engine::new(gpu.clone(), node)?;
-        let (gpu, inside) = (gpu.clone(), platform.clone());
-        let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node, &timer, &standing);
-        let thread = platform.spawn(irql, try_box(body)?)?;
-        started.threads.with(|t| t.push(thread));
+        start_engine(irql, platform, started, node, standing)?;
     }
     if started.plan.user_mode_submission() && started.settings.idle_milliseconds != 0 {
         let inside = started.clone();

@@ -1,1 +1,362 @@
-//! Hardware-scheduled nodes.
+//! Hardware-scheduled nodes, and what is asked of every kind of node.
+#![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
+
+use super::super::db::{ABORT, RETRY, RingQueue, Room, raw, store};
+use super::super::rig::{Rig, endless};
+use super::super::stage::PATIENCE;
+use super::super::{Played, Raw, Scene, Setup, Stage, same};
+use super::hog::Loop;
+use super::{client, stubborn};
+use crate::wrap::theirs;
+use anyhow::{Context, ensure};
+use dxgkrnl_model::adapter::{Reason, Recovery, Step, What};
+use dxgkrnl_model::personality::{Gate, SECOND};
+use gpu_wire::packet::{Encoded, Fill, Indirect};
+use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
+use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
+use wddm_abi::{
+    D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRLTYPE,
+    NTSTATUS,
+};
+
+/// State ACTIVE, as the user-mode driver's number.
+pub(in super::super) const ACTIVE: u32 = 1;
+
+/// Recoveries that are over.
+fn over(scene: &Scene) -> Vec<Recovery> {
+    scene.adapter().recoveries().into_iter().filter(|one| one.is_over).collect()
+}
+
+/// Waits until so many recoveries are over; they are returned.
+pub(in super::super) fn recovered(scene: &Scene, count: usize) -> anyhow::Result<Vec<Recovery>> {
+    scene.until("the recovery", || Ok(over(scene).len() >= count))?;
+    Ok(over(scene))
+}
+
+/// Forces a reset as user mode can: of a node's engine, or of the adapter.
+pub(in super::super) fn force(raw: &Raw, node: Option<u32>) -> NTSTATUS {
+    let control = match node {
+        Some(_) => D3DKMT_TDRDBGCTRLTYPE::D3DKMT_TDRDBGCTRLTYPE_ENGINETDR,
+        None => D3DKMT_TDRDBGCTRLTYPE::D3DKMT_TDRDBGCTRLTYPE_FORCETDR,
+    };
+    escape(raw, control, node.unwrap_or(0))
+}
+
+/// Disables the conditions on resets, their number among them.
+pub(in super::super) fn unconditional(raw: &Raw) -> NTSTATUS {
+    escape(raw, D3DKMT_TDRDBGCTRLTYPE::D3DKMT_TDRDBGCTRLTYPE_UNCONDITIONAL, 0)
+}
+
+fn escape(raw: &Raw, control: D3DKMT_TDRDBGCTRLTYPE, node: u32) -> NTSTATUS {
+    let mut data = D3DKMT_TDRDBGCTRL_ESCAPE::zeroed();
+    data.TdrControl = control;
+    data.set_NodeOrdinal(node);
+    let mut record = D3DKMT_ESCAPE::zeroed();
+    record.hAdapter = raw.adapter;
+    record.Type = D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_TDRDBGCTRL;
+    record.pPrivateDriverData = (&raw mut data).cast();
+    // CAST: 8.
+    record.PrivateDriverDataSize = size_of_val(&data) as u32;
+    raw.call(raw.thunks.D3DKMTEscape, &mut record)
+}
+
+/// A process that may force resets.
+pub(in super::super) fn controller(scene: &Scene) -> anyhow::Result<Raw> {
+    let raw = client(scene, "controls")?;
+    raw.process.trust();
+    Ok(raw)
+}
+
+/// A kernel-mode queue hangs its engine; another process's work on that engine comes behind the reset.
+pub(super) fn engine(stage: &Stage) -> Played {
+    stage.play(stubborn().resets(1), |scene| {
+        let (hangs, works) = (Rig::open(scene, "hangs")?, Rig::open(scene, "works")?);
+        let kernel = |rig: &Rig, node| rig.device.queue(node, 64 << 10, FP_QUEUE_KERNEL_MODE, 0);
+        let (hog, same_node, other) = (kernel(&hangs, 0)?, kernel(&works, 0)?, kernel(&works, 1)?);
+        let (run, page) = (Loop::new(&hangs)?, works.page()?);
+        hog.run(|list| list.indirect(run.address, run.length))?;
+        run.begins(scene)?;
+        same_node.run(|list| list.store(page.at(0), 1))?;
+        other.run(|list| list.store(page.at(1), 2))?;
+        page.until(scene, "work of the other engine", 1, 2)?;
+        scene.until("the loss of the device that hangs", || Ok(hangs.device.state()?.execution != ACTIVE))?;
+        page.until(scene, "work behind the reset", 0, 1)?;
+        same_node.wait(0, PATIENCE)?;
+        same("the device beside it", works.device.state()?.execution, ACTIVE)?;
+        let recovery = recovered(scene, 1)?.remove(0);
+        same("what", (recovery.what, recovery.reason), (What::HwEngine { node: 0 }, Reason::Suspension))?;
+        let steps = [
+            Step::TimeoutDetected,
+            Step::DebugInfo(0x141),
+            Step::ResetHwEngine(STATUS_SUCCESS, 1),
+            Step::InterruptsEnabled,
+            Step::ResumeHwEngine(STATUS_SUCCESS),
+            Step::DevicesLost(1),
+        ];
+        ensure!(recovery.steps == steps, "{recovery}");
+        let order = ["DxgkDdiCollectDbgInfo2", "DxgkDdiResetHwEngine", "DxgkDdiResumeHwEngine"];
+        same("calls", scene.journal(&order).as_slice(), order.as_slice())
+    })
+}
+
+/// A user-mode queue hangs: its doorbell says so, everybody else's works, and what is made anew works.
+pub(super) fn user_mode(stage: &Stage) -> Played {
+    stage.play(stubborn().resets(1), |scene| {
+        let hangs = raw(scene)?;
+        let room = Room::new(&hangs)?;
+        let (bad, beside) =
+            (RingQueue::connected(scene, &room, 0, 65536)?, RingQueue::connected(scene, &room, 1, 65536)?);
+        let works = Rig::open(scene, "works")?;
+        let (queue, page) = (works.queue(0)?, works.page()?);
+        let memory = room.memory(scene, 4096)?;
+        let jump = Indirect { address: memory.gpu, length: 24 }.to_packet();
+        memory.write(&hangs, 0, jump.as_bytes())?;
+        bad.submit(&[jump])?;
+        scene.until("the loss of the device that hangs", || Ok(!room.is_active()?))?;
+        // All that the device has is told, by the status that a doorbell's user reads.
+        for (what, queue) in [("the queue that hung", &bad), ("its device's other queue", &beside)] {
+            scene.until(what, || Ok(queue.status()? == ABORT))?;
+            ensure!(queue.connect().is_err(), "{what} connected again");
+        }
+        queue.run(|list| list.store(page.at(0), 3))?;
+        page.until(scene, "another process's work", 0, 3)?;
+        same("its device", works.device.state()?.execution, ACTIVE)?;
+        // A device that is made now works.
+        let next = Room::new(&hangs)?;
+        let memory = next.memory(scene, 4096)?;
+        let again = RingQueue::connected(scene, &next, 0, 65536)?;
+        again.submit_through(&[store(memory.gpu, 9)])?;
+        scene.until("work of a new queue", || Ok(hangs.load(memory.cpu)? == 9))
+    })
+}
+
+/// The driver says that its engine hangs; nobody waits for another TdrDelay, and the engine's doorbells go first.
+pub(super) fn told(stage: &Stage) -> Played {
+    let setup = stubborn().setting("ReportHangs", 50).setting("IdleMilliseconds", 0).resets(1);
+    stage.play(setup.windows(|windows| windows.tdr.delay = 3 * SECOND), |scene| {
+        let hangs = raw(scene)?;
+        let room = Room::new(&hangs)?;
+        let bad = RingQueue::connected(scene, &room, 0, 65536)?;
+        let works = raw(scene)?;
+        let other = Room::new(&works)?;
+        let good = RingQueue::connected(scene, &other, 0, 65536)?;
+        let memory = room.memory(scene, 4096)?;
+        let jump = Indirect { address: memory.gpu, length: 24 }.to_packet();
+        memory.write(&hangs, 0, jump.as_bytes())?;
+        bad.submit(&[jump])?;
+        scene.until("the loss of the device that hangs", || Ok(!room.is_active()?))?;
+        let recovery = recovered(scene, 1)?.remove(0);
+        same("the reason", recovery.reason, Reason::Hung)?;
+        let first = recovery.steps.first();
+        ensure!(matches!(first, Some(Step::DoorbellsDisconnected(2..))), "{recovery}");
+        same("the doorbell of the queue that hung", bad.status()?, ABORT)?;
+        // The other queue of the engine connects again and goes on.
+        same("the doorbell beside it", good.status()?, RETRY)?;
+        let place = other.memory(scene, 4096)?;
+        good.submit_through(&[store(place.gpu, 4)])?;
+        scene.until("its work", || Ok(works.load(place.cpu)? == 4))
+    })?;
+    // Without doorbells the same is told by another interrupt.
+    let setup = stubborn().setting("ReportHangs", 50).setting("MaxRung", 1).resets(1);
+    stage.play(setup.windows(|windows| windows.tdr.delay = 3 * SECOND), |scene| {
+        let rig = Rig::open(scene, "hangs")?;
+        let queue = rig.device.queue(0, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?;
+        let (_memory, address, length) = endless(&rig.device)?;
+        queue.run(|list| list.indirect(address, length))?;
+        scene.until("the loss of the device that hangs", || Ok(rig.device.state()?.execution != ACTIVE))?;
+        same("the reason", recovered(scene, 1)?.remove(0).reason, Reason::Asked)
+    })
+}
+
+/// A bad opcode, a bad length and a bad address, each in a buffer of a process of its own, beside work of others.
+pub(super) fn bad_packets(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let works = Rig::open(scene, "works")?;
+        let (good, page) = (works.queue(0)?, works.page()?);
+        let mut opcode = Encoded::nop(8).as_bytes().to_vec();
+        opcode[0] = 0x7F;
+        let nowhere = Fill { address: 0x7FFF_0000_0000, length: 8, pattern: 0, reserved: 0 }.to_packet();
+        let cases = [
+            ("a bad opcode", opcode),
+            ("a bad length", Encoded::nop(1 << 20).as_bytes()[..8].to_vec()),
+            ("a bad address", nowhere.as_bytes().to_vec()),
+        ];
+        for (round, (what, bytes)) in (1..).zip(cases) {
+            let bad = Rig::open(scene, what)?;
+            let (queue, code) = (bad.queue(0)?, bad.page()?);
+            code.write(0, &bytes)?;
+            // Below rung 3 the end of the list is a call of its own, which may find the device lost.
+            let _refused = queue.run(|list| list.indirect(code.gpu, bytes.len() as u64));
+            good.run(|list| list.store(page.at(0), round))?;
+            scene.until("the device's error", || Ok(bad.device.state()?.execution != ACTIVE)).context(what)?;
+            page.until(scene, "work beside it", 0, round).context(what)?;
+            // CAST: states are small numbers.
+            let faulted = bad.device.state()?.execution as i32;
+            let errors = [
+                D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAFAULT,
+                D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT,
+            ];
+            ensure!(errors.iter().any(|error| error.0 == faulted), "{what}: the state is {faulted}");
+        }
+        same("the device beside them", works.device.state()?.execution, ACTIVE)?;
+        same("recoveries", scene.adapter().recoveries().len(), 0)
+    })
+}
+
+/// A queue that waits for longer than TdrDelay, alone on its node.
+pub(super) fn waiting(stage: &Stage) -> Played {
+    stage.play(stubborn(), |scene| {
+        let rig = Rig::open(scene, "waits")?;
+        let (queue, page, fence) = (rig.queue(0)?, rig.page()?, rig.fence(0, true)?);
+        queue.run(|list| {
+            list.wait(&fence, 1)?;
+            list.store(page.at(0), 8)
+        })?;
+        // The time is what it is about: four TdrDelays.
+        std::thread::park_timeout(std::time::Duration::from_millis(800));
+        same("a store behind the wait", page.word(0)?, 0)?;
+        rig.signal(&[(&fence, 1)])?;
+        page.until(scene, "the store behind the wait", 0, 8)?;
+        same("the device", rig.device.state()?.execution, ACTIVE)?;
+        same("recoveries", scene.adapter().recoveries().len(), 0)
+    })
+}
+
+/// Resets that user mode forces, of each node while it is busy, and of the adapter; work goes on behind each.
+pub(super) fn forced(stage: &Stage) -> Played {
+    let packets = stage.rung() == 0;
+    // On the lowest rung every node has packets: a hog is the one whose device is lost.
+    stage.play(Setup::default().resets(4).setting("PreemptInBuffers", 1), |scene| {
+        let (control, stranger) = (controller(scene)?, client(scene, "may not")?);
+        same("a process that may not", force(&stranger, None), wddm_abi::ntstatus::STATUS_ACCESS_DENIED)?;
+        same("a node that is not there", force(&control, Some(9)), wddm_abi::ntstatus::STATUS_INVALID_PARAMETER)?;
+        for node in [0, 1, 2] {
+            let hog = Rig::open(scene, "busy")?;
+            let kernel = if packets || node == 2 { FP_QUEUE_KERNEL_MODE } else { 0 };
+            let run = Loop::new(&hog)?;
+            let raw = client(scene, "on the paging node")?;
+            let paging = super::Hog::new(scene, &raw, &[2])?;
+            let queue = hog.device.queue(node % 2, 64 << 10, kernel, 0)?;
+            if node == 2 {
+                paging.spin(2, 0)?;
+                paging.begins(scene, 0)?;
+            } else {
+                queue.run(|list| list.indirect(run.address, run.length))?;
+                run.begins(scene)?;
+            }
+            same("the escape", force(&control, Some(node)), STATUS_SUCCESS).with_context(|| format!("node {node}"))?;
+            let last = recovered(scene, node as usize + 1)?.pop().context("a recovery")?;
+            same("the reason", last.reason, Reason::ForcedEngine)?;
+            let reset = |step: &Step| {
+                matches!(step, Step::ResetEngine(STATUS_SUCCESS, _) | Step::ResetHwEngine(STATUS_SUCCESS, 1))
+            };
+            ensure!(last.has(reset), "{last}");
+            works(scene).with_context(|| format!("behind the reset of node {node}"))?;
+        }
+        same("the escape for the adapter", force(&control, None), STATUS_SUCCESS)?;
+        let last = recovered(scene, 4)?.pop().context("a recovery")?;
+        same("what", (last.what, last.reason, last.reason.tdr_reason()), (What::Adapter, Reason::Forced, 1))?;
+        works(scene).context("behind the adapter's reset")
+    })
+}
+
+/// A new process works on both ordinary nodes.
+pub(in super::super) fn works(scene: &Scene) -> Played {
+    let rig = Rig::open(scene, "after")?;
+    let page = rig.page()?;
+    for node in 0..2 {
+        let queue = rig.queue(node)?;
+        queue.run(|list| list.store(page.at(node.into()), 6))?;
+        page.until(scene, "work behind a reset", node.into(), 6)?;
+    }
+    Ok(())
+}
+
+/// An engine stops answering: its reset fails, the adapter's gives its node another engine.
+pub(super) fn wedged(stage: &Stage) -> Played {
+    // Far behind what starts and first clients need.
+    const AT: u32 = 4000;
+    let setup = Setup::default().quick_tdr().setting("FaultWedgeAt", AT).resets(2);
+    stage.play(setup, |scene| {
+        let rig = Rig::open(scene, "hangs")?;
+        let queue = rig.queue(0)?;
+        scene.until("the engine's last answer", || {
+            let lost = rig.device.state()?.execution != ACTIVE;
+            // Refused once the device is lost.
+            let _ = queue.run(|list| (0..200).try_for_each(|_| list.nop(8)));
+            Ok(lost)
+        })?;
+        let all = recovered(scene, 2)?;
+        let failed = |step: &Step| match step {
+            Step::ResetEngine(status, _) | Step::ResetHwEngine(status, _) => !status.is_success(),
+            _ => false,
+        };
+        ensure!(all[0].has(failed), "{}", all[0]);
+        same("then", (all[1].what, all[1].reason), (What::Adapter, Reason::Promoted))?;
+        same("TdrReason", all[1].reason.tdr_reason(), 9)?;
+        works(scene)
+    })
+}
+
+crate::decorate! {
+    /// The engine cannot be resumed.
+    not_resumed: DxgkDdiResumeHwEngine(_adapter: wddm_abi::HANDLE, _args: *mut wddm_abi::DXGKARG_RESUMEHWENGINE) -> NTSTATUS {
+        STATUS_UNSUCCESSFUL
+    }
+}
+
+crate::reaches! {
+    hears_interrupts: DxgkCbNotifyInterrupt = as_it_is;
+}
+
+wddm_abi::win_extern! {
+    fn as_it_is(adapter: wddm_abi::HANDLE, data: *mut wddm_abi::DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
+        theirs!(DxgkCbNotifyInterrupt(adapter, data));
+    }
+}
+
+/// At the device's level: an interrupt of node 0 for a monitored fence.
+fn interrupts() {
+    let mut data = wddm_abi::DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
+    data.InterruptType = wddm_abi::DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED;
+    let device = crate::wrap::interface().DeviceHandle;
+    theirs!(DxgkCbNotifyInterrupt(device, &raw mut data));
+    theirs!(DxgkCbQueueDpc(device));
+}
+
+fn hang_a_queue(scene: &Scene) -> Played {
+    let rig = Rig::open(scene, "hangs")?;
+    let queue = rig.device.queue(0, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?;
+    let (_memory, address, length) = endless(&rig.device)?;
+    queue.run(|list| list.indirect(address, length))?;
+    scene.until("the loss of the device that hangs", || Ok(rig.device.state()?.execution != ACTIVE))
+}
+
+/// The driver interrupts for the engine while that is quiet: what it would do is done here, at the device's level.
+pub(super) fn early_interrupt(stage: &Stage) -> Played {
+    let gate = Gate::default();
+    let setup = stubborn().resets(1).with_driver(hears_interrupts).breaks(&["DXG-INT-AFTER-RESET"]);
+    stage.play(setup.windows(|windows| windows.gates.quiet = Some(gate.clone())), |scene| {
+        std::thread::scope(|scope| -> Played {
+            let hang = scope.spawn(|| hang_a_queue(scene));
+            let came = scene.until("the reset", || Ok(gate.came() == 1));
+            let interrupted = scene.world.os.hold_interrupts(scene.adapter(), interrupts);
+            gate.let_through();
+            hang.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+            interrupted.context("no interrupt is connected")?;
+            came
+        })?;
+        let found = super::violation(scene, "DXG-INT-AFTER-RESET")?;
+        same("bug check", (found.code, found.params[0]), (0x119, 0x10))
+    })
+}
+
+pub(super) fn no_resume(stage: &Stage) -> Played {
+    stage.play(stubborn().resets(2).with_driver(not_resumed), |scene| {
+        hang_a_queue(scene)?;
+        let all = recovered(scene, 2)?;
+        ensure!(all[0].has(|step| *step == Step::ResumeHwEngine(STATUS_UNSUCCESSFUL)), "{}", all[0]);
+        same("then", (all[1].what, all[1].reason), (What::Adapter, Reason::Promoted))?;
+        works(scene)
+    })
+}

@@ -131,6 +131,14 @@ impl<'a> Hog<'a> {
         Ok(self.raw.load(self.memory.cpu + usize::try_from(BEGUN + slot * 8)?)? == 1)
     }
 
+    /// Forgets that the packet in a slot has begun: if it runs, it says so again.
+    ///
+    /// # Errors
+    /// None that a live process brings about.
+    pub fn clear(&self, slot: u64) -> Played {
+        Ok(self.raw.store(self.memory.cpu + usize::try_from(BEGUN + slot * 8)?, 0)?)
+    }
+
     /// Whether the packet in a slot has ended.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use crate::gpu::Gpu;
 use crate::host::Host;
 use crate::mutation::Mutation;
 use crate::node::{Control, Node, attention};
+use crate::notice::Notice;
 use crate::operation::Long;
 use crate::ops::{self, Advance};
 use crate::queue::{Queue, State, abandon};
@@ -318,6 +319,9 @@ impl<H: Host> Core<H> {
         let work = core::mem::take(&mut self.tlb.work);
         *turn = turn.saturating_sub(work);
         crate::counters::raise(&node.counters.most_between_looks, work);
+        if self.wedged {
+            return Ok(Some(Outcome::Budget));
+        }
         let leaves = exec.may_leave(gpu.preempts_in_buffers);
         let bits = node.attention.load(Ordering::Relaxed);
         if bits != 0 {
@@ -332,6 +336,9 @@ impl<H: Host> Core<H> {
             }
             if bits & (attention::SUSPEND | attention::PREEMPT) != 0 && leaves {
                 return Ok(Some(Outcome::Preempted));
+            }
+            if bits & (attention::SUSPEND | attention::PREEMPT) != 0 {
+                self.is_stuck(gpu, node);
             }
             if bits & attention::SUSPEND != 0 {
                 // The bit stays: the running context may be in the list, for when it can be taken off.
@@ -362,6 +369,21 @@ impl<H: Host> Core<H> {
             }
         }
         Ok(None)
+    }
+
+    /// The engine was asked to come off and cannot: says so when that lasts too long.
+    fn is_stuck(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
+        let limit = gpu.hang_after.load(Ordering::Relaxed);
+        if limit == 0 {
+            return;
+        }
+        let now = gpu.host.clock();
+        if let Some(since) = *self.stuck.get_or_insert(Some(now))
+            && now.saturating_sub(since) >= limit
+        {
+            self.stuck = Some(None);
+            self.reports.notify(gpu, node, Notice::EngineHung);
+        }
     }
 
     /// Returns whether anything but the stream waits for this engine: a queue, a packet, a doorbell, a report.
