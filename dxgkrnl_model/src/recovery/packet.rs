@@ -25,9 +25,6 @@ use crate::vidsch::Node;
 use crate::vidsch::dpc::give_back;
 use crate::vidsch::packet::{Load, Packet, Snapshot, is_before};
 
-/// `DXGK_ENGINESTATUS` before the driver has answered: `Responsive` and every reserved bit.
-const UNTOUCHED: u32 = u32::MAX;
-
 /// A call of `DxgkDdiQueryCurrentFence`.
 #[derive(Clone, Copy, Debug)]
 struct Question {
@@ -329,8 +326,6 @@ fn dependents(adapter: &Arc<Adapter>, node: &Node, record: &Record<'_>) -> Vec<A
 fn status(adapter: &Adapter, node: &Node) -> bool {
     let mut arguments = DXGKARG_QUERYENGINESTATUS::zeroed();
     arguments.NodeOrdinal = node.ordinal;
-    // What the driver leaves as it came is no answer.
-    arguments.EngineStatus.Value = UNTOUCHED;
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryEngineStatus(miniport, pointer)));
     let fine = ddi::succeeded(status);

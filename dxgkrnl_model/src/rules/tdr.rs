@@ -41,7 +41,7 @@ rules! {
     }
     /// The status of an engine.
     TDR_STATUS = "DXG-TDR-STATUS" {
-        title: "DxgkDdiQueryEngineStatus answers Responsive, 0 or 1, with every reserved bit zero",
+        title: "DxgkDdiQueryEngineStatus answers Responsive, and no reserved bit",
         source: "DDI page DXGK_ENGINESTATUS (Responsive must be set to 1 or to 0; Reserved should be set to zero)",
         bugcheck: none,
         fix: "store the whole of EngineStatus.Value",

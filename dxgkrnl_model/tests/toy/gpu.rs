@@ -209,6 +209,15 @@ fn packets(toy: &Toy) -> bool {
         if state.packet_hung { None } else { state.preempt.take() }
     } {
         let mut state = toy.state();
+        if toy.is("preempt-answer")
+            && let Some(packet) = state.packets.pop_front()
+        {
+            // Said to be done, and the preemption is forgotten.
+            state.packets.clear();
+            state.completed = packet.fence;
+            state.notices.push_back(Notice::Completed(packet.fence, packet.paging));
+            return true;
+        }
         // Everything that has not run goes back.
         state.packets.clear();
         let completed = state.completed;

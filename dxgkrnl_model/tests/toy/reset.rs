@@ -2,11 +2,11 @@
 
 use wddm_abi::ntstatus::{STATUS_ILLEGAL_INSTRUCTION, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_CANCELCOMMAND, DXGKARG_COLLECTDBGINFO,
-    DXGKARG_COLLECTDBGINFO2, DXGKARG_PREEMPTCOMMAND, DXGKARG_PRESENT, DXGKARG_QUERYCURRENTFENCE,
-    DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE,
-    DXGKARG_RESUMEHWENGINE, DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_SWITCHTOHWCONTEXTLIST, DXGKARG_UPDATEHWCONTEXTSTATE,
-    DXGKARGCB_INVALIDATEHWCONTEXT, HANDLE, NTSTATUS, win_extern,
+    DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_CANCELCOMMAND,
+    DXGKARG_COLLECTDBGINFO, DXGKARG_COLLECTDBGINFO2, DXGKARG_PREEMPTCOMMAND, DXGKARG_PRESENT,
+    DXGKARG_QUERYCURRENTFENCE, DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE,
+    DXGKARG_RESETHWENGINE, DXGKARG_RESUMEHWENGINE, DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_SWITCHTOHWCONTEXTLIST,
+    DXGKARG_UPDATEHWCONTEXTSTATE, DXGKARGCB_INVALIDATEHWCONTEXT, HANDLE, NTSTATUS, win_extern,
 };
 
 use super::{Late, Notice, UNKNOWN, argument, callback, input, owner, raw};
@@ -79,8 +79,13 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    fn engine_status(_adapter: HANDLE, arguments: *mut DXGKARG_QUERYENGINESTATUS) -> NTSTATUS {
-        argument(arguments).EngineStatus.set_Responsive(false);
+    fn engine_status(adapter: HANDLE, arguments: *mut DXGKARG_QUERYENGINESTATUS) -> NTSTATUS {
+        let Some(toy) = owner(adapter) else { return UNKNOWN };
+        let arguments = argument(arguments);
+        arguments.EngineStatus.set_Responsive(false);
+        if toy.is("tdr-status") {
+            arguments.EngineStatus.Value = 0x80;
+        }
         STATUS_SUCCESS
     }
 
@@ -92,7 +97,7 @@ win_extern! {
         }
         let mut state = toy.state();
         state.packet_hung = false;
-        state.preempt = None;
+        let preempting = state.preempt.take();
         let aborted = state.packets.front().map_or(state.completed, |packet| packet.fence);
         state.packets.clear();
         state.completed = aborted;
@@ -101,7 +106,12 @@ win_extern! {
         if toy.is("tdr-late") {
             state.late.push((5, Late::Completed(aborted)));
         }
-        argument(arguments).LastAbortedFenceId = if toy.is("tdr-aborted") { aborted + 0x1000 } else { aborted };
+        argument(arguments).LastAbortedFenceId = match toy.options.mutant {
+            "tdr-aborted" => aborted + 0x1000,
+            // The preemption's own.
+            "tdr-aborted-name" => preempting.unwrap_or(aborted),
+            _ => aborted,
+        };
         STATUS_SUCCESS
     }
 
@@ -198,6 +208,10 @@ win_extern! {
         let arguments = argument(arguments);
         let bytes: *mut u8 = arguments.pBuffer.cast();
         let at = if toy.is("tdr-collect") { arguments.BufferSize } else { 0 };
+        if toy.is("tdr-guilty") && !arguments.TdrPayload.is_null() {
+            let payload: *mut DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT = arguments.TdrPayload.cast();
+            argument(payload).hContext = raw(0x1234);
+        }
         // SAFETY: within the buffer; for the mutant behind it, where the model watches.
         unsafe { bytes.wrapping_add(at).write(1) };
         STATUS_SUCCESS
