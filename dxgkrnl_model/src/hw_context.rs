@@ -110,7 +110,7 @@ impl HwContext {
         context.handle.bind(KernelObject::HwContext(Arc::downgrade(&context)));
         device.add_hw_context(&context);
         crate::context::set_root(device, context.driver_handle(), device.process().address_space().root());
-        context.set_properties();
+        context.set_properties(|_| ());
         Ok(context)
     }
 
@@ -128,7 +128,10 @@ impl HwContext {
         }
     }
 
-    fn set_properties(&self) {
+    /// Tells the driver how the context is scheduled: as usual, but for what `change` changes.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn set_properties(&self, change: impl FnOnce(&mut DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES)) {
         let adapter = self.device.adapter();
         let mut arguments = DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES::zeroed();
         arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
@@ -136,6 +139,7 @@ impl HwContext {
         arguments.quantum = 400_000;
         arguments.gracePeriodSamePriority = 100_000;
         arguments.gracePeriodLowerPriority = 100_000;
+        change(&mut arguments);
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetContextSchedulingProperties(miniport, pointer)));
         judge_resume(adapter, "DxgkDdiSetContextSchedulingProperties", status);

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use wddm_abi::DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES;
 use wddm_abi::{
     D3DDDI_DOORBELLSTATUS, DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_NATIVE_FENCE_LOG_TYPE, DXGK_QUERYADAPTERINFOTYPE,
     NTSTATUS,
@@ -169,6 +170,25 @@ impl Os {
             let acknowledged = || (!context.is_suspending()).then_some(());
             context.changed.wait_for(self.kernel(), Some(deadline), acknowledged).is_some() && context.is_suspended()
         })
+    }
+
+    /// Tells the driver how the hardware contexts of a process are scheduled: as usual, but for what `change` changes.
+    /// A client or a change of focus would have it so.
+    ///
+    /// Source: DDI page DxgkDdiSetContextSchedulingProperties, Remarks.
+    pub fn set_scheduling(
+        &self,
+        adapter: &Arc<Adapter>,
+        process: &Process,
+        change: impl Fn(&mut DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES),
+    ) {
+        let _inside = self.kernel().enter();
+        for context in contexts_of(adapter, process) {
+            let _held = context.hold();
+            if context.is_alive() {
+                context.set_properties(&change);
+            }
+        }
     }
 
     /// Resumes the hardware contexts of a process, acknowledged or not: what is acknowledged later is an old fence.

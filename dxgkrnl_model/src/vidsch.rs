@@ -288,17 +288,17 @@ impl VidSch {
 
     /// Tells the driver the quanta of priority bands, when it schedules in hardware.
     ///
-    /// Chosen: the numbers, which the documents leave open (100 ns units: 10 ms grace, 40 ms quantum; 90 % for the
-    /// normal band).
+    /// Chosen: the numbers that the documents leave open (100 ns units: 10 ms grace, and none for the real-time band,
+    /// as is typical; 40 ms quantum). The normal band's share is the default of desktop systems, 10 %.
     pub(crate) fn set_priority_bands(&self, adapter: &Arc<Adapter>) {
         if !adapter.known_caps().has_hardware_scheduling() {
             return;
         }
         let mut arguments = DXGKARG_SETUPPRIORITYBANDS::zeroed();
-        arguments.gracePeriodForBand = [100_000; 4];
+        arguments.gracePeriodForBand = [100_000, 100_000, 100_000, 0];
         arguments.processQuantumForBand = [400_000; 4];
         arguments.processGracePeriodForBand = [100_000; 4];
-        arguments.targetNormalBandPercentage = 90;
+        arguments.targetNormalBandPercentage = 10;
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetupPriorityBands(miniport, pointer)));
         judge_resume(adapter, "DxgkDdiSetupPriorityBands", status);

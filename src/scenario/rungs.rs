@@ -58,7 +58,7 @@ const NEEDS: &[Need] = &[
     (3, "it makes a queue for doorbells: its probes, its second kind of queue, or its rings", &[
         "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10",
         "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",
-        "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "DB-42", "DB-43", "DB-44",
+        "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-35", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "DB-42", "DB-43", "DB-44",
         "DB-45", "DB-46", "DB-47", "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-04", "BI-05", "BI-06", "BI-09",
         "BI-10", "BI-11", "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "BI-43", "BI-44", "BI-45", "BI-46", "BI-47", "BI-48", "BI-49", "BI-50", "ST-67", "DD-05", "DD-07",
         "DD-14", "DD-16", "DD-18", "DD-20", "DD-21",

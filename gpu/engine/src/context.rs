@@ -6,7 +6,7 @@ use crate::host::{Host, Lock};
 use crate::member::Member;
 use crate::mutation::{Chosen, Mutation};
 use crate::queue::ParkedFence;
-use crate::schedule::{BANDS, NORMAL, Turns};
+use crate::schedule::{BANDS, NORMAL, Policy, Turns, rank};
 use crate::shared::Shared;
 use crate::slots::SlotId;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -44,6 +44,23 @@ pub enum Scheduling {
     Lost,
 }
 
+/// How a context is scheduled. Times are ticks of the GPU clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Properties {
+    /// The band of priority, below [`BANDS`].
+    pub band: u32,
+    /// In the real-time band its level there, 0 to 31.
+    pub level: i32,
+    /// Among contexts of its process, -7 to 7.
+    pub priority: i32,
+    /// For how long it has the engine before another context of its process and priority has it.
+    pub quantum: u64,
+    /// How long it waits for a context of its process and priority that it takes the place of.
+    pub grace_same: u64,
+    /// The same of one of a lower priority.
+    pub grace_lower: u64,
+}
+
 /// A hardware context.
 pub struct Context<H: Host> {
     /// Its place in the node's lists.
@@ -63,6 +80,14 @@ pub struct Context<H: Host> {
     listed: AtomicU32,
     /// The band of priority, below [`BANDS`].
     band: AtomicU32,
+    /// The rank in it.
+    rank: AtomicU32,
+    /// As in [`Properties`].
+    quantum: AtomicU64,
+    /// As in [`Properties`].
+    grace_same: AtomicU64,
+    /// As in [`Properties`].
+    grace_lower: AtomicU64,
     /// The context's last state in the node's scheduling log, with the log's era (`scheduling_log::noted`). Read and
     /// written under the log's lock only.
     pub(crate) noted: AtomicU64,
@@ -91,6 +116,10 @@ impl<H: Host> Context<H> {
             listed: AtomicU32::new(0),
             // CAST: a band.
             band: AtomicU32::new(NORMAL as u32),
+            rank: AtomicU32::new(rank(NORMAL, 0, 0)),
+            quantum: AtomicU64::new(0),
+            grace_same: AtomicU64::new(0),
+            grace_lower: AtomicU64::new(0),
             noted: AtomicU64::new(0),
         }
     }
@@ -126,12 +155,38 @@ impl<H: Host> Context<H> {
         self.band.load(Ordering::Relaxed) as usize
     }
 
-    /// Moves the context to another band; its queues that are ready already have their turn in the old one. `false`
-    /// where there is no such band.
-    pub fn set_band(&self, band: u32) -> bool {
+    /// The rank in the band.
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank.load(Ordering::Relaxed)
+    }
+
+    /// As [`Properties::quantum`].
+    pub(crate) fn quantum(&self) -> u64 {
+        self.quantum.load(Ordering::Relaxed)
+    }
+
+    /// As [`Properties::grace_same`].
+    pub(crate) fn grace_same(&self) -> u64 {
+        self.grace_same.load(Ordering::Relaxed)
+    }
+
+    /// As [`Properties::grace_lower`].
+    pub(crate) fn grace_lower(&self) -> u64 {
+        self.grace_lower.load(Ordering::Relaxed)
+    }
+
+    /// Sets how the context is scheduled, from the node's next turn on. `policy`: the GPU's. Returns `false`, and sets
+    /// nothing, where there is no such band.
+    pub fn set_properties(&self, policy: &Policy, properties: &Properties) -> bool {
+        let Properties { band, level, priority, quantum, grace_same, grace_lower } = *properties;
         let exists = (band as usize) < BANDS;
         if exists {
             self.band.store(band, Ordering::Relaxed);
+            self.rank.store(rank(band as usize, level, priority), Ordering::Relaxed);
+            self.quantum.store(quantum, Ordering::Relaxed);
+            self.grace_same.store(grace_same, Ordering::Relaxed);
+            self.grace_lower.store(grace_lower, Ordering::Relaxed);
+            policy.note_change();
         }
         exists
     }

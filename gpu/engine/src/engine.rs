@@ -133,6 +133,8 @@ struct Core<H: Host> {
     stuck: Option<Option<u64>>,
     /// Whether the current turn has begun a packet or a command buffer.
     ran: bool,
+    /// Since when other queues wait for the one that has its turn, by the GPU clock; `None`: none does.
+    contested: Option<u64>,
 }
 
 impl<H: Host> Engine<H> {
@@ -215,6 +217,7 @@ impl<H: Host> Core<H> {
             wedged: false,
             stuck: None,
             ran: false,
+            contested: None,
         })
     }
 
@@ -454,7 +457,7 @@ impl<H: Host> Core<H> {
 
     /// Takes what has arrived into the engine's own list.
     fn take_in(&mut self, node: &Node<H>) {
-        if node.arrivals.is_empty() || self.schedule.reserve(node.members()).is_err() {
+        if node.arrivals.is_empty() {
             return;
         }
         for queue in node.arrivals.take() {
@@ -475,7 +478,7 @@ impl<H: Host> Core<H> {
         if let Some(queue) = self.take_hot(gpu, node) {
             return Some(queue);
         }
-        let queue = self.schedule.next(gpu.normal_share.load(Ordering::Relaxed))?;
+        let queue = self.schedule.next(&gpu.policy, || gpu.host.clock(), |queue| node.arrivals.add(queue))?;
         queue.take_turn(&gpu.mutation);
         Some(queue)
     }
@@ -514,11 +517,7 @@ fn list<H: Host>(schedule: &mut Schedule<H>, node: &Node<H>, queue: &Shared<Queu
     if !queue.mark_ready() {
         return;
     }
-    let refused = match schedule.reserve(node.members()) {
-        Ok(()) => schedule.add(queue.clone()).err(),
-        Err(_) => Some(queue.clone()),
-    };
-    if let Some(queue) = refused {
+    if let Err(queue) = schedule.add(queue.clone()) {
         node.arrivals.add(queue);
     }
 }

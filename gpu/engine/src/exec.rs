@@ -202,6 +202,11 @@ impl<F> Exec<F> {
         }
     }
 
+    /// Returns whether it is in no command buffer and in no operation: between two submissions.
+    pub fn is_between(&self) -> bool {
+        !self.is_mid_work()
+    }
+
     /// Bytes of the ring whose packets are done.
     pub fn retired(&self) -> u64 {
         if self.is_mid_work() || self.wait.is_some() { self.started } else { self.consumed }

@@ -17,6 +17,7 @@ use crate::node::{Control, Node, Phase, attention, scan};
 use crate::notice::Notice;
 use crate::outbox;
 use crate::queue::{Queue, abandon};
+use crate::schedule::Policy;
 use crate::scheduling_log::Moment;
 use crate::shared::Shared;
 use crate::slots::{SlotId, SlotTable};
@@ -28,10 +29,6 @@ use gpu_wire::doorbell::{Model, Token};
 #[cfg(doc)]
 use gpu_wire::packet::FaultKind;
 use gpu_wire::{NODE_COUNT, NodeOrdinal};
-
-/// The share of the normal band until the OS sets one. Source: DXGKARG_SETUPPRIORITYBANDS, targetNormalBandPercentage
-/// (0 to 50, 10 by default).
-const NORMAL_SHARE: u32 = 10;
 
 /// How a GPU is set up.
 pub struct Setup<'a> {
@@ -77,8 +74,8 @@ pub struct Gpu<H: Host> {
     /// After how many ticks of the GPU clock an engine says that it cannot come off its work, although it was asked to;
     /// 0: never. Set before the engines run.
     pub hang_after: AtomicU64,
-    /// The share of the normal band in the turns while higher bands have work, in hundredths.
-    pub(crate) normal_share: AtomicU32,
+    /// What the OS says of bands of priority.
+    pub policy: Policy,
     /// Global model: every connected doorbell.
     connected: H::Lock<Vec<Connected<H>>>,
     /// How many of them each node's engine watches. Written under the lock.
@@ -106,7 +103,7 @@ impl<H: Host> Gpu<H> {
             monitored: setup.monitored,
             preempts_in_buffers: setup.preempts_in_buffers,
             hang_after: AtomicU64::new(0),
-            normal_share: AtomicU32::new(NORMAL_SHARE),
+            policy: Policy::new(),
             connected: H::Lock::new(Vec::new()),
             watched: Default::default(),
             next_space: AtomicU64::new(1),
@@ -127,11 +124,6 @@ impl<H: Host> Gpu<H> {
     /// A number for a wait, never given before.
     pub(crate) fn new_ticket(&self) -> u64 {
         self.next_ticket.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Sets the share of the normal band in the turns while higher bands have work, in hundredths; above 50 it is 50.
-    pub fn set_normal_share(&self, percent: u32) {
-        self.normal_share.store(percent.min(50), Ordering::Relaxed);
     }
 
     /// Counters of all nodes.

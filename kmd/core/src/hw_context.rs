@@ -112,14 +112,6 @@ impl<P: Platform> HwContext<P> {
         self.counted.started.gpu.suspend(&self.engine, fence) == Suspend::Already
     }
 
-    /// Moves it to a band of priority (`DXGK_SCHEDULING_PRIORITY_BAND`), from its queues' next turns on.
-    ///
-    /// # Errors
-    /// [`Error::InvalidParameter`] for a band that does not exist.
-    pub fn set_band(&self, _irql: &Passive, band: u32) -> Result<()> {
-        if self.engine.set_band(band) { Ok(()) } else { Err(Error::InvalidParameter) }
-    }
-
     /// Makes it runnable: what was published meanwhile is looked at, whatever became of the rings.
     pub fn resume(&self, _irql: &Passive) {
         if !self.engine.resume() {

@@ -50,6 +50,7 @@ pub mod paging_contexts;
 pub mod plan;
 pub mod platform;
 mod power;
+pub mod priority;
 pub mod process;
 pub mod quota;
 pub mod registers;

@@ -12,6 +12,7 @@ use kmd_core::hw_context::HwContext;
 use kmd_core::hw_queue::{HwQueue, NewQueue};
 use kmd_core::paging::{self, Buffer, Operation};
 use kmd_core::platform::Platform;
+use kmd_core::priority;
 use kmd_core::reset;
 use kmd_core::scheduling_log;
 use kmd_core::status::{Error, Result, of};
@@ -106,23 +107,17 @@ ddi! {
         reset::resume_hw_engine(&irql, &started, NodeOrdinal(args.NodeOrdinal))
     }
 
-    /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`. The share of the normal band is followed. A turn is shorter than
-    /// any quantum, and ends at once where a higher band has work: quantum and grace periods are upper bounds that
-    /// nothing reaches.
+    /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`.
     fn setup_priority_bands[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: read *const DXGKARG_SETUPPRIORITYBANDS, answers of {
-        let _ = irql;
-        started::<P>(adapter)?.gpu.set_normal_share(args.targetNormalBandPercentage);
+        priority::set_bands(&irql, &*started::<P>(adapter)?, &args);
         Ok(())
     }
 
-    /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`. The band is followed, from the next turns on; quantum
-    /// and grace periods as in `DxgkDdiSetupPriorityBands`. Priorities inside of the real-time band and of a process
-    /// are not.
+    /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`.
     fn set_context_scheduling_properties[P: Platform](_adapter: HANDLE) at irql: Passive,
         with args: read *const DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, answers of {
-        // CAST: a band is no negative number.
-        object::<HwContext<P>>(args.hContext)?.set_band(&irql, args.priorityBand.0 as u32)
+        priority::set_properties(&irql, &*object::<HwContext<P>>(args.hContext)?, &args)
     }
 
     /// `DxgkDdiSetSchedulingLogBuffer`, `PASSIVE_LEVEL`. A NULL buffer, or one without entries, takes the log away.

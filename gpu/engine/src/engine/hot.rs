@@ -1,10 +1,10 @@
 //! The hot queue: the one that had the last turn and ran dry.
 //!
-//! What is submitted at once is submitted to it, as a rule. So for a while the engine looks at its write pointer, and at
-//! the line of the ring in which the next packet begins, both in one look, and not at its doorbell: the write pointer
-//! is published in front of the ring, and says how much. A ring costs one cache line less then, and that line stays
-//! with the processor that rings. When the while is over, or the doorbell changes hands, the doorbell is looked at
-//! again, as it stands.
+//! What is submitted at once is submitted to it, as a rule. So for a while the engine looks at its write pointer, and
+//! at the line of the ring in which the next packet begins, both in one look, and not at its doorbell: the write
+//! pointer is published in front of the ring, and says how much. A ring costs one cache line less then, and that line
+//! stays with the processor that rings. When the while is over, or the doorbell changes hands, the doorbell is looked
+//! at again, as it stands.
 //!
 //! Where submissions follow each other, the engine rests between its looks: `pace.rs`.
 
@@ -110,6 +110,7 @@ impl<H: Host> Core<H> {
     pub(super) fn take_hot(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Option<Shared<Queue<H>>> {
         let hot = self.hot.take_if(|hot| hot.has_work)?;
         if self.schedule.is_empty() && !node.scheduling.is_set() {
+            self.schedule.begin_alone(&gpu.policy, &hot.queue);
             return Some(hot.queue);
         }
         list(&mut self.schedule, node, &hot.queue);

@@ -80,6 +80,7 @@ impl<H: Host> Core<H> {
         node.scheduling.begin_turn(&queue.context);
         self.ran = false;
         self.submissions = 0;
+        self.contested = (!self.schedule.is_empty()).then(|| gpu.host.clock());
         node.trace.push(Event::Run, queue.slot.pack());
         self.again = false;
         let space = &queue.context.space;
@@ -136,9 +137,22 @@ impl<H: Host> Core<H> {
         } else {
             self.cool();
         }
+        let is_amid = !exec.is_between();
         queue.exec.put(exec);
-        if again || (!queue.user_mode && queue.has_submissions() && outcome == Outcome::Drained) {
-            list(&mut self.schedule, node, queue);
+        if let Some(since) = self.contested.take() {
+            let now = gpu.host.clock();
+            self.schedule.ran(now.saturating_sub(since));
+            self.schedule.end_quantum(&gpu.policy, queue.context.quantum(), now);
+        }
+        if again && outcome == Outcome::Budget && is_amid && self.schedule.grace().is_some() {
+            if queue.mark_ready() {
+                self.schedule.hold(queue.clone());
+            }
+        } else {
+            self.schedule.end_grace();
+            if again || (!queue.user_mode && queue.has_submissions() && outcome == Outcome::Drained) {
+                list(&mut self.schedule, node, queue);
+            }
         }
         queue.set_parked(outcome == Outcome::Parked && !again);
         node.scheduling.end_turn();
@@ -349,11 +363,10 @@ impl<H: Host> Core<H> {
             return Ok(Some(Outcome::Gone));
         }
         if leaves && !node.arrivals.is_empty() {
-            // A higher band does not wait for the end of the turn.
             self.take_in(node);
-            if job.queue.is_some_and(|queue| self.schedule.has_above(queue.context.band())) {
-                return Ok(Some(Outcome::Budget));
-            }
+        }
+        if leaves && job.queue.is_some() && self.must_give_way(gpu, exec) {
+            return Ok(Some(Outcome::Budget));
         }
         if *turn == 0 {
             if !exec.plain {
@@ -384,6 +397,19 @@ impl<H: Host> Core<H> {
             self.stuck = Some(None);
             self.reports.notify(gpu, node, Notice::EngineHung);
         }
+    }
+
+    /// Returns whether the queue that has the turn leaves before the turn is over: it has come to an end, or its grace
+    /// period has, and one of a higher priority waits.
+    fn must_give_way(&mut self, gpu: &Gpu<H>, exec: &Exec<FenceRef<H>>) -> bool {
+        if self.schedule.take_changed() {
+            let now = gpu.host.clock();
+            self.contested.get_or_insert(now);
+            if let Some(grace) = self.schedule.preempts(&gpu.policy) {
+                self.schedule.give_grace(now.saturating_add(grace));
+            }
+        }
+        self.schedule.grace().is_some_and(|end| exec.is_between() || gpu.host.clock() >= end)
     }
 
     /// Returns whether anything but the stream waits for this engine: a queue, a packet, a doorbell, a report.

@@ -1,14 +1,18 @@
-//! Who has the next turn: bands of priority, and in them processes before queues.
+//! Who has the next turn, and for how long: bands of priority, in them processes before queues, and in a process its
+//! contexts by priority; quanta, and grace periods (DB-35).
 
 use crate::preemption::endless;
 use crate::support::{Rig, TestQueue};
-use gpu_engine::context::{Context, Process};
+use gpu_engine::context::{Context, Process, Properties};
 use gpu_engine::fence_table::FenceTable;
 use gpu_engine::queue::Queue;
-use gpu_engine::schedule::Turns;
+use gpu_engine::schedule::{Times, Turns};
 use gpu_engine::shared::Shared;
 use gpu_engine::trace::Event;
+use gpu_engine::word::Ordering;
 use gpu_wire::packet::{Encoded, Privilege};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 type Host = crate::support::TestHost;
 
@@ -34,6 +38,29 @@ fn greedy(rig: &mut Rig, context: &Shared<Context<Host>>, jump: &Encoded) -> Tes
     let mut queue = rig.queue_of(context, 0);
     queue.submit(core::slice::from_ref(jump));
     queue
+}
+
+/// A context of that band, with nothing else of its own.
+fn in_band(band: u32) -> Properties {
+    Properties { band, level: 0, priority: 0, quantum: 0, grace_same: 0, grace_lower: 0 }
+}
+
+/// Whose the next `turns` turns of node 0 are: the place of each queue in `queues`, the oldest first.
+fn owners(rig: &mut Rig, turns: usize, queues: &[&TestQueue]) -> Vec<usize> {
+    let slot = |queue: &TestQueue| queue.queue.slot.pack() & ((1 << 56) - 1);
+    let owner = |argument: u64| queues.iter().position(|queue| slot(queue) == argument).unwrap();
+    let last = |rig: &Rig| rig.gpu.nodes[0].trace.last().filter(|(_, event, _)| *event == Event::Run).last();
+    let turn = |_| {
+        rig.engines[0].step();
+        last(rig).map(|(_, _, argument)| owner(argument)).unwrap()
+    };
+    (0..turns).map(turn).collect()
+}
+
+/// How many turns in a row each has, without the first and the last row.
+fn rows(owners: &[usize]) -> Vec<usize> {
+    let rows: Vec<_> = owners.chunk_by(|a, b| a == b).map(<[usize]>::len).collect();
+    rows[1..rows.len() - 1].to_vec()
 }
 
 /// How many of the next `turns` turns of node 0 `queue` has.
@@ -68,10 +95,13 @@ fn a_higher_band_leaves_the_normal_one_its_share_and_the_idle_one_nothing() {
         let jump = endless(&mut rig, m.va);
         let contexts = [0, 1, 2].map(|band| {
             let context = rig.context(0);
-            assert!(context.set_band(band) && !context.set_band(4));
+            assert!(
+                context.set_properties(&rig.gpu.policy, &in_band(band))
+                    && !context.set_properties(&rig.gpu.policy, &in_band(4))
+            );
             context
         });
-        rig.gpu.set_normal_share(share);
+        rig.gpu.policy.set_share(share);
         let [idle, normal, focus] = contexts.map(|context| greedy(&mut rig, &context, &jump));
         turns_of(&mut rig, 5, &focus.queue);
         let normals = turns_of(&mut rig, 100, &normal.queue);
@@ -104,7 +134,7 @@ fn a_higher_band_does_not_wait_for_the_end_of_a_turn() {
     let jump = endless(&mut rig, m.va);
     let [low, high] = [1, 2].map(|band| {
         let context = rig.context(0);
-        assert!(context.set_band(band));
+        assert!(context.set_properties(&rig.gpu.policy, &in_band(band)));
         context
     });
     let mut high = rig.queue_of(&high, 1);
@@ -121,4 +151,244 @@ fn a_higher_band_does_not_wait_for_the_end_of_a_turn() {
     rig.engines[0].step();
     let ran = packets() - before;
     assert!((1..50).contains(&ran), "{ran} packets of the lower band");
+}
+
+/// A machine whose clock goes on by 100 µs at each reading, and what stores for ever.
+fn timed() -> (Rig, Encoded) {
+    let mut rig = Rig::new();
+    rig.gpu.host.tick.store(1_000, Ordering::Relaxed);
+    let m = rig.map(1, false);
+    let jump = endless(&mut rig, m.va);
+    (rig, jump)
+}
+
+/// 1 ms, in ticks.
+const MS: u64 = 10_000;
+
+/// A process has the engine for its quantum while another of the band waits, however many queues either has; so long
+/// has a context among those of its process.
+#[test]
+fn processes_and_contexts_have_their_quanta() {
+    for (quantum, turns) in [(0, 1..=1), (2 * MS, 20..=20), (6 * MS, 60..=60)] {
+        let (mut rig, jump) = timed();
+        rig.gpu.policy.set_times(1, Times { quantum, process_grace: 0, grace: 0 });
+        let (many, other) = (rig.context(0), stranger(&rig));
+        let queues: Vec<_> = [&many, &many, &other].map(|context| greedy(&mut rig, context, &jump)).into();
+        let owners = owners(&mut rig, 1_000, &queues.iter().collect::<Vec<_>>());
+        // The two queues of one process are one.
+        let processes: Vec<_> = owners.iter().map(|queue| queue / 2).collect();
+        let rows = rows(&processes);
+        assert!(rows.len() > 10 && rows.iter().all(|row| turns.contains(row)), "{quantum}: {rows:?}");
+        let [first, second] = [0, 1].map(|queue| owners.iter().filter(|owner| **owner == queue).count());
+        assert!(first.abs_diff(second) <= 60, "{quantum}: {first} and {second} turns of one process");
+        let (mut rig, jump) = timed();
+        let contexts = [rig.context(0), rig.context(0)];
+        for context in &contexts {
+            assert!(context.set_properties(&rig.gpu.policy, &Properties { quantum, ..in_band(1) }));
+        }
+        let queues = contexts.map(|context| greedy(&mut rig, &context, &jump));
+        // The process is alone: its own quantum is nobody's loss.
+        let owners = owners_of(&mut rig, 1_000, &queues);
+        let rows = self::rows(&owners);
+        assert!(rows.len() > 10 && rows.iter().all(|row| turns.contains(row)), "{quantum}: {rows:?}");
+    }
+}
+
+fn owners_of(rig: &mut Rig, turns: usize, queues: &[TestQueue]) -> Vec<usize> {
+    owners(rig, turns, &queues.iter().collect::<Vec<_>>())
+}
+
+/// `queue` becomes ready in the middle of the next turn, when the engine maps something, and the clock has gone on by
+/// `ticks`. Returns where the time at which it does will be.
+fn arrives(rig: &Rig, queue: &TestQueue, ticks: u64) -> Arc<AtomicU64> {
+    let (gpu, ready, at) = (rig.gpu.clone(), queue.queue.clone(), Arc::new(AtomicU64::new(0)));
+    let arrived = at.clone();
+    *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || {
+        let now = gpu.host.clock.fetch_add(ticks, Ordering::Relaxed) + ticks;
+        arrived.store(now, Ordering::Relaxed);
+        gpu.make_ready(&ready);
+    }));
+    at
+}
+
+/// A queue of `context` that is ready at the call of [`arrives`], with `packets` in its ring.
+fn late(rig: &mut Rig, context: &Shared<Context<Host>>, packets: &[Encoded]) -> TestQueue {
+    let mut queue = rig.queue_of(context, 1);
+    rig.settle();
+    queue.publish(packets);
+    queue
+}
+
+/// Time for which no other waits is none of a quantum: one that has had the engine alone has its quantum still.
+#[test]
+fn a_quantum_is_time_for_which_others_wait() {
+    let (mut rig, jump) = timed();
+    rig.gpu.policy.set_times(1, Times { quantum: 4 * MS, process_grace: 0, grace: 0 });
+    let [first, second] = [rig.context(0), stranger(&rig)];
+    let second = late(&mut rig, &second, core::slice::from_ref(&jump));
+    let first = greedy(&mut rig, &first, &jump);
+    arrives(&rig, &second, 100 * MS);
+    let turns = owners(&mut rig, 60, &[&first, &second]);
+    let row = turns.iter().take_while(|owner| **owner == 0).count();
+    assert!((38..=42).contains(&row), "{turns:?}");
+}
+
+/// Among the contexts of a process the higher priority goes first for as long as it has work, and a change counts from
+/// the next turn on; other processes have their turns all the same. What is beyond -7 to 7 counts as these.
+#[test]
+fn priorities_in_a_process_are_followed() {
+    let (mut rig, jump) = timed();
+    let contexts = [rig.context(0), rig.context(0), stranger(&rig)];
+    let gpu = rig.gpu.clone();
+    let prioritize = |context: &Context<Host>, priority| {
+        assert!(context.set_properties(&gpu.policy, &Properties { priority, ..in_band(1) }));
+    };
+    prioritize(&contexts[0], -1);
+    prioritize(&contexts[1], 6);
+    prioritize(&contexts[2], -7);
+    let queues = [0, 1, 2].map(|at| greedy(&mut rig, &contexts[at], &jump));
+    owners_of(&mut rig, 5, &queues);
+    let turns = owners_of(&mut rig, 60, &queues);
+    let count = |of: usize, turns: &[usize]| turns.iter().filter(|owner| **owner == of).count();
+    assert_eq!([0, 1, 2].map(|of| count(of, &turns)), [0, 30, 30]);
+    prioritize(&contexts[0], 100);
+    owners_of(&mut rig, 5, &queues);
+    let turns = owners_of(&mut rig, 60, &queues);
+    assert_eq!([0, 1, 2].map(|of| count(of, &turns)), [30, 0, 30]);
+    prioritize(&contexts[1], i32::MAX);
+    owners_of(&mut rig, 5, &queues);
+    let turns = owners_of(&mut rig, 60, &queues);
+    assert_eq!([0, 1, 2].map(|of| count(of, &turns)), [15, 15, 30], "both have the highest");
+}
+
+/// In the real-time band a higher level goes before a lower one, of whatever process; in any other, levels mean
+/// nothing.
+#[test]
+fn levels_of_the_real_time_band_are_followed() {
+    for (band, expected) in [(3, [0, 0, 60]), (2, [20, 20, 20])] {
+        let (mut rig, jump) = timed();
+        let contexts = [rig.context(0), stranger(&rig), stranger(&rig)];
+        for (context, level) in contexts.iter().zip([3, 0, 17]) {
+            assert!(context.set_properties(&rig.gpu.policy, &Properties { level, ..in_band(band) }));
+        }
+        let queues = contexts.map(|context| greedy(&mut rig, &context, &jump));
+        owners_of(&mut rig, 5, &queues);
+        let turns = owners_of(&mut rig, 60, &queues);
+        let count = |of: usize| turns.iter().filter(|owner| **owner == of).count();
+        assert_eq!([0, 1, 2].map(count), expected, "band {band}");
+    }
+}
+
+/// `high` becomes ready in the middle of the first turn of `low`. For how long `low` has the engine from then on, by
+/// the clock.
+fn until_preempted(rig: &mut Rig, high: &TestQueue, low: &TestQueue) -> u64 {
+    let arrived = arrives(rig, high, 0);
+    for _ in 0..1_000 {
+        if owners(rig, 1, &[high, low]) == [0] {
+            return rig.gpu.host.clock.load(Ordering::Relaxed) - arrived.load(Ordering::Relaxed);
+        }
+    }
+    panic!("it is never preempted");
+}
+
+/// What must give way to a higher band, a process or a context has the grace period of that to come to an end; then it
+/// comes off wherever it is. It has none where it is between two command buffers.
+#[test]
+fn what_gives_way_has_its_grace_period() {
+    const GRACE: u64 = 5 * MS;
+    let band = |grace| Times { quantum: 0, process_grace: 0, grace };
+    for (grace, least, most) in [(0, 0, MS), (GRACE, GRACE, GRACE + MS)] {
+        // A band.
+        let (mut rig, jump) = timed();
+        rig.gpu.policy.set_times(2, band(grace));
+        let (focus, normal) = (rig.context(0), stranger(&rig));
+        assert!(focus.set_properties(&rig.gpu.policy, &in_band(2)));
+        let high = late(&mut rig, &focus, &[Encoded::nop(8)]);
+        let low = greedy(&mut rig, &normal, &jump);
+        let took = until_preempted(&mut rig, &high, &low);
+        assert!((least..=most).contains(&took), "{took} for a grace period of {grace} of the band");
+        // A higher priority in a process.
+        let (mut rig, jump) = timed();
+        let [lower, higher] = [rig.context(0), rig.context(0)];
+        assert!(higher.set_properties(&rig.gpu.policy, &Properties { priority: 1, grace_lower: grace, ..in_band(1) }));
+        let high = late(&mut rig, &higher, &[Encoded::nop(8)]);
+        let low = greedy(&mut rig, &lower, &jump);
+        let took = until_preempted(&mut rig, &high, &low);
+        assert!((least..=most).contains(&took), "{took} for a grace period of {grace} of a lower priority");
+        // A higher level of the real-time band.
+        let (mut rig, jump) = timed();
+        rig.gpu.policy.set_times(3, Times { quantum: 100 * MS, process_grace: grace, grace: 0 });
+        let [lower, higher] = [rig.context(0), stranger(&rig)];
+        assert!(lower.set_properties(&rig.gpu.policy, &in_band(3)));
+        assert!(higher.set_properties(&rig.gpu.policy, &Properties { level: 1, ..in_band(3) }));
+        let high = late(&mut rig, &higher, &[Encoded::nop(8)]);
+        let low = greedy(&mut rig, &lower, &jump);
+        let took = until_preempted(&mut rig, &high, &low);
+        assert!((least..=most).contains(&took), "{took} for a grace period of {grace} of a lower level");
+        // Another process, and another context, behind the quantum.
+        for is_process in [true, false] {
+            const QUANTUM: u64 = 3 * MS;
+            let (mut rig, jump) = timed();
+            rig.gpu.policy.set_times(1, Times { quantum: QUANTUM, process_grace: grace, grace: 0 });
+            let other = if is_process { stranger(&rig) } else { rig.context(0) };
+            let contexts = [rig.context(0), other];
+            let properties = Properties { quantum: QUANTUM, grace_same: grace, ..in_band(1) };
+            for context in &contexts {
+                assert!(context.set_properties(&rig.gpu.policy, &properties));
+            }
+            let other = late(&mut rig, &contexts[1], &[Encoded::nop(8)]);
+            let first = greedy(&mut rig, &contexts[0], &jump);
+            let took = until_preempted(&mut rig, &other, &first);
+            // A part of the time passes between the turns, in which no queue has the engine.
+            let expected = QUANTUM + least..=2 * QUANTUM + most;
+            assert!(expected.contains(&took), "process {is_process}: {took} for a grace period of {grace}");
+        }
+        // Without a quantum there is one turn in front of it.
+        for is_process in [true, false] {
+            let (mut rig, jump) = timed();
+            rig.gpu.policy.set_times(1, Times { quantum: 0, process_grace: grace, grace: 0 });
+            let other = if is_process { stranger(&rig) } else { rig.context(0) };
+            let contexts = [rig.context(0), other];
+            for context in &contexts {
+                assert!(context.set_properties(&rig.gpu.policy, &Properties { grace_same: grace, ..in_band(1) }));
+            }
+            let queues = contexts.map(|context| greedy(&mut rig, &context, &jump));
+            let rows = rows(&owners_of(&mut rig, 300, &queues));
+            // The time passes in one more turn: while it is waited for, the clock is looked at before each packet.
+            let expected = if grace == 0 { 1..=1 } else { 2..=2 };
+            assert!(rows.iter().all(|row| expected.contains(row)), "process {is_process}: {rows:?}");
+        }
+    }
+    // A ring of packets, without a command buffer, comes off at once.
+    let (mut rig, _) = timed();
+    rig.gpu.policy.set_times(2, band(GRACE));
+    let (focus, normal) = (rig.context(0), stranger(&rig));
+    assert!(focus.set_properties(&rig.gpu.policy, &in_band(2)));
+    let mut low = rig.queue_of(&normal, 0);
+    let (high, to) = (late(&mut rig, &focus, &[Encoded::nop(8)]), rig.map(2, false));
+    // When the first store maps its page.
+    arrives(&rig, &high, 0);
+    low.submit(&[0, 4096].map(|at| gpu_wire::packet::Store { address: to.at(at).0, value: 1 }.to_packet()));
+    rig.engines[0].step();
+    assert_eq!((to.read(0), to.read(4096)), (1, 0));
+}
+
+/// A turn that the normal band has by its share is whole, whatever comes meanwhile.
+#[test]
+fn a_turn_by_share_is_not_cut_short() {
+    let (mut rig, jump) = timed();
+    rig.gpu.policy.set_share(50);
+    let [idle, normal, focus] = [0, 1, 2].map(|band| {
+        let context = rig.context(0);
+        assert!(context.set_properties(&rig.gpu.policy, &in_band(band)));
+        context
+    });
+    let idle = late(&mut rig, &idle, &[Encoded::nop(8)]);
+    let [normal, focus] = [normal, focus].map(|context| greedy(&mut rig, &context, &jump));
+    assert_eq!(owners(&mut rig, 1, &[&normal, &focus]), [1]);
+    arrives(&rig, &idle, 0);
+    let packets = |rig: &Rig| rig.gpu.nodes[0].counters.read().packets;
+    let before = packets(&rig);
+    assert_eq!(owners(&mut rig, 1, &[&normal, &focus]), [0]);
+    assert!(packets(&rig) - before > 3_000, "{} packets", packets(&rig) - before);
 }

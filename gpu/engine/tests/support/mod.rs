@@ -96,8 +96,10 @@ impl Drop for TestMapping {
 pub struct TestHost {
     system: Pages,
     local: Pages,
-    /// The next reading; each is one more than the last.
+    /// The next reading.
     pub clock: AtomicU64,
+    /// By how much it is more than the last: 1, unless a test says otherwise.
+    pub tick: AtomicU64,
     pub mappings: Arc<AtomicU64>,
     /// What the engines asked to map: frames, and whether for writing.
     pub asked: Mutex<Vec<(Vec<u64>, bool)>>,
@@ -151,7 +153,7 @@ impl Host for TestHost {
         self.local.span(page)
     }
     fn clock(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed)
+        self.clock.fetch_add(self.tick.load(Ordering::Relaxed), Ordering::Relaxed)
     }
     fn clock_frequency(&self) -> u64 {
         10_000_000
@@ -285,6 +287,7 @@ impl Rig {
             system: Pages::new(8192),
             local: Pages::new(1024),
             clock: AtomicU64::new(1),
+            tick: AtomicU64::new(1),
             mappings: Arc::default(),
             asked: Mutex::default(),
             until_failure: Mutex::default(),
