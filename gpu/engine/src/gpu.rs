@@ -19,7 +19,7 @@ use crate::outbox;
 use crate::queue::{Queue, abandon};
 use crate::schedule::Policy;
 use crate::scheduling_log::Moment;
-use crate::shared::Shared;
+use crate::shared::{Shared, try_box};
 use crate::slots::{SlotId, SlotTable};
 use crate::word::Word;
 use alloc::boxed::Box;
@@ -75,7 +75,7 @@ pub struct Gpu<H: Host> {
     /// 0: never. Set before the engines run.
     pub hang_after: AtomicU64,
     /// What the OS says of bands of priority.
-    pub policy: Policy,
+    pub policy: Box<Policy>,
     /// Global model: every connected doorbell.
     connected: H::Lock<Vec<Connected<H>>>,
     /// How many of them each node's engine watches. Written under the lock.
@@ -103,7 +103,7 @@ impl<H: Host> Gpu<H> {
             monitored: setup.monitored,
             preempts_in_buffers: setup.preempts_in_buffers,
             hang_after: AtomicU64::new(0),
-            policy: Policy::new(),
+            policy: try_box(Policy::new())?,
             connected: H::Lock::new(Vec::new()),
             watched: Default::default(),
             next_space: AtomicU64::new(1),

@@ -7,17 +7,16 @@
 //! at its finest for as long as it lasts.
 
 use crate::adapter::{EngineHost, Gpu};
-use crate::duty::{Duty, Periods};
+use crate::duty::Duty;
 use crate::irql::Passive;
-use crate::plan::Plan;
 use crate::platform::{Event, Platform, ThisThread, Timer};
 use crate::power;
-use crate::settings::Settings;
+use crate::standing::Standing;
 use gpu_engine::engine::{Engine, Step, Watched};
 use gpu_engine::host::Host;
 use gpu_engine::mutation::Mutation;
 use gpu_engine::shared::Shared;
-use gpu_wire::{NODE_COUNT, NODE_PAGING};
+use gpu_wire::NODE_PAGING;
 
 /// Looks without a pause between them, right behind work: what goes on at once goes on some 20 ns earlier.
 const AT_ONCE: u32 = 64;
@@ -37,49 +36,9 @@ const WRITE_POINTERS: u32 = 10;
 /// timer adds up to a millisecond.
 const PAUSE: u64 = 5_000;
 
-/// The lowest real-time priority (`LOW_REALTIME_PRIORITY`).
-const REAL_TIME: u32 = 16;
-
-/// How an engine's thread has the processors.
-#[derive(Clone, Copy)]
-pub struct Standing {
-    /// Its priority, 1 to 31.
-    pub(crate) priority: u32,
-    /// Percent of the time that engines may have the processors; `None`: no limit.
-    pub(crate) share: Option<u32>,
-    /// For how many ticks of the clock it must be idle to have its doorbells let go; `None`: it never has.
-    pub(crate) patience: Option<u64>,
-    /// For how long it must sleep to ask for F1, in units of 100 ns; 0: it never asks.
-    pub(crate) until_f1: u64,
-    /// The same in ticks of the clock.
-    pub(crate) until_f1_ticks: u64,
-}
-
-impl Standing {
-    /// By the plan and the settings. Where the machine has more processors than there are engines, others have a
-    /// processor whatever the engines do, and these have no limit.
-    pub fn new<P: Platform>(irql: &Passive, platform: &P, plan: &Plan, settings: &Settings) -> Self {
-        let priority = settings.engine_priority;
-        let limited = priority >= REAL_TIME && platform.processors(irql) as usize <= NODE_COUNT;
-        let share = limited.then_some(settings.engine_share);
-        let idle = u64::from(settings.idle_milliseconds);
-        let patience = (idle != 0).then(|| idle * platform.clock_frequency() / 1000);
-        // An OS without user-mode submission does not know the interrupt.
-        let asks = settings.power_components && plan.user_mode_submission();
-        let until_f1 = if asks { idle * 10 * 10_000 } else { 0 };
-        let until_f1_ticks = patience.unwrap_or(0).saturating_mul(10);
-        Self { priority, share, patience, until_f1, until_f1_ticks }
-    }
-
-    /// The periods, by the GPU clock, in whose last parts engines pause; `None`: they do not.
-    pub(crate) fn periods<P: Platform>(&self, gpu: &Gpu<P>) -> Option<Periods> {
-        self.share.map(|share| Periods::new(gpu.host.clock_frequency(), share))
-    }
-
-    /// Returns whether the engine of `node` asks for F1 when it has slept for long enough.
-    fn asks_for_f1<P: Platform>(&self, gpu: &Gpu<P>, node: usize) -> bool {
-        self.until_f1 != 0 && node != NODE_PAGING.0 as usize && !gpu.host.power().is_in_f1(node)
-    }
+/// Returns whether the engine of `node` asks for F1 when it has slept for long enough.
+fn asks_for_f1<P: Platform>(standing: &Standing, gpu: &Gpu<P>, node: usize) -> bool {
+    standing.until_f1 != 0 && node != NODE_PAGING.0 as usize && !gpu.host.power().is_in_f1(node)
 }
 
 /// Runs the engine until it is stopped.
@@ -97,7 +56,7 @@ pub fn run<P: Platform>(
         me.set_priority(irql, standing.priority);
     }
     // By the GPU clock, which is read at each look, and mostly costs no call.
-    let mut duty = standing.periods(gpu).map(|periods| Duty::new(periods, gpu.host.clock()));
+    let mut duty = standing.periods(gpu.host.clock_frequency()).map(|periods| Duty::new(periods, gpu.host.clock()));
     let wake = gpu.host.wake(node);
     let mut rest = Rest::default();
     loop {
@@ -141,7 +100,7 @@ pub fn run<P: Platform>(
                 {
                     gpu.host.idle().ask(node, idle);
                 }
-                let asks = watched != Watched::Doorbells && !rest.has_asked && standing.asks_for_f1(gpu, node);
+                let asks = watched != Watched::Doorbells && !rest.has_asked && asks_for_f1(standing, gpu, node);
                 if asks && watched == Watched::WritePointers {
                     // It does not sleep, and the OS may have no reason to say that the pages are rotated: in F1 they
                     // are.

@@ -60,6 +60,7 @@ pub mod segments;
 pub mod service;
 pub mod setting_values;
 pub mod settings;
+pub mod standing;
 pub mod start;
 pub mod status;
 pub mod strays;

@@ -264,8 +264,9 @@ settings! {
         fault_interrupts: u64, "FaultInterrupts", Values::Any, 0,
             "this many requests for an interrupt fail";
         fault_wedge_at: u64, "FaultWedgeAt", Values::Any, 0,
-            "number of the packet at which an engine stops answering, for good: if it is the paging node's, adapter \
-            resets follow up to bug check 0x116, or, if it is one of the first packets, the start fails or a page table \
-            is freed while the engine has it mapped (0xC4); 0: none";
+            "number of the packet at which an engine stops answering, for good: a reset of the adapter replaces it; 0: none";
+        fault_wedge_again: bool, "FaultWedgeAgain", SWITCH, 0,
+            "1: so does each packet behind that of `FaultWedgeAt`, to its engine: where the paging node has work, \
+            resets of the adapter follow each other, up to bug check 0x116";
     }
 }

@@ -4,7 +4,7 @@ use crate::adapter::{Adapter, Census, EngineHost, Gpu, LocalMemory, Routines, St
 use crate::asked::Features;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
-use crate::engine_thread::{self, Standing};
+use crate::engine_thread;
 use crate::handle::Handle;
 use crate::interrupt_source::InterruptSource;
 use crate::irql::{AtMostDispatch, Passive};
@@ -15,6 +15,7 @@ use crate::plan::Plan;
 use crate::platform::{Pages, Platform, SettingsKey};
 use crate::registers::Registers;
 use crate::settings::Settings;
+use crate::standing::Standing;
 use crate::status::{Error, Result};
 use crate::strays::Strays;
 use alloc::boxed::Box;
@@ -280,6 +281,7 @@ fn arm_faults<P: Platform>(gpu: &Gpu<P>, settings: &Settings) {
     gpu.faults.corrupt_packet.store(settings.fault_corrupt_packet, Ordering::Relaxed);
     gpu.faults.fail_interrupts.store(settings.fault_interrupts, Ordering::Relaxed);
     gpu.faults.wedge_at.store(settings.fault_wedge_at, Ordering::Relaxed);
+    gpu.faults.wedge_again.store(settings.fault_wedge_again, Ordering::Relaxed);
     if settings.fault_corrupt_packet != 0 || settings.fault_interrupts != 0 || settings.fault_wedge_at != 0 {
         gpu.faults.arm();
     }
@@ -329,7 +331,7 @@ fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Sta
             platform.spawn(irql, try_box(move |irql: &Passive| let_go::run(irql, &inside, standing.priority))?)?;
         started.threads.with(|t| t.push(thread));
     }
-    let Some(periods) = standing.periods(gpu) else { return Ok(()) };
+    let Some(periods) = standing.periods(Host::clock_frequency(&gpu.host)) else { return Ok(()) };
     let timer = platform.timer(irql)?;
     let (gpu, inside) = (gpu.clone(), platform.clone());
     let body = move |irql: &Passive| keeper::run(irql, &inside, &gpu, &timer, standing.priority, &periods);
