@@ -9,8 +9,8 @@ use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGKRNL_INTERFACE, Plain};
 
 pub use crate::{array, copy, decorate, own, reaches, record, theirs};
 
-/// The tables of drivers as they were before any decorator, by the machine that they are loaded on, and the addresses of
-/// functions that decorators put into tables.
+/// The tables of drivers as they were before any decorator, by the machine that they are loaded on, and the addresses
+/// of functions that decorators put into tables.
 struct Tables {
     own: BTreeMap<usize, DRIVER_INITIALIZATION_DATA>,
     instead: BTreeSet<u64>,
@@ -18,7 +18,8 @@ struct Tables {
     theirs: BTreeMap<usize, DXGKRNL_INTERFACE>,
 }
 
-// SAFETY: the tables and interfaces are made of function pointers, handles and numbers; any thread may call the functions.
+// SAFETY: the tables and interfaces are made of function pointers, handles and numbers; any thread may call the
+// functions.
 unsafe impl Send for Tables {}
 
 static TABLES: Mutex<Tables> =

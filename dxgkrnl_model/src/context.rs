@@ -227,7 +227,8 @@ pub(crate) struct Made {
 }
 
 /// Calls `DxgkDdiCreateContext`: for packet contexts, and with `HwQueueSupported` for hardware contexts. `place`: node
-/// and engine affinity as user mode names it. hContext goes in with Dxgkrnl's handle, by which the driver names the context in callbacks.
+/// and engine affinity as user mode names it. hContext goes in with Dxgkrnl's handle, by which the driver names the
+/// context in callbacks.
 ///
 /// Source: DDI page DXGKARGCB_INVALIDATEHWCONTEXT, hHwContext (its own page knows the member as an output alone).
 ///

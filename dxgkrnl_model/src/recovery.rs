@@ -6,8 +6,9 @@
 //! which the driver names the contexts that ran), ResumeHwEngine; the devices of those contexts are lost, the others
 //! run on.
 //!
-//! **Packet nodes.** The oldest buffer that has been with the driver for TdrDelay makes the node be preempted, if it was
-//! not before ([`crate::vidsch`]); if a preemption is not acknowledged within TdrDelay, the engine is reset ([`packet`]).
+//! **Packet nodes.** The oldest buffer that has been with the driver for TdrDelay makes the node be preempted, if it
+//! was not before ([`crate::vidsch`]); if a preemption is not acknowledged within TdrDelay, the engine is reset
+//! ([`packet`]).
 //! **Adapters.** What cannot be reset alone, or fails to be, or took a paging packet along, takes the adapter
 //! ([`adapter`]).
 //!

@@ -10,7 +10,7 @@ use crate::wrap::own;
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
 use dxgkrnl_model::personality::{Gate, MS};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::{STATUS_ACCESS_DENIED, STATUS_SUCCESS};
 use wddm_abi::{DXGKARG_ESCAPE, HANDLE, NTSTATUS};
@@ -128,13 +128,13 @@ fn order(stage: &Stage) -> Played {
     })
 }
 
-/// Whether a thread is to stay in the driver.
-static STAYS: AtomicBool = AtomicBool::new(false);
+/// In how many plays of the case a thread is to stay in the driver.
+static STAYS: AtomicU64 = AtomicU64::new(0);
 
 crate::decorate! {
     /// Comes back when it is let go.
     stays: DxgkDdiEscape(adapter: HANDLE, args: *const DXGKARG_ESCAPE) -> NTSTATUS {
-        while STAYS.load(Ordering::Acquire) {
+        while STAYS.load(Ordering::Acquire) != 0 {
             std::thread::park_timeout(std::time::Duration::from_millis(1));
         }
         own!(DxgkDdiEscape(adapter, args))
@@ -145,12 +145,12 @@ fn stuck(stage: &Stage) -> Played {
     let setup = Setup::default().quick_tdr().resets(1).with_driver(stays).breaks(&["DXG-TDR-DDI-DELAY"]);
     stage.play(setup.windows(|windows| windows.tdr.ddi_delay = 300 * MS), |scene| {
         let (control, caller) = (controller(scene)?, Rig::open(scene, "calls")?);
-        STAYS.store(true, Ordering::Release);
+        STAYS.fetch_add(1, Ordering::AcqRel);
         std::thread::scope(|scope| -> Played {
             let call = scope.spawn(|| crate::demo::counters::read(&caller.user, scene.adapter().luid()).map(|_| ()));
             let inside = scene.until("a thread in the driver", || Ok(scene.calls("DxgkDdiEscape") >= 1));
             let _the_system_stops = force(&control, None);
-            STAYS.store(false, Ordering::Release);
+            STAYS.fetch_sub(1, Ordering::AcqRel);
             let _abandoned = call.join().map_err(|_| anyhow::anyhow!("a panic"))?;
             inside
         })?;

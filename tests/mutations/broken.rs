@@ -84,7 +84,7 @@ pub const TABLE: &[Broken] = &[
     // What shows that fuzzers can find something.
     row("LeaksBesideThunks", start::leaks_with_device, &["the fuzzer thunks"]),
     row("LeaksBesideRings", start::leaks_with_device, &["the fuzzer rings"]),
-    row("SharesPageBesideDoorbells", doorbells::one_page, &["the fuzzer doorbells"]),
+    row("FailsDisconnectBesideDoorbells", doorbells::fails_disconnect, &["the fuzzer doorbells"]),
     row("InterruptsBesideStorms", fences::always_interrupt, &["the fuzzer interrupts"]),
 ];
 

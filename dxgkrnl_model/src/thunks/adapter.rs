@@ -276,7 +276,8 @@ fn registry_info(adapter: &Adapter, address: usize, size: usize) -> Outcome {
 ///
 /// Source: DDI pages D3DKMT_TDRDBGCTRLTYPE, D3DKMT_TDRDBGCTRL_ESCAPE, DXGK_TDR_TYPE (zero data forces one, too).
 /// Chosen: what simulates timeouts of displays is refused for an adapter without any; breaks into a debugger that is
-/// not there change nothing; a process that was not made one that may ([`Process::trust`](crate::process::Process::trust)) is refused.
+/// not there change nothing; a process that was not made one that may
+/// ([`Process::trust`](crate::process::Process::trust)) is refused.
 fn control_recovery(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
     use D3DKMT_TDRDBGCTRLTYPE as Control;
     if !call.process.is_trusted() {
@@ -312,8 +313,8 @@ fn control_recovery(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
 
 /// Escapes to the driver, and those by which tests control recovery.
 ///
-/// Chosen: of the others only `D3DKMT_ESCAPE_DRIVERPRIVATE` reaches the driver; with the HardwareAccess flag nobody else
-/// is in it.
+/// Chosen: of the others only `D3DKMT_ESCAPE_DRIVERPRIVATE` reaches the driver; with the HardwareAccess flag nobody
+/// else is in it.
 fn escape(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
     match record.Type {
         D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_DRIVERPRIVATE => {}

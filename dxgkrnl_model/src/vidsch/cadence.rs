@@ -1,12 +1,12 @@
 //! How contexts share a packet node: in turn, and by preemption in ordinary use.
 //!
-//! Each context hands in a buffer in its turn. While buffers of two contexts want a node it is preempted once per slice of
-//! time, and another context goes first behind that. Paging buffers go before everybody's: what runs when one is to be
-//! submitted is preempted after a shorter slice. The lengths of slices are drawn from a seed.
+//! Each context hands in a buffer in its turn. While buffers of two contexts want a node it is preempted once per slice
+//! of time, and another context goes first behind that. Paging buffers go before everybody's: what runs when one is to
+//! be submitted is preempted after a shorter slice. The lengths of slices are drawn from a seed.
 //!
-//! Source: article gpu-preemption (requests are sent in ordinary use, paging commands are scheduled before any others on
-//! the engine); the numbers are what one driver's author saw on Windows, 40 to 70 preemptions a second with two contexts
-//! on a node.
+//! Source: article gpu-preemption (requests are sent in ordinary use, paging commands are scheduled before any others
+//! on the engine); the numbers are what one driver's author saw on Windows, 40 to 70 preemptions a second with two
+//! contexts on a node.
 
 use std::sync::{Arc, Weak};
 

@@ -488,8 +488,8 @@ impl PacketNode {
         self.state.lock().preempting.map(|(_, since)| since)
     }
 
-    /// Begins a reset: nothing is submitted, and the engine's interrupts are ignored from here on; unless nothing is with
-    /// the driver and `anyway` is false, when there is nothing to reset. What is known at that moment.
+    /// Begins a reset: nothing is submitted, and the engine's interrupts are ignored from here on; unless nothing is
+    /// with the driver and `anyway` is false, when there is nothing to reset. What is known at that moment.
     ///
     /// IRQL: the device's, under the interrupt lock, so that no interrupt comes in between.
     pub(crate) fn snapshot(&self, anyway: bool) -> Snapshot {
@@ -516,8 +516,9 @@ impl PacketNode {
         once
     }
 
-    /// Ends a reset in which the interrupts of the engine were ignored, in which `aborted` was the last fence that was lost: it and those before it do not come back, the
-    /// rest does. `None`: everything is lost. Behind that, see [`given_back`](Self::given_back).
+    /// Ends a reset in which the interrupts of the engine were ignored, in which `aborted` was the last fence that was
+    /// lost: it and those before it do not come back, the rest does. `None`: everything is lost. Behind that, see
+    /// [`given_back`](Self::given_back).
     pub(crate) fn thaw(&self, aborted: Option<u32>) -> (Vec<Packet>, Vec<Packet>) {
         let mut state = self.state.lock();
         (state.frozen, state.preempting, state.giving_back) = (false, None, true);

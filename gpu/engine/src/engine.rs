@@ -143,7 +143,7 @@ impl<H: Host> Engine<H> {
     /// # Errors
     /// [`NoMemory`].
     pub fn new(gpu: Shared<Gpu<H>>, node: usize) -> Result<Self, NoMemory> {
-        let core = try_box(Core::new(&gpu, node)?)?;
+        let core = Core::new(&gpu, node)?;
         Ok(Self { gpu, core })
     }
 
@@ -190,8 +190,8 @@ impl<H: Host> Engine<H> {
 
 impl<H: Host> Core<H> {
     #[inline(never)]
-    fn new(gpu: &Gpu<H>, node: usize) -> Result<Self, NoMemory> {
-        Ok(Self {
+    fn new(gpu: &Gpu<H>, node: usize) -> Result<Box<Self>, NoMemory> {
+        try_box(Self {
             node,
             incarnation: gpu.nodes[node].incarnation(),
             tlb: Tlb::new()?,

@@ -2,9 +2,9 @@
 //! the engine in its middle.
 //!
 //! Such a packet comes back from the OS with the flag `Resubmission`, under another fence id (a paging packet under its
-//! own), and goes on where it was. The state belongs to the *context*, whose packets run one behind the other: the first
-//! packet that the OS submits of the context behind the preemption is the one that was taken off, or that one never
-//! comes back.
+//! own), and goes on where it was. The state belongs to the *context*, whose packets run one behind the other: the
+//! first packet that the OS submits of the context behind the preemption is the one that was taken off, or that one
+//! never comes back.
 //!
 //! Source: *GPU preemption* (request mid-DMA buffer preemption); `DXGK_SUBMITCOMMANDFLAGS`, `Resubmission`.
 

@@ -4,11 +4,11 @@
 //! duty ([`crate::duty`]). So where there is a duty, this thread looks once in each period, when the pause begins, and
 //! has every engine come off that is at work then. It has the engines' priority, and sleeps while all of them sleep.
 
-use crate::adapter::Gpu;
 use crate::duty::Periods;
 use crate::irql::Passive;
 use crate::platform::{Event, Platform, ThisThread, Timer};
 use core::sync::atomic::{AtomicBool, Ordering};
+use gpu_engine::gpu::Gpu;
 use gpu_engine::host::Host;
 use gpu_engine::node::Control;
 use gpu_wire::NODE_COUNT;
@@ -57,10 +57,11 @@ impl<P: Platform> Keeper<P> {
 }
 
 /// Runs until the engines are told to stop.
-pub(crate) fn run<P: Platform>(
+pub(crate) fn run<P: Platform, H: Host>(
     irql: &Passive,
     platform: &P,
-    gpu: &Gpu<P>,
+    keeper: &Keeper<P>,
+    gpu: &Gpu<H>,
     timer: &P::Timer,
     priority: u32,
     periods: &Periods,
@@ -68,7 +69,6 @@ pub(crate) fn run<P: Platform>(
     if let Some(me) = platform.this_thread(irql) {
         me.set_priority(irql, priority);
     }
-    let keeper = gpu.host.keeper();
     let mut seen = None;
     while gpu.nodes.iter().any(|node| node.control() != Control::Stop) {
         let (number, begun, next) = periods.pause(gpu.host.clock());

@@ -203,11 +203,7 @@ fn build_update(
         }
         // CAST: at most MAX_TABLE_ENTRIES.
         let n = (entries.count - *multipass).min(room.min(MAX_TABLE_ENTRIES) as u32);
-        let mut chunk = [Pte::INVALID; MAX_TABLE_ENTRIES];
-        for (to, i) in chunk.iter_mut().zip(*multipass..*multipass + n) {
-            *to = entries.get(i, level);
-        }
-        let chunk = chunk.get(..n as usize).unwrap_or_default();
+        let chunk = (*multipass..*multipass + n).map(|at| entries.get(at, level));
         buffer.push(&Encoded::table_write(table, entries.first + *multipass, chunk))?;
         *multipass += n;
     }

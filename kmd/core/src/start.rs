@@ -334,7 +334,8 @@ fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Sta
     let Some(periods) = standing.periods(Host::clock_frequency(&gpu.host)) else { return Ok(()) };
     let timer = platform.timer(irql)?;
     let (gpu, inside) = (gpu.clone(), platform.clone());
-    let body = move |irql: &Passive| keeper::run(irql, &inside, &gpu, &timer, standing.priority, &periods);
+    let body =
+        move |irql: &Passive| keeper::run(irql, &inside, gpu.host.keeper(), &gpu, &timer, standing.priority, &periods);
     let thread = platform.spawn(irql, try_box(body)?)?;
     started.threads.with(|t| t.push(thread));
     Ok(())
@@ -412,7 +413,8 @@ pub fn set_component<P: Platform>(
 ) -> Result<()> {
     let host = &started.gpu.host;
     let node = host.power().set(&started.settings, component, state)?;
-    if host.power().is_owed(node) {
+    // Not by what is owed: the engine may have completed F1 by now.
+    if host.power().is_in_f1(node) {
         if started.gpu.mutation.is(Mutation::CompletesEarly) {
             host.complete_f_state(irql, node);
         }

@@ -123,7 +123,8 @@ pub(super) fn second_of_three(stage: &Stage) -> Played {
         let ids: Vec<_> = journal.iter().filter_map(submitted).collect();
         let at = ids.iter().position(|(id, ..)| *id == aborted).context("the aborted packet")?;
         ensure!(aborted != first, "the first packet is the aborted one");
-        // Behind the aborted packet: the third, under the id that it had, and under a new one, which is no preemption's.
+        // Behind the aborted packet: the third, under the id that it had, and under a new one, which is no
+        // preemption's.
         let (third, again) = (ids.get(at + 1).context("the third")?, ids.last().context("a packet")?);
         ensure!(again.0 != third.0 && !again.1 && !again.2, "{ids:x?}, aborted {aborted:#x}");
         let used = ids.iter().filter(|(id, ..)| *id == again.0).count();

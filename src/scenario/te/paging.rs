@@ -11,8 +11,7 @@ use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
 use dxgkrnl_model::personality::MS;
 use gpu_wire::private::allocation_kind;
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::cell::Cell;
 use wddm_abi::{
     D3DKMT_DEVICEEXECUTION_STATE, DRIVER_INITIALIZATION_DATA, DXGKARG_RESETENGINE, DXGKARG_SUBMITCOMMANDVIRTUAL,
     HANDLE, NTSTATUS,
@@ -26,7 +25,7 @@ crate::decorate! {
     notes_newest: DxgkDdiSubmitCommandVirtual(adapter: HANDLE, args: *const DXGKARG_SUBMITCOMMANDVIRTUAL) -> NTSTATUS {
         let given = copy!(args);
         if given.NodeOrdinal == PAGING {
-            newest().insert(adapter.expose_provenance(), given.SubmissionFenceId);
+            NEWEST.set(given.SubmissionFenceId);
         }
         own!(DxgkDdiSubmitCommandVirtual(adapter, args))
     }
@@ -34,18 +33,15 @@ crate::decorate! {
     /// Says that everything was aborted that it was given, as hardware may that loses its whole queue.
     names_newest: DxgkDdiResetEngine(adapter: HANDLE, args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
         let status = own!(DxgkDdiResetEngine(adapter, args));
-        if let Some(fence) = newest().get(&adapter.expose_provenance()) {
-            record!(args).LastAbortedFenceId = *fence;
-        }
+        record!(args).LastAbortedFenceId = NEWEST.get();
         status
     }
 }
 
-/// The newest packet of the paging node, by adapter.
-static NEWEST: Mutex<BTreeMap<usize, u32>> = Mutex::new(BTreeMap::new());
-
-fn newest() -> MutexGuard<'static, BTreeMap<usize, u32>> {
-    NEWEST.lock().unwrap_or_else(PoisonError::into_inner)
+thread_local! {
+    /// The newest packet of the paging node that this thread has submitted: the thread that submits an adapter's
+    /// packets resets its engines, too.
+    static NEWEST: Cell<u32> = const { Cell::new(0) };
 }
 
 /// A driver that loses all that it was given with a reset.

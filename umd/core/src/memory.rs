@@ -138,7 +138,8 @@ impl Pages {
         true
     }
 
-    /// Asks for the cache line at `offset` for writing, and does not wait for it; outside of the mapping nothing happens.
+    /// Asks for the cache line at `offset` for writing, and does not wait for it; outside of the mapping nothing
+    /// happens.
     ///
     /// Source: the processor requirements of Windows 8.1 and later name PREFETCHW; processors without it take it for a
     /// no-operation.

@@ -160,9 +160,9 @@ impl<T: Thunks> Ring<T> {
         assert!(inside, "ring mapping shorter than the ring");
     }
 
-    /// `len` bytes were written at `position`: asks for as many of those that are written soon, for writing. The engine's
-    /// processor has read those lines a round of the ring ago. Without this, each store to one waits until they are
-    /// taken from it, and so does each submission, by its full fence.
+    /// `len` bytes were written at `position`: asks for as many of those that are written soon, for writing. The
+    /// engine's processor has read those lines a round of the ring ago. Without this, each store to one waits until
+    /// they are taken from it, and so does each submission, by its full fence.
     pub fn claim_ahead(&self, position: u64, len: u64) {
         let len = len.min(AHEAD);
         if self.producer.free() < AHEAD + len {

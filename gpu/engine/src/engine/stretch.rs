@@ -6,9 +6,9 @@
 //! (`execute.rs`), which also says what is wrong with it.
 //!
 //! The signals of a stretch are one store of CurrentValue, of the last of their values, when the stretch ends or the
-//! entries have no more room: no value is less than the one before, so that it is as if each had been stored and none of
-//! the earlier ones been seen. Each has its own log entry, behind the store (LOG-1). A packet that stores to the fence's
-//! own word ends the stretch, since it comes between two values.
+//! entries have no more room: no value is less than the one before, so that it is as if each had been stored and none
+//! of the earlier ones been seen. Each has its own log entry, behind the store (LOG-1). A packet that stores to the
+//! fence's own word ends the stretch, since it comes between two values.
 
 use super::Core;
 use super::turn::Place;

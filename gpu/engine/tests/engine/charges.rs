@@ -46,7 +46,7 @@ fn of_paging(packet: impl FnOnce(Pte) -> Encoded) -> u64 {
 
 #[test]
 fn a_table_write_is_charged_by_its_entries() {
-    let write = |count| of_paging(|table| Encoded::table_write(table, 0, &vec![Pte::INVALID; count]));
+    let write = |count| of_paging(|table| Encoded::table_write(table, 0, vec![Pte::INVALID; count]));
     let repeat = |count| of_paging(|table| Encoded::table_repeat(table, 0, count, Pte::INVALID));
     assert_eq!(write(29) - write(1), 28 * WRITE);
     assert_eq!(repeat(512) - repeat(1), 511 * WRITE);

@@ -52,7 +52,7 @@ fn paging_buffers_complete_without_running_and_other_packets_fault() {
     let m = rig.map(1, false);
     let table = rig.leaf_table(&rig.context.clone(), m.va);
     let entry = rig.entry(table, pte::index(m.va, 0)).load(Ordering::SeqCst);
-    let write = Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), &[Pte::INVALID]);
+    let write = Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), [Pte::INVALID]);
     let paging = packet_of(&mut rig, 1, true, &[write]);
     let store = packet::Store { address: m.va.0, value: 1 }.to_packet();
     let user = packet_of(&mut rig, 2, false, &[store]);

@@ -68,7 +68,7 @@ pub(crate) fn paging_packets_change_translations_only_after_every_engine_let_go(
     let table = rig.leaf_table(&rig.context.clone(), m.va);
     let target = rig_frame(&mut rig, other.va);
     let write =
-        Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), &[Pte::leaf(target, false).unwrap()]);
+        Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), [Pte::leaf(target, false).unwrap()]);
     // The end is the address of the last page: the documents do not say whether it is inside.
     let flush = packet::TlbFlush { process: rig.process.number, start: m.va.0, end: m.va.0 };
     let p = packet_of(&mut rig, 1, true, &[write, flush.to_packet()]);

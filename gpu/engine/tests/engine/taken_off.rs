@@ -1,8 +1,8 @@
-//! Packets that a preemption takes off in their middle: they have not completed, come back under another fence (a paging
-//! packet under its own), and go on where they were.
+//! Packets that a preemption takes off in their middle: they have not completed, come back under another fence (a
+//! paging packet under its own), and go on where they were.
 //!
-//! Source: *GPU preemption*; `DXGK_SUBMITCOMMANDFLAGS`, `Resubmission`; *TDR changes in Windows 8*, the three situations
-//! in which the last completed fence advances.
+//! Source: *GPU preemption*; `DXGK_SUBMITCOMMANDFLAGS`, `Resubmission`; *TDR changes in Windows 8*, the three
+//! situations in which the last completed fence advances.
 
 use crate::packet_mode::packet_of;
 use crate::support::{Range, Rig, TestHost};

@@ -2,6 +2,7 @@
 
 use super::{Fence, FenceLogged, HEADER_SIZE, Header, MAX_SIZE, MAX_TABLE_ENTRIES, Store, TableWrite, flags, opcode};
 use crate::GpuVa;
+use crate::pte::Pte;
 use zerocopy::IntoBytes;
 
 /// A packet ready to be copied into a stream.
@@ -51,28 +52,33 @@ impl Encoded {
         Self::new(opcode::STORE, flags::STORE_32, Store { address: address.0, value: value.into() }.as_bytes())
     }
 
-    /// TABLE_WRITE of `entries` from index `first`, at most [`MAX_TABLE_ENTRIES`].
-    pub fn table_write(table: crate::pte::Pte, first: u32, entries: &[crate::pte::Pte]) -> Self {
-        // CAST: cut to MAX_TABLE_ENTRIES.
-        let count = entries.len().min(MAX_TABLE_ENTRIES) as u32;
-        Self::table(table, first, count, 0, &entries[..count as usize])
+    /// TABLE_WRITE of `entries` from index `first`, of which the first [`MAX_TABLE_ENTRIES`] count.
+    pub fn table_write(table: Pte, first: u32, entries: impl IntoIterator<Item = Pte>) -> Self {
+        let mut packet = Self::new(opcode::TABLE_WRITE, 0, &[]);
+        let mut count = 0;
+        for entry in entries.into_iter().take(MAX_TABLE_ENTRIES) {
+            packet.push(HEADER_SIZE + size_of::<TableWrite>() + count * 8, &entry.0.to_le_bytes());
+            count += 1;
+        }
+        // CAST: at most MAX_TABLE_ENTRIES.
+        packet.push(HEADER_SIZE, TableWrite { table: table.0, first, count: count as u32 }.as_bytes());
+        packet
     }
 
     /// TABLE_WRITE of one entry to `count` slots from index `first`.
-    pub fn table_repeat(table: crate::pte::Pte, first: u32, count: u32, entry: crate::pte::Pte) -> Self {
-        Self::table(table, first, count, flags::TABLE_REPEAT, &[entry])
+    pub fn table_repeat(table: Pte, first: u32, count: u32, entry: Pte) -> Self {
+        let mut packet = Self::new(opcode::TABLE_WRITE, flags::TABLE_REPEAT, &[]);
+        packet.push(HEADER_SIZE, TableWrite { table: table.0, first, count }.as_bytes());
+        packet.push(HEADER_SIZE + size_of::<TableWrite>(), &entry.0.to_le_bytes());
+        packet
     }
 
-    fn table(table: crate::pte::Pte, first: u32, count: u32, flags: u16, entries: &[crate::pte::Pte]) -> Self {
-        let mut body = [0; MAX_SIZE - HEADER_SIZE];
-        let head = TableWrite { table: table.0, first, count };
-        let mut at = size_of::<TableWrite>();
-        body[..at].copy_from_slice(head.as_bytes());
-        for entry in entries {
-            body[at..at + 8].copy_from_slice(&entry.0.to_le_bytes());
-            at += 8;
-        }
-        Self::new(opcode::TABLE_WRITE, flags, &body[..at])
+    /// Writes `part` of the body at `at` bytes from the header's begin, and has the packet reach as far as that.
+    fn push(&mut self, at: usize, part: &[u8]) {
+        self.bytes[at..at + part.len()].copy_from_slice(part);
+        self.length = self.length.max(at + part.len());
+        // CAST: at most MAX_SIZE.
+        self.bytes[4..HEADER_SIZE].copy_from_slice(&(self.length as u32).to_le_bytes());
     }
 
     /// The bytes: header and body.

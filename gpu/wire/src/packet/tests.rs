@@ -82,7 +82,7 @@ fn lengths_beyond_what_was_published_fault() {
 fn table_entries_come_out_in_order_and_repeat() {
     let table = Pte::table(Place::System(5)).unwrap();
     let entries: [Pte; 3] = core::array::from_fn(|i| Pte::leaf(Place::Local(i as u64), i == 1).unwrap());
-    let packet = Encoded::table_write(table, 10, &entries);
+    let packet = Encoded::table_write(table, 10, entries);
     let Ok(Packet::TableWrite(head, got)) = Packet::decode(packet.as_bytes(), Privilege::Paging) else {
         panic!("table write does not decode")
     };
