@@ -63,6 +63,35 @@ pub fn interface() -> DXGKRNL_INTERFACE {
     *tables.theirs.get(&machine()).expect("a started adapter")
 }
 
+/// A function of a table, which takes its arguments as a tuple.
+pub trait Function<Arguments> {
+    /// What it returns.
+    type Returns;
+
+    /// Calls it.
+    ///
+    /// # Safety
+    /// As the function.
+    unsafe fn call(self, arguments: Arguments) -> Self::Returns;
+}
+
+macro_rules! functions {
+    ($(($($name:ident: $type:ident),*))*) => {$(
+        impl<Returns, $($type),*> Function<($($type,)*)> for wddm_abi::winfn!(fn($($name: $type),*) -> Returns) {
+            type Returns = Returns;
+
+            unsafe fn call(self, ($($name,)*): ($($type,)*)) -> Returns {
+                // SAFETY: the caller's promise.
+                unsafe { self($($name),*) }
+            }
+        }
+    )*};
+}
+
+functions! {
+    (a: A) (a: A, b: B) (a: A, b: B, c: C) (a: A, b: B, c: C, d: D) (a: A, b: B, c: C, d: D, e: E)
+}
+
 /// Defines functions named after the mistake that they bring back: each puts the function of its body into a slot of a
 /// table.
 #[macro_export]
@@ -86,9 +115,11 @@ macro_rules! decorate {
 macro_rules! own {
     ($slot:ident($($argument:expr),* $(,)?)) => {
         match $crate::wrap::table().$slot {
-            // SAFETY: Dxgkrnl's arguments, or such as it could have passed, with records that live until the call
-            // returns.
-            Some(own) => unsafe { own($($argument),*) },
+            Some(own) => match ($($argument,)*) {
+                // SAFETY: Dxgkrnl's arguments, or such as it could have passed, with records that live until the call
+                // returns.
+                arguments => unsafe { $crate::wrap::Function::call(own, arguments) },
+            },
             None => unreachable!("the driver fills the slot"),
         }
     };
@@ -98,8 +129,10 @@ macro_rules! own {
 #[macro_export]
 macro_rules! record {
     ($pointer:expr) => {
-        // SAFETY: Dxgkrnl passes a record that is valid for the call, and the driver keeps no reference to it.
-        unsafe { &mut *$pointer }
+        match $pointer {
+            // SAFETY: Dxgkrnl passes a record that is valid for the call, and the driver keeps no reference to it.
+            pointer => unsafe { &mut *pointer },
+        }
     };
 }
 
@@ -107,8 +140,10 @@ macro_rules! record {
 #[macro_export]
 macro_rules! copy {
     ($pointer:expr) => {
-        // SAFETY: Dxgkrnl passes a record that is valid for the call.
-        unsafe { $pointer.read() }
+        match $pointer {
+            // SAFETY: Dxgkrnl passes a record that is valid for the call.
+            pointer => unsafe { pointer.read() },
+        }
     };
 }
 
@@ -116,8 +151,10 @@ macro_rules! copy {
 #[macro_export]
 macro_rules! array {
     ($pointer:expr, $length:expr) => {
-        // SAFETY: Dxgkrnl passes so many elements, valid for the call.
-        unsafe { core::slice::from_raw_parts($pointer, $length as usize) }
+        match ($pointer, $length as usize) {
+            // SAFETY: Dxgkrnl passes so many elements, valid for the call.
+            (pointer, length) => unsafe { core::slice::from_raw_parts(pointer, length) },
+        }
     };
 }
 
@@ -146,9 +183,11 @@ macro_rules! reaches {
 macro_rules! theirs {
     ($member:ident($($argument:expr),* $(,)?)) => {
         match $crate::wrap::interface().$member {
-            // SAFETY: the driver's arguments, or such as it could have passed, with records that live until the call
-            // returns.
-            Some(own) => unsafe { own($($argument),*) },
+            Some(own) => match ($($argument,)*) {
+                // SAFETY: the driver's arguments, or such as it could have passed, with records that live until the
+                // call returns.
+                arguments => unsafe { $crate::wrap::Function::call(own, arguments) },
+            },
             None => unreachable!("the driver has called it"),
         }
     };

@@ -157,16 +157,15 @@ impl VidSch {
         self.kick(adapter);
     }
 
-    /// Submits a paging buffer behind all others, on a companion context or on the system's. `None`: there is no system
-    /// context, or the worker has ended.
+    /// Submits the paging buffer at `address`, of `size` bytes, behind all others, on a companion context or on the
+    /// system's. `private`: address and size of its private data. `None`: there is no system context, or the worker has
+    /// ended.
     pub(crate) fn submit_paging(
         &self,
         adapter: &Adapter,
         companion: Option<&Arc<Context>>,
-        address: u64,
-        size: usize,
-        private: usize,
-        private_size: usize,
+        (address, size): (u64, usize),
+        (private, private_size): (usize, usize),
         refers: Arc<[usize]>,
     ) -> Option<Arc<Completion>> {
         let present = self.system.lock().is_some();

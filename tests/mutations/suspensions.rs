@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
 use wddm_abi::{
     BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGK_INTERRUPT_TYPE, DXGK_START_INFO, DXGKARG_RESETHWENGINE,
-    DXGKARG_RESUMEHWENGINE, DXGKARGCB_NOTIFY_INTERRUPT_DATA, DXGKRNL_INTERFACE, HANDLE, NTSTATUS, win_extern,
+    DXGKARG_RESUMEHWENGINE, DXGKARGCB_NOTIFY_INTERRUPT_DATA, DXGKRNL_INTERFACE, HANDLE, NTSTATUS,
+    PKSYNCHRONIZE_ROUTINE, win_extern,
 };
 
 /// The driver's handle of the adapter.
@@ -105,7 +106,8 @@ impl Reset {
 fn interrupt() -> Played {
     let mut returned = 0;
     let (device, at) = (fencepost::wrap::interface().DeviceHandle, core::ptr::null_mut());
-    let status = theirs!(DxgkCbSynchronizeExecution(device, Some(serves), at, 0, &raw mut returned));
+    let section: PKSYNCHRONIZE_ROUTINE = Some(serves);
+    let status = theirs!(DxgkCbSynchronizeExecution(device, section, at, 0, &raw mut returned));
     ensure!(status.is_success(), "the section: {status:?}");
     Ok(())
 }

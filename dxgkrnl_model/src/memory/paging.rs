@@ -481,10 +481,8 @@ impl Flights<'_> {
         let completion = self.adapter.scheduler.submit_paging(
             self.adapter,
             self.context,
-            buffer.gpu,
-            buffer.used,
-            private,
-            buffer.private.bytes().len(),
+            (buffer.gpu, buffer.used),
+            (private, buffer.private.bytes().len()),
             buffer.refers.iter().copied().collect(),
         );
         match completion {

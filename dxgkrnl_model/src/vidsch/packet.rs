@@ -454,7 +454,7 @@ impl PacketNode {
     /// [`given_back`](Self::given_back).
     pub(crate) fn preempted(&self, id: u32, last_completed: u32) -> Result<(Vec<Packet>, Vec<Packet>), ()> {
         let mut state = self.state.lock();
-        if !state.preempting.is_some_and(|(asked, _)| asked == id) {
+        if state.preempting.is_none_or(|(asked, _)| asked != id) {
             return Err(());
         }
         let known =

@@ -110,14 +110,14 @@ ddi! {
     /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`.
     fn setup_priority_bands[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: read *const DXGKARG_SETUPPRIORITYBANDS, answers of {
-        priority::set_bands(&irql, &*started::<P>(adapter)?, &args);
+        priority::set_bands(&irql, &*started::<P>(adapter)?, args);
         Ok(())
     }
 
     /// `DxgkDdiSetContextSchedulingProperties`, `PASSIVE_LEVEL`.
     fn set_context_scheduling_properties[P: Platform](_adapter: HANDLE) at irql: Passive,
         with args: read *const DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, answers of {
-        priority::set_properties(&irql, &*object::<HwContext<P>>(args.hContext)?, &args)
+        priority::set_properties(&irql, &*object::<HwContext<P>>(args.hContext)?, args)
     }
 
     /// `DxgkDdiSetSchedulingLogBuffer`, `PASSIVE_LEVEL`. A NULL buffer, or one without entries, takes the log away.

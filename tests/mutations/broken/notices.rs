@@ -11,7 +11,7 @@ use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
     BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGKARG_CREATENATIVEFENCE, DXGKARG_QUERYCURRENTFENCE, DXGKARG_RESETENGINE,
     DXGKARG_RESETHWENGINE, DXGKARGCB_INVALIDATEHWCONTEXT, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, NTSTATUS,
-    win_extern,
+    PKSYNCHRONIZE_ROUTINE, win_extern,
 };
 
 /// The driver's handle of each native fence, by Dxgkrnl's.
@@ -119,7 +119,8 @@ decorate! {
         let mut returned = 0;
         let device = fencepost::wrap::interface().DeviceHandle;
         let at = core::ptr::null_mut();
-        let _ran = theirs!(DxgkCbSynchronizeExecution(device, Some(interrupts), at, 0, &raw mut returned));
+        let section: PKSYNCHRONIZE_ROUTINE = Some(interrupts);
+        let _ran = theirs!(DxgkCbSynchronizeExecution(device, section, at, 0, &raw mut returned));
         status
     }
 }
