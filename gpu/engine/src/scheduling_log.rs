@@ -241,7 +241,11 @@ impl<H: Host> Node<H> {
             // A context that is being destroyed has no handle any more.
             let handle = gpu.slots.driver_handle(context.slot).filter(|handle| *handle != 0);
             let Some(handle) = handle.filter(|_| new != old) else { return false };
-            let due = log.write(gpu.host.clock(), handle, new);
+            let now = gpu.host.clock();
+            // The engine has found its work, and runs it at once: it was ready for no time.
+            let was_ready = (old, new) == (ContextState::Idle, ContextState::Running)
+                && log.write(now, handle, ContextState::Ready);
+            let due = log.write(now, handle, new) || was_ready;
             if due {
                 self.scan.add(scan::LOG);
             }

@@ -106,10 +106,10 @@ impl<H: Host> Core<H> {
     }
 
     /// Takes the hot queue out, if it has work: it has the next turn where no other waits for one, and else a place
-    /// among them; there, too, where the scheduling log is to say that it was ready.
+    /// among them.
     pub(super) fn take_hot(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Option<Shared<Queue<H>>> {
         let hot = self.hot.take_if(|hot| hot.has_work)?;
-        if self.schedule.is_empty() && !node.scheduling.is_set() {
+        if self.schedule.is_empty() {
             self.schedule.begin_alone(&gpu.policy, &hot.queue);
             return Some(hot.queue);
         }

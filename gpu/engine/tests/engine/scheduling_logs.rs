@@ -52,6 +52,20 @@ fn a_turn_that_runs_something_is_written_and_no_other() {
     assert_eq!(entries(log)[before.len()..], [turn(0xA0), turn(0xB0)].concat());
 }
 
+/// The queue that ran last is found by its write pointer, and runs at once: it was ready before it ran all the same.
+#[test]
+fn a_context_that_is_found_at_once_was_ready() {
+    let mut rig = Rig::new();
+    let mut a = named(&mut rig, 0, 0xA0);
+    let (log, work) = (rig.map(1, false).bytes, store(&mut rig));
+    a.submit(&[work]);
+    rig.engines[0].step();
+    rig.gpu.nodes[0].scheduling.set(log, 100, u32::MAX).unwrap();
+    a.publish(&[work]);
+    rig.settle();
+    assert_eq!(entries(log), [(0xA0, READY), (0xA0, RUNNING), (0xA0, IDLE)]);
+}
+
 #[test]
 fn a_context_that_waits_has_work_and_does_not_run() {
     let mut rig = Rig::new();
