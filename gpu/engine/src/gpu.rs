@@ -151,7 +151,7 @@ impl<H: Host> Gpu<H> {
     /// interrupt is due and the engine sleeps, so that the caller must kick it.
     pub(crate) fn arrived(&self, queue: &Queue<H>) -> bool {
         let node = &self.nodes[queue.context.node];
-        node.log_moment(self, &queue.context, Moment::Arrived) && node.attend(attention::LOG)
+        node.log_moment(self, &queue.context, Moment::Arrived, None) && node.attend(attention::LOG)
     }
 
     /// A place in the lists of a node, for a queue or a context. `PASSIVE_LEVEL`.
@@ -184,7 +184,7 @@ impl<H: Host> Gpu<H> {
         }
         // The queue's work may have been the last of its context, which is idle then.
         let node = &self.nodes[queue.context.node];
-        if node.log_moment(self, &queue.context, Moment::Left) && node.attend(attention::LOG) {
+        if node.log_moment(self, &queue.context, Moment::Left, None) && node.attend(attention::LOG) {
             self.kick(node.index);
         }
     }

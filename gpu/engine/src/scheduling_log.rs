@@ -207,8 +207,8 @@ impl<H: Host> SchedulingLog<H> {
 
 impl<H: Host> Node<H> {
     /// Writes an entry if `moment` changes the state of `context`. Returns whether an interrupt is due; [`scan::LOG`]
-    /// is set then. Up to `DISPATCH_LEVEL`.
-    pub(crate) fn log_moment(&self, gpu: &Gpu<H>, context: &Context<H>, moment: Moment) -> bool {
+    /// is set then. The moment was at `since` by the GPU clock; `None`: it is now. Up to `DISPATCH_LEVEL`.
+    pub(crate) fn log_moment(&self, gpu: &Gpu<H>, context: &Context<H>, moment: Moment, since: Option<u64>) -> bool {
         if !self.scheduling.is_set() {
             return false;
         }
@@ -241,7 +241,7 @@ impl<H: Host> Node<H> {
             // A context that is being destroyed has no handle any more.
             let handle = gpu.slots.driver_handle(context.slot).filter(|handle| *handle != 0);
             let Some(handle) = handle.filter(|_| new != old) else { return false };
-            let now = gpu.host.clock();
+            let now = since.unwrap_or_else(|| gpu.host.clock());
             // The engine has found its work, and runs it at once: it was ready for no time.
             let was_ready = (old, new) == (ContextState::Idle, ContextState::Running)
                 && log.write(now, handle, ContextState::Ready);

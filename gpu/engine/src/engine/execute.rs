@@ -74,7 +74,7 @@ impl<H: Host> Core<H> {
         }
         bump(&node.counters.packets);
         if let Some(queue) = job.queue {
-            self.begun(gpu, node, queue);
+            self.begun(gpu, node, queue, None);
             add(&queue.packets, 1);
         }
         let synced = exec.synced.take();

@@ -53,6 +53,7 @@ impl<H: Host> Core<H> {
         if exec.may_be_logged() {
             return 0;
         }
+        let since = (!self.ran && node.scheduling.is_set()).then(|| gpu.host.clock());
         let mut rest = burst.rest_of(exec);
         let number = space.id().number;
         let mut signals: Option<Signals<H>> = None;
@@ -93,7 +94,6 @@ impl<H: Host> Core<H> {
         if packets == 0 {
             return 0;
         }
-        self.begun(gpu, node, queue);
         if let Some(signals) = signals {
             if signals.address == queue.progress {
                 self.submissions = self.submissions.saturating_add(signals.count);
@@ -102,6 +102,8 @@ impl<H: Host> Core<H> {
             self.done = *clock.get_or_insert_with(|| gpu.host.clock());
             self.entries.stamp(noted, self.done);
         }
+        // Behind the store, which a waiter may be looking for.
+        self.begun(gpu, node, queue, since);
         exec.synced = None;
         self.report_while_running(at, exec);
         match &mut exec.buffer {

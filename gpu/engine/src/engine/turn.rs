@@ -72,7 +72,7 @@ impl<H: Host> Core<H> {
         if queue.state() != State::Active || !queue.context.is_runnable() {
             // A suspended context's queues become ready again when it is resumed.
             if queue.state() != State::Active {
-                self.log_moment(gpu, node, queue, Moment::Ended { ran: false });
+                self.log_moment(gpu, node, queue, Moment::Ended { ran: false }, None);
             }
             return Step::Worked;
         }
@@ -99,7 +99,7 @@ impl<H: Host> Core<H> {
             begun = true;
             let Some(next) = queue.next_submission() else { break outcome };
             bump(&queue.consumed);
-            self.begun(gpu, node, queue);
+            self.begun(gpu, node, queue, None);
             queue.running.store(next.progress, Ordering::Relaxed);
             if next.null {
                 exec.owed = Some(next.progress);
@@ -156,21 +156,21 @@ impl<H: Host> Core<H> {
         }
         queue.set_parked(outcome == Outcome::Parked && !again);
         node.scheduling.end_turn();
-        self.log_moment(gpu, node, queue, Moment::Ended { ran: self.ran });
+        self.log_moment(gpu, node, queue, Moment::Ended { ran: self.ran }, None);
         if outcome == Outcome::Waiting { Step::Waiting } else { Step::Worked }
     }
 
     /// Notes that the queue's turn begins a packet or a command buffer. The first one of a turn is written to the
-    /// scheduling log: the context is running.
-    pub(super) fn begun(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>) {
+    /// scheduling log: the context is running, since the time `since` by the GPU clock, or from now on.
+    pub(super) fn begun(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>, since: Option<u64>) {
         if !self.ran {
             self.ran = true;
-            self.log_moment(gpu, node, queue, Moment::Begun);
+            self.log_moment(gpu, node, queue, Moment::Begun, since);
         }
     }
 
-    fn log_moment(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>, moment: Moment) {
-        if node.log_moment(gpu, &queue.context, moment) {
+    fn log_moment(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>, moment: Moment, since: Option<u64>) {
+        if node.log_moment(gpu, &queue.context, moment, since) {
             self.reports.raise(gpu, node);
         }
     }
@@ -431,7 +431,7 @@ impl<H: Host> Core<H> {
     ) -> Result<Option<Outcome>, Fault> {
         let Place { gpu, node, job, space } = *at;
         if let Some(queue) = job.queue {
-            self.begun(gpu, node, queue);
+            self.begun(gpu, node, queue, None);
         }
         if let Long::Flush { number } = long {
             self.serve_flushes(gpu, node);
