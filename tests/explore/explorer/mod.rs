@@ -58,6 +58,9 @@ pub struct Path {
     pub steps: u64,
 }
 
+/// A second, relative, in units of 100 ns: engines sleep long before.
+const SLEEP: i64 = -10_000_000;
+
 /// Numbers from a seed.
 struct Dice(u64);
 
@@ -81,7 +84,11 @@ impl Race<'_> {
         let path = {
             // Inside from here on: the schedule is the seed's alone.
             let _inside = world.os.kernel().enter();
-            self.inside(&world)
+            let path = self.inside(&world);
+            // Until every thread of the driver sleeps: one that went to sleep while this thread is outside would be the
+            // last, which the scheduler takes for a deadlock.
+            world.os.kernel().delay_execution(SLEEP);
+            path
         };
         world.os.shut_down();
         let path = path?;
