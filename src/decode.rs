@@ -2,7 +2,10 @@
 
 use anyhow::{Result, anyhow, bail, ensure};
 use gpu_engine::counters::Totals;
-use gpu_wire::debug_blob::{CONTROLS, HEADER, NAME, PHASES, SIGNATURE, size};
+use gpu_engine::trace::Event;
+use gpu_wire::debug_blob::{
+    CONTROLS, ENDS, LINE, Line, NAME, NO_NODE, OBJECTS, PHASES, SIGNATURE, STREAMS, Section, WHY, kind, sections,
+};
 use std::fmt::Write;
 
 /// A blob in words.
@@ -14,13 +17,34 @@ pub struct Decoded {
     pub missing: usize,
 }
 
-/// Nodes that a driver may have; this one has three.
-const MOST_NODES: u64 = 64;
+/// What is said of a blob that the driver did not write so.
+const DAMAGED: &str = "this is no debug blob that a driver of this version wrote";
+/// Bytes of signature and head.
+const HEADER: usize = 8 + 8 + 6 * 8;
+/// The most words that a section has.
+const MOST: usize = 4096;
+/// Types of recoveries (`DXGK_TDR_TYPE`), by number.
+const TYPES: [&str; 14] = [
+    "none was said",
+    "forced",
+    "a preemption timed out",
+    "a vertical sync timed out",
+    "a present was forced",
+    "a present timed out",
+    "an engine timed out",
+    "a vertical sync was forced",
+    "a vertical sync timed out",
+    "an engine's timeout became the adapter's",
+    "a page fault",
+    "an invalid fence",
+    "a page fault of an engine",
+    "a fault of a display engine",
+];
 
-/// The blob in words. One that ends early, behind its header and at the end of a word, is shown as far as it goes.
+/// The blob in words. One that ends early, behind its head and at the end of a word, is shown as far as it goes.
 ///
 /// # Errors
-/// When it does not begin as a blob of this version does, ends in its header or inside a word, or has something in it
+/// When it does not begin as a blob of this version does, ends in its head or inside a word, or has something in it
 /// that this driver never writes.
 pub fn decode(blob: &[u8]) -> Result<Decoded> {
     ensure!(!blob.is_empty(), "the file is empty: no engine was reset when it was made, so there is no debug blob");
@@ -31,46 +55,149 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
         bail!("this is no Fencepost debug blob: it does not begin with \"FNCPDBG\"");
     };
     let length = blob.len();
-    ensure!(length >= HEADER, "this is a stump of a debug blob: {length} bytes, where its header alone has {HEADER}");
-    let mut words = rest.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap_or_default()));
-    let mut next = || words.next();
-    let mut head = || next().unwrap_or_default();
-    let (reason, halted, nodes) = (head(), head(), head());
-    let halted = stopped(halted).ok_or_else(|| anyhow!("{DAMAGED}: the adapter stopped for {halted:#x}"))?;
-    ensure!(u32::try_from(reason).is_ok(), "{DAMAGED}: its reason is {reason:#x}, no bug check's code");
-    ensure!((1..=MOST_NODES).contains(&nodes), "{DAMAGED}: it speaks of {nodes} nodes");
-    // CAST: at most 64 nodes.
-    let whole = size(nodes as usize, Totals::NAMES.len());
+    ensure!(length >= HEADER, "this is a stump of a debug blob: {length} bytes, where its head alone has {HEADER}");
+    let mut text = Text::default();
+    let (mut missing, mut end) = (0, SIGNATURE.len());
+    let mut first = true;
+    for section in sections(rest) {
+        let there = section.words().count();
+        ensure!(there + section.missing <= MOST, "{DAMAGED}: a section of {} words", there + section.missing);
+        ensure!(!first || section.kind == kind::HEAD, "{DAMAGED}: it does not begin with its head");
+        first = false;
+        end += 8 + there * 8;
+        missing += section.missing * 8;
+        tell(&section, &mut text)?;
+    }
+    ensure!(!first, "{DAMAGED}: it has no head");
+    // What a debugger writes may have the whole buffer, whose end the driver left alone: a word that does not fit, too.
+    let behind = blob.get(end..).unwrap_or_default();
+    let is_left_alone = behind.iter().all(|byte| *byte == 0);
     ensure!(
-        length >= whole || length.is_multiple_of(8),
-        "this is a stump of a debug blob: it ends inside a word, after {length} of {whole} bytes"
+        missing == 0 || is_left_alone,
+        "this is a stump of a debug blob: it ends inside a word, after {length} bytes"
     );
-    // What a debugger writes may have the whole buffer, whose end the driver left alone.
-    let behind = blob.get(whole..).unwrap_or_default();
-    ensure!(behind.iter().all(|byte| *byte == 0), "{DAMAGED}: there is something behind its {whole} bytes");
-    let mut text = format!("{:<24}{reason:#x}\n{:<24}{halted}\n{:<24}{nodes}\n", "reason", "stopped", "nodes");
-    // A string takes every write.
-    let mut line = |name: &str, value: &str| _ = writeln!(text, "{name:<24}{value}");
-    'nodes: for node in 0..nodes {
-        let Some(phase) = next() else { break };
-        line("", "");
-        line(&format!("node {node}"), name(node, phase, &PHASES)?);
-        let Some(control) = next() else { break };
-        line("  told to", name(node, control, &CONTROLS)?);
-        for counter in Totals::NAMES {
-            let Some(count) = next() else { break 'nodes };
-            line(&format!("  {}", counter.replace('_', " ")), &count.to_string());
-        }
-    }
-    let missing = whole.saturating_sub(length);
+    ensure!(is_left_alone, "{DAMAGED}: there is something behind its {end} bytes");
     if missing != 0 {
-        text.push_str("(the blob ends here)\n");
+        text.0.push_str("(the blob ends here)\n");
     }
-    Ok(Decoded { text, missing })
+    Ok(Decoded { text: text.0, missing })
 }
 
-/// What is said of a blob that the driver did not write so.
-const DAMAGED: &str = "this is no debug blob that a driver of this version wrote";
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn line(&mut self, name: &str, value: &str) {
+        // A string takes every write.
+        _ = writeln!(self.0, "{}", format!("{name:<24}{value}").trim_end());
+    }
+
+    fn count(&mut self, name: &str, count: u64) {
+        self.line(name, &count.to_string());
+    }
+}
+
+fn tell(section: &Section<'_>, text: &mut Text) -> Result<()> {
+    let mut words = section.words();
+    match section.kind {
+        kind::HEAD => tell_head(section, text)?,
+        kind::GUILTY => {
+            text.line("guilty", words_of("guilt", section.word(0), &WHY)?);
+            let context = section.word(1);
+            if context != 0 {
+                text.line("  context", &format!("{context:#x}"));
+                text.line("  value", &format!("{:#x}", section.word(2)));
+            }
+        }
+        kind::NODE => {
+            let [node, phase, control, wedged, completed, submitted, running, runs, waiting, reported] =
+                core::array::from_fn(|at| section.word(at));
+            text.line("", "");
+            text.line(&format!("node {node}"), words_of("phase", phase, &PHASES)?);
+            text.line("  told to", words_of("control", control, &CONTROLS)?);
+            if wedged != 0 {
+                text.line("  answers", "no");
+            }
+            let packets = format!("last completed {completed:#x}, reported {reported:#x}, submitted {submitted:#x}");
+            text.line("  packets", &packets);
+            if runs != 0 {
+                text.line("  runs packet", &format!("{running:#x}, {waiting} wait"));
+            }
+        }
+        kind::NOW | kind::LAST => {
+            let mut line = [0; LINE];
+            line.iter_mut().zip(words.by_ref().skip(1)).for_each(|(to, word)| *to = word);
+            let line = Line::from_words(line);
+            if section.kind == kind::LAST || line.stream != 0 {
+                let name = if section.kind == kind::NOW { "  now" } else { "  before" };
+                text.line(name, &line_in_words(&line)?);
+            }
+        }
+        kind::COUNTERS => {
+            text.line("", "");
+            text.line(&format!("counters of node {}", section.word(0)), "");
+            for (name, count) in Totals::NAMES.iter().zip(words.skip(1)) {
+                text.count(&format!("  {}", name.replace('_', " ")), count);
+            }
+        }
+        kind::CENSUS => {
+            text.line("", "");
+            text.line("objects", "");
+            for (name, count) in OBJECTS.iter().zip(words) {
+                text.count(&format!("  {name}"), count);
+            }
+        }
+        kind::TRACE => {
+            text.line("", "");
+            text.line(&format!("events of node {}", section.word(0)), "");
+            let all: Vec<_> = words.skip(1).collect();
+            for [number, event, argument] in all.as_chunks::<3>().0 {
+                let known = u8::try_from(*event).ok().and_then(Event::from_raw);
+                let event = known.ok_or_else(|| anyhow!("{DAMAGED}: an event of kind {event:#x}"))?;
+                text.line(&format!("  {number}"), &format!("{event:?} {argument:#x}"));
+            }
+        }
+        other => {
+            let count = section.words().count() + section.missing;
+            text.line(&format!("section {other}"), &format!("{count} words that this command does not know"));
+        }
+    }
+    Ok(())
+}
+
+fn tell_head(section: &Section<'_>, text: &mut Text) -> Result<()> {
+    let [reason, of, node, halted, rung, nodes] = core::array::from_fn(|at| section.word(at));
+    ensure!(u32::try_from(reason).is_ok(), "{DAMAGED}: its reason is {reason:#x}, no bug check's code");
+    let halted = stopped(halted).ok_or_else(|| anyhow!("{DAMAGED}: the adapter stopped for {halted:#x}"))?;
+    let of = usize::try_from(of).ok().and_then(|of| TYPES.get(of));
+    text.line("reason", &format!("{reason:#x}"));
+    text.line("recovery", of.copied().unwrap_or("of a type that this command does not know"));
+    if node != NO_NODE {
+        text.count("node that timed out", node);
+    }
+    text.line("stopped", &halted);
+    text.count("rung", rung);
+    text.count("nodes", nodes);
+    Ok(())
+}
+
+fn line_in_words(line: &Line) -> Result<String> {
+    let mut words = format!("{} ({})", words_of("stream", line.stream, &STREAMS)?, words_of("end", line.end, &ENDS)?);
+    let mut add = |name: &str, value: u64| {
+        if value != 0 {
+            // A string takes every write.
+            _ = write!(words, ", {name} {value:#x}");
+        }
+    };
+    add("queue", line.queue);
+    add("context", line.context);
+    add("value", line.value);
+    add("ring consumed to", line.ring & u64::from(u32::MAX));
+    add("published to", line.ring >> 32);
+    add("next packet at", line.next);
+    add("clock", line.clock);
+    Ok(words)
+}
 
 /// Why the adapter stopped before its time, in words (`kmd_core::halt::Reason::raw`).
 fn stopped(word: u64) -> Option<String> {
@@ -85,21 +212,39 @@ fn stopped(word: u64) -> Option<String> {
     })
 }
 
-fn name(node: u64, word: u64, names: &[&'static str]) -> Result<&'static str> {
+fn words_of(what: &str, word: u64, names: &[&'static str]) -> Result<&'static str> {
     let name = usize::try_from(word).ok().and_then(|at| names.get(at));
-    name.copied().ok_or_else(|| anyhow!("{DAMAGED}: node {node} has the state {word:#x}"))
+    name.copied().ok_or_else(|| anyhow!("{DAMAGED}: a {what} of {word:#x}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpu_wire::debug_blob::Writer;
 
-    /// A blob of one node that is held.
+    fn head(halted: u64) -> [u64; 6] {
+        [0x141, 6, 0, halted, 3, 1]
+    }
+
+    /// A blob of one node that is held, on which a queue hung.
+    fn blob_of(head: [u64; 6]) -> Vec<u8> {
+        let mut buffer = [0; 1024];
+        let mut writer = Writer::new(&mut buffer);
+        writer.section(kind::HEAD, 6, head);
+        writer.section(kind::GUILTY, 3, [2, 0x500, 7]);
+        writer.section(kind::NODE, 10, [0, 1, 1, 0, 4, 6, 5, 1, 1, 4]);
+        let line = Line { stream: 1, end: 3, queue: 0x400, context: 0x500, next: 0x1_0000, ..Line::default() };
+        writer.section(kind::LAST, 9, [0].into_iter().chain(line.words()));
+        let counters = (0..Totals::NAMES.len() as u64).map(|n| n * 10);
+        writer.section(kind::COUNTERS, Totals::NAMES.len() as u32 + 1, [0].into_iter().chain(counters));
+        writer.section(kind::TRACE, 4, [0, 17, 9, 5]);
+        writer.section(99, 2, [1, 2]);
+        let used = writer.used();
+        buffer[..used].to_vec()
+    }
+
     fn blob() -> Vec<u8> {
-        let mut blob = SIGNATURE.to_vec();
-        let words = [0x141, 0, 1, 1, 1].into_iter().chain((0..Totals::NAMES.len() as u64).map(|n| n * 10));
-        blob.extend(words.flat_map(u64::to_le_bytes));
-        blob
+        blob_of(head(0))
     }
 
     #[test]
@@ -108,9 +253,20 @@ mod tests {
         padded.extend([0; 21]);
         for blob in [blob(), padded] {
             let Decoded { text, missing } = decode(&blob).unwrap();
-            assert!(text.contains("reason                  0x141"));
-            assert!(text.contains("node 0                  held"));
-            assert!(text.contains("  rings                 10"));
+            for line in [
+                "reason                  0x141",
+                "recovery                an engine timed out",
+                "guilty                  runs, was asked to come off, and cannot",
+                "  context               0x500",
+                "node 0                  held",
+                "  runs packet           0x5, 1 wait",
+                "  before                a queue (waits for a fence), queue 0x400, context 0x500",
+                "  rings                 10",
+                "  17                    Complete 0x5",
+                "section 99              2 words",
+            ] {
+                assert!(text.contains(line), "no '{line}' in\n{text}");
+            }
             assert!(missing == 0 && !text.contains("ends here"));
         }
     }
@@ -118,22 +274,21 @@ mod tests {
     #[test]
     fn a_cut_blob_is_shown_as_far_as_it_goes_and_is_not_whole() {
         let whole = blob();
+        let mut cut = 0;
         for length in (HEADER..whole.len()).step_by(8) {
             let Decoded { text, missing } = decode(&whole[..length]).unwrap();
-            assert!(text.ends_with("ends here)\n"), "{text}");
-            assert_eq!(missing, whole.len() - length);
+            // Between two sections nothing is known to be missing.
+            assert_eq!(text.ends_with("ends here)\n"), missing != 0, "{text}");
+            cut += usize::from(missing != 0);
         }
+        assert!(cut > 30, "{cut}");
     }
 
     #[test]
     fn why_the_adapter_stopped_is_told_in_words() {
         use kmd_core::halt::Reason;
         use wddm_abi::DXGK_BUILDPAGINGBUFFER_OPERATION as Operation;
-        let told = |reason: Reason| {
-            let mut blob = blob();
-            blob[16..24].copy_from_slice(&reason.raw().to_le_bytes());
-            decode(&blob).unwrap().text
-        };
+        let told = |reason: Reason| decode(&blob_of(head(reason.raw()))).unwrap().text;
         assert!(told(Reason::Operation(Operation(19))).contains("stopped                 paging operation 19"));
         assert!(told(Reason::Table { segment: 31 }).contains("stopped                 a page table in segment 31"));
         assert!(told(Reason::NoTable).contains("a page table that is nowhere"));
@@ -145,7 +300,13 @@ mod tests {
     fn a_stump_is_refused() {
         let whole = blob();
         for length in (SIGNATURE.len()..HEADER).chain((HEADER..whole.len()).filter(|length| length % 8 != 0)) {
-            assert!(decode(&whole[..length]).unwrap_err().to_string().contains("stump"), "{length}");
+            let Err(error) = decode(&whole[..length]) else {
+                // Less than a section's head is left behind a whole one.
+                assert!(whole[length - length % 8..length].iter().all(|byte| *byte == 0), "{length}");
+                continue;
+            };
+            let text = error.to_string();
+            assert!(text.contains("stump") || text.contains("something behind"), "{length}: {text}");
         }
     }
 
@@ -156,11 +317,12 @@ mod tests {
             blob[at..at + 8].copy_from_slice(&word.to_le_bytes());
             decode(&blob).unwrap_err().to_string()
         };
-        assert!(spoil(8, 1 << 32).contains("its reason is 0x100000000"));
-        assert!(spoil(16, 5 << 32).contains("the adapter stopped for 0x500000000") && spoil(16, 1).contains("0x1"));
-        assert!(spoil(24, 0).contains("0 nodes") && spoil(24, u64::MAX).contains("nodes"));
-        assert!(spoil(32, 3).contains("node 0 has the state 0x3") && spoil(40, u64::MAX).contains("node 0"));
-        let longer = [blob(), vec![1]].concat();
+        assert!(spoil(16, 1 << 32).contains("its reason is 0x100000000"));
+        assert!(spoil(40, 5 << 32).contains("the adapter stopped for 0x500000000") && spoil(40, 1).contains("0x1"));
+        assert!(spoil(8, u64::from(kind::NODE) | 6 << 32).contains("does not begin with its head"));
+        assert!(spoil(64, u64::from(kind::GUILTY) | 1 << 50).contains("a section of"));
+        assert!(spoil(72, 9).contains("a guilt of 0x9"));
+        let longer = [blob(), vec![0; 8], vec![1]].concat();
         assert!(decode(&longer).unwrap_err().to_string().contains("something behind"));
         let noise: Vec<u8> = (0..4096_u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
         assert!(decode(&[&SIGNATURE[..], &noise].concat()).is_err());
@@ -169,6 +331,6 @@ mod tests {
     #[test]
     fn something_else_is_refused() {
         assert!(decode(b"MZ").unwrap_err().to_string().contains("no Fencepost debug blob"));
-        assert!(decode(b"FNCPDBG\x01").unwrap_err().to_string().contains("another version"));
+        assert!(decode(b"FNCPDBG\x02").unwrap_err().to_string().contains("another version"));
     }
 }

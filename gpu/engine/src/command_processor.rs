@@ -33,6 +33,8 @@ pub(crate) struct Job<'a, H: Host> {
     pub privilege: Privilege,
     /// The hardware queue; `None` for a packet.
     pub queue: Option<&'a Shared<Queue<H>>>,
+    /// Of a packet: the OS's handle of its context, and its fence.
+    pub packet: Option<(u64, u32)>,
 }
 
 /// How the GPU was set up, as far as packets depend on it.

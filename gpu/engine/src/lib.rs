@@ -29,6 +29,7 @@ extern crate alloc;
 
 pub mod address_space;
 pub mod arrivals;
+pub mod board;
 mod bulk;
 mod command_processor;
 pub mod context;

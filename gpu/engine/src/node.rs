@@ -2,6 +2,7 @@
 
 use crate::NoMemory;
 use crate::arrivals::Arrivals;
+use crate::board::Board;
 use crate::context::Context;
 use crate::counters::Counters;
 use crate::handshake::{Handshake, Turn};
@@ -53,6 +54,8 @@ pub struct Node<H: Host> {
     pub counters: Counters,
     /// Trace.
     pub trace: Trace,
+    /// What the engine runs, and what it ran.
+    pub board: Board,
     /// What the interrupt routine will report.
     pub mailbox: Mailbox<H::Word>,
     /// What it reports beside that.
@@ -118,6 +121,7 @@ impl<H: Host> Node<H> {
             index,
             counters: Counters::default(),
             trace: Trace::new()?,
+            board: Board::new()?,
             mailbox: Mailbox::new(CAPACITY, H::word)?,
             scan: Scan::new(H::word),
             packets: Packets::new()?,

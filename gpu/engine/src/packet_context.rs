@@ -36,19 +36,21 @@ struct Saved<H: Host> {
 
 /// A packet context.
 pub struct PacketContext<H: Host> {
+    /// The OS's handle of it.
+    pub handle: u64,
     /// What its packets run in: its process's, by the root that the OS gave this context.
     pub space: AddressSpace<H>,
     saved: H::Lock<Saved<H>>,
 }
 
 impl<H: Host> PacketContext<H> {
-    /// A context of `process`, without a root page table.
+    /// A context of `process`, which the OS calls `handle`, without a root page table.
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub fn new(process: Shared<Process<H>>) -> Result<Self, NoMemory> {
+    pub fn new(process: Shared<Process<H>>, handle: u64) -> Result<Self, NoMemory> {
         let saved = Saved { stopped: None, exec: try_box(Exec::new())? };
-        Ok(Self { space: AddressSpace::new(process), saved: H::Lock::new(saved) })
+        Ok(Self { handle, space: AddressSpace::new(process), saved: H::Lock::new(saved) })
     }
 
     /// A command buffer of the context is submitted, `again` with the flag `Resubmission`. Returns whether it is the

@@ -11,7 +11,7 @@ use crate::mutation::{Chosen, Mutation};
 use crate::packet_context::PacketContext;
 use crate::shared::Shared;
 use alloc::collections::VecDeque;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Privilege;
 
@@ -82,6 +82,21 @@ pub struct Packets<H: Host> {
     queue: H::Lock<PacketQueue<H>>,
     /// Whether a packet waits or runs, or a preemption is unanswered. Written under the lock.
     busy: AtomicBool,
+    /// What debug information says of the queue. Written under the lock.
+    shown: [AtomicU64; 5],
+}
+
+/// A node's packets as debug information shows them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// Last completed fence.
+    pub completed: u32,
+    /// Last submitted fence.
+    pub submitted: u32,
+    /// The running packet's fence.
+    pub running: Option<u32>,
+    /// Packets that wait.
+    pub waiting: u64,
 }
 
 impl<H: Host> Packets<H> {
@@ -90,7 +105,7 @@ impl<H: Host> Packets<H> {
     /// # Errors
     /// [`NoMemory`].
     pub fn new() -> Result<Self, NoMemory> {
-        Ok(Self { queue: H::Lock::new(PacketQueue::new()?), busy: AtomicBool::new(false) })
+        Ok(Self { queue: H::Lock::new(PacketQueue::new()?), busy: AtomicBool::new(false), shown: Default::default() })
     }
 
     /// Runs `f` with the lock held. Up to `DISPATCH_LEVEL`.
@@ -98,8 +113,26 @@ impl<H: Host> Packets<H> {
         self.queue.with(|queue| {
             let result = f(queue);
             self.busy.store(queue.is_busy() || queue.is_preempting(), Ordering::Release);
+            let running = queue.running;
+            let words = [
+                queue.last_completed.into(),
+                queue.last_submitted.into(),
+                running.unwrap_or(0).into(),
+                running.is_some().into(),
+                queue.waiting.len() as u64,
+            ];
+            self.shown.iter().zip(words).for_each(|(to, word)| to.store(word, Ordering::Relaxed));
             result
         })
+    }
+
+    /// The state of the queue, word by word: it may be changing. Takes no lock: any IRQL.
+    pub fn shown(&self) -> Shown {
+        let [completed, submitted, running, runs, waiting] =
+            core::array::from_fn(|at| self.shown[at].load(Ordering::Relaxed));
+        // CAST: the fences were 32 bits wide when they were stored.
+        let (completed, submitted, running) = (completed as u32, submitted as u32, running as u32);
+        Shown { completed, submitted, running: (runs != 0).then_some(running), waiting }
     }
 
     /// Returns whether a packet waits or runs, or a preemption is unanswered. Takes no lock; an agent that has just

@@ -76,7 +76,7 @@ impl<P: Platform> Context<P> {
         }
         let process = device.process.engine.clone();
         let is_paging = process.privilege == Privilege::Paging;
-        let engine = Shared::try_new(PacketContext::new(process)?)?;
+        let engine = Shared::try_new(PacketContext::new(process, new.os)?)?;
         let counted = Counted::new(started.clone(), |c| &c.contexts);
         let context = Self { node: index, engine: engine.clone(), device: device.clone(), counted };
         let handle = Handle::create(Shared::try_new(context)?)?;

@@ -1,12 +1,15 @@
-//! Debug information: a small blob of plain numbers. Source: `DxgkDdiCollectDbgInfo`.
+//! Debug information: what the engines run and ran, and who is guilty of a timeout. Source: `DxgkDdiCollectDbgInfo`,
+//! `DxgkDdiCollectDbgInfo2`; *TDR debuggability improvements*.
 //!
-//! Any IRQL, at any time: nothing is locked or allocated. The layout is [`gpu_wire::debug_blob`].
+//! Any IRQL, at any time: nothing is locked, allocated or waited for. The layout is [`gpu_wire::debug_blob`].
 
-use crate::adapter::Started;
+use crate::adapter::{Gpu, Started};
 use crate::platform::Platform;
 use core::sync::atomic::Ordering;
 use gpu_engine::node::{Control, Phase};
-use gpu_wire::debug_blob;
+use gpu_engine::slots::SlotId;
+use gpu_wire::NodeOrdinal;
+use gpu_wire::debug_blob::{Line, NO_NODE, Writer, kind};
 
 const _: () = assert!(
     Phase::Running as usize == 0 && Phase::Held as usize == 1 && Phase::Stopped as usize == 2,
@@ -17,19 +20,111 @@ const _: () = assert!(
     "debug_blob::CONTROLS names them in this order"
 );
 
-/// Writes as much of the blob as fits. Returns the number of bytes written.
-pub fn collect<P: Platform>(started: &Started<P>, reason: u32, buffer: &mut [u8]) -> usize {
-    let nodes = started.gpu.nodes.iter();
-    let nodes = nodes.map(|node| (node.phase() as u64, node.control() as u64, node.counters.read().values()));
-    let mut used = 0;
-    let mut put = |bytes: &[u8]| {
-        if let Some(to) = buffer.get_mut(used..).and_then(|rest| rest.get_mut(..bytes.len())) {
-            to.copy_from_slice(bytes);
-            used = used.wrapping_add(bytes.len());
-        }
-    };
-    put(&debug_blob::SIGNATURE);
+/// Events of a node's trace that a blob has.
+const EVENTS: usize = 32;
+
+/// What the OS asks about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct About {
+    /// The bug check's code.
+    pub reason: u32,
+    /// `DXGK_TDR_TYPE`; 0 where none is said.
+    pub kind: u32,
+    /// The node that timed out, if one did.
+    pub node: Option<NodeOrdinal>,
+}
+
+/// Writes as much of the blob as fits. Returns the OS's handle of the context that the driver takes for the one that
+/// timed out; 0: it knows none.
+pub fn collect<P: Platform>(started: &Started<P>, about: &About, buffer: &mut [u8]) -> u64 {
+    let gpu = &started.gpu;
+    let mut blob = Writer::new(buffer);
+    let node = about.node.map_or(NO_NODE, |node| node.0.into());
     let halted = started.halted.load(Ordering::Relaxed);
-    debug_blob::words(reason, halted, nodes).for_each(|word| put(&word.to_le_bytes()));
-    used
+    // CAST: a small enumerator; a handful of nodes.
+    let (rung, nodes) = (started.plan.rung as u64, gpu.nodes.len() as u64);
+    blob.section(kind::HEAD, 6, [about.reason.into(), about.kind.into(), node, halted, rung, nodes]);
+    let [why, context, value] = guilty(gpu, about.node);
+    blob.section(kind::GUILTY, 3, [why, context, value]);
+    for ordinal in 0..gpu.nodes.len() {
+        node_state(started, ordinal, &mut blob);
+    }
+    // What is long comes last: a small buffer has the rest.
+    for (ordinal, node) in (0..).zip(gpu.nodes.iter()) {
+        let counters = node.counters.read();
+        let values = counters.values();
+        // CAST: some dozens.
+        blob.section(kind::COUNTERS, values.len() as u32 + 1, [ordinal].into_iter().chain(values));
+    }
+    let census = &started.census;
+    let counts = [
+        &census.processes,
+        &census.devices,
+        &census.contexts,
+        &census.hw_contexts,
+        &census.hw_queues,
+        &census.doorbells,
+        &census.fences,
+        &census.allocations,
+    ];
+    // CAST: eight.
+    blob.section(kind::CENSUS, counts.len() as u32, counts.map(|count| count.load(Ordering::Relaxed)));
+    for (ordinal, node) in (0..).zip(gpu.nodes.iter()) {
+        let skipped = node.trace.last().count().saturating_sub(EVENTS);
+        let events = node.trace.last().skip(skipped).take(EVENTS);
+        let words = events.flat_map(|(number, event, argument)| [number, event as u64, argument]);
+        // CAST: at most three words for each event.
+        let count = 1 + 3 * node.trace.last().count().min(EVENTS) as u32;
+        blob.section(kind::TRACE, count, [ordinal].into_iter().chain(words));
+    }
+    context
+}
+
+/// The state of a node, what it runs, and what it ran.
+fn node_state<P: Platform>(started: &Started<P>, ordinal: usize, blob: &mut Writer<'_>) {
+    let gpu = &started.gpu;
+    let Some(node) = gpu.nodes.get(ordinal) else { return };
+    let packets = node.packets.shown();
+    let reported = started.reported.get(ordinal).map_or(0, |fence| fence.load(Ordering::Relaxed));
+    let words = [
+        ordinal as u64,
+        node.phase() as u64,
+        node.control() as u64,
+        node.is_wedged().into(),
+        packets.completed.into(),
+        packets.submitted.into(),
+        packets.running.unwrap_or(0).into(),
+        packets.running.is_some().into(),
+        packets.waiting,
+        reported.into(),
+    ];
+    blob.section(kind::NODE, 10, words);
+    let (now, _) = node.board.now();
+    blob.section(kind::NOW, 9, [ordinal as u64].into_iter().chain(named(gpu, now).words()));
+    for line in node.board.last() {
+        blob.section(kind::LAST, 9, [ordinal as u64].into_iter().chain(named(gpu, line).words()));
+    }
+}
+
+/// Why the driver takes which context for the one that timed out ([`gpu_wire::debug_blob::WHY`]), the context, and what
+/// it runs.
+fn guilty<P: Platform>(gpu: &Gpu<P>, node: Option<NodeOrdinal>) -> [u64; 3] {
+    let Some(node) = node.and_then(|node| gpu.nodes.get(node.index())) else { return [4, 0, 0] };
+    let (now, stuck) = node.board.now();
+    let line = named(gpu, now);
+    match (now.stream, node.is_wedged(), stuck) {
+        (_, true, _) => [3, line.context, line.value],
+        (0, ..) => [0, 0, 0],
+        (_, _, true) => [2, line.context, line.value],
+        _ => [1, line.context, line.value],
+    }
+}
+
+/// The line with the OS's handles in place of slots; 0 for what is gone.
+fn named<P: Platform>(gpu: &Gpu<P>, line: Line) -> Line {
+    let handle = |slot: u64| gpu.slots.handle(SlotId::unpack(slot)).unwrap_or(0);
+    match line.stream {
+        1 => Line { queue: handle(line.queue), context: handle(line.context), ..line },
+        _ => line,
+    }
 }

@@ -7,6 +7,7 @@ use gpu_wire::NodeOrdinal;
 use kmd_core::adapter::Adapter;
 use kmd_core::asked::bit_of;
 use kmd_core::context::Context;
+use kmd_core::debug::About;
 use kmd_core::hw_context::HwContext;
 use kmd_core::platform::Platform;
 use kmd_core::status::{Error, Result, of};
@@ -14,9 +15,10 @@ use kmd_core::{caps, clock, debug, escape, features, nodes, segments};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
     DXGK_NODEMETADATA, DXGK_QUERYADAPTERINFOTYPE, DXGK_QUERYSEGMENTOUT4, DXGK_SEGMENTDESCRIPTOR4,
-    DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_COLLECTDBGINFO, DXGKARG_COLLECTDBGINFO2, DXGKARG_ESCAPE,
-    DXGKARG_FORMATHISTORYBUFFER, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATUREINTERFACE, DXGKARG_QUERYFEATURESUPPORT,
-    DXGKDDI_FEATURE_INTERFACE, GUID_WDDM_INTERFACE_FEATURE, HANDLE, NTSTATUS, Plain, QUERY_INTERFACE, win_extern,
+    DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_COLLECTDBGINFO,
+    DXGKARG_COLLECTDBGINFO2, DXGKARG_ESCAPE, DXGKARG_FORMATHISTORYBUFFER, DXGKARG_QUERYADAPTERINFO,
+    DXGKARG_QUERYFEATUREINTERFACE, DXGKARG_QUERYFEATURESUPPORT, DXGKDDI_FEATURE_INTERFACE, GUID_WDDM_INTERFACE_FEATURE,
+    HANDLE, NTSTATUS, Plain, QUERY_INTERFACE, win_extern,
 };
 
 ddi! {
@@ -61,15 +63,42 @@ ddi! {
     fn collect_dbg_info[P: Platform](adapter: HANDLE) with args: read *const DXGKARG_COLLECTDBGINFO, answers collected {
         // SAFETY: Dxgkrnl's buffer, of that size.
         let buffer = unsafe { array_mut(args.pBuffer.cast::<u8>(), args.BufferSize) }?;
-        with_started::<P, _>(adapter, |started| Ok(debug::collect(started, args.Reason, buffer)))
+        let about = About { reason: args.Reason, kind: 0, node: None };
+        with_started::<P, _>(adapter, |started| Ok(debug::collect(started, &about, buffer)))
     }
 
-    /// `DxgkDdiCollectDbgInfo2`, as above; the payload is not looked at and not kept.
+    /// `DxgkDdiCollectDbgInfo2`, as above. Of the payload of an engine's timeout the node is read and the context
+    /// written; nothing of it is kept.
     fn collect_dbg_info2[P: Platform](adapter: HANDLE) with args: read *mut DXGKARG_COLLECTDBGINFO2, answers collected {
         // SAFETY: Dxgkrnl's buffer, of that size.
         let buffer = unsafe { array_mut(args.pBuffer.cast::<u8>(), args.BufferSize) }?;
-        with_started::<P, _>(adapter, |started| Ok(debug::collect(started, args.Reason, buffer)))
+        let mut payload = timeout(args.TdrType, args.TdrPayload, args.TdrPayloadSize);
+        let node = payload.as_ref().map(|payload| NodeOrdinal(payload.NodeOrdinal));
+        // CAST: small enumerators.
+        let about = About { reason: args.Reason, kind: args.TdrType.0 as u32, node };
+        with_started::<P, _>(adapter, |started| {
+            let guilty = debug::collect(started, &about, buffer);
+            if let Some(payload) = &mut payload {
+                payload.hContext = core::ptr::without_provenance_mut(guilty as usize);
+            }
+            Ok(())
+        })
     }
+}
+
+/// The payload of an engine's timeout, where the OS gives one of a size that this driver knows, or a larger one. `None`
+/// for other types.
+///
+/// Source: *TDR debuggability improvements* (the payload may be NULL, and may grow at its end).
+fn timeout<'a>(
+    kind: DXGK_TDR_TYPE,
+    payload: *mut c_void,
+    size: u32,
+) -> Option<&'a mut DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT> {
+    let of_engine = [DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT, DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_PAGE_FAULT];
+    let known = of_engine.contains(&kind) && size as usize >= size_of::<DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT>();
+    // SAFETY: Dxgkrnl's record, at least as large as ours, valid for the call.
+    known.then(|| unsafe { record_mut(payload.cast()) }.ok()).flatten()
 }
 
 /// The status of CollectDbgInfo.

@@ -126,7 +126,7 @@ impl Os {
             turns: Turns::default(),
         }))?;
         let root = Root { place: Place::System(self.take(1, false)), entries: pte::ENTRIES };
-        let context = made(Shared::try_new(made(PacketContext::new(process.clone()))?))?;
+        let context = made(Shared::try_new(made(PacketContext::new(process.clone(), 0x77))?))?;
         context.space.set_root(Some(root), self.gpu.new_space_id());
         Ok(Owner { process, context, root })
     }

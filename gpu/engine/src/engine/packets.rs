@@ -1,7 +1,7 @@
 //! Packet mode on an engine: begins packets, finishes them in order, and answers preemptions between them.
 
 use super::Core;
-use super::turn::Outcome;
+use super::turn::{Outcome, PACKET_STREAM};
 use crate::command_processor::{FenceRef, Job};
 use crate::counters::bump;
 use crate::exec::Exec;
@@ -62,8 +62,12 @@ impl<H: Host> Core<H> {
         }
         let context = running.packet.context.clone();
         let space = &context.space;
-        let job = Job { process: &space.process, privilege: running.packet.privilege, queue: None };
-        match self.execute(gpu, node, &job, space, &mut running.exec) {
+        let packet = Some((context.handle, running.packet.fence));
+        let job = Job { process: &space.process, privilege: running.packet.privilege, queue: None, packet };
+        node.board.begin(PACKET_STREAM, 0, context.handle);
+        let outcome = self.execute(gpu, node, &job, space, &mut running.exec);
+        self.note_end(gpu, node, &job, &running.exec, outcome);
+        match outcome {
             Outcome::Drained => self.finish_packet(gpu, node, running, None),
             // A paging packet that failed would stop the system.
             Outcome::Faulted(fault)

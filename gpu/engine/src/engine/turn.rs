@@ -23,6 +23,7 @@ use crate::shared::Shared;
 use crate::stream::{Burst, NoPacket};
 use crate::trace::Event;
 use crate::word::Ordering;
+use gpu_wire::debug_blob::Line;
 use gpu_wire::packet::{FaultKind, Packet, Privilege};
 
 /// Why execution came back.
@@ -44,6 +45,42 @@ pub(super) enum Outcome {
     Gone,
     /// It did something wrong.
     Faulted(Fault),
+}
+
+impl Outcome {
+    /// Its number in `debug_blob::ENDS`.
+    const fn number(self) -> u64 {
+        match self {
+            Self::Drained => 1,
+            Self::Budget => 2,
+            Self::Parked => 3,
+            Self::Preempted => 4,
+            Self::Controlled => 5,
+            Self::Waiting => 6,
+            Self::Gone => 7,
+            Self::Faulted(_) => 8,
+        }
+    }
+}
+
+/// A queue, and a packet, by their numbers in `debug_blob::STREAMS`.
+const QUEUE: u64 = 1;
+pub(super) const PACKET_STREAM: u64 = 2;
+
+/// Where a stream is.
+fn line<H: Host>(gpu: &Gpu<H>, job: &Job<'_, H>, exec: &Exec<FenceRef<H>>, end: u64) -> Line {
+    let (stream, queue, context, value) = match (job.queue, job.packet) {
+        (Some(queue), _) => {
+            let value = queue.running.load(Ordering::Relaxed);
+            (QUEUE, queue.slot.pack(), queue.context.slot.pack(), value)
+        }
+        (None, Some((context, fence))) => (PACKET_STREAM, 0, context, fence.into()),
+        (None, None) => (0, 0, 0, 0),
+    };
+    // The positions' low halves.
+    let ring = exec.consumed & u64::from(u32::MAX) | exec.published << 32;
+    let next = exec.buffer.map_or(0, |buffer| buffer.next.0);
+    Line { stream, end, queue, context, value, ring, next, clock: gpu.host.clock() }
 }
 
 /// Work of a turn while others wait, in bytes moved: some 400 µs at 10 GB/s.
@@ -82,9 +119,10 @@ impl<H: Host> Core<H> {
         self.submissions = 0;
         self.contested = (!self.schedule.is_empty()).then(|| gpu.host.clock());
         node.trace.push(Event::Run, queue.slot.pack());
+        node.board.begin(QUEUE, queue.slot.pack(), queue.context.slot.pack());
         self.again = false;
         let space = &queue.context.space;
-        let job = Job { process: &space.process, privilege: Privilege::User, queue: Some(queue) };
+        let job = Job { process: &space.process, privilege: Privilege::User, queue: Some(queue), packet: None };
         let mut begun = false;
         let outcome = loop {
             let outcome = self.execute(gpu, node, &job, space, &mut exec);
@@ -107,6 +145,7 @@ impl<H: Host> Core<H> {
                 break Outcome::Faulted(kind.into());
             }
         };
+        self.note_end(gpu, node, &job, &exec, outcome);
         let mut again = self.again;
         match outcome {
             Outcome::Drained | Outcome::Parked | Outcome::Gone => {}
@@ -352,6 +391,7 @@ impl<H: Host> Core<H> {
                 return Ok(Some(Outcome::Preempted));
             }
             if bits & (attention::SUSPEND | attention::PREEMPT) != 0 {
+                node.board.place(&line(gpu, job, exec, 0), true);
                 self.is_stuck(gpu, node);
             }
             if bits & attention::SUSPEND != 0 {
@@ -382,6 +422,24 @@ impl<H: Host> Core<H> {
             }
         }
         Ok(None)
+    }
+
+    /// Notes the end of a turn, and where the stream is, unless its work is done or another's turn comes.
+    pub(super) fn note_end(
+        &mut self,
+        gpu: &Gpu<H>,
+        node: &Node<H>,
+        job: &Job<'_, H>,
+        exec: &Exec<FenceRef<H>>,
+        outcome: Outcome,
+    ) {
+        if self.wedged {
+            // What the engine was in when it stopped answering.
+            return node.board.place(&line(gpu, job, exec, 0), false);
+        }
+        let kept = !matches!(outcome, Outcome::Drained | Outcome::Budget);
+        let line = kept.then(|| line(gpu, job, exec, outcome.number()));
+        node.board.end(line.as_ref());
     }
 
     /// The engine was asked to come off and cannot: says so when that lasts too long.

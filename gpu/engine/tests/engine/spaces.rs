@@ -72,7 +72,7 @@ fn a_moved_root_takes_its_context_along_and_no_other() {
     let mut rig = Rig::new();
     let (before, after) = (rig.map(1, false), rig.map(1, false));
     let space = rig.context.clone();
-    let second = Shared::try_new(PacketContext::new(rig.process.clone()).unwrap()).unwrap();
+    let second = Shared::try_new(PacketContext::new(rig.process.clone(), 0x79).unwrap()).unwrap();
     let fresh = rig.gpu.new_space_id();
     assert!(!second.space.set_root(space.space.root(), fresh), "the first root of a context empties no address space");
     assert_eq!(second.space.id(), space.space.id(), "contexts with one root share its translations");

@@ -318,8 +318,8 @@ impl Rig {
             Shared::try_new(Process { number, slot, roots, fences, privilege, turns: Turns::default() }).unwrap()
         };
         let (process, paging) = (process(Privilege::User), process(Privilege::Paging));
-        let context = Shared::try_new(PacketContext::new(process.clone()).unwrap()).unwrap();
-        let paging_context = Shared::try_new(PacketContext::new(paging).unwrap()).unwrap();
+        let context = Shared::try_new(PacketContext::new(process.clone(), 0x77).unwrap()).unwrap();
+        let paging_context = Shared::try_new(PacketContext::new(paging, 0x78).unwrap()).unwrap();
         let mut rig = Self { gpu, engines, process, context, paging_context, next_frame: 16, next_va: 0x10_0000 };
         for context in [rig.context.clone(), rig.paging_context.clone()] {
             let root = rig.root();
@@ -335,7 +335,7 @@ impl Rig {
 
     /// A further address space of the process, with a root of its own.
     pub fn another_context(&mut self) -> Shared<PacketContext<TestHost>> {
-        let context = Shared::try_new(PacketContext::new(self.process.clone()).unwrap()).unwrap();
+        let context = Shared::try_new(PacketContext::new(self.process.clone(), 0x79).unwrap()).unwrap();
         context.space.set_root(Some(self.root()), self.gpu.new_space_id());
         context
     }
