@@ -49,6 +49,7 @@ use crate::vidsch::VidSch;
 use caps::Caps;
 
 pub use crate::interrupt::Notification;
+pub use crate::recovery::collect::{DebugBlob, DebugQuestion};
 pub use crate::recovery::steps::{Reason, Recovery, Step, What};
 pub use crate::vidsch::journal::PacketEvent;
 pub use start::StartError;
@@ -530,6 +531,11 @@ impl Adapter {
 
     pub(crate) fn note_affinity(&self, affinity: u32) {
         self.affinities.lock().insert(affinity);
+    }
+
+    /// Debug information that the driver gave, the newest last; the last 16.
+    pub fn debug_blobs(&self) -> Vec<DebugBlob> {
+        self.tdr.debug_blobs()
     }
 
     /// What was recovered, step by step, in order.

@@ -138,6 +138,11 @@ impl Context {
         self.driver.load(Ordering::Acquire)
     }
 
+    /// Whether it has this handle, in Dxgkrnl's numbers or in the driver's.
+    pub(crate) fn has_handle(&self, handle: usize) -> bool {
+        self.driver_handle() == handle || self.handle.raw().expose_provenance() == handle
+    }
+
     /// Returns whether the context can be given packets: on a hardware-scheduled node nothing schedules them.
     pub(crate) fn takes_commands(&self) -> bool {
         self.device.adapter().known_caps().node(self.node).is_some_and(|node| !node.is_hardware_scheduled())

@@ -18,6 +18,7 @@ use crate::hw_context::{HwContext, Suspend};
 use crate::memory::paging::Op;
 use crate::os::{Os, shared_of};
 use crate::process::Process;
+use crate::recovery::collect::DebugQuestion;
 use crate::report::Calibration;
 pub use crate::scheduling_log::SchedulingRecord;
 
@@ -118,7 +119,15 @@ impl Os {
     /// Has the driver collect debug information of the adapter as it is, as a tool does: [`Adapter::debug_info`].
     pub fn collect_debug_info(&self, adapter: &Arc<Adapter>) {
         let _inside = self.kernel().enter();
-        crate::recovery::collect::whole(adapter, crate::recovery::steps::Reason::Forced);
+        let _judged =
+            self.ask_for_debug_info(adapter, &mut DebugQuestion::adapter(crate::recovery::steps::Reason::Forced));
+    }
+
+    /// Asks the driver for debug information: its status, and the bytes. What it writes to the payload is in the
+    /// question afterwards. At any time, beside other calls.
+    pub fn ask_for_debug_info(&self, adapter: &Arc<Adapter>, question: &mut DebugQuestion) -> (NTSTATUS, Vec<u8>) {
+        let _inside = self.kernel().enter();
+        crate::recovery::collect::ask(adapter, question)
     }
 
     /// Disconnects every doorbell on an adapter, as before a change of power: user mode finds RETRY. The driver is

@@ -101,8 +101,8 @@ pub(crate) struct Tdr {
     last_audit: AtomicU64,
     /// A paging buffer did not end while nothing looked for timeouts: no other one is waited for then.
     pub(crate) paging_lost: AtomicBool,
-    /// The last debug information that the driver gave ([`Adapter::debug_info`]); empty: none.
-    debug_info: Lock<Vec<u8>>,
+    /// The last debug information that the driver gave, in order.
+    debug_info: Lock<Vec<collect::DebugBlob>>,
     /// Engine resets so far.
     pub(crate) engine_resets: AtomicU64,
     /// Adapter resets so far.
@@ -132,8 +132,22 @@ impl Tdr {
         }
     }
 
+    /// What the driver said last.
     pub(crate) fn debug_info(&self) -> Vec<u8> {
+        self.debug_info.lock().last().map(|blob| blob.bytes.clone()).unwrap_or_default()
+    }
+
+    /// What the driver said, in order.
+    pub(crate) fn debug_blobs(&self) -> Vec<collect::DebugBlob> {
         self.debug_info.lock().clone()
+    }
+
+    fn keep_debug_info(&self, blob: collect::DebugBlob, most: usize) {
+        let mut kept = self.debug_info.lock();
+        if kept.len() >= most {
+            kept.remove(0);
+        }
+        kept.push(blob);
     }
 
     /// Begins to watch for an adapter that starts. Nothing is left of an earlier start but the times of the resets.

@@ -237,6 +237,13 @@ impl VidSch {
         }
     }
 
+    /// Whether a context of the node has this handle, in Dxgkrnl's numbers or in the driver's.
+    pub(crate) fn has_context(&self, node: u32, handle: usize) -> bool {
+        let is_meant = |context: Arc<Context>| context.node() == node && context.has_handle(handle);
+        let listed = self.node(node).map(|node| node.contexts.lock().clone()).unwrap_or_default();
+        listed.iter().filter_map(Weak::upgrade).chain(self.system_context()).any(is_meant)
+    }
+
     /// Waits until no buffer of a context is with the driver. A paging buffer that does not end is waited for as
     /// [`Completion::wait`] does. Others are preempted when they take TdrDelay: what comes back is not submitted again,
     /// since the context takes nothing any more.

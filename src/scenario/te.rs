@@ -10,13 +10,17 @@
 //! | `te/paging.rs` | resets that take a paging packet along, and ids of paging packets |
 //! | `te/wrong.rs` | drivers that answer wrongly: what the model says |
 //! | `te/hardware.rs` | hardware-scheduled nodes |
+//! | `te/debug.rs` | debug information |
+//! | `te/storm.rs` | resets at random points |
 
+mod debug;
 pub(super) mod hardware;
 mod hog;
 mod late;
 mod long;
 mod packets;
 mod paging;
+pub(super) mod storm;
 mod wrong;
 
 pub(super) use hardware::unconditional;
@@ -137,6 +141,18 @@ pub(super) const CASES: &[Scenario] = &[
         play: hardware::waiting,
     },
     Scenario {
+        id: "TE-23",
+        title: "debug information for every reason, by either function, with room for nothing, little and much",
+        source: "DxgkDdiCollectDbgInfo, Remarks; DXGKARG_COLLECTDBGINFO",
+        play: debug::sizes,
+    },
+    Scenario {
+        id: "TE-24",
+        title: "payloads that are NULL, known, shorter and longer; the driver names the context that runs, and writes nothing else",
+        source: "DxgkDdiCollectDbgInfo2; DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT; TDR debuggability improvements",
+        play: debug::payloads,
+    },
+    Scenario {
         id: "TE-26",
         title: "resets that user mode forces, of each engine while it is busy and of the adapter",
         source: "D3DKMT_TDRDBGCTRLTYPE; DXGK_TDR_TYPE, FORCED",
@@ -147,6 +163,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a packet that ends while its timeout is detected is not reset, and its result stays",
         source: "TDR changes in Windows 8, step 4; drm_sched, skip_reset",
         play: late::emptied,
+    },
+    Scenario {
+        id: "TE-27",
+        title: "a hundred resets at random points of a running load: every innocent job's result is right, and nothing is left behind",
+        source: "IGT, gt-reset-stress; TDR changes in Windows 8",
+        play: storm::hundred,
     },
     Scenario {
         id: "TE-28",
@@ -179,6 +201,18 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a context's engine is named by its bit, which is 1 whether user mode says 0 or 1",
         source: "TDR changes in Windows 8, engines; DXGKARG_CREATECONTEXT, EngineAffinity",
         play: packets::affinity,
+    },
+    Scenario {
+        id: "TE-33",
+        title: "what the driver says of a hang, in words: which packet or queue, where it is, and why it is guilty",
+        source: "DxgkDdiCollectDbgInfo2; TDR debuggability improvements",
+        play: debug::guilty,
+    },
+    Scenario {
+        id: "TE-34",
+        title: "calls of level zero go on while an engine's reset is under way",
+        source: "TDR changes in Windows 8, level zero; DxgkDdiCollectDbgInfo, Remarks",
+        play: debug::beside,
     },
     Scenario {
         id: "TE-41",

@@ -1,11 +1,11 @@
-//! Debug information before a reset.
+//! Debug information before a reset, and at any other time.
 //!
 //! Source: DDI pages DxgkDdiCollectDbgInfo, DxgkDdiCollectDbgInfo2, DXGK_TDR_TYPE, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT;
 //! article tdr-debuggability-improvements.
 
 use wddm_abi::{
     DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, DXGKARG_COLLECTDBGINFO, DXGKARG_COLLECTDBGINFO_EXT,
-    DXGKARG_COLLECTDBGINFO2, NTSTATUS, ntstatus,
+    DXGKARG_COLLECTDBGINFO2, NTSTATUS, Plain, ntstatus,
 };
 
 use super::steps::Reason;
@@ -21,85 +21,148 @@ pub(super) const ENGINE_TIMEOUT: u32 = 0x141;
 pub(super) const ADAPTER_TIMEOUT: u32 = 0x117;
 /// Bytes of the report.
 const SIZE: usize = 0x4000;
+/// What the driver said that is kept.
+const KEPT: usize = 16;
 
-/// Before the engine of a packet node is reset.
-pub(super) fn packet_engine(adapter: &Adapter, node: u32, snapshot: &Snapshot, reason: Reason) {
+/// What a driver said.
+#[derive(Clone, Debug)]
+pub struct DebugBlob {
+    /// The bug check's code that it was asked with.
+    pub reason: u32,
+    /// The type of the recovery that it was told; that of an unknown one for the function without a payload.
+    pub kind: DXGK_TDR_TYPE,
+    /// The bytes, as many as there was room for.
+    pub bytes: Vec<u8>,
+}
+
+/// A question.
+#[derive(Clone, Debug)]
+pub struct DebugQuestion {
+    /// A bug check's code.
+    pub reason: u32,
+    /// Room for the answer, in bytes.
+    pub size: usize,
+    /// The type of the recovery, and the bytes of its payload, of which the driver may write; `None`: there is none.
+    pub payload: (DXGK_TDR_TYPE, Option<Vec<u8>>),
+    /// By `DxgkDdiCollectDbgInfo`, which knows neither.
+    pub older: bool,
+}
+
+impl DebugQuestion {
+    /// As before the reset of the adapter.
+    pub(crate) fn adapter(reason: Reason) -> Self {
+        Self { reason: ADAPTER_TIMEOUT, size: SIZE, payload: (reason.tdr_type(), None), older: false }
+    }
+
+    fn engine(reason: Reason, payload: &DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT) -> Self {
+        let payload = (reason.tdr_type(), Some(payload.as_bytes().to_vec()));
+        Self { reason: ENGINE_TIMEOUT, size: SIZE, payload, older: false }
+    }
+}
+
+/// Before the engine of a packet node is reset. Returns the handle of the context that the driver takes for the one
+/// that timed out, if it names one.
+pub(super) fn packet_engine(adapter: &Adapter, node: u32, snapshot: &Snapshot, reason: Reason) -> Option<usize> {
     let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
     payload.NodeOrdinal = node;
     payload.LastHwCompletedFenceId = snapshot.completed.into();
     payload.LastHwSubmittedFenceId = snapshot.submitted.into();
-    collect(adapter, ENGINE_TIMEOUT, reason.tdr_type(), Some(&mut payload));
+    before_engine(adapter, reason, &payload)
 }
 
 /// Before the engine of a hardware-scheduled node is reset. `pending`: suspensions that are not acknowledged. Returns
-/// the handle of the context that the driver takes for the one that timed out, if it names one.
+/// as [`packet_engine`].
 pub(super) fn hw_engine(adapter: &Adapter, node: u32, pending: u32, reason: Reason) -> Option<usize> {
     let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
     payload.NodeOrdinal = node;
     payload.NumberOfPendingSuspendRequests = pending;
-    let interactive = |queue: &std::sync::Arc<crate::hw_queue::HwQueue>| {
+    let ready = |queue: &std::sync::Arc<crate::hw_queue::HwQueue>| {
         queue.context().node() == node && queue.progress().value() < queue.last_queued()
     };
     // CAST: queues.
     payload.NumberOfReadyInteractiveHwQueues =
-        adapter.scheduler.queues().iter().filter(|queue| interactive(queue)).count() as u32;
-    collect(adapter, ENGINE_TIMEOUT, reason.tdr_type(), Some(&mut payload));
+        adapter.scheduler.queues().iter().filter(|queue| ready(queue)).count() as u32;
+    before_engine(adapter, reason, &payload)
+}
+
+fn before_engine(adapter: &Adapter, reason: Reason, payload: &DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT) -> Option<usize> {
+    let mut question = DebugQuestion::engine(reason, payload);
+    let _judged = ask(adapter, &mut question);
+    let (_, answer) = &question.payload;
+    let mut payload = *payload;
+    payload.as_bytes_mut().copy_from_slice(answer.as_ref()?);
     let named = payload.hContext.expose_provenance();
     (named != 0).then_some(named)
 }
 
 /// Before the adapter is reset.
-pub(crate) fn whole(adapter: &Adapter, reason: Reason) {
-    collect(adapter, ADAPTER_TIMEOUT, reason.tdr_type(), None);
-}
-
-fn collect(adapter: &Adapter, reason: u32, kind: DXGK_TDR_TYPE, payload: Option<&mut DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT>) {
-    let mut buffer = Buffer::new(SIZE, 0);
-    let mut extension = DXGKARG_COLLECTDBGINFO_EXT::zeroed();
-    let context = adapter.context();
-    let status = if adapter.table().DxgkDdiCollectDbgInfo2.is_some() {
-        let mut arguments = DXGKARG_COLLECTDBGINFO2::zeroed();
-        arguments.Reason = reason;
-        arguments.pBuffer = buffer.pointer().cast();
-        arguments.BufferSize = SIZE;
-        arguments.pExtension = &raw mut extension;
-        arguments.TdrType = kind;
-        if let Some(payload) = payload {
-            arguments.TdrPayloadSize = size_of_val(payload) as u32;
-            arguments.TdrPayload = core::ptr::from_mut(payload).cast();
-        }
-        let pointer = &raw mut arguments;
-        ddi::status(call_ddi!(adapter, DxgkDdiCollectDbgInfo2(context, pointer)))
-    } else {
-        return without_payload(adapter, reason);
-    };
-    judge(adapter, status, &buffer);
+pub(super) fn whole(adapter: &Adapter, reason: Reason) {
+    let _judged = ask(adapter, &mut DebugQuestion::adapter(reason));
 }
 
 /// `DxgkDdiCollectDbgInfo` for an adapter that timed out, of a driver that may have the function with a payload as
 /// well.
 pub(crate) fn older(adapter: &Adapter) {
-    without_payload(adapter, ADAPTER_TIMEOUT);
+    let _judged = ask(adapter, &mut DebugQuestion { older: true, ..DebugQuestion::adapter(Reason::Forced) });
 }
 
-fn without_payload(adapter: &Adapter, reason: u32) {
-    if adapter.table().DxgkDdiCollectDbgInfo.is_none() {
-        return;
-    }
-    let mut buffer = Buffer::new(SIZE, 0);
+/// Asks the driver. What it writes to the payload is in the question afterwards; the payload's memory is gone.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) fn ask(adapter: &Adapter, question: &mut DebugQuestion) -> (NTSTATUS, Vec<u8>) {
+    let mut buffer = Buffer::new(question.size, 0);
     let mut extension = DXGKARG_COLLECTDBGINFO_EXT::zeroed();
     let context = adapter.context();
-    let mut arguments = DXGKARG_COLLECTDBGINFO::zeroed();
-    arguments.Reason = reason;
-    arguments.pBuffer = buffer.pointer().cast();
-    arguments.BufferSize = SIZE;
-    arguments.pExtension = &raw mut extension;
-    let pointer = &raw const arguments;
-    let status = ddi::status(call_ddi!(adapter, DxgkDdiCollectDbgInfo(context, pointer)));
-    judge(adapter, status, &buffer);
+    let newer = !question.older && adapter.table().DxgkDdiCollectDbgInfo2.is_some();
+    let status = if newer {
+        let mut arguments = DXGKARG_COLLECTDBGINFO2::zeroed();
+        arguments.Reason = question.reason;
+        arguments.pBuffer = buffer.pointer().cast();
+        arguments.BufferSize = question.size;
+        arguments.pExtension = &raw mut extension;
+        arguments.TdrType = question.payload.0;
+        let mut memory = question.payload.1.as_ref().map(|bytes| {
+            let mut memory = Buffer::new(bytes.len(), 0);
+            memory.bytes_mut().copy_from_slice(bytes);
+            memory
+        });
+        if let Some(memory) = &mut memory {
+            // CAST: a payload is small.
+            arguments.TdrPayloadSize = memory.bytes().len() as u32;
+            arguments.TdrPayload = memory.pointer().cast();
+        }
+        let pointer = &raw mut arguments;
+        let status = ddi::status(call_ddi!(adapter, DxgkDdiCollectDbgInfo2(context, pointer)));
+        if let (Some(bytes), Some(memory)) = (&mut question.payload.1, &mut memory) {
+            bytes.copy_from_slice(memory.bytes());
+            adapter.rules().check(&TDR_COLLECT, memory.overrun().is_none(), || {
+                format!("the payload of {} bytes is written beyond its end", bytes.len())
+            });
+            // A driver that keeps the pointer finds nothing of use there.
+            memory.bytes_mut().fill(0xFF);
+        }
+        status
+    } else if adapter.table().DxgkDdiCollectDbgInfo.is_some() {
+        let mut arguments = DXGKARG_COLLECTDBGINFO::zeroed();
+        arguments.Reason = question.reason;
+        arguments.pBuffer = buffer.pointer().cast();
+        arguments.BufferSize = question.size;
+        arguments.pExtension = &raw mut extension;
+        let pointer = &raw const arguments;
+        ddi::status(call_ddi!(adapter, DxgkDdiCollectDbgInfo(context, pointer)))
+    } else {
+        return (ntstatus::STATUS_NOT_SUPPORTED, Vec::new());
+    };
+    judge(adapter, status, &buffer, question.size);
+    let bytes = buffer.bytes().to_vec();
+    if status.is_success() {
+        let kind = if newer { question.payload.0 } else { DXGK_TDR_TYPE::DXGK_TDR_TYPE_UNKNOWN };
+        adapter.tdr.keep_debug_info(DebugBlob { reason: question.reason, kind, bytes: bytes.clone() }, KEPT);
+    }
+    (status, bytes)
 }
 
-fn judge(adapter: &Adapter, status: NTSTATUS, buffer: &Buffer) {
+fn judge(adapter: &Adapter, status: NTSTATUS, buffer: &Buffer, size: usize) {
     let listed = matches!(
         status,
         ntstatus::STATUS_SUCCESS
@@ -107,11 +170,8 @@ fn judge(adapter: &Adapter, status: NTSTATUS, buffer: &Buffer) {
             | ntstatus::STATUS_UNSUCCESSFUL
             | ntstatus::STATUS_SYSTEM_SHUTDOWN
     );
-    if status.is_success() {
-        *adapter.tdr.debug_info.lock() = buffer.bytes().to_vec();
-    }
     adapter.rules().check(&TDR_COLLECT, listed && buffer.overrun().is_none(), || match buffer.overrun() {
-        Some(at) => format!("byte {} of {SIZE} was written", SIZE + at),
+        Some(at) => format!("byte {} of {size} was written", size + at),
         None => format!("{status:?}"),
     });
 }

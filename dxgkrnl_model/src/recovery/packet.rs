@@ -19,7 +19,8 @@ use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
 use crate::rules::tdr::{
-    PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_MASK, TDR_QUERY, TDR_STATUS,
+    PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_GUILTY, TDR_MASK, TDR_QUERY,
+    TDR_STATUS,
 };
 use crate::vidsch::Node;
 use crate::vidsch::dpc::give_back;
@@ -148,7 +149,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     let others = dependents(adapter, node, &record);
     let responsive = status(adapter, node);
     record.step(Step::EngineStatus(responsive));
-    collect::packet_engine(adapter, node.ordinal, &snapshot, reason);
+    judge_guilty(adapter, node.ordinal, collect::packet_engine(adapter, node.ordinal, &snapshot, reason));
     record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
     super::pass(adapter, adapter.personality().gates.reset.as_ref());
     let mut arguments = DXGKARG_RESETENGINE::zeroed();
@@ -196,6 +197,13 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     }
     node.packet.changed.notify(adapter.kernel());
     adapter.scheduler.kick(adapter);
+}
+
+/// The context that the driver takes for the one that timed out is one of the node's, whoever's handle it is.
+fn judge_guilty(adapter: &Adapter, node: u32, guilty: Option<usize>) {
+    let Some(named) = guilty else { return };
+    let right = adapter.scheduler.has_context(node, named);
+    adapter.rules().check(&TDR_GUILTY, right, || format!("node {node}: hContext is {named:#x}"));
 }
 
 /// Nothing is reset, since nothing is with the driver: it owes the answer to the preemption alone, and has another

@@ -1,0 +1,183 @@
+//! Debug information: at any time, whatever the buffer and the payload, and what it says of a hang.
+
+use super::super::rig::Rig;
+use super::super::{Played, Scene, Setup, Stage, same};
+use super::hardware::{ACTIVE, recovered};
+use super::hog::Loop;
+use super::{Hog, client, is_lost, stubborn, victim};
+use crate::decode::decode;
+use anyhow::{Context, ensure};
+use dxgkrnl_model::adapter::DebugQuestion;
+use dxgkrnl_model::personality::Gate;
+use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
+use wddm_abi::ntstatus::STATUS_SUCCESS;
+use wddm_abi::{DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, Plain};
+
+/// Reasons: an engine, the adapter, and a bug check that is neither.
+const REASONS: [u32; 3] = [0x141, 0x117, 0x119];
+
+fn question(reason: u32, size: usize) -> DebugQuestion {
+    DebugQuestion { reason, size, payload: (DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT, None), older: false }
+}
+
+/// Every reason, by either function, with room for nothing, little, and much.
+pub(super) fn sizes(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let rig = Rig::open(scene, "busy")?;
+        let (queue, page) = (rig.queue(0)?, rig.page()?);
+        queue.run(|list| list.store(page.at(0), 1))?;
+        page.until(scene, "work", 0, 1)?;
+        let whole = scene.world.os.ask_for_debug_info(scene.adapter(), &mut question(0x141, 0x4000)).1;
+        let length = 0x4000 - whole.iter().rev().take_while(|byte| **byte == 0).count();
+        for reason in REASONS {
+            for older in [false, true] {
+                for size in [0, 1, 7, 8, 9, 72, 100, length, 0x4000, 0x2_0000] {
+                    let mut asked = DebugQuestion { older, ..question(reason, size) };
+                    let (status, bytes) = scene.world.os.ask_for_debug_info(scene.adapter(), &mut asked);
+                    let what = format!("reason {reason:#x}, {size} bytes, older function: {older}");
+                    same(&what, status, STATUS_SUCCESS)?;
+                    let told = decode(&bytes);
+                    ensure!(size < 64 || told.is_ok(), "{what}: {told:?}");
+                    if size >= 0x4000 {
+                        same(&what, told?.missing, 0)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Payloads that are not there, that this driver knows, that are shorter and longer, and of other types.
+pub(super) fn payloads(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let rig = Rig::open(scene, "runs")?;
+        let queue = rig.device.queue(0, 64 << 10, if stage.rung() == 0 { FP_QUEUE_KERNEL_MODE } else { 0 }, 0)?;
+        let run = Loop::new(&rig)?;
+        queue.run(|list| list.indirect(run.address, run.length))?;
+        run.begins(scene)?;
+        let known = size_of::<DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT>();
+        let of_engine = DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT;
+        let types = [of_engine, DXGK_TDR_TYPE::DXGK_TDR_TYPE_VSYNC_TIMEOUT, DXGK_TDR_TYPE(77)];
+        for kind in types {
+            for size in [None, Some(0), Some(known - 1), Some(known), Some(known + 24), Some(4096)] {
+                let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
+                payload.NodeOrdinal = 0;
+                let bytes = |size: usize| {
+                    let mut bytes = payload.as_bytes().to_vec();
+                    bytes.resize(size, 0xA5);
+                    bytes
+                };
+                let before = size.map(bytes);
+                let mut asked = DebugQuestion { payload: (kind, before.clone()), ..question(0x141, 0x4000) };
+                let (status, _) = scene.world.os.ask_for_debug_info(scene.adapter(), &mut asked);
+                let what = format!("{kind:?}, a payload of {size:?} bytes");
+                same(&what, status, STATUS_SUCCESS)?;
+                let (mut before, after) = (before.unwrap_or_default(), asked.payload.1.unwrap_or_default());
+                if kind == of_engine && before.len() >= known {
+                    // hContext is the record's last member; nothing else is the driver's to write.
+                    let context = known - 8..known;
+                    ensure!(after[context.clone()] != [0; 8], "{what}: the context is not named");
+                    before[context.clone()].copy_from_slice(&after[context]);
+                }
+                ensure!(before == after, "{what}: it was written to");
+            }
+        }
+        // A node that is not there.
+        let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
+        payload.NodeOrdinal = 1000;
+        let mut asked = question(0x141, 0x4000);
+        asked.payload = (of_engine, Some(payload.as_bytes().to_vec()));
+        same("node 1000", scene.world.os.ask_for_debug_info(scene.adapter(), &mut asked).0, STATUS_SUCCESS)?;
+        run.end()?;
+        queue.wait(0, super::super::stage::PATIENCE)?;
+        Ok(())
+    })
+}
+
+/// The blob that is kept of a hang, in words.
+fn told(scene: &Scene) -> anyhow::Result<String> {
+    let blobs = scene.adapter().debug_blobs();
+    let blob = blobs.iter().rev().find(|blob| blob.reason == 0x141).context("no blob of an engine's timeout")?;
+    Ok(decode(&blob.bytes)?.text)
+}
+
+/// A packet hangs, and a queue: the blob says which, and why the driver thinks so.
+pub(super) fn guilty(stage: &Stage) -> Played {
+    let node = victim(stage);
+    stage.play(stubborn().resets(1), |scene| {
+        let raw = client(scene, "hangs")?;
+        let hog = Hog::new(scene, &raw, &[node])?;
+        hog.spin(node, 0)?;
+        is_lost(scene, &hog)?;
+        let fence = super::aborted(&super::only_reset(scene)?)?;
+        let text = told(scene)?;
+        for line in [
+            "guilty                  runs, was asked to come off, and cannot".to_owned(),
+            format!("node that timed out     {node}"),
+            format!("  runs packet           {fence:#x}, 0 wait"),
+            format!("value {fence:#x}, next packet at "),
+        ] {
+            ensure!(text.contains(&line), "no '{line}' in\n{text}");
+        }
+        Ok(())
+    })?;
+    if stage.rung() == 0 {
+        return Ok(());
+    }
+    stage.play(stubborn().resets(1), |scene| {
+        let rig = Rig::open(scene, "hangs")?;
+        let queue = rig.queue(0)?;
+        let run = Loop::new(&rig)?;
+        queue.run(|list| list.indirect(run.address, run.length))?;
+        scene.until("the loss of the device that hangs", || Ok(rig.device.state()?.execution != ACTIVE))?;
+        recovered(scene, 1)?;
+        let text = told(scene)?;
+        for line in [
+            "guilty                  runs, was asked to come off, and cannot".to_owned(),
+            "  now                   a queue (runs), queue 0x".to_owned(),
+        ] {
+            ensure!(text.contains(&line), "no '{line}' in\n{text}");
+        }
+        let next = text.split("next packet at 0x").nth(1).and_then(|rest| rest.split(',').next());
+        let next = u64::from_str_radix(next.context("no place in a command buffer")?, 16)?;
+        let buffer = run.address..run.address + run.length;
+        ensure!(buffer.contains(&next), "the next packet is at {next:#x}, the loop in {buffer:#x?}");
+        Ok(())
+    })
+}
+
+/// While an engine's reset waits, and while threads work, the driver is asked by other threads: every answer comes.
+pub(super) fn beside(stage: &Stage) -> Played {
+    let node = victim(stage);
+    let gate = Gate::default();
+    let setup = stubborn().windows(|windows| windows.gates.reset = Some(gate.clone())).resets(1);
+    stage.play(setup, |scene| {
+        let (raw, works) = (client(scene, "hangs")?, client(scene, "works")?);
+        let hog = Hog::new(scene, &raw, &[node])?;
+        hog.spin(node, 0)?;
+        scene.until("the preparation", || Ok(gate.came() == 1))?;
+        let asked = std::thread::scope(|scope| -> Played {
+            let ask = || -> Played {
+                for _ in 0..50 {
+                    let mut question = question(0x117, 0x4000);
+                    let (status, bytes) = scene.world.os.ask_for_debug_info(scene.adapter(), &mut question);
+                    same("the answer", status, STATUS_SUCCESS)?;
+                    decode(&bytes)?;
+                }
+                Ok(())
+            };
+            // Level zero: two at once, beside a call of another level, which pages nothing.
+            let threads = [scope.spawn(ask), scope.spawn(ask)];
+            let made = works.device().and_then(|device| works.destroy_device(device));
+            for thread in threads {
+                thread.join().map_err(|_| anyhow::anyhow!("a panic"))??;
+            }
+            Ok(made?)
+        });
+        same("engine resets by then", scene.calls("DxgkDdiResetEngine"), 0)?;
+        gate.let_through();
+        asked?;
+        is_lost(scene, &hog)
+    })
+}
