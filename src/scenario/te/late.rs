@@ -1,6 +1,7 @@
 //! Packets that end between the snapshot and the reset.
 
 use super::super::rig::Rig;
+use super::super::stage::PATIENCE;
 use super::super::{Played, Scene, Stage, same};
 use super::hog::Loop;
 use super::packets::submitted;
@@ -90,16 +91,16 @@ pub(super) fn others_count(stage: &Stage) -> Played {
         hog.spin(node, 0)?;
         scene.until("the preemption", || Ok(scene.calls("DxgkDdiPreemptCommand") >= 1))?;
         let waiting = works.wait(&[(&fence, 1)], false)?;
-        queue.run(|list| {
-            list.indirect(run.address, run.length)?;
-            list.signal(&fence, 1)
-        })?;
+        let progress = queue.run(|list| list.indirect(run.address, run.length))?;
+        queue.run(|list| list.signal(&fence, 1))?;
         run.begins(scene)?;
         scene.until("the preparation", || Ok(gate.came() == 1))?;
         run.end()?;
+        // Below rung 3 the OS signals the fence itself, by the thread that prepares the reset.
         if packet_nodes(stage).contains(&other) {
-            // The OS signals the fence itself, by the thread that prepares the reset.
             scene.until("the report of a packet beside it", || Ok(is_reported(scene, other)))?;
+        } else if stage.rung() < 3 {
+            queue.wait(progress, PATIENCE)?;
         } else {
             scene.until("the wake", || Ok(waiting.is_set(&works)))?;
         }
