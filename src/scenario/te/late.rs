@@ -1,7 +1,6 @@
 //! Packets that end between the snapshot and the reset.
 
 use super::super::rig::Rig;
-use super::super::stage::PATIENCE;
 use super::super::{Played, Scene, Stage, same};
 use super::hog::Loop;
 use super::packets::submitted;
@@ -91,17 +90,18 @@ pub(super) fn others_count(stage: &Stage) -> Played {
         hog.spin(node, 0)?;
         scene.until("the preemption", || Ok(scene.calls("DxgkDdiPreemptCommand") >= 1))?;
         let waiting = works.wait(&[(&fence, 1)], false)?;
-        let progress = queue.run(|list| list.indirect(run.address, run.length))?;
-        queue.run(|list| list.signal(&fence, 1))?;
+        queue.run(|list| {
+            list.indirect(run.address, run.length)?;
+            list.signal(&fence, 1)
+        })?;
         run.begins(scene)?;
         scene.until("the preparation", || Ok(gate.came() == 1))?;
         run.end()?;
-        // Below rung 3 the OS signals the fence itself, by the thread that prepares the reset.
+        // Below rung 3 the thread that prepares the reset signals the fence. On hardware queues it hands in the end of a
+        // list, too, so that nothing can end there meanwhile.
         if packet_nodes(stage).contains(&other) {
             scene.until("the report of a packet beside it", || Ok(is_reported(scene, other)))?;
-        } else if stage.rung() < 3 {
-            queue.wait(progress, PATIENCE)?;
-        } else {
+        } else if stage.rung() == 3 {
             scene.until("the wake", || Ok(waiting.is_set(&works)))?;
         }
         same("engine resets by then", scene.calls("DxgkDdiResetEngine"), 0)?;
