@@ -134,6 +134,9 @@ const TABLE: &[(Mutation, &[By])] = &[
     (BeginsAnew, &[Engine("taken_off::a_packet_that_is_taken_off_goes_on_under_another_fence")]),
     (CountsTakenOff, &[Engine("taken_off::a_packet_that_is_taken_off_goes_on_under_another_fence")]),
     (FencesRunBack, &[Engine("taken_off::a_paging_packet_that_comes_back_does_not_run_the_fences_back")]),
+    // Wakes.
+    (WakesAllAtOnce, &[Engine("charges::a_signal_is_charged_by_the_queues_that_it_wakes")]),
+    (HoldForgetsWakes, &[Engine("waking::an_engine_that_is_held_wakes_them_all")]),
     // Paging.
     (MapsNeighbours, &[Cases(&["ST-67"]), Engine("mappings::a_mapping_covers_what_was_asked_for")]),
     (MapsWritable, &[Cases(&["WS-02"]), Engine("mappings::what_is_only_read_is_mapped_for_reading")]),

@@ -15,6 +15,7 @@
 //! | `report.rs` | the read pointer, and the fault that stops a queue, in its control page |
 //! | `packets.rs` | packet mode |
 //! | `sync.rs` | what waits and signals bring about |
+//! | `waking.rs` | queues that a signal still has to wake |
 
 mod execute;
 mod hot;
@@ -24,10 +25,12 @@ mod report;
 mod stretch;
 mod sync;
 mod turn;
+mod waking;
 
 use self::hot::Hot;
 use self::pace::Pace;
 use self::packets::Running;
+use self::waking::Waking;
 use crate::NoMemory;
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
 use crate::command_processor::FenceRef;
@@ -117,6 +120,8 @@ struct Core<H: Host> {
     scanned: Vec<Shared<Queue<H>>>,
     scanned_at: u64,
     schedule: Schedule<H>,
+    /// The signals whose queues are not all awake.
+    waking: Waking<H>,
     /// The flush that this engine served last; it is acknowledged when what it doomed is unmapped.
     flushed: u64,
     /// The queue that just parked must be looked at again.
@@ -208,6 +213,7 @@ impl<H: Host> Core<H> {
             scanned: Vec::new(),
             scanned_at: 0,
             schedule: Schedule::new(node)?,
+            waking: Waking::new(),
             flushed: 0,
             again: false,
             running: None,
@@ -247,6 +253,9 @@ impl<H: Host> Core<H> {
         if self.reports.is_full(&gpu.mutation) {
             return Step::Waiting;
         }
+        if self.step_waking(gpu, node) {
+            return Step::Worked;
+        }
         self.end_cut_off(gpu, node);
         let watched = self.poll(gpu, node);
         // Packets and queues take turns; what comes from the paging process goes before both.
@@ -271,6 +280,7 @@ impl<H: Host> Core<H> {
         node.prepare_sleep(&gpu.mutation);
         let busy = node.attention.load(Ordering::Acquire) & !attention::HALT != 0
             || self.has_ready(node)
+            || !self.waking.is_over()
             || node.packets.is_busy()
             || !self.reports.is_empty()
             || node.retry_interrupt.load(Ordering::Relaxed)
@@ -291,6 +301,9 @@ impl<H: Host> Core<H> {
                 return Some(Step::Stopped);
             }
             Control::Hold => {
+                if !gpu.mutation.is(Mutation::HoldForgetsWakes) && self.step_waking(gpu, node) {
+                    return Some(Step::Worked);
+                }
                 if node.phase() != Phase::Held {
                     self.hold(gpu, node);
                 }
@@ -363,6 +376,7 @@ impl<H: Host> Core<H> {
             self.spare = Some(running.exec);
         }
         self.scratch.let_go();
+        self.waking.clear();
         // What the OS takes as over is not reported behind the reset.
         let everything =
             node.loses_everything.load(Ordering::Acquire) && !gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
@@ -379,6 +393,7 @@ impl<H: Host> Core<H> {
     /// Lets go of everything.
     fn release(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
         self.running = None;
+        self.waking.clear();
         self.scratch.let_go();
         self.tlb.clear();
         self.cool();

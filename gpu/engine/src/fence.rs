@@ -211,16 +211,21 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
     }
 
     /// Takes out every queue whose value `current` reaches, with its ticket. After [`resolve`]. How many.
-    pub fn wake(&self, current: u64, mut f: impl FnMut(Q, u64)) -> u32 {
+    pub fn wake(&self, current: u64, f: impl FnMut(Q, u64)) -> u32 {
+        self.wake_some(current, u32::MAX, f).0
+    }
+
+    /// The same of `limit` queues at most. Returns how many, and whether there may be more.
+    pub fn wake_some(&self, current: u64, limit: u32, mut f: impl FnMut(Q, u64)) -> (u32, bool) {
         if self.waiting.load(Ordering::Relaxed) == 0 {
-            return 0;
+            return (0, false);
         }
         let mut n = 0;
         loop {
             // Several in one section, since each queue that is made ready may park here again at once.
             let mut reached = [const { None }; TOGETHER];
             let more = self.heap.with(|heap| {
-                for place in &mut reached {
+                for place in reached.iter_mut().take((limit - n) as usize) {
                     if heap.first().is_none_or(|parked| parked.value > current) {
                         return false;
                     }
@@ -232,8 +237,8 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
                 f(parked.queue, parked.ticket);
                 n += 1;
             }
-            if !more {
-                return n;
+            if !more || n == limit {
+                return (n, more);
             }
         }
     }

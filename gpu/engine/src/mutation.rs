@@ -22,6 +22,8 @@
 //! - [`Mutation::CompletesEarly`]: what comes too early is a callback, as against a look of the engine's thread.
 //! - [`Mutation::ForgetsRefused`]: a packet that is refused and not kept is one for want of memory.
 //! - [`Mutation::BeginsAnew`], [`Mutation::CountsTakenOff`]: where a packet was taken off, the engine alone knows.
+//! - [`Mutation::WakesAllAtOnce`], [`Mutation::HoldForgetsWakes`]: how many queues wait, and are woken by an engine
+//!   between two of its looks, the engine alone knows.
 //! - [`Mutation::FencesRunBack`]: the last fence that was submitted shows at an adapter reset alone, which loses it.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
@@ -122,4 +124,8 @@ gpu_word::mutations! {
     CountsTakenOff = 101,
     /// The fence of a paging packet that comes back becomes the one that was submitted last.
     FencesRunBack = 102,
+    /// A signal wakes each queue that waits for it before the engine looks up.
+    WakesAllAtOnce = 103,
+    /// An engine that is held forgets the queues that a signal still has to wake.
+    HoldForgetsWakes = 104,
 }

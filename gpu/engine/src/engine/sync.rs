@@ -1,6 +1,6 @@
 //! What waits and signals bring about: queues park and wake, and the CPU is interrupted.
 
-use super::{Core, list, mmu};
+use super::{Core, mmu};
 use crate::address_space::AddressSpace;
 use crate::command_processor::{FenceRef, Job};
 use crate::counters::{add, bump};
@@ -144,16 +144,7 @@ impl<H: Host> Core<H> {
         pending.logged &= written && pending.all_logged;
         let fence = &pending.open.fence;
         fence::resolve::<SharedWord<'_>>(&gpu.mutation);
-        let woken = fence.parked.wake(pending.value, |queue, ticket| {
-            queue.wake(ticket, true, gpu.host.clock());
-            if queue.context.node == node.index {
-                list(&mut self.schedule, node, &queue);
-                gpu.arrived(&queue);
-            } else {
-                gpu.make_ready(&queue);
-            }
-        });
-        add(&node.counters.wakes, woken.into());
+        self.wake_waiters(gpu, node, fence, pending.value);
         // The engine's part: does the context management processor hear of it? Without shadow state, always.
         let signals = fence.shadow.as_ref().is_none_or(|shadow| shadow.signals_cmp(pending.value));
         // That processor's: interrupt or none?

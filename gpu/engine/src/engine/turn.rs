@@ -262,6 +262,7 @@ impl<H: Host> Core<H> {
         };
         // Before anything else happens: ring empty, preemption, fault (a missing LOG never loses a wake: LOG-1).
         self.resolve(gpu, node, job, space, exec);
+        while self.wedged && self.go_on_waking(gpu, node) {}
         self.write_log(gpu, node, job);
         exec.plain = false;
         self.reports.raise_due(gpu, node);
@@ -289,6 +290,11 @@ impl<H: Host> Core<H> {
         loop {
             if let Some(outcome) = self.look(at, exec, &mut turn)? {
                 return Ok(outcome);
+            }
+            if !exec.may_be_logged() && !self.waking.is_over() {
+                // No packet before what the signals in front have let go is awake.
+                self.go_on_waking(gpu, node);
+                continue;
             }
             if let Some(queue) = job.queue
                 && let Some(progress) = exec.owed
@@ -342,7 +348,7 @@ impl<H: Host> Core<H> {
                 Err(NoPacket::Fault(fault) | NoPacket::NoRing(fault)) => return Err(fault),
             };
             if exec.may_be_logged()
-                && is_asked(node, turn)
+                && (is_asked(node, turn) || !self.waking.is_over())
                 && !matches!(Packet::decode(burst.packet(&fetched), job.privilege), Ok(Packet::Log(_)))
             {
                 // The signal has no LOG: the stream may come off behind it, as behind any other packet. However many

@@ -4,6 +4,7 @@
 use crate::packet_mode::packet_of;
 use crate::preemption::scattered;
 use crate::support::Rig;
+use crate::waking::waiters;
 use gpu_engine::word::Ordering;
 use gpu_wire::packet::{self, Encoded};
 use gpu_wire::pte::{Place, Pte};
@@ -15,6 +16,8 @@ const MAP: u64 = 16 << 10;
 const READ: u64 = 64;
 /// What an entry counts for that a packet writes.
 const WRITE: u64 = 8;
+/// What a queue counts for that a signal wakes.
+const WAKE: u64 = 1 << 10;
 /// Where no other test range lies.
 const FAR: u64 = 0x40_0000_0000;
 
@@ -158,4 +161,23 @@ fn a_doomed_window_that_gives_way_to_another_is_charged() {
     // those. A step is as long as 16 of them, and goes on to the end of a row.
     let charged = maps + (before.1 - steps * 8);
     assert!(charged <= (steps + 1) * 18, "{charged} mappings made and given up in {steps} steps");
+}
+
+/// A signal that lets many queues go wakes 64 of them between two looks.
+#[test]
+pub(crate) fn a_signal_is_charged_by_the_queues_that_it_wakes() {
+    const QUEUES: u64 = 300;
+    let mut rig = Rig::new();
+    let (mut q, f, done) = (rig.queue(0, 0), rig.fence(), rig.map(1, false));
+    let _waiting = waiters(&mut rig, &f, QUEUES, done);
+    // A signal that wakes no queue, so that everything is mapped.
+    q.submit(&[Encoded::fence_signal(f.current.va, 0)]);
+    rig.settle();
+    forget(&rig, 0);
+    q.submit(&[Encoded::fence_signal(f.current.va, 1)]);
+    rig.settle();
+    let most = most(&rig, 0);
+    assert!((64 * WAKE..64 * WAKE + MAP).contains(&most), "{most} between two looks");
+    assert_eq!(f.fence.parked.len(), 0);
+    assert_eq!((0..QUEUES).map(|i| done.read(i * 8)).sum::<u64>(), QUEUES);
 }

@@ -24,6 +24,7 @@ mod stretches;
 mod support;
 mod taken_off;
 mod turns;
+mod waking;
 
 /// Each of these tests fails with the mutation that it is there for.
 #[cfg(feature = "mutants")]
@@ -55,6 +56,8 @@ fn what_is_left_out_is_noticed() {
         (Mutation::BeginsAnew, taken_off::a_packet_that_is_taken_off_goes_on_under_another_fence),
         (Mutation::CountsTakenOff, taken_off::a_packet_that_is_taken_off_goes_on_under_another_fence),
         (Mutation::FencesRunBack, taken_off::a_paging_packet_that_comes_back_does_not_run_the_fences_back),
+        (Mutation::WakesAllAtOnce, charges::a_signal_is_charged_by_the_queues_that_it_wakes),
+        (Mutation::HoldForgetsWakes, waking::an_engine_that_is_held_wakes_them_all),
         (Mutation::ReportsSuspensionsOfLost, limits::a_suspension_is_not_answered_behind_an_adapter_reset),
     ];
     for (mutation, test) in rows {

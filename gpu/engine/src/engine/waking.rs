@@ -1,0 +1,133 @@
+//! Queues that a signal still has to wake.
+//!
+//! A signal may let any number of queues go. It wakes so many at once as take some microseconds; then the engine looks
+//! up, and wakes as many at each look or step. The packet that it has in hand is the last one before all are awake.
+//! What is left is the engine's and not the stream's: the stream may come off in between, and be suspended or
+//! destroyed, and the queues are woken all the same. The value was stored long before, and the CPU was told with the first of the queues (FENCE-1).
+
+use super::{Core, list};
+use crate::counters::{add, raise};
+use crate::gpu::Gpu;
+use crate::host::Host;
+use crate::mutation::Mutation;
+use crate::node::Node;
+use crate::queue::ParkedFence;
+use crate::shared::Shared;
+
+/// Queues that are woken between two looks of the engine: some 6 µs.
+const WOKEN_AT_ONCE: u32 = 64;
+/// What a wake counts for, in bytes moved: some 100 ns at 10 GB/s.
+const WAKE_COST: u64 = 1 << 10;
+/// Signals that are left when a stream comes off: one whose queues are being woken, and the last one of the stream.
+const AT_MOST: usize = 2;
+
+/// A signal whose queues are not all awake.
+struct Rest<H: Host> {
+    fence: Shared<ParkedFence<H>>,
+    value: u64,
+    /// Waits with a lesser ticket began before the signal, which lets them go. A later one looks at the value by itself:
+    /// that may have gone backwards since.
+    before: u64,
+}
+
+/// The signals whose queues are not all awake, oldest first.
+pub(super) struct Waking<H: Host>([Option<Rest<H>>; AT_MOST]);
+
+impl<H: Host> Waking<H> {
+    /// None.
+    pub fn new() -> Self {
+        Self([const { None }; AT_MOST])
+    }
+
+    /// Returns whether each queue is awake.
+    pub fn is_over(&self) -> bool {
+        self.0[0].is_none()
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Takes the oldest out if there is no room for another.
+    fn take_if_full(&mut self) -> Option<Rest<H>> {
+        if self.0.iter().any(Option::is_none) { None } else { self.take() }
+    }
+
+    fn take(&mut self) -> Option<Rest<H>> {
+        let oldest = self.0[0].take();
+        self.0.rotate_left(1);
+        oldest
+    }
+
+    fn put(&mut self, rest: Rest<H>) {
+        if let Some(place) = self.0.iter_mut().find(|place| place.is_none()) {
+            *place = Some(rest);
+        }
+    }
+
+    fn put_back(&mut self, rest: Rest<H>) {
+        self.0.rotate_right(1);
+        self.0[0] = Some(rest);
+    }
+}
+
+impl<H: Host> Core<H> {
+    /// Begins to wake what waits for `value` of `fence`, behind the fence of the signal.
+    pub(super) fn wake_waiters(&mut self, gpu: &Gpu<H>, node: &Node<H>, fence: &Shared<ParkedFence<H>>, value: u64) {
+        let at_once = if gpu.mutation.is(Mutation::WakesAllAtOnce) { u32::MAX } else { WOKEN_AT_ONCE };
+        if !self.wake_some(gpu, node, fence, value, u64::MAX, at_once) {
+            return;
+        }
+        // No stream has more than there is room for: it executes no packet before the queues of the last are awake.
+        debug_assert!(self.waking.0.iter().any(Option::is_none));
+        if let Some(rest) = self.waking.take_if_full() {
+            self.wake_some(gpu, node, &rest.fence, rest.value, rest.before, u32::MAX);
+        }
+        self.waking.put(Rest { fence: fence.clone(), value, before: gpu.new_ticket() });
+    }
+
+    /// Wakes some of the queues that are left. Returns whether there may be more.
+    pub(super) fn go_on_waking(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
+        let Some(rest) = self.waking.take() else { return false };
+        if self.wake_some(gpu, node, &rest.fence, rest.value, rest.before, WOKEN_AT_ONCE) {
+            self.waking.put_back(rest);
+        }
+        !self.waking.is_over()
+    }
+
+    /// The same as a step of its own. Returns whether there was anything to do.
+    pub(super) fn step_waking(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
+        if self.waking.is_over() {
+            return false;
+        }
+        // A step begins with a look.
+        raise(&node.counters.most_between_looks, core::mem::take(&mut self.tlb.work));
+        self.go_on_waking(gpu, node);
+        true
+    }
+
+    /// Wakes up to `limit` queues, and charges for them. Returns whether there may be more.
+    fn wake_some(
+        &mut self,
+        gpu: &Gpu<H>,
+        node: &Node<H>,
+        fence: &Shared<ParkedFence<H>>,
+        value: u64,
+        before: u64,
+        limit: u32,
+    ) -> bool {
+        let (woken, more) = fence.parked.wake_some(value, limit, |queue, ticket| {
+            queue.wake(ticket, ticket < before, gpu.host.clock());
+            if queue.context.node == node.index {
+                list(&mut self.schedule, node, &queue);
+                gpu.arrived(&queue);
+            } else {
+                gpu.make_ready(&queue);
+            }
+        });
+        self.tlb.work += WAKE_COST * u64::from(woken);
+        add(&node.counters.wakes, woken.into());
+        more
+    }
+}

@@ -1,0 +1,101 @@
+//! A signal that wakes more queues than an engine wakes between two looks.
+
+use crate::support::{Range, Rig, TestFence, TestQueue};
+use gpu_engine::engine::Step;
+use gpu_engine::node::Control;
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::packet::{self, Encoded};
+
+/// Queues that wait in the tests, and those that are woken at once.
+const QUEUES: u64 = 300;
+const AT_ONCE: u64 = 64;
+
+/// Queues of node 1 that wait for value 1 of `fence`; then each stores 1 to its word of `done`.
+pub fn waiters(rig: &mut Rig, fence: &TestFence, count: u64, done: Range) -> Vec<TestQueue> {
+    let context = rig.context(1);
+    let waiting: Vec<_> = (0..count)
+        .map(|i| {
+            let mut queue = rig.queue_of(&context, 1);
+            let store = packet::Store { address: done.at(i * 8).0, value: 1 }.to_packet();
+            queue.submit(&[Encoded::fence_wait(fence.current.va, 1), store]);
+            rig.settle();
+            queue
+        })
+        .collect();
+    assert_eq!(fence.fence.parked.len(), count);
+    waiting
+}
+
+/// How many of `count` queues have gone on.
+fn gone_on(done: Range, count: u64) -> u64 {
+    (0..count).map(|i| done.read(i * 8)).sum()
+}
+
+/// A queue whose signal, its last packet, has let the waiters go, and the first of them are awake.
+fn signaled() -> (Rig, TestQueue, TestFence, Range, Vec<TestQueue>) {
+    let mut rig = Rig::new();
+    let (mut q, f, done) = (rig.queue(0, 0), rig.fence(), rig.map(1, false));
+    let waiting = waiters(&mut rig, &f, QUEUES, done);
+    q.submit(&[Encoded::fence_signal(f.current.va, 1)]);
+    assert_eq!(rig.engines[0].step(), Step::Worked);
+    assert_eq!((f.current.read(0), f.fence.parked.len()), (1, QUEUES - AT_ONCE));
+    (rig, q, f, done, waiting)
+}
+
+#[test]
+pub(crate) fn an_engine_that_is_held_wakes_them_all() {
+    let (mut rig, _q, f, done, _waiting) = signaled();
+    rig.gpu.command(0, Control::Hold);
+    rig.settle_waiting();
+    assert_eq!((f.fence.parked.len(), gone_on(done, QUEUES)), (0, QUEUES));
+}
+
+#[test]
+fn a_queue_that_is_stopped_behind_its_signal_has_signaled() {
+    let (mut rig, q, f, done, _waiting) = signaled();
+    rig.gpu.destroy_queue(&q.queue);
+    rig.settle();
+    assert_eq!((f.fence.parked.len(), gone_on(done, QUEUES)), (0, QUEUES));
+}
+
+/// An engine that is asked to come off does, whatever is left to wake.
+#[test]
+fn a_suspension_is_answered_before_all_are_awake() {
+    let (mut rig, q, f, done, _waiting) = signaled();
+    rig.gpu.suspend(&q.queue.context, 7);
+    rig.engines[0].step();
+    assert!(f.fence.parked.len() > 0);
+    assert!(!rig.drain().is_empty(), "the suspension was answered");
+    rig.settle();
+    assert_eq!((f.fence.parked.len(), gone_on(done, QUEUES)), (0, QUEUES));
+}
+
+/// Two signals one behind the other, of two fences: the second keeps the queues of the first.
+#[test]
+fn two_signals_wake_what_waits_for_each() {
+    let mut rig = Rig::new();
+    let (mut q, [f, g], [d, e]) = (rig.queue(0, 0), [rig.fence(), rig.fence()], [rig.map(1, false), rig.map(1, false)]);
+    let _waiting = [waiters(&mut rig, &f, QUEUES, d), waiters(&mut rig, &g, QUEUES, e)];
+    q.submit(&[Encoded::fence_signal(f.current.va, 1), Encoded::fence_signal(g.current.va, 1)]);
+    assert_eq!(rig.engines[0].step(), Step::Worked);
+    assert_eq!([&f, &g].map(|fence| fence.fence.parked.len()), [QUEUES - AT_ONCE; 2]);
+    rig.settle();
+    assert_eq!([d, e].map(|done| gone_on(done, QUEUES)), [QUEUES; 2]);
+}
+
+/// A wait that begins when the value has gone back is none of those that the signal lets go.
+#[test]
+fn a_wait_that_begins_behind_the_signal_reads_the_value() {
+    let (mut rig, _q, f, done, _waiting) = signaled();
+    f.current.word(0).store(0, Ordering::SeqCst);
+    let own = rig.map(1, false);
+    let mut late = rig.queue(1, 2);
+    let store = packet::Store { address: own.va.0, value: 1 }.to_packet();
+    late.submit(&[Encoded::fence_wait(f.current.va, 1), store]);
+    for _ in 0..AT_ONCE * 2 {
+        rig.engines[1].step();
+    }
+    assert_eq!(f.fence.parked.len(), QUEUES - AT_ONCE + 1);
+    rig.settle();
+    assert_eq!((own.read(0), f.fence.parked.len(), gone_on(done, QUEUES)), (0, 1, QUEUES));
+}
