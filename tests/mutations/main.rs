@@ -57,6 +57,8 @@ const TABLE: &[(Mutation, &[By])] = &[
     (NoSleepBarrier, &[Loom(&["wake_1_needs_the_barrier_of_the_engine"])]),
     (NoTurnBarrier, &[Loom(&["gone_1_needs_the_barrier"])]),
     (ClearsReadyByStore, &[Loom(&["ready_1_needs_the_exchange"])]),
+    (HandsOverUnordered, &[Loom(&["ready_1_a_state_needs_the_release"])]),
+    (ReadsRingUnordered, &[Loom(&["ring_1_needs_the_acquire_of_the_engine"])]),
     (HoldsRelaxed, &[Loom(&["reset_1_needs_the_release"])]),
     (RunsUnasked, &[Loom(&["reset_1_needs_the_second_look"])]),
     (NotifyBeforeValue, &[Cases(&["WS-02"]), Loom(&["fence_1_needs_the_value_before_the_decision"])]),

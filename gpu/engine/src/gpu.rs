@@ -180,7 +180,7 @@ impl<H: Host> Gpu<H> {
         self.take_global(|connected| Shared::ptr_eq(&connected.queue, queue));
         if let Some(mut exec) = queue.exec.take() {
             abandon(&mut exec);
-            queue.exec.put(exec);
+            queue.exec.put(exec, &self.mutation);
         }
         // The queue's work may have been the last of its context, which is idle then.
         let node = &self.nodes[queue.context.node];

@@ -58,6 +58,7 @@ mod ops;
 pub mod outbox;
 pub mod packet_context;
 pub mod packet_node;
+pub mod publication;
 pub mod queue;
 mod reports;
 pub mod schedule;

@@ -128,4 +128,8 @@ gpu_word::mutations! {
     WakesAllAtOnce = 103,
     /// An engine that is held forgets the queues that a signal still has to wake.
     HoldForgetsWakes = 104,
+    /// RING-1: the write pointer is read without Acquire.
+    ReadsRingUnordered = 105,
+    /// READY-1: what an engine puts back for another one is put back without Release.
+    HandsOverUnordered = 106,
 }

@@ -81,7 +81,7 @@ pub struct Queue<H: Host> {
     pub waits: H::Lock<Log>,
     /// Signal log.
     pub signals: H::Lock<Log>,
-    pub(crate) exec: Handover<Stream<H>>,
+    pub(crate) exec: Handover<Stream<H>, H::Word>,
     /// Ticket of the wait that somebody took it out of, and whether the value was reached: see [`Self::woken_word`].
     pub(crate) woken: AtomicU64,
     /// GPU time at which it was taken out. Written before `woken`.
@@ -145,7 +145,7 @@ impl<H: Host> Queue<H> {
             native_progress,
             waits: H::Lock::new(Log::new()),
             signals: H::Lock::new(Log::new()),
-            exec: Handover::new(try_box(Exec::new())?),
+            exec: Handover::new(try_box(Exec::new())?, H::word),
             woken: AtomicU64::new(0),
             woken_at: AtomicU64::new(0),
             connected: AtomicU32::new(0),

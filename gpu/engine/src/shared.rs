@@ -8,9 +8,12 @@
 )]
 
 use crate::NoMemory;
+use crate::mutation::{Chosen, Mutation};
+use crate::word::Exchange;
 use alloc::alloc::{Layout, alloc};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -147,42 +150,58 @@ impl<T> Drop for Shared<T> {
 }
 
 /// Holds a box that one thread at a time takes out, uses, and puts back.
-pub struct Handover<T> {
-    held: AtomicPtr<T>,
+///
+/// ORDERING[READY-1]: a thread puts the box back (Release) behind all that it did with it; the thread that takes it out
+/// (Acquire) finds that. So an engine goes on where the one before it came off.
+pub struct Handover<T, W: Exchange> {
+    /// The address of the box, or 0.
+    held: W,
+    _box: PhantomData<AtomicPtr<T>>,
 }
 
 // SAFETY: the box moves between threads whole, and is never aliased: T: Send suffices for both.
-unsafe impl<T: Send> Send for Handover<T> {}
+unsafe impl<T: Send, W: Exchange + Send> Send for Handover<T, W> {}
 // SAFETY: as above; &Handover gives no &T.
-unsafe impl<T: Send> Sync for Handover<T> {}
+unsafe impl<T: Send, W: Exchange + Sync> Sync for Handover<T, W> {}
 
-impl<T> Handover<T> {
-    /// Holds `value`.
-    pub fn new(value: Box<T>) -> Self {
-        Self { held: AtomicPtr::new(Box::into_raw(value)) }
+impl<T, W: Exchange> Handover<T, W> {
+    /// Holds `value`; `word` makes the word.
+    pub fn new(value: Box<T>, word: impl Fn(u64) -> W) -> Self {
+        Self { held: word(Self::expose(value)), _box: PhantomData }
+    }
+
+    /// The address of the box, which is given away.
+    fn expose(value: Box<T>) -> u64 {
+        // CAST: usize is 64 bits wide.
+        Box::into_raw(value).expose_provenance() as u64
     }
 
     /// Takes the box out; `None` while another thread has it.
     pub fn take(&self) -> Option<Box<T>> {
-        let raw = self.held.swap(ptr::null_mut(), Ordering::AcqRel);
-        if raw.is_null() {
-            return None;
-        }
-        // SAFETY: raw came from Box::into_raw in `new` or `put`, and the swap made this the only holder.
-        Some(unsafe { Box::from_raw(raw) })
+        // ORDERING[READY-1]: Acquire pairs with `put`.
+        Self::held(self.held.swap(0, Ordering::AcqRel))
     }
 
     /// Puts the box back. What was put by mistake in between is dropped.
-    pub fn put(&self, value: Box<T>) {
-        let raw = self.held.swap(Box::into_raw(value), Ordering::AcqRel);
-        if !raw.is_null() {
-            // SAFETY: raw came from Box::into_raw, and the swap made this the only holder.
-            drop(unsafe { Box::from_raw(raw) });
+    pub fn put(&self, value: Box<T>, mutation: &Chosen) {
+        // ORDERING[READY-1]: Release: what was done with the box is seen by the thread that takes it out.
+        let order = if mutation.is(Mutation::HandsOverUnordered) { Ordering::Relaxed } else { Ordering::AcqRel };
+        drop(Self::held(self.held.swap(Self::expose(value), order)));
+    }
+
+    /// The box at `address`, which an exchange has taken out; `None` where that found none.
+    fn held(address: u64) -> Option<Box<T>> {
+        if address == 0 {
+            return None;
         }
+        // CAST: usize is 64 bits wide.
+        let raw = ptr::with_exposed_provenance_mut::<T>(address as usize);
+        // SAFETY: raw came from Box::into_raw in `expose`, and the exchange made this the only holder.
+        Some(unsafe { Box::from_raw(raw) })
     }
 }
 
-impl<T> Drop for Handover<T> {
+impl<T, W: Exchange> Drop for Handover<T, W> {
     fn drop(&mut self) {
         drop(self.take());
     }
@@ -328,6 +347,7 @@ impl<T> Drop for GrowOnly<T> {
 mod tests {
     use super::*;
     extern crate std;
+    use core::sync::atomic::AtomicU64;
     use std::thread;
 
     struct Counted<'a>(&'a AtomicUsize);
@@ -408,7 +428,7 @@ mod tests {
 
     #[test]
     fn only_one_thread_holds_the_box() {
-        let cell = Handover::new(Box::new(0u64));
+        let cell = Handover::new(Box::new(0u64), AtomicU64::new);
         thread::scope(|s| {
             for _ in 0..2 {
                 s.spawn(|| {
@@ -417,7 +437,7 @@ mod tests {
                         if let Some(mut b) = cell.take() {
                             *b += 1;
                             mine += 1;
-                            cell.put(b);
+                            cell.put(b, &Chosen::none());
                         }
                     }
                 });

@@ -13,8 +13,8 @@ use crate::fault::Fault;
 use crate::host::Host;
 use crate::mmu::Mmu;
 use crate::mutation::Mutation;
+use crate::publication;
 use crate::shared::try_array;
-use crate::word::{Ordering, Word};
 use alloc::boxed::Box;
 use core::ops::Range;
 use gpu_wire::GpuVa;
@@ -247,8 +247,9 @@ impl Burst {
             // What is published lies in a line that another processor has written, as the write pointer does: both are
             // asked for before either is waited for.
             mmu.touch(GpuVa(ring.0 + geometry.spans(exec.consumed, ALIGN).first));
-            // ORDERING[RING-1]: Acquire pairs with user mode's Release: the packets below it are written.
-            let published = mmu.word(control, false)?.load(Ordering::Acquire);
+            let mutation = mmu.bus.mutation;
+            // ORDERING[RING-1]: before the packets below it are copied.
+            let published = publication::write_pointer(&mmu.word(control, false)?, mutation);
             let pending = match geometry.pending(published, exec.consumed) {
                 Err(_) if mmu.bus.mutation.is(Mutation::BelievesWritePointer) => published.wrapping_sub(exec.consumed),
                 pending => pending.map_err(|_| FaultKind::BadWritePointer)?,

@@ -177,7 +177,7 @@ impl<H: Host> Core<H> {
             self.cool();
         }
         let is_amid = !exec.is_between();
-        queue.exec.put(exec);
+        queue.exec.put(exec, &gpu.mutation);
         if let Some(since) = self.contested.take() {
             let now = gpu.host.clock();
             self.schedule.ran(now.saturating_sub(since));

@@ -10,6 +10,7 @@ mod arrivals;
 mod dead;
 mod engines;
 mod fences;
+mod handed_over;
 mod notices;
 mod storing;
 
