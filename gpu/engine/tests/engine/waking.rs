@@ -64,7 +64,7 @@ fn a_suspension_is_answered_before_all_are_awake() {
     let (mut rig, q, f, done, _waiting) = signaled();
     rig.gpu.suspend(&q.queue.context, 7);
     rig.engines[0].step();
-    assert!(f.fence.parked.len() > 0);
+    assert!(!f.fence.parked.is_empty());
     assert!(!rig.drain().is_empty(), "the suspension was answered");
     rig.settle();
     assert_eq!((f.fence.parked.len(), gone_on(done, QUEUES)), (0, QUEUES));
