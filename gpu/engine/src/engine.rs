@@ -117,15 +117,15 @@ struct Core<H: Host> {
     submissions: u32,
     done: u64,
     /// Queues whose write pointer is watched, and the number of the change of the node's list that was seen last.
-    scanned: Vec<Shared<Queue<H>>>,
-    scanned_at: u64,
+    watched: Vec<Shared<Queue<H>>>,
+    watched_at: u64,
     schedule: Schedule<H>,
     /// The signals whose queues are not all awake.
     waking: Waking<H>,
     /// The flush that this engine served last; it is acknowledged when what it doomed is unmapped.
     flushed: u64,
     /// The queue that just parked must be looked at again.
-    again: bool,
+    looks_again: bool,
     running: Option<Running<H>>,
     /// Packets had the last turn, and queues have the next.
     queues_next: bool,
@@ -182,8 +182,8 @@ impl<H: Host> Engine<H> {
     }
 
     /// How often the engine has seen the list of watched write pointers change: where it has, a watch may have begun.
-    pub fn scanning_changes(&self) -> u64 {
-        self.core.scanned_at
+    pub fn watching_changes(&self) -> u64 {
+        self.core.watched_at
     }
 
     /// About to sleep, or to pause. Returns whether there is no work, nor a write pointer to watch that the engine does
@@ -210,12 +210,12 @@ impl<H: Host> Core<H> {
             pace: Pace::new(),
             submissions: 0,
             done: 0,
-            scanned: Vec::new(),
-            scanned_at: 0,
+            watched: Vec::new(),
+            watched_at: 0,
             schedule: Schedule::new(node)?,
             waking: Waking::new(),
             flushed: 0,
-            again: false,
+            looks_again: false,
             running: None,
             queues_next: false,
             cut_off: None,
@@ -284,7 +284,7 @@ impl<H: Host> Core<H> {
             || node.packets.is_busy()
             || !self.reports.is_empty()
             || node.retry_interrupt.load(Ordering::Relaxed)
-            || node.has_changed_scanning(self.scanned_at);
+            || node.has_changed_watching(self.watched_at);
         if busy {
             node.awake();
         }
@@ -384,7 +384,7 @@ impl<H: Host> Core<H> {
         self.stuck = None;
         self.cool();
         self.watch.clear();
-        (self.scanned, self.scanned_at) = (Vec::new(), 0);
+        (self.watched, self.watched_at) = (Vec::new(), 0);
         bump(&node.counters.resets);
         node.trace.push(Event::Reset, 0);
         node.set_phase(Phase::Held, &gpu.mutation);
@@ -401,7 +401,7 @@ impl<H: Host> Core<H> {
         self.fences.clear();
         while self.next_ready(gpu, node).is_some() {}
         node.arrivals.take().for_each(drop);
-        self.scanned.clear();
+        self.watched.clear();
         while node.next_suspending(None).is_some() {}
         drop(node.take_interrupted());
     }
@@ -432,7 +432,7 @@ impl<H: Host> Core<H> {
                 gpu.any_global(node.index)
             }
         };
-        match self.rescan(gpu, node) {
+        match self.look_at_watched(gpu, node) {
             _ if doorbells => Watched::Doorbells,
             true => Watched::WritePointers,
             false => Watched::Nothing,
@@ -441,20 +441,20 @@ impl<H: Host> Core<H> {
 
     /// Looks at the write pointers of the queues that the OS disconnected and whose last ring may still be under way.
     /// Returns whether there are any.
-    fn rescan(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
-        if self.scanned.is_empty() && !node.has_changed_scanning(self.scanned_at) {
+    fn look_at_watched(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
+        if self.watched.is_empty() && !node.has_changed_watching(self.watched_at) {
             return false;
         }
-        self.scanned_at = node.scanned(self.scanned_at, &mut self.scanned);
-        let Self { tlb, schedule, scanned, .. } = self;
-        for queue in scanned.iter() {
+        self.watched_at = node.watched(self.watched_at, &mut self.watched);
+        let Self { tlb, schedule, watched, .. } = self;
+        for queue in watched.iter() {
             match published(tlb, gpu, node, queue) {
                 Published::Nothing | Published::Unknown => {}
                 Published::Work => list(schedule, node, queue),
-                Published::NoRing => node.stop_scanning(queue, None),
+                Published::NoRing => node.stop_watching(queue, None),
             }
         }
-        !scanned.is_empty()
+        !watched.is_empty()
     }
 
     fn last_look(&mut self, gpu: &Gpu<H>) {
@@ -462,7 +462,7 @@ impl<H: Host> Core<H> {
         if self.wedged || node.phase() != Phase::Running {
             return;
         }
-        while let Some(queue) = node.stop_scanning_any() {
+        while let Some(queue) = node.stop_watching_any() {
             // What cannot be told now is looked at in a turn.
             if matches!(published(&mut self.tlb, gpu, node, &queue), Published::Work | Published::Unknown) {
                 list(&mut self.schedule, node, &queue);

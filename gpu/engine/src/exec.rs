@@ -146,14 +146,14 @@ impl<F> Exec<F> {
         }
     }
 
-    /// A packet is about to be fetched: [`Self::again`] comes back here.
+    /// A packet is about to be fetched: [`Self::go_back`] comes back here.
     pub fn remember(&mut self) {
         self.before = Before { consumed: self.consumed, buffer: self.buffer };
     }
 
     /// Goes back to what failed for want of memory: a wait and an operation go on where they are, and any other packet
     /// is fetched and executed again. Every packet may be, until it has succeeded.
-    pub fn again(&mut self) {
+    pub fn go_back(&mut self) {
         if self.wait.is_none() && self.long.is_none() {
             (self.consumed, self.buffer) = (self.before.consumed, self.before.buffer);
         }

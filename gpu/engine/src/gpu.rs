@@ -175,7 +175,7 @@ impl<H: Host> Gpu<H> {
     pub fn destroy_queue(&self, queue: &Shared<Queue<H>>) {
         queue.destroy();
         if !self.mutation.is(Mutation::WatchesDestroyed) {
-            self.nodes[queue.context.node].stop_scanning(queue, None);
+            self.nodes[queue.context.node].stop_watching(queue, None);
         }
         self.take_global(|connected| Shared::ptr_eq(&connected.queue, queue));
         if let Some(mut exec) = queue.exec.take() {
@@ -189,11 +189,11 @@ impl<H: Host> Gpu<H> {
         }
     }
 
-    /// Goes on watching the write pointer of a queue that the OS disconnected, until [`Self::stop_scanning`].
+    /// Goes on watching the write pointer of a queue that the OS disconnected, until [`Self::stop_watching`].
     /// `doorbell` is the number of the queue's doorbell, which no other has had.
-    pub fn scan(&self, queue: &Shared<Queue<H>>, doorbell: u64) {
+    pub fn watch_pointer(&self, queue: &Shared<Queue<H>>, doorbell: u64) {
         let node = &self.nodes[queue.context.node];
-        node.scan(queue, doorbell);
+        node.watch_pointer(queue, doorbell);
         if node.must_kick() {
             self.kick(queue.context.node);
         }
@@ -201,8 +201,8 @@ impl<H: Host> Gpu<H> {
 
     /// The page of `doorbell` was rotated away from the physical doorbell. The write pointer of its queue is looked at
     /// once more. Where another doorbell of the queue has been disconnected since, the queue is watched on.
-    pub fn stop_scanning(&self, queue: &Shared<Queue<H>>, doorbell: u64) {
-        self.nodes[queue.context.node].stop_scanning(queue, Some(doorbell));
+    pub fn stop_watching(&self, queue: &Shared<Queue<H>>, doorbell: u64) {
+        self.nodes[queue.context.node].stop_watching(queue, Some(doorbell));
         self.make_ready(queue);
     }
 

@@ -44,7 +44,7 @@ pub use crate::handshake::{Control, Phase};
 pub use crate::outbox::scan;
 
 /// A queue whose write pointer is watched, and the number of the doorbell that was disconnected last.
-type Scanned<H> = (Shared<Queue<H>>, u64);
+type WatchedQueue<H> = (Shared<Queue<H>>, u64);
 
 /// One node.
 pub struct Node<H: Host> {
@@ -77,10 +77,10 @@ pub struct Node<H: Host> {
     pub(crate) arrivals: Arrivals<Queue<H>>,
     suspending: H::Lock<VecDeque<Shared<Context<H>>>>,
     /// Queues that were disconnected by the OS and whose write pointer must still be watched.
-    scanning: H::Lock<Vec<Scanned<H>>>,
+    watching: H::Lock<Vec<WatchedQueue<H>>>,
     scanning_len: AtomicU32,
-    /// Raised when `scanning` changes.
-    scanning_changes: AtomicU64,
+    /// Raised when `watching` changes.
+    watching_changes: AtomicU64,
     /// The queue that a reset took off the engine in the middle of its work.
     interrupted: H::Lock<Option<Shared<Queue<H>>>>,
     /// The reset under way is the adapter's: what the engine has still to report of contexts and queues is over, too.
@@ -134,9 +134,9 @@ impl<H: Host> Node<H> {
             sleeping: Sleep::new(H::word),
             arrivals: Arrivals::new(H::word),
             suspending: H::Lock::new(VecDeque::new()),
-            scanning: H::Lock::new(Vec::new()),
+            watching: H::Lock::new(Vec::new()),
             scanning_len: AtomicU32::new(0),
-            scanning_changes: AtomicU64::new(0),
+            watching_changes: AtomicU64::new(0),
             interrupted: H::Lock::new(None),
             loses_everything: AtomicBool::new(false),
             members: Members::new()?,
@@ -159,7 +159,7 @@ impl<H: Host> Node<H> {
     pub(crate) fn admit(&self) -> Result<Member, NoMemory> {
         let (member, members) = self.members.add();
         self.suspending.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
-        self.scanning.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
+        self.watching.with(|l| l.try_reserve(members.saturating_sub(l.len())))?;
         Ok(member)
     }
 
@@ -221,9 +221,9 @@ impl<H: Host> Node<H> {
     }
 
     /// Goes on watching the write pointer of a queue whose doorbell, with the number `doorbell`, was disconnected.
-    pub(crate) fn scan(&self, queue: &Shared<Queue<H>>, doorbell: u64) {
+    pub(crate) fn watch_pointer(&self, queue: &Shared<Queue<H>>, doorbell: u64) {
         let queue = queue.clone();
-        let refused = self.scanning.with(|l| {
+        let refused = self.watching.with(|l| {
             if let Some((_, last)) = l.iter_mut().find(|(q, _)| Shared::ptr_eq(q, &queue)) {
                 *last = doorbell;
                 return Some(queue);
@@ -234,7 +234,7 @@ impl<H: Host> Node<H> {
             l.push((queue, doorbell));
             // CAST: as many as there are queues.
             self.scanning_len.store(l.len() as u32, Ordering::Release);
-            self.scanning_changes.fetch_add(1, Ordering::Release);
+            self.watching_changes.fetch_add(1, Ordering::Release);
             None
         });
         drop(refused);
@@ -242,51 +242,51 @@ impl<H: Host> Node<H> {
 
     /// The page was rotated: no ring can come from before any more. With a `doorbell` only if it is that one that was
     /// disconnected last: a call about one that is gone ends no watch that its successor needs.
-    pub(crate) fn stop_scanning(&self, queue: &Shared<Queue<H>>, doorbell: Option<u64>) {
-        let found = self.scanning.with(|l| {
+    pub(crate) fn stop_watching(&self, queue: &Shared<Queue<H>>, doorbell: Option<u64>) {
+        let found = self.watching.with(|l| {
             let meant = |last: u64| doorbell.is_none_or(|doorbell| doorbell == last);
             let at = l.iter().position(|(q, last)| Shared::ptr_eq(q, queue) && meant(*last))?;
             let queue = l.swap_remove(at);
             // CAST: as many as there are queues.
             self.scanning_len.store(l.len() as u32, Ordering::Release);
-            self.scanning_changes.fetch_add(1, Ordering::Release);
+            self.watching_changes.fetch_add(1, Ordering::Release);
             Some(queue)
         });
         drop(found);
     }
 
     /// Stops to watch the write pointer of one queue, whichever. `None`: none is watched.
-    pub(crate) fn stop_scanning_any(&self) -> Option<Shared<Queue<H>>> {
-        self.scanning.with(|l| {
+    pub(crate) fn stop_watching_any(&self) -> Option<Shared<Queue<H>>> {
+        self.watching.with(|l| {
             let (queue, _) = l.pop()?;
             // CAST: as many as there are queues.
             self.scanning_len.store(l.len() as u32, Ordering::Release);
-            self.scanning_changes.fetch_add(1, Ordering::Release);
+            self.watching_changes.fetch_add(1, Ordering::Release);
             Some(queue)
         })
     }
 
     /// Returns whether the write pointer of a queue is watched. A hint.
-    pub(crate) fn is_scanning(&self) -> bool {
+    pub(crate) fn is_watching(&self) -> bool {
         self.scanning_len.load(Ordering::Relaxed) != 0
     }
 
     /// Engine: whether a queue is watched, or is watched no longer, since the change `seen`.
-    pub(crate) fn has_changed_scanning(&self, seen: u64) -> bool {
-        self.scanning_changes.load(Ordering::Acquire) != seen
+    pub(crate) fn has_changed_watching(&self, seen: u64) -> bool {
+        self.watching_changes.load(Ordering::Acquire) != seen
     }
 
     /// Engine: copies the queues that are watched to `to` if they have changed since `seen`, and returns the number of
     /// the change that it has seen.
-    pub(crate) fn scanned(&self, seen: u64, to: &mut Vec<Shared<Queue<H>>>) -> u64 {
-        let changes = self.scanning_changes.load(Ordering::Acquire);
+    pub(crate) fn watched(&self, seen: u64, to: &mut Vec<Shared<Queue<H>>>) -> u64 {
+        let changes = self.watching_changes.load(Ordering::Acquire);
         if changes == seen || to.try_reserve(self.members().saturating_sub(to.len())).is_err() {
             return seen;
         }
         // References are dropped outside of the lock.
         to.clear();
         let room = to.capacity();
-        self.scanning.with(|l| to.extend(l.iter().take(room).map(|(queue, _)| queue.clone())));
+        self.watching.with(|l| to.extend(l.iter().take(room).map(|(queue, _)| queue.clone())));
         changes
     }
 

@@ -88,7 +88,7 @@ pub struct Queue<H: Host> {
     pub(crate) woken_at: AtomicU64,
     /// How many doorbells the queue is connected to: one, and for a moment two, while one that another queue takes is
     /// still to be let go of. With one, a ring that cannot be read is a fault. Without one, user
-    /// mode may have freed the ring, and an engine that still scans the queue finds nothing there.
+    /// mode may have freed the ring, and an engine that still watches the queue finds nothing there.
     pub connected: AtomicU32,
     /// Whether `Context::parked` counts this queue.
     parked: AtomicBool,

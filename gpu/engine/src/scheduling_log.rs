@@ -17,7 +17,7 @@
 //! - A context that waits for a fence is ready: the page of the states calls a context ready that has pending work and
 //!   does not execute.
 //! - The state of a context that is suspended while it is ready or idle stays as it was.
-//! - A ring of the global doorbell does not always name its queue, and a queue that is only scanned may have nothing
+//! - A ring of the global doorbell does not always name its queue, and a queue that is only watched may have nothing
 //!   to do. Their contexts become ready in the log when a turn has shown that they are.
 //! - A log that is set where there was none begins without entries: every context counts as idle.
 //!

@@ -161,7 +161,7 @@ impl<P: Platform> Doorbell<P> {
         };
         let index = self.connect_physical(irql, started)?;
         // Rings that landed on the dummy page meanwhile: their work is found here.
-        started.gpu.stop_scanning(queue, self.claimant.key);
+        started.gpu.stop_watching(queue, self.claimant.key);
         let page = started.gpu.doorbell_page(index).ok_or(Error::InvalidParameter)?;
         Ok(Connection { address: page.as_ptr(), status })
     }
@@ -209,7 +209,7 @@ impl<P: Platform> Doorbell<P> {
     pub fn disconnect(&self, irql: &Passive) {
         let started = &self.counted.started;
         started.doorbells.disconnect(&OfDriver { irql, started }, &self.claimant);
-        started.gpu.scan(&self.queue.engine, self.claimant.key);
+        started.gpu.watch_pointer(&self.queue.engine, self.claimant.key);
     }
 
     /// Destroys it. Dxgkrnl disconnected it before, and by calling this shows that the rotation is over.
@@ -232,7 +232,7 @@ impl<P: Platform> Doorbell<P> {
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
         platform::until(irql, &started.platform, Some(GONE_PATIENCE), &mut give_back);
         engine.bind(None);
-        started.gpu.stop_scanning(engine, doorbell.claimant.key);
+        started.gpu.stop_watching(engine, doorbell.claimant.key);
         doorbell.queue.has_doorbell.with(|has| *has = false);
         Ok(())
     }
@@ -276,7 +276,7 @@ impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
         if self.started.gpu.mutation.is(Mutation::NoLastLook) {
             return;
         }
-        self.started.gpu.stop_scanning(&owner.queue, owner.key);
+        self.started.gpu.stop_watching(&owner.queue, owner.key);
     }
 }
 

@@ -87,7 +87,7 @@ pub fn run<P: Platform>(
             Step::Idle(watched) => {
                 rest.looks = rest.looks.saturating_add(1);
                 let spins = if watched == Watched::Nothing { SPINS_AWAKE } else { SPINS };
-                rest.sees(engine.scanning_changes(), spins);
+                rest.sees(engine.watching_changes(), spins);
                 if rest.looks < spins {
                     if rest.looks > AT_ONCE {
                         platform.relax();
@@ -158,7 +158,7 @@ struct Rest {
     /// Looks that found nothing.
     looks: u32,
     /// How often the list of watched write pointers has changed.
-    scanning: u64,
+    watching: u64,
     /// How often in a row there was something to do that no step did.
     refused: u32,
     /// The clock at the first look behind the last of a row; 0 before that.
@@ -198,7 +198,7 @@ impl Rest {
     /// The engine has seen `changes` of the list of watched write pointers. Where one is new, the pauses grow from the
     /// shortest again: a ring in the time in which the OS rotates a page is seen soon.
     fn sees(&mut self, changes: u64, spins: u32) {
-        if core::mem::replace(&mut self.scanning, changes) != changes {
+        if core::mem::replace(&mut self.watching, changes) != changes {
             self.looks = self.looks.min(spins);
         }
     }

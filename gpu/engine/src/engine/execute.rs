@@ -41,7 +41,7 @@ impl<H: Host> Core<H> {
             let is_log = matches!(decoded, Ok(Packet::Log(_)));
             pending.fresh &= is_log;
             if !is_log && !goes_with(&decoded, pending, gpu.names_queues) {
-                self.resolve(gpu, node, job, space, exec);
+                self.draw_consequences(gpu, node, job, space, exec);
             }
         }
         exec.plain = false;
@@ -59,7 +59,7 @@ impl<H: Host> Core<H> {
             && let Packet::FenceSignal(b) = decoded
         {
             exec.pending = self.processor(at, |processor| processor.announce(job, GpuVa(b.fence), b.value));
-            self.resolve(gpu, node, job, space, exec);
+            self.draw_consequences(gpu, node, job, space, exec);
         }
         match fetched.next {
             At::Buffer(next) => {
@@ -165,7 +165,7 @@ impl<H: Host> Core<H> {
         self.done = now;
         let entry = entry(synced.ok_or(FaultKind::BadLog)?, log, now)?;
         if at.gpu.mutation.is(Mutation::OwnEntryLate) {
-            self.resolve(at.gpu, at.node, at.job, at.space, exec);
+            self.draw_consequences(at.gpu, at.node, at.job, at.space, exec);
             self.reports.raise_due(at.gpu, at.node);
         }
         self.log(at, exec, synced, entry, log.index_hint);

@@ -38,8 +38,8 @@ impl<H: Host> Core<H> {
         wait.ticket = gpu.new_ticket();
         let mut mmu = mmu(&mut self.tlb, gpu, node, space);
         // Without memory for the mapping the queue looks again at its next turn, as if woken.
-        let again = || queue.wake(wait.ticket, false, gpu.host.clock());
-        let word = mmu.word(wait.address, false).inspect_err(|_| again())?;
+        let look_later = || queue.wake(wait.ticket, false, gpu.host.clock());
+        let word = mmu.word(wait.address, false).inspect_err(|_| look_later())?;
         let looks = if cfg!(feature = "explore") { 0 } else { LOOKS };
         for _ in 0..looks {
             if word.load(Ordering::Acquire) >= wait.value || wait.open.fence.is_always_signaled() {
@@ -74,14 +74,14 @@ impl<H: Host> Core<H> {
     ) -> Result<(), Fault> {
         let (Some(wait), Some(queue)) = (&exec.wait, job.queue) else { return Ok(()) };
         let mut mmu = mmu(&mut self.tlb, gpu, node, space);
-        let again = || queue.wake(wait.ticket, false, gpu.host.clock());
-        let word = mmu.word(wait.address, false).inspect_err(|_| again())?;
+        let look_later = || queue.wake(wait.ticket, false, gpu.host.clock());
+        let word = mmu.word(wait.address, false).inspect_err(|_| look_later())?;
         let unmet = || word.load(Ordering::Acquire) < wait.value;
         let parked = wait.open.fence.parked.park(wait.value, wait.ticket, queue.clone(), &gpu.mutation, unmet);
         if parked != Ok(Park::Parked) {
             // Met: go on. No memory: look again at the next turn, as if woken.
             queue.wake(wait.ticket, parked == Ok(Park::Met), gpu.host.clock());
-            self.again = true;
+            self.looks_again = true;
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl<H: Host> Core<H> {
     /// Stage 7: draws the consequences of the last signals: queues that waited become ready, and the CPU is interrupted
     /// if it waits for the value. Once for all signals of one fence in a burst: the stores, log entries and indexes of
     /// all of them come before the one fence.
-    pub(super) fn resolve(
+    pub(super) fn draw_consequences(
         &mut self,
         gpu: &Gpu<H>,
         node: &Node<H>,

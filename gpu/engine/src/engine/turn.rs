@@ -120,7 +120,7 @@ impl<H: Host> Core<H> {
         self.contested = (!self.schedule.is_empty()).then(|| gpu.host.clock());
         node.trace.push(Event::Run, queue.slot.pack());
         node.board.begin(QUEUE, queue.slot.pack(), queue.context.slot.pack());
-        self.again = false;
+        self.looks_again = false;
         let space = &queue.context.space;
         let job = Job { process: &space.process, privilege: Privilege::User, queue: Some(queue), packet: None };
         let mut begun = false;
@@ -146,10 +146,10 @@ impl<H: Host> Core<H> {
             }
         };
         self.note_end(gpu, node, &job, &exec, outcome);
-        let mut again = self.again;
+        let mut stays_ready = self.looks_again;
         match outcome {
             Outcome::Drained | Outcome::Parked | Outcome::Gone => {}
-            Outcome::Budget | Outcome::Waiting | Outcome::Preempted => again = true,
+            Outcome::Budget | Outcome::Waiting | Outcome::Preempted => stays_ready = true,
             Outcome::Controlled => {
                 if node.control() == Control::Hold && exec.is_mid_work() {
                     abandon(&mut exec);
@@ -159,7 +159,7 @@ impl<H: Host> Core<H> {
                     self.reports.forget(|notice| !keeps && notice.is_suspension_of(lost));
                     node.interrupted(queue.clone());
                 } else {
-                    again = true;
+                    stays_ready = true;
                 }
             }
             Outcome::Faulted(fault) => {
@@ -171,7 +171,7 @@ impl<H: Host> Core<H> {
             abandon(&mut exec);
         }
         self.pace.found(core::mem::take(&mut self.submissions), self.done);
-        if outcome == Outcome::Drained && !again && queue.user_mode {
+        if outcome == Outcome::Drained && !stays_ready && queue.user_mode {
             self.warm(gpu, queue, &exec);
         } else {
             self.cool();
@@ -183,17 +183,17 @@ impl<H: Host> Core<H> {
             self.schedule.ran(now.saturating_sub(since));
             self.schedule.end_quantum(&gpu.policy, queue.context.quantum(), now);
         }
-        if again && outcome == Outcome::Budget && is_amid && self.schedule.grace().is_some() {
+        if stays_ready && outcome == Outcome::Budget && is_amid && self.schedule.grace().is_some() {
             if queue.mark_ready() {
                 self.schedule.hold(queue.clone());
             }
         } else {
             self.schedule.end_grace();
-            if again || (!queue.user_mode && queue.has_submissions() && outcome == Outcome::Drained) {
+            if stays_ready || (!queue.user_mode && queue.has_submissions() && outcome == Outcome::Drained) {
                 list(&mut self.schedule, node, queue);
             }
         }
-        queue.set_parked(outcome == Outcome::Parked && !again);
+        queue.set_parked(outcome == Outcome::Parked && !stays_ready);
         node.scheduling.end_turn();
         self.log_moment(gpu, node, queue, Moment::Ended { ran: self.ran }, None);
         if outcome == Outcome::Waiting { Step::Waiting } else { Step::Worked }
@@ -239,7 +239,7 @@ impl<H: Host> Core<H> {
             // The host had no memory for a mapping, which is no mistake of the stream's, whichever it is: it waits, and
             // this engine gives back what it has mapped.
             Err(_) if self.tlb.starved => {
-                exec.again();
+                exec.go_back();
                 if !gpu.mutation.is(Mutation::StarvedKeepsWindows) {
                     self.tlb.flush(EVERY_PROCESS, 0, 0);
                 }
@@ -261,7 +261,7 @@ impl<H: Host> Core<H> {
             }
         };
         // Before anything else happens: ring empty, preemption, fault (a missing LOG never loses a wake: LOG-1).
-        self.resolve(gpu, node, job, space, exec);
+        self.draw_consequences(gpu, node, job, space, exec);
         while self.wedged && self.go_on_waking(gpu, node) {}
         self.write_log(gpu, node, job);
         exec.plain = false;
@@ -302,7 +302,7 @@ impl<H: Host> Core<H> {
                 let effect =
                     self.processor(at, |processor| processor.signal_progress(job, queue.progress, progress))?;
                 self.apply(at, exec, effect)?;
-                self.resolve(gpu, node, job, space, exec);
+                self.draw_consequences(gpu, node, job, space, exec);
                 exec.owed = None;
             }
             if let Some(long) = exec.long {
@@ -329,7 +329,7 @@ impl<H: Host> Core<H> {
                     exec.rests = self.pace.rests();
                 }
                 if exec.pending.as_ref().is_some_and(|pending| !pending.fresh) {
-                    self.resolve(gpu, node, job, space, exec);
+                    self.draw_consequences(gpu, node, job, space, exec);
                 }
             }
             exec.remember();
@@ -341,7 +341,7 @@ impl<H: Host> Core<H> {
                 // again.
                 Err(NoPacket::NoRing(_)) if is_watched_only(job) && !self.tlb.starved => {
                     if let Some(queue) = job.queue {
-                        node.stop_scanning(queue, None);
+                        node.stop_watching(queue, None);
                     }
                     return Ok(Outcome::Drained);
                 }
@@ -481,7 +481,7 @@ impl<H: Host> Core<H> {
         self.has_ready(node)
             || (job.queue.is_some() && (self.running.is_some() || node.packets.is_busy()))
             || self.watch.has_rung(&gpu.doorbells)
-            || node.is_scanning()
+            || node.is_watching()
             || !self.reports.is_empty()
             || node.retry_interrupt.load(Ordering::Relaxed)
     }

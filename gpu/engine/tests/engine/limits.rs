@@ -122,7 +122,7 @@ pub fn a_destroyed_queue_is_not_watched() {
     let q = rig.queue(0, 0);
     rig.settle();
     rig.gpu.doorbells.disconnect(0);
-    rig.gpu.scan(&q.queue, 1);
+    rig.gpu.watch_pointer(&q.queue, 1);
     assert_eq!(rig.engines[0].step(), Step::Idle(Watched::WritePointers));
     rig.gpu.destroy_queue(&q.queue);
     rig.settle();

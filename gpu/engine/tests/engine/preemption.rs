@@ -398,7 +398,7 @@ fn an_endless_command_buffer_does_not_keep_other_queues_back() {
         rig.settle();
         if watched {
             rig.gpu.doorbells.disconnect(1);
-            rig.gpu.scan(&other.queue, 1);
+            rig.gpu.watch_pointer(&other.queue, 1);
         }
         let jump = endless(&mut rig, m.va);
         hog.submit(&[jump]);

@@ -189,14 +189,14 @@ fn a_late_call_about_a_doorbell_leaves_the_watch_of_its_successor() {
     let mut rig = Rig::new();
     let (mut q, m) = watched_after_disconnection(&mut rig);
     let gpu = rig.gpu.clone();
-    gpu.scan(&q.queue, 2);
-    gpu.stop_scanning(&q.queue, 1);
+    gpu.watch_pointer(&q.queue, 2);
+    gpu.stop_watching(&q.queue, 1);
     rig.engines[0].step();
     q.publish(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
     rig.engines[0].step();
     rig.engines[0].step();
     assert_eq!(m.read(0), 1);
-    gpu.stop_scanning(&q.queue, 2);
+    gpu.stop_watching(&q.queue, 2);
     rig.settle();
     q.publish(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
     rig.settle();
@@ -209,7 +209,7 @@ fn watched_after_disconnection(rig: &mut Rig) -> (TestQueue, Range) {
     let m = rig.map(1, false);
     rig.settle();
     rig.gpu.doorbells.disconnect(0);
-    rig.gpu.scan(&q.queue, 1);
+    rig.gpu.watch_pointer(&q.queue, 1);
     (q, m)
 }
 
@@ -223,7 +223,7 @@ fn a_disconnected_queue_is_watched_until_the_page_was_rotated() {
     rig.engines[0].step();
     rig.engines[0].step();
     assert_eq!(m.read(0), 1);
-    gpu.stop_scanning(&q.queue, 1);
+    gpu.stop_watching(&q.queue, 1);
     rig.settle();
     q.publish(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
     rig.settle();
@@ -243,12 +243,12 @@ fn an_engine_does_not_sleep_over_a_watch_that_it_has_not_seen() {
     let gpu = rig.gpu.clone();
     gpu.doorbells.disconnect(0);
     assert_eq!(rig.engines[0].step(), Step::Idle(Watched::Nothing));
-    gpu.scan(&q.queue, 1);
+    gpu.watch_pointer(&q.queue, 1);
     assert!(!rig.engines[0].prepare_sleep());
     assert_eq!(rig.engines[0].step(), Step::Idle(Watched::WritePointers));
     // It has seen it: between its looks it may pause.
     assert!(rig.engines[0].prepare_sleep());
-    gpu.stop_scanning(&q.queue, 1);
+    gpu.stop_watching(&q.queue, 1);
     rig.settle();
     assert_eq!(rig.engines[0].step(), Step::Idle(Watched::Nothing));
     assert!(rig.engines[0].prepare_sleep());
