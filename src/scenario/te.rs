@@ -10,10 +10,12 @@
 //! | `te/paging.rs` | resets that take a paging packet along, and ids of paging packets |
 //! | `te/wrong.rs` | drivers that answer wrongly: what the model says |
 //! | `te/hardware.rs` | hardware-scheduled nodes |
+//! | `te/failed.rs` | resets of packet engines that fail |
 //! | `te/debug.rs` | debug information |
 //! | `te/storm.rs` | resets at random points |
 
 mod debug;
+mod failed;
 pub(super) mod hardware;
 mod hog;
 mod late;
@@ -213,6 +215,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "calls of level zero go on while an engine's reset is under way",
         source: "TDR changes in Windows 8, level zero; DxgkDdiCollectDbgInfo, Remarks",
         play: debug::beside,
+    },
+    Scenario {
+        id: "TE-35",
+        title: "a packet engine's reset that fails moves no id, and the adapter is reset",
+        source: "TDR changes in Windows 8, failure; calling sequence (only a reset that succeeds)",
+        play: failed::escalates,
     },
     Scenario {
         id: "TE-41",

@@ -1,11 +1,12 @@
-//! `docs/native_fences.md` says where each sentence is done and which case shows it: the files, the names in them and
-//! the cases must be there.
+//! `docs/native_fences.md` and `docs/tdr.md` say where each sentence is done and which case shows it: the files, the
+//! names in them and the cases must be there.
 
 use fencepost::scenario::all;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-const TABLES: &str = include_str!("../docs/native_fences.md");
+const FENCES: &str = include_str!("../docs/native_fences.md");
+const TDR: &str = include_str!("../docs/tdr.md");
 
 /// What the page's first section calls the source folders.
 const FOLDERS: [(&str, &str); 7] = [
@@ -18,10 +19,14 @@ const FOLDERS: [(&str, &str); 7] = [
     ("src/", "src/"),
 ];
 
-/// The cells of a row of a table, without its frame.
-fn rows() -> impl Iterator<Item = Vec<&'static str>> {
+/// The cells of a row of a page's tables, without its frame.
+fn rows_of(page: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     let is_row = |line: &&str| line.starts_with("| ") && !line.starts_with("| # ");
-    TABLES.lines().filter(is_row).map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+    page.lines().filter(is_row).map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+}
+
+fn rows() -> impl Iterator<Item = Vec<&'static str>> {
+    rows_of(FENCES).chain(rows_of(TDR))
 }
 
 /// What stands between backquotes, each with what stands before it.
@@ -40,7 +45,16 @@ fn file(quotation: &str) -> Option<String> {
 fn every_row_has_four_cells() {
     let wrong: Vec<_> = rows().filter(|row| row.len() != 4).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(rows().count() > 250);
+    assert!(rows_of(FENCES).count() > 250);
+}
+
+#[test]
+fn every_sentence_about_timeouts_has_a_row_and_a_case() {
+    let numbers: Vec<_> = rows_of(TDR).map(|row| row[0]).collect();
+    let wanted: Vec<_> = (1..=76).map(|number| format!("TD-{number:03}")).collect();
+    assert_eq!(numbers, wanted);
+    let bare: Vec<_> = rows_of(TDR).filter(|row| row.get(3).is_none_or(|case| case.is_empty())).collect();
+    assert!(bare.is_empty(), "{bare:#?}");
 }
 
 /// Every source file below `folder`, in one text.
