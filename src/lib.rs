@@ -14,6 +14,7 @@ pub mod fuzz;
 pub mod inf;
 pub mod scenario;
 pub mod setting;
+pub mod tdr;
 pub mod timeline;
 pub mod world;
 pub mod wrap;

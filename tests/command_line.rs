@@ -238,7 +238,7 @@ fn the_list_names_every_case_and_help_every_command() {
         assert!(list.contains(case.id), "{}", case.id);
     }
     let help = text(&fencepost(&["--help"]).stdout);
-    for command in ["demo", "scenario", "check", "bench", "decode", "soak"] {
+    for command in ["demo", "scenario", "tdr", "check", "bench", "decode", "soak"] {
         assert!(help.contains(command), "{help}");
     }
 }
@@ -255,6 +255,25 @@ fn a_list_has_what_its_name_selects() {
     assert!(group.len() > 5 && group.iter().all(|id| id.starts_with("XA-")), "{group:?}");
     assert_eq!(ids(&[]), ids(&["all"]));
     refused(&fencepost(&["scenario", "ZZ-99", "--list"]), "no case and no group is called 'ZZ-99'");
+}
+
+#[test]
+fn a_job_has_a_verdict_on_each_rung_and_fails_with_a_case() {
+    refused(&fencepost(&["tdr", "no-such-job"]), "no job is called 'no-such-job'");
+    let results = tempfile::NamedTempFile::new().unwrap();
+    let path = results.path().to_str().unwrap();
+    let play = |extra: &[&str]| {
+        let output = fencepost(&[&["tdr", "claim", "--native", "--json", path][..], extra].concat());
+        let value: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let verdicts = value["results"].as_array().unwrap().clone();
+        let told: Vec<_> = verdicts.iter().map(|one| (one["rung"].as_u64(), one["status"].clone())).collect();
+        assert_eq!(value["requirement"], "Device.Graphics...TDRResiliency");
+        (output.status.code(), told)
+    };
+    let (code, told) = play(&[]);
+    assert_eq!((code, told), (Some(0), vec![(Some(0), "pass".into()), (Some(3), "pass".into())]));
+    let (code, told) = play(&["--setting", "PerEngineTdr=0", "--setting", "MaxRung=0"]);
+    assert_eq!((code, told), (Some(1), vec![(Some(0), "fail".into())]));
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod fuzz;
 mod inf;
 mod scenario;
 mod soak;
+mod tdr;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
@@ -41,6 +42,7 @@ enum Command {
     Inf(inf::Arguments),
     Soak(soak::Arguments),
     Fuzz(fuzz::Arguments),
+    Tdr(tdr::Arguments),
 }
 
 /// Which form of the driver runs.
@@ -152,6 +154,7 @@ pub fn main() -> ExitCode {
         Command::Inf(arguments) => inf::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Tdr(arguments) => tdr::run(&arguments),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

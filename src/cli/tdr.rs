@@ -1,0 +1,119 @@
+//! `tdr`: the kit's jobs about timeouts.
+
+use super::{Family, Mode, Settings, advise, check_writable, write_json};
+use anyhow::{Context, Result};
+use clap::Args;
+use fencepost::scenario::{LIMIT, Outcome, Stage, Status, all, lowest, run as play};
+use fencepost::tdr::{JOBS, Job, REQUIREMENT, RUNGS, find, list};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// The jobs of Microsoft's kit about timeouts, by the cases that play them, on the rungs 0 and 3
+#[derive(Args)]
+#[command(name = "tdr")]
+pub struct Arguments {
+    /// The short name of a job (without one: all)
+    name: Option<String>,
+    /// List the jobs with their criteria and cases, and play nothing
+    #[arg(long)]
+    list: bool,
+    #[command(flatten)]
+    mode: Mode,
+    /// Seed of the cases that draw random numbers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    family: Family,
+    #[command(flatten)]
+    settings: Settings,
+    /// Write the results to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Verdict {
+    id: &'static str,
+    name: &'static str,
+    criterion: &'static str,
+    source: &'static str,
+    rung: u8,
+    status: Status,
+    results: Vec<Outcome>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    mode: &'static str,
+    requirement: &'static str,
+    seed: u64,
+    windows: String,
+    results: Vec<Verdict>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let settings = arguments.settings.checked()?;
+    let named = |name: &String| find(name).with_context(|| format!("no job is called '{name}'; --list shows them"));
+    let jobs: Vec<&Job> = match &arguments.name {
+        Some(name) => vec![named(name)?],
+        None => JOBS.iter().collect(),
+    };
+    if arguments.list {
+        print!("{REQUIREMENT}\n\n{}", list());
+        return Ok(true);
+    }
+    if let Some(path) = &arguments.json {
+        check_writable(path)?;
+    }
+    let form = arguments.mode.form()?;
+    let wished = settings.iter().find(|(name, _)| name.eq_ignore_ascii_case("MaxRung"));
+    let rungs = wished.map_or(RUNGS.to_vec(), |(_, rung)| u8::try_from(*rung).into_iter().collect());
+    println!("{REQUIREMENT}");
+    let mut verdicts = Vec::new();
+    for rung in rungs {
+        let stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.family.windows);
+        let stage = stage.with_settings(&[("MaxRung".to_owned(), u64::from(rung))]).with_settings(settings);
+        for job in &jobs {
+            let asked = |id: &str| job.cases.contains(&id) && u64::from(rung) >= u64::from(lowest(id).0);
+            let cases: Vec<_> = all().filter(|case| asked(case.id)).collect();
+            let results = play(&cases, &stage, LIMIT, &|_| ());
+            let status = verdict(&results);
+            let mark = match status {
+                Status::Pass => "pass",
+                Status::Fail => "FAIL",
+                Status::Skip => "skip",
+            };
+            println!("{mark}  rung {rung}  {}", job.name);
+            for outcome in results.iter().filter(|outcome| outcome.status != Status::Pass) {
+                println!("      {}: {}", outcome.id, outcome.reason);
+            }
+            let Job { id, name, criterion, source, .. } = **job;
+            verdicts.push(Verdict { id, name, criterion, source, rung, status, results });
+        }
+    }
+    let count = |status| verdicts.iter().filter(|verdict| verdict.status == status).count();
+    let (passed, failed, skipped) = (count(Status::Pass), count(Status::Fail), count(Status::Skip));
+    if failed != 0 {
+        advise(arguments.family.windows, settings);
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped, {} mode", form.mode());
+    if let Some(path) = &arguments.json {
+        let (seed, windows) = (arguments.seed, arguments.family.windows.to_string());
+        let (mode, requirement) = (form.mode(), REQUIREMENT);
+        write_json(path, &Report { schema: 1, mode, requirement, seed, windows, results: verdicts })?;
+    }
+    Ok(failed == 0)
+}
+
+/// A job fails with any of its cases, and is skipped where none was played.
+fn verdict(results: &[Outcome]) -> Status {
+    let is = |status| move |outcome: &Outcome| outcome.status == status;
+    if results.iter().any(is(Status::Fail)) {
+        Status::Fail
+    } else if results.iter().any(is(Status::Pass)) {
+        Status::Pass
+    } else {
+        Status::Skip
+    }
+}
