@@ -5,6 +5,7 @@
 mod doorbells;
 mod fences;
 mod notices;
+mod recovery;
 mod start;
 
 use crate::{Wrong, play};
@@ -68,6 +69,12 @@ pub const TABLE: &[Broken] = &[
     image("WrongSuspendFence", notices::wrong_suspend_fence, &["DB-34"]),
     image("ResetWithoutInvalidate", notices::reset_without_invalidate, &["a hang and its recovery"]),
     row("InterruptBeforeResume", notices::interrupt_before_resume, &["a hang and its recovery"]),
+    row("ResetsWithoutInvalidating", notices::reset_without_invalidate, &["TE-27"]),
+    // Debug information.
+    image("CollectWantsRoom", recovery::collect_wants_room, &["TE-23"]),
+    image("WritesPayload", recovery::writes_payload, &["TE-24"]),
+    image("BlamesNothing", recovery::blames_nothing, &["TE-33"]),
+    row("RefusesBesideReset", recovery::refuses_beside, &["TE-34"]),
     // Packets, paging.
     image("CompletesOutOfOrder", notices::completes_out_of_order, &["NF-01"]),
     image("ResetNamesCompleted", notices::reset_names_completed, &["DD-12"]),

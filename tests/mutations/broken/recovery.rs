@@ -1,0 +1,63 @@
+//! Mistakes of debug information and resets.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use fencepost::wrap::{decorate, own, record};
+use wddm_abi::ntstatus::STATUS_UNSUCCESSFUL;
+use wddm_abi::{
+    DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGKARG_COLLECTDBGINFO2,
+    DXGKARG_QUERYDEPENDENTENGINEGROUP, HANDLE, NTSTATUS,
+};
+
+/// Where the word is that says why a context is guilty: behind signature, head and its own section's head.
+const WHY: usize = 8 + 7 * 8 + 8;
+
+/// Whether a driver with [`refuses_beside`] is between the preparation of a reset and the reset.
+static PREPARES: AtomicBool = AtomicBool::new(false);
+
+decorate! {
+    /// Debug information takes room for a whole head.
+    collect_wants_room: DxgkDdiCollectDbgInfo2(adapter: HANDLE, args: *mut DXGKARG_COLLECTDBGINFO2) -> NTSTATUS {
+        if record!(args).BufferSize < 64 {
+            return STATUS_UNSUCCESSFUL;
+        }
+        own!(DxgkDdiCollectDbgInfo2(adapter, args))
+    }
+
+    /// Writes a member of the payload that is the OS's.
+    writes_payload: DxgkDdiCollectDbgInfo2(adapter: HANDLE, args: *mut DXGKARG_COLLECTDBGINFO2) -> NTSTATUS {
+        let status = own!(DxgkDdiCollectDbgInfo2(adapter, args));
+        let args = record!(args);
+        if !args.TdrPayload.is_null() && args.TdrPayloadSize as usize >= size_of::<DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT>() {
+            record!(args.TdrPayload.cast::<DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT>()).NodeOrdinal += 1;
+        }
+        status
+    }
+
+    /// Says of a hang that nothing runs.
+    blames_nothing: DxgkDdiCollectDbgInfo2(adapter: HANDLE, args: *mut DXGKARG_COLLECTDBGINFO2) -> NTSTATUS {
+        let status = own!(DxgkDdiCollectDbgInfo2(adapter, args));
+        let args = record!(args);
+        if args.BufferSize >= WHY + 8 {
+            *record!(args.pBuffer.cast::<[u8; WHY + 8]>()).last_chunk_mut::<8>().expect("a word") = [0; 8];
+        }
+        status
+    }
+
+    prepares: DxgkDdiQueryDependentEngineGroup(adapter: HANDLE, args: *mut DXGKARG_QUERYDEPENDENTENGINEGROUP) -> NTSTATUS {
+        PREPARES.store(true, Ordering::Relaxed);
+        own!(DxgkDdiQueryDependentEngineGroup(adapter, args))
+    }
+
+    refuses: DxgkDdiCollectDbgInfo2(adapter: HANDLE, args: *mut DXGKARG_COLLECTDBGINFO2) -> NTSTATUS {
+        if PREPARES.load(Ordering::Relaxed) {
+            return STATUS_UNSUCCESSFUL;
+        }
+        own!(DxgkDdiCollectDbgInfo2(adapter, args))
+    }
+}
+
+/// Answers no question while a reset is prepared.
+pub fn refuses_beside(table: &mut DRIVER_INITIALIZATION_DATA) {
+    prepares(table);
+    refuses(table);
+}
