@@ -340,6 +340,7 @@ fn soak_takes_settings_but_for_those_of_its_rounds() {
     refused(&soak("MaxRung=1"), "soak sets MaxRung in each round: --rung decides");
     refused(&soak("PteByteAddresses=0"), "soak sets PteByteAddresses in each round: the reading pte-bytes decides");
     assert!(text(&soak("MaxRang=1").stderr).contains("no setting is called 'MaxRang'"));
+    refused(&fencepost(&["soak", "resets", "--native", "--seeds", "0"]), "no seed is left to play");
     let twice = ["--setting", "ComputeOnly=1", "--setting", "ComputeOnly=1"];
     refused(&fencepost(&[&["soak", "readings", "--native"][..], &twice].concat()), "ComputeOnly is given twice");
 }

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use dxgkrnl_model::personality::Windows;
 use dxgkrnl_model::personality::family::READINGS;
 use fencepost::demo::audit::hold;
-use fencepost::scenario::{LIMIT, Stage, Status, all, run as play};
+use fencepost::scenario::{LIMIT, Stage, Status, Storm, all, run as play, storm};
 use fencepost::setting::{Assignment, companions};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Instant;
@@ -22,7 +22,8 @@ pub struct Arguments {
     /// Rungs, from the lowest: 0 packets, 1 hardware queues, 2 native fences, 3 doorbells
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = rung, default_values_t = [0, 1, 2, 3])]
     rung: Vec<u32>,
-    /// How many seeds draw a member of the family of Windows, from 1 on, beside the default and each reading by itself
+    /// How many seeds draw, from 1 on: of `readings` a member of the family of Windows, beside the default and each
+    /// reading by itself; of `resets` the points of the storm
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     seeds: u64,
     #[command(flatten)]
@@ -35,6 +36,14 @@ enum Name {
     /// The demo and the conformance cases, on each rung under each reading of the documents that leaves them something
     /// to play
     Readings,
+    /// A thousand resets, nine hundred of engines and a hundred of the adapter, at random points of a running load, on
+    /// each rung from each seed
+    Resets,
+}
+
+/// The storm that is played from a seed.
+const fn storm_of(seed: u64) -> Storm {
+    Storm { engines: 900, adapters: 100, seed }
 }
 
 /// Parses a rung.
@@ -51,6 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     }
     match arguments.name {
         Name::Readings => readings(arguments),
+        Name::Resets => resets(arguments),
     }
 }
 
@@ -130,5 +140,34 @@ fn readings(arguments: &Arguments) -> Result<bool> {
     }
     bar.finish_and_clear();
     println!("{} passed, {failed} failed, {} mode, {} rounds", played - failed, form.mode(), rounds.len());
+    Ok(failed == 0)
+}
+
+fn resets(arguments: &Arguments) -> Result<bool> {
+    let wanted = wanted(arguments)?;
+    ensure!(arguments.seeds != 0, "no seed is left to play");
+    let form = arguments.mode.form()?;
+    let (mut passed, mut failed) = (0, 0);
+    for rung in &arguments.rung {
+        for seed in 1..=arguments.seeds {
+            let begun = Instant::now();
+            let settings = settings(*rung, Windows::Default, wanted);
+            let stage = Stage::new(form.clone(), seed).with_settings(&settings);
+            let told = match storm(&stage, storm_of(seed)) {
+                Ok(()) => {
+                    passed += 1;
+                    "pass".to_owned()
+                }
+                Err(error) => {
+                    failed += 1;
+                    format!("FAIL {error:#}")
+                }
+            };
+            let Storm { engines, adapters, .. } = storm_of(seed);
+            let seconds = begun.elapsed().as_secs();
+            println!("rung {rung}, seed {seed}: {engines} + {adapters} resets, {seconds} s: {told}");
+        }
+    }
+    println!("{passed} passed, {failed} failed, {} mode", form.mode());
     Ok(failed == 0)
 }
