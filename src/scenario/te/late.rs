@@ -97,8 +97,8 @@ pub(super) fn others_count(stage: &Stage) -> Played {
         run.begins(scene)?;
         scene.until("the preparation", || Ok(gate.came() == 1))?;
         run.end()?;
-        // Below rung 3 the thread that prepares the reset signals the fence. On hardware queues it hands in the end of a
-        // list, too, so that nothing can end there meanwhile.
+        // Below rung 3 the thread that prepares the reset signals the fence. On hardware queues it hands in the end of
+        // a list, too, so that nothing can end there meanwhile.
         if packet_nodes(stage).contains(&other) {
             scene.until("the report of a packet beside it", || Ok(is_reported(scene, other)))?;
         } else if stage.rung() == 3 {

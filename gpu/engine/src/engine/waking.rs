@@ -3,7 +3,8 @@
 //! A signal may let any number of queues go. It wakes so many at once as take some microseconds; then the engine looks
 //! up, and wakes as many at each look or step. The packet that it has in hand is the last one before all are awake.
 //! What is left is the engine's and not the stream's: the stream may come off in between, and be suspended or
-//! destroyed, and the queues are woken all the same. The value was stored long before, and the CPU was told with the first of the queues (FENCE-1).
+//! destroyed, and the queues are woken all the same. The value was stored long before, and the CPU was told with the
+//! first of the queues (FENCE-1).
 
 use super::{Core, list};
 use crate::counters::{add, raise};
@@ -25,8 +26,8 @@ const AT_MOST: usize = 2;
 struct Rest<H: Host> {
     fence: Shared<ParkedFence<H>>,
     value: u64,
-    /// Waits with a lesser ticket began before the signal, which lets them go. A later one looks at the value by itself:
-    /// that may have gone backwards since.
+    /// Waits with a lesser ticket began before the signal, which lets them go. A later one looks at the value by
+    /// itself: that may have gone backwards since.
     before: u64,
 }
 
