@@ -69,8 +69,8 @@ impl FaultPlan {
             return Some(Injected::Corrupt);
         }
         let wedge_at = self.wedge_at.load(Ordering::Relaxed);
-        let again = wedge_at != 0 && n > wedge_at && self.wedge_again.load(Ordering::Relaxed);
-        if n == wedge_at || again {
+        let is_behind = wedge_at != 0 && n > wedge_at && self.wedge_again.load(Ordering::Relaxed);
+        if n == wedge_at || is_behind {
             return Some(Injected::Wedge);
         }
         None

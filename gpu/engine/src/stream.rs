@@ -29,7 +29,7 @@ const AHEAD: usize = 512;
 
 /// Bytes of the ring behind which a turn looks at the write pointer again where the engine rests between looks. What
 /// comes behind the last look is rung behind it, and found by the next look at the doorbell (DB-1).
-const AGAIN: u64 = 2048;
+const NEXT_LOOK: u64 = 2048;
 
 /// Where a packet begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -240,7 +240,7 @@ impl Burst {
     ) -> Result<Fetched, NoPacket> {
         exec.started = exec.consumed;
         if exec.published == exec.consumed {
-            if exec.rests && exec.looked.is_some_and(|looked| exec.consumed - looked < AGAIN) {
+            if exec.rests && exec.looked.is_some_and(|looked| exec.consumed - looked < NEXT_LOOK) {
                 return Err(NoPacket::Drained);
             }
             exec.looked = Some(exec.consumed);

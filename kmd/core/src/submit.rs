@@ -28,7 +28,7 @@ pub struct Packet<P: Platform> {
     /// Bytes.
     pub length: u64,
     /// The flag `Resubmission`: it comes back behind a preemption.
-    pub again: bool,
+    pub resubmitted: bool,
 }
 
 /// Queues a packet. Up to `DISPATCH_LEVEL`.
@@ -43,7 +43,7 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
         return Err(Error::InvalidParameter);
     };
     let sane = packet.address.is_aligned(8) && packet.length.is_multiple_of(8);
-    let resumes = sane && packet.context.claim(packet.again, packet.address, packet.length);
+    let resumes = sane && packet.context.claim(packet.resubmitted, packet.address, packet.length);
     let submission = PacketSubmission {
         fence: packet.fence,
         context: packet.context,

@@ -74,8 +74,8 @@ ddi! {
             // What the OS calls a paging buffer is the kernel's, also in a companion context of an ordinary process;
             // user mode cannot set the flag. All packets of the paging process are such.
             let paging = args.Flags.Paging() || context.space.process.privilege == Privilege::Paging;
-            let again = args.Flags.Resubmission();
-            submit::submit(&irql, started, Packet { node, fence, context, paging, address, length, again })
+            let resubmitted = args.Flags.Resubmission();
+            submit::submit(&irql, started, Packet { node, fence, context, paging, address, length, resubmitted })
         })
     }
 
@@ -90,8 +90,8 @@ ddi! {
                 return Err(Error::InvalidParameter);
             };
             let fence = args.SubmissionFenceId;
-            let (address, length, again) = (GpuVa(0), 0, false);
-            let packet = Packet { node, fence, context, paging: true, address, length, again };
+            let (address, length, resubmitted) = (GpuVa(0), 0, false);
+            let packet = Packet { node, fence, context, paging: true, address, length, resubmitted };
             submit::submit(&irql, started, packet)
         })
     }

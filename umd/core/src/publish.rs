@@ -48,12 +48,12 @@ pub struct Publication {
     /// The write pointer behind the submission: a count of bytes that only grows.
     pub write_pointer: u64,
     /// What the doorbell is rung with.
-    pub ring: u64,
+    pub doorbell: u64,
 }
 
 /// Steps 3, 4 and 5: tells the OS, shows the GPU, rings. The doorbell's status as read after the ring.
 pub fn publish<W: Word>(words: Words<'_, W>, publication: Publication, mutation: &Chosen) -> u64 {
-    let Publication { progress, write_pointer, ring: value } = publication;
+    let Publication { progress, write_pointer, doorbell: value } = publication;
     let early_ring = mutation.is(Mutation::RingBeforePublish);
     if mutation.is(Mutation::PublishBeforeLastQueued) {
         words.write_pointer.store(write_pointer, Ordering::Release);
@@ -70,12 +70,12 @@ pub fn publish<W: Word>(words: Words<'_, W>, publication: Publication, mutation:
         return words.status.load(Ordering::Relaxed);
     }
     // Step 5.
-    ring(words, value, mutation)
+    ring_doorbell(words, value, mutation)
 }
 
 /// Step 5 alone: rings and reads the status. Also what follows a reconnect: the write pointer is published already, and
 /// a count that has not changed appends nothing.
-pub fn ring<W: Word>(words: Words<'_, W>, value: u64, mutation: &Chosen) -> u64 {
+pub fn ring_doorbell<W: Word>(words: Words<'_, W>, value: u64, mutation: &Chosen) -> u64 {
     // ORDERING[DB-1]: pairs with the engine's Acquire load of the doorbell; without it a ring shows an old write
     // pointer.
     words.doorbell.store(value, Ordering::Release);

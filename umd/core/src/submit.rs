@@ -21,7 +21,7 @@ use crate::doorbell::{Doorbell, Status};
 use crate::error::UmdError;
 use crate::hw_queue::{self, HwQueue};
 use crate::mutation::Mutation;
-use crate::publish::{Publication, Words, publish, ring};
+use crate::publish::{Publication, Words, publish, ring_doorbell};
 use crate::ring::Ring;
 use crate::thunks::{EventWait, Thunk, Thunks};
 use crate::wait::{self, Timeout};
@@ -144,7 +144,7 @@ impl<T: Thunks> UserLane<T> {
         let begin = self.ring.producer.position();
         let (write_pointer, logs) = self.fill(device, lists, progress, turn)?;
         // Steps 3, 4 and 5.
-        let publication = Publication { progress, write_pointer, ring: self.doorbell.ring_value(write_pointer) };
+        let publication = Publication { progress, write_pointer, doorbell: self.doorbell.ring_value(write_pointer) };
         let queued = turn.stamp(device);
         let status = publish(self.words(), publication, mutation);
         if !turn.alone {
@@ -155,11 +155,12 @@ impl<T: Thunks> UserLane<T> {
         if status == raw_retry() && mutation.is(Mutation::AppendTwiceOnRetry) {
             self.connect(device)?;
             let (write_pointer, _) = self.fill(device, lists, progress, turn)?;
-            let publication = Publication { progress, write_pointer, ring: self.doorbell.ring_value(write_pointer) };
+            let publication =
+                Publication { progress, write_pointer, doorbell: self.doorbell.ring_value(write_pointer) };
             publish(self.words(), publication, mutation);
             return Ok(());
         }
-        self.settle(device, status, publication.ring, turn.effort)
+        self.settle(device, status, publication.doorbell, turn.effort)
     }
 
     /// Step 2: writes the lists and the progress fence's signal behind the write pointer. The write pointer to publish.
@@ -231,7 +232,7 @@ impl<T: Thunks> UserLane<T> {
                     effort.reconnects += 1;
                     self.connect(device)?;
                     effort.rings += 1;
-                    status = ring(self.words(), ring_value, mutation);
+                    status = ring_doorbell(self.words(), ring_value, mutation);
                 }
                 Status::Abort if mutation.is(Mutation::IgnoresAbort) => return Ok(()),
                 Status::Abort => return Err(self.lost(device)),

@@ -32,7 +32,7 @@ struct Queue {
 }
 
 const RETRY: u64 = 2;
-const PUBLICATION: Publication = Publication { progress: 1, write_pointer: 64, ring: 9 };
+const PUBLICATION: Publication = Publication { progress: 1, write_pointer: 64, doorbell: 9 };
 
 impl Queue {
     fn new() -> Arc<Self> {
@@ -71,7 +71,7 @@ fn breaks(model: impl Fn() + Sync + Send + 'static) -> bool {
 }
 
 /// An engine that looks at the write pointer, doorbell or not: what it finds is written and known to be queued.
-fn engine_scans(mutation: u32) {
+fn engine_looks(mutation: u32) {
     let queue = Queue::new();
     let producer = queue.clone();
     let submit = thread::spawn(move || {
@@ -114,9 +114,9 @@ fn doorbell_is_taken_away(mutation: u32) {
 
 #[test]
 fn ring_1_work_that_is_visible_is_written_and_queued() {
-    assert!(!breaks(|| engine_scans(0)));
+    assert!(!breaks(|| engine_looks(0)));
     for mutation in [Mutation::PublishRelaxed, Mutation::PublishBeforeLastQueued] {
-        assert!(breaks(move || engine_scans(mutation as u32)), "{}", mutation.name());
+        assert!(breaks(move || engine_looks(mutation as u32)), "{}", mutation.name());
     }
 }
 

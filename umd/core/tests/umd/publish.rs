@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use umd_core::mutation::{Chosen, Mutation};
-use umd_core::publish::{Publication, Words, publish, ring};
+use umd_core::publish::{Publication, Words, publish, ring_doorbell};
 use umd_core::word::{Ordering, Word};
 
 thread_local! {
@@ -29,7 +29,7 @@ impl Word for Named {
     }
 }
 
-const PUBLICATION: Publication = Publication { progress: 8, write_pointer: 120, ring: 77 };
+const PUBLICATION: Publication = Publication { progress: 8, write_pointer: 120, doorbell: 77 };
 
 fn run(mutation: Option<Mutation>, only_ring: bool) -> (Vec<String>, u64) {
     let chosen = Chosen::none();
@@ -37,7 +37,11 @@ fn run(mutation: Option<Mutation>, only_ring: bool) -> (Vec<String>, u64) {
     let (lq, wp, db, status) = (Named("LQ", 0), Named("WP", 0), Named("doorbell", 0), Named("status", 2));
     let words = Words { last_queued: &lq, write_pointer: &wp, doorbell: &db, status: &status };
     LOG.with(|log| log.borrow_mut().clear());
-    let got = if only_ring { ring(words, PUBLICATION.ring, &chosen) } else { publish(words, PUBLICATION, &chosen) };
+    let got = if only_ring {
+        ring_doorbell(words, PUBLICATION.doorbell, &chosen)
+    } else {
+        publish(words, PUBLICATION, &chosen)
+    };
     (LOG.with(|log| log.borrow().clone()), got)
 }
 
