@@ -10,6 +10,7 @@ use crate::exec::{Buffer, Pending, Synced, Wait};
 use crate::fault::Fault;
 use crate::fence_log::Entry;
 use crate::fence_table::{FenceCache, OpenFence};
+use crate::gpu::tickets;
 use crate::host::Host;
 use crate::mmu::{Mmu, aligned};
 use crate::monitored::MonitoredFences;
@@ -163,7 +164,9 @@ impl<H: Host> Processor<'_, '_, H> {
         if open.fence.is_always_signaled() && !mutation.is(Mutation::WritesDeadFence) {
             return Ok(Effect::Signal(None));
         }
+        let next_ticket = self.mmu.bus.tickets;
         let word = self.mmu.word(va, true)?;
+        let before = tickets(next_ticket);
         match open.fence.store(&word, value, mutation) {
             // The device was lost while the engine looked for the word.
             None => return Ok(Effect::Signal(None)),
@@ -174,6 +177,7 @@ impl<H: Host> Processor<'_, '_, H> {
             open,
             address: va,
             value,
+            before,
             signals: 1,
             logged: false,
             all_logged: true,
@@ -184,7 +188,8 @@ impl<H: Host> Processor<'_, '_, H> {
     /// The signal `value` of the fence at `va` that has not been stored yet: for [`Mutation::NotifyBeforeValue`].
     pub fn announce(&mut self, job: &Job<'_, H>, va: GpuVa, value: u64) -> Option<Pending<FenceRef<H>>> {
         let open = self.find_fence(job, va).ok()?;
-        Some(Pending { open, address: va, value, signals: 1, logged: false, all_logged: true, fresh: false })
+        let before = tickets(self.mmu.bus.tickets);
+        Some(Pending { open, address: va, value, before, signals: 1, logged: false, all_logged: true, fresh: false })
     }
 
     /// Signals the queue's own progress fence where the process has no native fence open at its address: stores the

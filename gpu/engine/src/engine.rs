@@ -539,5 +539,9 @@ fn list<H: Host>(schedule: &mut Schedule<H>, node: &Node<H>, queue: &Shared<Queu
 
 /// The lookaside buffer `tlb` for a stream that runs in `space`.
 fn mmu<'a, H: Host>(tlb: &'a mut Tlb<H>, gpu: &'a Gpu<H>, node: &'a Node<H>, space: &'a AddressSpace<H>) -> Mmu<'a, H> {
-    Mmu { tlb, bus: Bus { host: &gpu.host, counters: &node.counters, mutation: &gpu.mutation }, space }
+    Mmu {
+        tlb,
+        bus: Bus { tickets: &gpu.next_ticket, host: &gpu.host, counters: &node.counters, mutation: &gpu.mutation },
+        space,
+    }
 }

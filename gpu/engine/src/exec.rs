@@ -72,6 +72,8 @@ pub(crate) struct Pending<F> {
     pub address: GpuVa,
     /// The value that was stored last.
     pub value: u64,
+    /// Waits with a lesser ticket began before that store.
+    pub before: u64,
     /// How many signals they are.
     pub signals: u64,
     /// A LOG has followed the last signal.

@@ -146,7 +146,30 @@ impl<W: Word> Shadow<W> {
 struct Parked<Q> {
     value: u64,
     ticket: u64,
+    /// How many were parked before it, ever.
+    order: u64,
     queue: Q,
+}
+
+/// The queues of a fence that wait.
+struct List<Q> {
+    /// Least value first.
+    heap: Vec<Parked<Q>>,
+    /// How many were parked, ever.
+    parked: u64,
+}
+
+impl<Q> List<Q> {
+    /// The place of a queue whose value `current` reaches, and which was parked before the one of the order `until`.
+    fn reached(&self, current: u64, until: u64) -> Option<usize> {
+        let is_reached = |parked: &Parked<Q>| parked.value <= current && parked.order < until;
+        let first = self.heap.first().filter(|first| first.value <= current)?;
+        if first.order < until {
+            return Some(0);
+        }
+        // Only where a value went back, so that what a signal has let go waits again.
+        self.heap.iter().position(is_reached)
+    }
 }
 
 /// What became of an attempt to park.
@@ -167,13 +190,13 @@ pub struct ParkingLot<H: Host, Q: Send> {
     waiting: H::Word,
     /// 1: every wait is over, now and later.
     ended: H::Word,
-    heap: H::Lock<Vec<Parked<Q>>>,
+    list: H::Lock<List<Q>>,
 }
 
 impl<H: Host, Q: Send> ParkingLot<H, Q> {
     /// An empty lot.
     pub fn new() -> Self {
-        Self { waiting: H::word(0), ended: H::word(0), heap: H::Lock::new(Vec::new()) }
+        Self { waiting: H::word(0), ended: H::word(0), list: H::Lock::new(List { heap: Vec::new(), parked: 0 }) }
     }
 
     /// Parks `queue` until `value`. `unmet` re-reads CurrentValue.
@@ -188,9 +211,10 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
         mutation: &Chosen,
         unmet: impl FnOnce() -> bool,
     ) -> Result<Park, NoMemory> {
-        self.heap.with(|heap| {
+        self.list.with(|List { heap, parked }| {
             heap.try_reserve(1)?;
-            heap.push(Parked { value, ticket, queue });
+            heap.push(Parked { value, ticket, order: *parked, queue });
+            *parked += 1;
             let last = heap.len() - 1;
             sift_up(heap, last);
             self.waiting.store(heap.len() as u64, Ordering::Relaxed);
@@ -212,33 +236,41 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
 
     /// Takes out every queue whose value `current` reaches, with its ticket. After [`resolve`]. How many.
     pub fn wake(&self, current: u64, f: impl FnMut(Q, u64)) -> u32 {
-        self.wake_some(current, u32::MAX, f).0
+        self.wake_some(current, None, u32::MAX, f).0
     }
 
-    /// The same of `limit` queues at most. Returns how many, and whether there may be more.
-    pub fn wake_some(&self, current: u64, limit: u32, mut f: impl FnMut(Q, u64)) -> (u32, bool) {
+    /// The same of `limit` queues at most, of those that were parked when the first call for the signal, which has
+    /// `None` for `until`, looked for the first time: what parks behind that reads the value that it is woken for, and
+    /// is no work without an end where the value went back meanwhile. Returns how many, and what `until` is for the
+    /// next call; `None`: there is no more.
+    pub fn wake_some(
+        &self,
+        current: u64,
+        mut until: Option<u64>,
+        limit: u32,
+        mut f: impl FnMut(Q, u64),
+    ) -> (u32, Option<u64>) {
         if self.waiting.load(Ordering::Relaxed) == 0 {
-            return (0, false);
+            return (0, None);
         }
         let mut n = 0;
         loop {
             // Several in one section, since each queue that is made ready may park here again at once.
             let mut reached = [const { None }; TOGETHER];
-            let more = self.heap.with(|heap| {
+            let more = self.list.with(|list| {
+                let until = *until.get_or_insert(list.parked);
                 for place in reached.iter_mut().take((limit - n) as usize) {
-                    if heap.first().is_none_or(|parked| parked.value > current) {
-                        return false;
-                    }
-                    *place = Some(self.take(heap, 0));
+                    let Some(at) = list.reached(current, until) else { return false };
+                    *place = Some(self.take(&mut list.heap, at));
                 }
-                heap.first().is_some_and(|parked| parked.value <= current)
+                list.reached(current, until).is_some()
             });
             for parked in reached.into_iter().flatten() {
                 f(parked.queue, parked.ticket);
                 n += 1;
             }
             if !more || n == limit {
-                return (n, more);
+                return (n, until.filter(|_| more));
             }
         }
     }
@@ -262,7 +294,7 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
 
     /// Takes `ticket` out; `false` when it is not there.
     pub fn remove(&self, ticket: u64) -> bool {
-        let taken = self.heap.with(|heap| {
+        let taken = self.list.with(|List { heap, .. }| {
             let at = heap.iter().position(|p| p.ticket == ticket)?;
             Some(self.take(heap, at))
         });

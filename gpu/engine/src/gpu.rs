@@ -81,7 +81,13 @@ pub struct Gpu<H: Host> {
     /// How many of them each node's engine watches. Written under the lock.
     watched: [AtomicU32; NODE_COUNT],
     next_space: AtomicU64,
-    next_ticket: AtomicU64,
+    pub(crate) next_ticket: AtomicU64,
+}
+
+/// The ticket that the next wait gets.
+pub(crate) fn tickets(next: &AtomicU64) -> u64 {
+    // Acquire: the store of the signal comes behind this.
+    next.load(Ordering::Acquire)
 }
 
 impl<H: Host> Gpu<H> {
@@ -124,6 +130,12 @@ impl<H: Host> Gpu<H> {
     /// A number for a wait, never given before.
     pub(crate) fn new_ticket(&self) -> u64 {
         self.next_ticket.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The ticket that the next wait gets. Read before a signal's store it tells the waits that began before the signal,
+    /// which lets them go whatever is stored behind it, from later ones, which read the value.
+    pub fn next_ticket(&self) -> u64 {
+        tickets(&self.next_ticket)
     }
 
     /// Counters of all nodes.

@@ -132,4 +132,6 @@ gpu_word::mutations! {
     ReadsRingUnordered = 105,
     /// READY-1: what an engine puts back for another one is put back without Release.
     HandsOverUnordered = 106,
+    /// A signal lets waits go that began behind its store.
+    GrantsLater = 107,
 }

@@ -23,6 +23,7 @@ use crate::word::{Ordering, Word};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::sync::atomic::AtomicU64;
 use gpu_wire::pte::{self, Leaf, Place, Pte};
 use gpu_wire::{GpuVa, PAGE_SIZE};
 use hashbrown::HashMap;
@@ -39,6 +40,8 @@ const ENTRY_COST: u64 = 64;
 
 /// What an engine maps pages with.
 pub(crate) struct Bus<'a, H: Host> {
+    /// The ticket that the next wait gets.
+    pub tickets: &'a AtomicU64,
     pub host: &'a H,
     pub counters: &'a Counters,
     pub mutation: &'a Chosen,

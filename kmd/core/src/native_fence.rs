@@ -255,13 +255,14 @@ pub fn update_current<'c, P: Platform>(
 /// An entry of [`update_current`]'s batch.
 fn current_of_one<P: Platform>(fence: &NativeFence<P>, how: CurrentUpdate, update: &Update<'_>) -> Result<()> {
     let gpu = &fence.counted.started.gpu;
+    let before = gpu.next_ticket();
     let wake = |queue: Shared<crate::hw_queue::EngineQueue<P>>, ticket, granted| {
         queue.wake(ticket, granted, gpu.host.clock());
         gpu.make_ready(&queue);
     };
     match (how, &update.word) {
         (CurrentUpdate::Write, Some(word)) => {
-            fence.engine.signal_from_cpu(word, update.value, &gpu.mutation, |q, t| wake(q, t, true));
+            fence.engine.signal_from_cpu(word, update.value, &gpu.mutation, |q, t| wake(q, t, t < before));
         }
         (CurrentUpdate::AlwaysSignaled, word) => {
             let last = word.as_ref().map(|word| (word, update.value));

@@ -140,6 +140,7 @@ impl<H: Host> Core<H> {
         add(&node.counters.signals, count.into());
         // A stretch lets go of no translation.
         let Some(word) = self.tlb.cached(number, address, true) else { return };
+        let tickets = gpu.next_ticket();
         // The device may be lost by now: then nothing is stored, and no waiter is left.
         let Some(backwards) = open.fence.store(&word, value, &gpu.mutation) else { return };
         add(&node.counters.backwards, backwards.into());
@@ -148,6 +149,7 @@ impl<H: Host> Core<H> {
             open,
             address,
             value,
+            before: tickets,
             signals: u64::from(count) + before.as_ref().map_or(0, |before| before.signals),
             logged: true,
             all_logged: before.is_none_or(|before| before.all_logged && before.logged),

@@ -144,7 +144,7 @@ impl<H: Host> Core<H> {
         pending.logged &= written && pending.all_logged;
         let fence = &pending.open.fence;
         fence::resolve::<SharedWord<'_>>(&gpu.mutation);
-        self.wake_waiters(gpu, node, fence, pending.value);
+        self.wake_waiters(gpu, node, fence, pending.value, pending.before);
         // The engine's part: does the context management processor hear of it? Without shadow state, always.
         let signals = fence.shadow.as_ref().is_none_or(|shadow| shadow.signals_cmp(pending.value));
         // That processor's: interrupt or none?

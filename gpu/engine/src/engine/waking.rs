@@ -29,6 +29,10 @@ struct Rest<H: Host> {
     /// Waits with a lesser ticket began before the signal, which lets them go. A later one looks at the value by
     /// itself: that may have gone backwards since.
     before: u64,
+    /// What parked behind the first look has read the value, and is not woken: see [`ParkingLot::wake_some`].
+    ///
+    /// [`ParkingLot::wake_some`]: crate::fence::ParkingLot::wake_some
+    until: Option<u64>,
 }
 
 /// The signals whose queues are not all awake, oldest first.
@@ -74,24 +78,34 @@ impl<H: Host> Waking<H> {
 }
 
 impl<H: Host> Core<H> {
-    /// Begins to wake what waits for `value` of `fence`, behind the fence of the signal.
-    pub(super) fn wake_waiters(&mut self, gpu: &Gpu<H>, node: &Node<H>, fence: &Shared<ParkedFence<H>>, value: u64) {
+    /// Begins to wake what waits for `value` of `fence`, behind the fence of the signal. Waits with a ticket below
+    /// `before` began before the signal's store.
+    pub(super) fn wake_waiters(
+        &mut self,
+        gpu: &Gpu<H>,
+        node: &Node<H>,
+        fence: &Shared<ParkedFence<H>>,
+        value: u64,
+        before: u64,
+    ) {
         let at_once = if gpu.mutation.is(Mutation::WakesAllAtOnce) { u32::MAX } else { WOKEN_AT_ONCE };
-        if !self.wake_some(gpu, node, fence, value, u64::MAX, at_once) {
+        let before = if gpu.mutation.is(Mutation::GrantsLater) { u64::MAX } else { before };
+        let mut signal = Rest { fence: fence.clone(), value, before, until: None };
+        if !self.wake_some(gpu, node, &mut signal, at_once) {
             return;
         }
         // No stream has more than there is room for: it executes no packet before the queues of the last are awake.
         debug_assert!(self.waking.0.iter().any(Option::is_none));
-        if let Some(rest) = self.waking.take_if_full() {
-            self.wake_some(gpu, node, &rest.fence, rest.value, rest.before, u32::MAX);
+        if let Some(mut rest) = self.waking.take_if_full() {
+            self.wake_some(gpu, node, &mut rest, u32::MAX);
         }
-        self.waking.put(Rest { fence: fence.clone(), value, before: gpu.new_ticket() });
+        self.waking.put(signal);
     }
 
     /// Wakes some of the queues that are left. Returns whether there may be more.
     pub(super) fn go_on_waking(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
-        let Some(rest) = self.waking.take() else { return false };
-        if self.wake_some(gpu, node, &rest.fence, rest.value, rest.before, WOKEN_AT_ONCE) {
+        let Some(mut rest) = self.waking.take() else { return false };
+        if self.wake_some(gpu, node, &mut rest, WOKEN_AT_ONCE) {
             self.waking.put_back(rest);
         }
         !self.waking.is_over()
@@ -108,18 +122,11 @@ impl<H: Host> Core<H> {
         true
     }
 
-    /// Wakes up to `limit` queues, and charges for them. Returns whether there may be more.
-    fn wake_some(
-        &mut self,
-        gpu: &Gpu<H>,
-        node: &Node<H>,
-        fence: &Shared<ParkedFence<H>>,
-        value: u64,
-        before: u64,
-        limit: u32,
-    ) -> bool {
-        let (woken, more) = fence.parked.wake_some(value, limit, |queue, ticket| {
-            queue.wake(ticket, ticket < before, gpu.host.clock());
+    /// Wakes up to `limit` queues, and charges for them. Returns whether there are more.
+    fn wake_some(&mut self, gpu: &Gpu<H>, node: &Node<H>, rest: &mut Rest<H>, limit: u32) -> bool {
+        let Rest { fence, value, before, until } = rest;
+        let (woken, more) = fence.parked.wake_some(*value, *until, limit, |queue, ticket| {
+            queue.wake(ticket, ticket < *before, gpu.host.clock());
             if queue.context.node == node.index {
                 list(&mut self.schedule, node, &queue);
                 gpu.arrived(&queue);
@@ -129,6 +136,7 @@ impl<H: Host> Core<H> {
         });
         self.tlb.work += WAKE_COST * u64::from(woken);
         add(&node.counters.wakes, woken.into());
-        more
+        *until = more;
+        more.is_some()
     }
 }

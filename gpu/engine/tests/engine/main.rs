@@ -57,6 +57,7 @@ fn what_is_left_out_is_noticed() {
         (Mutation::CountsTakenOff, taken_off::a_packet_that_is_taken_off_goes_on_under_another_fence),
         (Mutation::FencesRunBack, taken_off::a_paging_packet_that_comes_back_does_not_run_the_fences_back),
         (Mutation::WakesAllAtOnce, charges::a_signal_is_charged_by_the_queues_that_it_wakes),
+        (Mutation::GrantsLater, waking::a_wait_that_begins_behind_the_store_reads_the_value),
         (Mutation::HoldForgetsWakes, waking::an_engine_that_is_held_wakes_them_all),
         (Mutation::ReportsSuspensionsOfLost, limits::a_suspension_is_not_answered_behind_an_adapter_reset),
     ];

@@ -5,6 +5,7 @@ use gpu_engine::engine::Step;
 use gpu_engine::node::Control;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::{self, Encoded};
+use std::sync::{Arc, Mutex};
 
 /// Queues that wait in the tests, and those that are woken at once.
 const QUEUES: u64 = 300;
@@ -98,4 +99,35 @@ fn a_wait_that_begins_behind_the_signal_reads_the_value() {
     assert_eq!(f.fence.parked.len(), QUEUES - AT_ONCE + 1);
     rig.settle();
     assert_eq!((own.read(0), f.fence.parked.len(), gone_on(done, QUEUES)), (0, 1, QUEUES));
+}
+
+/// The same where the value goes back between the store and the first look at what waits.
+#[test]
+pub fn a_wait_that_begins_behind_the_store_reads_the_value() {
+    let mut rig = Rig::new();
+    let (mut q, mut late, f) = (rig.queue(0, 0), rig.queue(1, 2), rig.fence());
+    let (own, other) = (rig.map(1, false), rig.map(1, false));
+    let store = |at: &Range, value| packet::Store { address: at.va.0, value }.to_packet();
+    // Both engines have mapped what they need, but for the page that the hook stands at.
+    q.submit(&[Encoded::fence_signal(f.current.va, 1)]);
+    late.submit(&[Encoded::fence_wait(f.current.va, 1), store(&own, 1)]);
+    rig.settle();
+    late.submit(&[Encoded::fence_wait(f.current.va, 5), store(&own, 2)]);
+    let second = Arc::new(Mutex::new(rig.engines.remove(1)));
+    let (engine, current) = (second.clone(), f.current.clone());
+    *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || {
+        current.word(0).store(0, Ordering::SeqCst);
+        for _ in 0..4 {
+            engine.lock().unwrap().step();
+        }
+    }));
+    q.submit(&[Encoded::fence_signal(f.current.va, 5), store(&other, 1)]);
+    for _ in 0..4 {
+        rig.engines[0].step();
+    }
+    assert_eq!(other.read(0), 1);
+    for _ in 0..4 {
+        second.lock().unwrap().step();
+    }
+    assert_eq!((own.read(0), f.fence.parked.len()), (1, 1), "it waits for a value that was there before it");
 }

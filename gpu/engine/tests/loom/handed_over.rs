@@ -83,14 +83,15 @@ fn in_parts(mutation: u32) {
         loom::thread::spawn(move || {
             fence::store_current(&*current, 5);
             fence::resolve::<W>(&chosen(mutation));
-            let mut woken = 0;
+            let (mut woken, mut until) = (0, None);
             loop {
-                let (count, more) = lot.wake_some(5, 1, |_, _| ());
+                let (count, more) = lot.wake_some(5, until, 1, |_, _| ());
                 assert!(count <= 1, "more than were asked for");
                 woken += count;
-                if !more {
+                if more.is_none() {
                     return woken;
                 }
+                until = more;
             }
         })
     };
