@@ -207,7 +207,7 @@ impl<H: Host> Core<H> {
             reports: Reports::new()?,
             watch: Watch::new(&gpu.doorbells)?,
             hot: None,
-            pace: Pace::new(),
+            pace: Pace::new(gpu.host.clock_frequency()),
             submissions: 0,
             done: 0,
             watched: Vec::new(),
@@ -258,7 +258,7 @@ impl<H: Host> Core<H> {
         }
         self.end_cut_off(gpu, node);
         let watched = self.poll(gpu, node);
-        // Packets and queues take turns; what comes from the paging process goes before both.
+        // Packets and queues take turns.
         let packets_first = !(core::mem::take(&mut self.queues_next) && self.has_ready(node));
         if packets_first && self.step_packets(gpu, node) {
             return Step::Worked;

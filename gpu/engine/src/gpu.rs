@@ -132,8 +132,8 @@ impl<H: Host> Gpu<H> {
         self.next_ticket.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The ticket that the next wait gets. Read before a signal's store it tells the waits that began before the signal,
-    /// which lets them go whatever is stored behind it, from later ones, which read the value.
+    /// The ticket that the next wait gets. Read before a signal's store it tells the waits that began before the
+    /// signal, which lets them go whatever is stored behind it, from later ones, which read the value.
     pub fn next_ticket(&self) -> u64 {
         tickets(&self.next_ticket)
     }

@@ -78,7 +78,7 @@ pub struct Node<H: Host> {
     suspending: H::Lock<VecDeque<Shared<Context<H>>>>,
     /// Queues that were disconnected by the OS and whose write pointer must still be watched.
     watching: H::Lock<Vec<WatchedQueue<H>>>,
-    scanning_len: AtomicU32,
+    watching_len: AtomicU32,
     /// Raised when `watching` changes.
     watching_changes: AtomicU64,
     /// The queue that a reset took off the engine in the middle of its work.
@@ -135,7 +135,7 @@ impl<H: Host> Node<H> {
             arrivals: Arrivals::new(H::word),
             suspending: H::Lock::new(VecDeque::new()),
             watching: H::Lock::new(Vec::new()),
-            scanning_len: AtomicU32::new(0),
+            watching_len: AtomicU32::new(0),
             watching_changes: AtomicU64::new(0),
             interrupted: H::Lock::new(None),
             loses_everything: AtomicBool::new(false),
@@ -233,7 +233,7 @@ impl<H: Host> Node<H> {
             }
             l.push((queue, doorbell));
             // CAST: as many as there are queues.
-            self.scanning_len.store(l.len() as u32, Ordering::Release);
+            self.watching_len.store(l.len() as u32, Ordering::Release);
             self.watching_changes.fetch_add(1, Ordering::Release);
             None
         });
@@ -248,7 +248,7 @@ impl<H: Host> Node<H> {
             let at = l.iter().position(|(q, last)| Shared::ptr_eq(q, queue) && meant(*last))?;
             let queue = l.swap_remove(at);
             // CAST: as many as there are queues.
-            self.scanning_len.store(l.len() as u32, Ordering::Release);
+            self.watching_len.store(l.len() as u32, Ordering::Release);
             self.watching_changes.fetch_add(1, Ordering::Release);
             Some(queue)
         });
@@ -260,7 +260,7 @@ impl<H: Host> Node<H> {
         self.watching.with(|l| {
             let (queue, _) = l.pop()?;
             // CAST: as many as there are queues.
-            self.scanning_len.store(l.len() as u32, Ordering::Release);
+            self.watching_len.store(l.len() as u32, Ordering::Release);
             self.watching_changes.fetch_add(1, Ordering::Release);
             Some(queue)
         })
@@ -268,7 +268,7 @@ impl<H: Host> Node<H> {
 
     /// Returns whether the write pointer of a queue is watched. A hint.
     pub(crate) fn is_watching(&self) -> bool {
-        self.scanning_len.load(Ordering::Relaxed) != 0
+        self.watching_len.load(Ordering::Relaxed) != 0
     }
 
     /// Engine: whether a queue is watched, or is watched no longer, since the change `seen`.

@@ -53,9 +53,9 @@ impl<H: Host> PacketContext<H> {
         Ok(Self { handle, space: AddressSpace::new(process), saved: H::Lock::new(saved) })
     }
 
-    /// A command buffer of the context is submitted, `resubmitted` with the flag `Resubmission`. Returns whether it is the
-    /// one that was taken off, and so is to go on where it was. Another one takes its place: what was taken off does
-    /// not come back. Up to `DISPATCH_LEVEL`.
+    /// A command buffer of the context is submitted, `resubmitted` with the flag `Resubmission`. Returns whether it is
+    /// the one that was taken off, and so is to go on where it was. Another one takes its place: what was taken off
+    /// does not come back. Up to `DISPATCH_LEVEL`.
     pub fn claim(&self, resubmitted: bool, address: GpuVa, length: u64) -> bool {
         self.saved.with(|saved| {
             let Some(stopped) = saved.stopped.as_mut().filter(|stopped| !stopped.claimed) else { return false };

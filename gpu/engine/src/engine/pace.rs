@@ -17,8 +17,10 @@ const TRIAL: u32 = 4;
 const FIRST: u32 = 32;
 /// Looks between two trials at most.
 const LAST: u32 = 1024;
-/// Ticks between two looks above which the producer paused, and the time says nothing: some hundreds of microseconds.
-const PAUSED: u64 = 1 << 20;
+/// The part of a second between two looks above which the producer paused, and the time says nothing.
+const PAUSED: u64 = 3_000;
+/// A clock with fewer ticks per second does not tell the time of one submission from that of another.
+const FINE: u64 = 100_000_000;
 
 /// What looks saw of the time per submission.
 #[derive(Clone, Copy, Default)]
@@ -62,12 +64,16 @@ pub(super) struct Pace {
     between: u32,
     /// When the last look was.
     last: u64,
+    /// Ticks between two looks above which the producer paused; 0: the clock is too coarse for trials.
+    paused: u64,
 }
 
 impl Pace {
-    /// No rests, as far as is known.
-    pub fn new() -> Self {
-        Self { level: 0, seen: Seen::default(), trial: None, down: false, until: FIRST, between: FIRST, last: 0 }
+    /// No rests, as far as is known, by a clock of so many ticks per second; one that is too coarse leaves it at that.
+    pub fn new(frequency: u64) -> Self {
+        let paused = if frequency < FINE { 0 } else { frequency / PAUSED };
+        let (seen, between) = (Seen::default(), FIRST);
+        Self { level: 0, seen, trial: None, down: false, until: FIRST, between, last: 0, paused }
     }
 
     /// Returns whether it rests, or tries to.
@@ -84,7 +90,7 @@ impl Pace {
     /// The work that a look found is done: of `submissions`, the last of them at the time `now`.
     pub fn found(&mut self, submissions: u32, now: u64) {
         let ticks = now.saturating_sub(core::mem::replace(&mut self.last, now));
-        if submissions == 0 || ticks > PAUSED {
+        if submissions == 0 || self.paused == 0 || ticks > self.paused {
             return;
         }
         if self.rests() && submissions < MANY {
@@ -131,6 +137,8 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const GIGAHERTZ: u64 = 1_000_000_000;
 
     /// Ticks of a look that finds nothing, or is left out.
     const LOOK: u64 = 100;
@@ -180,9 +188,9 @@ mod tests {
     #[test]
     fn single_submissions_are_not_rested_for() {
         let producer = Producer { makes: 60, taken: 300, batch: 1, way: 600 };
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(GIGAHERTZ);
         let (time, rest) = play(&mut pace, &producer, 20_000);
-        let mut still = Pace { until: u32::MAX, ..Pace::new() };
+        let mut still = Pace { until: u32::MAX, ..Pace::new(GIGAHERTZ) };
         let (alone, _) = play(&mut still, &producer, 20_000);
         assert!(rest == 0 && time <= alone + alone / 50, "{time} {alone} {rest}");
     }
@@ -191,9 +199,9 @@ mod tests {
     #[test]
     fn a_stream_that_looks_slow_down_is_rested_for() {
         let producer = Producer { makes: 100, taken: 800, batch: 0, way: 0 };
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(GIGAHERTZ);
         let (time, rest) = play(&mut pace, &producer, 5_000);
-        let mut still = Pace { until: u32::MAX, ..Pace::new() };
+        let mut still = Pace { until: u32::MAX, ..Pace::new(GIGAHERTZ) };
         let (alone, _) = play(&mut still, &producer, 5_000);
         assert!(rest >= 32 && 2 * time < alone, "{time} {alone} {rest}");
     }
@@ -201,7 +209,7 @@ mod tests {
     /// A stream that no look disturbs is not rested for.
     #[test]
     fn a_stream_that_looks_do_not_slow_down_is_not_rested_for() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(GIGAHERTZ);
         let (_, rest) = play(&mut pace, &Producer { makes: 100, taken: 0, batch: 0, way: 0 }, 5_000);
         assert!(rest <= 32, "{rest}");
     }
@@ -211,15 +219,25 @@ mod tests {
     fn rests_end_with_the_stream() {
         let stream = Producer { makes: 100, taken: 800, batch: 0, way: 0 };
         let tens = Producer { makes: 100, taken: 0, batch: 10, way: 300 };
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(GIGAHERTZ);
         assert!(play(&mut pace, &stream, 5_000).1 >= 32);
         let (time, rest) = play(&mut pace, &tens, 20_000);
-        let mut still = Pace { until: u32::MAX, ..Pace::new() };
+        let mut still = Pace { until: u32::MAX, ..Pace::new(GIGAHERTZ) };
         let (alone, _) = play(&mut still, &tens, 20_000);
         assert!(rest == 0 && time <= alone + alone / 8, "{time} {alone} {rest}");
         // And where they come one by one, at once.
         assert!(play(&mut pace, &stream, 5_000).1 >= 32);
         pace.found(1, pace.last + 500);
         assert_eq!(pace.rest(), 0);
+    }
+
+    /// By a clock whose tick is as long as a submission, trials would decide by chance: there are none.
+    #[test]
+    fn a_coarse_clock_tries_nothing() {
+        let mut pace = Pace::new(10_000_000);
+        for look in 0..10_000 {
+            pace.found(MANY, look);
+            assert!(!pace.rests());
+        }
     }
 }

@@ -112,8 +112,10 @@ impl<H: Host> Core<H> {
             self.park(gpu, node, job, space, exec)?;
             return Ok(false);
         }
-        // Not the time of this turn: another queue may have had the engine meanwhile.
-        let end = queue.woken_at.load(Ordering::Relaxed);
+        // Where a signal has let the queue go, not the time of this turn: another queue may have had the engine
+        // meanwhile. A queue that looks for itself finds the value now.
+        let granted = Queue::<H>::is_granted(woken);
+        let end = if granted { queue.woken_at.load(Ordering::Relaxed) } else { gpu.host.clock() };
         exec.synced = Some(Synced::Wait(Some((wait.observed, end))));
         exec.wait = None;
         Ok(true)
