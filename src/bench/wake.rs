@@ -38,7 +38,7 @@ pub(super) const BENCHMARKS: &[Benchmark] =
 /// Long enough for engine and waiter to sleep.
 const SLEEPY: Duration = Duration::from_millis(1);
 /// Wakes beyond those wanted, in place of those that were over before the signal was seen.
-const SPARE: u64 = 32;
+const SPARE: u64 = 500;
 
 fn cpu_wake(bed: &Bed) -> Result<Vec<Measured>> {
     let process = Resident::new(bed, "bench")?;
