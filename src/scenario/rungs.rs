@@ -34,7 +34,7 @@ const NEEDS: &[Need] = &[
         "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26", "TE-27", "TE-33", "TE-34", "TE-35",
     ]),
     (0, "it resets the adapter, which every rung has", &[
-        "TA-01", "TA-03", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12",
+        "TA-01", "TA-03", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13",
     ]),
     (0, "it asks for work and contexts, which every rung has", &["TE-19", "TE-20", "TE-23", "TE-24", "TE-32"]),
     (1, "it makes hardware queues, or contexts for them", &[

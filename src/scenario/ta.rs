@@ -8,7 +8,7 @@ use super::te::hardware::{ACTIVE, controller, force, recovered, works};
 use super::{Denied, Played, Scenario, Scene, Setup, Stage, same};
 use crate::wrap::own;
 use anyhow::{Context, ensure};
-use dxgkrnl_model::adapter::{Reason, Step, What};
+use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
 use dxgkrnl_model::personality::{Gate, MS};
 use std::sync::atomic::{AtomicU64, Ordering};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
@@ -70,6 +70,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a driver without resets of engines: the whole adapter is reset, for another reason",
         source: "DXGK_TDR_TYPE, PREEMPT_TIMEOUT; DXGK_DRIVERCAPS, SupportPerEngineTDR",
         play: no_engine_resets,
+    },
+    Scenario {
+        id: "TA-13",
+        title: "the first preemption behind a reset names what the reset has ended as the last completed fence",
+        source: "TDR changes in Windows 8, calling sequence (the last completed fence behind resets)",
+        play: watermark,
     },
 ];
 
@@ -334,4 +340,42 @@ fn no_engine_resets(stage: &Stage) -> Played {
         same("engine resets", scene.calls("DxgkDdiResetEngine"), 0)?;
         works(scene)
     })
+}
+
+/// A packet runs while its engine, and then the adapter, is reset. The next one is preempted before it completes: the
+/// model knows which fence the driver must name.
+fn watermark(stage: &Stage) -> Played {
+    let node = if stage.rung() == 0 { 0 } else { 2 };
+    for engine in [Some(node), None] {
+        stage.play(Setup::default().quick_tdr().resets(1).setting("PreemptInBuffers", 1), |scene| {
+            let (control, first, second) = (controller(scene)?, raw(scene)?, raw(scene)?);
+            let hog = Hog::new(scene, &first, &[node])?;
+            hog.spin(node, 0)?;
+            hog.begins(scene, 0)?;
+            // A second packet waits behind it, with the driver.
+            let given = || scene.adapter().packet_journal(node).iter().filter(|event| is_submission(event)).count();
+            let before = given();
+            hog.short(node, 1)?;
+            scene.until("a second packet with the driver", || Ok(given() > before))?;
+            same("the escape", force(&control, engine), STATUS_SUCCESS)?;
+            scene.until("the loss of the device", || Ok(!hog.is_active()?))?;
+            let next = Hog::new(scene, &second, &[node])?;
+            let answers = || {
+                let journal = scene.adapter().packet_journal(node);
+                let behind = journal.iter().rev().take_while(|event| !matches!(event, PacketEvent::Reset { .. }));
+                behind.filter(|event| matches!(event, PacketEvent::Preempted { .. })).count()
+            };
+            next.spin(node, 0)?;
+            scene.until("a preemption behind the reset", || Ok(answers() != 0))?;
+            next.end(0)?;
+            scene.until("the end of the packet", || next.has_ended(0))?;
+            ensure!(next.is_active()?, "the device behind the reset is lost");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn is_submission(event: &PacketEvent) -> bool {
+    matches!(event, PacketEvent::Submitted { .. })
 }
