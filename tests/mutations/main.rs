@@ -138,6 +138,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     (FencesRunBack, &[Engine("taken_off::a_paging_packet_that_comes_back_does_not_run_the_fences_back")]),
     // Wakes.
     (WakesAllAtOnce, &[Engine("charges::a_signal_is_charged_by_the_queues_that_it_wakes")]),
+    (GrantsLater, &[Engine("waking::a_wait_that_begins_behind_the_store_reads_the_value")]),
     (HoldForgetsWakes, &[Engine("waking::an_engine_that_is_held_wakes_them_all")]),
     // Paging.
     (MapsNeighbours, &[Cases(&["ST-67"]), Engine("mappings::a_mapping_covers_what_was_asked_for")]),
@@ -240,7 +241,9 @@ fn noticed_elsewhere(mutation: Mutation, by: By) -> Result<(), Failed> {
     let engines = include_str!("../../gpu/engine/tests/loom/engines.rs");
     let notices = include_str!("../../gpu/engine/tests/loom/notices.rs");
     let storing = include_str!("../../gpu/engine/tests/loom/storing.rs");
-    let loom = [fences, engines, notices, storing, include_str!("../../gpu/engine/tests/loom/dead.rs")].concat();
+    let dead = include_str!("../../gpu/engine/tests/loom/dead.rs");
+    let handed_over = include_str!("../../gpu/engine/tests/loom/handed_over.rs");
+    let loom = [fences, engines, notices, storing, dead, handed_over].concat();
     let engine = include_str!("../../gpu/engine/tests/engine/main.rs");
     let explore = include_str!("../explore/main.rs");
     let has = |text: &str, what: &str| -> Result<(), Failed> {

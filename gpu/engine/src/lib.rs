@@ -69,6 +69,7 @@ mod stream;
 mod tlb;
 pub mod trace;
 pub mod wake;
+mod waking;
 
 pub use gpu_word as word;
 

@@ -14,68 +14,12 @@ use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::queue::ParkedFence;
 use crate::shared::Shared;
+use crate::waking::Rest;
 
 /// Queues that are woken between two looks of the engine: some 6 µs.
 const WOKEN_AT_ONCE: u32 = 64;
 /// What a wake counts for, in bytes moved: some 100 ns at 10 GB/s.
 const WAKE_COST: u64 = 1 << 10;
-/// Signals that are left when a stream comes off: one whose queues are being woken, and the last one of the stream.
-const AT_MOST: usize = 2;
-
-/// A signal whose queues are not all awake.
-struct Rest<H: Host> {
-    fence: Shared<ParkedFence<H>>,
-    value: u64,
-    /// Waits with a lesser ticket began before the signal, which lets them go. A later one looks at the value by
-    /// itself: that may have gone backwards since.
-    before: u64,
-    /// What parked behind the first look has read the value, and is not woken: see [`ParkingLot::wake_some`].
-    ///
-    /// [`ParkingLot::wake_some`]: crate::fence::ParkingLot::wake_some
-    until: Option<u64>,
-}
-
-/// The signals whose queues are not all awake, oldest first.
-pub(super) struct Waking<H: Host>([Option<Rest<H>>; AT_MOST]);
-
-impl<H: Host> Waking<H> {
-    /// None.
-    pub fn new() -> Self {
-        Self([const { None }; AT_MOST])
-    }
-
-    /// Returns whether each queue is awake.
-    pub fn is_over(&self) -> bool {
-        self.0[0].is_none()
-    }
-
-    /// Forgets them.
-    pub fn clear(&mut self) {
-        *self = Self::new();
-    }
-
-    /// Takes the oldest out if there is no room for another.
-    fn take_if_full(&mut self) -> Option<Rest<H>> {
-        if self.0.iter().any(Option::is_none) { None } else { self.take() }
-    }
-
-    fn take(&mut self) -> Option<Rest<H>> {
-        let oldest = self.0[0].take();
-        self.0.rotate_left(1);
-        oldest
-    }
-
-    fn put(&mut self, rest: Rest<H>) {
-        if let Some(place) = self.0.iter_mut().find(|place| place.is_none()) {
-            *place = Some(rest);
-        }
-    }
-
-    fn put_back(&mut self, rest: Rest<H>) {
-        self.0.rotate_right(1);
-        self.0[0] = Some(rest);
-    }
-}
 
 impl<H: Host> Core<H> {
     /// Begins to wake what waits for `value` of `fence`, behind the fence of the signal. Waits with a ticket below
@@ -95,7 +39,7 @@ impl<H: Host> Core<H> {
             return;
         }
         // No stream has more than there is room for: it executes no packet before the queues of the last are awake.
-        debug_assert!(self.waking.0.iter().any(Option::is_none));
+        debug_assert!(self.waking.has_room());
         if let Some(mut rest) = self.waking.take_if_full() {
             self.wake_some(gpu, node, &mut rest, u32::MAX);
         }
