@@ -142,6 +142,12 @@ impl<W: Word> Shadow<W> {
     }
 }
 
+/// The ticket that the next wait gets: read before a signal's store.
+pub(crate) fn tickets(next: &AtomicU64) -> u64 {
+    // Acquire: the store of the signal comes behind this.
+    next.load(Ordering::Acquire)
+}
+
 /// A queue that waits.
 struct Parked<Q> {
     value: u64,

@@ -6,6 +6,7 @@ use crate::context::{Context, Suspend};
 use crate::counters::{Totals, bump};
 use crate::doorbell::Doorbells;
 use crate::fault::FaultPlan;
+use crate::fence;
 use crate::fence_log::Barriers;
 use crate::flush::FlushBoard;
 use crate::host::{Host, Lock};
@@ -84,12 +85,6 @@ pub struct Gpu<H: Host> {
     pub(crate) next_ticket: AtomicU64,
 }
 
-/// The ticket that the next wait gets.
-pub(crate) fn tickets(next: &AtomicU64) -> u64 {
-    // Acquire: the store of the signal comes behind this.
-    next.load(Ordering::Acquire)
-}
-
 impl<H: Host> Gpu<H> {
     /// A GPU with idle nodes. The shell then starts one engine thread per node.
     ///
@@ -135,7 +130,7 @@ impl<H: Host> Gpu<H> {
     /// The ticket that the next wait gets. Read before a signal's store it tells the waits that began before the
     /// signal, which lets them go whatever is stored behind it, from later ones, which read the value.
     pub fn next_ticket(&self) -> u64 {
-        tickets(&self.next_ticket)
+        fence::tickets(&self.next_ticket)
     }
 
     /// Counters of all nodes.
