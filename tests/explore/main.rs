@@ -196,6 +196,7 @@ fn main() -> ExitCode {
             found_at_table(stale::unlocked_section, "DXG-INT-NATIVE-FENCE")
         }),
         Trial::test("AcknowledgesLate: a schedule loses a wake", || found(Mutation::AcknowledgesLate)),
+        Trial::test("NotesUnserved: a schedule loses a ring", || found(Mutation::NotesUnserved)),
         Trial::test("shadow: no schedule loses a wake where the OS does not look again", || {
             shadow_needs_no_second_look_of_the_os()
         }),

@@ -63,6 +63,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     (RunsUnasked, &[Loom(&["reset_1_needs_the_second_look"])]),
     (NotifyBeforeValue, &[Cases(&["WS-02"]), Loom(&["fence_1_needs_the_value_before_the_decision"])]),
     // Doorbells.
+    (NotesUnserved, &[Explorer]),
     (NoLastLook, &[Cases(&["DB-43"]), Explorer]),
     // Monitored values and interrupts.
     (AcknowledgesLate, &[Explorer]),

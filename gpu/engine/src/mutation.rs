@@ -134,4 +134,6 @@ gpu_word::mutations! {
     HandsOverUnordered = 106,
     /// A signal lets waits go that began behind its store.
     GrantsLater = 107,
+    /// DB-1: what the hot queue's doorbell says counts as served, whatever its write pointer says.
+    NotesUnserved = 108,
 }

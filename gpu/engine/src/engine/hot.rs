@@ -13,6 +13,7 @@ use crate::counters::bump;
 use crate::exec::{Binding, Exec};
 use crate::gpu::Gpu;
 use crate::host::Host;
+use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::queue::Queue;
 use crate::shared::Shared;
@@ -20,9 +21,9 @@ use crate::word::{Ordering, Word};
 use gpu_wire::GpuVa;
 use gpu_wire::doorbell::Model;
 
-/// Looks at a write pointer before the doorbell is looked at again. Not where schedules are explored: a look is a step
+/// Looks at a write pointer before the doorbell is looked at again. Few where schedules are explored: a look is a step
 /// there.
-const LOOKS: u32 = if cfg!(feature = "explore") { 0 } else { 500 };
+const LOOKS: u32 = if cfg!(feature = "explore") { 2 } else { 500 };
 
 /// The hot queue.
 pub(super) struct Hot<H: Host> {
@@ -77,7 +78,7 @@ impl<H: Host> Core<H> {
         if hot.looks == 0 {
             // ORDERING[DB-1]: the doorbell is read before the write pointer: what it said is served.
             let rung = self.watch.rung(&gpu.doorbells);
-            if pointer.load(Ordering::Acquire) == hot.consumed {
+            if pointer.load(Ordering::Acquire) == hot.consumed || gpu.mutation.is(Mutation::NotesUnserved) {
                 self.watch.note(rung);
             }
             return self.cool();
