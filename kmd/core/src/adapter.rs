@@ -145,7 +145,7 @@ pub struct Started<P: Platform> {
     /// What the adapter is on this OS.
     pub plan: Plan,
     /// What the registry says.
-    pub settings: Settings,
+    pub settings: Box<Settings>,
     /// The OS.
     pub dxgkrnl: Dxgkrnl,
     /// What runs at the device's level.

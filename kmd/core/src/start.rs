@@ -217,7 +217,7 @@ fn make_started<P: Platform>(
     let started = Started {
         platform: adapter.platform.clone(),
         plan: *plan,
-        settings: adapter.settings(),
+        settings: try_box(adapter.settings())?,
         dxgkrnl: info.dxgkrnl.clone(),
         routines: info.routines,
         gpu,
