@@ -114,7 +114,7 @@ pub fn a_wait_that_begins_behind_the_store_reads_the_value() {
     rig.settle();
     late.submit(&[Encoded::fence_wait(f.current.va, 5), store(&own, 2)]);
     let second = Arc::new(Mutex::new(rig.engines.remove(1)));
-    let (engine, current) = (second.clone(), f.current.clone());
+    let (engine, current) = (second.clone(), f.current);
     *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || {
         current.word(0).store(0, Ordering::SeqCst);
         for _ in 0..4 {
