@@ -1,5 +1,6 @@
 //! The engine, stepped by hand: packets, fences, logs, faults, suspension, reset, paging.
 
+mod amid;
 mod charges;
 mod faults;
 mod fences;

@@ -1,0 +1,153 @@
+//! What a stream is in the middle of: rows longer than a step, signals of two fences in one burst, logs behind a
+//! stretch, queues that are left to wake.
+
+use crate::support::{Range, Rig, TestFence, TestQueue};
+use gpu_wire::GpuVa;
+use gpu_wire::packet::{self, Encoded, FaultKind, Progress, log_operation};
+
+/// Steps that are more than enough.
+const STEPS: usize = 100;
+
+fn store(at: GpuVa, value: u64) -> Encoded {
+    packet::Store { address: at.0, value }.to_packet()
+}
+
+fn progress(value: u64) -> Encoded {
+    // CAST: small.
+    Progress { value, fence_handle: 0x40, index_hint: value as u32 - 1 }.to_packet()
+}
+
+/// A queue of node 0 that has run something, its progress fence, and a page.
+fn queue(rig: &mut Rig) -> (TestQueue, TestFence, Range) {
+    let (fence, m) = (rig.fence(), rig.map(1, false));
+    let context = rig.context(0);
+    let mut queue = rig.queue_on(&context, 0, Some(fence.current));
+    queue.submit(&[store(m.va, 0), store(fence.current.va, 0)]);
+    rig.settle();
+    (queue, fence, m)
+}
+
+/// Steps the engine of node 0 until the queue has read all of its ring.
+fn run(rig: &mut Rig, queue: &TestQueue) {
+    for _ in 0..STEPS {
+        rig.engines[0].step();
+        if queue.read_pointer() == queue.wp {
+            return;
+        }
+    }
+    panic!("it does not end: fault {:?}", queue.fault());
+}
+
+/// A row that takes several steps goes on where it was.
+#[test]
+fn a_row_that_is_longer_than_a_step_comes_to_its_end() {
+    const ROW: u32 = 512 << 10;
+    let mut rig = Rig::new();
+    let mut queue = rig.queue(0, 0);
+    let (from, to) = (rig.map(260, false), rig.map(260, false));
+    from.bytes.part(0, 2 * u64::from(ROW)).fill(0x5A5A_5A5A);
+    let copy = packet::CopyRect {
+        source: from.va.0,
+        destination: to.va.0,
+        source_pitch: ROW.into(),
+        destination_pitch: ROW.into(),
+        row_bytes: ROW.into(),
+        rows: 2,
+    };
+    queue.submit(&[copy.to_packet()]);
+    run(&mut rig, &queue);
+    assert_eq!(to.read(2 * u64::from(ROW) - 8), 0x5A5A_5A5A_5A5A_5A5A);
+}
+
+/// So does a row of pixels.
+#[test]
+fn a_row_of_pixels_that_is_longer_than_a_step_comes_to_its_end() {
+    const WIDTH: u32 = 16_384;
+    let mut rig = Rig::new();
+    let mut queue = rig.queue(0, 0);
+    let (from, to) = (rig.map(40, false), rig.map(40, false));
+    let filter = packet::FilterRect {
+        source: from.va.0,
+        destination: to.va.0,
+        source_pitch: 4 * WIDTH,
+        destination_pitch: 4 * WIDTH,
+        image_width: WIDTH,
+        image_height: 2,
+        x: 0,
+        y: 0,
+        width: WIDTH,
+        height: 2,
+        coefficients: [1; 9],
+        bias: 5,
+        shift: 3,
+        reserved: 0,
+    };
+    queue.submit(&[filter.to_packet()]);
+    run(&mut rig, &queue);
+    assert_eq!(to.read(u64::from(8 * WIDTH) - 8) & 0xFF_FFFF, 0x05_0505);
+}
+
+/// Signals of two fences in one burst wake the waiters of each.
+#[test]
+fn signals_of_two_fences_in_a_burst_wake_what_waits_for_each() {
+    let mut rig = Rig::new();
+    let (mut queue, own, m) = queue(&mut rig);
+    let other = rig.fence();
+    queue.submit(&[store(other.current.va, 0)]);
+    rig.settle();
+    let mut waiting = [rig.queue(1, 1), rig.queue(1, 2)];
+    waiting[0].submit(&[Encoded::fence_wait(own.current.va, 1), store(m.at(16), 9)]);
+    waiting[1].submit(&[Encoded::fence_wait(other.current.va, 1), store(m.at(24), 9)]);
+    rig.settle();
+    let logged = packet::FenceLogged { fence: other.current.va.0, value: 1, fence_handle: 4, index_hint: 1 };
+    queue.submit(&[logged.to_packet(), progress(1), progress(2)]);
+    rig.settle();
+    assert_eq!((m.read(16), m.read(24)), (9, 9));
+    assert_eq!((own.current.read(0), other.current.read(0)), (2, 1));
+}
+
+/// A LOG behind a stretch does not belong to what came before the stretch.
+#[test]
+fn a_log_behind_other_packets_is_a_fault() {
+    for operation in [log_operation::SIGNAL_EXECUTED, log_operation::WAIT_UNBLOCKED] {
+        for between in 0..3 {
+            let mut rig = Rig::new();
+            let (mut queue, fence, m) = queue(&mut rig);
+            let between = match between {
+                0 => progress(1),
+                1 => store(m.va, 1),
+                _ => Encoded::nop(8),
+            };
+            let log = packet::Log { value: 1, fence_handle: 0, operation, index_hint: 0, reserved: 0 };
+            queue.submit(&[Encoded::fence_wait(fence.current.va, 0), between, log.to_packet()]);
+            rig.settle();
+            assert_eq!(queue.fault(), Some(FaultKind::BadLog), "operation {operation}");
+        }
+    }
+}
+
+/// No stream goes on to a wait before all queues of its signal are awake.
+#[test]
+fn a_wait_behind_a_signal_begins_when_all_are_awake() {
+    let mut rig = Rig::new();
+    let (mut queue, fence, m) = queue(&mut rig);
+    let context = rig.context(1);
+    let mut waiting = Vec::new();
+    for _ in 0..400 {
+        let mut waits = rig.queue_of(&context, 1);
+        waits.publish(&[Encoded::fence_wait(fence.current.va, 1)]);
+        rig.gpu.make_ready(&waits.queue);
+        waiting.push(waits);
+    }
+    rig.settle();
+    assert_eq!(fence.fence.parked.len(), 400);
+    let other = rig.fence();
+    queue.submit(&[progress(1), Encoded::fence_wait(other.current.va, 1), store(m.va, 1)]);
+    for _ in 0..STEPS {
+        rig.engines[0].step();
+        if other.fence.parked.len() != 0 {
+            break;
+        }
+    }
+    assert_eq!((fence.fence.parked.len(), other.fence.parked.len()), (0, 1));
+}
