@@ -109,7 +109,7 @@ const ROWS: u64 = 4200;
 /// Bytes from row to row. A page lies between two, so that each is mapped for itself.
 const PITCH: u32 = 2 * 4096;
 /// What unmapping takes: a step of an engine is longer than it takes to look at all rows.
-const UNMAPPING: u64 = MS / 2;
+const UNMAPPING: u64 = 2 * MS;
 
 fn writes_nothing_afterwards(stage: &Stage) -> Played {
     // The OS waits for nothing that the driver would not have to wait for as well.
