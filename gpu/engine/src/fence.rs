@@ -189,6 +189,8 @@ pub enum Park {
 
 /// Queues that a signal takes out of the list in one section.
 const TOGETHER: usize = 8;
+/// Queues that are searched and count as one that is woken.
+const SEARCHED: u64 = 64;
 
 /// Queues parked on one fence, least value first: a signal costs the number of queues that it wakes.
 pub struct ParkingLot<H: Host, Q: Send> {
@@ -247,8 +249,9 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
 
     /// The same of `limit` queues at most, of those that were parked when the first call for the signal, which has
     /// `None` for `until`, looked for the first time: what parks behind that reads the value that it is woken for, and
-    /// is no work without an end where the value went back meanwhile. Returns how many, and what `until` is for the
-    /// next call; `None`: there is no more.
+    /// is no work without an end where the value went back meanwhile. Such waits that lie in front are searched, and
+    /// that counts against `limit`; a call takes out one queue at least, if there is one. Returns how many, and what
+    /// `until` is for the next call; `None`: there is no more.
     pub fn wake_some(
         &self,
         current: u64,
@@ -259,15 +262,21 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return (0, None);
         }
-        let mut n = 0;
+        let (mut n, mut searched) = (0_u32, 0_u32);
         loop {
             // Several in one section, since each queue that is made ready may park here again at once.
             let mut reached = [const { None }; TOGETHER];
             let more = self.list.with(|list| {
                 let until = *until.get_or_insert(list.parked);
-                for place in reached.iter_mut().take((limit - n) as usize) {
+                for place in reached.iter_mut().take(limit.saturating_sub(n).saturating_sub(searched) as usize) {
                     let Some(at) = list.reached(current, until) else { return false };
                     *place = Some(self.take(&mut list.heap, at));
+                    if at != 0 {
+                        // One search in a section; the next one says whether there are more.
+                        // CAST: at most as many as are parked.
+                        searched = searched.saturating_add((at as u64 / SEARCHED) as u32);
+                        return true;
+                    }
                 }
                 list.reached(current, until).is_some()
             });
@@ -275,7 +284,7 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
                 f(parked.queue, parked.ticket);
                 n += 1;
             }
-            if !more || n == limit {
+            if !more || n.saturating_add(searched) >= limit {
                 return (n, until.filter(|_| more));
             }
         }

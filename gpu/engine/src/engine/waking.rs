@@ -78,7 +78,9 @@ impl<H: Host> Core<H> {
                 gpu.make_ready(&queue);
             }
         });
-        self.tlb.work += WAKE_COST * u64::from(woken);
+        // Where there are more, searching took the rest of the limit.
+        let counted = if more.is_some() { limit } else { woken };
+        self.tlb.work += WAKE_COST * u64::from(counted);
         add(&node.counters.wakes, woken.into());
         *until = more;
         more.is_some()

@@ -1,7 +1,9 @@
 //! A signal that wakes more queues than an engine wakes between two looks.
 
-use crate::support::{Range, Rig, TestFence, TestQueue};
+use crate::support::{Range, Rig, TestFence, TestHost, TestQueue};
 use gpu_engine::engine::Step;
+use gpu_engine::fence::{Park, ParkingLot};
+use gpu_engine::mutation::Chosen;
 use gpu_engine::node::Control;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::{self, Encoded};
@@ -130,4 +132,25 @@ pub fn a_wait_that_begins_behind_the_store_reads_the_value() {
         second.lock().unwrap().step();
     }
     assert_eq!((own.read(0), f.fence.parked.len()), (1, 1), "it waits for a value that was there before it");
+}
+
+/// Waits that begin behind a signal lie in front of those that it lets go, where they are for less. What is searched
+/// behind them counts as queues that are woken, and each that was parked before is woken in the end.
+#[test]
+fn what_is_searched_behind_later_waits_counts() {
+    const LATER: u64 = 60_000;
+    let lot = ParkingLot::<TestHost, u64>::new();
+    let park = |value, ticket| assert_eq!(lot.park(value, ticket, ticket, &Chosen::none(), || true), Ok(Park::Parked));
+    (0..QUEUES).for_each(|ticket| park(5, ticket));
+    let (mut woken, mut until) = lot.wake_some(5, None, AT_ONCE as u32, |_, _| ());
+    assert_eq!(u64::from(woken), AT_ONCE);
+    (0..LATER).for_each(|i| park(1, QUEUES + i));
+    while until.is_some() {
+        let (part, next) = lot.wake_some(5, until, AT_ONCE as u32, |_, ticket| assert!(ticket < QUEUES));
+        // One search may be of all that are parked; it is the last one, and the next one is another part's.
+        assert!(part <= 8, "{part} queues behind {LATER} later ones");
+        assert!(part > 0 || next.is_none(), "a part without progress");
+        (woken, until) = (woken + part, next);
+    }
+    assert_eq!((u64::from(woken), lot.len()), (QUEUES, LATER));
 }
