@@ -37,14 +37,15 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
     for node in adapter.scheduler.nodes() {
         packet::freeze(adapter, &node, true);
     }
-    let alone = adapter.quiesce(settings.ddi_delay);
-    if alone.is_none() && !adapter.rules().is_stopped() {
-        // Windows stops here, too.
-        let inside = u64::from(adapter.threads_inside());
-        let details = Details::new(format!("{inside} threads are inside the driver")).params([inside, 0, 0]);
-        adapter.rules().broken_fatally(&TDR_DDI_DELAY, details);
+    let Some(alone) = adapter.quiesce(settings.ddi_delay) else {
+        if !adapter.rules().is_stopped() {
+            // Windows stops here, too.
+            let inside = u64::from(adapter.threads_inside());
+            let details = Details::new(format!("{inside} threads are inside the driver")).params([inside, 0, 0]);
+            adapter.rules().broken_fatally(&TDR_DDI_DELAY, details);
+        }
         return;
-    }
+    };
     adapter.rules().count(&TDR_DDI_DELAY);
     record.step(Step::ThreadsLeft);
     let miniport = adapter.context();

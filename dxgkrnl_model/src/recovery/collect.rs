@@ -35,7 +35,7 @@ pub struct DebugBlob {
     pub bytes: Vec<u8>,
 }
 
-/// A question.
+/// What a driver is asked for debug information with.
 #[derive(Clone, Debug)]
 pub struct DebugQuestion {
     /// A bug check's code.

@@ -313,8 +313,8 @@ fn control_recovery(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
 
 /// Escapes to the driver, and those by which tests control recovery.
 ///
-/// Chosen: of the others only `D3DKMT_ESCAPE_DRIVERPRIVATE` reaches the driver; with the HardwareAccess flag nobody
-/// else is in it.
+/// Chosen: of the others only `D3DKMT_ESCAPE_DRIVERPRIVATE` reaches the driver; with the HardwareAccess flag no
+/// other thread is in it.
 fn escape(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
     match record.Type {
         D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_DRIVERPRIVATE => {}

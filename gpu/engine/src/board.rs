@@ -38,7 +38,8 @@ impl Board {
         })
     }
 
-    /// Engine: a turn begins. Of `line` what is not known yet is 0; queue and context are slots.
+    /// Engine: a turn begins. Queue and context are slots. Where the stream is stays what was written last, until
+    /// [`place`](Self::place) says it.
     pub(crate) fn begin(&self, stream: u64, queue: u64, context: u64) {
         let [kind, end, of, owner, ..] = &self.now;
         of.store(queue, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 
 use super::super::rig::Rig;
 use super::super::{Played, Setup, Stage, same};
-use super::hardware::{ACTIVE, recovered, works};
+use super::hardware::{feed_until_lost, recovered, works};
 use super::{Hog, client, is_lost, stubborn, victim};
 use crate::wrap::{own, record};
 use anyhow::ensure;
@@ -63,13 +63,7 @@ pub(super) fn escalates(stage: &Stage) -> Played {
     let setup = Setup::default().quick_tdr().setting("FaultWedgeAt", 4000).with_driver(watched).resets(2);
     stage.play(setup, |scene| {
         let rig = Rig::open(scene, "hangs")?;
-        let queue = rig.queue(0)?;
-        scene.until("the engine's last answer", || {
-            let lost = rig.device.state()?.execution != ACTIVE;
-            // Refused once the device is lost.
-            let _ = queue.run(|list| (0..200).try_for_each(|_| list.nop(8)));
-            Ok(lost)
-        })?;
+        feed_until_lost(scene, &rig)?;
         let all = recovered(scene, 2)?;
         let failed = |step: &Step| matches!(step, Step::ResetEngine(status, _) if !status.is_success());
         let moved = |step: &Step| matches!(step, Step::ResetEngine(STATUS_INVALID_PARAMETER, _));

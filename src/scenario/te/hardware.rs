@@ -130,7 +130,7 @@ pub(super) fn user_mode(stage: &Stage) -> Played {
     })
 }
 
-/// The driver says that its engine hangs; nobody waits for another TdrDelay, and the engine's doorbells go first.
+/// The driver says that its engine hangs: the OS does not wait for another TdrDelay, and the engine's doorbells go first.
 pub(super) fn told(stage: &Stage) -> Played {
     let setup = stubborn().setting("ReportHangs", 50).setting("IdleMilliseconds", 0).resets(1);
     stage.play(setup.windows(|windows| windows.tdr.delay = 3 * SECOND), |scene| {
@@ -273,6 +273,17 @@ pub(in super::super) fn works(scene: &Scene) -> Played {
     Ok(())
 }
 
+/// Submits to node 0 until the device of `rig` is lost.
+pub(super) fn feed_until_lost(scene: &Scene, rig: &Rig) -> Played {
+    let queue = rig.queue(0)?;
+    scene.until("the engine's last answer", || {
+        let lost = rig.device.state()?.execution != ACTIVE;
+        // Refused once the device is lost.
+        let _ = queue.run(|list| (0..200).try_for_each(|_| list.nop(8)));
+        Ok(lost)
+    })
+}
+
 /// An engine stops answering: its reset fails, the adapter's gives its node another engine.
 pub(super) fn wedged(stage: &Stage) -> Played {
     // Far behind what starts and first clients need.
@@ -280,13 +291,7 @@ pub(super) fn wedged(stage: &Stage) -> Played {
     let setup = Setup::default().quick_tdr().setting("FaultWedgeAt", AT).resets(2);
     stage.play(setup, |scene| {
         let rig = Rig::open(scene, "hangs")?;
-        let queue = rig.queue(0)?;
-        scene.until("the engine's last answer", || {
-            let lost = rig.device.state()?.execution != ACTIVE;
-            // Refused once the device is lost.
-            let _ = queue.run(|list| (0..200).try_for_each(|_| list.nop(8)));
-            Ok(lost)
-        })?;
+        feed_until_lost(scene, &rig)?;
         let all = recovered(scene, 2)?;
         let failed = |step: &Step| match step {
             Step::ResetEngine(status, _) | Step::ResetHwEngine(status, _) => !status.is_success(),

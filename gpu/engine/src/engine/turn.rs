@@ -64,7 +64,7 @@ impl Outcome {
 }
 
 /// A queue, and a packet, by their numbers in `debug_blob::STREAMS`.
-const QUEUE: u64 = 1;
+const QUEUE_STREAM: u64 = 1;
 pub(super) const PACKET_STREAM: u64 = 2;
 
 /// Where a stream is.
@@ -72,7 +72,7 @@ fn line<H: Host>(gpu: &Gpu<H>, job: &Job<'_, H>, exec: &Exec<FenceRef<H>>, end: 
     let (stream, queue, context, value) = match (job.queue, job.packet) {
         (Some(queue), _) => {
             let value = queue.running.load(Ordering::Relaxed);
-            (QUEUE, queue.slot.pack(), queue.context.slot.pack(), value)
+            (QUEUE_STREAM, queue.slot.pack(), queue.context.slot.pack(), value)
         }
         (None, Some((context, fence))) => (PACKET_STREAM, 0, context, fence.into()),
         (None, None) => (0, 0, 0, 0),
@@ -119,7 +119,7 @@ impl<H: Host> Core<H> {
         self.submissions = 0;
         self.contested = (!self.schedule.is_empty()).then(|| gpu.host.clock());
         node.trace.push(Event::Run, queue.slot.pack());
-        node.board.begin(QUEUE, queue.slot.pack(), queue.context.slot.pack());
+        node.board.begin(QUEUE_STREAM, queue.slot.pack(), queue.context.slot.pack());
         self.looks_again = false;
         let space = &queue.context.space;
         let job = Job { process: &space.process, privilege: Privilege::User, queue: Some(queue), packet: None };
@@ -398,7 +398,7 @@ impl<H: Host> Core<H> {
             }
             if bits & (attention::SUSPEND | attention::PREEMPT) != 0 {
                 node.board.place(&line(gpu, job, exec, 0), true);
-                self.is_stuck(gpu, node);
+                self.say_stuck(gpu, node);
             }
             if bits & attention::SUSPEND != 0 {
                 // The bit stays: the running context may be in the list, for when it can be taken off.
@@ -448,8 +448,8 @@ impl<H: Host> Core<H> {
         node.board.end(line.as_ref());
     }
 
-    /// The engine was asked to come off and cannot: says so when that lasts too long.
-    fn is_stuck(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
+    /// The engine was asked to come off and cannot: it says so, once, when that lasts too long.
+    fn say_stuck(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
         let limit = gpu.hang_after.load(Ordering::Relaxed);
         if limit == 0 {
             return;

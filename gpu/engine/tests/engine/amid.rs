@@ -1,31 +1,12 @@
 //! What a stream is in the middle of: rows longer than a step, signals of two fences in one burst, logs behind a
 //! stretch, queues that are left to wake.
 
-use crate::support::{Range, Rig, TestFence, TestQueue};
-use gpu_wire::GpuVa;
-use gpu_wire::packet::{self, Encoded, FaultKind, Progress, log_operation};
+use crate::stretches::{progress, queue, store};
+use crate::support::{Rig, TestQueue};
+use gpu_wire::packet::{self, Encoded, FaultKind, log_operation};
 
 /// Steps that are more than enough.
 const STEPS: usize = 100;
-
-fn store(at: GpuVa, value: u64) -> Encoded {
-    packet::Store { address: at.0, value }.to_packet()
-}
-
-fn progress(value: u64) -> Encoded {
-    // CAST: small.
-    Progress { value, fence_handle: 0x40, index_hint: value as u32 - 1 }.to_packet()
-}
-
-/// A queue of node 0 that has run something, its progress fence, and a page.
-fn queue(rig: &mut Rig) -> (TestQueue, TestFence, Range) {
-    let (fence, m) = (rig.fence(), rig.map(1, false));
-    let context = rig.context(0);
-    let mut queue = rig.queue_on(&context, 0, Some(fence.current));
-    queue.submit(&[store(m.va, 0), store(fence.current.va, 0)]);
-    rig.settle();
-    (queue, fence, m)
-}
 
 /// Steps the engine of node 0 until the queue has read all of its ring.
 fn run(rig: &mut Rig, queue: &TestQueue) {

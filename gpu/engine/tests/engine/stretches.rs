@@ -11,7 +11,7 @@ use gpu_wire::{GpuVa, PAGE_SIZE};
 
 /// A queue whose progress fence is open, and a page. What the engine stores to is in its lookaside buffer: else the
 /// packets are no stretch.
-fn queue(rig: &mut Rig) -> (TestQueue, TestFence, Range) {
+pub fn queue(rig: &mut Rig) -> (TestQueue, TestFence, Range) {
     let (fence, m) = (rig.fence(), rig.map(1, false));
     let context = rig.context(0);
     let mut queue = rig.queue_on(&context, 0, Some(fence.current));
@@ -26,11 +26,11 @@ fn counted(rig: &Rig, before: &Totals) -> (u64, u64, u64) {
     (now.signals - before.signals, now.packets - before.packets, now.log_entries - before.log_entries)
 }
 
-fn store(at: GpuVa, value: u64) -> Encoded {
+pub fn store(at: GpuVa, value: u64) -> Encoded {
     packet::Store { address: at.0, value }.to_packet()
 }
 
-fn progress(value: u64) -> Encoded {
+pub fn progress(value: u64) -> Encoded {
     Progress { value, fence_handle: 0x40, index_hint: value as u32 - 1 }.to_packet()
 }
 

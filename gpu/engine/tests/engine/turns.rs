@@ -187,7 +187,7 @@ fn processes_and_contexts_have_their_quanta() {
             assert!(context.set_properties(&rig.gpu.policy, &Properties { quantum, ..in_band(1) }));
         }
         let queues = contexts.map(|context| greedy(&mut rig, &context, &jump));
-        // The process is alone: its own quantum is nobody's loss.
+        // The process is alone: its own quantum takes no time from another.
         let owners = owners_of(&mut rig, 1_000, &queues);
         let rows = self::rows(&owners);
         assert!(rows.len() > 10 && rows.iter().all(|row| turns.contains(row)), "{quantum}: {rows:?}");
