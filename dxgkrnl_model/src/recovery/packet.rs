@@ -199,7 +199,8 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     adapter.scheduler.kick(adapter);
 }
 
-/// The context that the driver takes for the one that timed out is one of the node's, by the driver's handle or by Dxgkrnl's.
+/// The context that the driver takes for the one that timed out is one of the node's, by the driver's handle or by
+/// Dxgkrnl's.
 fn judge_guilty(adapter: &Adapter, node: u32, guilty: Option<usize>) {
     let Some(named) = guilty else { return };
     let right = adapter.scheduler.has_context(node, named);

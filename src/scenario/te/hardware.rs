@@ -130,7 +130,8 @@ pub(super) fn user_mode(stage: &Stage) -> Played {
     })
 }
 
-/// The driver says that its engine hangs: the OS does not wait for another TdrDelay, and the engine's doorbells go first.
+/// The driver says that its engine hangs: the OS does not wait for another TdrDelay, and the engine's doorbells go
+/// first.
 pub(super) fn told(stage: &Stage) -> Played {
     let setup = stubborn().setting("ReportHangs", 50).setting("IdleMilliseconds", 0).resets(1);
     stage.play(setup.windows(|windows| windows.tdr.delay = 3 * SECOND), |scene| {

@@ -30,9 +30,9 @@ fn a_row_that_is_longer_than_a_step_comes_to_its_end() {
     let copy = packet::CopyRect {
         source: from.va.0,
         destination: to.va.0,
-        source_pitch: ROW.into(),
-        destination_pitch: ROW.into(),
-        row_bytes: ROW.into(),
+        source_pitch: ROW,
+        destination_pitch: ROW,
+        row_bytes: ROW,
         rows: 2,
     };
     queue.submit(&[copy.to_packet()]);
