@@ -126,7 +126,7 @@ fn a_wait_behind_a_signal_begins_when_all_are_awake() {
     queue.submit(&[progress(1), Encoded::fence_wait(other.current.va, 1), store(m.va, 1)]);
     for _ in 0..STEPS {
         rig.engines[0].step();
-        if other.fence.parked.len() != 0 {
+        if !other.fence.parked.is_empty() {
             break;
         }
     }
